@@ -183,6 +183,8 @@ def test_what_is_no_rank_no_deadline_and_no_session_is_refused(tmp_path):
     for deadline in (0, float("inf"), float("nan")):
         with pytest.raises(OddrankError, match="deadline"):
             oddrank.breakpoint(deadline=deadline)
+    with pytest.raises(OddrankError, match="when=3: give a function"):
+        oddrank.breakpoint(when=3)
     refused = attach(tmp_path, "3", typed="")
     assert refused.returncode == 2
     assert "no process of rank 3 of yours waits for a debugger" in refused.stderr

@@ -55,7 +55,7 @@ def test_a_command_that_shows_and_does_not_judge_fits_the_schema():
         ("logs merge", {"files": [], "lines": -1}),
         ("logs first-error", {"order": "alphabet", "said": [], "skipped": []}),
         ("logs silent", {"unit": "days", "ranks": [], "skipped": []}),
-        ("switch status", {"order": {"word": "explode"}, "jobs": []}),
+        ("switch status", {"orders": [{"word": "explode"}], "jobs": []}),
         ("trace where", {"job": "1", "ranks": [{"rank": 0}]}),
         ("trace stats", {"ranks": []}),
         ("trace diff", {"compared": "yes"}),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from netns import PATH
-from oddrank.switches import order_file
+from oddrank.switches import job_reports, order_file
 from processes import until
 
 # The first test that needs SLURM starts it, within its timeout.
@@ -289,7 +289,9 @@ def test_a_chain_goes_on_after_its_time_limit_ends_by_the_switch_and_does_not_st
     until(elements(1), SECONDS)
     signal_the_script(slurm, number)
     until(elements(2), SECONDS)
+    assert not list(switch.glob("jobs/*.order"))  # the first element has taken its own kill back
     slurm.call(sys.executable, "-m", "oddrank", "switch", "kill", str(switch))
+    order_file.write(switch, "save", "*", "alice@login1")
     until(lambda: ended(slurm, number), SECONDS)
     first, second = said(tmp_path, 0), said(tmp_path, 1)
     assert [one[0] for one in first] == ["begins", "kill", "begins", "kill"]
@@ -330,3 +332,34 @@ def test_a_python_that_can_not_ask_the_switch_ends_no_chain_and_says_why(
         assert "said by 1" in out
         assert "no module named numpy" in out
         assert "cancelled" not in out
+
+
+def test_an_element_under_an_order_that_can_not_be_read_starts_no_rank_and_cancels_nothing(
+    submit, slurm, tmp_path, monkeypatch
+):
+    switch = tmp_path / "switch"
+    order_file.prepare(switch)
+    (switch / "order").write_text("blub\n")
+    monkeypatch.setenv("SWITCH", str(switch))
+    (tmp_path / "show it.py").write_text(SHOW)
+    number = submit("show it.py", options=["--array=1-2%1"])
+    until(lambda: ended(slurm, number), SECONDS)
+    assert state(slurm, number) == {"FAILED"}
+    for element in (1, 2):
+        out = (tmp_path / f"out-{element}").read_text()
+        assert "order says 'blub'" in out
+        assert "said by" not in out
+        assert "cancelled" not in out
+
+
+def test_an_element_under_a_pause_starts_and_waits(submit, slurm, tmp_path, monkeypatch):
+    switch = tmp_path / "switch"
+    order_file.prepare(switch)
+    order_file.write(switch, "pause", "*", "alice@login1")
+    monkeypatch.setenv("SWITCH", str(switch))
+    number = submit(str(TRAINING), str(tmp_path), options=["--array=1"])
+    until(lambda: any("paused" in one.state for one in job_reports.reports(switch)), SECONDS)
+    assert "will wait after its first steps" in (tmp_path / "out-1").read_text()
+    order_file.write(switch, "kill", "*", "alice@login1")
+    until(lambda: ended(slurm, number), SECONDS)
+    assert [word for word, *_ in said(tmp_path, 1)] == ["begins", "kill"]

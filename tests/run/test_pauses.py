@@ -9,7 +9,7 @@ import pytest
 
 from debugger.programs import talk
 from oddrank.debugger import channel
-from oddrank.switches import order_file
+from oddrank.switches import job_reports, order_file
 from oddrank.trace import ranks
 from oddrank.triage import report as triage
 from processes import until
@@ -34,7 +34,7 @@ def pausing(how, steps, on_stall="collect"):
 def pause(job):
     """Gives the order to pause, once all ranks watch; returns the switch's folder."""
     switch = job.folder / "switch"
-    until(lambda: order_file.reports(switch) or job.ended(), seconds=LONGEST)
+    until(lambda: job_reports.reports(switch) or job.ended(), seconds=LONGEST)
     order_file.write(switch, "pause", "*", "alice@login1")
     return switch
 

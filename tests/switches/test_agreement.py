@@ -25,17 +25,17 @@ def wanted(word, number=0):
 
 @dataclass
 class Ranks:
-    """Ranks that share a store in memory. order: rank 0 reads it. obeyed: (step, word) of each."""
+    """Ranks that share a store in memory. orders: of rank 0. obeyed: (step, word) of each."""
 
     world: int
-    order: Wanted | None = None
+    orders: list[Wanted] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
 
     def __post_init__(self):
         self.memory = _OwnMemory()
         stores = [JobStore(self.memory, rank, self.world, "") for rank in range(self.world)]
         self.each = [Agreement(store, pause_seconds=60) for store in stores]
-        self.root = Root(self.each[0], lambda: self.order, self.told.append)
+        self.root = Root(self.each[0], lambda: self.orders, self.told.append)
         self.obeyed = [[] for _ in stores]
 
     def turn(self, rank):
@@ -63,7 +63,7 @@ def test_in_any_order_of_turns_and_steps_all_ranks_obey_after_the_same_step(seed
     ranks = Ranks(world=chance.choice([1, 2, 3, 5]))
     speed = [chance.choice([0.05, 0.3, 1.0]) for _ in ranks.each]
     for number in range(5):
-        ranks.order = wanted(chance.choice(["save", "kill"]), number)
+        ranks.orders = [wanted(chance.choice(["save", "kill"]), number)]
         for _ in range(20_000):
             rank = chance.randrange(ranks.world)
             if chance.random() < 0.3:
@@ -102,7 +102,7 @@ def test_ranks_in_threads_that_train_at_other_speeds_obey_after_the_same_step(ea
         job.start()
     try:
         for number in range(8):
-            ranks.order = wanted("save", number)
+            ranks.orders = [wanted("save", number)]
             until(lambda: all(len(one) == number + 1 for one in ranks.obeyed))  # noqa: B023
     finally:
         over.set()
@@ -114,7 +114,7 @@ def test_ranks_in_threads_that_train_at_other_speeds_obey_after_the_same_step(ea
 
 
 def test_a_pause_holds_all_ranks_after_one_step_until_it_is_taken_back():
-    ranks, over = Ranks(world=3, order=wanted("pause")), threading.Event()
+    ranks, over = Ranks(world=3, orders=[wanted("pause")]), threading.Event()
 
     def trains(rank):
         while not over.wait(1e-3):
@@ -128,8 +128,8 @@ def test_a_pause_holds_all_ranks_after_one_step_until_it_is_taken_back():
         at = [one.steps for one in ranks.each]
         turns(ranks, iter([False] * 20 + [True]).__next__)
         assert at == [one.steps for one in ranks.each] == [at[0]] * 3
-        assert ranks.root.state == f"paused after step {at[0]}"
-        ranks.order = None
+        assert ranks.root.state == f"paused after call {at[0]}"
+        ranks.orders = []
         turns(ranks, lambda: all(one.steps > at[0] for one in ranks.each))
     finally:
         over.set()
@@ -149,7 +149,7 @@ def turns(ranks, true):
 
 def test_without_an_answer_nothing_happens_and_the_missing_rank_is_named(monkeypatch):
     monkeypatch.setattr(agreement, "_ANSWERS_SECONDS", 0.05)
-    ranks = Ranks(world=3, order=wanted("save"))
+    ranks = Ranks(world=3, orders=[wanted("save")])
 
     def once():
         for rank in (0, 1):  # rank 2 is stopped
@@ -168,7 +168,7 @@ def test_without_an_answer_nothing_happens_and_the_missing_rank_is_named(monkeyp
 
 
 def test_a_rank_that_has_closed_its_switch_ends_the_order_at_once():
-    ranks = Ranks(world=2, order=wanted("save"))
+    ranks = Ranks(world=2, orders=[wanted("save")])
     ranks.each[1].store.count("closed", 1)
     until(lambda: (ranks.turn(0), ranks.told)[1])
     assert ranks.told == ["not agreed: save: rank 1 closed the switch"]
@@ -177,7 +177,7 @@ def test_a_rank_that_has_closed_its_switch_ends_the_order_at_once():
 def test_an_order_that_was_not_agreed_is_tried_again(monkeypatch):
     monkeypatch.setattr(agreement, "_ANSWERS_SECONDS", 0.01)
     monkeypatch.setattr(agreement, "_AGAIN_SECONDS", 0.02)
-    ranks = Ranks(world=2, order=wanted("save"))
+    ranks = Ranks(world=2, orders=[wanted("save")])
     until(lambda: (ranks.turn(0), ranks.told)[1])
     monkeypatch.setattr(agreement, "_ANSWERS_SECONDS", 60.0)
 
@@ -193,7 +193,7 @@ def test_an_order_that_was_not_agreed_is_tried_again(monkeypatch):
 
 
 def test_a_rank_that_loses_the_store_while_it_waits_raises_an_error():
-    ranks = Ranks(world=2, order=wanted("save"))
+    ranks = Ranks(world=2, orders=[wanted("save")])
     for rank in (0, 1):
         ranks.turn(rank)
     lost = ranks.each[1]
@@ -214,7 +214,7 @@ def test_rank_0_says_who_was_behind():
     for _ in range(7):
         ranks.poll(0)
         ranks.poll(1)
-    ranks.order = wanted("kill")
+    ranks.orders = [wanted("kill")]
     turns(ranks, lambda: ranks.told)
-    assert ranks.told[0].startswith("all 3 ranks kill after step ")
-    assert ranks.told[0].endswith("; rank 2 was at step 0 of 7")
+    assert ranks.told[0].startswith("all 3 ranks kill after call ")
+    assert ranks.told[0].endswith(" of poll(); rank 2 was at call 0, the furthest rank at call 7")

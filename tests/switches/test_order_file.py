@@ -8,8 +8,8 @@ import time
 import pytest
 
 from oddrank.errors import OddrankError
-from oddrank.switches import order_file
-from oddrank.switches.order_file import JobReport
+from oddrank.switches import job_reports, order_file
+from oddrank.switches.job_reports import JobReport
 
 
 @pytest.fixture
@@ -18,13 +18,23 @@ def folder(tmp_path):
     return tmp_path / "run17"
 
 
+def read(folder):
+    """Returns the last order that is not off; off if there is none."""
+    orders, errors = order_file.read(folder)
+    for error in errors.values():
+        raise error
+    said = [one for one in orders if one.word != "off"]
+    return said[-1] if said else order_file.Order()
+
+
 def test_a_new_folder_orders_nothing(folder):
-    assert order_file.read(folder).word == "off"
+    assert order_file.standing(order_file.read(folder)[0]) == []
+    assert read(folder).word == "off"
 
 
 def test_an_order_is_read_with_its_writer_and_time(folder):
     order_file.write(folder, "kill", "*", "alice@login1")
-    order = order_file.read(folder)
+    order = read(folder)
     assert order.word == "kill"
     assert str(order).startswith("kill (alice@login1, 20")
 
@@ -32,7 +42,7 @@ def test_an_order_is_read_with_its_writer_and_time(folder):
 def test_a_shorter_order_leaves_nothing_of_a_longer_one_and_the_file_stays_the_same(folder):
     file = folder / "order"
     inode = file.stat().st_ino
-    order_file.write(folder, "pause", "slurm-4711*", "somebody-with-a-long-name@login1")
+    order_file.write(folder, "pause", "*", "somebody-with-a-long-name@login1")
     order_file.write(folder, "off", "*", "al@x")
     assert len(file.read_text().splitlines()) == 1
     assert file.stat().st_ino == inode
@@ -41,38 +51,38 @@ def test_a_shorter_order_leaves_nothing_of_a_longer_one_and_the_file_stays_the_s
 @pytest.mark.parametrize("text", ["kill\n", "KILL", "  kill  \nrest", "kill x=y z"])
 def test_a_shell_can_write_it(folder, text):
     (folder / "order").write_text(text)
-    assert order_file.read(folder).word == "kill"
+    assert read(folder).word == "kill"
 
 
 @pytest.mark.parametrize("text", ["", "\n", "\0" * 1000], ids=["empty", "line", "zeros"])
 def test_a_file_without_a_word_orders_nothing(folder, text):
     (folder / "order").write_text(text)
-    assert order_file.read(folder).word == "off"
+    assert read(folder).word == "off"
 
 
 def test_two_equal_orders_are_two_orders(folder):
     order_file.write(folder, "save", "*", "alice@login1")
-    first = order_file.read(folder)
-    os.utime(folder / "order", ns=(first.at, first.at + 1))
-    assert order_file.read(folder) != first
+    first = read(folder)
+    os.utime(folder / first.file, ns=(first.at, first.at + 1))
+    assert read(folder).key != first.key
 
 
 @pytest.mark.parametrize(
     "content",
-    [b"\x1b[2Jkill\n", b"\xff\xfe\x00kill", b"x" * 10**6, b"restart\n"],
-    ids=["escape", "no UTF-8", "long", "unknown"],
+    [b"\x1b[2Jkill\n", b"\xff\xfe\x00kill", b"x" * 10**6, b"restart\n", b"\x01\n\x02kill", b"\n?"],
+    ids=["escape", "no UTF-8", "long", "unknown", "control characters", "later lines"],
 )
 def test_a_file_that_says_something_else_is_named_without_its_control_characters(folder, content):
     (folder / "order").write_bytes(content)
     with pytest.raises(OddrankError, match=r"order says .*: it takes kill, save") as error:
-        order_file.read(folder)
+        read(folder)
     assert str(error.value).isprintable()
     assert len(str(error.value)) < 300
 
 
 def test_a_writer_s_name_can_t_move_a_cursor(folder):
     (folder / "order").write_bytes(b"kill by=\x1b[2Jmallory\n")
-    assert str(order_file.read(folder)).isprintable()
+    assert str(read(folder)).isprintable()
 
 
 def test_a_fifo_a_link_and_a_folder_are_no_orders(folder):
@@ -80,15 +90,97 @@ def test_a_fifo_a_link_and_a_folder_are_no_orders(folder):
     for make in (os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)):
         file.unlink() if not file.is_dir() else file.rmdir()
         make(file)
-        with pytest.raises((OSError, OddrankError)):
-            order_file.read(folder)
+        with pytest.raises(OddrankError, match="order is no regular file: remove it"):
+            read(folder)
+        with pytest.raises(OddrankError, match="order is no regular file: remove it"):
+            order_file.write(folder, "kill", "*", "alice@login1")
+    file.unlink()
+    order_file.write(folder, "kill", "*", "alice@login1")
+    assert read(folder).word == "kill"
 
 
 def test_an_order_for_other_jobs_is_not_for_this_one(folder):
     order_file.write(folder, "kill", "slurm-47*", "alice@login1")
-    order = order_file.read(folder)
+    order = read(folder)
     assert order.is_for("slurm-4711.0")
     assert not order.is_for("slurm-11.0")
+
+
+def words(folder, name="slurm-4711.0"):
+    """Returns what a job with this name has to obey."""
+    orders, errors = order_file.read(folder)
+    assert not errors
+    return [one.word for one in order_file.standing(one for one in orders if one.is_for(name))]
+
+
+def write(folder, word, jobs="*"):
+    order_file.write(folder, word, jobs, "alice@login1")
+    time.sleep(0.01)  # files of one tick of the clock have one time
+
+
+@pytest.mark.parametrize(
+    ("word", "jobs"),
+    [("save", "*"), ("dump", "*"), ("kill", "slurm-1.*"), ("pause", "slurm-4711.*"),
+     ("resume", "slurm-4711.*"), ("off", "slurm-4711.*")],
+)  # fmt: skip
+def test_no_order_but_off_takes_a_kill_back(folder, word, jobs):
+    write(folder, "kill")
+    write(folder, word, jobs)
+    assert words(folder) == ["kill"]
+    write(folder, "off")
+    assert words(folder) == []
+
+
+@pytest.mark.parametrize("jobs", ["*", "slurm-4711.*"])
+@pytest.mark.parametrize("word", ["pause", "resume"])
+def test_a_pause_in_the_place_of_a_kill_is_refused(folder, word, jobs):
+    write(folder, "kill", jobs)
+    with pytest.raises(
+        OddrankError, match=rf"{word} would take back kill \(al.*: oddrank switch off"
+    ):
+        write(folder, word, jobs)
+    assert words(folder) == ["kill"]
+
+
+def test_orders_of_one_second_are_all_kept(folder):
+    for word in ("save", "save", "dump", "pause"):
+        write(folder, word)
+    assert words(folder) == ["save", "dump", "pause"]
+    write(folder, "kill")
+    assert words(folder) == ["kill"]
+
+
+def test_jobs_that_end_in_the_same_second_don_t_erase_each_other_s_orders(folder):
+    write(folder, "kill", "slurm-1.*")
+    write(folder, "kill", "slurm-2.*")
+    write(folder, "kill", "slurm?2.*")  # alike in what a file's name may have
+    assert words(folder, "slurm-1.0") == words(folder, "slurm-2.0") == ["kill"]
+    write(folder, "off", "slurm-1.*")
+    assert (words(folder, "slurm-1.0"), words(folder, "slurm-2.0")) == ([], ["kill"])
+
+
+def test_the_last_pause_or_resume_counts_for_a_job(folder):
+    write(folder, "pause")
+    write(folder, "resume", "slurm-4711.*")
+    assert (words(folder, "slurm-4711.0"), words(folder, "slurm-1.0")) == ([], ["pause"])
+    write(folder, "pause", "slurm-4711.*")
+    write(folder, "resume")
+    assert words(folder, "slurm-4711.0") == []
+
+
+def test_an_order_that_can_t_be_read_hides_no_other_one(folder):
+    write(folder, "kill", "slurm-1.*")
+    (folder / "order").write_text("nonsense")
+    orders, errors = order_file.read(folder)
+    assert "kill" in [one.word for one in orders]
+    assert list(errors) == ["order"]
+
+
+def test_a_folder_s_missing_parent_is_no_place_for_it(tmp_path):
+    with pytest.raises(OddrankError, match=r"can't be made: .*/a does not exist\. Check"):
+        order_file.prepare(tmp_path / "a" / "b")
+    assert order_file.prepare(tmp_path / "b")
+    assert not order_file.prepare(tmp_path / "b")
 
 
 def test_those_who_may_write_to_the_folder_may_write_the_order(tmp_path):
@@ -117,23 +209,29 @@ def test_a_file_in_the_folder_s_place_is_refused(tmp_path):
 
 def test_jobs_report_side_by_side_and_hostile_reports_are_left_out(folder):
     for name, host in (("a:1", "node1"), ("a:1", "node2"), ("../x", "node1")):
-        order_file.report(folder, JobReport(name, host, 8, 120, "runs", time.time()))
+        job_reports.report(folder, JobReport(name, host, 8, 120, "runs", time.time()))
     (folder / "jobs" / "nonsense.json").write_text("[1, 2")
     (folder / "jobs" / "list.json").write_text("[1, 2]")
     (folder / "jobs" / "more.json").write_text('{"job": "x", "seen": "never"}')
     (folder / "jobs" / "huge.json").write_text("9" * 10**6)
     os.mkfifo(folder / "jobs" / "fifo.json")
-    assert sorted(one.job for one in order_file.reports(folder)) == ["../x", "a:1", "a:1"]
+    assert sorted(one.job for one in job_reports.reports(folder)) == ["../x", "a:1", "a:1"]
 
 
 def test_reports_of_last_week_are_removed_by_the_next_job(folder):
-    order_file.report(folder, JobReport("slurm-1.0", "node1", 8, 120, "runs", time.time()))
+    job_reports.report(folder, JobReport("slurm-1.0", "node1", 8, 120, "runs", time.time()))
     (file,) = (folder / "jobs").iterdir()
     os.utime(file, (0, 0))
     (folder / "jobs" / "notes.txt").write_text("mine")
+    for word in ("save", "kill"):
+        order_file.write(folder, word, "slurm-4711.*", "alice@login1")
+    for order in (folder / "jobs").glob("*.order*"):
+        os.utime(order, (0, 0))
     os.utime(folder / "jobs" / "notes.txt", (0, 0))
     order_file.prepare(folder)
-    assert [one.name for one in (folder / "jobs").iterdir()] == ["notes.txt"]
+    kept = sorted(one.name for one in (folder / "jobs").iterdir())
+    assert kept[0] == "notes.txt"
+    assert [one.rpartition(".")[2] for one in kept[1:]] == ["order"]
 
 
 def test_a_file_system_that_hangs_ends_a_command_with_one_line(tmp_path, monkeypatch):
@@ -144,5 +242,5 @@ def test_a_file_system_that_hangs_ends_a_command_with_one_line(tmp_path, monkeyp
 
 def test_the_command_that_takes_an_order_back_is_quoted(tmp_path):
     folder = tmp_path / "Ann's run; ls"
-    text = order_file.refusal(folder, order_file.Order("kill"), "slurm-4711.0")
+    text = order_file.refusal(folder, [order_file.Order("kill")], "slurm-4711.0")
     assert shlex.split(text.rpartition(": ")[2]) == ["oddrank", "switch", "off", str(folder)]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import oddrank
 from dead_fuse import dead_file_system
 from oddrank.errors import OddrankError
 from oddrank.report import SCHEMA_FILE
-from oddrank.switches import agreement, order_file
+from oddrank.switches import agreement, job_reports, order_file
 from oddrank.switches import switch as switch_module
 from oddrank.switches.agreement import SwitchError
 from oddrank.triage import report as triage
@@ -60,14 +61,14 @@ def test_an_order_is_obeyed_once_and_shown(folder):
         write(folder, "save")
         assert obeys(switch) == "save"
         at = switch.steps
-        until(lambda: "last order: save" in order_file.reports(folder)[0].state)
+        until(lambda: "last order: save" in job_reports.reports(folder)[0].state)
         for _ in range(100):
             time.sleep(1e-3)
             assert switch.poll() == ""
         write(folder, "kill")
         assert obeys(switch) == "kill"
         assert switch.steps > at
-    assert order_file.reports(folder)[0].state == "has ended"
+    assert job_reports.reports(folder)[0].state == "has ended"
 
 
 def test_a_pause_waits_until_it_is_taken_back(folder):
@@ -76,7 +77,7 @@ def test_a_pause_waits_until_it_is_taken_back(folder):
         paused = threading.Event()
 
         def resumes():
-            until(lambda: order_file.reports(folder)[0].state.startswith("paused after step"))
+            until(lambda: job_reports.reports(folder)[0].state.startswith("paused after call"))
             paused.set()
             write(folder, "resume")
 
@@ -96,19 +97,75 @@ def test_a_pause_ends_after_its_time_and_does_not_come_again(folder):
 
 
 def shown(folder):
-    found = order_file.reports(folder)
+    found = job_reports.reports(folder)
     return found[0].state if found else ""
 
 
-@pytest.mark.parametrize("word", ["kill", "pause"])
-def test_a_job_that_starts_under_a_lasting_order_is_refused(folder, word):
+def test_a_job_that_starts_under_a_kill_is_refused_also_if_a_save_was_ordered_since(folder):
     order_file.prepare(folder)
-    write(folder, word)
-    with pytest.raises(SwitchError, match=rf"says {word} \(alice@login1, .*oddrank switch off"):
+    write(folder, "kill")
+    write(folder, "save")
+    with pytest.raises(SwitchError, match=r"says kill \(alice@login1, .*oddrank switch off"):
         oddrank.switch(folder)
     write(folder, "off")
     with oddrank.switch(folder) as switch:
         switch.poll()
+
+
+def test_a_job_that_starts_under_a_pause_waits_too(folder):
+    order_file.prepare(folder)
+    write(folder, "pause")
+    with oddrank.switch(folder) as switch:
+        taken_back = threading.Event()
+
+        def resumes():
+            until(lambda: shown(folder).startswith("paused after call"))
+            write(folder, "resume")
+            taken_back.set()
+
+        other = threading.Thread(target=resumes)
+        other.start()
+        until(lambda: (switch.poll(), taken_back.is_set())[1])
+        other.join(60)
+
+
+def test_a_save_a_dump_and_a_kill_of_one_moment_are_all_obeyed(folder):
+    with oddrank.switch(folder) as switch:
+        for word in ("save", "save", "dump"):
+            write(folder, word)
+        assert obeys(switch) == "save"
+        until(lambda: list(folder.glob("dump-*/rank0.txt")))
+        write(folder, "kill")
+        write(folder, "save")
+        assert obeys(switch) == "kill"
+
+
+@pytest.mark.parametrize("text", [b"blub\n", b"\x00\x01\x02\n" * 10**4], ids=["word", "bytes"])
+def test_a_job_does_not_start_while_an_order_can_t_be_read(folder, text):
+    order_file.prepare(folder)
+    (folder / "order").write_bytes(text)
+    with pytest.raises(SwitchError, match=r"order can't be read: .*/order says '"):
+        oddrank.switch(folder)
+    assert command("check", folder).returncode == 2
+    write(folder, "off")
+    with oddrank.switch(folder) as switch:
+        switch.poll()
+
+
+def test_a_new_folder_is_named_and_its_parent_must_be_there(folder, capfd):
+    with pytest.raises(SwitchError, match=r"does not exist\. Check the path"):
+        oddrank.switch(folder / "a")
+    assert not folder.exists()
+    with oddrank.switch(folder):
+        assert capfd.readouterr().err.count("this folder is new") == 1
+    with oddrank.switch(folder):
+        assert "new" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("path", [None, "", 3])
+def test_what_names_no_folder_is_refused(path):
+    with pytest.raises(OddrankError, match=r"oddrank.switch\(.*give "):
+        oddrank.switch(path)
 
 
 @pytest.mark.parametrize("word", ["save", "dump"])
@@ -294,11 +351,29 @@ def test_the_command_writes_orders_and_shows_jobs(folder):
         shown = command("status", folder)
         assert shown.returncode == 0, shown.stderr
         assert "order: save (" in shown.stdout
+        assert re.search(r"job +host +ranks +calls +state +seen", shown.stdout)
         assert "last order: save" in shown.stdout
         said = json.loads(command("status", folder, "--json", "-").stdout)
         jsonschema.validate(said, json.loads(SCHEMA_FILE.read_text()))
         assert [one["world"] for one in said["data"]["jobs"]] == [1]
+        assert [one["word"] for one in said["data"]["orders"]] == ["save"]
         assert command("kill", folder, "--jobs", "a b").returncode == 2
+        for jobs in ("nothing*", "other*"):
+            done = command("pause", folder, "--jobs", jobs)
+            said_ = f"No job watches {folder} now and is named {jobs}: a job that starts waits"
+            assert said_ in done.stdout
+            assert "next:" not in done.stdout
+        assert "also in force: pause (" in done.stdout
+        shown = command("status", folder).stdout
+        assert "jobs nothing*" in shown
+        assert "jobs other*" in shown
+        assert command("off", folder).returncode == 0
+        assert "order: off" in command("status", folder).stdout
+    done = command("save", folder)
+    assert "No job watches" in done.stdout
+    assert "nobody obeys it" in done.stdout
+    for word in ("kill", "status", "check"):
+        assert "it is empty" in command(word, "").stderr
     assert command("status", Path("/nowhere")).returncode == 2
 
 
@@ -307,10 +382,14 @@ def test_check_prints_its_answer_and_exits_with_1_under_an_order_that_refuses_th
 ):
     done = command("check", tmp_path / "no-job-yet")
     assert (done.returncode, done.stdout) == (0, "allowed\n")
+    assert "no-job-yet does not exist yet: the first job makes it" in done.stderr
+    done = command("check", tmp_path / "no-folder" / "no-job-yet")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no-folder does not exist. Check the path" in done.stderr
     order_file.prepare(folder)
     for word, jobs, code in (
-        ("off", "*", 0), ("save", "*", 0), ("kill", "*", 1), ("pause", "*", 1),
-        ("kill", "slurm-4711*", 1), ("kill", "slurm-4712*", 0),
+        ("save", "*", 0), ("pause", "*", 0), ("off", "*", 0), ("kill", "slurm-4712*", 0),
+        ("kill", "slurm-4711*", 1), ("off", "*", 0), ("kill", "*", 1),
     ):  # fmt: skip
         order_file.write(folder, word, jobs, "alice@login1")
         done = command("check", folder, "--job", "slurm-4711.0")
@@ -318,6 +397,7 @@ def test_check_prints_its_answer_and_exits_with_1_under_an_order_that_refuses_th
         assert (done.returncode, done.stdout) == (code, answer), (word, jobs, done.stderr)
         said = f"says {word} (alice@login1" in done.stderr and "no job may start" in done.stderr
         assert said == (code == 1)
+        assert ("will wait after its first steps" in done.stderr) == (word == "pause")
     (folder / "order").write_text("nonsense\n")
     done = command("check", folder)
     assert (done.returncode, done.stdout) == (2, "")

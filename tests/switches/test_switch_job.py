@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from oddrank.switches import order_file
+from oddrank.switches import job_reports, order_file
 from processes import Marked, until
 
 pytestmark = [pytest.mark.job, pytest.mark.needs("torch"), pytest.mark.timeout(600)]
@@ -47,7 +47,7 @@ def test_files_and_signals_are_obeyed_by_all_ranks_after_the_same_step(tmp_path)
         order_file.write(switch, word, "*", "alice@login1")
 
     def state():
-        found = order_file.reports(switch)
+        found = job_reports.reports(switch)
         return found[0].state if found else ""
 
     def lines(count):
@@ -65,11 +65,13 @@ def test_files_and_signals_are_obeyed_by_all_ranks_after_the_same_step(tmp_path)
         os.kill(pids[2], signal.SIGUSR1)
         waits(lines(3))
         write("pause")
-        waits(lambda: state().startswith("paused after step"))
-        at = order_file.reports(switch)[0].steps
-        write("dump")  # another order ends the pause
+        waits(lambda: state().startswith("paused after call"))
+        at = job_reports.reports(switch)[0].steps
+        write("dump")
         waits(lambda: len(list(switch.glob("dump-*/rank?.txt"))) == RANKS)
-        waits(lambda: order_file.reports(switch)[0].steps > at)
+        assert state().startswith("paused after call")
+        write("resume")
+        waits(lambda: job_reports.reports(switch)[0].steps > at)
         for pid in pids:
             os.kill(pid, signal.SIGTERM)
         assert torchrun.wait(LONGEST) == 0, (tmp_path / "out").read_text()[-3000:]

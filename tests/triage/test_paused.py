@@ -154,6 +154,18 @@ def test_a_rank_that_died_in_its_pause_is_dead():
     assert [s.cause for s in suspects(view([*DONE_4, *PAUSED_4, killed]))] == ["dead"]
 
 
+@pytest.mark.parametrize(
+    ("pauses", "where"),
+    [(PAUSED_4, "in a switch pause"), (at_breakpoint(3, 0, 1, 2), "in a breakpoint"),
+     (at_breakpoint(0, 1, 2, 3), "while it waited for a rank in a breakpoint")],
+)  # fmt: skip
+def test_a_rank_that_was_killed_in_its_pause_is_told_so(pauses, where):
+    killed = Death(Process(3), "signal", Source("states"), NOW, signal=9)
+    summary = told(*DONE_4, *(stack(rank, LOCK) for rank in range(4)), *pauses, killed)[1]
+    assert f"rank 3 was killed with SIGKILL {where}" in summary
+    assert "threading.py" not in summary
+
+
 @pytest.mark.parametrize("frames", [LOCK, ALL_REDUCE])
 def test_paused_ranks_are_no_suspects_wherever_they_stand(frames):
     stacks = [stack(rank, frames) for rank in range(3)]

@@ -49,6 +49,8 @@ def breakpoint(
     """
     if not 0 < deadline < math.inf:
         raise OddrankError(f"deadline={deadline!r}: give a number of seconds above 0")
+    if when is not None and not callable(when):
+        raise OddrankError(f"when={when!r}: give a function without arguments, or None")
     frame = sys._getframe(1)
     if rank is None or not _is_rank():
         own = _own_rank()

@@ -75,7 +75,7 @@ class Agreement:
         self.number = 0
         """Orders before the present one."""
         self.at = 0
-        """The step after which the present order is obeyed, once it is agreed."""
+        """The call of poll() at which the present order is obeyed, once it is agreed."""
         self.last, self.obeyed = "", -math.inf
         """What this rank last obeyed, save or kill, and when."""
         self.refused = ""
@@ -190,13 +190,14 @@ class Agreement:
 class Root:
     """Rank 0's part: puts orders, and decides.
 
-    wanted: returns the order of now, None if there is none. tell: gets a sentence for people.
+    wanted: returns the orders of now, the first one first; obeyed ones may be among them. tell:
+    gets a sentence for people.
     """
 
     def __init__(
         self,
         agreement: Agreement,
-        wanted: Callable[[], Wanted | None],
+        wanted: Callable[[], Sequence[Wanted]],
         tell: Callable[[str], None],
     ) -> None:
         self._agreement, self._wanted, self._tell = agreement, wanted, tell
@@ -222,28 +223,30 @@ class Root:
         if not self._decided:
             return f"asks all ranks to {order.text}"
         if self._agreement.state == PAUSED:
-            return f"paused after step {at}"
-        return f"will {order.text} after step {at}{self.behind}"
+            return f"paused after call {at}"
+        return f"will {order.text} after call {at}{self.behind}"
 
     def turn(self) -> None:
         agreement, now = self._agreement, time.monotonic()
         wanted = self._wanted()
         if self._order is not None:
             self._go_on(self._order, wanted, now)
-        elif wanted is None or wanted.key in self._done:
+            return
+        new = next((one for one in wanted if one.key not in self._done), None)
+        if new is None:
             self._missing = ()
-        elif agreement.state == IDLE and (now >= self._again or self._may_hurry(wanted)):
-            self._order, self._decided, self._put_at = wanted, False, now
-            self._store.put(f"{agreement.number}/order", wanted.word)
+        elif agreement.state == IDLE and (now >= self._again or self._may_hurry(new)):
+            self._order, self._decided, self._put_at = new, False, now
+            self._store.put(f"{agreement.number}/order", new.word)
 
     def _may_hurry(self, wanted: Wanted) -> bool:
         return wanted.urgent and not self._missing
 
-    def _go_on(self, order: Wanted, wanted: Wanted | None, now: float) -> None:
+    def _go_on(self, order: Wanted, wanted: Sequence[Wanted], now: float) -> None:
         agreement = self._agreement
         if agreement.state == ASKED and not self._decided:
             self._decide(order, now)
-        elif agreement.state == PAUSED and wanted != order:
+        elif agreement.state == PAUSED and order not in wanted:
             self._store.put(f"{agreement.number}/resume", "")
         elif agreement.state == OBEYED or (self._decided and agreement.state == IDLE):
             if not self._missing:
@@ -258,13 +261,17 @@ class Root:
             at = max(limit for _, limit in answers)
             steps = [step for step, _ in answers]
             slowest = steps.index(min(steps))
+            self.behind = ""
             if min(steps) < max(steps):
-                self.behind = f"; rank {slowest} was at step {min(steps)} of {max(steps)}"
-            else:
-                self.behind = ""
+                self.behind = (
+                    f"; rank {slowest} was at call {min(steps)},"
+                    f" the furthest rank at call {max(steps)}"
+                )
             self._missing, self._decided = (), True
             store.put(f"{number}/decision", str(at))
-            self._tell(f"all {store.world} ranks {order.text} after step {at}{self.behind}")
+            self._tell(
+                f"all {store.world} ranks {order.text} after call {at} of poll(){self.behind}"
+            )
             return
         left = store.count("closed")
         # A rank looks once a second, and less often in a large job.

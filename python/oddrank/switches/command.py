@@ -2,6 +2,7 @@
 
 import getpass
 import os
+import shlex
 import sys
 import time
 from dataclasses import asdict
@@ -13,8 +14,9 @@ from oddrank import job, render
 from oddrank.cli import CommandGroup, json_option
 from oddrank.errors import OddrankError
 from oddrank.report import envelope, write_json
-from oddrank.switches import order_file
-from oddrank.switches.order_file import JobReport
+from oddrank.switches import job_reports, order_file
+from oddrank.switches.job_reports import JobReport
+from oddrank.switches.order_file import DUMP, KILL, PAUSE, SAVE, Order
 
 _EXAMPLES = """Tells all ranks of running jobs to save or end, at the same step.
 
@@ -28,66 +30,103 @@ DIR is the folder that the jobs watch: oddrank.switch(DIR) in their scripts.
 """
 # A job that has not reported for longer is taken for gone: it reports every 10 s.
 _LIVING_SECONDS = 60.0
+_LONGEST = 200  # characters of a pattern
 # The words of `check`: examples/slurm/torchrun.sbatch compares them.
 _REFUSED, _ALLOWED = "refused", "allowed"
+# Word -> what becomes of an order that no job hears.
+_UNHEARD = {
+    KILL: ": jobs that start are refused, until `off`",
+    PAUSE: ": a job that starts waits after its first steps",
+    SAVE: ": nobody obeys it, and a job that starts later will not, either",
+    DUMP: ": nobody obeys it, and a job that starts later will not, either",
+}
 
 
 @click.group(cls=CommandGroup, help=_EXAMPLES)
 def command() -> None: ...
 
 
+def _given(ctx: click.Context, argument: click.Parameter, value: str) -> Path:
+    if not value:  # Path("") is the working directory
+        raise click.BadParameter("it is empty: give the folder that the script watches")
+    return Path(value)
+
+
+_folder = click.argument("folder", metavar="DIR", callback=_given)
+
+
 def _orders(word: str, text: str) -> None:
     """Adds the command that writes an order."""
 
     @command.command(word, help=text)
-    @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+    @_folder
     @click.option("--jobs", metavar="PATTERN", default="*", show_default=True,
                   help="Names of the jobs that obey, as `status` shows them.")  # fmt: skip
     def write(folder: Path, jobs: str) -> None:
-        if not jobs or any(one.isspace() or not one.isprintable() for one in jobs):
+        unfit = any(one.isspace() or not one.isprintable() for one in jobs)
+        if unfit or not 0 < len(jobs) <= _LONGEST:
             raise click.UsageError(f"--jobs {jobs[:60]!r} is no name or pattern like 'slurm-47*'")
         order_file.in_time(folder, lambda: order_file.write(folder, word, jobs, _me()))
-        living = [one for one in order_file.reports(folder) if _lives(one)]
-        names = ", ".join(one.job for one in living[:5]) or "none"
-        more = f" and {len(living) - 5} more" if len(living) > 5 else ""
-        render.line(f"{word} is written. Jobs that watch {folder}: {names}{more}", sys.stdout)
-        render.line(f"next: oddrank switch status {folder}", sys.stdout)
+        order = Order(word, jobs=jobs)
+        orders, reports = order_file.in_time(
+            folder, lambda: (order_file.read(folder)[0], job_reports.reports(folder))
+        )
+        living = [one for one in reports if _lives(one) and order.is_for(one.job)]
+        if living:
+            names = ", ".join(one.job for one in living[:5])
+            more = f" and {len(living) - 5} more" if len(living) > 5 else ""
+            render.line(f"{word} is written. Jobs that watch {folder}: {names}{more}", sys.stdout)
+        else:
+            some = "" if jobs == "*" else f" and is named {jobs}"
+            text = f"No job watches {folder} now{some}{_UNHEARD.get(word, '')}"
+            render.line(f"{word} is written. {text}", sys.stdout)
+        lasting = [one for one in orders if one.word in (KILL, PAUSE)]
+        others = [one for one in lasting if (one.word, one.jobs) != (word, jobs)]
+        if others:
+            late = word == SAVE and all(one.word == PAUSE for one in others)
+            after = "; a paused job saves after `resume`" if late else ""
+            render.line(f"also in force: {', '.join(map(str, others))}{after}", sys.stdout)
+        if living:
+            render.line(f"next: oddrank switch status {shlex.quote(str(folder))}", sys.stdout)
 
 
 _orders("kill", "All ranks save, then end. Jobs that start later are refused, until `off`.")
 _orders("save", "All ranks save a checkpoint, and go on.")
 _orders("dump", "All ranks write their stacks at once, also if they hang; they go on.")
-_orders("pause", "All ranks wait after the same step, until `resume` or another order.")
+_orders("pause", "All ranks wait after the same step, until `resume`, `kill` or `off`.")
 _orders("resume", "Ends a pause.")
-_orders("off", "Takes back an order: jobs may start again.")
+_orders("off", "Takes back all orders, or those for --jobs: jobs may start again.")
 
 
 @command.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@_folder
 @json_option
 def status(folder: Path, json_path: str | None) -> None:
-    """Shows the order, and what the jobs that watch DIR do."""
+    """Shows the orders, and what the jobs that watch DIR do."""
     try:
-        order, found = order_file.in_time(
-            folder, lambda: (order_file.read(folder), order_file.reports(folder))
-        )
-    except OSError as error:
+        orders = [one for one in _read(folder) if one.word != order_file.OFF]
+    except FileNotFoundError as error:
         raise OddrankError(
-            f"{folder} is no switch: {error.strerror or error}. Give the folder that the script"
-            " gives oddrank.switch()"
+            f"{folder} is no switch: no job has watched it. Give the folder that the script gives"
+            " oddrank.switch()"
         ) from error
+    found = order_file.in_time(folder, lambda: job_reports.reports(folder))
     if json_path is not None:
-        said = {"order": asdict(order), "jobs": [asdict(one) for one in found]}
+        said = {
+            "orders": [asdict(one) for one in orders],
+            "jobs": [asdict(one) for one in found],
+        }
         write_json(envelope("switch status", {}, said), json_path)
     if json_path == "-":
         return
-    render.line(f"order: {order}", sys.stdout)
+    for order in orders or [Order()]:
+        render.line(f"order: {order}", sys.stdout)
     rows = [(one.job, one.host, one.world, one.steps, one.state, _ago(one.seen)) for one in found]
-    render.table(("job", "host", "ranks", "step", "state", "seen"), rows, sys.stdout)
+    render.table(("job", "host", "ranks", "calls", "state", "seen"), rows, sys.stdout)
 
 
 @command.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@_folder
 @click.option("--job", "name", metavar="NAME", default="",
               help="The job that asks, for orders to some jobs: slurm-4711.0.")  # fmt: skip
 def check(folder: Path, name: str) -> int:
@@ -96,20 +135,44 @@ def check(folder: Path, name: str) -> int:
     Says why on stderr, and exits with 1, if it is refused. A script that must be sure compares the
     word: a Python that can't run this command exits with 1, too.
     """
+    name = name or job.job_name()
     try:
-        order = order_file.in_time(folder, lambda: order_file.read(folder))
-    except FileNotFoundError:  # the first job makes it
-        order = order_file.Order()
-    except OSError as error:
+        orders = [one for one in _read(folder) if one.is_for(name)]
+    except FileNotFoundError:
+        orders = []
+        _may_be_made(folder)
+    why = order_file.refusal(folder.absolute(), orders, name)
+    if why:
+        render.line(f"oddrank: {why}", sys.stderr)
+    for one in order_file.standing(orders):
+        if one.word == PAUSE:
+            text = f"the switch {folder} says {one}: the job will wait after its first steps"
+            render.line(f"oddrank: {text}", sys.stderr)
+    render.line(_REFUSED if why else _ALLOWED, sys.stdout)
+    return 1 if why else 0
+
+
+def _read(folder: Path) -> list[Order]:
+    """Returns the orders, the oldest first. FileNotFoundError if no job has watched the folder."""
+    orders, errors = order_file.in_time(folder, lambda: order_file.read(folder))
+    for error in errors.values():
+        if isinstance(error, (FileNotFoundError, OddrankError)):
+            raise error
         raise OddrankError(
             f"{folder} can't be read: {error.strerror or error}. Give the folder that the script"
             " gives oddrank.switch()"
         ) from error
-    why = order_file.refusal(folder.absolute(), order, name or job.job_name())
-    if why:
-        render.line(f"oddrank: {why}", sys.stderr)
-    render.line(_REFUSED if why else _ALLOWED, sys.stdout)
-    return 1 if why else 0
+    return orders
+
+
+def _may_be_made(folder: Path) -> None:
+    """Says that the first job makes the folder. OddrankError if it can't: the path is misspelt."""
+    parent = folder.absolute().parent
+    is_there, can_be = order_file.in_time(folder, lambda: (folder.is_dir(), parent.is_dir()))
+    if not can_be:
+        raise OddrankError(f"{folder} is no switch: {parent} does not exist. Check the path")
+    if not is_there:
+        render.line(f"oddrank: {folder} does not exist yet: the first job makes it", sys.stderr)
 
 
 def _me() -> str:
@@ -122,7 +185,7 @@ def _me() -> str:
 
 
 def _lives(one: JobReport) -> bool:
-    return time.time() - one.seen < _LIVING_SECONDS and one.state != order_file.ENDED
+    return time.time() - one.seen < _LIVING_SECONDS and one.state != job_reports.ENDED
 
 
 def _ago(seen: float) -> str:

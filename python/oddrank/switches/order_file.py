@@ -1,141 +1,217 @@
-"""The folder of a switch: the order that people write, and what each job that watches it says.
+"""The folder of a switch: the orders that people write.
 
-`order` has one line: a word, then who wrote it and when. `echo kill > DIR/order` is enough. The
-file always exists and is changed in place: NFS shows a change of a file that is opened anew at
-once, but a new or renamed file only after up to a minute.
+An order is one line: a word, then its writer and time. `echo kill > DIR/order` is enough.
+
+  order                       kill, pause, resume and off, for all jobs
+  order-save, order-dump      so that a save takes back neither a kill nor a dump of that second
+  jobs/PATTERN-HASH.order*    the same for some jobs: they can't take back an order for others
+
+The files for all jobs always exist and are changed in place: NFS shows a change of a file that is
+opened anew at once, but a new or renamed file only after up to a minute. The files for some jobs
+are new, so they lie where each job renames its report every ten seconds: that makes an NFS client
+look at the folder again.
 """
 
+import errno
 import fnmatch
-import json
 import os
 import re
 import shlex
 import stat
+import string
 import threading
 import time
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from oddrank import job
 from oddrank.errors import OddrankError
 
 KILL, SAVE, DUMP, PAUSE, RESUME, OFF = "kill", "save", "dump", "pause", "resume", "off"
 WORDS = (KILL, SAVE, DUMP, PAUSE, RESUME, OFF)
-LASTING = (KILL, PAUSE)
-"""These hold until another word takes their place; a job that starts under one is refused."""
-ENDED = "has ended"
-"""The state of a job that has closed its switch."""
-NONE = (RESUME, OFF)
-"""Nothing is ordered."""
-_ORDER, _JOBS = "order", "jobs"
+ONCE = (SAVE, DUMP)
+"""Each job obeys these once. A job that starts later does not."""
+JOBS = "jobs"
+"""The folder, in that of the switch, of the jobs' reports and of the orders for some jobs."""
+_ORDER, _SUFFIX = "order", ".order"
+_ONCE_SUFFIXES = tuple(f"{_ORDER}-{word}" for word in ONCE)
 _MOST_BYTES = 512
-_MOST_REPORT = 1 << 16
-_MOST_JOBS = 1000
 _OLD_SECONDS = 7 * 24 * 3600
 ANSWERS_SECONDS = 30.0
 """A file system that has not answered a command after so long is not waited for."""
-
-_BAD = (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError)
-"""Errors of a report that another program has written."""
 
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
 class Order:
-    """What the file says. by: for people. jobs: a pattern of names of jobs. at: ns, of the file."""
+    """What a file says. by: for people. jobs: a pattern of names of jobs. at: ns, of the file.
+
+    file: its path in the folder.
+    """
 
     word: str = OFF
     by: str = ""
     jobs: str = "*"
     at: int = 0
+    file: str = _ORDER
+
+    @property
+    def key(self) -> str:
+        """Differs from that of any other order, also of an equal one that is written later."""
+        return f"{self.file} {self.at}"
 
     def is_for(self, name: str) -> bool:
         return fnmatch.fnmatchcase(name, self.jobs)
 
     def __str__(self) -> str:
         """Returns the order as messages name it: kill (alice@login1, 2026-11-24T01:29:09Z)."""
-        return f"{self.word} ({self.by})" if self.by else self.word
+        jobs = "" if self.jobs == "*" else f"jobs {self.jobs}"
+        said = ", ".join(filter(None, (self.by, jobs)))
+        return f"{self.word} ({said})" if said else self.word
 
 
-@dataclass(frozen=True)
-class JobReport:
-    """What a job says of itself. seen: wall clock, in seconds. state: a sentence's part."""
+def prepare(folder: Path) -> bool:
+    """Makes what a job that begins to watch the folder needs. Returns whether the folder is new.
 
-    job: str
-    host: str
-    world: int
-    steps: int
-    state: str
-    seen: float
-
-
-def prepare(folder: Path) -> None:
-    """Makes the folder and the order, as a job that begins to watch it. OddrankError if it can't.
-
-    Those who may write to the folder may write the order, but for everybody else.
+    Those who may write to the folder may write orders, but for everybody else. OddrankError if it
+    can't be made, or if its parent is missing: then the path is misspelt.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        mode = stat.S_IMODE(folder.stat().st_mode) & 0o664 | 0o600
-        file = folder / _ORDER
-        with suppress(FileExistsError):
-            made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
-            try:
-                os.fchmod(made, mode)
-                os.write(made, b"off\n")
-            finally:
-                os.close(made)
-        (folder / _JOBS).mkdir(exist_ok=True)
+        is_new = _make(folder)
+        mode = _mode(folder)
+        for name in (_ORDER, *_ONCE_SUFFIXES):
+            with suppress(FileExistsError):
+                _create(folder / name, b"off\n", mode)
+        (folder / JOBS).mkdir(exist_ok=True)
         with suppress(OSError):  # another user's
-            (folder / _JOBS).chmod(stat.S_IMODE(folder.stat().st_mode))
-        _remove_old(folder / _JOBS)
+            (folder / JOBS).chmod(stat.S_IMODE(folder.stat().st_mode))
+        _remove_old(folder / JOBS)
+    except FileNotFoundError as error:
+        raise OddrankError(
+            f"the switch {folder} can't be made: {folder.parent} does not exist. Check the path"
+        ) from error
     except OSError as error:
         raise OddrankError(
             f"the switch {folder} can't be used: {error.strerror or error}. Give a folder that all"
             " who may stop the job can write to"
         ) from error
+    return is_new
 
 
-def read(folder: Path) -> Order:
-    """Returns the order. OSError if it can't be read; OddrankError if it is none."""
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    file = os.open(folder / _ORDER, flags)
+def _make(folder: Path) -> bool:
     try:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode):
-            raise OddrankError(f"{folder / _ORDER} is no regular file: remove it")
+        folder.mkdir()
+    except FileExistsError:
+        if not folder.is_dir():
+            raise
+        return False
+    return True
+
+
+def _mode(folder: Path) -> int:
+    return stat.S_IMODE(folder.stat().st_mode) & 0o664 | 0o600
+
+
+def _create(file: Path, text: bytes, mode: int) -> None:
+    made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
+    try:
+        os.fchmod(made, mode)
+        os.write(made, text)
+    finally:
+        os.close(made)
+
+
+def read(folder: Path) -> tuple[list[Order], dict[str, OSError | OddrankError]]:
+    """Returns the orders of all files, the oldest first, and the errors of those that have none.
+
+    Errors have their file's path in the folder as key; that of `order` is a FileNotFoundError in a
+    folder that no job has watched. The other files may be missing.
+    """
+    orders: list[Order] = []
+    errors: dict[str, OSError | OddrankError] = {}
+    for name in _files(folder):
+        try:
+            orders.append(_read(folder, name))
+        except (OSError, OddrankError) as error:
+            if name == _ORDER or not isinstance(error, FileNotFoundError):
+                errors[name] = error
+    return sorted(orders, key=lambda one: one.at), errors
+
+
+def _files(folder: Path) -> Iterator[str]:
+    yield _ORDER
+    yield from _ONCE_SUFFIXES
+    with suppress(OSError):
+        names = (entry.name for entry in os.scandir(folder / JOBS))
+        yield from (f"{JOBS}/{name}" for name in names if name.endswith((_SUFFIX, *_ONCE_SUFFIXES)))
+
+
+def _read(folder: Path, name: str) -> Order:
+    """Returns the order of one file. OSError if it can't be read; OddrankError if it is none."""
+    path = folder / name
+    file = _open(path, os.O_RDONLY)
+    try:
+        at = os.fstat(file).st_mtime_ns
         text = os.read(file, _MOST_BYTES).decode(errors="replace")
     finally:
         os.close(file)
     line = text.partition("\n")[0]  # of a stranger: nothing in it may move a cursor
     words = "".join(one if one.isprintable() else " " for one in line).split()
-    if not words:
-        return Order(at=found.st_mtime_ns)
-    if words[0].lower() not in WORDS:
-        raise OddrankError(f"{folder / _ORDER} says {words[0][:40]!r}: it takes {', '.join(WORDS)}")
-    said = dict(word.split("=", 1) for word in words[1:] if "=" in word)
-    by = " ".join(filter(None, (said.get("by"), said.get("at"))))
-    return Order(words[0].lower(), by.replace(" ", ", "), said.get("jobs", "*"), found.st_mtime_ns)
+    if not words and not text.strip("\0" + string.whitespace):
+        return Order(at=at, file=name)
+    word = words[0].lower() if words else ""
+    if word not in WORDS:
+        shown = words[0][:40] if words else text.strip()[:40]
+        raise OddrankError(f"{path} says {shown!r}: it takes {', '.join(WORDS)}")
+    said = dict(one.split("=", 1) for one in words[1:] if "=" in one)
+    by = ", ".join(filter(None, (said.get("by"), said.get("at"))))
+    return Order(word, by, said.get("jobs", "*"), at, name)
+
+
+def _open(path: Path, flags: int) -> int:
+    """Opens a regular file of a stranger, without waiting. OddrankError if it is none."""
+    try:
+        file = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):  # link, folder, FIFO
+            raise _irregular(path) from error
+        raise
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise _irregular(path)
+    return file
+
+
+def _irregular(path: Path) -> OddrankError:
+    return OddrankError(f"{path} is no regular file: remove it")
 
 
 def write(folder: Path, word: str, jobs: str, by: str) -> None:
-    """Writes an order in place. OddrankError if the folder is no switch, or can't be written."""
-    file = folder / _ORDER
+    """Writes an order. OddrankError if the folder is no switch, or can't be written.
+
+    Only `off` takes back a kill: a pause or its end in the same place is refused.
+    """
+    path = folder / _name(word, jobs)
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     text = f"{word} by={by} at={at}{'' if jobs == '*' else f' jobs={jobs}'}\n".encode()
     try:
-        opened = os.open(file, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            # A reader sees one line or the other: the rest of a longer line is behind the first.
-            os.write(opened, text)
-            os.ftruncate(opened, len(text))
-            os.fsync(opened)
-        finally:
-            os.close(opened)
+        mode = _mode_of_orders(folder)
+        if word in (PAUSE, RESUME):
+            _refuse_over_kill(folder, word, jobs)
+        if word == OFF:
+            _take_back(folder, jobs, text, mode)
+        elif jobs == "*":
+            _write_in_place(path, text, mode)
+        else:
+            new = folder / JOBS / f".{job.file_name(by)}-{os.getpid()}.new"
+            new.unlink(missing_ok=True)
+            _create(new, text, mode)
+            new.replace(path)
     except FileNotFoundError as error:
         raise OddrankError(
             f"{folder} is no switch: no job has called oddrank.switch({str(folder)!r}). Check the"
@@ -143,52 +219,95 @@ def write(folder: Path, word: str, jobs: str, by: str) -> None:
         ) from error
     except OSError as error:
         raise OddrankError(
-            f"{file} can't be written: {error.strerror or error}. Ask its owner, or for a folder"
-            " that your group can write to"
+            f"{path} can't be written: {error.strerror or error}. Ask its owner, or for a"
+            " folder that your group can write to"
         ) from error
 
 
-def refusal(folder: Path, order: Order, name: str) -> str:
-    """Returns why the job `name` must not start under this order; "" if it may."""
-    if order.word not in LASTING or not order.is_for(name):
-        return ""
-    return (
-        f"the switch {folder} says {order}: no job may start. If it was for an earlier job:"
-        f" oddrank switch off {shlex.quote(str(folder))}"
-    )
+def _name(word: str, jobs: str) -> str:
+    """Returns the path, in the folder, of the file for an order."""
+    kind = f"-{word}" if word in ONCE else ""
+    if jobs == "*":
+        return f"{_ORDER}{kind}"
+    unlike = zlib.crc32(jobs.encode())  # patterns that differ in what no file's name may have
+    return f"{JOBS}/{job.file_name(jobs)[:80]}-{unlike:08x}{_SUFFIX}{kind}"
 
 
-def report(folder: Path, one: JobReport) -> None:
-    """Writes what a job says of itself. OSError if it can't be written."""
-    # Jobs on several hosts may have one name, such as localhost:29500.
-    file = folder / _JOBS / f"{job.file_name(f'{one.job}@{one.host}')}.json"
-    new = file.with_name(f".{os.getpid()}.new")
-    new.write_text(json.dumps(asdict(one)) + "\n", encoding="utf-8")
-    new.replace(file)
+def _mode_of_orders(folder: Path) -> int:
+    """Returns the mode of a new file. FileNotFoundError if no job has watched the folder."""
+    if not (folder / JOBS).is_dir():
+        (folder / _ORDER).lstat()  # of a user who has made it
+    return _mode(folder)
 
 
-def reports(folder: Path) -> list[JobReport]:
-    """Returns what the jobs said of themselves, the last to speak first."""
-    found = []
-    with suppress(OSError):
-        for entry in sorted(os.scandir(folder / _JOBS), key=lambda one: one.name)[:_MOST_JOBS]:
-            if entry.name.endswith(".json") and entry.is_file(follow_symlinks=False):
-                with suppress(*_BAD), open(entry.path, "rb") as file:
-                    found.append(_job_report(json.loads(file.read(_MOST_REPORT))))
-    return sorted(found, key=lambda one: -one.seen)
+def _refuse_over_kill(folder: Path, word: str, jobs: str) -> None:
+    with suppress(FileNotFoundError):
+        order = _read(folder, _name(word, jobs))
+        if order.word == KILL:
+            some = "" if jobs == "*" else f" --jobs {shlex.quote(jobs)}"
+            raise OddrankError(
+                f"{word} would take back {order}, and is not written. To take the kill back:"
+                f" oddrank switch off {shlex.quote(str(folder))}{some}"
+            )
 
 
-def _job_report(read: Mapping[str, Any]) -> JobReport:
-    names = ("job", "host", "state")
-    texts = {name: str(read[name]) for name in names}
-    return JobReport(
-        world=int(read["world"]), steps=int(read["steps"]), seen=float(read["seen"]), **texts
-    )
+def _take_back(folder: Path, jobs: str, text: bytes, mode: int) -> None:
+    """Takes back the orders for these jobs; for all jobs, all orders."""
+    if jobs != "*":
+        for word in (OFF, *ONCE):
+            (folder / _name(word, jobs)).unlink(missing_ok=True)
+        return
+    for name in _files(folder):
+        if name.startswith(JOBS):
+            (folder / name).unlink(missing_ok=True)
+        else:
+            _write_in_place(folder / name, text, mode)
+
+
+def _write_in_place(path: Path, text: bytes, mode: int) -> None:
+    try:
+        file = _open(path, os.O_WRONLY)
+    except FileNotFoundError:  # somebody has removed it
+        _create(path, text, mode)
+        return
+    try:
+        # A reader sees one line or the other: the rest of a longer line is behind the first.
+        os.write(file, text)
+        os.ftruncate(file, len(text))
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def standing(orders: Iterable[Order]) -> list[Order]:
+    """Returns which of the orders for one job it has to obey, without those that it has obeyed.
+
+    A kill stands alone. Else the saves and dumps, and the pause that nothing has ended, the oldest
+    first. orders: the oldest first.
+    """
+    found = [one for one in orders if one.word != OFF or not one.file.endswith(_ONCE_SUFFIXES)]
+    if kills := [one for one in found if one.word == KILL]:
+        return kills[:1]
+    lasting = [one for one in found if one.word not in ONCE]
+    paused = lasting[-1:] if lasting and lasting[-1].word == PAUSE else []
+    return [one for one in found if one.word in ONCE or one in paused]
+
+
+def refusal(folder: Path, orders: Iterable[Order], name: str) -> str:
+    """Returns why the job `name` must not start under these orders; "" if it may."""
+    for order in orders:
+        if order.word == KILL and order.is_for(name):
+            return (
+                f"the switch {folder} says {order}: no job may start. If it was for an earlier job:"
+                f" oddrank switch off {shlex.quote(str(folder))}"
+            )
+    return ""
 
 
 def _remove_old(folder: Path) -> None:
+    """Removes what is over for a week. A kill of some jobs stays until it is taken back."""
     for entry in os.scandir(folder):
-        if re.fullmatch(r".*\.(json|new)", entry.name):
+        if re.fullmatch(r".*\.(json|new|order-\w+)", entry.name):
             with suppress(OSError):
                 if entry.stat(follow_symlinks=False).st_mtime + _OLD_SECONDS < time.time():
                     os.unlink(entry)

@@ -21,9 +21,10 @@ from types import TracebackType
 from oddrank import job, job_store, render
 from oddrank.errors import OddrankError
 from oddrank.job_store import Poller
-from oddrank.switches import order_file
+from oddrank.switches import job_reports, order_file
 from oddrank.switches.agreement import IDLE, Agreement, RefusedError, Root, Wanted
-from oddrank.switches.order_file import DUMP, KILL, NONE, SAVE, JobReport, Order
+from oddrank.switches.job_reports import JobReport
+from oddrank.switches.order_file import DUMP, KILL, ONCE, SAVE, Order
 from oddrank.switches.signals import Signals
 
 _READ_EVERY = 1.0
@@ -50,15 +51,22 @@ def switch(
     writes an order. signals: SIGUSR1 (save) and SIGTERM (kill), sent to one rank or to all, are
     orders, too. pause_seconds: a pause ends after so long.
 
-    Raises RefusedError, a SwitchError, on all ranks if the folder says kill or pause already.
+    Makes the folder, but not its parent. Raises RefusedError, a SwitchError, on all ranks if the
+    folder says kill already, or has an order that can't be read.
     """
+    try:
+        folder = Path(os.fsdecode(path))
+    except TypeError:
+        raise OddrankError(f"oddrank.switch({path!r}): give a folder as text or a Path") from None
+    if not os.fsdecode(path):
+        raise OddrankError("oddrank.switch(''): give the name of a folder")
     if not 0 < pause_seconds < math.inf:
         raise OddrankError(f"pause_seconds={pause_seconds!r}: give a number of seconds above 0")
     if signals and threading.current_thread() is not threading.main_thread():
         raise OddrankError("only the main thread can take signals: give signals=False")
     for one in _open:
         raise OddrankError(f"this process watches {one.path} already: close() that switch first")
-    return Switch(Path(path), signals, pause_seconds)
+    return Switch(folder, signals, pause_seconds)
 
 
 class Switch:
@@ -76,7 +84,8 @@ class Switch:
         store = job_store.connect("oddrank.switch()", f"switch/{next(_numbers)}")
         self._store, self._agreement = store, Agreement(store, pause_seconds, str(path.absolute()))
         self.poll = self._agreement.poll
-        self._dumps = self._dumped = self._saves = 0
+        self._dumps = self._saves = 0
+        self._dumped: set[str] = set()
         self._terminated = math.inf  # when this rank got its first SIGTERM
         self._started = threading.Event()
         self._refusal: str | None = None  # "" once rank 0 says that the job may start
@@ -165,32 +174,31 @@ class Switch:
             if unheard or agreement.refused == KILL:
                 signals.end_by_default()
 
-    def _wanted(self) -> Wanted | None:
-        """Returns the order of now: by signal first, as the process may soon be ended."""
+    def _wanted(self) -> list[Wanted]:
+        """Returns the orders of now; a signal's alone, as the process may soon be ended."""
         assert self._folder is not None
         if self._store.count(f"signals/{KILL}"):
-            return Wanted(KILL, "kill (SIGTERM)", "signal kill", urgent=True)
+            return [Wanted(KILL, "kill (SIGTERM)", "signal kill", urgent=True)]
         count = self._store.count(f"signals/{SAVE}")
         if count > self._saves and time.monotonic() < self._agreement.obeyed + _SAME_SECONDS:
             self._saves = count
         if count > self._saves:
-            return Wanted(SAVE, "save (SIGUSR1)", f"signal save {self._saves}", urgent=True)
-        order = self._folder.order
-        if order.word in (*NONE, DUMP) or self._folder.is_old(order):
-            return None
-        return Wanted(order.word, str(order), f"file {order.at}")
+            return [Wanted(SAVE, "save (SIGUSR1)", f"signal save {self._saves}", urgent=True)]
+        orders = order_file.standing(self._folder.orders())
+        return [Wanted(one.word, str(one), one.key) for one in orders if one.word != DUMP]
 
     def _dump_if_ordered(self) -> None:
         """Writes the stacks of this rank, without agreement: ranks that hang have the best ones."""
         key = f"dump/{self._dumps}"
         if self._folder is not None:
-            order = self._folder.order
-            if order.word == DUMP and order.at != self._dumped and not self._folder.is_old(order):
-                self._dumped = order.at
+            dumps = [one for one in self._folder.orders() if one.word == DUMP]
+            new = [one for one in dumps if one.key not in self._dumped]
+            if new:  # one dump does for all of them
+                self._dumped.update(one.key for one in new)
                 stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
                 name = self._folder.path / f"dump-{stamp}"
                 self._store.put(key, str(name))
-                self._tell(f"{order}: all ranks write their stacks: oddrank triage {name}")
+                self._tell(f"{new[-1]}: all ranks write their stacks: oddrank triage {name}")
         name_text = self._store.look(key)
         if name_text is not None:
             self._dumps += 1
@@ -228,18 +236,19 @@ class Switch:
 class _Folder:
     """What rank 0 reads and writes: in a thread, as a file system may hang.
 
-    path: absolute. order: what was read last, off if it is for other jobs.
+    path: absolute.
     """
 
     def __init__(self, path: Path, switch: Switch) -> None:
-        self.path, self.order = path.absolute(), Order()
+        self.path = path.absolute()
         self._switch, self._job = switch, job.job_name()
-        self._begun: int | None = None
+        self._orders: dict[str, Order] = {}  # by file, as it could be read last
+        self._begun: frozenset[str] | None = None  # keys of the orders that were there before
         self._first = threading.Event()
         self._refusal = ""
         self._read_at = time.monotonic()
         self._is_silent = False
-        self._warned = ""
+        self._warned: set[str] = set()
         self._reported: tuple[float, str] = (-math.inf, "")
         self._poller = Poller("switch-file", self._turn, self._lost, self._last)
 
@@ -249,9 +258,12 @@ class _Folder:
         self._first.wait(_FIRST_READ_SECONDS)
         return self._refusal
 
-    def is_old(self, order: Order) -> bool:
-        """Returns whether the order was there before this job."""
-        return order.at == self._begun
+    def orders(self) -> list[Order]:
+        """Returns the orders for this job, the oldest first, without those for earlier jobs."""
+        return [
+            one for one in sorted(self._orders.values(), key=lambda one: one.at)
+            if not (one.word in ONCE and one.key in (self._begun or ()))
+        ]  # fmt: skip
 
     def tell_silence(self) -> None:
         """Says once that the file system hangs, and once that it answers again."""
@@ -265,8 +277,8 @@ class _Folder:
         self._poller.stop()
 
     def _turn(self, woken: bytes) -> float:
-        if self._begun is None:
-            order_file.prepare(self.path)
+        if self._begun is None and order_file.prepare(self.path):
+            self._switch._tell("this folder is new: if it should not be, check the path")
         self._read()
         self._read_at = time.monotonic()
         self._first.set()
@@ -274,21 +286,22 @@ class _Folder:
         return _READ_EVERY
 
     def _read(self) -> None:
-        try:
-            order = order_file.read(self.path)
-        except (OSError, OddrankError) as error:
-            text = str(error)
-            if text != self._warned:
-                self._switch._tell(f"the order can't be read: {text}")
-            self._warned = text
-            return
-        if not order.is_for(self._job):
-            order = Order(at=order.at)
+        found, errors = order_file.read(self.path)
+        texts = {f"an order can't be read: {error}" for error in errors.values()}
         if self._begun is None:
-            self._begun = order.at
+            self._begun = frozenset(one.key for one in found)
             if not self._first.is_set():
-                self._refusal = order_file.refusal(self.path, order, self._job)
-        self.order = order
+                self._refusal = "; ".join(sorted(texts)) or order_file.refusal(
+                    self.path, found, self._job
+                )
+        if not self._refusal:
+            for text in sorted(texts - self._warned):
+                self._switch._tell(text)
+        self._warned = texts
+        # What can't be read takes back nothing.
+        orders = {name: one for name, one in self._orders.items() if name in errors}
+        orders.update({one.file: one for one in found if one.is_for(self._job)})
+        self._orders = orders
 
     def _report(self, state: str = "") -> None:
         one = self._switch.report()
@@ -296,7 +309,7 @@ class _Folder:
         if state or one.state != last or time.monotonic() > at + _REPORT_EVERY:
             self._reported = time.monotonic(), one.state
             with suppress(OSError):
-                order_file.report(self.path, replace(one, state=state or one.state))
+                job_reports.report(self.path, replace(one, state=state or one.state))
 
     def _lost(self, error: Exception) -> None:
         self._refusal = str(error)
@@ -306,4 +319,4 @@ class _Folder:
 
     def _last(self) -> None:
         if self._begun is not None and not self._refusal:
-            self._report(order_file.ENDED)
+            self._report(job_reports.ENDED)

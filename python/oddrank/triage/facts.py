@@ -477,7 +477,7 @@ class Suspect:
     young: bool = False
     """The others have not waited long enough for a stall."""
     pauses: tuple[Paused, ...] = ()
-    """Of the cause `paused`: why each process waits."""
+    """Why each process waits; for the cause `dead`, why it waited when it was ended."""
 
 
 def ranks(processes: Sequence[Process]) -> tuple[int, ...]:

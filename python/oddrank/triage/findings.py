@@ -252,6 +252,13 @@ def _infinite_loop(suspect: Suspect) -> tuple[Condition, str]:
     return _stuck(suspect, f"{verb} on{where} and does not come to the next call")
 
 
+_IN_PAUSE = {
+    "switch": " in a switch pause",
+    "breakpoint": " in a breakpoint",
+    "waits": " while it waited for a rank in a breakpoint",
+}
+
+
 def _dead(suspect: Suspect) -> tuple[Condition, str]:
     name, _, _ = _subject(suspect)
     death = suspect.death
@@ -266,6 +273,8 @@ def _dead(suspect: Suspect) -> tuple[Condition, str]:
     if death.how == "exception":
         how = f"raised {text or 'an exception'}{at}"
     elif death.how == "signal":
+        if suspect.pauses and not death.site:
+            at = _IN_PAUSE[suspect.pauses[0].pause.kind]
         how = f"was killed{by} with {_signal_name(death.signal)}{at}"
     elif death.how == "oom":
         how = f"ran out of memory and was killed{by}" if death.by else "ran out of memory"

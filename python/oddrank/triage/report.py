@@ -130,7 +130,7 @@ def _why(triage: Triage) -> str:
     pauses = [
         on_purpose.text(s, triage.view.world, triage.view.heard)
         for s in triage.suspects
-        if s.pauses
+        if s.cause == on_purpose.CAUSE
     ]
     if pauses:
         return "; ".join(pauses)

@@ -45,6 +45,8 @@ class View:
     states: dict[Process, State] = field(default_factory=dict)
     activities: dict[Process, Activity] = field(default_factory=dict)
     pauses: dict[Process, Paused] = field(default_factory=dict)
+    pauses_at_end: dict[Process, Paused] = field(default_factory=dict)
+    """Pauses of processes that died in them."""
     """Processes that wait on purpose, and could go on: not those that are stopped, or too late."""
     deaths: list[Death] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
@@ -130,6 +132,8 @@ def view(facts: Iterable[Fact]) -> View:
         for group, members in progress.items()
     }
     found.deaths = [d for d in found.deaths if not _outlived(d, found.states.get(d.process))]
+    died = {death.process for death in found.deaths}
+    found.pauses_at_end = {p: one for p, one in found.pauses.items() if p in died}
     found.pauses = {p: one for p, one in found.pauses.items() if _may_go_on(one, found)}
     found.processes = join.all()
     found.members = frozenset(

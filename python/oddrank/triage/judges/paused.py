@@ -58,6 +58,7 @@ def _explains(view: View, process: Process, suspect: Suspect) -> bool:
 
 def with_pauses(found: Sequence[Suspect], view: View) -> list[Suspect]:
     """Tells of the pauses: beside what was found, or as all that there is to tell."""
+    found = [_ended_in_pause(suspect, view) for suspect in found]
     if not view.pauses:
         return list(found)
     pauses = tuple(view.pauses.values())
@@ -69,6 +70,14 @@ def with_pauses(found: Sequence[Suspect], view: View) -> list[Suspect]:
             support=_points(pauses), pauses=pauses,
         )
     ]  # fmt: skip
+
+
+def _ended_in_pause(suspect: Suspect, view: View) -> Suspect:
+    """Adds the pause in which a process was ended: its stack only shows how it waited."""
+    ended = view.pauses_at_end
+    if suspect.cause != "dead" or not all(p in ended for p in suspect.processes):
+        return suspect
+    return replace(suspect, pauses=tuple(ended[p] for p in suspect.processes))
 
 
 def _points(pauses: Sequence[Paused]) -> tuple[Point, ...]:
