@@ -57,7 +57,7 @@ PYTHON_SUBJECTS: dict[str, set[str]] = {
     "logs": {"triage"},
     "run": {"trace", "triage", "printing"},
     "bench": set(),
-    "metrics": set(),
+    "metrics": {"logs"},
     "selftest": {"bench"},
     "switches": set(),
     "debugger": set(),

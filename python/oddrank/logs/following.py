@@ -80,7 +80,7 @@ def follow(
     Ends after so many seconds, or by Ctrl-C or SIGTERM: what came until then can be judged.
     """
     end = None if seconds is None else time.monotonic() + seconds
-    with _until_signal() as told:
+    with until_signal() as told:
         while True:
             last = end is not None and time.monotonic() >= end
             for number, follower in enumerate(followers):
@@ -95,7 +95,7 @@ def follow(
 
 
 @contextmanager
-def _until_signal() -> Iterator[list[int]]:
+def until_signal() -> Iterator[list[int]]:
     """Yields a list that gets the first signal to end; a second one works as ever.
 
     SIGTERM comes at the end of an allocation.

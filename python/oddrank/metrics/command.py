@@ -1,10 +1,9 @@
 """`oddrank metrics`: says from a training's log when loss or speed went wrong."""
 
-import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
-from typing import IO, NoReturn, TextIO
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import IO, TextIO
 
 import click
 
@@ -19,6 +18,7 @@ from oddrank.cli import (
     writable,
 )
 from oddrank.errors import OddrankError
+from oddrank.logs.following import until_signal
 from oddrank.metrics import findings, report
 from oddrank.metrics.growing import Logs
 from oddrank.report import write_json, write_text
@@ -85,7 +85,8 @@ def command(
     said = len(opened.notes)
     news = _News(opened, json_path, prometheus_path)
     with _csv(csv_path) as csv:
-        with _until_told() if follow else nullcontext():
+        ends: AbstractContextManager[list[int]] = until_signal() if follow else nullcontext([])
+        with ends as told:
             every = opened.follow(_MONTH if deadline is None else deadline)
             for _ in every if follow else opened.read_all():
                 if csv:
@@ -93,6 +94,8 @@ def command(
                     csv.flush()
                 if follow:
                     news.say(sys.stderr if "-" in (json_path, csv_path) else sys.stdout)
+                if told:
+                    break
         opened.finish()
         if csv:
             csv.write(opened.job.csv())
@@ -111,21 +114,6 @@ def command(
         next_once=True,
     )  # fmt: skip
     return made.exit_code(fail_on) or (0 if whole else OddrankError.exit_code)
-
-
-@contextmanager
-def _until_told() -> Iterator[None]:
-    """Ends the block by SIGINT or SIGTERM, which ends an allocation: the report comes after it."""
-
-    def end(number: int, frame: object) -> NoReturn:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        with suppress(KeyboardInterrupt):
-            yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
