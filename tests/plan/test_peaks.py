@@ -21,6 +21,16 @@ from oddrank.plan.peaks import DTYPES, PEAKS
         ("NVIDIA GH200 480GB", "bf16", 989),
         ("NVIDIA B200", "bf16", 2250),
         ("NVIDIA GB200", "bf16", 2500),
+        ("NVIDIA H20", "fp8", 296),
+        ("NVIDIA H800", "bf16", 989),
+        ("NVIDIA A800-SXM4-80GB", "bf16", 312),
+        ("NVIDIA B300 SXM6 AC", "bf16", 2250),
+        ("NVIDIA L4", "fp16", 121),
+        ("NVIDIA A10", "tf32", 62.5),
+        ("NVIDIA A30", "bf16", 165),
+        ("NVIDIA GeForce RTX 4090", "bf16", 165.2),
+        ("5090", "bf16", 209.5),
+        ("AMD Instinct MI355X", "fp8", 5033),
         ("mi250x gcd", "bf16", 191.5),
         ("AMD Instinct MI300X", "bf16", 1307),
     ],
@@ -40,6 +50,15 @@ def test_a_name_of_no_gpu_gets_a_hint():
         plan.peak("b220")
     with pytest.raises(OddrankError, match="no GPU of the table"):
         plan.peak("")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA GeForce RTX 5090 D", "A10G", "H800 PCIe"],
+)
+def test_a_slower_gpu_of_nearly_the_same_name_is_none_of_the_table(name):
+    with pytest.raises(OddrankError, match="no GPU of the table"):
+        plan.peak(name)
 
 
 def test_a_type_that_a_gpu_does_not_have_is_refused():

@@ -36,27 +36,42 @@ class Peak:
     source: str
 
 
+_SMALLER = {"laptop", "d"}
+"""Words in names of slower GPUs: a "GeForce RTX 4090 Laptop GPU" is no RTX 4090."""
 DTYPES = ("bf16", "fp16", "fp8", "tf32")
+_FP32_SUMS = "with sums in FP32; with sums in FP16 twice as fast"
 _MI250X = "AMD Instinct MI250X product page"
 _H100 = f"NVIDIA H100 datasheet, {_HALVED}"
-_CDNA3 = "AMD Instinct {} product page, numbers without sparsity"
+_CDNA = "AMD Instinct {} product page, numbers without sparsity"
 PEAKS: tuple[Gpu, ...] = (
     Gpu("V100 SXM", 0, 125, 0, 0, "NVIDIA Tesla V100 whitepaper, table 1"),
     Gpu("V100 PCIe", 0, 112, 0, 0, "NVIDIA V100 datasheet"),
     Gpu("A100", 312, 312, 0, 156, "NVIDIA A100 datasheet", "SXM and PCIe"),
+    Gpu("A800", 312, 312, 0, 156, "NVIDIA A800 datasheet", "an A100 with slower NVLink"),
+    Gpu("A30", 165, 165, 0, 82, "NVIDIA A30 datasheet"),
+    Gpu("A10", 125, 125, 0, 62.5, "NVIDIA A10 datasheet"),
     Gpu("H100 SXM", 989, 989, 1979, 494, _H100),
     Gpu("H100 PCIe", 756, 756, 1513, 378, _H100),
     Gpu("H100 NVL", 835, 835, 1671, 417, _H100),
+    Gpu("H800 SXM", 989, 989, 1979, 494, f"NVIDIA H800 datasheet, {_HALVED}",
+        "an H100 with slower NVLink"),
+    Gpu("H20", 148, 148, 296, 74, "NVIDIA H20 datasheet"),
     Gpu("H200 SXM", 989, 989, 1979, 494, f"NVIDIA H200 datasheet, {_HALVED}"),
     Gpu("GH200", 989, 989, 1979, 494, f"NVIDIA GH200 datasheet, {_HALVED}"),
     Gpu("B200", 2250, 2250, 4500, 1125, f"NVIDIA Blackwell datasheet, {_HALVED}", "HGX, one GPU"),
+    Gpu("B300", 2250, 2250, 4500, 1125, f"NVIDIA HGX B300 page, {_HALVED}", "HGX, one GPU"),
     Gpu("GB200", 2500, 2500, 5000, 1250, f"NVIDIA GB200 NVL72 page, {_HALVED}",
         "one of the two GPUs of a superchip"),
     Gpu("L40S", 362, 362, 733, 183, "NVIDIA L40S datasheet"),
+    Gpu("L4", 121, 121, 242, 60, f"NVIDIA L4 datasheet, {_HALVED}"),
+    Gpu("RTX 4090", 165.2, 165.2, 330.3, 82.6, "NVIDIA Ada whitepaper, appendix A", _FP32_SUMS),
+    Gpu("RTX 5090", 209.5, 209.5, 419, 104.8, "NVIDIA RTX Blackwell whitepaper, appendix A",
+        _FP32_SUMS),
     Gpu("MI250X card", 383, 383, 0, 0, _MI250X, "both dies, which torch sees as two GPUs"),
     Gpu("MI250X GCD", 191.5, 191.5, 0, 0, _MI250X, "one die, which torch sees as a GPU"),
-    Gpu("MI300X", 1307, 1307, 2615, 654, _CDNA3.format("MI300X")),
-    Gpu("MI325X", 1307, 1307, 2615, 654, _CDNA3.format("MI325X")),
+    Gpu("MI300X", 1307, 1307, 2615, 654, _CDNA.format("MI300X")),
+    Gpu("MI325X", 1307, 1307, 2615, 654, _CDNA.format("MI325X")),
+    Gpu("MI355X", 2516, 2516, 5033, 0, _CDNA.format("MI355X")),
 )  # fmt: skip
 
 
@@ -65,7 +80,11 @@ def peak(gpu: str, dtype: str = "bf16") -> Peak:
 
     OddrankError if no row, or several rows, have that name, or if the GPU has no such type.
     """
-    found = _found(gpu)
+    rows = matching(gpu)
+    if len(rows) > 1:
+        names = ", ".join(row.name for row in rows)
+        raise OddrankError(f"{gpu[:40]!r} may be {names}: name one, or give --peak")
+    found = rows[0]
     kind = dtype.lower()
     if kind not in DTYPES:
         raise OddrankError(f"{dtype[:40]!r} is no type of the table: use {', '.join(DTYPES)}")
@@ -76,18 +95,15 @@ def peak(gpu: str, dtype: str = "bf16") -> Peak:
     return Peak(found.name, kind, value, found.source)
 
 
-def _found(gpu: str) -> Gpu:
+def matching(gpu: str) -> list[Gpu]:
+    """Returns the rows that a name may mean: `h100` has several. OddrankError if there is none."""
     words = _words(gpu)
     exact = [row for row in PEAKS if _words(row.name) == words]
     # torch says "NVIDIA H100 80GB HBM3": the words of a row in any order, the longest row first.
-    inside = [row for row in PEAKS if _words(row.name) <= words]
+    inside = [row for row in PEAKS if _words(row.name) <= words and not words & _SMALLER]
     partly = [row for row in PEAKS if words <= _words(row.name)] if words else []
-    rows = exact or _longest(inside) or partly
-    if len(rows) == 1:
-        return rows[0]
-    if rows:
-        names = ", ".join(row.name for row in rows)
-        raise OddrankError(f"{gpu[:40]!r} may be {names}: name one, or give --peak")
+    if rows := exact or _longest(inside) or partly:
+        return rows
     near = get_close_matches(gpu.lower()[:40], {row.name.lower(): row for row in PEAKS}, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     raise OddrankError(
