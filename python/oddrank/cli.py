@@ -107,10 +107,13 @@ def _oddrank() -> None:
 
 
 class Seconds(click.FloatRange):
-    """A time in seconds, with or without a unit. Refuses NaN, which a range would accept."""
+    """A time in seconds, with or without a unit. Refuses NaN, which a range would accept.
+
+    A year has 365 days.
+    """
 
     name = "seconds"
-    _units: ClassVar[dict[str, int]] = {"s": 1, "m": 60, "h": 3600}
+    _units: ClassVar[dict[str, int]] = {"s": 1, "m": 60, "h": 3600, "d": 86400, "y": 365 * 86400}
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -122,7 +125,7 @@ class Seconds(click.FloatRange):
         except ValueError:
             seconds = math.nan
         if math.isnan(seconds):
-            self.fail(f"{text[:40]!r} is not a time like 60, 60s or 5m", param, ctx)
+            self.fail(f"{text[:40]!r} is not a time like 60, 60s, 5m or 2d", param, ctx)
         return float(super().convert(seconds, param, ctx))
 
 

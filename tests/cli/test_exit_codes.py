@@ -228,13 +228,14 @@ def test_one_rank_of_each_node_complains_about_the_command_line_they_share():
 
 
 @pytest.mark.parametrize(
-    ("typed", "seconds"), [("60", 60), ("90s", 90), ("1.5m", 90), ("2h", 7200), (300, 300)]
+    ("typed", "seconds"),
+    [("60", 60), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("1d", 86400), (300, 300)],
 )
 def test_a_time_is_in_seconds_or_has_a_unit(typed, seconds):
     assert Seconds(1, 86400).convert(typed, None, None) == seconds
 
 
-@pytest.mark.parametrize("typed", ["nan", "", "s", "1d", "60 apples", "0.5", "25h", "inf"])
+@pytest.mark.parametrize("typed", ["nan", "", "s", "1w", "60 apples", "0.5", "25h", "inf"])
 def test_what_is_no_time_in_range_is_refused(typed):
     with pytest.raises(click.BadParameter, match=r"not a time like|not in the range"):
         Seconds(1, 86400).convert(typed, None, None)
