@@ -57,7 +57,8 @@ def microbatches(global_batch: int, micro_batch: int, dp: int) -> int:
 def bubble(pp: int, microbatches: int) -> float:
     """Returns the share of an iteration in which a pipeline stage waits: (p - 1) / (m + p - 1).
 
-    Source: Narayanan et al. 2021 (arXiv 2104.04473), section 2.2.1, for the 1F1B schedule.
+    For the 1F1B schedule. Source: Narayanan et al. 2021 (arXiv 2104.04473), section 2.2.1, which
+    gives the bubble as (p - 1) / m of the ideal time; the iteration has both.
     """
     _at_least_one(pp=pp, microbatches=microbatches)
     return (pp - 1) / (microbatches + pp - 1)
