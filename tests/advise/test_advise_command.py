@@ -86,6 +86,13 @@ def test_a_narrow_terminal_breaks_no_name():
     assert max(map(len, lines)) <= 80
 
 
+def test_values_that_variables_can_not_take_are_not_healthy():
+    found, said = report(NCCL_IB_TIMEOUT="abc", OMP_NUM_THREADS="-1", NCCL_DEBUG="BOGUS")
+    assert found["verdict"] == "odd"
+    assert [one["cause"] for one in found["findings"]] == ["impossible"] * 3
+    assert "NCCL_DEBUG takes VERSION, WARN, INFO, ABORT or TRACE" in said
+
+
 def test_fail_on_lets_a_prolog_pass():
     assert advise("--fail-on", "none", CUDA_LAUNCH_BLOCKING="1").returncode == 0
 
@@ -152,7 +159,7 @@ def test_this_process_keeps_no_value_of_an_unknown_variable(monkeypatch):
 
 @pytest.mark.parametrize(
     ("other", "said"),
-    [(1, "belongs to another user: ask as that user"), (0, "by a container, mostly. Ask from out")],
+    [(1, "it belongs to another user: ask as that"), (0, "it is yours: ask on the host if")],
 )
 def test_a_process_that_may_not_be_read_is_told_with_the_reason(monkeypatch, other, said):
     def refuse(*_):
@@ -161,5 +168,7 @@ def test_a_process_that_may_not_be_read_is_told_with_the_reason(monkeypatch, oth
     own = os.geteuid()
     monkeypatch.setattr("builtins.open", refuse)
     monkeypatch.setattr("os.geteuid", lambda: own + other)
-    with pytest.raises(OddrankError, match=f"process {os.getpid()} .*{said}"):
+    with pytest.raises(
+        OddrankError, match=f"can't read /proc/{os.getpid()}/environ: permission denied, .*{said}"
+    ):
         environments._tell([os.getpid()], lambda told: None)

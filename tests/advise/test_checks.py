@@ -1,5 +1,7 @@
 """Each known bad combination of variables is found, and its good neighbour is not."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +24,19 @@ def causes(variables=None, **place):
     ("cause", "variables", "place"),
     [
         ("misspelt", {"NCCL_DEBGU": None}, {}),
+        ("impossible", {"NCCL_DEBUG": "BOGUS"}, {}),
+        ("impossible", {"NCCL_IB_TIMEOUT": "abc"}, {}),
+        ("impossible", {"NCCL_P2P_DISABLE": "true"}, {}),
+        ("impossible", {"NCCL_BUFFSIZE": "4M"}, {}),
+        ("impossible", {"NCCL_NVLS_ENABLE": "3"}, {}),
+        ("impossible", {"NCCL_NET_GDR_LEVEL": "NEAR"}, {}),
+        ("impossible", {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "4"}, {}),
+        ("impossible", {"TORCH_NCCL_DESYNC_DEBUG": "on"}, {}),
+        ("impossible", {"TORCH_DISTRIBUTED_DEBUG": "ALL"}, {}),
+        ("impossible", {"CUDA_DEVICE_ORDER": "PCI"}, {}),
+        ("impossible", {"CUDA_DEVICE_MAX_CONNECTIONS": "33"}, {}),
+        ("impossible", {"OMP_NUM_THREADS": "-1"}, {"local_world": 1}),
+        ("impossible", {"OMP_NUM_THREADS": "4,0"}, {"local_world": 1}),
         ("renamed", {"NCCL_ASYNC_ERROR_HANDLING": "1"}, {}),
         ("removed", {"NCCL_IB_CUDA_SUPPORT": "1"}, {}),
         ("two-names", {"NCCL_ENABLE_TIMING": "1", "TORCH_NCCL_ENABLE_TIMING": "0"}, {}),
@@ -87,6 +102,11 @@ def test_a_bad_combination_is_found_once_and_alone(cause, variables, place):
         ({"NCCL_UNHEARD_OF": None}, {}),
         ({"OMP_NUM_THREADS": "64"}, {"local_world": 1}),
         ({"OMP_NUM_THREADS": "64,1"}, {"local_world": 1}),
+        ({"NCCL_BUFFSIZE": "0x400000", "NCCL_IB_GID_INDEX": "-1", "NCCL_CUMEM_ENABLE": "-2"}, {}),
+        ({"NCCL_DEBUG": "", "NCCL_IB_TIMEOUT": " 22 ", "NCCL_P2P_LEVEL": "3"}, {}),
+        ({"NCCL_DEBUG": "version", "NCCL_SOCKET_FAMILY": "af_inet6"}, {}),
+        ({"TORCH_NCCL_DESYNC_DEBUG": "True", "TORCH_NCCL_NAN_CHECK": "no"}, {}),
+        ({"OMP_PROC_BIND": "spread, close", "CUDA_MODULE_LOADING": "EAGER"}, {}),
     ],
 )
 def test_its_good_neighbour_is_not(variables, place):
@@ -104,6 +124,35 @@ def test_threads_are_told_with_the_number_that_fits():
     told = findings.finding(hit, findings.who([Process({})], "n1", "this environment"))
     assert "8 ranks of a host with OMP_NUM_THREADS=16 use more threads than its 64" in told.what
     assert told.next == ("export OMP_NUM_THREADS=8",)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("NCCL_IB_TIMEOUT", "abc", "takes a whole number from 0, and is set to something else: "
+         "NCCL reads the digits it begins with"),
+        ("NCCL_DEBUG", "BOGUS", "takes VERSION, WARN, INFO, ABORT or TRACE, and"),
+        ("NCCL_SHM_DISABLE", "true", "takes 0 or 1, and"),
+        ("TORCH_DISTRIBUTED_DEBUG", "ALL", "something else: torch stops with an error"),
+        ("OMP_NUM_THREADS", "-1", "takes a whole number from 1, or a list of them, and"),
+        ("CUDA_DEVICE_MAX_CONNECTIONS", "0", "from 1 to 32, and is set to something else"),
+    ],
+)  # fmt: skip
+def test_an_impossible_value_is_told_with_those_that_are_possible(name, value, said):
+    (hit,) = checks.judge(Process({"OMP_NUM_THREADS": "1", name: value}))
+    told = findings.finding(hit, findings.who([Process({})], "n1", "this environment"))
+    assert told.what.startswith(f"{name} takes ")
+    assert said in told.what
+    assert told.evidence[-1].source == TABLE[name].source
+
+
+@pytest.mark.parametrize("row", TABLE.values(), ids=lambda row: row.name)
+def test_a_variable_takes_its_default_and_values_that_its_meaning_names(row):
+    default = row.default.split(" ")[0].rstrip(",")
+    if row.takes and default not in ("", "off", "chosen", "by", "as", "the"):
+        assert row.allows(default)
+    for value in re.findall(r"(?:^|: |, )(\d):? [a-z]", row.does):
+        assert not row.takes or row.allows(value)
 
 
 def ranks(*values, name="NCCL_ALGO"):

@@ -191,9 +191,22 @@ def test_a_device_takes_several_reports(log):
     assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_without_jinja2_it_says_what_to_install(log, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['jinja2'] = None\n")
-    done = oddrank("triage", log, "--html", tmp_path / "page.html", PYTHONPATH=str(tmp_path))
+@pytest.mark.parametrize(
+    ("file", "content", "why"),
+    [
+        ("sitecustomize.py", "import sys; sys.modules['jinja2'] = None\n", "ModuleNotFoundError: "),
+        ("jinja2/__init__.py", "raise ImportError\n", "(ImportError)"),
+        ("jinja2/__init__.py", "raise RuntimeError('two\\nlines')\n", "RuntimeError: two lines"),
+    ],
+)
+def test_without_a_whole_jinja2_it_says_what_to_install_and_why(file, content, why, log, tmp_path):
+    packages = tmp_path / "packages"
+    (packages / file).parent.mkdir(parents=True)
+    (packages / file).write_text(content)
+    done = oddrank("triage", log, "--html", tmp_path / "page.html", PYTHONPATH=str(packages))
     assert (done.returncode, done.stdout) == (2, "")
+    assert "--html needs jinja2, which can't be imported" in done.stderr
+    assert why in done.stderr
     assert "pip install 'oddrank[html]'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "page.html").exists()

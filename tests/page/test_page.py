@@ -180,6 +180,43 @@ def test_keys_go_from_rank_to_rank_and_from_section_to_section(shows):
     assert shown.complaints == []
 
 
+def shown_ranks(shows, size, hosts):
+    made = Report.of("triage", {"size": size}, {}, [finding()], complete=True)
+    return shows(made, Parts(hosts=hosts))
+
+
+def test_each_host_is_one_row_with_its_name_in_front_of_its_ranks(shows):
+    shown = shown_ranks(shows, 9, {rank: f"node{rank % 2}" for rank in range(8)})
+    rows = [row.text.split() for row in shown.found(".host")]
+    assert rows == [["node0", *"0246"], ["node1", *"1357"], ["host", "unknown", "8"]]
+    tops = [{cell.location["y"] for cell in row.find_elements("css selector", ".cell")}
+            for row in shown.found(".host")]  # fmt: skip
+    assert list(map(len, tops)) == [1, 1, 1]
+    lefts = [
+        row.find_element("css selector", ".cell").location["x"] for row in shown.found(".host")
+    ]
+    assert len(set(lefts)) == 1
+
+
+def test_ranks_of_unknown_hosts_have_no_names(shows):
+    shown = shown_ranks(shows, 16, {})
+    assert [row.text.split() for row in shown.found(".host")] == [[str(r) for r in range(16)]]
+
+
+def test_arrows_go_along_the_rows_of_hosts(shows):
+    from selenium.webdriver import Keys
+
+    shown = shown_ranks(shows, 8, {rank: f"node{rank % 2}" for rank in range(8)})
+    shown.found("#grid")[0].click()
+    for key, rank in (
+        (Keys.HOME, 0), (Keys.ARROW_RIGHT, 2), (Keys.ARROW_DOWN, 3), (Keys.ARROW_LEFT, 1),
+        (Keys.ARROW_UP, 0), (Keys.ARROW_UP, 0), (Keys.END, 7), (Keys.ARROW_RIGHT, 7),
+    ):  # fmt: skip
+        shown.press(key)
+        assert shown.text("#rank p:first-child").startswith(f"rank {rank} (node{rank % 2})")
+    assert shown.complaints == []
+
+
 def test_texts_of_strangers_are_shown_and_never_run(shows):
     hostile = finding(
         EVIL, evidence=(Evidence(EVIL, EVIL, 1.0, EVIL, 2.0),), next=(EVIL,), stage=EVIL
@@ -237,6 +274,12 @@ def test_10240_ranks_are_one_small_file_that_loads_nothing(shows, tmp_path):
     assert len(shown.found(".cell")) == 10240
     assert len(shown.found(".cell.odd")) == 1
     assert shown.text("#rank p:first-child") == "rank 5121 (node0640): stuck"
+    assert len(shown.found(".host")) == 1280
+    assert shown.driver.execute_script(
+        "const box = document.querySelector('#grid').getBoundingClientRect(),"
+        " odd = document.querySelector('.cell.odd').getBoundingClientRect();"
+        " return scrollY === 0 && box.top <= odd.top && odd.bottom <= box.bottom"
+    )
     assert shown.complaints == []
 
 
@@ -307,7 +350,8 @@ def test_events_beyond_the_limit_are_counted_once(shows):
     facts = [Death(Process(r % 16), "exit", Source("a"), 10.0 * r, code=r) for r in range(3000)]
     found = report.judge([*found.view.facts, *facts], [], Notes())
     events = report.parts(found).events
-    assert events[0] == "+0 s is 1970-01-01 00:00:00 UTC"
+    assert events[0] == "times in UTC"
+    assert events[1].startswith(" 1970-01-01 00:00:00.000  rank 0: exited")
     assert len(events) == 502
     assert events[-1].startswith("... and 250")
 

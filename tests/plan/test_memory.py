@@ -3,6 +3,7 @@
 import pytest
 
 from oddrank import OddrankError, plan
+from oddrank.plan.memory import check_shape
 
 
 @pytest.mark.parametrize(("zero", "gigabytes"), [(0, 120), (1, 31.4), (2, 16.6), (3, 1.9)])
@@ -45,6 +46,26 @@ def test_activations_shrink_in_the_order_of_the_papers_table():
     assert held == sorted(held, reverse=True)
     assert held[2] == pytest.approx(48 * 2048 * 4 * 6144 * 34 / 8)
     assert held[3] == pytest.approx(48 * 2048 * 4 * 6144 * 2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ({"layers": 96, "heads": 96, "pp": 7}, "use 6 or 8. .* embedding .*, give 97 or 98"),
+        ({"layers": 97, "heads": 96, "pp": 8}, "97 layers don't divide by PP 8: use 1 or 97"),
+        ({"layers": 8, "heads": 96, "pp": 9}, "8 layers don't divide by PP 9: use 8"),
+        ({"layers": 96, "heads": 97, "tp": 8}, "97 attention heads don't divide by TP 8: use 1"),
+        ({"layers": 10**15 - 11, "heads": 1, "pp": 12}, "use"),
+    ],
+)
+def test_a_shape_that_no_gpu_can_hold_its_part_of_is_refused(shape, said):
+    with pytest.raises(OddrankError, match=said):
+        check_shape(**shape)
+
+
+def test_the_shapes_of_real_models_are_taken():
+    check_shape(96, 96, tp=8, pp=8)
+    check_shape(72, 112, tp=4, pp=12)  # BLOOM-176B: 70 layers, embedding and output
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """`oddrank plan` prints a short table, writes the JSON, and refuses bad input in one line."""
 
 import json
+from datetime import datetime, timedelta, timezone
 
 import jsonschema
 import pytest
@@ -11,6 +12,9 @@ from oddrank.plan.command import command
 from oddrank.report import SCHEMA_FILE
 
 SCHEMA = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
+
+
+SHAPE = "--layers 96 --hidden 12288 --heads 96 --seq 2048"
 
 
 def told(line):
@@ -55,12 +59,24 @@ def test_mfu_without_a_speed_shows_the_table_of_peaks():
     shown, data = told("mfu")
     assert {row["GPU"] for row in data["rows"]} >= {"A100", "H100 SXM", "GB200", "MI300X"}
     assert "halved here" in " ".join(shown.split())
+    assert all(f"\n{row['GPU']} " in shown for row in data["rows"])
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"), [("a100", ["A100"]), ("h100", ["H100 SXM", "H100 PCIe", "H100 NVL"])]
+)
+def test_mfu_without_a_speed_shows_the_rows_of_a_gpu(name, rows):
+    shown, data = told(f"mfu --gpu {name}")
+    assert [row["GPU"] for row in data["rows"]] == rows
+    assert "V100" not in shown
 
 
 def test_initial_values():
     shown, data = told("init 14336")
-    assert value(data, "std_2") == pytest.approx(0.00482, abs=5e-6)
+    assert value(data, "sqrt_1_over_3_h") == pytest.approx(0.00482, abs=5e-6)
+    assert value(data, "sqrt_2_over_5_h") == pytest.approx(0.00528, abs=5e-6)
     assert "0.004822" in shown
+    assert "for any h" in shown
 
 
 def test_a_ramp_up_shows_its_ends_and_writes_all_of_it():
@@ -77,6 +93,23 @@ def test_the_end_of_a_training():
     )
     line = "eta --samples 145M --per-second 24.5 --hours-per-day 20"
     assert value(told(line)[1], "days") == pytest.approx(82.2, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    "start", ["2026-11-26", "2026-11-26T00:00Z", "2026-11-25T22:00-02:00", "2026-11-26T00:00"]
+)
+def test_the_end_of_a_training_has_a_date(start):
+    shown, data = told(f"eta --iterations 102616 --seconds 105 --start {start}")
+    assert (value(data, "end"), data["results"]["end"]["unit"]) == ("2027-03-30 16:58", "UTC")
+    assert "2027-03-30 16:58" in shown
+    assert "from 2026-11-26 00:00 UTC on" in shown
+
+
+def test_a_training_goes_on_now_if_no_date_is_given():
+    before = datetime.now(timezone.utc).replace(second=0, microsecond=0)
+    _, data = told("eta --iterations 1 --seconds 1d")
+    end = datetime.fromisoformat(value(data, "end")).replace(tzinfo=timezone.utc)
+    assert before <= end - timedelta(days=1) <= datetime.now(timezone.utc)
 
 
 def test_replicas_and_micro_batches():
@@ -96,8 +129,7 @@ def test_memory_by_stage_and_of_activations():
     _, data = told("memory --params 7.5B --dp 64")
     together = [row["together GiB"] * 2**30 / 1e9 for row in data["rows"]]
     assert together == pytest.approx([120, 31.4, 16.6, 1.9], abs=0.05)
-    shape = "--layers 96 --hidden 12288 --heads 96 --seq 2048"
-    _, data = told(f"memory --params 175B --tp 8 --pp 8 {shape} --sequence-parallel")
+    _, data = told(f"memory --params 175B --tp 8 --pp 8 {SHAPE} --sequence-parallel")
     full, selective = (value(data, f"activations_{kind}") for kind in ("full", "selective"))
     assert selective / full == pytest.approx(34 / 8 / 2)
 
@@ -110,6 +142,21 @@ def test_checkpoints():
     assert "Young" in shown
     _, data = told("ckpt --save 40 --mtbf 4704h --nodes 28")
     assert data["rows"][0]["interval s"] == pytest.approx(young["interval s"])
+    assert value(data, "training") == pytest.approx(100 - daly["lost %"])
+    assert "hardly" not in shown
+
+
+@pytest.mark.parametrize("mtbf", ["7d", "168h", "604800", "10080m"])
+def test_failures_are_days_or_years_apart(mtbf):
+    assert value(told(f"ckpt --save 40 --mtbf {mtbf}")[1], "mtbf") == 168
+    assert value(told("ckpt --save 40 --mtbf 5y --nodes 5")[1], "mtbf") == 365 * 24
+
+
+@pytest.mark.parametrize("line", ["--save 1 --mtbf 2 --restart 1e9", "--save 40s --mtbf 30s"])
+def test_a_job_that_fails_faster_than_it_saves_is_told(line):
+    shown, data = told(f"ckpt {line}")
+    assert "the job makes hardly any progress" in shown
+    assert value(data, "training") < 15
 
 
 @pytest.mark.parametrize("number", ["1.005K", "1005", "1_005", "1.005e3", "0.001005M"])
@@ -121,10 +168,17 @@ def test_a_number_is_exact_however_it_is_written(number):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("flops --params x --seq 1 --batch 1 --seconds 1 --gpus 1", "'x' is no number above 0"),
+        (
+            "flops --params x --seq 1 --batch 1 --seconds 1 --gpus 1",
+            "'x' is no number of at least 1",
+        ),
         ("flops --seq 1 --batch 1 --seconds 1 --gpus 1", "give --params, or --layers"),
         ("flops --params 1 --layers 1 --seq 1 --batch 1 --seconds 1 --gpus 1", "give --params, or"),
         ("mfu --tflops 1", "give --gpu or --peak"),
+        ("mfu --peak 1", "--peak needs --tflops"),
+        ("memory --params 0.5", "'0.5' is no number of at least 1"),
+        ("eta --iterations 1 --seconds 1 --start soon", "'soon' is no date like 2026-11-26"),
+        ("ckpt --save 1 --mtbf 7w", "'7w' is not a time like 60, 60s, 5m or 2d"),
         ("mfu --tflops 1 --gpu a100 --peak 1", "not both"),
         ("init 1.5", "no whole number above 0"),
         ("init nan", "no whole number"),
@@ -154,6 +208,10 @@ def test_a_wrong_option_is_one_line(line, said):
         ("ramp 16 16 1000 --goal 1024 --dp 32", "DP may be"),
         ("mfu --tflops 500 --gpu a100", "more than the peak"),
         ("mfu --tflops 500 --gpu potato", "no GPU of the table"),
+        ("mfu --gpu potato", "no GPU of the table"),
+        (f"memory --params 175B {SHAPE} --pp 7", "96 layers don't divide by PP 7: use 6 or 8"),
+        (f"memory --params 175B {SHAPE} --tp 7", "96 attention heads don't divide by TP 7"),
+        ("eta --iterations 1e20 --seconds 1", "after the year 9999"),
     ],
 )
 def test_what_cannot_be_is_one_line_with_what_can(line, said):

@@ -2,9 +2,10 @@
 
 import pytest
 
-from oddrank.triage import apart, report
+from oddrank.triage import apart, folders, report
 from oddrank.triage.evidence import Notes, files, unix_time
 from oddrank.triage.facts import Counts, Death, Group, Process, Progress, Source, Trouble
+from triage.flight_dumps import dump, entry, write
 
 DAY = 86400.0
 NOW = 1_790_000_000.0
@@ -88,3 +89,55 @@ def test_ends_with_impossible_times_are_ends_without_times(tmp_path, odd):
         found = report.judged(items, notes)
     assert found.jobs == 1
     assert len(found.view.deaths) == 4
+
+
+def dumped(folder, seqs, **more):
+    """Writes a dump a rank: how far each one has come in all_reduce."""
+    folder.mkdir(parents=True)
+    for rank, seq in enumerate(seqs):
+        entries = [entry("all_reduce", one) for one in range(1, seq + 1)]
+        entries.append(entry("all_reduce", seq + 1, state="started"))
+        write(folder / f"_dump_{rank}", dump(*entries, **more))
+
+
+def kept_apart(root):
+    with files.opened([str(root)], Notes()) as items:
+        return [(name, len(own)) for name, own in folders.jobs(items)]
+
+
+def test_folders_with_other_dumps_of_the_same_ranks_are_judged_alone(tmp_path):
+    dumped(tmp_path / "monday", [5, 5, 3, 5])
+    dumped(tmp_path / "tuesday", [9, 7, 9, 9])
+    (tmp_path / "notes.txt").write_text("both hung")
+    assert sorted(kept_apart(tmp_path)) == [("monday", 4), ("tuesday", 5)]
+    with files.opened([str(tmp_path)], Notes()) as items:
+        found = report.judged(items, Notes())
+    assert found.jobs == 2
+    told = {s.support[0].text.split()[-1]: [p.rank for p in s.processes] for s in found.suspects}
+    assert told == {"monday/": [2], "tuesday/": [1]}
+    assert found.read["flight_recorder"][0] == 8
+
+
+def test_folders_of_nodes_copies_and_one_folder_stay_together(tmp_path):
+    for name, write_more in {
+        "nodes": lambda root: write(root / "b" / "_dump_4", dump(entry("all_reduce", 1))),
+        "copies": lambda root: dumped(root / "b", [5, 5, 3, 5]),
+        "hanging": lambda root: dumped(root / "b", [5, 5, 3, 5], version="2.9"),
+        "partly": lambda root: write(root / "b" / "_dump_0", dump(entry("all_reduce", 1))),
+        "one": lambda root: None,
+    }.items():
+        root = tmp_path / name
+        dumped(root / "a", [5, 5, 3, 5])
+        if name in ("nodes", "partly"):
+            (root / "b").mkdir()
+            for rank in range(5, 8):
+                write(root / "b" / f"_dump_{rank}", dump(entry("all_reduce", 1)))
+        write_more(root)
+        assert [found for found, _ in kept_apart(root)] == [""], name
+
+
+@pytest.mark.needs("samples")
+def test_two_incidents_of_the_samples_have_a_cause_each(samples):
+    with files.opened([str(samples / "fr_dumps_nvrx")], Notes()) as items:
+        found = report.judged(items, Notes())
+    assert {suspect.cause for suspect in found.suspects} == {"not-entered", "gpu-stopped"}

@@ -49,6 +49,16 @@ def test_times_without_a_zone_order_nothing_against_those_with_one():
     assert ordered(event(0, True), event(1, True))
 
 
+def test_lines_over_an_hour_have_dates_instead_of_seconds():
+    first = 1776595348.8586
+    near, far = (
+        lines([Event(first, "a", SOURCE, "n0"), Event(first + apart, "b", SOURCE, "n0")])
+        for apart in (3600, 15067797.8)
+    )
+    assert near == ["    +0.000 s  n0: a", " +3600.000 s  n0: b"]
+    assert far == [" 2026-04-19 10:42:28.859  n0: a", " 2026-10-10 20:12:26.659  n0: b"]
+
+
 def test_lines_mark_what_is_not_sure_and_count_the_rest():
     events = [Event(float(n // 2), f"event {n}", SOURCE, "a", coarse=True) for n in range(30)]
     found = lines(events, most=4)

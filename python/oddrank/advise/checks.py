@@ -73,6 +73,16 @@ def _misspelt(process: Process) -> Iterator[Hit]:
             yield Hit("misspelt", (name,), {"meant": meant})
 
 
+def _impossible(process: Process) -> Iterator[Hit]:
+    for name, value in process.variables.items():
+        row = TABLE.get(name)
+        if row is not None and value is not None and not row.allows(value):
+            yield Hit(
+                "impossible", (name,),
+                {"takes": row.takes, "otherwise": row.otherwise, "source": row.source},
+            )  # fmt: skip
+
+
 def _renamed(process: Process) -> Iterator[Hit]:
     for name in process.variables:
         row = TABLE.get(name)
@@ -208,7 +218,7 @@ def _prefixes(process: Process) -> Iterator[Hit]:
 
 
 CHECKS: tuple[Check, ...] = (
-    _misspelt, _renamed, _two_names, _launch_blocking, _left_over, _debug_log, _detail,
+    _misspelt, _impossible, _renamed, _two_names, _launch_blocking, _left_over, _debug_log, _detail,
     _blocking_wait, _flight_recorder, _threads, _register_hook, _timeout, _loopback, _sockets,
     _low_latency_128, _prefixes,
 )  # fmt: skip

@@ -109,8 +109,8 @@ def _may_not(pid: int) -> str:
     except OSError:
         foreign = True
     if foreign:
-        return "belongs to another user: ask as that user, or as root"
-    return "is kept from its own user: by a container, mostly. Ask from outside of it"
+        return "it belongs to another user: ask as that user, or as root"
+    return "though it is yours: ask on the host if this is a container, or with CAP_SYS_PTRACE"
 
 
 def _tell(pids: Iterable[int], say: Say) -> None:
@@ -122,7 +122,9 @@ def _tell(pids: Iterable[int], say: Say) -> None:
         except FileNotFoundError:
             continue
         except PermissionError:
-            raise OddrankError(f"process {pid} {_may_not(pid)}") from None
+            raise OddrankError(
+                f"can't read /proc/{pid}/environ: permission denied, {_may_not(pid)}"
+            ) from None
         except ProcessLookupError:
             continue  # it ended, or is a zombie
         pairs = (text.partition("=") for text in content.split("\0"))

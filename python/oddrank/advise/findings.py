@@ -14,7 +14,7 @@ _TORCH = "docs.pytorch.org, ProcessGroupNCCL Environment Variables"
 
 @dataclass(frozen=True)
 class Cause:
-    """The words of a cause. what, why and next are formats of a hit's facts and its names.
+    """The words of a cause. All but the level are formats of a hit's facts and its names.
 
     is_set: whether the variables are set, and not missing.
     """
@@ -32,6 +32,10 @@ CAUSES: dict[str, Cause] = {
     "misspelt": Cause(
         "{name} is no known variable: it may be {meant}, misspelt", "one or two letters differ",
         ("export {meant}=...; unset {name}",), "table of known variables",
+    ),
+    "impossible": Cause(
+        "{name} takes {values}, and is set to something else{then}", "documented values",
+        ("unset {name}",), "{source}", "high",
     ),
     "renamed": Cause(
         "{name} is an older name of {instead}", "torch 2.2 and newer read it and warn",
@@ -136,6 +140,9 @@ def finding(hit: Hit, who: Who) -> Finding:
     """Puts a hit into words."""
     cause = CAUSES[hit.cause]
     facts = {**hit.facts, "name": hit.names[0], "other": hit.names[-1]}
+    if "takes" in facts:
+        facts["values"] = _values_text(str(facts["takes"]))
+        facts["then"] = f": {facts['otherwise']}" if facts["otherwise"] else ""
     whole = cause.what.format(**facts)
     state = "set" if cause.is_set else "not set"
     return Finding(
@@ -145,11 +152,25 @@ def finding(hit: Hit, who: Who) -> Finding:
         what=f"{who}: {whole}" if who.kind == "rank" else whole,
         evidence=(
             Evidence(f"{' and '.join(hit.names)}: {state}", "environment"),
-            Evidence("documented", cause.source),
+            Evidence("documented", cause.source.format(**facts)),
         ),
         confidence=Confidence(cause.level, cause.why.format(**facts)),
         next=tuple(command.format(**facts) for command in cause.next),
     )
+
+
+def _values_text(takes: str) -> str:
+    """Returns the values that a variable takes in words. takes: as in the table of variables."""
+    texts = [_range_text(one) for one in takes.removesuffix(",").split("/")]
+    text = " or ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
+    return f"{text}, or a list of them" if takes.endswith(",") else text
+
+
+def _range_text(one: str) -> str:
+    low, is_range, high = one.partition("..")
+    if not is_range:
+        return one
+    return "a whole number" + (f" from {low}" if low else "") + (f" to {high}" if high else "")
 
 
 def who(processes: Sequence[Process], host: str, alone: str) -> Who:

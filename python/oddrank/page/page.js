@@ -4,7 +4,8 @@
   const data = JSON.parse(document.getElementById('data').textContent);
   const grid = document.getElementById('grid') || document.createElement('div');
   const about = document.getElementById('rank') || document.createElement('div');
-  const FEW = 256;  // of more ranks, cells have no number, and hosts no name
+  const FEW = 256;  // cells of more ranks have no number
+  const ROWS = 32;  // rows of more hosts stand in several columns
 
   const ranges = (text) => text ? text.split(',').map((part) => part.split('-').map(Number)) : [];
   const each = (text, visit) => {
@@ -31,19 +32,30 @@
   const cells = [];
   const all = document.createDocumentFragment();
   grid.classList.toggle('few', data.size <= FEW);
-  let block, last = -1;
+  // A row for each host, those of lower ranks first; if no host is known, one row of all ranks.
+  const rows = new Map();
   for (let rank = 0; rank < data.size; rank++) {
-    if (!block || hostOf[rank] !== last) {
-      last = hostOf[rank];
-      block = made('div', undefined, 'host');
-      if (last !== undefined && data.size <= FEW) block.append(made('b', data.hosts[last][0]));
-      all.append(block);
+    const host = hostOf[rank];
+    if (!rows.has(host)) {
+      const row = made('div', undefined, 'host');
+      const name = host === undefined ? 'host unknown' : data.hosts[host][0];
+      if (data.hosts.length) row.append(made('b', name));
+      row.append(made('div', undefined, 'cells'));
+      row.title = data.hosts.length ? name : '';
+      rows.set(host, row);
+      all.append(row);
     }
     const cell = made('div', data.size <= FEW ? String(rank) : undefined, `cell ${kinds[rank]}`);
     cells.push(cell);
-    block.append(cell);
+    rows.get(host).lastChild.append(cell);
   }
   grid.append(all);
+  const placed = [...grid.querySelectorAll('.cell')];  // in the order in which they are seen
+  const rankOf = new Map(cells.map((cell, rank) => [cell, rank]));
+  grid.classList.toggle('columns', rows.size > ROWS);
+  const most = (measure) => [...rows.values()].reduce((so, row) => Math.max(so, measure(row)), 0);
+  grid.style.setProperty('--name', `${Math.min(most((row) => row.title.length), 28)}ch`);
+  grid.style.setProperty('--cells', String(Math.min(most((row) => row.lastChild.childElementCount), 16)));
 
   const legend = document.getElementById('legend') || document.createElement('p');
   legend.replaceChildren();
@@ -80,19 +92,33 @@
   // The first odd rank; else the first rank of all.
   const striking = kinds.flatMap((kind, rank) => kind === 'odd' || kind === 'suspect' ? [rank] : []);
   // Without scrolling: the page opens at its headline.
-  if (data.size) mark(kinds.includes('odd') ? kinds.indexOf('odd') : striking[0] || 0);
-  grid.addEventListener('click', (event) => show(cells.indexOf(event.target)));
+  if (data.size) {
+    mark(kinds.includes('odd') ? kinds.indexOf('odd') : striking[0] || 0);
+    grid.scrollTop = cells[here].offsetTop - grid.clientHeight / 2;
+  }
+  grid.addEventListener('click', (event) => show(rankOf.get(event.target) ?? -1));
 
-  const perLine = () => {  // cells in the first line, which all lines resemble
-    const top = cells[0]?.offsetTop;
-    const next = cells.findIndex((cell) => cell.offsetTop !== top);
-    return next > 0 ? next : cells.length;
+  const beside = (by) => {
+    const next = placed[placed.indexOf(cells[here]) + by];
+    if (next) show(rankOf.get(next));
   };
+  const below = (sign) => {  // the nearest cell of the next line; sign -1: of the line above
+    const {offsetTop: top, offsetLeft: left} = cells[here];
+    let best, least = [Infinity, Infinity];
+    for (const cell of placed) {
+      const down = sign * (cell.offsetTop - top), aside = Math.abs(cell.offsetLeft - left);
+      if (down > 0 && (down < least[0] || (down === least[0] && aside < least[1]))) {
+        best = cell;
+        least = [down, aside];
+      }
+    }
+    if (best) show(rankOf.get(best));
+  };
+  const end = (cell) => { if (cell) show(rankOf.get(cell)); };
   const inGrid = {
-    ArrowRight: () => show(here + 1), ArrowLeft: () => show(here - 1),
-    ArrowDown: () => show(Math.min(here + perLine(), data.size - 1)),
-    ArrowUp: () => show(Math.max(here - perLine(), 0)),
-    Home: () => show(0), End: () => show(data.size - 1),
+    ArrowRight: () => beside(1), ArrowLeft: () => beside(-1),
+    ArrowDown: () => below(1), ArrowUp: () => below(-1),
+    Home: () => end(placed[0]), End: () => end(placed.at(-1)),
   };
   const sections = [...document.querySelectorAll('section')];
   const step = (by) => {

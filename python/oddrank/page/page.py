@@ -6,12 +6,13 @@ them as text. The page's own policy lets a browser run nothing but this script.
 
 import base64
 import hashlib
+import importlib
 import json
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,19 @@ _WIDTH = 300.0
 
 def check() -> None:
     """Raises OddrankError if no page can be made. Call it before a command does its work."""
-    if find_spec("jinja2") is None:
-        raise OddrankError("--html needs jinja2, which is not here: pip install 'oddrank[html]'")
+    before = {*sys.modules}
+    try:
+        importlib.import_module("jinja2")
+    except Exception as error:  # a broken package raises anything
+        why = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(":")
+        raise OddrankError(
+            f"--html needs jinja2, which can't be imported ({why}): pip install 'oddrank[html]'"
+        ) from None
+    finally:
+        # The script of `run` finds in sys.modules what it has imported itself.
+        for name in {*sys.modules} - before:
+            if name.partition(".")[0] in ("jinja2", "markupsafe"):
+                del sys.modules[name]
 
 
 def write(report: Report, parts: Parts, path: str) -> None:

@@ -1,40 +1,49 @@
 """Makes the answers of the commands: results with sources, and tables. Pure, without click."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from oddrank import plan
+from oddrank.errors import OddrankError
 from oddrank.finding import number_text
 from oddrank.plan.downtime import DALY, YOUNG
 from oddrank.plan.hyperparameters import MEGATRON_STD
 from oddrank.plan.memory import ACTIVATIONS, RECOMPUTE, ZERO
-from oddrank.plan.peaks import DTYPES
+from oddrank.plan.peaks import DTYPES, Gpu
 
 COLUMNS = ("what", "value", "unit", "how")
 """Column names of the results on the screen."""
-_MOST_ROWS = 20  # of a table on the screen
 _DAY, _HOUR, _GIB = 86400, 3600, 1 << 30
 
 
 @dataclass(frozen=True)
 class Row:
-    """A result. key: its name in the JSON. how: the formula, or its source."""
+    """A result. key: its name in the JSON. value: a number, or a time such as 2027-03-30 16:58.
+
+    how: the formula, or its source.
+    """
 
     key: str
     what: str
-    value: float
+    value: float | str
     unit: str
     how: str
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Results, and perhaps a table above them."""
+    """Results, and perhaps a table above them.
+
+    most_rows: of a longer table, the screen shows the first and the last rows.
+    """
 
     rows: Sequence[Row] = ()
     columns: Sequence[str] = ()
     table: Sequence[Sequence[object]] = ()
+    most_rows: int = 20
 
     def data(self) -> dict[str, Any]:
         """Returns `data` of the JSON."""
@@ -45,14 +54,14 @@ class Answer:
 
     def shown_rows(self) -> list[tuple[str, ...]]:
         """Returns the results as texts under COLUMNS."""
-        return [(r.what, number_text(r.value), r.unit, r.how) for r in self.rows]
+        return [(r.what, str(_text(r.value)), r.unit, r.how) for r in self.rows]
 
     def shown_table(self) -> list[Sequence[object]]:
         """Returns the table without the rows in the middle of a long one: the JSON has all."""
         texts = [[_text(cell) for cell in row] for row in self.table]
-        if len(texts) <= _MOST_ROWS:
+        if len(texts) <= self.most_rows:
             return [*texts]
-        half = _MOST_ROWS // 2
+        half = self.most_rows // 2
         gap = ["...", *["-"] * (len(self.columns) - 1)]
         return [*texts[:half], gap, *texts[-half:]]
 
@@ -81,24 +90,29 @@ def tokens(seq: int, batch: int, seconds: float) -> Row:
     return Row("tokens_per_second", "tokens", seq * batch / seconds, "1/s", "batch x seq / seconds")
 
 
-def peaks() -> Answer:
+def peaks(rows: Sequence[Gpu] = plan.PEAKS) -> Answer:
     """Returns the table of peaks: a row a GPU, in TFLOP/s by data type."""
     columns = ("GPU", *DTYPES, "source", "note")
     table = [
         (row.name, *(getattr(row, kind) or None for kind in DTYPES), row.source, row.note)
-        for row in plan.PEAKS
+        for row in rows
     ]
-    return Answer((), columns, table)
+    return Answer((), columns, table, most_rows=len(table))
 
 
 def initial_values(hidden: int) -> Answer:
     """Returns the standard deviations of initial weights that rules give for a hidden size."""
     rows = [
-        Row(f"std_{number}", rule, std(hidden), "", source)
-        for number, (rule, (std, source)) in enumerate(plan.INIT_STDS.items(), 1)
+        Row(_key(rule), rule, std(hidden), "", source)
+        for rule, (std, source) in plan.INIT_STDS.items()
     ]
     default = "Megatron-LM's default: too large for large models, says the handbook"
-    return Answer([*rows, Row("megatron_default", "whatever h", MEGATRON_STD, "", default)])
+    return Answer([*rows, Row("megatron_default", "for any h", MEGATRON_STD, "", default)])
+
+
+def _key(formula: str) -> str:
+    """Returns a formula as a name for the JSON: sqrt(2 / (5 h)) is sqrt_2_over_5_h."""
+    return re.sub(r"[^a-z0-9]+", "_", formula.replace("/", "over")).strip("_")
 
 
 def ramp_up(ramped: plan.RampUp, samples: int, train_samples: int | None) -> Answer:
@@ -120,13 +134,26 @@ def ramp_up(ramped: plan.RampUp, samples: int, train_samples: int | None) -> Ans
     return Answer(rows, columns, table)
 
 
-def time_left(count: float, each: float, hours_per_day: float, overhead: float) -> Answer:
-    """Returns the time for `count` iterations of `each` seconds. overhead: in percent."""
+def time_left(
+    count: float, each: float, hours_per_day: float, overhead: float, start: datetime
+) -> Answer:
+    """Returns the time for `count` iterations of `each` seconds, and when they end.
+
+    overhead: further work, in percent. start: when they begin, with its zone.
+    """
     left = plan.run_seconds(count, each, hours_per_day=hours_per_day, overhead=overhead / 100)
     how = f"at {hours_per_day:g} hours a day, {overhead:g} % more work"
+    try:
+        end = (start + timedelta(seconds=left)).astimezone(timezone.utc)
+    except OverflowError:
+        raise OddrankError(
+            f"{left / _DAY:.4g} days end after the year 9999: check the numbers"
+        ) from None
+    began = start.astimezone(timezone.utc)
     return Answer([
         Row("days", "time left", left / _DAY, "days", how),
         Row("hours", "time left", left / _HOUR, "hours", how),
+        Row("end", "end", f"{end:%Y-%m-%d %H:%M}", "UTC", f"from {began:%Y-%m-%d %H:%M} UTC on"),
     ])  # fmt: skip
 
 
@@ -199,5 +226,19 @@ def checkpoints(
         )
         for name, interval in found
     ]
-    rows = [Row("mtbf", "failures", mtbf / _HOUR, "hours apart", f"{YOUNG}; {DALY}")]
+    best = max(1 - plan.lost_share(interval, save, mtbf, restart) for _, interval in found)
+    rows = [
+        Row("mtbf", "failures", mtbf / _HOUR, "hours apart", f"{YOUNG}; {DALY}"),
+        Row("training", "time for training", 100 * best, "%", _progress(save, restart, mtbf)),
+    ]
     return Answer(rows, columns, table)
+
+
+def _progress(save: float, restart: float, mtbf: float) -> str:
+    """Returns whether a job comes to train between its failures."""
+    if save + restart < mtbf:
+        return "at the best of these intervals"
+    return (
+        f"the job makes hardly any progress: a save and a restart take {save + restart:g} s,"
+        f" and a failure comes every {mtbf:g} s"
+    )

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -13,18 +14,22 @@ from oddrank.cli import Command, CommandGroup, Seconds, json_option
 from oddrank.plan import answers
 from oddrank.plan.answers import Answer
 from oddrank.plan.flops import HANDBOOK, MEGATRON
-from oddrank.plan.peaks import DTYPES
+from oddrank.plan.memory import check_shape
+from oddrank.plan.peaks import DTYPES, matching
 from oddrank.report import envelope, write_json
 
 
 class Count(click.FloatRange):
-    """A number above 0 such as 52B, 1.005K, 2048 or 1.5e9, read exactly. whole: no fraction."""
+    """A number above 0 such as 52B, 1.005K, 2048 or 1.5e9, read exactly.
+
+    whole: no fraction. least, most: the smallest and the largest that are taken.
+    """
 
     name = "number"
 
-    def __init__(self, *, whole: bool = False, most: float = 1e21) -> None:
-        super().__init__(min=0, min_open=True)
-        self._whole, self._most = whole, Decimal(most)
+    def __init__(self, *, whole: bool = False, least: int = 0, most: float = 1e21) -> None:
+        super().__init__(min=least, min_open=not least)
+        self._whole, self._least, self._most = whole, least, Decimal(most)
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -35,15 +40,31 @@ class Count(click.FloatRange):
             number = Decimal(text[:-1] if power else text).scaleb(power)
         except ArithmeticError:
             number = Decimal(0)
-        fits = number.is_finite() and float(number) > 0 and number <= self._most
+        fits = number.is_finite() and float(number) > 0 and self._least <= number <= self._most
         if not fits or (self._whole and number != number.to_integral_value()):
             kind = "whole number" if self._whole else "number"
-            self.fail(f"{text[:40]!r} is no {kind} above 0 like 2048, 145M or 52B", param, ctx)
+            bound = f"of at least {self._least}" if self._least else "above 0"
+            self.fail(f"{text[:40]!r} is no {kind} {bound} like 2048, 145M or 52B", param, ctx)
         return int(number) if self._whole else float(number)
 
 
 _WHOLE = Count(whole=True, most=10**15)
 _AMOUNT = Count()
+_PARAMETERS = Count(least=1)
+
+
+def _moment(ctx: click.Context, option: click.Parameter, value: str | None) -> datetime:
+    """Converts a date, or a date and a time, of ISO 8601. Without a zone it is in UTC."""
+    if value is None:
+        return datetime.now(timezone.utc)
+    text = value.strip()
+    try:
+        # Python 3.10 doesn't know the Z of UTC.
+        moment = datetime.fromisoformat(text.removesuffix("Z") + "+00:00" * text.endswith("Z"))
+    except ValueError:
+        like = "2026-11-26 or 2026-11-26T08:30"
+        raise click.BadParameter(f"{text[:40]!r} is no date like {like}") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
 
 
 def _count(name: str, text: str, **more: Any) -> Callable[[Command], Command]:
@@ -73,7 +94,7 @@ def command() -> None:
     """Does the sums of a training run: speed, memory, batch sizes, end date, checkpoints.
 
     \b
-    Numbers may be written as 52B, 145M, 2048 or 9_765_625; times as 105, 105s, 5m or 168h.
+    Numbers may be written as 52B, 145M, 2048 or 9_765_625; times as 105, 105s, 5m, 168h or 7d.
 
     \b
       oddrank plan flops --params 52B --seq 2048 --batch 1024 --seconds 127 --gpus 64 --recompute
@@ -83,7 +104,7 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--params", type=_AMOUNT, metavar="NUMBER", help="Parameters of the whole model.")
+@click.option("--params", type=_PARAMETERS, metavar="NUMBER", help="Parameters of the whole model.")
 @_count("--layers", "Instead of --params: layers, for the exact formula.")
 @_count("--hidden", "Hidden size, with --layers.")
 @_count("--vocab", "Vocabulary, padded, with --layers.")
@@ -152,13 +173,16 @@ def mfu(
     given_peak: float | None,
     json_path: str | None,
 ) -> None:
-    """Shows which share of its peak a GPU reaches; without --tflops: the table of peaks.
+    """Shows which share of its peak a GPU reaches; without --tflops: the table of peaks, or with
+    --gpu a GPU's rows of it.
 
     --recompute: the speed counts recomputation, as Megatron-LM logged it for BLOOM. The model's
     share is then 3/4 of it.
     """
     if tflops is None:
-        _show("mfu", answers.peaks(), json_path)
+        if given_peak is not None:
+            raise click.UsageError("--peak needs --tflops, the measured speed")
+        _show("mfu", answers.peaks(matching(gpu) if gpu is not None else plan.PEAKS), json_path)
         return
     peak = _peak(gpu, dtype, given_peak)
     if peak is None:
@@ -211,6 +235,8 @@ def ramp(
               help="How long it runs each day: less than 24 with queues and downtime.")  # fmt: skip
 @click.option("--overhead", type=click.FloatRange(0, 1000), default=0, show_default=True,
               metavar="PERCENT", help="Further work, as evaluation and checkpoints.")  # fmt: skip
+@click.option("--start", callback=_moment, metavar="DATE",
+              help="When it goes on, in UTC: 2026-11-26T08:30. Default: now.")  # fmt: skip
 @json_option
 def eta(
     *,
@@ -220,16 +246,21 @@ def eta(
     per_second: float | None,
     hours_per_day: float,
     overhead: float,
+    start: datetime,
     json_path: str | None,
 ) -> None:
-    """Shows how long a training still takes."""
+    """Shows how long a training still takes, and when it ends."""
     if iterations and seconds and not (samples or per_second):
         count, each = iterations, seconds
     elif samples and per_second and not (iterations or seconds):
         count, each = samples, 1 / per_second
     else:
         raise click.UsageError("give --iterations and --seconds, or --samples and --per-second")
-    _show("eta", answers.time_left(count, each, hours_per_day, overhead), json_path)
+    _show(
+        "eta",
+        answers.time_left(count, each, hours_per_day, overhead, start),
+        json_path,
+    )
 
 
 @command.command()
@@ -263,7 +294,7 @@ def dp(
 
 
 @command.command()
-@click.option("--params", type=_AMOUNT, required=True, metavar="NUMBER", help="Parameters.")
+@click.option("--params", type=_PARAMETERS, required=True, metavar="NUMBER", help="Parameters.")
 @_TP
 @_PP
 @_count("--dp", "Replicas.", default=1, show_default=True)
@@ -294,6 +325,7 @@ def memory(
     """Shows the memory of a GPU for parameters, gradients, optimizer by ZeRO stage; activations."""
     found = answers.state_by_stage(params, tp=tp, pp=pp, dp=dp, adam=adam)
     if layers and hidden and heads and seq:
+        check_shape(layers, heads, tp=tp, pp=pp)
         more = answers.activations(
             layers, hidden, heads, seq, mbs, tp=tp, sequence_parallel=sequence_parallel
         )
@@ -306,7 +338,7 @@ def memory(
 @command.command()
 @click.option("--save", type=Seconds(min=1e-3), required=True, help="Time that a save stops it.")
 @click.option("--mtbf", type=Seconds(min=1), required=True,
-              help="Mean time between failures of the job, or with --nodes of a node.")  # fmt: skip
+              help="Mean time between failures, of the job or with --nodes of a node.")  # fmt: skip
 @_count("--nodes", "Nodes: the job fails as often as they do together.", default=1)
 @click.option("--restart", type=Seconds(min=0), default=0, help="Time from a failure to training.")
 @click.option("--seconds", type=Seconds(min=1e-6), help="Time of an iteration.")

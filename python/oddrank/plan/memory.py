@@ -7,6 +7,7 @@ from oddrank.errors import OddrankError
 ZERO = "Rajbhandari et al. 2020, ZeRO (arXiv 1910.02054), section 3.1 and figure 1"
 ACTIVATIONS = "Korthikanti et al. 2022 (arXiv 2205.05198), table 2"
 _16_BITS = 2
+_MOST_GROUPS = 4096  # larger sizes of TP and PP are not searched for
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,29 @@ def state_memory(
         own * bytes_.gradients / (dp if zero >= 2 else 1),
         own * bytes_.optimizer / (dp if zero >= 1 else 1),
     )
+
+
+def check_shape(layers: int, heads: int, *, tp: int = 1, pp: int = 1) -> None:
+    """Raises OddrankError if layers don't divide by PP, or attention heads by TP.
+
+    Source: Megatron-LM, megatron/training/arguments.py, which refuses both.
+    """
+    if layers % pp:
+        raise OddrankError(
+            f"{layers} layers don't divide by PP {pp}: use {_nearest_divisors(layers, pp)}. Where"
+            f" stages count embedding and output as layers, give {layers + 1} or {layers + 2}"
+        )
+    if heads % tp:
+        raise OddrankError(
+            f"{heads} attention heads don't divide by TP {tp}: use {_nearest_divisors(heads, tp)}"
+        )
+
+
+def _nearest_divisors(value: int, near: int) -> str:
+    """Returns the divisors of `value` next to `near`, which is none: "6 or 8"."""
+    found = [one for one in range(1, min(value, _MOST_GROUPS) + 1) if not value % one]
+    below, above = (one for one in found if one < near), (one for one in found if one > near)
+    return " or ".join(str(one) for one in (max(below), min(above, default=0)) if one)
 
 
 def activation_memory(

@@ -27,14 +27,20 @@ _MOST = 8
 
 @dataclass
 class Job:
-    """The facts of one job. time: of its first end or timeout; None: its lines have no times."""
+    """The facts of one job. time: of its first end or timeout; None: its lines have no times.
+
+    folder: that its files are in, if folders tell the jobs apart.
+    """
 
     time: float | None
     facts: list[Fact] = field(default_factory=list)
+    folder: str = ""
 
     @property
     def text(self) -> str:
         """Returns when and where it was, for a sentence."""
+        if self.folder and self.time is None:
+            return f"the one in {self.folder}/"
         files = sorted({source.file for fact in self.facts if (source := _source(fact))})
         more = f" and {len(files) - 1} more" if len(files) > 1 else ""
         where = f" ({files[0]}{more})" if files else ""

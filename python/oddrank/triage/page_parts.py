@@ -19,7 +19,8 @@ def parts(view: View, suspects: Sequence[Suspect], jobs: int) -> Parts:
     events = timeline.lines(happened, _MOST_EVENTS) if happened else []
     if happened:
         zone = " (the line names no zone)" if happened[0].wall else ""
-        events.insert(0, f"+0 s is {utc(happened[0].time)}{zone}")
+        dated = timeline.over_hours(happened)
+        events.insert(0, f"{'times in UTC' if dated else f'+0 s is {utc(happened[0].time)}'}{zone}")
     if jobs > 1:  # ranks of several jobs have the same numbers
         told = f"The files tell of {jobs} jobs, each judged alone."
         return Parts(no_ranks=f"{told} Give those of one to see its ranks.", events=events)

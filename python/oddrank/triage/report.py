@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,7 +11,16 @@ from oddrank.errors import OddrankError
 from oddrank.page.parts import Parts
 from oddrank.report import Report
 from oddrank.trace import jobs
-from oddrank.triage import apart, findings, on_purpose, page_parts, timeline, tree, verdict
+from oddrank.triage import (
+    apart,
+    findings,
+    folders,
+    on_purpose,
+    page_parts,
+    timeline,
+    tree,
+    verdict,
+)
 from oddrank.triage.bounds import bounded
 from oddrank.triage.evidence import Item, Notes, files, kinds
 from oddrank.triage.facts import MOST_RANKS, Fact, Point, Suspect
@@ -50,12 +59,14 @@ def read(paths: Sequence[str]) -> Triage:
 
 def judged(items: Sequence[Item], notes: Notes) -> Triage:
     """Reads all files and judges them. OddrankError if none of them is evidence."""
-    facts: list[Fact] = []
+    parts: dict[str, list[Fact]] = {}
     read: dict[str, tuple[int, int]] = {}
-    for kind, chosen, found in kinds.read(items, notes):
-        read[kind.name] = (len(chosen), len(found))
-        facts += found
-    if not facts:
+    for name, own in folders.jobs(items):
+        for kind, chosen, found in kinds.read(own, notes):
+            chosen_before, found_before = read.get(kind.name, (0, 0))
+            read[kind.name] = (chosen_before + len(chosen), found_before + len(found))
+            parts.setdefault(name, []).extend(found)
+    if not any(parts.values()):
         why = f" ({notes.lines[0]})" if notes.lines else ""
         count = f"{len(items)} file{'s' if len(items) != 1 else ''}"
         if not items and not notes.lines:
@@ -64,7 +75,7 @@ def judged(items: Sequence[Item], notes: Notes) -> Triage:
             f"nothing in what was given tells what happened: {count} read{why}; give logs, stacks,"
             " dumps or records of the job"
         )
-    return judge(facts, items, notes, read)
+    return _judged(parts, items, notes, read)
 
 
 def judge(
@@ -74,13 +85,27 @@ def judge(
     read: dict[str, tuple[int, int]] | None = None,
 ) -> Triage:
     """Judges what was read of some files, each job that it tells of alone."""
-    facts, strange = bounded(ours(facts))
-    for file, number in Counter(apart.file_of(fact) for fact in strange).items():
-        plural = "s" if number > 1 else ""
-        notes.add(file, f"{number} fact{plural} left out: a rank or size beyond {MOST_RANKS}")
-    jobs_found = apart.jobs(facts)
+    return _judged({"": facts}, items, notes, read or {})
+
+
+def _judged(
+    parts: Mapping[str, Sequence[Fact]],
+    items: Sequence[Item],
+    notes: Notes,
+    read: dict[str, tuple[int, int]],
+) -> Triage:
+    """Judges each job alone. parts: the folder of a job, "" for all files, and its facts."""
+    together: list[Fact] = []
+    jobs_found: list[apart.Job] = []
+    for folder, found in parts.items():
+        facts, strange = bounded(ours(found))
+        for file, number in Counter(apart.file_of(fact) for fact in strange).items():
+            plural = "s" if number > 1 else ""
+            notes.add(file, f"{number} fact{plural} left out: a rank or size beyond {MOST_RANKS}")
+        together += facts
+        jobs_found += [replace(job, folder=folder) for job in apart.jobs(facts)]
     suspects = _suspects(jobs_found)
-    return Triage(view(facts), suspects, notes, read or {}, len(jobs_found), _folder(items))
+    return Triage(view(together), suspects, notes, read, len(jobs_found), _folder(items))
 
 
 def _folder(items: Sequence[Item]) -> str:

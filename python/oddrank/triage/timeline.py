@@ -5,7 +5,8 @@ merged by time, and the order between hosts is said to be uncertain where they a
 without a zone are hours off, perhaps: nothing orders them and those with one.
 """
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from oddrank.finding import ranks_text
@@ -14,6 +15,7 @@ from oddrank.triage.facts import Death, Fact, Progress, Source, Stop, Trouble
 # Clocks of hosts that keep time are this close, in seconds; whole seconds are less exact.
 _CLOCKS = 1.0
 _MOST_TEXT = 160
+_HOUR = 3600.0
 # Times without a zone may be so many seconds off.
 ZONES = 14 * 3600.0
 
@@ -53,9 +55,10 @@ def timeline(facts: Iterable[Fact]) -> list[Event]:
 def lines(events: Iterable[Event], most: int = 20) -> list[str]:
     """Returns events as lines: seconds since the first one, who, what. `~`: its order is not sure.
 
-    Of many, the first ones: the cause is among them.
+    Of many, the first ones: the cause is among them. If they are over hours: times in UTC instead.
     """
     events = list(events)
+    dated = over_hours(events)
     found = []
     for index, event in enumerate(events[:most]):
         before = events[index - 1] if index else None
@@ -64,10 +67,21 @@ def lines(events: Iterable[Event], most: int = 20) -> list[str]:
         name = ranks_text(event.ranks) if event.ranks else event.host or ""
         times = f" ({event.count} times)" if event.count > max(len(event.ranks), 1) else ""
         who = f"{name}: " if name else ""
-        found.append(f"{mark}{event.time - events[0].time:+9.3f} s  {who}{event.text}{times}")
+        when = _moment(event.time) if dated else f"{event.time - events[0].time:+9.3f} s"
+        found.append(f"{mark}{when}  {who}{event.text}{times}")
     if len(events) > most:
         found.append(f"... and {len(events) - most} more")
     return found
+
+
+def over_hours(events: Sequence[Event]) -> bool:
+    """Returns whether events, the earliest first, are more than an hour apart."""
+    return bool(events) and events[-1].time - events[0].time > _HOUR
+
+
+def _moment(seconds: float) -> str:
+    whole, thousandths = divmod(round(seconds * 1000), 1000)
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(whole))}.{thousandths:03}"
 
 
 def ordered(first: Event, second: Event) -> bool:
@@ -104,12 +118,12 @@ def _events(facts: Iterable[Fact]) -> Iterable[Event]:
             yield Event(fact.time, text, fact.source, fact.host, (), count=fact.count)
 
 
-def _event(fact: Death | Progress, time: float, text: str, coarse: bool = False) -> Event:
+def _event(fact: Death | Progress, at: float, text: str, coarse: bool = False) -> Event:
     process = fact.process
     ranks = (process.rank,) if process.rank is not None else ()
     if not ranks and process.pid is not None:
         text = f"process {process.pid} {text}"
-    return Event(time, text, fact.source, process.host, ranks, coarse, wall=fact.wall)
+    return Event(at, text, fact.source, process.host, ranks, coarse, wall=fact.wall)
 
 
 def death_text(death: Death) -> str:

@@ -51,7 +51,7 @@ def sniff(item: Item) -> bool:
 
 def read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     """Yields who each dump is of, the size of the job, progress per rank and group, mismatches."""
-    files = [(os.fsencode(item.path), _named_rank(item.name), _modified(item)) for item in items]
+    files = [(os.fsencode(item.path), named_rank(item.name), _modified(item)) for item in items]
     threads = min(len(os.sched_getaffinity(0)), 16)
     found = _native.core().read_flight_records(files, threads)
     yield from _Records(items, notes, found).facts()
@@ -179,7 +179,7 @@ class _Records:
         return known
 
 
-def _named_rank(name: str) -> int:
+def named_rank(name: str) -> int:
     """Returns the rank in a file's name (_dump_3, trace_rank_3, <quorum>/3), -1 if it has none."""
     base = PurePath(name.replace(":", "/")).name
     stem = base.split(".")[0] if not base.startswith(".") else base
