@@ -9,6 +9,8 @@ import pytest
 
 import oddrank
 
+# A first run of mypy takes a minute, and more beside compilers.
+pytestmark = pytest.mark.timeout(600)
 SOURCES = Path(oddrank.__file__).parents[1]
 
 
