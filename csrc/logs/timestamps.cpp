@@ -157,10 +157,14 @@ std::optional<Timestamp> american(std::string_view text, std::size_t at) {
   f.skip("/");
   const std::int64_t year = f.number(4, 4, 1990, 2199);
   f.skip(" ");
-  const std::int64_t seconds = f.clock();
+  std::int64_t seconds = f.clock();
   bool whole = false;
   const std::int64_t fraction = f.fraction(whole);
   if (!f.ok()) return {};
+  const std::string_view half = text.substr(f.at(), 3);
+  if (half == " AM" || half == " PM") {  // the hours of a half day: 12, 1, ... 11
+    seconds = seconds % (kDay / 2) + (half == " PM" ? kDay / 2 : 0);
+  }
   return wall(days(year, month, day), seconds, fraction, whole);
 }
 

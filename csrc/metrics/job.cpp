@@ -58,12 +58,17 @@ std::ptrdiff_t Job::wanted() const {
   return -1;
 }
 
+// Seconds since a run began order nothing: each run counts them anew.
+bool Job::is_before(const Row& a, const Row& b) {
+  return a[kTime] >= kLeastDate && b[kTime] >= kLeastDate && a[kTime] < b[kTime];
+}
+
 void Job::drain(bool wait) {
   while (!wait || wanted() < 0) {
     File* first = nullptr;
     for (File& file : files_) {
       if (file.rows.empty()) continue;
-      if (first == nullptr || file.rows.front()[kTime] < first->rows.front()[kTime]) first = &file;
+      if (first == nullptr || is_before(file.rows.front(), first->rows.front())) first = &file;
     }
     if (first == nullptr) break;
     judge(first->rows.front());

@@ -65,6 +65,7 @@ class Job {
     double time = kUnknown;  // of its last row that named one
   };
 
+  static bool is_before(const Row& a, const Row& b);
   void take(File& file);
   void drain(bool wait);
   void judge(const Row& row);

@@ -90,7 +90,7 @@ def test_values_that_variables_can_not_take_are_not_healthy():
     found, said = report(NCCL_IB_TIMEOUT="abc", OMP_NUM_THREADS="-1", NCCL_DEBUG="BOGUS")
     assert found["verdict"] == "odd"
     assert [one["cause"] for one in found["findings"]] == ["impossible"] * 3
-    assert "NCCL_DEBUG takes VERSION, WARN, INFO, ABORT or TRACE" in said
+    assert "NCCL_DEBUG takes NONE, VERSION, WARN, INFO, ABORT or TRACE" in said
 
 
 def test_fail_on_lets_a_prolog_pass():

@@ -131,7 +131,8 @@ def test_threads_are_told_with_the_number_that_fits():
     [
         ("NCCL_IB_TIMEOUT", "abc", "takes a whole number from 0, and is set to something else: "
          "NCCL reads the digits it begins with"),
-        ("NCCL_DEBUG", "BOGUS", "takes VERSION, WARN, INFO, ABORT or TRACE, and"),
+        ("NCCL_SOCKET_FAMILY", "IPv7", "something else: NCCL ignores other words"),
+        ("NCCL_DEBUG", "BOGUS", "takes NONE, VERSION, WARN, INFO, ABORT or TRACE, and"),
         ("NCCL_SHM_DISABLE", "true", "takes 0 or 1, and"),
         ("TORCH_DISTRIBUTED_DEBUG", "ALL", "something else: torch stops with an error"),
         ("OMP_NUM_THREADS", "-1", "takes a whole number from 1, or a list of them, and"),

@@ -37,6 +37,9 @@ TEST(Timestamps, MonthDayYear) {
   check("01/01/2026 00:00:00 [INFO|DP=0|PP=0]: x", kNewYear, Clock::wall, true);
   check("\x1b[32m01/01/2026 00:00:00 [INFO|DP=0]: x", kNewYear, Clock::wall, true);
   check("[rank0]: 12/31/2025 23:59:59.5 - INFO", kNewYear - kSecond / 2, Clock::wall);
+  check("12/31/2025 11:59:59.5 PM x", kNewYear - kSecond / 2, Clock::wall);
+  check("01/01/2026 12:00:00 AM x", kNewYear, Clock::wall, true);
+  check("12/31/2025 12:00:00 PM x", kNewYear - 43'200 * kSecond, Clock::wall, true);
   EXPECT_FALSE(find_time("31/12/2025 23:59:59 x", kReference));  // day/month: which is which?
   EXPECT_FALSE(find_time("10/17/2025", kReference));
 }

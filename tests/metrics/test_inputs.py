@@ -117,3 +117,24 @@ def test_a_pipe_is_read_and_one_without_a_writer_does_not_wait(oddrank, tmp_path
     os.close(reader)
     assert code == 0
     assert "99 iterations of 1 log" in said
+
+
+def test_times_since_the_start_of_a_run_do_not_mix_its_rows_with_those_of_another(
+    oddrank, tmp_path
+):
+    def write(name, first):
+        rows = [
+            f"{{'loss': {2.5 + n % 3 / 100 + first / 1e4}, 'grad_norm': 0.5,"
+            f" 'global_step/max_steps': '{n}/500', 'elapsed_time': '{n - first + 1}s'}}\n"
+            for n in range(first, first + 60)
+        ]
+        (tmp_path / name).write_text("".join(rows))
+        return tmp_path / name
+
+    code, shown, _ = oddrank(write("a.log", 1), write("b.log", 51), "--json", "-")
+    report = json.loads(shown)
+    assert [finding["cause"] for finding in report["findings"]] == ["restart"]
+    assert report["findings"][0]["what"].startswith(
+        "the training was started again after iteration 60 and did 10 iterations again"
+    )
+    assert code == 1

@@ -209,7 +209,7 @@ def test_a_wrong_option_is_one_line(line, said):
         ("mfu --tflops 500 --gpu a100", "more than the peak"),
         ("mfu --tflops 500 --gpu potato", "no GPU of the table"),
         ("mfu --gpu potato", "no GPU of the table"),
-        (f"memory --params 175B {SHAPE} --pp 7", "96 layers don't divide by PP 7: use 6 or 8"),
+        (f"memory --params 175B {SHAPE} --pp 97", "96 layers don't fill 97 stages"),
         (f"memory --params 175B {SHAPE} --tp 7", "96 attention heads don't divide by TP 7"),
         ("eta --iterations 1e20 --seconds 1", "after the year 9999"),
     ],

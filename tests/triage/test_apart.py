@@ -136,6 +136,16 @@ def test_folders_of_nodes_copies_and_one_folder_stay_together(tmp_path):
         assert [found for found, _ in kept_apart(root)] == [""], name
 
 
+def test_a_group_that_goes_on_while_the_job_hangs_does_not_tear_two_looks_apart(tmp_path):
+    for name, seq in {"a": 7, "b": 8}.items():
+        (tmp_path / name).mkdir()
+        for rank in range(4):
+            hangs = [entry("all_reduce", 5), entry("all_reduce", 6, state="started")]
+            goes_on = entry("all_gather", seq, group="1", desc="watch")
+            write(tmp_path / name / f"_dump_{rank}", dump(*hangs, goes_on))
+    assert [found for found, _ in kept_apart(tmp_path)] == [""]
+
+
 @pytest.mark.needs("samples")
 def test_two_incidents_of_the_samples_have_a_cause_each(samples):
     with files.opened([str(samples / "fr_dumps_nvrx")], Notes()) as items:

@@ -200,8 +200,8 @@ class Logs:
                         pass
                     with suppress(OddrankError):  # it has gone again: the next look finds it
                         log.open_again()
-                    self.job.replace(number)
-                    came += 1
+                        self.job.replace(number)
+                        came += 1
             if came:
                 heard = time.monotonic()
                 self.job.flush()

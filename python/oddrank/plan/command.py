@@ -326,8 +326,15 @@ def memory(
     found = answers.state_by_stage(params, tp=tp, pp=pp, dp=dp, adam=adam)
     if layers and hidden and heads and seq:
         check_shape(layers, heads, tp=tp, pp=pp)
+        # The fullest stage, as if all were like it.
         more = answers.activations(
-            layers, hidden, heads, seq, mbs, tp=tp, sequence_parallel=sequence_parallel
+            -(-layers // pp) * pp,
+            hidden,
+            heads,
+            seq,
+            mbs,
+            tp=tp,
+            sequence_parallel=sequence_parallel,
         )
         found = replace(found, rows=[*found.rows, *more])
     elif layers or hidden or heads or seq:

@@ -70,15 +70,13 @@ def state_memory(
 
 
 def check_shape(layers: int, heads: int, *, tp: int = 1, pp: int = 1) -> None:
-    """Raises OddrankError if layers don't divide by PP, or attention heads by TP.
+    """Raises OddrankError if a stage has no layer, or attention heads don't divide by TP.
 
-    Source: Megatron-LM, megatron/training/arguments.py, which refuses both.
+    Source: Megatron-LM, megatron/training/arguments.py, which refuses both. Stages may differ in
+    their layers, as those of DeepSeek-V3 do: 61 on 16.
     """
-    if layers % pp:
-        raise OddrankError(
-            f"{layers} layers don't divide by PP {pp}: use {_nearest_divisors(layers, pp)}. Where"
-            f" stages count embedding and output as layers, give {layers + 1} or {layers + 2}"
-        )
+    if layers < pp:
+        raise OddrankError(f"{layers} layers don't fill {pp} stages: give a PP up to {layers}")
     if heads % tp:
         raise OddrankError(
             f"{heads} attention heads don't divide by TP {tp}: use {_nearest_divisors(heads, tp)}"

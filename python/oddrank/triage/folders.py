@@ -7,6 +7,7 @@ files lose their times. A rank's newest dump would be judged beside an older one
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
+from typing import NamedTuple
 
 from oddrank.triage.evidence import Item, Notes, flight_recorder
 from oddrank.triage.facts import Progress
@@ -25,9 +26,14 @@ def jobs(items: Sequence[Item]) -> list[tuple[str, list[Item]]]:
     dumps = {name: found for name, own in folders.items() if (found := _dumps(own))}
     if not 1 < len(dumps) <= _MOST:
         return everything
-    if not all(_are_others(one, other) for one, other in combinations(dumps.values(), 2)):
+    if not all(_mostly_shared({*one}, {*other}) for one, other in combinations(dumps.values(), 2)):
         return everything
-    names = sorted(dumps, key=lambda name: (-max(map(_modified, dumps[name].values())), name))
+    moments = [_moment(found.values()) for found in dumps.values()]
+    if not all(_are_others(one, other) for one, other in combinations(moments, 2)):
+        return everything
+    # Copies lose their times: then the last name is the newest, as of attempt_0 and attempt_1.
+    names = sorted(dumps, key=lambda name: (max(map(_modified, dumps[name].values())), name))
+    names.reverse()
     others = [item for name, own in folders.items() if name not in dumps for item in own]
     return [(name, folders[name] + others * (name == names[0])) for name in names]
 
@@ -55,25 +61,43 @@ def _dumps(items: Iterable[Item]) -> dict[int, Item]:
     return found
 
 
-def _are_others(one: Mapping[int, Item], other: Mapping[int, Item]) -> bool:
-    """Returns whether two folders have dumps of mostly the same ranks, which show other calls.
+def _mostly_shared(one: set[int], other: set[int]) -> bool:
+    """Returns whether most of the fewer ranks are in both folders."""
+    return 2 * len(one & other) > min(len(one), len(other))
 
-    Of a job that hangs, dumps of two moments show the same calls, and belong together.
+
+class _Calls(NamedTuple):
+    """A rank's calls in one folder. issued: group -> the last one. open: groups and numbers."""
+
+    issued: dict[tuple[object, ...], int | None]
+    open: set[tuple[object, ...]]
+
+
+def _moment(dumps: Iterable[Item]) -> Mapping[int, _Calls]:
+    """Returns the calls of each rank."""
+    found: dict[int, _Calls] = defaultdict(lambda: _Calls({}, set()))
+    for fact in flight_recorder.read([*dumps], Notes()):
+        if isinstance(fact, Progress) and fact.process.rank is not None:
+            calls, group = found[fact.process.rank], (fact.group, fact.backend)
+            calls.issued[group] = fact.enqueued
+            calls.open.update((*group, call.op, call.seq) for call in fact.open)
+    return found
+
+
+def _are_others(one: Mapping[int, _Calls], other: Mapping[int, _Calls]) -> bool:
+    """Returns whether the ranks of two folders have mostly issued other calls, and wait in others.
+
+    Of a job that hangs, dumps of two moments show the same open calls, though a group that is still
+    at work may have gone on: they belong together.
     """
     both = one.keys() & other.keys()
-    if 2 * len(both) <= min(len(one), len(other)):
-        return False
-    mine, yours = _numbers(one.values()), _numbers(other.values())
-    return any(mine[key] != yours[key] for key in mine.keys() & yours.keys())
-
-
-def _numbers(dumps: Iterable[Item]) -> dict[tuple[object, ...], tuple[int | None, int | None]]:
-    """Returns for each rank and group the last call that was issued, and that was completed."""
-    return {
-        (fact.process.rank, fact.group, fact.backend): (fact.enqueued, fact.completed)
-        for fact in flight_recorder.read([*dumps], Notes())
-        if isinstance(fact, Progress)
-    }
+    moved = stayed = 0
+    for rank in both:
+        mine, yours = one[rank], other[rank]
+        groups = mine.issued.keys() & yours.issued.keys()
+        moved += any(mine.issued[group] != yours.issued[group] for group in groups)
+        stayed += bool(mine.open & yours.open)
+    return 2 * moved > len(both) and 2 * stayed <= len(both)
 
 
 def _modified(item: Item) -> int:

@@ -45,9 +45,9 @@ class View:
     states: dict[Process, State] = field(default_factory=dict)
     activities: dict[Process, Activity] = field(default_factory=dict)
     pauses: dict[Process, Paused] = field(default_factory=dict)
+    """Processes that wait on purpose, and could go on: not those that are stopped, or too late."""
     pauses_at_end: dict[Process, Paused] = field(default_factory=dict)
     """Pauses of processes that died in them."""
-    """Processes that wait on purpose, and could go on: not those that are stopped, or too late."""
     deaths: list[Death] = field(default_factory=list)
     stops: list[Stop] = field(default_factory=list)
     troubles: list[Trouble] = field(default_factory=list)

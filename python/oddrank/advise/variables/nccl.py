@@ -1,7 +1,5 @@
 """NCCL's environment variables. Source: its user guide and source code, version 2.30.7."""
 
-import re
-
 from oddrank.advise.variables.variable import Variable
 
 _GUIDE = "NCCL 2.30 user guide, Environment Variables"
@@ -30,7 +28,7 @@ TUNER_PLUGIN|library of a tuner plugin, or none|libnccl-tuner.so||
 PROFILER_PLUGIN|library of a profiler plugin, or none|libnccl-profiler.so||
 IGNORE_CPU_AFFINITY|1: ignores the job's CPU affinity, uses the GPU's|0|2.4.6|0/1
 CONF_FILE|file with such settings|.nccl.conf in $HOME|2.23|
-DEBUG|log level: VERSION, WARN, INFO or TRACE|off||VERSION/WARN/INFO/ABORT/TRACE
+DEBUG|log level: VERSION, WARN, INFO or TRACE|off||NONE/VERSION/WARN/INFO/ABORT/TRACE
 DEBUG_FILE|file of the log; %h is the host, %p the pid|stdout|2.2.12|
 DEBUG_SUBSYS|parts that log at INFO|INIT,BOOTSTRAP,ENV|2.3.4|
 COLLNET_ENABLE|1: uses the CollNet plugin|0|2.6|0/1
@@ -94,7 +92,8 @@ def _rows(text: str, source: str) -> list[Variable]:
     for line in text.strip().splitlines():
         name, does, default, since, takes = line.split("|")
         version = f"NCCL {since}" if since else ""
-        otherwise = _DIGITS if re.search("[0-9.]", takes) else _IGNORED
+        has_numbers = any(one[:1] in ".0123456789" for one in takes.split("/") if one)
+        otherwise = _DIGITS if has_numbers else _IGNORED
         made.append(
             Variable(f"NCCL_{name}", does, default, since=version, source=source,
                      takes=_LEVELS if takes == "LEVEL" else takes, otherwise=otherwise)

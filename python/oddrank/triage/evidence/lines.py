@@ -12,6 +12,7 @@ from oddrank.errors import OddrankError
 from oddrank.triage.evidence import HEAD, Item, Notes
 
 _BLOCK = 4 << 20
+_MOST_ZEROS = 64 << 20
 _LONGEST = 64 << 10
 _MOST_CACHED = 1_000_000
 _ZEROS = re.compile(rb"\0+")
@@ -70,9 +71,9 @@ def is_text(item: Item) -> bool:
 
 
 def _behind_zeros(item: Item) -> bytes:
-    """Returns what follows the zero bytes at the front of a file; b"" if nothing does."""
+    """Returns what follows the zero bytes at the front of a file; b"" if nothing does, or late."""
     with suppress(OSError), open(item.path, "rb") as file:
-        while True:
+        while file.tell() < _MOST_ZEROS:
             with suppress(AttributeError):  # Linux only: skips what was never written
                 file.seek(file.tell(), os.SEEK_DATA)
             block = file.read(_BLOCK)
