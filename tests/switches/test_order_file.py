@@ -1,9 +1,11 @@
 """The folder of a switch: what people write, what a reader makes of it, and what is refused."""
 
+import errno
 import os
 import shlex
 import stat
 import time
+from pathlib import Path
 
 import pytest
 
@@ -174,6 +176,28 @@ def test_an_order_that_can_t_be_read_hides_no_other_one(folder):
     orders, errors = order_file.read(folder)
     assert "kill" in [one.word for one in orders]
     assert list(errors) == ["order"]
+
+
+@pytest.mark.parametrize("error", [errno.ESTALE, errno.EIO, errno.EACCES, errno.ENOTDIR])
+def test_orders_for_some_jobs_that_can_t_be_listed_are_an_error(folder, monkeypatch, error):
+    write(folder, "kill", "slurm-1.*")
+    write(folder, "save")
+    fails(monkeypatch, "listdir", error)
+    orders, errors = order_file.read(folder)
+    assert [one.word for one in orders if one.word != "off"] == ["save"]
+    assert {name: one.errno for name, one in errors.items()} == {"jobs": error}
+
+
+def fails(monkeypatch, name, error):
+    """Makes a function of os fail for all that lies in or at `jobs`."""
+    real = getattr(os, name)
+
+    def function(path, *rest, **more):
+        if "jobs" in Path(path).parts[-2:]:
+            raise OSError(error, os.strerror(error), str(path))
+        return real(path, *rest, **more)
+
+    monkeypatch.setattr(os, name, function)
 
 
 def test_a_folder_s_missing_parent_is_no_place_for_it(tmp_path):

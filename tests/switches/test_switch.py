@@ -1,5 +1,6 @@
 """A switch in a job of one rank: files, signals, forks, file systems that hang."""
 
+import errno
 import json
 import os
 import re
@@ -205,6 +206,21 @@ def test_nonsense_in_the_file_is_told_once_and_what_follows_is_obeyed(folder, ca
         assert obeys(switch) == "save"
 
 
+def test_an_order_for_some_jobs_stays_while_their_folder_can_t_be_listed(
+    folder, monkeypatch, capfd
+):
+    with oddrank.switch(folder) as switch:
+        order_file.write(folder, "pause", "?*", "alice@login1")
+        until(switch._wanted)
+        monkeypatch.setattr(order_file, "_files_for_some", lists_nothing)
+        until(lambda: "can't be read: [Errno 116]" in capfd.readouterr().err)
+        assert [one.word for one in switch._wanted()] == ["pause"]
+
+
+def lists_nothing(folder):
+    raise OSError(errno.ESTALE, "Stale file handle", str(folder / "jobs"))
+
+
 @pytest.mark.needs("fuse")
 def test_a_file_system_that_hangs_holds_up_neither_start_nor_steps_nor_end(
     tmp_path, monkeypatch, capfd
@@ -402,3 +418,20 @@ def test_check_prints_its_answer_and_exits_with_1_under_an_order_that_refuses_th
     done = command("check", folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert "says 'nonsense'" in done.stderr
+
+
+def test_check_allows_nothing_while_orders_for_some_jobs_can_t_be_listed(folder):
+    order_file.prepare(folder)
+    (folder / "jobs").rmdir()
+    (folder / "jobs").write_text("")
+    done = command("check", folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "can't be read: Not a directory" in done.stderr
+
+
+def test_check_finds_a_kill_for_this_job_where_the_file_for_all_jobs_is_gone(folder):
+    order_file.prepare(folder)
+    order_file.write(folder, "kill", "slurm-4711.*", "alice@login1")
+    (folder / "order").unlink()
+    done = command("check", folder, "--job", "slurm-4711.0")
+    assert (done.returncode, done.stdout) == (1, "refused\n")

@@ -22,7 +22,7 @@ import string
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +37,8 @@ ONCE = (SAVE, DUMP)
 """Each job obeys these once. A job that starts later does not."""
 JOBS = "jobs"
 """The folder, in that of the switch, of the jobs' reports and of the orders for some jobs."""
-_ORDER, _SUFFIX = "order", ".order"
-_ONCE_SUFFIXES = tuple(f"{_ORDER}-{word}" for word in ONCE)
+ORDER, _SUFFIX = "order", ".order"
+_ONCE_SUFFIXES = tuple(f"{ORDER}-{word}" for word in ONCE)
 _MOST_BYTES = 512
 _OLD_SECONDS = 7 * 24 * 3600
 ANSWERS_SECONDS = 30.0
@@ -58,7 +58,7 @@ class Order:
     by: str = ""
     jobs: str = "*"
     at: int = 0
-    file: str = _ORDER
+    file: str = ORDER
 
     @property
     def key(self) -> str:
@@ -84,7 +84,7 @@ def prepare(folder: Path) -> bool:
     try:
         is_new = _make(folder)
         mode = _mode(folder)
-        for name in (_ORDER, *_ONCE_SUFFIXES):
+        for name in (ORDER, *_ONCE_SUFFIXES):
             with suppress(FileExistsError):
                 _create(folder / name, b"off\n", mode)
         (folder / JOBS).mkdir(exist_ok=True)
@@ -130,25 +130,31 @@ def read(folder: Path) -> tuple[list[Order], dict[str, OSError | OddrankError]]:
     """Returns the orders of all files, the oldest first, and the errors of those that have none.
 
     Errors have their file's path in the folder as key; that of `order` is a FileNotFoundError in a
-    folder that no job has watched. The other files may be missing.
+    folder that no job has watched. The other files may be missing. The key `jobs` says that the
+    files for some jobs can't be listed: they may hold a kill.
     """
     orders: list[Order] = []
     errors: dict[str, OSError | OddrankError] = {}
-    for name in _files(folder):
+    names = [ORDER, *_ONCE_SUFFIXES]
+    try:
+        names += _files_for_some(folder)
+    except OSError as error:
+        errors[JOBS] = error
+    for name in names:
         try:
             orders.append(_read(folder, name))
         except (OSError, OddrankError) as error:
-            if name == _ORDER or not isinstance(error, FileNotFoundError):
+            if name == ORDER or not isinstance(error, FileNotFoundError):
                 errors[name] = error
     return sorted(orders, key=lambda one: one.at), errors
 
 
-def _files(folder: Path) -> Iterator[str]:
-    yield _ORDER
-    yield from _ONCE_SUFFIXES
-    with suppress(OSError):
-        names = (entry.name for entry in os.scandir(folder / JOBS))
-        yield from (f"{JOBS}/{name}" for name in names if name.endswith((_SUFFIX, *_ONCE_SUFFIXES)))
+def _files_for_some(folder: Path) -> list[str]:
+    try:
+        names = os.listdir(folder / JOBS)
+    except FileNotFoundError:
+        return []
+    return [f"{JOBS}/{name}" for name in names if name.endswith((_SUFFIX, *_ONCE_SUFFIXES))]
 
 
 def _read(folder: Path, name: str) -> Order:
@@ -228,7 +234,7 @@ def _name(word: str, jobs: str) -> str:
     """Returns the path, in the folder, of the file for an order."""
     kind = f"-{word}" if word in ONCE else ""
     if jobs == "*":
-        return f"{_ORDER}{kind}"
+        return f"{ORDER}{kind}"
     unlike = zlib.crc32(jobs.encode())  # patterns that differ in what no file's name may have
     return f"{JOBS}/{job.file_name(jobs)[:80]}-{unlike:08x}{_SUFFIX}{kind}"
 
@@ -236,7 +242,7 @@ def _name(word: str, jobs: str) -> str:
 def _mode_of_orders(folder: Path) -> int:
     """Returns the mode of a new file. FileNotFoundError if no job has watched the folder."""
     if not (folder / JOBS).is_dir():
-        (folder / _ORDER).lstat()  # of a user who has made it
+        (folder / ORDER).lstat()  # of a user who has made it
     return _mode(folder)
 
 
@@ -257,7 +263,7 @@ def _take_back(folder: Path, jobs: str, text: bytes, mode: int) -> None:
         for word in (OFF, *ONCE):
             (folder / _name(word, jobs)).unlink(missing_ok=True)
         return
-    for name in _files(folder):
+    for name in [ORDER, *_ONCE_SUFFIXES, *_files_for_some(folder)]:
         if name.startswith(JOBS):
             (folder / name).unlink(missing_ok=True)
         else:

@@ -24,7 +24,7 @@ from oddrank.job_store import Poller
 from oddrank.switches import job_reports, order_file
 from oddrank.switches.agreement import IDLE, Agreement, RefusedError, Root, Wanted
 from oddrank.switches.job_reports import JobReport
-from oddrank.switches.order_file import DUMP, KILL, ONCE, SAVE, Order
+from oddrank.switches.order_file import DUMP, JOBS, KILL, ONCE, SAVE, Order
 from oddrank.switches.signals import Signals
 
 _READ_EVERY = 1.0
@@ -299,7 +299,11 @@ class _Folder:
                 self._switch._tell(text)
         self._warned = texts
         # What can't be read takes back nothing.
-        orders = {name: one for name, one in self._orders.items() if name in errors}
+        orders = {
+            name: one
+            for name, one in self._orders.items()
+            if name in errors or (JOBS in errors and name.startswith(f"{JOBS}/"))
+        }
         orders.update({one.file: one for one in found if one.is_for(self._job)})
         self._orders = orders
 
