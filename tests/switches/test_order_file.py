@@ -220,6 +220,66 @@ def test_those_who_may_write_to_the_folder_may_write_the_order(tmp_path):
     assert stat.S_IMODE((everybody / "order").stat().st_mode) & 0o002 == 0
 
 
+def test_a_private_folder_s_owner_can_read_what_root_writes(folder, monkeypatch):
+    given = []
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "fchown", lambda file, *ids: given.append(ids))
+    order_file.write(folder, "kill", "slurm-4711.*", "root@login1")
+    status = folder.stat()
+    assert given == [(status.st_uid, status.st_gid)]
+
+
+def test_a_writer_who_can_not_give_a_file_away_still_writes_it_for_the_folder_s_group(
+    folder, monkeypatch
+):
+    given = []
+
+    def fchown(file, *ids):
+        given.append(ids)
+        raise PermissionError
+
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(os, "fchown", fchown)
+    order_file.write(folder, "kill", "slurm-4711.*", "alice@login1")
+    assert given == [(-1, folder.stat().st_gid)]
+    assert words(folder) == ["kill"]
+
+
+def test_a_kill_that_is_written_while_a_job_makes_the_file_stays(tmp_path, monkeypatch):
+    chmod = os.fchmod
+
+    def fchmod(file, mode):
+        order = tmp_path / "run17" / "order"
+        if order.exists() and not order.read_text():
+            order.write_text("kill\n")
+        chmod(file, mode)
+
+    monkeypatch.setattr(os, "fchmod", fchmod)
+    order_file.prepare(tmp_path / "run17")
+    assert words(tmp_path / "run17") == ["kill"]
+
+
+def test_two_writers_who_find_no_file_can_both_write(folder, monkeypatch):
+    real = order_file._create
+
+    def create(file, text, mode):
+        real(file, b"", mode)  # the other one is faster
+        real(file, text, mode)
+
+    (folder / "order").unlink()
+    monkeypatch.setattr(order_file, "_create", create)
+    write(folder, "kill")
+    assert words(folder) == ["kill"]
+
+
+def test_a_folder_of_another_program_with_jobs_in_it_is_no_switch(tmp_path):
+    (tmp_path / "jobs").mkdir()
+    for jobs in ("*", "slurm-4711.*"):
+        with pytest.raises(OddrankError, match="is no switch"):
+            order_file.write(tmp_path, "kill", jobs, "alice@login1")
+    assert [one.name for one in tmp_path.iterdir()] == ["jobs"]
+
+
 def test_a_folder_that_no_job_watches_is_refused(tmp_path):
     with pytest.raises(OddrankError, match="is no switch: no job has called"):
         order_file.write(tmp_path, "kill", "*", "alice@login1")

@@ -83,13 +83,13 @@ def prepare(folder: Path) -> bool:
     """
     try:
         is_new = _make(folder)
-        mode = _mode(folder)
+        like = folder.stat()
         for name in (ORDER, *_ONCE_SUFFIXES):
             with suppress(FileExistsError):
-                _create(folder / name, b"off\n", mode)
+                _create(folder / name, b"", like)  # a word could replace an order of this moment
         (folder / JOBS).mkdir(exist_ok=True)
         with suppress(OSError):  # another user's
-            (folder / JOBS).chmod(stat.S_IMODE(folder.stat().st_mode))
+            _share_folder(folder / JOBS, like)
         _remove_old(folder / JOBS)
     except FileNotFoundError as error:
         raise OddrankError(
@@ -113,17 +113,33 @@ def _make(folder: Path) -> bool:
     return True
 
 
-def _mode(folder: Path) -> int:
-    return stat.S_IMODE(folder.stat().st_mode) & 0o664 | 0o600
-
-
-def _create(file: Path, text: bytes, mode: int) -> None:
+def _create(file: Path, text: bytes, like: os.stat_result) -> None:
+    """Makes a file for those who may use the switch's folder, whose status is `like`."""
     made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
     try:
-        os.fchmod(made, mode)
+        _share(made, like, stat.S_IMODE(like.st_mode) & 0o664 | 0o600)
         os.write(made, text)
     finally:
         os.close(made)
+
+
+def _share_folder(path: Path, like: os.stat_result) -> None:
+    # Not through a link: root would give away the folder that a stranger's link names.
+    made = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        _share(made, like, stat.S_IMODE(like.st_mode))
+    finally:
+        os.close(made)
+
+
+def _share(made: int, like: os.stat_result, mode: int) -> None:
+    """Gives a descriptor's file the folder's group, and a mode; as root the folder's owner, too.
+
+    With root's or another primary group, the job could not read an order in a private folder.
+    """
+    with suppress(OSError):  # some file systems allow it to nobody
+        os.fchown(made, like.st_uid if os.geteuid() == 0 else -1, like.st_gid)
+    os.fchmod(made, mode)
 
 
 def read(folder: Path) -> tuple[list[Order], dict[str, OSError | OddrankError]]:
@@ -206,17 +222,17 @@ def write(folder: Path, word: str, jobs: str, by: str) -> None:
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     text = f"{word} by={by} at={at}{'' if jobs == '*' else f' jobs={jobs}'}\n".encode()
     try:
-        mode = _mode_of_orders(folder)
+        like = _status(folder)
         if word in (PAUSE, RESUME):
             _refuse_over_kill(folder, word, jobs)
         if word == OFF:
-            _take_back(folder, jobs, text, mode)
+            _take_back(folder, jobs, text, like)
         elif jobs == "*":
-            _write_in_place(path, text, mode)
+            _write_in_place(path, text, like)
         else:
             new = folder / JOBS / f".{job.file_name(by)}-{os.getpid()}.new"
             new.unlink(missing_ok=True)
-            _create(new, text, mode)
+            _create(new, text, like)
             new.replace(path)
     except FileNotFoundError as error:
         raise OddrankError(
@@ -239,11 +255,13 @@ def _name(word: str, jobs: str) -> str:
     return f"{JOBS}/{job.file_name(jobs)[:80]}-{unlike:08x}{_SUFFIX}{kind}"
 
 
-def _mode_of_orders(folder: Path) -> int:
-    """Returns the mode of a new file. FileNotFoundError if no job has watched the folder."""
-    if not (folder / JOBS).is_dir():
-        (folder / ORDER).lstat()  # of a user who has made it
-    return _mode(folder)
+def _status(folder: Path) -> os.stat_result:
+    """Returns the folder's status. FileNotFoundError if it has no order's file: it is no switch."""
+    for name in (ORDER, *_ONCE_SUFFIXES):
+        with suppress(FileNotFoundError):
+            (folder / name).lstat()
+            return folder.stat()
+    raise FileNotFoundError(folder)
 
 
 def _refuse_over_kill(folder: Path, word: str, jobs: str) -> None:
@@ -257,7 +275,7 @@ def _refuse_over_kill(folder: Path, word: str, jobs: str) -> None:
             )
 
 
-def _take_back(folder: Path, jobs: str, text: bytes, mode: int) -> None:
+def _take_back(folder: Path, jobs: str, text: bytes, like: os.stat_result) -> None:
     """Takes back the orders for these jobs; for all jobs, all orders."""
     if jobs != "*":
         for word in (OFF, *ONCE):
@@ -267,15 +285,16 @@ def _take_back(folder: Path, jobs: str, text: bytes, mode: int) -> None:
         if name.startswith(JOBS):
             (folder / name).unlink(missing_ok=True)
         else:
-            _write_in_place(folder / name, text, mode)
+            _write_in_place(folder / name, text, like)
 
 
-def _write_in_place(path: Path, text: bytes, mode: int) -> None:
+def _write_in_place(path: Path, text: bytes, like: os.stat_result) -> None:
     try:
         file = _open(path, os.O_WRONLY)
     except FileNotFoundError:  # somebody has removed it
-        _create(path, text, mode)
-        return
+        with suppress(FileExistsError):  # another writer has made it since
+            _create(path, b"", like)
+        file = _open(path, os.O_WRONLY)
     try:
         # A reader sees one line or the other: the rest of a longer line is behind the first.
         os.write(file, text)
