@@ -122,8 +122,8 @@ def write(folder, word, jobs="*"):
 
 @pytest.mark.parametrize(
     ("word", "jobs"),
-    [("save", "*"), ("dump", "*"), ("kill", "slurm-1.*"), ("pause", "slurm-4711.*"),
-     ("resume", "slurm-4711.*"), ("off", "slurm-4711.*")],
+    [("save", "*"), ("dump", "*"), ("pause", "*"), ("resume", "*"), ("kill", "slurm-1.*"),
+     ("pause", "slurm-4711.*"), ("resume", "slurm-4711.*"), ("off", "slurm-4711.*")],
 )  # fmt: skip
 def test_no_order_but_off_takes_a_kill_back(folder, word, jobs):
     write(folder, "kill")
@@ -135,13 +135,60 @@ def test_no_order_but_off_takes_a_kill_back(folder, word, jobs):
 
 @pytest.mark.parametrize("jobs", ["*", "slurm-4711.*"])
 @pytest.mark.parametrize("word", ["pause", "resume"])
-def test_a_pause_in_the_place_of_a_kill_is_refused(folder, word, jobs):
+def test_a_pause_for_the_same_jobs_leaves_a_kill_and_off_takes_both_back(folder, word, jobs):
     write(folder, "kill", jobs)
-    with pytest.raises(
-        OddrankError, match=rf"{word} would take back kill \(al.*: oddrank switch off"
-    ):
-        write(folder, word, jobs)
+    write(folder, word, jobs)
     assert words(folder) == ["kill"]
+    write(folder, "off", jobs)
+    assert words(folder) == []
+
+
+def test_a_shell_can_pause_what_a_command_resumes_and_the_other_way_round(folder):
+    for by_shell, by_command, left in (
+        ("pause", "resume", []), ("resume", "pause", ["pause"]), ("off", "pause", ["pause"]),
+    ):  # fmt: skip
+        (folder / "order").write_text(f"{by_shell}\n")
+        time.sleep(0.01)
+        write(folder, by_command)
+        assert words(folder) == left
+    (folder / "order").write_text("resume\n")
+    assert words(folder) == []
+
+
+def test_an_empty_file_made_again_ends_no_pause(folder):
+    write(folder, "pause")
+    (folder / "order").unlink()
+    order_file.prepare(folder)
+    assert words(folder) == ["pause"]
+
+
+def test_a_resume_of_some_jobs_leaves_a_file_only_where_another_pause_stands(folder):
+    write(folder, "pause", "slurm-4711.*")
+    write(folder, "resume", "slurm-4711.*")
+    assert list((folder / "jobs").iterdir()) == []
+    write(folder, "pause")
+    write(folder, "resume", "slurm-4711.*")
+    assert len(list((folder / "jobs").iterdir())) == 1
+    assert (words(folder), words(folder, "slurm-1.0")) == ([], ["pause"])
+
+
+def test_off_takes_back_all_orders_but_the_one_that_it_names(folder):
+    for word, jobs in (("kill", "*"), ("kill", "slurm-1.*"), ("kill", "slurm-2.*")):
+        write(folder, word, jobs)
+    (folder / "order-save").unlink()
+    (folder / "order-save").mkdir()
+    with pytest.raises(OddrankError, match="order-save is no regular file: remove it"):
+        write(folder, "off")
+    assert [one.word for one in order_file.read(folder)[0] if one.word != "off"] == []
+
+
+def test_off_names_a_file_that_it_can_t_remove(folder, monkeypatch):
+    write(folder, "kill")
+    write(folder, "kill", "slurm-1.*")
+    fails(monkeypatch, "unlink", errno.EACCES)
+    with pytest.raises(OddrankError, match=r"jobs/slurm-1.*\.order can't be written: Permission"):
+        write(folder, "off")
+    assert words(folder) == []
 
 
 def test_orders_of_one_second_are_all_kept(folder):
@@ -307,7 +354,7 @@ def test_reports_of_last_week_are_removed_by_the_next_job(folder):
     (file,) = (folder / "jobs").iterdir()
     os.utime(file, (0, 0))
     (folder / "jobs" / "notes.txt").write_text("mine")
-    for word in ("save", "kill"):
+    for word in ("save", "kill", "pause"):
         order_file.write(folder, word, "slurm-4711.*", "alice@login1")
     for order in (folder / "jobs").glob("*.order*"):
         os.utime(order, (0, 0))
@@ -315,7 +362,7 @@ def test_reports_of_last_week_are_removed_by_the_next_job(folder):
     order_file.prepare(folder)
     kept = sorted(one.name for one in (folder / "jobs").iterdir())
     assert kept[0] == "notes.txt"
-    assert [one.rpartition(".")[2] for one in kept[1:]] == ["order"]
+    assert [one.rpartition(".")[2] for one in kept[1:]] == ["order", "order-pause"]
 
 
 def test_a_file_system_that_hangs_ends_a_command_with_one_line(tmp_path, monkeypatch):

@@ -2,7 +2,8 @@
 
 An order is one line: a word, then its writer and time. `echo kill > DIR/order` is enough.
 
-  order                       kill, pause, resume and off, for all jobs
+  order                       kill and off, for all jobs; from a shell also pause and resume
+  order-pause                 pause and resume, so that they can't replace a kill of that moment
   order-save, order-dump      so that a save takes back neither a kill nor a dump of that second
   jobs/PATTERN-HASH.order*    the same for some jobs: they can't take back an order for others
 
@@ -39,6 +40,7 @@ JOBS = "jobs"
 """The folder, in that of the switch, of the jobs' reports and of the orders for some jobs."""
 ORDER, _SUFFIX = "order", ".order"
 _ONCE_SUFFIXES = tuple(f"{ORDER}-{word}" for word in ONCE)
+_FOR_ALL = (ORDER, f"{ORDER}-{PAUSE}", *_ONCE_SUFFIXES)
 _MOST_BYTES = 512
 _OLD_SECONDS = 7 * 24 * 3600
 ANSWERS_SECONDS = 30.0
@@ -84,7 +86,7 @@ def prepare(folder: Path) -> bool:
     try:
         is_new = _make(folder)
         like = folder.stat()
-        for name in (ORDER, *_ONCE_SUFFIXES):
+        for name in _FOR_ALL:
             with suppress(FileExistsError):
                 _create(folder / name, b"", like)  # a word could replace an order of this moment
         (folder / JOBS).mkdir(exist_ok=True)
@@ -151,7 +153,7 @@ def read(folder: Path) -> tuple[list[Order], dict[str, OSError | OddrankError]]:
     """
     orders: list[Order] = []
     errors: dict[str, OSError | OddrankError] = {}
-    names = [ORDER, *_ONCE_SUFFIXES]
+    names = list(_FOR_ALL)
     try:
         names += _files_for_some(folder)
     except OSError as error:
@@ -170,11 +172,14 @@ def _files_for_some(folder: Path) -> list[str]:
         names = os.listdir(folder / JOBS)
     except FileNotFoundError:
         return []
-    return [f"{JOBS}/{name}" for name in names if name.endswith((_SUFFIX, *_ONCE_SUFFIXES))]
+    return [f"{JOBS}/{name}" for name in names if name.endswith((_SUFFIX, *_FOR_ALL[1:]))]
 
 
 def _read(folder: Path, name: str) -> Order:
-    """Returns the order of one file. OSError if it can't be read; OddrankError if it is none."""
+    """Returns the order of one file. OSError if it can't be read; OddrankError if it is none.
+
+    An empty file is an `off` without a time: made again, it ends no pause.
+    """
     path = folder / name
     file = _open(path, os.O_RDONLY)
     try:
@@ -185,7 +190,7 @@ def _read(folder: Path, name: str) -> Order:
     line = text.partition("\n")[0]  # of a stranger: nothing in it may move a cursor
     words = "".join(one if one.isprintable() else " " for one in line).split()
     if not words and not text.strip("\0" + string.whitespace):
-        return Order(at=at, file=name)
+        return Order(file=name)
     word = words[0].lower() if words else ""
     if word not in WORDS:
         shown = words[0][:40] if words else text.strip()[:40]
@@ -214,21 +219,19 @@ def _irregular(path: Path) -> OddrankError:
 
 
 def write(folder: Path, word: str, jobs: str, by: str) -> None:
-    """Writes an order. OddrankError if the folder is no switch, or can't be written.
-
-    Only `off` takes back a kill: a pause or its end in the same place is refused.
-    """
-    path = folder / _name(word, jobs)
+    """Writes an order. OddrankError if the folder is no switch, or can't be written."""
+    name = _name(word, jobs)
+    path = folder / name
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     text = f"{word} by={by} at={at}{'' if jobs == '*' else f' jobs={jobs}'}\n".encode()
     try:
         like = _status(folder)
-        if word in (PAUSE, RESUME):
-            _refuse_over_kill(folder, word, jobs)
         if word == OFF:
             _take_back(folder, jobs, text, like)
         elif jobs == "*":
             _write_in_place(path, text, like)
+        elif word == RESUME and not _is_paused(folder, name):
+            path.unlink(missing_ok=True)  # files for some jobs would pile up
         else:
             new = folder / JOBS / f".{job.file_name(by)}-{os.getpid()}.new"
             new.unlink(missing_ok=True)
@@ -240,15 +243,19 @@ def write(folder: Path, word: str, jobs: str, by: str) -> None:
             " path"
         ) from error
     except OSError as error:
-        raise OddrankError(
-            f"{path} can't be written: {error.strerror or error}. Ask its owner, or for a"
-            " folder that your group can write to"
-        ) from error
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> OddrankError:
+    return OddrankError(
+        f"{path} can't be written: {error.strerror or error}. Ask its owner, or for a folder that"
+        " your group can write to"
+    )
 
 
 def _name(word: str, jobs: str) -> str:
     """Returns the path, in the folder, of the file for an order."""
-    kind = f"-{word}" if word in ONCE else ""
+    kind = {KILL: "", OFF: "", RESUME: f"-{PAUSE}"}.get(word, f"-{word}")
     if jobs == "*":
         return f"{ORDER}{kind}"
     unlike = zlib.crc32(jobs.encode())  # patterns that differ in what no file's name may have
@@ -257,35 +264,43 @@ def _name(word: str, jobs: str) -> str:
 
 def _status(folder: Path) -> os.stat_result:
     """Returns the folder's status. FileNotFoundError if it has no order's file: it is no switch."""
-    for name in (ORDER, *_ONCE_SUFFIXES):
+    for name in _FOR_ALL:
         with suppress(FileNotFoundError):
             (folder / name).lstat()
             return folder.stat()
     raise FileNotFoundError(folder)
 
 
-def _refuse_over_kill(folder: Path, word: str, jobs: str) -> None:
-    with suppress(FileNotFoundError):
-        order = _read(folder, _name(word, jobs))
-        if order.word == KILL:
-            some = "" if jobs == "*" else f" --jobs {shlex.quote(jobs)}"
-            raise OddrankError(
-                f"{word} would take back {order}, and is not written. To take the kill back:"
-                f" oddrank switch off {shlex.quote(str(folder))}{some}"
-            )
+def _is_paused(folder: Path, but: str) -> bool:
+    """Returns whether a file other than `but` has a pause, or may have one."""
+    orders, errors = read(folder)
+    return bool(errors) or any(one.word == PAUSE and one.file != but for one in orders)
 
 
 def _take_back(folder: Path, jobs: str, text: bytes, like: os.stat_result) -> None:
-    """Takes back the orders for these jobs; for all jobs, all orders."""
-    if jobs != "*":
-        for word in (OFF, *ONCE):
-            (folder / _name(word, jobs)).unlink(missing_ok=True)
-        return
-    for name in [ORDER, *_ONCE_SUFFIXES, *_files_for_some(folder)]:
-        if name.startswith(JOBS):
-            (folder / name).unlink(missing_ok=True)
-        else:
-            _write_in_place(folder / name, text, like)
+    """Takes back the orders for these jobs; for all jobs, all orders.
+
+    OddrankError names a file that could not be changed, after all others were.
+    """
+    names = [_name(word, jobs) for word in (OFF, PAUSE, *ONCE)]
+    errors: dict[str, OSError | OddrankError] = {}
+    if jobs == "*":
+        try:
+            names += _files_for_some(folder)
+        except OSError as error:
+            errors[JOBS] = error
+    for name in names:
+        try:
+            if name.startswith(JOBS):
+                (folder / name).unlink(missing_ok=True)
+            else:
+                _write_in_place(folder / name, text, like)
+        except (OSError, OddrankError) as error:
+            errors[name] = error
+    for name, failure in errors.items():
+        if isinstance(failure, OddrankError):
+            raise failure
+        raise _unwritable(folder / name, failure) from failure
 
 
 def _write_in_place(path: Path, text: bytes, like: os.stat_result) -> None:
@@ -330,9 +345,9 @@ def refusal(folder: Path, orders: Iterable[Order], name: str) -> str:
 
 
 def _remove_old(folder: Path) -> None:
-    """Removes what is over for a week. A kill of some jobs stays until it is taken back."""
+    """Removes what is over for a week. A kill or pause of some jobs stays until `off`."""
     for entry in os.scandir(folder):
-        if re.fullmatch(r".*\.(json|new|order-\w+)", entry.name):
+        if re.fullmatch(r".*\.(json|new|order-(save|dump))", entry.name):
             with suppress(OSError):
                 if entry.stat(follow_symlinks=False).st_mtime + _OLD_SECONDS < time.time():
                     os.unlink(entry)
