@@ -132,7 +132,7 @@ def test_a_job_that_starts_under_a_pause_waits_too(folder):
 
 def test_a_save_a_dump_and_a_kill_of_one_moment_are_all_obeyed(folder):
     with oddrank.switch(folder) as switch:
-        for word in ("save", "save", "dump"):
+        for word in ("save", "dump"):
             write(folder, word)
         assert obeys(switch) == "save"
         until(lambda: list(folder.glob("dump-*/rank0.txt")))
