@@ -65,8 +65,35 @@ def test_a_file_without_a_word_orders_nothing(folder, text):
 def test_two_equal_orders_are_two_orders(folder):
     order_file.write(folder, "save", "*", "alice@login1")
     first = read(folder)
-    os.utime(folder / first.file, ns=(first.at, first.at + 1))
+    order_file.write(folder, "save", "*", "alice@login1")
     assert read(folder).key != first.key
+
+
+def test_two_equal_orders_of_a_shell_are_two_orders(folder):
+    (folder / "order").write_text("save\n")
+    first = read(folder)
+    os.utime(folder / "order", ns=(first.at, first.at + 1))
+    assert read(folder).key != first.key
+
+
+def test_one_command_is_one_order_also_to_a_reader_between_its_two_changes(folder, monkeypatch):
+    found = []
+
+    def ftruncate(file, length):
+        found.append(read(folder))
+        os.truncate(folder / "order-save", length)
+        os.utime(folder / "order-save", ns=(0, found[0].at + 10**7))
+
+    monkeypatch.setattr(os, "ftruncate", ftruncate)
+    order_file.write(folder, "save", "*", "alice@login1")
+    assert found[0].word == "save"
+    assert read(folder).key == found[0].key
+
+
+def test_the_longest_pattern_is_read_whole(folder):
+    jobs = "\N{GRINNING FACE}" * 200
+    order_file.write(folder, "kill", jobs, "alice@login1")
+    assert read(folder).jobs == jobs
 
 
 @pytest.mark.parametrize(

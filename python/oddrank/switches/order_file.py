@@ -41,7 +41,7 @@ JOBS = "jobs"
 ORDER, _SUFFIX = "order", ".order"
 _ONCE_SUFFIXES = tuple(f"{ORDER}-{word}" for word in ONCE)
 _FOR_ALL = (ORDER, f"{ORDER}-{PAUSE}", *_ONCE_SUFFIXES)
-_MOST_BYTES = 512
+_MOST_BYTES = 2048
 _OLD_SECONDS = 7 * 24 * 3600
 ANSWERS_SECONDS = 30.0
 """A file system that has not answered a command after so long is not waited for."""
@@ -53,7 +53,7 @@ Value = TypeVar("Value")
 class Order:
     """What a file says. by: for people. jobs: a pattern of names of jobs. at: ns, of the file.
 
-    file: its path in the folder.
+    file: its path in the folder. id: of the command that wrote it; "" if a shell did.
     """
 
     word: str = OFF
@@ -61,11 +61,16 @@ class Order:
     jobs: str = "*"
     at: int = 0
     file: str = ORDER
+    id: str = ""
 
     @property
     def key(self) -> str:
-        """Differs from that of any other order, also of an equal one that is written later."""
-        return f"{self.file} {self.at}"
+        """Differs from that of any other order, also of an equal one that is written later.
+
+        The time of the file does not do for a command's order: to write it and to cut off the rest
+        of a longer line are two changes.
+        """
+        return f"{self.file} {self.by} {self.id or self.at}"
 
     def is_for(self, name: str) -> bool:
         return fnmatch.fnmatchcase(name, self.jobs)
@@ -197,7 +202,7 @@ def _read(folder: Path, name: str) -> Order:
         raise OddrankError(f"{path} says {shown!r}: it takes {', '.join(WORDS)}")
     said = dict(one.split("=", 1) for one in words[1:] if "=" in one)
     by = ", ".join(filter(None, (said.get("by"), said.get("at"))))
-    return Order(word, by, said.get("jobs", "*"), at, name)
+    return Order(word, by, said.get("jobs", "*"), at, name, said.get("id", ""))
 
 
 def _open(path: Path, flags: int) -> int:
@@ -223,7 +228,8 @@ def write(folder: Path, word: str, jobs: str, by: str) -> None:
     name = _name(word, jobs)
     path = folder / name
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    text = f"{word} by={by} at={at}{'' if jobs == '*' else f' jobs={jobs}'}\n".encode()
+    some = "" if jobs == "*" else f" jobs={jobs}"
+    text = f"{word} by={by} at={at} id={time.time_ns()}-{os.getpid()}{some}\n".encode()
     try:
         like = _status(folder)
         if word == OFF:
