@@ -236,6 +236,37 @@ def test_a_file_system_that_hangs_holds_up_neither_start_nor_steps_nor_end(
         assert obeys(switch) == "save"
 
 
+@pytest.fixture
+def slow(monkeypatch):
+    """Holds up the thread that reads until it is set, beyond the time that the start waits."""
+    event, prepare = threading.Event(), order_file.prepare
+
+    def prepares(folder):
+        event.wait(60)
+        return prepare(folder)
+
+    monkeypatch.setattr(switch_module, "_FIRST_READ_SECONDS", 0.05)
+    monkeypatch.setattr(order_file, "prepare", prepares)
+    yield event
+    event.set()
+
+
+def test_an_order_that_is_read_late_is_reported_and_the_job_s_end_too(folder, slow, capfd):
+    folder.mkdir()
+    (folder / "order").write_text("blub\n")
+    with oddrank.switch(folder):
+        slow.set()
+        until(lambda: "an order can't be read" in capfd.readouterr().err)
+    assert shown(folder) == "has ended"
+
+
+def test_a_folder_that_is_unfit_late_is_reported(folder, slow, capfd):
+    with oddrank.switch(folder / "a") as switch:
+        slow.set()
+        until(lambda: "watches no longer: the switch" in capfd.readouterr().err)
+        assert switch.poll() == ""
+
+
 @pytest.mark.parametrize(("number", "word"), [(signal.SIGUSR1, "save"), (signal.SIGTERM, "kill")])
 def test_a_signal_becomes_an_order_and_its_handler_is_put_back(folder, number, word):
     before = signal.getsignal(number)
