@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -313,6 +314,35 @@ def test_a_chain_goes_on_after_its_time_limit_ends_by_the_switch_and_does_not_st
     assert said(tmp_path, 0) == first
     assert not (tmp_path / "out-6").exists()
     order_file.write(switch, "off", "*", "alice@login1")
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_a_script_that_sigterm_ends_takes_its_own_kill_back(tmp_path, monkeypatch, shell):
+    switch = tmp_path / "switch"
+    order_file.prepare(switch)
+    program(tmp_path / "bin" / "scontrol", "echo node0")
+    program(tmp_path / "bin" / "srun", "exec sleep 60")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    for name in ("JOB_ID", "JOB_NODELIST", "JOB_NUM_NODES", "CPUS_ON_NODE"):
+        monkeypatch.setenv(f"SLURM_{name}", "1")
+    monkeypatch.setenv("SWITCH", str(switch))
+    script = subprocess.Popen([shell, RECIPES / "torchrun.sbatch", "x"], start_new_session=True)
+    try:
+        until(lambda: b"sleep" in children(script.pid), SECONDS)
+        script.send_signal(signal.SIGUSR1)
+        until(lambda: list(switch.glob("jobs/*.order")), SECONDS)
+        script.terminate()
+        assert script.wait(SECONDS) == 128 + signal.SIGTERM
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(script.pid, signal.SIGKILL)
+    assert not list(switch.glob("jobs/*.order"))
+
+
+def children(pid):
+    """Returns the command lines of a process's children."""
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return b" ".join(Path(f"/proc/{child}/cmdline").read_bytes() for child in found)
 
 
 def test_a_python_that_can_not_ask_the_switch_ends_no_chain_and_says_why(

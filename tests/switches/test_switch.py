@@ -1,5 +1,6 @@
 """A switch in a job of one rank: files, signals, forks, file systems that hang."""
 
+import errno
 import json
 import os
 import re
@@ -131,7 +132,7 @@ def test_a_job_that_starts_under_a_pause_waits_too(folder):
 
 def test_a_save_a_dump_and_a_kill_of_one_moment_are_all_obeyed(folder):
     with oddrank.switch(folder) as switch:
-        for word in ("save", "save", "dump"):
+        for word in ("save", "dump"):
             write(folder, word)
         assert obeys(switch) == "save"
         until(lambda: list(folder.glob("dump-*/rank0.txt")))
@@ -205,6 +206,21 @@ def test_nonsense_in_the_file_is_told_once_and_what_follows_is_obeyed(folder, ca
         assert obeys(switch) == "save"
 
 
+def test_an_order_for_some_jobs_stays_while_their_folder_can_t_be_listed(
+    folder, monkeypatch, capfd
+):
+    with oddrank.switch(folder) as switch:
+        order_file.write(folder, "pause", "?*", "alice@login1")
+        until(switch._wanted)
+        monkeypatch.setattr(order_file, "_files_for_some", lists_nothing)
+        until(lambda: "can't be read: [Errno 116]" in capfd.readouterr().err)
+        assert [one.word for one in switch._wanted()] == ["pause"]
+
+
+def lists_nothing(folder):
+    raise OSError(errno.ESTALE, "Stale file handle", str(folder / "jobs"))
+
+
 @pytest.mark.needs("fuse")
 def test_a_file_system_that_hangs_holds_up_neither_start_nor_steps_nor_end(
     tmp_path, monkeypatch, capfd
@@ -218,6 +234,37 @@ def test_a_file_system_that_hangs_holds_up_neither_start_nor_steps_nor_end(
             assert switch.poll() == ""
         os.kill(os.getpid(), signal.SIGUSR1)
         assert obeys(switch) == "save"
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """Holds up the thread that reads until it is set, beyond the time that the start waits."""
+    event, prepare = threading.Event(), order_file.prepare
+
+    def prepares(folder):
+        event.wait(60)
+        return prepare(folder)
+
+    monkeypatch.setattr(switch_module, "_FIRST_READ_SECONDS", 0.05)
+    monkeypatch.setattr(order_file, "prepare", prepares)
+    yield event
+    event.set()
+
+
+def test_an_order_that_is_read_late_is_reported_and_the_job_s_end_too(folder, slow, capfd):
+    folder.mkdir()
+    (folder / "order").write_text("blub\n")
+    with oddrank.switch(folder):
+        slow.set()
+        until(lambda: "an order can't be read" in capfd.readouterr().err)
+    assert shown(folder) == "has ended"
+
+
+def test_a_folder_that_is_unfit_late_is_reported(folder, slow, capfd):
+    with oddrank.switch(folder / "a") as switch:
+        slow.set()
+        until(lambda: "watches no longer: the switch" in capfd.readouterr().err)
+        assert switch.poll() == ""
 
 
 @pytest.mark.parametrize(("number", "word"), [(signal.SIGUSR1, "save"), (signal.SIGTERM, "kill")])
@@ -402,3 +449,20 @@ def test_check_prints_its_answer_and_exits_with_1_under_an_order_that_refuses_th
     done = command("check", folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert "says 'nonsense'" in done.stderr
+
+
+def test_check_allows_nothing_while_orders_for_some_jobs_can_t_be_listed(folder):
+    order_file.prepare(folder)
+    (folder / "jobs").rmdir()
+    (folder / "jobs").write_text("")
+    done = command("check", folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "can't be read: Not a directory" in done.stderr
+
+
+def test_check_finds_a_kill_for_this_job_where_the_file_for_all_jobs_is_gone(folder):
+    order_file.prepare(folder)
+    order_file.write(folder, "kill", "slurm-4711.*", "alice@login1")
+    (folder / "order").unlink()
+    done = command("check", folder, "--job", "slurm-4711.0")
+    assert (done.returncode, done.stdout) == (1, "refused\n")

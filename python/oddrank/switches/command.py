@@ -155,8 +155,13 @@ def check(folder: Path, name: str) -> int:
 def _read(folder: Path) -> list[Order]:
     """Returns the orders, the oldest first. FileNotFoundError if no job has watched the folder."""
     orders, errors = order_file.in_time(folder, lambda: order_file.read(folder))
+    missing = errors.get(order_file.ORDER)
+    if isinstance(missing, FileNotFoundError):  # the other files count without it
+        del errors[order_file.ORDER]
+        if not errors and not orders:
+            raise missing
     for error in errors.values():
-        if isinstance(error, (FileNotFoundError, OddrankError)):
+        if isinstance(error, OddrankError):
             raise error
         raise OddrankError(
             f"{folder} can't be read: {error.strerror or error}. Give the folder that the script"

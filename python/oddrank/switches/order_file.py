@@ -2,7 +2,8 @@
 
 An order is one line: a word, then its writer and time. `echo kill > DIR/order` is enough.
 
-  order                       kill, pause, resume and off, for all jobs
+  order                       kill and off, for all jobs; from a shell also pause and resume
+  order-pause                 pause and resume, so that they can't replace a kill of that moment
   order-save, order-dump      so that a save takes back neither a kill nor a dump of that second
   jobs/PATTERN-HASH.order*    the same for some jobs: they can't take back an order for others
 
@@ -22,7 +23,7 @@ import string
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,9 +38,10 @@ ONCE = (SAVE, DUMP)
 """Each job obeys these once. A job that starts later does not."""
 JOBS = "jobs"
 """The folder, in that of the switch, of the jobs' reports and of the orders for some jobs."""
-_ORDER, _SUFFIX = "order", ".order"
-_ONCE_SUFFIXES = tuple(f"{_ORDER}-{word}" for word in ONCE)
-_MOST_BYTES = 512
+ORDER, _SUFFIX = "order", ".order"
+_ONCE_SUFFIXES = tuple(f"{ORDER}-{word}" for word in ONCE)
+_FOR_ALL = (ORDER, f"{ORDER}-{PAUSE}", *_ONCE_SUFFIXES)
+_MOST_BYTES = 2048
 _OLD_SECONDS = 7 * 24 * 3600
 ANSWERS_SECONDS = 30.0
 """A file system that has not answered a command after so long is not waited for."""
@@ -51,19 +53,24 @@ Value = TypeVar("Value")
 class Order:
     """What a file says. by: for people. jobs: a pattern of names of jobs. at: ns, of the file.
 
-    file: its path in the folder.
+    file: its path in the folder. id: of the command that wrote it; "" if a shell did.
     """
 
     word: str = OFF
     by: str = ""
     jobs: str = "*"
     at: int = 0
-    file: str = _ORDER
+    file: str = ORDER
+    id: str = ""
 
     @property
     def key(self) -> str:
-        """Differs from that of any other order, also of an equal one that is written later."""
-        return f"{self.file} {self.at}"
+        """Differs from that of any other order, also of an equal one that is written later.
+
+        The time of the file does not do for a command's order: to write it and to cut off the rest
+        of a longer line are two changes.
+        """
+        return f"{self.file} {self.by} {self.id or self.at}"
 
     def is_for(self, name: str) -> bool:
         return fnmatch.fnmatchcase(name, self.jobs)
@@ -83,13 +90,13 @@ def prepare(folder: Path) -> bool:
     """
     try:
         is_new = _make(folder)
-        mode = _mode(folder)
-        for name in (_ORDER, *_ONCE_SUFFIXES):
+        like = folder.stat()
+        for name in _FOR_ALL:
             with suppress(FileExistsError):
-                _create(folder / name, b"off\n", mode)
+                _create(folder / name, b"", like)  # a word could replace an order of this moment
         (folder / JOBS).mkdir(exist_ok=True)
         with suppress(OSError):  # another user's
-            (folder / JOBS).chmod(stat.S_IMODE(folder.stat().st_mode))
+            _share_folder(folder / JOBS, like)
         _remove_old(folder / JOBS)
     except FileNotFoundError as error:
         raise OddrankError(
@@ -113,46 +120,71 @@ def _make(folder: Path) -> bool:
     return True
 
 
-def _mode(folder: Path) -> int:
-    return stat.S_IMODE(folder.stat().st_mode) & 0o664 | 0o600
-
-
-def _create(file: Path, text: bytes, mode: int) -> None:
+def _create(file: Path, text: bytes, like: os.stat_result) -> None:
+    """Makes a file for those who may use the switch's folder, whose status is `like`."""
     made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
     try:
-        os.fchmod(made, mode)
+        _share(made, like, stat.S_IMODE(like.st_mode) & 0o664 | 0o600)
         os.write(made, text)
     finally:
         os.close(made)
+
+
+def _share_folder(path: Path, like: os.stat_result) -> None:
+    # Not through a link: root would give away the folder that a stranger's link names.
+    made = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        _share(made, like, stat.S_IMODE(like.st_mode))
+    finally:
+        os.close(made)
+
+
+def _share(made: int, like: os.stat_result, mode: int) -> None:
+    """Gives a descriptor's file the folder's group, and a mode; as root the folder's owner, too.
+
+    With root's or another primary group, the job could not read an order in a private folder.
+    """
+    with suppress(OSError):  # some file systems allow it to nobody
+        os.fchown(made, like.st_uid if os.geteuid() == 0 else -1, like.st_gid)
+    os.fchmod(made, mode)
 
 
 def read(folder: Path) -> tuple[list[Order], dict[str, OSError | OddrankError]]:
     """Returns the orders of all files, the oldest first, and the errors of those that have none.
 
     Errors have their file's path in the folder as key; that of `order` is a FileNotFoundError in a
-    folder that no job has watched. The other files may be missing.
+    folder that no job has watched. The other files may be missing. The key `jobs` says that the
+    files for some jobs can't be listed: they may hold a kill.
     """
     orders: list[Order] = []
     errors: dict[str, OSError | OddrankError] = {}
-    for name in _files(folder):
+    names = list(_FOR_ALL)
+    try:
+        names += _files_for_some(folder)
+    except OSError as error:
+        errors[JOBS] = error
+    for name in names:
         try:
             orders.append(_read(folder, name))
         except (OSError, OddrankError) as error:
-            if name == _ORDER or not isinstance(error, FileNotFoundError):
+            if name == ORDER or not isinstance(error, FileNotFoundError):
                 errors[name] = error
     return sorted(orders, key=lambda one: one.at), errors
 
 
-def _files(folder: Path) -> Iterator[str]:
-    yield _ORDER
-    yield from _ONCE_SUFFIXES
-    with suppress(OSError):
-        names = (entry.name for entry in os.scandir(folder / JOBS))
-        yield from (f"{JOBS}/{name}" for name in names if name.endswith((_SUFFIX, *_ONCE_SUFFIXES)))
+def _files_for_some(folder: Path) -> list[str]:
+    try:
+        names = os.listdir(folder / JOBS)
+    except FileNotFoundError:
+        return []
+    return [f"{JOBS}/{name}" for name in names if name.endswith((_SUFFIX, *_FOR_ALL[1:]))]
 
 
 def _read(folder: Path, name: str) -> Order:
-    """Returns the order of one file. OSError if it can't be read; OddrankError if it is none."""
+    """Returns the order of one file. OSError if it can't be read; OddrankError if it is none.
+
+    An empty file is an `off` without a time: made again, it ends no pause.
+    """
     path = folder / name
     file = _open(path, os.O_RDONLY)
     try:
@@ -163,14 +195,14 @@ def _read(folder: Path, name: str) -> Order:
     line = text.partition("\n")[0]  # of a stranger: nothing in it may move a cursor
     words = "".join(one if one.isprintable() else " " for one in line).split()
     if not words and not text.strip("\0" + string.whitespace):
-        return Order(at=at, file=name)
+        return Order(file=name)
     word = words[0].lower() if words else ""
     if word not in WORDS:
         shown = words[0][:40] if words else text.strip()[:40]
         raise OddrankError(f"{path} says {shown!r}: it takes {', '.join(WORDS)}")
     said = dict(one.split("=", 1) for one in words[1:] if "=" in one)
     by = ", ".join(filter(None, (said.get("by"), said.get("at"))))
-    return Order(word, by, said.get("jobs", "*"), at, name)
+    return Order(word, by, said.get("jobs", "*"), at, name, said.get("id", ""))
 
 
 def _open(path: Path, flags: int) -> int:
@@ -192,25 +224,24 @@ def _irregular(path: Path) -> OddrankError:
 
 
 def write(folder: Path, word: str, jobs: str, by: str) -> None:
-    """Writes an order. OddrankError if the folder is no switch, or can't be written.
-
-    Only `off` takes back a kill: a pause or its end in the same place is refused.
-    """
-    path = folder / _name(word, jobs)
+    """Writes an order. OddrankError if the folder is no switch, or can't be written."""
+    name = _name(word, jobs)
+    path = folder / name
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    text = f"{word} by={by} at={at}{'' if jobs == '*' else f' jobs={jobs}'}\n".encode()
+    some = "" if jobs == "*" else f" jobs={jobs}"
+    text = f"{word} by={by} at={at} id={time.time_ns()}-{os.getpid()}{some}\n".encode()
     try:
-        mode = _mode_of_orders(folder)
-        if word in (PAUSE, RESUME):
-            _refuse_over_kill(folder, word, jobs)
+        like = _status(folder)
         if word == OFF:
-            _take_back(folder, jobs, text, mode)
+            _take_back(folder, jobs, text, like)
         elif jobs == "*":
-            _write_in_place(path, text, mode)
+            _write_in_place(path, text, like)
+        elif word == RESUME and not _is_paused(folder, name):
+            path.unlink(missing_ok=True)  # files for some jobs would pile up
         else:
             new = folder / JOBS / f".{job.file_name(by)}-{os.getpid()}.new"
             new.unlink(missing_ok=True)
-            _create(new, text, mode)
+            _create(new, text, like)
             new.replace(path)
     except FileNotFoundError as error:
         raise OddrankError(
@@ -218,58 +249,73 @@ def write(folder: Path, word: str, jobs: str, by: str) -> None:
             " path"
         ) from error
     except OSError as error:
-        raise OddrankError(
-            f"{path} can't be written: {error.strerror or error}. Ask its owner, or for a"
-            " folder that your group can write to"
-        ) from error
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> OddrankError:
+    return OddrankError(
+        f"{path} can't be written: {error.strerror or error}. Ask its owner, or for a folder that"
+        " your group can write to"
+    )
 
 
 def _name(word: str, jobs: str) -> str:
     """Returns the path, in the folder, of the file for an order."""
-    kind = f"-{word}" if word in ONCE else ""
+    kind = {KILL: "", OFF: "", RESUME: f"-{PAUSE}"}.get(word, f"-{word}")
     if jobs == "*":
-        return f"{_ORDER}{kind}"
+        return f"{ORDER}{kind}"
     unlike = zlib.crc32(jobs.encode())  # patterns that differ in what no file's name may have
     return f"{JOBS}/{job.file_name(jobs)[:80]}-{unlike:08x}{_SUFFIX}{kind}"
 
 
-def _mode_of_orders(folder: Path) -> int:
-    """Returns the mode of a new file. FileNotFoundError if no job has watched the folder."""
-    if not (folder / JOBS).is_dir():
-        (folder / _ORDER).lstat()  # of a user who has made it
-    return _mode(folder)
+def _status(folder: Path) -> os.stat_result:
+    """Returns the folder's status. FileNotFoundError if it has no order's file: it is no switch."""
+    for name in _FOR_ALL:
+        with suppress(FileNotFoundError):
+            (folder / name).lstat()
+            return folder.stat()
+    raise FileNotFoundError(folder)
 
 
-def _refuse_over_kill(folder: Path, word: str, jobs: str) -> None:
-    with suppress(FileNotFoundError):
-        order = _read(folder, _name(word, jobs))
-        if order.word == KILL:
-            some = "" if jobs == "*" else f" --jobs {shlex.quote(jobs)}"
-            raise OddrankError(
-                f"{word} would take back {order}, and is not written. To take the kill back:"
-                f" oddrank switch off {shlex.quote(str(folder))}{some}"
-            )
+def _is_paused(folder: Path, but: str) -> bool:
+    """Returns whether a file other than `but` has a pause, or may have one."""
+    orders, errors = read(folder)
+    return bool(errors) or any(one.word == PAUSE and one.file != but for one in orders)
 
 
-def _take_back(folder: Path, jobs: str, text: bytes, mode: int) -> None:
-    """Takes back the orders for these jobs; for all jobs, all orders."""
-    if jobs != "*":
-        for word in (OFF, *ONCE):
-            (folder / _name(word, jobs)).unlink(missing_ok=True)
-        return
-    for name in _files(folder):
-        if name.startswith(JOBS):
-            (folder / name).unlink(missing_ok=True)
-        else:
-            _write_in_place(folder / name, text, mode)
+def _take_back(folder: Path, jobs: str, text: bytes, like: os.stat_result) -> None:
+    """Takes back the orders for these jobs; for all jobs, all orders.
+
+    OddrankError names a file that could not be changed, after all others were.
+    """
+    names = [_name(word, jobs) for word in (OFF, PAUSE, *ONCE)]
+    errors: dict[str, OSError | OddrankError] = {}
+    if jobs == "*":
+        try:
+            names += _files_for_some(folder)
+        except OSError as error:
+            errors[JOBS] = error
+    for name in names:
+        try:
+            if name.startswith(JOBS):
+                (folder / name).unlink(missing_ok=True)
+            else:
+                _write_in_place(folder / name, text, like)
+        except (OSError, OddrankError) as error:
+            errors[name] = error
+    for name, failure in errors.items():
+        if isinstance(failure, OddrankError):
+            raise failure
+        raise _unwritable(folder / name, failure) from failure
 
 
-def _write_in_place(path: Path, text: bytes, mode: int) -> None:
+def _write_in_place(path: Path, text: bytes, like: os.stat_result) -> None:
     try:
         file = _open(path, os.O_WRONLY)
     except FileNotFoundError:  # somebody has removed it
-        _create(path, text, mode)
-        return
+        with suppress(FileExistsError):  # another writer has made it since
+            _create(path, b"", like)
+        file = _open(path, os.O_WRONLY)
     try:
         # A reader sees one line or the other: the rest of a longer line is behind the first.
         os.write(file, text)
@@ -305,9 +351,9 @@ def refusal(folder: Path, orders: Iterable[Order], name: str) -> str:
 
 
 def _remove_old(folder: Path) -> None:
-    """Removes what is over for a week. A kill of some jobs stays until it is taken back."""
+    """Removes what is over for a week. A kill or pause of some jobs stays until `off`."""
     for entry in os.scandir(folder):
-        if re.fullmatch(r".*\.(json|new|order-\w+)", entry.name):
+        if re.fullmatch(r".*\.(json|new|order-(save|dump))", entry.name):
             with suppress(OSError):
                 if entry.stat(follow_symlinks=False).st_mtime + _OLD_SECONDS < time.time():
                     os.unlink(entry)

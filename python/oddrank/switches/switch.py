@@ -24,7 +24,7 @@ from oddrank.job_store import Poller
 from oddrank.switches import job_reports, order_file
 from oddrank.switches.agreement import IDLE, Agreement, RefusedError, Root, Wanted
 from oddrank.switches.job_reports import JobReport
-from oddrank.switches.order_file import DUMP, KILL, ONCE, SAVE, Order
+from oddrank.switches.order_file import DUMP, JOBS, KILL, ONCE, SAVE, Order
 from oddrank.switches.signals import Signals
 
 _READ_EVERY = 1.0
@@ -245,6 +245,8 @@ class _Folder:
         self._orders: dict[str, Order] = {}  # by file, as it could be read last
         self._begun: frozenset[str] | None = None  # keys of the orders that were there before
         self._first = threading.Event()
+        self._lock = threading.Lock()  # guards the two below
+        self._starts = True  # first() has not returned: the job can still be refused
         self._refusal = ""
         self._read_at = time.monotonic()
         self._is_silent = False
@@ -256,7 +258,9 @@ class _Folder:
         """Starts to read; returns why the job must not start, "" if it may."""
         self._poller.start()
         self._first.wait(_FIRST_READ_SECONDS)
-        return self._refusal
+        with self._lock:
+            self._starts = False
+            return self._refusal
 
     def orders(self) -> list[Order]:
         """Returns the orders for this job, the oldest first, without those for earlier jobs."""
@@ -290,18 +294,27 @@ class _Folder:
         texts = {f"an order can't be read: {error}" for error in errors.values()}
         if self._begun is None:
             self._begun = frozenset(one.key for one in found)
-            if not self._first.is_set():
-                self._refusal = "; ".join(sorted(texts)) or order_file.refusal(
-                    self.path, found, self._job
-                )
+            why = "; ".join(sorted(texts)) or order_file.refusal(self.path, found, self._job)
+            self._refuse(why)
         if not self._refusal:
             for text in sorted(texts - self._warned):
                 self._switch._tell(text)
         self._warned = texts
         # What can't be read takes back nothing.
-        orders = {name: one for name, one in self._orders.items() if name in errors}
+        orders = {
+            name: one
+            for name, one in self._orders.items()
+            if name in errors or (JOBS in errors and name.startswith(f"{JOBS}/"))
+        }
         orders.update({one.file: one for one in found if one.is_for(self._job)})
         self._orders = orders
+
+    def _refuse(self, why: str) -> bool:
+        """Refuses the job. Returns False if it is too late for that."""
+        with self._lock:
+            if self._starts:
+                self._refusal = why
+            return self._starts
 
     def _report(self, state: str = "") -> None:
         one = self._switch.report()
@@ -312,8 +325,7 @@ class _Folder:
                 job_reports.report(self.path, replace(one, state=state or one.state))
 
     def _lost(self, error: Exception) -> None:
-        self._refusal = str(error)
-        if self._first.is_set():
+        if not self._refuse(str(error)):
             self._switch._tell(f"watches no longer: {error}")
         self._first.set()
 
