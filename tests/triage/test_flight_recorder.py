@@ -13,6 +13,7 @@ import pytest
 
 from oddrank.triage.evidence import Notes, flight_recorder
 from oddrank.triage.facts import Fact, Identity, Mismatch, Process, Progress, World
+from oddrank.triage.findings import finding
 from oddrank.triage.judges import waits
 from oddrank.triage.view import view
 from triage.facts_of import facts_of, item_of
@@ -47,6 +48,9 @@ def test_the_injected_ranks_of_the_samples_are_awaited_and_wait_for_nobody(
     (suspect,) = waits.judge(view(found))
     assert [process.rank for process in suspect.processes] == INJECTED
     assert suspect.cause == ("gpu-stopped" if name == "gpu_error_2nd" else "not-entered")
+    # Ranks 1 and 6 are in no group of the call: they wait for ranks that wait in it.
+    assert "ranks 8, 10-13, 15 wait for them " in finding(suspect).what
+    assert finding(suspect).what.endswith("ranks 1, 6 in other calls")
 
 
 @pytest.mark.needs("samples")

@@ -154,7 +154,7 @@ def _waiters(suspect: Suspect, where: str = "") -> str:
         where = f"in {at} of {group}" if group else f"in {at}"
     # Others wait for those who are there, or for the culprits in other calls.
     members = set(suspect.group.ranks) if suspect.group else set()
-    if suspect.there is not None:
+    if suspect.there:
         members = set(ranks(suspect.there))
     there = [p for p in suspect.waiting if p.rank is None or p.rank in members]
     if not members or not there or not at:
