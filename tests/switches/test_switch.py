@@ -187,7 +187,10 @@ def test_a_dump_is_written_while_the_rank_hangs_and_triage_reads_it(folder):
         (dump,) = folder.glob("dump-*")
         until(lambda: "test_a_dump_is_written" in (dump / "rank0.txt").read_text())
     found = triage.read([str(dump)])
-    assert "test_switch.py" in "\n".join(triage.tree_lines(found))
+    assert next(iter(triage.tree_lines(found))) == "stacks of 1 process"
+    # The tree leaves out the middle of a deep stack: the main thread may be anywhere in glob().
+    frames = [frame for stack in found.view.stacks for frame in stack.frames]
+    assert any(frame.file.endswith("test_switch.py") for frame in frames)
 
 
 def test_a_shell_s_order_is_enough(folder):
