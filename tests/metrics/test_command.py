@@ -14,21 +14,8 @@ import pytest
 
 import prometheus_text
 from metrics.training_log import Fault, Training, line
-from oddrank import cli
 from oddrank.report import SCHEMA_FILE
 from processes import until
-
-
-@pytest.fixture
-def oddrank(capsys):
-    """Runs the command in this process: (exit code, stdout, stderr)."""
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["metrics", *map(str, arguments)])
-        return ended.value.code, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture

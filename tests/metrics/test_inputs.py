@@ -9,21 +9,8 @@ import sys
 import pytest
 
 from metrics.training_log import line
-from oddrank import cli
 
 LOG = "".join(f"{line(n, 2.5 + n % 3 / 100)}\n" for n in range(1, 100)).encode()
-
-
-@pytest.fixture
-def oddrank(capsys):
-    """Runs the command in this process: (exit code, stdout, stderr)."""
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["metrics", *map(str, arguments)])
-        return ended.value.code, *capsys.readouterr()
-
-    return run
 
 
 @pytest.fixture
