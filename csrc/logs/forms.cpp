@@ -1,4 +1,4 @@
-// What launchers' prefixes look like and what they say.
+// Reads launchers' prefixes, and shows what each looks like.
 #include "logs/forms.hpp"
 
 #include <algorithm>

@@ -24,7 +24,7 @@ std::size_t find_row(std::string_view part) {
 
 std::size_t number_of(char stream) { return stream == 'o' ? 0 : stream == 'e' ? 1 : 2; }
 
-// What stands before a line's first tag. Other text than prefixes is a line of its own.
+// The text before a line's first tag. Other text than prefixes is a line of its own.
 struct Head {
   std::string_view text;
   Prefix who;

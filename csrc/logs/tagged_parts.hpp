@@ -67,8 +67,8 @@ class TaggedParts {
     std::size_t size() const { return text.size() + said.size(); }
   };
   using Stream = std::unordered_map<Writer, Held, HashWriter, SameWriter>;
-  // What one write wrote: its bytes, how many of them are the tag, and what stands before all tags
-  // of the line if it is not part of the bytes.
+  // The bytes of one write: how many of them are the tag, and the text before all tags of the line
+  // if it is not part of the bytes.
   struct Part {
     std::string_view text;
     std::size_t tag;

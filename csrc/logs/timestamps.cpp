@@ -240,7 +240,7 @@ std::optional<Timestamp> seconds_since(std::string_view text, std::size_t at) {
   return Timestamp{seconds * kSecond + fraction, Timestamp::Clock::boot, false};
 }
 
-// What a byte may begin or be part of.
+// The things that a byte may begin or be part of.
 enum Kind : std::uint8_t { kDigit = 1, kLetter = 2, kGlog = 4, kMonth = 8, kEscape = 16 };
 constexpr std::array<std::uint8_t, 256> kKinds = [] {
   std::array<std::uint8_t, 256> kinds{};

@@ -25,7 +25,7 @@ class Reader {
   // As finish(). The next chunk is of another file, whose lines count from 1.
   void begin_file(std::vector<Row>& rows);
 
-  // Of all files until now.
+  // Counts lines of all files until now.
   std::uint64_t lines() const { return earlier_ + lines_; }
 
  private:

@@ -19,7 +19,7 @@ struct Speed {
 // Returns the best measure that a row has. `gap`: seconds since the row before, or unknown.
 Speed speed_of(const Row& row, double iterations, double gap);
 
-// What the time before a row has beyond the usual one.
+// The time before a row that is beyond the usual one.
 struct Pause {
   double seconds = 0;     // 0: as long as usual
   bool is_stall = false;  // it is not expected again

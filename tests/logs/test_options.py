@@ -1,4 +1,4 @@
-"""What `oddrank logs` refuses before it reads or writes: one line, exit code 2, no file touched."""
+"""`oddrank logs` refuses with one line and exit code 2, before it touches a file."""
 
 import json
 import os

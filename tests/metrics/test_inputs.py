@@ -1,4 +1,4 @@
-"""What `oddrank metrics` reads and refuses: packed, cut off, binary, empty, pipes."""
+"""`oddrank metrics` reads or refuses logs: packed, cut off, binary, empty, pipes."""
 
 import gzip
 import json

@@ -81,7 +81,7 @@ def test_a_hundred_thousand_all_reduces_leave_none_open(tmp_path: Path):
     assert {r.state for r in records} == {"ended"}
     numbers = [r.seq for r in records if r.seq is not None]
     assert len(numbers) > 1000
-    # Of those before, parts are overwritten: a call whose end came late stands there alone.
+    # Parts of the older ones are overwritten: a call whose end came late stands there alone.
     assert numbers[-1000:] == list(range(numbers[-1] - 999, numbers[-1] + 1))
     assert len(set(numbers)) == len(numbers)
     assert numbers[-1] - 100_000 in (-1, 0, 1, 2)  # init_process_group may issue collectives

@@ -139,7 +139,7 @@ def test_a_rank_that_does_not_get_out_of_the_pause_by_the_switch_is_named():
     # All ranks leave it together: those who wait in a call have left it.
     left = [inside(rank, 8) for rank in range(3)]
     assert judged(*left, done(3, 7), pause(3)) == [("not-entered", (3,), 2)]
-    # Of a breakpoint, too, once it is over.
+    # The same holds for a breakpoint that is over.
     assert judged(*left, done(3, 7), pause(3, "waits", "0")) == [("not-entered", (3,), 2)]
 
 

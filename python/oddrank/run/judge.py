@@ -60,7 +60,7 @@ class Judged:
     report: Report
     awaited: dict[int, Awaited]
     read: triage.Triage | None
-    """None: no rank has a record."""
+    """It is None if no rank has a record."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What each job that watches a switch says of itself: `jobs/NAME@HOST.json`."""
+"""Reports of the jobs that watch a switch, each by the job itself: `jobs/NAME@HOST.json`."""
 
 import json
 import os
@@ -21,7 +21,7 @@ _BAD = (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError)
 
 @dataclass(frozen=True)
 class JobReport:
-    """What a job says of itself. seen: wall clock, in seconds. state: a sentence's part."""
+    """A job's own report. seen: wall clock, in seconds. state: a sentence's part."""
 
     job: str
     host: str

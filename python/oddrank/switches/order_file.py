@@ -51,7 +51,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Order:
-    """What a file says. by: for people. jobs: a pattern of names of jobs. at: ns, of the file.
+    """The order in a file. by: for people. jobs: a pattern of names of jobs. at: ns, of the file.
 
     file: its path in the folder. id: of the command that wrote it; "" if a shell did.
     """

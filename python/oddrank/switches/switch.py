@@ -300,7 +300,7 @@ class _Folder:
             for text in sorted(texts - self._warned):
                 self._switch._tell(text)
         self._warned = texts
-        # What can't be read takes back nothing.
+        # A file that can't be read takes back nothing.
         orders = {
             name: one
             for name, one in self._orders.items()
