@@ -1,7 +1,7 @@
 """Has the evidence of all nodes saved: one guard of each runs `oddrank collect` there."""
 
 import json
-import time
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -30,7 +30,7 @@ def leave_states(snapshot: Snapshot, folder: Path) -> None:
         (folder / states.NAME).write_bytes((snapshot.folder / states.NAME).read_bytes())
 
     # In a child: the folder's file system may not answer. Why it failed, the collectors say.
-    run_all([Task("states", write, _TO_WRITE)], time.monotonic() + _TO_WRITE, Stop())
+    run_all([Task("states", write, _TO_WRITE)], math.inf, Stop())
 
 
 def save(

@@ -87,7 +87,8 @@ class _Child:
 def run_all(tasks: Sequence[Task], until: float, stop: Stop) -> list[Result]:
     """Runs all tasks at the same time; returns their results in the same order.
 
-    until: monotonic time at which all of them end. After a signal those that still run are killed.
+    until: monotonic time at which all of them end, inf: each after its own seconds. After a signal
+    those that still run are killed.
     """
     results: dict[str, Result] = {}
     waiting = list(reversed(tasks))
