@@ -47,7 +47,7 @@ def work():
         silence.voices([silence.Listener(opened[0])])
     else:
         with open(out, "wb") as file:
-            merging.merge(opened, {}, file.fileno(), strip=False, clean=False)
+            merging.Merger(opened, {}, file.fileno(), strip=False, clean=False).add()
 
 with sources.opened(logs, Notes()) as opened:  # who is who is known before: a scan by itself
     began = time.process_time()

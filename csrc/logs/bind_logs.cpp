@@ -5,8 +5,10 @@
 
 #include <cerrno>
 #include <memory>
+#include <tuple>
 #include <utility>
 
+#include "logs/live_merger.hpp"
 #include "logs/merger.hpp"
 #include "logs/rhythms.hpp"
 #include "logs/scanner.hpp"
@@ -80,17 +82,13 @@ py::tuple to_tuple(const logs::Rhythm& r) {
                         gaps(r.in_lines), gaps(r.in_time));
 }
 
-py::dict merge(const std::vector<std::pair<std::string, std::int64_t>>& sources, int fd, bool strip,
-               bool clean, bool shifted, const py::function& label) {
-  std::vector<logs::MergeSource> list;
-  list.reserve(sources.size());
-  for (const auto& [path, reference_ns] : sources) list.push_back({path, reference_ns});
+logs::MergeOptions merge_options(int fd, bool strip, bool clean, bool shifted, py::function label) {
   logs::MergeOptions options;
   options.fd = fd;
   options.strip = strip;
   options.clean = clean;
   options.shifted = shifted;
-  options.label = [&label](std::size_t source, const logs::Writer& writer) {
+  options.label = [label = std::move(label)](std::size_t source, const logs::Writer& writer) {
     auto [text, offset] =
         label(source, to_tuple(writer)).cast<std::pair<std::string, std::int64_t>>();
     return logs::Label{std::move(text), offset};
@@ -98,19 +96,75 @@ py::dict merge(const std::vector<std::pair<std::string, std::int64_t>>& sources,
   options.pause = [] {
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
   };
+  return options;
+}
+
+// Returns what a function returns that writes a merged log. Its reader may leave.
+template <class Write>
+auto writing(Write&& write) {
   try {
-    const logs::Merged merged = logs::merge_logs(list, options);
-    py::dict d;
-    d["lines"] = merged.lines;
-    d["untimed"] = merged.untimed;
-    d["late"] = merged.late;
-    d["without_times"] = merged.without_times;
-    return d;
+    return write();
   } catch (const SystemError& error) {
     if (error.number() != EPIPE) throw;
-    PyErr_SetString(PyExc_BrokenPipeError, error.what());  // the reader has left
+    PyErr_SetString(PyExc_BrokenPipeError, error.what());
     throw py::error_already_set();
   }
+}
+
+py::dict to_dict(const logs::Merged& merged) {
+  py::dict d;
+  d["lines"] = merged.lines;
+  d["untimed"] = merged.untimed;
+  d["late"] = merged.late;
+  d["without_times"] = merged.without_times;
+  return d;
+}
+
+void bind_merging(py::module_& m) {
+  m.def(
+      "merge_logs",
+      [](const std::vector<std::tuple<std::string, std::int64_t, std::uint64_t>>& sources, int fd,
+         bool strip, bool clean, bool shifted, py::function label) {
+        std::vector<logs::MergeSource> list;
+        list.reserve(sources.size());
+        for (const auto& [path, reference_ns, most] : sources)
+          list.push_back({path, reference_ns, most});
+        const auto options = merge_options(fd, strip, clean, shifted, std::move(label));
+        return to_dict(writing([&] { return logs::merge_logs(list, options); }));
+      },
+      py::arg("sources"), py::arg("fd"), py::arg("strip"), py::arg("clean"), py::arg("shifted"),
+      py::arg("label"),
+      "Writes the lines of logs, (path, reference_ns, bytes to read) each, in order of time. "
+      "label: (source, writer) -> what to put in front, and nanoseconds to add to its times if "
+      "`shifted`.");
+  py::class_<logs::LiveMerger>(m, "LogMerger", "Merges logs by time while they grow.")
+      .def(py::init([](const std::vector<std::int64_t>& references_ns, int fd, bool strip,
+                       bool clean, bool shifted, py::function label) {
+             return std::make_unique<logs::LiveMerger>(
+                 references_ns, merge_options(fd, strip, clean, shifted, std::move(label)));
+           }),
+           py::arg("references_ns"), py::arg("fd"), py::arg("strip"), py::arg("clean"),
+           py::arg("shifted"), py::arg("label"), "label: as of merge_logs().")
+      .def(
+          "feed",
+          [](logs::LiveMerger& self, std::size_t log, const py::bytes& chunk, std::int64_t now_ns) {
+            writing([&] { self.feed(log, view(chunk), now_ns); });
+          },
+          py::arg("log"), py::arg("chunk"), py::arg("now_ns"))
+      .def(
+          "finish",
+          [](logs::LiveMerger& self, std::size_t log, std::int64_t now_ns) {
+            writing([&] { self.finish(log, now_ns); });
+          },
+          py::arg("log"), py::arg("now_ns"), "Ends a log: what comes next is a new file's.")
+      .def(
+          "give",
+          [](logs::LiveMerger& self, std::int64_t before_ns) {
+            writing([&] { self.give(before_ns); });
+          },
+          py::arg("before_ns"),
+          "Writes lines in order of time until none is left that came before.")
+      .def("merged", [](const logs::LiveMerger& self) { return to_dict(self.merged()); });
 }
 
 void bind_readers(py::module_& m) {
@@ -152,16 +206,13 @@ void bind_readers(py::module_& m) {
         for (const auto& rhythm : self.all()) all.append(to_tuple(rhythm));
         return all;
       });
-  m.def("merge_logs", &merge, py::arg("sources"), py::arg("fd"), py::arg("strip"), py::arg("clean"),
-        py::arg("shifted"), py::arg("label"),
-        "Writes the lines of logs, (path, reference_ns) each, in order of time. label: (source, "
-        "writer) -> what to put in front, and nanoseconds to add to its times if `shifted`.");
 }
 
 }  // namespace
 
 void bind_logs(py::module_& m) {
   bind_readers(m);
+  bind_merging(m);
   m.def(
       "scan_lines",
       [](const std::string& path, const std::vector<std::pair<std::string, int>>& words,

@@ -8,16 +8,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <limits>
 #include <memory>
-#include <optional>
 #include <queue>
 #include <string_view>
 #include <utility>
 
 #include "logs/docker.hpp"
 #include "logs/pieces.hpp"
-#include "logs/terminal.hpp"
 #include "logs/timestamps.hpp"
 #include "os/error.hpp"
 #include "os/fd.hpp"
@@ -27,35 +24,11 @@ namespace oddrank::logs {
 namespace {
 
 constexpr std::size_t kAllBuffers = 64u << 20;
-constexpr std::size_t kAllHeld = 256u << 20;  // parts of lines that wait for their ends
-constexpr std::size_t kOutputBlock = 1u << 20;
-constexpr std::int64_t kNoTime = std::numeric_limits<std::int64_t>::min();
-
-// Writes to a descriptor in large blocks.
-class Sink {
- public:
-  explicit Sink(int fd) : fd_(fd) {}
-  void put(std::string_view text) { block_.append(text); }
-  bool full() const { return block_.size() >= kOutputBlock; }
-  void flush() {
-    for (std::string_view left = block_; !left.empty();) {
-      const ssize_t put = ::write(fd_, left.data(), left.size());
-      if (put < 0 && errno == EINTR) continue;
-      if (put < 0) throw_errno("write the merged log");
-      left.remove_prefix(static_cast<std::size_t>(put));
-    }
-    block_.clear();
-  }
-
- private:
-  const int fd_;
-  std::string block_;
-};
 
 // Reads a file line by line through a buffer of its own. Longer lines come in several parts.
 class Source {
  public:
-  Source(const MergeSource& from, std::size_t buffer) : path_(from.path) {
+  Source(const MergeSource& from, std::size_t buffer) : path_(from.path), left_(from.most) {
     struct stat info {};
     fd_ = open_regular(path_, info);
     buffer_.resize(buffer);
@@ -88,17 +61,20 @@ class Source {
     end_ -= std::exchange(begin_, 0);
     line_ = {};
     while (true) {
-      const ssize_t got = ::read(fd_.get(), buffer_.data() + end_, buffer_.size() - end_);
+      const std::size_t room = std::min<std::uint64_t>(buffer_.size() - end_, left_);
+      const ssize_t got = ::read(fd_.get(), buffer_.data() + end_, room);
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) throw_errno("read " + path_);
       end_ += static_cast<std::size_t>(got);
       read_ += static_cast<std::uint64_t>(got);
+      left_ -= static_cast<std::uint64_t>(got);
       at_end_ = got == 0;
       return;
     }
   }
 
   const std::string path_;
+  std::uint64_t left_;  // to be read
   Fd fd_;
   std::string buffer_;
   std::size_t begin_ = 0, end_ = 0;  // of what is left in the buffer
@@ -107,24 +83,17 @@ class Source {
   bool at_end_ = false;
 };
 
-// One log on its way: what comes next, when, and who wrote it.
+// One log: what comes next, when, and who wrote it.
 class Stream {
  public:
   Stream(std::size_t number, const MergeSource& from, std::size_t buffer, std::size_t most_held,
          const MergeOptions& options)
       : source_(from, buffer),
-        reference_ns_(from.reference_ns),
-        options_(options),
-        numbers_([this, number](const Writer& writer) {
-          labels_.push_back(options_.label(number, writer));
-          return labels_.size() - 1;
-        }),
+        log_(number, from.reference_ns, options),
         reader_(PieceReader::kLongest, most_held) {}
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
 
-  std::int64_t time() const { return time_; }
-  bool timed() const { return timed_; }
+  std::int64_t time() const { return log_.time(); }
+  bool timed() const { return log_.timed(); }
 
   // Moves to the next line and finds its time. False: the log is at its end.
   bool next(Merged& merged) {
@@ -133,50 +102,24 @@ class Stream {
     if (given_.empty()) return false;
     for (last_ = first_ + 1; last_ < given_.size() && !given_[last_].begins;) ++last_;
     if (goes_on()) return true;
-    ++merged.lines;
-    const auto time = time_of(given_[first_].said, given_[first_].who);
-    if (!time) {
-      ++merged.untimed;
-      if (time_ == kNoTime) time_ = first_time();
-    } else {
-      timed_ = true;
-      if (*time < time_) ++merged.late;
-      time_ = std::max(time_, *time);
-    }
+    const MergedPiece& line = given_[first_];
+    log_.place(log_.time_of(line.said, line.who), merged, [this] { return first_time(); });
     return true;
   }
 
-  void give(Sink& sink) {
-    for (std::size_t piece = first_; piece < last_; ++piece) put(given_[piece], sink);
+  void give(std::string& out) {
+    for (std::size_t piece = first_; piece < last_; ++piece) log_.append(given_[piece], out);
   }
-  void finish(Sink& sink) {
-    if (inside_) sink.put("\n");
-    inside_ = false;
-  }
+  void finish(std::string& out) { log_.finish(out); }
   // Whether the next part belongs to the line that was given last.
   bool goes_on() const { return !given_[first_].begins; }
 
  private:
-  // A piece of a line. text: what is written of it.
-  struct Given {
-    explicit Given(const Piece& piece)
-        : text(piece.packed ? piece.text : piece.said),
-          said(piece.said),
-          who(piece.who),
-          packed(piece.packed),
-          begins(piece.begins) {}
-    std::string_view text;
-    std::string_view said;
-    Prefix who;
-    bool packed;
-    bool begins;
-  };
-
   // Reads until there is a line, or several: one of the log may end others that came in parts.
   void read() {
     given_.clear();
     first_ = last_ = 0;
-    const auto take = [this](const Piece& piece) { given_.push_back(Given(piece)); };
+    const auto take = [this](const Piece& piece) { given_.push_back(MergedPiece(piece)); };
     while (given_.empty() && !at_end_) {
       at_end_ = !source_.next();
       if (at_end_) {
@@ -187,65 +130,34 @@ class Stream {
     }
   }
 
-  void put(const Given& piece, Sink& sink) {
-    const Label& label = labels_[numbers_(piece.who)];
-    std::string_view text = piece.text;
-    const bool begins = piece.begins || piece.who.text > 0;  // else the rest of a long line
-    if (begins && inside_) sink.put("\n");
-    if (options_.strip && !piece.packed) text.remove_prefix(piece.who.text);
-    if (begins) sink.put(label.text);
-    inside_ = !text.ends_with('\n');
-    if (!options_.clean) {
-      sink.put(text);
-    } else {
-      clean_.clear();
-      append_for_terminal(text.substr(0, text.size() - (inside_ ? 0 : 1)), clean_);
-      if (!inside_) clean_ += '\n';
-      sink.put(clean_);
-    }
-  }
-
-  std::optional<std::int64_t> time_of(std::string_view line, const Prefix& who) {
-    const auto time = find_time(line, reference_ns_);
-    if (!time || time->clock == Timestamp::Clock::boot) return {};
-    if (!options_.shifted) return time->ns;
-    return time->ns + labels_[numbers_(who)].offset_ns;
-  }
-
   // Returns the first time in the buffer: lines before it go with it. kNoTime: there is none.
   // Searches no line twice: a log may name no time at all.
   std::int64_t first_time() {
     std::string_view ahead = source_.ahead();
     const std::uint64_t begin = source_.end() - ahead.size();
-    if (std::exchange(searched_, source_.end()) == source_.end()) return kNoTime;
+    if (std::exchange(searched_, source_.end()) == source_.end()) return MergedLog::kNoTime;
     if (begin < untimed_) ahead.remove_prefix(untimed_ - begin);
     while (!ahead.empty()) {
       const std::size_t newline = ahead.find('\n');
       std::string_view line = ahead.substr(0, newline);
       if (line.starts_with('{') && unpack_docker(line, unpacked_)) line = unpacked_;
-      if (const auto time = time_of(line, find_prefix(line))) return *time;
+      if (const auto time = log_.time_of(line, find_prefix(line))) return *time;
       if (newline == std::string_view::npos) break;  // its time may come with the next bytes
       ahead.remove_prefix(newline + 1);
     }
     untimed_ = source_.end() - ahead.size();
-    return kNoTime;
+    return MergedLog::kNoTime;
   }
 
   Source source_;
-  const std::int64_t reference_ns_;
-  const MergeOptions& options_;
-  std::vector<Label> labels_;
-  WriterNumbers numbers_;
+  MergedLog log_;
   PieceReader reader_;
-  std::vector<Given> given_;
+  std::vector<MergedPiece> given_;
   std::size_t first_ = 0, last_ = 0;  // of `given_`: the line in hand, and behind it
   bool at_end_ = false;
-  std::int64_t time_ = kNoTime;
-  bool timed_ = false;
   std::uint64_t untimed_ = 0;   // bytes of the log, from its beginning, whose lines name no time
   std::uint64_t searched_ = 0;  // bytes of the log that were in the buffer at the last search
-  bool inside_ = false;         // the line that was given last has no end yet
-  std::string unpacked_, clean_;
+  std::string unpacked_;
 };
 
 // Raises the limit of open files as far as it goes.
@@ -265,8 +177,7 @@ Merged merge_logs(const std::vector<MergeSource>& sources, const MergeOptions& o
   const std::size_t count = std::max<std::size_t>(sources.size(), 1);
   const std::size_t buffer =
       std::clamp(kAllBuffers / count, std::size_t{4096}, std::size_t{1} << 20);
-  const std::size_t held =
-      std::clamp(kAllHeld / count, std::size_t{64} << 10, TaggedParts::kMostHeld);
+  const std::size_t held = held_parts(sources.size());
   Merged merged;
   std::vector<std::unique_ptr<Stream>> streams;
   using Next = std::pair<std::int64_t, std::size_t>;  // time, source
@@ -275,16 +186,16 @@ Merged merge_logs(const std::vector<MergeSource>& sources, const MergeOptions& o
     streams.push_back(std::make_unique<Stream>(i, sources[i], buffer, held, options));
     if (streams[i]->next(merged)) heap.emplace(streams[i]->time(), i);
   }
-  Sink sink(options.fd);
+  MergeOutput output(options.fd);
   while (!heap.empty()) {
     const std::size_t i = heap.top().second;
     heap.pop();
     Stream& stream = *streams[i];
     bool more = true;
     do {
-      stream.give(sink);
-      if (sink.full()) {
-        sink.flush();
+      stream.give(output.block());
+      if (output.full()) {
+        output.flush();
         options.pause();
       }
       more = stream.next(merged);
@@ -292,12 +203,12 @@ Merged merge_logs(const std::vector<MergeSource>& sources, const MergeOptions& o
     if (more) {
       heap.emplace(stream.time(), i);
     } else {
-      stream.finish(sink);
+      stream.finish(output.block());
       if (!stream.timed()) merged.without_times.push_back(i);
       streams[i].reset();  // its buffers and its file
     }
   }
-  sink.flush();
+  output.flush();
   return merged;
 }
 

@@ -145,13 +145,28 @@ class LogRhythms:
     def all(self) -> list[tuple[Any, ...]]: ...
 
 def merge_logs(
-    sources: Sequence[tuple[bytes, int]],
+    sources: Sequence[tuple[bytes, int, int]],
     fd: int,
     strip: bool,
     clean: bool,
     shifted: bool,
     label: Callable[[int, tuple[Any, ...]], tuple[str, int]],
 ) -> dict[str, Any]: ...
+
+class LogMerger:
+    def __init__(
+        self,
+        references_ns: Sequence[int],
+        fd: int,
+        strip: bool,
+        clean: bool,
+        shifted: bool,
+        label: Callable[[int, tuple[Any, ...]], tuple[str, int]],
+    ) -> None: ...
+    def feed(self, log: int, chunk: bytes, now_ns: int) -> None: ...
+    def finish(self, log: int, now_ns: int) -> None: ...
+    def give(self, before_ns: int) -> None: ...
+    def merged(self) -> dict[str, Any]: ...
 
 # metrics
 

@@ -50,7 +50,7 @@ def test_devices_may_be_read_and_written(tmp_path):
     oddrank("first-error", log, "--json", os.devnull, check=0)
 
 
-@pytest.mark.parametrize("command", ["first-error", "silent", "split"])
+@pytest.mark.parametrize("command", ["first-error", "merge", "silent", "split"])
 def test_a_time_to_end_takes_follow(tmp_path, command):
     log = written(tmp_path / "a.log", "[rank0]: a")
     output = ("-o", tmp_path / "out") if command == "split" else ()
@@ -59,7 +59,7 @@ def test_a_time_to_end_takes_follow(tmp_path, command):
 
 
 @pytest.mark.parametrize("ends", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("command", ["first-error", "silent", "split"])
+@pytest.mark.parametrize("command", ["first-error", "merge", "silent", "split"])
 def test_a_signal_ends_following_with_the_report(tmp_path, command, ends):
     log = written(tmp_path / "a.log", "[rank0]: a", "[rank1]: b")
     made, out = tmp_path / "made.json", tmp_path / "out"
@@ -87,7 +87,7 @@ def test_names_of_missing_files_are_quoted(tmp_path):
     assert "there is no 'x y'" in refused("silent", "x y")
 
 
-@pytest.mark.parametrize("command", ["silent", "split"])
+@pytest.mark.parametrize("command", ["merge", "silent", "split"])
 def test_following_a_missing_file_says_that_it_is_missing(tmp_path, command):
     output = ("-o", tmp_path / "out") if command == "split" else ()
     line = refused(command, tmp_path / "none.log", "--follow", *output)

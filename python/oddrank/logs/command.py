@@ -2,6 +2,7 @@
 
 import sys
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import click
@@ -98,12 +99,16 @@ def split(  # noqa: PLR0917 (click passes them by name)
               help="Seconds to add to the times of a host, or of a file; auto: estimate them from"
               " steps that several hosts log.")  # fmt: skip
 @click.option("--strip", is_flag=True, help="Leave launchers' prefixes out.")
+@_follow_option
+@_for_option
 @json_option
-def merge(
+def merge(  # noqa: PLR0917 (click passes them by name)
     paths: tuple[str, ...],
     output: str | None,
     offsets: tuple[str, ...],
     strip: bool,
+    follow: bool,
+    seconds: float | None,
     json_path: str | None,
 ) -> int:
     """Merge logs by the times of their lines, each behind who wrote it.
@@ -114,6 +119,7 @@ def merge(
     from oddrank.logs import merging, sources
     from oddrank.triage.evidence import Notes
 
+    _check_follow(follow, seconds)
     if output == "-":
         output = None
     if output is None and json_path == "-":
@@ -121,7 +127,11 @@ def merge(
     refuse_shared({"-o": output, "--json": json_path})
     refuse_inputs({"-o": output or "-", "--json": json_path}, paths)
     notes = Notes()
-    with sources.opened(paths, notes) as logs:
+    with ExitStack() as stack:
+        if follow:
+            logs = sources.followed(paths, notes)
+        else:
+            logs = stack.enter_context(sources.opened(paths, notes))
         # A folder may hold the file that an earlier merge has written there.
         refuse_inputs({"-o": output}, (str(source.item.path) for source in logs))
         clocks = merging.given(text for text in offsets if text != "auto")
@@ -132,10 +142,16 @@ def merge(
             clocks = {**estimated, **clocks}
         if output is None:
             sys.stdout.flush()
-            data = merging.merge(logs, clocks, sys.stdout.fileno(), strip=strip, clean=True)
+            fd = sys.stdout.fileno()
         else:
-            with whole_file(output, "give -o a file in a folder you can write") as file:
-                data = merging.merge(logs, clocks, file.fileno(), strip=strip, clean=False)
+            hint = "give -o a file in a folder you can write"
+            fd = stack.enter_context(whole_file(output, hint)).fileno()
+        merger = merging.Merger(logs, clocks, fd, strip=strip, clean=output is None)
+        if follow:
+            merger.follow(seconds)
+        else:
+            merger.add()
+        data = merger.data()
     said += merging.notes(data)
     made = envelope("logs merge", {}, {**data, "notes": said, "skipped": notes.lines})
     _end([*notes.lines, *said], made, json_path)

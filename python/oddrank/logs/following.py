@@ -26,6 +26,12 @@ class Follower:
         self.restarts = 0
         """How often another file, or the same one from its beginning, took the place."""
 
+    def begin(self, at: int) -> None:
+        """Opens the file now, to be read from there on."""
+        if self._open():
+            assert self._file is not None
+            self._at = self._file.seek(at)
+
     def read(self) -> Iterator[bytes]:
         """Yields what has come since the last call; b"" where a new file begins."""
         if self._file is None and not self._open():
