@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from hang_table import BY_NAME, Case
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from dead_fuse import dead_file_system
-from processes import Marked
+from processes import Marked, held_port
 
 HERE = Path(__file__).parent
 _START_SECONDS = 500.0
@@ -83,6 +82,9 @@ def run_case(case: Case, folder: Path) -> dict[str, Any]:
         if fault.dies:
             os.kill(job.launcher.pid, signal.SIGSTOP)
         let_fault_happen(job)
+        if fault.dies and fault.kind == "dead":
+            # Without a CPU, the interpreter's end takes longer than a hang takes to be seen.
+            _until(lambda: not any(map(job.alive, case.ranks)), _HANG_SECONDS, job, "death")
         if fault.hangs:
             _wait_until_still(job)
         else:
@@ -122,6 +124,9 @@ def let_fault_happen(job: Job) -> None:
     if fault.signal:
         for rank in job.case.ranks:
             os.kill(job.pids[rank], getattr(signal, fault.signal))
+        if fault.signal == "SIGSTOP":  # without a CPU it takes a while
+            _until(lambda: all(job.state(rank) == "T" for rank in job.case.ranks),
+                   _HANG_SECONDS, job, "fault")  # fmt: skip
     elif job.case.ranks:
         (job.folder / "go").touch()
         acted = [job.folder / f"acted{rank}" for rank in job.case.ranks]
@@ -167,9 +172,10 @@ def start(case: Case, program: Sequence[str] = ()) -> Iterator[Job]:
         config = config_of(case, cgroup)
         (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
         mark = Marked()
+        port = stack.enter_context(held_port())
         with (folder / "torchrun" / "torchrun.log").open("wb") as log:
             launcher = subprocess.Popen(
-                _command(case, folder, program), env=_environ(case, folder, mark),
+                _command(case, folder, program, port), env=_environ(case, folder, mark),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         job = Job(case, folder, mark, launcher, config, folder / "records")
@@ -178,10 +184,7 @@ def start(case: Case, program: Sequence[str] = ()) -> Iterator[Job]:
         yield job
 
 
-def _command(case: Case, folder: Path, program: Sequence[str]) -> list[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+def _command(case: Case, folder: Path, program: Sequence[str], port: int) -> list[str]:
     logs = ["--log-dir", str(folder / "torchrun" / "logs"), "--tee", "3"]
     return [
         sys.executable, "-m", "torch.distributed.run",

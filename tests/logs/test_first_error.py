@@ -199,16 +199,27 @@ def test_following_ends_at_its_time(tmp_path):
 
 JOB = """
 import datetime, os, sys, time
+from pathlib import Path
 import torch, torch.distributed as dist
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=5))
-rank = dist.get_rank()
-for step in range(3):
+dist.init_process_group("gloo")
+rank, how = dist.get_rank(), sys.argv[1]
+for step in range(2):
     dist.all_reduce(torch.ones(8))
     print("step", step, flush=True)
-    if rank == 1 and step == 1:
-        if sys.argv[1] == "raises":
-            raise ValueError("boom")
-        time.sleep(30)
+if rank == 1:
+    if how == "raises":
+        raise ValueError("boom")
+    time.sleep(300)
+if how == "hangs":
+    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=5))
+try:
+    dist.all_reduce(torch.ones(8))
+except RuntimeError:
+    # The launcher reads each rank's lines by itself, and may come to those of rank 1 late.
+    log, end = Path(__file__).with_name("job.log"), time.monotonic() + 200
+    while how == "raises" and "boom" not in log.read_text() and time.monotonic() < end:
+        time.sleep(0.01)
+    raise
 """
 ALONE = """
 import os, time
@@ -231,6 +242,7 @@ def output(folder, command, *arguments, script=JOB, **more):
 
 @pytest.mark.job
 @pytest.mark.needs("torch")
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("how", ["raises", "hangs"])
 def test_torchruns_tee_tells_who_failed_first(tmp_path, how):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", "--tee",
@@ -283,6 +295,7 @@ for name in ("RANK", "SIZE"):
 
 @pytest.mark.job
 @pytest.mark.needs("mpi", "torch")
+@pytest.mark.timeout(300)
 def test_mpiruns_whole_seconds_put_the_cause_before_the_lost_peers(tmp_path):
     mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--tag-output",
               "--timestamp-output", "-n", "3", sys.executable]  # fmt: skip

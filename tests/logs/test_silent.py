@@ -1,5 +1,6 @@
 """`oddrank logs silent`: each rank's own rhythm, the others', and what is no silence."""
 
+import os
 import subprocess
 import sys
 
@@ -154,29 +155,36 @@ def test_the_table_shows_the_longest_silence_first(tmp_path):
     assert text.index("rank2") < text.index("rank0")
 
 
+# A rank starts later than another, and torchrun reads each rank's lines by itself: no rank goes on
+# before the lines of all are in the log.
 TALK = """
-import os, sys, time
-rank = int(os.environ["RANK"])
-for line in range(60):
-    if rank == 1 and line == 30:
-        time.sleep(3)
-        sys.exit()
-    print("at work", flush=True)
-    time.sleep(0.05)
+import os, time
+from pathlib import Path
+rank, log = int(os.environ["RANK"]), Path(__file__).with_name("job.log")
+lines, end = [40, 20, 40], time.monotonic() + 200
+for line in range(1, 41):
+    if line <= lines[rank]:
+        os.write(1, b"at work\\n")
+    while any(log.read_text().count(f"{r}]:at work") < min(line, lines[r]) for r in range(3)):
+        assert time.monotonic() < end, "torchrun has not written the lines of all"
+        time.sleep(0.01)
 """
 
 
 @pytest.mark.job
 @pytest.mark.needs("torch")
+@pytest.mark.timeout(300)
 def test_torchruns_tee_tells_who_fell_silent_and_is_split_by_writer(tmp_path):
     script = written(tmp_path / "talk.py", TALK)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", "--tee",
                 "3"]  # fmt: skip
     log = tmp_path / "job.log"
     with log.open("wb") as file:
-        subprocess.run([*torchrun, script], stdout=file, stderr=file, timeout=120, check=True)
+        # Unbuffered: torchrun would keep lines, too.
+        subprocess.run([*torchrun, script], stdout=file, stderr=file, timeout=240, check=True,
+                       env={**os.environ, "PYTHONUNBUFFERED": "1"})  # fmt: skip
     made = report("silent", log, check=1)
     assert [finding["who"]["ranks"] for finding in made["findings"]] == [[1]], log.read_text()
     oddrank("split", log, "-o", tmp_path / "out", "--strip", check=0)
     counts = {path.stem: path.read_text().count("at work\n") for path in tmp_path.glob("out/*.log")}
-    assert {name: n for name, n in counts.items() if n} == {"rank0": 60, "rank1": 30, "rank2": 60}
+    assert {name: n for name, n in counts.items() if n} == {"rank0": 40, "rank1": 20, "rank2": 40}

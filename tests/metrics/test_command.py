@@ -257,6 +257,36 @@ def test_sigterm_ends_follow_with_the_report(following):
     assert json.loads(report.read_text())["verdict"] == "healthy"
 
 
+@pytest.mark.parametrize("ends", ["signal", "deadline"])
+def test_what_comes_while_follow_sleeps_for_the_last_time_is_read(tmp_path, ends):
+    log, report = tmp_path / "log", tmp_path / "r.json"
+    log.write_text("".join(f"{line(n, 2.5)}\n" for n in range(1, 100)))
+    script = f"""
+import os, signal, sys, time
+from oddrank import cli
+from oddrank.metrics import growing
+sleep = time.sleep
+def sleeps(seconds):
+    with open(sys.argv[2], "a") as file:
+        file.write({line(100, "nan") + chr(10)!r})
+    if {ends!r} == "signal":
+        os.kill(os.getpid(), signal.SIGTERM)
+    else:
+        sleep(seconds)
+        growing.time.monotonic = lambda: float("inf")
+growing.time.sleep = sleeps
+cli.main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, "metrics", log, "--follow", "--deadline", "1d", "--json",
+         report],
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert json.loads(report.read_text())["data"]["rows"] == 100
+    assert "NaN" in done.stdout
+
+
 def test_a_line_that_is_half_written_when_follow_begins_is_read_whole(tmp_path):
     log, report = tmp_path / "log", tmp_path / "r.json"
     text = "".join(f"{line(n, 2.5)}\n" for n in range(1, 101))

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from faults import DEADLINE
 from job import job
 from oddrank import launch
 from reports import finding, report
@@ -11,7 +12,7 @@ from reports import finding, report
 
 @pytest.mark.needs("torch")
 def test_torchruns_own_report_ends_with_the_verdict_and_its_file():
-    verdict = job(2, stop=1, at="environment", deadline=8)
+    verdict = job(2, stop=1, at="environment", deadline=DEADLINE)
     assert verdict.names(rank=1, stage="environment"), str(verdict)
     last = " ".join(verdict.output.splitlines()[-3:])
     assert "new message format" not in verdict.output

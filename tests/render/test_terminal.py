@@ -44,7 +44,7 @@ def on_terminal(script=SHOW, **environ):
             break
         chunks.append(chunk)
     os.close(leader)
-    assert run.wait(timeout=10) == 0
+    assert run.wait(timeout=60) == 0
     return b"".join(chunks).decode()
 
 

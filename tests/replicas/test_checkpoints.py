@@ -111,6 +111,7 @@ def test_missing_tensors_other_shapes_and_other_types_are_told(tmp_path: Path):
     assert "bfloat16 [32] is not float32 [32]" in told
 
 
+@pytest.mark.timeout(600)  # it imports torch seven times
 def test_the_command_dumps_and_compares_a_dump_with_a_folder(tmp_path: Path):
     folder, dumped = tmp_path / "step4000", tmp_path / "dump.json"
     folder.mkdir()

@@ -12,12 +12,12 @@ from oddrank.triage.evidence import Notes, kinds, launcher, tracebacks, watchdog
 from oddrank.triage.view import view
 from triage.facts_of import item_of
 
-pytestmark = [pytest.mark.job, pytest.mark.needs("torch")]
+pytestmark = [pytest.mark.job, pytest.mark.needs("torch"), pytest.mark.timeout(300)]
 
 JOB = """
 import datetime, os, signal, sys
 import torch, torch.distributed as dist
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=20))
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=200))
 how, rank = sys.argv[1], dist.get_rank()
 for step in range(3):
     dist.all_reduce(torch.ones(8))

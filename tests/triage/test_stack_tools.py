@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -16,8 +15,9 @@ from oddrank.triage.evidence.stacks import KIND
 from oddrank.triage.facts import Suspect
 from oddrank.triage.judges.stacks import judge
 from oddrank.triage.view import view
-from processes import until
+from processes import held_port, until
 
+pytestmark = pytest.mark.timeout(600)  # tools that read torch's symbols take long
 SCRIPT = """
 import faulthandler, os, queue, signal, sys
 import torch, torch.distributed as dist
@@ -46,26 +46,24 @@ def tool(name: str) -> str:
 def hang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[int]]]:
     """Starts three ranks. Yields their folder and pids once all stand where they stay."""
     folder = tmp_path_factory.mktemp("hang")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "3"}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, str(folder)],
-            env={**os.environ, **common, "RANK": str(rank)},
-        )
-        for rank in range(3)
-    ]
-    try:
-        until(lambda: len(list(folder.glob("*.ready"))) == 3, seconds=180)
-        pids = [rank.pid for rank in ranks]
-        until(lambda: _rest(pids), seconds=180)
-        yield folder, pids
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
+    with held_port() as port:
+        common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "3"}
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, "-c", SCRIPT, str(folder)],
+                env={**os.environ, **common, "RANK": str(rank)},
+            )
+            for rank in range(3)
+        ]
+        try:
+            until(lambda: len(list(folder.glob("*.ready"))) == 3, seconds=180)
+            pids = [rank.pid for rank in ranks]
+            until(lambda: _rest(pids), seconds=180)
+            yield folder, pids
+        finally:
+            for rank in ranks:
+                rank.kill()
+                rank.wait()
 
 
 def _rest(pids: Sequence[int]) -> bool:

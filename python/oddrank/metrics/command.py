@@ -87,15 +87,13 @@ def command(
     with _csv(csv_path) as csv:
         ends: AbstractContextManager[list[int]] = until_signal() if follow else nullcontext([])
         with ends as told:
-            every = opened.follow(_MONTH if deadline is None else deadline)
+            every = opened.follow(_MONTH if deadline is None else deadline, told)
             for _ in every if follow else opened.read_all():
                 if csv:
                     csv.write(opened.job.csv())
                     csv.flush()
                 if follow:
                     news.say(sys.stderr if "-" in (json_path, csv_path) else sys.stdout)
-                if told:
-                    break
         opened.finish()
         if csv:
             csv.write(opened.job.csv())

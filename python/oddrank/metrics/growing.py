@@ -185,16 +185,26 @@ class Logs:
                 self.notes.append(log.broken)
         self.job.flush()
 
-    def follow(self, seconds: float) -> Iterator[None]:
-        """Reads what is there, then what is appended. Yields after each look with news."""
-        yield from self.read_all()
+    def follow(self, seconds: float, told: Sequence[int]) -> Iterator[None]:
+        """Reads what is there, then what is appended. Yields after each look.
+
+        Ends after so many seconds, or once a signal has told so: what has come until then is read.
+        """
+        for _ in self.read_all():
+            yield
+            if told:
+                break
         deadline = time.monotonic() + seconds
         heard = time.monotonic()
-        while time.monotonic() < deadline:
+        last = False
+        while not last:
+            last = bool(told) or time.monotonic() >= deadline
             came = 0
             for number, log in enumerate(self.logs):
                 while count := self._feed(number):
                     came += count
+                    if told:  # it may grow faster than it is read
+                        break
                 if log.has_changed():
                     while self._feed(number):  # what was written before it got another name
                         pass
@@ -207,5 +217,6 @@ class Logs:
                 self.job.flush()
             else:
                 self.job.silence(time.monotonic() - heard)
-                time.sleep(min(_POLL, max(0.0, deadline - time.monotonic())))
+                if not last:
+                    time.sleep(min(_POLL, max(0.0, deadline - time.monotonic())))
             yield
