@@ -9,15 +9,16 @@ import json
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
-from oddrank.control.root import Root
+from oddrank.control.root import Root, Snapshot
 from oddrank.control.session import Member, Session, SessionEnded, start
 from oddrank.errors import OddrankError
 
 STAGES = ("first", "second", "third")
 # On a busy machine, ranks started together reach their sessions one after the other.
-JOIN_SECONDS = 4.0
+JOIN_SECONDS = float(os.environ.get("TEST_OPEN_JOIN", "30"))
 
 
 def judge(root: Root, folder: Path, stage_seconds: float) -> int:
@@ -28,7 +29,7 @@ def judge(root: Root, folder: Path, stage_seconds: float) -> int:
             break
         root.go(stage, stage_seconds, json.dumps({"stage": stage}))
         put(folder / f"go-{stage}", "")
-        round_ = root.collect(stage, on_progress=lambda snapshot: None)
+        round_ = root.collect(stage, partial(note_results, folder), every=0.05)
     verdict = {
         "stage": round_.stage,
         "reason": round_.reason,
@@ -39,6 +40,13 @@ def judge(root: Root, folder: Path, stage_seconds: float) -> int:
     }
     put(folder / "verdict.json", json.dumps(verdict))
     return 0 if round_.reason == "complete" else 1
+
+
+def note_results(folder: Path, snapshot: Snapshot) -> None:
+    """Tells the ranks how many results of the stage the root has."""
+    file = folder / f"{snapshot.stage}-results{snapshot.results}"
+    if not file.exists():
+        put(file, "")
 
 
 def put(file: Path, text: str) -> None:
@@ -63,6 +71,8 @@ def run_stages(session: Session, folder: Path) -> None:
         try:
             assert json.loads(session.enter(stage)) == {"stage": stage}
             put(folder / f"{stage}{rank}", "")
+            if os.environ.get("TEST_LAST") == f"{stage} {rank}":
+                wait_for(folder / f"{stage}-results{int(os.environ['WORLD_SIZE']) - 1}")
             session.progress("step 1")
             run_timestamps(session, folder, stage, int(os.environ.get("TEST_TIMESTAMPS", "0")))
             if os.environ.get("TEST_CLOCK"):
@@ -72,6 +82,11 @@ def run_stages(session: Session, folder: Path) -> None:
         except RuntimeError as error:
             session.fail(f"{type(error).__name__}: {error}")
             return
+
+
+def wait_for(file: Path) -> None:
+    while not file.exists():
+        time.sleep(0.01)
 
 
 def run_timestamps(session: Session, folder: Path, stage: str, count: int) -> None:
@@ -101,8 +116,7 @@ def compare_clocks(session: Session, folder: Path) -> None:
 
     If TEST_CLOCK_AFTER is set, waits first for the file of this name in the folder.
     """
-    while not (folder / os.environ.get("TEST_CLOCK_AFTER", "")).exists():
-        time.sleep(0.01)
+    wait_for(folder / os.environ.get("TEST_CLOCK_AFTER", ""))
     seconds = float(os.environ["TEST_CLOCK"])
     said: list[object] = []
     for shortcut in (True, False):

@@ -29,8 +29,9 @@ class Ranks:
         *,
         inject: str = "",
         at: str = "",
-        deadline: float = 6.0,
-        stage: float = 3.0,
+        deadline: float = 60.0,
+        stage: float = 30.0,
+        join: float = 30.0,
         nodes: int = 1,
         never: tuple[int, ...] = (),
         environ: Mapping[str, str] | None = None,
@@ -38,7 +39,11 @@ class Ranks:
         prefix_of: Mapping[int, Sequence[str]] | None = None,
         **faults: int,
     ) -> None:
-        """inject, at, faults: as in job(). environ_of, prefix_of: rank -> its own."""
+        """inject, at, faults: as in job(). environ_of, prefix_of: rank -> its own.
+
+        deadline, stage, join: seconds; those given here are for jobs that end before. Where a rank
+        never comes, or a guard or the judge is stopped, a job lasts until its deadline.
+        """
         self.folder = folder
         self.mark = Marked()
         self.deadline = deadline
@@ -51,6 +56,7 @@ class Ranks:
                 "RANK": str(rank),
                 "WORLD_SIZE": str(world),
                 "TEST_NODES": str(nodes),
+                "TEST_OPEN_JOIN": str(join),
                 "ODDRANK_TESTING": "1",
                 **self.mark.environ,
                 **injected(inject, at, faults),
@@ -141,4 +147,4 @@ class Ranks:
     def clear(self) -> None:
         self.mark.kill_all()
         for worker in self.workers.values():
-            worker.wait(5)
+            worker.wait(60)

@@ -19,6 +19,7 @@ from control.test_hub import Hub
 CLOCK = {"TEST_CLOCK": "1.0"}
 AFTER = {"TEST_CLOCK_AFTER": "stopped"}
 AHEAD = 12_345  # seconds
+LATE = 5.0  # seconds that a busy machine may add; without an answer in time it would be more
 
 
 def clock(ranks, rank: int):
@@ -106,8 +107,8 @@ def test_a_way_that_is_slower_back_than_there_stays_within_the_error(job, port):
 
 
 def test_a_root_that_is_stopped_is_told_in_time(job):
-    # Both answers come before the guards give the root up, after a quarter of the deadline.
-    ranks = job(2, environ={"TEST_CLOCK": "1.5"}, environ_of={0: AFTER}, stage=10, deadline=20)
+    # Both answers come before the guards give the root up, after 5 s.
+    ranks = job(2, environ={"TEST_CLOCK": "1.5"}, environ_of={0: AFTER})
     ranks.in_stage("first", 0, 1)
     judge = ranks.judge()
     ranks.signal(judge, signal.SIGSTOP)
@@ -115,20 +116,20 @@ def test_a_root_that_is_stopped_is_told_in_time(job):
     said = json.loads(ranks.wait_for(ranks.folder / "clock0").read_text())
     why = "cannot compare this rank's clock with the root's: the root is silent"
     assert said[::2] == [why, why]
-    assert max(said[1::2]) < 1.5 + 0.3
+    assert max(said[1::2]) < 1.5 + LATE
     ranks.signal(judge, signal.SIGKILL)
     ranks.assert_gone()
 
 
 def test_a_guard_that_is_stopped_is_told_in_time(job):
-    ranks = job(2, environ={"TEST_CLOCK": "0.5"}, environ_of={1: AFTER})
+    ranks = job(2, environ={"TEST_CLOCK": "0.5"}, environ_of={1: AFTER}, deadline=14, stage=13)
     ranks.in_stage("first", 0, 1)
     guard = ranks.guard(1)
     ranks.signal(guard, signal.SIGSTOP)
     (ranks.folder / "stopped").touch()
     said, seconds, *_ = json.loads(ranks.wait_for(ranks.folder / "clock1").read_text())
     assert f"no answer from this rank's guard (pid {guard}) in time" in said
-    assert seconds < 0.5 + 0.3
+    assert seconds < 0.5 + LATE
     ranks.assert_gone()
 
 

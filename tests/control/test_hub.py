@@ -7,7 +7,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
@@ -21,7 +20,7 @@ TOKEN = "a-secret"
 
 
 class Hub:
-    def __init__(self, world, *, deadline=20.0, silence_ms=0, heartbeat_ms=0):
+    def __init__(self, world, *, deadline=120.0, silence_ms=60_000, heartbeat_ms=0):
         core = _native.core()
         listener, self.port = core.control_listen(0)
         self.native = core.Hub(
@@ -39,10 +38,10 @@ class Hub:
 def test_500_ranks_join_and_publish_a_stage():
     world = 500
     hub = Hub(world)
-    hub.root.open_join(10)
+    hub.root.open_join(100)
     peers = [hub.join(rank, node=rank // 8) for rank in range(world)]
     assert hub.root.collect("join").reason == "complete"
-    hub.root.go("s", 10, "parameters")
+    hub.root.go("s", 100, "parameters")
     for rank, peer in enumerate(peers):
         number, size = struct.unpack_from("<II", peer.expect(wire.GO))
         assert (number, size) == (1, 1)
@@ -90,7 +89,6 @@ def test_strangers_are_dropped_and_disturb_nobody(kind):
 def test_a_stranger_that_says_nothing_is_closed_after_some_seconds():
     hub = Hub(1)
     stranger = Peer(hub.port)
-    stranger.socket.settimeout(8)
     assert stranger.receive() is None
 
 
@@ -152,9 +150,7 @@ def test_a_reset_connection_is_no_proof_of_death():
     reset.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     reset.socket.close()
     closed.socket.close()
-    end = time.monotonic() + 5
-    while {state.contact for state in hub.root.snapshot()} & {"ok"} and time.monotonic() < end:
-        time.sleep(0.01)
+    until(lambda: "ok" not in [state.contact for state in hub.root.snapshot()])
     assert [state.contact for state in hub.root.snapshot()] == ["silent", "closed"]
 
 
@@ -173,15 +169,16 @@ def test_a_silent_guard_is_told_and_forgiven_when_it_speaks_again():
     hub = Hub(2, silence_ms=3000, heartbeat_ms=100)
     hub.root.open_join(5)
     loud, quiet = hub.join(0), hub.join(1)
-    end = time.monotonic() + 10
-    while hub.root.snapshot()[1].contact != "silent":
-        loud.send(wire.frame(wire.PING))
-        time.sleep(0.05)
-        assert time.monotonic() < end
-    assert hub.root.snapshot()[0].contact == "ok"
-    quiet.send(wire.frame(wire.PING)).expect(wire.PONG)
-    state = hub.root.snapshot()[1]
-    assert (state.contact, state.first_fault_ns) == ("ok", 0)
+
+    def speaks(peer, *contacts):
+        peer.send(wire.frame(wire.PING)).expect(wire.PONG)
+        return tuple(state.contact for state in hub.root.snapshot()) == contacts
+
+    def is_forgiven():
+        return hub.root.snapshot()[1].first_fault_ns == 0
+
+    # Not at once: if this process is paused, all that it plays are silent for a moment.
+    until(lambda: speaks(loud, "ok", "silent") and speaks(quiet, "ok", "ok") and is_forgiven())
 
 
 def test_a_guard_that_was_lost_may_come_back_on_another_connection():
@@ -192,7 +189,13 @@ def test_a_guard_that_was_lost_may_come_back_on_another_connection():
     until(lambda: [one.contact for one in hub.root.snapshot()] == ["silent", "closed"])
     back = [hub.join(0), hub.join(1)]
     assert lost.receive() is None
-    assert [(s.contact, s.progress) for s in hub.root.snapshot()] == [("ok", 0), ("ok", 7)]
+
+    def are_back():
+        for peer in back:
+            peer.send(wire.frame(wire.PING)).expect(wire.PONG)
+        return [(s.contact, s.progress) for s in hub.root.snapshot()] == [("ok", 0), ("ok", 7)]
+
+    until(are_back)
     assert hub.root.odd == ()
     hub.native.begin(1, "s", "", 20.0)
     for peer in back:
@@ -200,12 +203,12 @@ def test_a_guard_that_was_lost_may_come_back_on_another_connection():
 
 
 def test_states_are_asked_for_once_more_when_a_stage_fails(monkeypatch):
-    monkeypatch.setattr("oddrank.control.root._REFRESH_SECONDS", 2.0)  # a thread answers
+    monkeypatch.setattr("oddrank.control.root._REFRESH_SECONDS", 6.0)  # a thread answers
     hub = Hub(2)
     hub.root.open_join(5)
     dead, alive = hub.join(0), hub.join(1)
     hub.root.collect("join")
-    hub.root.go("s", 5)
+    hub.root.go("s", 60)
     alive.expect(wire.GO)
     dead.send(wire.state(1, life=3))
 
@@ -224,9 +227,9 @@ def test_states_are_asked_for_once_more_when_a_stage_fails(monkeypatch):
 
 def test_a_rank_that_joins_late_and_goes_does_not_end_the_wait_for_states():
     hub = Hub(3)
-    hub.root.open_join(20)
+    hub.root.open_join(60)
     answers, owes = hub.join(0), hub.join(1)
-    asks = threading.Thread(target=hub.native.refresh, args=(20.0,))
+    asks = threading.Thread(target=hub.native.refresh, args=(60.0,))
     asks.start()
     (question,) = struct.unpack("<I", answers.expect(wire.REPORT))
     owes.expect(wire.REPORT)
@@ -236,7 +239,7 @@ def test_a_rank_that_joins_late_and_goes_does_not_end_the_wait_for_states():
     asks.join(0.5)
     assert asks.is_alive()
     owes.send(wire.state(report=question, progress=41))
-    asks.join(10)
+    asks.join(50)
     assert not asks.is_alive()
     assert hub.root.snapshot()[1].progress == 41
 
@@ -251,7 +254,7 @@ from oddrank.control.findings import of_round
 from oddrank.control.stages import RunState
 hub = Hub(200)
 print(hub.port, flush=True)
-hub.root.open_join(10)
+hub.root.open_join(100)
 round_ = hub.root.collect("join")
 came = sum(state.contact == "ok" for state in round_.states.values())
 print(round_.reason, came, round_.limits, flush=True)
@@ -267,7 +270,11 @@ def test_an_open_file_limit_below_the_world_is_told_at_once():
     )
     assert child.stdout is not None
     port = int(child.stdout.readline())
-    peers = [Peer(port).join_later(TOKEN, rank, 200) for rank in range(120)]
+    # Once it has no room, the root waits half a second for those that are on their way.
+    peers = [Peer(port).join(TOKEN, rank, 200) for rank in range(67)]
+    for peer in peers:
+        peer.expect(wire.WELCOME)
+    peers += [Peer(port).join_later(TOKEN, rank, 200) for rank in range(67, 120)]
     reason, came, limits = child.stdout.readline().split(" ", 2)
     assert (reason, came) == ("fault", "68")
     assert limits.startswith("the open-file limit on roothost (100, hard) lets at most 68 of 200")
@@ -283,7 +290,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
 sys.path.insert(0, sys.argv[1])
 from control.test_hub import Hub
 hub = Hub(4)
-hub.root.open_join(10)
+hub.root.open_join(100)
 taken = []
 try:
     while True:

@@ -20,8 +20,8 @@ class Judge:
     """Walks over stages in a thread."""
 
     def __init__(self, hub: Hub, *stages: str) -> None:
-        table = [Stage(name, 30, lambda context: 1) for name in stages]
-        self._walk = Walk(hub.root, table, time.monotonic() + 30, None)
+        table = [Stage(name, 100, lambda context: 1) for name in stages]
+        self._walk = Walk(hub.root, table, time.monotonic() + 100, None)
         self._seen: list[Outcome] = []
         self._thread = threading.Thread(target=self._walk.judge, args=(self._conclude,))
         self._thread.start()
@@ -31,7 +31,7 @@ class Judge:
         return 0
 
     def outcome(self) -> Outcome:
-        self._thread.join(40)
+        self._thread.join(110)
         (seen,) = self._seen
         return seen
 

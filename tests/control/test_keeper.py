@@ -24,14 +24,14 @@ print(os.getpid(), flush=True)
 WAIT = "while True: time.sleep(0.05)"
 
 
-def start(rest: str, deadline: float = 30, before: str = "") -> tuple[subprocess.Popen[str], int]:
+def start(rest: str, deadline: float = 300, before: str = "") -> tuple[subprocess.Popen[str], int]:
     """Starts a keeper whose rank runs `rest`; returns the keeper and the rank's pid."""
     program = RANK.format(rest=rest, deadline=deadline, before=before)
     keeper = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     assert keeper.stdout is not None
-    return keeper, int(keeper.stdout.readline())
+    return keeper, int(keeper.stdout.readline() or 0)  # nothing if it has ended before
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def start(rest: str, deadline: float = 30, before: str = "") -> tuple[subprocess
 )
 def test_it_ends_as_its_rank_did(rest, code):
     keeper, rank = start(rest)
-    assert keeper.wait(10) == code
+    assert keeper.wait(60) == code
     assert rank != keeper.pid
 
 
@@ -54,7 +54,7 @@ def test_it_ends_after_a_session_of_its_own_that_the_rank_has_left():
         "if os.fork() == 0:\n os.setsid(); time.sleep(1); print('last', flush=True); os._exit(0)"
     )
     keeper, _ = start(f"{guard}\nos.kill(os.getpid(), signal.SIGKILL)")
-    assert keeper.wait(10) == -signal.SIGKILL
+    assert keeper.wait(60) == -signal.SIGKILL
     assert keeper.stdout is not None
     assert keeper.stdout.read() == "last\n"
 
@@ -62,7 +62,7 @@ def test_it_ends_after_a_session_of_its_own_that_the_rank_has_left():
 def test_a_launchers_signal_reaches_the_rank():
     keeper, _ = start(WAIT)
     keeper.send_signal(signal.SIGTERM)
-    assert keeper.wait(10) == 7
+    assert keeper.wait(60) == 7
 
 
 def test_a_signal_that_was_held_back_since_the_start_reaches_the_rank_too():
@@ -70,7 +70,7 @@ def test_a_signal_that_was_held_back_since_the_start_reaches_the_rank_too():
     before += "os.kill(os.getpid(), signal.SIGTERM)"
     rest = f"signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])\n{WAIT}"
     keeper, _ = start(rest, before=before)
-    assert keeper.wait(10) == 7
+    assert keeper.wait(60) == 7
 
 
 def test_the_rank_is_told_who_sent_the_signal_not_who_passed_it_on():
@@ -78,7 +78,7 @@ def test_the_rank_is_told_who_sent_the_signal_not_who_passed_it_on():
     block = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])"
     keeper, _ = start(rest, before=block)
     keeper.send_signal(signal.SIGTERM)
-    assert keeper.wait(10) == 0
+    assert keeper.wait(60) == 0
     assert keeper.stdout is not None
     assert int(keeper.stdout.read()) == os.getpid()
 
@@ -86,10 +86,10 @@ def test_the_rank_is_told_who_sent_the_signal_not_who_passed_it_on():
 def test_killed_it_takes_its_rank_along():
     keeper, rank = start(WAIT)
     keeper.kill()
-    keeper.wait(10)
-    until(lambda: not os.path.exists(f"/proc/{rank}"), 10)
+    keeper.wait(60)
+    until(lambda: not os.path.exists(f"/proc/{rank}"))
 
 
 def test_it_waits_for_nobody_beyond_the_deadline():
     keeper, _ = start(WAIT, deadline=0.2)
-    assert keeper.wait(20) == -signal.SIGKILL
+    assert keeper.wait(60) == -signal.SIGKILL

@@ -13,7 +13,7 @@ from launchers import LAUNCHERS
 from netns import two_hosts
 
 pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(240)]
-DEADLINE = 90
+DEADLINE = 150
 
 
 def guards(live: Live) -> int:
@@ -89,7 +89,7 @@ def test_without_rank_0_the_guards_of_its_host_say_that_it_never_joined():
 
 
 def kill_rank_after_its_guard(rank: int, number: signal.Signals, ranks: int):
-    """Kills a rank while all ranks import torch, which takes seconds."""
+    """Kills a rank that has not come to its import of torch."""
 
     def act(live: Live) -> None:
         end = time.monotonic() + 60
@@ -108,7 +108,10 @@ def test_a_rank_of_another_host_that_dies_while_it_imports_torch_is_named(ranks,
     with two_hosts() as hosts:
         act = kill_rank_after_its_guard(rank, number, ranks)
         command = only("device")
-        verdict = job(ranks, 2, hosts=hosts, deadline=DEADLINE, command=command, act=act)
+        waits = f"slow:rank={rank},stage=join,seconds=100"
+        verdict = job(
+            ranks, 2, hosts=hosts, deadline=DEADLINE, command=command, inject=waits, act=act
+        )
     assert verdict.names(rank=rank, stage="join"), str(verdict)
     assert verdict.causes == {"killed"}
     assert number.name in verdict.report["findings"][0]["what"]
@@ -122,7 +125,7 @@ def test_nodes_between_which_large_packets_vanish_lost_each_other_and_both_live(
         hosts[0].firewall("iifname != lo meta length > 1000 drop")
 
     # The facts of a rank do not fit a small packet: they come once the firewall is up.
-    slow = [f"slow:rank={rank},stage=environment,seconds=3" for rank in (2, 3)]
+    slow = [f"slow:rank={rank},stage=environment,seconds=8" for rank in (2, 3)]
     with two_hosts() as hosts:
         verdict = job(
             4, 2, hosts=hosts, deadline=60, command=("selftest", "--quick"), act=act,

@@ -24,7 +24,7 @@ pid_t child(const std::function<void()>& body) {
 }
 
 bool becomes(ProcessWatch& watch, Liveness life) {
-  const Deadline deadline = Deadline::after_ms(5000);
+  const Deadline deadline = Deadline::after_ms(60'000);
   while (watch.look().life != life && !deadline.passed()) ::usleep(1000);
   return watch.last().life == life;
 }

@@ -26,12 +26,12 @@ def conclude(outcome):
     print(json.dumps([outcome.run.results, outcome.complete, outcome.why, outcome.not_begun]))
     return 0
 
-first = Stage("first", 5, lambda context: "measured")
-second = Stage("second", 5, lambda context: "too", refuses("judge"), refuses("plan"))
-third = Stage("third", 5, lambda context: "never", keeps_results=False)
-unseen = Stage("unseen", 5, lambda context: "never", keeps_results=False, shown=False)
-again = Stage("again", 5, lambda context: "never", keeps_results=False, confirms="first")
-runner.run([first, second, third, unseen, again], launch.current(), deadline=20, conclude=conclude,
+first = Stage("first", 60, lambda context: "measured")
+second = Stage("second", 60, lambda context: "too", refuses("judge"), refuses("plan"))
+third = Stage("third", 60, lambda context: "never", keeps_results=False)
+unseen = Stage("unseen", 60, lambda context: "never", keeps_results=False, shown=False)
+again = Stage("again", 60, lambda context: "never", keeps_results=False, confirms="first")
+runner.run([first, second, third, unseen, again], launch.current(), deadline=120, conclude=conclude,
            on_stage=refuses("on_stage"), partial=partial == "partial")
 """
 
@@ -43,7 +43,7 @@ def walk(where, how="partial"):
         [sys.executable, "-c", PROGRAM, where, how],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=200,
         check=False,
     )
 
@@ -90,15 +90,15 @@ def conclude(outcome):
     print(json.dumps([[f.cause for f in report.findings], list(outcome.came), outcome.skipped]))
     return report.exit_code()
 
-second = Stage("second", 5, lambda context: 1, fails("judge"), fails("plan"))
+second = Stage("second", 60, lambda context: 1, fails("judge"), fails("plan"))
 stages = [
-    Stage("first", 5, lambda context: 1, lambda run, results: [odd]),
+    Stage("first", 60, lambda context: 1, lambda run, results: [odd]),
     second,
     second,  # as a sweep walks its stages many times: said once
-    Stage("confirms", 5, lambda context: 1, confirms="second"),
-    Stage("third", 5, lambda context: 1),
+    Stage("confirms", 60, lambda context: 1, confirms="second"),
+    Stage("third", 60, lambda context: 1),
 ]
-runner.run(stages, launch.current(), deadline=20, conclude=conclude, on_stage=fails("on_stage"))
+runner.run(stages, launch.current(), deadline=120, conclude=conclude, on_stage=fails("on_stage"))
 """
 
 
@@ -108,7 +108,7 @@ def test_an_error_of_our_own_in_a_stage_is_a_finding_and_the_walk_goes_on(where)
         [sys.executable, "-c", FAILS, where],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=200,
         check=False,
     )
     causes, came, skipped = json.loads(done.stdout)
@@ -128,7 +128,7 @@ def test_a_deleted_working_directory_is_said_before_anything_begins(tmp_path):
         cwd=gone,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=200,
         check=False,
     )
     assert done.returncode == 2
@@ -149,17 +149,17 @@ def conclude(outcome):
     return 0
 
 stages = [
-    Stage("apart", 5, lambda context: time.sleep(0.6), counted=False),
-    Stage("first", 5, lambda context: time.sleep(0.6), lambda run, results: [odd]),
-    Stage("second", 5, lambda context: 1),
-    Stage("confirms", 5, lambda context: 1, confirms="first"),
+    Stage("apart", 60, lambda context: time.sleep(0.6), counted=False),
+    Stage("first", 60, lambda context: time.sleep(0.6), lambda run, results: [odd]),
+    Stage("second", 60, lambda context: 1),
+    Stage("confirms", 60, lambda context: 1, confirms="first"),
 ]
-runner.run(stages, launch.current(), deadline=20, conclude=conclude, enough=0.5)
+runner.run(stages, launch.current(), deadline=120, conclude=conclude, enough=0.5)
 """
 
 
 def test_once_enough_time_is_spent_only_what_was_found_is_confirmed():
-    done = subprocess.check_output([sys.executable, "-c", ENOUGH], text=True, timeout=30)
+    done = subprocess.check_output([sys.executable, "-c", ENOUGH], text=True, timeout=200)
     came, skipped, complete = json.loads(done)
     assert came == ["join", "apart", "first", "confirms"]
     assert skipped == {"second": "no time left"}

@@ -108,7 +108,7 @@ class Peer:
     """One connection to a hub."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=5)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self.bytes = b""
 
     def join(self, token: str, rank: int, world: int, **options: Any) -> "Peer":

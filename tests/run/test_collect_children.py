@@ -9,6 +9,7 @@ import pytest
 
 from dead_fuse import dead_file_system
 from oddrank.errors import OddrankError
+from oddrank.machine import small_file
 from oddrank.run.collect import children
 from oddrank.run.collect.children import Stop, Task
 from processes import until
@@ -116,12 +117,46 @@ def test_what_a_child_has_started_ends_with_it(tmp_path):
         signal.pause()
 
     (pid,) = hung(starts, lambda result: result.said).of("pid")
-    end = time.monotonic() + 60
-    while os.path.exists(f"/proc/{pid}"):
-        with open(f"/proc/{pid}/stat") as file:
-            if file.read().rpartition(")")[2].split()[0] == "Z":
-                break
-        assert time.monotonic() < end
+    until(lambda: _state(pid) in ("", "Z"))
+
+
+def _state(pid):
+    """Returns the state of a process, as in /proc/PID/stat; "" if it is gone."""
+    return "".join(small_file(f"/proc/{pid}/stat").rpartition(")")[2].split()[:1])
+
+
+def test_one_that_ended_in_time_is_done_though_it_is_read_late(monkeypatch):
+    """On a busy machine this process may be paused meanwhile."""
+    hear = children._hear
+
+    def hears_late(child):
+        until(lambda: _state(child.pid) == "Z" and time.monotonic() > child.end)
+        return hear(child)
+
+    monkeypatch.setattr(children, "_hear", hears_late)
+    (result,) = run(Task("answers", answers, 0.5))
+    assert (result.why, result.of("done")) == ("", [2])
+
+
+def test_one_that_says_ever_more_is_ended_all_the_same():
+    def floods(say):
+        while True:
+            say({"more": "x" * 1000})
+
+    (result,) = run(Task("floods", floods, 0.5))
+    assert result.why.startswith("no answer within 0.5 s")
+
+
+def test_one_that_waits_for_a_core_to_end_in_does_not_hang():
+    pid = os.fork()
+    if pid == 0:
+        end = time.monotonic() + 4 * children._LAST_WAIT
+        while time.monotonic() < end:
+            pass
+        os._exit(3)
+    status = children._reaped(pid)
+    assert status is not None
+    assert os.waitstatus_to_exitcode(status) == 3
 
 
 @pytest.mark.needs("fuse")

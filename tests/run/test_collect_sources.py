@@ -29,7 +29,7 @@ from oddrank.triage import facts
 from oddrank.triage.evidence import collected
 from oddrank.triage.evidence import kernel as kernel_evidence
 from oddrank.triage.evidence import nccl_ras as ras_evidence
-from processes import until
+from processes import held_port, until
 from run.sinks import HOST, ran, rank
 from triage.facts_of import facts_of
 
@@ -145,9 +145,9 @@ def test_a_server_that_says_nothing_is_given_up(tmp_path, monkeypatch):
 
 
 def test_where_nobody_listens_there_is_no_ras_and_where_it_is_off_nobody_asks(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-    found, _ = of_ras(tmp_path, address)
+    with held_port() as port:
+        address = f"127.0.0.1:{port}"
+        found, _ = of_ras(tmp_path, address)
     assert f"NCCL RAS at {address}" in found.absent
     off = rank(environ={"NCCL_RAS_ENABLE": "0", "NCCL_RAS_ADDR": address})
     found = ran(nccl_ras.SOURCE, tmp_path, off)
@@ -228,12 +228,14 @@ pipe = os.open(sys.argv[1] + "0.pipe", os.O_RDONLY | os.O_NONBLOCK)
 print("ready", flush=True)
 while True:
     if os.read(pipe, 128):
-        pathlib.Path(sys.argv[2]).write_text("new dump")
+        pathlib.Path(sys.argv[2] + ".new").write_text("new dump")  # whole at once
+        os.replace(sys.argv[2] + ".new", sys.argv[2])
     time.sleep(0.05)
 """
 
 
-def test_torch_is_asked_for_a_new_dump_through_its_pipe(tmp_path):
+def test_torch_is_asked_for_a_new_dump_through_its_pipe(tmp_path, monkeypatch):
+    monkeypatch.setattr(flight_recorder, "_ANSWER", 60.0)
     stem, dump = tmp_path / "pipe_", tmp_path / "dump0"
     environ = {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(stem),
                "TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "dump")}  # fmt: skip

@@ -72,7 +72,7 @@ TRUTH = {"ranks": [2], "accept": [2], "accept_cycle": [], "kinds": ["lock"]}
 def report(rank, cause="lock", *, event="stall", folder=None):
     who = {"kind": "rank", "ranks": [rank]}
     found = [{"who": who, "cause": cause, "confidence": {"level": "high"}}]
-    history = [{"event": event, "time": time.time() + 5}]
+    history = [{"event": event, "time": time.time() + 500}]
     run = {"history": history, "evidence": folder and {"folder": folder}}
     return {"findings": found, "summary": f"rank {rank}", "data": {"run": run}}
 
@@ -87,9 +87,9 @@ def said_of(file, *reports, offline, monkeypatch, **how):
         for each in reports:
             file.with_suffix(".new").write_text(json.dumps(each))
             file.with_suffix(".new").replace(file)
+            read.clear()  # of reads before this one was there
             while len(read) < 3:  # it has surely seen this one
                 time.sleep(0.01)
-            read.clear()
 
     original = fault_jobs.read
     monkeypatch.setattr(fault_jobs, "read", lambda path: read.append(1) or original(path))

@@ -39,17 +39,15 @@ def test_a_worker_starts_moves_is_quiet_and_moves_again(tmp_path):
     with watched(tmp_path) as (worker, root, _):
         assert root.until(stage="starting")["quiet_ms"] == -1
         worker.does("oddrank.arm()")
-        worker.does("oddrank.step(7)")
-        root.until(stage="moving")
-        moving = root.asks_until(step="7")
+        step = int(root.moves(worker, "oddrank.step({})")["step"])
+        moving = root.asks_until(step=str(step))
         assert 0 <= moving["quiet_ms"] < 60_000
         quiet = root.until(stage="quiet")
         assert quiet["progress"] >= 1
         assert quiet["quiet_ms"] >= 1500
-        worker.does("oddrank.step(8)")
-        again = root.until(stage="moving")
-        assert (again["step"], again["state"]) == ("8", "running")
-        assert again["progress"] == quiet["progress"] + 1
+        again = root.moves(worker, f"oddrank.step({step} + {{}})")
+        assert again["state"] == "running"
+        assert again["progress"] - quiet["progress"] == int(again["step"]) - step > 0
         worker.does("oddrank.step(0)")  # another epoch
         root.until(stage="quiet", progress=again["progress"] + 1)
 
@@ -63,8 +61,7 @@ def test_collectives_are_progress_without_steps(tmp_path):
             " world_size=1)"
         )
         before = root.until(stage="quiet")
-        worker.does("dist.all_reduce(torch.ones(2))")
-        after = root.until(stage="moving")
+        after = root.moves(worker, "dist.all_reduce(torch.ones(2))")
         assert after["step"] == ""
         assert after["progress"] > before["progress"]
         groups = read_slim(root.snapshot()["record"])["groups"]
@@ -73,12 +70,11 @@ def test_collectives_are_progress_without_steps(tmp_path):
 
 def test_a_worker_that_arms_itself_again_still_moves(tmp_path):
     with watched(tmp_path) as (worker, root, _):
-        worker.does("armed = oddrank.arm(); oddrank.step(1)")
-        root.until(stage="moving")
+        worker.does("armed = oddrank.arm()")
+        root.moves(worker, "oddrank.step({})")
         worker.does("armed.disarm(); armed = oddrank.arm()")
         root.until(stage="quiet")
-        worker.does("oddrank.step(2)")
-        assert root.until(stage="moving")["step"] == "2"
+        assert int(root.moves(worker, "oddrank.step(100 + {})")["step"]) > 100
 
 
 def test_a_killed_worker_is_dead_by_its_signal(tmp_path):
@@ -122,7 +118,8 @@ def test_a_stopped_worker_is_stopped_and_goes_on(tmp_path):
         root.until(state="stopped")
         found = root.snapshot()
         assert found["letter"] == "T"
-        assert {state for _, state, _ in found["threads"]} == {"stopped"}
+        # Each thread stops once it gets a core.
+        until(lambda: {state for _, state, _ in root.snapshot()["threads"]} == {"stopped"})
         assert "waits_for_commands" in functions(found["record"])
         os.kill(worker.pid, signal.SIGCONT)
         root.until(state="running")
@@ -172,14 +169,16 @@ def test_a_worker_that_gets_no_core_uses_as_much_time_as_if_it_had_one(tmp_path)
                 Path(f"/proc/{worker.pid}/autogroup").write_text("19")
             worker.begins("while True: pass")
             before = root.snapshot()
+            used = {pid: cpu_seconds(pid) for pid in (worker.pid, hog.pid)}
 
-            def seems_at_work() -> bool:
+            def seems_at_work_without_a_core() -> bool:
                 after = root.snapshot()
                 seconds = after["realtime_ns"] - before["realtime_ns"]
-                return after["cpu_ns"] - before["cpu_ns"] > 0.5 * seconds > 0
+                own, hogs = (cpu_seconds(pid) - used[pid] for pid in (worker.pid, hog.pid))
+                seems_at_work = after["cpu_ns"] - before["cpu_ns"] > 0.5 * seconds > 0
+                return seems_at_work and own < 0.5 * hogs
 
-            until(seems_at_work)
-            assert cpu_seconds(worker.pid) < 0.5 * cpu_seconds(hog.pid)
+            until(seems_at_work_without_a_core)
     finally:
         hog.kill()
         hog.wait()
@@ -398,8 +397,13 @@ def test_a_guard_keeps_nothing_of_the_process_that_started_it(tmp_path):
         (guard,) = guards(mark)
         links = descriptors_of(guard.pid)
         assert [links[fd] for fd in range(3)] == ["/dev/null"] * 3
-        others = sorted(link.partition(":")[0] for fd, link in links.items() if fd > 2)
-        assert others in (["anon_inode", "socket"], ["pidfd", "socket"])
+
+        def others() -> list[str]:
+            links = descriptors_of(guard.pid).items()
+            return sorted(link.partition(":")[0] for fd, link in links if fd > 2)
+
+        # Not at once: it may have a file of /proc open just now.
+        until(lambda: others() in (["anon_inode", "socket"], ["pidfd", "socket"]))
         assert os.getsid(guard.pid) not in (os.getsid(0), os.getsid(worker.pid))
         assert os.readlink(f"/proc/{guard.pid}/cwd") == "/"
         assert guard.parent != os.getpid()
@@ -623,8 +627,9 @@ def hostile(tmp_path):
 @pytest.mark.parametrize("frames", BROKEN.values(), ids=BROKEN)
 def test_a_root_that_breaks_the_rules_is_left_and_the_worker_goes_on(hostile, frames):
     worker, mark, peer = hostile
-    peer.send(frames)
-    peer.socket.shutdown(socket.SHUT_WR)
+    with suppress(OSError):  # it may have gone before it has read all
+        peer.send(frames)
+        peer.socket.shutdown(socket.SHUT_WR)
     until(lambda: not guards(mark), 60)
     assert worker.does("print(6 * 7)") == "42"
 

@@ -54,7 +54,7 @@ def test_ctrl_c_ends_all_ranks_and_what_they_started(pytester, mark):
     said, _ = running.communicate(timeout=120)
     assert "KeyboardInterrupt" in said
     assert running.returncode == pytest.ExitCode.INTERRUPTED
-    assert mark.living() == []
+    until(lambda: mark.living() == [])  # those that were killed need a core to end in
 
 
 def test_nothing_is_left_of_a_pytest_that_is_killed(pytester, mark):
@@ -105,7 +105,7 @@ def test_pdb_has_rank_0_at_the_terminal(pytester, mark):
     assert "ranks 0-1 raised AssertionError: assert 40 < 0" in said.replace("41", "40")
     running.wait()
     os.close(terminal)
-    assert mark.living() == []
+    until(lambda: mark.living() == [])
 
 
 def test_s_shows_lines_at_once_with_their_rank_and_k_chooses(pytester):
@@ -224,6 +224,35 @@ def test_a_rank_that_hangs_in_its_imports_is_named(pytester):
     done = pytester.runpytest_subprocess()
     done.assert_outcomes(failed=1)
     done.stdout.fnmatch_lines(["rank*1 did not begin the test within 5 s*"])
+
+
+def test_a_pytest_that_is_paused_beyond_the_deadline_blames_no_rank(pytester):
+    pytester.makeconftest(
+        """
+        import time
+        from oddrank.run.marker.rank_group import RankGroup
+
+        waits = RankGroup._wait
+
+        def waits_late(self):
+            if self.begun and not hasattr(self, "paused"):
+                self.paused = True
+                time.sleep(4)
+            waits(self)
+
+        RankGroup._wait = waits_late
+        """
+    )
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.ranks(2, deadline=3)
+        def test_it(ranks):
+            pass
+        """
+    )
+    pytester.runpytest_subprocess().assert_outcomes(passed=1)
 
 
 def test_loading_the_plugin_imports_nothing_but_itself():

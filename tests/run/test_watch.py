@@ -52,7 +52,8 @@ def test_a_rank_that_died_first_is_named_and_the_others_follow_from_it(fault, sa
         cascade = report["data"]["run"]["cascade"]
         assert len(cascade) == 3
         # Others may end sooner than a rank that shuts torch down first.
-        assert fault != "kill" or cascade == [0, 2, 3]
+        # Guards tell of them in any order.
+        assert fault != "kill" or sorted(cascade) == [0, 2, 3]
         assert len(job.said) == 1
 
 
@@ -80,7 +81,7 @@ def test_a_stuck_job_is_collected_and_ended_if_asked():
         assert job.ends() == [1]
         assert named(job.report) == ([2], "host-stuck")
         run = job.report["data"]["run"]
-        assert (run["killed"], run["cascade"]) == (True, [0, 1, 2, 3])
+        assert (run["killed"], sorted(run["cascade"])) == (True, [0, 1, 2, 3])
         assert job.report["data"]["decision"]["action"] == "same-nodes"
         assert triaged(job) == ([2], "host-stuck")
 
@@ -133,7 +134,7 @@ def test_a_rank_that_runs_for_ever_is_named_only_after_ten_times_as_long():
 
 
 def test_a_pause_in_which_a_rank_works_names_nobody():
-    with watched_job("work", rank=0, steps=60, stall=1) as job:
+    with watched_job("work", rank=0, steps=60, stall=2) as job:
         assert job.ends() == [0]
         assert job.said == []
         assert [e["event"] for e in job.history] == ["end"]
@@ -227,7 +228,7 @@ def test_ranks_that_srun_started_on_two_nodes_are_watched(slurm):
 
 @pytest.mark.parametrize("name", ["oddrank-guard", "oddrank-judge"])
 def test_a_guard_or_a_judge_that_is_killed_hurts_nobody(name):
-    with watched_job(steps=400) as job:
+    with watched_job(steps=800) as job:
         for rank in range(4):
             job.pid(rank)
         until(lambda: len(job.processes("oddrank-guard")) == 4, seconds=LONGEST)

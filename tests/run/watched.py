@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -97,6 +98,22 @@ class Root:
         """Waits until the guard has told these values of rank 0, unasked; returns its state."""
         until(lambda: self._has(wanted))
         return self.state()
+
+    def moves(self, worker: "Worker", line: str) -> dict[str, Any]:
+        """Runs the line until the guard has told that the worker moves; returns its state then.
+
+        {} in the line: the number of the run. A guard that is read late has told since that the
+        worker is quiet again: then the line runs once more.
+        """
+        for number in range(1, 20):
+            worker.does(line.format(number))
+            end = time.monotonic() + 5
+            while time.monotonic() < end:
+                state = self.state()
+                if state["stage"] == "moving":
+                    return state
+                time.sleep(0.005)
+        raise AssertionError("it was never seen moving")
 
     def asks_until(self, **wanted: Any) -> dict[str, Any]:
         """The same, asking the guard: progress alone is not told."""

@@ -7,6 +7,7 @@ not answer. It is abandoned and named.
 import ctypes
 import json
 import os
+import select
 import selectors
 import signal
 import time
@@ -21,7 +22,8 @@ from oddrank.machine import small_file
 Say = Callable[[Mapping[str, Any]], None]
 _MOST_AT_ONCE = 64
 _TICK = 0.1  # seconds after which a signal is seen
-_LAST_WAIT = 0.5  # for a child that was killed
+_LAST_WAIT = 0.5  # for a child that was killed and hangs
+_RUNNABLE_WAIT = 10.0  # for one that only waits for a core, in which to end
 _PIECE = 1 << 16
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
@@ -109,7 +111,9 @@ def run_all(tasks: Sequence[Task], until: float, stop: Stop) -> list[Result]:
                 if stop.by or now >= child.end:
                     pipes.unregister(child.pipe)
                     del running[child.pipe]
-                    results[child.task.name] = _killed(child, stop)
+                    # If this process was paused, the child may have ended in time.
+                    ended = _hear_all(child)
+                    results[child.task.name] = _ended(child) if ended else _killed(child, stop)
             if stop.by:
                 for task in waiting:
                     results[task.name] = Result(why=f"not begun before {stop.by}")
@@ -179,6 +183,14 @@ def _hear(child: _Child) -> bool:
     return bool(data)
 
 
+def _hear_all(child: _Child) -> bool:
+    """Takes what a child has said by now. Returns whether it has come to its end."""
+    poll = select.poll()
+    poll.register(child.pipe, select.POLLIN)
+    # One piece is all that a pipe holds; then comes the end, or a child that says ever more.
+    return any(poll.poll(0) and not _hear(child) for _ in range(2))
+
+
 def _ended(child: _Child) -> Result:
     os.close(child.pipe)
     status = _reaped(child.pid)
@@ -192,10 +204,7 @@ def _killed(child: _Child, stop: Stop) -> Result:
     for kill, pid in ((os.killpg, child.pid), (os.kill, child.pid)):
         with suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
-    while True:  # what it said before
-        heard = len(child.result.said)
-        if not _hear(child) or len(child.result.said) == heard:
-            break
+    _hear_all(child)
     os.close(child.pipe)
     result = child.result
     at = f", at {result.at}" if result.at else ""
@@ -213,7 +222,8 @@ def _killed(child: _Child, stop: Stop) -> Result:
 
 def _reaped(pid: int) -> int | None:
     """Returns the status of a child that ends; None if it does not."""
-    end = time.monotonic() + _LAST_WAIT
+    now = time.monotonic()
+    end, last = now + _LAST_WAIT, now + _RUNNABLE_WAIT
     while True:
         try:
             found, status = os.waitpid(pid, os.WNOHANG)
@@ -221,6 +231,14 @@ def _reaped(pid: int) -> int | None:
             return 0
         if found:
             return status
-        if time.monotonic() >= end:
+        now = time.monotonic()
+        if _is_runnable(pid):
+            end = min(now + _LAST_WAIT, last)
+        if now >= end:
             return None
         time.sleep(0.005)
+
+
+def _is_runnable(pid: int) -> bool:
+    """Returns whether a process has a core or waits for one: it does not hang."""
+    return small_file(f"/proc/{pid}/stat").rpartition(")")[2].split()[:1] == ["R"]
