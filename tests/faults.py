@@ -37,8 +37,9 @@ DEADLINE = 40.0
 # These faults are seen at once: a long deadline costs nothing.
 _SEEN_AT_ONCE = ("kill", "stop", "segfault", "raise", "exit0")
 _PATIENT = 60.0
-# Seconds; longer than a silent guard takes to be called lost.
-_HELD_OPEN = 10
+# Seconds; longer than a silent guard takes to be called lost, and than the test may take to act. A
+# run that has found its culprit does not wait for them.
+_HELD_OPEN = 25
 # A stage that --only can't name -> the stage to choose so that the run passes through it.
 _ON_THE_WAY = {"join": "device", "environment": "device", "connect": "train"}
 
