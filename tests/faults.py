@@ -33,12 +33,13 @@ RANK_FAULTS = {
     "gil": "rank holds the GIL for ever",
 }
 # A hang waits for all of it; less would be too short for a loaded machine to import torch.
-DEADLINE = 24.0
+DEADLINE = 40.0
 # These faults are seen at once: a long deadline costs nothing.
 _SEEN_AT_ONCE = ("kill", "stop", "segfault", "raise", "exit0")
 _PATIENT = 60.0
-# Seconds; longer than a silent guard takes to be called lost.
-_HELD_OPEN = 10
+# Seconds; longer than a silent guard takes to be called lost, and than the test may take to act. A
+# run that has found its culprit does not wait for them.
+_HELD_OPEN = 25
 # A stage that --only can't name -> the stage to choose so that the run passes through it.
 _ON_THE_WAY = {"join": "device", "environment": "device", "connect": "train"}
 
@@ -129,7 +130,7 @@ def cut_link(stage: str) -> Case:
 
 def wrong_local_rank(rank: int, local_rank: int) -> Case:
     def run(hosts: Sequence[Host]) -> Verdict:
-        return job(4, local_ranks={rank: local_rank}, deadline=30, command=only("join"))
+        return job(4, local_ranks={rank: local_rank}, deadline=_PATIENT, command=only("join"))
 
     def right(verdict: Verdict) -> bool:
         named = verdict.names(rank=rank, stage="join")
@@ -142,7 +143,7 @@ def never_started(rank: int, ranks: int) -> Case:
     def run(hosts: Sequence[Host]) -> Verdict:
         # The others are named too if they take longer to import torch than join lasts.
         return job(
-            ranks, launcher="env", absent=[rank], deadline=5.0 + 8 * ranks, command=only("join")
+            ranks, launcher="env", absent=[rank], deadline=20.0 + 8 * ranks, command=only("join")
         )
 
     def right(verdict: Verdict) -> bool:

@@ -176,6 +176,7 @@ def _watch(
     limit = time.monotonic() + 60  # until the launchers have started a rank
     seen: set[int] = set()
     while True:
+        looked = time.monotonic()  # what is seen is no older, however long the look takes
         ranks = [process for process in live.mark.living() if _rank(process) is not None]
         new = {process.pid for process in ranks} - seen
         if new:
@@ -188,7 +189,7 @@ def _watch(
         if not ranks and (ended or time.monotonic() > limit):
             assert act is None, f"{after!r} was never printed: {output.read_text(errors='replace')}"
             return ()
-        if ranks and time.monotonic() > limit:
+        if ranks and looked > limit:
             return tuple(map(_describe, ranks))
         time.sleep(0.1)
 

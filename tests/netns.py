@@ -1,7 +1,7 @@
 """Makes hosts on one machine: linked network namespaces with host names of their own."""
 
-import itertools
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,6 @@ _MTU = 9000
 # Above 127: the rank with the lower address waits for the other to connect, so a wrong loopback
 # address shows as a failure.
 _TWO = "192.168.231"
-_NUMBERS = itertools.count()
 PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 
 
@@ -53,7 +52,7 @@ class Host:
 @contextmanager
 def two_hosts() -> Iterator[tuple[Host, Host]]:
     """Makes node0 and node1; at the end removes them and ends all their processes. Needs root."""
-    own = f"{os.getpid() % 100000}{next(_NUMBERS)}"
+    own = secrets.token_hex(4)
     hosts = tuple(
         Host(f"node{i}", f"oddrank-{own}-{i}", f"{_TWO}.{i + 1}", f"odd{own}_{i}") for i in (0, 1)
     )
@@ -143,7 +142,7 @@ class Network:
 @contextmanager
 def network(count: int, rate: float = 400) -> Iterator[Network]:
     """Makes node0, node1, ... at one switch; at the end removes them. Needs root."""
-    own = f"{os.getpid() % 100000}{next(_NUMBERS)}"
+    own = secrets.token_hex(4)
     switch = f"oddrank-{own}-s"
     hosts = tuple(
         Host(f"node{i}", f"oddrank-{own}-{i}", f"10.231.8.{i + 1}", f"odd{own}_{i}")

@@ -188,13 +188,15 @@ bool reaped(pid_t pid, Deadline end) {
   }
 }
 
+// The last look begins after the end: this process may have stood still meanwhile.
 void watch(std::vector<Running>& children, std::vector<FolderResult>& results, Deadline end) {
-  while (true) {
+  for (bool last = false; !last;) {
+    last = end.passed();
     std::vector<pollfd> open;
     for (const Running& child : children) {
       if (child.in) open.push_back({child.in.get(), POLLIN, 0});
     }
-    if (open.empty() || end.passed()) return;
+    if (open.empty()) return;
     ::poll(open.data(), open.size(), end.remaining_ms());
     for (std::size_t i = 0; i < children.size(); ++i) {
       if (children[i].in && !hear(children[i], results[i])) children[i].in.reset();
@@ -206,14 +208,13 @@ void watch(std::vector<Running>& children, std::vector<FolderResult>& results, D
 
 std::vector<FolderResult> probe_folders(const std::vector<std::string>& folders,
                                         const std::string& name, double seconds, int repeats) {
-  const Deadline end = Deadline::after_seconds(seconds);
   std::vector<FolderResult> results(folders.size());
   std::vector<Running> children;
   for (const std::string& folder : folders) {
     std::string stem = folder;
     children.push_back(start(slots_of(stem.append("/").append(name).append("-")), repeats));
   }
-  watch(children, results, end);
+  watch(children, results, Deadline::after_seconds(seconds));
   const std::size_t whole = static_cast<std::size_t>(repeats) * kFolderSteps.size();
   for (std::size_t i = 0; i < children.size(); ++i) {
     results[i].hangs = static_cast<bool>(children[i].in);

@@ -48,14 +48,14 @@ int main(int count, char** options) {
   nccl::load("");
   const auto windows = static_cast<std::size_t>(given["windows"]);
   auto communicator = std::make_shared<nccl::Communicator>(nccl::make_unique_id(), 0, 1,
-                                                           fake.device, Deadline::after_ms(5000));
+                                                           fake.device, Deadline::after_ms(50000));
   fake.no_window = given["no_window"] != 0;
   fake.window_hangs = given["window_hangs"] != 0;
   std::shared_ptr<nccl::Memory> memory;
   const std::string refused = error_of([&] {
     memory = std::make_shared<nccl::Memory>(
         communicator, 2 * 512 * windows, static_cast<nccl::Registration>(given["register"]),
-        given.count("window_hangs") != 0 ? Deadline::after_ms(300) : Deadline::after_ms(5000));
+        given.count("window_hangs") != 0 ? Deadline::after_ms(300) : Deadline::after_ms(50000));
   });
   if (memory == nullptr) {
     std::printf("{\"said\": \"%s\", \"windows\": %d}\n", refused.c_str(), fake.windows_made);
@@ -100,7 +100,7 @@ int main(int count, char** options) {
   const bool direct = communicator->direct();
   operation.reset();
   memory.reset();
-  if (said.empty()) communicator->close(Deadline::after_ms(5000));
+  if (said.empty()) communicator->close(Deadline::after_ms(50000));
 
   double low = 0, high = 0;
   for (const double one : times.each) {

@@ -6,6 +6,7 @@
 // an AllReduce logs what was chosen. The test compiles it.
 #include <unistd.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +21,7 @@ int first, twin;
 void** handed_out = nullptr;
 int splitting = 0;  // queries until the twin is handed out
 int left = 0;       // queries until the twin has ended
+std::atomic<int> aborts = 0;
 
 bool asked(const char* name) { return std::getenv(name) != nullptr; }
 
@@ -83,10 +85,14 @@ EXPORT int ncclCommDestroy(void* comm) {
 #if !defined(WITHOUT_ABORT)
 EXPORT int ncclCommAbort(void* comm) {
   say("aborted", comm);
+  ++aborts;
   if (asked("FAKE_NCCL_ABORT_HANGS")) ::pause();
   return 0;
 }
 #endif
+
+// For Python: an abort runs in a thread of its own.
+EXPORT int fake_nccl_aborts() { return aborts; }
 
 // The log.
 namespace {

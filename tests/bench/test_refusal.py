@@ -33,7 +33,7 @@ def mixed(order):
 @pytest.mark.needs("torch")
 def test_ranks_that_could_run_a_case_do_not_wait_for_those_that_cannot():
     command = ("bench", "run", "--sizes", "1K", "--dtypes", "int8,float32", "--budget", "3")
-    verdict = job(3, command=command, launcher=mixed, deadline=40)
+    verdict = job(3, command=command, launcher=mixed, deadline=90)
     assert verdict.healthy(), str(verdict)
     skipped, measured = verdict.report["data"]["rows"]
     assert (skipped["check"], measured["check"]) == ("skipped", "ok")
@@ -65,7 +65,7 @@ def without_cuda(order):
 @pytest.mark.parametrize("backend", ["auto", "c10d"])
 def test_gpus_without_the_part_that_checks_their_values_are_refused_in_one_line(backend):
     command = ("bench", "run", "--sizes", "1K", "--backend", backend)
-    verdict = job(2, command=command, launcher=without_cuda, deadline=40)
+    verdict = job(2, command=command, launcher=without_cuda, deadline=90)
     assert set(verdict.codes) == {2}, str(verdict)
     assert verdict.report is None, "no rank is blamed"
     told = [line for line in verdict.output.splitlines() if "nvcc was not found" in line]

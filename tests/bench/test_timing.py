@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.needs("cuda-build"), pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
 SOURCES = ["bench/nccl/*.cpp", "cuda/runtime.cpp"]
 RUN_US = 5.0
+# A deadline in ms that comes only after all that ends before it, also on a busy machine.
+LATE = 6000
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +102,7 @@ def test_a_graph_is_launched_and_gone_before_the_communicator_ends(
 
 def test_a_run_that_hangs_on_the_gpu_is_named_and_aborted_at_the_deadline(driver: Path):
     # Operation 0 connects, operation 1 fills the pipeline: operation 138 is run 137.
-    seen = drive(driver, n=1000, hangs_at=138, ms=2000)
+    seen = drive(driver, n=1000, hangs_at=138, ms=LATE)
     assert "run 137 of 1000 did not end before the deadline, the communicator" in seen["said"]
     assert "ncclAllReduce (all_reduce, 8 bytes)" in seen["said"]
     assert seen["aborts"] == 1
@@ -109,7 +111,7 @@ def test_a_run_that_hangs_on_the_gpu_is_named_and_aborted_at_the_deadline(driver
 
 
 def test_what_an_abort_does_not_end_keeps_its_memory(driver: Path):
-    seen = drive(driver, n=1000, hangs_at=138, ms=2000, survives_abort=1)
+    seen = drive(driver, n=1000, hangs_at=138, ms=LATE, survives_abort=1)
     assert "run 137 of 1000" in seen["said"]
     assert (seen["aborts"], seen["freed_in_use"]) == (1, 0)
 
@@ -123,13 +125,13 @@ def test_a_first_run_that_stays_inside_of_nccl_does_not_hold_us(driver: Path):
 
 def test_a_capture_that_stays_inside_of_nccl_does_not_hold_us(driver: Path):
     # Operation 0 connects; captured ones don't count.
-    seen = drive(driver, graph=4, blocks_at=1, ms=300)
+    seen = drive(driver, graph=4, blocks_at=1, ms=LATE)
     assert "did not come back from the capture of a graph before the deadline" in seen["said"]
     assert (seen["aborts"], seen["freed_in_use"]) == (0, 0), "a thread is still in there"
     assert "was closed or aborted" in seen["after"]
 
 
-@pytest.mark.parametrize("more", [{}, {"graph": 4}, {"hangs_at": 138, "ms": 2000, "n": 1000}])
+@pytest.mark.parametrize("more", [{}, {"graph": 4}, {"hangs_at": 138, "ms": LATE, "n": 1000}])
 def test_every_thread_that_calls_nccl_has_selected_the_gpu_first(driver: Path, more):
     seen = drive(driver, device=1, **more)
     assert (seen["aborts"] == 1) == ("hangs_at" in more)
@@ -137,9 +139,9 @@ def test_every_thread_that_calls_nccl_has_selected_the_gpu_first(driver: Path, m
 
 
 def test_what_nccl_s_own_threads_run_into_ends_the_wait_before_the_deadline(driver: Path):
-    seen = drive(driver, n=1000, hangs_at=138, fails=1)
+    seen = drive(driver, n=1000, hangs_at=138, fails=1, ms=50_000)
     assert "failed with NCCL error 6" in seen["said"]
-    assert seen["took"] < 10, "half of the deadline"
+    assert seen["took"] < 25, "half of the deadline"
     assert (seen["aborts"], seen["freed_in_use"]) == (1, 0)
 
 

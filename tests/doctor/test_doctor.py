@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from oddrank import _native
 from oddrank.doctor import command, probes
 from oddrank.report import SCHEMA_FILE
+from processes import until
 
 
 def doctor(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -202,6 +204,20 @@ def test_a_torch_whose_import_hangs_costs_the_deadline_and_no_more(tmp_path: Pat
     assert done.returncode == 0
     assert "the torch probe hung and was killed" in done.stdout
     assert "NCCL" in done.stdout
+
+
+def test_a_probe_that_takes_long_to_die_is_not_said_to_hang_in_the_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    began = tmp_path / "began"
+    body = f"import time\nopen({str(began)!r}, 'w').close()\ntime.sleep(1000)"
+    monkeypatch.syspath_prepend(on_path(tmp_path, body))
+    monkeypatch.setattr(probes, "_KILLED_SECONDS", 0.0)  # as if it had got no core meanwhile
+    with probes._Child("torch") as child:
+        until(began.exists)
+        said = child.answer(time.monotonic(), 0)
+        until(lambda: child._process.poll() is not None)
+    assert said == {"problem": "no answer within 0 s: the torch probe hung and was killed"}
 
 
 def test_a_torch_that_crashes_is_named_with_its_signal(tmp_path: Path):

@@ -35,6 +35,6 @@ def ask(function: str, library: str, uuid: str, **fake: Any) -> Any:
     environ = {f"FAKE_{name}": str(value) for name, value in fake.items()}
     done = subprocess.run(
         [sys.executable, "-c", _ASK, function, uuid, library],
-        env={**os.environ, **environ}, capture_output=True, text=True, timeout=20, check=True,
+        env={**os.environ, **environ}, capture_output=True, text=True, timeout=90, check=True,
     )  # fmt: skip
     return json.loads(done.stdout)

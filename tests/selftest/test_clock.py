@@ -127,7 +127,7 @@ def test_a_wrong_clock_is_named_among_real_nodes():
             3,
             nodes=3,
             hosts=net.hosts,
-            deadline=30,
+            deadline=90,
             command=("selftest", "--only", "clock"),
             inject=f"set:rank=1,stage=clock,name=epoch_ns,value={wrong}",
         )

@@ -58,7 +58,7 @@ def test_a_dev_shm_that_is_mounted_read_only_is_seen_by_root_too(mode, writable)
         ["unshare", "--mount", "sh", "-c", mount, "sh", sys.executable, "-c", program],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=90,
         check=True,
     )
     assert done.stdout.strip() == str(writable)

@@ -207,7 +207,7 @@ def test_ten_thousand_nodes_with_a_hundred_dead_mounts_name_those():
     assert len(judged(*(HANGS if node % 100 == 3 else {} for node in range(10_000)))) == 100
 
 
-def probe(*folders, seconds=5.0, repeats=2, name=".oddrank-test-0"):
+def probe(*folders, seconds=60.0, repeats=2, name=".oddrank-test-0"):
     return _native.core().probe_folders([str(folder) for folder in folders], name, seconds, repeats)
 
 
@@ -251,11 +251,11 @@ def test_a_dead_file_system_holds_nobody_up(tmp_path, takes):
     in_memory = tempfile.TemporaryDirectory(prefix="oddrank-alive-", dir="/dev/shm")
     with dead_file_system(dead, takes=takes), in_memory as alive:
         began = time.monotonic()
-        hung, well = probe(dead, alive, seconds=0.5)
+        hung, well = probe(dead, alive, seconds=10.0)
         took = time.monotonic() - began
         assert (hung["hangs"], hung["stopped_at"]) == (True, "create")
         assert (well["hangs"], well["stopped_at"]) == (False, "")
-        assert took < 5  # in this process it would be for ever
+        assert took < 60  # in this process it would be for ever
         if takes:
             assert hung["left"]
             assert file_system._left(hung["left"]).startswith(f"process {hung['left']} in D state")
@@ -318,7 +318,7 @@ def test_a_dead_file_system_under_a_job_is_named_and_the_job_ends(tmp_path):
     dead.mkdir()
     only = ("selftest", "--quick", "--only", "file_system", "--path", str(dead))
     with dead_file_system(dead):
-        verdict = job(2, deadline=40, command=only)
+        verdict = job(2, deadline=90, command=only)
     assert verdict.causes == {"file-system-hangs"}, str(verdict)
     assert verdict.names(rank=[], stage="file_system")
     assert f"file system {dead} does not answer" in verdict.report["summary"]

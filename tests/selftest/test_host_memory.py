@@ -6,6 +6,7 @@ import time
 import pytest
 
 from oddrank import OddrankError, _native
+from processes import until
 
 
 def test_healthy_memory_has_no_mismatch_and_rates():
@@ -28,10 +29,13 @@ def test_too_much_memory_is_an_error_in_words():
 
 
 def test_other_threads_run_meanwhile():
-    worker = threading.Thread(target=_native.core().verify_host_memory, args=(64 << 20, 7))
-    worker.start()
-    seen_alive = 0
-    while worker.is_alive():
-        seen_alive += 1
-        time.sleep(0.001)
-    assert seen_alive > 2
+    def runs_beside_it():
+        worker = threading.Thread(target=_native.core().verify_host_memory, args=(64 << 20, 7))
+        worker.start()
+        seen_alive = 0
+        while worker.is_alive():
+            seen_alive += 1
+            time.sleep(0.001)
+        return seen_alive > 2
+
+    until(runs_beside_it)  # without a free core this thread may get none during one test

@@ -68,7 +68,7 @@ def test_host_figures_are_rates():
     memory = core.time_host_memory(1 << 22, 3, 2)
     assert [len(memory[way]) for way in ("read", "write", "copy")] == [3, 3, 3]
     assert memory["bytes"] == 1 << 22
-    compute = core.time_host_compute(0.01, 2)
+    compute = core.time_host_compute(0.01, 40)  # other programs may interrupt most of them
     assert compute["operations"] / min(compute["seconds"]) > 1e8
 
 

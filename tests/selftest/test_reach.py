@@ -171,7 +171,7 @@ def test_on_one_host_there_is_nothing_to_try():
 
 
 def test_real_attempts_tell_open_closed_and_silent_ports():
-    listeners = Listeners(["127.0.0.1", "192.0.2.1"], 20)
+    listeners = Listeners(["127.0.0.1", "192.0.2.1"], 110)
     assert set(listeners.failed) == {"192.0.2.1"}
     with socket.socket() as mute, socket.socket() as closed:
         mute.bind(("127.0.0.1", 0))
@@ -183,16 +183,18 @@ def test_real_attempts_tell_open_closed_and_silent_ports():
             ("127.0.0.1", mute.getsockname()[1]),
             None,
         ]
-        tried = Attempts(places, 0.5)
-        assert tried.letters == ".rs-"
+        # The listener's thread may have to wait for a core: only the mute port gets little time.
+        tried = Attempts([*places[1:], None], 0.5)
+        assert tried.letters == "rs--"
         assert tried.errors == {"r": "Connection refused"}
+        assert Attempts([*places[:2], None], 60).letters == ".r-"
         # More than are tried at once, and than may be open at once.
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(
             resource.RLIMIT_NOFILE, (400 + max(map(int, os.listdir("/proc/self/fd"))), hard)
         )
         try:
-            assert Attempts(places[:2] * 600, 20).letters == ".r" * 600
+            assert Attempts(places[:2] * 600, 60).letters == ".r" * 600
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -216,21 +218,25 @@ def answering_after(seconds):
 
 @pytest.mark.parametrize("looks", [True, False], ids=["before it looks", "after it looked"])
 def test_a_process_that_stood_still_finds_nobody_silent_for_that(monkeypatch, looks):
-    turns = itertools.count()
+    turns, stood_still = itertools.count(), 0.0
 
     class Stalled(selectors.DefaultSelector):
         def select(self, timeout=None):
+            nonlocal stood_still
             if next(turns) > 0:
                 return super().select(timeout)
-            time.sleep(1.2)
-            return super().select(0.0) if looks else []
+            there = super().select(timeout)
+            stood_still = 72.0
+            return there if looks else []
 
     events = {name: getattr(selectors, name) for name in ("EVENT_READ", "EVENT_WRITE")}
     monkeypatch.setattr(
         connections, "selectors", SimpleNamespace(DefaultSelector=Stalled, **events)
     )
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + stood_still)
+    monkeypatch.setattr(connections, "time", clock)
     with answering_after(0.1) as place:
-        assert Attempts([place], 1.0).letters == "."
+        assert Attempts([place], 60.0).letters == "."
 
 
 def test_a_want_of_this_process_is_nobodys_fault(monkeypatch):
@@ -245,7 +251,7 @@ def test_a_want_of_this_process_is_nobodys_fault(monkeypatch):
 def test_a_node_behind_a_firewall_is_named_with_its_port():
     with network(3) as net:
         net.hosts[2].firewall("ct state established accept", "tcp flags syn drop")
-        verdict = job(3, nodes=3, hosts=net.hosts, deadline=40, command=ONLY)
+        verdict = job(3, nodes=3, hosts=net.hosts, deadline=90, command=ONLY)
     assert verdict.names(rank=2, stage="reach"), str(verdict)
     assert verdict.causes == {"unreachable-node"}
     assert "no answer" in verdict.report["findings"][0]["evidence"][0]["text"]
@@ -255,7 +261,7 @@ def test_a_node_behind_a_firewall_is_named_with_its_port():
 def test_of_two_nodes_the_link_is_named_and_the_way_that_is_closed():
     with two_hosts() as hosts:
         hosts[1].firewall("ct state established accept", "tcp flags syn reject with tcp reset")
-        verdict = job(2, nodes=2, hosts=hosts, deadline=40, command=ONLY)
+        verdict = job(2, nodes=2, hosts=hosts, deadline=90, command=ONLY)
     assert verdict.causes == {"one-way-link"}, str(verdict)
     assert verdict.names(rank=[0, 1], stage="reach")
     assert "node0 (rank 0) can't connect to node node1" in verdict.report["summary"]
@@ -264,7 +270,7 @@ def test_of_two_nodes_the_link_is_named_and_the_way_that_is_closed():
 def test_a_listener_without_a_free_descriptor_waits_and_then_answers():
     """accept() fails with EMFILE while the listener stays readable: no busy loop."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    listeners = Listeners(["127.0.0.1"], 20)
+    listeners = Listeners(["127.0.0.1"], 110)
     client = socket.socket()
     lowest = os.dup(0)
     os.close(lowest)
@@ -278,6 +284,6 @@ def test_a_listener_without_a_free_descriptor_waits_and_then_answers():
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert spent < 0.3
     with client:
-        client.settimeout(5)
+        client.settimeout(60)
         client.sendall(b"x" * 16)
         assert client.recv(16) == b"x" * 16

@@ -17,6 +17,7 @@ from typing import IO, Any
 import oddrank
 from oddrank import _native, job, launch
 from oddrank.errors import LaunchError, OddrankError, type_and_text
+from oddrank.machine import small_file
 
 Facts = dict[str, Any]
 
@@ -221,11 +222,20 @@ class _Child:
         return self._process.poll()
 
     def _kill(self) -> str:
-        """Kills the child; says whether it ended. Only one that sleeps in the kernel stays."""
+        """Kills the child; says whether it stays: one that sleeps in the kernel, and no other.
+
+        On a busy machine others take a moment to get a core and end.
+        """
         os.killpg(self._process.pid, signal.SIGKILL)
-        if self._wait(time.monotonic() + _KILLED_SECONDS) is not None:
-            return f"the {self._name} probe hung and was killed"
-        return f"the {self._name} probe hangs in the kernel (process {self._process.pid}, state D)"
+        pid = self._process.pid
+        if self._wait(time.monotonic() + _KILLED_SECONDS) is None and _state(pid) == "D":
+            return f"the {self._name} probe hangs in the kernel (process {pid}, state D)"
+        return f"the {self._name} probe hung and was killed"
+
+
+def _state(pid: int) -> str:
+    """Returns the state of a process that this one has not reaped, as in /proc/PID/stat."""
+    return small_file(f"/proc/{pid}/stat").rpartition(") ")[2][:1]
 
 
 def _lines(file: IO[bytes]) -> list[str]:
