@@ -116,6 +116,7 @@ py::dict to_dict(const logs::Merged& merged) {
   d["lines"] = merged.lines;
   d["untimed"] = merged.untimed;
   d["late"] = merged.late;
+  d["with_times"] = merged.with_times;
   d["without_times"] = merged.without_times;
   return d;
 }

@@ -28,9 +28,10 @@ void LiveMerger::finish(std::size_t log, std::int64_t now_ns) {
 
 void LiveMerger::take(std::size_t number, const Piece& piece, std::int64_t now_ns) {
   Log& log = *logs_[number];
+  log.spoke = true;
   if (piece.begins) {
     close(number, now_ns);
-    log.lines.place(log.lines.time_of(piece.said, piece.who), merged_,
+    log.lines.place(log.lines.time_of(piece.said, piece.who), counts_,
                     [] { return MergedLog::kNoTime; });
   }
   log.lines.append(MergedPiece(piece), log.open);
@@ -55,6 +56,15 @@ void LiveMerger::close(std::size_t number, std::int64_t now_ns) {
 void LiveMerger::give(std::int64_t before_ns) {
   while (!by_coming_.empty() && by_coming_.begin()->first < before_ns) give_first();
   flush();
+}
+
+Merged LiveMerger::merged() const {
+  Merged merged = counts_;
+  for (std::size_t i = 0; i < logs_.size(); ++i) {
+    if (!logs_[i]->spoke) continue;
+    (logs_[i]->lines.timed() ? merged.with_times : merged.without_times).push_back(i);
+  }
+  return merged;
 }
 
 // Writes the line that is the earliest of all that wait.

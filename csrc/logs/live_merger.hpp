@@ -33,7 +33,7 @@ class LiveMerger {
   // Writes lines in order of time until none is left that came before. Throws SystemError if the
   // output can't be written.
   void give(std::int64_t before_ns = std::numeric_limits<std::int64_t>::max());
-  const Merged& merged() const { return merged_; }
+  Merged merged() const;
 
  private:
   struct Line {
@@ -47,6 +47,7 @@ class LiveMerger {
         : lines(number, reference_ns, options), reader(PieceReader::kLongest, most_held) {}
     MergedLog lines;
     PieceReader reader;
+    bool spoke = false;
     std::string open;  // the beginning of a line
     std::deque<Line> waiting;
   };
@@ -62,7 +63,7 @@ class LiveMerger {
   std::set<Next> by_time_, by_coming_;
   std::size_t held_ = 0;  // bytes of lines that wait
   MergeOutput output_;
-  Merged merged_;
+  Merged counts_;
 };
 
 }  // namespace oddrank::logs

@@ -204,7 +204,7 @@ Merged merge_logs(const std::vector<MergeSource>& sources, const MergeOptions& o
       heap.emplace(stream.time(), i);
     } else {
       stream.finish(output.block());
-      if (!stream.timed()) merged.without_times.push_back(i);
+      (stream.timed() ? merged.with_times : merged.without_times).push_back(i);
       streams[i].reset();  // its buffers and its file
     }
   }

@@ -47,7 +47,9 @@ def test_a_line_waits_for_earlier_ones_of_other_logs(live):
     live.feed(1, f"{stamp(1)} a\n{stamp(3)} c\n", now=11)
     assert live.give(11) == [f"1: {stamp(1)} a", f"0: {stamp(2)} b"]
     assert live.give(12) == [f"1: {stamp(1)} a", f"0: {stamp(2)} b", f"1: {stamp(3)} c"]
-    assert live.core.merged() == {"lines": 3, "untimed": 0, "late": 0, "without_times": []}
+    assert live.core.merged() == {
+        "lines": 3, "untimed": 0, "late": 0, "with_times": [0, 1], "without_times": [],
+    }  # fmt: skip
 
 
 def test_lines_without_a_time_stay_behind_the_one_before_them(live):
@@ -170,6 +172,29 @@ def test_the_last_line_is_left_to_what_comes_if_it_has_no_end(tmp_path):
     assert typed("merge", tmp_path / "a.log", "--follow", "--for", "0").stdout == "".join(
         f"(a.log) {line}\n" for line in text.splitlines()
     )
+
+
+def test_logs_of_which_no_line_ever_names_a_time_are_named(tmp_path):
+    """What they held at the start and what came count together."""
+    names = ("never", "at first", "later", "silent")
+    for name, text in zip(names, ("a\n", f"{stamp(1)} a\n", "a\n", ""), strict=True):
+        (tmp_path / name).write_text(text)
+
+    def grow():
+        for name, text in zip(names, ("b", "b", f"{stamp(2)} b"), strict=False):
+            with (tmp_path / name).open("a") as file:
+                file.write(f"{text}\n")
+
+    out = tmp_path / "out"
+    logs = sources.followed([str(tmp_path / name) for name in names], Notes())
+    with out.open("wb") as file:
+        merger = merging.Merger(logs, {}, file.fileno(), strip=False, clean=False)
+        add = merger.add
+        merger.add = lambda sizes: (add(sizes), grow())
+        merger.follow(0)
+    data = merger.data()
+    assert (data["lines"], data["untimed"]) == (6, 4)
+    assert data["without_times"] == [str(tmp_path / "never")]
 
 
 def test_an_empty_log_is_followed(tmp_path):

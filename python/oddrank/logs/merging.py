@@ -190,13 +190,15 @@ class Merger:
 
     def data(self) -> dict[str, Any]:
         """Returns the data of the report."""
-        timeless = set.intersection(*(set(counts["without_times"]) for counts in self._counts))
+        numbers = {key: {number for counts in self._counts for number in counts[key]}
+                   for key in ("with_times", "without_times")}  # fmt: skip
+        timeless = sorted(numbers["without_times"] - numbers["with_times"])
         return {
             "files": [source.item.name for source in self._logs],
             **{key: sum(counts[key] for counts in self._counts)
                for key in ("lines", "untimed", "late")},
             "restarts": self._restarts,
-            "without_times": [self._logs[number].item.name for number in sorted(timeless)],
+            "without_times": [self._logs[number].item.name for number in timeless],
             "offsets": [
                 {"of": who, "seconds": o.seconds, "events": o.events, "spread": o.spread,
                  "to": o.to or None, "used": who in self._used}
