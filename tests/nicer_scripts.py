@@ -30,12 +30,14 @@ class Scripts:
         (package / "image.py").write_text(IMAGE)
         (folder / "own.py").write_text("def mine():\n    return 1\n")
 
-    def start(self, source: str, **environ: str) -> "subprocess.Popen[str]":
+    def start(
+        self, source: str, stdout: int = subprocess.PIPE, **environ: str
+    ) -> "subprocess.Popen[str]":
         self.file.write_text(textwrap.dedent(source))
         return subprocess.Popen(
             [sys.executable, str(self.file)],
             cwd=self.folder,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=subprocess.PIPE,
             text=True,
             env={
@@ -52,15 +54,20 @@ class Scripts:
         )
 
     def run(self, source: str, *, code: int = 0, **environ: str) -> str:
-        """Runs the script; returns its output."""
-        process = self.start(source, **environ)
+        """Runs the script; returns its output, which goes to a file.
+
+        A pipe's reader that gets no core for a while would be given up, and events left out.
+        """
+        output = self.folder / "stdout"
+        with output.open("wb") as file:
+            process = self.start(source, file.fileno(), **environ)
         try:
-            out, err = process.communicate(timeout=100)
+            _, err = process.communicate(timeout=100)
         finally:
             process.kill()
         assert process.returncode == code, err
         self.errors = err
-        return out
+        return output.read_text()
 
     def masked(self, text: str) -> str:
         """Returns the text without times and folders, which differ from run to run."""

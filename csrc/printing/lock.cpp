@@ -29,7 +29,7 @@ namespace {
 
 // Making or joining the file. Processes share the mapping; no descriptor stays open.
 
-constexpr int kMakeMilliseconds = 1000;
+constexpr int kMakeMilliseconds = 10'000;
 
 // One file per boot, for many hosts may mount $ODDRANK_DIR, and per pid namespace, for containers
 // may share /dev/shm and a holder is looked up by its pid.
@@ -57,7 +57,7 @@ void make_table(Table& table) {
   table.magic.store(kMagic, std::memory_order_release);
 }
 
-// Locks the file while it is made. Waits a second at most: its maker may be stopped.
+// Locks the file while it is made. Waits ten seconds at most: its maker may be stopped.
 void lock_to_make(int file) {
   const int error = lock_exclusively(file, Deadline::after_ms(kMakeMilliseconds));
   if (error == EWOULDBLOCK) {
@@ -236,6 +236,11 @@ bool Turn::wait(int fd) noexcept {
   if (const int last = ::pthread_mutex_trylock(&lane().mutex); last != EBUSY) {
     abandoned_ = {};
     return settle(last);
+  }
+  if (lane().turns.load(std::memory_order_relaxed) != turns_) {  // or another one has it by now
+    abandoned_ = {};
+    watch(monotonic_ns());
+    return false;
   }
   abandon();
   if (lanes_given_up_ < kLanes) return false;

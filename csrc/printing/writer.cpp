@@ -27,12 +27,14 @@ bool would_block(int error) noexcept { return error == EAGAIN || error == EWOULD
 // Waits for room in a full descriptor. Returns 0, kInterrupted, or EAGAIN after timeout_ms.
 int wait_for_room(int fd, std::int64_t timeout_ms, const Interrupt& interrupt) {
   const Deadline deadline = Deadline::after_ms(timeout_ms);
-  while (!deadline.passed()) {
+  while (true) {
+    // Once late it looks again: this process may have waited for a core while room was made.
+    const bool late = deadline.passed();
     pollfd output{fd, POLLOUT, 0};
     if (::poll(&output, 1, std::min(kSliceMs, deadline.remaining_ms())) > 0) return 0;
+    if (late) return EAGAIN;
     if (interrupt()) return kInterrupted;
   }
-  return EAGAIN;
 }
 
 // Writes all of `text` and counts in `done`. `turn`: null if a caller further out holds the lock.

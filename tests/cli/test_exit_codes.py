@@ -29,7 +29,7 @@ def oddrank(*arguments, cwd=None, **environ):
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=100,
         check=False,
     )
 
@@ -116,7 +116,7 @@ def test_a_reader_that_leaves_early_is_no_error_of_ours():
     )
     run.stdout.read(1)
     run.stdout.close()
-    assert run.wait(timeout=10) == 141
+    assert run.wait(timeout=60) == 141
     assert b"Error" not in run.stderr.read()
 
 
@@ -128,7 +128,7 @@ def judged(stdout, *arguments):
         stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
-        timeout=30,
+        timeout=100,
         check=False,
     )
     assert "Traceback" not in run.stderr
@@ -167,7 +167,7 @@ def with_closed(streams, *arguments):
         env={**os.environ, "PYTHONPATH": str(TESTS)},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=100,
         check=False,
     )
 

@@ -14,7 +14,7 @@ import oddrank
 
 WORKER = "worker" in sys.argv
 # A worker that stops holds up its rank: the others wait as long as their timeout allows.
-TIMEOUT = timedelta(seconds=300 if WORKER else 6)
+TIMEOUT = timedelta(seconds=300 if WORKER else 15)
 
 
 class Numbers(Dataset[Any]):
@@ -28,7 +28,11 @@ class Numbers(Dataset[Any]):
 
 
 def main() -> None:
-    dist.init_process_group("gloo", timeout=TIMEOUT)
+    # The ranks may come here far apart.
+    dist.init_process_group("gloo", timeout=timedelta(seconds=300))
+    dist.barrier()
+    backend: Any = dist.group.WORLD._get_backend(torch.device("cpu"))
+    backend._set_default_timeout(TIMEOUT)
     rank = dist.get_rank()
     loader = DataLoader(Numbers(), num_workers=int(WORKER))
     began, total = time.monotonic(), torch.zeros(1)
@@ -40,7 +44,6 @@ def main() -> None:
     waited = time.monotonic() - began > TIMEOUT.total_seconds()
     # A second one, after which nobody is left behind.
     oddrank.breakpoint(rank=0, when=lambda: False)
-    backend: Any = dist.group.WORLD._get_backend(torch.device("cpu"))
     end = time.monotonic() + 60
     while backend.options._timeout != TIMEOUT and time.monotonic() < end:
         time.sleep(0.01)

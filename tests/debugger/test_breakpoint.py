@@ -92,7 +92,7 @@ def test_a_debugger_that_is_killed_lets_the_program_go_on(tmp_path):
 
 @pytest.mark.parametrize("attaches", [False, True])
 def test_at_the_deadline_the_program_goes_on(tmp_path, attaches):
-    with started(tmp_path, program(tmp_path, deadline=5 if attaches else 0.3)) as job:
+    with started(tmp_path, program(tmp_path, deadline=15 if attaches else 0.3)) as job:
         if attaches:
             (session,) = job.waits()
             assert "the deadline has passed" in talk(session, "", leaves=False)

@@ -11,7 +11,7 @@ from processes import until
 pytestmark = [pytest.mark.job, pytest.mark.needs("torch"), pytest.mark.timeout(600)]
 JOB = str(Path(__file__).with_name("breakpoint_job.py"))
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
-WAIT = "!import time; time.sleep(7)\n"
+WAIT = "!import time; time.sleep(16)\n"
 
 
 def test_a_rank_stops_steps_over_a_collective_and_the_others_wait_beyond_their_timeout(tmp_path):

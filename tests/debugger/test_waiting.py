@@ -14,8 +14,12 @@ from processes import until
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     monkeypatch.setattr(waiting, "_BEAT_SECONDS", 0.02)
-    monkeypatch.setattr(waiting, "_LOST_SECONDS", 0.5)
     monkeypatch.setattr(waiting, "_NOTE_SECONDS", 0.1)
+
+
+@pytest.fixture
+def soon_lost(monkeypatch):
+    monkeypatch.setattr(waiting, "_LOST_SECONDS", 0.5)
 
 
 @pytest.fixture
@@ -63,18 +67,26 @@ def test_they_go_on_when_it_does_not_stop(stores, capfd):
     assert "stops" not in capfd.readouterr().err
 
 
-def test_they_go_on_when_its_heartbeat_ends(stores, capfd):
+def test_they_go_on_when_its_heartbeat_ends(stores, capfd, soon_lost):
+    said = []
+
+    def says(text):
+        said.append(capfd.readouterr().err)
+        return text in "".join(said)
+
     other = waits(stores[0])
     stopped = Stopped(stores[2], "0/2", 60.0)
     stopped.stops("rank 2 stops")
-    until(lambda: "rank 2 stops" in capfd.readouterr().err)
+    until(lambda: says("rank 2 stops"))
     stopped._poller.stop()  # it is killed, say
     other.join(60)
     assert not other.is_alive()
-    assert "rank 2 is dead or stopped: the others go on" in capfd.readouterr().err
+    assert says("rank 2 is dead or stopped: the others go on")
 
 
-def test_a_thread_that_hears_too_late_that_the_rank_stops_notes_no_pause(stores, monkeypatch):
+def test_a_thread_that_hears_too_late_that_the_rank_stops_notes_no_pause(
+    stores, monkeypatch, soon_lost
+):
     """The store answers the thread only after the rank has gone on without it."""
     heard = threading.Event()
     look = stores[0].look

@@ -79,12 +79,19 @@ def test_a_part_that_fails_or_hangs_is_named_and_the_next_ones_run(
 
 def test_a_part_that_hangs_leaves_no_rank_behind(check, monkeypatch, tmp_path):
     told = tmp_path / "pid"
+
+    class Begun(subprocess.Popen):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            until(lambda: told.exists() and told.read_text())  # the part's time begins here
+
     code = (
         "import subprocess, sys, time; from pathlib import Path;"
         "rank = subprocess.Popen(['sleep', '1000'], start_new_session=True);"  # as torchrun does
         f"Path({str(told)!r}).write_text(str(rank.pid)); time.sleep(1000)"
     )
-    monkeypatch.setattr(check, "PARTS", (check.Part("job", (("-c", code),), limit=10, least=0),))
+    monkeypatch.setattr(check, "PARTS", (check.Part("job", (("-c", code),), limit=1, least=0),))
+    monkeypatch.setattr(subprocess, "Popen", Begun)
     assert run(check, monkeypatch, tmp_path / "out") == 1
     assert states(tmp_path / "out") == {"job": "timeout"}
     rank = int(told.read_text())

@@ -9,6 +9,7 @@ import pytest
 from printing import people
 from processes import until
 
+pytestmark = pytest.mark.usefixtures("own_locks")
 SAY = "from oddrank import printflock\nfor _ in range({count}): printflock({text!r} * {times})"
 BIG = "from oddrank import printflock\nprintflock('b' * 300_000)"
 
@@ -72,7 +73,8 @@ def test_a_stopped_holder_in_another_pid_namespace_is_not_taken_for_a_dead_one(t
 def test_all_the_others_still_print_whole_lines_while_one_is_stopped(tmp_path, out):
     holder = people.hold(tmp_path, out)
     people.stop(holder)
-    others = [people.start(say(50, name, 30_000), out, timeout_s=0.2) for name in "abc"]
+    # One of them that does not get a core for ten timeouts would be left behind, too.
+    others = [people.start(say(50, name, 30_000), out, timeout_s=2) for name in "abc"]
     warnings = [people.finish(other) for other in others]
     people.end(holder)
     lines = (tmp_path / "out").read_text().splitlines()
@@ -119,12 +121,13 @@ def test_a_writer_stopped_in_the_middle_of_a_line_writes_it_again_when_it_goes_o
 
 
 def test_a_slow_reader_is_waited_for_beyond_the_deadline_and_nothing_mixes(pipe):
-    # While the pipe is full no process could write, so no holder is given up.
+    # While the pipe is full no process could write, so no holder is given up. One that does not get
+    # a core for ten timeouts while there is room would be.
     source, sink = pipe
-    writers = [people.start(say(1, name, 200_000), sink, timeout_s=0.1) for name in "abc"]
+    writers = [people.start(say(1, name, 200_000), sink, timeout_s=1) for name in "abc"]
     os.close(sink)
     until(lambda: any(people.sleeps_in_write(writer.pid) for writer in writers))
-    time.sleep(0.6)
+    time.sleep(6)
     lines = drain(source).decode().splitlines()
     assert [people.finish(writer) for writer in writers] == [b""] * 3
     assert sorted(line[0] for line in lines) == ["a", "b", "c"]
@@ -134,7 +137,7 @@ def test_a_slow_reader_is_waited_for_beyond_the_deadline_and_nothing_mixes(pipe)
 def test_a_non_blocking_pipe_is_waited_for_as_long_as_it_moves(pipe):
     source, sink = pipe
     os.set_blocking(sink, False)
-    writer = people.start(BIG, sink)
+    writer = people.start(BIG, sink, timeout_s=60)  # this reader may wait for a core
     os.close(sink)
     assert drain(source) == b"b" * 300_000 + b"\n"
     people.finish(writer)

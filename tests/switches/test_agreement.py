@@ -104,13 +104,13 @@ def test_ranks_in_threads_that_train_at_other_speeds_obey_after_the_same_step(ea
         for number in range(8):
             ranks.orders = [wanted("save", number)]
             until(lambda: all(len(one) == number + 1 for one in ranks.obeyed))  # noqa: B023
+        # A thread that gets no core for a while is behind until then.
+        until(lambda: ranks.each[0].steps > ranks.each[3].steps)
     finally:
         over.set()
         for job in jobs:
             job.join(60)
     assert all(one == ranks.obeyed[0] for one in ranks.obeyed)
-    fastest, slowest = ranks.each[0].steps, ranks.each[3].steps
-    assert fastest > slowest
 
 
 def test_a_pause_holds_all_ranks_after_one_step_until_it_is_taken_back():

@@ -4,6 +4,7 @@ import errno
 import os
 import shlex
 import stat
+import threading
 import time
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from oddrank.errors import OddrankError
 from oddrank.switches import job_reports, order_file
 from oddrank.switches.job_reports import JobReport
+from processes import until
 
 
 @pytest.fixture
@@ -144,7 +146,15 @@ def words(folder, name="slurm-4711.0"):
 
 def write(folder, word, jobs="*"):
     order_file.write(folder, word, jobs, "alice@login1")
-    time.sleep(0.01)  # files of one tick of the clock have one time
+    wait_for_a_tick(folder)
+
+
+def wait_for_a_tick(folder):
+    """Files of one tick of the clock have one time."""
+    clock = folder.with_name(f"{folder.name}-clock")
+    clock.touch()
+    now = clock.stat().st_mtime_ns
+    until(lambda: (clock.touch(), clock.stat().st_mtime_ns != now)[1])
 
 
 @pytest.mark.parametrize(
@@ -175,7 +185,7 @@ def test_a_shell_can_pause_what_a_command_resumes_and_the_other_way_round(folder
         ("pause", "resume", []), ("resume", "pause", ["pause"]), ("off", "pause", ["pause"]),
     ):  # fmt: skip
         (folder / "order").write_text(f"{by_shell}\n")
-        time.sleep(0.01)
+        wait_for_a_tick(folder)
         write(folder, by_command)
         assert words(folder) == left
     (folder / "order").write_text("resume\n")
@@ -394,8 +404,10 @@ def test_reports_of_last_week_are_removed_by_the_next_job(folder):
 
 def test_a_file_system_that_hangs_ends_a_command_with_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(order_file, "ANSWERS_SECONDS", 0.05)
+    answers = threading.Event()
     with pytest.raises(OddrankError, match=r"does not answer within 0\.05 s"):
-        order_file.in_time(tmp_path, lambda: time.sleep(1))
+        order_file.in_time(tmp_path, lambda: answers.wait(60))
+    answers.set()
 
 
 def test_the_command_that_takes_an_order_back_is_quoted(tmp_path):

@@ -4,12 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from oddrank.switches import job_reports, order_file
+from oddrank.switches import switch as switch_module
 from processes import Marked, until
 
 pytestmark = [pytest.mark.job, pytest.mark.needs("torch"), pytest.mark.timeout(600)]
@@ -62,6 +64,7 @@ def test_files_and_signals_are_obeyed_by_all_ranks_after_the_same_step(tmp_path)
         pids = [int(said(tmp_path, rank)[0]) for rank in range(RANKS)]
         write("save")
         waits(lines(2))
+        time.sleep(switch_module._SAME_SECONDS)  # until then a signal is about that save
         os.kill(pids[2], signal.SIGUSR1)
         waits(lines(3))
         write("pause")

@@ -121,7 +121,7 @@ def test_a_thread_that_nobody_waits_for_has_printed_its_lines_when_python_ends(s
             time.sleep(60)
         tracer = NicerTrace(packages_to_include="uninstalled")
         threading.Thread(target=tracer.runfunc, args=(work,), daemon=True).start()
-        begun.wait(10)
+        begun.wait(60)
         """
     )
     assert "script.py:     6:     begun.set()\n" in out
@@ -171,17 +171,24 @@ def test_a_thread_that_waits_to_be_printed_does_not_abort_python_as_it_ends(scri
 def test_control_c_while_the_rest_is_written_ends_the_run_and_lets_another_begin(scripts):
     out = scripts.run(
         """
-        import os, signal, sys, threading
+        import os, signal, sys, threading, time, traceback
         from oddrank import NicerTrace
         held = threading.Event()
         class Held:
             def write(self, text):
-                threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-                held.wait(10)
+                held.wait(60)
             def flush(self):
                 pass
+        def interrupt():
+            main, names = threading.main_thread().ident, set()
+            while not {"_end_thread", "join"} <= names:
+                time.sleep(0.05)
+                stack = traceback.walk_stack(sys._current_frames()[main])
+                names = {frame.f_code.co_name for frame, _ in stack}
+            os.kill(os.getpid(), signal.SIGINT)
         def work():
             return 7
+        threading.Thread(target=interrupt, daemon=True).start()
         tracer = NicerTrace(packages_to_include="uninstalled")
         real, sys.stdout = sys.stdout, Held()
         try:
@@ -194,7 +201,7 @@ def test_control_c_while_the_rest_is_written_ends_the_run_and_lets_another_begin
         """
     )
     assert out.splitlines()[0] == "interrupted"
-    assert out.splitlines()[2:] == ["script.py:    12:     return 7"]
+    assert out.splitlines()[2:] == ["script.py:    18:     return 7"]
 
 
 def test_control_c_as_a_run_begins_leaves_no_thread_and_lets_another_begin(scripts):

@@ -17,6 +17,16 @@ namespace {
 
 constexpr auto kLine = static_cast<std::uint8_t>(Kind::kLine);
 
+// Ends a loop that waits for a writer which may get no core for a while.
+class Patience {
+ public:
+  bool over() const { return std::chrono::steady_clock::now() > end_; }
+
+ private:
+  std::chrono::steady_clock::time_point end_ =
+      std::chrono::steady_clock::now() + std::chrono::seconds(60);
+};
+
 TEST(ReadThreads, shows_each_thread_with_its_stack_outermost_first) {
   RecordBuilder record;
   fill_record(record);
@@ -178,7 +188,7 @@ TEST(ReadThreads, a_stack_that_never_rests_is_shown_as_it_stands_and_flagged) {
   });
   const RecordFile file = record.open();
   bool torn = false;  // on one core, only if the reader is interrupted between two reads
-  for (int i = 0; i < 2'000'000 && !torn; ++i) {
+  for (const Patience patience; !torn && !patience.over();) {
     const Threads threads = read_threads(file, 1);
     ASSERT_EQ(threads.list.size(), 1U);
     EXPECT_EQ(threads.list[0].stack.size(), 2U);
@@ -255,7 +265,8 @@ TEST(ReadEvents, events_overwritten_during_the_copy_are_discarded) {
   const RecordFile file = record.open();
   while (record.slot(0).head < 5000) std::this_thread::yield();
   std::uint64_t overwritten = 0;
-  for (int i = 0; i < 3000 || (overwritten == 0 && i < 300'000); ++i) {
+  const Patience patience;
+  for (int i = 0; i < 3000 || (overwritten == 0 && !patience.over()); ++i) {
     const Events events = read_events(file, 0, 1024);
     overwritten += events.overwritten;
     for (std::size_t j = 0; j < events.list.size(); ++j) {
@@ -285,7 +296,8 @@ TEST(ReadEvents, no_event_of_a_slow_writer_is_seen_half_written) {
   });
   const RecordFile file = record.open();
   std::uint64_t seen = 0;
-  for (int i = 0; i < 20'000 || (seen == 0 && i < 300'000); ++i) {
+  const Patience patience;
+  for (int i = 0; i < 20'000 || (seen == 0 && !patience.over()); ++i) {
     const Events events = read_events(file, 0, 16);
     seen += events.list.size();
     for (std::size_t j = 0; j < events.list.size(); ++j) {

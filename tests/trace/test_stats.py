@@ -37,8 +37,8 @@ def fib(n):
 def main():
     for i in range(100):
         leaf(i)
-    naps()
     fib(5)
+    naps()
 
 oddrank.step(0)
 main()

@@ -15,7 +15,9 @@
 namespace oddrank::trace {
 namespace {
 
-constexpr std::chrono::seconds kPatience{2};
+// So many waits without progress, 2 s: a process that gets no core for a while has not waited.
+constexpr std::chrono::milliseconds kWait{100};
+constexpr int kPatience = 20;
 
 // Recording and printing threads wait for each other here, without the GIL.
 struct Turnstile {
@@ -162,15 +164,14 @@ void TextQueue::wake() {
 // Waits while the printing thread makes progress. The queue may be deleted meanwhile.
 void TextQueue::wait_for_room() {
   bool has_room = false;
-  bool moves = true;
   {
     Turnstile* const at = turnstile;
     const WithoutGil unlocked;
     std::unique_lock lock(at->mutex);
-    while (!has_room && moves) {
+    for (int idle = 0; !has_room && idle < kPatience; ++idle) {
       const std::uint64_t before = at->moves;
-      has_room = at->room.wait_for(lock, kPatience, [at] { return at->queued < kFull; });
-      moves = at->moves != before;
+      has_room = at->room.wait_for(lock, kWait, [at] { return at->queued < kFull; });
+      if (at->moves != before) idle = -1;
     }
   }
   if (!has_room && instance == this) stuck_ = true;

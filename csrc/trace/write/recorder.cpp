@@ -277,18 +277,29 @@ void Recorder::note_collectives() noexcept {
   header_->collectives_since.compare_exchange_strong(never, read_tsc(), std::memory_order_relaxed);
 }
 
+// Reads the clocks again where this thread was interrupted between two of them.
 void Recorder::refresh_clock() noexcept {
+  constexpr int kTries = 5;
+  constexpr std::int64_t kAtOnceNs = 20'000;
   if (clock_busy_.exchange(true, std::memory_order_acquire)) return;
+  std::uint64_t tsc = 0;
+  std::int64_t monotonic = 0;
+  std::int64_t realtime = 0;
+  for (int i = 0; i < kTries; ++i) {
+    monotonic = monotonic_ns();
+    tsc = read_tsc();
+    realtime = clock_ns(CLOCK_REALTIME);
+    if (monotonic_ns() - monotonic < kAtOnceNs) break;
+  }
   // Keep the first pair: with the newest one it gives the counter's rate.
   const std::uint32_t turn = clock_turn_.load(std::memory_order_relaxed);
   ClockPair& pair = header_->clocks[turn == 0 ? 0 : 1 + (turn - 1) % (kClockPairs - 1)];
   clock_turn_.store(turn + 1, std::memory_order_relaxed);
   pair.number.store(2 * turn + 1, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
-  pair.tsc.store(read_tsc(), std::memory_order_relaxed);
-  pair.monotonic_ns.store(static_cast<std::uint64_t>(monotonic_ns()), std::memory_order_relaxed);
-  pair.realtime_ns.store(static_cast<std::uint64_t>(clock_ns(CLOCK_REALTIME)),
-                         std::memory_order_relaxed);
+  pair.tsc.store(tsc, std::memory_order_relaxed);
+  pair.monotonic_ns.store(static_cast<std::uint64_t>(monotonic), std::memory_order_relaxed);
+  pair.realtime_ns.store(static_cast<std::uint64_t>(realtime), std::memory_order_relaxed);
   pair.number.store(2 * turn + 2, std::memory_order_release);
   clock_busy_.store(false, std::memory_order_release);
 }

@@ -24,7 +24,7 @@ from oddrank import job
 from oddrank.errors import OddrankError
 
 _LONGEST_LINE = 1 << 16
-_TOKEN_SECONDS = 2.0
+_TOKEN_SECONDS = 10.0
 """A client has so long to send the token."""
 _WRITE_SECONDS = 10.0
 """A client that takes no text for so long is gone."""
@@ -211,8 +211,8 @@ def _first_bytes(client: socket.socket, count: int) -> bytes:
     """Returns what a client sends at first, and waits for that not for long."""
     end, found = time.monotonic() + _TOKEN_SECONDS, b""
     with suppress(OSError):
-        while len(found) < count and (left := end - time.monotonic()) > 0:
-            client.settimeout(left)
+        while len(found) < count:
+            client.settimeout(max(0.0, end - time.monotonic()))  # 0: takes what is here already
             more = client.recv(count - len(found))
             if not more:
                 break

@@ -163,13 +163,14 @@ def read(folder: Path) -> tuple[list[Order], dict[str, OSError | OddrankError]]:
         names += _files_for_some(folder)
     except OSError as error:
         errors[JOBS] = error
-    for name in names:
+    # A kill comes last: whoever sees a save that was written after it sees the kill, too.
+    for name in reversed(names):
         try:
             orders.append(_read(folder, name))
         except (OSError, OddrankError) as error:
             if name == ORDER or not isinstance(error, FileNotFoundError):
                 errors[name] = error
-    return sorted(orders, key=lambda one: one.at), errors
+    return sorted(reversed(orders), key=lambda one: one.at), errors
 
 
 def _files_for_some(folder: Path) -> list[str]:

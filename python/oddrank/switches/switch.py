@@ -85,6 +85,7 @@ class Switch:
         self._store, self._agreement = store, Agreement(store, pause_seconds, str(path.absolute()))
         self.poll = self._agreement.poll
         self._dumps = self._saves = 0
+        self._signalled, self._signalled_at = 0, -math.inf  # signals to save that rank 0 has seen
         self._dumped: set[str] = set()
         self._terminated = math.inf  # when this rank got its first SIGTERM
         self._started = threading.Event()
@@ -179,13 +180,25 @@ class Switch:
         assert self._folder is not None
         if self._store.count(f"signals/{KILL}"):
             return [Wanted(KILL, "kill (SIGTERM)", "signal kill", urgent=True)]
-        count = self._store.count(f"signals/{SAVE}")
-        if count > self._saves and time.monotonic() < self._agreement.obeyed + _SAME_SECONDS:
-            self._saves = count
-        if count > self._saves:
+        if self._has_new_signal():
             return [Wanted(SAVE, "save (SIGUSR1)", f"signal save {self._saves}", urgent=True)]
         orders = order_file.standing(self._folder.orders())
         return [Wanted(one.word, str(one), one.key) for one in orders if one.word != DUMP]
+
+    def _has_new_signal(self) -> bool:
+        """Returns whether a signal orders a save that was not obeyed yet.
+
+        Counts from when a signal was seen: this thread may look at it again much later.
+        """
+        same = self._agreement.obeyed + _SAME_SECONDS
+        if self._signalled_at < same:
+            self._saves = self._signalled
+        count = self._store.count(f"signals/{SAVE}")
+        if count > self._signalled:
+            self._signalled, self._signalled_at = count, time.monotonic()
+            if self._signalled_at < same:
+                self._saves = count
+        return count > self._saves
 
     def _dump_if_ordered(self) -> None:
         """Writes the stacks of this rank, without agreement: ranks that hang have the best ones."""
