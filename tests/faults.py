@@ -69,7 +69,7 @@ def healthy(ranks: int, nodes: int = 1, *, quick: bool = False) -> Case:
 
     def run(hosts: Sequence[Host]) -> Verdict:
         command = ("selftest", *["--quick"] * quick)
-        return job(ranks, nodes, hosts=hosts, deadline=100, command=command)
+        return job(ranks, nodes, hosts=hosts, deadline=200, command=command)
 
     where = f"{ranks} ranks, {nodes} node{'s' * (nodes > 1)}{', --quick' * quick}"
     return Case("healthy", where, "-", run, Verdict.healthy, nodes > 1)

@@ -6,7 +6,7 @@ import pytest
 
 from job import job
 
-pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(300)]
 BENCH = ("bench", "run", "--sizes", "8:64K:x8", "--budget", "2", "--precision", "20%")
 ONE_STAGE = ("selftest", "--quick", "--only", "device")
 
@@ -22,7 +22,7 @@ def launcher(request: pytest.FixtureRequest) -> str:
 
 
 def test_a_healthy_selftest_says_so_once(launcher):
-    verdict = job(3, launcher=launcher, command=("selftest", "--quick"), deadline=100)
+    verdict = job(3, launcher=launcher, command=("selftest", "--quick"), deadline=200)
     assert verdict.healthy(), str(verdict)
     assert verdict.gone()
     assert verdict.codes == (0,)

@@ -26,7 +26,7 @@ def test_a_healthy_selftest_says_so_once_and_keeps_its_token_to_itself(slurm):
         4,
         nodes=2,
         launcher=slurm.srun(),
-        deadline=100,
+        deadline=200,
         command=("selftest", "--quick"),
         after="environment",
         act=lambda _: seen.extend(tokens_and_who_shows_them()),

@@ -16,7 +16,7 @@ from job import job
 from launchers import env
 from processes import held_port
 
-pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(300)]
 
 
 def marked(case: Case):
