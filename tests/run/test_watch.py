@@ -202,9 +202,13 @@ def test_a_restart_of_the_ranks_is_watched_anew():
     with watched_job("early", rank=1, of_launcher=("--max-restarts", "1")) as job:
         assert job.ends() == [1]
         assert job.report["data"]["run"]["restart"] == 1
-        assert named(job.report) == ([1], "dead")
+        # Ranks that had no core to begin in may be stuck, too: that comes behind.
+        assert job.report["verdict"] == "odd"
+        found = job.report["findings"][0]
+        assert (found["who"]["ranks"], found["cause"]) == ([1], "dead")
         assert len(job.said) == 2
-        assert job.said[0] == job.said[1]
+        first, second = (said.partition(" (and ")[0] for said in job.said)
+        assert first == second
 
 
 @pytest.mark.needs("netns")
