@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <cerrno>
+#include <limits>
 #include <memory>
 #include <tuple>
 #include <utility>
@@ -163,7 +164,7 @@ void bind_merging(py::module_& m) {
           [](logs::LiveMerger& self, std::int64_t before_ns) {
             writing([&] { self.give(before_ns); });
           },
-          py::arg("before_ns"),
+          py::arg("before_ns") = std::numeric_limits<std::int64_t>::max(),
           "Writes lines in order of time until none is left that came before.")
       .def("merged", [](const logs::LiveMerger& self) { return to_dict(self.merged()); });
 }

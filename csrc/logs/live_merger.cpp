@@ -85,7 +85,7 @@ void LiveMerger::give_first() {
 }
 
 void LiveMerger::flush() {
-  output_.flush();
+  output_.flush(options_.pause);
   options_.pause();
 }
 

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <limits>
 #include <memory>
 #include <set>
 #include <string>
@@ -32,7 +31,7 @@ class LiveMerger {
   void finish(std::size_t log, std::int64_t now_ns);
   // Writes lines in order of time until none is left that came before. Throws SystemError if the
   // output can't be written.
-  void give(std::int64_t before_ns = std::numeric_limits<std::int64_t>::max());
+  void give(std::int64_t before_ns);
   Merged merged() const;
 
  private:

@@ -1,3 +1,4 @@
+// Puts lines into their places, and writes them behind labels.
 #include "logs/merged_log.hpp"
 
 #include <unistd.h>
@@ -16,12 +17,16 @@ std::size_t held_parts(std::size_t logs) {
                     TaggedParts::kMostHeld);
 }
 
-void MergeOutput::flush() {
+void MergeOutput::flush(const std::function<void()>& pause) {
   for (std::string_view left = block_; !left.empty();) {
     const ssize_t put = ::write(fd_, left.data(), left.size());
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) throw_errno("write the merged log");
-    left.remove_prefix(static_cast<std::size_t>(put));
+    if (put >= 0) {
+      left.remove_prefix(static_cast<std::size_t>(put));
+    } else if (errno == EINTR) {
+      pause();
+    } else {
+      throw_errno("write the merged log");
+    }
   }
   block_.clear();
 }

@@ -29,7 +29,7 @@ struct MergeOptions {
   bool shifted = false;  // labels have offsets: each line's writer is found before its turn
   bool clean = false;    // for terminals: without escape sequences and control characters
   std::function<Label(std::size_t source, const Writer&)> label;
-  std::function<void()> pause;  // called now and then; may throw
+  std::function<void()> pause;  // called now and then, and at signals; may throw
 };
 
 struct Merged {
@@ -64,8 +64,9 @@ class MergeOutput {
   explicit MergeOutput(int fd) : fd_(fd) {}
   std::string& block() { return block_; }
   bool full() const { return block_.size() >= kBlock; }
-  // Throws SystemError if the output can't be written.
-  void flush();
+  // Calls `pause` where a signal interrupts it: a reader that takes nothing may be left. Throws
+  // SystemError if the output can't be written.
+  void flush(const std::function<void()>& pause);
 
  private:
   static constexpr std::size_t kBlock = 1u << 20;

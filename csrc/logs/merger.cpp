@@ -195,7 +195,7 @@ Merged merge_logs(const std::vector<MergeSource>& sources, const MergeOptions& o
     do {
       stream.give(output.block());
       if (output.full()) {
-        output.flush();
+        output.flush(options.pause);
         options.pause();
       }
       more = stream.next(merged);
@@ -208,7 +208,7 @@ Merged merge_logs(const std::vector<MergeSource>& sources, const MergeOptions& o
       streams[i].reset();  // its buffers and its file
     }
   }
-  output.flush();
+  output.flush(options.pause);
   return merged;
 }
 

@@ -155,6 +155,26 @@ def test_a_merge_whose_reader_left_ends(tmp_path):
         process.stderr.close()
 
 
+@pytest.mark.parametrize("follow", [[], ["--follow"]])
+def test_a_reader_that_takes_nothing_can_be_left(tmp_path, follow):
+    """The second signal ends --follow: the first one lets it write what has come."""
+    log = written(tmp_path / "a.log", *[f"{stamp(1)} a line"] * 10_000)
+    command = [sys.executable, "-m", "oddrank", "logs", "merge", log, *follow]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        process.stdout.read(1)  # the pipe holds less than the rest
+
+        def ended():
+            process.send_signal(signal.SIGINT)
+            return process.poll() is not None
+
+        until(ended)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
 def test_what_came_until_the_end_is_in_the_file_of_o(tmp_path):
     a = written(tmp_path / "a.log", f"{stamp(2)} two")
     b = written(tmp_path / "b.log", f"{stamp(1)} one")

@@ -1,5 +1,6 @@
 """`oddrank logs` refuses with one line and exit code 2, before it touches a file."""
 
+import gzip
 import json
 import os
 import signal
@@ -92,6 +93,18 @@ def test_following_a_missing_file_says_that_it_is_missing(tmp_path, command):
     output = ("-o", tmp_path / "out") if command == "split" else ()
     line = refused(command, tmp_path / "none.log", "--follow", *output)
     assert f"there is no {str(tmp_path / 'none.log')!r}" in line
+
+
+@pytest.mark.parametrize("command", ["merge", "silent", "split"])
+def test_only_text_can_be_followed(tmp_path, command):
+    output = ("-o", tmp_path / "out") if command == "split" else ()
+    packed, binary = tmp_path / "a.log.gz", tmp_path / "b.log"
+    packed.write_bytes(gzip.compress(b"[rank0]: a\n"))
+    binary.write_bytes(bytes(range(256)) * 4)
+    for path in (packed, binary):
+        why = f"--follow takes text that grows, and {str(path)!r} is packed or binary"
+        assert why in refused(command, path, "--follow", *output)
+    assert "and - is stdin" in refused(command, "-", "--follow", *output)
 
 
 def test_a_file_is_no_folder_for_the_parts(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from dead_fuse import dead_file_system
 from oddrank.errors import OddrankError
-from oddrank.machine import small_file
+from oddrank.machine import process_state
 from oddrank.run.collect import children
 from oddrank.run.collect.children import Stop, Task
 from processes import until
@@ -117,12 +117,7 @@ def test_what_a_child_has_started_ends_with_it(tmp_path):
         signal.pause()
 
     (pid,) = hung(starts, lambda result: result.said).of("pid")
-    until(lambda: _state(pid) in ("", "Z"))
-
-
-def _state(pid):
-    """Returns the state of a process, as in /proc/PID/stat; "" if it is gone."""
-    return "".join(small_file(f"/proc/{pid}/stat").rpartition(")")[2].split()[:1])
+    until(lambda: process_state(pid) in ("", "Z"))
 
 
 def test_one_that_ended_in_time_is_done_though_it_is_read_late(monkeypatch):
@@ -130,7 +125,7 @@ def test_one_that_ended_in_time_is_done_though_it_is_read_late(monkeypatch):
     hear = children._hear
 
     def hears_late(child):
-        until(lambda: _state(child.pid) == "Z" and time.monotonic() > child.end)
+        until(lambda: process_state(child.pid) == "Z" and time.monotonic() > child.end)
         return hear(child)
 
     monkeypatch.setattr(children, "_hear", hears_late)

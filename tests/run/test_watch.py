@@ -202,7 +202,7 @@ def test_a_restart_of_the_ranks_is_watched_anew():
     with watched_job("early", rank=1, of_launcher=("--max-restarts", "1")) as job:
         assert job.ends() == [1]
         assert job.report["data"]["run"]["restart"] == 1
-        # Ranks that had no core to begin in may be stuck, too: that comes behind.
+        # Ranks that are still importing may be named behind it, as perhaps stuck.
         assert job.report["verdict"] == "odd"
         found = job.report["findings"][0]
         assert (found["who"]["ranks"], found["cause"]) == ([1], "dead")

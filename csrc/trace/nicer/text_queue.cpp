@@ -15,7 +15,7 @@
 namespace oddrank::trace {
 namespace {
 
-// So many waits without progress, 2 s: a process that gets no core for a while has not waited.
+// 20 waits of 0.1 s without progress, not one of 2 s: in one, the process may have had no core.
 constexpr std::chrono::milliseconds kWait{100};
 constexpr int kPatience = 20;
 

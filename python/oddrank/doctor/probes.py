@@ -17,7 +17,7 @@ from typing import IO, Any
 import oddrank
 from oddrank import _native, job, launch
 from oddrank.errors import LaunchError, OddrankError, type_and_text
-from oddrank.machine import small_file
+from oddrank.machine import process_state
 
 Facts = dict[str, Any]
 
@@ -222,20 +222,15 @@ class _Child:
         return self._process.poll()
 
     def _kill(self) -> str:
-        """Kills the child; says whether it stays: one that sleeps in the kernel, and no other.
+        """Kills the child; says whether it hangs in the kernel, where no signal ends it.
 
-        On a busy machine others take a moment to get a core and end.
+        A child in another state only waits for a core in which to end.
         """
         os.killpg(self._process.pid, signal.SIGKILL)
         pid = self._process.pid
-        if self._wait(time.monotonic() + _KILLED_SECONDS) is None and _state(pid) == "D":
+        if self._wait(time.monotonic() + _KILLED_SECONDS) is None and process_state(pid) == "D":
             return f"the {self._name} probe hangs in the kernel (process {pid}, state D)"
         return f"the {self._name} probe hung and was killed"
-
-
-def _state(pid: int) -> str:
-    """Returns the state of a process that this one has not reaped, as in /proc/PID/stat."""
-    return small_file(f"/proc/{pid}/stat").rpartition(") ")[2][:1]
 
 
 def _lines(file: IO[bytes]) -> list[str]:

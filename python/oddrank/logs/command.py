@@ -114,7 +114,8 @@ def merge(  # noqa: PLR0917 (click passes them by name)
     """Merge logs by the times of their lines, each behind who wrote it.
 
     Lines without a time stay behind the line before them. On stdout, escape sequences and control
-    characters of the logs are left out.
+    characters of the logs are left out. With --follow each line waits for a second: an earlier one
+    of another log may come.
     """
     from oddrank.logs import merging, sources
     from oddrank.triage.evidence import Notes

@@ -30,9 +30,9 @@ _LEAST_EVENTS = 8
 _MOST_SPREAD = 1.0  # seconds: if steps disagree by more, they are not the same event
 _MOST_OFFSET = 1e9
 _MOST_NAMES = 8
-_ALL = (1 << 63) - 1
-_WAIT_NS = 1_000_000_000
-_LONGEST = 1 << 20  # bytes of a line that is searched for its beginning
+_ALL = (1 << 63) - 1  # bytes to read of a log
+_WAIT_NS = 1_000_000_000  # for an earlier line of another log
+_LAST_LINE = 1 << 20  # bytes at the end of a log that are searched for its last line
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class Merger:
             core.finish(number, 0)
             follower.close()
             self._restarts += follower.restarts
-        core.give(_ALL)
+        core.give()
         self._counts.append(core.merged())
 
     def data(self) -> dict[str, Any]:
@@ -211,7 +211,7 @@ def _whole_lines(source: Source) -> int:
     """Returns the size of a log, or where its last line begins that has no end yet."""
     with open(source.item.path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
-        begin = max(0, size - _LONGEST)
+        begin = max(0, size - _LAST_LINE)
         file.seek(begin)
         newline = file.read(size - begin).rfind(b"\n")
     return size if newline < 0 else begin + newline + 1

@@ -70,15 +70,22 @@ def opened(paths: Sequence[str], notes: Notes) -> Iterator[list[Source]]:
 
 
 def followed(paths: Sequence[str], notes: Notes) -> list[Source]:
-    """Returns the logs to follow: files as they are, which may be empty still."""
+    """Returns the logs to follow: text files as they are, which may be empty still.
+
+    OddrankError if a path is no such file.
+    """
     found = []
     for path in paths:
+        if path == "-":
+            raise OddrankError("--follow takes files that grow, and - is stdin")
         if not os.path.isfile(path):
             if not os.path.exists(path):
                 raise OddrankError(f"there is no {path!r}; --follow takes a file that exists")
             raise OddrankError(f"--follow takes files that grow, and {path!r} is none")
         with open(path, "rb") as file:
             item = Item(path, Path(path), os.path.getsize(path), file.read(1024))
+        if item.size and (files.is_packed(item.head) or not lines.is_text(item)):
+            raise OddrankError(f"--follow takes text that grows, and {path!r} is packed or binary")
         known = log_lines.writers(log_lines.placed([item])[0])
         if known is None:
             notes.add(item, "not readable", lost=True)

@@ -10,3 +10,8 @@ def small_file(path: str | PathLike[str]) -> str:
             return file.read().strip()
     except OSError:
         return ""
+
+
+def process_state(pid: int) -> str:
+    """Returns the state of a process, a letter as in /proc/PID/stat; "" if it is gone."""
+    return small_file(f"/proc/{pid}/stat").rpartition(")")[2].strip()[:1]

@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from oddrank.errors import OddrankError
-from oddrank.machine import small_file
+from oddrank.machine import process_state, small_file
 
 Say = Callable[[Mapping[str, Any]], None]
 _MOST_AT_ONCE = 64
 _TICK = 0.1  # seconds after which a signal is seen
 _LAST_WAIT = 0.5  # for a child that was killed and hangs
-_RUNNABLE_WAIT = 10.0  # for one that only waits for a core, in which to end
+_RUNNABLE_WAIT = 10.0  # for one that was killed and waits for a core
 _PIECE = 1 << 16
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
@@ -232,13 +232,8 @@ def _reaped(pid: int) -> int | None:
         if found:
             return status
         now = time.monotonic()
-        if _is_runnable(pid):
+        if process_state(pid) == "R":  # it only waits for a core in which to end
             end = min(now + _LAST_WAIT, last)
         if now >= end:
             return None
         time.sleep(0.005)
-
-
-def _is_runnable(pid: int) -> bool:
-    """Returns whether a process has a core or waits for one: it does not hang."""
-    return small_file(f"/proc/{pid}/stat").rpartition(")")[2].split()[:1] == ["R"]

@@ -29,7 +29,7 @@ _TEARDOWN = 5.0
 _LAST_CHANCE = 1.0
 _DUMP = 1.0  # seconds for stacks to be written
 _TICK = 0.05
-# A longer turn means that this process was paused: it could not see what the ranks did meanwhile.
+# A turn that takes longer means that this process was paused, and could not see what ranks did.
 _OWN_PAUSE = 1.0
 
 
@@ -88,12 +88,14 @@ class RankGroup:
 
     def _watch(self, records: Path) -> None:
         start, seconds = time.monotonic(), max(self.deadline, _IMPORT)
-        turn = start
+        turn, paused = start, 0.0
         try:
             while not self._all_ended() and not self._has_settled():
                 self._wait()
                 last, turn = turn, time.monotonic()
-                if turn - last > _OWN_PAUSE:
+                # Not for ever: each turn may take so long.
+                if turn - last > _OWN_PAUSE and paused < seconds:
+                    paused += turn - last
                     start += turn - last
                 self._release_if_all_hold()
                 if not self.begun and all(r.begins or r.code is not None for r in self.ranks):

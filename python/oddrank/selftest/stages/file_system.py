@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypedDict
 from oddrank import _native
 from oddrank.control.stages import Context, RunState, Stage
 from oddrank.finding import Condition, Confidence, Evidence, Finding, Who
-from oddrank.machine import small_file
+from oddrank.machine import process_state, small_file
 from oddrank.selftest import Options
 from oddrank.selftest.nodes import NodeLeaders, by_lowest_rank, hosts
 
@@ -160,8 +160,7 @@ def _state(result: Mapping[str, Any]) -> str:
 
 def _left(pid: int) -> str:
     """Returns where a killed process still sleeps in the kernel; "" if it does not."""
-    state = small_file(f"/proc/{pid}/stat").rpartition(") ")[2][:1] if pid else ""
-    if state != "D":  # it has ended, or only waited for a core
+    if not pid or process_state(pid) != "D":  # it has ended, or only waited for a core
         return ""
     wchan = small_file(f"/proc/{pid}/wchan")[:80]
     return f"process {pid} in D state" + (f", in {wchan}" if wchan not in ("", "0") else "")

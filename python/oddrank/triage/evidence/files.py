@@ -245,6 +245,11 @@ def _is_packed_twin(folder: str, inner: Collection[str], name: str) -> bool:
 _Unpack = Callable[[_Unpacker, str, Path, int], Iterator[Item]]
 
 
+def is_packed(head: bytes) -> bool:
+    """Returns whether a file that begins so is unpacked before it is read."""
+    return _packing(head) is not None
+
+
 def _packing(head: bytes) -> _Unpack | None:
     """Returns how to unpack a file that begins so; None if it is not packed."""
     if head[257:262] == b"ustar":

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from oddrank import _native
-from oddrank.machine import small_file
+from oddrank.machine import process_state, small_file
 from oddrank.run.collect.sources import Rank, Sink, Source, Target, kernel_file
 
 SCHEMA = "oddrank.process/1"
@@ -128,11 +128,10 @@ def _near(pid: int) -> list[dict[str, Any]]:
 
 
 def _brief(pid: int) -> dict[str, Any]:
-    stat = small_file(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return {
         "pid": pid,
         "name": small_file(f"/proc/{pid}/comm"),
-        "letter": stat[0] if stat else "",
+        "letter": process_state(pid),
         "wchan": small_file(f"/proc/{pid}/wchan"),
     }
 
