@@ -11,6 +11,7 @@ from oddrank.report import Report
 from oddrank.selftest import Options, metrics
 from oddrank.selftest.findings import speed as findings
 from oddrank.selftest.metrics import SPEED, Metric
+from oddrank.selftest.speed_judge import look
 from oddrank.selftest.stages import speed
 
 HBM = Metric("hbm", SPEED, "HBM", "GB/s", "high", 0.03, "gpu", 9, 45)
@@ -137,6 +138,35 @@ def test_where_half_are_slow_nobody_is_surely_the_odd_one():
 def test_of_two_ranks_the_slower_one_is_no_sure_name():
     (found,) = verdict([2], slow={"host_copy": {1: 0.5}})
     assert (found.who.ranks, found.confidence.level) == ((1,), "low")
+
+
+@pytest.mark.parametrize(
+    ("varying", "told"),
+    [
+        ([], "; smallest slowdown this run could detect: {most:.0%} (host)"),
+        (
+            ["host_compute"],
+            "; smallest slowdown this run could detect: {most:.0%} (host)"
+            "; host arithmetic varies too much to compare",
+        ),
+        (
+            ["host_read", "host_compute"],
+            "; smallest slowdown this run could detect: {most:.0%} (host)"
+            "; host memory read, host arithmetic vary too much to compare",
+        ),
+        (HOST_FIGURES, "; the speed of the host varies too much to compare"),
+    ],
+)
+def test_a_healthy_run_tells_what_it_could_have_seen_and_which_figures_vary(varying, told):
+    run, random = run_of([4]), Random(3)
+    quiet, noisy = measured(run, random, noise=0.01), measured(run, random, noise=1.0)
+    results = {
+        rank: quiet[rank] | {name: noisy[rank][name] for name in varying} for rank in run.states
+    }
+    run.results[SPEED] = results
+    compared = look(run, results)
+    seen = [one.visible() for one in compared.classes if one.metric.name not in varying]
+    assert findings.smallest_seen(compared) == told.format(most=max(seen, default=0.0))
 
 
 def test_a_slow_node_is_named_and_not_its_ranks():

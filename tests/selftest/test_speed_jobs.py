@@ -21,15 +21,21 @@ def selftest(only, **more):
 def test_healthy_ranks_are_healthy_and_all_figures_are_there():
     verdict = selftest("speed,fingerprint")
     assert verdict.healthy(), verdict
-    assert "smallest slowdown this run could detect" in verdict.report["summary"]
     compared = {row["metric"]: row for row in verdict.report["data"]["compared"]}
+    seen = [row["visible"] for row in compared.values() if row["visible"] < 1]
+    told = [f"smallest slowdown this run could detect: {max(seen):.0%} (host)"] if seen else []
+    # A host whose speed changes while it is measured shows no slowdown: the report says so.
+    told += ["too much to compare"] if len(seen) < len(compared) else []
+    assert told
+    assert all(part in verdict.report["summary"] for part in told), verdict
     assert {row["ranks"] for row in compared.values()} == {4}
     assert compared["host_copy"]["median"] > 0
 
 
 @pytest.mark.smoke
 def test_a_slow_rank_is_measured_again_and_named_and_other_bits_are_told_with_it():
-    slow = "scale:rank=2,stage={},name=host_copy,by=0.4"
+    # A host that other programs or its hypervisor slow down varies by half and more.
+    slow = "scale:rank=2,stage={},name=host_copy,by=0.1"
     flipped = "set:rank=1,stage=fingerprint,name=host.hashes.fp64,value=0123456789abcdef"
     inject = ";".join((slow.format("speed"), slow.format("speed_recheck"), flipped))
     verdict = selftest("speed,fingerprint", inject=inject)

@@ -139,15 +139,22 @@ def _held_back(run: RunState, ranks: Sequence[int]) -> Finding:
 
 def smallest_seen(look: Look) -> str:
     """Returns the part of the summary that says which slowdown would be found; "" if none."""
-    scopes: dict[str, float] = {}
+    seen: dict[metrics.Scope, float] = {}
+    varies: dict[metrics.Scope, dict[str, None]] = defaultdict(dict)
     for one in look.classes:
-        scopes[one.metric.scope] = max(scopes.get(one.metric.scope, 0.0), one.visible())
+        scope, visible = one.metric.scope, one.visible()
+        if visible < 1:
+            seen[scope] = max(seen.get(scope, 0.0), visible)
+        else:
+            varies[scope][one.metric.label] = None
     parts = [
-        f"smallest slowdown this run could detect: {seen:.0%} ({scope})"
-        if seen < 1
-        else f"the speed of the {scope} varies too much to compare"
-        for scope, seen in scopes.items()
+        f"smallest slowdown this run could detect: {most:.0%} ({scope})"
+        for scope, most in seen.items()
     ]
+    for scope, labels in varies.items():
+        what = ", ".join(labels) if scope in seen else f"the speed of the {scope}"
+        vary = "vary" if scope in seen and len(labels) > 1 else "varies"
+        parts.append(f"{what} {vary} too much to compare")
     if look.alone:
         have = "has" if len(look.alone) == 1 else "have"
         parts.append(f"{ranks_text(look.alone)} {have} no peer to compare with")
