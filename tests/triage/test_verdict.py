@@ -170,6 +170,25 @@ def test_a_death_beats_ranks_that_seem_to_be_behind(judges):
     assert all(s.certainty == 0 for s in found[1:])
 
 
+@pytest.mark.parametrize(
+    ("rule", "certainty", "kept"),
+    [
+        ("stacks-awaited", 0, False),
+        ("stacks-awaited", 1, False),
+        ("stacks-awaited", 2, True),
+        ("stacks-moving", 0, False),
+        ("stacks-awaited-still", 1, True),
+    ],
+)
+def test_who_is_at_work_in_one_look_at_a_job_with_a_dead_rank_is_not_named(
+    judges, rule, certainty, kept
+):
+    """It imports, say, while the others wait for it and for the dead one."""
+    judges(deaths=[died(1)], stacks=[replace(stands(3, certainty=certainty), rule=rule)])
+    found = [[p.rank for p in s.processes] for s in verdict.suspects(view([]))]
+    assert found == ([[1], [3]] if kept else [[1]])
+
+
 def test_a_death_that_may_be_a_cascade_names_nobody(judges):
     judges(deaths=[died(1, certainty=0)])
     found = verdict.suspects(view(HANG))

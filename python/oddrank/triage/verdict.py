@@ -30,6 +30,8 @@ _OPEN_CAUSES = frozenset({"not-entered", "not-entered-or-inside", "inside-call"}
 # Causes that a stack shows.
 _HOST_CAUSES = frozenset({"host-stuck", "gil-held", "infinite-loop", "moving"})
 _ENDS = frozenset({"dead", "device"})
+# Rules by which one look at stacks names who is at work while others wait: as in any healthy job.
+_ONE_LOOK = frozenset({"stacks-awaited", "stacks-awaited-by-gpu", "stacks-moving"})
 # Signals of a library that gave up.
 _CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV})
 _HIGH, _MEDIUM, _LOW = 2, 1, 0
@@ -282,8 +284,15 @@ def _with_deaths(found: list[Suspect], died: Sequence[Suspect]) -> list[Suspect]
             found = [_supported(s, death.support) if _ended_by(death, s) else s for s in found]
         elif death.certainty > _LOW:
             point = Point(f"{_named(death)} died", _first_source(death))
-            later = [replace(s, certainty=_LOW, against=(*s.against, point)) for s in found]
-            found = [death, *(s for s in later if s.cause == "mismatch" or _names(s))]
+            later = [s for s in found if s.cause == "mismatch" or _names(s)]
+            found = [
+                death,
+                *(
+                    replace(s, certainty=_LOW, against=(*s.against, point))
+                    for s in later
+                    if s.rule not in _ONE_LOOK or s.certainty == _HIGH
+                ),
+            ]
         elif not found:
             found = [death]
         else:
