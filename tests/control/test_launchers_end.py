@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +11,7 @@ from faults import only
 from job import Live, Verdict, job
 from launchers import LAUNCHERS
 from netns import two_hosts
+from processes import until
 
 pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(240)]
 DEADLINE = 150
@@ -52,35 +53,36 @@ def test_a_launcher_that_is_killed_is_told_at_once_and_no_rank(ranks, seconds):
     assert verdict.gone(), str(verdict)
 
 
-def kill_rank_before_its_guard(rank: int, others: int):
-    """Kills a rank once the `others` have guards; torchrun would otherwise end those first."""
+def without_a_guard(folder: Path, rank: int) -> Verdict:
+    """Runs three ranks; kills one before it has a guard, once the others have theirs.
+
+    torchrun would otherwise end those first.
+    """
+    # Python imports this as it starts.
+    (folder / "sitecustomize.py").write_text(
+        "import os, signal\n"
+        f"if os.environ.get('RANK') == '{rank}':\n"
+        "    os.kill(os.getpid(), signal.SIGSTOP)\n"
+    )
 
     def act(live: Live) -> None:
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            with suppress(ValueError, ProcessLookupError):
-                os.kill(live.pid_of(rank), signal.SIGSTOP)
-                break
-            time.sleep(0.001)
-        while guards(live) < others and time.monotonic() < end:
-            time.sleep(0.05)
+        until(lambda: guards(live) == 2, 100)
         os.kill(live.pid_of(rank), signal.SIGKILL)
 
-    return act
+    environ = {"PYTHONPATH": str(folder)}
+    return job(3, deadline=DEADLINE, command=only("device"), environ=environ, act=act)
 
 
 @pytest.mark.parametrize("rank", [1, 2])
-def test_a_rank_that_dies_before_it_has_a_guard_is_named(rank):
-    act = kill_rank_before_its_guard(rank, 2)
-    verdict = job(3, deadline=DEADLINE, command=only("device"), act=act)
+def test_a_rank_that_dies_before_it_has_a_guard_is_named(tmp_path, rank):
+    verdict = without_a_guard(tmp_path, rank)
     assert verdict.names(rank=rank, stage="join"), str(verdict)
     assert verdict.causes == {"never-joined"}
     assert verdict.seconds < DEADLINE / 2
 
 
-def test_without_rank_0_the_guards_of_its_host_say_that_it_never_joined():
-    act = kill_rank_before_its_guard(0, 2)
-    verdict = job(3, deadline=DEADLINE, command=only("device"), act=act)
+def test_without_rank_0_the_guards_of_its_host_say_that_it_never_joined(tmp_path):
+    verdict = without_a_guard(tmp_path, 0)
     assert verdict.report is None
     said = [line for line in verdict.output.splitlines() if "oddrank: rank 0 (" in line]
     assert len(said) == 1, str(verdict)
