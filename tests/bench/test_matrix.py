@@ -59,6 +59,17 @@ def test_of_two_ranks_only_the_link_can_be_named():
     assert not judged(2, links.both(0, 0.5)).suspects  # no other link to compare with
 
 
+@pytest.mark.parametrize("members", [3, 4])
+def test_among_few_ranks_a_slow_one_is_found_though_something_is_in_the_way_for_whole_passes(
+    members,
+):
+    """Few links have few passes between them, of which one disturbed pass must not be much."""
+    world = {"noise": 0.1, "lasting": 0.1, "heavy": True, "slow": links.sender(1, 0.3)}
+    seen = [first_measurement(Links(members, random=Random(seed), **world)) for seed in range(40)]
+    named_alone = sum([s.part.ranks for s in one.suspects] == [(1,)] for one in seen)
+    assert named_alone >= 34
+
+
 def test_two_faults_are_both_found():
     def slow(cell):
         return max(links.sender(2, 0.4)(cell), links.link(5, 6, 0.6)(cell))
