@@ -63,7 +63,7 @@ def test_of_two_ranks_only_the_link_can_be_named():
 def test_among_few_ranks_a_slow_one_is_found_though_something_is_in_the_way_for_whole_passes(
     members,
 ):
-    """Few links have few passes between them, of which one disturbed pass must not be much."""
+    """Few links have few steps between passes: one disturbed pass must not set the noise."""
     world = {"noise": 0.1, "lasting": 0.1, "heavy": True, "slow": links.sender(1, 0.3)}
     seen = [first_measurement(Links(members, random=Random(seed), **world)) for seed in range(40)]
     named_alone = sum([s.part.ranks for s in one.suspects] == [(1,)] for one in seen)

@@ -189,6 +189,15 @@ def test_who_is_at_work_in_one_look_at_a_job_with_a_dead_rank_is_not_named(
     assert found == ([[1], [3]] if kept else [[1]])
 
 
+def test_behind_a_death_one_look_counts_if_calls_have_timed_out(judges):
+    stand = replace(stands(3, certainty=1), rule="stacks-awaited")
+    judges(deaths=[died(1)], waits=[], stacks=[stand])
+    facts = [replace(fact, timed_out=True) for fact in HANG]
+    found = verdict.suspects(view(facts))
+    assert [[p.rank for p in s.processes] for s in found] == [[1], [3]]
+    assert found[1].certainty == 0
+
+
 def test_a_death_that_may_be_a_cascade_names_nobody(judges):
     judges(deaths=[died(1, certainty=0)])
     found = verdict.suspects(view(HANG))

@@ -20,6 +20,7 @@ from oddrank.triage.facts import (
     ranks,
 )
 from oddrank.triage.judges import deaths, devices, paused, ras, stacks, waits
+from oddrank.triage.judges.ends import timed_out
 from oddrank.triage.leaves import kernel_class
 from oddrank.triage.view import View
 
@@ -30,8 +31,8 @@ _OPEN_CAUSES = frozenset({"not-entered", "not-entered-or-inside", "inside-call"}
 # Causes that a stack shows.
 _HOST_CAUSES = frozenset({"host-stuck", "gil-held", "infinite-loop", "moving"})
 _ENDS = frozenset({"dead", "device"})
-# Rules by which one look at stacks names who is at work while others wait: as in any healthy job.
-_ONE_LOOK = frozenset({"stacks-awaited", "stacks-awaited-by-gpu", "stacks-moving"})
+# Rules whose suspect may only be at work, as some rank is at any moment of a healthy job.
+_MAYBE_AT_WORK = frozenset({"stacks-awaited", "stacks-awaited-by-gpu", "stacks-moving"})
 # Signals of a library that gave up.
 _CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV})
 _HIGH, _MEDIUM, _LOW = 2, 1, 0
@@ -55,7 +56,7 @@ def suspects(view: View) -> list[Suspect]:
         found = _join(found, suspect, "timeouts")
     found = _with_states(found, view)
     found = [_with_activity(suspect, view) for suspect in found]
-    found = _with_deaths(found, died)
+    found = _with_deaths(found, died, stalled=bool(timed_out(view)))
     found = paused.with_pauses(_with_devices(found, broken), view)
     return sorted(_distinct(found), key=_weight)
 
@@ -261,8 +262,11 @@ _STATE_CAUSES: dict[str, Cause] = {"stopped": "host-stopped", "uninterruptible":
 _WORDS = {"stopped": "stopped (state T)", "uninterruptible": "inside the kernel (state D)"}
 
 
-def _with_deaths(found: list[Suspect], died: Sequence[Suspect]) -> list[Suspect]:
-    """A rank that died first explains those that wait for it, and those that lost it."""
+def _with_deaths(found: list[Suspect], died: Sequence[Suspect], *, stalled: bool) -> list[Suspect]:
+    """A rank that died first explains those that wait for it, and those that lost it.
+
+    stalled: calls have timed out, so who stands outside of them is not only at work.
+    """
     for death in died:
         same = [
             s for s in found
@@ -284,15 +288,11 @@ def _with_deaths(found: list[Suspect], died: Sequence[Suspect]) -> list[Suspect]
             found = [_supported(s, death.support) if _ended_by(death, s) else s for s in found]
         elif death.certainty > _LOW:
             point = Point(f"{_named(death)} died", _first_source(death))
-            later = [s for s in found if s.cause == "mismatch" or _names(s)]
-            found = [
-                death,
-                *(
-                    replace(s, certainty=_LOW, against=(*s.against, point))
-                    for s in later
-                    if s.rule not in _ONE_LOOK or s.certainty == _HIGH
-                ),
-            ]
+            told = [s for s in found if s.cause == "mismatch" or _names(s)]
+            if not stalled:
+                told = [s for s in told if s.rule not in _MAYBE_AT_WORK or s.certainty == _HIGH]
+            lowered = [replace(s, certainty=_LOW, against=(*s.against, point)) for s in told]
+            found = [death, *lowered]
         elif not found:
             found = [death]
         else:

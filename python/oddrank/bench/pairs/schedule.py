@@ -24,8 +24,7 @@ from typing import Any, Literal
 MOST_FOR_ALL = 64
 MATCHINGS = 7
 # (most rounds, passes); more rounds: one pass. A short disturbance does not hurt every pass. Few
-# links need more passes: one disturbed pass of three hid one of three links that took 25 times as
-# long as the others.
+# links need more passes: of three passes over three links, one that was disturbed hid a slow link.
 _PASSES = ((3, 5), (11, 3), (35, 2))
 # Members of a recheck: the worst suspects, and more known-good ones.
 MOST_SUSPECTS = 16

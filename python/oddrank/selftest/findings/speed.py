@@ -152,9 +152,9 @@ def smallest_seen(look: Look) -> str:
         for scope, most in seen.items()
     ]
     for scope, labels in varies.items():
-        what = ", ".join(labels) if scope in seen else f"the speed of the {scope}"
-        vary = "vary" if scope in seen and len(labels) > 1 else "varies"
-        parts.append(f"{what} {vary} too much to compare")
+        names = [*labels] if scope in seen else [f"the speed of the {scope}"]
+        vary = "vary" if len(names) > 1 else "varies"
+        parts.append(f"{', '.join(names)} {vary} too much to compare")
     if look.alone:
         have = "has" if len(look.alone) == 1 else "have"
         parts.append(f"{ranks_text(look.alone)} {have} no peer to compare with")

@@ -265,6 +265,7 @@ def time_of(death: Death | None) -> float:
 
 
 def timed_out(view: View) -> set[int]:
+    """Returns the ranks of which a call has timed out."""
     return {
         rank
         for members in view.progress.values()

@@ -13,6 +13,7 @@ from dataclasses import replace
 from oddrank.finding import fold, ranks_text
 from oddrank.triage import leaves
 from oddrank.triage.facts import Call, Cause, Point, Process, Source, Suspect
+from oddrank.triage.judges.ends import timed_out
 from oddrank.triage.judges.stands import ORDER, Frames, Stand, stands
 from oddrank.triage.model_frames import (
     DATA,
@@ -91,8 +92,7 @@ def _mute(view: View, all_ranks: set[int | None]) -> int | None:
 
 def _is_stuck(view: View, found: Sequence[Stand]) -> bool:
     """Returns whether the job stands still: twice at the same lines, or calls have timed out."""
-    timed_out = any(p.timed_out for members in view.progress.values() for p in members.values())
-    return timed_out or all(s.exact for s in found)
+    return bool(timed_out(view)) or all(s.exact for s in found)
 
 
 # The rules.
