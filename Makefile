@@ -31,7 +31,7 @@ began := $(shell date +%s)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help selftest test jobs check test-needs lint-needs builds wheel soak fuzz gpu-check gpu-wheels lint format venv clean
+.PHONY: help selftest test golden jobs check test-needs lint-needs builds wheel soak fuzz gpu-check gpu-wheels lint format venv clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ selftest: $(VENV)/.built  ## set up, build, then test one rank a GPU, or 4 on th
 test: test-needs $(VENV)/.built-test build/ctest/.configured  ## set up, build, then test all but jobs (a few of them too): minutes
 	cmake="$$($(python) .ci/find_cmake.py)"; "$$cmake" --build build/ctest -j "$$(nproc)" && cd build/ctest && "$$(dirname "$$cmake")/ctest" --output-on-failure -j 2
 	$(pytest) -m "not job or smoke"
+
+golden: $(VENV)/.built-test  ## rewrite the golden files of texts for users; read them with git diff
+	$(pytest) -m "" --golden
 
 check: lint test jobs builds  ## all that CI checks, but for soak, sanitizers and other Pythons
 

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import slurm as slurm_cluster
+from golden import Golden
 from job_marker import starts_a_job
 
 pytest_plugins = ["pytester"]
@@ -105,6 +106,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help=f"fail, don't skip, where one of these is missing: {','.join(PROBES)}",
     )
     parser.addoption(
+        "--golden", action="store_true", help="run only tests with golden files; rewrite these"
+    )
+    parser.addoption(
         "--repeats", type=int, default=1, help="how often a test marked soak repeats its fault"
     )
 
@@ -128,7 +132,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(group))
     # These take many minutes: run them only if -m names them.
     unasked = [mark for mark in ("soak", "whole_build") if mark not in config.getoption("-m")]
-    left_out = [item for item in items if any(map(item.get_closest_marker, unasked))]
+    left_out = [
+        item
+        for item in items
+        if any(map(item.get_closest_marker, unasked))
+        or (config.getoption("golden") and "golden" not in getattr(item, "fixturenames", ()))
+    ]
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=left_out)
 
@@ -153,6 +162,12 @@ def slurm() -> Iterator[slurm_cluster.Cluster]:
     """Starts a SLURM of two nodes; for tests that need slurm and netns."""
     with slurm_cluster.two_nodes() as cluster:
         yield cluster
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """Compares a text for users with its golden file."""
+    return Golden(request)
 
 
 @pytest.fixture

@@ -1,11 +1,10 @@
-"""Finds, waits for and ends processes that tests start, by a mark in their environment."""
+"""Finds and ends processes that tests start, by a mark in their environment."""
 
 import os
 import signal
 import socket
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,14 +64,6 @@ def injected(inject: str, at: str, faults: Mapping[str, int]) -> dict[str, str]:
     short = [f"{_KINDS.get(kind, kind)}:rank={rank},stage={at}" for kind, rank in faults.items()]
     text = ";".join([*filter(None, [inject]), *short])
     return {"ODDRANK_TESTING": "1", "ODDRANK_INJECT": text} if text else {}
-
-
-def until(true: Callable[[], object], seconds: float = 60) -> None:
-    """Waits until a condition holds; `seconds` only ends a hang."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not come to pass"
-        time.sleep(0.005)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from control import wire_peer as wire
 from control.wire_peer import Peer
 from oddrank import _native
 from oddrank.control.root import Root
-from processes import until
+from patience import until
 
 TOKEN = "a-secret"
 

@@ -11,7 +11,7 @@ from oddrank.control import walk as walk_
 from oddrank.control.root import RankState
 from oddrank.control.stages import RunState, Stage
 from oddrank.control.walk import Outcome, Walk, judge_join
-from processes import until
+from patience import until
 
 SIGINT, UNINTERRUPTIBLE = 2, 4
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from processes import until
+from patience import until
 
 RANK = """
 import os, signal, sys, time

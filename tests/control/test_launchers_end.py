@@ -11,7 +11,7 @@ from faults import only
 from job import Live, Verdict, job
 from launchers import LAUNCHERS
 from netns import two_hosts
-from processes import until
+from patience import until
 
 pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(240)]
 DEADLINE = 150

@@ -14,7 +14,7 @@ from oddrank.control import no_root
 from oddrank.control.no_root import ASK, IMPORT, OPEN, Search
 from oddrank.errors import OddrankError
 from oddrank.launch import Launch
-from processes import until
+from patience import until
 
 TIMED_OUT = RuntimeError("The client socket has timed out after 2231ms\nframe #0")
 WATCHING = "oddrank-no-root"

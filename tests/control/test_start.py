@@ -23,7 +23,7 @@ from oddrank.control.rendezvous import Rendezvous
 from oddrank.control.session import Member, start
 from oddrank.errors import OddrankError
 from oddrank.launch import Launch
-from processes import until
+from patience import until
 
 
 def alone() -> Member:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from oddrank.debugger import channel
 from oddrank.debugger.channel import Session
-from processes import Marked, until
+from patience import until
+from processes import Marked
 
 LONGEST = 120.0
 

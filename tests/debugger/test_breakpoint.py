@@ -12,7 +12,8 @@ import pytest
 import oddrank
 from debugger.programs import LONGEST, attach, started, talk
 from oddrank.errors import OddrankError
-from processes import Marked, until
+from patience import until
+from processes import Marked
 
 LOOP = """
 import oddrank

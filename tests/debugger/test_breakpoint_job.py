@@ -6,7 +6,7 @@ import pytest
 
 from debugger.programs import attach, started
 from oddrank.triage import report
-from processes import until
+from patience import until
 
 pytestmark = [pytest.mark.job, pytest.mark.needs("torch"), pytest.mark.timeout(600)]
 JOB = str(Path(__file__).with_name("breakpoint_job.py"))

@@ -8,7 +8,7 @@ import pytest
 from oddrank.debugger import waiting
 from oddrank.debugger.waiting import Stopped, Waiting
 from oddrank.job_store import JobStore, _OwnMemory
-from processes import until
+from patience import until
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ import pytest
 from oddrank import _native
 from oddrank.doctor import command, probes
 from oddrank.report import SCHEMA_FILE
-from processes import until
+from patience import until
 
 
 def doctor(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:

@@ -14,7 +14,7 @@ import pytest
 
 from netns import PATH
 from oddrank.switches import job_reports, order_file
-from processes import until
+from patience import until
 
 # The first test that needs SLURM starts it, within its timeout.
 pytestmark = [pytest.mark.needs("torch", "slurm", "netns"), pytest.mark.timeout(300)]

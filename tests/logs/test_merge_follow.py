@@ -12,7 +12,7 @@ from logs.logs_command import report, stamp, typed, written
 from oddrank import _native
 from oddrank.logs import merging, sources
 from oddrank.triage.evidence import Notes
-from processes import until
+from patience import until
 
 
 class Live:

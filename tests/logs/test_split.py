@@ -9,7 +9,7 @@ import pytest
 
 from logs.logs_command import oddrank, report, written
 from oddrank.logs.following import Follower
-from processes import until
+from patience import until
 
 
 def files(folder):

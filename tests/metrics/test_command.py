@@ -15,7 +15,7 @@ import pytest
 import prometheus_text
 from metrics.training_log import Fault, Training, line
 from oddrank.report import SCHEMA_FILE
-from processes import until
+from patience import until
 
 
 @pytest.fixture

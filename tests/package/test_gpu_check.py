@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 import dry_gpu
-from processes import until
+from patience import until
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / ".ci" / "gpu_check.py"

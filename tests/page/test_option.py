@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from job import job
-from processes import until
+from patience import until
 
 pytestmark = pytest.mark.needs("jinja2")
 

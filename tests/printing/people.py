@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from processes import until
+from patience import until
 
 DEADLINE_S = 60.0
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from patience import until
 from printing import people
-from processes import until
 
 pytestmark = pytest.mark.usefixtures("own_locks")
 SAY = "from oddrank import printflock\nfor _ in range({count}): printflock({text!r} * {times})"

@@ -12,7 +12,7 @@ from oddrank.errors import OddrankError
 from oddrank.machine import process_state
 from oddrank.run.collect import children
 from oddrank.run.collect.children import Stop, Task
-from processes import until
+from patience import until
 
 
 def run(*tasks, seconds=60.0, stop=None):

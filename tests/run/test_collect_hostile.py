@@ -13,7 +13,7 @@ from dead_fuse import dead_file_system
 from oddrank.run.collect import node
 from oddrank.run.collect.children import Stop
 from oddrank.run.collect.sources import Source
-from processes import until
+from patience import until
 from run.collecting import archived, collect, killed_job, lacks, manifest
 
 

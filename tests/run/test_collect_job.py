@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from processes import until
+from patience import until
 from run.collecting import archived, collect, environ, process
 
 RECORD_JOB = Path(__file__).parents[1] / "triage" / "record_job.py"

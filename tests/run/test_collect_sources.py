@@ -29,7 +29,8 @@ from oddrank.triage import facts
 from oddrank.triage.evidence import collected
 from oddrank.triage.evidence import kernel as kernel_evidence
 from oddrank.triage.evidence import nccl_ras as ras_evidence
-from processes import held_port, until
+from patience import until
+from processes import held_port
 from run.sinks import HOST, ran, rank
 from triage.facts_of import facts_of
 

@@ -18,7 +18,8 @@ import pytest
 from control import wire_peer as wire
 from oddrank import _native
 from oddrank.errors import OddrankError
-from processes import Marked, until
+from patience import until
+from processes import Marked
 from run.watched import (
     GUARD,
     TOKEN,

@@ -34,7 +34,7 @@ from oddrank.run.watch import (
 )
 from oddrank.triage import on_purpose
 from oddrank.triage.facts import Activity, Process, Source
-from processes import until
+from patience import until
 from run.made_job import MadeJob
 
 RESTING = Work(1, 10.0, 1.0, 0, 0)

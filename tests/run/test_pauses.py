@@ -12,7 +12,7 @@ from oddrank.debugger import channel
 from oddrank.switches import job_reports, order_file
 from oddrank.trace import ranks
 from oddrank.triage import report as triage
-from processes import until
+from patience import until
 from run.watched_job import LONGEST, named, watched_job
 
 pytestmark = [pytest.mark.job, pytest.mark.needs("torch-build"), pytest.mark.timeout(600)]
@@ -34,7 +34,7 @@ def pausing(how, steps, on_stall="collect"):
 def pause(job):
     """Gives the order to pause, once all ranks watch; returns the switch's folder."""
     switch = job.folder / "switch"
-    until(lambda: job_reports.reports(switch) or job.ended(), seconds=LONGEST)
+    until(lambda: job_reports.reports(switch) or job.ended(), normal=LONGEST)
     order_file.write(switch, "pause", "*", "alice@login1")
     return switch
 
@@ -49,7 +49,7 @@ def pauses(job):
 
 
 def waits(job, kinds):
-    until(lambda: pauses(job) == kinds or job.ended(), seconds=LONGEST)
+    until(lambda: pauses(job) == kinds or job.ended(), normal=LONGEST)
     assert pauses(job) == kinds, job.output[-3000:]
 
 

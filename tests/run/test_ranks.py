@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from processes import Marked, until
+from patience import until
+from processes import Marked
 
 pytestmark = [pytest.mark.job, pytest.mark.timeout(900)]
 SCENARIOS = Path(__file__).with_name("rank_scenarios.py")

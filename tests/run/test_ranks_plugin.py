@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from processes import Marked, until
+from patience import until
+from processes import Marked
 
 pytestmark = [pytest.mark.job, pytest.mark.timeout(600)]
 

@@ -16,7 +16,7 @@ from oddrank.pauses import Pause
 from oddrank.run.top import look as top
 from oddrank.run.top.look import COLUMNS, Gpu, Look
 from oddrank.trace import ranks
-from processes import until
+from patience import until
 
 LOOP = """
 import sys, time

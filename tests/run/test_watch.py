@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from netns import two_hosts
-from processes import Marked, until
+from patience import until
+from processes import Marked
 from run.watched_job import LONGEST, named, watched_job
 
 pytestmark = [pytest.mark.job, pytest.mark.needs("torch-build"), pytest.mark.timeout(600)]
@@ -109,7 +110,7 @@ def test_the_example_that_hangs_is_named_and_ended(tmp_path):
         assert triage.returncode == 1, triage.stderr + done.stderr
         assert triage.stdout.splitlines()[1].startswith("rank 2 (")
         assert "is stuck in write_metrics (hang_demo.py:" in triage.stdout
-        until(lambda: not mark.living(), seconds=LONGEST)
+        until(lambda: not mark.living(), normal=LONGEST)
     finally:
         mark.kill_all()
 
@@ -119,7 +120,7 @@ def test_a_job_that_is_told_to_end_has_nobody_to_blame(number):
     with watched_job() as job:
         for rank in range(4):
             job.pid(rank)
-        until(lambda: job.processes("oddrank-judge"), seconds=LONGEST)
+        until(lambda: job.processes("oddrank-judge"), normal=LONGEST)
         job.launchers[0].send_signal(number)
         assert job.ends() != [0]
         assert job.said == []
@@ -235,8 +236,8 @@ def test_a_guard_or_a_judge_that_is_killed_hurts_nobody(name):
     with watched_job(steps=800) as job:
         for rank in range(4):
             job.pid(rank)
-        until(lambda: len(job.processes("oddrank-guard")) == 4, seconds=LONGEST)
-        until(lambda: job.processes("oddrank-judge"), seconds=LONGEST)
+        until(lambda: len(job.processes("oddrank-guard")) == 4, normal=LONGEST)
+        until(lambda: job.processes("oddrank-judge"), normal=LONGEST)
         for one in job.processes(name):
             os.kill(one.pid, signal.SIGKILL)
         assert job.ends() == [0]
@@ -246,11 +247,11 @@ def test_a_guard_or_a_judge_that_is_killed_hurts_nobody(name):
 def test_a_rank_whose_guard_is_gone_is_judged_by_its_record():
     with watched_job("none", rank=2) as job:
         job.pid(2)
-        until(lambda: len(job.processes("oddrank-guard")) == 4, seconds=LONGEST)
+        until(lambda: len(job.processes("oddrank-guard")) == 4, normal=LONGEST)
         guards = {
             int(_option(one.pid, "--rank")): one.pid for one in job.processes("oddrank-guard")
         }
-        until((job.folder / "fault").exists, seconds=LONGEST)  # at step 20 the judge knows all
+        until((job.folder / "fault").exists, normal=LONGEST)  # at step 20 the judge knows all
         os.kill(guards[2], signal.SIGKILL)
         job.signal(2, signal.SIGSTOP)
         assert named(job.waits_for("stall")) == ([2], "host-stopped")

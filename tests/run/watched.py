@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from oddrank import _native, job
-from processes import Marked, Process, until
+from patience import until
+from processes import Marked, Process
 
 GUARD = Path(str(_native.core().__file__)).with_name("oddrank-guard")
 TOKEN = "a-secret"

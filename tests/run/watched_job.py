@@ -15,7 +15,8 @@ import jsonschema
 from launchers import LAUNCHERS, Launcher, Order
 from netns import PATH, Host
 from oddrank.report import SCHEMA_FILE
-from processes import Marked, Process, held_port, until
+from patience import until
+from processes import Marked, Process, held_port
 
 TRAINING = Path(__file__).with_name("training.py")
 _SCHEMA = json.loads(SCHEMA_FILE.read_text())
@@ -63,7 +64,7 @@ class Job:
 
     def waits_for(self, event: str) -> dict[str, Any]:
         """Waits until the judge has noted an event; returns its report."""
-        until(lambda: self.has(event)() or self.ended(), seconds=LONGEST)
+        until(lambda: self.has(event)() or self.ended(), normal=LONGEST)
         report = self.report
         assert self.has(event)(), f"no {event}: {self.history}\n{self.output[-8000:]}"
         assert report is not None
@@ -76,7 +77,7 @@ class Job:
             report = self.report
             return report and report["data"]["run"]["evidence"]
 
-        until(found, seconds=LONGEST)
+        until(found, normal=LONGEST)
         evidence: dict[str, Any] = found()
         return evidence
 
@@ -86,12 +87,12 @@ class Job:
 
     def ends(self) -> list[int | None]:
         """Waits until all processes have ended; returns the launchers' exit codes."""
-        until(self.ended, seconds=LONGEST)
+        until(self.ended, normal=LONGEST)
         return self.codes
 
     def pid(self, rank: int) -> int:
         path = self.folder / f"{rank}.pid"
-        until(lambda: path.exists() and path.read_text(), seconds=LONGEST)
+        until(lambda: path.exists() and path.read_text(), normal=LONGEST)
         return int(path.read_text())
 
     def signal(self, rank: int, number: signal.Signals) -> None:

@@ -18,7 +18,7 @@ from oddrank import _native
 from oddrank.selftest import Options
 from oddrank.selftest.nodes import NodeLeaders
 from oddrank.selftest.stages import file_system
-from processes import until
+from patience import until
 
 STEPS = ("create", "write", "fsync", "read", "close", "unlink")
 

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from oddrank import OddrankError, _native
-from processes import until
+from patience import until
 
 
 def test_healthy_memory_has_no_mismatch_and_rates():

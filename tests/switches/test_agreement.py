@@ -11,7 +11,7 @@ import pytest
 from oddrank.job_store import JobStore, _OwnMemory
 from oddrank.switches import agreement
 from oddrank.switches.agreement import AGREED, ASKED, PAUSED, Agreement, Root, SwitchError, Wanted
-from processes import until
+from patience import until
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ import pytest
 from oddrank.errors import OddrankError
 from oddrank.switches import job_reports, order_file
 from oddrank.switches.job_reports import JobReport
-from processes import until
+from patience import until
 
 
 @pytest.fixture

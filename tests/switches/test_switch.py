@@ -22,7 +22,7 @@ from oddrank.switches import agreement, job_reports, order_file
 from oddrank.switches import switch as switch_module
 from oddrank.switches.agreement import SwitchError
 from oddrank.triage import report as triage
-from processes import until
+from patience import until
 
 
 @pytest.fixture(autouse=True)

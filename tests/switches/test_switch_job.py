@@ -12,7 +12,8 @@ import pytest
 
 from oddrank.switches import job_reports, order_file
 from oddrank.switches import switch as switch_module
-from processes import Marked, until
+from patience import until
+from processes import Marked
 
 pytestmark = [pytest.mark.job, pytest.mark.needs("torch"), pytest.mark.timeout(600)]
 JOB = Path(__file__).with_name("switch_job.py")

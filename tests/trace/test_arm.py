@@ -10,7 +10,7 @@ import pytest
 
 from oddrank import OddrankError
 from oddrank.trace import packages
-from processes import until
+from patience import until
 
 
 def test_a_killed_script_shows_the_line_it_died_in_and_all_its_callers(script):

@@ -11,7 +11,7 @@ import pytest
 from oddrank import _native
 from oddrank.trace import collectives
 from oddrank.trace.collectives import Collective
-from processes import until
+from patience import until
 
 pytestmark = [pytest.mark.needs("torch-build"), pytest.mark.timeout(300)]
 JOB = Path(__file__).with_name("collective_faults_job.py")

@@ -17,7 +17,7 @@ import pytest
 
 from oddrank import _native
 from oddrank.trace import jobs, ranks
-from processes import until
+from patience import until
 
 PROGRAM = Path(__file__).with_name("deaths_program.py")
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "trace_deaths.json"

@@ -12,7 +12,7 @@ import pytest
 from oddrank.trace import jobs, ranks
 from oddrank.trace.ranks import End
 from oddrank.trace.where import text
-from processes import until
+from patience import until
 
 NO_WORD = "dead: killed, crashed or os._exit(), last event at "
 # Last statement of the script -> the end in its record, and in `trace where`.

@@ -10,7 +10,7 @@ from oddrank import _native
 from oddrank.errors import OddrankError
 from oddrank.trace import jobs, ranks
 from oddrank.trace.arm import HOOKS
-from processes import until
+from patience import until
 
 LIMIT = 256 << 10
 TRAINING_RANK = 40 << 10

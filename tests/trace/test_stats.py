@@ -17,7 +17,7 @@ import pytest
 from oddrank import _native
 from oddrank.trace import jobs, stats
 from oddrank.trace.export import export
-from processes import until
+from patience import until
 
 SCRIPT = """
 import os, time

@@ -11,7 +11,7 @@ from oddrank.trace import jobs
 from oddrank.trace.processes import Frame, last_run, runs_back
 from oddrank.trace.ranks import Collective, Rank, Thread, read
 from oddrank.trace.where import groups, text
-from processes import until
+from patience import until
 from trace_command import oddrank
 
 NOW = 1_700_000_000.0

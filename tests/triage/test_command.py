@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from oddrank.trace.ranks import read
-from processes import Marked, until
+from patience import until
+from processes import Marked
 
 TRAINING = Path(__file__).parents[2] / "examples" / "trace_training.py"
 RAISED = (
@@ -77,7 +78,7 @@ def hanging_job(folder: Path) -> Iterator[Marked]:
         return sorted(waiting) == [False, True, True, True] and steps == {3} and stands
 
     try:
-        until(hangs, seconds=200)
+        until(hangs, normal=200)
         yield marked
     finally:
         marked.kill_all()
@@ -106,7 +107,7 @@ def test_without_a_path_this_hosts_newest_job_is_judged_alive_and_killed(tmp_pat
     told: list[dict[str, Any]] = []
     with hanging_job(tmp_path) as marked:
         # A job that has only begun to wait may go on.
-        until(becomes_sure, seconds=200)
+        until(becomes_sure, normal=200)
         marked.kill_all()
         until(lambda: not marked.living())
         killed = verdict(tmp_path)

@@ -15,7 +15,8 @@ from oddrank.triage.evidence.stacks import KIND
 from oddrank.triage.facts import Suspect
 from oddrank.triage.judges.stacks import judge
 from oddrank.triage.view import view
-from processes import held_port, until
+from patience import until
+from processes import held_port
 
 pytestmark = pytest.mark.timeout(600)  # tools that read torch's symbols take long
 SCRIPT = """
@@ -56,9 +57,9 @@ def hang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[
             for rank in range(3)
         ]
         try:
-            until(lambda: len(list(folder.glob("*.ready"))) == 3, seconds=180)
+            until(lambda: len(list(folder.glob("*.ready"))) == 3, normal=180)
             pids = [rank.pid for rank in ranks]
-            until(lambda: _rest(pids), seconds=180)
+            until(lambda: _rest(pids), normal=180)
             yield folder, pids
         finally:
             for rank in ranks:
@@ -128,7 +129,7 @@ def test_the_rank_outside_is_named_from_faulthandlers_real_output(hang, tmp_path
     for pid in pids:
         os.kill(pid, 10)
     files = [folder / f"rank{rank}.txt" for rank in range(3)]
-    until(lambda: all("<module>" in file.read_text() for file in files), seconds=60)
+    until(lambda: all("<module>" in file.read_text() for file in files), normal=60)
     for file in files:
         shutil.copy(file, tmp_path)
     suspect = judged(tmp_path)
