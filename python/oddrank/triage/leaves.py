@@ -1,9 +1,10 @@
 """Says what the thread of a stack does, by the tables of frames: what it waits for, if anything."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 from oddrank.triage import model_frames
 from oddrank.triage.facts import Frame
@@ -18,19 +19,41 @@ from oddrank.triage.model_frames import (
     THROUGH,
 )
 
+# A word that names no more than a package or one file, as `wandb/*` or `code.py`: anybody's folder
+# or file may have this name, so it counts only where packages are installed, or in the package's
+# own clone (wandb/src/wandb/). Longer words, as `torch/distributed/*.py`, count in any folder.
+_SHORT = re.compile(r"[^/*]+(?:\*|/\*(?:\.py)?)?")
+_PACKAGES = re.compile(
+    rf"{re.escape(str(Path(__file__).parents[2]))}/"
+    r"|.*/(?:(?:site|dist)-packages|lib(?:64)?/python3[^/]*)/(?:[^/]+\.egg/)?|.*\.whl/"
+    r"|.*/([^/]+)/(?:python|src)/(?=\1/)|(?!/)"  # py-spy cuts the folders before a package off
+)
 
-def _words(words: str, anything: str) -> str:
-    return "|".join(re.escape(word).replace(r"\*", anything) for word in words.split())
+
+@lru_cache(maxsize=1 << 16)
+def _marked(file: str) -> str:
+    """Returns a path with a NUL where the folder of packages that it lies in ends, if in any."""
+    found = _PACKAGES.match(file)
+    return f"{file[: found.end()]}\0{file[found.end() :]}" if found else file
+
+
+def _words(words: Iterable[str]) -> str:
+    return "|".join(re.escape(word).replace(r"\*", ".*") for word in words)
 
 
 def _files(words: str) -> re.Pattern[str]:
-    # The places of Python's own frozen modules hold a space: they are words joined by it.
-    joined = words.replace("<frozen ", "<frozen\0")
-    return re.compile(f"(?:^|/)(?:{_words(joined, '.*')})$".replace("\0", " "))
+    """Returns a pattern to search in marked paths."""
+    # The places of Python's own frozen modules hold a space.
+    joined = re.findall(r"<[^>]*>|\S+", words)
+    short = [word for word in joined if _SHORT.fullmatch(word)]
+    longer = [word for word in joined if word not in short]
+    kinds = {r"\0": short, r"[/\0]": longer}
+    places = [f"{before}(?:{_words(some)})" for before, some in kinds.items() if some]
+    return re.compile(f"(?:{'|'.join(places)})$")
 
 
 def _functions(words: str) -> re.Pattern[str]:
-    return re.compile(_words(words, ".*"))
+    return re.compile(_words(words.split()))
 
 
 _PYTHON_ROWS = tuple((kind, _files(f), _functions(names)) for kind, f, names in model_frames.PYTHON)
@@ -86,7 +109,7 @@ def kind_of(frame: Frame) -> str:
         (
             kind
             for kind, file, known in _PYTHON_ROWS
-            if known.fullmatch(function) and file.search(frame.file)
+            if known.fullmatch(function) and file.search(_marked(frame.file))
         ),
         "",
     )
@@ -220,7 +243,7 @@ def is_helper(name: str, frames: tuple[Frame, ...]) -> bool:
                 return True
             continue
         for file, function in _HELPER_ROWS:
-            if function.fullmatch(bare(frame)) and file.search(frame.file):
+            if function.fullmatch(bare(frame)) and file.search(_marked(frame.file)):
                 # A pool's thread is a helper only while it waits for work.
                 return bare(frame) != "_worker" or all(
                     kind_of(f) == LOCK or f.native for f in frames[:i]
@@ -235,7 +258,7 @@ def no_rank(frames: tuple[Frame, ...]) -> str:
         if frame.native:
             continue
         for what, file, function in _NO_RANK_ROWS:
-            if function.fullmatch(bare(frame)) and file.search(frame.file):
+            if function.fullmatch(bare(frame)) and file.search(_marked(frame.file)):
                 return what
     return ""
 

@@ -1,8 +1,10 @@
 """Tables of frames that say what a thread does: communication, data, disk, GPU, locks, helpers.
 
 A row: a class, files and functions, as words with * for anything. Files match at their end, since
-py-spy shortens paths, functions without the classes that newer Pythons put before them. The class
-of the innermost row that decides is the stack's. A new library is a new row.
+py-spy shortens paths, but a whole package (wandb/*) or one file (code.py) only where packages are
+installed: the user's folders may have any name. Functions match without the classes that newer
+Pythons put before them. The class of the innermost row that decides is the stack's. A new library
+is a new row.
 """
 
 import re
@@ -176,7 +178,7 @@ NO_RANKS: tuple[tuple[str, str, str], ...] = (
     ("launcher", "torch/distributed/launcher/api.py torch/distributed/elastic/agent/server/*.py",
      "launch_agent _invoke_run _monitor_workers run"),
     ("launcher", "torch/multiprocessing/spawn.py deepspeed/launcher/*.py accelerate/commands/*.py"
-     " horovod/runner/*.py ray/scripts/*.py", "start_processes join main runner *launch* run*"),
+     " horovod/runner/*.py ray/scripts/*.py", "start_processes join main *launch* run*"),
     ("helper", "multiprocessing/resource_tracker.py multiprocessing/forkserver.py"
      " multiprocessing/managers.py", "main _run_server serve_forever"),
     ("helper", "torch/_inductor/compile_worker/*.py", "main _*"),

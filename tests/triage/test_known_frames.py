@@ -1,0 +1,138 @@
+"""Frames of known libraries tell helper threads and launchers; the user's own folders never do."""
+
+from pathlib import Path
+
+import oddrank
+from oddrank.triage.facts import Frame
+from oddrank.triage.leaves import is_helper, kind_of, no_rank
+
+SITE = "/opt/venv/lib/python3.11/site-packages/"
+STDLIB = "/usr/lib/python3.12/"
+
+# A file, and functions in which its threads wait for work beside the training.
+HELPERS = """
+torch/utils/data/_utils/pin_memory.py _pin_memory_loop do_one_step
+torch/_inductor/compile_worker/subproc_pool.py _read_thread
+torch/distributed/elastic/timer/file_based_local_timer.py _watchdog_loop
+torch/distributed/elastic/events/handlers.py handle
+torch/distributed/elastic/multiprocessing/tail_log.py tail_logfile
+torch/distributed/debug/_handlers.py serve
+torch/distributed/elastic/control_plane.py main
+torch/utils/tensorboard/writer.py flush
+tqdm/_monitor.py run
+tensorboard/summary/writer/event_file_writer.py run
+tensorboardX/event_file_writer.py run
+wandb/sdk/internal/internal.py thread_body
+mlflow/system_metrics/system_metrics_monitor.py monitor
+prometheus_client/exposition.py serve
+ray/_private/worker.py listen_error_messages
+neptune/internal/daemon.py run
+comet_ml/messages.py run
+sentry_sdk/worker.py _target
+opentelemetry/sdk/trace/export.py worker
+ipykernel/heartbeat.py run
+deepspeed/monitor/monitor.py write_events
+nvidia_resiliency_ext/inprocess/monitor_thread.py run
+oddrank/control/guard.py watch
+multiprocessing/queues.py _feed
+multiprocessing/pool.py _handle_tasks _handle_results _help_stuff_finish worker
+multiprocessing/resource_sharer.py _serve
+concurrent/futures/thread.py _worker
+concurrent/futures/process.py run wait_result_broken_or_wakeup
+socketserver.py serve_forever
+http/server.py handle
+"""
+NO_RANKS = """
+torch/utils/data/_utils/worker.py _worker_loop = dataloader worker
+torch/distributed/launcher/api.py launch_agent = launcher
+torch/distributed/elastic/agent/server/api.py _invoke_run run = launcher
+torch/distributed/elastic/agent/server/local_elastic_agent.py _monitor_workers = launcher
+torch/multiprocessing/spawn.py start_processes join = launcher
+deepspeed/launcher/launch.py main = launcher
+accelerate/commands/launch.py simple_launcher launch_command = launcher
+horovod/runner/launch.py run_commandline = launcher
+ray/scripts/scripts.py runner = launcher
+multiprocessing/resource_tracker.py main = helper
+multiprocessing/forkserver.py main = helper
+multiprocessing/managers.py _run_server serve_forever = helper
+torch/_inductor/compile_worker/__main__.py main _async_compile_initializer = helper
+"""
+
+
+def rows(table: str) -> list[tuple[str, str, str]]:
+    lines = [line.partition(" = ") for line in table.strip().splitlines()]
+    return [
+        (file, name, what)
+        for known, _, what in lines
+        for file, *names in [known.split()]
+        for name in names
+    ]
+
+
+def places(file: str) -> list[str]:
+    """Returns how tools write the file's path: whole, cut off by py-spy, below an egg or wheel."""
+    return [SITE + file, STDLIB + file, file, f"{SITE}x-1.0-py3.11.egg/{file}", f"/p/x.whl/{file}"]
+
+
+def test_a_thread_in_the_loop_of_a_known_helper_is_no_evidence():
+    user = Frame("step", "/home/me/train.py", 9)
+    for file, name, _ in rows(HELPERS):
+        for path in places(file):
+            assert is_helper("", (Frame(name, path, 7),)), (name, path)
+            assert is_helper("", (user, Frame(f"Thing.{name}", path, 7))) is (name != "_worker")
+    assert not is_helper("", (user,))
+
+
+def test_a_pool_s_thread_is_a_helper_only_while_it_waits_for_work():
+    pool = Frame("_worker", STDLIB + "concurrent/futures/thread.py")
+    assert is_helper("", (Frame("wait", STDLIB + "threading.py"), pool))
+    assert not is_helper("", (Frame("wait", STDLIB + "threading.py"), Frame("f", "a.py"), pool))
+
+
+def test_other_functions_of_the_files_of_helpers_are_evidence():
+    files = "tqdm/_monitor.py multiprocessing/queues.py multiprocessing/pool.py"
+    files += " concurrent/futures/process.py torch/utils/data/_utils/pin_memory.py"
+    for file in files.split():
+        assert not is_helper("", (Frame("get", SITE + file),)), file
+
+
+def test_launchers_and_workers_of_dataloaders_are_no_ranks():
+    for file, name, what in rows(NO_RANKS):
+        for path in places(file):
+            assert no_rank((Frame("f", "/home/me/a.py"), Frame(name, path))) == what, (name, path)
+        assert not no_rank((Frame("unheard_of", SITE + file),))
+
+
+def test_the_users_files_in_a_folder_called_as_a_library_are_the_users():
+    for name in ("oddrank", "wandb", "mlflow", "neptune", "comet_ml", "redis", "grain", "apex"):
+        for path in (f"/home/me/{name}/train.py", f"/srv/{name}/jobs/load.py",
+                     f"/home/{name}/src/train.py", f"/home/me/src/{name}/train.py",
+                     f"/home/me/python/{name}/train.py", "/w/tensorboard-runs/a.py"):  # fmt: skip
+            frame = Frame("load_batch", path)
+            assert (is_helper("", (frame,)), kind_of(frame)) == (False, ""), path
+
+
+def test_the_users_file_called_as_one_of_the_standard_library_is_the_users():
+    for file in ("code.py", "signal.py", "queue.py", "glob.py", "socket.py"):
+        assert kind_of(Frame("get", STDLIB + file)) == kind_of(Frame("get", file)) != ""
+        assert kind_of(Frame("get", f"/home/me/training/{file}")) == "", file
+
+
+def test_a_package_in_its_own_clone_and_oddrank_wherever_it_lies_are_helpers():
+    here = Path(oddrank.__file__).parent
+    for path in (f"{here}/run/guard.py", "/src/oddrank/python/oddrank/run/guard.py",
+                 "/home/me/mlflow/src/mlflow/tracking.py"):  # fmt: skip
+        assert is_helper("", (Frame("watch", path),)), path
+    assert not is_helper("", (Frame("watch", f"{here.parent}/train.py"),))
+
+
+def test_frameworks_that_run_from_their_source_are_known_in_any_folder():
+    for path, name, kind in (
+        ("/workspace/Megatron-LM/megatron/core/pipeline_parallel/p2p_communication.py",
+         "recv_forward", "peers"),
+        ("/opt/pytorch/torch/distributed/distributed_c10d.py", "all_reduce", "peers"),
+        ("/vllm-workspace/vllm/distributed/device_communicators/shm_broadcast.py", "dequeue",
+         "peers"),
+        ("/opt/pytorch/torch/cuda/__init__.py", "synchronize", "gpu"),
+    ):  # fmt: skip
+        assert kind_of(Frame(name, path)) == kind, path
