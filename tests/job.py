@@ -1,4 +1,7 @@
-"""Runs real jobs under real launchers: injects faults, reads verdicts, checks for leftovers.
+"""Runs real jobs: injects faults, reads verdicts, checks for leftovers.
+
+Ranks are forked from a warm parent (forked.py), with the environment of a launcher. A real
+torchrun, srun or mpirun starts them only where it is under test.
 
 verdict = job(ranks=4, stop=2, at="collectives", deadline=10)
 assert verdict.names(rank=2, stage="collectives")
@@ -18,16 +21,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import forked
 from launchers import LAUNCHERS, RANK_VARIABLES, Launcher, Order
 from netns import PATH, Host
 from oddrank.report import SCHEMA_FILE
+from oddrank.run.marker.warm import Forked
+from patience import PATIENCE
 from processes import Marked, Process, held_port, injected
 
 # Allowance from the start of a rank's process to the start of its deadline.
 _START_SECONDS = 1.0
 _AFTER_DEADLINE = 2.0
-# Launchers are not under test; torchrun is slow to print and to exit.
-_LAUNCHER_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,8 @@ class Live:
     """A running job, for tests that break it from outside."""
 
     mark: Marked
-    launchers: list[subprocess.Popen[bytes]]
+    launchers: list["subprocess.Popen[bytes] | Forked"]
+    nodes: list[int]  # of each launcher
     spared: set[int] = field(default_factory=set)
 
     def ports_of(self, rank: int) -> set[int]:
@@ -87,11 +92,13 @@ class Live:
 
     def signal_node(self, node: int, number: signal.Signals) -> None:
         """Signals a node's launcher and ranks, but not their guards, which are under test."""
-        agent = self.launchers[node].pid
-        ranks = [process.pid for process in self.mark.living() if process.parent == agent]
+        pids = {one.pid for one, at in zip(self.launchers, self.nodes, strict=True) if at == node}
+        living = self.mark.living()
+        agents = {one.pid for one in living if one.pid in pids and _rank(one) is None}
+        pids |= {process.pid for process in living if process.parent in agents}
         if number == signal.SIGSTOP:
-            self.spared.add(agent)  # stopped by us: it cannot end by itself
-        for pid in (agent, *ranks):
+            self.spared |= pids  # stopped by us: they cannot end by themselves
+        for pid in pids:
             os.kill(pid, number)
 
     def _of(self, rank: int) -> list[Process]:
@@ -141,13 +148,13 @@ def job(
         plan = start(Order(tool, ranks, nodes, (first, port), base, local_ranks or {}, absent))
         with output.open("wb") as file:
             launchers = [
-                subprocess.Popen(
-                    (hosts[node].prefix if hosts else []) + line,
-                    stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=variables, cwd=folder,
+                forked.popen(
+                    line, env=variables, stdout=file, stderr=file, cwd=folder,
+                    host=hosts[node] if hosts else None,
                 )
                 for node, line, variables in plan
             ]  # fmt: skip
-            live = Live(mark, launchers)
+            live = Live(mark, launchers, [node for node, _, _ in plan])
             began = time.monotonic()
             try:
                 left = _watch(live, deadline, output, after, act)
@@ -217,10 +224,10 @@ def _ports(process: Path) -> set[int]:
     return {int(row[1].rpartition(":")[2], 16) for row in rows if f"socket:[{row[9]}]" in own}
 
 
-def _wait(launcher: subprocess.Popen[bytes], stopped: bool) -> int | None:
+def _wait(launcher: "subprocess.Popen[bytes] | Forked", stopped: bool) -> int | None:
     try:
-        return launcher.wait(0 if stopped else _LAUNCHER_SECONDS)
+        return launcher.wait(0 if stopped else PATIENCE.limit)
     except subprocess.TimeoutExpired:
         launcher.kill()
-        launcher.wait(5)
+        launcher.wait(PATIENCE.limit)
         return None

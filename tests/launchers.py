@@ -29,17 +29,6 @@ Plan: TypeAlias = "list[tuple[int, list[str], dict[str, str]]]"
 Launcher: TypeAlias = Callable[[Order], Plan]
 
 
-# torchrun without garbage collection of torch's modules: tests start it hundreds of times.
-_TORCHRUN = """
-import gc
-gc.disable()
-from torch.distributed.run import main
-gc.freeze()
-gc.enable()
-main()
-"""
-
-
 def torchrun(order: Order) -> Plan:
     """Plans one torchrun agent per node."""
     assert not order.absent, "torchrun starts all ranks or none"
@@ -51,7 +40,7 @@ def torchrun(order: Order) -> Plan:
         script = f'case "$RANK" in {cases}esac; exec "$0" "$@"'
         program = ["--no-python", "sh", "-c", script, sys.executable, *order.tool]
     here = str(order.ranks // order.nodes)
-    run = [sys.executable, "-c", _TORCHRUN, "--nproc-per-node", here]
+    run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", here]
     if order.nodes == 1:
         return [(0, [*run, *program], order.environ)]
     where = ["--master-addr", order.master[0], "--master-port", str(order.master[1])]

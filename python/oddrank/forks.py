@@ -13,6 +13,12 @@ def is_fork() -> bool:
     return os.getpid() != _first_pid
 
 
+def begin_anew() -> None:
+    """Makes this process one that began by itself: a rank that a warm parent has forked."""
+    global _first_pid
+    _first_pid = os.getpid()
+
+
 def inherited_group() -> Any:
     """Returns the default process group that a fork must not use, as it is its parent's."""
     return _inherited

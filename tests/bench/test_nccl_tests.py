@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pytest
 
+import forked
 from oddrank.bench import nccl_tests
 from oddrank.bench.nccl_tests import Member
 from oddrank.bench.row import Row
@@ -107,11 +108,11 @@ def test_numbers_keep_to_their_column(value, width, shown):
 
 @pytest.mark.needs("torch")
 def test_stdout_of_a_job_is_what_readers_of_nccl_tests_expect():
-    done = subprocess.run(
+    done = forked.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "oddrank",
          "bench", "run", "--sizes", "1K:16K:x4", "--collectives", "all_gather", "--budget", "4",
          "--precision", "50%", "--format", "nccl-tests", "--deadline", "80"],
-        capture_output=True, text=True, timeout=110, check=False,
+        text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for in_place in (False, True):

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import forked
 from oddrank.debugger import channel
 from oddrank.debugger.channel import Session
 from patience import until
@@ -46,10 +47,10 @@ def started(folder: Path, command: Sequence[str], **environ: str) -> Iterator[Pr
     """Starts a program without a terminal; kills what is left of it."""
     mark = Marked()
     with (folder / "out").open("wb") as output:
-        popen = subprocess.Popen(
+        popen = forked.popen(
             [sys.executable, *command],
             env={**os.environ, **mark.environ, "ODDRANK_DIR": str(folder), **environ},
-            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+            stdout=output, stderr=output,
         )  # fmt: skip
     try:
         yield Program(folder, popen)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import forked
 from job import job
 from patience import until
 
@@ -96,12 +97,11 @@ def test_the_self_test_writes_its_page_with_its_stages(tmp_path):
 def run(folder: Path, script: str, *options: str) -> "subprocess.CompletedProcess[str]":
     """Runs a script on two ranks under `oddrank run`, which writes page.html."""
     (folder / "train.py").write_text(script)
-    return subprocess.run(
+    return forked.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
          "-m", "oddrank", "run", *options, "--html", "page.html", "-o", "saved", "train.py"],
         env={**os.environ, "ODDRANK_DIR": str(folder / "records"), "OMP_NUM_THREADS": "1"},
-        cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=100, check=False,
-        text=True,
+        cwd=folder, text=True,
     )  # fmt: skip
 
 

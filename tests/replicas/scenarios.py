@@ -13,6 +13,7 @@ from typing import Any
 
 import jsonschema
 
+import forked
 from oddrank.report import SCHEMA_FILE
 
 SCENARIOS: dict[str, Callable[[int], Any]] = {}
@@ -78,7 +79,7 @@ def run(job: Path, ranks: int, folder: Path) -> Job:
     path = os.pathsep.join([tests, *filter(None, [os.environ.get("PYTHONPATH")])])
     logs = [(folder / f"log{rank}").open("w+") for rank in range(ranks)]
     started = [
-        subprocess.Popen(
+        forked.popen(
             [sys.executable, job, str(rank), str(ranks), folder],
             stdout=logs[rank],
             stderr=subprocess.STDOUT,

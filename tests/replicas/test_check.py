@@ -1,13 +1,13 @@
 """Four real gloo ranks with a fault each: the first check after it names rank, tensor, element."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import forked
 from replicas import scenarios
 from replicas.scenarios import Job
 
@@ -251,10 +251,8 @@ def test_bad_arguments_end_in_one_clear_line(job: Job):
 
 def test_the_example_names_the_rank_that_forgets_the_clip():
     example = Path(__file__).parents[2] / "examples" / "replicas_demo.py"
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", example],
-        capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4"]
+    done = forked.run([*torchrun, example], text=True)
     assert done.returncode == 1, done.stderr[-3000:]
     assert done.stdout.startswith("rank 2 ("), done.stdout
     assert "holds other bits than ranks 0-1, 3 in 4 of 6 tensors: 0.norm.weight" in done.stdout

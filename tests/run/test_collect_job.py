@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import forked
 from patience import until
 from run.collecting import archived, collect, environ, process
 
@@ -40,10 +41,9 @@ def test_of_a_job_under_torchrun_the_archive_gives_the_verdict_of_the_loose_file
               "--master-addr", "127.0.0.1", "--master-port", "0", "--rdzv-backend", "c10d",
               "--rdzv-endpoint", "127.0.0.1:0", str(RECORD_JOB), "dataloader"]  # fmt: skip
     with said.open("wb") as output:
-        job = subprocess.Popen(
-            launch, env=environ(records, {"OMP_NUM_THREADS": "1"}), stdout=output, stderr=output,
-            start_new_session=True,
-        )  # fmt: skip
+        job = forked.popen(
+            launch, env=environ(records, {"OMP_NUM_THREADS": "1"}), stdout=output, stderr=output
+        )
     try:
         until(lambda: job.poll() is not None or said.read_text().count("ready") == 4, 1500)
         live = verdict(*records.rglob("*.trace"))

@@ -201,7 +201,7 @@ def test_coroutines_take_a_plugin(seen):
 
 
 def test_wrong_use_is_explained(seen):
-    assert "write ranks(4) or ranks(4, deadline=60)" in seen["test_no_rank"].text
+    assert "write ranks(4) or ranks(4, deadline=60, fresh=True)" in seen["test_no_rank"].text
     assert "mark the test: @pytest.mark.ranks(2)" in seen["test_without_the_mark"].text
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import jsonschema
 
+import forked
 from launchers import LAUNCHERS, Launcher, Order
 from netns import PATH, Host
 from oddrank.report import SCHEMA_FILE
@@ -151,10 +152,10 @@ def watched_job(
         hosts = hosts if isinstance(launcher, str) else ()
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
             started = [
-                subprocess.Popen(
-                    [*(hosts[node].prefix if hosts else ()), *line[:3], *of_launcher, *line[3:]],
+                forked.popen(
+                    [*line[:3], *of_launcher, *line[3:]], host=hosts[node] if hosts else None,
                     env=own | ({_INTERFACE: hosts[node].interface} if hosts else {}),
-                    cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                    cwd=folder, stdout=out, stderr=err,
                 )
                 for node, line, own in plan(order)
             ]  # fmt: skip

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import forked
 from oddrank.switches import job_reports, order_file
 from oddrank.switches import switch as switch_module
 from patience import until
@@ -26,7 +26,7 @@ def job(folder, ranks=RANKS):
     mark = Marked()
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     with (folder / "out").open("wb") as output:
-        torchrun = subprocess.Popen(
+        torchrun = forked.popen(
             [*launch, "--nproc-per-node", str(ranks), str(JOB), str(folder)],
             env={**os.environ, **mark.environ, "OMP_NUM_THREADS": "1"},
             stdout=output, stderr=output,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import forked
 from oddrank import _native
 from oddrank.trace.collectives import Collective
 
@@ -39,7 +40,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     _native.torch()  # reports a _torch that does not fit, once
     folder = tmp_path_factory.mktemp("job")
     ranks = [
-        subprocess.Popen(
+        forked.popen(
             [sys.executable, JOB, str(rank), "2", folder],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

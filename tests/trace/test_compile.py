@@ -1,24 +1,19 @@
 """torch.compile under an armed recorder: step() and mark() are recorded without a graph break."""
 
 import os
-import subprocess
 import sys
 import textwrap
 
 import pytest
 
+import forked
+
 pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(120)]
 
 
 def run(tmp_path, source):
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(source)],
-        env={**os.environ, "ODDRANK_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
+    environ = {**os.environ, "ODDRANK_DIR": str(tmp_path)}
+    done = forked.run([sys.executable, "-c", textwrap.dedent(source)], env=environ, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import forked
 from oddrank import _native
 from oddrank.trace import jobs
 from oddrank.trace.ranks import read
@@ -32,11 +33,10 @@ class Job:
     def __init__(self, folder, *arguments):
         self.folder = folder
         self.environ = {**os.environ, "ODDRANK_DIR": str(folder), "OMP_NUM_THREADS": "1"}
-        self.launcher = subprocess.Popen(
+        self.launcher = forked.popen(
             [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4",
              str(TRAINING), *arguments],
             env=self.environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            start_new_session=True,
         )  # fmt: skip
 
     def where(self, *options):

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import forked
 from oddrank.trace.ranks import read
 from patience import until
 from processes import Marked
@@ -62,7 +63,7 @@ def test_an_input_is_never_overwritten(tmp_path, option):
 def hanging_job(folder: Path) -> Iterator[Marked]:
     """Runs the example on four ranks until rank 3 waits for data, and the others for it."""
     marked = Marked()
-    launcher = subprocess.Popen(
+    launcher = forked.popen(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4",
          "-m", "oddrank", "run", "--no-watch", str(TRAINING), "--hang", "data", "--steps", "1000"],
         env={**os.environ, **marked.environ, "ODDRANK_DIR": str(folder), "OMP_NUM_THREADS": "1"},

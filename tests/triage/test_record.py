@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+import forked
 from oddrank.trace import states
 from oddrank.triage import facts
 from oddrank.triage import report as triage
@@ -128,7 +129,7 @@ def job(folder: Path, fault: str) -> Iterator[Job]:
                 with (folder / f"out{rank}").open("wb") as out:
                     environ = {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)}
                     made.processes.append(
-                        subprocess.Popen(
+                        forked.popen(
                             [sys.executable, JOB, fault], env=environ, stdout=out, stderr=out
                         )
                     )

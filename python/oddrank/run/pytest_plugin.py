@@ -1,4 +1,4 @@
-"""pytest's plugin: `@pytest.mark.ranks(4)` runs a test in 4 fresh processes, the ranks of a job.
+"""pytest's plugin: `@pytest.mark.ranks(4)` runs a test in 4 processes, the ranks of a job.
 
 Every pytest loads this module. It imports nothing but pytest, and does nothing until a test has the
 marker. PYTEST_DONT_REWRITE: no test is in here.
@@ -97,13 +97,16 @@ def process_group(ranks: Ranks) -> Iterator[Any]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("ranks_deadline", "seconds that a test marked ranks may take", default="60")
+    parser.addini(
+        "ranks_fresh", "start ranks as fresh interpreters, not as forks", "bool", default=False
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
-        "ranks(n, deadline=60): run the test in n fresh processes with the fixtures ranks and"
-        " process_group; if it fails or hangs, oddrank says which rank began it",
+        "ranks(n, deadline=60, fresh=False): run the test in n processes with the fixtures ranks"
+        " and process_group; if it fails or hangs, oddrank says which rank began it",
     )
 
 
@@ -121,7 +124,7 @@ def pytest_unconfigure() -> None:
     import sys
 
     if HERE is None and (start := sys.modules.get("oddrank.run.marker.rank_start")):
-        start.end_keeper()
+        start.end_helpers()
 
 
 def _nothing() -> None:
@@ -129,19 +132,26 @@ def _nothing() -> None:
 
 
 def _run(item: pytest.Function, mark: pytest.Mark) -> None:
-    count, deadline = _arguments(item, *mark.args, **mark.kwargs)
+    count, deadline, fresh = _arguments(item, *mark.args, **mark.kwargs)
     # Imported here: a pytest without such tests never loads it.
     from oddrank.run.marker import failure, rank_group
 
-    group = rank_group.RankGroup(item, count, deadline)
+    group = rank_group.RankGroup(item, count, deadline, fresh)
     group.run()
     failure.conclude(item, group)
 
 
 def _arguments(
-    item: pytest.Function, n: object = None, deadline: object = None, *more: object, **other: object
-) -> tuple[int, float]:
-    """Checks the arguments of the marker. Returns the number of ranks and the deadline."""
+    item: pytest.Function,
+    n: object = None,
+    deadline: object = None,
+    *more: object,
+    fresh: object = None,
+    **other: object,
+) -> tuple[int, float, bool]:
+    """Checks the arguments of the marker. Returns ranks, deadline, and whether they are fresh."""
+    if fresh is None:
+        fresh = item.config.getini("ranks_fresh")
     if deadline is None:
         text = item.config.getini("ranks_deadline")
         try:
@@ -150,12 +160,12 @@ def _arguments(
             deadline = text
     good_count = isinstance(n, int) and not isinstance(n, bool) and 1 <= n <= _MOST_RANKS
     good_deadline = isinstance(deadline, int | float) and 0 < deadline < 1e7
-    if more or other or not good_count or not good_deadline:
+    if more or other or not good_count or not good_deadline or not isinstance(fresh, bool):
         pytest.fail(
-            f"@pytest.mark.ranks: write ranks(4) or ranks(4, deadline={_DEADLINE:g}), with 1 to"
-            f" {_MOST_RANKS} ranks and seconds above 0",
+            f"@pytest.mark.ranks: write ranks(4) or ranks(4, deadline={_DEADLINE:g}, fresh=True),"
+            f" with 1 to {_MOST_RANKS} ranks and seconds above 0",
             pytrace=False,
         )
     assert isinstance(n, int)
     assert isinstance(deadline, int | float)
-    return n, float(deadline)
+    return n, float(deadline), fresh

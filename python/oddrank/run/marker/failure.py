@@ -71,6 +71,7 @@ def conclude(item: pytest.Function, group: RankGroup) -> None:
             if rank.left["exits"]:
                 pytest.exit(f"{rank.left['text']} (rank {rank.number})")
             raise KeyboardInterrupt
+    _say_if_cold(item, group)
     told = _Verdict(group) if group.is_bad else None
     _add_sections(item, group, told.first if told is not None else [])
     try:
@@ -117,6 +118,17 @@ def _folded(reasons: dict[str, list[int]], count: int) -> str:
         [f"{ranks_text(numbers)}: {why}" for why, numbers in reasons.items()]
         + ([f"{ranks_text(others)} passed"] if others else [])
     )
+
+
+_said_cold: set[str] = set()
+
+
+def _say_if_cold(item: pytest.Item, group: RankGroup) -> None:
+    """Says once why ranks start slowly; pytest -rA shows it."""
+    if group.cold and group.cold not in _said_cold:
+        _said_cold.add(group.cold)
+        text = f"The ranks are fresh interpreters, which start slowly: {group.cold}."
+        item.add_report_section("call", "ranks", text)
 
 
 def _add_sections(item: pytest.Item, group: RankGroup, first: Sequence[int]) -> None:

@@ -12,12 +12,27 @@ from pathlib import Path
 from typing import Any
 
 from oddrank.run.marker.rank_process import MOST_TEXT
+from oddrank.run.marker.warm import Forked
 
 _CHUNK = 1 << 16
 _MOST_CHUNKS = 16  # read at a time: others write too
 _MOST_MESSAGES = 32 << 20
 _HEAD = MOST_TEXT // 4
 _TAIL = MOST_TEXT - _HEAD
+
+
+class Fresh(subprocess.Popen[bytes]):
+    """A rank's process with an interpreter of its own."""
+
+    def peek(self) -> int | None:
+        """Returns the exit code, negative for a signal; None while it runs. Keeps its pid."""
+        try:
+            seen = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:  # somebody else has reaped it
+            return 0
+        if seen is None:
+            return None
+        return seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status
 
 
 class Captured:
@@ -50,13 +65,17 @@ class Captured:
 
 @dataclass
 class Rank:
-    """A rank. code: its exit status, negative for a signal; None while it runs."""
+    """A rank. code: its exit status, negative for a signal; None while it runs.
+
+    pipes: the descriptors from which its stdout and stderr are read; none if it has the terminal.
+    """
 
     number: int
-    process: subprocess.Popen[bytes]
+    process: Fresh | Forked
     channel: socket.socket
     out: Captured
     err: Captured
+    pipes: dict[int, Captured]
     stacks: Path
     """The file for the stacks that it writes when it is asked for them."""
     phases: list[dict[str, Any]] = field(default_factory=list)
@@ -147,14 +166,9 @@ class Rank:
 
     def look(self) -> None:
         """Notices its end. Does not reap it: its pid, its session's id, must not be reused yet."""
-        try:
-            seen = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:  # somebody else has reaped it
-            code = 0
-        else:
-            if seen is None:
-                return
-            code = seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status
+        code = self.process.peek()
+        if code is None:
+            return
         self.ended = self.ended or time.time()
         self.hear()
         self.code = code
@@ -176,10 +190,9 @@ class Rank:
         """Reaps it, and closes its channel and pipes after a last look into them."""
         with suppress(subprocess.TimeoutExpired):  # in D state: the kernel keeps it
             self.process.wait(2.0)
-        for stream, captured in ((self.process.stdout, self.out), (self.process.stderr, self.err)):
-            if stream is not None:
-                drain(stream, captured)
-                stream.close()
+        for pipe, captured in self.pipes.items():
+            drain(pipe, captured)
+            os.close(pipe)
         self.channel.close()
 
 
@@ -191,11 +204,11 @@ def is_failure(phase: dict[str, Any]) -> bool:
     return phase["outcome"] == "failed" and bool(phase["error"] or not phase["whole"])
 
 
-def drain(stream: Any, captured: Captured) -> bool:
+def drain(pipe: int, captured: Captured) -> bool:
     """Reads what is in a pipe. Returns whether more may come."""
     for _ in range(_MOST_CHUNKS):
         try:
-            data = os.read(stream.fileno(), _CHUNK)
+            data = os.read(pipe, _CHUNK)
         except BlockingIOError:
             return True
         if not data:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from oddrank.run.marker import leftovers, rank_start
+from oddrank.run.marker import leftovers, rank_start, warm
 from oddrank.run.marker.one_rank import Rank, drain
 from oddrank.run.marker.rank_process import DUMP, shortened
 
@@ -38,10 +38,11 @@ class RankGroup:
 
     late: "8 s" if the deadline has passed, or another plugin's reason to end the wait. begun: all
     ranks have imported what they need, and have begun the test. left: the processes that the test
-    had left. evidence: what records said when the verdict was made.
+    had left. evidence: what records said when the verdict was made. cold: why the ranks could not
+    be forked, and are fresh interpreters.
     """
 
-    def __init__(self, item: pytest.Function, count: int, deadline: float) -> None:
+    def __init__(self, item: pytest.Function, count: int, deadline: float, fresh: bool) -> None:
         self.item, self.count, self.deadline = item, count, deadline
         self.ranks: list[Rank] = []
         self.late = ""
@@ -50,6 +51,9 @@ class RankGroup:
         self.evidence: Any = None
         option = item.config.option
         self.debug = any(getattr(option, name, False) for name in ("usepdb", "trace"))
+        # A forked process has no terminal to control.
+        self._fresh = fresh or self.debug
+        self.cold = ""
         self._selector = selectors.DefaultSelector()
         self._first_failure: float | None = None
         self._idle_since: tuple[float, dict[int, int]] = (0.0, {})
@@ -72,19 +76,19 @@ class RankGroup:
                 self._collect(place.records)
 
     def _start(self, number: int, place: rank_start.Place) -> None:
-        rank = rank_start.start(
-            number, self.count, self.item, self.deadline, place, debug=self.debug and number == 0
-        )
+        start = partial(
+            rank_start.start, number, self.count, self.item, self.deadline, place,
+            debug=self.debug and number == 0,
+        )  # fmt: skip
+        try:
+            rank = start(fresh=self._fresh)
+        except warm.Cold as error:
+            self._fresh, self.cold = True, str(error)
+            rank = start(fresh=True)
         self.ranks.append(rank)
         self._selector.register(rank.channel, selectors.EVENT_READ, rank.hear)
-        for stream, captured in (
-            (rank.process.stdout, rank.out),
-            (rank.process.stderr, rank.err),
-        ):
-            if stream is not None:
-                self._selector.register(
-                    stream, selectors.EVENT_READ, partial(drain, stream, captured)
-                )
+        for pipe, captured in rank.pipes.items():
+            self._selector.register(pipe, selectors.EVENT_READ, partial(drain, pipe, captured))
 
     def _watch(self, records: Path) -> None:
         start, seconds = time.monotonic(), max(self.deadline, _IMPORT)

@@ -37,9 +37,9 @@ _OPTIONS: dict[str, Any] = {
 _NOT_HERE = ("timeout", "rerunfailures", "flaky", "dsession")
 
 
-def main() -> None:
-    """Runs this rank. The only argument is the descriptor of the socket to the parent."""
-    channel = socket.socket(fileno=int(sys.argv[1]))
+def main(descriptor: int) -> None:
+    """Runs this rank. descriptor: of the socket to the process that runs the test."""
+    channel = socket.socket(fileno=descriptor)
     channel.set_inheritable(False)
     plan = json.loads(channel.makefile("rb").readline())
     _end_with(plan["parent"])

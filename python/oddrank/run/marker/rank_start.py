@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -16,15 +16,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.config import default_plugins
 
 from oddrank.launch.launchers import LAUNCHERS
-from oddrank.run.marker import leftovers
-from oddrank.run.marker.one_rank import Captured, Rank
+from oddrank.run.marker import leftovers, warm
+from oddrank.run.marker.one_rank import Captured, Fresh, Rank
+from oddrank.run.marker.warm import Forked
 
 _START = (
     "import sys; sys.path[:] = eval(sys.argv.pop());"
-    " from oddrank.run.marker import rank_process; rank_process.main()"
+    " from oddrank.run.marker import rank_process; rank_process.main(int(sys.argv[1]))"
 )
+# What every rank imports, besides torch.
+_WARM = (
+    "oddrank.run.marker.rank_process", "oddrank.run.pytest_plugin", "oddrank.trace.arm",
+    *(f"_pytest.{name}" for name in default_plugins),
+)  # fmt: skip
 _NEEDED = 32 << 20  # bytes that must be free in /dev/shm for each record there
 TOKEN = uuid.uuid4().hex
 """All processes that this process's ranks start inherit it."""
@@ -61,32 +68,52 @@ def place(config: pytest.Config) -> Iterator[Place]:
 
 
 def start(
-    number: int, count: int, item: pytest.Function, deadline: float, place: Place, *, debug: bool
+    number: int,
+    count: int,
+    item: pytest.Function,
+    deadline: float,
+    place: Place,
+    *,
+    debug: bool,
+    fresh: bool,
 ) -> Rank:
-    """Starts one rank. debug: it gets the terminal, and may start a debugger."""
+    """Starts one rank. debug: it gets the terminal. fresh: an interpreter of its own, not a fork.
+
+    Raises:
+        warm.Cold: it can't be forked.
+    """
     config = item.config
-    ours, theirs = socket.socketpair()
     live = f"rank {number}" if config.getoption("capture", "fd") == "no" else ""
-    pipe = None if debug else subprocess.PIPE
-    with theirs:
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
-                *("-c", _START, str(theirs.fileno()), repr([str(path) for path in sys.path])),
-            ],
-            stdin=None if debug else subprocess.DEVNULL, stdout=pipe, stderr=pipe, bufsize=0,
-            cwd=config.invocation_params.dir, env=_environment(number, count, place),
-            pass_fds=[theirs.fileno()],
-            start_new_session=not debug,  # of another session it could not read the terminal
-        )  # fmt: skip
-    for stream in (process.stdout, process.stderr):
-        if stream is not None:
-            os.set_blocking(stream.fileno(), False)
+    out, err, pipes = Captured(live), Captured(live), {}
+    environ, cwd = _environment(number, count, place), str(config.invocation_params.dir)
+    ours, theirs = socket.socketpair()
+    with ExitStack() as stack:
+        stack.enter_context(theirs)
+        ends: list[int] = [0, 1, 2]
+        if not debug:
+            ends[0] = os.open(os.devnull, os.O_RDONLY)
+            for index, captured in enumerate((out, err), 1):
+                pipe, ends[index] = os.pipe2(os.O_CLOEXEC)
+                os.set_blocking(pipe, False)
+                pipes[pipe] = captured
+            for end in ends:
+                stack.callback(os.close, end)
+        try:
+            process = (
+                _start_fresh([*ends, theirs.fileno()], cwd, environ, debug=debug)
+                if fresh
+                else _fork([*ends, theirs.fileno()], cwd, environ, item)
+            )
+        except BaseException:
+            for pipe in pipes:
+                os.close(pipe)
+            ours.close()
+            raise
     stacks = place.records / f"stacks{number}"
     plan = {
         "rank": number, "world": count, "deadline": deadline, "debug": debug,
-        "args": _arguments(config), "argv": sys.argv, "parent": os.getpid(),
+        "args": _arguments(config), "argv": sys.argv,
+        "parent": process.parent_pid if isinstance(process, Forked) else os.getpid(),
         "nodeid": item.nodeid, "file": str(item.path), "stacks": str(stacks),
         "folder": str(place.base / "shared"), "basetemp": str(place.base / f"rank{number}"),
         "workerinput": _plain(getattr(config, "workerinput", {"workerid": "master"})),
@@ -94,7 +121,34 @@ def start(
     with suppress(OSError):  # it has ended already
         ours.sendall(json.dumps(plan).encode() + b"\n")
     ours.setblocking(False)
-    return Rank(number, process, ours, Captured(live), Captured(live), stacks)
+    return Rank(number, process, ours, out, err, pipes, stacks)
+
+
+def _start_fresh(
+    descriptors: Sequence[int], cwd: str, environ: dict[str, str], *, debug: bool
+) -> Fresh:
+    *ends, channel = descriptors
+    return Fresh(
+        [
+            sys.executable,
+            *subprocess._args_from_interpreter_flags(),  # type: ignore[attr-defined]
+            *("-c", _START, str(channel), repr([str(path) for path in sys.path])),
+        ],
+        stdin=ends[0], stdout=ends[1], stderr=ends[2], cwd=cwd, env=environ,
+        pass_fds=[channel],
+        start_new_session=not debug,  # of another session it could not read the terminal
+    )  # fmt: skip
+
+
+def _fork(
+    descriptors: Sequence[int], cwd: str, environ: dict[str, str], item: pytest.Function
+) -> Forked:
+    takes_torch = "torch" in sys.modules or "process_group" in item.fixturenames
+    modules = (*_WARM, *(warm.TORCH if takes_torch else ()))
+    return warm.parent(modules, _plain_environment()).fork(
+        [("oddrank.run.marker.rank_process:main", ["fd:3"])],
+        environ=environ, descriptors=descriptors, argv=sys.argv, cwd=cwd,
+    )  # fmt: skip
 
 
 def _arguments(config: pytest.Config) -> list[str]:
@@ -110,7 +164,8 @@ def _arguments(config: pytest.Config) -> list[str]:
     return args
 
 
-def _environment(number: int, count: int, place: Place) -> dict[str, str]:
+def _plain_environment() -> dict[str, str]:
+    """Returns what all ranks have in their environment: that of a process that is no rank."""
     environ = dict(os.environ)
     for row in LAUNCHERS:  # pytest itself may be a rank, or run in a step of SLURM
         for name in f"{row.mark} {row.rank} {row.local_rank} {row.world} {row.node}".split():
@@ -119,7 +174,11 @@ def _environment(number: int, count: int, place: Place) -> dict[str, str]:
     environ.setdefault("OMP_NUM_THREADS", "1")
     if os.path.exists("/sys/class/net/lo"):
         environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all ranks are on this host
-    return environ | {
+    return environ
+
+
+def _environment(number: int, count: int, place: Place) -> dict[str, str]:
+    return _plain_environment() | {
         "RANK": str(number), "LOCAL_RANK": str(number), "GROUP_RANK": "0",
         "WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count),
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(place.port),
@@ -177,8 +236,9 @@ def _tell_keeper(folder: str) -> None:
             stdin.flush()
 
 
-def end_keeper() -> None:
-    """Ends the keeper, if there is one: pytest ends by itself, and no rank is left."""
+def end_helpers() -> None:
+    """Ends the warm parent and the keeper, if they are there: pytest ends, and no rank is left."""
+    warm.end()
     if _keeper.cache_info().currsize:
         with suppress(OSError, subprocess.TimeoutExpired):
             _keeper().communicate(timeout=5.0)

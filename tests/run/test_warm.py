@@ -1,0 +1,174 @@
+"""Forks of a warm parent are as good as fresh interpreters, and where it can't fork it says so."""
+
+import os
+import signal
+import sys
+
+import pytest
+
+from oddrank.run.marker import warm
+from patience import PATIENCE, until
+
+MODULES = ("numpy", "run.warm_programs")
+
+
+@pytest.fixture(scope="module")
+def parent():
+    made = warm.WarmParent.start(MODULES, os.environ)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def fork(parent, tmp_path):
+    """`fork("tell", "x")` runs a function of warm_programs; returns its exit code and output."""
+
+    def start(function, *arguments, more=(), environ=None):
+        with open(tmp_path / "out", "w+b") as out, open(os.devnull, "rb") as nothing:
+            process = parent.fork(
+                [(f"run.warm_programs:{function}", arguments)],
+                environ={**os.environ, **(environ or {})},
+                descriptors=[nothing.fileno(), out.fileno(), out.fileno(), *more],
+                argv=["train.py", "--lr"], cwd=str(tmp_path),
+            )  # fmt: skip
+            code = process.wait(PATIENCE.limit)
+            until(lambda: not os.path.exists(f"/proc/{process.pid}"))  # reaped
+            out.seek(0)
+            return code, out.read().decode()
+
+    return start
+
+
+def test_a_fork_has_what_was_ordered_for_it(fork, tmp_path):
+    code, said = fork("tell", "x", 3, environ={"COLOR": "red"})
+    assert code == 0
+    assert said == f"{tmp_path} ['train.py', '--lr'] red True x 3\n"
+    assert fork("tell")[1].split()[3] == "None"  # nothing stays of the one before
+    assert fork("show_environment", environ={"COLOR": "red"}) == (0, "1\n")
+
+
+def test_further_descriptors_are_given_as_arguments(fork):
+    reads, writes = os.pipe()
+    assert fork("write_to", "fd:3", "hello", more=[writes])[0] == 0
+    os.close(writes)
+    assert os.read(reads, 99) == b"hello"
+    os.close(reads)
+
+
+def test_a_fork_ends_as_python_does(fork):
+    assert fork("say_goodbye") == (0, "no newline is flushedthe thread ends\ngoodbye\n")
+    codes = {
+        "0": 0, "7": 7, "raises": 1, "says": 1, "interrupted": -signal.SIGINT,
+        "killed": -signal.SIGKILL,
+    }  # fmt: skip
+    ends = {how: fork("end", how) for how in codes}
+    assert {how: code for how, (code, _) in ends.items()} == codes
+    assert ends["says"][1] == "no data\n"
+    assert ends["raises"][1].endswith("ValueError: no data\n")
+
+
+def test_forks_draw_different_numbers_and_know_nothing_of_the_users(fork, monkeypatch):
+    monkeypatch.setitem(sys.modules, "secret_of_the_user", sys)
+    drawn = [fork("draw")[1] for _ in range(3)]
+    assert len(set(drawn)) == 3
+    assert all(line.endswith(" []\n") for line in drawn)
+
+
+def test_one_warm_parent_serves_until_a_variable_changes_that_python_reads_at_its_start(
+    monkeypatch,
+):
+    monkeypatch.setattr(warm, "_parent", None)
+    first = warm.parent(MODULES, {**os.environ, "COLOR": "red"})
+    try:
+        assert warm.parent(MODULES, {**os.environ, "COLOR": "blue"}) is first
+        second = warm.parent(MODULES, {**os.environ, "PYTHONHASHSEED": "1"})
+        assert second is not first
+        assert not os.path.exists(f"/proc/{first.pid}")
+    finally:
+        warm.end()
+
+
+def test_a_warm_parent_that_was_killed_forks_no_more_and_says_so():
+    made = warm.WarmParent.start(MODULES, os.environ)
+    order = dict(environ=os.environ, descriptors=[0, 1, 2], argv=[""], cwd="/")
+    process = made.fork([("run.warm_programs:sleep", [])], **order)
+    os.kill(made.pid, signal.SIGKILL)
+    with pytest.raises(warm.Cold, match="ended"):
+        made.fork([("run.warm_programs:sleep", [])], **order)
+    process.kill()
+    made.close()
+
+
+def test_a_fork_can_be_a_warm_parent_itself(fork):
+    assert fork("tell_from_a_fork", environ={"COLOR": "red"}) == (0, "blue\n1\n")
+
+
+THREAD_AT_IMPORT = """
+import threading, time
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+"""
+
+
+def test_a_module_that_starts_threads_makes_all_ranks_fresh_and_is_named_once(
+    pytester, monkeypatch
+):
+    (pytester.mkdir("site") / "sitecustomize.py").write_text(THREAD_AT_IMPORT)
+    monkeypatch.setenv("PYTHONPATH", str(pytester.path / "site"))
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.ranks(2)
+        @pytest.mark.parametrize("number", [1, 2])
+        def test_is_fresh(ranks, number):
+            assert b"ODDRANK_WARM_ROOM" not in open("/proc/self/environ", "rb").read()
+        """
+    )
+    done = pytester.runpytest_subprocess("-rA")
+    done.assert_outcomes(passed=2)
+    said = [line for line in done.outlines if line.startswith("The ranks are fresh interpreters")]
+    assert len(said) == 1
+    assert "starting Python starts threads" in said[0]
+
+
+def test_a_test_or_the_configuration_asks_for_fresh_interpreters(pytester):
+    pytester.makepyfile(
+        """
+        import os, pytest
+
+        def forked():
+            return b"ODDRANK_WARM_ROOM" in open("/proc/self/environ", "rb").read()
+
+        @pytest.mark.ranks(2)
+        def test_forked(ranks):
+            assert forked()
+            assert os.environ.get("ODDRANK_WARM_ROOM") is None
+
+        @pytest.mark.ranks(2, fresh=True)
+        def test_fresh(ranks):
+            assert not forked()
+        """
+    )
+    pytester.runpytest_subprocess().assert_outcomes(passed=2)
+    done = pytester.runpytest_subprocess("-o", "ranks_fresh=true")
+    done.assert_outcomes(passed=1, failed=1)
+
+
+def test_each_of_four_ranks_that_meet_has_its_own_of_everything_random(pytester):
+    pytester.makepyfile(
+        """
+        import random, tempfile, uuid, pytest
+
+        @pytest.mark.ranks(4)
+        def test_random(ranks):
+            drawn = (random.random(), str(uuid.uuid4()), tempfile.mktemp())
+            (ranks.folder / str(ranks.rank)).write_text(repr(drawn))
+            while len(list(ranks.folder.iterdir())) < 4 or any(
+                not file.read_text() for file in ranks.folder.iterdir()
+            ):
+                pass
+            drawn = [eval(file.read_text()) for file in ranks.folder.iterdir()]
+            assert all(len(set(of_one)) == 4 for of_one in zip(*drawn))
+        """
+    )
+    pytester.runpytest_subprocess().assert_outcomes(passed=1)
