@@ -1,12 +1,18 @@
 """Of ranks that wait for each other, the one that all circles pass through is to blame."""
 
-from oddrank.triage.facts import Call, Group, ranks
-from oddrank.triage.findings import finding
-from oddrank.triage.verdict import suspects
-from oddrank.triage.view import view
-from progress import done, judged, progress
+from oddrank.triage.facts import Call, Group
+from progress import ALL4 as WORLD
+from progress import done, inside, messages, progress
+from triage.told import check, ended, into
 
-WORLD = Group("0", (0, 1, 2, 3), "default_pg")
+DATA, DATA3 = Group("d", (0, 1)), Group("d", (0, 1, 2))
+PIPE, OTHER, A, B = (
+    Group("p", (0, 1)),
+    Group("1", (0, 1, 2, 3)),
+    Group("a", (0, 1)),
+    Group("b", (0, 1)),
+)
+ENDS = Group("pipe", (0, 3))
 
 
 def stands(rank, *calls):
@@ -31,52 +37,50 @@ def stands(rank, *calls):
 
 def swapped(usual=None):
     """0 issued the call of the world before that of its data group; 1 waits for it there."""
-    data = Group("d", (0, 1))
-    (early,) = stands(0, (WORLD, 5))
-    (call,) = early.open
-    odd = progress(
-        0, WORLD, enqueued=5, completed=4, open=(Call(5, call.op, since=call.since, usual=usual),)
-    )
+    early = Call(5, "all_reduce", since=100.0, usual=usual)
+    odd = progress(0, WORLD, enqueued=5, completed=4, open=(early,))
     return [
-        odd, done(0, 2, group=data), *stands(1, (data, 3), (WORLD, 5)), *stands(2, (WORLD, 5)),
+        odd, done(0, 2, group=DATA), *stands(1, (DATA, 3), (WORLD, 5)), *stands(2, (WORLD, 5)),
         *stands(3, (WORLD, 5)),
     ]  # fmt: skip
 
 
-def test_who_swapped_the_calls_of_two_groups_is_named():
-    data = Group("d", (0, 1, 2))
-    facts = [*stands(0, (WORLD, 5)), done(0, 2, group=data), *stands(3, (WORLD, 5))]
-    for rank in (1, 2):
-        facts += stands(rank, (data, 3), (WORLD, 5))
-    assert judged(*facts) == [("not-entered", (0,), 1)]
-    (found,) = suspects(view(facts))
-    assert ranks(found.waiting) == (1, 2)
-    what = finding(found).what
-    assert "rank 0 is stuck: it has not entered all_reduce 3 of group d" in what
+def two_orders(rank, here, there):
+    return [*stands(rank, (here, 5)), done(rank, 4, group=there)]
 
 
-def test_two_that_wait_for_each_other_are_both_named_if_nothing_tells_who_is_odd():
-    assert judged(*swapped()) == [("cycle", (0, 1), 1)]
-
-
-def test_of_two_that_wait_for_each_other_the_one_is_named_that_did_what_it_never_did():
-    assert judged(*swapped(usual=False)) == [("not-entered", (0,), 1)]
-
-
-def test_those_that_only_wait_for_a_circle_are_not_in_it():
-    pipe = Group("p", (0, 1))
-    facts = [*stands(0, (pipe, "recv", 1)), done(0, 4, group=WORLD)]
-    for rank in (1, 2, 3):
-        facts += stands(rank, (WORLD, 5))
-    assert judged(*facts) == [("cycle", (0, 1), 2)]
-    (found,) = suspects(view(facts))
-    assert "rank 0 waits for rank 1 in recv of group p" in finding(found).what
-
-
-def test_sets_of_ranks_that_wait_for_each_other_are_named_whole():
-    other = Group("1", (0, 1, 2, 3))
-    facts = []
-    for rank in range(4):
-        here, there = (WORLD, other) if rank < 2 else (other, WORLD)
-        facts += [*stands(rank, (here, 5)), done(rank, 4, group=there)]
-    assert judged(*facts) == [("cycle", (0, 1, 2, 3), 2)]
+def test_who_is_to_blame_for_a_circle(golden):
+    later = [each for rank in (1, 2) for each in stands(rank, (DATA3, 3), (WORLD, 5))]
+    in_world = [each for rank in (1, 2, 3) for each in stands(rank, (WORLD, 5))]
+    over_gloo = {"group": Group("gloo", (0, 1, 2, 3)), "backend": "gloo"}
+    over_nccl = Group("nccl", (0, 1, 2, 3))
+    check(golden, {
+        "who swapped the calls of two groups":
+            ([*stands(0, (WORLD, 5)), done(0, 2, group=DATA3), *stands(3, (WORLD, 5)), *later],
+             ("not-entered", (0,), 1)),
+        "nothing tells which of two is odd": (swapped(), ("cycle", (0, 1), 1)),
+        "the one of two that did what it never did":
+            (swapped(usual=False), ("not-entered", (0,), 1)),
+        "those that only wait for a circle are not in it":
+            ([*stands(0, (PIPE, "recv", 1)), done(0, 4), *in_world], ("cycle", (0, 1), 2)),
+        "sets of ranks that wait for each other":
+            ([each for rank in range(4)
+              for each in two_orders(rank, *((WORLD, OTHER) if rank < 2 else (OTHER, WORLD)))],
+             ("cycle", (0, 1, 2, 3), 2)),
+        "two orders of two groups":
+            ([inside(0, 4, group=A), done(0, 8, group=B), inside(1, 9, group=B),
+              done(1, 3, group=A)], ("cycle", (0, 1), 2)),
+        # Ranks 0-2 gather over gloo and wait for 3; 3 is inside an all_reduce of NCCL with all.
+        "ranks of gloo and of nccl":
+            ([*into(4, 0, 1, 2, op="gather", **over_gloo), done(3, 3, **over_gloo),
+              inside(3, 9, group=over_nccl), *ended(8, 0, 1, 2, group=over_nccl)],
+             ("cycle", (0, 1, 2, 3), 2)),
+        "three through messages":
+            ([messages(rank, ("recv", (rank + 2) % 3, 1)) for rank in range(3)],
+             ("cycle", (0, 1, 2), 2)),
+        "two that both receive, and those that wait for them":
+            ([messages(0, ("recv", 3, 9), group=ENDS), messages(3, ("recv", 0, 9), group=ENDS),
+              *into(7, 1, 2), *ended(6, 0, 3)], ("cycle", (0, 3), 2)),
+        "two that both send":
+            ([messages(1, ("send", 2, 4)), messages(2, ("send", 1, 4))], ("cycle", (1, 2), 2)),
+    })  # fmt: skip

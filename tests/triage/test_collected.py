@@ -1,6 +1,5 @@
 """What `oddrank collect` wrote beside the evidence becomes facts, and lowers no other evidence."""
 
-import dataclasses
 import json
 
 import pytest
@@ -21,9 +20,11 @@ from oddrank.triage.facts import (
 )
 from oddrank.triage.view import ours, view
 from triage.facts_of import facts_of, item_of
+from triage.told import check
 
 SOURCE = Source("dmesg")
 NODE = "node1"
+RANK_0 = Process(0, NODE, 11)
 MANIFEST = {
     "schema": "oddrank.collect/1", "host": NODE, "ended_by": "", "not_read": [],
     "ranks": [{"rank": 0, "pid": 11, "world": 2, "since": 1000.0},
@@ -46,12 +47,6 @@ def cgroups(**files_):
     return {"schema": "oddrank.cgroups/1", "host": NODE, "cgroups": [{**CGROUP, "files": files_}]}
 
 
-def suspects(*facts):
-    return [
-        (s.cause, ranks(s.processes), s.leaf_class) for s in verdict.suspects(view(ours(facts)))
-    ]
-
-
 def test_the_manifest_says_who_the_ranks_are_and_when_they_began(tmp_path):
     found = facts_of(collected.KIND, written(tmp_path, MANIFEST))
     assert Span(NODE, 1000.0, Source("file.json")) in found
@@ -72,86 +67,94 @@ def test_what_was_not_collected_becomes_a_note(tmp_path):
     ]
 
 
-def test_a_rank_inside_the_kernel_is_named_with_where_it_is(tmp_path):
-    found = facts_of(collected.KIND, written(tmp_path, PROCESS))
-    other = State(Process(0, NODE, 11), "running", SOURCE, 2000.0)
-    assert suspects(other, *found) == [("host-stuck", (1,), "disk")]
-
-
-@pytest.mark.parametrize(
-    ("files_", "count"),
-    [
+def test_kills_of_a_cgroup_are_counted_once_and_not_those_of_the_machine(tmp_path, golden):
+    said = []
+    for files_, count in (
         ({"memory.events.local": "oom 1\noom_kill 0", "memory.events": "oom_kill 3"}, None),
         ({"memory.events": "low 0\noom 2\noom_kill 2\noom_group_kill 0"}, 2),
+        ({"memory.events": "oom_kill 1", "memory.max": "max"}, 1),
         ({"memory.oom_control": "oom_kill 1", "memory.limit_in_bytes": "1048576"}, 1),
-        (
-            {"memory.oom_control": "oom_kill 7", "memory.limit_in_bytes": str(1 << 62)},
-            None,
-        ),
-    ],
-)
-def test_kills_of_a_cgroup_are_counted_once_and_not_those_of_the_machine(tmp_path, files_, count):
-    found = facts_of(collected.KIND, written(tmp_path, cgroups(**files_)))
-    assert [f.count for f in found] == ([] if count is None else [count])
+        ({"memory.oom_control": "oom_kill 7", "memory.limit_in_bytes": str(1 << 62)}, None),
+    ):
+        found = facts_of(collected.KIND, written(tmp_path, cgroups(**files_)))
+        assert [f.count for f in found] == ([] if count is None else [count]), files_
+        said += [f.text for f in found]
+    golden("\n".join(said))
 
 
-def test_kills_of_a_cgroup_say_how_the_one_silent_rank_ended(tmp_path):
+def test_the_state_and_the_end_of_a_process_are_those_of_proc(tmp_path):
+    for state, status, expected in (
+        ("uninterruptible", 0, [("uninterruptible", "request_wait_answer")]),
+        ("running", 0, [("running", "")]),
+        ("zombie", 0, [("dead", "")]),
+        ("dead", 9, [("dead", ""), ("signal", 9, None)]),
+        ("dead", 7 << 8, [("dead", ""), ("exit", None, 7)]),
+    ):
+        content = {**PROCESS, "state": state, "status": status}
+        _, *found = facts_of(collected.KIND, written(tmp_path, content))
+        assert [
+            (f.state, f.where) if isinstance(f, State) else (f.how, f.signal, f.code) for f in found
+        ] == expected, state
+        assert {f.process for f in found} == {Process(1, NODE, 12)}
+
+
+def killed(pid, time, **more):
+    return Death(
+        Process(None, NODE, pid), "oom", SOURCE, time, True, 9, by="kernel", text="oom", **more
+    )
+
+
+def in_kernel(pid):
+    return State(Process(None, NODE, pid), "uninterruptible", SOURCE, 1500.0)
+
+
+def test_what_others_say_of_the_hosts_processes_is_judged_as_far_as_it_is_the_jobs(
+    tmp_path, golden
+):
+    span = [Span(NODE, 1000.0, SOURCE), Identity(RANK_0, SOURCE)]
     kill = facts_of(collected.KIND, written(tmp_path, cgroups(**{"memory.events": "oom_kill 1"})))
-    silent = Death(Process(1, NODE, 12), "signal", SOURCE, text="killed, crashed or os._exit()")
-    (suspect,) = verdict.suspects(view(ours([*kill, silent])))
-    assert (suspect.cause, ranks(suspect.processes), suspect.death.how) == ("dead", (1,), "oom")
+    silent = [Death(Process(n, NODE, 11 + n), "signal", SOURCE, signal=9) for n in range(2)]
+    ended = Death(Process(1, NODE, 12), "signal", SOURCE, text="killed, crashed or os._exit()")
+    trouble = Trouble("oom", "the kernel killed 1 process", SOURCE, NODE, code="cgroup")
+    running = State(RANK_0, "running", SOURCE, 2000.0)
+    dead = ("dead", (0,), 2)
+    check(golden, {
+        "a rank inside the kernel":
+            ([running, *facts_of(collected.KIND, written(tmp_path, PROCESS))],
+             ("host-stuck", (1,), 1)),
+        "the kernel killed an earlier process": ([*span, killed(99, 500.0)],),
+        "the kernel killed a process of another job": ([*span, killed(99, 1500.0)],),
+        "a process of another job stands in the kernel": ([*span, in_kernel(99)],),
+        "nothing is known of the job": ([killed(99, 1500.0)], ("dead", (None,), 2)),
+        "the kernel killed a rank": ([*span, killed(11, 1500.0)], dead),
+        "in a container the killed one is the silent rank":
+            ([*span, Death(RANK_0, "signal", SOURCE), killed(4711, 1500.0)], dead),
+        "a cgroup counts a kill, and one rank is silent": ([*kill, ended], ("dead", (1,), 2)),
+        "and the job is larger": ([*kill, World(4, SOURCE), *silent[:1]], dead),
+        "and two are silent": ([*kill, World(4, SOURCE), *silent], ("dead", (0, 1), 2)),
+        "a cgroup counts a kill, and nobody is silent": ([trouble, Identity(RANK_0, SOURCE)],),
+    }, lambda seen: verdict.suspects(view(ours(seen.facts))))  # fmt: skip
 
 
-def _killed(pid, time):
-    return Death(Process(None, NODE, pid), "oom", SOURCE, time, True, 9, by="kernel", text="oom")
-
-
-def test_the_kernel_s_log_of_the_host_blames_no_process_of_another_job(tmp_path):
-    span = [Span(NODE, 1000.0, SOURCE), Identity(Process(0, NODE, 11), SOURCE)]
-    assert suspects(*span, _killed(99, 500.0)) == []
-    assert suspects(*span, _killed(99, 1500.0)) == []
-    assert suspects(*span, State(Process(None, NODE, 99), "uninterruptible", SOURCE, 1500.0)) == []
-    assert suspects(_killed(99, 1500.0)) == [("dead", (), "")]  # nothing else is known
-    assert suspects(*span, _killed(11, 1500.0)) == [("dead", (0,), "")]
-
-
-def test_in_a_container_the_kernel_s_kill_is_that_of_the_one_silent_rank():
-    span = [Span(NODE, 1000.0, SOURCE), Identity(Process(0, NODE, 11), SOURCE)]
-    silent = Death(Process(0, NODE, 11), "signal", SOURCE)
-    (suspect,) = verdict.suspects(view(ours([*span, silent, _killed(4711, 1500.0)])))
-    assert (ranks(suspect.processes), suspect.death.how) == ((0,), "oom")
-
-
-def test_what_a_rank_has_started_is_of_the_job_and_stays(tmp_path):
-    worker = Process(None, NODE, 77)
-    span = [Span(NODE, 1000.0, SOURCE), Identity(Process(0, NODE, 11), SOURCE)]
-    child = Child(worker, Process(0, NODE, 11), SOURCE, "DataLoader worker")
-    state = State(worker, "uninterruptible", SOURCE, 1500.0)
+def test_what_a_rank_has_started_is_of_the_job_and_stays():
+    span = [Span(NODE, 1000.0, SOURCE), Identity(RANK_0, SOURCE)]
+    child = Child(Process(None, NODE, 77), RANK_0, SOURCE, "DataLoader worker")
+    state = in_kernel(77)
     assert state not in ours([*span, state])
     assert state in ours([*span, child, state])
 
 
 def test_a_log_without_a_zone_may_be_hours_off():
-    span = [Span(NODE, 100_000.0, SOURCE), Identity(Process(0, NODE, 11), SOURCE)]
-    killed = _killed(99, 90_000.0)
-    unsure = dataclasses.replace(killed, wall=True)
-    assert ours([*span, killed, unsure]) == [*span, unsure]
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_kills_of_a_cgroup_are_those_of_one_silent_rank_only(tmp_path, count):
-    kill = facts_of(collected.KIND, written(tmp_path, cgroups(**{"memory.events": "oom_kill 1"})))
-    killed = [Death(Process(n, NODE, 11 + n), "signal", SOURCE, signal=9) for n in range(count)]
-    found = verdict.suspects(view(ours([*kill, World(4, SOURCE), *killed])))
-    assert [s.death.how for s in found] == ["oom" if count == 1 else "signal"]
+    span = [Span(NODE, 100_000.0, SOURCE), Identity(RANK_0, SOURCE)]
+    unsure = killed(99, 90_000.0, wall=True)
+    assert ours([*span, killed(99, 90_000.0), unsure]) == [*span, unsure]
 
 
 def test_a_kill_of_last_week_in_the_kernel_s_log_makes_no_second_job(tmp_path):
-    (tmp_path / "torchelastic").mkdir()
-    (tmp_path / "torchelastic/rank1.error.json").write_text(
-        '{"message": {"message": "ValueError: boom", "extraInfo": {"py_callstack": "",'
-        ' "timestamp": "1767225600"}}}'
-    )
+    error = tmp_path / "torchelastic/rank1.error.json"
+    error.parent.mkdir()
+    extra = {"py_callstack": "", "timestamp": "1767225600"}
+    error.write_text(json.dumps({"message": {"message": "ValueError: boom", "extraInfo": extra}}))
     (tmp_path / "kernel.log").write_text(
         f"2025-12-20T00:00:00.000000+00:00 {NODE} kernel: Out of memory: Killed process 99 (java)"
         " total-vm:1kB, anon-rss:1kB\n"
@@ -167,12 +170,15 @@ def test_a_kill_of_last_week_in_the_kernel_s_log_makes_no_second_job(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["collect", "process", "cgroups", "environment"])
-@pytest.mark.parametrize("content", [{}, {"ranks": 5}, {"cgroups": [{}]}, {"rank": "x"}])
-def test_a_broken_file_is_a_note(tmp_path, kind, content):
-    path = written(tmp_path, {"schema": f"oddrank.{kind}/1", **content})
-    notes = Notes()
-    assert list(collected.KIND.read([item_of(path)], notes)) == []
-    assert len(notes.lines) == (kind != "environment")
+def test_a_broken_file_is_a_note(tmp_path, kind):
+    broken = [{}, {"ranks": 5}, {"cgroups": [{}]}, {"rank": "x"}]
+    for content in (*broken, *([{**PROCESS, "state": "odd"}] if kind == "process" else [])):
+        schema = {"schema": f"oddrank.{kind}/1"}
+        path = written(tmp_path, {**schema, **content, **schema})
+        notes = Notes()
+        found = list(collected.KIND.read([item_of(path)], notes))
+        assert not [fact for fact in found if not isinstance(fact, Identity)], content
+        assert len(notes.lines) == (kind != "environment"), content
 
 
 def test_an_archive_beside_the_folder_that_it_was_made_of_is_read_once(tmp_path):
@@ -185,8 +191,3 @@ def test_an_archive_beside_the_folder_that_it_was_made_of_is_read_once(tmp_path)
     with files.opened([str(tmp_path)], notes) as items:
         names = [item.name.rpartition("/")[2] for item in items]
     assert sorted(names) == ["manifest.json", "node1.txt", "node2.tar.gz"]
-
-
-def test_a_trouble_of_a_cgroup_names_nobody_by_itself():
-    trouble = Trouble("oom", "the kernel killed 1 process", SOURCE, NODE, code="cgroup")
-    assert suspects(trouble, Identity(Process(0, NODE, 11), SOURCE)) == []

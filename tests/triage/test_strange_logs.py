@@ -4,13 +4,11 @@ import json
 
 import pytest
 
-from oddrank.triage import verdict
 from oddrank.triage.evidence import Notes, files, tracebacks
 from oddrank.triage.facts import Death, Frame
-from oddrank.triage.findings import finding
 from oddrank.triage.report import judged, made
-from oddrank.triage.view import view
 from triage.facts_of import Texts, item_of
+from triage.told import check
 
 LINES = (
     "Traceback (most recent call last):",
@@ -18,47 +16,50 @@ LINES = (
     '    raise KeyError("no \\\\ such")',
     "KeyError: 'no such'",
 )
+LONE = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=105, OpType=ALLREDUCE)"
 
 
 def docker(line):
     return json.dumps({"log": line + "\n", "stream": "stderr", "time": "2026-11-23T03:00:01.25Z"})
 
 
-def suspects(tmp_path, text):
-    return verdict.suspects(view(Texts(tmp_path, tracebacks.KIND).facts(text)))
+@pytest.fixture
+def deaths(tmp_path):
+    def read(pack, *lines):
+        text = "".join(pack(line) + "\n" for line in lines)
+        return [f for f in Texts(tmp_path, tracebacks.KIND).facts(text) if isinstance(f, Death)]
+
+    return read
+
+
+def test_the_exception_is_read_behind_what_is_in_front_of_it(deaths):
+    for packed in (
+        lambda line: docker(f"12: {line}"),
+        lambda line: docker(f"[rank12]: {line}").replace(": ", ":", 1),
+        "2026-11-23T03:00:01.123456Z stderr F 12: {}".format,
+        "12: <worker 9f> {}".format,
+        "[rank12]: [2026-11-23 03:00:01] {}".format,
+    ):
+        (death,) = deaths(packed, "step 3", *LINES, "bye")
+        assert (death.process.rank, death.text) == (12, "KeyError: 'no such'"), packed("x")
+        assert death.site == (Frame("load", "/w/run.py", 7),), packed("x")
+
+
+def test_a_file_line_is_never_an_exception(deaths):
+    prefixes = iter(["xxx:", "xxxx:", "xxxxx:", "xxxxxx:"])
+    found = deaths(lambda line: f"{next(prefixes)} {line}", *LINES)
+    assert not any("File" in death.text for death in found)
 
 
 @pytest.mark.parametrize(
-    "packed",
-    [
-        lambda line: docker(f"12: {line}"),
-        lambda line: docker(f"[rank12]: {line}").replace(": ", ":", 1),
-        lambda line: f"2026-11-23T03:00:01.123456Z stderr F 12: {line}",
-        lambda line: f"12: <worker 9f> {line}",
-        lambda line: f"[rank12]: [2026-11-23 03:00:01] {line}",
-    ],
+    ("mark", "encoding", "end"),
+    [(b"", "utf-16", b""), (b"\xfe\xff", "utf-16-be", b""), (b"", "utf-16", b"\0")],
+    ids=["little", "big", "half a character at its end"],
 )
-def test_the_exception_is_read_behind_what_is_in_front_of_it(tmp_path, packed):
-    text = "".join(packed(line) + "\n" for line in ("step 3", *LINES, "bye"))
-    (death,) = (
-        f for f in Texts(tmp_path, tracebacks.KIND).facts(text) if isinstance(f, Death)
-    )  # fmt: skip
-    assert (death.process.rank, death.text) == (12, "KeyError: 'no such'")
-    assert death.site == (Frame("load", "/w/run.py", 7),)
-
-
-def test_a_file_line_is_never_an_exception(tmp_path):
-    odd = "".join(f"{n * 'x'}: {line}\n" for n, line in enumerate(LINES, 3))
-    for death in Texts(tmp_path, tracebacks.KIND).facts(odd):
-        assert "File" not in death.text
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
-def test_a_log_in_utf_16_is_read(tmp_path, encoding):
+def test_a_log_in_utf_16_is_read(tmp_path, mark, encoding, end):
     path = tmp_path / "out.txt"
     text = "".join(f"3: {line}\r\n" for line in ("step é", *LINES))
-    mark = b"\xfe\xff" if encoding.endswith("be") else b""
-    path.write_bytes(mark + text.encode(encoding))
+    path.write_bytes(mark + text.encode(encoding) + end)
     notes = Notes()
     with files.opened([str(path)], notes) as items:
         (suspect,) = judged(items, notes).suspects
@@ -67,31 +68,18 @@ def test_a_log_in_utf_16_is_read(tmp_path, encoding):
     assert suspect.death.text == "KeyError: 'no such'"
 
 
-def test_half_a_character_of_utf_16_at_the_end_does_not_matter(tmp_path):
-    path = tmp_path / "out.txt"
-    path.write_bytes("".join(f"3: {line}\n" for line in LINES).encode("utf-16") + b"\0")
-    notes = Notes()
-    with files.opened([str(path)], notes) as items:
-        assert judged(items, notes).suspects
+def test_a_pod_or_host_is_named_where_no_rank_is_known(deaths, golden):
+    nobody = ("dead", (None,), 1)
+    check(golden, {
+        "a pod": (deaths("[pod/train-worker-3/main] {}".format, *LINES), nobody),
+        "a host": (deaths("node07: {}".format, *LINES), nobody),
+    })  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("prefix", "name"),
-    [("[pod/train-worker-3/main] ", "train-worker-3"), ("node07: ", "node07")],
-)
-def test_a_pod_or_host_is_named_where_no_rank_is_known(tmp_path, prefix, name):
-    (suspect,) = suspects(tmp_path, "".join(f"{prefix}{line}\n" for line in LINES))
-    said = f"a process ({name}) raised KeyError: 'no such' at load (run.py:7)"
-    assert finding(suspect).what == said
-    assert suspect.certainty == 1
-
-
-LONE = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=105, OpType=ALLREDUCE)"
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_a_rank_beyond_all_jobs_is_no_rank_and_noted(tmp_path, golden):
+    path = tmp_path / "job.log"
+    noted = []
+    for line in (
         f"[Rank 99999999999] {LONE}",
         f"[PG 0 (default_pg) Rank 99999999999] {LONE}",
         f"[rank99999999999]: [PG ID 1 PG GUID 1(mesh) Rank 99999999999] {LONE}",
@@ -99,20 +87,12 @@ LONE = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=105, OpTyp
         "[rank99999999999]: Traceback (most recent call last):\nValueError: boom",
         "MPI_ABORT was invoked on rank 99999999999 in communicator MPI_COMM_WORLD",
         "[rank 99999999999] finished collective #7 : 99999999999",
-    ],
-)
-def test_a_rank_beyond_all_jobs_is_no_rank(tmp_path, line):
-    path = tmp_path / "job.log"
-    path.write_text(f"[rank0]:[E ProcessGroupNCCL.cpp:821] [Rank 0] {LONE}\n{line}\n")
-    found = judged([item_of(path)], Notes())
-    assert max(found.view.heard) == 0
-    assert (found.view.world or 0) < 2
-    made(found)
-
-
-def test_facts_with_ranks_beyond_all_jobs_are_noted(tmp_path):
-    path = tmp_path / "job.log"
-    path.write_text(f"[Rank 0] {LONE}\n[Rank 99999999999] {LONE}\n")
-    notes = Notes()
-    judged([item_of(path)], notes)
-    assert notes.lines == ["job.log: 1 fact left out: a rank or size beyond 4194304"]
+    ):
+        path.write_text(f"[rank0]:[E ProcessGroupNCCL.cpp:821] [Rank 0] {LONE}\n{line}\n")
+        kept = Notes()
+        found = judged([item_of(path)], kept)
+        assert max(found.view.heard) == 0, line
+        assert (found.view.world or 0) < 2, line
+        made(found)
+        noted.append(f"{line}\n  {kept.lines}")
+    golden("\n".join(noted))

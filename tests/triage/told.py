@@ -1,0 +1,61 @@
+"""Judges tables of facts: a row has its verdict beside it, and its words in a golden file."""
+
+from collections.abc import Callable, Iterable
+
+from golden import Golden
+from oddrank.triage import on_purpose
+from oddrank.triage.facts import Fact, Suspect
+from oddrank.triage.findings import count, finding
+from oddrank.triage.verdict import suspects
+from oddrank.triage.view import View, view
+from progress import done, inside
+
+Verdict = tuple[str, tuple[int | None, ...], int]
+Judge = Callable[[View], list[Suspect]]
+
+
+def into(seq, *ranks, **more):
+    """Returns ranks inside one call."""
+    return [inside(rank, seq, **more) for rank in ranks]
+
+
+def ended(seq, *ranks, **more):
+    """Returns ranks that have done all up to one call."""
+    return [done(rank, seq, **more) for rank in ranks]
+
+
+def verdicts(found: Iterable[Suspect]) -> list[Verdict]:
+    """Returns cause, ranks and certainty of each suspect."""
+    return [(s.cause, tuple(p.rank for p in s.processes), s.certainty) for s in found]
+
+
+def told(found: Iterable[Suspect], place: str = "") -> str:
+    """Returns all that a report says of suspects. place: a folder, left out of sources."""
+    lines = []
+    for suspect in found:
+        if suspect.cause == on_purpose.CAUSE:  # it is no finding
+            lines.append(f"  {on_purpose.text(suspect, None)}")
+            continue
+        made = finding(suspect, folder=place)
+        waiting = count(suspect.waiting) if suspect.waiting else "nobody"
+        lines.append(f"  {made.condition} ({suspect.rule}, {waiting} waiting): {made.what}")
+        lines.append(f"    {made.confidence.level}: {made.confidence.why}")
+        lines += [f"    - {point.text} [{point.source}]" for point in made.evidence]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def check(golden: Golden, rows: dict[str, tuple], judge: Judge = suspects) -> None:
+    """Judges each row: name -> (facts, or a function that judges them; verdict, ...)."""
+    said, wrong = [], []
+    for name, (facts, *expected) in rows.items():
+        found = facts() if callable(facts) else judge(view(facts))
+        if (made := verdicts(found)) != expected:
+            wrong.append(f"{name}: {made}, not {expected}")
+        said.append(f"{name}\n{told(found)}")
+    assert not wrong, "\n".join(wrong)
+    golden("\n".join(said))
+
+
+def shown(facts: Iterable[Fact]) -> str:
+    """Returns facts with all that is not as by default, one a line."""
+    return "".join(f"  {fact!r}\n" for fact in facts)
