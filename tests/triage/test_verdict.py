@@ -123,8 +123,7 @@ def test_a_stack_says_what_the_ranks_do_that_progress_names(golden):
             (joined(waits=[several("inside-call", 1)], counts=[lost]), ("unreachable", (2, 3), 2)),
         "a stack that shows what they all do says more":
             (joined(waits=[several("host-stuck", 1)], counts=[lost]), ("host-stuck", (1, 2, 3), 2)),
-        "counts of the same rank":
-            (joined(*HANG, counts=[behind]), ("not-entered-or-inside", (2,), 2)),
+        "counts of the same rank": (joined(*HANG, counts=[behind]), ONLY_2),
         "counts of another rank":
             (joined(*HANG, counts=[replace(behind, processes=(Process(3),))]), ONLY_2),
     })  # fmt: skip

@@ -138,7 +138,7 @@ def test_who_is_waited_for_by_messages(golden):
             ([numbered(0, ("send", 101)), numbered(1, ("recv", 100))], ("inside-call", (1,), 2)),
         "numbers of each way: both match":
             ([numbered(0, ("send", 101), ("recv", 1)), numbered(1, ("recv", 101), ("send", 1))],
-             ("outside", (), 0)),
+             NOBODY),
         "across groups":  # 0 waits for 1, and 1 is inside a collective that 2 has not entered
             ([messages(0, ("recv", 1, 3), group=ONE), *into(7, 1, 3), done(2, 6)], ONLY_2),
     })  # fmt: skip

@@ -219,8 +219,8 @@ def _entered_or_inside(suspect: Suspect) -> tuple[Condition, str]:
         text = f"{name} {be} behind {count(suspect.waiting)} in {at}"
         return "unknown", f"{text}, as in healthy jobs, too: only counts that stand still tell"
     if suspect.certainty == 0:
-        verb = "wait" if len(suspect.waiting) > 1 else "waits"
-        text = f"{count(suspect.waiting)} {verb} in {at}, and {name} left no word of it"
+        text = f"{count(suspect.waiting)} {_wait(suspect.waiting)} in {at}"
+        text += f", and {name} left no word of it"
         return "unknown", f"{text}: whether they wait for {them} can't be told"
     they = "they have" if len(suspect.processes) > 1 else "it has"
     return _stuck(suspect, f"{they} not entered {at}, or {be} inside it (a stack would tell)")
@@ -248,8 +248,8 @@ def _gil_held(suspect: Suspect) -> tuple[Condition, str]:
 def _infinite_loop(suspect: Suspect) -> tuple[Condition, str]:
     place = place_text(suspect.leaf)
     where = f" in {place}" if place else ""
-    verb = "run" if len(suspect.processes) > 1 else "runs"
-    return _stuck(suspect, f"{verb} on{where} and does not come to the next call")
+    run, do = ("run", "do") if len(suspect.processes) > 1 else ("runs", "does")
+    return _stuck(suspect, f"{run} on{where} and {do} not come to the next call")
 
 
 _IN_PAUSE = {
@@ -403,11 +403,13 @@ def _unknown(suspect: Suspect) -> tuple[Condition, str]:
         return "unknown", f"{count(suspect.waiting)} lost {verb}, and {_NOT_TOLD} who ended first"
     if not suspect.waiting:
         return "unknown", f"something went wrong, and {_NOT_TOLD} which rank began it"
-    verb = "wait" if len(suspect.waiting) > 1 else "waits"
     at, group = call_text(suspect.at), group_text(suspect.group)
     where = f" in {at}" if at else ""
     where += f" of {group}" if at and group else ""
-    return "unknown", f"{count(suspect.waiting)} {verb}{where}, and {_NOT_TOLD} for whom"
+    there = [p for p in suspect.waiting if not suspect.there or p in suspect.there]
+    elsewhere = [p for p in suspect.waiting if p not in there]
+    where += f", {count(elsewhere)} in other calls" if elsewhere else ""
+    return "unknown", f"{count(there)} {_wait(there)}{where}, and {_NOT_TOLD} for whom"
 
 
 def _told_to_end(death: Death) -> str:

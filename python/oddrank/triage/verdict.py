@@ -115,7 +115,8 @@ def _refined(suspect: Suspect, new: Suspect) -> Suspect:
     Of several, those remain whom the new evidence names too; the others wait, if it says so, if
     nothing else was sure of them, or if they stand in a call with some that answer nobody.
     """
-    cause: Cause = new.cause if suspect.cause in _OPEN_CAUSES else suspect.cause
+    more = suspect.cause in _OPEN_CAUSES and new.cause != "not-entered-or-inside"
+    cause: Cause = new.cause if more else suspect.cause
     both = max(suspect.certainty, new.certainty)
     named = suspect.processes if ranks(suspect.processes) else new.processes
     shown = [p for p in named if _overlap([p], new.processes)]

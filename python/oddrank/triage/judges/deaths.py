@@ -95,7 +95,7 @@ def _causes(view: View, ends: Sequence[End], own: Sequence[End]) -> list[Suspect
         lowered = [replace(s, certainty=0) for s in others]
         return [replace(one, certainty=min(one.certainty, 1), against=(point,)), *lowered]
     if later:
-        point = Point(f"{later} other ends came after it")
+        point = Point(f"{later} other end{'s' if later > 1 else ''} came after it")
         found = [replace(found[0], support=(*found[0].support, point))]
     return found
 
@@ -325,9 +325,8 @@ def _victims(victims: Sequence[End]) -> list[Point]:
     for why, words in (("waited", "timed out waiting for others"), ("lost", "lost a peer")):
         some = [end for end in victims if end.why == why]
         if some:
-            text = _short_text(some[0].best)
-            points.append(Point(f"{_who([e.process for e in some])} {words}: {text}",
-                                some[0].best.source))  # fmt: skip
+            text = ": ".join(filter(None, (words, _short_text(some[0].best))))
+            points.append(Point(f"{_who([e.process for e in some])} {text}", some[0].best.source))
     return points
 
 

@@ -25,7 +25,7 @@ def judge(view: View, waits: Waits, posts: Posts) -> list[Suspect]:
     sure = alone or (set() if unusual else _sure(view, posts, missing))
     silent = sure or missing
     if not silent:
-        return [_nobody(view, inside)]
+        return [_nobody(view, posts, inside)]
     waiting, group, call = waits.waiting_for(silent)
     front = [rank for rank in inside if not silent.isdisjoint(posts.lacks(rank).unheard)]
     if not group:
@@ -52,6 +52,7 @@ def judge(view: View, waits: Waits, posts: Posts) -> list[Suspect]:
             waiting=processes(view, sorted(waiting or inside)),
             at=call,
             group=group,
+            there=processes(view, sorted(posts.in_call(waiting or inside, group, call))),
         )
     ]
 
@@ -96,15 +97,20 @@ def _odd(view: View, waits: Waits, unusual: Mapping[int, Post]) -> Suspect:
     )  # fmt: skip
 
 
-def _nobody(view: View, inside: Collection[int]) -> Suspect:
+def _nobody(view: View, posts: Posts, inside: Collection[int]) -> Suspect:
+    inside = inside or posts.of.keys()
     group, call = _common(view, sorted(inside))
+    there = posts.in_call(inside, group, call)
     text, rule = "every rank of the group is inside the call, none is behind", "all-inside"
-    if not group or not group.ranks:
-        text, rule = "the ranks of the group are not known, nor who is behind", "group-unknown"
+    if group is None:
+        text = "every rank is inside messages whose other ends were issued, none is behind"
+    elif not group.ranks or not set(group.ranks) <= set(there):
+        text, rule = "the ranks of a group are not known, nor who is behind", "group-unknown"
     return Suspect(
         "unknown", (), rule=rule, certainty=0,
         support=(Point(text, _first_source(view, group)),),
         waiting=processes(view, sorted(inside)), at=call, group=group,
+        there=processes(view, sorted(there)) if group is not None else None,
     )  # fmt: skip
 
 

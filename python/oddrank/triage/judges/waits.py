@@ -68,7 +68,7 @@ def _judge(view: View) -> list[Suspect]:
     circle = circles.judge(view, waits, posts)
     if circle:
         return circle
-    if not waits.inside():
+    if not waits.inside() and not posts.of:
         return _outside(view)
     return unheard.judge(view, waits, posts)
 
@@ -204,9 +204,9 @@ def _points(
                 yield Point(text, p.source)
         if pending:
             count = sum(p.open_count or len(p.open) for p in pending)
-            yield Point(
-                f"rank {rank} has issued {count} calls that did not complete", own[0].source
-            )
+            calls = "call" if count == 1 else f"{count} calls"
+            text = f"rank {rank} has issued {'a ' * (count == 1)}{calls} that did not complete"
+            yield Point(text, own[0].source)
         elif own:
             yield Point(f"rank {rank} has no open call in any group", own[0].source)
 
