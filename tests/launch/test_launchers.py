@@ -1,101 +1,105 @@
 """Each launcher's variables are used, and another launcher's leftovers are not."""
 
+import json
 import os
-
-import pytest
 
 from launch import environments as made
 from oddrank import launch
 
+TORCHRUN = made.torchrun(5, 1, 1, local_world=4, nodes=2)
+# A batch script exports these for the ranks that it will start.
+FOR_LATER = {"WORLD_SIZE": "3", "MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
+RANK_3_OF_4 = {"RANK": "3", "WORLD_SIZE": "4", "MASTER_PORT": "29500"}
+ALONE = ("alone", 0, 1, 0, 1, 0, 1)
+OF_STEP = [("slurm", 0, 3, 0, 2, 0, 2), ("slurm", 1, 3, 1, 2, 0, 2), ("slurm", 2, 3, 0, 1, 1, 2)]
+# Environment -> (launcher, rank, world, local rank, local world, node, nodes).
+PLACES = {
+    "nothing launched it": ({}, ALONE),
+    "all is empty": ({"RANK": "", "WORLD_SIZE": "", "SLURM_STEP_ID": ""}, ALONE),
+    "torchrun": (TORCHRUN, ("torchrun", 5, 8, 1, 4, 1, 2)),
+    "torchrun on nodes of different size": (
+        made.torchrun(6, 1, 1, local_world=2, nodes=2) | {"WORLD_SIZE": "7"},
+        ("torchrun", 6, 7, 1, 2, 1, 2),
+    ),
+    # SLURM's numbers are then those of torchrun's agent, mpirun's daemon, Hydra's proxy.
+    "torchrun in a step": (made.TORCHRUN_IN_STEP, ("torchrun", 0, 8, 0, 4, 0, 2)),
+    "mpirun in a step": ({**made.STEP[0], **made.OPEN_MPI}, ("openmpi", 3, 4, 1, 2, 1, 2)),
+    "Hydra in a step": ({**made.STEP[0], **made.HYDRA}, ("pmi", 2, 4, 0, 2, 1, 2)),
+    "mpirun": (made.OPEN_MPI, ("openmpi", 3, 4, 1, 2, 1, 2)),
+    "Hydra": (made.HYDRA, ("pmi", 2, 4, 0, 2, 1, 2)),
+    "PALS": (made.PALS, ("pmi", 13, 24, 1, 12, 1, 2)),
+    **{f"task {task} of a step": (made.STEP[task], place) for task, place in enumerate(OF_STEP)},
+    **{
+        f"task {task} with SLURM's own PMI": (made.PMI2_STEP[task], place)
+        for task, place in enumerate(OF_STEP)
+    },
+    "step smaller than its job": (made.SMALL_STEP, ("slurm", 1, 2, 1, 2, 0, 1)),
+    "task that has a variable for later": ({**made.STEP[2], **FOR_LATER}, OF_STEP[2]),
+    "wrapper that repeats SLURM's": (
+        {**made.STEP[1], "RANK": "1", "WORLD_SIZE": "3"}, OF_STEP[1],
+    ),
+    "task that forks ranks": (
+        {**made.STEP[2], "RANK": "21", "WORLD_SIZE": "24", "LOCAL_RANK": "5",
+         "LOCAL_WORLD_SIZE": "8"},
+        ("env", 21, 24, 5, 8, 2, 3),
+    ),
+    # One process in an allocation is no rank of it.
+    "sbatch": (made.SBATCH, ALONE),
+    "sbatch that has a variable for later": ({**made.SBATCH, **FOR_LATER}, ALONE),
+    "salloc": (made.SALLOC, ALONE),
+    "salloc's interactive step": (made.INTERACTIVE_STEP, ALONE),
+    "first of SLURM's own steps": ({**made.SMALL_STEP, "SLURM_STEP_ID": "4294967280"}, ALONE),
+    "sbatch typed in a step": (made.SBATCH_IN_STEP, ALONE),
+    "sbatch typed in another node's step": (
+        {**made.SBATCH_IN_STEP, "SLURMD_NODENAME": "n9", "SLURM_NTASKS": "3"}, ALONE,
+    ),
+    "shell in a step": (made.SHELL_STEP, ("slurm", 0, 1, 0, 1, 0, 1)),
+    "rank typed into such a shell": (
+        {**made.SHELL_STEP, "RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"},
+        ("env", 1, 2, 1, 2, 0, 1),
+    ),
+    "variables by hand": (
+        {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"},
+        ("env", 1, 4, 1, 2, 0, 2),
+    ),
+    "node by hand, and not how many": (
+        {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "0", "NODE_RANK": "3"},
+        ("env", 5, 8, 0, 8, 3, 4),
+    ),
+    "master on this host: all ranks are here": (
+        {**RANK_3_OF_4, "MASTER_ADDR": "127.0.0.1"}, ("env", 3, 4, 3, 4, 0, 1),
+    ),
+    "master elsewhere, no local rank: one rank a host": (
+        {**RANK_3_OF_4, "MASTER_ADDR": "n1"}, ("env", 3, 4, 0, 1, 3, 4),
+    ),
+}  # fmt: skip
 
-def place(environ):
-    me = launch.current(environ)
-    return (me.launcher, me.rank, me.world, me.local_rank, me.local_world, me.node, me.nodes)
+
+def test_each_process_knows_its_place():
+    for name, (environ, place) in PLACES.items():
+        me = launch.current(environ)
+        found = (me.launcher, me.rank, me.world, me.local_rank, me.local_world, me.node, me.nodes)
+        assert found == place, name
+        assert me.host == os.uname().nodename
+        assert bool(me.note) == (me.launcher == "alone"), name
 
 
-def test_a_process_that_nothing_launched_is_rank_0_of_1():
-    me = launch.current({})
-    assert place({}) == ("alone", 0, 1, 0, 1, 0, 1)
-    assert me.host == os.uname().nodename
-    assert me.master is None
+ONE_HOST = {**made.OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}
 
 
-def test_torchrun_says_all():
-    me = launch.current(made.torchrun(5, 1, 1, local_world=4, nodes=2))
-    assert (me.launcher, me.rank, me.world, me.local_rank) == ("torchrun", 5, 8, 1)
-    assert (me.local_world, me.node, me.nodes) == (4, 1, 2)
-    assert me.master == ("n1", 43091)
-    assert me.job == "77"
-
-
-def test_torchrun_on_nodes_of_different_size_is_no_contradiction():
-    environ = made.torchrun(6, 1, 1, local_world=2, nodes=2) | {"WORLD_SIZE": "7"}
-    assert place(environ) == ("torchrun", 6, 7, 1, 2, 1, 2)
-
-
-def test_each_task_of_a_slurm_step_knows_its_place():
-    assert [place(task) for task in made.STEP] == [
-        ("slurm", 0, 3, 0, 2, 0, 2),
-        ("slurm", 1, 3, 1, 2, 0, 2),
-        ("slurm", 2, 3, 0, 1, 1, 2),
-    ]
-
-
-def test_a_step_smaller_than_its_job_counts_its_own_tasks():
-    assert place(made.SMALL_STEP) == ("slurm", 1, 2, 1, 2, 0, 1)
-
-
-def test_the_tasks_of_a_step_agree_on_a_master_without_being_told():
-    masters = {launch.current(task).master for task in made.STEP}
-    assert len(masters) == 1
-    host, port = masters.pop()
+def test_the_master_is_believed_or_derived_so_that_all_ranks_agree_on_it_or_not_given():
+    for environ, master in (
+        ({}, None),
+        (TORCHRUN, ("n1", 43091)),
+        ({**made.STEP[1], "MASTER_ADDR": "ib7", "MASTER_PORT": "1234"}, ("ib7", 1234)),
+        ({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}, ("localhost", 29500)),
+        (made.OPEN_MPI, None),  # of several hosts
+    ):
+        assert launch.current(environ).master == master
+    assert launch.current(ONE_HOST).master[0] == "127.0.0.1"
+    ((host, port),) = {launch.current(task).master for task in made.STEP}
     assert host == "n1"
     assert 20000 <= port < 30000
-
-
-def test_master_addr_and_port_are_believed_before_the_node_list():
-    environ = {**made.STEP[1], "MASTER_ADDR": "ib7", "MASTER_PORT": "1234"}
-    assert launch.current(environ).master == ("ib7", 1234)
-
-
-def test_sruns_own_pmi_changes_nothing():
-    assert [place(task) for task in made.PMI2_STEP] == [place(task) for task in made.STEP]
-
-
-@pytest.mark.parametrize("name", ["SBATCH", "SALLOC", "INTERACTIVE_STEP", "SBATCH_IN_STEP"])
-def test_a_lone_process_in_an_allocation_is_no_rank_of_it(name):
-    me = launch.current(getattr(made, name))
-    assert (me.launcher, me.rank, me.world) == ("alone", 0, 1)
-
-
-def test_a_batch_script_of_another_nodes_step_is_alone():
-    leftover = {**made.SBATCH_IN_STEP, "SLURMD_NODENAME": "n9", "SLURM_NTASKS": "3"}
-    assert launch.current(leftover).launcher == "alone"
-
-
-def test_torchrun_in_a_step_has_its_own_numbers_and_srun_those_of_its_agent():
-    assert made.TORCHRUN_IN_STEP["SLURM_PROCID"] != made.TORCHRUN_IN_STEP["RANK"]
-    assert place(made.TORCHRUN_IN_STEP) == ("torchrun", 0, 8, 0, 4, 0, 2)
-
-
-def test_mpirun_in_a_step_has_its_own_numbers_and_srun_those_of_its_daemon():
-    assert place({**made.STEP[0], **made.OPEN_MPI}) == ("openmpi", 3, 4, 1, 2, 1, 2)
-
-
-def test_hydra_in_a_step_has_its_own_numbers_and_srun_those_of_its_proxy():
-    assert place({**made.STEP[0], **made.HYDRA}) == ("pmi", 2, 4, 0, 2, 1, 2)
-
-
-def test_open_mpi_hydra_and_pals_without_slurm():
-    assert place(made.OPEN_MPI) == ("openmpi", 3, 4, 1, 2, 1, 2)
-    assert place(made.HYDRA) == ("pmi", 2, 4, 0, 2, 1, 2)
-    assert place(made.PALS) == ("pmi", 13, 24, 1, 12, 1, 2)
-
-
-def test_ranks_of_one_host_find_a_master_and_ranks_of_several_are_not_given_a_wrong_one():
-    one_host = {**made.OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1"}
-    assert launch.current(one_host).master[0] == "127.0.0.1"
-    assert launch.current(made.OPEN_MPI).master is None
 
 
 def test_ranks_of_one_mpirun_agree_on_a_port_behind_a_wrapper_script_each(monkeypatch):
@@ -106,50 +110,17 @@ def test_ranks_of_one_mpirun_agree_on_a_port_behind_a_wrapper_script_each(monkey
     assert launch.current({**one_host, "PMIX_NAMESPACE": "18922865"}).master != mine.master
 
 
-def test_ranks_started_by_hand_from_two_shells_agree_on_a_port():
-    environ = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}
-    assert launch.current(environ).master == ("localhost", 29500)
+def test_only_open_mpis_ranks_may_take_its_terminal_for_their_own():
+    assert launch.fakes_terminals(made.OPEN_MPI)
+    assert not launch.fakes_terminals(TORCHRUN)
+    assert not launch.fakes_terminals({})
 
 
-def test_plain_variables_are_a_launch_too():
-    environ = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
-    assert place(environ) == ("env", 1, 4, 1, 2, 0, 2)
-
-
-def test_plain_variables_with_a_master_on_this_host_put_all_ranks_here():
-    environ = {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
-    assert place(environ) == ("env", 3, 4, 3, 4, 0, 1)
-
-
-def test_plain_variables_with_a_master_elsewhere_and_no_local_rank_are_one_rank_a_host():
-    environ = {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
-    assert place(environ) == ("env", 3, 4, 0, 1, 3, 4)
-
-
-def test_a_world_size_that_a_batch_script_exports_for_later_makes_no_rank():
-    exported = {"WORLD_SIZE": "3", "MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
-    assert launch.current({**made.SBATCH, **exported}).launcher == "alone"
-    assert place({**made.STEP[2], **exported}) == place(made.STEP[2])
-
-
-def test_a_wrapper_script_may_repeat_what_slurm_says():
-    assert place({**made.STEP[1], "RANK": "1", "WORLD_SIZE": "3"}) == place(made.STEP[1])
-
-
-def test_a_task_may_fork_ranks_of_its_own():
-    forked = {"RANK": "21", "WORLD_SIZE": "24", "LOCAL_RANK": "5", "LOCAL_WORLD_SIZE": "8"}
-    assert place({**made.STEP[2], **forked}) == ("env", 21, 24, 5, 8, 2, 3)
-
-
-def test_ranks_started_by_hand_in_an_interactive_step_are_believed():
-    shell = {**made.SMALL_STEP, "SLURM_STEP_NUM_TASKS": "1", "SLURM_NTASKS": "1"}
-    shell |= {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_GTIDS": "0"}
-    shell |= {"SLURM_STEP_TASKS_PER_NODE": "1"}
-    assert launch.current(shell).launcher == "slurm"
-    assert place({**shell, "RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}) == (
-        ("env", 1, 2, 1, 2, 0, 1)
-    )
-
-
-def test_an_empty_variable_is_an_unset_one():
-    assert launch.current({"RANK": "", "WORLD_SIZE": "", "SLURM_STEP_ID": ""}).launcher == "alone"
+def test_torchrun_is_told_what_to_show_last_and_nobody_else_is(tmp_path):
+    file = tmp_path / "error.json"
+    launch.tell_launcher("rank 2 is odd", {"TORCHELASTIC_ERROR_FILE": str(file)})
+    assert not file.exists()
+    launch.tell_launcher("rank 2 is odd", {**TORCHRUN, "TORCHELASTIC_ERROR_FILE": str(file)})
+    told = json.loads(file.read_text())["message"]
+    assert told["message"] == "rank 2 is odd"
+    assert int(told["extraInfo"]["timestamp"]) > 0

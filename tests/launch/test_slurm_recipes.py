@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from netns import PATH
-from oddrank.switches import job_reports, order_file
-from patience import until
+from oddrank.switches import order_file
+from patience import PATIENCE, until
 
 # The first test that needs SLURM starts it, within its timeout.
 pytestmark = [pytest.mark.needs("torch", "slurm", "netns"), pytest.mark.timeout(300)]
@@ -26,13 +26,27 @@ SECONDS = 100.0
 @pytest.fixture(autouse=True)
 def _environ(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    for name, value in {
-        "PYTHON": sys.executable,
-        "OMP_NUM_THREADS": "1",
-        "RANKS_PER_NODE": "1",
-        "CRON_DIR": str(tmp_path),
-    }.items():
+    own = {"PYTHON": sys.executable, "CRON_DIR": str(tmp_path)}
+    for name, value in {**own, "OMP_NUM_THREADS": "1", "RANKS_PER_NODE": "1"}.items():
         monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def switch(monkeypatch, tmp_path):
+    """Returns the folder of the switch that the jobs watch."""
+    monkeypatch.setenv("SWITCH", str(tmp_path / "switch"))
+    return tmp_path / "switch"
+
+
+@pytest.fixture
+def stand_in(monkeypatch, tmp_path):
+    """Makes a shell script stand in for the recipes' Python."""
+
+    def make(text):
+        program(tmp_path / "python", text)
+        monkeypatch.setenv("PYTHON", str(tmp_path / "python"))
+
+    return make
 
 
 # cron.sh
@@ -74,17 +88,17 @@ def test_cron_runs_its_folder_again_and_again_though_a_command_fails_and_one_han
     (folder / "d").chmod(0o644)
     logs = tmp_path / "cron.hourly.log"
     logs.mkdir()
-    for name, days in (("7.out", 9), ("8.out", 1), ("9.txt", 9)):
+    old = {"7.out": 9, "8.out": 1, "9.txt": 9}  # days
+    for name, days in old.items():
         (logs / name).touch()
         os.utime(logs / name, (time.time() - days * 86400,) * 2)
     cron("start", "hourly", "now+1")
     until(lambda: len(lines(tmp_path / "c")) >= 2, SECONDS)
     assert set(lines(tmp_path / "a")) == {"0"}  # sbatch takes nothing of this job's size
     assert not (tmp_path / "d").exists()
-    kept = [name for name in ("7.out", "8.out", "9.txt") if (logs / name).exists()]
-    assert kept == ["8.out", "9.txt"]
-    shown = cron("status", "hourly")
-    assert "3 run, failed: ./cron.hourly/a (3) ./cron.hourly/b (124)" in shown
+    assert [name for name in old if (logs / name).exists()] == ["8.out", "9.txt"]
+    failed = "3 run, failed: ./cron.hourly/a (3) ./cron.hourly/b (124)"
+    shown = until(lambda: failed in (text := cron("status", "hourly")) and text, SECONDS)
     assert re.search(r"cron-hourly +(PENDING|RUNNING) ", shown), shown
     cron("stop", "hourly")
     assert queued(slurm, "cron-hourly") == []
@@ -148,22 +162,30 @@ def submit(slurm, tmp_path):
     for number in numbers:
         with suppress(RuntimeError):  # it has ended
             slurm.call("scancel", number)
-        until(lambda number=number: ended(slurm, number), SECONDS)
+        end_of(slurm, number)
 
 
 def state(slurm, number):
     """Returns the states of a job, or of an array's elements."""
-    told = slurm.call("squeue", "-h", "-j", number, "-t", "all", "-o", "%T").split()
-    return set(told)
+    return set(slurm.call("squeue", "-h", "-j", number, "-t", "all", "-o", "%T").split())
 
 
-def ended(slurm, number):
-    return state(slurm, number) <= {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"}
+def end_of(slurm, number):
+    """Waits until a job, or an array's elements, have ended; returns their states."""
+    ends = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"}
+    return until(lambda: (now := state(slurm, number)) <= ends and now, SECONDS)
 
 
 WORDS = [
-    "it's", 'a "quoted" one', "$HOME `id` $(id)", "two\nlines", "back\\slash", "*", "", "--é=;&|",
-]  # fmt: skip
+    "it's",
+    'a "quoted" one',
+    "$HOME `id` $(id)",
+    "two\nlines",
+    "back\\slash",
+    "*",
+    "",
+    "é=;&|",
+]
 SHOW = """
 import json, os, sys
 names = "RANK WORLD_SIZE SLURMD_NODENAME".split()
@@ -175,9 +197,9 @@ print("said by", os.environ["RANK"])
 def test_torchruns_arguments_reach_all_nodes_unchanged(submit, slurm, tmp_path):
     (tmp_path / "show it.py").write_text(SHOW)
     number = submit("show it.py", *WORDS, options=["--ntasks-per-node=2", "--cpus-per-task=3"])
-    until(lambda: ended(slurm, number), SECONDS)
+    ends = end_of(slurm, number)
     out = (tmp_path / "out-4294967294").read_text()
-    assert state(slurm, number) == {"COMPLETED"}, out
+    assert ends == {"COMPLETED"}, out
     for rank in range(2):
         place, words = json.loads((tmp_path / f"rank{rank}").read_text())
         assert place == [str(rank), "2", f"node{rank}"]
@@ -234,12 +256,10 @@ def waiting(submit, tmp_path):
 
 
 def test_stacks_of_a_running_job_come_from_all_of_its_full_nodes(
-    waiting, slurm, tmp_path, monkeypatch
+    waiting, slurm, tmp_path, stand_in
 ):
     # Both nodes have the same /dev/shm: each gets a folder of its own.
-    python = tmp_path / "python"
-    program(python, f'ODDRANK_DIR={tmp_path}/$(hostname) exec {sys.executable} "$@"')
-    monkeypatch.setenv("PYTHON", str(python))
+    stand_in(f'ODDRANK_DIR={tmp_path}/$(hostname) exec {sys.executable} "$@"')
     number = waiting("arm")
     first, second = map("\n".join, stacks(slurm, number))
     assert "\nrank 0 (node0, pid" in first
@@ -253,7 +273,7 @@ def test_stacks_of_a_running_job_come_from_all_of_its_full_nodes(
     slurm.call(str(RECIPES / "stacks.sh"), f"{number}.0", "collect", "-o", str(tmp_path / "saved"))
     assert sorted(path.name for path in tmp_path.glob("saved/slurm-*/node?")) == ["node0", "node1"]
     slurm.call("scancel", number)
-    until(lambda: ended(slurm, number), SECONDS)
+    end_of(slurm, number)
     with pytest.raises(RuntimeError, match="does not run"):
         slurm.call(str(RECIPES / "stacks.sh"), number)
 
@@ -274,11 +294,8 @@ def said(tmp_path, rank):
 
 
 def test_a_chain_goes_on_after_its_time_limit_ends_by_the_switch_and_does_not_start_under_it(
-    submit, slurm, tmp_path, monkeypatch
+    submit, slurm, tmp_path, switch
 ):
-    switch = tmp_path / "switch"
-    monkeypatch.setenv("SWITCH", str(switch))
-
     def elements(count):
         return lambda: all(
             [word for word, *_ in said(tmp_path, rank)].count("begins") == count
@@ -293,7 +310,7 @@ def test_a_chain_goes_on_after_its_time_limit_ends_by_the_switch_and_does_not_st
     assert not list(switch.glob("jobs/*.order"))  # the first element has taken its own kill back
     slurm.call(sys.executable, "-m", "oddrank", "switch", "kill", str(switch))
     order_file.write(switch, "save", "*", "alice@login1")
-    until(lambda: ended(slurm, number), SECONDS)
+    assert end_of(slurm, number) == {"COMPLETED", "CANCELLED"}
     first, second = said(tmp_path, 0), said(tmp_path, 1)
     assert [one[0] for one in first] == ["begins", "kill", "begins", "kill"]
     assert first == second
@@ -301,11 +318,10 @@ def test_a_chain_goes_on_after_its_time_limit_ends_by_the_switch_and_does_not_st
         assert one[2] == 2 * one[1]
     assert first[2] == ["begins", first[1][1]]  # from the checkpoint
     assert state(slurm, f"{number}_1") == state(slurm, f"{number}_2") == {"COMPLETED"}
-    assert state(slurm, number) == {"COMPLETED", "CANCELLED"}
     assert not (tmp_path / "out-3").exists()
 
     number = submit(str(TRAINING), str(tmp_path), options=["--array=5-7%1"])
-    until(lambda: ended(slurm, number), SECONDS)
+    end_of(slurm, number)
     out = (tmp_path / "out-5").read_text()
     assert f"the switch {switch} says kill (root@" in out
     assert f"no job may start. If it was for an earlier job: oddrank switch off {switch}" in out
@@ -317,22 +333,20 @@ def test_a_chain_goes_on_after_its_time_limit_ends_by_the_switch_and_does_not_st
 
 
 @pytest.mark.parametrize("shell", ["sh", "bash"])
-def test_a_script_that_sigterm_ends_takes_its_own_kill_back(tmp_path, monkeypatch, shell):
-    switch = tmp_path / "switch"
+def test_a_script_that_sigterm_ends_takes_its_own_kill_back(tmp_path, monkeypatch, switch, shell):
     order_file.prepare(switch)
     program(tmp_path / "bin" / "scontrol", "echo node0")
-    program(tmp_path / "bin" / "srun", "exec sleep 60")
+    program(tmp_path / "bin" / "srun", "exec sleep 600")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
     for name in ("JOB_ID", "JOB_NODELIST", "JOB_NUM_NODES", "CPUS_ON_NODE"):
         monkeypatch.setenv(f"SLURM_{name}", "1")
-    monkeypatch.setenv("SWITCH", str(switch))
     script = subprocess.Popen([shell, RECIPES / "torchrun.sbatch", "x"], start_new_session=True)
     try:
-        until(lambda: b"sleep" in children(script.pid), SECONDS)
+        until(lambda: b"sleep" in children(script.pid))
         script.send_signal(signal.SIGUSR1)
-        until(lambda: list(switch.glob("jobs/*.order")), SECONDS)
+        until(lambda: list(switch.glob("jobs/*.order")))
         script.terminate()
-        assert script.wait(SECONDS) == 128 + signal.SIGTERM
+        assert script.wait(PATIENCE.limit) == 128 + signal.SIGTERM
     finally:
         with suppress(ProcessLookupError):
             os.killpg(script.pid, signal.SIGKILL)
@@ -341,59 +355,28 @@ def test_a_script_that_sigterm_ends_takes_its_own_kill_back(tmp_path, monkeypatc
 
 def children(pid):
     """Returns the command lines of a process's children."""
-    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     lines = []
-    for child in found:
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
         with suppress(OSError):  # it has ended
             lines.append(Path(f"/proc/{child}/cmdline").read_bytes())
     return b" ".join(lines)
 
 
-def test_a_python_that_can_not_ask_the_switch_ends_no_chain_and_says_why(
-    submit, slurm, tmp_path, monkeypatch
+def test_a_switch_that_can_not_be_asked_ends_no_chain_and_one_that_can_not_be_read_starts_no_rank(
+    submit, slurm, tmp_path, stand_in, switch
 ):
-    python = tmp_path / "python"
-    broken = 'case "$*" in *"switch check"*) echo "no module named numpy" >&2; exit 1;; esac'
-    program(python, f'{broken}\nexec {sys.executable} "$@"')
-    monkeypatch.setenv("PYTHON", str(python))
-    monkeypatch.setenv("SWITCH", str(tmp_path / "switch"))
     (tmp_path / "show it.py").write_text(SHOW)
-    number = submit("show it.py", options=["--array=1-2%1"])
-    until(lambda: ended(slurm, number), SECONDS)
-    assert state(slurm, number) == {"COMPLETED"}
-    for element in (1, 2):
-        out = (tmp_path / f"out-{element}").read_text()
-        assert "said by 1" in out
-        assert "no module named numpy" in out
-        assert "cancelled" not in out
+    broken = 'case "$*" in *"switch check"*) echo "no module named numpy" >&2; exit 1;; esac'
+    stand_in(f'{broken}\nexec {sys.executable} "$@"')
+    assert end_of(slurm, submit("show it.py", options=["--array=1-2%1"])) == {"COMPLETED"}
 
-
-def test_an_element_under_an_order_that_can_not_be_read_starts_no_rank_and_cancels_nothing(
-    submit, slurm, tmp_path, monkeypatch
-):
-    switch = tmp_path / "switch"
+    stand_in(f'exec {sys.executable} "$@"')
     order_file.prepare(switch)
     (switch / "order").write_text("blub\n")
-    monkeypatch.setenv("SWITCH", str(switch))
-    (tmp_path / "show it.py").write_text(SHOW)
-    number = submit("show it.py", options=["--array=1-2%1"])
-    until(lambda: ended(slurm, number), SECONDS)
-    assert state(slurm, number) == {"FAILED"}
-    for element in (1, 2):
+    assert end_of(slurm, submit("show it.py", options=["--array=3-4%1"])) == {"FAILED"}
+
+    for element in (1, 2, 3, 4):
         out = (tmp_path / f"out-{element}").read_text()
-        assert "order says 'blub'" in out
-        assert "said by" not in out
+        assert ("order says 'blub'" if element > 2 else "no module named numpy") in out
+        assert ("said by 1" in out) == (element <= 2)
         assert "cancelled" not in out
-
-
-def test_an_element_under_a_pause_starts_and_waits(submit, slurm, tmp_path, monkeypatch):
-    switch = tmp_path / "switch"
-    order_file.prepare(switch)
-    order_file.write(switch, "pause", "*", "alice@login1")
-    monkeypatch.setenv("SWITCH", str(switch))
-    number = submit(str(TRAINING), str(tmp_path), options=["--array=1"])
-    until(lambda: any("paused" in one.state for one in job_reports.reports(switch)), SECONDS)
-    assert "will wait after its first steps" in (tmp_path / "out-1").read_text()
-    order_file.write(switch, "kill", "*", "alice@login1")
-    until(lambda: ended(slurm, number), SECONDS)
-    assert [word for word, *_ in said(tmp_path, 1)] == ["begins", "kill"]
