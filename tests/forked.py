@@ -74,8 +74,9 @@ def popen(
             else:
                 descriptors.append(number + 1 if given is None else _number(given))
         process: Any = warm.parent(_MODULES, os.environ).fork(
-            calls, environ=environ, descriptors=descriptors, argv=[""], cwd=str(cwd or os.getcwd())
-        )
+            calls, environ=environ, descriptors=descriptors, argv=[""], cwd=str(cwd or os.getcwd()),
+            runs_exit=True,
+        )  # fmt: skip
     process.args, (process.stdout, process.stderr) = line, pipes
     process.communicate = partial(_communicate, process)
     return process
@@ -153,6 +154,8 @@ def run_python(arguments: Sequence[str]) -> None:
     try:
         exec(code, main.__dict__)
     except Exception as error:
+        if "oddrank.trace.arm" in sys.modules:  # it takes only Python's outermost frame for a death
+            sys.modules["oddrank.trace.arm"].note_end(type(error))
         shown = error.__traceback__
         raise error.with_traceback(shown.tb_next if shown else None)  # noqa: B904
 
@@ -169,7 +172,7 @@ def _fork_workers() -> None:
         files = [handler._stdout or sys.stdout, handler._stderr or sys.stderr]
         return parent.fork(
             [("forked:run_python", [line[1:]])], environ=environ, argv=[""], cwd=os.getcwd(),
-            descriptors=[0, *(file.fileno() for file in files)],
+            runs_exit=True, descriptors=[0, *(file.fileno() for file in files)],
         )  # fmt: skip
 
     SubprocessHandler._popen = fork

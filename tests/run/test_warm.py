@@ -23,13 +23,13 @@ def parent():
 def fork(parent, tmp_path):
     """`fork("tell", "x")` runs a function of warm_programs; returns its exit code and output."""
 
-    def start(function, *arguments, more=(), environ=None):
+    def start(function, *arguments, more=(), environ=None, **how):
         with open(tmp_path / "out", "w+b") as out, open(os.devnull, "rb") as nothing:
             process = parent.fork(
                 [(f"run.warm_programs:{function}", arguments)],
                 environ={**os.environ, **(environ or {})},
                 descriptors=[nothing.fileno(), out.fileno(), out.fileno(), *more],
-                argv=["train.py", "--lr"], cwd=str(tmp_path),
+                argv=["train.py", "--lr"], cwd=str(tmp_path), **how,
             )  # fmt: skip
             code = process.wait(PATIENCE.limit)
             until(lambda: not os.path.exists(f"/proc/{process.pid}"))  # reaped
@@ -65,6 +65,11 @@ def test_a_fork_ends_as_python_does(fork):
     assert {how: code for how, (code, _) in ends.items()} == codes
     assert ends["says"][1] == "no data\n"
     assert ends["raises"][1].endswith("ValueError: no data\n")
+
+
+def test_what_c_libraries_have_registered_runs_if_it_is_asked_for(fork):
+    assert fork("register_with_c") == (0, "")
+    assert fork("register_with_c", runs_exit=True) == (0, "told by C")
 
 
 def test_forks_draw_different_numbers_and_know_nothing_of_the_users(fork, monkeypatch):

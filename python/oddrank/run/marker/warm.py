@@ -83,10 +83,13 @@ class Forked:
             self._parent.listen(min(left, 0.5))
         return code
 
-    def kill(self) -> None:
-        if self.returncode is None:
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
             with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
 
 class WarmParent:
@@ -142,12 +145,13 @@ class WarmParent:
         descriptors: Sequence[int],
         argv: Sequence[str],
         cwd: str,
-        path: Sequence[str] | None = None,
+        runs_exit: bool = False,
     ) -> Forked:
         """Starts a process in a session of its own.
 
         calls: ("module:function", arguments), one after the other. descriptors: its stdin, stdout
-        and stderr, then those that the arguments "fd:3", "fd:4" and so on stand for.
+        and stderr, then those that the arguments "fd:3", "fd:4" and so on stand for. runs_exit:
+        it ends by exit(), which runs what C libraries have registered, not by _exit().
 
         Raises:
             Cold: it can't.
@@ -157,7 +161,7 @@ class WarmParent:
         number = self._count
         order = {
             "number": number, "calls": calls, "environ": dict(environ), "argv": list(argv),
-            "cwd": cwd, "path": [str(p) for p in (sys.path if path is None else path)],
+            "cwd": cwd, "path": [str(path) for path in sys.path], "runs_exit": runs_exit,
         }  # fmt: skip
         data = json.dumps(order).encode()
         try:
@@ -366,11 +370,14 @@ def _be(order: dict[str, Any], descriptors: Sequence[int]) -> NoReturn:
         code = _exit_code(error)
     except BaseException as error:
         with suppress(BaseException):
-            sys.excepthook(type(error), error, error.__traceback__)
+            # As Python does; the recorder reads at the end what the process died of.
+            last = (type(error), error, error.__traceback__)
+            sys.last_type, sys.last_value, sys.last_traceback = last
+            sys.excepthook(*last)
         if isinstance(error, KeyboardInterrupt):
             code = -signal.SIGINT
     finally:
-        _leave(code)
+        _leave(code, order["runs_exit"])
 
 
 def _unlike_its_siblings() -> None:
@@ -400,7 +407,7 @@ def _exit_code(error: SystemExit) -> int:
     return 1
 
 
-def _leave(code: int) -> NoReturn:
+def _leave(code: int, runs_exit: bool) -> NoReturn:
     """Ends as Python does, but frees no objects: gloo joins threads there, with the GIL held."""
     with suppress(BaseException):
         threading._shutdown()  # type: ignore[attr-defined]
@@ -412,6 +419,8 @@ def _leave(code: int) -> NoReturn:
     if code < 0:
         signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
+    if runs_exit:
+        ctypes.PyDLL(None).exit(code)  # holds the GIL: no thread runs Python meanwhile
     os._exit(code)
 
 
