@@ -40,8 +40,9 @@ def end(how):
 
 def register_with_c():
     global at_exit
-    at_exit = ctypes.CFUNCTYPE(None)(lambda: os.write(1, b"told by C"))
-    ctypes.CDLL(None).atexit(at_exit)
+    told = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p)
+    at_exit = told(lambda code, _: os.write(1, b"told by C"))
+    ctypes.CDLL(None).on_exit(at_exit, None)
 
 
 def draw():
