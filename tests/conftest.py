@@ -10,16 +10,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+import environment
 import slurm as slurm_cluster
 from golden import Golden
 from job_marker import starts_a_job
+from oddrank.run import pytest_plugin
 
 pytest_plugins = ["pytester"]
 
@@ -117,6 +119,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell makes background processes, and their children, ignore Ctrl-C.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if pytest_plugin.HERE is None:  # of a rank of a test all variables are meant
+        worker = getattr(config, "workerinput", {}).get("workerid", "")
+        config.add_cleanup(partial(environment.remove, environment.clean(worker)))
     config.addinivalue_line("markers", f"needs(*names): any of {', '.join(PROBES)}")
     _known(_required(config), "--require")
 
@@ -155,6 +160,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             if name in _required(item.config):
                 pytest.fail(f"{name} is required and not here", pytrace=False)
             pytest.skip(f"needs {name}")
+
+
+@pytest.fixture(autouse=True)
+def _kept_environment() -> Iterator[None]:
+    with environment.kept():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,8 @@ class Golden:
         text = text.rstrip("\n") + "\n"
         if self._rewrites:
             file.parent.mkdir(exist_ok=True)
-            file.write_text(text)
-        known = file.read_text() if file.exists() else "(no such file: make golden)\n"
+            file.write_text(text, encoding="utf-8")
+        known = "(no such file: make golden)\n"
+        if file.exists():
+            known = file.read_text(encoding="utf-8")
         assert text == known, f"{file.name}: if the new text is right, `make golden` keeps it"

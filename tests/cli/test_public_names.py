@@ -63,7 +63,9 @@ def test_a_type_checker_sees_misspelled_names_and_wrong_arguments(tmp_path, cach
         "with oddrank.install_printing(prefix='[{rank}] '):",
         "    pass",
     )
-    wrong = {int(line.split(":")[1]) for line in shown.splitlines() if ": error:" in line}
+    # Errors inside of packages are not the users: torch changes what it exports.
+    lines = [line.split(":") for line in shown.splitlines() if ": error:" in line]
+    wrong = {int(number) for file, number, *_ in lines if file == "script.py"}
     assert wrong == {3, 4, 5, 7, 8}, shown
 
 

@@ -1,0 +1,93 @@
+"""Tests don't meet what a shell or other tests have set, and leave nothing."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from patience import PATIENCE
+
+ROOT = Path(__file__).parents[2]
+SHELL = {
+    "COLUMNS": "60", "LINES": "5", "NO_COLOR": "1", "FORCE_COLOR": "1", "TERM": "dumb",
+    "LC_ALL": "POSIX", "LANG": "tr_TR.ISO-8859-9", "HOME": "/nowhere", "TMPDIR": "/nowhere/either",
+    "PYTHONWARNINGS": "error::ResourceWarning", "TORCH_CPP_LOG_LEVEL": "INFO", "NCCL_DEBUG": "INFO",
+    "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "MASTER_ADDR": "far", "MASTER_PORT": "9",
+    "SLURM_PROCID": "3", "OMPI_COMM_WORLD_RANK": "2", "PMI_RANK": "2", "XDG_CACHE_HOME": "/nowhere",
+    "ODDRANK_DIR": "/nowhere", "ODDRANK_INJECT": "kill:rank=0", "ODDRANK_TORCH": "ON",
+    "PYTEST_ADDOPTS": "-ra",
+}  # fmt: skip
+
+
+def run(folder: Path, text: str, *arguments: str, **environ: str) -> str:
+    """Runs pytest on tests of this text, with this repository's conftest; returns its output."""
+    file = folder / "test_inside.py"
+    file.write_text(dedent(text))
+    pytest_here = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml")]
+    path = f"{ROOT}/tests:{os.environ.get('PYTHONPATH', '')}"
+    done = subprocess.run(
+        [*pytest_here, "-p", "conftest", "-p", "no:cacheprovider", "-s", *arguments, str(file)],
+        env={**os.environ, "PYTHONPATH": path, **environ}, cwd=folder,
+        capture_output=True, text=True, timeout=PATIENCE.limit, check=False,
+    )  # fmt: skip
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["-n", "0"], ["-n", "1"]], ids=["alone", "worker"])
+def test_nothing_of_the_shell_reaches_tests_and_their_folders_are_removed(tmp_path, arguments):
+    said = run(
+        tmp_path,
+        """
+        import os, pytest, tempfile
+        from pathlib import Path
+
+        HERE = dict(os.environ)
+
+        @pytest.fixture(scope="session")
+        def first():
+            return dict(os.environ)
+
+        def test_one(first):
+            Path("environ").write_text(repr([HERE, first, dict(os.environ)]))
+            assert tempfile.gettempdir() == os.environ["TMPDIR"]
+            for folder in (os.environ["TMPDIR"], os.environ["HOME"]):
+                assert os.listdir(folder) == []
+                Path(folder, "left").mkdir()
+        """,
+        *arguments,
+        **SHELL,
+    )
+    assert "1 passed" in said, said
+    for seen in eval(Path(tmp_path, "environ").read_text()):
+        kept = {name for name, value in SHELL.items() if seen.get(name) == value}
+        assert kept == {"ODDRANK_TORCH"}
+        for name in ("HOME", "TMPDIR"):
+            assert len(seen[name]) < 40
+            assert not Path(seen[name]).parent.exists()
+        assert seen["PATH"] == os.environ["PATH"]
+
+
+def test_a_variable_that_a_test_sets_ends_with_it_and_a_fixtures_with_the_fixture(tmp_path):
+    said = run(
+        tmp_path,
+        """
+        import os, pytest
+
+        @pytest.fixture(scope="module", autouse=True)
+        def wide():
+            os.environ["WIDE"] = "1"
+
+        def test_one():
+            os.environ["NEW"] = os.environ["LANG"] = "x"
+            del os.environ["PATH"]
+
+        def test_two():
+            assert "NEW" not in os.environ
+            assert os.environ["LANG"] == "C.UTF-8"
+            assert os.environ["PATH"] and os.environ["WIDE"]
+        """,
+    )
+    assert "2 passed" in said, said
