@@ -43,14 +43,16 @@ def popen(
     stderr: Any = None,
     text: bool = False,
     host: Host | None = None,
+    fresh: bool = False,
 ) -> Any:
     """Starts a command line as subprocess.Popen does: forked if it is Python's, else as it is.
 
-    It has a session of its own and no input. host: where it runs, if not on this machine.
+    It has a session of its own and no input. host: where it runs, if not on this machine. fresh: a
+    new interpreter, for what is read when torch is loaded, such as the level of its log.
     """
     environ = dict(os.environ if env is None else env)
     line = [str(part) for part in line]
-    if not _can_fork(line, environ):
+    if fresh or not _can_fork(line, environ):
         return subprocess.Popen(
             [*(host.prefix if host else ()), *line], env=environ, cwd=cwd, text=text,
             stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, start_new_session=True,

@@ -95,6 +95,8 @@ class Live:
         pids = {one.pid for one, at in zip(self.launchers, self.nodes, strict=True) if at == node}
         living = self.mark.living()
         agents = {one.pid for one in living if one.pid in pids and _rank(one) is None}
+        # torchrun's process that forks the workers
+        agents |= {one.pid for one in living if one.parent in agents and _rank(one) is None}
         pids |= {process.pid for process in living if process.parent in agents}
         if number == signal.SIGSTOP:
             self.spared |= pids  # stopped by us: they cannot end by themselves
@@ -121,6 +123,7 @@ def job(
     environ: Mapping[str, str] | None = None,
     after: str = "",
     act: Callable[[Live], None] | None = None,
+    fresh: bool = False,
     **faults: int,
 ) -> Verdict:
     """Runs oddrank on `ranks` ranks. `nodes` launchers share them equally, on `hosts` where given.
@@ -129,7 +132,7 @@ def job(
     inject: further faults, as in ODDRANK_INJECT.
     master: MASTER_ADDR, if not the first host's address. launcher: see launchers.py and slurm.py.
     absent: ranks that are never started (env). local_ranks: rank -> wrong LOCAL_RANK.
-    act: called once the text `after` was printed.
+    act: called once the text `after` was printed. fresh: new interpreters, no forks.
     """
     mark = Marked()
     with tempfile.TemporaryDirectory(prefix="oddrank-job-") as folder, held_port() as port:
@@ -150,7 +153,7 @@ def job(
             launchers = [
                 forked.popen(
                     line, env=variables, stdout=file, stderr=file, cwd=folder,
-                    host=hosts[node] if hosts else None,
+                    host=hosts[node] if hosts else None, fresh=fresh,
                 )
                 for node, line, variables in plan
             ]  # fmt: skip

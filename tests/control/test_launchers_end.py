@@ -70,7 +70,7 @@ def without_a_guard(folder: Path, rank: int) -> Verdict:
         os.kill(live.pid_of(rank), signal.SIGKILL)
 
     environ = {"PYTHONPATH": str(folder)}
-    return job(3, deadline=DEADLINE, command=only("device"), environ=environ, act=act)
+    return job(3, deadline=DEADLINE, command=only("device"), environ=environ, act=act, fresh=True)
 
 
 @pytest.mark.parametrize("rank", [1, 2])

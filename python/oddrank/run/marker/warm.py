@@ -371,7 +371,8 @@ def _be(order: dict[str, Any], descriptors: Sequence[int]) -> NoReturn:
     except BaseException as error:
         with suppress(BaseException):
             # As Python does; the recorder reads at the end what the process died of.
-            last = (type(error), error, error.__traceback__)
+            shown = error.__traceback__
+            last = (type(error), error, shown and shown.tb_next)
             sys.last_type, sys.last_value, sys.last_traceback = last
             sys.excepthook(*last)
         if isinstance(error, KeyboardInterrupt):
