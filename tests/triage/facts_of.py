@@ -1,6 +1,10 @@
 """Makes items of texts, and facts of items, as the command does."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from oddrank.triage.evidence import HEAD, Item, Kind, Notes
 from oddrank.triage.facts import Fact
@@ -32,3 +36,24 @@ class Texts:
             path.write_text(text, encoding="utf-8", errors="surrogateescape")
             paths.append(path)
         return facts_of(self.kind, *paths)
+
+
+def reader(kind: Kind) -> Callable[..., Texts]:
+    """Returns the fixture of a module that reads texts as one kind of evidence."""
+
+    @pytest.fixture(name="log")
+    def log(tmp_path: Path) -> Texts:
+        return Texts(tmp_path, kind)
+
+    return log
+
+
+def of_kind(facts: list[Fact], kind: type) -> list[Any]:
+    return [fact for fact in facts if isinstance(fact, kind)]
+
+
+def noted(kind: Kind, path: Path, content: bytes) -> tuple[list[Fact], list[str]]:
+    """Reads content as one kind, whatever it is. Returns facts and notes."""
+    path.write_bytes(content)
+    notes = Notes()
+    return list(kind.read([item_of(path)], notes)), notes.lines

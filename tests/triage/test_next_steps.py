@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from oddrank.triage.facts import (
     Activity,
     Advice,
@@ -12,10 +10,12 @@ from oddrank.triage.facts import (
     Death,
     Frame,
     Group,
+    Point,
     Process,
     Progress,
     Source,
     Stack,
+    Stop,
     Suspect,
     Thread,
     Trouble,
@@ -25,155 +25,114 @@ from oddrank.triage.view import view
 
 HERE = Source("job.log")
 RANK = Process(3, "n1", 4711)
+SEEN = Stack((Frame("f", native=True),), (Thread(RANK),))
+ELSEWHERE = Stack((Frame("f"),), (Thread(Process(1)),))
+GONE, STOP = Death(Process(1), "exit", HERE, code=1), Stop("SLURM", HERE)
+OFF, RECORD = Advice("flight-recorder", HERE), Activity(RANK, HERE)
+DUMP = Advice("flight-recorder-dump:/tmp/x_rank_3", HERE)
+OOM = Trouble("oom", "out of memory", HERE, "n1")
+COUNTS = Counts("c", "", ((0, 1), (1, 2)), HERE)
+NCCL, GLOO = (Progress(RANK, Group("0"), HERE, backend) for backend in ("nccl", "gloo"))
+STUCK_KEYS = ["py-spy", "oddrank run"]
 
 
-def suspect(cause, **more):
-    return Suspect(cause, more.pop("processes", (RANK,)), "rule", 1, **more)
+def suspect(cause, rule="rule", certainty=1, **more):
+    return Suspect(cause, more.pop("processes", (RANK,)), rule, certainty, **more)
 
 
-def died(how, text="", **more):
-    return suspect("dead", death=Death(RANK, how, HERE, text=text, **more))
+def died(how, text="", by="", rule="rule", **more):
+    return suspect("dead", rule, death=Death(RANK, how, HERE, text=text, by=by, **more))
 
 
-def keys(suspect, *facts):
-    """Returns the rows that are shown."""
-    lines = next_steps(suspect, view(facts))
-    known = {step.key: step.text.partition("{")[0][:40] for step in STEPS}
-    return [key for line in lines for key, begin in known.items() if line.startswith(begin)]
+def fault(kind, device, cause="device"):
+    return suspect(cause, trouble=(Trouble(kind, "it", HERE, "n1", device),))
 
 
-def test_keys_and_beginnings_are_each_one_row():
-    assert len({step.key for step in STEPS}) == len(STEPS)
+LOST = suspect("unknown", processes=(), waiting=(RANK,), at=Call(7, "all_reduce"))
+UNSURE = suspect("host-stuck", "stacks-awaited")
+RAISED = ["TORCH_SHOW_CPP_STACKTRACES"]
+ROWS = {
+    "stuck": (suspect("not-entered"), [], STUCK_KEYS),
+    "stuck, with its stack": (suspect("not-entered"), [SEEN], ["oddrank run"]),
+    "stuck, with another's stack": (suspect("not-entered"), [ELSEWHERE], STUCK_KEYS),
+    "stuck, with its place": (suspect("not-entered", leaf=Frame("f")), [], []),
+    "stuck and counted": (suspect("not-entered"), [COUNTS], ["py-spy", "ncclras", "oddrank run"]),
+    "stuck and over": (suspect("not-entered"), [GONE], STUCK_KEYS),
+    "stuck and told to end": (suspect("not-entered"), [STOP], STUCK_KEYS),
+    "stuck and the recorder was off":
+        (suspect("not-entered"), [OFF], ["py-spy", "TORCH_FR_BUFFER_SIZE", "oddrank run"]),
+    "silent":
+        (suspect("not-entered-or-inside", "awaited-and-silent"), [NCCL],
+         ["py-spy", "TORCH_FR_DUMP_TEMP_FILE", "oddrank run"]),
+    "one look": (UNSURE, [], ["second look"]),
+    "one look that is sure": (replace(UNSURE, certainty=2), [], []),
+    "one look at what is over": (UNSURE, [GONE], []),
+    "two looks": (suspect("host-stuck", "stacks-awaited-still"), [], []),
+    "two looks before it was ended":
+        (suspect("host-stuck", "stacks-awaited-still"), [STOP], ["before its end"]),
+    "stopped": (suspect("host-stopped"), [], ["kill -CONT"]),
+    "stopped, of no known pid": (suspect("host-stopped", processes=(Process(3),)), [],
+                                 ["kill -CONT"]),
+    "it answers nobody": (suspect("unreachable"), [], ["ps", "dmesg"]),
+    "in a file": (suspect("host-stuck", leaf_class="disk"), [], ["/proc/PID/stack"]),
+    "keeps the gil": (suspect("gil-held"), [], ["pystack"]),
+    "keeps the gil, recorded": (suspect("gil-held"), [RECORD], ["oddrank trace where", "pystack"]),
+    "a loop": (suspect("infinite-loop"), [], ["oddrank run"]),
+    "a loop, recorded": (suspect("infinite-loop"), [RECORD], ["oddrank trace where"]),
+    "slow": (suspect("moving"), [], ["oddrank run"]),
+    "raised": (died("exception", "ValueError: 3"), [], []),
+    "raised by cuda": (died("exception", "CUDA error: an illegal memory access"), [],
+                       ["CUDA_LAUNCH_BLOCKING"]),
+    "raised by c10d": (died("exception", "RuntimeError: [c10d] bad"), [], RAISED),
+    "raised by nccl": (died("exception", "NCCL error: unhandled system error"), [], ["NCCL_DEBUG"]),
+    "a bus error": (died("exception", "DataLoader worker (pid 8) is killed by signal: Bus error."),
+                    [], ["/dev/shm"]),
+    "crashed": (died("signal", signal=11), [], ["dmesg", "core"]),
+    "crashed, with its stack": (died("signal", signal=11), [SEEN], ["dmesg"]),
+    "killed": (died("signal", signal=9), [], ["dmesg"]),
+    "killed, and the kernel's log is there": (died("signal", signal=9), [OOM], []),
+    "out of memory": (died("oom", "Detected 1 oom_kill event in StepId=12.0"), [],
+                      ["memory", "sacct"]),
+    "a pod": (died("oom", "pod w-3, container c: OOMKilled"), [], ["memory", "kubectl"]),
+    "by SLURM": (died("signal", "slurmstepd: error: killed", signal=15), [], ["sacct"]),
+    "by a scheduler": (died("evicted", by="scheduler"), [], ["sacct"]),
+    "as its file says": (replace(died("exit"), support=(Point("x", Source("srun.out")),)), [],
+                         ["sacct"]),
+    "told to end": (suspect("unknown", "told-to-end", 0, processes=()), [STOP],
+                    ["before its end", "oddrank run"]),
+    "sizes differ": (died("abort", "c10 500 vs 252", rule="sizes-differ", signal=6), [],
+                     ["TORCH_DISTRIBUTED_DEBUG"]),
+    "xid": (fault("xid", "GPU 0000:9b:00"), [], ["nvidia-smi", "dcgmi", "oddrank selftest"]),
+    "nvlink": (fault("nvlink", "GPU 0000:9b:00"), [],
+               ["nvidia-smi", "dcgmi", "NCCL_RUN_DIAGNOSTICS", "oddrank selftest"]),
+    "a flap": (fault("ib-flap", "ib6"), [], ["ibstat", "NCCL_DEBUG", "oddrank selftest"]),
+    "a gpu that stands": (suspect("gpu-stopped"), [], ["dmesg", "nvidia-smi", "oddrank selftest"]),
+    "a program's fault": (fault("xid", "GPU 0", "application"), [],
+                          ["CUDA_LAUNCH_BLOCKING", "compute-sanitizer"]),
+    "calls differ": (suspect("mismatch", waiting=(RANK,)), [], ["TORCH_DISTRIBUTED_DEBUG", "COLL"]),
+    "calls differ at a known place":
+        (suspect("mismatch", at=Call(7, "barrier", site=(Frame("f"),))), [], []),
+    "lost": (LOST, [NCCL], [*STUCK_KEYS, "COLL", "TORCH_NCCL_DESYNC_DEBUG"]),
+    "lost on gloo": (LOST, [GLOO], STUCK_KEYS),
+    "lost, and a log names dumps": (LOST, [DUMP, GLOO], ["flight-recorder-dump", *STUCK_KEYS]),
+    "never more than four":
+        (replace(LOST, trouble=(Trouble("xid", "", HERE), Trouble("network", "", HERE)),
+                 death=Death(RANK, "exception", HERE, signal=11, text="CUDA NCCL slurm")),
+         [OFF], ["py-spy", "dmesg", "nvidia-smi", "dcgmi"]),
+}  # fmt: skip
+
+
+def test_each_step_is_shown_where_evidence_points_there(golden):
+    keys = {step.text.partition("{")[0][:40]: step.key for step in STEPS}
+    assert len({*keys.values()}) == len(STEPS)
     assert all(step.source for step in STEPS)
-
-
-def test_a_stack_is_asked_for_only_where_none_is():
-    stuck = suspect("not-entered")
-    assert "py-spy" in keys(stuck)
-    seen = Stack((Frame("f"),), (Thread(RANK),))
-    assert "py-spy" not in keys(stuck, seen)
-    assert "py-spy" not in keys(suspect("not-entered", leaf=Frame("f")))
-
-
-def test_one_look_that_is_not_sure_asks_for_a_second_one():
-    unsure = Suspect("host-stuck", (RANK,), "stacks-awaited", 1)
-    assert keys(unsure)[0] == "second look"
-    assert "second look" not in keys(replace(unsure, certainty=2))
-
-
-def test_the_commands_have_the_pid_and_host():
-    lines = next_steps(suspect("host-stopped"), view(()))
-    assert lines[0].startswith("grep -e State -e TracerPid /proc/4711/status  (on n1)")
-    assert "kill -CONT 4711" in lines[0]
-    (first, *_) = next_steps(suspect("host-stopped", processes=(Process(3),)), view(()))
-    assert "/proc/PID/status  (on the host of rank 3)" in first
-
-
-@pytest.mark.parametrize(
-    ("text", "key"),
-    [
-        ("CUDA error: an illegal memory access was encountered", "CUDA_LAUNCH_BLOCKING"),
-        ("RuntimeError: [c10d] bad", "TORCH_SHOW_CPP_STACKTRACES"),
-        ("NCCL error: unhandled system error", "NCCL_DEBUG"),
-    ],
-)
-def test_the_words_of_a_death_choose_the_setting(text, key):
-    assert key in keys(died("exception", text))
-    assert key not in keys(died("exception", "ValueError: 3"))
-
-
-def test_settings_that_change_timing_say_so():
-    (line,) = next_steps(died("exception", "CUDA error: device-side assert"), view(()))
-    assert line.endswith("changes timing, and may hide the fault")
-
-
-def test_a_crash_asks_for_a_core_and_a_kill_for_the_kernels_log():
-    assert keys(died("signal", signal=11)) == ["dmesg", "core"]
-    assert keys(died("signal", signal=9)) == ["dmesg"]
-    oom = Trouble("oom", "out of memory", HERE, "n1")
-    assert keys(died("signal", signal=9), oom) == []
-
-
-def test_a_core_is_asked_for_only_where_none_is():
-    seen = Stack((Frame("f", native=True),), (Thread(RANK),))
-    assert "core" not in keys(died("signal", signal=11), seen)
-
-
-def test_what_ran_out_of_memory_is_asked_what_it_may_use():
-    assert keys(died("oom", "Detected 1 oom_kill event in StepId=12.0")) == ["memory", "sacct"]
-
-
-def test_nobody_looks_at_processes_that_ended():
-    stuck, gone = suspect("not-entered"), Death(Process(1), "exit", HERE, code=1)
-    (line,) = (step for step in next_steps(stuck, view([gone])) if step.startswith("py-spy"))
-    assert "the next time it is stuck" in line
-    unsure = Suspect("host-stuck", (RANK,), "stacks-awaited", 1)
-    assert "second look" not in keys(unsure, gone)
-    assert "second look" not in keys(replace(unsure, rule="stacks-awaited-still"))
-
-
-def test_a_fault_of_a_gpu_asks_for_its_state():
-    fault = suspect("device", trouble=(Trouble("xid", "Xid 79", HERE, "n1", "GPU 0000:9b:00"),))
-    assert keys(fault) == ["nvidia-smi", "dcgmi", "oddrank selftest"]
-    flaps = suspect("device", trouble=(Trouble("ib-flap", "lost", HERE, "n1", "ib6"),))
-    assert keys(flaps) == ["ibstat", "NCCL_DEBUG", "oddrank selftest"]
-
-
-def test_the_recorder_is_asked_for_if_a_log_says_that_it_was_off():
-    lost = suspect("unknown", processes=(), waiting=(RANK,), at=Call(7, "all_reduce"))
-    assert "TORCH_FR_BUFFER_SIZE" not in keys(lost)
-    assert "TORCH_FR_BUFFER_SIZE" in keys(lost, Advice("flight-recorder", HERE))
-    named = next_steps(lost, view((Advice("flight-recorder-dump:/tmp/x_rank_3", HERE),)))
-    assert named[0] == "add the dumps that the log names: /tmp/x_rank_3"
-
-
-def test_a_process_that_answers_nobody_is_looked_at_before_anything_is_attached_to_it():
-    (first, *rest) = next_steps(suspect("unreachable"), view(()))
-    assert first.startswith("ps -o pid,stat,wchan,etime -p 4711  (on n1;")
-    assert not any(line.startswith("py-spy") for line in rest)
-
-
-def test_ras_is_asked_again_where_it_has_been_asked():
-    behind = suspect("not-entered-or-inside")
-    assert "ncclras" in keys(behind, Counts("c", "", ((0, 1), (1, 2)), HERE))
-    assert "ncclras" not in keys(behind)
-
-
-def test_a_pod_and_a_slurm_job_are_looked_up_in_their_own_way():
-    assert "kubectl" in keys(died("oom", "pod w-3, container c: OOMKilled"))
-    assert "sacct" in keys(died("signal", "slurmstepd: error: killed", signal=15))
-
-
-def test_never_more_than_four():
-    every = Suspect(
-        "unknown", (), "awaited-and-silent", 0, waiting=(RANK,), at=Call(7, "all_reduce"),
-        trouble=(Trouble("xid", "", HERE), Trouble("network", "", HERE)),
-        death=Death(RANK, "exception", HERE, signal=11, text="CUDA error NCCL slurm RuntimeError"),
-    )  # fmt: skip
-    lines = next_steps(every, view((Advice("flight-recorder", HERE),)))
-    assert len(lines) == 4
-    assert len(set(lines)) == 4
-
-
-def test_a_recorded_job_is_not_told_to_record():
-    stuck, seen = suspect("infinite-loop"), Activity(RANK, HERE)
-    assert keys(stuck) == ["oddrank run"]
-    assert keys(stuck, seen) == ["oddrank trace where"]
-
-
-def test_settings_of_nccl_are_for_jobs_that_may_use_it():
-    lost = suspect("unknown", processes=(), waiting=(RANK,), at=Call(7, "all_reduce"))
-    nccl, gloo = (Progress(RANK, Group("0"), HERE, backend) for backend in ("nccl", "gloo"))
-    assert "COLL" in keys(lost, nccl)
-    assert "COLL" not in keys(lost, gloo)
-
-
-def test_a_bus_error_asks_for_shared_memory():
-    text = "DataLoader worker (pid 8) is killed by signal: Bus error."
-    assert "/dev/shm" in keys(died("exception", text))
-
-
-def test_settings_say_which_versions_know_them():
-    off = Advice("flight-recorder", HERE)
-    lines = next_steps(suspect("not-entered"), view((off,)))
-    assert any(line.endswith("  [torch 2.2+]") for line in lines)
+    shown, wrong = [], []
+    for name, (found, facts, expected) in ROWS.items():
+        lines = next_steps(found, view(facts))
+        made = [key for line in lines for begin, key in keys.items() if line.startswith(begin)]
+        if made != expected or len(set(lines)) != len(expected):
+            wrong.append(f"{name}: {made}, not {expected}")
+        shown.append("\n  ".join([name, *lines]))
+    assert not wrong, "\n".join(wrong)
+    assert {key for *_, expected in ROWS.values() for key in expected} == {*keys.values()}
+    golden("\n".join(shown))

@@ -1,0 +1,114 @@
+"""Files that are broken, cut off, gone, or only look like evidence: a note, and never an error."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oddrank.triage.evidence import (
+    Item,
+    Notes,
+    kernel,
+    kubernetes,
+    nccl_debug,
+    nccl_inspector,
+    nccl_ras,
+    nvidia_smi,
+)
+from oddrank.triage.evidence.kernel_lines import WORDS
+from oddrank.triage.facts import Counts, Death, Progress
+from oddrank.triage.judges import ras
+from oddrank.triage.view import view
+from triage.facts_of import item_of, noted
+from triage.test_kernel import XID
+from triage.test_kubernetes import listed, pod
+from triage.test_nccl_debug import coll, completion, init
+from triage.test_nccl_inspector import row
+from triage.test_nccl_ras import document
+from triage.test_nvidia_smi import HEAD, gpu
+
+PIECES = {
+    kernel: [*(word for word, _ in WORDS.each), XID[:30], "[9.000000] ", "\n", "pid="],
+    nccl_debug: [init(1), coll(1, 1), completion("n"), "\n", "opCount ", "comm 0x5", "9" * 30,
+                 "- Init COMPLETE", init(1)[:-2], coll(1, 1)[:-3]],
+    nccl_inspector: [row(0, 1), row(1, 2)[:99] + "\n", "{}\n", "[]\n",
+                     '{"header": 1, "metadata": {}}\n'],
+    nccl_ras: ["#0-0 (ab) MISMATCH", "  3 ranks have launched up to operation ", "\n", "9" * 40,
+               "  Rank 5 -- GPU 5", " managed by process 1 on node x", '{"nccl_version": "x", ',
+               '"ranks": [', '"communicators": [{"hash": 1, "size": -1, "ranks": [], "missing_ran',
+               'ks": [{}]}]}', "{", "Communicators...", "Job summary\n", "   1 1 1\n",
+               "The missing ranks: 1,1"],
+    nvidia_smi: [*gpu().splitlines(keepends=True), HEAD, " " * 9, ":", "\n"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("module", PIECES, ids=lambda module: module.KIND.name)
+@given(data=st.data())
+def test_garbage_never_raises(tmp_path_factory, module, data):
+    some = st.sampled_from(PIECES[module]) | st.text(max_size=9)
+    text = "".join(data.draw(st.lists(some, max_size=30)))
+    content = (HEAD * (module is nvidia_smi) + text).encode(errors="replace")
+    path = tmp_path_factory.mktemp("garbage") / "log"
+    path.write_bytes(content)
+    item = Item("log", path, len(content), content)
+    module.KIND.sniff(item)
+    ras.judge(view(module.KIND.read([item], Notes())))
+
+
+KEYS = {
+    kubernetes: ("kind metadata name spec status containerStatuses state terminated conditions type"
+                 " exitCode reason containers env involvedObject"),
+    nccl_ras: ("communicators ranks rank status hash size missing_ranks event peer"
+               " collective_counts pid host"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("module", KEYS, ids=lambda module: module.KIND.name)
+@given(data=st.data())
+def test_documents_of_any_shape_never_raise(tmp_path_factory, module, data):
+    words = st.sampled_from(["Pod", "Node", "Event", "True", "OOMKilling", "", "x"])
+    keys = st.sampled_from(KEYS[module].split())
+    tree = data.draw(st.recursive(
+        st.none() | st.integers() | words,
+        lambda c: st.lists(c, max_size=3) | st.dictionaries(keys, c, max_size=6), max_leaves=20,
+    ))  # fmt: skip
+    if module is nccl_ras:
+        body = tree if isinstance(tree, dict) else {"communicators": tree}
+        made = {"nccl_version": "x", **body}
+    else:
+        found = tree if isinstance(tree, dict) else {"status": tree, "metadata": tree}
+        kind = data.draw(st.sampled_from(["Pod", "Node", "Event"]))
+        made = {"kind": "List", "items": [{**found, "kind": kind}, tree]}
+    noted(module.KIND, tmp_path_factory.mktemp("garbage") / "k.json", json.dumps(made).encode())
+
+
+def test_what_is_not_readable_in_a_file_is_a_note_and_the_rest_is_read(tmp_path, golden):
+    infinite = listed(pod({"exitCode": float("inf")}), pod({"exitCode": 1}))
+    cut = document({0: 1})[:99] + "\n" + document({0: 2}, size=1)
+    rows = {
+        "pods cut off": (kubernetes, listed(pod({"exitCode": 1}))[:-9], Death, 0),
+        "pods with odd values": (kubernetes, infinite, Death, 1),
+        "RAS cut off": (nccl_ras, cut, Counts, 1),
+        "no JSON": (nccl_inspector, row(0, 1) + "x\n" * 9, Progress, 1),
+    }
+    said = []
+    for name, (module, text, kind, count) in rows.items():
+        found, lines = noted(module.KIND, tmp_path / "file.json", text.encode())
+        assert sum(isinstance(fact, kind) for fact in found) == count, name
+        said += [name, *lines]
+    notes = Notes()
+    assert list(kernel.KIND.read([Item("log", tmp_path / "none", 9, b"NVRM: Xid")], notes)) == []
+    golden("\n".join([*said, "gone", *notes.lines]))
+
+
+def test_a_log_that_only_has_some_of_the_words_is_not_of_this_kind(tmp_path):
+    path = tmp_path / "train.log"
+    for module, text in (
+        (nccl_debug, "the opCount grows; Call to ibv_poll failed\n"),
+        (nccl_ras, "foo() ERROR: bar\nstep 3 (x) MISMATCH\nRank 3 has started\nINIT  done\n"),
+        (nvidia_smi, "RuntimeError: GPU is lost\n"),
+        (kubernetes, '{"kind": "step", "msg": "1"}\n'),
+    ):
+        path.write_text(text)
+        assert not module.KIND.sniff(item_of(path)), text
