@@ -55,6 +55,11 @@ def dump(*entries: Dump, version: str = "2.10", groups: dict[str, Any] | None = 
     return {"version": version, "pg_config": config, "pg_status": {}, "entries": list(entries)}
 
 
+def healthy(count: int = 3, **more: Any) -> Dump:
+    """Returns a dump of a rank that has completed so many calls."""
+    return dump(*(entry("all_reduce", seq) for seq in range(1, count + 1)), **more)
+
+
 def status(enqueued: int, completed: int, started: int = -1) -> Dump:
     return {
         "last_enqueued_collective": enqueued,

@@ -1,17 +1,22 @@
 """Dumps made to harm their reader: each ends in lines, within bounds of time and memory."""
 
 import json
+import os
 import pickle
 import struct
 import subprocess
 import sys
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from triage.flight_dumps import dump, entry
+from oddrank.triage.evidence import Notes, flight_recorder
+from oddrank.triage.facts import Progress
+from triage.facts_of import item_of, noted, of_kind
+from triage.flight_dumps import dump, entry, healthy, progress, write
 
 # CPU seconds, so that a busy machine does not matter. The limits are far above what is needed.
 CPU = 60
@@ -35,13 +40,17 @@ print(json.dumps([len(facts), notes.lines, int(peak[1]) / 1024]))
 
 def read(path: Path) -> tuple[int, list[str]]:
     """Reads a dump in a process of its own. Returns the number of facts, and the notes."""
-    command = [sys.executable, "-c", READ, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
-    count, lines, peak = json.loads(done.stdout)
+    count, lines, peak = json.loads(python(READ, path))
     assert peak < MIB, f"{peak:.0f} MiB"
     assert all(len(line) < 400 for line in lines)
     return count, lines
+
+
+def python(code: str, *paths: Path) -> str:
+    command = [sys.executable, "-c", code, *map(str, paths)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
+    return done.stdout
 
 
 def sizes_of_sizes(protocol: int) -> bytes:
@@ -102,39 +111,128 @@ def test_a_small_dump_that_refers_to_itself_without_end_takes_little(
     read(path)
 
 
-DEEP = 1_000_000
+class Hostile:
+    def __init__(self, made: tuple[Any, ...]) -> None:
+        self.made = made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.made
 
 
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (b"\x80\x02" + b"](" * DEEP, "cut off"),
-        (b"\x80\x02" + b"](" * DEEP + b"e" * DEEP + b".", "no flight-recorder dump"),
-        (b"\x80\x02" + b"}(N" * DEEP + b"u" * DEEP + b".", "no flight-recorder dump"),
-        (b"\x80\x02N" + b"\x85" * DEEP + b".", "no flight-recorder dump"),
-        (b'{"entries": ' + b"[" * DEEP, "1,000 deep"),
-        (b'{"entries": ' + b'{"a":' * DEEP, "1,000 deep"),
-        (b"\x80\x02" + b"(" * 5_000_000, "more marks than the limit"),
-        (b"\x80\x02]q\x00" + b"h\x00" * 5_000_000, "more stack than the limit"),
-        (b"\x80\x02" + b"N\x94" * 9_000_000, "limit"),
-        (b"\x80\x02Nr\xff\xff\xff\xff.", "more remembered values than the limit"),
-        (b"\x80\x02X" + struct.pack("<I", 0xFFFFFFFF) + b"a", "cut off"),
-        (b"\x80\x04\x8d" + struct.pack("<Q", 1 << 63) + b"a", "cut off"),
-        (b"\x80\x04\x8e" + struct.pack("<Q", (1 << 64) - 1) + b"a", "cut off"),
-        (b"\x80\x02\x8b" + struct.pack("<i", (1 << 31) - 1) + b"a", "cut off"),
-        (b"\x80\x04\x95" + struct.pack("<Q", (1 << 64) - 1), "cut off"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_depths_and_lengths_that_no_dump_has_give_a_line(
-    tmp_path: Path, content: bytes, why: str
-) -> None:
+OPCODES = {  # pickles that are not plain data, by the first such opcode
+    "GLOBAL": b"\x80\x02cos\nsystem\n(X\x02\x00\x00\x00lstR.",
+    "STACK_GLOBAL": b"\x80\x04\x8c\x02os\x8c\x06system\x93.", "INST": b"\x80\x02(ios\nsystem\n.",
+    "OBJ": b"\x80\x02(No.", "REDUCE": b"\x80\x02N)R.", "BUILD": b"\x80\x02N}b.",
+    "NEWOBJ": b"\x80\x02N)\x81.", "NEWOBJ_EX": b"\x80\x04N)}\x92.", "PERSID": b"\x80\x02P1\n.",
+    "BINPERSID": b"\x80\x02NQ.", "EXT1": b"\x80\x02\x82\x01.", "EXT2": b"\x80\x02\x83\x01\x00.",
+    "EXT4": b"\x80\x02\x84\x01\x00\x00\x00.",
+    "BYTEARRAY8": b"\x80\x05\x96\x01\x00\x00\x00\x00\x00\x00\x00a.",
+    "NEXT_BUFFER": b"\x80\x05\x97.", "READONLY_BUFFER": b"\x80\x05N\x98.",
+    "EMPTY_SET": b"\x80\x04\x8f.", "ADDITEMS": b"\x80\x04(\x90.", "FROZENSET": b"\x80\x04(\x91.",
+    "POP": b"\x80\x02N0.", "POP_MARK": b"\x80\x02(1.", "DUP": b"\x80\x02N2.",
+}  # fmt: skip
+
+
+def test_an_opcode_beyond_plain_data_is_refused_by_name(tmp_path: Path, golden: Any) -> None:
     path = tmp_path / "_dump_0"
-    path.write_bytes(content.replace(b'{"entries": ', b'{"pg_config": 1, "entries": '))
-    count, lines = read(path)
-    assert count == 0
-    assert lines
-    assert why in " ".join(lines)
+    said = []
+    for opcode, content in OPCODES.items():
+        found, (line,) = noted(flight_recorder.KIND, path, content)
+        assert found == []
+        assert line.startswith(f"_dump_0: refused: its opcode {opcode} ")
+        said.append(line)
+    golden("\n".join(said))
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_a_dump_that_would_run_code_runs_none(tmp_path: Path, protocol: int) -> None:
+    flag = tmp_path / "flag"
+    made = healthy()
+    made["entries"].append(Hostile((os.system, (f"touch {flag}",))))
+    for bad in (made, *[OrderedDict(healthy())] * (protocol > 1)):  # a class of Python's own, too
+        path = tmp_path / "_dump_0"
+        found, (line,) = noted(flight_recorder.KIND, path, pickle.dumps(bad, protocol))
+        assert (found, flag.exists()) == ([], False)
+        assert "refused" in line
+        assert "import a name" in line
+
+
+DAMAGED = (
+    b"\x80\x02\x80\x09N.", b"\x80\x02\xff.", b"\x80\x02(((", b"\x80\x02h\x07.", b"\x80\x02e.",
+    b"\x80\x02NN.", b"\x80\x02}(N", b"\x80\x02\x8b\xff\xff\xff\xff.", b"\x80\x02N.",
+    b"\x80\x02X\xff\xff\xff\xffab", b"\x80\x04\x8d" + b"\xff" * 8 + b"ab",
+    b"\x80\x02r\xff\xff\xff\x7f.", b"\x80\x02Nr\xff\xff\xff\x7f.",
+    b"\x80\x02" + b"(" * 5_000_000, b"\x80\x02" + b"N" * 5_000_000,
+    b'{"pg_config": {', b'{"pg_config": }', b'{"pg_config": {} "a"', b'{"pg_config" 1}',
+    b'{"pg_config": "\\u12"}', b'{"profiling_name": 1}', b'{"pg_config": ' + b"[" * 100_000,
+)  # fmt: skip
+
+
+def test_damaged_files_give_a_line_and_no_facts(tmp_path: Path, golden: Any) -> None:
+    path = tmp_path / "_dump_0"
+    said = []
+    for content in DAMAGED:
+        found, notes = noted(flight_recorder.KIND, path, content)
+        assert of_kind(found, Progress) == []
+        assert notes, content[:20]
+        said += [str(content[:24]), *notes]
+    golden("\n".join(said))
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4, None])
+def test_what_is_before_a_cut_is_used_and_nothing_is_guessed_of_what_it_goes_through(
+    tmp_path: Path, protocol: int | None, golden: Any
+) -> None:
+    path = tmp_path / "_dump_1"
+    whole = write(path, healthy(40), protocol).read_bytes()
+    found, notes = noted(flight_recorder.KIND, path, whole[: len(whole) // 2])
+    own = progress(found)[1]
+    assert 5 < (own.enqueued or 0) < 40
+    assert not own.whole
+    golden("\n".join(notes))
+    # Gloo's operations are over when they are retired, whatever their state says.
+    rows = [entry("all_reduce", n, state="scheduled", retired=True, backend="gloo") for n in (1, 2)]
+    whole = write(path, dump(*rows), protocol).read_bytes()
+    for end in range(len(whole)):
+        path.write_bytes(whole[:end])
+        items = [item for item in [item_of(path)] if flight_recorder.sniff(item)]
+        for fact in flight_recorder.read(items, Notes()):
+            assert not isinstance(fact, Progress) or fact.open == (), end
+
+
+def test_a_file_that_is_gone_gives_a_line(tmp_path: Path) -> None:
+    item = item_of(write(tmp_path / "_dump_0", healthy()))
+    item.path.unlink()
+    notes = Notes()
+    assert list(flight_recorder.read([item], notes)) == []
+    assert "No such file" in notes.lines[0]
+
+
+DEEP = 1_000_000
+AS_LONG_AS = (
+    b"\x80\x02" + b"](" * DEEP, b"\x80\x02" + b"](" * DEEP + b"e" * DEEP + b".",
+    b"\x80\x02" + b"}(N" * DEEP + b"u" * DEEP + b".", b"\x80\x02N" + b"\x85" * DEEP + b".",
+    b'{"pg_config":1, "entries": ' + b"[" * DEEP, b'{"pg_config":1, "entries": ' + b'{"a":' * DEEP,
+    b"\x80\x02" + b"(" * 5_000_000, b"\x80\x02]q\x00" + b"h\x00" * 5_000_000,
+    b"\x80\x02" + b"N\x94" * 9_000_000, b"\x80\x02Nr\xff\xff\xff\xff.",
+    b"\x80\x02X" + struct.pack("<I", 0xFFFFFFFF) + b"a",
+    b"\x80\x04\x8d" + struct.pack("<Q", 1 << 63) + b"a",
+    b"\x80\x04\x8e" + struct.pack("<Q", (1 << 64) - 1) + b"a",
+    b"\x80\x02\x8b" + struct.pack("<i", (1 << 31) - 1) + b"a",
+    b"\x80\x04\x95" + struct.pack("<Q", (1 << 64) - 1),
+)  # fmt: skip
+
+
+@pytest.mark.timeout(600)
+def test_depths_and_lengths_that_no_dump_has_give_a_line(tmp_path: Path, golden: Any) -> None:
+    said = []
+    for content in AS_LONG_AS:
+        (tmp_path / "_dump_0").write_bytes(content)
+        count, lines = read(tmp_path / "_dump_0")
+        assert count == 0
+        assert lines, content[:24]
+        said += [str(content[:24]), *lines]
+    golden("\n".join(said))
 
 
 NUMBERS = [float("nan"), float("inf"), -1e308, 1 << 70, -(1 << 70), (1 << 63) - 1, -(1 << 63)]
@@ -157,12 +255,7 @@ def test_no_number_of_a_dump_is_trusted(tmp_path: Path, protocol: int | None) ->
             "pg_status": {"0": counters, str(number): counters},
             "rank": number, "world_size": number, "pid": number,
         }  # fmt: skip
-        path = tmp_path / "_dump_0"
-        if protocol is None:
-            path.write_text(json.dumps(made))
-        else:
-            path.write_bytes(pickle.dumps(made, protocol))
-        read(path)
+        read(write(tmp_path / "_dump_0", made, protocol))
 
 
 def test_texts_that_are_no_utf_8_reach_nobody_raw(tmp_path: Path) -> None:
@@ -173,12 +266,9 @@ def test_texts_that_are_no_utf_8_reach_nobody_raw(tmp_path: Path) -> None:
         groups={marker.decode(): (marker.decode(), [0, 1])},
     )
     path = tmp_path / "_dump_0"
-    path.write_bytes(pickle.dumps(made, 2).replace(marker, raw))
-    count, _ = read(path)
-    assert count > 0
-    path.write_bytes(json.dumps(made).encode().replace(marker, raw))
-    count, _ = read(path)
-    assert count > 0
+    for content in (pickle.dumps(made, 2), json.dumps(made).encode()):
+        path.write_bytes(content.replace(marker, raw))
+        assert read(path)[0] > 0
 
 
 FEW_THREADS = """
@@ -198,10 +288,7 @@ def test_fewer_threads_than_asked_for_are_enough(tmp_path: Path) -> None:
     paths = [tmp_path / f"_dump_{rank}" for rank in range(64)]
     for path in paths:
         path.write_bytes(pickle.dumps(dump(entry("all_reduce", 1)), 2))
-    command = [sys.executable, "-c", FEW_THREADS, *map(str, paths)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
-    assert int(done.stdout) > 0
+    assert int(python(FEW_THREADS, *paths)) > 0
 
 
 def test_numbers_that_would_meet_in_one_bucket_cost_no_more(tmp_path: Path) -> None:
@@ -213,5 +300,4 @@ def test_numbers_that_would_meet_in_one_bucket_cost_no_more(tmp_path: Path) -> N
     rows = ",".join(row.format(n, n * 351_061) for n in range(1, 340_000))
     path = tmp_path / "_dump_0"
     path.write_text('{"version":"2.1","pg_status":{},"entries":[' + rows + "]}")
-    count, _ = read(path)
-    assert count > 0
+    assert read(path)[0] > 0
