@@ -20,6 +20,8 @@ PYTHONS ?=
 RANKS ?=
 # CPU ranks share the cores: with more than one thread each, the self-test would measure the scheduler.
 export OMP_NUM_THREADS ?= 1
+# pytest keeps what it has made of the tests: else each worker of each run makes it again, which takes 10 s.
+unexport PYTHONDONTWRITEBYTECODE
 
 python := $(VENV)/bin/python
 pytest := $(python) -m pytest -n $(WORKERS) --dist loadgroup --max-worker-restart 0
@@ -31,7 +33,7 @@ began := $(shell date +%s)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help selftest test golden jobs check test-needs lint-needs builds wheel soak fuzz gpu-check gpu-wheels lint format venv clean
+.PHONY: help selftest test golden jobs check test-needs lint-needs builds wheel soak pythons fuzz gpu-check gpu-wheels lint format venv clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +63,10 @@ wheel:  ## build a manylinux wheel for each CPython here into dist/ (PYTHONS=...
 
 soak: $(VENV)/.built-test  ## repeat the fault matrices and the printing test REPEATS times, write benchmarks/results
 	$(python) -m pytest -m soak --repeats $(REPEATS)
+
+pythons: $(VENV)/.ready  ## build and test _core on every CPython of this machine
+	.ci/every-python build build/pythons $(python)
+	.ci/every-python test build/pythons
 
 fuzz: $(VENV)/.ready  ## feed RUNS changed inputs to each parser of files under sanitizers (clang), write benchmarks/results
 	.ci/build-fuzzer $(python) build/fuzz fuzzer
