@@ -56,12 +56,12 @@ jobs: $(VENV)/.built-test  ## start all the jobs: healthy, and with every fault
 	$(pytest) -m "job and not smoke"
 
 builds: $(VENV)/.built-test  ## build wheel, sdist and editable install for real, each in a fresh environment
-	$(python) -m pytest -m whole_build
+	$(python) -m pytest -m "whole_build and not soak"
 
 wheel:  ## build a manylinux wheel for each CPython here into dist/ (PYTHONS=... chooses)
 	.ci/wheel $(PYTHONS)
 
-soak: $(VENV)/.built-test  ## repeat the fault matrices and the printing test REPEATS times, write benchmarks/results
+soak: $(VENV)/.built-test  ## repeat the fault matrices and the printing test REPEATS times, and build in all ways
 	$(python) -m pytest -m soak --repeats $(REPEATS)
 
 pythons: $(VENV)/.ready  ## build and test _core on every CPython of this machine

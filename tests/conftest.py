@@ -135,14 +135,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         group = _shared_by(item)
         if group and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(group))
-    # These take many minutes: run them only if -m names them.
-    unasked = [mark for mark in ("soak", "whole_build") if mark not in config.getoption("-m")]
-    left_out = [
-        item
-        for item in items
-        if any(map(item.get_closest_marker, unasked))
-        or (config.getoption("golden") and "golden" not in getattr(item, "fixturenames", ()))
-    ]
+    left_out = [item for item in items if _is_unasked(item)]
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=left_out)
 
@@ -191,6 +184,14 @@ def samples() -> Path:
 def repeats(request: pytest.FixtureRequest) -> int:
     """Returns how often a soak test repeats: `make soak REPEATS=20`."""
     return int(request.config.getoption("--repeats"))
+
+
+def _is_unasked(item: pytest.Item) -> bool:
+    """Returns whether -m must name an item, as it takes minutes; or it has no golden file."""
+    if item.config.getoption("golden") and "golden" not in getattr(item, "fixturenames", ()):
+        return True
+    long = [mark for mark in ("soak", "whole_build") if item.get_closest_marker(mark)]
+    return bool(long) and not any(mark in item.config.getoption("-m") for mark in long)
 
 
 def _shared_by(item: pytest.Item) -> str:

@@ -16,7 +16,10 @@ import pytest
 import oddrank
 
 ROOT = Path(__file__).parents[2]
-pytestmark = [pytest.mark.whole_build, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.timeout(1200)
+# A wheel and an editable install on every change; the others before a release.
+in_every_run = pytest.mark.whole_build
+now_and_then = pytest.mark.soak
 
 
 @pytest.fixture
@@ -65,6 +68,7 @@ def path_without(*names: str, tmp_path: Path) -> str:
     return str(folder)
 
 
+@now_and_then
 def test_an_sdist_installs_without_git_and_with_the_distribution_s_cmake(
     venv: Path, tmp_path: Path
 ):
@@ -97,6 +101,7 @@ def test_an_sdist_installs_without_git_and_with_the_distribution_s_cmake(
     assert built["cmake"] == version
 
 
+@in_every_run
 def test_a_wheel_holds_the_package_and_nothing_else(venv: Path, tmp_path: Path):
     pip(venv, "wheel", "--no-build-isolation", "--no-deps", "-w", tmp_path / "dist", ROOT)
     (wheel,) = (tmp_path / "dist").glob("*.whl")
@@ -116,6 +121,7 @@ def has_index(venv: Path) -> bool:
     return subprocess.run(probe, capture_output=True, check=False).returncode == 0
 
 
+@now_and_then
 def test_make_wheel_builds_one_for_any_linux_of_its_age_that_imports_elsewhere(venv: Path):
     if not has_index(venv):
         pytest.skip("no package index for auditwheel")
@@ -133,6 +139,7 @@ def test_make_wheel_builds_one_for_any_linux_of_its_age_that_imports_elsewhere(v
     assert not [name for name in zipfile.ZipFile(wheel).namelist() if "libtorch" in name]
 
 
+@in_every_run
 def test_an_editable_install_serves_python_from_the_tree(venv: Path):
     pip(venv, "install", "--no-build-isolation", "--no-deps", "-e", ROOT)
     code = "import oddrank; print(oddrank.__file__)"
@@ -148,6 +155,7 @@ def torch_of(venv: Path) -> str:
     return subprocess.check_output([python, "-I", "-c", code], text=True, cwd="/").strip()
 
 
+@now_and_then
 @pytest.mark.needs("torch")
 def test_an_isolated_build_finds_the_torch_that_the_environment_sees(venv: Path):
     import torch
@@ -158,6 +166,7 @@ def test_an_isolated_build_finds_the_torch_that_the_environment_sees(venv: Path)
     assert torch_of(venv) == torch.__version__
 
 
+@now_and_then
 @pytest.mark.needs("torch")
 def test_a_wheel_s_torch_part_loads_in_another_environment(venv: Path, tmp_path: Path):
     import torch

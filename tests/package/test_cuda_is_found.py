@@ -68,6 +68,7 @@ def test_an_old_nccl_h_is_refused_by_its_version(tmp_path: Path):
     assert "nccl.h is of NCCL 2.8, older than 2.19" in log
 
 
+@pytest.mark.soak
 def test_the_distribution_s_cmake_builds_cuda_too(tmp_path: Path):
     system = shutil.which("cmake", path="/usr/bin")
     if system is None:
