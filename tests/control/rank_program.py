@@ -59,9 +59,7 @@ def meet(session: Session, folder: Path) -> None:
     if session.address():
         put(folder / "address", session.address() or "")
     elif not os.environ.get("ODDRANK_CONTROL_ADDR"):
-        end = time.monotonic() + JOIN_SECONDS
-        while not (folder / "address").exists() and time.monotonic() < end:
-            time.sleep(0.01)
+        wait_for(folder / "address")
         session.connect((folder / "address").read_text())
 
 
@@ -85,8 +83,9 @@ def run_stages(session: Session, folder: Path) -> None:
 
 
 def wait_for(file: Path) -> None:
+    """Waits for ever: the guard ends this rank at the deadline."""
     while not file.exists():
-        time.sleep(0.01)
+        time.sleep(0.002)
 
 
 def run_timestamps(session: Session, folder: Path, stage: str, count: int) -> None:
@@ -98,17 +97,13 @@ def run_timestamps(session: Session, folder: Path, stage: str, count: int) -> No
     for number in range(count):
         timestamps.enter()
         put(folder / f"{stage}-collective{number}-{rank}", "")
-        while not all((folder / f"{stage}-collective{number}-{r}").exists() for r in range(world)):
-            time.sleep(0.002)
+        for other in range(world):
+            wait_for(folder / f"{stage}-collective{number}-{other}")
         timestamps.leave()
-    numbers = [
-        list(memoryview(stamps).cast("q"))
-        for stamps in (timestamps.starts(), timestamps.durations())
-    ]
-    put(
-        folder / f"{stage}-timestamps{rank}",
-        json.dumps([*numbers, timestamps.count, timestamps.dropped]),
-    )
+    both = (timestamps.starts(), timestamps.durations())
+    numbers = [list(memoryview(stamps).cast("q")) for stamps in both]
+    said = json.dumps([*numbers, timestamps.count, timestamps.dropped])
+    put(folder / f"{stage}-timestamps{rank}", said)
 
 
 def compare_clocks(session: Session, folder: Path) -> None:
@@ -152,7 +147,6 @@ def main() -> int:
     )
     if os.environ.get("TEST_LATE_GUARD") == str(rank):
         hold_back_forks(0.5)
-    (folder / f"start{rank}").touch()  # the deadline starts here
     session = start(
         member,
         deadline=deadline,
@@ -160,7 +154,7 @@ def main() -> int:
         join_seconds=float(os.environ.get("TEST_JOIN", deadline)),
         rendezvous_file=os.environ.get("TEST_RENDEZVOUS_FILE", ""),
     )
-    put(folder / f"guard{rank}", str(session.guard))
+    put(folder / f"guard{rank}", f"{session.guard} {time.monotonic() + deadline}")
     try:
         meet(session, folder)
         run_stages(session, folder)

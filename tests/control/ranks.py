@@ -5,16 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from patience import PATIENCE, until
 from processes import Marked, injected
-
-# Seconds after the deadline until every process must be gone; SLACK is for a slow machine.
-GRACE = 2.0
-SLACK = 1.0
 
 
 class Ranks:
@@ -46,8 +42,6 @@ class Ranks:
         """
         self.folder = folder
         self.mark = Marked()
-        self.deadline = deadline
-        self.started = time.time()
         self.stderr = folder / "stderr"
         self.workers: dict[int, subprocess.Popen[bytes]] = {}
         for rank in set(range(world)) - set(never):
@@ -65,43 +59,36 @@ class Ranks:
             }
             command = [sys.executable, self.program, folder, str(deadline), str(stage)]
             with self.stderr.open("ab") as stderr:
+                prefix = (prefix_of or {}).get(rank, ())
                 self.workers[rank] = subprocess.Popen(
-                    [*(prefix_of or {}).get(rank, ()), *command],
-                    env=own,
-                    stderr=stderr,
-                    stdout=stderr,
+                    [*prefix, *command], env=own, stderr=stderr, stdout=stderr
                 )
 
     def processes(self) -> dict[int, str]:
         """Returns the living processes of this job: pid -> name; no zombies."""
         return {process.pid: process.name for process in self.mark.living()}
 
-    def deadline_at(self) -> float:
-        """Returns the deadline on time.time(), counted from the start of the last session."""
-        began = [file.stat().st_mtime for file in self.folder.glob("start[0-9]*")]
-        return max([self.started, *began]) + self.deadline
-
     def guard(self, rank: int) -> int:
-        return int(self.wait_for(self.folder / f"guard{rank}").read_text())
+        """Returns the guard's pid."""
+        return int(self.wait_for(self.folder / f"guard{rank}").read_text().split()[0])
+
+    def guards_deadline(self, rank: int) -> float:
+        """Returns when the guard's deadline is, on its clock, which time.monotonic() reads, too."""
+        return float(self.wait_for(self.folder / f"guard{rank}").read_text().split()[1])
 
     def judge(self) -> int:
-        while time.time() < self.deadline_at():
-            for pid, name in self.processes().items():
-                if name == "oddrank-judge":
-                    return pid
-            time.sleep(0.01)
-        raise AssertionError("no judge was started")
+        def pids() -> list[int]:
+            return [pid for pid, name in self.processes().items() if name == "oddrank-judge"]
+
+        return until(pids, what="the judge")[0]
 
     def in_stage(self, stage: str, *through: int) -> None:
         """Waits until `stage` has begun and the ranks `through` have reached it."""
-        self.wait_for(self.folder / f"go-{stage}")
-        for rank in through:
-            self.wait_for(self.folder / f"{stage}{rank}")
+        for name in (f"go-{stage}", *(f"{stage}{rank}" for rank in through)):
+            self.wait_for(self.folder / name)
 
     def wait_for(self, file: Path) -> Path:
-        while not file.exists():
-            assert time.time() < self.deadline_at(), f"{file.name} never came"
-            time.sleep(0.01)
+        until(file.exists, what=file.name)
         return file
 
     def signal(self, pid: int, number: int = signal.SIGKILL) -> None:
@@ -109,11 +96,15 @@ class Ranks:
 
     def verdict(self) -> dict[str, Any]:
         """Returns what the judge wrote; "states" by rank."""
-        verdict: dict[str, Any] = json.loads(
-            self.wait_for(self.folder / "verdict.json").read_text()
-        )
+        text = self.wait_for(self.folder / "verdict.json").read_text()
+        verdict: dict[str, Any] = json.loads(text)
         verdict["states"] = {state["rank"]: state for state in verdict["states"]}
         return verdict
+
+    def ended(self) -> tuple[str, str]:
+        """Returns the judge's last stage and why it ended."""
+        verdict = self.verdict()
+        return verdict["stage"], verdict["reason"]
 
     def faults(self) -> dict[int, str]:
         """Returns rank -> its fault, as reported to the judge."""
@@ -130,16 +121,12 @@ class Ranks:
         return wrong
 
     def codes(self) -> dict[int, int]:
-        """Returns the exit codes of all workers, which must have ended in time."""
-        self.assert_gone()
-        return {rank: worker.wait(1) for rank, worker in self.workers.items()}
+        """Returns the exit codes of all workers, once all processes of the job have ended.
 
-    def assert_gone(self) -> None:
-        """Asserts that all processes of the job end by deadline + 2 s."""
-        # Reaps nobody meanwhile: the kernel reports an exit code once, and guards read it too.
-        while self.processes() and time.time() < self.deadline_at() + GRACE + SLACK:
-            time.sleep(0.02)
-        assert not self.processes(), f"still here: {self.processes()}\n{self.words()}"
+        Reaps nobody before: the kernel reports an exit code once, and guards read it too.
+        """
+        until(lambda: not self.processes(), what=f"the end of {self.processes()}")
+        return {rank: worker.wait(PATIENCE.limit) for rank, worker in self.workers.items()}
 
     def words(self) -> str:
         return self.stderr.read_text()
@@ -147,4 +134,4 @@ class Ranks:
     def clear(self) -> None:
         self.mark.kill_all()
         for worker in self.workers.values():
-            worker.wait(60)
+            worker.wait(PATIENCE.limit)

@@ -1,266 +1,225 @@
 """Every cause of a stage's failure gives one finding that the report's schema accepts."""
 
+import io
 import json
 import signal
 from dataclasses import replace
 from typing import get_args
 
 import jsonschema
-import pytest
 
 import reports
+from oddrank import render
 from oddrank.control import culprits, findings
+from oddrank.control.culprits import Culprit
 from oddrank.control.root import OddClaim, RankState, StageRound
 from oddrank.control.stages import RunState
+from oddrank.control.walk import judge_join
 from oddrank.report import SCHEMA_FILE, Report
 
-CONDITIONS = {
-    "never-came": "missing",
-    "killed": "dead",
-    "exited": "dead",
-    "ended": "dead",
-    "stopped": "stuck",
-    "raised": "broken",
-    "uninterruptible": "stuck",
-    "no-progress": "stuck",
-    "node-lost": "dead",
-    "link-cut": "broken",
-    "guard-lost": "broken",
-    "no-address": "unknown",
-    "all-raised": "unknown",
-    "all-wait": "unknown",
-    "never-joined": "missing",
-    "unreachable-root": "broken",
-    "lost-each-other": "broken",
-    "launcher-gone": "unknown",
-}
 TORCHRUN = {"launcher": "torchrun", "launcher_pid": 5, "local_world": 2}
+SCHEMA = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
+GONE = {"orphaned": True, **TORCHRUN}
+NETWORK, LOOPBACK = ("10.0.0.1", 29500), ("127.0.0.1", 29500)
 
 
-def run(**facts):
-    """Returns a run of four ranks on two nodes; rank 2 has `facts`."""
-    states = {r: RankState(r, f"node{r // 2}", r // 2, r % 2, 7, "ok") for r in range(4)}
-    known = {"host": "node1", "node": 1, "local_rank": 0, "pid": 7, "contact": "ok"}
-    states[2] = RankState(2, **{**known, "stage": "device", **facts})
-    return RunState(4, states)
+def run(changed=(), *, master=None, nodes=2, **facts):
+    """Returns a run of four ranks on two nodes; rank 2 has `facts`, others those of `changed`."""
+    states = {
+        rank: RankState(rank, f"node{rank // 2}", rank // 2, rank % 2, 7, "ok", stage="device")
+        for rank in range(4)
+    }
+    for rank, other in {2: facts, **dict(changed)}.items():
+        states[rank] = replace(states[rank], **other)
+    return RunState(4, states, nodes=nodes, master=master)
 
 
-def told(culprit, seen, **facts):
-    over = StageRound("device", {}, seen.states, "fault", **facts)
-    found = findings.of_round(over, [culprit], seen)
+def each(*ranks, **facts):
+    return {rank: facts for rank in ranks}
+
+
+NEVER = {"contact": "never", "host": "", "node": -1, "local_rank": -1, "pid": 0, "stage": ""}
+
+
+def told(cause, ranks, seen, *, stage="device", victims=(), certain=True, **round):
+    culprit = Culprit(cause, ranks, stage, victims, certain)
+    return findings.of_round(StageRound(stage, {}, seen.states, "fault", **round), [culprit], seen)
+
+
+def text(found):
+    """Returns what users see, once the schema has accepted it."""
     report = Report.of("selftest", {"size": 4}, reports.DATA, found, complete=False)
-    envelope = json.loads(json.dumps(report.envelope()))
-    jsonschema.validate(envelope, json.loads(SCHEMA_FILE.read_text()))
-    return found
+    SCHEMA.validate(json.loads(json.dumps(report.envelope())))
+    stream = io.StringIO()
+    render.report(report, stream)
+    return stream.getvalue()
 
 
-def test_the_table_of_conditions_knows_every_cause():
+def shown(cases):
+    return "\n".join(f"=== {name}\n{text(found)}" for name, found in cases.items())
+
+
+NOBODY = ("all-raised", "all-wait", "no-address", "launcher-gone")
+NODE = ("node-lost", "link-cut", "lost-each-other")
+ALL = run(
+    {
+        0: {"failed": "ValueError: no", "waiting": True},
+        3: {"sigterm": True, "sigterm_by": 5, "waiting": True, "step": "copy", **TORCHRUN},
+    },
+    signal=signal.SIGKILL, exit_code=1, failed="ValueError: no", step="verify", orphaned=True,
+    parting="silent for 5012 ms", unreached="node1: no answer", wchan="nfs_wait", **TORCHRUN,
+)  # fmt: skip
+
+
+def test_every_cause_is_one_finding_with_its_ranks_and_stage(golden):
     # Each other WORLD_SIZE gives a finding of its own.
-    assert set(get_args(culprits.Cause)) == {*CONDITIONS, "other-world"}
+    cases = {}
+    for cause in set(get_args(culprits.Cause)) - {"other-world"}:
+        ranks = () if cause in NOBODY else (2, 3) if cause in NODE else (2,)
+        cases[cause] = told(cause, ranks, ALL, victims=tuple({0, 1, 3} - set(ranks)))
+        (finding,) = cases[cause]
+        assert (finding.cause, finding.who.ranks, finding.stage) == (cause, ranks, "device")
+        assert finding.drains_node == (cause in ("uninterruptible", "node-lost", "link-cut")), cause
+    golden(shown(dict(sorted(cases.items()))))
 
 
-@pytest.mark.parametrize("cause", CONDITIONS)
-def test_a_cause_is_one_finding_with_its_ranks_and_stage(cause):
-    ranks = {
-        "all-raised": (),
-        "all-wait": (),
-        "no-address": (),
-        "node-lost": (2, 3),
-        "link-cut": (2, 3),
-        "lost-each-other": (2, 3),
-        "launcher-gone": (),
-    }.get(cause, (2,))
-    culprit = culprits.Culprit(cause, ranks, "device", victims=(0, 1))
-    seen = run(
-        signal=signal.SIGKILL, exit_code=1, failed="ValueError: no", step="verify", orphaned=True,
-        parting="silent for 5000 ms", unreached="node1: no answer", **TORCHRUN,
+def test_what_is_known_of_a_rank_makes_its_sentence(golden):
+    ended = {"stage": "join", "sigterm": True, "sigterm_by": 5, **TORCHRUN, "local_world": 4}
+    golden(
+        shown(
+            {
+                **{
+                    f"killed by {number}": told("killed", (2,), run(signal=number))
+                    for number in (signal.SIGBUS, signal.SIGSEGV, signal.SIGTERM, 99)
+                },
+                "stopped": told("stopped", (2,), run(state="stopped")),
+                "exited with 0": told("exited", (2,), run(exit_code=0)),
+                "raised alone inside": told("raised", (2,), run(failed="E: no"), certain=False),
+                "raised at": told("raised", (2,), run(failed="E: no", raised_at="device.py:40")),
+                "raised in join": told("raised", (2,), run(failed="E: no"), stage="join"),
+                "all raised at": told(
+                    "all-raised", (), run(each(0, failed="E: no", raised_at="device.py:40"))
+                ),
+                "in D state, not readable": told("uninterruptible", (2,), run()),
+                "no step": told("no-progress", (2,), run()),
+                "guard ended": told("guard-lost", (2,), run(contact="closed")),
+                "own link": told("link-cut", (0, 1), run()),
+                "one of two nodes": told("link-cut", (2, 3), run(), certain=False),
+                "both of a host": told(
+                    "never-joined", (2, 3), run(each(0, 1, **ended)), stage="join"
+                ),
+                "launcher of rank 0's node": told(
+                    "launcher-gone", (), run(each(0, **GONE), master=NETWORK)
+                ),
+                "launcher of another node": told(
+                    "launcher-gone", (), run(each(3, **GONE), master=NETWORK)
+                ),
+                "both launchers": told("launcher-gone", (), run(each(1, 3, **GONE))),
+                "LOCAL_RANK": judge_join(run(each(3, local_rank=0))),
+                "stage failed": [findings.stage_failed("device", "its plan", error())],
+                "part failed": [findings.part_failed("the table", error())],
+            }
+        )
     )  # fmt: skip
-    seen.states[3] = replace(seen.states[3], sigterm=True, sigterm_by=5, **TORCHRUN)
-    (finding,) = told(culprit, seen)
-    assert (finding.condition, finding.cause) == (CONDITIONS[cause], cause)
-    assert (finding.who.ranks, finding.stage) == (ranks, "device")
-    assert "stage device" in finding.what or cause == "never-came"  # always in join
 
 
-def test_a_sentence_says_who_where_and_how():
-    culprit = culprits.Culprit("stopped", (2,), "device")
-    (finding,) = told(culprit, run(state="stopped"))
-    assert finding.what == "rank 2 (node1, local rank 0) is stuck: stopped in stage device"
+def error():
+    try:
+        exec(compile("\n{}['x']", "plan.py", "exec"))
+    except KeyError as raised:
+        return raised
+    raise AssertionError
 
 
-def test_a_rank_that_never_joined_is_told_with_its_place_and_its_launcher():
-    seen = run(contact="never", host="", node=-1, local_rank=-1)
-    seen.states[3] = replace(seen.states[3], sigterm=True, sigterm_by=5, **TORCHRUN)
-    (finding,) = told(culprits.Culprit("never-joined", (2,), "join"), seen)
-    assert finding.what == (
-        "rank 2 (node1, local rank 0) never joined: its launcher, torchrun (pid 5), ended the job"
-        " in stage join, as it does when a rank dies"
-    )
-
-
-@pytest.mark.parametrize("of_root", [True, False])
-def test_a_launcher_that_has_gone_takes_the_store_with_it_on_rank_0s_node_alone(of_root):
-    seen = run(orphaned=not of_root, **TORCHRUN)
-    seen.master = ("10.0.0.1", 29500)
-    seen.states[0] = replace(seen.states[0], orphaned=of_root, **TORCHRUN)
-    (finding,) = told(culprits.Culprit("launcher-gone", (), "device"), seen)
-    store = ", and with it the store at 10.0.0.1:29500" if of_root else ""
-    assert finding.what == (
-        f"torchrun (pid 5) on node{int(not of_root)} has gone{store}; no rank is at fault"
-        " (stage device)"
-    )
-
-
-def test_two_nodes_that_lost_each_other_both_live():
-    seen = run(contact="gave-up", parting="silent for 5012 ms")
-    (finding,) = told(culprits.Culprit("lost-each-other", (2, 3), "device"), seen)
-    assert finding.what == (
-        "node1 and node0 lost each other in stage device: node0 was silent for 5012 ms for node1;"
-        " both live"
-    )
-    assert "ping -c 3 -M do -s 1472 node0  (on node1)" in finding.next[0]
-
-
-@pytest.mark.parametrize(
-    ("cause", "facts"),
-    [
-        ("killed", {"signal": signal.SIGKILL}),
-        ("killed", {"signal": signal.SIGBUS}),
-        ("exited", {"exit_code": 0}),
-        ("raised", {"failed": "ValueError: no"}),
-        ("ended", {}),
-        ("uninterruptible", {}),
-        ("no-progress", {}),
-        ("guard-lost", {"contact": "closed"}),
-    ],
+CLAIMS = (
+    OddClaim(2, False, "rank 2 (node1, pid 9) came although that rank was already here"),
+    OddClaim(3, True, "rank 3 (node1, pid 9) says that the world has 8 ranks; the root says 4"),
 )
-def test_what_to_look_at_says_on_which_host(cause, facts):
-    (finding,) = told(culprits.Culprit(cause, (2,), "device"), run(**facts))
-    assert any(one.endswith("  (on node1)") for one in finding.next)
 
 
-@pytest.mark.parametrize(("cause", "ranks"), [("raised", (2,)), ("all-raised", ())])
-def test_an_exception_is_told_with_the_place_where_it_was_raised(cause, ranks):
-    seen = run(failed="ValueError: no", raised_at="stages/device.py:40")
-    seen.states[0] = seen.states[2]
-    (finding,) = told(culprits.Culprit(cause, ranks, "device"), seen)
-    assert finding.evidence[0].source == "stages/device.py:40"
+def never_came(*ranks, changed=(), **options):
+    seen = run({**each(*ranks, **NEVER), **dict(changed)}, master=NETWORK)
+    if "master" in options:
+        seen.master = options.pop("master")
+    seen.nodes = options.pop("nodes", 2)
+    return told("never-came", ranks, seen, stage="join", **options)
 
 
-@pytest.mark.parametrize(
-    ("facts", "limits", "cause"),
-    [({}, "only 64 files", "open-files"), ({"resolver_slow": True}, "", "resolver")],
-)
-def test_what_keeps_healthy_ranks_away_is_told_and_they_are_not_named(facts, limits, cause):
-    seen = run(contact="never")
-    seen.states[0] = RankState(0, "node0", 0, 0, 7, "ok", **facts)
-    culprit = culprits.Culprit("never-came", (2,), "join")
-    (finding,) = told(culprit, seen, limits=limits)
-    assert (finding.condition, finding.cause, finding.who.ranks) == ("unknown", cause, ())
+def test_ranks_that_never_came_may_be_kept_away_by_something_else(golden):
+    cases = {
+        "only rank 0 came": never_came(1, 2, 3),
+        "one": never_came(3),
+        "two": never_came(2, 3),
+        "no address known": never_came(3, master=None),
+        **{
+            f"{address}, {ranks}": never_came(*ranks, master=(address, 29500))
+            for address in ("127.0.0.1", "localhost", "::1")
+            for ranks in ((1, 2, 3), (2, 3))
+        },
+        "loopback, but others of that host came": never_came(3, master=LOOPBACK),
+        "loopback, but all may be here": never_came(1, 2, 3, master=LOOPBACK, nodes=1),
+        "one came twice": never_came(3, odd=CLAIMS),
+    }
+    golden(shown(cases))
 
 
-NETWORK = ("10.0.0.1", 29500)
+def test_healthy_ranks_that_are_kept_away_are_not_named(golden):
+    files = never_came(2, limits="the open-file limit on node0 (64, hard) lets at most 2 come")
+    resolver = never_came(2, changed=each(0, resolver_slow=True))
+    for (finding,) in (files, resolver):
+        assert (finding.condition, finding.who.ranks) == ("unknown", ())
+    golden(shown({"open files": files, "resolver": resolver}))
 
 
-def missing(*ranks, master=NETWORK, nodes=2):
-    seen = run()
-    seen.master, seen.nodes = master, nodes
-    seen.states |= {rank: RankState(rank) for rank in ranks}
-    (finding,) = told(culprits.Culprit("never-came", ranks, "join"), seen)
-    return finding
+def test_a_rank_of_another_world_did_come():
+    for missing, named in (((3,), []), ((2, 3), [("never-came", (2,))])):
+        seen = run(each(*missing, **NEVER))
+        came = {rank: b"" for rank in seen.states if rank not in missing}
+        over = StageRound("join", came, seen.states, "deadline", other_worlds=(3,), odd=CLAIMS[1:])
+        found = findings.of_round(over, culprits.culprits(over), seen)
+        assert [(f.cause, f.who.ranks) for f in found] == [*named, ("other-world", ())]
+        assert found[-1].what == CLAIMS[1].text
 
 
-def test_where_nobody_but_rank_0_came_nobody_found_the_way():
-    alone = missing(1, 2, 3)
-    assert alone.what == "ranks 1-3 never joined; only rank 0 did"
-    assert alone.confidence.why == "only rank 0 joined; they may only be slow to start"
-    one, two = missing(3), missing(2, 3)
-    assert one.what == "rank 3 never joined; the other ranks did"
-    assert two.what == "ranks 2-3 never joined; the other ranks did"
-    assert one.confidence.why == "others found the way; it may only be slow to start"
+def behind(cause, *ranks, stage="device"):
+    return [Culprit(cause, (rank,), stage, victims=(0, 1)) for rank in ranks]
 
 
-def test_what_to_type_for_who_never_came_has_the_address_of_rank_0():
-    assert missing(2, 3).next == (
-        "were they started?",
-        "nc -zv 10.0.0.1 29500  (on their hosts: is rank 0's port reached?)",
-        "if their import of torch is slow: --deadline 300",
-    )
-    assert missing(3).next[0] == "was it started?"
-    assert "(on its host:" in missing(3).next[1]
+def test_who_did_not_wait_when_a_signal_ended_the_job_is_where_to_look_and_not_named(golden):
+    waiting = run({**each(0, 1, waiting=True), **each(3, published=True)}, step="verify")
+    one = findings.ended_early(behind("no-progress", 2, stage="collectives"), waiting)
+    two = findings.ended_early(behind("uninterruptible", 2, 3), run(each(0, waiting=True)))
+    golden(shown({"one": one, "two": two}))
+    for (finding,) in (one, two):
+        assert (finding.condition, finding.who.ranks) == ("unknown", ())
+        ended = Report.of("selftest", {"size": 4}, {}, [finding], complete=False)
+        assert (ended.verdict, ended.exit_code()) == ("incomplete", 3)
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "::1"])
-@pytest.mark.parametrize("ranks", [(1, 2, 3), (2, 3)])
-def test_a_loopback_address_keeps_the_ranks_of_other_hosts_away(address, ranks):
-    found = missing(*ranks, master=(address, 29500))
-    assert found.what.endswith(f"; MASTER_ADDR {address} is reachable from node0 only")
-    assert found.next[1].startswith("export MASTER_ADDR=node0 ")
+def test_where_nobody_waited_or_nobody_stood_still_there_is_nothing_to_look_at():
+    for suspects, waiters in (
+        (behind("no-progress", 2), ()),
+        ([Culprit("all-wait", (), "device")], (0, 1, 2, 3)),
+        (behind("never-came", 3), (0, 1)),
+    ):
+        assert findings.ended_early(suspects, run(each(*waiters, waiting=True))) == []
 
 
-def test_a_loopback_address_is_not_blamed_where_others_came_or_may_all_be_here():
-    came = missing(3, master=("127.0.0.1", 29500))
-    assert "MASTER_ADDR" not in came.what + str(came.evidence)
-    typed = missing(1, 2, 3, master=("127.0.0.1", 29500), nodes=1)
-    assert "MASTER_ADDR" not in typed.what
-    assert typed.evidence[1].text == "MASTER_ADDR 127.0.0.1 is reachable from node0 only"
-
-
-def test_a_rank_that_came_twice_is_told():
-    claim = OddClaim(2, False, "rank 2 (node1, pid 9) came although that rank was already here")
-    culprit = culprits.Culprit("never-came", (3,), "join")
-    found = told(culprit, run(), odd=(claim,))
-    assert [f.cause for f in found] == ["never-came", "claimed-twice"]
-    assert found[1].what == claim.text
-
-
-@pytest.mark.parametrize(
-    ("missing", "named"), [((3,), []), ((2, 3), [("never-came", (2,))])], ids=str
-)
-def test_a_rank_of_another_world_did_come(missing, named):
-    claim = OddClaim(3, True, "rank 3 (node1, pid 9) says that the world has 8 ranks; the root 4")
-    seen = run()
-    seen.states |= {rank: RankState(rank) for rank in missing}
-    came = {rank: b"" for rank in seen.states if rank not in missing}
-    over = StageRound("join", came, seen.states, "deadline", other_worlds=(3,), odd=(claim,))
-    found = findings.of_round(over, culprits.culprits(over), seen)
-    assert [(f.cause, f.who.ranks) for f in found] == [*named, ("other-world", ())]
-    assert found[-1].what == claim.text
-
-
-def waiting(*ranks, **facts):
-    seen = run(**facts)
-    for rank in ranks:
-        seen.states[rank] = replace(seen.states[rank], waiting=True)
-    return seen
-
-
-def test_who_did_not_wait_when_a_signal_ended_the_job_is_where_to_look_and_not_named():
-    behind = culprits.Culprit("no-progress", (2,), "collectives", victims=(0, 1, 3))
-    (finding,) = findings.ended_early([behind], waiting(0, 1, 3, step="verify"))
-    assert finding.what == (
-        "ranks 0-1, 3 were waiting for the others in stage collectives when a signal ended the"
-        " job; rank 2 (node1, local rank 0) was not: look there first"
-    )
-    assert (finding.condition, finding.who.ranks) == ("unknown", ())
-    assert any("py-spy" in one and one.endswith("(on node1)") for one in finding.next)
-    ended = Report.of("selftest", {"size": 4}, {}, [finding], complete=False)
-    assert (ended.verdict, ended.exit_code()) == ("incomplete", 3)
-
-
-def test_two_who_did_not_wait_are_one_finding():
-    behind = [culprits.Culprit("no-progress", (rank,), "device") for rank in (2, 3)]
-    (finding,) = findings.ended_early(behind, waiting(0))
-    assert finding.what.startswith("rank 0 was waiting for the others in stage device when")
-    assert finding.what.endswith("; ranks 2-3 (node1) were not: look there first")
-
-
-@pytest.mark.parametrize(
-    ("cause", "ranks", "waiters"),
-    [("no-progress", (2,), ()), ("all-wait", (), (0, 1, 2, 3)), ("never-came", (3,), (0, 1))],
-)
-def test_where_nobody_waited_or_nobody_stood_still_there_is_nothing_to_look_at(
-    cause, ranks, waiters
-):
-    behind = culprits.Culprit(cause, ranks, "device")
-    assert findings.ended_early([behind], waiting(*waiters)) == []
+def test_who_has_anothers_local_rank_is_named():
+    for local_ranks, nodes, named in (
+        ([0, 1, 2, 3], 1, []),
+        ([0, 1, 0, 1], 2, []),
+        ([0, 1, 1, 3], 1, [2]),
+        ([0, 0, 2, 3], 1, [1]),
+        ([1, 1], 1, [0]),
+        ([0, 1, 1, 1], 2, [2]),
+        ([0, 0, 0, 0], 1, [1, 2, 3]),
+        ([1, 0, 2, 3], 1, []),  # another order is unusual but harmless
+        ([0, 0, 1, 1], "dealt out in turn", []),
+    ):
+        states = {}
+        for rank, local in enumerate(local_ranks):
+            node = rank % 2 if isinstance(nodes, str) else rank * nodes // len(local_ranks)
+            states[rank] = RankState(rank, f"node{node}", node, local, contact="ok")
+        found = judge_join(RunState(len(local_ranks), states))
+        assert [one.who.ranks for one in found] == [(rank,) for rank in named], local_ranks

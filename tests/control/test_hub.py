@@ -1,4 +1,4 @@
-"""The hub alone, with guards made by the test: strangers, limits, silence, many ranks."""
+"""The hub, and the judge that asks it, with guards made by the test: strangers, limits, silence."""
 
 import os
 import resource
@@ -7,32 +7,16 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
 from control import wire_peer as wire
-from control.wire_peer import Peer
-from oddrank import _native
-from oddrank.control.root import Root
-from patience import until
-
-TOKEN = "a-secret"
-
-
-class Hub:
-    def __init__(self, world, *, deadline=120.0, silence_ms=60_000, heartbeat_ms=0):
-        core = _native.core()
-        listener, self.port = core.control_listen(0)
-        self.native = core.Hub(
-            listener, world, TOKEN, "roothost", deadline, heartbeat_ms, silence_ms
-        )
-        self.root = Root(self.native, world, deadline)
-        self.world = world
-
-    def join(self, rank, **options):
-        peer = Peer(self.port).join(TOKEN, rank, self.world, **options)
-        peer.expect(wire.WELCOME)
-        return peer
+from control.wire_peer import TOKEN, Hub, Peer
+from oddrank.control import walk as walk_
+from oddrank.control.stages import Stage
+from oddrank.control.walk import Outcome, Walk
+from patience import PATIENCE, until
 
 
 def test_500_ranks_join_and_publish_a_stage():
@@ -53,20 +37,20 @@ def test_500_ranks_join_and_publish_a_stage():
     assert all(peer.expect(wire.END) == struct.pack("<i", 7) for peer in peers)
 
 
+HELLO = wire.hello(TOKEN, 1, 2)
 GARBAGE = {
     "http": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
     "zeros": bytes(4096),
     "huge length": b"\xff\xff\xff\xff\x01",
     "random": os.urandom(4096),
     "a wrong proof": wire.knock() + wire.hello("a guess!" * 4, 1, 2),
-    "the token itself": wire.knock() + wire.hello(TOKEN, 1, 2),
-    "no knock": wire.hello(TOKEN, 1, 2),
+    "the token itself": wire.knock() + HELLO,
+    "no knock": HELLO,
     "two knocks": wire.knock() + wire.knock(),
     "another version": wire.knock(version=2),
     "a result before hello": wire.result(1, b"x" * 1000),
-    "a cut hello": wire.knock() + wire.frame(wire.HELLO, wire.hello(TOKEN, 1, 2)[5:30]),
-    "a hello too long": wire.knock()
-    + wire.frame(wire.HELLO, wire.hello(TOKEN, 1, 2)[5:] + bytes(3000)),
+    "a cut hello": wire.knock() + wire.frame(wire.HELLO, HELLO[5:30]),
+    "a hello too long": wire.knock() + wire.frame(wire.HELLO, HELLO[5:] + bytes(3000)),
 }
 
 
@@ -75,21 +59,18 @@ def test_strangers_are_dropped_and_disturb_nobody(kind):
     hub = Hub(2)
     hub.root.open_join(10)
     first = hub.join(0)
-    stranger = Peer(hub.port).send(GARBAGE[kind])
-    while (got := stranger.receive()) is not None:
-        assert got[0] == wire.PROOF
+    Peer(hub.port).send(GARBAGE[kind]).is_closed(wire.PROOF)
     second = hub.join(1)
     assert hub.root.collect("join").reason == "complete"
     _, _, dropped, _ = hub.native.notes()
     assert dropped == 1
     for peer in (first, second):
-        peer.send(wire.frame(wire.PING)).expect(wire.PONG)
+        peer.is_served()
 
 
 def test_a_stranger_that_says_nothing_is_closed_after_some_seconds():
     hub = Hub(1)
-    stranger = Peer(hub.port)
-    assert stranger.receive() is None
+    Peer(hub.port).is_closed()
 
 
 @pytest.mark.parametrize(
@@ -99,35 +80,30 @@ def test_a_guard_that_breaks_the_rules_is_closed_and_only_that(broken):
     hub = Hub(2)
     hub.root.open_join(10)
     good, bad = hub.join(0), hub.join(1)
-    bad.send(broken)
-    while bad.receive() is not None:
-        pass
-    assert [state.contact for state in hub.root.snapshot()] == ["ok", "closed"]
-    good.send(wire.frame(wire.PING)).expect(wire.PONG)
+    bad.send(broken).is_closed(wire.PONG)
+    assert hub.contacts() == ["ok", "closed"]
+    good.is_served()
 
 
 def test_a_guard_that_comes_on_a_second_path_is_no_second_process():
     hub = Hub(2)
     first = hub.join(0)
-    again = Peer(hub.port).join(TOKEN, 0, 2)
-    assert again.receive() is None  # closed; an end would be for the worker
+    hub.knock(0).is_closed()  # an end would be for the worker
     assert hub.root.odd == ()
-    first.send(wire.frame(wire.PING)).expect(wire.PONG)
+    first.is_served()
 
 
 def test_a_rank_claimed_twice_and_another_world_are_told():
     hub = Hub(2)
     first = hub.join(0)
-    again = Peer(hub.port).join(TOKEN, 0, 2, pid=77)
-    assert again.expect(wire.END) == struct.pack("<i", 1)
-    other = Peer(hub.port).join(TOKEN, 1, 3)
-    assert other.expect(wire.END) == struct.pack("<i", 1)
+    for other in (hub.knock(0, pid=77), hub.knock(1, world=3)):
+        assert other.expect(wire.END) == struct.pack("<i", 1)
     taken, stranger = hub.root.odd
     assert (taken.rank, taken.other_world) == (0, False)
     assert "was already here" in taken.text
     assert (stranger.rank, stranger.other_world) == (1, True)
     assert "says that the world has 3 ranks; the root says 2" in stranger.text
-    first.send(wire.frame(wire.PING)).expect(wire.PONG)
+    first.is_served()
 
 
 def test_a_guard_that_gives_up_the_root_says_so_on_another_connection():
@@ -135,11 +111,10 @@ def test_a_guard_that_gives_up_the_root_says_so_on_another_connection():
     hub.root.open_join(5)
     guards = [hub.join(0), hub.join(1)]
     hub.root.collect("join")
-    assert Peer(hub.port).join(TOKEN, 1, 2, parting="silent for 5000 ms").receive() is None
-    state = hub.root.snapshot()[1]
-    assert (state.contact, state.parting) == ("gave-up", "silent for 5000 ms")
-    assert Peer(hub.port).join(TOKEN, 0, 2, pid=77, parting="another's").receive() is None
-    assert hub.root.snapshot()[0].contact == "ok"
+    hub.knock(1, parting="silent for 5000 ms").is_closed()
+    assert hub.root.snapshot()[1].parting == "silent for 5000 ms"
+    hub.knock(0, pid=77, parting="another's").is_closed()
+    assert hub.contacts() == ["ok", "gave-up"]
     del guards
 
 
@@ -150,8 +125,8 @@ def test_a_reset_connection_is_no_proof_of_death():
     reset.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     reset.socket.close()
     closed.socket.close()
-    until(lambda: "ok" not in [state.contact for state in hub.root.snapshot()])
-    assert [state.contact for state in hub.root.snapshot()] == ["silent", "closed"]
+    until(lambda: "ok" not in hub.contacts())
+    assert hub.contacts() == ["silent", "closed"]
 
 
 def test_results_of_another_stage_do_not_count():
@@ -171,8 +146,8 @@ def test_a_silent_guard_is_told_and_forgiven_when_it_speaks_again():
     loud, quiet = hub.join(0), hub.join(1)
 
     def speaks(peer, *contacts):
-        peer.send(wire.frame(wire.PING)).expect(wire.PONG)
-        return tuple(state.contact for state in hub.root.snapshot()) == contacts
+        peer.is_served()
+        return hub.contacts() == [*contacts]
 
     def is_forgiven():
         return hub.root.snapshot()[1].first_fault_ns == 0
@@ -186,13 +161,13 @@ def test_a_guard_that_was_lost_may_come_back_on_another_connection():
     hub.root.open_join(5)
     lost, closed = hub.join(0), hub.join(1)
     closed.send(wire.state(1, progress=7)).socket.close()
-    until(lambda: [one.contact for one in hub.root.snapshot()] == ["silent", "closed"])
+    until(lambda: hub.contacts() == ["silent", "closed"])
     back = [hub.join(0), hub.join(1)]
-    assert lost.receive() is None
+    lost.is_closed()
 
     def are_back():
         for peer in back:
-            peer.send(wire.frame(wire.PING)).expect(wire.PONG)
+            peer.is_served()
         return [(s.contact, s.progress) for s in hub.root.snapshot()] == [("ok", 0), ("ok", 7)]
 
     until(are_back)
@@ -233,22 +208,43 @@ def test_a_rank_that_joins_late_and_goes_does_not_end_the_wait_for_states():
     asks.start()
     (question,) = struct.unpack("<I", answers.expect(wire.REPORT))
     owes.expect(wire.REPORT)
-    answers.send(wire.state(report=question)).send(wire.frame(wire.PING)).expect(wire.PONG)
+    answers.send(wire.state(report=question)).is_served()
     hub.join(2).socket.close()
-    until(lambda: hub.root.snapshot()[2].contact == "closed")
+    until(lambda: hub.contacts()[2] == "closed")
     asks.join(0.5)
     assert asks.is_alive()
     owes.send(wire.state(report=question, progress=41))
-    asks.join(50)
+    asks.join(PATIENCE.limit)
     assert not asks.is_alive()
     assert hub.root.snapshot()[1].progress == 41
 
 
-_FEW_FILES = """
-import resource, sys
+_LIMITED = """
+import os, resource, sys, time
 resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
 sys.path.insert(0, sys.argv[1])
-from control.test_hub import Hub, TOKEN, wire, Peer
+from control.wire_peer import Hub
+"""
+
+
+@pytest.fixture
+def few_files():
+    """Starts a program with a hub and at most 100 open files; yields its port and its output."""
+    children = []
+    tests = os.path.dirname(os.path.dirname(__file__))
+
+    def start(program):
+        command = [sys.executable, "-c", _LIMITED + program, tests]
+        children.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        return int(children[-1].stdout.readline()), children[-1].stdout
+
+    yield start
+    for child in children:
+        child.kill()
+        child.wait()
+
+
+_FEW_FILES = """
 from oddrank.control.culprits import culprits
 from oddrank.control.findings import of_round
 from oddrank.control.stages import RunState
@@ -263,32 +259,21 @@ print(*[finding.cause for finding in told], flush=True)
 """
 
 
-def test_an_open_file_limit_below_the_world_is_told_at_once():
-    tests = os.path.dirname(os.path.dirname(__file__))
-    child = subprocess.Popen(
-        [sys.executable, "-c", _FEW_FILES, tests], stdout=subprocess.PIPE, text=True
-    )
-    assert child.stdout is not None
-    port = int(child.stdout.readline())
+def test_an_open_file_limit_below_the_world_is_told_at_once(few_files):
+    port, output = few_files(_FEW_FILES)
     # Once it has no room, the root waits half a second for those that are on their way.
     peers = [Peer(port).join(TOKEN, rank, 200) for rank in range(67)]
     for peer in peers:
         peer.expect(wire.WELCOME)
     peers += [Peer(port).join_later(TOKEN, rank, 200) for rank in range(67, 120)]
-    reason, came, limits = child.stdout.readline().split(" ", 2)
+    reason, came, limits = output.readline().split(" ", 2)
     assert (reason, came) == ("fault", "68")
     assert limits.startswith("the open-file limit on roothost (100, hard) lets at most 68 of 200")
-    assert child.stdout.readline() == "open-files\n"
+    assert output.readline() == "open-files\n"
     del peers
-    child.kill()
-    child.wait()
 
 
 _FILES_FOR_A_MOMENT = """
-import os, resource, sys, time
-resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
-sys.path.insert(0, sys.argv[1])
-from control.test_hub import Hub
 hub = Hub(4)
 hub.root.open_join(100)
 taken = []
@@ -308,19 +293,12 @@ print(hub.root.collect("s").reason, flush=True)
 """
 
 
-def test_a_root_that_lacks_files_for_a_moment_goes_on():
-    tests = os.path.dirname(os.path.dirname(__file__))
-    child = subprocess.Popen(
-        [sys.executable, "-c", _FILES_FOR_A_MOMENT, tests], stdout=subprocess.PIPE, text=True
-    )
-    assert child.stdout is not None
-    port = int(child.stdout.readline())
+def test_a_root_that_lacks_files_for_a_moment_goes_on(few_files):
+    port, output = few_files(_FILES_FOR_A_MOMENT)
     peers = [Peer(port).join_later(TOKEN, rank, 4) for rank in range(4)]
-    assert child.stdout.readline() == "complete ''\n"
-    assert child.stdout.readline() == "deadline\n"  # no rank has a fault
+    assert output.readline() == "complete ''\n"
+    assert output.readline() == "deadline\n"  # no rank has a fault
     del peers
-    child.kill()
-    child.wait()
 
 
 def test_the_soft_limit_of_open_files_is_raised():
@@ -333,3 +311,64 @@ def test_the_soft_limit_of_open_files_is_raised():
     )
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert out.stdout.split() == [str(resource.getrlimit(resource.RLIMIT_NOFILE)[1])]
+
+
+SIGINT, UNINTERRUPTIBLE = 2, 4
+
+
+class Judge:
+    """Walks over stages in a thread."""
+
+    def __init__(self, hub: Hub, *stages: str) -> None:
+        table = [Stage(name, 100, lambda context: 1) for name in stages]
+        self._walk = Walk(hub.root, table, time.monotonic() + 100, None)
+        self._seen: list[Outcome] = []
+        self._thread = threading.Thread(target=self._walk.judge, args=(self._conclude,))
+        self._thread.start()
+
+    def _conclude(self, outcome: Outcome) -> int:
+        self._seen.append(outcome)
+        return 0
+
+    def outcome(self) -> Outcome:
+        self._thread.join(PATIENCE.limit)
+        (seen,) = self._seen
+        return seen
+
+
+def test_a_rank_inside_the_kernel_does_not_make_the_judge_deaf_to_a_signal():
+    hub = Hub(2)
+    judge = Judge(hub, "first", "second")
+    peers = [hub.join(rank) for rank in range(2)]
+    for rank, peer in enumerate(peers):
+        peer.expect(wire.GO)
+        life = UNINTERRUPTIBLE if rank == 1 else 0
+        peer.send(wire.state(1, life=life, terminated=SIGINT)).send(wire.result(1, b"1"))
+    outcome = judge.outcome()
+    assert list(outcome.came) == ["join", "first"]
+    assert outcome.why.startswith("SIGINT ended the job after stage first")
+
+
+def test_a_result_that_comes_while_the_judge_waits_for_silent_guards_counts(monkeypatch):
+    hub = Hub(3)
+    judge = Judge(hub, "first")
+    quick, lost, slow = (hub.join(rank, node=rank) for rank in range(3))
+    for peer in (quick, lost, slow):
+        peer.expect(wire.GO)
+        peer.send(wire.state(1))
+    judged = walk_.culprits
+
+    def then_the_slow_one_comes(round):
+        slow.send(wire.result(1, b"1"))
+        until(lambda: hub.native.result_count() == 2)
+        monkeypatch.setattr(walk_, "culprits", judged)
+        return judged(round)
+
+    monkeypatch.setattr(walk_, "culprits", then_the_slow_one_comes)
+    quick.send(wire.result(1, b"1"))
+    until(lambda: hub.native.result_count() == 1)
+    lost.socket.close()
+    outcome = judge.outcome()
+    assert [(f.cause, f.who.ranks) for f in outcome.findings] == [("node-lost", (1,))]
+    assert outcome.came["first"] == 2
+    assert not any("rank 2" in one.text for one in outcome.findings[0].evidence)

@@ -1,30 +1,131 @@
-"""Faults in the measurements that a rank reports."""
+"""Faults for tests: read from one variable, fired at their stage and step, put into results."""
 
 import pytest
 
+from oddrank.control import inject
 from oddrank.control.inject import Injector, parse
+from oddrank.errors import OddrankError
 
 
-def said(faults, measured, stage="speed"):
-    injector = Injector(parse(faults))
-    injector.enter(stage)
-    return injector.said(measured)
+def injector(faults, stage="s"):
+    made = Injector(parse(faults))
+    made.enter(stage)
+    return made
 
 
-def test_a_number_or_each_one_of_a_list_is_scaled():
-    scaled = said("scale:rank=0,stage=speed,name=copy,by=0.5", {"copy": [4.0, 2.0], "read": 1.0})
-    assert scaled == {"copy": [2.0, 1.0], "read": 1.0}
-    assert said("scale:rank=0,stage=speed,name=copy.us,by=2", {"copy": {"us": 3}}) == {
-        "copy": {"us": 6.0}
-    }
+REFUSED = [
+    "kill", "burn:rank=1,stage=s", "kill:rank=1", "kill:rank=x,stage=s",
+    "kill:rank=1,stage=s,seconds=2", "late:rank=1,stage=s,seconds=-1",
+    "jitter:rank=1,stage=s,share=1.5",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("value", "put"), [("2.13", 2.13), ("node7", "node7"), ("null", None)])
-def test_a_value_is_set_as_json_or_as_text(value, put):
-    fault = f"set:rank=0,stage=speed,name=fact,value={value}"
-    assert said(fault, {"fact": "mine"}) == {"fact": put}
+def test_a_fault_that_is_malformed_or_could_never_happen_is_one_clear_line(monkeypatch, golden):
+    said = []
+
+    def refuse(call, *arguments):
+        with pytest.raises(OddrankError) as refused:
+            call(*arguments)
+        said.append(str(refused.value))
+
+    for text in REFUSED:
+        refuse(parse, text)
+    for text in ("kill:rank=1,stage=frist", "kill:rank=2,stage=first"):
+        monkeypatch.setenv("ODDRANK_INJECT", text)
+        refuse(inject.check, ["first", "second"], 2)
+    monkeypatch.delenv("ODDRANK_TESTING", raising=False)
+    refuse(Injector.of, 0)
+    golden("\n".join(said))
+    monkeypatch.setenv("ODDRANK_INJECT", "kill:rank=1,stage=first;stop:rank=0,stage=join")
+    inject.check(["first", "second"], 2)
 
 
-def test_other_stages_say_what_they_measured():
-    fault = "scale:rank=0,stage=speed,name=copy,by=0.5"
-    assert said(fault, {"copy": 4.0}, "environment") == {"copy": 4.0}
+def test_several_faults_are_read_from_one_variable():
+    assert parse("kill:rank=2,stage=a; slow:rank=1,stage=b,step=64 MiB,seconds=0.5") == (
+        inject.Fault("kill", 2, "a"),
+        inject.Fault("slow", 1, "b", "64 MiB", 0.5),
+    )
+
+
+def test_a_fault_fires_at_its_stage_or_step_of_its_rank():
+    for fault, stage, steps, fires in (
+        ("raise:rank=0,stage=s", "s", (), True),
+        ("raise:rank=0,stage=s", "t", ("s",), False),
+        ("raise:rank=1,stage=s", "s", (), False),
+        ("raise:rank=0,stage=s,step=64", "s", (), False),
+        ("raise:rank=0,stage=s,step=64", "s", ("32 MiB", "64 MiB"), True),
+        ("raise:rank=0,stage=s,step=64 MiB", "s", ("64 MiB",), True),
+        ("raise:rank=0,stage=s,step=64", "s", ("640 MiB",), False),
+        ("raise:rank=0,stage=t,step=64", "s", ("64 MiB",), False),
+    ):
+        environ = {"ODDRANK_INJECT": fault, "ODDRANK_TESTING": "1"}
+        made, fired = Injector.of(0, environ), False
+        try:
+            made.enter(stage)
+            for step in steps:
+                made.progress(step)
+        except RuntimeError:
+            fired = True
+        assert fired is fires, (fault, stage, steps)
+        assert made.has("raise") == (fault.startswith(f"raise:rank=0,stage={stage}"))
+        assert not made.has("kill")
+
+
+def test_a_number_or_each_one_of_a_list_is_scaled_and_a_value_is_set_as_json_or_as_text():
+    scale = "scale:rank=0,stage=s,name="
+    for fault, measured, said in (
+        (f"{scale}copy,by=0.5", {"copy": [4.0, 2.0], "read": 1.0}, {"copy": [2.0, 1.0], "read": 1}),
+        (f"{scale}copy.us,by=2", {"copy": {"us": 3}}, {"copy": {"us": 6.0}}),
+        ("set:rank=0,stage=s,name=fact,value=2.13", {"fact": "mine"}, {"fact": 2.13}),
+        ("set:rank=0,stage=s,name=fact,value=node7", {"fact": "mine"}, {"fact": "node7"}),
+        ("set:rank=0,stage=s,name=fact,value=null", {"fact": "mine"}, {"fact": None}),
+        ("scale:rank=0,stage=t,name=copy,by=0.5", {"copy": 4.0}, {"copy": 4.0}),
+    ):
+        assert injector(fault).said(measured) == said, fault
+
+
+class _Counted:
+    """Replaces native timestamps."""
+
+    count, dropped = 0, 7
+
+    def enter(self) -> None:
+        self.count += 1
+
+    def leave(self) -> None: ...
+
+    def starts(self) -> bytes:
+        return b"starts"
+
+    def durations(self) -> bytes:
+        return b"durations"
+
+
+def delays_of(monkeypatch, fault, timestamps):
+    """Returns the timestamps that a fault delays, and by how many seconds."""
+    slept = []
+    counted = _Counted()
+    made = injector(fault).timestamps(counted)
+    monkeypatch.setattr("time.sleep", lambda seconds: slept.append((counted.count, seconds)))
+    for _ in range(timestamps):
+        made.enter()
+        made.leave()
+    assert (made.count, made.dropped) == (timestamps, 7)
+    assert (made.starts(), made.durations()) == (b"starts", b"durations")
+    return slept
+
+
+def test_late_delays_all_timestamps_and_jitter_a_share_the_same_ones_in_every_run(monkeypatch):
+    fault = "jitter:rank=3,stage=s,seconds=0.01,share=0.2"
+    first = delays_of(monkeypatch, fault, 1000)
+    assert 150 < len(first) < 250
+    assert delays_of(monkeypatch, fault, 1000) == first
+    assert delays_of(monkeypatch, fault.replace("0.2", "0"), 100) == []
+    late = delays_of(monkeypatch, "late:rank=3,stage=s,seconds=0.5", 9)
+    assert late == [(number, 0.5) for number in range(9)]
+
+
+def test_timestamps_of_other_stages_and_steps_are_the_native_ones():
+    timestamps = _Counted()
+    for text in ("late:rank=3,stage=t", "kill:rank=3,stage=s,step=x", "late:rank=3,stage=s,step=x"):
+        assert injector(text).timestamps(timestamps) is timestamps

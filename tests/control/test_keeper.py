@@ -4,10 +4,11 @@ import os
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
-from patience import until
+from patience import PATIENCE, until
 
 RANK = """
 import os, signal, sys, time
@@ -24,14 +25,16 @@ print(os.getpid(), flush=True)
 WAIT = "while True: time.sleep(0.05)"
 
 
-def start(rest: str, deadline: float = 300, before: str = "") -> tuple[subprocess.Popen[str], int]:
+def start(rest: str, deadline: float = 300, before: str = "") -> tuple[Any, int]:
     """Starts a keeper whose rank runs `rest`; returns the keeper and the rank's pid."""
     program = RANK.format(rest=rest, deadline=deadline, before=before)
     keeper = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    assert keeper.stdout is not None
     return keeper, int(keeper.stdout.readline() or 0)  # nothing if it has ended before
+
+
+BLOCK = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])"
 
 
 @pytest.mark.parametrize(
@@ -45,51 +48,43 @@ def start(rest: str, deadline: float = 300, before: str = "") -> tuple[subproces
 )
 def test_it_ends_as_its_rank_did(rest, code):
     keeper, rank = start(rest)
-    assert keeper.wait(60) == code
+    assert keeper.wait(PATIENCE.limit) == code
     assert rank != keeper.pid
 
 
 def test_it_ends_after_a_session_of_its_own_that_the_rank_has_left():
-    guard = (
-        "if os.fork() == 0:\n os.setsid(); time.sleep(1); print('last', flush=True); os._exit(0)"
-    )
-    keeper, _ = start(f"{guard}\nos.kill(os.getpid(), signal.SIGKILL)")
-    assert keeper.wait(60) == -signal.SIGKILL
-    assert keeper.stdout is not None
+    last = "os.setsid(); time.sleep(1); print('last', flush=True); os._exit(0)"
+    keeper, _ = start(f"if os.fork() == 0:\n {last}\nos.kill(os.getpid(), signal.SIGKILL)")
+    assert keeper.wait(PATIENCE.limit) == -signal.SIGKILL
     assert keeper.stdout.read() == "last\n"
 
 
 def test_a_launchers_signal_reaches_the_rank():
     keeper, _ = start(WAIT)
     keeper.send_signal(signal.SIGTERM)
-    assert keeper.wait(60) == 7
+    assert keeper.wait(PATIENCE.limit) == 7
 
 
 def test_a_signal_that_was_held_back_since_the_start_reaches_the_rank_too():
-    before = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\n"
-    before += "os.kill(os.getpid(), signal.SIGTERM)"
-    rest = f"signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])\n{WAIT}"
-    keeper, _ = start(rest, before=before)
-    assert keeper.wait(60) == 7
+    before = f"{BLOCK}\nos.kill(os.getpid(), signal.SIGTERM)"
+    keeper, _ = start(f"{BLOCK.replace('BLOCK', 'UNBLOCK')}\n{WAIT}", before=before)
+    assert keeper.wait(PATIENCE.limit) == 7
 
 
 def test_the_rank_is_told_who_sent_the_signal_not_who_passed_it_on():
-    rest = "print(signal.sigwaitinfo([signal.SIGTERM]).si_pid)"
-    block = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])"
-    keeper, _ = start(rest, before=block)
+    keeper, _ = start("print(signal.sigwaitinfo([signal.SIGTERM]).si_pid)", before=BLOCK)
     keeper.send_signal(signal.SIGTERM)
-    assert keeper.wait(60) == 0
-    assert keeper.stdout is not None
+    assert keeper.wait(PATIENCE.limit) == 0
     assert int(keeper.stdout.read()) == os.getpid()
 
 
 def test_killed_it_takes_its_rank_along():
     keeper, rank = start(WAIT)
     keeper.kill()
-    keeper.wait(60)
+    keeper.wait(PATIENCE.limit)
     until(lambda: not os.path.exists(f"/proc/{rank}"))
 
 
 def test_it_waits_for_nobody_beyond_the_deadline():
     keeper, _ = start(WAIT, deadline=0.2)
-    assert keeper.wait(60) == -signal.SIGKILL
+    assert keeper.wait(PATIENCE.limit) == -signal.SIGKILL

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,35 +23,31 @@ def guards(live: Live) -> int:
     return sum(process.name == "oddrank-guard" for process in live.mark.living())
 
 
-def kill_launcher_after(seconds: float, ranks: int):
-    """Kills the first launcher `seconds` after each of its ranks has a guard."""
+def once_guarded(ranks: int, act: Callable[[Live], None], seconds: float = 0):
+    """Acts `seconds` after each rank has a guard."""
 
-    def act(live: Live) -> None:
-        end = time.monotonic() + 60
-        while guards(live) < ranks and time.monotonic() < end:
-            time.sleep(0.05)
+    def when(live: Live) -> None:
+        until(lambda: guards(live) == ranks)
         time.sleep(seconds)
-        live.launchers[0].kill()
+        act(live)
 
-    return act
+    return when
 
 
-def only_launcher_gone(verdict: Verdict) -> bool:
-    findings = (verdict.report or {}).get("findings", [])
-    named = [rank for finding in findings for rank in finding["who"]["ranks"]]
-    return verdict.causes == {"launcher-gone"} and not named
+def at_once(verdict: Verdict) -> bool:
+    return verdict.seconds < DEADLINE / 2 and verdict.gone()
 
 
 @pytest.mark.parametrize("seconds", [0, 1.5, 4])
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_launcher_that_is_killed_is_told_at_once_and_no_rank(ranks, seconds):
     slow = f"slow:rank={ranks - 1},stage=device,seconds=60"
-    act = kill_launcher_after(seconds, ranks)
+    act = once_guarded(ranks, lambda live: live.launchers[0].kill(), seconds)
     verdict = job(ranks, inject=slow, deadline=DEADLINE, command=only("device"), act=act)
-    assert only_launcher_gone(verdict), str(verdict)
+    assert verdict.causes == {"launcher-gone"}, str(verdict)
+    assert not any(finding["who"]["ranks"] for finding in verdict.report["findings"])
     assert "torchrun (pid " in verdict.output
-    assert verdict.seconds < DEADLINE / 2
-    assert verdict.gone(), str(verdict)
+    assert at_once(verdict), str(verdict)
 
 
 def without_a_guard(folder: Path, rank: int) -> Verdict:
@@ -65,10 +62,7 @@ def without_a_guard(folder: Path, rank: int) -> Verdict:
         "    os.kill(os.getpid(), signal.SIGSTOP)\n"
     )
 
-    def act(live: Live) -> None:
-        until(lambda: guards(live) == 2, 100)
-        os.kill(live.pid_of(rank), signal.SIGKILL)
-
+    act = once_guarded(2, lambda live: os.kill(live.pid_of(rank), signal.SIGKILL))
     environ = {"PYTHONPATH": str(folder)}
     return job(3, deadline=DEADLINE, command=only("device"), environ=environ, act=act, fresh=True)
 
@@ -78,7 +72,7 @@ def test_a_rank_that_dies_before_it_has_a_guard_is_named(tmp_path, rank):
     verdict = without_a_guard(tmp_path, rank)
     assert verdict.names(rank=rank, stage="join"), str(verdict)
     assert verdict.causes == {"never-joined"}
-    assert verdict.seconds < DEADLINE / 2
+    assert at_once(verdict), str(verdict)
 
 
 def test_without_rank_0_the_guards_of_its_host_say_that_it_never_joined(tmp_path):
@@ -87,19 +81,7 @@ def test_without_rank_0_the_guards_of_its_host_say_that_it_never_joined(tmp_path
     said = [line for line in verdict.output.splitlines() if "oddrank: rank 0 (" in line]
     assert len(said) == 1, str(verdict)
     assert "never joined: its launcher, torchrun (pid " in said[0]
-    assert verdict.seconds < DEADLINE / 2
-
-
-def kill_rank_after_its_guard(rank: int, number: signal.Signals, ranks: int):
-    """Kills a rank that has not come to its import of torch."""
-
-    def act(live: Live) -> None:
-        end = time.monotonic() + 60
-        while guards(live) < ranks and time.monotonic() < end:
-            time.sleep(0.02)
-        os.kill(live.pid_of(rank), number)
-
-    return act
+    assert at_once(verdict), str(verdict)
 
 
 @pytest.mark.needs("netns")
@@ -107,31 +89,27 @@ def kill_rank_after_its_guard(rank: int, number: signal.Signals, ranks: int):
     ("ranks", "rank", "number"), [(2, 1, signal.SIGSEGV), (4, 3, signal.SIGKILL)]
 )
 def test_a_rank_of_another_host_that_dies_while_it_imports_torch_is_named(ranks, rank, number):
+    act = once_guarded(ranks, lambda live: os.kill(live.pid_of(rank), number))
+    waits = f"slow:rank={rank},stage=join,seconds=100"
     with two_hosts() as hosts:
-        act = kill_rank_after_its_guard(rank, number, ranks)
-        command = only("device")
-        waits = f"slow:rank={rank},stage=join,seconds=100"
         verdict = job(
-            ranks, 2, hosts=hosts, deadline=DEADLINE, command=command, inject=waits, act=act
+            ranks, 2, hosts=hosts, deadline=DEADLINE, command=only("device"), inject=waits, act=act
         )
     assert verdict.names(rank=rank, stage="join"), str(verdict)
     assert verdict.causes == {"killed"}
     assert number.name in verdict.report["findings"][0]["what"]
-    assert verdict.seconds < DEADLINE / 2
-    assert verdict.gone(), str(verdict)
+    assert at_once(verdict), str(verdict)
 
 
 @pytest.mark.needs("netns")
 def test_nodes_between_which_large_packets_vanish_lost_each_other_and_both_live():
-    def act(live: Live) -> None:
-        hosts[0].firewall("iifname != lo meta length > 1000 drop")
-
     # The facts of a rank do not fit a small packet: they come once the firewall is up.
     slow = [f"slow:rank={rank},stage=environment,seconds=8" for rank in (2, 3)]
     with two_hosts() as hosts:
         verdict = job(
-            4, 2, hosts=hosts, deadline=60, command=("selftest", "--quick"), act=act,
-            after="join ", inject=";".join(slow),
+            4, 2, hosts=hosts, deadline=60, command=("selftest", "--quick"), after="join ",
+            act=lambda _: hosts[0].firewall("iifname != lo meta length > 1000 drop"),
+            inject=";".join(slow),
         )  # fmt: skip
     assert verdict.causes == {"lost-each-other"}, str(verdict)
     assert "is dead" not in verdict.output
@@ -173,8 +151,7 @@ def test_a_rank_that_counts_another_world_ends_the_job_at_once():
     verdict = job(3, deadline=DEADLINE, launcher=with_variable(2, "WORLD_SIZE", "4"))
     assert verdict.causes == {"other-world"}, str(verdict)
     assert "WORLD_SIZE" in verdict.output
-    assert verdict.seconds < DEADLINE / 2
-    assert verdict.gone(), str(verdict)
+    assert at_once(verdict), str(verdict)
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -184,4 +161,4 @@ def test_an_interface_that_a_host_does_not_have_is_told_at_once(rank):
     first = verdict.report["findings"][0]
     assert (first["cause"], first["who"]["ranks"]) == ("raised", [rank]), str(verdict)
     assert "this host has no interface nowhere0" in verdict.report["summary"]
-    assert verdict.seconds < DEADLINE / 2
+    assert at_once(verdict), str(verdict)

@@ -19,19 +19,13 @@ def test_the_name_belongs_to_whoever_started_the_ranks_and_to_one_run(tmp_path):
 
 def test_the_address_is_left_for_this_user_alone(tmp_path):
     path = tmp_path / "user" / "job" / "root"
-    leave_address(str(path), ADDRESS)
-    assert path.read_text() == ADDRESS
+    for _ in range(2):  # a second worker may leave it again
+        leave_address(str(path), ADDRESS)
+        assert path.read_text() == ADDRESS
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     for folder in (path.parent, path.parent.parent):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert list(path.parent.iterdir()) == [path]  # no temporary file is left
-
-
-def test_a_second_worker_may_leave_it_again(tmp_path):
-    path = tmp_path / "job" / "root"
-    leave_address(str(path), ADDRESS)
-    leave_address(str(path), ADDRESS)
-    assert path.read_text() == ADDRESS
 
 
 def test_a_folder_that_leads_elsewhere_is_not_used(tmp_path):

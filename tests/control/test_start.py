@@ -1,8 +1,6 @@
 """The start of a session: by a given address, with a dead resolver, and with bad input."""
 
-import json
 import os
-import shutil
 import signal
 import socket
 import struct
@@ -12,43 +10,35 @@ import threading
 import time
 from contextlib import suppress
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
 from control import wire_peer as wire
 from control.ranks import Ranks
 from oddrank import _native
-from oddrank.control import inject
 from oddrank.control.rendezvous import Rendezvous
 from oddrank.control.session import Member, start
 from oddrank.errors import OddrankError
 from oddrank.launch import Launch
-from patience import until
-
-
-def alone() -> Member:
-    return Member(rank=0, local_rank=0, world=1, local_world=1, node=0, host="h")
+from patience import PATIENCE, until
 
 
 def test_a_given_address_replaces_the_store(job, port):
     address = f"127.0.0.1:{port}#a-secret-word"
     ranks = job(3, environ={"ODDRANK_CONTROL_ADDR": address})
     assert set(ranks.codes().values()) == {0}
-    assert ranks.verdict()["reason"] == "complete"
+    assert ranks.ended() == ("third", "complete")
 
 
-def start_root(late: Ranks, world: int, environ: dict[str, str]) -> "subprocess.Popen[bytes]":
-    """Starts rank 0 of a job whose other ranks already run."""
-    own = {**os.environ, **environ, "RANK": "0", "WORLD_SIZE": str(world)}
-    own |= late.mark.environ
+def ends_with_root(late: Ranks, environ: dict[str, str]) -> int:
+    """Starts rank 0 of a job whose other rank already runs; returns its exit code."""
+    own = {**os.environ, **environ, "RANK": "0", "WORLD_SIZE": "2", **late.mark.environ}
+    command = [sys.executable, str(Ranks.program), late.folder, "60", "30"]
     with late.stderr.open("ab") as stderr:
-        program = str(Ranks.program)
-        return subprocess.Popen(
-            [sys.executable, program, late.folder, "60", "30"],
-            env=own,
-            stderr=stderr,
-            stdout=stderr,
-        )
+        return subprocess.run(
+            command, env=own, stderr=stderr, stdout=stderr, timeout=PATIENCE.limit, check=False
+        ).returncode
 
 
 def test_ranks_find_a_root_that_starts_later_than_they_do(job, port):
@@ -56,24 +46,24 @@ def test_ranks_find_a_root_that_starts_later_than_they_do(job, port):
     late = job(2, never=(0,), environ=address)
     late.guard(1)
     assert late.workers[1].poll() is None
-    assert start_root(late, 2, address).wait(90) == 0
+    assert ends_with_root(late, address) == 0
     assert late.codes() == {1: 0}
 
 
 def test_a_rank_that_was_reaped_before_its_guard_ran_is_dead_and_not_missing(job, tmp_path):
     environ = {"TEST_RENDEZVOUS_FILE": str(tmp_path / "rendezvous" / "root")}
     late = job(2, never=(0,), kill=1, at="join", environ={**environ, "TEST_LATE_GUARD": "1"})
-    assert late.workers[1].wait(60) == -signal.SIGKILL
+    assert late.workers[1].wait(PATIENCE.limit) == -signal.SIGKILL
     until(lambda: "oddrank-guard" in late.processes().values())
-    assert start_root(late, 2, environ).wait(90) == 1
+    assert ends_with_root(late, environ) == 1
     died = late.verdict()["states"][1]
     assert (died["contact"], died["state"]) == ("ok", "dead")
-    late.assert_gone()
+    late.codes()
 
 
 def test_a_stranger_at_the_roots_address_learns_no_secret_and_ends_no_rank(job):
     with socket.create_server(("127.0.0.1", 0)) as stranger:
-        stranger.settimeout(60)
+        stranger.settimeout(PATIENCE.limit)
         port = stranger.getsockname()[1]
         address = {"ODDRANK_CONTROL_ADDR": f"127.0.0.1:{port}#a-secret"}
         ranks = job(2, never=(0,), environ=address, deadline=12)
@@ -122,7 +112,12 @@ def test_a_root_that_welcomes_just_after_the_join_deadline_is_followed():
         with suppress(subprocess.TimeoutExpired):
             worker.wait(2)  # longer than a guard that gives up waits
         hub.end(7, 5.0)
-        assert worker.wait(60) == 7
+        assert worker.wait(PATIENCE.limit) == 7
+
+
+def output_of(program: str, *arguments: str) -> str:
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.check_output(command, text=True, timeout=PATIENCE.limit)
 
 
 _TOO_LONG = """
@@ -148,8 +143,7 @@ session.finish()
 
 
 def test_a_result_that_is_too_long_is_not_published():
-    command = [sys.executable, "-c", _TOO_LONG]
-    published, failed = subprocess.check_output(command, text=True, timeout=60).split(" ", 1)
+    published, failed = output_of(_TOO_LONG).split(" ", 1)
     assert published == "False"
     assert failed.startswith("a message of 67108873 bytes is longer than the 67108864 bytes")
 
@@ -194,53 +188,17 @@ os.write(done, b"x")
 
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
 def test_children_of_a_rank_can_be_ended(number):
-    command = [sys.executable, "-c", _CHILDREN, number]
-    assert subprocess.check_output(command, text=True, timeout=60) == "[True, True, True]\n"
+    assert output_of(_CHILDREN, number) == "[True, True, True]\n"
 
 
-@pytest.mark.parametrize("address", ["10.0.0.1", "node1:80#x", "10.0.0.1:80", "10.0.0.1:0#x"])
-def test_an_address_that_is_none_is_one_clear_line(monkeypatch, address):
-    monkeypatch.setenv("ODDRANK_CONTROL_ADDR", address)
-    with pytest.raises(OddrankError, match=r"expected ip\[,ip...\]:port#token"):
-        start(alone(), deadline=1, judge=lambda root: 0)
-
-
-def test_faults_are_refused_outside_tests(monkeypatch):
-    monkeypatch.setenv("ODDRANK_INJECT", "kill:rank=0,stage=first")
-    monkeypatch.delenv("ODDRANK_TESTING", raising=False)
-    with pytest.raises(OddrankError, match="ODDRANK_TESTING=1"):
-        start(alone(), deadline=1, judge=lambda root: 0)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "kill",
-        "burn:rank=1,stage=s",
-        "kill:rank=1",
-        "kill:rank=x,stage=s",
-        "kill:rank=1,stage=s,seconds=2",
-    ],
-)
-def test_a_malformed_fault_is_one_clear_line(text):
-    with pytest.raises(OddrankError, match="ODDRANK_INJECT"):
-        inject.parse(text)
-
-
-@pytest.mark.parametrize("fault", ["kill:rank=1,stage=frist", "kill:rank=2,stage=first"])
-def test_a_fault_that_could_never_happen_is_one_clear_line(monkeypatch, fault):
-    monkeypatch.setenv("ODDRANK_INJECT", fault)
-    with pytest.raises(OddrankError, match="ODDRANK_INJECT: no"):
-        inject.check(["first", "second"], 2)
-    monkeypatch.setenv("ODDRANK_INJECT", "kill:rank=1,stage=first;stop:rank=0,stage=join")
-    inject.check(["first", "second"], 2)
-
-
-def test_several_faults_are_read_from_one_variable():
-    assert inject.parse("kill:rank=2,stage=a; slow:rank=1,stage=b,step=64 MiB,seconds=0.5") == (
-        inject.Fault("kill", 2, "a"),
-        inject.Fault("slow", 1, "b", "64 MiB", 0.5),
-    )
+def test_an_address_that_is_none_is_one_clear_line(monkeypatch, golden):
+    said = []
+    for address in ("10.0.0.1", "node1:80#x", "10.0.0.1:80", "10.0.0.1:0#x"):
+        monkeypatch.setenv("ODDRANK_CONTROL_ADDR", address)
+        with pytest.raises(OddrankError) as refused:
+            start(Member(0, 0, 1, 1, 0, "h"), deadline=1, judge=lambda root: 0)
+        said.append(str(refused.value))
+    golden("\n".join(said))
 
 
 def test_a_rank_whose_launcher_died_says_so(job, tmp_path):
@@ -250,11 +208,11 @@ def test_a_rank_whose_launcher_died_says_so(job, tmp_path):
     with ranks.stderr.open("ab") as stderr:
         launcher = subprocess.Popen(["sh", "-c", command], env=own, stderr=stderr, stdout=stderr)
     ranks.in_stage("first", 1)
-    launcher.send_signal(signal.SIGKILL)
+    launcher.kill()
     launcher.wait()
     states = ranks.verdict()["states"]
     assert [states[rank]["orphaned"] for rank in (0, 1)] == [False, True]
-    ranks.assert_gone()
+    ranks.codes()
 
 
 # A network namespace in which packets to the name server vanish.
@@ -273,17 +231,13 @@ exec "$@"
 """
 
 
-def test_a_resolver_that_answers_nothing_is_told(tmp_path):
+@pytest.mark.needs("netns")
+def test_a_resolver_that_answers_nothing_is_told(job, tmp_path):
     resolv = str(tmp_path / "resolv")
     unshare = ["unshare", "--net", "--mount", "sh", "-c", _BLACKHOLE, "sh", resolv]
-    if not shutil.which("unshare") or subprocess.run([*unshare, "true"], check=False).returncode:
-        pytest.skip("needs netns: network namespaces (root)")
-    own = {**os.environ, "RANK": "0", "WORLD_SIZE": "1", "ODDRANK_TESTING": "1"}
-    own["ODDRANK_INJECT"] = "slow:rank=0,stage=second,seconds=1.5"
-    program = [sys.executable, str(Ranks.program), str(tmp_path), "60", "30"]
-    subprocess.run([*unshare, *program], env=own, check=True, timeout=100)
-    (state,) = json.loads((tmp_path / "verdict.json").read_text())["states"]
-    assert state["resolver_slow"]
+    ranks = job(1, inject="slow:rank=0,stage=second,seconds=1.5", prefix_of={0: unshare})
+    assert ranks.codes() == {0: 0}
+    assert ranks.verdict()["states"][0]["resolver_slow"]
 
 
 @pytest.mark.needs("torch")
@@ -294,21 +248,16 @@ def test_rank_0_is_published_before_anything_else_goes_through_its_store(monkeyp
     for name in ("ODDRANK_CONTROL_ADDR", "TORCHELASTIC_RESTART_COUNT"):
         monkeypatch.delenv(name, raising=False)
     place = Launch("env", 0, 0, 2, 2, 0, 1, "h", ("127.0.0.1", port), "job")
-    own = Rendezvous(place, PublishedAt("127.0.0.1:80#word"), seconds=60).store()
-    peer = dist.TCPStore(*place.master, is_master=False, timeout=timedelta(seconds=60))
+    session = SimpleNamespace(address=lambda: "127.0.0.1:80#word")
+    own = Rendezvous(place, session, seconds=PATIENCE.limit).store()
+    limit = timedelta(seconds=PATIENCE.limit)
+    peer = dist.TCPStore(*place.master, is_master=False, timeout=limit)
     waiting = threading.Thread(target=own.get, args=("a rank that comes by another way",))
     waiting.start()
     assert peer.get("oddrank/root/0") == b"127.0.0.1:80#word"
     peer.set("a rank that comes by another way", "came")
-    waiting.join(60)
+    waiting.join(PATIENCE.limit)
     assert not waiting.is_alive()
-
-
-class PublishedAt:
-    """Replaces a session of which only the address is used."""
-
-    def __init__(self, address: str) -> None:
-        self.address = lambda: address
 
 
 @pytest.mark.needs("torch")
@@ -320,4 +269,4 @@ from oddrank.control import rendezvous
 rendezvous._import_torch()
 print(gc.isenabled(), gc.get_freeze_count() > 10 * len(gc.get_objects()))
 """
-    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "True True\n"
+    assert output_of(code) == "True True\n"

@@ -7,41 +7,15 @@ import threading
 from contextlib import suppress
 from typing import Any
 
+from oddrank import _native
+from oddrank.control.root import Root
+from patience import PATIENCE
+
 VERSION = 4
+TOKEN = "a-secret"
 NONCE = "nonce of a test"
-(
-    HELLO,
-    WELCOME,
-    GO,
-    END,
-    STATE,
-    RESULT,
-    FAIL,
-    PING,
-    PONG,
-    REPORT,
-    ROSTER,
-    ASK_CLOCK,
-    CLOCK,
-    KNOCK,
-    PROOF,
-) = (
-    1,
-    2,
-    4,
-    5,
-    6,
-    7,
-    8,
-    9,
-    10,
-    11,
-    12,
-    13,
-    14,
-    15,
-    16,
-)
+HELLO, WELCOME, GO, END, STATE, RESULT, FAIL, PING, PONG = 1, 2, 4, 5, 6, 7, 8, 9, 10
+REPORT, ROSTER, ASK_CLOCK, CLOCK, KNOCK, PROOF = 11, 12, 13, 14, 15, 16
 
 
 def text(value: str) -> bytes:
@@ -104,11 +78,35 @@ def result(stage_number: int, payload: bytes) -> bytes:
     return frame(RESULT, struct.pack("<I", stage_number) + payload)
 
 
+class Hub:
+    """A hub of `world` ranks in this process, and the root that asks it."""
+
+    def __init__(self, world: int, *, silence_ms: int = 60_000, heartbeat_ms: int = 0) -> None:
+        core = _native.core()
+        listener, self.port = core.control_listen(0)
+        self.native = core.Hub(listener, world, TOKEN, "roothost", 120.0, heartbeat_ms, silence_ms)
+        self.root = Root(self.native, world, 120.0)
+        self.world = world
+
+    def knock(self, rank: int, world: int = 0, **options: Any) -> "Peer":
+        """Says hello as the guard of a rank."""
+        return Peer(self.port).join(TOKEN, rank, world or self.world, **options)
+
+    def join(self, rank: int, **options: Any) -> "Peer":
+        """Says hello, and is welcome."""
+        peer = self.knock(rank, **options)
+        peer.expect(WELCOME)
+        return peer
+
+    def contacts(self) -> list[str]:
+        return [state.contact for state in self.root.snapshot()]
+
+
 class Peer:
     """One connection to a hub."""
 
     def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE.limit)
         self.bytes = b""
 
     def join(self, token: str, rank: int, world: int, **options: Any) -> "Peer":
@@ -132,6 +130,15 @@ class Peer:
     def send(self, data: bytes) -> "Peer":
         self.socket.sendall(data)
         return self
+
+    def is_served(self) -> None:
+        """Asserts that the hub answers."""
+        self.send(frame(PING)).expect(PONG)
+
+    def is_closed(self, *kinds: int) -> None:
+        """Waits until the hub closes the connection; it may send frames of these kinds before."""
+        while (got := self.receive()) is not None:
+            assert got[0] in kinds
 
     def receive(self) -> tuple[int, bytes] | None:
         """Returns the next frame (kind, payload); None once the hub has closed the connection."""
