@@ -3,7 +3,7 @@
 import random
 import sys
 import threading
-from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from oddrank.job_store import JobStore, _OwnMemory
 from oddrank.switches import agreement
 from oddrank.switches.agreement import AGREED, ASKED, PAUSED, Agreement, Root, SwitchError, Wanted
-from patience import until
+from patience import PATIENCE, until
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +43,10 @@ class Ranks:
             self.root.turn()
         self.each[rank].turn()
 
+    def turns(self, *ranks):
+        for rank in ranks or range(self.world):
+            self.turn(rank)
+
     def poll(self, rank):
         one = self.each[rank]
         word = one.poll()
@@ -55,31 +59,50 @@ class Ranks:
         word = one.state == AGREED and one.word == "pause"
         return (one.state == ASKED or word) and one.steps + 1 >= one._look_at
 
+    @contextmanager
+    def training(self):
+        """Each rank trains in a thread, at its own speed."""
+        over = threading.Event()
 
-@pytest.mark.parametrize("seed", range(60))
-def test_in_any_order_of_turns_and_steps_all_ranks_obey_after_the_same_step(seed, monkeypatch):
-    chance = random.Random(seed)
-    monkeypatch.setattr(Agreement, "_ahead", lambda self: chance.randint(1, 6))
-    ranks = Ranks(world=chance.choice([1, 2, 3, 5]))
-    speed = [chance.choice([0.05, 0.3, 1.0]) for _ in ranks.each]
-    for number in range(5):
-        ranks.orders = [wanted(chance.choice(["save", "kill"]), number)]
-        for _ in range(20_000):
-            rank = chance.randrange(ranks.world)
-            if chance.random() < 0.3:
-                ranks.turn(rank)
-            elif len(ranks.obeyed[rank]) > number:
-                continue  # it saves, and waits there for the others
-            elif chance.random() < speed[rank] and not ranks.would_wait(rank):
-                ranks.poll(rank)
-            if all(len(one) == number + 1 for one in ranks.obeyed):
-                break
-    assert len(ranks.obeyed[0]) == 5
-    assert all(one == ranks.obeyed[0] for one in ranks.obeyed)
+        def trains(rank):
+            while not over.wait(1e-3 + rank * 2e-4):
+                self.poll(rank)
+
+        jobs = [threading.Thread(target=trains, args=(rank,)) for rank in range(self.world)]
+        for job in jobs:
+            job.start()
+        try:
+            yield over
+        finally:
+            over.set()
+            for job in jobs:
+                job.join(PATIENCE.limit)
+
+
+def test_in_any_order_of_turns_and_steps_all_ranks_obey_after_the_same_step(monkeypatch):
+    for seed in range(60):
+        chance = random.Random(seed)
+        monkeypatch.setattr(Agreement, "_ahead", lambda self, chance=chance: chance.randint(1, 6))
+        ranks = Ranks(world=chance.choice([1, 2, 3, 5]))
+        speed = [chance.choice([0.05, 0.3, 1.0]) for _ in ranks.each]
+        for number in range(5):
+            ranks.orders = [wanted(chance.choice(["save", "kill"]), number)]
+            for _ in range(20_000):
+                rank = chance.randrange(ranks.world)
+                if chance.random() < 0.3:
+                    ranks.turn(rank)
+                elif len(ranks.obeyed[rank]) > number:
+                    continue  # it saves, and waits there for the others
+                elif chance.random() < speed[rank] and not ranks.would_wait(rank):
+                    ranks.poll(rank)
+                if all(len(one) == number + 1 for one in ranks.obeyed):
+                    break
+        assert len(ranks.obeyed[0]) == 5, seed
+        assert all(one == ranks.obeyed[0] for one in ranks.obeyed), seed
 
 
 @pytest.fixture
-def eager_threads() -> Iterator[None]:
+def eager_threads():
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
@@ -87,81 +110,49 @@ def eager_threads() -> Iterator[None]:
 
 
 def test_ranks_in_threads_that_train_at_other_speeds_obey_after_the_same_step(eager_threads):
-    ranks, over = Ranks(world=4), threading.Event()
-
-    def trains(rank):
-        while not over.wait(1e-3 + rank * 2e-4):
-            ranks.poll(rank)
+    ranks = Ranks(world=4)
 
     def agrees(rank):
         while not over.wait(1e-3):
             ranks.turn(rank)
 
-    jobs = [threading.Thread(target=f, args=(r,)) for r in range(4) for f in (trains, agrees)]
-    for job in jobs:
-        job.start()
-    try:
+    with ranks.training() as over:
+        jobs = [threading.Thread(target=agrees, args=(rank,)) for rank in range(4)]
+        for job in jobs:
+            job.start()
         for number in range(8):
             ranks.orders = [wanted("save", number)]
             until(lambda: all(len(one) == number + 1 for one in ranks.obeyed))  # noqa: B023
         # A thread that gets no core for a while is behind until then.
         until(lambda: ranks.each[0].steps > ranks.each[3].steps)
-    finally:
-        over.set()
-        for job in jobs:
-            job.join(60)
+    for job in jobs:
+        job.join(PATIENCE.limit)
     assert all(one == ranks.obeyed[0] for one in ranks.obeyed)
 
 
 def test_a_pause_holds_all_ranks_after_one_step_until_it_is_taken_back():
-    ranks, over = Ranks(world=3, orders=[wanted("pause")]), threading.Event()
-
-    def trains(rank):
-        while not over.wait(1e-3):
-            ranks.poll(rank)
-
-    jobs = [threading.Thread(target=trains, args=(rank,)) for rank in range(3)]
-    for job in jobs:
-        job.start()
-    try:
-        turns(ranks, lambda: all(one.state == PAUSED for one in ranks.each))
+    ranks = Ranks(world=3, orders=[wanted("pause")])
+    with ranks.training():
+        until(lambda: ranks.turns() or all(one.state == PAUSED for one in ranks.each))
         at = [one.steps for one in ranks.each]
-        turns(ranks, iter([False] * 20 + [True]).__next__)
+        for _ in range(20):
+            ranks.turns()
         assert at == [one.steps for one in ranks.each] == [at[0]] * 3
         assert ranks.root.state == f"paused after call {at[0]}"
         ranks.orders = []
-        turns(ranks, lambda: all(one.steps > at[0] for one in ranks.each))
-    finally:
-        over.set()
-        for job in jobs:
-            job.join(60)
+        until(lambda: ranks.turns() or all(one.steps > at[0] for one in ranks.each))
     assert ranks.obeyed == [[], [], []]
-
-
-def turns(ranks, true):
-    def once():
-        for rank in range(ranks.world):
-            ranks.turn(rank)
-        return true()
-
-    until(once)
 
 
 def test_without_an_answer_nothing_happens_and_the_missing_rank_is_named(monkeypatch):
     monkeypatch.setattr(agreement, "_ANSWERS_SECONDS", 0.05)
     ranks = Ranks(world=3, orders=[wanted("save")])
-
-    def once():
-        for rank in (0, 1):  # rank 2 is stopped
-            ranks.turn(rank)
-        return ranks.told
-
-    until(once)
+    until(lambda: ranks.turns(0, 1) or ranks.told)  # rank 2 is stopped
     assert ranks.told == ["not agreed: save: rank 2 did not answer within 0.056 s"]
     assert ranks.root.state == "no agreement: rank 2 did not answer"
     for rank in (0, 1):
         ranks.turn(rank)
-        for _ in range(100_000):
+        for _ in range(10_000):
             assert not ranks.would_wait(rank)
             ranks.poll(rank)
     assert ranks.obeyed == [[], [], []]
@@ -170,7 +161,7 @@ def test_without_an_answer_nothing_happens_and_the_missing_rank_is_named(monkeyp
 def test_a_rank_that_has_closed_its_switch_ends_the_order_at_once():
     ranks = Ranks(world=2, orders=[wanted("save")])
     ranks.each[1].store.count("closed", 1)
-    until(lambda: (ranks.turn(0), ranks.told)[1])
+    until(lambda: ranks.turn(0) or ranks.told)
     assert ranks.told == ["not agreed: save: rank 1 closed the switch"]
 
 
@@ -178,12 +169,12 @@ def test_an_order_that_was_not_agreed_is_tried_again(monkeypatch):
     monkeypatch.setattr(agreement, "_ANSWERS_SECONDS", 0.01)
     monkeypatch.setattr(agreement, "_AGAIN_SECONDS", 0.02)
     ranks = Ranks(world=2, orders=[wanted("save")])
-    until(lambda: (ranks.turn(0), ranks.told)[1])
+    until(lambda: ranks.turn(0) or ranks.told)
     monkeypatch.setattr(agreement, "_ANSWERS_SECONDS", 60.0)
 
     def once():
+        ranks.turns()
         for rank in (0, 1):
-            ranks.turn(rank)
             if not ranks.would_wait(rank):
                 ranks.poll(rank)
         return all(ranks.obeyed)
@@ -192,20 +183,15 @@ def test_an_order_that_was_not_agreed_is_tried_again(monkeypatch):
     assert ranks.obeyed[0] == ranks.obeyed[1]
 
 
-def test_a_rank_that_loses_the_store_while_it_waits_raises_an_error():
+def test_a_rank_that_loses_the_store_raises_an_error_if_it_waits_and_goes_on_without_an_order():
     ranks = Ranks(world=2, orders=[wanted("save")])
-    for rank in (0, 1):
-        ranks.turn(rank)
+    ranks.each[1].fail("the store is gone")
+    ranks.poll(1)
+    ranks.turns()
     lost = ranks.each[1]
     threading.Timer(0.05, lost.fail, ["the store is gone"]).start()
     with pytest.raises(SwitchError, match=r"rank 1 can't know .* order to save: the store is gone"):
         until(lost.poll)
-
-
-def test_a_rank_that_loses_the_store_without_an_order_goes_on():
-    ranks = Ranks(world=2)
-    ranks.each[1].fail("the store is gone")
-    ranks.poll(1)
     assert ranks.obeyed == [[], []]
 
 
@@ -215,6 +201,6 @@ def test_rank_0_says_who_was_behind():
         ranks.poll(0)
         ranks.poll(1)
     ranks.orders = [wanted("kill")]
-    turns(ranks, lambda: ranks.told)
+    until(lambda: ranks.turns() or ranks.told)
     assert ranks.told[0].startswith("all 3 ranks kill after call ")
     assert ranks.told[0].endswith(" of poll(); rank 2 was at call 0, the furthest rank at call 7")

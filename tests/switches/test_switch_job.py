@@ -12,7 +12,7 @@ import pytest
 import forked
 from oddrank.switches import job_reports, order_file
 from oddrank.switches import switch as switch_module
-from patience import until
+from patience import PATIENCE, until
 from processes import Marked
 
 pytestmark = [pytest.mark.job, pytest.mark.needs("torch"), pytest.mark.timeout(600)]
@@ -35,7 +35,7 @@ def job(folder, ranks=RANKS):
         yield torchrun
     finally:
         mark.kill_all()
-        torchrun.wait(60)
+        torchrun.wait(PATIENCE.limit)
 
 
 def said(folder, rank):
@@ -78,7 +78,7 @@ def test_files_and_signals_are_obeyed_by_all_ranks_after_the_same_step(tmp_path)
         waits(lambda: job_reports.reports(switch)[0].steps > at)
         for pid in pids:
             os.kill(pid, signal.SIGTERM)
-        assert torchrun.wait(LONGEST) == 0, (tmp_path / "out").read_text()[-3000:]
+        assert torchrun.wait(PATIENCE.seconds(LONGEST)) == 0, (tmp_path / "out").read_text()[-3000:]
     logs = [said(tmp_path, rank)[1:] for rank in range(RANKS)]
     assert [line.split()[1] for line in logs[0]] == ["save", "save", "kill"]
     assert all(log == logs[0] for log in logs)
@@ -92,7 +92,7 @@ def test_all_ranks_of_a_job_that_starts_under_a_kill_end_with_the_same_line(tmp_
     order_file.prepare(tmp_path / "switch")
     order_file.write(tmp_path / "switch", "kill", "*", "alice@login1")
     with job(tmp_path, ranks=2) as torchrun:
-        assert torchrun.wait(LONGEST) == 1
+        assert torchrun.wait(PATIENCE.seconds(LONGEST)) == 1
     text = (tmp_path / "out").read_text()
     assert text.count("RefusedError: the switch") == 2
     assert "says kill (alice@login1" in text

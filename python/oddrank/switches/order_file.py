@@ -7,10 +7,11 @@ An order is one line: a word, then its writer and time. `echo kill > DIR/order` 
   order-save, order-dump      so that a save takes back neither a kill nor a dump of that second
   jobs/PATTERN-HASH.order*    the same for some jobs: they can't take back an order for others
 
-The files for all jobs always exist and are changed in place: NFS shows a change of a file that is
-opened anew at once, but a new or renamed file only after up to a minute. The files for some jobs
-are new, so they lie where each job renames its report every ten seconds: that makes an NFS client
-look at the folder again.
+An order is written beside its file and then takes the file's place: a reader sees the old order or
+the new one, and nothing in between. The files for all jobs always exist: an NFS client that opens a
+name whose file was replaced looks the name up again, but sees a new name only after up to a minute.
+The files for some jobs are new, so they lie where each job renames its report every ten seconds:
+that makes an NFS client look at the folder again.
 """
 
 import errno
@@ -67,8 +68,8 @@ class Order:
     def key(self) -> str:
         """Differs from that of any other order, also of an equal one that is written later.
 
-        The time of the file does not do for a command's order: to write it and to cut off the rest
-        of a longer line are two changes.
+        The time of the file does not do for a command's order: files of one tick of the clock have
+        one time.
         """
         return f"{self.file} {self.by} {self.id or self.at}"
 
@@ -97,7 +98,8 @@ def prepare(folder: Path) -> bool:
         (folder / JOBS).mkdir(exist_ok=True)
         with suppress(OSError):  # another user's
             _share_folder(folder / JOBS, like)
-        _remove_old(folder / JOBS)
+        _remove_old(folder / JOBS, r".*\.(json|new|order-(save|dump))")
+        _remove_old(folder, r"\..*\.new")
     except FileNotFoundError as error:
         raise OddrankError(
             f"the switch {folder} can't be made: {folder.parent} does not exist. Check the path"
@@ -125,9 +127,16 @@ def _create(file: Path, text: bytes, like: os.stat_result) -> None:
     made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
     try:
         _share(made, like, stat.S_IMODE(like.st_mode) & 0o664 | 0o600)
-        os.write(made, text)
+        _fill(made, text)
     finally:
         os.close(made)
+
+
+def _fill(file: int, text: bytes) -> None:
+    """Writes all of a text, and has the disk keep it."""
+    while text:
+        text = text[os.write(file, text) :]
+    os.fsync(file)
 
 
 def _share_folder(path: Path, like: os.stat_result) -> None:
@@ -166,7 +175,7 @@ def read(folder: Path) -> tuple[list[Order], dict[str, OSError | OddrankError]]:
     # A kill comes last: whoever sees a save that was written after it sees the kill, too.
     for name in reversed(names):
         try:
-            orders.append(_read(folder, name))
+            orders.append(_read_again(folder, name))
         except (OSError, OddrankError) as error:
             if name == ORDER or not isinstance(error, FileNotFoundError):
                 errors[name] = error
@@ -179,6 +188,15 @@ def _files_for_some(folder: Path) -> list[str]:
     except FileNotFoundError:
         return []
     return [f"{JOBS}/{name}" for name in names if name.endswith((_SUFFIX, *_FOR_ALL[1:]))]
+
+
+def _read_again(folder: Path, name: str) -> Order:
+    try:
+        return _read(folder, name)
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
+    return _read(folder, name)  # an NFS server forgets an open file that is replaced
 
 
 def _read(folder: Path, name: str) -> Order:
@@ -235,15 +253,10 @@ def write(folder: Path, word: str, jobs: str, by: str) -> None:
         like = _status(folder)
         if word == OFF:
             _take_back(folder, jobs, text, like)
-        elif jobs == "*":
-            _write_in_place(path, text, like)
-        elif word == RESUME and not _is_paused(folder, name):
+        elif jobs != "*" and word == RESUME and not _is_paused(folder, name):
             path.unlink(missing_ok=True)  # files for some jobs would pile up
         else:
-            new = folder / JOBS / f".{job.file_name(by)}-{os.getpid()}.new"
-            new.unlink(missing_ok=True)
-            _create(new, text, like)
-            new.replace(path)
+            _replace(path, text, like)
     except FileNotFoundError as error:
         raise OddrankError(
             f"{folder} is no switch: no job has called oddrank.switch({str(folder)!r}). Check the"
@@ -301,7 +314,7 @@ def _take_back(folder: Path, jobs: str, text: bytes, like: os.stat_result) -> No
             if name.startswith(JOBS):
                 (folder / name).unlink(missing_ok=True)
             else:
-                _write_in_place(folder / name, text, like)
+                _replace(folder / name, text, like)
         except (OSError, OddrankError) as error:
             errors[name] = error
     for name, failure in errors.items():
@@ -310,18 +323,28 @@ def _take_back(folder: Path, jobs: str, text: bytes, like: os.stat_result) -> No
         raise _unwritable(folder / name, failure) from failure
 
 
-def _write_in_place(path: Path, text: bytes, like: os.stat_result) -> None:
+def _replace(path: Path, text: bytes, like: os.stat_result) -> None:
+    """Lets an order take the place of the one in the file. OddrankError if that is no file."""
+    with suppress(FileNotFoundError):  # somebody has removed it, or it is new
+        os.close(_open(path, os.O_WRONLY))
+    new = path.with_name(f".{time.time_ns()}-{os.getpid()}.new")
     try:
-        file = _open(path, os.O_WRONLY)
-    except FileNotFoundError:  # somebody has removed it
-        with suppress(FileExistsError):  # another writer has made it since
-            _create(path, b"", like)
-        file = _open(path, os.O_WRONLY)
+        _create(new, text, like)
+        new.replace(path)
+    except PermissionError:
+        # Their owner lets others change the files, but not the folder (its mode, a sticky bit).
+        _write_in_place(path, text)
+    finally:
+        with suppress(OSError):
+            new.unlink()
+
+
+def _write_in_place(path: Path, text: bytes) -> None:
+    file = _open(path, os.O_WRONLY)
     try:
-        # A reader sees one line or the other: the rest of a longer line is behind the first.
-        os.write(file, text)
+        # A reader finds one line or the other: the rest of a longer line is behind the first.
+        _fill(file, text)
         os.ftruncate(file, len(text))
-        os.fsync(file)
     finally:
         os.close(file)
 
@@ -351,10 +374,10 @@ def refusal(folder: Path, orders: Iterable[Order], name: str) -> str:
     return ""
 
 
-def _remove_old(folder: Path) -> None:
+def _remove_old(folder: Path, names: str) -> None:
     """Removes what is over for a week. A kill or pause of some jobs stays until `off`."""
     for entry in os.scandir(folder):
-        if re.fullmatch(r".*\.(json|new|order-(save|dump))", entry.name):
+        if re.fullmatch(names, entry.name):
             with suppress(OSError):
                 if entry.stat(follow_symlinks=False).st_mtime + _OLD_SECONDS < time.time():
                     os.unlink(entry)
