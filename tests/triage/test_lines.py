@@ -14,30 +14,24 @@ OTHER = under_test.words("banana", "cherry")
 @pytest.fixture
 def file(tmp_path):
     def write(text):
-        path = tmp_path / "log"
-        path.write_bytes(text)
-        return item_of(path)
+        (tmp_path / "log").write_bytes(text)
+        return item_of(tmp_path / "log")
 
     return write
 
 
-def test_each_reader_has_its_lines_though_one_line_holds_words_of_both(file):
+def test_each_reader_has_its_lines_and_those_that_come_with_a_word(file):
     item = file(b"nothing\napple and banana\r\n[rank3]: cherry\nlast apple")
-    assert list(under_test.matching(item, ONE, Notes())) == [
-        (2, "apple and banana"), (4, "last apple"),
-    ]  # fmt: skip
-    assert list(under_test.matching(item, OTHER, Notes())) == [
-        (2, "apple and banana"), (3, "[rank3]: cherry"),
-    ]  # fmt: skip
-
-
-def test_lines_that_come_with_a_word_are_of_that_reader_only(file):
+    both = (2, "apple and banana")
+    assert list(under_test.matching(item, ONE, Notes())) == [both, (4, "last apple")]
+    assert list(under_test.matching(item, OTHER, Notes())) == [both, (3, "[rank3]: cherry")]
     item = file(b"pears\n 1\n 2\n 3\nbanana\n")
     assert [n for n, _ in under_test.matching(item, ONE, Notes())] == [1, 2, 3]
     assert [n for n, _ in under_test.matching(item, OTHER, Notes())] == [5]
 
 
-def test_lines_across_blocks_are_whole(file, monkeypatch):
+def test_lines_are_whole_whatever_the_blocks_and_cut_if_they_are_very_long(file, monkeypatch):
+    assert list(under_test.lines(file(b"a\nb"), (2, 9))) == [(2, "b")]
     text = b"".join(b"%d apple %s\n" % (n, b"x" * (n * 7 % 50)) for n in range(300))
     whole = text.decode().splitlines()
     for block in (1, 7, 64, 1000):
@@ -45,16 +39,7 @@ def test_lines_across_blocks_are_whole(file, monkeypatch):
         for wanted in ((1,), (300,), (1, 2, 150, 299, 300), range(1, 301)):
             found = list(under_test.lines(file(text), wanted))
             assert found == [(n, whole[n - 1]) for n in wanted], block
-
-
-def test_a_line_beyond_the_end_is_none(file):
-    assert list(under_test.lines(file(b"a\nb"), (2, 9))) == [(2, "b")]
-
-
-def test_a_very_long_line_is_cut(file, monkeypatch):
-    monkeypatch.setattr(under_test, "_BLOCK", 1 << 10)
-    item = file(b"apple" + b"x" * (200 << 10) + b"\nbanana\n")
-    (line,) = under_test.lines(item, (1,))
+    (line,) = under_test.lines(file(b"apple" + b"x" * (200 << 10) + b"\nbanana\n"), (1,))
     assert len(line[1]) == 64 << 10
 
 

@@ -115,7 +115,7 @@ def _events(facts: Iterable[Fact]) -> Iterable[Event]:
         elif isinstance(fact, Trouble) and fact.time is not None:
             device = f"{fact.device}: " if fact.device else ""
             text = f"{device}{fact.text}"[:_MOST_TEXT]
-            yield Event(fact.time, text, fact.source, fact.host, (), count=fact.count)
+            yield Event(fact.time, text, fact.source, fact.host, count=fact.count, wall=fact.coarse)
 
 
 def _event(fact: Death | Progress, at: float, text: str, coarse: bool = False) -> Event:
@@ -135,9 +135,9 @@ def death_text(death: Death) -> str:
     if death.how == "exit":
         return "exited" + (f" with code {death.code}" if death.code is not None else "")
     if death.how == "oom":
-        return f"ran out of memory{by}"
+        return "ran out of memory" + (f" and was killed{by}" if by else "")
     if death.how == "evicted":
-        return f"was evicted{by}" + (f" {text}" if text else "")
+        return f"was evicted{by}" + (f": {text}" if text else "")
     if death.how == "exception":
         return f"raised {text}"
     return f"aborted{by}" + (f": {text}" if text else "")

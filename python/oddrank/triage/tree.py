@@ -45,8 +45,8 @@ def tree(stacks: Sequence[Stack]) -> Tree | None:
         branches.append(Branch(depth, f"{names.words(count)} {members}", count, tuple(frames)))
     remarks = list(names.legend())
     if idle:
-        text = f"left out: {idle} threads without frames of Python or that wait for work"
-        remarks.insert(0, text)
+        threads = f"{idle} thread{'s' if idle > 1 else ''}"
+        remarks.insert(0, f"left out: {threads} without frames of Python, or waiting for work")
     return Tree(names.title, tuple(branches), tuple(remarks))
 
 
