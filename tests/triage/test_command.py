@@ -1,14 +1,12 @@
 """`oddrank triage` as users call it: without a PATH on a real job that hangs, and on bad input."""
 
 import gzip
-import io
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,9 +15,11 @@ from typing import Any
 import pytest
 
 import forked
+from golden import Golden
 from oddrank.trace.ranks import read
-from patience import until
+from patience import PATIENCE, until
 from processes import Marked
+from triage.test_files import tar
 
 TRAINING = Path(__file__).parents[2] / "examples" / "trace_training.py"
 RAISED = (
@@ -31,14 +31,14 @@ RAISED = (
 def oddrank(*arguments: object, **environ: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "oddrank", *map(str, arguments)]
     return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=200,
+        command, capture_output=True, text=True, check=False, timeout=PATIENCE.limit,
         stdin=subprocess.DEVNULL, env={**os.environ, **environ},
     )  # fmt: skip
 
 
-def refused(*paths: object) -> str:
+def refused(*arguments: object, **environ: str) -> str:
     """Returns the only line of a call that read nothing."""
-    done = oddrank("triage", *paths)
+    done = oddrank("triage", *arguments, **environ)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith("oddrank: ")
@@ -52,10 +52,7 @@ def test_an_input_is_never_overwritten(tmp_path, option):
     log = tmp_path / "job.log"
     log.write_bytes(RAISED)
     (tmp_path / "link").symlink_to("job.log")
-    done = oddrank("triage", log, option, tmp_path / "link")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "link is also an input: give another file" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    assert "link is also an input: give another file" in refused(log, option, tmp_path / "link")
     assert log.read_bytes() == RAISED
 
 
@@ -121,24 +118,15 @@ def test_without_a_path_this_hosts_newest_job_is_judged_alive_and_killed(tmp_pat
     assert "next_batch" in words
 
 
-def test_without_a_path_and_a_job_it_says_so(tmp_path):
-    done = oddrank("triage", ODDRANK_DIR=str(tmp_path))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert len(done.stderr.splitlines()) == 1
-
-
-def test_input_that_tells_nothing_is_refused_in_a_line(tmp_path):
-    assert "there is no" in refused(tmp_path / "missing")
-    (tmp_path / "empty").mkdir()
-    assert "0 files read (there is no file in them)" in refused(tmp_path / "empty")
+def test_input_that_tells_nothing_is_refused_in_a_line(tmp_path: Path, golden: Golden) -> None:
+    for name in ("empty", "links"):
+        (tmp_path / name).mkdir()
     (tmp_path / "zeros").write_bytes(bytes(1 << 20))
-    assert "1 file read" in refused(tmp_path / "zeros")
-    (tmp_path / "cut.gz").write_bytes(gzip.compress(os.urandom(4096))[:2000])
-    assert "unpacked only in part" in refused(tmp_path / "cut.gz")
-    links = tmp_path / "links"
-    links.mkdir()
-    (links / "dump").symlink_to(tmp_path / "nowhere")
-    assert "not readable" in refused(links)
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(bytes(4096))[:-9])
+    (tmp_path / "links" / "dump").symlink_to(tmp_path / "nowhere")
+    lines = [refused(tmp_path / name) for name in ("missing", "empty", "zeros", "cut.gz", "links")]
+    lines.append(refused(ODDRANK_DIR=str(tmp_path / "empty")))
+    golden("\n".join(lines).replace(f"{tmp_path}/", ""))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -151,11 +139,7 @@ def test_a_file_without_permission_is_refused_in_a_line(tmp_path):
 def test_what_can_be_read_beside_bad_input_is_judged(tmp_path):
     (tmp_path / "zeros").write_bytes(bytes(1 << 20))
     (tmp_path / "cut.log.gz").write_bytes(gzip.compress(RAISED * 1000)[:-9])
-    with tarfile.open(tmp_path / "logs.tar", "w") as archive:
-        for name in ("../../outside.log", "/absolute.log"):
-            member = tarfile.TarInfo(name)
-            member.size = len(RAISED)
-            archive.addfile(member, io.BytesIO(RAISED))
+    tar(tmp_path / "logs.tar", **{"../../outside.log": RAISED, "/absolute.log": RAISED})
     done = oddrank("triage", "--json", "-", tmp_path)
     made = json.loads(done.stdout)
     assert (done.returncode, made["findings"][0]["who"]["ranks"]) == (1, [3])

@@ -27,7 +27,7 @@ def slim_copy(folder: Path, target: Path) -> Path:
 def verdict(folder: Path) -> tuple[object, ...]:
     done = subprocess.run(
         [sys.executable, "-m", "oddrank", "triage", str(folder), "--json", "-"],
-        capture_output=True, text=True, check=False, timeout=120,
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     report = json.loads(done.stdout)
     named = [

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from oddrank.triage.evidence import Item, Notes
 from oddrank.triage.evidence.stacks import KIND
 from oddrank.triage.facts import Suspect
 from oddrank.triage.judges.stacks import judge
 from oddrank.triage.view import view
 from patience import until
 from processes import held_port
+from triage.facts_of import facts_of
 
 pytestmark = pytest.mark.timeout(600)  # tools that read torch's symbols take long
 SCRIPT = """
@@ -81,11 +81,9 @@ def _rest(pids: Sequence[int]) -> bool:
 
 
 def judged(folder: Path) -> Suspect:
-    items = []
-    for path in sorted(folder.iterdir()):
-        data = path.read_bytes()
-        items.append(Item(path.name, path, len(data), data[: 64 << 10]))
-    (suspect,) = judge(view(KIND.read([i for i in items if KIND.sniff(i)], Notes())))
+    (suspect,) = judge(view(facts_of(KIND, *sorted(folder.iterdir()))))
+    assert suspect.at is not None
+    assert suspect.at.op == "all_reduce"
     return suspect
 
 
@@ -116,11 +114,8 @@ def test_the_rank_outside_is_named_from_a_tools_real_output(hang, tmp_path, name
     suspect = judged(tmp_path)
     assert [process.pid for process in suspect.processes] == [pids[1]]
     assert {process.pid for process in suspect.waiting} == {pids[0], pids[2]}
-    assert suspect.at is not None
-    assert suspect.at.op == "all_reduce"
     assert suspect.leaf is not None
-    assert suspect.leaf.function == "load"
-    assert suspect.leaf_class == "lock"
+    assert (suspect.leaf.function, suspect.leaf_class) == ("load", "lock")
 
 
 @pytest.mark.needs("torch")
@@ -135,5 +130,3 @@ def test_the_rank_outside_is_named_from_faulthandlers_real_output(hang, tmp_path
     suspect = judged(tmp_path)
     assert [process.rank for process in suspect.processes] == [1]
     assert [process.rank for process in suspect.waiting] == [0, 2]
-    assert suspect.at is not None
-    assert suspect.at.op == "all_reduce"
