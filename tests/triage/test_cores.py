@@ -55,14 +55,13 @@ def read(path: Path) -> tuple[list[object], list[str]]:
     return list(cores.KIND.read([item], notes)), notes.lines
 
 
-def without_tools(monkeypatch):
+@pytest.fixture
+def no_tools(monkeypatch):
     monkeypatch.setattr(cores.shutil, "which", lambda *_, **__: None)
 
 
-def test_the_notes_name_rank_host_and_signal_and_a_line_says_what_stacks_take(
-    tmp_path, monkeypatch
-):
-    without_tools(monkeypatch)
+@pytest.mark.usefixtures("no_tools")
+def test_the_notes_name_rank_host_and_signal_and_a_line_says_what_stacks_take(tmp_path):
     (tmp_path / "core").write_bytes(core(11, b"\0A=1\0RANK=3\0HOSTNAME=node7\0"))
     (identity, death), (line,) = read(tmp_path / "core")
     assert isinstance(identity, Identity)
@@ -70,17 +69,12 @@ def test_the_notes_name_rank_host_and_signal_and_a_line_says_what_stacks_take(
     assert identity.process == death.process == Process(3, "node7", 4711)
     assert (death.how, death.signal, death.site) == ("signal", 11, ())
     assert "pip install pystack" in line
+    (tmp_path / "core").write_bytes(core(0, b"\0B=2\0"))  # of a living process
+    assert read(tmp_path / "core")[0] == []
 
 
-def test_a_core_of_a_living_process_is_no_death(tmp_path, monkeypatch):
-    without_tools(monkeypatch)
-    (tmp_path / "core").write_bytes(core(0, b"\0B=2\0"))
-    found, _ = read(tmp_path / "core")
-    assert found == []
-
-
-def test_a_core_that_is_cut_off_or_nonsense_is_a_line(tmp_path, monkeypatch):
-    without_tools(monkeypatch)
+@pytest.mark.usefixtures("no_tools")
+def test_a_core_that_is_cut_off_or_nonsense_is_a_line(tmp_path):
     whole = core(6, b"\0RANK=3\0")
     for size in (20, 64, 100, 200, 400, len(whole) - 20):
         (tmp_path / "core").write_bytes(whole[:size])

@@ -32,19 +32,19 @@ def texts_and_functions(name):
     return functions, {node.value for node in nodes if isinstance(node, ast.Constant)}
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_each_fault_has_a_culprit_a_cause_and_something_that_happens(fault):
+def test_each_fault_has_a_culprit_a_cause_and_something_that_happens():
     hooks, _ = texts_and_functions("training_hooks.py")
     _, points = texts_and_functions("small_training.py")
-    assert bool(fault.act) != bool(fault.signal)
-    assert fault.act in hooks | {""}
-    assert fault.point in points
-    assert {fault.kind, *fault.also} <= CAUSES - {"unknown"}
-    for layout in fault.layouts:
-        ranks = fault.who(layout, random.Random(1))
-        assert ranks
-        assert 4 <= layout.world <= 8
-        assert set(ranks) <= set(fault.may(layout, ranks)) <= set(range(layout.world))
+    for fault in FAULTS:
+        assert bool(fault.act) != bool(fault.signal), fault.name
+        assert fault.act in hooks | {""}, fault.name
+        assert fault.point in points, fault.name
+        assert {fault.kind, *fault.also} <= CAUSES - {"unknown"}, fault.name
+        for layout in fault.layouts:
+            ranks = fault.who(layout, random.Random(1))
+            assert ranks, fault.name
+            assert 4 <= layout.world <= 8, fault.name
+            assert set(ranks) <= set(fault.may(layout, ranks)) <= set(range(layout.world))
 
 
 def test_a_seed_chooses_the_same_jobs_and_another_one_others():
@@ -70,24 +70,25 @@ def truth(**more):
     return {"ranks": [2], "accept": [2], "accept_cycle": [], "kinds": ["lock"], **more}
 
 
-@pytest.mark.parametrize(
-    ("facts", "said", "outcome", "kind"),
-    [
-        (truth(), [], "unknown", False),
-        (truth(), [Named(frozenset({2}), "lock")], "right", True),
-        (truth(), [Named(frozenset({2}), "dead")], "right", False),
-        (truth(), [Named(frozenset({1, 2}), "lock")], "wrong", False),
-        (truth(), [Named(frozenset({2}), "lock"), Named(frozenset({0}), "dead")], "wrong", False),
-        (truth(accept=[1, 2]), [Named(frozenset({1}), "lock")], "right", True),
-        (truth(accept_cycle=[1, 2]), [Named(frozenset({1, 2}), "cycle")], "right", False),
-        (truth(accept_cycle=[1, 2]), [Named(frozenset({1, 2}), "lock")], "wrong", False),
-        (truth(accept_cycle=[1, 2]), [Named(frozenset({1}), "cycle")], "wrong", False),
-        (truth(ranks=[], accept=[]), [], "right", True),
-        (truth(ranks=[], accept=[]), [Named(frozenset({0}), "slow")], "wrong", False),
-    ],
-)
-def test_an_answer_is_right_wrong_or_unknown(facts, said, outcome, kind):
-    assert hang_score.judge(facts, said) == (outcome, kind)
+def test_an_answer_is_right_wrong_or_unknown():
+    def lock(*ranks, kind="lock"):
+        return Named(frozenset(ranks), kind)
+
+    cycle, nobody = {"accept_cycle": [1, 2]}, {"ranks": [], "accept": []}
+    for facts, said, outcome, kind in (
+        ({}, [], "unknown", False),
+        ({}, [lock(2)], "right", True),
+        ({}, [lock(2, kind="dead")], "right", False),
+        ({}, [lock(1, 2)], "wrong", False),
+        ({}, [lock(2), lock(0, kind="dead")], "wrong", False),
+        ({"accept": [1, 2]}, [lock(1)], "right", True),
+        (cycle, [lock(1, 2, kind="cycle")], "right", False),
+        (cycle, [lock(1, 2)], "wrong", False),
+        (cycle, [lock(1, kind="cycle")], "wrong", False),
+        (nobody, [], "right", True),
+        (nobody, [lock(0, kind="slow")], "wrong", False),
+    ):
+        assert hang_score.judge(truth(**facts), said) == (outcome, kind), (facts, said)
 
 
 # Prints a report about the rank in the name of its argument's folder; "none" names nobody.
@@ -170,33 +171,18 @@ def entry(name, seq, *, retired):
     }  # fmt: skip
 
 
-def test_watchdog_lines_have_the_rank_in_the_group_and_the_oldest_open_operation():
+def test_watchdog_lines_have_the_rank_in_the_group_and_the_oldest_open_operation(golden):
     groups = {
         "0": {"name": "0", "desc": "default_pg", "ranks": "[0, 5, 9]"},
         "4": {"name": "4", "desc": "data", "ranks": "[5, 9]"},
     }
-    waits = [entry("4", 6, retired=True), entry("4", 7, retired=False)]
-    dumps = {
-        9: [*waits, entry("4", 8, retired=False)],
-        5: [entry("4", 6, retired=True)],
-    }
+    over, *waits = entry("4", 6, retired=True), *(entry("4", seq, retired=False) for seq in (7, 8))
     ranks = {
-        rank: {
-            "dump": {"entries": entries, "pg_status": {}},
-            "groups": groups,
-            "pair": None,
-            "time": 1e9,
-        }
-        for rank, entries in dumps.items()
-    }
-    caught, failed, observed, received = hang_watchdog.lines(ranks, newest=True)
-    assert caught.startswith("[rank9]:[E")
-    assert "[Rank 1] Watchdog caught" in caught
-    assert "SeqNum=7, OpType=ALLREDUCE, NumelIn=10," in caught
-    assert "PG GUID 4(data) Rank 1]" in failed
-    assert "last enqueued work: 8, last completed work: 6" in failed
-    assert observed.startswith("[rank5]:[E")
-    assert "timeout from  rank 9 and" in received
+        rank: {"dump": {"entries": [over, *more], "pg_status": {}}, "groups": groups, "pair": None,
+               "time": 1e9}
+        for rank, more in {9: waits, 5: []}.items()
+    }  # fmt: skip
+    golden("\n".join(hang_watchdog.lines(ranks, newest=True)))
     assert hang_watchdog.lines({5: ranks[5]}, newest=True) == []
 
 
