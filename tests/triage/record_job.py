@@ -47,7 +47,16 @@ def raises() -> None:
     raise ValueError("labels out of range")
 
 
-FAULTS = {
+def reduce_and_broadcast(rank: int) -> None:
+    """The culprit does it in the other order."""
+    model = torch.ones(8)
+    calls = [lambda: dist.all_reduce(model, async_op=True),
+             lambda: dist.broadcast(model, 0, async_op=True)]  # fmt: skip
+    for call in calls[:: -1 if rank == CULPRIT else 1]:
+        call()
+
+
+FAULTS = {  # of the culprit alone
     "dataloader": waits_for_a_batch,
     "loop": spins,
     "raises": raises,
@@ -56,6 +65,14 @@ FAULTS = {
     "stopped": lambda: time.sleep(1000),
     "messages": lambda: time.sleep(1000),
     "killed": lambda: time.sleep(1000),
+}
+OTHER_CALLS = {  # what each rank does
+    "size": lambda rank: dist.all_reduce(torch.ones(4 + (rank == CULPRIT)), async_op=True),
+    "dtype": lambda rank: dist.all_reduce(
+        torch.ones(4, dtype=torch.float64 if rank == CULPRIT else torch.float32), async_op=True
+    ),
+    "order": reduce_and_broadcast,
+    "peer": lambda rank: dist.recv(torch.ones(8), CULPRIT, tag=5) if rank == 3 else None,
 }
 
 
@@ -76,24 +93,8 @@ def main() -> None:
     ready = threading.Timer(0.5, print, ["ready"], {"flush": True})
     ready.daemon = True
     ready.start()
-    if fault == "size":
-        dist.all_reduce(torch.ones(5 if rank == CULPRIT else 4), async_op=True)
-        time.sleep(1000)
-    elif fault == "dtype":
-        dtype = torch.float64 if rank == CULPRIT else torch.float32
-        dist.all_reduce(torch.ones(4, dtype=dtype), async_op=True)
-        time.sleep(1000)
-    elif fault == "order" and rank == CULPRIT:
-        dist.broadcast(model, 0, async_op=True)
-        dist.all_reduce(model, async_op=True)
-        time.sleep(1000)
-    elif fault == "order":
-        dist.all_reduce(model, async_op=True)
-        dist.broadcast(model, 0, async_op=True)
-        time.sleep(1000)
-    elif fault == "peer":
-        if rank == 3:
-            dist.recv(model, CULPRIT, tag=5)
+    if fault in OTHER_CALLS:
+        OTHER_CALLS[fault](rank)
         time.sleep(1000)
     elif rank == CULPRIT:
         FAULTS[fault]()

@@ -19,7 +19,7 @@ from oddrank.triage.facts import (
     ranks,
 )
 from oddrank.triage.view import ours, view
-from triage.facts_of import facts_of, item_of
+from triage.facts_of import facts_of, noted, of_kind
 from triage.told import check
 
 SOURCE = Source("dmesg")
@@ -47,24 +47,14 @@ def cgroups(**files_):
     return {"schema": "oddrank.cgroups/1", "host": NODE, "cgroups": [{**CGROUP, "files": files_}]}
 
 
-def test_the_manifest_says_who_the_ranks_are_and_when_they_began(tmp_path):
-    found = facts_of(collected.KIND, written(tmp_path, MANIFEST))
-    assert Span(NODE, 1000.0, Source("file.json")) in found
-    assert [f.process for f in found if isinstance(f, Identity)] == [
-        Process(0, NODE, 11), Process(1, NODE, 12),
-    ]  # fmt: skip
-    assert [f.size for f in found if isinstance(f, World)] == [2]
-
-
-def test_what_was_not_collected_becomes_a_note(tmp_path):
+def test_the_manifest_says_who_the_ranks_are_and_what_was_not_collected(tmp_path, golden):
     lack = {"source": "records", "what": "/nfs/x", "why": "no answer within 15 s", "absent": False}
     content = {**MANIFEST, "ended_by": "SIGTERM", "not_read": [lack, {**lack, "absent": True}]}
-    notes = Notes()
-    list(collected.KIND.read([item_of(written(tmp_path, content))], notes))
-    assert notes.lines == [
-        "file.json: collecting was cut short by SIGTERM",
-        "node1: /nfs/x: not collected: no answer within 15 s",
-    ]
+    found, notes = noted(collected.KIND, tmp_path / "file.json", json.dumps(content).encode())
+    assert Span(NODE, 1000.0, Source("file.json")) in found
+    assert [f.process for f in of_kind(found, Identity)] == [RANK_0, Process(1, NODE, 12)]
+    assert [f.size for f in of_kind(found, World)] == [2]
+    golden("\n".join(notes))
 
 
 def test_kills_of_a_cgroup_are_counted_once_and_not_those_of_the_machine(tmp_path, golden):
@@ -174,11 +164,10 @@ def test_a_broken_file_is_a_note(tmp_path, kind):
     broken = [{}, {"ranks": 5}, {"cgroups": [{}]}, {"rank": "x"}]
     for content in (*broken, *([{**PROCESS, "state": "odd"}] if kind == "process" else [])):
         schema = {"schema": f"oddrank.{kind}/1"}
-        path = written(tmp_path, {**schema, **content, **schema})
-        notes = Notes()
-        found = list(collected.KIND.read([item_of(path)], notes))
+        text = json.dumps({**schema, **content, **schema})
+        found, notes = noted(collected.KIND, tmp_path / "x", text.encode())
         assert not [fact for fact in found if not isinstance(fact, Identity)], content
-        assert len(notes.lines) == (kind != "environment"), content
+        assert len(notes) == (kind != "environment"), content
 
 
 def test_an_archive_beside_the_folder_that_it_was_made_of_is_read_once(tmp_path):

@@ -154,16 +154,14 @@ def test_groups_of_one_name_are_told_apart_by_their_ranks(tmp_path: Path) -> Non
 
 
 def test_counters_know_more_than_the_ring_and_less_than_the_last_entries(tmp_path: Path) -> None:
-    entries = [
-        entry("all_reduce", seq, state="scheduled", record_id=seq + 500) for seq in range(100, 140)
-    ]
-    made = dump(*entries)
+    more = {"state": "scheduled"}
+    made = dump(*(entry("all_reduce", n, record_id=n + 500, **more) for n in range(100, 140)))
     made["pg_status"] = {"0": status(139, 89)}
     own = progress(facts(tmp_path, made))[0]
     assert (own.enqueued, own.completed, own.open_count, len(own.open)) == (139, 89, 50, 8)
     assert own.open[0].seq == 100
     # A counter behind the entries means that the host is inside the call.
-    made = dump(entry("all_reduce", 1), entry("all_reduce", 2, state="scheduled"))
+    made = {**dump(entry("all_reduce", 1), entry("all_reduce", 2, **more))}
     made["pg_status"] = {"0": status(1, 1)}
     own = progress(facts(tmp_path, made))[0]
     assert (own.enqueued, own.completed, own.open_count) == (2, 1, 1)
@@ -234,16 +232,11 @@ def test_other_files_are_left_to_others(tmp_path: Path) -> None:
 
 
 def test_ten_thousand_small_dumps_make_one_fact_per_rank_and_group(tmp_path: Path) -> None:
-    ranks = 400
-    first = write(
-        tmp_path / "_dump_0", healthy(20, groups={"0": ("default_pg", list(range(ranks)))})
-    )
-    paths = [first]
-    for rank in range(1, ranks):
-        paths.append(Path(shutil.copy(first, tmp_path / f"_dump_{rank}")))
-    found = facts_of(flight_recorder.KIND, *paths)
-    assert len(progress(found)) == ranks
-    assert len(found) == ranks + 1
+    everyone = {"0": ("default_pg", list(range(400)))}
+    first = write(tmp_path / "_dump_0", healthy(20, groups=everyone))
+    more = [Path(shutil.copy(first, tmp_path / f"_dump_{rank}")) for rank in range(1, 400)]
+    found = facts_of(flight_recorder.KIND, first, *more)
+    assert (len(progress(found)), len(found)) == (400, 400 + 1)
 
 
 def messages(rank: int, *states: str, first: int = 0) -> Dump:

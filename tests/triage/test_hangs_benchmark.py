@@ -4,6 +4,7 @@ import ast
 import json
 import pickle
 import random
+import re
 import sys
 from pathlib import Path
 from typing import get_args
@@ -182,7 +183,8 @@ def test_watchdog_lines_have_the_rank_in_the_group_and_the_oldest_open_operation
                "time": 1e9}
         for rank, more in {9: waits, 5: []}.items()
     }  # fmt: skip
-    golden("\n".join(hang_watchdog.lines(ranks, newest=True)))
+    said = "".join(hang_watchdog.lines(ranks, newest=True))
+    golden(re.sub(r"(?m)\[E\d+ \S+|(?<=bugs).*", "", said))  # times are local
     assert hang_watchdog.lines({5: ranks[5]}, newest=True) == []
 
 
