@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from golden import Golden
 from oddrank import _native
 from oddrank.finding import Finding
 from oddrank.metrics import findings
@@ -12,7 +13,7 @@ from oddrank.metrics import findings
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "metrics"))
 from simulated_training import Fault, Training
 
-__all__ = ["Fault", "Training", "bloom", "found", "judged", "kinds", "line"]
+__all__ = ["Fault", "Training", "bloom", "check", "found", "judged", "kinds", "line", "stamp"]
 
 
 def judged(text: str | Iterable[str]) -> Any:
@@ -28,6 +29,34 @@ def judged(text: str | Iterable[str]) -> Any:
 def found(text: str | Iterable[str]) -> list[Finding]:
     job = judged(text)
     return findings.findings(job.suspects(), ["log"], job.figures()["speed_unit"])
+
+
+def told(found: Iterable[Finding]) -> str:
+    """Returns all that a report says of findings."""
+    lines = []
+    for one in found:
+        lines.append(f"  {one.condition} ({one.cause}, {one.who}): {one.what}")
+        lines.append(f"    {one.confidence.level}: {one.confidence.why}")
+        lines += [f"    - {point.text} [{point.source}]" for point in one.evidence]
+        lines += [f"    next: {step}" for step in one.next]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def check(golden: Golden, rows: dict[str, tuple[Any, ...]]) -> None:
+    """Judges each log: name -> (log, cause, ...); its sentences are in a golden file."""
+    said, wrong = [], []
+    for name, (log, *causes) in rows.items():
+        made = found(log)
+        if [one.cause for one in made] != causes:
+            wrong.append(f"{name}: {[one.cause for one in made]}, not {causes}")
+        said.append(f"{name}\n{told(made)}")
+    assert not wrong, "\n".join(wrong)
+    golden("\n".join(said))
+
+
+def stamp(seconds: float) -> str:
+    hours, rest = divmod(int(seconds), 3600)
+    return f"2026-01-{1 + hours // 24:02d} {hours % 24:02d}:{rest // 60:02d}:{rest % 60:02d}"
 
 
 def kinds(text: str | Iterable[str]) -> list[str]:
