@@ -15,3 +15,16 @@ def oddrank(capsys):
         return ended.value.code, *capsys.readouterr()
 
     return run
+
+
+@pytest.fixture
+def refused(oddrank):
+    """Runs the command on bad input. Returns its one line on stderr."""
+
+    def run(*arguments):
+        code, said, error = oddrank(*arguments)
+        assert (code, said) == (2, "")
+        (line,) = error.splitlines()
+        return line
+
+    return run

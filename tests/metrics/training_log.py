@@ -13,7 +13,7 @@ from oddrank.metrics import findings
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "metrics"))
 from simulated_training import Fault, Training
 
-__all__ = ["Fault", "Training", "bloom", "check", "found", "judged", "kinds", "line", "stamp"]
+__all__ = ["Fault", "Training"]
 
 
 def judged(text: str | Iterable[str]) -> Any:
@@ -71,6 +71,12 @@ def line(iteration: int, loss: object = 2.5, time: str = "", **fields: object) -
     more = "".join(f" {name}: {value} |" for name, value in given.items())
     lm = "" if loss is None else f" lm loss: {loss} |"
     return f"{stamp} iteration {iteration:8d}/  100000 |{more}{lm}"
+
+
+def lines(first: int, last: int, loss: object = None, **fields: Any) -> str:
+    """Returns lines of iterations; loss: by default that of a training that is well."""
+    numbers = ((n, 2.5 + n % 3 / 100 if loss is None else loss) for n in range(first, last))
+    return "".join(f"{line(n, value, **fields)}\n" for n, value in numbers)
 
 
 def bloom(last: int, rows: int = 600, seed: int = 1) -> list[str]:

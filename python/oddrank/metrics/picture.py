@@ -58,7 +58,7 @@ def draw(job: Any, report: Report) -> Any:
             axis.axvline(run.iterations[0], color=_GREY, linewidth=0.8, linestyle=(0, (3, 3)))
     axes[-1].set_xlabel("iteration")
     _time_axis(axes[0], runs)
-    figure.suptitle(plain(_title(report, len(runs) - 1)), fontsize=11, x=0.02, ha="left")
+    figure.suptitle(plain(_title(report, len(runs[1:]))), fontsize=11, x=0.02, ha="left")
     if marks:
         said = "\n".join(f"{number}  {text}" for number, _, text in marks)
         figure.supxlabel(said, fontsize=8.5, x=0.02, ha="left", color=_MARK)
