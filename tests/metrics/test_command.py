@@ -91,10 +91,13 @@ def test_few_rows_and_none_give_no_verdict(oddrank, tmp_path, golden):
 
 def test_bad_input_is_one_line_that_says_what_to_do(refused, spiky, tmp_path, golden):
     os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "empty").touch()
+    (tmp_path / "binary").write_bytes(bytes(range(256)))
     lines = [
         refused(*arguments)
         for arguments in (
             [tmp_path / "none"], [""], [tmp_path], ["/dev/zero"], [tmp_path / "pipe", "--follow"],
+            [tmp_path / "empty", tmp_path / "binary"],
             [spiky, "--plot", tmp_path / "x.txt"], [spiky, "--prometheus", tmp_path / "x.txt"],
             [spiky, "--csv", tmp_path / "no" / "x.csv"], ["-", "--follow"],
             [spiky, "--deadline", "3"], [spiky, "--csv", "-", "--json", "-"],

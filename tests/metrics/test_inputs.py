@@ -34,15 +34,6 @@ def test_a_file_that_is_no_log_is_named_with_what_it_is(oddrank, refused, tmp_pa
     assert len(report["data"]["skipped"]) == 1
 
 
-def test_each_unreadable_file_is_named(oddrank, tmp_path):
-    for name, content in (("a", b""), ("b", bytes(range(256)))):
-        (tmp_path / name).write_bytes(content)
-    code, _, error = oddrank(tmp_path / "a", tmp_path / "b")
-    assert code == 2
-    assert "a is empty" in error
-    assert "b is binary" in error
-
-
 def test_what_is_no_whole_text_is_read_as_far_as_it_goes(oddrank, tmp_path):
     packed = gzip.compress(LOG, compresslevel=1)
     for name, content, least, most, noted in (

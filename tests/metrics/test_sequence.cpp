@@ -28,6 +28,18 @@ Row sign(Row::Kind kind) {
   return made;
 }
 
+// Rows of steps 1 to `last`, a row of each of the writers; loss: of a step and a writer.
+template <typename Loss>
+std::vector<Row> of_writers(int last, std::uint64_t writers, Loss loss) {
+  std::vector<Row> rows;
+  for (int step = 1; step <= last; ++step) {
+    for (std::uint64_t writer = 1; writer <= writers; ++writer) {
+      rows.push_back(row(step, loss(step, writer), writer));
+    }
+  }
+  return rows;
+}
+
 std::vector<Step> sequence(const std::vector<Row>& rows) {
   Sequence all;
   std::vector<Step> steps;
@@ -37,10 +49,7 @@ std::vector<Step> sequence(const std::vector<Row>& rows) {
 }
 
 TEST(Sequence, ALineOfManyRanksCountsOnce) {
-  std::vector<Row> rows;
-  for (int step = 1; step <= 20; ++step) {
-    for (std::uint64_t writer = 1; writer <= 8; ++writer) rows.push_back(row(step, 2.5, writer));
-  }
+  std::vector<Row> rows = of_writers(20, 8, [](int, std::uint64_t) { return 2.5; });
   std::rotate(rows.begin() + 10, rows.begin() + 11, rows.begin() + 17);  // rank 2 is late
   const std::vector<Step> steps = sequence(rows);
   ASSERT_EQ(steps.size(), 20U);
@@ -50,28 +59,17 @@ TEST(Sequence, ALineOfManyRanksCountsOnce) {
   }
 }
 
-TEST(Sequence, ARankThatDisagreesIsNamed) {
-  std::vector<Row> rows;
-  for (int step = 1; step <= 30; ++step) {
-    for (std::uint64_t writer = 1; writer <= 4; ++writer) {
-      rows.push_back(row(step, step == 20 && writer == 3 ? 2.6 : 2.5, writer));
-    }
-  }
-  const std::vector<Step> steps = sequence(rows);
+TEST(Sequence, ARankThatDisagreesIsNamedUnlessAllPrintTheirOwnLoss) {
+  const std::vector<Step> steps = sequence(of_writers(
+      30, 4, [](int step, std::uint64_t writer) { return step == 20 && writer == 3 ? 2.6 : 2.5; }));
   ASSERT_EQ(steps.size(), 30U);
   EXPECT_TRUE(steps[19].disagree);
   EXPECT_EQ(steps[19].disagreement.ranks, std::vector<int>{2});
   EXPECT_EQ(steps[19].disagreement.other, 2.6);
-}
-
-TEST(Sequence, RanksThatPrintTheirOwnLossNeverDisagree) {
-  std::vector<Row> rows;
-  for (int step = 1; step <= 30; ++step) {
-    for (std::uint64_t writer = 1; writer <= 4; ++writer) {
-      rows.push_back(row(step, 2.5 + 0.01 * static_cast<double>(writer), writer));
-    }
-  }
-  for (const Step& step : sequence(rows)) EXPECT_FALSE(step.disagree);
+  const auto own = [](int, std::uint64_t writer) {
+    return 2.5 + 0.01 * static_cast<double>(writer);
+  };
+  for (const Step& step : sequence(of_writers(30, 4, own))) EXPECT_FALSE(step.disagree);
 }
 
 TEST(Sequence, IterationsThatGoBackAreARestart) {
@@ -95,13 +93,11 @@ TEST(Sequence, ANewStartAtTheNextIterationLosesNothing) {
   EXPECT_FALSE(steps[3].restarted);
 }
 
-TEST(Sequence, LateLinesOfUnknownWritersAreNoRestart) {
-  const std::vector<Step> steps = sequence(
-      {row(1, 3.1), row(1, 3.1), row(2, 3.2), row(3, 3.3), row(2, 3.2), row(3, 3.3), row(4, 3.4)});
-  EXPECT_EQ(steps.size(), 4U);
-}
-
-TEST(Sequence, RowsThatNameNoIterationAreCounted) {
+TEST(Sequence, LateLinesAreNoRestartAndRowsThatNameNoIterationAreCounted) {
+  EXPECT_EQ(sequence({row(1, 3.1), row(1, 3.1), row(2, 3.2), row(3, 3.3), row(2, 3.2), row(3, 3.3),
+                      row(4, 3.4)})
+                .size(),
+            4U);
   const std::vector<Step> steps = sequence({row(kUnknown, 3), row(kUnknown, 3), row(kUnknown, 2)});
   ASSERT_EQ(steps.size(), 3U);
   EXPECT_EQ(steps[2].row[kIteration], 3);
