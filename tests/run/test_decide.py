@@ -1,6 +1,5 @@
 """What to do after a verdict: each rule of the table, and the history of attempts."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -27,54 +26,74 @@ def decided(*findings, told=False, earlier=(), now=NOW):
 
 
 def named(cause, condition="stuck", rank=2, **changes):
-    return finding(rank, condition, cause, who=Who("rank", (rank,), HOSTS[rank]), **changes)
+    return finding(rank, condition, cause, who=Who("rank", (rank,), HOSTS.get(rank)), **changes)
 
 
-@pytest.mark.parametrize(
-    ("cause", "drains", "action", "nodes"),
-    [
-        ("device", True, "exclude", ("node2",)),
-        ("gpu-stopped", True, "exclude", ("node2",)),
-        ("not-entered", False, "same-nodes", ()),
-        ("mismatch", False, "same-nodes", ()),
-        ("moving", False, "wait", ()),
-    ],
-)
-def test_a_cause_decides(cause, drains, action, nodes):
-    made = decided(named(cause, drains_node=drains))
-    assert (made.action, made.nodes) == (action, nodes)
+REFUSAL = f"rank 0 (node1) raised {REFUSED} at <module> (train.py:8)"
+# What is found, what else is known, what to do, and which nodes to leave out.
+RULES = [
+    ([named("device", drains_node=True)], {}, "exclude", ("node2",)),
+    ([named("gpu-stopped", drains_node=True)], {}, "exclude", ("node2",)),
+    ([named("device", rank=7, drains_node=True)], {}, "same-nodes", ()),  # its host is not known
+    ([named("not-entered")], {}, "same-nodes", ()),
+    ([named("mismatch")], {}, "same-nodes", ()),
+    ([named("moving")], {}, "wait", ()),
+    ([named("dead", "dead", what=REFUSAL)], {}, "do-not-restart", ()),
+    # An end from outside, and an unknown cause.
+    ([named("device", drains_node=True)], {"told": True}, "same-nodes", ()),
+    ([named("device", "unknown", drains_node=True)], {}, "same-nodes", ()),
+    ([], {}, "same-nodes", ()),
+]
 
 
-def test_a_job_that_a_switch_refuses_is_not_queued_again():
+def test_a_cause_decides(golden):
     assert f"{RefusedError.__module__}.{RefusedError.__qualname__}" == REFUSED
-    refused = named(
-        "dead", "dead", what=f"rank 0 (node1) raised {REFUSED} at <module> (train.py:8)"
-    )
-    assert decided(refused).action == "do-not-restart"
-
-
-def test_an_end_from_outside_and_an_unknown_cause_leave_no_node_out():
-    assert decided(named("device", drains_node=True), told=True).action == "same-nodes"
-    assert decided().action == "same-nodes"
-    assert decided(named("device", "unknown", drains_node=True)).action == "same-nodes"
+    why = []
+    for findings, known, action, nodes in RULES:
+        made = decided(*findings, **known)
+        row = (*(one.cause for one in findings), *known)
+        assert (made.action, made.nodes) == (action, nodes), row
+        why.append(f"{' '.join(row)} {made.action}: {made.why}")
+    golden("\n".join(why))
 
 
 def earlier(*steps, **changes):
     return [replace(NOW, began=float(i), step=step, **changes) for i, step in enumerate(steps)]
 
 
-def test_the_same_end_without_progress_is_not_tried_a_fourth_time():
-    dead = named("dead", "dead")
-    assert decided(dead, earlier=earlier(100, 100)).action == "do-not-restart"
-    assert "3 attempts" in decided(dead, earlier=earlier(100, 100)).why
-    # One that came further, or ended by something else, or too few: try again.
-    assert decided(dead, earlier=earlier(40, 80)).action == "same-nodes"
-    assert decided(dead, earlier=earlier(100)).action == "same-nodes"
-    assert decided(dead, earlier=earlier(100, 100, signature="oom")).action == "same-nodes"
+# Steps of the attempts before, of this one, and whether a fourth one is tried.
+PROGRESS = [
+    ((100, 100), 100, False),
+    ((120, 100), 100, False),  # lost progress
+    ((120, 90), 100, False),
+    ((100, 90), 100, False),
+    ((0, 0), 0, False),
+    ((10, 100, 100), 100, False),  # the first one is over
+    ((40, 80), 100, True),
+    ((100, 120), 100, True),  # it came further, and may again
+    ((99, 99), 100, True),
+    ((100,), 100, True),
+    ((), 100, True),
     # A job that tells no steps may have made some.
-    unknown = replace(NOW, step=None)
-    assert decided(dead, earlier=earlier(None, None), now=unknown).action == "same-nodes"
+    ((None, None), None, True),
+    ((100, None), 100, True),
+    ((100, 100), None, True),
+]
+
+
+def test_the_same_end_without_progress_is_not_tried_a_fourth_time(golden):
+    dead = named("dead", "dead")
+    why = set()
+    for steps, step, goes_on in PROGRESS:
+        made = decided(dead, earlier=earlier(*steps), now=replace(NOW, step=step))
+        assert made.action == ("same-nodes" if goes_on else "do-not-restart"), (steps, step)
+        why |= set() if goes_on else {made.why}
+    for name in ("oom", ""):  # another end, or nobody was named
+        assert decided(dead, earlier=earlier(100, 100, signature=name)).action == "same-nodes"
+    unnamed = {"earlier": earlier(100, 100, signature=""), "now": replace(NOW, signature="")}
+    assert decided(dead, **unnamed).action == "same-nodes"
     assert ATTEMPTS == 3
+    golden("\n".join(sorted(why)))
 
 
 def test_a_signature_has_no_ranks_and_no_numbers():
@@ -85,14 +104,18 @@ def test_a_signature_has_no_ranks_and_no_numbers():
 
 
 def test_attempts_are_read_again_in_order_and_broken_files_decide_nothing(tmp_path):
-    for attempt in (replace(NOW, job="run-8", began=2000.0), NOW):
-        note(tmp_path / "history", attempt)
-    (tmp_path / "history" / "attempt-1-1.json").write_text('{"schema": "oddrank.attempt/1"}')
-    (tmp_path / "history" / "attempt-2-1.json").write_text("[1]")
-    (tmp_path / "history" / "attempt-3-1.json").write_text(json.dumps({"schema": "x"}))
-    found = attempts(tmp_path / "history")
-    assert found == [NOW, replace(NOW, job="run-8", began=2000.0)]
+    folder, later = tmp_path / "history", replace(NOW, job="run-8", began=2000.0, step=None)
+    restarted = replace(NOW, restart=1)
+    for attempt in (later, restarted, NOW):
+        note(folder, attempt)
+    broken = {"1": '{"schema": "oddrank.attempt/1"}', "2": "[1]", "3": '{"schema": "x"}'}
+    whole = next(folder.glob("attempt-run-8*")).read_text()
+    broken |= {"4": whole.replace("attempt/1", "attempt/2"), "5": whole + " " * (1 << 16)}
+    for name, text in broken.items():
+        (folder / f"attempt-{name}-1.json").write_text(text)
+    assert attempts(folder) == [NOW, restarted, later]
     assert attempts(tmp_path / "nowhere") == []
+    assert not list(folder.glob(".*"))
 
 
 @pytest.mark.parametrize(
