@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -260,3 +261,24 @@ def test_a_rank_whose_guard_is_gone_is_judged_by_its_record():
 def _option(pid, name):
     words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     return words[words.index(name) + 1]
+
+
+@pytest.mark.needs("fuse")  # may mount
+def test_a_memory_disk_that_is_full_in_the_middle_keeps_neither_job_nor_verdict(tmp_path):
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", tmp_path], check=True)
+    small = {"ODDRANK_DIR": str(tmp_path), "ODDRANK_TRACE_MB": "0.5"}
+    try:
+        with watched_job("none", rank=2, environ=small) as job:
+            until((job.folder / "fault").exists, normal=LONGEST)
+            with suppress(OSError), (tmp_path / "full").open("wb", buffering=0) as file:
+                while file.write(bytes(1 << 16)):
+                    pass
+            assert not os.statvfs(tmp_path).f_bavail
+            job.signal(2, signal.SIGSTOP)
+            assert named(job.waits_for("stall")) == ([2], "host-stopped")
+            assert len(job.said) == 1
+            job.signal(2, signal.SIGCONT)
+            job.waits_for("went-on")
+            assert None in job.codes
+    finally:
+        subprocess.run(["umount", "-l", tmp_path], check=True)
