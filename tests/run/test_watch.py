@@ -282,3 +282,16 @@ def test_a_memory_disk_that_is_full_in_the_middle_keeps_neither_job_nor_verdict(
             assert None in job.codes
     finally:
         subprocess.run(["umount", "-l", tmp_path], check=True)
+
+
+def test_a_restart_with_fewer_ranks_is_not_misled_by_the_records_of_the_earlier_ones(tmp_path):
+    job_ = {"ODDRANK_DIR": str(tmp_path), "TORCHELASTIC_RUN_ID": "run-7"}
+    with watched_job("kill", rank=3, launcher="env", environ=job_) as job:
+        assert named(job.waits_for("death")) == ([3], "dead")
+    assert len(list(tmp_path.glob("run-7/rank*.trace"))) == 4
+    job_ |= {"TORCHELASTIC_RESTART_COUNT": "1"}
+    with watched_job("event", rank=1, ranks=2, launcher="env", environ=job_) as job:
+        report = job.waits_for("stall")
+        assert named(report) == ([1], "host-stuck")
+        assert (report["world"]["size"], report["data"]["run"]["restart"]) == (2, 1)
+        assert sorted(report["data"]["heard"]) == [0, 1]
