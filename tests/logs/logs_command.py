@@ -42,6 +42,12 @@ def report(*arguments, check=0):
     return json.loads(oddrank(*arguments, "--json", "-", check=check).stdout)
 
 
+def shown(done, folder):
+    """Returns what a command showed; folder: left out of places."""
+    text = "".join(f"  {line}\n" for line in (done.stdout + done.stderr).splitlines())
+    return text.replace(f"{folder}/", "").replace(str(folder), "FOLDER")
+
+
 def stamp(second: float) -> str:
     return f"2026-01-01 00:{int(second) // 60:02}:{second % 60:06.3f}"
 

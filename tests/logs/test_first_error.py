@@ -4,12 +4,11 @@ import os
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
-from conftest import SAMPLES
-from logs.logs_command import oddrank, report, stamp, written
+from logs.logs_command import oddrank, report, shown, stamp, written
+from patience import PATIENCE
 from processes import held_port
 
 
@@ -22,45 +21,9 @@ def raised(rank, text="ValueError: boom", prefix="[rank{}]: ", line=9):
 LOST = "RuntimeError: [/pytorch/gloo/pair.cc:1] Connection closed by peer [10.0.0.{}]:1234"
 
 
-def cascade(first, ranks):
-    lines = raised(first)
-    for rank in ranks:
-        lines += raised(rank, LOST.format(rank), line=12)
-    return lines
-
-
-def test_the_first_failure_is_named_and_the_cascade_is_folded(tmp_path):
-    log = written(tmp_path / "job.log", "[rank0]: WARNING low disk", *cascade(2, (0, 1, 3)))
-    made = report("first-error", log, check=1)
-    assert made["verdict"] == "odd"
-    assert made["findings"][0]["who"]["ranks"] == [2]
-    kinds = [(said["kind"], said["ranks"]) for said in made["data"]["said"]]
-    assert kinds == [("said", [0]), ("own", [2]), ("lost", [0, 1, 3])]
-    assert made["data"]["order"] == "line"
-    assert made["data"]["said"][1]["source"].endswith("job.log:2")
-
-
-def test_the_list_quotes_the_lines_with_their_places(tmp_path):
-    log = written(tmp_path / "job.log", *cascade(2, (0, 1, 3)))
-    text = oddrank("first-error", log, check=1).stdout
-    assert "in order of lines" in text
-    assert "rank 2: raised ValueError: boom" in text
-    assert "ranks 0-1, 3: raised RuntimeError" in text
-    assert "[job.log:1]" in text
-
-
-def test_a_hundred_equal_failures_are_one_line(tmp_path):
-    log = written(tmp_path / "job.log", *(line for rank in range(100) for line in raised(rank)))
-    (said,) = report("first-error", log, check=1)["data"]["said"]
-    assert (said["ranks"], said["count"]) == (list(range(100)), 100)
-
-
-def test_times_order_failures_of_several_logs(tmp_path):
-    late = written(tmp_path / "rank_0.log", *raised(0, LOST.format(1), f"{stamp(9)} "))
-    early = written(tmp_path / "rank_1.log", *raised(1, prefix=f"{stamp(5)} "))
-    made = report("first-error", late, early, check=1)
-    assert made["data"]["order"] == "time"
-    assert [said["ranks"] for said in made["data"]["said"]] == [[1], [0]]
+def lost(*ranks, prefix="[rank{}]: "):
+    """Ranks that lost a peer."""
+    return [line for rank in ranks for line in raised(rank, LOST.format(rank), prefix, line=12)]
 
 
 def at(second, *more):
@@ -68,110 +31,105 @@ def at(second, *more):
     return f"[rank{{}}]: 2026-01-01 00:00:{second:02}{''.join(more)} "
 
 
-def order(log):
-    return [(said["kind"], said["ranks"])
-            for said in report("first-error", log, check=1)["data"]["said"]]  # fmt: skip
+def of_rank(rank, text, end, warned=True):
+    """A log of a rank: times in its lines, none in its traceback. end: that of the last line."""
+    lines = [f"{stamp(1 + rank / 100)} WARNING low disk", f"{stamp(end)} ERROR failed"]
+    return [*(lines if warned else [line[24:] for line in lines]), *raised(rank, text, "")]
 
 
-def test_a_consequence_does_not_precede_its_cause_within_a_second(tmp_path):
-    lost = [line for rank in (0, 1) for line in raised(rank, LOST.format(rank), at(7), line=12)]
-    log = written(tmp_path / "job.log", *lost, *raised(2, prefix=at(7)))
-    assert order(log) == [("own", [2]), ("lost", [0, 1])]
-    rows = oddrank("first-error", log, check=1).stdout.splitlines()
-    assert rows[1].startswith("    +0.000 s  rank 2")
-    assert rows[2].startswith("~   +0.000 s  ranks 0-1")
+def of_ranks(texts, ends, warned=True):
+    return {f"rank_{rank}.log": of_rank(rank, text, end, warned)
+            for rank, (text, end) in enumerate(zip(texts, ends, strict=True))}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("of_cause", "of_others", "first"),
-    [
-        (at(7, ",900"), at(7), "own"),  # the others' second is the same, and they may be later
-        (at(7), at(7, ",100"), "own"),
-        (at(8), at(7), "lost"),
-        (at(8, ",000"), at(7), "lost"),
-        (at(7, ",900"), at(7, ",100"), "lost"),
-        (at(7, ",100"), at(7, ",100"), "own"),
-    ],
-)
-def test_times_order_causes_and_consequences_as_far_as_they_are_exact(
-    tmp_path, of_cause, of_others, first
-):
-    lost = raised(0, LOST.format(0), of_others, line=12)
-    log = written(tmp_path / "job.log", *lost, *raised(2, prefix=of_cause))
-    assert order(log)[0][0] == first
-
-
-def test_a_time_in_whole_seconds_proves_no_order_within_the_second(tmp_path):
-    lost = raised(0, LOST.format(0), at(7, ",900"), line=12)
-    log = written(tmp_path / "job.log", *lost, *raised(2, prefix=at(7)))
-    assert oddrank("first-error", log, check=1).stdout.splitlines()[2].startswith("~   +0.900 s")
-
-
-def test_logs_without_times_have_no_order_and_it_is_said(tmp_path):
-    logs = [
-        written(tmp_path / f"rank_{rank}.log", *raised(rank, text, ""))
-        for rank, text in enumerate(("ValueError: a", "KeyError: 'b'"))
-    ]
-    made = report("first-error", *logs, check=1)
-    assert made["data"]["order"] == "unknown"
-    assert (made["verdict"], made["findings"][0]["cause"]) == ("unknown", "no-order")
-    assert "no order" in oddrank("first-error", *logs, check=1).stdout
-
-
-def logs_of(folder, *texts, ends=()):
-    """Writes a log a rank: times in its lines, none in its traceback. ends: the last lines."""
-    for rank, (text, end) in enumerate(zip(texts, ends, strict=True)):
-        lines = (f"{stamp(1 + rank / 100)} WARNING low disk", f"{stamp(end)} ERROR failed")
-        written(folder / f"rank_{rank}.log", *lines, *raised(rank, text, ""))
-    return folder
-
-
-def test_a_traceback_without_a_time_has_that_of_the_line_before(tmp_path):
-    logs = logs_of(tmp_path, LOST.format(1), "ValueError: boom", ends=(8.9, 9))
-    made = report("first-error", logs, check=1)
-    assert made["data"]["order"] == "time"
-    failures = [said for said in made["data"]["said"] if said["kind"] != "said"]
+CASCADE = ["[rank0]: WARNING low disk", *raised(2), *lost(0, 1, 3)]
+FOUR = of_ranks(["KeyError: 1"] * 4, (9, 9.1, 9.2, 9.3))
+FOUR_BARE = of_ranks(["KeyError: 1"] * 4, (9, 9.1, 9.2, 9.3), warned=False)
+TAGGED = [
+    "[1,1]<stderr>:Traceback (most rec[1,0]<stdout>:step[1,1]<stderr>:ent call last):",
+    '[1,1]<stderr>:  File "[1,0]<stdout>: 7[1,1]<stderr>:train.py", line 9, in step',
+    "[1,0]<stdout>:",
+    "[1,1]<stderr>:Value[1,1]<stderr>:Error: boom",
+]
+WARNS = [f"[rank0]: WARNING disk {n} is low" for n in range(3)]
+# Logs by their names; the exit code, the order, and (kind, ranks) of what was said.
+ROWS = {
+    "a cascade":
+        ({"job.log": CASCADE}, 1, "line", [("said", [0]), ("own", [2]), ("lost", [0, 1, 3])]),
+    "a hundred equal failures":
+        ({"job.log": [line for rank in range(100) for line in raised(rank)]}, 1, "line",
+         [("own", list(range(100)))]),
+    "two logs with times":
+        ({"rank_0.log": raised(0, LOST.format(1), f"{stamp(9)} "),
+          "rank_1.log": raised(1, prefix=f"{stamp(5)} ")}, 1, "time",
+         [("own", [1]), ("lost", [0])]),
+    "two logs without times":
+        ({f"rank_{rank}.log": raised(rank, error, "")
+          for rank, error in enumerate(("ValueError: a", "KeyError: 'b'"))}, 1, "unknown",
+         [("own", [0]), ("own", [1])]),
     # The lost peer's own line may be long before its traceback.
-    assert [(said["kind"], said["ranks"]) for said in failures] == [("own", [1]), ("lost", [0])]
-    assert failures[0]["time"] - failures[1]["time"] == pytest.approx(0.1)
-    text = oddrank("first-error", logs, check=1).stdout
-    assert "tracebacks that name none have that of the line before (~)" in text
-    assert "~   -0.100 s  rank 0: raised RuntimeError" in text
+    "a traceback has the time of the line before":
+        (of_ranks([LOST.format(1), "ValueError: boom"], (8.9, 9)), 1, "time",
+         [("said", [0, 1]), ("said", [0, 1]), ("own", [1]), ("lost", [0])]),
+    "times of lines before do not tell the cause":
+        (of_ranks(["KeyError: 1", "ValueError: boom"], (9, 4)), 1, "time",
+         [("said", [0, 1]), ("said", [1]), ("own", [1]), ("own", [0])]),
+    "warnings of four logs, and one of later":
+        ({**FOUR, "rank_4.log": [f"{stamp(20)} WARNING low disk"]}, 1, "time",
+         [("said", [0, 1, 2, 3]), ("said", [0, 1, 2, 3]), ("own", [0, 1, 2, 3])]),
+    "warnings of four logs without times":
+        ({**FOUR_BARE, "rank_4.log": ["quiet"]}, 1, "line",
+         [("said", [0, 1, 2, 3]), ("said", [0, 1, 2, 3]), ("own", [0, 1, 2, 3])]),
+    "no failure": ({"job.log": [f"[rank0]: step {step}" for step in range(9)]}, 0, "line", []),
+    "warnings alone": ({"job.log": WARNS}, 0, "line", [("said", [0])]),
+    "a traceback that mpirun tagged in parts": ({"job.log": TAGGED}, 1, "line", [("own", [1])]),
+    "a hostile line":
+        ({"job.log": raised(3, "ValueError: \x1b[2J\x1b]0;x\x07\u202e\x9b31m")}, 1, "line",
+         [("own", [3])]),
+    "more failures than are listed":
+        ({"job.log": [line for n in range(40) for line in raised(n, f"{n * 'A'}Error: x")]}, 1,
+         "line", [("own", [n]) for n in range(40)]),
+}  # fmt: skip
+# Within a second: the times of a cause and of the others, and which is listed first.
+EXACT = {
+    (at(7), at(7)): "own",
+    (at(7, ",900"), at(7)): "own",  # the others' second is the same, and they may be later
+    (at(7), at(7, ",100")): "own",
+    (at(7), at(7, ",900")): "own",
+    (at(8), at(7)): "lost",
+    (at(8, ",000"), at(7)): "lost",
+    (at(7, ",900"), at(7, ",100")): "lost",
+    (at(7, ",100"), at(7, ",100")): "own",
+}
+for (cause, others), first in EXACT.items():
+    both = [("own", [2]), ("lost", [0, 1])]
+    ROWS[f"a cause at {cause[10:]}and others at {others[10:]}"] = (
+        {"job.log": [*lost(0, 1, prefix=others), *raised(2, prefix=cause)]}, 1, "time",
+        both if first == "own" else both[::-1],
+    )  # fmt: skip
 
 
-def test_times_of_lines_before_do_not_tell_which_failure_was_the_cause(tmp_path):
-    logs = logs_of(tmp_path, "KeyError: 1", "ValueError: boom", ends=(9, 4))
-    made = report("first-error", logs, check=1)
-    assert (made["verdict"], made["findings"][0]["cause"]) == ("unknown", "no-order")
+def test_what_failed_is_listed_in_an_order_that_puts_causes_before_consequences(tmp_path, golden):
+    listed, wrong = [], []
+    for number, (name, (logs, code, order, expected)) in enumerate(ROWS.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for log, lines in logs.items():
+            written(folder / log, *lines)
+        data = report("first-error", folder, check=code)["data"]
+        made = [(said["kind"], said["ranks"]) for said in data["said"]]
+        if (data["order"], made) != (order, expected):
+            wrong.append(f"{name}: {data['order']} {made}, not {order} {expected}")
+        text = shown(oddrank("first-error", folder, check=code), folder)
+        assert all(c.isprintable() or c == "\n" for c in text), name
+        listed.append(f"{name}\n{text}")
+    assert not wrong, "\n".join(wrong)
+    golden("\n".join(listed))
 
 
-@pytest.mark.parametrize("times", [True, False])
-def test_warnings_of_all_logs_are_listed_with_their_ranks(tmp_path, times):
-    logs = logs_of(tmp_path, *["KeyError: 1"] * 4, ends=(9, 9.1, 9.2, 9.3))
-    for path in () if times else logs.iterdir():
-        written(path, *(line.removeprefix(line[:24] if line[:2] == "20" else "")
-                        for line in path.read_text().splitlines()))  # fmt: skip
-    written(tmp_path / "rank_4.log", f"{stamp(20)} WARNING low disk" if times else "quiet")
-    said = report("first-error", logs, check=1)["data"]["said"]
-    warned = {one["text"].split(" ", 2 * times)[-1]: one["ranks"] for one in said[:2]}
-    assert warned == {"WARNING low disk": [0, 1, 2, 3], "ERROR failed": [0, 1, 2, 3]}
-
-
-def test_a_log_without_failures_is_healthy(tmp_path):
-    log = written(tmp_path / "job.log", *(f"[rank0]: step {step}" for step in range(9)))
-    assert report("first-error", log)["verdict"] == "healthy"
-
-
-def test_a_hostile_line_is_shown_and_not_obeyed(tmp_path):
-    log = written(tmp_path / "job.log", *raised(3, "ValueError: \x1b[2J\x1b]0;x\x07\u202e\x9b31m"))
-    done = oddrank("first-error", log, check=1)
-    assert all(c.isprintable() or c == "\n" for c in done.stdout + done.stderr)
-
-
-def test_a_real_watchdogs_victims_are_not_called_the_cause():
-    sample = SAMPLES / "watchdog_logs" / "nemo_rl_ray_prefixed_pg_rank_trap.log"
-    if not sample.exists():
-        pytest.skip("no samples")
+@pytest.mark.needs("samples")
+def test_a_real_watchdogs_victims_are_not_called_the_cause(samples):
+    sample = samples / "watchdog_logs" / "nemo_rl_ray_prefixed_pg_rank_trap.log"
     made = report("first-error", sample, check=1)
     assert {said["kind"] for said in made["data"]["said"]} & {"waited", "own"}
     assert made["verdict"] in ("odd", "unknown")
@@ -181,13 +139,12 @@ def test_following_waits_for_a_failure(tmp_path):
     log = written(tmp_path / "job.log", "[rank0]: step 1")
 
     def fail():
-        time.sleep(0.5)
         with log.open("a") as file:
             file.writelines(f"{line}\n" for line in raised(1))
 
-    thread = threading.Thread(target=fail)
+    thread = threading.Timer(0.5, fail)
     thread.start()
-    made = report("first-error", log, "--follow", "--for", "100", check=1)
+    made = report("first-error", log, "--follow", "--for", str(PATIENCE.limit), check=1)
     thread.join()
     assert made["findings"][0]["who"]["ranks"] == [1]
 
@@ -235,8 +192,8 @@ def output(folder, command, *arguments, script=JOB, **more):
     path = written(folder / "train.py", script)
     log = folder / "job.log"
     with log.open("wb") as file:
-        subprocess.run([*command, path, *arguments], stdout=file, stderr=file, timeout=240,
-                       check=False, **more)  # fmt: skip
+        subprocess.run([*command, path, *arguments], stdout=file, stderr=file,
+                       timeout=PATIENCE.limit, check=False, **more)  # fmt: skip
     return log
 
 
@@ -271,19 +228,6 @@ def test_mpiruns_tagged_output_tells_who_failed_first(tmp_path, unbuffered):
                  env={**os.environ, "PYTHONUNBUFFERED": unbuffered})  # fmt: skip
     made = report("first-error", log, check=1)
     assert made["findings"][0]["who"]["ranks"] == [2]
-
-
-def test_a_traceback_that_mpirun_tagged_in_parts_is_read_as_one(tmp_path):
-    log = written(
-        tmp_path / "job.log",
-        "[1,1]<stderr>:Traceback (most rec[1,0]<stdout>:step[1,1]<stderr>:ent call last):",
-        '[1,1]<stderr>:  File "[1,0]<stdout>: 7[1,1]<stderr>:train.py", line 9, in step',
-        "[1,0]<stdout>:",
-        "[1,1]<stderr>:Value[1,1]<stderr>:Error: boom",
-    )
-    (said,) = report("first-error", log, check=1)["data"]["said"]
-    assert (said["text"], said["ranks"]) == ("raised ValueError: boom at step (train.py:9)", [1])
-    assert said["source"].endswith("job.log:1")
 
 
 OF_MPI = """

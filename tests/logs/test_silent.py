@@ -6,113 +6,123 @@ import sys
 
 import pytest
 
-from logs.logs_command import oddrank, report, stamp, written
-from oddrank.logs import silence, sources
+from logs.logs_command import oddrank, report, shown, stamp, written
+from oddrank.logs import findings, silence, sources
 from oddrank.triage.evidence import Notes
+from oddrank.triage.facts import Process
+from patience import PATIENCE
 
 
-def steps(path, *, ranks=4, seconds=120, every=lambda rank: 1, stops=None, times=True):
-    """Writes a log in which each rank writes a line every so many seconds, until it stops."""
+def steps(ranks=4, seconds=120, every=(1, 1, 1, 1), stops=None, times=True):
+    """Lines of ranks that write one every so many seconds, until they stop."""
     stops = stops or {}
-    lines = [
+    return [
         f"[rank{rank}]: {stamp(second) + ' ' if times else ''}step {second}"
         for second in range(seconds)
         for rank in range(ranks)
-        if second % every(rank) == 0 and second < stops.get(rank, seconds)
+        if second % every[rank] == 0 and second < stops.get(rank, seconds)
     ]
-    return written(path, *lines)
 
 
-@pytest.mark.parametrize("times", [True, False])
-def test_a_rank_that_stopped_is_named(tmp_path, times):
-    log = steps(tmp_path / "job.log", stops={2: 60}, times=times)
-    made = report("silent", log, check=1)
-    assert made["data"]["unit"] == ("s" if times else "lines")
-    (finding,) = made["findings"]
-    assert (finding["cause"], finding["who"]["ranks"]) == ("silent", [2])
-    assert finding["confidence"]["level"] == "medium"
-    first = made["data"]["ranks"][0]
-    assert (first["name"], first["stopped"], first["lines"]) == ("rank2", True, 60)
-    assert first["last_line"] == 59 * 4 + 3
+def of_rank(seconds, head=stamp, text="step"):
+    return [f"{head(n)} {text} {n}".strip() for n in range(seconds)]
 
 
-def test_tags_of_mpirun_are_no_times(tmp_path):
-    log = tmp_path / "job.log"
-    text = steps(log, stops={2: 60}, times=False).read_text()
-    log.write_text(text.replace("[rank", "[1,").replace("]:", "]<stdout>:"))
-    made = report("silent", log, check=1)
-    assert (made["data"]["unit"], made["findings"][0]["who"]["ranks"]) == ("lines", [2])
+def bare(second):
+    return ""
 
 
-def test_a_rank_with_a_slow_rhythm_is_not_silent(tmp_path):
-    log = steps(tmp_path / "job.log", every=lambda rank: 12 if rank == 2 else 1, stops={2: 100})
-    assert report("silent", log)["verdict"] == "healthy"
+ONE_STOPS, ALL_BUT_0 = {2: 60}, dict.fromkeys((1, 2, 3), 60)
+# Logs by their names; the exit code, the unit, and the ranks that are named.
+ROWS = {
+    "a rank that stopped": ({"job.log": steps(stops=ONE_STOPS)}, 1, "s", [2]),
+    "a rank that stopped, without times":
+        ({"job.log": steps(stops=ONE_STOPS, times=False)}, 1, "lines", [2]),
+    "tags of mpirun are no times":
+        ({"job.log": [line.replace("[rank", "[1,").replace("]:", "]<stdout>:")
+                      for line in steps(stops=ONE_STOPS, times=False)]}, 1, "lines", [2]),
+    "a slow rhythm": ({"job.log": steps(every=(1, 1, 12, 1), stops={2: 100})}, 0, "s", []),
+    "all stopped": ({"job.log": steps(stops=dict.fromkeys(range(4), 60))}, 0, "s", []),
+    "a rank that speaks once": ({"job.log": [f"[rank4]: {stamp(0)} hello", *steps()]}, 0, "s", []),
+    "a job that prints from rank 0 alone":
+        ({"job.log": steps(seconds=600, stops=dict.fromkeys((1, 2, 3), 20))}, 3, "s", []),
+    "most fell silent": ({"job.log": steps(stops=ALL_BUT_0)}, 1, "s", [1, 2, 3]),
+    "one of two": ({"job.log": steps(ranks=2, stops={1: 60})}, 1, "s", [1]),
+    "a log a rank":
+        ({f"rank_{r}.log": of_rank(50 if r == 1 else 120) for r in range(3)}, 1, "s", [1]),
+    "a log a rank, without times":
+        ({f"rank_{r}.log": of_rank(50 if r == 1 else 120, bare) for r in range(3)}, 3, None, []),
+    "two logs a rank, one without times":
+        ({name: of_rank(50 if r == 1 else 120, head) for r in range(4)
+          for name, head in ((f"rank_{r}.err", stamp), (f"rank_{r}.out", bare))}, 1, "s", [1]),
+    "a rank whose lines name no times":
+        ({f"rank_{r}.log": of_rank(20, stamp if r else bare) for r in range(4)}, 3, "s", []),
+    "a rank that speaks in one of its logs":
+        ({name: of_rank(most) for r in range(4)
+          for name, most in ((f"rank_{r}.out", 120), (f"rank_{r}.err", 10))}, 0, "s", []),
+}  # fmt: skip
 
 
-def test_ranks_that_all_stopped_are_not_silent(tmp_path):
-    log = steps(tmp_path / "job.log", stops=dict.fromkeys(range(4), 60))
-    assert report("silent", log)["verdict"] == "healthy"
+def test_ranks_that_stopped_while_others_went_on_are_named(tmp_path, golden):
+    said = []
+    for number, (name, (logs, code, unit, named)) in enumerate(ROWS.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for log, lines in logs.items():
+            written(folder / log, *lines)
+        made = report("silent", folder, check=code)
+        assert made["data"]["unit"] == unit, name
+        assert [r for f in made["findings"] for r in f["who"]["ranks"]] == named, name
+        if unit and named:
+            assert [row["rank"] for row in made["data"]["ranks"] if row["stopped"]] == named, name
+        said.append(f"{name}\n{shown(oddrank('silent', folder, check=code), folder)}")
+    golden("\n".join(said))
 
 
-def test_a_rank_that_speaks_once_is_not_silent(tmp_path):
-    log = steps(tmp_path / "job.log")
-    with log.open() as file:
-        text = file.read()
-    log.write_text(f"[rank4]: {stamp(0)} hello\n{text}")
-    assert report("silent", log)["verdict"] == "healthy"
+def voice(rank, silent=0.0, *, lines=100, span=100.0, usual=1.0, longest=2.0):
+    return silence.Voice(
+        Process(rank), "job.log", lines, lines, span, silent, span, usual, longest
+    )  # fmt: skip
 
 
-def test_a_job_that_prints_from_rank_0_alone_can_not_be_judged(tmp_path):
-    log = steps(tmp_path / "job.log", seconds=600, stops=dict.fromkeys((1, 2, 3), 20))
-    assert report("silent", log, check=3)["verdict"] == "incomplete"
+WELL = [voice(rank) for rank in (7, 8, 9)]
 
 
-def test_nobody_is_named_if_most_fell_silent(tmp_path):
-    log = steps(tmp_path / "job.log", stops=dict.fromkeys((1, 2, 3), 60))
-    made = report("silent", log, check=1)
-    assert (made["verdict"], made["findings"][0]["cause"]) == ("unknown", "most-silent")
+@pytest.mark.parametrize(
+    ("voices", "named"),
+    [
+        ([voice(0, 5.0)], []),  # twice the longest pause, and what clocks may be apart
+        ([voice(0, 5.1)], [0]),
+        ([voice(0, 7.0, usual=2.0)], []),  # thrice the usual one
+        ([voice(0, 7.1, usual=2.0)], [0]),
+        ([voice(0, 50.0, lines=7)], []),
+        ([voice(0, 50.0, lines=8)], [0]),
+        ([voice(0, 50.0, span=9.9)], []),  # it spoke only at the start
+        ([voice(0, 50.0, span=10.0)], [0]),
+        ([voice(0, 50.0, span=10.0), *(voice(r, 20.0, longest=30) for r in range(1, 9))], []),
+        ([voice(0, 61.0), *(voice(r, 20.0, longest=30) for r in range(1, 9))], [0]),
+        ([voice(0, 9.0), voice(1, 9.0)], [0, 1]),
+    ],
+)
+def test_silence_is_measured_by_the_own_rhythm_and_by_the_others(voices, named):
+    found = silence.judge([*voices, *WELL], "s")
+    assert [v.process.rank for v in (found.voices if found else ())] == named
+    assert silence.judge(voices, "s") is None or len(voices) > 2
 
 
-def test_one_of_two_is_said_with_low_confidence(tmp_path):
-    made = report("silent", steps(tmp_path / "job.log", ranks=2, stops={1: 60}), check=1)
-    assert made["verdict"] == "unknown"
-
-
-def test_logs_of_ranks_are_compared_by_time_and_not_without(tmp_path):
-    for rank in range(3):
-        end = 50 if rank == 1 else 120
-        lines = [f"{stamp(second)} step {second}" for second in range(end)]
-        written(tmp_path / f"rank_{rank}.log", *lines)
-    made = report("silent", tmp_path, check=1)
-    assert made["findings"][0]["who"]["ranks"] == [1]
-    for path in tmp_path.iterdir():
-        written(path, *(line[24:] for line in path.read_text().splitlines()))
-    assert report("silent", tmp_path, check=3)["data"]["unit"] is None
-
-
-def test_a_ranks_logs_without_times_are_left_aside(tmp_path):
-    for rank in range(4):
-        seconds = range(50 if rank == 1 else 120)
-        written(tmp_path / f"rank_{rank}.err", *(f"{stamp(n)} INFO step {n}" for n in seconds))
-        written(tmp_path / f"rank_{rank}.out", *(f"step {n}" for n in seconds))
-    made = report("silent", tmp_path, check=1)
-    assert [finding["who"]["ranks"] for finding in made["findings"]] == [[1]]
-    assert made["data"]["skipped"][1].endswith("rank_1.out: left aside: its lines name no times")
-
-
-def test_a_rank_whose_lines_name_no_times_makes_the_verdict_incomplete(tmp_path):
-    for rank in range(4):
-        head = stamp if rank else lambda n: "at"
-        written(tmp_path / f"rank_{rank}.log", *(f"{head(n)} step {n}" for n in range(20)))
-    made = report("silent", tmp_path, check=3)
-    assert made["summary"].endswith("rank_0.log: left aside: its lines name no times")
-
-
-def test_a_rank_that_speaks_in_one_of_its_logs_is_not_silent(tmp_path):
-    for rank in range(4):
-        written(tmp_path / f"rank_{rank}.out", *(f"{stamp(n)} step {n}" for n in range(120)))
-        written(tmp_path / f"rank_{rank}.err", *(f"{stamp(n)} INFO {n}" for n in range(10)))
-    assert report("silent", tmp_path)["verdict"] == "healthy"
+def test_as_many_that_stopped_as_went_on_are_most(golden):
+    gone = [voice(rank, 50.0 + rank) for rank in range(3)]
+    said = []
+    for stopped, unit in ((gone[:1], "s"), (gone[:1], "lines"), (gone[:2], "s"), (gone, "s")):
+        found = silence.judge([*stopped, *WELL], unit)
+        assert found.most == (len(stopped) == 3)
+        data = silence.data([*stopped, *WELL], unit, found)
+        made = findings.silent(found, silence.comparable([*stopped, *WELL]), data)
+        said += ["  ".join(map(str, row)) for row in silence.rows(data, 2)]
+        for one in made.findings:
+            said += [f"  {one.condition} {one.who}: {one.what}", *map(str, one.evidence)]
+            said.append(f"  {one.confidence} {one.next}")
+    golden("\n".join(said))
 
 
 def live(path, *arrivals):
@@ -125,34 +135,23 @@ def live(path, *arrivals):
     return silence.voices([listener])
 
 
-def test_a_growing_log_is_measured_by_when_its_lines_come(tmp_path):
-    lines = [(second, f"[rank{rank}]: step") for second in range(60) for rank in range(4)
-             if rank != 2 or second < 30]  # fmt: skip
-    voices, unit = live(tmp_path / "job.log", *lines)
-    assert unit == "s"
+def test_a_growing_log_is_measured_by_when_its_lines_come_or_by_their_times(tmp_path):
+    each = [(second, rank) for second in range(60) for rank in range(4)]
+    talk = [(second, f"[rank{rank}]: step") for second, rank in each if rank != 2 or second < 30]
+    voices, unit = live(tmp_path / "job.log", *talk)
     found = silence.judge(voices, unit)
-    assert [voice.process.rank for voice in found.voices] == [2]
+    assert (unit, [voice.process.rank for voice in found.voices]) == ("s", [2])
     assert 29 <= found.voices[0].silent <= 31
-
-
-def test_times_in_a_growing_logs_lines_count_more_than_when_they_come(tmp_path):
-    lines = [(0, f"[rank{rank}]: {stamp(second)} step") for second in range(60)
-             for rank in range(4)]  # fmt: skip
-    voices, unit = live(tmp_path / "job.log", (-1, "[rank0]: starts"), *lines)
+    timed = [(0, f"[rank{rank}]: {stamp(second)} step") for second, rank in each]
+    voices, unit = live(tmp_path / "other.log", (-1, "[rank0]: starts"), *timed)
     assert (unit, silence.judge(voices, unit)) == ("s", None)
     assert max(voice.last for voice in voices) == 59
 
 
 def test_a_followed_log_is_judged_at_the_end(tmp_path):
-    log = steps(tmp_path / "job.log", stops={2: 60})
+    log = written(tmp_path / "job.log", *steps(stops=ONE_STOPS))
     made = report("silent", log, "--follow", "--for", "0", check=1)
     assert made["findings"][0]["who"]["ranks"] == [2]
-
-
-def test_the_table_shows_the_longest_silence_first(tmp_path):
-    text = oddrank("silent", steps(tmp_path / "job.log", stops={2: 60}), check=1).stdout
-    assert "silent (s)" in text
-    assert text.index("rank2") < text.index("rank0")
 
 
 # A rank starts later than another, and torchrun reads each rank's lines by itself: no rank goes on
@@ -181,8 +180,8 @@ def test_torchruns_tee_tells_who_fell_silent_and_is_split_by_writer(tmp_path):
     log = tmp_path / "job.log"
     with log.open("wb") as file:
         # Unbuffered: torchrun would keep lines, too.
-        subprocess.run([*torchrun, script], stdout=file, stderr=file, timeout=240, check=True,
-                       env={**os.environ, "PYTHONUNBUFFERED": "1"})  # fmt: skip
+        subprocess.run([*torchrun, script], stdout=file, stderr=file, timeout=PATIENCE.limit,
+                       check=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})  # fmt: skip
     made = report("silent", log, check=1)
     assert [finding["who"]["ranks"] for finding in made["findings"]] == [[1]], log.read_text()
     oddrank("split", log, "-o", tmp_path / "out", "--strip", check=0)
