@@ -10,6 +10,9 @@ import sys
 import pytest
 
 from logs.logs_command import oddrank, written
+from patience import PATIENCE
+
+COMMANDS = ["first-error", "merge", "silent", "split"]
 
 
 def refused(*arguments):
@@ -20,20 +23,28 @@ def refused(*arguments):
     return line
 
 
+def output(command, folder):
+    return ("-o", folder / "out") if command == "split" else ()
+
+
+@pytest.fixture
+def log(tmp_path):
+    return written(tmp_path / "a.log", "[rank0]: 2026-01-01 00:00:01 a", "[rank1]: b")
+
+
 @pytest.mark.parametrize("link", [False, True])
 @pytest.mark.parametrize("command", ["first-error", "silent", "split", "merge", "merge -o"])
-def test_an_output_that_is_also_an_input_is_refused(tmp_path, command, link):
-    log = written(tmp_path / "a.log", "[rank0]: 2026-01-01 00:00:01 a")
-    text, output = log.read_text(), log
+def test_an_output_that_is_also_an_input_is_refused(tmp_path, log, command, link):
+    text, target = log.read_text(), log
     if link:
-        output = tmp_path / "link"
-        output.symlink_to(log)
+        target = tmp_path / "link"
+        target.symlink_to(log)
     name, *options = command.split()
-    arguments = (options or ["--json"])[0], output
+    arguments = (options or ["--json"])[0], target
     if command == "split" or (command == "merge" and not options):
         arguments += "-o", tmp_path / "out"
     line = refused(name, log, *arguments)
-    assert line == f"oddrank: {output} is also an input: give another file"
+    assert line == f"oddrank: {target} is also an input: give another file"
     assert log.read_text() == text
     assert not (tmp_path / "out").exists()
 
@@ -44,27 +55,43 @@ def test_a_merged_log_does_not_replace_a_log_of_the_folder_that_is_read(tmp_path
     oddrank("merge", tmp_path, "-o", merged, check=0)
     assert "is also an input" in refused("merge", tmp_path, "-o", merged)
     assert merged.read_text() == "(a.log) 2026-01-01 00:00:01 a\n"
+    oddrank("first-error", tmp_path / "a.log", "--json", os.devnull, check=0)  # a device may be
 
 
-def test_devices_may_be_read_and_written(tmp_path):
-    log = written(tmp_path / "a.log", "[rank0]: a")
-    oddrank("first-error", log, "--json", os.devnull, check=0)
-
-
-@pytest.mark.parametrize("command", ["first-error", "merge", "silent", "split"])
-def test_a_time_to_end_takes_follow(tmp_path, command):
-    log = written(tmp_path / "a.log", "[rank0]: a")
-    output = ("-o", tmp_path / "out") if command == "split" else ()
-    assert "give --follow, too" in refused(command, log, "--for", "1", *output)
-    assert not (tmp_path / "out").exists()
+def test_what_cannot_be_read_followed_or_written_is_refused_in_a_line(tmp_path, log, golden):
+    packed, binary, empty = (tmp_path / name for name in ("a.log.gz", "b.log", "c.log"))
+    packed.write_bytes(gzip.compress(b"[rank0]: a\n"))
+    binary.write_bytes(bytes(range(256)) * 4)
+    empty.touch()
+    full = tmp_path / "full"
+    full.mkdir()
+    written(full / "rank0.log", "precious")
+    rows = [
+        ("first-error", ""), ("silent", "x y"), ("split", log, "-o", log),
+        ("split", log, "-o", full), ("split", tmp_path / "none", "-o", tmp_path / "out"),
+        ("split", log, log, "-o", tmp_path / "out2", "--follow"), ("split", log, "-o", log / "out"),
+        ("merge", log, "--json", "-"),
+        ("merge", log, "-o", tmp_path / "x", "--json", tmp_path / "x"),
+        ("merge", log, "-o", tmp_path / "no" / "x"), ("merge", log, "--offset", "node7=3"),
+        *(("merge", log, "--offset", odd) for odd in ("node7", "node7=x", "=3", "n=nan", "n=1e99")),
+        ("first-error", empty), ("first-error", binary),
+        *((command, log, "--for", "1", *output(command, tmp_path)) for command in COMMANDS),
+        *((command, path, "--follow", *output(command, tmp_path))
+          for command in COMMANDS[1:]
+          for path in (tmp_path / "none.log", packed, binary, full, "-")),
+    ]  # fmt: skip
+    lines = [f"{' '.join(map(str, row))}\n  {refused(*row)}" for row in rows]
+    assert not any(path.exists() for path in (tmp_path / "x", tmp_path / "no"))
+    assert list(tmp_path.glob("out*/*")) == []  # an empty folder may be there
+    assert (full / "rank0.log").read_text() == "precious\n"
+    golden("\n".join(lines).replace(str(tmp_path), "FOLDER"))
 
 
 @pytest.mark.parametrize("ends", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("command", ["first-error", "merge", "silent", "split"])
-def test_a_signal_ends_following_with_the_report(tmp_path, command, ends):
-    log = written(tmp_path / "a.log", "[rank0]: a", "[rank1]: b")
-    made, out = tmp_path / "made.json", tmp_path / "out"
-    arguments = ["--follow", "--json", made, *(("-o", out) if command == "split" else ())]
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_signal_ends_following_with_the_report(tmp_path, log, command, ends):
+    made = tmp_path / "made.json"
+    arguments = ["--follow", "--json", made, *output(command, tmp_path)]
     # So that the handler must be there before anything is read: what has come is then read.
     script = f"""
 import os, signal
@@ -78,35 +105,6 @@ following.Follower.read = reads
 cli.main()
 """
     process = subprocess.run([sys.executable, "-c", script, "logs", command, log, *arguments],
-                             timeout=100, check=False)  # fmt: skip
+                             timeout=PATIENCE.limit, check=False)  # fmt: skip
     assert process.returncode == (3 if command == "silent" else 0)
     assert json.loads(made.read_text())["tool"] == f"logs {command}"
-
-
-def test_names_of_missing_files_are_quoted(tmp_path):
-    assert "there is no ''" in refused("first-error", "")
-    assert "there is no 'x y'" in refused("silent", "x y")
-
-
-@pytest.mark.parametrize("command", ["merge", "silent", "split"])
-def test_following_a_missing_file_says_that_it_is_missing(tmp_path, command):
-    output = ("-o", tmp_path / "out") if command == "split" else ()
-    line = refused(command, tmp_path / "none.log", "--follow", *output)
-    assert f"there is no {str(tmp_path / 'none.log')!r}" in line
-
-
-@pytest.mark.parametrize("command", ["merge", "silent", "split"])
-def test_only_text_can_be_followed(tmp_path, command):
-    output = ("-o", tmp_path / "out") if command == "split" else ()
-    packed, binary = tmp_path / "a.log.gz", tmp_path / "b.log"
-    packed.write_bytes(gzip.compress(b"[rank0]: a\n"))
-    binary.write_bytes(bytes(range(256)) * 4)
-    for path in (packed, binary):
-        why = f"--follow takes text that grows, and {str(path)!r} is packed or binary"
-        assert why in refused(command, path, "--follow", *output)
-    assert "and - is stdin" in refused(command, "-", "--follow", *output)
-
-
-def test_a_file_is_no_folder_for_the_parts(tmp_path):
-    log = written(tmp_path / "a.log", "[rank0]: a")
-    assert f"{str(log)!r} is a file: give -o a new folder" in refused("split", log, "-o", log)
