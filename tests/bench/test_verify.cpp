@@ -1,13 +1,16 @@
-// The value check of collectives: its numbers, and the bits of its dtypes.
+// The value check of collectives: its numbers, the bits of its dtypes, its loops over the data.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <vector>
 
 #include "bench/verify/pattern.hpp"
+#include "bench/verify/verify.hpp"
+#include "os/error.hpp"
 
-namespace oddrank::bench::pattern_test {
+namespace oddrank::bench {
 namespace {
 
 constexpr Dtype kAllDtypes[] = {Dtype::kFloat32,      Dtype::kFloat16,    Dtype::kBfloat16,
@@ -50,14 +53,11 @@ TEST(VerifyDtypes, TiesRoundToEven) {
             std::ldexp(1, -8));
 }
 
-TEST(VerifyDtypes, IntegersKeepTheirSign) {
+TEST(VerifyDtypes, OnlySignedIntegersHaveASign) {
   for (const Dtype dtype : {Dtype::kInt8, Dtype::kInt32, Dtype::kInt64}) {
     EXPECT_EQ(decode(dtype, encode(dtype, -125)), -125);
     EXPECT_EQ(decode(dtype, encode(dtype, 125)), 125);
   }
-}
-
-TEST(VerifyDtypes, UnsignedIntegersHaveNoSign) {
   for (const Dtype dtype : {Dtype::kUint8, Dtype::kUint32, Dtype::kUint64}) {
     const std::uint64_t most = ~std::uint64_t{0} >> (64 - 8 * traits(dtype).size);
     EXPECT_EQ(decode(dtype, most), static_cast<double>(most));
@@ -68,10 +68,10 @@ TEST(VerifyDtypes, UnsignedIntegersHaveNoSign) {
 TEST(VerifyPattern, TheResultIsWhatTheContributionsComeTo) {
   for (const Dtype dtype : kAllDtypes) {
     for (const Op op : kReductions) {
-      for (const std::uint32_t world : {1U, 2U, 3U, 7U, 8U, 64U, 200U}) {
+      for (const std::uint32_t world : {1U, 2U, 3U, 7U, 8U, 64U, 200U, 16384U}) {
         for (const std::uint64_t turn : {0U, 1U, 77U}) {
           const Pattern pattern(dtype, op, world, turn);
-          for (std::uint32_t slot = 0; slot < kSlots; slot += 13) {
+          for (std::uint32_t slot = 0; slot<kSlots; slot += world> 200 ? 997 : 13) {
             double total = reduced(pattern, op, world, slot);
             if (op == Op::kAvg) total /= world;
             if (op == Op::kAvg && !traits(dtype).is_float()) total = std::floor(total);
@@ -79,20 +79,6 @@ TEST(VerifyPattern, TheResultIsWhatTheContributionsComeTo) {
                 << traits(dtype).name << " op " << static_cast<int>(op) << " world " << world;
           }
         }
-      }
-    }
-  }
-}
-
-TEST(VerifyPattern, InTheLargestWorldTheResultIsStillWhatTheContributionsComeTo) {
-  for (const Dtype dtype : kAllDtypes) {
-    for (const Op op : kReductions) {
-      const Pattern pattern(dtype, op, 16384, 5);
-      for (std::uint32_t slot = 0; slot < kSlots; slot += 997) {
-        double total = reduced(pattern, op, 16384, slot);
-        if (op == Op::kAvg) total /= 16384;
-        if (op == Op::kAvg && !traits(dtype).is_float()) total = std::floor(total);
-        ASSERT_EQ(pattern.result(slot), total) << traits(dtype).name << static_cast<int>(op);
       }
     }
   }
@@ -164,5 +150,97 @@ TEST(VerifyPattern, MoreElementsNeedNoMoreTurns) {
   }
 }
 
+std::vector<std::byte> filled(const Segment& segment) {
+  std::vector<std::byte> data(segment.bytes());
+  fill(data.data(), segment);
+  return data;
+}
+
+TEST(VerifySlots, ARunOfElementsIsTheSameWhereverItIsCut) {
+  for (const std::uint64_t first :
+       {std::uint64_t{0}, std::uint64_t{kSlots - 3}, (std::uint64_t{1} << 33) - 5}) {
+    const auto whole = filled({Dtype::kInt32, Op::kNone, 3, 8, first, 3 * kSlots, 0});
+    for (const std::uint64_t cut : {1U, 2U, 4092U, 4093U, 4094U, 9000U}) {
+      const auto rest = filled({Dtype::kInt32, Op::kNone, 3, 8, first + cut, 3 * kSlots - cut, 0});
+      EXPECT_TRUE(std::equal(rest.begin(), rest.end(),
+                             whole.begin() + static_cast<std::ptrdiff_t>(cut * 4)));
+    }
+  }
+}
+
+TEST(VerifyHost, AnyFlippedBitIsFoundWhereItIs) {
+  for (const Dtype dtype : kAllDtypes) {
+    const Segment segment{dtype, Op::kNone, 2, 4, (std::uint64_t{1} << 32) - 4500, 9000, 0};
+    const auto right = filled(segment);
+    EXPECT_EQ(check(right.data(), segment).wrong, 0U);
+    const unsigned size = traits(dtype).size;
+    for (std::size_t bit = 0; bit < std::size_t{8} * size; ++bit) {
+      const std::size_t index = (bit * 997 + 1) % segment.count;
+      auto data = right;
+      data[index * size + bit / 8] ^= std::byte(1U << bit % 8);
+      const Mismatch found = check(data.data(), segment);
+      if (found.wrong == 0) {  // a zero changed its sign: both are equal
+        EXPECT_TRUE(traits(dtype).is_float() && bit + 1 == size * 8U) << traits(dtype).name;
+        EXPECT_EQ(Table::of_result(segment).value_at(segment.first + index), 0);
+        continue;
+      }
+      EXPECT_EQ(found.wrong, 1U) << traits(dtype).name << " bit " << bit;
+      EXPECT_EQ(found.index, static_cast<std::int64_t>(index));
+      EXPECT_NE(found.expected, found.got);
+    }
+  }
+}
+
+TEST(VerifyHost, AddressesNeedNoAlignment) {
+  for (const Dtype dtype : kAllDtypes) {
+    const Segment segment{dtype, Op::kNone, 1, 8, 5, 5000, 0};
+    std::vector<std::byte> room(segment.bytes() + 16, std::byte{0x5A});
+    for (std::size_t shift = 0; shift < 8; ++shift) {
+      std::fill(room.begin(), room.end(), std::byte{0x5A});
+      fill(room.data() + shift, segment);
+      EXPECT_EQ(check(room.data() + shift, segment).wrong, 0U);
+      EXPECT_TRUE(std::equal(room.begin() + static_cast<std::ptrdiff_t>(shift + segment.bytes()),
+                             room.end(),
+                             std::vector<std::byte>(16 - shift, std::byte{0x5A}).begin()))
+          << "wrote past its end";
+    }
+  }
+}
+
+TEST(VerifyHost, ANegativeZeroEqualsZeroAndNanEqualsNothing) {
+  const Segment none{Dtype::kBfloat16, Op::kNone, 0, 1, 0, kSlots, 0};
+  const Table table = Table::of_result(none);
+  auto data = filled(none);
+  std::uint64_t index = 0;
+  while (index < kSlots && table.value_at(index) != 0) ++index;
+  ASSERT_LT(index, kSlots);
+  data[2 * index + 1] = std::byte{0x80};
+  EXPECT_EQ(check(data.data(), none).wrong, 0U);
+  data[2 * index + 1] = data[2 * index] = std::byte{0xFF};
+  const Mismatch found = check(data.data(), none);
+  EXPECT_EQ(found.wrong, 1U);
+  EXPECT_TRUE(std::isnan(found.got));
+}
+
+TEST(VerifyHost, AnAverageMayBeTwoUnitsOffAndNoMore) {
+  const Segment segment{Dtype::kFloat32, Op::kAvg, 0, 3, 0, 6000, 0};
+  const Pattern pattern(segment.dtype, segment.op, segment.world, segment.turn);
+  std::vector<float> data(segment.count);
+  for (int off = -4; off <= 4; ++off) {
+    for (std::uint64_t i = 0; i < segment.count; ++i) {
+      auto value = static_cast<float>(pattern.result(slot_of(i)));
+      const float to = off < 0 ? -1.0F : 100.0F;
+      for (int step = 0; step < std::abs(off); ++step) value = std::nextafter(value, to);
+      data[i] = value;
+    }
+    EXPECT_EQ(check(data.data(), segment).wrong, std::abs(off) <= 2 ? 0U : segment.count) << off;
+  }
+}
+
+TEST(VerifyHost, NothingIsRightAndNullIsRefusedWhereThereIsSomething) {
+  EXPECT_EQ(check(nullptr, {Dtype::kInt8, Op::kSum, 0, 2, 0, 0, 0}).index, -1);
+  EXPECT_THROW(fill(nullptr, {Dtype::kInt8, Op::kSum, 0, 2, 0, 1, 0}), Error);
+}
+
 }  // namespace
-}  // namespace oddrank::bench::pattern_test
+}  // namespace oddrank::bench
