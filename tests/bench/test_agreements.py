@@ -1,23 +1,21 @@
-"""How often the ranks agree: hundreds of them need milliseconds for each agreement."""
+"""How often ranks agree, and with how many they talk: hundreds need milliseconds for each."""
 
 import re
 from array import array
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from bench.patched import patched
 from job import job
-from launchers import env
 from oddrank.bench.backend import Block
 from oddrank.bench.case import Case
 from oddrank.bench.sampling import StoppingRule, measure
 
-# Runs the command; rank 0 prints how often it agreed in each pass, and after how many blocks.
+# Rank 0 prints how often it agreed in each pass, and after how many blocks.
 COUNTING = """
-import os, sys
-from oddrank import cli, process_group
+from oddrank import process_group
 from oddrank.bench import sampling, sweep
 
 counts = {"agreements": 0, "blocks": 0}
@@ -41,19 +39,13 @@ def told(context, one_pass, options):
         print(f"pass {of}:", counts["agreements"], counts["blocks"], flush=True)
     return result
 sweep._measure = told
-sys.argv[0] = "oddrank"
-cli.main()
 """
-
-
-def counting(order):
-    return env(replace(order, tool=["-c", COUNTING, *order.tool[2:]]))
 
 
 @pytest.mark.needs("torch")
 def test_four_ranks_agree_once_a_block_and_a_few_times_a_pass():
     command = ("bench", "run", "--sizes", "4K", "--budget", "12", "--precision", "0.01%")
-    verdict = job(4, command=command, launcher=counting, deadline=90)
+    verdict = job(4, command=command, launcher=patched(COUNTING), deadline=90)
     assert verdict.healthy(), str(verdict)
     found = re.findall(r"pass (\d+) of \d+ over (\w+): (\d+) (\d+)", verdict.output)
     assert len(found) > 3
@@ -63,18 +55,52 @@ def test_four_ranks_agree_once_a_block_and_a_few_times_a_pass():
         assert int(agreements) == int(blocks) + beside, (number, over)
 
 
+# Each rank prints how many connections it has to other ranks' gloo.
+CONNECTIONS = r"""
+from oddrank import process_group
+
+def connections():
+    # gloo listens on a port of its own in each rank; both ends of a connection know one of them.
+    fds = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
+           if os.path.islink(f"/proc/self/fd/{fd}")]
+    inodes = {link[8:-1] for link in fds if link.startswith("socket:[")}
+    with open("/proc/self/net/tcp") as file:
+        lines = [line.split() for line in file][1:]
+    return sum(fields[9] in inodes and fields[3] == "01" for fields in lines)
+
+made = process_group.Group.__init__
+def make(self, *arguments):
+    before = connections()
+    made(self, *arguments)
+    self.smallest([1.0])  # a ring
+    # A line in one write: where Python does not buffer, print() writes each argument by itself.
+    print(f"connections: {connections() - before}\n", end="", flush=True)
+process_group.Group.__init__ = make
+"""
+
+
+@pytest.mark.needs("torch")
+def test_six_ranks_connect_each_to_their_neighbours_and_not_to_all():
+    command = ("bench", "run", "--sizes", "8", "--budget", "2", "--precision", "100%")
+    verdict = job(6, command=command, launcher=patched(CONNECTIONS), deadline=60)
+    assert verdict.healthy(), str(verdict)
+    seen = [int(number) for number in re.findall(r"connections: (\d+)", verdict.output)]
+    assert len(seen) == 6
+    assert max(seen) < 5, seen
+
+
 class Group:
     """One rank of many, whose agreements take no time."""
 
     rank = 1
     context = SimpleNamespace(step=lambda text: None, timestamps=lambda count: None)
 
-    def __init__(self) -> None:
-        self.agreements = 0
+    def __init__(self, slowest: float) -> None:
+        self.agreements, self.slowest = 0, slowest
 
     def largest(self, values: Any) -> "array[float]":
         self.agreements += 1
-        return array("d", values)
+        return array("d", [*values[:-3], max(values[-3], self.slowest), *values[-2:]])
 
 
 class Operation:
@@ -88,22 +114,11 @@ class Operation:
         return Block(90.0, [100.0] * n)
 
 
-def test_every_rank_decides_alike_after_one_agreement_a_block():
-    group, operation = Group(), Operation()
+def test_every_rank_decides_alike_after_one_agreement_a_block_and_the_slowest_counts():
     case = Case("all_reduce", "float32", 8)
-    found = measure(group, operation, case, StoppingRule(0.01, 60))  # type: ignore[arg-type]
-    assert group.agreements == len(operation.blocks)
-    assert found.iterations == len(found.samples) > 0
-    assert found.total == pytest.approx(90.0 * found.iterations)
-
-
-def test_the_mean_of_a_block_is_that_of_its_slowest_rank():
-    group, operation = Group(), Operation()
-    group.largest = (
-        lambda values: array(  # type: ignore[method-assign]
-            "d", [*values[:-3], 95.0, *values[-2:]]
-        )
-    )
-    case = Case("all_reduce", "float32", 8)
-    found = measure(group, operation, case, StoppingRule(0.01, 60))  # type: ignore[arg-type]
-    assert found.total == pytest.approx(95.0 * found.iterations)
+    for slowest in (90.0, 95.0):
+        group, operation = Group(slowest), Operation()
+        found = measure(group, operation, case, StoppingRule(0.01, 60))  # type: ignore[arg-type]
+        assert group.agreements == len(operation.blocks)
+        assert found.iterations == len(found.samples) > 0
+        assert found.total == pytest.approx(slowest * found.iterations)

@@ -10,49 +10,35 @@ from oddrank.bench.choice import parse, text
 PREFIX = "node1:4187:4187 [0] NCCL INFO "
 # The formats of NCCL 2.20 to 2.30, and what a line of each tells.
 LINES = {
-    "8192 Bytes -> Algo 1 proto 0 time 11.400000": (
-        {"algorithm": "RING", "protocol": "LL"}, "RING LL",
-    ),
-    "AllGather: 37756928 Bytes -> Algo 1 proto 2 time 2860.208008": (
-        {"algorithm": "RING", "protocol": "SIMPLE"}, "RING SIMPLE",
-    ),
-    "ReduceScatter: 8 Bytes -> Algo 6 proto 2 time 9.1": (
-        {"algorithm": "PAT", "protocol": "SIMPLE"}, "PAT SIMPLE",
-    ),
-    "AllReduce: 1048576 Bytes -> Algo NVLS_TREE proto SIMPLE channel{Lo..Hi}={0..15}": (
-        {"algorithm": "NVLS_TREE", "protocol": "SIMPLE", "channels": 16}, "NVLS_TREE SIMPLE x16",
-    ),
-    "Broadcast:    32768 Bytes -> Algo RING proto LL128 channel{Lo..Hi}={2..2}": (
-        {"algorithm": "RING", "protocol": "LL128", "channels": 1}, "RING LL128 x1",
-    ),
-    "AllReduce [Symmetric]: 4096 Bytes -> Kernel AllReduce_AGxLL_R nchannels 4 nthreads 512": (
+    "8192 Bytes -> Algo 1 proto 0 time 11.400000": {"algorithm": "RING", "protocol": "LL"},
+    "AllGather: 37756928 Bytes -> Algo 1 proto 2 time 2860.208008":
+        {"algorithm": "RING", "protocol": "SIMPLE"},
+    "ReduceScatter: 8 Bytes -> Algo 6 proto 2 time 9.1": {"algorithm": "PAT", "protocol": "SIMPLE"},
+    "AllReduce: 1048576 Bytes -> Algo NVLS_TREE proto SIMPLE channel{Lo..Hi}={0..15}":
+        {"algorithm": "NVLS_TREE", "protocol": "SIMPLE", "channels": 16},
+    "Broadcast:    32768 Bytes -> Algo RING proto LL128 channel{Lo..Hi}={2..2}":
+        {"algorithm": "RING", "protocol": "LL128", "channels": 1},
+    "AllReduce [Symmetric]: 4096 Bytes -> Kernel AllReduce_AGxLL_R nchannels 4 nthreads 512":
         {"algorithm": "Symmetric", "channels": 4, "kernel": "AllReduce_AGxLL_R"},
-        "AllReduce_AGxLL_R x4",
-    ),
-    "AllGather [Symmetric]: 64 Bytes -> Kernel AllGather_LL nchannels 1 nthreads 64 nWorks 1": (
-        {"algorithm": "Symmetric", "channels": 1, "kernel": "AllGather_LL"}, "AllGather_LL x1",
-    ),
-    "AllGather [Copy Engine]: 1024 Bytes -> cudaMemcpy; CE synchronization with NVLS": (
-        {"algorithm": "Copy Engine"}, "Copy Engine",
-    ),
-    "AlltoAll [Hierarchical CE]: 1024 Bytes -> RMA proxy + CE": (
-        {"algorithm": "Hierarchical CE"}, "Hierarchical CE",
-    ),
+    "AllGather [Symmetric]: 64 Bytes -> Kernel AllGather_LL nchannels 1 nthreads 64 nWorks 1":
+        {"algorithm": "Symmetric", "channels": 1, "kernel": "AllGather_LL"},
+    "AllGather [Copy Engine]: 1024 Bytes -> cudaMemcpy; CE synchronization with NVLS":
+        {"algorithm": "Copy Engine"},
+    "AlltoAll [Hierarchical CE]: 1024 Bytes -> RMA proxy + CE": {"algorithm": "Hierarchical CE"},
+    # What is strange in a line is left out.
+    "AllReduce: 8 Bytes -> Algo RING proto 9 channel{Lo..Hi}={7..3}": {"algorithm": "RING"},
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("line", LINES)
-@pytest.mark.parametrize("prefix", [PREFIX, "", "[2026-11-23 12:14:39] " + PREFIX])
-def test_the_lines_of_every_version_are_read(line: str, prefix: str):
-    choice, shown = LINES[line]
-    found = parse(f"{prefix}{line}\n")
-    assert found == choice
-    assert text(found) == shown
+def test_the_lines_of_every_version_are_read(golden):
+    for line, choice in LINES.items():
+        for prefix in (PREFIX, "", "[2026-11-23 12:14:39] " + PREFIX):
+            assert parse(f"{prefix}{line}\n") == choice, line
+    golden("\n".join(f"{text(choice):24}{line}" for line, choice in LINES.items()))
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_no_choice_is_made_up_of_other_lines():
+    for line in (
         "",
         "Algorithm   |                            Tree                  |",
         "AllReduce: opCount 0 sendbuff 0x7f recvbuff 0x7f count 8 datatype 7 op 0 root 0",
@@ -61,15 +47,8 @@ def test_the_lines_of_every_version_are_read(line: str, prefix: str):
         "8 Bytes -> Algo -1 proto -1 time 0.0",
         "AllReduce: 8 Bytes -> Al",
         "AllReduce: tuner chunk size 4096 exceeds buffer max 2048, clamping",
-    ],
-)
-def test_no_choice_is_made_up_of_other_lines(line: str):
-    assert parse(PREFIX + line) is None
-
-
-def test_what_is_strange_in_a_line_is_left_out():
-    odd = "AllReduce: 8 Bytes -> Algo RING proto 9 channel{Lo..Hi}={7..3}"
-    assert parse(PREFIX + odd) == {"algorithm": "RING"}
+    ):
+        assert parse(PREFIX + line) is None, line
 
 
 def test_the_last_line_counts():
@@ -103,18 +82,16 @@ def test_the_log_is_open_for_one_run_only_and_leaves_nothing_behind(tmp_path: Pa
 
 
 @pytest.mark.needs("cuda-build")
-def test_an_nccl_that_cannot_open_its_log_again_tells_nothing(tmp_path: Path):
-    fake = make_fake(tmp_path, "-DWITHOUT_RESET")
-    assert in_process(RUNS, ODDRANK_NCCL_LIBRARY=str(fake))[0] == [None, NONE]
-
-
-@pytest.mark.needs("cuda-build")
-@pytest.mark.parametrize("flags", [(), ("-DWITHOUT_RESET",)])
-def test_a_log_of_the_user_is_read_and_stays_whole(tmp_path: Path, flags: tuple[str, ...]):
-    fake, log = make_fake(tmp_path, *flags), tmp_path / "log"
-    users = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": str(log)}
-    assert in_process(RUNS, ODDRANK_NCCL_LIBRARY=str(fake), **users)[0][0] == RING
-    assert [line.split()[5] for line in log.read_text().splitlines()] == ["8", "64", "12"]
+def test_an_nccl_that_cannot_open_its_log_again_tells_nothing_but_what_the_user_logs(
+    tmp_path: Path,
+):
+    without = make_fake(tmp_path / "without", "-DWITHOUT_RESET")
+    assert in_process(RUNS, ODDRANK_NCCL_LIBRARY=str(without))[0] == [None, NONE]
+    for fake in (without, make_fake(tmp_path / "fake")):
+        log = fake.with_name("log")
+        users = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": str(log)}
+        assert in_process(RUNS, ODDRANK_NCCL_LIBRARY=str(fake), **users)[0][0] == RING
+        assert [line.split()[5] for line in log.read_text().splitlines()] == ["8", "64", "12"]
 
 
 RANKS = """

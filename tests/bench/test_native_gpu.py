@@ -242,7 +242,7 @@ operation.once()
 late = error_of(operation._native.block, 10_000, seconds=0.05)
 answer = [late, error_of(operation.once)]
 """
-    (late, after), _ = in_process(code, seconds=60)
+    (late, after), _ = in_process(code)
     assert "did not end before the deadline, the communicator was aborted" in late
     assert " of 10000 did not end" in late
     assert "the communicator was closed or aborted" in after
