@@ -21,8 +21,8 @@ struct Made {
   std::int64_t now = kStart;
   int made = 0;
 
-  explicit Made(std::int64_t roots_lead, int rank = 1, int world = 2)
-      : exchange(rank, world, "here"), ahead(roots_lead) {
+  explicit Made(std::int64_t roots_lead, int rank = 1, int world = 2, const char* clock = "here")
+      : exchange(rank, world, clock), ahead(roots_lead) {
     exchange.ask(question(), now);
   }
 
@@ -36,23 +36,27 @@ struct Made {
     exchange.hear({number, reading, clock}, now);
     ++made;
   }
+  bool has_answer() { return exchange.answer(now, false).has_value(); }
+  // The answer is there, once, with these numbers.
+  void answers(std::int64_t offset, std::int64_t error, bool is_last = false) {
+    const auto answer = exchange.answer(now, is_last);
+    ASSERT_TRUE(answer);
+    EXPECT_EQ(answer->number, 1U);
+    EXPECT_EQ(answer->offset_ns, offset);
+    EXPECT_EQ(answer->error_ns, error);
+    EXPECT_TRUE(answer->trouble.empty());
+    EXPECT_FALSE(exchange.answer(now, is_last)) << "an answer is given once";
+  }
 };
 
 TEST(ClockExchange, the_shortest_of_sixteen_round_trips_counts) {
   for (const std::int64_t ahead : {std::int64_t{0}, 7 * kSecond, -400 * kSecond}) {
     Made one(ahead);
-    while (!one.exchange.answer(one.now, false)) {
-      ASSERT_LT(one.made, 16);
+    while (one.made < 16) {
+      EXPECT_FALSE(one.has_answer());
       one.made == 9 ? one.run(20'000, 20'000) : one.run(30'000, 90'000);
-      if (one.made == 16) break;
     }
-    const auto answer = one.exchange.answer(one.now, false);
-    ASSERT_TRUE(answer);
-    EXPECT_EQ(answer->number, 1U);
-    EXPECT_EQ(answer->offset_ns, ahead);
-    EXPECT_EQ(answer->error_ns, 20'000);
-    EXPECT_TRUE(answer->trouble.empty());
-    EXPECT_FALSE(one.exchange.answer(one.now, false)) << "an answer is given once";
+    one.answers(ahead, 20'000);
   }
 }
 
@@ -71,42 +75,29 @@ TEST(ClockExchange, the_true_offset_is_within_the_error_whatever_the_ways_take) 
   }
 }
 
-TEST(ClockExchange, on_the_roots_own_clock_one_exchange_is_enough) {
+TEST(ClockExchange, on_the_roots_own_clock_one_exchange_is_enough_but_not_without_the_shortcut) {
   Made one(0);
   one.run(30'000, 50'000, "here");
-  const auto answer = one.exchange.answer(one.now, false);
-  ASSERT_TRUE(answer);
-  EXPECT_EQ(answer->offset_ns, 0);
-  EXPECT_EQ(answer->error_ns, 0);
+  one.answers(0, 0);
+  Made measured(0);
+  ClockQuestion asked = question();
+  asked.shortcut = false;
+  measured.exchange.ask(asked, measured.now);
+  measured.run(30'000, 50'000, "here");
+  EXPECT_FALSE(measured.has_answer());
+  measured.answers(-10'000, 40'000, true);
 }
 
 TEST(ClockExchange, a_boot_id_that_was_copied_with_its_machine_is_not_believed) {
   Made one(90 * kSecond);
   for (int i = 0; i < 16; ++i) one.run(30'000, 30'000, "here");
-  const auto answer = one.exchange.answer(one.now, false);
-  ASSERT_TRUE(answer);
-  EXPECT_EQ(answer->offset_ns, 90 * kSecond);
-}
-
-TEST(ClockExchange, without_the_shortcut_the_own_clock_is_measured_too) {
-  Made one(0);
-  ClockQuestion measured = question();
-  measured.shortcut = false;
-  one.exchange.ask(measured, one.now);
-  one.run(30'000, 50'000, "here");
-  EXPECT_FALSE(one.exchange.answer(one.now, false));
-  const auto answer = one.exchange.answer(one.now, true);
-  ASSERT_TRUE(answer);
-  EXPECT_EQ(answer->offset_ns, -10'000);
-  EXPECT_EQ(answer->error_ns, 40'000);
+  one.answers(90 * kSecond, 30'000);
 }
 
 TEST(ClockExchange, a_kernel_that_names_no_clock_has_none_in_common_with_another) {
-  ClockExchange exchange(1, 2, "");
-  exchange.ask(question(), kStart);
-  const std::uint32_t number = exchange.begin(kStart);
-  exchange.hear({number, kStart + 10, ""}, kStart + 20);
-  EXPECT_FALSE(exchange.answer(kStart + 20, false));
+  Made one(0, 1, 2, "");
+  one.run(10, 10, "");
+  EXPECT_FALSE(one.has_answer());
 }
 
 TEST(ClockExchange, readings_that_were_not_asked_for_change_nothing) {
@@ -130,9 +121,8 @@ TEST(ClockExchange, at_the_deadline_it_answers_with_what_it_has) {
   one.exchange.begin(one.now);  // never answered
   EXPECT_FALSE(one.exchange.answer(kStart + kSecond - 1, false));
   EXPECT_EQ(one.exchange.wait_ns(kStart + kSecond - 1), 1);
-  const auto answer = one.exchange.answer(kStart + kSecond, false);
-  ASSERT_TRUE(answer);
-  EXPECT_EQ(answer->offset_ns, 3 * kSecond);
+  one.now = kStart + kSecond;
+  one.answers(3 * kSecond, 1'000);
   EXPECT_FALSE(one.exchange.awaits_reply());
 }
 

@@ -25,33 +25,19 @@ class RendezvousFile : public testing::Test {
   const std::string path_ = folder_ + "/root";
 };
 
-TEST_F(RendezvousFile, GivesTheAddress) {
+TEST_F(RendezvousFile, gives_the_address_or_nothing_without_waiting) {
   EXPECT_EQ(read_rendezvous_file(path_), "10.0.0.1:29511#secret");
-}
-
-TEST_F(RendezvousFile, IsNothingWhereThereIsNone) {
+  ASSERT_EQ(::symlink(path_.c_str(), (folder_ + "/link").c_str()), 0);
+  ASSERT_EQ(::mkfifo((folder_ + "/pipe").c_str(), 0600), 0);
+  for (const std::string name : {"/absent", "/link", "/pipe", ""}) {
+    EXPECT_EQ(read_rendezvous_file(folder_ + name), "") << name;
+  }
   EXPECT_EQ(read_rendezvous_file(""), "");
-  EXPECT_EQ(read_rendezvous_file(folder_ + "/other"), "");
-}
-
-TEST_F(RendezvousFile, IsNotBelievedWhereOthersMayReadIt) {
   ::chmod(path_.c_str(), 0640);
-  EXPECT_EQ(read_rendezvous_file(path_), "");
+  EXPECT_EQ(read_rendezvous_file(path_), "") << "others may read it";
 }
 
-TEST_F(RendezvousFile, IsNotFollowedElsewhere) {
-  const std::string link = folder_ + "/link";
-  ASSERT_EQ(::symlink(path_.c_str(), link.c_str()), 0);
-  EXPECT_EQ(read_rendezvous_file(link), "");
-}
-
-TEST_F(RendezvousFile, DoesNotWaitForAPipe) {
-  const std::string pipe = folder_ + "/pipe";
-  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_EQ(read_rendezvous_file(pipe), "");
-}
-
-TEST_F(RendezvousFile, TakesItsFolderWithItOnceThatIsEmpty) {
+TEST_F(RendezvousFile, takes_its_folder_with_it_once_that_is_empty) {
   const std::string other = folder_ + "/other";
   std::ofstream(other) << "kept";
   remove_rendezvous_file(path_);

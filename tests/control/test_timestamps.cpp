@@ -19,6 +19,11 @@ Progress mark(std::uint64_t progress, bool waiting, std::uint32_t stage = 1) {
   return made;
 }
 
+void is(const Page& page, std::uint64_t progress, int waiting) {
+  EXPECT_EQ(page.read().progress, progress);
+  EXPECT_EQ(page.read().waiting, waiting);
+}
+
 TEST(Timestamps, a_collective_is_two_marks_and_waits_for_others_in_between) {
   Page page;
   page.begin_stage(mark(100, false));
@@ -26,11 +31,9 @@ TEST(Timestamps, a_collective_is_two_marks_and_waits_for_others_in_between) {
   EXPECT_EQ(page.read().progress, 100U);
   for (std::uint64_t i = 0; i < 5; ++i) {
     timestamps.enter();
-    EXPECT_EQ(page.read().progress, 101U + 2 * i);
-    EXPECT_EQ(page.read().waiting, 1);
+    is(page, 101 + 2 * i, 1);
     timestamps.leave();
-    EXPECT_EQ(page.read().progress, 102U + 2 * i);
-    EXPECT_EQ(page.read().waiting, 0);
+    is(page, 102 + 2 * i, 0);
   }
 }
 
@@ -40,15 +43,14 @@ TEST(Timestamps, the_last_word_of_steps_and_timestamps_says_whether_it_waits) {
   page.write(mark(101, true));
   Timestamps timestamps(page, 1);
   timestamps.enter();
-  EXPECT_EQ(page.read().waiting, 1);
+  is(page, 102, 1);
   timestamps.leave();
-  EXPECT_EQ(page.read().waiting, 0) << "though the last step waited";
+  is(page, 103, 0);  // though the last step waited
   page.write(mark(102, true));
-  EXPECT_EQ(page.read().waiting, 1);
-  EXPECT_EQ(page.read().progress, 104U) << "two marks of the collective, two of the steps";
+  is(page, 104, 1);  // two marks of the collective, two of the steps
   timestamps.enter();
   page.write(mark(103, false));
-  EXPECT_EQ(page.read().waiting, 0);
+  is(page, 106, 0);
 }
 
 TEST(Timestamps, a_stage_begins_without_the_timestamps_of_the_last_one) {
@@ -59,8 +61,7 @@ TEST(Timestamps, a_stage_begins_without_the_timestamps_of_the_last_one) {
   timestamps.leave();
   timestamps.enter();
   page.begin_stage(mark(2ULL << 32, false, 2));
-  EXPECT_EQ(page.read().progress, 2ULL << 32);
-  EXPECT_EQ(page.read().waiting, 0);
+  is(page, 2ULL << 32, 0);
   timestamps.leave();
   EXPECT_EQ(page.read().progress, (2ULL << 32) + 1);
 }

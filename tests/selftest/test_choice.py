@@ -1,7 +1,5 @@
 """The choice of stages, and the reasons shown for those left out."""
 
-import pytest
-
 from oddrank.control.stages import Stage
 from oddrank.selftest import Options
 from oddrank.selftest.stages import TABLE as TABLE_OF_ALL
@@ -24,69 +22,51 @@ TABLE = (
 )
 
 
-@pytest.mark.parametrize(
-    ("options", "expected", "left_out"),
-    [
-        (
-            Options(),
-            "environment links links_recheck sums",
-            {"train": "without --full"},
-        ),
+def test_a_stage_runs_or_is_told_with_the_option_that_left_it_out():
+    links = ("links", "links_recheck")
+    for options, expected, left_out in (
+        (Options(), "environment links links_recheck sums", {"train": "without --full"}),
         (Options("full"), "environment links links_recheck sums train", {}),
+        (Options("quick"), "environment sums", dict.fromkeys((*links, "train"), "--quick")),
         (
-            Options("quick"),
-            "environment sums",
-            {"links": "--quick", "links_recheck": "--quick", "train": "--quick"},
-        ),
-        (
-            Options("quick", only=frozenset({"links"})),
-            "environment links links_recheck",
+            Options("quick", only=frozenset({"links"})), "environment links links_recheck",
             {"sums": "--only", "train": "--only"},
         ),
         (
-            Options("full", skip=frozenset({"links", "train"})),
-            "environment sums",
-            {"links": "--skip", "links_recheck": "--skip", "train": "--skip"},
+            Options("full", skip=frozenset({"links", "train"})), "environment sums",
+            dict.fromkeys((*links, "train"), "--skip"),
         ),
-    ],
-)
-def test_a_stage_runs_or_is_told_with_the_option_that_left_it_out(options, expected, left_out):
-    choice = choose(TABLE, options)
-    assert [stage.name for stage in choice.stages] == expected.split()
-    assert choice.left_out == left_out
+    ):  # fmt: skip
+        choice = choose(TABLE, options)
+        assert [stage.name for stage in choice.stages] == expected.split(), options
+        assert choice.left_out == left_out, options
 
 
-@pytest.mark.parametrize(
-    ("options", "runs"),
-    [
+def test_a_stage_that_others_need_goes_where_one_of_them_goes():
+    connect = row("connect", needed_by=("links", "sums"))
+    for options, runs in (
         (Options(), True),
         (Options(only=frozenset({"sums"})), True),
         (Options(only=frozenset({"files"})), False),
         (Options(skip=frozenset({"links"})), True),
         (Options(skip=frozenset({"links", "sums"})), False),
-    ],
-)
-def test_a_stage_that_others_need_goes_where_one_of_them_goes(options, runs):
-    connect = row("connect", needed_by=("links", "sums"))
-    choice = choose([connect, row("links"), row("sums"), row("files")], options)
-    assert ("connect" in [stage.name for stage in choice.stages]) == runs
-    assert ("connect" in choice.left_out) == (not runs)
+    ):
+        choice = choose([connect, row("links"), row("sums"), row("files")], options)
+        assert ("connect" in [stage.name for stage in choice.stages]) == runs, options
+        assert ("connect" in choice.left_out) == (not runs), options
     assert names([connect, row("links")]) == ("links",)
 
 
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
+def test_a_stage_goes_along_with_another_that_alone_is_asked_for_but_not_with_skip():
+    table = [row("health", also_for=("speed",)), row("speed"), row("files")]
+    for options, why in (
         (Options(only=frozenset({"speed"})), ""),
         (Options(only=frozenset({"health"})), ""),
         (Options(only=frozenset({"files"})), "--only"),
         (Options(only=frozenset({"speed"}), skip=frozenset({"health"})), "--skip"),
         (Options(skip=frozenset({"speed"})), ""),
-    ],
-)
-def test_a_stage_goes_along_with_another_that_alone_is_asked_for_but_not_with_skip(options, why):
-    table = [row("health", also_for=("speed",)), row("speed"), row("files")]
-    assert choose(table, options).left_out.get("health", "") == why
+    ):
+        assert choose(table, options).left_out.get("health", "") == why, options
     assert names(table) == ("health", "speed", "files")
 
 

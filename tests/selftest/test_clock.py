@@ -6,8 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from findings_shown import check
 from job import job
-from made_up import causes_and_hosts, run_by_node
+from made_up import run_by_node
 from netns import network
 from oddrank.selftest import Options
 from oddrank.selftest.stages import clock
@@ -26,48 +27,29 @@ def judged(*ahead, error=0.001, **changes):
     return clock.stage(Options()).conclude(run_by_node("clock", measured, **changes))
 
 
-def test_clocks_that_agree_have_no_finding():
-    assert judged(0, 0.01, -0.3, 0.2) == []
-    assert judged(0, 0.01) == []
+SAID = {
+    "ahead": (judged(0, 0, 4.2), "suspicious wrong-clock: node 4-5"),
+    "behind": (judged(0, 0, -4.2), "suspicious wrong-clock: node 4-5"),
+    "two, the worst first": (
+        judged(0, 3, 0, -700, 0, 0), "suspicious wrong-clock: node 6-7, node 2-3"
+    ),
+    "of two nodes": (judged(0, 4.2), "unknown clocks-disagree: nobody"),
+    "of two that could be read": (judged(0, 5, None), "unknown clocks-disagree: nobody"),
+    "two of four": (judged(0, 0, 5, 5), "unknown clocks-disagree: nobody"),
+    "three clocks": (judged(0, 5, 10), "unknown clocks-disagree: nobody"),
+    "two of four agree": (judged(0, 0, 5, 10), "unknown clocks-disagree: nobody"),
+}  # fmt: skip
+HEALTHY = {
+    "near": judged(0, 0.01, -0.3, 0.2),
+    "two": judged(0, 0.01),
+    "not known well enough": judged(0, 0, 1.5, error=0.4),
+    "could not be read": judged(0, 0, None),
+}
 
 
-@pytest.mark.parametrize(("ahead", "word"), [(4.2, "4.2 s ahead of"), (-4.2, "4.2 s behind")])
-def test_the_node_whose_clock_is_wrong_is_named_with_all_its_ranks(ahead, word):
-    (finding,) = judged(0, 0, ahead)
-    assert (finding.condition, finding.who.kind, finding.who.ranks) == (
-        "suspicious",
-        "node",
-        (4, 5),
-    )
-    assert word in finding.what
-    assert "-12.5 ppm" in finding.evidence[1].text
-
-
-def test_the_worst_comes_first():
-    assert causes_and_hosts(judged(0, 3, 0, -700, 0, 0)) == [
-        ("wrong-clock", "node3"),
-        ("wrong-clock", "node1"),
-    ]
-
-
-def test_of_two_clocks_nobody_knows_which_is_wrong():
-    (finding,) = judged(0, 4.2)
-    assert (finding.condition, finding.who.ranks) == ("unknown", ())
-    assert "with two nodes either may be wrong" in finding.what
-
-
-@pytest.mark.parametrize("ahead", [(0, 0, 5, 5), (0, 5, 10), (0, 0, 5, 10)])
-def test_without_a_majority_nobody_is_named(ahead):
-    assert [f.condition for f in judged(*ahead)] == ["unknown"]
-
-
-def test_what_is_not_known_well_enough_is_not_named():
-    assert judged(0, 0, 1.5, error=0.4) == []
-
-
-def test_a_node_that_could_not_be_read_is_not_blamed_and_has_no_vote():
-    assert judged(0, 0, None) == []
-    assert [f.condition for f in judged(0, 5, None)] == ["unknown"]
+def test_a_wrong_clock_is_named_where_most_nodes_agree(golden):
+    check(SAID, golden)
+    check({name: (found, "") for name, found in HEALTHY.items()})
 
 
 def test_ten_thousand_clocks_are_judged_in_one_pass():
@@ -124,13 +106,9 @@ def test_a_wrong_clock_is_named_among_real_nodes():
     wrong = time.time_ns() - time.monotonic_ns() - 4_200_000_000
     with network(3) as net:
         verdict = job(
-            3,
-            nodes=3,
-            hosts=net.hosts,
-            deadline=90,
-            command=("selftest", "--only", "clock"),
+            3, 3, hosts=net.hosts, deadline=90, command=("selftest", "--only", "clock"),
             inject=f"set:rank=1,stage=clock,name=epoch_ns,value={wrong}",
-        )
+        )  # fmt: skip
     assert verdict.causes == {"wrong-clock"}, str(verdict)
     assert verdict.names(rank=1, stage="clock")
     assert "4.2 s behind" in verdict.report["summary"]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from findings_shown import check
 from job import job
 from launchers import Order, Plan, env
 from made_up import run_by_rank
@@ -21,33 +22,35 @@ def mismatch(observer, among):
 
 
 def judged(views, *, seen_by, among="world"):
-    """Returns (condition, ranks) of the only finding. views: rank -> ranks that it saw wrong."""
+    """Returns the findings. views: the ranks that each rank saw wrong in the gather afterwards."""
+    views = dict(enumerate(views))
     said = {r: {"mismatches": [mismatch(r, among)] * (r in seen_by)} for r in views}
     gathered = {rank: {"wrong": wrong} for rank, wrong in views.items()}
     run = run_by_rank({"collectives": said, "localise": gathered}, ranks=len(views))
     assert STAGE.plan(run)["among"] == among
-    (finding,) = STAGE.conclude(run)
-    assert finding.stage == "collectives"
-    return finding.condition, finding.who.ranks
+    return STAGE.conclude(run)
 
 
-def test_who_is_wrong_in_the_eyes_of_all_is_named():
-    views = {0: [2], 1: [2], 2: [2], 3: [2]}
-    assert judged(views, seen_by={0, 1, 2, 3}) == ("broken", (2,))
+NAMED = "broken wrong-contribution: "
+NOBODY = "unknown wrong-values: nobody"
+SAID = {
+    "wrong in the eyes of all": (judged([[2]] * 4, seen_by=range(4)), f"{NAMED}2"),
+    "one sees all wrong: it receives badly": (
+        judged([[], [0, 1, 2, 3], [], []], seen_by=[1]), NOBODY
+    ),
+    "half are wrong": (judged([[0, 1]] * 4, seen_by=range(4)), NOBODY),
+    "right again": (judged([[]] * 4, seen_by=[0]), NOBODY),
+    # In groups of a node its own ranks have to agree, and the others have no say.
+    "of a node": (judged([[], [], [3], [3]], seen_by=[2, 3], among="node"), f"{NAMED}3"),
+    "of another node": (judged([[1], [1], [], []], seen_by=[2, 3], among="node"), NOBODY),
+    # Across nodes the ranks of one place have to agree.
+    "across nodes": (judged([[2], [], [2], []], seen_by=[0, 2], among="across"), f"{NAMED}2"),
+}  # fmt: skip
 
 
-def test_who_sees_everybody_wrong_receives_badly_and_nobody_is_named():
-    views = {0: [], 1: [0, 1, 2, 3], 2: [], 3: []}
-    assert judged(views, seen_by={1}) == ("unknown", ())
-
-
-def test_where_half_are_wrong_in_the_eyes_of_all_nobody_is_named():
-    views = {rank: [0, 1] for rank in range(4)}
-    assert judged(views, seen_by={0, 1, 2, 3}) == ("unknown", ())
-
-
-def test_values_that_are_right_again_name_nobody():
-    assert judged({rank: [] for rank in range(4)}, seen_by={0}) == ("unknown", ())
+def test_after_wrong_values_a_rank_that_its_whole_group_sees_wrong_is_named(golden):
+    check(SAID, golden)
+    assert {one.stage for found, _ in SAID.values() for one in found} == {"collectives"}
 
 
 def test_observers_of_the_same_wrong_value_are_one_evidence():
@@ -99,12 +102,8 @@ def on_uneven_nodes(order: Order) -> Plan:
 
 @pytest.mark.needs("torch", "netns")
 def test_nodes_of_different_sizes_meet_in_all_of_their_groups():
-    verdict = job(
-        3,
-        launcher=on_uneven_nodes,
-        deadline=60,
-        command=("selftest", "--quick", "--only", "collectives"),
-    )
+    command = ("selftest", "--quick", "--only", "collectives")
+    verdict = job(3, launcher=on_uneven_nodes, deadline=60, command=command)
     assert verdict.healthy(), str(verdict)
     assert verdict.report["world"]["nodes"] == 2
     assert verdict.gone()

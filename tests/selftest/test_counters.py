@@ -5,9 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from findings_shown import check
 from job import job
+from made_up import run_by_rank
 from oddrank import OddrankError, _native
-from oddrank.control.root import RankState
 from oddrank.control.stages import RunState, Skip
 from oddrank.selftest import Options
 from oddrank.selftest.stages import counters
@@ -47,21 +48,15 @@ def test_ports_and_their_devices_are_read(sysfs):
     }
 
 
-def test_a_gpu_on_pcie_is_read_under_its_own_name(sysfs):
+def test_a_gpu_on_pcie_is_read_under_its_own_name_and_nonsense_is_not_read(sysfs, tmp_path):
     read = counters.of_pci("0000:9B:00.0", sysfs, "GPU")
     assert read == {"GPU aer_correctable": 3, "GPU aer_nonfatal": 3, "GPU aer_fatal": 3}
-
-
-def test_what_is_not_there_is_not_read(tmp_path):
-    assert counters.of_ports(tmp_path) == {}
-    assert counters.of_pci("0000:9b:00.0", tmp_path) == {}
-
-
-def test_a_file_of_nonsense_is_not_read(sysfs):
     (sysfs / "class/infiniband/mlx5_0/ports/1/counters/link_downed").write_bytes(b"\xff" * 99)
     (sysfs / "bus/pci/devices/0000:9b:00.0/aer_dev_fatal").write_text("TOTAL_ERR_FATAL many\n")
     assert "mlx5_0/1 link_downed" not in counters.of_ports(sysfs)
     assert "GPU aer_fatal" not in counters.of_pci("0000:9b:00.0", sysfs, "GPU")
+    assert counters.of_ports(tmp_path / "absent") == {}
+    assert counters.of_pci("0000:9b:00.0", tmp_path / "absent") == {}
 
 
 def test_a_gpus_counters_have_their_links(monkeypatch):
@@ -81,113 +76,103 @@ def test_every_counter_has_a_name_of_its_own():
 
 def judge(grown, *, world=8, per_node=4, seconds=30.0):
     """Returns the findings. grown: rank -> counter -> increase."""
-    states = {
-        r: RankState(r, host=f"node{r // per_node}", node=r // per_node, contact="ok",
-                     local_rank=r % per_node)
-        for r in range(world)
-    }  # fmt: skip
     results = {
         r: {"seconds": seconds, "grown": grown.get(r, {}), "not_readable": ""} for r in range(world)
     }
-    run = RunState(world, states, {"counters_recheck": results}, device="GPU")
+    run = run_by_rank({"counters_recheck": results}, ranks=world, on_node=per_node)
+    run.device = "GPU"
     return counters.recheck(Options()).conclude(run)
 
 
-def test_counters_that_stand_still_are_no_finding():
-    assert judge({}) == []
+def of_all(ranks, key, grown=2, **run):
+    return judge({rank: {key: grown} for rank in ranks}, **run)
 
 
-@pytest.mark.parametrize("key", ["mlx5_0/1 link_downed", "0000:0c:00.0 aer_fatal"])
-def test_an_error_of_a_network_device_is_its_nodes(key):
-    (finding,) = judge({4: {key: 1}})
-    assert finding.condition == "suspicious"
-    assert (finding.who.kind, finding.who.host) == ("node", "node1")
-    assert finding.who.ranks == (4, 5, 6, 7)
-    assert key.split()[0] in finding.what
+LINK_DOWN, REPLAY = "mlx5_0/1 link_downed", "NVLink 3 replay"
+CASES = {
+    "a port": (judge({4: {LINK_DOWN: 1}}), "suspicious errors-counted: node 4-7"),
+    "a network card": (
+        judge({4: {"0000:0c:00.0 aer_fatal": 1}}), "suspicious own-errors-counted: node 4-7"
+    ),
+    "a GPU's memory": (
+        judge({6: {"GPU ecc_uncorrected": 2}}), "suspicious own-errors-counted: 6",
+    ),
+    "a GPU's links": (
+        judge({6: {REPLAY: 2, "NVLink 4 replay": 7}}), "suspicious errors-counted: 6",
+    ),
+    "throttling": (
+        judge({0: {"GPU power_brake_ns": 3 * 10**9}}), "suspicious errors-counted: 0"
+    ),
+    "most GPUs of a node": (of_all((4, 5, 7), REPLAY), "suspicious errors-everywhere: node 4-7"),
+    "memory of most GPUs of a node": (
+        of_all((4, 5, 7), "GPU ecc_uncorrected"), "suspicious errors-everywhere: node 4-7"
+    ),
+    "most nodes": (of_all((0, 4, 8), LINK_DOWN, world=16), "unknown errors-everywhere: nobody"),
+    "TCP repeats": (
+        judge({4: {"TCP segments": 2000, "TCP retransmits": 100}}),
+        "suspicious tcp-retransmits: node 4-7",
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("key", ["NVLink 3 replay", "GPU ecc_uncorrected", "GPU aer_fatal"])
-def test_an_error_of_a_gpu_is_its_ranks(key):
-    (finding,) = judge({6: {key: 2}})
-    assert (finding.who.ranks, finding.who.device) == ((6,), "GPU 2")
-    assert finding.evidence[0].value == 2
+SEVERAL = {
+    "nothing grew": (judge({}), ""),
+    "half of a node's GPUs": (
+        of_all(range(4), REPLAY, world=16, per_node=8),
+        "suspicious errors-counted: 0, 1, 2, 3",
+    ),
+    "both GPUs of a node": (
+        of_all((0, 1), REPLAY, world=4, per_node=2),
+        "suspicious errors-counted: 0, 1",
+    ),
+    "a network card is no GPU": (
+        of_all((0, 1, 2), LINK_DOWN), "suspicious errors-counted: node 0-3, node 0-3, node 0-3"
+    ),
+    "half of the nodes": (
+        of_all((0, 4), LINK_DOWN, world=16),
+        "suspicious errors-counted: node 0-3, node 4-7",
+    ),
+    "both nodes": (
+        of_all((0, 4), LINK_DOWN),
+        "suspicious errors-counted: node 0-3, node 4-7",
+    ),
+}  # fmt: skip
 
 
-def test_the_links_of_a_gpu_are_one_finding():
-    (finding,) = judge({6: {"NVLink 3 replay": 2, "NVLink 4 replay": 7}})
-    assert "grew by 7" in finding.what
-    assert "NVLink 4, NVLink 3" in finding.what
-    assert len(finding.evidence) == 2
+def test_a_counter_that_grows_is_its_devices_or_its_nodes(golden):
+    check(CASES, golden)
+    check(SEVERAL)
 
 
-@pytest.mark.parametrize(
-    ("key", "usual", "much"),
-    [
+def test_what_healthy_hardware_counts_is_no_finding():
+    for key, usual, much in (
         ("mlx5_0/1 symbol_error", 10, 11),
         ("GPU pcie_replay", 8, 9),
         ("NVLink 0 crc_flit", 6000, 6001),
         ("0000:0c:00.0 aer_correctable", 60, 61),
         ("GPU hardware_thermal_ns", 6 * 10**8, 10**9),
-    ],
-)
-def test_what_healthy_hardware_counts_is_no_finding(key, usual, much):
-    assert judge({0: {key: usual}}) == []
-    assert len(judge({0: {key: much}})) == 1
-    assert judge({0: {key: much}}, seconds=600) == []
+    ):
+        assert judge({0: {key: usual}}) == [], key
+        assert len(judge({0: {key: much}})) == 1, key
+        assert judge({0: {key: much}}, seconds=600) == [], key
+    for sent, repeated, causes in (
+        (100, 21, ["tcp-retransmits"]), (100, 20, []), (100_000, 900, []),
+    ):  # fmt: skip
+        found = judge({4: {"TCP segments": sent, "TCP retransmits": repeated}})
+        assert [one.cause for one in found] == causes, (sent, repeated)
+    for key in ("mlx5_0/1 port_xmit_wait", "GPU ecc_corrected", "GPU power_cap_ns", "GPU unheard"):
+        assert judge({0: {key: 10**12}}) == [], key  # it is only shown
 
 
-@pytest.mark.parametrize(
-    "key", ["mlx5_0/1 port_xmit_wait", "GPU ecc_corrected", "GPU power_cap_ns", "GPU unheard_of"]
-)
-def test_what_is_only_shown_is_no_finding(key):
-    assert judge({0: {key: 10**12}}) == []
-
-
-@pytest.mark.parametrize(
-    ("key", "own"),
-    [
-        ("GPU ecc_uncorrected", True), ("GPU pcie_fatal", True), ("GPU aer_fatal", True),
-        ("0000:0c:00.0 aer_fatal", True), ("GPU pcie_replay", False), ("NVLink 3 replay", False),
-        ("mlx5_0/1 link_downed", False), ("GPU aer_nonfatal", False),
-    ],
-)  # fmt: skip
-def test_only_for_what_is_the_devices_own_its_node_is_left_out(key, own):
-    (finding,) = judge({4: {key: 1000}})
-    assert finding.cause == ("own-errors-counted" if own else "errors-counted")
-    assert finding.drains_node == own
-    assert ("the other end" in finding.confidence.why) != own
-
-
-@pytest.mark.parametrize("key", ["NVLink 3 replay", "GPU ecc_uncorrected"])
-def test_what_most_gpus_of_a_node_count_is_the_nodes_and_points_at_none_of_them(key):
-    (finding,) = judge({r: {key: 2} for r in (4, 5, 7)})
-    assert (finding.condition, finding.cause) == ("suspicious", "errors-everywhere")
-    assert (finding.who.kind, finding.who.ranks) == ("node", (4, 5, 6, 7))
-    assert "grew on 3 of its GPUs" in finding.what
-
-
-def test_half_of_a_nodes_gpus_or_only_two_are_named_one_by_one():
-    half = {r: {"NVLink 3 replay": 2} for r in range(4)}
-    assert [f.who.ranks for f in judge(half, world=16, per_node=8)] == [(0,), (1,), (2,), (3,)]
-    two = {r: {"NVLink 3 replay": 2} for r in range(2)}
-    assert [f.who.ranks for f in judge(two, world=4, per_node=2)] == [(0,), (1,)]
-
-
-def test_network_devices_are_no_gpus_of_a_node():
-    grown = {r: {"mlx5_0/1 link_downed": 1} for r in (0, 1, 2)}
-    assert {f.cause for f in judge(grown)} == {"errors-counted"}
-
-
-def test_throttling_is_told_in_seconds():
-    (finding,) = judge({0: {"GPU power_brake_ns": 3 * 10**9}})
-    assert "power brake grew by 3.0 s within 30 s" in finding.what
-
-
-def test_what_most_nodes_count_points_at_none_of_them():
-    grown = {r: {"mlx5_0/1 link_downed": 1} for r in (0, 4, 8)}
-    (finding,) = judge(grown, world=16)
-    assert (finding.condition, finding.who.ranks) == ("unknown", ())
-    assert len(judge({0: {"mlx5_0/1 link_downed": 1}}, world=16)) == 1
+def test_only_for_what_is_the_devices_own_its_node_is_left_out():
+    for key, own in {
+        "GPU ecc_uncorrected": True, "GPU pcie_fatal": True, "GPU aer_fatal": True,
+        "0000:0c:00.0 aer_fatal": True, "GPU pcie_replay": False, REPLAY: False, LINK_DOWN: False,
+        "GPU aer_nonfatal": False,
+    }.items():  # fmt: skip
+        (finding,) = judge({4: {key: 1000}})
+        assert (finding.cause, finding.drains_node) == ("own-" * own + "errors-counted", own), key
+        assert ("the other end" in finding.confidence.why) != own, key
 
 
 def test_without_any_counter_there_is_no_second_look():
@@ -200,15 +185,10 @@ def test_without_any_counter_there_is_no_second_look():
     assert plan(RunState(2, {}, {"counters": results, "environment": {0: facts}})) == "CPU"
 
 
-def context(local_rank=0, parameters="CPU", scratch=None, master=""):
-    steps = []
+def context(local_rank=0, parameters="CPU", master=""):
     launch = SimpleNamespace(rank=local_rank, local_rank=local_rank)
     return SimpleNamespace(
-        launch=launch,
-        master=master,
-        parameters=parameters,
-        step=steps.append,
-        scratch={} if scratch is None else scratch,
+        launch=launch, master=master, parameters=parameters, step=lambda text: None, scratch={}
     )
 
 
@@ -250,17 +230,6 @@ def test_tcp_of_this_host_has_sent_something():
     with socket.create_server(("127.0.0.1", 0)) as server:
         socket.create_connection(server.getsockname()).close()
     assert counters.of_tcp()["TCP segments"] > 0
-
-
-@pytest.mark.parametrize(
-    ("sent", "repeated", "is_odd"),
-    [(2000, 100, True), (100, 21, True), (100, 20, False), (100_000, 900, False)],
-)
-def test_a_node_whose_tcp_repeats_much_is_suspicious(sent, repeated, is_odd):
-    found = judge({4: {"TCP segments": sent, "TCP retransmits": repeated}})
-    assert [(one.cause, one.who.kind, one.who.host) for one in found] == (
-        [("tcp-retransmits", "node", "node1")] * is_odd
-    )
 
 
 def test_one_rank_of_a_node_reads_what_is_the_nodes(sysfs, monkeypatch):

@@ -4,10 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from findings_shown import check
 from job import job
+from made_up import run_by_rank
 from oddrank import OddrankError, _native
-from oddrank.control.root import RankState
-from oddrank.control.stages import RunState, Skip
+from oddrank.control.stages import Skip
 from oddrank.machine.device import CPU, GPU
 from oddrank.selftest import Options
 from oddrank.selftest.stages import device, environment
@@ -15,36 +16,25 @@ from oddrank.selftest.stages import device, environment
 MIB = 1 << 20
 
 
-@pytest.mark.parametrize(
-    ("free", "ranks", "expected"),
-    [(8192, 1, 64), (1024, 1, 64), (1024, 8, 32), (100, 2, 12), (8, 64, 1), (0, 4, 1)],
-)
-def test_a_quarter_of_what_is_free_is_shared_by_the_ranks_of_the_host(
-    monkeypatch, free, ranks, expected
-):
-    monkeypatch.setattr("oddrank.machine.device.free_host_memory", lambda: free * MIB)
-    here = SimpleNamespace(local_world=ranks)
-    assert device.memory_to_verify(CPU, here) == expected * MIB
+def test_a_quarter_of_what_is_free_on_a_host_is_shared_by_its_ranks(monkeypatch):
+    for free, ranks, depth, expected in (
+        (8192, 1, "normal", 64), (1024, 1, "normal", 64), (1024, 8, "normal", 32),
+        (100, 2, "normal", 12), (8, 64, "normal", 1), (0, 4, "normal", 1),
+        (8192, 2, "full", 512), (8192, 16, "full", 128),
+    ):  # fmt: skip
+        monkeypatch.setattr("oddrank.machine.device.free_host_memory", lambda f=free: f * MIB)
+        here = SimpleNamespace(local_world=ranks)
+        assert device.memory_to_verify(CPU, here, depth) == expected * MIB, (free, ranks, depth)
 
 
-def test_a_full_test_takes_more_of_the_host(monkeypatch):
-    monkeypatch.setattr("oddrank.machine.device.free_host_memory", lambda: 8192 * MIB)
-    here = SimpleNamespace(local_world=2)
-    assert device.memory_to_verify(CPU, here, "full") == 512 * MIB
-    here.local_world = 16
-    assert device.memory_to_verify(CPU, here, "full") == 128 * MIB
-
-
-@pytest.mark.parametrize(
-    ("depth", "alone", "expected"),
-    [("quick", True, 1024), ("normal", True, 129_024), ("full", True, 129_024),
-     ("normal", False, 1024), ("full", False, 1024)],
-)  # fmt: skip
-def test_a_gpu_is_tested_nearly_whole_unless_the_test_is_quick_or_others_use_it(
-    monkeypatch, depth, alone, expected
-):
+def test_a_gpu_is_tested_nearly_whole_unless_the_test_is_quick_or_others_use_it(monkeypatch):
     monkeypatch.setattr(device, "free_bytes", lambda *_: 140 * 1024 * MIB)
-    assert device.memory_to_verify(GPU, SimpleNamespace(), depth, alone=alone) == expected * MIB
+    for depth, alone, expected in (
+        ("quick", True, 1024), ("normal", True, 129_024), ("full", True, 129_024),
+        ("normal", False, 1024), ("full", False, 1024),
+    ):  # fmt: skip
+        found = device.memory_to_verify(GPU, SimpleNamespace(), depth, alone=alone)
+        assert found == expected * MIB, (depth, alone)
 
 
 @pytest.mark.parametrize(
@@ -121,53 +111,50 @@ def test_memory_that_was_taken_meanwhile_is_not_tested_and_the_result_says_how_m
         verified(monkeypatch, FakeCuda(0), 72 << 30)
 
 
-def test_the_summary_says_how_much_of_the_gpus_was_tested():
-    states = {r: RankState(r, host="node0", node=0, local_rank=r, contact="ok") for r in (0, 1)}
-    result = {"device": "GPU", "bytes": 72 << 30, "total": 80 << 30, "patterns": 6, "wrong": None}
-    run = RunState(2, states, {"device": {0: result, 1: result}})
-    assert device.covered(run) == "; GPU memory tested: 90%, 6 patterns"
-    run.results["device"][1] = {**result, "bytes": 40 << 30, "patterns": 2}
-    assert device.covered(run) == "; GPU memory tested: at least 50%, 2 patterns"
-    on_host = {**result, "device": "CPU", "total": None}
-    assert device.covered(RunState(2, states, {"device": {0: on_host}})) == ""
+RESULT = {"device": "GPU", "bytes": 72 << 30, "total": 80 << 30, "patterns": 6, "wrong": None}
 
 
-def test_a_word_that_came_back_wrong_is_a_finding_against_its_rank():
+def run_with(*results):
+    return run_by_rank({"device": dict(enumerate(results))}, ranks=len(results))
+
+
+def test_the_summary_says_how_much_of_the_gpus_was_tested(golden):
+    less = {**RESULT, "bytes": 40 << 30, "patterns": 2}
+    golden("\n".join(map(device.covered, (run_with(RESULT, RESULT), run_with(RESULT, less)))))
+    assert device.covered(run_with({**RESULT, "device": "CPU", "total": None})) == ""
+
+
+def bad_memory():
     wrong = _native.core().verify_host_memory(MIB, 7, damage=1000)["mismatches"]
-    states = {r: RankState(r, host="node0", node=0, local_rank=r, contact="ok") for r in (0, 1)}
-    result = {"device": "CPU", "bytes": MIB, "total": None, "patterns": 2, "wrong": None}
-    results = {0: result, 1: {**result, "wrong": wrong}}
-    (finding,) = device.stage(Options()).conclude(RunState(2, states, {"device": results}))
-    assert (finding.condition, finding.cause) == ("broken", "bad-memory")
-    assert finding.who.ranks == (1,)
-    assert "at 1000" in finding.evidence[0].text
-    assert "(pattern random); wrong bits in all of them: 0" in finding.evidence[0].text
+    result = {**RESULT, "device": "CPU", "bytes": MIB, "total": None, "patterns": 2}
+    return device.stage(Options()).conclude(run_with(result, {**result, "wrong": wrong}))
+
+
+def test_memory_that_is_bad_and_ranks_that_can_not_test_their_gpus_are_found(golden):
+    judge = environment.stage(Options()).conclude
+    check(
+        {
+            "a word came back wrong": (bad_memory(), "broken bad-memory: 1"),
+            "one lacks a part": (judge(on_gpus({3})), "different cuda-part-missing: 3"),
+            "rank 0 lacks it": (judge(on_gpus({0})), "different cuda-part-missing: 0"),
+            "all lack it": (judge(on_gpus(range(4))), "unknown cuda-part-missing: nobody"),
+        },
+        golden,
+    )  # fmt: skip
 
 
 def on_gpus(lacking, ranks=4):
-    states = {r: RankState(r, "node0", 0, r, contact="ok") for r in range(ranks)}
     facts = {
         r: {"gpus": ranks, "local_world": ranks, "gpu_id": None, "cuda_part": why}
         for r in range(ranks)
         for why in ["_cuda: no nvcc. Type this" if r in lacking else ""]
     }
-    return RunState(ranks, states, {"environment": facts})
+    return run_by_rank({"environment": facts}, ranks=ranks, on_node=ranks)
 
 
-@pytest.mark.parametrize("odd", [0, 3])
-def test_the_rank_without_the_part_that_tests_its_gpu_is_different(odd):
-    run = on_gpus({odd})
-    (found,) = environment.stage(Options()).conclude(run)
-    assert (found.condition, found.cause) == ("different", "cuda-part-missing")
-    assert found.who.ranks == (odd,)
-    assert "_cuda: no nvcc" in found.what
-    assert device.make_plan(run) == Skip(f"rank {odd} without the part _cuda")
-    assert device.backend(run) == "nccl"
-
-
-def test_a_part_that_no_rank_has_sets_none_apart():
-    (found,) = environment.stage(Options()).conclude(on_gpus(range(4)))
-    assert (found.condition, found.who.ranks) == ("unknown", ())
+def test_where_a_rank_can_not_test_its_gpu_none_is_tested():
+    assert device.make_plan(on_gpus({3})) == Skip("rank 3 without the part _cuda")
+    assert device.backend(on_gpus({3})) == "nccl"
 
 
 @pytest.mark.needs("torch")

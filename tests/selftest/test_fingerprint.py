@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from figures import run_of
+from findings_shown import check
 from oddrank.selftest import Options
 from oddrank.selftest.probes import gpu, host, prints
 from oddrank.selftest.probes.cublas import hash_of as hash_products
@@ -21,67 +22,14 @@ def healthy(**changes):
     return {**prints.summary("x86_64", GOLDEN, places), **changes}
 
 
-def judged(*ranks, scope="host"):
-    run = run_of([1] * len(ranks))
-    run.results["fingerprint"] = {rank: {scope: one} for rank, one in enumerate(ranks)}
-    return fingerprint.stage(Options()).conclude(run)
+def unlike(fp64=9, **changes):
+    return healthy(hashes={"fp32": f"{1:016x}", "fp64": f"{fp64:016x}"}, **changes)
 
 
-def hashes(fp64):
-    return {"fp32": f"{1:016x}", "fp64": f"{fp64:016x}"}
-
-
-def test_equal_bits_everywhere_are_healthy():
-    assert not judged(*[healthy()] * 4)
-
-
-def test_a_rank_with_other_bits_is_broken_and_its_unit_is_told():
-    (found,) = judged(healthy(), healthy(hashes=hashes(9)), healthy())
-    assert (found.condition, found.cause) == ("broken", "wrong-arithmetic")
-    assert (found.who.ranks, found.confidence.level) == ((1,), "high")
-    assert "fp64" in found.what
-    assert found.evidence[0].text == "fp64: 0000000000000009 instead of 0000000000000002"
-
-
-def test_what_is_known_beforehand_decides_between_two_and_judges_one():
-    for ranks in ([healthy(), healthy(hashes=hashes(9))], [healthy(hashes=hashes(9))]):
-        (found,) = judged(*ranks)
-        assert found.who.ranks == (len(ranks) - 1,)
-
-
-def test_a_core_that_is_wrong_once_is_told_with_its_place():
+def wrong_once():
     seen = [(f"core {i}", repeat, dict(GOLDEN)) for i in range(4) for repeat in range(5)]
     seen[7][2]["fp32"] = 5
-    (found,) = judged(healthy(), prints.summary("x86_64", GOLDEN, seen))
-    assert found.who.ranks == (1,)
-    assert found.evidence[0].text.startswith("fp32 on core 1, repeat 2: 0000000000000005 instead")
-
-
-def test_without_known_bits_the_majority_is_right_and_two_are_unknown():
-    unknown = healthy(golden={})
-    other = healthy(golden={}, hashes=hashes(9))
-    (found,) = judged(unknown, unknown, other, scope="gpu")
-    assert (found.condition, found.who.ranks) == ("broken", (2,))
-    (found,) = judged(unknown, other, scope="gpu")
-    assert (found.condition, found.cause) == ("unknown", "bits-differ")
-
-
-def test_ranks_of_another_kind_are_not_compared():
-    other = healthy(golden={}, hashes=hashes(9), kind="sm_90")
-    assert not judged(healthy(golden={}), other, scope="gpu")
-
-
-def test_where_half_have_the_same_other_bits_nobody_is_named():
-    odd = healthy(hashes=hashes(9))
-    (found,) = judged(healthy(), healthy(), odd, odd)
-    assert (found.condition, found.cause) == ("unknown", "bits-differ")
-    assert len(judged(healthy(), healthy(), odd, healthy(hashes=hashes(8)))) == 2
-
-
-def test_if_most_ranks_differ_from_what_is_known_nobody_is_named():
-    odd = healthy(hashes=hashes(9))
-    (found,) = judged(healthy(), odd, odd)
-    assert found.condition == "unknown"
+    return prints.summary("x86_64", GOLDEN, seen)
 
 
 def products(bf16=5, fp8=6, kind="H200, cuBLAS 13.1", odd=None):
@@ -93,29 +41,60 @@ def products(bf16=5, fp8=6, kind="H200, cuBLAS 13.1", odd=None):
     return prints.summary(kind, {}, seen)
 
 
-def test_a_gpu_whose_products_differ_from_most_of_its_kind_is_broken():
-    (found,) = judged(*[products()] * 3, products(bf16=9), scope="products")
-    assert (found.condition, found.cause, found.who.ranks) == ("broken", "wrong-arithmetic", (3,))
-    assert "its gpu computes cublas_bf16 wrongly" in found.what
-    assert found.confidence.why == "exact bits, and most of its peers agree on others"
+def judged(*ranks, scope="host"):
+    run = run_of([1] * len(ranks))
+    run.results["fingerprint"] = {rank: {scope: one} for rank, one in enumerate(ranks)}
+    return fingerprint.stage(Options()).conclude(run)
 
 
-def test_products_that_differ_without_a_majority_name_nobody():
-    for ranks in ([5, 9], [5, 5, 9, 9], [5, 7, 9]):
-        (found,) = judged(*(products(bf16=one) for one in ranks), scope="products")
-        assert (found.condition, found.cause) == ("unknown", "bits-differ")
+def multiplied(*ranks):
+    return judged(*ranks, scope="products")
 
 
-def test_products_of_another_gpu_or_library_are_not_compared():
-    other = products(bf16=9, kind="H200, cuBLAS 12.9")
-    assert not judged(products(), products(), other, scope="products")
+UNKNOWN = healthy(golden={})  # of a GPU without known bits
+LACKS_FP8 = prints.summary("H200, cuBLAS 13.1", {}, [("the GPU", 0, {"cublas_bf16": 5})])
+NAMED, DIFFER = "broken wrong-arithmetic: ", "unknown bits-differ: "
+SAID = {
+    "other bits": (judged(healthy(), unlike(), healthy()), f"{NAMED}1"),
+    "of two, bits are known": (judged(healthy(), unlike()), f"{NAMED}1"),
+    "alone, bits are known": (judged(unlike()), f"{NAMED}0"),
+    "a core is wrong once": (judged(healthy(), wrong_once()), f"{NAMED}1"),
+    "bits are not known": (
+        judged(UNKNOWN, UNKNOWN, unlike(golden={}), scope="gpu"), f"{NAMED}2"
+    ),
+    "of two, bits are not known": (judged(UNKNOWN, unlike(golden={}), scope="gpu"), f"{DIFFER}0-1"),
+    "half have other bits": (judged(*[healthy()] * 2, *[unlike()] * 2), f"{DIFFER}0-3"),
+    "most have other bits than known": (judged(healthy(), unlike(), unlike()), f"{DIFFER}0-2"),
+    "a GPU's products": (multiplied(*[products()] * 3, products(bf16=9)), f"{NAMED}3"),
+    "products of two": (multiplied(products(), products(bf16=9)), f"{DIFFER}0-1"),
+    "a product is wrong once": (
+        multiplied(products(odd={"cublas_fp8": 1}), *[products()] * 3), f"{NAMED}0"
+    ),
+}  # fmt: skip
+OTHERS = {
+    "equal": (judged(*[healthy()] * 4), ""),
+    "another kind": (judged(UNKNOWN, unlike(golden={}, kind="sm_90"), scope="gpu"), ""),
+    "two with different other bits": (
+        judged(healthy(), healthy(), unlike(), unlike(8)), f"{NAMED}2, 3"
+    ),
+    "products of half": (
+        multiplied(*[products()] * 2, *[products(bf16=9)] * 2), f"{DIFFER}0-3"
+    ),
+    "products of three": (multiplied(*(products(bf16=one) for one in (5, 7, 9))), f"{DIFFER}0-2"),
+    "products of another library": (
+        multiplied(products(), products(), products(bf16=9, kind="H200, cuBLAS 12.9")), ""
+    ),
+    "a product of the only GPU": (multiplied(products(odd={"cublas_fp8": 1})), f"{NAMED}0"),
+    # A format that some GPUs lack is compared among the others.
+    "some lack a format": (
+        multiplied(*[products()] * 3, LACKS_FP8, products(fp8=1)), f"{NAMED}4"
+    ),
+}  # fmt: skip
 
 
-def test_a_product_that_is_wrong_once_is_told_with_its_repeat_even_of_one_gpu():
-    for peers in (0, 3):
-        (found,) = judged(products(odd={"cublas_fp8": 1}), *[products()] * peers, scope="products")
-        assert found.who.ranks == (0,)
-        assert found.evidence[0].text.startswith("cublas_fp8 on the GPU, repeat 4: 00000000000000")
+def test_a_rank_whose_bits_are_not_the_known_ones_or_those_of_most_peers_is_named(golden):
+    check(SAID, golden)
+    check(OTHERS)
 
 
 @pytest.mark.parametrize("depth", ["quick", "normal", "full"])

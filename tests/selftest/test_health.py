@@ -1,11 +1,12 @@
 """Judges GPU health and settings from made-up reports of NVML and the kernel."""
 
+import time
+from dataclasses import replace
 from types import SimpleNamespace
 
-import pytest
-
+from findings_shown import check
+from made_up import run_by_rank
 from oddrank import OddrankError, _native
-from oddrank.control.root import RankState
 from oddrank.control.stages import RunState, Skip
 from oddrank.selftest import Options, gpus
 from oddrank.selftest.stages import health
@@ -27,239 +28,153 @@ def told(rank, **changes):
     }  # fmt: skip
 
 
-def run(world=8, per_node=4, **ranks):
-    """Returns a healthy run, except for the changes in `ranks`: r3={...}."""
-    states = {
-        r: RankState(
-            r, host=f"node{r // per_node}", node=r // per_node, local_rank=r % per_node,
-            pid=100 + r, contact="ok",
-        )
-        for r in range(world)
-    }  # fmt: skip
-    results = {r: told(r, **ranks.get(f"r{r}", {})) for r in range(world)}
-    return RunState(world, states, {"health": results}, device="GPU")
+def run(world=8, per_node=4, changed=(), like=None):
+    """Returns a healthy run, but for the ranks `changed`: like `like`, or each by its own."""
+    own = changed if isinstance(changed, dict) else dict.fromkeys(changed, like)
+    results = {rank: told(rank, **own.get(rank, {})) for rank in range(world)}
+    made = run_by_rank({"health": results}, ranks=world, on_node=per_node)
+    made.device = "GPU"
+    for rank, state in made.states.items():
+        made.states[rank] = replace(state, pid=100 + rank)
+    return made
 
 
-def judge(*arguments, **ranks):
-    return health.stage(Options()).conclude(run(*arguments, **ranks))
+def judge(*arguments, **more):
+    return health.stage(Options()).conclude(run(*arguments, **more))
 
 
-def judged(*arguments, **ranks):
-    """Returns (condition, cause, ranks) of each finding."""
-    return [(f.condition, f.cause, f.who.ranks) for f in judge(*arguments, **ranks)]
+def on(rank, world=8, **changes):
+    """Returns the findings if one rank's GPU tells something else."""
+    return judge(world, changed={rank: changes})
 
 
-def test_healthy_gpus_have_no_finding():
-    assert judged() == []
-    assert judged(1) == []
+def reads(rank, world=8, **readings):
+    return on(rank, world, readings=readings)
 
 
-@pytest.mark.parametrize(
-    ("reading", "condition", "cause"),
-    [
-        ("remap_failed", "broken", "remap-failed"),
-        ("recovery_action", "broken", "recovery-needed"),
-        ("ecc_uncorrected", "suspicious", "uncorrected-ecc"),
-        ("remap_pending", "suspicious", "remap-pending"),
-        ("retirement_pending", "suspicious", "remap-pending"),
-    ],
-)
-def test_a_fault_of_its_own_is_named_without_any_peer(reading, condition, cause):
-    for world in (1, 2, 8):
-        assert judged(world, r0={"readings": {reading: 2}}) == [(condition, cause, (0,))]
+def read_by(ranks, world=8, per_node=4, **readings):
+    return judge(world, per_node, ranks, {"readings": readings})
 
 
-def test_a_finding_says_what_to_type_for_that_gpu():
-    (finding,) = judge(r3={"readings": {"recovery_action": 1}})
-    assert finding.who.device == "GPU 3"
-    assert "needs a reset of the GPU" in finding.what
-    assert finding.next[0] == "nvidia-smi -i 0000:9b:00.0 -q"
-
-
-def test_a_lost_gpu_is_broken_and_not_compared():
-    lost = {"lost": "GPU is lost", "readings": {"pcie_width": 8, "ecc_uncorrected": 5}}
-    assert judged(r2=lost) == [("broken", "gpu-lost", (2,))]
-
-
-def test_rows_that_both_readings_tell_of_are_one_finding():
-    both = {"readings": {"remap_pending": 1, "retirement_pending": 1}}
-    assert judged(r3=both) == [("suspicious", "remap-pending", (3,))]
-
-
-@pytest.mark.parametrize(
-    ("bits", "cause"),
-    [
-        (0x20, "throttled"), (0x08, "hardware-slowdown"), (0x40, "hardware-slowdown"),
-        (0x80, "hardware-slowdown"), (0x28, "hardware-slowdown"),
-    ],
-)  # fmt: skip
-def test_a_gpu_that_slows_itself_down_with_nothing_to_do_is_suspicious(bits, cause):
-    assert judged(r1={"readings": {"throttle": bits}}) == [("suspicious", cause, (1,))]
-
-
-@pytest.mark.parametrize("bits", [0x1, 0x2, 0x4, 0x10, 0x100])
-def test_idling_and_a_power_cap_are_no_fault(bits):
-    assert judged(r1={"readings": {"throttle": bits}}) == []
-
-
-def test_xids_of_hardware_are_named_and_those_of_programs_are_not():
-    assert judged(r5={"xid": {"79": 1, "31": 4}}) == [("suspicious", "xid", (5,))]
-    assert judged(r5={"xid": {"13": 9, "31": 4, "43": 1, "63": 1, "94": 1}}) == []
-
-
-def test_a_log_that_is_not_readable_says_nothing():
-    why = "not readable: Operation not permitted"
-    assert judged(r5={"xid": why, "sxid": why}) == []
-
-
-def test_fatal_errors_of_a_switch_are_its_nodes_and_told_once():
-    logged = {"sxid": {"0000:c3:00.0": {"24007": 2}}}
-    (finding,) = judge(8, 4, **{f"r{r}": logged for r in range(4, 8)})
-    assert (finding.condition, finding.cause) == ("suspicious", "sxid")
-    assert (finding.who.kind, finding.who.ranks) == ("node", (4, 5, 6, 7))
-    assert "of its NVSwitches: 0000:c3:00.0: SXid 24007 x2" in finding.what
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"pcie_width": 8}, {"pcie": 4}, {"power_cap_mW": 500_000}, {"max_clock_sm_MHz": 1500},
-        {"max_clock_memory_MHz": 2619}, {"ecc": 0}, {"mig": 1},
-    ],
-)  # fmt: skip
-def test_a_gpu_unlike_its_peers_is_suspicious(changed):
-    assert judged(r6={"readings": changed}) == [("suspicious", "other-gpu-setting", (6,))]
-
-
-def test_a_link_is_told_whole_with_that_of_its_peers():
-    (finding,) = judge(r6={"readings": {"pcie": 4, "pcie_width": 8}})
-    assert "PCIe gen4 x8, 7 others of NVIDIA H200 have gen5 x16" in finding.what
-    assert finding.confidence.level == "high"
-
-
-@pytest.mark.parametrize("changed", [{"clock_sm_MHz": 1980}, {"temperature_C": 70}])
-def test_what_changes_with_work_is_not_compared(changed):
-    assert judged(r6={"readings": changed}) == []
-
-
-def test_gpus_of_other_kinds_are_no_peers():
-    other = {"gpu": "NVIDIA A100", "readings": {"pcie": 4, "power_cap_mW": 400_000}}
-    assert judged(8, 4, r4=other, r5=other, r6=other, r7=other) == []
-
-
-def test_what_a_gpu_does_not_tell_is_no_difference():
-    assert judged(r6={"readings": {"ecc": None, "power_cap_mW": None}}) == []
-
-
-def test_two_gpus_that_differ_name_nobody():
-    (finding,) = judge(2, r1={"readings": {"pcie_width": 8}})
-    assert (finding.condition, finding.who.ranks) == ("unknown", ())
-    assert finding.confidence.level == "low"
-
-
-def test_a_link_that_was_not_seen_under_load_is_no_difference():
-    assert judged(r6={"readings": {"pcie": None}}) == []
-
-
-def test_several_ranks_are_suspicious_and_a_node_is():
-    changed = {"readings": {"power_cap_mW": 500_000}}
-    (finding,) = judge(12, 4, r0=changed, r1=changed, r2=changed)
-    assert "ranks 0-2 (node0) are suspicious: " in finding.what
-    (finding,) = judge(12, 4, **{f"r{r}": changed for r in range(4)})
-    assert "node node0 (ranks 0-3) is suspicious: " in finding.what
-    (finding,) = judge(12, 4, r5=changed)
-    assert "rank 5 (node1, GPU 1) is suspicious: " in finding.what
-
-
-def test_half_of_the_gpus_are_no_majority():
-    four = {f"r{r}": {"readings": {"ecc": 0}} for r in range(4)}
-    assert judged(**four) == [("unknown", "no-gpu-majority", ())]
-    two = {f"r{r}": {"readings": {"ecc": 0}} for r in range(2)}
-    assert judged(4, 4, **two) == [("unknown", "no-gpu-majority", ())]
-
-
-def test_a_big_node_does_not_outvote_a_small_one():
-    small = {f"r{r}": {"readings": {"power_cap_mW": 500_000}} for r in (8, 9, 10)}
-    assert judged(11, 8, **small) == [("unknown", "no-gpu-majority", ())]
-
-
-def test_of_three_nodes_the_one_that_differs_is_named_as_a_node():
-    last = {f"r{r}": {"readings": {"power_cap_mW": 500_000}} for r in range(8, 12)}
-    (finding,) = judge(12, 4, **last)
-    assert (finding.who.kind, finding.who.ranks) == ("node", (8, 9, 10, 11))
-
-
-def test_each_value_is_a_finding_of_its_own():
-    found = judged(r1={"readings": {"pcie_width": 8}}, r2={"readings": {"pcie_width": 4}})
-    assert sorted(ranks for _, _, ranks in found) == [(1,), (2,)]
-
-
-def test_nvml_that_is_not_there_blames_nobody_and_is_no_health():
-    missing = {"unknown": "no NVML, the NVIDIA driver's library: none"}
+def unreadable():
     state = run(4)
     for rank in (0, 1, 3):
-        state.results["health"][rank] = missing
-    (finding,) = health.stage(Options()).conclude(state)
-    assert (finding.condition, finding.cause) == ("unknown", "health-not-readable")
-    assert finding.who.ranks == ()
-    assert "ranks 0-1, 3" in finding.what
+        state.results["health"][rank] = {"unknown": "no NVML, the NVIDIA driver's library: none"}
+    return health.stage(Options()).conclude(state)
 
 
-def test_a_gpu_with_strangers_on_it_is_shared():
-    assert judged(r2={"processes": [102, 9999]}) == [("suspicious", "gpu-shared", (2,))]
-    (finding,) = judge(r2={"processes": [102, 9998, 9999]})
-    assert "(2 other processes)" in finding.what
+SWITCH = {"sxid": {"0000:c3:00.0": {"24007": 2}}}
+MPS = {"mps_clients": [7]}
+LOW_POWER = {"power_cap_mW": 500_000}
+OTHER = "suspicious other-gpu-setting"
+SHARED = {"processes": [8, 9]}
+SAID = {
+    "remap failed": (reads(0, remap_failed=2), "broken remap-failed: 0"),
+    "recovery": (reads(3, recovery_action=1), "broken recovery-needed: 3"),
+    "uncorrected": (reads(0, ecc_uncorrected=2), "suspicious uncorrected-ecc: 0"),
+    "remap pending": (reads(0, remap_pending=2), "suspicious remap-pending: 0"),
+    "retirement pending": (reads(0, retirement_pending=2), "suspicious remap-pending: 0"),
+    "both of these": (
+        reads(3, remap_pending=1, retirement_pending=1), "suspicious remap-pending: 3"
+    ),
+    "lost": (
+        on(2, lost="GPU is lost", readings={"pcie_width": 8, "ecc_uncorrected": 5}),
+        "broken gpu-lost: 2",
+    ),
+    "throttled": (reads(1, throttle=0x20), "suspicious throttled: 1"),
+    "slowed down": (reads(1, throttle=0x28), "suspicious hardware-slowdown: 1"),
+    "Xid": (on(5, xid={"79": 1, "31": 4}), "suspicious xid: 5"),
+    "SXid": (judge(changed=range(4, 8), like=SWITCH), "suspicious sxid: node 4-7"),
+    "link": (reads(6, pcie=4, pcie_width=8), f"{OTHER}: 6"),
+    "of two": (reads(1, 2, pcie_width=8), "unknown no-gpu-majority: nobody"),
+    "half": (read_by(range(4), ecc=0), "unknown no-gpu-majority: nobody"),
+    "power cap of several": (read_by(range(3), 12, **LOW_POWER), f"{OTHER}: 0-2"),
+    "power cap of a node": (read_by(range(4), 12, **LOW_POWER), f"{OTHER}: node 0-3"),
+    "no NVML": (unreadable(), "unknown health-not-readable: nobody"),
+    "strangers": (on(2, processes=[102, 9998, 9999]), "suspicious gpu-shared: 2"),
+    "strangers on most": (
+        judge(changed={**dict.fromkeys(range(4), SHARED), 6: MPS}), "unknown gpu-shared: nobody"
+    ),
+    "MPS": (on(1, **MPS), "suspicious gpu-shared: 1"),
+}  # fmt: skip
 
 
-def test_contexts_of_the_jobs_own_ranks_are_no_strangers():
-    assert judged(r2={"processes": [102, 100, 101, 103]}) == []
-    assert judged(r2={"processes": [102, 104]}) == [("suspicious", "gpu-shared", (2,))]
+def test_a_gpu_that_is_not_well_or_unlike_its_peers_is_named(golden):
+    check(SAID, golden)
 
 
-def test_in_a_container_the_rank_itself_is_one_of_the_processes_it_does_not_know():
-    assert judged(r2={"processes": [77001]}) == []
-    assert judged(r2={"processes": [77001, 77002]}) == [("suspicious", "gpu-shared", (2,))]
-    assert judged(r2={"processes": []}) == []
-    assert judged(r2={"processes": None}) == []
+NAMED = {
+    **{f"alone, {name}": (reads(0, 1, **{name: 2}), said) for name, said in {
+        "remap_failed": "broken remap-failed: 0",
+        "recovery_action": "broken recovery-needed: 0",
+        "ecc_uncorrected": "suspicious uncorrected-ecc: 0",
+        "remap_pending": "suspicious remap-pending: 0",
+    }.items()},
+    **{
+        f"throttle {bits:#x}": (reads(1, throttle=bits), "suspicious hardware-slowdown: 1")
+        for bits in (0x08, 0x40, 0x80)
+    },
+    **{f"{name} {value}": (reads(6, **{name: value}), f"{OTHER}: 6") for name, value in {
+        "pcie_width": 8, "pcie": 4, "power_cap_mW": 500_000, "max_clock_sm_MHz": 1500,
+        "max_clock_memory_MHz": 2619, "ecc": 0, "mig": 1,
+    }.items()},
+    "another rank's power cap": (read_by((5,), 12, **LOW_POWER), f"{OTHER}: 5"),
+    "half of four": (read_by((0, 1), 4, ecc=0), "unknown no-gpu-majority: nobody"),
+    # A big node does not outvote a small one.
+    "small node": (read_by((8, 9, 10), 11, 8, **LOW_POWER), "unknown no-gpu-majority: nobody"),
+    "last of three nodes": (read_by(range(8, 12), 12, **LOW_POWER), f"{OTHER}: node 8-11"),
+    "two values": (
+        judge(changed={1: {"readings": {"pcie_width": 8}}, 2: {"readings": {"pcie_width": 4}}}),
+        f"{OTHER}: 1, 2",
+    ),
+    "a stranger": (on(2, processes=[102, 9999]), "suspicious gpu-shared: 2"),
+    "another node's rank": (on(2, processes=[102, 104]), "suspicious gpu-shared: 2"),
+    # In a container the rank itself is one of the processes that it does not know.
+    "two in a container": (on(2, processes=[77001, 77002]), "suspicious gpu-shared: 2"),
+    "MPS on half": (judge(changed=range(4), like=MPS), "suspicious gpu-shared: 0, 1, 2, 3"),
+    "MPS on the only one": (on(0, 1, **MPS), "suspicious gpu-shared: 0"),
+}  # fmt: skip
+OTHER_GPU = {"gpu": "NVIDIA A100", "readings": {"pcie": 4, "power_cap_mW": 400_000}}
+NOT_READABLE = "not readable: Operation not permitted"
+HEALTHY = {
+    "eight": judge(),
+    "one": judge(1),
+    **{f"throttle {bits:#x}": reads(1, throttle=bits) for bits in (0x1, 0x2, 0x4, 0x10, 0x100)},
+    "Xids of programs": on(5, xid={"13": 9, "31": 4, "43": 1, "63": 1, "94": 1}),
+    "no kernel log": on(5, xid=NOT_READABLE, sxid=NOT_READABLE),
+    "clock": reads(6, clock_sm_MHz=1980),
+    "temperature": reads(6, temperature_C=70),
+    "another kind of GPU": judge(changed=range(4, 8), like=OTHER_GPU),
+    "it does not tell": reads(6, ecc=None, power_cap_mW=None),
+    "link not seen under load": reads(6, pcie=None),
+    "contexts of the node's ranks": on(2, processes=[102, 100, 101, 103]),
+    "one in a container": on(2, processes=[77001]),
+    "no process": on(2, processes=[]),
+    "processes not told": on(2, processes=None),
+    "profiled": read_by(range(8), profiled=1),
+}
 
 
-def test_what_is_on_most_gpus_is_told_once_and_of_nobody():
-    strangers, mps = {"processes": [8, 9]}, {"mps_clients": [7]}
-    (finding,) = judge(**{f"r{r}": strangers for r in range(4)}, r6=mps)
-    assert (finding.condition, finding.cause, finding.who.ranks) == ("unknown", "gpu-shared", ())
-    assert "of ranks 0-3, 6 are shared (1 other process, MPS shares it)" in finding.what
-    assert [one.text for one in finding.evidence] == [
-        "1 other process: ranks 0-3",
-        "MPS shares it: rank 6",
-    ]
+def test_gpus_are_compared_with_those_of_their_kind_and_nodes_with_nodes():
+    check(NAMED)
+    check({name: (found, "") for name, found in HEALTHY.items()})
 
 
-def test_half_of_the_gpus_or_the_only_one_are_named_with_who_shares_them():
-    mps = {"mps_clients": [7]}
-    found = judged(**{f"r{r}": mps for r in range(4)})
-    assert found == [("suspicious", "gpu-shared", (r,)) for r in range(4)]
-    assert judged(1, r0=mps) == [("suspicious", "gpu-shared", (0,))]
+def test_mps_shares_a_gpu_and_a_profiler_does_not():
+    assert gpus.others(run(changed={1: {"mps_clients": [101]}})) == {1: "MPS shares it"}
+    profiled = run(changed={1: {"readings": {"profiled": 1}}})
+    assert (gpus.others(profiled), gpus.profiled(profiled)) == ({}, {1})
 
 
-def test_mps_shares_a_gpu_as_well():
-    assert gpus.others(run(r1={"mps_clients": [101]})) == {1: "MPS shares it"}
-
-
-def test_a_profiler_is_known_but_shares_no_gpu():
-    profiled = {"readings": {"profiled": 1}}
-    assert gpus.others(run(r1=profiled)) == {}
-    assert gpus.profiled(run(r1=profiled)) == {1}
-    assert judged(**{f"r{r}": profiled for r in range(8)}) == []
-
-
-def test_ten_thousand_gpus_are_judged_in_no_time():
-    import time
-
-    state = run(10_000, 8, r77={"readings": {"pcie_width": 8}})
-    begin = time.process_time()
-    found = health.stage(Options()).conclude(state)
-    assert [finding.who.ranks for finding in found] == [(77,)]
-    assert time.process_time() - begin < 5
+def test_ten_thousand_gpus_are_judged_in_ten_times_the_time_of_a_thousand():
+    took = {}
+    for ranks in (1_000, 10_000):
+        state = run(ranks, 8, {77: {"readings": {"pcie_width": 8}}})
+        begin = time.thread_time()
+        found = health.stage(Options()).conclude(state)
+        took[ranks] = time.thread_time() - begin
+        assert [finding.who.ranks for finding in found] == [(77,)]
+    assert took[10_000] < 50 * took[1_000]  # looking at all pairs would take 100 times as long
 
 
 def test_ranks_on_the_cpu_have_no_gpu_to_ask():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from findings_shown import check
 from job import job
 from netns import network
 from oddrank.control.stages import RunState, Skip
@@ -21,27 +22,23 @@ def slow_from(rank, rate=0.3):
     return lambda cell: rate if cell[0] == rank else 1.0
 
 
-def test_a_node_that_is_slow_twice_is_named_as_links():
+def judged(again):
+    """Returns the findings if a node is slow, before and after this second measurement."""
     states = nodes_of(5)
     run = connected(states)
     run.results["links"] = measured(states, slow_from(3))
-    suspected = FIRST.conclude(run)
-    assert [(f.condition, f.who.ranks, f.stage) for f in suspected] == [("unknown", (), "links")]
-    assert "oddrank bench pairs" in suspected[0].next[0]
+    first = FIRST.conclude(run)
     assert RECHECK.plan(run)["games"]
-    run.results["links_recheck"] = measured(states, slow_from(3))
-    assert [(f.condition, f.who.ranks, f.stage) for f in RECHECK.conclude(run)] == [
-        ("slow", (3,), "links")
-    ]
+    run.results["links_recheck"] = measured(states, again)
+    return first, RECHECK.conclude(run)
 
 
-def test_a_node_that_was_slow_once_is_no_finding():
-    states = nodes_of(5)
-    run = connected(states)
-    run.results["links"] = measured(states, slow_from(3))
-    assert FIRST.conclude(run)
-    run.results["links_recheck"] = measured(states)
-    assert RECHECK.conclude(run) == []
+def test_a_node_is_named_if_it_is_slow_twice(golden):
+    first, again = judged(slow_from(3))
+    once = (first, "unknown not-confirmed: nobody")
+    check({"once": once, "twice": (again, "slow slow-sender: 3")}, golden)
+    assert [one.stage for one in (*first, *again)] == ["links", "links"]
+    assert judged(lambda cell: 1.0)[1] == []
 
 
 def test_links_of_several_kinds_are_no_finding():
@@ -51,36 +48,24 @@ def test_links_of_several_kinds_are_no_finding():
     assert FIRST.conclude(run) == []
 
 
-@pytest.mark.parametrize(
-    ("nodes", "ranks", "backend", "said"),
-    [
-        (1, 1, "nccl", "one rank"),
-        (1, 4, "gloo", "the ranks share the CPU of one host: there is no link between them"),
-    ],
-)
-def test_where_there_is_no_link_the_stage_says_so(nodes, ranks, backend, said):
-    assert FIRST.plan(connected(nodes_of(nodes, ranks), backend)) == Skip(said)
+def test_where_there_is_no_link_the_stage_says_so():
+    alone = "the ranks share the CPU of one host: there is no link between them"
+    assert FIRST.plan(connected(nodes_of(1, 1), "nccl")) == Skip("one rank")
+    assert FIRST.plan(connected(nodes_of(1, 4), "gloo")) == Skip(alone)
 
 
-@pytest.mark.parametrize(("backend", "kinds"), [("nccl", {"inside"}), ("gloo", set())])
-def test_inside_a_node_only_gpus_have_links(backend, kinds):
-    run = connected(nodes_of(2, 4), backend)
-    games = {game["where"] for game in FIRST.plan(run)["games"]}
-    assert games == {"nodes", "ranks"} | kinds
+def test_inside_a_node_only_gpus_have_links():
+    for backend, kinds in (("nccl", {"inside"}), ("gloo", set())):
+        games = FIRST.plan(connected(nodes_of(2, 4), backend))["games"]
+        assert {game["where"] for game in games} == {"nodes", "ranks"} | kinds
 
 
 @pytest.mark.needs("torch", "netns")
 def test_a_host_that_sends_slowly_is_named_in_a_quick_run():
     with network(3) as net:
         net.slow_sender(1, 80)  # Mbit/s of 400
-        verdict = job(
-            3,
-            3,
-            hosts=net.hosts,
-            launcher="env",
-            command=("selftest", "--quick", "--only", "links"),
-            deadline=90,
-        )
+        command = ("selftest", "--quick", "--only", "links")
+        verdict = job(3, 3, hosts=net.hosts, launcher="env", command=command, deadline=90)
     assert verdict.names(rank=1, stage="links"), str(verdict)
     assert verdict.causes == {"slow-sender"}
     assert verdict.gone()

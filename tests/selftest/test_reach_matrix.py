@@ -21,44 +21,36 @@ def said(nodes, broken):
     return odd, links, "closed" * judgement.all_closed + "scattered" * judgement.scattered
 
 
-@pytest.mark.parametrize("nodes", [2, 3, 8, 65, 66, 1000])
-def test_healthy_nodes_have_no_finding(nodes):
-    assert said(nodes, lambda i, j: False) == ([], [], "")
+HEALTHY, CLOSED, SCATTERED = ([], [], ""), ([], [], "closed"), ([], [], "scattered")
+WAYS = {
+    "deaf": lambda i, j: j == 2,
+    "silent": lambda i, j: i == 2,
+    "cut off": lambda i, j: 2 in (i, j),
+}
 
 
-@pytest.mark.parametrize("nodes", [3, 4, 8, 66, 1000])
-@pytest.mark.parametrize(
-    ("how", "broken"),
-    [
-        ("deaf", lambda i, j: j == 2),
-        ("silent", lambda i, j: i == 2),
-        ("cut off", lambda i, j: 2 in (i, j)),
-    ],
-)
-def test_a_node_is_named_and_not_those_who_do_not_reach_it(nodes, how, broken):
-    assert said(nodes, broken) == ([(2, how)], [], "")
+def test_a_node_is_named_and_not_those_who_do_not_reach_it():
+    for nodes in (3, 4, 8, 66, 1000):
+        for how, broken in WAYS.items():
+            assert said(nodes, broken) == ([(2, how)], [], ""), (nodes, how)
+    assert said(12, lambda i, j: j == 5 and i != 4) == ([(5, "deaf")], [], "")  # few reach it
 
 
-def test_one_whom_only_few_reach_is_named_too():
-    assert said(12, lambda i, j: j == 5 and i != 4) == ([(5, "deaf")], [], "")
-
-
-@pytest.mark.parametrize("nodes", [2, 3, 4, 8, 65])
-@pytest.mark.parametrize("broken", [lambda i, j: {i, j} == {0, 1}, lambda i, j: (i, j) == (0, 1)])
-def test_a_single_pair_is_a_link_of_which_neither_end_is_named(nodes, broken):
-    assert said(nodes, broken) == ([], [(0, 1)], "")
+def test_a_single_pair_is_a_link_of_which_neither_end_is_named():
+    for nodes in (2, 3, 4, 8, 65):
+        for broken in (lambda i, j: {i, j} == {0, 1}, lambda i, j: (i, j) == (0, 1)):
+            assert said(nodes, broken) == ([], [(0, 1)], ""), nodes
 
 
 def test_a_node_and_a_link_far_from_it_are_both_named():
-    def broken(i, j):
-        return j == 2 or (i, j) == (5, 6)
-
-    assert said(8, broken) == ([(2, "deaf")], [(5, 6)], "")
+    assert said(8, lambda i, j: j == 2 or (i, j) == (5, 6)) == ([(2, "deaf")], [(5, 6)], "")
 
 
-@pytest.mark.parametrize("nodes", [3, 8, 1000])
-def test_where_all_is_closed_nobody_is_named(nodes):
-    assert said(nodes, lambda i, j: True) == ([], [], "closed")
+def test_where_nothing_or_all_is_closed_nobody_is_named():
+    for nodes in (2, 3, 8, 65, 66, 1000):
+        assert said(nodes, lambda i, j: False) == HEALTHY, nodes
+    for nodes in (3, 8, 1000):
+        assert said(nodes, lambda i, j: True) == CLOSED, nodes
 
 
 def test_two_racks_that_do_not_reach_each_other_name_no_node():
@@ -69,39 +61,30 @@ def test_two_racks_that_do_not_reach_each_other_name_no_node():
 
 def test_a_small_rack_apart_from_a_large_one_is_named():
     odd, links, _ = said(20, lambda i, j: (i < 3) != (j < 3))
-    assert sorted(odd) == [(0, "cut off"), (1, "cut off"), (2, "cut off")]
-    assert links == []
+    assert (sorted(odd), links) == ([(0, "cut off"), (1, "cut off"), (2, "cut off")], [])
 
 
-@pytest.mark.parametrize(
-    "broken",
-    [
+def test_of_three_nodes_none_is_named_if_the_other_two_are_not_well():
+    for broken in (
         {(0, 1), (0, 2), (1, 2)},  # node 0 can't send or node 2 can't receive
         {(0, 2), (1, 2), (0, 1)},
         {(0, 1), (1, 0), (0, 2), (2, 0), (1, 2)},
-    ],
-)
-def test_of_three_nodes_none_is_named_if_the_other_two_are_not_well(broken):
-    assert said(3, lambda i, j: (i, j) in broken) == ([], [], "scattered")
+    ):
+        assert said(3, lambda i, j, broken=broken: (i, j) in broken) == SCATTERED
 
 
-def test_half_of_all_ways_closed_have_no_pattern():
+def test_more_odd_nodes_than_a_third_and_half_of_all_ways_have_no_pattern():
+    assert said(9, lambda i, j: j < 3)[0] == [(0, "deaf"), (1, "deaf"), (2, "deaf")]
+    assert said(9, lambda i, j: j < 4) == SCATTERED
     assert said(40, lambda i, j: (i * 7 + j * 3) % 2 == 0)[2] == "scattered"
 
 
-def test_more_odd_nodes_than_a_third_are_not_odd():
-    assert said(9, lambda i, j: j < 3)[0] != []
-    assert said(9, lambda i, j: j < 4) == ([], [], "scattered")
-
-
 def test_what_was_not_tried_is_no_failure():
+    letters = rows(6, lambda *_: 0)
     without = [
-        row if node != 3 else "-" * len(row) for node, row in enumerate(rows(6, lambda *_: 0))
+        "".join("-" if 3 in (node, peer) else "." for peer in peers(node, 6)) for node in range(6)
     ]
-    without = [
-        "".join("-" if peer == 3 else letter for peer, letter in zip(peers(n, 6), row, strict=True))
-        for n, row in enumerate(without)
-    ]
+    assert [*map(len, without)] == [*map(len, letters)]
     assert judge(without).failed == 0
     assert judge(["-" * 5] * 6).failed == 0
 

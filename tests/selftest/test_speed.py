@@ -1,11 +1,11 @@
 """Stage speed: a slow rank or node is named once, however many figures are slow, and no other."""
 
-import re
 from random import Random
 
 import pytest
 
 from figures import measured, run_of, verdict
+from findings_shown import brief, check
 from oddrank import exclude, peers
 from oddrank.report import Report
 from oddrank.selftest import Options, metrics
@@ -15,34 +15,21 @@ from oddrank.selftest.speed_judge import look
 from oddrank.selftest.stages import speed
 
 HBM = Metric("hbm", SPEED, "HBM", "GB/s", "high", 0.03, "gpu", 9, 45)
+SIZES = ([4], [8], [1, 1, 1], [2, 2], [4, 4, 4, 4], [1] * 40)
 
 
-def ranks(found):
-    return [finding.who.ranks for finding in found]
+def test_nobody_is_named_among_equals_and_one_slow_rank_is():
+    for nodes in SIZES:
+        for seed in range(10):
+            assert not verdict(nodes, noise=0.02, seed=seed), nodes
+        cause = "slow-cores" if nodes[0] > 2 else "slow-rank"
+        assert brief(verdict(nodes, slow={"host_copy": {1: 0.5}})) == f"slow {cause}: 1", nodes
 
 
-@pytest.mark.parametrize("nodes", [[4], [8], [1, 1, 1], [2, 2], [4, 4, 4, 4], [1] * 40])
-def test_nobody_is_named_among_equals(nodes):
-    for seed in range(10):
-        assert not verdict(nodes, noise=0.02, seed=seed)
-
-
-@pytest.mark.parametrize("nodes", [[4], [8], [1, 1, 1], [2, 2], [4, 4, 4, 4], [1] * 40])
-def test_one_slow_rank_is_named(nodes):
-    (found,) = verdict(nodes, slow={"host_copy": {1: 0.5}})
-    several = nodes[0] > 2
-    assert (found.condition, found.who.ranks) == ("slow", (1,))
-    assert found.cause == ("slow-cores" if several else "slow-rank")
-    end = "; other ranks of its node are not: .*" if several else ""
-    assert re.search(
-        rf"slow: host memory copy 3[234]\.\d% below the median of its peers{end}$", found.what
-    )
-
-
-def left_out(nodes, found):
-    run = run_of(nodes)
-    report = Report.of("selftest", {"size": run.world}, {}, found, complete=True)
-    lines = exclude.text(report, run.hosts).splitlines()
+def left_out(found):
+    hosts = {rank: one.who.host for one in found for rank in one.who.ranks}
+    report = Report.of("selftest", {"size": 32}, {}, found, complete=True)
+    lines = exclude.text(report, hosts).splitlines()
     return [line for line in lines if not line.startswith("#")]
 
 
@@ -51,93 +38,101 @@ HOST_FIGURES = [row.name for row in metrics.of_stage(SPEED) if row.scope == "hos
 A_SOCKET = {name: dict.fromkeys(range(8, 12), 0.5) for name in HOST_FIGURES}
 
 
-@pytest.mark.parametrize(
-    ("nodes", "slow", "cause", "hosts"),
-    [
-        ([4] * 4, {"host_copy": {5: 0.5}, "host_compute": {5: 1.0}}, "slow-cores", []),
-        ([4] * 4, {"host_copy": {5: 0.5, 6: 0.5}}, "slow-rank", ["node1"]),
-        ([4] * 4, {"host_copy": {5: 0.5}, "host_read": {6: 0.5}}, "slow-rank", ["node1"]),
-        ([8] * 4, A_SOCKET, "slow-rank", ["node1"]),
-        ([4] * 4, {"host_copy": {5: 0.5, 9: 0.5}}, "slow-cores", []),
-        ([3] * 4, {"host_copy": {5: 0.5}}, "slow-cores", []),
-        ([2] * 4, {"host_copy": {5: 0.5}}, "slow-rank", ["node2"]),
-        ([4] * 4, {"host_copy": {5: 0.5}, "gpu_copy": {5: 0.5}}, "slow-rank", ["node1"]),
-        ([4] * 4, {"gpu_copy": {5: 0.5}}, "slow-rank", ["node1"]),
-        ([1] * 8, {"host_copy": {5: 0.5}}, "slow-rank", ["node5"]),
-        ([4] * 4, {"host_copy": dict.fromkeys(range(4, 8), 0.5)}, "slow-node", ["node1"]),
-    ],
-)
-def test_the_host_of_the_only_one_of_its_ranks_that_is_slow_on_its_cores_is_not_left_out(
-    nodes, slow, cause, hosts
-):
-    """A foreign process is likelier than hardware. Slow GPUs, sockets and nodes are left out."""
-    found = verdict(nodes, slow=slow)
-    assert {one.cause for one in found} == {cause}
-    assert left_out(nodes, found) == hosts
-    assert all(one.next[0].startswith("ps ") == (cause == "slow-cores") for one in found)
-
-
-def test_whoever_is_slow_in_several_figures_is_named_once_with_all_of_them():
-    (found,) = verdict([8], slow={"host_copy": {3: 0.5}, "host_read": {3: 1.0}})
-    assert found.who.ranks == (3,)
-    assert found.what.startswith("rank 3 (node0, local rank 3) is slow: host memory read ")
-    assert ", host memory copy 3" in found.what
-    assert [evidence.source for evidence in found.evidence] == ["host_read", "host_copy"]
-
-
-def test_the_slowest_is_told_first():
-    found = verdict([8], slow={"host_copy": {3: 0.4}, "host_read": {5: 1.0}})
-    assert ranks(found) == [(5,), (3,)]
-    summary = Report.of("selftest", {}, {}, found, complete=True).summary
-    assert summary.startswith("rank 5 ")
-
-
-def test_what_differs_about_a_slow_rank_is_told_with_it():
-    facts = {rank: {"PCIe": "gen4 x8" if rank == 2 else "gen5 x16"} for rank in range(8)}
-    (found,) = verdict([8], slow={"host_copy": {2: 0.5}}, facts=facts)
-    assert "; PCIe gen4 x8, its peers gen5 x16; " in found.what
-
-
 QUOTA = {"held_back": 0.9, "facts": {"CPU quota": "0.4 cores"}}
+FOURS = [4] * 4
+A_NODE = dict.fromkeys(range(4, 8), 0.5)
+GEN4 = {rank: {"PCIe": "gen4 x8" if rank == 2 else "gen5 x16"} for rank in range(8)}
 
 
-@pytest.mark.parametrize(("held", "named"), [([2], [(2,)]), ([0, 1, 2], []), ([4, 5], [(4, 5)])])
-def test_who_is_held_back_by_a_quota_that_most_have_not_is_named(held, named):
-    run = run_of([4, 2])
-    run.results[SPEED] = measured(run, Random(1), noise=0.01)
-    for rank in held:
-        run.results[SPEED][rank] |= QUOTA
-    found = speed.stage(Options()).conclude(run)
-    assert [one.who.ranks for one in found if one.cause == "cpu-quota"] == named
+def copies(by, nodes=(8,), **more):
+    """Returns the findings if ranks copy the host's memory slower by this share."""
+    return verdict(nodes, slow={"host_copy": by}, **more)
 
 
-@pytest.mark.parametrize("held", [[2], [4, 5, 6], [4, 5, 6, 7]])
-def test_a_quota_explains_why_the_hosts_figures_are_slow(held):
-    slow = {name: dict.fromkeys(held, 1.0) for name in HOST_FIGURES}
-    found = verdict([4] * 4, slow=slow, more=dict.fromkeys(held, QUOTA))
-    assert [(one.cause, one.who.ranks) for one in found] == [("cpu-quota", tuple(held))]
+def held_back(ranks, nodes=FOURS, share=1.0):
+    """Returns the findings if a quota holds ranks back, and all figures of the host show it."""
+    slow = {name: dict.fromkeys(ranks, share) for name in HOST_FIGURES}
+    return verdict(nodes, slow=slow, more=dict.fromkeys(ranks, QUOTA))
 
 
-def test_a_quota_explains_neither_a_slow_gpu_nor_another_rank():
-    slow = {"host_copy": {2: 1.0, 5: 0.5}, "gpu_copy": {2: 0.5}}
-    found = verdict([4] * 4, slow=slow, more={2: QUOTA})
-    assert [(one.cause, one.who.ranks, len(one.evidence)) for one in found] == [
-        ("slow-rank", (2,), 1),
-        ("slow-cores", (5,), 1),
-        ("cpu-quota", (2,), 1),
-    ]
+# Name -> (findings, what they name, hosts to leave out).
+SAID = {
+    # Slow cores of one rank: a foreign process is likelier than hardware.
+    "one on its cores": (copies({5: 0.5}, FOURS), "slow slow-cores: 5", []),
+    "in two figures of the host": (
+        verdict([8], slow={"host_copy": {3: 0.5}, "host_read": {3: 1.0}}), "slow slow-cores: 3", []
+    ),
+    "the slowest first": (
+        verdict([8], slow={"host_copy": {3: 0.4}, "host_read": {5: 1.0}}), "slow slow-rank: 5, 3",
+        ["node0"],
+    ),
+    "its link is unlike that of its peers": (
+        copies({2: 0.5}, facts=GEN4), "slow slow-cores: 2", []
+    ),
+    "one of a node of two": (copies({3: 1.0}, [2] * 4), "slow slow-rank: 3", ["node1"]),
+    "one of two": (copies({1: 0.5}, [2]), "slow slow-rank: 1", []),
+    "a node": (copies(A_NODE, FOURS), "slow slow-node: node 4-7", ["node1"]),
+    "one of two nodes": (
+        copies(dict.fromkeys(range(4), 0.5), [4, 4]), "slow slow-node: node 0-3", []
+    ),
+    "one much slower than its slow node": (
+        copies({**A_NODE, 6: 3.0}, FOURS), "slow slow-rank: 6; slow slow-node: node 4-7", ["node1"]
+    ),
+    "a quota": (held_back([2]), "slow cpu-quota: 2", []),
+    "a quota of a node": (held_back(range(4, 8)), "slow cpu-quota: node 4-7", []),
+    # A quota explains neither a slow GPU nor another rank.
+    "a quota, a GPU and another rank": (
+        verdict(FOURS, slow={"host_copy": {2: 1.0, 5: 0.5}, "gpu_copy": {2: 0.5}}, more={2: QUOTA}),
+        "slow slow-rank: 2; slow slow-cores: 5; slow cpu-quota: 2", ["node0"],
+    ),
+}  # fmt: skip
+OTHERS = {
+    "two figures of the host": (
+        verdict(FOURS, slow={"host_copy": {5: 0.5}, "host_compute": {5: 1.0}}),
+        "slow slow-cores: 5", [],
+    ),
+    "two on their cores": (copies({5: 0.5, 6: 0.5}, FOURS), "slow slow-rank: 6, 5", ["node1"]),
+    "two in two figures": (
+        verdict(FOURS, slow={"host_copy": {5: 0.5}, "host_read": {6: 0.5}}),
+        "slow slow-rank: 6, 5", ["node1"],
+    ),
+    "a socket": (
+        verdict([8] * 4, slow=A_SOCKET), "slow slow-rank: 8, 9, 11, 10", ["node1"]
+    ),
+    "one each of two nodes": (copies({5: 0.5, 9: 0.5}, FOURS), "slow slow-cores: 9, 5", []),
+    "one of three": (copies({5: 0.5}, [3] * 4), "slow slow-cores: 5", []),
+    "the only one of a node": (copies({5: 0.5}, [1] * 8), "slow slow-rank: 5", ["node5"]),
+    "host and GPU": (
+        verdict(FOURS, slow={"host_copy": {5: 0.5}, "gpu_copy": {5: 0.5}}), "slow slow-rank: 5",
+        ["node1"],
+    ),
+    "GPU": (verdict(FOURS, slow={"gpu_copy": {5: 0.5}}), "slow slow-rank: 5", ["node1"]),
+    "a quota of three": (held_back([4, 5, 6]), "slow cpu-quota: 4-6", []),
+    "a quota of a node of two": (held_back([4, 5], [4, 2], 0.0), "slow cpu-quota: node 4-5", []),
+    "a quota of most": (held_back([0, 1, 2], [4, 2], 0.0), "", []),
+    "other hardware": (
+        copies(dict.fromkeys(range(4), 0.5), classes={r: "old" for r in range(4)}), "", []
+    ),
+    "one among its own hardware": (
+        copies({2: 0.5}, classes={r: "old" for r in range(4)}), "slow slow-cores: 2", []
+    ),
+    "only once": (verdict([8], only_at_first={"host_copy": {2: 0.5}}), "", []),
+    "a small effect on a shared host": (copies({2: 0.10}), "", []),
+}  # fmt: skip
+
+
+def test_a_slow_rank_or_node_is_named_once_with_all_its_figures(golden):
+    check({name: (found, said) for name, (found, said, _) in SAID.items()}, golden)
+    check({name: (found, said) for name, (found, said, _) in OTHERS.items()})
+    for name, (found, _, hosts) in {**SAID, **OTHERS}.items():
+        assert left_out(found) == hosts, name
+        for one in found:  # somebody may use those cores
+            assert one.next[0].startswith("ps ") == (one.cause == "slow-cores"), name
 
 
 def test_where_half_are_slow_nobody_is_surely_the_odd_one():
-    found = verdict([8], slow={"host_copy": dict.fromkeys(range(4), 1.0)})
-    assert {one.confidence.level for one in found} == {"low"}
-    (found,) = verdict([8], slow={"host_copy": {1: 1.0}})
-    assert found.confidence.level == "high"
-
-
-def test_of_two_ranks_the_slower_one_is_no_sure_name():
-    (found,) = verdict([2], slow={"host_copy": {1: 0.5}})
-    assert (found.who.ranks, found.confidence.level) == ((1,), "low")
+    assert {one.confidence.level for one in copies(dict.fromkeys(range(4), 1.0))} == {"low"}
+    assert {one.confidence.level for one in copies({1: 1.0})} == {"high"}
 
 
 @pytest.mark.parametrize(
@@ -169,18 +164,6 @@ def test_a_healthy_run_tells_what_it_could_have_seen_and_which_figures_vary(vary
     assert findings.smallest_seen(compared) == told.format(most=max(seen, default=0.0))
 
 
-def test_a_slow_node_is_named_and_not_its_ranks():
-    slow = {"host_copy": dict.fromkeys(range(4, 8), 0.5)}
-    (found,) = verdict([4, 4, 4, 4], slow=slow)
-    assert (found.cause, found.who.kind, found.who.host) == ("slow-node", "node", "node1")
-    assert found.confidence.level == "high"
-
-
-def test_half_of_the_ranks_slow_is_their_node_and_of_two_nodes_no_sure_name():
-    (found,) = verdict([4, 4], slow={"host_copy": dict.fromkeys(range(4), 0.5)})
-    assert (found.who.host, found.confidence.level) == ("node0", "low")
-
-
 def of_hbm(monkeypatch, nodes, slow, figures=1, *, noise=0.001, repeats=(9, 45)):
     """Returns the findings after the recheck. slow: rank -> slowdown in each figure of a GPU."""
     table = tuple(
@@ -208,19 +191,19 @@ def test_those_who_lag_a_little_do_not_hide_one_that_lags_more(monkeypatch):
     assert (found.cause, found.who.ranks) == ("slow-rank", (77,))
 
 
-@pytest.mark.parametrize("figures", [1, 3, 5])
 @pytest.mark.parametrize("nodes", [[8], [4, 4], [8, 8], [8] * 4])
 def test_if_half_of_the_ranks_are_slow_all_of_them_are_told_and_none_is_surely_odd(
-    monkeypatch, nodes, figures
+    monkeypatch, nodes
 ):
     half, size = sum(nodes) // 2, nodes[0]
-    found = of_hbm(monkeypatch, nodes, dict.fromkeys(range(half), 0.2), figures)
     slow = [tuple(range(first, first + size)) for first in range(0, half, size)]
+    cause = "slow-node" if len(nodes) > 1 else "slow-rank"
     if len(nodes) == 1:
         slow = [(rank,) for rank in range(half)]
-    assert sorted(one.who.ranks for one in found) == slow
-    assert {one.cause for one in found} == {"slow-rank" if len(nodes) == 1 else "slow-node"}
-    assert {one.confidence.level for one in found} == {"low"}
+    for figures in (1, 3, 5):
+        found = of_hbm(monkeypatch, nodes, dict.fromkeys(range(half), 0.2), figures)
+        assert sorted(one.who.ranks for one in found) == slow
+        assert {(one.cause, one.confidence.level) for one in found} == {(cause, "low")}
 
 
 def test_a_rank_that_is_slow_in_a_node_that_is_not_named_for_it(monkeypatch):
@@ -229,30 +212,6 @@ def test_a_rank_that_is_slow_in_a_node_that_is_not_named_for_it(monkeypatch):
     assert found.who.ranks == (0,)
     (found,) = of_hbm(monkeypatch, [2, 2], {0: 0.036, 1: 0.013})
     assert found.condition == "unknown"
-
-
-def test_a_rank_that_is_much_slower_than_its_slow_node_is_named_too():
-    slow = {"host_copy": {**dict.fromkeys(range(4, 8), 0.4), 6: 3.0}}
-    found = verdict([4, 4, 4, 4], slow=slow)
-    assert [(f.who.kind, f.who.ranks) for f in found] == [("rank", (6,)), ("node", (4, 5, 6, 7))]
-    assert [f.cause for f in found] == ["slow-rank", "slow-node"]
-
-
-def test_one_slow_rank_of_a_node_of_two_is_not_its_node():
-    (found,) = verdict([2, 2, 2, 2], slow={"host_copy": {3: 1.0}})
-    assert (found.cause, found.who.ranks) == ("slow-rank", (3,))
-
-
-def test_other_hardware_is_not_slower():
-    classes = {rank: "old" if rank < 4 else "new" for rank in range(8)}
-    slow = {"host_copy": dict.fromkeys(range(4), 0.5)}
-    assert not verdict([8], slow=slow, classes=classes)
-    (found,) = verdict([8], slow={"host_copy": {2: 0.5}}, classes=classes)
-    assert found.who.ranks == (2,)
-
-
-def test_who_is_slow_only_once_is_not_named():
-    assert not verdict([8], only_at_first={"host_copy": {2: 0.5}})
 
 
 def test_a_hosts_figures_that_vary_too_much_are_no_finding():
@@ -269,10 +228,6 @@ def test_a_gpus_figures_that_vary_too_much_are_unknown_and_name_nobody(monkeypat
         found = verdict([4], slow={"hbm": {2: 0.05}}, noise=0.1, seed=seed)
         conditions |= {finding.condition for finding in found}
     assert conditions == {"unknown"}
-
-
-def test_a_small_effect_on_a_shared_host_is_not_judged():
-    assert not verdict([8], slow={"host_copy": {2: 0.10}})
 
 
 def test_whoever_measured_nothing_is_not_compared():
@@ -322,3 +277,101 @@ def test_ten_thousand_ranks_are_compared_in_one_pass_a_figure(monkeypatch):
     monkeypatch.setattr(peers, "compare", counted)
     speed.stage(Options()).conclude(run)
     assert sorted(calls) == [1250] * 4 + [10_000] * 4
+
+
+# GPUs that others use, too: neither named slow nor a reference for others.
+
+
+def measured_run(slow, shared=(), profiled=()):
+    run = run_of([8, 8])
+    run.results[SPEED] = measured(run, Random(1), noise=0.002, slow=slow)
+    run.results["health"] = {
+        rank: {
+            "pid": 1,
+            "processes": [1, 2] if rank in shared else [1],
+            "readings": {"profiled": int(rank in profiled)},
+        }
+        for rank in range(16)
+    }
+    return run
+
+
+def doubted(*arguments, **options):
+    """Returns the suspects of the first measurement."""
+    found = speed.stage(Options()).conclude(measured_run(*arguments, **options))
+    return {rank for finding in found for rank in finding.who.ranks}
+
+
+@pytest.mark.parametrize("figure", ["gpu_copy", "gemm_bf16", "pcie_to_host"])
+def test_a_gpu_that_others_use_is_not_called_slow(figure):
+    slow = {figure: {5: 0.5}}
+    assert doubted(slow) == {5}
+    assert doubted(slow, shared={5}) == set()
+
+
+def test_its_host_is_compared_all_the_same():
+    assert doubted({"host_copy": {5: 2.0}}, shared={5}) == {5}
+
+
+@pytest.mark.parametrize("profiled", [{5}, set(range(16))])
+def test_a_profiler_excludes_no_gpu_and_is_told_beside_a_slow_one(profiled):
+    slow = {"gpu_copy": {5: 0.5}}
+    run = measured_run(slow, profiled=profiled)
+    assert {rank for f in speed.stage(Options()).conclude(run) for rank in f.who.ranks} == {5}
+    run.results[speed.RECHECK] = measured(run, Random(2), noise=0.002, slow=slow)
+    (found,) = speed.recheck(Options()).conclude(run)
+    assert (found.condition, found.who.ranks) == ("slow", (5,))
+    text = "a profiler (DCGM) reads the performance counters of rank 5 meanwhile"
+    assert [one.text for one in found.evidence].count(text) == 1
+
+
+# The recheck: which ranks measure again, beside which, and its message.
+
+
+def test_only_the_doubted_and_a_few_good_ones_measure_again_and_only_what_is_in_doubt():
+    run = run_of([8] * 32)
+    slow = {"host_copy": {7: 0.5}}
+    run.results[SPEED] = measured(run, Random(1), noise=0.01, slow=slow)
+    speed.stage(Options()).conclude(run)
+    plan = speed.recheck(Options()).plan(run)
+    assert list(plan["repeats"]) == list(plan["ranks"]) == ["host_copy"]
+    assert 7 in plan["ranks"]["host_copy"]
+    assert 10 < len(plan["ranks"]["host_copy"]) < 80
+
+
+def test_beside_doubted_ranks_of_a_large_class_the_most_usual_whole_nodes_measure_again():
+    """Each node is slower than the one before; one in the middle has a suspect."""
+    graded = {rank: 0.002 * (rank // 8) for rank in range(8 * 64)} | {8 * 31 + 2: 0.8}
+    planned = second_look([8] * 64, graded)
+    usual = [*range(28, 31), *range(32, 36)]
+    partners = planned.partners["host_copy"]
+    assert partners > {8 * node + local for node in usual for local in range(8)}
+    assert planned.good["host_copy"] == partners
+    (other,) = {rank // 8 for rank in partners} - set(usual)
+    assert other in (27, 36)
+    assert len(partners) == 64
+
+
+def test_where_each_node_has_a_doubted_rank_the_most_usual_others_measure_again():
+    doubted = dict.fromkeys(range(0, 8 * 64, 8), 0.8)
+    graded = {rank: 0.002 * (rank // 8) for rank in range(8 * 64)} | doubted
+    partners = second_look([8] * 64, graded).partners["host_copy"]
+    assert len(partners) == 64
+    assert not partners & set(doubted)
+    assert min(partners) > 200
+    assert max(partners) < 350
+
+
+def second_look(nodes, by):
+    """Returns the recheck's plan. by: for each figure, rank -> slowdown as a share."""
+    run = run_of(nodes)
+    run.results[SPEED] = measured(run, Random(1), noise=0.0001, slow={"host_copy": by})
+    speed.stage(Options()).conclude(run)
+    return speed.plan_recheck(run, run.judged[SPEED].look)
+
+
+def test_many_repeats_are_sent_as_some_hundred_medians():
+    values = [float(i) for i in range(1600)]
+    sent = speed.to_send(values)
+    assert (len(sent), sent[0], sent[-1]) == (400, 600.0, 999.0)
+    assert speed.to_send(values[:45]) == values[:45]

@@ -3,8 +3,7 @@
 import math
 import time
 
-import pytest
-
+from findings_shown import brief, check
 from made_up import run_by_rank
 from oddrank.selftest import Options
 from oddrank.selftest.stages import train
@@ -26,107 +25,103 @@ def healthy(ranks):
     }
 
 
-def change(said, ranks, name, value, since):
-    for rank in ranks:
-        said[rank][name][since:] = [value] * len(said[rank][name][since:])
+def judged(ranks, *changes, kinds=(), **results):
+    """Returns the findings. changes: (ranks, name, value, since which step).
 
-
-def judged(said, **results):
-    """Returns (condition, ranks, cause) of each finding."""
-    run = run_by_rank({"train": said, **results}, ranks=len(said))
-    found = train.stage(Options()).conclude(run)
-    assert {f.stage for f in found} <= {"train"}
-    return [(f.condition, f.who.ranks, f.cause) for f in found]
-
-
-def test_equal_replicas_have_no_finding():
-    assert judged(healthy(4)) == []
-    assert judged(healthy(1)) == []
-
-
-def test_a_rank_with_other_gradients_is_named_once_and_not_for_what_it_did_to_all():
-    said = healthy(4)
-    change(said, [2], "gradients", "wrong", since=1)
-    change(said, range(4), "parameters", "spoilt", since=2)
-    assert judged(said) == [("different", (2,), "other-gradients")]
-
-
-def test_after_wrong_values_in_collectives_the_rank_that_differs_may_be_the_only_good_one():
-    said = healthy(4)
-    change(said, [0, 1, 3], "gradients", "wrong", since=0)
-    wrong = {rank: {"mismatches": [{"observer": rank}]} for rank in range(4)}
-    assert judged(said, collectives=wrong) == [("unknown", (), "gradients-differ")]
-    right = {rank: {"mismatches": []} for rank in range(4)}
-    assert judged(said, collectives=right) == [("different", (2,), "other-gradients")]
-
-
-def test_what_comes_later_is_a_consequence():
-    said = healthy(4)
-    change(said, [2], "parameters", "wrong", since=2)
-    change(said, [2], "loss", "0x1p+0", since=2)
-    change(said, [0], "gradients", "wrong", since=3)
-    assert judged(said) == [("mismatch", (2,), "other-parameters")]
-
-
-def test_other_parameters_before_the_first_step_are_told_so():
-    said = healthy(3)
-    change(said, [1], "parameters", "wrong", since=0)
-    (finding,) = train.stage(Options()).conclude(run_by_rank({"train": said}, ranks=3))
-    assert finding.who.ranks == (1,)
-    assert "as rank 0 has sent them" in finding.what
-
-
-@pytest.mark.parametrize(("ranks", "odd"), [(2, [1]), (4, [2, 3]), (6, [0, 5])])
-def test_without_a_large_majority_nobody_is_named(ranks, odd):
+    kinds: ranks on another kind of device. results: of other stages.
+    """
     said = healthy(ranks)
-    change(said, odd, "gradients", "wrong", since=0)
-    assert judged(said) == [("unknown", (), "gradients-differ")]
-    said = healthy(ranks)
-    change(said, odd, "parameters", "wrong", since=1)
-    assert judged(said) == [("unknown", (), "replicas-differ")]
-
-
-def test_a_loss_that_is_no_number_names_its_rank_even_of_two():
-    said = healthy(2)
-    change(said, [1], "loss", NAN, since=1)
-    change(said, [1], "sound", False, since=1)
-    change(said, range(2), "sound", False, since=2)
-    assert judged(said) == [("broken", (1,), "not-finite")]
-
-
-def test_gradients_of_one_rank_that_make_all_others_infinite_name_that_rank():
-    said = healthy(4)
-    change(said, [3], "sound", False, since=0)
-    change(said, range(4), "parameters", "nan", since=1)
-    change(said, range(4), "loss", NAN, since=1)
-    change(said, range(4), "sound", False, since=1)
-    assert judged(said) == [("broken", (3,), "not-finite")]
-
-
-def test_where_most_have_no_number_at_once_nobody_is_named():
-    said = healthy(4)
-    change(said, range(4), "loss", NAN, since=2)
-    change(said, range(4), "sound", False, since=2)
-    assert judged(said) == [("unknown", (), "not-finite-anywhere")]
-
-
-def test_devices_of_two_kinds_may_differ_and_one_among_its_own_is_named():
-    said = healthy(8)
-    for rank in range(4, 8):
+    for rank in kinds:
         said[rank]["kind"] = "H100"
-    change(said, range(4, 8), "gradients", "other kind", since=0)
-    change(said, range(4, 8), "parameters", "other kind", since=1)
-    assert judged(said) == []
-    change(said, [6], "gradients", "wrong", since=2)
-    assert judged(said) == [("different", (6,), "other-gradients")]
+    for who, name, value, since in changes:
+        for rank in who:
+            said[rank][name][since:] = [value] * len(said[rank][name][since:])
+    run = run_by_rank({"train": said, **results}, ranks=ranks)
+    return train.stage(Options()).conclude(run)
+
+
+def seen_in_collectives(*mismatches):
+    return {rank: {"mismatches": [*mismatches]} for rank in range(4)}
+
+
+MOST = ([0, 1, 3], "gradients", "wrong", 0)
+LATER_SPOILT = [
+    (range(4), "parameters", "nan", 1), (range(4), "loss", NAN, 1), (range(4), "sound", False, 1)
+]  # fmt: skip
+OTHER_KIND = [
+    (range(4, 8), "gradients", "other kind", 0), (range(4, 8), "parameters", "other kind", 1)
+]  # fmt: skip
+SAID = {
+    "other gradients": (
+        judged(4, ([2], "gradients", "wrong", 1), (range(4), "parameters", "spoilt", 2)),
+        "different other-gradients: 2",
+    ),
+    # After wrong values in collectives the rank that differs may be the only good one.
+    "after wrong values": (
+        judged(4, MOST, collectives=seen_in_collectives({"observer": 0})),
+        "unknown gradients-differ: nobody",
+    ),
+    "after right values": (
+        judged(4, MOST, collectives=seen_in_collectives()), "different other-gradients: 2"
+    ),
+    "what comes later is a consequence": (
+        judged(4, ([2], "parameters", "wrong", 2), ([2], "loss", "0x1p+0", 2),
+               ([0], "gradients", "wrong", 3)),
+        "mismatch other-parameters: 2",
+    ),
+    "before the first step": (
+        judged(3, ([1], "parameters", "wrong", 0)), "mismatch other-parameters: 1"
+    ),
+    "another loss": (judged(4, ([2], "loss", "0x1p+0", 2)), "different other-gradients: 2"),
+    "gradients of half": (
+        judged(2, ([1], "gradients", "wrong", 0)), "unknown gradients-differ: nobody"
+    ),
+    "replicas of half": (
+        judged(4, ([2, 3], "parameters", "wrong", 1)), "unknown replicas-differ: nobody"
+    ),
+    "no number, of two": (
+        judged(2, ([1], "loss", NAN, 1), ([1], "sound", False, 1), (range(2), "sound", False, 2)),
+        "broken not-finite: 1",
+    ),
+    "gradients that make all infinite": (
+        judged(4, ([3], "sound", False, 0), *LATER_SPOILT), "broken not-finite: 3"
+    ),
+    "most have no number at once": (
+        judged(4, (range(4), "loss", NAN, 2), (range(4), "sound", False, 2)),
+        "unknown not-finite-anywhere: nobody",
+    ),
+    "one among its own kind": (
+        judged(8, *OTHER_KIND, ([6], "gradients", "wrong", 2), kinds=range(4, 8)),
+        "different other-gradients: 6",
+    ),
+}  # fmt: skip
+OTHERS = {
+    "equal": (judged(4), ""),
+    "alone": (judged(1), ""),
+    "two kinds": (judged(8, *OTHER_KIND, kinds=range(4, 8)), ""),
+    "gradients of two of four": (
+        judged(4, ([2, 3], "gradients", "wrong", 0)), "unknown gradients-differ: nobody"
+    ),
+    "gradients of a third": (
+        judged(6, ([0, 5], "gradients", "wrong", 0)), "unknown gradients-differ: nobody"
+    ),
+    "replicas of a third": (
+        judged(6, ([0, 5], "parameters", "wrong", 1)), "unknown replicas-differ: nobody"
+    ),
+}  # fmt: skip
+
+
+def test_the_rank_that_caused_wrong_values_is_named_and_none_that_received_them(golden):
+    check(SAID, golden)
+    check(OTHERS)
+    assert {one.stage for found, _ in SAID.values() for one in found} == {"train"}
 
 
 def test_ten_thousand_ranks_are_judged_in_ten_times_the_time_of_a_thousand():
     took = {}
     for ranks in (1_000, 10_000):
-        said = healthy(ranks)
-        change(said, [ranks - 1], "parameters", "wrong", since=STEPS)
         began = time.thread_time()
-        assert judged(said) == [("mismatch", (ranks - 1,), "other-parameters")]
+        found = judged(ranks, ([ranks - 1], "parameters", "wrong", STEPS))
+        assert brief(found) == f"mismatch other-parameters: {ranks - 1}"
         took[ranks] = time.thread_time() - began
     assert took[10_000] < 50 * took[1_000]  # looking at all pairs would take 100 times as long
