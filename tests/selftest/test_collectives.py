@@ -62,21 +62,6 @@ def test_observers_of_the_same_wrong_value_are_one_evidence():
     assert told[2].startswith("rank 0: broadcast ")
 
 
-def test_in_groups_of_a_node_its_own_ranks_have_to_agree_and_the_others_have_no_say():
-    views = {0: [], 1: [], 2: [3], 3: [3]}
-    assert judged(views, seen_by={2, 3}, among="node") == ("broken", (3,))
-
-
-def test_across_nodes_the_ranks_of_one_place_have_to_agree():
-    views = {0: [2], 1: [], 2: [2], 3: []}
-    assert judged(views, seen_by={0, 2}, among="across") == ("broken", (2,))
-
-
-def test_a_group_that_saw_nothing_wrong_names_nobody():
-    views = {0: [1], 1: [1], 2: [], 3: []}
-    assert judged(views, seen_by={2, 3}, among="node") == ("unknown", ())
-
-
 def test_sizes_that_memory_has_no_room_for_are_left_out():
     stage = collectives.stage(Options())
     connected = {r: {"backend": "gloo", "free": free} for r, free in enumerate((1e12, 8 << 20))}
