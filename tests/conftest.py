@@ -13,15 +13,18 @@ from collections.abc import Callable, Iterator
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 import environment
+import owned
 import slurm as slurm_cluster
 from golden import Golden
 from job_marker import starts_a_job
 from oddrank.run import pytest_plugin
+from patience import PATIENCE
 
 pytest_plugins = ["pytester"]
 
@@ -122,6 +125,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if pytest_plugin.HERE is None:  # of a rank of a test all variables are meant
         worker = getattr(config, "workerinput", {}).get("workerid", "")
         config.add_cleanup(partial(environment.remove, environment.clean(worker)))
+        owned.adopt_orphans()
+        config.add_cleanup(owned.end)
+        _ = PATIENCE.slowness  # measured here, once for all processes
     config.addinivalue_line("markers", f"needs(*names): any of {', '.join(PROBES)}")
     _known(_required(config), "--require")
 
@@ -147,6 +153,24 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         pytest.exit("this pytest-xdist groups no tests: pip install 'pytest<9.2'", returncode=2)
 
 
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
+    """Sets a limit that grows with the slowness of the machine; all stacks are shown at its end."""
+    import pytest_timeout
+
+    settings = settings._replace(timeout=PATIENCE.seconds(settings.timeout))
+    pytest_timeout.pytest_timeout_set_timer(item, settings)
+    fail: Any = signal.getsignal(signal.SIGALRM)
+
+    def show_and_fail(*how: object) -> None:
+        print(owned.stacks(), file=sys.stderr, flush=True)
+        fail(*how)
+
+    if callable(fail):
+        signal.signal(signal.SIGALRM, show_and_fail)
+    return True
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for name in _needs(item):
         if not is_here(name):
@@ -156,9 +180,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _kept_environment() -> Iterator[None]:
+def _on_its_own(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Ends the processes that a test leaves, and sets its environment back.
+
+    Those of fixtures of wider scope, which have begun before, live on.
+    """
+    if pytest_plugin.HERE is not None:
+        yield
+        return
+    known = set(owned.below())
     with environment.kept():
         yield
+    if ended := owned.end(known):
+        request.node.add_report_section("teardown", "processes it left", "\n".join(ended))
 
 
 @pytest.fixture(scope="session")

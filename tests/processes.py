@@ -58,6 +58,13 @@ def _process(folder: Path, environ: str) -> Process:
     return Process(int(folder.name), name.partition("(")[2], state, int(parent), variables)
 
 
+def lives(pid: int | str) -> bool:
+    """Returns whether a process runs. A zombie, which its parent has yet to wait for, does not."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
+
+
 def injected(inject: str, at: str, faults: Mapping[str, int]) -> dict[str, str]:
     """Returns variables for faults: those of `inject`, and kind=rank of `faults` in stage `at`."""
     assert bool(at) == bool(faults), "a fault has a stage: stop=2, at='collectives'"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from patience import PATIENCE, until
+from processes import lives
 
 RANK = """
 import os, signal, sys, time
@@ -82,7 +83,7 @@ def test_killed_it_takes_its_rank_along():
     keeper, rank = start(WAIT)
     keeper.kill()
     keeper.wait(PATIENCE.limit)
-    until(lambda: not os.path.exists(f"/proc/{rank}"))
+    until(lambda: not lives(rank))
 
 
 def test_it_waits_for_nobody_beyond_the_deadline():

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/resource.h>
 
+#include "../patience.hpp"
 #include "control/net.hpp"
 
 namespace oddrank::control {
@@ -18,7 +19,7 @@ std::string reached_over(const std::string& host) {
     return "not reached";
   }
   pollfd entry{listener.get(), POLLIN, 0};
-  ::poll(&entry, 1, 5000);
+  ::poll(&entry, 1, patience::limit_ms());
   return reached_at(Fd(::accept(listener.get(), nullptr, nullptr)).get());
 }
 

@@ -6,6 +6,7 @@
 
 #include <functional>
 
+#include "../patience.hpp"
 #include "control/guard.hpp"
 #include "control/page.hpp"
 #include "control/process.hpp"
@@ -24,9 +25,7 @@ pid_t child(const std::function<void()>& body) {
 }
 
 bool becomes(ProcessWatch& watch, Liveness life) {
-  const Deadline deadline = Deadline::after_ms(60'000);
-  while (watch.look().life != life && !deadline.passed()) ::usleep(1000);
-  return watch.last().life == life;
+  return patience::until([&] { return watch.look().life == life; });
 }
 
 TEST(ProcessWatch, sees_stop_continue_and_the_signal_that_kills) {

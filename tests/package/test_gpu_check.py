@@ -13,6 +13,7 @@ import pytest
 
 import dry_gpu
 from patience import until
+from processes import lives
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / ".ci" / "gpu_check.py"
@@ -95,14 +96,7 @@ def test_a_part_that_hangs_leaves_no_rank_behind(check, monkeypatch, tmp_path):
     assert run(check, monkeypatch, tmp_path / "out") == 1
     assert states(tmp_path / "out") == {"job": "timeout"}
     rank = int(told.read_text())
-    until(lambda: not is_running(rank))
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    until(lambda: not lives(rank))
 
 
 def test_an_earlier_report_does_not_pass_for_this_one_s(check, monkeypatch, tmp_path):

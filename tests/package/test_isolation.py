@@ -1,6 +1,8 @@
 """Tests don't meet what a shell or other tests have set, and leave nothing."""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +31,7 @@ def run(folder: Path, text: str, *arguments: str, **environ: str) -> str:
     pytest_here = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml")]
     path = f"{ROOT}/tests:{os.environ.get('PYTHONPATH', '')}"
     done = subprocess.run(
-        [*pytest_here, "-p", "conftest", "-p", "no:cacheprovider", "-s", *arguments, str(file)],
+        [*pytest_here, "-p", "conftest", "-p", "no:cacheprovider", *arguments, str(file)],
         env={**os.environ, "PYTHONPATH": path, **environ}, cwd=folder,
         capture_output=True, text=True, timeout=PATIENCE.limit, check=False,
     )  # fmt: skip
@@ -91,3 +93,71 @@ def test_a_variable_that_a_test_sets_ends_with_it_and_a_fixtures_with_the_fixtur
         """,
     )
     assert "2 passed" in said, said
+
+
+PROCESSES = """
+import os, subprocess, sys
+import pytest
+
+LEFT = []
+SLEEP = ["sleep", "1000"]
+
+@pytest.fixture(scope="module")
+def wide():
+    return subprocess.Popen(SLEEP)
+
+def test_one(wide):
+    print(f"wide={wide.pid}")
+    LEFT.append(subprocess.Popen(SLEEP, start_new_session=True))
+    # An orphan without a variable of ours, in a session of its own.
+    line = ["env", "-i", "setsid", "sh", "-c", "sleep 1001 >/dev/null & echo $!"]
+    done = subprocess.run(line, stdout=subprocess.PIPE, text=True)
+    LEFT.append(int(done.stdout))
+    if (pid := os.fork()) == 0:
+        os.execvp("sleep", SLEEP)
+    LEFT.append(pid)
+    assert all(map(lives, [wide.pid, LEFT[0].pid, *LEFT[1:]]))
+
+def lives(pid):
+    return os.path.exists(f"/proc/{pid}")
+
+def test_two(wide):
+    assert wide.poll() is None
+    popen, *pids = LEFT
+    assert not any(map(lives, [popen.pid, *pids]))
+    assert popen.wait() == -9
+"""
+
+
+def test_what_a_test_has_begun_ends_with_it_and_what_a_fixture_has_with_the_session(tmp_path):
+    said = run(tmp_path, PROCESSES, "-rA")
+    assert "2 passed" in said, said
+    assert "sleep 1001" in said.partition("processes it left")[2]
+    assert not Path("/proc", re.search(r"wide=(\d+)", said)[1]).exists()
+
+
+HANGS = """
+import os, subprocess, sys, time
+import pytest
+
+CODE = "def waits_for_ever(): print(open('/dev/zero').fileno(), flush=True); time.sleep(1000)"
+
+@pytest.mark.timeout(2)
+def test_hangs():
+    hangs = [sys.executable, "-c", f"import time\\n{CODE}\\nwaits_for_ever()"]
+    child = subprocess.Popen(hangs, stdout=subprocess.PIPE)
+    child.stdout.readline()
+    print(f"child={child.pid}")
+    child.wait()
+"""
+
+
+def test_a_test_that_hangs_shows_what_it_and_its_processes_do_and_leaves_none(tmp_path):
+    said = run(tmp_path, HANGS, "-o", "timeout_func_only=true", ODDRANK_TEST_SLOWNESS="1")
+    assert "1 failed" in said, said
+    assert "Timeout" in said
+    child = re.search(r"child=(\d+)", said)[1]
+    shown = said.partition("in test_hangs")[2].partition(f"pid {child} ")[2]
+    assert "waits_for_ever" in shown, said
+    assert not shutil.which("py-spy") or "waits_for_ever (<string>:2)" in shown, said
+    assert not Path("/proc", child).exists()

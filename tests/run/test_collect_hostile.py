@@ -1,6 +1,5 @@
 """`oddrank collect` where things go wrong: dead file systems, full disks, signals."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from oddrank.run.collect import node
 from oddrank.run.collect.children import Stop
 from oddrank.run.collect.sources import Source
 from patience import until
+from processes import lives
 from run.collecting import archived, collect, killed_job, lacks, manifest
 
 
@@ -163,4 +163,4 @@ def test_children_of_a_killed_collect_end_with_it(tmp_path, no_job_here):
     until(lambda: file.exists() and file.read_text(), 600)
     running.kill()
     running.wait()
-    until(lambda: not os.path.exists(f"/proc/{file.read_text()}"), 600)
+    until(lambda: not lives(file.read_text()), 600)

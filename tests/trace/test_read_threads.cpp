@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "../patience.hpp"
 #include "record_builder.hpp"
 #include "trace/read/dictionary.hpp"
 #include "trace/read/threads.hpp"
@@ -16,16 +17,6 @@ namespace oddrank::trace {
 namespace {
 
 constexpr auto kLine = static_cast<std::uint8_t>(Kind::kLine);
-
-// Ends a loop that waits for a writer which may get no core for a while.
-class Patience {
- public:
-  bool over() const { return std::chrono::steady_clock::now() > end_; }
-
- private:
-  std::chrono::steady_clock::time_point end_ =
-      std::chrono::steady_clock::now() + std::chrono::seconds(60);
-};
 
 TEST(ReadThreads, shows_each_thread_with_its_stack_outermost_first) {
   RecordBuilder record;
@@ -187,14 +178,13 @@ TEST(ReadThreads, a_stack_that_never_rests_is_shown_as_it_stands_and_flagged) {
     while (!stop.stop_requested()) record.slot(0).changes.fetch_add(1, std::memory_order_relaxed);
   });
   const RecordFile file = record.open();
-  bool torn = false;  // on one core, only if the reader is interrupted between two reads
-  for (const Patience patience; !torn && !patience.over();) {
+  // On one core, it is torn only if the reader is interrupted between two reads.
+  EXPECT_TRUE(patience::until([&] {
     const Threads threads = read_threads(file, 1);
-    ASSERT_EQ(threads.list.size(), 1U);
-    EXPECT_EQ(threads.list[0].stack.size(), 2U);
-    torn = threads.list[0].torn;
-  }
-  EXPECT_TRUE(torn);
+    EXPECT_EQ(threads.list.size(), 1U);
+    EXPECT_EQ(threads.list.at(0).stack.size(), 2U);
+    return threads.list[0].torn;
+  }));
 }
 
 TEST(ReadEvents, gives_the_last_ones_oldest_first) {
@@ -251,6 +241,14 @@ TEST(ReadEvents, the_one_that_the_writer_is_at_work_on_is_not_believed) {
   EXPECT_EQ(overwritten(5, 16, 21), 1U);
 }
 
+// The writers number their events, and write thrice the number as the place.
+void expect_whole(const Events& events) {
+  for (std::size_t i = 0; i < events.list.size(); ++i) {
+    EXPECT_EQ(events.list[i].tsc, events.first + i);
+    EXPECT_EQ(events.list[i].place.bits, (events.first + i) * 3);
+  }
+}
+
 TEST(ReadEvents, events_overwritten_during_the_copy_are_discarded) {
   RecordSizes sizes;
   sizes.ring_events = 1024;
@@ -265,16 +263,12 @@ TEST(ReadEvents, events_overwritten_during_the_copy_are_discarded) {
   const RecordFile file = record.open();
   while (record.slot(0).head < 5000) std::this_thread::yield();
   std::uint64_t overwritten = 0;
-  const Patience patience;
-  for (int i = 0; i < 3000 || (overwritten == 0 && !patience.over()); ++i) {
+  EXPECT_TRUE(patience::until([&, reads = 0]() mutable {
     const Events events = read_events(file, 0, 1024);
     overwritten += events.overwritten;
-    for (std::size_t j = 0; j < events.list.size(); ++j) {
-      ASSERT_EQ(events.list[j].tsc, events.first + j);
-      ASSERT_EQ(events.list[j].place.bits, (events.first + j) * 3);
-    }
-  }
-  EXPECT_GT(overwritten, 0U);
+    expect_whole(events);
+    return HasFailure() || (++reads >= 3000 && overwritten > 0);
+  }));
 }
 
 TEST(ReadEvents, no_event_of_a_slow_writer_is_seen_half_written) {
@@ -296,16 +290,12 @@ TEST(ReadEvents, no_event_of_a_slow_writer_is_seen_half_written) {
   });
   const RecordFile file = record.open();
   std::uint64_t seen = 0;
-  const Patience patience;
-  for (int i = 0; i < 20'000 || (seen == 0 && !patience.over()); ++i) {
+  EXPECT_TRUE(patience::until([&, reads = 0]() mutable {
     const Events events = read_events(file, 0, 16);
     seen += events.list.size();
-    for (std::size_t j = 0; j < events.list.size(); ++j) {
-      ASSERT_EQ(events.list[j].tsc, events.first + j);
-      ASSERT_EQ(events.list[j].place.bits, (events.first + j) * 3);
-    }
-  }
-  EXPECT_GT(seen, 0U);
+    expect_whole(events);
+    return HasFailure() || (++reads >= 20'000 && seen > 0);
+  }));
 }
 
 // Returns the CPU time of this thread, the only reader, without waiting for a core.

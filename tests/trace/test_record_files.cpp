@@ -21,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "../patience.hpp"
 #include "os/error.hpp"
 #include "os/proc.hpp"
 #include "trace/format/format.hpp"
@@ -273,8 +274,7 @@ TEST_F(RecordFiles, AJobThatStartsAgainUnderItsNameKeepsItsRecord) {
     remove_dead_jobs(root, "another", 0);
     done = true;
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  EXPECT_FALSE(done);
+  EXPECT_FALSE(patience::until([&] { return done.load(); }, 0.1));
   const fs::path live = leave_job("job", ::getpid(), read_stat(::getpid()).start_time);
   ASSERT_EQ(::flock(base.get(), LOCK_UN), 0);
   cleaner.join();
