@@ -246,7 +246,7 @@ def test_a_guard_or_a_judge_that_is_killed_hurts_nobody(name):
 
 
 def test_a_rank_whose_guard_is_gone_is_judged_by_its_record():
-    with watched_job("none", rank=2) as job:
+    with watched_job("none", rank=2, fresh=True) as job:
         job.pid(2)
         until(lambda: len(job.processes("oddrank-guard")) == 4, normal=LONGEST)
         guards = {

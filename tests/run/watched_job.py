@@ -127,11 +127,13 @@ def watched_job(
     hosts: Sequence[Host] = (),
     environ: Mapping[str, str] | None = None,
     script: Path = TRAINING,
+    fresh: bool = False,
 ) -> Iterator[Job]:
     """Starts the training (or another script) with a fault; ends all its processes afterwards.
 
     of_launcher: options of torchrun. hosts: those that share the ranks; empty: this one. A launcher
-    that is a function reaches them itself.
+    that is a function reaches them itself. fresh: the ranks take seconds to import torch, so the
+    judge knows all of them before they train.
     """
     mark = Marked()
     with tempfile.TemporaryDirectory(prefix="oddrank-run-") as name, held_port() as port:
@@ -158,7 +160,7 @@ def watched_job(
                     cwd=folder, stdout=out, stderr=err,
                     # Guards of other hosts import torch to find rank 0; a job that stands before
                     # they have seen it move is watched for a minute first.
-                    fresh=bool(hosts),
+                    fresh=fresh or bool(hosts),
                 )
                 for node, line, own in plan(order)
             ]  # fmt: skip
