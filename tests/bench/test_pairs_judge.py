@@ -2,127 +2,168 @@
 
 import io
 from dataclasses import replace
+from itertools import product
+from random import Random
 
 import pytest
 
+from bench.told import by_name, told
 from oddrank import render
 from oddrank.bench.pairs.judge import PAIRS, Judge
 from oddrank.bench.pairs.report import squares_of as squares_of_run
-from oddrank.bench.pairs.stages import games_of_recheck
+from oddrank.bench.pairs.stages import games_of_all, games_of_recheck
 from oddrank.control.stages import RunState
 from pair_measurements import measured, named, nodes_of
 
 
-def half_from(rank):
-    return lambda cell: 0.5 if cell[0] == rank else 1.0
+def quick(cell):
+    return 1.0
 
 
-def test_who_is_slow_twice_is_named_with_figures():
-    states = nodes_of(5)
-    first = measured(states, half_from(3))
-    ((finding,), passed) = named(states, first, measured(states, half_from(3), ranks=[0, 1, 2, 3]))
-    assert (finding.cause, finding.who.ranks, finding.who.host) == ("slow-sender", (3,), "node3")
-    assert (finding.evidence[0].value, finding.evidence[0].median) == pytest.approx((5, 10))
-    assert finding.confidence.level == "high"
-    assert not passed
+def sends(rates, ranks=1):
+    """Returns rates of senders to other nodes, of so many ranks each."""
+    return lambda cell: 1.0 if cell[0] // ranks == cell[1] // ranks else rates.get(cell[0], 1.0)
 
 
-def test_who_is_as_quick_as_the_others_the_second_time_is_not_named_but_told():
-    states = nodes_of(5)
-    found, passed = named(states, measured(states, half_from(3)), measured(states))
-    assert not found
-    assert "rank 3" in passed
+def among(node, ranks, by):
+    """Slows only the transfers between the ranks of this node, by slightly different shares."""
+    random = Random(1)
+
+    def rate(cell):
+        inside = cell[0] // ranks == cell[1] // ranks == node
+        return (by if inside else 1.0) * random.uniform(0.97, 1.03)
+
+    return rate
 
 
-def test_who_was_not_measured_again_stays_unknown():
-    states = nodes_of(5)
-    first = measured(states, half_from(3))
-    ((finding,), _) = named(states, first, measured(states, ranks=[0, 1, 2]))
-    assert (finding.condition, finding.who.ranks) == ("unknown", ())
+def judged(states, first, second=None, alone=None, *, ranks=None, **latency):
+    """Returns findings and summary. first, second, alone: rates of the three measurements.
+
+    second: as first if None. ranks: those that are measured the second time.
+    """
+    seen = measured(states, first, **latency)
+    again = seen if second is None and ranks is None else None
+    again = again or measured(states, second or first, ranks=ranks, **latency)
+    return named(states, seen, again, *([measured(states, alone, alone=True)] if alone else []))
 
 
-def test_a_link_that_is_delayed_and_therefore_slow_is_one_finding():
-    def is_hurt(cell):
-        return set(cell) == {1, 4}
-
-    states = nodes_of(5)
-    seen = measured(
-        states, lambda c: 0.5 if is_hurt(c) else 1.0, lambda c: 900.0 if is_hurt(c) else 50.0
-    )
-    ((finding,), _) = named(states, seen, seen)
-    assert (finding.cause, finding.who.kind, finding.who.ranks) == ("delayed-link", "link", (1, 4))
-    assert finding.evidence[0].value == pytest.approx(900)
+def who(found):
+    return [(one.cause, one.who.kind, one.who.ranks) for one in found]
 
 
-def test_a_link_that_is_far_off_is_named_though_another_barely_crosses_the_line():
+def test_who_is_named_after_measurement_and_recheck(golden):
+    five, three, of_2, of_4 = nodes_of(5), nodes_of(3), nodes_of(4, ranks=2), nodes_of(4, ranks=4)
+    half, uneven = sends({3: 0.5}), sends({2: 0.65, 3: 1.15}, 2)
+    hurt = {"latency": lambda cell: 900.0 if set(cell) == {1, 4} else 50.0}
     us = {frozenset({0, 1}): 57.0, frozenset({1, 2}): 91.2, frozenset({0, 2}): 2977.0}
-    states = nodes_of(3)
-    seen = measured(states, lambda c: 0.8 if c == (0, 2) else 1.0, lambda c: us[frozenset(c)])
-    ((finding,), _) = named(states, seen, seen)
-    assert (finding.cause, finding.who.ranks) == ("delayed-link", (0, 2))
+    most = sends(dict.fromkeys((4, 5, 6), 0.5), 4)
+    near = dict.fromkeys(range(8, 13), 0.82) | dict.fromkeys(range(13, 16), 0.88)
+    both = sends({9: 0.5}, 4)
+
+    def and_inside(cell):
+        return 0.5 if cell[0] // 4 == cell[1] // 4 == 2 else both(cell)
+
+    odd = [rank for rank in of_2 if rank % 2]
+    others_alone = {rank: {} for rank in of_2} | measured(of_2, ranks=odd, alone=True)
+    without = {rank: {"inside": []} for rank in nodes_of(8, ranks=2)}
+    two_slow = measured(nodes_of(8, ranks=2), sends({2: 0.5, 9: 0.4}, 2), alone=True)
+    rows = {
+        "slow twice": (judged(five, half, ranks=[0, 1, 2, 3]), ("slow-sender", "rank", (3,))),
+        "as quick as others the second time": (judged(five, half, quick),),
+        "not measured again": (judged(five, half, ranks=[0, 1, 2]), ("not-confirmed", "rank", ())),
+        "delayed and therefore slow":
+            (judged(five, lambda cell: 0.5 if set(cell) == {1, 4} else 1.0, **hurt),
+             ("delayed-link", "link", (1, 4))),
+        "far off, and another barely crosses the line":
+            (judged(three, lambda cell: 0.8 if cell == (0, 2) else 1.0,
+                    latency=lambda cell: us[frozenset(cell)]), ("delayed-link", "link", (0, 2))),
+        "all ranks of a node":
+            (judged(of_2, sends({2: 0.4, 3: 0.4}, 2), None, sends({2: 0.4, 3: 0.4}, 2)),
+             ("slow-sender", "node", (2, 3))),
+        "one rank of a node": (judged(of_2, sends({3: 0.4}, 2), None, sends({3: 0.4}, 2)),
+                               ("slow-sender", "rank", (3,))),
+        "in its node and out of it": (judged(of_2, sends({3: 0.4}), None, sends({3: 0.4})),
+                                      ("slow-sender", "rank", (3,))),
+        "its mate has what it leaves of a shared way":
+            (judged(of_2, sends({2: 0.3, 3: 1.7}, 2), None, sends({2: 0.3}, 2)),
+             ("slow-sender", "rank", (2,))),
+        "its mate takes more of a shared way, and alone it is quick":
+            (judged(of_2, uneven, None, quick),),
+        # Noise hid the slow node in the measurement, but all its ranks are slow alone.
+        "one of a slow node that looked slow alone":
+            (judged(of_2, uneven, sends({2: 0.5, 3: 0.5}, 2), sends({2: 0.5, 3: 0.5}, 2)),
+             ("not-confirmed", "rank", ())),
+        # Slow by 17 %, near the threshold: five of its eight ranks exceed it, the others nearly.
+        "a node of which some ranks crossed the line":
+            (judged(nodes_of(5, ranks=8), sends(near, 8), None, sends(near, 8)),
+             ("slow-sender", "node", tuple(range(8, 16)))),
+        "most ranks of a node":
+            (judged(nodes_of(5, ranks=4), most, None, most),
+             *(("slow-sender", "rank", (rank,)) for rank in (4, 5, 6)),
+             ("slow-sender", "node", (4, 5, 6, 7))),
+        "inside its node only":
+            (judged(nodes_of(2, ranks=4),
+                    lambda cell: 0.5 if cell[0] == 6 and cell[1] in {4, 5, 7} else 1.0),
+             ("slow-sender", "rank", (6,))),
+        "a rank out of its node, and all inside of it":
+            (judged(of_4, and_inside, None, and_inside),
+             ("slow-sender", "rank", (9,)), ("slow-node", "node", (8, 9, 10, 11))),
+        "a rank that was not measured again":
+            (named(of_2, measured(of_2, sends({2: 0.2}, 2)), measured(of_2), others_alone),
+             ("not-confirmed", "rank", ())),
+        "no recheck of ranks":
+            (named(nodes_of(8, ranks=2), two_slow, without), *[("not-confirmed", "rank", ())] * 2),
+    }  # fmt: skip
+    found = {name: who(made[0]) for name, (made, *_) in rows.items()}
+    assert found == {name: due for name, (_, *due) in rows.items()}
+    said = {name: "\n".join([told(*made[0]), made[1]]).strip() for name, (made, *_) in rows.items()}
+    golden(by_name(said))
+    (finding,), _ = rows["slow twice"][0]
+    assert (finding.evidence[0].value, finding.evidence[0].median) == pytest.approx((5, 10))
+    assert (finding.who.host, finding.confidence.level) == ("node3", "high")
 
 
-def between(rates):
-    """Returns rates of senders to other nodes; each node has two ranks."""
-    return lambda cell: 1.0 if cell[0] // 2 == cell[1] // 2 else rates.get(cell[0], 1.0)
+def test_a_node_inside_of_which_all_is_slow_is_named_and_none_of_its_ranks(golden):
+    for (nodes, ranks), by in product([(2, 4), (4, 3), (4, 4), (3, 5), (8, 8)], (0.5, 0.7)):
+        rate = among(1, ranks, by)
+        states = nodes_of(nodes, ranks=ranks)
+        found, _ = named(states, measured(states, rate), measured(states, rate))
+        assert who(found) == [("slow-node", "node", tuple(range(ranks, 2 * ranks)))], (nodes, by)
+    golden(told(*found))
 
 
-def test_a_node_is_named_where_all_of_its_ranks_are_slow_and_a_rank_where_it_alone_is():
-    states = nodes_of(4, ranks=2)
-    for slow, kind in (((2, 3), "node"), ((3,), "rank")):
-        rate = between(dict.fromkeys(slow, 0.4))
-        ((finding,), _) = named(
-            states,
-            measured(states, rate),
-            measured(states, rate),
-            measured(states, rate, alone=True),
-        )
-        assert (finding.cause, finding.who.ranks) == ("slow-sender", slow)
-        assert finding.who.kind == kind
-
-
-def test_a_rank_that_is_slow_in_its_node_and_out_of_it_is_one_finding():
-    states = nodes_of(4, ranks=2)
-    rate = {3: 0.4}
-    seen = [
-        measured(states, lambda cell: rate.get(cell[0], 1.0), alone=one) for one in (False, True)
-    ]
-    ((finding,), _) = named(states, seen[0], *seen)
-    assert (finding.cause, finding.who.ranks) == ("slow-sender", (3,))
-
-
-def test_a_rank_is_named_though_another_of_its_node_has_what_it_leaves_of_a_shared_way():
-    states = nodes_of(4, ranks=2)
-    rate = between({2: 0.3, 3: 1.7})
-    alone = measured(states, between({2: 0.3}), alone=True)
-    ((finding,), _) = named(states, measured(states, rate), measured(states, rate), alone)
-    assert (finding.cause, finding.who.ranks) == ("slow-sender", (2,))
-
-
-def test_a_rank_whose_mates_take_more_of_a_shared_way_is_not_named_if_alone_it_is_quick():
-    states = nodes_of(4, ranks=2)
-    seen = measured(states, between({2: 0.65, 3: 1.15}))
-    found, passed = named(states, seen, seen, measured(states, alone=True))
-    assert not found
-    assert "rank 2" in passed
-
-
-def test_of_a_slow_node_one_rank_that_looked_slow_alone_is_not_named_for_it():
-    """Noise hid the slow node in the measurement, but all its ranks are slow alone."""
-    states = nodes_of(4, ranks=2)
-    first = measured(states, between({2: 0.65, 3: 1.15}))
-    again = between({2: 0.5, 3: 0.5})
-    ((finding,), _) = named(
-        states, first, measured(states, again), measured(states, again, alone=True)
-    )
-    assert (finding.condition, finding.who.ranks) == ("unknown", ())
-
-
-def test_a_node_with_fewer_ranks_moves_less_and_is_not_slow():
-    states = {rank: state for rank, state in nodes_of(4, ranks=2).items() if rank != 7}
-    judge, run = Judge(0.2), RunState(7, states, {PAIRS: measured(states)})
+def unsuspected(states, seen):
+    """Returns findings and summary if nothing is suspected."""
+    judge, run = Judge(0.2), RunState(len(states), states, {PAIRS: seen})
     assert not judge.suspects(run)
-    assert not judge.unresolved(run)
+    return judge.unresolved(run), judge.all_well(run, "")
+
+
+def test_links_between_nodes_of_other_numbers_of_ranks_are_not_said_to_be_judged(golden):
+    said = {}
+    for fewer in ((), (15,), (10, 11, 14, 15)):
+        full = nodes_of(4, ranks=4).items()
+        kept = [state for rank, state in full if rank not in fewer]
+        states = {number: replace(state, rank=number) for number, state in enumerate(kept)}
+        found, summary = unsuspected(states, measured(states))
+        assert not found
+        said[f"without ranks {fewer}"] = summary
+    golden(by_name(said))
+
+
+def test_local_ranks_that_move_less_on_every_node_are_told_and_those_that_share_by_chance_not(
+    golden,
+):
+    states, random = nodes_of(8, ranks=8), Random(1)
+    halves = [1.5] * 4 + [0.5] * 4
+    rows = [{**dict.fromkeys(range(8), 1.0), **dict.fromkeys(slow, 0.5)} for slow in
+            (range(4, 8), range(2, 8))]  # fmt: skip
+    rails = [{8 * node + local: row[local] for node in range(8) for local in row} for row in rows]
+    chance = [random.sample(halves, 8) for _ in range(8)]
+    rails.append({8 * node + i: share for node in range(8) for i, share in enumerate(chance[node])})
+    made = [unsuspected(states, measured(states, sends(rates, 8))) for rates in rails]
+    assert [who(found) for found, _ in made] == [[("uneven-places", "rank", ())]] * 2 + [[]]
+    golden("\n".join(line for found, summary in made for line in (told(*found), summary)))
 
 
 def test_ranks_that_cut_a_pass_into_different_parts_add_up_to_what_their_node_moved():
@@ -135,14 +176,44 @@ def test_ranks_that_cut_a_pass_into_different_parts_add_up_to_what_their_node_mo
     assert look.between["GB/s"][0, 1][1] == [20] * 4
 
 
+def again(states, rate):
+    run = RunState(len(states), states, {PAIRS: measured(states, rate)})
+    judge = Judge(0.2)
+    return judge.suspects(run), games_of_recheck(judge, run)
+
+
 def test_doubted_ranks_meet_again_while_their_mates_rest():
-    states = nodes_of(5, ranks=2)
-    seen = measured(states, between({2: 0.65, 3: 1.15}))
-    games = games_of_recheck(Judge(0.2), RunState(10, states, {PAIRS: seen}))
+    _, games = again(nodes_of(5, ranks=2), sends({2: 0.65, 3: 1.15}, 2))
     assert [game.where for game in games] == ["ranks", "ranks"]
     assert [len(team) for game in games for team in game.teams] == [1] * 8
     assert (2,) in games[0].teams
     assert (3,) in games[1].teams
+
+
+def test_a_rank_beyond_the_eighth_of_its_node_is_measured_again_with_a_mate():
+    suspects, games = again(nodes_of(6, ranks=12), sends({12 + 10: 0.2}, 12))
+    assert any("rank 22" in finding.what for finding in suspects)
+    met = {rank for game in games if game.where == "ranks" for team in game.teams for rank in team}
+    assert 22 in met
+    assert met & {*range(12, 24)} - {22}
+
+
+def test_doubted_ranks_are_measured_again_in_few_rounds_and_the_worst_among_them():
+    worst = 8 + 3
+    for slow in (1, 2, 4, 8):
+        rates = {8 * 3 * i + (3 + i) % 8: 0.4 for i in range(2, slow + 1)} | {worst: 0.2}
+        suspects, games = again(nodes_of(26, ranks=8), sends(rates, 8))
+        games = [game for game in games if game.where == "ranks"]
+        assert suspects
+        assert 0 < sum(game.turns() for game in games) <= 24
+        assert any((worst,) in game.teams for game in games)
+
+
+def test_all_ranks_of_two_large_nodes_meet_alone_only_where_that_is_few_rounds():
+    for ranks, all_alone in ((16, True), (32, False)):
+        nodes = [tuple(range(ranks)), tuple(range(ranks, 2 * ranks))]
+        alone = [game for game in games_of_all(nodes) if game.where == "ranks"]
+        assert len(alone) == (ranks if all_alone else 0)
 
 
 def squares_of(states):
@@ -160,6 +231,13 @@ def test_the_data_has_a_matrix_between_nodes_and_one_inside_each():
     assert [one["node"] for one in data["inside"]] == ["node0", "node1", "node2"]
     assert data["inside"][1]["names"] == ["rank 2", "rank 3"]
     assert data["inside"][1]["GBps"] == [[None, 10], [10, None]]
+    namesakes = {rank: replace(state, host="node") for rank, state in states.items() if rank < 4}
+    data = squares_of(namesakes).as_data()
+    assert data["names"] == ["node#0", "node#1"]
+    assert [one["ranks"] for one in data["inside"]] == [[[0], [1]], [[2], [3]]]
+    data = squares_of(nodes_of(1, ranks=3)).as_data()
+    assert data["names"] == ["rank 0", "rank 1", "rank 2"]
+    assert data["inside"] == []
 
 
 def test_where_most_links_are_not_measured_the_data_is_a_list_of_those_that_are():
@@ -169,26 +247,12 @@ def test_where_most_links_are_not_measured_the_data_is_a_list_of_those_that_are(
     assert "GBps" not in data
 
 
-def test_two_nodes_whose_hosts_have_one_name_are_two():
-    states = {rank: replace(state, host="node") for rank, state in nodes_of(2, ranks=2).items()}
-    data = squares_of(states).as_data()
-    assert data["names"] == ["node#0", "node#1"]
-    assert [one["ranks"] for one in data["inside"]] == [[[0], [1]], [[2], [3]]]
-
-
-def test_one_node_has_the_matrix_of_its_ranks():
-    states = nodes_of(1, ranks=3)
-    data = squares_of(states).as_data()
-    assert data["names"] == ["rank 0", "rank 1", "rank 2"]
-    assert data["inside"] == []
-
-
-@pytest.mark.parametrize(("count", "widest"), [(16, 200), (17, 100)])
-def test_a_matrix_is_shown_as_long_as_a_screen_holds_it(count, widest):
-    states = nodes_of(count)
-    stream = io.StringIO()
-    for title, columns, rows in squares_of(states).tables():
-        render.table(columns, rows, stream, title=title)
-    lines = stream.getvalue().splitlines()
-    assert max(map(len, lines)) <= widest
-    assert ("node15" in stream.getvalue()) == (count == 16)
+def test_a_matrix_is_shown_as_long_as_a_screen_holds_it(golden):
+    for count, widest in ((3, 100), (16, 200), (17, 100)):
+        stream = io.StringIO()
+        for title, columns, rows in squares_of(nodes_of(count)).tables():
+            render.table(columns, rows, stream, title=title)
+        assert max(map(len, stream.getvalue().splitlines())) <= widest
+        assert ("node2" in stream.getvalue()) == (count <= 16)
+        if count != 16:
+            golden(stream.getvalue(), f"{count}")

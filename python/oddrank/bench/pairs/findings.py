@@ -48,7 +48,7 @@ def slow_part(
                 _shown(suspect.median, unit),
                 judgement.spread,
             ),
-            Evidence(_could_see(judgement, unit), "latency" if delayed else "bandwidth"),
+            *_detectable(judgement, unit),
         ),
         confidence=sure,
         next=_next_for_link(run, part, where),
@@ -190,6 +190,13 @@ def _could_see(judgement: Judgement, unit: Unit) -> str:
     if not known:
         return f"no {what} could be detected: there is no third rank to compare with"
     return f"smallest {what} this run could detect: {', '.join(known)}"
+
+
+def _detectable(judgement: Judgement, unit: Unit) -> list[Evidence]:
+    """Returns what else this run could detect; empty if, without what it found, nothing is left."""
+    if judgement.seen_end is None and judgement.seen_link is None:
+        return []
+    return [Evidence(_could_see(judgement, unit), "latency" if unit == "us" else "bandwidth")]
 
 
 def _cause(part: Part, delayed: bool) -> str:
