@@ -14,7 +14,6 @@ from oddrank.bench.pairs.noise import error_of_median, noise_of, spread_of
 from simulated_links import Links, first_measurement, named
 
 EXACT = 0.001
-WORLDS = [3, 4, 5, 8, 16]
 
 
 def judged(members, slow, noise=EXACT, seed=1, effect=0.2):
@@ -26,30 +25,20 @@ def only(judgement):
     return suspect.part.kind, suspect.part.ranks, suspect.part.to
 
 
-@pytest.mark.parametrize("members", WORLDS)
-def test_a_hot_row_is_a_slow_sender(members):
-    assert only(judged(members, links.sender(1, 0.3))) == ("sender", (1,), ())
-
-
-@pytest.mark.parametrize("members", WORLDS)
-def test_a_hot_column_is_a_slow_receiver(members):
-    assert only(judged(members, links.receiver(0, 0.3))) == ("receiver", (0,), ())
-
-
-@pytest.mark.parametrize("members", WORLDS)
-def test_a_hot_row_and_column_are_one_slow_rank(members):
-    """With three ranks four of six cells are slow, with four ranks half of them."""
-    assert only(judged(members, links.both(2, 0.5))) == ("both", (2,), ())
-
-
-@pytest.mark.parametrize("members", WORLDS)
-def test_hot_cells_of_one_pair_are_a_slow_link(members):
-    assert only(judged(members, links.link(0, 2, 0.3))) == ("link", (0,), (2,))
-
-
-@pytest.mark.parametrize("members", WORLDS)
-def test_a_hot_cell_is_one_way_of_a_link(members):
-    assert only(judged(members, links.way(2, 0, 0.3))) == ("way", (2,), (0,))
+def test_a_hot_row_is_a_sender_a_column_a_receiver_and_a_cell_a_link():
+    """Of three ranks where one is slow both ways four of six cells are slow, of four ranks half."""
+    for members in (3, 4, 5, 8, 16):
+        for slow, part in (
+            (links.sender(1, 0.3), ("sender", (1,), ())),
+            (links.receiver(0, 0.3), ("receiver", (0,), ())),
+            (links.both(2, 0.5), ("both", (2,), ())),
+            (links.link(0, 2, 0.3), ("link", (0,), (2,))),
+            (links.way(2, 0, 0.3), ("way", (2,), (0,))),
+        ):
+            assert only(judged(members, slow)) == part, members
+    # Few partners a rank suffice in a large world.
+    assert only(judged(200, links.sender(17, 0.3), noise=0.03)) == ("sender", (17,), ())
+    assert only(judged(201, links.both(0, 0.3), noise=0.03)) == ("both", (0,), ())
 
 
 def test_of_two_ranks_only_the_link_can_be_named():
@@ -59,15 +48,13 @@ def test_of_two_ranks_only_the_link_can_be_named():
     assert not judged(2, links.both(0, 0.5)).suspects  # no other link to compare with
 
 
-@pytest.mark.parametrize("members", [3, 4])
-def test_among_few_ranks_a_slow_one_is_found_though_something_is_in_the_way_for_whole_passes(
-    members,
-):
+def test_among_few_ranks_a_slow_one_is_found_though_something_is_in_the_way_for_whole_passes():
     """Few links have few steps between passes: one disturbed pass must not set the noise."""
     world = {"noise": 0.1, "lasting": 0.1, "heavy": True, "slow": links.sender(1, 0.3)}
-    seen = [first_measurement(Links(members, random=Random(seed), **world)) for seed in range(40)]
-    named_alone = sum([s.part.ranks for s in one.suspects] == [(1,)] for one in seen)
-    assert named_alone >= 34
+    for members in (3, 4):
+        made = (Links(members, random=Random(seed), **world) for seed in range(40))
+        found = [[s.part.ranks for s in first_measurement(one).suspects] for one in made]
+        assert found.count([(1,)]) >= 34, members
 
 
 def test_two_faults_are_both_found():
@@ -84,18 +71,10 @@ def test_two_racks_are_no_fault_of_anybody():
     assert not judgement.suspects
 
 
-def test_few_partners_a_rank_suffice_in_a_large_world():
-    assert only(judged(200, links.sender(17, 0.3), noise=0.03)) == ("sender", (17,), ())
-    assert only(judged(201, links.both(0, 0.3), noise=0.03)) == ("both", (0,), ())
-
-
-def test_a_fault_below_the_line_is_not_named_and_the_line_is_told():
+def test_a_fault_below_the_line_is_not_named_and_noise_raises_the_line():
     judgement = judged(4, links.sender(1, 0.05))
     assert not judgement.suspects
     assert judgement.seen_end == pytest.approx(0.138, abs=0.01)  # 1 - 0.8 ** (2 / 3)
-
-
-def test_noise_raises_what_can_be_seen():
     quiet, loud = (judged(8, links.sender(1, 0), noise) for noise in (0.01, 0.8))
     assert quiet.smallest() < 0.2 < loud.smallest()
 
@@ -107,9 +86,8 @@ def test_nothing_measured_is_nothing_judged():
 
 @given(st.lists(st.floats(1, 1.1), min_size=8, max_size=40))
 def test_one_repeat_that_something_came_between_does_not_count_as_noise(repeats):
-    assert spread_of([repeats]) <= 0.1 * 1.4826 / 2**0.5 + 1e-9
-    disturbed = [*repeats[:4], 0.01, *repeats[4:]]
-    assert spread_of([disturbed]) <= 0.1 * 1.4826 / 2**0.5 + 1e-9
+    for seen in (repeats, [*repeats[:4], 0.01, *repeats[4:]]):
+        assert spread_of([seen]) <= 0.1 * 1.4826 / 2**0.5 + 1e-9
 
 
 def test_of_few_steps_the_largest_does_not_set_the_spread():
@@ -118,17 +96,16 @@ def test_of_few_steps_the_largest_does_not_set_the_spread():
     assert spread_of(passes, 0.683) == pytest.approx(spread_of(passes[:2], 0.683))
 
 
-@pytest.mark.parametrize(("cells", "repeats", "share"), [(20, 4, 0.5), (6, 5, 0.683)])
-def test_the_spread_is_right_on_average_and_known_as_well_as_its_degrees_say(cells, repeats, share):
-    random = Random(1)
-    squares, degrees = [], 0.0
-    for _ in range(1000):
-        seen = [[math.exp(random.gauss(0, 0.1)) for _ in range(repeats)] for _ in range(cells)]
-        noise = noise_of(seen, share)
-        squares.append(noise.error**2)
-        degrees = noise.degrees
-    assert fmean(squares) == pytest.approx(0.1**2, rel=0.15)
-    assert 2 * fmean(squares) ** 2 / pvariance(squares) == pytest.approx(degrees, rel=0.3)
+def test_the_spread_is_right_on_average_and_known_as_well_as_its_degrees_say():
+    for cells, repeats, share in ((20, 4, 0.5), (6, 5, 0.683)):
+        random, squares = Random(1), []
+        for _ in range(1000):
+            seen = [[math.exp(random.gauss(0, 0.1)) for _ in range(repeats)] for _ in range(cells)]
+            noise = noise_of(seen, share)
+            squares.append(noise.error**2)
+        assert fmean(squares) == pytest.approx(0.1**2, rel=0.15)
+        degrees = 2 * fmean(squares) ** 2 / pvariance(squares)
+        assert degrees == pytest.approx(noise.degrees, rel=0.3)
 
 
 def test_more_repeats_make_the_median_surer_and_one_says_nothing():
