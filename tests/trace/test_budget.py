@@ -83,18 +83,23 @@ until({LOWEST!r})
 down(int(os.environ["DEPTH"]))
 """
     )
-    wrong = []
+    wrong, lowered_too = [], 0
     for depth in range(20):
         script(deaths, check=False, DEPTH=str(depth))
         rank = max(script.records(), key=lambda each: each.started)
         lines = (script.folder / "script.py").read_text().splitlines()
         functions = [frame.function for frame in rank.main.stack]
-        line = rank.main.stack[-1].line
+        last = rank.main.stack[-1]
         if functions != ["<module>", *["down"] * (depth + 1), "dies"]:
             wrong.append((depth, functions))
-        elif line is None or not lines[line - 1].endswith("# fatal"):
-            wrong.append((depth, line))
+        elif last.line is None and last.level is not None:
+            lowered_too += (
+                1  # it calls hot code itself, and may go down for that: the record says so
+            )
+        elif last.line is None or not lines[last.line - 1].endswith("# fatal"):
+            wrong.append((depth, last.line))
     assert wrong == []
+    assert lowered_too <= 2
 
 
 def test_a_stack_holds_no_line_of_a_lowered_function_and_says_why(script):
