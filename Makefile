@@ -43,8 +43,8 @@ selftest: $(VENV)/.built  ## set up, build, then test one rank a GPU, or 4 on th
 	echo "$(python) -m torch.distributed.run --nproc-per-node $$ranks -m oddrank selftest"; \
 	$(python) -m torch.distributed.run --nproc-per-node $$ranks -m oddrank selftest
 
-test: test-needs $(VENV)/.built-test build/ctest/.configured  ## set up, build, then test all but jobs (a few of them too): minutes
-	cmake="$$($(python) .ci/find_cmake.py)"; "$$cmake" --build build/ctest -j "$$(nproc)" && cd build/ctest && "$$(dirname "$$cmake")/ctest" --output-on-failure -j 2
+test: test-needs $(VENV)/.built-test  ## set up, build, then test all but jobs (a few of them too): minutes
+	.ci/ctest $(python)
 	$(pytest) -m "not job or smoke"
 
 golden: $(VENV)/.built-test  ## rewrite the golden files of texts for users; read them with git diff
@@ -125,8 +125,4 @@ $(VENV)/.built-gpu: $(VENV)/.built requirements-gpu-check.txt
 $(VENV)/.lint-tools: $(VENV)/.built-test
 	@echo "installing the linters"
 	@$(python) .ci/progress.py build/lint-extra.log $(python) -m pip install 'oddrank[lint]'
-	@touch $@
-
-build/ctest/.configured: $(VENV)/.built-test CMakeLists.txt tests/CMakeLists.txt
-	.ci/configure-ctest $(python) build/ctest
 	@touch $@

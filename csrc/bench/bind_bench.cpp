@@ -7,6 +7,7 @@
 #include "bench/verify/noise.hpp"
 #include "bench/verify/verify.hpp"
 #include "os/cpython.hpp"
+#include "os/to_python.hpp"
 
 namespace oddrank {
 namespace py = pybind11;
@@ -33,7 +34,7 @@ void bind_bench(py::module_& m) {
           const WithoutGil unlocked;
           found = bench::check(std::bit_cast<const void*>(address), segment);
         }
-        return py::make_tuple(found.wrong, found.index, found.expected, found.got);
+        return tuple_of({found.wrong, found.index, found.expected, found.got});
       },
       py::arg("address"), py::arg("dtype"), py::arg("op"), py::arg("source"), py::arg("world"),
       py::arg("first"), py::arg("count"), py::arg("turn"),

@@ -15,6 +15,7 @@
 #include "bench/verify/verify.hpp"
 #include "os/cpython.hpp"
 #include "os/error.hpp"
+#include "os/to_python.hpp"
 
 namespace oddrank {
 namespace py = pybind11;
@@ -32,15 +33,13 @@ py::dict load_nccl(const std::string& wheel) {
     const WithoutGil unlocked;
     api = &nccl::load(wheel);
   }
-  py::dict d;
-  d["path"] = api->path;
-  d["version"] = api->version;
-  d["version_text"] = nccl::version_text(api->version);
-  d["source"] = api->source;
-  d["missing"] = api->missing;
-  d["mapped"] = nccl::mapped_libraries();
-  d["warning"] = nccl::several_libraries_warning();
-  return d;
+  return dict_of({{"path", api->path},
+                  {"version", api->version},
+                  {"version_text", nccl::version_text(api->version)},
+                  {"source", api->source},
+                  {"missing", list_of(api->missing)},
+                  {"mapped", list_of(nccl::mapped_libraries())},
+                  {"warning", nccl::several_libraries_warning()}});
 }
 
 nccl::UniqueId to_unique_id(const py::bytes& bytes) {
@@ -92,7 +91,7 @@ void bind_verify(py::module_& m) {
         }
         py::list mismatches;
         for (const bench::Mismatch& one : found) {
-          mismatches.append(py::make_tuple(one.wrong, one.index, one.expected, one.got));
+          append(mismatches, {one.wrong, one.index, one.expected, one.got});
         }
         return mismatches;
       },
@@ -179,18 +178,16 @@ constexpr const char* kFunctions[] = {"all_reduce", "all_gather", "reduce_scatte
 py::dict to_dict(const nccl::Plan& plan) {
   py::list calls;
   for (const nccl::Call& call : plan.calls) {
-    calls.append(py::make_tuple(kFunctions[static_cast<int>(call.function)], call.send_at,
-                                call.recv_at, call.count, call.peer));
+    append(calls, {kFunctions[static_cast<int>(call.function)], call.send_at, call.recv_at,
+                   call.count, call.peer});
   }
-  py::dict d;
-  d["calls"] = calls;
-  d["issued"] = plan.issued;
-  d["send_count"] = plan.send_count;
-  d["recv_count"] = plan.recv_count;
-  d["send_at"] = plan.send_at;
-  d["recv_at"] = plan.recv_at;
-  d["element"] = plan.element;
-  return d;
+  return dict_of({{"calls", calls},
+                  {"issued", plan.issued},
+                  {"send_count", plan.send_count},
+                  {"recv_count", plan.recv_count},
+                  {"send_at", plan.send_at},
+                  {"recv_at", plan.recv_at},
+                  {"element", plan.element}});
 }
 
 nccl::Request request(std::string collective, std::string dtype, std::string op, std::size_t bytes,
@@ -290,7 +287,7 @@ void bind_operation(py::module_& m) {
               const WithoutGil unlocked;
               times = self.block(n, each, Deadline::after_seconds(seconds));
             }
-            return py::make_tuple(std::move(times.each), times.mean);
+            return tuple_of({list_of(times.each), times.mean});
           },
           py::arg("n"), py::kw_only(), py::arg("each") = true, py::arg("seconds") = 60.0,
           "Runs n times. Returns (microseconds of each, mean). each=False: the mean alone, by one "

@@ -49,15 +49,27 @@ function(oddrank_library subject)
                         PRIVATE oddrank_warnings)
 endfunction()
 
-# A Python extension module: SOURCES and, of each library, csrc/<subject>/bind_*.cpp (without bind_cuda*.cpp) and its
-# folders cpython/ and hooks/. BUILT_AGAINST: key and value, for the build report.
+# The files that need Python.h and are no bindings become the static library oddrank_cpython.
+function(oddrank_cpython_library)
+  set(csrc ${PROJECT_SOURCE_DIR}/csrc)
+  file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
+       ${csrc}/*/cpython/*.cpp ${csrc}/*/hooks/*.cpp ${csrc}/trace/nicer/text_queue.cpp)
+  add_library(oddrank_cpython STATIC ${sources})
+  # The hooks use the same names for the same things, so they cannot be compiled as one file.
+  list(FILTER sources INCLUDE REGEX "/trace/")
+  set_source_files_properties(${sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  target_link_libraries(oddrank_cpython PUBLIC oddrank_trace oddrank_control oddrank_printing
+                        PRIVATE pybind11::pybind11 oddrank_warnings)
+endfunction()
+
+# A Python extension module: its list of bindings (csrc/modules/), SOURCES and, of each library,
+# csrc/<subject>/bind_*.cpp, without bind_cuda*.cpp. BUILT_AGAINST: key and value, for the build report.
 function(oddrank_module name source)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "SOURCES;LIBRARIES;BUILT_AGAINST")
   set(sources csrc/${source} ${arg_SOURCES})
   foreach(subject IN LISTS arg_LIBRARIES)
-    set(folder ${PROJECT_SOURCE_DIR}/csrc/${subject})
     file(GLOB bindings CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
-         ${folder}/bind_*.cpp ${folder}/cpython/*.cpp ${folder}/hooks/*.cpp)
+         ${PROJECT_SOURCE_DIR}/csrc/${subject}/bind_*.cpp)
     list(FILTER bindings EXCLUDE REGEX "/bind_cuda[a-z_]*\\.cpp$")
     list(APPEND sources ${bindings})
   endforeach()
@@ -65,6 +77,10 @@ function(oddrank_module name source)
   list(TRANSFORM arg_LIBRARIES PREPEND oddrank_ OUTPUT_VARIABLE libraries)
   target_link_libraries(${name} PRIVATE ${libraries} oddrank_warnings)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/csrc)
+  # Bindings run once in a call, but take a third of the build: half of it in pybind11's own functions, which each
+  # compiled file repeats. So they are one file, less optimized, without line tables.
+  set_target_properties(${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 0)
+  target_compile_options(${name} PRIVATE "$<$<CONFIG:RelWithDebInfo>:-O1;-g0>")
   # Static libraries must not export their symbols from the module either.
   target_link_options(${name} PRIVATE -Wl,--exclude-libs,ALL)
   # Nor what templates of libstdc++ leave behind: those have default visibility in spite of ours. libtorch's headers,

@@ -2,16 +2,16 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <new>
 #include <utility>
 
+#include "control/cpython/timestamps_type.hpp"
 #include "control/hub.hpp"
 #include "control/net.hpp"
 #include "control/process.hpp"
 #include "control/worker.hpp"
 #include "os/clock.hpp"
 #include "os/cpython.hpp"
-#include "os/utf8.hpp"
+#include "os/to_python.hpp"
 
 namespace py = pybind11;
 
@@ -24,129 +24,37 @@ std::int64_t ns_in(double seconds) {
   return monotonic_ns() + static_cast<std::int64_t>(seconds * 1e9);
 }
 
-py::object optional_int(bool present, int value) {
-  return present ? py::object(py::int_(value)) : py::object(py::none());
-}
-
 // The fields of oddrank.control.root.RankState by name.
 py::dict rank_state(int rank, const RankRecord& one) {
   const Hello& hello = one.hello;
   const State& state = one.state;
-  py::dict row;
-  row["rank"] = rank;
-  row["host"] = text(hello.host);
-  row["node"] = hello.node;
-  row["local_rank"] = hello.local_rank;
-  row["local_world"] = hello.local_world;
-  row["pid"] = hello.pid;
-  row["launcher"] = text(hello.launcher);
-  row["launcher_pid"] = hello.launcher_pid;
-  row["contact"] = name_of(one.contact);
-  row["parting"] = text(one.parting);
-  row["state"] = name_of(state.life);
-  row["signal"] = optional_int(state.signal != 0, state.signal);
-  row["exit_code"] = optional_int(state.exit_code >= 0, state.exit_code);
-  row["wchan"] = text(state.wchan);
-  row["stage"] = text(state.stage);
-  row["step"] = text(state.step);
-  row["progress"] = state.progress;
-  row["waiting"] = state.waiting;
-  row["published"] = state.published;
-  row["failed"] = one.failed ? py::object(text(one.failure)) : py::object(py::none());
-  row["sigterm"] = state.terminated;
-  row["sigterm_by"] = state.terminated_by;
-  row["first_fault_ns"] = one.fault_ns;
-  row["orphaned"] = state.orphaned;
-  row["resolver_slow"] = state.resolver_slow;
-  row["quiet_ms"] = state.quiet_ms;
-  row["oom_kills"] = state.oom_kills;
-  return row;
-}
-
-// The Python class Timestamps has plain CPython methods: pybind11 costs more than their work.
-struct TimestampsObject {
-  PyObject_HEAD Timestamps timestamps;
-};
-
-Timestamps& timestamps_of(PyObject* self) noexcept {
-  return reinterpret_cast<TimestampsObject*>(self)->timestamps;
-}
-
-PyObject* enter(PyObject* self, PyObject* /*unused*/) {
-  timestamps_of(self).enter();
-  Py_RETURN_NONE;
-}
-
-PyObject* leave(PyObject* self, PyObject* /*unused*/) {
-  timestamps_of(self).leave();
-  Py_RETURN_NONE;
-}
-
-PyObject* bytes_of(const std::int64_t* values, std::size_t count) {
-  return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(values),
-                                   static_cast<Py_ssize_t>(count * sizeof *values));
-}
-
-PyObject* starts(PyObject* self, PyObject* /*unused*/) {
-  return bytes_of(timestamps_of(self).starts(), timestamps_of(self).count());
-}
-
-PyObject* durations(PyObject* self, PyObject* /*unused*/) {
-  return bytes_of(timestamps_of(self).durations(), timestamps_of(self).count());
-}
-
-PyObject* count(PyObject* self, void* /*unused*/) {
-  return PyLong_FromSize_t(timestamps_of(self).count());
-}
-
-PyObject* dropped(PyObject* self, void* /*unused*/) {
-  return PyLong_FromUnsignedLongLong(timestamps_of(self).dropped());
-}
-
-void destroy(PyObject* self) {
-  timestamps_of(self).~Timestamps();
-  PyObject_Free(self);
-}
-
-PyMethodDef methods[] = {
-    {"enter", &enter, METH_NOARGS,
-     "enter($self, /)\n--\n\nA collective begins: from now on this rank waits for others."},
-    {"leave", &leave, METH_NOARGS,
-     "leave($self, /)\n--\n\nThe collective has ended. Does nothing without enter."},
-    {"starts", &starts, METH_NOARGS,
-     "starts($self, /)\n--\n\nWhen each collective began: int64 nanoseconds of CLOCK_MONOTONIC."},
-    {"durations", &durations, METH_NOARGS,
-     "durations($self, /)\n--\n\nFrom enter to leave of each collective: int64 nanoseconds."},
-    {nullptr, nullptr, 0, nullptr}};
-
-PyGetSetDef values[] = {
-    {"count", &count, nullptr, "Collectives with both timestamps.", nullptr},
-    {"dropped", &dropped, nullptr, "Collectives beyond the capacity: not kept.", nullptr},
-    {nullptr, nullptr, nullptr, nullptr, nullptr}};
-
-PyTypeObject type = [] {
-  PyTypeObject made = blank_static_type();
-  made.tp_name = "oddrank._core.Timestamps";
-  made.tp_basicsize = sizeof(TimestampsObject);
-  made.tp_dealloc = &destroy;
-  made.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION;
-  made.tp_doc =
-      "When collectives began and how long they took; made by Worker.timestamps(capacity).";
-  made.tp_methods = methods;
-  made.tp_getset = values;
-  return made;
-}();
-
-void bind_timestamps(py::module_& m) {
-  if (PyType_Ready(&type) != 0) throw py::error_already_set();
-  m.attr("Timestamps") = py::handle(reinterpret_cast<PyObject*>(&type));
-}
-
-py::object make_timestamps(Timestamps timestamps) {
-  auto* object = PyObject_New(TimestampsObject, &type);
-  if (object == nullptr) throw py::error_already_set();
-  new (&object->timestamps) Timestamps(std::move(timestamps));
-  return py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(object));
+  return dict_of({{"rank", rank},
+                  {"host", hello.host},
+                  {"node", hello.node},
+                  {"local_rank", hello.local_rank},
+                  {"local_world", hello.local_world},
+                  {"pid", hello.pid},
+                  {"launcher", hello.launcher},
+                  {"launcher_pid", hello.launcher_pid},
+                  {"contact", name_of(one.contact)},
+                  {"parting", one.parting},
+                  {"state", name_of(state.life)},
+                  {"signal", state.signal != 0 ? Value(state.signal) : Value()},
+                  {"exit_code", known_or_none(state.exit_code)},
+                  {"wchan", state.wchan},
+                  {"stage", state.stage},
+                  {"step", state.step},
+                  {"progress", state.progress},
+                  {"waiting", state.waiting},
+                  {"published", state.published},
+                  {"failed", one.failed ? Value(one.failure) : Value()},
+                  {"sigterm", state.terminated},
+                  {"sigterm_by", state.terminated_by},
+                  {"first_fault_ns", one.fault_ns},
+                  {"orphaned", state.orphaned},
+                  {"resolver_slow", state.resolver_slow},
+                  {"quiet_ms", state.quiet_ms},
+                  {"oom_kills", state.oom_kills}});
 }
 
 void bind_worker(py::module_& m) {
@@ -166,8 +74,8 @@ void bind_worker(py::module_& m) {
                                 : signal.what == What::kEnd  ? "end"
                                 : signal.what == What::kLost ? "lost"
                                                              : "timeout";
-             return py::make_tuple(what, signal.go.stage_number, text(signal.go.stage),
-                                   text(signal.go.parameters), signal.exit_code);
+             return tuple_of({what, signal.go.stage_number, signal.go.stage, signal.go.parameters,
+                              signal.exit_code});
            })
       // Returns (nanoseconds to add to this rank's CLOCK_MONOTONIC to get the root's, error bound).
       .def("sync_clock",
@@ -177,11 +85,13 @@ void bind_worker(py::module_& m) {
                const WithoutGil unlocked;
                answer = self.sync_clock(ns_in(seconds), shortcut);
              }
-             return py::make_tuple(answer.offset_ns, answer.error_ns);
+             return tuple_of({answer.offset_ns, answer.error_ns});
            })
       .def("timestamps",
            [](Worker& self, std::int64_t capacity) {
-             return make_timestamps(self.timestamps(capacity));
+             PyObject* made = make_timestamps(self.timestamps(capacity));
+             if (made == nullptr) throw py::error_already_set();
+             return py::reinterpret_steal<py::object>(made);
            })
       .def("send_address", &Worker::send_address, py::call_guard<WithoutGil>())
       .def("publish",
@@ -280,23 +190,23 @@ void bind_hub(py::module_& m) {
         const HubNotes notes = self.notes();
         py::list odd;
         for (const OddClaim& claim : notes.odd) {
-          odd.append(py::make_tuple(claim.rank, claim.other_world, text(claim.text)));
+          append(odd, {claim.rank, claim.other_world, claim.text});
         }
-        return py::make_tuple(text(notes.limits), odd, notes.foreign, text(notes.reached_at));
+        return tuple_of({notes.limits, odd, notes.foreign, notes.reached_at});
       });
 }
 
 }  // namespace
 
 void bind_control(py::module_& m) {
-  bind_timestamps(m);
+  if (bind_timestamps(m.ptr()) != 0) throw py::error_already_set();
   bind_worker(m);
   bind_hub(m);
   // Returns (listening descriptor, port). Port 0: any.
   m.def("control_listen", [](std::uint16_t port) {
     Fd listener = listen_on(port);
     const std::uint16_t bound = port_of(listener.get());
-    return py::make_tuple(listener.release(), bound);
+    return tuple_of({listener.release(), bound});
   });
   m.def("control_token", &random_token);
   m.def("control_interfaces", &interface_addresses);
@@ -304,7 +214,7 @@ void bind_control(py::module_& m) {
   // Returns (hosts, port, token) of "ip,ip:port#token".
   m.def("control_parse_address", [](const std::string& address) {
     const RootAddress parsed = RootAddress::parse(address);
-    return py::make_tuple(parsed.hosts, parsed.port, parsed.token);
+    return tuple_of({list_of(parsed.hosts), parsed.port, parsed.token});
   });
   m.def("control_keep", [](pid_t rank, double seconds, const std::vector<int>& passed_on) {
     keep(rank, ns_in(seconds), passed_on);

@@ -4,25 +4,23 @@
 
 #include "cuda/runtime.hpp"
 #include "os/cpython.hpp"
+#include "os/to_python.hpp"
 
 namespace oddrank {
 namespace py = pybind11;
 
 namespace {
 
-py::tuple version_tuple(int version) { return py::make_tuple(version / 1000, version % 1000 / 10); }
+py::tuple version_tuple(int version) { return tuple_of({version / 1000, version % 1000 / 10}); }
 
 py::dict to_dict(const cuda::Device& device) {
-  py::dict d;
-  d["index"] = device.index;
-  d["name"] = device.name;
-  d["uuid"] = device.uuid;
-  d["pci_bus_id"] = device.pci_bus;
-  d["memory_bytes"] = device.memory_bytes;
-  d["compute_capability"] =
-      py::make_tuple(device.compute_capability[0], device.compute_capability[1]);
-  d["multiprocessors"] = device.multiprocessors;
-  d["multicast"] = device.multicast;
+  py::dict d = dict_of({{"index", device.index},
+                        {"name", device.name},
+                        {"uuid", device.uuid},
+                        {"pci_bus_id", device.pci_bus},
+                        {"memory_bytes", device.memory_bytes}});
+  d["compute_capability"] = tuple_of({device.compute_capability[0], device.compute_capability[1]});
+  add(d, {{"multiprocessors", device.multiprocessors}, {"multicast", device.multicast}});
   return d;
 }
 

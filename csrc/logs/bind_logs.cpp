@@ -16,52 +16,43 @@
 #include "logs/splitter.hpp"
 #include "os/cpython.hpp"
 #include "os/error.hpp"
-#include "os/utf8.hpp"
+#include "os/to_python.hpp"
 
 namespace oddrank {
 namespace py = pybind11;
 
 namespace {
 
-py::object known(std::int64_t value) {
-  return value < 0 ? py::object(py::none()) : py::int_(value);
-}
-
-py::object optional_text(const std::string& value) {
-  return value.empty() ? py::object(py::none()) : py::object(text(value));
-}
+Value optional_text(const std::string& value) { return value.empty() ? Value() : Value(value); }
 
 py::tuple to_tuple(const logs::Writer& w) {
-  return py::make_tuple(known(w.rank), known(w.local_rank), known(w.task), known(w.host_number),
-                        known(w.pid), optional_text(w.host), optional_text(w.pod));
+  return tuple_of({known_or_none(w.rank), known_or_none(w.local_rank), known_or_none(w.task),
+                   known_or_none(w.host_number), known_or_none(w.pid), optional_text(w.host),
+                   optional_text(w.pod)});
 }
 
 py::object to_tuple(const std::optional<logs::Timestamp>& time) {
   if (!time) return py::none();
   static constexpr const char* kClocks[] = {"utc", "wall", "boot"};
-  return py::make_tuple(time->ns, kClocks[static_cast<std::size_t>(time->clock)],
-                        time->whole_seconds);
+  return tuple_of({time->ns, kClocks[static_cast<std::size_t>(time->clock)], time->whole_seconds});
 }
 
 py::dict to_dict(const logs::Scan& scan) {
   py::list matches;
   for (const logs::Match& m : scan.matches) {
-    matches.append(py::make_tuple(m.line, m.needle, text(m.text), to_tuple(m.writer),
-                                  to_tuple(m.time), m.follows, m.repeated));
+    append(matches,
+           {m.line, m.needle, m.text, to_tuple(m.writer), to_tuple(m.time), m.follows, m.repeated});
   }
   py::list speakers;
   for (const logs::Speaker& s : scan.speakers) {
-    speakers.append(
-        py::make_tuple(to_tuple(s.writer), s.lines, s.first_line, s.last_line, to_tuple(s.last)));
+    append(speakers, {to_tuple(s.writer), s.lines, s.first_line, s.last_line, to_tuple(s.last)});
   }
-  py::dict d;
-  d["matches"] = matches;
-  d["left_out"] = scan.left_out;
-  d["speakers"] = speakers;
-  d["speakers_left_out"] = scan.speakers_left_out;
-  d["lines"] = scan.lines;
-  d["bytes"] = scan.bytes;
-  return d;
+  return dict_of({{"matches", matches},
+                  {"left_out", scan.left_out},
+                  {"speakers", speakers},
+                  {"speakers_left_out", scan.speakers_left_out},
+                  {"lines", scan.lines},
+                  {"bytes", scan.bytes}});
 }
 
 // Returns a function that asks Python for the number of a writer.
@@ -73,14 +64,14 @@ logs::WriterNumbers::Ask ask(py::function number) {
 
 std::string_view view(const py::bytes& bytes) { return bytes; }
 
-py::object ns(std::int64_t value) { return value == 0 ? py::object(py::none()) : py::int_(value); }
+Value ns(std::int64_t value) { return value == 0 ? Value() : Value(value); }
 
 py::tuple to_tuple(const logs::Rhythm& r) {
   const auto gaps = [](const logs::Gaps& g) {
-    return py::make_tuple(g.count(), g.quantile(0.5), g.quantile(0.95), g.longest());
+    return tuple_of({g.count(), g.quantile(0.5), g.quantile(0.95), g.longest()});
   };
-  return py::make_tuple(r.lines, r.first_line, r.last_line, ns(r.first_ns), ns(r.last_ns),
-                        gaps(r.in_lines), gaps(r.in_time));
+  return tuple_of({r.lines, r.first_line, r.last_line, ns(r.first_ns), ns(r.last_ns),
+                   gaps(r.in_lines), gaps(r.in_time)});
 }
 
 logs::MergeOptions merge_options(int fd, bool strip, bool clean, bool shifted, py::function label) {
@@ -113,13 +104,11 @@ auto writing(Write&& write) {
 }
 
 py::dict to_dict(const logs::Merged& merged) {
-  py::dict d;
-  d["lines"] = merged.lines;
-  d["untimed"] = merged.untimed;
-  d["late"] = merged.late;
-  d["with_times"] = merged.with_times;
-  d["without_times"] = merged.without_times;
-  return d;
+  return dict_of({{"lines", merged.lines},
+                  {"untimed", merged.untimed},
+                  {"late", merged.late},
+                  {"with_times", list_of(merged.with_times)},
+                  {"without_times", list_of(merged.without_times)}});
 }
 
 void bind_merging(py::module_& m) {
@@ -184,8 +173,7 @@ void bind_readers(py::module_& m) {
       .def("flush", &logs::Splitter::flush)
       .def("shares", [](const logs::Splitter& self) {
         py::list shares;
-        for (const auto& share : self.shares())
-          shares.append(py::make_tuple(share.lines, share.bytes));
+        for (const auto& share : self.shares()) append(shares, {share.lines, share.bytes});
         return shares;
       });
   py::class_<logs::Rhythms>(m, "LogRhythms", "Measures how regularly writers speak.")
@@ -201,11 +189,11 @@ void bind_readers(py::module_& m) {
           py::arg("chunk"), py::arg("reference_ns"), py::arg("arrival_ns") = 0)
       .def("finish", &logs::Rhythms::finish, py::arg("reference_ns"), py::arg("arrival_ns") = 0)
       .def_property_readonly("lines", &logs::Rhythms::lines)
-      .def_property_readonly("last_ns",
-                             [](const logs::Rhythms& self) { return ns(self.last_ns()); })
+      .def_property_readonly(
+          "last_ns", [](const logs::Rhythms& self) { return object_of(ns(self.last_ns())); })
       .def("all", [](const logs::Rhythms& self) {
         py::list all;
-        for (const auto& rhythm : self.all()) all.append(to_tuple(rhythm));
+        for (const auto& rhythm : self.all()) append(all, to_tuple(rhythm));
         return all;
       });
 }

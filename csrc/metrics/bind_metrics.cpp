@@ -9,61 +9,57 @@
 
 #include "metrics/job.hpp"
 #include "os/cpython.hpp"
+#include "os/to_python.hpp"
 
 namespace oddrank {
 namespace py = pybind11;
 
 namespace {
 
-py::object number_or_none(double value) {
-  return std::isfinite(value) ? py::object(py::float_(value)) : py::object(py::none());
-}
+Value number_or_none(double value) { return std::isfinite(value) ? Value(value) : Value(); }
 
-py::object date_or_none(double seconds) {
+Value date_or_none(double seconds) {
   return number_or_none(seconds < metrics::kLeastDate ? metrics::kUnknown : seconds);
 }
 
 py::dict to_dict(const metrics::Suspect& suspect) {
-  py::dict made;
-  made["kind"] = std::string(metrics::name_of(suspect.kind));
-  made["first"] = number_or_none(suspect.first);
-  made["fired"] = number_or_none(suspect.fired);
-  made["until"] = number_or_none(suspect.until);
-  made["at"] = number_or_none(suspect.at);
-  made["value"] = number_or_none(suspect.value);
-  made["level"] = number_or_none(suspect.level);
-  made["share"] = number_or_none(suspect.share);
-  made["seconds"] = number_or_none(suspect.seconds);
-  made["count"] = suspect.count;
-  made["known"] = suspect.known;
-  made["line"] = suspect.line;
-  made["file"] = suspect.file;
-  made["ranks"] = suspect.ranks;
-  return made;
+  return dict_of({{"kind", metrics::name_of(suspect.kind)},
+                  {"first", number_or_none(suspect.first)},
+                  {"fired", number_or_none(suspect.fired)},
+                  {"until", number_or_none(suspect.until)},
+                  {"at", number_or_none(suspect.at)},
+                  {"value", number_or_none(suspect.value)},
+                  {"level", number_or_none(suspect.level)},
+                  {"share", number_or_none(suspect.share)},
+                  {"seconds", number_or_none(suspect.seconds)},
+                  {"count", suspect.count},
+                  {"known", suspect.known},
+                  {"line", suspect.line},
+                  {"file", suspect.file},
+                  {"ranks", py::cast(suspect.ranks)}});
 }
 
 py::dict to_dict(const metrics::Figures& figures) {
-  py::dict made;
-  made["rows"] = figures.rows;
-  made["restarts"] = figures.restarts;
-  made["left_out"] = figures.left_out;
-  made["lost_iterations"] = figures.lost_iterations;
-  made["lost_seconds"] = figures.lost_seconds;
-  made["down_seconds"] = figures.down_seconds;
-  made["first_time"] = date_or_none(figures.first_time);
-  made["pace"] = number_or_none(figures.pace);
-  made["pauses"] = figures.pauses;
-  made["speed"] = number_or_none(figures.speed);
-  made["speed_unit"] = std::string(figures.speed_unit);
+  py::dict made = dict_of({{"rows", figures.rows},
+                           {"restarts", figures.restarts},
+                           {"left_out", figures.left_out},
+                           {"lost_iterations", figures.lost_iterations},
+                           {"lost_seconds", figures.lost_seconds},
+                           {"down_seconds", figures.down_seconds},
+                           {"first_time", date_or_none(figures.first_time)},
+                           {"pace", number_or_none(figures.pace)},
+                           {"pauses", figures.pauses},
+                           {"speed", number_or_none(figures.speed)},
+                           {"speed_unit", figures.speed_unit}});
   py::dict last;
   for (std::size_t column = 0; column < metrics::kColumns; ++column) {
-    last[py::str(std::string(metrics::kColumnNames[column]))] =
-        number_or_none(figures.last.values[column]);
+    last[text(metrics::kColumnNames[column])] =
+        object_of(number_or_none(figures.last.values[column]));
   }
-  last["time"] = date_or_none(figures.last[metrics::kTime]);
-  made["last"] = last;
-  made["loss_is_nan"] = figures.last.loss_is_nan;
-  made["grad_is_nan"] = figures.last.grad_is_nan;
+  add(last, {{"time", date_or_none(figures.last[metrics::kTime])}});
+  add(made, {{"last", last},
+             {"loss_is_nan", figures.last.loss_is_nan},
+             {"grad_is_nan", figures.last.grad_is_nan}});
   return made;
 }
 
@@ -110,7 +106,7 @@ void bind_metrics(py::module_& m) {
            [](const Job& job) {
              py::list made;
              for (const metrics::Suspect& suspect : job.verdicts().suspects()) {
-               made.append(to_dict(suspect));
+               append(made, to_dict(suspect));
              }
              return made;
            })
@@ -121,8 +117,7 @@ void bind_metrics(py::module_& m) {
         const std::vector<Job::Point>& points = job.points();
         py::list made;
         for (const Job::Point& p : points) {
-          made.append(
-              py::make_tuple(p.iteration, p.time, p.loss, p.grad_norm, p.speed, p.restarted > 0));
+          append(made, {p.iteration, p.time, p.loss, p.grad_norm, p.speed, p.restarted > 0});
         }
         return made;
       });

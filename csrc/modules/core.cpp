@@ -1,7 +1,7 @@
 // oddrank._core: the module that is always built. A list of its parts and nothing else.
 #include <pybind11/pybind11.h>
 
-#include "modules/module.hpp"
+#include "modules/begin_module.hpp"
 
 // Each is defined in its subject's bind_*.cpp.
 namespace oddrank {
@@ -17,7 +17,7 @@ void bind_run(pybind11::module_& m);
 void bind_selftest(pybind11::module_& m);
 void bind_stats(pybind11::module_& m);
 void bind_trace(pybind11::module_& m);
-void bind_trace_marks(pybind11::module_& m);
+int bind_trace_marks(PyObject* module);  // in plain CPython: -1 with a Python error
 void bind_trace_read(pybind11::module_& m);
 void bind_triage_stacks(pybind11::module_& m);
 }  // namespace oddrank
@@ -37,7 +37,7 @@ PYBIND11_MODULE(_core, m) {
   oddrank::bind_selftest(m);
   oddrank::bind_stats(m);
   oddrank::bind_trace(m);
-  oddrank::bind_trace_marks(m);
+  if (oddrank::bind_trace_marks(m.ptr()) != 0) throw pybind11::error_already_set();
   oddrank::bind_trace_read(m);
   oddrank::bind_triage_stacks(m);
 }

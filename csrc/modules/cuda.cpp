@@ -3,7 +3,7 @@
 // forked.
 #include <pybind11/pybind11.h>
 
-#include "modules/module.hpp"
+#include "modules/begin_module.hpp"
 
 // Each is defined in its subject's bind_cuda*.cpp.
 namespace oddrank {

@@ -1,19 +1,39 @@
 // oddrank._torch: what needs libtorch, built for one minor version of it. A list of its parts and
-// nothing else.
-#include <pybind11/pybind11.h>
-
+// nothing else. In plain CPython: pybind11 takes seconds to compile, for two functions.
 #include "modules/module.hpp"
 
 namespace oddrank {
-void bind_collectives(pybind11::module_& m);  // trace/torch/bind_torch.cpp
+// Defined in trace/torch/bind_torch.cpp. Returns -1 with a Python error, else 0.
+int bind_collectives(PyObject* module);
+
+namespace {
+
+int fill(PyObject* module) {
+  PyObject* info = make_build_info();
+  if (info == nullptr) return -1;
+  PyObject* torch =
+      Py_BuildValue("{ssss}", "torch", ODDRANK_TORCH_VERSION, "proven", ODDRANK_TORCH_PROVEN);
+  const bool done = torch != nullptr && PyDict_Update(info, torch) == 0 &&
+                    PyModule_AddObjectRef(module, "build_info", info) == 0;
+  Py_XDECREF(torch);
+  Py_DECREF(info);
+  return done ? bind_collectives(module) : -1;
 }
 
-PYBIND11_MODULE(_torch, m) {
-  m.doc() =
+PyModuleDef_Slot slots[] = {{Py_mod_exec, reinterpret_cast<void*>(&fill)}, {0, nullptr}};
+
+PyModuleDef definition = [] {
+  PyModuleDef made{};
+  made.m_base = PyModuleDef_HEAD_INIT;
+  made.m_name = "oddrank._torch";
+  made.m_doc =
       "oddrank's part for torch: the collective recorder. Use the functions of "
       "`oddrank.trace.collectives` instead.";
-  oddrank::begin_module(m);
-  m.attr("build_info")["torch"] = ODDRANK_TORCH_VERSION;
-  m.attr("build_info")["proven"] = ODDRANK_TORCH_PROVEN;
-  oddrank::bind_collectives(m);
-}
+  made.m_slots = slots;
+  return made;
+}();
+
+}  // namespace
+}  // namespace oddrank
+
+PyMODINIT_FUNC PyInit__torch() { return PyModuleDef_Init(&oddrank::definition); }

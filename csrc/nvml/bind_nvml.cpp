@@ -4,33 +4,42 @@
 
 #include "nvml/gpu.hpp"
 #include "os/cpython.hpp"
+#include "os/to_python.hpp"
 
 namespace oddrank {
 namespace py = pybind11;
 
 namespace {
 
+template <class T>
+py::dict by_name(const std::map<std::string, T>& values) {
+  py::dict made;
+  for (const auto& [name, value] : values) add(made, {{name.c_str(), value}});
+  return made;
+}
+
+py::object list_or_none(const std::optional<std::vector<unsigned>>& ids) {
+  return ids ? list_of(*ids) : py::object(py::none());
+}
+
 py::dict to_dict(const nvml::GpuHealth& health) {
-  py::dict d;
-  d["gpu"] = health.name;
-  d["slice"] = health.slice;
-  d["lost"] = health.lost;
-  d["readings"] = health.readings.numbers;
-  d["unreadable"] = health.readings.unreadable;
-  d["processes"] = health.processes;
-  d["mps_clients"] = health.mps_clients;
-  return d;
+  return dict_of({{"gpu", health.name},
+                  {"slice", health.slice},
+                  {"lost", health.lost},
+                  {"readings", by_name(health.readings.numbers)},
+                  {"unreadable", by_name(health.readings.unreadable)},
+                  {"processes", list_or_none(health.processes)},
+                  {"mps_clients", list_or_none(health.mps_clients)}});
 }
 
 py::dict to_dict(const nvml::GpuCounters& counters) {
   py::dict links;
-  for (const auto& [link, readings] : counters.links) links[py::int_(link)] = readings.numbers;
-  py::dict d;
-  d["lost"] = counters.lost;
-  d["gpu"] = counters.gpu.numbers;
-  d["unreadable"] = counters.gpu.unreadable;
-  d["links"] = links;
-  return d;
+  for (const auto& [link, readings] : counters.links)
+    links[py::int_(link)] = by_name(readings.numbers);
+  return dict_of({{"lost", counters.lost},
+                  {"gpu", by_name(counters.gpu.numbers)},
+                  {"unreadable", by_name(counters.gpu.unreadable)},
+                  {"links", links}});
 }
 
 }  // namespace
@@ -70,13 +79,11 @@ void bind_nvml(py::module_& m) {
           const WithoutGil unlocked;
           links = nvml::gpu_links(uuid, library);
         }
-        py::dict d;
-        d["nvlinks"] = links.nvlinks;
-        d["nvlink_MBps"] = links.nvlink_MBps;
-        d["pcie"] = links.pcie;
-        d["pcie_width"] = links.pcie_width;
-        d["fabric"] = links.fabric;
-        return d;
+        return dict_of({{"nvlinks", links.nvlinks},
+                        {"nvlink_MBps", links.nvlink_MBps},
+                        {"pcie", links.pcie},
+                        {"pcie_width", links.pcie_width},
+                        {"fabric", links.fabric}});
       },
       py::arg("uuid"), py::arg("library") = "libnvidia-ml.so.1",
       "Returns the links of the GPU `GPU-...`. Raises OddrankError if NVML does not answer.");

@@ -1,9 +1,13 @@
 // Helpers for plain CPython: work without the GIL, questions that keep the current Python error,
-// hand-written types.
+// our exceptions, hand-written types.
 #pragma once
 
 #include <Python.h>
 #include <unistd.h>
+
+#include <string_view>
+
+#include "os/error.hpp"
 
 namespace oddrank {
 
@@ -56,6 +60,19 @@ class KeepError {
   PyObject* value_ = nullptr;
   PyObject* trace_ = nullptr;
 };
+
+// Sets Python's error to oddrank.OddrankError, with the message of ours.
+inline void set_oddrank_error(const Error& error) noexcept {
+  PyObject* module = PyImport_ImportModule("oddrank.errors");
+  PyObject* type = module == nullptr ? nullptr : PyObject_GetAttrString(module, "OddrankError");
+  const std::string_view what = error.what();
+  PyObject* text =
+      PyUnicode_DecodeUTF8(what.data(), static_cast<Py_ssize_t>(what.size()), "replace");
+  if (type != nullptr && text != nullptr) PyErr_SetObject(type, text);
+  Py_XDECREF(text);
+  Py_XDECREF(type);
+  Py_XDECREF(module);
+}
 
 // Returns the start of a hand-written type: all fields are zero but the head. An unfinished
 // initializer list, as CPython writes it, gives a warning for each of about 48 fields.

@@ -1,7 +1,7 @@
-// Texts between CPython and C++, which holds them as UTF-8.
+// Reads texts of CPython, which C++ holds as UTF-8. The other way: to_python.hpp.
 #pragma once
 
-#include <pybind11/pybind11.h>
+#include <Python.h>
 
 #include <cstddef>
 #include <string_view>
@@ -20,14 +20,6 @@ inline std::string_view utf8_of(PyObject* object) noexcept {
     return {};
   }
   return {bytes, static_cast<std::size_t>(size)};
-}
-
-// Decodes UTF-8. Each invalid byte becomes U+FFFD: a broken name must not lose a report.
-inline pybind11::str text(std::string_view bytes) {
-  PyObject* made =
-      PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "replace");
-  if (made == nullptr) throw pybind11::error_already_set();
-  return pybind11::reinterpret_steal<pybind11::str>(made);
 }
 
 }  // namespace oddrank

@@ -24,7 +24,7 @@ void bind_printing(py::module_& m) {
         const printing::LockFile file = printing::open_lock_file(folders);
         state.table = file.table;
         state.timeout_ms = static_cast<std::int64_t>(timeout_s * 1000);
-        return py::make_tuple(file.path, file.refused);
+        return tuple_of({file.path, file.refused});
       },
       py::arg("folders"), py::arg("timeout_s"),
       "Opens the lock file in the first folder that can be used. Returns (path, why earlier "

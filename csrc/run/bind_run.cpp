@@ -2,7 +2,7 @@
 #include <pybind11/pybind11.h>
 
 #include "os/error.hpp"
-#include "os/utf8.hpp"
+#include "os/to_python.hpp"
 #include "run/worker_snapshot.hpp"
 
 namespace py = pybind11;
@@ -15,23 +15,20 @@ py::dict unpack_snapshot(const py::bytes& bytes) {
   if (!snapshot) throw Error("a guard sent a snapshot that is broken");
   py::list threads;
   for (const auto& thread : snapshot->threads) {
-    threads.append(
-        py::make_tuple(thread.tid, text(thread.state), static_cast<double>(thread.cpu_ns) / 1e9));
+    append(threads, {thread.tid, thread.state, static_cast<double>(thread.cpu_ns) / 1e9});
   }
-  py::dict made;
-  made["realtime_ns"] = snapshot->realtime_ns;
-  made["letter"] = text(snapshot->letter);
-  made["wait_status"] = snapshot->wait_status;
-  made["start_time"] = snapshot->start_time;
-  made["oom_kills"] = snapshot->oom_kills;
-  made["cpu_ns"] = snapshot->cpu_ns;
-  made["io_bytes"] = snapshot->io_bytes;
-  made["events"] = snapshot->events;
-  made["threads"] = threads;
-  made["syscall"] = text(snapshot->syscall);
-  made["wchan"] = text(snapshot->wchan);
-  made["record"] = py::bytes(snapshot->record);
-  return made;
+  return dict_of({{"realtime_ns", snapshot->realtime_ns},
+                  {"letter", snapshot->letter},
+                  {"wait_status", snapshot->wait_status},
+                  {"start_time", snapshot->start_time},
+                  {"oom_kills", snapshot->oom_kills},
+                  {"cpu_ns", snapshot->cpu_ns},
+                  {"io_bytes", snapshot->io_bytes},
+                  {"events", snapshot->events},
+                  {"threads", threads},
+                  {"syscall", snapshot->syscall},
+                  {"wchan", snapshot->wchan},
+                  {"record", py::bytes(snapshot->record)}});
 }
 
 }  // namespace

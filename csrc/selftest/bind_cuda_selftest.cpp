@@ -4,6 +4,7 @@
 
 #include "os/cpython.hpp"
 #include "os/error.hpp"
+#include "os/to_python.hpp"
 #include "selftest/bind_selftest.hpp"
 #include "selftest/gpu_tests.hpp"
 
@@ -24,18 +25,15 @@ py::dict by_unit(const std::uint64_t* hashes, int code) {
 py::dict to_dict(const selftest::GpuPrints& prints) {
   py::list seen;
   for (const selftest::BlockPrint& print : prints.prints) {
-    seen.append(
-        py::make_tuple(print.multiprocessor, print.repeat, by_unit(print.hashes, prints.code)));
+    append(seen, {print.multiprocessor, print.repeat, by_unit(print.hashes, prints.code)});
   }
   std::uint64_t golden[selftest::kGpuUnitCount];
   for (std::size_t i = 0; i < selftest::kGpuUnitCount; ++i) golden[i] = selftest::gpu_golden(i);
-  py::dict d;
-  d["code"] = prints.code;
-  d["multiprocessors"] = prints.multiprocessors;
-  d["computed"] = prints.computed;
-  d["golden"] = by_unit(golden, prints.code);
-  d["seen"] = seen;
-  return d;
+  return dict_of({{"code", prints.code},
+                  {"multiprocessors", prints.multiprocessors},
+                  {"computed", prints.computed},
+                  {"golden", by_unit(golden, prints.code)},
+                  {"seen", seen}});
 }
 
 // Returns the index of `name` in kGpuUnits, -1 for "".
@@ -85,12 +83,10 @@ void bind_cuda_selftest(py::module_& m) {
           times = selftest::time_device_memory(device, bytes, repeats,
                                                Deadline::after_seconds(seconds));
         }
-        py::dict d;
-        d["bytes"] = times.bytes;
-        d["read"] = times.read;
-        d["write"] = times.write;
-        d["copy"] = times.copy;
-        return d;
+        return dict_of({{"bytes", times.bytes},
+                        {"read", list_of(times.read)},
+                        {"write", list_of(times.write)},
+                        {"copy", list_of(times.copy)}});
       },
       py::arg("device"), py::arg("bytes"), py::arg("repeats"), py::kw_only(),
       py::arg("seconds") = 30.0,
@@ -104,11 +100,9 @@ void bind_cuda_selftest(py::module_& m) {
           times =
               selftest::time_transfers(device, bytes, repeats, Deadline::after_seconds(seconds));
         }
-        py::dict d;
-        d["bytes"] = times.bytes;
-        d["to_device"] = times.to_device;
-        d["to_host"] = times.to_host;
-        return d;
+        return dict_of({{"bytes", times.bytes},
+                        {"to_device", list_of(times.to_device)},
+                        {"to_host", list_of(times.to_host)}});
       },
       py::arg("device"), py::arg("bytes"), py::arg("repeats"), py::kw_only(),
       py::arg("seconds") = 30.0,

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "os/cpython.hpp"
+#include "os/to_python.hpp"
 #include "selftest/fingerprint.hpp"
 #include "selftest/folder_probe.hpp"
 #include "selftest/host_tests.hpp"
@@ -20,13 +21,11 @@ py::dict folder_dict(const selftest::FolderResult& result) {
     seconds[selftest::kFolderSteps[i]] = result.seconds[i];
   }
   const bool through = result.stopped_at == selftest::kFolderSteps.size();
-  py::dict dict;
-  dict["seconds"] = seconds;
-  dict["stopped_at"] = through ? "" : selftest::kFolderSteps[result.stopped_at];
-  dict["hangs"] = result.hangs;
-  dict["error"] = result.error;
-  dict["left"] = result.left;
-  return dict;
+  return dict_of({{"seconds", seconds},
+                  {"stopped_at", through ? "" : selftest::kFolderSteps[result.stopped_at]},
+                  {"hangs", result.hangs},
+                  {"error", result.error},
+                  {"left", result.left}});
 }
 
 py::dict by_unit(const std::uint64_t* hashes) {
@@ -78,12 +77,10 @@ void bind_selftest(py::module_& m) {
           const WithoutGil unlocked;
           times = selftest::time_host_memory(bytes, repeats, slices);
         }
-        py::dict d;
-        d["bytes"] = times.bytes;
-        d["read"] = times.read;
-        d["write"] = times.write;
-        d["copy"] = times.copy;
-        return d;
+        return dict_of({{"bytes", times.bytes},
+                        {"read", list_of(times.read)},
+                        {"write", list_of(times.write)},
+                        {"copy", list_of(times.copy)}});
       },
       py::arg("bytes"), py::arg("repeats"), py::arg("slices"),
       "CPU seconds of this thread to read, write and copy `bytes`, each repeat as its fastest "
@@ -96,10 +93,7 @@ void bind_selftest(py::module_& m) {
           const WithoutGil unlocked;
           times = selftest::time_host_compute(seconds, repeats);
         }
-        py::dict d;
-        d["operations"] = times.operations;
-        d["seconds"] = times.seconds;
-        return d;
+        return dict_of({{"operations", times.operations}, {"seconds", list_of(times.seconds)}});
       },
       py::arg("seconds"), py::arg("repeats"),
       "CPU seconds that `operations` take in registers, each repeat as its fastest run.");

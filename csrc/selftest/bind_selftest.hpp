@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "os/to_python.hpp"
 #include "selftest/host_tests.hpp"
 
 namespace oddrank {
@@ -19,19 +20,16 @@ inline std::optional<selftest::Damage> damage_of(std::optional<std::size_t> inde
 
 // Returns the Python result of both memory tests.
 inline pybind11::dict memory_dict(const selftest::MemoryResult& result) {
-  pybind11::dict mismatches;
-  mismatches["count"] = result.mismatches.count;
-  mismatches["bits"] = result.mismatches.bits;
-  mismatches["pass"] = result.mismatches.pass;
-  mismatches["index"] = result.mismatches.index;
-  mismatches["expected"] = result.mismatches.expected;
-  mismatches["got"] = result.mismatches.got;
-  pybind11::dict d;
-  d["bytes"] = result.bytes;
-  d["passes"] = result.passes;
-  d["mismatches"] = mismatches;
-  d["write_seconds"] = result.write_seconds;
-  d["read_seconds"] = result.read_seconds;
-  return d;
+  pybind11::dict mismatches = dict_of({{"count", result.mismatches.count},
+                                       {"bits", result.mismatches.bits},
+                                       {"pass", result.mismatches.pass},
+                                       {"index", result.mismatches.index},
+                                       {"expected", result.mismatches.expected},
+                                       {"got", result.mismatches.got}});
+  return dict_of({{"bytes", result.bytes},
+                  {"passes", result.passes},
+                  {"mismatches", mismatches},
+                  {"write_seconds", result.write_seconds},
+                  {"read_seconds", result.read_seconds}});
 }
 }  // namespace oddrank

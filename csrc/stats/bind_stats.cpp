@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "os/cpython.hpp"
+#include "os/to_python.hpp"
 #include "stats/statistics.hpp"
 
 namespace oddrank {
@@ -20,8 +21,7 @@ void bind_stats(py::module_& m) {
           const WithoutGil unlocked;
           found = ratio_of_medians(over, under, {confidence, replicates, seed});
         }
-        return py::make_tuple(found.ratio, found.low, found.high, found.block_over,
-                              found.block_under);
+        return tuple_of({found.ratio, found.low, found.high, found.block_over, found.block_under});
       },
       py::arg("over"), py::arg("under"), py::arg("confidence"), py::arg("replicates"),
       py::arg("seed"),
@@ -35,7 +35,8 @@ void bind_stats(py::module_& m) {
           const WithoutGil unlocked;
           found = sum_up(peers, rates);
         }
-        return py::make_tuple(found.medians, found.scatters, found.noise, found.deviations);
+        return tuple_of(
+            {list_of(found.medians), list_of(found.scatters), found.noise, found.deviations});
       },
       py::arg("peers"), py::arg("rates"),
       "Returns (medians, scatters, noise, deviations) of the repeats' logarithms: each peer's "

@@ -8,7 +8,7 @@
 
 #include "os/cpython.hpp"
 #include "os/proc.hpp"
-#include "os/utf8.hpp"
+#include "os/to_python.hpp"
 #include "trace/export/export.hpp"
 #include "trace/format/format.hpp"
 #include "trace/read/dictionary.hpp"
@@ -21,22 +21,20 @@ namespace oddrank {
 namespace {
 
 py::dict process_dict(const trace::Process& process) {
-  py::dict made;
-  made["pid"] = process.pid;
-  made["parent_pid"] = process.parent_pid;
-  made["start_time"] = process.start_time;
-  made["boot_id"] = text(process.boot_id);
-  made["rank"] = process.rank;
-  made["local_rank"] = process.local_rank;
-  made["world"] = process.world;
-  made["node"] = process.node;
-  made["python"] = process.python;
-  made["is_child"] = process.is_child;
-  made["host"] = text(process.host);
-  made["job"] = text(process.job);
-  made["hook"] = text(process.hook);
-  made["arguments"] = text(process.arguments);
-  return made;
+  return dict_of({{"pid", process.pid},
+                  {"parent_pid", process.parent_pid},
+                  {"start_time", process.start_time},
+                  {"boot_id", process.boot_id},
+                  {"rank", process.rank},
+                  {"local_rank", process.local_rank},
+                  {"world", process.world},
+                  {"node", process.node},
+                  {"python", process.python},
+                  {"is_child", process.is_child},
+                  {"host", process.host},
+                  {"job", process.job},
+                  {"hook", process.hook},
+                  {"arguments", process.arguments}});
 }
 
 const char* name_of(trace::Liveness life) {
@@ -92,23 +90,22 @@ py::str name_of(trace::Kind kind) {
 
 // Adds whether the process is alive, how it ended, and what its record lost.
 void add_state(py::dict& made, trace::Liveness life, const trace::Counters& counters) {
-  py::dict lost;
-  lost["threads"] = counters.lost_threads;
-  lost["codes"] = counters.lost_codes;
-  lost["collectives"] = counters.lost_collectives;
-  lost["groups"] = counters.lost_groups;
-  made["life"] = name_of(life);
-  made["end"] = name_of(counters.end);
-  made["exit_code"] = counters.end == trace::End::kExited ? py::object(py::int_(counters.exit_code))
-                                                          : py::object(py::none());
-  made["raised"] = text(counters.raised);
-  made["disarmed"] = counters.hook_state == static_cast<std::uint64_t>(trace::HookState::kDisarmed);
-  made["displaced_by"] = text(counters.displaced_by);
-  made["lost"] = lost;
+  py::dict lost = dict_of({{"threads", counters.lost_threads},
+                           {"codes", counters.lost_codes},
+                           {"collectives", counters.lost_collectives},
+                           {"groups", counters.lost_groups}});
+  add(made,
+      {{"life", name_of(life)},
+       {"end", name_of(counters.end)},
+       {"exit_code", counters.end == trace::End::kExited ? Value(counters.exit_code) : Value()},
+       {"raised", counters.raised},
+       {"disarmed", counters.hook_state == static_cast<std::uint64_t>(trace::HookState::kDisarmed)},
+       {"displaced_by", counters.displaced_by},
+       {"lost", lost}});
 }
 
 py::tuple frame_tuple(const trace::Frame& frame) {
-  return py::make_tuple(text(frame.function), text(frame.file), frame.line);
+  return tuple_of({frame.function, frame.file, frame.line});
 }
 
 // (function, file, line, level, ns): the last two are None unless the line is unknown since the
@@ -119,8 +116,7 @@ py::list stack_of(const trace::ThreadNow& now) {
     const trace::Frame& frame = now.stack[i];
     const char* level = nullptr;
     if (frame.now.is_changed()) level = trace::kLevelNames[static_cast<int>(frame.now.level())];
-    stack.append(
-        py::make_tuple(text(frame.function), text(frame.file), frame.line, level, now.since[i]));
+    append(stack, {frame.function, frame.file, frame.line, level, now.since[i]});
   }
   return stack;
 }
@@ -129,37 +125,33 @@ py::list stack_of(const trace::ThreadNow& now) {
 py::list lowered_list(const std::vector<trace::Lowered>& lowered) {
   py::list made;
   for (const trace::Lowered& one : lowered) {
-    made.append(py::make_tuple(text(one.frame.function), text(one.frame.file), one.frame.line,
-                               trace::kLevelNames[static_cast<int>(one.level)],
-                               trace::kLevelNames[static_cast<int>(one.wanted)], one.since));
+    append(made, {one.frame.function, one.frame.file, one.frame.line,
+                  trace::kLevelNames[static_cast<int>(one.level)],
+                  trace::kLevelNames[static_cast<int>(one.wanted)], one.since});
   }
   return made;
 }
 
 py::dict thread_dict(const trace::ThreadNow& now) {
-  py::dict made;
-  made["tid"] = now.thread.tid;
-  made["name"] = text(now.thread.name);
-  made["ended"] = now.thread.state == trace::ThreadState::kEnded;
-  made["depth"] = now.thread.depth;
-  made["torn"] = now.thread.torn;
-  made["events"] = now.thread.events;
-  made["last_ns"] = now.last;
-  made["stack"] = stack_of(now);
-  return made;
+  return dict_of({{"tid", now.thread.tid},
+                  {"name", now.thread.name},
+                  {"ended", now.thread.state == trace::ThreadState::kEnded},
+                  {"depth", now.thread.depth},
+                  {"torn", now.thread.torn},
+                  {"events", now.thread.events},
+                  {"last_ns", now.last},
+                  {"stack", stack_of(now)}});
 }
 
 // (name, back end, description, size, own rank, ((first, step, count), ...)).
 py::tuple group_tuple(const trace::ProcessGroup* group) {
-  if (group == nullptr) return py::make_tuple("", "", "", 0, py::none(), py::tuple());
+  if (group == nullptr) return tuple_of({"", "", "", 0, Value(), py::tuple()});
   py::list runs;
   for (const trace::RankRun& run : group->runs) {
-    runs.append(py::make_tuple(run.first, run.step, run.count));
+    append(runs, {run.first, run.step, run.count});
   }
-  const std::optional<std::uint32_t> own =
-      group->own == trace::kNoRank ? std::nullopt : std::optional(group->own);
-  return py::make_tuple(text(group->name), text(group->backend), text(group->text), group->size,
-                        own, py::tuple(runs));
+  const Value own = group->own == trace::kNoRank ? Value() : Value(group->own);
+  return tuple_of({group->name, group->backend, group->text, group->size, own, py::tuple(runs)});
 }
 
 // (data type, bytes in, bytes out, peer, tag, root, failed), with global ranks; None: none, or
@@ -175,23 +167,21 @@ py::tuple sizes_tuple(const trace::Collective& c, const trace::Dictionary& names
   } else if (c.role == trace::Role::kRoot) {
     root = partner;
   }
-  return py::make_tuple(text(trace::name_of_type(c.data_type)), c.input(), c.output(), peer, tag,
-                        root, c.failed);
+  return tuple_of(
+      {trace::name_of_type(c.data_type), c.input(), c.output(), peer, tag, root, c.failed});
 }
 
 py::dict collective_dict(const trace::CollectiveNow& now, const trace::Dictionary& names) {
-  py::dict made;
-  made["operation"] = text(now.operation);
-  made["group"] = group_tuple(names.group(now.collective.group));
-  made["sizes"] = sizes_tuple(now.collective, names);
-  made["sequence"] = now.collective.sequence;
-  made["bytes"] = now.collective.bytes;
-  made["tid"] = now.collective.tid;
-  made["number"] = now.collective.number;
-  made["state"] = trace::name_of(now.collective.state);
-  made["begin_ns"] = now.begin;
-  made["end_ns"] = now.end;
-  return made;
+  return dict_of({{"operation", now.operation},
+                  {"group", group_tuple(names.group(now.collective.group))},
+                  {"sizes", sizes_tuple(now.collective, names)},
+                  {"sequence", now.collective.sequence},
+                  {"bytes", now.collective.bytes},
+                  {"tid", now.collective.tid},
+                  {"number", now.collective.number},
+                  {"state", trace::name_of(now.collective.state)},
+                  {"begin_ns", now.begin},
+                  {"end_ns", now.end}});
 }
 
 py::dict snapshot(const std::string& path) {
@@ -202,30 +192,30 @@ py::dict snapshot(const std::string& path) {
   }
   const trace::Dictionary& names = *now.names;
   py::list threads, open, sections, groups;
-  for (const auto& thread : now.threads) threads.append(thread_dict(thread));
-  for (const auto& collective : now.open) open.append(collective_dict(collective, names));
+  for (const auto& thread : now.threads) append(threads, thread_dict(thread));
+  for (const auto& collective : now.open) append(open, collective_dict(collective, names));
   for (const auto& group : now.groups) {
-    groups.append(py::make_tuple(group_tuple(names.group(group.progress.group)),
-                                 group.progress.begun, group.progress.issued, group.progress.ended,
-                                 group.last));
+    append(groups, {group_tuple(names.group(group.progress.group)), group.progress.begun,
+                    group.progress.issued, group.progress.ended, group.last});
   }
   for (const auto& section : now.sections) {
-    sections.append(py::make_tuple(text(section.mark.text), section.mark.tid, section.begin));
+    append(sections, {section.mark.text, section.mark.tid, section.begin});
   }
   py::dict made = process_dict(now.process);
   add_state(made, now.life, now.counters);
-  made["step"] = now.counters.step;
-  made["step_ns"] = now.step;
-  made["last_ns"] = now.last_event;
-  made["threads"] = threads;
-  made["open"] = open;
-  made["last_collective"] = now.last ? py::object(collective_dict(*now.last, names)) : py::none();
-  made["groups"] = groups;
-  made["collectives_recorded"] = now.counters.collectives_since != 0;
-  made["has_all_collectives"] = now.has_all_collectives;
-  made["sections"] = sections;
-  made["lowered"] = lowered_list(now.lowered);
-  made["trouble"] = text(now.trouble);
+  add(made,
+      {{"step", now.counters.step},
+       {"step_ns", now.step},
+       {"last_ns", now.last_event},
+       {"threads", threads},
+       {"open", open},
+       {"last_collective", now.last ? collective_dict(*now.last, names) : py::object(py::none())},
+       {"groups", groups},
+       {"collectives_recorded", now.counters.collectives_since != 0},
+       {"has_all_collectives", now.has_all_collectives},
+       {"sections", sections},
+       {"lowered", lowered_list(now.lowered)},
+       {"trouble", now.trouble}});
   return made;
 }
 
@@ -237,10 +227,10 @@ py::tuple history(const std::string& path, std::size_t last) {
   }
   py::list events;
   for (const auto& event : read.events) {
-    events.append(py::make_tuple(event.time, event.tid, name_of(event.kind),
-                                 frame_tuple(event.frame), event.source_hash, text(event.mark)));
+    append(events, {event.time, event.tid, name_of(event.kind), frame_tuple(event.frame),
+                    event.source_hash, event.mark});
   }
-  return py::make_tuple(process_dict(read.process), events, text(read.trouble));
+  return tuple_of({process_dict(read.process), events, read.trouble});
 }
 
 std::vector<std::optional<std::uint32_t>> lines(std::uint32_t version_hex,
@@ -262,7 +252,7 @@ py::list kernel_states(const std::vector<std::int64_t>& ids) {
   for (const std::int64_t id : ids) {
     const ProcStat stat = id > 0 && id <= kLargest ? read_stat(static_cast<pid_t>(id)) : ProcStat{};
     const std::string state(stat.state == 0 ? 0 : 1, stat.state);
-    states.append(py::make_tuple(state, stat.cpu_ticks, stat.wait_status, stat.start_time));
+    append(states, {state, stat.cpu_ticks, stat.wait_status, stat.start_time});
   }
   return states;
 }
@@ -287,9 +277,8 @@ py::list collectives_of(const std::string& path) {
   for (const trace::Collective& c : found) {
     py::object& group = groups[c.group];
     if (!group) group = group_tuple(names->group(c.group));
-    tuples.append(py::make_tuple(c.tid, group, c.sequence, text(names->operation(c.operation)),
-                                 c.bytes, trace::name_of(c.state), time(c.begin), time(c.end),
-                                 sizes_tuple(c, *names)));
+    append(tuples, {c.tid, group, c.sequence, names->operation(c.operation), c.bytes,
+                    trace::name_of(c.state), time(c.begin), time(c.end), sizes_tuple(c, *names)});
   }
   return tuples;
 }
@@ -298,12 +287,11 @@ py::dict facts(const trace::Export& record) {
   const trace::ExportFacts found = record.facts();
   py::list clocks;
   for (const trace::ClockPicture& picture : found.clocks) {
-    clocks.append(py::make_tuple(picture.tsc, picture.monotonic_ns, picture.realtime_ns));
+    append(clocks, {picture.tsc, picture.monotonic_ns, picture.realtime_ns});
   }
   py::dict made = process_dict(found.process);
   add_state(made, found.life, found.counters);
-  made["begin_ns"] = found.begin;
-  made["clocks"] = clocks;
+  add(made, {{"begin_ns", found.begin}, {"clocks", clocks}});
   return made;
 }
 
@@ -334,23 +322,23 @@ py::dict stats(const std::string& path, std::size_t most) {
   }
   py::list codes;
   for (const trace::CodeUse& use : read.codes) {
-    codes.append(py::make_tuple(text(use.frame.function), text(use.frame.file), use.frame.line,
-                                use.events, use.calls, use.seconds, use.own));
+    append(codes, {use.frame.function, use.frame.file, use.frame.line, use.events, use.calls,
+                   use.seconds, use.own});
   }
   py::dict made = process_dict(read.process);
   add_state(made, read.life, read.counters);
-  made["threads"] = read.threads;
-  made["events"] = read.events;
-  made["window_events"] = read.window;
-  made["window_lines"] = read.lines;
-  made["marks"] = read.counters.marks_claimed;
-  made["collectives"] = read.counters.collectives_claimed;
-  made["begin_ns"] = read.begin;
-  made["end_ns"] = read.end;
-  made["window_begin_ns"] = read.window_begin;
-  made["codes"] = codes;
-  made["lowered"] = lowered_list(read.lowered);
-  made["trouble"] = text(read.trouble);
+  add(made, {{"threads", read.threads},
+             {"events", read.events},
+             {"window_events", read.window},
+             {"window_lines", read.lines},
+             {"marks", read.counters.marks_claimed},
+             {"collectives", read.counters.collectives_claimed},
+             {"begin_ns", read.begin},
+             {"end_ns", read.end},
+             {"window_begin_ns", read.window_begin},
+             {"codes", codes},
+             {"lowered", lowered_list(read.lowered)},
+             {"trouble", read.trouble}});
   return made;
 }
 

@@ -4,7 +4,7 @@
 
 #include "os/cpython.hpp"
 #include "os/error.hpp"
-#include "os/utf8.hpp"
+#include "os/to_python.hpp"
 #include "trace/format/format.hpp"
 #include "trace/hooks/tracer.hpp"
 #include "trace/nicer/text.hpp"
@@ -116,13 +116,13 @@ py::object next_text(TextWriter& writer, const py::function& lines_of) {
 }
 
 py::tuple function_tuple(const TextWriter::Function& function) {
-  return py::make_tuple(text(function.file), text(function.name));
+  return tuple_of({function.file, function.name});
 }
 
 py::list line_counts(const TextWriter& writer) {
   py::list made;
   for (const auto& line : writer.lines()) {
-    made.append(py::make_tuple(text(line.file), line.line, line.count));
+    append(made, {line.file, line.line, line.count});
   }
   return made;
 }
@@ -136,7 +136,7 @@ py::list called(const TextWriter& writer) {
 py::list callers(const TextWriter& writer) {
   py::list made;
   for (const auto& [caller, function] : writer.callers()) {
-    made.append(py::make_tuple(function_tuple(caller), function_tuple(function)));
+    append(made, {function_tuple(caller), function_tuple(function)});
   }
   return made;
 }

@@ -7,21 +7,14 @@
 #include <vector>
 
 #include "os/cpython.hpp"
-#include "os/utf8.hpp"
+#include "os/to_python.hpp"
 #include "triage/flight_match.hpp"
 
 namespace oddrank {
 namespace py = pybind11;
 namespace {
 
-// None stands for what is not known.
-py::object known_or_none(std::int64_t value) {
-  return value < 0 ? py::none() : py::object(py::int_(value));
-}
-
-py::object usual(std::int8_t value) {
-  return value < 0 ? py::none() : py::object(py::bool_(value > 0));
-}
+Value usual(std::int8_t value) { return value < 0 ? Value() : Value(value > 0); }
 
 const char* state_name(CallState state) {
   switch (state) {
@@ -36,18 +29,16 @@ const char* state_name(CallState state) {
 }
 
 py::tuple call_tuple(const FlightCall& call) {
-  return py::make_tuple(
-      known_or_none(call.seq), text(call.op), known_or_none(call.peer), text(call.dtype),
-      text(call.sizes), known_or_none(call.bytes), state_name(call.state),
-      call.created > 0 ? py::object(py::float_(static_cast<double>(call.created) * 1e-9))
-                       : py::none(),
-      known_or_none(call.stack == kNoId ? -1 : std::int64_t{call.stack}), text(call.thread),
-      usual(call.usual));
+  return tuple_of({known_or_none(call.seq), call.op, known_or_none(call.peer), call.dtype,
+                   call.sizes, known_or_none(call.bytes), state_name(call.state),
+                   call.created > 0 ? Value(static_cast<double>(call.created) * 1e-9) : Value(),
+                   known_or_none(call.stack == kNoId ? -1 : std::int64_t{call.stack}), call.thread,
+                   usual(call.usual)});
 }
 
 py::list calls_list(const std::vector<FlightCall>& calls) {
   py::list made;
-  for (const FlightCall& call : calls) made.append(call_tuple(call));
+  for (const FlightCall& call : calls) append(made, call_tuple(call));
   return made;
 }
 
@@ -70,29 +61,27 @@ py::dict records_dict(const FlightRecords& records) {
   for (std::size_t i = 0; i < records.dumps.size(); ++i) {
     const FlightDump& dump = records.dumps[i];
     py::list notes;
-    for (const std::string& note : dump.notes) notes.append(text(note));
-    dumps.append(py::make_tuple(
-        dump.readable, known_or_none(records.ranks[i]), text(dump.host), known_or_none(dump.pid),
-        known_or_none(dump.world), text(dump.version), dump.entries, dump.whole, dump.from_first,
-        py::cast(dump.groups), static_cast<double>(dump.pause) * 1e-9, notes));
+    for (const std::string& note : dump.notes) append(notes, note);
+    append(dumps,
+           {dump.readable, known_or_none(records.ranks[i]), dump.host, known_or_none(dump.pid),
+            known_or_none(dump.world), dump.version, dump.entries, dump.whole, dump.from_first,
+            py::cast(dump.groups), static_cast<double>(dump.pause) * 1e-9, notes});
     for (const FlightTrack& track : dump.tracks) {
-      tracks.append(py::make_tuple(i, track.group, text(track.backend),
-                                   known_or_none(track.enqueued), known_or_none(track.started),
-                                   known_or_none(track.completed), calls_list(track.open),
-                                   track.open_count, track.timed_out, track.recorded));
+      append(tracks, {i, track.group, track.backend, known_or_none(track.enqueued),
+                      known_or_none(track.started), known_or_none(track.completed),
+                      calls_list(track.open), track.open_count, track.timed_out, track.recorded});
     }
   }
   for (std::uint32_t i = 0; i < records.tables->groups.size(); ++i) {
     const FlightGroup& group = records.tables->groups[i];
     py::tuple ranks(group.ranks.size());
     for (std::size_t j = 0; j < group.ranks.size(); ++j) ranks[j] = py::int_(group.ranks[j]);
-    groups.append(py::make_tuple(text(group.name), ranks, text(group.text)));
+    append(groups, {group.name, ranks, group.text});
   }
   std::vector<py::object> frames;
   for (std::uint32_t i = 0; i < records.tables->frames.size(); ++i) {
     const FlightFrame& frame = records.tables->frames[i];
-    frames.push_back(
-        py::make_tuple(text(frame.function), text(frame.file), known_or_none(frame.line)));
+    frames.push_back(tuple_of({frame.function, frame.file, known_or_none(frame.line)}));
   }
   for (std::uint32_t i = 0; i < records.tables->stacks.size(); ++i) {
     py::list stack;
@@ -102,19 +91,16 @@ py::dict records_dict(const FlightRecords& records) {
   for (const FlightMismatch& mismatch : records.mismatches) {
     py::list variants;
     for (const FlightVariant& variant : mismatch.variants) {
-      variants.append(py::make_tuple(call_tuple(variant.call), py::cast(variant.ranks),
-                                     variant.file, usual(variant.usual)));
+      append(variants, {call_tuple(variant.call), py::cast(variant.ranks), variant.file,
+                        usual(variant.usual)});
     }
-    mismatches.append(
-        py::make_tuple(mismatch.group, mismatch.seq, differs_name(mismatch.differs), variants));
+    append(mismatches, {mismatch.group, mismatch.seq, differs_name(mismatch.differs), variants});
   }
-  py::dict made;
-  made["dumps"] = dumps;
-  made["tracks"] = tracks;
-  made["groups"] = groups;
-  made["stacks"] = stacks;
-  made["mismatches"] = mismatches;
-  return made;
+  return dict_of({{"dumps", dumps},
+                  {"tracks", tracks},
+                  {"groups", groups},
+                  {"stacks", stacks},
+                  {"mismatches", mismatches}});
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "os/cpython.hpp"
-#include "os/utf8.hpp"
+#include "os/to_python.hpp"
 #include "triage/stack_files.hpp"
 #include "triage/stack_tree.hpp"
 
@@ -21,12 +21,10 @@ py::dict everything(const StackReader& reader) {
   std::vector<py::object> strings;
   strings.reserve(texts.size());
   for (std::uint32_t i = 0; i < texts.size(); ++i) strings.push_back(text(texts[i]));
-  const auto number = [](std::uint64_t value) { return py::int_(value); };
   py::list frames;
   for (const triage::Frame& frame : reader.frames()) {
-    frames.append(py::make_tuple(strings[frame.function], strings[frame.file],
-                                 frame.line == 0 ? py::object(py::none()) : py::int_(frame.line),
-                                 frame.native));
+    append(frames, {strings[frame.function], strings[frame.file],
+                    frame.line == 0 ? Value() : Value(frame.line), frame.native});
   }
   py::list stacks;
   for (std::size_t i = 0; i < reader.stack_count(); ++i) {
@@ -35,43 +33,37 @@ py::dict everything(const StackReader& reader) {
     for (std::size_t k = 0; k < stack.size(); ++k) made[k] = frames[stack[k]];
     stacks.append(std::move(made));
   }
-  const auto known = [](std::int64_t value) {
-    return value < 0 ? py::object(py::none()) : py::object(py::int_(value));
-  };
   const auto writer = [&](const triage::Writer& one) {
-    return py::make_tuple(known(one.rank), known(one.local_rank), known(one.task),
-                          known(one.host_number), known(one.pid), strings[one.host],
-                          strings[one.pod]);
+    return tuple_of({known_or_none(one.rank), known_or_none(one.local_rank),
+                     known_or_none(one.task), known_or_none(one.host_number),
+                     known_or_none(one.pid), strings[one.host], strings[one.pod]});
   };
   py::list processes;
   for (const triage::SeenProcess& one : reader.processes()) {
-    processes.append(py::make_tuple(one.source, one.line, number(one.pid), number(one.parent),
-                                    strings[one.command], strings[one.headline], writer(one.writer),
-                                    strings[one.fatal], one.timeout, one.list));
+    append(processes,
+           {one.source, one.line, one.pid, one.parent, strings[one.command], strings[one.headline],
+            writer(one.writer), strings[one.fatal], one.timeout, one.list});
   }
   static constexpr const char* kForms[] = {"py-spy", "faulthandler", "gdb", "pystack", "eu-stack"};
   py::list threads;
   for (const triage::SeenThread& one : reader.threads()) {
-    threads.append(py::make_tuple(one.process, one.stack, one.line, number(one.id), one.decimal,
-                                  strings[one.name], strings[one.state],
-                                  one.gil < 0 ? py::object(py::none()) : py::bool_(one.gil != 0),
-                                  one.wants_gil, kForms[static_cast<std::size_t>(one.form)]));
+    append(threads, {one.process, one.stack, one.line, one.id, one.decimal, strings[one.name],
+                     strings[one.state], one.gil < 0 ? Value() : Value(one.gil != 0), one.wants_gil,
+                     kForms[static_cast<std::size_t>(one.form)]});
   }
   static constexpr const char* kKinds[] = {"exception", "native", "fatal"};
   static constexpr const char* kLinks[] = {"", "cause", "context", "member"};
   py::list errors;
   for (const triage::SeenError& one : reader.errors()) {
-    errors.append(py::make_tuple(kKinds[static_cast<std::size_t>(one.kind)],
-                                 kLinks[static_cast<std::size_t>(one.link)], one.process, one.stack,
-                                 one.line, strings[one.text]));
+    append(errors,
+           {kKinds[static_cast<std::size_t>(one.kind)], kLinks[static_cast<std::size_t>(one.link)],
+            one.process, one.stack, one.line, strings[one.text]});
   }
-  py::dict made;
-  made["stacks"] = std::move(stacks);
-  made["processes"] = std::move(processes);
-  made["threads"] = std::move(threads);
-  made["errors"] = std::move(errors);
-  made["dropped"] = reader.dropped();
-  return made;
+  return dict_of({{"stacks", stacks},
+                  {"processes", processes},
+                  {"threads", threads},
+                  {"errors", errors},
+                  {"dropped", reader.dropped()}});
 }
 
 }  // namespace
@@ -88,8 +80,8 @@ void bind_triage_stacks(py::module_& m) {
         }
         py::dict made = everything(reader);
         py::list unread;
-        for (const auto& [index, why] : failed) unread.append(py::make_tuple(index, text(why)));
-        made["failed"] = unread;
+        for (const auto& [index, why] : failed) append(unread, {index, why});
+        add(made, {{"failed", unread}});
         return made;
       },
       py::arg("paths"),
@@ -121,8 +113,8 @@ void bind_triage_stacks(py::module_& m) {
         py::list made;
         for (const triage::StackTree::Row& row : rows) {
           py::list frames;
-          for (const std::uint32_t frame : row.frames) frames.append(text(tree.text(frame)));
-          made.append(py::make_tuple(row.depth, frames, row.members, row.count));
+          for (const std::uint32_t frame : row.frames) append(frames, tree.text(frame));
+          append(made, {row.depth, frames, row.members, row.count});
         }
         return made;
       },

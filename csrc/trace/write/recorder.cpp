@@ -279,13 +279,13 @@ void Recorder::note_collectives() noexcept {
 
 // Reads the clocks again where this thread was interrupted between two of them.
 void Recorder::refresh_clock() noexcept {
-  constexpr int kTries = 5;
+  constexpr int kPairs = 5;
   constexpr std::int64_t kAtOnceNs = 20'000;
   if (clock_busy_.exchange(true, std::memory_order_acquire)) return;
   std::uint64_t tsc = 0;
   std::int64_t monotonic = 0;
   std::int64_t realtime = 0;
-  for (int i = 0; i < kTries; ++i) {
+  for (int i = 0; i < kPairs; ++i) {
     monotonic = monotonic_ns();
     tsc = read_tsc();
     realtime = clock_ns(CLOCK_REALTIME);

@@ -1,5 +1,5 @@
-// Binds oddrank.step, mark and section, as plain CPython callables: pybind11 costs more than their
-// work. They write into the ring of marks, and do nothing while the recorder is not armed.
+// oddrank.step, mark and section, as plain CPython callables: pybind11 costs more than their work.
+// They write into the ring of marks, and do nothing while the recorder is not armed.
 #include <atomic>
 #include <string_view>
 
@@ -161,16 +161,20 @@ PyObject* section_type() {
 
 namespace oddrank {
 
-void bind_trace_marks(pybind11::module_& m) {
-  const auto add = [&m](const char* name, PyObject* made) {
-    if (made == nullptr) throw pybind11::error_already_set();
-    m.attr(name) = pybind11::reinterpret_steal<pybind11::object>(made);
-  };
+int bind_trace_marks(PyObject* module) {
   // torch.compile writes down where each function of its settings is imported from.
-  const pybind11::str module_name("oddrank");
-  add("step", PyCFunction_NewEx(&trace::marks::step_method, nullptr, module_name.ptr()));
-  add("mark", PyCFunction_NewEx(&trace::marks::mark_method, nullptr, module_name.ptr()));
-  add("section", trace::marks::section_type());
+  PyObject* from = PyUnicode_FromString("oddrank");
+  if (from == nullptr) return -1;
+  const auto add = [module](const char* name, PyObject* made) {
+    const bool added = made != nullptr && PyModule_AddObjectRef(module, name, made) == 0;
+    Py_XDECREF(made);
+    return added;
+  };
+  const bool added = add("step", PyCFunction_NewEx(&trace::marks::step_method, nullptr, from)) &&
+                     add("mark", PyCFunction_NewEx(&trace::marks::mark_method, nullptr, from)) &&
+                     add("section", trace::marks::section_type());
+  Py_DECREF(from);
+  return added ? 0 : -1;
 }
 
 }  // namespace oddrank
