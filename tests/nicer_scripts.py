@@ -5,7 +5,18 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from patience import PATIENCE
+
+# Replaces the empty first line of a script, so line numbers stay.
+HEAD = (
+    "import os, signal, sys, threading, time, traceback; from oddrank import NicerTrace; "
+    "from oddrank.trace import Tee; UNINSTALLED = {'packages_to_include': 'uninstalled'}; "
+    "run = lambda *work, **named: NicerTrace(**UNINSTALLED).runfunc(*work, **named)"
+)
 
 IMAGE = """\
 def new(size):
@@ -30,10 +41,22 @@ class Scripts:
         (package / "image.py").write_text(IMAGE)
         (folder / "own.py").write_text("def mine():\n    return 1\n")
 
-    def start(
+    @contextmanager
+    def started(self, source: str) -> "Iterator[subprocess.Popen[str]]":
+        """Runs the script with pipes, and kills it at the end."""
+        process = self._start(source)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+    def _start(
         self, source: str, stdout: int = subprocess.PIPE, **environ: str
     ) -> "subprocess.Popen[str]":
-        self.file.write_text(textwrap.dedent(source))
+        text = textwrap.dedent(source)
+        assert text.startswith("\n")
+        self.file.write_text(HEAD + text)
         return subprocess.Popen(
             [sys.executable, str(self.file)],
             cwd=self.folder,
@@ -60,9 +83,9 @@ class Scripts:
         """
         output = self.folder / "stdout"
         with output.open("wb") as file:
-            process = self.start(source, file.fileno(), **environ)
+            process = self._start(source, file.fileno(), **environ)
         try:
-            _, err = process.communicate(timeout=100)
+            _, err = process.communicate(timeout=PATIENCE.limit)
         finally:
             process.kill()
         assert process.returncode == code, err
