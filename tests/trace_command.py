@@ -1,13 +1,43 @@
 """Runs `oddrank trace` as a user types it."""
 
 import os
+import re
+import socket
 import subprocess
 import sys
+
+from patience import PATIENCE
 
 
 def oddrank(*arguments, folder, cwd=None):
     return subprocess.run(
         [sys.executable, "-m", "oddrank", "trace", *map(str, arguments)],
         env={**os.environ, "ODDRANK_DIR": str(folder)},
-        capture_output=True, text=True, timeout=60, check=False, cwd=cwd,
+        capture_output=True, text=True, timeout=PATIENCE.limit, check=False, cwd=cwd,
     )  # fmt: skip
+
+
+def plain(text, **folders):
+    """Returns the text without hosts, pids, sizes and times; folders have the names given."""
+    for name, folder in folders.items():
+        text = text.replace(str(folder), name)
+    for pattern, shown in (
+        (rf"\b{re.escape(socket.gethostname())}\b", "HOST"),
+        (r"\bpids? \d[\d, -]*\d\b", "pid PID"),
+        (r"(rank|child)(\d+)-\d+-\d+\.trace", r"\1\2-PID-START.trace"),
+        (r"\d{4}-\d\d-\d\d ", ""),
+        (r"\b\d\d:\d\d(:\d\d)?(\.\d+)?\b", "TIME"),
+        (r"\bwrote \d+ events\b(.*)\b\d+ KiB\b", r"wrote N events\1N KiB"),
+    ):
+        text = re.sub(pattern, shown, text)
+    return text
+
+
+def transcript(commands, *, folder, cwd, **folders):
+    """Types a command a line, with {names} of folders; returns what a user sees, made plain."""
+    said = []
+    for command in commands.strip().splitlines():
+        done = oddrank(*command.strip().format(**folders).split(), folder=folder, cwd=cwd)
+        errors = "".join(f"! {line}\n" for line in done.stderr.splitlines())
+        said.append(f"$ {command.strip()}\n{done.stdout}{errors}exit code {done.returncode}\n")
+    return plain("\n".join(said), **folders)

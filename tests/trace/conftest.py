@@ -1,19 +1,25 @@
 """Fixtures that run scripts and give tests their records."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from oddrank.trace import jobs, ranks
 from oddrank.trace.arm import HOOKS
+from patience import PATIENCE
 
 # Replaces the empty first line of a script, so line numbers stay.
-_WITH_HOOK = "import functools, oddrank; oddrank.arm = functools.partial(oddrank.arm, hook={!r})"
+_HEAD = (
+    "import functools, os, signal, sys, threading, time, oddrank; from oddrank import _native; "
+    "core = _native.core(); oddrank.arm = functools.partial(oddrank.arm, hook={!r})"
+)
 
 
 class Script:
@@ -26,29 +32,55 @@ class Script:
         self.folder = folder
         self.hook = hook
 
-    def __call__(self, source, *, check=True, wait=True, stdin=None, **environ):
+    def __call__(self, source, *, check=True, **environ):
+        """Runs a script that ends well or is killed; check=False: in any way."""
+        process = self.start(source, **environ)
+        out, err = process.communicate(timeout=PATIENCE.limit)
+        assert not check or process.returncode in (0, -signal.SIGKILL), err
+        return subprocess.CompletedProcess([], process.returncode, out, err)
+
+    def armed(self, source, arm="", **options):
+        """Runs a script that begins with oddrank.arm(...)."""
+        assert source.startswith("\n")
+        return self(f"; armed = oddrank.arm({arm}){textwrap.dedent(source)}", **options)
+
+    def rank(self, source, arm="", **options) -> ranks.Rank:
+        """Runs a script that begins with oddrank.arm(...); returns its only record."""
+        self.armed(source, arm, **options)
+        (found,) = self.records()
+        return found
+
+    def start(self, source, **environ):
         file = self.folder / "script.py"
-        text = textwrap.dedent(source)
-        if self.hook != HOOKS[0]:
-            assert text.startswith("\n")
-            text = _WITH_HOOK.format(self.hook) + text
-        file.write_text(text)
-        process = subprocess.Popen(
+        source = textwrap.dedent(source)
+        assert source.startswith(("\n", ";"))
+        file.write_text(_HEAD.format(self.hook) + source)
+        return subprocess.Popen(
             [sys.executable, str(file)],
-            stdin=stdin,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "ODDRANK_DIR": str(self.folder / "records"), **environ},
         )
-        if not wait:
-            return process
-        out, err = process.communicate(timeout=60)
-        assert not check or process.returncode == 0, err
-        return subprocess.CompletedProcess([], process.returncode, out, err)
+
+    @contextmanager
+    def running(self, source, **environ):
+        """Runs a script that prints a line when it is ready, and kills it at the end."""
+        process = self.start(source, **environ)
+        try:
+            assert process.stdout.readline()
+            yield process
+        finally:
+            process.kill()
+            process.communicate()
+
+    @property
+    def files(self) -> list[Path]:
+        return jobs.find([str(self.folder / "records")]).files
 
     def records(self, look: float = 0.0) -> list[ranks.Rank]:
-        found, refused = ranks.read(jobs.find([str(self.folder / "records")]).files, look)
+        found, refused = ranks.read(self.files, look)
         assert not refused
         return found
 
@@ -76,7 +108,7 @@ def _run_ranks(
                 "WORLD_SIZE": "2", "LOCAL_RANK": str(number), "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": str(port),
             },
-            check=False, timeout=60,
+            check=False, timeout=PATIENCE.limit,
         )  # fmt: skip
     return folder / "records" / f"127.0.0.1:{port}"
 
@@ -86,7 +118,7 @@ def run_ranks() -> Callable[..., Path]:
     return _run_ranks
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def dead_job(run_ranks, tmp_path_factory):
     """Returns the folder of a job of two killed ranks."""
     folder = tmp_path_factory.mktemp("job")
@@ -104,26 +136,15 @@ def script(tmp_path: Path, request: pytest.FixtureRequest) -> Script:
 
 
 @pytest.fixture
-def waiting(script: Script) -> Callable[[], subprocess.Popen]:
-    """Starts a process that waits in waits() for its stdin."""
-
-    def start():
-        process = script(
-            """
-            import sys
-            import oddrank
-            oddrank.arm()
-
-            def waits():
-                print("waits", flush=True)
-                sys.stdin.readline()
-
-            waits()
-            """,
-            wait=False,
-            stdin=subprocess.PIPE,
-        )
-        process.stdout.readline()
-        return process
-
-    return start
+def waiting(script: Script) -> Iterator[subprocess.Popen]:
+    """Returns a process that waits in waits() for its stdin."""
+    with script.running(
+        """
+        oddrank.arm()
+        def waits():
+            print("waits", flush=True)
+            sys.stdin.readline()
+        waits()
+        """
+    ) as process:
+        yield process

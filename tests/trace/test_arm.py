@@ -1,7 +1,8 @@
-"""oddrank.arm(): its effects in a script."""
+"""oddrank.arm(): its effects in a script, and its warnings at the line of the user's code."""
 
 import os
-import signal
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,61 +11,39 @@ import pytest
 
 from oddrank import OddrankError
 from oddrank.trace import packages
-from patience import until
+from patience import PATIENCE, until
 
 
 def test_a_killed_script_shows_the_line_it_died_in_and_all_its_callers(script):
-    done = script(
-        """
-        import os, signal
-        import oddrank
-        oddrank.arm()
+    rank = script.rank("""
         def inner():
             os.kill(os.getpid(), signal.SIGKILL)
         def outer():
             inner()
         outer()
-        """,
-        check=False,
-    )
-    assert done.returncode == -signal.SIGKILL
-    (rank,) = script.records()
+    """)
     assert rank.alive is False
-    (name,) = {Path(frame.file).name for frame in rank.main.stack}
-    assert name == "script.py"
+    assert {Path(frame.file).name for frame in rank.main.stack} == {"script.py"}
     lines = [(frame.function, frame.line) for frame in rank.main.stack]
-    assert lines == [("<module>", 9), ("outer", 8), ("inner", 6)]
+    assert lines == [("<module>", 6), ("outer", 5), ("inner", 3)]
 
 
 def test_a_running_script_is_seen_alive_without_ptrace(script):
     def sleeps():
-        (rank,) = script.records(look=0.01)
-        return script.functions(rank) == ["<module>", "waits"] and rank.main.state == "asleep"
+        (rank,) = script.records(look=0.1)
+        asleep = (rank.main.state, rank.main.cpu) == ("asleep", 0.0)
+        return asleep and script.functions(rank) == ["<module>", "waits"] and rank
 
-    process = script(
-        """
-        import sys, time
-        import oddrank
+    with script.running("""
         oddrank.arm()
         def waits():
             oddrank.step(7)
             print("here", flush=True)
-            time.sleep(60)
+            time.sleep(600)
         waits()
-        """,
-        wait=False,
-    )
-    try:
-        assert process.stdout.readline() == "here\n"
-        until(sleeps)
-        (rank,) = script.records(look=0.1)
-    finally:
-        process.kill()
-        process.wait()
-    assert (rank.alive, rank.step) == (True, 7)
-    assert script.functions(rank) == ["<module>", "waits"]
-    assert (rank.main.state, rank.main.cpu) == ("asleep", 0.0)
-    assert rank.main.name == "MainThread"
+    """):
+        rank = until(sleeps)
+    assert (rank.alive, rank.step, rank.main.name) == (True, 7, "MainThread")
 
 
 def test_threads_are_recorded_with_their_names_also_those_that_ran_before(script):
@@ -76,10 +55,8 @@ def test_threads_are_recorded_with_their_names_also_those_that_ran_before(script
         waiting = [stack_of(thread)[-1:] == ["wait"] for thread in rank.threads]
         return sum(waiting) == 2 and all(thread.state == "asleep" for thread in rank.threads)
 
-    process = script(
-        """
-        import os, queue, sys, threading, time
-        import oddrank
+    with script.running("""
+        import queue
         def waits_in_a_queue(q):
             while True:
                 q.get()
@@ -97,17 +74,9 @@ def test_threads_are_recorded_with_their_names_also_those_that_ran_before(script
         print("taken", flush=True)
         sys.stdin.readline()
         os._exit(0)
-        """,
-        wait=False,
-        stdin=subprocess.PIPE,
-    )
-    try:
-        assert process.stdout.readline() == "taken\n"
+    """) as process:
         until(both_wait_again)
-        process.communicate("\n", timeout=60)
-    finally:
-        process.kill()
-        process.wait()
+        process.communicate("\n", timeout=PATIENCE.limit)
     assert process.returncode == 0
     (rank,) = script.records()
     by_name = {thread.name: thread for thread in rank.threads}
@@ -117,10 +86,10 @@ def test_threads_are_recorded_with_their_names_also_those_that_ran_before(script
 
 
 def test_forked_and_spawned_children_have_small_files_of_their_own(script):
+    launched = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
     script(
         """
-        import multiprocessing, os, signal
-        import oddrank
+        import multiprocessing
         def child():
             os.kill(os.getpid(), signal.SIGKILL)
         if __name__ == "__main__":
@@ -131,11 +100,7 @@ def test_forked_and_spawned_children_have_small_files_of_their_own(script):
                 process.join()
                 assert process.exitcode == -signal.SIGKILL
         """,
-        RANK="3",
-        WORLD_SIZE="8",
-        LOCAL_RANK="3",
-        MASTER_ADDR="127.0.0.1",
-        MASTER_PORT="29500",
+        **{**launched, "RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "3"},
     )
     parents = [rank for rank in script.records() if not rank.is_child]
     children = [rank for rank in script.records() if rank.is_child]
@@ -146,29 +111,22 @@ def test_forked_and_spawned_children_have_small_files_of_their_own(script):
 
 
 def test_a_child_that_imports_a_script_which_arms_at_its_top_is_a_child(script):
-    script(
-        """
+    script.armed("""
         import multiprocessing
-        import oddrank
-        oddrank.arm()
         def child():
             pass
         if __name__ == "__main__":
             process = multiprocessing.get_context("spawn").Process(target=child)
             process.start()
             process.join()
-        """
-    )
+    """)
     assert sorted(rank.is_child for rank in script.records()) == [False, True]
 
 
 # Another tool can take all events only from settrace.
 @pytest.mark.parametrize("script", ["settrace"], indirect=True)
 def test_a_child_that_arms_before_its_first_event_has_one_record(script):
-    script(
-        """
-        import os, sys
-        import oddrank
+    script("""
         def nothing(*_):
             return None
         oddrank.arm({"*": "off"})
@@ -182,17 +140,13 @@ def test_a_child_that_arms_before_its_first_event_has_one_record(script):
             oddrank.arm({"*": "off"})
             (lambda: 1)()
             os._exit(0)
-        """
-    )
+    """)
     pids = [rank.pid for rank in script.records()]
     assert len(pids) == len(set(pids)) == 2
 
 
 def test_armed_for_a_block_and_for_a_function_only(script):
-    done = script(
-        """
-        import sys
-        import oddrank
+    done = script("""
         new = sys.version_info >= (3, 12)
         tool = lambda: sys.gettrace() or (sys.monitoring.get_tool(4) if new else None)
         with oddrank.arm() as armed:
@@ -207,19 +161,15 @@ def test_armed_for_a_block_and_for_a_function_only(script):
         print(inside is not None, tool(), bare() is not None, configured() is not None, tool())
         with oddrank.arm() as again:
             print(again.path == path)
-        """
-    )
+    """)
     assert done.stdout.split("\n")[:2] == ["True None True True None", "True"]
     assert len(script.records()) == 1
 
 
 def test_a_coroutine_and_a_generator_are_armed_until_they_end(script):
-    done = script(
-        """
+    done = script("""
         import asyncio
-        import oddrank
-        from oddrank import _native
-        on = lambda: _native.core().trace_armed()
+        on = core.trace_armed
         @oddrank.arm
         async def coroutine():
             await asyncio.sleep(0)
@@ -237,25 +187,19 @@ def test_a_coroutine_and_a_generator_are_armed_until_they_end(script):
                 yield
         except oddrank.OddrankError as error:
             print(error)
-        """
-    )
+    """)
     assert done.stdout.startswith("True\nTrue False [True] False\n")
     assert "both is an asynchronous generator" in done.stdout
 
 
 def test_armed_twice_the_first_one_counts(script):
-    done = script(
-        """
-        import oddrank
-        first = oddrank.arm()
+    done = script.armed("""
         with oddrank.arm():
             pass
-        from oddrank import _native
-        print(_native.core().trace_armed(), bool(first.path))
-        first.disarm()
-        print(_native.core().trace_armed())
-        """
-    )
+        print(core.trace_armed(), bool(armed.path))
+        armed.disarm()
+        print(core.trace_armed())
+    """)
     assert done.stdout == "True True\nFalse\n"
 
 
@@ -274,19 +218,16 @@ def test_a_package_takes_away_the_defaults_of_its_subpackages_and_a_star_all_of_
     assert left == ["*"]
 
 
-def test_a_folder_goes_before_the_names_of_what_lies_in_it(script, tmp_path):
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "mine.py").write_text("def here(work):\n    work()\n")
-    script(
-        """
-        import os, sys
-        sys.path.insert(0, f"{os.path.dirname(__file__)}/own")
-        import oddrank, mine
-        oddrank.arm({f"{os.path.dirname(__file__)}/own/": "off", "mine": "lines", "*": "lines"})
+def test_a_folder_goes_before_the_names_of_what_lies_in_it(script):
+    (script.folder / "own").mkdir()
+    (script.folder / "own" / "mine.py").write_text("def here(work):\n    work()\n")
+    script("""
+        own = f"{os.path.dirname(__file__)}/own"
+        sys.path.insert(0, own)
+        import mine
+        oddrank.arm({f"{own}/": "off", "mine": "lines", "*": "lines"})
         mine.here(lambda: os.kill(os.getpid(), 9))
-        """,
-        check=False,
-    )
+    """)
     (rank,) = script.records()
     assert script.functions(rank) == ["<module>", "<lambda>"]
 
@@ -307,8 +248,93 @@ run(interpreters.create(), "try:\\n    {line}\\nexcept RuntimeError as e:\\n pri
 def test_a_subinterpreter_gets_an_error_and_hangs_nothing(line):
     done = subprocess.run(
         [sys.executable, "-c", SUBINTERPRETER.format(line=line)],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=PATIENCE.limit, check=False,
     )  # fmt: skip
     if "No module named '_xxsubinterpreters'" in done.stderr:
         pytest.skip("this Python has no subinterpreters")
     assert done.stdout.startswith("oddrank works in the main interpreter only"), done.stderr
+
+
+def warnings_of(done):
+    """Returns (line of the script, its text, message) of each warning."""
+    found = re.findall(r"script\.py:(\d+): RuntimeWarning: (.*)\n  (.*)\n", done.stderr)
+    assert done.stderr.count("RuntimeWarning") == len(found), done.stderr
+    return [(int(line), source, message) for line, message, source in found]
+
+
+FAULTS = {
+    "a size that is none": ({"ODDRANK_TRACE_MB": "much"}, "ODDRANK_TRACE_MB='much' is no size"),
+    "a launcher that contradicts itself": (
+        {"RANK": "7", "WORLD_SIZE": "2", "LOCAL_RANK": "7", "MASTER_ADDR": "a", "MASTER_PORT": "1"},
+        "oddrank records this process as rank 7: ",
+    ),
+}
+
+
+@pytest.mark.parametrize(("environ", "says"), FAULTS.values(), ids=FAULTS.keys())
+def test_a_warning_is_at_the_line_that_arms(environ, says, script):
+    done = script(
+        """
+        def at_the_top():
+            return oddrank.arm()
+        armed = at_the_top()
+        armed.disarm()
+        def in_a_block():
+            with armed:
+                pass
+        in_a_block()
+        @oddrank.arm
+        def function():
+            pass
+        function()
+        """,
+        **environ,
+    )
+    found = warnings_of(done)
+    assert all(message.startswith(says) for _, _, message in found)
+    # Python 3.10 calls a decorator at the line of the decorated function.
+    decorated = (10, "@oddrank.arm") if sys.version_info >= (3, 11) else (11, "def function():")
+    assert [(line, source) for line, source, _ in found] == [
+        (3, "return oddrank.arm()"), (7, "with armed:"), decorated, (13, "function()"),
+    ]  # fmt: skip
+
+
+def test_a_folder_that_cannot_be_used_is_named_and_so_is_the_one_taken_instead(script):
+    blocked = script.folder / "blocked"
+    blocked.write_text("no folder")
+    job = f"test-{os.getpid()}"
+    done = script(
+        "\nprint(oddrank.arm().path)\n", ODDRANK_DIR=str(blocked), ODDRANK_JOB=job
+    )  # fmt: skip
+    path = Path(done.stdout.strip())
+    try:
+        assert path.is_file()
+        assert blocked not in path.parents
+        ((line, _, message),) = warnings_of(done)
+        assert line == 2
+        said = f"ODDRANK_DIR={blocked}: the folder must have room, and only you may write to it"
+        assert message == f"oddrank cannot use {said}. The record is {path}"
+    finally:
+        if path.parent.name == job:
+            shutil.rmtree(path.parent)
+
+
+def test_without_room_the_script_runs_as_without_with_one_warning(script):
+    blocked = script.folder / "blocked"
+    blocked.write_text("no folder")
+    done = script(
+        """
+        import pathlib
+        from oddrank import job
+        job.base_folders = lambda: [pathlib.Path(os.environ["ODDRANK_DIR"])]
+        oddrank.arm()
+        oddrank.step(1)
+        with oddrank.section("data"):
+            oddrank.mark("here")
+        print("ran")
+        """,
+        ODDRANK_DIR=str(blocked),
+    )
+    assert done.stdout == "ran\n"
+    ((line, _, message),) = warnings_of(done)
+    assert (line, message.startswith("oddrank records nothing")) == (5, True)

@@ -1,83 +1,39 @@
 """Other tracers, profilers and debuggers: the first one stays, a later one is named."""
 
-import signal
+import re
 import sys
 
 import pytest
 
-from oddrank import OddrankError
+import oddrank
 from oddrank.trace.arm import HOOKS
 
-# With settrace only: sys.monitoring has a slot for each tool.
-one_place_for_all = pytest.mark.parametrize("script", ["settrace"], indirect=True)
-with_monitoring = pytest.mark.parametrize(
-    "script", sorted({"monitoring"} & set(HOOKS)), indirect=True
-)
-
-
-@one_place_for_all
-def test_another_tool_that_takes_the_hook_is_named_and_may_give_it_back(script):
-    done = script(
+# sys.settrace has one place for all tools; sys.monitoring has a slot for each.
+ONE_PLACE, SLOTS = ["settrace"], sorted({"monitoring"} & set(HOOKS))
+# Hooks, script after oddrank.arm(), what it prints.
+SAYS = {
+    "another tool that takes the hook is named and may give it back": (
+        ONE_PLACE,
         """
-        import sys
-        import oddrank
-        from oddrank import _native
-        armed = oddrank.arm()
-        note = lambda: _native.core().trace_snapshot(armed.path)["displaced_by"]
+        note = lambda: repr(core.trace_snapshot(armed.path)["displaced_by"])
         def other_tool(frame, event, argument):
             return None
         def work():
             return 1
-        mine = sys.gettrace()
-        print(repr(note()))
+        mine, before = sys.gettrace(), note()
         sys.settrace(other_tool)
         work()
-        print(repr(note()))
+        during = note()
         sys.settrace(mine)
         work()
-        print(repr(note()))
+        print(before, during, note())
+        """,
+        "'' '__main__.other_tool' ''\n",
+    ),
+    "a tracer of another thread stays and ours goes": (
+        ONE_PLACE,
         """
-    )
-    assert done.stdout == "''\n'__main__.other_tool'\n''\n"
-
-
-@pytest.mark.parametrize("unknown", sorted({"profile", "settrace", "monitoring"} - set(HOOKS)))
-def test_a_hook_that_there_is_not_is_refused(unknown):
-    import oddrank
-
-    with pytest.raises(OddrankError, match=f"hook='{unknown}'.*{' and '.join(HOOKS)}"):
-        oddrank.arm(hook=unknown)
-
-
-@one_place_for_all
-def test_a_tracer_that_is_set_and_put_back_leaves_us_as_we_were(script):
-    script(
-        """
-        import os, sys
-        import oddrank
-        oddrank.arm()
-        def inside():
-            os._exit(0)
-        def outside():
-            mine = sys.gettrace()
-            sys.settrace(None)
-            sys.settrace(mine)
-            inside()
-        outside()
-        """
-    )
-    (rank,) = script.records()
-    lines = [(frame.function, frame.line) for frame in rank.main.stack]
-    assert lines == [("<module>", 12), ("outside", 11), ("inside", 6)]
-    assert rank.notes == ()
-
-
-@one_place_for_all
-def test_a_tracer_of_another_thread_stays_and_ours_goes(script):
-    done = script(
-        """
-        import sys, threading
-        import oddrank
+        armed.disarm()
         events, begun, go_on, ended = [], threading.Event(), threading.Event(), threading.Event()
         def tracer(frame, event, argument):
             events.append(event)
@@ -102,41 +58,94 @@ def test_a_tracer_of_another_thread_stays_and_ours_goes(script):
         go_on.set()
         [thread.join() for thread in threads]
         print(events.count("call") > 0)
+        """,
+        "TraceHook\nNone\nNone\nTrue\n",
+    ),
+    "a tool that has taken our id keeps its events when we disarm": (
+        SLOTS,
         """
-    )
-    assert done.stdout == "TraceHook\nNone\nNone\nTrue\n"
+        tools, starts = sys.monitoring, []
+        tools.free_tool_id(4)
+        tools.use_tool_id(4, "thief")
+        tools.register_callback(4, tools.events.PY_START, lambda code, _: starts.append(code))
+        tools.set_events(4, tools.events.PY_START)
+        armed.disarm()
+        print(tools.get_tool(4), tools.get_events(4) == tools.events.PY_START)
+        starts.clear()
+        (lambda: 1)()
+        print(len(starts))
+        """,
+        "thief True\n1\n",
+    ),
+    "a tool whose name is no UTF-8 raises nothing in the script": (
+        SLOTS,
+        """
+        sys.monitoring.free_tool_id(4)
+        sys.monitoring.use_tool_id(4, "\\udc80")
+        oddrank.step(64)
+        print("goes on")
+        """,
+        "goes on\n",
+    ),
+}
 
 
-@one_place_for_all
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [(hook, name) for name, (hooks, _, _) in SAYS.items() for hook in hooks],
+    indirect=["script"],
+)
+def test_another_tool_and_the_recorder_leave_each_other_what_is_theirs(script, name):
+    _, source, says = SAYS[name]
+    assert script.armed(source).stdout == says
+
+
+@pytest.mark.parametrize("script", ONE_PLACE, indirect=True)
 def test_a_tracer_that_was_there_first_keeps_its_events_and_is_named(script):
-    done = script(
-        """
-        import sys
+    done = script("""
         events = []
         def tracer(frame, event, argument):
             events.append(event)
             return tracer
         sys.settrace(tracer)
-        import oddrank
         def work():
             return 1
-        with oddrank.arm():
-            work()
-        print(events[-3:], sys.gettrace() is tracer)
-        sys.settrace(None)
-        """
-    )
-    assert done.stdout.endswith("True\n")
-    assert "'return'" in done.stdout or "'line'" in done.stdout
-    assert "RuntimeWarning: oddrank records no lines" in done.stderr
+        armed = oddrank.arm()
+        work()
+        armed.disarm()
+        print(events.count("line") > 0, sys.gettrace() is tracer)
+    """)
+    assert done.stdout == "True True\n"
+    assert re.findall(r"script.py:(\d+): RuntimeWarning: (oddrank records no lines)", done.stderr)
+    assert "script.py:9: " in done.stderr
+
+
+@pytest.mark.parametrize("unknown", sorted({"profile", "settrace", "monitoring"} - set(HOOKS)))
+def test_a_hook_that_there_is_not_is_refused(unknown):
+    with pytest.raises(oddrank.OddrankError, match=f"hook='{unknown}'.*{' and '.join(HOOKS)}"):
+        oddrank.arm(hook=unknown)
+
+
+@pytest.mark.parametrize("script", ONE_PLACE, indirect=True)
+def test_a_tracer_that_is_set_and_put_back_leaves_us_as_we_were(script):
+    rank = script.rank("""
+        def inside():
+            os._exit(0)
+        def outside():
+            mine = sys.gettrace()
+            sys.settrace(None)
+            sys.settrace(mine)
+            inside()
+        outside()
+    """)
+    lines = [(frame.function, frame.line) for frame in rank.main.stack]
+    assert lines == [("<module>", 9), ("outside", 8), ("inside", 3)]
+    assert rank.notes == ()
 
 
 def test_a_profiler_that_comes_and_goes_takes_no_lines_away(script):
-    script(
-        """
-        import cProfile, os
-        import oddrank
-        oddrank.arm()
+    rank = script.rank("""
+        import cProfile
         def inside():
             return 1
         def after():
@@ -144,22 +153,16 @@ def test_a_profiler_that_comes_and_goes_takes_no_lines_away(script):
         with cProfile.Profile():
             inside()
         after()
-        """
-    )
-    (rank,) = script.records()
+    """)
     assert script.functions(rank) == ["<module>", "after"]
-    assert rank.main.stack[-1].line == 8
+    assert rank.main.stack[-1].line == 6
 
 
 @pytest.mark.parametrize("gives_back", [False, True])
 def test_lines_that_another_tool_has_taken_are_not_shown_until_it_gives_them_back(
     script, gives_back
 ):
-    done = script(
-        f"""
-        import os, signal, sys
-        import oddrank
-        oddrank.arm()
+    rank = script.rank(f"""
         def later():
             os.kill(os.getpid(), signal.SIGKILL)
         def work():
@@ -171,79 +174,28 @@ def test_lines_that_another_tool_has_taken_are_not_shown_until_it_gives_them_bac
         def outer():
             work()
         outer()
-        """,
-        check=False,
-    )
-    (rank,) = script.records()
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    """)
     shown = {frame.function: frame.line for frame in rank.main.stack}
     if script.hook == "settrace" and not gives_back:
         # From 3.12 on, calls are lost with the lines.
         later = {"later"} if sys.version_info < (3, 12) else set()
         assert shown == dict.fromkeys({"<module>", "outer", "work"} | later)
     else:
-        assert shown == {"<module>": 15, "outer": 14, "work": 12, "later": 6}
+        assert shown == {"<module>": 12, "outer": 11, "work": 9, "later": 3}
 
 
 def test_lines_stay_in_the_record_of_a_thread_that_is_disarmed(script):
-    script(
-        """
-        import os, signal
-        import oddrank
-        armed = oddrank.arm()
+    rank = script.rank("""
         def work():
             armed.disarm()
         work()
-        """
-    )
-    (rank,) = script.records()
-    assert [frame.line for frame in rank.main.stack][:2] == [7, 6]
-
-
-@with_monitoring
-def test_a_tool_that_has_taken_our_id_keeps_its_events_when_we_disarm(script):
-    done = script(
-        """
-        import sys
-        import oddrank
-        armed = oddrank.arm()
-        tools, starts = sys.monitoring, []
-        tools.free_tool_id(4)
-        tools.use_tool_id(4, "thief")
-        tools.register_callback(4, tools.events.PY_START, lambda code, _: starts.append(code))
-        tools.set_events(4, tools.events.PY_START)
-        armed.disarm()
-        print(tools.get_tool(4), tools.get_events(4) == tools.events.PY_START)
-        starts.clear()
-        (lambda: 1)()
-        print(len(starts))
-        """
-    )
-    assert done.stdout == "thief True\n1\n"
-
-
-@with_monitoring
-def test_a_tool_whose_name_is_no_utf8_raises_nothing_in_the_script(script):
-    done = script(
-        """
-        import sys
-        import oddrank
-        armed = oddrank.arm()
-        sys.monitoring.free_tool_id(4)
-        sys.monitoring.use_tool_id(4, "\\udc80")
-        oddrank.step(64)
-        print("goes on")
-        """
-    )
-    assert done.stdout == "goes on\n"
+    """)
+    assert [frame.line for frame in rank.main.stack][:2] == [4, 3]
 
 
 @pytest.mark.parametrize("script", HOOKS[:1], indirect=True)
 def test_an_arm_that_fails_half_way_leaves_nothing_behind(script):
-    done = script(
-        """
-        import sys
-        import oddrank
+    done = script("""
         def refuse(*_):
             if refusing:
                 raise RuntimeError("refused")
@@ -262,6 +214,5 @@ def test_an_arm_that_fails_half_way_leaves_nothing_behind(script):
             sys.monitoring.set_events = works
         print(sys.getprofile(), sys.gettrace(), new and sys.monitoring.get_tool(4) or None)
         print(bool(oddrank.arm().path))
-        """,
-    )
+    """)
     assert done.stdout.endswith("None None None\nTrue\n")

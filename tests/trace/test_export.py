@@ -3,12 +3,16 @@
 import os
 import shutil
 import time
+from pathlib import Path
 
 import pytest
 
 from chrome_trace import ChromeTrace
+from oddrank.errors import OddrankError
 from oddrank.trace import jobs
 from oddrank.trace.export import export
+from patience import PATIENCE
+from trace_command import oddrank, plain
 
 SCRIPT = """
 import contextlib, os, signal, threading, time
@@ -61,28 +65,34 @@ die()
 """
 
 
+def pictured(path, target, **options):
+    written = export(jobs.find([str(path)]).files, target, **options)
+    assert written.notes == ()
+    return ChromeTrace(target)
+
+
 @pytest.fixture(scope="module")
 def job(run_ranks, tmp_path_factory):
-    return run_ranks(tmp_path_factory.mktemp("job"), SCRIPT.replace("ROUNDS", "3"))
+    """Returns the folder of a job of two ranks that has run once before."""
+    folder = tmp_path_factory.mktemp("job")
+    return run_ranks(folder, SCRIPT.replace("ROUNDS", "3"), (0, 1, 0))
 
 
-@pytest.fixture(scope="module")
-def long_job(run_ranks, tmp_path_factory):
-    """Fills the ring several times, so that the calls of main began before the window."""
-    return run_ranks(tmp_path_factory.mktemp("long"), SCRIPT.replace("ROUNDS", "3000"), range(1))
+@pytest.fixture
+def files(job):
+    """Returns the records of the last run, of rank 0 and 1."""
+    _, one, last = sorted(jobs.find([str(job)]).files, key=jobs.started)
+    return last, one
 
 
 @pytest.fixture(scope="module")
 def target(job, tmp_path_factory):
-    target = tmp_path_factory.mktemp("out") / "job.json.gz"
-    written = export(jobs.find([str(job)]).files, target)
-    assert written.notes == ()
-    return target
+    return tmp_path_factory.mktemp("out") / "job.json.gz"
 
 
 @pytest.fixture(scope="module")
-def picture(target):
-    return ChromeTrace(target)
+def picture(job, target):
+    return pictured(job, target)
 
 
 def test_calls_of_all_ranks_and_threads_nest(picture):
@@ -116,20 +126,19 @@ def test_ranks_threads_steps_sections_and_marks_have_names_rows_and_one_clock(pi
     (steps, _) = picture.rows("steps")
     assert int(picture.name("thread_sort_index", *steps)) < 0  # above the threads' rows
     assert len(picture.rows("side")) == len(picture.rows("sections of MainThread")) == 2
-    first, later = picture.of("X", "step 0")
-    (second, _) = picture.of("X", "step 1")
+    first, later = sorted(picture.of("X", "step 0"), key=lambda event: event["ts"])
+    second = min(picture.of("X", "step 1"), key=lambda event: event["ts"])
     assert first["ts"] + first["dur"] == pytest.approx(second["ts"], abs=0.01)
-    assert (first["pid"], later["pid"]) == (zero, one)
-    assert later["ts"] > second["ts"]  # rank 1 started after rank 0 died
+    assert (first["pid"], later["pid"]) == (one, zero)
+    assert later["ts"] > second["ts"]  # rank 0 started after rank 1 died
     assert len(picture.of("X", "data")) == 6
     assert len(picture.of("i", 'half "way"')) == 6
     assert len(picture.of("i", "step 1")) == 2
 
 
-def test_a_ring_whose_beginning_is_lost_nests_under_the_calls_that_were_open(long_job, tmp_path):
-    target = tmp_path / "long.json"
-    export(jobs.find([str(long_job)]).files, target)
-    picture = ChromeTrace(target)
+def test_a_ring_whose_beginning_is_lost_nests_under_the_calls_that_were_open(run_ranks, tmp_path):
+    job = run_ranks(tmp_path, SCRIPT.replace("ROUNDS", "3000"), range(1))
+    picture = pictured(job, tmp_path / "long.json")
     ((pid, main),) = picture.rows("MainThread")
     assert picture.deepest[pid, main][:2] == ["<module>", "work"]
     opened = [e for e in picture.events if e["ph"] == "B" and "cut" in e["args"]]
@@ -139,25 +148,19 @@ def test_a_ring_whose_beginning_is_lost_nests_under_the_calls_that_were_open(lon
     )
 
 
-def test_a_section_whose_begin_is_lost_begins_with_the_oldest_mark(run_ranks, tmp_path):
-    run_ranks(
-        tmp_path,
+def test_a_section_whose_begin_is_lost_begins_with_the_oldest_mark(script):
+    script.armed(
         """
-import os, signal
-import oddrank
-oddrank.arm({"*": "off"})
-with oddrank.section("training"):  # its begin is kept, and is older than all other marks
-    for _ in range(30):
-        with oddrank.section("data"):
-            for _ in range(150):
-                oddrank.mark("inside")
-    os.kill(os.getpid(), signal.SIGKILL)
-""",
-        range(1),
+        with oddrank.section("training"):  # its begin is kept, and is older than all other marks
+            for _ in range(30):
+                with oddrank.section("data"):
+                    for _ in range(150):
+                        oddrank.mark("inside")
+            os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        '{"*": "off"}',
     )
-    target = tmp_path / "sections.json"
-    export(jobs.find([str(tmp_path)]).files, target)
-    picture = ChromeTrace(target)
+    picture = pictured(script.folder / "records", script.folder / "sections.json")
     (training,) = picture.of("X", "training")
     (lost,) = [event for event in picture.of("X", "data") if "cut" in event["args"]]
     inside = [event["ts"] for event in picture.of("i", "inside")]
@@ -165,12 +168,7 @@ with oddrank.section("training"):  # its begin is kept, and is older than all ot
 
 
 def test_names_that_are_no_names_stay_in_their_quotes(script):
-    script(
-        r"""
-        import threading
-        import oddrank
-        oddrank.arm()
-
+    script.armed(r"""
         names = {}
         exec(compile("def quote(): pass", 'no "file"\n.py', "exec"), names)
         code = names["quote"].__code__
@@ -183,23 +181,17 @@ def test_names_that_are_no_names_stay_in_their_quotes(script):
         thread.join()
         with oddrank.section('sec"tion'):
             pass
-        """
-    )
-    target = script.folder / "out.json"
-    export(jobs.find([str(script.folder / "records")]).files, target)
-    picture = ChromeTrace(target)
+    """)
+    picture = pictured(script.folder / "records", script.folder / "out.json")
     (call,) = picture.of("B", 'a"},{\n<b>\u2028\x1b[2J')
     assert call["args"]["at"] == 'no "file"\n.py:1'
     assert picture.of("X", 'sec"tion')
 
 
 def test_a_rank_that_waits_is_shown_until_now(script, waiting):
-    process = waiting()
     time.sleep(0.2)
-    target = script.folder / "out.json"
-    export(jobs.find([str(script.folder / "records")]).files, target)
-    process.communicate("\n", timeout=30)
-    picture = ChromeTrace(target)
+    picture = pictured(script.folder / "records", script.folder / "out.json")
+    waiting.communicate("\n", timeout=PATIENCE.limit)
     (begin,) = picture.of("B", "waits")
     ends = [e["ts"] for e in picture.events if e["ph"] == "E" and "open" in e.get("args", {})]
     assert len(set(ends)) == 1
@@ -207,13 +199,11 @@ def test_a_rank_that_waits_is_shown_until_now(script, waiting):
 
 
 def test_lines_come_when_asked_for_and_a_plain_name_is_plain(job, tmp_path):
-    target = tmp_path / "job.json"
-    export(jobs.find([str(job)]).files, target, lines=True)
-    assert ChromeTrace(target).of("i", "script.py:25")
+    assert pictured(job, tmp_path / "job.json", lines=True).of("i", "script.py:25")
 
 
 @pytest.mark.needs("perfetto")
-def test_perfetto_reads_it_without_an_error(target):
+def test_perfetto_reads_it_without_an_error(picture, target):
     from perfetto.trace_processor import TraceProcessor, TraceProcessorConfig
 
     shell = shutil.which(os.environ.get("TRACE_PROCESSOR_SHELL", "trace_processor_shell"))
@@ -226,3 +216,83 @@ def test_perfetto_reads_it_without_an_error(target):
         assert next(iter(reader.query(calls))).n == 6
         ranks = "select name from process where name like 'rank %' order by name"
         assert len(list(reader.query(ranks))) == 2
+
+
+def test_a_cut_record_is_reported_and_the_others_are_written(files, tmp_path):
+    cut = tmp_path / "cut.trace"
+    cut.write_bytes(files[1].read_bytes()[:100_000])
+    target = tmp_path / "some.json.gz"
+    written = export([files[0], cut], target)
+    assert written.processes == 1
+    assert "it was cut" in written.notes[0]
+    ChromeTrace(target)
+
+
+def test_the_command_writes_what_it_can_and_fails_if_what_was_named_is_no_record(files, tmp_path):
+    bad, target = tmp_path / "bad.trace", tmp_path / "out.json.gz"
+    bad.write_bytes(b"x" * 5000)
+    done = oddrank("export", "-o", target, files[0], bad, folder=tmp_path)
+    assert done.returncode == 2
+    assert "bad.trace is not a record" in done.stderr
+    assert " of 1 processes of job " in done.stdout
+    ChromeTrace(target)
+
+
+def test_an_export_that_fails_leaves_nothing_and_says_why(files, tmp_path, golden):
+    bad = tmp_path / "bad.trace"
+    bad.write_bytes(b"x" * 5000)
+    inputs = sorted(tmp_path.iterdir())
+    pipe = tmp_path.parent / f"{tmp_path.name}.pipe"
+    os.mkfifo(pipe)
+    said = []
+    for name, (sources, target) in {
+        "no record": ([bad], tmp_path / "out.json.gz"),
+        "no file": ([], tmp_path / "out.json.gz"),
+        "no folder": (files, tmp_path / "nowhere" / "out.json.gz"),
+        "a file as a folder": (files, bad / "out.json"),
+        "a name that is too long": (files, tmp_path / ("x" * 250)),
+        "a folder": (files, tmp_path),
+        "a pipe": (files, pipe),
+    }.items():
+        with pytest.raises(OddrankError) as error:
+            export(sources, target)
+        said.append(plain(f"{name}: {error.value}", pipe=pipe, tmp=tmp_path))
+    golden("\n".join(said))
+    assert sorted(tmp_path.iterdir()) == inputs
+
+
+def test_a_record_of_another_boot_whose_clock_was_seen_once_is_left_out_and_told(script):
+    script.armed("\nos._exit(0)\n")
+    (file,) = script.files
+    boot = Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
+    record = file.read_bytes()
+    assert record.count(boot) == 1
+    elsewhere = script.folder / "elsewhere.trace"
+    elsewhere.write_bytes(record.replace(boot, b"0" * len(boot)))
+    target = script.folder / "out.json"
+    with pytest.raises(OddrankError, match="its clock can only be read on its own host"):
+        export([elsewhere], target)
+    assert not target.exists()
+    (note,) = export([elsewhere, file], target).notes
+    assert "is left out" in note
+
+
+def test_a_link_stays_one_and_what_was_there_is_replaced(job, tmp_path):
+    target, link = tmp_path / "target.json", tmp_path / "link.json"
+    target.write_text("old")
+    link.symlink_to(target)
+    pictured(job, link)
+    assert link.is_symlink()
+
+
+def test_ranks_of_two_hosts_with_the_same_pid_stay_apart(files, tmp_path):
+    target = tmp_path / "twice.json"
+    export([files[0], files[0]], target)
+    assert len({e["pid"] for e in ChromeTrace(target).events}) == 2
+
+
+def test_earlier_runs_of_a_rank_are_left_out_unless_asked_for(job, tmp_path):
+    files = jobs.find([str(job)]).files
+    for all_runs, expected in (False, (2, 1)), (True, (3, 0)):
+        written = export(files, tmp_path / "out.json", all_runs=all_runs)
+        assert (written.processes, written.earlier) == expected

@@ -2,23 +2,19 @@
 
 import pytest
 
+import oddrank
 from oddrank import _native
 
 
 def test_marks_are_nothing_without_arm_and_refuse_what_they_cannot_take():
-    import oddrank
-
     oddrank.step(3)
     oddrank.mark("text")
     with oddrank.section("data") as section:
         assert section is not None
     wrong = [
-        (oddrank.step, ("3",)),
-        (oddrank.mark, (3,)),
-        (oddrank.section, (3,)),
-        (oddrank.section, ()),
-        (oddrank.section, ("a", "b")),
-    ]
+        (oddrank.step, ("3",)), (oddrank.mark, (3,)), (oddrank.section, (3,)),
+        (oddrank.section, ()), (oddrank.section, ("a", "b")),
+    ]  # fmt: skip
     for function, arguments in wrong:
         with pytest.raises(TypeError):
             function(*arguments)
@@ -28,12 +24,17 @@ def test_marks_are_nothing_without_arm_and_refuse_what_they_cannot_take():
         pass
 
 
+def marks_of(rank):
+    _, events, _ = _native.core().trace_history(rank.file, 10_000)
+    return [event[5] for event in events if event[2] == "mark"]
+
+
+OFF = '{"*": "off"}'
+
+
 def test_marks_from_many_threads_are_all_there(script):
-    script(
+    rank = script.rank(
         """
-        import threading
-        import oddrank
-        oddrank.arm({"*": "off"})
         def work(n):
             for i in range(50):
                 with oddrank.section("\\u00e9" * 40):
@@ -43,47 +44,37 @@ def test_marks_from_many_threads_are_all_there(script):
         [t.join() for t in threads]
         open_section = oddrank.section("left open")
         open_section.__enter__()
-        """
+        """,
+        OFF,
     )
-    (rank,) = script.records()
     assert rank.sections == ("left open",)
-
-    _, events, _ = _native.core().trace_history(rank.file, 10_000)
-    marks = [event[5] for event in events if event[2] == "mark"]
+    marks = marks_of(rank)
     assert sorted(int(m.split()[1]) for m in marks if m.startswith("step")) == list(range(200))
     assert marks.count("begin " + "é" * 16) == 200
     assert marks.count("end " + "é" * 16) == 200
 
 
 def test_a_section_is_in_the_record_while_it_is_open_however_many_marks_follow(script):
-    script(
+    rank = script.rank(
         """
-        import os
-        import oddrank
-        oddrank.arm({"*": "off"})
         with oddrank.section("training"):
             for step in range(5000):
                 with oddrank.section("forward"):
                     oddrank.step(step)
             os._exit(0)
-        """
+        """,
+        OFF,
     )
-    (rank,) = script.records()
     assert rank.sections == ("training",)
-
-    _, events, _ = _native.core().trace_history(rank.file, 10_000)
-    marks = [event[5] for event in events if event[2] == "mark"]
+    marks = marks_of(rank)
     assert marks[0] == "begin training"
     assert marks.count("begin training") == 1
     assert marks[-2:] == ["step 4999", "end forward"]
 
 
 def test_a_section_entered_again_while_it_is_open_ends_with_its_last_exit(script):
-    script(
+    rank = script.rank(
         """
-        import os
-        import oddrank
-        oddrank.arm({"*": "off"})
         inner = oddrank.section("forward")
         def descend(depth):
             with inner:
@@ -94,23 +85,21 @@ def test_a_section_entered_again_while_it_is_open_ends_with_its_last_exit(script
             with outer:
                 pass
             os._exit(0)
-        """
+        """,
+        OFF,
     )
-    (rank,) = script.records()
     assert rank.sections == ("backward",)
 
 
 def test_a_section_that_ends_while_nothing_is_recorded_does_not_come_back(script):
-    script(
+    rank = script.rank(
         """
-        import oddrank
-        armed = oddrank.arm({"*": "off"})
         with oddrank.section("before"):
             armed.disarm()
         oddrank.arm({"*": "off"})
         for step in range(5000):
             oddrank.step(step)
-        """
+        """,
+        OFF,
     )
-    (rank,) = script.records()
     assert rank.sections == ()

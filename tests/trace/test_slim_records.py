@@ -1,6 +1,5 @@
 """Slim copies of real records say what the records say."""
 
-import subprocess
 import time
 from pathlib import Path
 
@@ -50,46 +49,22 @@ def rounded(value):
     return pytest.approx(value, abs=5e6) if is_time else value
 
 
-def without_ended(found: dict) -> dict:
-    kept = [t for t in found["threads"] if not t["ended"] or t["tid"] == found["pid"]]
-    return {**found, "threads": kept}
-
-
-def same(record: Path, folder: Path, most: int = TRAINING_RANK) -> None:
+def same(record: Path, folder: Path, most: int = TRAINING_RANK) -> ranks.Rank:
+    """Compares a slim copy with the record; returns what the copy says."""
     copy = slim_copy(record, folder)
-    assert said(copy) == without_ended(said(record))
+    whole = said(record)
+    kept = [t for t in whole["threads"] if not t["ended"] or t["tid"] == whole["pid"]]
+    assert said(copy) == {**whole, "threads": kept}
     assert copy.stat().st_size <= most
-    (whole,), (slim,) = ranks.read([record])[0], ranks.read([copy])[0]
-    assert slim.last_at == whole.last_at
-    assert slim.collectives == whole.collectives or not whole.collectives
+    (one,), (slim,) = ranks.read([record])[0], ranks.read([copy])[0]
+    assert slim.last_at == one.last_at
+    assert slim.collectives == one.collectives or not one.collectives
+    return slim
 
 
-@pytest.fixture
-def armed(script):
-    """Runs a script and returns its record; kills it after the test if it waits."""
-    running: list[subprocess.Popen] = []
-
-    def start(source: str, *, wait: bool = True) -> Path:
-        process = script(source, wait=wait, check=False)
-        if not wait:
-            running.append(process)
-            process.stdout.readline()
-        (record,) = jobs.find([str(script.folder / "records")]).files
-        return record
-
-    yield start
-    for process in running:
-        process.kill()
-        process.communicate()
-
-
-def test_of_a_waiting_process_with_steps_and_sections(armed, tmp_path):
-    record = armed(
-        """
-        import time
-        import oddrank
+def test_of_a_waiting_process_with_steps_and_sections(script, tmp_path):
+    with script.running("""
         oddrank.arm()
-
         def trains():
             for step in range(300):
                 oddrank.step(step)
@@ -98,40 +73,31 @@ def test_of_a_waiting_process_with_steps_and_sections(armed, tmp_path):
             with oddrank.section("data"):
                 print("ready", flush=True)
                 time.sleep(1000)
-
         trains()
-        """,
-        wait=False,
-    )
-    same(record, tmp_path, 20 << 10)
+    """):
+        same(script.files[0], tmp_path, 20 << 10)
 
 
-def test_of_a_deep_stack_and_many_threads(armed, tmp_path):
-    record = armed(
-        """
-        import sys, threading, time
-        import oddrank
+def test_of_a_deep_stack_and_many_threads(script, tmp_path):
+    with script.running("""
         oddrank.arm()
         sys.setrecursionlimit(5000)
         here = threading.Barrier(65)
-
         def deep(left):
             if left:
                 return deep(left - 1)
             here.wait()
             time.sleep(1000)
-
         for depth in range(64):
             threading.Thread(target=deep, args=(depth * 4,), daemon=True).start()
         here.wait()
         print("ready", flush=True)
         time.sleep(1000)
-        """,
-        wait=False,
-    )
-    copy = slim_copy(record, tmp_path)
-    assert copy.stat().st_size <= LIMIT
-    whole, slim = (_native.core().trace_snapshot(str(path)) for path in (record, copy))
+    """):
+        (record,) = script.files
+        copy = slim_copy(record, tmp_path)
+        assert copy.stat().st_size <= LIMIT
+        whole, slim = (_native.core().trace_snapshot(str(path)) for path in (record, copy))
     assert len(slim["threads"]) == len(whole["threads"]) >= 65
     for one, other in zip(whole["threads"], slim["threads"], strict=True):
         assert (one["tid"], one["depth"]) == (other["tid"], other["depth"])
@@ -140,57 +106,44 @@ def test_of_a_deep_stack_and_many_threads(armed, tmp_path):
 
 
 @pytest.mark.parametrize("script", HOOKS[:1], indirect=True)  # the other one has no budget
-def test_of_a_process_that_limits_itself(armed, tmp_path):
-    record = armed(
-        """
-        import time
-        import oddrank
-        from oddrank import _native
+def test_of_a_process_that_limits_itself(script, tmp_path):
+    with script.running("""
         armed = oddrank.arm(budget=1e-3)
-
         def hot(n):
             return n + 1
-
         def works():
             for _ in range(3000):
                 sum(map(hot, range(2000)))
-                if _native.core().trace_snapshot(armed.path)["lowered"]:
+                if core.trace_snapshot(armed.path)["lowered"]:
                     break
             print("ready", flush=True)
             time.sleep(1000)
-
         works()
-        """,
-        wait=False,
-    )
-    same(record, tmp_path)
-    (slim,), _ = ranks.read([tmp_path / record.name])
-    assert "hot" in {each.function for each in slim.lowered}
+    """):
+        assert "hot" in {each.function for each in same(script.files[0], tmp_path).lowered}
 
 
-def test_of_a_process_that_raised_has_the_line_that_raised(armed, tmp_path):
-    record = armed(
+def test_of_a_process_that_raised_has_the_line_that_raised(script, tmp_path):
+    script.armed(
         """
-        import oddrank
-        oddrank.arm()
-
         def fails(values):
             for value in range(100):
                 values.append(value)
             raise ValueError("labels out of range")
-
         fails([])
-        """
+        """,
+        check=False,
     )
-    same(record, tmp_path)
-    (slim,), _ = ranks.read([tmp_path / record.name])
+    slim = same(script.files[0], tmp_path)
     assert slim.end.raised == "ValueError"
     assert slim.last_at is not None
     assert slim.last_at.function == "fails"
 
 
 def test_of_a_process_that_was_killed(dead_job, tmp_path):
-    for record in jobs.records(dead_job):
+    found = jobs.records(dead_job / "records" / "127.0.0.1:29500")
+    assert len(found) == 2
+    for record in found:
         same(record, tmp_path)
 
 

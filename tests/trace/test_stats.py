@@ -17,7 +17,8 @@ import pytest
 from oddrank import _native
 from oddrank.trace import jobs, stats
 from oddrank.trace.export import export
-from patience import until
+from patience import PATIENCE, until
+from trace_command import oddrank
 
 SCRIPT = """
 import os, time
@@ -48,14 +49,15 @@ os._exit(0)
 
 @pytest.fixture(scope="module")
 def job(run_ranks, tmp_path_factory):
-    return run_ranks(tmp_path_factory.mktemp("job"), SCRIPT)
+    """Returns the folder of a job whose rank 0 has run before."""
+    return run_ranks(tmp_path_factory.mktemp("job"), SCRIPT, (0, 1, 0))
 
 
 @pytest.fixture(scope="module")
 def ranks(job):
     found, refused = stats.read(jobs.find([str(job)]).files)
     assert not refused
-    return found
+    return sorted(found, key=lambda rank: rank.started)[-2:]
 
 
 def test_events_calls_and_times_of_each_function(ranks):
@@ -70,13 +72,17 @@ def test_events_calls_and_times_of_each_function(ranks):
     callees = sum(codes[name].seconds for name in ("naps", "leaf", "fib"))
     assert main.own == pytest.approx(main.seconds - callees, abs=1e-6)
     assert codes["fib"].own == pytest.approx(codes["fib"].seconds, abs=1e-6)  # recursion: once
+    hot = stats.hottest(ranks)  # the sum of all ranks
+    assert hot[0].function == "naps"
+    assert {code.function: code.calls for code in hot}["leaf"] == 200
+    assert [code.function for code in stats.hottest(ranks, top=1)] == ["naps", "leaf"]
 
 
 def test_rates_and_the_window_of_a_rank(ranks, job):
     rank = ranks[0]
-    assert (rank.rank, rank.world, rank.marks, rank.collectives) == (0, 2, 1, 0)
+    assert (rank.rank, rank.world, rank.marks, rank.collectives) == (1, 2, 1, 0)
     # A ring loses its oldest slot once it has wrapped; this one has not.
-    (file,) = job.glob(f"rank0-{rank.pid}-*")
+    (file,) = job.glob(f"rank1-{rank.pid}-*")
     _, told, _ = _native.core().trace_history(str(file), 10_000)
     gaps = sum(kind == "gap" for _, _, kind, *_ in told)
     assert gaps >= 1  # gaps have no code: arming reads the stack
@@ -87,19 +93,9 @@ def test_rates_and_the_window_of_a_rank(ranks, job):
     assert rank.lost == {"threads": 0, "codes": 0, "collectives": 0, "groups": 0}
 
 
-def test_the_hottest_code_is_the_sum_of_all_ranks(ranks):
-    hot = stats.hottest(ranks)
-    assert hot[0].function == "naps"
-    assert {code.function: code.calls for code in hot}["leaf"] == 200
-    assert [code.function for code in stats.hottest(ranks, top=1)] == ["naps", "leaf"]
-
-
 def test_losses_are_reported(script):
-    script(
+    script.armed(
         """
-        import threading
-        import oddrank
-        oddrank.arm()
         gate = threading.Barrier(200)
         threads = [threading.Thread(target=gate.wait) for _ in range(199)]
         for thread in threads:
@@ -108,37 +104,33 @@ def test_losses_are_reported(script):
         """,
         ODDRANK_TRACE_MB="0.125",
     )
-    (lossy,), _ = stats.read(jobs.find([str(script.folder / "records")]).files)
+    (lossy,), _ = stats.read(script.files)
     assert lossy.lost["threads"] > 0
     (said,) = stats.notes([lossy])
     assert said.startswith(f"rank 0 (pid {lossy.pid}): no room for {lossy.lost['threads']} threads")
 
 
 def test_the_running_call_of_a_live_process_lasts_until_now(script, waiting):
-    process = waiting()
-    files = jobs.find([str(script.folder / "records")]).files
-
     def seconds():
-        (rank,), _ = stats.read(files)
-        return {code.function: code.own for code in rank.codes}["waits"], rank
+        (rank,), _ = stats.read(script.files)
+        return {code.function: code.own for code in rank.codes}["waits"], rank.alive
 
-    before, rank = seconds()
-    assert rank.alive
+    before, alive = seconds()
+    assert alive
     time.sleep(0.2)
     later, _ = seconds()
     assert later - before >= 0.2
-    process.communicate("\n", timeout=30)
-    final, rank = seconds()
-    assert not rank.alive
+    waiting.communicate("\n", timeout=PATIENCE.limit)
+    final, alive = seconds()
+    assert not alive
     assert final >= later
     assert seconds()[0] == pytest.approx(final, abs=1e-3)
 
 
 def test_the_window_of_a_rank_that_never_rests_is_not_empty(script):
     """The rank fills its ring between the reads of its stack and of its events."""
-    process = script(
+    with script.running(
         """
-        import oddrank
         oddrank.arm()
         def works(n):
             while n:
@@ -146,50 +138,30 @@ def test_the_window_of_a_rank_that_never_rests_is_not_empty(script):
         print("works", flush=True)
         works(1)
         """,
-        wait=False,
         ODDRANK_TRACE_MB="0.125",
-    )
-    try:
-        process.stdout.readline()
-        files = jobs.find([str(script.folder / "records")]).files
+    ):
+        files = script.files
         until(lambda: stats.read(files)[0][0].window_events > 100)
         windows = [stats.read(files)[0][0].window_events for _ in range(30)]
         exported = [export(files, script.folder / "out.json", lines=True) for _ in range(30)]
-    finally:
-        process.kill()
-        process.communicate()
     # The ring wraps in 50 us: how many reads succeed depends on the machine.
     assert sum(window > 100 for window in windows) > 3, windows
     assert sum(each.events > 100 for each in exported) > 3, exported
 
 
-def test_earlier_runs_of_a_rank_are_left_out(run_ranks, tmp_path):
-    job = run_ranks(tmp_path, SCRIPT, (0, 1, 0))
-    for option, count in (("--all-runs", 3), (None, 2)):
-        done = subprocess.run(
-            [sys.executable, "-m", "oddrank", "trace", "stats", job, "--json", tmp_path / "all",
-             *filter(None, [option])],
-            capture_output=True, text=True, timeout=60, check=True,
-        )  # fmt: skip
-        report = json.loads((tmp_path / "all").read_text())
-        assert len(report["data"]["ranks"]) == count
-        assert ("not shown: 1 records of earlier runs" in done.stdout) == (count == 2)
-
-
-def test_the_command_prints_tables_and_json(job, tmp_path):
+def test_the_command_prints_tables_and_json_without_earlier_runs(job, tmp_path):
     file = tmp_path / "stats.json"
-    done = subprocess.run(
-        [sys.executable, "-m", "oddrank", "trace", "stats", job, "--json", file],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "hottest code, all ranks" in done.stdout
-    assert "naps" in done.stdout
-    report = json.loads(file.read_text())
-    assert report["tool"] == "trace stats"
-    assert [rank["rank"] for rank in report["data"]["ranks"]] == [0, 1]
-    assert report["data"]["ranks"][0]["events_per_second"] > 0
-    assert report["data"]["hottest"][0]["function"] == "naps"
+    for options, ranks in ([], [0, 1]), (["--all-runs"], [0, 0, 1]):
+        done = oddrank("stats", job, "--json", file, *options, folder=job.parent)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "hottest code, all ranks" in done.stdout
+        assert "naps" in done.stdout
+        assert ("not shown: 1 records of earlier runs" in done.stdout) == (not options)
+        report = json.loads(file.read_text())
+        assert report["tool"] == "trace stats"
+        assert sorted(rank["rank"] for rank in report["data"]["ranks"]) == ranks
+        assert report["data"]["ranks"][0]["events_per_second"] > 0
+        assert report["data"]["hottest"][0]["function"] == "naps"
 
 
 LONG = """
@@ -203,31 +175,31 @@ os._exit(0)
 """
 
 
-@pytest.mark.parametrize("columns", [None, 60, 80, 200])
-@pytest.mark.parametrize("terminal", [False, True])
-def test_the_tables_fit_the_terminal(run_ranks, tmp_path, columns, terminal):
+def shown_in_a_terminal(command, environ, columns):
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    with subprocess.Popen(command, env=environ, stdout=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        with contextlib.suppress(OSError):  # EIO: the other end is closed
+            while piece := os.read(ours, 4096):
+                shown += piece
+    os.close(ours)
+    assert process.returncode == 0
+    return re.sub(r"\x1b\[[0-9;]*m", "", shown.decode())
+
+
+def test_the_tables_fit_the_terminal(run_ranks, tmp_path):
     job = run_ranks(tmp_path, LONG)
     command = [sys.executable, "-m", "oddrank", "trace", "stats", job]
-    environ = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-    environ |= {"TERM": "xterm"} if columns is None else {"COLUMNS": str(columns), "TERM": "xterm"}
-    if terminal:
-        ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns or 100, 0, 0))
-        with subprocess.Popen(command, env=environ, stdout=theirs) as process:
-            os.close(theirs)
-            shown = b""
-            with contextlib.suppress(OSError):  # EIO: the other end is closed
-                while piece := os.read(ours, 4096):
-                    shown += piece
-        os.close(ours)
-        assert process.returncode == 0
-        text = re.sub(r"\x1b\[[0-9;]*m", "", shown.decode())
-    else:
+    for columns in (None, 60, 80, 200):
+        environ = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+        environ |= {"TERM": "xterm"} | ({} if columns is None else {"COLUMNS": str(columns)})
         done = subprocess.run(
-            command, env=environ, capture_output=True, text=True, timeout=60, check=True
+            command, env=environ, stdout=-1, text=True, timeout=PATIENCE.limit, check=True
         )
-        text = done.stdout
-    most = columns or (100 if terminal else 160)
-    assert max(map(len, text.splitlines())) <= most
-    assert "aaa" in text
-    assert ("ccc.py:1" if most >= 100 else "ccc") in text
+        in_a_terminal = shown_in_a_terminal(command, environ, columns or 100)
+        for text, most in ((done.stdout, columns or 160), (in_a_terminal, columns or 100)):
+            assert max(map(len, text.splitlines())) <= most
+            assert "aaa" in text
+            assert ("ccc.py:1" if most >= 100 else "ccc") in text

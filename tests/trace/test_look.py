@@ -1,0 +1,444 @@
+"""`oddrank trace where, tail, diff, export`: which records are shown, in which order and words."""
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import time
+
+import jsonschema
+import pytest
+
+from oddrank.report import SCHEMA_FILE
+from oddrank.trace import jobs, tail
+from oddrank.trace.processes import Frame, last_run, runs_back
+from oddrank.trace.ranks import Collective, Rank, Thread, read
+from oddrank.trace.where import groups, text
+from patience import PATIENCE, until
+from run.collecting import collect
+from trace_command import oddrank, transcript
+
+NOW = 1_700_000_000.0
+AT_61 = (Frame("<module>", "/x/train.py", 88), Frame("train", "/x/train.py", 61))
+AT_17 = (Frame("<module>", "/x/train.py", 88), Frame("Data.next", "/x/data.py", 17))
+
+
+def thread(stack=AT_61, *, tid, name="MainThread", **others):
+    return Thread(tid=tid, name=name, stack=stack, hidden=0, ended=False, last=NOW - 5, **others)
+
+
+def reduces(sequence, **others):
+    made = Collective("allreduce", "0", sequence, 4 << 20, 100, sequence, "open", NOW - 81, None)
+    return (dataclasses.replace(made, **others),)
+
+
+def rank(number, stack=AT_61, *, step=42, collectives=(), threads=(), main=(), **others):
+    made = Rank(
+        rank=number, host="node1", pid=100 + number, started=1000, world=4, is_child=False,
+        alive=True, step=step, last=NOW - 5, collectives=collectives, sections=(),
+        threads=(thread(stack, tid=100 + number, **dict(main)), *threads),
+    )  # fmt: skip
+    return dataclasses.replace(made, **others)
+
+
+def loader(number, stack):
+    return rank(number, threads=(thread(stack, tid=7 + number, name="loader"),))
+
+
+# Ranks, options, and the groups in the order in which they are shown.
+GROUPS = {
+    "the least progress comes first": (
+        [rank(0), rank(1), rank(2, AT_17, step=41), rank(3)], {}, [[2], [0, 1, 3]]),
+    "a stopped rank is not one more that sleeps": (
+        [rank(i, main={"state": how}) for i, how in enumerate(("asleep", "stopped", "running"))],
+        {}, [[1], [0, 2]]),
+    "within a step the collective decides": (
+        [rank(0, collectives=reduces(7)), rank(1, collectives=reduces(6))], {}, [[1], [0]]),
+    "and then rarity": ([rank(0), rank(1), rank(2, AT_17)], {}, [[2], [0, 1]]),
+    "dead and alive are two": ([rank(0), rank(1, alive=False)], {}, [[0], [1]]),
+    "another line of a side thread does not matter": (
+        [loader(0, AT_17), loader(1, AT_61)], {}, [[0, 1]]),
+    "except where all threads are shown": (
+        [loader(0, AT_17), loader(1, AT_61)], {"all_threads": True}, [[0], [1]]),
+}  # fmt: skip
+
+
+def test_ranks_with_the_same_stack_are_folded_and_the_most_interesting_come_first():
+    for name, (ranks, options, expected) in GROUPS.items():
+        assert [[r.rank for r in g.ranks] for g in groups(ranks, **options)] == expected, name
+
+
+FIRST = [rank(i, alive=False, started=100, runs_back=2) for i in range(2)]
+SECOND = [rank(i, alive=False, started=200, runs_back=1, step=9) for i in range(2)]
+ASLEEP = {"state": "asleep", "cpu": 0.0}
+SCENES = {
+    "a hang": [
+        *(rank(i, collectives=reduces(127), main=ASLEEP) for i in (0, 1, 3)),
+        rank(2, AT_17, step=41),
+    ],
+    "a dead rank waits no longer": [rank(0, collectives=reduces(3), alive=False)],
+    "children outlive their ranks": [
+        rank(0, alive=False), rank(0, is_child=True), rank(0, is_child=True)
+    ],
+    "a thread that waits in a collective": [
+        rank(0, threads=(thread(AT_17, tid=7, name="autograd"),), collectives=reduces(7, tid=7))
+    ],
+    "ranks without a record, and what is not shown": [
+        rank(0), rank(1, threads=(thread(tid=9),)), rank(1, is_child=True)
+    ],
+    "three runs": [rank(0), rank(1), *SECOND, *FIRST],
+    "a world that only a broken file can mean": [rank(0, world=2**31 - 1), rank(7)],
+}  # fmt: skip
+
+
+def test_what_where_says(golden):
+    said = {name: "\n".join(text(ranks, "j", now=NOW)) for name, ranks in SCENES.items()}
+    shown = "\n".join(f"==== {name}\n{lines}\n" for name, lines in said.items())
+    golden(re.sub(r"(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d", "TIME", shown))
+
+
+def test_the_dead_of_earlier_runs_are_not_shown_but_those_of_the_last_one_are():
+    before = [rank(i, alive=False, started=100) for i in range(2)]
+    now = [rank(0), rank(1, alive=False)]
+    worker = rank(1, is_child=True, alive=False, started=2000)
+    assert last_run([*before, *now, worker]) == [*now, worker]
+    assert last_run(before) == before
+    worker = rank(1, is_child=True, alive=False, started=250, runs_back=1)
+    now = [rank(0), rank(1)]
+    assert runs_back([*now, worker, *FIRST, *SECOND]) == [0, 0, 1, 2, 2, 1, 1]
+
+
+KILLED = (
+    "import os, signal\nimport oddrank\noddrank.arm()\noddrank.step(5)\n"
+    "def work():\n    value = 1\n    os.kill(os.getpid(), signal.SIGKILL)\nwork()\n"
+)
+
+
+@pytest.fixture(scope="module")
+def two_jobs(run_ranks, tmp_path_factory):
+    """Returns the base folder of two jobs: one with both ranks, a later one with rank 1 only."""
+    folder = tmp_path_factory.mktemp("jobs")
+    run_ranks(folder, KILLED)
+    run_ranks(folder, KILLED, [1], port=29600)
+    return folder / "records"
+
+
+@pytest.fixture
+def bad(dead_job, tmp_path):
+    """Returns a folder of files that cannot be read, and a record of a dead rank."""
+    zero, one = jobs.find([str(dead_job / "records")]).files
+    record = bytearray(one.read_bytes())
+    (tmp_path / "good.trace").write_bytes(zero.read_bytes())
+    (tmp_path / "cut.trace").write_bytes(record[:100_000])
+    (tmp_path / "none.trace").write_bytes(b"x" * 5000)
+    magic, version = struct.unpack_from("<8sI", record)
+    assert magic == b"oddrank\n"
+    for name, other in (("older", version - 1), ("newer", version + 1)):
+        struct.pack_into("<I", record, 8, other)
+        (tmp_path / f"{name}.trace").write_bytes(record)
+    return tmp_path
+
+
+def test_of_the_newest_job_its_records_are_shown_after_its_death(dead_job, tmp_path, golden):
+    commands = """
+        where
+        where 1
+        where 1 0 1
+        where 2
+        where 2 1 {tmp}/nope
+        where {tmp}/nope
+        tail -n 3 --source 0
+        tail {job}
+        export 1
+        export -o -
+        export -o {tmp}/out.json.gz {job}
+        diff 0 1
+        diff 0 7
+        diff 0 {job}
+    """
+    job = dead_job / "records" / "127.0.0.1:29500"
+    golden(transcript(commands, folder=dead_job / "records", cwd=dead_job, job=job, tmp=tmp_path))
+    assert [file.name for file in tmp_path.iterdir()] == ["out.json.gz"]
+
+
+def test_each_file_that_is_no_record_of_this_version_is_one_line(bad, dead_job, golden):
+    commands = """
+        where {bad}/older.trace
+        where {bad}/newer.trace
+        tail {bad}/older.trace
+        stats {bad}/older.trace
+        diff {bad}/older.trace {bad}/good.trace
+        export -o {bad}/out.json {bad}/older.trace
+        where {bad}/cut.trace
+        where {bad}/good.trace {bad}/cut.trace {bad}/none.trace {bad}/older.trace
+        export -o {bad}/out.json {bad}/none.trace
+    """
+    golden(transcript(commands, folder=bad / "nowhere", cwd=dead_job, bad=bad))
+    assert not (bad / "out.json").exists()
+
+
+def test_the_newest_of_several_jobs_is_shown_hides_no_other_and_none_are_summed(
+    two_jobs, tmp_path, golden
+):
+    commands = """
+        where
+        where 1
+        where 0
+        tail -n 1 1
+        diff 1 1
+        export -o {tmp}/out.json
+        where 127.0.0.1:29500
+        where 127.0.0.1:295
+        where {jobs}
+        where 127.0
+        where 128
+        tail -n 1 127.0.0.1:296
+        diff 127.0.0.1:29600 127.0.0.1:296
+        export -o {tmp}/out.json 127.0.0.1:295
+        stats {jobs}
+        export -o {tmp}/both.json {jobs}
+    """
+    golden(transcript(commands, folder=two_jobs, cwd=two_jobs.parent, jobs=two_jobs, tmp=tmp_path))
+    assert [file.name for file in tmp_path.iterdir()] == ["out.json"]
+    for choice, job in ([], "127.0.0.1:29600"), (["127.0.0.1:295"], "127.0.0.1:29500"):
+        done = oddrank("stats", *choice, folder=two_jobs)
+        assert done.stdout.startswith(f"job {job}\n")
+        assert ("also here: oddrank trace where 127.0.0.1:29500" in done.stderr) == (not choice)
+
+
+APART = [
+    "job 127.0.0.1:29500: 2 of 2 ranks, 0 alive",
+    "job 127.0.0.1:29600: 1 of 2 ranks, 0 alive; no record here of 0",
+]
+
+
+def headings(done):
+    assert done.returncode == 0, done.stderr
+    return [line for line in done.stdout.splitlines() if line.startswith("job ")]
+
+
+def test_jobs_that_were_collected_into_one_folder_stay_apart_and_are_read_as_they_were(
+    two_jobs, tmp_path
+):
+    for name in ("127.0.0.1:29500", "127.0.0.1:29600"):
+        done = collect("-o", tmp_path, two_jobs / name, records=two_jobs)
+        assert done.returncode == 0, done.stderr
+
+    def said(*arguments):
+        return oddrank(*arguments, folder=tmp_path / "none", cwd=two_jobs.parent)
+
+    where = said("where", tmp_path)
+    assert headings(where) == APART
+    assert "not shown" not in where.stdout
+    assert "\n    script.py:7  work\n" in where.stdout
+    assert headings(said("where", tmp_path / name)) == APART[1:]
+    assert said("stats", tmp_path / name).stdout.startswith(f"job {name}\n")
+    out = tmp_path / "out.json"
+    assert f" of 1 processes of job {name} to " in said("export", "-o", out, tmp_path / name).stdout
+
+
+def test_jobs_whose_records_an_older_version_has_mixed_are_told_apart_by_what_they_say(
+    two_jobs, tmp_path
+):
+    (tmp_path / "host").mkdir()
+    for file in two_jobs.glob("*/*.trace"):
+        shutil.copy(file, tmp_path / "host")
+    done = oddrank("where", "--json", "-", tmp_path, folder=tmp_path)
+    ranks = [(rank["job"], rank["rank"]) for rank in json.loads(done.stdout)["data"]["ranks"]]
+    one, other = "127.0.0.1:29500", "127.0.0.1:29600"
+    assert sorted(ranks) == [(one, 0), (one, 1), (other, 1)]
+    assert headings(oddrank("where", tmp_path, folder=tmp_path)) == APART
+
+
+def test_a_dead_job_of_fewer_ranks_is_not_worth_a_line(run_ranks, tmp_path):
+    run_ranks(tmp_path, KILLED, [1], port=29600)
+    run_ranks(tmp_path, KILLED)
+    done = oddrank("where", folder=tmp_path / "records")
+    assert (headings(done), done.stderr) == (APART[:1], "")
+
+
+def test_a_number_is_a_rank_first_and_then_a_job(run_ranks, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "4711")
+    run_ranks(tmp_path, KILLED, [0])
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    run_ranks(tmp_path, KILLED)
+    records = tmp_path / "records"
+    assert oddrank("where", "4711", folder=records).stdout.startswith("job 4711: 1 of 2 ranks")
+    assert "\nrank 1 (" in oddrank("where", "1", folder=records).stdout
+    assert oddrank("where", "47", folder=records).returncode == 2
+
+
+def test_the_record_of_one_process_among_what_was_named(two_jobs, waiting, script):
+    files = sorted((two_jobs / "127.0.0.1:29500").iterdir())
+    pids = [file.name.split("-")[1] for file in files]
+    choices = [(two_jobs, [path], pid) for file, pid in zip(files, pids, strict=True)
+               for path in (two_jobs, "127.0.0.1:29500", file)]  # fmt: skip
+    # Of a living process without a path.
+    for folder, path, pid in [*choices, (script.folder / "records", [], waiting.pid)]:
+        done = oddrank("where", *path, "--pid", pid, folder=folder)
+        assert done.returncode == 0, done.stderr
+        (title,) = (line for line in done.stdout.splitlines() if line.startswith("rank"))
+        assert f"pid {pid})" in title
+        assert " of 2 ranks" not in done.stdout.splitlines()[0]
+    other = oddrank("where", files[0], "--pid", pids[1], folder=two_jobs)
+    assert (other.returncode, other.stdout) == (2, "")
+    assert f"process {pids[1]} has no record in the named files" in other.stderr
+
+
+def test_an_oddrank_dir_means_no_other_folder(two_jobs, tmp_path, monkeypatch):
+    (tmp_path / f"oddrank-{os.geteuid()}").symlink_to(two_jobs)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    done = oddrank("where", folder=tmp_path / "none")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"no record of yours in {tmp_path / 'none'}: " in done.stderr
+
+
+def test_without_any_record_it_says_where_it_looked_and_what_to_do(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", "import oddrank.job, pathlib, sys; from oddrank import cli; "
+         f"oddrank.job.base_folders = lambda: [pathlib.Path({str(tmp_path)!r})]; "
+         "cli.main(['trace', 'where'])"],
+        capture_output=True, text=True, timeout=PATIENCE.limit, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert str(tmp_path) in done.stderr
+    assert "oddrank.arm()" in done.stderr
+
+
+def test_a_jobs_folder_with_a_bracket_in_its_name_is_told_whole(two_jobs, tmp_path):
+    shutil.copytree(two_jobs / "127.0.0.1:29500", tmp_path / "old (night) run")
+    shutil.copytree(two_jobs / "127.0.0.1:29600", tmp_path / "new")
+    for file in (tmp_path / "new").iterdir():
+        os.utime(file)
+    done = oddrank("where", folder=tmp_path)
+    assert "also here: oddrank trace where 'old (night) run' (2 ranks, " in done.stderr
+
+
+def test_children_stand_for_a_rank_that_has_no_record_itself(script):
+    script.armed("""
+        if os.fork() == 0:
+            def child():
+                os._exit(0)
+            child()
+        os.wait()
+    """)
+    records = script.folder / "records"
+    next(records.glob("*/rank0-*")).unlink()
+    for command in ("where", "tail"):
+        done = oddrank(command, "0", folder=records)
+        assert done.returncode == 2
+        assert "child" in done.stdout
+        assert "has no record of rank 0 here, only 1 of its child processes" in done.stderr
+    done = oddrank("where", folder=records)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1 child process of rank 0 (" in done.stdout
+
+
+def test_the_newest_job_is_the_living_one_that_began_last(script):
+    """The file's time does not count: a record on a disk is written to all the time."""
+    records = script.folder / "records"
+    source = "\noddrank.arm()\nprint('armed', flush=True)\ninput()\n"
+    with (
+        script.running(source, ODDRANK_JOB="first"),
+        script.running(source, ODDRANK_JOB="second"),
+    ):
+        (older,) = records.glob("first/*.trace")
+        os.utime(older, (time.time() + 60, time.time() + 60))
+        until(lambda: len(read([*records.glob("*/*.trace")])[0]) == 2)
+        assert oddrank("where", folder=records).stdout.startswith("job second: ")
+        several = oddrank("where", records, folder=records)
+    expected = ["job first: 1 of 1 ranks, 1 alive", "job second: 1 of 1 ranks, 1 alive"]
+    assert headings(several) == expected
+
+
+def test_pictures_that_follow_each_other_in_a_pipe_are_told_apart(dead_job):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "oddrank", "trace", "where", "--watch", dead_job / "records"],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        lines = [process.stdout.readline() for _ in range(8)]
+        while not lines[-1].startswith("===="):
+            lines.append(process.stdout.readline())
+    finally:
+        process.kill()
+        process.communicate()
+    assert re.fullmatch(r"==== \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\n", lines[0])
+    assert lines[1].startswith("job 127.0.0.1:29500: ")
+
+
+def test_tail_says_times_to_the_microsecond_when_asked_and_what_a_gap_is(dead_job):
+    done = oddrank("tail", "-u", "0", folder=dead_job / "records")
+    lines = done.stdout.splitlines()
+    times = [line.split(" ", 1)[0] for line in lines]
+    assert all(re.fullmatch(r"\d\d:\d\d:\d\d\.\d{6}", each) for each in times)
+    assert len(set(times)) > 1
+    assert times == sorted(times)
+    assert lines[0].endswith(" --- earlier events were not recorded")
+
+
+def test_tail_shows_no_source_of_a_file_that_has_changed(script):
+    script.armed("\nos._exit(0)\n")
+    with (script.folder / "script.py").open("a") as file:
+        file.write("\n")
+    assert next(iter(tail.text(script.files[0], 1, source=True))).endswith("(the file has changed)")
+
+
+def test_tail_shows_lines_of_code_whose_file_is_no_possible_path(script):
+    script("""
+        names = ["x" * 300, "x/" * 300, "x" + chr(0) + "y", chr(0), "<string>", "", chr(0xd800)]
+        oddrank.arm()
+        for i, name in enumerate(names):
+            exec(compile("value = 1", "x", "exec").replace(co_filename=name))
+            oddrank.mark(f"that was {i}")
+    """)
+    done = oddrank("tail", "--source", script.files[0], folder=script.folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    for i in range(7):
+        at = [line.endswith(f"=== that was {i}") for line in lines].index(True)
+        shown = [line for line in lines[at - 4 : at] if line.endswith(": (no such file here)")]
+        assert shown, lines[at - 4 : at + 1]
+
+
+def test_what_each_command_writes_with_json_fits_the_schema(dead_job):
+    schema = json.loads(SCHEMA_FILE.read_text())
+    reports = {}
+    for command in (["where"], ["stats"], ["diff", "0", "1"]):
+        done = oddrank(*command, "--json", "-", folder=dead_job / "records", cwd=dead_job)
+        assert done.returncode == 0, done.stderr
+        reports[command[0]] = json.loads(done.stdout)
+        assert reports[command[0]]["tool"] == f"trace {command[0]}"
+        jsonschema.validate(reports[command[0]], schema)
+    first, second = reports["where"]["data"]["ranks"]
+    assert (first["rank"], second["rank"]) == (0, 1)
+    assert (first["alive"], first["step"], first["collective"]) == (False, 5, None)
+    # The ranks ran one after the other.
+    script = dead_job / "script.py"
+    assert script.stat().st_mtime < first["time"] < second["time"] < time.time()
+    (thread,) = first["threads"]
+    assert (thread["name"], thread["tid"]) == ("MainThread", first["pid"])
+    assert thread["stack"][-1] == {"function": "work", "file": str(script), "line": 7}
+
+
+def test_several_nodes_do_not_write_one_file(two_jobs, tmp_path, monkeypatch):
+    for name, value in {
+        "RANK": "2", "LOCAL_RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2",
+        "GROUP_RANK": "1", "GROUP_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    out = tmp_path / "out.json"
+    for command in (
+        ["export", "-o", out], ["where", "--json", out], ["stats", "--json", out],
+        ["diff", "0", "1", "--json", out],
+    ):  # fmt: skip
+        done = oddrank(*command, folder=two_jobs)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"each of 2 nodes would write {out}: " in done.stderr
+    assert not out.exists()
+    assert oddrank("where", "--json", "-", folder=two_jobs).returncode == 0
