@@ -1,5 +1,7 @@
 """Every way to start oddrank runs the same program, and --help is fast."""
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import pytest
 
 from oddrank import __version__, cli
 from oddrank.trace.command import command as trace
+from patience import PATIENCE
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "oddrank"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1"]
@@ -22,10 +25,24 @@ ENTRIES = [
 ]
 
 
-def output(*command):
-    run = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert run.returncode == 0, run.stderr
+def called(*command, **environ):
+    return subprocess.run(
+        command, env={**os.environ, **environ}, capture_output=True, text=True,
+        timeout=PATIENCE.limit, check=False,
+    )  # fmt: skip
+
+
+def output(*command, **environ):
+    run = called(*command, **environ)
+    assert (run.returncode, run.stderr if environ else "") == (0, ""), run.stderr
     return run.stdout
+
+
+def in_process(*arguments):
+    stdout = io.StringIO()
+    with contextlib.redirect_stdout(stdout):
+        assert cli._run([*arguments]) == 0
+    return stdout.getvalue()
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
@@ -33,70 +50,49 @@ def test_every_entry_is_the_same_program(entry):
     assert output(*entry, "--version") == f"oddrank {__version__}\n"
 
 
-def test_help_names_every_command_and_the_exit_codes():
-    text = output(sys.executable, "-m", "oddrank", "--help")
+def test_help_names_every_command_and_the_exit_codes_and_cuts_no_sentence():
+    text = in_process("--help")
     for name, (_, line) in cli._COMMANDS.items():
         assert f"{name} " in text
         assert line in text
     assert "Exit codes" in text
-
-
-def test_help_cuts_no_commands_sentence():
-    text = " ".join(output(sys.executable, "-m", "oddrank", "trace", "--help").split())
+    text = " ".join(in_process("trace", "--help").split())
     for name, one in trace.commands.items():
         sentence = one.help.partition("\n\n")[0]
         assert f"{name} {' '.join(sentence.split())}" in text
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_shell_gets_its_completion_script(shell):
-    environ = {**os.environ, "_ODDRANK_COMPLETE": f"{shell}_source"}
-    run = subprocess.run(
-        [str(SCRIPT)], env=environ, capture_output=True, text=True, timeout=100, check=False
-    )
-    assert (run.returncode, run.stderr) == (0, "")
-    assert "_ODDRANK_COMPLETE" in run.stdout
-
-
-@pytest.mark.parametrize(
-    ("typed", "offered"),
-    [
-        ("oddrank sel", "selftest"),
-        ("oddrank bench com", "compare"),
+def test_every_shell_gets_its_completion_script_and_completes_commands_and_options():
+    for shell in ("bash", "zsh", "fish"):
+        script = output(str(SCRIPT), _ODDRANK_COMPLETE=f"{shell}_source")
+        assert "_ODDRANK_COMPLETE" in script, shell
+    for typed, offered in (
+        ("oddrank sel", "selftest"), ("oddrank bench com", "compare"),
         ("oddrank doctor --js", "--json"),
-    ],
-)
-def test_a_shell_completes_commands_and_options(typed, offered):
-    environ = {**os.environ, "_ODDRANK_COMPLETE": "bash_complete"}
-    environ |= {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
-    run = subprocess.run(
-        [str(SCRIPT)], env=environ, capture_output=True, text=True, timeout=100, check=False
-    )
-    assert (run.returncode, run.stdout) == (0, f"plain,{offered}\n")
+    ):  # fmt: skip
+        words = {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
+        said = output(str(SCRIPT), _ODDRANK_COMPLETE="bash_complete", **words)
+        assert said == f"plain,{offered}\n"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["--no-such-option"]])
-def test_explaining_itself_loads_no_torch_no_numpy_no_rich_no_compiled_part_no_subject(arguments):
+@pytest.mark.parametrize("argument", ["--help", "--version", "--no-such-option"])
+def test_explaining_itself_loads_no_torch_no_numpy_no_rich_no_compiled_part_no_subject(argument):
     script = (
         "import sys, atexit\n"
         "from oddrank import cli\n"
         "atexit.register(lambda: print('LOADED', *sys.modules))\n"
-        f"cli.main({arguments!r})\n"
+        f"cli.main([{argument!r}])\n"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=False
-    )
-    loaded = run.stdout.rpartition("LOADED")[2].split()
+    loaded = called(sys.executable, "-c", script).stdout.rpartition("LOADED")[2].split()
     assert "oddrank.cli" in loaded
     subjects = {module.rpartition(".")[0] for module, _ in cli._COMMANDS.values()}
     compiled = {"oddrank._core", "oddrank._cuda", "oddrank._torch"}
     assert not {"torch", "numpy", "rich", *subjects, *compiled} & set(loaded)
 
 
-@pytest.mark.parametrize("name", cli._COMMANDS)
-def test_every_command_of_the_table_is_one_and_explains_itself(name):
-    module, _ = cli._COMMANDS[name]
-    command = import_module(module).command
-    assert isinstance(command, click.Command)
-    assert command.help
-    assert "Usage" in output(sys.executable, "-m", "oddrank", name, "--help")
+def test_every_command_of_the_table_is_one_and_explains_itself():
+    for name, (module, _) in cli._COMMANDS.items():
+        command = import_module(module).command
+        assert isinstance(command, click.Command), name
+        assert command.help, name
+        assert "Usage" in in_process(name, "--help"), name
