@@ -10,7 +10,7 @@ import pytest
 
 import forked
 from job import job
-from patience import until
+from patience import PATIENCE, until
 
 pytestmark = pytest.mark.needs("jinja2")
 
@@ -22,10 +22,17 @@ RAISED = (
 
 def oddrank(*arguments: object, **environ: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "oddrank", *map(str, arguments)],
-        capture_output=True, text=True, check=False, timeout=100,
-        stdin=subprocess.DEVNULL, env={**os.environ, **environ},
+        [sys.executable, "-m", "oddrank", *map(str, arguments)], env={**os.environ, **environ},
+        capture_output=True, text=True, check=False, timeout=PATIENCE.limit,
+        stdin=subprocess.DEVNULL,
     )  # fmt: skip
+
+
+def refused(*arguments: object, **environ: str) -> str:
+    """Returns the only line of a call that ran nothing."""
+    done = oddrank(*arguments, **environ)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    return done.stderr
 
 
 @pytest.fixture
@@ -155,35 +162,18 @@ def test_the_page_of_a_job_that_went_well_shows_no_stall(tmp_path):
     assert "Stacks" not in shown
 
 
-@pytest.mark.parametrize("command", [("triage", "LOG"), ("selftest",), ("run", "train.py")])
-@pytest.mark.parametrize(
-    ("file", "says"),
-    [("-", "give it a file"), ("absent/page.html", "give --html a file in a folder you can write")],
-)
-def test_a_page_that_can_not_be_written_is_told_before_anything_runs(
-    command, file, says, log, tmp_path
-):
-    words = [str(log) if word == "LOG" else word for word in command]
-    file = file if file == "-" else str(tmp_path / file)
-    done = oddrank(words[0], "--html", file, *words[1:], RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert says in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
-def test_json_and_page_need_files_of_their_own(log, tmp_path):
-    done = oddrank("triage", log, "--html", tmp_path / "one", "--json", f"{tmp_path}/x/../one")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "--json and --html each need a file of their own" in done.stderr
-
-
-def test_only_the_options_that_clash_are_told(tmp_path):
+def test_a_page_that_can_not_be_written_is_refused_before_anything_runs(log, tmp_path, golden):
+    rank = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    lines = [
+        refused(name, "--html", file, *more, **rank)
+        for name, *more in (("triage", log), ("selftest",), ("run", "train.py"))
+        for file in ("-", tmp_path / "absent/page.html")
+    ]
     one = tmp_path / "one"
+    lines.append(refused("triage", log, "--html", one, "--json", f"{tmp_path}/x/../one"))
     options = ("--json", one, "--exclude", tmp_path / "nodes", "--html", one)
-    done = oddrank("selftest", *options, RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "--json and --html each need a file of their own" in done.stderr
-    assert "--exclude" not in done.stderr
+    lines.append(refused("selftest", *options, **rank))
+    golden("".join(lines).replace(str(tmp_path), "FOLDER"))
 
 
 def test_a_device_takes_several_reports(log):
@@ -191,22 +181,17 @@ def test_a_device_takes_several_reports(log):
     assert (done.returncode, done.stderr) == (1, "")
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "why"),
-    [
-        ("sitecustomize.py", "import sys; sys.modules['jinja2'] = None\n", "ModuleNotFoundError: "),
-        ("jinja2/__init__.py", "raise ImportError\n", "(ImportError)"),
-        ("jinja2/__init__.py", "raise RuntimeError('two\\nlines')\n", "RuntimeError: two lines"),
-    ],
-)
-def test_without_a_whole_jinja2_it_says_what_to_install_and_why(file, content, why, log, tmp_path):
-    packages = tmp_path / "packages"
-    (packages / file).parent.mkdir(parents=True)
-    (packages / file).write_text(content)
-    done = oddrank("triage", log, "--html", tmp_path / "page.html", PYTHONPATH=str(packages))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "--html needs jinja2, which can't be imported" in done.stderr
-    assert why in done.stderr
-    assert "pip install 'oddrank[html]'" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert not (tmp_path / "page.html").exists()
+def test_without_a_whole_jinja2_it_says_what_to_install_and_why(log, tmp_path, golden):
+    lines = []
+    for number, (file, content) in enumerate((
+        ("sitecustomize.py", "import sys; sys.modules['jinja2'] = None\n"),
+        ("jinja2/__init__.py", "raise ImportError\n"),
+        ("jinja2/__init__.py", "raise RuntimeError('two\\nlines')\n"),
+    )):  # fmt: skip
+        packages = tmp_path / str(number)
+        (packages / file).parent.mkdir(parents=True)
+        (packages / file).write_text(content)
+        lines.append(refused("triage", log, "--html", tmp_path / "page.html",
+                             PYTHONPATH=str(packages)))  # fmt: skip
+        assert not (tmp_path / "page.html").exists()
+    golden("".join(lines))
