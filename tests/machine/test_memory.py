@@ -39,10 +39,7 @@ def test_cgroup_v2_limits_at_any_level_count(cgroup):
 
 
 def test_cgroup_v1_limits_count(cgroup):
-    files = {
-        "memory/job/memory.usage_in_bytes": "10\n",
-        "memory/job/memory.limit_in_bytes": "64\n",
-    }
+    files = {"memory/job/memory.usage_in_bytes": "10\n", "memory/job/memory.limit_in_bytes": "64\n"}
     assert cgroup("5:cpu,cpuacct:/x\n4:memory:/job\n0::/\n", files) == 54
 
 

@@ -10,11 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-pytestmark = [
-    pytest.mark.whole_build,
-    pytest.mark.needs("cuda-build"),
-    pytest.mark.timeout(1200),
-]
+pytestmark = [pytest.mark.whole_build, pytest.mark.needs("cuda-build"), pytest.mark.timeout(1200)]
 
 
 def configure(folder: Path, *arguments: str, cmake: str = "cmake", **environ: str) -> str:

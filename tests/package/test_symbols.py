@@ -10,10 +10,7 @@ from oddrank import _native
 SYSTEM = re.compile(
     r"(libstdc\+\+|libgcc_s|libm|libc|libpthread|libdl|librt|ld-linux[-a-z0-9_]*)\.so\.\d+"
 )
-MODULES = [
-    pytest.param("core"),
-    pytest.param("cuda", marks=pytest.mark.needs("cuda-build")),
-]
+MODULES = [pytest.param("core"), pytest.param("cuda", marks=pytest.mark.needs("cuda-build"))]
 
 
 def lines(*command: str) -> list[str]:

@@ -156,13 +156,7 @@ TEXT_OR_NUMBER = (
 )
 
 
-@given(
-    st.lists(
-        st.lists(TEXT_OR_NUMBER, min_size=5, max_size=5),
-        max_size=5,
-    ),
-    st.integers(60, 200),
-)
+@given(st.lists(st.lists(TEXT_OR_NUMBER, min_size=5, max_size=5), max_size=5), st.integers(60, 200))
 def test_no_table_of_short_numbers_is_wider_than_the_terminal(rows, width):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", str(width))
