@@ -119,15 +119,10 @@ def _round(number: int, line: _Line) -> list[Stage]:
     return [
         Stage(judge.first, DEADLINE, pairs.measure, seen, plan, shown=False, keeps_results=False),
         Stage(
-            judge.again,
-            DEADLINE,
-            pairs.measure,
-            confirmed,
-            plan_recheck,
-            shown=False,
+            judge.again, DEADLINE, pairs.measure, confirmed, plan_recheck, shown=False,
             keeps_results=False,
         ),
-    ]
+    ]  # fmt: skip
 
 
 def _report(found: list[Finding]) -> dict[str, Any]:

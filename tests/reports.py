@@ -5,31 +5,23 @@ from oddrank.report import Report
 
 # The smallest data that a self-test reports.
 DATA = {
-    "device": None,
-    "stages": [],
-    "skipped": {},
-    "environment": {"common": {}, "differing": {}, "not_readable": {}},
-    "nodes": [],
-    "ranks": [],
+    "device": None, "stages": [], "skipped": {},
+    "environment": {"common": {}, "differing": {}, "not_readable": {}}, "nodes": [], "ranks": [],
     "compared": [],
-}
+}  # fmt: skip
 
 
 def finding(rank=2, condition="stuck", cause="host-stopped", level="high", **changes):
     who = changes.pop("who", Who("rank", (rank,), "node1", f"GPU {rank}"))
     return Finding(
         **{
-            "condition": condition,
-            "who": who,
-            "cause": cause,
-            "what": f"{who} is {condition}: stopped in stage all_reduce",
-            "stage": "all_reduce",
+            "condition": condition, "who": who, "cause": cause,
+            "what": f"{who} is {condition}: stopped in stage all_reduce", "stage": "all_reduce",
             "evidence": (Evidence("state T for", "/proc/7/stat", 3.1, "s", 0.2, 0.02),),
-            "confidence": Confidence(level, "it waits for nobody"),
-            "next": ("kill -CONT 7",),
+            "confidence": Confidence(level, "it waits for nobody"), "next": ("kill -CONT 7",),
             **changes,
         }
-    )
+    )  # fmt: skip
 
 
 def report(*findings, size=4, complete=True, **changes):

@@ -16,24 +16,12 @@ def row(size=1 << 20, us=100.0, noise=0.02, count=200, seed=0, **changes):
     n = changes.get("n", 4)
     algbw = size / us / 1e3
     return {
-        "backend": "c10d:gloo",
-        "collective": "all_reduce",
-        "dtype": "float32",
-        "op": "sum",
-        "bytes": size,
-        "count": size // 4,
-        "inplace": True,
-        "mean_us": changes.get("median_us", us),
-        "median_us": us,
-        "p99_us": us * (1 + 3 * noise),
-        "cv": noise,
-        "algbw_GBps": algbw,
-        "busbw_GBps": algbw * 2 * (n - 1) / n if n > 1 else None,
-        "check": "ok",
-        "n": n,
-        "samples_us": samples,
-        **changes,
-    }
+        "backend": "c10d:gloo", "collective": "all_reduce", "dtype": "float32", "op": "sum",
+        "bytes": size, "count": size // 4, "inplace": True, "mean_us": changes.get("median_us", us),
+        "median_us": us, "p99_us": us * (1 + 3 * noise), "cv": noise, "algbw_GBps": algbw,
+        "busbw_GBps": algbw * 2 * (n - 1) / n if n > 1 else None, "check": "ok", "n": n,
+        "samples_us": samples, **changes,
+    }  # fmt: skip
 
 
 def report(*rows, world=None, findings=(), **data):
@@ -52,12 +40,10 @@ def slow(  # noqa: PLR0917
 ):
     """Returns a finding of bench pairs."""
     return {
-        "condition": condition,
-        "cause": cause,
-        "what": f"ranks {ranks} are slow",
+        "condition": condition, "cause": cause, "what": f"ranks {ranks} are slow",
         "evidence": [{"text": "seen", "source": source}],
         "who": {"kind": kind, "ranks": ranks, "host": host, "device": device},
-    }
+    }  # fmt: skip
 
 
 def write(path, content):

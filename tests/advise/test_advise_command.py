@@ -25,12 +25,9 @@ PLAIN = {name: value for name, value in os.environ.items()
 def advise(*arguments, **environ):
     return subprocess.run(
         [sys.executable, "-m", "oddrank", "advise", *arguments],
-        env={**PLAIN, "COLUMNS": "200", **environ},
-        capture_output=True,
-        text=True,
-        timeout=60,
+        env={**PLAIN, "COLUMNS": "200", **environ}, capture_output=True, text=True, timeout=60,
         check=False,
-    )
+    )  # fmt: skip
 
 
 def report(*arguments, **environ):

@@ -80,8 +80,7 @@ def test_a_bad_combination_is_found_once_and_alone(cause, variables, place):
 @pytest.mark.parametrize(
     ("variables", "place"),
     [
-        ({}, {}),
-        ({"NCCL_DEBUG": "INFO"}, {"world": 8, "nodes": 1}),
+        ({}, {}), ({"NCCL_DEBUG": "INFO"}, {"world": 8, "nodes": 1}),
         ({"NCCL_DEBUG": "WARN"}, {"world": 1024}),
         ({"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": "/tmp/nccl.%h.%p"}, {"world": 1024}),
         ({"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": "/dev/stderr"}, {}),
@@ -90,17 +89,14 @@ def test_a_bad_combination_is_found_once_and_alone(cause, variables, place):
         ({"TORCH_NCCL_BLOCKING_WAIT": "0", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}, {}),
         ({"TORCH_NCCL_BLOCKING_WAIT": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}, {}),
         ({"TORCH_FR_BUFFER_SIZE": "2000"}, {"torch": (2, 6)}),
-        ({}, {"torch": (2, 6), "world": 1, "local_world": 1, "nodes": 1}),
-        ({}, {"torch": ()}),
+        ({}, {"torch": (2, 6), "world": 1, "local_world": 1, "nodes": 1}), ({}, {"torch": ()}),
         ({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, {}),
         ({"NCCL_IB_TIMEOUT": "22", "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}, {}),
-        ({"NCCL_SOCKET_IFNAME": "lo"}, {"nodes": 1}),
-        ({"NCCL_PROTO": "^LL128"}, {}),
+        ({"NCCL_SOCKET_IFNAME": "lo"}, {"nodes": 1}), ({"NCCL_PROTO": "^LL128"}, {}),
         ({"NCCL_PROTO": "^simple,ll128"}, {}),
         ({"NCCL_IB_HCA": "=mlx5_1"}, {"devices": ("mlx5_1", "mlx5_10")}),
         ({"NCCL_IB_HCA": "mlx5"}, {"devices": ("mlx5_1", "mlx5_10")}),
-        ({"NCCL_UNHEARD_OF": None}, {}),
-        ({"OMP_NUM_THREADS": "64"}, {"local_world": 1}),
+        ({"NCCL_UNHEARD_OF": None}, {}), ({"OMP_NUM_THREADS": "64"}, {"local_world": 1}),
         ({"OMP_NUM_THREADS": "64,1"}, {"local_world": 1}),
         ({"NCCL_BUFFSIZE": "0x400000", "NCCL_IB_GID_INDEX": "-1", "NCCL_CUMEM_ENABLE": "-2"}, {}),
         ({"NCCL_DEBUG": "", "NCCL_IB_TIMEOUT": " 22 ", "NCCL_P2P_LEVEL": "3"}, {}),
@@ -108,7 +104,7 @@ def test_a_bad_combination_is_found_once_and_alone(cause, variables, place):
         ({"TORCH_NCCL_DESYNC_DEBUG": "True", "TORCH_NCCL_NAN_CHECK": "no"}, {}),
         ({"OMP_PROC_BIND": "spread, close", "CUDA_MODULE_LOADING": "EAGER"}, {}),
     ],
-)
+)  # fmt: skip
 def test_its_good_neighbour_is_not(variables, place):
     assert causes(variables, **place) == []
 

@@ -10,18 +10,14 @@ from oddrank.advise.spelling import distance, nearest
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
-        ("NCCL_DEBGU", "NCCL_DEBUG"),
-        ("NCLL_DEBUG", "NCCL_DEBUG"),
-        ("nccl_debug", "NCCL_DEBUG"),
-        ("NCCL_SOCKET_IFNAMES", "NCCL_SOCKET_IFNAME"),
-        ("NCCL_SOCKET_INAME", "NCCL_SOCKET_IFNAME"),
+        ("NCCL_DEBGU", "NCCL_DEBUG"), ("NCLL_DEBUG", "NCCL_DEBUG"), ("nccl_debug", "NCCL_DEBUG"),
+        ("NCCL_SOCKET_IFNAMES", "NCCL_SOCKET_IFNAME"), ("NCCL_SOCKET_INAME", "NCCL_SOCKET_IFNAME"),
         ("NCCL_P2P_DISABLED", "NCCL_P2P_DISABLE"),
         ("TORCH_NCCL_TRACE_BUFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"),
         ("PYTORCH_CUDA_ALOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"),
-        ("OMP_NUM_THREAD", "OMP_NUM_THREADS"),
-        ("CUDA_VISIBLE_DEVICE", "CUDA_VISIBLE_DEVICES"),
+        ("OMP_NUM_THREAD", "OMP_NUM_THREADS"), ("CUDA_VISIBLE_DEVICE", "CUDA_VISIBLE_DEVICES"),
     ],
-)
+)  # fmt: skip
 def test_a_slip_of_the_hand_is_found(typed, meant):
     assert nearest(typed) == meant
 

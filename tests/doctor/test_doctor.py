@@ -20,13 +20,9 @@ from patience import until
 
 def doctor(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "oddrank", "doctor", *arguments],
-        env={**os.environ, **environ},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+        [sys.executable, "-m", "oddrank", "doctor", *arguments], env={**os.environ, **environ},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
 
 
 def examined(**environ: str):
@@ -121,10 +117,8 @@ def test_a_missing_part_says_why_and_what_to_type(monkeypatch: pytest.MonkeyPatc
     data = {"present": False, "reason": absent.reason, "advice": absent.advice}
     assert probes.part_facts(absent) == data
     assert command._part_row("_cuda", data) == (
-        "_cuda",
-        "missing",
-        "nvcc was not found. Install the CUDA toolkit",
-    )
+        "_cuda", "missing", "nvcc was not found. Install the CUDA toolkit",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("version", "state"), [("2.13.0+cu130", "ok"), ("2.11.0", "warning")])
@@ -181,10 +175,8 @@ def test_a_gpu_that_the_build_has_no_code_for_is_told_with_what_to_do():
         "compute_capability": [7, 0], "uuid": "GPU-ab", "pci_bus_id": "0000:1B:00.0",
     }  # fmt: skip
     cuda = {
-        "runtime": [13, 0],
-        "driver": [13, 0],
-        "gpus": [gpu, {**gpu, "compute_capability": [7, 5]}],
-    }
+        "runtime": [13, 0], "driver": [13, 0], "gpus": [gpu, {**gpu, "compute_capability": [7, 5]}],
+    }  # fmt: skip
     old, new = [row for row in command._cuda_rows(cuda, "75-real 120-virtual") if "GPU" in row[0]]
     assert old[1] == "unsupported"
     assert "no code for Tesla V100-SXM2-32GB (sm_70)" in old[2]

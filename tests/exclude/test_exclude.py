@@ -125,15 +125,12 @@ def test_slurm_knows_hosts_by_their_short_names():
 @pytest.mark.parametrize(
     ("names", "folded"),
     [
-        (["node3"], "node3"),
-        (["node3", "node4", "node7"], "node[3-4,7]"),
-        (["n08", "n09", "n10"], "n[08-10]"),
-        (["n9", "n10"], "n[9-10]"),
-        (["n1", "n01"], "n[1,01]"),
+        (["node3"], "node3"), (["node3", "node4", "node7"], "node[3-4,7]"),
+        (["n08", "n09", "n10"], "n[08-10]"), (["n9", "n10"], "n[9-10]"), (["n1", "n01"], "n[1,01]"),
         (["r1n3", "r1n4", "r2n3"], "r1n[3-4],r2n3"),
         (["a1-ib", "a2-ib", "login"], "a[1-2]-ib,login"),
     ],
-)
+)  # fmt: skip
 def test_names_are_folded_as_slurm_writes_them(names, folded):
     assert exclude.fold(names) == folded
 

@@ -25,13 +25,11 @@ def test_the_schema_is_one():
 @pytest.mark.parametrize(
     "made",
     [
-        report(),
-        report(finding()),
+        report(), report(finding()),
         report(finding(), finding(condition="unknown"), complete=False),
-        report(finding(condition="unknown")),
-        report(complete=False),
+        report(finding(condition="unknown")), report(complete=False),
     ],
-)
+)  # fmt: skip
 def test_every_verdict_fits_the_schema(made, tmp_path):
     write_json(made.envelope(), tmp_path / "report.json")
     CHECKER.validate(json.loads((tmp_path / "report.json").read_text()))
@@ -47,20 +45,16 @@ def test_a_command_that_shows_and_does_not_judge_fits_the_schema():
         ("selftest", {key: DATA[key] for key in DATA if key != "ranks"}),
         ("selftest", {**DATA, "ranks": [{"rank": -1, "host": "a", "metrics": {}}]}),
         ("selftest", {**DATA, "nodes": [{"host": "a", "ranks": "0 to 3", "joined_s": 1.0}]}),
-        ("bench", {}),
-        ("bench", {"rows": [{"collective": "all_reduce"}]}),
-        ("bench compare", {"a": "a.json", "b": "b.json"}),
-        ("doctor", {"parts": {}}),
-        ("logs split", {"files": []}),
-        ("logs merge", {"files": [], "lines": -1}),
+        ("bench", {}), ("bench", {"rows": [{"collective": "all_reduce"}]}),
+        ("bench compare", {"a": "a.json", "b": "b.json"}), ("doctor", {"parts": {}}),
+        ("logs split", {"files": []}), ("logs merge", {"files": [], "lines": -1}),
         ("logs first-error", {"order": "alphabet", "said": [], "skipped": []}),
         ("logs silent", {"unit": "days", "ranks": [], "skipped": []}),
         ("switch status", {"orders": [{"word": "explode"}], "jobs": []}),
-        ("trace where", {"job": "1", "ranks": [{"rank": 0}]}),
-        ("trace stats", {"ranks": []}),
+        ("trace where", {"job": "1", "ranks": [{"rank": 0}]}), ("trace stats", {"ranks": []}),
         ("trace diff", {"compared": "yes"}),
     ],
-)
+)  # fmt: skip
 def test_the_schema_knows_the_data_of_each_tool(tool, data):
     assert not CHECKER.is_valid(envelope(tool, {}, data))
 
@@ -77,14 +71,10 @@ def test_every_tool_that_writes_a_report_has_its_data_in_the_schema():
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"verdict": "fine"},
-        {"verdict": "healthy"},
-        {"findings": []},
-        {"summary": None},
-        {"extra": 1},
-        {"world": {"size": 0}},
+        {"verdict": "fine"}, {"verdict": "healthy"}, {"findings": []}, {"summary": None},
+        {"extra": 1}, {"world": {"size": 0}},
     ],
-)
+)  # fmt: skip
 def test_what_is_no_report_does_not_fit_the_schema(wrong):
     assert not CHECKER.is_valid(report(finding()).envelope() | wrong)
 

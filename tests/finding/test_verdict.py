@@ -80,12 +80,10 @@ def test_the_surer_name_comes_first():
 @pytest.mark.parametrize(
     ("fail_on", "codes"),
     [
-        (FAILING, [0, 1, 1, 3]),
-        ({"odd"}, [0, 1, 0, 0]),
-        ({"incomplete"}, [0, 0, 0, 3]),
+        (FAILING, [0, 1, 1, 3]), ({"odd"}, [0, 1, 0, 0]), ({"incomplete"}, [0, 0, 0, 3]),
         ((), [0] * 4),
     ],
-)
+)  # fmt: skip
 def test_fail_on_picks_what_is_not_zero(fail_on, codes):
     reports = [report(), report(finding()), report(UNKNOWN), report(complete=False)]
     assert [made.exit_code(frozenset(fail_on)) for made in reports] == codes
@@ -117,13 +115,10 @@ def test_ranks_are_named_in_the_singular_or_the_plural(ranks, text):
 @pytest.mark.parametrize(
     ("who", "verb"),
     [
-        (Who("rank", (1,)), "is"),
-        (Who("rank", (1, 3)), "are"),
-        (Who("gpu", (1, 3)), "are"),
-        (Who("node", (4, 5), "node1"), "is"),
-        (Who("link", (0, 4)), "is"),
+        (Who("rank", (1,)), "is"), (Who("rank", (1, 3)), "are"), (Who("gpu", (1, 3)), "are"),
+        (Who("node", (4, 5), "node1"), "is"), (Who("link", (0, 4)), "is"),
     ],
-)
+)  # fmt: skip
 def test_the_verb_fits_the_name(who, verb):
     assert who.is_or_are == verb
 

@@ -21,14 +21,10 @@ SECONDS = 100
 def environ(tmp_path):
     """Returns the variables that the scripts read; a test may change them."""
     return {
-        "PYTHON": sys.executable,
-        "OMP_NUM_THREADS": "1",
-        "REPORT": str(tmp_path / "report.json"),
-        "EXCLUDE": str(tmp_path / "exclude.txt"),
-        "DEADLINE": "90",
-        "SIZES": "8:64K:x8",
+        "PYTHON": sys.executable, "OMP_NUM_THREADS": "1", "REPORT": str(tmp_path / "report.json"),
+        "EXCLUDE": str(tmp_path / "exclude.txt"), "DEADLINE": "90", "SIZES": "8:64K:x8",
         "RANKS_PER_NODE": "1",
-    }
+    }  # fmt: skip
 
 
 def report(environ):

@@ -8,16 +8,11 @@ from oddrank import LaunchError
 from oddrank.launch import hostlist
 
 LISTS = {
-    "n1": "n1",
-    "n[0-3,7],m1": "n0 n1 n2 n3 n7 m1",
-    "n[3-3]": "n3",
-    "gpu[008-010]": "gpu008 gpu009 gpu010",
-    "n[9-11]": "n9 n10 n11",
-    "r[0-1]n[0,2]": "r0n0 r0n2 r1n0 r1n2",
-    "n[0-1]-ib.site": "n0-ib.site n1-ib.site",
-    "[1]" * 8: "1" * 8,
-    "n" * 253: "n" * 253,
-}
+    "n1": "n1", "n[0-3,7],m1": "n0 n1 n2 n3 n7 m1", "n[3-3]": "n3",
+    "gpu[008-010]": "gpu008 gpu009 gpu010", "n[9-11]": "n9 n10 n11",
+    "r[0-1]n[0,2]": "r0n0 r0n2 r1n0 r1n2", "n[0-1]-ib.site": "n0-ib.site n1-ib.site",
+    "[1]" * 8: "1" * 8, "n" * 253: "n" * 253,
+}  # fmt: skip
 
 
 def test_a_list_expands_in_slurms_order():

@@ -71,12 +71,9 @@ def test_a_healthy_selftest_says_so_once(under, world):
 def test_a_healthy_selftest_under_srun_keeps_its_token_to_itself(under):
     seen: list[str] = []
     verdict = under(
-        4,
-        deadline=200,
-        command=("selftest", "--quick"),
-        after="environment",
+        4, deadline=200, command=("selftest", "--quick"), after="environment",
         act=lambda _: seen.extend(tokens_and_who_shows_them()),
-    )
+    )  # fmt: skip
     said_once(verdict, "selftest", "healthy")
     assert verdict.codes == (0,)
     world = verdict.report["world"]

@@ -14,12 +14,9 @@ def test_logs_are_merged_by_time_and_lines_say_who_wrote_them(tmp_path):
     a = written(tmp_path / "rank_0.log", f"{stamp(1)} one", "  a traceback", f"{stamp(4)} four")
     b = written(tmp_path / "b.log", f"[node7:rank3] {stamp(2)} two", "nobody's")
     assert merged(a, b) == [
-        f"[rank0]: {stamp(1)} one",
-        "[rank0]:   a traceback",
-        f"[node7:rank3] {stamp(2)} two",
-        "(b.log) nobody's",
-        f"[rank0]: {stamp(4)} four",
-    ]
+        f"[rank0]: {stamp(1)} one", "[rank0]:   a traceback", f"[node7:rank3] {stamp(2)} two",
+        "(b.log) nobody's", f"[rank0]: {stamp(4)} four",
+    ]  # fmt: skip
     assert f"[node7:rank3] {stamp(2)} two" in merged(a, b, "--strip")
 
 
@@ -28,11 +25,9 @@ def test_a_line_that_mpirun_tagged_in_parts_is_merged_as_one(tmp_path):
                 "[1,0]<stdout>: a[1,0]<stdout>:", f"[1,1]<stdout>:{stamp(4)} d")  # fmt: skip
     b = written(tmp_path / "b.log", f"[node7:rank3] {stamp(3)} c")
     assert merged(a, b, "--strip") == [
-        f"[rank1]: {stamp(2)} b",
-        f"[rank0]: {stamp(1)} a",
-        f"[node7:rank3] {stamp(3)} c",
+        f"[rank1]: {stamp(2)} b", f"[rank0]: {stamp(1)} a", f"[node7:rank3] {stamp(3)} c",
         f"[rank1]: {stamp(4)} d",
-    ]
+    ]  # fmt: skip
     assert f"[rank0]: [1,0]<stdout>:{stamp(1)} a" in merged(a, b)
 
 

@@ -52,20 +52,13 @@ def test_ports_that_are_active_have_their_rate(tmp_path):
 @pytest.mark.parametrize(
     ("only", "left"),
     [
-        ("", "0:1 1:1 1:2 10:1 bond:1"),
-        ("mlx5", "0:1 1:1 1:2 10:1 bond:1"),
-        ("mlx5_1", "1:1 1:2 10:1"),
-        ("mlx5_0,mlx5_1:2", "0:1 1:2"),
-        ("=mlx5_1", "1:1 1:2"),
-        ("=mlx5_1:1,mlx5_0", "0:1 1:1"),
-        ("^mlx5_1", "0:1 bond:1"),
-        ("^mlx5_1:2,mlx5_bond", "0:1 1:1 10:1"),
-        ("^=mlx5_1,mlx5_bond", "0:1 10:1"),
-        ("=mlx5_0::0:0,mlx5_1:2:1", "0:1 1:2"),
-        ("=mlx5", ""),
-        ("ib", ""),
+        ("", "0:1 1:1 1:2 10:1 bond:1"), ("mlx5", "0:1 1:1 1:2 10:1 bond:1"),
+        ("mlx5_1", "1:1 1:2 10:1"), ("mlx5_0,mlx5_1:2", "0:1 1:2"), ("=mlx5_1", "1:1 1:2"),
+        ("=mlx5_1:1,mlx5_0", "0:1 1:1"), ("^mlx5_1", "0:1 bond:1"),
+        ("^mlx5_1:2,mlx5_bond", "0:1 1:1 10:1"), ("^=mlx5_1,mlx5_bond", "0:1 10:1"),
+        ("=mlx5_0::0:0,mlx5_1:2:1", "0:1 1:2"), ("=mlx5", ""), ("ib", ""),
     ],
-)
+)  # fmt: skip
 def test_of_the_ports_those_that_nccl_is_told_to_use_are_left(only, left, tmp_path):
     for name, ports in (("mlx5_0", 1), ("mlx5_1", 2), ("mlx5_10", 1), ("mlx5_bond", 1)):
         for number in range(1, ports + 1):

@@ -68,13 +68,10 @@ def test_page_cache_of_a_data_set_is_free_in_version_1(cgroup):
 @pytest.mark.parametrize(
     ("stat", "left"),
     [
-        ("", 1),
-        ("anon 63", 1),
-        ("inactive_file x", 1),
-        ("inactive_file 30", 31),
+        ("", 1), ("anon 63", 1), ("inactive_file x", 1), ("inactive_file 30", 31),
         ("inactive_file 99", 64),
     ],
-)
+)  # fmt: skip
 def test_no_more_is_free_than_the_statistics_say_and_the_limit_allows(stat, left, cgroup):
     files = {"a/memory.current": "63", "a/memory.max": "64", "a/memory.stat": stat}
     assert cgroup("0::/a\n", files) == left

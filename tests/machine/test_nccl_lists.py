@@ -8,26 +8,13 @@ from oddrank.selftest.facts import host
 
 NAMES = ["lo", "eth0", "eth1", "eth10", "ib0", "docker0"]
 CASES = [
-    ("eth", "eth0 eth1 eth10"),
-    ("eth1", "eth1 eth10"),
-    ("=eth1", "eth1"),
-    ("=eth", ""),
-    ("ib,eth0", "eth0 ib0"),
-    ("=ib0,eth0", "eth0 ib0"),
-    ("eth0:5", "eth0"),
-    ("ib, =eth0", "ib0"),
-    (" eth0, ib ", ""),
-    (" ^docker, eth", ""),
-    ("^docker, eth", "lo eth0 eth1 eth10 ib0"),
-    ("^^eth", "lo eth0 eth1 eth10 ib0 docker0"),
-    ("^ib,,", "lo eth0 eth1 eth10 docker0"),
-    (":1,ib", "ib0"),
-    ("^docker,lo", "eth0 eth1 eth10 ib0"),
-    ("^=eth1", "lo eth0 eth10 ib0 docker0"),
-    ("=^eth", ""),
-    ("lo", "lo"),
-    ("ib9", ""),
-]
+    ("eth", "eth0 eth1 eth10"), ("eth1", "eth1 eth10"), ("=eth1", "eth1"), ("=eth", ""),
+    ("ib,eth0", "eth0 ib0"), ("=ib0,eth0", "eth0 ib0"), ("eth0:5", "eth0"), ("ib, =eth0", "ib0"),
+    (" eth0, ib ", ""), (" ^docker, eth", ""), ("^docker, eth", "lo eth0 eth1 eth10 ib0"),
+    ("^^eth", "lo eth0 eth1 eth10 ib0 docker0"), ("^ib,,", "lo eth0 eth1 eth10 docker0"),
+    (":1,ib", "ib0"), ("^docker,lo", "eth0 eth1 eth10 ib0"),
+    ("^=eth1", "lo eth0 eth10 ib0 docker0"), ("=^eth", ""), ("lo", "lo"), ("ib9", ""),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("told", "names"), CASES)

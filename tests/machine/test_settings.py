@@ -20,13 +20,9 @@ def test_what_a_sweep_was_measured_with_is_of_all_ranks():
         rank: {**connected, "gloo_interface": f"eth{rank}"} for rank in range(2)
     }
     assert topology.setup_of_all(run) == {
-        "hosts": ["n0", "n1"],
-        **facts,
-        "nccl": None,
-        "gloo_interface": {"eth0": 1, "eth1": 1},
-        "links": None,
-        "settings": {"NCCL_ALGO": {"Ring": 1, "not set": 1}},
-    }
+        "hosts": ["n0", "n1"], **facts, "nccl": None, "gloo_interface": {"eth0": 1, "eth1": 1},
+        "links": None, "settings": {"NCCL_ALGO": {"Ring": 1, "not set": 1}},
+    }  # fmt: skip
 
 
 def test_only_settings_of_a_closed_list_leave_a_rank(monkeypatch):

@@ -27,11 +27,9 @@ def test_what_can_be_read_is_a_number_and_what_cannot_has_a_reason(fakes):
     told = health(
         fakes["new"],
         **fields(ecc_on=1, corrected=12, uncorrected=0, remap_pending=1, remap_failed=0),
-        nvmlDeviceGetEnforcedPowerLimit=700000,
-        nvmlDeviceGetMaxClockInfo_1=1980,
-        nvmlDeviceGetCurrPcieLinkGeneration=5,
-        nvmlDeviceGetPersistenceMode="e4",
-    )
+        nvmlDeviceGetEnforcedPowerLimit=700000, nvmlDeviceGetMaxClockInfo_1=1980,
+        nvmlDeviceGetCurrPcieLinkGeneration=5, nvmlDeviceGetPersistenceMode="e4",
+    )  # fmt: skip
     assert told["gpu"] == "NVIDIA H200"
     assert not told["slice"]
     expected = {

@@ -76,12 +76,9 @@ def test_an_sdist_installs_without_git_and_with_the_distribution_s_cmake(
     assert shutil.which("git", path=path) is None
     build = "import scikit_build_core.build as b, sys; b.build_sdist(sys.argv[1])"
     subprocess.run(
-        [venv / "bin" / "python", "-c", build, tmp_path / "dist"],
-        cwd=ROOT,
-        check=True,
-        env={**os.environ, "PATH": path},
-        stdout=subprocess.DEVNULL,
-    )
+        [venv / "bin" / "python", "-c", build, tmp_path / "dist"], cwd=ROOT, check=True,
+        env={**os.environ, "PATH": path}, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
     (sdist,) = (tmp_path / "dist").glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
@@ -173,15 +170,9 @@ def test_a_wheel_s_torch_part_loads_in_another_environment(venv: Path, tmp_path:
 
     python = Path(sys.executable)
     pip(
-        python.parents[1],
-        "wheel",
-        "--no-build-isolation",
-        "--no-deps",
-        "-w",
-        tmp_path / "dist",
-        ROOT,
-        ODDRANK_TORCH="ON",
-    )
+        python.parents[1], "wheel", "--no-build-isolation", "--no-deps", "-w", tmp_path / "dist",
+        ROOT, ODDRANK_TORCH="ON",
+    )  # fmt: skip
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     pip(venv, "install", "--no-deps", "--no-index", wheel)
     assert torch_of(venv) == torch.__version__

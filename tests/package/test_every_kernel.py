@@ -13,12 +13,10 @@ CSRC = Path(__file__).parents[2] / "csrc"
 LAUNCHES = {
     "verify_memory": {"write_pattern", "check_pattern", "damage_word"},
     "time_device_memory": {"read_words", "write_words", "copy_words"},
-    "gpu_fingerprint": {"fingerprint_blocks"},
-    "gpu_fill": {"write_table"},
-    "gpu_check": {"compare_table"},
-    "gpu_noise": {"write_noise"},
+    "gpu_fingerprint": {"fingerprint_blocks"}, "gpu_fill": {"write_table"},
+    "gpu_check": {"compare_table"}, "gpu_noise": {"write_noise"},
     "gpu_digest": {"digest_chunks", "finish_rows"},
-}
+}  # fmt: skip
 # Each kernel once, on little data: the tools are slow. Allocates by the driver, without torch.
 EVERY_KERNEL = """
 import ctypes

@@ -12,13 +12,8 @@ ROOT = Path(__file__).parents[2]
 NEEDS = ROOT / ".ci" / "needs"
 # Hides GoogleTest's headers in a mount namespace.
 HIDDEN = [
-    "unshare",
-    "--mount",
-    "sh",
-    "-c",
-    'mount -t tmpfs none "$0" && exec "$@"',
-    "/usr/include/gtest",
-]
+    "unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', "/usr/include/gtest",
+]  # fmt: skip
 pytestmark = pytest.mark.skipif(
     not Path(HIDDEN[-1]).is_dir(), reason="GoogleTest is not where Debian puts it"
 )

@@ -154,12 +154,10 @@ def test_the_median_of_the_others_is_what_leaving_one_out_gives(values):
 
 @given(
     st.dictionaries(
-        st.integers(0, 30),
-        st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=6),
-        min_size=2,
+        st.integers(0, 30), st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=6), min_size=2,
         max_size=25,
     )
-)
+)  # fmt: skip
 def test_whatever_was_measured_everybody_is_there_once_and_the_slowest_first(times):
     found = compare(times, better="low")
     assert {peer.name for peer in found.peers} == set(times)
@@ -193,13 +191,10 @@ def test_the_quantile_is_that_of_students_t():
 @pytest.mark.parametrize(
     ("degrees", "share", "quantile"),  # t tables, one-sided
     [
-        (1, 0.001, 318.31),
-        (2, 0.001, 22.327),
-        (3, 0.001, 10.215),
-        (4, 0.0001, 13.034),
+        (1, 0.001, 318.31), (2, 0.001, 22.327), (3, 0.001, 10.215), (4, 0.0001, 13.034),
         (5, 0.01, 3.365),
     ],
-)
+)  # fmt: skip
 def test_a_noise_known_from_few_values_widens_the_line_as_students_t_does(degrees, share, quantile):
     assert z_of(ALARM / share, degrees) == pytest.approx(quantile, rel=0.001)
 
@@ -211,16 +206,11 @@ def test_without_a_degree_of_freedom_the_line_is_that_of_one():
 @pytest.mark.parametrize(
     ("values", "value", "deviants", "is_enough"),
     [
-        ("A", "A", (), True),
-        ("AAA", "A", (), True),
-        ("AB", "A", (1,), False),
-        ("BAA", "A", (0,), True),
-        ("BBAA", "B", (2, 3), False),
-        ("ABC", "A", (1, 2), False),
-        ("CABAB", "A", (2, 4, 0), False),
-        ("CABAA", "A", (0, 2), True),
+        ("A", "A", (), True), ("AAA", "A", (), True), ("AB", "A", (1,), False),
+        ("BAA", "A", (0,), True), ("BBAA", "B", (2, 3), False), ("ABC", "A", (1, 2), False),
+        ("CABAB", "A", (2, 4, 0), False), ("CABAA", "A", (0, 2), True),
     ],
-)
+)  # fmt: skip
 def test_peers_that_deviate_may_be_named_only_if_more_than_half_agree(
     values, value, deviants, is_enough
 ):

@@ -27,12 +27,10 @@ def on_terminal(script=SHOW, **environ):
         stdin=subprocess.DEVNULL,
         stdout=follower,
         env={
-            **clean,
-            "TERM": "xterm-256color",
-            "PYTHONPATH": str(Path(__file__).parents[1]),
+            **clean, "TERM": "xterm-256color", "PYTHONPATH": str(Path(__file__).parents[1]),
             **environ,
         },
-    )
+    )  # fmt: skip
     os.close(follower)
     chunks = []
     while True:

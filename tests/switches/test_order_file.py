@@ -362,11 +362,8 @@ def test_what_is_over_for_a_week_is_removed_by_the_next_job(folder):
     order_file.prepare(folder)
     gone = files - set(folder.rglob("*"))
     assert sorted(one.name.rpartition(".")[2] for one in gone) == [
-        "json",
-        "new",
-        "new",
-        "order-save",
-    ]
+        "json", "new", "new", "order-save",
+    ]  # fmt: skip
     assert (folder / "notes.json").exists()
 
 

@@ -21,27 +21,14 @@ def entry(
     message = op.startswith(("send", "recv")) or bool(p2p)
     tensors: list[list[int]] = [] if size is None else [list(size)]
     made = {
-        "record_id": seq - 1,
-        "pg_id": 0,
-        "process_group": (group, desc),
-        "thread_name": "python",
-        "thread_id": "140",
-        "collective_seq_id": seq,
-        "p2p_seq_id": p2p,
-        "op_id": seq + p2p,
-        "profiling_name": f"{backend}:{op}",
-        "time_created_ns": NS + seq * 1_000_000,
-        "input_sizes": tensors,
-        "input_dtypes": [dtype] * len(tensors),
-        "output_sizes": tensors,
-        "output_dtypes": [dtype] * len(tensors),
-        "state": state,
-        "time_discovered_started_ns": None,
+        "record_id": seq - 1, "pg_id": 0, "process_group": (group, desc), "thread_name": "python",
+        "thread_id": "140", "collective_seq_id": seq, "p2p_seq_id": p2p, "op_id": seq + p2p,
+        "profiling_name": f"{backend}:{op}", "time_created_ns": NS + seq * 1_000_000,
+        "input_sizes": tensors, "input_dtypes": [dtype] * len(tensors), "output_sizes": tensors,
+        "output_dtypes": [dtype] * len(tensors), "state": state, "time_discovered_started_ns": None,
         "time_discovered_completed_ns": NS if state == "completed" else None,
-        "retired": state == "completed",
-        "timeout_ms": 600_000,
-        "is_p2p": message,
-    }
+        "retired": state == "completed", "timeout_ms": 600_000, "is_p2p": message,
+    }  # fmt: skip
     return {**made, **more}
 
 

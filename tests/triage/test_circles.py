@@ -7,11 +7,8 @@ from triage.told import check, ended, into
 
 DATA, DATA3 = Group("d", (0, 1)), Group("d", (0, 1, 2))
 PIPE, OTHER, A, B = (
-    Group("p", (0, 1)),
-    Group("1", (0, 1, 2, 3)),
-    Group("a", (0, 1)),
-    Group("b", (0, 1)),
-)
+    Group("p", (0, 1)), Group("1", (0, 1, 2, 3)), Group("a", (0, 1)), Group("b", (0, 1)),
+)  # fmt: skip
 ENDS = Group("pipe", (0, 3))
 
 

@@ -77,18 +77,14 @@ def test_an_answer_is_right_wrong_or_unknown():
 
     cycle, nobody = {"accept_cycle": [1, 2]}, {"ranks": [], "accept": []}
     for facts, said, outcome, kind in (
-        ({}, [], "unknown", False),
-        ({}, [lock(2)], "right", True),
-        ({}, [lock(2, kind="dead")], "right", False),
-        ({}, [lock(1, 2)], "wrong", False),
+        ({}, [], "unknown", False), ({}, [lock(2)], "right", True),
+        ({}, [lock(2, kind="dead")], "right", False), ({}, [lock(1, 2)], "wrong", False),
         ({}, [lock(2), lock(0, kind="dead")], "wrong", False),
         ({"accept": [1, 2]}, [lock(1)], "right", True),
-        (cycle, [lock(1, 2, kind="cycle")], "right", False),
-        (cycle, [lock(1, 2)], "wrong", False),
-        (cycle, [lock(1, kind="cycle")], "wrong", False),
-        (nobody, [], "right", True),
+        (cycle, [lock(1, 2, kind="cycle")], "right", False), (cycle, [lock(1, 2)], "wrong", False),
+        (cycle, [lock(1, kind="cycle")], "wrong", False), (nobody, [], "right", True),
         (nobody, [lock(0, kind="slow")], "wrong", False),
-    ):
+    ):  # fmt: skip
         assert hang_score.judge(truth(**facts), said) == (outcome, kind), (facts, said)
 
 
@@ -108,13 +104,10 @@ def test_the_scorer_counts_a_known_set_of_answers_right(tmp_path):
     fake.write_text(FAKE)
     culprit, other = [2, "lock", "high"], [1, "lock", "medium"]
     said = {
-        "a-000": ("records", [culprit]),
-        "b-000": ("records", [[2, "dead", "medium"]]),
-        "c-000": ("records", [culprit, other]),
-        "d-000": ("records", [[1, "lock", "low"]]),
-        "e-000": ("records", None),
-        "f-000": ("torchrun", [other]),
-    }
+        "a-000": ("records", [culprit]), "b-000": ("records", [[2, "dead", "medium"]]),
+        "c-000": ("records", [culprit, other]), "d-000": ("records", [[1, "lock", "low"]]),
+        "e-000": ("records", None), "f-000": ("torchrun", [other]),
+    }  # fmt: skip
     for case, (form, answer) in said.items():
         folder = tmp_path / "cases" / case / form
         folder.mkdir(parents=True)

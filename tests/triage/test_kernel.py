@@ -37,18 +37,15 @@ def test_the_samples_are_a_fatal_xid_and_six_flaps_and_nothing_else(samples):
 def test_a_line_is_read_with_every_header(tmp_path):
     path = tmp_path / "messages"
     for header, host, after_noon in (
-        ("", None, None),
-        ("[  123.456789] ", None, None),
-        ("[Sun Feb 23 12:00:01 2025] ", None, 1),
+        ("", None, None), ("[  123.456789] ", None, None), ("[Sun Feb 23 12:00:01 2025] ", None, 1),
         ("kern  :warn  : 2025-02-23T12:00:01,500000+00:00 ", None, 1.5),
         ("2025-02-23T13:00:01.250000+01:00 node7 kernel: ", "node7", 1.25),
         ("2025-02-23T13:00:01+0100 node7 kernel: ", "node7", 1),
         ("Feb 23 12:00:01 node7 kernel: ", "node7", 1),
         ("Feb 23 12:00:01 node7 kernel: [123456.789012] ", "node7", 1),
         ("<4>Feb 23 12:00:01 node7.cluster kernel: ", "node7.cluster", 1),
-        ("1740312001.250000 node7 kernel: ", "node7", 1.25),
-        ("4,1234,5678901,-;", None, None),
-    ):
+        ("1740312001.250000 node7 kernel: ", "node7", 1.25), ("4,1234,5678901,-;", None, None),
+    ):  # fmt: skip
         path.write_text(header + XID)
         os.utime(path, (NOON + 3600, NOON + 3600))
         trouble = one(facts_of(KIND, path))

@@ -65,16 +65,14 @@ def test_how_a_container_ended_and_that_a_pod_was_evicted_are_deaths(log, golden
 def test_rank_is_that_of_the_environment_if_the_pod_is_one_rank(log):
     rank = ("RANK", "3")
     for env, typed, expected in (
-        ((rank,), (), 3),
-        ((rank, ("PET_NPROC_PER_NODE", "8")), (), None),
-        ((("NODE_RANK", "3"), ("NPROC_PER_NODE", "1")), (), 3),
-        ((), (), None),
+        ((rank,), (), 3), ((rank, ("PET_NPROC_PER_NODE", "8")), (), None),
+        ((("NODE_RANK", "3"), ("NPROC_PER_NODE", "1")), (), 3), ((), (), None),
         ((rank,), ("torchrun", "--nproc_per_node=8", "train.py"), None),
         ((rank,), ("sh", "-c", "python -m torch.distributed.run train.py"), None),
         ((rank, ("NPROC_PER_NODE", "1")), ("deepspeed", "train.py"), 3),
         ((rank,), ("torchrun", "--nproc-per-node", "1", "train.py"), 3),
         ((rank,), ("python", "train.py"), 3),
-    ):
+    ):  # fmt: skip
         told = pod({"exitCode": 1}, env=env)
         told["spec"]["containers"][0] |= {"command": typed[:1], "args": typed[1:]}
         facts = log.facts(listed(told))

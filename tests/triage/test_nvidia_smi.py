@@ -79,18 +79,13 @@ def test_a_healthy_gpu_has_processes_and_no_trouble(log):
 def test_faults_of_now_are_troubles_of_that_gpu(log, golden):
     said = []
     for values, kind, fatal in (
-        ({"recovery": "Reset"}, "gpu", True),
-        ({"recovery": "Drain and Reset"}, "gpu", True),
-        ({"brake": "Active"}, "power", False),
-        ({"heat": "Active"}, "thermal", False),
-        ({"volatile": "2"}, "ecc", True),
-        ({"pending": "Yes"}, "ecc", False),
-        ({"failure": "Yes"}, "gpu", True),
-        ({"state": "In Progress"}, "nvlink", True),
-        ({"status": "Timed out"}, "nvlink", True),
-        ({"bandwidth": "Degraded"}, "nvlink", False),
+        ({"recovery": "Reset"}, "gpu", True), ({"recovery": "Drain and Reset"}, "gpu", True),
+        ({"brake": "Active"}, "power", False), ({"heat": "Active"}, "thermal", False),
+        ({"volatile": "2"}, "ecc", True), ({"pending": "Yes"}, "ecc", False),
+        ({"failure": "Yes"}, "gpu", True), ({"state": "In Progress"}, "nvlink", True),
+        ({"status": "Timed out"}, "nvlink", True), ({"bandwidth": "Degraded"}, "nvlink", False),
         (LOST, "gpu", True),
-    ):
+    ):  # fmt: skip
         text = values if values is LOST else HEAD + gpu("DB") + gpu(**values)
         (found,) = of_kind(log.facts(text), Trouble)
         assert (found.kind, found.device, found.fatal) == (kind, "GPU 0000:9b:00", fatal), values

@@ -88,12 +88,10 @@ def judged(folder: Path) -> Suspect:
 
 
 COMMANDS = {
-    "py-spy": ["dump", "--pid"],
-    "py-spy --native": ["dump", "--native", "--pid"],
-    "py-spy --locals": ["dump", "--locals", "--pid"],
-    "pystack": ["remote"],
+    "py-spy": ["dump", "--pid"], "py-spy --native": ["dump", "--native", "--pid"],
+    "py-spy --locals": ["dump", "--locals", "--pid"], "pystack": ["remote"],
     "pystack --native": ["remote", "--native"],
-}
+}  # fmt: skip
 
 
 @pytest.mark.needs("torch")

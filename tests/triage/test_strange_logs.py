@@ -11,11 +11,9 @@ from triage.facts_of import Texts, item_of
 from triage.told import check
 
 LINES = (
-    "Traceback (most recent call last):",
-    '  File "/w/run.py", line 7, in load',
-    '    raise KeyError("no \\\\ such")',
-    "KeyError: 'no such'",
-)
+    "Traceback (most recent call last):", '  File "/w/run.py", line 7, in load',
+    '    raise KeyError("no \\\\ such")', "KeyError: 'no such'",
+)  # fmt: skip
 LONE = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=105, OpType=ALLREDUCE)"
 
 

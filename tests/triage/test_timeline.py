@@ -39,17 +39,14 @@ def test_clocks_order_what_is_farther_apart_than_they_may_be():
 
     no_zone, coarse = {"wall": True}, {"coarse": True}
     for first, second, expected in (
-        (event(1.0), event(1.1), True),
-        (event(1.0), event(1.1, "b"), False),
-        (event(1.0), event(2.0, "b"), False),
-        (event(1.0), event(2.1, "b"), True),
-        (event(1.0, **coarse), event(1.5), False),
-        (event(1.0, **coarse), event(2.5), True),
+        (event(1.0), event(1.1), True), (event(1.0), event(1.1, "b"), False),
+        (event(1.0), event(2.0, "b"), False), (event(1.0), event(2.1, "b"), True),
+        (event(1.0, **coarse), event(1.5), False), (event(1.0, **coarse), event(2.5), True),
         (event(0, **no_zone), event(9 * HOUR), False),
         (event(0), event(13 * HOUR, **no_zone), False),
         (event(0), event(15 * HOUR, **no_zone), True),
         (event(0, **no_zone), event(1 * HOUR, **no_zone), True),
-    ):
+    ):  # fmt: skip
         assert ordered(first, second) is expected, (first, second)
 
 
