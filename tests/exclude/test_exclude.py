@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 from typing import get_args
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,31 +82,22 @@ def test_of_many_nodes_that_stay_some_are_told():
     assert said[-1] == "# 68 more nodes that are named stay"
 
 
-@pytest.mark.parametrize(
-    "harmless",
-    [
-        broken(level="low"),
-        broken(drains_node=False),
+def test_only_nodes_whose_hardware_is_surely_at_fault_are_left_out_once_each():
+    link = Who("link", (1, 2))
+    for harmless in (
+        broken(level="low"), broken(drains_node=False),
         finding(1, "dead", "a cause that nobody has thought about"),
-        broken(cause="link-cut", who=Who("link", (1, 2))),
-    ],
-)
-def test_who_is_not_sure_or_can_be_repaired_is_not_left_out(harmless):
-    assert names(harmless) == []
-
-
-def test_medium_confidence_is_enough_and_a_node_stands_there_once():
+        broken(cause="link-cut", who=link),
+    ):  # fmt: skip
+        assert names(harmless) == [], harmless
     assert names(broken(level="medium"), broken(), broken(cause="uninterruptible")) == ["node7"]
-
-
-def test_both_nodes_of_a_finding_are_left_out_and_a_cut_off_one():
     assert names(broken(who=Who("rank", (0, 2)))) == ["node3", "node12"]
     assert names(broken(cause="link-cut", who=Who("link", (1,)))) == ["node7"]
 
 
-@pytest.mark.parametrize("host", ["", "a b", "x\n-o all", "--help", "$(reboot)", "a;b", "n" * 300])
-def test_a_host_name_that_is_none_gets_into_no_command(host):
-    assert names(broken(0), hosts=(host,)) == []
+def test_a_host_name_that_is_none_gets_into_no_command():
+    for host in ("", "a b", "x\n-o all", "--help", "$(reboot)", "a;b", "n" * 300):
+        assert names(broken(0), hosts=(host,)) == [], host
 
 
 def test_slurm_knows_hosts_by_their_short_names():
@@ -122,17 +112,13 @@ def test_slurm_knows_hosts_by_their_short_names():
     assert "# SLURM: --exclude=n1.example.org\n" in long
 
 
-@pytest.mark.parametrize(
-    ("names", "folded"),
-    [
-        (["node3"], "node3"), (["node3", "node4", "node7"], "node[3-4,7]"),
-        (["n08", "n09", "n10"], "n[08-10]"), (["n9", "n10"], "n[9-10]"), (["n1", "n01"], "n[1,01]"),
-        (["r1n3", "r1n4", "r2n3"], "r1n[3-4],r2n3"),
-        (["a1-ib", "a2-ib", "login"], "a[1-2]-ib,login"),
-    ],
-)  # fmt: skip
-def test_names_are_folded_as_slurm_writes_them(names, folded):
-    assert exclude.fold(names) == folded
+def test_names_are_folded_as_slurm_writes_them():
+    for several, folded in (
+        ("node3", "node3"), ("node3 node4 node7", "node[3-4,7]"), ("n08 n09 n10", "n[08-10]"),
+        ("n9 n10", "n[9-10]"), ("n1 n01", "n[1,01]"), ("r1n3 r1n4 r2n3", "r1n[3-4],r2n3"),
+        ("a1-ib a2-ib login", "a[1-2]-ib,login"),
+    ):  # fmt: skip
+        assert exclude.fold(several.split()) == folded
 
 
 @given(st.sets(st.from_regex(r"[a-z]{1,2}[0-9]{0,4}(-ib)?", fullmatch=True), min_size=1))
@@ -179,8 +165,8 @@ def test_only_faults_of_a_node_or_its_devices_keep_jobs_from_it():
     assert told <= DRAINS | {"slow-cores"}
 
 
-@pytest.mark.parametrize("delayed", [False, True])
-@pytest.mark.parametrize("kind", get_args(Kind))
-def test_a_slow_end_keeps_jobs_from_its_node_and_a_slow_link_does_not(kind, delayed):
-    cause = pairs_findings._cause(Part(kind, (0,)), delayed)
-    assert (cause in DRAINS) == (not cause.endswith("-link"))
+def test_a_slow_end_keeps_jobs_from_its_node_and_a_slow_link_does_not():
+    for kind in get_args(Kind):
+        for delayed in (False, True):
+            cause = pairs_findings._cause(Part(kind, (0,)), delayed)
+            assert (cause in DRAINS) == (not cause.endswith("-link"))
