@@ -43,64 +43,41 @@ def test_what_can_be_read_is_a_number_and_what_cannot_has_a_reason(fakes):
     assert told["lost"] == ""
 
 
-def test_counts_beyond_32_bits_are_whole(fakes):
-    told = health(fakes["new"], **fields(corrected=1 << 40))
-    assert told["readings"]["ecc_corrected"] == 1 << 40
-
-
-def test_throttle_reasons_and_processes_have_other_names_in_old_drivers(fakes):
+def test_what_drivers_say_in_several_ways_is_one_reading(fakes):
+    assert health(fakes["new"], **fields(corrected=1 << 40))["readings"]["ecc_corrected"] == 1 << 40
+    # Throttle reasons and processes have other names in old drivers.
     for library in fakes.values():
         told = health(library, throttle=0x48, processes="77 1234")
-        assert told["readings"]["throttle"] == 0x48
-        assert told["processes"] == [77, 1234]
-
-
-def test_processes_that_may_not_be_seen_are_not_none_at_all(fakes):
+        assert (told["readings"]["throttle"], told["processes"]) == (0x48, [77, 1234])
+    # Processes that may not be seen are not none at all.
     assert health(fakes["new"])["processes"] is None
-    assert health(fakes["new"], processes="")["processes"] == []
-    assert health(fakes["new"], processes="")["mps_clients"] is None  # no such function
-
-
-def test_a_slice_has_its_profile_in_its_name_and_the_health_of_its_gpu(fakes):
+    told = health(fakes["new"], processes="")
+    assert (told["processes"], told["mps_clients"]) == ([], None)  # no such function
+    # A slice has its profile in its name, and the health of its GPU.
     told = health(fakes["new"], SLICED=1, **fields(uncorrected=3), nvmlDeviceGetMigMode=1)
     assert (told["gpu"], told["slice"]) == ("NVIDIA H200 MIG 1g.18gb", True)
-    assert told["readings"]["ecc_uncorrected"] == 3
-    assert told["readings"]["mig"] == 1
+    assert (told["readings"]["ecc_uncorrected"], told["readings"]["mig"]) == (3, 1)
 
 
-@pytest.mark.parametrize("how", [{"HANDLE": 15}, {"HANDLE": 16}, {"field_4": "e15"}])
-def test_a_gpu_that_is_gone_is_lost_whenever_it_says_so(fakes, how):
-    assert health(fakes["new"], **how)["lost"] == "a fake error"
-
-
-def test_a_field_that_the_driver_fails_to_read_keeps_its_error(fakes):
+def test_a_gpu_that_is_gone_is_lost_and_what_can_not_be_read_keeps_its_error(fakes, golden):
+    for how in ({"HANDLE": 15}, {"HANDLE": 16}, {"field_4": "e15"}):
+        assert health(fakes["new"], **how)["lost"] == "a fake error", how
     told = health(fakes["new"], **fields(corrected="e999", uncorrected=0))
     assert told["unreadable"]["ecc_corrected"] == "Unknown Error"
-    assert told["readings"]["ecc_uncorrected"] == 0
-    assert told["lost"] == ""
-
-
-def test_a_missing_driver_library_or_gpu_is_an_error_in_words(fakes):
-    assert health("libnothing.so").startswith(
-        "NVML, the library of the NVIDIA driver, cannot be loaded: libnothing"
-    )
-    assert health(fakes["new"], INIT=9) == "NVML: nvmlInit_v2: Driver Not Loaded"
-    assert health(fakes["new"], uuid="other") == "NVML: nvmlDeviceGetHandleByUUID: Not Found"
+    assert (told["readings"]["ecc_uncorrected"], told["lost"]) == (0, "")
+    said = [health("libnothing.so").partition(": libnothing")[0], health(fakes["new"], INIT=9)]
+    golden("\n".join([*said, health(fakes["new"], uuid="other")]))
 
 
 def test_counters_are_the_gpus_and_those_of_each_link_that_is_up(fakes):
     told = counters(
-        fakes["new"], LINKS=3, GAP=1, field_94=5, field_270=10**12,
-        link_0_0=7, link_0_1=1, link_2_2=900, field_214_2=4,
+        fakes["new"], LINKS=3, GAP=1, field_94=5, field_270=10**12, link_0_0=7, link_0_1=1,
+        link_2_2=900, field_214_2=4,
     )  # fmt: skip
     assert told["gpu"] == {"pcie_replay": 5, "hardware_thermal_ns": 10**12}
     assert told["links"] == {
-        "0": {"replay": 7, "recovery": 1},
-        "2": {"crc_flit": 900, "recovery_failed": 4},
-    }
-
-
-def test_a_link_that_is_down_has_no_counters(fakes):
+        "0": {"replay": 7, "recovery": 1}, "2": {"crc_flit": 900, "recovery_failed": 4},
+    }  # fmt: skip
     told = counters(fakes["new"], LINKS=2, DOWN=1, link_0_0=0, link_1_0=0)
     assert list(told["links"]) == ["0"]
 

@@ -21,37 +21,27 @@ def ask(library, uuid="GPU-fake", **fake):
     return fake_nvml.ask("gpu_links", library, uuid, **environ)
 
 
-def test_the_links_that_are_active_count_and_have_their_speed(fakes):
-    assert ask(fakes["new"], links=18) == HGX
-    assert ask(fakes["new"], links=18, down=2)["nvlinks"] == 16
-    assert ask(fakes["new"], links=18, gap=0)["nvlinks"] == 17
+# What the driver says of links, PCIe and fabric -> what differs from HGX.
+TOLD = (
+    ({"links": 18}, {}), ({"links": 18, "down": 2}, {"nvlinks": 16}),
+    ({"links": 18, "gap": 0}, {"nvlinks": 17}),
+    ({"width": 8}, {"nvlinks": 0, "nvlink_MBps": 0, "pcie_width": 8}),
+    # A fabric is the same text on all GPUs of its clique; not if it is not registered yet.
+    ({"links": 18, "cluster": 7, "clique": 3}, {"fabric": "07" * 16 + ".3"}),
+    ({"links": 18, "cluster": 7, "clique": 4}, {"fabric": "07" * 16 + ".4"}),
+    ({"links": 18, "cluster": 0}, {}), ({"links": 18, "cluster": 7, "state": 2}, {}),
+)  # fmt: skip
 
 
-def test_a_gpu_without_nvlink_has_pcie_with_the_lanes_that_it_uses(fakes):
-    found = ask(fakes["new"], width=8)
-    assert (found["nvlinks"], found["nvlink_MBps"]) == (0, 0)
-    assert (found["pcie"], found["pcie_width"]) == (5, 8)
-
-
-def test_a_fabric_is_the_same_text_on_all_gpus_of_its_clique(fakes):
-    assert ask(fakes["new"], links=18, cluster=7, clique=3) == NVL72
-    assert ask(fakes["new"], cluster=7, clique=4)["fabric"] == "07" * 16 + ".4"
-
-
-def test_a_gpu_that_is_in_no_fabric_or_not_registered_yet_has_none(fakes):
-    assert ask(fakes["new"], cluster=0)["fabric"] == ""
-    assert ask(fakes["new"], cluster=7, state=2)["fabric"] == ""
+def test_what_the_driver_tells_of_links_pcie_and_fabrics(fakes, golden):
+    for fake, differs in TOLD:
+        assert ask(fakes["new"], **fake) == HGX | differs, fake
     assert ask(fakes["old"], links=18) == HGX
-
-
-def test_what_cannot_be_told_is_said_in_words(fakes):
-    assert ask("libnothing-of-the-kind.so").startswith(
-        "NVML, the library of the NVIDIA driver, cannot be loaded: lib"
-    )
-    assert ask(fakes["new"], init=9) == "NVML: nvmlInit_v2: Driver Not Loaded"
     # The same text on every rank: no name of a GPU in it.
-    assert ask(fakes["new"], uuid="GPU-slice") == "NVML: nvmlDeviceGetHandleByUUID: Not Found"
-    assert ask(fakes["new"], links=18, lost=5) == "NVML: nvmlDeviceGetNvLinkState: a fake error"
+    said = [ask(fakes["new"], **fake) for fake in (
+        {"init": 9}, {"uuid": "GPU-slice"}, {"links": 18, "lost": 5},
+    )]  # fmt: skip
+    golden("\n".join([ask("libnothing-of-the-kind.so").partition(": libnothing")[0], *said]))
 
 
 def test_ranks_are_as_well_joined_as_the_worst_of_them():

@@ -30,19 +30,15 @@ def configure(folder: Path, *arguments: str, cmake: str = "cmake", **environ: st
     return log
 
 
-def test_a_cudacxx_that_is_no_compiler_leaves_cuda_out_and_says_so(tmp_path: Path):
-    log = configure(tmp_path, CUDACXX="/bin/false")
-    assert "oddrank: _cuda is not built: /bin/false cannot compile CUDA code" in log
-    assert "oddrank: _core is built" in log
-
-
-def test_a_machine_with_rocm_is_told_that_it_is_not_supported(tmp_path: Path):
+def test_a_cudacxx_that_is_no_compiler_leaves_cuda_out_and_rocm_is_not_supported(tmp_path: Path):
     hipcc = tmp_path / "bin" / "hipcc"
     hipcc.parent.mkdir()
     hipcc.write_text("#!/bin/sh\n")
     hipcc.chmod(0o755)
     log = configure(tmp_path / "build", CUDACXX="/bin/false", ROCM_PATH=str(tmp_path))
+    assert "oddrank: _cuda is not built: /bin/false cannot compile CUDA code" in log
     assert f"and ROCm ({hipcc}) is not supported. On AMD GPUs only the parts for the CPU" in log
+    assert "oddrank: _core is built" in log
 
 
 def test_where_cuda_was_asked_for_its_absence_is_an_error(tmp_path: Path):

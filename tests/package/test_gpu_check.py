@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 import dry_gpu
-from patience import until
+from patience import PATIENCE, until
 from processes import lives
 
 ROOT = Path(__file__).parents[2]
@@ -99,28 +99,26 @@ def test_a_part_that_hangs_leaves_no_rank_behind(check, monkeypatch, tmp_path):
     until(lambda: not lives(rank))
 
 
-def test_an_earlier_report_does_not_pass_for_this_one_s(check, monkeypatch, tmp_path):
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "quick.json").write_text('{"verdict": "healthy", "summary": "well"}')
-    part = check.Part("quick", (("-c", "raise SystemExit(1)"),), least=0, report="quick.json")
-    monkeypatch.setattr(check, "PARTS", (part,))
-    assert run(check, monkeypatch, out) == 1
-    assert states(out) == {"quick": "failed"}
+WELL = '{"verdict": "healthy", "summary": "well"}'
+DIES = "import sys; from pathlib import Path; Path(sys.argv[1]).write_text(WELL); sys.exit(1)"
 
 
 @pytest.mark.parametrize("dry", [False, True])
-def test_a_job_that_dies_after_a_healthy_report_has_failed(check, monkeypatch, tmp_path, dry):
-    code = (
-        "import sys; from pathlib import Path;"
-        'Path(sys.argv[1]).write_text(\'{"verdict": "healthy", "summary": "well"}\'); sys.exit(1)'
-    )
-    commands = (("-c", code, "{out}/quick.json"),)
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_job_that_dies_behind_a_healthy_report_or_an_earlier_one_has_failed(
+    check, monkeypatch, tmp_path, dry, earlier
+):
+    out = tmp_path / "out"
+    commands = (("-c", DIES.replace("WELL", repr(WELL)), "{out}/quick.json"),)
+    if earlier:
+        out.mkdir()
+        (out / "quick.json").write_text(WELL)
+        commands = (("-c", "raise SystemExit(1)"),)
     part = check.Part("quick", commands, least=0, report="quick.json")
     monkeypatch.setattr(check, "PARTS", (part,))
     monkeypatch.setattr(dry_gpu, "environ", lambda folder: {})
-    assert run(check, monkeypatch, tmp_path / "out", *(["--dry"] if dry else [])) == 1
-    assert states(tmp_path / "out") == {"quick": "failed"}
+    assert run(check, monkeypatch, out, *(["--dry"] if dry else [])) == 1
+    assert states(out) == {"quick": "failed"}
 
 
 def test_a_call_with_a_limit_leaves_the_rest_to_the_next(check, monkeypatch, tmp_path, capsys):
@@ -154,12 +152,7 @@ def test_without_a_gpu_it_says_so_and_how_to_run_it_dry(check, monkeypatch, tmp_
 
 
 def test_every_gpu_test_and_benchmark_is_in_a_part(monkeypatch):
-    spec = spec_from_file_location("gpu_check", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    made = module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "gpu_check", made)
-    spec.loader.exec_module(made)
+    made = script(monkeypatch)
     checked = made.Check(Path("/out"), False, 0.0, {}, 1)
     words = {word for part in made.PARTS for c in part.commands for word in checked.arguments(c)}
     mark = "pytest.mark." + "gpu"  # in two, or this file would have it
@@ -185,7 +178,7 @@ def test_it_builds_for_the_gpus_that_are_here(tmp_path: Path, said: str, built: 
     tool.chmod(0o755)
     done = subprocess.run(
         ["make", "-s", "--eval", "show: ; @echo '[$(gpu_architectures)]'", "show"],
-        capture_output=True, text=True, timeout=60, check=False, cwd=ROOT,
+        capture_output=True, text=True, timeout=PATIENCE.limit, check=False, cwd=ROOT,
         env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
     )  # fmt: skip
     assert done.stdout == f"[{built}]\n", done.stderr
@@ -198,7 +191,7 @@ def test_a_dry_run_runs_every_part_and_writes_every_file(tmp_path: Path):
     out = tmp_path / "out"
     done = subprocess.run(
         [sys.executable, str(SCRIPT), str(out), "--dry"],
-        capture_output=True, text=True, timeout=380, check=False, cwd=ROOT,
+        capture_output=True, text=True, timeout=PATIENCE.seconds(380), check=False, cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -230,8 +223,8 @@ def test_a_self_test_that_left_no_report_ends_the_benchmark_in_one_line():
         "harness.end(lambda: s.verdict(Path('/nothing'), done), 'selftest_speed')"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False,
-        cwd=ROOT,
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
+        timeout=PATIENCE.limit, check=False,
     )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.splitlines() == [

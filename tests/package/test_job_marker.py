@@ -60,21 +60,14 @@ def item_of(function, parameter=None, info=None):
     return SimpleNamespace(function=function, callspec=call, _fixtureinfo=info)
 
 
-@pytest.mark.parametrize("function", [calls_it, calls_a_helper, calls_it_inside])
-def test_a_test_that_calls_the_harness_starts_jobs(function):
-    assert starts_a_job(item_of(function))
-
-
-def test_a_test_that_only_mentions_jobs_does_not():
-    assert not starts_a_job(item_of(does_not))
-
-
-@pytest.mark.parametrize(
-    ("parameter", "starts"),
-    [(Case(), True), (partial(run_once, Case()), True), (TORCHRUN, True), (Harmless(), False)],
-)
-def test_a_parameter_counts_by_what_it_does(parameter, starts):
-    assert starts_a_job(item_of(does_not, parameter)) == starts
+def test_a_test_that_calls_the_harness_starts_jobs_and_one_that_only_mentions_it_does_not():
+    for function in (calls_it, calls_a_helper, calls_it_inside):
+        assert starts_a_job(item_of(function)), function
+    for parameter, starts in (
+        (None, False), (Case(), True), (partial(run_once, Case()), True), (TORCHRUN, True),
+        (Harmless(), False),
+    ):  # fmt: skip
+        assert starts_a_job(item_of(does_not, parameter)) == starts, parameter
 
 
 def test_a_fixture_that_starts_nothing_does_not_count(request, nothing):

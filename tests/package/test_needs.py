@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from patience import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 NEEDS = ROOT / ".ci" / "needs"
 # Hides GoogleTest's headers in a mount namespace.
@@ -23,7 +25,7 @@ def run(*command, folder=ROOT, **environ):
     base = {name: value for name, value in os.environ.items() if name not in ("CXX", "GTEST_ROOT")}
     return subprocess.run(
         list(map(str, command)), env=base | environ, cwd=folder,
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=PATIENCE.limit, check=False,
     )  # fmt: skip
 
 
@@ -107,6 +109,7 @@ sys.exit(int(code))
 def progress(tmp_path, code):
     """Returns (exit code, different lines, errors) of a build that goes on as a step is shown."""
     script = (ROOT / ".ci" / "progress.py").read_text().replace("EVERY = 5.0", "EVERY = 0.05")
+    tmp_path.mkdir()
     (tmp_path / "progress").write_text(script)
     building = subprocess.Popen(
         [sys.executable, tmp_path / "progress", tmp_path / "log" / "all",
@@ -122,17 +125,14 @@ def progress(tmp_path, code):
     return building.returncode, list(dict.fromkeys(said)), errors
 
 
-def test_a_long_build_says_now_and_then_how_far_it_is(tmp_path):
-    code, said, _ = progress(tmp_path, 0)
+def test_a_long_build_says_how_far_it_is_and_one_that_fails_shows_its_end(tmp_path):
+    code, said, _ = progress(tmp_path / "well", 0)
     assert code == 0
     assert [line for line in said if line != "started"] == [
         f"compiled {step} of 4" for step in range(1, 5)
     ]
-    assert len((tmp_path / "log" / "all").read_text().splitlines()) == 4
-
-
-def test_a_build_that_fails_shows_its_end(tmp_path):
-    code, _, errors = progress(tmp_path, 3)
+    assert len((tmp_path / "well" / "log" / "all").read_text().splitlines()) == 4
+    code, _, errors = progress(tmp_path / "failed", 3)
     assert code == 3
     assert "[4/4] Building" in errors
-    assert str(tmp_path / "log" / "all") in errors
+    assert str(tmp_path / "failed" / "log" / "all") in errors
