@@ -78,19 +78,6 @@ def issued_at_exit(folder: Path, rank: int, world: int) -> None:
         time.sleep(0.01)
 
 
-def armed_again(folder: Path, rank: int, world: int) -> None:
-    """Arms twice; nothing is recorded in between."""
-    from oddrank import _native
-
-    join(folder, rank, world)
-    for size in (1, 2, 3):
-        if size == 2:
-            _native.core().trace_disarm()
-        if size == 3:
-            print(arm(folder / "records"), flush=True)
-        dist.all_reduce(torch.ones(size))
-
-
 def main() -> None:
     program, rank, world, folder = *sys.argv[1:2], *map(int, sys.argv[2:4]), Path(sys.argv[4])
     torch.set_num_threads(1)

@@ -57,14 +57,11 @@ def leaf(n):
 
 
 def down(depth, die):
-    if depth > 0:
-        return down(depth - 1, die)
-    return die()
+    return down(depth - 1, die) if depth > 0 else die()
 
 
 def main():
-    kind, depth = sys.argv[1], int(sys.argv[2])
-    down(depth, globals()[kind])
+    down(int(sys.argv[2]), globals()[sys.argv[1]])
 
 
 oddrank.arm()

@@ -11,19 +11,16 @@ import forked
 pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(120)]
 
 
-def run(tmp_path, source):
+def run(tmp_path, source, armed=True):
+    source = f"import oddrank\nif {armed}: oddrank.arm()\n" + textwrap.dedent(source)
     environ = {**os.environ, "ODDRANK_DIR": str(tmp_path)}
-    done = forked.run([sys.executable, "-c", textwrap.dedent(source)], env=environ, text=True)
+    done = forked.run([sys.executable, "-c", source], env=environ, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
 
 def test_a_compiled_step_is_one_graph_and_gives_the_same_numbers(tmp_path):
-    said = run(
-        tmp_path,
-        """
-        import oddrank
-        oddrank.arm()
+    said = run(tmp_path, """
         import torch
         def step(x, i):
             oddrank.step(i)
@@ -35,35 +32,25 @@ def test_a_compiled_step_is_one_graph_and_gives_the_same_numbers(tmp_path):
         compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
         print(explained.graph_count, explained.graph_break_count)
         print(compiled(x, 2).item() == step(x, 2).item())
-        """,
-    )
+    """)  # fmt: skip
     assert said.split() == ["1", "0", "True"]
 
 
 def test_the_compiler_can_write_down_its_settings(tmp_path):
     """torch's own compiler does so at each compilation, as Python that sets them again."""
-    said = run(
-        tmp_path,
-        """
-        import oddrank
-        oddrank.arm()
+    said = run(tmp_path, """
         import torch._dynamo
         settings = torch._dynamo.config
         text = settings.codegen_config()
         settings.ignore_logging_functions = set()
         exec(text)
         print(settings.ignore_logging_functions == {oddrank.step, oddrank.mark})
-        """,
-    )
+    """)  # fmt: skip
     assert said.split() == ["True"]
 
 
 def test_the_profiler_sees_the_same_operations_with_and_without(tmp_path):
     source = """
-        import sys
-        import oddrank
-        if {armed}:
-            oddrank.arm()
         import torch
         def step(x):
             return (x @ x).relu().sum()
@@ -71,6 +58,6 @@ def test_the_profiler_sees_the_same_operations_with_and_without(tmp_path):
             step(torch.ones(8, 8))
         print(sorted(event.name for event in profile.events() if event.name.startswith("aten::")))
     """
-    armed, plain = (run(tmp_path, source.format(armed=armed)) for armed in (True, False))
+    armed, plain = (run(tmp_path, source, armed) for armed in (True, False))
     assert armed == plain
     assert "aten::mm" in armed

@@ -84,6 +84,7 @@ HISTORIES = {
     "without steps the first collective with one number": (
         ([call("x"), collective(8), G], [collective(8), H]), ("allreduce_", 1, ["g"], ["h"])),
     "without either arm()": (([F, G], [F, H], True), (None, 1, ["g"], ["h"])),
+    "nothing in common since arm()": (([F], [G], True), (None, 0, ["f"], ["g"])),
     "nothing recorded": (([], [], True), (None, 0, [], [])),
     "nothing in common": (
         ([step(1), step(2)], [step(7), step(8)]), (None, 0, [], [])),

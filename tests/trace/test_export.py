@@ -12,7 +12,7 @@ from oddrank.errors import OddrankError
 from oddrank.trace import jobs
 from oddrank.trace.export import export
 from patience import PATIENCE
-from trace_command import oddrank, plain
+from trace_command import plain
 
 SCRIPT = """
 import contextlib, os, signal, threading, time
@@ -216,26 +216,6 @@ def test_perfetto_reads_it_without_an_error(picture, target):
         assert next(iter(reader.query(calls))).n == 6
         ranks = "select name from process where name like 'rank %' order by name"
         assert len(list(reader.query(ranks))) == 2
-
-
-def test_a_cut_record_is_reported_and_the_others_are_written(files, tmp_path):
-    cut = tmp_path / "cut.trace"
-    cut.write_bytes(files[1].read_bytes()[:100_000])
-    target = tmp_path / "some.json.gz"
-    written = export([files[0], cut], target)
-    assert written.processes == 1
-    assert "it was cut" in written.notes[0]
-    ChromeTrace(target)
-
-
-def test_the_command_writes_what_it_can_and_fails_if_what_was_named_is_no_record(files, tmp_path):
-    bad, target = tmp_path / "bad.trace", tmp_path / "out.json.gz"
-    bad.write_bytes(b"x" * 5000)
-    done = oddrank("export", "-o", target, files[0], bad, folder=tmp_path)
-    assert done.returncode == 2
-    assert "bad.trace is not a record" in done.stderr
-    assert " of 1 processes of job " in done.stdout
-    ChromeTrace(target)
 
 
 def test_an_export_that_fails_leaves_nothing_and_says_why(files, tmp_path, golden):

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,8 +12,9 @@ import pytest
 
 import forked
 from oddrank import _native
-from oddrank.trace import jobs
 from oddrank.trace.ranks import read
+from patience import PATIENCE, until
+from trace_command import oddrank
 
 pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(600)]
 TRAINING = Path(__file__).parents[2] / "examples" / "trace_training.py"
@@ -32,29 +32,16 @@ class Job:
 
     def __init__(self, folder, *arguments):
         self.folder = folder
-        self.environ = {**os.environ, "ODDRANK_DIR": str(folder), "OMP_NUM_THREADS": "1"}
         self.launcher = forked.popen(
             [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4",
              str(TRAINING), *arguments],
-            env=self.environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            env={**os.environ, "ODDRANK_DIR": str(folder), "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
 
-    def where(self, *options):
-        done = subprocess.run(
-            [sys.executable, "-m", "oddrank", "trace", "where", "--json", "-", *options],
-            env=self.environ, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
+    def where(self):
+        done = oddrank("where", "--json", "-", folder=self.folder)
         return json.loads(done.stdout)["data"]["ranks"] if done.returncode == 0 else []
-
-    def until(self, ready, seconds=240):
-        """Repeats `where` until ready(output); returns the output."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end and self.launcher.poll() is None:
-            ranks = self.where()
-            if len(ranks) == 4 and ready(ranks):
-                return ranks
-            time.sleep(0.5)
-        raise AssertionError(f"never ready: {self.where()}")
 
     def living(self):
         """Returns the living ranks without `where`, so they are killed even if it is slow."""
@@ -62,16 +49,16 @@ class Job:
         return [rank.pid for rank in found if rank.alive]
 
     def kill_all(self):
+        # All stop first: a rank that sees another one die would go on, and raise.
+        ranks = self.living()
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in ranks:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
         with suppress(ProcessLookupError):  # torchrun has already ended
             os.killpg(self.launcher.pid, signal.SIGKILL)
-        for pid in self.living():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
         self.launcher.wait()
-        self.launcher.stderr.close()
-        end = time.monotonic() + 60
-        while self.living() and time.monotonic() < end:
-            time.sleep(0.1)
+        until(lambda: not self.living())
 
 
 def functions(rank):
@@ -87,15 +74,16 @@ def without_a_stack(rank):
 def test_a_hang_is_shown_alive_and_after_all_were_killed(tmp_path, how):
     job = Job(tmp_path / "records", "--hang", how, "--steps", "1000")
 
-    def hangs(ranks):
+    def hanging():
+        ranks = job.where()
         inside = [HANGS[how] in functions(rank) for rank in ranks]
         if inside != [False] * 3 + [True] or any(rank["step"] != 3 for rank in ranks):
             return False
         in_data, in_callback = ranks[3]["sections"] == ["data"], bool(without_a_stack(ranks[3]))
-        return (in_data, in_callback) == (how == "data", how == "callback")
+        return (in_data, in_callback) == (how == "data", how == "callback") and ranks
 
     try:
-        alive = job.until(hangs)
+        alive = until(hanging, 240)
     finally:
         job.kill_all()
     dead = job.where()
@@ -103,11 +91,9 @@ def test_a_hang_is_shown_alive_and_after_all_were_killed(tmp_path, how):
     assert [rank["alive"] for rank in dead] == [False] * 4
     for ranks in (alive, dead):
         assert [rank["rank"] for rank in ranks] == [0, 1, 2, 3]
-        assert functions(ranks[3])[:3] == ["<module>", "main", "train"]
-        assert HANGS[how] in functions(ranks[3])
-        for rank in ranks[:3]:
+        for rank in ranks:
             assert functions(rank)[:3] == ["<module>", "main", "train"]
-            assert HANGS[how] not in functions(rank)
+            assert (HANGS[how] in functions(rank)) == (rank["rank"] == 3)
     assert alive[3]["sections"] == (["data"] if how == "data" else [])
     assert len(without_a_stack(alive[3])) == (1 if how == "callback" else 0)
 
@@ -116,10 +102,10 @@ def test_the_example_trains_to_its_end_and_its_record_stays(tmp_path):
     """Ignores the exit code: torch sometimes aborts when gloo's threads are destroyed."""
     job = Job(tmp_path / "records", "--steps", "5")
     try:
-        job.launcher.wait(timeout=240)
+        job.launcher.wait(PATIENCE.seconds(240))
     finally:
         job.kill_all()
     assert [(rank["alive"], rank["step"]) for rank in job.where()] == [(False, 4)] * 4
-    for file in jobs.find([str(tmp_path / "records")]).files:
+    for file in job.folder.rglob("rank*.trace"):
         _, events, _ = _native.core().trace_history(str(file), 1000)
         assert "trained" in {mark for *_, mark in events}

@@ -33,14 +33,6 @@ def interpreter(minor: int) -> str | None:
     return python
 
 
-def truth(length: int, ranges: list[tuple[int, int, int | None]]) -> list[int | None]:
-    """Returns the line of each byte of the code, and of some bytes beyond its end."""
-    lines: list[int | None] = [None] * (length + 3)
-    for start, end, line in ranges:
-        lines[start:end] = [line] * (end - start)
-    return lines
-
-
 def minors() -> list[int]:
     """Returns the minor versions that pyproject.toml allows; after 13 those that are here."""
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
@@ -58,26 +50,27 @@ def test_each_byte_of_bytecode_has_the_line_that_its_python_says(minor: int):
     version, *rows = map(json.loads, dump.stdout.splitlines())
     assert version >> 16 == 0x0300 + minor
     trace_lines = _native.core().trace_lines
-    offsets, nowhere = 0, 0
+    nowhere = 0
     for table, first, length, ranges in rows:
-        expected = truth(length, ranges)
+        # The line of each byte of the code, and of some bytes beyond its end.
+        expected: list[int | None] = [None] * (length + 3)
+        for start, end, line in ranges:
+            expected[start:end] = [line] * (end - start)
         found = trace_lines(version, bytes.fromhex(table), first, list(range(len(expected))))
         assert found == expected, f"{table} from line {first}"
-        offsets += length
         nowhere += expected.count(None) - 3
-    print(f"3.{minor}: {len(rows)} code objects, {offsets} offsets, {nowhere} without a line")
     assert len(rows) > 4000
     assert nowhere > 100, "some code should have no line"
 
 
 def test_a_table_or_version_that_no_python_has_gives_no_lines():
     trace_lines = _native.core().trace_lines
-    code = truth.__code__
+    code = interpreter.__code__
     good = code.co_linetable
     offsets = list(range(0, len(code.co_code), 2))
     assert len(set(trace_lines(sys.hexversion, good, 1, offsets)) - {None}) > 1
-    nothing = [None] * len(offsets)
-    assert trace_lines(0x03090000, good, 1, offsets) == nothing
-    assert trace_lines(0x03FF0000, good, 1, offsets) == nothing
-    assert trace_lines(sys.hexversion, good + b"\0", 1, offsets) == nothing
-    assert trace_lines(sys.hexversion, b"", 1, offsets) == nothing
+    for version, table in (
+        (0x03090000, good), (0x03FF0000, good),
+        (sys.hexversion, good + b"\0"), (sys.hexversion, b""),
+    ):  # fmt: skip
+        assert trace_lines(version, table, 1, offsets) == [None] * len(offsets)

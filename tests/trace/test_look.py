@@ -13,6 +13,7 @@ import time
 import jsonschema
 import pytest
 
+from chrome_trace import ChromeTrace
 from oddrank.report import SCHEMA_FILE
 from oddrank.trace import jobs, tail
 from oddrank.trace.processes import Frame, last_run, runs_back
@@ -176,9 +177,11 @@ def test_each_file_that_is_no_record_of_this_version_is_one_line(bad, dead_job, 
         where {bad}/cut.trace
         where {bad}/good.trace {bad}/cut.trace {bad}/none.trace {bad}/older.trace
         export -o {bad}/out.json {bad}/none.trace
+        export -o {bad}/some.json {bad}/good.trace {bad}/cut.trace {bad}/none.trace
     """
     golden(transcript(commands, folder=bad / "nowhere", cwd=dead_job, bad=bad))
     assert not (bad / "out.json").exists()
+    assert ChromeTrace(bad / "some.json").of("B", "work")
 
 
 def test_the_newest_of_several_jobs_is_shown_hides_no_other_and_none_are_summed(

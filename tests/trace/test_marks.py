@@ -33,8 +33,7 @@ OFF = '{"*": "off"}'
 
 
 def test_marks_from_many_threads_are_all_there(script):
-    rank = script.rank(
-        """
+    rank = script.rank("""
         def work(n):
             for i in range(50):
                 with oddrank.section("\\u00e9" * 40):
@@ -44,9 +43,7 @@ def test_marks_from_many_threads_are_all_there(script):
         [t.join() for t in threads]
         open_section = oddrank.section("left open")
         open_section.__enter__()
-        """,
-        OFF,
-    )
+    """, OFF)  # fmt: skip
     assert rank.sections == ("left open",)
     marks = marks_of(rank)
     assert sorted(int(m.split()[1]) for m in marks if m.startswith("step")) == list(range(200))
@@ -55,16 +52,13 @@ def test_marks_from_many_threads_are_all_there(script):
 
 
 def test_a_section_is_in_the_record_while_it_is_open_however_many_marks_follow(script):
-    rank = script.rank(
-        """
+    rank = script.rank("""
         with oddrank.section("training"):
             for step in range(5000):
                 with oddrank.section("forward"):
                     oddrank.step(step)
             os._exit(0)
-        """,
-        OFF,
-    )
+    """, OFF)  # fmt: skip
     assert rank.sections == ("training",)
     marks = marks_of(rank)
     assert marks[0] == "begin training"
@@ -72,9 +66,9 @@ def test_a_section_is_in_the_record_while_it_is_open_however_many_marks_follow(s
     assert marks[-2:] == ["step 4999", "end forward"]
 
 
-def test_a_section_entered_again_while_it_is_open_ends_with_its_last_exit(script):
-    rank = script.rank(
-        """
+# Scripts that record marks only, and their open sections at the end.
+SECTIONS = {
+    "a section entered again while it is open ends with its last exit": ("""
         inner = oddrank.section("forward")
         def descend(depth):
             with inner:
@@ -85,21 +79,18 @@ def test_a_section_entered_again_while_it_is_open_ends_with_its_last_exit(script
             with outer:
                 pass
             os._exit(0)
-        """,
-        OFF,
-    )
-    assert rank.sections == ("backward",)
-
-
-def test_a_section_that_ends_while_nothing_is_recorded_does_not_come_back(script):
-    rank = script.rank(
-        """
+    """, ("backward",)),
+    "a section that ends while nothing is recorded does not come back": ("""
         with oddrank.section("before"):
             armed.disarm()
         oddrank.arm({"*": "off"})
         for step in range(5000):
             oddrank.step(step)
-        """,
-        OFF,
-    )
-    assert rank.sections == ()
+    """, ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_sections_are_open_until_they_end(script, name):
+    source, sections = SECTIONS[name]
+    assert script.rank(source, OFF).sections == sections

@@ -84,8 +84,7 @@ def test_sections_that_note_a_pause_are_no_sections_and_what_notes_none_is_neith
 
 
 def test_a_pause_that_is_closed_does_not_begin_again(script):
-    rank = script.rank(
-        """
+    rank = script.rank("""
         from oddrank.pauses import Paused
         paused = Paused("waits", 60.0, "1")
         for _ in range(2):  # it may begin again after end()
@@ -99,16 +98,13 @@ def test_a_pause_that_is_closed_does_not_begin_again(script):
         late = threading.Thread(target=paused.begin)
         late.start()
         late.join()
-        """,
-        OFF,
-    )
+    """, OFF)  # fmt: skip
     assert rank.pause is not None
     assert rank.pause.what == "/again"
 
 
 def test_threads_that_begin_and_end_a_pause_at_once_leave_none_open(script):
-    rank = script.rank(
-        """
+    rank = script.rank("""
         from oddrank.pauses import Paused
         sys.setswitchinterval(1e-6)
         paused = Paused("switch", 60.0, "/shared/" + "x" * 100)
@@ -121,9 +117,7 @@ def test_threads_that_begin_and_end_a_pause_at_once_leave_none_open(script):
         [one.join() for one in threads]
         assert not paused._is_open
         paused.begin()
-        """,
-        OFF,
-    )
+    """, OFF)  # fmt: skip
     assert rank.pause is not None
     assert rank.pause.what == "/shared/" + "x" * 100
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, note, settings
 
 from oddrank.trace.arm import HOOKS
+from patience import PATIENCE
 from random_programs import programs
 
 RUNNER = Path(__file__).with_name("random_programs_runner.py")
@@ -37,20 +38,17 @@ class Runner:
 
     def start(self):
         self.end()
-        command = [sys.executable, str(RUNNER), str(self.folder / str(self.ran)), self.hook]
         self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            [sys.executable, str(RUNNER), str(self.folder / str(self.ran)), self.hook],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             stderr=(self.folder / "stderr").open("w"),
-            text=True,
-        )
+        )  # fmt: skip
 
     def end(self):
         if self.process is not None:
             self.process.stdin.close()
             self.process.stdout.close()
-            self.process.wait(timeout=30)
+            self.process.wait(PATIENCE.limit)
 
 
 @pytest.fixture(params=HOOKS)

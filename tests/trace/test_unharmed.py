@@ -4,8 +4,7 @@ import pytest
 
 # Scripts that print this if they run as without, and the environment.
 SAYS = {
-    "a child that has no room for a record runs with threads": (
-        """
+    "a child that has no room for a record runs with threads": ("""
         import multiprocessing, pathlib, shutil
         folder = pathlib.Path(os.environ["ODDRANK_DIR"])
         shutil.rmtree(folder)
@@ -20,24 +19,16 @@ SAYS = {
         process.start()
         process.join()
         print(process.exitcode)
-        """,
-        "0\n",
-        {"TMPDIR": "/proc/none"},
-    ),
-    "arming again and again leaves nothing in the import system": (
-        """
+    """, "0\n", {"TMPDIR": "/proc/none"}),
+    "arming again and again leaves nothing in the import system": ("""
         before = len(sys.meta_path)
         armed.disarm()
         for _ in range(20):
             with oddrank.arm():
                 pass
         print(len(sys.meta_path) - before)
-        """,
-        "0\n",
-        {},
-    ),
-    "deep recursion costs no walk of the stack at every call": (
-        """
+    """, "0\n", {}),
+    "deep recursion costs no walk of the stack at every call": ("""
         sys.setrecursionlimit(10**6)
         def deep(n):
             return 0 if n == 0 else deep(n - 1)
@@ -52,11 +43,8 @@ SAYS = {
         thread = threading.Thread(target=ratio)
         thread.start()
         thread.join()
-        """,
-        "True\n",
-        {},
-    ),
-}
+    """, "True\n", {}),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SAYS)
@@ -124,5 +112,10 @@ def test_files_of_the_user_beside_the_records_are_left_alone(script):
     for _ in range(6):
         script.armed("\n", **launched, MASTER_PORT="29500", TORCHELASTIC_RUN_ID="script")
     assert all((script.folder / "records" / name).read_text() == "mine" for name in names)
-    # The job started six times; only the newest few records are left.
+    # The job started six times; only the newest few records are left, and of six jobs, three.
     assert 3 <= len(list((script.folder / "records" / "script").glob("*.trace"))) <= 4
+    for i in range(6):
+        script.armed("\n", ODDRANK_JOB=f"dead{i}")
+    left = {folder.name for folder in (script.folder / "records").glob("dead*")}
+    assert {"dead3", "dead4", "dead5"} <= left
+    assert not {"dead0", "dead1"} & left
