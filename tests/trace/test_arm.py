@@ -203,19 +203,15 @@ def test_armed_twice_the_first_one_counts(script):
     assert done.stdout == "True True\nFalse\n"
 
 
-def test_packages_as_text_as_names_and_as_levels():
+def test_packages_are_names_with_levels_that_replace_the_defaults_below_them():
     assert dict(packages.rules("a=calls,b")).items() >= {"a": "calls", "b": "lines"}.items()
     assert dict(packages.rules(["a"]))["a"] == "lines"
     assert dict(packages.rules())["torch.distributed"] == "where"
+    below = dict(packages.rules({"torch": "calls"}))
+    assert ("torch.distributed" in below, "threading" in below) == (False, True)
+    assert [name for name, _ in packages.rules({"*": "off"}) if "oddrank" not in name] == ["*"]
     with pytest.raises(OddrankError, match="loud"):
         packages.rules({"a": "loud"})
-
-
-def test_a_package_takes_away_the_defaults_of_its_subpackages_and_a_star_all_of_them():
-    assert "torch.distributed" not in dict(packages.rules({"torch": "calls"}))
-    assert "threading" in dict(packages.rules({"torch": "calls"}))
-    left = [name for name, _ in packages.rules({"*": "off"}) if "oddrank" not in name]
-    assert left == ["*"]
 
 
 def test_a_folder_goes_before_the_names_of_what_lies_in_it(script):

@@ -14,55 +14,8 @@ from oddrank.trace.export import export
 from patience import PATIENCE
 from trace_command import plain
 
-SCRIPT = """
-import contextlib, os, signal, threading, time
-import oddrank
-oddrank.arm()
-
-def items():
-    try:
-        yield 1
-        yield 2
-    except ValueError:
-        yield 3
-
-@contextlib.contextmanager
-def scope():
-    with contextlib.suppress(KeyError):
-        yield
-
-def fails():
-    raise KeyError
-
-def leaf(i):
-    return i * 2
-
-def work(step):
-    oddrank.step(step)
-    with oddrank.section("data"):
-        for item in items():
-            leaf(item)
-    with scope():
-        fails()
-    made = items()
-    next(made)
-    made.throw(ValueError)
-    oddrank.mark('half "way"')
-
-def side():
-    for i in range(50):
-        leaf(i)
-
-def die():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-thread = threading.Thread(target=side, name="side")
-thread.start()
-thread.join()
-for i in range(ROUNDS):
-    work(i)
-die()
-"""
+# A rank of it runs ROUNDS steps with calls of all kinds, then is killed.
+SCRIPT = Path(__file__).with_name("data").joinpath("export_job.txt").read_text()
 
 
 def pictured(path, target, **options):
@@ -105,7 +58,7 @@ def test_calls_of_all_ranks_and_threads_nest(picture):
     work = picture.of("B", "work")
     assert len(work) == 6  # three per rank: an exception thrown into a generator inside ends none
     assert not any("cut" in event["args"] for event in work)
-    assert work[0]["args"]["at"].endswith("script.py:24")
+    assert work[0]["args"]["at"].endswith("script.py:23")
 
 
 def test_calls_that_run_at_the_death_say_so_and_end_with_the_last_event(picture):
@@ -199,7 +152,7 @@ def test_a_rank_that_waits_is_shown_until_now(script, waiting):
 
 
 def test_lines_come_when_asked_for_and_a_plain_name_is_plain(job, tmp_path):
-    assert pictured(job, tmp_path / "job.json", lines=True).of("i", "script.py:25")
+    assert pictured(job, tmp_path / "job.json", lines=True).of("i", "script.py:24")
 
 
 @pytest.mark.needs("perfetto")

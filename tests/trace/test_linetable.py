@@ -61,16 +61,3 @@ def test_each_byte_of_bytecode_has_the_line_that_its_python_says(minor: int):
         nowhere += expected.count(None) - 3
     assert len(rows) > 4000
     assert nowhere > 100, "some code should have no line"
-
-
-def test_a_table_or_version_that_no_python_has_gives_no_lines():
-    trace_lines = _native.core().trace_lines
-    code = interpreter.__code__
-    good = code.co_linetable
-    offsets = list(range(0, len(code.co_code), 2))
-    assert len(set(trace_lines(sys.hexversion, good, 1, offsets)) - {None}) > 1
-    for version, table in (
-        (0x03090000, good), (0x03FF0000, good),
-        (sys.hexversion, good + b"\0"), (sys.hexversion, b""),
-    ):  # fmt: skip
-        assert trace_lines(version, table, 1, offsets) == [None] * len(offsets)
