@@ -7,9 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from patience import until
-
-DEADLINE_S = 60.0
+from patience import PATIENCE, until
 
 # Holds the print lock of stdout for longer than a test takes: printing to it never returns.
 HOLD = """
@@ -32,22 +30,18 @@ def start(
     **environ: str,
 ) -> "subprocess.Popen[bytes]":
     """Starts Python with `code`; `within`: a command to run it under."""
-    more = dict(environ)
     if timeout_s is not None:
-        more["ODDRANK_PRINT_TIMEOUT"] = str(timeout_s)
+        environ["ODDRANK_PRINT_TIMEOUT"] = str(timeout_s)
     return subprocess.Popen(
-        [*within, sys.executable, "-c", code],
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        env={**os.environ, **more},
-    )
+        [*within, sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=stdout,
+        stderr=subprocess.PIPE, env={**os.environ, **environ},
+    )  # fmt: skip
 
 
 def run(code: str, **options: object) -> tuple[bytes, bytes]:
     """Runs a process that must end well; returns its stdout and stderr."""
     process = start(code, subprocess.PIPE, **options)  # type: ignore[arg-type]
-    out, err = process.communicate(timeout=DEADLINE_S)
+    out, err = process.communicate(timeout=PATIENCE.limit)
     assert process.returncode == 0, err.decode()
     return out, err
 
@@ -70,24 +64,20 @@ def stop(process: "subprocess.Popen[bytes]") -> None:
     until(lambda: state(process.pid) == "T")
 
 
-def sleeps_in_write(pid: int) -> bool:
-    """Returns whether the process is inside write(2), waiting for room."""
-    return _sleeps_in(pid, "1")
+# System calls: it waits for room in what it writes to, and in the queue of a lock.
+WRITE, FUTEX = "1", "202"
 
 
-def sleeps_in_futex(pid: int) -> bool:
-    """Returns whether the process waits in the queue of a lock."""
-    return _sleeps_in(pid, "202")
-
-
-def _sleeps_in(pid: int, call: str) -> bool:
-    return Path(f"/proc/{pid}/syscall").read_text().split()[0] == call and state(pid) == "S"
+def is_inside(process: "subprocess.Popen[bytes]", call: str) -> bool:
+    """Returns whether the process sleeps in this system call."""
+    place = Path(f"/proc/{process.pid}/syscall")
+    return place.read_text().split()[0] == call and state(process.pid) == "S"
 
 
 def finish(process: "subprocess.Popen[bytes]") -> bytes:
     """Waits for a good end; returns its stderr."""
     assert process.stderr is not None
-    err = process.communicate(timeout=DEADLINE_S)[1]
+    err = process.communicate(timeout=PATIENCE.limit)[1]
     assert process.returncode == 0, err.decode()
     return err
 

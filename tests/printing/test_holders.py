@@ -32,6 +32,12 @@ def pipe():
     os.close(source)
 
 
+def inside_a_write(code: str, sink: int):
+    writer = people.start(code, sink)
+    until(lambda: people.is_inside(writer, people.WRITE))
+    return writer
+
+
 def drain(source: int) -> bytes:
     pieces = []
     while piece := os.read(source, 1 << 20):
@@ -41,33 +47,35 @@ def drain(source: int) -> bytes:
 
 def test_a_killed_holder_is_followed_at_once_and_without_a_word(tmp_path, out):
     holder = people.hold(tmp_path, out)
-    writer = people.start(say(1, "next"), out, timeout_s=3600)
+    # Other threads of a process run while one waits.
+    code = (
+        "import threading\nfrom oddrank import printflock\n"
+        "thread = threading.Thread(target=printflock, args=('late',)); thread.start()\n"
+        "open({ready!r}, 'w').close()\nthread.join()"
+    )
+    ready = tmp_path / "runs"
+    writer = people.start(code.format(ready=str(ready)), out, timeout_s=3600)
+    until(ready.exists)
     people.end(holder)
     assert people.finish(writer) == b""
-    assert (tmp_path / "out").read_bytes() == b"next\n"
+    assert (tmp_path / "out").read_bytes() == b"late\n"
 
 
-def test_a_stopped_holder_is_left_behind_after_the_deadline_with_one_warning(tmp_path, out):
+CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc")
+in_a_container = pytest.param(CONTAINER, marks=pytest.mark.needs("pid-namespace"))
+
+
+@pytest.mark.parametrize("within", [(), in_a_container], ids=["here", "in-another-pid-namespace"])
+def test_a_stopped_holder_is_left_behind_after_the_deadline_with_one_warning(tmp_path, out, within):
+    """Of two containers that share /dev/shm, a process id of one means nothing in the other."""
     holder = people.hold(tmp_path, out)
     people.stop(holder)
-    writer = people.start(say(20, "on"), out, timeout_s=0.2)
+    writer = people.start(say(20, "on"), out, timeout_s=0.2, within=within)
     warning = people.finish(writer).decode()
     people.end(holder)
-    assert warning.count("\n") == 1
-    assert f"process {holder.pid} is stopped" in warning
+    assert warning.count("\n") == (not within)
+    assert (f"process {holder.pid} is stopped" in warning) == (not within)
     assert (tmp_path / "out").read_bytes() == b"on\n" * 20
-
-
-@pytest.mark.needs("pid-namespace")
-def test_a_stopped_holder_in_another_pid_namespace_is_not_taken_for_a_dead_one(tmp_path, out):
-    # Two containers that share /dev/shm: a process id of one means nothing in the other.
-    holder = people.hold(tmp_path, out)
-    people.stop(holder)
-    container = ["unshare", "--pid", "--fork", "--mount-proc"]
-    writer = people.start(say(3, "on"), out, timeout_s=0.2, within=container)
-    assert people.finish(writer) == b""
-    people.end(holder)
-    assert (tmp_path / "out").read_bytes() == b"on\n" * 3
 
 
 def test_all_the_others_still_print_whole_lines_while_one_is_stopped(tmp_path, out):
@@ -78,18 +86,14 @@ def test_all_the_others_still_print_whole_lines_while_one_is_stopped(tmp_path, o
     warnings = [people.finish(other) for other in others]
     people.end(holder)
     lines = (tmp_path / "out").read_text().splitlines()
-    assert {(line[0], len(line), len(set(line))) for line in lines} == {
-        (name, 30_000, 1) for name in "abc"
-    }
-    assert len(lines) == 150
+    assert sorted(lines) == [name * 30_000 for name in "abc" for _ in range(50)]
     # One of them moved the lock on and said so.
     assert sum(bool(warning) for warning in warnings) == 1
 
 
 def test_a_writer_killed_in_the_middle_of_a_line_leaves_a_cut_line_alone(pipe):
     source, sink = pipe
-    victim = people.start(BIG, sink)
-    until(lambda: people.sleeps_in_write(victim.pid))
+    victim = inside_a_write(BIG, sink)
     people.end(victim)
     writer = people.start(say(2, "whole"), sink)
     os.close(sink)
@@ -102,8 +106,7 @@ def test_a_writer_killed_in_the_middle_of_a_line_leaves_a_cut_line_alone(pipe):
 
 def test_a_writer_stopped_in_the_middle_of_a_line_writes_it_again_when_it_goes_on(pipe):
     source, sink = pipe
-    victim = people.start(BIG, sink)
-    until(lambda: people.sleeps_in_write(victim.pid))
+    victim = inside_a_write(BIG, sink)
     people.stop(victim)
     writer = people.start(say(1, "whole"), sink, timeout_s=0.2)
     os.close(sink)
@@ -126,32 +129,26 @@ def test_a_slow_reader_is_waited_for_beyond_the_deadline_and_nothing_mixes(pipe)
     source, sink = pipe
     writers = [people.start(say(1, name, 200_000), sink, timeout_s=1) for name in "abc"]
     os.close(sink)
-    until(lambda: any(people.sleeps_in_write(writer.pid) for writer in writers))
+    until(lambda: any(people.is_inside(writer, people.WRITE) for writer in writers))
     time.sleep(6)
     lines = drain(source).decode().splitlines()
     assert [people.finish(writer) for writer in writers] == [b""] * 3
-    assert sorted(line[0] for line in lines) == ["a", "b", "c"]
-    assert {(len(line), len(set(line))) for line in lines} == {(200_000, 1)}
+    assert sorted(lines) == [name * 200_000 for name in "abc"]
 
 
-def test_a_non_blocking_pipe_is_waited_for_as_long_as_it_moves(pipe):
+def test_a_non_blocking_pipe_is_waited_for_as_long_as_it_moves_and_then_is_an_error(pipe):
     source, sink = pipe
-    os.set_blocking(sink, False)
-    writer = people.start(BIG, sink, timeout_s=60)  # this reader may wait for a core
-    os.close(sink)
-    assert drain(source) == b"b" * 300_000 + b"\n"
-    people.finish(writer)
-
-
-def test_a_non_blocking_pipe_that_nobody_reads_is_an_error_after_the_deadline(pipe):
-    _, sink = pipe
     os.set_blocking(sink, False)
     code = (
         "import os\nfrom oddrank import printflock\ntry: printflock('b' * 300_000)\n"
         "except BlockingIOError: os._exit(0)\nos._exit(1)"
     )
-    people.finish(people.start(code, sink, timeout_s=0.1))
+    people.finish(people.start(code, sink, timeout_s=0.1))  # nobody reads
+    cut = os.read(source, 1 << 20)
+    writer = people.start(BIG, sink, timeout_s=60)  # this reader may wait for a core
     os.close(sink)
+    assert drain(source) == b"\n" * (cut[-1:] != b"\n") + b"b" * 300_000 + b"\n"
+    people.finish(writer)
 
 
 def test_ctrl_c_ends_the_wait_for_the_lock(tmp_path, out):
@@ -164,7 +161,7 @@ def test_ctrl_c_ends_the_wait_for_the_lock(tmp_path, out):
     ready = tmp_path / "waiting"
     waiter = people.start(code.format(ready=str(ready)), out, timeout_s=3600)
     until(ready.exists)
-    until(lambda: people.sleeps_in_futex(waiter.pid))
+    until(lambda: people.is_inside(waiter, people.FUTEX))
     waiter.send_signal(signal.SIGINT)
     people.finish(waiter)
     people.end(holder)
@@ -177,25 +174,9 @@ def test_a_signal_handler_that_prints_inside_a_write_comes_after_the_line(pipe):
         "signal.signal(signal.SIGUSR1, lambda *_: printflock('handler'))\n"
         "printflock('b' * 300_000)"
     )
-    writer = people.start(code, sink)
+    writer = inside_a_write(code, sink)
     os.close(sink)
-    until(lambda: people.sleeps_in_write(writer.pid))
     writer.send_signal(signal.SIGUSR1)
     time.sleep(0.1)
     assert drain(source) == b"b" * 300_000 + b"\nhandler\n"
     people.finish(writer)
-
-
-def test_other_threads_run_while_one_waits(tmp_path, out):
-    holder = people.hold(tmp_path, out)
-    code = (
-        "import threading\nfrom oddrank import printflock\n"
-        "thread = threading.Thread(target=printflock, args=('late',)); thread.start()\n"
-        "open({ready!r}, 'w').close()\nthread.join()"
-    )
-    ready = tmp_path / "runs"
-    waiter = people.start(code.format(ready=str(ready)), out, timeout_s=3600)
-    until(ready.exists)
-    people.end(holder)
-    people.finish(waiter)
-    assert (tmp_path / "out").read_bytes() == b"late\n"

@@ -11,6 +11,7 @@ import pytest
 import oddrank
 from oddrank import OddrankError, printflock
 from oddrank.printing import set_prefix
+from oddrank.printing.streams import PrefixedStream
 from printing import people
 
 PLAIN_PRINT = builtins.print
@@ -30,7 +31,7 @@ def logger():
         handler.close()
 
 
-def test_installed_twice_and_undone_leaves_nothing_behind():
+def test_what_is_asked_for_is_installed_and_undone_leaves_nothing_behind():
     with oddrank.install_printing() as first:
         assert builtins.print is printflock
         second = oddrank.install_printing()
@@ -40,9 +41,6 @@ def test_installed_twice_and_undone_leaves_nothing_behind():
         first.undo()
     assert builtins.print is PLAIN_PRINT
     assert logging.StreamHandler.emit is PLAIN_EMIT
-
-
-def test_only_what_is_asked_for_is_installed():
     with oddrank.install_printing(print=False):
         assert builtins.print is PLAIN_PRINT
         assert logging.StreamHandler.emit is not PLAIN_EMIT
@@ -60,6 +58,27 @@ def test_handlers_from_before_and_after_write_the_same_lines(logger, tmp_path):
         logger.addHandler(logging.FileHandler(tmp_path / "log", delay=True))
         logger.info("a %s", 1)
     assert before.getvalue() == after.getvalue() == (tmp_path / "log").read_text() == "a 1\n"
+
+
+def test_a_handler_is_flushed_after_each_line():
+    handler, seen = logging.StreamHandler(io.StringIO()), []
+    handler.flush = lambda: seen.append(handler.stream.getvalue())
+    with oddrank.install_printing():
+        handler.handle(logging.makeLogRecord({"msg": "a"}))
+    assert seen == ["a\n"]
+
+
+def test_a_prefixed_stream_holds_the_begin_of_a_line_and_hands_it_on_once():
+    file = io.StringIO()
+    stream = PrefixedStream(file)
+    assert stream.write("a\nb") == 3
+    assert file.getvalue() == "a\n"
+    stream.flush()
+    stream.flush()
+    stream.writelines(["c\n", "d"])
+    assert file.getvalue() == "a\nbc\n"
+    stream.write("x" * (1 << 20))
+    assert file.getvalue() == "a\nbc\nd" + "x" * (1 << 20), "a line without an end is not kept"
 
 
 def test_an_error_in_a_log_call_is_handled_by_logging_as_before(monkeypatch):
@@ -90,10 +109,8 @@ def test_the_prefix_names_the_rank_on_every_line():
         "import logging, oddrank\n"
         "oddrank.install_printing(prefix='[{rank}/{world} {local_rank}] ')\n"
         "print('a\\nb'); print(); print('c', end=''); print('d')\n"
-        "logging.warning('careful')",
-        **RANK,
-        **MASTER,
-    )
+        "logging.warning('careful')", **RANK, **MASTER,
+    )  # fmt: skip
     assert out == b"[3/8 1] a\n[3/8 1] b\n[3/8 1] \n[3/8 1] cd\n"
     assert err == b"[3/8 1] WARNING:root:careful\n"
 
@@ -119,13 +136,15 @@ def test_a_forked_child_has_its_own_pid_in_the_prefix():
     assert shown == real
 
 
-@pytest.mark.parametrize("template", ["{nobody} ", "{} ", "{rank", "{rank.real} ", "{rank:q} "])
-def test_a_bad_prefix_is_one_clear_error_and_changes_nothing(template):
-    with pytest.raises(OddrankError, match="prefix") as error:
-        oddrank.install_printing(prefix=template)
-    assert "\n" not in str(error.value)
-    assert builtins.print is PLAIN_PRINT
-    assert set_prefix("") == ""
+def test_a_bad_prefix_is_one_clear_error_and_changes_nothing(golden):
+    said = []
+    for template in ("{nobody} ", "{} ", "{rank", "{rank.real} ", "{rank:q} "):
+        with pytest.raises(OddrankError) as error:
+            oddrank.install_printing(prefix=template)
+        said.append(str(error.value))
+        assert builtins.print is PLAIN_PRINT
+        assert set_prefix("") == ""
+    golden("\n".join(said))
 
 
 def test_sys_stdout_without_a_stream_stays_silent(logger, monkeypatch):

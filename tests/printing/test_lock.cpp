@@ -1,7 +1,6 @@
 // The lock file is shared, survives its holders, and knows the lines that they left unfinished.
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,10 +37,9 @@ class Lock : public testing::Test {
   }
   void TearDown() override { fs::remove_all(folder_); }
 
-  int say(const std::string& text, Abandoned* abandoned = nullptr) {
+  int say(const std::string& text) {
     Abandoned ignored;
-    return write_message(*table_, out_.get(), key_, text, kPatienceMs, kNoInterrupt,
-                         abandoned == nullptr ? ignored : *abandoned);
+    return write_message(*table_, out_.get(), key_, text, kPatienceMs, kNoInterrupt, ignored);
   }
 
   std::string written() const {
@@ -49,21 +47,18 @@ class Lock : public testing::Test {
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
-  // A child that takes the turn, writes `text`, and meets `signal` before it gives the turn back.
-  pid_t child_struck_while_holding(const std::string& text, int signal) {
+  // A child takes the turn, writes `text`, and is killed before it gives the turn back.
+  void write_in_a_killed_child(const std::string& text) {
     const pid_t pid = ::fork();
     if (pid == 0) {
       Turn turn(*table_, key_, kPatienceMs);
       if (!turn.try_take()) ::_exit(1);
       if (::write(out_.get(), text.data(), text.size()) < 0) ::_exit(2);
-      ::raise(signal);
-      turn.end(true);
-      ::_exit(0);
+      ::raise(SIGKILL);
     }
     int status = 0;
-    EXPECT_EQ(::waitpid(pid, &status, WUNTRACED), pid);
-    EXPECT_TRUE(WIFSIGNALED(status) || WIFSTOPPED(status));
-    return pid;
+    EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+    EXPECT_TRUE(WIFSIGNALED(status));
   }
 
   std::string folder_;
@@ -72,25 +67,6 @@ class Lock : public testing::Test {
   oddrank::Fd out_;
   std::uint64_t key_ = 0;
 };
-
-TEST_F(Lock, file_is_private_and_joined_by_who_comes_later) {
-  const LockFile again = open_lock_file({folder_});
-  EXPECT_NE(again.table, table_);  // another mapping of
-  again.table->outputs[7].cut.store(42);
-  EXPECT_EQ(table_->outputs[7].cut.load(), 42U);  // the same memory
-  struct stat file {};
-  ASSERT_EQ(::stat(again.path.c_str(), &file), 0);
-  EXPECT_EQ(file.st_mode & 0777, 0600U);
-}
-
-TEST_F(Lock, falls_back_to_the_next_folder_and_at_last_to_memory) {
-  const LockFile second = open_lock_file({"/proc/nowhere", folder_});
-  EXPECT_EQ(second.path.rfind(folder_, 0), 0U);
-  EXPECT_NE(second.refused.find("/proc/nowhere"), std::string::npos);
-  const LockFile memory = open_lock_file({"/proc/nowhere"});
-  EXPECT_EQ(memory.path, "");
-  EXPECT_NE(memory.table, nullptr);
-}
 
 TEST_F(Lock, half_made_file_is_made_again) {
   const std::string path = open_lock_file({folder_}).path;
@@ -112,37 +88,12 @@ TEST_F(Lock, key_names_the_output_and_not_the_descriptor) {
   EXPECT_EQ(errno, EBADF);
 }
 
-TEST_F(Lock, of_a_killed_holder_goes_on_at_once_and_its_cut_line_stands_alone) {
-  child_struck_while_holding("half a li", SIGKILL);
-  while (::waitpid(-1, nullptr, WNOHANG) > 0) {
-  }
-  Abandoned abandoned;
-  EXPECT_EQ(say("whole\n", &abandoned), 0);
-  EXPECT_EQ(abandoned.pid, 0U);
-  EXPECT_EQ(written(), "half a li\nwhole\n");
-}
-
-TEST_F(Lock, of_a_holder_killed_after_its_line_adds_no_empty_line) {
-  child_struck_while_holding("whole\n", SIGKILL);
+TEST_F(Lock, of_a_killed_holder_ends_its_cut_line_and_adds_no_empty_line_to_a_whole_one) {
+  write_in_a_killed_child("half a li");
   EXPECT_EQ(say("next\n"), 0);
-  EXPECT_EQ(written(), "whole\nnext\n");
-}
-
-TEST_F(Lock, of_a_stopped_holder_moves_on_and_serves_both_afterwards) {
-  const pid_t pid = child_struck_while_holding("half a li", SIGSTOP);
-  Abandoned abandoned;
-  EXPECT_EQ(say("one\n", &abandoned), 0);
-  EXPECT_EQ(abandoned.pid, static_cast<std::uint32_t>(pid));
-  EXPECT_EQ(abandoned.state, 'T');
-  abandoned = {};
-  EXPECT_EQ(say("two\n", &abandoned), 0);
-  EXPECT_EQ(abandoned.pid, 0U);  // said and waited for once
-  ::kill(pid, SIGCONT);
-  int status = 0;
-  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
-  EXPECT_EQ(status, 0);
-  EXPECT_EQ(say("three\n"), 0);
-  EXPECT_EQ(written(), "half a li\none\ntwo\nthree\n");
+  write_in_a_killed_child("whole\n");
+  EXPECT_EQ(say("next\n"), 0);
+  EXPECT_EQ(written(), "half a li\nnext\nwhole\nnext\n");
 }
 
 TEST_F(Lock, is_never_waited_for_for_ever_though_all_holders_stop) {
@@ -176,13 +127,6 @@ TEST_F(Lock, error_in_the_middle_of_a_message_starts_the_next_on_a_new_line) {
   EXPECT_EQ(say("next\n"), 0);
   EXPECT_EQ(say("last\n"), 0);
   EXPECT_EQ(written(), "abc\nnext\nlast\n");
-}
-
-TEST_F(Lock, message_from_inside_a_write_follows_it) {
-  const Hold outer(*table_, key_, Hold::Kind::kWriting);
-  EXPECT_EQ(say("later\n"), 0);
-  EXPECT_EQ(written(), "");
-  EXPECT_EQ(outer.later, "later\n");
 }
 
 TEST_F(Lock, message_from_inside_to_an_output_with_the_same_lock_is_written_at_once) {
