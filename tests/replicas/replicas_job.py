@@ -4,6 +4,7 @@ replicas_job.py RANK WORLD FOLDER
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,46 +13,53 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    RowwiseParallel,
-    parallelize_module,
-)
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from oddrank import OddrankError, replicas
-from replicas.scenarios import folder, rank_main, scenario
+from replicas.scenarios import SCENARIOS, folder, rank_main, scenario
 from replicas.small_training import flip, model, step, trained
 
 WORLD = 4
+BY_COLUMNS_AND_ROWS = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+
+
+def of_hosts(*dimensions: str) -> Any:
+    """Returns a mesh of two ranks by two."""
+    return init_device_mesh("cpu", (2, 2), mesh_dim_names=dimensions)
+
+
+def around_a_flip(check: Callable[[], Any], rank: int, tensor: Any, element: int) -> list[Any]:
+    """Checks before and after a bit of rank 3's part of a DTensor changes."""
+    before = check()
+    if rank == 3:
+        flip(tensor.to_local(), element, 3)
+    return [before, check()]
 
 
 @scenario
 def healthy(rank: int) -> Any:
-    return replicas.check(*trained(rank)).envelope()
+    return replicas.check(*trained(rank))
 
 
-@scenario
-def flipped_bit(rank: int) -> Any:
+# Name -> (the rank with a fault, what it does to module and optimizer, options of the check).
+HURTS: dict[str, tuple[int, Callable[[Any, Any], Any], dict[str, Any]]] = {
+    "flipped_bit": (2, lambda m, o: flip(m.module[1].up.weight, 33 * 32 + 7, 12), {}),
+    "flipped_optimizer_state":
+        (1, lambda m, o: flip(o.state[m.module[0].norm.bias]["exp_avg_sq"], 5, 30), {}),
+    "flipped_buffer": (0, lambda m, o: flip(m.module[0].scale, 2, 31), {"what": ("buffers",)}),
+    "other_learning_rate": (0, lambda m, o: o.param_groups[0].update(lr=0.02), {}),
+}  # fmt: skip
+
+
+def hurt(name: str, rank: int) -> Any:
     module, optimizer = trained(rank)
-    if rank == 2:
-        flip(module.module[1].up.weight, 33 * 32 + 7, 12)
-    return replicas.check(module, optimizer).envelope()
+    odd, does, how = HURTS[name]
+    if rank == odd:
+        does(module, optimizer)
+    return replicas.check(module, optimizer, **how)
 
 
-@scenario
-def flipped_optimizer_state(rank: int) -> Any:
-    module, optimizer = trained(rank)
-    if rank == 1:
-        flip(optimizer.state[module.module[0].norm.bias]["exp_avg_sq"], 5, 30)
-    return replicas.check(module, optimizer).envelope()
-
-
-@scenario
-def flipped_buffer(rank: int) -> Any:
-    module, optimizer = trained(rank)
-    if rank == 0:
-        flip(module.module[0].scale, 2, 31)
-    return replicas.check(module, optimizer, what=("buffers",)).envelope()
+SCENARIOS.update({name: partial(hurt, name) for name in HURTS})
 
 
 @scenario
@@ -64,7 +72,7 @@ def skipped_broadcast(rank: int) -> Any:
     for parameter in module.parameters():
         dist.all_reduce(parameter.grad)
     optimizer.step()
-    return replicas.check(module, optimizer).envelope()
+    return replicas.check(module, optimizer)
 
 
 @scenario
@@ -73,109 +81,87 @@ def without_no_sync_s_last_backward(rank: int) -> Any:
     module, optimizer = trained(rank)
     with module.no_sync():
         module(torch.randn(8, 32)).sum().backward()
-    return replicas.check(module, optimizer, what=("grads", "params")).envelope()
+    return replicas.check(module, optimizer, what=("grads", "params"))
 
 
-def bloom(rank: int, clips: Callable[[int], bool]) -> Any:
+def bloom(clips: Callable[[int], bool], rank: int) -> Any:
     """Tensor-parallel training whose norms are clipped on some ranks only; checked after a step."""
     mesh = init_device_mesh("cpu", (WORLD,), mesh_dim_names=("tp",))
     module = model()
     for block in module:
-        parallelize_module(block, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+        parallelize_module(block, mesh, BY_COLUMNS_AND_ROWS)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
-    reports = []
-
-    def step_once() -> None:
-        torch.manual_seed(3)
-        data = torch.randn(8, 32)
-        optimizer.zero_grad()
-        (module(data) * 100).square().mean().backward()
-        if clips(rank):
-            for block in module:
-                torch.nn.utils.clip_grad_norm_(block.norm.parameters(), 1.0)
-        optimizer.step()
-
+    reports: list[Any] = []
     with replicas.watch(module, optimizer, every=100, on_diff=reports.append):
         for _ in range(3):
-            step_once()
-    return [report.envelope() for report in reports]
+            torch.manual_seed(3)
+            optimizer.zero_grad()
+            (module(torch.randn(8, 32)) * 100).square().mean().backward()
+            for block in module if clips(rank) else ():
+                torch.nn.utils.clip_grad_norm_(block.norm.parameters(), 1.0)
+            optimizer.step()
+    return reports
 
 
-@scenario
-def bloom_clips_on_rank_0_only(rank: int) -> Any:
-    return bloom(rank, lambda rank: rank == 0)
+SCENARIOS["bloom_clips_on_rank_0_only"] = partial(bloom, lambda rank: rank == 0)
+SCENARIOS["bloom_forgets_on_rank_2"] = partial(bloom, lambda rank: rank != 2)
+SCENARIOS["bloom_mended"] = partial(bloom, lambda rank: True)
 
 
-@scenario
-def bloom_forgets_on_rank_2(rank: int) -> Any:
-    return bloom(rank, lambda rank: rank != 2)
-
-
-@scenario
-def bloom_mended(rank: int) -> Any:
-    return bloom(rank, lambda rank: True)
+def fully_sharded(mesh: Any) -> nn.Module:
+    module = model()
+    for block in module:
+        fully_shard(block, mesh=mesh)
+    return module
 
 
 @scenario
 def hybrid_shards(rank: int) -> Any:
     """FSDP2 on 2 x 2: each shard has one copy."""
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
-    module = model()
-    for block in module:
-        fully_shard(block, mesh=mesh)
+    mesh = of_hosts("replicate", "shard")
+    module = fully_sharded(mesh)
     fully_shard(module, mesh=mesh)
     optimizer = torch.optim.AdamW(module.parameters(), lr=0.01)
     step(module, optimizer, rank)
-    before = replicas.check(module, optimizer).envelope()
-    if rank == 3:
-        flip(module[0].up.weight.to_local(), 40, 3)
-    return [before, replicas.check(module, optimizer).envelope()]
+    check = partial(replicas.check, module, optimizer)
+    return around_a_flip(check, rank, module[0].up.weight, 40)
 
 
 @scenario
 def digests_of_hybrid_shards(rank: int) -> Any:
     """The first copy of a shard saves its digest, and rank 3's copy changes before the load."""
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
-    module = model()
-    for block in module:
-        fully_shard(block, mesh=mesh)
+    module = fully_sharded(of_hosts("replicate", "shard"))
     replicas.save_digests(folder(), module)
     dist.barrier()
-    before = replicas.check_digests(folder(), module).envelope()
-    if rank == 3:
-        flip(module[1].down.weight.to_local(), 17, 2)
-    return [before, replicas.check_digests(folder(), module).envelope()]
+    check = partial(replicas.check_digests, folder(), module)
+    return around_a_flip(check, rank, module[1].down.weight, 17)
 
 
 @scenario
 def full_shards(rank: int) -> Any:
     module = model()
     fully_shard(module, mesh=init_device_mesh("cpu", (WORLD,)))
-    return replicas.check(module).envelope()
+    return replicas.check(module)
 
 
 @scenario
 def shards_beside_tensor_parallelism(rank: int) -> Any:
     """FSDP2 shards the norms over two ranks, and the other two have the same shards."""
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    mesh = of_hosts("dp", "tp")
     module = model()
     for block in module:
-        plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
-        parallelize_module(block, mesh["tp"], plan)
+        parallelize_module(block, mesh["tp"], BY_COLUMNS_AND_ROWS)
         fully_shard(block, mesh=mesh["dp"])
     optimizer = torch.optim.AdamW(module.parameters(), lr=0.01)
     step(module, optimizer, rank // 2)
-    before = replicas.check(module, optimizer).envelope()
-    if rank == 3:
-        flip(module[1].norm.weight.to_local(), 4, 3)
-    return [before, replicas.check(module, optimizer).envelope()]
+    check = partial(replicas.check, module, optimizer)
+    return around_a_flip(check, rank, module[1].norm.weight, 4)
 
 
 @scenario
 def dtensors_in_two_dimensions(rank: int) -> Any:
     """Data- and tensor-parallel: 0 and 2, 1 and 3 have the same shard; all have the bias."""
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
-    module = nn.Linear(8, 8)
+    mesh, module = of_hosts("dp", "tp"), nn.Linear(8, 8)
     torch.manual_seed(1)
     weight, bias = torch.randn(8, 8), torch.randn(8)
     module.weight = nn.Parameter(distribute_tensor(weight, mesh, [Replicate(), Shard(0)]))
@@ -185,24 +171,14 @@ def dtensors_in_two_dimensions(rank: int) -> Any:
         flip(module.weight.to_local(), 5, 1)
     report = replicas.check(module)
     assert isinstance(module.weight, DTensor)
-    return report.envelope()
+    return report
 
 
 @scenario
 def wrong_resume(rank: int) -> Any:
-    module, optimizer = trained(rank)
-    step_ = 4000 if rank == 3 else 4100
-    return replicas.check(
-        module, optimizer, facts={"step": step_, "resumed from": f"/ckpt/{step_}"}
-    ).envelope()
-
-
-@scenario
-def other_learning_rate(rank: int) -> Any:
-    module, optimizer = trained(rank)
-    if rank == 0:
-        optimizer.param_groups[0]["lr"] = 0.02
-    return replicas.check(module, optimizer).envelope()
+    number = 4000 if rank == 3 else 4100
+    facts = {"step": number, "resumed from": f"/ckpt/{number}"}
+    return replicas.check(*trained(rank), facts=facts)
 
 
 @scenario
@@ -211,7 +187,7 @@ def seeds(rank: int) -> Any:
     for seed in (rank, 5, 6 if rank == 2 else 5):
         module, optimizer = trained(rank)
         torch.manual_seed(seed)
-        found.append(replicas.check(module, optimizer).envelope())
+        found.append(replicas.check(module, optimizer))
     return found
 
 
@@ -221,7 +197,7 @@ def missing_layer(rank: int) -> Any:
     if rank == 1:
         module.append(nn.Linear(32, 5))
         module[0].up = nn.Linear(32, 65)
-    return replicas.check(module, what=("params",), groups=dist.group.WORLD).envelope()
+    return replicas.check(module, what=("params",), groups=dist.group.WORLD)
 
 
 @scenario
@@ -230,55 +206,50 @@ def given_halves(rank: int) -> Any:
     module = model(seed=rank // 2)
     if rank == 3:
         flip(module[0].norm.weight, 0, 22)
-    patterns = {"*.scale": None, "*": halves[rank // 2]}
-    return replicas.check(module, groups=patterns).envelope()
+    return replicas.check(module, groups={"*.scale": None, "*": halves[rank // 2]})
 
 
 @scenario
 def groups_of_one_rank(rank: int) -> Any:
     """As data parallelism over one rank beside tensor parallelism: nothing has a copy."""
     alone = [dist.new_group([one]) for one in range(WORLD)][rank]
-    return replicas.check(model(seed=rank), groups=alone, what=("params",)).envelope()
+    return replicas.check(model(seed=rank), groups=alone, what=("params",))
 
 
 @scenario
 def a_group_that_all_ranks_give(rank: int) -> Any:
     """Rank 3 is not in it, and still makes the call."""
-    three = dist.new_group([0, 1, 2])
-    module = model(seed=rank // 3)
+    three, module = dist.new_group([0, 1, 2]), model(seed=rank // 3)
     torch.manual_seed(0)
     if rank == 1:
         flip(module[0].norm.weight, 0, 22)
-    return replicas.check(module, groups=three, what=("params",)).envelope()
+    return replicas.check(module, groups=three, what=("params",))
 
 
 @scenario
 def groups_of_all_ranks_that_are_found_in_another_order(rank: int) -> Any:
     """Rank 1 lacks the layer whose group the others find first."""
-    twin = dist.new_group(range(WORLD))
-    module = model()
+    twin, module = dist.new_group(range(WORLD)), model()
     if rank == 1:
         del module[0].norm
     groups = {"0.norm.*": twin, "*": dist.group.WORLD}
-    return replicas.check(module, what=("params",), groups=groups).envelope()
+    return replicas.check(module, what=("params",), groups=groups)
 
 
 @scenario
 def a_group_of_two_ranks_only(rank: int) -> Any:
     """Ranks 0 and 1 hold no part of it, and get the report about it, too."""
-    pair = dist.new_group([2, 3])
-    module = model()
+    pair, module = dist.new_group([2, 3]), model()
     if rank == 3:
         flip(module[1].up.bias, 9, 3)
     groups = {"1.up.*": pair if rank > 1 else None, "*": dist.group.WORLD}
-    return replicas.check(module, groups=groups).envelope()
+    return replicas.check(module, groups=groups)
 
 
 @scenario
 def groups_that_differ(rank: int) -> Any:
     pair = dist.new_group([0, 1])
-    group = pair if rank == 0 else dist.group.WORLD
-    return replicas.check(model(), groups=group).envelope()
+    return replicas.check(model(), groups=pair if rank == 0 else dist.group.WORLD)
 
 
 @scenario
@@ -294,7 +265,7 @@ def groups_that_change_between_checks(rank: int) -> Any:
         for number in (1, 2):
             now[0] = number
             step(module, optimizer, number)
-    return [report.envelope() for report in reports]
+    return reports
 
 
 @scenario
@@ -305,7 +276,7 @@ def old_fsdp(rank: int) -> Any:
     optimizer = torch.optim.SGD([*module.parameters(), stranger], lr=0.1, momentum=0.9)
     optimizer.state[stranger]["momentum_buffer"] = torch.full((3,), float(rank))
     step(module, optimizer, rank)
-    return replicas.check(module, optimizer, what=("params", "buffers", "optim")).envelope()
+    return replicas.check(module, optimizer, what=("params", "buffers", "optim"))
 
 
 @scenario
@@ -318,7 +289,7 @@ def what_cannot_be_compared(rank: int) -> Any:
     module.batch_norm = nn.BatchNorm1d(4)
     module.batch_norm.running_mean += rank
     module.lazy = nn.LazyLinear(3)
-    return replicas.check(module).envelope()
+    return replicas.check(module)
 
 
 @scenario
@@ -331,10 +302,9 @@ def all_types(rank: int) -> Any:
     ):  # fmt: skip
         tensor = torch.ones(4, 6).to(dtype).t()
         if rank == 1:
-            content = tensor.t().view(torch.uint8)
-            content[2, 3 * dtype.itemsize] ^= 1
+            tensor.t().view(torch.uint8)[2, 3 * dtype.itemsize] ^= 1
         module.register_buffer(f"of{number}", tensor)
-    return replicas.check(module, what=("buffers",)).envelope()
+    return replicas.check(module, what=("buffers",))
 
 
 @scenario
@@ -348,10 +318,9 @@ def watched(rank: int) -> Any:
             if number == 4 and rank == 2:
                 flip(module.module[0].down.bias, 1, 20)
     except replicas.ReplicasDifferError as error:
-        return [watch.steps, str(error), error.report.verdict]
+        return [watch.steps, str(error), error.report]
     finally:
         watch.remove()
-    return [watch.steps, "nothing was raised", ""]
 
 
 @scenario
@@ -361,24 +330,19 @@ def watched_after_other_steps(rank: int) -> Any:
         with replicas.watch(module, optimizer, every=3 if rank == 2 else 2):
             step(module, optimizer, 1)
     except replicas.ReplicasDifferError as error:
-        return error.report.envelope()
-    return None
+        return error.report
 
 
 @scenario
 def bad_arguments(rank: int) -> Any:
     module, optimizer = trained(rank, 0)
+    checks = ({"groups": "dp"}, {"groups": {"*": 3}}, {"what": ("weights",)}, {"facts": {3: 4}})
+    calls = [partial(replicas.check, **how) for how in checks]
+    calls += [partial(replicas.watch, **how) for how in ({"every": 0}, {"on_diff": "stop"})]
     said = []
-    for call in (
-        lambda: replicas.check(module, groups="dp"),
-        lambda: replicas.check(module, groups={"*": 3}),
-        lambda: replicas.check(module, what=("weights",)),
-        lambda: replicas.watch(module, optimizer, every=0),
-        lambda: replicas.watch(module, optimizer, on_diff="stop"),
-        lambda: replicas.check(module, facts={3: 4}),
-    ):
+    for call in calls:
         try:
-            call()
+            call(module, optimizer)
             said.append("")
         except OddrankError as error:
             said.append(str(error))

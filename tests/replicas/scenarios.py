@@ -5,16 +5,19 @@ A job file registers functions by @scenario and calls rank_main(); JOB RANK WORL
 
 import json
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 
 import forked
+from golden import Golden
 from oddrank.report import SCHEMA_FILE
+from patience import PATIENCE
 
 SCENARIOS: dict[str, Callable[[int], Any]] = {}
 SCHEMA = json.loads(SCHEMA_FILE.read_text())
@@ -38,12 +41,12 @@ def rank_main() -> None:
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder() / "store"), world)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
-    wanted = sys.argv[4:] or list(SCENARIOS)
     found = {}
-    for name in wanted:
-        found[name] = SCENARIOS[name](rank)
+    for name, run_it in SCENARIOS.items():
+        found[name] = run_it(rank)
         print(f"{name}: ended", flush=True)  # shows in the failure's text where a job hung
-    (folder() / f"rank{rank}.json").write_text(json.dumps(found))
+    text = json.dumps(found, default=lambda report: report.envelope())
+    (folder() / f"rank{rank}.json").write_text(text)
     dist.destroy_process_group()
 
 
@@ -58,10 +61,40 @@ class Job:
         answers = [rank[scenario] for rank in self.ranks]
         for answer in answers:
             assert without_own(answer) == without_own(answers[0])
-            for report in answer if isinstance(answer, list) else [answer]:
-                if isinstance(report, dict):
-                    jsonschema.validate(report, SCHEMA)
+            for report in _reports_in(answer):
+                jsonschema.validate(report, SCHEMA)
         return answers[0]
+
+    def judge(self, golden: Golden, rows: Mapping[str, Any]) -> None:
+        """Compares verdict and (cause, ranks) of each scenario's reports; keeps their sentences."""
+        said = []
+        for name, due in rows.items():
+            reports = _reports_in(self(name))
+            assert [(one["verdict"], *named(one)) for one in reports] == due, (name, reports)
+            said += [f"{name}\n{sentences(one)}" for one in reports]
+        golden("\n\n".join(said).replace(str(self.folder), "FOLDER"))
+
+
+def _reports_in(answer: Any) -> list[dict[str, Any]]:
+    return [one for one in (answer if isinstance(answer, list) else [answer])
+            if isinstance(one, dict)]  # fmt: skip
+
+
+def named(report: dict[str, Any]) -> list[tuple[str, list[int]]]:
+    return [(one["cause"], one["who"]["ranks"]) for one in report["findings"]]
+
+
+def sentences(report: dict[str, Any]) -> str:
+    """Returns all that a report says, without what other machines compute."""
+    lines = [report["summary"]]
+    for one in report["findings"]:
+        lines += [
+            f"  {one['condition']}: {one['what']}",
+            *(f"    - {point['text']}" for point in one["evidence"]),
+        ]
+    text = "\n".join(lines).replace(os.uname().nodename, "HOST")
+    text = re.sub(r"(first at \[[\d, ]+\]: ).*\.\.\.", r"\1...", text)  # it is cut off
+    return re.sub(r"[-+.\w()]+ \(0x[0-9a-f]+\)|\b[0-9a-f]{32}\b", "VALUE", text)
 
 
 def without_own(answer: Any) -> Any:
@@ -80,15 +113,13 @@ def run(job: Path, ranks: int, folder: Path) -> Job:
     logs = [(folder / f"log{rank}").open("w+") for rank in range(ranks)]
     started = [
         forked.popen(
-            [sys.executable, job, str(rank), str(ranks), folder],
-            stdout=logs[rank],
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": path},
+            [sys.executable, job, str(rank), str(ranks), folder], stdout=logs[rank],
+            stderr=subprocess.STDOUT, env={**os.environ, "PYTHONPATH": path},
         )
         for rank in range(ranks)
-    ]
+    ]  # fmt: skip
     try:
-        codes = [rank.wait(timeout=800) for rank in started]
+        codes = [rank.wait(timeout=5 * PATIENCE.limit) for rank in started]
     except subprocess.TimeoutExpired:
         codes = [-1]
     finally:

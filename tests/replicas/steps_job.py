@@ -4,6 +4,7 @@ steps_job.py RANK WORLD FOLDER
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,14 +14,10 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    RowwiseParallel,
-    parallelize_module,
-)
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from oddrank import replicas
-from replicas.scenarios import folder, rank_main, scenario
+from replicas.scenarios import SCENARIOS, folder, rank_main, scenario
 from replicas.small_training import flip, model, step, trained
 
 WORLD = 3
@@ -36,7 +33,10 @@ def sharded() -> tuple[nn.Module, torch.optim.Optimizer]:
 
 
 def searched(
-    module: nn.Module, optimizer: torch.optim.Optimizer, each: Callable[[int], None], **how: Any
+    module: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    each: Callable[[int], None] = lambda number: None,
+    **how: Any,
 ) -> Any:
     """Makes four steps with each(number) before them; returns what the search reports."""
     reports: list[Any] = []
@@ -44,7 +44,7 @@ def searched(
         for number in range(1, 5):
             each(number)
             step(module, optimizer, number)
-    return [report.envelope() for report in reports]
+    return reports
 
 
 def spoil(layer: nn.Module, spoils: Callable[[], bool]) -> None:
@@ -58,7 +58,7 @@ def spoil(layer: nn.Module, spoils: Callable[[], bool]) -> None:
 
 @scenario
 def all_finite(rank: int) -> Any:
-    return searched(*trained(rank, 0), lambda number: None)
+    return searched(*trained(rank, 0))
 
 
 @scenario
@@ -74,7 +74,7 @@ def one_rank_s_gradient_is_nan(rank: int) -> Any:
     module, optimizer = trained(rank, 0)
     weight = module.module[0].norm.weight
     weight.register_hook(lambda grad: grad * (torch.nan if rank == 2 else 1.0))
-    return searched(module, optimizer, lambda number: None)
+    return searched(module, optimizer)
 
 
 class Uneven(nn.Module):
@@ -98,7 +98,7 @@ class Uneven(nn.Module):
 @scenario
 def one_rank_runs_more_layers(rank: int) -> Any:
     module = Uneven(rank)
-    return searched(module, torch.optim.SGD(module.parameters(), lr=0.1), lambda number: None)
+    return searched(module, torch.optim.SGD(module.parameters(), lr=0.1))
 
 
 @scenario
@@ -111,21 +111,21 @@ def one_rank_s_parameter_is_nan(rank: int) -> Any:
     if rank == 1:
         with torch.no_grad():
             module[0].up.weight.to_local()[0, 0] = torch.nan
-    return searched(module, torch.optim.SGD(module.parameters(), lr=0.1), lambda number: None)
+    return searched(module, torch.optim.SGD(module.parameters(), lr=0.1))
 
 
 @scenario
 def one_rank_of_full_shards_overflows(rank: int) -> Any:
     module, optimizer = sharded()
     spoil(module[0].down, lambda: rank == 2)
-    return searched(module, optimizer, lambda number: None)
+    return searched(module, optimizer)
 
 
 @scenario
 def all_ranks_diverge(rank: int) -> Any:
     module, optimizer = trained(rank, 0)
     optimizer.param_groups[0]["lr"] = torch.inf
-    return searched(module, optimizer, lambda number: None)
+    return searched(module, optimizer)
 
 
 @scenario
@@ -136,7 +136,7 @@ def a_search_ends_the_step_on_all_ranks(rank: int) -> Any:
     try:
         step(module, optimizer, 1)
     except replicas.NonfiniteError as error:
-        return [str(error), error.report.envelope()]
+        return [str(error), error.report]
     finally:
         watch.remove()
     return ["nothing was raised"]
@@ -148,10 +148,10 @@ def digests_of_copies(rank: int) -> Any:
     place = folder() / "copies"
     replicas.save_digests(place, module, optimizer)
     dist.barrier()
-    same = replicas.check_digests(place, module, optimizer).envelope()
+    same = replicas.check_digests(place, module, optimizer)
     if rank == 1:
         flip(module.module[1].up.weight, 5, 3)
-    return [same, replicas.check_digests(place, module, optimizer).envelope()]
+    return [same, replicas.check_digests(place, module, optimizer)]
 
 
 @scenario
@@ -168,57 +168,48 @@ def digests_of_shards(rank: int) -> Any:
         torch.save({"model": {**whole, **scales}, "step": 7}, folder() / "whole.pt")
     replicas.save_digests(place, module, optimizer)
     dist.barrier()
-    same = replicas.check_digests(place, module, optimizer).envelope()
+    same = replicas.check_digests(place, module, optimizer)
     if rank == 2:
         flip(module[0].up.weight.to_local(), 1, 30)
-    return [same, replicas.check_digests(place, module, optimizer).envelope()]
+    return [same, replicas.check_digests(place, module, optimizer)]
 
 
 @scenario
 def digests_that_nobody_saved(rank: int) -> Any:
     module, _ = trained(rank, 0)
-    return replicas.check_digests(folder() / "none", module).envelope()
+    return replicas.check_digests(folder() / "none", module)
 
 
-def replayed(rank: int, flaky: tuple[int, ...]) -> Any:
-    """Replays a step in which the layer of some ranks gets another bit each time."""
-    module, optimizer = trained(rank, 1)
+def never_alike(layer: nn.Module) -> None:
+    """Makes a layer return another bit at each call."""
     calls = [0]
 
     def hook(layer: Any, args: Any, output: torch.Tensor) -> torch.Tensor:
         calls[0] += 1
-        return output + 1e-3 * calls[0] if rank in flaky else output
+        return output + 1e-3 * calls[0]
 
-    module.module[1].up.register_forward_hook(hook)
-    return replicas.replay(lambda: step(module, optimizer, rank), module, optimizer).envelope()
-
-
-@scenario
-def a_step_that_repeats(rank: int) -> Any:
-    return replayed(rank, ())
+    layer.register_forward_hook(hook)
 
 
-@scenario
-def a_rank_that_does_not_repeat(rank: int) -> Any:
-    return replayed(rank, (1,))
+def replayed(flaky: tuple[int, ...], rank: int) -> Any:
+    """Replays a step in which the layer of some ranks gets another bit each time."""
+    module, optimizer = trained(rank, 1)
+    if rank in flaky:
+        never_alike(module.module[1].up)
+    return replicas.replay(lambda: step(module, optimizer, rank), module, optimizer)
 
 
-@scenario
-def a_step_that_does_not_repeat(rank: int) -> Any:
-    return replayed(rank, (0, 1, 2))
+SCENARIOS["a_step_that_repeats"] = partial(replayed, ())
+SCENARIOS["a_rank_that_does_not_repeat"] = partial(replayed, (1,))
+SCENARIOS["a_step_that_does_not_repeat"] = partial(replayed, (0, 1, 2))
 
 
 @scenario
 def a_rank_of_full_shards_that_does_not_repeat(rank: int) -> Any:
     module, optimizer = sharded()
-    calls = [0]
-
-    def hook(layer: Any, args: Any, output: torch.Tensor) -> torch.Tensor:
-        calls[0] += 1
-        return output + 1e-3 * calls[0] if rank == 2 else output
-
-    module[0].down.register_forward_hook(hook)
-    return replicas.replay(lambda: step(module, optimizer, rank), module, optimizer).envelope()
+    if rank == 2:
+        never_alike(module[0].down)
+    return replicas.replay(lambda: step(module, optimizer, rank), module, optimizer)
 
 
 @scenario
@@ -233,11 +224,9 @@ def a_replay_after_an_evaluation(rank: int) -> Any:
         with torch.no_grad():
             module(torch.ones(2, 32))
 
-        def once() -> None:
-            step(module, optimizer, 10 + rank)  # noqa: B023
-
+        once = partial(step, module, optimizer, 10 + rank)
         if replays:
-            reports.append(replicas.replay(once, module, optimizer).envelope())
+            reports.append(replicas.replay(once, module, optimizer))
         else:
             once()
         results.append([parameter.full_tensor() for parameter in module.parameters()])

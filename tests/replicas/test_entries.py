@@ -40,25 +40,17 @@ def mesh(job: None) -> DeviceMesh:
     return init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
 
 
+Ranks = dict[str, tuple[tuple[int, ...], ...]]
+
+
 def compared(
     module: Any, optimizer: Any = None, groups: Any = AUTO
-) -> tuple[dict[str, tuple[tuple[int, ...], ...]], dict[str, str]]:
+) -> tuple[Ranks, dict[str, str]]:
     """Returns name -> the ranks with copies, and name -> why it is left out."""
     found, skipped = entries.collect(module, optimizer, Places.of(module, groups), entries.ALL)
-    return (
-        {
-            one.name: tuple(tuple(dist.get_process_group_ranks(group)) for group in one.groups)
-            for one in found
-        },
-        {one.name: one.why for one in skipped},
-    )
-
-
-class Tied(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed, self.head = torch.nn.Embedding(4, 3), torch.nn.Linear(3, 4, bias=False)
-        self.head.weight = self.embed.weight
+    ranks = dist.get_process_group_ranks
+    of_names = {one.name: tuple(tuple(ranks(group)) for group in one.groups) for one in found}
+    return of_names, {one.name: one.why for one in skipped}
 
 
 class Lists(torch.optim.SGD):
@@ -69,11 +61,8 @@ class Lists(torch.optim.SGD):
         super().step(closure)
         for group in self.param_groups:
             for one in group["params"]:
-                self.state[one] = {
-                    "factors": [torch.eye(2), {"row": torch.ones(2)}],
-                    "step": 7,
-                    "last_loss": 0.25,
-                }
+                factors = [torch.eye(2), {"row": torch.ones(2)}]
+                self.state[one] = {"factors": factors, "step": 7, "last_loss": 0.25}
 
 
 def test_tensors_in_lists_and_counts_of_an_optimizer_are_compared(job: None):
@@ -84,31 +73,33 @@ def test_tensors_in_lists_and_counts_of_an_optimizer_are_compared(job: None):
     assert set(found) == {"weight", "weight.factors.0", "weight.factors.1.row", "weight.step"}
 
 
-def test_a_group_of_one_rank_compares_nothing(job: None):
-    module = small_training.model()
-    found, skipped = compared(module, groups=dist.new_group([RANK]))
+def test_groups_without_this_rank_or_another_leave_their_tensors_out(job: None):
+    found, skipped = compared(small_training.model(), groups=dist.new_group([RANK]))
     assert found == {}
     assert set(skipped.values()) == {"its group has one rank: no other rank has a copy"}
-
-
-def test_a_group_that_a_rank_is_not_in_leaves_its_tensors_out(job: None):
-    other = dist.new_group([2, 3])
-    found, skipped = compared(small_training.model(), groups={"0.*": other})
+    found, skipped = compared(small_training.model(), groups={"0.*": dist.new_group([2, 3])})
     assert set(found.values()) == {EVERYWHERE}
     assert set(skipped.values()) == {"groups= gives it no group that this rank is in"}
     with pytest.raises(OddrankError, match="which is no process group"):
         compared(small_training.model(), groups=-1)
 
 
-@pytest.mark.parametrize("pattern", ["embed.weight", "head.*", "embed.weight = head.weight"])
-def test_a_tied_weight_goes_by_each_of_its_names(job: None, pattern: str):
+class Tied(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = torch.nn.Embedding(4, 3), torch.nn.Linear(3, 4, bias=False)
+        self.head.weight = self.embed.weight
+
+
+def test_a_tied_weight_goes_by_each_of_its_names(job: None):
     module = Tied()
     optimizer = torch.optim.SGD(module.parameters(), momentum=0.9)
     module.head(module.embed(torch.tensor([1]))).sum().backward()
     optimizer.step()
-    found, skipped = compared(module, optimizer, groups={pattern: None})
-    assert found == {}
-    assert len(skipped) == 3  # the weight, its gradient, its momentum
+    for pattern in ("embed.weight", "head.*", "embed.weight = head.weight"):
+        found, skipped = compared(module, optimizer, groups={pattern: None})
+        assert found == {}, pattern
+        assert len(skipped) == 3  # the weight, its gradient, its momentum
 
 
 def test_a_shard_of_one_dimension_has_copies_along_the_other(mesh: DeviceMesh):
@@ -171,8 +162,9 @@ class Wrapper:
         self.optimizer = optimizer
 
 
-@pytest.mark.parametrize("call", [replicas.watch, replicas.watch_nonfinite, replicas.trace])
-def test_an_optimizer_without_hooks_is_one_line(call: Any):
-    module = small_training.model()
-    with pytest.raises(OddrankError, match="a Wrapper has no hooks on its steps: give the torch"):
-        call(module, Wrapper(None))
+def test_an_optimizer_without_hooks_is_one_line():
+    for call in (replicas.watch, replicas.watch_nonfinite, replicas.trace):
+        with pytest.raises(
+            OddrankError, match="a Wrapper has no hooks on its steps: give the torch"
+        ):
+            call(small_training.model(), Wrapper(None))

@@ -1,6 +1,8 @@
 """The rank where something began, judged from each rank's first event; and NaN in one process."""
 
 import math
+import re
+from itertools import product
 
 import pytest
 
@@ -22,50 +24,39 @@ def ranks_of(*events: Event | None, same_layers: bool = True) -> tuple[int, ...]
     return None if found is None else found.ranks
 
 
-def test_the_earliest_step_and_then_the_earliest_tensor_counts():
-    assert ranks_of(None, None) is None
-    assert ranks_of(None, event(3, 9), None) == (1,)
-    assert ranks_of(event(4, 1), event(3, 9), event(4, 1)) == (1,)
-    assert ranks_of(event(3, 8), event(3, 9), event(3, 8)) == (0, 2)
-    assert ranks_of(event(3, 8)) == (0,)
-
-
-def test_what_all_ranks_have_at_once_or_after_an_exchange_names_none():
-    assert ranks_of(event(3, 8), event(3, 8)) == ()
-    assert ranks_of(None, event(3, 8, "step-grad"), None) == ()
-
-
-def test_a_rank_that_ran_more_layers_is_still_before_the_exchange():
-    """Rank 0 also ran an evaluation in this step."""
+def test_the_earliest_step_and_then_the_earliest_tensor_before_an_exchange_counts():
     received = event(3, 200, "step-grad")
-    assert ranks_of(event(3, 900), received, received) == (0,)
+    for events, ranks in (
+        ([None, None], None),
+        ([None, event(3, 9), None], (1,)),
+        ([event(4, 1), event(3, 9), event(4, 1)], (1,)),
+        ([event(3, 8), event(3, 9), event(3, 8)], (0, 2)),
+        ([event(3, 8)], (0,)),
+        # What all ranks have at once or after an exchange names none.
+        ([event(3, 8), event(3, 8)], ()),
+        ([None, received, None], ()),
+        # Rank 0 also ran an evaluation in this step: it is still before the exchange.
+        ([event(3, 900), received, received], (0,)),
+    ):
+        assert ranks_of(*events) == ranks, events
+    # Ranks with other layers are ordered by steps only.
+    assert ranks_of(event(3, 8), event(3, 1), None, same_layers=False) == ()
+    assert ranks_of(event(3, 8), event(4, 1), None, same_layers=False) == (0,)
     assert first_within([event(3, 900), received, None]) == event(3, 900)
     assert first_within([event(3, 900), event(2, 5, "step-grad")]) is None
     assert first_within([None]) is None
-
-
-def test_ranks_with_other_layers_are_ordered_by_steps_only():
-    assert ranks_of(event(3, 8), event(3, 1), None, same_layers=False) == ()
-    assert ranks_of(event(3, 8), event(4, 1), None, same_layers=False) == (0,)
-
-
-def test_events_come_back_from_json():
     assert Event.from_json(event(3, 8).as_json()) == event(3, 8)
 
 
-@pytest.mark.parametrize(
-    "dtype",
-    [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.float8_e5m2,
-     torch.complex64],
-)  # fmt: skip
-@pytest.mark.parametrize("size", [1, 7, 1000])
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_value_that_is_not_finite_shows_at_each_place(dtype, size: int, value: float):
-    for place in {0, size // 2, size - 1}:
-        tensor = torch.full((size,), -1.5).to(dtype)
-        assert float(largest_of(tensor)) == 1.5
-        tensor[place] = torch.tensor(value).to(dtype)
-        assert not math.isfinite(float(largest_of(tensor)))
+def test_a_value_that_is_not_finite_shows_at_each_place():
+    dtypes = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.float8_e5m2,
+              torch.complex64)  # fmt: skip
+    for dtype, size, value in product(dtypes, (1, 7, 1000), (math.nan, math.inf, -math.inf)):
+        for place in {0, size // 2, size - 1}:
+            tensor = torch.full((size,), -1.5).to(dtype)
+            assert float(largest_of(tensor)) == 1.5, dtype
+            tensor[place] = torch.tensor(value).to(dtype)
+            assert not math.isfinite(float(largest_of(tensor))), (dtype, size, place)
 
 
 def single() -> tuple["torch.nn.Module", "torch.optim.Optimizer"]:
@@ -73,27 +64,35 @@ def single() -> tuple["torch.nn.Module", "torch.optim.Optimizer"]:
     return module, torch.optim.AdamW(module.parameters(), lr=0.01)
 
 
+def searched(module, data, **how):
+    """Runs a module forward and backward within a search; returns the search."""
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.01)
+    with replicas.watch_nonfinite(module, optimizer, every=1, **how) as watch:
+        module(data).sum().backward()
+        optimizer.step()
+    return watch
+
+
+def found(what: str):
+    return pytest.raises(replicas.NonfiniteError, match=re.escape(what))
+
+
 def test_without_ranks_the_tensor_and_step_are_named():
     module, optimizer = single()
     watch = replicas.watch_nonfinite(module, optimizer, every=1)
     small_training.step(module, optimizer, 1)
     module[1].down.bias.data[3] = math.nan
-    with pytest.raises(
-        replicas.NonfiniteError, match=r"nan in the parameter 1.down.bias at step 2"
-    ):
+    with found("nan in the parameter 1.down.bias at step 2"):
         small_training.step(module, optimizer, 2)
     assert watch.report is not None
     small_training.step(module, optimizer, 3)  # it looks no further
 
 
 def test_a_bad_batch_is_an_input_of_the_model():
-    module, optimizer = single()
-    with replicas.watch_nonfinite(module, optimizer, every=1, what=("values",)):
-        data = torch.zeros(2, 32)
-        data[1, 1] = math.inf
-        module(data).sum().backward()
-        with pytest.raises(replicas.NonfiniteError, match="inf in an input of the model at step 1"):
-            optimizer.step()
+    data = torch.zeros(2, 32)
+    data[1, 1] = math.inf
+    with found("inf in an input of the model at step 1"):
+        searched(small_training.model(), data, what=("values",))
 
 
 def test_a_compiled_module_shows_its_gradients_only_and_says_so(capsys):
@@ -101,10 +100,8 @@ def test_a_compiled_module_shows_its_gradients_only_and_says_so(capsys):
     optimizer = torch.optim.SGD(module.parameters(), lr=0.01)
     weight = module._orig_mod[0].norm.weight
     weight.register_hook(lambda grad: grad * math.nan)
-    with (
-        replicas.watch_nonfinite(module, optimizer, every=1),
-        pytest.raises(replicas.NonfiniteError, match=r"nan in the gradient of 0\.norm\.weight"),
-    ):
+    watch = replicas.watch_nonfinite(module, optimizer, every=1)
+    with watch, found("nan in the gradient of 0.norm.weight"):
         small_training.step(module, optimizer, 1)
     assert "torch.compile hides the layers" in capsys.readouterr().err
 
@@ -136,17 +133,12 @@ def test_a_search_changes_no_bit_of_the_training():
 
 
 def test_an_attention_mask_is_no_overflow():
-    module = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-    optimizer = torch.optim.SGD(module.parameters(), lr=0.01)
-    mask = torch.nn.Transformer.generate_square_subsequent_mask(5)
-    with replicas.watch_nonfinite(module, optimizer, every=1) as watch:
-        module(torch.randn(2, 5, 8), src_mask=mask).sum().backward()
-        optimizer.step()
-    assert watch.report is None
-    with replicas.watch_nonfinite(module, optimizer, every=1):
-        module(torch.randn(2, 5, 8) - math.inf).sum().backward()
-        with pytest.raises(replicas.NonfiniteError, match="inf in an input of the model"):
-            optimizer.step()
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    mask, forward = torch.nn.Transformer.generate_square_subsequent_mask(5), layer.forward
+    layer.forward = lambda data: forward(data, src_mask=mask)
+    assert searched(layer, torch.randn(2, 5, 8)).report is None
+    with found("inf in an input of the model"):
+        searched(layer, torch.randn(2, 5, 8) - math.inf)
 
 
 def test_a_conjugate_that_a_layer_returns_is_read():
@@ -158,7 +150,7 @@ def test_a_conjugate_that_a_layer_returns_is_read():
     optimizer = torch.optim.SGD(module.parameters(), lr=0.01)
     with replicas.watch_nonfinite(module, optimizer, every=1, what=("values",)):
         module(torch.ones(1, 2))
-        with pytest.raises(replicas.NonfiniteError, match="in the output of 1 at step 1"):
+        with found("in the output of 1 at step 1"):
             optimizer.step()
 
 
@@ -197,7 +189,5 @@ def test_a_long_evaluation_keeps_few_extremes_on_a_gpu(monkeypatch: pytest.Monke
         small_training.step(module, optimizer, 1)
         module[1].down.bias.data[3] = math.nan
         small_training.step(module, optimizer, 2)
-        with pytest.raises(
-            replicas.NonfiniteError, match=r"nan in the parameter 1.down.bias at step 2"
-        ):
+        with found("nan in the parameter 1.down.bias at step 2"):
             small_training.step(module, optimizer, 3)

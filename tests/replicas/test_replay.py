@@ -1,10 +1,13 @@
 """One process: replays of a step, digests beside a checkpoint, and bad arguments."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 
-from oddrank import OddrankError
+from bench.told import refusal
+from golden import Golden
 
 torch = pytest.importorskip("torch")
 from torch.testing._internal.two_tensor import TwoTensor  # noqa: E402
@@ -18,10 +21,27 @@ def single() -> tuple["torch.nn.Module", "torch.optim.Optimizer"]:
     return module, torch.optim.AdamW(module.parameters(), lr=0.01)
 
 
-def test_a_replay_leaves_the_training_one_step_further():
-    """With a scheduler and dropout: both runs have the same state and random numbers."""
+def assert_leaves_the_training_one_step_further(make: Callable[[], Any], steps: int) -> None:
+    """Trains twice from the start: with steps, and with replays of them. Both end alike.
 
-    def made() -> tuple[object, object, object, object]:
+    make: returns (a step, arguments of its replay, and a function of the tensors at the end).
+    """
+    results = []
+    for replays in (False, True):
+        step, arguments, others, tensors = make()
+        torch.manual_seed(5)
+        for _ in range(steps):
+            if replays:
+                report = replicas.replay(step, *arguments, **others)
+                assert report.verdict == "healthy", report.summary
+            else:
+                step()
+        results.append([*tensors()])
+    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+
+
+def test_a_replay_restores_a_scheduler_and_the_random_numbers_of_dropout():
+    def make():
         module, optimizer = single()
         module.append(torch.nn.Dropout(0.5))
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
@@ -32,20 +52,12 @@ def test_a_replay_leaves_the_training_one_step_further():
             optimizer.step()
             scheduler.step()
 
-        return module, optimizer, scheduler, step
+        def tensors():
+            return [*module.parameters(), torch.tensor(scheduler.get_last_lr())]
 
-    results = []
-    for replays in (False, True):
-        module, optimizer, scheduler, step = made()
-        torch.manual_seed(5)
-        for _ in range(3):
-            if replays:
-                report = replicas.replay(step, module, optimizer, others=[scheduler])
-                assert report.verdict == "healthy", report.summary
-            else:
-                step()
-        results.append([*module.parameters(), torch.tensor(scheduler.get_last_lr())])
-    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+        return step, (module, optimizer), {"others": [scheduler]}, tensors
+
+    assert_leaves_the_training_one_step_further(make, 3)
 
 
 class Noisy(torch.nn.Module):
@@ -78,17 +90,11 @@ def lbfgs() -> tuple[Noisy, "torch.optim.Optimizer", Callable[[], None]]:
 
 
 def test_a_replay_restores_lists_of_an_optimizer_and_replaced_buffers():
-    results = []
-    for replays in (False, True):
+    def make():
         module, optimizer, step = lbfgs()
-        for _ in range(3):
-            if replays:
-                report = replicas.replay(step, module, optimizer)
-                assert report.verdict == "healthy", report.summary
-            else:
-                step()
-        results.append([*module.parameters(), module.calls])
-    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+        return step, (module, optimizer), {}, lambda: [*module.parameters(), module.calls]
+
+    assert_leaves_the_training_one_step_further(make, 3)
 
 
 class Halves(torch.nn.Module):
@@ -101,48 +107,43 @@ class Halves(torch.nn.Module):
 
 def test_a_replay_restores_parameters_with_other_memory_or_none_of_their_own():
     """`p.data = p.data - g`, as in optimizers by hand; and a subclass of tensors."""
-    results = []
-    for replays in (False, True):
+
+    def make():
         module, halves = small_training.model(), Halves()
         module.append(halves)
 
         def step() -> None:
             data = torch.ones(4, 32).cumsum(1)
-            module[1](module[0](data)).square().mean().backward()  # noqa: B023
-            for parameter in [*module[0].parameters(), *module[1].parameters()]:  # noqa: B023
+            module[1](module[0](data)).square().mean().backward()
+            for parameter in [*module[0].parameters(), *module[1].parameters()]:
                 parameter.data = parameter.data - 0.1 * parameter.grad
                 parameter.grad = None
             with torch.no_grad():
-                halves.weight.mul_(2.0)  # noqa: B023
+                halves.weight.mul_(2.0)
 
-        for _ in range(2):
-            if replays:
-                report = replicas.replay(step, module)
-                assert report.verdict == "healthy", report.summary
-            else:
-                step()
-        results.append([*module[:2].parameters(), halves.weight.a, halves.weight.b])
-    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+        def tensors():
+            return [*module[:2].parameters(), halves.weight.a, halves.weight.b]
+
+        return step, (module,), {}, tensors
+
+    assert_leaves_the_training_one_step_further(make, 2)
 
 
 def test_a_replay_restores_parameters_that_only_the_optimizer_has():
     """As the scale of a loss."""
-    results = []
-    for replays in (False, True):
+
+    def make():
         module, scale = small_training.model(), torch.nn.Parameter(torch.ones(()))
         optimizer = torch.optim.SGD([*module.parameters(), scale], lr=0.1)
 
         def step() -> None:
-            optimizer.zero_grad()  # noqa: B023
-            (scale * module(torch.ones(4, 32).cumsum(1))).square().mean().backward()  # noqa: B023
-            optimizer.step()  # noqa: B023
+            optimizer.zero_grad()
+            (scale * module(torch.ones(4, 32).cumsum(1))).square().mean().backward()
+            optimizer.step()
 
-        if replays:
-            assert replicas.replay(step, module, optimizer).verdict == "healthy"
-        else:
-            step()
-        results.append([*module.parameters(), scale])
-    assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
+        return step, (module, optimizer), {}, lambda: [*module.parameters(), scale]
+
+    assert_leaves_the_training_one_step_further(make, 1)
 
 
 def test_a_single_process_that_does_not_repeat_is_not_blamed():
@@ -177,20 +178,16 @@ def test_digests_of_a_single_process_are_checked_after_a_load(tmp_path):
     assert "saved as float32 [32], loaded as bfloat16 [32]" in report.summary
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda module, optimizer: replicas.watch_nonfinite(module, optimizer, every=0),
-        lambda module, optimizer: replicas.watch_nonfinite(module, optimizer, on_found="stop"),
-        lambda module, optimizer: replicas.watch_nonfinite(module, optimizer, what=("weights",)),
-        lambda module, optimizer: replicas.trace(module, steps=0),
-        lambda module, optimizer: replicas.trace(module, what="values"),
-        lambda module, optimizer: replicas.trace(module).save("x.json"),
-        lambda module, optimizer: replicas.replay(print, module, others=[3]),
-        lambda module, optimizer: replicas.save_digests("/dev/null/x", module),
-    ],
-)
-def test_bad_arguments_are_one_line(call):
-    with pytest.raises(OddrankError) as error:
-        call(*single())
-    assert "\n" not in str(error.value)
+def test_bad_arguments_are_one_line(golden: Golden):
+    search = replicas.watch_nonfinite
+    module, optimizer = single()
+    golden("\n".join(refusal(*call) for call in (
+        (partial(search, every=0), module, optimizer),
+        (partial(search, on_found="stop"), module, optimizer),
+        (partial(search, what=("weights",)), module, optimizer),
+        (partial(replicas.trace, steps=0), module),
+        (partial(replicas.trace, what="values"), module),
+        (lambda: replicas.trace(module).save("x.json"),),
+        (partial(replicas.replay, print, others=[3]), module),
+        (partial(replicas.save_digests, "/dev/null/x"), module),
+    )))  # fmt: skip
