@@ -19,9 +19,9 @@ from oddrank.trace import jobs, tail
 from oddrank.trace.processes import Frame, last_run, runs_back
 from oddrank.trace.ranks import Collective, Rank, Thread, read
 from oddrank.trace.where import groups, text
-from patience import until
+from patience import PATIENCE, until
 from run.collecting import collect
-from trace_command import oddrank, transcript
+from trace_command import oddrank, plain, transcript
 
 NOW = 1_700_000_000.0
 AT_61 = (Frame("<module>", "/x/train.py", 88), Frame("train", "/x/train.py", 61))
@@ -309,6 +309,41 @@ def test_a_jobs_folder_with_a_bracket_in_its_name_is_told_whole(two_jobs, tmp_pa
         os.utime(file)
     done = oddrank("where", folder=tmp_path)
     assert "also here: oddrank trace where 'old (night) run' (2 ranks, " in done.stderr
+
+
+# Looks into the current folder as another user, who may not even read this Python.
+AS_ANOTHER = """
+import os
+from oddrank import cli
+from oddrank.trace import command, jobs, processes, ranks, where
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+cli.main(["trace", "where", *os.environ["PATHS"].split()])
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+def test_records_of_another_user_are_said_to_be_closed_not_to_be_missing(
+    two_jobs, tmp_path, golden
+):
+    base = shutil.copytree(two_jobs, tmp_path / "records")
+    base.chmod(0o755)
+    (base / "127.0.0.1:29600").chmod(0o700)
+    said = []
+    for mode, paths in (
+        (0o755, "."), (0o700, "."), (0o700, "127.0.0.1:29500"), (0o700, "127.0.0.1:29500/any"),
+    ):  # fmt: skip
+        (base / "127.0.0.1:29500").chmod(mode)
+        for file in base.glob("*/*"):
+            file.chmod(0o644)
+        done = subprocess.run(
+            [sys.executable, "-c", AS_ANOTHER], cwd=base, capture_output=True, text=True,
+            env={**os.environ, "PATHS": paths, "ODDRANK_DIR": "/none"}, timeout=PATIENCE.limit,
+            check=False,
+        )  # fmt: skip
+        said.append(f"$ where {paths}\n{done.stdout}! {done.stderr}exit code {done.returncode}\n")
+    golden(plain("\n".join(said), folder=two_jobs.parent))
 
 
 def test_children_stand_for_a_rank_that_has_no_record_itself(script):

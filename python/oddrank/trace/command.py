@@ -229,7 +229,7 @@ def diff(a: str, b: str, json_path: str | None) -> int:
         for line in diff_.text(found):
             render.line(line, sys.stdout)
     lacking = [line for side in chosen for line in side.lacking]
-    return _print_notices(jobs.Found((), lacking, max(side.also for side in chosen)))
+    return _print_notices(jobs.Found((), lacking, also=max(side.also for side in chosen)))
 
 
 def _refuse_several_writers(path: str | None) -> None:
@@ -285,8 +285,8 @@ def _print_earlier_runs(count: int) -> None:
 def _print_notices(
     found: "Found", typed: Sequence[str] = (), refused: Collection[Path] = ()
 ) -> int:
-    """Prints the names without a record, and another job here; returns the exit code."""
-    _print_lines((*found.lacking, *filter(None, [found.also])))
+    """Prints the names without a record, closed folders, another job; returns the exit code."""
+    _print_lines((*found.lacking, *filter(None, [found.closed, found.also])))
     return OddrankError.exit_code if found.lacking or {*map(Path, typed)} & {*refused} else 0
 
 

@@ -66,6 +66,8 @@ class Found:
     """In the order of their ranks; never empty."""
     lacking: Sequence[str] = ()
     """A line for each name that was typed and has no record."""
+    closed: str = ""
+    """A line about folders below those that were typed which this user may not look into."""
     also: str = ""
     """A line about another job that the user may have meant; empty if there is none."""
     is_part: bool = False
@@ -82,7 +84,8 @@ def find(paths: Iterable[str] = (), pid: int | None = None) -> Found:
     typed = list(paths)
     if pid is not None:
         found = _typed(typed) if typed else None
-        return Found([_of_pid(pid, found)], found.lacking if found else (), is_part=True)
+        files = [_of_pid(pid, found)]
+        return replace(found or Found(files), files=files, also="", is_part=True)
     if typed:
         return _typed(typed)
     newest, *others = here()
@@ -140,9 +143,16 @@ def records(folder: Path) -> list[Path]:
     try:
         return [file for file in folder.iterdir() if NAME.fullmatch(file.name)]
     except OSError as error:
-        raise OddrankError(
-            f"cannot look into {folder} ({error.strerror}): run as the job's user or as root"
-        ) from None
+        raise OddrankError(_closed([folder], f" ({error.strerror})")) from None
+
+
+def _closed(folders: Sequence[Path], why: str = "") -> str:
+    """Returns a line about folders that may not be looked into; "" if there is none."""
+    if not folders:
+        return ""
+    names = ", ".join(map(str, folders[:_MOST_NAMES]))
+    more = f" and {len(folders) - _MOST_NAMES} more" if len(folders) > _MOST_NAMES else ""
+    return f"cannot look into {names}{more}{why}: run as the job's user or as root"
 
 
 def readable_records(folder: Path) -> list[Path]:
@@ -171,18 +181,19 @@ def started(file: Path) -> int:
 def _typed(names: Sequence[str]) -> Found:
     files: list[Path] = []
     lacking: list[str] = []
+    closed: list[Path] = []
     present: list[Job] = []
     is_part = False
     for name in names:
         try:
             if os.path.exists(name):
-                files += _below(Path(name))
+                files += _below(Path(name), closed)
                 continue
             with suppress(OddrankError):
                 present = present or here()
             number = int(name) if name.isdecimal() and len(name) <= _MOST_DIGITS else None
             if number is None or _is_job_alone(name, number, present):
-                files += _of_jobs(name, present) or _below(Path(name))
+                files += _of_jobs(name, present) or _below(Path(name), closed)
                 continue
             rank_files, lack = _of_rank(number, present or here())
             files += rank_files
@@ -194,7 +205,7 @@ def _typed(names: Sequence[str]) -> Found:
         raise OddrankError("; ".join(lacking))
     in_order = sorted(dict.fromkeys(files), key=_rank_and_pid)
     also = _also_here(present[0], present[1:]) if is_part else ""
-    return Found(in_order, lacking, also, is_part)
+    return Found(in_order, lacking, _closed(closed), also, is_part)
 
 
 def _is_job_alone(name: str, number: int, present: Sequence[Job]) -> bool:
@@ -220,9 +231,12 @@ def _of_jobs(name: str, present: Sequence[Job]) -> list[Path]:
     return [file for each in found for file in each.files]
 
 
-def _below(path: Path) -> list[Path]:
+def _below(path: Path, closed: list[Path]) -> list[Path]:
+    """Returns the records that a path names; adds folders that may not be looked into."""
     try:
         path.stat()
+    except PermissionError as error:
+        raise OddrankError(_closed([path], f" ({error.strerror})")) from None
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "no path"
         raise OddrankError(
@@ -231,12 +245,16 @@ def _below(path: Path) -> list[Path]:
         ) from None
     if not path.is_dir():
         return [path]  # the reader will say whether it is a record
-    found = records(path)
+    found, hidden = records(path), []
     for folder in [] if found else below(path):
-        found += readable_records(folder)
-        found += [file for host in below(folder) for file in readable_records(host)]
+        for each in (folder, *below(folder)):
+            found += readable_records(each)
+            hidden += [] if os.access(each, os.R_OK | os.X_OK) else [each]
     if not found:
+        if hidden:
+            raise OddrankError(f"no record in {path} that can be read; {_closed(hidden)}")
         raise OddrankError(f"no record in {path}: name a job's folder or a file rank*{SUFFIX}")
+    closed += hidden
     return found
 
 
