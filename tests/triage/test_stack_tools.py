@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import forked
 from oddrank.triage.evidence.stacks import KIND
 from oddrank.triage.facts import Suspect
 from oddrank.triage.judges.stacks import judge
@@ -50,7 +51,7 @@ def hang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[
     with held_port() as port:
         common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "3"}
         ranks = [
-            subprocess.Popen(
+            forked.popen(
                 [sys.executable, "-c", SCRIPT, str(folder)],
                 env={**os.environ, **common, "RANK": str(rank)},
             )
