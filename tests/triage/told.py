@@ -1,10 +1,11 @@
 """Judges tables of facts: a row has its verdict beside it, and its words in a golden file."""
 
+import dataclasses
 from collections.abc import Callable, Iterable
 
 from golden import Golden
 from oddrank.triage import on_purpose
-from oddrank.triage.facts import Fact, Suspect
+from oddrank.triage.facts import Source, Suspect
 from oddrank.triage.findings import count, finding
 from oddrank.triage.verdict import suspects
 from oddrank.triage.view import View, view
@@ -56,6 +57,17 @@ def check(golden: Golden, rows: dict[str, tuple], judge: Judge = suspects) -> No
     golden("\n".join(said))
 
 
-def shown(facts: Iterable[Fact]) -> str:
-    """Returns facts with all that is not as by default, one a line."""
-    return "".join(f"  {fact!r}\n" for fact in facts)
+def shown(value: object) -> str:
+    """Returns a fact with all that is not as by default. A source is its line."""
+    if isinstance(value, Source):
+        return f"line {value.line}"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(shown, value))})"
+    if not dataclasses.is_dataclass(value):
+        return repr(value)
+    said = []
+    for each in dataclasses.fields(value):
+        own = getattr(value, each.name)
+        if each.repr and own not in (each.default, "", ()):
+            said.append(f"{each.name} {shown(own)}")
+    return f"{type(value).__name__}({', '.join(said)})"
