@@ -1,7 +1,7 @@
 """NCCL_DEBUG=INFO: identities, the calls of each rank side by side, and failed connections."""
 
 from oddrank.triage.evidence.nccl_debug import KIND
-from oddrank.triage.facts import Counts, Identity, Mismatch, Process, Trouble, World
+from oddrank.triage.facts import Counts, Identity, World
 from oddrank.triage.judges import devices, ras
 from oddrank.triage.view import view
 from triage.facts_of import of_kind, reader
@@ -41,13 +41,6 @@ JOB = "".join(init(rank) for rank in range(4))
 COUNTED = [coll(rank, count) for rank in range(4) for count in range(0x28 - 3 * (rank == 2))]
 
 
-def test_init_lines_say_who_is_who(log):
-    facts = log.facts(JOB)
-    assert [f.size for f in of_kind(facts, World)] == [4]
-    two = of_kind(facts, Identity)[2]
-    assert (two.process, two.gpu, two.gpu_index) == (Process(2, "n1", 102), "0000:3b:00", 2)
-
-
 def test_the_rank_behind_and_the_one_that_has_not_begun_are_told(log, golden):
     facts = log.facts(JOB + "".join(COUNTED))
     (counts,) = of_kind(facts, Counts)
@@ -71,50 +64,14 @@ def test_the_rank_behind_and_the_one_that_has_not_begun_are_told(log, golden):
     assert [p.pid for s in ras.judge(view(two)) for p in s.processes] == [101]
 
 
-def test_different_calls_at_one_count_are_a_mismatch(log):
-    lines = [coll(rank, count) for rank in range(4) for count in range(5)]
-    lines += [coll(rank, 5) for rank in (0, 1, 3)] + [coll(2, 5, op="AllGather", dtype=0)]
-    (found,) = of_kind(log.facts(JOB + "".join(lines)), Mismatch)
-    assert (found.seq, found.differs) == (6, "op")
-    assert [(v.call.op, v.ranks) for v in found.variants] == [
-        ("all_reduce", (0, 1, 3)), ("all_gather", (2,)),
-    ]  # fmt: skip
-    for what, value in (("elements", 65), ("dtype", 9), ("root", 1)):
-        lines = [coll(rank, 0, op="Broadcast") for rank in (0, 1, 2)]
-        lines.append(coll(3, 0, op="Broadcast", **{what: value}))
-        (found,) = of_kind(log.facts(JOB + "".join(lines)), Mismatch)
-        differs = "sizes" if what == "elements" else what
-        assert (found.differs, found.variants[1].ranks) == (differs, (3,))
-
-
-def test_files_of_each_process_are_read_together_and_prefixes_are_no_matter(log):
-    prefix = "(RayTrainWorker pid=615, ip=10.72.7.6) "
-    facts = log.facts(*(init(r, prefix=prefix) + coll(r, 7 + (r == 1), prefix=prefix)
-                        for r in range(4)))  # fmt: skip
-    (counts,) = of_kind(facts, Counts)
-    assert dict(counts.counts) == {0: 8, 1: 9, 2: 8, 3: 8}
-
-
-def test_sends_and_receives_are_not_counted(log):
-    lines = [coll(0, count, op="Send") for count in range(9)] + [coll(1, 0, op="Recv")]
-    assert of_kind(log.facts(JOB + "".join(lines)), Counts) == []
-
-
 def test_the_peer_that_several_hosts_lost_is_told_not_those_that_complain(log, golden):
     bootstrap = "n9:109:209 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.9<0>\n"
     facts = log.facts(bootstrap + completion("n1") + completion("n2") + completion("n2"))
-    (trouble,) = of_kind(facts, Trouble)
-    assert (trouble.kind, trouble.host, trouble.count, trouble.fatal) == ("network", "n9", 3, True)
-    (flushed,) = of_kind(log.facts(completion("n1", status=5)), Trouble)
-    assert flushed.whose == "cleanup"
     more = log.facts(
         "n1:1:2 [0] NCCL WARN NET/IB : mlx5_0:1 Got async event : port error\n"
         "n1:1:2 [0] misc/ibvwrap.cc:376 NCCL WARN Call to ibv_modify_qp failed with 110 Connection "
         "timed out\n"
     )
-    assert [(f.kind, f.device) for f in of_kind(more, Trouble)] == [
-        ("ib-flap", "mlx5_0"), ("network", None),
-    ]  # fmt: skip
     check(golden, {
         "a peer that hosts lost": (facts, ("device", (), 1)),
         "a port and a call": (more, ("device", (), 1), ("device", (), 1)),

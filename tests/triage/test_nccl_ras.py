@@ -98,18 +98,6 @@ DEAD = (
     "#0-0 (abc123) INCOMPLETE\n  Missing communicator data from 1 rank\n"
     "  Rank 5 -- GPU 5 managed by process 505 on node 10.0.0.1\n"
 )
-MISSING = (  # as the first versions say it
-    "INCOMPLETE\n  Missing communicator data from 2 job processes\n\n"
-    "#0-0 (abc123) INCOMPLETE\n  Missing communicator data from 2 ranks\n"
-    "  The missing ranks: 2,5\n"
-)
-REMOTE = (
-    "#0-0 (abc123) ERROR\n  Asynchronous errors on 3 ranks\n"
-    "  2 ranks reported Remote process error\n"
-    "  Rank 1 -- GPU 1 managed by process 501 on node 10.0.0.1\n"
-    "  Rank 2 -- GPU 2 managed by process 502 on node 10.0.0.1\n"
-    "  Rank 5 reported System error -- GPU 5 (NVML 7) managed by process 505 on node 10.0.0.1\n"
-)
 ENDED = [
     f"[2026-01-01 00:00:0{n}] PEER_DEAD: Process {500 + n} on node 10.0.0.1 managing GPU {n}\n"
     for n in range(8)
@@ -161,20 +149,6 @@ def test_only_counts_that_stand_still_tell_of_a_stall(log, golden):
     }, ras.judge)  # fmt: skip
 
 
-def test_what_an_answer_lists_is_counted_by_rank(log):
-    (launched_nothing,) = counts_of(log.facts(answer(least=0)))
-    assert dict(launched_nothing.counts)[5] == 0
-    incomplete = [TABLE.format(error="INCOMPLETE", errors=text) for text in (DEAD, MISSING)]
-    (dead,), (missing,) = (counts_of(log.facts(text)) for text in incomplete)
-    assert (dead.dead, missing.silent) == ((5,), (2, 5))
-    facts = log.facts(TABLE.format(error="ERROR", errors=REMOTE))
-    assert [(f.pid, f.whose) for f in of_kind(facts, Trouble)] == [
-        (501, "cleanup"), (502, "cleanup"), (505, "unknown"),
-    ]  # fmt: skip
-    assert [f.gpu_index for f in of_kind(facts, Identity)] == [1, 2, 7]
-    assert of_kind(log.facts(OK * 2), World)
-
-
 def document(counts, size=4, missing=(), host="10.0.0.1", when="2026-01-01 00:00:00"):
     def row(rank, **more):
         return {"rank": rank, "host": host, "pid": 500 + rank, "cuda_dev": rank, "nvml_dev": rank,
@@ -193,35 +167,3 @@ def document(counts, size=4, missing=(), host="10.0.0.1", when="2026-01-01 00:00
         }],
         "ras": {"collection_time_sec": 0.0, "timeouts_count": 0},
     }, indent=2)  # fmt: skip
-
-
-def test_json_without_the_comma_of_2_28_7_is_read(log):
-    text = document({0: 7, 1: 7, 2: 7}, missing=(3,))
-    head, tail = text.split('"missing_ranks"')
-    broken = head + '"missing_ranks"' + tail.replace('"nvml_dev": 3,', '"nvml_dev": 3')
-    with pytest.raises(ValueError, match="delimiter"):
-        json.loads(broken)
-    (counts,) = counts_of(log.facts(broken))
-    assert (counts.op, counts.counts) == ("all_reduce", ((0, 7), (1, 7), (2, 7)))
-    assert (counts.silent, counts.whole, dict(counts.members)[3].rank) == ((3,), True, 3)
-
-
-def test_what_diagnostics_found_is_a_trouble_and_what_they_did_not_is_none(log, golden):
-    said = []
-    for line, host, fatal in (
-        ("p2p: only 52/56 GPU-to-GPU peer accesses passed verification", None, True),
-        ("NCCL environment: mismatch across 16 ranks for NCCL_BUFFSIZE", None, False),
-        ("net bw: cross-nic rank 3 (n7): 265.1 Gbit/s, >30% off median 391.5", "n7", False),
-        ("RAS: diagnostics incomplete, gathered 7/8 ranks", None, False),
-    ):
-        (trouble,) = log.facts(f"node01:4242 NCCL DIAG [INFO] {line} in comm 0x7a\n")
-        assert (trouble.kind, trouble.host, trouble.fatal) == ("nccl", host, fatal), line
-        said.append(trouble.text)
-    golden("\n".join(said))
-    assert log.facts(
-        "NCCL DIAG === NCCL Diagnostics ===\n"
-        "NCCL DIAG [OK]   p2p: all 56 directed GPU P2P edges verified\n"
-        "NCCL DIAG [INFO] ECC: unavailable via NVML\n"
-        "NCCL DIAG [INFO] NCCL environment: NCCL_BUFFSIZE=(unset) on rank(s) {0,1}\n"
-        "NCCL DIAG NCCL diagnostics completed in 245.3 ms across 8 ranks\n"
-    ) == []  # fmt: skip

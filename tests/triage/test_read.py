@@ -1,11 +1,12 @@
 """What readers make of the lines that tools write: lines in data/read/, facts in golden files."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 
-from oddrank.triage.evidence import kernel, watchdog
+from oddrank.triage.evidence import kernel, kubernetes, nccl_debug, nccl_ras, watchdog
 from triage.facts_of import facts_of
 from triage.told import shown
 
@@ -13,12 +14,16 @@ DATA = Path(__file__).with_name("data") / "read"
 WRITTEN = 1_740_315_600  # 2025-02-23 13:00: dates without a year are before that
 
 
-@pytest.mark.parametrize("module", [kernel, watchdog], ids=lambda m: m.__name__.split(".")[-1])
+@pytest.mark.parametrize(
+    "module",
+    [kernel, kubernetes, nccl_debug, nccl_ras, watchdog],
+    ids=lambda m: m.__name__.split(".")[-1],
+)
 def test_what_is_read_of_each_log(tmp_path, module, golden):
     """A part `=== NAME` of a file is a log; of `=== each line, NAME` each line is one."""
     text = (DATA / f"{module.__name__.split('.')[-1]}.txt").read_text()
     said = []
-    for name, _, log in (part.partition("\n") for part in text.split("=== ")[1:]):
+    for name, _, log in (part.partition("\n") for part in re.split("(?m)^=== ", text)[1:]):
         said.append(f"=== {name}")
         for each in log.splitlines(keepends=True) if name.startswith("each line") else [log]:
             path = tmp_path / f"{len(said)}"  # what was scanned is known by its file
