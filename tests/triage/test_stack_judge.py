@@ -251,6 +251,9 @@ def test_where_all_wait_or_none_does(golden):
         "a line that is not known": ([stack(ALL_REDUCE, 0, 1), stack(unknown, 2)], nobody()),
         "a line that is not known, and another":
             ([stack(ALL_REDUCE, 0), stack(unknown, 1), stack(other, 2)], nobody()),
+        "the only one sleeps with the gil":
+            ([stack(f"read_device (train.py:1)\n{TRAIN}", 3, state="idle+gil", gil=True)],
+             nobody("outside")),
         "none waits": ([stack(DATALOADER, 0, 1), stack(COMPUTE, 2, 3)], nobody("outside")),
         "one stack is missing": ([WAIT, World(4, Source("a"))], nobody()),
         "the only one that wrote no dump of itself": ([OWN], silent),

@@ -61,8 +61,8 @@ def judge(view: View) -> list[Suspect]:
         is_stuck = _is_stuck(view, found)
         suspects = _awaited(outside, waiting, maybe, missing=missing, is_stuck=is_stuck)
         return [_with_workers(suspect, view, helpers) for suspect in suspects]
-    if outside:
-        return [_all_outside(outside)]
+    if outside or held:
+        return [_all_outside([*outside, *held])]
     mute = _mute(view, {*missing, *(s.process.rank for s in found)})
     if mute is not None:
         others = [[s for s in some if s.process.rank != mute] for some in (waiting, maybe)]
