@@ -18,18 +18,23 @@ from patience import PATIENCE, until
 
 pytestmark = [pytest.mark.needs("torch-build"), pytest.mark.timeout(300)]
 JOB = Path(__file__).with_name("collectives_job.py")
-FAULTS = Path(__file__).with_name("collective_faults_job.py")
-# The job imports helpers of tests.
-ENVIRON = {"PYTHONPATH": os.pathsep.join([str(JOB.parents[1]), os.environ.get("PYTHONPATH", "")])}
 
 
 @contextmanager
-def ranks(job: Path, folder: Path, world: int, *more: str) -> Iterator[list[subprocess.Popen[str]]]:
+def ranks(folder: Path, world: int, *fault: str) -> Iterator[list[subprocess.Popen[str]]]:
     _native.torch()  # reports a _torch that does not fit, once
+    environ = {
+        **os.environ, "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
+        "ODDRANK_DIR": f"{folder}/records",
+        # Room for all scenarios: a record of the default size keeps only a thousand collectives.
+        "ODDRANK_TRACE_MB": "4" if fault else "16",
+        # The job imports helpers of tests.
+        "PYTHONPATH": os.pathsep.join([str(JOB.parents[1]), os.environ.get("PYTHONPATH", "")]),
+    }  # fmt: skip
     started = [
         forked.popen(
-            [sys.executable, job, *more, str(rank), str(world), folder],
-            stdout=subprocess.PIPE, text=True, env={**os.environ, **ENVIRON},
+            [sys.executable, JOB, folder, *fault], stdout=subprocess.PIPE, text=True,
+            env={**environ, "RANK": str(rank), "LOCAL_RANK": str(rank)},
         )
         for rank in range(world)
     ]  # fmt: skip
@@ -43,7 +48,7 @@ def ranks(job: Path, folder: Path, world: int, *more: str) -> Iterator[list[subp
 
 @pytest.mark.parametrize(("world", "scenarios"), [(2, 12), (4, 4)])
 def test_each_collective_is_recorded_with_its_group_bytes_and_end(tmp_path, world, scenarios):
-    with ranks(JOB, tmp_path, world) as started:
+    with ranks(tmp_path, world) as started:
         output = [rank.communicate(timeout=PATIENCE.seconds(170))[0] for rank in started]
         assert [rank.returncode for rank in started] == [0] * world, "\n".join(output)
     for rank in range(world):
@@ -70,7 +75,7 @@ def test_a_killed_rank_that_hung_in_an_all_reduce_left_it_open_in_its_file(tmp_p
     def opened(path: str) -> list[tuple[int, bool]]:
         return [(r.bytes, r.seq is not None) for r in collectives.read(path) if r.state == "open"]
 
-    with ranks(FAULTS, tmp_path, 2, "one_stays_away") as (hung, away):
+    with ranks(tmp_path, 2, "one_stays_away") as (hung, away):
         path, other = line_of(hung), line_of(away)
         # A call returns before its end is recorded.
         until(lambda: (opened(path), opened(other)) == ([(8000, True)], []))
@@ -90,7 +95,7 @@ def test_a_killed_rank_that_hung_in_an_all_reduce_left_it_open_in_its_file(tmp_p
 
 
 def test_a_hundred_thousand_all_reduces_leave_none_open(tmp_path):
-    with ranks(FAULTS, tmp_path, 1, "hundred_thousand") as (rank,):
+    with ranks(tmp_path, 1, "hundred_thousand") as (rank,):
         path = line_of(rank)
         assert rank.wait(PATIENCE.seconds(240)) == 0
         records = collectives.read(path)
@@ -104,7 +109,7 @@ def test_a_hundred_thousand_all_reduces_leave_none_open(tmp_path):
 
 
 def test_a_forked_child_records_its_own_collectives_in_its_own_file(tmp_path):
-    with ranks(FAULTS, tmp_path, 1, "fork") as (rank,):
+    with ranks(tmp_path, 1, "fork") as (rank,):
         path = Path(line_of(rank))
         assert rank.wait(PATIENCE.limit) == 0
     (child,) = set(path.parent.iterdir()) - {path}
@@ -115,7 +120,7 @@ def test_a_forked_child_records_its_own_collectives_in_its_own_file(tmp_path):
 
 
 def test_threads_may_issue_while_the_process_ends(tmp_path):
-    with ranks(FAULTS, tmp_path, 1, "issued_at_exit") as (rank,):
+    with ranks(tmp_path, 1, "issued_at_exit") as (rank,):
         path = line_of(rank)
         rank.wait(PATIENCE.limit)
     # gloo may end such a process with a signal; the record is still whole.

@@ -1,6 +1,13 @@
 """arm() must never end a script, slow it down, fill its memory, or change what it does."""
 
+import os
+import subprocess
+import sys
+
 import pytest
+
+from oddrank.trace import ranks
+from patience import PATIENCE
 
 # Scripts that print this if they run as without, and the environment.
 SAYS = {
@@ -119,3 +126,28 @@ def test_files_of_the_user_beside_the_records_are_left_alone(script):
     left = {folder.name for folder in (script.folder / "records").glob("dead*")}
     assert {"dead3", "dead4", "dead5"} <= left
     assert not {"dead0", "dead1"} & left
+
+
+IN_64_MIB = 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"'
+FORKS = """
+import os, pathlib
+import oddrank
+oddrank.arm()
+records = pathlib.Path("/dev/shm").rglob("*.trace")
+children = [os.fork() or os._exit(len([*records])) for _ in range(8)]
+print([os.waitpid(child, 0)[1] for child in children], [*records])
+"""
+
+
+@pytest.mark.needs("netns")
+def test_a_dev_shm_of_64_mib_as_in_containers_is_left_to_data_loaders(tmp_path):
+    environ = {name: value for name, value in os.environ.items() if name != "ODDRANK_DIR"}
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", IN_64_MIB, "sh", sys.executable, "-c", FORKS],
+        env={**environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True,
+        timeout=PATIENCE.limit, check=False,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == (f"{[0] * 8} []\n", "")
+    found, refused = ranks.read([*tmp_path.glob(f"oddrank-{os.geteuid()}/*/*.trace")])
+    assert not refused
+    assert sorted(rank.is_child for rank in found) == [False, *[True] * 8]
