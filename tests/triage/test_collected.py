@@ -57,37 +57,6 @@ def test_the_manifest_says_who_the_ranks_are_and_what_was_not_collected(tmp_path
     golden("\n".join(notes))
 
 
-def test_kills_of_a_cgroup_are_counted_once_and_not_those_of_the_machine(tmp_path, golden):
-    said = []
-    for files_, count in (
-        ({"memory.events.local": "oom 1\noom_kill 0", "memory.events": "oom_kill 3"}, None),
-        ({"memory.events": "low 0\noom 2\noom_kill 2\noom_group_kill 0"}, 2),
-        ({"memory.events": "oom_kill 1", "memory.max": "max"}, 1),
-        ({"memory.oom_control": "oom_kill 1", "memory.limit_in_bytes": "1048576"}, 1),
-        ({"memory.oom_control": "oom_kill 7", "memory.limit_in_bytes": str(1 << 62)}, None),
-    ):
-        found = facts_of(collected.KIND, written(tmp_path, cgroups(**files_)))
-        assert [f.count for f in found] == ([] if count is None else [count]), files_
-        said += [f.text for f in found]
-    golden("\n".join(said))
-
-
-def test_the_state_and_the_end_of_a_process_are_those_of_proc(tmp_path):
-    for state, status, expected in (
-        ("uninterruptible", 0, [("uninterruptible", "request_wait_answer")]),
-        ("running", 0, [("running", "")]),
-        ("zombie", 0, [("dead", "")]),
-        ("dead", 9, [("dead", ""), ("signal", 9, None)]),
-        ("dead", 7 << 8, [("dead", ""), ("exit", None, 7)]),
-    ):
-        content = {**PROCESS, "state": state, "status": status}
-        _, *found = facts_of(collected.KIND, written(tmp_path, content))
-        assert [
-            (f.state, f.where) if isinstance(f, State) else (f.how, f.signal, f.code) for f in found
-        ] == expected, state
-        assert {f.process for f in found} == {Process(1, NODE, 12)}
-
-
 def killed(pid, time, **more):
     return Death(
         Process(None, NODE, pid), "oom", SOURCE, time, True, 9, by="kernel", text="oom", **more

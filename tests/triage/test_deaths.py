@@ -137,13 +137,6 @@ def test_times_order_ends_as_far_as_clocks_allow(golden):
     }, deaths.judge)  # fmt: skip
 
 
-@pytest.mark.parametrize(("zone", "wall"), [("+01:00", False), ("", True)])
-def test_a_log_says_whether_its_times_have_a_zone(said, zone, wall):
-    before = f"2026-11-23T10:00:00.5{zone} [rank3]: terminate called after throwing an instance of"
-    found = said(f"{before} 'x'\n")
-    assert [fact.wall for fact in found if isinstance(fact, Death)] == [wall]
-
-
 def test_what_other_evidence_says_of_those_who_ended(said, golden):
     def stands(rank, *frames, **more):
         return Stack((*frames, Frame("<module>")), (Thread(Process(rank), "MainThread", **more),))

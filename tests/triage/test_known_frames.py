@@ -9,54 +9,10 @@ from oddrank.triage.leaves import is_helper, kind_of, no_rank
 SITE = "/opt/venv/lib/python3.11/site-packages/"
 STDLIB = "/usr/lib/python3.12/"
 
+DATA = Path(__file__).with_name("data")
 # A file, and functions in which its threads wait for work beside the training.
-HELPERS = """
-torch/utils/data/_utils/pin_memory.py _pin_memory_loop do_one_step
-torch/_inductor/compile_worker/subproc_pool.py _read_thread
-torch/distributed/elastic/timer/file_based_local_timer.py _watchdog_loop
-torch/distributed/elastic/events/handlers.py handle
-torch/distributed/elastic/multiprocessing/tail_log.py tail_logfile
-torch/distributed/debug/_handlers.py serve
-torch/distributed/elastic/control_plane.py main
-torch/utils/tensorboard/writer.py flush
-tqdm/_monitor.py run
-tensorboard/summary/writer/event_file_writer.py run
-tensorboardX/event_file_writer.py run
-wandb/sdk/internal/internal.py thread_body
-mlflow/system_metrics/system_metrics_monitor.py monitor
-prometheus_client/exposition.py serve
-ray/_private/worker.py listen_error_messages
-neptune/internal/daemon.py run
-comet_ml/messages.py run
-sentry_sdk/worker.py _target
-opentelemetry/sdk/trace/export.py worker
-ipykernel/heartbeat.py run
-deepspeed/monitor/monitor.py write_events
-nvidia_resiliency_ext/inprocess/monitor_thread.py run
-oddrank/control/guard.py watch
-multiprocessing/queues.py _feed
-multiprocessing/pool.py _handle_tasks _handle_results _help_stuff_finish worker
-multiprocessing/resource_sharer.py _serve
-concurrent/futures/thread.py _worker
-concurrent/futures/process.py run wait_result_broken_or_wakeup
-socketserver.py serve_forever
-http/server.py handle
-"""
-NO_RANKS = """
-torch/utils/data/_utils/worker.py _worker_loop = dataloader worker
-torch/distributed/launcher/api.py launch_agent = launcher
-torch/distributed/elastic/agent/server/api.py _invoke_run run = launcher
-torch/distributed/elastic/agent/server/local_elastic_agent.py _monitor_workers = launcher
-torch/multiprocessing/spawn.py start_processes join = launcher
-deepspeed/launcher/launch.py main = launcher
-accelerate/commands/launch.py simple_launcher launch_command = launcher
-horovod/runner/launch.py run_commandline = launcher
-ray/scripts/scripts.py runner = launcher
-multiprocessing/resource_tracker.py main = helper
-multiprocessing/forkserver.py main = helper
-multiprocessing/managers.py _run_server serve_forever = helper
-torch/_inductor/compile_worker/__main__.py main _async_compile_initializer = helper
-"""
+HELPERS = (DATA / "helper_frames.txt").read_text()
+NO_RANKS = (DATA / "frames_of_no_rank.txt").read_text()
 
 
 def rows(table: str) -> list[tuple[str, str, str]]:

@@ -1,5 +1,7 @@
 """`nvidia-smi -q`: faults that are there now, and which process uses which GPU."""
 
+from pathlib import Path
+
 from oddrank.triage.evidence.nvidia_smi import KIND
 from oddrank.triage.facts import Identity, Process, Source, Trouble, ranks
 from oddrank.triage.judges import devices
@@ -18,46 +20,16 @@ Attached GPUs                             : 2
 """
 
 
+TEMPLATE = (Path(__file__).with_name("data") / "nvidia_smi.txt").read_text()
+
+
 def gpu(bus="9B", pid=4711, **values):
     told = {
         "recovery": "None", "brake": "Not Active", "heat": "Not Active", "volatile": "0",
         "aggregate": "3", "pending": "No", "failure": "No", "state": "Completed",
         "status": "Success", "bandwidth": "Full", **values,
     }  # fmt: skip
-    return f"""GPU 00000000:{bus}:00.0
-    Product Name                          : NVIDIA H200
-    GPU Recovery Action                   : {told["recovery"]}
-    Clocks Event Reasons
-        Idle                              : Not Active
-        HW Slowdown                       : Not Active
-            HW Thermal Slowdown           : {told["heat"]}
-            HW Power Brake Slowdown       : {told["brake"]}
-        SW Thermal Slowdown               : Not Active
-    ECC Errors
-        Volatile
-            SRAM Correctable              : 7
-            SRAM Uncorrectable Parity     : 0
-            DRAM Uncorrectable            : {told["volatile"]}
-        Aggregate
-            DRAM Uncorrectable            : {told["aggregate"]}
-    Remapped Rows
-        Correctable Error                 : 0
-        Pending                           : {told["pending"]}
-        Remapping Failure Occurred        : {told["failure"]}
-    Temperature
-        GPU Current Temp                  : 35 C
-    Fabric
-        State                             : {told["state"]}
-        Status                            : {told["status"]}
-        Health
-            Bandwidth                     : {told["bandwidth"]}
-    Processes
-        GPU instance ID                   : N/A
-        Compute instance ID               : N/A
-        Process ID                        : {pid}
-            Type                          : C
-            Name                          : python3
-"""
+    return TEMPLATE.format(bus=bus, pid=pid, **told)
 
 
 LOST = (

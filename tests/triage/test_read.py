@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from oddrank.triage.evidence import kernel, kubernetes, nccl_debug, nccl_ras, watchdog
+from oddrank.triage.evidence import (
+    collected,
+    kernel,
+    kubernetes,
+    nccl_debug,
+    nccl_inspector,
+    nccl_ras,
+    tracebacks,
+    watchdog,
+)
 from triage.facts_of import facts_of
 from triage.told import shown
 
@@ -14,11 +23,12 @@ DATA = Path(__file__).with_name("data") / "read"
 WRITTEN = 1_740_315_600  # 2025-02-23 13:00: dates without a year are before that
 
 
-@pytest.mark.parametrize(
-    "module",
-    [kernel, kubernetes, nccl_debug, nccl_ras, watchdog],
-    ids=lambda m: m.__name__.split(".")[-1],
-)
+MODULES = (
+    collected, kernel, kubernetes, nccl_debug, nccl_inspector, nccl_ras, tracebacks, watchdog,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__.split(".")[-1])
 def test_what_is_read_of_each_log(tmp_path, module, golden):
     """A part `=== NAME` of a file is a log; of `=== each line, NAME` each line is one."""
     text = (DATA / f"{module.__name__.split('.')[-1]}.txt").read_text()
