@@ -232,8 +232,12 @@ def notes(data: Mapping[str, Any]) -> list[str]:
         f"no line of {name} names a time: its lines come first" for name in data["without_times"]
     ]
     if data["late"]:
-        found.append(f"{data['late']} lines name an earlier time than the line before them in the"
-                     " same file: they stay behind it")  # fmt: skip
+        many = data["late"] > 1
+        found.append(
+            f"{data['late']} {'lines name' if many else 'line names'} an earlier time than the line"
+            f" before {'them' if many else 'it'} in the same file:"
+            f" {'they stay behind it' if many else 'it stays behind that one'}"
+        )
     found += [
         f"the clock of {o['of']} is {_apart(o['seconds'], o['to'])} ({o['events']} common steps,"
         f" spread {o['spread']:.3f} s)" for o in data["offsets"] if o["events"]
