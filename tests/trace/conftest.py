@@ -14,6 +14,7 @@ import pytest
 from oddrank.trace import jobs, ranks
 from oddrank.trace.arm import HOOKS
 from patience import PATIENCE
+from run.collecting import KILLED
 
 # Replaces the empty first line of a script, so line numbers stay.
 _HEAD = (
@@ -122,11 +123,7 @@ def run_ranks() -> Callable[..., Path]:
 def dead_job(run_ranks, tmp_path_factory):
     """Returns the folder of a job of two killed ranks."""
     folder = tmp_path_factory.mktemp("job")
-    run_ranks(
-        folder,
-        "import os, signal\nimport oddrank\noddrank.arm()\noddrank.step(5)\n"
-        "def work():\n    value = 1\n    os.kill(os.getpid(), signal.SIGKILL)\nwork()\n",
-    )
+    run_ranks(folder, KILLED)
     return folder
 
 
@@ -138,13 +135,11 @@ def script(tmp_path: Path, request: pytest.FixtureRequest) -> Script:
 @pytest.fixture
 def waiting(script: Script) -> Iterator[subprocess.Popen]:
     """Returns a process that waits in waits() for its stdin."""
-    with script.running(
-        """
+    with script.running("""
         oddrank.arm()
         def waits():
             print("waits", flush=True)
             sys.stdin.readline()
         waits()
-        """
-    ) as process:
+    """) as process:
         yield process

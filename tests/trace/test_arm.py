@@ -86,7 +86,6 @@ def test_threads_are_recorded_with_their_names_also_those_that_ran_before(script
 
 
 def test_forked_and_spawned_children_have_small_files_of_their_own(script):
-    launched = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
     script(
         """
         import multiprocessing
@@ -100,8 +99,8 @@ def test_forked_and_spawned_children_have_small_files_of_their_own(script):
                 process.join()
                 assert process.exitcode == -signal.SIGKILL
         """,
-        **{**launched, "RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "3"},
-    )
+        RANK="3", WORLD_SIZE="8", LOCAL_RANK="3", MASTER_ADDR="127.0.0.1", MASTER_PORT="29500",
+    )  # fmt: skip
     parents = [rank for rank in script.records() if not rank.is_child]
     children = [rank for rank in script.records() if rank.is_child]
     assert [rank.rank for rank in parents] == [3]

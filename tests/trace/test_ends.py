@@ -155,12 +155,10 @@ def test_the_place_of_the_exception_or_the_last_line_is_shown_and_is_one_of_many
         assert place.startswith("    no code is running any more: last at ")
         assert place.endswith(f"/script.py:{line} in {function}")
         assert lines == f"    last lines: oddrank trace tail {rank.file}"
+    # A killed one has its stack.
+    script.armed(RAISES.format("os.kill(os.getpid(), 9)"))
+    killed = max(script.records(), key=lambda each: each.started)
+    assert (killed.last_at, script.functions(killed)) == (None, ["<module>", "outer"])
     # Ranks that raised at different places are not folded.
     shown = [line for line in text(script.records(), "job") if "last at" in line]
     assert {line.split()[-1] for line in shown} == {"inner", "outer"}
-
-
-def test_a_killed_rank_has_its_stack_and_needs_no_last_place(script):
-    rank = script.rank(RAISES.format("os.kill(os.getpid(), 9)"))
-    assert rank.last_at is None
-    assert script.functions(rank) == ["<module>", "outer"]

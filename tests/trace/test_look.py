@@ -20,7 +20,7 @@ from oddrank.trace.processes import Frame, last_run, runs_back
 from oddrank.trace.ranks import Collective, Rank, Thread, read
 from oddrank.trace.where import groups, text
 from patience import PATIENCE, until
-from run.collecting import collect
+from run.collecting import KILLED, collect
 from trace_command import oddrank, plain, transcript
 
 NOW = 1_700_000_000.0
@@ -111,12 +111,6 @@ def test_the_dead_of_earlier_runs_are_not_shown_but_those_of_the_last_one_are():
     worker = rank(1, is_child=True, alive=False, started=250, runs_back=1)
     now = [rank(0), rank(1)]
     assert runs_back([*now, worker, *FIRST, *SECOND]) == [0, 0, 1, 2, 2, 1, 1]
-
-
-KILLED = (
-    "import os, signal\nimport oddrank\noddrank.arm()\noddrank.step(5)\n"
-    "def work():\n    value = 1\n    os.kill(os.getpid(), signal.SIGKILL)\nwork()\n"
-)
 
 
 @pytest.fixture(scope="module")
