@@ -59,7 +59,7 @@ TEST(ReadMutations, every_word_of_the_header_and_of_the_slots_at_its_extremes) {
   for (std::size_t at = 0; at < good.size(); at += 4) {
     const bool is_header = at < sizeof(Header);
     // All of the header, a sample of the rest, which is mostly zeros or text.
-    if (!is_header && at % 20 != 0) continue;
+    if (!is_header && at % 40 != 0) continue;
     for (const std::uint64_t extreme : kExtremes) {
       for (const std::size_t size : {std::size_t{4}, std::size_t{8}}) {
         if (at + size > good.size() || (!is_header && size == 4)) continue;
@@ -74,13 +74,13 @@ TEST(ReadMutations, every_word_of_the_header_and_of_the_slots_at_its_extremes) {
   EXPECT_LT(refused, cases / 2);
 }
 
-TEST(ReadMutations, twenty_thousand_at_random) {
+TEST(ReadMutations, five_thousand_at_random) {
   const std::string good = good_record();
   std::mt19937_64 random(20'240'229);
   const auto below = [&random](std::size_t limit) { return random() % limit; };
   const std::size_t extremes = std::size(kExtremes);
   int read = 0;
-  for (int i = 0; i < 20'000; ++i) {
+  for (int i = 0; i < 5'000; ++i) {
     std::string changed = good;
     for (std::size_t changes = 1 + below(8); changes > 0; --changes) {
       // Magic and version usually stay, so that the reader goes on.
