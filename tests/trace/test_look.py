@@ -17,7 +17,7 @@ from chrome_trace import ChromeTrace
 from oddrank.report import SCHEMA_FILE
 from oddrank.trace import jobs, tail
 from oddrank.trace.processes import Frame, last_run, runs_back
-from oddrank.trace.ranks import Collective, Rank, Thread, read
+from oddrank.trace.ranks import Collective, End, Rank, Thread, read
 from oddrank.trace.where import groups, text
 from patience import PATIENCE, until
 from run.collecting import KILLED, collect
@@ -76,6 +76,10 @@ def test_ranks_with_the_same_stack_are_folded_and_the_most_interesting_come_firs
 FIRST = [rank(i, alive=False, started=100, runs_back=2) for i in range(2)]
 SECOND = [rank(i, alive=False, started=200, runs_back=1, step=9) for i in range(2)]
 ASLEEP = {"state": "asleep", "cpu": 0.0}
+ENDS = (
+    End("exited", 0), End("exited", 3), End("exited", 1, "ValueError"), End("no word"),
+    End("ending"), End("ending", None, "KeyboardInterrupt"),
+)  # fmt: skip
 SCENES = {
     "a hang": [
         *(rank(i, collectives=reduces(127), main=ASLEEP) for i in (0, 1, 3)),
@@ -92,6 +96,10 @@ SCENES = {
         rank(0), rank(1, threads=(thread(tid=9),)), rank(1, is_child=True)
     ],
     "three runs": [rank(0), rank(1), *SECOND, *FIRST],
+    "ends": [
+        *(rank(i, alive=False, end=end, world=7) for i, end in enumerate(ENDS)),
+        rank(6, end=End("ending", None, "ValueError"), world=7),
+    ],
     "a world that only a broken file can mean": [rank(0, world=2**31 - 1), rank(7)],
 }  # fmt: skip
 
