@@ -32,7 +32,6 @@ def test_healthy_ranks_are_healthy_and_all_figures_are_there():
     assert compared["host_copy"]["median"] > 0
 
 
-@pytest.mark.smoke
 def test_a_slow_rank_is_measured_again_and_named_and_other_bits_are_told_with_it():
     # A host that other programs or its hypervisor slow down varies by half and more.
     slow = "scale:rank=2,stage={},name=host_copy,by=0.1"
