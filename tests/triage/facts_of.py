@@ -19,7 +19,7 @@ def facts_of(kind: Kind, *paths: Path) -> list[Fact]:
     """Returns the facts of the files that are of the kind. The readers must have no complaint."""
     notes = Notes()
     found = list(kind.read([i for i in map(item_of, paths) if kind.sniff(i)], notes))
-    assert notes.lines == []
+    assert notes.lines == [], notes.lines
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from oddrank.triage.evidence import Notes, flight_recorder
-from oddrank.triage.facts import Fact, Identity, Mismatch, Process, Progress, World
+from oddrank.triage.facts import Fact, Identity, Process, World
 from oddrank.triage.judges import waits
 from oddrank.triage.view import view
 from triage.facts_of import facts_of, item_of, of_kind
@@ -24,7 +24,7 @@ from triage.flight_dumps import (
     without,
     write,
 )
-from triage.told import told
+from triage.told import shown, told, verdicts
 
 INJECTED = [9, 14]
 TWO = {"0": ("default_pg", [0, 1])}
@@ -34,14 +34,6 @@ def read(*paths: Path) -> tuple[list[Fact], list[str]]:
     notes = Notes()
     items = [item for item in map(item_of, paths) if flight_recorder.sniff(item)]
     return list(flight_recorder.read(items, notes)), notes.lines
-
-
-def numbers(found: list[Fact], group: str = "0") -> dict[int, list[tuple[str, int | None]]]:
-    """Returns the open calls of each rank."""
-    return {
-        rank: [(call.op, call.seq) for call in own.open]
-        for rank, own in progress(found, group).items()
-    }
 
 
 @pytest.mark.needs("samples")
@@ -85,31 +77,129 @@ def test_every_pickle_protocol_and_json_say_the_same(tmp_path: Path, protocol: i
     assert [(frame.function, frame.line) for frame in call.site] == [("step", 7), ("main", 90)]
 
 
-def test_every_version_and_back_end_says_how_far_its_rank_is(tmp_path: Path) -> None:
+def versions() -> list[Dump]:
+    made = []
     for number in range(1, 11):
         calls = entry("all_reduce", 1), entry("all_reduce", 2, state="started")
         gone = ["thread_name", "thread_id"] * (number < 9) + ["timeout_ms"] * (number < 5)
-        made = dump(*(without(call, *gone) for call in calls), version=f"2.{number}")
-        found = facts(tmp_path, without(made, *["pg_status"] * (number < 2)))
-        own = progress(found)[0]
-        assert (own.enqueued, own.started, own.completed) == (2, 2, 1), number
-        assert [call.state for call in own.open] == ["started"], number
-    for backend in ("nccl", "gloo", "xccl", "rccl", "ncclx", "rcclx", "hccl"):
-        call = entry("_all_gather_base", 1, state="scheduled", backend=backend)
-        found = facts(tmp_path, dump(call))
-        assert progress(found)[0].backend == backend
-        assert numbers(found) == {0: [("all_gather_into_tensor", 1)]}, backend
+        one = dump(*(without(call, *gone) for call in calls), version=f"2.{number}")
+        made.append(without(one, *["pg_status"] * (number < 2)))
+    return made
 
 
-def test_dumps_with_one_counter_and_without_a_group_are_read(tmp_path: Path) -> None:
-    old = [
-        without({**e, "seq_id": e["collective_seq_id"]}, "collective_seq_id", "p2p_seq_id",
-                "process_group", "is_p2p", "retired")
-        for e in (entry("all_reduce", 1), entry("all_reduce", 2, state="scheduled"))
+def back_ends() -> list[Dump]:
+    names = ("nccl", "gloo", "xccl", "rccl", "ncclx", "rcclx", "hccl")
+    return [dump(entry("_all_gather_base", 1, state="scheduled", backend=b)) for b in names]
+
+
+def counted(low: int, high: int, *counters: int) -> Dump:
+    """Returns a dump of open calls, and what its counters say of them."""
+    entries = [
+        entry("all_reduce", n, record_id=n + 500, state="scheduled") for n in range(low, high)
+    ]
+    return {**dump(*entries), "pg_status": {"0": status(*counters)}}
+
+
+def batch(number: int, state: str) -> list[Dump]:
+    more = {"state": "scheduled", "p2p": number, "retired": False}
+    return [
+        entry("send 0->1", 0, **more), entry("recv 0<-1", 0, **more),
+        entry("coalesced", 0, size=None, **{**more, "state": state}, is_p2p=True),
     ]  # fmt: skip
-    found = facts_of(flight_recorder.KIND, write(tmp_path / "trace_2", old))
-    own = progress(found)[2]
-    assert (own.enqueued, own.completed, [call.seq for call in own.open]) == (2, 1, [2])
+
+
+def torchcomms(order: str, last: str) -> Dump:
+    entries = [
+        entry("all_reduce", 0, group=name, desc="ncclx", backend="ncclx", collective_seq_id=number,
+              record_id=number, op_id=number)
+        for number, name in enumerate(order)
+    ]  # fmt: skip
+    entries[-1].update(state=last, retired=last == "completed")
+    return dump(*entries, groups={"a": ("ncclx", [0, 1]), "b": ("ncclx", [0, 1])})
+
+
+def named(size: int, *ranks: int) -> Dump:
+    short = entry("all_reduce", 1, group="tp", desc="TP", size=(size,))
+    return dump(short, groups={"0": ("default_pg", [0, 1, 2, 3]), "tp": ("TP", list(ranks))})
+
+
+def messages(rank: int, *states: str, first: int = 0) -> Dump:
+    """Returns batches of a send to and a recv from the other one of two ranks."""
+    other = 1 - rank
+    made: list[Dump] = []
+    for number, state in enumerate(states):
+        for way, op in enumerate((f"send {rank}->{other}", f"recv {rank}<-{other}")):
+            more = {"record_id": first + 2 * number + way, "state": state}
+            made.append(entry(op, 0, p2p=first + 2 * number + way + 1, **more))
+    return dump(*made, groups=TWO)
+
+
+def one_way(*sent: int, before: int) -> list[Dump]:
+    more = {"state": "started"}
+    dumps = [[entry(op, 0, p2p=n, record_id=n + before, **more) for n in sent]
+             for op in ("send 0->1", "recv 1<-0")]  # fmt: skip
+    return [dump(*made, groups=TWO) for made in dumps]
+
+
+def made_again(last: int) -> Dump:
+    old = [entry("all_reduce", seq) for seq in range(1, 51)]
+    new = [
+        entry("all_reduce", seq, pg_id=1, record_id=49 + seq, op_id=seq,
+              state="completed" if seq < 2 else "started")
+        for seq in range(1, last + 1)
+    ]  # fmt: skip
+    return {**dump(*old, *new), "pg_status": {"0": status(50, 50, 50), "1": status(last, 1, last)}}
+
+
+def one_counter() -> list[Dump]:
+    old = entry("all_reduce", 1), entry("all_reduce", 2, state="scheduled")
+    keys = ("collective_seq_id", "p2p_seq_id", "process_group", "is_p2p", "retired")
+    return [without({**e, "seq_id": e["collective_seq_id"]}, *keys) for e in old]
+
+
+def unclosed() -> Dump:
+    parts = [entry("_broadcast_oop", 1, state="scheduled", size=(n, 2)) for n in (1, 2, 3)]
+    return dump(*parts, entry("all_reduce", 2))
+
+
+WAITING = dump(entry("all_reduce", 1, state="scheduled"))
+DUMPS: dict[str, list[Any]] = {
+    **{f"version {made['version']}": [made] for made in versions()},
+    **{made["entries"][0]["profiling_name"]: [made] for made in back_ends()},
+    "one counter, and no group": [one_counter()],
+    "groups of one name are told apart by their ranks":
+        [named(4, 0, 1), named(4, 0, 1), named(8, 2, 3), named(8, 2, 3)],
+    "counters know more than the ring": [counted(100, 140, 139, 89)],
+    "a counter behind the entries: the host is inside the call":
+        [{**dump(entry("all_reduce", 1), entry("all_reduce", 2, state="scheduled")),
+          "pg_status": {"0": status(1, 1)}}],
+    "operations of a coalesced group take the state of its end":
+        [dump(*batch(1, "completed"), groups=TWO)],
+    "and the next such group is open":
+        [dump(*batch(1, "completed"), *batch(2, "scheduled"), groups=TWO)],
+    "parts without an end, and a later call": [unclosed(), unclosed()],
+    "retired by gloo":
+        [dump(entry("all_reduce", 1, state="scheduled", retired=True, backend="gloo"))],
+    "a rank without entries waits for nobody": [WAITING, WAITING, dump(), WAITING],
+    "torchcomms' numbers are per communicator":
+        [torchcomms("aabab", "scheduled"), torchcomms("aaba", "completed")],
+    # Both ranks send first: the message of each is the first of its way, and the second call.
+    "messages are numbered per way": [messages(rank, "completed", "started") for rank in (0, 1)],
+    "a ring that has lost its first entries does not say how many went which way":
+        [messages(rank, "started", first=90) for rank in (0, 1)],
+    "one way": one_way(91, before=-1),
+    "one way, several": one_way(4, 5, before=9),
+    "a group that was made again counts from one": [made_again(2), made_again(1)],
+}  # fmt: skip
+
+
+def test_what_dumps_say_of_their_ranks(tmp_path: Path, golden: Any) -> None:
+    said = []
+    for name, dumps in DUMPS.items():
+        found = facts(tmp_path, *dumps)
+        said += [name, *(f"  {shown(fact)}" for fact in found)]
+        said += [f"  -> {verdict}" for verdict in verdicts(waits.judge(view(found)))]
+    golden("\n".join(said))
 
 
 def test_the_rank_is_read_from_the_name_or_the_content(tmp_path: Path, golden: Any) -> None:
@@ -142,79 +232,6 @@ def test_the_rank_is_read_from_the_name_or_the_content(tmp_path: Path, golden: A
     golden("\n".join([*wins, *nobody, *older]))
 
 
-def test_groups_of_one_name_are_told_apart_by_their_ranks(tmp_path: Path) -> None:
-    ones = {"0": ("default_pg", [0, 1, 2, 3]), "tp": ("TP", [0, 1])}
-    twos = {"0": ("default_pg", [0, 1, 2, 3]), "tp": ("TP", [2, 3])}
-    short = entry("all_reduce", 1, group="tp", desc="TP", size=(4,))
-    long = entry("all_reduce", 1, group="tp", desc="TP", size=(8,))
-    found = facts(tmp_path, *(dump(short, groups=ones),) * 2, *(dump(long, groups=twos),) * 2)
-    assert of_kind(found, Mismatch) == []
-    groups = {f.group.ranks for f in of_kind(found, Progress) if f.group.name == "tp"}
-    assert groups == {(0, 1), (2, 3)}
-
-
-def test_counters_know_more_than_the_ring_and_less_than_the_last_entries(tmp_path: Path) -> None:
-    more = {"state": "scheduled"}
-    made = dump(*(entry("all_reduce", n, record_id=n + 500, **more) for n in range(100, 140)))
-    made["pg_status"] = {"0": status(139, 89)}
-    own = progress(facts(tmp_path, made))[0]
-    assert (own.enqueued, own.completed, own.open_count, len(own.open)) == (139, 89, 50, 8)
-    assert own.open[0].seq == 100
-    # A counter behind the entries means that the host is inside the call.
-    made = {**dump(entry("all_reduce", 1), entry("all_reduce", 2, **more))}
-    made["pg_status"] = {"0": status(1, 1)}
-    own = progress(facts(tmp_path, made))[0]
-    assert (own.enqueued, own.completed, own.open_count) == (2, 1, 1)
-
-
-def test_operations_of_a_coalesced_group_take_the_state_of_its_end(tmp_path: Path) -> None:
-    def batch(number: int, state: str) -> list[Dump]:
-        more = {"state": "scheduled", "p2p": number, "retired": False}
-        return [
-            entry("send 0->1", 0, **more),
-            entry("recv 0<-1", 0, **more),
-            entry("coalesced", 0, size=None, **{**more, "state": state}, is_p2p=True),
-        ]
-
-    first = batch(1, "completed")
-    assert numbers(facts(tmp_path, dump(*first, groups=TWO))) == {0: []}
-    found = facts(tmp_path, dump(*first, *batch(2, "scheduled"), groups=TWO))
-    assert numbers(found) == {0: [("send", 2), ("recv", 2)]}
-    assert {call.peer for call in progress(found)[0].open} == {1}
-
-
-def test_calls_that_are_over_are_not_open(tmp_path: Path) -> None:
-    parts = [entry("_broadcast_oop", 1, state="scheduled", size=(n, 2)) for n in (1, 2, 3)]
-    closed = dump(*parts, entry("all_reduce", 2))  # parts without an end, and a later call
-    found = facts(tmp_path, closed, closed)
-    assert numbers(found) == {0: [], 1: []}
-    assert of_kind(found, Mismatch) == []
-    retired = entry("all_reduce", 1, state="scheduled", retired=True, backend="gloo")
-    own = progress(facts(tmp_path, dump(retired)))[0]
-    assert (own.completed, own.open) == (1, ())
-    waiting = dump(entry("all_reduce", 1, state="scheduled"))
-    found = facts(tmp_path, waiting, waiting, dump(), waiting)
-    assert (numbers(found)[2], progress(found)[2].whole) == ([], True)
-    (suspect,) = waits.judge(view(found))
-    assert [process.rank for process in suspect.processes] == [2]
-
-
-def test_torchcomms_numbers_are_taken_per_communicator(tmp_path: Path) -> None:
-    def of(order: str, last: str) -> Dump:
-        entries = [
-            entry("all_reduce", 0, group=name, desc="ncclx", backend="ncclx",
-                  collective_seq_id=number, record_id=number, op_id=number)
-            for number, name in enumerate(order)
-        ]  # fmt: skip
-        entries[-1].update(state=last, retired=last == "completed")
-        return dump(*entries, groups={"a": ("ncclx", [0, 1]), "b": ("ncclx", [0, 1])})
-
-    found = facts(tmp_path, of("aabab", "scheduled"), of("aaba", "completed"))
-    assert progress(found, "b")[0].open[0].seq == 2
-    assert (progress(found, "a")[0].completed, progress(found, "a")[1].completed) == (3, 3)
-    assert of_kind(found, Mismatch) == []
-
-
 def test_texts_of_a_dump_reach_the_facts_unharmed(tmp_path: Path) -> None:
     name = "\x1b[31mred\x00"
     text = "x\ud800".encode("utf-8", "replace").decode()
@@ -239,37 +256,6 @@ def test_ten_thousand_small_dumps_make_one_fact_per_rank_and_group(tmp_path: Pat
     assert (len(progress(found)), len(found)) == (400, 400 + 1)
 
 
-def messages(rank: int, *states: str, first: int = 0) -> Dump:
-    """Returns batches of a send to and a recv from the other one of two ranks."""
-    other = 1 - rank
-    made: list[Dump] = []
-    for number, state in enumerate(states):
-        for way, op in enumerate((f"send {rank}->{other}", f"recv {rank}<-{other}")):
-            more = {"record_id": first + 2 * number + way, "state": state}
-            made.append(entry(op, 0, p2p=first + 2 * number + way + 1, **more))
-    return dump(*made, groups=TWO)
-
-
-def test_messages_are_numbered_per_way(tmp_path: Path) -> None:
-    """Both ranks send first: the message of each is the first of its way, and the second call."""
-    found = facts(tmp_path, *(messages(rank, "completed", "started") for rank in (0, 1)))
-    assert numbers(found) == {rank: [("send", 2), ("recv", 2)] for rank in (0, 1)}
-    # A ring that has lost its first entries does not say how many went which way.
-    found = facts(tmp_path, *(messages(rank, "started", first=90) for rank in (0, 1)))
-    assert numbers(found) == {rank: [("send", None), ("recv", None)] for rank in (0, 1)}
-    assert all(not suspect.processes for suspect in waits.judge(view(found)))
-
-    def one_way(*sent: int, before: int) -> dict[int, list[tuple[str, int | None]]]:
-        more = {"state": "started"}
-        dumps = [[entry(op, 0, p2p=n, record_id=n + before, **more) for n in sent]
-                 for op in ("send 0->1", "recv 1<-0")]  # fmt: skip
-        return numbers(facts(tmp_path, *(dump(*made, groups=TWO) for made in dumps)))
-
-    assert one_way(91, before=-1) == {0: [("send", 91)], 1: [("recv", 91)]}
-    several = {0: [("send", 4), ("send", 5)], 1: [("recv", 4), ("recv", 5)]}
-    assert one_way(4, 5, before=9) == several
-
-
 @pytest.mark.parametrize("protocol", [2, 4, None])
 def test_groups_that_only_numbers_name_stay_apart(tmp_path: Path, protocol: int | None) -> None:
     def old(seq: int, pg_id: int, op: str, state: str = "completed") -> Dump:
@@ -280,22 +266,6 @@ def test_groups_that_only_numbers_name_stay_apart(tmp_path: Path, protocol: int 
     made = {"version": "2.0", "entries": rows}
     found = facts_of(flight_recorder.KIND, write(tmp_path / "_dump_0", made, protocol))
     assert {name: progress(found, name)[0].enqueued for name in ("0", "1")} == {"0": 1, "1": 2}
-
-
-def test_a_group_that_was_made_again_counts_from_one(tmp_path: Path) -> None:
-    def made(last: int) -> Dump:
-        old = [entry("all_reduce", seq) for seq in range(1, 51)]
-        new = [
-            entry("all_reduce", seq, pg_id=1, record_id=49 + seq, op_id=seq,
-                  state="completed" if seq < 2 else "started")
-            for seq in range(1, last + 1)
-        ]  # fmt: skip
-        counters = {"0": status(50, 50, 50), "1": status(last, 1, last)}
-        return {**dump(*old, *new), "pg_status": counters}
-
-    found = progress(facts(tmp_path, made(2), made(1)))
-    assert [(own.enqueued, own.completed) for own in found.values()] == [(2, 1), (1, 1)]
-    assert [call.seq for call in found[0].open] == [2]
 
 
 def test_texts_with_escapes_outlive_their_entries(tmp_path: Path) -> None:
