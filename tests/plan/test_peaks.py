@@ -1,6 +1,7 @@
 """The table of peaks: dense numbers, each with a source, found by people's names and torch's."""
 
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -8,32 +9,6 @@ from oddrank import plan
 from oddrank.plan.peaks import DTYPES, PEAKS
 from plan.refused import lines
 
-FOUND = """
-a100 = bf16 312
-NVIDIA A100-SXM4-80GB = tf32 156
-NVIDIA A100-PCIE-40GB = bf16 312
-Tesla V100-SXM2-32GB = fp16 125
-NVIDIA H100 80GB HBM3 = bf16 989
-NVIDIA H100 80GB HBM3 = FP8 1979
-NVIDIA H100 PCIe = bf16 756
-NVIDIA H100 NVL = bf16 835
-h200 = bf16 989
-NVIDIA GH200 480GB = bf16 989
-NVIDIA B200 = bf16 2250
-NVIDIA GB200 = bf16 2500
-NVIDIA H20 = fp8 296
-NVIDIA H800 = bf16 989
-NVIDIA A800-SXM4-80GB = bf16 312
-NVIDIA B300 SXM6 AC = bf16 2250
-NVIDIA L4 = fp16 121
-NVIDIA A10 = tf32 62.5
-NVIDIA A30 = bf16 165
-NVIDIA GeForce RTX 4090 = bf16 165.2
-5090 = bf16 209.5
-AMD Instinct MI355X = fp8 5033
-mi250x gcd = bf16 191.5
-AMD Instinct MI300X = bf16 1307
-"""
 REFUSED = (
     "h100 = fp16", "v100 = fp16", "AMD Instinct MI250X = fp16",  # several GPUs
     "b220 = bf16", " = bf16",
@@ -45,7 +20,7 @@ REFUSED = (
 
 
 def test_a_gpu_is_found_by_its_name_and_by_torchs():
-    for line in FOUND.strip().splitlines():
+    for line in Path(__file__).with_name("data").joinpath("peaks.txt").read_text().splitlines():
         name, _, expected = line.partition(" = ")
         dtype, tflops = expected.split()
         assert plan.peak(name, dtype).tflops == float(tflops), line

@@ -2,6 +2,7 @@
 
 import json
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -146,43 +147,9 @@ def test_failures_are_days_or_years_apart_and_a_job_that_fails_faster_than_it_sa
         assert value(data, "training") < 15
 
 
-WRONG = f"""
-flops --params x --seq 1 --batch 1 --seconds 1 --gpus 1
-flops --seq 1 --batch 1 --seconds 1 --gpus 1
-flops --params 1 --layers 1 --seq 1 --batch 1 --seconds 1 --gpus 1
-mfu --tflops 1
-mfu --peak 1
-memory --params 0.5
-eta --iterations 1 --seconds 1 --start soon
-ckpt --save 1 --mtbf 7w
-mfu --tflops 1 --gpu a100 --peak 1
-init 1.5
-init nan
-init 1e400
-init 1e-999999999
-init 1.0005K
-mfu --tflops 1 --peak 1e-400
-mfu --tflops 1e999999999 --peak 1
-ramp 1 1 1e99 --goal 2
-eta --iterations 1
-memory --params 1B --layers 3
-ckpt --save 1 --mtbf 60 --every 3
-dp --world 100 --tp 8
-dp --world 16 --mbs 2 --gbs 100
-ramp 192 100 1000 --goal 2048
-ramp 16 16 1000 --goal 1024 --dp 32
-mfu --tflops 500 --gpu a100
-mfu --tflops 500 --gpu potato
-mfu --gpu potato
-memory --params 175B {SHAPE} --pp 97
-memory --params 175B {SHAPE} --tp 7
-eta --iterations 1e20 --seconds 1
-"""
-
-
 def test_a_wrong_option_and_what_cannot_be_are_one_line_with_what_can(capsys, golden):
     said = []
-    for line in WRONG.strip().splitlines():
+    for line in Path(__file__).with_name("data").joinpath("refused.txt").read_text().splitlines():
         assert cli._run(["plan", *line.split()]) == 2, line
         out, err = capsys.readouterr()
         assert (out, err.count("\n")) == ("", 1), line
