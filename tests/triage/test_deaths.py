@@ -27,7 +27,6 @@ C10D = Frame("all_reduce", "torch/distributed/distributed_c10d.py", 3252)
 LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:4711"
 WAITED = "RuntimeError: [unbound_buffer.cc:78] Timed out waiting 8000ms for recv operation"
 AGENT = "E1123 12:58:19.798000 1000 torch/distributed/elastic/multiprocessing/api.py:1002] "
-RULE, END = "-" * 60 + "\n", "=" * 60 + "\n"
 HERE = Source("a")
 
 
@@ -60,19 +59,12 @@ def closing(*pids):
     return "".join(f"{AGENT}Sending process {pid} closing signal SIGTERM\n" for pid in pids)
 
 
-def entry(rank, code, *, pid=None, local=None, error=None):
-    """An entry of the table of failures; error: of its traceback."""
-    shown = (
-        "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors\n"
-        if error is None
-        else "Traceback (most recent call last):\n"
-        f'    File "train.py", line 9, in main\n      step()\n  {error}\n  \n'
-    )
+def entry(rank, code, *, pid, local):
+    """An entry of the table of failures."""
     return (
         f"[{rank}]:\n  time      : 2026-11-23_12:58:19\n  host      : node1\n"
-        f"  rank      : {rank} (local_rank: {rank if local is None else local})\n"
-        f"  exitcode  : {code} (pid: {pid or 10 + rank})\n  error_file: <N/A>\n"
-        f"  traceback : {shown}"
+        f"  rank      : {rank} (local_rank: {local})\n  exitcode  : {code} (pid: {pid})\n"
+        "  error_file: <N/A>\n  traceback : To enable traceback see: https://pytorch.org/docs\n"
     )
 
 
