@@ -25,7 +25,7 @@ from bench.collective_data import (  # noqa: E402
 from oddrank import OddrankError, _native  # noqa: E402
 from oddrank.machine.device import free_host_memory  # noqa: E402
 
-WORLDS = [1, 2, 3, 7, 8, 64, 1000, 16384]
+WORLDS = [1, 2, 3, 7, 8, 64, 1000]
 
 
 def results_of(segment: Segment, dice: random.Random):
@@ -43,7 +43,8 @@ def results_of(segment: Segment, dice: random.Random):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_reduction_in_any_order_is_right(dtype):
-    for op, world in product(OPS, WORLDS):
+    large = [(op, 16384) for op in ("sum", "avg")]  # most depends on the order there
+    for op, world in [*product(OPS, WORLDS), *large]:
         dice = random.Random(f"{dtype} {op} {world}")
         first, turn = dice.randrange(1 << 40), dice.randrange(100)
         segment = Segment(dtype, op, world, first, 200 if world <= 64 else 40, turn)

@@ -16,7 +16,7 @@ from bench.collective_data import (  # noqa: E402 (after the skip)
     reduce_by_tree,
 )
 
-COUNT = 4000
+COUNT = 2100
 
 
 def divided(total, segment: Segment):
