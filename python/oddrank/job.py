@@ -14,6 +14,7 @@ _LAUNCHERS_NAMES = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PALS_APID", "P
 INHERITED = "ODDRANK_JOB"
 """arm() sets this variable to the job's name, for the processes that this one starts."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._:@+=-]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def job_name(environ: Mapping[str, str] = os.environ) -> str:
@@ -53,7 +54,9 @@ def base_folders(environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
     ):
         if place:
             folders.append(Path(place) / f"oddrank-{os.geteuid()}")
-    return tuple(dict.fromkeys(folder.absolute() for folder in folders))
+    # A surrogate stands for a byte that is no UTF-8: the C++ parts take no such name.
+    paths = dict.fromkeys(folder.absolute() for folder in folders)
+    return tuple(path for path in paths if not _SURROGATE.search(str(path)))
 
 
 def job_folder(environ: Mapping[str, str] = os.environ) -> Path:

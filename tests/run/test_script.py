@@ -71,6 +71,16 @@ def test_arguments_main_path_and_exit_code_are_the_same(both):
     assert done.returncode == 3
 
 
+def test_bytes_that_are_no_utf_8_do_not_keep_a_script_from_running(both, monkeypatch):
+    both.write("import sys; print(ascii(sys.argv), ascii(__file__))")
+    both.script.rename(both.folder / os.fsdecode(b"\xff.py"))
+    both.same(os.fsdecode(b"\xff.py"), os.fsdecode(b"--name=\xe9"))
+    assert len(both.records()) == 1
+    monkeypatch.setitem(os.environ, "TMPDIR", os.fsdecode(b"/tmp/\xff"))
+    both.same(os.fsdecode(b"\xff.py"))
+    assert len(both.records()) == 2
+
+
 @pytest.mark.parametrize("is_safe", ["", "1"])
 def test_the_path_is_the_same(both, monkeypatch, is_safe):
     monkeypatch.setenv("PYTHONSAFEPATH", is_safe)  # as -P does

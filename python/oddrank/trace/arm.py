@@ -190,7 +190,8 @@ def _begin(
     if not is_child:
         for folder in folders:
             core.trace_remove_dead_jobs(folder, name, _KEEP_JOBS)
-    arguments = " ".join(getattr(sys, "argv", ()))
+    # Bytes that are no UTF-8 are surrogates in it, which no record holds.
+    arguments = " ".join(getattr(sys, "argv", ())).encode(errors="backslashreplace").decode()
     try:
         path: str = core.trace_arm(
             folders, name, int(megabytes * (1 << 20)), place, is_child,
@@ -200,7 +201,7 @@ def _begin(
         warn(f"oddrank records nothing: {error}")
         return ""
     wanted = os.environ.get("ODDRANK_DIR")
-    if wanted and not is_child and not Path(path).is_relative_to(folders[0]):
+    if wanted and not is_child and not Path(path).is_relative_to(Path(wanted).absolute()):
         warn(
             f"oddrank cannot use ODDRANK_DIR={wanted}: the folder must have room, and only you may"
             f" write to it. The record is {path}"
