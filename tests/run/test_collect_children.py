@@ -1,6 +1,7 @@
 """Work in child processes: one that hangs, breaks or is cut short costs nothing but itself."""
 
 import os
+import resource
 import signal
 import threading
 import time
@@ -45,6 +46,27 @@ def test_one_that_hangs_is_named_with_what_it_did_and_the_others_are_done():
     result = hung(hangs, lambda result: result.said)
     assert result.of("done") == [1]
     assert result.why.endswith(" s, at /nfs/data")
+
+
+def test_a_child_holds_no_open_file_of_its_parent_however_many_there_are():
+    """A judge of 1,300 ranks has as many connections: a child that hangs would keep them open."""
+
+    def looks(say):
+        say({"open": sorted(os.readlink(f"/proc/self/fd/{n}") for n in (0, 1, 2, high - 1, high)
+                            if os.path.exists(f"/proc/self/fd/{n}"))})  # fmt: skip
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    high = 1500
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, high + 1), hard))
+    with open(os.devnull, "rb") as file:
+        try:
+            for number in (high - 1, high):
+                os.dup2(file.fileno(), number)
+            (result,) = run(Task("looks", looks, 600), seconds=600)
+        finally:
+            os.closerange(high - 1, high + 1)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert result.of("open") == [[os.devnull] * 3]
 
 
 def test_one_that_raises_says_why():

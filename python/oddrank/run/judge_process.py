@@ -16,6 +16,7 @@ from pathlib import Path
 from oddrank import _native
 from oddrank.control.rendezvous import ADDRESS
 from oddrank.run import say, store
+from oddrank.run.collect import children
 from oddrank.run.judge import END_SECONDS, Judge
 from oddrank.run.outputs import earlier
 from oddrank.run.snapshot import Taker, first_folder, remove_folders
@@ -76,10 +77,8 @@ def _leave_everything() -> None:
     """Keeps stderr and the listener of what rank 0 has open: a launcher may wait for the rest."""
     _native.core().ignore_launchers_signals()
     ctypes.CDLL(None).prctl(_PR_SET_NAME, b"oddrank-judge", 0, 0, 0)
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > LISTENER:
-            with suppress(OSError):  # listdir's own
-                os.close(int(name))
+    children.close_all_but(LISTENER)
+    os.set_inheritable(LISTENER, False)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     with suppress(OSError):
         os.chdir("/")

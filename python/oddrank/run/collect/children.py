@@ -147,8 +147,7 @@ def _work(task: Task, pipe: int, parent: int) -> NoReturn:
         nothing = os.open(os.devnull, os.O_RDWR)
         for stream in range(3):
             os.dup2(nothing, stream)
-        os.closerange(3, pipe)
-        os.closerange(pipe + 1, 1024)
+        close_all_but(pipe)
         task.work(lambda message: _send(pipe, message))
         code = 0
     except BaseException as error:
@@ -158,6 +157,14 @@ def _work(task: Task, pipe: int, parent: int) -> NoReturn:
             _send(pipe, {"failed": text[:500], "refused": refused})
     finally:
         os._exit(code)
+
+
+def close_all_but(kept: int) -> None:
+    """Closes all that this process has open, however many, but 0 to 2 and `kept`."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) != kept:
+            with suppress(OSError):  # listdir's own
+                os.close(int(name))
 
 
 def _send(pipe: int, message: Mapping[str, Any]) -> None:
