@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from oddrank.triage.evidence import Notes, flight_recorder
-from oddrank.triage.facts import Fact, Identity, Process, World
+from oddrank.triage.facts import Fact, Identity, Mismatch, Process, World
 from oddrank.triage.judges import waits
 from oddrank.triage.view import view
 from triage.facts_of import facts_of, item_of, of_kind
@@ -27,7 +27,7 @@ from triage.flight_dumps import (
 from triage.told import shown, told, verdicts
 
 INJECTED = [9, 14]
-TWO = {"0": ("default_pg", [0, 1])}
+TWO, THREE = ({"0": ("default_pg", list(range(size)))} for size in (2, 3))
 
 
 def read(*paths: Path) -> tuple[list[Fact], list[str]]:
@@ -162,6 +162,47 @@ def unclosed() -> Dump:
     return dump(*parts, entry("all_reduce", 2))
 
 
+def issued(*ops: str, **more: Any) -> Dump:
+    """Returns a dump of open calls in this order."""
+    more = {"state": "scheduled", **more}
+    return dump(*(entry(op, seq, **more) for seq, op in enumerate(ops, 1)), groups=THREE)
+
+
+def steps(last: str) -> Dump:
+    """Returns a dump of twelve calls that are over, and an open one."""
+    ops = [("all_reduce", "all_reduce", "broadcast")[seq % 3] for seq in range(12)]
+    over = [entry(op, seq) for seq, op in enumerate(ops, 1)]
+    return dump(*over, entry(last, 13, state="scheduled"), groups=THREE)
+
+
+FILLED = issued("coalesced", size=None)
+BEYOND = dump(entry("coalesced", 1, size=None, state="scheduled"),
+              entry("all_reduce", 2, state="scheduled"), groups=THREE)  # fmt: skip
+DTYPES = [issued("all_reduce", dtype=dtype) for dtype in ("", "Float", "Half")]
+DIFFER: dict[str, list[Any]] = {
+    "the first difference, and who issued what":
+        [steps("all_reduce"), steps("broadcast"), steps("all_reduce")],
+    "the history of a group says which of two calls is usual":
+        [steps("broadcast"), steps("all_reduce")],
+    # Sizes and dtypes are compared by what matters to the operation.
+    **{f"{op} of {size} {dtype}": [issued(op), issued(op, size=size, dtype=dtype)]
+       for op, size, dtype in (
+           ("all_reduce", (8, 8), "Float"), ("all_reduce", (4, 8), "Float"),
+           ("all_reduce", (8, 4), "Half"), ("all_to_all", (9, 9), "Float"),
+           ("all_to_all", (9, 9), "Half"), ("barrier", (1,), "Half"),
+           ("all_gather_v", (7,), "Float"), ("coalesced", None, "Float"))},
+    "another order": [issued("all_reduce", "broadcast"), issued("broadcast", "all_reduce")],
+    "calls of other numbers are not compared":
+        [issued("all_reduce"), dump(entry("broadcast", 2, state="scheduled"), groups=THREE)],
+    # What is open at the end of a coalesced group is excused, on whichever side.
+    "a coalesced group that is being filled": [FILLED, issued("all_reduce")],
+    "inside a coalesced group, and beyond": [issued("all_reduce"), BEYOND],
+    "beyond, and inside": [BEYOND, issued("all_reduce")],
+    "on without a coalesced group": [issued("all_reduce", "all_reduce"), BEYOND],
+    "on without one, in the other order of files": [BEYOND, issued("all_reduce", "all_reduce")],
+    **{f"an unknown dtype hides no difference, {turn}": [*DTYPES[turn:], *DTYPES[:turn]]
+       for turn in range(3)},
+}  # fmt: skip
 WAITING = dump(entry("all_reduce", 1, state="scheduled"))
 DUMPS: dict[str, list[Any]] = {
     **{f"version {made['version']}": [made] for made in versions()},
@@ -193,12 +234,15 @@ DUMPS: dict[str, list[Any]] = {
 }  # fmt: skip
 
 
-def test_what_dumps_say_of_their_ranks(tmp_path: Path, golden: Any) -> None:
+def test_what_dumps_say_of_their_ranks_and_where_they_differ(tmp_path: Path, golden: Any) -> None:
     said = []
-    for name, dumps in DUMPS.items():
+    for name, dumps in {**DUMPS, **DIFFER}.items():
         found = facts(tmp_path, *dumps)
+        if name in DIFFER:
+            found = of_kind(found, Mismatch)
         said += [name, *(f"  {shown(fact)}" for fact in found)]
-        said += [f"  -> {verdict}" for verdict in verdicts(waits.judge(view(found)))]
+        if name in DUMPS:
+            said += [f"  -> {verdict}" for verdict in verdicts(waits.judge(view(found)))]
     golden("\n".join(said))
 
 

@@ -19,12 +19,9 @@
 namespace {
 
 using oddrank::Builder;
-using oddrank::CallState;
-using oddrank::Differs;
 using oddrank::Error;
 using oddrank::FlightFile;
 using oddrank::FlightRecords;
-using oddrank::FlightTrack;
 using oddrank::Kind;
 using oddrank::read_flight_records;
 using oddrank::Value;
@@ -159,138 +156,21 @@ TEST(Words, EachWordIsFoundAndNothingElse) {
   EXPECT_EQ(oddrank::word_of(std::string(500, 'x')), Word::other);
 }
 
-// An entry of a dump in JSON, of the default group of two ranks.
-std::string entry(int seq, const std::string& op, const std::string& state = "scheduled",
-                  const std::string& sizes = "[[8,4]]", const std::string& dtype = "Float") {
-  const std::string number = std::to_string(seq);
-  return R"({"record_id":)" + number + R"(,"pg_id":0,"process_group":["0","default_pg"],)" +
-         R"("collective_seq_id":)" + number + R"(,"p2p_seq_id":0,"op_id":)" + number +
-         R"(,"profiling_name":"nccl:)" + op + R"(","time_created_ns":)" +
-         std::to_string(1'700'000'000'000 + seq) + R"(,"input_sizes":)" + sizes +
-         R"(,"input_dtypes":[")" + dtype + R"("],"output_sizes":)" + sizes +
-         R"(,"output_dtypes":[")" + dtype + R"("],"state":")" + state + R"(","is_p2p":false})";
-}
-
-std::string dump(const std::vector<std::string>& entries) {
+// A dump in JSON of calls that are over, and an open one, of the default group of three ranks.
+std::string steps(int count, const std::string& last) {
   std::string text =
       R"({"version":"2.10","pg_config":{"0":{"name":"0","desc":"default_pg","ranks":"[0, 1, 2]"}},)"
       R"("entries":[)";
-  for (std::size_t i = 0; i < entries.size(); ++i) text += (i != 0 ? "," : "") + entries[i];
+  for (int seq = 1; seq <= count + 1; ++seq) {
+    const std::string number = std::to_string(seq), op = seq % 3 == 0 ? "broadcast" : "all_reduce";
+    text += std::string(seq > 1 ? "," : "") + R"({"record_id":)" + number +
+            R"(,"pg_id":0,"process_group":["0","default_pg"],"collective_seq_id":)" + number +
+            R"(,"p2p_seq_id":0,"op_id":)" + number + R"(,"profiling_name":"nccl:)" +
+            (seq > count ? last : op) + R"(","input_sizes":[[8,4]],"input_dtypes":["Float"],)" +
+            R"("output_sizes":[[8,4]],"output_dtypes":["Float"],"state":")" +
+            (seq > count ? "scheduled" : "completed") + R"(","is_p2p":false})";
+  }
   return text + "]}";
-}
-
-FlightRecords compared(const std::vector<std::string>& texts) {
-  std::vector<FlightFile> files;
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    files.push_back({"dump", static_cast<std::int64_t>(i), 0});
-  }
-  return read_flight_records(files, texts);
-}
-
-std::string steps(int count, const std::string& last) {
-  std::vector<std::string> entries;
-  for (int seq = 1; seq <= count; ++seq) {
-    entries.push_back(entry(seq, seq % 3 == 0 ? "broadcast" : "all_reduce", "completed"));
-  }
-  entries.push_back(last);
-  return dump(entries);
-}
-
-TEST(Records, TheFirstDifferenceOfAGroupIsFoundWithWhoIssuedWhat) {
-  const std::string usual = steps(12, entry(13, "all_reduce"));
-  const std::string odd = steps(12, entry(13, "broadcast"));
-  const FlightRecords records = compared({usual, odd, usual});
-  ASSERT_EQ(records.mismatches.size(), 1U);
-  const auto& mismatch = records.mismatches.front();
-  EXPECT_EQ(mismatch.seq, 13);
-  EXPECT_EQ(mismatch.differs, Differs::op);
-  ASSERT_EQ(mismatch.variants.size(), 2U);
-  EXPECT_EQ(mismatch.variants[0].ranks, (std::vector<std::int64_t>{0, 2}));
-  EXPECT_EQ(mismatch.variants[1].ranks, (std::vector<std::int64_t>{1}));
-  EXPECT_EQ(mismatch.variants[1].call.op, "broadcast");
-}
-
-TEST(Records, TheHistoryOfAGroupSaysWhichOfTwoCallsIsUsual) {
-  const FlightRecords records =
-      compared({steps(12, entry(13, "broadcast")), steps(12, entry(13, "all_reduce"))});
-  ASSERT_EQ(records.mismatches.size(), 1U);
-  for (const auto& variant : records.mismatches.front().variants) {
-    EXPECT_EQ(variant.usual, variant.call.op == "all_reduce" ? 1 : 0);
-  }
-}
-
-TEST(Records, SizesAndDtypesAreComparedByWhatMattersToTheOperation) {
-  struct Case {
-    std::string op, sizes, dtype;
-    bool differs;
-    Differs in;
-  };
-  for (const Case& each : {
-           Case{"all_reduce", "[[8,8]]", "Float", true, Differs::sizes},
-           Case{"all_reduce", "[[4,8]]", "Float", false, Differs::sizes},
-           Case{"all_reduce", "[[8,4]]", "Half", true, Differs::dtype},
-           Case{"all_to_all", "[[9,9]]", "Float", false, Differs::sizes},
-           Case{"all_to_all", "[[9,9]]", "Half", true, Differs::dtype},
-           Case{"barrier", "[[1]]", "Half", false, Differs::dtype},
-           Case{"all_gather_v", "[[7]]", "Float", false, Differs::sizes},
-           Case{"coalesced", "[]", "Float", false, Differs::sizes},
-       }) {
-    const FlightRecords records =
-        compared({dump({entry(1, each.op)}),
-                  dump({entry(1, each.op, "scheduled", each.sizes, each.dtype)})});
-    ASSERT_EQ(records.mismatches.size(), each.differs ? 1U : 0U) << each.op << each.sizes;
-    if (each.differs) {
-      EXPECT_EQ(records.mismatches.front().differs, each.in) << each.op;
-    }
-  }
-}
-
-TEST(Records, OnlyTheSameCallsOfTwoRanksAreCompared) {
-  const std::string reduce = entry(1, "all_reduce"),
-                    filled = entry(1, "coalesced", "scheduled", "[]");
-  const FlightRecords records = compared({dump({reduce, entry(2, "broadcast")}),
-                                          dump({entry(1, "broadcast"), entry(2, "all_reduce")})});
-  ASSERT_EQ(records.mismatches.size(), 1U);
-  EXPECT_EQ(records.mismatches.front().differs, Differs::order);
-  EXPECT_TRUE(compared({dump({reduce}), dump({entry(2, "broadcast")})}).mismatches.empty());
-  // A coalesced group that is being filled is no difference.
-  EXPECT_TRUE(compared({dump({filled}), dump({reduce})}).mismatches.empty());
-}
-
-TEST(Records, OpenCallsAreBoundedAndCounted) {
-  std::vector<std::string> entries;
-  for (int seq = 1; seq <= 50; ++seq) entries.push_back(entry(seq, "all_reduce"));
-  const FlightRecords records = compared({dump(entries)});
-  const FlightTrack& track = records.dumps.front().tracks.front();
-  EXPECT_EQ(track.open.size(), FlightTrack::kMostOpen);
-  EXPECT_EQ(track.open.front().seq, 1);
-  EXPECT_EQ(track.open_count, 50U);
-  EXPECT_EQ(track.enqueued, 50);
-  EXPECT_EQ(track.completed, 0);
-}
-
-// What is open at the end of a coalesced group is excused, on whichever side.
-TEST(Records, WhoIsStillInsideACoalescedGroupIsNotOddInAnyOrderOfFiles) {
-  const std::string inside = dump({entry(1, "all_reduce")});
-  const std::string beyond =
-      dump({entry(1, "coalesced", "scheduled", "[]"), entry(2, "all_reduce")});
-  EXPECT_TRUE(compared({inside, beyond}).mismatches.empty());
-  EXPECT_TRUE(compared({beyond, inside}).mismatches.empty());
-  // Whoever went on without a coalesced group has issued another call.
-  const std::string other = dump({entry(1, "all_reduce"), entry(2, "all_reduce")});
-  EXPECT_EQ(compared({other, beyond}).mismatches.size(), 1U);
-  EXPECT_EQ(compared({beyond, other}).mismatches.size(), 1U);
-}
-
-TEST(Records, AnUnknownDtypeHidesNoDifferenceInAnyOrderOfFiles) {
-  std::vector<std::string> texts;
-  for (const char* dtype : {"", "Float", "Half"}) {
-    texts.push_back(dump({entry(1, "all_reduce", "scheduled", "[[8,4]]", dtype)}));
-  }
-  for (int turn = 0; turn < 3; ++turn) {
-    EXPECT_EQ(compared(texts).mismatches.size(), 1U) << turn;
-    std::rotate(texts.begin(), texts.begin() + 1, texts.end());
-  }
 }
 
 // Files in a folder that goes with its test.
@@ -302,7 +182,7 @@ class RecordFiles : public testing::Test {
     folder_ = pattern;
     for (int i = 0; i < 64; ++i) {
       const std::string path = folder_ + "/_dump_" + std::to_string(i);
-      std::ofstream(path) << steps(40 + i % 3, entry(41 + i % 3, "broadcast"));
+      std::ofstream(path) << steps(40 + i % 3, "broadcast");
       files_.push_back({path, i % 3, i});
     }
     files_.push_back({folder_ + "/gone", 3, 0});
