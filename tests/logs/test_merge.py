@@ -32,6 +32,11 @@ ROWS = {
         ({"n1.log": X_Z, "n2.log": [f"{stamp(41)} y"]}, "--offset n2=-30"),
     "few steps tell no clock": ({f"{name}.log": [f"{stamp(n)} step {n}"]
                                  for n, name in enumerate("ab")}, "--offset auto"),
+    "a log keeps its order": ({"a.log": [f"{stamp(5)} late", f"{stamp(1)} early"],
+                               "b.log": [f"{stamp(2)} between"]}, ""),
+    "lines before the first time stay in front":
+        ({"a.log": ["start", f"{stamp(1)} one"], "b.log": [f"{stamp(2)} two"]}, ""),
+    "a torn line is a line for each writer": ({"a.log": ["[rank0]: x[rank1]: y"]}, ""),
     "a log without times": ({"a.log": [f"{stamp(1)} one"], "b.log": ["no time at all"]}, ""),
     "a hostile line, and a hostile name": ({"a\x1b[31m\n.log": [HOSTILE]}, ""),
 }  # fmt: skip

@@ -63,27 +63,6 @@ struct Ranks {
   Splitter splitter;
 };
 
-TEST_F(SplitterTest, EachByteGoesToOneFile) {
-  Ranks ranks(path_);
-  ranks.splitter.feed("head\n[rank1]: a[rank0]: b\n[rank1]: c\r\n");
-  ranks.splitter.feed("[rank0]: no end");
-  ranks.splitter.finish();
-  ranks.splitter.flush();
-  EXPECT_EQ(get("-1"), "head\n");
-  EXPECT_EQ(get("0"), "[rank0]: b\n[rank0]: no end\n");
-  EXPECT_EQ(get("1"), "[rank1]: a\n[rank1]: c\r\n");
-  EXPECT_EQ(ranks.splitter.shares()[0].lines, 1U);
-  EXPECT_EQ(ranks.splitter.shares()[1].lines, 2U);
-}
-
-TEST_F(SplitterTest, PrefixesCanBeLeftOut) {
-  Ranks ranks(path_, true);
-  ranks.splitter.feed("[rank1]: a\n[default3]:[rank1]:  b\n");
-  ranks.splitter.finish();
-  ranks.splitter.flush();
-  EXPECT_EQ(get("1"), "a\n b\n");
-}
-
 TEST_F(SplitterTest, MoreRanksThanOpenFilesAreWritten) {
   Ranks ranks(path_);
   std::string text;
@@ -112,18 +91,15 @@ class Merge {
  public:
   explicit Merge(std::string folder) : folder_(std::move(folder)) {}
 
-  std::string operator()(const std::vector<std::string>& paths, bool clean = false) {
+  std::string operator()(const std::vector<std::string>& paths) {
     std::vector<MergeSource> sources;
     for (const auto& path : paths) sources.push_back({path, 1'800'000'000'000'000'000});
     MergeOptions options;
     const std::string out = folder_ + "/merged";
     const Fd fd(::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600));
     options.fd = fd.get();
-    options.clean = clean;
-    options.shifted = !offsets.empty();
-    options.label = [this](std::size_t source, const Writer&) {
-      return Label{std::to_string(source) + "|",
-                   source < offsets.size() ? offsets[source] * 1'000'000'000 : 0};
+    options.label = [](std::size_t source, const Writer&) {
+      return Label{std::to_string(source) + "|", 0};
     };
     options.pause = [] {};
     merged = merge_logs(sources, options);
@@ -132,47 +108,11 @@ class Merge {
     return text.str();
   }
 
-  std::vector<std::int64_t> offsets;
   Merged merged;
 
  private:
   std::string folder_;
 };
-
-TEST_F(MergerTest, LinesAreInOrderOfTimeAndOthersStayBehind) {
-  Merge merge(path_);
-  const std::string a =
-      put("a", "start\n2026-01-01 00:00:01 one\n  more\n2026-01-01 00:00:04 four\n");
-  const std::string b = put("b", "2026-01-01 00:00:02 two\n2026-01-01 00:00:03 three");
-  EXPECT_EQ(merge({a, b}),
-            "0|start\n0|2026-01-01 00:00:01 one\n0|  more\n1|2026-01-01 00:00:02 two\n"
-            "1|2026-01-01 00:00:03 three\n0|2026-01-01 00:00:04 four\n");
-  EXPECT_EQ(merge.merged.lines, 6U);
-  EXPECT_EQ(merge.merged.untimed, 2U);
-}
-
-TEST_F(MergerTest, AnOffsetMovesTheLinesOfALog) {
-  Merge merge(path_);
-  merge.offsets = {0, -3};
-  const std::string a = put("a", "2026-01-01 00:00:01 one\n2026-01-01 00:00:02 two\n");
-  const std::string b = put("b", "2026-01-01 00:00:04.5 1.5\n");
-  EXPECT_EQ(merge({a, b}),
-            "0|2026-01-01 00:00:01 one\n1|2026-01-01 00:00:04.5 1.5\n0|2026-01-01 00:00:02 two\n");
-}
-
-TEST_F(MergerTest, ALogKeepsItsOrderAndOneWithoutTimesIsReported) {
-  Merge merge(path_);
-  const std::string a = put("a", "2026-01-01 00:00:05 late\n2026-01-01 00:00:01 early\n");
-  const std::string b = put("b", "no time\n");
-  EXPECT_EQ(merge({a, b}), "1|no time\n0|2026-01-01 00:00:05 late\n0|2026-01-01 00:00:01 early\n");
-  EXPECT_EQ(merge.merged.late, 1U);
-  EXPECT_EQ(merge.merged.without_times, std::vector<std::size_t>{1});
-}
-
-TEST_F(MergerTest, ATornLineIsALineForEachWriter) {
-  Merge merge(path_);
-  EXPECT_EQ(merge({put("a", "[rank0]: x[rank1]: y\n")}), "0|[rank0]: x\n0|[rank1]: y\n");
-}
 
 TEST_F(MergerTest, RandomLogsComeOutWholeAndSorted) {
   const unsigned seed = std::random_device{}();

@@ -13,7 +13,7 @@ from patience import PATIENCE, until
 
 
 def files(folder):
-    return {path.name: path.read_text() for path in folder.iterdir()}
+    return {path.name: path.read_bytes().decode() for path in folder.iterdir()}
 
 
 DASHES = 74 * "-"
@@ -27,6 +27,8 @@ HOSTILE = ["(Worker pid=7, ip=../../etc) x", "[pod/../a] y", "[..:12] z", "node-
         ({"job.log": ["start", "[rank0]: a", "[rank1]: b[rank0]: c", "[rank1]: d"]}, False,
          {"rank0.log": "[rank0]: a\n[rank0]: c\n", "rank1.log": "[rank1]: b\n[rank1]: d\n",
           "no-rank.log": "start\n"}),
+        ({"job.log": ["head", "[rank1]: a[rank0]: b", "[rank1]: c\r"]}, True,
+         {"rank0.log": "b\n", "rank1.log": "a\nc\r\n", "no-rank.log": "head\n"}),
         # Local ranks become ranks where the log tells them.
         ({"job.log": ["[default0]:a", "[default1]:b", "[default1]:[rank5]: c",
                       "[default0]:[rank4]: d"]}, True,
@@ -38,7 +40,7 @@ HOSTILE = ["(Worker pid=7, ip=../../etc) x", "[pod/../a] y", "[..:12] z", "node-
          {"rank0.log": f"INFO: {DASHES}\nTraceback\n"}),
         ({"job.log": [LONG]}, False, {"rank0.log": f"{LONG}\n"}),
     ],
-    ids=["by writer", "local ranks", "several logs", "dashes", "a long line"],
+    ids=["by writer", "stripped", "local ranks", "several logs", "dashes", "a long line"],
 )  # fmt: skip
 def test_a_log_is_split_by_writer(tmp_path, logs, strip, expected):
     paths = [written(tmp_path / name, *lines) for name, lines in logs.items()]
