@@ -5,6 +5,7 @@ import os
 import socket
 import threading
 import time
+from contextlib import ExitStack
 
 import pytest
 
@@ -56,6 +57,25 @@ def test_without_the_token_nobody_gets_in_and_the_next_one_does(listener, sends)
         client.sendall(b"q\n")
         assert opened.readline() == "q\n"
         opened.close()
+
+
+def test_silent_strangers_hold_nobody_up_however_many_they_are(listener, monkeypatch):
+    monkeypatch.setattr(channel, "_TOKEN_SECONDS", 3600.0)
+    token = listener.session.token.encode()
+    with ExitStack() as strangers:
+        for _ in range(100):
+            strangers.enter_context(connect(listener, token[:5]))
+        client = strangers.enter_context(connect(listener, token[:5]))
+        client.sendall(token[5:] + b"q\n")
+        opened = listener.accept(soon(60))
+        assert opened.readline() == "q\n"
+        opened.close()
+
+
+def test_a_stranger_is_sent_away_after_a_while(listener):
+    with connect(listener, b"p x") as stranger:
+        assert listener.accept(soon(1)) is None
+        assert stranger.recv(1) == b""
 
 
 def test_if_nobody_comes_the_wait_ends_at_the_deadline(listener):

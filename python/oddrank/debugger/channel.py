@@ -30,6 +30,7 @@ _WRITE_SECONDS = 10.0
 """A client that takes no text for so long is gone."""
 _FILE = "debug-"
 _MOST_SESSIONS = 1000
+_MOST_CLIENTS = 64  # that have not sent the token yet
 
 
 class Channel:
@@ -187,19 +188,45 @@ class Listener:
             ) from error
 
     def accept(self, end: float) -> Channel | None:
-        """Returns the channel to the debugger; None at the deadline."""
+        """Returns the channel to the debugger; None at the deadline.
+
+        It hears all clients at the same time: those that stay silent hold nobody up.
+        """
+        clients: dict[int, _Client] = {}  # by descriptor, the oldest first
+        try:
+            return self._wait(clients, end)
+        finally:
+            for client in clients.values():
+                client.stream.close()
+
+    def _wait(self, clients: dict[int, "_Client"], end: float) -> Channel | None:
         token = self.session.token.encode()
-        while (left := end - time.monotonic()) > 0:
-            self._socket.settimeout(left)
-            try:
-                client, _ = self._socket.accept()
-            except OSError:  # the deadline, or a client that has left already
+        self._socket.setblocking(False)
+        while (now := time.monotonic()) < end:
+            if clients and (oldest := next(iter(clients.values()))).until <= now:
+                clients.pop(oldest.stream.fileno()).stream.close()
                 continue
-            with client:
-                if hmac.compare_digest(_first_bytes(client, len(token)), token):
-                    client.setblocking(False)
-                    return Channel(client.detach(), end)
+            waiter = select.poll()
+            for descriptor in (*clients, self._socket.fileno()):  # in the order of their events
+                waiter.register(descriptor, select.POLLIN)
+            until = min([end, *(client.until for client in clients.values())])
+            for descriptor, _ in waiter.poll(max(1.0, (until - now) * 1000)):
+                if descriptor == self._socket.fileno():
+                    self._let_in(clients)
+                elif not clients[descriptor].hear(len(token)):
+                    client = clients.pop(descriptor)
+                    if hmac.compare_digest(client.said, token):
+                        return Channel(client.stream.detach(), end)
+                    client.stream.close()
         return None
+
+    def _let_in(self, clients: dict[int, "_Client"]) -> None:
+        with suppress(OSError):  # a client that has left already
+            made, _ = self._socket.accept()
+            made.setblocking(False)
+            if len(clients) == _MOST_CLIENTS:
+                clients.pop(next(iter(clients))).stream.close()
+            clients[made.fileno()] = _Client(made, time.monotonic() + _TOKEN_SECONDS)
 
     def close(self) -> None:
         self._socket.close()
@@ -207,17 +234,24 @@ class Listener:
             self._file.unlink()
 
 
-def _first_bytes(client: socket.socket, count: int) -> bytes:
-    """Returns what a client sends at first, and waits for that not for long."""
-    end, found = time.monotonic() + _TOKEN_SECONDS, b""
-    with suppress(OSError):
-        while len(found) < count:
-            client.settimeout(max(0.0, end - time.monotonic()))  # 0: takes what is here already
-            more = client.recv(count - len(found))
-            if not more:
-                break
-            found += more
-    return found
+@dataclass
+class _Client:
+    """Somebody who has connected. until: when it must have sent the token."""
+
+    stream: socket.socket
+    until: float
+    said: bytes = b""
+
+    def hear(self, count: int) -> bool:
+        """Takes what it sends. Returns whether more is to come, up to `count` bytes."""
+        try:
+            more = self.stream.recv(count - len(self.said))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        self.said += more
+        return bool(more) and len(self.said) < count
 
 
 def _write(session: Session) -> Path:
