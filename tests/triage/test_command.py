@@ -26,6 +26,7 @@ RAISED = (
     b"[rank3]: Traceback (most recent call last):\n"
     b'[rank3]:   File "train.py", line 9, in main\n[rank3]: ValueError: boom\n'
 )
+HEALTHY = "[rank0]: 2026-01-01 10:00:00 NCCL INFO Init COMPLETE rank 0 nranks 2\n"
 
 
 def oddrank(*arguments: object, **environ: str) -> "subprocess.CompletedProcess[str]":
@@ -150,3 +151,25 @@ def test_what_can_be_read_beside_bad_input_is_judged(tmp_path):
     assert [line.partition(": ")[0].rpartition("/")[2] for line in made["data"]["skipped"]] == [
         "cut.log.gz", "zeros",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "verdict"),
+    [("job.log.gz", gzip.compress(b"step 1\n")[:-9], "incomplete"),
+     ("job.7z", b"7z\xbc\xaf\x27\x1c\0\4" + bytes(99), "incomplete"),
+     ("notes.txt", b"nothing of interest\n", "healthy"),
+     ("empty.log", b"", "healthy")],
+    ids=["a broken archive", "an unknown archive", "a text", "an empty file"],
+)  # fmt: skip
+def test_a_job_is_healthy_only_if_all_that_was_given_was_read(
+    tmp_path: Path, name: str, content: bytes, verdict: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    log = tmp_path / "gpu.log"
+    log.write_text(HEALTHY)
+    out = io.StringIO()
+    with redirect_stdout(out), redirect_stderr(io.StringIO()):
+        code = cli._run(["triage", "--json", "-", str(log), str(tmp_path / name)])
+    made = json.loads(out.getvalue())
+    assert (made["verdict"], code) == (verdict, 3 if verdict == "incomplete" else 0)
+    assert (f"{name}: " in made["summary"]) == (verdict == "incomplete")

@@ -193,7 +193,7 @@ def first_error(
         render.line(line, stream)
     _say(notes.lines)
     data = {**first_error_.data(told), "skipped": notes.lines}
-    report = findings.first_error(told, data, notes.lost)
+    report = findings.first_error(told, data, notes.lost_text)
     render.deliver(report, json_path)
     return report.exit_code(fail_on)
 
@@ -265,7 +265,7 @@ def silent(
                    f"longest ({of})")  # fmt: skip
         _table(columns, silence.rows(data, _MOST_ROWS))
     _say(notes.lines)
-    report = findings.silent(found, silence.comparable(voices), data, notes.lost)
+    report = findings.silent(found, silence.comparable(voices), data, notes.lost_text)
     render.deliver(report, json_path)
     return report.exit_code(fail_on)
 

@@ -12,8 +12,8 @@ from oddrank.triage.next_steps import next_steps
 _MOST_EVIDENCE = 8
 
 
-def first_error(told: Told, data: dict[str, object], lost: Sequence[str]) -> Report:
-    """Makes the report of first-error. lost: lines on logs that could not be read."""
+def first_error(told: Told, data: dict[str, object], lost: str) -> Report:
+    """Makes the report of first-error. lost: which logs were not read, for an end of a sentence."""
     found = [
         findings.finding(s, next_steps(s, told.triage.view), told.triage.folder)
         for s in told.triage.suspects
@@ -30,12 +30,7 @@ def first_error(told: Told, data: dict[str, object], lost: Sequence[str]) -> Rep
         why = f"no line of {told.files} log{plural} tells of a failure"
     size = told.triage.view.world
     return Report.of("logs first-error", {"size": size} if size else {}, data, found,
-                     complete=bool(found) or not lost, why=why + _lost(lost))  # fmt: skip
-
-
-def _lost(lost: Sequence[str]) -> str:
-    more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
-    return f"; not read: {lost[0]}{more}" if lost else ""
+                     complete=bool(found) or not lost, why=why + lost)  # fmt: skip
 
 
 def _unordered(own: Sequence[Said]) -> Finding:
@@ -60,9 +55,9 @@ def _only_said(first: Said) -> Finding:
 
 
 def silent(
-    silence: Silence | None, comparable: int, data: dict[str, object], lost: Sequence[str] = ()
+    silence: Silence | None, comparable: int, data: dict[str, object], lost: str = ""
 ) -> Report:
-    """Makes the report of silent. lost: lines on logs that could not be read."""
+    """Makes the report of silent. lost: which logs could not be read, as the end of a sentence."""
     if silence is None:
         why = f"{comparable} ranks speak regularly, and none stopped before the others"
         if comparable < 2:
@@ -71,7 +66,7 @@ def silent(
                    "the lines name no times, and lines of several files have no common order:"
                    " silence can't be measured")  # fmt: skip
         complete = comparable >= 2 and not lost
-        return Report.of("logs silent", {}, data, (), complete=complete, why=why + _lost(lost))
+        return Report.of("logs silent", {}, data, (), complete=complete, why=why + lost)
     found = [_many(silence)] if silence.most else [_one(voice, silence) for voice in silence.voices]
     others = findings.count([voice.process for voice in silence.others])
     return Report.of("logs silent", {}, data, found, complete=True, why=f"spoke on: {others}")

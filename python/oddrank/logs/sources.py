@@ -54,13 +54,12 @@ def opened(paths: Sequence[str], notes: Notes) -> Iterator[list[Source]]:
         found = []
         for item in log_lines.placed(items):
             # A folder may hold other things than logs.
-            named = item.name in paths or (item.name == "stdin" and "-" in paths)
             if not item.size:
-                notes.add(item, "left out: it is empty")
+                notes.add(item, "left out: it is empty", lost=False)
             elif not lines.is_text(item):
-                notes.add(item, "left out: it is binary", lost=named)
+                notes.add(item, "left out: it is binary", lost=item.name in notes.named)
             elif (known := log_lines.writers(item)) is None:
-                notes.add(item, "left out: it is not readable", lost=True)
+                notes.add(item, "left out: it is not readable")
             else:
                 found.append(Source(item, known))
         if not found:
@@ -88,7 +87,7 @@ def followed(paths: Sequence[str], notes: Notes) -> list[Source]:
             raise OddrankError(f"--follow takes text that grows, and {path!r} is packed or binary")
         known = log_lines.writers(log_lines.placed([item])[0])
         if known is None:
-            notes.add(item, "not readable", lost=True)
+            notes.add(item, "not readable")
         else:
             found.append(Source(item, known))
     if not found:

@@ -101,7 +101,11 @@ def _judged(
         facts, strange = bounded(ours(found))
         for file, number in Counter(apart.file_of(fact) for fact in strange).items():
             plural = "s" if number > 1 else ""
-            notes.add(file, f"{number} fact{plural} left out: a rank or size beyond {MOST_RANKS}")
+            notes.add(
+                file,
+                f"{number} fact{plural} left out: a rank or size beyond {MOST_RANKS}",
+                lost=False,
+            )
         together += facts
         jobs_found += [replace(job, folder=folder) for job in apart.jobs(facts)]
     suspects = _suspects(jobs_found)
@@ -131,25 +135,21 @@ def made(triage: Triage) -> Report:
     seen = triage.view
     size = seen.world or (max(seen.heard) + 1 if seen.heard else None)
     world: dict[str, Any] = {"size": size} if size else {}
-    return Report.of(
-        "triage",
-        world,
-        _data(triage),
-        [
-            findings.finding(suspect, next_steps(suspect, seen), triage.folder)
-            for suspect in triage.suspects
-            if suspect.cause != on_purpose.CAUSE
-        ],
-        complete=True,
-        why=_why(triage),
-    )
+    found = [
+        findings.finding(suspect, next_steps(suspect, seen), triage.folder)
+        for suspect in triage.suspects
+        if suspect.cause != on_purpose.CAUSE
+    ]
+    complete = bool(found) or not triage.notes.lost
+    return Report.of("triage", world, _data(triage), found, complete=complete, why=_why(triage))
 
 
 def _why(triage: Triage) -> str:
     read = ", ".join(f"{files} {name}" for name, (files, _) in triage.read.items())
-    skipped = len(triage.notes.lines)
+    skipped, lost = len(triage.notes.lines), triage.notes.lost_text
     rest = f" in {triage.folder}" if triage.folder else ""
-    rest += f"; not read: {skipped} (see skipped in the JSON, or --explain)" if skipped else ""
+    if skipped and (triage.suspects or not lost):
+        rest += f"; not read: {skipped} (see skipped in the JSON, or --explain)"
     if triage.jobs > 1:
         rest += f"; of {triage.jobs} jobs, each judged alone"
     pauses = [
@@ -158,10 +158,10 @@ def _why(triage: Triage) -> str:
         if s.cause == on_purpose.CAUSE
     ]
     if pauses:
-        return "; ".join(pauses)
+        return "; ".join(pauses) + lost
     if triage.suspects:
         return f"read: {read}{rest}"
-    return f"nothing in what was read tells of a stall or a death; read: {read}{rest}"
+    return f"nothing in what was read tells of a stall or a death; read: {read}{rest}{lost}"
 
 
 def _data(triage: Triage) -> dict[str, Any]:

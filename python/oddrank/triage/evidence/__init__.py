@@ -38,13 +38,21 @@ class Item:
 class Notes:
     """Collects lines on what was not read, and why. `add` is called by readers.
 
-    lost: those on files that may hold evidence. An empty file holds none.
+    lost: those on files that may hold evidence. An empty file holds none. named: the paths that the
+    user gave; a folder among them may hold other things than evidence.
     """
 
     lines: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
+    named: frozenset[str] = frozenset()
 
-    def add(self, item: Item | str, why: str, *, lost: bool = False) -> None:
+    @property
+    def lost_text(self) -> str:
+        """What is lost, as the end of a sentence."""
+        more = f" and {len(self.lost) - 1} more" if len(self.lost) > 1 else ""
+        return f"; not read: {self.lost[0]}{more}" if self.lost else ""
+
+    def add(self, item: Item | str, why: str, *, lost: bool = True) -> None:
         line = f"{item if isinstance(item, str) else item.name}: {why}"
         self.lines.append(line)
         if lost:

@@ -66,11 +66,13 @@ def _manifest(content: Mapping[str, Any], item: Item, notes: Notes) -> Iterator[
         if size > 1:
             yield World(size, source)
     if content["ended_by"]:
-        notes.add(item, f"collecting was cut short by {str(content['ended_by'])[:_TEXT]}")
+        notes.add(
+            item, f"collecting was cut short by {str(content['ended_by'])[:_TEXT]}", lost=False
+        )
     for lack in content["not_read"]:
         if not lack["absent"]:
             what, why = str(lack["what"])[:_TEXT], str(lack["why"])[:_TEXT]
-            notes.add(f"{host}: {what}", f"not collected: {why}")
+            notes.add(f"{host}: {what}", f"not collected: {why}", lost=False)
 
 
 def _process(content: Mapping[str, Any], item: Item, notes: Notes) -> Iterator[Fact]:

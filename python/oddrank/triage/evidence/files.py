@@ -45,6 +45,7 @@ def opened(paths: Sequence[str], notes: Notes) -> Iterator[list[Item]]:
     for path in paths:
         if path != "-" and not os.path.exists(path):
             raise OddrankError(f"there is no {path!r}; give files or folders that a job left")
+    notes.named = frozenset("stdin" if path == "-" else str(Path(path)) for path in paths)
     with tempfile.TemporaryDirectory(prefix="oddrank-triage-") as folder:
         unpacker = _Unpacker(Path(folder), notes)
         yield list(unpacker.items(paths))
@@ -92,30 +93,32 @@ class _Unpacker:
                     yield Path(folder, name)
 
     def _unreadable(self, error: OSError) -> None:
-        self._notes.add(str(error.filename), f"not readable: {error.strerror}", lost=True)
+        self._notes.add(str(error.filename), f"not readable: {error.strerror}")
 
     def _file(self, name: str, path: Path, depth: int) -> Iterator[Item]:
         self._files += 1
         if self._files > _MOST_FILES:
             if self._files == _MOST_FILES + 1:
                 why = f"left out with all after it: more than {_MOST_FILES} files"
-                self._notes.add(name, why, lost=True)
+                self._notes.add(name, why)
             return
         try:
             found = path.stat()
             if not stat.S_ISREG(found.st_mode):
-                self._notes.add(name, "left out: it is no regular file")
+                self._notes.add(
+                    name, "left out: it is no regular file", lost=name in self._notes.named
+                )
                 return
             with path.open("rb") as file:
                 head = file.read(HEAD)
         except OSError as error:
-            self._notes.add(name, f"not readable: {error.strerror}", lost=True)
+            self._notes.add(name, f"not readable: {error.strerror}")
             return
         unpack = _packing(head)
         if unpack is None:
             yield Item(name, path, found.st_size, head)
         elif depth >= _DEEPEST:
-            self._notes.add(name, f"left out: packed more than {_DEEPEST} times", lost=True)
+            self._notes.add(name, f"left out: packed more than {_DEEPEST} times")
         else:
             try:
                 yield from unpack(self, name, path, depth + 1)
@@ -129,11 +132,11 @@ class _Unpacker:
         if copy.stat().st_size:
             yield from self._file(name, copy, depth)
         else:
-            self._notes.add(name, "empty")
+            self._notes.add(name, "empty", lost=False)
 
     def _broken(self, name: str, error: Exception) -> None:
         why = f"unpacked only in part: {error or type(error).__name__}"
-        self._notes.add(name, why, lost=True)
+        self._notes.add(name, why)
 
     def _copy(
         self,
@@ -161,13 +164,11 @@ class _Unpacker:
                     self._left -= len(chunk)
                     room -= len(chunk)
                     if room < 0:
-                        self._notes.add(
-                            name, "unpacked only in part: it grows without end", lost=True
-                        )
+                        self._notes.add(name, "unpacked only in part: it grows without end")
                         break
                     if self._left < 0:
                         why = "unpacked only in part: too large for the disk here"
-                        self._notes.add(name, why, lost=True)
+                        self._notes.add(name, why)
                         break
                     file.write(chunk)
                 else:
@@ -222,14 +223,14 @@ class _Unpacker:
                     with archive.open(member) as source:
                         copy = self._copy(source, own, changed, member.compress_size)
                 except _BROKEN as error:  # the other members may be well
-                    self._notes.add(own, f"not unpacked: {error}", lost=True)
+                    self._notes.add(own, f"not unpacked: {error}")
                     continue
                 yield from self._copied(own, copy, depth)
         self._say_empty(name, empty)
 
     def _say_empty(self, name: str, count: int) -> None:
         if count:
-            self._notes.add(name, f"{count} empty file{'s' if count > 1 else ''} in it")
+            self._notes.add(name, f"{count} empty file{'s' if count > 1 else ''} in it", lost=False)
 
 
 def _is_packed_twin(folder: str, inner: Collection[str], name: str) -> bool:

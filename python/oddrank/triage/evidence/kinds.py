@@ -23,6 +23,7 @@ from oddrank.triage.evidence import (
     tracebacks,
     watchdog,
 )
+from oddrank.triage.evidence.lines import is_text
 from oddrank.triage.facts import Fact
 
 KINDS: tuple[Kind, ...] = (
@@ -61,7 +62,11 @@ def read(
             known |= {item.name for item in chosen}
             yield kind, chosen, list(kind.read(chosen, notes))
     strange = [item for item in items if item.name not in known]
+    # A folder may hold other things than evidence; a file that was named is meant to be read.
+    strange.sort(key=lambda item: item.name not in notes.named)
     for item in strange[:_MOST_STRANGE]:
-        notes.add(item, "nothing found that oddrank can read" if item.size else "empty")
+        lost = item.name in notes.named and item.size > 0 and not is_text(item)
+        why = "nothing found that oddrank can read" if item.size else "empty"
+        notes.add(item, why, lost=lost)
     if len(strange) > _MOST_STRANGE:
-        notes.add(f"{len(strange) - _MOST_STRANGE} more files", "nothing found in them")
+        notes.add(f"{len(strange) - _MOST_STRANGE} more files", "nothing found in them", lost=False)

@@ -167,7 +167,9 @@ def read(items: Sequence[Item], notes: Notes) -> Iterator[Log]:
             continue
         yield _log(item, found)
         if found["left_out"]:
-            notes.add(item, f"{found['left_out']} more lines of the same kinds were left out")
+            notes.add(
+                item, f"{found['left_out']} more lines of the same kinds were left out", lost=False
+            )
 
 
 def identities(log: Log) -> Iterator[Fact]:

@@ -75,7 +75,7 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     for rank in chosen:
         source, process = sources[rank.file], record_calls.process_of(rank)
         for note in rank.notes:
-            notes.add(source.file, note)
+            notes.add(source.file, note, lost=False)
         yield Identity(process, source)
         history = histories.get(rank.file, [])
         yield from _activity(rank, seen[rank.file], process, source, now=now, history=history)
@@ -128,9 +128,11 @@ def _silence(lost: Seen, source: Source) -> Iterable[Fact]:
 
 def _collected(items: Iterable[Item], notes: Notes) -> Iterable[tuple[Seen, Source]]:
     for item in items:
-        if not _is_states(item) or item.size > _LARGEST_STATES:
+        if not _is_states(item):
             continue
         try:
+            if item.size > _LARGEST_STATES:
+                raise ValueError("the file is too large")
             found = states.parse(json.loads(item.path.read_bytes()))
             if any(unix_time(each.time) is None for each in found):
                 raise ValueError("it has times that cannot be")
@@ -152,11 +154,13 @@ def _newest_run(found: Sequence[Rank], notes: Notes) -> list[Rank]:
         return []
     in_order = sorted(by_job.items(), key=lambda job: _age(job[1]))
     for name, others in in_order[:-1]:
-        notes.add(f"job {name}", f"an older job: its {len(others)} records are not used")
+        notes.add(
+            f"job {name}", f"an older job: its {len(others)} records are not used", lost=False
+        )
     name, newest = in_order[-1]
     earlier = sum(1 for rank in newest if rank.runs_back and not rank.is_child)
     if earlier:
-        notes.add(f"job {name}", f"{earlier} records of earlier runs are not used")
+        notes.add(f"job {name}", f"{earlier} records of earlier runs are not used", lost=False)
     return [rank for rank in newest if rank.runs_back == 0]
 
 

@@ -31,7 +31,7 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
             report = json.loads(item.path.read_bytes())
             tool, findings = report["tool"], report.get("findings", [])
             if tool not in _NAMES:
-                notes.add(item, f"a report of oddrank {tool} is no evidence of a job")
+                notes.add(item, f"a report of oddrank {tool} is no evidence of a job", lost=False)
                 continue
             yield from [_trouble(item, tool, finding) for finding in findings if _tells(finding)]
         except (OSError, ValueError, RecursionError) as error:
