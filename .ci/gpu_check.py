@@ -33,7 +33,6 @@ GPU_TESTS = ("-m", "pytest", "-m", "gpu", "-q", "-p", "no:cacheprovider")
 TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "{gpus}", "-m", "oddrank")
 VALUES = (
     "tests/bench/test_verify_gpu.py",
-    "tests/bench/test_communicator_gpu.py",
     "tests/bench/test_native_gpu.py",
 )
 JOBS = "tests/selftest/test_gpu.py"

@@ -1,6 +1,7 @@
-"""Rows of a sweep and topologies, for tests of expectations."""
+"""Rows and results of a sweep, and topologies, for tests of expectations and rows."""
 
 from dataclasses import dataclass
+from statistics import fmean
 
 from oddrank.bench.case import Case
 from oddrank.bench.expected import expected, held, judged_from
@@ -32,3 +33,13 @@ def said_of_nothing(facts, rows):
     assert held(rows, due) == []
     sizes = [judged_from(facts, Case(row.collective, row.dtype, row.bytes)) for row in rows]
     return nothing_published(rows, due, sizes, 0.9, "8 ranks over nccl")
+
+
+def result(*passes, **changes):
+    """Returns a rank's result of a case. passes: times of single iterations."""
+    times = [time for one_pass in passes for time in one_pass]
+    return {
+        "backend": "c10d:gloo", "times": [list(one_pass) for one_pass in passes], "mismatch": None,
+        "mean": fmean(times) if times else None, "iterations": len(times), "skipped": None,
+        "arrival": None, "footprint": 0, "nccl_choice": None, **changes,
+    }  # fmt: skip

@@ -1,7 +1,7 @@
 """Faults of a network of hosts, and the ranks that `bench pairs` must name."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from job import Live, Verdict, job
@@ -17,13 +17,16 @@ DELAY = 0.005
 DEADLINE = 90.0
 
 
+Hurt = Callable[[Network], None]
+
+
 @dataclass(frozen=True)
 class Case:
     """A fault of a network. ends: the ranks that must be named; empty if healthy."""
 
     fault: str
     ranks: int
-    hurt: Callable[[Network], None]
+    hurt: Hurt
     ends: frozenset[int] = frozenset()
     causes: frozenset[str] = frozenset()
     on_host: int = 1  # ranks
@@ -45,15 +48,11 @@ class Case:
             self.hurt(net)
             later = self.later
             return job(
-                self.ranks,
-                hosts,
-                hosts=net.hosts,
+                self.ranks, hosts, hosts=net.hosts, command=COMMAND, deadline=DEADLINE,
                 launcher="env",  # torchrun's agents would import torch, too
-                command=COMMAND,
-                deadline=DEADLINE,
                 after=f"connect  {self.ranks}/{self.ranks}",
                 act=None if later is None else lambda live: later(net, live),
-            )
+            )  # fmt: skip
 
     def said(self, report: Mapping[str, Any] | None) -> str:
         """Returns "right", or what is wrong with the report."""
@@ -78,15 +77,19 @@ def healthy(ranks: int, on_host: int = 1) -> Case:
     return Case("healthy", ranks, _nothing, on_host=on_host)
 
 
+def _hurt(fault: str, ranks: int, ends: Sequence[int], *, of: str, by: Hurt) -> Case:
+    """Returns the case of one fault, whose cause is `of`."""
+    return Case(fault, ranks, by, frozenset(ends), frozenset({of}))
+
+
 def slow_node(node: int, nodes: int, on_host: int, share: float = 0.6) -> Case:
     """Slows all that a host sends; its ranks share the rest."""
-
-    def hurt(net: Network) -> None:
-        net.slow_sender(node, RATE * share)
-
-    ends = frozenset(range(node * on_host, (node + 1) * on_host))
-    ranks = nodes * on_host
-    return Case("slow sender", ranks, hurt, ends, frozenset({"slow-sender"}), on_host)
+    ends = range(node * on_host, (node + 1) * on_host)
+    made = _hurt(
+        "slow sender", nodes * on_host, ends, of="slow-sender",
+        by=lambda net: net.slow_sender(node, RATE * share),
+    )  # fmt: skip
+    return replace(made, on_host=on_host)
 
 
 def slow_rank(rank: int, nodes: int, on_host: int, share: float = 0.3) -> Case:
@@ -95,40 +98,34 @@ def slow_rank(rank: int, nodes: int, on_host: int, share: float = 0.3) -> Case:
     def later(net: Network, live: Live) -> None:
         net.slow_ports(rank // on_host, live.ports_of(rank), RATE * share)
 
-    ranks, causes = nodes * on_host, frozenset({"slow-sender"})
-    return Case("slow rank", ranks, _nothing, frozenset({rank}), causes, on_host, later)
+    made = _hurt("slow rank", nodes * on_host, [rank], of="slow-sender", by=_nothing)
+    return replace(made, on_host=on_host, later=later)
 
 
-def slow_sender(rank: int, ranks: int, share: float = 0.6) -> Case:
-    def hurt(net: Network) -> None:
-        net.slow_sender(rank, RATE * share)
-
-    # With two ranks only the link can be named, and so both of them.
-    ends = frozenset({0, 1}) if ranks == 2 else frozenset({rank})
-    cause = "slow-link" if ranks == 2 else "slow-sender"
-    return Case("slow sender", ranks, hurt, ends, frozenset({cause}))
+def slow_sender(rank: int, ranks: int) -> Case:
+    """Slows a host of one rank. With two ranks only the link can be named, and so both of them."""
+    made = slow_node(rank, ranks, 1)
+    if ranks > 2:
+        return made
+    return replace(made, ends=frozenset({0, 1}), causes=frozenset({"slow-link"}))
 
 
-def slow_receiver(rank: int, ranks: int, share: float = 0.6) -> Case:
-    def hurt(net: Network) -> None:
-        net.slow_receiver(rank, RATE * share)
-
-    ends = frozenset({0, 1}) if ranks == 2 else frozenset({rank})
-    cause = "slow-link" if ranks == 2 else "slow-receiver"
-    return Case("slow receiver", ranks, hurt, ends, frozenset({cause}))
+def slow_receiver(rank: int, ranks: int) -> Case:
+    return _hurt(
+        "slow receiver", ranks, [rank], of="slow-receiver",
+        by=lambda net: net.slow_receiver(rank, RATE * 0.6),
+    )  # fmt: skip
 
 
-def slow_link(first: int, second: int, ranks: int, share: float = 0.6) -> Case:
-    def hurt(net: Network) -> None:
-        net.slow_link(first, second, RATE * share)
-
-    return Case("slow link", ranks, hurt, frozenset({first, second}), frozenset({"slow-link"}))
+def slow_link(first: int, second: int, ranks: int) -> Case:
+    return _hurt(
+        "slow link", ranks, [first, second], of="slow-link",
+        by=lambda net: net.slow_link(first, second, RATE * 0.6),
+    )  # fmt: skip
 
 
 def delayed_link(first: int, second: int, ranks: int) -> Case:
-    def hurt(net: Network) -> None:
-        net.delay_link(first, second, DELAY)
-
-    return Case(
-        "delayed link", ranks, hurt, frozenset({first, second}), frozenset({"delayed-link"})
-    )
+    return _hurt(
+        "delayed link", ranks, [first, second], of="delayed-link",
+        by=lambda net: net.delay_link(first, second, DELAY),
+    )  # fmt: skip

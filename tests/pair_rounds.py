@@ -10,15 +10,17 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from job import Live, job
 from launchers import Launcher, Order, Plan, env
+from netns import Network, network
 from oddrank import launch
 from oddrank.bench.case import parse_size
 from oddrank.bench.pairs import stages as pairs
@@ -28,11 +30,11 @@ from oddrank.control import runner
 from oddrank.control.stages import RunState, Skip, Stage, nodes_of
 from oddrank.control.walk import Outcome
 from oddrank.finding import Finding
-from pair_faults import DEADLINE, SIZE
+from pair_faults import DEADLINE, RATE, SIZE, Case
+from patience import PATIENCE
 
 _SOCKET = "ODDRANK_TEST_ROUNDS"
 _EFFECT = 0.2  # the command's default
-_SECONDS = 60.0  # for the start of the job, and to set a fault
 _A_DAY = 86400.0
 
 
@@ -46,7 +48,7 @@ class Driver:
     def drive(self, hurt: Callable[[int], None], judged: Callable[[int, Any], None]) -> None:
         """Calls hurt(number) before and judged(number, report) after each round."""
         connection, _ = self._listening.accept()
-        connection.settimeout(2 * DEADLINE)
+        connection.settimeout(2 * PATIENCE.seconds(DEADLINE))
         with connection, connection.makefile("rw", encoding="utf-8") as lines:
             for line in lines:
                 said = json.loads(line)
@@ -66,8 +68,42 @@ def driver(run: int) -> Iterator[Driver]:
         path = str(Path(folder, "socket"))
         listening.bind(path)
         listening.listen(1)
-        listening.settimeout(_SECONDS)
+        listening.settimeout(PATIENCE.limit)
         yield Driver(partial(_start, run, path), listening)
+
+
+def play(
+    hosts: int,
+    on_host: int,
+    cases: Sequence[Case],
+    judged: Callable[[int, Any], None],
+    stopped: Callable[[], bool] = lambda: False,
+) -> None:
+    """Measures each case in a round of one job; calls judged(number, report) after each."""
+    done: list[int] = []
+
+    def act(net: Network, live: Live) -> None:
+        def hurt(number: int) -> None:
+            if stopped():
+                raise RuntimeError("told to stop")  # job() and network() clean up
+            net.heal()
+            cases[number].hurt(net)
+            if later := cases[number].later:
+                later(net, live)
+
+        def told(number: int, report: Any) -> None:
+            done.append(number)
+            judged(number, report)
+
+        line.drive(hurt, told)
+
+    ranks = hosts * on_host
+    with network(hosts, RATE) as net, driver(len(cases)) as line:
+        verdict = job(
+            ranks, hosts, hosts=net.hosts, launcher=line.launcher, deadline=DEADLINE,
+            after=f"connect  {ranks}/{ranks}", act=lambda live: act(net, live),
+        )  # fmt: skip
+    assert len(done) == len(cases), f"the job has ended before its last round: {verdict}"
 
 
 def _start(run: int, path: str, order: Order) -> Plan:
@@ -85,7 +121,7 @@ class _Line:
         """Sends a round's report; without one asks for the round and waits for the reply."""
         if self._lines is None:
             with socket.socket(socket.AF_UNIX) as connection:
-                connection.settimeout(_SECONDS)
+                connection.settimeout(PATIENCE.limit)
                 connection.connect(os.environ[_SOCKET])
                 self._lines = connection.makefile("rw", encoding="utf-8")
         print(json.dumps({"round": number, "report": report}), file=self._lines, flush=True)
@@ -116,19 +152,16 @@ def _round(number: int, line: _Line) -> list[Stage]:
         judge.measurement(run)
         return []
 
+    every = {"shown": False, "keeps_results": False}
     return [
-        Stage(judge.first, DEADLINE, pairs.measure, seen, plan, shown=False, keeps_results=False),
-        Stage(
-            judge.again, DEADLINE, pairs.measure, confirmed, plan_recheck, shown=False,
-            keeps_results=False,
-        ),
-    ]  # fmt: skip
+        Stage(judge.first, DEADLINE, pairs.measure, seen, plan, **every),
+        Stage(judge.again, DEADLINE, pairs.measure, confirmed, plan_recheck, **every),
+    ]
 
 
 def _report(found: list[Finding]) -> dict[str, Any]:
-    """Returns the parts of a report that Case reads."""
-    findings = [{"who": {"ranks": list(one.who.ranks)}, "cause": one.cause} for one in found]
-    return {"verdict": "odd" if findings else "healthy", "findings": findings}
+    """Returns the parts of a report that tests read."""
+    return {"verdict": "odd" if found else "healthy", "findings": [asdict(one) for one in found]}
 
 
 def main() -> None:

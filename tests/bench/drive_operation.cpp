@@ -25,8 +25,6 @@ std::string error_of(const std::function<void()>& call) {
   return "";
 }
 
-Deadline soon(std::map<std::string, long>& given) { return Deadline::after_ms(given["ms"]); }
-
 }  // namespace
 
 int main(int count, char** options) {
@@ -63,11 +61,8 @@ int main(int count, char** options) {
     std::_Exit(0);  // a thread may still be inside NCCL
   }
   nccl::Request request;
-  request.collective = "all_reduce";
-  request.dtype = "float32";
-  request.op = "sum";
-  request.bytes = 8;
-  request.in_place = given["in_place"] != 0;
+  request.collective = "all_reduce", request.dtype = "float32", request.op = "sum";
+  request.bytes = 8, request.in_place = given["in_place"] != 0;
   nccl::Times times;
   std::string said, after;
   std::shared_ptr<nccl::Operation> operation;
@@ -89,14 +84,15 @@ int main(int count, char** options) {
   }
   const auto began = monotonic_ns();
   said = error_of([&] {
-    times = operation->block(static_cast<std::size_t>(given["n"]), given["each"] != 0, soon(given));
+    times = operation->block(static_cast<std::size_t>(given["n"]), given["each"] != 0,
+                             Deadline::after_ms(given["ms"]));
   });
   const double took = static_cast<double>(monotonic_ns() - began) * 1e-9;
   bool right = memory->data() != nullptr;  // abandoned
   for (std::size_t i = 0; i < windows; ++i) {
     right = right && std::memcmp(memory->data() + behind + 512 * i, sent, sizeof sent) == 0;
   }
-  if (!said.empty()) after = error_of([&] { operation->run(0, soon(given)); });
+  if (!said.empty()) after = error_of([&] { operation->run(0, Deadline::after_ms(given["ms"])); });
   const bool direct = communicator->direct();
   operation.reset();
   memory.reset();

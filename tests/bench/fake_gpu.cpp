@@ -141,36 +141,30 @@ CUDA_FAKE cudaFree(void* data) {
   if (in_flight > 0) ++state.freed_in_use;
   return std::free(data), cudaSuccess;
 }
-CUDA_FAKE cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t stream) {
+static cudaError_t later(cudaStream_t stream, std::function<void()> work) {
   const std::lock_guard lock(mutex);
-  put(
-      fake(stream), [=] { std::memset(data, value, bytes); }, false);
-  return cudaSuccess;
+  return put(fake(stream), std::move(work), false), cudaSuccess;
+}
+CUDA_FAKE cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t stream) {
+  return later(stream, [=] { std::memset(data, value, bytes); });
 }
 CUDA_FAKE cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
                           cudaStream_t stream) {
-  const std::lock_guard lock(mutex);
-  put(
-      fake(stream), [=] { std::memcpy(to, from, bytes); }, false);
-  return cudaSuccess;
+  return later(stream, [=] { std::memcpy(to, from, bytes); });
 }
 CUDA_FAKE cudaEventCreate(cudaEvent_t* event) {
   return ++state.events, *event = reinterpret_cast<cudaEvent_t>(new FakeEvent), cudaSuccess;
 }
 CUDA_FAKE cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }  // its queue may still contain it
 CUDA_FAKE cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  const std::lock_guard lock(mutex);
   auto* const recorded = reinterpret_cast<FakeEvent*>(event);
+  const std::lock_guard lock(mutex);
   ++recorded->pending;
   recorded->stream = &fake(stream);
-  put(
-      fake(stream),
-      [=] {
-        --recorded->pending;
-        recorded->us = clock_us;
-      },
-      false);
-  return cudaSuccess;
+  return later(stream, [=] {
+    --recorded->pending;
+    recorded->us = clock_us;
+  });
 }
 CUDA_FAKE cudaEventQuery(cudaEvent_t event) {
   const std::lock_guard lock(mutex);
@@ -276,23 +270,14 @@ NCCL_FAKE ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t
                         ncclComm_t, cudaStream_t stream) {
   return operate(from, to, 4 * count, stream);
 }
-NCCL_FAKE ncclAllGather(const void*, void*, size_t, ncclDataType_t, ncclComm_t, cudaStream_t) {
-  return ncclInvalidArgument;
-}
-NCCL_FAKE ncclReduceScatter(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
-                            cudaStream_t) {
-  return ncclInvalidArgument;
-}
-NCCL_FAKE ncclBroadcast(const void*, void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t) {
-  return ncclInvalidArgument;
-}
-NCCL_FAKE ncclReduce(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, int, ncclComm_t,
-                     cudaStream_t) {
-  return ncclInvalidArgument;
-}
-NCCL_FAKE ncclSend(const void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t) {
-  return ncclInvalidArgument;
-}
-NCCL_FAKE ncclRecv(void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t) {
-  return ncclSuccess;
-}
+// No test runs these.
+#define REFUSED(name, ...) \
+  NCCL_FAKE name(__VA_ARGS__) { return ncclInvalidArgument; }
+REFUSED(ncclAllGather, const void*, void*, size_t, ncclDataType_t, ncclComm_t, cudaStream_t)
+REFUSED(ncclReduceScatter, const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
+        cudaStream_t)
+REFUSED(ncclBroadcast, const void*, void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t)
+REFUSED(ncclReduce, const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, int, ncclComm_t,
+        cudaStream_t)
+REFUSED(ncclSend, const void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t)
+REFUSED(ncclRecv, void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t)

@@ -1,18 +1,105 @@
-"""Making a communicator ends by its deadline, even if ranks are missing; the process goes on."""
+"""NCCL is found, and its communicators end by their deadline, even if ranks are missing."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from bench.nccl_process import in_process, make_fake
+from bench.nccl_process import in_process, make_fake, real_nccl
+from golden import Golden
+from patience import PATIENCE
 
 pytestmark = pytest.mark.needs("cuda-build")
+
+LOAD = "answer = _native.load_nccl()"
+# Simulates a machine without the wheel.
+NO_WHEEL = "_native.nccl_wheel = lambda: ''\n"
+
+
+@pytest.fixture(scope="module")
+def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_fake(tmp_path_factory.mktemp("fake"))
+
+
+def test_the_wheel_s_library_is_found_and_answers_with_its_version():
+    nccl, _ = in_process(LOAD)
+    assert nccl["source"] == "nvidia-nccl wheel"
+    assert nccl["path"] == os.path.realpath(real_nccl())
+    assert nccl["version"] >= 22800
+    assert nccl["version_text"].startswith("2.")
+    assert nccl["missing"] == []
+    assert nccl["mapped"] == [nccl["path"]]
+    assert nccl["warning"] == ""
+
+
+def test_unique_ids_have_128_bytes_and_differ():
+    ids, _ = in_process(
+        "_native.load_nccl()\nanswer = [_native.cuda().nccl_unique_id().hex() for _ in range(2)]"
+    )
+    assert [len(bytes.fromhex(one)) for one in ids] == [128, 128]
+    assert ids[0] != ids[1]
+
+
+def test_it_is_looked_for_in_the_documented_order(fake: Path, tmp_path: Path):
+    toolkit, in_toolkit = {"CUDA_HOME": str(tmp_path)}, make_fake(tmp_path / "lib64")
+    loader = {"LD_LIBRARY_PATH": str(fake.parent)}
+    loaded = f"ctypes.CDLL({str(fake)!r})\n"
+    for begin, environ, source, path in (
+        ("", {"ODDRANK_NCCL_LIBRARY": str(fake)}, "ODDRANK_NCCL_LIBRARY", fake),
+        (loaded, {}, "already loaded", fake),
+        ("", loader, "nvidia-nccl wheel", os.path.realpath(real_nccl())),
+        (NO_WHEEL, loader | toolkit, "system", fake),
+        (NO_WHEEL, toolkit, "CUDA toolkit", in_toolkit),
+    ):
+        nccl, _ = in_process(begin + LOAD, **environ)
+        assert (nccl["source"], nccl["path"]) == (source, str(path))
+
+
+def test_what_is_not_there_or_no_nccl_is_refused_in_words(tmp_path: Path, golden: Golden):
+    old = make_fake(tmp_path / "old", "-DWITHOUT_ABORT")
+    load, said = "answer = error_of(_native.load_nccl)", []
+    for code, environ in (
+        (NO_WHEEL + load, {"CUDA_HOME": str(tmp_path)}),
+        (load, {"ODDRANK_NCCL_LIBRARY": str(old)}),
+        (load, {"ODDRANK_NCCL_LIBRARY": "libm.so.6"}),
+        ("answer = error_of(_native.cuda().nccl_unique_id)", {}),
+    ):
+        said.append(in_process(code, **environ)[0])
+    golden("\n".join(said).replace(str(tmp_path), "FOLDER"))
+
+
+def test_a_wrong_variable_is_an_error_and_nothing_else_is_tried():
+    code = """
+first = error_of(_native.load_nccl)
+del os.environ["ODDRANK_NCCL_LIBRARY"]
+answer = [first, _native.load_nccl()["source"]]
+"""
+    (said, source), _ = in_process(code, ODDRANK_NCCL_LIBRARY="/nowhere/libnccl.so.2")
+    assert "ODDRANK_NCCL_LIBRARY: /nowhere/libnccl.so.2: cannot open" in said
+    assert source == "nvidia-nccl wheel", "a failed load can be tried again"
+
+
+def test_newer_functions_that_a_library_lacks_are_listed(fake: Path):
+    nccl, _ = in_process(LOAD, ODDRANK_NCCL_LIBRARY=str(fake))
+    assert nccl["version_text"] == "2.23.4"
+    assert nccl["missing"] == [
+        "ncclMemAlloc", "ncclMemFree", "ncclCommRegister", "ncclCommDeregister", "ncclAlltoAll",
+        "ncclGather", "ncclScatter", "ncclCommWindowRegister", "ncclCommWindowDeregister",
+    ]  # fmt: skip
+
+
+def test_two_nccls_in_one_process_are_told(fake: Path):
+    code = f"ctypes.CDLL({str(fake)!r})\n{LOAD}"
+    nccl, _ = in_process(code, ODDRANK_NCCL_LIBRARY=real_nccl())
+    assert sorted(nccl["mapped"]) == sorted([str(fake), os.path.realpath(real_nccl())])
+    assert nccl["warning"].startswith("several NCCLs are loaded")
+
 
 MAKE = """
 _native.load_nccl()
 cuda = _native.cuda()
 begin = time.monotonic()
-said = error_of(cuda.Communicator, cuda.nccl_unique_id(), {rank}, 2, seconds={seconds}, **{more})
+said = error_of(cuda.Communicator, cuda.nccl_unique_id(), 0, 2, seconds={seconds}, **{more})
 took = time.monotonic() - begin
 if {aborted}:
     fake = ctypes.CDLL(os.environ["ODDRANK_NCCL_LIBRARY"])
@@ -21,140 +108,97 @@ if {aborted}:
 answer = [said, took, len(cuda.nccl_unique_id())]
 """
 # A deadline that comes only after all that ends before it, also on a busy machine.
-LONG = 5.0
+LONG = PATIENCE.seconds(2)
 
 
-def make(*, seconds: float = LONG, more: str = "{}", aborted: bool = False, **environ: str):
-    """aborted: waits until the thread that aborts has told the fake so."""
-    code = MAKE.format(rank=0, seconds=seconds, more=more, aborted=aborted)
-    return in_process(code, **environ)
+def make(seconds: float = LONG, *, more: str = "{}", aborted: bool = False, **environ: str):
+    """Returns (error, whether it took so long, output). aborted: waits for the thread's abort."""
+    code = MAKE.format(seconds=seconds, more=more, aborted=aborted)
+    (said, took, id_bytes), printed = in_process(code, **environ)
+    assert id_bytes == 128, "NCCL works on"
+    return said, took >= seconds, printed.split("\n")
 
 
-def test_without_a_driver_the_real_nccl_s_error_names_the_call_and_the_reason():
+def test_without_a_driver_the_error_names_the_call_and_the_reason():
     if in_process("answer = _native.cuda().driver_version()")[0]:
         pytest.skip("this machine has a driver")
-    (said, _, id_bytes), _ = make()
+    said, *_ = make()
     assert said.startswith("ncclCommInitRankConfig failed with NCCL error 1")
     assert "no CUDA driver" in said
-    assert id_bytes == 128, "NCCL works on"
+    said, *_ = make(more='{"device": 0}')
+    assert said.startswith("no CUDA driver"), "before NCCL"
 
 
-def test_without_a_driver_choosing_a_gpu_fails_before_nccl():
-    if in_process("answer = _native.cuda().driver_version()")[0]:
-        pytest.skip("this machine has a driver")
-    (said, _, id_bytes), _ = make(more='{"device": 0}')
-    assert said.startswith("no CUDA driver")
-    assert id_bytes == 128
-
-
-def test_where_the_others_never_come_the_half_made_communicator_is_aborted(tmp_path: Path):
-    fake = make_fake(tmp_path)
-    environ = {"ODDRANK_NCCL_LIBRARY": str(fake)}
-    (said, took, _), printed = make(seconds=0.3, aborted=True, **environ)
-    assert "the 2 ranks did not agree before the deadline (rank 0)" in said
-    assert took >= 0.3
-    assert printed == "aborted first", "once, and the one that was made"
-
-
-def test_an_abort_that_hangs_does_not_hold_us(tmp_path: Path):
-    fake = make_fake(tmp_path)
-    environ = {"ODDRANK_NCCL_LIBRARY": str(fake), "FAKE_NCCL_ABORT_HANGS": "1"}
-    (said, _, id_bytes), printed = make(seconds=0.1, aborted=True, **environ)
-    assert "did not agree" in said
-    assert printed == "aborted first"
-    assert id_bytes == 128
-
-
-def test_an_id_of_the_wrong_size_is_refused():
-    said, _ = in_process(
-        "_native.load_nccl()\nanswer = error_of(_native.cuda().Communicator, b'short', 0, 2)"
-    )
-    assert said == "an NCCL unique id has 128 bytes, not 5"
+def test_what_does_not_end_by_its_deadline_is_aborted_once(tmp_path: Path, golden: Golden):
+    first, ready = ["aborted first"], {"FAKE_NCCL_READY": "1"}
+    left, said = ["finalized first", "destroyed first", "aborted twin"], []
+    for seconds, environ, printed in (
+        (0.3, {}, first),  # the other rank never comes
+        (0.1, {"FAKE_NCCL_ABORT_HANGS": "1"}, first),
+        (LONG, {**ready, "FAKE_NCCL_SPLIT_HANGS": "1"}, first),
+        # The communicator whose twin is ready is not waited for any longer.
+        (LONG, {**ready, "FAKE_NCCL_DESTROY_HANGS": "first"}, left),
+    ):
+        library = str(make_fake(tmp_path))
+        found = make(seconds, aborted=True, ODDRANK_NCCL_LIBRARY=library, **environ)
+        assert found[1:] == (True, printed), environ
+        said.append(found[0])
+    golden("\n".join(said))
 
 
 def live(code: str, fake: Path, **environ: str):
-    """Runs `code` with `made`, a communicator that all ranks have joined."""
+    """Runs `code` with `made`, a communicator that all ranks have joined: (answer, output)."""
     begin = """
 _native.load_nccl()
 made = _native.cuda().Communicator(bytes(128), 0, 2, seconds=50)
 """
-    return in_process(begin + code, ODDRANK_NCCL_LIBRARY=str(fake), FAKE_NCCL_READY="1", **environ)
+    environ |= {"ODDRANK_NCCL_LIBRARY": str(fake), "FAKE_NCCL_READY": "1"}
+    answer, printed = in_process(begin + code, **environ)
+    return answer, printed.split("\n")
 
 
-def test_it_is_exchanged_for_a_twin_that_launches_in_the_caller_s_thread(tmp_path: Path):
-    direct, printed = live("answer = made.direct\nmade.close()", make_fake(tmp_path))
-    assert direct
-    assert printed.split("\n") == [
-        "finalized first",
-        "destroyed first",
-        "finalized twin",
-        "destroyed twin",
-    ]
-
-
-def test_where_the_library_cannot_split_it_stays_as_it_is(tmp_path: Path):
-    fake = make_fake(tmp_path, "-DWITHOUT_SPLIT")
-    direct, printed = live("answer = made.direct\nmade.close()", fake)
-    assert not direct
-    assert printed.split("\n") == ["finalized first", "destroyed first"]
-
-
-def test_a_split_that_does_not_end_is_aborted_at_the_deadline(tmp_path: Path):
-    environ = {"FAKE_NCCL_READY": "1", "FAKE_NCCL_SPLIT_HANGS": "1"}
-    environ["ODDRANK_NCCL_LIBRARY"] = str(make_fake(tmp_path))
-    (said, took, _), printed = make(seconds=LONG, aborted=True, **environ)
-    assert "ncclCommSplit: the 2 ranks did not agree before the deadline" in said
-    assert took >= LONG
-    assert printed == "aborted first"
-
-
-def test_an_end_that_hangs_does_not_hold_us(tmp_path: Path):
-    code = "answer = error_of(made.close, seconds=0.2)\nmade.close()"
-    said, _ = live(code, make_fake(tmp_path), FAKE_NCCL_FINALIZE_HANGS="1")
-    assert "was not ended before the deadline" in said
-
-
-def test_a_destruction_that_hangs_does_not_hold_us(tmp_path: Path):
-    """NCCL makes it blocking, whatever the communicator is."""
-    code = f"answer = error_of(made.close, seconds={LONG})\nmade.close()"
-    for number, (comm, *flags) in enumerate([("first", "-DWITHOUT_SPLIT"), ("twin",)]):
-        fake = make_fake(tmp_path / str(number), *flags)
-        said, printed = live(code, fake, FAKE_NCCL_DESTROY_HANGS=comm)
-        assert "was not ended before the deadline (rank 0); it is left behind" in said
-        assert printed.split("\n")[-1] == f"destroyed {comm}"
-
-
-def test_a_communicator_whose_twin_is_ready_is_not_waited_for_longer(tmp_path: Path):
-    environ = {"FAKE_NCCL_READY": "1", "FAKE_NCCL_DESTROY_HANGS": "first"}
-    environ["ODDRANK_NCCL_LIBRARY"] = str(make_fake(tmp_path))
-    (said, took, _), printed = make(seconds=LONG, aborted=True, **environ)
-    assert "ncclCommDestroy: the communicator was not ended before the deadline" in said
-    assert took >= LONG
-    assert printed.split("\n") == ["finalized first", "destroyed first", "aborted twin"]
-
-
-def test_a_twin_that_ends_in_its_own_time_is_destroyed_only_after_that(tmp_path: Path):
+def test_it_is_exchanged_for_a_twin_where_it_can_be_split(tmp_path: Path):
     code = "answer = made.direct\nmade.close()"
-    _, printed = live(code, make_fake(tmp_path), FAKE_NCCL_ENDS_LATE="1")
-    assert printed.split("\n")[-3:] == ["finalized twin", "ended twin", "destroyed twin"]
+    ended = ["finalized first", "destroyed first"]
+    twin = ["finalized twin", "destroyed twin"]
+    assert live(code, make_fake(tmp_path / "a")) == (True, ended + twin)
+    assert live(code, make_fake(tmp_path / "b", "-DWITHOUT_SPLIT")) == (False, ended)
+    # A twin that ends in its own time is destroyed only after that.
+    _, printed = live(code, make_fake(tmp_path / "c"), FAKE_NCCL_ENDS_LATE="1")
+    assert printed == [*ended, twin[0], "ended twin", twin[1]]
 
 
-@pytest.mark.parametrize("value", ["0", "1"])
-def test_a_setting_that_overrules_how_it_is_made_is_refused(tmp_path: Path, value: str):
-    environ = {"ODDRANK_NCCL_LIBRARY": str(make_fake(tmp_path)), "FAKE_NCCL_READY": "1"}
-    (said, _, _), printed = make(NCCL_COMM_BLOCKING=value, **environ)
-    assert said.startswith("NCCL_COMM_BLOCKING is set")
-    assert said.endswith("unset it")
-    assert printed == "", "no communicator was made"
+def test_an_end_that_hangs_does_not_hold_us(tmp_path: Path, golden: Golden):
+    """NCCL makes a destruction blocking, whatever the communicator is."""
+    whole, old = make_fake(tmp_path / "a"), make_fake(tmp_path / "b", "-DWITHOUT_SPLIT")
+    said = []
+    for fake, seconds, hangs, comm, last in (
+        (whole, 0.2, "FINALIZE", "1", "finalized twin"),
+        (old, LONG, "DESTROY", "first", "destroyed first"),
+        (whole, LONG, "DESTROY", "twin", "destroyed twin"),
+    ):
+        code = f"answer = error_of(made.close, seconds={seconds})\nmade.close()"
+        answer, printed = live(code, fake, **{f"FAKE_NCCL_{hangs}_HANGS": comm})
+        assert printed[-1] == last
+        said.append(answer)
+    golden("\n".join(said))
 
 
-def test_memory_on_a_closed_communicator_is_refused(tmp_path: Path):
-    code = "made.close()\nanswer = error_of(_native.cuda().Memory, made, 16)"
-    said, _ = live(code, make_fake(tmp_path))
-    assert said == "the communicator is closed"
-
-
-def test_registration_that_the_library_lacks_is_refused(tmp_path: Path):
-    code = 'answer = error_of(_native.cuda().Memory, made, 16, register="buffer")\nmade.close()'
-    said, _ = live(code, make_fake(tmp_path))
-    assert said.startswith("NCCL 2.23.4 can't register buffers")
+def test_what_cannot_be_is_refused_in_words(tmp_path: Path, golden: Golden):
+    fake = make_fake(tmp_path)
+    said = [
+        in_process(
+            "_native.load_nccl()\nanswer = error_of(_native.cuda().Communicator, b'short', 0, 2)"
+        )[0],
+        live("made.close()\nanswer = error_of(_native.cuda().Memory, made, 16)", fake)[0],
+        live(
+            "answer = error_of(_native.cuda().Memory, made, 16, register='buffer')\nmade.close()",
+            fake,
+        )[0],
+    ]
+    for value in ("0", "1"):  # a setting that overrules how it is made
+        environ = {"ODDRANK_NCCL_LIBRARY": str(fake), "NCCL_COMM_BLOCKING": value}
+        refused, _, printed = make(FAKE_NCCL_READY="1", **environ)
+        assert printed == [""], "no communicator was made"
+        said.append(refused)
+    golden("\n".join(said))

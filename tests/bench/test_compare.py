@@ -1,16 +1,21 @@
-"""`oddrank bench compare`: same, faster, slower or unsure."""
+"""`oddrank bench compare`: what each row is, the output, refusals and exit codes."""
 
+import json
+
+import click
+import jsonschema
 import pytest
 
-from oddrank import OddrankError
+from bench.told import by_name, refusal
+from oddrank import cli
+from oddrank.bench.command import command as bench
 from oddrank.bench.comparison import compare_runs, sentence
-from saved_runs import report, row, saved
+from oddrank.report import SCHEMA_FILE
+from oddrank.selftest.command import command as selftest
+from saved_runs import report, row, saved, write
 
 SIZES = [1 << 10, 1 << 20, 1 << 26]
-
-
-def verdicts(tmp_path, a, b, **options):
-    return [row.verdict for row in compared(tmp_path, a, b, **options).rows]
+NONE = {"median_us": None, "samples_us": []}
 
 
 def compared(tmp_path, a, b, within=0.05, **options):
@@ -18,67 +23,51 @@ def compared(tmp_path, a, b, within=0.05, **options):
     return compare_runs(one, other, within=within, **options)
 
 
-def test_two_samples_of_one_machine_are_the_same(tmp_path):
-    a, b = (report(*[row(size, seed=seed) for size in SIZES]) for seed in (1, 2))
-    found = compared(tmp_path, a, b)
-    assert [each.verdict for each in found.rows] == ["SAME"] * 3
-    assert sentence(found) == "B is as fast as A, within 5%, in all 3 rows"
-    assert all(each.low < 1 < each.high for each in found.rows)
+def disturbed():
+    times = [140 if 60 <= i < 170 else 100 for i in range(200)]  # for half of it
+    return row() | {"samples_us": [t * (1 + i % 7 / 1000) for i, t in enumerate(times)]}
 
 
-@pytest.mark.parametrize(("factor", "verdict"), [(1.2, "SLOWER"), (1 / 1.2, "FASTER"), (1, "SAME")])
-def test_a_fifth_more_time_is_slower_and_less_is_faster(factor, verdict, tmp_path):
-    assert verdicts(tmp_path, report(row()), report(row(us=100 * factor, seed=1))) == [verdict]
-
-
-def test_slower_by_about_what_counts_as_the_same_is_not_decided(tmp_path):
-    assert verdicts(tmp_path, report(row()), report(row(us=105, seed=1))) == ["UNSURE"]
-    assert verdicts(tmp_path, report(row()), report(row(us=105, seed=1)), within=0.2) == ["SAME"]
-    assert verdicts(tmp_path, report(row()), report(row(us=105, seed=1)), within=0.01) == ["SLOWER"]
-
-
-def test_noise_and_few_iterations_decide_nothing(tmp_path):
-    noisy = report(row(noise=0.5, count=30))
-    assert verdicts(tmp_path, noisy, report(row(us=110, noise=0.5, count=30))) == ["UNSURE"]
-    few = compared(tmp_path, report(row()), report(row(us=500, count=5))).rows[0]
-    assert (few.verdict, few.ratio, few.low) == ("UNSURE", 5, None)
-    assert few.why == "5 iterations (at least 10 are needed) in B"
-
-
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"median_us": None, "samples_us": []}, "not measured in B"),
-        ({"samples_us": None}, "no times of single iterations (at least 10 are needed) in B"),
-    ],
-)
-def test_a_row_without_usable_times_is_unsure_and_says_why(changes, why, tmp_path):
-    found = compared(tmp_path, report(row()), report(row() | changes)).rows[0]
-    assert (found.verdict, found.why) == ("UNSURE", why)
-
-
-@pytest.mark.parametrize("changes", [{}, {"us": 200}, {"median_us": None, "samples_us": []}])
-def test_wrong_values_are_wrong_and_not_unsure_however_long_they_took(changes, tmp_path):
-    b = report(row(check="wrong", **changes), row(8, us=200))
-    found = compared(tmp_path, report(row(), row(8)), b)
-    assert [each.verdict for each in found.rows] == ["WRONG", "SLOWER"]
-    assert found.rows[0].why == "wrong values in B"
-    assert found.verdict == "WRONG"
-    assert sentence(found).startswith("of 2 rows B has wrong values in 1, and is slower in 1 (")
-    alone = compared(tmp_path, report(row()), report(row(check="wrong")))
-    assert sentence(alone) == "of 1 row B has wrong values in 1"
-
-
-def test_wrong_values_of_the_run_before_say_nothing_of_this_one(tmp_path):
-    found = compared(tmp_path, report(row(check="wrong")), report(row())).rows[0]
-    assert (found.verdict, found.why) == ("UNSURE", "wrong values in A")
-
-
-def test_one_slow_stretch_of_a_run_makes_it_unsure_not_slower(tmp_path):
-    steady = row()
-    times = [140 if 60 <= i < 170 else 100 for i in range(200)]  # disturbed for half of it
-    disturbed = row() | {"samples_us": [t * (1 + i % 7 / 1000) for i, t in enumerate(times)]}
-    assert verdicts(tmp_path, report(steady), report(disturbed)) == ["UNSURE"]
+def test_what_each_row_is_and_why(tmp_path, golden):
+    one, other, loud = row(), row(seed=1), {"noise": 0.5, "count": 30}
+    slower_by_5 = row(us=105, seed=1)
+    twice = [one, row(us=200)]
+    rows = {
+        "two samples of one machine":
+            ([row(size, seed=1) for size in SIZES], [row(size, seed=2) for size in SIZES],
+             "SAME SAME SAME"),
+        "a fifth more": ([one], [row(us=120, seed=1)], "SLOWER"),
+        "a fifth less": ([one], [row(us=100 / 1.2, seed=1)], "FASTER"),
+        "about what counts as the same": ([one], [slower_by_5], "UNSURE"),
+        "that, and more counts as the same": ([one], [slower_by_5], "SAME", 0.2),
+        "that, and less counts as the same": ([one], [slower_by_5], "SLOWER", 0.01),
+        "noise": ([row(**loud)], [row(us=110, **loud)], "UNSURE"),
+        "few iterations": ([one], [row(us=500, count=5)], "UNSURE"),
+        "not measured": ([one], [one | NONE], "UNSURE"),
+        "no times of iterations": ([one], [one | {"samples_us": None}], "UNSURE"),
+        "one slow stretch": ([one], [disturbed()], "UNSURE"),
+        "wrong values": ([one], [row(check="wrong")], "WRONG"),
+        "wrong values and slower": ([one, row(8)], [row(check="wrong", us=200), row(8, us=200)],
+                                    "WRONG SLOWER"),
+        "wrong values and no times": ([one], [row(check="wrong") | NONE], "WRONG"),
+        "wrong values before": ([row(check="wrong")], [one], "UNSURE"),
+        "a size that was measured twice": (twice, [other, row(us=400)], "SAME SLOWER"),
+        "and once": (twice, [other], "SAME"),
+        "several sizes": ([row(size) for size in SIZES],
+                          [row(SIZES[0], seed=1), row(SIZES[1], us=150), row(SIZES[2], us=200)],
+                          "SAME SLOWER SLOWER"),
+    }  # fmt: skip
+    said = {}
+    for name, (a, b, verdicts, *within) in rows.items():
+        found = compared(tmp_path, report(*a), report(*b), *within)
+        assert " ".join(one.verdict for one in found.rows) == verdicts, name
+        why = [f"\n  {one.verdict}: {one.why}" for one in found.rows if one.why]
+        said[name] = sentence(found) + "".join(why)
+        if name.startswith("two samples"):
+            assert all(each.low < 1 < each.high for each in found.rows)
+    few = compared(tmp_path, report(one), report(row(us=500, count=5))).rows[0]
+    assert (few.ratio, few.low) == (5, None)
+    golden(by_name(said))
 
 
 def test_rows_are_matched_by_what_they_measure_and_the_rest_is_listed(tmp_path):
@@ -88,105 +77,187 @@ def test_rows_are_matched_by_what_they_measure_and_the_rest_is_listed(tmp_path):
     assert [each.key[4] for each in found.rows] == [16]
     assert [each.bytes for each in found.only_a] == [8, 16, 32]
     assert [each.bytes for each in found.only_b] == [32, 64, 8]
+    assert len(compared(tmp_path, report(row(), row(us=200)), report(row())).only_a) == 1
 
 
-def test_a_size_that_was_measured_twice_is_compared_twice(tmp_path):
-    twice = report(row(), row(us=200))
-    assert verdicts(tmp_path, twice, report(row(seed=1), row(us=400))) == ["SAME", "SLOWER"]
-    assert len(compared(tmp_path, twice, report(row())).only_a) == 1
+def test_other_worlds_are_refused_and_possible_reasons_told(tmp_path, golden):
+    hosts, usual = {"hosts": ["n1", "n2"]}, {"devices": {"CPU": 4}}
+    knows = {"nccl": "2.29.7", "torch": "2.11.0", "switches": ["c"]}
+    settings = {"settings": {"OMP_NUM_THREADS": "1"}}
+    setup, ring = knows | settings, {"settings": {"NCCL_ALGO": "Ring"}}
+    trees = {"OMP_NUM_THREADS": "1", "NCCL_ALGO": {"Ring": 4, "Tree": 4}}
+    a = report(row(), world=hosts, **usual, setup=setup)
+    many = ([f"{side}{i}" for i in range(1250)] + ["n1"] for side in "xy")
+    on_many = [report(row(), setup={"hosts": names}) for names in many]
+    # Each is (a, b, whether it is another world).
+    rows = {
+        "ranks": (a, report(row(), world=hosts | {"size": 8}, **usual, setup=setup), True),
+        "nodes": (a, report(row(), world=hosts | {"nodes": 2}, **usual, setup=setup), True),
+        "hosts": (a, report(row(), world={"hosts": ["n1", "n3"]}, **usual, setup=setup), True),
+        "devices": (a, report(row(), world=hosts, devices={"H200": 4}, setup=setup), True),
+        "back end": (report(row(backend="nccl")), report(row(backend="c10d:nccl", us=130)), True),
+        **{
+            name: (a, report(row(), world=hosts, **usual, setup=setup | {name: value}), False)
+            for name, value in {
+                "switches": ["a", "b", "b"], "nccl": "2.30.7", "settings": trees,
+                "torch": {"2.11.0": 3, "2.12.0": 1},
+            }.items()
+        },
+        "job": (report(row()), report(row(), world={"job": "2", "launcher": "slurm"}), False),
+        "many hosts": (*on_many, False),
+        "the same hosts": (on_many[0], on_many[0], False),
+        "only B says": (report(row()), report(row(), setup={"nccl": "2.30.7"}), False),
+    }  # fmt: skip
+    for number, silent in enumerate(({}, {"settings": None}, {"settings": "Ring"})):
+        known, quiet = report(row(), setup=ring), report(row(), setup=silent)
+        rows[f"settings of A alone, {number}"] = (known, quiet, False)
+        rows[f"settings of B alone, {number}"] = (quiet, known, False)
+        rows[f"settings of neither, {number}"] = (quiet, quiet, False)
+    said = {}
+    for name, (one, other, is_another) in rows.items():
+        if is_another:
+            said[f"{name}, refused"] = refusal(compared, tmp_path, one, other)
+        found = compared(tmp_path, one, other, force=is_another)
+        assert len(found.rows) == 1
+        assert max([0, *map(len, found.notes)]) < 200
+        said[name] = "\n".join(found.notes)
+    golden(by_name(said))
+    assert compared(tmp_path, *rows["back end"][:2], force=True).verdict == "SLOWER"
 
 
-@pytest.mark.parametrize(
-    ("world", "data", "told"),
-    [
-        ({"size": 8}, {}, "ranks 4 and 8"),
-        ({"nodes": 2}, {}, "nodes 1 and 2"),
-        ({"hosts": ["n1", "n3"]}, {}, "hosts n1, n2 and n1, n3"),
-        ({}, {"devices": {"H200": 4}}, "devices 4 x CPU and 4 x H200"),
-    ],
-)
-def test_different_worlds_are_refused_in_one_line_that_says_what_differs(
-    world, data, told, tmp_path
-):
-    usual = {"devices": {"CPU": 4}}
-    a = report(row(), world={"hosts": ["n1", "n2"]}, **usual)
-    b = report(row(), world={"hosts": ["n1", "n2"]} | world, **(usual | data))
-    with pytest.raises(OddrankError) as caught:
-        compared(tmp_path, a, b)
-    assert str(caught.value).startswith(f"not the same world: {told}; --force")
-    found = compared(tmp_path, a, b, force=True)
-    assert found.notes == (f"not the same world: {told}",)
+def test_runs_with_nothing_in_common_and_reports_without_rows_are_refused(tmp_path, golden):
+    every = (([row(8)], [row(16)]), ([], [row()]))
+    said = "\n".join(refusal(compared, tmp_path, report(*a), report(*b)) for a, b in every)
+    golden(said.replace(str(tmp_path), "FOLDER"))
 
 
-@pytest.mark.parametrize(
-    ("setup", "told"),
-    [
-        ({"switches": ["a", "b", "b"]}, "switches c and a, 2 x b"),
-        ({"nccl": "2.30.7"}, "nccl 2.29.7 and 2.30.7"),
-        ({"torch": {"2.11.0": 3, "2.12.0": 1}}, "torch 2.11.0 and 3 x 2.11.0, 2.12.0"),
-        (
-            {"settings": {"OMP_NUM_THREADS": "1", "NCCL_ALGO": {"Ring": 4, "Tree": 4}}},
-            "NCCL_ALGO not set and 4 x Ring, 4 x Tree",
-        ),
-    ],
-)
-def test_other_versions_and_settings_are_told_for_they_may_be_the_reason(setup, told, tmp_path):
-    usual = {"nccl": "2.29.7", "torch": "2.11.0", "switches": ["c"]}
-    usual["settings"] = {"OMP_NUM_THREADS": "1"}
-    a, b = report(row(), setup=usual), report(row(us=200), setup=usual | setup)
-    found = compared(tmp_path, a, b)
-    assert found.notes == (f"differs: {told}",)
-    assert [each.verdict for each in found.rows] == ["SLOWER"]
+@pytest.fixture
+def run(tmp_path, capsys, monkeypatch):
+    """Runs the command in this process: (exit code, stdout, stderr)."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def start(a, b, *arguments):
+        files = [write(tmp_path / f"{name}.json", made) for name, made in (("a", a), ("b", b))]
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["bench", "compare", *files, *arguments])
+        return ended.value.code, *capsys.readouterr()
+
+    return start
 
 
-def test_another_job_and_launcher_are_no_other_world(tmp_path):
-    other = report(row(), world={"job": "2", "launcher": "slurm"})
-    assert compared(tmp_path, report(row()), other).notes == ()
+SKIPPED = {"check": "skipped", "reason": "not enough free memory", "median_us": None,
+           "p99_us": None, "samples_us": []}  # fmt: skip
 
 
-def test_other_hosts_are_told_and_not_refused_however_many_there_are(tmp_path):
-    a, b = (
-        report(row(), setup={"hosts": [f"{side}{i}" for i in range(1250)] + ["n1"]})
-        for side in "xy"
-    )
-    (note,) = compared(tmp_path, a, b).notes
-    assert note.startswith("other hosts: only A ran on x0, x1, x2, x3, x4 and 1245 more, only B")
-    assert len(note) < 200
-    assert compared(tmp_path, a, a).notes == ()
+def test_the_exit_code_is_1_for_what_is_asked_for(run):
+    one, eight, wrong = row(), row(8), row(check="wrong")
+    slow, fast, unsure = (row(us=us, seed=1) for us in (130, 70, 105))
+    skipped, unmeasured = row(**SKIPPED), row(**NONE)
+    for a, b, fail_on, code in (
+        ([one], [row(seed=1)], None, 0),
+        ([one], [slow], None, 1),
+        ([one], [slow], "none", 0),
+        ([one], [slow], "unsure", 0),
+        ([one], [fast], None, 0),
+        ([one], [fast], "faster", 1),
+        ([one], [unsure], None, 0),
+        ([one], [unsure], "slower,unsure", 1),
+        ([one, eight], [row(seed=1)], None, 0),
+        ([one, eight], [row(seed=1)], "missing", 1),
+        ([one], [wrong], None, 1),
+        ([one], [wrong], "wrong", 1),
+        ([one], [wrong], "slower,unsure", 0),
+        # Missing is what A has measured and B has not.
+        ([eight, one], [eight, skipped], "missing", 1),
+        ([eight, one], [eight, unmeasured], "missing", 1),
+        ([eight, skipped], [eight, one], "missing", 0),
+        ([eight, skipped], [eight, skipped], "missing", 0),
+        ([eight, skipped], [eight], "missing", 0),
+        ([eight, wrong], [eight, one], "missing", 0),
+    ):
+        options = ["--fail-on", fail_on] if fail_on else []
+        assert run(report(*a), report(*b), *options)[0] == code, (b, fail_on)
 
 
-def test_what_only_one_report_tells_is_noted_and_not_refused(tmp_path):
-    b = report(row(), setup={"nccl": "2.30.7"})
-    assert compared(tmp_path, report(row()), b).notes == ("not compared: nccl: A does not say",)
+def test_the_table_ends_with_the_verdict_and_what_to_do_next(run, tmp_path, golden):
+    one, large = row(), row(size=1 << 30)
+    not_large = large | SKIPPED
+    said = []
+    for name, a, b in (
+        ("slower", [one, row(8)], [row(us=200)]),
+        ("not decided", [one], [row(us=105, seed=1)]),
+        ("the same", [one], [row(seed=1)]),
+        ("wrong values", [one], [row(check="wrong")]),
+        ("skipped in A", [one, not_large], [one, large]),
+        ("skipped in B", [one, large], [one, not_large]),
+        ("skipped in A, not in B", [one, not_large], [one]),
+        ("skipped in B, not in A", [one], [one, not_large]),
+        ("skipped in both", [one, not_large], [one, not_large]),
+    ):
+        _, out, err = run(report(*a), report(*b))
+        assert err == ""
+        said.append(f"{name}\n{out}".replace(str(tmp_path), "FOLDER"))
+    golden("\n".join(said))
 
 
-def test_settings_that_only_one_report_has_are_noted(tmp_path):
-    known = report(row(), setup={"settings": {"NCCL_ALGO": "Ring"}})
-    for setup in ({}, {"settings": None}, {"settings": "Ring"}):
-        silent = report(row(), setup=setup)
-        for a, b, side in ((known, silent, "B"), (silent, known, "A")):
-            notes = compared(tmp_path, a, b).notes
-            assert notes == (f"not compared: settings: {side} does not say",)
-        assert compared(tmp_path, silent, silent).notes == ()
+def test_the_json_fits_the_schema_and_is_alone_on_stdout(run):
+    code, out, _ = run(report(row(), row(8)), report(row(us=200)), "--json", "-")
+    made = json.loads(out)
+    jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text())).validate(made)
+    assert (code, made["tool"], made["data"]["verdict"]) == (1, "bench compare", "SLOWER")
+    (only,) = made["data"]["rows"]
+    assert only["low"] > 1.9
+    assert (only["bytes"], only["verdict"]) == (1 << 20, "SLOWER")
+    assert [each["bytes"] for each in made["data"]["only_a"]] == [8]
 
 
-def test_another_back_end_is_another_world_and_compared_with_force(tmp_path):
-    a, b = report(row(backend="nccl")), report(row(backend="c10d:nccl", us=130))
-    with pytest.raises(OddrankError, match="back end nccl and c10d:nccl"):
-        compared(tmp_path, a, b)
-    assert verdicts(tmp_path, a, b, force=True) == ["SLOWER"]
+def test_bad_options_and_files_are_refused_in_one_line(run, tmp_path, golden):
+    one, large, said = report(row()), row(size=1 << 30) | SKIPPED, []
+    for a, *arguments in (
+        *((one, "--within", share) for share in ("x", "-5%", "0%", "nan")),
+        (one, "--fail-on", "odd"),
+        (one, "--fail-on", ""),
+        (one, "--json", "absent/x.json"),
+        ("no report \x1b[2J",),
+        (one | {"tool": "bench run"},),
+        (report(large),),
+    ):
+        code, out, err = run(a, report(large) if a == report(large) else one, *arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1), arguments
+        said.append(err)
+    golden("".join(said).replace(str(tmp_path), "FOLDER"))
 
 
-def test_runs_with_nothing_in_common_and_reports_without_rows_are_refused(tmp_path):
-    with pytest.raises(OddrankError, match="no row in common"):
-        compared(tmp_path, report(row(8)), report(row(16)))
-    with pytest.raises(OddrankError, match="has no rows"):
-        compared(tmp_path, report(), report(row()))
+@pytest.mark.parametrize("name", ["run", "pairs", "compare", "selftest"])
+def test_fail_on_is_read_alike_by_every_command(name):
+    command = selftest if name == "selftest" else bench.commands[name]
+    option = next(one for one in command.params if one.name == "fail_on")
+    known = ("odd", "unknown") if name != "compare" else ("slower", "wrong")
+
+    def given(text):
+        return option.process_value(click.Context(command), text)
+
+    for text in (",".join(known), f" {known[0].upper()} , {known[1]},"):
+        assert given(text) == set(known)
+    assert given("NONE") == frozenset()
+    for text in ("", ",", "red", f"none,{known[0]}", "x" * 1000):
+        with pytest.raises(click.BadParameter, match="neither none nor some of") as refused:
+            given(text)
+        assert len(refused.value.message) < 150
 
 
-def test_the_sentence_counts_and_names_what_moved_most(tmp_path):
-    a = report(*[row(size) for size in SIZES])
-    b = report(row(SIZES[0], seed=1), row(SIZES[1], us=150), row(SIZES[2], us=200))
-    text = sentence(compared(tmp_path, a, b))
-    assert text.startswith("of 3 rows B is slower in 2, same in 1 (within 5% is the same); most: ")
-    assert "all_reduce float32 sum 64 MiB in place (c10d:gloo) takes 2.0" in text
+def test_names_that_are_not_ours_move_no_cursor(run):
+    hostile = row(collective="\x1b[2Jall\nreduce", backend="\u202egloo")
+    _, out, _ = run(report(hostile), report(hostile))
+    assert "\x1b" not in out
+    assert "\u202e" not in out
+
+
+def test_the_ratio_shown_is_that_of_the_medians_shown(run):
+    """Saved samples are a part of all iterations and may have another median."""
+    _, out, _ = run(report(row(median_us=93.0)), report(row(us=115, seed=1, median_us=101.0)))
+    (shown,) = (line.split() for line in out.splitlines() if line.startswith("1 MiB"))
+    a_us, b_us, ratio = map(float, shown[-5:-2])
+    assert ratio == pytest.approx(b_us / a_us, abs=0.002)
+    low, high = map(float, shown[-2].split("-"))
+    assert low <= ratio <= high

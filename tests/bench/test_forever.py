@@ -1,4 +1,4 @@
-"""A sweep that is repeated until it is interrupted, or until a rank dies."""
+"""A sweep that is interrupted, or repeated until it is or until a rank dies."""
 
 import os
 import signal
@@ -9,8 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
+import forked
 from job import job
 from launchers import torchrun
+from measured_rows import result
 from oddrank.bench import sweep
 from oddrank.bench.case import Case
 from oddrank.bench.rounds import History, Rounds
@@ -20,10 +22,7 @@ CASE = Case("all_reduce", "float32", 4096)
 
 
 def row(mean: float):
-    times = {"backend": "c10d:gloo", "times": [[mean]], "mismatch": None, "mean": mean,
-             "iterations": 1, "skipped": None, "arrival": None, "footprint": 0,
-             "nccl_choice": None}  # fmt: skip
-    return summarise(CASE, {0: times, 1: times}, 2)
+    return summarise(CASE, {rank: result([mean]) for rank in (0, 1)}, 2)
 
 
 def test_a_history_stays_small_and_knows_best_worst_and_median():
@@ -71,14 +70,13 @@ def unlimited(order):
 
 
 @pytest.mark.needs("torch")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_goes_on_until_a_signal_and_then_the_verdict_is_the_usual_one(number):
+def test_it_goes_on_until_a_signal_and_then_the_verdict_is_the_usual_one():
     verdict = job(
         2, command=SWEEP, launcher=unlimited, deadline=100,
-        after="\nround 3 ", act=lambda live: live.launchers[0].send_signal(number),
+        after="\nround 3 ", act=lambda live: live.launchers[0].send_signal(signal.SIGTERM),
     )  # fmt: skip
     assert verdict.healthy(), str(verdict)
-    assert f" rounds until {number.name}" in verdict.report["summary"]
+    assert " rounds until SIGTERM" in verdict.report["summary"]
     rows = verdict.report["data"]["rows"]
     assert [row["bytes"] for row in rows] == [1024, 8192]
     for one in rows:
@@ -113,24 +111,46 @@ def test_wrong_values_of_a_round_end_it():
 
 @pytest.mark.needs("torch")
 def test_one_process_exits_with_the_verdict_s_code():
-    command = [sys.executable, "-m", "oddrank", *SWEEP]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as sweep:
-        try:
-            assert sweep.stdout is not None
-            assert any(line.startswith("round 1 ") for line in sweep.stdout)
-            sweep.send_signal(signal.SIGINT)
-            said, _ = sweep.communicate(timeout=70)
-        finally:
-            sweep.kill()
+    sweep = forked.popen([sys.executable, "-m", "oddrank", *SWEEP], stdout=subprocess.PIPE)
+    try:
+        assert any(line.startswith(b"round 1 ") for line in sweep.stdout)
+        sweep.send_signal(signal.SIGINT)
+        said, _ = sweep.communicate()
+    finally:
+        sweep.kill()
     assert sweep.returncode == 0
-    assert "bench: healthy\n" in said
+    assert b"bench: healthy\n" in said
+    assert b" rounds until SIGINT" in said or b" round until SIGINT" in said
 
 
-def test_a_deadline_is_refused():
-    command = [sys.executable, "-m", "oddrank", *SWEEP, "--deadline", "100"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert "--forever has no --deadline" in done.stderr.splitlines()[-1]
+ONCE = ["bench", "run", "--sizes", "8:64M", "--precision", "0.01%", "--deadline", "60"]
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_sweep_that_goes_well_ends_when_it_is_told_to(number):
+    line, pipe = [sys.executable, "-m", "oddrank", *ONCE], subprocess.PIPE
+    sweep = forked.popen(line, stdout=pipe, stderr=pipe, text=True)
+    try:
+        assert sweep.stderr.readline().startswith("join")
+        sweep.send_signal(number)
+        said, _ = sweep.communicate()
+    finally:
+        sweep.kill()
+    assert sweep.returncode == 3
+    assert f"bench: incomplete\n{number.name} (from process" in said
+    assert f"(from process {os.getpid()} on " in said
+
+
+@pytest.mark.needs("torch")
+def test_of_ranks_that_come_further_nobody_is_pointed_at():
+    verdict = job(
+        2, command=("bench", "run", "--sizes", "8:64K", "--precision", "0.01%"), deadline=60,
+        after="busbw GB/s", act=lambda live: live.launchers[0].send_signal(signal.SIGINT),
+    )  # fmt: skip
+    assert verdict.report is not None, str(verdict)
+    assert (verdict.report["verdict"], verdict.report["findings"]) == ("incomplete", [])
+    assert verdict.report["summary"].startswith(("SIGINT", "SIGTERM")), str(verdict)
 
 
 def test_a_later_round_finds_each_back_end_made_and_only_its_memory_is_new(monkeypatch):

@@ -1,20 +1,23 @@
-"""The back end nccl: its choice, and how its operations run."""
+"""The back ends: the choice, what they refuse, and how operations run."""
 
 from array import array
-from collections.abc import Iterable
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from bench.told import refusal
 from oddrank import _native
 from oddrank.bench.backend import ALIGNMENT, Block, stamped
-from oddrank.bench.case import Case
+from oddrank.bench.c10d import C10d
+from oddrank.bench.case import DTYPES, NO_OP, OPS, Case
+from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.native import Native, NativeOperation
 from oddrank.bench.random_data import Noise, runs_of
 from oddrank.bench.sweep import _choose
 from oddrank.control.stages import RunState
-from oddrank.errors import OddrankError
 
 CASE = Case("all_reduce", "float32", 8, in_place=False)
 
@@ -69,28 +72,23 @@ def told_of(noise: Noise, gpu: Gpu) -> None:
     noise._left = noise._lasts
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 8, 100, 1000])
-def test_timestamps_made_for_a_block_hold_all_its_stamps(n: int):
-    assert 0 <= stamped(n) < n
+def test_timestamps_made_for_a_block_hold_all_its_stamps():
+    for n in (1, 2, 3, 8, 100, 1000):
+        assert 0 <= stamped(n) < n
 
 
-def test_few_runs_are_timed_once_and_stamped_ones_follow_for_the_arrivals():
+def test_few_runs_are_timed_once_and_stamped_ones_follow_for_the_arrivals_of_several_ranks():
     block, order = told(2, 8)
     assert (block.mean, block.samples) == (3.0, [3.0] * 8)
-    around = ["enter", ("each", 8), "leave"]
-    runs = [[("run", turn)] for turn in range(2)]
-    assert order == ["noise", *around, *(one for run in runs for one in ["enter", *run, "leave"])]
+    around = ["noise", "enter", ("each", 8), "leave"]
+    stamps = [one for turn in range(2) for one in ("enter", ("run", turn), "leave")]
+    assert order == [*around, *stamps]
     assert len(block.arrivals.starts) == stamped(8)
-
-
-def test_the_mean_of_short_runs_has_no_events_between_them():
+    assert told(1, 8)[1] == around
+    # The mean of short runs has no events between them.
     block, order = told(1, 100)
     assert (block.mean, block.samples) == (1.0, [3.0] * 100)
     assert order == ["noise", "enter", ("mean", 100), ("each", 100), "leave"]
-
-
-def test_one_rank_has_no_arrivals_to_compare():
-    assert told(1, 8)[1] == ["noise", "enter", ("each", 8), "leave"]
 
 
 class Settings(Native):
@@ -101,63 +99,51 @@ class Settings(Native):
         self.seconds, self.graph = 1.0, graph
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float8_e4m3fn", "int32"])
-@pytest.mark.parametrize("world", [2, 8, 512])
-@pytest.mark.parametrize("windows", [1, 5, 64])
-@pytest.mark.parametrize("graph", [0, 3, 10])
-def test_sums_in_place_get_new_values_before_any_window_overflows(
-    monkeypatch: pytest.MonkeyPatch, dtype: str, world: int, windows: int, graph: int
-):
-    case = Case("all_reduce", dtype, 64)
-    used, most = [0] * windows, 0
+class Runs:
+    """Runs as csrc/bench/nccl/operation.cpp does, and counts the uses of each window."""
 
-    def ran(turns: Iterable[int]) -> None:
-        nonlocal most
-        for turn in turns:
-            used[turn % windows] += 1
-        most = max(most, *used)
+    issued, send, recv = "ncclAllReduce", 0, 0
+    connected = False
 
-    class Runs:
-        """Runs as csrc/bench/nccl/operation.cpp does."""
+    def __init__(self, windows: int, graph: int) -> None:
+        self.used, self.most, self.graph = [0] * windows, 0, graph
 
-        issued, send, recv = "ncclAllReduce", 0, 0
-        connected = False
+    def run(self, turn: int, *, seconds: float) -> float:
+        self.used[turn % len(self.used)] += 1
+        self.most = max(self.most, *self.used)
+        return 1.0
 
-        def run(self, turn: int, *, seconds: float) -> float:
-            ran([turn])
-            return 1.0
+    def block(self, n: int, *, each: bool, seconds: float) -> tuple[list[float], float]:
+        if not self.connected:
+            self.connected = True
+            self.run(0, seconds=seconds)
+        launches = -(-n // self.graph) if self.graph else n
+        for launch in [0, *range(launches)]:  # the first one fills the queue
+            for turn in range(self.graph) if self.graph else [launch]:
+                self.run(turn, seconds=seconds)
+        return [1.0] * (launches if each else 0), 1.0
 
-        def block(self, n: int, *, each: bool, seconds: float) -> tuple[list[float], float]:
-            if not self.connected:
-                self.connected = True
-                self.run(0, seconds=seconds)
-            launches = -(-n // graph) if graph else n
-            for launch in [0, *range(launches)]:  # the first one fills the queue
-                ran(range(graph) if graph else [launch])
-            return [1.0] * (launches if each else 0), 1.0
+    def written(self, device: int, address: int, *args: Any, **options: Any) -> None:
+        self.used[address // ALIGNMENT] = 0
 
-    class Cuda:
-        @staticmethod
-        def nccl_plan(*args: Any, **options: Any) -> dict[str, int]:
-            return {"send_count": case.count, "recv_count": case.count, "element": 1}
 
-        @staticmethod
-        def Operation(*args: Any, windows: int, **options: Any) -> Runs:
-            assert windows == len(used)
-            return Runs()
-
-        @staticmethod
-        def gpu_noise(device: int, address: int, *args: Any, **options: Any) -> None:
-            used[address // ALIGNMENT] = 0
-
-    monkeypatch.setattr(_native, "cuda", lambda: Cuda)
-    memory = SimpleNamespace(bytes=ALIGNMENT * windows, data=0)
-    operation = NativeOperation(Settings(world, graph), None, memory, case)
-    operation.ready()
-    for n in (1, 7, 30, 40, 1, 300):
-        operation.block(Timestamps(Gpu()), n)
-    beside = 1 + 2 * -(-graph // windows) if graph else 2
-    assert most <= max(runs_of(case, world), 1 + beside)
+def test_sums_in_place_get_new_values_before_a_window_overflows(monkeypatch):
+    dtypes = ("float16", "float32", "float8_e4m3fn", "int32")
+    for dtype, world, windows, graph in product(dtypes, (2, 8, 512), (1, 5, 64), (0, 3, 10)):
+        case, runs = Case("all_reduce", dtype, 64), Runs(windows, graph)
+        counts = {"send_count": case.count, "recv_count": case.count, "element": 1}
+        cuda = mock.Mock(gpu_noise=runs.written)
+        cuda.nccl_plan.return_value, cuda.Operation.return_value = counts, runs
+        monkeypatch.setattr(_native, "cuda", lambda cuda=cuda: cuda)
+        memory = SimpleNamespace(bytes=ALIGNMENT * windows, data=0)
+        operation = NativeOperation(Settings(world, graph), None, memory, case)
+        assert cuda.Operation.call_args.kwargs["windows"] == windows
+        operation.ready()
+        for n in (1, 7, 30, 40, 1, 300):
+            operation.block(Timestamps(Gpu()), n)
+        beside = 1 + 2 * -(-graph // windows) if graph else 2
+        where = f"{dtype}, {world} ranks, {windows} windows, graph {graph}"
+        assert runs.most <= max(runs_of(case, world), 1 + beside), where
 
 
 BLOCKING = "NCCL_COMM_BLOCKING is set: unset it"
@@ -169,18 +155,59 @@ def of_two_gpus(**facts: str) -> RunState:
     return RunState(2, results={"devices": {0: WELL, 1: {**WELL, **facts}}})
 
 
-def test_what_keeps_one_rank_from_nccl_itself_is_told_where_it_was_asked_for():
+def test_a_back_end_that_a_rank_lacks_is_refused_where_it_was_asked_for_and_else_replaced(golden):
     run = of_two_gpus(obstacle=BLOCKING)
-    with pytest.raises(OddrankError) as told:
-        _choose("nccl", run)
-    assert str(told.value) == f"the back end nccl can't be used: {BLOCKING}"
+    said = [refusal(_choose, "nccl", run)]
     assert _choose("auto", run) == "c10d"
     assert _choose("auto", of_two_gpus()) == _choose("nccl", of_two_gpus()) == "nccl"
+    # Values on GPUs that nobody could check are refused over every back end.
+    blind = of_two_gpus(cuda_part="_cuda: nvcc was not found. Install it")
+    golden(
+        "\n".join([*said, *(refusal(_choose, name, blind) for name in ("auto", "nccl", "c10d"))])
+    )
 
 
-@pytest.mark.parametrize("name", ["auto", "nccl", "c10d"])
-def test_gpus_whose_values_nobody_could_check_are_refused_over_every_back_end(name: str):
-    why = "_cuda: nvcc was not found. Install it"
-    with pytest.raises(OddrankError, match="checks every value on the GPU") as told:
-        _choose(name, of_two_gpus(cuda_part=why))
-    assert str(told.value).endswith(why)
+def refuses(
+    case: Case, *, world: int = 1, nccl: tuple[Any, ...] = (2, 28, 9), capability: int = 9
+) -> str | None:
+    """Returns the reason to refuse a case on made-up GPUs, or None."""
+    cuda = SimpleNamespace(
+        nccl=SimpleNamespace(version=lambda: nccl),
+        get_device_capability=lambda device: (capability, 0),
+    )
+    torch = SimpleNamespace(cuda=cuda, uint8=None, empty=lambda *_, **__: None)
+    device = SimpleNamespace(type="cuda", index=0)
+    group: Any = SimpleNamespace(torch=torch, device=device, backend="nccl", world=world)
+    return C10d(group).refuses(case)
+
+
+def reduced(dtype: str, op: str = "sum", in_place: bool = True) -> Case:
+    return Case("reduce_scatter", dtype, 4096, op, in_place)
+
+
+@pytest.mark.needs("cuda-build")
+def test_what_nccl_cannot_reduce_or_leaves_out_is_refused_and_never_raised(golden):
+    said = []
+    for dtype in ("float8_e4m3fn", "float8_e5m2"):
+        said.append(refuses(reduced(dtype, "avg")))
+        said.append(refuses(reduced(dtype), world=8, capability=8))
+        for world in (1, 8):
+            assert refuses(reduced(dtype), world=world) is None
+            assert refuses(Case("all_gather", dtype, 64, NO_OP), world=world, capability=8) is None
+    average = reduced("float32", "avg", in_place=False)
+    for nccl in ((2, 28, 9), (2, 29, 3, "rc1")):
+        said.append(refuses(average, nccl=nccl))
+        assert refuses(average, nccl=nccl, world=2) is None
+    assert refuses(average, nccl=(2, 29, 7)) is None
+    golden("\n".join(map(str, said)))
+
+
+@pytest.mark.needs("cuda-build")
+def test_all_else_is_asked_for():
+    for row in COLLECTIVES.values():
+        for dtype in DTYPES:
+            for op in OPS:
+                case = row.case(dtype, 4096, op, row.in_place, 8)
+                known = case.dtype not in ("uint32", "uint64")
+                said = None if known else f"torch.distributed over nccl has no {dtype}"
+                assert refuses(case, world=8) == said, str(case)

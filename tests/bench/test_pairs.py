@@ -1,10 +1,10 @@
 """`bench pairs` on real ranks, across hosts whose network the kernel slows down."""
 
-import subprocess
 import sys
 
 import pytest
 
+import forked
 from job import job
 from pair_faults import (
     COMMAND,
@@ -16,6 +16,7 @@ from pair_faults import (
     slow_receiver,
     slow_sender,
 )
+from pair_rounds import play
 
 pytestmark = pytest.mark.needs("torch")
 
@@ -24,12 +25,12 @@ def prove(case):
     verdict = case.run()
     assert case.said(verdict.report) == "right", str(verdict)
     assert verdict.gone(), str(verdict)
-    return verdict
+    return verdict.report
 
 
 @pytest.mark.needs("netns")
 def test_healthy_hosts_are_healthy_and_the_table_is_complete():
-    pairs = prove(healthy(4)).report["data"]["pairs"]
+    pairs = prove(healthy(4))["data"]["pairs"]
     assert pairs["names"] == [f"node{i}" for i in range(4)]
     for figures in (pairs["GBps"], pairs["latency_us"]):
         for i in range(4):
@@ -44,38 +45,38 @@ def test_a_host_that_sends_slowly_is_named():
 
 
 @pytest.mark.needs("netns")
-def test_a_host_that_receives_slowly_is_named():
-    prove(slow_receiver(0, 3))
-
-
-@pytest.mark.needs("netns")
-def test_a_slow_link_is_named_by_both_ends():
-    verdict = prove(slow_link(0, 2, 3))
-    (finding,) = verdict.report["findings"]
-    assert finding["who"]["kind"] == "link"
-    assert finding["evidence"][0]["value"] < finding["evidence"][0]["median"]
-
-
-@pytest.mark.needs("netns")
-def test_a_delayed_link_shows_as_latency_and_not_twice():
-    verdict = prove(delayed_link(0, 2, 3))
-    (finding,) = verdict.report["findings"]
-    assert finding["evidence"][0]["unit"] == "us"
-
-
-@pytest.mark.needs("netns")
 def test_of_two_hosts_only_the_link_is_named_and_with_low_confidence():
-    (finding,) = prove(slow_sender(0, 2)).report["findings"]
+    (finding,) = prove(slow_sender(0, 2))["findings"]
     assert finding["confidence"]["level"] == "low"
 
 
-def test_ranks_of_one_host_meet_each_other():
-    verdict = job(3, command=COMMAND, deadline=60)
-    pairs = verdict.report["data"]["pairs"]
-    assert pairs["names"] == ["rank 0", "rank 1", "rank 2"], str(verdict)
-    assert sum(value is None for line in pairs["GBps"] for value in line) == 3
-    assert verdict.gone()
-    assert "GB/s, from row to column" in verdict.output
+def reports_of(hosts, on_host, *cases):
+    """Returns the findings of each case; one job measures all of them."""
+    found = []
+
+    def judged(number, report):
+        assert cases[number].said(report) == "right", (str(cases[number]), report)
+        found.append(report["findings"])
+
+    play(hosts, on_host, cases, judged)
+    return found
+
+
+@pytest.mark.needs("netns")
+def test_a_slow_receiver_a_slow_link_and_a_delayed_link_are_named_by_their_ends():
+    cases = (slow_receiver(0, 3), slow_link(0, 2, 3), delayed_link(0, 2, 3), healthy(3))
+    (receiver,), (slow,), (delayed,), nothing = reports_of(3, 1, *cases)
+    assert [one["who"]["kind"] for one in (receiver, slow, delayed)] == ["rank", "link", "link"]
+    assert slow["evidence"][0]["value"] < slow["evidence"][0]["median"]
+    assert delayed["evidence"][0]["unit"] == "us", "a delay shows as latency, and not twice"
+    assert nothing == []
+
+
+@pytest.mark.needs("netns")
+def test_a_host_whose_ranks_share_a_slow_way_out_is_named_and_a_rank_that_alone_sends_slowly():
+    (node,), (rank,) = reports_of(3, 2, slow_node(1, 3, 2), slow_rank(3, 3, 2))
+    assert (node["who"]["kind"], node["who"]["host"]) == ("node", "node1")
+    assert rank["who"]["kind"] == "rank", "others of its host have the rest"
 
 
 @pytest.mark.needs("netns")
@@ -86,23 +87,17 @@ def test_healthy_hosts_of_two_ranks_have_a_matrix_between_them_and_one_inside_ea
     assert case.said(verdict.report) in ("right", "nobody named"), str(verdict)
     pairs = verdict.report["data"]["pairs"]
     assert len(pairs["names"]) == len(pairs["GBps"]) == 3
-    assert [one["names"] for one in pairs["inside"]] == [
-        ["rank 0", "rank 1"],
-        ["rank 2", "rank 3"],
-        ["rank 4", "rank 5"],
-    ]
+    inside = [["rank 0", "rank 1"], ["rank 2", "rank 3"], ["rank 4", "rank 5"]]
+    assert [one["names"] for one in pairs["inside"]] == inside
 
 
-@pytest.mark.needs("netns")
-def test_a_host_is_named_whose_ranks_share_a_slow_way_out():
-    (finding,) = prove(slow_node(1, nodes=3, on_host=2)).report["findings"]
-    assert (finding["who"]["kind"], finding["who"]["host"]) == ("node", "node1")
-
-
-@pytest.mark.needs("netns")
-def test_a_rank_is_named_that_sends_slowly_while_others_of_its_host_have_the_rest():
-    (finding,) = prove(slow_rank(3, nodes=3, on_host=2)).report["findings"]
-    assert finding["who"]["kind"] == "rank"
+def test_ranks_of_one_host_meet_each_other():
+    verdict = job(3, command=COMMAND, deadline=60)
+    pairs = verdict.report["data"]["pairs"]
+    assert pairs["names"] == ["rank 0", "rank 1", "rank 2"], str(verdict)
+    assert sum(value is None for line in pairs["GBps"] for value in line) == 3
+    assert verdict.gone()
+    assert "GB/s, from row to column" in verdict.output
 
 
 def test_a_rank_that_dies_between_two_partners_is_named():
@@ -121,22 +116,15 @@ def test_a_rank_that_comes_no_further_is_named_though_others_have_rested():
     assert verdict.gone()
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ((), "needs two ranks"),
-        (("--size", "lots"), "is not a size"),
-        (("--size", "1M:2M"), "write one size, as in 16M"),
-        (("--effect", "200%"), "not a share"),
-        (("--effect", "nan"), "is not a percentage"),
-    ],
-)
-def test_what_cannot_be_done_is_one_line_and_exit_code_2(options, says):
-    command = [sys.executable, "-m", "oddrank", "bench", "pairs", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
-    assert says in done.stderr
+def test_what_cannot_be_done_is_one_line_and_exit_code_2(golden):
+    said = []
+    for options in (
+        (), ("--size", "lots"), ("--size", "1M:2M"), ("--effect", "200%"), ("--effect", "nan"),
+    ):  # fmt: skip
+        done = forked.run([sys.executable, "-m", "oddrank", "bench", "pairs", *options], text=True)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+        said.append(done.stderr)
+    golden("".join(said))
 
 
 def test_messages_that_no_memory_can_hold_are_refused_in_one_line():

@@ -151,9 +151,7 @@ def test_links_between_nodes_of_other_numbers_of_ranks_are_not_said_to_be_judged
     golden(by_name(said))
 
 
-def test_local_ranks_that_move_less_on_every_node_are_told_and_those_that_share_by_chance_not(
-    golden,
-):
+def test_local_ranks_that_move_less_on_every_node_are_told(golden):
     states, random = nodes_of(8, ranks=8), Random(1)
     halves = [1.5] * 4 + [0.5] * 4
     rows = [{**dict.fromkeys(range(8), 1.0), **dict.fromkeys(slow, 0.5)} for slow in

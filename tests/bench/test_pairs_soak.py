@@ -9,11 +9,8 @@ from typing import Any
 
 import pytest
 
-from job import Live, job
-from netns import Network, network
 from pair_faults import (
     DEADLINE,
-    RATE,
     Case,
     delayed_link,
     healthy,
@@ -23,14 +20,10 @@ from pair_faults import (
     slow_receiver,
     slow_sender,
 )
-from pair_rounds import driver
+from pair_rounds import play
 from soak import RESULTS, Runs, asked_for, assert_all_right, names, write_rows
 
-pytestmark = [
-    pytest.mark.soak,
-    pytest.mark.needs("torch", "netns"),
-    pytest.mark.timeout(36000),
-]
+pytestmark = [pytest.mark.soak, pytest.mark.needs("torch", "netns"), pytest.mark.timeout(36000)]
 _SEED = 20261122
 # Seconds in which a round, the start of a job or the end of a network must end.
 _STOPS_IN = 3 * DEADLINE
@@ -137,28 +130,9 @@ def _play(hosts: int, on_host: int, runs: Runs[Kind], stop: Event) -> None:
     rounds = [(kind.draw(random), run) for kind, made in runs.items() for run in made]
     random.shuffle(rounds)
 
-    def act(net: Network, live: Live) -> None:
-        def hurt(number: int) -> None:
-            if stop.is_set():
-                raise RuntimeError("told to stop")  # job() and network() clean up
-            net.heal()
-            case, _ = rounds[number]
-            case.hurt(net)
-            if case.later:
-                case.later(net, live)
+    def judged(number: int, report: Mapping[str, Any]) -> None:
+        case, run = rounds[number]
+        said = case.said(report)
+        run.set_result("" if said == "right" else f"{said}: {case}, {report['findings']}")
 
-        def judged(number: int, report: Mapping[str, Any]) -> None:
-            case, run = rounds[number]
-            said = case.said(report)
-            run.set_result("" if said == "right" else f"{said}: {case}, {report['findings']}")
-
-        line.drive(hurt, judged)
-
-    ranks = hosts * on_host
-    with network(hosts, RATE) as net, driver(len(rounds)) as line:
-        verdict = job(
-            ranks, hosts, hosts=net.hosts, launcher=line.launcher, deadline=DEADLINE,
-            after=f"connect  {ranks}/{ranks}", act=lambda live: act(net, live),
-        )  # fmt: skip
-    if not all(run.done() for _, run in rounds):
-        raise RuntimeError(f"the job has ended before its last round: {verdict}")
+    play(hosts, on_host, [case for case, _ in rounds], judged, stop.is_set)

@@ -1,19 +1,24 @@
-"""Cases are measured in several passes: a disturbance hurts one pass, not a case's result."""
+"""Passes to the cases of a sweep, and how often ranks agree in them."""
 
 import io
 import math
 import re
 import statistics
 from array import array
+from itertools import chain
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from bench.patched import patched
 from job import job
-from oddrank.bench.backend import Stamps
+from measured_rows import result
+from oddrank.bench.backend import Block, Stamps
 from oddrank.bench.case import Case
 from oddrank.bench.plan import Task, in_turn
 from oddrank.bench.row import Table, summarise
-from oddrank.bench.sampling import Series, Timings
+from oddrank.bench.sampling import Series, StoppingRule, Timings, measure
 
 
 def task(backend, size):
@@ -59,11 +64,8 @@ def test_what_two_passes_agree_on_may_be_chance():
 
 def row_of(one, *us):
     """Returns a case's row. us: a list of times per pass."""
-    times = [time for one_pass in us for time in one_pass]
-    result = {"backend": one.backend, "times": list(us), "mismatch": None, "skipped": None,
-              "mean": statistics.median(times), "iterations": len(times), "arrival": None,
-              "footprint": 0, "nccl_choice": None}  # fmt: skip
-    return summarise(one.case, {0: result, 1: result}, 2)
+    took = result(*us, backend=one.backend, mean=statistics.median(chain(*us)))
+    return summarise(one.case, {0: took, 1: took}, 2)
 
 
 def shown_after(stream, times, cut=99):
@@ -92,13 +94,13 @@ def test_a_row_is_shown_at_once_and_as_it_is_at_the_end(monkeypatch, golden):
     assert figures(shown_after(io.StringIO(), 4, cut=3)) == ["110.0", "120.0", "60.0", "120.0"]
 
 
-COMMAND = ("bench", "run", "--sizes", "1K,4K", "--budget", "15", "--precision", "0.01%")
+TWO_SIZES = ("bench", "run", "--sizes", "1K,4K", "--budget", "15", "--precision", "0.01%")
 
 
 @pytest.mark.needs("torch")
 def test_what_hurts_one_pass_to_a_case_is_not_taken_for_the_case():
     late = "late:rank=1,stage=all_reduce float32 4 KiB (2),seconds=0.02"
-    verdict = job(2, command=COMMAND, inject=late, deadline=90)
+    verdict = job(2, command=TWO_SIZES, inject=late, deadline=90)
     assert verdict.healthy(), str(verdict)
     row = verdict.report["data"]["rows"][1]
     assert row["passes"] >= 3
@@ -109,8 +111,119 @@ def test_what_hurts_one_pass_to_a_case_is_not_taken_for_the_case():
 @pytest.mark.needs("torch")
 def test_a_case_whose_later_passes_never_came_has_its_arrivals():
     kill = "kill:rank=1,stage=all_reduce float32 4 KiB (2)"
-    verdict = job(2, command=COMMAND, inject=kill, deadline=90)
+    verdict = job(2, command=TWO_SIZES, inject=kill, deadline=90)
     assert verdict.names(rank=1, stage="all_reduce float32 4 KiB (2)"), str(verdict)
     rows = verdict.report["data"]["rows"]
     assert [row["passes"] for row in rows] == [2, 1]
     assert all(len(row["arrival"]["median_us"]) == 2 for row in rows)
+
+
+# Rank 0 prints how often it agreed in each pass, and after how many blocks.
+COUNTING = """
+from oddrank import process_group
+from oddrank.bench import sampling, sweep
+
+counts = {"agreements": 0, "blocks": 0}
+
+def counting(owner, method, name):
+    call = getattr(owner, method)
+    def counted(*arguments, **options):
+        counts[name] += 1
+        return call(*arguments, **options)
+    setattr(owner, method, counted)
+
+counting(process_group.Group, "_reduce", "agreements")
+counting(process_group.Group, "said_by", "agreements")
+counting(sampling.StoppingRule, "after", "blocks")
+measure = sweep._measure
+def told(context, one_pass, options):
+    counts.update(agreements=0, blocks=0)
+    result = measure(context, one_pass, options)
+    if os.environ["RANK"] == "0":
+        of = f"{one_pass.number} of {one_pass.of} over {result['over']}"
+        print(f"pass {of}:", counts["agreements"], counts["blocks"], flush=True)
+    return result
+sweep._measure = told
+"""
+
+
+@pytest.mark.needs("torch")
+def test_four_ranks_agree_once_a_block_and_a_few_times_a_pass():
+    command = ("bench", "run", "--sizes", "4K", "--budget", "12", "--precision", "0.01%")
+    verdict = job(4, command=command, launcher=patched(COUNTING), deadline=90)
+    assert verdict.healthy(), str(verdict)
+    found = re.findall(r"pass (\d+) of \d+ over (\w+): (\d+) (\d+)", verdict.output)
+    assert len(found) > 3
+    for number, over, agreements, blocks in found:
+        # All can run it; was a value wrong, in the first pass and after the last; the arrivals.
+        beside = 1 + 2 * (number == "1") + (over == "True" and number != "1")
+        assert int(agreements) == int(blocks) + beside, (number, over)
+
+
+# Each rank prints how many connections it has to other ranks' gloo.
+CONNECTIONS = r"""
+from oddrank import process_group
+
+def connections():
+    # gloo listens on a port of its own in each rank; both ends of a connection know one of them.
+    fds = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
+           if os.path.islink(f"/proc/self/fd/{fd}")]
+    inodes = {link[8:-1] for link in fds if link.startswith("socket:[")}
+    with open("/proc/self/net/tcp") as file:
+        lines = [line.split() for line in file][1:]
+    return sum(fields[9] in inodes and fields[3] == "01" for fields in lines)
+
+made = process_group.Group.__init__
+def make(self, *arguments):
+    before = connections()
+    made(self, *arguments)
+    self.smallest([1.0])  # a ring
+    # A line in one write: where Python does not buffer, print() writes each argument by itself.
+    print(f"connections: {connections() - before}\n", end="", flush=True)
+process_group.Group.__init__ = make
+"""
+
+
+@pytest.mark.needs("torch")
+def test_six_ranks_connect_each_to_their_neighbours_and_not_to_all():
+    command = ("bench", "run", "--sizes", "8", "--budget", "2", "--precision", "100%")
+    verdict = job(6, command=command, launcher=patched(CONNECTIONS), deadline=60)
+    assert verdict.healthy(), str(verdict)
+    seen = [int(number) for number in re.findall(r"connections: (\d+)", verdict.output)]
+    assert len(seen) == 6
+    assert max(seen) < 5, seen
+
+
+class Group:
+    """One rank of many, whose agreements take no time."""
+
+    rank = 1
+    context = SimpleNamespace(step=lambda text: None, timestamps=lambda count: None)
+
+    def __init__(self, slowest: float) -> None:
+        self.agreements, self.slowest = 0, slowest
+
+    def largest(self, values: Any) -> "array[float]":
+        self.agreements += 1
+        return array("d", [*values[:-3], max(values[-3], self.slowest), *values[-2:]])
+
+
+class Operation:
+    """Its mean is shorter than its samples."""
+
+    def __init__(self) -> None:
+        self.blocks: list[int] = []
+
+    def block(self, timestamps: Any, n: int) -> Block:
+        self.blocks.append(n)
+        return Block(90.0, [100.0] * n)
+
+
+def test_every_rank_decides_alike_after_one_agreement_a_block_and_the_slowest_counts():
+    case = Case("all_reduce", "float32", 8)
+    for slowest in (90.0, 95.0):
+        group, operation = Group(slowest), Operation()
+        found = measure(group, operation, case, StoppingRule(0.01, 60))  # type: ignore[arg-type]
+        assert group.agreements == len(operation.blocks)
+        assert found.iterations == len(found.samples) > 0
+        assert found.total == pytest.approx(slowest * found.iterations)

@@ -1,26 +1,243 @@
-"""The memory of a sweep: its size, and the part that each case uses."""
+"""The sizes of a sweep as typed, the time that a deadline leaves for it, and its memory."""
 
+import re
+import time
+from dataclasses import replace
 from itertools import pairwise, product
+from unittest import mock
 from unittest.mock import MagicMock
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
+from bench.told import refusal, refusals
+from job import job
+from oddrank import launch
 from oddrank.bench import report
+from oddrank.bench.case import Case, parse_size, parse_sizes, size_text
 from oddrank.bench.collectives import COLLECTIVES
-from oddrank.bench.plan import Limits, memory_of, reserve, tasks
+from oddrank.bench.plan import (
+    ARRIVALS,
+    LEAST,
+    Budget,
+    Limits,
+    Task,
+    limits,
+    longest,
+    memory_of,
+    passes_within,
+    reserve,
+    tasks,
+)
+from patience import PATIENCE
+
+
+def test_sizes_are_a_range_with_a_factor():
+    for text, sizes in {
+        "8:64": [8, 16, 32, 64], "8:64:x8": [8, 64], "1K:1M:x1024": [1 << 10, 1 << 20],
+        "256M": [256 << 20], "4kib": [4096], "12:52": [12, 24, 48, 52], "6": [6],
+        "1M:3M:+1M": [1 << 20, 2 << 20, 3 << 20], "8:20:+8": [8, 16, 20],
+        "1M,8,1K:2K": [8, 1 << 10, 2 << 10, 1 << 20], "8,8:16": [8, 16],
+    }.items():  # fmt: skip
+        assert parse_sizes(text) == sizes, text
+    assert parse_size("16M") == 16 << 20
+
+
+def test_what_makes_no_sense_is_refused_with_what_to_write(golden):
+    ranges = [
+        "", "x", "8:", ":8", "64:8", "8:64:2", "8:64:x1", "8:64:x0", "1:2:3:4", "0", "-8", "8.5",
+        "8T", "9999G", "8:64:x-2", "\u0668", "8 : 64 : x2 :", "1e9",
+        "8,,9", "8:64:+0", "8:64:+x", "1:9G:+1",
+    ]  # fmt: skip
+    one = refusals(["", "x", "0", "1M:2M", "1M,2M", "9999G"], parse_size)
+    golden(f"{refusals(ranges, parse_sizes)}\n\nof one size\n{one}")
+
+
+def test_a_case_counts_elements_of_its_dtype():
+    assert Case("all_reduce", "float32", 64).count == 16
+    assert Case("all_reduce", "bfloat16", 64).count == 32
+    assert str(Case("all_reduce", "float32", 64 << 20)) == "all_reduce float32 64 MiB"
+    # Only exact sizes are shortened.
+    texts = {8: "8 B", 1 << 10: "1 KiB", 1536: "1536 B", 3 << 30: "3 GiB"}
+    assert {size: size_text(size) for size in texts} == texts
+
+
+def cases(count):
+    return [Case("all_reduce", "float32", 1024)] * count
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_what_comes_before_the_cases_takes_its_part_and_leaves_the_rest_to_them(clock):
+    budget = Budget(10, cases(4))
+    assert budget.part(0.4) == 4
+    clock[0] += 4
+    assert budget.part(0.4) == 4
+    clock[0] += 4
+    assert budget.share(0)[0] == pytest.approx(0.5)  # of the remaining two seconds
+    clock[0] += 100
+    assert budget.part(0.4) == 0
+    assert 0 < budget.share(1)[0] < 0.1  # a case always has a little
+
+
+def test_a_pass_has_its_part_and_may_take_what_others_leave_in_each_round(clock):
+    budget = Budget(12, cases(2), 3)
+    for _ in range(2):
+        budget.begin_round()
+        assert budget.share(0) == pytest.approx((2, 6))
+        clock[0] += 1
+        assert budget.share(1) == pytest.approx((2.2, 6.6))
+        clock[0] += 7
+        budget.end(1)
+        assert budget.is_over(1)
+        assert not budget.is_over(0)
+        assert budget.share(0) == pytest.approx((2, 4))
+
+
+@pytest.mark.parametrize("sizes", [(3 << 20, 255 << 20), (255 << 20, 3 << 20)])
+def test_large_cases_have_more_time_than_alike_for_all_and_less_than_by_their_bytes(clock, sizes):
+    """Large cases run more often than with equal shares; small ones still run most."""
+    budget = Budget(10, [Case("all_reduce", "float32", size) for size in sizes])
+    shares = [budget.share(0)[0]]
+    clock[0] += shares[0]
+    shares.append(budget.share(1)[0])
+    assert sum(shares) == pytest.approx(10)
+    small, large = sorted(shares)
+    assert large == shares[sizes.index(max(sizes))]
+    assert large > 10 / 2
+    assert large / small < max(sizes) / min(sizes) / 5
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    seconds=st.floats(1, 1000),
+    sizes=st.lists(st.sampled_from([8, 8, 8, 1 << 20, 1 << 30]), min_size=1, max_size=80),
+    copies=st.sampled_from([1, 1, 4]),
+    world=st.sampled_from([1, 2, 8]),
+    whole=st.sets(st.integers(0, 319)),
+)
+@example(seconds=5, sizes=[1 << 30, *[8] * 300], copies=1, world=2, whole={0, 300})
+@example(seconds=60, sizes=[*[8] * 300, 1 << 30], copies=1, world=2, whole=set(range(299)))
+@example(seconds=1000, sizes=[8], copies=1, world=1, whole=set())
+def test_a_sweep_never_takes_longer_than_is_said(seconds, sizes, copies, world, whole):
+    """whole: number of cases that take the time of all passes at once."""
+    now = 1000.0
+
+    def clock():
+        return now
+
+    sizes = sizes * copies
+    times = passes_within(seconds, len(sizes), world)
+    with mock.patch.object(time, "monotonic", clock):
+        budget = Budget(seconds, [Case("all_reduce", "float32", size) for size in sizes], times)
+        for _ in range(2 * (world > 1)):
+            now += budget.part(ARRIVALS)
+        for number in range(times):
+            for index in range(len(sizes)):
+                if not budget.is_over(index):
+                    one, of_all = budget.share(index)
+                    takes_all = number == 0 and index in whole
+                    now += of_all if takes_all else one
+                    if takes_all:
+                        budget.end(index)
+    assert now - 1000 <= longest(seconds, len(sizes), world) * (1 + 1e-6)
+
+
+def test_without_a_deadline_there_is_one_that_is_long_enough():
+    assert limits(None, None, cases(26), 4) == (60, 300)
+    budget, deadline = limits(600, None, cases(26), 4)
+    assert budget == 600 < deadline
+    many = cases(5000)
+    assert limits(None, None, many, 4).deadline > longest(60, 5000, 4) + 100
+    large = [Case("all_reduce", "float32", 8 << 30)] * 10
+    assert limits(None, None, large, 4).deadline > limits(None, None, cases(10), 4).deadline
+
+
+def test_a_deadline_alone_makes_the_budget_as_short_as_it_must_be():
+    for world, number in product((1, 4), (1, 26, 100)):
+        found = [limits(None, limit, cases(number), world) for limit in (60, 100, 200, 300, 900)]
+        budgets = [budget for budget, _ in found]
+        assert budgets == sorted(budgets)
+        assert budgets[0] < 60 == budgets[-1]
+        for budget, deadline in found:
+            assert longest(budget, number, world) < deadline
+
+
+def test_a_budget_or_cases_that_do_not_fit_are_refused_and_every_advice_is_good(golden):
+    said = []
+    for number, world, budget, deadline in (
+        (26, 4, 60, 30), (26, 1, 600, 300), (300, 2, 60, 120),
+        (2000, 2, None, 60), (2000, 2, 1, 60), (2000, 2, 60, 60),
+    ):  # fmt: skip
+        said.append(refusal(limits, budget, deadline, cases(number), world))
+        (least,) = map(int, re.findall(r"give --deadline (\d+)", said[-1]))
+        assert limits(budget, least, cases(number), world).deadline == least
+        refusal(limits, budget, least - 2, cases(number), world)
+        for most in map(int, re.findall(r"or --budget (\d+)$", said[-1])):
+            assert limits(most, deadline, cases(number), world) == (most, deadline)
+            refusal(limits, most + 1, deadline, cases(number), world)
+    golden("\n".join(said))
+
+
+def test_a_dry_run_tells_the_time_that_many_cases_take_whatever_the_budget(golden):
+    said = []
+    for number, world in ((10, 1), (4500, 1), (4500, 2)):
+        todo = [Task("auto", case, "") for case in cases(number)]
+        here = replace(launch.current({}), world=world, local_world=world)
+        _, sentence = report.plan_rows(todo, here, Limits(20, 700))
+        said.append(sentence[sentence.index("Measuring takes") :])
+    golden("\n".join(said))
+
+
+@pytest.mark.needs("torch")
+def test_a_deadline_alone_leaves_every_case_its_part():
+    verdict = job(2, command=("bench", "run", "--sizes", "8:1M:x2"), deadline=PATIENCE.seconds(30))
+    assert verdict.healthy(), str(verdict)
+    assert verdict.report["data"]["not_measured"] == []
+
+
+def test_cases_have_as_many_passes_as_there_is_time_for():
+    assert passes_within(60, 26, 8) == 4
+    assert passes_within(60, 13, 8) == 9
+    assert passes_within(60, 5, 8) == 10  # more passes would add little
+    assert passes_within(1, 26, 8) == passes_within(60, 5000, 8) == 1
+    assert passes_within(60, 26, 10_000) == 1  # so many ranks take long to agree
+    assert passes_within(60, 50, 8) == 1  # two passes would not show their spread
+    # One rank has no arrivals to compare.
+    assert passes_within(10, 10, 1) > passes_within(10, 10, 2)
+
+
+def test_what_checks_take_is_gone_for_further_passes_and_not_for_the_first(clock):
+    check, number = 2.0, 12
+    budget = Budget(20, cases(number), 5)
+    made = [0] * number
+    for _ in range(5):
+        for place in range(number):
+            if not budget.is_over(place):
+                clock[0] += check + budget.share(place)[0]
+                made[place] += 1
+    assert min(made) == 1
+    assert clock[0] - 1000 <= (number + 1) * (check + LEAST)
+
 
 SWEEP = {"backends": ["auto"], "dtypes": ["float32"], "ops": ["sum"], "places": ["auto"]}
 MIB, GIB = 1 << 20, 1 << 30
 
 
-def cases(collectives, sizes, world=2):
+def cases_of(collectives, sizes, world=2):
     return [t.case for t in tasks(**SWEEP, collectives=collectives, sizes=sizes, world=world)]
 
 
 def test_memory_is_for_the_largest_case_that_fits_and_64_mib_for_windows_at_most():
-    one = cases(["all_gather"], [8, MIB, GIB])
+    one = cases_of(["all_gather"], [8, MIB, GIB])
     # 16 GiB in place and twice 8 GiB out of place share 16 GiB, not the sum of both.
-    both = cases(["all_reduce", "all_gather"], [8 * GIB, 16 * GIB])
+    both = cases_of(["all_reduce", "all_gather"], [8 * GIB, 16 * GIB])
     for todo, limit, reserved in (
         (one, 4.0 * GIB, 2 * GIB),
         (one, 1.0 * GIB, 64 * MIB),
@@ -35,7 +252,7 @@ def test_memory_is_for_the_largest_case_that_fits_and_64_mib_for_windows_at_most
 def test_no_more_is_reserved_than_there_is_and_enough_for_every_case_that_fits():
     limits = (0, 100, 5000, MIB + 1, 20.5 * MIB, 100 * MIB, 3.3 * GIB)
     for world, limit in product((1, 3, 8), limits):
-        todo = cases(list(COLLECTIVES), [1, 1000, 4096, MIB, 48 * MIB, GIB, 2 * GIB], world)
+        todo = cases_of(list(COLLECTIVES), [1, 1000, 4096, MIB, 48 * MIB, GIB, 2 * GIB], world)
         reserved = reserve(todo, world, limit)
         assert reserved <= limit
         for case in todo:

@@ -1,16 +1,152 @@
-"""`oddrank bench plot`: a picture, or one line that says why there is none."""
+"""`oddrank bench plot`: curves, framed cells, and a picture, or one line why there is none."""
 
 import sys
 from itertools import pairwise
 
 import pytest
 
+from bench.told import refusal
 from oddrank import cli
 from oddrank.bench.plot.curves import MOST_CURVES, _size_ticks, _time, collect, draw_curves
-from oddrank.bench.plot.heat_map import _panels, _points
+from oddrank.bench.plot.heat_map import _panels, _points, marks
+from oddrank.bench.saved import SavedMatrix
 from saved_runs import pairs, report, row, saved, slow, write
 
-NAMES = ["n0", "n1", "n2", "n3"]
+
+def picture(tmp_path, *reports, only=()):
+    made = [saved(tmp_path, each, f"run{i}.json") for i, each in enumerate(reports)]
+    return collect(made, only)
+
+
+def labels(made):
+    return [[curve.label for curve in panel.curves] for panel in made.panels]
+
+
+def test_a_label_says_only_what_differs_and_the_rest_is_common(tmp_path):
+    one = picture(tmp_path, report(row(1 << 20), row(8), row(1 << 10)))
+    assert [point.bytes for point in one.panels[0].curves[0].points] == [8, 1 << 10, 1 << 20]
+    kinds = [row(), row(dtype="bfloat16"), row(inplace=False)]
+    for made, texts, common in (
+        (one, [""], "c10d:gloo, float32, sum, in place, 4 ranks"),
+        (picture(tmp_path, report(row()), report(row())), ["run0", "run1"], one.common),
+        (picture(tmp_path, report(*kinds)),
+         ["float32, in place", "bfloat16, in place", "float32, out of place"],
+         "c10d:gloo, sum, 4 ranks"),
+    ):  # fmt: skip
+        assert labels(made) == [texts]
+        assert made.common == common
+
+
+def test_two_files_of_one_name_are_two_curves(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    runs = [saved(tmp_path / name, report(row())) for name in ("a", "b")]
+    assert labels(collect(runs)) == [["a/run", "b/run"]]
+
+
+def test_curves_of_different_runs_are_no_family_whatever_their_files_are_called(tmp_path):
+    rows = [row(), row(inplace=False)]
+    runs = [
+        saved(tmp_path, report(*rows), name)
+        for name in ("in place.json", "in place.json", "a" * 80 + "1.json", "a" * 80 + "2.json")
+    ]
+    (panel,) = collect(runs).panels
+    assert [curve.family[0] for curve in panel.curves] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert len({curve.label for curve in panel.curves}) == 8
+    assert max(len(curve.label) for curve in panel.curves) <= 60
+
+
+def test_each_collective_has_its_panel(tmp_path):
+    made = picture(tmp_path, report(row(), row(collective="all_gather", op="none")))
+    assert [panel.title for panel in made.panels] == ["all_reduce, sum", "all_gather"]
+
+
+def test_a_run_of_one_rank_has_algbw(tmp_path):
+    assert picture(tmp_path, report(row(n=1))).bandwidth == "algbw"
+    assert picture(tmp_path, report(row())).bandwidth == "busbw"
+
+
+def test_rows_without_a_size_or_a_time_are_left_out_and_counted(tmp_path):
+    skipped = row(16, median_us=None)
+    made = picture(tmp_path, report(row(), skipped, row(0, collective="barrier")))
+    assert len(made.panels) == 1
+    assert made.left_out == "not drawn: 2 rows without a size or a time"
+
+
+def test_only_takes_rows_that_have_all_its_words(tmp_path):
+    rows = [row(dtype=d, inplace=i) for d in ("float32", "int8") for i in (True, False)]
+    for only, number in {
+        (): 4, ("float32",): 2, ("float32", "out"): 1, ("c10d:gloo",): 4, ("in",): 2,
+    }.items():  # fmt: skip
+        assert len(picture(tmp_path, report(*rows), only=only).panels[0].curves) == number, only
+
+
+def test_nothing_to_draw_and_too_much_to_tell_apart_are_refused(tmp_path, golden):
+    dtypes = report(*[row(dtype=f"d{i}") for i in range(MOST_CURVES + 1)])
+    collectives = report(*[row(collective=f"c{i}") for i in range(13)])
+    said = [refusal(picture, tmp_path, report(row()), only=("int8",))]
+    golden("\n".join([*said, *(refusal(picture, tmp_path, one) for one in (dtypes, collectives))]))
+
+
+FOUR = ("n0", "n1", "n2", "n3")
+CELLS = {(i, j): 1.0 for i in range(4) for j in range(4)}
+TEAMS = tuple(frozenset({2 * i, 2 * i + 1}) for i in range(4))
+ONE_EACH = SavedMatrix("", FOUR, None, CELLS, {})
+BETWEEN = SavedMatrix("between nodes", FOUR, TEAMS, CELLS, CELLS)
+WITHIN = SavedMatrix("inside n1", ("rank 2", "rank 3"), None, {(0, 1): 1.0}, {(0, 1): 1.0})
+ROW, COLUMN = (1, 0, 1, 4), (0, 1, 4, 1)
+
+
+def test_what_is_named_is_framed_as_a_row_a_column_or_cells_once():
+    both, link = [(0, 2, 1, 1), (2, 0, 1, 1)], {"kind": "link"}
+    for finding, boxes in (
+        (slow("slow-sender", [1]), [ROW]),
+        (slow("slow-receiver", [1]), [COLUMN]),
+        (slow("slow-rank", [1], kind="rank"), [ROW, COLUMN]),
+        (slow("slow-link", [0, 2], **link), both),
+        (slow("slow-link", [0, 2], **link, device="n0 and n2"), both),
+        (slow("slow-link", [0, 2], **link, device="n2 to n0"), both[1:]),
+        (slow("slow-link", [0], **link), []),
+        (slow("slow-link", [0, 1, 2], **link), []),
+        (slow("delayed-rank", [1]), []),
+        (slow("not-confirmed", [1], condition="unknown"), []),
+        (slow("slow-sender", [7]), []),
+        (slow("slow-sender", []), []),
+        ({"condition": "slow", "cause": 3, "who": None}, []),
+        ({"condition": "slow", "who": {"ranks": ["x", None]}}, []),
+        ({"condition": "slow", "who": {"ranks": 3, "kind": "link", "device": 4}}, []),
+        ({}, []),
+    ):
+        assert marks([finding], ONE_EACH, 4) == marks([finding] * 2, ONE_EACH, 4) == boxes, finding
+    # Evidence that is none says nothing of the kind of link.
+    for evidence in (None, [], [3], [{}], [{"source": 3}], {"source": "x y"}):
+        assert marks([slow("slow-sender", [1]) | {"evidence": evidence}], ONE_EACH, 4) == [ROW]
+
+
+def test_between_and_inside_nodes_each_frames_its_own_links():
+    by_host = SavedMatrix("", FOUR, None, CELLS, {})
+    assert marks([slow("slow-sender", [2, 3], host="n1")], by_host, 8) == [ROW]
+    rank, line, link = {"kind": "rank"}, [(1, 0, 1, 2)], {"kind": "link"}
+    for finding, between, inside in (
+        (slow("slow-sender", [2, 3], host="n1"), [ROW], []),
+        (slow("slow-node", [2, 3]), [ROW, COLUMN], []),
+        (slow("slow-sender", [3], **rank, source="bandwidth between nodes"), [ROW], []),
+        (slow("slow-sender", [3], **rank, source="bandwidth between single ranks"), [ROW], []),
+        (slow("slow-sender", [3], **rank, source="bandwidth inside nodes"), [], line),
+        (slow("slow-sender", [3], **rank, source="bandwidth"), [ROW], line),  # older versions'
+        (slow("slow-link", [2, 3], **link, device="rank 2 and rank 3"), [],
+         [(0, 1, 1, 1), (1, 0, 1, 1)]),
+        (slow("slow-link", [2, 5], **link, device="n1 and n2"), [(1, 2, 1, 1), (2, 1, 1, 1)], []),
+        (slow("delayed-node", [2, 3]), [], []),
+    ):  # fmt: skip
+        assert marks([finding], BETWEEN, 8) == between, finding
+        assert marks([finding], WITHIN, 8) == inside, finding
+        if finding["who"]["kind"] == "rank":
+            assert marks([finding], ONE_EACH, 4)
+    assert marks([finding], BETWEEN, 8, latency=True) == [ROW, COLUMN]
+
+
+NAMES = list(FOUR)
 MATRIX = [[None if i == j else 10.0 + i for j in range(4)] for i in range(4)]
 INSIDE = {"node": "n1", "names": ["rank 2", "rank 3"], "GBps": [[None, 50.0], [20.0, None]]}
 needs_matplotlib = pytest.mark.needs("matplotlib")
@@ -36,11 +172,11 @@ def test_runs_become_a_picture_of_the_kind_that_the_name_says(draw, tmp_path):
         write(tmp_path / f"{i}.json", made)
     names = ["1.json", "2.json"]
     for kind, magic in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")):
-        picture = tmp_path / f"out.{kind}"
-        assert draw(tmp_path / "1.json", tmp_path / "2.json", "-o", picture) == (0, "")
-        assert picture.read_bytes().startswith(magic)
-        assert sorted(path.name for path in tmp_path.iterdir()) == [*names, picture.name]
-        picture.unlink()
+        drawn = tmp_path / f"out.{kind}"
+        assert draw(tmp_path / "1.json", tmp_path / "2.json", "-o", drawn) == (0, "")
+        assert drawn.read_bytes().startswith(magic)
+        assert sorted(path.name for path in tmp_path.iterdir()) == [*names, drawn.name]
+        drawn.unlink()
 
 
 EXTREME = {"p99_us": 1e15, "algbw_GBps": 1e15, "busbw_GBps": 1e15}

@@ -1,151 +1,130 @@
-"""From times to bandwidths, as nccl-tests defines them."""
+"""Rows: from times to bandwidths, as nccl-tests defines them; refused cases, and the report."""
 
 import io
-import statistics
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from oddrank.bench import verify
+from bench.patched import patched
+from bench.told import told
+from job import job
+from measured_rows import result
+from oddrank import launch
+from oddrank.bench import report, verify
 from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.expected import Expected
-from oddrank.bench.plan import Pass, Task
-from oddrank.bench.row import Table, cells, summarise
+from oddrank.bench.plan import Pass, Task, in_turn, tasks
+from oddrank.bench.row import Row, Table, cells, summarise
+from oddrank.control.root import RankState
+from oddrank.control.stages import RunState
+from oddrank.control.walk import Outcome
 
 CASE = Case("all_reduce", "float32", 1_000_000)
 
 
-def result(*times, mismatch=None, skipped=None):
-    return {"backend": "c10d:gloo", "times": [list(times)] if times else [], "mismatch": mismatch,
-            "mean": statistics.fmean(times) if times else None, "iterations": len(times),
-            "skipped": skipped, "arrival": None, "footprint": 0, "nccl_choice": None}  # fmt: skip
+def row_of(*passes, case=CASE, world=2, **changes):
+    """Returns the row of a case that took rank 0 these times."""
+    others = {rank: result() for rank in range(1, world)}
+    return summarise(case, {0: result(*passes, **changes), **others}, world)
+
+
+def shown(*rows):
+    """Returns the lines of a table."""
+    stream = io.StringIO()
+    table = Table(stream)
+    for row in rows:
+        table.add(Pass(Task("nccl", CASE, "name"), 0, 1, 1), row)
+    return stream.getvalue()
 
 
 def test_the_mean_makes_the_bandwidth_and_the_distribution_stands_beside_it():
-    row = summarise(
-        CASE, {0: {**result(20, 90, 40), "mean": 50.0, "iterations": 7}, 1: result()}, 2
-    )
+    row = row_of([20, 90, 40], mean=50.0, iterations=7)
     assert (row.mean_us, row.median_us, row.min_us, row.iterations) == (50, 40, 20, 7)
     assert row.algbw_GBps == pytest.approx(1e6 / 50 / 1e3)
+    assert row.cv == pytest.approx(0.5888, abs=1e-4)
+    for world, factor in ((2, 1.0), (4, 1.5), (8, 1.75)):
+        row = row_of([1000], world=world)  # 1 MB in 1 ms
+        assert (row.algbw_GBps, row.busbw_GBps) == pytest.approx((1.0, factor))
 
 
 def test_the_iterations_of_all_passes_count_and_the_error_knows_how_far_they_lie_apart():
     passes = [[10.0] * 20, [13.0] * 20, [10.0] * 20]
-    both = {**result(), "times": passes, "mean": 11.0, "iterations": 60}
-    row = summarise(CASE, {0: both, 1: result()}, 2)
+    row = row_of(*passes, mean=11.0)
     assert (row.median_us, row.iterations, row.passes) == (10, 60, 3)
     assert row.error > 0.2
-    one = summarise(CASE, {0: result(*[time for one_pass in passes for time in one_pass])}, 2)
-    assert one.error == 0
+    assert row_of([time for one_pass in passes for time in one_pass]).error == 0
+    assert row_of([10.0]).error is None
 
 
-def test_a_percentile_needs_enough_iterations():
-    assert summarise(CASE, {0: result(*range(1, 20)), 1: result()}, 2).p95_us is None
-    assert summarise(CASE, {0: result(*range(1, 201)), 1: result()}, 2).p95_us == 190
-    assert summarise(CASE, {0: result(*range(1, 100)), 1: result()}, 2).p99_us is None
-    assert summarise(CASE, {0: result(*range(1, 201)), 1: result()}, 2).p99_us == 198
+def test_a_percentile_needs_enough_iterations_and_samples_are_thinned_evenly():
+    assert (row_of(range(1, 20)).p95_us, row_of(range(1, 21)).p95_us) == (None, 19)
+    assert (row_of(range(1, 100)).p99_us, row_of(range(1, 101)).p99_us) == (None, 99)
+    assert (row_of(range(1, 201)).p95_us, row_of(range(1, 201)).p99_us) == (190, 198)
+    samples = row_of(range(1, 10_001)).samples_us
+    assert len(samples) == 512
+    assert list(samples) == sorted(samples)
+    assert samples[-1] > 9_900
 
 
-def test_samples_are_thinned_evenly_and_kept_in_order():
-    row = summarise(CASE, {0: result(*range(1, 10_001)), 1: result()}, 2)
-    assert len(row.samples_us) == 512
-    assert list(row.samples_us) == sorted(row.samples_us)
-    assert row.samples_us[-1] > 9_900
-
-
-@pytest.mark.parametrize(("world", "factor"), [(2, 1.0), (4, 1.5), (8, 1.75)])
-def test_busbw_is_algbw_times_2_n_minus_1_over_n(world, factor):
-    row = summarise(CASE, {rank: result(1000) for rank in range(world)}, world)
-    assert row.algbw_GBps == pytest.approx(1.0)  # 1 MB in 1 ms
-    assert row.busbw_GBps == pytest.approx(factor)
-
-
-def test_one_rank_has_an_algbw_and_no_busbw_and_is_told_why():
-    row = summarise(replace(CASE, in_place=False), {0: result(1000)}, 1)
-    assert row.algbw_GBps == pytest.approx(1.0)
-    assert row.busbw_GBps is None
-    assert "one rank" in row.reason
-
-
-def test_one_rank_in_place_has_a_time_and_no_bandwidth_and_is_told_why():
-    row = summarise(CASE, {0: result(12.0)}, 1)
-    assert row.mean_us == 12.0
-    assert (row.algbw_GBps, row.busbw_GBps) == (None, None)
-    assert "nothing moves" in row.reason
-    barrier = COLLECTIVES["barrier"].case("float32", 8, "sum", True, 1)
-    assert "barrier" in summarise(barrier, {0: result(12.0)}, 1).reason
+def test_a_row_without_a_bandwidth_says_why(golden):
+    alone, barrier = {"world": 1}, COLLECTIVES["barrier"].case("float32", 8, "sum", True, 1)
+    lacks = "not enough free memory"
+    said = []
+    for row, mean, algbw, busbw in (
+        (row_of([1000], case=replace(CASE, in_place=False), **alone), 1000, 1.0, None),
+        (row_of([12.0], **alone), 12, None, None),
+        (row_of([12.0], case=barrier, **alone), 12, None, None),
+        (row_of([10], case=barrier), 10, None, None),
+        (row_of([0.0, 0.0]), 0, None, None),
+        (row_of(), None, None, None),
+        (summarise(CASE, {rank: result(skipped=lacks) for rank in (0, 1)}, 2), None, None, None),
+    ):
+        assert (row.mean_us, row.algbw_GBps, row.busbw_GBps) == (mean, algbw, busbw), row.reason
+        said.append(f"{row.reason}; check: {cells(row)[-1]}")
+    # A row says which ranks can't run a case, unless all can't.
+    for reasons in (["old"] * 3, ["", "old", ""], ["old", "", "old"], ["", "old", "no such GPU"]):
+        results = {rank: result(skipped=reason) for rank, reason in enumerate(reasons)}
+        row = summarise(Case("all_reduce", "int8", 8), results, 3)
+        assert row.check == "skipped"
+        said.append(row.reason)
+    golden("\n".join(said))
 
 
 def test_wrong_values_anywhere_are_shown_in_the_row():
-    row = summarise(CASE, {0: result(1), 1: result(1, mismatch={"index": 3, "wrong": 5})}, 2)
-    assert row.wrong == 5
-    assert row.check == "wrong"
+    wrong = result([1], mismatch={"index": 3, "wrong": 5})
+    row = summarise(CASE, {0: result([1]), 1: wrong, 2: wrong}, 3)
+    assert (row.wrong, row.check) == (10, "wrong")
 
 
-def test_a_size_that_did_not_fit_has_no_figures_and_says_why():
-    row = summarise(CASE, {rank: result(skipped="not enough free memory") for rank in (0, 1)}, 2)
-    assert (row.mean_us, row.algbw_GBps, row.busbw_GBps) == (None, None, None)
-    assert cells(row)[-1] == "skipped: not enough free memory"
+def test_a_percentage_of_what_is_doubted_has_a_question_mark():
+    for doubt, text in (("", "79"), ("which ports serve is unknown", "79?")):
+        row = row_of([1000], world=4)
+        row = row.expecting(Expected(row.busbw_GBps / 0.789, "published", doubt=doubt))
+        assert text in cells(row)
+        assert row.as_data()["expected_doubt"] == (doubt or None)
+        skipped = row_of(world=4, skipped="no room").expecting(Expected(1.0, "", doubt=doubt))
+        assert not any("?" in cell for cell in cells(skipped))
 
 
-def test_what_takes_no_time_has_no_bandwidth():
-    row = summarise(CASE, {0: result(0.0, 0.0), 1: result()}, 2)
-    assert (row.mean_us, row.cv, row.algbw_GBps) == (0, None, None)
-    assert "too short to measure" in row.reason
-
-
-def test_a_barrier_has_a_latency_and_no_bandwidth():
-    row = summarise(Case("barrier", "float32", 0, "none"), {0: result(10), 1: result()}, 2)
-    assert (row.mean_us, row.algbw_GBps, row.busbw_GBps) == (10, None, None)
-    assert "no data" in row.reason
-
-
-@pytest.mark.parametrize(("doubt", "shown"), [("", "79"), ("which ports serve is unknown", "79?")])
-def test_a_percentage_of_what_is_doubted_has_a_question_mark(doubt, shown):
-    row = summarise(CASE, {rank: result(1000) for rank in range(4)}, 4)
-    row = row.expecting(Expected(row.busbw_GBps / 0.789, "published", doubt=doubt))
-    assert shown in cells(row)
-    assert row.as_data()["expected_doubt"] == (doubt or None)
-    skipped = summarise(CASE, {rank: result(skipped="no room") for rank in range(4)}, 4)
-    assert not any("?" in cell for cell in cells(skipped.expecting(Expected(1.0, "", doubt=doubt))))
-
-
-def shown(row):
-    """Returns the lines of a table of one row."""
-    stream = io.StringIO()
-    Table(stream).add(Pass(Task("nccl", CASE, "name"), 0, 1, 1), row)
-    return stream.getvalue().splitlines()
-
-
-def test_what_nccl_chose_is_a_column_and_a_field_only_if_its_log_told_it(monkeypatch):
+def test_what_nccl_chose_is_a_column_and_a_field_only_if_its_log_told_it(monkeypatch, golden):
     monkeypatch.setenv("COLUMNS", "80")
     chosen = {"algorithm": "NVLS", "protocol": "SIMPLE", "channels": 16}
-    row = summarise(CASE, {0: {**result(1000), "nccl_choice": chosen}, 1: result(1000)}, 2)
+    row, silent = row_of([1000], nccl_choice=chosen), row_of([1000])
     assert row.as_data()["nccl_choice"] == chosen
-    heads, figures = shown(row)[-2:]
-    assert "NCCL chose  check" in heads
-    assert "NVLS SIMPLE x16  ok" in figures
-    silent = summarise(CASE, {0: result(1000), 1: result(1000)}, 2)
     assert "nccl_choice" not in silent.as_data()
-    assert "NCCL chose" not in "".join(shown(silent))
+    golden("\n".join([shown(row), shown(silent), shown(silent, replace(silent, unaligned=True))]))
 
 
-@pytest.mark.parametrize("width", [60, 80, 100, 180, 300])
-def test_the_table_fits_the_terminal_and_names_the_columns_that_it_leaves_out(width, monkeypatch):
-    monkeypatch.setenv("COLUMNS", str(width))
-    stream = io.StringIO()
-    table = Table(stream)
-    row = summarise(CASE, {rank: result(*range(1000, 1040)) for rank in range(4)}, 4)
-    table.add(Pass(Task("c10d", CASE, "name"), 0, 1, 1), row)
-    lines = stream.getvalue().splitlines()
-    assert all(len(line) <= width for line in lines if "not shown" not in line)
-    heads, figures = lines[-2:]
-    assert all(name in heads for name in ("size", "mean us", "busbw GB/s", "check"))
-    assert figures.split()[-1] == "ok"
-    assert ("CV %" in heads) == (width >= 180)
-    assert ("CV %" in "".join(lines[:-2])) == (width < 180)
+def test_the_table_fits_the_terminal_and_names_the_columns_that_it_leaves_out(monkeypatch, golden):
+    said = []
+    for width in (60, 80, 100, 180, 300):
+        monkeypatch.setenv("COLUMNS", str(width))
+        said.append(shown(row_of(range(1000, 1040), world=4)))
+        lines = said[-1].splitlines()
+        assert all(len(line) <= width for line in lines if "not shown" not in line)
+    golden("\n".join(said))
 
 
 def test_a_rank_counts_the_wrong_values_of_all_it_received(monkeypatch):
@@ -162,3 +141,95 @@ def test_a_rank_counts_the_wrong_values_of_all_it_received(monkeypatch):
     operation = SimpleNamespace(send=0, recv=0, once=lambda: None, sent=lambda: None)
     seen = verify.verify(group, SimpleNamespace(device=-1), replace(case, bytes=48), operation, 2)
     assert (seen.observer, seen.wrong, seen.index, seen.got) == (4, 16, 4 + 2, 9.0)
+
+
+SETUP = {"torch": "2.11.0", "cuda": None, "driver": None, "settings": {}, "gpu": "NVIDIA H200"}
+CONNECTED = {
+    "nics": {}, "fabric": None, "gloo_interface": None, "nccl": None, "nvls": True, "ring": None,
+    "links": None,
+}  # fmt: skip
+HGX = {"nvlinks": 18, "nvlink_MBps": 26562, "pcie": 5, "pcie_width": 16, "fabric": ""}
+
+
+def run_of(world, **connected):
+    """Returns a run of ranks on one node, which have connected if this is told."""
+    run = RunState(world, {rank: RankState(rank, "n1", 0) for rank in range(world)})
+    run.results["devices"] = {rank: dict(SETUP) for rank in range(world)}
+    if connected:
+        run.results["connect"] = {rank: {**CONNECTED, **connected} for rank in range(world)}
+    return run
+
+
+def test_a_gate_that_cannot_judge_for_nvlinks_that_are_down_says_so(golden):
+    (task,) = tasks(
+        backends=["nccl"], collectives=["all_reduce"], dtypes=["float32"], ops=["sum"],
+        sizes=[1 << 30], places=["in"], world=8,
+    )  # fmt: skip
+    row = Row("nccl", "all_reduce", "float32", "sum", 1 << 30, 1 << 28, True, 8, "ok",
+              median_us=4000.0, algbw_GBps=268.0, busbw_GBps=469.0)  # fmt: skip
+    found = []
+    for links in (18, 17, 0):
+        run = run_of(8, transport="nccl", links=HGX)
+        run.results["connect"][5]["links"] = {**HGX, "nvlinks": links}
+        passes, measured = in_turn([task], 1), {task.name: row}
+        said = report.of_sweep(passes, launch.current({}), Outcome(run), measured, 0.9)
+        found.append([finding.cause for finding in said.findings])
+    assert found == [[], ["nothing-published"], ["nothing-published"]]
+    golden(told(*said.findings))
+
+
+def test_devices_are_those_that_the_ranks_have_computed_on():
+    for connected, device in (
+        ({"transport": "nccl"}, "NVIDIA H200"),
+        ({"transport": "gloo"}, "CPU"),  # two ranks, one GPU: neither uses it
+        ({}, "NVIDIA H200"),  # the run ended before the ranks were connected
+    ):
+        ended = Outcome(run_of(2, **connected), complete=False, why="the deadline came")
+        said = report.of_sweep([], launch.current({}), ended, {}, None)
+        assert said.data["devices"] == {device: 2}
+
+
+# Ranks 1 and 2 have an older GPU than the others.
+MIXED = """
+from oddrank.bench.c10d import C10d
+
+refuses = C10d.refuses
+def refuse(self, case):
+    old = os.environ["RANK"] in "12" and case.dtype == "int8"
+    return "this GPU has no int8" if old else refuses(self, case)
+C10d.refuses = refuse
+"""
+
+
+@pytest.mark.needs("torch")
+def test_ranks_that_could_run_a_case_do_not_wait_for_those_that_cannot():
+    command = ("bench", "run", "--sizes", "1K", "--dtypes", "int8,float32", "--budget", "3")
+    verdict = job(3, command=command, launcher=patched(MIXED), deadline=90)
+    assert verdict.healthy(), str(verdict)
+    skipped, measured = verdict.report["data"]["rows"]
+    assert (skipped["check"], measured["check"]) == ("skipped", "ok")
+    assert skipped["reason"] == "ranks 1-2: this GPU has no int8"
+    assert "skipped: ranks 1-2: this GPU has no int8" in verdict.output
+
+
+# The facts of the ranks say: a GPU each, and a build without nvcc.
+WITHOUT_CUDA = """
+from oddrank.machine import device
+
+facts = device.facts
+def on_gpus(launch):
+    why = "_cuda: nvcc was not found. Install the CUDA toolkit"
+    return {**facts(launch), "gpus": launch.local_world, "gpu_id": None, "cuda_part": why}
+device.facts = on_gpus
+"""
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("backend", ["auto", "c10d"])
+def test_gpus_without_the_part_that_checks_their_values_are_refused_in_one_line(backend, golden):
+    command = ("bench", "run", "--sizes", "1K", "--backend", backend)
+    verdict = job(2, command=command, launcher=patched(WITHOUT_CUDA), deadline=90)
+    assert set(verdict.codes) == {2}, str(verdict)
+    assert verdict.report is None, "no rank is blamed"
+    golden("".join(line for line in verdict.output.splitlines() if line.startswith("oddrank: ")))
+    assert "Traceback" not in verdict.output

@@ -1,148 +1,121 @@
-"""Blocks of runs on the fake GPU: what is enqueued, what is timed, and how a hang ends.
-
-An operation takes 5 us of the fake GPU's clock (fake_gpu.cpp).
-"""
+"""Runs on the fake GPU (fake_gpu.cpp): what is enqueued, timed and checked, and how a hang ends."""
 
 import json
 import os
+import shutil
 import subprocess
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from subprocess import PIPE
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from bench.fake_gpu import HERE, compiler, make_fake_gpu
+from bench.told import by_name
+from golden import Golden
+from oddrank.bench.backend import offsets
+from patience import PATIENCE
 
 # The first test compiles.
 pytestmark = [pytest.mark.needs("cuda-build"), pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
+CSRC, GPU_BENCHMARKS = ROOT / "csrc", ROOT / "benchmarks" / "gpu"
 SOURCES = ["bench/nccl/*.cpp", "cuda/runtime.cpp"]
 RUN_US = 5.0
 # A deadline in ms that comes only after all that ends before it, also on a busy machine.
-LATE = 6000
+LATE = round(PATIENCE.seconds(2000))
 
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("driver")
     fake, made = make_fake_gpu(folder), folder / "drive_operation"
-    sources = [file for pattern in SOURCES for file in (ROOT / "csrc").glob(pattern)]
+    sources = [file for pattern in SOURCES for file in CSRC.glob(pattern)]
     program = [HERE / "drive_operation.cpp", *sources, fake, "-ldl", f"-Wl,-rpath,{folder}"]
-    subprocess.run([*compiler(), f"-I{ROOT}/csrc", *program, "-o", made], check=True)
+    subprocess.run([*compiler(), f"-I{CSRC}", *program, "-o", made], check=True)
     return made
 
 
-def drive(driver: Path, **options: int) -> dict[str, Any]:
+def drive(driver: Path, *, nccl: Path | None = None, **options: int) -> dict[str, Any]:
+    """Returns what the driver prints. nccl: another fake library than the usual one."""
+    library = nccl or driver.with_name("libnccl.so.2")
+    environ = {"LD_LIBRARY_PATH": str(library.parent), "ODDRANK_NCCL_LIBRARY": str(library)}
     done = subprocess.run(
         [driver, *(f"{name}={value}" for name, value in options.items())],
-        env={**os.environ, "ODDRANK_NCCL_LIBRARY": str(driver.with_name("libnccl.so.2"))},
-        capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, **environ}, capture_output=True, text=True, timeout=PATIENCE.limit,
+        check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
     return result
 
 
-@pytest.mark.parametrize("n", [1, 2, 31, 32, 33, 64, 65, 1000, 4096, 4097, 9000])
-def test_a_block_times_every_run(driver: Path, n: int):
-    seen = drive(driver, n=n)
-    assert seen["said"] == ""
-    assert seen["values"] == n
-    assert seen["low"] == seen["high"] == pytest.approx(RUN_US, rel=1e-3)
-    assert seen["mean"] == pytest.approx(RUN_US, rel=1e-3)
+def test_a_block_times_every_run_or_all_together(driver: Path):
+    for n in (1, 2, 31, 32, 33, 63, 64, 65, 1000, 4096, 4097, 9000):
+        each, mean = (drive(driver, n=n, each=each) for each in (1, 0))
+        assert (each["said"], each["values"]) == ("", n)
+        assert each["low"] == each["high"] == pytest.approx(RUN_US, rel=1e-3)
+        assert each["mean"] == mean["mean"] == pytest.approx(RUN_US, rel=1e-3)
+        assert (mean["said"], mean["values"]) == ("", 0), "one pair of events around all"
+        assert mean["operations"] == n + 2, "one to connect, one to fill the pipeline"
+        for seen in (each, mean):
+            assert min(n, 32) <= seen["most_in_flight"] <= 65, "a bounded number is under way"
 
 
-@pytest.mark.parametrize("n", [1, 32, 63, 64, 65, 1000, 9000])
-def test_one_pair_of_events_around_all_gives_the_same_mean_and_no_values(driver: Path, n: int):
-    seen = drive(driver, n=n, each=0)
-    assert (seen["said"], seen["values"]) == ("", 0)
-    assert seen["mean"] == pytest.approx(RUN_US, rel=1e-3)
-    assert seen["operations"] == n + 2, "one to connect, one to fill the pipeline"
+def test_runs_take_turns_over_all_windows_which_may_begin_behind_an_aligned_address(driver: Path):
+    for more in (
+        {},
+        {"from": 4, "behind": 7 * 512 + 4, "in_place": 0},
+        {"from": 4, "behind": 4, "in_place": 1},
+    ):
+        seen = drive(driver, n=100, windows=7, **more)
+        assert (seen["places"], seen["right"]) == (7, True), more
 
 
-@pytest.mark.parametrize("each", [0, 1])
-def test_a_bounded_number_of_runs_is_under_way(driver: Path, each: int):
-    assert 32 <= drive(driver, n=5000, each=each)["most_in_flight"] <= 65
+def test_windows_on_each_other_or_beyond_the_memory_are_refused(driver: Path, golden: Golden):
+    said = []
+    for behind, in_place in ((6, 0), (8, 0), (14, 0), (15, 0), (0, 0), (1, 1)):
+        given = {"behind": behind * 512, "in_place": in_place}
+        said.append(drive(driver, windows=7, **given)["said"])
+    golden("\n".join(said))
 
 
-def test_runs_take_turns_over_all_windows(driver: Path):
-    seen = drive(driver, n=100, windows=7)
-    assert seen["places"] == 7
-    assert seen["right"]
+def test_a_graph_is_launched_and_gone_before_the_communicator_ends(driver: Path):
+    for graph, n, launches in ((1, 20, 20), (8, 20, 3), (8, 16, 2)):
+        seen = drive(driver, n=n, graph=graph, windows=4)
+        assert seen["values"] == launches
+        assert seen["low"] == seen["high"] == pytest.approx(RUN_US, rel=1e-3), "per operation"
+        assert seen["graph_launches"] == launches + 1, "one more fills the pipeline"
+        assert seen["graphs_at_the_end"] == 0
 
 
-@pytest.mark.parametrize(("behind", "in_place"), [(7 * 512 + 4, 0), (4, 1)])
-def test_buffers_may_begin_behind_an_aligned_address(driver: Path, behind: int, in_place: int):
-    seen = drive(driver, n=100, windows=7, **{"from": 4}, behind=behind, in_place=in_place)
-    assert (seen["places"], seen["right"]) == (7, True)
-
-
-@pytest.mark.parametrize(
-    ("behind", "in_place"),
-    [(6 * 512, 0), (8 * 512, 0), (14 * 512, 0), (15 * 512, 0), (0, 0), (512, 1)],
-)
-def test_windows_that_would_lie_on_each_other_or_beyond_the_memory_are_refused(
-    driver: Path, behind: int, in_place: int
-):
-    said = drive(driver, windows=7, behind=behind, in_place=in_place)["said"]
-    assert f"do not fit into the {14 * 512} bytes reserved, received from byte {behind} on" in said
-
-
-@pytest.mark.parametrize(("graph", "n", "launches"), [(1, 20, 20), (8, 20, 3), (8, 16, 2)])
-def test_a_graph_is_launched_and_gone_before_the_communicator_ends(
-    driver: Path, graph: int, n: int, launches: int
-):
-    seen = drive(driver, n=n, graph=graph, windows=4)
-    assert seen["values"] == launches
-    assert seen["low"] == seen["high"] == pytest.approx(RUN_US, rel=1e-3), "per operation"
-    assert seen["graph_launches"] == launches + 1, "one more fills the pipeline"
-    assert seen["graphs_at_the_end"] == 0
-
-
-def test_a_run_that_hangs_on_the_gpu_is_named_and_aborted_at_the_deadline(driver: Path):
-    # Operation 0 connects, operation 1 fills the pipeline: operation 138 is run 137.
-    seen = drive(driver, n=1000, hangs_at=138, ms=LATE)
-    assert "run 137 of 1000 did not end before the deadline, the communicator" in seen["said"]
-    assert "ncclAllReduce (all_reduce, 8 bytes)" in seen["said"]
-    assert seen["aborts"] == 1
-    assert seen["freed_in_use"] == 0
-    assert "was closed or aborted" in seen["after"]
-
-
-def test_what_an_abort_does_not_end_keeps_its_memory(driver: Path):
-    seen = drive(driver, n=1000, hangs_at=138, ms=LATE, survives_abort=1)
-    assert "run 137 of 1000" in seen["said"]
-    assert (seen["aborts"], seen["freed_in_use"]) == (1, 0)
-
-
-def test_a_first_run_that_stays_inside_of_nccl_does_not_hold_us(driver: Path):
-    seen = drive(driver, blocks_at=0, ms=300)
-    assert "NCCL did not come back from the first run before the deadline" in seen["said"]
-    assert (seen["aborts"], seen["freed_in_use"]) == (0, 0), "a thread is still in there"
-    assert "was closed or aborted" in seen["after"]
-
-
-def test_a_capture_that_stays_inside_of_nccl_does_not_hold_us(driver: Path):
-    # Operation 0 connects; captured ones don't count.
-    seen = drive(driver, graph=4, blocks_at=1, ms=LATE)
-    assert "did not come back from the capture of a graph before the deadline" in seen["said"]
-    assert (seen["aborts"], seen["freed_in_use"]) == (0, 0), "a thread is still in there"
-    assert "was closed or aborted" in seen["after"]
-
-
-@pytest.mark.parametrize("more", [{}, {"graph": 4}, {"hangs_at": 138, "ms": LATE, "n": 1000}])
-def test_every_thread_that_calls_nccl_has_selected_the_gpu_first(driver: Path, more):
-    seen = drive(driver, device=1, **more)
-    assert (seen["aborts"] == 1) == ("hangs_at" in more)
-    assert seen["wrong_device"] == 0
-
-
-def test_what_nccl_s_own_threads_run_into_ends_the_wait_before_the_deadline(driver: Path):
-    seen = drive(driver, n=1000, hangs_at=138, fails=1, ms=50_000)
-    assert "failed with NCCL error 6" in seen["said"]
+def test_what_hangs_ends_by_the_deadline_and_keeps_its_memory(driver: Path, golden: Golden):
+    # Operation 0 connects, operation 1 fills the pipeline: operation 138 is run 137. Captured ones
+    # don't count.
+    on_gpu, said = {"n": 1000, "hangs_at": 138, "ms": LATE}, {}
+    for name, given, aborts in (
+        ("a run on the GPU", {**on_gpu, "device": 1}, 1),
+        ("that an abort does not end", {**on_gpu, "survives_abort": 1}, 1),
+        # A thread is still in there.
+        ("the first run, inside of NCCL", {"blocks_at": 0, "ms": 300}, 0),
+        ("a capture, inside of NCCL", {"graph": 4, "blocks_at": 1, "ms": LATE}, 0),
+        ("what NCCL's own threads run into", {**on_gpu, "fails": 1, "ms": 50_000}, 1),
+    ):
+        seen = drive(driver, **given)
+        assert (seen["aborts"], seen["freed_in_use"]) == (aborts, 0), name
+        assert seen["wrong_device"] == 0, name
+        said[name] = f"{seen['said']}\n{seen['after']}"
     assert seen["took"] < 25, "half of the deadline"
-    assert (seen["aborts"], seen["freed_in_use"]) == (1, 0)
+    golden(by_name(said))
+
+
+def test_every_thread_that_calls_nccl_has_selected_the_gpu_first(driver: Path):
+    for more in ({}, {"graph": 4}):
+        assert drive(driver, device=1, **more)["wrong_device"] == 0
 
 
 def test_a_communicator_that_could_not_be_split_works_too(driver: Path):
@@ -157,27 +130,105 @@ NONE, BUFFER, WINDOW = range(3)
 def test_a_symmetric_window_has_whole_pages_and_is_taken_back(driver: Path):
     seen = drive(driver, n=5, register=WINDOW)
     assert (seen["said"], seen["values"]) == ("", 5)
-    assert seen["windows"] == 0
-    assert seen["window_bytes"] == 4096
+    assert (seen["windows"], seen["window_bytes"]) == (0, 4096)
     assert drive(driver, n=5, register=NONE)["window_bytes"] == 0
 
 
-def test_where_nccl_makes_no_window_it_says_what_may_be_missing(driver: Path):
-    said = drive(driver, register=WINDOW, no_window=1)["said"]
-    assert "made no window" in said
-    assert "NCCL_CUMEM_ENABLE=0" in said
-
-
-def test_a_rank_that_never_registers_ends_the_wait_at_the_deadline(driver: Path):
-    said = drive(driver, register=WINDOW, window_hangs=1)["said"]
-    assert "ncclCommWindowRegister did not end before the deadline" in said
-
-
-def test_an_nccl_without_windows_is_refused_in_words(driver: Path, tmp_path: Path):
+def test_where_nccl_makes_no_window_it_says_why(driver: Path, tmp_path: Path, golden: Golden):
     old = make_fake_gpu(tmp_path, "-DWITHOUT_WINDOWS")
-    done = subprocess.run(
-        [driver, f"register={WINDOW}"],
-        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "ODDRANK_NCCL_LIBRARY": str(old)},
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert "has no symmetric windows, 2.27 has: leave out --register window" in done.stdout
+    seen = [
+        drive(driver, register=WINDOW, no_window=1),
+        drive(driver, register=WINDOW, window_hangs=1),  # another rank never registers
+        drive(driver, register=WINDOW, nccl=old),
+    ]
+    golden("\n".join(one["said"] for one in seen).replace(str(tmp_path), "FOLDER"))
+
+
+# Of the CUDA sources, the check's; else what it calls.
+CHECKS = ["bench/verify/*.cpp", "cuda/runtime.cpp"]
+
+
+@pytest.fixture(scope="module")
+def checker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    nvcc = os.environ.get("CUDACXX") or shutil.which("nvcc", path=f"{home}/bin:{os.defpath}")
+    if nvcc is None:
+        pytest.skip("nvcc is needed to compile the kernels")
+    folder = tmp_path_factory.mktemp("checker")
+    fake, kernels, made = make_fake_gpu(folder), folder / "device.o", folder / "drive_check"
+    options = ["-std=c++17", "-cudart", "none", f"-I{CSRC}", "-c", "-o", kernels]
+    subprocess.run([nvcc, *options, CSRC / "bench/verify/device.cu"], check=True)
+    sources = [file for pattern in CHECKS for file in CSRC.glob(pattern)]
+    program = [HERE / "drive_check.cpp", kernels, *sources, fake, f"-Wl,-rpath,{folder}"]
+    subprocess.run([*compiler(), f"-I{CSRC}", *program, "-o", made], check=True)
+    return made
+
+
+def checked(checker: Path, segments: int, checks: int) -> dict[str, int]:
+    line = [str(checker), str(segments), str(checks)]
+    found: dict[str, int] = json.loads(subprocess.run(line, stdout=PIPE, check=True).stdout)
+    return found
+
+
+def test_many_segments_are_filled_by_one_launch_and_checked_by_one(checker: Path):
+    for segments, checks, launches in ((512, 1, 2), (512, 10, 20), (1100, 1, 2 * 3)):
+        seen = checked(checker, segments, checks)
+        assert (seen["launches"], seen["wrong"]) == (launches, 0)
+        assert (seen["allocations"], seen["streams"]) == (1, 1), "kept from call to call"
+
+
+@pytest.fixture(scope="module")
+def benchmark() -> ModuleType:
+    spec = spec_from_file_location("nccl_launch_cost", GPU_BENCHMARKS / "nccl_launch_cost.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def test_nvcc_is_looked_for_where_the_build_looks(benchmark, tmp_path, monkeypatch):
+    for name in ("CUDACXX", "CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    for folder in ("path", "home/bin"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "nvcc").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    assert benchmark.nvcc() == str(tmp_path / "path/nvcc")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
+    assert benchmark.nvcc() == str(tmp_path / "home/bin/nvcc")
+    monkeypatch.setenv("CUDACXX", "/of/my/own/nvcc")
+    assert benchmark.nvcc() == "/of/my/own/nvcc"
+
+
+# In a separate process: the fake is both NCCL and CUDA runtime.
+LOOP = """
+import ctypes, json, sys
+sys.path.insert(0, sys.argv[1])
+from nccl_launch_cost import BYTES, MEMORY, open_loop
+fake, raw = ctypes.CDLL(sys.argv[2]), ctypes.CDLL(sys.argv[3])
+fake.fake_window.restype, raw.raw_loop.restype = ctypes.c_size_t, ctypes.c_double
+answer = {"step": open_loop(raw, sys.argv[2], sys.argv[4]), "us": raw.raw_loop(200, 0),
+          "bytes": BYTES, "memory": MEMORY, "by_nccl": fake.fake_nccl_allocations(),
+          "windows": [fake.fake_window(i) for i in range(1, 201)]}
+print(json.dumps(answer))
+"""
+
+
+@pytest.mark.needs("cuda-build")
+@pytest.mark.parametrize(("allocator", "by_nccl"), [("ncclMemAlloc", 1), ("cudaMalloc", 0)])
+def test_the_bare_loop_has_our_kind_of_memory_and_our_windows(tmp_path, allocator, by_nccl):
+    fake, built = make_fake_gpu(tmp_path), tmp_path / "raw_loop.so"
+    options = ["-shared", "-fPIC", GPU_BENCHMARKS / "nccl_raw_loop.cpp", fake]
+    subprocess.run([*compiler(), *options, f"-Wl,-rpath,{tmp_path}", "-o", built], check=True)
+    said = subprocess.run(
+        [sys.executable, "-c", LOOP, GPU_BENCHMARKS, fake, built, allocator],
+        capture_output=True, text=True, timeout=PATIENCE.limit, check=True,
+    ).stdout  # fmt: skip
+    found = json.loads(said)
+    assert (found["step"], found["by_nccl"]) == (0, by_nccl)
+    assert found["us"] == pytest.approx(5, rel=1e-3)
+    first = found["windows"][0]
+    places = offsets(found["bytes"], found["memory"])
+    assert len(places) == 64
+    assert [at - first for at in found["windows"]] == (places * 4)[:200]

@@ -20,19 +20,6 @@ constexpr Dtype kAllDtypes[] = {Dtype::kFloat32,      Dtype::kFloat16,    Dtype:
 constexpr std::uint64_t kAll = 1 << 20;  // enough turns for every pattern
 constexpr Op kReductions[] = {Op::kSum, Op::kMin, Op::kMax, Op::kAvg, Op::kProd};
 
-// Reduces the contributions to a slot one after the other.
-double reduced(const Pattern& pattern, Op op, std::uint32_t world, std::uint32_t slot) {
-  double total = pattern.contribution(0, slot);
-  for (std::uint32_t rank = 1; rank < world; ++rank) {
-    const double value = pattern.contribution(rank, slot);
-    if (op == Op::kMin) total = std::min(total, value);
-    if (op == Op::kMax) total = std::max(total, value);
-    if (op == Op::kProd) total *= value;
-    if (op == Op::kSum || op == Op::kAvg) total += value;
-  }
-  return total;
-}
-
 TEST(VerifyDtypes, EveryNumberOfASmallFloatIsItsOwnBits) {
   for (const Dtype dtype :
        {Dtype::kFloat16, Dtype::kBfloat16, Dtype::kFloat8E4m3fn, Dtype::kFloat8E5m2}) {
@@ -51,66 +38,6 @@ TEST(VerifyDtypes, TiesRoundToEven) {
   EXPECT_EQ(decode(Dtype::kFloat8E4m3fn, encode(Dtype::kFloat8E4m3fn, std::ldexp(1, -10))), 0);
   EXPECT_EQ(decode(Dtype::kFloat8E4m3fn, encode(Dtype::kFloat8E4m3fn, std::ldexp(3, -10))),
             std::ldexp(1, -8));
-}
-
-TEST(VerifyDtypes, OnlySignedIntegersHaveASign) {
-  for (const Dtype dtype : {Dtype::kInt8, Dtype::kInt32, Dtype::kInt64}) {
-    EXPECT_EQ(decode(dtype, encode(dtype, -125)), -125);
-    EXPECT_EQ(decode(dtype, encode(dtype, 125)), 125);
-  }
-  for (const Dtype dtype : {Dtype::kUint8, Dtype::kUint32, Dtype::kUint64}) {
-    const std::uint64_t most = ~std::uint64_t{0} >> (64 - 8 * traits(dtype).size);
-    EXPECT_EQ(decode(dtype, most), static_cast<double>(most));
-    EXPECT_EQ(decode(dtype, encode(dtype, 200)), 200);
-  }
-}
-
-TEST(VerifyPattern, TheResultIsWhatTheContributionsComeTo) {
-  for (const Dtype dtype : kAllDtypes) {
-    for (const Op op : kReductions) {
-      for (const std::uint32_t world : {1U, 2U, 3U, 7U, 8U, 64U, 200U, 16384U}) {
-        for (const std::uint64_t turn : {0U, 1U, 77U}) {
-          const Pattern pattern(dtype, op, world, turn);
-          for (std::uint32_t slot = 0; slot<kSlots; slot += world> 200 ? 997 : 13) {
-            double total = reduced(pattern, op, world, slot);
-            if (op == Op::kAvg) total /= world;
-            if (op == Op::kAvg && !traits(dtype).is_float()) total = std::floor(total);
-            ASSERT_EQ(pattern.result(slot), total)
-                << traits(dtype).name << " op " << static_cast<int>(op) << " world " << world;
-          }
-        }
-      }
-    }
-  }
-}
-
-TEST(VerifyPattern, EveryContributionIsExactInItsDtype) {
-  for (const Dtype dtype : kAllDtypes) {
-    for (const Op op : {Op::kSum, Op::kMin, Op::kMax, Op::kAvg, Op::kProd, Op::kNone}) {
-      for (const std::uint32_t world : {1U, 8U, 100U, 16384U}) {
-        const Pattern pattern(dtype, op, world, 3);
-        for (std::uint32_t slot = 0; slot < kSlots; slot += 7) {
-          const double value = pattern.contribution(slot % world, slot);
-          ASSERT_EQ(decode(dtype, encode(dtype, value)), value) << traits(dtype).name;
-        }
-      }
-    }
-  }
-}
-
-TEST(VerifyPattern, RanksNextToEachOtherNeverMoveTheSameValue) {
-  for (const Dtype dtype : kAllDtypes) {
-    const Pattern pattern(dtype, Op::kNone, 1000, 0);
-    for (std::uint32_t slot = 0; slot < kSlots; slot += 11) {
-      for (std::uint32_t rank = 0; rank < 120; ++rank) {
-        const std::uint32_t other = rank + 1;
-        const bool new_draw = other % traits(dtype).moved_values == 0;
-        if (!new_draw) {
-          ASSERT_NE(pattern.contribution(rank, slot), pattern.contribution(other, slot));
-        }
-      }
-    }
-  }
 }
 
 TEST(VerifyPattern, OverTheTurnsEveryRankContributesToTheFirstElement) {
@@ -154,41 +81,6 @@ std::vector<std::byte> filled(const Segment& segment) {
   std::vector<std::byte> data(segment.bytes());
   fill(data.data(), segment);
   return data;
-}
-
-TEST(VerifySlots, ARunOfElementsIsTheSameWhereverItIsCut) {
-  for (const std::uint64_t first :
-       {std::uint64_t{0}, std::uint64_t{kSlots - 3}, (std::uint64_t{1} << 33) - 5}) {
-    const auto whole = filled({Dtype::kInt32, Op::kNone, 3, 8, first, 3 * kSlots, 0});
-    for (const std::uint64_t cut : {1U, 2U, 4092U, 4093U, 4094U, 9000U}) {
-      const auto rest = filled({Dtype::kInt32, Op::kNone, 3, 8, first + cut, 3 * kSlots - cut, 0});
-      EXPECT_TRUE(std::equal(rest.begin(), rest.end(),
-                             whole.begin() + static_cast<std::ptrdiff_t>(cut * 4)));
-    }
-  }
-}
-
-TEST(VerifyHost, AnyFlippedBitIsFoundWhereItIs) {
-  for (const Dtype dtype : kAllDtypes) {
-    const Segment segment{dtype, Op::kNone, 2, 4, (std::uint64_t{1} << 32) - 4500, 9000, 0};
-    const auto right = filled(segment);
-    EXPECT_EQ(check(right.data(), segment).wrong, 0U);
-    const unsigned size = traits(dtype).size;
-    for (std::size_t bit = 0; bit < std::size_t{8} * size; ++bit) {
-      const std::size_t index = (bit * 997 + 1) % segment.count;
-      auto data = right;
-      data[index * size + bit / 8] ^= std::byte(1U << bit % 8);
-      const Mismatch found = check(data.data(), segment);
-      if (found.wrong == 0) {  // a zero changed its sign: both are equal
-        EXPECT_TRUE(traits(dtype).is_float() && bit + 1 == size * 8U) << traits(dtype).name;
-        EXPECT_EQ(Table::of_result(segment).value_at(segment.first + index), 0);
-        continue;
-      }
-      EXPECT_EQ(found.wrong, 1U) << traits(dtype).name << " bit " << bit;
-      EXPECT_EQ(found.index, static_cast<std::int64_t>(index));
-      EXPECT_NE(found.expected, found.got);
-    }
-  }
 }
 
 TEST(VerifyHost, AddressesNeedNoAlignment) {

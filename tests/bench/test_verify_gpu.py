@@ -59,20 +59,6 @@ def test_the_gpu_allows_an_average_what_the_host_allows(dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_segment_may_begin_at_any_element(dtype):
-    segment = Segment(dtype, "none", 4, first=9, count=2000, source=1)
-    wanted = segment.filled().view(torch.uint8)
-    room = torch.zeros(2 * len(wanted), dtype=torch.uint8, device="cuda:0")
-    for shift in range(5):
-        begin = shift * DTYPES[dtype].itemsize
-        torch.cuda.synchronize()
-        _native.cuda().gpu_fill(0, *segment.at(room.data_ptr() + begin))
-        told = _native.cuda().gpu_check(0, *segment.at(room.data_ptr() + begin))
-        assert told == [RIGHT]
-        assert torch.equal(room[begin : begin + len(wanted)].cpu(), wanted)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
 def test_many_segments_are_told_apart_though_one_launch_checks_them_all(dtype):
     """600 segments, of no element up to three blocks of the pattern: more than one launch holds."""
     counts = [(31 * i * i) % 13_000 if i % 7 else 0 for i in range(600)]

@@ -1,13 +1,16 @@
-"""Stops after enough iterations for the wanted error, and always within the time."""
+"""Statistics of a sweep: when to stop, and which rank arrives late."""
 
 import random
 import statistics
+from itertools import product
 
 import pytest
 
+from oddrank.bench.arrivals import are_enough, smallest_effect
 from oddrank.bench.case import Case
 from oddrank.bench.plan import Budget
 from oddrank.bench.sampling import StoppingRule, error_of_passes, relative_error
+from oddrank.lateness import Arrival, late_ranks, quantiles_of
 
 
 class Machine:
@@ -147,3 +150,75 @@ def test_blocks_that_count_are_long_beside_the_agreement_after_them(agreement, w
         block = [1000 * dice.uniform(0.9, 1.1) for _ in range(count)]
         count, counts = rule.after(block, spent, agreement)
     assert count == pytest.approx(wanted, rel=0.2)
+
+
+def arrivals(
+    world, *, late=None, by=0.0, jitter=None, spread=50.0, n=400, error=0.0, skew=0.0, seed=1
+):
+    """Simulates arrivals: ranks leave a collective within `spread` us; one is late, one jitters.
+
+    skew: us that rank 0 always leaves after the others.
+    """
+    chance = random.Random(seed)
+    gaps = [[chance.expovariate(1) for _ in range(world)] for _ in range(n)]
+    left = [[chance.expovariate(3 / spread) for _ in range(world)] for _ in range(n)]
+    for gap, leave in zip(gaps, left, strict=True):
+        leave[0] += skew
+        if late is not None:
+            gap[late] += by
+        if jitter is not None and chance.random() < 0.3:
+            gap[jitter] += 20 * spread
+    came = [[a + b for a, b in zip(*rows, strict=True)] for rows in zip(gaps, left, strict=True)]
+    behind = [[t - min(row) for t in row] for row in came]
+    own = [statistics.median(column) for column in zip(*gaps, strict=True)]
+    level = [[t - m for t, m in zip(row, own, strict=True)] for row in came]
+    healthy = statistics.median(max(row) - min(row) for row in level)
+    return {
+        rank: Arrival(n, statistics.median(column), own[rank], quantiles_of(sorted(column)),
+                      healthy, error)
+        for rank, column in enumerate(zip(*behind, strict=True))
+    }  # fmt: skip
+
+
+def ranks(came):
+    return [late.rank for late in late_ranks(came)]
+
+
+def test_a_late_rank_is_named_and_nobody_else():
+    for world, times, seed in product((2, 3, 4, 8, 32), (3, 10, 30), range(3)):
+        by = times * arrivals(world)[0].spread
+        (late,) = late_ranks(arrivals(world, late=1, by=by, seed=seed))
+        assert late.rank == 1, (world, times)
+        assert late.by == pytest.approx(by, rel=0.35)
+        assert late.share > 0.5
+
+
+def test_a_healthy_job_and_jitter_name_nobody():
+    for world, jitter in product((1, 2, 3, 4, 8, 32), (None, 0)):
+        assert not any(late_ranks(arrivals(world, jitter=jitter, seed=seed)) for seed in range(10))
+
+
+def test_two_late_ranks_are_both_named_the_latest_first():
+    came = arrivals(8, late=3, by=3000)
+    came[5] = arrivals(8, late=5, by=9000)[5]
+    assert ranks(came) == [5, 3]
+
+
+def test_too_few_iterations_make_a_suspicion_and_no_healthy_job():
+    few = arrivals(4, late=1, by=5000, n=200)
+    assert ranks(few) == [1]
+    assert (are_enough(few), are_enough(arrivals(4))) == (False, True)
+    assert smallest_effect(arrivals(4, n=200)) is None
+
+
+def test_clocks_that_are_not_known_well_enough_name_nobody():
+    assert ranks(arrivals(4, late=1, by=500)) == [1]
+    assert not late_ranks(arrivals(4, late=1, by=500, error=400))
+    assert smallest_effect(arrivals(4, error=400)) > 800
+
+
+def test_a_rank_that_a_collective_always_lets_go_last_or_first_is_named_by_its_own_part():
+    came = arrivals(2, skew=500)
+    assert came[0].median > 400
+    assert not late_ranks(came)
+    assert ranks(arrivals(2, skew=100, late=1, by=5 * 110)) == [1]
