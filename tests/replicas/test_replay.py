@@ -146,6 +146,35 @@ def test_a_replay_restores_parameters_that_only_the_optimizer_has():
     assert_leaves_the_training_one_step_further(make, 1)
 
 
+def test_a_replay_restores_gradients_that_a_step_adds_to():
+    def make():
+        module = small_training.model()
+
+        def step() -> None:
+            module(torch.ones(4, 32).cumsum(1)).square().mean().backward()
+
+        step()
+        return step, (module,), {}, lambda: [one.grad for one in module.parameters()]
+
+    assert_leaves_the_training_one_step_further(make, 2)
+
+
+def test_a_tensor_that_only_one_of_both_runs_has_is_named():
+    module, runs = small_training.model(), iter(range(2))
+    optimizer = torch.optim.SGD(module.parameters())
+    last = list(module.parameters())[-1]
+
+    def step() -> None:
+        if next(runs):
+            optimizer.state[last]["momentum_buffer"] = torch.ones(32)
+
+    report = replicas.replay(step, module, optimizer)
+    assert report.verdict == "unknown"
+    assert (
+        "1.down.bias.momentum_buffer after the step is in one of both runs only" in report.summary
+    )
+
+
 def test_a_single_process_that_does_not_repeat_is_not_blamed():
     module, optimizer, step = lbfgs()
 
