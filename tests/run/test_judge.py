@@ -2,8 +2,12 @@
 
 import errno
 import json
+import os
 import shutil
+import subprocess
+import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,7 +38,7 @@ from oddrank.run.watch import (
 )
 from oddrank.triage import on_purpose
 from oddrank.triage.facts import Activity, Process, Source
-from patience import until
+from patience import PATIENCE, until
 from run.made_job import MadeJob
 
 RESTING = Work(1, 10.0, 1.0, 0, 0)
@@ -658,6 +662,34 @@ def test_who_is_awaited_is_who_is_suspected_or_everybody_that_lives():
     # How long ago its last snapshot was taken is not known.
     one = {"processes": [{"rank": 1}], "leaf_class": None}
     assert snapshot.awaited([one], [RANK, dead], seen) == {1: Awaited(spins=False)}
+
+
+def test_a_judge_whose_stderr_nobody_reads_goes_on_and_its_words_are_there_once_somebody_does():
+    code = (
+        "import sys; from oddrank.run import say; say.lines(['rank 2 died', 'next: look']);"
+        " say.lines(['still']); print('goes on', flush=True); sys.stdin.read();"
+        f" sys.exit(not say.wait_written({PATIENCE.seconds(60)}))"
+    )
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)
+    filled = 0
+    with suppress(BlockingIOError):
+        while True:
+            filled += os.write(writes, b"x" * 4096)
+    os.set_blocking(writes, True)
+    with (
+        open(reads, "rb") as stderr,
+        subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=writes,
+        ) as process,
+    ):  # fmt: skip
+        os.close(writes)
+        assert process.stdout.readline() == b"goes on\n"
+        process.stdin.close()
+        read = stderr.read()
+    assert read == b"x" * filled + b"oddrank: rank 2 died\n  next: look\noddrank: still\n"
+    assert process.returncode == 0
 
 
 def test_durations():

@@ -26,6 +26,8 @@ from oddrank.run.watch import Watch
 # Guards say what changes at once. Heartbeats only show that a host is still there.
 _HEARTBEAT_MS, _SILENCE_MS = 10_000, 30_000
 _FOREVER = 10 * 365 * 86400.0
+# For who reads stderr slowly: if nobody does, a launcher may wait for this process to end.
+_LAST_WORDS_SECONDS = 5.0
 _PR_SET_NAME = 15
 
 
@@ -46,6 +48,7 @@ def main(arguments: Sequence[str]) -> None:
             remove_folders(folders)
     except Exception as error:
         say.lines([f"the job goes on unwatched: {type(error).__name__}: {error}"])
+    say.wait_written(_LAST_WORDS_SECONDS)
 
 
 def _judge(settings: Settings, folder: Path, address: str) -> None:

@@ -1,6 +1,9 @@
 """Words for the user's terminal: on stderr, between the job's own lines, each write whole."""
 
 import os
+import queue
+import select
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -11,13 +14,43 @@ from oddrank.report import Report
 _MOST_EVIDENCE = 2
 _MOST_LATE = 4
 _STDERR = 2
+_SECONDS = 0.2  # for lines to be written, so that they come before what happens next
+_WRITER = "oddrank-writer"
+_unwritten: "queue.Queue[bytes]" = queue.Queue()
 
 
 def lines(texts: Sequence[str]) -> None:
-    """Writes lines, the first one with oddrank's name, in one piece."""
+    """Writes lines, the first one with oddrank's name, in one piece; waits only a moment for that.
+
+    Nobody may read the pipe, and a file system may not answer: a thread of its own writes.
+    """
     made = [f"oddrank: {texts[0]}", *(f"  {text}" for text in texts[1:])]
-    with suppress(OSError):  # nobody reads it any more
-        os.write(_STDERR, "".join(f"{render.safe(line)}\n" for line in made).encode())
+    is_behind = not wait_written(0.0)
+    _unwritten.put("".join(f"{render.safe(line)}\n" for line in made).encode())
+    if not any(thread.name == _WRITER for thread in threading.enumerate()):
+        threading.Thread(target=_write_all, name=_WRITER, daemon=True).start()
+    if not is_behind:
+        wait_written(_SECONDS)
+
+
+def wait_written(seconds: float) -> bool:
+    """Waits until all lines are written, or so long. Returns whether they are."""
+    with _unwritten.all_tasks_done:
+        return _unwritten.all_tasks_done.wait_for(
+            lambda: not _unwritten.unfinished_tasks, timeout=seconds
+        )
+
+
+def _write_all() -> None:
+    while True:
+        text = _unwritten.get()
+        with suppress(OSError):  # nobody reads it any more
+            while text:
+                try:
+                    text = text[os.write(_STDERR, text) :]
+                except BlockingIOError:  # another process made it so
+                    select.select([], [_STDERR], [])
+        _unwritten.task_done()
 
 
 def verdict(report: Report) -> list[str]:
