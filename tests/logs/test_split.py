@@ -57,6 +57,12 @@ def test_hostile_names_stay_in_the_folder(tmp_path):
     assert sum(map(len, files(tmp_path / "out").values())) == log.stat().st_size
 
 
+def test_a_last_line_without_an_end_gets_one(tmp_path):
+    (tmp_path / "job.log").write_text("[rank0]: a\n[rank0]: no end")
+    oddrank("split", tmp_path / "job.log", "-o", tmp_path / "out", check=0)
+    assert files(tmp_path / "out") == {"rank0.log": "[rank0]: a\n[rank0]: no end\n"}
+
+
 def test_a_file_is_read_on_as_it_grows_is_rotated_and_truncated(tmp_path):
     path = tmp_path / "a.log"
     follower = Follower(path)
