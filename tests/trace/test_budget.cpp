@@ -82,45 +82,100 @@ class Process {
   std::map<std::uint32_t, Work> carried_;  // tenths of events
 };
 
-TEST(Budget, code_under_the_budget_stays_as_it_is) {
-  Process process;
-  process.add(1, {.lines = 400, .calls = 100});  // 1.6 %
-  process.add(2, {.lines = 100});
-  EXPECT_LT(process.run(10'000), kShare);
-  EXPECT_TRUE(process.lasting.empty());
-  EXPECT_EQ(process.trials, 0);
+constexpr Work kHot{.lines = 20'000, .calls = 10'000};
+constexpr Work kCool{.lines = 20, .calls = 10};
+
+TEST(Budget, code_stays_as_it_is_under_the_budget_or_without_one_or_as_a_place_to_wait) {
+  const struct {
+    const char* why;
+    Work work;
+    Level wanted = Level::kLines;
+    double share = kShare, most = 2;
+  } rows[] = {{"1.6 %", {.lines = 400, .calls = 100}, Level::kLines, kShare, kShare},
+              {"a place to wait", {.calls = 10'000}, Level::kWhere},
+              {"without a limit", kHot, Level::kLines, 0}};
+  for (const auto& row : rows) {
+    Process process(Level::kOff, row.share);
+    process.add(1, row.work, row.wanted);
+    process.add(2, {.lines = 100});
+    EXPECT_LT(process.run(10'000), row.most) << row.why;
+    EXPECT_TRUE(process.lasting.empty()) << row.why;
+    EXPECT_EQ(process.trials, 0) << row.why;
+    process.add(3, {.lines = 20'000, .calls = 4000});  // 76 % for 20 ms
+    process.run(20);
+    process.works[3] = {};
+    process.run(5000);
+    EXPECT_TRUE(process.lasting.empty()) << row.why << ", hot for a moment";
+  }
 }
 
-TEST(Budget, code_that_runs_often_for_a_moment_only_stays_as_it_is) {
-  Process process;
-  process.add(1, {.lines = 10});
-  process.run(5000);
-  process.add(2, {.lines = 20'000, .calls = 4000});  // 76 % for 20 ms
-  process.run(20);
-  process.works[2] = {};
-  process.run(5000);
-  EXPECT_TRUE(process.lasting.empty());
+TEST(Budget, hot_code_goes_down_to_the_level_that_fits_and_the_lowest_one) {
+  const struct {
+    const char* why;
+    Work work;
+    Level lowest, wanted, becomes;
+  } rows[] = {{"calls and lines", kHot, Level::kOff, Level::kLines, Level::kOff},
+              {"a loop in one call", {.lines = 30'000}, Level::kOff, Level::kLines, Level::kCalls},
+              {"keeps the stack", kHot, Level::kWhere, Level::kLines, Level::kWhere},
+              {"keeps its calls", kHot, Level::kCalls, Level::kLines, Level::kCalls},
+              {"below the lowest one", kHot, Level::kCalls, Level::kWhere, Level::kWhere}};
+  for (const auto& row : rows) {
+    Process process(row.lowest);
+    process.add(1, row.work, row.wanted);
+    process.add(2, {.lines = 200, .calls = 100});
+    process.run(3000);
+    EXPECT_EQ(process.level(1), row.becomes) << row.why;
+    process.run(10'000);
+    EXPECT_EQ(process.level(2), Level::kLines) << row.why;
+    EXPECT_EQ(process.lasting.empty(), row.becomes == row.wanted) << row.why;
+    for (const LevelChange& change : process.lasting) EXPECT_EQ(change.code, 1U) << row.why;
+  }
 }
 
-TEST(Budget, only_the_hot_code_goes_down) {
+TEST(Budget, hot_code_is_tried_in_short_and_rises_to_what_it_has_become) {
+  const struct {
+    Work later;
+    Level rises;
+  } rows[] = {{kHot, Level::kOff},
+              {{.lines = 20'000, .calls = 100}, Level::kCalls},
+              {{.lines = 1, .calls = 1}, Level::kLines}};
+  for (const auto& row : rows) {
+    Process process;
+    process.add(1, kHot);
+    process.add(2, kCool);
+    process.run(3000);
+    EXPECT_EQ(process.lasting.back().level, Level::kOff);
+    const std::size_t notes = process.lasting.size();
+    process.works[1] = row.later;
+    const double share = process.run(40'000);
+    EXPECT_EQ(process.lasting.back().level, row.rises);
+    EXPECT_TRUE(row.rises != Level::kLines || process.level(1) == Level::kLines);
+    if (row.rises != Level::kOff) continue;
+    EXPECT_LT(share, kShare / 5);
+    EXPECT_GE(process.trials, 4);
+    EXPECT_EQ(process.lasting.size(), notes) << "trials leave no note";
+  }
+}
+
+TEST(Budget, equal_code_shares_its_level_and_everything_rises_at_a_new_start) {
   Process process;
-  process.add(1, {.lines = 20'000, .calls = 10'000});
-  process.add(2, {.lines = 20, .calls = 10});
+  process.add(1, kHot);
   process.run(2000);
-  EXPECT_EQ(process.level(2), Level::kLines);
-  EXPECT_LT(process.run(10'000), kShare);
-  EXPECT_EQ(process.level(2), Level::kLines);
-  ASSERT_FALSE(process.lasting.empty());
-  EXPECT_EQ(process.lasting.back().code, 1U);
-  EXPECT_EQ(process.lasting.back().level, Level::kOff);
+  const Level lowered = process.level(1);
+  EXPECT_LT(lowered, Level::kLines);
+  EXPECT_TRUE(process.budget.add(1, Level::kLines));
+  EXPECT_EQ(process.level(1), lowered);
+  const auto changes = process.budget.raise_all();
+  ASSERT_EQ(changes.size(), 1U);
+  EXPECT_EQ(changes[0].level, Level::kLines);
+  EXPECT_TRUE(changes[0].lasting);
 }
 
-TEST(Budget, a_loop_in_one_call_keeps_its_call) {
+TEST(Budget, recording_hot_code_stays_within_its_share) {
   Process process;
-  process.add(1, {.lines = 30'000});
+  process.add(1, kHot);
+  process.add(2, kCool);
   process.run(2000);
-  ASSERT_EQ(process.lasting.size(), 1U);
-  EXPECT_EQ(process.lasting[0].level, Level::kCalls);
   EXPECT_LT(process.run(10'000), kShare);
 }
 
@@ -132,94 +187,6 @@ TEST(Budget, of_many_warm_code_objects_the_hottest_go_down_until_the_rest_fits) 
   EXPECT_EQ(process.level(1), Level::kLines);
   EXPECT_EQ(process.level(5), Level::kLines);
   for (const LevelChange& change : process.lasting) EXPECT_GT(change.code, 5U);
-}
-
-TEST(Budget, code_that_has_become_quiet_is_recorded_as_before) {
-  Process process;
-  process.add(1, {.lines = 20'000, .calls = 10'000});
-  process.add(2, {.lines = 20, .calls = 10});
-  process.run(3000);
-  EXPECT_EQ(process.lasting.back().level, Level::kOff);
-  process.works[1] = {.lines = 1, .calls = 1};
-  process.run(40'000);
-  EXPECT_EQ(process.level(1), Level::kLines);
-  EXPECT_EQ(process.lasting.back().level, Level::kLines);
-}
-
-TEST(Budget, trials_of_hot_code_are_short_and_leave_no_note) {
-  Process process;
-  process.add(1, {.lines = 20'000, .calls = 10'000});
-  process.add(2, {.lines = 20, .calls = 10});
-  process.run(3000);
-  const std::size_t notes = process.lasting.size();
-  EXPECT_LT(process.run(40'000), kShare / 5);
-  EXPECT_GE(process.trials, 4);
-  EXPECT_EQ(process.lasting.size(), notes);
-}
-
-TEST(Budget, code_that_is_affordable_by_calls_rises_to_calls) {
-  Process process;
-  process.add(1, {.lines = 20'000, .calls = 10'000});
-  process.add(2, {.lines = 20, .calls = 10});
-  process.run(3000);
-  process.works[1] = {.lines = 20'000, .calls = 100};
-  process.run(40'000);
-  EXPECT_EQ(process.lasting.back().level, Level::kCalls);
-}
-
-TEST(Budget, without_the_stack_as_the_lowest_level_code_stays_there_and_others_too) {
-  Process process(Level::kWhere);
-  process.add(1, {.lines = 20'000, .calls = 10'000});
-  process.add(2, {.lines = 200, .calls = 100});
-  process.run(3000);
-  EXPECT_EQ(process.lasting.back().level, Level::kWhere);
-  process.run(10'000);
-  EXPECT_EQ(process.level(2), Level::kLines);
-}
-
-TEST(Budget, a_place_to_wait_stays_however_often_it_is_called) {
-  Process process;
-  process.add(1, {.calls = 10'000}, Level::kWhere);
-  process.add(2, {.lines = 200, .calls = 100});
-  process.run(10'000);
-  EXPECT_TRUE(process.lasting.empty());
-  EXPECT_EQ(process.trials, 0);
-}
-
-TEST(Budget, code_that_is_below_the_lowest_level_stays_there) {
-  Process process(Level::kCalls);
-  process.add(1, {.lines = 20'000, .calls = 10'000});
-  process.add(2, {.calls = 10'000}, Level::kWhere);
-  process.run(3000);
-  EXPECT_EQ(process.level(1), Level::kCalls);
-  EXPECT_EQ(process.level(2), Level::kWhere);
-}
-
-TEST(Budget, without_a_limit_nothing_changes) {
-  Process process(Level::kOff, 0);
-  process.add(1, {.lines = 20'000, .calls = 10'000});
-  process.run(2000);
-  EXPECT_TRUE(process.lasting.empty());
-}
-
-TEST(Budget, everything_rises_at_a_new_start) {
-  Process process;
-  process.add(1, {.lines = 20'000, .calls = 10'000});
-  process.run(2000);
-  const auto changes = process.budget.raise_all();
-  ASSERT_EQ(changes.size(), 1U);
-  EXPECT_EQ(changes[0].level, Level::kLines);
-  EXPECT_TRUE(changes[0].lasting);
-}
-
-TEST(Budget, equal_code_shares_its_level) {
-  Process process;
-  process.add(1, {.lines = 20'000, .calls = 10'000});
-  process.run(2000);
-  const Level lowered = process.level(1);
-  EXPECT_LT(lowered, Level::kLines);
-  EXPECT_TRUE(process.budget.add(1, Level::kLines));
-  EXPECT_EQ(process.level(1), lowered);
 }
 
 TEST(Budget, reviews_of_many_code_objects_are_as_rare_as_they_are_dear) {

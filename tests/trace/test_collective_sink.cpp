@@ -1,41 +1,35 @@
 // The sink that _core offers to _torch: a table of functions, and the records they write.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "recording.hpp"
 #include "trace/format/format.hpp"
 #include "trace/read/dictionary.hpp"
-#include "trace/read/file.hpp"
 #include "trace/read/records.hpp"
 #include "trace/torch/collectives.hpp"
 #include "trace/write/recorder.hpp"
+#include "words.hpp"
 
 namespace oddrank::trace {
 namespace {
 
 using State = Collective::State;
 
-// A record in memory whose recorder is never destroyed, as in a process.
-struct Record {
-  explicit Record(std::size_t bytes = kRankBytes) : file(::memfd_create("record", MFD_CLOEXEC)) {
-    if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) std::abort();
-    recorder = new Recorder(file, bytes, {});
-  }
-  RecordFile open() const { return RecordFile(Fd(::dup(file.get())), "of the test"); }
+// A record that is the process's own from now on: its recorder is never destroyed.
+struct Record : Recording {
+  explicit Record(std::size_t size = kRankBytes);
+  ~Record() { static_cast<void>(recorder.release()); }
   std::vector<Collective> read() const { return read_joined_collectives(open()); }
-
-  Fd file;
-  Recorder* recorder = nullptr;
 };
 
 Recorder* armed = nullptr;
+Record::Record(std::size_t size) : Recording(size) { armed = recorder.get(); }
 const CollectiveSink& sink() {
   return recording_sink([]() noexcept { return armed; });
 }
@@ -45,95 +39,70 @@ CollectiveCall call(std::string_view group, std::string_view op, std::uint64_t b
 }
 
 TEST(Sink, WritesBeginNumberAndEndWithTheirNames) {
-  const Record record;
-  armed = record.recorder;
-  const std::uint64_t ticket = sink().begin(call("7", "allreduce_", 4096));
-  ASSERT_NE(ticket, 0U);
-  Collective open = record.read().at(0);
-  EXPECT_EQ(open.state, State::kOpen);
-  EXPECT_EQ(open.sequence, std::nullopt);
-  sink().numbered(ticket, 41);
-  open = record.read().at(0);
-  EXPECT_EQ(open.state, State::kOpen);
-  EXPECT_EQ(open.sequence, 41U);
-  sink().end(ticket);
-  const Collective ended = record.read().at(0);
-  EXPECT_EQ(ended.state, State::kEnded);
-  EXPECT_EQ(ended.sequence, 41U);
-  EXPECT_EQ(ended.bytes, 4096U);
-  EXPECT_EQ(ended.tid, 77U);
-  EXPECT_EQ(ended.data_type, 6U);
-  EXPECT_LE(ended.begin, ended.end);
-  const Dictionary names(record.open());
-  EXPECT_EQ(names.group_name(ended.group), "7");
-  EXPECT_EQ(names.operation(ended.operation), "allreduce_");
+  const struct {
+    void (*end)(std::uint64_t);
+    State state;
+    bool failed;
+    std::uint64_t ended;
+  } rows[] = {{sink().end, State::kEnded, false, 41},
+              {sink().failed, State::kEnded, true, 0},
+              {sink().issued, State::kIssued, false, 0}};  // a device goes on with it
+  for (const auto& row : rows) {
+    const Record record;
+    const std::uint64_t ticket = sink().begin(call("7", "allreduce_", 4096));
+    ASSERT_NE(ticket, 0U);
+    const auto all = [&record] {
+      return each(record.read(), &Collective::state, &Collective::sequence, &Collective::failed);
+    };
+    EXPECT_EQ(all(), words(State::kOpen, std::nullopt, false));
+    EXPECT_EQ(read_open_collectives(record.open()).size(), 1U);
+    sink().numbered(ticket, 41);
+    EXPECT_EQ(all(), words(State::kOpen, 41, false));
+    row.end(ticket);
+    sink().numbered(ticket, 99);  // too late: ignored
+    EXPECT_EQ(all(), words(row.state, 41, row.failed));
+    EXPECT_TRUE(read_open_collectives(record.open()).empty());
+    const Collective ended = record.read().at(0);
+    EXPECT_EQ(words(ended.bytes, ended.tid, ended.data_type), "4096 77 6");
+    EXPECT_EQ(ended.end.has_value(), row.state == State::kEnded);
+    EXPECT_LE(ended.begin, ended.end.value_or(~std::uint64_t{0}));
+    const Dictionary names(record.open());
+    EXPECT_EQ(words(names.group_name(ended.group), names.operation(ended.operation)),
+              "7 allreduce_");
+    const GroupProgress progress = read_progress(record.open()).at(0);
+    EXPECT_EQ(words(progress.issued, progress.ended), words(41, row.ended));
+    sink().end(sink().begin(call("7", "allreduce_")));
+    EXPECT_FALSE(record.read().at(1).failed);
+  }
 }
 
 TEST(Sink, WritesWhatIsSentToWhomAndBothSides) {
   const Record record;
-  armed = record.recorder;
-  const auto last = [&](const CollectiveCall& one) {
+  const struct {
+    const char* operation;
+    Role role;
+    Side side;
+    std::uint32_t partner;
+    std::uint64_t other, input, output;
+  } rows[] = {{"send", Role::kSend, Side::kInput, 3, 9, 12, 0},
+              {"recv_", Role::kRecv, Side::kOutput, 3, 9, 0, 12},
+              {"_allgather_base_", Role::kNone, Side::kInput, kNoRank, 48, 12, 48},
+              {"scatter_", Role::kRoot, Side::kOutput, kNoRank, 48, 48, 12},
+              {"allreduce_", Role::kNone, Side::kBoth, kNoRank, 0, 12, 12}};
+  for (const auto& row : rows) {
+    CollectiveCall one = call("0", row.operation, 12);
+    one.role = row.role;
+    one.side = row.side;
+    one.partner = row.partner;
+    one.other = row.other;
     sink().end(sink().begin(one));
-    return record.read().back();
-  };
-  CollectiveCall one = call("0", "send", 12);
-  one.role = Role::kSend;
-  one.side = Side::kInput;
-  one.partner = 3;
-  one.other = 9;
-  const Collective send = last(one);
-  EXPECT_EQ(send.partner, 3U);
-  EXPECT_EQ(send.other, 9U);
-  EXPECT_EQ(send.input(), 12U);
-  EXPECT_EQ(send.output(), 0U);
-  one.role = Role::kRecv;
-  one.side = Side::kOutput;
-  EXPECT_EQ(last(one).input(), 0U);
-  EXPECT_EQ(last(one).output(), 12U);
-  one = call("0", "_allgather_base_", 12);
-  one.side = Side::kInput;
-  one.other = 48;
-  EXPECT_EQ(last(one).input(), 12U);
-  EXPECT_EQ(last(one).output(), 48U);
-  EXPECT_EQ(last(one).partner, kNoRank);
-  one.side = Side::kOutput;
-  one.role = Role::kRoot;
-  EXPECT_EQ(last(one).input(), 48U);
-  EXPECT_EQ(last(one).output(), 12U);
-  const Collective both = last(call("0", "allreduce_", 12));
-  EXPECT_EQ(both.input(), 12U);
-  EXPECT_EQ(both.output(), 12U);
-  EXPECT_EQ(name_of_type(both.data_type), "float32");
+    const Collective last = record.read().back();
+    EXPECT_EQ(words(last.role, last.side, last.partner, last.other, last.input(), last.output()),
+              words(row.role, row.side, row.partner, row.other, row.input, row.output))
+        << row.operation;
+    EXPECT_EQ(name_of_type(last.data_type), "float32");
+  }
   EXPECT_EQ(name_of_type(kNoType), "");
-}
-
-TEST(Sink, TellsWhatADeviceGoesOnWithFromWhatHasEnded) {
-  const Record record;
-  armed = record.recorder;
-  const std::uint64_t ticket = sink().begin(call("0", "allreduce_"));
-  sink().numbered(ticket, 3);
-  sink().issued(ticket);
-  const Collective issued = record.read().at(0);
-  EXPECT_EQ(issued.state, State::kIssued);
-  EXPECT_EQ(issued.sequence, 3U);
-  EXPECT_EQ(issued.end, std::nullopt);
-  EXPECT_TRUE(read_open_collectives(record.open()).empty());
-}
-
-TEST(Sink, AnErrorIsAnEndThatFailed) {
-  const Record record;
-  armed = record.recorder;
-  const std::uint64_t ticket = sink().begin(call("0", "allreduce_"));
-  sink().numbered(ticket, 3);
-  sink().failed(ticket);
-  const Collective failed = record.read().at(0);
-  EXPECT_EQ(failed.state, State::kEnded);
-  EXPECT_TRUE(failed.failed);
-  EXPECT_TRUE(failed.end.has_value());
-  EXPECT_EQ(read_progress(record.open()).at(0).issued, 3U);
-  EXPECT_EQ(read_progress(record.open()).at(0).ended, 0U);
-  sink().end(sink().begin(call("0", "allreduce_")));
-  EXPECT_FALSE(record.read().at(1).failed);
 }
 
 TEST(Sink, RecordsNothingWhereNobodyIsArmed) {
@@ -142,10 +111,9 @@ TEST(Sink, RecordsNothingWhereNobodyIsArmed) {
 }
 
 TEST(Sink, WhatOneRecorderHasBegunAnotherDoesNotEnd) {
-  const Record first, second;
-  armed = first.recorder;
+  const Record first;
   const std::uint64_t of_first = sink().begin(call("0", "send"));
-  armed = second.recorder;
+  const Record second;
   const std::uint64_t of_second = sink().begin(call("group", "recv_"));
   sink().end(of_first);
   EXPECT_EQ(first.read().at(0).state, State::kEnded);
@@ -157,12 +125,10 @@ TEST(Sink, WhatOneRecorderHasBegunAnotherDoesNotEnd) {
 
 TEST(Sink, AForkedChildEndsNothingOfItsParent) {
   const Record parent;
-  armed = parent.recorder;
   const std::uint64_t ticket = sink().begin(call("0", "recv_"));
   const pid_t child = ::fork();
   if (child == 0) {
     const Record own;
-    armed = own.recorder;
     sink().end(ticket);
     const std::uint64_t new_ticket = sink().begin(call("0", "send"));
     sink().numbered(ticket, 9);
@@ -173,16 +139,14 @@ TEST(Sink, AForkedChildEndsNothingOfItsParent) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  EXPECT_EQ(parent.read().size(), 1U);
-  EXPECT_EQ(parent.read()[0].state, State::kOpen);
-  EXPECT_EQ(parent.read()[0].sequence, std::nullopt);
+  EXPECT_EQ(each(parent.read(), &Collective::state, &Collective::sequence),
+            words(State::kOpen, std::nullopt));
   sink().end(ticket);
   EXPECT_EQ(parent.read()[0].state, State::kEnded);
 }
 
 TEST(Sink, OfManyThreadsAndEndsElsewhereNothingStaysOpen) {
   const Record record;
-  armed = record.recorder;
   std::vector<std::jthread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([t] {
@@ -221,7 +185,6 @@ struct Counter {
 
 TEST(Sink, NumbersCollectivesAloneWhereTheBackEndCountsMessagesToo) {
   const Record record;
-  armed = record.recorder;
   Counter gloo;
   const auto number = [&] { return record.read().back().sequence; };
   gloo.end(gloo.begin("allreduce_"));
@@ -239,14 +202,12 @@ TEST(Sink, NumbersCollectivesAloneWhereTheBackEndCountsMessagesToo) {
   EXPECT_EQ(number(), std::nullopt) << "not issued yet";
   gloo.end(open);
   EXPECT_EQ(number(), 4U);
-  const GroupProgress progress = read_progress(record.open()).at(0);
-  EXPECT_EQ(progress.issued, 4U);
-  EXPECT_EQ(progress.ended, 4U);
+  EXPECT_EQ(each(read_progress(record.open()), &GroupProgress::issued, &GroupProgress::ended),
+            "4 4");
 }
 
 TEST(Sink, NumbersGoOnAfterWhatNobodyRecorded) {
   const Record record;
-  armed = record.recorder;
   Counter gloo{.count = 10};
   gloo.end(gloo.begin("allreduce_"));
   EXPECT_EQ(record.read().back().sequence, 11U);
@@ -261,12 +222,7 @@ TEST(Sink, NumbersGoOnAfterWhatNobodyRecorded) {
   EXPECT_EQ(record.read().back().sequence, 18U);
   gloo.end(gloo.begin("allreduce_"));
   EXPECT_EQ(record.read().back().sequence, 19U);
-}
-
-TEST(Sink, NumbersAlsoThoseThatTheTableOfOpenOnesHasNoRoomFor) {
-  const Record record;
-  armed = record.recorder;
-  Counter gloo;
+  // Also after more than the table of open ones has room for.
   std::vector<std::uint64_t> open;
   for (int i = 0; i < 100; ++i) {
     open.push_back(gloo.begin("allreduce_"));
@@ -274,13 +230,12 @@ TEST(Sink, NumbersAlsoThoseThatTheTableOfOpenOnesHasNoRoomFor) {
   }
   for (const std::uint64_t ticket : open) sink().end(ticket);
   gloo.end(gloo.begin("allreduce_"));
-  EXPECT_EQ(record.read().back().sequence, 101U);
+  EXPECT_EQ(record.read().back().sequence, 120U);
 }
 
 TEST(Sink, SaysOfHowManyGroupsNoProgressIsKept) {
   const Record record(kChildBytes);
-  armed = record.recorder;
-  const std::uint32_t slots = record.recorder->header().groups.count;
+  const std::uint32_t slots = record->header().groups.count;
   for (std::uint32_t i = 1; i <= slots; ++i) sink().begin(call(std::to_string(i), "allreduce_"));
   EXPECT_EQ(record.open().counters().lost_groups, 0U);
   for (const char* name : {"one", "another", "one"}) sink().begin(call(name, "allreduce_"));
@@ -293,7 +248,6 @@ TEST(Sink, SaysOfHowManyGroupsNoProgressIsKept) {
 
 TEST(Sink, AGroupWhoseRanksHaveNoRoomKeepsItsNameAndOneWithoutAnyIsCounted) {
   const Record record(kFewestBytes);
-  armed = record.recorder;
   std::vector<std::uint64_t> ranks;  // 450 runs
   for (std::uint64_t i = 0; i < 900; ++i) ranks.push_back(i * i);
   const auto begin = [&](const std::string& name) {
@@ -308,15 +262,14 @@ TEST(Sink, AGroupWhoseRanksHaveNoRoomKeepsItsNameAndOneWithoutAnyIsCounted) {
   const std::size_t with_ranks =
       std::ranges::count_if(names.groups(), [](const auto& one) { return !one.runs.empty(); });
   EXPECT_EQ(with_ranks, 5U);
-  EXPECT_EQ(names.groups().size(), record.recorder->header().groups.count + 1);
+  EXPECT_EQ(names.groups().size(), record->header().groups.count + 1);
   EXPECT_EQ(names.groups().back().size, 900U);
 }
 
 TEST(Sink, GroupsAndOperationsHaveNamesWhereCodeHasFilledTheDictionary) {
   const Record record;
-  armed = record.recorder;
   std::uint32_t line = 0;
-  while (record.recorder->dictionary().add_code(
+  while (record->dictionary().add_code(
              {.name = "f", .file = "train.py", .linetable = {}, .first_line = ++line}) != 0) {
   }
   for (int i = 0; i < 300; ++i) sink().begin(call("group " + std::to_string(i), "allgather_"));

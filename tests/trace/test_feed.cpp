@@ -4,6 +4,7 @@
 #include "record_builder.hpp"
 #include "trace/nicer/text.hpp"
 #include "trace/read/threads.hpp"
+#include "words.hpp"
 
 namespace oddrank::trace {
 namespace {
@@ -11,6 +12,8 @@ namespace {
 Place line(std::uint32_t number, std::uint32_t code = 1) {
   return Place::of(code, number, static_cast<std::uint8_t>(Kind::kLine));
 }
+
+std::uint32_t number_of(const FedEvent& event) { return event.place.position(); }
 
 std::vector<FedEvent> read(EventFeed& feed, std::uint32_t silent = 0) {
   std::vector<FedEvent> events;
@@ -28,11 +31,7 @@ TEST(EventFeed, gives_what_is_new_of_all_threads_in_the_order_of_time) {
   record.event(0, 11, line(3));
   record.event(0, 13, line(4));
   const auto events = read(feed);
-  ASSERT_EQ(events.size(), 3U);
-  EXPECT_EQ(events[0].place.position(), 3U);
-  EXPECT_EQ(events[1].place.position(), 2U);
-  EXPECT_EQ(events[1].tid, 101U);
-  EXPECT_EQ(events[2].place.position(), 4U);
+  EXPECT_EQ(each(events, number_of, &FedEvent::tid), "3 100, 2 101, 4 100");
   EXPECT_TRUE(read(feed).empty());
   record.event(1, 14, line(5));
   EXPECT_TRUE(read(feed, 101).empty()) << "a silent thread";
@@ -56,23 +55,15 @@ TEST(EventFeed, begins_anew_with_a_thread_that_has_the_slot_of_another) {
   record.thread(0, "first", {});
   record.event(0, 1, line(1));
   EventFeed feed(record.open(), false);
-  EXPECT_EQ(read(feed).size(), 1U);
+  EXPECT_EQ(each(read(feed), number_of), "1");
   record.slot(0).head = 0;
   record.slot(0).state = static_cast<std::uint64_t>(ThreadState::kLive) | std::uint64_t{2} << 32;
   record.event(0, 2, line(2));
-  const auto events = read(feed);
-  ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].place.position(), 2U);
-}
-
-TEST(EventFeed, counts_the_events_of_a_thread_without_a_ring) {
-  RecordBuilder record;
-  record.thread(0, "main", {}).ring_events = 0;
-  EventFeed feed(record.open(), false);
-  record.slot(0).head = 7;
-  const auto events = read(feed);
-  ASSERT_EQ(events.size(), 1U);
-  EXPECT_EQ(events[0].missing, 7U);
+  EXPECT_EQ(each(read(feed), number_of), "2");
+  // One without a ring has only a count.
+  record.thread(1, "second", {}).ring_events = 0;
+  record.slot(1).head = 7;
+  EXPECT_EQ(each(read(feed), &FedEvent::missing), "7");
 }
 
 TEST(TextWriter, writes_calls_lines_gaps_and_days) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -10,12 +11,21 @@
 namespace oddrank::trace::nesting_test {
 namespace {
 
-constexpr std::uint8_t kind(Kind what) { return static_cast<std::uint8_t>(what); }
-Place call(std::uint32_t code) { return Place::of(code, kNoPosition, kind(Kind::kCall)); }
-Place back(std::uint32_t code) { return Place::of(code, kNoPosition, kind(Kind::kReturn)); }
-Place at(std::uint32_t code) { return Place::of(code, 12, kind(Kind::kLine)); }
-Place gap() { return Place::of(0, kNoPosition, kind(Kind::kGap)); }
-Place other(std::uint32_t code, Kind what) { return Place::of(code, kNoPosition, kind(what)); }
+// Events in words as those below: "+2" a call, "-2" a return, ".2" a line, ">2" and "<2" a resume
+// and a yield, "^2" throw() into it, "!2" an exception that leaves it, "~0" a gap.
+std::vector<Moment> events_of(const std::string& words) {
+  constexpr std::string_view kSigns = "+-.><^!~";
+  constexpr Kind kKinds[] = {Kind::kCall,  Kind::kReturn, Kind::kLine,   Kind::kResume,
+                             Kind::kYield, Kind::kThrow,  Kind::kUnwind, Kind::kGap};
+  std::vector<Moment> events;
+  std::istringstream from(words);
+  char sign = 0;
+  for (std::uint32_t code = 0; from >> sign >> code;) {
+    const auto kind = static_cast<std::uint8_t>(kKinds[kSigns.find(sign)]);
+    events.push_back({100 + events.size(), Place::of(code, sign == '.' ? 12 : kNoPosition, kind)});
+  }
+  return events;
+}
 
 // Writes one word per callback: "+2" opened, "(2" opened because it began earlier, "-2" closed,
 // "!2" closed for another reason, "." a line, "~" a gap. Checks that it nests.
@@ -61,10 +71,8 @@ class Told final : public CallVisitor {
   std::uint64_t last_ = 0;
 };
 
-std::string told(const std::vector<Place>& places, std::vector<std::uint32_t> stack) {
-  std::vector<Moment> events;
-  for (const Place place : places) events.push_back({100 + events.size(), place});
-  Nesting nesting(std::move(events), std::move(stack));
+std::string told(const std::string& events, std::vector<std::uint32_t> stack) {
+  Nesting nesting(events_of(events), std::move(stack));
   Told all;
   while (nesting.visit(all, 3)) {
   }
@@ -72,67 +80,44 @@ std::string told(const std::vector<Place>& places, std::vector<std::uint32_t> st
   return all.words;
 }
 
-TEST(Nesting, calls_that_begin_and_end_in_the_window) {
-  EXPECT_EQ(told({call(1), at(1), call(2), back(2), back(1)}, {}), "+1 . +2 -2 -1");
-}
-
-TEST(Nesting, a_return_without_a_call_was_open_at_the_start_of_the_window) {
-  EXPECT_EQ(told({back(3), call(4), back(4), back(2), back(1)}, {}), "(1 (2 (3 -3 +4 -4 -2 -1");
-}
-
-TEST(Nesting, a_call_that_never_returns_is_known_from_the_stack_at_the_end) {
-  EXPECT_EQ(told({back(3), call(4)}, {1, 2, 4}), "(1 (2 (3 -3 +4 ]4 ]2 ]1");
-  EXPECT_EQ(told({back(3)}, {1, 2}), "(1 (2 (3 -3 ]2 ]1");
-}
-
-TEST(Nesting, a_line_shows_the_call_that_it_is_in) {
-  EXPECT_EQ(told({at(7), call(8), back(8), back(7)}, {}), "(7 . +8 -8 -7");
-}
-
-TEST(Nesting, a_process_that_died_between_stack_and_ring_has_one_frame_more) {
-  EXPECT_EQ(told({call(2)}, {1, 2, 3}), "(1 +2 ]2 ]1");
-}
-
-TEST(Nesting, generators_are_slices_from_resume_to_yield_and_exceptions_end_calls) {
-  EXPECT_EQ(told({call(1), other(2, Kind::kResume), other(2, Kind::kYield), call(3),
-                  other(3, Kind::kUnwind), back(1)},
-                 {}),
-            "+1 +2 -2 +3 !3 -1");
-}
-
-TEST(Nesting, behind_a_gap_only_what_goes_on_stays_open) {
-  // 5 ended without an event; 1 and 2 still run.
-  EXPECT_EQ(told({call(2), call(5), gap(), at(2), back(2)}, {1}), "(1 +2 +5 ~ !5 . -2 ]1");
-}
-
-TEST(Nesting, a_frame_that_throw_resumes_begins_there) {
-  EXPECT_EQ(told({call(2), gap(), other(9, Kind::kThrow), at(9), back(9), back(2)}, {1}),
-            "(1 +2 ~ +9 . -9 -2 ]1");
-  // The garbage collector closes many generators of one function.
-  const Place thrown = other(9, Kind::kThrow);
-  const Place closed = other(9, Kind::kUnwind);
-  EXPECT_EQ(told({call(2), gap(), thrown, closed, gap(), thrown, closed, back(2)}, {1}),
-            "(1 +2 ~ +9 !9 ~ +9 !9 -2 ]1");
-}
-
-TEST(Nesting, callers_go_on_while_a_generator_that_was_thrown_into_runs_between_two_gaps) {
-  EXPECT_EQ(told({call(1), call(2), gap(), call(3), back(3), gap(), at(2), back(2), back(1)}, {}),
-            "+1 +2 ~ +3 -3 ~ . -2 -1");
-  // 9 can only have begun in the second gap; 2 ended in one of them.
-  EXPECT_EQ(told({call(1), call(2), gap(), call(3), back(3), gap(), at(9), back(9), back(1)}, {}),
-            "+1 +2 ~ !2 +3 -3 ~ (9 . -9 -1");
-  EXPECT_EQ(told({call(3), back(3), gap(), back(2), back(1)}, {}), "(1 (2 +3 -3 ~ -2 -1");
-}
-
-TEST(Nesting, gaps_at_the_beginning_one_after_the_other_and_at_the_end) {
-  EXPECT_EQ(told({gap(), call(1), back(1)}, {}), "+1 -1");
-  EXPECT_EQ(told({call(1), gap(), gap(), back(1)}, {}), "+1 ~ -1");
-  EXPECT_EQ(told({call(1), back(1), gap()}, {}), "+1 -1 ~");
-  EXPECT_EQ(told({}, {1, 2}), "");
-}
-
-TEST(Nesting, events_that_contradict_each_other_are_as_far_apart_as_by_a_gap) {
-  EXPECT_EQ(told({call(1), call(2), back(7), back(1)}, {}), "+1 +2 ~ !2 (7 -7 -1");
+TEST(Nesting, calls_nest_and_end_even_if_events_are_lost) {
+  const struct {
+    std::string events;
+    std::vector<std::uint32_t> stack;
+    const char* words;
+  } rows[] = {
+      {"+1 .1 +2 -2 -1", {}, "+1 . +2 -2 -1"},
+      // A return without a call was open at the start of the window.
+      {"-3 +4 -4 -2 -1", {}, "(1 (2 (3 -3 +4 -4 -2 -1"},
+      // A call that never returns is known from the stack at the end.
+      {"-3 +4", {1, 2, 4}, "(1 (2 (3 -3 +4 ]4 ]2 ]1"},
+      {"-3", {1, 2}, "(1 (2 (3 -3 ]2 ]1"},
+      // A line shows the call that it is in.
+      {".7 +8 -8 -7", {}, "(7 . +8 -8 -7"},
+      // A process that died between stack and ring has one frame more.
+      {"+2", {1, 2, 3}, "(1 +2 ]2 ]1"},
+      // Generators are slices from resume to yield, and exceptions end calls.
+      {"+1 >2 <2 +3 !3 -1", {}, "+1 +2 -2 +3 !3 -1"},
+      // 5 ended behind a gap, without an event; 1 and 2 still run.
+      {"+2 +5 ~0 .2 -2", {1}, "(1 +2 +5 ~ !5 . -2 ]1"},
+      // A frame that throw() resumes begins there.
+      {"+2 ~0 ^9 .9 -9 -2", {1}, "(1 +2 ~ +9 . -9 -2 ]1"},
+      // The garbage collector closes many generators of one function.
+      {"+2 ~0 ^9 !9 ~0 ^9 !9 -2", {1}, "(1 +2 ~ +9 !9 ~ +9 !9 -2 ]1"},
+      // Callers go on while a generator that was thrown into runs between two gaps.
+      {"+1 +2 ~0 +3 -3 ~0 .2 -2 -1", {}, "+1 +2 ~ +3 -3 ~ . -2 -1"},
+      // 9 can only have begun in the second gap; 2 ended in one of them.
+      {"+1 +2 ~0 +3 -3 ~0 .9 -9 -1", {}, "+1 +2 ~ !2 +3 -3 ~ (9 . -9 -1"},
+      {"+3 -3 ~0 -2 -1", {}, "(1 (2 +3 -3 ~ -2 -1"},
+      // Gaps at the beginning, one after the other, and at the end.
+      {"~0 +1 -1", {}, "+1 -1"},
+      {"+1 ~0 ~0 -1", {}, "+1 ~ -1"},
+      {"+1 -1 ~0", {}, "+1 -1 ~"},
+      {"", {1, 2}, ""},
+      // Events that contradict each other are as far apart as by a gap.
+      {"+1 +2 -7 -1", {}, "+1 +2 ~ !2 (7 -7 -1"},
+  };
+  for (const auto& row : rows) EXPECT_EQ(told(row.events, row.stack), row.words) << row.events;
 }
 
 TEST(Nesting, any_sequence_nests_and_is_told_in_a_bounded_number_of_words) {

@@ -5,6 +5,7 @@
 
 #include "record_builder.hpp"
 #include "trace/read/dictionary.hpp"
+#include "words.hpp"
 
 namespace oddrank::trace {
 namespace {
@@ -18,29 +19,19 @@ TEST(ReadDictionary, gives_every_kind_by_its_id) {
   RecordBuilder record;
   fill_record(record);
   const Dictionary dictionary(record.open());
-  EXPECT_EQ(dictionary.broken(), "");
-  EXPECT_EQ(dictionary.entries(), 5U);
-  const Code* code = dictionary.code(1);
-  ASSERT_NE(code, nullptr);
-  EXPECT_EQ(code->qualified_name, "main");
-  EXPECT_EQ(code->file, "/home/user/train.py");
-  EXPECT_EQ(code->first_line, 10U);
-  EXPECT_EQ(code->level, 2U);
-  EXPECT_EQ(code->source_hash, 0xABCDU);
-  EXPECT_EQ(code->linetable.size(), 3U);
-  EXPECT_EQ(code->linetable[0], 0x80);
-  EXPECT_EQ(dictionary.code(2)->qualified_name, "Trainer.step");
-  EXPECT_EQ(dictionary.text(1), "/home/user/train.py");
+  EXPECT_EQ(words(dictionary.broken(), dictionary.entries()), "'' 5");
+  EXPECT_EQ(each(dictionary.codes(), &Code::id, &Code::qualified_name, &Code::file,
+                 &Code::first_line, &Code::level, &Code::source_hash,
+                 [](const Code& code) { return code.linetable.size(); }),
+            "1 main /home/user/train.py 10 2 43981 3, "
+            "2 Trainer.step /home/user/train.py 40 2 43981 0");
+  EXPECT_EQ(dictionary.code(1)->linetable[0], 0x80);
+  EXPECT_EQ(words(dictionary.text(1), dictionary.operation(2)), "/home/user/train.py all_reduce");
   const ProcessGroup* group = dictionary.group(1);
   ASSERT_NE(group, nullptr);
-  EXPECT_EQ(group->name, "default_pg");
-  EXPECT_EQ(group->backend, "gloo");
-  EXPECT_EQ(group->text, "some text");
-  EXPECT_EQ(group->size, 6U);
-  EXPECT_EQ(group->global(3), 3U);
-  EXPECT_EQ(group->global(5), 24U);
-  EXPECT_EQ(group->global(6), std::nullopt);
-  EXPECT_EQ(dictionary.operation(2), "all_reduce");
+  EXPECT_EQ(words(group->name, group->backend, group->text, group->size),
+            "default_pg gloo some text 6");
+  EXPECT_EQ(words(group->global(3), group->global(5), group->global(6)), "3 24 -");
 }
 
 TEST(ReadDictionary, an_id_that_is_not_there_is_nothing) {
@@ -48,9 +39,7 @@ TEST(ReadDictionary, an_id_that_is_not_there_is_nothing) {
   fill_record(record);
   record.code(9, "far", 12345, 1);
   const Dictionary dictionary(record.open());
-  EXPECT_EQ(dictionary.code(0), nullptr);
-  EXPECT_EQ(dictionary.code(3), nullptr);
-  EXPECT_EQ(dictionary.code(~0U), nullptr);
+  for (const std::uint32_t id : {0U, 3U, ~0U}) EXPECT_EQ(dictionary.code(id), nullptr) << id;
   EXPECT_EQ(dictionary.group(2), nullptr);
   EXPECT_EQ(dictionary.group_name(2), "");
   ASSERT_NE(dictionary.code(9), nullptr);
@@ -58,51 +47,45 @@ TEST(ReadDictionary, an_id_that_is_not_there_is_nothing) {
 }
 
 TEST(ReadDictionary, a_group_that_no_writer_makes_is_refused) {
-  const RankRun pair[] = {{2, 1, 2}};
-  const std::string whole = [&] {
+  const auto is_refused = [](std::vector<RankRun> runs, std::size_t at, std::uint32_t value,
+                             std::size_t bytes = 1000) {
     RecordBuilder record;
-    const char* rest = reinterpret_cast<const char*>(&record.group(1, "name", pair) + 1);
-    return std::string(rest, sizeof(GroupEntry) + sizeof pair + 4 + 4 + 9);
-  }();
-  const auto broken = [&](std::size_t at, std::uint32_t value, std::size_t bytes = 1000) {
-    std::string rest = whole;
+    const char* entry = reinterpret_cast<const char*>(&record.group(1, "name", runs) + 1);
+    std::string rest(entry, sizeof(GroupEntry) + runs.size() * sizeof(RankRun) + 4 + 4 + 9);
     std::memcpy(rest.data() + at, &value, sizeof value);
-    RecordBuilder record;
-    record.entry(EntryKind::kGroup, 1, std::string_view(rest).substr(0, bytes));
-    return Dictionary(record.open()).broken() != "";
+    RecordBuilder changed;
+    changed.entry(EntryKind::kGroup, 1, std::string_view(rest).substr(0, bytes));
+    return Dictionary(changed.open()).broken() != "";
   };
-  EXPECT_FALSE(broken(offsetof(GroupEntry, own), 1));
-  EXPECT_TRUE(broken(sizeof(GroupEntry) + offsetof(RankRun, step), 0)) << "a rank twice";
-  EXPECT_TRUE(broken(0, 2, sizeof(GroupEntry) - 1));
-  EXPECT_TRUE(broken(0, 2, sizeof(GroupEntry) + 3));
-  EXPECT_TRUE(broken(offsetof(GroupEntry, size), 3));
-  EXPECT_TRUE(broken(offsetof(GroupEntry, runs), ~0U));
-  EXPECT_TRUE(broken(offsetof(GroupEntry, runs), kMostRuns));
-  EXPECT_TRUE(broken(offsetof(GroupEntry, name), 100));
-  EXPECT_TRUE(broken(offsetof(GroupEntry, backend), ~0U));
-  EXPECT_TRUE(broken(sizeof(GroupEntry) + offsetof(RankRun, first), ~0U));
-  EXPECT_TRUE(broken(sizeof(GroupEntry) + offsetof(RankRun, step), kMostRanks));
-  EXPECT_TRUE(broken(sizeof(GroupEntry) + offsetof(RankRun, count), 0));
-  EXPECT_TRUE(broken(sizeof(GroupEntry) + offsetof(RankRun, count), ~0U));
-}
-
-// Otherwise a file of 13 KB could make its reader build a list of 2^30 ranks.
-TEST(ReadDictionary, a_group_has_no_more_ranks_than_a_job_may_have) {
-  const auto is_refused = [](std::uint32_t size, std::size_t runs) {
-    const std::vector<RankRun> list(runs, RankRun{0, 1, kMostRanks});
-    RecordBuilder record;
-    auto* entry = reinterpret_cast<GroupEntry*>(&record.group(1, "name", list) + 1);
-    std::string rest(reinterpret_cast<const char*>(entry),
-                     sizeof(GroupEntry) + runs * sizeof(RankRun) + 4 + 4 + 9);
-    std::memcpy(rest.data() + offsetof(GroupEntry, size), &size, sizeof size);
-    RecordBuilder other;
-    other.entry(EntryKind::kGroup, 1, rest);
-    return Dictionary(other.open()).broken() != "";
-  };
-  EXPECT_FALSE(is_refused(kMostRanks, 1));
-  EXPECT_FALSE(is_refused(kMostRanks, 0));
-  EXPECT_TRUE(is_refused(kMostRanks + 1, 0));
-  EXPECT_TRUE(is_refused(2 * kMostRanks, 2));
+  constexpr std::size_t kSize = offsetof(GroupEntry, size), kRun = sizeof(GroupEntry);
+  const struct {
+    std::size_t at;
+    std::uint32_t value;
+    bool refused = true;
+    std::size_t bytes = 1000;
+  } rows[] = {{offsetof(GroupEntry, own), 1, false},
+              {kRun + offsetof(RankRun, step), 0},  // a rank twice
+              {0, 2, true, sizeof(GroupEntry) - 1},
+              {0, 2, true, sizeof(GroupEntry) + 3},
+              {kSize, 3},
+              {offsetof(GroupEntry, runs), ~0U},
+              {offsetof(GroupEntry, runs), kMostRuns},
+              {offsetof(GroupEntry, name), 100},
+              {offsetof(GroupEntry, backend), ~0U},
+              {kRun + offsetof(RankRun, first), ~0U},
+              {kRun + offsetof(RankRun, step), kMostRanks},
+              {kRun + offsetof(RankRun, count), 0},
+              {kRun + offsetof(RankRun, count), ~0U}};
+  for (const auto& row : rows) {
+    EXPECT_EQ(is_refused({{2, 1, 2}}, row.at, row.value, row.bytes), row.refused)
+        << row.at << " " << row.value;
+  }
+  // Otherwise a file of 13 KB could make its reader build a list of 2^30 ranks.
+  const RankRun all{0, 1, kMostRanks};
+  EXPECT_FALSE(is_refused({all}, kSize, kMostRanks));
+  EXPECT_FALSE(is_refused({}, kSize, kMostRanks));
+  EXPECT_TRUE(is_refused({}, kSize, kMostRanks + 1));
+  EXPECT_TRUE(is_refused({all, all}, kSize, 2 * kMostRanks));
 }
 
 TEST(ReadDictionary, ids_may_come_in_any_order_and_the_first_counts) {
@@ -149,11 +132,8 @@ TEST(ReadDictionary, ends_at_the_first_broken_entry_and_keeps_those_before) {
   broken([](EntryHead& e) { e.kind = 99; }, "unknown kind");
   broken([](EntryHead& e) { e.id = 0; }, "no id");
   broken([](EntryHead& e) { e.kind = 2; }, "cut");
-}
-
-TEST(ReadDictionary, a_line_table_longer_than_its_entry_is_not_read) {
   RecordBuilder record;
-  const CodeEntry code{0, 1, 0, 5, 0};
+  const CodeEntry code{0, 1, 0, 5, 0};  // with a line table longer than the entry
   std::string rest(reinterpret_cast<const char*>(&code), sizeof code);
   record.entry(EntryKind::kCode, 1, rest + "name");
   expect_broken(Dictionary(record.open()), 0, "line table");

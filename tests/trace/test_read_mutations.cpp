@@ -14,20 +14,9 @@
 namespace oddrank::trace {
 namespace {
 
-constexpr std::uint64_t kExtremes[] = {0,
-                                       1,
-                                       7,
-                                       8,
-                                       4095,
-                                       4096,
-                                       0x7FFF'FFFF,
-                                       0x8000'0000,
-                                       0xFFFF'FFFF,
-                                       0x1'0000'0000,
-                                       0x7FFF'FFFF'FFFF'FFFF,
-                                       0x8000'0000'0000'0000,
-                                       0xFFFF'FFFF'FFFF'FFF8,
-                                       0xFFFF'FFFF'FFFF'FFFF};
+constexpr std::uint64_t kExtremes[] = {
+    0,           1,           7,          8,          4095,       4096,       0x7FFF'FFFF,
+    0x8000'0000, 0xFFFF'FFFF, 1ULL << 32, ~0ULL >> 1, 1ULL << 63, ~0ULL << 3, ~0ULL};
 
 std::string good_record() {
   RecordBuilder record;

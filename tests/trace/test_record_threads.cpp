@@ -3,18 +3,15 @@
 // One reader uses the file, one the recorder's own mapping. There the thread sanitizer sees every
 // access: no reader may meet a plain write.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <functional>
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "os/error.hpp"
+#include "recording.hpp"
 #include "trace/format/format.hpp"
 #include "trace/read/dictionary.hpp"
 #include "trace/read/records.hpp"
@@ -39,15 +36,8 @@ constexpr std::uint64_t kTurns = 300'000;
 #endif
 
 // The smallest record, so that its rings are lapped all the time.
-class Record {
- public:
-  Record() : file_(::memfd_create("record", MFD_CLOEXEC)) {
-    if (::ftruncate(file_.get(), kFewestBytes) != 0) throw_errno("ftruncate");
-    recorder_ = std::make_unique<Recorder>(file_, kFewestBytes, ProcessFacts());
-  }
-  Record(const Record&) = delete;
-  Record& operator=(const Record&) = delete;
-  Recorder& operator*() { return *recorder_; }
+struct Record : Recording {
+  Record() : Recording(kFewestBytes) {}
 
   // Runs all writers at once, and two readers until the last writer has done.
   void run(const std::vector<std::function<void()>>& writers,
@@ -56,11 +46,11 @@ class Record {
     std::vector<std::jthread> threads;
     for (const bool in_memory : {false, true}) {
       threads.emplace_back([&, in_memory] {
-        const RecordFile file = open(in_memory);
+        const RecordFile record = in_memory ? open_memory() : open();
         bool last = false;
         while (!last && !::testing::Test::HasFailure()) {
           last = busy == 0;
-          look(file);
+          look(record);
         }
       });
     }
@@ -71,15 +61,6 @@ class Record {
       });
     }
   }
-
-  RecordFile open(bool in_memory) const {
-    if (in_memory) return RecordFile(recorder_->memory(), "in memory");
-    return RecordFile(Fd(::dup(file_.get())), "of the test");
-  }
-
- private:
-  Fd file_;
-  std::unique_ptr<Recorder> recorder_;
 };
 
 std::string name_of_thread(std::uint32_t tid) { return "thread number " + std::to_string(tid); }
@@ -107,8 +88,8 @@ void be_threads(Recorder& recorder, std::atomic<std::uint32_t>& next_tid) {
 TEST(RecordOfManyThreads, EachSlotShowsOneThreadAndItsOwnEvents) {
   Record record;
   std::atomic<std::uint32_t> next_tid = 0;
-  std::atomic<std::uint64_t> seen = 0;
-  const auto write = [&] { be_threads(*record, next_tid); };
+  std::atomic<std::uint64_t> seen = 0, whole = 0;
+  const auto write = [&] { be_threads(*record.recorder, next_tid); };
   record.run({write, write, write}, [&](const RecordFile& file) {
     const Threads threads = read_threads(file, 2);
     EXPECT_EQ(threads.broken, 0U);
@@ -116,7 +97,14 @@ TEST(RecordOfManyThreads, EachSlotShowsOneThreadAndItsOwnEvents) {
       EXPECT_EQ(thread.python_id, thread.tid);
       EXPECT_EQ(thread.name, name_of_thread(thread.tid));
       if (!thread.torn) {
-        for (const Place place : thread.stack) EXPECT_EQ(place.code(), thread.tid);
+        // Frames of one moment were entered one after the other, the first of eight outermost.
+        for (std::size_t i = 0; i < thread.stack.size(); ++i) {
+          EXPECT_EQ(thread.stack[i].code(), thread.tid);
+          EXPECT_EQ(thread.stack[i].position() % 16, i);
+          EXPECT_EQ(thread.stack[i].position(), thread.stack[0].position() + i);
+        }
+        EXPECT_EQ(thread.stack.size(), thread.depth);
+        whole += thread.stack.size() > 1 ? 1 : 0;
       }
       const Events events = read_events(file, thread.slot, 100);
       if (events.generation != thread.generation) continue;
@@ -127,6 +115,7 @@ TEST(RecordOfManyThreads, EachSlotShowsOneThreadAndItsOwnEvents) {
       seen += events.list.size();
     }
   });
+  EXPECT_GT(whole, 0U);
   EXPECT_GT(seen, 0U);
 }
 
@@ -137,9 +126,9 @@ TEST(RecordOfManyThreads, AMarkIsWholeHoweverOftenItsSlotIsLapped) {
     return [&record, tid] {
       for (std::uint64_t i = 0; i < kTurns; ++i) {
         const std::uint64_t value = i * 1'000'003 + tid;
-        (*record).marks().add(i % 2 == 0 ? MarkKind::kSectionBegin : MarkKind::kMark, value,
-                              std::to_string(value), tid);
-        if (i % 16 == 0) (*record).step(i * 1'000'003 + tid, tid);
+        record->marks().add(i % 2 == 0 ? MarkKind::kSectionBegin : MarkKind::kMark, value,
+                            std::to_string(value), tid);
+        if (i % 16 == 0) record->step(i * 1'000'003 + tid, tid);
       }
     };
   };
@@ -159,7 +148,7 @@ TEST(RecordOfManyThreads, ACollectiveIsWholeInTheRingAndAmongTheOpenOnes) {
   std::atomic<std::uint64_t> seen = 0;
   const auto write = [&](std::uint32_t tid) {
     return [&record, tid] {
-      CollectiveRing& ring = (*record).collectives();
+      CollectiveRing& ring = record->collectives();
       for (std::uint32_t turn = 1; turn <= kTurns; ++turn) {
         const std::uint32_t i = turn & 0x3FFF;  // ids are of 16 bits
         const std::uint64_t number = ring.begin(
@@ -188,13 +177,13 @@ TEST(RecordOfManyThreads, ACollectiveIsWholeInTheRingAndAmongTheOpenOnes) {
     static_cast<void>(read_joined_collectives(file));
   });
   EXPECT_GT(seen, 0U);
-  EXPECT_EQ((*record).header().lost_collectives, 0U);
+  EXPECT_EQ(record->header().lost_collectives, 0U);
 }
 
 TEST(RecordOfManyThreads, NamesClocksAndTheHookAreWhole) {
   Record record;
   const auto add_names = [&] {
-    DictionaryWriter& dictionary = (*record).dictionary();
+    DictionaryWriter& dictionary = record->dictionary();
     for (std::uint64_t i = 0; i < kTurns / 1'000; ++i) {
       const std::string name = "function " + std::to_string(i);
       dictionary.add_code({.name = name, .file = name, .linetable = name, .first_line = 1});
@@ -202,11 +191,12 @@ TEST(RecordOfManyThreads, NamesClocksAndTheHookAreWhole) {
     }
   };
   const auto picture = [&] {
-    for (std::uint64_t i = 0; i < kTurns; ++i) (*record).refresh_clock();
+    for (std::uint64_t i = 0; i < kTurns; ++i) record->refresh_clock();
   };
   const auto hook = [&] {
     for (std::uint64_t i = 0; i < kTurns; ++i) {
-      (*record).set_hook_state(HookState::kDisplaced, i % 2 == 0 ? "pdb" : "");
+      record->set_hook_state(HookState::kDisplaced, i % 2 == 0 ? "pdb" : "");
+      record->set_hook(i % 2 == 0 ? "settrace" : "monitoring");
     }
   };
   record.run({add_names, add_names, picture, picture, hook}, [&](const RecordFile& file) {
@@ -224,20 +214,9 @@ TEST(RecordOfManyThreads, NamesClocksAndTheHookAreWhole) {
     EXPECT_LE(latest, read_tsc());
     const std::string displaced_by = file.counters().displaced_by;
     EXPECT_TRUE(displaced_by.empty() || displaced_by == "pdb") << displaced_by;
-  });
-}
-
-TEST(RecordOfManyThreads, TheHooksNameIsWholeHoweverOftenItChanges) {
-  Record record;
-  const auto arm = [&] {
-    for (std::uint64_t i = 0; i < kTurns; ++i) {
-      (*record).set_hook(i % 2 == 0 ? "settrace" : "monitoring");
-    }
-  };
-  record.run({arm}, [&](const RecordFile&) {
-    for (const bool in_memory : {false, true}) {
-      const std::string hook = record.open(in_memory).process().hook;
-      EXPECT_TRUE(hook.empty() || hook == "settrace" || hook == "monitoring") << hook;
+    for (const std::string& name :
+         {record.open().process().hook, record.open_memory().process().hook}) {
+      EXPECT_TRUE(name.empty() || name == "settrace" || name == "monitoring") << name;
     }
   });
 }
