@@ -137,6 +137,25 @@ def test_what_is_cut_off_or_grows_without_end_is_read_in_part_and_said(
     golden("\n".join(said))
 
 
+def test_a_sparse_file_in_a_small_archive_does_not_fill_the_disk(tmp_path, golden):
+    names = ("rank0.log", "rank1.log", "rank2.log")
+    for name in names:
+        (tmp_path / name).write_text(RAISED)
+    for name in names[:2]:
+        os.truncate(tmp_path / name, 3 << 30)
+    subprocess.run(["tar", "-cSf", "job.tar", *names], cwd=tmp_path, check=True)
+    path = tmp_path / "job.tar"
+    assert path.stat().st_size <= 64 << 10
+    notes = Notes()
+    with files.opened([str(path)], notes) as items:
+        sizes = [item.size for item in items]
+        assert all(item.head.startswith(RAISED.encode()) for item in items)
+    assert len(sizes) == 3
+    assert sum(sizes) <= 65 << 20
+    assert sizes[2] == len(RAISED)
+    golden("\n".join(notes.lines).replace(f"{tmp_path}/", ""))
+
+
 @needs_zstd
 def test_a_zst_that_is_cut_off_or_grows_without_end_gives_what_it_holds_and_a_line(
     tmp_path, monkeypatch

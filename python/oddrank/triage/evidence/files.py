@@ -24,8 +24,8 @@ from oddrank.triage.evidence import HEAD, Item, Notes, unix_time
 
 # Unpacked copies: at most so many bytes, and at most half of the free space of the folder.
 _MOST_UNPACKED = 64 << 30
-# A file that grows more than so many times is no log; small ones may.
-_MOST_GROWTH, _MAY_GROW_TO = 1000, 1 << 30
+# All that is unpacked of a file may be so many times as large; of small files so many bytes.
+_MOST_GROWTH, _MAY_GROW_TO = 1000, 64 << 20
 _MOST_FILES = 1 << 20
 _DEEPEST = 4  # archives inside archives
 _CHUNK = 1 << 20
@@ -33,6 +33,10 @@ _MOST_WORDS = 200  # of a command's error
 # Modules that unpack raise more kinds of errors than they document: struct.error, RuntimeError (a
 # password), NotImplementedError (a method), OverflowError, ZstdError, ...
 _BROKEN = Exception
+_GROWS = (
+    "unpacked only in part, as all after it that grows:"
+    f" over {_MAY_GROW_TO >> 20} MiB and {_MOST_GROWTH} times the packed size"
+)
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
 
@@ -65,6 +69,7 @@ class _Unpacker:
     def __init__(self, folder: Path, notes: Notes) -> None:
         self._folder, self._notes = folder, notes
         self._left = min(_MOST_UNPACKED, shutil.disk_usage(folder).free // 2)
+        self._room = 0  # bytes by which what is unpacked of a file given may still grow
         self._copies = self._files = 0
 
     def items(self, paths: Iterable[str]) -> Iterator[Item]:
@@ -114,6 +119,8 @@ class _Unpacker:
         except OSError as error:
             self._notes.add(name, f"not readable: {error.strerror}")
             return
+        if depth == 0:
+            self._room = max(_MOST_GROWTH * found.st_size, _MAY_GROW_TO)
         unpack = _packing(head)
         if unpack is None:
             yield Item(name, path, found.st_size, head)
@@ -150,9 +157,9 @@ class _Unpacker:
         Returns None if an error left nothing: it is a note then.
 
         changed: Unix time that the copy keeps. It tells when a dump was made. packed: bytes that
-        the source takes packed.
+        the source takes packed; None: it is not packed.
         """
-        room = self._left if packed is None else max(_MOST_GROWTH * packed, _MAY_GROW_TO)
+        room = self._left if packed is None else packed + max(self._room, 0)
         self._copies += 1
         path = self._folder / str(self._copies)
         # Gives what came before the place where a file is cut off; read() would raise instead.
@@ -164,7 +171,9 @@ class _Unpacker:
                     self._left -= len(chunk)
                     room -= len(chunk)
                     if room < 0:
-                        self._notes.add(name, "unpacked only in part: it grows without end")
+                        if self._room >= 0:
+                            self._notes.add(name, _GROWS)
+                        self._room = -1
                         break
                     if self._left < 0:
                         why = "unpacked only in part: too large for the disk here"
@@ -175,6 +184,8 @@ class _Unpacker:
                     whole = True
             except _BROKEN as error:
                 self._broken(name, error)
+        if packed is not None and room >= 0:
+            self._room = min(self._room, room)
         changed = unix_time(changed)
         if changed is not None:
             os.utime(path, (changed, changed))
@@ -200,11 +211,15 @@ class _Unpacker:
         empty = 0
         with tarfile.open(path, "r:") as archive:
             for member in archive:
+                own = f"{name}:{member.name}"
                 if member.isfile() and member.size == 0:
                     empty += 1
                 elif member.isfile() and (source := archive.extractfile(member)):
-                    copy = self._copy(source, name, member.mtime)
-                    yield from self._copied(f"{name}:{member.name}", copy, depth)
+                    # Of a sparse file the archive holds its parts alone.
+                    parts: Any = member.sparse or [(0, member.size)]
+                    packed = min(sum(size for _, size in parts), path.stat().st_size)
+                    copy = self._copy(source, own, member.mtime, packed)
+                    yield from self._copied(own, copy, depth)
         self._say_empty(name, empty)
 
     def zip(self, name: str, path: Path, depth: int) -> Iterator[Item]:
