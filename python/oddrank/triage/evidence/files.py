@@ -174,6 +174,7 @@ class _Unpacker:
                         if self._room >= 0:
                             self._notes.add(name, _GROWS)
                         self._room = -1
+                        file.write(chunk[:room])
                         break
                     if self._left < 0:
                         why = "unpacked only in part: too large for the disk here"
