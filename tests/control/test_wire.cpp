@@ -5,6 +5,7 @@
 #include <random>
 #include <string>
 
+#include "../words.hpp"
 #include "control/messages.hpp"
 #include "control/net.hpp"
 #include "control/wire.hpp"
@@ -46,10 +47,9 @@ TEST(Wire, a_frame_comes_out_as_it_went_in_whatever_pieces_it_arrives_in) {
     ASSERT_EQ(frames.size(), 2U);
     const auto state = unpack<State>(frames[0].payload);
     ASSERT_TRUE(state);
-    EXPECT_EQ(state->life, Liveness::kDead);
-    EXPECT_EQ(state->step, "64 MiB");
-    EXPECT_EQ(state->progress, 1ULL << 40);
-    EXPECT_TRUE(state->waiting);
+    EXPECT_EQ(words(state->life, state->signal, state->stage, state->step, state->progress,
+                    state->waiting, state->fault_age_ns),
+              words(Liveness::kDead, 11, "all_reduce", "64 MiB", 1ULL << 40, true, 12'345));
     EXPECT_EQ(frames[1].kind, FrameKind::kPing);
   }
 }
@@ -107,27 +107,16 @@ TEST(Wire, every_message_cut_short_is_refused) {
 }
 
 TEST(Wire, what_is_said_of_clocks_comes_out_as_it_went_in) {
-  const auto question = unpack<ClockQuestion>(pack(ClockQuestion{7, 1LL << 60, false}));
-  ASSERT_TRUE(question);
-  EXPECT_EQ(question->number, 7U);
-  EXPECT_EQ(question->deadline_ns, 1LL << 60);
-  EXPECT_FALSE(question->shortcut);
-  const auto reading = unpack<ClockReading>(pack(ClockReading{8, 123, "boot time:[1]"}));
-  ASSERT_TRUE(reading);
-  EXPECT_EQ(reading->number, 8U);
-  EXPECT_EQ(reading->ns, 123);
-  EXPECT_EQ(reading->clock, "boot time:[1]");
-  const auto answer = unpack<ClockAnswer>(pack(ClockAnswer{9, -5, 6, "silent"}));
-  ASSERT_TRUE(answer);
-  EXPECT_EQ(answer->number, 9U);
-  EXPECT_EQ(answer->offset_ns, -5);
-  EXPECT_EQ(answer->error_ns, 6);
-  EXPECT_EQ(answer->trouble, "silent");
-}
-
-TEST(Wire, a_time_that_no_clock_shows_is_refused) {
+  const auto question = unpack<ClockQuestion>(pack(ClockQuestion{7, 1LL << 60, false})).value();
+  EXPECT_EQ(words(question.number, question.deadline_ns, question.shortcut),
+            words(7, 1LL << 60, false));
+  const auto reading = unpack<ClockReading>(pack(ClockReading{8, 123, "boot time:[1]"})).value();
+  EXPECT_EQ(words(reading.number, reading.ns, reading.clock), "8 123 boot time:[1]");
+  const auto answer = unpack<ClockAnswer>(pack(ClockAnswer{9, -5, 6, "silent"})).value();
+  EXPECT_EQ(words(answer.number, answer.offset_ns, answer.error_ns, answer.trouble),
+            "9 -5 6 silent");
   for (const std::int64_t ns : {INT64_MIN, std::int64_t{-1}, INT64_MAX / 4 + 1, INT64_MAX}) {
-    EXPECT_FALSE(unpack<ClockReading>(pack(ClockReading{1, ns, ""}))) << ns;
+    EXPECT_FALSE(unpack<ClockReading>(pack(ClockReading{1, ns, ""}))) << "no clock shows " << ns;
   }
   EXPECT_FALSE(unpack<ClockReading>(pack(ClockReading{1, 1, std::string(300, 'x')})));
 }

@@ -14,7 +14,7 @@
 #include "trace/read/records.hpp"
 #include "trace/torch/collectives.hpp"
 #include "trace/write/recorder.hpp"
-#include "words.hpp"
+#include "../words.hpp"
 
 namespace oddrank::trace {
 namespace {

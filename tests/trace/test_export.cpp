@@ -21,15 +21,16 @@ std::string escaped(std::string_view bytes, std::size_t most = 1000) {
 }
 
 TEST(JsonText, quotes_control_characters_and_what_is_no_utf8_are_made_harmless) {
-  EXPECT_EQ(escaped("a\"b\\c\n\x1b\x01"), "a\\\"b\\\\c\\u000a\\u001b\\u0001");
-  EXPECT_EQ(escaped("\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80"),
-            "\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80");
   const std::string bad = "\xEF\xBF\xBD";
-  EXPECT_EQ(escaped("a\xFFz"), "a" + bad + "z");
-  EXPECT_EQ(escaped("\xC3"), bad);                      // cut off
-  EXPECT_EQ(escaped("\xC0\xAF"), bad + bad);            // overlong
-  EXPECT_EQ(escaped("\xED\xA0\x80"), bad + bad + bad);  // a surrogate
-  EXPECT_EQ(escaped("\xF4\x90\x80\x80"), bad + bad + bad + bad);
+  const std::pair<std::string, std::string> rows[] = {
+      {"a\"b\\c\n\x1b\x01", "a\\\"b\\\\c\\u000a\\u001b\\u0001"},
+      {"\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80", "\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80"},
+      {"a\xFFz", "a" + bad + "z"},
+      {"\xC3", bad},                      // cut off
+      {"\xC0\xAF", bad + bad},            // overlong
+      {"\xED\xA0\x80", bad + bad + bad},  // a surrogate
+      {"\xF4\x90\x80\x80", bad + bad + bad + bad}};
+  for (const auto& [text, harmless] : rows) EXPECT_EQ(escaped(text), harmless);
   EXPECT_EQ(escaped("abcdef", 3), "abc...");
   EXPECT_EQ(escaped("ab\xC3\xA4", 3), "ab...");
 }
@@ -48,12 +49,16 @@ TEST(JsonText, nanoseconds_are_microseconds_with_three_digits) {
 
 constexpr std::int64_t kOrigin = 1'700'000'000'000'000'000;
 
-std::string exported(const RecordBuilder& record, bool lines = false) {
-  Export one(record.open());
-  EXPECT_TRUE(one.start({9, kOrigin, {}, lines}));
+std::string rest_of(Export& one) {
   std::string all;
   for (std::string chunk = one.chunk(); !chunk.empty(); chunk = one.chunk()) all += chunk;
   return all;
+}
+
+std::string exported(const RecordBuilder& record, bool lines = false) {
+  Export one(record.open());
+  EXPECT_TRUE(one.start({9, kOrigin, {}, lines}));
+  return rest_of(one);
 }
 
 std::size_t count_of(const std::string& text, std::string_view part) {
@@ -71,15 +76,16 @@ TEST(Export, a_record_with_something_of_everything) {
   fill_record(record);
   for (const Place place : {call(2), back(2)}) record.event(0, 1'000'001'000, place);
   const std::string text = exported(record);
-  EXPECT_TRUE(has(text, R"x("name":"process_name","args":{"name":"rank 3 (node1)"})x")) << text;
-  EXPECT_TRUE(has(text, R"x({"ph":"B","pid":9,"tid":100,"ts":500000.000,"cat":"call",)x"
-                        R"x("name":"Trainer.step","args":{"at":"/home/user/train.py:40"}})x"))
-      << text;
-  EXPECT_TRUE(has(text, R"x("name":"step 6","args":{"open":)x")) << text;
-  EXPECT_TRUE(has(text, R"x("name":"forward","args":{"open":)x")) << text;
-  EXPECT_TRUE(has(text, R"x("name":"sections of thread 77")x")) << text;
-  EXPECT_TRUE(has(text, R"x("name":"all_reduce #10","args":{"state":"ended")x")) << text;
-  EXPECT_TRUE(has(text, R"x("name":"all_reduce #20 (open)")x")) << text;
+  for (const char* part :
+       {R"x("name":"process_name","args":{"name":"rank 3 (node1)"})x",
+        R"x({"ph":"B","pid":9,"tid":100,"ts":500000.000,"cat":"call",)x"
+        R"x("name":"Trainer.step","args":{"at":"/home/user/train.py:40"}})x",
+        R"x("name":"step 6","args":{"open":)x", R"x("name":"forward","args":{"open":)x",
+        R"x("name":"sections of thread 77")x",
+        R"x("name":"all_reduce #10","args":{"state":"ended")x",
+        R"x("name":"all_reduce #20 (open)")x"}) {
+    EXPECT_TRUE(has(text, part)) << part << " is not in " << text;
+  }
   EXPECT_EQ(count_of(text, R"x("ph":"B")x"), count_of(text, R"x("ph":"E")x"));
 }
 
@@ -105,22 +111,17 @@ TEST(Export, odd_names_stay_within_their_quotes_and_unknown_codes_have_a_number)
   EXPECT_TRUE(has(text, "\"name\":\"code 77\""));
 }
 
-TEST(Export, overlapping_collectives_of_a_group_get_rows_of_their_own) {
+TEST(Export, what_overlaps_gets_a_row_of_its_own) {
   RecordBuilder record;
-  fill_record(record);  // 2 is open
+  fill_record(record);  // collective 2 and "forward" are open
   record.collective(Phase::kBegin, 3).tsc = 9000;
   record.collective(Phase::kEnd, 3).tsc = 12000;
+  record.mark(MarkKind::kSectionBegin, 2, "inner");
+  record.mark(MarkKind::kSectionEnd, 2, "inner");
   const std::string text = exported(record);
   EXPECT_TRUE(has(text, "collectives of group default_pg\"")) << text;
   EXPECT_TRUE(has(text, "collectives of group default_pg (2)\"")) << text;
-}
-
-TEST(Export, a_section_within_another_one_is_in_its_row_and_beside_it_in_the_next) {
-  RecordBuilder record;
-  fill_record(record);  // "forward" is open
-  record.mark(MarkKind::kSectionBegin, 2, "inner");
-  record.mark(MarkKind::kSectionEnd, 2, "inner");
-  EXPECT_FALSE(has(exported(record), "sections of thread 77 (2)"));
+  EXPECT_FALSE(has(text, "sections of thread 77 (2)")) << "a section within another";
   record.mark(MarkKind::kSectionBegin, 3, "crossing");
   record.mark(MarkKind::kSectionEnd, 1, "forward");
   EXPECT_TRUE(has(exported(record), "sections of thread 77 (2)"));
@@ -139,8 +140,7 @@ TEST(Export, calls_too_deep_and_slices_without_a_row_are_left_out_and_reported) 
   Export one(record.open());
   ASSERT_TRUE(one.start({9, kOrigin, {}, false}));
   EXPECT_EQ(one.trouble().find("9 calls or slices"), 0U) << one.trouble();  // 41 are open
-  std::string text;
-  for (std::string chunk = one.chunk(); !chunk.empty(); chunk = one.chunk()) text += chunk;
+  const std::string text = rest_of(one);
   EXPECT_EQ(count_of(text, R"x("ph":"B")x"), count_of(text, R"x("ph":"E")x"));
   EXPECT_EQ(one.trouble().find("98 calls or slices"), 0U) << one.trouble();  // 1 + 600 deep
 }

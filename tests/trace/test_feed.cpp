@@ -4,7 +4,7 @@
 #include "record_builder.hpp"
 #include "trace/nicer/text.hpp"
 #include "trace/read/threads.hpp"
-#include "words.hpp"
+#include "../words.hpp"
 
 namespace oddrank::trace {
 namespace {

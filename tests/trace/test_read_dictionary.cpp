@@ -5,7 +5,7 @@
 
 #include "record_builder.hpp"
 #include "trace/read/dictionary.hpp"
-#include "words.hpp"
+#include "../words.hpp"
 
 namespace oddrank::trace {
 namespace {

@@ -13,6 +13,7 @@
 #include <functional>
 #include <thread>
 
+#include "../words.hpp"
 #include "os/proc.hpp"
 #include "record_builder.hpp"
 #include "trace/read/file.hpp"
@@ -46,46 +47,28 @@ void expect_in(const std::string& text, std::string_view part) {
   EXPECT_NE(text.find(part), std::string::npos) << text;
 }
 
-TEST_F(ReadFile, says_whose_it_is_and_where_it_stands) {
-  RecordBuilder record;
-  fill_record(record);
-  record.header().lost_codes = 5;
-  set_text(record.header().displaced_by, "coverage");
-  record.save(path("rank3"));
-  const RecordFile file(path("rank3"));
-  EXPECT_EQ(file.process().pid, 4711U);
-  EXPECT_EQ(file.process().rank, 3);
-  EXPECT_EQ(file.process().world, 8);
-  EXPECT_EQ(file.process().host, "node1");
-  EXPECT_EQ(file.process().arguments, "train.py --lr 1");
-  EXPECT_FALSE(file.process().is_child);
-  EXPECT_EQ(file.size(), record.size());
-  const Counters now = file.counters();
-  EXPECT_EQ(now.step, 6U);
-  EXPECT_EQ(now.lost_codes, 5U);
-  EXPECT_EQ(now.displaced_by, "coverage");
-  record.header().step = 0;
-  EXPECT_EQ(record.open().counters().step, std::nullopt);
-}
-
-TEST_F(ReadFile, tells_how_the_process_ended) {
+TEST_F(ReadFile, says_whose_it_is_where_it_stands_and_how_its_process_ended) {
   RecordBuilder record;
   fill_record(record);
   EXPECT_EQ(record.open().counters().end, End::kNone);
+  record.header().lost_codes = 5;
   record.header().end = static_cast<std::uint64_t>(End::kExited) | std::uint64_t{137} << 32;
+  set_text(record.header().displaced_by, "coverage");
   set_text(record.header().raised, "ValueError");
   set_text(record.header().job, "slurm-7.0");
-  const Counters now = record.open().counters();
-  EXPECT_EQ(now.end, End::kExited);
-  EXPECT_EQ(now.exit_code, 137);
-  EXPECT_EQ(now.raised, "ValueError");
-  EXPECT_EQ(record.open().process().job, "slurm-7.0");
-}
-
-TEST_F(ReadFile, cuts_texts_at_their_field_and_keeps_their_bytes) {
-  RecordBuilder record;
+  record.save(path("rank3"));
+  const RecordFile file(path("rank3"));
+  const Process& who = file.process();
+  EXPECT_EQ(words(who.pid, who.rank, who.world, who.host, who.arguments, who.is_child, who.job),
+            "4711 3 8 node1 train.py --lr 1 0 slurm-7.0");
+  EXPECT_EQ(file.size(), record.size());
+  const Counters now = file.counters();
+  EXPECT_EQ(words(now.step, now.lost_codes, now.displaced_by, now.end, now.exit_code, now.raised),
+            words(6, 5, "coverage", End::kExited, 137, "ValueError"));
+  record.header().step = 0;
+  EXPECT_EQ(record.open().counters().step, std::nullopt);
   std::memset(record.header().host, 0xFF, sizeof record.header().host);
-  EXPECT_EQ(record.open().process().host, std::string(64, '\xFF'));
+  EXPECT_EQ(record.open().process().host, std::string(64, '\xFF')) << "cut at its field";
 }
 
 TEST_F(ReadFile, refuses_what_is_no_regular_file) {
@@ -113,23 +96,19 @@ TEST_F(ReadFile, refuses_what_is_not_a_whole_record_of_this_version) {
   fs::resize_file(path("file"), kPage);
   expect_in(why(path("file")), "died before it could begin");
 
-  record.header().version = kVersion - 1;
-  expect_in(why(record), "has version 3 and this oddrank reads version 4");
-  record.header().version = kVersion + 1;
-  expect_in(why(record), "has version 5 and this oddrank reads version 4");
-  record.header().version = 0;
-  expect_in(why(record), "has version 0");
+  record.save(path("file"));
+  fs::resize_file(path("file"), record.size() + 5000);
+  EXPECT_EQ(RecordFile(path("file")).size(), record.size()) << "what follows is not looked at";
+
+  for (const std::uint32_t version : {kVersion - 1, kVersion + 1, 0U}) {
+    record.header().version = version;
+    expect_in(why(record), "has version " + std::to_string(version));
+  }
+  expect_in(why(record), "this oddrank reads version " + std::to_string(kVersion));
   record.header().endian = 0x04030201;
   expect_in(why(record), "byte order");
   record.header().magic[0] = 'x';
   expect_in(why(record), "not a record of oddrank");
-}
-
-TEST_F(ReadFile, a_longer_file_is_read_and_what_follows_is_not_looked_at) {
-  RecordBuilder record;
-  record.save(path("file"));
-  fs::resize_file(path("file"), record.size() + 5000);
-  EXPECT_EQ(RecordFile(path("file")).size(), record.size());
 }
 
 TEST_F(ReadFile, refuses_each_region_that_is_not_inside_the_file) {
@@ -140,23 +119,18 @@ TEST_F(ReadFile, refuses_each_region_that_is_not_inside_the_file) {
     Region& region = record.header().*which;
     const Region good = region;
     const std::uint64_t size = record.size();
-    for (const std::uint64_t offset :
-         {std::uint64_t{0}, std::uint64_t{8}, good.offset + 1, good.offset + 4, size,
-          size - good.bytes() + 8, ~std::uint64_t{7}, ~std::uint64_t{7} - good.bytes()}) {
-      region = good;
-      region.offset = offset;
-      expect_in(why(record), "broken header");
-    }
-    for (const std::uint32_t count : {~0U, 1U << 31, 1U << 16}) {
-      region = good;
-      region.count = count;
-      expect_in(why(record), "broken header");
-    }
-    for (const std::uint32_t stride : {0U, 3U, 12U, ~0U, ~7U}) {
-      region = good;
-      region.stride = stride;
-      expect_in(why(record), "broken header");
-    }
+    const auto refuses = [&](auto Region::*field, auto values) {
+      for (const auto value : values) {
+        region = good;
+        region.*field = value;
+        expect_in(why(record), "broken header");
+      }
+    };
+    refuses(&Region::offset, std::vector{std::uint64_t{0}, std::uint64_t{8}, good.offset + 1,
+                                         good.offset + 4, size, size - good.bytes() + 8,
+                                         ~std::uint64_t{7}, ~std::uint64_t{7} - good.bytes()});
+    refuses(&Region::count, std::vector{~0U, 1U << 31, 1U << 16});
+    refuses(&Region::stride, std::vector{0U, 3U, 12U, ~0U, ~7U});
     region = {~std::uint64_t{0}, 0, ~0U};
     EXPECT_EQ(why(record), "") << "an empty region lies nowhere";
     region = good;
@@ -200,10 +174,13 @@ TEST_F(ReadFile, clocks_make_a_line_between_the_first_and_the_last_picture) {
   const Clock clock(record.open().clocks());
   ASSERT_EQ(clock.knows(), Clock::Knows::kLine);
   EXPECT_DOUBLE_EQ(clock.ticks_per_ns(), 2);
-  EXPECT_EQ(clock.realtime_ns(1'000), 1'700'000'000'000'000'000);
-  EXPECT_EQ(clock.realtime_ns(3'000), 1'700'000'000'000'001'000);
-  EXPECT_EQ(clock.realtime_ns(0), 1'699'999'999'999'999'500);
-  EXPECT_EQ(clock.realtime_ns(1'000 + 20'000'000'000'000), 1'700'010'000'000'000'000);
+  for (const auto& [tsc, after] : std::vector<std::pair<std::uint64_t, std::int64_t>>{
+           {1'000, 0},
+           {3'000, 1'000},
+           {0, -500},
+           {1'000 + 20'000'000'000'000, 10'000'000'000'000}}) {
+    EXPECT_EQ(clock.realtime_ns(tsc), 1'700'000'000'000'000'000 + after) << tsc;
+  }
 }
 
 TEST_F(ReadFile, a_wall_clock_that_is_set_bends_no_time) {

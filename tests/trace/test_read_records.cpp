@@ -3,7 +3,7 @@
 
 #include "record_builder.hpp"
 #include "trace/read/records.hpp"
-#include "words.hpp"
+#include "../words.hpp"
 
 namespace oddrank::trace {
 namespace {

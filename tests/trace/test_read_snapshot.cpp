@@ -6,7 +6,7 @@
 #include "os/proc.hpp"
 #include "record_builder.hpp"
 #include "trace/read/snapshot.hpp"
-#include "words.hpp"
+#include "../words.hpp"
 
 namespace oddrank::trace {
 namespace {

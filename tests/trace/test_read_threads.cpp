@@ -8,7 +8,7 @@
 #include "record_builder.hpp"
 #include "trace/read/dictionary.hpp"
 #include "trace/read/threads.hpp"
-#include "words.hpp"
+#include "../words.hpp"
 
 namespace oddrank::trace {
 namespace {

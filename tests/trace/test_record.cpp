@@ -17,7 +17,7 @@
 #include "trace/format/format.hpp"
 #include "trace/read/dictionary.hpp"
 #include "trace/read/records.hpp"
-#include "words.hpp"
+#include "../words.hpp"
 
 namespace oddrank::trace::record_test {
 namespace {

@@ -8,7 +8,7 @@
 #include "record_builder.hpp"
 #include "trace/read/slim.hpp"
 #include "trace/read/snapshot.hpp"
-#include "words.hpp"
+#include "../words.hpp"
 
 namespace oddrank::trace {
 namespace {

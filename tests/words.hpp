@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace oddrank::trace {
+namespace oddrank {
 
 template <class T>
 void say(std::ostream& to, const T& value) {
@@ -48,4 +48,4 @@ std::string each(const List& list, Of... of) {
   return all;
 }
 
-}  // namespace oddrank::trace
+}  // namespace oddrank
