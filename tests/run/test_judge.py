@@ -42,6 +42,7 @@ from patience import PATIENCE, until
 from run.made_job import MadeJob
 
 RESTING = Work(1, 10.0, 1.0, 0, 0)
+REAL_READ = judge_.triage.read
 
 
 def finding(what="rank 2 (node1) is stuck in f() at train.py:3"):
@@ -577,6 +578,44 @@ def test_snapshots_go_to_another_file_system_if_one_is_full(judged, tmp_path, mo
     assert (taken.folder / "states.json").exists()
     snapshot.remove_folders(folders)
     assert not [*folders[0].parent.iterdir(), *folders[1].parent.iterdir()]
+
+
+def test_a_death_is_told_where_no_folder_takes_a_snapshot(judged, tmp_path, monkeypatch):
+    hub = SimpleNamespace(
+        begin=lambda *stage: None, result_count=lambda: 4, results=dict, snapshot=lambda: []
+    )
+    (tmp_path / "file").touch()
+    taker = judged.judge.taker = snapshot.Taker(hub, None, "node1", [tmp_path / "file" / "job"])
+    taker.use_next_folder()
+    monkeypatch.setattr(judge_.triage, "read", REAL_READ)
+    judged.takes(Death((2,)))
+    (trouble,), (sentence, *_) = judged.lines
+    assert trouble.startswith("judges without the ranks' records: no folder takes copies of them")
+    assert "File exists" in trouble
+    assert sentence == "rank 2 died, and nothing says why"
+    assert judged.report()["summary"] == sentence
+
+
+def test_where_all_folders_fill_up_a_death_is_told(judged, tmp_path, monkeypatch):
+    hub = SimpleNamespace(
+        begin=lambda *stage: None, result_count=lambda: 4, results=dict, snapshot=lambda: []
+    )
+    folders = [tmp_path / name / "job" for name in ("shm", "disk")]
+    taker = judged.judge.taker = snapshot.Taker(hub, None, "node1", folders)
+    taker.use_next_folder()
+
+    def full(path, *text):
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    taken = judged.judge._snapshot(0.0, look=0.0)
+    assert not taken.folder.exists()
+    assert judged.lines == [
+        [
+            "judges without the ranks' records: no folder takes copies of them"
+            f" ([Errno {errno.ENOSPC}] no space left)"
+        ]
+    ]
 
 
 def test_the_first_folder_that_can_be_made_is_taken(tmp_path):

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
 
 import pytest
@@ -53,6 +54,19 @@ def test_a_folder_is_walked_in_order(tmp_path):
     (tmp_path / "a").write_text("zero")
     items, notes = found(tmp_path)
     assert (list(items.values()), notes) == ([b"zero", b"one"], [])
+
+
+def test_where_no_temporary_folder_is_writable_all_that_is_not_packed_is_read(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "none")])
+    (tmp_path / "log").write_text(RAISED)
+    (tmp_path / "packed").write_bytes(gzip.compress(b"hello"))
+    items, notes = found(tmp_path)
+    assert list(items) == [str(tmp_path / "log")]
+    (note,) = notes
+    assert "packed: not unpacked: No usable temporary directory found in" in note
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -288,11 +289,14 @@ class Judge:
         states = self._states()
         ended = {s.rank: at for s in states if (at := self.watch.ended_at(s)) is not None}
         patience = seconds + look + _RANK_SECONDS * len(states)
+        with suppress(OSError):
+            return self.taker.take(patience, look=look, ended=ended)
+        self.taker.use_next_folder()  # what kills ranks may have filled /dev/shm
         try:
             return self.taker.take(patience, look=look, ended=ended)
-        except OSError:  # what kills ranks may have filled /dev/shm
-            self.taker.use_next_folder()
-            return self.taker.take(patience, look=look, ended=ended)
+        except OSError as error:
+            self.taker.use_no_folder(error)
+        return self.taker.take(patience, look=look, ended=ended)
 
     def _judge(self, snapshot: Snapshot, otherwise: str) -> Judged:
         """Asks triage's judge. otherwise: what happened, if nothing says whose fault that is."""

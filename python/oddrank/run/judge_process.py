@@ -19,7 +19,7 @@ from oddrank.run import say, store
 from oddrank.run.collect import children
 from oddrank.run.judge import END_SECONDS, Judge
 from oddrank.run.outputs import earlier
-from oddrank.run.snapshot import Taker, first_folder, remove_folders
+from oddrank.run.snapshot import Taker, remove_folders
 from oddrank.run.start import LISTENER, Settings
 from oddrank.run.watch import Watch
 
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> None:
         folders = [Path(each) for each in settings.folders]
         address = os.environ.pop(ADDRESS)
         try:
-            _judge(settings, first_folder(folders), address)
+            _judge(settings, folders, address)
         finally:
             # Another run of the same launcher may have left its own address there by now.
             with suppress(OSError, ValueError):
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> None:
     say.wait_written(_LAST_WORDS_SECONDS)
 
 
-def _judge(settings: Settings, folder: Path, address: str) -> None:
+def _judge(settings: Settings, folders: Sequence[Path], address: str) -> None:
     core = _native.core()
     token = core.control_parse_address(address)[2]
     hub = core.Hub(
@@ -62,7 +62,8 @@ def _judge(settings: Settings, folder: Path, address: str) -> None:
     # Modules stay. Snapshots of 10,000 ranks are objects enough to walk.
     gc.collect()
     gc.freeze()
-    taker = Taker(hub, folder, settings.host, [Path(each) for each in settings.folders])
+    taker = Taker(hub, None, settings.host, folders)
+    taker.use_next_folder()
     try:
         judge = Judge(settings, hub, taker, Watch(time.monotonic(), settings.options["stall"]))
         if settings.options["history"] is not None:

@@ -12,6 +12,7 @@ from typing import Any
 from oddrank import _native, job
 from oddrank.control.root import RankState
 from oddrank.errors import OddrankError
+from oddrank.run import say
 from oddrank.run.watch import Awaited, Work, has_ended, is_heard
 from oddrank.trace import states
 from oddrank.trace.states import Seen
@@ -24,6 +25,8 @@ _IN_D = "in uninterruptible sleep (D)"
 _WAITS = ("peers", "gpu", "lock", "network")
 _PREFIX = ".judge-"
 _GONE = ("dead", "zombie")
+_NOWHERE = Path("/dev/null/snapshot")
+"""The folder of a snapshot of which no folder takes copies: no file has this name."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ def _own_name() -> str:
 class Taker:
     """Takes snapshots, each into a folder that takes the place of the last one."""
 
-    def __init__(self, hub: Any, folder: Path, host: str, records: Sequence[Path]) -> None:
+    def __init__(self, hub: Any, folder: Path | None, host: str, records: Sequence[Path]) -> None:
         """records: folders on this host that may hold the job's records."""
         self._hub, self._folder, self._host, self._records = hub, folder, host, records
         self._number = 0
@@ -101,8 +104,10 @@ class Taker:
         results = self.ask(STAGE, str(round(look * 1000)), expected, patience)
         answered = time.time()
         answers = _unpacked(results)
-        folder = self._folder / str(self._number)
-        folder.mkdir(mode=0o700)
+        folder = _NOWHERE
+        if self._folder is not None:
+            folder = self._folder / str(self._number)
+            folder.mkdir(mode=0o700)
         if self._shown is not None:
             shutil.rmtree(self._shown, ignore_errors=True)
         self._shown = folder
@@ -123,19 +128,31 @@ class Taker:
             ago = since_boot - ended.get(state.rank, since_boot)
             one = seen_of(state, found)
             seen.append(replace(one, ended=now - ago) if one.state in _GONE else one)
-            if found["record"]:
+            if found["record"] and self._folder is not None:
                 name = f"rank{state.rank}-{state.pid}-{found['start_time']}.trace"
                 records[state.rank] = folder / name
                 records[state.rank].write_bytes(found["record"])
-        (folder / states.NAME).write_text(states.text(seen))
+        if self._folder is not None:
+            (folder / states.NAME).write_text(states.text(seen))
         work = {rank: _work(found) for rank, found in answers.items()}
         return Snapshot(folder, work, records, asked, answered)
 
     def use_next_folder(self) -> None:
-        """Leaves a folder without room for another one. OSError if there is none."""
-        shutil.rmtree(self._folder, ignore_errors=True)
-        others = [folder for folder in self._records if folder != self._folder.parent]
-        self._folder = first_folder(others)
+        """Leaves a folder without room for another one, if there is one."""
+        left, self._folder = self._folder, None
+        if left is not None:
+            shutil.rmtree(left, ignore_errors=True)
+        try:
+            self._folder = first_folder(
+                [folder for folder in self._records if left is None or folder != left.parent]
+            )
+        except OSError as error:
+            self.use_no_folder(error)
+
+    def use_no_folder(self, why: OSError) -> None:
+        """Goes on without copies of records, and says so."""
+        self._folder = None
+        say.lines([f"judges without the ranks' records: no folder takes copies of them ({why})"])
 
     def _ranks(self) -> list[RankState]:
         return [RankState(**row) for row in self._hub.snapshot()]

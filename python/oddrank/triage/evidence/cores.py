@@ -183,8 +183,13 @@ def _output(command: Sequence[str]) -> bytes:
 
 
 def _read_text(item: Item, text: bytes, notes: Notes) -> list[Stack]:
-    with tempfile.TemporaryDirectory(prefix="oddrank-core-") as folder:
-        path = Path(folder, "stacks.txt")
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="oddrank-core-")
+    except OSError as error:
+        notes.add(item, f"its stacks were not read: {error.strerror}", lost=True)
+        return []
+    with folder as name:
+        path = Path(name, "stacks.txt")
         path.write_bytes(text)
         shown = Item(item.name, path, len(text), text[:HEAD])
         return [fact for fact in stacks.KIND.read([shown], notes) if isinstance(fact, Stack)]

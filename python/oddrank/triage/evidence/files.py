@@ -15,7 +15,8 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
@@ -50,9 +51,8 @@ def opened(paths: Sequence[str], notes: Notes) -> Iterator[list[Item]]:
         if path != "-" and not os.path.exists(path):
             raise OddrankError(f"there is no {path!r}; give files or folders that a job left")
     notes.named = frozenset("stdin" if path == "-" else str(Path(path)) for path in paths)
-    with tempfile.TemporaryDirectory(prefix="oddrank-triage-") as folder:
-        unpacker = _Unpacker(Path(folder), notes)
-        yield list(unpacker.items(paths))
+    with ExitStack() as copies:
+        yield list(_Unpacker(copies, notes).items(paths))
 
 
 class _AsUtf8:
@@ -66,11 +66,19 @@ class _AsUtf8:
 
 
 class _Unpacker:
-    def __init__(self, folder: Path, notes: Notes) -> None:
-        self._folder, self._notes = folder, notes
-        self._left = min(_MOST_UNPACKED, shutil.disk_usage(folder).free // 2)
+    def __init__(self, undo: ExitStack, notes: Notes) -> None:
+        self._undo, self._notes = undo, notes
+        self._left = _MOST_UNPACKED
         self._room = 0  # bytes by which what is unpacked of a file given may still grow
         self._copies = self._files = 0
+
+    @cached_property
+    def _folder(self) -> Path:
+        """The folder of the copies. Most evidence needs none, and there may be no room for one."""
+        made = tempfile.TemporaryDirectory(prefix="oddrank-triage-")
+        folder = Path(self._undo.enter_context(made))
+        self._left = min(self._left, shutil.disk_usage(folder).free // 2)
+        return folder
 
     def items(self, paths: Iterable[str]) -> Iterator[Item]:
         for path in paths:
@@ -159,9 +167,13 @@ class _Unpacker:
         changed: Unix time that the copy keeps. It tells when a dump was made. packed: bytes that
         the source takes packed; None: it is not packed.
         """
-        room = self._left if packed is None else packed + max(self._room, 0)
         self._copies += 1
-        path = self._folder / str(self._copies)
+        try:
+            path = self._folder / str(self._copies)
+        except OSError as error:
+            self._notes.add(name, f"not unpacked: {error.strerror}", lost=True)
+            return None
+        room = self._left if packed is None else packed + max(self._room, 0)
         # Gives what came before the place where a file is cut off; read() would raise instead.
         read = getattr(source, "read1", source.read)
         whole = False
