@@ -165,7 +165,9 @@ class Progress:
     time: float | None = None
     """When this was true: the moment of the dump or of the line."""
     timed_out: bool = False
-    """A watchdog gave this group's oldest call up."""
+    """A watchdog gave this group's oldest call up, or it failed."""
+    failed: bool = False
+    """The call failed: it timed out, or lost a peer; the source does not say which."""
     wall: bool = False
     """The source names no zone: UTC was assumed, and times of other sources prove no order."""
     unseen: bool = False

@@ -5,8 +5,10 @@ merged by time, and the order between hosts is said to be uncertain where they a
 without a zone are hours off, perhaps: nothing orders them and those with one.
 """
 
+import re
 import time
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from oddrank.finding import ranks_text
@@ -15,6 +17,21 @@ from oddrank.triage.facts import Death, Fact, Progress, Source, Stop, Trouble
 # Clocks of hosts that keep time are this close, in seconds; whole seconds are less exact.
 _CLOCKS = 1.0
 _MOST_TEXT = 160
+# How an error says that a call waited in vain, and that a peer was gone.
+WAITED = re.compile(
+    r"Timed out waiting \d+ ?ms|Watchdog caught collective operation timeout"
+    r"|failed to pass monitoredBarrier|received errors while waiting for send/recv"
+    r"|timed out in monitoredBarrier|[Oo]peration timed out|Timeout\(ms\)="
+)
+LOST = re.compile(
+    r"Connection (?:was )?(?:reset|closed|refused|aborted)|[Bb]roken pipe|BrokenPipeError"
+    r"|ConnectionResetError|ECONNRESET|recvValue failed|failed to recv, got 0 bytes"
+    r"|Remote process exited|remote process exited|ncclRemoteError|remote error"
+    r"|communicator was aborted|aborted communicator|another rank|DistStoreError|DistNetworkError"
+    r"|RendezvousConnectionError|RendezvousClosedError|client socket has|Socket Timeout"
+    r"|wait timeout after|Socket closed|store->get\(|Application timeout caused pair closure"
+    r"|NCCL watchdog|No route to host|Software caused connection abort"
+)
 _HOUR = 3600.0
 # Times without a zone may be so many seconds off.
 ZONES = 14 * 3600.0
@@ -97,6 +114,13 @@ def ordered(first: Event, second: Event) -> bool:
 
 
 def _events(facts: Iterable[Fact]) -> Iterable[Event]:
+    facts = list(facts)
+    deaths = [fact for fact in facts if isinstance(fact, Death)]
+    said: dict[int | None, str] = defaultdict(str)
+    for death in deaths:
+        said[death.process.rank] += f"{death.text}\n"
+    own = [d for d in deaths if d.time is not None and not _of_a_peer(d)]
+    own.sort(key=lambda death: death.time or 0.0)
     for fact in facts:
         if isinstance(fact, Death) and fact.time is not None:
             yield _event(fact, fact.time, death_text(fact), fact.coarse)
@@ -104,7 +128,7 @@ def _events(facts: Iterable[Fact]) -> Iterable[Event]:
             call = next(iter(fact.open), None)
             what = f"{call.op} {call.seq}" if call is not None else "a call"
             group = fact.group.title
-            text = f"timed out in {what}" + (f" of group {group}" if group else "")
+            text = f"{_gave_up(fact, said, own)} {what}" + (f" of group {group}" if group else "")
             yield _event(fact, fact.time, text)
             if call is not None and call.since is not None:
                 yield _event(fact, call.since, f"entered {what}")
@@ -116,6 +140,25 @@ def _events(facts: Iterable[Fact]) -> Iterable[Event]:
             device = f"{fact.device}: " if fact.device else ""
             text = f"{device}{fact.text}"[:_MOST_TEXT]
             yield Event(fact.time, text, fact.source, fact.host, count=fact.count, wall=fact.coarse)
+
+
+def _of_a_peer(death: Death) -> bool:
+    """Returns whether a process ended because of another one."""
+    return bool(death.failed or WAITED.search(death.text) or LOST.search(death.text))
+
+
+def _gave_up(fact: Progress, said: Mapping[int | None, str], ends: Sequence[Death]) -> str:
+    """Returns how a call ended. A record knows that it failed, and not with which words.
+
+    said: the last words of ranks. ends: those by themselves, the earliest first.
+    """
+    rank = fact.process.rank
+    words = said.get(rank, "")
+    if not fact.failed or WAITED.search(words):
+        return "timed out in"
+    first = next((end for end in ends if end.process.rank != rank), None)
+    died = first is not None and (first.time or 0.0) <= (fact.time or 0.0)
+    return "lost a peer in" if died or LOST.search(words) else "gave up, or lost a peer, in"
 
 
 def _event(fact: Death | Progress, at: float, text: str, coarse: bool = False) -> Event:

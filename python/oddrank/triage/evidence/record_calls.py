@@ -152,7 +152,8 @@ def _progress_of(
     if failed is not None and is_failed and not calls and _is_last(failed, enqueued):
         # Its rank was in this call when it gave up, or lost somebody.
         calls = [_call(failed, ())]
-        progress = replace(progress, timed_out=True, time=failed.ended or progress.time)
+        time = failed.ended or progress.time
+        progress = replace(progress, timed_out=True, failed=True, time=time)
     first = min((c.seq for c in calls if c.seq and c.op not in _MESSAGES), default=None)
     if first is not None and completed is not None:
         completed = min(completed, first - 1)

@@ -17,20 +17,6 @@ from oddrank.triage.view import View
 Why = Literal["own", "unlike", "lost", "waited", "ended"]
 
 
-_WAITED = re.compile(
-    r"Timed out waiting \d+ ?ms|Watchdog caught collective operation timeout"
-    r"|failed to pass monitoredBarrier|received errors while waiting for send/recv"
-    r"|timed out in monitoredBarrier|[Oo]peration timed out|Timeout\(ms\)="
-)
-_LOST = re.compile(
-    r"Connection (?:was )?(?:reset|closed|refused|aborted)|[Bb]roken pipe|BrokenPipeError"
-    r"|ConnectionResetError|ECONNRESET|recvValue failed|failed to recv, got 0 bytes"
-    r"|Remote process exited|remote process exited|ncclRemoteError|remote error"
-    r"|communicator was aborted|aborted communicator|another rank|DistStoreError|DistNetworkError"
-    r"|RendezvousConnectionError|RendezvousClosedError|client socket has|Socket Timeout"
-    r"|wait timeout after|Socket closed|store->get\(|Application timeout caused pair closure"
-    r"|NCCL watchdog|No route to host|Software caused connection abort"
-)
 _UNLIKE = re.compile(
     r"op\.preamble\.length <= op\.nbytes|Received data size doesn't match expected"
 )
@@ -168,11 +154,11 @@ def _why(death: Death) -> Why:
         return "ended"
     if _UNLIKE.search(death.text):
         return "unlike"
-    if death.by == "watchdog" or _WAITED.search(death.text):
+    if death.by == "watchdog" or timeline.WAITED.search(death.text):
         return "waited"
     if _STOPPED.search(death.text):
         return "ended"
-    if death.failed or _LOST.search(death.text):
+    if death.failed or timeline.LOST.search(death.text):
         return "lost"
     return "own"
 
