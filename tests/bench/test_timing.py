@@ -78,9 +78,11 @@ def test_runs_take_turns_over_all_windows_which_may_begin_behind_an_aligned_addr
 
 def test_windows_on_each_other_or_beyond_the_memory_are_refused(driver: Path, golden: Golden):
     said = []
-    for behind, in_place in ((6, 0), (8, 0), (14, 0), (15, 0), (0, 0), (1, 1)):
-        given = {"behind": behind * 512, "in_place": in_place}
-        said.append(drive(driver, windows=7, **given)["said"])
+    alone = (1, 1020, 0)  # one of 8 bytes, 4 of them in its memory
+    of_7 = ((6, 0), (8, 0), (14, 0), (15, 0), (0, 0), (1, 1))
+    for windows, behind, in_place in (alone, *((7, 512 * place, where) for place, where in of_7)):
+        given = {"windows": windows, "behind": behind, "in_place": in_place}
+        said.append(drive(driver, **given)["said"])
     golden("\n".join(said))
 
 
