@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "../words.hpp"
+#include "hostile_lines.hpp"
 #include "logs/scanner.hpp"
 #include "os/error.hpp"
 
@@ -22,19 +24,51 @@ Scan scan(const std::string& text, std::vector<Needle> words, Limits limits = {}
   return scanner.finish();
 }
 
+// Line, rank, task and text of each match.
+std::string show(const Scan& found) {
+  return each(
+      found.matches, &Match::line, [](const Match& match) { return match.writer.rank; },
+      [](const Match& match) { return match.writer.task; }, &Match::text);
+}
+
 TEST(Scanner, FindsWordsWithTheirLinesAndWriters) {
   const Scan found =
       scan("one\n[rank3]: Watchdog caught it\r\ntwo\n4: Killed", {{"Killed"}, {"Watchdog"}});
-  ASSERT_EQ(found.matches.size(), 2U);
-  EXPECT_EQ(found.matches[0].line, 2U);
-  EXPECT_EQ(found.matches[0].needle, 1U);
-  EXPECT_EQ(found.matches[0].text, "Watchdog caught it");
-  EXPECT_EQ(found.matches[0].writer.rank, 3);
-  EXPECT_EQ(found.matches[1].line, 4U);
-  EXPECT_EQ(found.matches[1].writer.task, 4);
+  EXPECT_EQ(show(found), "2 3 -1 Watchdog caught it, 4 -1 4 Killed");
+  EXPECT_EQ(each(found.matches, &Match::needle), "1, 0");
   EXPECT_EQ(found.lines, 4U);
-  ASSERT_EQ(found.speakers.size(), 2U);
-  EXPECT_EQ(found.speakers[1].last_line, 4U);
+  EXPECT_EQ(each(found.speakers, &Speaker::last_line), "2, 4");
+  const std::string number(40, '6');
+  const struct {
+    const char* why;
+    std::string log, matches;
+  } rows[] = {
+      {"carriage returns end pieces", "7: 1%\r2%\r[rank4]: Killed\r3% Killed\n",
+       "1 4 -1 Killed, 1 -1 7 3% Killed"},
+      {"a torn line is two matches", "[rank1]:[E] Killed a[rank2]:[E] Killed b\n",
+       "1 1 -1 [E] Killed a, 1 2 -1 [E] Killed b"},
+      {"a number too long for a rank is text", "[rank" + number + "]: Killed\n",
+       "1 -1 -1 [rank" + number + "]: Killed"},
+      {"also in a torn line", "[rank1]: Killed [rank" + number + "]: Killed\n",
+       "1 1 -1 Killed , 1 -1 -1 [rank" + number + "]: Killed"},
+      {"no control character comes out", std::string("\x1b[31mKilled\x1b[0m \0 \x07!\n", 22),
+       "1 -1 -1 Killed  !"},
+      {"of several ranks, tracebacks don't mix",
+       "[rank0]: Traceback\n[rank1]: Traceback\n[rank0]:   File \"a\"\n[rank1]:   File \"b\"\n"
+       "noise\n[rank1]: ValueError: 1\n[rank0]: ValueError: 0\n[rank0]: noise\n",
+       "1 0 -1 Traceback, 2 1 -1 Traceback, 3 0 -1   File \"a\", 4 1 -1   File \"b\", "
+       "6 1 -1 ValueError: 1, 7 0 -1 ValueError: 0"},
+      {"a traceback behind a prefix that nobody knows",
+       "<03:00:01> Traceback\n<03:00:01>   File \"a\"\nother: step 7\n<03:00:02>     f()\n"
+       "<03:00:02> ValueError: no\n<03:00:02> more\n",
+       "1 -1 -1 <03:00:01> Traceback, 2 -1 -1   File \"a\", 4 -1 -1     f(), "
+       "5 -1 -1 ValueError: no"},
+      {"spaces in front of a word are no prefix", "  Traceback\n    File\n  ValueError: no\nx\n",
+       "1 -1 -1   Traceback, 2 -1 -1     File, 3 -1 -1   ValueError: no, 4 -1 -1 x"},
+  };
+  for (const auto& row : rows) {
+    EXPECT_EQ(show(scan(row.log, {{"Killed"}, {"Traceback", 400}})), row.matches) << row.why;
+  }
 }
 
 TEST(Scanner, FindsWhatASimpleSearchFinds) {
@@ -77,14 +111,16 @@ TEST(Scanner, ALineWithoutEndIsScannedInPieces) {
   EXPECT_EQ(found.matches[2].line, 2U);
   EXPECT_NE(found.matches[1].text.find("Killed"), std::string::npos);
   EXPECT_LE(found.matches[1].text.size(), 100U);
+  std::string other(3000, 'x');
+  other.replace(984, 6, "Killed");  // the longer word makes the overlap longer than this one
+  EXPECT_EQ(scan(other, {{"Killed"}, {"a word that is longer than the other"}}, limits, 64)
+                .matches.size(),
+            1U);
 }
 
 // As in the cutting of lines: with a word to look for behind each of them, too.
 TEST(Scanner, HostileLinesAreScannedInLinearTime) {
-  for (const std::string token :
-       {"[\r", "\r[rank", "[rank1]:", "[rank1]:\r", "[1,0]<stdout>:", "]<std", "\x1b[", "\x1b]",
-        "\r\x1b[m", "\r(pid=", "\rnode7: ", "\r7: ", "[a:rank", "[a:rank3] ", "{\"log\":", "it/s",
-        "-", "[", "\r"}) {
+  for (const std::string token : kHostileTokens) {
     for (const std::string word : {"", "Killed"}) {
       SCOPED_TRACE(token + word);
       std::string line = "[1,0]<stdout>:x[1,1]<stdout>:\n[1,0]<stdout>:";
@@ -93,15 +129,6 @@ TEST(Scanner, HostileLinesAreScannedInLinearTime) {
       EXPECT_EQ(found.bytes, 2 * line.size() + 1);
     }
   }
-}
-
-TEST(Scanner, AWordInTheOverlapOfTwoPiecesIsOneMatch) {
-  Limits limits;
-  limits.line = 1000;
-  std::string text(3000, 'x');
-  text.replace(984, 6, "Killed");  // the longer word makes the overlap longer than this one
-  const Scan found = scan(text, {{"Killed"}, {"a word that is longer than the other"}}, limits, 64);
-  EXPECT_EQ(found.matches.size(), 1U);
 }
 
 TEST(Scanner, AnEmptyLineWithACarriageReturnHasAWriter) {
@@ -120,42 +147,6 @@ TEST(Scanner, ManyTracebacksMayStayOpen) {
   const Scan found = scan(text, {{"Traceback", 10}}, limits, 1 << 16);
   EXPECT_EQ(found.matches.size(), 12'000U);
   EXPECT_EQ(found.left_out, 0U);
-}
-
-TEST(Scanner, CarriageReturnsEndPieces) {
-  const Scan found = scan("7: 1%\r2%\r[rank4]: Killed\r3% Killed\n", {{"Killed"}});
-  ASSERT_EQ(found.matches.size(), 2U);
-  EXPECT_EQ(found.matches[0].writer.rank, 4);
-  EXPECT_EQ(found.matches[1].writer.task, 7);
-}
-
-TEST(Scanner, ATornLineIsTwoMatches) {
-  const Scan found = scan("[rank1]:[E] Watchdog a[rank2]:[E] Watchdog b\n", {{"Watchdog"}});
-  ASSERT_EQ(found.matches.size(), 2U);
-  EXPECT_EQ(found.matches[0].text, "[E] Watchdog a");
-  EXPECT_EQ(found.matches[1].writer.rank, 2);
-}
-
-TEST(Scanner, ANumberTooLongForARankIsText) {
-  const std::string torn = "[rank" + std::string(40, '6') + "]: Killed";
-  for (const std::string& before : {std::string(), std::string("[rank1]: Killed ")}) {
-    const Scan found = scan(before + torn + "\n", {{"Killed"}});
-    ASSERT_EQ(found.matches.size(), before.empty() ? 1U : 2U);
-    EXPECT_EQ(found.matches.back().writer.rank, -1);
-  }
-}
-
-TEST(Scanner, TracebacksOfSeveralRanksDoNotMix) {
-  const Scan found = scan(
-      "[rank0]: Traceback (most recent call last):\n[rank1]: Traceback (most recent call last):\n"
-      "[rank0]:   File \"a\"\n[rank1]:   File \"b\"\nnoise\n[rank1]: ValueError: 1\n"
-      "[rank0]: ValueError: 0\n[rank0]: noise\n",
-      {{"Traceback", 10}});
-  std::string of0;
-  std::string of1;
-  for (const Match& match : found.matches) (match.writer.rank == 0 ? of0 : of1) += match.text + "|";
-  EXPECT_EQ(of0, "Traceback (most recent call last):|  File \"a\"|ValueError: 0|");
-  EXPECT_EQ(of1, "Traceback (most recent call last):|  File \"b\"|ValueError: 1|");
 }
 
 TEST(Scanner, WhatFollowsIsBounded) {
@@ -177,13 +168,7 @@ TEST(Scanner, OfTooManyMatchesTheFirstAndLastStay) {
   EXPECT_EQ(found.left_out, 990U);
 }
 
-TEST(Scanner, NoControlCharacterComesOut) {
-  const Scan found = scan(std::string("\x1b[31mKilled\x1b[0m \0 \x07!\n", 22), {{"Killed"}});
-  ASSERT_EQ(found.matches.size(), 1U);
-  EXPECT_EQ(found.matches[0].text, "Killed  !");
-}
-
-TEST(Scanner, TheNumberOfSpeakersIsBounded) {
+TEST(Scanner, TheNumbersOfSpeakersAndOfWordsAreBounded) {
   std::string text;
   for (int i = 0; i < 100; ++i) text += "[rank" + std::to_string(i) + "]: x\n";
   Limits limits;
@@ -191,29 +176,8 @@ TEST(Scanner, TheNumberOfSpeakersIsBounded) {
   const Scan found = scan(text, {{"nothing"}}, limits);
   EXPECT_EQ(found.speakers.size(), 10U);
   EXPECT_TRUE(found.speakers_left_out);
-}
-
-TEST(Scanner, RefusesWordsThatAreTooShortOrTooMany) {
-  EXPECT_THROW(Needles({{"abc"}}), Error);
-  EXPECT_THROW(Needles(std::vector<Needle>(65, {"word"})), Error);
-}
-
-TEST(Scanner, ATracebackIsReadBehindAPrefixThatNobodyKnows) {
-  const std::string lines =
-      "<03:00:01> Traceback (most recent call last):\n<03:00:01>   File \"a.py\", line 3\n"
-      "other: step 7\n<03:00:02>     f()\n<03:00:02> ValueError: no\n<03:00:02> more\n";
-  const Scan found = scan(lines, {{"Traceback (most recent call last)", 400}});
-  ASSERT_EQ(found.matches.size(), 4U);
-  EXPECT_EQ(found.matches[1].text, "  File \"a.py\", line 3");
-  EXPECT_EQ(found.matches[2].text, "    f()");
-  EXPECT_EQ(found.matches[3].text, "ValueError: no");
-}
-
-TEST(Scanner, SpacesInFrontOfAWordAreNoPrefix) {
-  const Scan found = scan("  Traceback (most recent call last):\n    File\n  ValueError: no\nx\n",
-                          {{"Traceback (most recent call last)", 400}});
-  ASSERT_EQ(found.matches.size(), 4U);
-  EXPECT_EQ(found.matches[1].text, "    File");
+  EXPECT_THROW(Needles({{"abc"}}), Error) << "too short";
+  EXPECT_THROW(Needles(std::vector<Needle>(65, {"word"})), Error) << "too many";
 }
 
 TEST(Scanner, LinesThatDockerPackedAreReadAsTheyWereWritten) {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "../words.hpp"
 #include "logs/pieces.hpp"
 #include "logs/rhythms.hpp"
 #include "logs/scanner.hpp"
@@ -54,10 +55,32 @@ std::string in_order(std::string text) {
   return text;
 }
 
-TEST(TaggedParts, PartsOfOneRankAreOneLine) {
-  const TaggedLog all =
-      read_tagged("[1,0]<stdout>:line[1,0]<stdout>: [1,0]<stdout>:7[1,0]<stdout>:\nend\n");
-  EXPECT_EQ(all.lines, (std::vector<TaggedLine>{{0, "line 7\n"}, {-1, "end\n"}}));
+TEST(TaggedParts, PartsOfOneRankAreOneLineWhateverComesBetween) {
+  const std::string time = "Mon Nov 23 15:00:00 2026", a = "[pod/a-0/x] ", b = "[pod/b-0/x] ";
+  const struct {
+    const char* why;
+    std::string log;
+    std::vector<TaggedLine> lines;
+  } rows[] = {{"parts",
+               "[1,0]<stdout>:line[1,0]<stdout>: [1,0]<stdout>:7[1,0]<stdout>:\nend\n",
+               {{0, "line 7\n"}, {-1, "end\n"}}},
+              {"stdout and stderr of a rank do not mix",
+               "[1,1]<stdout>:out [1,1]<stderr>:err\n[1,1]<stdout>:more\n",
+               {{1, "err\n"}, {1, "out more\n"}}},
+              {"a part without an end comes last",
+               "[1,0]<stdout>:wait[1,1]<stdout>:a\n[1,1]<stdout>:b",
+               {{1, "a\n"}, {0, "wait"}, {1, "b"}}},
+              {"what stands before the tags is no part",
+               time + "[1,0]<stdout>:a" + time + "[1,0]<stdout>:b\n",
+               {{0, "ab\n"}}},
+              {"nor what has no tag",
+               "[1,0]<stdout>:x\nuntagged[1,0]<stdout>:a\n",
+               {{0, "x\n"}, {-1, "untagged"}, {0, "a\n"}}},
+              {"two mpiruns behind one log: the ranks of each pod are its own",
+               a + "[1,0]<stdout>:a1 [1,1]<stdout>:z\n" + b + "[1,0]<stdout>:b\n" + a +
+                   "[1,0]<stdout>:a2\n",
+               {{1, "z\n"}, {0, "b\n"}, {0, "a1 a2\n"}}}};
+  for (const auto& row : rows) EXPECT_EQ(read_tagged(row.log).lines, row.lines) << row.why;
 }
 
 TEST(TaggedParts, ANewlineMayComeAlone) {
@@ -65,16 +88,6 @@ TEST(TaggedParts, ANewlineMayComeAlone) {
       read_tagged("[1,2]<stdout>:a[1,0]<stdout>:b\n[1,2]<stdout>:\n[1,2]<stdout>:c\n");
   EXPECT_EQ(all.lines, (std::vector<TaggedLine>{{0, "b\n"}, {2, "a\n"}, {2, "c\n"}}));
   EXPECT_EQ(all.begins, (std::vector<std::uint64_t>{1, 1, 3}));
-}
-
-TEST(TaggedParts, StdoutAndStderrOfARankDoNotMix) {
-  const TaggedLog all = read_tagged("[1,1]<stdout>:out [1,1]<stderr>:err\n[1,1]<stdout>:more\n");
-  EXPECT_EQ(all.lines, (std::vector<TaggedLine>{{1, "err\n"}, {1, "out more\n"}}));
-}
-
-TEST(TaggedParts, APartWithoutAnEndComesLast) {
-  const TaggedLog all = read_tagged("[1,0]<stdout>:wait[1,1]<stdout>:a\n[1,1]<stdout>:b");
-  EXPECT_EQ(all.lines, (std::vector<TaggedLine>{{1, "a\n"}, {0, "wait"}, {1, "b"}}));
 }
 
 TEST(TaggedParts, MessagesOfMpirunItselfEndNoLine) {
@@ -182,20 +195,6 @@ TEST(TaggedParts, StdoutAndStderrOfARankThatBeginInOneLineCountAsTwo) {
       scan_tagged("[1,0]<stdout>:Kil[1,0]<stderr>:a\n[1,0]<stdout>:led\n", {{"Killed"}});
   ASSERT_EQ(late.speakers.size(), 1U);
   EXPECT_EQ(late.speakers[0].lines, 2U);
-}
-
-TEST(TaggedParts, WhatStandsBeforeTheTagsIsNoPart) {
-  const std::string time = "Mon Nov 23 15:00:00 2026";
-  EXPECT_EQ(read_tagged(time + "[1,0]<stdout>:a" + time + "[1,0]<stdout>:b\n").lines,
-            (std::vector<TaggedLine>{{0, "ab\n"}}));
-  EXPECT_EQ(read_tagged("[1,0]<stdout>:x\nuntagged[1,0]<stdout>:a\n").lines,
-            (std::vector<TaggedLine>{{0, "x\n"}, {-1, "untagged"}, {0, "a\n"}}));
-  // Two mpiruns behind one log: the ranks of each pod are its own.
-  const std::string a = "[pod/a-0/x] ", b = "[pod/b-0/x] ";
-  EXPECT_EQ(read_tagged(a + "[1,0]<stdout>:a1 [1,1]<stdout>:z\n" + b + "[1,0]<stdout>:b\n" + a +
-                        "[1,0]<stdout>:a2\n")
-                .lines,
-            (std::vector<TaggedLine>{{1, "z\n"}, {0, "b\n"}, {0, "a1 a2\n"}}));
 }
 
 TEST(TaggedParts, AnEndlessLineOfProgressBarsIsReadInLittleMemory) {
@@ -322,13 +321,10 @@ TEST(TaggedParts, AScannerFindsWordsAcrossPartsWhereTheirLineBegins) {
       "[1,1]<stdout>:step 5\n[1,1]<stderr>:  [1,1]<stderr>:File[1,0]<stdout>:\n"
       "[1,1]<stderr>:\n[1,1]<stderr>:Value[1,1]<stderr>:Error: no\n",
       {{"Traceback", 10}});
-  ASSERT_EQ(found.matches.size(), 3U);
-  EXPECT_EQ(found.matches[0].text, "Traceback (most)");
-  EXPECT_EQ(found.matches[0].line, 1U);
-  EXPECT_EQ(found.matches[0].writer.task, 1);
-  EXPECT_EQ(found.matches[1].text, "  File");
-  EXPECT_EQ(found.matches[2].text, "ValueError: no");
-  EXPECT_EQ(found.matches[2].line, 6U);
+  EXPECT_EQ(each(
+                found.matches, [](const Match& match) { return match.writer.task; }, &Match::line,
+                &Match::text),
+            "1 1 Traceback (most), 1 4   File, 1 6 ValueError: no");
   EXPECT_EQ(found.lines, 6U);
 }
 
