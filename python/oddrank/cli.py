@@ -7,7 +7,8 @@ import math
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, ClassVar, NoReturn, TypeVar
 
@@ -306,7 +307,7 @@ def _run(arguments: list[str]) -> int:
 
         return shell_complete(_oddrank, {}, "oddrank", _COMPLETE, instruction)
     try:
-        with _oddrank.make_context("oddrank", arguments) as context:
+        with _in_a_folder(), _oddrank.make_context("oddrank", arguments) as context:
             code = _oddrank.invoke(context)
         _flush()
         return code if isinstance(code, int) else 0
@@ -321,6 +322,20 @@ def _run(arguments: list[str]) -> int:
     except BrokenPipeError:
         _drop_unwritten()
         return _BROKEN_PIPE
+
+
+@contextmanager
+def _in_a_folder() -> Iterator[None]:
+    """Raises OddrankError if a command failed because its working directory was deleted."""
+    try:
+        yield
+    except FileNotFoundError:
+        try:
+            os.getcwd()
+        except FileNotFoundError:
+            text = "the working directory is gone: cd to a folder that exists"
+            raise OddrankError(text) from None
+        raise
 
 
 def _flush() -> None:

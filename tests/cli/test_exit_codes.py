@@ -76,6 +76,18 @@ def test_an_error_of_ours_is_one_harmless_line_a_bug_a_traceback_and_an_interrup
     assert "ValueError: a bug" in bug.stderr
 
 
+def test_a_working_directory_that_was_deleted_is_a_line(tmp_path):
+    for arguments in (["collect"], ["collect", "-o", "evidence", "job"], ["run", "-m", "module"]):
+        (tmp_path / "gone").mkdir()
+        run = oddrank(
+            *arguments, cwd=tmp_path / "gone", shell=("sh", "-c", 'rmdir "$PWD"; exec "$@"', "sh")
+        )
+        assert run.returncode == 2, arguments
+        last = run.stderr.splitlines()[-1]
+        assert last == "oddrank: the working directory is gone: cd to a folder that exists"
+        assert "Traceback" not in run.stderr
+
+
 def test_a_reader_that_leaves_early_is_no_error_of_ours():
     run = subprocess.Popen(
         [sys.executable, "-c", MAIN, "judge", "flood"],
