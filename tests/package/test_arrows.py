@@ -33,6 +33,7 @@ PYTHON_LEAVES = {
     "job": {"errors", "_native"},
     "launch": {"errors", "job"},
     "forks": set(),
+    "child_code": set(),
     "job_store": {"errors", "launch"},
     "pauses": {"_native"},
     "finding": set(),
@@ -44,7 +45,7 @@ PYTHON_LEAVES = {
     "peers": {"_native", "errors", "finding"},
     "lateness": {"peers"},
     "exclude": {"errors", "finding", "launch", "report"},
-    "control": {"errors", "_native", "launch", "finding", "report", "job", "machine"},
+    "control": {"errors", "_native", "child_code", "launch", "finding", "report", "job", "machine"},
     "machine": {"_native", "launch"},
     "process_group": {"errors", "_native", "control", "machine"},
 }

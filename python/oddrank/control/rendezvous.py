@@ -24,7 +24,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oddrank import _native, job
+from oddrank import _native, child_code, job
 from oddrank.control import no_root
 from oddrank.control.stages import JOIN
 from oddrank.errors import OddrankError
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 ADDRESS = "ODDRANK_CONTROL_ADDR"
 # Prints rank 0's address: run by the guard of a rank that died before it knew the address.
-FETCHER = (sys.executable, "-c", "from oddrank.control import rendezvous as r; r.print_address()")
+FETCHER = child_code.command("from oddrank.control import rendezvous as r; r.print_address()")
 _FETCH_SECONDS = 60
 TAKEN = "is taken by another program"
 _NVIDIA = "/dev/nvidiactl"

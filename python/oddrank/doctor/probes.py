@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import IO, Any
 
 import oddrank
-from oddrank import _native, job, launch
+from oddrank import _native, child_code, job, launch
 from oddrank.errors import LaunchError, OddrankError, type_and_text
 from oddrank.machine import process_state
 
 Facts = dict[str, Any]
 
-# The child gets our sys.path: `-c` alone would look for torch in the current folder first.
+# The child gets our sys.path, to find the same torch.
 _CHILD = """
-import json, sys
+import json
 sys.path[:] = json.loads(sys.argv[2])
 from oddrank.doctor import probes
 probes.main(sys.argv[1])
@@ -190,7 +190,7 @@ class _Child:
             self._out = files.enter_context(tempfile.TemporaryFile())
             self._err = files.enter_context(tempfile.TemporaryFile())
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _CHILD, self._name, json.dumps(sys.path)],
+                [*child_code.command(_CHILD), self._name, json.dumps(sys.path)],
                 stdin=subprocess.DEVNULL,
                 stdout=self._out,
                 stderr=self._err,

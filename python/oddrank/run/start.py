@@ -6,14 +6,13 @@ here is one warning, and the job runs unwatched.
 
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from oddrank import _native, job, launch
+from oddrank import _native, child_code, job, launch
 from oddrank.control.rendezvous import ADDRESS, leave_address, path_under
 from oddrank.control.session import listen
 from oddrank.errors import OddrankError
@@ -26,14 +25,9 @@ LISTENER = 3
 _PROGRAM = "oddrank-guard"
 # Resolves how long this job's own pauses are. A guard looks once a second.
 _MOST_QUIET, _LEAST_QUIET, _STALLS_PART = 5.0, 1.0, 0.1
-# A module of the user's must not hide one of Python's: the folder of `-c` is left out.
-_JUDGE = (
-    "import sys; sys.path = [p for p in sys.path if p];"
-    " from oddrank.run.judge_process import main; main(sys.argv[1:])"
-)
-_COLLECT = (
-    "import sys; sys.path = [p for p in sys.path if p];"
-    " from oddrank.run.collect.command import for_guard; for_guard(*sys.argv[1:])"
+_JUDGE = child_code.command("from oddrank.run.judge_process import main; main(sys.argv[1:])")
+_COLLECT = child_code.command(
+    "from oddrank.run.collect.command import for_guard; for_guard(*sys.argv[1:])"
 )
 # A guard reads only what a command prints: what fails must be there, too.
 _ALL_OUTPUT = ("/bin/sh", "-c", 'exec "$@" 2>&1', "sh")
@@ -134,7 +128,7 @@ def _start_judge(settings: Settings, address: str, listener: int) -> None:
     # glibc before 2.29 would close it on exec if it has the right number already.
     os.set_inheritable(listener, True)
     _spawn(
-        [*_DETACHED, sys.executable, "-c", _JUDGE, json.dumps(asdict(settings))],
+        [*_DETACHED, *_JUDGE, json.dumps(asdict(settings))],
         {**os.environ, ADDRESS: address},
         [(os.POSIX_SPAWN_DUP2, listener, LISTENER)],
     )
@@ -164,7 +158,7 @@ def _start_guard(here: launch.Launch, settings: Settings, address: str) -> None:
         options += [("--fetcher", word) for word in store.fetcher(settings.restart, settings.file)]
     if settings.options["on_stall"] != REPORT:
         collector = (
-            *_ALL_OUTPUT, sys.executable, "-c", _COLLECT,
+            *_ALL_OUTPUT, *_COLLECT,
             settings.job, str(settings.evidence), here.host,
         )  # fmt: skip
         options += [("--collector", word) for word in collector]

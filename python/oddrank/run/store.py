@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from oddrank import launch
+from oddrank import child_code, launch
 from oddrank.control.rendezvous import leave_address
 
 _SECONDS = 600.0  # a store that the script itself opens comes when it imports torch
@@ -24,15 +24,15 @@ _FETCH = "from oddrank.run import store as s; s.fetch({restart}, {file!r})"
 _PUBLISH = "from oddrank.run import store as s; s.publish({restart})"
 
 
-def fetcher(restart: int, file: str) -> list[str]:
+def fetcher(restart: int, file: str) -> tuple[str, ...]:
     """Returns a command that prints rank 0's address, and leaves it in the rendezvous file."""
-    return [sys.executable, "-c", _FETCH.format(restart=restart, file=file)]
+    return child_code.command(_FETCH.format(restart=restart, file=file))
 
 
 def start_publisher(address: str, restart: int) -> "subprocess.Popen[bytes]":
     """Starts a child that puts the address into the store once there is one."""
     return subprocess.Popen(
-        [sys.executable, "-c", _PUBLISH.format(restart=restart)],
+        child_code.command(_PUBLISH.format(restart=restart)),
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         env={**os.environ, "ODDRANK_PUBLISHED": address},
     )  # fmt: skip
