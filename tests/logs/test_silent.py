@@ -57,9 +57,17 @@ ROWS = {
           for name, head in ((f"rank_{r}.err", stamp), (f"rank_{r}.out", bare))}, 1, "s", [1]),
     "a rank whose lines name no times":
         ({f"rank_{r}.log": of_rank(20, stamp if r else bare) for r in range(4)}, 3, "s", []),
+    "a rank of eight lines without times, among others":
+        ({"job.log": [*steps(), *["[rank4]: bye"] * 8]}, 0, "lines", []),
+    "a rank of seven": ({"job.log": [*steps(), *["[rank4]: bye"] * 7]}, 0, "s", []),
+    "one of two ranks, whose lines name no times":
+        ({f"rank_{r}.log": of_rank(20, stamp if r else bare) for r in range(2)}, 3, "s", []),
     "a rank that speaks in one of its logs":
         ({name: of_rank(most) for r in range(4)
           for name, most in ((f"rank_{r}.out", 120), (f"rank_{r}.err", 10))}, 0, "s", []),
+    "a rank that writes much to one log at first, and little to another on":
+        ({**{f"rank_{r}.log": of_rank(120) for r in (1, 2, 3)}, "rank_0.out": of_rank(60),
+          "rank_0.err": [f"{stamp(10 * n)} note {n}" for n in range(12)]}, 0, "s", []),
 }  # fmt: skip
 
 
@@ -98,11 +106,12 @@ def test_silence_is_measured_by_the_own_rhythm_and_by_the_others():
         ([voice(0, 50.0, lines=7)], []), ([voice(0, 50.0, lines=8)], [0]),
         ([voice(0, 50.0, span=9.9)], []),  # it spoke only at the start
         ([voice(0, 50.0, span=10.0)], [0]),
-        ([voice(0, 50.0, span=10.0), *others], []), ([voice(0, 61.0), *others], [0]),
+        ([voice(0, 50.0, span=10.0), *others], []), ([voice(0, 60.0), *others], []),
+        ([voice(0, 60.1), *others], [0]),
         ([voice(0, 9.0), voice(1, 9.0)], [0, 1]),
     ):  # fmt: skip
         found = silence.judge([*voices, *WELL], "s")
-        assert [v.process.rank for v in (found.voices if found else ())] == named, voices
+        assert (found and [v.process.rank for v in found.voices]) == (named or None), voices
         assert silence.judge(voices, "s") is None or len(voices) > 2
 
 

@@ -155,6 +155,7 @@ def test_a_warning_is_part_of_the_spike_that_follows_and_restarts_are_one_findin
     again = [{**SUSPECT, "kind": "restart", "first": 100.0 * n, "count": n} for n in range(9)]
     rows = {
         "before a spike": ([warned, spike], ["loss-spike"]),
+        "from a spike on": ([{**warned, "first": 412.0}, spike], ["loss-spike"]),
         "over before it": ([{**warned, "until": 411.0}, spike], ["grad-growth", "loss-spike"]),
         "behind it": ([{**warned, "first": 413.0}, spike], ["grad-growth", "loss-spike"]),
         "restarts": ([*again, spike], ["loss-spike", "restart"]),

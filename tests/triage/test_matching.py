@@ -68,12 +68,20 @@ def test_the_same_calls_in_another_order_are_told_from_other_calls():
     assert how([a], [b, a]) == (1, "op")  # the one has not come so far
     assert how([a, *[c] * 14, b], [b, *[c] * 14, a]) == (1, "order")
     assert how([a, *[c] * 15, b], [b, *[c] * 15, a]) == (1, "op")  # too far apart
+    # Nobody knows what they issued in between.
+    assert first_difference({1: {a: [0], b: [1]}, 3: {b: [0], a: [1]}})[1] == "op"
 
 
 def test_training_repeats_itself():
     save = Signature("gather")
     now_and_then = [*STEP, *STEP, save, *STEP, *STEP, save, *STEP, *STEP, *STEP]
     long = [*STEP, *STEP, save] * 4  # after six calls, not after three, it is clear what comes
+    # After 8 calls, and 24: what stands before them differs, and what follows their ends elsewhere.
+    eight = "pqrstpqr"
+    more = f"{eight}suvwabcd{eight}"
+    of_8, of_24 = (
+        [Signature(op) for op in f"1{block}n2{block}n3{block}"] for block in (eight, more)
+    )
     for calls, seq, call in (
         (STEP * 5, 16, STEP[0]),
         ([*STEP * 5, STEP[0]], 17, STEP[1]),
@@ -85,6 +93,8 @@ def test_training_repeats_itself():
         (long, len(long) + 1, STEP[0]),
         (long[:-1], len(long), save),
         (STEP[:1] * 3 + STEP[1:2] + STEP[:1] * 3, 8, None),
+        (of_8, len(of_8) + 1, Signature("n")),
+        (of_24, len(of_24) + 1, Signature("n")),
         ([], 1, None),
         (STEP + STEP[:1], 5, None),
     ):
