@@ -128,7 +128,10 @@ TEST(Budget, hot_code_goes_down_to_the_level_that_fits_and_the_lowest_one) {
     process.run(10'000);
     EXPECT_EQ(process.level(2), Level::kLines) << row.why;
     EXPECT_EQ(process.lasting.empty(), row.becomes == row.wanted) << row.why;
-    for (const LevelChange& change : process.lasting) EXPECT_EQ(change.code, 1U) << row.why;
+    for (const LevelChange& change : process.lasting) {
+      EXPECT_EQ(change.code, 1U) << row.why;
+      EXPECT_GE(change.level, row.lowest) << row.why;
+    }
   }
 }
 
