@@ -1,4 +1,4 @@
-// Says values in one line, so that a test compares many at once: "-" for none, '' for an empty text.
+// Says values in one line, so that a test compares many at once: "-" is none, '' an empty text.
 #pragma once
 
 #include <functional>

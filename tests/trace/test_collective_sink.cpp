@@ -8,13 +8,13 @@
 #include <thread>
 #include <vector>
 
+#include "../words.hpp"
 #include "recording.hpp"
 #include "trace/format/format.hpp"
 #include "trace/read/dictionary.hpp"
 #include "trace/read/records.hpp"
 #include "trace/torch/collectives.hpp"
 #include "trace/write/recorder.hpp"
-#include "../words.hpp"
 
 namespace oddrank::trace {
 namespace {

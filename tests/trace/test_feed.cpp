@@ -1,10 +1,10 @@
 // The feed gives every event once or counts it as missing. Checks the text of events, too.
 #include <gtest/gtest.h>
 
+#include "../words.hpp"
 #include "record_builder.hpp"
 #include "trace/nicer/text.hpp"
 #include "trace/read/threads.hpp"
-#include "../words.hpp"
 
 namespace oddrank::trace {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
+#include "../words.hpp"
 #include "record_builder.hpp"
 #include "trace/read/dictionary.hpp"
-#include "../words.hpp"
 
 namespace oddrank::trace {
 namespace {

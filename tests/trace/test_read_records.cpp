@@ -1,9 +1,9 @@
 // Marks and collectives: only committed ones, in order, none from an earlier round of the ring.
 #include <gtest/gtest.h>
 
+#include "../words.hpp"
 #include "record_builder.hpp"
 #include "trace/read/records.hpp"
-#include "../words.hpp"
 
 namespace oddrank::trace {
 namespace {

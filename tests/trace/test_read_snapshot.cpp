@@ -3,10 +3,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../words.hpp"
 #include "os/proc.hpp"
 #include "record_builder.hpp"
 #include "trace/read/snapshot.hpp"
-#include "../words.hpp"
 
 namespace oddrank::trace {
 namespace {

@@ -5,10 +5,10 @@
 #include <thread>
 
 #include "../patience.hpp"
+#include "../words.hpp"
 #include "record_builder.hpp"
 #include "trace/read/dictionary.hpp"
 #include "trace/read/threads.hpp"
-#include "../words.hpp"
 
 namespace oddrank::trace {
 namespace {

@@ -13,11 +13,11 @@
 #include <thread>
 #include <vector>
 
+#include "../words.hpp"
 #include "recording.hpp"
 #include "trace/format/format.hpp"
 #include "trace/read/dictionary.hpp"
 #include "trace/read/records.hpp"
-#include "../words.hpp"
 
 namespace oddrank::trace::record_test {
 namespace {

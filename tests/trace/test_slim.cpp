@@ -4,11 +4,11 @@
 
 #include <fstream>
 
+#include "../words.hpp"
 #include "read_everything.hpp"
 #include "record_builder.hpp"
 #include "trace/read/slim.hpp"
 #include "trace/read/snapshot.hpp"
-#include "../words.hpp"
 
 namespace oddrank::trace {
 namespace {
