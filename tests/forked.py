@@ -157,7 +157,7 @@ def run_python(arguments: Sequence[str]) -> None:
         exec(code, main.__dict__)
     except Exception as error:
         if "oddrank.trace.arm" in sys.modules:  # it takes only Python's outermost frame for a death
-            sys.modules["oddrank.trace.arm"].note_end(type(error))
+            sys.modules["oddrank.trace.arm"].note_end(error)
         shown = error.__traceback__
         raise error.with_traceback(shown.tb_next if shown else None)  # noqa: B904
 

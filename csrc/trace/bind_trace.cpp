@@ -189,11 +189,13 @@ void bind_trace(py::module_& m) {
   m.def("trace_disarm", &disarm, "Removes the hooks; the record stays.");
   m.def(
       "trace_script_ended",
-      [](const std::string& raised) {
-        if (trace::Recorder* recorder = Tracer::made()) recorder->note_script_ended(raised);
+      [](const std::string& raised, const std::string& message) {
+        trace::Recorder* recorder = Tracer::made();
+        if (recorder != nullptr) recorder->note_script_ended(raised, message);
       },
-      py::arg("raised"),
-      "Notes in the record that the script has ended, by an exception of this type or ('') none.");
+      py::arg("raised"), py::arg("message"),
+      "Notes in the record that the script has ended, by an exception of this type, with this "
+      "first line of its message, or ('') by none.");
   m.def("trace_remove_dead_jobs", &trace::remove_dead_jobs, py::arg("base"), py::arg("own"),
         py::arg("keep"), py::call_guard<WithoutGil>(),
         "Removes jobs of a base folder whose processes have all ended, except the last `keep` of "

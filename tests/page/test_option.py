@@ -49,7 +49,7 @@ def test_triage_writes_its_page_beside_text_and_json(log, tmp_path):
     assert done.stdout.startswith("triage: odd\n")
     assert (tmp_path / "report.json").exists()
     text = made.read_text()
-    assert "rank 3 raised ValueError: boom &lt;b&gt; at main (train.py:9)" in text
+    assert "rank 3 raised ValueError: boom &lt;b&gt;, at main (train.py:9)" in text
     assert "<b>" not in text.replace('<b id="verdict">', "").partition("<script")[0]
 
 

@@ -94,7 +94,7 @@ def test_the_verdict_and_what_is_known_of_it_are_seen_and_the_console_stays_empt
     shown = shown_job(shows)
     assert shown.visible("#verdict") == ["odd"]
     (summary,) = shown.visible("#summary")
-    assert summary.startswith("rank 33 (node0004) is stuck: waits for data in next_batch")
+    assert summary.startswith("rank 33 (node0004) is stuck in next_batch (data.py:17)")
     assert shown.driver.title == f"triage: odd: {summary}"
     assert shown.texts(".cell.odd") == ["33"]
     assert len(shown.found(".cell.waits")) == 63

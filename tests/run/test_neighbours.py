@@ -62,14 +62,18 @@ def test_of_two_jobs_of_one_user_on_a_host_only_the_one_that_hangs_is_named(tmp_
 
 
 def two_elastic_agents(port: int, order: Order):
-    elastic = [
-        sys.executable, "-m", "torch.distributed.run", "--nnodes", "1:2", "--nproc-per-node",
-        "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "e",
-        "--max-restarts", "3", "--rdzv-conf",
-        "keep_alive_interval=1,keep_alive_max_attempt=3,last_call_timeout=2,join_timeout=60",
-    ]  # fmt: skip
-    for node in (0, 1):
-        yield node, [*elastic, *order.tool], order.environ
+    for node, hosts_the_store in enumerate(("true", "false")):
+        options = "keep_alive_interval=1,keep_alive_max_attempt=3,last_call_timeout=2"
+        yield (
+            node,
+            [
+                sys.executable, "-m", "torch.distributed.run", "--nnodes", "1:2",
+                "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                f"127.0.0.1:{port}", "--rdzv-id", "e", "--max-restarts", "3", "--rdzv-conf",
+                f"{options},join_timeout=60,is_host={hosts_the_store}", *order.tool,
+            ],
+            order.environ,
+        )  # fmt: skip
 
 
 def test_an_elastic_restart_without_a_lost_node_is_judged_by_those_that_are_left():

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.job, pytest.mark.needs("torch-build"), pytest.mark.tim
 @pytest.mark.parametrize(
     ("fault", "cause", "place"),
     [
-        ("lock", "not-entered", "waits_for_a_lock"),
+        ("lock", "host-stuck", "waits_for_a_lock"),
         ("event", "host-stuck", "waits_for_an_event"),
         ("stop", "host-stopped", "stopped"),
     ],

@@ -15,8 +15,11 @@ ENDS = {
     "pass": End("exited", 0),
     "sys.exit(3)": End("exited", 3),
     "sys.exit('why')": End("exited", 1),
-    "1 / 0": End("exited", 1, "ZeroDivisionError"),
-    "raise json.JSONDecodeError('no', '', 0)": End("exited", 1, "json.decoder.JSONDecodeError"),
+    "1 / 0": End("exited", 1, "ZeroDivisionError", "division by zero"),
+    "raise ValueError('first\\nsecond')": End("exited", 1, "ValueError", "first"),
+    "raise json.JSONDecodeError('no', '', 0)": End(
+        "exited", 1, "json.decoder.JSONDecodeError", "no: line 1 column 1 (char 0)"
+    ),
     "os._exit(4)": End("no word"),
     "os.kill(os.getpid(), 9)": End("no word"),
     "os.kill(os.getpid(), 15); time.sleep(9)": End("no word"),
@@ -97,8 +100,8 @@ def test_a_rank_that_has_failed_and_waits_for_a_thread_says_so_alive(script):
     """):
         until(lambda: script.records()[0].end.how != "no word")
         (rank,) = script.records()
-    assert (rank.alive, rank.end) == (True, End("ending", None, "ValueError"))
-    assert "raised ValueError and Python is shutting" in text([rank], "j")[2]
+    assert (rank.alive, rank.end) == (True, End("ending", None, "ValueError", "why"))
+    assert "raised ValueError: why and Python is shutting" in text([rank], "j")[2]
 
 
 def test_an_exited_process_is_dead_also_where_its_pid_cannot_be_looked_up(script, tmp_path):

@@ -56,6 +56,7 @@ ROWS = {
     "stuck, with its stack": (suspect("not-entered"), [SEEN], ["oddrank run"]),
     "stuck, with another's stack": (suspect("not-entered"), [ELSEWHERE], STUCK_KEYS),
     "stuck, with its place": (suspect("not-entered", leaf=Frame("f")), [], []),
+    "finished": (suspect("finished"), [RECORD], ["batches"]),
     "stuck and counted": (suspect("not-entered"), [COUNTS], ["py-spy", "ncclras", "oddrank run"]),
     "stuck and over": (suspect("not-entered"), [GONE], STUCK_KEYS),
     "stuck and told to end": (suspect("not-entered"), [STOP], STUCK_KEYS),

@@ -158,6 +158,7 @@ struct Header {
   char raised[64];         // type of the exception that ended the script; "": none
   char job[128];           // name of the folder in which the file was created
   Word collectives_since;  // ticks when collectives were first recorded; 0: never
+  char message[192];       // first line of that exception's message; "" in files of before
 };
 static_assert(sizeof(Header) <= kPage);
 

@@ -223,6 +223,7 @@ Counters RecordFile::counters() const {
   now.end = static_cast<End>(end & 0xFF);
   now.exit_code = static_cast<int>(end >> 32 & 0xFF);
   now.raised = text_of(header.raised);
+  now.message = text_of(header.message);
   return now;
 }
 

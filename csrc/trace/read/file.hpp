@@ -54,6 +54,7 @@ struct Counters {
   End end = End::kNone;
   int exit_code = 0;  // of End::kExited
   std::string raised;
+  std::string message;  // of what was raised
 };
 
 // One reading of all clocks: a ClockPair of the file.

@@ -122,7 +122,7 @@ def _run(body: Any, packages: Packages, hook: str | None, budget: float | None) 
     except SystemExit:
         raise
     except BaseException as error:  # print it as Python would, without our frames
-        note_end(type(error))
+        note_end(error)
         _print_traceback(error)
         if isinstance(error, KeyboardInterrupt):
             _die_of_interrupt()

@@ -299,10 +299,19 @@ def _watch_end() -> None:
         register(_script_has_ended)
 
 
-def note_end(raised: type[BaseException] | None) -> None:
+def note_end(raised: BaseException | None) -> None:
     """Notes in the record that the script has ended, by this exception or (None) by itself."""
     with suppress(Exception):  # nothing may disturb the shutdown
-        _native.core().trace_script_ended(_name(raised) if raised else "")
+        name = _name(type(raised)) if raised is not None else ""
+        _native.core().trace_script_ended(name, _first_line(raised))
+
+
+def _first_line(raised: BaseException | None) -> str:
+    """Returns the first line of its message; "" if it has none, or fails to say it."""
+    with suppress(Exception):
+        text = str(raised if raised is not None else "").strip().partition("\n")[0]
+        return text.encode(errors="replace").decode()
+    return ""
 
 
 def _script_has_ended() -> None:
@@ -312,16 +321,16 @@ def _script_has_ended() -> None:
     note_end(raised)
 
 
-def _unhandled() -> type[BaseException] | None:
+def _unhandled() -> BaseException | None:
     """Returns the exception that ended the script, which Python keeps after printing it.
 
     PyErr_Print() in an extension and an interactive Python keep theirs too, though it ended
     nothing. Only a script's exception has left the outermost frame, which has no caller.
     """
-    kind, traceback = getattr(sys, "last_type", None), getattr(sys, "last_traceback", None)
+    error, traceback = getattr(sys, "last_value", None), getattr(sys, "last_traceback", None)
     if hasattr(sys, "ps1") or traceback is None or traceback.tb_frame.f_back is not None:
         return None
-    return kind if isinstance(kind, type) and issubclass(kind, BaseException) else None
+    return error if isinstance(error, BaseException) else None
 
 
 def _name(kind: type[BaseException]) -> str:

@@ -94,6 +94,13 @@ class End:
     exit_code: int | None = None
     raised: str = ""
     """Type of the exception that ended its script; empty if none did."""
+    message: str = ""
+    """The first line of its message, cut to 191 bytes."""
+
+    @property
+    def words(self) -> str:
+        """The exception as Python prints it."""
+        return f"{self.raised}: {self.message}" if self.message else self.raised
 
 
 @dataclass(frozen=True)
@@ -187,7 +194,7 @@ def _rank(found: dict[str, Any], file: str) -> Rank:
         pause=pause,
         threads=tuple(_thread(each) for each in found["threads"]),
         notes=tuple(_notes(found)),
-        end=End(found["end"], found["exit_code"], found["raised"]),
+        end=End(found["end"], found["exit_code"], found["raised"], found["message"]),
         groups=tuple(_group(each) for each in found["groups"]),
         records_collectives=found["collectives_recorded"],
         has_all_collectives=found["has_all_collectives"],

@@ -154,7 +154,7 @@ def _life(ranks: Sequence[Rank], now: float) -> str:
         return f"{life}, last event at {_clock(last)}" if last is not None else life
     life = "alive"
     if first.end.how in {"ending", "exited"}:
-        what = f"raised {first.end.raised}" if first.end.raised else "ended"
+        what = f"raised {first.end.words}" if first.end.raised else "ended"
         still = "Python is shutting down" if first.end.how == "ending" else "libraries clean up"
         life = f"alive, but its script has {what} and {still}"
     if last is None:
@@ -167,7 +167,7 @@ def _end(rank: Rank) -> str:
     end = rank.end
     code = "" if end.exit_code is None else f"exit code {end.exit_code}"
     if end.raised:
-        return f"dead: raised {end.raised}{f' ({code})' if code else ''}"
+        return f"dead: raised {end.words}{f' ({code})' if code else ''}"
     if end.how == "exited":
         return f"dead: ended with {code}" if end.exit_code else "finished"
     if end.how == "ending":

@@ -319,6 +319,8 @@ class Death:
     """Not the process itself ended but one that it started: DataLoader worker pid 4711."""
     wall: bool = False
     """The source names no zone: UTC was assumed, and times of other sources prove no order."""
+    gone: float | None = None
+    """When a guard saw the process gone. `time` may be that of its last words."""
     went_on: bool = False
     """Later lines look like those of a process that goes on: it handled the exception, unless
     another source says that it ended."""
@@ -433,6 +435,7 @@ Cause = Literal[
     "gil-held",  # a thread holds the GIL and does not give it back
     "infinite-loop",  # it runs, and never comes to the next collective
     "dead",  # it ended: signal, exit, exception, out of memory
+    "finished",  # it ended with exit code 0 before a call that others wait in, or waits for such
     "mismatch",  # ranks issued different calls
     "cycle",  # ranks wait for each other in a circle
     "outside",  # no call is open anywhere: all stand in code that is no collective
@@ -480,6 +483,8 @@ class Suspect:
     """The others have not waited long enough for a stall."""
     pauses: tuple[Paused, ...] = ()
     """Why each process waits; for the cause `dead`, why it waited when it was ended."""
+    step: int | None = None
+    """The last training step that the culprit told of, if it is one process."""
 
 
 def ranks(processes: Sequence[Process]) -> tuple[int, ...]:

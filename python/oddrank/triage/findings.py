@@ -148,6 +148,9 @@ def _waiters(suspect: Suspect, where: str = "") -> str:
     """
     if not suspect.waiting:
         return ""
+    if suspect.rule == "last-to-end":
+        have = "have" if len(suspect.waiting) > 1 else "has"
+        return f"; {count(suspect.waiting)} {have} finished"
     *_, them = _subject(suspect)
     at, group = call_text(suspect.at), group_text(suspect.group)
     if not where and at:
@@ -268,7 +271,8 @@ def _dead(suspect: Suspect) -> tuple[Condition, str]:
         name = f"{name}'s {death.child}"
     text = death.text.strip().partition("\n")[0][:300]
     place = place_text(death.site[0] if death.site else suspect.leaf)
-    at = f" at {place}" if place else ""
+    comma = "," if death.how == "exception" and ": " in text else ""
+    at = f"{comma} at {place}" if place else ""
     by = f" by the {death.by}" if death.by else ""
     if death.how == "exception":
         how = f"raised {text or 'an exception'}{at}"
@@ -279,7 +283,7 @@ def _dead(suspect: Suspect) -> tuple[Condition, str]:
     elif death.how == "oom":
         how = f"ran out of memory and was killed{by}" if death.by else "ran out of memory"
     elif death.how == "exit":
-        how = "exited" if death.code is None else f"exited with code {death.code}"
+        how = "exited" if death.code is None else f"exited with code {death.code}{at}"
     elif death.how == "evicted":
         how = f"was evicted{by}"
     else:
@@ -288,7 +292,28 @@ def _dead(suspect: Suspect) -> tuple[Condition, str]:
         how += f" ({text})"
     if len(suspect.processes) > 1:
         how = how.replace("was ", "were ", 1)
+    if suspect.step is not None:
+        how += f", step {suspect.step}"
     return "dead", f"{name} {how}{_waiters(suspect)}"
+
+
+def _finished(suspect: Suspect) -> tuple[Condition, str]:
+    name, _, _ = _subject(suspect)
+    at, group = call_text(suspect.at) or "a call", group_text(suspect.group)
+    at += f" of {group}" if group else ""
+    death = suspect.death
+    if death is None:
+        text = f"{name} {_wait(suspect.processes)} in {at}, which "
+        if len(suspect.waiting) == 1:
+            return "stuck", f"{text}{count(suspect.waiting)} never makes: it has finished"
+        others = count(suspect.waiting) if suspect.waiting else "the others"
+        return "stuck", f"{text}{others} never make: they have finished"
+    step = f" after step {suspect.step}" if suspect.step is not None else ""
+    place = place_text(death.site[0]) if death.site else ""
+    text = f"{name} ended with exit code 0{step}" + (f", at {place}," if place else "")
+    waiting = suspect.waiting
+    text += f" while {count(waiting)} {_wait(waiting)} in {at}: uneven batches?" if waiting else ""
+    return "dead", text
 
 
 def _mismatch(suspect: Suspect) -> tuple[Condition, str]:
@@ -418,6 +443,8 @@ def _told_to_end(death: Death) -> str:
     if death.time is not None:
         at = time.strftime(" at %H:%M:%S", time.gmtime(death.time))
         at += "" if death.wall else " UTC"
+    if name == "Ctrl-C":
+        return f"Ctrl-C ended the job{at}: nobody is to blame"
     if death.text:
         why = "at its time limit" if "time limit" in death.text else f"({death.text})"
         return f"{name} ended the job{at} {why}: nobody is to blame for that, and {_NOT_TOLD} more"
@@ -470,6 +497,7 @@ _CAUSES: dict[str, Callable[[Suspect], tuple[Condition, str]]] = {
     "gil-held": _gil_held,
     "infinite-loop": _infinite_loop,
     "dead": _dead,
+    "finished": _finished,
     "mismatch": _mismatch,
     "cycle": _cycle,
     "outside": _outside,

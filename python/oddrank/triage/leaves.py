@@ -169,8 +169,7 @@ def leaf(frames: tuple[Frame, ...]) -> Leaf:
             user = user or frame
             context = next((k for k, known in _CONTEXT_ROWS if known.fullmatch(bare(frame))), "")
             if context and waits in ("", LOCK):
-                by_name = context == DISK
-                return Leaf(context, user, cut=frames.index(user), by_name=by_name)
+                return Leaf(context, user, cut=frames.index(user), by_name=True)
             continue
         if user is None and kind in (LOCK, NETWORK, THREADS):
             if not waits or kind == THREADS or (kind == waits and frame.native):

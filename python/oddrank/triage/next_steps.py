@@ -122,6 +122,11 @@ STEPS: tuple[Step, ...] = (
         "man proc(5), kill(1)",
     ),
     Step(
+        "batches", lambda c: c.suspect.cause == "finished",
+        "compare len(dataloader) on all ranks; DistributedSampler(drop_last=True), or torch's Join",
+        "docs.pytorch.org: torch.distributed.algorithms.join",
+    ),
+    Step(
         "ps", lambda c: c.suspect.cause == "unreachable",
         "ps -o pid,stat,wchan,etime -p {pid}  (on {host}; T: stopped, D: in the kernel)",
         "man ps(1)",

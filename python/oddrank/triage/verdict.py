@@ -21,7 +21,9 @@ from oddrank.triage.facts import (
 )
 from oddrank.triage.judges import deaths, devices, paused, ras, stacks, waits
 from oddrank.triage.judges.ends import timed_out
+from oddrank.triage.judges.stands import stands
 from oddrank.triage.leaves import kernel_class
+from oddrank.triage.model_frames import PEERS
 from oddrank.triage.view import View
 
 _KERNEL = "kernel"  # in the place of a file, of the kernel's functions
@@ -57,8 +59,57 @@ def suspects(view: View) -> list[Suspect]:
     found = _with_states(found, view)
     found = [_with_activity(suspect, view) for suspect in found]
     found = _with_deaths(found, died, stalled=bool(timed_out(view)))
+    found = [_with_end(_with_place(suspect, view), view) for suspect in found]
     found = paused.with_pauses(_with_devices(found, broken), view)
-    return sorted(_distinct(found), key=_weight)
+    return sorted((_with_step(suspect, view) for suspect in _distinct(found)), key=_weight)
+
+
+def _with_place(suspect: Suspect, view: View) -> Suspect:
+    """A rank that has not entered a call stands where its stack is, whatever that is called."""
+    if suspect.cause == "outside" and view.finished:
+        return _last_to_end(suspect, view)
+    if suspect.cause != "not-entered" or suspect.leaf is not None:
+        return suspect
+    standing = [s for s in stands(view.stacks, view.children)[0] if s.process in suspect.processes]
+    places = {stand.place for stand in standing}
+    if len(places) != 1 or len(standing) < len(suspect.processes) or standing[0].kind == PEERS:
+        return suspect
+    leaf, told = standing[0].leaf.frame, stacks.told_as(standing[0])
+    return replace(suspect, cause="host-stuck", leaf=leaf, leaf_class=told)
+
+
+def _last_to_end(suspect: Suspect, view: View) -> Suspect:
+    """Names those that stand at one place where all others have ended with exit code 0."""
+    left = [s for s in stands(view.stacks, view.children)[0] if s.process not in view.finished]
+    whole = len(left) + len(view.finished) >= (view.world or 0)
+    if not whole or len({stand.place for stand in left}) != 1:
+        return suspect
+    return replace(
+        suspect, cause="host-stuck", rule="last-to-end", certainty=_MEDIUM,
+        processes=tuple(stand.process for stand in left), waiting=tuple(view.finished),
+        leaf=left[0].leaf.frame, leaf_class=stacks.told_as(left[0]),
+    )  # fmt: skip
+
+
+def _with_end(suspect: Suspect, view: View) -> Suspect:
+    """Who ended with exit code 0 does not come any more. Of few that wait for most, the few are
+    odd."""
+    ends = [view.finished.get(process) for process in suspect.processes]
+    if suspect.cause not in (*_OPEN_CAUSES, "host-stuck") or not ends or None in ends:
+        return suspect
+    if 0 < len(suspect.waiting) < len(suspect.processes):
+        named, others = suspect.waiting, suspect.processes
+        return replace(
+            suspect, cause="finished", rule="finished", processes=named, waiting=others, leaf=None
+        )
+    return replace(suspect, cause="finished", rule="finished", death=ends[0])
+
+
+def _with_step(suspect: Suspect, view: View) -> Suspect:
+    activities = [view.activities.get(process) for process in suspect.processes]
+    if len(activities) != 1 or activities[0] is None:
+        return suspect
+    return replace(suspect, step=activities[0].step)
 
 
 def _weight(suspect: Suspect) -> tuple[int, bool, float]:
@@ -84,7 +135,7 @@ def _hang(
 def _join(found: list[Suspect], new: Suspect, what: str) -> list[Suspect]:
     """Adds a suspect of another kind of evidence: it supports, fills in, or contradicts."""
     if new.cause in _NAMES_NOBODY:
-        if not found:
+        if not found or (new.rule == "told-to-end" and not any(map(_names, found))):
             return [new]
         return [_supported(found[0], new.support), *found[1:]]
     same = [s for s in found if _overlap(s.processes, new.processes) and _names(s)]
@@ -279,7 +330,7 @@ def _with_deaths(found: list[Suspect], died: Sequence[Suspect], *, stalled: bool
             merged = replace(
                 death,
                 support=(*death.support, *same[0].support),
-                waiting=death.waiting or same[0].waiting,
+                waiting=_all_of(death.waiting, same[0].waiting),
                 at=death.at or same[0].at,
                 group=death.group or same[0].group,
                 certainty=max(death.certainty, same[0].certainty),
@@ -361,6 +412,10 @@ def _names(suspect: Suspect) -> bool:
 
 def _supported(suspect: Suspect, points: Sequence[Point]) -> Suspect:
     return replace(suspect, support=(*suspect.support, *points))
+
+
+def _all_of(one: Sequence[Process], other: Sequence[Process]) -> tuple[Process, ...]:
+    return (*one, *(process for process in other if not _overlap([process], one)))
 
 
 def _overlap(one: Collection[Process], other: Collection[Process]) -> bool:

@@ -49,6 +49,8 @@ class View:
     pauses_at_end: dict[Process, Paused] = field(default_factory=dict)
     """Pauses of processes that died in them."""
     deaths: list[Death] = field(default_factory=list)
+    finished: dict[Process, Death] = field(default_factory=dict)
+    """Processes that ended with exit code 0: that is a fault only if others wait for them."""
     stops: list[Stop] = field(default_factory=list)
     troubles: list[Trouble] = field(default_factory=list)
     counts: list[Counts] = field(default_factory=list)
@@ -131,7 +133,12 @@ def view(facts: Iterable[Fact]) -> View:
         group: {rank: merged(several) for rank, several in members.items()}
         for group, members in progress.items()
     }
-    found.deaths = [d for d in found.deaths if not _outlived(d, found.states.get(d.process))]
+    found.finished = {d.process: d for d in found.deaths if (d.how, d.code) == ("exit", 0)}
+    found.deaths = [
+        death for death in found.deaths
+        if (death.how, death.code) != ("exit", 0)
+        and not _outlived(death, found.states.get(death.process))
+    ]  # fmt: skip
     died = {death.process for death in found.deaths}
     found.pauses_at_end = {p: one for p, one in found.pauses.items() if p in died}
     found.pauses = {p: one for p, one in found.pauses.items() if _may_go_on(one, found)}

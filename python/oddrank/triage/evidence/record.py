@@ -82,7 +82,9 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
         # A rank whose worker stands in a breakpoint waits for it.
         own = rank if rank.pause else replace(rank, pause=stopped.get((rank.host, rank.rank)))
         yield from _pause(own, seen[rank.file], process, source, now=now)
-        yield from _death(rank, seen[rank.file], process, source, anybody=anybody)
+        gone = state.ended if (state := seen[rank.file]) is not None else None
+        for death in _death(rank, state, process, source, anybody=anybody):
+            yield replace(death, gone=gone)
     known_ranks = {rank.rank for rank in chosen}
     for lost, source in {one.rank: (one, source) for one, source in kept}.values():
         if lost.state == states.SILENT and lost.rank not in known_ranks:
@@ -228,7 +230,7 @@ def _runs_unseen(rank: Rank, seen: Seen | None) -> bool:
 
 def _death(
     rank: Rank, seen: Seen | None, process: Process, source: Source, *, anybody: bool
-) -> Iterable[Fact]:
+) -> Iterable[Death]:
     """Says how it ended. anybody: somebody lived when the states were looked at.
 
     If nobody did, a record without a word says nothing: somebody may have ended the job since.
@@ -236,7 +238,7 @@ def _death(
     end, site = rank.end, _site(rank)
     if end.raised:
         call = record_calls.lost(rank)
-        text = f"{end.raised} after {call} failed" if call else end.raised
+        text = f"{end.raised} after {call} failed" if call else end.words
         yield Death(
             process, "exception", source, rank.last, code=end.exit_code, text=text, site=site,
             failed=call,
@@ -261,9 +263,10 @@ def _death(
             process, "exit", source, seen.ended, code=seen.code, text="os._exit()", site=site,
             failed=record_calls.lost(rank),
         )  # fmt: skip
+    elif end.how == "exited" or (seen is not None and seen.code == 0):
+        ended = seen.ended if seen is not None and seen.ended else rank.last
+        yield Death(process, "exit", source, ended, code=0, site=site)
     elif _is_gone(rank, seen) and anybody and end.how in ("no word", "ending"):
-        if seen is not None and seen.code == 0:
-            return
         text = "killed, crashed or called os._exit()"
         ended = seen.ended if seen is not None else None
         yield Death(process, "signal", source, ended, text=text, site=site)

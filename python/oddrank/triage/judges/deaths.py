@@ -19,6 +19,7 @@ from oddrank.triage.judges.ends import (
     End,
     before,
     ends_of,
+    is_interrupt,
     key,
     signature,
     time_of,
@@ -69,6 +70,10 @@ def _judge(view: View) -> list[Suspect]:
         return []
     ends = ends_of(view)
     own = [end for end in ends if end.why == "own"]
+    interrupted = [end for end in ends if end.why == "ended" and is_interrupt(end.best)]
+    if interrupted and not own and not view.stops:
+        best = interrupted[0].best
+        return [_told([Stop("Ctrl-C", best.source, best.time, why="SIGINT", wall=best.wall)])]
     # A crash among other ends may be theirs: a library that is torn down under a thread.
     first = [end for end in own if end.best.signal not in _CASCADES or end.best.how != "signal"]
     if first and len(first) < len(own):
@@ -222,6 +227,9 @@ def _awaited(view: View, ends: Sequence[End]) -> list[Suspect]:
         return []
     if absent := _absent_in_store(view, ends):
         return [absent]
+    ended = {end.process for end in ends}
+    if finished := [death for p, death in view.finished.items() if p not in ended]:
+        return [_finished(finished, victims)]
     if len(victims) == 1 and not waited and victims[0].best.how == "exception":
         return [_alone(victims[0])]
     sure = False
@@ -260,6 +268,17 @@ def _awaited(view: View, ends: Sequence[End]) -> list[Suspect]:
             at=_call(victims),
         )
     ]
+
+
+def _finished(finished: Sequence[Death], victims: Sequence[End]) -> Suspect:
+    """Who ended well left those that lost a peer, or waited in vain."""
+    left = sorted(finished, key=lambda death: death.process.rank or 0)
+    points = [Point(f"{_who([d.process])} ended with exit code 0", d.source) for d in left]
+    return Suspect(
+        "not-entered", tuple(death.process for death in left), rule="finished", certainty=2,
+        support=(*points[:_MOST_POINTS], *_victims(victims)),
+        waiting=tuple(end.process for end in victims if key(end.process)), at=_call(victims),
+    )  # fmt: skip
 
 
 def _absent_in_store(view: View, ends: Sequence[End]) -> Suspect | None:

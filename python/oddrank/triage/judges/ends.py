@@ -23,6 +23,7 @@ _UNLIKE = re.compile(
 _STOPPED = re.compile(r"^(?:KeyboardInterrupt|SignalException|SystemExit)\b")
 # Signals that others send: SIGINT, SIGKILL, SIGTERM.
 FROM_OUTSIDE = frozenset({2, 9, 15})
+_AT_ONCE = 0.03  # seconds between two ends by signals that were sent together
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 
 
@@ -54,13 +55,44 @@ def ends_of(view: View) -> list[End]:
             of[key(death.process) or number].append(_of_memory(death, view))
     late = timed_out(view)
     found = [_end(left, late) for deaths in of.values() if (left := _really(deaths, view))]
-    if not view.stops and all(end.why == "ended" for end in found):
-        # Nobody else ended, so the signal came from outside, if it was not the launcher's.
-        found = [
-            replace(end, why="own") if not any(d.by == "launcher" for d in end.deaths) else end
-            for end in found
-        ]
+    if not view.stops:
+        found = _from_outside(found, view)
     return _with_kills(_attached(found), strangers, view)
+
+
+def _from_outside(found: list[End], view: View) -> list[End]:
+    """Takes signals for causes that came neither from the launcher nor from a keyboard: to all, or
+    to a few that ended before all others."""
+    told = [
+        end for end in found
+        if end.why == "ended" and not is_interrupt(end.best)
+        and not any(death.by == "launcher" for death in end.deaths)
+    ]  # fmt: skip
+    if any(end.why != "ended" for end in found):
+        # A launcher that has noticed the first end sends signals to the other ranks, too.
+        since = min((end.best.gone or 0.0 for end in told), default=0.0)
+        told = [end for end in told if (end.best.gone or 0.0) <= since + _AT_ONCE]
+        others = [end for end in found if end not in told]
+        few = 2 * len(told) < max(len(found), view.world or 0)
+        told = [end for end in told if few and all(_is_gone_before(end, o) for o in others)]
+    elif len(told) < len(found):
+        return found
+    return [replace(end, why="own") if end in told else end for end in found]
+
+
+def _is_gone_before(one: End, other: End) -> bool:
+    """As before(), by when the processes were gone, if guards saw both or saw the other alive."""
+    ends = one.best.gone, other.best.gone
+    if ends[0] is None or one.process.host != other.process.host:
+        return before(one, other)
+    return ends[1] is None or ends[0] < ends[1]
+
+
+def is_interrupt(death: Death) -> bool:
+    """Returns whether Ctrl-C ended a process."""
+    return death.text.startswith("KeyboardInterrupt") or (
+        death.how == "signal" and death.signal == 2
+    )
 
 
 def _is_stranger(death: Death, view: View) -> bool:

@@ -159,7 +159,7 @@ def _awaited(
             waiting=_processes(victims),
             at=_call(_nearest(group, victims)),
             leaf=group[0].leaf.frame,
-            leaf_class=_class(group[0]),
+            leaf_class=told_as(group[0]),
         )
         for group in _groups(named)
     ]
@@ -209,7 +209,7 @@ def _cause(stand: Stand) -> Cause:
     return "infinite-loop" if stand.kind == RUNNING else "host-stuck"
 
 
-def _class(stand: Stand) -> str:
+def told_as(stand: Stand) -> str:
     """Returns what a place is told as; "" where only the name of a function says it."""
     told = stand.kind not in (THREADS, LEAVING, MAYBE) and not stand.leaf.by_name
     return stand.kind if told else ""
@@ -255,7 +255,7 @@ def _moving(outside: Sequence[Stand], victims: Sequence[Stand]) -> Suspect:
         waiting=_processes(victims),
         at=_call(_nearest(outside, victims)),
         leaf=outside[0].leaf.frame,
-        leaf_class=_class(outside[0]),
+        leaf_class=told_as(outside[0]),
     )
 
 
@@ -269,7 +269,7 @@ def _all_outside(outside: Sequence[Stand]) -> Suspect:
         certainty=1 if len(outside) > 1 and all(s.frozen for s in outside) else 0,
         support=_points(outside),
         leaf=first.leaf.frame if len(groups) == 1 else None,
-        leaf_class=_class(first) if len({s.kind for s in outside}) == 1 else "",
+        leaf_class=told_as(first) if len({s.kind for s in outside}) == 1 else "",
     )
 
 

@@ -1,0 +1,103 @@
+"""A training over gloo whose odd rank ends, or stands, in the way that FAULT names, at step 20.
+
+ends_program.py FAULT RANK STEPS FOLDER, as training.py.
+"""
+
+import ctypes
+import os
+import sys
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+import oddrank
+
+FAULT, ODD, FOLDER = sys.argv[1], int(sys.argv[2]), Path(sys.argv[4])
+RANK = int(os.environ["RANK"])
+AT = 20
+# In these, all but the odd rank have no step 20.
+OTHERS_FINISH = ("one_more", "sleeps_after_all", "works_after_all")
+
+
+# As users name functions: the name of one says nothing of what it waits for.
+def wait_here():
+    time.sleep(1000)
+
+
+def next_batch():
+    time.sleep(1000)
+
+
+def two_locks():
+    one, other = threading.Lock(), threading.Lock()
+
+    def takes_the_other():
+        with other:
+            time.sleep(0.3)
+            with one:
+                pass
+
+    threading.Thread(target=takes_the_other, name="other").start()
+    with one:
+        time.sleep(0.3)
+        with other:
+            pass
+
+
+def keeps_the_gil():
+    ctypes.PyDLL(None).sleep(1000)
+
+
+def raises():
+    raise ValueError("bad label 77 in shard 3")
+
+
+DOES = {
+    "raises": raises,
+    "all_raise": raises,
+    "exit_0": lambda: sys.exit(0),
+    "exit_0_at_once": lambda: os._exit(0),
+    "exit_3": lambda: sys.exit(3),
+    "waits": wait_here,
+    "named_like_data": next_batch,
+    "two_locks": two_locks,
+    "keeps_the_gil": keeps_the_gil,
+}
+
+
+def step(i, value):
+    if i == AT and (RANK == ODD or FAULT == "all_raise"):
+        (FOLDER / "fault").write_text("")
+        if FAULT == "same_function":
+            time.sleep(1000)
+        elif FAULT in DOES:
+            DOES[FAULT]()
+        elif FAULT == "sizes":
+            value = torch.zeros(12345)
+    dist.all_reduce(value)
+
+
+def main():
+    (FOLDER / f"{RANK}.pid").write_text(str(os.getpid()))
+    dist.init_process_group("gloo", timeout=timedelta(minutes=20))
+    value = torch.zeros(8)
+    steps = int(sys.argv[3])
+    if FAULT in OTHERS_FINISH:
+        steps = AT + (FAULT == "one_more" and RANK == ODD)
+    for i in range(steps):
+        oddrank.step(i)
+        step(i, value)
+        time.sleep(0.02)
+    if RANK == ODD and FAULT == "sleeps_after_all":
+        time.sleep(1000)
+    if RANK == ODD and FAULT == "works_after_all":
+        end = time.monotonic() + 8
+        while time.monotonic() < end:
+            sum(range(1000))
+
+
+main()

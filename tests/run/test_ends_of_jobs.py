@@ -1,0 +1,87 @@
+"""How jobs end or stand under `oddrank run`, and whom it names for that."""
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from patience import until
+from run.watched_job import LONGEST, watched_job
+
+pytestmark = [pytest.mark.needs("torch"), pytest.mark.job, pytest.mark.timeout(600)]
+PROGRAM = Path(__file__).with_name("ends_program.py")
+WAIT = r" wait for it in all_reduce 21 of .*"
+
+# Fault -> (odd rank, ranks that are named, cause, sentence).
+FAULTS = {
+    "raises": (2, [2], "dead", rf"rank 2 \(\w+\) raised ValueError: bad label 77 in shard 3, at"
+               rf" raises \(ends_program.py:\d+\), step 20; ranks 0-1, 3{WAIT}"),
+    "all_raise": (2, [0, 1, 2, 3], "dead", r"ranks .* \(\w+\) raised ValueError: bad .*"),
+    "exit_0": (2, [2], "finished", r"rank 2 \(\w+\) ended with exit code 0 after step 20, at .*"
+               " while ranks 0-1, 3 wait in all_reduce 21 of .*: uneven batches\\?"),
+    "exit_0_at_once": (2, [2], "finished", r"rank 2 \(\w+\) ended with exit code 0 after step 20,"
+                       r" at <lambda> \(ends_program.py:\d+\), while .*"),
+    "exit_3": (2, [2], "dead", r"rank 2 \(\w+\) exited with code 3 at .*, step 20;.*"),
+    "waits": (2, [2], "host-stuck", rf".* stuck in wait_here \(ends_program.py:\d+\);.*{WAIT}"),
+    "named_like_data": (2, [2], "host-stuck", r".* is stuck in \S*next_batch \(ends_program.*"),
+    "two_locks": (2, [2], "host-stuck", r".* in two_locks \(ends_program.py:\d+\);.*"),
+    "keeps_the_gil": (2, [2], "host-stuck", r".* in keeps_the_gil \(ends_program.py:\d+\);.*"),
+    "same_function": (2, [2], "host-stuck", r".* is stuck in step \(ends_program.py:\d+\);.*"),
+    "sizes": (2, [2], "mismatch", r"rank 2 issued all_reduce with sizes 12345 as call 21 of .*"),
+    "one_more": (1, [1], "finished", r"rank 1 \(\w+\) waits in all_reduce 21 of .*, which ranks"
+                 " 0, 2-3 never make: they have finished"),
+    "sleeps_after_all": (1, [1], "host-stuck", r"rank 1 \(\w+\) is stuck in main .*; ranks 0, 2-3"
+                         " have finished"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_odd_rank_is_named_with_cause_and_place(fault):
+    odd, ranks, cause, sentence = FAULTS[fault]
+    with watched_job(fault, rank=odd, stall=2, script=PROGRAM) as job:
+        until(lambda: job.history, normal=LONGEST)
+        if job.history[0]["event"] == "death":
+            job.ends()
+        report, history = job.report, job.history
+    assert len({row["summary"] for row in history}) == 1, history
+    (finding,) = report["findings"]
+    assert finding["cause"] == cause, report["summary"]
+    if fault != "all_raise":
+        assert finding["who"]["ranks"] == ranks, report["summary"]
+    else:  # torchrun may end the last of them before it raises
+        assert len(finding["who"]["ranks"]) > 1, report["summary"]
+    assert re.fullmatch(sentence, report["summary"]), report["summary"]
+
+
+def test_a_rank_that_works_on_after_all_others_is_held_against_nobody():
+    with watched_job("works_after_all", rank=1, stall=2, script=PROGRAM) as job:
+        assert job.ends() == [0]
+        assert (job.report["verdict"], job.said) == ("healthy", [])
+
+
+def test_a_rank_that_got_sigterm_from_a_stranger_is_named():
+    with watched_job("none", stall=2, script=PROGRAM) as job:
+        until((job.folder / "fault").exists, normal=LONGEST)
+        job.signal(2, signal.SIGTERM)
+        assert job.ends() == [1]
+        (finding,) = job.report["findings"]
+        assert (finding["who"]["ranks"], finding["cause"]) == ([2], "dead")
+        assert "was killed with SIGTERM at " in finding["what"]
+
+
+@pytest.mark.parametrize("whom", ["launcher", "ranks"])
+def test_ctrl_c_names_nobody(whom):
+    with watched_job("none", stall=2, script=PROGRAM) as job:
+        until((job.folder / "fault").exists, normal=LONGEST)
+        pids = (
+            [job.launchers[0].pid] if whom == "launcher" else [job.pid(rank) for rank in range(4)]
+        )
+        for pid in pids:
+            os.kill(pid, signal.SIGINT)
+        assert job.ends() != [0]
+        report = job.report
+        assert [finding["who"]["ranks"] for finding in report["findings"]] in ([], [[]])
+        assert report["summary"].startswith("Ctrl-C ended the job at ")
+        assert job.said == []
