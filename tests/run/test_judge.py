@@ -45,20 +45,22 @@ RESTING = Work(1, 10.0, 1.0, 0, 0)
 REAL_READ = judge_.triage.read
 
 
-def finding(what="rank 2 (node1) is stuck in f() at train.py:3"):
+def finding(what="rank 2 (node1) is stuck in f() at train.py:3", ranks=(2,), level="high"):
     return Finding(
         condition="stuck",
-        who=Who("rank", (2,), "node1"),
+        who=Who("rank", ranks, "node1"),
         cause="host-stuck",
         what=what,
         evidence=tuple(Evidence(f"evidence {i}", "rank2.trace") for i in range(5)),
-        confidence=Confidence("high", "why not"),
+        confidence=Confidence(level, "why not"),
         next=("look there", "and there"),
     )
 
 
 class FakeTaker:
     """Gives what ranks did at one look after the other."""
+
+    ranks = 4  # with records
 
     def __init__(self, folder):
         self.folder, self.works = folder, []
@@ -71,7 +73,7 @@ class FakeTaker:
 
     def take(self, patience, *, look, ended):
         work = self.works.pop(0) if self.works else dict.fromkeys(range(4), RESTING)
-        records = dict.fromkeys(range(4), self.folder / "no.trace")
+        records = dict.fromkeys(range(self.ranks), self.folder / "no.trace")
         return snapshot.Snapshot(self.folder, work, records, 9.0, 9.01)
 
 
@@ -287,6 +289,7 @@ def test_a_job_that_was_told_to_end_is_only_written_down(judged):
         ("gpu-stopped", Death((0, 1, 2, 3), told=True), True),  # somebody ended it: it stood
         ("gpu-stopped", Death((0,)), True),  # a watchdog of a rank that waited
         ("gpu-stopped", Death((2,)), False),
+        ("gpu-stopped", Death((0, 1, 2, 3)), False),
         ("moving", Death((0,)), False),
     ],
 )
@@ -300,6 +303,37 @@ def test_a_death_that_follows_from_a_stall_leaves_its_verdict(judged, cause, dea
     assert (made["summary"] == finding().what) is follows
     assert (made["data"]["decision"]["action"] == "exclude") is follows
     assert len(judged.lines) == (1 if follows else 2)
+
+
+def test_a_stuck_rank_that_is_killed_afterwards_stays_named_as_stuck(judged):
+    for of_memory in (1, 0):
+        judged.findings = [finding()]
+        judged.takes(Stall(61.0, last=False))
+        judged.hub.states[2] |= {"signal": 9, "state": "dead", "oom_kills": of_memory}
+        judged.findings = [finding("rank 2 died")]
+        judged.takes(Death((2,)))
+        told = "rank 2 died" if of_memory else finding().what
+        assert judged.report()["summary"] == told
+
+
+@pytest.mark.parametrize(
+    ("found", "records", "corrected"),
+    [
+        (lambda: finding("rank 1 died", ranks=(1,)), 4, True),
+        (lambda: finding("rank 2 died, they say"), 4, False),  # the same rank, by the same cause
+        (lambda: finding("rank 1 died", ranks=(1,), level="low"), 4, False),
+        (lambda: finding("rank 1 died", ranks=(1,)), 3, False),  # it has seen less
+    ],
+)
+def test_a_verdict_on_a_death_is_corrected_by_what_came_later(judged, found, records, corrected):
+    judged.takes(Death((2,)))
+    judged.findings = [found()]
+    judged.taker.ranks = records
+    judged.takes(AllEnded())
+    assert [row["event"] for row in judged.report()["data"]["run"]["history"]] == [
+        "death", *["corrected"] * corrected, "end"
+    ]  # fmt: skip
+    assert judged.lines[1:] == [["corrected: rank 1 died"]] * corrected
 
 
 def test_once_a_stall_is_over_a_death_is_judged_anew(judged):

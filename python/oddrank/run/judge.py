@@ -36,6 +36,7 @@ from oddrank.run.watch import (
 from oddrank.triage import on_purpose
 from oddrank.triage import report as triage
 from oddrank.triage.facts import Activity
+from oddrank.triage.judges import ends
 
 _STDERR = 2
 # Between two looks at the states: they take about 5 % of a core, however many ranks there are.
@@ -46,10 +47,13 @@ _LAST_SECONDS = 10.0
 _DEATH_SECONDS, _STALL_SECONDS, _RANK_SECONDS = 0.1, 2.0, 0.0005
 # For those that show who came late: a death may wait for as long.
 _LATE_SECONDS = 0.3
+# After a death, for the ends that follow from it, or came before it.
+_AGAIN_SECONDS = 0.5
 _LOOK = 0.2  # seconds between two looks at threads
 END_SECONDS = 0.3
 _WORK_SECONDS = 1.0  # between the two snapshots that show who is at work
 _STANDS = ("stall", "still-stuck")
+_LEVELS = ("low", "medium", "high")
 # Popen waits for a child that enters a folder, whose file system may not answer: a shell enters it.
 _IN_FOLDER = 'cd "$1" && exec /bin/sh -c "$2"'
 
@@ -92,6 +96,10 @@ class Judge:
     """The evidence of the last verdict; None if no rank has a record."""
     late: dict[int, Finding] = field(default_factory=dict)
     """Ranks that were named as late, with what was said last."""
+    again: float = float("inf")
+    """When a death is judged once more, from the ends that came after it."""
+    seen: int = 0
+    """The records that the verdict on that death is from."""
 
     def run(self) -> None:
         """Watches until all ranks have ended, or rank 0 has and the others stay silent."""
@@ -107,6 +115,8 @@ class Judge:
                 self.take(event)
                 if isinstance(event, AllEnded):
                     return
+            if began >= self.again:
+                self._correct()
             if began >= due and not events and self.watch.goes_well:
                 self.report_late()
                 due = began + max(every, _PAUSE_TIMES * (time.monotonic() - began))
@@ -161,12 +171,24 @@ class Judge:
             self._note("death", after, made)
         else:
             self._tell("death", after, made)
+            self.again, self.seen = time.monotonic() + _AGAIN_SECONDS, len(snapshot.records)
             self._save(snapshot, lambda: False)
+
+    def _correct(self) -> None:
+        """Judges a death once more, and says so if others are to blame, or for another reason."""
+        self.again, before = float("inf"), self.report
+        snapshot = self._snapshot(_DEATH_SECONDS, look=0.0)
+        if before is None or len(snapshot.records) < self.seen:
+            return
+        made = self._judge(snapshot, before.why)
+        was, now = _blame(before), _blame(made.report)
+        if now is not None and now != was and (was is None or now[-1] >= was[-1]):
+            self._tell("corrected", time.monotonic() - self.watch.began, made, "corrected")
 
     def _follows_from_stall(self, event: Death) -> bool:
         """Returns whether ranks died because others stood: the verdict on those stays.
 
-        Somebody ended the job that stood, or a watchdog of ranks that waited did.
+        Somebody ended the job that stood, or the rank, or a watchdog of ranks that waited did.
         """
         if self.report is None or not self.history or self.history[-1]["event"] not in _STANDS:
             return False
@@ -175,7 +197,9 @@ class Judge:
             if finding.names_somebody() and finding.cause != "moving"
             for rank in finding.who.ranks
         }  # fmt: skip
-        return bool(stood) and (event.told or stood.isdisjoint(event.ranks))
+        states = self._states()
+        ended = {s.rank for s in states if s.signal in ends.FROM_OUTSIDE and not s.oom_kills}
+        return bool(stood) and (event.told or stood.isdisjoint(set(event.ranks) - ended))
 
     def _on_stall(self, event: Stall) -> None:
         before_all = self._states()
@@ -274,6 +298,8 @@ class Judge:
         self._note(event, time.monotonic() - self.watch.began, None, "; ".join(texts))
 
     def _on_end(self) -> None:
+        if self.again < float("inf"):
+            self._correct()
         states = self._states()
         if self.report is None:
             unknown = [s.rank for s in states if not watch.has_ended(s) or watch.has_died(s)]
@@ -410,6 +436,14 @@ class Judge:
         }
         decision = {"action": made.action, "why": made.why, "nodes": list(made.nodes)}
         return replace(report, data={**report.data, "run": run, "decision": decision})
+
+
+def _blame(report: Report) -> tuple[tuple[int, ...], str, int] | None:
+    """Returns the ranks, the cause and the confidence of the surest finding of somebody."""
+    for finding in report.findings:
+        if finding.names_somebody():
+            return finding.who.ranks, finding.cause, _LEVELS.index(finding.confidence.level)
+    return None
 
 
 def _is_paused(report: Report) -> bool:
