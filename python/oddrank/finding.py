@@ -1,6 +1,6 @@
 """Findings as data: who, what, and the evidence."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -101,6 +101,13 @@ def fold(ranks: Iterable[int], between: str = ",") -> str:
         else:
             ranges.append([rank, rank])
     return between.join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
+
+
+def group_name(title: str, ranks: Collection[int] = ()) -> str:
+    """Returns a process group as all commands name it: default_pg (ranks 0-3), group 7."""
+    folded = fold(ranks)
+    members = f" (ranks {folded})" if ranks and len(folded) <= 32 else ""
+    return (title if title and not title.isdecimal() else f"group {title}".strip()) + members
 
 
 def number_text(value: float, digits: int = 4) -> str:

@@ -3,10 +3,12 @@
 import os
 import re
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from launchers import LAUNCHERS
 from patience import until
 from run.watched_job import LONGEST, watched_job
 
@@ -59,6 +61,18 @@ def test_a_rank_that_works_on_after_all_others_is_held_against_nobody():
     with watched_job("works_after_all", rank=1, stall=2, script=PROGRAM) as job:
         assert job.ends() == [0]
         assert (job.report["verdict"], job.said) == ("healthy", [])
+
+
+def test_a_rank_that_was_never_started_is_named():
+    def without_rank_1(order):
+        return LAUNCHERS["env"](replace(order, absent=[1]))
+
+    with watched_job(
+        "none", ranks=3, stall=1, script=PROGRAM, launcher=without_rank_1, fresh=True
+    ) as job:
+        (finding,) = job.waits_for("stall")["findings"][:1]
+        assert (finding["who"]["ranks"], finding["cause"]) == ([1], "never-joined")
+        assert "ranks 0, 2 wait" in finding["what"]
 
 
 def test_a_rank_that_got_sigterm_from_a_stranger_is_named():

@@ -239,7 +239,7 @@ def test_collectives_work(seen_with_torch, name):
 def test_a_hang_names_who_is_awaited_and_where_the_others_wait(seen_with_torch):
     said = seen_with_torch["test_rank_2_hangs_before_a_collective"]
     assert re.match(
-        r"rank 2 .*is stuck: .*; ranks 0-1, 3 wait for it in all_reduce 4 of group default_pg",
+        r"rank 2 .*is stuck: .*; ranks 0-1, 3 wait for it in all_reduce 4 of default_pg",
         said.verdict,
     ), said.text
     stack = re.search(r"rank 2, MainThread .*:\n((?: +File .*\n)+)", said.text)

@@ -48,7 +48,7 @@ def test_a_call_timed_out_only_if_a_text_says_so_and_lost_a_peer_that_ended_befo
         ("gave up, or lost a peer,", death("exit", 99.99, 1, code=1, failed="all_reduce")),
     ):
         (found,) = (e.text for e in timeline([failed, *others]) if e.text.endswith("default_pg"))
-        assert found == f"{how} in all_reduce 16 of group default_pg", others
+        assert found == f"{how} in all_reduce 16 of default_pg", others
 
 
 def test_clocks_order_what_is_farther_apart_than_they_may_be():

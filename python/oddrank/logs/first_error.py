@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from oddrank import _native
-from oddrank.finding import ranks_text
+from oddrank.finding import group_name, ranks_text
 from oddrank.logs import sources
 from oddrank.logs.sources import Source
 from oddrank.triage import findings, report, timeline
@@ -197,7 +197,7 @@ def _timeouts(seen: View, coarse: frozenset[Place]) -> Iterator[Said]:
                 groups[call or "a call", group.title].append(progress)
     for (call, title), late in groups.items():
         first = min(late, key=lambda p: (_time(p.time), p.source.line or 0))
-        text = f"gave up waiting in {call} of group {title}"
+        text = f"gave up waiting in {call} of {group_name(title)}"
         yield Said("waited", text, tuple(p.process for p in late), len(late), first.source,
                    first.time, first.source in coarse, first.wall)  # fmt: skip
 

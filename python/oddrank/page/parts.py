@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Note:
-    """A line that the page shows of each of some ranks: `completed 5 of 6 in group default_pg`."""
+    """A line that the page shows of each of some ranks: `completed 5 of 6 in default_pg`."""
 
     text: str
     ranks: tuple[int, ...]

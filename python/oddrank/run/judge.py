@@ -12,7 +12,7 @@ from typing import Any
 from oddrank import exclude, job
 from oddrank.control.root import RankState
 from oddrank.errors import OddrankError
-from oddrank.finding import Finding, ranks_text
+from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.page import page
 from oddrank.page.parts import Parts, Table, utc
 from oddrank.report import Report, write_json, write_text
@@ -217,8 +217,14 @@ class Judge:
         working = watch.anybody_works(made.awaited, before.work, after.work, event.seconds)
         if working and not (event.last and event.started):
             return
-        if not event.last and made.report.verdict != "odd":
-            return
+        if made.report.verdict != "odd":
+            if not event.last:
+                return
+            if absent := _absent(self._states()):
+                report = Report.of(
+                    "run", made.report.world, made.report.data, [absent], complete=True
+                )
+                made = replace(made, report=report)
         self.watch.tell()
         self._tell("stall", event.seconds, made)
         self._act(after, before_all)
@@ -444,6 +450,23 @@ def _blame(report: Report) -> tuple[tuple[int, ...], str, int] | None:
         if finding.names_somebody():
             return finding.who.ranks, finding.cause, _LEVELS.index(finding.confidence.level)
     return None
+
+
+def _absent(states: Sequence[RankState]) -> Finding | None:
+    """Names the ranks that never came, of a job in which no rank has come further than waiting."""
+    never = tuple(s.rank for s in states if s.contact == "never")
+    here = [s.rank for s in states if s.contact != "never"]
+    if not never or not here or any(s.progress or watch.has_ended(s) for s in states):
+        return None
+    has, it = ("has", "it") if len(never) == 1 else ("have", "them")
+    return Finding(
+        condition="missing", who=Who("rank", never), cause="never-joined",
+        what=f"{ranks_text(never)} {has} never joined: no process of {it} has reached rank 0, and"
+        f" {ranks_text(here)} wait{'s' * (len(here) == 1)}",
+        evidence=(Evidence(f"guards of {ranks_text(here)} are in contact", "oddrank run"),),
+        confidence=Confidence("medium", "a network that is cut would look the same"),
+        next=(f"read the launcher's log of {it}: was it started, and does it reach MASTER_ADDR?",),
+    )  # fmt: skip
 
 
 def _is_paused(report: Report) -> bool:

@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from oddrank.errors import OddrankError
-from oddrank.finding import Finding, Who
+from oddrank.finding import Finding, Who, group_name
 from oddrank.lateness import Arrival, Late, both_times, late_ranks, quantiles_of
 from oddrank.run import findings
 from oddrank.run.snapshot import Snapshot
 from oddrank.trace import collectives, ranks
-from oddrank.trace.collectives import Collective
-from oddrank.triage.evidence.record_calls import op_name
+from oddrank.trace.collectives import Collective, op_name
 from oddrank.triage.facts import Group
 from oddrank.triage.judges.posts import TOGETHER
 
@@ -138,7 +137,7 @@ def _calls_text(kind: Kind, n: int, record: Path) -> str:
         if (group.name, group.ranks) == (kind.group, kind.ranks)
     ]
     group = Group(kind.group, text=texts[0] if texts else "")
-    return f"{n} {kind.op or 'collective'}s of {group.title}"
+    return f"{n} {kind.op or 'collective'}s of {group_name(group.title)}"
 
 
 class _Point(NamedTuple):

@@ -21,6 +21,20 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 from oddrank import _native
 from oddrank.errors import OddrankError
 
+# c10d's names of operations -> those that users call.
+_OPS = {
+    "allreduce": "all_reduce",
+    "allreduce_coalesced": "all_reduce_coalesced",
+    "allgather": "all_gather",
+    "_allgather_base": "all_gather_into_tensor",
+    "allgather_coalesced": "all_gather_coalesced",
+    "allgather_into_tensor_coalesced": "all_gather_into_tensor_coalesced",
+    "_reduce_scatter_base": "reduce_scatter_tensor",
+    "alltoall": "all_to_all",
+    "alltoall_base": "all_to_all_single",
+    "recv_any_source": "recv",
+}
+
 
 class Collective(NamedTuple):
     """One operation as its process issued it."""
@@ -64,6 +78,12 @@ class Collective(NamedTuple):
     """It ended with an error."""
 
 
+def op_name(recorded: str) -> str:
+    """Returns the name that users call: all_reduce. recorded: c10d's name."""
+    name = recorded.rstrip("_")
+    return _OPS.get(name, _OPS.get(f"_{name}", name))
+
+
 @dataclass(frozen=True)
 class ProcessGroup:
     """A process group of a record, and how far its process has come in it."""
@@ -85,6 +105,11 @@ class ProcessGroup:
     """The highest that is known to have ended: operations on a device are not."""
     last: float | None = None
     """Unix time of the begin of the last one."""
+
+    @property
+    def title(self) -> str:
+        """The name that users know: its description, if it has one. torch's is "undefined"."""
+        return self.name if self.text in ("", "undefined") else self.text
 
 
 GroupFacts: TypeAlias = tuple[str, str, str, int, int | None, tuple[tuple[int, int, int], ...]]

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from oddrank import _native
+from oddrank.finding import group_name
+from oddrank.trace import collectives
 from oddrank.trace.processes import short
 
 NEXT = 5
@@ -37,8 +39,9 @@ class Item:
         if self.kind == "step":
             return f"step {self.name}"
         if self.kind == "collective":
-            number = "" if self.sequence is None else f" #{self.sequence}"
-            return f"{self.name.strip('_')}{number} of group {self.place}, {self.bytes} bytes"
+            number = "" if self.sequence is None else f" {self.sequence}"
+            where = group_name(self.place)
+            return f"{collectives.op_name(self.name)}{number} of {where}, {self.bytes} bytes"
         return f"{self.kind} {self.name} ({short(self.place)})"
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oddrank.finding import fold, ranks_text
+from oddrank.finding import fold, group_name, ranks_text
 from oddrank.pauses import Pause
+from oddrank.trace.collectives import op_name
 from oddrank.trace.processes import Frame, short
 from oddrank.trace.ranks import Collective, Rank, Thread
 
@@ -181,7 +182,7 @@ def _group_lines(group: Group, all_threads: bool, now: float) -> Iterable[str]:
     for note in first.notes:
         yield f"  note: {note}"
     for collective in first.collectives:
-        yield f"  {_collective(collective, now if first.alive else None)}"
+        yield f"  {_collective(first, collective, now if first.alive else None)}"
     if first.sections:
         yield f"  in section {' > '.join(first.sections)}"
     if first.pause is not None:
@@ -213,10 +214,19 @@ def _missing_lines(rank: Rank) -> Iterable[str]:
     yield f"  not in the stacks{begin}, called too often: {', '.join([*names, *more])}"
 
 
-def _collective(collective: Collective, now: float | None) -> str:
+def call_text(rank: Rank, collective: Collective) -> str:
+    """Returns a collective as all commands name it: all_reduce 16 of default_pg (ranks 0-3)."""
+    title = collective.group
+    for group in rank.groups:
+        if (group.name, group.ranks) == (collective.group, collective.ranks):
+            title = group.title
+    number = "" if collective.sequence is None else f" {collective.sequence}"
+    return f"{op_name(collective.operation)}{number} of {group_name(title, collective.ranks)}"
+
+
+def _collective(rank: Rank, collective: Collective, now: float | None) -> str:
     """Describes a collective. now: None if the process is not known to be alive."""
-    number = "" if collective.sequence is None else f" #{collective.sequence}"
-    name = f"{collective.operation}{number} of group {collective.group}"
+    name = call_text(rank, collective)
     if collective.bytes:
         name += f", {_bytes(collective.bytes)}"
     if collective.open:

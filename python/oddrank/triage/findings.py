@@ -13,7 +13,7 @@ from oddrank.finding import (
     Kind,
     Level,
     Who,
-    fold,
+    group_name,
     ranks_text,
 )
 from oddrank.triage.facts import Call, Death, Frame, Group, Point, Process, Suspect, Trouble, ranks
@@ -116,9 +116,7 @@ def group_text(group: Group | None) -> str:
     """Returns a group by its description or name, with its ranks if they are few."""
     if group is None or not (group.name or group.text or group.ranks):
         return ""
-    folded = fold(group.ranks)
-    members = f" (ranks {folded})" if group.ranks and len(folded) <= 32 else ""
-    return f"group {group.title}{members}"
+    return group_name(group.title, group.ranks)
 
 
 def place_text(frame: Frame | None) -> str:

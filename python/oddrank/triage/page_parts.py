@@ -93,7 +93,7 @@ def _timeline(view: View, suspects: Sequence[Suspect], odd: set[int]) -> Timelin
     if group is None:
         return None
     rows = sorted(_rows(view.progress[group], odd), key=_how_far)
-    title = findings.group_text(group).removeprefix("group ")
+    title = findings.group_text(group)
     return Timeline(title, tuple(rows[:_MOST_ROWS]), max(len(rows) - _MOST_ROWS, 0))
 
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from oddrank.finding import ranks_text
+from oddrank.finding import group_name, ranks_text
 from oddrank.triage.facts import Death, Fact, Progress, Source, Stop, Trouble
 
 # Clocks of hosts that keep time are this close, in seconds; whole seconds are less exact.
@@ -127,8 +127,8 @@ def _events(facts: Iterable[Fact]) -> Iterable[Event]:
         elif isinstance(fact, Progress) and fact.timed_out and fact.time is not None:
             call = next(iter(fact.open), None)
             what = f"{call.op} {call.seq}" if call is not None else "a call"
-            group = fact.group.title
-            text = f"{_gave_up(fact, said, own)} {what}" + (f" of group {group}" if group else "")
+            of = f" of {group_name(title)}" if (title := fact.group.title) else ""
+            text = f"{_gave_up(fact, said, own)} {what}{of}"
             yield _event(fact, fact.time, text)
             if call is not None and call.since is not None:
                 yield _event(fact, call.since, f"entered {what}")

@@ -11,7 +11,7 @@ from typing import Any
 from oddrank.finding import ranks_text
 from oddrank.trace import processes, ranks
 from oddrank.trace.ranks import Collective, Rank
-from oddrank.trace.where import duration, pause_text
+from oddrank.trace.where import call_text, duration, pause_text
 
 COLUMNS = ("rank", "pid", "step", "steps/s", "last event", "in", "at", "CPU %", "RSS MiB",
            "workers", "GPU %", "GPU MiB")  # fmt: skip
@@ -110,9 +110,8 @@ def _call(rank: Rank, now: float) -> str:
     first: Collective | None = next((each for each in rank.collectives if each.open), None)
     if first is None:
         return " > ".join(rank.sections)
-    number = "" if first.sequence is None else f" #{first.sequence}"
     since = "" if first.began is None else f" for {duration(now - first.began)}"
-    return f"{first.operation}{number} of {first.group}{since}"
+    return f"{call_text(rank, first)}{since}"
 
 
 def _place(rank: Rank) -> str:

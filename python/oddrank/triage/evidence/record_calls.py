@@ -8,25 +8,13 @@ from dataclasses import replace
 
 from oddrank.errors import OddrankError
 from oddrank.trace import collectives, ranks
+from oddrank.trace.collectives import op_name
 from oddrank.trace.ranks import Rank
 from oddrank.trace.states import Seen
 from oddrank.triage import matching
 from oddrank.triage.evidence import Notes
 from oddrank.triage.facts import Call, Frame, Group, Mismatch, Process, Progress, Source, Variant
 
-# c10d's names of operations -> those that users call.
-_OPS = {
-    "allreduce": "all_reduce",
-    "allreduce_coalesced": "all_reduce_coalesced",
-    "allgather": "all_gather",
-    "_allgather_base": "all_gather_into_tensor",
-    "allgather_coalesced": "all_gather_coalesced",
-    "allgather_into_tensor_coalesced": "all_gather_into_tensor_coalesced",
-    "_reduce_scatter_base": "reduce_scatter_tensor",
-    "alltoall": "all_to_all",
-    "alltoall_base": "all_to_all_single",
-    "recv_any_source": "recv",
-}
 _MESSAGES = ("send", "recv")
 # Back ends that work on the host: the end of each operation is recorded.
 _ON_HOST = frozenset({"gloo", "mpi", "ucc"})
@@ -200,12 +188,6 @@ def _call(each: ranks.Collective, site: tuple[Frame, ...]) -> Call:
         "started" if started else "enqueued", each.began, site,
         nth=each.sequence if op_name(each.operation) in _MESSAGES else None,
     )  # fmt: skip
-
-
-def op_name(recorded: str) -> str:
-    """Returns the name that users call: all_reduce. recorded: c10d's name."""
-    name = recorded.rstrip("_")
-    return _OPS.get(name, _OPS.get(f"_{name}", name))
 
 
 def _sizes(inputs: int, outputs: int, dtype: str) -> str:

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Collection, Iterable
 
-from oddrank.finding import ranks_text
+from oddrank.finding import group_name, ranks_text
 from oddrank.triage.facts import Call, Group, Point, Source, Suspect
 from oddrank.triage.judges.posts import Post, Posts
 from oddrank.triage.judges.wait_graph import Waits, is_send, processes
@@ -199,7 +199,7 @@ def _opposed(view: View, waits: Waits, pairs: list[tuple[int, int]]) -> Suspect:
     for one, other in pairs[:_MOST_PAIRS]:
         group, call = waits.calls[(one, other)]
         back = waits.calls[(other, one)][1]
-        place = f" in group {group.title}"
+        place = f" in {group_name(group.title)}"
         if is_send(call) == is_send(back):
             does, lacks = ("send to", "receives") if is_send(call) else ("receive from", "sends")
             text = f"ranks {one} and {other} both {does} each other{place}, and neither {lacks}"
@@ -238,7 +238,7 @@ def _points(view: View, posts: Posts, circle: list[set[int]]) -> tuple[Point, ..
             group, call, source = at
             one, other = ranks_text(members), ranks_text(following)
             verb = "wait" if len(members) > 1 else "waits"
-            text = f"{one} {verb} for {other} in {call.op} of group {group.title}"
+            text = f"{one} {verb} for {other} in {call.op} of {group_name(group.title)}"
             points.append(Point(text, source))
     return tuple(points)
 

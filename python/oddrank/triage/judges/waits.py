@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from oddrank.finding import ranks_text
+from oddrank.finding import group_name, ranks_text
 from oddrank.triage.facts import Call, Cause, Group, Point, Progress, Suspect
 from oddrank.triage.judges import circles, mismatches, unheard, wait_graph
 from oddrank.triage.judges.posts import Posts
@@ -200,7 +200,7 @@ def _points(
             p = view.progress[group][rank]
             last = p.completed if p.completed is not None else p.enqueued
             if last is not None and call.seq is not None and call.peer is None:
-                text = f"rank {rank} completed {last} of {call.seq} in group {group.title}"
+                text = f"rank {rank} completed {last} of {call.seq} in {group_name(group.title)}"
                 yield Point(text, p.source)
         if pending:
             count = sum(p.open_count or len(p.open) for p in pending)
