@@ -84,6 +84,7 @@ ROWS = {
     "raised": (died("exception", "ValueError: 3"), [], []),
     "raised by cuda": (died("exception", "CUDA error: an illegal memory access"), [],
                        ["CUDA_LAUNCH_BLOCKING"]),
+    "raised and recorded": (died("exception", "RuntimeError: distances"), [RECORD], ["tail"]),
     "raised by c10d": (died("exception", "RuntimeError: [c10d] bad"), [], RAISED),
     "raised by nccl": (died("exception", "NCCL error: unhandled system error"), [], ["NCCL_DEBUG"]),
     "a bus error": (died("exception", "DataLoader worker (pid 8) is killed by signal: Bus error."),

@@ -245,9 +245,15 @@ STEPS: tuple[Step, ...] = (
         "TORCH_SHOW_CPP_STACKTRACES",
         lambda c: c.suspect.death is not None and c.suspect.death.how in ("exception", "abort")
         and c.suspect.rule != "sizes-differ"
-        and c.says("c10", "runtimeerror", "processgroup", "dist"),
+        and c.says("c10", "processgroup", "torch.distributed."),
         "TORCH_SHOW_CPP_STACKTRACES=1  (shows where C++ raised it)",
         _TORCH,
+    ),
+    Step(
+        "tail", lambda c: c.recorded and c.suspect.death is not None
+        and c.suspect.cause == "dead" and c.suspect.death.how in ("exception", "exit"),
+        "oddrank trace tail {rank}  (on {host}: the lines that it ran last)",
+        "oddrank trace tail --help",
     ),
     Step(
         "kubectl", lambda c: c.words.startswith("pod "),
