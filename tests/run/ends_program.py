@@ -58,7 +58,6 @@ def raises():
 
 DOES = {
     "raises": raises,
-    "all_raise": raises,
     "exit_0": lambda: sys.exit(0),
     "exit_0_at_once": lambda: os._exit(0),
     "exit_3": lambda: sys.exit(3),
@@ -70,7 +69,10 @@ DOES = {
 
 
 def step(i, value):
-    if i == AT and (RANK == ODD or FAULT == "all_raise"):
+    if i == AT and FAULT == "all_raise":
+        dist.all_reduce(value)  # out of which they come together
+        raises()
+    if i == AT and RANK == ODD:
         (FOLDER / "fault").write_text("")
         if FAULT == "same_function":
             time.sleep(1000)

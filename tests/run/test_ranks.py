@@ -134,7 +134,9 @@ def test_assertions_are_rewritten_and_shown_once(seen):
 def test_a_rank_that_raises_is_named_and_what_ranks_print_is_shown_by_rank(seen):
     said = seen["test_rank_1_alone_raises"]
     assert said.kind == "failure"
-    assert re.match(r"rank 1.* raised ValueError: labels out of range at test_rank_1", said.verdict)
+    assert re.match(
+        r"rank 1.* raised ValueError: labels out of range, at test_rank_1", said.verdict
+    )
     assert "ranks 0, 2: passed" in said.text
     assert '>           raise ValueError("labels out of range")' in said.text
     for rank in range(3):
@@ -144,10 +146,10 @@ def test_a_rank_that_raises_is_named_and_what_ranks_print_is_shown_by_rank(seen)
 
 def test_a_fixture_that_fails_in_one_rank_is_that_ranks_failure(seen):
     said = seen["test_fixture_fails_in_rank_1"]
-    assert re.match("rank 1.* raised OSError: no such device at broken_in_rank_1", said.verdict)
+    assert re.match("rank 1.* raised OSError: no such device, at broken_in_rank_1", said.verdict)
     assert "rank 1: failed in setup" in said.text
     said = seen["test_fixture_fails_at_its_end"]
-    assert re.match("rank 1.* raised OSError: cannot clean up at broken_at_its_end", said.verdict)
+    assert re.match("rank 1.* raised OSError: cannot clean up, at broken_at_its_end", said.verdict)
     assert "rank 1: failed in teardown" in said.text
 
 
@@ -207,7 +209,7 @@ def test_wrong_use_is_explained(seen):
 
 def test_unittest_failures_have_their_traceback(seen):
     said = seen["TestUnittest.test_fails"]
-    assert re.match("rank 1.* raised AssertionError: 1 != 0 at test_fails", said.verdict)
+    assert re.match("rank 1.* raised AssertionError: 1 != 0, at test_fails", said.verdict)
 
 
 def test_a_rank_that_sleeps_until_the_deadline_is_named_with_its_stack(seen):
@@ -261,7 +263,10 @@ def test_a_rank_that_returns_before_a_collective_is_named(seen_with_torch):
 @pytest.mark.parametrize(
     ("name", "how"),
     [
-        ("test_rank_1_raises_while_others_wait", "raised ValueError: labels out of range at test_"),
+        (
+            "test_rank_1_raises_while_others_wait",
+            "raised ValueError: labels out of range, at test_",
+        ),
         ("test_rank_1_exits_while_others_wait", "exited with code 0 "),
     ],
 )

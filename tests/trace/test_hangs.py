@@ -62,8 +62,11 @@ class Job:
 
 
 def functions(rank):
-    main = next(thread for thread in rank["threads"] if thread["tid"] == rank["pid"])
-    return [frame["function"] for frame in main["stack"]]
+    return [
+        frame["function"]
+        for thread in rank["threads"] if thread["tid"] == rank["pid"]
+        for frame in thread["stack"]
+    ]  # fmt: skip
 
 
 def without_a_stack(rank):

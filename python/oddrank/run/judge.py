@@ -182,7 +182,7 @@ class Judge:
             return
         made = self._judge(snapshot, before.why)
         was, now = _blame(before), _blame(made.report)
-        if now is not None and now != was and (was is None or now[-1] >= was[-1]):
+        if now is not None and (was is None or (now[:2] != was[:2] and now[2] >= was[2])):
             self._tell("corrected", time.monotonic() - self.watch.began, made, "corrected")
 
     def _follows_from_stall(self, event: Death) -> bool:

@@ -206,7 +206,8 @@ def _rank(found: dict[str, Any], file: str) -> Rank:
 
 
 def _with_last_place(rank: Rank) -> Rank:
-    if rank.alive or rank.main is None or rank.main.stack:
+    ends = not rank.alive or rank.end.raised
+    if not ends or rank.main is None or rank.main.stack:
         return rank
     last = _last_place(Path(rank.file), rank.pid, raised=bool(rank.end.raised))
     return replace(rank, last_at=last)

@@ -55,6 +55,8 @@ def suspects(view: View) -> list[Suspect]:
     died = [s for s in died if s.cause in _ENDS]
     found = paused.without_pauses(_hang(waited, stood, counted), view)
     for suspect in awaited:
+        if suspect.rule == "told-to-end":
+            found = [other for other in found if not _moved_to_its_end(other, view)]
         found = _join(found, suspect, "timeouts")
     found = _with_states(found, view)
     found = [_with_activity(suspect, view) for suspect in found]
@@ -62,6 +64,13 @@ def suspects(view: View) -> list[Suspect]:
     found = [_with_end(_with_place(suspect, view), view) for suspect in found]
     found = paused.with_pauses(_with_devices(found, broken), view)
     return sorted((_with_step(suspect, view) for suspect in _distinct(found)), key=_weight)
+
+
+def _moved_to_its_end(suspect: Suspect, view: View) -> bool:
+    """Returns whether a job was ended while it moved: somebody is behind at any moment."""
+    last = {process: each.last for process, each in view.activities.items() if each.last}
+    own = [last[process] for process in suspect.processes if process in last]
+    return bool(own) and max(last.values()) - min(own) < _JUST_NOW
 
 
 def _with_place(suspect: Suspect, view: View) -> Suspect:

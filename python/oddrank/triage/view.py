@@ -133,11 +133,11 @@ def view(facts: Iterable[Fact]) -> View:
         group: {rank: merged(several) for rank, several in members.items()}
         for group, members in progress.items()
     }
-    found.finished = {d.process: d for d in found.deaths if (d.how, d.code) == ("exit", 0)}
+    ends = [(death, death.how == "exit" and death.code == 0) for death in found.deaths]
+    found.finished = {d.process: d for d, is_well in ends if is_well and not d.text}
     found.deaths = [
-        death for death in found.deaths
-        if (death.how, death.code) != ("exit", 0)
-        and not _outlived(death, found.states.get(death.process))
+        death for death, is_well in ends
+        if (not is_well or death.text) and not _outlived(death, found.states.get(death.process))
     ]  # fmt: skip
     died = {death.process for death in found.deaths}
     found.pauses_at_end = {p: one for p, one in found.pauses.items() if p in died}
