@@ -178,6 +178,24 @@ def test_at_its_terminal_it_reads_lines_and_leaves_the_terminal_as_it_was(tmp_pa
         os.close(terminal)
 
 
+def test_debuggers_at_two_terminals_do_not_wait_for_each_other(tmp_path):
+    mark, terminals = Marked(), []
+    try:
+        for _ in range(2):
+            pid, terminal = pty.fork()
+            if pid == 0:
+                os.environ.update(mark.environ, ODDRANK_DIR=str(tmp_path))
+                os.execv(sys.executable, [sys.executable, *program(tmp_path)])
+            terminals.append(terminal)
+            shown = b""
+            while b"(Pdb) " not in shown:
+                shown += os.read(terminal, 4096)
+    finally:
+        mark.kill_all()
+        for terminal in terminals:
+            os.close(terminal)
+
+
 def test_what_is_no_rank_no_deadline_and_no_session_is_refused(tmp_path):
     with pytest.raises(OddrankError, match="this job has the ranks 0 to 0"):
         oddrank.breakpoint(rank=3)

@@ -29,6 +29,7 @@ _TOKEN_SECONDS = 10.0
 _WRITE_SECONDS = 10.0
 """A client that takes no text for so long is gone."""
 _FILE = "debug-"
+_PTS = 136  # the first major number of pseudo-terminals
 _MOST_SESSIONS = 1000
 _MOST_CLIENTS = 64  # that have not sent the token yet
 
@@ -124,7 +125,7 @@ def terminal(end: float) -> Terminal | None:
     Needs neither stdin nor stdout: a DataLoader's worker has them closed or redirected.
     """
     try:
-        opened = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY)
+        opened = os.open(_device(), os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError:
         return None
     try:
@@ -135,6 +136,17 @@ def terminal(end: float) -> Terminal | None:
         pass
     os.close(opened)
     return None
+
+
+def _device() -> str:
+    """Returns the file of this process's terminal: all terminals share a lock of /dev/tty."""
+    number = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[4])
+    major, minor = number >> 8 & 0xFFF, number & 0xFF | number >> 12 & 0xFFF00
+    file = f"/dev/pts/{(major - _PTS) * 256 + minor}"
+    with suppress(OSError):
+        if os.stat(file).st_rdev == os.makedev(major, minor) and os.access(file, os.R_OK | os.W_OK):
+            return file
+    return "/dev/tty"
 
 
 @dataclass(frozen=True)
