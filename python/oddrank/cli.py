@@ -329,7 +329,7 @@ def _in_a_folder() -> Iterator[None]:
     """Raises OddrankError if a command failed because its working directory was deleted."""
     try:
         yield
-    except FileNotFoundError:
+    except (FileNotFoundError, SystemError):  # Python 3.13.0 can't even import socket there
         try:
             os.getcwd()
         except FileNotFoundError:
