@@ -253,6 +253,7 @@ class Judge:
         else:
             say.lines(["ends all ranks, as --on-stall kill asks"])
             self.killed = True
+            self._write()  # the launcher may end before the judge has heard of a death
             self.taker.ask("kill", "", 0, END_SECONDS)
 
     def _save(self, snapshot: Snapshot, over: Callable[[], bool]) -> None:
