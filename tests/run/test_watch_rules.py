@@ -1,11 +1,11 @@
 """When a job has died or stands still: the rules, without processes."""
 
-import signal
 from dataclasses import replace
 
 import pytest
 
 from oddrank.control.root import RankState
+from oddrank.finding import ranks_text
 from oddrank.run.watch import (
     AllEnded,
     Awaited,
@@ -23,374 +23,256 @@ from oddrank.run.watch import (
 STALL = 60.0
 TICK = 1.0
 QUIET = 5.0
+STARTS = "goes 30; "  # a job that makes steps
 
 
 class Job:
-    """Ranks whose guards report as real ones do: transitions, and how long nothing has moved."""
+    """Four ranks whose guards report as real ones do: transitions, and how long nothing moved.
 
-    def __init__(self, ranks=4, stall=STALL, joined=True):
-        self.now = 1000.0
-        self.watch = Watch(self.now, stall)
-        contact = "ok" if joined else "never"
-        self.states = [
-            RankState(rank, contact=contact, host="node1", stage="starting")
-            for rank in range(ranks)
+    The methods without a leading underscore are the verbs of the stories below. Each returns the
+    events that it led to, or what it was asked for.
+    """
+
+    def __init__(self):
+        self._now, self._limit = 1000.0, STALL
+        self._watch = Watch(self._now, STALL)
+        self._states = [
+            RankState(rank, contact="ok", host="node1", stage="starting") for rank in range(4)
         ]
-        self.moved = dict.fromkeys(range(ranks), 0.0)
+        self._moved = dict.fromkeys(range(4), 0.0)
 
-    def set(self, ranks, **fields):
-        for rank in ranks if isinstance(ranks, (list, range)) else [ranks]:
-            self.states[rank] = replace(self.states[rank], **fields)
+    def happens(self, name, story):
+        """Lets a story happen: steps `VERB ARGUMENTS -> what follows from it`, for ranks 0-3.
 
-    def everyone(self):
-        return range(len(self.states))
+        Nothing follows where nothing is said.
+        """
+        for step in story.split("; "):
+            does, _, follows = step.partition(" -> ")
+            verb, *words = does.split()
+            found = getattr(self, verb)(*map(_argument, words))
+            assert (found or "") == follows, f"{name}: {step}: {found}"
 
-    def goes_on(self, seconds, ranks=None):
+    def goes(self, seconds, ranks=range(4)):
         """Ranks make steps for so long."""
-        for rank in self.everyone() if ranks is None else ranks:
-            self.set(rank, stage="moving", progress=self.states[rank].progress + 1, quiet_ms=0)
-            self.moved[rank] = self.now + seconds
+        for rank in ranks:
+            self.moves([rank], 1)
+            self._moved[rank] = self._now + seconds
         return self.waits(seconds)
+
+    def moves(self, ranks, steps):
+        """Guards tell so many steps or collectives."""
+        for rank in ranks:
+            progress = self._states[rank].progress + steps
+            self._set([rank], stage="moving", progress=progress, quiet_ms=0)
 
     def stands(self, seconds):
         """No rank makes a step; their guards say so when it has been so long."""
         found = self.waits(QUIET)
-        for rank, state in enumerate(self.states):
+        for rank, state in enumerate(self._states):
             if state.stage == "moving" and state.state == "running":
-                quiet = int((self.now - self.moved[rank]) * 1000)
-                self.set(rank, stage="quiet", quiet_ms=quiet)
-        return found + self.waits(seconds - QUIET)
+                self.rests([rank], self._now - self._moved[rank])
+        return "; ".join(filter(None, (found, self.waits(seconds - QUIET))))
+
+    def rests(self, ranks, seconds=0.0):
+        """Guards tell for how long ranks have been quiet."""
+        self._set(ranks, stage="quiet", quiet_ms=int(seconds * 1000))
+
+    def pauses(self, seconds, ranks):
+        """Ranks wait on purpose for so long."""
+        self._set(ranks, stage="paused", quiet_ms=0)
+        return self.waits(seconds)
 
     def waits(self, seconds):
         """Time passes and no guard reports anything."""
-        found, end = [], self.now + seconds
-        while self.now < end:
-            self.now += TICK
-            found += self.watch.feed(self.now, self.states)
-        return found
-
-    def dies(self, ranks, **how):
-        self.set(ranks, state="dead", **how)
-
-
-@pytest.fixture
-def job():
-    job = Job()
-    assert job.goes_on(30) == []
-    return job
-
-
-def kinds(events):
-    return [type(event) for event in events]
-
-
-def test_a_job_that_goes_on_and_ends_well_has_no_event_but_its_end(job):
-    assert job.goes_on(600) == []
-    job.dies(job.everyone(), exit_code=0)
-    assert job.waits(3) == [AllEnded()]
-
-
-def test_nothing_moves_for_the_time_of_a_stall(job):
-    assert job.stands(STALL - 2) == []
-    (stall,) = job.waits(4)
-    assert isinstance(stall, Stall)
-    assert stall.seconds == pytest.approx(STALL, abs=2 * TICK)
-    assert not stall.last
-
-
-def test_one_rank_that_moves_is_no_stall(job):
-    job.stands(10)
-    assert job.goes_on(1000, [2]) == []
-
-
-def pauses(job, seconds, ranks):
-    """Ranks wait on purpose for so long; returns what happened."""
-    job.set(list(ranks), stage="paused", quiet_ms=0)
-    return job.waits(seconds)
-
-
-def test_a_pause_on_purpose_makes_later_stalls_no_longer(job):
-    found = pauses(job, STALL / 2, job.everyone())
-    assert found == []
-    job.goes_on(20)
-    assert job.watch.longest == 0
-    (stall,) = job.stands(STALL + 4)
-    assert isinstance(stall, Stall)
-
-
-def test_after_a_pause_the_time_of_a_stall_counts_anew(job):
-    pauses(job, STALL - 10, job.everyone())
-    job.set(job.everyone(), stage="quiet", quiet_ms=0)
-    assert job.waits(STALL - 4) == []
-    assert kinds(job.waits(8)) == [Stall]
-
-
-def test_a_stall_that_is_a_pause_is_excused_and_looked_at_again(job):
-    (stall,) = pauses(job, STALL + 4, job.everyone())
-    assert not stall.last
-    for _ in range(12):  # never the last one, which is told whatever it is
-        job.watch.excuse(job.now)
-        assert job.waits(STALL - 4) == []
-        (stall,) = job.waits(8)
-        assert not stall.last
-    job.watch.excuse(job.now)
-    assert job.goes_on(20) == []
-    assert job.watch.longest == 0
-
-
-def test_a_told_stall_is_over_once_the_rank_comes_to_its_pause(job):
-    pauses(job, 1, [0, 1])
-    (stall,) = job.stands(STALL + 10)
-    assert isinstance(stall, Stall)
-    job.watch.tell()
-    assert kinds(pauses(job, 3, [2, 3])) == [Moved]
-
-
-def test_the_end_of_a_paused_rank_is_no_movement(job):
-    pauses(job, 10, job.everyone())
-    job.dies(2, signal=signal.SIGKILL)
-    assert kinds(job.waits(3)) == [Death]
-    assert job.watch.goes_well is False
-
-
-def test_a_job_goes_well_while_a_rank_moves_and_none_has_died(job):
-    assert job.watch.goes_well
-    job.stands(10)
-    assert not job.watch.goes_well
-    job.goes_on(5, [1])
-    assert job.watch.goes_well
-    job.dies(2, signal=signal.SIGKILL)
-    job.goes_on(5, [1])
-    assert not job.watch.goes_well
-
-
-def test_a_longer_healthy_pause_of_this_job_makes_its_stalls_longer(job):
-    job.stands(30)
-    job.goes_on(60)
-    assert job.watch.limit == pytest.approx(300, abs=20)
-    assert job.stands(250) == []
-    assert kinds(job.waits(100)) == [Stall]
-
-
-def test_a_pause_that_was_told_makes_no_stall_longer(job):
-    job.stands(STALL + 2)
-    job.watch.tell()
-    job.waits(600)
-    assert kinds(job.goes_on(5)) == [Moved]
-    assert job.watch.limit == STALL
-
-
-def test_before_the_first_step_a_job_may_take_ten_times_as_long():
-    job = Job()
-    assert job.waits(9.9 * STALL) == []
-    (stall,) = job.waits(10)
-    assert stall.last
-
-
-def test_before_the_first_step_a_rank_that_works_is_never_named():
-    """It may be a job without steps, or one whose steps nobody records."""
-    stalls = Job().waits(30 * STALL + 2)
-    assert kinds(stalls) == [Stall] * 3
-    assert {(stall.last, stall.started) for stall in stalls} == {(True, False)}
-    told = Job()
-    assert kinds(told.waits(10 * STALL + 2)) == [Stall]
-    told.watch.tell()
-    assert kinds(told.waits(11 * STALL)) == [Still]
-
-
-def test_ranks_that_never_came_do_not_hide_that_the_others_wait():
-    job = Job()
-    job.set(3, contact="never")
-    assert kinds(job.waits(10 * STALL + 2)) == [Stall]
-
-
-def test_a_job_of_which_no_rank_has_come_has_no_event():
-    assert Job(joined=False).waits(100 * STALL) == []
-
-
-def test_the_time_until_the_first_step_is_no_pause_of_the_job():
-    job = Job()
-    job.waits(300)
-    job.goes_on(10)
-    assert job.watch.limit == STALL
-
-
-def test_a_stall_in_which_somebody_works_is_looked_at_again_and_at_last_told(job):
-    stalls = job.stands(11 * STALL)
-    assert kinds(stalls) == [Stall] * 10
-    assert [stall.last for stall in stalls] == [False] * 9 + [True]
-
-
-def test_an_answer_that_is_read_late_makes_no_pause_shorter(job):
-    job.stands(STALL - 30)
-    job.set(job.everyone(), quiet_ms=int((STALL - 30) * 1000))  # asked, and then judged for 20 s
-    job.now += 20
-    assert kinds(job.waits(15)) == [Stall]
-
-
-def test_calls_that_fail_as_a_rank_dies_in_a_stall_are_no_progress(job):
-    job.stands(STALL + 1)
-    job.watch.tell()
-    job.dies(2, signal=signal.SIGKILL)
-    job.set(1, stage="moving", progress=job.states[1].progress + 1)
-    assert job.waits(TICK) == [Death((2,))]
-    assert job.waits(5) == []
-
-
-def test_a_stall_that_was_told_is_over_when_a_rank_moves(job):
-    job.stands(STALL + 1)
-    job.watch.tell()
-    assert job.waits(30) == []
-    (moved,) = job.goes_on(5)
-    assert isinstance(moved, Moved)
-    assert moved.seconds == pytest.approx(STALL + 31, abs=3 * TICK)
-    assert kinds(job.stands(STALL + 2)) == [Stall]
-
-
-def test_a_rank_that_went_on_and_ended_between_two_looks_has_gone_on(job):
-    job.stands(STALL + 1)
-    job.watch.tell()
-    for rank in job.everyone():
-        job.dies(rank, exit_code=0, progress=job.states[rank].progress + 7)
-    assert kinds(job.waits(2)) == [Moved, AllEnded]
-
-
-def test_a_stall_that_was_told_is_told_again_after_ten_minutes_and_then_more_seldom(job):
-    job.stands(STALL + 1)
-    job.watch.tell()
-    still = job.waits(3000)
-    assert kinds(still) == [Still] * 3
-    assert still[0].seconds == pytest.approx(600, abs=2 * TICK)
-    assert still[1].seconds == pytest.approx(1200, abs=4 * TICK)
-
-
-def test_a_rank_whose_guard_is_lost_is_not_dead(job):
-    job.set(2, contact="closed")
-    assert job.goes_on(100, [0, 1, 3]) == []
-    assert kinds(job.stands(STALL + 2)) == [Stall]
-
-
-def test_a_job_of_which_no_guard_is_heard_is_not_judged(job):
-    job.set(job.everyone(), contact="silent")
-    assert job.waits(100 * STALL) == []
-    job.set(job.everyone(), contact="closed")
-    assert job.waits(1) == [AllEnded()]
-
-
-@pytest.mark.parametrize(
-    "how", [{"signal": signal.SIGKILL}, {"signal": signal.SIGSEGV}, {"exit_code": 3}]
-)
-def test_the_first_death_is_told_at_once_and_later_ones_follow_from_it(job, how):
-    job.dies(2, **how)
-    assert job.waits(TICK) == [Death((2,))]
-    job.dies([0, 1], signal=signal.SIGTERM)
-    assert job.waits(TICK) == [Cascade((0, 1))]
-    job.dies(3, exit_code=1)
-    assert job.waits(TICK) == [Cascade((3,)), AllEnded()]
-
-
-def test_of_ranks_seen_dead_together_those_that_were_told_to_end_are_not_first(job):
-    job.dies([0, 1], signal=signal.SIGTERM)
-    job.dies(2, exit_code=1)
-    assert job.waits(TICK) == [Death((2,)), Cascade((0, 1))]
-
-
-def test_a_rank_that_ends_with_exit_code_0_has_not_died(job):
-    job.dies(2, exit_code=0)
-    assert job.waits(3) == []
-    assert kinds(job.stands(STALL + 10)) == [Stall]
-
-
-def test_a_job_that_was_told_to_end_has_no_first_death(job):
-    job.dies([1], signal=signal.SIGTERM)
-    assert job.waits(TICK) == []
-    job.dies(job.everyone(), signal=signal.SIGTERM)
-    assert job.waits(TICK) == [Death((0, 1, 2, 3), told=True), AllEnded()]
-
-
-@pytest.mark.parametrize("how", [{"signal": signal.SIGINT}, {"exit_code": 130}])
-def test_an_interrupt_is_for_the_whole_job_though_other_ranks_wait_on(job, how):
-    job.dies(1, **how)
-    assert job.waits(10) == [Death((1,), told=True)]
-    assert job.waits(100 * STALL) == []
-
-
-def test_one_rank_alone_that_was_told_to_end_has_died(job):
-    job.dies(1, exit_code=128 + signal.SIGTERM)
-    assert job.waits(10) == [Death((1,))]
-
-
-def test_an_end_that_nobody_saw_is_a_death_only_if_the_others_live_on(job):
-    job.dies(1)
-    assert job.waits(10) == [Death((1,))]
-    other = Job()
-    other.goes_on(10)
-    other.dies(0)
-    other.dies([1, 2, 3], exit_code=0)
-    assert other.waits(10) == [AllEnded()]
-
-
-def test_a_death_is_progress_of_a_kind(job):
-    job.stands(STALL - 10)
-    job.dies(2, exit_code=0)
-    assert job.waits(STALL - 2) == []
-    assert kinds(job.waits(4)) == [Stall]
-
-
-def test_the_time_of_an_end_is_its_guards_if_that_is_no_earlier_fault(job):
-    assert job.watch.ended_at(job.states[1]) is None
-    job.dies(1, exit_code=1, first_fault_ns=int((job.now + 0.5) * 1e9))
-    job.dies(2, exit_code=1, first_fault_ns=int((job.now - 20) * 1e9))  # it was stopped
-    job.waits(TICK)
-    assert job.watch.ended_at(job.states[1]) == pytest.approx(job.now - 0.5)
-    assert job.watch.ended_at(job.states[2]) == job.now
-
-
-def test_nothing_is_said_after_the_end(job):
-    job.dies(job.everyone(), exit_code=0)
-    job.waits(1)
-    assert job.waits(1000) == []
+        found, end = [], self._now + seconds
+        while self._now < end:
+            self._now += TICK
+            found += self._watch.feed(self._now, self._states)
+        return ", ".join(map(_words, found))
+
+    def judges(self, seconds):
+        """The judge hears no guard for so long."""
+        self._now += seconds
+
+    def dies(self, ranks, field="", value=None):
+        self._set(ranks, state="dead", **({field: int(value)} if field else {}))
+
+    def contact(self, ranks, how):
+        self._set(ranks, contact=how)
+
+    def tell(self):
+        self._watch.tell()
+
+    def excuse(self):
+        self._watch.excuse(self._now)
+
+    def limit(self):
+        return f"{self._watch.limit:.0f}"
+
+    def longest(self):
+        return f"{self._watch.longest:.0f}"
+
+    def well(self):
+        return str(self._watch.goes_well)
+
+    def ended(self, rank):
+        """Returns how many seconds ago the rank ended."""
+        at = self._watch.ended_at(self._states[rank[0]])
+        return at if at is None else f"{self._now - at:.1f}"
+
+    def faults(self, ranks, seconds):
+        """The guards of dead ranks saw the first fault so many seconds from now."""
+        self._set(ranks, first_fault_ns=int((self._now + seconds) * 1e9))
+
+    def _set(self, ranks, **fields):
+        for rank in ranks:
+            self._states[rank] = replace(self._states[rank], **fields)
+
+
+def _argument(word):
+    """Returns the ranks of `r0` or `r0-3`, a number, or the word."""
+    if word[0] == "r" and word[1].isdigit():
+        first, _, last = word[1:].partition("-")
+        return range(int(first), int(last or first) + 1)
+    return word if word.isidentifier() else float(word)
+
+
+def _words(event):
+    if isinstance(event, Stall):
+        last = "last " if event.last else ""
+        return f"{last}stall of {event.seconds:.0f}{'' if event.started else ' at the start'}"
+    if isinstance(event, Still | Moved):
+        return f"{type(event).__name__.lower()} after {event.seconds:.0f}"
+    if isinstance(event, Death | Cascade):
+        told = " told" if isinstance(event, Death) and event.told else ""
+        return f"{type(event).__name__.lower()} of {ranks_text(event.ranks)}{told}"
+    assert event == AllEnded()
+    return "end"
+
+
+RUNNING = {
+    "a job that goes on and ends well has no event but its end":
+        "goes 600; dies r0-3 exit_code 0; waits 3 -> end; waits 1000",
+    "nothing moves for the time of a stall": "stands 58; waits 4 -> stall of 60",
+    "one rank that moves is no stall": "stands 10; goes 1000 r2",
+    "a pause on purpose makes later stalls no longer":
+        "pauses 30 r0-3; goes 20; longest -> 0; stands 64 -> stall of 60",
+    "after a pause the time of a stall counts anew":
+        "pauses 50 r0-3; rests r0-3; waits 56; waits 8 -> stall of 60",
+    "a stall that is a pause is excused, looked at again, and never the last one, which is told":
+        "pauses 64 r0-3 -> stall of 60; "
+        + 12 * "excuse; waits 56; waits 8 -> stall of 60; " + "excuse; goes 20; longest -> 0",
+    "a told stall is over once the rank comes to its pause":
+        "pauses 1 r0-1; stands 70 -> stall of 60; tell; pauses 3 r2-3 -> moved after 71",
+    "the end of a paused rank is no movement":
+        "pauses 10 r0-3; dies r2 signal 9; waits 3 -> death of rank 2; well -> False",
+    "a job goes well while a rank moves and none has died":
+        "well -> True; stands 10; well -> False; goes 5 r1; well -> True; dies r2 signal 9;"
+        " goes 5 r1 -> death of rank 2; well -> False",
+    "a longer healthy pause of this job makes its stalls longer":
+        "stands 30; goes 60; limit -> 300; stands 250; waits 100 -> stall of 300",
+    "a pause that was told makes no stall longer":
+        "stands 62 -> stall of 60; tell; waits 600 -> still after 600; goes 5 -> moved after 662;"
+        " limit -> 60",
+    "a stall in which somebody works is looked at again and at last told": "stands 660 -> "
+        + ", ".join(f"stall of {n}" for n in range(60, 600, 60)) + ", last stall of 600",
+    "an answer that is read late makes no pause shorter":  # it was asked, and then judged for 20 s
+        "stands 30; rests r0-3 30; judges 20; waits 15 -> stall of 60",
+    "calls that fail as a rank dies in a stall are no progress":
+        "stands 61 -> stall of 60; tell; dies r2 signal 9; moves r1 1; waits 1 -> death of rank 2;"
+        " waits 5",
+    "a stall that was told is over when a rank moves":
+        "stands 61 -> stall of 60; tell; waits 30; goes 5 -> moved after 91; stands 62 ->"
+        " stall of 60",
+    "a rank that went on and ended between two looks has gone on":
+        "stands 61 -> stall of 60; tell; moves r0-3 7; dies r0-3 exit_code 0; waits 2 ->"
+        " moved after 61, end",
+    "a stall that was told is told again after ten minutes and then more seldom":
+        "stands 61 -> stall of 60; tell; waits 3000 -> still after 600, still after 1200,"
+        " still after 2400",
+    "a rank whose guard is lost is not dead":
+        "contact r2 closed; goes 100 r0-1; goes 100 r3; stands 62 -> stall of 60",
+    "a job of which no guard is heard is not judged":
+        "contact r0-3 silent; waits 6000; contact r0-3 closed; waits 1 -> end",
+    "the first death is told at once and later ones follow from it":
+        "dies r2 signal 9; waits 1 -> death of rank 2; dies r0-1 signal 15; waits 1 ->"
+        " cascade of ranks 0-1; dies r3 exit_code 1; waits 1 -> cascade of rank 3, end",
+    "a crash is a death": "dies r2 signal 11; waits 1 -> death of rank 2",
+    "an exit code is a death": "dies r2 exit_code 3; waits 1 -> death of rank 2",
+    "of ranks seen dead together those that were told to end are not first":
+        "dies r0-1 signal 15; dies r2 exit_code 1; waits 1 -> death of rank 2,"
+        " cascade of ranks 0-1",
+    "a rank that ends with exit code 0 has not died":
+        "dies r2 exit_code 0; waits 3; stands 70 -> stall of 60",
+    "a job that was told to end has no first death":
+        "dies r1 signal 15; waits 1; dies r0-3 signal 15; waits 1 -> death of ranks 0-3 told, end",
+    "an interrupt is for the whole job though other ranks wait on":
+        "dies r1 signal 2; waits 10 -> death of rank 1 told; waits 6000",
+    "so is the exit code of one": "dies r1 exit_code 130; waits 10 -> death of rank 1 told",
+    "one rank alone that was told to end has died":
+        "dies r1 exit_code 143; waits 10 -> death of rank 1",
+    "an end that nobody saw is a death if the others live on":
+        "dies r1; waits 10 -> death of rank 1",
+    "an end that nobody saw is none if the others end well":
+        "dies r0; dies r1-3 exit_code 0; waits 10 -> end",
+    "a death is progress of a kind":
+        "stands 50; dies r2 exit_code 0; waits 58; waits 4 -> stall of 60",
+    # Rank 2 was stopped before.
+    "the time of an end is its guards if that is no earlier fault":
+        "ended r1; dies r1-2 exit_code 1; faults r1 0.5; faults r2 -20; waits 1 ->"
+        " death of ranks 1-2; ended r1 -> 0.5; ended r2 -> 0.0",
+}  # fmt: skip
+# The first step has not been made. A rank that works may be one whose steps nobody records.
+STARTING = {
+    "a job may take ten times as long": "waits 594; waits 10 -> last stall of 600 at the start",
+    "the time until the first step is no pause of the job": "waits 300; goes 10; limit -> 60",
+    "a rank that works is never named": "waits 1802 -> last stall of 600 at the start,"
+        " last stall of 1200 at the start, last stall of 1800 at the start",
+    "a stall that was told is told again":
+        "waits 602 -> last stall of 600 at the start; tell; waits 660 -> still after 1200",
+    "ranks that never came do not hide that the others wait":
+        "contact r3 never; waits 602 -> last stall of 600 at the start",
+    "a job of which no rank has come has no event": "contact r0-3 never; waits 6000",
+}  # fmt: skip
+
+
+def test_what_happens_to_a_job_that_makes_steps():
+    for name, story in RUNNING.items():
+        Job().happens(name, STARTS + story)
+
+
+def test_what_happens_before_the_first_step():
+    for name, story in STARTING.items():
+        Job().happens(name, story)
 
 
 BEFORE = Work(started=1, seconds=10.0, cpu_seconds=5.0, io_bytes=1000, events=100)
+# How it changes in two seconds, whether it waits in a loop, and whether it is at work.
+WORK = [
+    ({}, False, False),
+    ({"cpu_seconds": 5.05}, False, False),
+    ({"cpu_seconds": 7.0}, False, True),
+    ({"cpu_seconds": 7.0}, True, False),
+    ({"io_bytes": 5000}, False, False),  # a heartbeat
+    ({"io_bytes": 1 << 20}, False, True),
+    ({"io_bytes": 1 << 20, "cpu_seconds": 7.0}, True, True),
+    ({"events": 104}, False, False),
+    ({"events": 1000}, False, True),
+    ({"cpu_seconds": 7.0, "started": 2}, False, False),  # another process
+    ({"events": 1 << 20, "seconds": 10.0}, False, False),  # between two looks at the same time
+]
 
 
-@pytest.mark.parametrize(
-    ("changes", "works"),
-    [
-        ({}, False),
-        ({"cpu_seconds": 5.05}, False),
-        ({"cpu_seconds": 7.0}, True),
-        ({"io_bytes": 5000}, False),  # a heartbeat
-        ({"io_bytes": 1 << 20}, True),
-        ({"events": 104}, False),
-        ({"events": 1000}, True),
-        ({"cpu_seconds": 7.0, "started": 2}, False),  # another process
-    ],
-)
-def test_a_process_that_uses_time_moves_bytes_or_runs_lines_is_at_work(changes, works):
-    after = replace(BEFORE, seconds=12.0, **changes)
-    assert is_at_work(BEFORE, after) is works
-    ranks = {0: Awaited(spins=False), 1: Awaited(spins=False)}
-    assert anybody_works(ranks, {1: BEFORE}, {0: BEFORE, 1: after}, STALL) is works
+def test_a_process_that_uses_time_moves_bytes_or_runs_lines_is_at_work():
+    for changes, spins, works in WORK:
+        after = replace(BEFORE, **{"seconds": 12.0, **changes})
+        assert is_at_work(BEFORE, after, spins=spins) is works, (changes, spins)
+        ranks = {rank: Awaited(spins=spins) for rank in (0, 1)}
+        found = anybody_works(ranks, {1: BEFORE}, {0: BEFORE, 1: after}, STALL)
+        assert found is works, (changes, spins)
 
 
-def test_a_process_whose_main_thread_has_run_a_line_in_the_stall_is_at_work():
+@pytest.mark.parametrize(("rests", "works"), [(3.0, True), (STALL - 3.0, False), (None, False)])
+def test_a_process_whose_main_thread_has_run_a_line_in_the_stall_is_at_work(rests, works):
     """As one that evaluates on its GPU: a few lines a second, of which a short look sees none."""
-
-    def works(rests):
-        return anybody_works({1: Awaited(True, rests)}, {1: BEFORE}, {1: BEFORE}, STALL)
-
-    assert works(3.0)
-    assert not works(STALL - 3.0)
-    assert not works(None)
-
-
-def test_a_process_that_waits_in_a_loop_is_at_work_only_by_what_it_moves():
-    loop = replace(BEFORE, seconds=12.0, cpu_seconds=7.0)
-    assert not is_at_work(BEFORE, loop, spins=True)
-    assert is_at_work(BEFORE, replace(loop, io_bytes=1 << 20), spins=True)
-
-
-def test_between_two_looks_at_the_same_time_nothing_is_known():
-    assert not is_at_work(BEFORE, replace(BEFORE, events=1 << 20))
+    assert anybody_works({1: Awaited(True, rests)}, {1: BEFORE}, {1: BEFORE}, STALL) is works
