@@ -11,26 +11,31 @@ from oddrank.run.watch import Work
 from run.made_job import MadeJob
 
 SHARED = Clocks(dict.fromkeys(range(64), "node0"), {})
-
-
-def named(job, *reports, clocks=SHARED, steps=64):
-    """Runs a report for each lateness of rank 1, as MadeJob.runs() takes it; returns who is named
-    in each."""
-    lateness = Lateness()
-    found = []
-    for how in reports:
-        told = lateness.look(job.runs(steps, **how), clocks)
-        found.append([one.rank for _, one in told.named])
-    return found
-
-
 LATE = {"late": {1: 0.02}}
+NOBODY = ". . . ."
 
 
-@pytest.mark.parametrize("world", [2, 3, 4, 8, 32])
-def test_a_late_rank_is_named_in_the_second_report_and_only_once(world):
-    for seed in range(5):
-        assert named(MadeJob(world, seed=seed), LATE, LATE, LATE, LATE) == [[], [1], [], []]
+def told(job, *reports, clocks=SHARED, steps=64, change=lambda histories: None):
+    """Runs a report for each lateness of ranks, as MadeJob.runs() takes it.
+
+    Returns what each one tells: `.` nothing, `+1` that rank 1 is late, `-1` that it no longer is.
+    change: changes the histories before they are judged.
+    """
+    lateness, texts = Lateness(), []
+    for how in reports:
+        histories = job.runs(steps, **how)
+        change(histories)
+        found = lateness.look(histories, clocks)
+        named = [f"+{one.rank}" for _, one in found.named]
+        texts.append("".join([*named, *(f"-{rank}" for rank in found.over)]) or ".")
+    return " ".join(texts)
+
+
+def test_a_late_rank_is_named_in_the_second_report_and_only_once():
+    for world in (2, 3, 4, 8, 32):
+        for seed in range(5):
+            found = told(MadeJob(world, seed=seed), *[LATE] * 4)
+            assert found == ". +1 . .", (world, seed)
 
 
 def test_what_is_said_of_a_late_rank():
@@ -43,33 +48,48 @@ def test_what_is_said_of_a_late_rank():
     assert (one.share, one.n) == (1.0, 63)  # the first has no predecessor
 
 
-@pytest.mark.parametrize("world", [2, 4, 8, 16])
-def test_a_healthy_job_has_no_late_rank(world):
-    for seed in range(10):
-        job = MadeJob(world, jitter=0.003, seed=seed)
-        assert not any(named(job, *[{}] * 6))
+def test_a_healthy_job_and_jitter_name_nobody():
+    for world in (2, 4, 8, 16):
+        for seed in range(10):
+            found = told(MadeJob(world, jitter=0.003, seed=seed), *[{}] * 6)
+            assert found == f"{NOBODY} . .", (world, seed)
+        for seed in range(20 if world < 16 else 0):
+            found = told(MadeJob(world, seed=seed), *[LATE | {"share": 0.3}] * 6)
+            assert found == f"{NOBODY} . .", (world, seed)
 
 
-@pytest.mark.parametrize("world", [2, 4, 8])
-def test_jitter_names_nobody(world):
-    for seed in range(20):
-        job = MadeJob(world, seed=seed)
-        assert not any(named(job, *[LATE | {"share": 0.3}] * 6))
+LEAVES = {"leaves": {0: 0.004, 2: 0.004, 3: 0.004}}  # rank 1 is let go first
+SLOW = {"step": 1.0}  # 20 ms are next to nothing
+THRICE = {"groups": [("default", (0, 1, 2, 3))] * 3}
+# Ranks, their job, what each report shows, and what it tells.
+REPORTS = {
+    "late now and then": (4, {}, (LATE, {}, LATE, {}), NOBODY),
+    "late twice, not one after the other": (4, {}, (LATE, {}, {}, LATE), NOBODY),
+    "late for the first time": (4, {}, ({}, {}, {}, LATE), NOBODY),
+    "late until two reports show it well":
+        (4, {}, (LATE, LATE, {}, LATE, {}, {}, {}, LATE, LATE), ". +1 . . . -1 . . +1"),
+    "others leave before it": (4, {}, [{"leaves": {1: 0.02}}] * 4, NOBODY),
+    "the other one leaves before it": (2, {}, [{"leaves": {1: 0.02}}] * 4, NOBODY),
+    "let go first, comes late": (4, {}, [LATE | LEAVES] * 2, ". +1"),
+    "two ranks, the latest first": (8, {}, [{"late": {5: 0.02, 3: 0.04}}] * 2, ". +3+5"),
+    "late to one of the collectives of a step": (4, THRICE, [LATE] * 3, ". +1 ."),
+    "late by next to nothing": (4, SLOW, [LATE] * 4, NOBODY),
+    "late, then by next to nothing":
+        (4, SLOW, [{"late": {1: seconds}} for seconds in (0.2, 0.2, 0.02, 0.02)], ". +1 . -1"),
+    # Only what all wait for is judged.
+    "of a broadcast": (4, {}, [LATE | {"op": "broadcast_", "root": 0}] * 4, NOBODY),
+    "of a message": (4, {}, [LATE | {"op": "send", "peer": 0, "tag": 0}] * 4, NOBODY),
+    "of no number": (4, {}, [LATE | {"seq": None}] * 4, NOBODY),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("reports", [(LATE, {}, LATE, {}), (LATE, {}, {}, LATE), ({}, {}, LATE)])
-def test_a_rank_that_is_late_now_and_then_is_not_named(reports):
-    assert not any(named(MadeJob(4), *reports))
+def test_a_rank_is_named_that_stays_late_and_no_other():
+    for name, (world, job, reports, expected) in REPORTS.items():
+        assert told(MadeJob(world, **job), *reports) == expected, name
 
 
-def test_a_rank_is_late_until_two_reports_show_it_well():
-    job, lateness = MadeJob(4), Lateness()
-    over = [
-        lateness.look(job.runs(64, **how), SHARED).over
-        for how in (LATE, LATE, {}, LATE, {}, {}, {}, LATE)
-    ]
-    assert over == [(), (), (), (), (), (1,), (), ()]
-    assert [one.rank for _, one in lateness.look(job.runs(64, **LATE), SHARED).named] == [1]
+def test_fewer_than_twenty_collectives_name_nobody():
+    assert told(MadeJob(4), *[LATE] * 4, steps=4) == NOBODY
 
 
 def test_the_same_collectives_are_not_evidence_twice():
@@ -81,96 +101,42 @@ def test_the_same_collectives_are_not_evidence_twice():
     assert lateness.look(job.runs(1, **LATE), SHARED).named
 
 
-def test_fewer_than_twenty_collectives_name_nobody():
-    assert not any(named(MadeJob(4), *[LATE] * 4, steps=4))
-
-
-def test_a_rank_that_others_leave_before_is_not_late():
-    """Some collectives let a rank go later, always the same one."""
-    assert not any(named(MadeJob(4), *[{"leaves": {1: 0.02}}] * 4))
-    assert not any(named(MadeJob(2), *[{"leaves": {1: 0.02}}] * 4))
-
-
-def test_a_rank_that_is_let_go_first_and_comes_late_is_named():
-    how = LATE | {"leaves": {0: 0.004, 2: 0.004, 3: 0.004}}
-    assert named(MadeJob(4), how, how) == [[], [1]]
-
-
-def test_two_late_ranks_are_both_named_the_latest_first():
-    how = {"late": {5: 0.02, 3: 0.04}}
-    assert named(MadeJob(8), how, how) == [[], [3, 5]]
-
-
 TENSOR = [("tp", (0, 1)), ("tp", (2, 3))]
 DATA = [("dp", (0, 2)), ("dp", (1, 3))]
 
 
-@pytest.mark.parametrize("groups", [TENSOR + DATA, DATA + TENSOR])
-def test_of_ranks_that_come_late_since_they_waited_for_another_only_the_other_is_named(groups):
+def test_of_ranks_that_come_late_since_they_waited_for_another_only_the_other_is_named():
     """Rank 0 comes late to its data-parallel group, too: it waited for rank 1 before."""
-    for seed in range(5):
-        assert named(MadeJob(4, groups, seed=seed), LATE, LATE, LATE) == [[], [1], []]
+    for groups in (TENSOR + DATA, DATA + TENSOR):
+        for seed in range(5):
+            found = told(MadeJob(4, groups, seed=seed), *[LATE] * 3)
+            assert found == ". +1 .", (groups, seed)
 
 
-def test_a_rank_that_is_late_to_one_of_the_collectives_of_a_step_is_named():
-    groups = [("default", (0, 1, 2, 3))] * 3
-    assert named(MadeJob(4, groups), LATE, LATE, LATE) == [[], [1], []]
+# Between two collectives on the host, rank 1 waited for other ranks' GPUs, or for a message.
+WAITED = {
+    "gpus": lambda c: c._replace(
+        group="gpus", state="issued", begin_ns=c.begin_ns - 65_000_000, end_ns=None),
+    "message": lambda c: c._replace(
+        op="recv", peer=7, begin_ns=c.begin_ns - 20_000_000, end_ns=c.begin_ns - 1000),
+}  # fmt: skip
 
 
-def test_lateness_that_costs_next_to_nothing_is_not_told():
-    job, lateness = MadeJob(4, step=1.0), Lateness()
-    assert not any(named(job, *[LATE] * 4))
-    found = []
-    for seconds in (0.2, 0.2, 0.02, 0.02):
-        told = lateness.look(job.runs(64, late={1: seconds}), SHARED)
-        found.append(([one.rank for _, one in told.named], told.over))
-    assert found == [([], ()), ([1], ()), ([], ()), ([], (1,))]
+@pytest.mark.parametrize("waits", WAITED)
+def test_what_a_rank_waits_for_between_two_collectives_is_not_its_own_time(waits):
+    def change(histories):
+        own = histories[1]
+        histories[1] = sorted([*own, *map(WAITED[waits], own)], key=lambda each: each.begin_ns)
 
-
-def test_ranks_that_use_a_device_are_not_judged():
-    """Between two collectives on the host they may have waited for other ranks' GPUs."""
-    job, lateness = MadeJob(2), Lateness()
-    for _ in range(4):
-        histories = job.runs(32, **LATE)
-        for each in list(histories[1]):
-            begin = each.begin_ns - 65_000_000
-            histories[1].append(
-                each._replace(group="gpus", state="issued", begin_ns=begin, end_ns=None)
-            )
-        histories[1].sort(key=lambda each: each.begin_ns)
-        assert not lateness.look(histories, SHARED).named
-
-
-@pytest.mark.parametrize(
-    "facts", [{"op": "broadcast_", "root": 0}, {"op": "send", "peer": 0, "tag": 0}, {"seq": None}]
-)
-def test_only_what_all_wait_for_is_judged(facts):
-    assert not any(named(MadeJob(4), *[LATE | facts] * 4))
-
-
-def test_what_a_rank_waits_for_in_a_message_is_not_its_own_time():
-    job, lateness = MadeJob(2), Lateness()
-    for _ in range(4):
-        histories = job.runs(32, **LATE)
-        for each in list(histories[1]):
-            begin = each.begin_ns - 20_000_000
-            histories[1].append(
-                each._replace(op="recv", peer=7, begin_ns=begin, end_ns=each.begin_ns - 1000)
-            )
-        histories[1].sort(key=lambda each: each.begin_ns)
-        assert not lateness.look(histories, SHARED).named
+    assert told(MadeJob(2), *[LATE] * 4, steps=32) == ". +1 . ."
+    assert told(MadeJob(2), *[LATE] * 4, steps=32, change=change) == NOBODY
 
 
 def test_a_group_is_judged_while_records_of_all_its_ranks_are_there():
-    job, lateness = MadeJob(4), Lateness()
-    found = []
-    for gone in (None, 3, None, None, None, 3, None):
-        histories = job.runs(64, **LATE)
-        histories.pop(gone, None)
-        told = lateness.look(histories, SHARED)
-        found.append(([one.rank for _, one in told.named], told.over))
+    gone = iter((None, 3, None, None, None, 3, None))
+    found = told(MadeJob(4), *[LATE] * 7, change=lambda histories: histories.pop(next(gone), None))
     # Whether a rank without a report is still late is not known.
-    assert found == [([], ()), ([], ()), ([], ()), ([1], ()), ([], ()), ([], ()), ([], ())]
+    assert found == ". . . +1 . . ."
 
 
 def test_a_new_group_of_the_same_name_begins_anew():
@@ -182,56 +148,55 @@ def test_a_new_group_of_the_same_name_begins_anew():
 
 
 def test_empty_records_name_nobody():
-    told = Lateness().look({0: [], 1: []}, SHARED)
-    assert (told.named, told.over) == ((), ())
+    found = Lateness().look({0: [], 1: []}, SHARED)
+    assert (found.named, found.over) == ((), ())
 
 
 HOSTS = {0: "node0", 1: "node1", 2: "node0", 3: "node1"}
+HOUR = {"ahead": {1: 3600.0, 3: 3600.0}}
+
+
+def two_hosts(*of_node1):
+    return Clocks(HOSTS, {"node0": (0.0, 0.0), **({"node1": of_node1} if of_node1 else {})})
+
+
+# What a clock shows, what is known of it, and what is told.
+CLOCKS = {
+    "known": (LATE | HOUR, two_hosts(3600e6, 2000.0), ". +1 . ."),
+    "vague": (LATE | HOUR, two_hosts(3600e6, 30_000.0), NOBODY),
+    "unknown": (LATE | HOUR, two_hosts(), NOBODY),
+    "less exact than it seems, behind": ({"ahead": {1: -0.03, 3: -0.03}}, two_hosts(0, 0), NOBODY),
+    "less exact than it seems, ahead": ({"ahead": {1: 0.03, 3: 0.03}}, two_hosts(0, 0), NOBODY),
+    "of one host": (
+        LATE | {"ahead": dict.fromkeys(range(4), 3600.0)},
+        Clocks(dict.fromkeys(range(4), "node7"), {}), ". +1 . .",
+    ),
+}  # fmt: skip
 
 
 def test_ranks_of_another_host_are_compared_as_exactly_as_its_clock():
-    ahead = {"ahead": {1: 3600.0, 3: 3600.0}}
-    known = Clocks(HOSTS, {"node0": (0.0, 0.0), "node1": (3600e6, 2000.0)})
-    assert named(MadeJob(4), *[LATE | ahead] * 2, clocks=known) == [[], [1]]
-    vague = Clocks(HOSTS, {"node0": (0.0, 0.0), "node1": (3600e6, 30_000.0)})
-    assert not any(named(MadeJob(4), *[LATE | ahead] * 4, clocks=vague))
-    unknown = Clocks(HOSTS, {"node0": (0.0, 0.0)})
-    assert not any(named(MadeJob(4), *[LATE | ahead] * 4, clocks=unknown))
+    for name, (how, clocks, expected) in CLOCKS.items():
+        assert told(MadeJob(4), *[how] * 4, clocks=clocks) == expected, name
 
 
-@pytest.mark.parametrize("wrong", [-0.03, 0.03])
-def test_a_clock_that_is_less_exact_than_it_seems_names_nobody(wrong):
-    known = Clocks(HOSTS, {"node0": (0.0, 0.0), "node1": (0.0, 0.0)})
-    ahead = {"ahead": {1: wrong, 3: wrong}}
-    assert not any(named(MadeJob(4), *[ahead] * 4, clocks=known))
-
-
-def test_ranks_of_one_host_need_no_common_clock():
-    ahead = {"ahead": dict.fromkeys(range(4), 3600.0)}
-    clocks = Clocks(dict.fromkeys(range(4), "node7"), {})
-    assert named(MadeJob(4), *[LATE | ahead] * 2, clocks=clocks) == [[], [1]]
-
-
-def work(seconds):
-    return Work(1, seconds, 0.0, 0, 0)
+def clocks_of(**seconds):
+    """Returns the clocks of a question from 100.000 to 100.010, answered by ranks at `seconds`."""
+    answers = {int(rank[1:]): Work(1, at, 0.0, 0, 0) for rank, at in seconds.items()}
+    return late.clocks_of(
+        Snapshot(Path(), answers, {}, asked=100.0, answered=100.01), HOSTS, "node0"
+    )
 
 
 def test_clocks_are_known_to_half_of_the_questions_time():
     """Several guards of a host narrow it down."""
-    answers = {0: work(100.005), 1: work(150.010), 3: work(150.002)}
-    snapshot = Snapshot(Path(), answers, {}, asked=100.0, answered=100.010)
-    clocks = late.clocks_of(snapshot, HOSTS, "node0")
+    clocks = clocks_of(r0=100.005, r1=150.010, r3=150.002)
     assert clocks.offsets["node0"] == (0.0, 0.0)
-    offset, error = clocks.offsets["node1"]
     # Ahead by 50.000 to 50.010 says rank 1, by 49.992 to 50.002 says rank 3.
-    assert offset == pytest.approx(50.001e6, abs=10)
-    assert error == pytest.approx(1000, abs=10)
+    assert clocks.offsets["node1"] == pytest.approx((50.001e6, 1000), abs=10)
 
 
 def test_two_hosts_of_one_name_have_no_clock():
-    answers = {1: work(150.0), 3: work(170.0)}
-    snapshot = Snapshot(Path(), answers, {}, asked=100.0, answered=100.010)
-    clocks = late.clocks_of(snapshot, HOSTS, "node0")
+    clocks = clocks_of(r1=150.0, r3=170.0)
     assert "node1" not in clocks.offsets
     assert clocks.compare((0, 1)) is None
     assert clocks.compare((0, 9)) is None
