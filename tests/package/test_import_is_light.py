@@ -18,3 +18,11 @@ def test_the_first_use_of_printflock_loads_the_core_alone():
     loaded = modules_after("import oddrank; oddrank.printflock('x')")
     assert "oddrank._core" in loaded
     assert not loaded & {"torch", "numpy", "rich", "click", "oddrank._cuda", "oddrank._torch"}
+
+
+def test_the_command_triage_loads_no_reader_and_no_judge_before_it_runs():
+    loaded = modules_after("import oddrank.triage.command")
+    assert {name for name in loaded if name.startswith("oddrank.triage")} == {
+        "oddrank.triage",
+        "oddrank.triage.command",
+    }

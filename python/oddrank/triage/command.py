@@ -1,15 +1,15 @@
 """`oddrank triage`: names the rank that stuck or ended a job, from the files that the job left."""
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
-from oddrank import render
 from oddrank.cli import fail_on_option, html_option, json_option, refuse_inputs, refuse_shared
-from oddrank.errors import OddrankError
-from oddrank.page import page
-from oddrank.report import Report
-from oddrank.triage import report
+
+if TYPE_CHECKING:
+    from oddrank.report import Report
+    from oddrank.triage.report import Triage
 
 _EXAMPLES = """Says which rank stuck or ended a job, why, how sure that is, and what to do next.
 
@@ -45,6 +45,10 @@ def command(
     json_path: str | None,
     fail_on: frozenset[str],
 ) -> int:
+    # Imported here: readers and judges take longer to import than --help takes in all.
+    from oddrank import render
+    from oddrank.triage import report
+
     files = {"--json": json_path, "--html": html_path}
     refuse_shared(files)
     refuse_inputs(files, paths)
@@ -63,8 +67,13 @@ def command(
     return made.exit_code(fail_on)
 
 
-def _write_page(made: Report, found: report.Triage, path: str) -> None:
+def _write_page(made: "Report", found: "Triage", path: str) -> None:
     """Writes the page. A failure is told, and changes nothing of the verdict or the exit code."""
+    from oddrank import render
+    from oddrank.errors import OddrankError
+    from oddrank.page import page
+    from oddrank.triage import report
+
     try:
         page.write(made, report.parts(found), path)
     except OddrankError as error:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from oddrank.triage import model_frames
@@ -56,22 +56,47 @@ def _functions(words: str) -> re.Pattern[str]:
     return re.compile(_words(words.split()))
 
 
-_PYTHON_ROWS = tuple((kind, _files(f), _functions(names)) for kind, f, names in model_frames.PYTHON)
-_NATIVE_ROWS = tuple((kind, re.compile("|".join(names))) for kind, names in model_frames.NATIVE)
-_KERNEL_ROWS = tuple((kind, re.compile(f"(?:{text})")) for kind, text in model_frames.KERNEL)
-_HELPER_ROWS = tuple(
-    (_files(files), _functions(names)) for files, names in model_frames.HELPER_FRAMES
-)
-_NO_RANK_ROWS = tuple(
-    (what, _files(f), _functions(names)) for what, f, names in model_frames.NO_RANKS
-)
-_CONTEXT_ROWS = tuple((kind, _functions(names)) for kind, names in model_frames.CONTEXTS)
-_OP_ROWS = tuple((re.compile(pattern, re.I), op) for pattern, op in model_frames.NATIVE_OPS)
 _OPS = _functions(model_frames.C10D_OPS)
 _WAITS = frozenset({"wait", "get", "acquire", "poll", "select", "join", "result", "sleep", "put"})
 _INSTALLED = re.compile(r"^.*/(?:(?:site|dist)-packages|lib(?:64)?/python3\.\d+)/")
 _MAY_WAIT = _functions(model_frames.MAYBE_WAITS)
 _TEMPLATE = re.compile(r"<[^<>]*>")
+
+
+# The tables are compiled when the first stack is judged: that takes longer than to read a log.
+@cache
+def _python_rows() -> tuple[tuple[str, re.Pattern[str], re.Pattern[str]], ...]:
+    return tuple((kind, _files(f), _functions(names)) for kind, f, names in model_frames.PYTHON)
+
+
+@cache
+def _native_rows() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    return tuple((kind, re.compile("|".join(names))) for kind, names in model_frames.NATIVE)
+
+
+@cache
+def _kernel_rows() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    return tuple((kind, re.compile(f"(?:{text})")) for kind, text in model_frames.KERNEL)
+
+
+@cache
+def _helper_rows() -> tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]:
+    return tuple((_files(f), _functions(names)) for f, names in model_frames.HELPER_FRAMES)
+
+
+@cache
+def _no_rank_rows() -> tuple[tuple[str, re.Pattern[str], re.Pattern[str]], ...]:
+    return tuple((what, _files(f), _functions(names)) for what, f, names in model_frames.NO_RANKS)
+
+
+@cache
+def _context_rows() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    return tuple((kind, _functions(names)) for kind, names in model_frames.CONTEXTS)
+
+
+@cache
+def _op_rows() -> tuple[tuple[re.Pattern[str], str], ...]:
+    return tuple((re.compile(pattern, re.I), op) for pattern, op in model_frames.NATIVE_OPS)
 
 
 _MOST_WRAPPERS = 4
@@ -104,11 +129,11 @@ def kind_of(frame: Frame) -> str:
         if frame.file.startswith("libcuda.so"):
             return GPU
         plain = _plain(frame.function)
-        return next((kind for kind, known in _NATIVE_ROWS if known.search(plain)), "")
+        return next((kind for kind, known in _native_rows() if known.search(plain)), "")
     return next(
         (
             kind
-            for kind, file, known in _PYTHON_ROWS
+            for kind, file, known in _python_rows()
             if known.fullmatch(function) and file.search(_marked(frame.file))
         ),
         "",
@@ -117,7 +142,7 @@ def kind_of(frame: Frame) -> str:
 
 def kernel_class(function: str) -> str:
     """Returns what a process inside this function of the kernel waits for; "" if unknown."""
-    return next((kind for kind, known in _KERNEL_ROWS if known.match(function)), "")
+    return next((kind for kind, known in _kernel_rows() if known.match(function)), "")
 
 
 def _plain(function: str) -> str:
@@ -167,7 +192,7 @@ def leaf(frames: tuple[Frame, ...]) -> Leaf:
             continue
         if not kind:
             user = user or frame
-            context = next((k for k, known in _CONTEXT_ROWS if known.fullmatch(bare(frame))), "")
+            context = next((k for k, known in _context_rows() if known.fullmatch(bare(frame))), "")
             if context and waits in ("", LOCK):
                 return Leaf(context, user, cut=frames.index(user), by_name=True)
             continue
@@ -223,7 +248,7 @@ def _op(block: Sequence[Frame]) -> str:
                 return name.lstrip("_") if name != "_store_based_barrier" else "barrier"
     for frame in reversed(block):
         if kind_of(frame) == PEERS:
-            for pattern, op in _OP_ROWS:
+            for pattern, op in _op_rows():
                 if pattern.search(_plain(frame.function)):
                     return op
     return ""
@@ -241,7 +266,7 @@ def is_helper(name: str, frames: tuple[Frame, ...]) -> bool:
             if model_frames.HELPER_NATIVE.search(frame.function):
                 return True
             continue
-        for file, function in _HELPER_ROWS:
+        for file, function in _helper_rows():
             if function.fullmatch(bare(frame)) and file.search(_marked(frame.file)):
                 # A pool's thread is a helper only while it waits for work.
                 return bare(frame) != "_worker" or all(
@@ -256,7 +281,7 @@ def no_rank(frames: tuple[Frame, ...]) -> str:
     for frame in frames:
         if frame.native:
             continue
-        for what, file, function in _NO_RANK_ROWS:
+        for what, file, function in _no_rank_rows():
             if function.fullmatch(bare(frame)) and file.search(_marked(frame.file)):
                 return what
     return ""

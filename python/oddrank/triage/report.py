@@ -5,18 +5,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oddrank.errors import OddrankError
-from oddrank.page.parts import Parts
 from oddrank.report import Report
-from oddrank.trace import jobs
 from oddrank.triage import (
     apart,
     findings,
     folders,
     on_purpose,
-    page_parts,
     timeline,
     tree,
     verdict,
@@ -27,6 +24,9 @@ from oddrank.triage.facts import MOST_RANKS, Fact, Point, Suspect
 from oddrank.triage.next_steps import next_steps
 from oddrank.triage.rules import RULES
 from oddrank.triage.view import View, ours, view
+
+if TYPE_CHECKING:
+    from oddrank.page.parts import Parts
 
 _MOST_NOTES = 64
 
@@ -47,6 +47,8 @@ class Triage:
 
 def newest() -> list[str]:
     """Returns the record files of this host's newest job. OddrankError if there is none."""
+    from oddrank.trace import jobs
+
     return [str(file) for file in jobs.here()[0].files]
 
 
@@ -218,8 +220,10 @@ def _text(point: Point, triage: Triage) -> str:
     return f"{point.text} [{str(point.source).removeprefix(triage.folder)}]"
 
 
-def parts(triage: Triage) -> Parts:
+def parts(triage: Triage) -> "Parts":
     """Returns what the page of --html shows besides the report."""
+    from oddrank.triage import page_parts
+
     return page_parts.parts(triage.view, triage.suspects, triage.jobs)
 
 
