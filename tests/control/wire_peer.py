@@ -78,6 +78,10 @@ def result(stage_number: int, payload: bytes) -> bytes:
     return frame(RESULT, struct.pack("<I", stage_number) + payload)
 
 
+def ask_clock(number: int) -> bytes:
+    return frame(ASK_CLOCK, struct.pack("<I", number))
+
+
 class Hub:
     """A hub of `world` ranks in this process, and the root that asks it."""
 
@@ -135,10 +139,10 @@ class Peer:
         """Asserts that the hub answers."""
         self.send(frame(PING)).expect(PONG)
 
-    def is_closed(self, *kinds: int) -> None:
+    def is_closed(self, *kinds: int, why: str = "") -> None:
         """Waits until the hub closes the connection; it may send frames of these kinds before."""
         while (got := self.receive()) is not None:
-            assert got[0] in kinds
+            assert got[0] in kinds, why
 
     def receive(self) -> tuple[int, bytes] | None:
         """Returns the next frame (kind, payload); None once the hub has closed the connection."""
