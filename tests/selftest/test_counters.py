@@ -5,13 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from findings_shown import check
 from job import job
 from made_up import run_by_rank
 from oddrank import OddrankError, _native
 from oddrank.control.stages import RunState, Skip
 from oddrank.selftest import Options
 from oddrank.selftest.stages import counters
+from selftest.said import check
+
+PORT = "class/infiniband/mlx5_0/ports/1"
 
 
 @pytest.fixture
@@ -26,14 +28,14 @@ def sysfs(tmp_path):
         link = tmp_path / "bus/pci/devices" / slot
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(device)
-    port = tmp_path / "class/infiniband/mlx5_0/ports/1"
-    (port / "counters").mkdir(parents=True)
-    (port / "hw_counters").mkdir()
+    port = tmp_path / PORT
+    for kind in ("counters", "hw_counters"):
+        (port / kind).mkdir(parents=True)
     (port.parents[1] / "device").symlink_to(tmp_path / "devices/pci0000:00/0000:0c:00.0")
-    (port / "counters/link_downed").write_text("2\n")
-    (port / "counters/symbol_error").write_text("0\n")
-    (port / "counters/port_xmit_wait").write_text("N/A (no PMA)\n")
-    (port / "hw_counters/out_of_sequence").write_text("17\n")
+    for name, text in (("counters/link_downed", "2\n"), ("counters/symbol_error", "0\n"),
+                       ("counters/port_xmit_wait", "N/A (no PMA)\n"),
+                       ("hw_counters/out_of_sequence", "17\n")):  # fmt: skip
+        (port / name).write_text(text)
     return tmp_path
 
 
@@ -51,7 +53,7 @@ def test_ports_and_their_devices_are_read(sysfs):
 def test_a_gpu_on_pcie_is_read_under_its_own_name_and_nonsense_is_not_read(sysfs, tmp_path):
     read = counters.of_pci("0000:9B:00.0", sysfs, "GPU")
     assert read == {"GPU aer_correctable": 3, "GPU aer_nonfatal": 3, "GPU aer_fatal": 3}
-    (sysfs / "class/infiniband/mlx5_0/ports/1/counters/link_downed").write_bytes(b"\xff" * 99)
+    (sysfs / PORT / "counters/link_downed").write_bytes(b"\xff" * 99)
     (sysfs / "bus/pci/devices/0000:9b:00.0/aer_dev_fatal").write_text("TOTAL_ERR_FATAL many\n")
     assert "mlx5_0/1 link_downed" not in counters.of_ports(sysfs)
     assert "GPU aer_fatal" not in counters.of_pci("0000:9b:00.0", sysfs, "GPU")
@@ -59,18 +61,10 @@ def test_a_gpu_on_pcie_is_read_under_its_own_name_and_nonsense_is_not_read(sysfs
     assert counters.of_pci("0000:9b:00.0", tmp_path / "absent") == {}
 
 
-def test_a_gpus_counters_have_their_links(monkeypatch):
+def test_a_gpus_counters_have_their_links_and_each_counter_a_name_of_its_own(monkeypatch):
     told = {"gpu": {"pcie_replay": 4}, "links": {3: {"replay": 9}}}
     monkeypatch.setattr(_native, "core", lambda: SimpleNamespace(gpu_counters=lambda uuid: told))
     assert counters.of_gpu("ab") == {"GPU pcie_replay": 4, "NVLink 3 replay": 9}
-
-
-def test_growth_is_what_is_more_than_before_and_a_cleared_counter_is_none():
-    before = {"a x": 5, "b x": 7, "c x": 1}
-    assert counters.growth(before, {"a x": 6, "b x": 0, "c x": 1, "d x": 9}) == {"a x": 1}
-
-
-def test_every_counter_has_a_name_of_its_own():
     assert len(counters.BY_NAME) == len(counters.COUNTERS)
 
 
@@ -88,60 +82,39 @@ def of_all(ranks, key, grown=2, **run):
     return judge({rank: {key: grown} for rank in ranks}, **run)
 
 
-LINK_DOWN, REPLAY = "mlx5_0/1 link_downed", "NVLink 3 replay"
-CASES = {
-    "a port": (judge({4: {LINK_DOWN: 1}}), "suspicious errors-counted: node 4-7"),
-    "a network card": (
-        judge({4: {"0000:0c:00.0 aer_fatal": 1}}), "suspicious own-errors-counted: node 4-7"
-    ),
-    "a GPU's memory": (
-        judge({6: {"GPU ecc_uncorrected": 2}}), "suspicious own-errors-counted: 6",
-    ),
-    "a GPU's links": (
-        judge({6: {REPLAY: 2, "NVLink 4 replay": 7}}), "suspicious errors-counted: 6",
-    ),
-    "throttling": (
-        judge({0: {"GPU power_brake_ns": 3 * 10**9}}), "suspicious errors-counted: 0"
-    ),
-    "most GPUs of a node": (of_all((4, 5, 7), REPLAY), "suspicious errors-everywhere: node 4-7"),
-    "memory of most GPUs of a node": (
-        of_all((4, 5, 7), "GPU ecc_uncorrected"), "suspicious errors-everywhere: node 4-7"
-    ),
-    "most nodes": (of_all((0, 4, 8), LINK_DOWN, world=16), "unknown errors-everywhere: nobody"),
-    "TCP repeats": (
-        judge({4: {"TCP segments": 2000, "TCP retransmits": 100}}),
-        "suspicious tcp-retransmits: node 4-7",
-    ),
-}  # fmt: skip
-
-
-SEVERAL = {
-    "nothing grew": (judge({}), ""),
-    "half of a node's GPUs": (
-        of_all(range(4), REPLAY, world=16, per_node=8),
-        "suspicious errors-counted: 0, 1, 2, 3",
-    ),
-    "both GPUs of a node": (
-        of_all((0, 1), REPLAY, world=4, per_node=2),
-        "suspicious errors-counted: 0, 1",
-    ),
-    "a network card is no GPU": (
-        of_all((0, 1, 2), LINK_DOWN), "suspicious errors-counted: node 0-3, node 0-3, node 0-3"
-    ),
-    "half of the nodes": (
-        of_all((0, 4), LINK_DOWN, world=16),
-        "suspicious errors-counted: node 0-3, node 4-7",
-    ),
-    "both nodes": (
-        of_all((0, 4), LINK_DOWN),
-        "suspicious errors-counted: node 0-3, node 4-7",
-    ),
-}  # fmt: skip
+LINK_DOWN, REPLAY, ECC = "mlx5_0/1 link_downed", "NVLink 3 replay", "GPU ecc_uncorrected"
+CARD, BRAKE = "0000:0c:00.0 aer_fatal", "GPU power_brake_ns"
+COUNTED, EVERYWHERE = "suspicious errors-counted: ", "suspicious errors-everywhere: "
+OWN = "suspicious own-errors-counted: "
+TCP = {"TCP segments": 2000, "TCP retransmits": 100}
+SAID = {
+    f"{COUNTED}node 4-7": {"a port": judge({4: {LINK_DOWN: 1}})},
+    f"{OWN}node 4-7": {"a network card": judge({4: {CARD: 1}})},
+    f"{OWN}6": {"a GPU's memory": judge({6: {ECC: 2}})},
+    f"{COUNTED}6": {"a GPU's links": judge({6: {REPLAY: 2, "NVLink 4 replay": 7}})},
+    f"{COUNTED}0": {"throttling": judge({0: {BRAKE: 3 * 10**9}})},
+    f"{EVERYWHERE}node 4-7": {
+        "most GPUs of a node": of_all((4, 5, 7), REPLAY),
+        "memory of most GPUs of a node": of_all((4, 5, 7), ECC),
+    },
+    "unknown errors-everywhere: nobody": {"most nodes": of_all((0, 4, 8), LINK_DOWN, world=16)},
+    "suspicious tcp-retransmits: node 4-7": {"TCP repeats": judge({4: TCP})},
+}
+OTHERS = {
+    "": {"nothing grew": judge({})},
+    f"{COUNTED}0, 1, 2, 3": {"half of a node": of_all(range(4), REPLAY, world=16, per_node=8)},
+    f"{COUNTED}0, 1": {"both GPUs of a node": of_all((0, 1), REPLAY, world=4, per_node=2)},
+    f"{COUNTED}node 0-3, node 0-3, node 0-3": {"a card is no GPU": of_all((0, 1, 2), LINK_DOWN)},
+    f"{COUNTED}node 0-3, node 4-7": {
+        "half of the nodes": of_all((0, 4), LINK_DOWN, world=16),
+        "both nodes": of_all((0, 4), LINK_DOWN),
+    },
+}
 
 
 def test_a_counter_that_grows_is_its_devices_or_its_nodes(golden):
-    check(CASES, golden)
-    check(SEVERAL)
+    check(SAID, golden)
+    check(OTHERS)
 
 
 def test_what_healthy_hardware_counts_is_no_finding():
@@ -175,14 +148,14 @@ def test_only_for_what_is_the_devices_own_its_node_is_left_out():
         assert ("the other end" in finding.confidence.why) != own, key
 
 
-def test_without_any_counter_there_is_no_second_look():
-    results = {r: {"counters": 0, "not_readable": ""} for r in range(2)}
+def test_without_any_counter_they_are_not_read_again():
     plan = counters.recheck(Options()).plan
-    assert isinstance(plan(RunState(2, {}, {"counters": results})), Skip)
-    assert isinstance(plan(RunState(2, {}, {})), Skip)
     facts = {"gpus": 0, "local_world": 1, "gpu_id": None}
-    results[1]["counters"] = 3
-    assert plan(RunState(2, {}, {"counters": results, "environment": {0: facts}})) == "CPU"
+    for counts, planned in (([], Skip), ([0, 0], Skip), ([0, 3], str)):
+        read = {rank: {"counters": count, "not_readable": ""} for rank, count in enumerate(counts)}
+        run = RunState(2, {}, {"counters": read, "environment": {0: facts}})
+        assert isinstance(plan(run), planned), counts
+    assert plan(run) == "CPU"
 
 
 def context(local_rank=0, parameters="CPU", master=""):
@@ -192,17 +165,6 @@ def context(local_rank=0, parameters="CPU", master=""):
     )
 
 
-def test_what_has_grown_between_the_two_looks_is_published(sysfs, monkeypatch):
-    monkeypatch.setattr(counters, "SYSFS", sysfs)
-    here = context()
-    before = counters.stage(Options()).measure(here)
-    assert before == {"counters": 6, "not_readable": ""}
-    (sysfs / "class/infiniband/mlx5_0/ports/1/counters/link_downed").write_text("5\n")
-    after = counters.recheck(Options()).measure(here)
-    assert after["grown"] == {"mlx5_0/1 link_downed": 3}
-    assert after["seconds"] >= 0
-
-
 SNMP = """Ip: Forwarding DefaultTTL
 Ip: 1 64
 Tcp: RtoAlgorithm RtoMax MaxConn InSegs OutSegs RetransSegs
@@ -210,20 +172,28 @@ Tcp: 1 120000 -1 {sent} {sent} {repeated}
 """
 
 
-def test_what_tcp_repeats_between_nodes_is_read(sysfs, tmp_path, monkeypatch):
+def test_one_rank_of_a_node_says_what_has_grown_meanwhile_and_cleared_counters_have_not(
+    sysfs, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(counters, "SYSFS", sysfs)
+    measure, again = counters.stage(Options()).measure, counters.recheck(Options()).measure
+    assert measure(context(local_rank=1))["counters"] == 0
+    assert measure(context()) == {"counters": 6, "not_readable": ""}  # without TCP's
     snmp = tmp_path / "snmp"
     snmp.write_text(SNMP.format(sent=1000, repeated=3))
     monkeypatch.setattr(counters.of_tcp, "__defaults__", (snmp,))
-    monkeypatch.setattr(counters, "SYSFS", sysfs)
     here = context(master="10.0.0.1")
-    counters.stage(Options()).measure(here)
+    measure(here)
+    (sysfs / PORT / "counters/link_downed").write_text("5\n")
+    (sysfs / PORT / "hw_counters/out_of_sequence").write_text("0\n")
     snmp.write_text(SNMP.format(sent=3000, repeated=103))
-    after = counters.recheck(Options()).measure(here)
-    assert after["grown"] == {"TCP segments": 2000, "TCP retransmits": 100}
-    assert counters.stage(Options()).measure(context())["counters"] == 6  # without TCP's
+    after = again(here)
+    assert after.pop("seconds") >= 0
+    grown = {"mlx5_0/1 link_downed": 3, "TCP segments": 2000, "TCP retransmits": 100}
+    assert after == {"grown": grown, "not_readable": ""}
     for odd in ("many", "--5", "\u00b2"):
         snmp.write_text(f"Tcp: OutSegs\nTcp: {odd}\n")
-        assert counters.of_tcp(snmp) == {}
+        assert counters.of_tcp(snmp) == {}, odd
 
 
 def test_tcp_of_this_host_has_sent_something():
@@ -232,25 +202,15 @@ def test_tcp_of_this_host_has_sent_something():
     assert counters.of_tcp()["TCP segments"] > 0
 
 
-def test_one_rank_of_a_node_reads_what_is_the_nodes(sysfs, monkeypatch):
-    monkeypatch.setattr(counters, "SYSFS", sysfs)
-    assert counters.stage(Options()).measure(context(local_rank=1))["counters"] == 0
-
-
 def test_a_gpu_that_nvml_does_not_tell_of_is_not_readable(sysfs, monkeypatch):
-    monkeypatch.setattr(counters, "SYSFS", sysfs)
-
     def fails(uuid):
         raise OddrankError("no NVML")
 
-    gpu = {
-        "name": "NVIDIA H200", "uuid": "GPU-ab", "pci_bus_id": "0000:9B:00.0",
-        "compute_capability": (9, 0), "multicast": True,
-    }  # fmt: skip
+    gpu = SimpleNamespace(uuid="GPU-ab", pci="0000:9B:00.0")
+    monkeypatch.setattr(counters, "SYSFS", sysfs)
     monkeypatch.setattr(_native, "core", lambda: SimpleNamespace(gpu_counters=fails))
-    monkeypatch.setattr(_native, "cuda", lambda: SimpleNamespace(devices=lambda: [gpu]))
     monkeypatch.setattr(_native, "cuda_part", lambda: SimpleNamespace(module=True))
-    monkeypatch.setattr(counters.placement, "gpu_index", lambda launch: 0)
+    monkeypatch.setattr(counters.placement, "of_rank", lambda launch: gpu)
     found = counters.stage(Options()).measure(context(local_rank=1, parameters="GPU"))
     assert found == {"counters": 0, "not_readable": "no NVML"}
 

@@ -1,10 +1,10 @@
 """The memory that a rank takes for its test: limited by host, cgroup and other ranks."""
 
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
 
-from findings_shown import check
 from job import job
 from made_up import run_by_rank
 from oddrank import OddrankError, _native
@@ -12,8 +12,10 @@ from oddrank.control.stages import Skip
 from oddrank.machine.device import CPU, GPU
 from oddrank.selftest import Options
 from oddrank.selftest.stages import device, environment
+from selftest.said import check
 
 MIB = 1 << 20
+LEVELS = ("quick", "normal", "full")
 
 
 def test_a_quarter_of_what_is_free_on_a_host_is_shared_by_its_ranks(monkeypatch):
@@ -37,35 +39,20 @@ def test_a_gpu_is_tested_nearly_whole_unless_the_test_is_quick_or_others_use_it(
         assert found == expected * MIB, (depth, alone)
 
 
-@pytest.mark.parametrize(
-    ("level", "kind", "thorough"),
-    [
-        ("quick", GPU, False), ("normal", GPU, True), ("full", GPU, True),
-        ("quick", CPU, False), ("normal", CPU, False), ("full", CPU, True),
-    ],
-)  # fmt: skip
-def test_all_patterns_are_written_where_they_take_no_time_or_that_is_asked_for(
-    monkeypatch, level, kind, thorough
-):
-    asked = {}
+def test_all_patterns_are_written_where_they_take_no_time_or_that_is_asked_for(monkeypatch):
+    def verify(kind, launch, size, *, thorough, enough):
+        return {"size": size, "thorough": thorough and enough > 0}
 
-    def to_verify(kind, launch, depth, *, alone):
-        asked.update(depth=depth, alone=alone)
-        return MIB
-
-    def verify(*arguments, thorough, enough):
-        assert enough > 0
-        asked.update(thorough=thorough)
-        return {}
-
-    monkeypatch.setattr(device, "memory_to_verify", to_verify)
+    monkeypatch.setattr(device, "free_bytes", lambda *_: 1 << 40)
     monkeypatch.setattr(device, "verify", verify)
-    plan = {"device": kind, "shared": [5]}
-    for rank in (3, 5):
-        launch = SimpleNamespace(rank=rank)
-        context = SimpleNamespace(launch=launch, parameters=plan, step=lambda text: None)
-        device.stage(Options(level)).measure(context)
-        assert asked == {"depth": level, "alone": rank != 5, "thorough": thorough}
+    for (kind, shared), depth in product(((CPU, 0), (GPU, 0), (GPU, 5)), LEVELS):
+        here = SimpleNamespace(rank=5, local_world=1)
+        plan = {"device": kind, "shared": [shared]}
+        context = SimpleNamespace(launch=here, parameters=plan, step=lambda text: None)
+        size = device.memory_to_verify(kind, here, depth, alone=shared == 0)
+        thorough = (kind, depth) in ((CPU, "full"), (GPU, "normal"), (GPU, "full"))
+        said = {"device": kind, "size": size, "thorough": thorough}
+        assert device.stage(Options(depth)).measure(context) == said, (kind, shared, depth)
 
 
 def test_ranks_whose_gpu_others_use_are_known_when_the_test_is_planned():
@@ -100,14 +87,12 @@ def verified(monkeypatch, cuda, size):
     return device.verify(GPU, SimpleNamespace(rank=0), size, thorough=True)
 
 
-def test_memory_that_was_taken_meanwhile_is_not_tested_and_the_result_says_how_much_was(
-    monkeypatch,
-):
+def test_memory_that_was_taken_meanwhile_is_not_tested_and_the_result_says_so(monkeypatch):
     cuda = FakeCuda(50 << 30)
     found = verified(monkeypatch, cuda, 72 << 30)
     assert cuda.sizes == [72 << 30, 54 << 30, 41472 << 20]
     assert found == {"bytes": 41472 << 20, "total": 80 << 30, "patterns": 6, "wrong": None}
-    with pytest.raises(OddrankError, match="cudaErrorMemoryAllocation"):
+    with pytest.raises(OddrankError, match="cudaMalloc"):
         verified(monkeypatch, FakeCuda(0), 72 << 30)
 
 
@@ -132,15 +117,13 @@ def bad_memory():
 
 def test_memory_that_is_bad_and_ranks_that_can_not_test_their_gpus_are_found(golden):
     judge = environment.stage(Options()).conclude
-    check(
-        {
-            "a word came back wrong": (bad_memory(), "broken bad-memory: 1"),
-            "one lacks a part": (judge(on_gpus({3})), "different cuda-part-missing: 3"),
-            "rank 0 lacks it": (judge(on_gpus({0})), "different cuda-part-missing: 0"),
-            "all lack it": (judge(on_gpus(range(4))), "unknown cuda-part-missing: nobody"),
-        },
-        golden,
-    )  # fmt: skip
+    said = {
+        "broken bad-memory: 1": {"a word came back wrong": bad_memory()},
+        "different cuda-part-missing: 3": {"one lacks a part": judge(on_gpus({3}))},
+        "different cuda-part-missing: 0": {"rank 0 lacks it": judge(on_gpus({0}))},
+        "unknown cuda-part-missing: nobody": {"all lack it": judge(on_gpus(range(4)))},
+    }
+    check(said, golden)
 
 
 def on_gpus(lacking, ranks=4):
@@ -171,6 +154,5 @@ def test_in_a_real_job_a_rank_without_the_part_is_named_with_what_was_found_befo
     assert causes["cuda-part-missing"] == [1], str(verdict)
     assert causes["other-version"] == [2]
     skipped = verdict.report["data"]["skipped"]
-    for name in only.split(","):
-        assert skipped[name] == "rank 1 without the part _cuda"
+    assert {skipped[name] for name in only.split(",")} == {"rank 1 without the part _cuda"}
     assert verdict.gone()

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import pytest
 
 from dead_fuse import dead_file_system
-from findings_shown import check
 from job import job
 from made_up import run_by_node
 from oddrank import _native
@@ -20,6 +19,7 @@ from oddrank.selftest import Options
 from oddrank.selftest.nodes import NodeLeaders
 from oddrank.selftest.stages import file_system
 from patience import until
+from selftest.said import check
 
 STEPS = ("create", "write", "fsync", "read", "close", "unlink")
 
@@ -44,10 +44,6 @@ def seen(path="/data", ms=10.0, **changes):
     }  # fmt: skip
 
 
-def failed(state, error):
-    return {"state": state, "stopped_at": "create", "error": error}
-
-
 def judged(*changes, role="/data", path="/data"):
     """Returns the findings. changes: of each node."""
     measured = [{role: seen(path, **{"asked": role == path, **change})} for change in changes]
@@ -58,70 +54,61 @@ def ms(*times):
     return judged(*({"ms": one} for one in times))
 
 
+def failed(state, error="why"):
+    return {"state": state, "stopped_at": "create", "error": error}
+
+
 GONE = failed("missing", "No such file or directory")
 FULL = failed("full", "No space left on device")
 FAST_ONCE = {step: [*seen(ms=4000)["seconds"][step], 0.001] for step in STEPS}
 LEFT = {**HANGS, "left": "process 77 in D state, in rpc_wait_bit_killable"}
+DEAD, SLOW = "broken file-system-hangs: ", "suspicious slow-file-system: "
 SAID = {
-    "hangs on a node": (judged({}, {}, HANGS, {}), "broken file-system-hangs: node 4-5"),
-    "hangs after a slow step": (
-        judged({}, {}, hangs(s=1.5)), "broken file-system-hangs: node 4-5"
-    ),
-    "and could not be ended": (judged({}, {}, LEFT), "broken file-system-hangs: node 4-5"),
-    "hangs on one of two": (judged({}, HANGS), "broken file-system-hangs: node 2-3"),
-    "hangs on half": (judged({}, {}, HANGS, HANGS), "broken file-system-hangs: /data"),
-    "hangs everywhere": (judged(*[HANGS] * 3), "broken file-system-hangs: /data"),
-    "answers, but slowly, beside one that hangs": (
-        judged({}, hangs(1, s=0.01), HANGS), "broken file-system-hangs: node 4-5"
-    ),
-    "slow": (judged({}, {}, {}, {"ms": 400}), "suspicious slow-file-system: node 6-7"),
-    "slow, once through": (
-        judged({}, {}, {}, hangs(1, s=0.4)), "suspicious slow-file-system: node 6-7"
-    ),
-    "slow, twice through": (
-        judged({}, {}, {}, hangs(2, s=0.4)), "suspicious slow-file-system: node 6-7"
-    ),
-    **{
-        state: (judged({}, {}, failed(state, "why")), said)
-        for state, said in {
-            "missing": "different path-missing: node 4-5",
-            "read-only": "different path-read-only: node 4-5",
-            "full": "broken file-system-full: node 4-5",
-            "broken": "broken file-system-broken: node 4-5",
-        }.items()
+    f"{DEAD}node 4-5": {
+        "hangs on a node": judged({}, {}, HANGS, {}),
+        "hangs after a slow step": judged({}, {}, hangs(s=1.5)),
+        "and could not be ended": judged({}, {}, LEFT),
+        "answers, but slowly, beside one that hangs": judged({}, hangs(1, s=0.01), HANGS),
     },
-    "missing on the only node": (judged(GONE), "unknown no-such-path: /data"),
-    "missing everywhere": (judged(*[GONE] * 3), "unknown no-such-path: /data"),
-    "missing on all that answer": (
-        judged(GONE, GONE, HANGS), "unknown no-such-path: /data; broken file-system-hangs: /data"
-    ),
-    "missing on two of three": (judged(GONE, GONE, {}), "broken path-missing: /data"),
-    "missing, and full on the last": (
-        judged(GONE, GONE, FULL),
-        "broken path-missing: /data; broken file-system-full: /data",
-    ),
-    "a usual path is missing on a node": (
-        judged(GONE, {}, {}, role="home"), "different path-missing: node 0-1"
-    ),
+    f"{DEAD}node 2-3": {"hangs on one of two": judged({}, HANGS)},
+    f"{DEAD}/data": {
+        "hangs on half": judged({}, {}, HANGS, HANGS), "hangs everywhere": judged(*[HANGS] * 3),
+    },
+    f"{SLOW}node 6-7": {
+        "slow": judged({}, {}, {}, {"ms": 400}),
+        "slow, once through": judged({}, {}, {}, hangs(1, s=0.4)),
+        "slow, twice through": judged({}, {}, {}, hangs(2, s=0.4)),
+    },
+    **{f"{said}: node 4-5": {state: judged({}, {}, failed(state))} for state, said in {
+        "missing": "different path-missing", "read-only": "different path-read-only",
+        "full": "broken file-system-full", "broken": "broken file-system-broken",
+    }.items()},
+    "unknown no-such-path: /data": {
+        "missing on the only node": judged(GONE), "missing everywhere": judged(*[GONE] * 3),
+    },
+    f"unknown no-such-path: /data; {DEAD}/data": {
+        "missing on all that answer": judged(GONE, GONE, HANGS)
+    },
+    "broken path-missing: /data": {"missing on two of three": judged(GONE, GONE, {})},
+    "broken path-missing: /data; broken file-system-full: /data": {
+        "missing, and full on the last": judged(GONE, GONE, FULL)
+    },
+    "different path-missing: node 0-1": {
+        "a usual path is missing on a node": judged(GONE, {}, {}, role="home")
+    },
+    "": {
+        "alike": ms(10, 40, 9, 2), "alone": judged({}), "not felt": ms(10, 10, 90),
+        "slow everywhere": judged(*[hangs(1, s=0.4)] * 4), "not ten times slower": ms(50, 50, 400),
+        "not much slower": judged(*[{"ms": 600}] * 3, hangs(2, s=0.4)), "of two": ms(10, 400),
+        "most are slow": ms(10, 400, 400), "busy": judged({}, {}, failed("busy", "File exists")),
+        "one fast repeat": judged({}, {}, {"seconds": FAST_ONCE}),
+        "a usual path that no node has": judged(GONE, GONE, role="home"),
+    },
 }  # fmt: skip
-HEALTHY = {
-    "alike": ms(10, 40, 9, 2),
-    "alone": judged({}),
-    "slow everywhere": judged(*[hangs(1, s=0.4)] * 4),
-    "not much slower": judged(*[{"ms": 600}] * 3, hangs(2, s=0.4)),
-    "not ten times slower": ms(50, 50, 400),
-    "not felt": ms(10, 10, 90),
-    "of two": ms(10, 400),
-    "most are slow": ms(10, 400, 400),
-    "one fast repeat": judged({}, {}, {"seconds": FAST_ONCE}),
-    "others are busy with it": judged({}, {}, failed("busy", "File exists")),
-    "a usual path that no node has": judged(GONE, GONE, role="home"),
-}
 
 
 def test_the_node_on_which_a_file_system_hangs_fails_or_is_slow_is_named(golden):
     check(SAID, golden)
-    check({name: (found, "") for name, found in HEALTHY.items()})
     (finding,) = judged({}, {}, {}, {"ms": 400})
     assert (finding.evidence[0].value, finding.evidence[0].median) == (0.4, 0.01)
 
@@ -158,26 +145,19 @@ def test_a_path_that_is_a_pipe_is_told_to_be_no_folder(tmp_path):
     assert finding.what.startswith(f"{path} is not a folder on ")
 
 
-def probe(*folders, seconds=60.0, repeats=2, name=".oddrank-test-0"):
-    return _native.core().probe_folders([str(folder) for folder in folders], name, seconds, repeats)
+def probe(*folders, seconds=60.0, name=".oddrank-test-0"):
+    return _native.core().probe_folders([str(folder) for folder in folders], name, seconds, 2)
 
 
-def test_a_folder_is_tried_and_nothing_is_left_in_it(tmp_path):
-    (result,) = probe(tmp_path)
-    assert (result["stopped_at"], result["hangs"], result["error"], result["left"]) == (
-        "", False, 0, 0,
-    )  # fmt: skip
-    assert {step: len(seconds) for step, seconds in result["seconds"].items()} == dict.fromkeys(
-        STEPS, 2
-    )
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_each_folder_says_its_own_error(tmp_path):
+def test_folders_are_tried_and_say_their_own_errors_and_nothing_is_left_in_them(tmp_path):
     (tmp_path / "file").touch()
     results = probe(tmp_path / "gone", tmp_path / "file", tmp_path, "/proc")
     assert [result["error"] for result in results] == [errno.ENOENT, errno.ENOTDIR, 0, errno.ENOENT]
     assert [result["stopped_at"] for result in results] == ["create", "create", "", "create"]
+    assert not any(result["hangs"] or result["left"] for result in results)
+    repeats = {step: len(seconds) for step, seconds in results[2]["seconds"].items()}
+    assert repeats == dict.fromkeys(STEPS, 2)
+    assert os.listdir(tmp_path) == ["file"]
 
 
 def test_what_a_killed_run_left_an_hour_ago_is_removed_and_what_is_in_use_is_not(tmp_path):
@@ -186,11 +166,11 @@ def test_what_a_killed_run_left_an_hour_ago_is_removed_and_what_is_in_use_is_not
     for file in (young, old):
         file.touch()
     os.utime(old, (time.time() - 4000,) * 2)
-    assert probe(tmp_path, name=name)[0]["error"] == 0
+    assert probe(tmp_path)[0]["error"] == 0
     assert list(tmp_path.iterdir()) == [young]
     for slot in range(8):
         (tmp_path / f"{name}-{slot}").touch()
-    assert probe(tmp_path, name=name)[0]["error"] == errno.EEXIST
+    assert probe(tmp_path)[0]["error"] == errno.EEXIST
 
 
 @pytest.mark.needs("fuse")
@@ -204,26 +184,24 @@ def test_a_dead_file_system_holds_nobody_up(tmp_path, takes):
         hung, well = probe(dead, alive, seconds=10.0)  # in this process it would be for ever
         assert (hung["hangs"], hung["stopped_at"]) == (True, "create")
         assert (well["hangs"], well["stopped_at"]) == (False, "")
+        child = hung["left"]
         if takes:
-            assert hung["left"]
-            assert file_system._left(hung["left"]).startswith(f"process {hung['left']} in D state")
-            assert Path(f"/proc/{hung['left']}/fd").exists()
-            open_files = [os.readlink(fd) for fd in Path(f"/proc/{hung['left']}/fd").iterdir()]
+            assert file_system._left(child).startswith(f"process {child} in D state")
+            open_files = [os.readlink(fd) for fd in Path(f"/proc/{child}/fd").iterdir()]
+            assert open_files
             assert all(name.startswith("pipe:") for name in open_files)
-        elif hung["left"]:
-            until(lambda: os.waitpid(hung["left"], os.WNOHANG)[0])
+        elif child:
+            until(lambda: os.waitpid(child, os.WNOHANG)[0])
     if takes:
-        os.waitpid(hung["left"], 0)
+        os.waitpid(child, 0)
 
 
 def test_a_killed_process_that_only_has_no_core_is_not_left():
     child = subprocess.Popen(["sleep", "60"])
-    child.send_signal(signal.SIGSTOP)  # it may still be loading its program
-    os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
-    assert file_system._left(child.pid) == ""
-    child.kill()
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert file_system._left(child.pid) == ""
+    for number, state in ((signal.SIGSTOP, os.WSTOPPED), (signal.SIGKILL, os.WEXITED)):
+        child.send_signal(number)  # it may still be loading its program
+        os.waitid(os.P_PID, child.pid, state | os.WNOWAIT)
+        assert file_system._left(child.pid) == ""
     child.wait()
     assert file_system._left(child.pid) == ""
 
@@ -244,6 +222,28 @@ def test_the_usual_paths_are_read_without_asking_a_file_system(monkeypatch):
     ]  # fmt: skip
     monkeypatch.delenv("HOME")
     assert "home" not in file_system._usual()
+
+
+MOUNTS = """\
+21 1 0:20 / / rw,relatime - ext4 /dev/vda1 rw
+22 21 0:21 / /data rw shared:1 master:2 - nfs4 server:/export rw,vers=4.2
+23 22 0:22 / /data/with\\040space rw - lustre mgs@tcp:/scratch rw
+24 21 0:23 / /data2 rw - autofs auto rw
+25 24 0:24 / /data2 rw - nfs other:/second rw
+this is no line of it
+26
+"""
+
+
+def test_the_innermost_and_last_mount_is_what_a_path_lies_on():
+    for path, mount in {
+        "/etc": "ext4 /dev/vda1", "/database": "ext4 /dev/vda1", "/data/../etc": "ext4 /dev/vda1",
+        "/data": "nfs4 server:/export", "/data/": "nfs4 server:/export",
+        "/data/set/a": "nfs4 server:/export", "/data/with space/b": "lustre mgs@tcp:/scratch",
+        "/data2/x": "nfs other:/second",
+    }.items():  # fmt: skip
+        assert file_system.mount_of(path, MOUNTS) == mount, path
+    assert file_system.mount_of("/data", "") == ""
 
 
 @pytest.mark.needs("torch", "fuse")

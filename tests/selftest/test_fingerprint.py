@@ -7,38 +7,27 @@ from types import SimpleNamespace
 import pytest
 
 from figures import run_of
-from findings_shown import check
 from oddrank.selftest import Options
 from oddrank.selftest.probes import gpu, host, prints
 from oddrank.selftest.probes.cublas import hash_of as hash_products
 from oddrank.selftest.probes.cublas import numbers
 from oddrank.selftest.stages import fingerprint
+from selftest.said import check
 
 GOLDEN = {"fp32": 1, "fp64": 2}
 
 
-def healthy(**changes):
-    places = [(f"core {i}", repeat, dict(GOLDEN)) for i in range(4) for repeat in range(5)]
-    return {**prints.summary("x86_64", GOLDEN, places), **changes}
-
-
-def unlike(fp64=9, **changes):
-    return healthy(hashes={"fp32": f"{1:016x}", "fp64": f"{fp64:016x}"}, **changes)
-
-
-def wrong_once():
-    seen = [(f"core {i}", repeat, dict(GOLDEN)) for i in range(4) for repeat in range(5)]
-    seen[7][2]["fp32"] = 5
-    return prints.summary("x86_64", GOLDEN, seen)
+def told(seen, kind="x86_64", golden=GOLDEN, odd=None):
+    """Returns a rank's result. odd: (which of 20 prints, what differs in it)."""
+    places = [(f"core {i % 4}", i // 4, dict(seen)) for i in range(20)]
+    if odd:
+        places[odd[0]][2].update(odd[1])
+    return prints.summary(kind, golden, places)
 
 
 def products(bf16=5, fp8=6, kind="H200, cuBLAS 13.1", odd=None):
     """Returns a rank's hashes of products: no bits are known beforehand."""
-    usual = {"cublas_bf16": bf16, "cublas_fp8": fp8}
-    seen = [("the GPU", repeat, dict(usual)) for repeat in range(9)]
-    if odd:
-        seen[4][2].update(odd)
-    return prints.summary(kind, {}, seen)
+    return told({"cublas_bf16": bf16, "cublas_fp8": fp8}, kind, {}, odd)
 
 
 def judged(*ranks, scope="host"):
@@ -51,45 +40,42 @@ def multiplied(*ranks):
     return judged(*ranks, scope="products")
 
 
-UNKNOWN = healthy(golden={})  # of a GPU without known bits
-LACKS_FP8 = prints.summary("H200, cuBLAS 13.1", {}, [("the GPU", 0, {"cublas_bf16": 5})])
+HEALTHY, UNLIKE = told(GOLDEN), told({**GOLDEN, "fp64": 9})
+UNKNOWN, OTHER = (told({**GOLDEN, "fp64": bits}, golden={}) for bits in (2, 9))  # of some GPU
+ODD, WRONG_ONCE = products(bf16=9), products(odd=(4, {"cublas_fp8": 1}))
+LACKS_FP8 = told({"cublas_bf16": 5}, "H200, cuBLAS 13.1", {})
 NAMED, DIFFER = "broken wrong-arithmetic: ", "unknown bits-differ: "
 SAID = {
-    "other bits": (judged(healthy(), unlike(), healthy()), f"{NAMED}1"),
-    "of two, bits are known": (judged(healthy(), unlike()), f"{NAMED}1"),
-    "alone, bits are known": (judged(unlike()), f"{NAMED}0"),
-    "a core is wrong once": (judged(healthy(), wrong_once()), f"{NAMED}1"),
-    "bits are not known": (
-        judged(UNKNOWN, UNKNOWN, unlike(golden={}), scope="gpu"), f"{NAMED}2"
-    ),
-    "of two, bits are not known": (judged(UNKNOWN, unlike(golden={}), scope="gpu"), f"{DIFFER}0-1"),
-    "half have other bits": (judged(*[healthy()] * 2, *[unlike()] * 2), f"{DIFFER}0-3"),
-    "most have other bits than known": (judged(healthy(), unlike(), unlike()), f"{DIFFER}0-2"),
-    "a GPU's products": (multiplied(*[products()] * 3, products(bf16=9)), f"{NAMED}3"),
-    "products of two": (multiplied(products(), products(bf16=9)), f"{DIFFER}0-1"),
-    "a product is wrong once": (
-        multiplied(products(odd={"cublas_fp8": 1}), *[products()] * 3), f"{NAMED}0"
-    ),
-}  # fmt: skip
+    f"{NAMED}1": {
+        "other bits": judged(HEALTHY, UNLIKE, HEALTHY),
+        "of two, bits are known": judged(HEALTHY, UNLIKE),
+        "a core is wrong once": judged(HEALTHY, told(GOLDEN, odd=(6, {"fp32": 5}))),
+    },
+    f"{NAMED}0": {
+        "alone, bits are known": judged(UNLIKE),
+        "a product is wrong once": multiplied(WRONG_ONCE, *[products()] * 3),
+    },
+    f"{NAMED}2": {"bits are not known": judged(UNKNOWN, UNKNOWN, OTHER, scope="gpu")},
+    f"{NAMED}3": {"a GPU's products": multiplied(*[products()] * 3, ODD)},
+    f"{DIFFER}0-1": {
+        "of two, bits are not known": judged(UNKNOWN, OTHER, scope="gpu"),
+        "products of two": multiplied(products(), ODD),
+    },
+    f"{DIFFER}0-2": {"most have other bits than known": judged(HEALTHY, UNLIKE, UNLIKE)},
+    f"{DIFFER}0-3": {"half have other bits": judged(HEALTHY, HEALTHY, UNLIKE, UNLIKE)},
+}
 OTHERS = {
-    "equal": (judged(*[healthy()] * 4), ""),
-    "another kind": (judged(UNKNOWN, unlike(golden={}, kind="sm_90"), scope="gpu"), ""),
-    "two with different other bits": (
-        judged(healthy(), healthy(), unlike(), unlike(8)), f"{NAMED}2, 3"
-    ),
-    "products of half": (
-        multiplied(*[products()] * 2, *[products(bf16=9)] * 2), f"{DIFFER}0-3"
-    ),
-    "products of three": (multiplied(*(products(bf16=one) for one in (5, 7, 9))), f"{DIFFER}0-2"),
-    "products of another library": (
-        multiplied(products(), products(), products(bf16=9, kind="H200, cuBLAS 12.9")), ""
-    ),
-    "a product of the only GPU": (multiplied(products(odd={"cublas_fp8": 1})), f"{NAMED}0"),
-    # A format that some GPUs lack is compared among the others.
-    "some lack a format": (
-        multiplied(*[products()] * 3, LACKS_FP8, products(fp8=1)), f"{NAMED}4"
-    ),
-}  # fmt: skip
+    "": {
+        "equal": judged(*[HEALTHY] * 4),
+        "another kind": judged(UNKNOWN, told({"fp64": 9}, "sm_90", {}), scope="gpu"),
+        "another library": multiplied(products(), products(), products(9, kind="cuBLAS 12.9")),
+    },
+    f"{NAMED}2, 3": {"two differ": judged(HEALTHY, HEALTHY, UNLIKE, told({**GOLDEN, "fp64": 8}))},
+    f"{NAMED}0": {"a product of the only GPU": multiplied(WRONG_ONCE)},
+    f"{NAMED}4": {"some lack a format": multiplied(*[products()] * 3, LACKS_FP8, products(fp8=1))},
+    f"{DIFFER}0-2": {"products of three": multiplied(*map(products, (5, 7, 9)))},
+    f"{DIFFER}0-3": {"products of half": multiplied(products(), products(), ODD, ODD)},
+}
 
 
 def test_a_rank_whose_bits_are_not_the_known_ones_or_those_of_most_peers_is_named(golden):
@@ -97,26 +83,19 @@ def test_a_rank_whose_bits_are_not_the_known_ones_or_those_of_most_peers_is_name
     check(OTHERS)
 
 
-@pytest.mark.parametrize("depth", ["quick", "normal", "full"])
-def test_all_fingerprints_of_a_rank_end_within_the_stages_limit(depth, monkeypatch):
-    stage, took = fingerprint.stage(Options(depth)), []
-
+def test_all_fingerprints_of_a_rank_end_within_the_stages_limit(monkeypatch):
     def compute(launch, seconds):
         took.append(seconds + 20)  # a kernel may be that late
 
     for probe in (host, gpu):
         monkeypatch.setattr(probe, "FINGERPRINTS", dict.fromkeys(probe.FINGERPRINTS, compute))
-    plan = {"device": "GPU", "seconds": fingerprint._SECONDS[depth]}
-    context = SimpleNamespace(parameters=plan, launch=None, step=lambda text: None)
-    assert stage.measure(context) == {}
-    assert len(took) == 3
-    assert sum(took) <= stage.seconds
-
-
-def test_a_format_that_some_gpus_lack_is_compared_among_the_others():
-    lacking = prints.summary("H200, cuBLAS 13.1", {}, [("the GPU", 0, {"cublas_bf16": 5})])
-    (found,) = judged(*[products()] * 3, lacking, products(fp8=1), scope="products")
-    assert found.who.ranks == (4,)
+    for depth in ("quick", "normal", "full"):
+        stage, took = fingerprint.stage(Options(depth)), []
+        plan = {"device": "GPU", "seconds": fingerprint._SECONDS[depth]}
+        context = SimpleNamespace(parameters=plan, launch=None, step=lambda text: None)
+        assert stage.measure(context) == {}
+        assert len(took) == 3
+        assert sum(took) <= stage.seconds, depth
 
 
 @pytest.mark.needs("torch")
@@ -161,19 +140,12 @@ def test_the_numbers_that_are_multiplied_are_the_same_bits_everywhere():
     assert hash_products(torch, first) == known
 
 
-def test_this_machine_computes_the_known_bits_on_every_core():
-    here = SimpleNamespace(local_rank=0, local_world=1)
-    before = os.sched_getaffinity(0)
-    found = host.fingerprint(here, 0.05)
-    assert os.sched_getaffinity(0) == before
-    assert found["places"] == len(before)
-    assert found["hashes"] == found["golden"]
-    assert found["odd_count"] == 0
-
-
-def test_the_ranks_of_a_host_share_its_cores():
-    cores = os.sched_getaffinity(0)
-    shares = [
-        set(host._own_cores(SimpleNamespace(local_rank=rank, local_world=2))) for rank in range(2)
-    ]
-    assert set().union(*shares) == cores
+def test_this_machine_computes_the_known_bits_and_its_ranks_share_the_cores():
+    before, places = os.sched_getaffinity(0), 0
+    for rank in range(2):
+        found = host.fingerprint(SimpleNamespace(local_rank=rank, local_world=2), 0.05)
+        assert os.sched_getaffinity(0) == before
+        assert found["hashes"] == found["golden"]
+        assert found["odd_count"] == 0
+        places += found["places"]
+    assert places == max(2, len(before))

@@ -1,23 +1,39 @@
-"""The ranks that measure for their node; the plan is short for any number of nodes."""
+"""Nodes and groups of ranks: one rank measures for its node; no group twice; plans are short."""
 
 from made_up import run_by_node
 from oddrank.control.root import RankState
 from oddrank.control.stages import RunState
 from oddrank.selftest.nodes import NodeLeaders, node_count
+from oddrank.selftest.stages.connect import teams_of
 
 
 def test_hosts_of_one_name_are_as_many_nodes_as_the_launcher_counts():
-    states = {r: RankState(r, "localhost", r // 2, r % 2, contact="ok") for r in range(4)}
-    assert node_count(RunState(4, states)) == 2
-    one = {r: RankState(r, "localhost", 0, r, contact="ok") for r in range(4)}
-    assert node_count(RunState(4, one)) == 1
+    for per_node in (2, 4):
+        states = {r: RankState(r, "localhost", r // per_node, r % per_node) for r in range(4)}
+        assert node_count(RunState(4, states)) == 4 // per_node
 
 
 def test_the_ranks_are_found_again_in_the_text_of_a_plan():
     chosen = NodeLeaders.of(run_by_node("clock", [None] * 5000))
     again = NodeLeaders.unpack(chosen.pack())
     assert len(chosen.pack()) <= 2500
-    assert len(again) == 5000
-    assert 4 in again
-    assert 5 not in again
-    assert again.place(9998) == 4999
+    assert (len(again), 4 in again, 5 in again, again.place(9998)) == (5000, True, False, 4999)
+
+
+def test_groups_are_all_ranks_the_ranks_of_a_node_and_one_rank_of_each_node():
+    four = (0, 1, 2, 3)
+    for nodes, named in (
+        ([(0,)], {"world": [(0,)]}),
+        ([(0, 1, 2)], {"world": [(0, 1, 2)]}),
+        ([(0,), (1,)], {"world": [(0, 1)]}),
+        ([(0, 1), (2, 3)],
+         {"world": [four], "node": [(0, 1), (2, 3)], "across": [(0, 2), (1, 3)]}),
+        ([(0, 2), (1, 3)],  # ranks placed round-robin
+         {"world": [four], "node": [(0, 2), (1, 3)], "across": [(0, 1), (2, 3)]}),
+        ([(0, 1), (2,)],  # nodes of different sizes: rank 2 is alone, rank 1 is its node's second
+         {"world": [(0, 1, 2)], "node": [(0, 1), (2,)], "across": [(0, 2), (1,)]}),
+    ):  # fmt: skip
+        assert teams_of(nodes) == named
+    teams = teams_of([tuple(range(8 * node, 8 * node + 8)) for node in range(1000)])
+    assert [sum(4321 in team for team in named) for named in teams.values()] == [1, 1, 1]
+    assert [len(named) for named in teams.values()] == [1, 1000, 8]
