@@ -86,18 +86,16 @@ def test_what_comes_before_the_cases_takes_its_part_and_leaves_the_rest_to_them(
     assert 0 < budget.share(1)[0] < 0.1  # a case always has a little
 
 
-def test_a_pass_has_its_part_and_may_take_what_others_leave_in_each_round(clock):
+def test_a_pass_has_its_part_and_may_take_what_others_leave(clock):
     budget = Budget(12, cases(2), 3)
-    for _ in range(2):
-        budget.begin_round()
-        assert budget.share(0) == pytest.approx((2, 6))
-        clock[0] += 1
-        assert budget.share(1) == pytest.approx((2.2, 6.6))
-        clock[0] += 7
-        budget.end(1)
-        assert budget.is_over(1)
-        assert not budget.is_over(0)
-        assert budget.share(0) == pytest.approx((2, 4))
+    assert budget.share(0) == pytest.approx((2, 6))
+    clock[0] += 1
+    assert budget.share(1) == pytest.approx((2.2, 6.6))
+    clock[0] += 7
+    budget.end(1)
+    assert budget.is_over(1)
+    assert not budget.is_over(0)
+    assert budget.share(0) == pytest.approx((2, 4))
 
 
 @pytest.mark.parametrize("sizes", [(3 << 20, 255 << 20), (255 << 20, 3 << 20)])

@@ -211,7 +211,6 @@ def test_bad_input_is_one_line_and_exit_code_2(monkeypatch, golden):
         "--sizes 8 --dtypes int8 --ops avg", "--sizes 8 --dtypes uint64",
         "--json /nowhere/at/all.json", "--budget 60 --deadline 30",
         "--sizes 4:4000:+4 --deadline 60", "--format nccl-tests --json -",
-        "--forever --deadline 100",
     ):  # fmt: skip
         done = run_alone(*options.split())
         assert done.returncode == 2, (options, done.stderr)

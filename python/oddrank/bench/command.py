@@ -24,7 +24,7 @@ from oddrank.bench.plan import (
     passes_within,
     tasks,
 )
-from oddrank.bench.rounds import Display
+from oddrank.bench.row import Row, Table
 from oddrank.bench.split import Split
 from oddrank.cli import CommandGroup, Seconds, fail_on_option, json_option, near, share, some_of
 from oddrank.control import runner
@@ -160,9 +160,6 @@ _RUN_OPTIONS = (
                  type=click.Choice((TABLE, NCCL_TESTS)),
                  help="nccl-tests: stdout has what nccl-tests prints, for programs that read it,"
                  " out of place and in place; all else goes to stderr."),
-    click.option("--forever", is_flag=True,
-                 help="Repeat the sweep, each time within --budget, until SIGINT or SIGTERM comes"
-                 " or something is found; at most 20 days."),
     click.option("--dry-run", is_flag=True,
                  help="Print the cases, their memory and time, and measure nothing."),
 )  # fmt: skip
@@ -196,7 +193,6 @@ def run(
     divided: Split | None,
     fail_below: float | None,
     layout: str,
-    forever: bool,
     dry_run: bool,
     json_path: str | None,
     fail_on: frozenset[str],
@@ -216,10 +212,6 @@ def run(
 
     Exit codes: 0 healthy; 1 a rank is named, or unknown; 2 could not run; 3 incomplete.
     """
-    if forever and deadline is not None:
-        raise click.UsageError(
-            "--forever has no --deadline: end it with SIGINT, as in timeout -s INT 8h torchrun ..."
-        )
     here = launch.current()
     as_nccl_tests = layout == NCCL_TESTS
     if as_nccl_tests and json_path == "-":
@@ -252,15 +244,16 @@ def run(
     stream = sys.stderr if json_path == "-" or as_nccl_tests else sys.stdout
     passes = in_turn(todo, passes_within(time.budget, len(todo), here.world))
     by_stage = {one_pass.name: one_pass for one_pass in passes}
-    display = Display(passes[0], stream)
+    table, measured = Table(stream), dict[str, Row]()
 
     def show(stage: AnyStage, run: RunState) -> None:
         one_pass = by_stage.get(stage.name)
         if one_pass is not None:
-            display.add(one_pass, sweep.row_of(one_pass, run))
+            row = measured[one_pass.task.name] = sweep.row_of(one_pass, run)
+            table.add(one_pass, row)
 
     def conclude(outcome: Outcome) -> int:
-        measured = display.end(outcome.rounds, whole=not outcome.findings)
+        table.end(measured.values())
         found_report = report.of_sweep(passes, here, outcome, measured, fail_below)
         render.progress("", stream)
         if algorithm and not any(row.nccl_choice for row in measured.values()):
@@ -281,7 +274,6 @@ def run(
         conclude=conclude,
         on_stage=show,
         partial=True,
-        again=len(passes) if forever else 0,
         no_verdict=exit_code("unknown", fail_on),
     )
 

@@ -254,12 +254,6 @@ class Budget:
         of_one = of_all - LEAST * left[index]
         return max(LEAST, min(one_pass, of_one)), max(LEAST, min(whole, of_all))
 
-    def begin_round(self) -> None:
-        """Gives a sweep that is repeated its whole time again, at the begin of each further one."""
-        if any(number < self._passes for number in self._left):
-            self._left = [self._passes] * len(self._left)
-            self._began = None
-
     def end(self, index: int) -> None:
         """Ends the case: no further passes."""
         self._left[index] = 0

@@ -68,7 +68,7 @@ def of_sweep(
         },
         outcome.findings,
         complete=outcome.complete and not unseen,
-        why=why or _measured(rows, arrived, launch, outcome, well=well),
+        why=why or _measured(rows, arrived, launch, well=well),
         raised=run.raised(),
     )
 
@@ -168,14 +168,7 @@ def _nothing(rows: Sequence[Row]) -> str:
     return f"none of {len(rows)} cases could be measured: {'; '.join(reasons)[:300]}; {advice}"
 
 
-def _measured(
-    rows: Sequence[Row],
-    arrived: dict[int, Any],
-    launch: "Launch",
-    outcome: "Outcome",
-    *,
-    well: bool,
-) -> str:
+def _measured(rows: Sequence[Row], arrived: dict[int, Any], launch: "Launch", *, well: bool) -> str:
     """Says what was measured and, if nothing was found, the smallest delay it could detect."""
     measured = [row for row in rows if row.median_us is not None]
     if not measured:
@@ -187,10 +180,6 @@ def _measured(
     if measured[0].groups:
         ranks = f"{len(measured[0].groups)} groups of {ranks}, all at once"
     text = f"{cases} measured on {ranks}{launch.note}"
-    if outcome.rounds:
-        text += f", {outcome.rounds} round{'s' if outcome.rounds > 1 else ''}"
-    if outcome.until:
-        text += f" until {outcome.until}"
     if skipped:
         text += f", {skipped} skipped"
     if not well:

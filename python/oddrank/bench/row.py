@@ -43,8 +43,7 @@ class Row:
     the order of ranks. footprint: bytes that a rank's runs use in turn; caches may serve them if
     they are few. groups: with --split each group's ranks and figures; then the row's own figures
     are those of the slowest group, and n is the ranks of one group. unaligned: buffers began one
-    element behind an aligned address. nccl_choice: what NCCL chose, if its log says. rounds: of a
-    repeated sweep, how many there were, and the best, median and worst mean_us of them.
+    element behind an aligned address. nccl_choice: what NCCL chose, if its log says.
     """
 
     backend: str
@@ -80,13 +79,11 @@ class Row:
     groups: tuple[Mapping[str, Any], ...] = ()
     unaligned: bool = False
     nccl_choice: Choice | None = None
-    rounds: Mapping[str, Any] | None = None
 
     def as_data(self) -> dict[str, Any]:
         data = asdict(self)
-        for name in ("nccl_choice", "rounds"):  # most runs do not ask for them
-            if data[name] is None:
-                del data[name]
+        if self.nccl_choice is None:  # most runs do not ask for it
+            del data["nccl_choice"]
         return data
 
     def expecting(self, what: Expected | None) -> "Row":

@@ -30,9 +30,7 @@ TOO_LARGE = "not enough free memory"
 NO_GPU = "the back end nccl needs a GPU for every rank"
 # Reason why a case was not measured -> the option to change.
 ADVICE = {TOO_LARGE: "give smaller --sizes", NO_GPU: "give --backend c10d"}
-_BACKEND, _BACKENDS, _SERIES, _MEASURED, _CHOICES = (
-    "backend", "backends", "series", "measured", "choices",
-)  # fmt: skip
+_BACKEND, _SERIES, _MEASURED, _CHOICES = "backend", "series", "measured", "choices"
 # A pass's own deadline: the whole budget, this many seconds more, and the time of its bytes at the
 # speed below.
 _PATIENCE = 60.0
@@ -139,8 +137,6 @@ def _stage(
     task = one_pass.task
 
     def make_plan(run: RunState) -> _Plan | Skip:
-        if one_pass.number == 1 and one_pass.index == 0:
-            budget.begin_round()
         if budget.is_over(one_pass.index):
             return Skip("its case needs no further pass, or there is no time for it")
         connected = topology.connected_of(run)[0]
@@ -265,7 +261,7 @@ def _measure(context: Context[_Plan], one_pass: Pass, options: SweepOptions) -> 
     backend = _backend(context, group, parameters, options)
     result["backend"] = backend.name
     every: dict[str, Series] = context.scratch.setdefault(_SERIES, {})
-    series = every.get(one_pass.task.name) if one_pass.number > 1 else None
+    series = every.get(one_pass.task.name)
     if series is None:
         result["skipped"] = _why_not(world, group, backend, case, parameters["reserve"])
         if result["skipped"] is not None:
@@ -349,15 +345,14 @@ def _backend(
     context: Context[object], group: Group, parameters: _Plan, options: SweepOptions
 ) -> "Backend":
     """Returns the plan's back end with its memory; first frees the memory of the one before."""
-    name, now = parameters["backend"], context.scratch.get(_BACKEND)
-    made: dict[str, Backend] = context.scratch.setdefault(_BACKENDS, {})
-    if name != now:
-        if now is not None:
-            made[now].reserve(0)
-        if name not in made:  # else a round of a repeated sweep has made it
-            made[name] = C10d(group)
-            if name == "nccl":
-                made[name] = native.connect(group, graph=options.graph, register=options.register)
-        made[name].reserve(parameters["reserve"])
-        context.scratch[_BACKEND] = name
-    return made[name]
+    name = parameters["backend"]
+    held: tuple[str, Backend] | None = context.scratch.get(_BACKEND)
+    if held is None or held[0] != name:
+        if held is not None:
+            held[1].reserve(0)
+        made: Backend = C10d(group)
+        if name == "nccl":
+            made = native.connect(group, graph=options.graph, register=options.register)
+        made.reserve(parameters["reserve"])
+        held = context.scratch[_BACKEND] = (name, made)
+    return held[1]
