@@ -57,7 +57,7 @@ def own_address(interface: str) -> str:
 
 
 def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, timeout=20)
+    subprocess.run(["ip", *arguments], check=True, timeout=60)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def popen(
 def _communicate(process: Any, timeout: float | None = None) -> tuple[Any, Any]:
     """Reads stdout, then stderr; a process that fills both pipes takes run()."""
     said = [pipe and pipe.read() for pipe in (process.stdout, process.stderr)]
-    process.wait(PATIENCE.limit if timeout is None else timeout)
+    process.wait(PATIENCE.job if timeout is None else timeout)
     return said[0], said[1]
 
 
@@ -98,7 +98,7 @@ def run(
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = popen(line, stdout=out, stderr=err, **how)
         try:
-            process.wait(PATIENCE.limit if timeout is None else timeout)
+            process.wait(PATIENCE.job if timeout is None else timeout)
         finally:
             process.kill()
         said = []

@@ -9,6 +9,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from patience import PATIENCE
+
 _RELAY = Path(__file__).with_name("delay_relay.py")
 # Large packets, so that a relay in Python keeps up.
 _MTU = 9000
@@ -213,7 +215,7 @@ def _mbit(rate: float) -> str:
 
 def _end(process: subprocess.Popen[str]) -> None:
     process.kill()
-    process.wait(10)
+    process.wait(PATIENCE.limit)
 
 
 def _tc(namespace: str, *arguments: str) -> None:
@@ -227,6 +229,8 @@ def _ip(*arguments: str) -> None:
 def _run(*command: str) -> None:
     environ = {**os.environ, "PATH": PATH}
     try:
-        subprocess.run(command, check=True, capture_output=True, timeout=20, env=environ)
+        subprocess.run(
+            command, check=True, capture_output=True, timeout=PATIENCE.limit, env=environ
+        )  # fmt: skip
     except subprocess.CalledProcessError as error:
         raise RuntimeError(f"{' '.join(command)}: {error.stderr.decode().strip()}") from error

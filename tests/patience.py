@@ -41,6 +41,11 @@ class Patience:
     def limit(self) -> float:
         return self.seconds(60)
 
+    @property
+    def job(self) -> float:
+        """Limit of a job whose ranks import torch: that alone may take a rank 20 s."""
+        return self.seconds(240)
+
     def until(self, true: Callable[[], _T], normal: float = 60, what: str = "it") -> _T:
         """Waits until `true()` is true, and returns it; fails after seconds(normal)."""
         end = time.monotonic() + self.seconds(normal)

@@ -21,8 +21,9 @@ from pathlib import Path
 
 from launchers import Launcher, Order, Plan
 from netns import PATH, Host, two_hosts
+from patience import PATIENCE
 
-_START_SECONDS = 90.0
+_START_SECONDS = 150.0
 _STOP_SECONDS = 5.0
 _FREEZER = Path("/sys/fs/cgroup/freezer")
 # Job numbers per cluster: many more than tests submit.
@@ -88,12 +89,13 @@ class Cluster:
 
         return start
 
-    def call(self, *command: str, seconds: float = 30) -> str:
+    def call(self, *command: str, seconds: float | None = None) -> str:
         """Runs a command on the first node; returns its output. It must succeed."""
         done = subprocess.run(
             self.inside(0) + list(command),
             env=self.environ(os.environ), stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=seconds, check=False,
+            capture_output=True, text=True, check=False,
+            timeout=PATIENCE.limit if seconds is None else seconds,
         )  # fmt: skip
         if done.returncode:
             raise RuntimeError(f"{command} ended with {done.returncode}: {done.stderr}")
@@ -242,12 +244,12 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait(_STOP_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait(_STOP_SECONDS)
+        process.wait(PATIENCE.limit)
 
 
 def _idle(cluster: Cluster) -> bool:
     with suppress(RuntimeError, subprocess.TimeoutExpired):  # the controller does not listen yet
-        return cluster.call("sinfo", "-h", "-N", "-o", "%T", seconds=5).split() == ["idle"] * 2
+        return cluster.call("sinfo", "-h", "-N", "-o", "%T", seconds=20).split() == ["idle"] * 2
     return False
 
 
@@ -261,7 +263,8 @@ def _kill_inside(cluster: Cluster) -> None:
     for host in cluster.hosts:
         listed = subprocess.run(
             ["ip", "netns", "pids", host.namespace],
-            env={**os.environ, "PATH": PATH}, capture_output=True, timeout=10, check=False,
+            env={**os.environ, "PATH": PATH}, capture_output=True, check=False,
+            timeout=PATIENCE.limit,
         )  # fmt: skip
         for pid in listed.stdout.split():
             with suppress(ProcessLookupError):
@@ -269,7 +272,7 @@ def _kill_inside(cluster: Cluster) -> None:
 
 
 def _until(true: Callable[[], bool], what: str, cluster: Cluster) -> None:
-    end = time.monotonic() + _START_SECONDS
+    end = time.monotonic() + PATIENCE.seconds(_START_SECONDS)
     while not true():
         if time.monotonic() > end:
             said = [

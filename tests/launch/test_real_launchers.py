@@ -44,7 +44,7 @@ def places(script):
 )
 def test_two_ranks_of_one_host_know_their_place(script, name, line):
     run = subprocess.run(
-        [*line, script], capture_output=True, text=True, timeout=PATIENCE.limit, check=False
+        [*line, script], capture_output=True, text=True, timeout=PATIENCE.job, check=False
     )
     assert run.returncode == 0, run.stderr
     assert places(script) == [f"{name} 0 2 0 2 0 1", f"{name} 1 2 1 2 0 1"]

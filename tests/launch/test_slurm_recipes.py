@@ -209,7 +209,7 @@ def test_torchruns_arguments_reach_all_nodes_unchanged(submit, slurm, tmp_path):
 
 def stacks(slurm, number, *path):
     """Returns the lines of both nodes, without their prefixes."""
-    out = slurm.call("env", *path, str(RECIPES / "stacks.sh"), number, seconds=60).splitlines()
+    out = slurm.call("env", *path, str(RECIPES / "stacks.sh"), number, seconds=SECONDS).splitlines()
     by_node = [[line[7:] for line in out if line.startswith(f"node{i}: ")] for i in (0, 1)]
     assert sum(map(len, by_node)) == len(out)
     return by_node

@@ -193,7 +193,7 @@ def output(folder, command, *arguments, script=JOB, **more):
     log = folder / "job.log"
     with log.open("wb") as file:
         subprocess.run([*command, path, *arguments], stdout=file, stderr=file,
-                       timeout=PATIENCE.limit, check=False, **more)  # fmt: skip
+                       timeout=PATIENCE.job, check=False, **more)  # fmt: skip
     return log
 
 

@@ -185,7 +185,7 @@ def test_torchruns_tee_tells_who_fell_silent_and_is_split_by_writer(tmp_path):
     log = tmp_path / "job.log"
     with log.open("wb") as file:
         # Unbuffered: torchrun would keep lines, too.
-        subprocess.run([*torchrun, script], stdout=file, stderr=file, timeout=PATIENCE.limit,
+        subprocess.run([*torchrun, script], stdout=file, stderr=file, timeout=PATIENCE.job,
                        check=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})  # fmt: skip
     made = report("silent", log, check=1)
     assert [finding["who"]["ranks"] for finding in made["findings"]] == [[1]], log.read_text()

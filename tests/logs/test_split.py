@@ -140,6 +140,7 @@ for line in range(200):
 
 @pytest.mark.job
 @pytest.mark.needs("mpi")
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("options", [(), ("--timestamp-output",)])
 def test_mpiruns_tagged_output_is_split_into_what_each_rank_printed(tmp_path, options):
     """Unbuffered, print() writes a line in many parts, and mpirun tags each."""
@@ -148,7 +149,7 @@ def test_mpiruns_tagged_output_is_split_into_what_each_rank_printed(tmp_path, op
     mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--tag-output", *options,
               "-n", "3", sys.executable]  # fmt: skip
     with log.open("wb") as file:
-        subprocess.run([*mpirun, script, log], stdout=file, stderr=file, timeout=PATIENCE.limit,
+        subprocess.run([*mpirun, script, log], stdout=file, stderr=file, timeout=PATIENCE.job,
                        check=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})  # fmt: skip
     text = log.read_text()
     assert text.count("<stdout>:") > 600, "no line came in parts"

@@ -38,7 +38,7 @@ def culprits(tmp_path, command, program, *arguments, **more):
     script.write_text(program)
     with log.open("wb") as file:
         subprocess.run(
-            [*command, script, *arguments], stdout=file, stderr=file, timeout=PATIENCE.limit,
+            [*command, script, *arguments], stdout=file, stderr=file, timeout=PATIENCE.job,
             check=False, **more,
         )  # fmt: skip
     logs = (launcher.KIND, tracebacks.KIND, watchdog.KIND)
