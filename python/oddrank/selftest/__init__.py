@@ -12,11 +12,9 @@ class Options:
     """The options of a run: how thorough it is, and its stages by name (`only` empty: all).
 
     paths: folders whose file systems are tried, beside those that nearly every job uses.
-    baseline: path of an earlier report to compare with; "" for none.
     """
 
     depth: Depth = "normal"
     only: frozenset[str] = frozenset()
     skip: frozenset[str] = frozenset()
     paths: tuple[str, ...] = ()
-    baseline: str = ""

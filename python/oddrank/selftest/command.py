@@ -15,15 +15,11 @@ from oddrank.cli import (
     prometheus_file,
     refuse_shared,
     writable,
-    writes_report,
 )
 from oddrank.control import runner
 from oddrank.control.walk import JOIN_SHARE
-from oddrank.errors import OddrankError
 from oddrank.report import exit_code
 from oddrank.selftest import Depth, Options
-from oddrank.selftest import baseline as earlier
-from oddrank.selftest.metrics import SPEED
 from oddrank.selftest.report import Wanted, conclude, note_device
 from oddrank.selftest.stages import TABLE, Choice, choose, file_system, names
 
@@ -59,27 +55,12 @@ def _paths(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) 
     return tuple(dict.fromkeys(value))
 
 
-def _baseline(ctx: click.Context, option: click.Parameter, value: str) -> str:
-    """Checks the baseline before anything runs, on rank 0's host, which uses it."""
-    if value and writes_report():
-        try:
-            earlier.load(value)
-        except OddrankError as error:
-            raise click.BadParameter(str(error)) from None
-    return value
-
-
 def _refuse_unused(options: Options, choice: Choice) -> None:
     """Refuses options whose stage is left out: they would have no effect."""
     if options.only and options.only <= options.skip:
         raise click.UsageError("--skip leaves nothing of --only")
-    for option, given, stage in (
-        ("--path", options.paths, file_system.NAME),
-        ("--baseline", options.baseline, SPEED),
-    ):
-        if given and stage in choice.left_out:
-            why = choice.left_out[stage]
-            raise click.UsageError(f"{option} is for stage {stage}, which {why} leaves out")
+    if options.paths and (why := choice.left_out.get(file_system.NAME)):
+        raise click.UsageError(f"--path is for stage {file_system.NAME}, which {why} leaves out")
 
 
 @click.command()
@@ -115,13 +96,6 @@ def _refuse_unused(options: Options, choice: Choice) -> None:
               " Comments say why. - is stdout, after the verdict.")  # fmt: skip
 @click.option("--prometheus", "prometheus_path", metavar="FILE.prom", callback=prometheus_file,
               help="Write verdict and figures for Prometheus's textfile collector.")  # fmt: skip
-@click.option(
-    "--baseline",
-    metavar="FILE",
-    default="",
-    callback=_baseline,
-    help="An earlier report (--json) to compare with: shows ranks that are slower now.",
-)
 @html_option
 @json_option
 @fail_on_option
@@ -135,7 +109,6 @@ def command(
     deadline: float | None,
     exclude_path: str | None,
     prometheus_path: str | None,
-    baseline: str,
     html_path: str | None,
     json_path: str | None,
     fail_on: frozenset[str],
@@ -160,7 +133,7 @@ def command(
         raise click.UsageError("--quick and --full contradict each other: give one of them")
     here = launch.current()
     depth: Depth = "quick" if quick else "full" if full else "normal"
-    options = Options(depth, only, skip, paths, baseline)
+    options = Options(depth, only, skip, paths)
     choice = choose(TABLE, options)
     _refuse_unused(options, choice)
     runner.run(

@@ -18,7 +18,7 @@ from oddrank.page import page
 from oddrank.page.parts import Note, Parts, Table
 from oddrank.render import deliver
 from oddrank.report import Report, write_text
-from oddrank.selftest import baseline, facts, prometheus
+from oddrank.selftest import facts, prometheus
 from oddrank.selftest.facts.compare import group, not_readable
 from oddrank.selftest.findings.speed import smallest_seen
 from oddrank.selftest.speed_judge import as_data
@@ -104,8 +104,6 @@ def _all_well(outcome: Outcome, launch: Launch) -> str:
     first = speed.judged(outcome.run)
     well += device.covered(outcome.run)
     well += smallest_seen(first.look) if first else ""
-    if first and first.before and not baseline.compared(outcome.run, first.before):
-        well += "; not compared with the baseline, which has none of these hosts and local ranks"
     return f"{well}; not readable: {', '.join(texts)}" if texts else well
 
 

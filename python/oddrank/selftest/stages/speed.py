@@ -20,9 +20,8 @@ from oddrank.control.stages import Context, RunState, Skip, Stage, nodes_of
 from oddrank.finding import Finding
 from oddrank.job import job_name
 from oddrank.peers import MANY, majority
-from oddrank.selftest import Options, baseline, metrics, probes
+from oddrank.selftest import Options, metrics, probes
 from oddrank.selftest import speed_judge as compare
-from oddrank.selftest.baseline import Before, slower_than_before
 from oddrank.selftest.findings import speed as findings
 from oddrank.selftest.metrics import SPEED, Measured
 from oddrank.selftest.probes import host
@@ -261,12 +260,11 @@ def _repeats(one: Class) -> int:
 
 @dataclass(frozen=True)
 class Judged:
-    """Judgement of the first measurement. before: the baseline's figures, {} without one."""
+    """Judgement of the first measurement."""
 
     look: Look
     doubted: Remeasure
     held_back: list[int]
-    before: Before
 
 
 @dataclass(frozen=True)
@@ -278,8 +276,7 @@ class Rechecked:
 
 
 def _findings(run: RunState, judged: Judged) -> list[Finding]:
-    found = slower_than_before(run, judged.before)
-    found += findings.held_back(run, judged.held_back)
+    found = findings.held_back(run, judged.held_back)
     doubted = {rank for one in judged.look.classes for rank in one.doubted()}
     return found + ([findings.not_measured_again(doubted)] if doubted else [])
 
@@ -339,8 +336,7 @@ def stage(options: Options) -> Stage[Plan, Measured, Judged]:
 
     def judge(run: RunState, results: Mapping[int, Measured]) -> Judged:
         look = compare.look(run, results)
-        before = baseline.load(options.baseline) if options.baseline else {}
-        return Judged(look, plan_recheck(run, look), ranks_held_back(results), before)
+        return Judged(look, plan_recheck(run, look), ranks_held_back(results))
 
     return Stage(SPEED, 90, measure, judge, make_plan, _findings)
 
