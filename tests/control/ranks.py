@@ -44,25 +44,27 @@ class Ranks:
         self.mark = Marked()
         self.stderr = folder / "stderr"
         self.workers: dict[int, subprocess.Popen[bytes]] = {}
+        self._command = [sys.executable, self.program, folder, str(deadline), str(stage)]
+        self._environ = {
+            **os.environ,
+            "WORLD_SIZE": str(world),
+            "TEST_NODES": str(nodes),
+            "TEST_OPEN_JOIN": str(join),
+            "ODDRANK_TESTING": "1",
+            **self.mark.environ,
+            **injected(inject, at, faults),
+            **(environ or {}),
+        }
         for rank in set(range(world)) - set(never):
-            own = {
-                **os.environ,
-                "RANK": str(rank),
-                "WORLD_SIZE": str(world),
-                "TEST_NODES": str(nodes),
-                "TEST_OPEN_JOIN": str(join),
-                "ODDRANK_TESTING": "1",
-                **self.mark.environ,
-                **injected(inject, at, faults),
-                **(environ or {}),
-                **(environ_of or {}).get(rank, {}),
-            }
-            command = [sys.executable, self.program, folder, str(deadline), str(stage)]
-            with self.stderr.open("ab") as stderr:
-                prefix = (prefix_of or {}).get(rank, ())
-                self.workers[rank] = subprocess.Popen(
-                    [*prefix, *command], env=own, stderr=stderr, stdout=stderr
-                )
+            self.start(rank, (prefix_of or {}).get(rank, ()), (environ_of or {}).get(rank, {}))
+
+    def start(
+        self, rank: int, prefix: Sequence[str] = (), environ: Mapping[str, str] | None = None
+    ) -> None:
+        own = {**self._environ, "RANK": str(rank), **(environ or {})}
+        with self.stderr.open("ab") as out:
+            command = [*prefix, *self._command]
+            self.workers[rank] = subprocess.Popen(command, env=own, stderr=out, stdout=out)
 
     def processes(self) -> dict[int, str]:
         """Returns the living processes of this job: pid -> name; no zombies."""

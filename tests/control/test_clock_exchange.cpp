@@ -13,7 +13,7 @@ constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kSecond = 1'000 * kMs;
 constexpr std::int64_t kStart = 500 * kSecond;
 
-ClockQuestion question(std::int64_t seconds = 1) { return {1, kStart + seconds * kSecond, true}; }
+constexpr ClockQuestion kQuestion{1, kStart + kSecond, true};
 
 // A rank whose root's clock is `ahead`; the test moves the time.
 struct Made {
@@ -24,7 +24,7 @@ struct Made {
 
   explicit Made(std::int64_t roots_lead, int rank = 1, int world = 2, const char* clock = "here")
       : exchange(rank, world, clock), ahead(roots_lead) {
-    exchange.ask(question(), now);
+    exchange.ask(kQuestion, now);
   }
 
   // One exchange that takes `there` to the root and `back` from it.
@@ -79,9 +79,7 @@ TEST(ClockExchange, on_the_roots_own_clock_one_exchange_is_enough_but_not_withou
   one.run(30'000, 50'000, "here");
   one.answers(0, 0);
   Made measured(0);
-  ClockQuestion asked = question();
-  asked.shortcut = false;
-  measured.exchange.ask(asked, measured.now);
+  measured.exchange.ask({1, kStart + kSecond, false}, measured.now);
   measured.run(30'000, 50'000, "here");
   EXPECT_FALSE(measured.has_answer());
   measured.answers(-10'000, 40'000, true);
@@ -93,8 +91,6 @@ TEST(ClockExchange, on_the_roots_own_clock_one_exchange_is_enough_but_not_withou
   Made nameless(0, 1, 2, "");
   nameless.run(10, 10, "");
   EXPECT_FALSE(nameless.has_answer());
-  EXPECT_FALSE(which_clock().empty()) << "this machine's";
-  EXPECT_EQ(which_clock(), which_clock());
 }
 
 TEST(ClockExchange, readings_that_were_not_asked_for_change_nothing) {
@@ -105,7 +101,7 @@ TEST(ClockExchange, readings_that_were_not_asked_for_change_nothing) {
   one.exchange.hear({number + 1, 5, "here"}, one.now);
   one.exchange.hear({0, 5, "here"}, one.now);
   EXPECT_TRUE(one.exchange.awaits_reply());
-  one.exchange.ask(question(), one.now);  // a new question: the old reply is too late
+  one.exchange.ask(kQuestion, one.now);  // a new question: the old reply is too late
   one.exchange.hear({number, 5, "here"}, one.now);
   const auto answer = one.exchange.answer(one.now + 2 * kSecond, false);
   ASSERT_TRUE(answer);

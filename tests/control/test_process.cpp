@@ -4,8 +4,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <functional>
-
 #include "../patience.hpp"
 #include "control/guard.hpp"
 #include "control/page.hpp"
@@ -15,53 +13,51 @@
 namespace oddrank::control {
 namespace {
 
-pid_t child(const std::function<void()>& body) {
-  const pid_t pid = ::fork();
-  if (pid == 0) {
-    body();
-    ::_exit(0);
+// A child that runs `body`; reaped at the end at the latest.
+struct Child {
+  explicit Child(void (*body)()) : pid(::fork()) {
+    if (pid == 0) body(), ::_exit(0);
   }
-  return pid;
-}
+  ~Child() { reap(); }
+  void reap() { ::waitpid(pid, &status, 0); }
+  bool becomes(Liveness life) {
+    return patience::until([&] { return watch.look().life == life; });
+  }
 
-bool becomes(ProcessWatch& watch, Liveness life) {
-  return patience::until([&] { return watch.look().life == life; });
-}
+  const pid_t pid;
+  ProcessWatch watch{pid};
+  int status = -1;
+};
 
 TEST(ProcessWatch, sees_stop_continue_and_the_signal_that_kills) {
-  const pid_t pid = child([] { ::pause(); });
-  ProcessWatch watch(pid);
-  EXPECT_EQ(watch.look().life, Liveness::kRunning);
-  ::kill(pid, SIGSTOP);
-  EXPECT_TRUE(becomes(watch, Liveness::kStopped));
-  ::kill(pid, SIGCONT);
-  EXPECT_TRUE(becomes(watch, Liveness::kRunning));
-  watch.kill();
-  EXPECT_TRUE(becomes(watch, Liveness::kDead));
-  EXPECT_EQ(watch.last().signal, SIGKILL);
-  ::waitpid(pid, nullptr, 0);
+  Child child([] { ::pause(); });
+  EXPECT_EQ(child.watch.look().life, Liveness::kRunning);
+  ::kill(child.pid, SIGSTOP);
+  EXPECT_TRUE(child.becomes(Liveness::kStopped));
+  ::kill(child.pid, SIGCONT);
+  EXPECT_TRUE(child.becomes(Liveness::kRunning));
+  child.watch.kill();
+  EXPECT_TRUE(child.becomes(Liveness::kDead));
+  EXPECT_EQ(child.watch.last().signal, SIGKILL);
 }
 
 TEST(ProcessWatch, reads_the_exit_code_of_a_zombie) {
-  const pid_t pid = child([] { ::_exit(42); });
-  ProcessWatch watch(pid);
-  EXPECT_TRUE(becomes(watch, Liveness::kDead));
-  EXPECT_EQ(watch.last().exit_code, 42);
-  EXPECT_EQ(watch.last().signal, 0);
-  ::waitpid(pid, nullptr, 0);
+  Child child([] { ::_exit(42); });
+  EXPECT_TRUE(child.becomes(Liveness::kDead));
+  EXPECT_EQ(child.watch.last().exit_code, 42);
+  EXPECT_EQ(child.watch.last().signal, 0);
 }
 
 TEST(ProcessWatch, knows_a_death_that_its_parent_has_collected_before) {
-  const pid_t pid = child([] {
+  Child child([] {
     ::usleep(20'000);
     ::raise(SIGKILL);
   });
-  ProcessWatch watch(pid);
-  ::waitpid(pid, nullptr, 0);
-  EXPECT_EQ(watch.look().life, Liveness::kDead);
+  child.reap();
+  EXPECT_EQ(child.watch.look().life, Liveness::kDead);
   // Kernels before 6.15 no longer know the signal; a wrong one must never be reported.
-  EXPECT_TRUE(watch.last().signal == SIGKILL || watch.last().signal == 0);
-  EXPECT_EQ(watch.last().exit_code, -1);
+  EXPECT_TRUE(child.watch.last().signal == SIGKILL || child.watch.last().signal == 0);
+  EXPECT_EQ(child.watch.last().exit_code, -1);
 }
 
 TEST(ProcessWatch, takes_no_other_process_for_one_that_was_never_there) {
@@ -70,14 +66,12 @@ TEST(ProcessWatch, takes_no_other_process_for_one_that_was_never_there) {
 }
 
 TEST(KillTimer, ends_a_stopped_process_too) {
-  const pid_t pid = child([] {
+  Child child([] {
     kill_this_process_at(monotonic_ns() + 200'000'000);
     ::raise(SIGSTOP);
   });
-  int status = 0;
-  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
-  EXPECT_TRUE(WIFSIGNALED(status));
-  EXPECT_EQ(WTERMSIG(status), SIGKILL);
+  child.reap();
+  EXPECT_EQ(child.status, SIGKILL) << "the status of a death by this signal";
 }
 
 TEST(Page, gives_one_consistent_mark_and_cuts_what_is_too_long) {

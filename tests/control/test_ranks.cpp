@@ -6,121 +6,124 @@
 namespace oddrank::control::ranks_test {
 namespace {
 
+using enum Contact;
+using enum Liveness;
+using enum Reason;
+
 constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kStart = 1'000 * kSecond;
-constexpr std::int64_t kDeadline = kStart + 30 * kSecond;
+constexpr std::int64_t kEnd = kStart + 30 * kSecond;
 
-// Four joined ranks; stage 1 began at kStart.
-class Stage : public ::testing::Test {
- protected:
-  Stage() : ranks(4, 2 * kSecond) {
-    for (int rank = 0; rank < 4; ++rank) ranks.joined(rank, Hello{}, kStart - kSecond);
-    ranks.begin(1, kDeadline, kStart);
+std::int64_t at(double seconds) { return kStart + static_cast<std::int64_t>(seconds * 1e9); }
+
+// Ranks of which a guard counts as silent after 2 s. `came` of them are there before kStart.
+struct Job : Ranks {
+  explicit Job(int world, int came, std::uint32_t stage) : Ranks(world, 2 * kSecond) {
+    for (int rank = 0; rank < came; ++rank) joined(rank, Hello{}, at(-1));
+    begin(stage, kEnd, kStart);
   }
-  void shows(int rank, Liveness life, double seconds = 1, bool waiting = false,
-             int terminated = 0) {
+  void has(int rank, auto fact, auto value) {
     State state;
-    state.life = life;
-    state.waiting = waiting;
-    state.terminated = terminated;
-    ranks.set_state(rank, state, at(seconds));
+    state.*fact = value;
+    set_state(rank, state, at(1));
   }
-  void fails(int rank) { ranks.set_failure(rank, 1, "RuntimeError: timed out", at(1)); }
-  void results_of(std::initializer_list<int> who) {
-    for (const int rank : who) ranks.set_result(rank, 1, "r");
+  void shows(int rank, Liveness life) { has(rank, &State::life, life); }
+  void is_told_to_end(int rank) { has(rank, &State::terminated, 15); }
+  void is_victim(int rank) { has(rank, &State::waiting, true), fails(rank); }
+  void is_orphan(int rank, const char* launcher) {
+    record(rank).hello.launcher = launcher;
+    has(rank, &State::orphaned, true);
   }
-  static std::int64_t at(double seconds) {
-    return kStart + static_cast<std::int64_t>(seconds * 1e9);
+  void fails(int rank) { set_failure(rank, 1, "RuntimeError: timed out", at(1)); }
+  void results_of(int ranks, std::uint32_t stage = 1) {
+    for (int rank = 0; rank < ranks; ++rank) set_result(rank, stage, "r");
   }
-  // The stage is open just before these seconds, and ends then.
-  void ends(double seconds, Reason why, double before = 0.1) const {
-    EXPECT_EQ(ranks.decide(at(seconds - before), 0), Reason::kOpen);
-    EXPECT_EQ(ranks.decide(at(seconds), 0), why);
-  }
-
-  Ranks ranks;
 };
 
-TEST_F(Stage, is_complete_with_the_last_result_and_ends_at_its_deadline_without_it) {
-  results_of({0, 1, 2});
-  ends(30, Reason::kDeadline);
-  results_of({3});
-  EXPECT_EQ(ranks.decide(at(1), 0), Reason::kComplete);
+struct Row {
+  const char* what;
+  double ends;  // seconds after the stage began; it is open 0.1 s before
+  Reason why;
+  void (*happens)(Job&);  // after 1 s, to four ranks that came
+};
+constexpr Row kRows[] = {
+    {"three results", 30, kDeadline, [](Job& job) { job.results_of(3); }},
+    {"results of another stage", 30, kDeadline, [](Job& job) { job.results_of(4, 2); }},
+    {"a death", 1.5, kFault, [](Job& job) { job.shows(2, kDead); }},
+    {"a zombie", 1.5, kFault, [](Job& job) { job.shows(2, kZombie); }},
+    {"a death, two results", 1.5, kFault, [](Job& job) { job.shows(2, kDead), job.results_of(2); }},
+    {"a silent guard", 1.5, kFault, [](Job& job) { job.set_contact(2, kSilent, at(1)); }},
+    {"a guard that ended", 1.5, kFault, [](Job& job) { job.set_contact(2, kClosed, at(1)); }},
+    {"a guard gave up", 1.5, kFault, [](Job& job) { job.set_parting(2, "silent", at(1)); }},
+    {"an error", 1.5, kFault, [](Job& job) { job.fails(0); }},
+    {"a victim, of a guard that is silent soon", 3.5, kFault, [](Job& job) { job.is_victim(0); }},
+    {"a victim, a death", 1.5, kFault, [](Job& job) { job.is_victim(0), job.shows(3, kDead); }},
+    {"a stop", 3, kFault, [](Job& job) { job.shows(1, kStopped); }},
+    {"a stop that ended", 30, kDeadline,
+     [](Job& job) { job.shows(1, kStopped), job.shows(1, kRunning); }},
+    {"disk sleep", 30, kDeadline, [](Job& job) { job.shows(1, kUninterruptible); }},
+    {"a launcher's signal", 3, kTerminated, [](Job& job) { job.is_told_to_end(1); }},
+    {"its signal, a death", 1.5, kFault,
+     [](Job& job) { job.is_told_to_end(1), job.shows(2, kDead); }},
+    {"its launcher has gone", 1.5, kFault, [](Job& job) { job.is_orphan(1, "torchrun"); }},
+    {"it needs no launcher", 30, kDeadline, [](Job& job) { job.is_orphan(1, ""); }},
+};
+
+TEST(Stage, ends_when_a_fault_is_explained_or_its_time_is_up) {
+  for (const Row& row : kRows) {
+    Job job(4, 4, 1);
+    row.happens(job);
+    EXPECT_EQ(job.decide(at(row.ends - 0.1), 0), kOpen) << row.what;
+    EXPECT_EQ(job.decide(at(row.ends), 0), row.why) << row.what;
+  }
 }
 
-TEST_F(Stage, ends_soon_after_a_death_and_at_once_when_everybody_is_accounted_for) {
-  shows(2, Liveness::kDead);
-  ends(1.5, Reason::kFault);
-  results_of({0, 1});
-  ends(1.5, Reason::kFault);
-  fails(3);
-  EXPECT_EQ(ranks.decide(at(1.1), 0), Reason::kFault);
+TEST(Stage, ends_at_once_when_everybody_is_accounted_for_and_is_complete_with_all_results) {
+  Job job(4, 4, 1);
+  job.shows(2, kDead);
+  job.results_of(2);
+  job.fails(3);
+  EXPECT_EQ(job.decide(at(1.1), 0), kFault);
+  job.results_of(4);
+  EXPECT_EQ(job.decide(at(1.1), 0), kComplete);
 }
 
-TEST_F(Stage, goes_on_when_a_stopped_rank_goes_on) {
-  shows(1, Liveness::kStopped);
-  ends(3.0, Reason::kFault);
-  shows(1, Liveness::kRunning, 2);
-  EXPECT_EQ(ranks.decide(at(9), 0), Reason::kOpen);
-  EXPECT_EQ(ranks.record(1).fault_ns, 0);
-}
-
-TEST_F(Stage, gives_a_victim_more_time_for_the_culprit_to_show) {
-  shows(0, Liveness::kRunning, 1, true);
-  fails(0);
-  ends(3.5, Reason::kFault);  // 2 s until a guard counts as silent, and 0.5 s more
-  shows(3, Liveness::kDead);
-  EXPECT_EQ(ranks.decide(at(1.5), 0), Reason::kFault);
-}
-
-TEST_F(Stage, waits_for_a_process_in_disk_sleep_until_the_deadline) {
-  shows(1, Liveness::kUninterruptible);
-  ends(30, Reason::kDeadline);
-}
-
-TEST_F(Stage, is_terminated_when_only_launchers_signals_explain_it) {
-  shows(1, Liveness::kRunning, 1, false, 15);
-  ends(3.0, Reason::kTerminated);
-  shows(2, Liveness::kDead, 2);
-  EXPECT_EQ(ranks.decide(at(3.0), 0), Reason::kFault);
-}
-
-TEST_F(Stage, keeps_the_time_of_a_fault_as_its_guard_saw_it) {
+TEST(Stage, keeps_the_time_of_a_fault_as_its_guard_saw_it) {
+  Job job(4, 4, 1);
   State state;
-  state.life = Liveness::kDead;
+  state.life = kDead;
   state.fault_age_ns = kSecond / 10;
-  ranks.set_state(2, state, kStart + kSecond);
-  EXPECT_EQ(ranks.record(2).fault_ns, kStart + kSecond - kSecond / 10);
-  ranks.set_contact(2, Contact::kClosed, kStart + 2 * kSecond);
-  EXPECT_EQ(ranks.record(2).fault_ns, kStart + kSecond - kSecond / 10) << "the first one counts";
+  job.set_state(2, state, at(1));
+  EXPECT_EQ(job.record(2).fault_ns, at(0.9));
+  job.set_contact(2, kClosed, at(2));
+  EXPECT_EQ(job.record(2).fault_ns, at(0.9)) << "the first one counts";
+  job.shows(1, kStopped);
+  job.shows(1, kRunning);
+  EXPECT_EQ(job.record(1).fault_ns, 0);
 }
 
-TEST_F(Stage, forgets_results_but_not_deaths_when_the_next_begins) {
-  results_of({0, 1, 2, 3});
-  shows(2, Liveness::kDead);
-  ranks.begin(2, kDeadline, at(2));
-  EXPECT_EQ(ranks.results(), 0);
-  ends(2.5, Reason::kFault);
+TEST(Stage, forgets_results_but_not_deaths_when_the_next_begins) {
+  Job job(4, 4, 1);
+  job.results_of(4);
+  job.shows(2, kDead);
+  job.begin(2, kEnd, at(2));
+  EXPECT_EQ(job.results(), 0);
+  EXPECT_EQ(job.decide(at(2.4), 0), kOpen);
+  EXPECT_EQ(job.decide(at(2.5), 0), kFault);
 }
 
 TEST(Join, has_the_ranks_that_came_as_its_results) {
-  Ranks ranks(3, 2 * kSecond);
-  ranks.begin(0, kDeadline, kStart);
-  ranks.joined(0, Hello{}, kStart);
-  ranks.joined(2, Hello{}, kStart);
-  EXPECT_EQ(ranks.decide(kStart + kSecond, 0), Reason::kOpen);
-  EXPECT_EQ(ranks.decide(kStart + kSecond, kStart), Reason::kFault) << "nobody else can come";
-  ranks.joined(1, Hello{}, kStart);
-  EXPECT_EQ(ranks.decide(kStart + kSecond, 0), Reason::kComplete);
+  Job job(3, 2, 0);
+  EXPECT_EQ(job.decide(at(1), 0), kOpen);
+  EXPECT_EQ(job.decide(at(1), kStart), kFault) << "nobody else can come";
+  job.joined(2, Hello{}, kStart);
+  EXPECT_EQ(job.decide(at(1), 0), kComplete);
 }
 
 TEST(Join, sees_a_rank_that_never_came_as_a_fault_of_every_later_stage) {
-  Ranks ranks(2, 2 * kSecond);
-  ranks.begin(0, kDeadline, kStart);
-  ranks.joined(0, Hello{}, kStart);
-  ranks.begin(1, kDeadline, kStart);
-  ranks.set_result(0, 1, "");
-  EXPECT_EQ(ranks.decide(kStart + kSecond, 0), Reason::kFault);
+  Job job(2, 1, 1);
+  job.results_of(1);
+  EXPECT_EQ(job.decide(at(1), 0), kFault);
 }
 
 }  // namespace
