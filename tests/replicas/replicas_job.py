@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from oddrank import OddrankError, replicas
-from replicas.scenarios import SCENARIOS, folder, rank_main, scenario
+from replicas.scenarios import SCENARIOS, rank_main, scenario
 from replicas.small_training import flip, model, step, trained
 
 WORLD = 4
@@ -125,16 +125,6 @@ def hybrid_shards(rank: int) -> Any:
     step(module, optimizer, rank)
     check = partial(replicas.check, module, optimizer)
     return around_a_flip(check, rank, module[0].up.weight, 40)
-
-
-@scenario
-def digests_of_hybrid_shards(rank: int) -> Any:
-    """The first copy of a shard saves its digest, and rank 3's copy changes before the load."""
-    module = fully_sharded(of_hosts("replicate", "shard"))
-    replicas.save_digests(folder(), module)
-    dist.barrier()
-    check = partial(replicas.check_digests, folder(), module)
-    return around_a_flip(check, rank, module[1].down.weight, 17)
 
 
 @scenario

@@ -1,4 +1,4 @@
-"""One process: replays of a step, digests beside a checkpoint, and bad arguments."""
+"""One process: replays of a step, and bad arguments."""
 
 from collections.abc import Callable
 from functools import partial
@@ -187,26 +187,6 @@ def test_a_single_process_that_does_not_repeat_is_not_blamed():
     assert "there is no other rank to compare with" in report.summary
 
 
-def test_digests_of_a_single_process_are_checked_after_a_load(tmp_path):
-    module, optimizer = single()
-    small_training.step(module, optimizer, 1)
-    replicas.save_digests(tmp_path, module, optimizer)
-    torch.save(
-        {"model": module.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "a.pt"
-    )
-    other, other_optimizer = single()
-    report = replicas.check_digests(tmp_path, other, other_optimizer)
-    assert report.verdict == "odd"
-    loaded = torch.load(tmp_path / "a.pt")
-    other.load_state_dict(loaded["model"])
-    other_optimizer.load_state_dict(loaded["optimizer"])
-    assert replicas.check_digests(tmp_path, other, other_optimizer).verdict == "healthy"
-    half = small_training.model().bfloat16()
-    half.load_state_dict(loaded["model"])
-    report = replicas.check_digests(tmp_path, half)
-    assert "saved as float32 [32], loaded as bfloat16 [32]" in report.summary
-
-
 def test_bad_arguments_are_one_line(golden: Golden):
     search = replicas.watch_nonfinite
     module, optimizer = single()
@@ -218,5 +198,4 @@ def test_bad_arguments_are_one_line(golden: Golden):
         (partial(replicas.trace, what="values"), module),
         (lambda: replicas.trace(module).save("x.json"),),
         (partial(replicas.replay, print, others=[3]), module),
-        (partial(replicas.save_digests, "/dev/null/x"), module),
     )))  # fmt: skip

@@ -42,17 +42,6 @@ def test_the_rank_that_made_a_nan_is_named_and_not_those_that_receive_it(job: Jo
     assert said == report["summary"]
 
 
-def test_a_load_that_is_not_what_was_saved_names_rank_and_tensor(job: Job, golden: Golden):
-    job.judge(golden, {
-        "digests_of_copies": [HEALTHY, ("odd", ("different-from-saved", [1]))],
-        "digests_of_shards": [HEALTHY, ("odd", ("different-from-saved", [2]))],
-        "digests_that_nobody_saved": [("incomplete",)],
-    })  # fmt: skip
-    # The first copy alone saves digests.
-    (file,) = (job.folder / "copies").iterdir()
-    assert file.name == "oddrank-digests-rank0.json"
-
-
 def test_a_rank_that_computes_other_bits_in_a_replay_is_named(job: Job, golden: Golden):
     job.judge(golden, {
         "a_step_that_repeats": [HEALTHY],

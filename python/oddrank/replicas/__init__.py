@@ -3,12 +3,10 @@
 oddrank.replicas.check(model, optimizer)             # compares now, returns a report
 oddrank.replicas.watch(model, optimizer, every=100)  # compares after every 100th step
 oddrank.replicas.watch_nonfinite(model, optimizer)   # finds which rank made the first NaN
-oddrank.replicas.save_digests(folder, model)         # beside a checkpoint; check_digests compares
 oddrank.replicas.trace(model, optimizer)             # keeps what each layer made, for a comparison
 oddrank.replicas.replay(step, model, optimizer)      # runs a step twice, compares the bits
 """
 
-from oddrank.replicas.beside import check_digests, save_digests
 from oddrank.replicas.check import check
 from oddrank.replicas.layers import Trace
 from oddrank.replicas.layers import trace_layers as trace  # oddrank.trace is a package
@@ -23,9 +21,7 @@ __all__ = [
     "Trace",
     "Watch",
     "check",
-    "check_digests",
     "replay",
-    "save_digests",
     "trace",
     "watch",
     "watch_nonfinite",

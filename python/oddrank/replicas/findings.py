@@ -322,27 +322,3 @@ def not_repeated(
         confidence=Confidence("medium", f"{found.why}; a step may differ by design on some ranks"),
         next=("replay again: a faulty device differs elsewhere", "oddrank selftest"),
     )
-
-
-def different_from_saved(
-    ranks: Sequence[int], odd: Sequence[Sequence[str]], *,
-    count: int, compared: int, folder: str, hosts: Mapping[int, str],
-) -> Finding:  # fmt: skip
-    """Tensors are not those whose digests were saved."""
-    who = _who(ranks, hosts)
-    key, how = odd[0]
-    return Finding(
-        condition="different",
-        who=who,
-        cause="different-from-saved",
-        what=f"{who} did not load what was saved: {count} of {compared} tensors"
-        f" {'differs' if count == 1 else 'differ'} from the digests in {folder}: {key} ({how})",
-        evidence=tuple(
-            Evidence(f"{key}: {how}", "digests of 128 bits") for key, how in odd[:_MOST_EVIDENCE]
-        ),
-        confidence=Confidence("high", "the digests were made of the tensors that were saved"),
-        next=(
-            "load again, and call check_digests() before the first step",
-            "compare the checkpoint with another copy: oddrank replicas compare",
-        ),
-    )
