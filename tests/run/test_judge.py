@@ -19,42 +19,31 @@ from dead_fuse import dead_file_system
 from oddrank import job
 from oddrank.control.root import RankState
 from oddrank.errors import OddrankError
-from oddrank.finding import Confidence, Evidence, Finding, Who
+from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.report import SCHEMA_FILE, Report
 from oddrank.run import judge as judge_
 from oddrank.run import outputs, say, snapshot
 from oddrank.run.decide import ATTEMPTS, Attempt, attempts, note
 from oddrank.run.start import Options, Settings
-from oddrank.run.watch import (
-    AllEnded,
-    Awaited,
-    Cascade,
-    Death,
-    Moved,
-    Stall,
-    Still,
-    Watch,
-    Work,
-)
+from oddrank.run.watch import AllEnded, Awaited, Cascade, Death, Moved, Stall, Still, Watch, Work
 from oddrank.triage import on_purpose
 from oddrank.triage.facts import Activity, Process, Source
 from patience import PATIENCE, until
 from run.made_job import MadeJob
 
-RESTING = Work(1, 10.0, 1.0, 0, 0)
+RESTING, BUSY = Work(1, 10.0, 1.0, 0, 0), Work(1, 12.0, 3.0, 0, 0)
 REAL_READ = judge_.triage.read
+TIMED = ("stall", "still-stuck", "went-on")  # seconds of the other events are the clock's
+SCHEMA = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
 
 
-def finding(what="rank 2 (node1) is stuck in f() at train.py:3", ranks=(2,), level="high"):
-    return Finding(
-        condition="stuck",
-        who=Who("rank", ranks, "node1"),
-        cause="host-stuck",
-        what=what,
+def finding(what="rank 2 (node1) is stuck in f() at train.py:3", ranks=(2,), level="high", **more):
+    told = dict(
+        condition="stuck", who=Who("rank", ranks, "node1"), cause="host-stuck", what=what,
         evidence=tuple(Evidence(f"evidence {i}", "rank2.trace") for i in range(5)),
-        confidence=Confidence(level, "why not"),
-        next=("look there", "and there"),
-    )
+        confidence=Confidence(level, "why not"), next=("look there", "and there"),
+    )  # fmt: skip
+    return Finding(**told | more)
 
 
 class FakeTaker:
@@ -65,10 +54,12 @@ class FakeTaker:
     def __init__(self, folder):
         self.folder, self.works = folder, []
         self.asked, self.results = [], {}
+        self.meanwhile = lambda: None
         (folder / "states.json").write_text("states of ranks")
 
     def ask(self, stage, parameters, expected, seconds, *, over=lambda: False, poll=0.0):
         self.asked.append((stage, parameters))
+        self.meanwhile()
         return {} if over() else self.results
 
     def take(self, patience, *, look, ended):
@@ -80,13 +71,7 @@ class FakeTaker:
 class FakeHub:
     def __init__(self):
         self.states = [
-            {
-                "rank": rank,
-                "host": f"node{rank // 2}",
-                "contact": "ok",
-                "stage": "quiet",
-                "step": "7",
-            }
+            dict(rank=rank, host=f"node{rank // 2}", contact="ok", stage="quiet", step="7")
             for rank in range(4)
         ]
         self.at_refresh = {}
@@ -105,7 +90,8 @@ class Judged:
     cause = "host-stuck"
 
     def __init__(self, folder, monkeypatch):
-        self.json, self.lines, self.findings = folder / "report.json", [], [finding()]
+        self.folder, self.json = folder, folder / "report.json"
+        self.lines, self.findings = [], [finding()]
         options = Options(
             60.0, str(self.json), str(folder / "nodes"), str(folder / "history"),
             on_stall="report", output=str(folder / "evidence"),
@@ -117,12 +103,14 @@ class Judged:
         self.hub, self.taker = FakeHub(), FakeTaker(folder)
         self.watch = Watch(0.0, 60.0)
         self.judge = judge_.Judge(settings, self.hub, self.taker, self.watch)
+        self.options = self.judge.settings.options
         monkeypatch.setattr(judge_, "_WORK_SECONDS", 0.0)
         self.activities = {}
         view = SimpleNamespace(activities=self.activities)
         monkeypatch.setattr(judge_.triage, "read", lambda paths: SimpleNamespace(view=view))
         monkeypatch.setattr(judge_.triage, "made", lambda found: self.made())
         monkeypatch.setattr(say, "lines", lambda texts: self.lines.append(list(texts)))
+        monkeypatch.setattr(judge_.late, "read", lambda snapshot: self.histories)
 
     def made(self):
         processes = [{"rank": 2, "host": "node1", "pid": 7}]
@@ -132,23 +120,59 @@ class Judged:
 
     def report(self):
         made = json.loads(self.json.read_text())
-        jsonschema.validate(made, json.loads(SCHEMA_FILE.read_text()))
+        SCHEMA.validate(made)
         return made
 
-    def on_stall(self, action):
-        self.judge.settings.options["on_stall"] = action
+    def takes(self, *steps):
+        """Takes events; a function changes this instead."""
+        for step in steps:
+            self.judge.take(step) if not callable(step) else step(self)
         return self
 
-    def takes(self, *events):
-        for event in events:
-            self.judge.take(event)
-        return self
+    def nodes(self):
+        """Returns the list of nodes to leave out; None if it was not written."""
+        with suppress(FileNotFoundError):
+            lines = (self.folder / "nodes").read_text().splitlines()
+            return [line for line in lines if not line.startswith("#")]
+
+    def attempts(self):
+        return attempts(self.folder / "history")
+
+    def shown(self):
+        """Returns what was said, asked and written, as text."""
+        texts = ["\n  ".join(lines) for lines in self.lines]
+        texts += [f"asks: {stage} {parameters}".strip() for stage, parameters in self.taker.asked]
+        if not self.json.exists():
+            return "\n".join([*texts, "no report"])
+        made = self.report()
+        run, decision = made["data"]["run"], made["data"]["decision"]
+        last = run["history"][-1]
+        assert (made["tool"], run["restart"]) == ("run", 2)
+        assert (run["event"], run["after"]) == (last["event"], last["seconds"])
+        texts.append(f"report: {made['verdict']}: {made['summary']}")
+        for one in made["findings"]:
+            texts.append(f"  {one['condition']}: {one['cause']}, {one['who']['ranks']}")
+        for row in run["history"]:
+            after = f" after {row['seconds']:.0f} s" if row["event"] in TIMED else ""
+            other = "" if row["summary"] == made["summary"] else f": {row['summary']}"
+            texts.append(f"  event {row['event']}{after}{other}")
+        texts += [f"  cascade: {ranks_text(run['cascade'])}"] * bool(run["cascade"])
+        texts += ["  killed"] * run["killed"]
+        for host, saved in run["evidence"]["hosts"].items() if run["evidence"] else ():
+            texts.append(f"  evidence of {host}: {saved['saved']}: {', '.join(saved['lines'])}")
+            left = Path(run["evidence"]["folder"], "states.json").read_text()
+            assert left == "states of ranks"
+        texts.append(f"  decision: {' '.join([decision['action'], *decision['nodes']])}")
+        texts += [f"  attempt: step {one.step}, {one.signature!r}" for one in self.attempts()]
+        nodes = self.nodes()
+        texts.append(f"  nodes: {'not written' if nodes is None else ' '.join(nodes)}".rstrip())
+        return "\n".join(texts).replace(str(self.folder), "FOLDER")
 
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
     """Waits for the children that write files also where they get no core for seconds."""
-    monkeypatch.setattr(outputs, "_SECONDS", 60.0)
+    monkeypatch.setattr(outputs, "_SECONDS", PATIENCE.limit)
 
 
 @pytest.fixture
@@ -156,264 +180,202 @@ def judged(tmp_path, monkeypatch):
     return Judged(tmp_path, monkeypatch)
 
 
-def test_a_stall_is_one_sentence_two_points_and_a_step(judged):
-    judged.takes(Stall(61.0, last=False))
-    assert judged.lines == [
-        [finding().what, "evidence 0", "evidence 1", "next: look there"],
-    ]
-    made = judged.report()
-    assert (made["tool"], made["verdict"], made["summary"]) == ("run", "odd", finding().what)
-    run = made["data"]["run"]
-    assert (run["restart"], run["event"], run["after"]) == (2, "stall", 61.0)
+STALL, LAST, EARLY = Stall(61.0, last=False), Stall(600.0, last=True), Stall(600.0, True, False)
+DEATH = Death((2,))
+ALL_TOLD = Death((0, 1, 2, 3), told=True)
 
 
-def test_the_same_sentence_is_not_said_twice(judged):
-    judged.takes(Stall(61.0, last=False), Death((2,)))
-    assert len(judged.lines) == 1
-    judged.findings = [finding("rank 3 has died")]
-    judged.takes(Stall(61.0, last=True))
-    assert [lines[0] for lines in judged.lines] == [finding().what, "rank 3 has died"]
+# The steps of stories that are no events.
 
 
-def test_a_stall_and_a_death_that_nothing_explains_are_told_without_a_name(judged):
-    judged.findings = []
-    judged.takes(Stall(61.0, last=True), Death((1, 2)))
-    assert [lines[0] for lines in judged.lines] == [
-        "no rank has moved for 61 s, and nothing says why",
-        "ranks 1-2 died, and nothing says why",
-    ]
-    assert judged.report()["verdict"] == "incomplete"
+def finds(*findings):
+    """From here on, triage finds this."""
+    found = [finding(one) if isinstance(one, str) else one for one in findings]
+    return lambda judged: setattr(judged, "findings", found)
 
 
-def test_a_job_without_records_is_told_of_too(judged, monkeypatch):
+def state(*ranks, **fields):
+    return lambda judged: [judged.hub.states[rank].update(fields) for rank in ranks]
+
+
+def at_refresh(**fields):
+    """What guards tell of rank 1 if they are asked."""
+    return lambda judged: judged.hub.at_refresh.update(fields)
+
+
+def on_stall(action, **results):
+    """What to do at a stall, and what the guards of ranks answer: r0=bytes."""
+
+    def change(judged):
+        judged.options["on_stall"] = action
+        judged.taker.results = {int(rank[1:]): result for rank, result in results.items()}
+
+    return change
+
+
+def works(*looks):
+    """At each look, what the ranks have done."""
+    return lambda judged: setattr(judged.taker, "works", list(looks))
+
+
+def ran_a_line(last):
+    """Rank 2 ran a line so many seconds ago."""
+    rank = Process(2, "node1", 7)
+    seen = Activity(rank, Source("rank2.trace"), last=100.0 - last, seen=100.0)
+    return lambda judged: judged.activities.update({rank: seen})
+
+
+def late(*reports):
+    """Ranks of one host show these seconds of lateness of rank 2, by report."""
+
+    def change(judged):
+        state(*range(4), host="node1")(judged)
+        made = MadeJob(4)
+        for seconds in reports:
+            judged.histories = made.runs(64, late={2: seconds})
+            judged.judge.report_late()
+
+    return change
+
+
+def goes_on_while_asked(judged):
+    judged.taker.meanwhile = lambda: state(1, stage="moving")(judged)
+
+
+def without_records(judged):
     def refuses(paths):
         raise OddrankError("nothing in what was given")
 
-    monkeypatch.setattr(judge_.triage, "read", refuses)
-    judged.takes(Death((2,)))
-    assert judged.lines == [["rank 2 died, and nothing says why"]]
-    assert judged.report()["verdict"] == "incomplete"
+    judge_.triage.read = refuses
 
 
-@pytest.mark.parametrize("event", [Stall(600.0, last=True), Still(1200.0)])
-def test_a_pause_on_purpose_is_not_told_and_nothing_is_done(judged, monkeypatch, event):
-    judged.on_stall("kill").findings = []
-    judged.cause = on_purpose.CAUSE
-    excused = []
-    monkeypatch.setattr(judged.watch, "excuse", excused.append)
-    judged.takes(event)
-    assert len(excused) == 1
-    assert (judged.lines, judged.taker.asked) == ([], [])
-    assert not judged.json.exists()
+def with_records_of(ranks):
+    return lambda judged: setattr(judged.taker, "ranks", ranks)
 
 
-def test_while_the_awaited_rank_works_nobody_is_named(judged):
-    works = {2: Work(1, 12.0, 3.0, 0, 0)}
-    judged.taker.works = [{2: RESTING}, works]
-    judged.takes(Stall(61.0, last=False))
-    assert judged.lines == []
-    assert not judged.json.exists()
-    judged.taker.works = [{2: RESTING}, works]
-    judged.takes(Stall(600.0, last=True))
-    assert len(judged.lines) == 1
+def lost(*ranks):
+    return state(*ranks, contact="lost", state="running", exit_code=None)
 
 
-def test_an_awaited_rank_that_runs_a_line_now_and_then_is_not_named_yet(judged):
-    rank = Process(2, "node1", 7)
-    judged.activities[rank] = Activity(rank, Source("rank2.trace"), last=97.0, seen=100.0)
-    judged.takes(Stall(61.0, last=False))
-    assert judged.lines == []
-    judged.activities[rank] = Activity(rank, Source("rank2.trace"), last=40.0, seen=100.0)
-    judged.takes(Stall(122.0, last=False))
-    assert judged.lines == []
-    judged.takes(Stall(122.0, last=True))
-    assert len(judged.lines) == 1
-
-
-def test_before_the_first_step_who_works_is_not_named_even_at_last(judged):
-    judged.taker.works = [{2: RESTING}, {2: Work(1, 12.0, 3.0, 0, 0)}]
-    judged.takes(Stall(600.0, last=True, started=False))
-    assert judged.lines == []
-    judged.takes(Stall(1200.0, last=True, started=False))
-    assert len(judged.lines) == 1
-
-
-def test_a_rank_that_waits_in_a_loop_is_not_at_work(judged):
+def spins(judged):
     judged.leaf_class = "gpu"
-    judged.taker.works = [{2: RESTING}, {2: Work(1, 12.0, 3.0, 0, 0)}]
-    judged.takes(Stall(61.0, last=False))
-    assert len(judged.lines) == 1
 
 
-def test_work_of_ranks_that_wait_says_nothing(judged):
-    judged.taker.works = [{0: RESTING}, {0: Work(1, 12.0, 3.0, 0, 0)}]
-    judged.takes(Stall(61.0, last=False))
-    assert len(judged.lines) == 1
+def alone(judged):
+    judged.judge.settings.world["size"] = 1
 
 
-@pytest.mark.parametrize("now", [{"stage": "moving"}, {"progress": 1}])
-def test_a_stall_that_is_over_by_now_is_not_told(judged, now):
-    judged.hub.at_refresh = now
-    judged.takes(Stall(61.0, last=True), Moved(62.0))
-    assert judged.lines == []
-    assert not judged.json.exists()
+WORKS_ON = works({2: RESTING}, {2: BUSY})
+NOTHING_IS_TOLD = {
+    "the awaited rank works": [WORKS_ON, STALL],
+    "the awaited rank runs a line now and then": [ran_a_line(3), STALL],
+    "the awaited rank has run a line since": [ran_a_line(60), Stall(122.0, last=False)],
+    "the awaited rank works before the first step, even at last": [WORKS_ON, EARLY],
+    "a rank moves again": [at_refresh(stage="moving"), LAST, Moved(62.0)],
+    "a rank has moved since": [at_refresh(progress=1), LAST, Moved(62.0)],
+    "nobody is to blame, and it is not the last look": [finds(), STALL],
+    "a rank was late for the first time": [late(0.0, 0.02)],
+    "a rank is late but another is dead":
+        [state(1, state="dead", signal=9), late(0.02, 0.02, 0.02)],
+}  # fmt: skip
 
 
-def test_a_stall_of_which_nobody_is_to_blame_is_told_only_at_last(judged):
-    judged.findings = []
-    judged.takes(Stall(61.0, last=False))
-    assert judged.lines == []
-    judged.takes(Stall(600.0, last=True))
-    assert len(judged.lines) == 1
+def test_nothing_is_told_and_written_while(tmp_path):
+    for number, (name, steps) in enumerate(NOTHING_IS_TOLD.items()):
+        assert story(tmp_path / str(number), steps) == "no report", name
 
 
-def test_it_says_that_a_job_went_on_and_that_one_is_still_stuck(judged):
-    judged.takes(Stall(61.0, last=False), Still(600.0), Moved(3700.0))
-    assert [lines[0] for lines in judged.lines[1:]] == [
-        f"still stuck after 10 min: {finding().what}",
-        "went on after 62 min",
+def story(folder, steps):
+    folder = folder / "run-7"
+    folder.mkdir(parents=True)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        return Judged(folder, monkeypatch).takes(*steps).shown()
+
+
+SAVED = json.dumps({"saved": "4 files", "lines": ["no nvidia-smi"]}).encode()
+NO_ROOM = json.dumps({"saved": None, "lines": ["no room"]}).encode()
+GPU = finding(cause="gpu-stopped", drains_node=True)
+MOVING = finding(cause="moving", drains_node=True)
+OTHER = finding("rank 1 died", (1,))
+PERHAPS = finding("rank 1 died", (1,), level="low")
+RANK_0 = finds("rank 0 died"), Death((0,))
+RANK_2 = finds("rank 2 died"), DEATH
+KILLED = state(2, signal=9, state="dead")
+OF_MEMORY = state(2, oom_kills=1)
+ENDED_WELL = state(*range(4), state="dead", exit_code=0)
+TOLD_NOTHING = state(*range(4), step="", progress=0)
+STORIES = {
+    "a stall is one sentence, two points and a step": [STALL],
+    "the same sentence is not said twice": [STALL, DEATH, finds("rank 3 has died"), LAST],
+    "a stall and a death that nothing explains have no name": [finds(), LAST, Death((1, 2))],
+    "a job without records is told of": [without_records, DEATH],
+    "the awaited rank works, but it is the last look": [WORKS_ON, LAST],
+    "an awaited rank ran a line long ago": [ran_a_line(60), Stall(122.0, last=True)],
+    "before the first step, nobody works any more": [WORKS_ON, EARLY, EARLY],
+    "a rank that waits in a loop is not at work": [spins, WORKS_ON, STALL],
+    "work of ranks that wait says nothing": [works({0: RESTING}, {0: BUSY}), STALL],
+    "nobody is to blame at last": [finds(), STALL, LAST],
+    "a job is still stuck and goes on": [STALL, Still(600.0), Moved(3700.0)],
+    "a job that was told to end is only written down": [ALL_TOLD],
+    "of the death of a job of one rank Python has told": [alone, Death((0,))],
+    # A death that follows from a stall leaves its verdict.
+    "somebody ended a job that stood": [finds(GPU), STALL, finds("rank 0 died"), ALL_TOLD],
+    "a watchdog ended a rank that waited": [finds(GPU), STALL, *RANK_0],
+    "the rank that stood died": [finds(GPU), STALL, *RANK_2],
+    "all died": [finds(GPU), STALL, finds("rank 0 died"), Death((0, 1, 2, 3))],
+    "a rank died while another moved on": [finds(MOVING), STALL, *RANK_0],
+    "once a stall is over a death is judged anew": [STALL, Moved(80.0), *RANK_0],
+    "a stuck rank that is killed stays named as stuck": [STALL, KILLED, *RANK_2],
+    "a stuck rank was killed for memory": [STALL, KILLED, OF_MEMORY, *RANK_2],
+    # A verdict on a death is corrected by what came later.
+    "another rank died first": [DEATH, finds(OTHER), AllEnded()],
+    "the same rank died by the same cause": [DEATH, finds("rank 2 died, too"), AllEnded()],
+    "perhaps another rank died first": [DEATH, finds(PERHAPS), AllEnded()],
+    "less was read later": [DEATH, finds(OTHER), with_records_of(3), AllEnded()],
+    "deaths that follow are folded": [DEATH, Cascade((0, 1)), Cascade((3,))],
+    "how a rank ended is not known": [ENDED_WELL, lost(3), AllEnded()],
+    "all ended well": [ENDED_WELL, AllEnded()],
+    # Late ranks.
+    "a rank that stays late is said once and kept in a healthy report":
+        [late(*[0.02] * 6), ENDED_WELL, AllEnded()],
+    "a rank that is no longer late is said to be so": [late(0.02, 0.02, 0.02, 0.0, 0.0, 0.0)],
+    "a stall is told as without late ranks": [late(0.02, 0.02), STALL],
+    "a death is told as without late ranks": [late(0.02, 0.02), finds(), Death((1,))],
+    # What to do at a stall.
+    "one guard of each host collects":
+        [on_stall("collect", r0=b"a warning\n" + SAVED + b"\n", r2=SAVED), STALL],
+    "the guard of a living rank collects, and a death ends nobody":
+        [KILLED, lost(0, 1), on_stall("kill", r3=SAVED), DEATH],
+    "a collector broke": [on_stall("collect", r0=SAVED, r2=b"Traceback\nKeyError: 3\n"), STALL],
+    "a collector said nothing": [on_stall("collect", r0=SAVED, r2=b""), STALL],
+    "a collector had no room": [on_stall("collect", r0=SAVED, r2=NO_ROOM), STALL],
+    "kill ends all ranks after the evidence and their ends decide nothing":
+        [on_stall("kill", r0=SAVED, r2=SAVED), STALL, ALL_TOLD],
+    "kill ends no rank of a job that moves": [finds(MOVING), on_stall("kill"), LAST],
+    "a job that goes on while it is collected is left alone":
+        [on_stall("kill"), goes_on_while_asked, STALL],
+    # Nodes to leave out, and attempts.
+    "a fault of a node excludes it": [finds(GPU), STALL],
+    "a later verdict excludes none": [finds(GPU), STALL, finds(finding()), DEATH],
+    "no rank told a step or a collective": [TOLD_NOTHING, DEATH],
+    "a rank told a collective and no step": [TOLD_NOTHING, state(1, progress=40), DEATH],
+}  # fmt: skip
+
+
+def test_what_is_said_asked_and_written(tmp_path, golden):
+    found = [
+        f"== {name}\n{story(tmp_path / str(number), steps)}\n"
+        for number, (name, steps) in enumerate(STORIES.items())
     ]
-    events = [each["event"] for each in judged.report()["data"]["run"]["history"]]
-    assert events == ["stall", "still-stuck", "went-on"]
+    golden("\n".join(found))
 
 
-def test_a_job_that_was_told_to_end_is_only_written_down(judged):
-    judged.takes(Death((0, 1, 2, 3), told=True))
-    assert judged.lines == []
-    assert judged.report()["data"]["run"]["event"] == "death"
-
-
-@pytest.mark.parametrize(
-    ("cause", "death", "follows"),
-    [
-        ("gpu-stopped", Death((0, 1, 2, 3), told=True), True),  # somebody ended it: it stood
-        ("gpu-stopped", Death((0,)), True),  # a watchdog of a rank that waited
-        ("gpu-stopped", Death((2,)), False),
-        ("gpu-stopped", Death((0, 1, 2, 3)), False),
-        ("moving", Death((0,)), False),
-    ],
-)
-def test_a_death_that_follows_from_a_stall_leaves_its_verdict(judged, cause, death, follows):
-    judged.findings = [replace(finding(), cause=cause, drains_node=True)]
-    judged.takes(Stall(61.0, last=False))
-    judged.findings = [finding("rank 0 died")]
-    judged.takes(death)
-    made = judged.report()
-    assert made["data"]["run"]["event"] == "death"
-    assert (made["summary"] == finding().what) is follows
-    assert (made["data"]["decision"]["action"] == "exclude") is follows
-    assert len(judged.lines) == (1 if follows else 2)
-
-
-def test_a_stuck_rank_that_is_killed_afterwards_stays_named_as_stuck(judged):
-    for of_memory in (1, 0):
-        judged.findings = [finding()]
-        judged.takes(Stall(61.0, last=False))
-        judged.hub.states[2] |= {"signal": 9, "state": "dead", "oom_kills": of_memory}
-        judged.findings = [finding("rank 2 died")]
-        judged.takes(Death((2,)))
-        told = "rank 2 died" if of_memory else finding().what
-        assert judged.report()["summary"] == told
-
-
-@pytest.mark.parametrize(
-    ("found", "records", "corrected"),
-    [
-        (lambda: finding("rank 1 died", ranks=(1,)), 4, True),
-        (lambda: finding("rank 2 died, they say"), 4, False),  # the same rank, by the same cause
-        (lambda: finding("rank 1 died", ranks=(1,), level="low"), 4, False),
-        (lambda: finding("rank 1 died", ranks=(1,)), 3, False),  # it has seen less
-    ],
-)
-def test_a_verdict_on_a_death_is_corrected_by_what_came_later(judged, found, records, corrected):
-    judged.takes(Death((2,)))
-    judged.findings = [found()]
-    judged.taker.ranks = records
-    judged.takes(AllEnded())
-    assert [row["event"] for row in judged.report()["data"]["run"]["history"]] == [
-        "death", *["corrected"] * corrected, "end"
-    ]  # fmt: skip
-    assert judged.lines[1:] == [["corrected: rank 1 died"]] * corrected
-
-
-def test_once_a_stall_is_over_a_death_is_judged_anew(judged):
-    judged.takes(Stall(61.0, last=False), Moved(80.0))
-    judged.findings = [finding("rank 0 died")]
-    judged.takes(Death((0,)))
-    assert judged.report()["summary"] == "rank 0 died"
-
-
-def test_deaths_that_follow_are_folded(judged):
-    judged.takes(Death((2,)), Cascade((0, 1)), Cascade((3,)))
-    assert len(judged.lines) == 1
-    assert judged.report()["data"]["run"]["cascade"] == [0, 1, 3]
-
-
-def come_late(judged, monkeypatch, *reports):
-    """Lets the ranks' records show a job with these seconds of lateness of rank 2, by report."""
-    job = MadeJob(4)
-    for seconds in reports:
-        histories = job.runs(64, late={2: seconds})
-        monkeypatch.setattr(judge_.late, "read", lambda snapshot, found=histories: found)
-        judged.judge.report_late()
-    return judged
-
-
-LATE = "rank 2 (node1) is late: it spends "
-
-
-def test_a_rank_that_stays_late_is_said_once_and_kept_in_a_healthy_report(judged, monkeypatch):
-    judged.hub.states = [state | {"host": "node1"} for state in judged.hub.states]
-    come_late(judged, monkeypatch, 0.0, 0.02)
-    assert judged.lines == []
-    assert not judged.json.exists()
-    come_late(judged, monkeypatch, *[0.02] * 4)
-    ((line,),) = judged.lines
-    assert line.startswith(LATE)
-    assert line.endswith("all_reduces of default")
-    made = judged.report()
-    assert (made["verdict"], made["summary"]) == ("odd", line)
-    assert made["data"]["decision"]["action"] == "same-nodes"
-    judged.hub.states = [state | {"state": "dead", "exit_code": 0} for state in judged.hub.states]
-    judged.takes(AllEnded())
-    made = judged.report()
-    assert (made["verdict"], made["summary"]) == ("odd", line)
-    assert [f["cause"] for f in made["findings"]] == ["late-arrival"]
-    assert [e["event"] for e in made["data"]["run"]["history"]] == ["late", "end"]
-    # It ended well: that is no cause to stop trying.
-    (attempt,) = attempts(judged.json.parent / "history")
-    assert attempt.signature == ""
-
-
-def test_a_rank_that_is_no_longer_late_is_said_to_be_so(judged, monkeypatch):
-    judged.hub.states = [state | {"host": "node1"} for state in judged.hub.states]
-    come_late(judged, monkeypatch, 0.02, 0.02, 0.02, 0.0, 0.0, 0.0)
-    assert judged.lines[1:] == [["rank 2 is no longer late"]]
-    made = judged.report()
-    assert [e["event"] for e in made["data"]["run"]["history"]] == ["late", "no-longer-late"]
-    assert made["summary"].startswith(LATE)
-
-
-def test_a_stall_and_a_death_are_told_as_without_late_ranks(judged, monkeypatch):
-    judged.hub.states = [state | {"host": "node1"} for state in judged.hub.states]
-    come_late(judged, monkeypatch, 0.02, 0.02)
-    judged.takes(Stall(61.0, last=False))
-    assert judged.lines[1][0] == finding().what
-    made = judged.report()
-    assert [f["condition"] for f in made["findings"]] == ["stuck", "late"]
-    judged.findings = []
-    judged.takes(Moved(80.0), Death((1,)))
-    assert judged.lines[3] == ["rank 1 died, and nothing says why"]
-    made = judged.report()
-    assert (made["verdict"], made["findings"]) == ("incomplete", [])
-    assert made["data"]["run"]["history"][0]["summary"].startswith(LATE)
-
-
-def test_nobody_is_late_once_a_rank_has_died(judged, monkeypatch):
-    judged.hub.states = [state | {"host": "node1"} for state in judged.hub.states]
-    judged.hub.states[1] |= {"state": "dead", "signal": 9}
-    come_late(judged, monkeypatch, 0.02, 0.02, 0.02)
-    assert judged.lines == []
+@pytest.mark.parametrize("event", [LAST, Still(1200.0)])
+def test_a_pause_on_purpose_is_not_told_and_nothing_is_done(judged, monkeypatch, event):
+    judged.cause, excused = on_purpose.CAUSE, []
+    monkeypatch.setattr(judged.watch, "excuse", excused.append)
+    assert judged.takes(on_stall("kill"), finds(), event).shown() == "no report"
+    assert len(excused) == 1
 
 
 def test_many_late_ranks_are_few_lines():
@@ -423,90 +385,12 @@ def test_many_late_ranks_are_few_lines():
     assert say.late(found[:4]) == lines
 
 
-SAVED = json.dumps({"saved": "4 files", "lines": ["no nvidia-smi"]}).encode()
-
-
-def test_a_stall_is_collected_by_one_guard_of_each_host(judged):
-    judged.taker.results = {0: b"a warning\n" + SAVED + b"\n", 2: SAVED}
-    judged.on_stall("collect").takes(Stall(61.0, last=False))
-    assert judged.taker.asked == [("collect", "0,2")]
-    folder = str(judged.json.parent / "evidence" / "restart-2" / judged.judge.settings.job)
-    assert judged.lines[1] == [f"the evidence of 2 hosts is saved: oddrank triage {folder}"]
-    assert (Path(folder) / "states.json").read_text() == "states of ranks"
-    run = judged.report()["data"]["run"]
-    told = {"saved": "4 files", "lines": ["no nvidia-smi"]}
-    assert run["evidence"] == {"folder": folder, "hosts": {"node0": told, "node1": told}}
-
-
-def test_the_guard_of_a_living_rank_collects(judged):
-    judged.hub.states[2] |= {"state": "dead", "signal": 9}
-    judged.hub.states[0]["contact"] = judged.hub.states[1]["contact"] = "lost"
-    judged.taker.results = {3: SAVED}
-    judged.on_stall("kill").takes(Death((2,)))
-    assert judged.taker.asked == [("collect", "3")]  # a death ends nobody
-    assert judged.lines[1][1:] == ["no evidence of node0 was saved: its guards are silent"]
-
-
-@pytest.mark.parametrize(
-    ("result", "why"),
-    [
-        (b"Traceback\nKeyError: 3\n", "KeyError: 3"),
-        (b"", "the collector printed nothing"),
-        (json.dumps({"saved": None, "lines": ["no room"]}).encode(), "no room"),
-    ],
-)
-def test_a_host_that_saved_nothing_is_said_with_the_reason(judged, result, why):
-    judged.taker.results = {0: SAVED, 2: result}
-    judged.on_stall("collect").takes(Stall(61.0, last=False))
-    assert judged.lines[1][0].startswith("the evidence of node0 is saved: ")
-    assert judged.lines[1][1:] == [f"no evidence of node1 was saved: {why}"]
-
-
-def test_kill_ends_all_ranks_after_the_evidence_and_their_ends_decide_nothing(judged):
-    judged.taker.results = {0: SAVED, 2: SAVED}
-    judged.on_stall("kill").takes(Stall(61.0, last=False), Death((0, 1, 2, 3), told=True))
-    assert [stage for stage, _ in judged.taker.asked] == ["collect", "kill"]
-    assert judged.lines[2] == ["ends all ranks, as --on-stall kill asks"]
-    made = judged.report()
-    assert (made["summary"], made["verdict"]) == (finding().what, "odd")
-    run = made["data"]["run"]
-    assert (run["killed"], run["cascade"], run["event"]) == (True, [0, 1, 2, 3], "stall")
-
-
-def test_kill_ends_no_rank_of_a_job_that_moves(judged):
-    judged.findings = [replace(finding(), cause="moving")]
-    judged.on_stall("kill").takes(Stall(600.0, last=True))
-    assert [stage for stage, _ in judged.taker.asked] == ["collect"]
-    assert judged.lines[-1][0].startswith("ends no rank: ")
-
-
-def test_a_job_that_goes_on_while_it_is_collected_is_left_alone(judged):
-    class Goes(FakeTaker):
-        def ask(self, *stage, **how):
-            judged.hub.states[1] |= {"stage": "moving"}
-            return super().ask(*stage, **how)
-
-    judged.judge.taker = taker = Goes(judged.json.parent)
-    judged.on_stall("kill").takes(Stall(61.0, last=False))
-    assert [stage for stage, _ in taker.asked] == ["collect"]
-
-
 def test_a_command_gets_the_report(judged):
-    copy = judged.json.parent / "a copy.json"
-    judged.on_stall(f"cp {{report}} '{copy}'").takes(Stall(61.0, last=False))
+    copy = judged.folder / "a copy.json"
+    judged.takes(on_stall(f"cp {{report}} '{copy}'"), STALL)
     until(copy.exists)
     until(lambda: copy.read_text() == judged.json.read_text())
     assert [stage for stage, _ in judged.taker.asked] == ["collect"]
-
-
-def test_ranks_whose_ends_nobody_saw_are_not_called_healthy(judged):
-    for state in judged.hub.states[:3]:
-        state |= {"state": "dead", "exit_code": 0}
-    judged.hub.states[3]["contact"] = "silent"
-    judged.takes(AllEnded())
-    made = judged.report()
-    assert made["verdict"] == "incomplete"
-    assert made["summary"] == "3 ranks ended with exit code 0; how rank 3 ended is not known"
 
 
 def test_ranks_that_live_on_are_watched_after_the_end_of_rank_0(judged):
@@ -517,96 +401,104 @@ def test_ranks_that_live_on_are_watched_after_the_end_of_rank_0(judged):
     assert judge._may_be_over([gone[0], *(replace(s, contact="silent") for s in states[1:])])
 
 
+def test_the_third_attempt_that_ends_alike_is_the_last_one(judged):
+    def decision():
+        return judged.report()["data"]["decision"]["action"]
+
+    for began in (1.0, 2.0):
+        judged.judge.began = began
+        judged.takes(DEATH)
+        assert decision() == "same-nodes"
+        judged.judge.earlier = judged.attempts()
+    judged.judge.began = 3.0
+    judged.takes(DEATH)
+    assert decision() == "do-not-restart"
+    # Somebody ended it: that is no end of its own.
+    judged.takes(Death((2,), told=True))
+    assert decision() == "same-nodes"
+
+
 def only_the_report(judged, file):
     """Lets the judge write to `file` and nowhere else."""
-    judged.judge.settings.options.update(json=str(file), exclude=None, history=None)
+    judged.options.update(json=str(file), exclude=None, history=None)
 
 
 def test_a_file_that_cannot_be_written_is_said_once(judged):
     only_the_report(judged, judged.json)
-    shutil.rmtree(judged.json.parent)
-    judged.takes(Death((2,)), Cascade((0,)), Cascade((1,)))
+    shutil.rmtree(judged.folder)
+    judged.takes(DEATH, Cascade((0,)), Cascade((1,)))
     assert len(judged.lines) == 2
     assert "report.json" in judged.lines[1][0]
 
 
-def test_a_file_that_cannot_be_written_keeps_no_other_from_it(judged, tmp_path):
-    judged.judge.settings.options["json"] = str(tmp_path / "no such folder" / "report.json")
-    judged.takes(Death((2,)))
-    assert [lines[0] for lines in judged.lines] == [
-        finding().what, f"cannot write {tmp_path}/no such folder/report.json: No such file or"
-        " directory; give --json a file in a folder you can write, or -",
-    ]  # fmt: skip
-    assert nodes(judged) == []
-    assert len(attempts(tmp_path / "history")) == 1
+def test_a_file_that_cannot_be_written_keeps_no_other_from_it(judged, golden):
+    judged.options["json"] = str(judged.folder / "no such folder" / "report.json")
+    judged.takes(DEATH)
+    assert (judged.nodes(), len(judged.attempts())) == ([], 1)
+    golden("\n".join(lines[0] for lines in judged.lines).replace(str(judged.folder), "FOLDER"))
 
 
 @pytest.mark.needs("fuse")
 @pytest.mark.parametrize("takes", [False, True], ids=["stopped", "cannot be killed"])
 def test_a_report_whose_file_system_does_not_answer_is_written_once_it_does(
-    judged, monkeypatch, tmp_path, takes
+    judged, monkeypatch, takes
 ):
     # A child can't be left behind before it has begun to write.
     seconds = 5.0 if takes else 0.3
     monkeypatch.setattr(outputs, "_SECONDS", seconds)
-    dead = tmp_path / "dead"
+    dead = judged.folder / "dead"
     dead.mkdir()
     only_the_report(judged, dead / "report.json")
     with dead_file_system(dead, takes=takes):
-        judged.takes(Death((2,)), Cascade((0,)), Cascade((1,)))
+        judged.takes(DEATH, Cascade((0,)), Cascade((1,)))
         (sentence, *_), (trouble,) = judged.lines
         assert sentence == finding().what
         said = f"{dead}/report.json was not written: no answer within {seconds:.3g} s"
         assert trouble.startswith(said)
         # No process for each event: the first one still hangs.
         assert ("left behind" in trouble) == takes
-    monkeypatch.setattr(outputs, "_SECONDS", 60.0)
-
-    def written():
-        judged.takes(Cascade((3,)))
-        return (dead / "report.json").exists()
-
-    until(written)
+    monkeypatch.setattr(outputs, "_SECONDS", PATIENCE.limit)
+    until(lambda: judged.takes(Cascade((3,))) and (dead / "report.json").exists())
     assert json.loads((dead / "report.json").read_text())["summary"] == finding().what
 
 
 @pytest.mark.needs("fuse")
-def test_a_folder_that_does_not_answer_holds_no_command_up(judged, tmp_path):
-    dead = tmp_path / "dead"
+def test_a_folder_that_does_not_answer_holds_no_command_up(judged):
+    dead = judged.folder / "dead"
     dead.mkdir()
     judged.judge.settings = replace(judged.judge.settings, cwd=str(dead))
     with dead_file_system(dead):
-        judged.on_stall("true").takes(Stall(61.0, last=False))
+        judged.takes(on_stall("true"), STALL)
     assert judged.lines[0][0] == finding().what
 
 
-def test_an_attempt_of_which_no_rank_told_a_step_or_a_collective_made_no_progress(judged):
-    for state in judged.hub.states:
-        state |= {"step": "", "progress": 0}
-    judged.takes(Death((2,)))
-    folder = judged.json.parent / "history"
-    assert [attempt.step for attempt in attempts(folder)] == [0]
-    judged.hub.states[1]["progress"] = 40
-    judged.takes(Cascade((1,)))
-    assert [attempt.step for attempt in attempts(folder)] == [None]
+def uses_folders(judged, *folders):
+    """Lets the judge take snapshots in the first of the folders that can be used."""
+    hub = SimpleNamespace(
+        begin=lambda *stage: None, result_count=lambda: 4, results=dict, snapshot=lambda: []
+    )
+    first = None
+    with suppress(OSError):
+        first = snapshot.first_folder(folders[:1])
+    judged.judge.taker = snapshot.Taker(hub, first, "node1", folders)
+
+
+def fill_up(monkeypatch, *folders):
+    writes = Path.write_text
+
+    def full(path, *text, **how):
+        if any(path.is_relative_to(folder) for folder in folders):
+            raise OSError(errno.ENOSPC, "no space left")
+        return writes(path, *text, **how)
+
+    monkeypatch.setattr(Path, "write_text", full)
 
 
 def test_snapshots_go_to_another_file_system_if_one_is_full(judged, tmp_path, monkeypatch):
     """What fills /dev/shm kills ranks, too."""
     folders = [tmp_path / "shm" / "job", tmp_path / "disk" / "job"]
-    hub = SimpleNamespace(
-        begin=lambda *stage: None, result_count=lambda: 4, results=dict, snapshot=lambda: []
-    )
-    first = snapshot.first_folder([tmp_path / "shm" / "job"])
-    judged.judge.taker = snapshot.Taker(hub, first, "node1", folders)
-    writes = Path.write_text
-
-    def full(path, *text):
-        if path.is_relative_to(tmp_path / "shm"):
-            raise OSError(errno.ENOSPC, "no space left")
-        return writes(path, *text)
-
-    monkeypatch.setattr(Path, "write_text", full)
+    uses_folders(judged, *folders)
+    fill_up(monkeypatch, tmp_path / "shm")
     taken = judged.judge._snapshot(0.0, look=0.0)
     assert taken.folder.is_relative_to(folders[1])
     assert (taken.folder / "states.json").exists()
@@ -614,42 +506,18 @@ def test_snapshots_go_to_another_file_system_if_one_is_full(judged, tmp_path, mo
     assert not [*folders[0].parent.iterdir(), *folders[1].parent.iterdir()]
 
 
-def test_a_death_is_told_where_no_folder_takes_a_snapshot(judged, tmp_path, monkeypatch):
-    hub = SimpleNamespace(
-        begin=lambda *stage: None, result_count=lambda: 4, results=dict, snapshot=lambda: []
-    )
-    (tmp_path / "file").touch()
-    taker = judged.judge.taker = snapshot.Taker(hub, None, "node1", [tmp_path / "file" / "job"])
-    taker.use_next_folder()
-    monkeypatch.setattr(judge_.triage, "read", REAL_READ)
-    judged.takes(Death((2,)))
-    (trouble,), (sentence, *_) = judged.lines
-    assert trouble.startswith("judges without the ranks' records: no folder takes copies of them")
-    assert "File exists" in trouble
-    assert sentence == "rank 2 died, and nothing says why"
-    assert judged.report()["summary"] == sentence
-
-
-def test_where_all_folders_fill_up_a_death_is_told(judged, tmp_path, monkeypatch):
-    hub = SimpleNamespace(
-        begin=lambda *stage: None, result_count=lambda: 4, results=dict, snapshot=lambda: []
-    )
+@pytest.mark.parametrize("why", ["full", "a file"])
+def test_a_death_is_told_where_no_folder_takes_a_snapshot(
+    judged, tmp_path, monkeypatch, golden, why
+):
     folders = [tmp_path / name / "job" for name in ("shm", "disk")]
-    taker = judged.judge.taker = snapshot.Taker(hub, None, "node1", folders)
-    taker.use_next_folder()
-
-    def full(path, *text):
-        raise OSError(errno.ENOSPC, "no space left")
-
-    monkeypatch.setattr(Path, "write_text", full)
-    taken = judged.judge._snapshot(0.0, look=0.0)
-    assert not taken.folder.exists()
-    assert judged.lines == [
-        [
-            "judges without the ranks' records: no folder takes copies of them"
-            f" ([Errno {errno.ENOSPC}] no space left)"
-        ]
-    ]
+    if why == "a file":
+        for folder in folders:
+            folder.parent.touch()
+    uses_folders(judged, *folders)
+    fill_up(monkeypatch, *folders)
+    monkeypatch.setattr(judge_.triage, "read", REAL_READ)
+    golden(judged.takes(DEATH).shown())
 
 
 def test_the_first_folder_that_can_be_made_is_taken(tmp_path):
@@ -680,28 +548,23 @@ PAYLOAD = {
     "threads": [(11, "asleep", 0.0)], "syscall": "202", "record": b"",
 }  # fmt: skip
 RANK = RankState(2, host="node1", pid=11, contact="ok")
+IN_DISK_SLEEP = {"letter": "D", "threads": [(11, "in uninterruptible sleep (D)", 0.0)]}
+STATES = [
+    ({}, "running", None, None),
+    ({"letter": "T"}, "stopped", None, None),
+    ({"letter": "D"}, "running", None, None),  # its thread sleeps: it was for a moment
+    (IN_DISK_SLEEP, "uninterruptible", None, None),
+    ({"letter": "Z", "wait_status": 9}, "zombie", 9, None),
+    ({"letter": "Z", "wait_status": 3 << 8}, "zombie", None, 3),
+    ({"letter": ""}, "dead", 15, None),  # its guard has seen how
+]
 
 
-@pytest.mark.parametrize(
-    ("changes", "state", "signal", "code"),
-    [
-        ({}, "running", None, None),
-        ({"letter": "T"}, "stopped", None, None),
-        ({"letter": "D"}, "running", None, None),  # its thread sleeps: it was for a moment
-        (
-            {"letter": "D", "threads": [(11, "in uninterruptible sleep (D)", 0.0)]},
-            "uninterruptible", None, None,
-        ),
-        ({"letter": "Z", "wait_status": 9}, "zombie", 9, None),
-        ({"letter": "Z", "wait_status": 3 << 8}, "zombie", None, 3),
-        ({"letter": ""}, "dead", 15, None),  # its guard has seen how
-    ],
-)  # fmt: skip
-def test_states_of_processes_are_those_of_triage(changes, state, signal, code):
-    rank = RankState(2, host="node1", pid=11, contact="ok", signal=15)
-    seen = snapshot.seen_of(rank, PAYLOAD | changes)
-    assert (seen.state, seen.signal, seen.code) == (state, signal, code)
-    assert (seen.pid, seen.started, seen.time) == (11, 7, 5.0)
+def test_states_of_processes_are_those_of_triage():
+    for changes, *expected in STATES:
+        seen = snapshot.seen_of(replace(RANK, signal=15), PAYLOAD | changes)
+        assert [seen.state, seen.signal, seen.code] == expected, changes
+        assert (seen.pid, seen.started, seen.time) == (11, 7, 5.0)
 
 
 def test_a_rank_that_is_gone_and_of_whose_end_nobody_heard_ended_last(tmp_path, monkeypatch):
@@ -723,18 +586,19 @@ def test_a_rank_that_is_gone_and_of_whose_end_nobody_heard_ended_last(tmp_path, 
 
 
 def test_who_is_awaited_is_who_is_suspected_or_everybody_that_lives():
-    suspect = {"processes": [{"rank": 3}, {"rank": None}], "leaf_class": None}
-    gpu = {**suspect, "leaf_class": "gpu"}
-    assert snapshot.awaited([suspect], [RANK], []) == {3: Awaited(spins=False)}
-    assert snapshot.awaited([gpu], [RANK], []) == {3: Awaited(spins=True)}
+    def awaited(*processes, seen=(), leaf_class=None):
+        suspects = [{"processes": [{"rank": rank} for rank in processes], "leaf_class": leaf_class}]
+        return snapshot.awaited(suspects[: len(processes)], [RANK, dead], seen)
+
     dead = RankState(1, contact="ok", state="dead")
     seen = [Activity(Process(r), Source("x"), last=7.0, seen=9.0) for r in (1, 2)]
-    assert snapshot.awaited([], [RANK, dead], seen) == {2: Awaited(spins=False, rests=2.0)}
     runs = [replace(each, runs=True) for each in seen]
-    assert snapshot.awaited([], [RANK, dead], runs) == {2: Awaited(spins=False, rests=0.0)}
+    assert awaited(3, None) == {3: Awaited(spins=False)}
+    assert awaited(3, None, leaf_class="gpu") == {3: Awaited(spins=True)}
+    assert awaited(seen=seen) == {2: Awaited(spins=False, rests=2.0)}
+    assert awaited(seen=runs) == {2: Awaited(spins=False, rests=0.0)}
     # How long ago its last snapshot was taken is not known.
-    one = {"processes": [{"rank": 1}], "leaf_class": None}
-    assert snapshot.awaited([one], [RANK, dead], seen) == {1: Awaited(spins=False)}
+    assert awaited(1, seen=seen) == {1: Awaited(spins=False)}
 
 
 def test_a_judge_whose_stderr_nobody_reads_goes_on_and_its_words_are_there_once_somebody_does():
@@ -767,37 +631,6 @@ def test_a_judge_whose_stderr_nobody_reads_goes_on_and_its_words_are_there_once_
 
 def test_durations():
     assert [say.duration(s) for s in (3.2, 95, 600, 9000)] == ["3 s", "95 s", "10 min", "2.5 h"]
-
-
-def nodes(judged):
-    lines = (judged.json.parent / "nodes").read_text().splitlines()
-    return [line for line in lines if not line.startswith("#")]
-
-
-def test_a_fault_of_a_node_is_a_decision_and_a_list_of_nodes(judged):
-    judged.findings = [replace(finding(), cause="gpu-stopped", drains_node=True)]
-    judged.takes(Stall(61.0, last=False))
-    decision = judged.report()["data"]["decision"]
-    assert (decision["action"], decision["nodes"]) == ("exclude", ["node1"])
-    assert nodes(judged) == ["node1"]
-    judged.findings = [finding()]
-    judged.takes(Death((2,)))
-    assert judged.report()["data"]["decision"]["action"] == "same-nodes"
-    assert nodes(judged) == []
-
-
-def test_the_third_attempt_that_ends_alike_is_the_last_one(judged):
-    for began in (1.0, 2.0):
-        judged.judge.began = began
-        judged.takes(Death((2,)))
-        assert judged.report()["data"]["decision"]["action"] == "same-nodes"
-        judged.judge.earlier = attempts(judged.json.parent / "history")
-    judged.judge.began = 3.0
-    judged.takes(Death((2,)))
-    assert judged.report()["data"]["decision"]["action"] == "do-not-restart"
-    # Somebody ended it: that is no end of its own.
-    judged.takes(Death((2,), told=True))
-    assert judged.report()["data"]["decision"]["action"] == "same-nodes"
 
 
 def test_a_judge_begins_with_the_last_attempts_of_the_history(tmp_path):

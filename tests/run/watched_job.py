@@ -20,7 +20,7 @@ from patience import until
 from processes import Marked, Process, held_port
 
 TRAINING = Path(__file__).with_name("training.py")
-_SCHEMA = json.loads(SCHEMA_FILE.read_text())
+_SCHEMA = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
 # Only ends a hang: under load a job takes many times as long as alone.
 LONGEST = 240.0
 _INTERFACE = "GLOO_SOCKET_IFNAME"
@@ -36,7 +36,7 @@ class Job:
     def report(self) -> dict[str, Any] | None:
         with suppress(FileNotFoundError):
             made: dict[str, Any] = json.loads((self.folder / "report.json").read_text())
-            jsonschema.validate(made, _SCHEMA)
+            _SCHEMA.validate(made)
             return made
         return None
 
