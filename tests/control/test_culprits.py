@@ -1,71 +1,23 @@
 """The culprits of a stage that did not end: every rule is a line of a table, no process."""
 
-import signal
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
+from control import evidence
 from oddrank.control.culprits import Culprit, Motion, culprits, torn_down
 from oddrank.control.root import RankState
-from oddrank.control.stages import PUBLISHING, RankEvidence, RoundEvidence
-
-TABLE = Path(__file__).with_name("data") / "culprits.txt"
-LAUNCHER = {"launcher": "torchrun", "launcher_pid": 100, "local_world": 2}
-DEATHS = {
-    "killed": {"signal": signal.SIGKILL},
-    "segfaulted": {"signal": signal.SIGSEGV},
-    "aborted": {"signal": signal.SIGABRT},
-    "sigtermed": {"signal": signal.SIGTERM},
-    "exited": {"exit_code": 0},
-    "ended": {},
-}
-# The words for a rank. Others are a field and its value: progress=7.
-WORDS = {
-    "works": {},
-    **{word: {"state": "dead", **how} for word, how in DEATHS.items()},
-    "raised": {"failed": "RuntimeError: no"},
-    "never": {"contact": "never", "host": "", "node": -1, "stage": ""},
-    "unreached": {"unreached": "node1: no answer"},
-    "publishing": {"step": PUBLISHING},
-    "orphaned": {"orphaned": True, **LAUNCHER},
-    "told-by-launcher": {"sigterm": True, "sigterm_by": 100, **LAUNCHER},
-    "told-by-another": {"sigterm": True, "sigterm_by": 77, **LAUNCHER},
-    **{word: {word: True} for word in ("waiting", "published", "sigterm")},
-    **{word: {"contact": word} for word in ("silent", "closed", "gave-up")},
-    **{word: {"state": word} for word in ("zombie", "stopped", "uninterruptible")},
-}
-
-
-def numbers(text):
-    """Returns the numbers of a text such as 0-2,5."""
-    spans = [part.split("-") for part in text.split(",") if part]
-    return [number for span in spans for number in range(int(span[0]), int(span[-1]) + 1)]
-
-
-def facts(word):
-    """Returns the fields that a word of a rank sets."""
-    field, equals, value = word.partition("=")
-    return {field: int(value) if value.isdigit() else value} if equals else WORDS[word]
+from oddrank.control.stages import RankEvidence, RoundEvidence
 
 
 def round_of(line):
     """Returns the evidence that a line of the table tells."""
-    items = [item.split() for item in line.split(";")]
-    said = {item[0]: item[1] if len(item) > 1 else "" for item in items if not item[0][0].isdigit()}
-    through = numbers(said.get("through", ""))
-    stage = said.get("in", "all_reduce")
-    states = {
-        r: RankEvidence(r, f"node{r // 2}", r // 2, r % 2, 7, "ok", stage=stage, progress=10)
-        for r in range(int(said.get("world", 4)))
-    }
-    listed = {r: words for who, *words in items if who[0].isdigit() for r in numbers(who)}
-    for r, state in states.items():
-        words = listed.get(r, [] if r in through else ["waiting"])
-        states[r] = replace(state, **{k: v for word in words for k, v in facts(word).items()})
-    reason = next(
-        (word for word in ("complete", "deadline", "terminated") if word in said), "fault"
-    )
-    others = numbers(said.get("others", ""))
+    said, listed = evidence.read(line)
+    stage, through = said.get("in", "all_reduce"), evidence.numbers(said.get("through", ""))
+    states = evidence.states(RankEvidence, int(said.get("world", 4)), stage=stage, progress=10)
+    for rank, state in states.items():
+        states[rank] = replace(state, **listed.get(rank, {"waiting": rank not in through}))
+    (reason,) = {"complete", "deadline", "terminated"} & said.keys() or {"fault"}
+    others = evidence.numbers(said.get("others", ""))
     return RoundEvidence(stage, through, states, reason, others, said.get("limits", ""))
 
 
@@ -86,7 +38,7 @@ def named(line):
 
 
 def test_who_kept_a_stage_from_its_end():
-    lines = [line for line in TABLE.read_text().splitlines() if line and line[0] != "#"]
+    lines = [*evidence.rows("culprits.txt")]
     assert [f"{line} => {named(line)}" for line in (row.split(" => ")[0] for row in lines)] == lines
 
 
