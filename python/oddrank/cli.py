@@ -29,7 +29,7 @@ _COMMANDS = {
     "logs": ("oddrank.logs.command", "Split and merge logs; say which rank failed first."),
     "metrics": ("oddrank.metrics.command", "Say from its log when loss or speed went wrong."),
     "replicas": ("oddrank.replicas.command", "Compare checkpoints tensor by tensor, bit by bit."),
-    "plan": ("oddrank.plan.command", "Do the sums of a training run: speed, memory, end date."),
+    "plan": ("oddrank.plan.command", "Do the sums of a training run: speed, memory, batch sizes."),
     "advise": ("oddrank.advise.command", "Explain the environment variables of a job, and warn."),
     "switch": ("oddrank.switches.command", "Tell all ranks of a job to save, pause or end."),
     "attach": ("oddrank.debugger.command", "Debug a rank that waits in oddrank.breakpoint()."),

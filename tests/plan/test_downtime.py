@@ -1,4 +1,4 @@
-"""The end of a training and its checkpoints, against the chronicles and Daly's paper."""
+"""Intervals of checkpoints, against the chronicles and Daly's paper."""
 
 import math
 
@@ -10,21 +10,6 @@ from oddrank import plan
 from plan.refused import lines
 
 DAY, HOUR, MINUTE = 86400, 3600, 60
-
-
-def test_how_long_bloom_176b_and_tr1_13b_need():
-    """(115311-12695)*105/(3600*24)=124.7; 145_000_000/(20*60*60*24.5), and at twice the speed."""
-    assert round(plan.run_seconds(115311 - 12695, 105) / DAY, 1) == 124.7
-    for per_sample, days in ((32 / 784, 82), (16 / 784, 41)):
-        assert int(plan.run_seconds(145e6, per_sample, hours_per_day=20) / DAY) == days
-
-
-def test_evaluation_costs_bloom_0_7_percent():
-    """An evaluation takes 12 minutes every 1000 iterations of 105 s: about 7 iterations."""
-    overhead = 12 * MINUTE / (1000 * 105)
-    assert overhead == pytest.approx(0.007, abs=0.0002)
-    slower = plan.run_seconds(1000, 105, overhead=overhead) - plan.run_seconds(1000, 105)
-    assert slower == pytest.approx(12 * MINUTE)
 
 
 def test_dalys_intervals_are_those_of_his_figures():
@@ -65,9 +50,7 @@ def test_intervals_where_failures_are_rare_and_where_they_come_faster_than_saves
 
 def test_what_cannot_be_is_refused(golden):
     golden(lines({
-        "25 hours": lambda: plan.run_seconds(10, 1, hours_per_day=25),
-        "overhead -1": lambda: plan.run_seconds(10, 1, overhead=-1),
-        "iterations nan": lambda: plan.run_seconds(math.nan, 1),
         "save 0": lambda: plan.young_interval(0, 1),
+        "save nan": lambda: plan.young_interval(math.nan, 1),
         "restart -1": lambda: plan.lost_share(1, 1, 1, -1),
     }))  # fmt: skip

@@ -35,10 +35,8 @@ def test_megatrons_equation_3_gives_the_tflops_in_the_log_of_bloom_176b():
         assert plan.tflops(flops, seconds, 384) == pytest.approx(logged, abs=0.011)
 
 
-def test_bloom_176b_has_176_billion_parameters_and_the_estimate_by_them_is_slightly_low():
-    parameters = plan.parameters_of_layers(**BLOOM)
-    assert parameters == pytest.approx(176.25e9, rel=0.001)
-    estimate = plan.flops_of_parameters(parameters, 2048, 2048, recompute=True)
+def test_the_estimate_by_parameters_is_slightly_low():
+    estimate = plan.flops_of_parameters(176.25e9, 2048, 2048, recompute=True)
     exact = plan.flops_of_layers(**BLOOM, batch_size=2048, recompute=True)
     assert 0.95 < estimate / exact < 1
 

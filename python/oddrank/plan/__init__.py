@@ -1,41 +1,29 @@
-"""Sums for a training run: FLOPs, MFU, initial values, batch sizes, memory, end date, checkpoints.
+"""Sums for a training run: FLOPs, MFU, batch sizes, memory, checkpoints.
 
 oddrank.plan.flops_of_parameters(52e9, 2048, 1024)   # FLOPs of an iteration
 oddrank.plan.peak("a100", "bf16").tflops             # dense peak of a GPU, with its source
-oddrank.plan.RampUp(192, 16, 9_765_625, 2048)        # Megatron's --rampup-batch-size
 oddrank.plan.state_memory(7.5e9, dp=64, zero=2)      # bytes of parameters, gradients, optimizer
 oddrank.plan.daly_interval(save=40, mtbf=604800)     # seconds between two checkpoints
 
 All functions are pure. They raise OddrankError, one line, for values that can't be.
 """
 
-from oddrank.plan.downtime import daly_interval, lost_share, run_seconds, young_interval
+from oddrank.plan.downtime import daly_interval, lost_share, young_interval
 from oddrank.plan.flops import (
     flops_of_layers,
     flops_of_parameters,
-    parameters_of_layers,
     tflops,
     utilization,
 )
-from oddrank.plan.hyperparameters import (
-    INIT_STDS,
-    RampUp,
-    Stage,
-    bubble,
-    data_parallel,
-    microbatches,
-)
 from oddrank.plan.memory import ADAM, Bytes, State, activation_memory, state_memory
+from oddrank.plan.parallel import bubble, data_parallel, microbatches
 from oddrank.plan.peaks import PEAKS, Peak, peak
 
 __all__ = [
     "ADAM",
-    "INIT_STDS",
     "PEAKS",
     "Bytes",
     "Peak",
-    "RampUp",
-    "Stage",
     "State",
     "activation_memory",
     "bubble",
@@ -45,9 +33,7 @@ __all__ = [
     "flops_of_parameters",
     "lost_share",
     "microbatches",
-    "parameters_of_layers",
     "peak",
-    "run_seconds",
     "state_memory",
     "tflops",
     "utilization",

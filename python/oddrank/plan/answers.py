@@ -1,49 +1,38 @@
 """Makes the answers of the commands: results with sources, and tables. Pure, without click."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from oddrank import plan
-from oddrank.errors import OddrankError
 from oddrank.finding import number_text
 from oddrank.plan.downtime import DALY, YOUNG
-from oddrank.plan.hyperparameters import MEGATRON_STD
 from oddrank.plan.memory import ACTIVATIONS, RECOMPUTE, ZERO
 from oddrank.plan.peaks import DTYPES, Gpu
 
 COLUMNS = ("what", "value", "unit", "how")
 """Column names of the results on the screen."""
-_DAY, _HOUR, _GIB = 86400, 3600, 1 << 30
+_HOUR, _GIB = 3600, 1 << 30
 
 
 @dataclass(frozen=True)
 class Row:
-    """A result. key: its name in the JSON. value: a number, or a time such as 2027-03-30 16:58.
-
-    how: the formula, or its source.
-    """
+    """A result. key: its name in the JSON. how: the formula, or its source."""
 
     key: str
     what: str
-    value: float | str
+    value: float
     unit: str
     how: str
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Results, and perhaps a table above them.
-
-    most_rows: of a longer table, the screen shows the first and the last rows.
-    """
+    """Results, and perhaps a table above them."""
 
     rows: Sequence[Row] = ()
     columns: Sequence[str] = ()
     table: Sequence[Sequence[object]] = ()
-    most_rows: int = 20
 
     def data(self) -> dict[str, Any]:
         """Returns `data` of the JSON."""
@@ -57,13 +46,8 @@ class Answer:
         return [(r.what, str(_text(r.value)), r.unit, r.how) for r in self.rows]
 
     def shown_table(self) -> list[Sequence[object]]:
-        """Returns the table without the rows in the middle of a long one: the JSON has all."""
-        texts = [[_text(cell) for cell in row] for row in self.table]
-        if len(texts) <= self.most_rows:
-            return [*texts]
-        half = self.most_rows // 2
-        gap = ["...", *["-"] * (len(self.columns) - 1)]
-        return [*texts[:half], gap, *texts[-half:]]
+        """Returns the table as texts."""
+        return [[_text(cell) for cell in row] for row in self.table]
 
 
 def _text(cell: object) -> object:
@@ -97,64 +81,7 @@ def peaks(rows: Sequence[Gpu] = plan.PEAKS) -> Answer:
         (row.name, *(getattr(row, kind) or None for kind in DTYPES), row.source, row.note)
         for row in rows
     ]
-    return Answer((), columns, table, most_rows=len(table))
-
-
-def initial_values(hidden: int) -> Answer:
-    """Returns the standard deviations of initial weights that rules give for a hidden size."""
-    rows = [
-        Row(_key(rule), rule, std(hidden), "", source)
-        for rule, (std, source) in plan.INIT_STDS.items()
-    ]
-    default = "Megatron-LM's default: too large for large models, says the handbook"
-    return Answer([*rows, Row("megatron_default", "for any h", MEGATRON_STD, "", default)])
-
-
-def _key(formula: str) -> str:
-    """Returns a formula as a name for the JSON: sqrt(2 / (5 h)) is sqrt_2_over_5_h."""
-    return re.sub(r"[^a-z0-9]+", "_", formula.replace("/", "over")).strip("_")
-
-
-def ramp_up(ramped: plan.RampUp, samples: int, train_samples: int | None) -> Answer:
-    """Returns the stages of a ramp-up of the batch size. samples: its length."""
-    stages = list(ramped.stages())
-    last = stages[-1]
-    how = "Megatron-LM, num_microbatches_calculator.py"
-    rows = [
-        Row("iterations", "ramp-up", last.first_iteration, "iterations", how),
-        Row("samples", "ramp-up", last.first_sample, "samples", how),
-        Row("step_samples", "each step lasts", samples / max(1, ramped.steps), "samples", how),
-        Row("most_replicas", "most MBS x DP", ramped.most_replicas, "", "gcd of start, increment"),
-    ]
-    if train_samples is not None:
-        count = ramped.iterations(train_samples)
-        rows.append(Row("train_iterations", "training", count, "iterations", how))
-    columns = ("batch size", "from iteration", "from sample", "iterations")
-    table = [(s.batch_size, s.first_iteration, s.first_sample, s.iterations) for s in stages]
-    return Answer(rows, columns, table)
-
-
-def time_left(
-    count: float, each: float, hours_per_day: float, overhead: float, start: datetime
-) -> Answer:
-    """Returns the time for `count` iterations of `each` seconds, and when they end.
-
-    overhead: further work, in percent. start: when they begin, with its zone.
-    """
-    left = plan.run_seconds(count, each, hours_per_day=hours_per_day, overhead=overhead / 100)
-    how = f"at {hours_per_day:g} hours a day, {overhead:g} % more work"
-    try:
-        end = (start + timedelta(seconds=left)).astimezone(timezone.utc)
-    except OverflowError:
-        raise OddrankError(
-            f"{left / _DAY:.4g} days end after the year 9999: check the numbers"
-        ) from None
-    began = start.astimezone(timezone.utc)
-    return Answer([
-        Row("days", "time left", left / _DAY, "days", how),
-        Row("hours", "time left", left / _HOUR, "hours", how),
-        Row("end", "end", f"{end:%Y-%m-%d %H:%M}", "UTC", f"from {began:%Y-%m-%d %H:%M} UTC on"),
-    ])  # fmt: skip
+    return Answer((), columns, table)
 
 
 def parallel(

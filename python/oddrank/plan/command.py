@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -53,20 +52,6 @@ _AMOUNT = Count()
 _PARAMETERS = Count(least=1)
 
 
-def _moment(ctx: click.Context, option: click.Parameter, value: str | None) -> datetime:
-    """Converts a date, or a date and a time, of ISO 8601. Without a zone it is in UTC."""
-    if value is None:
-        return datetime.now(timezone.utc)
-    text = value.strip()
-    try:
-        # Python 3.10 doesn't know the Z of UTC.
-        moment = datetime.fromisoformat(text.removesuffix("Z") + "+00:00" * text.endswith("Z"))
-    except ValueError:
-        like = "2026-11-26 or 2026-11-26T08:30"
-        raise click.BadParameter(f"{text[:40]!r} is no date like {like}") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
-
-
 def _count(name: str, text: str, **more: Any) -> Callable[[Command], Command]:
     """Makes an option for a whole number."""
     return click.option(name, type=_WHOLE, help=text, **more)
@@ -91,15 +76,14 @@ _RECOMPUTE = click.option(
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """Does the sums of a training run: speed, memory, batch sizes, end date, checkpoints.
+    """Does the sums of a training run: speed, memory, batch sizes, checkpoints.
 
     \b
     Numbers may be written as 52B, 145M, 2048 or 9_765_625; times as 105, 105s, 5m, 168h or 7d.
 
     \b
       oddrank plan flops --params 52B --seq 2048 --batch 1024 --seconds 127 --gpus 64 --recompute
-      oddrank plan ramp 192 16 9_765_625 --goal 2048
-      oddrank plan eta --iterations 102616 --seconds 105
+      oddrank plan memory --params 7.5B --dp 64
     """
 
 
@@ -189,78 +173,6 @@ def mfu(
         raise click.UsageError("give --gpu or --peak")
     model = tflops * 3 / 4 if recompute else tflops
     _show("mfu", Answer(answers.speeds(model, tflops, "given", peak)), json_path)
-
-
-@command.command()
-@click.argument("hidden", type=_WHOLE)
-@json_option
-def init(hidden: int, json_path: str | None) -> None:
-    """Shows the standard deviation of initial weights for a hidden size (--init-method-std)."""
-    _show("init", answers.initial_values(hidden), json_path)
-
-
-@command.command()
-@click.argument("start", type=_WHOLE)
-@click.argument("increment", type=_WHOLE)
-@click.argument("samples", type=_WHOLE)
-@_count("--goal", "Global batch size after the ramp-up.", required=True)
-@_count("--mbs", "Micro-batch size.", default=1, show_default=True)
-@_count("--dp", "Replicas: checks that every batch size divides.")
-@_count("--train-samples", "Samples of the training: shows its iterations.")
-@json_option
-def ramp(
-    *,
-    start: int,
-    increment: int,
-    samples: int,
-    goal: int,
-    mbs: int,
-    dp: int | None,
-    train_samples: int | None,
-    json_path: str | None,
-) -> None:
-    """Shows Megatron's ramp-up of the batch size: --rampup-batch-size START INCREMENT SAMPLES."""
-    ramped = plan.RampUp(start, increment, samples, goal)
-    if dp is not None:
-        ramped.check(mbs, dp)
-    _show("ramp", answers.ramp_up(ramped, samples, train_samples), json_path)
-
-
-@command.command()
-@click.option("--iterations", type=_AMOUNT, metavar="NUMBER", help="Iterations left.")
-@click.option("--seconds", type=Seconds(min=1e-6), help="Time of an iteration.")
-@click.option("--samples", type=_AMOUNT, metavar="NUMBER", help="Instead: samples or tokens left.")
-@click.option("--per-second", type=_AMOUNT, metavar="NUMBER", help="With --samples: a second's.")
-@click.option("--hours-per-day", type=_AMOUNT, default=24, show_default=True, metavar="HOURS",
-              help="How long it runs each day: less than 24 with queues and downtime.")  # fmt: skip
-@click.option("--overhead", type=click.FloatRange(0, 1000), default=0, show_default=True,
-              metavar="PERCENT", help="Further work, as evaluation and checkpoints.")  # fmt: skip
-@click.option("--start", callback=_moment, metavar="DATE",
-              help="When it goes on, in UTC: 2026-11-26T08:30. Default: now.")  # fmt: skip
-@json_option
-def eta(
-    *,
-    iterations: float | None,
-    seconds: float | None,
-    samples: float | None,
-    per_second: float | None,
-    hours_per_day: float,
-    overhead: float,
-    start: datetime,
-    json_path: str | None,
-) -> None:
-    """Shows how long a training still takes, and when it ends."""
-    if iterations and seconds and not (samples or per_second):
-        count, each = iterations, seconds
-    elif samples and per_second and not (iterations or seconds):
-        count, each = samples, 1 / per_second
-    else:
-        raise click.UsageError("give --iterations and --seconds, or --samples and --per-second")
-    _show(
-        "eta",
-        answers.time_left(count, each, hours_per_day, overhead, start),
-        json_path,
-    )
 
 
 @command.command()

@@ -28,7 +28,7 @@ def flops_of_parameters(
     Source: LLM training handbook: model size * 4 * 2 * seqlen * global batch size, 3 instead of 4
     without recomputation.
     """
-    _positive(parameters=parameters, seq_length=seq_length, batch_size=batch_size)
+    positive(parameters=parameters, seq_length=seq_length, batch_size=batch_size)
     return parameters * passes(recompute=recompute) * 2 * seq_length * batch_size
 
 
@@ -48,7 +48,7 @@ def flops_of_layers(
     recomputation. Without: Korthikanti et al. 2022, 72 B s l h^2 (1 + s / 6h + V / 12lh). The
     output layer is never recomputed.
     """
-    _positive(
+    positive(
         layers=layers, hidden=hidden, seq_length=seq_length,
         vocabulary=vocabulary, batch_size=batch_size,
     )  # fmt: skip
@@ -58,18 +58,9 @@ def flops_of_layers(
     return passes(recompute=recompute) * layers * layer + _PASSES * logits
 
 
-def parameters_of_layers(layers: int, hidden: int, seq_length: int, vocabulary: int) -> float:
-    """Returns the number of parameters of a GPT with learned positions.
-
-    Source: Narayanan et al. 2021, equation 2: 12 l h^2 (1 + 13 / 12h + (V + s) / 12lh).
-    """
-    _positive(layers=layers, hidden=hidden, seq_length=seq_length, vocabulary=vocabulary)
-    return 12.0 * layers * hidden**2 + 13 * layers * hidden + (vocabulary + seq_length) * hidden
-
-
 def tflops(flops: float, seconds: float, gpus: int) -> float:
     """Returns the speed in TFLOP/s of one GPU. seconds: of the iteration with these FLOPs."""
-    _positive(flops=flops, seconds=seconds, gpus=gpus)
+    positive(flops=flops, seconds=seconds, gpus=gpus)
     return flops / (seconds * gpus * 1e12)
 
 
@@ -78,7 +69,7 @@ def utilization(tflops: float, peak_tflops: float) -> float:
 
     OddrankError if it is over 1: then the peak is another GPU's or another type's.
     """
-    _positive(tflops=tflops, peak_tflops=peak_tflops)
+    positive(tflops=tflops, peak_tflops=peak_tflops)
     share = tflops / peak_tflops
     if share > 1:
         raise OddrankError(
@@ -88,7 +79,8 @@ def utilization(tflops: float, peak_tflops: float) -> float:
     return share
 
 
-def _positive(**values: float) -> None:
+def positive(**values: float) -> None:
+    """Raises OddrankError if a number is not above 0, or not finite."""
     for name, value in values.items():
         if not 0 < value < float("inf"):
             raise OddrankError(f"{name} is {value}: give a number above 0")

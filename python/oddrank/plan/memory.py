@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from oddrank.errors import OddrankError
+from oddrank.plan.flops import positive
 
 ZERO = "Rajbhandari et al. 2020, ZeRO (arXiv 1910.02054), section 3.1 and figure 1"
 ACTIVATIONS = "Korthikanti et al. 2022 (arXiv 2205.05198), table 2"
@@ -59,8 +60,7 @@ def state_memory(
         raise OddrankError(f"{adam[:40]!r} is no precision: use {', '.join(ADAM)}")
     if zero not in (0, 1, 2, 3):
         raise OddrankError(f"{zero} is no ZeRO stage: use 0, 1, 2 or 3")
-    if not 0 < parameters < float("inf") or min(tp, pp, dp) < 1:
-        raise OddrankError("the number of parameters, TP, PP and DP must be above 0")
+    positive(parameters=parameters, tp=tp, pp=pp, dp=dp)
     own, bytes_ = parameters / (tp * pp), ADAM[adam]
     return State(
         own * bytes_.parameters / (dp if zero >= 3 else 1),
@@ -110,8 +110,10 @@ def activation_memory(
     Source: Korthikanti et al. 2022, table 2, with s, b, h, a, t: none sbh (10 + 24/t + 5as/ht),
     with sequence parallelism sbh (34/t + 5as/ht); selective drops 5as/ht; full keeps 2 sbh.
     """
-    if min(layers, hidden, heads, seq_length, micro_batch, tp) < 1:
-        raise OddrankError("layers, hidden, heads, sequence, micro-batch and TP must be above 0")
+    positive(
+        layers=layers, hidden=hidden, heads=heads,
+        seq_length=seq_length, micro_batch=micro_batch, tp=tp,
+    )  # fmt: skip
     if recompute not in RECOMPUTE:
         raise OddrankError(f"{recompute[:40]!r} is no recomputation: use {', '.join(RECOMPUTE)}")
     tokens = float(seq_length) * micro_batch * hidden
