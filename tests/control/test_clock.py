@@ -98,7 +98,7 @@ def clock_beside_one_stopped(ranks, rank: int, stopped: int):
 
 def test_a_root_that_is_stopped_is_told_in_time(job):
     # Both answers come before the guards give the root up, after 5 s.
-    ranks = job(2, environ={"TEST_CLOCK": "1.5"}, environ_of={0: AFTER})
+    ranks = job(2, environ={"TEST_CLOCK": "0.6"}, environ_of={0: AFTER})
     judge = ranks.judge()
     said = clock_beside_one_stopped(ranks, 0, judge)
     why = "cannot compare this rank's clock with the root's: the root is silent"

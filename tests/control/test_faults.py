@@ -44,7 +44,7 @@ def test_the_root_hears_which_rank_is_broken_and_how(job, kind, rank):
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("kind", ["sleep", "gil"])
 def test_a_rank_that_only_never_comes_shows_at_the_stages_deadline(job, kind, rank):
-    ranks = job(3, inject=f"{kind}:rank={rank},stage=second,step=1", stage=5)
+    ranks = job(3, inject=f"{kind}:rank={rank},stage=second,step=1", stage=8)
     assert set(ranks.codes().values()) == {1}  # the sleeping rank's watchdog needs no GIL
     assert ranks.ended() == ("second", "deadline")
     states = ranks.verdict()["states"]
@@ -58,7 +58,7 @@ def test_a_rank_that_only_never_comes_shows_at_the_stages_deadline(job, kind, ra
 )
 def test_a_rank_that_breaks_before_it_knows_the_root_or_never_started_never_came(job, kind, code):
     fault = {"inject": f"{kind}:rank=1,stage=join"} if kind else {"never": (1,)}
-    ranks = job(3, deadline=10, join=6, **fault)
+    ranks = job(3, deadline=12, join=3, environ={"TEST_HERE": "2"}, **fault)
     codes = ranks.codes()
     assert codes.pop(1, None) == code
     assert set(codes.values()) == {1}
@@ -82,7 +82,7 @@ def test_a_rank_that_goes_on_after_a_stop_is_no_fault(job):
     inject = "sleep:rank=0,stage=second;slow:rank=1,stage=first,seconds=1.5"
     seconds = 2.0
     while seconds > 1.5:  # this process was paused: a stage ends for a stop of 2 s
-        ranks = job(2, inject=inject, stage=6)
+        ranks = job(2, inject=inject, stage=9)
         ranks.in_stage("first", 0)
         began = time.monotonic()
         ranks.signal(ranks.workers[1].pid, signal.SIGSTOP)

@@ -104,7 +104,7 @@ def test_a_rank_of_another_host_that_dies_while_it_imports_torch_is_named(ranks,
 @pytest.mark.needs("netns")
 def test_nodes_between_which_large_packets_vanish_lost_each_other_and_both_live():
     # The facts of a rank do not fit a small packet: they come once the firewall is up.
-    slow = [f"slow:rank={rank},stage=environment,seconds=8" for rank in (2, 3)]
+    slow = [f"slow:rank={rank},stage=environment,seconds=14" for rank in (2, 3)]
     with two_hosts() as hosts:
         verdict = job(
             4, 2, hosts=hosts, deadline=60, command=("selftest", "--quick"), after="join ",

@@ -77,7 +77,7 @@ def test_a_death_explains_the_signals_that_follow_it(job):
 
 
 def test_everything_stopped_is_gone_2_s_after_the_guards_deadline(job):
-    ranks = job(3, sleep=1, at="second", deadline=8, stage=7.5)
+    ranks = job(3, sleep=1, at="second", deadline=14, stage=13.5)
     deadline = max(ranks.guards_deadline(rank) for rank in range(3))
     ranks.in_stage("second", 0, 2)
     for pid in ranks.processes():

@@ -47,7 +47,7 @@ def test_every_collective_has_its_start_and_its_duration(job):
     ids=["sleeps", "is stopped", "dies"],
 )
 def test_a_rank_is_named_and_whether_it_waits_in_a_collective(job, late, victim, number, cause):
-    ranks = job(3, inject=f"late:rank={late},stage=second,seconds=60", environ=TIMESTAMPS, stage=5)
+    ranks = job(3, inject=f"late:rank={late},stage=second,seconds=60", environ=TIMESTAMPS, stage=8)
     if number:
         ranks.wait_for(ranks.folder / "second-collective0-1")
         ranks.signal(ranks.workers[victim].pid, number)
