@@ -77,7 +77,10 @@ def test_an_error_of_ours_is_one_harmless_line_a_bug_a_traceback_and_an_interrup
 
 
 def test_a_working_directory_that_was_deleted_is_a_line(tmp_path):
-    for arguments in (["collect"], ["collect", "-o", "evidence", "job"], ["run", "-m", "module"]):
+    for arguments in (
+        ["collect"], ["collect", "-o", "evidence", "job"], ["run", "-m", "module"],
+        ["selftest", "--quick"],
+    ):  # fmt: skip
         (tmp_path / "gone").mkdir()
         run = oddrank(
             *arguments, cwd=tmp_path / "gone", shell=("sh", "-c", 'rmdir "$PWD"; exec "$@"', "sh")

@@ -102,7 +102,7 @@ def behind(cause, *ranks, stage="device"):
 
 
 def test_who_did_not_wait_when_a_signal_ended_the_job_is_where_to_look_and_not_named(golden):
-    waiting = run("0-1 waiting; 2 step=verify; 3 published")
+    waiting = run("0 waiting; 2 step=verify; 3 published")
     one = findings.ended_early(behind("no-progress", 2, stage="collectives"), waiting)
     two = findings.ended_early(behind("uninterruptible", 2, 3), run("0 waiting"))
     check({"one": one, "two": two}, golden)

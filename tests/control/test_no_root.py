@@ -7,7 +7,6 @@ import threading
 import time
 from contextlib import ExitStack
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -161,22 +160,9 @@ def test_a_resolver_that_never_answers_is_told_in_time(said, monkeypatch, port):
     assert "no name server says which address node0 has" in line
 
 
-def test_an_address_that_has_not_answered_when_time_is_up_is_told(said, monkeypatch):
-    begun, over = threading.Event(), threading.Event()
-
-    class Looks(threading.Thread):
-        def join(self, timeout=None):
-            assert begun.wait(PATIENCE.limit)
-            super().join(timeout)
-
-    def knock(*_):
-        begun.set()
-        over.wait(PATIENCE.limit)
-        return 6, "late"
-
+def test_an_address_counts_as_silent_until_it_answers(monkeypatch):
     resolving(monkeypatch, "127.0.0.1")
-    monkeypatch.setattr(no_root, "threading", SimpleNamespace(Thread=Looks, Lock=threading.Lock))
-    monkeypatch.setattr(no_root, "_LOOK_SECONDS", 0.2)
-    monkeypatch.setattr(no_root, "_knock", knock)
-    assert "127.0.0.1 has not answered yet" in said(1, "node0")
-    over.set()
+    seen = []
+    monkeypatch.setattr(no_root, "_knock", lambda *_: (6, f"not yet: {max(seen)[1]}"))
+    no_root._look_into("node0", 1, seen)
+    assert max(seen)[1] == "not yet: 127.0.0.1 has not answered yet"

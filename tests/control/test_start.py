@@ -2,8 +2,6 @@
 
 import os
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import threading
@@ -14,7 +12,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from control import wire_peer as wire
 from oddrank import _native
 from oddrank.control.rendezvous import Rendezvous
 from oddrank.control.session import Member, start
@@ -50,31 +47,6 @@ def test_a_rank_that_was_reaped_before_its_guard_ran_is_dead_and_not_missing(job
     assert ranks.codes()[0] == 1
     died = ranks.verdict()["states"][1]
     assert (died["contact"], died["state"]) == ("ok", "dead")
-
-
-def test_a_stranger_at_the_roots_address_learns_no_secret_and_ends_no_rank(job):
-    with socket.create_server(("127.0.0.1", 0)) as stranger:
-        stranger.settimeout(PATIENCE.limit)
-        port = stranger.getsockname()[1]
-        address = {"ODDRANK_CONTROL_ADDR": f"127.0.0.1:{port}#a-secret"}
-        ranks = job(2, never=(0,), environ=address, deadline=12)
-        heard = b""
-        for _ in range(3):
-            peer, _ = stranger.accept()
-            with peer, suppress(OSError):
-                heard += peer.recv(4096)
-                forged = [
-                    wire.frame(wire.PROOF, wire.text("nonce") + wire.text("x" * 32)),
-                    wire.frame(wire.WELCOME, struct.pack("<II", 250, 5000)),
-                    wire.frame(wire.END, struct.pack("<i", 0)),
-                ]
-                peer.sendall(b"".join(forged))
-                peer.settimeout(1)
-                heard += peer.recv(4096)
-    assert heard
-    assert b"a-secret" not in heard
-    assert heard.count(b"oddrank") == 0  # nor HELLO, which has hosts and ranks
-    assert ranks.codes() == {1: 1}
 
 
 _LATE_ROOT = """

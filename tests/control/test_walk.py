@@ -137,15 +137,3 @@ def test_once_enough_time_is_spent_only_what_was_found_is_confirmed():
     assert came == ["join", "apart", "first", "confirms"]
     assert skipped == {"second": "no time left"}
     assert not complete  # a requested stage was not tested
-
-
-def test_a_deleted_working_directory_is_said_before_anything_begins(tmp_path):
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    command = ["sh", "-c", 'rmdir "$PWD"; exec "$@"', "sh"]
-    done = subprocess.run(
-        [*command, sys.executable, "-m", "oddrank", "selftest", "--quick"],
-        cwd=gone, capture_output=True, text=True, timeout=PATIENCE.limit, check=False,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert done.stderr.startswith("oddrank: the working directory is gone")

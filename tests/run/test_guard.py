@@ -667,8 +667,11 @@ def test_a_root_that_does_not_know_the_token_learns_nothing(tmp_path):
         start_guard(worker, root.address, mark=mark)
         peer = root.accept()
         peer.expect(wire.KNOCK)
-        peer.send(wire.frame(wire.PROOF, wire.text("mine") + wire.text("a guess")))
+        forged = wire.frame(wire.WELCOME, struct.pack("<II", 250, 5000))
+        forged += wire.frame(wire.END, struct.pack("<i", 0))
+        peer.send(wire.frame(wire.PROOF, wire.text("mine") + wire.text("x" * 32)) + forged)
         assert peer.receive() is None
+        assert worker.does("print(6 * 7)") == "42"
     finally:
         worker.end()
         mark.kill_all()

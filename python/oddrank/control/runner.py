@@ -109,9 +109,7 @@ def _check_working_directory() -> None:
     try:
         os.getcwd()
     except OSError as error:
-        raise OddrankError(
-            f"the working directory is gone ({error.strerror}): cd to a folder that exists"
-        ) from error
+        raise OddrankError("the working directory is gone: cd to a folder that exists") from error
 
 
 def _node(launch: Launch) -> int:
