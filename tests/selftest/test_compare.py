@@ -25,21 +25,12 @@ def compared(values, sizes, name="version"):
     return found[0] if found else None
 
 
-def test_who_deviates_from_two_thirds_of_the_nodes():
+def test_who_deviates_from_two_thirds_of_the_nodes_or_of_the_ranks_of_one():
     for values, sizes, deviating in (
-        ("AAAAAAAABBBB", (8, 4), None),
-        ("AAAAAAAABAAA", (8, 4), (8,)),
-        ("AAAAAAAABBBBCCCC", (8, 4, 4), None),
-        ("AAAABBBBAAAA", (4, 4, 4), (4, 5, 6, 7)),
-        ("AAAABBBBBBBBBBBBBBBBAAAAAAAA", (1, 1, 1, 1, 16, 8), tuple(range(4, 20))),
-        ("AB", (2,), None),
-        ("AB", (1, 1), None),
-        ("AAB", (3,), (2,)),
-        ("AAABB", (5,), None),
-        ("AAAB", (4,), (3,)),
-        ("AAAAAABBB", (1,) * 9, (6, 7, 8)),
-        ("AAAAABBBB", (1,) * 9, None),
-    ):
+        ("AAAAAAAABBBB", (8, 4), None), ("AAAAAAAABAAA", (8, 4), (8,)),
+        ("AAAAAAAABBBBCCCC", (8, 4, 4), None), ("AB", (2,), None), ("AB", (1, 1), None),
+        ("AAB", (3,), (2,)), ("AAABB", (5,), None), ("AAAB", (4,), (3,)),
+    ):  # fmt: skip
         found = compared(values, sizes)
         named = None if found.common is None else found.groups[1][1]
         assert named == deviating, (values, sizes)
@@ -66,16 +57,12 @@ def test_sizes_near_the_median_are_alike():
     assert compared([None, 100, 100, 100], (4,), "size").groups[1] == (None, (0,))
 
 
-def test_what_is_only_shown_is_not_compared():
+def test_what_is_only_shown_is_not_compared_and_what_could_not_be_read_has_no_vote():
     assert compared("abcd", (4,), "shown") is None
-
-
-def test_what_could_not_be_read_has_no_vote():
     assert compared(["A", "not readable", "A", "A"], (4,)) is None
     assert compared(["A", "not readable", "B", "not readable"], (4,)).common is None
-    assert not_readable({0: {"a": 1, "b": "not readable"}, 1: {"b": "not readable"}}) == {
-        "b": [0, 1]
-    }
+    facts = {0: {"a": 1, "b": "not readable"}, 1: {"b": "not readable"}}
+    assert not_readable(facts) == {"b": [0, 1]}
 
 
 def test_entries_are_compared_one_by_one_and_a_missing_one_is_none():

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from findings_shown import check
 from made_up import run_by_rank
 from oddrank.selftest import Options
 from oddrank.selftest.stages import environment
+from selftest.said import check
 
 FACTS = {
     "hostname": "node0", "python": "3.11.2", "torch": "2.13.0", "oddrank": "0.1.0", "cuda": None,
@@ -32,8 +32,11 @@ def torch_on(who, **job):
 
 
 IMAGE = {"torch": "2.11.0", "python": "3.10.1", "kernel": "5.4", "settings": {"NCCL_NET": "x"}}
-EIGHT_PORTS = {f"mlx5_{i}/1": "ACTIVE, 400 Gb/sec (4X NDR)" for i in range(8)}
-SEVEN_PORTS = dict(list(EIGHT_PORTS.items())[:7])
+EIGHT_PORTS, SEVEN_PORTS = (
+    {"rdma_ports": {f"mlx5_{i}/1": "ACTIVE, 400 Gb/sec (4X NDR)" for i in range(ports)}}
+    for ports in (8, 7)
+)
+TORCHES = ([0], {"torch": "1"}), ([1], {"torch": "2"})
 NEAR = {"gpu_numa": 0, "gpu_bus": "0000:1b:00.0", "numa": {"0": "used", "1": "not used"}}
 GPUS = (range(4), {"gpus": 1})
 A_NODE = [2, 3]
@@ -43,54 +46,62 @@ def gpus(*names):
     return findings(*(((rank,), {"gpu_uuid": name, "gpus": 1}) for rank, name in enumerate(names)))
 
 
+VERSION, SETTING = "different other-version: ", "suspicious other-setting: "
+NOBODY = "unknown no-majority: nobody"
+CARDS = ([0, 1], {"network_cards": "1 up (speed not readable)"}), (A_NODE, {"network_cards": None})
 SAID = {
-    "a rank": (torch_on([2]), "different other-version: 2"),
-    "a rank of three": (torch_on([0], ranks=3, per_node=3), "different other-version: 0"),
-    "a node of three": (torch_on([4, 5], ranks=6), "different other-version: node 4-5"),
-    "a node of four": (torch_on([0, 1], ranks=8), "different other-version: node 0-1"),
-    "two nodes of eight": (torch_on(range(4), ranks=16), "different other-version: 0-3"),
-    "two nodes of seven": (torch_on(range(4), ranks=14), "different other-version: 0-3"),
-    "ranks of two nodes": (torch_on([0, 1, 2], ranks=10), "different other-version: 0-2"),
-    "an image": (findings(([6, 7], IMAGE), ranks=16), "different other-version: node 6-7"),
-    "half of the ranks": (torch_on([0], ranks=2), "unknown no-majority: nobody"),
-    "one of two nodes": (
-        findings((A_NODE, {"torch": "2.11.0", "kernel": "5.4"})), "unknown no-majority: nobody"
-    ),
-    "two values of network cards": (
-        findings(([0, 1], {"network_cards": "1 up (speed not readable)"}),
-                 (A_NODE, {"network_cards": None})),
-        "unknown no-majority: nobody",
-    ),
-    "two values": (
-        findings(([0], {"torch": "1"}), ([1], {"torch": "2"}), ranks=5),
-        "different other-version: 0, 1",
-    ),
-    "a limit": (findings(([1], {"nofile": "7"})), "suspicious other-setting: 1"),
-    "a smaller /dev/shm": (
-        findings(([2], {"shm_bytes": 64 << 20})), "suspicious other-setting: 2"
-    ),
-    "a setting that all must share": (
-        findings(([1], {"settings": {"NCCL_ALGO": "Ring"}})), "different other-version: 1"
-    ),
-    "a port fewer": (
-        findings((range(16), {"rdma_ports": EIGHT_PORTS}), ([4, 5], {"rdma_ports": SEVEN_PORTS}),
-                 ranks=16),
-        "different other-version: node 4-5",
-    ),
-    "read-only /dev/shm": (
-        findings((A_NODE, {"shm_writable": False})), "suspicious shm-not-writable: node 2-3"
-    ),
-    "full /dev/shm": (findings((A_NODE, {"shm_free": 30 << 20})), "suspicious shm-full: node 2-3"),
-    "two ranks on a GPU": (gpus("a", "b", "c", "c"), "mismatch same-gpu: gpu 2-3"),
-    "two ranks on the first GPU": (gpus("a", "a", "b", "c"), "mismatch same-gpu: gpu 0-1"),
-    "bound away from its GPU": (
-        findings((range(4), NEAR), ([3], {"gpu_numa": 1})), "suspicious far-from-gpu: 3"
-    ),
-    "few open files": (findings((range(4), {"nofile": "66/66"})), "suspicious few-open-files: 0"),
-    "no such interface": (
-        findings(GPUS, ([1], {"nccl_interfaces": ""})), "suspicious no-interface: 1"
-    ),
-}  # fmt: skip
+    f"{VERSION}2": {"a rank": torch_on([2])},
+    f"{VERSION}0": {"a rank of three": torch_on([0], ranks=3, per_node=3)},
+    f"{VERSION}node 4-5": {
+        "a node of three": torch_on([4, 5], ranks=6),
+        "a port fewer": findings((range(16), EIGHT_PORTS), ([4, 5], SEVEN_PORTS), ranks=16),
+    },
+    f"{VERSION}node 0-1": {"a node of four": torch_on([0, 1], ranks=8)},
+    f"{VERSION}0-3": {
+        "two nodes of eight": torch_on(range(4), ranks=16),
+        "two nodes of seven": torch_on(range(4), ranks=14),
+    },
+    f"{VERSION}0-2": {"ranks of two nodes": torch_on([0, 1, 2], ranks=10)},
+    f"{VERSION}node 6-7": {"an image": findings(([6, 7], IMAGE), ranks=16)},
+    NOBODY: {
+        "half of the ranks": torch_on([0], ranks=2),
+        "one of two nodes": findings((A_NODE, {"torch": "2.11.0", "kernel": "5.4"})),
+        "two values of network cards": findings(*CARDS),
+    },
+    f"{VERSION}0, 1": {"two values": findings(*TORCHES, ranks=5)},
+    f"{SETTING}1": {"a limit": findings(([1], {"nofile": "7"}))},
+    f"{SETTING}2": {"a smaller /dev/shm": findings(([2], {"shm_bytes": 64 << 20}))},
+    f"{VERSION}1": {
+        "a setting that all must share": findings(([1], {"settings": {"NCCL_ALGO": "Ring"}}))
+    },
+    "suspicious shm-not-writable: node 2-3": {
+        "read-only /dev/shm": findings((A_NODE, {"shm_writable": False}))
+    },
+    "suspicious shm-full: node 2-3": {"full /dev/shm": findings((A_NODE, {"shm_free": 30 << 20}))},
+    "mismatch same-gpu: gpu 2-3": {"two ranks on a GPU": gpus("a", "b", "c", "c")},
+    "mismatch same-gpu: gpu 0-1": {"two ranks on the first GPU": gpus("a", "a", "b", "c")},
+    "suspicious far-from-gpu: 3": {
+        "bound away from its GPU": findings((range(4), NEAR), ([3], {"gpu_numa": 1}))
+    },
+    "suspicious few-open-files: 0": {"few open files": findings((range(4), {"nofile": "66/66"}))},
+    "suspicious no-interface: 1": {
+        "no such interface": findings(GPUS, ([1], {"nccl_interfaces": ""}))
+    },
+    "": {
+        "equal ranks": findings(),
+        "sizes that differ by pages": findings(([0, 1], {"shm_bytes": (1 << 30) - 4096})),
+        "not read": findings(([1], {"governor": "not readable"}), ([0, 2, 3], {"governor": "x"})),
+        "a setting for logs": findings(([1], {"settings": {"NCCL_DEBUG": "INFO"}})),
+        "read-only, one rank a node": findings((A_NODE, {"shm_writable": False}), per_node=1),
+        "enough of /dev/shm": findings((A_NODE, {"shm_free": 64 << 20})),
+        "full, one rank a node": findings((range(4), {"shm_free": 1}), per_node=1),
+        "files for all": findings((range(4), {"nofile": "1024/4096"})),
+        "bound near its GPU": findings((range(4), NEAR)),
+        "NUMA node of a GPU not known": findings((range(4), {**NEAR, "gpu_numa": None})),
+        # Equal GPU names on two hosts mean different GPUs.
+        **{names: gpus(*names) for names in ("aaaa", "aabb", "abab", "abcd")},
+    },
+}
 
 
 def test_a_rank_or_node_that_differs_from_most_is_named(golden):
@@ -99,35 +110,11 @@ def test_a_rank_or_node_that_differs_from_most_is_named(golden):
 
 def test_each_fact_is_compared_as_its_row_says():
     for said, names in {
-        "different other-version: 1": ("python", "oddrank", "cuda", "nccl", "driver"),
-        "suspicious other-setting: 1": (
-            "memlock", "stack", "core", "cgroup_cpus", "governor", "kernel",
-        ),
-        "": ("hostname", "local_world", "visible_gpus", "numa"),
-    }.items():  # fmt: skip
-        check({name: (findings(([1], {name: "9"})), said) for name in names})
-
-
-HEALTHY = {
-    "equal ranks": findings(),
-    "sizes that differ by pages": findings(([0, 1], {"shm_bytes": (1 << 30) - 4096})),
-    "not readable": findings(([1], {"governor": "not readable"}), ([0, 2, 3], {"governor": "x"})),
-    "a setting for logs": findings(([1], {"settings": {"NCCL_DEBUG": "INFO"}})),
-    "read-only /dev/shm, one rank a node": findings(
-        (A_NODE, {"shm_writable": False}), per_node=1
-    ),
-    "enough of /dev/shm": findings((A_NODE, {"shm_free": 64 << 20})),
-    "full /dev/shm, one rank a node": findings((range(4), {"shm_free": 1}), per_node=1),
-    "files for all": findings((range(4), {"nofile": "1024/4096"})),
-    "bound near its GPU": findings((range(4), NEAR)),
-    "NUMA node of a GPU not known": findings((range(4), {**NEAR, "gpu_numa": None})),
-    # Equal GPU names on two hosts mean different GPUs.
-    **{names: gpus(*names) for names in ("aaaa", "aabb", "abab", "abcd")},
-}  # fmt: skip
-
-
-def test_what_is_no_fault_has_no_finding():
-    check({name: (found, "") for name, found in HEALTHY.items()})
+        f"{VERSION}1": "python oddrank cuda nccl driver",
+        f"{SETTING}1": "memlock stack core cgroup_cpus governor kernel",
+        "": "hostname local_world visible_gpus numa",
+    }.items():
+        check({said: {name: findings(([1], {name: "9"})) for name in names.split()}})
 
 
 def test_two_nodes_called_localhost_are_two_nodes():

@@ -2,42 +2,25 @@
 
 import socket
 
-import pytest
-
 from oddrank.selftest.connections import GLOO, NCCL, addresses, matching, pack, unpack, ways
 
 NAMES = ["lo", "eth0", "eth1", "eth10", "ib0", "docker0"]
 KNOWN = {name: f"10.0.0.{number}" for number, name in enumerate(NAMES)}
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "found"),
-    [
-        (NCCL, "eth1", ["eth1", "eth10"]),
-        (NCCL, "^docker", ["lo", "eth0", "eth1", "eth10"]),
-        (GLOO, "eth1", ["eth1"]),
-        (GLOO, "ib0, eth1", ["eth1", "ib0"]),
-        (GLOO, "eth", []),
-    ],
-)
-def test_a_variable_means_what_nccl_and_gloo_read_in_it(variable, value, found):
-    assert matching(variable, value, NAMES) == found
+def test_a_variable_means_what_nccl_and_gloo_read_in_it():
+    for variable, value, found in (
+        (NCCL, "eth1", ["eth1", "eth10"]), (NCCL, "^docker", ["lo", "eth0", "eth1", "eth10"]),
+        (GLOO, "eth1", ["eth1"]), (GLOO, "ib0, eth1", ["eth1", "ib0"]), (GLOO, "eth", []),
+    ):  # fmt: skip
+        assert matching(variable, value, NAMES) == found, (variable, value)
 
 
-def test_the_rendezvous_comes_first_and_what_a_node_lacks_is_no_way():
-    environ = {NCCL: "ib,eth1", GLOO: "missing0"}
-    assert ways("eth0", KNOWN, environ) == {
-        "rendezvous": "eth0",
-        NCCL: "eth1",
-        f"{NCCL} 2": "eth10",
-        f"{NCCL} 3": "ib0",
-    }
+def test_the_rendezvous_comes_first_what_a_node_lacks_is_no_way_nor_are_rails_after_the_fourth():
+    found = ways("eth0", KNOWN, {NCCL: "ib,eth1", GLOO: "missing0"})
+    assert found == {"rendezvous": "eth0", NCCL: "eth1", f"{NCCL} 2": "eth10", f"{NCCL} 3": "ib0"}
     assert ways("", KNOWN, {}) == {}
-
-
-def test_rails_beyond_the_fourth_are_not_tried():
-    known = {f"ib{number}": "10.0.0.1" for number in range(8)}
-    assert len(ways("", known, {NCCL: "ib"})) == 4
+    assert len(ways("", {f"ib{number}": "10.0.0.1" for number in range(8)}, {NCCL: "ib"})) == 4
 
 
 def test_this_host_has_a_loopback_address():
@@ -58,19 +41,16 @@ def test_a_link_local_address_is_none(tmp_path):
     assert "ib8" not in found
 
 
-def test_places_come_out_of_a_message_as_they_went_in():
+def test_places_come_out_of_a_message_as_they_went_in_and_those_of_many_nodes_fit_into_one():
     places = [
         [("10.0.0.1", 40001), None, ("10.0.0.3", 65535)],
         [("fd00::1", 1), ("::1", 2), None],
     ]
     assert unpack(pack(places), 3) == places
-
-
-def test_the_places_of_ten_thousand_nodes_fit_into_one_message():
-    places = [
+    many = [
         (f"10.{n * 7919 % 4}.{n * 7919 % 251}.{n * 31 % 254}", 32768 + n * 7919 % 28000)
         for n in range(10_000)
     ]
-    text = pack([places])
+    text = pack([many])
     assert len(text) < 60_000
-    assert unpack(text, 10_000) == [places]
+    assert unpack(text, 10_000) == [many]

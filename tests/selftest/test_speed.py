@@ -2,10 +2,8 @@
 
 from random import Random
 
-import pytest
-
 from figures import measured, run_of, verdict
-from findings_shown import brief, check
+from findings_shown import brief
 from oddrank import exclude, peers
 from oddrank.report import Report
 from oddrank.selftest import Options, metrics
@@ -13,6 +11,7 @@ from oddrank.selftest.findings import speed as findings
 from oddrank.selftest.metrics import SPEED, Metric
 from oddrank.selftest.speed_judge import look
 from oddrank.selftest.stages import speed
+from selftest.said import check
 
 HBM = Metric("hbm", SPEED, "HBM", "GB/s", "high", 0.03, "gpu", 9, 45)
 SIZES = ([4], [8], [1, 1, 1], [2, 2], [4, 4, 4, 4], [1] * 40)
@@ -55,79 +54,74 @@ def held_back(ranks, nodes=FOURS, share=1.0):
     return verdict(nodes, slow=slow, more=dict.fromkeys(ranks, QUOTA))
 
 
-# Name -> (findings, what they name, hosts to leave out).
+def slow_in(*nodes, more=None, **slow):
+    """Returns the findings if ranks are slower in these figures."""
+    return verdict(nodes, slow=slow, more=more)
+
+
+# Slow cores of one rank: a foreign process is likelier than hardware. A quota explains neither a
+# slow GPU nor another rank.
+CORES, RANK, NODE = (f"slow slow-{what}: " for what in ("cores", "rank", "node"))
+HELD = "slow cpu-quota: "
+OLD = dict.fromkeys(range(4), "old")
+# Behind | stands the host to leave out.
 SAID = {
-    # Slow cores of one rank: a foreign process is likelier than hardware.
-    "one on its cores": (copies({5: 0.5}, FOURS), "slow slow-cores: 5", []),
-    "in two figures of the host": (
-        verdict([8], slow={"host_copy": {3: 0.5}, "host_read": {3: 1.0}}), "slow slow-cores: 3", []
-    ),
-    "the slowest first": (
-        verdict([8], slow={"host_copy": {3: 0.4}, "host_read": {5: 1.0}}), "slow slow-rank: 5, 3",
-        ["node0"],
-    ),
-    "its link is unlike that of its peers": (
-        copies({2: 0.5}, facts=GEN4), "slow slow-cores: 2", []
-    ),
-    "one of a node of two": (copies({3: 1.0}, [2] * 4), "slow slow-rank: 3", ["node1"]),
-    "one of two": (copies({1: 0.5}, [2]), "slow slow-rank: 1", []),
-    "a node": (copies(A_NODE, FOURS), "slow slow-node: node 4-7", ["node1"]),
-    "one of two nodes": (
-        copies(dict.fromkeys(range(4), 0.5), [4, 4]), "slow slow-node: node 0-3", []
-    ),
-    "one much slower than its slow node": (
-        copies({**A_NODE, 6: 3.0}, FOURS), "slow slow-rank: 6; slow slow-node: node 4-7", ["node1"]
-    ),
-    "a quota": (held_back([2]), "slow cpu-quota: 2", []),
-    "a quota of a node": (held_back(range(4, 8)), "slow cpu-quota: node 4-7", []),
-    # A quota explains neither a slow GPU nor another rank.
-    "a quota, a GPU and another rank": (
-        verdict(FOURS, slow={"host_copy": {2: 1.0, 5: 0.5}, "gpu_copy": {2: 0.5}}, more={2: QUOTA}),
-        "slow slow-rank: 2; slow slow-cores: 5; slow cpu-quota: 2", ["node0"],
-    ),
-}  # fmt: skip
+    f"{CORES}5": {"one on its cores": copies({5: 0.5}, FOURS)},
+    f"{CORES}3": {"two figures of one": slow_in(8, host_copy={3: 0.5}, host_read={3: 1.0})},
+    f"{RANK}5, 3|node0": {"the slowest first": slow_in(8, host_copy={3: 0.4}, host_read={5: 1.0})},
+    f"{CORES}2": {"its link is unlike that of its peers": copies({2: 0.5}, facts=GEN4)},
+    f"{RANK}3|node1": {"one of a node of two": copies({3: 1.0}, [2] * 4)},
+    f"{RANK}1": {"one of two": copies({1: 0.5}, [2])},
+    f"{NODE}node 4-7|node1": {"a node": copies(A_NODE, FOURS)},
+    f"{NODE}node 0-3": {"one of two nodes": copies(dict.fromkeys(range(4), 0.5), [4, 4])},
+    f"{RANK}6; {NODE}node 4-7|node1": {
+        "one much slower than its slow node": copies({**A_NODE, 6: 3.0}, FOURS)
+    },
+    f"{HELD}2": {"a quota": held_back([2])},
+    f"{HELD}node 4-7": {"a quota of a node": held_back(range(4, 8))},
+    f"{RANK}2; {CORES}5; {HELD}2|node0": {
+        "a quota, a GPU and another rank": slow_in(
+            *FOURS, host_copy={2: 1.0, 5: 0.5}, gpu_copy={2: 0.5}, more={2: QUOTA}
+        )
+    },
+}
 OTHERS = {
-    "two figures of the host": (
-        verdict(FOURS, slow={"host_copy": {5: 0.5}, "host_compute": {5: 1.0}}),
-        "slow slow-cores: 5", [],
-    ),
-    "two on their cores": (copies({5: 0.5, 6: 0.5}, FOURS), "slow slow-rank: 6, 5", ["node1"]),
-    "two in two figures": (
-        verdict(FOURS, slow={"host_copy": {5: 0.5}, "host_read": {6: 0.5}}),
-        "slow slow-rank: 6, 5", ["node1"],
-    ),
-    "a socket": (
-        verdict([8] * 4, slow=A_SOCKET), "slow slow-rank: 8, 9, 11, 10", ["node1"]
-    ),
-    "one each of two nodes": (copies({5: 0.5, 9: 0.5}, FOURS), "slow slow-cores: 9, 5", []),
-    "one of three": (copies({5: 0.5}, [3] * 4), "slow slow-cores: 5", []),
-    "the only one of a node": (copies({5: 0.5}, [1] * 8), "slow slow-rank: 5", ["node5"]),
-    "host and GPU": (
-        verdict(FOURS, slow={"host_copy": {5: 0.5}, "gpu_copy": {5: 0.5}}), "slow slow-rank: 5",
-        ["node1"],
-    ),
-    "GPU": (verdict(FOURS, slow={"gpu_copy": {5: 0.5}}), "slow slow-rank: 5", ["node1"]),
-    "a quota of three": (held_back([4, 5, 6]), "slow cpu-quota: 4-6", []),
-    "a quota of a node of two": (held_back([4, 5], [4, 2], 0.0), "slow cpu-quota: node 4-5", []),
-    "a quota of most": (held_back([0, 1, 2], [4, 2], 0.0), "", []),
-    "other hardware": (
-        copies(dict.fromkeys(range(4), 0.5), classes={r: "old" for r in range(4)}), "", []
-    ),
-    "one among its own hardware": (
-        copies({2: 0.5}, classes={r: "old" for r in range(4)}), "slow slow-cores: 2", []
-    ),
-    "only once": (verdict([8], only_at_first={"host_copy": {2: 0.5}}), "", []),
-    "a small effect on a shared host": (copies({2: 0.10}), "", []),
-}  # fmt: skip
+    f"{CORES}5": {
+        "two figures of the host": slow_in(*FOURS, host_copy={5: 0.5}, host_compute={5: 1.0}),
+        "one of three": copies({5: 0.5}, [3] * 4),
+    },
+    f"{RANK}6, 5|node1": {
+        "two on their cores": copies({5: 0.5, 6: 0.5}, FOURS),
+        "two in two figures": slow_in(*FOURS, host_copy={5: 0.5}, host_read={6: 0.5}),
+    },
+    f"{RANK}8, 9, 11, 10|node1": {"a socket": slow_in(8, 8, 8, 8, **A_SOCKET)},
+    f"{CORES}9, 5": {"one each of two nodes": copies({5: 0.5, 9: 0.5}, FOURS)},
+    f"{RANK}5|node5": {"the only one of a node": copies({5: 0.5}, [1] * 8)},
+    f"{RANK}5|node1": {
+        "host and GPU": slow_in(*FOURS, host_copy={5: 0.5}, gpu_copy={5: 0.5}),
+        "GPU": slow_in(*FOURS, gpu_copy={5: 0.5}),
+    },
+    f"{HELD}4-6": {"a quota of three": held_back([4, 5, 6])},
+    f"{HELD}node 4-5": {"a quota of a node of two": held_back([4, 5], [4, 2], 0.0)},
+    f"{CORES}2": {"one among its own hardware": copies({2: 0.5}, classes=OLD)},
+    "": {
+        "a quota of most": held_back([0, 1, 2], [4, 2], 0.0),
+        "other hardware": copies(dict.fromkeys(range(4), 0.5), classes=OLD),
+        "only once": verdict([8], only_at_first={"host_copy": {2: 0.5}}),
+        "a small effect on a shared host": copies({2: 0.10}),
+    },
+}
 
 
 def test_a_slow_rank_or_node_is_named_once_with_all_its_figures(golden):
-    check({name: (found, said) for name, (found, said, _) in SAID.items()}, golden)
-    check({name: (found, said) for name, (found, said, _) in OTHERS.items()})
-    for name, (found, _, hosts) in {**SAID, **OTHERS}.items():
-        assert left_out(found) == hosts, name
-        for one in found:  # somebody may use those cores
-            assert one.next[0].startswith("ps ") == (one.cause == "slow-cores"), name
+    check({what.partition("|")[0]: rows for what, rows in SAID.items()}, golden)
+    for what, rows in (*SAID.items(), *OTHERS.items()):
+        said, _, host = what.partition("|")
+        check({said: rows})
+        for name, found in rows.items():
+            assert ",".join(left_out(found)) == host, name
+            for one in found:  # somebody may use those cores
+                assert one.next[0].startswith("ps ") == (one.cause == "slow-cores"), name
 
 
 def test_where_half_are_slow_nobody_is_surely_the_odd_one():
@@ -135,33 +129,16 @@ def test_where_half_are_slow_nobody_is_surely_the_odd_one():
     assert {one.confidence.level for one in copies({1: 1.0})} == {"high"}
 
 
-@pytest.mark.parametrize(
-    ("varying", "told"),
-    [
-        ([], "; smallest slowdown this run could detect: {most:.0%} (host)"),
-        (
-            ["host_compute"],
-            "; smallest slowdown this run could detect: {most:.0%} (host)"
-            "; host arithmetic varies too much to compare",
-        ),
-        (
-            ["host_read", "host_compute"],
-            "; smallest slowdown this run could detect: {most:.0%} (host)"
-            "; host memory read, host arithmetic vary too much to compare",
-        ),
-        (HOST_FIGURES, "; the speed of the host varies too much to compare"),
-    ],
-)
-def test_a_healthy_run_tells_what_it_could_have_seen_and_which_figures_vary(varying, told):
-    run, random = run_of([4]), Random(3)
+def test_a_healthy_run_tells_what_it_could_have_seen_and_which_figures_vary(golden):
+    run, random, said = run_of([4]), Random(3), []
     quiet, noisy = measured(run, random, noise=0.01), measured(run, random, noise=1.0)
-    results = {
-        rank: quiet[rank] | {name: noisy[rank][name] for name in varying} for rank in run.states
-    }
-    run.results[SPEED] = results
-    compared = look(run, results)
-    seen = [one.visible() for one in compared.classes if one.metric.name not in varying]
-    assert findings.smallest_seen(compared) == told.format(most=max(seen, default=0.0))
+    for varying in ([], ["host_compute"], ["host_read", "host_compute"], HOST_FIGURES):
+        results = {
+            rank: quiet[rank] | {name: noisy[rank][name] for name in varying} for rank in run.states
+        }
+        run.results[SPEED] = results
+        said.append(f"{', '.join(varying)}{findings.smallest_seen(look(run, results))}")
+    golden("\n".join(said))
 
 
 def of_hbm(monkeypatch, nodes, slow, figures=1, *, noise=0.001, repeats=(9, 45)):
@@ -191,19 +168,15 @@ def test_those_who_lag_a_little_do_not_hide_one_that_lags_more(monkeypatch):
     assert (found.cause, found.who.ranks) == ("slow-rank", (77,))
 
 
-@pytest.mark.parametrize("nodes", [[8], [4, 4], [8, 8], [8] * 4])
-def test_if_half_of_the_ranks_are_slow_all_of_them_are_told_and_none_is_surely_odd(
-    monkeypatch, nodes
-):
-    half, size = sum(nodes) // 2, nodes[0]
-    slow = [tuple(range(first, first + size)) for first in range(0, half, size)]
-    cause = "slow-node" if len(nodes) > 1 else "slow-rank"
-    if len(nodes) == 1:
-        slow = [(rank,) for rank in range(half)]
-    for figures in (1, 3, 5):
-        found = of_hbm(monkeypatch, nodes, dict.fromkeys(range(half), 0.2), figures)
-        assert sorted(one.who.ranks for one in found) == slow
-        assert {(one.cause, one.confidence.level) for one in found} == {(cause, "low")}
+def test_if_half_of_the_ranks_are_slow_all_of_them_are_told_and_none_is_surely_odd(monkeypatch):
+    for nodes in ([8], [4, 4], [8, 8], [8] * 4):
+        half, size = sum(nodes) // 2, nodes[0] if len(nodes) > 1 else 1
+        slow = [tuple(range(first, first + size)) for first in range(0, half, size)]
+        cause = "slow-node" if len(nodes) > 1 else "slow-rank"
+        for figures in (1, 3, 5):
+            found = of_hbm(monkeypatch, nodes, dict.fromkeys(range(half), 0.2), figures)
+            assert sorted(one.who.ranks for one in found) == slow
+            assert {(one.cause, one.confidence.level) for one in found} == {(cause, "low")}
 
 
 def test_a_rank_that_is_slow_in_a_node_that_is_not_named_for_it(monkeypatch):
@@ -230,9 +203,15 @@ def test_a_gpus_figures_that_vary_too_much_are_unknown_and_name_nobody(monkeypat
     assert conditions == {"unknown"}
 
 
+def first_look(nodes, slow=None, noise=0.01, **more):
+    """Returns a run that has measured once, and its findings."""
+    run = run_of(nodes)
+    run.results[SPEED] = measured(run, Random(1), noise=noise, slow=slow, **more)
+    return run, speed.stage(Options()).conclude(run)
+
+
 def test_whoever_measured_nothing_is_not_compared():
-    run = run_of([4])
-    run.results[SPEED] = measured(run, Random(1), noise=0.01)
+    run, _ = first_look([4])
     run.results[SPEED][1].pop("host_copy")
     run.results[SPEED][2]["host_copy"] = [0.0, 1.0]
     assert not speed.stage(Options()).conclude(run)
@@ -240,19 +219,15 @@ def test_whoever_measured_nothing_is_not_compared():
 
 
 def test_a_rank_without_peers_is_told_as_such():
-    run = run_of([3])
-    run.results[SPEED] = measured(run, Random(1), noise=0.01, classes={1: "old"})
-    assert not speed.stage(Options()).conclude(run)
-    assert findings.smallest_seen(run.judged[SPEED].look).endswith(
-        "rank 1 has no peer to compare with"
-    )
+    run, found = first_look([3], classes={1: "old"})
+    assert not found
+    told = findings.smallest_seen(run.judged[SPEED].look)
+    assert told.endswith("rank 1 has no peer to compare with")
 
 
 def test_a_doubt_that_nobody_measured_again_is_unknown():
-    run = run_of([8])
-    run.results[SPEED] = measured(run, Random(1), noise=0.01, slow={"host_copy": {2: 0.5}})
-    (found,) = speed.stage(Options()).conclude(run)
-    assert (found.condition, found.who.ranks) == ("unknown", (2,))
+    _, found = first_look([8], {"host_copy": {2: 0.5}})
+    assert brief(found) == "unknown not-measured-again: 2"
 
 
 def test_slow_ranks_that_are_too_many_to_measure_again_are_not_passed_over():
@@ -265,84 +240,72 @@ def test_slow_ranks_that_are_too_many_to_measure_again_are_not_passed_over():
 
 
 def test_ten_thousand_ranks_are_compared_in_one_pass_a_figure(monkeypatch):
-    run = run_of([8] * 1250)
-    run.results[SPEED] = measured(run, Random(1), noise=0.01, slow={"host_copy": {7: 0.5}})
-    calls = []
-    compare = peers.compare
+    calls, compare = [], peers.compare
 
     def counted(values, **more):
         calls.append(len(values))
         return compare(values, **more)
 
     monkeypatch.setattr(peers, "compare", counted)
-    speed.stage(Options()).conclude(run)
+    first_look([8] * 1250, {"host_copy": {7: 0.5}})
     assert sorted(calls) == [1250] * 4 + [10_000] * 4
 
 
 # GPUs that others use, too: neither named slow nor a reference for others.
 
 
-def measured_run(slow, shared=(), profiled=()):
+def in_use(slow, shared=(), profiled=()):
+    """Returns a run with such GPUs, and the suspects of its first measurement."""
     run = run_of([8, 8])
     run.results[SPEED] = measured(run, Random(1), noise=0.002, slow=slow)
     run.results["health"] = {
         rank: {
-            "pid": 1,
-            "processes": [1, 2] if rank in shared else [1],
+            "pid": 1, "processes": [1, 2] if rank in shared else [1],
             "readings": {"profiled": int(rank in profiled)},
         }
         for rank in range(16)
-    }
-    return run
+    }  # fmt: skip
+    found = speed.stage(Options()).conclude(run)
+    return run, {rank for finding in found for rank in finding.who.ranks}
 
 
-def doubted(*arguments, **options):
-    """Returns the suspects of the first measurement."""
-    found = speed.stage(Options()).conclude(measured_run(*arguments, **options))
-    return {rank for finding in found for rank in finding.who.ranks}
+def test_a_gpu_that_others_use_is_not_called_slow_and_its_host_is_compared_all_the_same():
+    for figure in ("gpu_copy", "gemm_bf16", "pcie_to_host"):
+        assert in_use({figure: {5: 0.5}})[1] == {5}
+        assert in_use({figure: {5: 0.5}}, shared={5})[1] == set()
+    assert in_use({"host_copy": {5: 2.0}}, shared={5})[1] == {5}
 
 
-@pytest.mark.parametrize("figure", ["gpu_copy", "gemm_bf16", "pcie_to_host"])
-def test_a_gpu_that_others_use_is_not_called_slow(figure):
-    slow = {figure: {5: 0.5}}
-    assert doubted(slow) == {5}
-    assert doubted(slow, shared={5}) == set()
-
-
-def test_its_host_is_compared_all_the_same():
-    assert doubted({"host_copy": {5: 2.0}}, shared={5}) == {5}
-
-
-@pytest.mark.parametrize("profiled", [{5}, set(range(16))])
-def test_a_profiler_excludes_no_gpu_and_is_told_beside_a_slow_one(profiled):
-    slow = {"gpu_copy": {5: 0.5}}
-    run = measured_run(slow, profiled=profiled)
-    assert {rank for f in speed.stage(Options()).conclude(run) for rank in f.who.ranks} == {5}
-    run.results[speed.RECHECK] = measured(run, Random(2), noise=0.002, slow=slow)
-    (found,) = speed.recheck(Options()).conclude(run)
-    assert (found.condition, found.who.ranks) == ("slow", (5,))
-    text = "a profiler (DCGM) reads the performance counters of rank 5 meanwhile"
-    assert [one.text for one in found.evidence].count(text) == 1
+def test_a_profiler_excludes_no_gpu_and_is_told_beside_a_slow_one():
+    for profiled in ({5}, set(range(16))):
+        slow = {"gpu_copy": {5: 0.5}}
+        run, doubted = in_use(slow, profiled=profiled)
+        assert doubted == {5}
+        run.results[speed.RECHECK] = measured(run, Random(2), noise=0.002, slow=slow)
+        (found,) = speed.recheck(Options()).conclude(run)
+        assert (found.condition, found.who.ranks) == ("slow", (5,))
+        assert sum("profiler" in one.text for one in found.evidence) == 1
 
 
 # The recheck: which ranks measure again, beside which, and its message.
 
 
 def test_only_the_doubted_and_a_few_good_ones_measure_again_and_only_what_is_in_doubt():
-    run = run_of([8] * 32)
-    slow = {"host_copy": {7: 0.5}}
-    run.results[SPEED] = measured(run, Random(1), noise=0.01, slow=slow)
-    speed.stage(Options()).conclude(run)
+    run, _ = first_look([8] * 32, {"host_copy": {7: 0.5}})
     plan = speed.recheck(Options()).plan(run)
     assert list(plan["repeats"]) == list(plan["ranks"]) == ["host_copy"]
     assert 7 in plan["ranks"]["host_copy"]
     assert 10 < len(plan["ranks"]["host_copy"]) < 80
 
 
+def graded(doubted):
+    """Returns the recheck's plan if each node is slower than the one before, beside suspects."""
+    by = {rank: 0.002 * (rank // 8) for rank in range(8 * 64)} | dict.fromkeys(doubted, 0.8)
+    return first_look([8] * 64, {"host_copy": by}, 0.0001)[0].judged[SPEED].doubted
+
+
 def test_beside_doubted_ranks_of_a_large_class_the_most_usual_whole_nodes_measure_again():
-    """Each node is slower than the one before; one in the middle has a suspect."""
-    graded = {rank: 0.002 * (rank // 8) for rank in range(8 * 64)} | {8 * 31 + 2: 0.8}
-    planned = second_look([8] * 64, graded)
+    planned = graded([8 * 31 + 2])
     usual = [*range(28, 31), *range(32, 36)]
     partners = planned.partners["host_copy"]
     assert partners > {8 * node + local for node in usual for local in range(8)}
@@ -353,21 +316,11 @@ def test_beside_doubted_ranks_of_a_large_class_the_most_usual_whole_nodes_measur
 
 
 def test_where_each_node_has_a_doubted_rank_the_most_usual_others_measure_again():
-    doubted = dict.fromkeys(range(0, 8 * 64, 8), 0.8)
-    graded = {rank: 0.002 * (rank // 8) for rank in range(8 * 64)} | doubted
-    partners = second_look([8] * 64, graded).partners["host_copy"]
+    doubted = range(0, 8 * 64, 8)
+    partners = graded(doubted).partners["host_copy"]
     assert len(partners) == 64
     assert not partners & set(doubted)
-    assert min(partners) > 200
-    assert max(partners) < 350
-
-
-def second_look(nodes, by):
-    """Returns the recheck's plan. by: for each figure, rank -> slowdown as a share."""
-    run = run_of(nodes)
-    run.results[SPEED] = measured(run, Random(1), noise=0.0001, slow={"host_copy": by})
-    speed.stage(Options()).conclude(run)
-    return speed.plan_recheck(run, run.judged[SPEED].look)
+    assert (min(partners) > 200, max(partners) < 350) == (True, True)
 
 
 def test_many_repeats_are_sent_as_some_hundred_medians():
