@@ -2,7 +2,6 @@
 
 import hmac
 import os
-import select
 import signal
 import socket
 import struct
@@ -18,7 +17,7 @@ import pytest
 from control import wire_peer as wire
 from oddrank import _native
 from oddrank.errors import OddrankError
-from patience import until
+from patience import PATIENCE, until
 from processes import Marked
 from run.watched import (
     GUARD,
@@ -40,8 +39,11 @@ def test_a_worker_starts_moves_is_quiet_and_moves_again(tmp_path):
     with watched(tmp_path) as (worker, root, _):
         assert root.until(stage="starting")["quiet_ms"] == -1
         worker.does("oddrank.arm()")
-        step = int(root.moves(worker, "oddrank.step({})")["step"])
-        moving = root.asks_until(step=str(step))
+        step = int(root.moves(worker, "oddrank.step({})")["step"]) + 1
+        worker.does(f"oddrank.step({step})")
+        root.hub.refresh(60.0)  # a question is answered at once
+        moving = root.state()
+        assert moving["step"] == str(step)
         assert 0 <= moving["quiet_ms"] < 60_000
         quiet = root.until(stage="quiet")
         assert quiet["progress"] >= 1
@@ -78,27 +80,21 @@ def test_a_worker_that_arms_itself_again_still_moves(tmp_path):
         assert int(root.moves(worker, "oddrank.step(100 + {})")["step"]) > 100
 
 
-def test_a_killed_worker_is_dead_by_its_signal(tmp_path):
-    with watched(tmp_path) as (worker, root, _):
-        os.kill(worker.pid, signal.SIGKILL)
-        assert root.until(state="dead")["signal"] == signal.SIGKILL
-
-
-def test_a_worker_that_exits_is_dead_with_its_code(tmp_path):
-    with watched(tmp_path) as (worker, root, _):
-        worker.begins("os._exit(3)")
-        dead = root.until(state="dead")
-        assert (dead["signal"], dead["exit_code"]) == (None, 3)
-
-
-def test_a_worker_that_raises_is_dead_with_code_1_and_its_record_says_why(tmp_path):
+@pytest.mark.parametrize(
+    ("line", "code", "end"),
+    [("os._exit(3)", 3, None), ("raise ValueError('labels out of range')", 1, "exited")],
+)
+def test_a_worker_that_ends_is_dead_with_its_code_and_its_record_says_why(
+    tmp_path, line, code, end
+):
     with watched(tmp_path) as (worker, root, _):
         worker.does("oddrank.arm()")
-        worker.begins("raise ValueError('labels out of range')")
-        assert root.until(state="dead")["exit_code"] == 1
+        worker.begins(line)
+        dead = root.until(state="dead")
+        assert (dead["signal"], dead["exit_code"]) == (None, code)
         found = root.snapshot()
         assert found["letter"] in ("", "Z")
-        assert read_slim(found["record"])["end"] == "exited"
+        assert end is None or read_slim(found["record"])["end"] == end
 
 
 def test_a_zombie_whose_threads_still_end_is_told_with_what_its_record_says(tmp_path):
@@ -130,8 +126,9 @@ def test_a_stopped_worker_is_stopped_and_goes_on(tmp_path):
 
 def test_a_snapshot_of_a_living_worker_has_its_stack_threads_and_use(tmp_path):
     with watched(tmp_path) as (worker, root, _):
-        worker.does("oddrank.arm()")
-        worker.does("oddrank.step(4)")
+        bare = root.snapshot()  # without a record
+        assert (bare["record"], [tid for tid, _, _ in bare["threads"]]) == (b"", [worker.pid])
+        worker.does("oddrank.arm(); oddrank.step(4)")
         worker.does("exec('def spins():\\n    while True: pass')")
         worker.does("threading.Thread(target=spins, daemon=True).start()")
         worker.does("child = __import__('subprocess').Popen(['sleep', '1000'])")
@@ -195,29 +192,13 @@ def test_a_snapshot_of_a_dead_worker_comes_from_the_record_that_stays(tmp_path):
         worker.does("oddrank.arm(); oddrank.step(5)")
         root.asks_until(step="5")
         os.kill(worker.pid, signal.SIGKILL)
-        root.until(state="dead")
+        assert root.until(state="dead")["signal"] == signal.SIGKILL
         found = root.snapshot()
         assert found["letter"] == "Z"  # this test has not asked for it
         assert os.WTERMSIG(found["wait_status"]) == signal.SIGKILL
         assert found["threads"] == []
         assert "waits_for_commands" in functions(found["record"])
         assert read_slim(found["record"])["step"] == 5
-
-
-def test_a_worker_without_a_record_has_a_snapshot(tmp_path):
-    with watched(tmp_path) as (worker, root, _):
-        found = root.snapshot()
-        assert found["record"] == b""
-        assert [tid for tid, _, _ in found["threads"]] == [worker.pid]
-
-
-def test_a_question_is_answered_at_once(tmp_path):
-    with watched(tmp_path) as (worker, root, _):
-        worker.does("oddrank.arm(); oddrank.step(1)")
-        root.asks_until(step="1")
-        worker.does("oddrank.step(2)")
-        root.hub.refresh(60.0)
-        assert root.state()["step"] == "2"
 
 
 def collector(command: str) -> list[str]:
@@ -255,7 +236,7 @@ def test_the_end_of_the_worker_does_not_end_the_collector(tmp_path):
         time.sleep(6)  # longer than a guard stays otherwise
         go.write_text("saved")
         assert root.result() == b"saved"
-        until(lambda: not guards(mark), 60)
+        until(lambda: not guards(mark))
 
 
 @pytest.mark.parametrize(
@@ -272,70 +253,45 @@ def test_a_root_may_end_the_worker(tmp_path, before, number):
         assert root.until(state="dead")["signal"] == number
 
 
-def test_a_guard_ends_soon_after_its_worker(tmp_path):
-    with watched(tmp_path) as (worker, _, mark):
-        worker.end()
-        until(lambda: not guards(mark), 60)
-
-
-def test_a_guard_ends_with_its_root_and_leaves_its_worker_alone(tmp_path):
+@pytest.mark.parametrize("ended", ["worker", "root"])
+def test_a_guard_ends_with_its_worker_or_its_root_and_leaves_the_worker_alone(tmp_path, ended):
     with watched(tmp_path) as (worker, root, mark):
-        root.end()
-        until(lambda: not guards(mark), 60)
-        assert worker.does("print(1 + 1)") == "2"
+        (worker if ended == "worker" else root).end()
+        until(lambda: not guards(mark))
+        assert ended == "worker" or worker.does("print(1 + 1)") == "2"
 
 
 class Relay:
-    """The network between guards and their root, which can be cut: then it passes nothing on."""
+    """The network between guards and their root. While `passes` is not set it is cut."""
 
     def __init__(self, root: Root) -> None:
-        self._root, self._is_cut, self._over = root.port, False, False
+        self.passes, self.is_tried, self._root = threading.Event(), False, root.port
+        self.passes.set()
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._other: dict[socket.socket, socket.socket] = {}
         root.address = f"127.0.0.1:{self._listener.getsockname()[1]}#{TOKEN}"
-        self._thread = threading.Thread(target=self._pass_on)
-        self._thread.start()
-
-    def cut(self) -> None:
-        self._is_cut = True
-
-    def heal(self) -> None:
-        self._is_cut = False
-
-    def is_tried(self) -> bool:
-        """Returns whether somebody tries to connect while it is cut."""
-        return bool(select.select([self._listener], [], [], 0)[0])
+        threading.Thread(target=self._accept, daemon=True).start()
 
     def end(self) -> None:
-        self._over = True
-        self._thread.join()
-        for one in (self._listener, *self._other):
-            one.close()
+        self.passes.set()
+        self._listener.shutdown(socket.SHUT_RDWR)
 
-    def _pass_on(self) -> None:
-        while not self._over:
-            if self._is_cut:
-                time.sleep(0.01)
-                continue
-            for one in select.select([self._listener, *self._other], [], [], 0.01)[0]:
-                if one is self._listener:
-                    guard, root = (
-                        one.accept()[0],
-                        socket.create_connection(("127.0.0.1", self._root)),
-                    )
-                    self._other |= {guard: root, root: guard}
-                elif one in self._other:
-                    self._pass_from(one)
+    def _accept(self) -> None:
+        with self._listener, suppress(OSError):  # it is over
+            while True:
+                guard = self._listener.accept()[0]
+                self.is_tried |= not self.passes.is_set()
+                self.passes.wait()
+                root = socket.create_connection(("127.0.0.1", self._root))
+                for ends in ((guard, root), (root, guard)):
+                    threading.Thread(target=self._pass_on, args=ends, daemon=True).start()
 
-    def _pass_from(self, one: socket.socket) -> None:
-        other = self._other[one]
-        with suppress(OSError):  # the other side is gone
-            if data := one.recv(1 << 16):
+    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
+        with one, suppress(OSError):  # the other side is gone
+            while data := one.recv(1 << 16):
+                self.passes.wait()
                 other.sendall(data)
-                return
-        for each in (one, other):
-            del self._other[each]
-            each.close()
+        with suppress(OSError):
+            other.shutdown(socket.SHUT_RDWR)
 
 
 def test_a_guard_comes_back_once_its_root_can_be_reached_again(tmp_path):
@@ -346,11 +302,11 @@ def test_a_guard_comes_back_once_its_root_can_be_reached_again(tmp_path):
             worker.does("oddrank.arm(); oddrank.step(1)")
             root.asks_until(step="1")
             (guard,) = guards(mark)
-            network.cut()
+            network.passes.clear()
             root.until(contact="silent")
-            until(network.is_tried)
+            until(lambda: network.is_tried)
             worker.does("oddrank.step(2)")
-            network.heal()
+            network.passes.set()
             root.until(contact="ok")
             assert root.asks_until(step="2")["state"] == "running"
             assert [one.pid for one in guards(mark)] == [guard.pid]
@@ -371,7 +327,16 @@ def test_a_guard_that_nobody_listens_to_waits_for_its_worker_alone(tmp_path, how
         (guard,) = guards(mark)
         until(lambda: not sockets_of(guard.pid))
         worker.end()
-        until(lambda: not guards(mark), 60)
+        until(lambda: not guards(mark))
+
+
+@pytest.fixture
+def unwatched(tmp_path):
+    """Yields a worker, a root, and a mark for the guard that the test starts."""
+    root, mark, worker = Root(), Marked(), Worker(tmp_path)
+    yield worker, root, mark
+    worker.end()
+    mark.kill_all()
 
 
 def descriptors_of(pid: int) -> dict[int, str]:
@@ -387,49 +352,39 @@ def sockets_of(pid: int) -> list[str]:
     return [link for link in descriptors_of(pid).values() if link.startswith("socket:")]
 
 
-def test_a_guard_keeps_nothing_of_the_process_that_started_it(tmp_path):
-    root, mark, worker = Root(), Marked(), Worker(tmp_path)
+def test_a_guard_keeps_nothing_of_the_process_that_started_it(unwatched):
+    worker, root, mark = unwatched
     reader, writer = os.pipe()
-    try:
-        start_guard(worker, root.address, mark=mark, pass_fds=[writer])
-        os.close(writer)
-        assert os.read(reader, 1) == b""  # nobody has the other end
-        root.until(contact="ok")
-        (guard,) = guards(mark)
-        links = descriptors_of(guard.pid)
-        assert [links[fd] for fd in range(3)] == ["/dev/null"] * 3
+    start_guard(worker, root.address, mark=mark, pass_fds=[writer])
+    os.close(writer)
+    assert os.read(reader, 1) == b""  # nobody has the other end
+    root.until(contact="ok")
+    (guard,) = guards(mark)
+    links = descriptors_of(guard.pid)
+    assert [links[fd] for fd in range(3)] == ["/dev/null"] * 3
 
-        def others() -> list[str]:
-            links = descriptors_of(guard.pid).items()
-            return sorted(link.partition(":")[0] for fd, link in links if fd > 2)
+    def others() -> list[str]:
+        links = descriptors_of(guard.pid).items()
+        return sorted(link.partition(":")[0] for fd, link in links if fd > 2)
 
-        # Not at once: it may have a file of /proc open just now.
-        until(lambda: others() in (["anon_inode", "socket"], ["pidfd", "socket"]))
-        assert os.getsid(guard.pid) not in (os.getsid(0), os.getsid(worker.pid))
-        assert os.readlink(f"/proc/{guard.pid}/cwd") == "/"
-    finally:
-        os.close(reader)
-        worker.end()
-        mark.kill_all()
+    # Not at once: it may have a file of /proc open just now.
+    until(lambda: others() in (["anon_inode", "socket"], ["pidfd", "socket"]))
+    assert os.getsid(guard.pid) not in (os.getsid(0), os.getsid(worker.pid))
+    assert os.readlink(f"/proc/{guard.pid}/cwd") == "/"
+    os.close(reader)
 
 
-def test_a_script_waits_for_no_guard(tmp_path):
+def test_a_script_waits_for_no_guard(unwatched):
     """The guard is no child of its worker."""
-    root, mark, worker = Root(), Marked(), Worker(tmp_path)
-    try:
-        options = ["--pid", str(worker.pid), "--host", "node1"]
-        worker.does(
-            f"os.environ.update({ {**mark.environ, 'ODDRANK_CONTROL_ADDR': root.address} })"
-        )
-        worker.does(f"__import__('subprocess').run({[str(GUARD), *options]}, check=True)")
-        root.until(contact="ok", pid=worker.pid)
-        asked = worker.does("exec('try: os.wait()\\nexcept ChildProcessError: print(\"none\")')")
-        assert asked == "none"
-        (guard,) = guards(mark)
-        assert guard.parent != worker.pid
-    finally:
-        worker.end()
-        mark.kill_all()
+    worker, root, mark = unwatched
+    options = ["--pid", str(worker.pid), "--host", "node1"]
+    worker.does(f"os.environ.update({ {**mark.environ, 'ODDRANK_CONTROL_ADDR': root.address} })")
+    worker.does(f"__import__('subprocess').run({[str(GUARD), *options]}, check=True)")
+    root.until(contact="ok", pid=worker.pid)
+    asked = worker.does("exec('try: os.wait()\\nexcept ChildProcessError: print(\"none\")')")
+    assert asked == "none"
+    (guard,) = guards(mark)
+    assert guard.parent != worker.pid
 
 
 def test_a_guard_takes_little_memory_also_after_a_snapshot(tmp_path):
@@ -451,111 +406,79 @@ def test_a_guard_ignores_the_signals_of_launchers(tmp_path):
         assert root.until(state="dead")["signal"] == signal.SIGKILL
 
 
-def test_the_address_comes_by_a_file_that_appears_later(tmp_path):
-    root, mark, worker = Root(), Marked(), Worker(tmp_path)
+def test_the_address_comes_by_a_file_that_appears_later(tmp_path, unwatched):
+    worker, root, mark = unwatched
     file = tmp_path / "root"
-    try:
-        start_guard(worker, "", "--rendezvous", str(file), mark=mark)
-        file.touch(mode=0o600)
-        file.write_text("of another version")
-        (guard,) = guards(mark)
-        file.write_text(root.address)
-        root.until(contact="ok", pid=worker.pid, host="node1")
-        assert file.exists()  # other guards of this host may need it
-        command = Path(f"/proc/{guard.pid}/cmdline").read_bytes()
-        assert TOKEN.encode() not in command
-    finally:
-        worker.end()
-        mark.kill_all()
+    start_guard(worker, "", "--rendezvous", str(file), mark=mark)
+    file.touch(mode=0o600)
+    file.write_text("of another version")
+    (guard,) = guards(mark)
+    file.write_text(root.address)
+    root.until(contact="ok", pid=worker.pid, host="node1")
+    assert file.exists()  # other guards of this host may need it
+    command = Path(f"/proc/{guard.pid}/cmdline").read_bytes()
+    assert TOKEN.encode() not in command
 
 
 @pytest.mark.parametrize("earlier_root", ["lives", "goes"])
 def test_the_address_of_an_earlier_run_is_left_for_the_one_that_takes_its_place(
-    tmp_path, earlier_root
+    tmp_path, unwatched, earlier_root
 ):
-    root, mark, worker, file = Root(), Marked(), Worker(tmp_path), tmp_path / "root"
-    file.touch(mode=0o600)
-    try:
-        if earlier_root == "goes":
-            fake = FakeRoot()
-            file.write_text(fake.address)
-            start_guard(worker, "", "--rendezvous", str(file), mark=mark)
-            fake.accept().socket.close()
-            fake.listener.close()
-        else:
-            with watched(tmp_path) as (_, earlier, _):
-                file.write_text(earlier.address)
-                start_guard(worker, "", "--rendezvous", str(file), mark=mark)
-                until(lambda: earlier.hub.notes()[1])  # it has turned the guard away
-        file.write_text(root.address)
-        root.until(contact="ok", pid=worker.pid)
-    finally:
-        worker.end()
-        mark.kill_all()
-
-
-def test_the_address_comes_by_a_fetcher_which_leaves_no_zombie(tmp_path):
-    root, mark, worker = Root(), Marked(), Worker(tmp_path)
-    try:
-        fetcher = ["--fetcher", "/bin/echo", "--fetcher", "-n", "--fetcher", root.address]
-        start_guard(worker, "", *fetcher, mark=mark)
-        root.until(contact="ok", pid=worker.pid)
-        (guard,) = guards(mark)
-        until(lambda: not children_of(guard.pid))
-    finally:
-        worker.end()
-        mark.kill_all()
-
-
-def children_of(pid: int) -> list[int]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                stat = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:  # it has ended
-                continue
-            if int(stat[1]) == pid:
-                found.append(int(entry.name))
-    return found
-
-
-def test_a_worker_that_dies_before_its_root_is_known_is_still_told_of(tmp_path):
-    root, mark, worker = Root(), Marked(), Worker(tmp_path)
+    worker, root, mark = unwatched
     file = tmp_path / "root"
-    try:
+    file.touch(mode=0o600)
+    if earlier_root == "goes":
+        fake = FakeRoot()
+        file.write_text(fake.address)
         start_guard(worker, "", "--rendezvous", str(file), mark=mark)
-        os.kill(worker.pid, signal.SIGKILL)
-        file.touch(mode=0o600)
-        file.write_text(root.address)
-        assert root.until(contact="ok", state="dead")["signal"] == signal.SIGKILL
-    finally:
-        worker.end()
-        mark.kill_all()
+        fake.accept().socket.close()
+        fake.listener.close()
+    else:
+        with watched(tmp_path) as (_, earlier, _):
+            file.write_text(earlier.address)
+            start_guard(worker, "", "--rendezvous", str(file), mark=mark)
+            until(lambda: earlier.hub.notes()[1])  # it has turned the guard away
+    file.write_text(root.address)
+    root.until(contact="ok", pid=worker.pid)
 
 
-WRONG = {
-    "unknown": ["--colour", "red"],
-    "no value": ["--pid"],
-    "no number": ["--pid", "1x"],
-    "negative": ["--pid", "-4"],
-    "too large": ["--pid", "99999999999999999999"],
-    "no process": ["--pid", "2147483647"],
-    "nothing": [],
-    "a word": ["start"],
-    "relative": ["--pid", str(os.getpid()), "--record", "records/rank0"],
-}
+def test_the_address_comes_by_a_fetcher_which_leaves_no_zombie(unwatched):
+    worker, root, mark = unwatched
+    fetcher = ["--fetcher", "/bin/echo", "--fetcher", "-n", "--fetcher", root.address]
+    start_guard(worker, "", *fetcher, mark=mark)
+    root.until(contact="ok", pid=worker.pid)
+    (guard,) = guards(mark)
+    until(lambda: not children_of(guard.pid))
 
 
-@pytest.mark.parametrize("options", WRONG.values(), ids=WRONG)
-def test_a_wrong_option_is_one_line(options):
-    done = subprocess.run(
-        [GUARD, *options], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith("oddrank-guard: ")
-    assert done.stderr.count("\n") == 1
+def children_of(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+def test_a_worker_that_dies_before_its_root_is_known_is_still_told_of(tmp_path, unwatched):
+    worker, root, mark = unwatched
+    file = tmp_path / "root"
+    start_guard(worker, "", "--rendezvous", str(file), mark=mark)
+    os.kill(worker.pid, signal.SIGKILL)
+    file.touch(mode=0o600)
+    file.write_text(root.address)
+    assert root.until(contact="ok", state="dead")["signal"] == signal.SIGKILL
+
+
+WRONG = [
+    ["--colour", "red"], ["--pid"], ["--pid", "1x"], ["--pid", "-4"], [], ["start"],
+    ["--pid", "99999999999999999999"], ["--pid", "2147483647"],  # too large; no process
+    ["--pid", str(os.getpid()), "--record", "records/rank0"],  # relative
+]  # fmt: skip
+
+
+def test_a_wrong_option_is_one_line():
+    for options in WRONG:
+        done = subprocess.run(
+            [GUARD, *options], capture_output=True, text=True, timeout=PATIENCE.limit, check=False
+        )
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), options
+        assert done.stderr.startswith("oddrank-guard: "), options
 
 
 class FakeRoot:
@@ -563,14 +486,14 @@ class FakeRoot:
 
     def __init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.listener.settimeout(60)
+        self.listener.settimeout(PATIENCE.limit)
         port = self.listener.getsockname()[1]
         self.address = f"127.0.0.1:{port}#{TOKEN}"
 
     def accept(self) -> wire.Peer:
         peer = wire.Peer.__new__(wire.Peer)
         peer.socket, _ = self.listener.accept()
-        peer.socket.settimeout(60)
+        peer.socket.settimeout(PATIENCE.limit)
         peer.bytes = b""
         return peer
 
@@ -614,87 +537,58 @@ ODD = {
 
 @pytest.fixture
 def hostile(tmp_path):
-    """Yields a worker, its guard and the connection of a root that is none of ours."""
+    """Yields a worker, its guard's mark and a root that is none of ours."""
     root, mark, worker = FakeRoot(), Marked(), Worker(tmp_path)
-    try:
-        start_guard(worker, root.address, mark=mark)
-        yield worker, mark, root.welcome()
-    finally:
-        worker.end()
-        mark.kill_all()
+    start_guard(worker, root.address, mark=mark)
+    yield worker, mark, root
+    worker.end()
+    mark.kill_all()
 
 
 @pytest.mark.parametrize("frames", BROKEN.values(), ids=BROKEN)
 def test_a_root_that_breaks_the_rules_is_left_and_the_worker_goes_on(hostile, frames):
-    worker, mark, peer = hostile
+    worker, mark, root = hostile
+    peer = root.welcome()
     with suppress(OSError):  # it may have gone before it has read all
         peer.send(frames)
         peer.socket.shutdown(socket.SHUT_WR)
-    until(lambda: not guards(mark), 60)
+    until(lambda: not guards(mark))
     assert worker.does("print(6 * 7)") == "42"
 
 
-@pytest.mark.parametrize("frames", ODD.values(), ids=ODD)
-def test_odd_frames_of_a_root_are_left_out(hostile, frames):
-    worker, mark, peer = hostile
-    peer.send(frames)
-    peer.send(wire.frame(wire.REPORT, struct.pack("<I", 77)))
-    until(lambda: last_number(peer) == 77)
-    peer.send(wire.frame(wire.GO, go("snapshot", 9)))
-    until(lambda: result_of(peer) == 9)
-    assert len(guards(mark)) == 1
+def test_odd_frames_of_a_root_are_left_out(hostile):
+    worker, mark, root = hostile
+    peer = root.welcome()
+    for number, (name, frames) in enumerate(ODD.items(), 77):
+        peer.send(frames)
+        peer.send(wire.frame(wire.REPORT, struct.pack("<I", number)))
+        while struct.unpack("<I", peer.expect(wire.STATE)[-4:])[0] != number:
+            pass
+        peer.send(wire.frame(wire.GO, go("snapshot", number)))
+        while struct.unpack("<I", peer.expect(wire.RESULT)[:4])[0] != number:
+            pass
+        assert len(guards(mark)) == 1, name
     assert worker.does("print(6 * 7)") == "42"
 
 
-def last_number(peer: wire.Peer) -> int:
-    """Returns the question that the next state answers; 0 for none."""
-    got = peer.receive()
-    assert got is not None
-    kind, payload = got
-    return int(struct.unpack("<I", payload[-4:])[0]) if kind == wire.STATE else 0
+def test_a_root_that_does_not_know_the_token_learns_nothing(hostile):
+    worker, _, root = hostile
+    peer = root.accept()
+    peer.expect(wire.KNOCK)
+    forged = wire.frame(wire.WELCOME, struct.pack("<II", 250, 5000))
+    forged += wire.frame(wire.END, struct.pack("<i", 0))
+    peer.send(wire.frame(wire.PROOF, wire.text("mine") + wire.text("x" * 32)) + forged)
+    assert peer.receive() is None
+    assert worker.does("print(6 * 7)") == "42"
 
 
-def result_of(peer: wire.Peer) -> int:
-    got = peer.receive()
-    assert got is not None
-    kind, payload = got
-    return int(struct.unpack("<I", payload[:4])[0]) if kind == wire.RESULT else 0
-
-
-def test_a_root_that_does_not_know_the_token_learns_nothing(tmp_path):
-    root, mark, worker = FakeRoot(), Marked(), Worker(tmp_path)
-    try:
-        start_guard(worker, root.address, mark=mark)
-        peer = root.accept()
-        peer.expect(wire.KNOCK)
-        forged = wire.frame(wire.WELCOME, struct.pack("<II", 250, 5000))
-        forged += wire.frame(wire.END, struct.pack("<i", 0))
-        peer.send(wire.frame(wire.PROOF, wire.text("mine") + wire.text("x" * 32)) + forged)
-        assert peer.receive() is None
-        assert worker.does("print(6 * 7)") == "42"
-    finally:
-        worker.end()
-        mark.kill_all()
-
-
-PAYLOADS = {
-    "nothing": b"",
-    "a byte": b"x",
-    "zeros": bytes(100),
-    "ones": b"\xff" * 1000,
-    "random": os.urandom(5000),
-}
-
-
-@pytest.mark.parametrize("kind", PAYLOADS)
-def test_a_broken_snapshot_is_refused(kind):
-    with pytest.raises(OddrankError, match="broken"):
-        _native.core().run_unpack_snapshot(PAYLOADS[kind])
+def test_a_broken_snapshot_is_refused():
+    for payload in (b"", b"x", bytes(100), b"\xff" * 1000, os.urandom(5000)):
+        with pytest.raises(OddrankError, match="broken"):
+            _native.core().run_unpack_snapshot(payload)
 
 
 def test_a_guard_needs_no_library_but_libc(tmp_path):
     listed = subprocess.run(["ldd", GUARD], capture_output=True, text=True, check=True).stdout
-    assert "libstdc++" not in listed
-    assert "libgcc_s" not in listed
-    assert "python" not in listed
+    assert not [name for name in ("libstdc++", "libgcc_s", "python") if name in listed]
     assert os.access(GUARD, os.X_OK)
