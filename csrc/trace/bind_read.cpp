@@ -3,6 +3,9 @@
 
 #include <limits>
 #include <map>
+#include <optional>
+#include <span>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -185,11 +188,18 @@ py::dict collective_dict(const trace::CollectiveNow& now, const trace::Dictionar
                   {"end_ns", now.end}});
 }
 
-py::dict snapshot(const std::string& path) {
+// Opens the record of a file, or reads `content`, which must outlive it; then `path` is only shown.
+trace::RecordFile opened(const std::string& path, const std::optional<std::string_view>& content) {
+  if (!content) return trace::RecordFile(path);
+  const auto* data = reinterpret_cast<const unsigned char*>(content->data());
+  return trace::RecordFile(std::span<const unsigned char>(data, content->size()), path);
+}
+
+py::dict snapshot(const std::string& path, const std::optional<std::string_view>& content) {
   trace::Snapshot now;
   {
     const WithoutGil unlocked;
-    now = trace::read_snapshot(path);
+    now = trace::read_snapshot(opened(path, content));
   }
   const trace::Dictionary& names = *now.names;
   py::list threads, open, sections, groups;
@@ -220,11 +230,12 @@ py::dict snapshot(const std::string& path) {
   return made;
 }
 
-py::tuple history(const std::string& path, std::size_t last) {
+py::tuple history(const std::string& path, std::size_t last,
+                  const std::optional<std::string_view>& content) {
   trace::History read;
   {
     const WithoutGil unlocked;
-    read = trace::read_history(path, last);
+    read = trace::read_history(opened(path, content), last);
   }
   py::list events;
   for (const auto& event : read.events) {
@@ -258,13 +269,13 @@ py::list kernel_states(const std::vector<std::int64_t>& ids) {
   return states;
 }
 
-py::list collectives_of(const std::string& path) {
+py::list collectives_of(const std::string& path, const std::optional<std::string_view>& content) {
   std::vector<trace::Collective> found;
   std::optional<trace::Dictionary> names;
   trace::Clock clock;
   {
     const WithoutGil unlocked;
-    const trace::RecordFile file(path);
+    const trace::RecordFile file = opened(path, content);
     found = trace::read_joined_collectives(file);
     // After the collectives, so that every id is there.
     names.emplace(file);
@@ -350,10 +361,11 @@ void bind_trace_read(py::module_& m) {
         py::arg("offsets"),
         "Returns the lines at these offsets (bytes) of a code object; None if there is none, "
         "and for a table that no known CPython writes.");
-  m.def("trace_snapshot", &snapshot, py::arg("path"),
+  m.def("trace_snapshot", &snapshot, py::arg("path"), py::arg("content") = py::none(),
         "Returns what the process of a record does now or did last (oddrank/trace/ranks.py). "
-        "Raises OddrankError if it is no record.");
+        "content: the record, if it is in no file. Raises OddrankError if it is no record.");
   m.def("trace_history", &history, py::arg("path"), py::arg("last"),
+        py::arg("content") = py::none(),
         "Returns (process, the last events and marks, why parts could not be read). An event is "
         "(ns, tid, kind, (function, file, line), source hash, mark); its kind is mark, call, "
         "resume, line, return, yield, unwind, throw, gap or level (the function is recorded at the "
@@ -379,7 +391,7 @@ void bind_trace_read(py::module_& m) {
       "trace_kernel_states", &kernel_states, py::arg("ids"),
       "Returns (state as in /proc or '', ticks of CPU time, of a zombie the status as os.waitpid() "
       "gives it, its start in ticks since boot) of each process or thread.");
-  m.def("trace_collectives", &collectives_of, py::arg("path"),
+  m.def("trace_collectives", &collectives_of, py::arg("path"), py::arg("content") = py::none(),
         "Returns the collectives of a record in the order of issue: (thread, group, sequence or "
         "None, op, bytes, \"open\", \"ended\" or \"issued\", begin and end as wall-clock ns or "
         "None, sizes). group: (name, back end, description, size, own rank or None, ranks as "

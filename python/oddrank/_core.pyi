@@ -289,9 +289,9 @@ def trace_remove_dead_jobs(base: str, own: str, keep: int) -> int: ...
 def trace_lines(
     version_hex: int, linetable: bytes, first_line: int, offsets: list[int]
 ) -> list[int | None]: ...
-def trace_snapshot(path: str) -> dict[str, Any]: ...
+def trace_snapshot(path: str, content: bytes | None = None) -> dict[str, Any]: ...
 def trace_history(
-    path: str, last: int
+    path: str, last: int, content: bytes | None = None
 ) -> tuple[
     dict[str, Any],
     list[tuple[int | None, int, str, tuple[str, str, int | None], int, str]],
@@ -303,7 +303,7 @@ def trace_kernel_states(ids: Sequence[int]) -> list[tuple[str, int, int, int]]: 
 def trace_source_hash(path: str) -> int: ...
 def trace_collective_sink() -> object: ...
 def trace_collectives(
-    path: str,
+    path: str, content: bytes | None = None
 ) -> list[
     tuple[
         int,

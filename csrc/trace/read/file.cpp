@@ -246,6 +246,10 @@ std::vector<ClockPicture> RecordFile::clocks() const {
 void RecordFile::copy(std::uint64_t offset, void* to, std::size_t size) const {
   auto* at = static_cast<unsigned char*>(to);
   if (!memory_.empty()) {
+    if (offset > memory_.size() || size > memory_.size() - offset) {
+      throw Error("the record " + path_ + " has " + std::to_string(memory_.size()) +
+                  " bytes, and its header says more: it is broken");
+    }
     copy_words(memory_.subspan(offset, size), at);
     return;
   }

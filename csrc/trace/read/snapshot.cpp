@@ -137,8 +137,7 @@ std::string trouble_of(const Dictionary& dictionary, const Threads& threads) {
          " thread slots are broken";
 }
 
-Snapshot read_snapshot(const std::string& path) {
-  const RecordFile file(path);
+Snapshot read_snapshot(const RecordFile& file) {
   Snapshot snapshot;
   snapshot.process = file.process();
   snapshot.life = liveness_of(file.process());
@@ -158,8 +157,7 @@ Snapshot read_snapshot(const std::string& path) {
   return snapshot;
 }
 
-History read_history(const std::string& path, std::size_t last) {
-  const RecordFile file(path);
+History read_history(const RecordFile& file, std::size_t last) {
   const Records<Mark> marks = read_marks(file);
   std::vector<Raw> raw;
   for (const Mark& mark : marks.list) raw.push_back({mark.tsc, mark.tid, {}, &mark});

@@ -141,10 +141,14 @@ inline void note_latest(Time& latest, Time time) {
 std::string trouble_of(const Dictionary& dictionary, const Threads& threads);
 
 // Throws Error if there is no record. Leaves broken parts out and names them in `trouble`.
-Snapshot read_snapshot(const std::string& path);
+Snapshot read_snapshot(const RecordFile& file);
+inline Snapshot read_snapshot(const std::string& path) { return read_snapshot(RecordFile(path)); }
 
 // Returns the last `last` events and marks of all threads. Throws Error if there is no record.
-History read_history(const std::string& path, std::size_t last);
+History read_history(const RecordFile& file, std::size_t last);
+inline History read_history(const std::string& path, std::size_t last) {
+  return read_history(RecordFile(path), last);
+}
 
 // Returns the statistics, with up to `most` codes by each of the two measures.
 Stats read_stats(const RecordFile& file, std::size_t most);
