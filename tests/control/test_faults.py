@@ -73,11 +73,6 @@ def test_rank_0_breaks_before_it_publishes_the_address(job, kind):
     assert ranks.faults() == {0: SEEN[kind], 1: "never", 2: "never"}
 
 
-def test_a_slow_rank_is_waited_for(job):
-    ranks = job(2, inject="slow:rank=1,stage=second,seconds=0.8")
-    assert set(ranks.codes().values()) == {0}
-
-
 def test_a_rank_that_goes_on_after_a_stop_is_no_fault(job):
     inject = "sleep:rank=0,stage=second;slow:rank=1,stage=first,seconds=1.5"
     seconds = 2.0

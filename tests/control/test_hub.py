@@ -120,17 +120,6 @@ def test_a_reset_connection_is_no_proof_of_death():
     assert hub.contacts() == ["silent", "closed"]
 
 
-def test_results_of_another_stage_do_not_count():
-    hub = Hub(1)
-    peer = hub.join(0)
-    hub.root.go("s", 0.5)
-    peer.expect(wire.GO)
-    peer.send(wire.result(7, b"of the future")).send(wire.result(0, b"of join"))
-    round_ = hub.root.collect("s")
-    assert round_.reason == "deadline"
-    assert round_.results == {}
-
-
 def test_a_silent_guard_is_told_and_forgiven_when_it_speaks_again():
     hub = Hub(2, silence_ms=3000, heartbeat_ms=100)
     hub.root.open_join(5)

@@ -49,6 +49,7 @@ struct Row {
 constexpr Row kRows[] = {
     {"three results", 30, kDeadline, [](Job& job) { job.results_of(3); }},
     {"results of another stage", 30, kDeadline, [](Job& job) { job.results_of(4, 2); }},
+    {"results of join", 30, kDeadline, [](Job& job) { job.results_of(4, 0); }},
     {"a death", 1.5, kFault, [](Job& job) { job.shows(2, kDead); }},
     {"a zombie", 1.5, kFault, [](Job& job) { job.shows(2, kZombie); }},
     {"a death, two results", 1.5, kFault, [](Job& job) { job.shows(2, kDead), job.results_of(2); }},

@@ -42,36 +42,19 @@ def knock(version: int = VERSION) -> bytes:
 
 
 def hello(
-    proved: str,
-    rank: int,
-    world: int,
-    *,
-    node: int = 0,
-    remaining_ms: int = 60_000,
-    pid: int = 0,
-    launcher: tuple[int, str] = (0, ""),
-    parting: str = "",
+    proved: str, rank: int, world: int, *, node: int = 0, pid: int = 0, parting: str = ""
 ) -> bytes:
-    pid = pid or 1000 + rank
-    body = proof_text(proved)
-    body += struct.pack("<6iQI", rank, world, rank, world, node, pid, 5, remaining_ms)
-    body += text(f"host{node}") + struct.pack("<i", launcher[0]) + text(launcher[1])
-    return frame(HELLO, body + text(parting))
+    numbers = (rank, world, rank, world, node, pid or 1000 + rank, 5, 60_000)
+    body = proof_text(proved) + struct.pack("<6iQI", *numbers) + text(f"host{node}")
+    return frame(HELLO, body + struct.pack("<i", 0) + text("") + text(parting))
 
 
 def state(
-    stage_number: int = 0,
-    *,
-    life: int = 0,
-    waiting: bool = False,
-    report: int = 0,
-    progress: int = 1,
-    terminated: int = 0,
+    stage: int = 0, *, life: int = 0, report: int = 0, progress: int = 1, terminated: int = 0
 ) -> bytes:
     body = struct.pack("<Bii", life, 9 if life == 3 else 0, -1) + text("") + text("s") + text("")
-    body += struct.pack("<IQ??ii??qqQI", stage_number, progress, waiting, False, terminated, 0,
-                        False, False, -1 if life == 0 else 0, -1, 0, report)  # fmt: skip
-    return frame(STATE, body)
+    numbers = (stage, progress, False, False, terminated, 0, False, False, -1 if life == 0 else 0)
+    return frame(STATE, body + struct.pack("<IQ??ii??qqQI", *numbers, -1, 0, report))
 
 
 def result(stage_number: int, payload: bytes) -> bytes:
