@@ -80,8 +80,9 @@ def run_stages(session: Session, folder: Path) -> None:
             if os.environ.get("TEST_CLOCK"):
                 compare_clocks(session, folder)
             session.progress("step 2", waiting=True)
-            session.publish(f"{stage} of {rank}".encode())
-        except RuntimeError as error:
+            size = int(os.environ.get("TEST_RESULT", "0"))
+            session.publish(f"{stage} of {rank}".encode().ljust(size))
+        except (RuntimeError, OddrankError) as error:
             session.fail(f"{type(error).__name__}: {error}")
             return
 

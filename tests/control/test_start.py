@@ -1,6 +1,5 @@
 """The start of a session: by a given address, with a dead resolver, and with bad input."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -18,13 +17,6 @@ from oddrank.control.session import Member, start
 from oddrank.errors import OddrankError
 from oddrank.launch import Launch
 from patience import PATIENCE, until
-
-
-def test_a_given_address_replaces_the_store(job, port):
-    address = f"127.0.0.1:{port}#a-secret-word"
-    ranks = job(3, environ={"ODDRANK_CONTROL_ADDR": address})
-    assert set(ranks.codes().values()) == {0}
-    assert ranks.ended() == ("third", "complete")
 
 
 def test_ranks_find_a_root_that_starts_later_than_they_do(job, port):
@@ -49,33 +41,21 @@ def test_a_rank_that_was_reaped_before_its_guard_ran_is_dead_and_not_missing(job
     assert (died["contact"], died["state"]) == ("ok", "dead")
 
 
-_LATE_ROOT = """
-import os, signal, sys, time
-from oddrank.control.session import Member, start
-member = Member(rank=1, local_rank=1, world=2, local_world=2, node=0, host="h")
-session = start(member, deadline=90, join_seconds=2, judge=lambda root: 0)
-os.kill(session.guard, signal.SIGSTOP)
-print(session.guard, time.monotonic() + 2, flush=True)
-sys.exit(session.finish())
-"""
-
-
-def test_a_root_that_welcomes_just_after_the_join_deadline_is_followed():
+def test_a_root_that_welcomes_just_after_the_join_deadline_is_followed(job):
     core = _native.core()
     listener, port = core.control_listen(0)  # accepts, answers nothing
-    own = {**os.environ, "ODDRANK_CONTROL_ADDR": f"127.0.0.1:{port}#a-secret"}
-    command = [sys.executable, "-c", _LATE_ROOT]
-    with subprocess.Popen(command, env=own, stdout=subprocess.PIPE, text=True) as worker:
-        assert worker.stdout is not None
-        guard, join_deadline = worker.stdout.readline().split()
-        hub = core.Hub(listener, 2, "a-secret", "roothost", 90.0, 0, 0)
-        until(lambda: time.monotonic() > float(join_deadline))
-        os.kill(int(guard), signal.SIGCONT)
-        until(lambda: hub.snapshot()[1]["contact"] == "ok")
-        with suppress(subprocess.TimeoutExpired):
-            worker.wait(2)  # longer than a guard that gives up waits
-        hub.end(7, 5.0)
-        assert worker.wait(PATIENCE.limit) == 7
+    environ = {"TEST_JOIN": "2", "ODDRANK_CONTROL_ADDR": f"127.0.0.1:{port}#a-secret"}
+    ranks = job(2, never=(0,), deadline=90, environ=environ)
+    guard, worker = ranks.guard(1), ranks.workers[1]
+    ranks.signal(guard, signal.SIGSTOP)
+    hub = core.Hub(listener, 2, "a-secret", "roothost", 90.0, 0, 0)
+    until(lambda: time.monotonic() > ranks.guards_deadline(1) - 90 + 2)
+    ranks.signal(guard, signal.SIGCONT)
+    until(lambda: hub.snapshot()[1]["contact"] == "ok")
+    with suppress(subprocess.TimeoutExpired):
+        worker.wait(2)  # longer than a guard that gives up waits
+    hub.end(7, 5.0)
+    assert ranks.codes() == {1: 7}
 
 
 def output_of(program: str, *arguments: str) -> str:
@@ -83,32 +63,12 @@ def output_of(program: str, *arguments: str) -> str:
     return subprocess.check_output(command, text=True, timeout=PATIENCE.limit)
 
 
-_TOO_LONG = """
-from oddrank.control.session import Member, start
-from oddrank.errors import OddrankError
-
-def judge(root):
-    root.open_join(20)
-    root.collect("join")
-    root.go("s", 20)
-    state = root.collect("s").states[0]
-    print(state.published, state.failed, flush=True)
-    return 0
-
-session = start(Member(0, 0, 1, 1, 0, "h"), deadline=40, judge=judge)
-session.enter("s")
-try:
-    session.publish(bytes(64 << 20))
-except OddrankError as error:
-    session.fail(str(error))
-session.finish()
-"""
-
-
-def test_a_result_that_is_too_long_is_not_published():
-    published, failed = output_of(_TOO_LONG).split(" ", 1)
-    assert published == "False"
-    assert failed.startswith("a message of 67108873 bytes is longer than the 67108864 bytes")
+def test_a_result_that_is_too_long_is_not_published(job):
+    ranks = job(1, environ={"TEST_RESULT": str(64 << 20)})
+    assert ranks.codes() == {0: 1}
+    state = ranks.verdict()["states"][0]
+    assert not state["published"]
+    assert "a message of 67108873 bytes is longer than the 67108864 bytes" in state["failed"]
 
 
 _CHILDREN = """
