@@ -15,6 +15,7 @@ import oddrank
 from oddrank.errors import OddrankError
 from oddrank.trace import jobs, ranks
 from oddrank.trace.arm import HOOKS
+from patience import PATIENCE
 
 
 class Both:
@@ -22,10 +23,11 @@ class Both:
 
     def __init__(self, folder):
         self.folder = folder
-        self.script = folder / "script.py"
 
-    def write(self, source):
-        self.script.write_text(textwrap.dedent(source))
+    def write(self, source, name="script.py"):
+        file = self.folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(textwrap.dedent(source))
         return self
 
     def python(self, *arguments):
@@ -34,11 +36,10 @@ class Both:
     def traced(self, *arguments):
         return self._run([sys.executable, "-m", "oddrank", "run", "--no-watch", *arguments])
 
-    def same(self, *arguments, stdin=""):
+    def same(self, *arguments):
         plain, traced = self.python(*arguments), self.traced(*arguments)
-        assert traced.stdout == plain.stdout
-        assert traced.stderr == plain.stderr
-        assert traced.returncode == plain.returncode
+        seen = [(done.stdout, done.stderr, done.returncode) for done in (plain, traced)]
+        assert seen[1] == seen[0]
         return traced
 
     def records(self):
@@ -48,7 +49,7 @@ class Both:
         environ = {**os.environ, "ODDRANK_DIR": str(self.folder / "records")}
         return subprocess.run(
             command, cwd=self.folder, env=environ, capture_output=True, text=True,
-            timeout=60, check=False,
+            timeout=PATIENCE.limit, check=False,
         )  # fmt: skip
 
 
@@ -57,23 +58,62 @@ def both(tmp_path):
     return Both(tmp_path)
 
 
-def test_arguments_main_path_and_exit_code_are_the_same(both):
-    both.write(
-        """
-        import sys
-        print(sys.argv, __name__, __file__, sys.path[0], sorted(globals()))
-        print(sys.modules["__main__"].__dict__ is globals(), __spec__, __builtins__)
-        if __name__ == "__main__":
-            sys.exit(3)
-        """
-    )
-    done = both.same("script.py", "--lr", "1", "-h", "--packages", "x", "--", "y")
-    assert done.returncode == 3
+SCRIPT = ("script.py",)
+TELLS = """
+    import sys
+    print(sys.argv, __name__, __file__, sys.path[0], sorted(globals()))
+    print(sys.modules["__main__"].__dict__ is globals(), __spec__, __builtins__)
+    if __name__ == "__main__":
+        sys.exit(3)
+    """
+CHAIN = """
+    def f():
+        try:
+            {}["a"]
+        except KeyError as error:
+            raise ValueError("b") from error
+    f()
+    """
+ENDS = "def f():\n    {}\nprint('ran', flush=True)\nf()\n"
+MODULE = "import sys\nprint(sys.argv, __name__, __package__, __spec__.name, sys.path[0])\n"
+HIDDEN = {
+    "package/__init__.py": "__path__.append(__path__[0] + '/hidden')\n",
+    "package/hidden/train.py": "print('ran')\n",
+}
+# Files, arguments, the exit code, and the exit code that its record has; None: there is no record.
+SAME = {
+    "arguments": (
+        TELLS, ("script.py", "--lr", "1", "-h", "--packages", "x", "--", "y"), 3, 3),
+    "the end of the file": (ENDS.format("pass"), SCRIPT, 0, 0),
+    "an exit that says why": (ENDS.format("import sys; sys.exit('why')"), SCRIPT, 1, 1),
+    "an exit": (ENDS.format("raise SystemExit"), SCRIPT, 0, 0),
+    "an exception": (ENDS.format("1/0"), SCRIPT, 1, "ZeroDivisionError"),
+    "the end of the process": (ENDS.format("import os; os._exit(7)"), SCRIPT, 7, None),
+    "a chain of exceptions": (CHAIN, SCRIPT, 1, "ValueError"),
+    "a syntax error": ("def f(:\n", SCRIPT, 1, "SyntaxError"),
+    "a module": ({"package/__main__.py": MODULE}, ("-m", "package", "-m", "--help"), 0, 0),
+    "a module that only its package finds": (HIDDEN, ("-m", "package.train"), 0, 0),
+    "no module": ("", ("-m", "no_such_module_here"), 1, ()),
+    "no module with dots": ("", ("-m", "no.such.module"), 1, ()),
+    "a package without __main__": ({"package/__init__.py": ""}, ("-m", "package"), 1, ()),
+    "no module in a package": ({"package/__init__.py": ""}, ("-m", "package.no"), 1, ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_a_script_runs_and_ends_as_with_python_alone_and_its_record_says_how(both, name):
+    files, arguments, code, ended = SAME[name]
+    for file, source in (files if isinstance(files, dict) else {"script.py": files}).items():
+        both.write(source, file)
+    assert both.same(*arguments).returncode == code
+    records = both.records() if (both.folder / "records").exists() else []
+    ends = [record.end and (record.end.raised or record.end.exit_code) for record in records]
+    assert ends == ([] if ended == () else [ended])
 
 
 def test_bytes_that_are_no_utf_8_do_not_keep_a_script_from_running(both, monkeypatch):
     both.write("import sys; print(ascii(sys.argv), ascii(__file__))")
-    both.script.rename(both.folder / os.fsdecode(b"\xff.py"))
+    (both.folder / "script.py").rename(both.folder / os.fsdecode(b"\xff.py"))
     both.same(os.fsdecode(b"\xff.py"), os.fsdecode(b"--name=\xe9"))
     assert len(both.records()) == 1
     monkeypatch.setitem(os.environ, "TMPDIR", os.fsdecode(b"/tmp/\xff"))
@@ -86,36 +126,6 @@ def test_the_path_is_the_same(both, monkeypatch, is_safe):
     monkeypatch.setenv("PYTHONSAFEPATH", is_safe)  # as -P does
     both.write("import sys\nprint(sys.path)\n").same("script.py")
     both.same("-m", "script")
-
-
-@pytest.mark.parametrize(
-    "ends",
-    ["", "import sys; sys.exit('said why')", "raise SystemExit", "1/0", "import os; os._exit(7)"],
-)
-def test_however_a_script_ends_it_looks_the_same(both, ends):
-    both.write(f"def f():\n    {ends or 'pass'}\nprint('ran', flush=True)\nf()\n").same("script.py")
-
-
-def test_a_chain_of_exceptions_and_a_syntax_error_are_told_as_python_tells_them(both):
-    both.write(
-        """
-        def f():
-            try:
-                {}["a"]
-            except KeyError as error:
-                raise ValueError("b") from error
-        f()
-        """
-    ).same("script.py")
-    both.write("def f(:\n").same("script.py")
-
-
-def test_an_interrupt_ends_it_by_the_signal(both):
-    both.write(
-        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nimport time\ntime.sleep(9)\n"
-    )
-    assert both.traced("script.py").returncode == -signal.SIGINT
-    assert both.python("script.py").returncode == -signal.SIGINT
 
 
 def test_an_interrupt_is_followed_by_all_that_an_end_of_python_does(both):
@@ -136,40 +146,8 @@ def test_an_interrupt_is_followed_by_all_that_an_end_of_python_does(both):
     assert traced.stdout == plain.stdout == "the thread has ended\nat exit\n"
 
 
-def test_a_module_runs_as_with_minus_m(both):
-    package = both.folder / "package"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "__main__.py").write_text(
-        "import sys\nprint(sys.argv, __name__, __package__, __spec__.name, sys.path[0])\n"
-    )
-    both.same("-m", "package", "-m", "--help")
-
-
-def test_a_module_that_does_not_exist_leaves_no_record(both):
-    package = both.folder / "package"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    for name in ("no_such_module_here", "no.such.module", "package", "package.nosuch"):
-        assert both.same("-m", name).returncode == 1
-    assert not (both.folder / "records").exists()
-
-
-def test_a_module_that_only_its_package_can_find_is_recorded(both):
-    package = both.folder / "package"
-    (package / "hidden").mkdir(parents=True)
-    (package / "__init__.py").write_text("__path__.append(__path__[0] + '/hidden')\n")
-    (package / "hidden" / "train.py").write_text("print('ran')\n")
-    assert both.same("-m", "package.train").stdout == "ran\n"
-    (record,) = both.records()
-    assert record.end.exit_code == 0
-
-
 def test_a_package_that_fails_as_it_is_imported_is_recorded(both):
-    package = both.folder / "package"
-    package.mkdir()
-    (package / "__init__.py").write_text("1 / 0\n")
-    (package / "train.py").write_text("")
+    both.write("1 / 0\n", "package/__init__.py").write("", "package/train.py")
     assert both.traced("-m", "package.train").returncode == 1
     (record,) = both.records()
     assert record.end.raised == "ZeroDivisionError"
@@ -177,10 +155,8 @@ def test_a_package_that_fails_as_it_is_imported_is_recorded(both):
 
 @pytest.mark.parametrize("hook", HOOKS)
 def test_a_module_that_runs_as_main_is_recorded_as_its_package_is(both, hook):
-    package = both.folder / "package"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "train.py").write_text("import os\ndef end():\n    os._exit(0)\nend()\n")
+    both.write("", "package/__init__.py")
+    both.write("import os\ndef end():\n    os._exit(0)\nend()\n", "package/train.py")
     stack = ["<module>", "end"]
     cases = {"package=lines": stack, "pack=lines": [], "package=lines,__main__=off": []}
     for levels, functions in cases.items():
@@ -214,54 +190,33 @@ def test_the_script_is_recorded_and_pickles_of_main_work_in_spawned_children(bot
     assert sorted(rank.is_child for rank in found) == [False, True]
 
 
-@pytest.mark.parametrize("stall", [0, -1.0, float("nan")])
-def test_a_stall_of_less_than_a_second_is_refused(stall):
-    with pytest.raises(OddrankError, match="stall="):
-        oddrank.arm(watch=True, stall=stall)
-
-
 @pytest.mark.parametrize(
     ("options", "named"),
-    [
-        (("--on-stall", "colect"), "'colect' is no command"),
-        (("--on-stall", " "), "' ' is no command"),
-        (("--on-stall", "mail me < {report}"), "--json"),
-        (("--no-watch", "--json", "report.json"), "--no-watch"),
-        (("--json", "-"), "name a file"),
-    ],
-)
-def test_an_option_that_cannot_be_followed_is_one_line_and_exit_code_2(tmp_path, options, named):
-    (tmp_path / "script.py").write_text("print('it runs')")
-    done = subprocess.run(
-        [sys.executable, "-m", "oddrank", "run", *options, "script.py"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout) == (2, "")
-    assert len(done.stderr.splitlines()) == 1
-    assert named in done.stderr
+    [*(({"stall": stall}, "stall=") for stall in (0, -1.0, float("nan"))),
+     ({"on_stall": "colect"}, "'colect' is no command")],
+)  # fmt: skip
+def test_a_watch_that_cannot_be_followed_is_refused(options, named):
+    with pytest.raises(OddrankError, match=named):
+        oddrank.arm(watch=True, **options)
 
 
-def test_a_watch_that_cannot_be_followed_is_refused():
-    with pytest.raises(OddrankError, match="'colect' is no command"):
-        oddrank.arm(watch=True, on_stall="colect")
+REFUSED = [
+    ("--on-stall", "colect"), ("--on-stall", " "), ("--on-stall", "mail me < {report}"),
+    ("--no-watch", "--json", "report.json"), ("--json", "-"),
+    ("--packages", "torch=loud"), ("--packages", "a=calls,=lines"),
+    *(("--budget", budget) for budget in ("0", "-1", "1.5", "nan", "3%", "")),
+]  # fmt: skip
 
 
-def test_no_such_script_is_one_line_and_exit_code_2(both):
-    done = both.traced("nowhere.py")
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "nowhere.py" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("levels", "named"), [("torch=loud", "loud"), ("a=calls,=lines", "'=lines'")]
-)
-def test_a_wrong_level_and_a_level_of_nothing_are_one_line_and_exit_code_2(both, levels, named):
-    both.write("print('ran')")
-    done = both.traced("--packages", levels, "script.py")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert named in done.stderr
-    assert done.stderr.count("\n") == 1
+def test_what_cannot_be_followed_is_one_line_before_the_script_runs(both, golden):
+    both.write("print('it runs')")
+    told = []
+    for arguments in [*((*options, "script.py") for options in REFUSED), ("nowhere.py",)]:
+        done = both.python("-m", "oddrank", "run", *arguments)
+        assert (done.returncode, done.stdout) == (2, ""), arguments
+        told.append(f"{' '.join(arguments)}\n  {done.stderr}")
+        assert done.stderr.count("\n") == 1, arguments
+    golden("".join(told))
 
 
 @pytest.mark.parametrize("hook", HOOKS)
@@ -302,11 +257,3 @@ def test_the_budget_is_that_of_the_command_line(both, budget):
     )
     done = both.traced("--budget", budget, "script.py")
     assert (done.stdout, done.stderr) == (f"{budget != 'none'}\n", "")
-
-
-@pytest.mark.parametrize("budget", ["0", "-1", "1.5", "nan", "3%", ""])
-def test_a_budget_that_is_no_share_is_refused_before_the_script_runs(both, budget):
-    both.write("print('runs')\n")
-    done = both.traced("--budget", budget, "script.py")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "is no share of the CPU time like 0.03, nor none" in done.stderr
