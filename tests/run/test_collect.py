@@ -7,13 +7,14 @@ import json
 import os
 import signal
 import stat
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from oddrank.machine import process_state
 from oddrank.trace import states
+from patience import until
 from run.collecting import JOB, RANK, archived, collect, killed_job, lacks, manifest, node, process
 
 BESIDE = "rank{}-4711-4712.trace"  # a valid name of a record
@@ -35,57 +36,44 @@ def job(record, tmp_path):
     return folder
 
 
-def _link(path, tmp_path):
-    (tmp_path / "secret").write_text("of somebody else")
-    path.symlink_to(tmp_path / "secret")
-
-
-def _link_to_a_record(path, _):
-    path.symlink_to(next(path.parent.glob("rank0-*")))
-
-
-def _device(path, _):
+def _device(path):
     try:
         os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5))  # /dev/zero
     except PermissionError:
         path.symlink_to("/dev/zero")
 
 
-def _other_bytes(path, _):
-    path.write_text("of somebody else" * 1000)
-
-
-def _too_large(path, _):
-    with path.open("wb") as file:
-        file.write(b"oddrank\n")
-        file.truncate(1 << 40)
+def _too_large(path):
+    path.write_bytes(b"oddrank\n")
+    os.truncate(path, 1 << 40)
 
 
 FOREIGN = {
-    "a link to a file": _link,
-    "a link to a record": _link_to_a_record,
-    "a link to nothing": lambda path, _: path.symlink_to("nowhere"),
-    "a pipe": lambda path, _: os.mkfifo(path),
+    "a link to a file": lambda path: path.symlink_to("/etc/hostname"),
+    "a link to a record": lambda path: path.symlink_to(next(path.parent.glob("rank0-*"))),
+    "a link to nothing": lambda path: path.symlink_to("nowhere"),
+    "a pipe": os.mkfifo,
     "a device": _device,
-    "a folder": lambda path, _: path.mkdir(),
-    "an empty file": lambda path, _: path.touch(),
-    "other bytes": _other_bytes,
+    "a folder": os.mkdir,
+    "an empty file": Path.touch,
+    "other bytes": lambda path: path.write_text("of somebody else" * 1000),
     "a file as large as a disk": _too_large,
 }
 
 
-@pytest.mark.parametrize("make", FOREIGN.values(), ids=FOREIGN)
-def test_only_records_are_copied(make, job, tmp_path):
+def test_only_records_are_copied(job, tmp_path):
     (own,) = job.iterdir()
-    foreign = job / BESIDE.format(1)
-    make(foreign, tmp_path)
+    foreign = {name: job / BESIDE.format(n) for n, name in enumerate(FOREIGN, 1)}
+    for name, path in foreign.items():
+        FOREIGN[name](path)
     done = collect(JOB, "-o", tmp_path / "out", records=job.parent)
     assert done.returncode == 0, done.stderr
     (copy,) = (tmp_path / "out").rglob("*.trace")
     assert copy.read_bytes() == own.read_bytes()
     assert done.stdout.startswith(f"1 record of job {job.name} and ")
-    assert str(foreign) in lacks(tmp_path / "out")
-    assert f"oddrank: {foreign} was not collected: " in done.stderr
+    for name, path in foreign.items():
+        assert str(path) in lacks(tmp_path / "out"), name
+        assert f"oddrank: {path} was not collected: " in done.stderr, name
 
 
 def test_copies_are_for_their_owner_only_whatever_the_umask_is(job, tmp_path):
@@ -144,10 +132,10 @@ def test_the_archive_has_what_the_folder_has_and_the_manifest_lists_it(job, tmp_
         if path.is_file() and not path.name.endswith(".tar.gz")
     }  # fmt: skip
     assert archived(out) == loose
-    listed = {file["name"]: file["bytes"] for one in manifest(out)["sources"]
-              for file in one["files"]}  # fmt: skip
-    sizes = {str(Path(name).relative_to(node(out).relative_to(out))): len(content)
-             for name, content in loose.items()}  # fmt: skip
+    files = [file for one in manifest(out)["sources"] for file in one["files"]]
+    listed = {file["name"]: file["bytes"] for file in files}
+    above = node(out).relative_to(out)
+    sizes = {str(Path(name).relative_to(above)): len(loose[name]) for name in loose}
     del sizes["manifest.json"]
     assert listed == sizes
     assert manifest(out)["complete"]
@@ -163,20 +151,22 @@ def test_what_has_no_room_within_the_limit_is_left_out_and_said(job, tmp_path):
     assert not list((tmp_path / "out").rglob("*.trace"))
 
 
+def kept(folder):
+    """Returns the state of the only process that was collected."""
+    (seen,) = states.parse(json.loads((node(folder) / states.NAME).read_text()))
+    return seen
+
+
 def test_the_state_of_each_process_is_kept_with_its_copy_and_through_copies_of_copies(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     with process(WAITS, RANK, tmp_path) as running:
         running.send_signal(signal.SIGSTOP)
-        end = time.monotonic() + 30
-        while Path(f"/proc/{running.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        until(lambda: process_state(running.pid) == "T")
         collect(JOB, "-o", first, records=tmp_path / "records")
     # Again to the same folder, once it is gone; and from that folder to another one.
     collect(JOB, "-o", first, records=tmp_path / "records")
     collect(first, "-o", second, records=tmp_path / "none")
-    for folder in (first, second):
-        (seen,) = states.parse(json.loads((node(folder) / states.NAME).read_text()))
+    for seen in map(kept, (first, second)):
         assert (seen.pid, seen.state, seen.signal) == (running.pid, "stopped", None)
         assert seen.threads[running.pid][0] == "stopped"
 
@@ -185,13 +175,13 @@ def test_how_a_process_ended_is_kept_if_the_judge_of_run_left_it_there(tmp_path)
     first, second = tmp_path / "first", tmp_path / "second"
     with process(WAITS, RANK, tmp_path):
         collect(JOB, "-o", first, records=tmp_path / "records")
-    (seen,) = states.parse(json.loads((node(first) / states.NAME).read_text()))
     beside = second / node(first).parent.name
     beside.mkdir(parents=True)
-    (beside / states.NAME).write_text(states.text([replace(seen, state="dead", signal=9)]))
+    left = replace(kept(first), state="dead", signal=9)
+    (beside / states.NAME).write_text(states.text([left]))
     collect(JOB, "-o", second, records=tmp_path / "records")
-    (kept,) = states.parse(json.loads((node(second) / states.NAME).read_text()))
-    assert (kept.pid, kept.state, kept.signal) == (seen.pid, "dead", 9)
+    found = kept(second)
+    assert (found.pid, found.state, found.signal) == (left.pid, "dead", 9)
 
 
 def test_a_file_of_states_that_anybody_may_have_written_is_refused():

@@ -29,6 +29,13 @@ def pids(ranks):
     return {rank.rank: rank.pid for rank in ranks}
 
 
+def chosen(own, *processes, names=()):
+    """Returns the job that is collected, its ranks, how many records it has, and what is said."""
+    fresh = {one["pid"]: one for one in processes}
+    target, lines = _chosen(own, fresh, names, "node1", "no such job")
+    return target.job, pids(target.ranks), len(target.records), lines
+
+
 def test_children_with_the_variables_of_their_rank_are_no_ranks():
     found = [seen(11, 0), seen(12, 1), seen(13, 0, parent=11), seen(14, 0, parent=13, started=90)]
     assert pids(_jobs(found)["a"]) == {0: 11, 1: 12}
@@ -39,37 +46,26 @@ def test_the_agent_of_a_launcher_in_a_slurm_step_is_no_rank():
     assert pids(_jobs(found)["a"]) == {i: 11 + i for i in range(8)}
 
 
-def test_the_newest_job_counts_but_one_that_lives_and_recorded_itself_comes_first():
-    fresh = {one["pid"]: one for one in [seen(11, 0), seen(12, 0, "b", started=200)]}
-    target, lines = _chosen(_Recorded(), fresh, (), "node1", "no record")
-    assert (target.job, pids(target.ranks)) == ("b", {0: 12})
-    assert lines == ["also here: a: name one to collect it"]
-    target, lines = _chosen(recorded(alive=False), fresh, (), "node1", "")
-    assert (target.job, target.records) == ("b", ())
-    assert "also here, but ended before: r: name it to collect it" in lines
-    for own in (recorded(alive=True), recorded(alive=False, started=300)):
-        target, lines = _chosen(own, fresh, (), "node1", "")
-        assert (target.job, len(target.records)) == ("r", 1)
-        assert lines == ["also here: b: name it to collect it"]
-
-
-def test_ranks_of_the_job_without_a_record_belong_to_it():
-    target, _ = _chosen(recorded("a"), {11: seen(11, 3)}, (), "node1", "")
-    assert pids(target.ranks) == {0: 4711, 3: 11}
-
-
-def test_a_job_is_found_by_its_name_without_any_record():
-    fresh = {11: seen(11, 0, "slurm-4711.0")}
-    target, _ = _chosen(_Recorded(), fresh, ["slurm-4711"], "node1", "no such job")
-    assert target.job == "slurm-4711.0"
+def test_the_newest_job_counts_but_one_that_lives_and_recorded_itself_comes_first(golden):
+    a_and_b = [seen(11, 0), seen(12, 0, "b", started=200)]
+    ended, newer = recorded(alive=False), recorded(alive=False, started=300)
+    slurm = [seen(11, 0, "slurm-4711.0")]
+    found = {
+        "two jobs without records": chosen(_Recorded(), *a_and_b),
+        "and one that has ended before": chosen(ended, *a_and_b),
+        "and one that lives and has records": chosen(recorded(), *a_and_b),
+        "and one that ended after they began": chosen(newer, *a_and_b),
+        "a rank without a record, of the job that has": chosen(recorded("a"), seen(11, 3)),
+        "a job by its name, without any record": chosen(_Recorded(), *slurm, names=["slurm-4711"]),
+        "no job": chosen(_Recorded()),
+    }
+    assert [one[:3] for one in found.values()] == [
+        ("b", {0: 12}, 0), ("b", {0: 12}, 0), ("r", {0: 4711}, 1), ("r", {0: 4711}, 1),
+        ("a", {0: 4711, 3: 11}, 1), ("slurm-4711.0", {0: 11}, 0), ("no-job", {}, 0),
+    ]  # fmt: skip
+    golden("\n".join(line for name, one in found.items() for line in (f"{name}:", *one[3])))
     with pytest.raises(OddrankError, match="no such job"):
-        _chosen(_Recorded(), fresh, ["slurm-12"], "node1", "no such job")
-
-
-def test_without_any_job_the_node_itself_is_collected():
-    target, lines = _chosen(_Recorded(), {}, (), "node1", "no record")
-    assert (target.ranks, target.records) == ((), ())
-    assert "collected is what the node itself says" in lines[0]
+        chosen(_Recorded(), *slurm, names=["slurm-12"])
 
 
 def test_a_real_rank_without_oddrank_is_found_by_its_variables(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import socketserver
 import subprocess
 import sys
 import threading
@@ -34,6 +35,8 @@ from processes import held_port
 from run.sinks import HOST, ran, rank
 from triage.facts_of import facts_of
 
+DATA = Path(__file__).with_name("data")
+
 
 def test_the_shares_of_the_limit_sum_up_to_one():
     assert sum(source.share for source in table.SOURCES) == pytest.approx(1.0)
@@ -43,63 +46,28 @@ def test_the_shares_of_the_limit_sum_up_to_one():
 
 # NCCL RAS.
 
-ANSWER = """\
-NCCL version 2.28.9 compiled with CUDA 13.0
 
-Job summary
-===========
+class Ras(socketserver.StreamRequestHandler):
+    """Speaks NCCL's text protocol."""
 
-  Nodes  Processes         GPUs  Processes     GPUs
-(total)   per node  per process    (total)  (total)
-      1          4            1          4        4
-
-Communicators... (0.00s)
-=============
-
-Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
-    #  in group  per comm  per node  per comm  in group
-    0         1         1         4         4         4   RUNNING  MISMATCH
-
-Errors
-======
-
-Warnings
-========
-
-#0-0 (ce1a56fc2d1b6cd4) MISMATCH
-  Communicator ranks have different AllReduce operation counts
-  3 ranks have launched up to operation 9
-  1 ranks have launched up to operation 8
-  Rank 2 -- GPU 2 managed by process 4713 on node node1
-"""
+    def handle(self) -> None:
+        for reply in self.server.replies:
+            self.server.asked.append(self.rfile.readline())
+            if not self.server.asked[-1] or not reply:
+                return
+            self.wfile.write(reply)
 
 
 @contextmanager
 def ras_server(answer: bytes, hello: bytes = b"SERVER PROTOCOL 2\n") -> Iterator[tuple[str, list]]:
     """Serves NCCL's text protocol; yields its address and what it was asked."""
-    asked: list[bytes] = []
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            while True:
-                try:
-                    client, _ = server.accept()
-                except OSError:
-                    return
-                with client, client.makefile("rb") as lines:
-                    for reply in (hello, b"OK\n", answer):
-                        asked.append(lines.readline())
-                        if not asked[-1] or not reply:
-                            break
-                        client.sendall(reply)
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
+    with socketserver.TCPServer(("127.0.0.1", 0), Ras) as server:
+        server.replies, server.asked = (hello, b"OK\n", answer), []
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         try:
-            yield f"127.0.0.1:{server.getsockname()[1]}", asked
+            yield f"127.0.0.1:{server.server_address[1]}", server.asked
         finally:
-            server.shutdown(socket.SHUT_RDWR)
-            thread.join()
+            server.shutdown()
 
 
 def of_ras(tmp_path, address, **more):
@@ -109,7 +77,7 @@ def of_ras(tmp_path, address, **more):
 
 def test_ras_is_asked_twice_two_seconds_apart_and_triage_reads_the_answers(tmp_path):
     begin = time.monotonic()
-    with ras_server(ANSWER.encode()) as (address, asked):
+    with ras_server((DATA / "nccl_ras.txt").read_bytes()) as (address, asked):
         _, (name,) = of_ras(tmp_path, address)
     assert time.monotonic() - begin >= 2.0
     assert asked == [b"CLIENT PROTOCOL 2\n", b"TIMEOUT 3\n", b"VERBOSE STATUS\n"] * 2
@@ -128,21 +96,15 @@ def test_ras_is_asked_twice_two_seconds_apart_and_triage_reads_the_answers(tmp_p
         (b"", b"", "it is not NCCL's RAS: it said b''"),
         (b"SERVER PROTOCOL 2\n", b"", "closed the connection without an answer"),
         (b"SERVER PROTOCOL 2\n", b"x" * 4096, "its answer is over 0 KiB: raise --limit"),
+        (None, b"", "timed out"),  # it says nothing
     ],
 )
 def test_what_is_not_ras_is_said_and_hangs_nobody(tmp_path, hello, answer, why):
-    with ras_server(answer, hello) as (address, _):
+    with socket.create_server(("127.0.0.1", 0)) as silent, ras_server(answer, hello) as (speaks, _):
+        address = speaks if hello is not None else f"127.0.0.1:{silent.getsockname()[1]}"
         found, names = of_ras(tmp_path, address, room=2000)
     assert names == []
     assert why in found.lacks[f"NCCL RAS at {address}"]
-
-
-def test_a_server_that_says_nothing_is_given_up(tmp_path, monkeypatch):
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        found, names = of_ras(tmp_path, address)
-    assert names == []
-    assert "timed out" in found.lacks[f"NCCL RAS at {address}"]
 
 
 def test_where_nobody_listens_there_is_no_ras_and_where_it_is_off_nobody_asks(tmp_path):
@@ -181,11 +143,6 @@ def test_dumps_of_all_ranks_are_found_by_their_variables(tmp_path):
     }
 
 
-def _foreign_link(path):
-    (path.parent / "secret").write_text("of somebody else")
-    path.symlink_to(path.parent / "secret")
-
-
 def _foreign_owner(path):
     path.write_text("of somebody else")
     os.chown(path, 4711, 4711)
@@ -197,12 +154,12 @@ def _old(path):
 
 
 def _large(path):
-    with path.open("wb") as file:
-        file.truncate(1 << 40)
+    path.touch()
+    os.truncate(path, 1 << 40)
 
 
 FOREIGN = {
-    "it is a symbolic link": _foreign_link,
+    "it is a symbolic link": lambda path: path.symlink_to("/etc/hostname"),
     "it is no file but a folder, pipe or device": os.mkfifo,
     "it belongs to another user than the job": _foreign_owner,
     "it is older than the job": _old,
@@ -210,16 +167,18 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize(("why", "make"), FOREIGN.items(), ids=FOREIGN)
-def test_what_is_no_dump_of_the_job_is_left_out(tmp_path, why, make):
-    if make is _foreign_owner and os.geteuid():
-        pytest.skip("only root can give a file away")
-    path = tmp_path / "dump0"
-    make(path)
+def test_what_is_no_dump_of_the_job_is_left_out(tmp_path):
+    paths = {}
+    for number, (why, make) in enumerate(FOREIGN.items()):
+        if make is not _foreign_owner or not os.geteuid():  # only root can give a file away
+            paths[why] = tmp_path / f"dump{number}"
+            make(paths[why])
     environ = {"TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "dump")}
-    found = ran(flight_recorder.SOURCE, tmp_path / "out", rank(environ=environ))
+    ranks = [rank(number, environ=environ) for number in range(len(FOREIGN))]
+    found = ran(flight_recorder.SOURCE, tmp_path / "out", *ranks)
     assert found.files == {}
-    assert why in found.lacks[str(path)]
+    for why, path in paths.items():
+        assert why in found.lacks[str(path)]
 
 
 DUMPS = """
@@ -273,50 +232,46 @@ def test_a_stopped_torch_is_named_and_its_older_dump_kept(tmp_path, monkeypatch)
 # Processes.
 
 
+@contextmanager
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "1000"]) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
 def test_of_a_stopped_process_triage_learns_rank_state_and_threads(tmp_path):
-    sleeper = subprocess.Popen(["sleep", "1000"])
-    try:
-        sleeper.send_signal(signal.SIGSTOP)
-        until(lambda: Path(f"/proc/{sleeper.pid}/wchan").read_text() == "do_signal_stop"
-              or "T (stopped)" in Path(f"/proc/{sleeper.pid}/status").read_text())  # fmt: skip
-        found = ran(process.SOURCE, tmp_path, rank(2, pid=sleeper.pid))
-    finally:
-        sleeper.kill()
-        sleeper.wait()
+    with sleeper() as stopped:
+        stopped.send_signal(signal.SIGSTOP)
+        until(lambda: Path(f"/proc/{stopped.pid}/wchan").read_text() == "do_signal_stop"
+              or "T (stopped)" in Path(f"/proc/{stopped.pid}/status").read_text())  # fmt: skip
+        found = ran(process.SOURCE, tmp_path, rank(2, pid=stopped.pid))
     (name,) = found.files
     content = json.loads(found.files[name])
     assert [one["name"] for one in content["threads"]] == ["sleep"]
     assert {"status", "wchan", "limits", "cgroup"} <= content["files"].keys()
     assert content["near"][0]["pid"] == os.getpid()
     (state,) = [f for f in facts_of(collected.KIND, tmp_path / name) if isinstance(f, facts.State)]
-    assert (state.process, state.state) == (facts.Process(2, HOST, sleeper.pid), "stopped")
+    assert (state.process, state.state) == (facts.Process(2, HOST, stopped.pid), "stopped")
 
 
-def test_a_pid_that_another_process_has_by_now_is_left_out(tmp_path):
-    found = ran(process.SOURCE, tmp_path, rank(started=4711))
-    assert found.files == {}
-    assert found.lacks == {f"/proc/{os.getpid()}": "the process ended meanwhile"}
-
-
-def test_without_a_living_rank_the_manifest_says_so(tmp_path):
-    found = ran(process.SOURCE, tmp_path, rank(alive=False))
-    assert found.absent == {"/proc of the ranks"}
-    assert found.files == {}
-
-
-def test_a_process_that_has_ended_is_left_out(tmp_path):
+def test_a_process_that_is_gone_and_a_pid_that_another_one_has_by_now_are_left_out(tmp_path):
     gone = subprocess.Popen(["true"])
     gone.wait()
-    found = ran(process.SOURCE, tmp_path, rank(pid=gone.pid, started=4711))
-    assert (found.files, f"/proc/{gone.pid}" in found.lacks) == ({}, True)
+    for pid in (gone.pid, os.getpid()):
+        found = ran(process.SOURCE, tmp_path, rank(pid=pid, started=4711))
+        assert (found.files, f"/proc/{pid}" in found.lacks) == ({}, True)
+    assert found.lacks == {f"/proc/{pid}": "the process ended meanwhile"}
+    found = ran(process.SOURCE, tmp_path, rank(alive=False))
+    assert (found.files, found.absent) == ({}, {"/proc of the ranks"})
 
 
 def test_a_zombie_tells_how_it_ended(tmp_path):
-    dead = subprocess.Popen(["sleep", "1000"])
-    dead.kill()
-    until(lambda: "Z (zombie)" in Path(f"/proc/{dead.pid}/status").read_text())
-    ran(process.SOURCE, tmp_path, rank(1, pid=dead.pid))
-    dead.wait()
+    with sleeper() as dead:
+        dead.kill()
+        until(lambda: "Z (zombie)" in Path(f"/proc/{dead.pid}/status").read_text())
+        ran(process.SOURCE, tmp_path, rank(1, pid=dead.pid))
     (file,) = tmp_path.glob("*.process.json")
     (death,) = [f for f in facts_of(collected.KIND, file) if isinstance(f, facts.Death)]
     assert (death.process.rank, death.how, death.signal) == (1, "signal", 9)
@@ -334,13 +289,9 @@ def test_a_cgroup_that_killed_a_process_says_so(tmp_path):
         (folder / "memory.limit_in_bytes").write_text(str(48 << 20))
         done = subprocess.run([sys.executable, "-c", grow], check=False)
         assert done.returncode == -signal.SIGKILL
-        sleeper = subprocess.Popen(["sleep", "1000"])
-        (folder / "tasks").write_text(str(sleeper.pid))
-        try:
-            found = ran(cgroups.SOURCE, tmp_path, rank(3, pid=sleeper.pid))
-        finally:
-            sleeper.kill()
-            sleeper.wait()
+        with sleeper() as other:
+            (folder / "tasks").write_text(str(other.pid))
+            found = ran(cgroups.SOURCE, tmp_path, rank(3, pid=other.pid))
     finally:
         until(lambda: not (folder / "tasks").read_text())
         folder.rmdir()
