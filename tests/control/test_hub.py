@@ -7,8 +7,9 @@ import subprocess
 import sys
 import threading
 import time
-
-import pytest
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
 
 from control import wire_peer as wire
 from control.wire_peer import TOKEN, Hub, Peer
@@ -76,17 +77,11 @@ def test_strangers_and_guards_that_break_the_rules_are_closed_and_disturb_nobody
         peer.is_served()
 
 
-def test_a_guard_that_comes_on_a_second_path_is_no_second_process():
-    hub = Hub(2)
-    first = hub.join(0)
-    hub.knock(0).is_closed()  # an end would be for the worker
-    assert hub.root.odd == ()
-    first.is_served()
-
-
 def test_a_rank_claimed_twice_and_another_world_are_told():
     hub = Hub(2)
     first = hub.join(0)
+    hub.knock(0).is_closed()  # its guard on a second path: an end would be for the worker
+    assert hub.root.odd == ()
     for other in (hub.knock(0, pid=77), hub.knock(1, world=3)):
         assert other.expect(wire.END) == struct.pack("<i", 1)
     taken, stranger = hub.root.odd
@@ -208,21 +203,15 @@ from control.wire_peer import Hub
 """
 
 
-@pytest.fixture
-def few_files():
-    """Starts a program with a hub and at most 100 open files; yields its port and its output."""
-    children = []
-    tests = os.path.dirname(os.path.dirname(__file__))
-
-    def start(program):
-        command = [sys.executable, "-c", _LIMITED + program, tests]
-        children.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
-        return int(children[-1].stdout.readline()), children[-1].stdout
-
-    yield start
-    for child in children:
-        child.kill()
-        child.wait()
+@contextmanager
+def few_files(program):
+    """Runs a program with a hub and at most 100 open files; yields its port and its output."""
+    command = [sys.executable, "-c", _LIMITED + program, Path(__file__).parents[1]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            yield int(child.stdout.readline()), child.stdout
+        finally:
+            child.kill()
 
 
 _FEW_FILES = """
@@ -235,14 +224,14 @@ print(round_.reason, came, round_.limits, flush=True)
 """
 
 
-def test_an_open_file_limit_below_the_world_is_told_at_once(few_files):
-    port, output = few_files(_FEW_FILES)
-    # Once it has no room, the root waits half a second for those that are on their way.
-    peers = [Peer(port).join(TOKEN, rank, 200) for rank in range(67)]
-    for peer in peers:
-        peer.expect(wire.WELCOME)
-    peers += [Peer(port).join_later(TOKEN, rank, 200) for rank in range(67, 120)]
-    reason, came, limits = output.readline().split(" ", 2)
+def test_an_open_file_limit_below_the_world_is_told_at_once():
+    with few_files(_FEW_FILES) as (port, output):
+        # Once it has no room, the root waits half a second for those that are on their way.
+        peers = [Peer(port).join(TOKEN, rank, 200) for rank in range(67)]
+        for peer in peers:
+            peer.expect(wire.WELCOME)
+        peers += [Peer(port).join_later(TOKEN, rank, 200) for rank in range(67, 120)]
+        reason, came, limits = output.readline().split(" ", 2)
     assert (reason, came) == ("fault", "68")
     assert limits.startswith("the open-file limit on roothost (100, hard) lets at most 68 of 200")
     del peers
@@ -267,52 +256,47 @@ print(round_.reason, repr(round_.limits), hub.root.collect("s").reason, flush=Tr
 """
 
 
-def test_a_root_that_lacks_files_for_a_moment_goes_on(few_files):
-    port, output = few_files(_FILES_FOR_A_MOMENT)
-    peers = [Peer(port).join_later(TOKEN, rank, 4) for rank in range(4)]
-    assert output.readline() == "complete '' deadline\n"  # no rank has a fault
-    del peers
+def test_a_root_that_lacks_files_for_a_moment_goes_on():
+    with few_files(_FILES_FOR_A_MOMENT) as (port, output):
+        peers = [Peer(port).join_later(TOKEN, rank, 4) for rank in range(4)]
+        assert output.readline() == "complete '' deadline\n"  # no rank has a fault
+        del peers
 
 
 SIGINT, UNINTERRUPTIBLE = 2, 4
 
 
-class Judge:
-    """Walks over stages in a thread."""
+def judge(hub: Hub, *stages: str) -> Callable[[], Outcome]:
+    """Walks over stages in a thread; returns a function that waits for the outcome."""
+    table = [Stage(name, 100, lambda context: 1) for name in stages]
+    walk, seen = Walk(hub.root, table, time.monotonic() + 100, None), []
+    thread = threading.Thread(target=walk.judge, args=(lambda over: seen.append(over) or 0,))
+    thread.start()
 
-    def __init__(self, hub: Hub, *stages: str) -> None:
-        table = [Stage(name, 100, lambda context: 1) for name in stages]
-        self._walk = Walk(hub.root, table, time.monotonic() + 100, None)
-        self._seen: list[Outcome] = []
-        self._thread = threading.Thread(target=self._walk.judge, args=(self._conclude,))
-        self._thread.start()
+    def outcome() -> Outcome:
+        thread.join(PATIENCE.limit)
+        (over,) = seen
+        return over
 
-    def _conclude(self, outcome: Outcome) -> int:
-        self._seen.append(outcome)
-        return 0
-
-    def outcome(self) -> Outcome:
-        self._thread.join(PATIENCE.limit)
-        (seen,) = self._seen
-        return seen
+    return outcome
 
 
 def test_a_rank_inside_the_kernel_does_not_make_the_judge_deaf_to_a_signal():
     hub = Hub(2)
-    judge = Judge(hub, "first", "second")
+    outcome = judge(hub, "first", "second")
     peers = [hub.join(rank) for rank in range(2)]
     for rank, peer in enumerate(peers):
         peer.expect(wire.GO)
         life = UNINTERRUPTIBLE if rank == 1 else 0
         peer.send(wire.state(1, life=life, terminated=SIGINT)).send(wire.result(1, b"1"))
-    outcome = judge.outcome()
-    assert list(outcome.came) == ["join", "first"]
-    assert outcome.why.startswith("SIGINT ended the job after stage first")
+    over = outcome()
+    assert list(over.came) == ["join", "first"]
+    assert over.why.startswith("SIGINT ended the job after stage first")
 
 
 def test_a_result_that_comes_while_the_judge_waits_for_silent_guards_counts(monkeypatch):
     hub = Hub(3)
-    judge = Judge(hub, "first")
+    outcome = judge(hub, "first")
     quick, lost, slow = (hub.join(rank, node=rank) for rank in range(3))
     for peer in (quick, lost, slow):
         peer.expect(wire.GO)
@@ -329,7 +313,7 @@ def test_a_result_that_comes_while_the_judge_waits_for_silent_guards_counts(monk
     quick.send(wire.result(1, b"1"))
     until(lambda: hub.native.result_count() == 1)
     lost.socket.close()
-    outcome = judge.outcome()
-    assert [(f.cause, f.who.ranks) for f in outcome.findings] == [("node-lost", (1,))]
-    assert outcome.came["first"] == 2
-    assert not any("rank 2" in one.text for one in outcome.findings[0].evidence)
+    over = outcome()
+    assert [(f.cause, f.who.ranks) for f in over.findings] == [("node-lost", (1,))]
+    assert over.came["first"] == 2
+    assert not any("rank 2" in one.text for one in over.findings[0].evidence)

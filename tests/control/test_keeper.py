@@ -24,6 +24,7 @@ print(os.getpid(), flush=True)
 
 # Not one long sleep: a signal just before the system call would run no Python handler.
 WAIT = "while True: time.sleep(0.05)"
+BLOCK = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])"
 
 
 def start(rest: str, deadline: float = 300, before: str = "") -> tuple[Any, int]:
@@ -35,57 +36,46 @@ def start(rest: str, deadline: float = 300, before: str = "") -> tuple[Any, int]
     return keeper, int(keeper.stdout.readline() or 0)  # nothing if it has ended before
 
 
-BLOCK = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])"
+LAST = "os.setsid(); time.sleep(1); print('last', flush=True); os._exit(0)"
 
 
 @pytest.mark.parametrize(
-    ("rest", "code"),
+    ("rest", "code", "said"),
     [
-        ("sys.exit(0)", 0),
-        ("sys.exit(3)", 3),
-        ("os.abort()", -signal.SIGABRT),
-        ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL),
+        ("sys.exit(0)", 0, ""),
+        ("sys.exit(3)", 3, ""),
+        ("os.abort()", -signal.SIGABRT, ""),
+        ("os.kill(os.getpid(), signal.SIGKILL)", -signal.SIGKILL, ""),
+        # A session of its own that the rank has left.
+        (f"if os.fork() == 0:\n {LAST}\nos.kill(os.getpid(), 9)", -signal.SIGKILL, "last\n"),
     ],
 )
-def test_it_ends_as_its_rank_did(rest, code):
+def test_it_ends_as_its_rank_did_and_after_all_that_the_rank_has_left(rest, code, said):
     keeper, rank = start(rest)
     assert keeper.wait(PATIENCE.limit) == code
+    assert keeper.stdout.read() == said
     assert rank != keeper.pid
 
 
-def test_it_ends_after_a_session_of_its_own_that_the_rank_has_left():
-    last = "os.setsid(); time.sleep(1); print('last', flush=True); os._exit(0)"
-    keeper, _ = start(f"if os.fork() == 0:\n {last}\nos.kill(os.getpid(), signal.SIGKILL)")
-    assert keeper.wait(PATIENCE.limit) == -signal.SIGKILL
-    assert keeper.stdout.read() == "last\n"
-
-
-def test_a_launchers_signal_reaches_the_rank():
+def test_a_launchers_signal_reaches_the_rank_and_names_its_sender():
     keeper, _ = start(WAIT)
     keeper.send_signal(signal.SIGTERM)
     assert keeper.wait(PATIENCE.limit) == 7
-
-
-def test_a_signal_that_was_held_back_since_the_start_reaches_the_rank_too():
+    # Held back since the start:
     before = f"{BLOCK}\nos.kill(os.getpid(), signal.SIGTERM)"
     keeper, _ = start(f"{BLOCK.replace('BLOCK', 'UNBLOCK')}\n{WAIT}", before=before)
     assert keeper.wait(PATIENCE.limit) == 7
-
-
-def test_the_rank_is_told_who_sent_the_signal_not_who_passed_it_on():
+    # The keeper, which passes it on, is not its sender:
     keeper, _ = start("print(signal.sigwaitinfo([signal.SIGTERM]).si_pid)", before=BLOCK)
     keeper.send_signal(signal.SIGTERM)
     assert keeper.wait(PATIENCE.limit) == 0
     assert int(keeper.stdout.read()) == os.getpid()
 
 
-def test_killed_it_takes_its_rank_along():
+def test_killed_it_takes_its_rank_along_and_it_waits_for_nobody_beyond_the_deadline():
     keeper, rank = start(WAIT)
     keeper.kill()
     keeper.wait(PATIENCE.limit)
     until(lambda: not lives(rank))
-
-
-def test_it_waits_for_nobody_beyond_the_deadline():
     keeper, _ = start(WAIT, deadline=0.2)
     assert keeper.wait(PATIENCE.limit) == -signal.SIGKILL

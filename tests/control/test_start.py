@@ -6,14 +6,18 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
 
 from oddrank import _native
+from oddrank.control import runner
 from oddrank.control.rendezvous import Rendezvous
+from oddrank.control.root import RankState
 from oddrank.control.session import Member, start
+from oddrank.control.stages import RunState, nodes_of
 from oddrank.errors import OddrankError
 from oddrank.launch import Launch
 from patience import PATIENCE, until
@@ -74,7 +78,9 @@ def test_a_result_that_is_too_long_is_not_published(job):
 _CHILDREN = """
 import os, signal, subprocess, sys, time
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # as commands of ranks begin
+from oddrank.control.root import RankState
 from oddrank.control.session import Member, start
+from oddrank.control.stages import RunState, nodes_of
 through, done = os.pipe()
 
 def judge(root):
@@ -122,6 +128,20 @@ def test_a_rank_whose_launcher_died_says_so(job):
     states = ranks.verdict()["states"]
     assert [states[rank]["orphaned"] for rank in (0, 1)] == [False, True]
     ranks.codes()
+
+
+def test_two_hosts_with_one_name_are_two_nodes_unless_the_launcher_numbers_them(monkeypatch):
+    here = Launch("env", 0, 0, 4, 2, 0, 2, "localhost", None, "job", node_is_known=False)
+    numbers = []
+    for boot in ("a", "b"):
+        monkeypatch.setattr(runner, "small_file", lambda _, boot=boot: boot)
+        numbers += [runner._node(here)] * 2
+    states = {
+        rank: RankState(rank, "localhost", number, rank % 2, contact="ok")
+        for rank, number in enumerate(numbers)
+    }
+    assert nodes_of(RunState(4, states)) == [(0, 1), (2, 3)]
+    assert runner._node(replace(here, node=1, node_is_known=True)) == 1
 
 
 # A network namespace in which packets to the name server vanish.
