@@ -123,19 +123,14 @@ def test_where_nobody_waited_or_nobody_stood_still_there_is_nothing_to_look_at()
 
 def test_who_has_anothers_local_rank_is_named():
     for local_ranks, nodes, named in (
-        ([0, 1, 2, 3], 1, []),
-        ([0, 1, 0, 1], 2, []),
-        ([0, 1, 1, 3], 1, [2]),
-        ([0, 0, 2, 3], 1, [1]),
-        ([1, 1], 1, [0]),
-        ([0, 1, 1, 1], 2, [2]),
-        ([0, 0, 0, 0], 1, [1, 2, 3]),
-        ([1, 0, 2, 3], 1, []),  # another order is unusual but harmless
-        ([0, 0, 1, 1], "dealt out in turn", []),
-    ):
-        states = {}
-        for rank, local in enumerate(local_ranks):
-            node = rank % 2 if isinstance(nodes, str) else rank * nodes // len(local_ranks)
-            states[rank] = RankState(rank, f"node{node}", node, local, contact="ok")
-        found = judge_join(RunState(len(local_ranks), states))
+        ("0123", "0000", ()), ("0101", "0011", ()), ("0113", "0000", (2,)), ("0023", "0000", (1,)),
+        ("11", "00", (0,)), ("0111", "0011", (2,)), ("0000", "0000", (1, 2, 3)),
+        ("1023", "0000", ()),  # another order is unusual but harmless
+        ("0011", "0101", ()),  # dealt out in turn
+    ):  # fmt: skip
+        states = {
+            rank: RankState(rank, f"node{node}", int(node), int(local), contact="ok")
+            for rank, (local, node) in enumerate(zip(local_ranks, nodes, strict=True))
+        }
+        found = judge_join(RunState(len(states), states))
         assert [one.who.ranks for one in found] == [(rank,) for rank in named], local_ranks
