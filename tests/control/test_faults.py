@@ -41,18 +41,6 @@ def test_the_root_hears_which_rank_is_broken_and_how(job, kind, rank):
     assert {codes[other] for other in others} == {1}
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("kind", ["sleep", "gil"])
-def test_a_rank_that_only_never_comes_shows_at_the_stages_deadline(job, kind, rank):
-    ranks = job(3, inject=f"{kind}:rank={rank},stage=second,step=1", stage=8)
-    assert set(ranks.codes().values()) == {1}  # the sleeping rank's watchdog needs no GIL
-    assert ranks.ended() == ("second", "deadline")
-    states = ranks.verdict()["states"]
-    late = states[rank]
-    assert (late["state"], late["step"], late["waiting"]) == ("running", "step 1", False)
-    assert late["progress"] == min(state["progress"] for state in states.values())
-
-
 @pytest.mark.parametrize(
     ("kind", "code"), [("kill", -9), ("stop", -9), ("exit0", 0), ("sleep", 1), ("", None)]
 )

@@ -94,14 +94,3 @@ def test_everything_stopped_is_gone_2_s_after_the_guards_deadline(job):
     paused = max(after - before for before, after in pairwise(looks))
     assert deadline < seen < deadline + 2 + paused  # on a busy machine all are late
     assert set(ranks.codes().values()) == {-signal.SIGKILL}
-
-
-def test_a_whole_node_that_is_lost_shows_in_all_its_ranks(job):
-    ranks = job(4, nodes=2, sleep=0, **LASTS)
-    guards = [ranks.guard(2), ranks.guard(3)]
-    ranks.in_stage("second", 1, 2, 3)
-    for pid in [*guards, ranks.workers[2].pid, ranks.workers[3].pid]:
-        ranks.signal(pid, signal.SIGSTOP)
-    assert ranks.ended() == ("second", "fault")
-    assert ranks.faults() == {2: "silent", 3: "silent"}
-    ranks.codes()

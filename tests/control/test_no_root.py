@@ -38,19 +38,6 @@ def search(monkeypatch):
         one.close()
 
 
-@pytest.fixture
-def said(search, capsys):
-    """Returns said(port, rank=...): what such a rank prints once torch gives up."""
-
-    def say(port, host="127.0.0.1", error=TIMED_OUT, doing=OPEN, **changes):
-        one = search(port, host, **changes)
-        one.goes_on(doing)
-        one.fails(error)
-        return capsys.readouterr().err
-
-    return say
-
-
 def next_words(capsys):
     """Waits until a search prints something; returns it."""
     words = []
@@ -105,7 +92,13 @@ def no_family(*_):
     raise OSError(97, "Address family not supported by protocol")
 
 
-def test_why_rank_0_is_not_found_is_told_in_one_line(said, port, monkeypatch, golden):
+def test_why_rank_0_is_not_found_is_told_in_one_line(search, capsys, port, monkeypatch, golden):
+    def said(port, host="127.0.0.1", error=TIMED_OUT, doing=OPEN, **changes):
+        one = search(port, host, **changes)
+        one.goes_on(doing)
+        one.fails(error)
+        return capsys.readouterr().err
+
     lines = {
         "nobody listens": said(port),
         "torch is slow": said(port, doing=IMPORT),

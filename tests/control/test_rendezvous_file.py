@@ -28,47 +28,37 @@ def test_the_address_is_left_for_this_user_alone(tmp_path):
     assert list(path.parent.iterdir()) == [path]  # no temporary file is left
 
 
-def test_a_folder_that_leads_elsewhere_is_not_used(tmp_path):
-    elsewhere = tmp_path / "elsewhere"
+def test_no_room_is_no_error_and_a_folder_that_leads_elsewhere_is_not_used(tmp_path):
+    elsewhere, file = tmp_path / "elsewhere", tmp_path / "file"
     elsewhere.mkdir()
     (tmp_path / "job").symlink_to(elsewhere)
-    leave_address(str(tmp_path / "job" / "root"), ADDRESS)
-    assert list(elsewhere.iterdir()) == []
-
-
-def test_no_room_is_no_error(tmp_path):
-    leave_address("", ADDRESS)
-    leave_address("/proc/oddrank/root", ADDRESS)
-    file = tmp_path / "file"
     file.write_text("")
-    leave_address(str(file / "job" / "root"), ADDRESS)
+    for path in ("", "/proc/oddrank/root", file / "job" / "root", tmp_path / "job" / "root"):
+        leave_address(str(path), ADDRESS)
+    assert list(elsewhere.iterdir()) == []
     assert file.read_text() == ""
     assert not Path("/proc/oddrank").exists()
 
 
-def left_behind(folder, name, *, days=2.0):
-    folder.mkdir(exist_ok=True)
-    file = folder / name
-    file.write_text(ADDRESS)
-    os.utime(file, (time.time() - days * 86400,) * 2)
-    return file
-
-
 def test_what_killed_guards_have_left_is_cleared_with_the_folders_that_held_nothing_else(tmp_path):
-    alone = left_behind(tmp_path / "slurm-1.0", "root-4194304-7-0")
-    beside = left_behind(tmp_path / "slurm-2.0", "root-4194304-7-0.4711")  # not even renamed
-    record = left_behind(tmp_path / "slurm-2.0", "rank0-1-1.trace")
-    leave_address(str(tmp_path / "slurm-3.0" / "root-1-1-0"), ADDRESS)
+    def left_behind(name, days=2.0):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(ADDRESS)
+        os.utime(file, (time.time() - days * 86400,) * 2)
+        return file
+
+    alone = left_behind("slurm-1.0/root-4194304-7-0")
+    beside = left_behind("slurm-2.0/root-4194304-7-0.4711")  # not even renamed
+    (tmp_path / "empty").mkdir()
+    kept = [
+        left_behind("slurm-2.0/rank0-1-1.trace"),
+        left_behind("slurm-3.0/root-4194304-7-0", days=0.5),  # young
+        left_behind(f"slurm-4.0/{Path(path_under(tmp_path, '0')).name}"),  # of a job that lives
+        left_behind("slurm-4.0/root-of-something-else"),
+        tmp_path / "empty",
+    ]
+    leave_address(str(tmp_path / "slurm-5.0" / "root-1-1-0"), ADDRESS)
     assert not alone.parent.exists()
     assert not beside.exists()
-    assert record.exists()
-
-
-def test_what_is_young_or_of_a_job_that_lives_is_left_alone(tmp_path):
-    young = left_behind(tmp_path / "slurm-1.0", "root-4194304-7-0", days=0.5)
-    lives = left_behind(tmp_path / "slurm-2.0", Path(path_under(tmp_path, "0")).name)
-    others = left_behind(tmp_path / "slurm-2.0", "root-of-something-else")
-    empty = tmp_path / "slurm-4.0"
-    empty.mkdir()
-    leave_address(str(tmp_path / "slurm-3.0" / "root-1-1-0"), ADDRESS)
-    assert all(path.exists() for path in (young, lives, others, empty))
+    assert all(path.exists() for path in kept)

@@ -106,13 +106,13 @@ class Peer:
 
     def join_later(self, token: str, rank: int, world: int) -> "Peer":
         """Joins in a thread: a root without free files may not answer."""
-        arguments = (token, rank, world)
-        threading.Thread(target=self._join_if_it_can, args=arguments, daemon=True).start()
-        return self
 
-    def _join_if_it_can(self, *arguments: Any) -> None:
-        with suppress(OSError, AssertionError):
-            self.join(*arguments)
+        def join() -> None:
+            with suppress(OSError, AssertionError):
+                self.join(token, rank, world)
+
+        threading.Thread(target=join, daemon=True).start()
+        return self
 
     def send(self, data: bytes) -> "Peer":
         self.socket.sendall(data)
