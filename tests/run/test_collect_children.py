@@ -3,21 +3,19 @@
 import os
 import resource
 import signal
-import threading
 import time
 
 import pytest
 
 from dead_fuse import dead_file_system
-from oddrank.errors import OddrankError
 from oddrank.machine import process_state
 from oddrank.run.collect import children
 from oddrank.run.collect.children import Stop, Task
 from patience import until
 
 
-def run(*tasks, seconds=60.0, stop=None):
-    return children.run_all(list(tasks), time.monotonic() + seconds, stop or Stop())
+def run(*tasks, seconds=60.0):
+    return children.run_all(list(tasks), time.monotonic() + seconds, Stop())
 
 
 def hung(work, heard):
@@ -32,32 +30,8 @@ def hung(work, heard):
         seconds *= 4
 
 
-def hangs(say):
-    say({"at": "/nfs/data"})
-    say({"done": 1})
-    signal.pause()
-
-
 def answers(say):
     say({"done": 2})
-
-
-def test_one_that_hangs_is_named_with_what_it_did_and_the_others_are_done():
-    result = hung(hangs, lambda result: result.said)
-    assert result.of("done") == [1]
-    assert result.why.endswith(" s, at /nfs/data")
-
-
-def test_one_that_raises_says_why():
-    def refuses(say):
-        raise OddrankError("no such job")
-
-    def breaks(say):
-        os.kill(os.getpid(), signal.SIGSEGV)
-
-    refused, broken = run(Task("refuses", refuses, 600), Task("breaks", breaks, 600), seconds=600)
-    assert (refused.why, broken.why) == ("no such job", "signal 11 ended it")
-    assert (refused.refused, broken.refused) == (True, False)
 
 
 def test_a_child_has_no_open_file_of_its_parent_however_many_there_are():
@@ -82,39 +56,6 @@ def test_a_child_has_no_open_file_of_its_parent_however_many_there_are():
     ((*first, (last, own)),) = result.of("open")
     assert first == [[n, os.devnull] for n in range(3)]
     assert own.startswith("pipe:"), last  # to its parent
-
-
-def test_after_a_signal_what_runs_is_cut_short_and_what_is_done_is_kept(tmp_path):
-    def told(work, name):
-        def tells(say):
-            (tmp_path / f".{name}").write_text(str(os.getpid()))
-            (tmp_path / f".{name}").rename(tmp_path / name)
-            work(say)
-
-        return tells
-
-    def ends():
-        until(lambda: (tmp_path / "answers").exists() and (tmp_path / "hangs").exists(), 600)
-        until(lambda: not os.path.exists(f"/proc/{(tmp_path / 'answers').read_text()}"), 600)
-        until(lambda: _in_pause((tmp_path / "hangs").read_text()), 600)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    stop = Stop()
-    with stop.on_signals():
-        thread = threading.Thread(target=ends)
-        thread.start()
-        tasks = [Task("answers", told(answers, "answers"), 1200),
-                 Task("hangs", told(hangs, "hangs"), 1200)]  # fmt: skip
-        done, result = run(*tasks, stop=stop, seconds=1200)
-        thread.join()
-    assert (done.why, stop.by) == ("", "SIGTERM")
-    assert (result.why, result.of("done")) == ("cut short by SIGTERM, at /nfs/data", [1])
-
-
-def _in_pause(pid):
-    """Returns whether a process waits for a signal: system call pause(), or ppoll without files."""
-    with open(f"/proc/{pid}/wchan") as file:
-        return file.read() not in ("", "0", "pipe_write")
 
 
 def test_what_a_child_has_started_ends_with_it(tmp_path):

@@ -1,8 +1,8 @@
 """The benchmark of `oddrank run`: what it keeps and counts; and its jobs themselves, for soak."""
 
+import itertools
 import json
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -69,57 +69,41 @@ def test_a_run_that_breaks_has_failed_and_the_next_one_begins(monkeypatch):
 TRUTH = {"ranks": [2], "accept": [2], "accept_cycle": [], "kinds": ["lock"]}
 
 
-def report(rank, cause="lock", *, event="stall", folder=None):
+def report(rank, cause="lock", folder=None):
     who = {"kind": "rank", "ranks": [rank]}
     found = [{"who": who, "cause": cause, "confidence": {"level": "high"}}]
-    history = [{"event": event, "time": time.time() + 500}]
+    history = [{"event": "stall", "time": time.time() + 500}]
     run = {"history": history, "evidence": folder and {"folder": folder}}
     return {"findings": found, "summary": f"rank {rank}", "data": {"run": run}}
 
 
-def said_of(file, *reports, offline, monkeypatch, **how):
-    """Writes the reports one after the other, while told() reads."""
-    file.unlink(missing_ok=True)
-    monkeypatch.setattr(fault_jobs, "triaged", lambda folder: offline)
-    read = []
+@pytest.fixture
+def said(monkeypatch):
+    """`said(offline, *reports)`: what is told of reports that are read one after the other."""
 
-    def write():
-        for each in reports:
-            file.with_suffix(".new").write_text(json.dumps(each))
-            file.with_suffix(".new").replace(file)
-            read.clear()  # of reads before this one was there
-            while len(read) < 3:  # it has surely seen this one
-                time.sleep(0.01)
+    def told(offline, *reports):
+        shown = itertools.chain(reports, itertools.repeat(reports[-1]))
+        monkeypatch.setattr(fault_jobs, "triaged", lambda folder: offline)
+        monkeypatch.setattr(fault_jobs, "read", lambda path: next(shown))
+        return fault_jobs.told(Path("report.json"), TRUTH)
 
-    original = fault_jobs.read
-    monkeypatch.setattr(fault_jobs, "read", lambda path: read.append(1) or original(path))
-    writer = threading.Thread(target=write, daemon=True)
-    writer.start()
-    return fault_jobs.told(file, TRUTH, **how)
+    return told
 
 
-def test_a_verdict_is_right_with_its_kind_and_compared_with_that_from_the_archive(
-    tmp_path, monkeypatch
-):
-    def said(made, offline, **how):
-        file = tmp_path / "report.json"
-        return said_of(file, made, offline=offline, monkeypatch=monkeypatch, **how)
-
+def test_a_verdict_is_right_with_its_kind_and_compared_with_that_from_the_archive(said):
     right = report(2, folder="/evidence")
     both = said(right, right)
     assert (both.outcome, both.kind, both.archive) == ("right", True, True)
     assert both.seconds > 0
-    assert said(right, report(2, "dead")).archive is False
-    assert said(right, report(1)).text == "rank 2 | from the archive: rank 1"
-    assert not said(report(2, "dead", folder="/evidence"), right).kind
+    assert said(report(2, "dead"), right).archive is False
+    assert said(report(1), right).text == "rank 2 | from the archive: rank 1"
+    assert not said(right, report(2, "dead", folder="/evidence")).kind
 
 
-def test_a_wrong_name_counts_though_a_right_one_takes_its_place(tmp_path, monkeypatch):
-    reports = (report(1), report(2, folder="/evidence"))
-    said = said_of(
-        tmp_path / "report.json", *reports, offline=reports[1], monkeypatch=monkeypatch
-    )  # fmt: skip
-    assert (said.outcome, said.text) == ("wrong", "rank 1")
+def test_a_wrong_name_counts_though_a_right_one_takes_its_place(said):
+    right = report(2, folder="/evidence")
+    found = said(right, report(1), right)
+    assert (found.outcome, found.text) == ("wrong", "rank 1")
 
 
 @pytest.mark.soak

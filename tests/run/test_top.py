@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import types
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from oddrank.pauses import Pause
 from oddrank.run.top import look as top
 from oddrank.run.top.look import COLUMNS, Gpu, Look
 from oddrank.trace import ranks
-from patience import until
+from patience import PATIENCE, until
 
 LOOP = """
 import sys, time
@@ -67,39 +66,35 @@ def shown(folder, *arguments):
     return subprocess.run(
         [sys.executable, "-m", "oddrank", "top", *arguments],
         env={**os.environ, "ODDRANK_DIR": str(folder), "COLUMNS": "250"},
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=PATIENCE.limit, check=False,
     )  # fmt: skip
 
 
 def cells_in(text):
-    """Returns the cells of each rank."""
+    """Returns the cells of each rank, in the order of the rows."""
     rows = [line.split() for line in text.splitlines()]
     return {int(row[0]): row for row in rows if row and row[0].isdigit()}
 
 
-def are_fast_and_slow(text):
-    """Returns whether rank 0 makes many more steps a second than rank 1."""
-    cells = cells_in(text)
-    return float(cells[0][3]) > 2 * float(cells[1][3]) > 0
-
-
 def test_each_rank_has_a_row_with_its_step_its_rate_and_its_line(job):
     folder, begun = job
-    ended = shown(folder, "--once", "--every", "2")
-    end = time.monotonic() + 60
-    while not are_fast_and_slow(ended.stdout) and time.monotonic() < end:  # one had no core
+
+    def fast_and_slow():
+        """Shows it; returns it once rank 0 makes more steps a second, as it does with a core."""
         ended = shown(folder, "--once", "--every", "2")
-    assert (ended.returncode, ended.stderr) == (0, "")
-    title, head, *lines = ended.stdout.splitlines()
+        assert (ended.returncode, ended.stderr) == (0, "")
+        rates = {rank: float(row[3]) for rank, row in cells_in(ended.stdout).items()}
+        return rates[0] > 2 * rates[1] > 0 and ended.stdout
+
+    text = until(fast_and_slow)
+    title, head, *_ = text.splitlines()
     assert "ranks 0-1 here, 2 alive" in title
     assert "/dev/shm" in title
     assert head.split()[:3] == ["rank", "pid", "step"]
-    cells = cells_in(ended.stdout)
-    assert {int(cells[rank][1]) for rank in (0, 1)} == {process.pid for process in begun}
-    assert are_fast_and_slow(ended.stdout), ended.stdout
-    assert re.search(r"train\.py:\d+ train", ended.stdout)
     # The one with the fewest steps comes first.
-    assert [int(line.split()[0]) for line in lines if line.split()[0].isdigit()] == [1, 0]
+    pids = [(rank, int(row[1])) for rank, row in cells_in(text).items()]
+    assert pids == [(1, begun[1].pid), (0, begun[0].pid)]
+    assert re.search(r"train\.py:\d+ train", text)
 
 
 def test_a_rank_that_died_is_called_dead(job):
@@ -141,31 +136,28 @@ def nvml(count, pids):
     )
 
 
+def look_at(folder):
+    return top.look(sorted(Path(folder).rglob("rank*.trace")))
+
+
+def cells(before, now):
+    """Returns the cells of each process."""
+    return {row[1]: dict(zip(COLUMNS, row, strict=True)) for row in top.rows(before, now)}
+
+
 def test_gpus_are_those_that_nvml_says_a_process_uses(monkeypatch, job):
     monkeypatch.setitem(sys.modules, "pynvml", nvml(3, [11, 12, 13]))
     assert top._gpus() == {11: Gpu(0, 90, None), 13: Gpu(2, 92, 5 << 20)}
-    folder, _ = job
-    before = top.look(sorted(Path(folder).rglob("rank*.trace")))
-    pid = before.ranks[0].pid
-    now = replace(before, time=before.time + 1, gpus={pid: Gpu(4, 97, 5 << 20)})
-    made = {row[1]: dict(zip(COLUMNS, row, strict=True)) for row in top.rows(before, now)}
-    assert (made[pid]["GPU %"], made[pid]["GPU MiB"]) == (97, 5)
-    others = [row for of, row in made.items() if of != pid]
-    assert [row["GPU %"] for row in others] == [None]
+    before = look_at(job[0])
+    pid, other = (rank.pid for rank in before.ranks)
+    made = cells(before, replace(before, gpus={pid: Gpu(4, 97, 5 << 20)}))
+    assert (made[pid]["GPU %"], made[pid]["GPU MiB"], made[other]["GPU %"]) == (97, 5, None)
 
 
-def test_a_rank_that_began_between_two_looks_has_no_rate_yet(job):
-    folder, _ = job
-    now = top.look(sorted(Path(folder).rglob("rank*.trace")))
-    (first, _) = top.rows(Look(now.time - 1, ()), now)
-    assert dict(zip(COLUMNS, first, strict=True))["steps/s"] is None
-
-
-def test_a_rank_that_waits_on_purpose_says_so_and_not_its_call(job):
-    folder, _ = job
-    now = top.look(sorted(Path(folder).rglob("rank*.trace")))
+def test_a_rank_that_has_just_begun_has_no_rate_and_one_that_waits_on_purpose_says_so(job):
+    now = look_at(job[0])
+    assert [row["steps/s"] for row in cells(Look(now.time - 1, ()), now).values()] == [None] * 2
     pause = Pause("breakpoint", 3600.0, "train.py:41", since=now.time - 5)
     paused = replace(now, ranks=tuple(replace(one, pause=pause) for one in now.ranks))
-    for row in top.rows(now, paused):
-        said = dict(zip(COLUMNS, row, strict=True))["in"]
-        assert said == "stands in a breakpoint (train.py:41), on purpose, for 5.0 s"
+    said = [row["in"] for row in cells(now, paused).values()]
+    assert said == ["stands in a breakpoint (train.py:41), on purpose, for 5.0 s"] * 2
