@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict, replace
+from operator import methodcaller as does
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -46,52 +47,24 @@ def finding(what="rank 2 (node1) is stuck in f() at train.py:3", ranks=(2,), lev
     return Finding(**told | more)
 
 
-class FakeTaker:
-    """Gives what ranks did at one look after the other."""
-
-    ranks = 4  # with records
-
-    def __init__(self, folder):
-        self.folder, self.works = folder, []
-        self.asked, self.results = [], {}
-        self.meanwhile = lambda: None
-        (folder / "states.json").write_text("states of ranks")
-
-    def ask(self, stage, parameters, expected, seconds, *, over=lambda: False, poll=0.0):
-        self.asked.append((stage, parameters))
-        self.meanwhile()
-        return {} if over() else self.results
-
-    def take(self, patience, *, look, ended):
-        work = self.works.pop(0) if self.works else dict.fromkeys(range(4), RESTING)
-        records = dict.fromkeys(range(self.ranks), self.folder / "no.trace")
-        return snapshot.Snapshot(self.folder, work, records, 9.0, 9.01)
-
-
-class FakeHub:
-    def __init__(self):
-        self.states = [
-            dict(rank=rank, host=f"node{rank // 2}", contact="ok", stage="quiet", step="7")
-            for rank in range(4)
-        ]
-        self.at_refresh = {}
-
-    def refresh(self, seconds):
-        self.states[1] |= self.at_refresh
-
-    def snapshot(self):
-        return self.states
-
-
 class Judged:
-    """A judge whose guards, snapshots and triage are the test's."""
+    """A judge, and in the place of its guards, snapshots and triage what the test says."""
 
     leaf_class: str | None = None
     cause = "host-stuck"
+    records = 4
+    histories: dict | None = None
 
     def __init__(self, folder, monkeypatch):
         self.folder, self.json = folder, folder / "report.json"
-        self.lines, self.findings = [], [finding()]
+        self.lines, self.findings, self.activities = [], [finding()], {}
+        self.ranks = [
+            dict(rank=rank, host=f"node{rank // 2}", contact="ok", stage="quiet", step="7")
+            for rank in range(4)
+        ]
+        self.looks, self.asked, self.results = [], [], {}
+        self.at_refresh, self.at_question = {}, {}  # changes of rank 1
+        (folder / "states.json").write_text("states of ranks")
         options = Options(
             60.0, str(self.json), str(folder / "nodes"), str(folder / "history"),
             on_stall="report", output=str(folder / "evidence"),
@@ -100,17 +73,33 @@ class Judged:
             pid=1, started=0, world={"size": 4}, host="node1", folders=[str(folder)], file="",
             options=asdict(options), restart=2, publish=False, cwd=str(folder),
         )  # fmt: skip
-        self.hub, self.taker = FakeHub(), FakeTaker(folder)
         self.watch = Watch(0.0, 60.0)
-        self.judge = judge_.Judge(settings, self.hub, self.taker, self.watch)
+        self.judge = judge_.Judge(settings, self, self, self.watch)
         self.options = self.judge.settings.options
         monkeypatch.setattr(judge_, "_WORK_SECONDS", 0.0)
-        self.activities = {}
         view = SimpleNamespace(activities=self.activities)
         monkeypatch.setattr(judge_.triage, "read", lambda paths: SimpleNamespace(view=view))
         monkeypatch.setattr(judge_.triage, "made", lambda found: self.made())
         monkeypatch.setattr(say, "lines", lambda texts: self.lines.append(list(texts)))
         monkeypatch.setattr(judge_.late, "read", lambda snapshot: self.histories)
+
+    # The hub and the taker of the judge.
+
+    def refresh(self, seconds):
+        self.ranks[1] |= self.at_refresh
+
+    def snapshot(self):
+        return self.ranks
+
+    def ask(self, stage, parameters, expected, seconds, *, over=lambda: False, poll=0.0):
+        self.asked.append((stage, parameters))
+        self.ranks[1] |= self.at_question
+        return {} if over() else self.results
+
+    def take(self, patience, *, look, ended):
+        work, *self.looks = self.looks or [dict.fromkeys(range(4), RESTING)]
+        records = dict.fromkeys(range(self.records), self.folder / "no.trace")
+        return snapshot.Snapshot(self.folder, work, records, 9.0, 9.01)
 
     def made(self):
         processes = [{"rank": 2, "host": "node1", "pid": 7}]
@@ -123,11 +112,60 @@ class Judged:
         SCHEMA.validate(made)
         return made
 
+    # The steps of stories that are no events.
+
+    def finds(self, *findings):
+        """Lets triage find this from here on."""
+        self.findings = [finding(one) if isinstance(one, str) else one for one in findings]
+
+    def state(self, *ranks, **fields):
+        for rank in ranks:
+            self.ranks[rank] |= fields
+
+    def lost(self, *ranks):
+        self.state(*ranks, contact="lost", state="running", exit_code=None)
+
+    def ended_well(self):
+        self.state(*range(4), state="dead", exit_code=0)
+
+    def on_stall(self, action, **results):
+        """Sets what to do at a stall, and what the guards of ranks answer: r0=bytes."""
+        self.options["on_stall"] = action
+        self.results = {int(rank[1:]): result for rank, result in results.items()}
+
+    def ran_a_line(self, last):
+        """Rank 2 ran a line so many seconds ago."""
+        rank = Process(2, "node1", 7)
+        seen = Activity(rank, Source("rank2.trace"), last=100.0 - last, seen=100.0)
+        self.activities[rank] = seen
+
+    def late(self, *reports):
+        """Ranks of one host show these seconds of lateness of rank 2, by report."""
+        self.state(*range(4), host="node1")
+        made = MadeJob(4)
+        for seconds in reports:
+            self.histories = made.runs(64, late={2: seconds})
+            self.judge.report_late()
+
+    def alone(self):
+        self.judge.settings.world["size"] = 1
+
+    def without_records(self):
+        def refuses(paths):
+            raise OddrankError("nothing in what was given")
+
+        judge_.triage.read = refuses
+
+    def has(self, **values):
+        vars(self).update(values)
+
     def takes(self, *steps):
-        """Takes events; a function changes this instead."""
+        """Takes events, and does steps: does("finds", ...)."""
         for step in steps:
-            self.judge.take(step) if not callable(step) else step(self)
+            step(self) if callable(step) else self.judge.take(step)
         return self
+
+    # What comes of it.
 
     def nodes(self):
         """Returns the list of nodes to leave out; None if it was not written."""
@@ -141,7 +179,7 @@ class Judged:
     def shown(self):
         """Returns what was said, asked and written, as text."""
         texts = ["\n  ".join(lines) for lines in self.lines]
-        texts += [f"asks: {stage} {parameters}".strip() for stage, parameters in self.taker.asked]
+        texts += [f"asks: {stage} {parameters}".strip() for stage, parameters in self.asked]
         if not self.json.exists():
             return "\n".join([*texts, "no report"])
         made = self.report()
@@ -185,98 +223,18 @@ DEATH = Death((2,))
 ALL_TOLD = Death((0, 1, 2, 3), told=True)
 
 
-# The steps of stories that are no events.
-
-
-def finds(*findings):
-    """From here on, triage finds this."""
-    found = [finding(one) if isinstance(one, str) else one for one in findings]
-    return lambda judged: setattr(judged, "findings", found)
-
-
-def state(*ranks, **fields):
-    return lambda judged: [judged.hub.states[rank].update(fields) for rank in ranks]
-
-
-def at_refresh(**fields):
-    """What guards tell of rank 1 if they are asked."""
-    return lambda judged: judged.hub.at_refresh.update(fields)
-
-
-def on_stall(action, **results):
-    """What to do at a stall, and what the guards of ranks answer: r0=bytes."""
-
-    def change(judged):
-        judged.options["on_stall"] = action
-        judged.taker.results = {int(rank[1:]): result for rank, result in results.items()}
-
-    return change
-
-
-def works(*looks):
-    """At each look, what the ranks have done."""
-    return lambda judged: setattr(judged.taker, "works", list(looks))
-
-
-def ran_a_line(last):
-    """Rank 2 ran a line so many seconds ago."""
-    rank = Process(2, "node1", 7)
-    seen = Activity(rank, Source("rank2.trace"), last=100.0 - last, seen=100.0)
-    return lambda judged: judged.activities.update({rank: seen})
-
-
-def late(*reports):
-    """Ranks of one host show these seconds of lateness of rank 2, by report."""
-
-    def change(judged):
-        state(*range(4), host="node1")(judged)
-        made = MadeJob(4)
-        for seconds in reports:
-            judged.histories = made.runs(64, late={2: seconds})
-            judged.judge.report_late()
-
-    return change
-
-
-def goes_on_while_asked(judged):
-    judged.taker.meanwhile = lambda: state(1, stage="moving")(judged)
-
-
-def without_records(judged):
-    def refuses(paths):
-        raise OddrankError("nothing in what was given")
-
-    judge_.triage.read = refuses
-
-
-def with_records_of(ranks):
-    return lambda judged: setattr(judged.taker, "ranks", ranks)
-
-
-def lost(*ranks):
-    return state(*ranks, contact="lost", state="running", exit_code=None)
-
-
-def spins(judged):
-    judged.leaf_class = "gpu"
-
-
-def alone(judged):
-    judged.judge.settings.world["size"] = 1
-
-
-WORKS_ON = works({2: RESTING}, {2: BUSY})
+WORKS_ON = does("has", looks=[{2: RESTING}, {2: BUSY}])
 NOTHING_IS_TOLD = {
     "the awaited rank works": [WORKS_ON, STALL],
-    "the awaited rank runs a line now and then": [ran_a_line(3), STALL],
-    "the awaited rank has run a line since": [ran_a_line(60), Stall(122.0, last=False)],
+    "the awaited rank runs a line now and then": [does("ran_a_line", 3), STALL],
+    "the awaited rank has run a line since": [does("ran_a_line", 60), Stall(122.0, last=False)],
     "the awaited rank works before the first step, even at last": [WORKS_ON, EARLY],
-    "a rank moves again": [at_refresh(stage="moving"), LAST, Moved(62.0)],
-    "a rank has moved since": [at_refresh(progress=1), LAST, Moved(62.0)],
-    "nobody is to blame, and it is not the last look": [finds(), STALL],
-    "a rank was late for the first time": [late(0.0, 0.02)],
+    "a rank moves again": [does("has", at_refresh={"stage": "moving"}), LAST, Moved(62.0)],
+    "a rank has moved since": [does("has", at_refresh={"progress": 1}), LAST, Moved(62.0)],
+    "nobody is to blame, and it is not the last look": [does("finds"), STALL],
+    "a rank was late for the first time": [does("late", 0.0, 0.02)],
     "a rank is late but another is dead":
-        [state(1, state="dead", signal=9), late(0.02, 0.02, 0.02)],
+        [does("state", 1, state="dead", signal=9), does("late", 0.02, 0.02, 0.02)],
 }  # fmt: skip
 
 
@@ -293,72 +251,74 @@ def story(folder, steps):
 
 
 SAVED = json.dumps({"saved": "4 files", "lines": ["no nvidia-smi"]}).encode()
+BROKE = b"Traceback\nKeyError: 3\n"
 NO_ROOM = json.dumps({"saved": None, "lines": ["no room"]}).encode()
 GPU = finding(cause="gpu-stopped", drains_node=True)
 MOVING = finding(cause="moving", drains_node=True)
 OTHER = finding("rank 1 died", (1,))
 PERHAPS = finding("rank 1 died", (1,), level="low")
-RANK_0 = finds("rank 0 died"), Death((0,))
-RANK_2 = finds("rank 2 died"), DEATH
-KILLED = state(2, signal=9, state="dead")
-OF_MEMORY = state(2, oom_kills=1)
-ENDED_WELL = state(*range(4), state="dead", exit_code=0)
-TOLD_NOTHING = state(*range(4), step="", progress=0)
+GPU_STALL = [does("finds", GPU), STALL]
+RANK_0 = does("finds", "rank 0 died"), Death((0,))
+RANK_2 = does("finds", "rank 2 died"), DEATH
+KILLED = does("state", 2, signal=9, state="dead")
+OF_MEMORY = does("state", 2, oom_kills=1)
+ENDED_WELL = does("ended_well")
+TOLD_NOTHING = does("state", *range(4), step="", progress=0)
 STORIES = {
     "a stall is one sentence, two points and a step": [STALL],
-    "the same sentence is not said twice": [STALL, DEATH, finds("rank 3 has died"), LAST],
-    "a stall and a death that nothing explains have no name": [finds(), LAST, Death((1, 2))],
-    "a job without records is told of": [without_records, DEATH],
+    "the same sentence is not said twice": [STALL, DEATH, does("finds", "rank 3 has died"), LAST],
+    "a stall and a death that nothing explains have no name": [does("finds"), LAST, Death((1, 2))],
+    "a job without records is told of": [does("without_records"), DEATH],
     "the awaited rank works, but it is the last look": [WORKS_ON, LAST],
-    "an awaited rank ran a line long ago": [ran_a_line(60), Stall(122.0, last=True)],
+    "an awaited rank ran a line long ago": [does("ran_a_line", 60), Stall(122.0, last=True)],
     "before the first step, nobody works any more": [WORKS_ON, EARLY, EARLY],
-    "a rank that waits in a loop is not at work": [spins, WORKS_ON, STALL],
-    "work of ranks that wait says nothing": [works({0: RESTING}, {0: BUSY}), STALL],
-    "nobody is to blame at last": [finds(), STALL, LAST],
+    "a rank that waits in a loop is not at work": [does("has", leaf_class="gpu"), WORKS_ON, STALL],
+    "work of ranks that wait says nothing": [does("has", looks=[{0: RESTING}, {0: BUSY}]), STALL],
+    "nobody is to blame at last": [does("finds"), STALL, LAST],
     "a job is still stuck and goes on": [STALL, Still(600.0), Moved(3700.0)],
     "a job that was told to end is only written down": [ALL_TOLD],
-    "of the death of a job of one rank Python has told": [alone, Death((0,))],
+    "of the death of a job of one rank Python has told": [does("alone"), Death((0,))],
     # A death that follows from a stall leaves its verdict.
-    "somebody ended a job that stood": [finds(GPU), STALL, finds("rank 0 died"), ALL_TOLD],
-    "a watchdog ended a rank that waited": [finds(GPU), STALL, *RANK_0],
-    "the rank that stood died": [finds(GPU), STALL, *RANK_2],
-    "all died": [finds(GPU), STALL, finds("rank 0 died"), Death((0, 1, 2, 3))],
-    "a rank died while another moved on": [finds(MOVING), STALL, *RANK_0],
+    "somebody ended a job that stood": [*GPU_STALL, does("finds", "rank 0 died"), ALL_TOLD],
+    "a watchdog ended a rank that waited": [*GPU_STALL, *RANK_0],
+    "the rank that stood died": [*GPU_STALL, *RANK_2],
+    "all died": [*GPU_STALL, does("finds", "rank 0 died"), Death((0, 1, 2, 3))],
+    "a rank died while another moved on": [does("finds", MOVING), STALL, *RANK_0],
     "once a stall is over a death is judged anew": [STALL, Moved(80.0), *RANK_0],
     "a stuck rank that is killed stays named as stuck": [STALL, KILLED, *RANK_2],
     "a stuck rank was killed for memory": [STALL, KILLED, OF_MEMORY, *RANK_2],
     # A verdict on a death is corrected by what came later.
-    "another rank died first": [DEATH, finds(OTHER), AllEnded()],
-    "the same rank died by the same cause": [DEATH, finds("rank 2 died, too"), AllEnded()],
-    "perhaps another rank died first": [DEATH, finds(PERHAPS), AllEnded()],
-    "less was read later": [DEATH, finds(OTHER), with_records_of(3), AllEnded()],
+    "another rank died first": [DEATH, does("finds", OTHER), AllEnded()],
+    "the same rank died by the same cause": [DEATH, does("finds", "rank 2 died, too"), AllEnded()],
+    "perhaps another rank died first": [DEATH, does("finds", PERHAPS), AllEnded()],
+    "less was read later": [DEATH, does("finds", OTHER), does("has", records=3), AllEnded()],
     "deaths that follow are folded": [DEATH, Cascade((0, 1)), Cascade((3,))],
-    "how a rank ended is not known": [ENDED_WELL, lost(3), AllEnded()],
+    "how a rank ended is not known": [ENDED_WELL, does("lost", 3), AllEnded()],
     "all ended well": [ENDED_WELL, AllEnded()],
     # Late ranks.
     "a rank that stays late is said once and kept in a healthy report":
-        [late(*[0.02] * 6), ENDED_WELL, AllEnded()],
-    "a rank that is no longer late is said to be so": [late(0.02, 0.02, 0.02, 0.0, 0.0, 0.0)],
-    "a stall is told as without late ranks": [late(0.02, 0.02), STALL],
-    "a death is told as without late ranks": [late(0.02, 0.02), finds(), Death((1,))],
+        [does("late", *[0.02] * 6), ENDED_WELL, AllEnded()],
+    "a rank is no longer late": [does("late", 0.02, 0.02, 0.02, 0.0, 0.0, 0.0)],
+    "a stall is told as without late ranks": [does("late", 0.02, 0.02), STALL],
+    "a death is told as without late ranks": [does("late", 0.02, 0.02), does("finds"), Death((1,))],
     # What to do at a stall.
     "one guard of each host collects":
-        [on_stall("collect", r0=b"a warning\n" + SAVED + b"\n", r2=SAVED), STALL],
+        [does("on_stall", "collect", r0=b"a warning\n" + SAVED + b"\n", r2=SAVED), STALL],
     "the guard of a living rank collects, and a death ends nobody":
-        [KILLED, lost(0, 1), on_stall("kill", r3=SAVED), DEATH],
-    "a collector broke": [on_stall("collect", r0=SAVED, r2=b"Traceback\nKeyError: 3\n"), STALL],
-    "a collector said nothing": [on_stall("collect", r0=SAVED, r2=b""), STALL],
-    "a collector had no room": [on_stall("collect", r0=SAVED, r2=NO_ROOM), STALL],
+        [KILLED, does("lost", 0, 1), does("on_stall", "kill", r3=SAVED), DEATH],
+    "a collector broke": [does("on_stall", "collect", r0=SAVED, r2=BROKE), STALL],
+    "a collector said nothing": [does("on_stall", "collect", r0=SAVED, r2=b""), STALL],
+    "a collector had no room": [does("on_stall", "collect", r0=SAVED, r2=NO_ROOM), STALL],
     "kill ends all ranks after the evidence and their ends decide nothing":
-        [on_stall("kill", r0=SAVED, r2=SAVED), STALL, ALL_TOLD],
-    "kill ends no rank of a job that moves": [finds(MOVING), on_stall("kill"), LAST],
+        [does("on_stall", "kill", r0=SAVED, r2=SAVED), STALL, ALL_TOLD],
+    "kill ends no moving job": [does("finds", MOVING), does("on_stall", "kill"), LAST],
     "a job that goes on while it is collected is left alone":
-        [on_stall("kill"), goes_on_while_asked, STALL],
+        [does("on_stall", "kill"), does("has", at_question={"stage": "moving"}), STALL],
     # Nodes to leave out, and attempts.
-    "a fault of a node excludes it": [finds(GPU), STALL],
-    "a later verdict excludes none": [finds(GPU), STALL, finds(finding()), DEATH],
+    "a fault of a node excludes it": GPU_STALL,
+    "a later verdict excludes none": [*GPU_STALL, does("finds", finding()), DEATH],
     "no rank told a step or a collective": [TOLD_NOTHING, DEATH],
-    "a rank told a collective and no step": [TOLD_NOTHING, state(1, progress=40), DEATH],
+    "a rank told a collective and no step": [TOLD_NOTHING, does("state", 1, progress=40), DEATH],
 }  # fmt: skip
 
 
@@ -374,7 +334,7 @@ def test_what_is_said_asked_and_written(tmp_path, golden):
 def test_a_pause_on_purpose_is_not_told_and_nothing_is_done(judged, monkeypatch, event):
     judged.cause, excused = on_purpose.CAUSE, []
     monkeypatch.setattr(judged.watch, "excuse", excused.append)
-    assert judged.takes(on_stall("kill"), finds(), event).shown() == "no report"
+    assert judged.takes(does("on_stall", "kill"), does("finds"), event).shown() == "no report"
     assert len(excused) == 1
 
 
@@ -387,10 +347,10 @@ def test_many_late_ranks_are_few_lines():
 
 def test_a_command_gets_the_report(judged):
     copy = judged.folder / "a copy.json"
-    judged.takes(on_stall(f"cp {{report}} '{copy}'"), STALL)
+    judged.takes(does("on_stall", f"cp {{report}} '{copy}'"), STALL)
     until(copy.exists)
     until(lambda: copy.read_text() == judged.json.read_text())
-    assert [stage for stage, _ in judged.taker.asked] == ["collect"]
+    assert [stage for stage, _ in judged.asked] == ["collect"]
 
 
 def test_ranks_that_live_on_are_watched_after_the_end_of_rank_0(judged):
@@ -468,7 +428,7 @@ def test_a_folder_that_does_not_answer_holds_no_command_up(judged):
     dead.mkdir()
     judged.judge.settings = replace(judged.judge.settings, cwd=str(dead))
     with dead_file_system(dead):
-        judged.takes(on_stall("true"), STALL)
+        judged.takes(does("on_stall", "true"), STALL)
     assert judged.lines[0][0] == finding().what
 
 
