@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from patience import PATIENCE
+
 KILLED = (
     "import os, signal\nimport oddrank\noddrank.arm()\noddrank.step(5)\n"
     "def work():\n    value = 1\n    os.kill(os.getpid(), signal.SIGKILL)\nwork()\n"
@@ -33,14 +35,17 @@ def collect(
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command(*arguments), env=environ(records, more), capture_output=True, text=True,
-        timeout=600, check=False,
+        timeout=PATIENCE.seconds(600), check=False,
     )  # fmt: skip
 
 
 def killed_job(records: Path) -> Path:
     """Makes the record of a process that was killed; returns the folder of its job."""
     subprocess.run(
-        [sys.executable, "-c", KILLED], env=environ(records, RANK), check=False, timeout=600
+        [sys.executable, "-c", KILLED],
+        env=environ(records, RANK),
+        check=False,
+        timeout=PATIENCE.limit,
     )
     return records / JOB
 

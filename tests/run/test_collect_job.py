@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import forked
-from patience import until
+from oddrank.machine import process_state
+from patience import PATIENCE, until
 from run.collecting import archived, collect, environ, process
 
 RECORD_JOB = Path(__file__).parents[1] / "triage" / "record_job.py"
@@ -23,7 +24,7 @@ def verdict(*paths):
     """Returns what triage says, without the names of files."""
     done = subprocess.run(
         [sys.executable, "-m", "oddrank", "triage", *map(str, paths), "--json", "-"],
-        capture_output=True, text=True, check=False, timeout=900,
+        capture_output=True, text=True, check=False, timeout=PATIENCE.limit,
     )  # fmt: skip
     report = json.loads(done.stdout)
     keys = ("cause", "what", "confidence")
@@ -35,8 +36,7 @@ def verdict(*paths):
 @pytest.mark.job
 @pytest.mark.timeout(1800)
 def test_of_a_job_under_torchrun_the_archive_gives_the_verdict_of_the_loose_files(tmp_path):
-    records, out = tmp_path / "records", tmp_path / "out"
-    said = tmp_path / "said"
+    records, out, said = (tmp_path / name for name in ("records", "out", "said"))
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4",
               "--master-addr", "127.0.0.1", "--master-port", "0", "--rdzv-backend", "c10d",
               "--rdzv-endpoint", "127.0.0.1:0", str(RECORD_JOB), "dataloader"]  # fmt: skip
@@ -52,17 +52,17 @@ def test_of_a_job_under_torchrun_the_archive_gives_the_verdict_of_the_loose_file
         done = collect("-o", out, records=records)
         assert done.returncode == 0, done.stderr
     finally:
-        for pid in _children(job.pid):
+        ranks = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text()
+        for pid in map(int, ranks.split()):  # they end with a signal only
             os.kill(pid, signal.SIGKILL)
         job.kill()
         job.wait()
     names = {Path(name).name for name in archived(out)}
     assert sum(name.endswith(".process.json") for name in names) == 4
     assert {"manifest.json", "states.json", "cgroups.json", "environment.json"} <= names
-    (archive,) = out.glob("*/*.tar.gz")
-    folder = next(out.glob("*/*/manifest.json")).parent
-    of_archive, of_folder, of_both = verdict(archive), verdict(folder), verdict(out)
-    assert of_archive == of_folder == of_both
+    (archive,), (file,) = out.glob("*/*.tar.gz"), out.glob("*/*/manifest.json")
+    of_archive = verdict(archive)
+    assert of_archive == verdict(file.parent) == verdict(out)
     assert of_archive[0] == live[0] == "odd"
     ranks, cause, _, confidence = of_archive[2][0]
     assert (ranks, cause) == live[2][0][:2]
@@ -70,25 +70,16 @@ def test_of_a_job_under_torchrun_the_archive_gives_the_verdict_of_the_loose_file
     assert confidence["level"] != "low"
 
 
-def _children(pid):
-    """Returns the ranks of the agent. They end with a signal only."""
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return [int(child) for child in text.split()]
-
-
 def test_a_stopped_rank_of_a_job_without_oddrank_is_named_after_its_end(tmp_path):
     name = f"oddrank-test-{os.getpid()}"
     with ExitStack() as stack:
-        ranks = []
-        for number in range(3):
-            more = {"RANK": str(number), "WORLD_SIZE": "3", "LOCAL_RANK": str(number),
-                    "LOCAL_WORLD_SIZE": "3", "TORCHELASTIC_RUN_ID": name,
-                    "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1",
-                    "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}  # fmt: skip
-            ranks.append(stack.enter_context(process(SLEEPS, more, tmp_path)))
+        job = {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", "TORCHELASTIC_RUN_ID": name,
+               "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1",
+               "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}  # fmt: skip
+        each = [job | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(3)]
+        ranks = [stack.enter_context(process(SLEEPS, own, tmp_path)) for own in each]
         ranks[1].send_signal(signal.SIGSTOP)
-        status = Path(f"/proc/{ranks[1].pid}/status")
-        until(lambda: "T (stopped)" in status.read_text())
+        until(lambda: process_state(ranks[1].pid) == "T")
         done = collect(name, "-o", tmp_path / "out", records=tmp_path / "records")
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith(f"0 records of job {name} and ")

@@ -118,27 +118,23 @@ def test_attempts_are_read_again_in_order_and_broken_files_decide_nothing(tmp_pa
     assert not list(folder.glob(".*"))
 
 
-@pytest.mark.parametrize(
-    ("suspect", "drains"),
-    [
-        (Suspect("gpu-stopped", (Process(2, "node2"),), "r", 2), True),
-        (Suspect("host-stuck", (Process(2, "node2"),), "held", 2), True),
-        (Suspect("host-stuck", (Process(2, "node2"),), "stacks-awaited", 2), False),
-        (Suspect("host-stopped", (Process(2, "node2"),), "held", 2), False),
-        (Suspect("unreachable", (Process(2, "node2"),), "no-answer", 2), True),
-    ],
-)
-def test_triage_says_which_findings_are_of_a_node(suspect, drains):
-    made = finding_of(suspect)
+XID = Trouble("xid", "Xid 79", Source("k"), "node2", "GPU 0000:9b:00", "79", fatal=True)
+OWN = replace(XID, whose="application")
+# A cause, how it was found, the trouble that it comes from, and whether it is the node's.
+DRAINS = [
+    ("gpu-stopped", "r", (), True),
+    ("host-stuck", "held", (), True),
+    ("host-stuck", "stacks-awaited", (), False),
+    ("host-stopped", "held", (), False),
+    ("unreachable", "no-answer", (), True),
+    ("device", "fault-of-its-gpu", (XID,), True),
+    ("application", "error-of-its-program", (OWN,), False),
+]
+
+
+@pytest.mark.parametrize(("cause", "how", "trouble", "drains"), DRAINS)
+def test_triage_says_which_findings_are_of_a_node(cause, how, trouble, drains):
+    made = finding_of(Suspect(cause, (Process(2, "node2"),), how, 2, trouble=trouble))
     assert made.drains_node == drains
     listed = exclude.text(report(made), HOSTS).splitlines()
     assert [line for line in listed if line[0] != "#"] == (["node2"] if drains else [])
-
-
-def test_a_gpu_that_is_broken_drains_its_node_and_an_error_of_the_program_does_not():
-    xid = Trouble("xid", "Xid 79", Source("k"), "node2", "GPU 0000:9b:00", "79", fatal=True)
-    who = (Process(2, "node2"),)
-    assert finding_of(Suspect("device", who, "fault-of-its-gpu", 2, trouble=(xid,))).drains_node
-    own = replace(xid, whose="application")
-    made = finding_of(Suspect("application", who, "error-of-its-program", 2, trouble=(own,)))
-    assert not made.drains_node

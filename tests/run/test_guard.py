@@ -55,22 +55,6 @@ def test_a_worker_starts_moves_is_quiet_and_moves_again(tmp_path):
         root.until(stage="quiet", progress=again["progress"] + 1)
 
 
-@pytest.mark.needs("torch-build")
-def test_collectives_are_progress_without_steps(tmp_path):
-    with watched(tmp_path) as (worker, root, _):
-        worker.does("oddrank.arm(); import torch; import torch.distributed as dist")
-        worker.does(
-            f"dist.init_process_group('gloo', init_method='file://{tmp_path}/store', rank=0,"
-            " world_size=1)"
-        )
-        before = root.until(stage="quiet")
-        after = root.moves(worker, "dist.all_reduce(torch.ones(2))")
-        assert after["step"] == ""
-        assert after["progress"] > before["progress"]
-        groups = read_slim(root.snapshot()["record"])["groups"]
-        assert [group[0][2] for group in groups] == ["default_pg"]
-
-
 def test_a_worker_that_arms_itself_again_still_moves(tmp_path):
     with watched(tmp_path) as (worker, root, _):
         worker.does("armed = oddrank.arm()")
