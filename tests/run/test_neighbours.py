@@ -50,7 +50,7 @@ def test_of_two_jobs_of_one_user_on_a_host_only_the_one_that_hangs_is_named(tmp_
         watched_job("none", rank=1, ranks=2, environ=shared) as healthy,
     ):
         assert named(hangs.waits_for("stall")) == ([1], "host-stuck")
-        until((healthy.folder / "fault").exists, normal=LONGEST)
+        healthy.comes_to_its_fault()
         where = forked.run(
             [sys.executable, "-m", "oddrank", "trace", "where"],
             env={**os.environ, **shared}, text=True,
@@ -83,7 +83,7 @@ def test_an_elastic_restart_without_a_lost_node_is_judged_by_those_that_are_left
         held_port() as port,
         watched_job("none", rank=1, launcher=partial(two_elastic_agents, port)) as job,
     ):
-        until((job.folder / "fault").exists, normal=LONGEST)
+        job.comes_to_its_fault()
         lost = {job.launchers[1].pid}
         for one in job.mark.living() * 3:  # whose parent may come later in the list
             if one.parent in lost:
@@ -91,7 +91,7 @@ def test_an_elastic_restart_without_a_lost_node_is_judged_by_those_that_are_left
         for pid in lost:
             os.kill(pid, signal.SIGKILL)
         (job.folder / "fault").unlink()
-        until((job.folder / "fault").exists, normal=LONGEST)  # the ranks that are left train again
+        job.comes_to_its_fault()  # the ranks that are left train again
         job.signal(1, signal.SIGSTOP)
         until(lambda: (now := job.report) and now["data"]["run"]["restart"] > 0, normal=LONGEST)
         report = job.waits_for("stall")

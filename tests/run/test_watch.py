@@ -19,16 +19,29 @@ from run.watched_job import LONGEST, named, watched_job
 pytestmark = [pytest.mark.job, pytest.mark.needs("torch-build"), pytest.mark.timeout(600)]
 
 
+OTHER = {
+    "env": (),
+    "mpirun": pytest.mark.needs("mpi"),
+    "hydra": pytest.mark.needs("hydra"),
+}
+WATCHES_ITSELF = {"program": (), "options": (), "environ": {"ARM": "report"}}
+
+
 @pytest.mark.parametrize(
-    ("fault", "cause", "place"),
+    ("fault", "cause", "place", "how"),
     [
-        ("lock", "host-stuck", "waits_for_a_lock"),
-        ("event", "host-stuck", "waits_for_an_event"),
-        ("stop", "host-stopped", "stopped"),
+        pytest.param("lock", "host-stuck", "waits_for_a_lock", {}, id="lock"),
+        pytest.param("event", "host-stuck", "waits_for_an_event", {}, id="event"),
+        pytest.param("stop", "host-stopped", "stopped", {}, id="stop"),
+        pytest.param("event", "host-stuck", "waits_for_an_event", WATCHES_ITSELF, id="itself"),
+        *(
+            pytest.param("event", "host-stuck", "", {"launcher": name}, id=name, marks=marks)
+            for name, marks in OTHER.items()
+        ),
     ],
 )
-def test_a_rank_that_others_wait_for_is_named(fault, cause, place):
-    with watched_job(fault, rank=2) as job:
+def test_a_rank_that_others_wait_for_is_named(fault, cause, place, how):
+    with watched_job(fault, rank=2, **how) as job:
         report = job.waits_for("stall")
         assert named(report) == ([2], cause)
         assert report["tool"] == "run"
@@ -38,6 +51,8 @@ def test_a_rank_that_others_wait_for_is_named(fault, cause, place):
         assert "rank 2" in line
         assert place in job.output
         assert None in job.codes  # nothing was ended
+        job.signal(1, signal.SIGKILL)
+        job.waits_for("death")
 
 
 @pytest.mark.parametrize(
@@ -59,14 +74,6 @@ def test_a_rank_that_died_first_is_named_and_the_others_follow_from_it(fault, sa
         assert len(job.said) == 1
 
 
-def test_the_death_of_rank_0_is_told_by_its_judge_and_collected():
-    with watched_job("kill", rank=0, on_stall="collect") as job:
-        assert job.ends() == [1]
-        assert named(job.report) == ([0], "dead")
-        assert len(job.said) == 2
-        assert triaged(job) == ([0], "dead")
-
-
 def triaged(job):
     """Judges the evidence that was saved; returns the ranks and the cause."""
     evidence = job.evidence()
@@ -78,14 +85,19 @@ def triaged(job):
     return named(json.loads(made.stdout))
 
 
-def test_a_stuck_job_is_collected_and_ended_if_asked():
-    with watched_job("event", rank=2, on_stall="kill") as job:
+@pytest.mark.parametrize(
+    ("fault", "rank", "on_stall", "cause"),
+    [("kill", 0, "collect", "dead"), ("event", 2, "kill", "host-stuck")],
+)
+def test_the_evidence_of_a_job_is_collected_before_it_ends(fault, rank, on_stall, cause):
+    with watched_job(fault, rank=rank, on_stall=on_stall) as job:
         assert job.ends() == [1]
-        assert named(job.report) == ([2], "host-stuck")
+        assert named(job.report) == triaged(job) == ([rank], cause)
         run = job.report["data"]["run"]
-        assert (run["killed"], sorted(run["cascade"])) == (True, [0, 1, 2, 3])
+        assert run["killed"] == (on_stall == "kill")
+        assert on_stall != "kill" or sorted(run["cascade"]) == [0, 1, 2, 3]
         assert job.report["data"]["decision"]["action"] == "same-nodes"
-        assert triaged(job) == ([2], "host-stuck")
+        assert len(job.said) == 2 + run["killed"]  # the verdict, the evidence, the end
 
 
 def test_the_example_that_hangs_is_named_and_ended(tmp_path):
@@ -119,9 +131,7 @@ def test_the_example_that_hangs_is_named_and_ended(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_job_that_is_told_to_end_has_nobody_to_blame(number):
     with watched_job() as job:
-        for rank in range(4):
-            job.pid(rank)
-        until(lambda: job.processes("oddrank-judge"), normal=LONGEST)
+        guards_and_judge(job)
         job.launchers[0].send_signal(number)
         assert job.ends() != [0]
         assert job.said == []
@@ -178,27 +188,6 @@ def test_a_rank_that_stays_late_is_named_once_and_the_report_keeps_it():
         assert report["data"]["decision"]["action"] == "same-nodes"
 
 
-@pytest.mark.parametrize(
-    "launcher",
-    [
-        "env",
-        pytest.param("mpirun", marks=pytest.mark.needs("mpi")),
-        pytest.param("hydra", marks=pytest.mark.needs("hydra")),
-    ],
-)
-def test_ranks_are_watched_under_other_launchers_and_under_none(launcher):
-    with watched_job("event", rank=2, launcher=launcher) as job:
-        report = job.waits_for("stall")
-        assert named(report) == ([2], "host-stuck")
-        job.signal(1, signal.SIGKILL)
-        job.waits_for("death")
-
-
-def test_a_script_that_watches_itself_needs_no_command():
-    with watched_job("event", rank=3, program=(), options=(), environ={"ARM": "report"}) as job:
-        assert named(job.waits_for("stall")) == ([3], "host-stuck")
-
-
 def test_a_restart_of_the_ranks_is_watched_anew():
     # Before the process group: gloo's ranks can't find each other anew in torchrun's store.
     with watched_job("early", rank=1, of_launcher=("--max-restarts", "1")) as job:
@@ -217,9 +206,8 @@ def test_a_restart_of_the_ranks_is_watched_anew():
 def test_ranks_of_another_host_are_watched_too():
     with two_hosts() as hosts, watched_job("event", rank=3, hosts=hosts, on_stall="collect") as job:
         report = job.waits_for("stall")
-        assert triaged(job) == ([3], "host-stuck")
+        assert named(report) == triaged(job) == ([3], "host-stuck")
         assert sorted(job.evidence()["hosts"]) == ["node0", "node1"]
-        assert named(report) == ([3], "host-stuck")
         assert report["findings"][0]["who"]["host"] == "node1"
         assert sorted(report["data"]["heard"]) == [0, 1, 2, 3]
 
@@ -232,13 +220,22 @@ def test_ranks_that_srun_started_on_two_nodes_are_watched(slurm):
         assert report["findings"][0]["who"]["host"] == "node1"
 
 
+def guards_and_judge(job):
+    """Waits until all ranks, their guards and the judge are there; returns the guards by rank."""
+    for rank in range(4):
+        job.pid(rank)
+    until(lambda: len(job.processes("oddrank-guard")) == 4, normal=LONGEST)
+    until(lambda: job.processes("oddrank-judge"), normal=LONGEST)
+    guards = [one.pid for one in job.processes("oddrank-guard")]
+    words = [Path(f"/proc/{pid}/cmdline").read_text().split("\0") for pid in guards]
+    ranks = [int(each[each.index("--rank") + 1]) for each in words]
+    return dict(zip(ranks, guards, strict=True))
+
+
 @pytest.mark.parametrize("name", ["oddrank-guard", "oddrank-judge"])
 def test_a_guard_or_a_judge_that_is_killed_hurts_nobody(name):
     with watched_job(steps=800) as job:
-        for rank in range(4):
-            job.pid(rank)
-        until(lambda: len(job.processes("oddrank-guard")) == 4, normal=LONGEST)
-        until(lambda: job.processes("oddrank-judge"), normal=LONGEST)
+        guards_and_judge(job)
         for one in job.processes(name):
             os.kill(one.pid, signal.SIGKILL)
         assert job.ends() == [0]
@@ -247,20 +244,11 @@ def test_a_guard_or_a_judge_that_is_killed_hurts_nobody(name):
 
 def test_a_rank_whose_guard_is_gone_is_judged_by_its_record():
     with watched_job("none", rank=2, fresh=True) as job:
-        job.pid(2)
-        until(lambda: len(job.processes("oddrank-guard")) == 4, normal=LONGEST)
-        guards = {
-            int(_option(one.pid, "--rank")): one.pid for one in job.processes("oddrank-guard")
-        }
-        until((job.folder / "fault").exists, normal=LONGEST)  # at step 20 the judge knows all
+        guards = guards_and_judge(job)
+        job.comes_to_its_fault()  # at step 20 the judge knows all
         os.kill(guards[2], signal.SIGKILL)
         job.signal(2, signal.SIGSTOP)
         assert named(job.waits_for("stall")) == ([2], "host-stopped")
-
-
-def _option(pid, name):
-    words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-    return words[words.index(name) + 1]
 
 
 @pytest.mark.needs("fuse")  # may mount
@@ -269,7 +257,7 @@ def test_a_memory_disk_that_is_full_in_the_middle_keeps_neither_job_nor_verdict(
     small = {"ODDRANK_DIR": str(tmp_path), "ODDRANK_TRACE_MB": "0.5"}
     try:
         with watched_job("none", rank=2, environ=small) as job:
-            until((job.folder / "fault").exists, normal=LONGEST)
+            job.comes_to_its_fault()
             with suppress(OSError), (tmp_path / "full").open("wb", buffering=0) as file:
                 while file.write(bytes(1 << 16)):
                     pass

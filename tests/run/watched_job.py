@@ -96,6 +96,10 @@ class Job:
         until(lambda: path.exists() and path.read_text(), normal=LONGEST)
         return int(path.read_text())
 
+    def comes_to_its_fault(self) -> None:
+        """Waits until the odd rank is at the step of its fault."""
+        until((self.folder / "fault").exists, normal=LONGEST)
+
     def signal(self, rank: int, number: signal.Signals) -> None:
         os.kill(self.pid(rank), number)
 
