@@ -29,7 +29,7 @@ from processes import Marked, held_port
 HERE = Path(__file__).parent
 _START_SECONDS = 500.0
 _HANG_SECONDS = 300.0
-_END_SECONDS = 40.0
+_END_SECONDS = 120.0
 # No rank's counter has moved for this long, and for 8 times the longest pause before.
 _STILL_SECONDS = 2.0
 # After SIGTERM torchrun waits this long for its ranks in vain: then they are killed here.

@@ -12,9 +12,9 @@ from netns import PATH, two_hosts
 from patience import PATIENCE
 
 # The first test that needs SLURM starts it, within its timeout.
-pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(600)]
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SECONDS = 100
+SECONDS = 200
 
 
 @pytest.fixture

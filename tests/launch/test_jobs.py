@@ -18,7 +18,7 @@ from job import Verdict, job
 from netns import two_hosts
 
 # The first test that needs SLURM starts it, within its timeout.
-pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(600)]
 BENCH = ("bench", "run", "--sizes", "8:64K:x8", "--budget", "2", "--precision", "20%")
 ONE_STAGE = ("selftest", "--quick", "--only", "device")
 COLLECTIVES = ("selftest", "--quick", "--only", "collectives")

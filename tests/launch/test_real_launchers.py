@@ -51,7 +51,7 @@ def test_two_ranks_of_one_host_know_their_place(script, name, line):
 
 
 @pytest.mark.needs("slurm", "netns")
-@pytest.mark.timeout(300)  # starts SLURM
+@pytest.mark.timeout(600)  # starts SLURM
 def test_srun_starts_two_ranks_on_two_nodes_that_know_it(script, slurm):
     slurm.call("srun", "-N2", "--ntasks-per-node=1", sys.executable, str(script))
     assert places(script) == ["slurm 0 2 0 1 0 2", "slurm 1 2 0 1 1 2"]

@@ -17,10 +17,10 @@ from oddrank.switches import order_file
 from patience import PATIENCE, until
 
 # The first test that needs SLURM starts it, within its timeout.
-pytestmark = [pytest.mark.needs("torch", "slurm", "netns"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.needs("torch", "slurm", "netns"), pytest.mark.timeout(600)]
 RECIPES = Path(__file__).parents[2] / "examples" / "slurm"
 TRAINING = Path(__file__).with_name("chain_training.py")
-SECONDS = 100.0
+SECONDS = 200.0
 
 
 @pytest.fixture(autouse=True)

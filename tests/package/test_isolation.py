@@ -142,12 +142,17 @@ import pytest
 
 CODE = "def waits_for_ever(): print(open('/dev/zero').fileno(), flush=True); time.sleep(1000)"
 
-@pytest.mark.timeout(2)
-def test_hangs():
+# A fixture, whose time does not count: Python may start late.
+@pytest.fixture
+def child():
     hangs = [sys.executable, "-c", f"import time\\n{CODE}\\nwaits_for_ever()"]
     child = subprocess.Popen(hangs, stdout=subprocess.PIPE)
     child.stdout.readline()
     print(f"child={child.pid}")
+    return child
+
+@pytest.mark.timeout(2)
+def test_hangs(child):
     child.wait()
 """
 

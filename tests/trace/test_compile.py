@@ -8,7 +8,7 @@ import pytest
 
 import forked
 
-pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(300)]
 
 
 def run(tmp_path, source, armed=True):

@@ -12,7 +12,7 @@ from oddrank.triage.view import view
 from patience import PATIENCE
 from triage.facts_of import item_of
 
-pytestmark = [pytest.mark.job, pytest.mark.needs("torch"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.job, pytest.mark.needs("torch"), pytest.mark.timeout(600)]
 
 JOB = """
 import datetime, os, signal, sys
