@@ -12,7 +12,6 @@ import math
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Literal, get_args
 
 from oddrank import _native
@@ -97,12 +96,7 @@ class Paused:
     def __enter__(self) -> None:
         self.begin()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.end()
 
 

@@ -24,7 +24,6 @@ import socket
 import string
 import sys
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from oddrank import _native
@@ -114,12 +113,7 @@ class Installed:
     def __enter__(self) -> "Installed":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.undo()
 
 

@@ -4,7 +4,6 @@ from collections import Counter, deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from oddrank.errors import OddrankError
@@ -68,12 +67,7 @@ class Trace:
     def __enter__(self) -> "Trace":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.remove()
 
     def save(self, path: str | Path) -> None:

@@ -7,7 +7,6 @@ import zlib
 from array import array
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 from oddrank.replicas import digests, entries, findings, gathers, layer_hooks, origin
@@ -82,12 +81,7 @@ class NonfiniteWatch:
     def __enter__(self) -> "NonfiniteWatch":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.remove()
 
     def _see(self, kind: str, name: str, tensor: Any) -> None:

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Collection, Mapping
-from types import TracebackType
 from typing import Any
 
 from oddrank import render
@@ -75,12 +74,7 @@ class Watch:
     def __enter__(self) -> "Watch":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.remove()
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:

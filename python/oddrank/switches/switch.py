@@ -16,7 +16,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 
 from oddrank import job, job_store, render
 from oddrank.errors import OddrankError
@@ -121,12 +120,7 @@ class Switch:
     def __enter__(self) -> "Switch":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def report(self) -> JobReport:

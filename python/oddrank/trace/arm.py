@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, SupportsIndex, TypeVar, overload
 
 from oddrank import _native, job, launch
@@ -63,12 +63,7 @@ class Armed:
             self.path = _start(*self._arguments)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.disarm()
 
     def __call__(self, function: Function) -> Function:
