@@ -6,6 +6,7 @@ The job is named: other jobs may run on this machine, which may be newer.
 import json
 import os
 import signal
+import socket
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -76,18 +77,6 @@ def test_only_records_are_copied(job, tmp_path):
         assert f"oddrank: {path} was not collected: " in done.stderr, name
 
 
-def test_copies_are_for_their_owner_only_whatever_the_umask_is(job, tmp_path):
-    before = os.umask(0)
-    try:
-        collect(JOB, "-o", tmp_path / "out", records=job.parent)
-    finally:
-        os.umask(before)
-    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
-    assert {"manifest.json", "environment.json"} <= {path.name for path in files}
-    assert any(path.name.endswith(".tar.gz") for path in files)
-    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
-
-
 def test_a_file_that_was_named_and_is_no_record_is_an_error(job, tmp_path):
     (own,) = job.iterdir()
     pipe = job / BESIDE.format(1)
@@ -100,51 +89,48 @@ def test_a_file_that_was_named_and_is_no_record_is_an_error(job, tmp_path):
         assert len(list(out.rglob("*.trace"))) == number
 
 
-def test_a_job_that_is_not_here_is_an_error_and_makes_nothing(job, tmp_path):
-    done = collect("other-job", "-o", tmp_path / "out", records=job.parent)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "there is no record other-job" in done.stderr
-    assert not (tmp_path / "out").exists()
-
-
-def test_records_are_not_copied_to_where_they_are(job, tmp_path):
-    before = sorted(job.parent.rglob("*"))
-    for records in (job.parent, tmp_path / "elsewhere"):  # also a folder that is no base
-        done = collect(job, "-o", job, records=records)
-        assert (done.returncode, done.stdout) == (2, "")
-        assert f"then what to copy: oddrank collect {job} -o DIR" in done.stderr
-    assert sorted(job.parent.rglob("*")) == before
-
-
-def test_a_folder_that_cannot_be_is_not_called_too_small(job, tmp_path):
+def test_what_cannot_be_collected_is_a_line_and_changes_nothing(job, tmp_path, golden):
+    out, records = tmp_path / "out", job.parent
     (tmp_path / "file").touch()
-    done = collect(JOB, "-o", tmp_path / "file" / "out", records=job.parent)
-    assert done.returncode == 2
-    assert "(Not a directory): name another folder" in done.stderr
-    assert "room" not in done.stderr
+    asked = {
+        "a job that is not here": (records, ("other-job", "-o", out)),
+        "to where it is": (records, (job, "-o", job)),
+        "to where it is, in a folder that is no base": (tmp_path / "elsewhere", (job, "-o", job)),
+        "to a folder that cannot be": (records, (JOB, "-o", tmp_path / "file" / "out")),
+    }
+    before, told = sorted(tmp_path.rglob("*")), []
+    for name, (records, arguments) in asked.items():
+        done = collect(*arguments, records=records)
+        assert (done.returncode, done.stdout) == (2, ""), name
+        told.append(f"== {name}\n{done.stderr}")
+        assert sorted(tmp_path.rglob("*")) == before, name
+    text = "".join(told).replace(str(tmp_path), "FOLDER")
+    golden(text.replace(f"/{socket.gethostname()} ", "/HOST "))
 
 
-def test_the_archive_has_what_the_folder_has_and_the_manifest_lists_it(job, tmp_path):
-    out = tmp_path / "out"
-    collect(JOB, "-o", out, records=job.parent)
-    loose = {
-        str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*")
-        if path.is_file() and not path.name.endswith(".tar.gz")
-    }  # fmt: skip
-    assert archived(out) == loose
-    files = [file for one in manifest(out)["sources"] for file in one["files"]]
-    listed = {file["name"]: file["bytes"] for file in files}
-    above = node(out).relative_to(out)
-    sizes = {str(Path(name).relative_to(above)): len(loose[name]) for name in loose}
+def test_the_archive_has_what_the_folder_has_the_manifest_lists_it_and_only_the_owner_reads_it(
+    job, tmp_path
+):
+    out, before = tmp_path / "out", os.umask(0)
+    try:
+        collect(JOB, "-o", out, records=job.parent)
+    finally:
+        os.umask(before)
+    files = [path for path in out.rglob("*") if path.is_file()]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+    loose = [path for path in files if not path.name.endswith(".tar.gz")]
+    assert archived(out) == {str(path.relative_to(out)): path.read_bytes() for path in loose}
+    listed = [file for one in manifest(out)["sources"] for file in one["files"]]
+    sizes = {str(path.relative_to(node(out))): path.stat().st_size for path in loose}
     del sizes["manifest.json"]
-    assert listed == sizes
+    assert {file["name"]: file["bytes"] for file in listed} == sizes
+    assert "environment.json" in sizes
     assert manifest(out)["complete"]
 
 
 def test_what_has_no_room_within_the_limit_is_left_out_and_said(job, tmp_path):
     (own,) = job.glob("rank0-*")
-    with own.open("r+b") as file:
-        file.truncate(8 << 20)
+    os.truncate(own, 8 << 20)
     done = collect(JOB, "--limit", "4M", "-o", tmp_path / "out", records=job.parent)
     assert done.returncode == 0
     assert "over the share of its source: raise --limit" in lacks(tmp_path / "out")[str(own)]

@@ -21,9 +21,11 @@ class Watched : public ::testing::Test {
     record_.header().step = 0;
   }
   ~Watched() override { ::unlink(path_.c_str()); }
-  void look(int second) {
+  // Saves the record and looks at it; returns the stage.
+  std::string at(int second) {
     record_.save(path_);  // the same file: it is cut and filled again
     watch_.look(second * kSecond);
+    return watch_.stage();
   }
   RecordBuilder record_;
   std::string path_ = ::testing::TempDir() + "oddrank-watch-" + std::to_string(::getpid());
@@ -41,74 +43,59 @@ TEST_F(Watched, without_a_record_is_starting) {
 
 TEST_F(Watched, of_another_process_is_no_record) {
   record_.header().start_time = 98;
-  look(1);
-  EXPECT_STREQ(watch_.stage(), "starting");
+  EXPECT_EQ(at(1), "starting");
   record_.header().start_time = 99;
-  look(2);
-  EXPECT_STREQ(watch_.stage(), "moving");
+  EXPECT_EQ(at(2), "moving");
 }
 
 TEST_F(Watched, is_quiet_five_seconds_after_its_last_step_or_collective) {
-  look(1);
-  EXPECT_STREQ(watch_.stage(), "moving");
+  EXPECT_EQ(at(1), "moving");
   EXPECT_EQ(watch_.progress(), 0U);
-  look(5);
-  EXPECT_STREQ(watch_.stage(), "moving");
-  look(6);
-  EXPECT_STREQ(watch_.stage(), "quiet");
+  EXPECT_EQ(at(5), "moving");
+  EXPECT_EQ(at(6), "quiet");
   EXPECT_EQ(watch_.quiet_ns(8 * kSecond), 7 * kSecond);
   record_.header().step = 4;
-  look(9);
-  EXPECT_STREQ(watch_.stage(), "moving");
+  EXPECT_EQ(at(9), "moving");
   EXPECT_EQ(watch_.step(), "3");
-  look(14);
-  EXPECT_STREQ(watch_.stage(), "quiet");
+  EXPECT_EQ(at(14), "quiet");
   record_.collective(trace::Phase::kBegin, 1);
-  look(15);
-  EXPECT_STREQ(watch_.stage(), "moving");
+  EXPECT_EQ(at(15), "moving");
 }
 
 TEST_F(Watched, counts_a_step_that_is_set_back_as_progress) {
   record_.header().step = 101;
-  look(1);
+  at(1);
   const std::uint64_t before = watch_.progress();
   record_.header().step = 1;
-  look(20);
-  EXPECT_STREQ(watch_.stage(), "moving");
+  EXPECT_EQ(at(20), "moving");
   EXPECT_EQ(watch_.progress(), before + 1);
   record_.header().step = 3;
-  look(21);
+  at(21);
   EXPECT_EQ(watch_.progress(), before + 3);
 }
 
 TEST_F(Watched, events_and_marks_alone_are_no_progress) {
-  look(1);
+  at(1);
   record_.mark(trace::MarkKind::kMark, 0, "note");
-  look(7);
-  EXPECT_STREQ(watch_.stage(), "quiet");
+  EXPECT_EQ(at(7), "quiet");
 }
 
 TEST_F(Watched, is_paused_while_a_section_of_that_name_is_open_and_moves_when_it_ends) {
-  look(1);
+  at(1);
   record_.mark(trace::MarkKind::kSectionBegin, 1, "data");
-  look(7);
-  EXPECT_STREQ(watch_.stage(), "quiet");
+  EXPECT_EQ(at(7), "quiet");
   record_.mark(trace::MarkKind::kSectionBegin, 2, "oddrank:switch 60 /shared/run17");
-  look(8);
-  EXPECT_STREQ(watch_.stage(), "paused");
+  EXPECT_EQ(at(8), "paused");
   EXPECT_EQ(watch_.progress(), 0U);
-  look(40);
-  EXPECT_STREQ(watch_.stage(), "paused");
+  EXPECT_EQ(at(40), "paused");
   EXPECT_EQ(watch_.quiet_ns(40 * kSecond), 32 * kSecond);
   record_.mark(trace::MarkKind::kSectionEnd, 2, "oddrank:switch 60 /shared/run17");
-  look(41);
-  EXPECT_STREQ(watch_.stage(), "moving");
-  look(46);
-  EXPECT_STREQ(watch_.stage(), "quiet");
+  EXPECT_EQ(at(41), "moving");
+  EXPECT_EQ(at(46), "quiet");
 }
 
 TEST_F(Watched, a_section_of_the_users_that_only_begins_alike_is_no_pause) {
-  look(1);
+  at(1);
   std::uint64_t number = 0;
   for (const char* name :
        {"oddrank:", "oddrank:load", "oddrank:switch", "oddrank:switch x y", "oddrank:nap 3 x",
@@ -116,46 +103,40 @@ TEST_F(Watched, a_section_of_the_users_that_only_begins_alike_is_no_pause) {
         "oddrank:waits 1x 1", "oddrank:+ab"}) {
     record_.mark(trace::MarkKind::kSectionBegin, ++number, name);
   }
-  look(7);
-  EXPECT_STREQ(watch_.stage(), "quiet");
+  EXPECT_EQ(at(7), "quiet");
   record_.mark(trace::MarkKind::kSectionBegin, ++number, "oddrank:waits 1e+06 1");
-  look(8);
-  EXPECT_STREQ(watch_.stage(), "paused");
+  EXPECT_EQ(at(8), "paused");
 }
 
 TEST_F(Watched, is_not_paused_any_more_once_it_goes_on) {
-  look(1);
+  at(1);
   record_.mark(trace::MarkKind::kSectionBegin, 2, "oddrank:breakpoint 60 train.py:41");
   record_.header().step = 4;
-  look(2);
-  EXPECT_STREQ(watch_.stage(), "moving");  // as it has moved since the last look
-  look(3);
-  EXPECT_STREQ(watch_.stage(), "paused");
+  EXPECT_EQ(at(2), "moving");  // as it has moved since the last look
+  EXPECT_EQ(at(3), "paused");
   record_.mark(trace::MarkKind::kSectionEnd, 2, "oddrank:breakpoint 60 train.py:41");
   record_.header().step = 5;
-  look(4);
-  EXPECT_STREQ(watch_.stage(), "moving");
-  look(9);
-  EXPECT_STREQ(watch_.stage(), "quiet");
+  EXPECT_EQ(at(4), "moving");
+  EXPECT_EQ(at(9), "quiet");
 }
 
 TEST_F(Watched, tells_the_end_that_its_process_noted) {
-  look(1);
+  at(1);
   EXPECT_EQ(watch_.exit_code(), -1);
   trace::set_text(record_.header().raised, "ValueError");
-  look(2);
+  at(2);
   EXPECT_EQ(watch_.exit_code(), 1);
   trace::set_text(record_.header().raised, "KeyboardInterrupt");
-  look(3);
+  at(3);
   EXPECT_EQ(watch_.exit_code(), 130);
   record_.header().end = static_cast<std::uint64_t>(End::kExited) | std::uint64_t{7} << 32;
-  look(4);
+  at(4);
   EXPECT_EQ(watch_.exit_code(), 7);
 }
 
 TEST_F(Watched, keeps_a_record_whose_file_was_removed_and_takes_a_new_one) {
   record_.header().step = 6;
-  look(1);
+  at(1);
   ::unlink(path_.c_str());
   watch_.look(2 * kSecond);
   EXPECT_EQ(watch_.step(), "5");
@@ -171,7 +152,7 @@ TEST_F(Watched, keeps_a_record_whose_file_was_removed_and_takes_a_new_one) {
 
 TEST_F(Watched, that_is_cut_keeps_its_last_heads) {
   record_.header().step = 6;
-  look(1);
+  at(1);
   ASSERT_EQ(::truncate(path_.c_str(), 100), 0);
   watch_.look(20 * kSecond);
   EXPECT_EQ(watch_.step(), "5");
