@@ -8,6 +8,7 @@ import time
 import pytest
 
 from dead_fuse import dead_file_system
+from oddrank.errors import OddrankError
 from oddrank.machine import process_state
 from oddrank.run.collect import children
 from oddrank.run.collect.children import Stop, Task
@@ -32,6 +33,18 @@ def hung(work, heard):
 
 def answers(say):
     say({"done": 2})
+
+
+def test_one_that_raises_says_why():
+    def refuses(say):
+        raise OddrankError("no such job")
+
+    def breaks(say):
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    refused, broken = run(Task("refuses", refuses, 600), Task("breaks", breaks, 600), seconds=600)
+    assert (refused.why, broken.why) == ("no such job", "signal 11 ended it")
+    assert (refused.refused, broken.refused) == (True, False)
 
 
 def test_a_child_has_no_open_file_of_its_parent_however_many_there_are():
