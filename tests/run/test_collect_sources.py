@@ -12,10 +12,17 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from oddrank import job
 from oddrank.run.collect.sources import (
+    Rank,
+    Sink,
+    Source,
+    Target,
     cgroups,
     environment,
     flight_recorder,
@@ -32,10 +39,38 @@ from oddrank.triage.evidence import kernel as kernel_evidence
 from oddrank.triage.evidence import nccl_ras as ras_evidence
 from patience import until
 from processes import held_port
-from run.sinks import HOST, ran, rank
 from triage.facts_of import facts_of
 
 DATA = Path(__file__).with_name("data")
+HOST = "node1"
+
+
+def rank(number: int = 0, pid: int | None = None, **more: Any) -> Rank:
+    """Returns a rank that this process, or `pid`, is."""
+    pid = os.getpid() if pid is None else pid
+    own = {"local_rank": number, "world": 4, "started": job.start_time(pid), "alive": True,
+           "uid": os.geteuid(), **more}  # fmt: skip
+    return Rank(rank=number, pid=pid, **own)
+
+
+def ran(source: Source, folder: Path, *ranks: Rank, room: int = 1 << 20) -> SimpleNamespace:
+    """Runs all parts of a source; returns what it said. room: bytes for each."""
+    target = Target("job", HOST, (), ranks)
+    found = SimpleNamespace(files={}, lacks={}, absent=set())
+
+    def say(message: Any) -> None:
+        if "not_read" in message:
+            one = message["not_read"]
+            found.lacks[one["what"]] = one["why"]
+            if one["absent"]:
+                found.absent.add(one["what"])
+        if "file" in message:
+            name = message["file"]["name"]
+            found.files[name] = (folder / name).read_bytes()
+
+    for part in source.parts(target).values():
+        source.work(target, part, Sink(folder, room, say))
+    return found
 
 
 def test_the_shares_of_the_limit_sum_up_to_one():

@@ -147,6 +147,11 @@ class Judged:
             self.histories = made.runs(64, late={2: seconds})
             self.judge.report_late()
 
+    def failed_before(self, times):
+        """Earlier attempts ended as one does in which rank 2 is stuck."""
+        ended = Attempt("run-7", 1.0, 0, "host-stuck: is stuck in f() at train.py:#", 7, "")
+        self.judge.earlier = [replace(ended, began=float(began)) for began in range(times)]
+
     def alone(self):
         self.judge.settings.world["size"] = 1
 
@@ -318,6 +323,9 @@ STORIES = {
     "a fault of a node excludes it": GPU_STALL,
     "a later verdict excludes none": [*GPU_STALL, does("finds", finding()), DEATH],
     "no rank told a step or a collective": [TOLD_NOTHING, DEATH],
+    "the second attempt that ends alike": [does("failed_before", 1), DEATH],
+    "the third attempt that ends alike": [does("failed_before", 2), DEATH],
+    "somebody ended the third attempt": [does("failed_before", 2), Death((2,), told=True)],
     "a rank told a collective and no step": [TOLD_NOTHING, does("state", 1, progress=40), DEATH],
 }  # fmt: skip
 
@@ -359,23 +367,6 @@ def test_ranks_that_live_on_are_watched_after_the_end_of_rank_0(judged):
     assert not judge._may_be_over(states)
     assert not judge._may_be_over(gone)
     assert judge._may_be_over([gone[0], *(replace(s, contact="silent") for s in states[1:])])
-
-
-def test_the_third_attempt_that_ends_alike_is_the_last_one(judged):
-    def decision():
-        return judged.report()["data"]["decision"]["action"]
-
-    for began in (1.0, 2.0):
-        judged.judge.began = began
-        judged.takes(DEATH)
-        assert decision() == "same-nodes"
-        judged.judge.earlier = judged.attempts()
-    judged.judge.began = 3.0
-    judged.takes(DEATH)
-    assert decision() == "do-not-restart"
-    # Somebody ended it: that is no end of its own.
-    judged.takes(Death((2,), told=True))
-    assert decision() == "same-nodes"
 
 
 def only_the_report(judged, file):

@@ -132,6 +132,14 @@ def test_what_a_rank_waits_for_between_two_collectives_is_not_its_own_time(waits
     assert told(MadeJob(2), *[LATE] * 4, steps=32, change=change) == NOBODY
 
 
+def test_collectives_that_all_differ_are_compared_together():
+    def change(histories):
+        for rank, own in histories.items():
+            histories[rank] = [each._replace(bytes=each.seq) for each in own]
+
+    assert told(MadeJob(4), *[LATE] * 3, change=change) == ". +1 ."
+
+
 def test_a_group_is_judged_while_records_of_all_its_ranks_are_there():
     gone = iter((None, 3, None, None, None, 3, None))
     found = told(MadeJob(4), *[LATE] * 7, change=lambda histories: histories.pop(next(gone), None))
