@@ -4,7 +4,6 @@ Parts that begin with ranks have words for those, others a fact of the round and
 """
 
 import shlex
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,9 @@ from oddrank.control.stages import PUBLISHING
 _LAUNCHER = {"launcher": "torchrun", "launcher_pid": 5, "local_world": 2}
 _TOLD = {"sigterm": True, **_LAUNCHER}
 _DEATHS: dict[str, dict[str, Any]] = {
-    "killed": {"signal": signal.SIGKILL},
-    "segfaulted": {"signal": signal.SIGSEGV},
-    "aborted": {"signal": signal.SIGABRT},
-    "sigtermed": {"signal": signal.SIGTERM},
-    "exited": {"exit_code": 0},
-    "ended": {},
-}
+    "killed": {"signal": 9}, "segfaulted": {"signal": 11}, "aborted": {"signal": 6},
+    "sigtermed": {"signal": 15}, "exited": {"exit_code": 0}, "ended": {},
+}  # fmt: skip
 _NEVER = {"contact": "never", "host": "", "node": -1, "local_rank": -1, "pid": 0, "stage": ""}
 # Other words are a field and its value: progress=7, failed='E: no'.
 WORDS: dict[str, dict[str, Any]] = {

@@ -72,34 +72,34 @@ class Ranks:
 
     def guard(self, rank: int) -> int:
         """Returns the guard's pid."""
-        return int(self.wait_for(self.folder / f"guard{rank}").read_text().split()[0])
+        return int(self.wait_for(f"guard{rank}").split()[0])
 
     def guards_deadline(self, rank: int) -> float:
         """Returns when the guard's deadline is, on its clock, which time.monotonic() reads, too."""
-        return float(self.wait_for(self.folder / f"guard{rank}").read_text().split()[1])
+        return float(self.wait_for(f"guard{rank}").split()[1])
 
     def judge(self) -> int:
-        def pids() -> list[int]:
-            return [pid for pid, name in self.processes().items() if name == "oddrank-judge"]
+        def pid() -> int:
+            return next((p for p, name in self.processes().items() if name == "oddrank-judge"), 0)
 
-        return until(pids, what="the judge")[0]
+        return until(pid, what="the judge")
 
     def in_stage(self, stage: str, *through: int) -> None:
         """Waits until `stage` has begun and the ranks `through` have reached it."""
         for name in (f"go-{stage}", *(f"{stage}{rank}" for rank in through)):
-            self.wait_for(self.folder / name)
+            self.wait_for(name)
 
-    def wait_for(self, file: Path) -> Path:
-        until(file.exists, what=file.name)
-        return file
+    def wait_for(self, name: str) -> str:
+        """Returns the text of a file of the folder, once it is there."""
+        until((self.folder / name).exists, what=name)
+        return (self.folder / name).read_text()
 
     def signal(self, pid: int, number: int = signal.SIGKILL) -> None:
         os.kill(pid, number)
 
     def verdict(self) -> dict[str, Any]:
         """Returns what the judge wrote; "states" by rank."""
-        text = self.wait_for(self.folder / "verdict.json").read_text()
-        verdict: dict[str, Any] = json.loads(text)
+        verdict: dict[str, Any] = json.loads(self.wait_for("verdict.json"))
         verdict["states"] = {state["rank"]: state for state in verdict["states"]}
         return verdict
 
@@ -129,9 +129,6 @@ class Ranks:
         """
         until(lambda: not self.processes(), what=f"the end of {self.processes()}")
         return {rank: worker.wait(PATIENCE.limit) for rank, worker in self.workers.items()}
-
-    def words(self) -> str:
-        return self.stderr.read_text()
 
     def clear(self) -> None:
         self.mark.kill_all()

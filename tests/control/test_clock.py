@@ -3,12 +3,8 @@
 import json
 import os
 import signal
-import socket
 import struct
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -22,7 +18,7 @@ AHEAD = 12_345  # seconds
 
 def clock(ranks, rank: int):
     """Returns what rank_program's compare_clocks wrote: (with the shortcut, without it)."""
-    short, _, measured, _ = json.loads(ranks.wait_for(ranks.folder / f"clock{rank}").read_text())
+    short, _, measured, _ = json.loads(ranks.wait_for(f"clock{rank}"))
     return short, measured
 
 
@@ -45,52 +41,12 @@ def test_another_clock_is_found_within_the_error(job):
         assert abs(offset + AHEAD * 1_000_000_000) <= error < 1e9
 
 
-@contextmanager
-def relay(port: int, seconds: float) -> Iterator[int]:
-    """Relays to `port` and delays the replies by `seconds`; yields the relay's port."""
-
-    def carry(source: socket.socket, sink: socket.socket, delay: float) -> None:
-        with suppress(OSError):  # at the end of the job either side may close first
-            while data := source.recv(65536):
-                time.sleep(delay)
-                sink.sendall(data)
-            sink.shutdown(socket.SHUT_RDWR)
-
-    def serve(near: socket.socket) -> None:
-        with near, suppress(OSError), socket.create_connection(("127.0.0.1", port)) as far:
-            back = threading.Thread(target=carry, args=(far, near, seconds))
-            back.start()
-            carry(near, far, 0)
-            back.join()
-
-    def accept() -> None:
-        with suppress(OSError):
-            while True:
-                threading.Thread(target=serve, args=listener.accept()[:1]).start()
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        threading.Thread(target=accept).start()
-        yield listener.getsockname()[1]
-        listener.shutdown(socket.SHUT_RDWR)
-
-
-def test_a_way_that_is_slower_back_than_there_stays_within_the_error(job, port):
-    with relay(port, 0.03) as detour:
-        ways = {r: {"ODDRANK_CONTROL_ADDR": f"127.0.0.1:{way}#a-secret-word"}
-                for r, way in enumerate((port, detour))}  # fmt: skip
-        ranks = job(2, environ=CLOCK, environ_of=ways)
-        assert set(ranks.codes().values()) == {0}
-        offset, error = clock(ranks, 1)[1]
-    assert error >= 15_000_000
-    assert error / 2 < -offset <= error  # the reading is early by nearly half the round trip
-
-
 def clock_beside_one_stopped(ranks, rank: int, stopped: int):
     """Returns what compare_clocks of `rank` wrote once the process `stopped` is stopped."""
     ranks.in_stage("first", 0, 1)
     ranks.signal(stopped, signal.SIGSTOP)
     (ranks.folder / "stopped").touch()
-    return json.loads(ranks.wait_for(ranks.folder / f"clock{rank}").read_text())
+    return json.loads(ranks.wait_for(f"clock{rank}"))
 
 
 def test_a_root_that_is_stopped_is_told_in_time(job):

@@ -7,13 +7,9 @@ import pytest
 
 # Kind of fault -> what the root must know of that rank.
 SEEN = {
-    "kill": "signal 9",
-    "segfault": "signal 11",
-    "abort": "signal 6",
-    "exit0": "exited",
-    "stop": "stopped",
-    "raise": "raised",
-}
+    "kill": "signal 9", "segfault": "signal 11", "abort": "signal 6",
+    "exit0": "exited", "stop": "stopped", "raise": "raised",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("world", [1, 4])

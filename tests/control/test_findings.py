@@ -86,17 +86,6 @@ def test_what_is_known_of_ranks_makes_their_sentences(golden):
     check(cases, golden)
 
 
-def test_a_rank_of_another_world_did_come():
-    for missing, came, said in (("3", (0, 1, 2), ""), ("2-3", (0, 1), "missing never-came: 2; ")):
-        seen, results = run(f"{missing} never"), dict.fromkeys(came, b"")
-        over = StageRound(
-            "join", results, seen.states, "deadline", other_worlds=(3,), odd=CLAIMS[1:]
-        )
-        found = findings.of_round(over, culprits.culprits(over), seen)
-        assert brief(found) == f"{said}mismatch other-world: nobody"
-        assert found[-1].what == CLAIMS[1].text
-
-
 def behind(cause, *ranks, stage="device"):
     return [Culprit(cause, (rank,), stage, victims=(0, 1)) for rank in ranks]
 

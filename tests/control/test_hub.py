@@ -95,13 +95,12 @@ def test_a_rank_claimed_twice_and_another_world_are_told():
 def test_a_guard_that_gives_up_the_root_says_so_on_another_connection():
     hub = Hub(2)
     hub.root.open_join(5)
-    guards = [hub.join(0), hub.join(1)]
+    _guards = [hub.join(0), hub.join(1)]
     hub.root.collect("join")
     hub.knock(1, parting="silent for 5000 ms").is_closed()
     assert hub.root.snapshot()[1].parting == "silent for 5000 ms"
     hub.knock(0, pid=77, parting="another's").is_closed()
     assert hub.contacts() == ["ok", "gave-up"]
-    del guards
 
 
 def test_a_silent_guard_is_told_and_forgiven_when_it_speaks_again():
@@ -230,7 +229,6 @@ def test_an_open_file_limit_below_the_world_is_told_at_once():
         reason, came, limits = output.readline().split(" ", 2)
     assert (reason, came) == ("fault", "68")
     assert limits.startswith("the open-file limit on roothost (100, hard) lets at most 68 of 200")
-    del peers
 
 
 _FILES_FOR_A_MOMENT = """
@@ -254,9 +252,8 @@ print(round_.reason, repr(round_.limits), hub.root.collect("s").reason, flush=Tr
 
 def test_a_root_that_lacks_files_for_a_moment_goes_on():
     with few_files(_FILES_FOR_A_MOMENT) as (port, output):
-        peers = [Peer(port).join_later(TOKEN, rank, 4) for rank in range(4)]
+        _peers = [Peer(port).join_later(TOKEN, rank, 4) for rank in range(4)]
         assert output.readline() == "complete '' deadline\n"  # no rank has a fault
-        del peers
 
 
 SIGINT, UNINTERRUPTIBLE = 2, 4

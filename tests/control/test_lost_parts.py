@@ -15,7 +15,7 @@ LASTS = {"at": "second", "deadline": 14, "stage": 13}
 
 
 def partial_views(ranks):
-    views = [line for line in ranks.words().splitlines() if "partial view" in line]
+    views = [line for line in ranks.stderr.read_text().splitlines() if "partial view" in line]
     return sorted(view.partition(" from ")[2] for view in views)
 
 

@@ -6,23 +6,14 @@ import statistics
 
 import pytest
 
-from oddrank.control.culprits import Culprit, culprits
+from oddrank.control.culprits import culprits
 from oddrank.control.root import RankState, StageRound
 
 TIMESTAMPS = {"TEST_TIMESTAMPS": "6"}
 
 
-def blamed(ranks) -> list[Culprit]:
-    verdict = ranks.verdict()
-    states = {rank: RankState(**state) for rank, state in verdict["states"].items()}
-    results = {int(rank): value.encode() for rank, value in verdict["results"].items()}
-    return culprits(StageRound(verdict["stage"], results, states, verdict["reason"]))
-
-
 def stamps(ranks, stage: str, rank: int) -> tuple[list[int], list[int]]:
-    starts, durations, count, dropped = json.loads(
-        ranks.wait_for(ranks.folder / f"{stage}-timestamps{rank}").read_text()
-    )
+    starts, durations, count, dropped = json.loads(ranks.wait_for(f"{stage}-timestamps{rank}"))
     assert (len(starts), len(durations), count, dropped) == (6, 6, 6, 0)
     return starts, durations
 
@@ -39,12 +30,14 @@ def stamps(ranks, stage: str, rank: int) -> tuple[list[int], list[int]]:
 def test_a_rank_is_named_and_whether_it_waits_in_a_collective(job, late, victim, number, cause):
     ranks = job(3, inject=f"late:rank={late},stage=second,seconds=60", environ=TIMESTAMPS, stage=8)
     if number:
-        ranks.wait_for(ranks.folder / "second-collective0-1")
+        ranks.wait_for("second-collective0-1")
         ranks.signal(ranks.workers[victim].pid, number)
     ranks.codes()
-    states = ranks.verdict()["states"]
-    assert [states[rank]["waiting"] for rank in range(3)] == [rank != late for rank in range(3)]
-    (culprit,) = blamed(ranks)
+    verdict = ranks.verdict()
+    states = {rank: RankState(**state) for rank, state in verdict["states"].items()}
+    assert [states[rank].waiting for rank in range(3)] == [rank != late for rank in range(3)]
+    results = {int(rank): value.encode() for rank, value in verdict["results"].items()}
+    (culprit,) = culprits(StageRound("second", results, states, verdict["reason"]))
     assert (culprit.cause, culprit.ranks, culprit.stage) == (cause, (victim,), "second")
     assert culprit.victims == tuple({0, 1, 2} - {victim})
 

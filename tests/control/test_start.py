@@ -82,13 +82,8 @@ from oddrank.control.root import RankState
 from oddrank.control.session import Member, start
 from oddrank.control.stages import RunState, nodes_of
 through, done = os.pipe()
-
-def judge(root):
-    root.collect("join")
-    os.read(through, 1)  # a judge that returned would end this rank
-    return 0
-
-session = start(Member(0, 0, 1, 1, 0, "h"), deadline=60, judge=judge)
+# A judge that returned would end this rank.
+session = start(Member(0, 0, 1, 1, 0, "h"), deadline=60, judge=lambda _: not os.read(through, 1))
 sleeps = "import time; print(flush=True); time.sleep(1e6)"
 child = subprocess.Popen([sys.executable, "-c", sleeps], stdout=subprocess.PIPE)
 child.stdout.readline()
@@ -112,7 +107,10 @@ def test_children_of_a_rank_can_be_ended(number):
 
 def test_an_address_that_is_none_is_one_clear_line(monkeypatch, golden):
     said = []
-    for address in ("10.0.0.1", "node1:80#x", "10.0.0.1:80", "10.0.0.1:0#x"):
+    for address in (
+        "10.0.0.1", "node1:80#x", "10.0.0.1:80", "10.0.0.1:0#x", "10.0.0.1#x", "10.0.0.1:99999#x",
+        ":5#x", "10.0.0.1:5 #x", "10.0.0.1:5#", "1.2.3.4,:5#x",
+    ):  # fmt: skip
         monkeypatch.setenv("ODDRANK_CONTROL_ADDR", address)
         with pytest.raises(OddrankError) as refused:
             start(Member(0, 0, 1, 1, 0, "h"), deadline=1, judge=lambda root: 0)

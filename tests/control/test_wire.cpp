@@ -87,16 +87,10 @@ TEST(Wire, every_message_cut_short_is_refused) {
   is_refused_cut(ClockAnswer{1, -2, 3, ""});
 }
 
-TEST(Wire, what_is_said_of_clocks_comes_out_as_it_went_in) {
-  const auto question = unpack<ClockQuestion>(pack(ClockQuestion{7, 5, false})).value();
-  EXPECT_EQ(words(question.number, question.deadline_ns, question.shortcut), words(7, 5, false));
-  const auto reading = unpack<ClockReading>(pack(ClockReading{8, 123, "boot time:[1]"})).value();
-  EXPECT_EQ(words(reading.number, reading.ns, reading.clock), "8 123 boot time:[1]");
-  const auto answer = unpack<ClockAnswer>(pack(ClockAnswer{9, -5, 6, "silent"})).value();
-  EXPECT_EQ(words(answer.number, answer.offset_ns, answer.error_ns, answer.trouble),
-            "9 -5 6 silent");
+TEST(Wire, a_reading_that_no_clock_shows_is_refused) {
+  EXPECT_TRUE(unpack<ClockReading>(pack(ClockReading{1, INT64_MAX / 4, ""})));
   for (const std::int64_t ns : {INT64_MIN, std::int64_t{-1}, INT64_MAX / 4 + 1, INT64_MAX}) {
-    EXPECT_FALSE(unpack<ClockReading>(pack(ClockReading{1, ns, ""}))) << "no clock shows " << ns;
+    EXPECT_FALSE(unpack<ClockReading>(pack(ClockReading{1, ns, ""}))) << ns;
   }
   EXPECT_FALSE(unpack<ClockReading>(pack(ClockReading{1, 1, std::string(300, 'x')})));
 }
@@ -155,19 +149,6 @@ TEST(Address, text_and_parse_are_inverse) {
   EXPECT_EQ(RootAddress::parse("[fd00::1]:80#x").hosts.front(), "fd00::1");
   EXPECT_EQ(random_token().size(), 32U) << "128 bits";
   EXPECT_NE(random_token(), random_token());
-}
-
-TEST(Address, what_is_no_address_is_refused_without_showing_the_secret) {
-  for (const char* text : {"", "10.0.0.1:1", "10.0.0.1#secret", "host:29600#secret",
-                           "10.0.0.1:0#secret", "10.0.0.1:99999#secret", ":5#secret",
-                           "10.0.0.1:5 #secret", "10.0.0.1:5#", "1.2.3.4,:5#secret"}) {
-    try {
-      RootAddress::parse(text);
-      ADD_FAILURE() << text;
-    } catch (const std::exception& error) {
-      EXPECT_EQ(std::string(error.what()).find("secret\""), std::string::npos) << error.what();
-    }
-  }
 }
 
 }  // namespace
