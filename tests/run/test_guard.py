@@ -35,10 +35,10 @@ from run.watched import (
 MOST_PRIVATE = 3 << 20
 
 
-def test_a_worker_starts_moves_is_quiet_and_moves_again(tmp_path):
+def test_a_worker_starts_moves_is_quiet_and_moves_again_also_once_it_arms_itself_anew(tmp_path):
     with watched(tmp_path) as (worker, root, _):
         assert root.until(stage="starting")["quiet_ms"] == -1
-        worker.does("oddrank.arm()")
+        worker.does("armed = oddrank.arm()")
         step = int(root.moves(worker, "oddrank.step({})")["step"]) + 1
         worker.does(f"oddrank.step({step})")
         root.hub.refresh(60.0)  # a question is answered at once
@@ -53,14 +53,7 @@ def test_a_worker_starts_moves_is_quiet_and_moves_again(tmp_path):
         assert again["progress"] - quiet["progress"] == int(again["step"]) - step > 0
         worker.does("oddrank.step(0)")  # another epoch
         root.until(stage="quiet", progress=again["progress"] + 1)
-
-
-def test_a_worker_that_arms_itself_again_still_moves(tmp_path):
-    with watched(tmp_path) as (worker, root, _):
-        worker.does("armed = oddrank.arm()")
-        root.moves(worker, "oddrank.step({})")
         worker.does("armed.disarm(); armed = oddrank.arm()")
-        root.until(stage="quiet")
         assert int(root.moves(worker, "oddrank.step(100 + {})")["step"]) > 100
 
 

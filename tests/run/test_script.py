@@ -74,6 +74,16 @@ CHAIN = """
             raise ValueError("b") from error
     f()
     """
+INTERRUPT = """
+    import atexit, os, signal, threading, time
+    def last():
+        threading.main_thread().join()
+        print("the thread has ended")
+    threading.Thread(target=last).start()
+    atexit.register(print, "at exit")
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(9)
+    """
 ENDS = "def f():\n    {}\nprint('ran', flush=True)\nf()\n"
 MODULE = "import sys\nprint(sys.argv, __name__, __package__, __spec__.name, sys.path[0])\n"
 HIDDEN = {
@@ -91,6 +101,7 @@ SAME = {
     "the end of the process": (ENDS.format("import os; os._exit(7)"), SCRIPT, 7, None),
     "a chain of exceptions": (CHAIN, SCRIPT, 1, "ValueError"),
     "a syntax error": ("def f(:\n", SCRIPT, 1, "SyntaxError"),
+    "an interrupt": (INTERRUPT, SCRIPT, -signal.SIGINT, "KeyboardInterrupt"),
     "a module": ({"package/__main__.py": MODULE}, ("-m", "package", "-m", "--help"), 0, 0),
     "a module that only its package finds": (HIDDEN, ("-m", "package.train"), 0, 0),
     "no module": ("", ("-m", "no_such_module_here"), 1, ()),
@@ -126,24 +137,6 @@ def test_the_path_is_the_same(both, monkeypatch, is_safe):
     monkeypatch.setenv("PYTHONSAFEPATH", is_safe)  # as -P does
     both.write("import sys\nprint(sys.path)\n").same("script.py")
     both.same("-m", "script")
-
-
-def test_an_interrupt_is_followed_by_all_that_an_end_of_python_does(both):
-    both.write(
-        """
-        import atexit, os, signal, threading, time
-        def last():
-            threading.main_thread().join()
-            print("the thread has ended")
-        threading.Thread(target=last).start()
-        atexit.register(print, "at exit")
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(9)
-        """
-    )
-    plain, traced = both.python("script.py"), both.traced("script.py")
-    assert traced.returncode == plain.returncode == -signal.SIGINT
-    assert traced.stdout == plain.stdout == "the thread has ended\nat exit\n"
 
 
 def test_a_package_that_fails_as_it_is_imported_is_recorded(both):

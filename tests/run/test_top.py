@@ -112,28 +112,23 @@ def test_without_a_job_it_says_what_to_type(tmp_path):
     assert len(ended.stderr.splitlines()) == 1
 
 
-def nvml(count, pids):
-    """Stands in for nvidia-ml-py, with `count` GPUs, of which the second does not answer."""
-
-    class NVMLError(Exception):
-        pass
+def nvml(pids):
+    """Stands in for nvidia-ml-py, with a GPU for each pid, of which the second does not answer."""
 
     def handle(index):
         if index == 1:
-            raise NVMLError("lost")
+            raise LookupError("lost")
         return index
 
+    def processes(gpu):
+        return [types.SimpleNamespace(pid=pids[gpu], usedGpuMemory=(gpu or None) and 5 << 20)]
+
     return types.SimpleNamespace(
-        NVMLError=NVMLError,
-        nvmlInit=lambda: None,
-        nvmlShutdown=lambda: None,
-        nvmlDeviceGetCount=lambda: count,
-        nvmlDeviceGetHandleByIndex=handle,
-        nvmlDeviceGetUtilizationRates=lambda device: types.SimpleNamespace(gpu=90 + device),
-        nvmlDeviceGetComputeRunningProcesses=lambda device: [
-            types.SimpleNamespace(pid=pids[device], usedGpuMemory=(device or None) and 5 << 20)
-        ],
-    )
+        NVMLError=LookupError, nvmlInit=lambda: None, nvmlShutdown=lambda: None,
+        nvmlDeviceGetCount=lambda: len(pids), nvmlDeviceGetHandleByIndex=handle,
+        nvmlDeviceGetUtilizationRates=lambda gpu: types.SimpleNamespace(gpu=90 + gpu),
+        nvmlDeviceGetComputeRunningProcesses=processes,
+    )  # fmt: skip
 
 
 def look_at(folder):
@@ -146,7 +141,7 @@ def cells(before, now):
 
 
 def test_gpus_are_those_that_nvml_says_a_process_uses(monkeypatch, job):
-    monkeypatch.setitem(sys.modules, "pynvml", nvml(3, [11, 12, 13]))
+    monkeypatch.setitem(sys.modules, "pynvml", nvml([11, 12, 13]))
     assert top._gpus() == {11: Gpu(0, 90, None), 13: Gpu(2, 92, 5 << 20)}
     before = look_at(job[0])
     pid, other = (rank.pid for rank in before.ranks)
