@@ -423,15 +423,19 @@ def test_a_folder_that_does_not_answer_holds_no_command_up(judged):
     assert judged.lines[0][0] == finding().what
 
 
+def hub(*states, **results):
+    """Stands for the guards of the ranks in `states`. r0: the result of rank 0."""
+    found = {int(rank[1:]): result for rank, result in results.items()}
+    return SimpleNamespace(
+        begin=lambda *stage: None, result_count=lambda: 4, results=lambda: found,
+        snapshot=lambda: states,
+    )  # fmt: skip
+
+
 def uses_folders(judged, *folders):
     """Lets the judge take snapshots in the first of the folders that can be used."""
-    hub = SimpleNamespace(
-        begin=lambda *stage: None, result_count=lambda: 4, results=dict, snapshot=lambda: []
-    )
-    first = None
-    with suppress(OSError):
-        first = snapshot.first_folder(folders[:1])
-    judged.judge.taker = snapshot.Taker(hub, first, "node1", folders)
+    judged.judge.taker = snapshot.Taker(hub(), None, "node1", folders)
+    judged.judge.taker.use_next_folder()
 
 
 def fill_up(monkeypatch, *folders):
@@ -522,13 +526,9 @@ def test_a_rank_that_is_gone_and_of_whose_end_nobody_heard_ended_last(tmp_path, 
     """Else a victim that the launcher ended meanwhile would look like the first death."""
     killed = {"rank": 2, "host": "node1", "pid": 11, "contact": "ok", "state": "dead", "signal": 9}
     victim = {"rank": 0, "host": "node1", "pid": 12, "contact": "ok"}
-    hub = SimpleNamespace(
-        begin=lambda *stage: None, result_count=lambda: 2, snapshot=lambda: [victim, killed],
-        results=lambda: {0: b"", 2: b""},
-    )  # fmt: skip
     core = SimpleNamespace(run_unpack_snapshot=lambda payload: PAYLOAD | {"letter": ""})
     monkeypatch.setattr(snapshot._native, "core", lambda: core)
-    taker = snapshot.Taker(hub, tmp_path, "node1", [])
+    taker = snapshot.Taker(hub(victim, killed, r0=b"", r2=b""), tmp_path, "node1", [])
     taken = taker.take(1.0, look=0.0, ended={2: time.monotonic() - 100.0})
     read = json.loads((taken.folder / "states.json").read_text())["processes"]
     by_rank = {each["rank"]: each for each in read}
