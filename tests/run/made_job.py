@@ -52,34 +52,23 @@ class MadeJob:
         rank's clock is ahead. facts: of all collectives, instead of the usual ones.
         """
         for _ in range(steps):
-            self._step(late or {}, share, leaves or {}, ahead or {}, facts)
+            for rank in range(len(self._now)):
+                more = (late or {}).get(rank, 0.0) if self._chance.random() < share else 0.0
+                self._now[rank] += self._seconds + more
+            for place, (name, ranks) in enumerate(self._groups):
+                self._seqs[name, ranks] += 1
+                begins = {rank: self._now[rank] + self._noise() for rank in ranks}
+                for rank in ranks:
+                    end = max(begins.values()) + (leaves or {}).get(rank, 0.0) + self._noise()
+                    clock = _START + round((ahead or {}).get(rank, 0.0) * _NS)
+                    made = Collective(
+                        7, name, self._seqs[name, ranks], "allreduce_", 4 * (place + 1), "ended",
+                        clock + round(begins[rank] * _NS), clock + round(end * _NS), ranks, "gloo",
+                        "float32",
+                    )._replace(**facts)  # fmt: skip
+                    self._histories[rank].append(made)
+                    self._now[rank] = end
         return {rank: history[-_KEPT:] for rank, history in self._histories.items()}
-
-    def _step(
-        self,
-        late: Mapping[int, float],
-        share: float,
-        leaves: Mapping[int, float],
-        ahead: Mapping[int, float],
-        facts: Mapping[str, object],
-    ) -> None:
-        for rank in range(len(self._now)):
-            more = late.get(rank, 0.0) if self._chance.random() < share else 0.0
-            self._now[rank] += self._seconds + more
-        for place, (name, ranks) in enumerate(self._groups):
-            self._seqs[name, ranks] += 1
-            begins = {rank: self._now[rank] + self._noise() for rank in ranks}
-            for rank in ranks:
-                end = max(begins.values()) + leaves.get(rank, 0.0) + self._noise()
-                begin_ns, end_ns = (
-                    _START + round((at + ahead.get(rank, 0.0)) * _NS) for at in (begins[rank], end)
-                )
-                made = Collective(
-                    7, name, self._seqs[name, ranks], "allreduce_", 4 * (place + 1), "ended",
-                    begin_ns, end_ns, ranks, "gloo", "float32",
-                )._replace(**facts)  # fmt: skip
-                self._histories[rank].append(made)
-                self._now[rank] = end
 
     def _noise(self) -> float:
         return self._chance.expovariate(1 / self._jitter)
