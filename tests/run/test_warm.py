@@ -114,49 +114,39 @@ threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
 """
 
 
-def test_a_module_that_starts_threads_makes_all_ranks_fresh_and_is_named_once(
-    pytester, monkeypatch
+IS_FORKED = """
+import os, pytest
+
+def is_forked():
+    return b"ODDRANK_WARM_ROOM" in open("/proc/self/environ", "rb").read()
+
+@pytest.mark.ranks(2)
+@pytest.mark.parametrize("number", [1, 2])
+def test_forked(ranks, number):
+    assert is_forked()
+    assert os.environ.get("ODDRANK_WARM_ROOM") is None
+
+@pytest.mark.ranks(2, fresh=True)
+def test_fresh(ranks):
+    assert not is_forked()
+"""
+
+
+@pytest.mark.parametrize("why", ["the test asks", "the configuration asks", "threads"])
+def test_ranks_are_fresh_interpreters_if_somebody_asks_or_starting_python_starts_threads(
+    pytester, monkeypatch, why
 ):
-    (pytester.mkdir("site") / "sitecustomize.py").write_text(THREAD_AT_IMPORT)
-    monkeypatch.setenv("PYTHONPATH", str(pytester.path / "site"))
-    pytester.makepyfile(
-        """
-        import pytest
-
-        @pytest.mark.ranks(2)
-        @pytest.mark.parametrize("number", [1, 2])
-        def test_is_fresh(ranks, number):
-            assert b"ODDRANK_WARM_ROOM" not in open("/proc/self/environ", "rb").read()
-        """
-    )
-    done = pytester.runpytest_subprocess("-rA")
-    done.assert_outcomes(passed=2)
+    pytester.makepyfile(IS_FORKED)
+    if why == "threads":
+        (pytester.mkdir("site") / "sitecustomize.py").write_text(THREAD_AT_IMPORT)
+        monkeypatch.setenv("PYTHONPATH", str(pytester.path / "site"))
+    asks = why == "the configuration asks"
+    done = pytester.runpytest_subprocess("-rA", *["-o", "ranks_fresh=true"] * asks)
+    some = why == "the test asks"
+    done.assert_outcomes(passed=3 if some else 1, failed=0 if some else 2)
     said = [line for line in done.outlines if line.startswith("The ranks are fresh interpreters")]
-    assert len(said) == 1
-    assert "starting Python starts threads" in said[0]
-
-
-def test_a_test_or_the_configuration_asks_for_fresh_interpreters(pytester):
-    pytester.makepyfile(
-        """
-        import os, pytest
-
-        def forked():
-            return b"ODDRANK_WARM_ROOM" in open("/proc/self/environ", "rb").read()
-
-        @pytest.mark.ranks(2)
-        def test_forked(ranks):
-            assert forked()
-            assert os.environ.get("ODDRANK_WARM_ROOM") is None
-
-        @pytest.mark.ranks(2, fresh=True)
-        def test_fresh(ranks):
-            assert not forked()
-        """
-    )
-    pytester.runpytest_subprocess().assert_outcomes(passed=2)
-    done = pytester.runpytest_subprocess("-o", "ranks_fresh=true")
-    done.assert_outcomes(passed=1, failed=1)
+    assert len(said) == (why == "threads")  # once, not for each test
+    assert all("starting Python starts threads" in line for line in said)
 
 
 def test_each_of_four_ranks_that_meet_has_its_own_of_everything_random(pytester):
