@@ -236,6 +236,7 @@ def guards_and_judge(job):
 def test_a_guard_or_a_judge_that_is_killed_hurts_nobody(name):
     with watched_job(steps=800) as job:
         guards_and_judge(job)
+        job.comes_to_its_fault()  # its ranks wait for the judge no more
         for one in job.processes(name):
             os.kill(one.pid, signal.SIGKILL)
         assert job.ends() == [0]
