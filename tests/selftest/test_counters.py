@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from job import job
 from made_up import run_by_rank
 from oddrank import OddrankError, _native
 from oddrank.control.stages import RunState, Skip
@@ -213,15 +212,3 @@ def test_a_gpu_that_nvml_does_not_tell_of_is_not_readable(sysfs, monkeypatch):
     monkeypatch.setattr(counters.placement, "of_rank", lambda launch: gpu)
     found = counters.stage(Options()).measure(context(local_rank=1, parameters="GPU"))
     assert found == {"counters": 0, "not_readable": "no NVML"}
-
-
-@pytest.mark.needs("torch")
-def test_a_port_that_goes_down_meanwhile_is_its_nodes_in_a_real_job():
-    inject = (
-        "set:rank=2,stage=counters,name=counters,value=1;"
-        'set:rank=2,stage=counters_recheck,name=grown,value={"mlx5_0/1 link_downed": 2}'
-    )
-    verdict = job(4, 2, inject=inject, command=("selftest", "--only", "counters"), deadline=60)
-    assert verdict.names(rank=(2, 3), stage="counters_recheck"), str(verdict)
-    assert verdict.causes == {"errors-counted"}
-    assert verdict.gone()

@@ -127,22 +127,18 @@ def measure(path):
     return file_system.stage(Options()).measure(context)
 
 
-def test_a_long_path_that_was_asked_for_is_told_where_it_is_missing(tmp_path):
+def test_a_path_that_was_asked_for_is_told_where_it_is_missing_or_no_folder(tmp_path):
     """Only the path of the option counts as asked for; the usual ones do not."""
-    path = f"{tmp_path}/{'long/' * 100}gone"
-    measured = measure(path)
-    assert [role for role, one in measured.items() if one["asked"]] == [path]
-    assert len(measured[path]["path"]) == 300
-    (finding,) = file_system.stage(Options()).conclude(run_by_node("file_system", [measured] * 2))
-    assert (finding.cause, finding.who.device) == ("no-such-path", path[:300])
-
-
-def test_a_path_that_is_a_pipe_is_told_to_be_no_folder(tmp_path):
-    path = str(tmp_path / "pipe")
-    os.mkfifo(path)
-    run = run_by_node("file_system", [measure(path)])
-    (finding,) = file_system.stage(Options()).conclude(run)
-    assert finding.what.startswith(f"{path} is not a folder on ")
+    os.mkfifo(tmp_path / "pipe")
+    gone, pipe = f"{tmp_path}/{'long/' * 100}gone", f"{tmp_path}/pipe"
+    for path, said in ((gone, "exist"), (pipe, "folder")):
+        measured = measure(path)
+        assert [role for role, one in measured.items() if one["asked"]] == [path]
+        assert measured[path]["path"] == path[:300]
+        run = run_by_node("file_system", [measured] * 2)
+        (finding,) = file_system.stage(Options()).conclude(run)
+        assert (finding.cause, finding.who.device) == ("no-such-path", path[:300])
+        assert said in finding.what.removeprefix(path[:300])
 
 
 def probe(*folders, seconds=60.0, name=".oddrank-test-0"):
@@ -204,11 +200,8 @@ def test_a_killed_process_that_only_has_no_core_is_not_left():
         assert file_system._left(child.pid) == ""
     child.wait()
     assert file_system._left(child.pid) == ""
-
-
-def test_a_child_that_is_killed_is_no_broken_file_system():
     result = {"stopped_at": "write", "hangs": False, "error": errno.ECANCELED}
-    assert file_system._state(result) == "busy"
+    assert file_system._state(result) == "busy"  # no broken file system
 
 
 def test_the_usual_paths_are_read_without_asking_a_file_system(monkeypatch):

@@ -1,5 +1,7 @@
-"""The self-test's kernels on a real GPU: memory bandwidth, transfers, fingerprints, products."""
+"""The self-test's kernels on a real GPU: memory, transfers, fingerprints, products."""
 
+import subprocess
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +12,7 @@ from oddrank.selftest.probes import cublas, gpu
 
 pytestmark = [pytest.mark.gpu, pytest.mark.needs("cuda-build")]
 
-MIB = 1 << 20
+MIB, GIB = 1 << 20, 1 << 30
 HERE = SimpleNamespace(rank=0, local_rank=0, local_world=1)
 UNITS = (
     "fp32", "fp64", "integer", "shared",
@@ -18,78 +20,92 @@ UNITS = (
 )  # fmt: skip
 
 
+def verify(size=GIB, device=0, **options):
+    """Returns the result of the memory test, and what it found wrong."""
+    result = _native.cuda().verify_memory(device, size, 7, **options)
+    return result, result["mismatches"]
+
+
+def test_healthy_memory_has_no_mismatch_and_rates():
+    result, wrong = verify()
+    assert (result["bytes"], wrong["count"]) == (GIB, 0)
+    assert min(result["write_seconds"], result["read_seconds"]) > 0
+    assert verify(1000)[0]["bytes"] == 992  # a multiple of 16
+    assert verify(thorough=True, enough=0.0)[0]["passes"] == 1  # no further pattern begins
+
+
+def test_nearly_all_of_the_memory_is_tested_in_all_patterns():
+    free, _ = _native.cuda().memory_info(0)
+    size = int(free * 0.9) >> 20 << 20
+    result, wrong = verify(size, thorough=True, seconds=120)
+    assert (result["bytes"], result["passes"], wrong["count"]) == (size, 6, 0)
+
+
+def test_a_damaged_word_is_named_and_each_pattern_finds_a_flipped_bit():
+    for index in (0, 1, 12345, GIB // 8 - 1):
+        _, wrong = verify(damage=index)
+        assert (wrong["count"], wrong["index"]) == (1, index)
+        assert wrong["got"] == wrong["expected"] ^ 1
+    for number in range(6):
+        _, wrong = verify(64 * MIB, thorough=True, damage=4321, damage_pass=number)
+        assert (wrong["count"], wrong["index"], wrong["bits"]) == (1, 4321, 1), number
+        assert wrong["got"] == wrong["expected"] ^ 1
+        assert wrong["pass"]
+
+
 def test_memory_is_read_written_and_copied_at_rates_that_make_sense():
-    times = _native.cuda().time_device_memory(0, 256 * MIB, 5)
-    assert times["bytes"] == 256 * MIB
-    for way in ("read", "write", "copy"):
-        rates = [times["bytes"] / seconds for seconds in times[way]]
-        assert len(rates) == 5
-        assert all(1e9 < rate < 1e14 for rate in rates), way
+    cuda = _native.cuda()
+    times, moved = cuda.time_device_memory(0, 256 * MIB, 5), cuda.time_transfers(0, 64 * MIB, 4)
+    assert (times["bytes"], moved["bytes"]) == (256 * MIB, 64 * MIB)
+    for result, ways, count, least, most in (
+        (times, ("read", "write", "copy"), 5, 1e9, 1e14),
+        (moved, ("to_device", "to_host"), 4, 1e8, 1e12),
+    ):
+        for way in ways:
+            assert len(result[way]) == count
+            assert all(least < result["bytes"] / seconds < most for seconds in result[way]), way
+    assert cuda.time_device_memory(0, 100_000, 1)["bytes"] == 98_304  # whole tiles
 
 
-def test_sizes_are_rounded_down_to_whole_tiles():
-    assert _native.cuda().time_device_memory(0, 100_000, 1)["bytes"] == 98_304
-    with pytest.raises(OddrankError, match="at least 32 KiB"):
-        _native.cuda().time_device_memory(0, 1000, 1)
+def test_what_does_not_work_is_an_error_in_words_and_the_next_call_works():
+    cuda, late, no_memory = _native.cuda(), "before the deadline; device 0", "ErrorMemoryAllocation"
+    for call, words in (
+        (lambda: cuda.time_device_memory(0, 4096 * MIB, 50, seconds=0.0), late),
+        (lambda: cuda.time_transfers(0, 256 * MIB, 50, seconds=0.0), late),
+        (lambda: cuda.gpu_fingerprint(0, 0.0, seconds=0.0), late),
+        (lambda: verify(8 * GIB, seconds=0.0), late),
+        (lambda: cuda.time_device_memory(0, 1 << 50, 1), no_memory),
+        (lambda: cuda.time_transfers(0, 1 << 50, 1), no_memory),
+        (lambda: verify(1 << 50), no_memory),
+        (lambda: cuda.time_device_memory(0, 1000, 1), "at least 32 KiB"),
+        (lambda: verify(MIB, 4096), "cudaSetDevice failed with cudaErrorInvalidDevice"),
+    ):
+        with pytest.raises(OddrankError, match=words):
+            call()
+        assert cuda.time_device_memory(0, MIB, 1)["read"], words
+        assert verify(MIB)[1]["count"] == 0, words
+    cuda.set_rank(3)
+    with pytest.raises(OddrankError, match="device 0, rank 3"):
+        verify(1 << 50)
 
 
-def test_transfers_go_both_ways():
-    times = _native.cuda().time_transfers(0, 64 * MIB, 4)
-    for way in ("to_device", "to_host"):
-        assert len(times[way]) == 4
-        assert all(1e8 < times["bytes"] / seconds < 1e12 for seconds in times[way])
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda cuda: cuda.time_device_memory(0, 4096 * MIB, 50, seconds=0.0),
-        lambda cuda: cuda.time_transfers(0, 256 * MIB, 50, seconds=0.0),
-        lambda cuda: cuda.gpu_fingerprint(0, 0.0, seconds=0.0),
-    ],
-)
-def test_a_deadline_that_has_passed_ends_it_and_the_next_call_works(call):
-    with pytest.raises(OddrankError, match="did not finish before the deadline; device 0"):
-        call(_native.cuda())
-    assert _native.cuda().time_device_memory(0, MIB, 1)["read"]
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda cuda: cuda.time_device_memory(0, 1 << 50, 1),
-        lambda cuda: cuda.time_transfers(0, 1 << 50, 1),
-    ],
-)
-def test_what_cannot_be_had_is_an_error_in_words_and_the_next_call_works(call):
-    with pytest.raises(OddrankError, match="failed with cudaErrorMemoryAllocation"):
-        call(_native.cuda())
-    assert _native.cuda().time_device_memory(0, MIB, 1)["read"]
-
-
-@pytest.mark.parametrize("damage_pass", range(6))
-def test_each_pattern_finds_a_flipped_bit(damage_pass):
-    result = _native.cuda().verify_memory(
-        0, 64 * MIB, 7, thorough=True, damage=4321, damage_pass=damage_pass
+def test_the_list_of_gpus_is_that_of_nvidia_smi():
+    listed = subprocess.check_output(
+        ["nvidia-smi", "--query-gpu=name,uuid", "--format=csv,noheader"], text=True
     )
-    mismatches = result["mismatches"]
-    assert (mismatches["count"], mismatches["index"], mismatches["bits"]) == (1, 4321, 1)
-    assert mismatches["got"] == mismatches["expected"] ^ 1
-    assert mismatches["pass"]
+    ours = {(gpu["name"], gpu["uuid"]) for gpu in _native.cuda().devices()}
+    assert ours, "no GPU"
+    assert ours <= {tuple(line.split(", ")) for line in listed.splitlines()}
 
 
-def test_every_multiprocessor_computes_what_is_known_beforehand():
+def test_every_multiprocessor_computes_what_is_known_beforehand_as_the_host_does():
     told = _native.cuda().gpu_fingerprint(0, 0.0)
     lacking = {"tensor_bf16", "tensor_tf32"} if told["code"] < 80 else set()
     assert tuple(told["golden"]) == tuple(unit for unit in UNITS if unit not in lacking)
+    assert _native.core().host_fingerprint().items() <= told["golden"].items()
     assert len({sm for sm, _, _ in told["seen"]}) == told["multiprocessors"]
     for sm, _, hashes in told["seen"]:
         assert hashes == told["golden"], f"SM {sm}"
-
-
-def test_its_first_units_have_the_bits_of_the_host():
-    golden = _native.cuda().gpu_fingerprint(0, 0.0)["golden"]
-    assert _native.core().host_fingerprint().items() <= golden.items()
 
 
 def test_a_fingerprint_is_the_same_a_thousand_times():
@@ -101,13 +117,12 @@ def test_a_fingerprint_is_the_same_a_thousand_times():
         repeats = computed // (6 * told["multiprocessors"])
 
 
-@pytest.mark.parametrize("unit", UNITS)
-def test_one_wrong_bit_of_one_thread_is_found_with_its_multiprocessor(unit):
-    told = _native.cuda().gpu_fingerprint(0, 0.0, spoil=unit)
-    wrong = {(sm, name) for sm, _, hashes in told["seen"] for name, value in hashes.items()
-             if value != told["golden"][name]}  # fmt: skip
-    assert len(wrong) == 1
-    assert {name for _, name in wrong} == {unit}
+def test_one_wrong_bit_of_one_thread_is_found_with_its_multiprocessor():
+    for unit in UNITS:
+        told = _native.cuda().gpu_fingerprint(0, 0.0, spoil=unit)
+        wrong = {(sm, name) for sm, _, hashes in told["seen"] for name, value in hashes.items()
+                 if value != told["golden"][name]}  # fmt: skip
+        assert [name for _, name in wrong] == [unit]
 
 
 def test_a_spoilt_multiprocessor_is_in_what_a_rank_publishes(monkeypatch):
@@ -118,16 +133,13 @@ def test_a_spoilt_multiprocessor_is_in_what_a_rank_publishes(monkeypatch):
     assert healthy["places"] == healthy["places_there"]
 
     class Spoilt:
-        def gpu_fingerprint(self, *arguments, **options):
-            return cuda.gpu_fingerprint(*arguments, **options, spoil="fp64")
-
         def __getattr__(self, name):
             return getattr(cuda, name)
 
+    Spoilt.gpu_fingerprint = staticmethod(partial(cuda.gpu_fingerprint, spoil="fp64"))
     monkeypatch.setattr(_native, "cuda", Spoilt)
     spoilt = gpu.fingerprint(HERE, 0.0)
-    assert spoilt["odd_count"] == 1
-    assert spoilt["odd"][0]["unit"] == "fp64"
+    assert (spoilt["odd_count"], spoilt["odd"][0]["unit"]) == (1, "fp64")
     assert spoilt["odd"][0]["place"].startswith("SM ")
 
 

@@ -167,26 +167,9 @@ def test_ranks_on_the_cpu_have_no_gpu_to_ask():
     assert plan == Skip("the ranks are tested on the CPU")
 
 
-class FakeCuda:
-    """A GPU whose PCIe link speeds up under load."""
-
-    def __init__(self, fails=False):
-        self.fails, self.transfers, self.set_rank = fails, 0, int
-
-    def devices(self):
-        return [
-            {"name": "NVIDIA H200", "uuid": "GPU-ab-12", "pci_bus_id": "0000:9B:00.0",
-             "compute_capability": (9, 0), "multicast": True}
-        ]  # fmt: skip
-
-    def time_transfers(self, *arguments, **options):
-        self.transfers += 1
-        if self.fails:
-            raise OddrankError("no such device")
-
-
-def measured(monkeypatch, cuda, answers):
-    said = iter(answers)
+def measured(monkeypatch, answers, transfers=lambda *_, seconds: None):
+    """Returns what a rank tells if NVML gives these answers, one after each transfer."""
+    said, steps = iter(answers), []
 
     def gpu_health(uuid):
         assert uuid == "ab-12"
@@ -198,12 +181,13 @@ def measured(monkeypatch, cuda, answers):
             "processes": None, "mps_clients": None, "readings": dict(answer),
         }  # fmt: skip
 
+    gpu = SimpleNamespace(index=0, uuid="GPU-ab-12", pci="0000:9b:00.0", name="NVIDIA H200")
+    cuda = SimpleNamespace(set_rank=int, time_transfers=transfers)
     monkeypatch.setattr(_native, "cuda", lambda: cuda)
     monkeypatch.setattr(_native, "core", lambda: SimpleNamespace(gpu_health=gpu_health))
-    monkeypatch.setattr(health.placement, "gpu_index", lambda launch: 0)
+    monkeypatch.setattr(health.placement, "of_rank", lambda launch: gpu)
     monkeypatch.setattr(health.gpus, "xids", lambda pci: {})
     monkeypatch.setattr(health.gpus, "sxids", lambda: {})
-    steps = []
     context = SimpleNamespace(launch=SimpleNamespace(rank=3), step=steps.append, parameters="GPU")
     result = health.stage(Options()).measure(context)
     assert steps, "it says what it does before it can hang"
@@ -211,16 +195,19 @@ def measured(monkeypatch, cuda, answers):
 
 
 def test_the_link_is_read_under_load_and_a_slowdown_must_last(monkeypatch):
-    cuda = FakeCuda()
+    transfers = []
     answers = [{"pcie": 1, "throttle": 8}, {"pcie": 5, "throttle": 9}, {"pcie": 4, "throttle": 1}]
-    result = measured(monkeypatch, cuda, answers)
+    result = measured(monkeypatch, answers, lambda *given, seconds: transfers.append(given))
     assert result["readings"] == {"pcie": 5, "throttle": 0}
-    assert (cuda.transfers, len(result["unreadable"]["mig"])) == (3, 100)
+    assert (len(transfers), len(result["unreadable"]["mig"])) == (3, 100)
 
 
 def test_a_gpu_that_cuda_or_nvml_can_not_ask_says_what_it_can(monkeypatch):
+    def fails(*given, seconds):
+        raise OddrankError("no such device")
+
     answers = [{"pcie": 1, "pcie_width": 16, "throttle": 8}] * 3
-    result = measured(monkeypatch, FakeCuda(fails=True), answers)
+    result = measured(monkeypatch, answers, fails)
     assert result["readings"] == {"pcie_width": 16, "throttle": 8}  # no link of an idle GPU
-    result = measured(monkeypatch, FakeCuda(), [OddrankError("no NVML: nothing there")])
+    result = measured(monkeypatch, [OddrankError("no NVML: nothing there")])
     assert result == {"unknown": "no NVML: nothing there", "pci": "0000:9b:00.0"}

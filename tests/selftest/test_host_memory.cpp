@@ -10,6 +10,19 @@ namespace oddrank::selftest {
 namespace {
 
 constexpr std::uint64_t kSeed = 0x123456789ABCDEF0;
+using Words = std::vector<std::uint64_t>;
+
+Words filled(std::size_t size, const Pass& pass = kPasses[0]) {
+  Words words(size);
+  fill_pattern(words.data(), size, kSeed, pass);
+  return words;
+}
+
+Mismatches found_in(const Words& words, const Pass& pass = kPasses[0], std::uint64_t seed = kSeed) {
+  Mismatches found;
+  find_mismatches(words.data(), words.size(), seed, pass, found);
+  return found;
+}
 
 TEST(HostMemory, HealthyMemoryHasNoMismatch) {
   const MemoryResult result = verify_host_memory(1 << 20, kSeed);
@@ -18,13 +31,11 @@ TEST(HostMemory, HealthyMemoryHasNoMismatch) {
 }
 
 TEST(HostMemory, AnyFlippedBitIsFoundWhereItIs) {
-  std::vector<std::uint64_t> words(10'000);
   for (std::size_t bit = 0; bit < 64; ++bit) {
-    fill_pattern(words.data(), words.size(), kSeed, kPasses[0]);
+    Words words = filled(10'000);
     const std::size_t index = bit * 997 % words.size();
     words[index] ^= std::uint64_t{1} << bit;
-    Mismatches found;
-    find_mismatches(words.data(), words.size(), kSeed, kPasses[0], found);
+    const Mismatches found = found_in(words);
     EXPECT_EQ(found.count, 1U);
     EXPECT_EQ(found.index, index);
     EXPECT_EQ(found.got ^ found.expected, std::uint64_t{1} << bit);
@@ -33,10 +44,9 @@ TEST(HostMemory, AnyFlippedBitIsFoundWhereItIs) {
 
 TEST(HostMemory, AStuckBitIsFoundWhateverItsValue) {
   for (const std::uint64_t stuck : {std::uint64_t{0}, std::uint64_t{1} << 17}) {
-    std::vector<std::uint64_t> words(64);
     Mismatches found;
     for (const Pass& pass : kPasses) {
-      fill_pattern(words.data(), words.size(), kSeed, pass);
+      Words words = filled(64, pass);
       words[5] = (words[5] & ~(std::uint64_t{1} << 17)) | stuck;
       find_mismatches(words.data(), words.size(), kSeed, pass, found);
     }
@@ -44,15 +54,6 @@ TEST(HostMemory, AStuckBitIsFoundWhateverItsValue) {
     EXPECT_EQ(found.bits, std::uint64_t{1} << 17);
     EXPECT_EQ(found.index, 5U);
   }
-}
-
-TEST(HostMemory, AWriteToAnotherAddressIsFound) {
-  std::vector<std::uint64_t> words(1 << 16);
-  fill_pattern(words.data(), words.size(), kSeed, kPasses[0]);
-  words[1 << 12] = words[1 << 15];
-  Mismatches found;
-  find_mismatches(words.data(), words.size(), kSeed, kPasses[0], found);
-  EXPECT_EQ(found.count, 1U);
 }
 
 TEST(HostMemory, EveryPassSeesASpoiltWordAndSaysWhichItWas) {
@@ -65,21 +66,15 @@ TEST(HostMemory, EveryPassSeesASpoiltWordAndSaysWhichItWas) {
   }
 }
 
-TEST(HostMemory, AWordThatLandedElsewhereTellsWhereItBelongs) {
-  std::vector<std::uint64_t> words(1 << 10);
-  fill_pattern(words.data(), words.size(), kSeed, kPasses[2]);
-  words[3] = words[515];
-  Mismatches found;
-  find_mismatches(words.data(), words.size(), kSeed, kPasses[2], found);
-  EXPECT_EQ(found.got, 515U);
-}
-
-TEST(HostMemory, YesterdaysPatternDoesNotFit) {
-  std::vector<std::uint64_t> words(1000);
-  fill_pattern(words.data(), words.size(), kSeed, kPasses[0]);
-  Mismatches found;
-  find_mismatches(words.data(), words.size(), kSeed + 1, kPasses[0], found);
-  EXPECT_EQ(found.count, 1000U);
+TEST(HostMemory, AWordThatLandedElsewhereIsFoundAndTellsWhereItBelongs) {
+  for (const std::size_t pass : {0, 2}) {
+    Words words = filled(1 << 16, kPasses[pass]);
+    words[3] = words[1 << 15];
+    const Mismatches found = found_in(words, kPasses[pass]);
+    EXPECT_EQ(found.count, 1U);
+    EXPECT_EQ(found.got == 1U << 15, pass == 2);
+  }
+  EXPECT_EQ(found_in(filled(1000), kPasses[0], kSeed + 1).count, 1000U) << "yesterday's pattern";
 }
 
 TEST(HostMemory, MoreThanThereIsIsRefusedInWords) {

@@ -2,13 +2,13 @@
 
 import pytest
 
-from findings_shown import check
 from job import job
 from netns import network
 from oddrank.control.stages import RunState, Skip
 from oddrank.selftest import Options
 from oddrank.selftest.stages import links
 from pair_measurements import measured, nodes_of
+from selftest.said import check
 
 FIRST, RECHECK = links.stage(Options("quick")), links.recheck(Options("quick"))
 
@@ -35,10 +35,11 @@ def judged(again):
 
 def test_a_node_is_named_if_it_is_slow_twice(golden):
     first, again = judged(slow_from(3))
-    once = (first, "unknown not-confirmed: nobody")
-    check({"once": once, "twice": (again, "slow slow-sender: 3")}, golden)
-    assert [one.stage for one in (*first, *again)] == ["links", "links"]
-    assert judged(lambda cell: 1.0)[1] == []
+    said = {
+        "unknown not-confirmed: nobody": {"once": first}, "slow slow-sender: 3": {"twice": again},
+        "": {"no more": judged(lambda cell: 1.0)[1]},
+    }  # fmt: skip
+    check(said, golden)
 
 
 def test_links_of_several_kinds_are_no_finding():
@@ -48,13 +49,10 @@ def test_links_of_several_kinds_are_no_finding():
     assert FIRST.conclude(run) == []
 
 
-def test_where_there_is_no_link_the_stage_says_so():
+def test_where_there_is_no_link_the_stage_says_so_and_inside_a_node_only_gpus_have_links():
     alone = "the ranks share the CPU of one host: there is no link between them"
     assert FIRST.plan(connected(nodes_of(1, 1), "nccl")) == Skip("one rank")
     assert FIRST.plan(connected(nodes_of(1, 4), "gloo")) == Skip(alone)
-
-
-def test_inside_a_node_only_gpus_have_links():
     for backend, kinds in (("nccl", {"inside"}), ("gloo", set())):
         games = FIRST.plan(connected(nodes_of(2, 4), backend))["games"]
         assert {game["where"] for game in games} == {"nodes", "ranks"} | kinds

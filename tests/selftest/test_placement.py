@@ -2,15 +2,17 @@
 
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 
 from oddrank import _native
 from oddrank.machine import placement
-from oddrank.machine.placement import bound_to, of_gpu, topmost_bridge
+from oddrank.machine.placement import bound_to, of_gpu
 from oddrank.selftest.probes import gpu
 from oddrank.selftest.stages import speed
+from patience import PATIENCE
 
 # GPUs below a switch of two, below a root port alone, and in a virtual machine.
 PAIRED = "pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0/0000:19:00.0"
@@ -50,30 +52,14 @@ def cuda(monkeypatch):
 
 
 def test_a_gpu_has_the_node_processors_and_switch_that_the_kernel_shows(devices, cuda):
-    cuda("0000:3A:00.0", "0000:1B:00.0")
+    cuda("0000:3A:00.0", "0000:1B:00.0", "0000:00:05.0", "0000:ff:00.0")
     found = of_gpu(1, devices)
     assert (found.index, found.pci, found.architecture) == (1, "0000:1b:00.0", (9, 0))
     assert (found.numa_node, found.cpus) == (0, {0, 1, 2, 3, 8})
-    assert found.switch == "0000:16:01.0"
-    assert found.multicast is True
-
-
-def test_gpus_below_one_switch_have_the_same_topmost_bridge(devices):
-    pairs = ("0000:19:00.0", "0000:1b:00.0")
-    assert {topmost_bridge(pci, devices) for pci in pairs} == {"0000:16:01.0"}
-    assert topmost_bridge("0000:3a:00.0", devices) == "0000:38:01.0"
-
-
-def test_a_virtual_machine_shows_neither_switch_nor_node(devices, cuda):
-    cuda("0000:00:05.0")
-    found = of_gpu(0, devices)
-    assert (found.switch, found.numa_node) == (None, None)
-
-
-def test_a_device_that_the_kernel_does_not_show_has_an_unknown_place(devices, cuda):
-    cuda("0000:ff:00.0")
-    found = of_gpu(0, devices)
-    assert (found.switch, found.numa_node, found.cpus) == (None, None, frozenset())
+    assert (found.switch, found.multicast) == ("0000:16:01.0", True)
+    virtual, unseen = of_gpu(2, devices), of_gpu(3, devices)
+    assert (virtual.switch, virtual.numa_node) == (None, None)
+    assert (unseen.switch, unseen.numa_node, unseen.cpus) == (None, None, frozenset())
 
 
 def test_a_thread_is_bound_while_it_measures_and_free_again_after_it():
@@ -89,19 +75,16 @@ def test_a_thread_is_bound_while_it_measures_and_free_again_after_it():
             assert os.sched_getaffinity(0) == before
 
 
-@pytest.mark.parametrize(
-    ("address", "alone"),
-    [("0000:19:00.0", "0000:16:01.0"), ("0000:1b:00.0", "0000:16:01.0"),
-     ("0000:3a:00.0", "0000:38:01.0"), ("0000:00:05.0", "PCIe")],
-)  # fmt: skip
-def test_a_link_is_measured_by_one_gpu_of_its_switch_and_memory_by_all(
-    devices, cuda, monkeypatch, address, alone
-):
-    cuda(address)
+def test_a_link_is_measured_by_one_gpu_of_its_switch_and_memory_by_all(devices, cuda, monkeypatch):
     monkeypatch.setattr(placement, "PCI_DEVICES", devices)
     monkeypatch.setattr(placement, "gpu_index", lambda launch: 0)
-    assert gpu.alone(SimpleNamespace(), "pcie_to_host") == alone
-    assert gpu.alone(SimpleNamespace(), "gpu_copy") == ""
+    for address, alone in (
+        ("0000:19:00.0", "0000:16:01.0"), ("0000:1b:00.0", "0000:16:01.0"),
+        ("0000:3a:00.0", "0000:38:01.0"), ("0000:00:05.0", "PCIe"),
+    ):  # fmt: skip
+        cuda(address)
+        assert gpu.alone(SimpleNamespace(), "pcie_to_host") == alone
+        assert gpu.alone(SimpleNamespace(), "gpu_copy") == ""
 
 
 def test_transfers_are_measured_by_a_thread_near_the_gpu(devices, cuda, monkeypatch):
@@ -122,35 +105,29 @@ def test_transfers_are_measured_by_a_thread_near_the_gpu(devices, cuda, monkeypa
     assert used == [near]
 
 
-class Rank:
-    """A rank that measures in a thread of its own until it may end."""
-
-    def __init__(self, alone):
-        self.measures, self.may_end = threading.Event(), threading.Event()
-        self._alone = alone
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self):
-        launch = SimpleNamespace(local_rank=0)
-        context = SimpleNamespace(step=lambda *a, **b: None, seconds=400, launch=launch)
-        with speed.HostSlots(context).turn("links", self._alone):
-            self.measures.set()
-            self.may_end.wait(60)
-
-    def end(self):
-        self.may_end.set()
-        self._thread.join(60)
-
-
 def test_one_rank_of_a_switch_measures_at_a_time_and_other_switches_meanwhile(monkeypatch):
     monkeypatch.setattr(speed, "job_name", lambda: f"turns-{os.getpid()}")
-    first = Rank("0000:16:01.0")
-    assert first.measures.wait(60)
-    second, other = Rank("0000:16:01.0"), Rank("0000:38:01.0")
-    assert other.measures.wait(60)
-    assert not second.measures.is_set()
-    first.end()
-    assert second.measures.wait(60)
-    for rank in (second, other):
-        rank.end()
+    context = SimpleNamespace(
+        step=lambda *a, **b: None, seconds=4 * PATIENCE.limit, launch=SimpleNamespace(local_rank=0)
+    )
+    monkeypatch.setattr(speed, "_PATIENCE", PATIENCE.limit)
+
+    def measures(switch, begun, end):
+        with speed.HostSlots(context).turn("links", switch):
+            begun.set()
+            end.wait(PATIENCE.limit)
+
+    with ThreadPoolExecutor(3) as pool:
+        first, second, other, end, all_end = (threading.Event() for _ in range(5))
+        try:
+            pool.submit(measures, "0000:16:01.0", first, end)
+            assert first.wait(PATIENCE.limit)
+            pool.submit(measures, "0000:16:01.0", second, all_end)
+            pool.submit(measures, "0000:38:01.0", other, all_end)
+            assert other.wait(PATIENCE.limit)
+            assert not second.is_set()
+            end.set()
+            assert second.wait(PATIENCE.limit)
+        finally:
+            end.set()
+            all_end.set()

@@ -30,10 +30,6 @@ def families(*findings, hosts=("node0", "node1"), **results):
     }
 
 
-def measured(said):
-    return [family for family in said if family.startswith("measured_")]
-
-
 def test_the_verdict_is_one_of_all_that_there_are():
     said = families(finding(1))
     assert said["verdict"] == {("healthy",): 0, ("odd",): 1, ("unknown",): 0, ("incomplete",): 0}
@@ -82,22 +78,17 @@ def test_steps_of_training_and_the_time_to_connect_are_figures():
     }
 
 
-def test_neither_lists_of_ranks_nor_other_numbers_are_figures():
-    said = families(
-        localise={0: {"wrong": [3, 7], "seconds": 9}},
-        speed={0: {"ranks": [0, 1], "facts": {"places": [1]}}},
-    )
-    assert not measured(said)
-
-
-@pytest.mark.parametrize("seconds", [None, "1", True, float("inf"), [1.0]])
-def test_a_time_to_connect_that_is_no_figure_is_no_metric(seconds):
-    assert not measured(families(connect={0: {"seconds": seconds}, 1: None}))
-
-
-@pytest.mark.parametrize("value", ["text", None, 3, True, [], ["a"], [True], [float("nan")], [[1]]])
-def test_what_is_no_list_of_figures_is_no_metric(value):
-    assert not measured(families(speed={0: {"host_copy": value}, 1: None}))
+def test_what_is_no_figure_or_too_large_for_its_base_unit_is_no_metric():
+    odd = ["text", None, 3, True, [], ["a"], [True], [math.nan], [[1]], [1e300], [1.7e308, 1.7e308]]
+    for results in (
+        *({"speed": {0: {"host_copy": value}, 1: None}} for value in odd),
+        *({"connect": {0: {"seconds": value}, 1: None}} for value in (None, "1", True, math.inf)),
+        {"connect": {0: {"seconds": [1.0]}}},
+        {"localise": {0: {"wrong": [3, 7], "seconds": 9}}},
+        {"speed": {0: {"ranks": [0, 1], "facts": {"places": [1]}}}},
+    ):
+        said = families(**results)
+        assert not [family for family in said if family.startswith("measured_")], results
 
 
 def test_a_named_rank_is_a_series_once_a_cause_with_the_highest_confidence():
@@ -123,8 +114,3 @@ def test_any_figure_is_read_back_in_its_base_unit_or_left_out(values):
     value = median(values) * 1e9
     told = list(said.get("measured_bytes_per_second", {}).values())
     assert told == ([value] if math.isfinite(value) else [])
-
-
-@pytest.mark.parametrize("values", [[1e300], [1.7e308, 1.7e308]])
-def test_a_figure_that_is_too_large_for_its_base_unit_is_left_out(values):
-    assert not measured(families(speed={0: {"host_copy": values}}))
