@@ -1,6 +1,5 @@
 """The judge without guards: what it tells of events, and what it writes."""
 
-import errno
 import json
 import os
 import shutil
@@ -17,9 +16,7 @@ import jsonschema
 import pytest
 
 from dead_fuse import dead_file_system
-from oddrank import job
 from oddrank.control.root import RankState
-from oddrank.errors import OddrankError
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.report import SCHEMA_FILE, Report
 from oddrank.run import judge as judge_
@@ -27,13 +24,17 @@ from oddrank.run import outputs, say, snapshot
 from oddrank.run.decide import ATTEMPTS, Attempt, attempts, note
 from oddrank.run.start import Options, Settings
 from oddrank.run.watch import AllEnded, Awaited, Cascade, Death, Moved, Stall, Still, Watch, Work
+from oddrank.trace import states
+from oddrank.trace.states import Seen
 from oddrank.triage import on_purpose
+from oddrank.triage.evidence import Notes
 from oddrank.triage.facts import Activity, Process, Source
+from oddrank.triage.facts import Death as FactOfDeath
 from patience import PATIENCE, until
 from run.made_job import MadeJob
 
 RESTING, BUSY = Work(1, 10.0, 1.0, 0, 0), Work(1, 12.0, 3.0, 0, 0)
-REAL_READ = judge_.triage.read
+SEEN = Seen(2, "node1", 7, 1, "stopped", 9.0)
 TIMED = ("stall", "still-stuck", "went-on")  # seconds of the other events are the clock's
 SCHEMA = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
 
@@ -58,13 +59,13 @@ class Judged:
     def __init__(self, folder, monkeypatch):
         self.folder, self.json = folder, folder / "report.json"
         self.lines, self.findings, self.activities = [], [finding()], {}
+        self.monkeypatch = monkeypatch
         self.ranks = [
             dict(rank=rank, host=f"node{rank // 2}", contact="ok", stage="quiet", step="7")
             for rank in range(4)
         ]
         self.looks, self.asked, self.results = [], [], {}
         self.at_refresh, self.at_question = {}, {}  # changes of rank 1
-        (folder / "states.json").write_text("states of ranks")
         options = Options(
             60.0, str(self.json), str(folder / "nodes"), str(folder / "history"),
             on_stall="report", output=str(folder / "evidence"),
@@ -77,8 +78,8 @@ class Judged:
         self.judge = judge_.Judge(settings, self, self, self.watch)
         self.options = self.judge.settings.options
         monkeypatch.setattr(judge_, "_WORK_SECONDS", 0.0)
-        view = SimpleNamespace(activities=self.activities)
-        monkeypatch.setattr(judge_.triage, "read", lambda paths: SimpleNamespace(view=view))
+        read = SimpleNamespace(view=SimpleNamespace(activities=self.activities))
+        monkeypatch.setattr(judge_.triage, "judge", lambda *what: read)
         monkeypatch.setattr(judge_.triage, "made", lambda found: self.made())
         monkeypatch.setattr(say, "lines", lambda texts: self.lines.append(list(texts)))
         monkeypatch.setattr(judge_.late, "read", lambda snapshot: self.histories)
@@ -98,8 +99,8 @@ class Judged:
 
     def take(self, patience, *, look, ended):
         work, *self.looks = self.looks or [dict.fromkeys(range(4), RESTING)]
-        records = dict.fromkeys(range(self.records), self.folder / "no.trace")
-        return snapshot.Snapshot(self.folder, work, records, 9.0, 9.01)
+        records = dict.fromkeys(range(self.records), "no.trace")
+        return snapshot.Snapshot(work, 9.0, 9.01, [SEEN], records, {"no.trace": b""})
 
     def made(self):
         processes = [{"rank": 2, "host": "node1", "pid": 7}]
@@ -155,11 +156,14 @@ class Judged:
     def alone(self):
         self.judge.settings.world["size"] = 1
 
-    def without_records(self):
-        def refuses(paths):
-            raise OddrankError("nothing in what was given")
+    def over(self):
+        self.judge.say_again()
 
-        judge_.triage.read = refuses
+    def corrects(self):
+        self.judge._correct()
+
+    def restarts(self):
+        self.monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")  # this is the second one
 
     def has(self, **values):
         vars(self).update(values)
@@ -204,7 +208,7 @@ class Judged:
         for host, saved in run["evidence"]["hosts"].items() if run["evidence"] else ():
             texts.append(f"  evidence of {host}: {saved['saved']}: {', '.join(saved['lines'])}")
             left = Path(run["evidence"]["folder"], "states.json").read_text()
-            assert left == "states of ranks"
+            assert states.parse(json.loads(left)) == [SEEN]
         texts.append(f"  decision: {' '.join([decision['action'], *decision['nodes']])}")
         texts += [f"  attempt: step {one.step}, {one.signature!r}" for one in self.attempts()]
         nodes = self.nodes()
@@ -268,12 +272,12 @@ RANK_2 = does("finds", "rank 2 died"), DEATH
 KILLED = does("state", 2, signal=9, state="dead")
 OF_MEMORY = does("state", 2, oom_kills=1)
 ENDED_WELL = does("ended_well")
+AT_LAST = AllEnded(), does("over")
 TOLD_NOTHING = does("state", *range(4), step="", progress=0)
 STORIES = {
     "a stall is one sentence, two points and a step": [STALL],
     "the same sentence is not said twice": [STALL, DEATH, does("finds", "rank 3 has died"), LAST],
     "a stall and a death that nothing explains have no name": [does("finds"), LAST, Death((1, 2))],
-    "a job without records is told of": [does("without_records"), DEATH],
     "the awaited rank works, but it is the last look": [WORKS_ON, LAST],
     "an awaited rank ran a line long ago": [does("ran_a_line", 60), Stall(122.0, last=True)],
     "before the first step, nobody works any more": [WORKS_ON, EARLY, EARLY],
@@ -297,12 +301,24 @@ STORIES = {
     "the same rank died by the same cause": [DEATH, does("finds", "rank 2 died, too"), AllEnded()],
     "perhaps another rank died first": [DEATH, does("finds", PERHAPS), AllEnded()],
     "less was read later": [DEATH, does("finds", OTHER), does("has", records=3), AllEnded()],
+    "the ends of all correct the second verdict, too":
+        [DEATH, does("finds", OTHER), does("corrects"), does("finds", finding()), AllEnded()],
+    "a stall after the death keeps its verdict":
+        [DEATH, does("finds", OTHER), STALL, does("finds", finding()), AllEnded()],
+    # The last line of the job is the sentence once more.
+    "a death is said again at the end of the job": [DEATH, Cascade((0, 1, 3)), *AT_LAST],
+    "a corrected death is said again": [DEATH, does("finds", OTHER), *AT_LAST],
+    "a stall that somebody ended is said again": [STALL, ALL_TOLD, *AT_LAST],
+    "a stall that is over is not said again": [STALL, Moved(80.0), ENDED_WELL, *AT_LAST],
+    "an end that somebody wanted is not said": [ALL_TOLD, *AT_LAST],
+    "a job that ended well says nothing": [ENDED_WELL, *AT_LAST],
+    "a launcher that starts the ranks again has more to say": [does("restarts"), DEATH, *AT_LAST],
     "deaths that follow are folded": [DEATH, Cascade((0, 1)), Cascade((3,))],
     "how a rank ended is not known": [ENDED_WELL, does("lost", 3), AllEnded()],
     "all ended well": [ENDED_WELL, AllEnded()],
     # Late ranks.
     "a rank that stays late is said once and kept in a healthy report":
-        [does("late", *[0.02] * 6), ENDED_WELL, AllEnded()],
+        [does("late", *[0.02] * 6), ENDED_WELL, *AT_LAST],
     "a rank is no longer late": [does("late", 0.02, 0.02, 0.02, 0.0, 0.0, 0.0)],
     "a stall is told as without late ranks": [does("late", 0.02, 0.02), STALL],
     "a death is told as without late ranks": [does("late", 0.02, 0.02), does("finds"), Death((1,))],
@@ -423,78 +439,13 @@ def test_a_folder_that_does_not_answer_holds_no_command_up(judged):
     assert judged.lines[0][0] == finding().what
 
 
-def hub(*states, **results):
-    """Stands for the guards of the ranks in `states`. r0: the result of rank 0."""
-    found = {int(rank[1:]): result for rank, result in results.items()}
-    return SimpleNamespace(
-        begin=lambda *stage: None, result_count=lambda: 4, results=lambda: found,
-        snapshot=lambda: states,
-    )  # fmt: skip
-
-
-def uses_folders(judged, *folders):
-    """Lets the judge take snapshots in the first of the folders that can be used."""
-    judged.judge.taker = snapshot.Taker(hub(), None, "node1", folders)
-    judged.judge.taker.use_next_folder()
-
-
-def fill_up(monkeypatch, *folders):
-    writes = Path.write_text
-
-    def full(path, *text, **how):
-        if any(path.is_relative_to(folder) for folder in folders):
-            raise OSError(errno.ENOSPC, "no space left")
-        return writes(path, *text, **how)
-
-    monkeypatch.setattr(Path, "write_text", full)
-
-
-def test_snapshots_go_to_another_file_system_if_one_is_full(judged, tmp_path, monkeypatch):
-    """What fills /dev/shm kills ranks, too."""
-    folders = [tmp_path / "shm" / "job", tmp_path / "disk" / "job"]
-    uses_folders(judged, *folders)
-    fill_up(monkeypatch, tmp_path / "shm")
-    taken = judged.judge._snapshot(0.0, look=0.0)
-    assert taken.folder.is_relative_to(folders[1])
-    assert (taken.folder / "states.json").exists()
-    snapshot.remove_folders(folders)
-    assert not [*folders[0].parent.iterdir(), *folders[1].parent.iterdir()]
-
-
-@pytest.mark.parametrize("why", ["full", "a file"])
-def test_a_death_is_told_where_no_folder_takes_a_snapshot(
-    judged, tmp_path, monkeypatch, golden, why
-):
-    folders = [tmp_path / name / "job" for name in ("shm", "disk")]
-    if why == "a file":
-        for folder in folders:
-            folder.parent.touch()
-    uses_folders(judged, *folders)
-    fill_up(monkeypatch, *folders)
-    monkeypatch.setattr(judge_.triage, "read", REAL_READ)
-    golden(judged.takes(DEATH).shown())
-
-
-def test_the_first_folder_that_can_be_made_is_taken(tmp_path):
-    (tmp_path / "file").touch()
-    made = snapshot.first_folder([tmp_path / "file" / "job", tmp_path / "other" / "job"])
-    assert made.parent == tmp_path / "other" / "job"
-    with pytest.raises(FileExistsError):
-        snapshot.first_folder([tmp_path / "file" / "job"])
-
-
-def test_a_folder_of_a_judge_that_was_killed_is_removed_by_the_next_one(tmp_path):
-    folder = tmp_path / "job"
-    folder.mkdir()
-    left, other = folder / ".judge-1-0", folder / "notes"
-    left.mkdir()
-    (left / "rank0-1-1.trace").write_text("")
-    other.mkdir()
-    made = snapshot.private_folder(folder)
-    assert not left.exists()
-    assert other.exists()
-    assert made.stat().st_mode & 0o777 == 0o700
-    assert str(job.start_time(int(made.name.split("-")[1]))) == made.name.split("-")[2]
+def test_a_death_of_which_nothing_is_known_is_told(judged, monkeypatch):
+    monkeypatch.undo()  # triage's own judge
+    monkeypatch.setattr(say, "lines", judged.lines.append)
+    judged.take = lambda *_, **how: snapshot.Snapshot({}, 9.0, 9.01)
+    judged.takes(DEATH)
+    assert judged.lines == [["rank 2 died, and nothing says why"]]
+    assert judged.report()["verdict"] == "incomplete"
 
 
 PAYLOAD = {
@@ -522,18 +473,70 @@ def test_states_of_processes_are_those_of_triage():
         assert (seen.pid, seen.started, seen.time) == (11, 7, 5.0)
 
 
-def test_a_rank_that_is_gone_and_of_whose_end_nobody_heard_ended_last(tmp_path, monkeypatch):
-    """Else a victim that the launcher ended meanwhile would look like the first death."""
-    killed = {"rank": 2, "host": "node1", "pid": 11, "contact": "ok", "state": "dead", "signal": 9}
-    victim = {"rank": 0, "host": "node1", "pid": 12, "contact": "ok"}
-    core = SimpleNamespace(run_unpack_snapshot=lambda payload: PAYLOAD | {"letter": ""})
+ANSWER = PAYLOAD | {"record": b"its record"}
+LOST = {"rank": 2, "host": "node9", "pid": 11, "contact": "closed", "state": "dead", "signal": 9}
+
+
+def guards(monkeypatch, ranks, *answers):
+    """A taker whose guards give these answers one after the other, each rank -> its payload."""
+    left = list(answers)
+    hub = SimpleNamespace(
+        begin=lambda *stage: None, result_count=lambda: 9, snapshot=lambda: ranks,
+        results=lambda: left.pop(0),
+    )  # fmt: skip
+    core = SimpleNamespace(run_unpack_snapshot=lambda payload: payload)
     monkeypatch.setattr(snapshot._native, "core", lambda: core)
-    taker = snapshot.Taker(hub(victim, killed, r0=b"", r2=b""), tmp_path, "node1", [])
+    return snapshot.Taker(hub, "node1", [])
+
+
+def test_a_rank_that_is_gone_and_of_whose_end_nobody_heard_ended_last(monkeypatch):
+    """Else a victim that the launcher ended meanwhile would look like the first death."""
+    killed = LOST | {"host": "node1", "contact": "ok"}
+    victim = {"rank": 0, "host": "node1", "pid": 12, "contact": "ok"}
+    gone = PAYLOAD | {"letter": ""}
+    taker = guards(monkeypatch, [victim, killed], {0: gone, 2: gone})
     taken = taker.take(1.0, look=0.0, ended={2: time.monotonic() - 100.0})
-    read = json.loads((taken.folder / "states.json").read_text())["processes"]
-    by_rank = {each["rank"]: each for each in read}
-    assert by_rank[0]["ended"] - by_rank[2]["ended"] >= 100.0 - 1e-3  # rounded
-    assert (by_rank[2]["signal"], by_rank[0]["signal"]) == (9, None)
+    by_rank = {each.rank: each for each in taken.seen}
+    assert by_rank[0].ended - by_rank[2].ended >= 100.0 - 1e-3  # rounded
+    assert (by_rank[2].signal, by_rank[0].signal) == (9, None)
+
+
+@pytest.mark.parametrize("moved", [0, 1])
+def test_a_rank_that_is_gone_is_known_by_its_last_answer_unless_it_went_on_since(
+    monkeypatch, moved
+):
+    ranks = [{"rank": 2, "host": "node9", "pid": 11, "contact": "ok", "progress": 5}]
+    taker = guards(monkeypatch, ranks, {2: ANSWER}, {}, {})
+    taker.take(1.0, look=0.0, ended={})
+    ranks[0] = LOST | {"progress": 5 + moved}
+    for _ in range(2):
+        taken = taker.take(1.0, look=0.0, ended={2: time.monotonic() - 100.0})
+        (one,) = taken.seen
+        assert (one.state, one.signal, taken.work) == ("dead", 9, {})
+        assert [*taken.contents.values()] == [b"its record"] * (not moved)
+
+
+def test_a_rank_whose_guard_is_lost_and_that_left_no_answer_is_known_by_its_signal(monkeypatch):
+    taker = guards(monkeypatch, [LOST | {"oom_kills": 0}], {})
+    taken = taker.take(1.0, look=0.0, ended={})
+    monkeypatch.undo()
+    facts = judge_.record.held(taken.contents, taken.seen, Notes())
+    (death,) = [fact for fact in facts if isinstance(fact, FactOfDeath)]
+    assert (death.process, death.signal) == (Process(2, "node9", 11), 9)
+
+
+def test_records_of_ranks_that_live_are_forgotten_before_those_of_the_dead(monkeypatch):
+    monkeypatch.setattr(snapshot, "MOST_KEPT", 2 * len(ANSWER["record"]))
+    ranks = [
+        {"rank": rank, "host": "node9", "pid": 11 + rank, "contact": "ok"} for rank in range(4)
+    ]
+    answers = {rank: ANSWER | {"letter": "" if rank == 3 else "S"} for rank in range(4)}
+    taker = guards(monkeypatch, ranks, answers, {})
+    assert len(taker.take(1.0, look=0.0, ended={}).contents) == 4
+    ranks[:] = [LOST | {"rank": rank, "pid": 11 + rank} for rank in range(4)]
+    taken = taker.take(1.0, look=0.0, ended={})
+    assert [*taken.records] == [2, 3]
+    assert len(taken.seen) == 4
 
 
 def test_who_is_awaited_is_who_is_suspected_or_everybody_that_lives():
@@ -578,6 +581,46 @@ def test_a_judge_whose_stderr_nobody_reads_goes_on_and_its_words_are_there_once_
         read = stderr.read()
     assert read == b"x" * filled + b"oddrank: rank 2 died\n  next: look\noddrank: still\n"
     assert process.returncode == 0
+
+
+SAYS = """
+import os, sys
+from oddrank.run import say
+say.lines(["rank 2 died", "next: look"])
+say.again("rank 2 died", after_others=False)
+say.again("rank 2 died", after_others=False)
+say.wait_written(60)
+os.write(2, b"torchrun: 1 failed\\n" * (len(sys.argv) > 1))
+say.again("rank 2 died", after_others=False)
+say.again("rank 2 died", after_others=True)
+"""
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_a_sentence_stands_in_two_lines_only_if_something_is_between(tmp_path, others):
+    with (tmp_path / "err").open("ab") as err:
+        words = ["says"] * others
+        subprocess.run([sys.executable, "-c", SAYS, *words], stderr=err, check=True)
+    lines = (tmp_path / "err").read_text().splitlines()
+    again = "oddrank: rank 2 died"
+    more = ["torchrun: 1 failed", again] * others
+    assert lines == [again, "  next: look", again, *more, again]
+
+
+def test_torchruns_own_report_gets_the_sentence_where_no_rank_left_its_words(judged, monkeypatch):
+    files = [judged.folder / "attempt_0" / str(rank) / "error.json" for rank in range(3)]
+    for file in files:
+        file.parent.mkdir(parents=True)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "7")
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(files[0]))
+    judged.takes(*(does("state", rank, host="node1", local_rank=rank) for rank in range(4)))
+    files[2].write_text("its own")
+    judged.takes(DEATH)
+    until(files[0].exists)
+    assert json.loads(files[0].read_text())["message"]["message"] == finding().what
+    assert (files[2].read_text(), files[1].exists()) == ("its own", False)
+    until(lambda: [path.name for path in judged.folder.rglob(".*")] == [])
 
 
 def test_durations():

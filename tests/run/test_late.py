@@ -1,7 +1,5 @@
 """Late ranks of a running job: named if they stay late by their own doing, and nobody else."""
 
-from pathlib import Path
-
 import pytest
 
 from oddrank.run import late
@@ -190,9 +188,7 @@ def test_ranks_of_another_host_are_compared_as_exactly_as_its_clock():
 def clocks_of(**seconds):
     """Returns the clocks of a question from 100.000 to 100.010, answered by ranks at `seconds`."""
     answers = {int(rank[1:]): Work(1, at, 0.0, 0, 0) for rank, at in seconds.items()}
-    return late.clocks_of(
-        Snapshot(Path(), answers, {}, asked=100.0, answered=100.01), HOSTS, "node0"
-    )
+    return late.clocks_of(Snapshot(answers, asked=100.0, answered=100.01), HOSTS, "node0")
 
 
 def test_clocks_are_known_to_half_of_the_questions_time():

@@ -71,7 +71,9 @@ def test_a_rank_that_died_first_is_named_and_the_others_follow_from_it(fault, sa
         # Others may end sooner than a rank that shuts torch down first.
         # Guards tell of them in any order.
         assert fault != "kill" or sorted(cascade) == [0, 2, 3]
-        assert len(job.said) == 1
+        # At once, and as the last line: torchrun's own report is between.
+        assert job.said == [f"oddrank: {report['summary']}"] * 2
+        assert job.errors.endswith(f"{job.said[1]}\n")
 
 
 def triaged(job):
@@ -97,7 +99,7 @@ def test_the_evidence_of_a_job_is_collected_before_it_ends(fault, rank, on_stall
         assert run["killed"] == (on_stall == "kill")
         assert on_stall != "kill" or sorted(run["cascade"]) == [0, 1, 2, 3]
         assert job.report["data"]["decision"]["action"] == "same-nodes"
-        assert len(job.said) == 2 + run["killed"]  # the verdict, the evidence, the end
+        assert len(job.said) == 3 + run["killed"]  # the verdict twice, the evidence, the end
 
 
 def test_the_example_that_hangs_is_named_and_ended(tmp_path):
@@ -197,9 +199,8 @@ def test_a_restart_of_the_ranks_is_watched_anew():
         assert job.report["verdict"] == "odd"
         found = job.report["findings"][0]
         assert (found["who"]["ranks"], found["cause"]) == ([1], "dead")
-        assert len(job.said) == 2
-        first, second = (said.partition(" (and ")[0] for said in job.said)
-        assert first == second
+        assert len(job.said) == 3  # the last one is said again
+        assert len({said.partition(" (and ")[0] for said in job.said}) == 1
 
 
 @pytest.mark.needs("netns")

@@ -42,7 +42,11 @@ class Job:
 
     @property
     def output(self) -> str:
-        return (self.folder / "out").read_text() + (self.folder / "err").read_text()
+        return (self.folder / "out").read_text() + self.errors
+
+    @property
+    def errors(self) -> str:
+        return (self.folder / "err").read_text()
 
     @property
     def said(self) -> list[str]:

@@ -33,8 +33,8 @@ def slim_copy(record: Path, folder: Path) -> Path:
     return copy
 
 
-def said(record: Path) -> dict:
-    found = _native.core().trace_snapshot(str(record))
+def said(record: Path, content: bytes | None = None) -> dict:
+    found = _native.core().trace_snapshot(str(record), content)
     return {name: rounded(value) for name, value in found.items() if name not in LEFT_OUT}
 
 
@@ -54,7 +54,12 @@ def same(record: Path, folder: Path, most: int = TRAINING_RANK) -> ranks.Rank:
     whole = said(record)
     kept = [t for t in whole["threads"] if not t["ended"] or t["tid"] == whole["pid"]]
     assert said(copy) == {**whole, "threads": kept}
-    assert copy.stat().st_size <= most
+    content = copy.read_bytes()
+    assert len(content) <= most
+    assert said(Path("no file"), content) == said(copy)
+    for size in (0, 7, 4095, 4096):
+        with pytest.raises(OddrankError):
+            said(Path("no file"), content[:size])
     (one,), (slim,) = ranks.read([record])[0], ranks.read([copy])[0]
     assert slim.last_at == one.last_at
     assert slim.collectives == one.collectives or not one.collectives

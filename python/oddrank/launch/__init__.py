@@ -110,12 +110,24 @@ def tell_launcher(text: str, environ: Environ = os.environ) -> None:
 
     Else torchrun's many lines about exit codes push the verdict off the screen.
     """
-    for row in LAUNCHERS:
-        path = environ.get(row.error_file) if row.error_file and row.is_active(environ) else ""
-        if path:
-            with suppress(OSError), open(path, "w", encoding="utf-8") as file:
-                told = {"message": text, "extraInfo": {"timestamp": str(int(time.time()))}}
-                json.dump({"message": told}, file)
+    if path := error_file(environ):
+        with suppress(OSError), open(path, "w", encoding="utf-8") as file:
+            file.write(error_text(text, time.time()))
+
+
+def error_file(environ: Environ = os.environ) -> str:
+    """Returns the file from which the launcher's report of a failure has this rank's message.
+
+    "": it has none, or the launcher makes no report of its own.
+    """
+    rows = (row for row in LAUNCHERS if row.error_file and row.is_active(environ))
+    return next((path for row in rows if (path := environ.get(row.error_file))), "")
+
+
+def error_text(text: str, when: float) -> str:
+    """Returns the content of such a file. when: Unix time; the first one is the root cause."""
+    told = {"message": text, "extraInfo": {"timestamp": str(int(when))}}
+    return json.dumps({"message": told})
 
 
 def _names_anew(row: Launcher, inner: Launcher, started: Launch, environ: Environ) -> bool:

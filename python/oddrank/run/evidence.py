@@ -27,7 +27,7 @@ def leave_states(snapshot: Snapshot, folder: Path) -> None:
 
     def write(_: Say) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / states.NAME).write_bytes((snapshot.folder / states.NAME).read_bytes())
+        (folder / states.NAME).write_text(states.text(snapshot.seen))
 
     # In a child: the folder's file system may not answer. Why it failed, the collectors say.
     run_all([Task("states", write, _TO_WRITE)], math.inf, Stop())

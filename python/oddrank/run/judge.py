@@ -1,17 +1,18 @@
 """The judge hears all guards of a job and says what went wrong; judge_process.py is its process."""
 
+import os
 import shlex
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from oddrank import exclude, job
+from oddrank import exclude, job, launch
 from oddrank.control.root import RankState
-from oddrank.errors import OddrankError
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.page import page
 from oddrank.page.parts import Parts, Table, utc
@@ -22,31 +23,25 @@ from oddrank.run.decide import Attempt, Decision, decide, note, signature
 from oddrank.run.outputs import Outputs
 from oddrank.run.snapshot import Snapshot, Taker, awaited
 from oddrank.run.start import Settings
-from oddrank.run.watch import (
-    AllEnded,
-    Awaited,
-    Cascade,
-    Death,
-    Event,
-    Moved,
-    Stall,
-    Still,
-    Watch,
-)
+from oddrank.run.watch import AllEnded, Awaited, Cascade, Death, Event, Moved, Stall, Still, Watch
 from oddrank.triage import on_purpose
 from oddrank.triage import report as triage
-from oddrank.triage.facts import Activity
+from oddrank.triage.evidence import Notes, record
 from oddrank.triage.judges import ends
 
 _STDERR = 2
-# Between two looks at the states: they take about 5 % of a core, however many ranks there are.
-_LEAST_PAUSE, _MOST_PAUSE, _PAUSE_TIMES = 0.03, 2.0, 20.0
+# Between two looks at the states: they take about 5 % of a core, if there are many ranks.
+_LEAST_PAUSE, _MOST_PAUSE, _PAUSE_TIMES = 0.05, 2.0, 20.0
+# The longest time from one thought on states to the next, if none of them changes.
+_THOUGHT_SECONDS = 0.5
 # After the end of rank 0's process, for the other ranks' ends.
 _LAST_SECONDS = 10.0
 # For the answers of all guards after a death, of a stall; more for each rank.
 _DEATH_SECONDS, _STALL_SECONDS, _RANK_SECONDS = 0.1, 2.0, 0.0005
 # For those that show who came late: a death may wait for as long.
 _LATE_SECONDS = 0.3
+# For the launcher's own last words, after all ranks have ended.
+_LAUNCHER_SECONDS = 5.0
 # After a death, for the ends that follow from it, or came before it.
 _AGAIN_SECONDS = 0.5
 _LOOK = 0.2  # seconds between two looks at threads
@@ -64,8 +59,7 @@ class Judged:
 
     report: Report
     awaited: dict[int, Awaited]
-    read: triage.Triage | None
-    """It is None if no rank has a record."""
+    read: triage.Triage
 
 
 @dataclass
@@ -93,24 +87,31 @@ class Judge:
     outputs: Outputs = field(default_factory=Outputs)
     lateness: late.Lateness = field(default_factory=late.Lateness)
     read: triage.Triage | None = None
-    """The evidence of the last verdict; None if no rank has a record."""
+    """The evidence of the last verdict."""
     late: dict[int, Finding] = field(default_factory=dict)
     """Ranks that were named as late, with what was said last."""
     again: float = float("inf")
     """When a death is judged once more, from the ends that came after it."""
     seen: int = 0
-    """The records that the verdict on that death is from."""
+    """The records that the verdict on that death is from; 0: the last verdict is on no death."""
 
     def run(self) -> None:
         """Watches until all ranks have ended, or rank 0 has and the others stay silent."""
         end = float("inf")
         every = self.settings.options["report_every"] or end
         due = time.monotonic() + every
+        known: list[dict[str, Any]] = []
+        thought = 0.0
         while time.monotonic() < end:
             began = time.monotonic()
-            states = self._states()
+            rows = self.hub.snapshot()
+            if rows == known and began < min(thought + _THOUGHT_SECONDS, self.again):
+                _rest(time.monotonic() - began)
+                continue
+            known, thought = rows, began
+            states = [RankState(**row) for row in rows]
             events = self.watch.feed(began, states)
-            pause = max(_LEAST_PAUSE, _PAUSE_TIMES * (time.monotonic() - began))
+            cost = time.monotonic() - began
             for event in events:
                 self.take(event)
                 if isinstance(event, AllEnded):
@@ -121,7 +122,7 @@ class Judge:
                 self.report_late()
                 due = began + max(every, _PAUSE_TIMES * (time.monotonic() - began))
             end = min(end, began + _LAST_SECONDS) if self._may_be_over(states) else float("inf")
-            time.sleep(min(pause, _MOST_PAUSE))
+            _rest(cost)
         self._on_end()
 
     def _may_be_over(self, states: Sequence[RankState]) -> bool:
@@ -170,6 +171,7 @@ class Judge:
             # Python, or the user who ended the job, has said what there is to say.
             self._note("death", after, made)
         else:
+            self._tell_launcher(made.report)
             self._tell("death", after, made)
             self.again, self.seen = time.monotonic() + _AGAIN_SECONDS, len(snapshot.records)
             self._save(snapshot, lambda: False)
@@ -226,6 +228,7 @@ class Judge:
                 )
                 made = replace(made, report=report)
         self.watch.tell()
+        self.again, self.seen = float("inf"), 0
         self._tell("stall", event.seconds, made)
         self._act(after, before_all)
 
@@ -252,6 +255,8 @@ class Judge:
             say.lines([f"ends no rank: {self.decision.why}"])
         else:
             say.lines(["ends all ranks, as --on-stall kill asks"])
+            if self.report is not None:
+                self._tell_launcher(self.report)
             self.killed = True
             self._write()  # the launcher may end before the judge has heard of a death
             self.taker.ask("kill", "", 0, END_SECONDS)
@@ -305,7 +310,7 @@ class Judge:
         self._note(event, time.monotonic() - self.watch.began, None, "; ".join(texts))
 
     def _on_end(self) -> None:
-        if self.again < float("inf"):
+        if self.seen:
             self._correct()
         states = self._states()
         if self.report is None:
@@ -318,36 +323,50 @@ class Judge:
             self.report = Report.of("run", self.settings.world, {}, [], complete=complete, why=why)
         self._note("end", time.monotonic() - self.watch.began, None)
 
+    def _tell_launcher(self, report: Report) -> None:
+        """Has torchrun's own report of the failure show the sentence, where no rank left its own.
+
+        It reads a rank's file soon after the rank's end: that of the named one may come too late.
+        """
+        if not (of_rank_0 := launch.error_file()):
+            return
+        states, here = self._states(), Path(of_rank_0)
+        ranks = {rank for one in report.findings[:1] for rank in one.who.ranks} | {0}
+        local = {states[r].local_rank for r in ranks if states[r].host == self.settings.host}
+        paths = [here.parent.parent / str(rank) / here.name for rank in sorted(local)]
+        # Before all ends that torchrun sees itself: it shows the first one.
+        text = launch.error_text(report.summary, time.time() - 1)
+        # Their file system may not answer.
+        threading.Thread(target=_write_new, args=(paths, text), daemon=True).start()
+
+    def say_again(self) -> None:
+        """Says the sentence once more, as the last line of a job that ended by what was told."""
+        restarts = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "")
+        if not self.said or (restarts.isdecimal() and int(restarts) > self.settings.restart):
+            return
+        reports, pid = bool(launch.error_file()), self._states()[0].launcher_pid
+        end, started = time.monotonic() + _LAUNCHER_SECONDS, job.start_time(pid)
+        while reports and started and time.monotonic() < end and job.start_time(pid) == started:
+            time.sleep(_LEAST_PAUSE)
+        say.again(self.said, after_others=reports)
+
     def _snapshot(self, seconds: float, *, look: float) -> Snapshot:
         states = self._states()
         ended = {s.rank: at for s in states if (at := self.watch.ended_at(s)) is not None}
         patience = seconds + look + _RANK_SECONDS * len(states)
-        with suppress(OSError):
-            return self.taker.take(patience, look=look, ended=ended)
-        self.taker.use_next_folder()  # what kills ranks may have filled /dev/shm
-        try:
-            return self.taker.take(patience, look=look, ended=ended)
-        except OSError as error:
-            self.taker.use_no_folder(error)
         return self.taker.take(patience, look=look, ended=ended)
 
     def _judge(self, snapshot: Snapshot, otherwise: str) -> Judged:
         """Asks triage's judge. otherwise: what happened, if nothing says whose fault that is."""
-        states, world = self._states(), self.settings.world
-        activities: Collection[Activity] = ()
-        read = None
-        try:
-            read = triage.read([str(snapshot.folder)])
-            made, activities = triage.made(read), read.view.activities.values()
-        except OddrankError:  # no rank has a record
-            made = Report.of("run", world, {"suspects": []}, [], complete=False, why=otherwise)
-        ranks = awaited(made.data["suspects"], states, activities)
-        # The snapshot is removed; the records stay.
-        data = {**made.data, "folder": f"{self.settings.folders[0]}/"}
-        why = made.why.replace(str(snapshot.folder), self.settings.folders[0])
+        states, world, notes = self._states(), self.settings.world, Notes()
+        facts = record.held(snapshot.contents, snapshot.seen, notes)
+        read = triage.judge(facts, [], notes, {"records": (len(snapshot.contents), len(facts))})
+        read.folder = f"{self.settings.folders[0]}/"
+        made = triage.made(read)
+        ranks = awaited(made.data["suspects"], states, read.view.activities.values())
         if not made.findings and not _is_paused(made):
-            made = Report.of("run", world, data, [], complete=False, why=otherwise)
-        return Judged(replace(made, tool="run", world=world, data=data, why=why), ranks, read)
+            made = Report.of("run", world, made.data, [], complete=False, why=otherwise)
+        return Judged(replace(made, tool="run", world=world), ranks, read)
 
     def _tell(self, event: str, after: float, made: Judged, first: str = "") -> None:
         """Says what was found, unless that was said before; writes the report."""
@@ -443,6 +462,22 @@ class Judge:
         }
         decision = {"action": made.action, "why": made.why, "nodes": list(made.nodes)}
         return replace(report, data={**report.data, "run": run, "decision": decision})
+
+
+def _rest(cost: float) -> None:
+    """Sleeps as long as fits what took so many seconds."""
+    time.sleep(min(max(_LEAST_PAUSE, _PAUSE_TIMES * cost), _MOST_PAUSE))
+
+
+def _write_new(paths: Sequence[Path], text: str) -> None:
+    """Writes files whole, but those that are there."""
+    for path in paths:
+        with suppress(OSError):
+            made = path.with_name(f".{path.name}.oddrank")
+            made.write_text(text, encoding="utf-8")
+            with suppress(FileExistsError):
+                os.link(made, path)
+            made.unlink()
 
 
 def _blame(report: Report) -> tuple[tuple[int, ...], str, int] | None:

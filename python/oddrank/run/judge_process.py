@@ -19,7 +19,7 @@ from oddrank.run import say, store
 from oddrank.run.collect import children
 from oddrank.run.judge import END_SECONDS, Judge
 from oddrank.run.outputs import earlier
-from oddrank.run.snapshot import Taker, remove_folders
+from oddrank.run.snapshot import Taker
 from oddrank.run.start import LISTENER, Settings
 from oddrank.run.watch import Watch
 
@@ -36,22 +36,20 @@ def main(arguments: Sequence[str]) -> None:
     _leave_everything()
     try:
         settings = Settings(**json.loads(arguments[0]))
-        folders = [Path(each) for each in settings.folders]
         address = os.environ.pop(ADDRESS)
         try:
-            _judge(settings, folders, address)
+            _judge(settings, address)
         finally:
             # Another run of the same launcher may have left its own address there by now.
             with suppress(OSError, ValueError):
                 if Path(settings.file).read_text(encoding="ascii") == address:
                     os.unlink(settings.file)
-            remove_folders(folders)
     except Exception as error:
         say.lines([f"the job goes on unwatched: {type(error).__name__}: {error}"])
     say.wait_written(_LAST_WORDS_SECONDS)
 
 
-def _judge(settings: Settings, folders: Sequence[Path], address: str) -> None:
+def _judge(settings: Settings, address: str) -> None:
     core = _native.core()
     token = core.control_parse_address(address)[2]
     hub = core.Hub(
@@ -62,8 +60,7 @@ def _judge(settings: Settings, folders: Sequence[Path], address: str) -> None:
     # Modules stay. Snapshots of 10,000 ranks are objects enough to walk.
     gc.collect()
     gc.freeze()
-    taker = Taker(hub, None, settings.host, folders)
-    taker.use_next_folder()
+    taker = Taker(hub, settings.host, [Path(each) for each in settings.folders])
     try:
         judge = Judge(settings, hub, taker, Watch(time.monotonic(), settings.options["stall"]))
         if settings.options["history"] is not None:
@@ -75,6 +72,7 @@ def _judge(settings: Settings, folders: Sequence[Path], address: str) -> None:
         hub.end(0, END_SECONDS)
         if publisher is not None:
             publisher.kill()
+    judge.say_again()
 
 
 def _leave_everything() -> None:

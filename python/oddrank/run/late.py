@@ -108,9 +108,9 @@ def clocks_of(snapshot: Snapshot, hosts: Mapping[int, str], own: str) -> Clocks:
 def read(snapshot: Snapshot) -> dict[int, list[Collective]]:
     """Returns the newest collectives of each rank that has a record."""
     found = {}
-    for rank, path in snapshot.records.items():
+    for rank, name in snapshot.records.items():
         with suppress(OddrankError):  # of another version
-            found[rank] = collectives.read(path)
+            found[rank] = collectives.read(name, snapshot.contents[name])
     return found
 
 
@@ -119,17 +119,17 @@ def findings_of(told: Told, snapshot: Snapshot, hosts: Mapping[int, str]) -> lis
     found = []
     for kind, one in told.named:
         who = Who("rank", (one.rank,), hosts.get(one.rank) or None)
-        calls = _calls_text(kind, one.n, snapshot.records[one.rank])
+        calls = _calls_text(kind, one.n, snapshot.records[one.rank], snapshot.contents)
         found.append(findings.late(who, one, calls, len(kind.ranks)))
     return found
 
 
-def _calls_text(kind: Kind, n: int, record: Path) -> str:
+def _calls_text(kind: Kind, n: int, record: str, contents: Mapping[str, bytes]) -> str:
     """Returns collectives as a sentence names them: 64 all_reduces of default_pg.
 
-    record: of a rank of the group, for its description.
+    record: the name of one of a rank of the group, for its description.
     """
-    found, _ = ranks.read([record])
+    found, _ = ranks.read([Path(record)], contents=contents)
     texts = [
         group.text
         for rank in found

@@ -3,6 +3,7 @@
 import os
 import queue
 import select
+import stat
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
@@ -17,6 +18,10 @@ _STDERR = 2
 _SECONDS = 0.2  # for lines to be written, so that they come before what happens next
 _WRITER = "oddrank-writer"
 _unwritten: "queue.Queue[bytes]" = queue.Queue()
+_last: list[str] = [""]
+"""The last line that was said."""
+_size: list[int] = [0]
+"""Of the file that stderr is, after that; 0: it is none."""
 
 
 def lines(texts: Sequence[str]) -> None:
@@ -25,12 +30,30 @@ def lines(texts: Sequence[str]) -> None:
     Nobody may read the pipe, and a file system may not answer: a thread of its own writes.
     """
     made = [f"oddrank: {texts[0]}", *(f"  {text}" for text in texts[1:])]
+    _last[0] = made[-1]
     is_behind = not wait_written(0.0)
     _unwritten.put("".join(f"{render.safe(line)}\n" for line in made).encode())
     if not any(thread.name == _WRITER for thread in threading.enumerate()):
         threading.Thread(target=_write_all, name=_WRITER, daemon=True).start()
     if not is_behind:
         wait_written(_SECONDS)
+
+
+def again(sentence: str, *, after_others: bool) -> None:
+    """Says a sentence as the job's last line, unless it stands there.
+
+    after_others: others have written since.
+    """
+    wait_written(_SECONDS)
+    if after_others or _size[0] != _file_size() or not _last[0].endswith(sentence):
+        lines([sentence])
+
+
+def _file_size() -> int:
+    with suppress(OSError):
+        found = os.fstat(_STDERR)
+        return found.st_size if stat.S_ISREG(found.st_mode) else 0
+    return 0
 
 
 def wait_written(seconds: float) -> bool:
@@ -50,6 +73,7 @@ def _write_all() -> None:
                     text = text[os.write(_STDERR, text) :]
                 except BlockingIOError:  # another process made it so
                     select.select([], [_STDERR], [])
+        _size[0] = _file_size()
         _unwritten.task_done()
 
 

@@ -1,18 +1,16 @@
-"""Asks all guards what their ranks do, and lays the answers out as files for triage's judge."""
+"""Asks all guards what their ranks do, and keeps their answers for triage's judge, in memory."""
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from oddrank import _native, job
+from oddrank import _native
 from oddrank.control.root import RankState
 from oddrank.errors import OddrankError
-from oddrank.run import say
 from oddrank.run.watch import Awaited, Work, has_ended, is_heard
 from oddrank.trace import states
 from oddrank.trace.states import Seen
@@ -23,75 +21,35 @@ _POLL = 0.005
 _IN_D = "in uninterruptible sleep (D)"
 # Classes of places (triage/leaves.py) in which a process waits, perhaps in a loop.
 _WAITS = ("peers", "gpu", "lock", "network")
-_PREFIX = ".judge-"
 _GONE = ("dead", "zombie")
-_NOWHERE = Path("/dev/null/snapshot")
-"""The folder of a snapshot of which no folder takes copies: no file has this name."""
+MOST_KEPT = 64 << 20
+"""Bytes of records, of all ranks, that are kept from one snapshot to the next."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All ranks at a moment. folder: holds their records, and the states of their processes.
+    """All ranks at a moment."""
 
-    work: of those whose guards have answered. records: those in `folder`, by rank.
-    """
-
-    folder: Path
     work: Mapping[int, Work]
-    records: Mapping[int, Path]
+    """Of those whose guards have answered."""
     asked: float
     answered: float
     """Unix times between which the guards looked."""
-
-
-def private_folder(job_folder: Path) -> Path:
-    """Makes a folder for this process beside the job's records, and removes those left there."""
-    for folder in (job_folder.parent, job_folder):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder.stat().st_uid != os.geteuid():
-            raise PermissionError(f"{folder} belongs to another user")
-    for left in job_folder.glob(f"{_PREFIX}*"):
-        pid, _, started = left.name.removeprefix(_PREFIX).partition("-")
-        if not (pid.isdecimal() and str(job.start_time(int(pid))) == started):
-            shutil.rmtree(left, ignore_errors=True)
-    made = job_folder / _own_name()
-    made.mkdir(mode=0o700)
-    return made
-
-
-def first_folder(job_folders: Sequence[Path]) -> Path:
-    """Makes the private folder in the first job's folder that takes it; OSError if none does."""
-    trouble = OSError("there is no folder for snapshots")
-    for folder in job_folders:
-        try:
-            return private_folder(folder)
-        except OSError as error:
-            trouble = error
-    raise trouble
-
-
-def remove_folders(job_folders: Sequence[Path]) -> None:
-    """Removes this process's private folders."""
-    for folder in job_folders:
-        shutil.rmtree(folder / _own_name(), ignore_errors=True)
-        with suppress(OSError):  # it has records, as it should
-            folder.rmdir()
-
-
-def _own_name() -> str:
-    return f"{_PREFIX}{os.getpid()}-{job.start_time(os.getpid())}"
+    seen: list[Seen] = field(default_factory=list)
+    records: dict[int, str] = field(default_factory=dict)
+    """Rank -> the name of its record."""
+    contents: dict[str, bytes] = field(default_factory=dict)
+    """The records, by name."""
 
 
 class Taker:
-    """Takes snapshots, each into a folder that takes the place of the last one."""
+    """Takes snapshots, and keeps the last answers of ranks: their guards end soon after them."""
 
-    def __init__(self, hub: Any, folder: Path | None, host: str, records: Sequence[Path]) -> None:
+    def __init__(self, hub: Any, host: str, records: Sequence[Path]) -> None:
         """records: folders on this host that may hold the job's records."""
-        self._hub, self._folder, self._host, self._records = hub, folder, host, records
+        self._hub, self._host, self._records = hub, host, records
         self._number = 0
-        self._shown: Path | None = None
         self._last: dict[int, dict[str, Any]] = {}
-        """The last answers of ranks that were dead then: their guards end soon."""
 
     def take(self, patience: float, *, look: float, ended: Mapping[int, float]) -> Snapshot:
         """Waits `patience` seconds for answers.
@@ -104,55 +62,51 @@ class Taker:
         results = self.ask(STAGE, str(round(look * 1000)), expected, patience)
         answered = time.time()
         answers = _unpacked(results)
-        folder = _NOWHERE
-        if self._folder is not None:
-            folder = self._folder / str(self._number)
-            folder.mkdir(mode=0o700)
-        if self._shown is not None:
-            shutil.rmtree(self._shown, ignore_errors=True)
-        self._shown = folder
-        seen: list[Seen] = []
-        records: dict[int, Path] = {}
+        taken = Snapshot({rank: _work(found) for rank, found in answers.items()}, asked, answered)
         now, since_boot = time.time(), time.monotonic()
         for state in self._ranks():  # as they are now: who ended meanwhile has said how
-            found = answers.get(state.rank) or self._last.get(state.rank) or self._own(state)
-            if found is None:
-                if state.contact == "silent":
-                    lost = Seen(state.rank, state.host, state.pid, 0, states.SILENT, now)
-                    seen.append(lost)
+            found = answers.get(state.rank) or self._earlier(state)
+            if found is not None:
+                self._last[state.rank] = {**found, "progress": state.progress}
+                one = seen_of(state, found)
+            elif has_ended(state) or state.contact == "silent":
+                life = "dead" if has_ended(state) else states.SILENT
+                one = Seen(
+                    state.rank, state.host, state.pid, 0, life, now, state.signal, state.exit_code
+                )
+            else:
                 continue
-            if has_ended(state):
-                self._last[state.rank] = found
             # One clock for all ends: which rank was first shows who follows from whom. A rank that
             # is gone, and of whose end nobody has heard yet, has ended after all others.
             ago = since_boot - ended.get(state.rank, since_boot)
-            one = seen_of(state, found)
-            seen.append(replace(one, ended=now - ago) if one.state in _GONE else one)
-            if found["record"] and self._folder is not None:
+            taken.seen.append(replace(one, ended=now - ago) if one.state in _GONE else one)
+            if found is not None and found["record"]:
                 name = f"rank{state.rank}-{state.pid}-{found['start_time']}.trace"
-                records[state.rank] = folder / name
-                records[state.rank].write_bytes(found["record"])
-        if self._folder is not None:
-            (folder / states.NAME).write_text(states.text(seen))
-        work = {rank: _work(found) for rank, found in answers.items()}
-        return Snapshot(folder, work, records, asked, answered)
+                taken.records[state.rank] = name
+                taken.contents[name] = found["record"]
+        self._forget()
+        return taken
 
-    def use_next_folder(self) -> None:
-        """Leaves a folder without room for another one, if there is one."""
-        left, self._folder = self._folder, None
-        if left is not None:
-            shutil.rmtree(left, ignore_errors=True)
-        try:
-            self._folder = first_folder(
-                [folder for folder in self._records if left is None or folder != left.parent]
-            )
-        except OSError as error:
-            self.use_no_folder(error)
+    def _earlier(self, state: RankState) -> dict[str, Any] | None:
+        """Returns what was seen last of a rank that does not answer, if it holds by now."""
+        last = self._last.get(state.rank)
+        if last is not None and _is_over(last):
+            return last
+        if (own := self._own(state)) is not None:
+            return own
+        # It lived then. What it has done since nobody knows; how it ended its guard has said.
+        if last is None or not has_ended(state) or last["progress"] != state.progress:
+            return None
+        return last | {"letter": "", "wait_status": -1, "realtime_ns": time.time_ns()}
 
-    def use_no_folder(self, why: OSError) -> None:
-        """Goes on without copies of records, and says so."""
-        self._folder = None
-        say.lines([f"judges without the ranks' records: no folder takes copies of them ({why})"])
+    def _forget(self) -> None:
+        """Forgets records, those of the living first, so that all together are not too large."""
+        size = sum(len(found["record"]) for found in self._last.values())
+        for rank in sorted(self._last, key=lambda rank: _is_over(self._last[rank])):
+            if size <= MOST_KEPT:
+                return
+            size -= len(self._last[rank]["record"])
+            self._last[rank] |= {"record": b""}
 
     def _ranks(self) -> list[RankState]:
         return [RankState(**row) for row in self._hub.snapshot()]
@@ -227,6 +181,11 @@ def seen_of(state: RankState, found: Mapping[str, Any]) -> Seen:
     if os.WIFSIGNALED(status):
         return replace(seen, signal=os.WTERMSIG(status))
     return replace(seen, code=os.waitstatus_to_exitcode(status))
+
+
+def _is_over(found: Mapping[str, Any]) -> bool:
+    """Returns whether a rank had ended when this was seen of it."""
+    return found["letter"] in ("", "Z", "X")
 
 
 def _work(found: Mapping[str, Any]) -> Work:

@@ -1,7 +1,7 @@
 """Reads each rank's present or last state from its record file."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -136,6 +136,8 @@ class Rank(Process):
     lowered: tuple[Lowered, ...] = field(default=(), compare=False)
     """Functions that run too often to be recorded as closely as asked for."""
     file: str = field(default="", compare=False)
+    content: bytes | None = field(default=None, compare=False, repr=False)
+    """The record, if it is in no file."""
 
     @property
     def main(self) -> Thread | None:
@@ -166,13 +168,21 @@ class Rank(Process):
         }
 
 
-def read(files: Sequence[Path], look: float = 0.0) -> tuple[list[Rank], dict[Path, str]]:
+def read(
+    files: Sequence[Path], look: float = 0.0, contents: Mapping[str, bytes] | None = None
+) -> tuple[list[Rank], dict[Path, str]]:
     """Returns the ranks that could be read, and a line for each file that could not.
 
     look: seconds between two checks of live threads' CPU time; 0: no states and no CPU times.
+    contents: records that are in no file, by name.
     """
-    found, refused = processes.read(files, _native.core().trace_snapshot)
-    ranks = [_with_last_place(_rank(facts, str(file))) for file, facts in found]
+    held, snapshot = contents or {}, _native.core().trace_snapshot
+    found, refused = processes.read(
+        files, lambda file: processes.read_content(snapshot, file, content=held.get(file))
+    )
+    ranks = [
+        _with_last_place(_rank(facts, str(file), held.get(str(file)))) for file, facts in found
+    ]
     ranks = [
         replace(rank, runs_back=back)
         for rank, back in zip(ranks, processes.runs_back(ranks), strict=True)
@@ -180,7 +190,7 @@ def read(files: Sequence[Path], look: float = 0.0) -> tuple[list[Rank], dict[Pat
     return look_at(ranks, look) if look > 0 else ranks, refused
 
 
-def _rank(found: dict[str, Any], file: str) -> Rank:
+def _rank(found: dict[str, Any], file: str, content: bytes | None) -> Rank:
     collectives = [_collective(each) for each in found["open"]]
     if not collectives and found["last_collective"]:
         collectives = [_collective(found["last_collective"])]
@@ -202,6 +212,7 @@ def _rank(found: dict[str, Any], file: str) -> Rank:
         lost_groups=found["lost"]["groups"],
         lowered=processes.lowered_in(found),
         file=file,
+        content=content,
     )
 
 
@@ -209,18 +220,20 @@ def _with_last_place(rank: Rank) -> Rank:
     ends = not rank.alive or rank.end.raised
     if not ends or rank.main is None or rank.main.stack:
         return rank
-    last = _last_place(Path(rank.file), rank.pid, raised=bool(rank.end.raised))
-    return replace(rank, last_at=last)
+    return replace(rank, last_at=_last_place(rank))
 
 
-def _last_place(file: Path, pid: int, *, raised: bool) -> Frame | None:
+def _last_place(rank: Rank) -> Frame | None:
     """Returns the main thread's last line, or the line that raised; None if no event shows it."""
     try:
-        _, events, _ = _native.core().trace_history(str(file), _LAST_EVENTS)
+        history = _native.core().trace_history
+        _, events, _ = processes.read_content(
+            history, rank.file, _LAST_EVENTS, content=rank.content
+        )
     except OddrankError:  # removed since
         return None
-    own = [(kind, Frame(*frame)) for _, tid, kind, frame, _, _ in events if tid == pid]
-    return _way_out(own) if raised else _last_line(own)
+    own = [(kind, Frame(*frame)) for _, tid, kind, frame, _, _ in events if tid == rank.pid]
+    return _way_out(own) if rank.end.raised else _last_line(own)
 
 
 def _last_line(events: Sequence[tuple[str, Frame]]) -> Frame | None:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from oddrank import _native
 from oddrank.pauses import Pause
@@ -48,23 +49,39 @@ def _is_states(item: Item) -> bool:
 
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
+    names = {str(item.path): item.name for item in items}
+    found, refused = ranks.read([item.path for item in items if _is_record(item)])
+    for path, why in refused.items():
+        name = names[str(path)]
+        notes.add(name, why.replace(str(path), name))
+    return _facts(found, list(_collected(items, notes)), names, notes)
+
+
+def held(records: Mapping[str, bytes], seen: Iterable[Seen], notes: Notes) -> list[Fact]:
+    """Returns the facts of records in memory, by name, and of how their processes were seen."""
+    found, refused = ranks.read([Path(name) for name in records], contents=records)
+    for path, why in refused.items():
+        notes.add(str(path), why)
+    names = {name: name for name in records}
+    return list(_facts(found, [(one, Source(states.NAME)) for one in seen], names, notes))
+
+
+def _facts(
+    found: list[Rank], kept: list[tuple[Seen, Source]], names: Mapping[str, str], notes: Notes
+) -> Iterable[Fact]:
+    """kept: processes as somebody saw them. names: of files, as the user sees them."""
     now = time.time()
     # Several files may have a process: who saw it alive, or how it ended, knows more.
-    kept = list(_collected(items, notes))
     kept.sort(key=lambda one: (_is_unexplained(one[0]), one[0].time))
     collected = {(s.pid, s.started): s for s, _ in reversed(kept) if s.state != states.SILENT}
-    found, refused = _ranks(items, collected)
-    names = {str(item.path): item for item in items}
-    for path, why in refused.items():
-        item = names[str(path)]
-        notes.add(item, why.replace(str(path), item.name))
+    found = _ranks(found, collected)
     known = {(s.pid, s.started): s for s in states.look(found)}
     # What was seen at the time of the copy counts: here the process may be gone since.
     known |= collected
     newest = _newest_run(found, notes)
     chosen = [rank for rank in newest if not rank.is_child]
     stopped = _paused_children(newest, known)
-    sources = {rank.file: Source(names[rank.file].name) for rank in chosen}
+    sources = {rank.file: Source(names[rank.file]) for rank in chosen}
     for size in {rank.world for rank in chosen if rank.world > 1}:
         first = next(rank for rank in chosen if rank.world == size)
         yield World(size, sources[first.file])
@@ -86,9 +103,10 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
         for death in _death(rank, state, process, source, anybody=anybody):
             yield replace(death, gone=gone)
     known_ranks = {rank.rank for rank in chosen}
+    recorded = {(rank.pid, rank.started) for rank in found}
     for lost, source in {one.rank: (one, source) for one, source in kept}.values():
-        if lost.state == states.SILENT and lost.rank not in known_ranks:
-            yield from _silence(lost, source)
+        if lost.rank not in known_ranks and (lost.pid, lost.started) not in recorded:
+            yield from _unrecorded(lost, source)
     yield from record_calls.progress(chosen, seen, sources)
     yield from _stacks(chosen, seen, sources)
     yield from record_calls.mismatches(chosen, sources, histories)
@@ -97,12 +115,8 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
 KIND = Kind("records", binary=True, sniff=_sniff, read=_read)
 
 
-def _ranks(
-    items: Sequence[Item], collected: Collection[tuple[int, int]]
-) -> tuple[list[Rank], dict[Path, str]]:
-    """Reads the records. Looks at threads only of processes whose states were not collected."""
-    files = [item.path for item in items if _is_record(item)]
-    found, refused = ranks.read(files)
+def _ranks(found: list[Rank], collected: Collection[tuple[int, int]]) -> list[Rank]:
+    """Completes the ranks. Looks at threads only of processes whose states were not collected."""
     if any((rank.pid, rank.started) not in collected for rank in found):
         found = ranks.look_at(found, states.LOOK)
     found = [_as_torch_says(rank) for rank in found]
@@ -110,7 +124,7 @@ def _ranks(
     return [
         replace(rank, runs_back=runs, last=unix_time(rank.last))
         for rank, runs in zip(found, back, strict=True)
-    ], refused
+    ]
 
 
 def _as_torch_says(rank: Rank) -> Rank:
@@ -121,11 +135,17 @@ def _as_torch_says(rank: Rank) -> Rank:
     return replace(rank, rank=group.own, world=group.size)
 
 
-def _silence(lost: Seen, source: Source) -> Iterable[Fact]:
+def _unrecorded(lost: Seen, source: Source) -> Iterable[Fact]:
+    """Says what is known of a process without a record: nothing, if it only runs."""
     process = Process(lost.rank, lost.host, lost.pid)
-    text = "the guard beside it has fallen silent"
-    yield Identity(process, source)
-    yield Trouble("unreachable", text, source, lost.host, time=lost.time, pid=lost.pid)
+    if lost.state == states.SILENT:
+        text = "the guard beside it has fallen silent"
+        yield Identity(process, source)
+        yield Trouble("unreachable", text, source, lost.host, time=lost.time, pid=lost.pid)
+    elif lost.state in ("zombie", "dead") and (lost.signal or lost.code):
+        kind: Literal["signal", "exit"] = "signal" if lost.signal else "exit"
+        yield Identity(process, source)
+        yield Death(process, kind, source, lost.ended, signal=lost.signal, code=lost.code)
 
 
 def _collected(items: Iterable[Item], notes: Notes) -> Iterable[tuple[Seen, Source]]:

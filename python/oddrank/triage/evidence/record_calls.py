@@ -34,7 +34,7 @@ def histories(
     found = {}
     for rank in chosen:
         try:
-            found[rank.file] = collectives.read(rank.file)[-last:]
+            found[rank.file] = collectives.read(rank.file, rank.content)[-last:]
         except OddrankError as error:  # removed since
             notes.add(sources[rank.file].file, str(error))
     return found
