@@ -1,7 +1,7 @@
 """Measures the judge of `oddrank run` with 10,000 guards, which one other process simulates.
 
 watching: share of one core while nothing happens, hub and judge together (goal: 10 %). snapshot:
-from the question to the files of all ranks, each answer as large as a real training rank's (goal:
+from the question to the answers of all ranks, each answer as large as a real training rank's (goal:
 2 s). memory: resident, before and after it.
 """
 
@@ -21,7 +21,7 @@ from simulate_root import build, resident_mb
 import harness
 from oddrank import _native
 from oddrank.run.judge import Judge
-from oddrank.run.snapshot import Taker, first_folder
+from oddrank.run.snapshot import Taker
 from oddrank.run.start import Options, Settings
 from oddrank.run.watch import Watch
 from run.watched import watched
@@ -67,7 +67,7 @@ def run_once(swarm: Path, answer: Path, world: int, folder: Path) -> dict[str, A
         pid=1, started=0, world={"size": world}, host="localhost", folders=[str(folder / "job")],
         file="", options=vars(Options(3600.0)), restart=0, publish=False, cwd="/",
     )  # fmt: skip
-    taker = Taker(hub, first_folder([folder / "job"]), "localhost", [])
+    taker = Taker(hub, "localhost", [])
     judge = Judge(settings, hub, taker, Watch(time.monotonic(), 3600.0))
     threading.Thread(target=judge.run, daemon=True).start()
     time.sleep(2.0)
@@ -78,8 +78,7 @@ def run_once(swarm: Path, answer: Path, world: int, folder: Path) -> dict[str, A
     before = time.monotonic()
     taken = taker.take(30.0, look=0.2, ended={})
     seconds = time.monotonic() - before
-    files = len(list(taken.folder.glob("rank*.trace")))
-    assert files == world, files
+    assert len(taken.records) == world, len(taken.records)
     most = resident_mb()
     guards.kill()
     guards.wait()
