@@ -11,10 +11,8 @@ from pathlib import Path
 import forked
 from oddrank.debugger import channel
 from oddrank.debugger.channel import Session
-from patience import until
+from patience import PATIENCE, until
 from processes import Marked
-
-LONGEST = 120.0
 
 
 class Program:
@@ -32,13 +30,13 @@ class Program:
 
     def waits(self, count: int = 1) -> list[Session]:
         """Waits until processes wait for a debugger."""
-        until(lambda: len(self.sessions()) >= count or self.popen.poll() is not None, LONGEST)
+        until(lambda: len(self.sessions()) >= count or self.popen.poll() is not None)
         assert len(self.sessions()) == count, self.said[-3000:]
         return self.sessions()
 
     def ends(self) -> str:
         """Returns what it has printed, once it has ended well."""
-        assert self.popen.wait(LONGEST) == 0, self.said[-3000:]
+        assert self.popen.wait(PATIENCE.limit) == 0, self.said[-3000:]
         return self.said
 
 
@@ -56,12 +54,12 @@ def started(folder: Path, command: Sequence[str], **environ: str) -> Iterator[Pr
         yield Program(folder, popen)
     finally:
         mark.kill_all()
-        popen.wait(60)
+        popen.wait(PATIENCE.limit)
 
 
 def talk(session: Session, typed: str, *, leaves: bool = True) -> str:
     """Debugs without `oddrank attach`; returns what was shown. leaves: closes after the lines."""
-    with socket.create_connection((session.address, session.port), LONGEST) as rank:
+    with socket.create_connection((session.address, session.port), PATIENCE.limit) as rank:
         rank.sendall(session.token.encode() + typed.encode())
         if leaves:
             rank.shutdown(socket.SHUT_WR)
@@ -71,10 +69,17 @@ def talk(session: Session, typed: str, *, leaves: bool = True) -> str:
     return shown.decode()
 
 
-def attach(folder: Path, *arguments: str, typed: str) -> "subprocess.CompletedProcess[str]":
-    """Runs `oddrank attach` with these lines typed."""
-    return subprocess.run(
+def attached(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+    """Starts `oddrank attach`."""
+    return subprocess.Popen(
         [sys.executable, "-m", "oddrank", "attach", *arguments],
         env={**os.environ, "ODDRANK_DIR": str(folder)},
-        input=typed, capture_output=True, text=True, timeout=LONGEST, check=False,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
+
+
+def attach(folder: Path, *arguments: str, typed: str) -> "subprocess.CompletedProcess[str]":
+    """Runs `oddrank attach` with these lines typed."""
+    with attached(folder, *arguments) as client:
+        stdout, stderr = client.communicate(typed, PATIENCE.limit)
+    return subprocess.CompletedProcess(client.args, client.returncode, stdout, stderr)

@@ -1,18 +1,17 @@
 """One process stops, is debugged, and goes on: whatever the debugger does or does not do."""
 
+import math
 import os
 import pty
 import signal
-import subprocess
 import sys
 import termios
 
 import pytest
 
 import oddrank
-from debugger.programs import LONGEST, attach, started, talk
+from debugger.programs import attach, attached, started, talk
 from oddrank.errors import OddrankError
-from patience import until
 from processes import Marked
 
 LOOP = """
@@ -44,20 +43,24 @@ def test_a_debugger_looks_steps_changes_and_leaves(tmp_path):
         assert "oddrank attach 0" in job.said
 
 
-@pytest.mark.parametrize("typed", ["", "c\n", "q\n", "p total\n", "run\ninteract\nc\n"])
-def test_however_a_debugger_leaves_the_program_goes_on(tmp_path, typed):
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        ("", ""),
+        ("c\n", ""),
+        ("q\n", ""),
+        ("p total\n", "11"),
+        ("run\ninteract\nc\n", ""),
+        ("b 8\nc\np total, i\nc\n", "(33, 2)"),  # a breakpoint of pdb's own
+    ],
+)
+def test_however_a_debugger_leaves_the_program_goes_on(tmp_path, typed, shown):
     with started(tmp_path, program(tmp_path)) as job:
         (session,) = job.waits()
-        assert "(Pdb) " in talk(session, typed)
+        said = talk(session, typed)
+        assert "(Pdb) " in said
+        assert shown in said
         assert "total 33" in job.ends()
-
-
-def test_a_breakpoint_of_pdb_s_own_is_reached_under_the_same_debugger(tmp_path):
-    with started(tmp_path, program(tmp_path)) as job:
-        (session,) = job.waits()
-        shown = talk(session, "b 8\nc\np total, i\nc\n")
-        assert "total 33" in job.ends()
-    assert "(33, 2)" in shown
 
 
 EACH = """
@@ -79,30 +82,24 @@ def test_a_debugger_that_steps_to_the_next_breakpoint_stays(tmp_path):
 def test_a_debugger_that_is_killed_lets_the_program_go_on(tmp_path):
     with started(tmp_path, program(tmp_path)) as job:
         job.waits()
-        client = subprocess.Popen(
-            [sys.executable, "-m", "oddrank", "attach"],
-            env={**os.environ, "ODDRANK_DIR": str(tmp_path)},
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        with client:
-            assert client.stdout is not None
+        with attached(tmp_path) as client:
             assert client.stdout.readline().startswith("> ")
             client.kill()
         assert "total 33" in job.ends()
 
 
-@pytest.mark.parametrize("attaches", [False, True])
-def test_at_the_deadline_the_program_goes_on(tmp_path, attaches):
-    with started(tmp_path, program(tmp_path, deadline=15 if attaches else 0.3)) as job:
-        if attaches:
-            (session,) = job.waits()
-            assert "the deadline has passed" in talk(session, "", leaves=False)
+def test_at_the_deadline_the_program_goes_on(tmp_path):
+    with started(tmp_path, program(tmp_path, deadline=0.3)) as job:
         assert "total 33" in job.ends()
-        assert attaches or "nobody has attached" in job.said
+        assert "nobody has attached" in job.said
+    with started(tmp_path, program(tmp_path, deadline=15)) as job:
+        (session,) = job.waits()
+        assert "the deadline has passed" in talk(session, "", leaves=False)
+        assert "total 33" in job.ends()
 
 
 CHILDREN = """
-import multiprocessing, os, sys
+import multiprocessing, os
 import oddrank
 
 def work(number):
@@ -140,76 +137,70 @@ def test_forked_children_without_stdin_stop_and_are_chosen_by_pid(tmp_path):
         assert job.said.count("went on") == 3
 
 
+class Terminal:
+    """The program at a terminal of its own."""
+
+    def __init__(self, folder):
+        self.mark = Marked()
+        self.pid, self.descriptor = pty.fork()
+        if self.pid == 0:
+            os.environ.update(self.mark.environ, ODDRANK_DIR=str(folder))
+            os.execv(sys.executable, [sys.executable, *program(folder)])
+        self.shown = b""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.mark.kill_all()
+        os.close(self.descriptor)
+
+    def shows(self, text):
+        """Waits until the terminal has shown a text."""
+        while text not in self.shown:  # pytest's timeout ends it
+            self.shown += os.read(self.descriptor, 4096)
+
+    def types(self, line):
+        os.write(self.descriptor, line)
+
+
 @pytest.mark.parametrize("killed", [False, True])
 def test_at_its_terminal_it_reads_lines_and_leaves_the_terminal_as_it_was(tmp_path, killed):
-    mark = Marked()
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.environ.update(mark.environ, ODDRANK_DIR=str(tmp_path))
-        os.execv(sys.executable, [sys.executable, *program(tmp_path)])
-    shown = b""
-    before = termios.tcgetattr(terminal)
-
-    def shows(text):
-        def look():
-            nonlocal shown
-            shown += os.read(terminal, 4096)
-            return text in shown
-
-        return look
-
-    try:
-        until(shows(b"(Pdb) "), LONGEST)
+    with Terminal(tmp_path) as terminal:
+        before = termios.tcgetattr(terminal.descriptor)
+        terminal.shows(b"(Pdb) ")
         assert not list(tmp_path.glob("*/debug-*.json"))
-        os.write(terminal, b"p total\n")
-        until(shows(b"11\r\n(Pdb) "), LONGEST)
+        terminal.types(b"p total\n")
+        terminal.shows(b"11\r\n(Pdb) ")
         if killed:
-            os.kill(pid, signal.SIGKILL)
+            os.kill(terminal.pid, signal.SIGKILL)
         else:
-            os.write(terminal, b"!import tty; tty.setraw(0); print('raw')\n")
-            until(shows(b"raw\n(Pdb) "), LONGEST)
-            os.write(terminal, b"c\n")
-            until(shows(b"total 33"), LONGEST)
-        os.waitpid(pid, 0)
-        after = termios.tcgetattr(terminal)
-        assert after == before
-    finally:
-        mark.kill_all()
-        os.close(terminal)
+            terminal.types(b"!import tty; tty.setraw(0); print('raw')\n")
+            terminal.shows(b"raw\n(Pdb) ")
+            terminal.types(b"c\n")
+            terminal.shows(b"total 33")
+        os.waitpid(terminal.pid, 0)
+        assert termios.tcgetattr(terminal.descriptor) == before
 
 
 def test_debuggers_at_two_terminals_do_not_wait_for_each_other(tmp_path):
-    mark, terminals = Marked(), []
-    try:
-        for _ in range(2):
-            pid, terminal = pty.fork()
-            if pid == 0:
-                os.environ.update(mark.environ, ODDRANK_DIR=str(tmp_path))
-                os.execv(sys.executable, [sys.executable, *program(tmp_path)])
-            terminals.append(terminal)
-            shown = b""
-            while b"(Pdb) " not in shown:
-                shown += os.read(terminal, 4096)
-    finally:
-        mark.kill_all()
-        for terminal in terminals:
-            os.close(terminal)
+    with Terminal(tmp_path) as one, Terminal(tmp_path) as other:
+        one.shows(b"(Pdb) ")
+        other.shows(b"(Pdb) ")
 
 
-def test_what_is_no_rank_no_deadline_and_no_session_is_refused(tmp_path):
-    with pytest.raises(OddrankError, match="this job has the ranks 0 to 0"):
-        oddrank.breakpoint(rank=3)
-    for deadline in (0, float("inf"), float("nan")):
-        with pytest.raises(OddrankError, match="deadline"):
-            oddrank.breakpoint(deadline=deadline)
-    with pytest.raises(OddrankError, match="when=3: give a function"):
-        oddrank.breakpoint(when=3)
-    refused = attach(tmp_path, "3", typed="")
-    assert refused.returncode == 2
-    assert "no process of rank 3 of yours waits for a debugger" in refused.stderr
-    refused = attach(tmp_path, "nothing.json", typed="")
-    assert refused.returncode == 2
-    assert "names no process" in refused.stderr
+def test_what_is_no_rank_no_deadline_and_no_session_is_refused_in_one_line(tmp_path, golden):
+    said = []
+    deadlines = [{"deadline": deadline} for deadline in (0, math.inf, math.nan)]
+    for options in ({"rank": 3}, *deadlines, {"when": 3}):
+        with pytest.raises(OddrankError) as refused:
+            oddrank.breakpoint(**options)
+        said.append(str(refused.value))
+    for argument in ("3", "nothing.json"):
+        done = attach(tmp_path, argument, typed="")
+        assert done.returncode == 2
+        said.append(done.stderr.rstrip())
+    golden("\n".join(said).replace(os.uname().nodename, "HOST"))
 
 
 def test_an_error_of_the_condition_is_the_script_s():

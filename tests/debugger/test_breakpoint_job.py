@@ -38,14 +38,6 @@ def _verdict(folder: Path) -> str:
     return report.made(report.read(records)).summary
 
 
-def test_without_a_debugger_s_answer_the_job_goes_on(tmp_path):
-    with started(tmp_path, [*TORCHRUN, "3", JOB], OMP_NUM_THREADS="1") as job:
-        job.waits()
-        assert attach(tmp_path, "1", typed="").returncode == 0
-        said = job.ends()
-    assert said.count("total 54.0") == 3
-
-
 @pytest.mark.needs("torch-build")
 def test_a_worker_of_a_dataloader_stops_alone_and_its_rank_is_not_stuck(tmp_path):
     command = [*TORCHRUN, "2", "-m", "oddrank", "run", "--no-watch", JOB, "worker"]
@@ -53,9 +45,8 @@ def test_a_worker_of_a_dataloader_stops_alone_and_its_rank_is_not_stuck(tmp_path
         (session,) = job.waits()
         assert session.rank == 1
         # Rank 0 may still be on its way to the collective in which it waits.
-        until(
-            lambda: _verdict(tmp_path).startswith("rank 1 stands in a breakpoint (breakpoint_job")
-        )
+        stands = "rank 1 stands in a breakpoint (breakpoint_job"
+        until(lambda: _verdict(tmp_path).startswith(stands))
         done = attach(tmp_path, "1", typed="p 'index', index\nq\n")
         said = job.ends()
     assert "('index', 3)" in done.stdout

@@ -5,13 +5,14 @@ import os
 import socket
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, contextmanager, suppress
 
 import pytest
 
 from oddrank.debugger import channel
 from oddrank.debugger.channel import Channel, Listener
 from oddrank.errors import OddrankError
+from patience import PATIENCE
 
 
 @pytest.fixture
@@ -29,34 +30,27 @@ def connect(listener, sends):
     return client
 
 
-def soon(seconds):
-    return time.monotonic() + seconds
+def opens(listener):
+    """Returns the debugger's end of the first connection that is let in."""
+    return closing(listener.accept(time.monotonic() + PATIENCE.limit))
 
 
-def test_the_token_of_the_file_opens_the_debugger(listener):
-    (session,) = channel.sessions()
-    with connect(listener, session.token.encode() + b"p x\nnext\n"):
-        opened = listener.accept(soon(60))
-        assert [opened.readline(), opened.readline()] == ["p x\n", "next\n"]
-        opened.close()
-
-
-def test_only_its_user_reads_the_file(listener, tmp_path):
+def test_the_token_of_the_file_which_only_its_user_reads_opens_the_debugger(listener, tmp_path):
     (file,) = tmp_path.glob("*/debug-*.json")
     assert file.stat().st_mode & 0o777 == 0o600
     assert file.parent.stat().st_mode & 0o077 == 0
+    (session,) = channel.sessions()
+    with connect(listener, session.token.encode() + b"p x\nnext\n"), opens(listener) as opened:
+        assert [opened.readline(), opened.readline()] == ["p x\n", "next\n"]
     listener.close()
     assert not file.exists()
 
 
-@pytest.mark.parametrize("sends", [b"", b"p x\n", b"0" * 32, b"\xff" * 32])
-def test_without_the_token_nobody_gets_in_and_the_next_one_does(listener, sends):
+def test_without_the_token_nobody_gets_in_and_the_next_one_does(listener):
     token = listener.session.token.encode()
-    with connect(listener, sends), connect(listener, token) as client:
-        opened = listener.accept(soon(60))
-        client.sendall(b"q\n")
-        assert opened.readline() == "q\n"
-        opened.close()
+    for sends in (b"", b"p x\n", b"0" * 32, b"\xff" * 32):
+        with connect(listener, sends), connect(listener, token + b"q\n"), opens(listener) as opened:
+            assert opened.readline() == "q\n", sends
 
 
 def test_silent_strangers_hold_nobody_up_however_many_they_are(listener, monkeypatch):
@@ -67,64 +61,56 @@ def test_silent_strangers_hold_nobody_up_however_many_they_are(listener, monkeyp
             strangers.enter_context(connect(listener, token[:5]))
         client = strangers.enter_context(connect(listener, token[:5]))
         client.sendall(token[5:] + b"q\n")
-        opened = listener.accept(soon(60))
-        assert opened.readline() == "q\n"
-        opened.close()
+        assert strangers.enter_context(opens(listener)).readline() == "q\n"
 
 
-def test_a_stranger_is_sent_away_after_a_while(listener):
+def test_a_stranger_is_sent_away_after_a_while_and_the_wait_ends_at_the_deadline(listener):
     with connect(listener, b"p x") as stranger:
-        assert listener.accept(soon(1)) is None
+        assert listener.accept(time.monotonic() + 1) is None
         assert stranger.recv(1) == b""
 
 
-def test_if_nobody_comes_the_wait_ends_at_the_deadline(listener):
-    assert listener.accept(soon(0.1)) is None
+@contextmanager
+def pair(seconds=0.0):
+    """Yields a channel that lasts so many seconds, and its client."""
+    until = time.monotonic() + (seconds or PATIENCE.limit)
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with theirs, closing(Channel(ours.detach(), until)) as opened:
+        yield opened, theirs
 
 
 def test_a_line_that_never_ends_and_a_client_that_leaves_are_the_end():
-    ours, theirs = socket.socketpair()
-    theirs.sendall(b"p x")
-    opened = Channel(ours.detach(), soon(0.1))
-    assert (opened.readline(), opened.is_open, opened.is_late) == ("", False, True)
-    opened.close()
-    ours, theirs = socket.socketpair()
-    opened = Channel(ours.detach(), soon(60))
-    theirs.sendall(b"p x\nhalf")
-    theirs.close()
-    assert [opened.readline(), opened.readline()] == ["p x\n", ""]
-    opened.close()
+    with pair(seconds=0.1) as (opened, client):
+        client.sendall(b"p x")
+        assert (opened.readline(), opened.is_open, opened.is_late) == ("", False, True)
+    with pair() as (opened, client):
+        client.sendall(b"p x\nhalf")
+        client.close()
+        assert [opened.readline(), opened.readline()] == ["p x\n", ""]
 
 
 def test_a_line_of_any_length_takes_no_memory():
-    ours, theirs = socket.socketpair()
-    opened = Channel(ours.detach(), soon(60))
-    sender = threading.Thread(target=lambda: _send_for_ever(theirs))
-    sender.start()
-    assert opened.readline() == ""
-    opened.close()
-    sender.join(60)
-    theirs.close()
+    def send_for_ever():
+        with suppress(OSError):
+            while True:
+                client.sendall(b"x" * 65536)
 
-
-def _send_for_ever(stream):
-    try:
-        while True:
-            stream.sendall(b"x" * 65536)
-    except OSError:
-        pass
+    with pair() as (opened, client):
+        sender = threading.Thread(target=send_for_ever)
+        sender.start()
+        assert opened.readline() == ""
+        opened.close()
+        sender.join(PATIENCE.limit)
+        assert not sender.is_alive()
 
 
 def test_a_client_that_takes_no_text_is_given_up(monkeypatch):
     monkeypatch.setattr(channel, "_WRITE_SECONDS", 0.1)
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    opened = Channel(ours.detach(), soon(60))
-    opened.write("x" * 10**7)
-    assert not opened.is_open
-    assert opened.readline() == ""
-    opened.close()
-    theirs.close()
+    with pair() as (opened, _):
+        opened.write("x" * 10**7)
+        assert not opened.is_open
+        assert opened.readline() == ""
 
 
 def test_an_address_of_another_host_is_refused(tmp_path, monkeypatch):
