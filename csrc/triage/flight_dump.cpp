@@ -164,9 +164,12 @@ void FlightReader::Consumer::join(const Value& status, FlightDump& dump) {
                               number(Word::last_completed)};
     if (statuses_.emplace(*id, made).second) ids.push_back(*id);
   });
+  std::int64_t last = -1;  // neighbours are mostly of one group
   for (const FlightEntry& entry : entries_) {
     if (name_of_pg_.size() >= kMostCounters) break;
-    if (entry.name != kNoId && entry.pg_id >= 0) name_of_pg_.emplace(entry.pg_id, entry.name);
+    if (entry.name == kNoId || entry.pg_id < 0 || entry.pg_id == last) continue;
+    name_of_pg_.try_emplace(entry.pg_id, entry.name);
+    last = entry.pg_id;
   }
   // By order: only if there are as many of both, and it agrees with all that entries say.
   std::vector<std::pair<std::int64_t, std::uint32_t>> numbered;

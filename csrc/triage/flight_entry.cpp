@@ -70,6 +70,12 @@ FlightOperation operation_of(std::string_view text) {
   return found;
 }
 
+// Returns the address of the only text in a list, null if it has none or more.
+const char* only_text(const Value& list) {
+  if (!list.is(Kind::list) || list.items->count != 1) return nullptr;
+  return list.items->first->values()[0].string().data();
+}
+
 }  // namespace
 
 // Returns the integer of a value, or of its text: JSON dumps have counters as texts.
@@ -131,6 +137,7 @@ void FlightEntries::begin(bool shared_texts) {
   name_ids_.clear();
   stacks_.clear();
   operations_.fill({});
+  known_signatures_.fill({});
   last_name_ = last_desc_ = nullptr;
   last_id_ = kNoId;
 }
@@ -256,6 +263,23 @@ std::uint32_t FlightEntries::signature_of(const FlightEntry& entry, const Value&
       group_size = in.elements / out.elements;
     }
   }
+  const Signed parts{entry.operation.name.data(), only_text(dtypes), elements, group_size};
+  if (parts.dtype == nullptr) return signature_by_text(entry, parts, input, output, dtypes);
+  const std::uint64_t mixed = std::bit_cast<std::uint64_t>(parts.operation) ^
+                              std::rotl(std::bit_cast<std::uint64_t>(parts.dtype), 21) ^
+                              std::rotl(static_cast<std::uint64_t>(elements), 42);
+  KnownSignature& known = known_signatures_[mixed * 0x9e3779b97f4a7c15ULL >> 58];
+  if (known.of != parts) {
+    known = {parts, signature_by_text(entry, parts, input, output, dtypes)};
+  }
+  return known.id;
+}
+
+std::uint32_t FlightEntries::signature_by_text(const FlightEntry& entry, const Signed& parts,
+                                               const Value& input, const Value& output,
+                                               const Value& dtypes) {
+  const OpRule* const rule = entry.operation.rule;
+  const std::string_view op = rule != nullptr ? rule->op : entry.operation.name;
   key_.assign(op);
   key_ += '\0';
   if (rule != nullptr && rule->dtype) {
@@ -272,18 +296,18 @@ std::uint32_t FlightEntries::signature_of(const FlightEntry& entry, const Value&
     });
   }
   const std::size_t dtype_end = key_.size();
-  key_.append(reinterpret_cast<const char*>(&elements), sizeof elements);
-  key_.append(reinterpret_cast<const char*>(&group_size), sizeof group_size);
+  key_.append(reinterpret_cast<const char*>(&parts.elements), sizeof parts.elements);
+  key_.append(reinterpret_cast<const char*>(&parts.group_size), sizeof parts.group_size);
   if (const auto found = signatures_.find(key_); found != signatures_.end()) return found->second;
   const std::uint32_t id = tables_.signatures.id(key_, [&] {
     FlightSignature made;
     made.op = op.substr(0, kLongestText);
     made.dtype = std::string_view(key_).substr(op.size() + 1, dtype_end - op.size() - 1);
-    made.elements = elements;
-    made.group_size = group_size;
+    made.elements = parts.elements;
+    made.group_size = parts.group_size;
     made.synchronises = rule != nullptr && rule->synchronises;
     made.coalesced = entry.coalesced;
-    if (elements >= 0) made.sizes = both_sizes(input, output, visits_);
+    if (parts.elements >= 0) made.sizes = both_sizes(input, output, visits_);
     return made;
   });
   signatures_.emplace(key_, id);

@@ -102,8 +102,23 @@ class FlightEntries final : public DictSink {
  private:
   std::uint32_t name_of_entry(std::string_view name, std::string_view desc);
   const FlightOperation& operation(std::string_view text);
+  // What a signature is made of, where texts of one address are one text.
+  struct Signed {
+    const char* operation = nullptr;
+    const char* dtype = nullptr;  // of the only tensor
+    std::int64_t elements = 0;
+    std::int64_t group_size = 0;
+    bool operator==(const Signed&) const = default;
+  };
+  struct KnownSignature {
+    Signed of;
+    std::uint32_t id = kNoId;
+  };
+
   std::uint32_t signature_of(const FlightEntry& entry, const Value& input, const Value& output,
                              const Value& dtypes);
+  std::uint32_t signature_by_text(const FlightEntry& entry, const Signed& parts, const Value& input,
+                                  const Value& output, const Value& dtypes);
   std::uint32_t stack_of(const Value& frames);
 
   FlightTables& tables_;
@@ -116,6 +131,7 @@ class FlightEntries final : public DictSink {
   std::unordered_map<std::uint64_t, std::uint32_t> stacks_;
   TextMap<std::uint32_t> signatures_;  // of all dumps that this has read
   std::array<std::pair<const char*, FlightOperation>, 64> operations_;
+  std::array<KnownSignature, 64> known_signatures_;  // of this dump
   std::string key_;
 };
 

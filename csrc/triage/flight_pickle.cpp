@@ -1,6 +1,7 @@
 // The loop over a pickle's opcodes. What is not plain data is refused, never done.
 #include "triage/flight_pickle.hpp"
 
+#include <array>
 #include <bit>
 #include <charconv>
 #include <cstdint>
@@ -55,18 +56,24 @@ class PickleBytes {
   explicit PickleBytes(std::string_view bytes)
       : begin_(bytes.data()), at_(begin_), end_(at_ + bytes.size()) {}
 
-  bool empty() const noexcept { return at_ == end_; }
   std::size_t offset() const noexcept { return static_cast<std::size_t>(at_ - begin_); }
 
-  std::string_view take(std::uint64_t count) {
+  unsigned char opcode() {
+    if (at_ == end_) cut_off();
+    return static_cast<unsigned char>(*at_++);
+  }
+  [[gnu::always_inline]] std::string_view take(std::uint64_t count) {
     if (count > static_cast<std::uint64_t>(end_ - at_)) cut_off();
     const std::string_view taken(at_, static_cast<std::size_t>(count));
     at_ += count;
     return taken;
   }
+  std::string_view from(std::size_t offset) const noexcept { return {begin_ + offset, end_}; }
+  // Skips bytes that were seen to be there.
+  void skip(std::size_t count) noexcept { at_ += count; }
   // Returns a little-endian number.
   template <typename Number>
-  Number number() {
+  [[gnu::always_inline]] Number number() {
     Number value;
     std::memcpy(&value, take(sizeof value).data(), sizeof value);
     return value;
@@ -90,6 +97,72 @@ class PickleBytes {
   const char* end_;
 };
 
+// Short lists that were read before, by their bytes. Entries repeat the sizes and types of tensors:
+// that is half of a dump.
+class KnownLists {
+ public:
+  struct Known {
+    std::string_view bytes;  // from its first opcode to the one behind it; empty: none
+    Value list;
+  };
+
+  // Returns the list that `rest` begins with, null if none was read whose bytes are the same.
+  const Known* find(std::string_view rest) const noexcept {
+    if (rest.size() < kLongest) return nullptr;
+    const Known& known = slots_[slot(rest)];
+    return !known.bytes.empty() && rest.starts_with(known.bytes) ? &known : nullptr;
+  }
+  // Returns where the list ends that `rest` begins with. Null: it is not kept.
+  static const char* end_of(std::string_view rest) noexcept {
+    if (rest.size() < kLongest) return nullptr;
+    std::size_t depth = 0;
+    for (std::size_t at = 0; at < kLongest - 1; ++at) {
+      switch (rest[at]) {
+        case ']':
+          if (rest[++at] != '(') return nullptr;
+          ++depth;
+          break;
+        case 'h':
+        case 'K':
+          at += 1;
+          break;
+        case 'M':
+          at += 2;
+          break;
+        case 'J':
+          at += 4;
+          break;
+        case 'e':
+          if (--depth != 0) break;
+          // A key or the end of the dict follows: its writer appends nothing more to it.
+          ++at;
+          return at < kLongest && (rest[at] == 'h' || rest[at] == 'u') ? &rest[at] : nullptr;
+        default:
+          return nullptr;
+      }
+    }
+    return nullptr;
+  }
+  // What is kept stays in memory: sizes that never repeat must not fill it.
+  bool full() const noexcept { return added_ == kMost; }
+  void add(const char* begin, const char* end, const Value& list) noexcept {
+    ++added_;
+    const std::string_view bytes(begin, static_cast<std::size_t>(end - begin) + 1);
+    slots_[slot({begin, kLongest})] = {bytes, list};
+  }
+
+ private:
+  static constexpr std::size_t kLongest = 48;
+  static constexpr std::size_t kMost = 1024;
+  static std::size_t slot(std::string_view rest) noexcept {
+    std::uint64_t words[2];
+    std::memcpy(words, rest.data(), sizeof words);
+    return (words[0] * 0x9e3779b97f4a7c15ULL ^ words[1]) * 0x9fb21c651e98df25ULL >> 57;
+  }
+  std::array<Known, 128> slots_;
+  std::size_t added_ = 0;
+};
+
 Value text_value(std::string_view text) {
   if (text.size() > UINT32_MAX) throw Error("it holds a text of more than 4 GiB");
   return make_text(text);
@@ -111,6 +184,11 @@ Value integer_of(std::string_view text, std::size_t offset) {
 
 // Returns a little-endian two's complement number of any length, cut to 64 bits like integer_of.
 Value long_of(std::string_view bytes) {
+  if (bytes.size() == sizeof(std::int64_t)) {  // a time
+    std::int64_t time = 0;
+    std::memcpy(&time, bytes.data(), sizeof time);
+    return make_integer(time);
+  }
   std::uint64_t value = 0;
   const bool negative = !bytes.empty() && (static_cast<unsigned char>(bytes.back()) & 0x80U) != 0;
   if (negative) value = ~std::uint64_t{0};
@@ -169,10 +247,12 @@ std::size_t index_of(std::string_view text, std::size_t offset) {
 
 Value read_pickle(std::string_view all, Builder& builder) {
   PickleBytes bytes(all);
+  KnownLists known;
+  const char* new_list = nullptr;  // that is being read, and is to be kept
+  const char* new_list_end = nullptr;
   for (;;) {
-    if (bytes.empty()) bytes.cut_off();
     const std::size_t offset = bytes.offset();
-    const auto code = static_cast<unsigned char>(bytes.take(1).front());
+    const unsigned char code = bytes.opcode();
     switch (code) {
       case 'h':  // BINGET
         builder.memo_get(bytes.number<std::uint8_t>());
@@ -186,14 +266,28 @@ Value read_pickle(std::string_view all, Builder& builder) {
       case '(':  // MARK
         builder.mark();
         break;
-      case ']':  // EMPTY_LIST
+      case ']': {  // EMPTY_LIST
+        const std::string_view rest = bytes.from(offset);
+        if (const KnownLists::Known* const found = known.find(rest)) {
+          builder.push(found->list);
+          bytes.skip(found->bytes.size() - 2);
+          break;
+        }
+        if (new_list_end < rest.data() && !known.full()) {
+          new_list = rest.data();
+          new_list_end = KnownLists::end_of(rest);
+        }
         builder.push_list();
         break;
+      }
       case '}':  // EMPTY_DICT
         builder.push_dict();
         break;
       case 'e':  // APPENDS
         builder.append_marked();
+        if (all.data() + bytes.offset() == new_list_end) {
+          known.add(new_list, new_list_end, builder.keep_top());
+        }
         break;
       case 'u':  // SETITEMS
         builder.set_marked();

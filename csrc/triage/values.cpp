@@ -128,39 +128,10 @@ void Builder::begin(DictSink* sink) {
   constexpr std::size_t kUsual = std::size_t{64} << 20;
   if (arena_.held() > kUsual) arena_ = Arena(kMostMemory);
   if (texts_.held() > kUsual) texts_ = Arena(kMostTexts);
-  clear_for_reuse(stack_);
-  clear_for_reuse(marks_);
+  stack_.clear();
+  marks_.clear();
   clear_for_reuse(memo_);
   remembered_ = 0;
-}
-
-std::size_t Builder::pop_mark() {
-  if (marks_.empty()) short_of("a mark");
-  const std::size_t at = marks_.back();
-  marks_.pop_back();
-  return at;
-}
-
-void Builder::push_items(Kind kind) {
-  const Arena::Place place = arena_.place();
-  Value made;
-  made.kind = kind;
-  made.items = new (arena_.take(sizeof(Items))) Items;
-  made.items->place = place;
-  made.items->remembered = remembered_;
-  push(made);
-}
-
-void Builder::add(Value& container, std::span<const Value> values) {
-  if (values.empty()) return;
-  auto* const chunk = new (arena_.take(sizeof(Chunk) + values.size_bytes())) Chunk;
-  chunk->next = nullptr;
-  chunk->count = values.size();
-  std::memcpy(static_cast<void*>(chunk + 1), values.data(), values.size_bytes());
-  Items& items = *container.items;
-  (items.last == nullptr ? items.first : items.last->next) = chunk;
-  items.last = chunk;
-  items.count += values.size();
 }
 
 void Builder::list_of_top(std::size_t count) {
@@ -172,25 +143,17 @@ void Builder::list_of_top(std::size_t count) {
 
 void Builder::items_of_marked(Kind kind) {
   const std::size_t from = pop_mark();
-  push_items(kind);
-  const Value made = stack_.back();
-  stack_.pop_back();
+  Value made = new_items(kind);
   if (kind == Kind::dict) {
-    stack_.insert(stack_.begin() + static_cast<std::ptrdiff_t>(from), made);
+    push(made);
+    const std::span<Value> all(&stack_[from], stack_.size() - from);
+    std::ranges::rotate(all, all.end() - 1);
     set(stack_[from], from + 1);
   } else {
-    Value filled = made;
-    add(filled, std::span(stack_).subspan(from));
-    stack_.resize(from);
-    push(filled);
+    add(made, stack_.from(from));
+    stack_.cut(from);
+    push(made);
   }
-}
-
-void Builder::append_marked() {
-  const std::size_t from = pop_mark();
-  if (from <= floor() || !stack_[from - 1].is(Kind::list)) short_of("a list to append to");
-  add(stack_[from - 1], std::span(stack_).subspan(from));
-  stack_.resize(from);
 }
 
 void Builder::append_one() {
@@ -201,7 +164,7 @@ void Builder::append_one() {
 }
 
 void Builder::set(Value& dict, std::size_t from) {
-  const std::span<const Value> pairs = std::span(stack_).subspan(from);
+  const std::span<const Value> pairs = stack_.from(from);
   if (pairs.size() % 2 != 0) short_of("a value for a key");
   Items& items = *dict.items;
   if (sink_ != nullptr && items.count == 0) {
@@ -212,12 +175,12 @@ void Builder::set(Value& dict, std::size_t from) {
       if (taken == DictSink::Taken::kept) ++remembered_;
       if (items.remembered == remembered_) arena_.back_to(items.place);
       dict = Value();
-      stack_.resize(from);
+      stack_.cut(from);
       return;
     }
   }
   add(dict, pairs);
-  stack_.resize(from);
+  stack_.cut(from);
 }
 
 void Builder::set_marked() {
@@ -231,8 +194,8 @@ void Builder::set_one() {
   const std::size_t from = stack_.size() - 2;
   Value& dict = stack_[from - 1];
   if (!dict.is(Kind::dict)) short_of("a dict to fill");
-  add(dict, std::span(stack_).subspan(from));
-  stack_.resize(from);
+  add(dict, stack_.from(from));
+  stack_.cut(from);
 }
 
 void Builder::memo_put(std::size_t index) {
@@ -256,20 +219,22 @@ Value Builder::salvage() {
     const bool inside = from > floor();
     Value* const container = inside ? &stack_[from - 1] : nullptr;
     if (container != nullptr && container->is(Kind::list)) {
-      add(*container, std::span(stack_).subspan(from));
+      add(*container, stack_.from(from));
     } else if (container != nullptr && container->is(Kind::dict)) {
-      add(*container, std::span(stack_).subspan(from, (stack_.size() - from) & ~std::size_t{1}));
+      add(*container, stack_.from(from).first((stack_.size() - from) & ~std::size_t{1}));
     }
-    stack_.resize(from);
+    stack_.cut(from);
     // Of the root and its own dicts each pair tells something. What is cut out of an entry or of
     // a group must not be guessed: it is left out whole.
-    const bool of_root = marks_.empty() || (marks_.back() == 1 && stack_.front().is(Kind::dict));
-    if (container != nullptr && container->is(Kind::dict) && !of_root) stack_.pop_back();
+    const bool of_root = marks_.empty() || (marks_.back() == 1 && stack_[0].is(Kind::dict));
+    if (container != nullptr && container->is(Kind::dict) && !of_root) {
+      stack_.cut(stack_.size() - 1);
+    }
   }
   if (stack_.empty()) return {};
   // Old protocols set pairs one by one, without a mark.
-  Value root = stack_.front();
-  if (root.is(Kind::dict) && stack_.size() >= 3) add(root, std::span(stack_).subspan(1, 2));
+  Value root = stack_[0];
+  if (root.is(Kind::dict) && stack_.size() >= 3) add(root, stack_.from(1).first(2));
   return root;
 }
 

@@ -2,13 +2,18 @@
 // Strings point into the input. Everything else lives in an arena that the next dump uses again.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "os/error.hpp"
 
 namespace oddrank {
 
@@ -118,6 +123,56 @@ void clear_for_reuse(std::vector<Element>& all) {
   if (all.capacity() * sizeof(Element) > kUsual) all = {};
   all.clear();
 }
+
+// A vector whose push() is a part of each caller, whatever the compiler thinks: each opcode calls
+// it.
+template <typename Element>
+class Stack {
+ public:
+  // push() throws Error if there are `most` elements. what: their name, for its text.
+  Stack(std::size_t most, const char* what) : most_(most), what_(what) {}
+
+  [[gnu::always_inline]] void push(const Element& element) {
+    if (top_ == end_) grow();
+    *top_++ = element;
+  }
+  bool empty() const noexcept { return top_ == begin_.get(); }
+  std::size_t size() const noexcept { return static_cast<std::size_t>(top_ - begin_.get()); }
+  Element& operator[](std::size_t index) noexcept { return begin_[index]; }
+  Element& back() noexcept { return top_[-1]; }
+  const Element& back() const noexcept { return top_[-1]; }
+  void cut(std::size_t size) noexcept { top_ = begin_.get() + size; }
+  std::span<const Element> from(std::size_t index) const noexcept {
+    return {begin_.get() + index, top_};
+  }
+  // Empties it, as clear_for_reuse() does.
+  void clear() {
+    constexpr std::size_t kUsual = std::size_t{8} << 20;
+    if (static_cast<std::size_t>(end_ - begin_.get()) * sizeof(Element) > kUsual) {
+      begin_.reset();
+      end_ = nullptr;
+    }
+    top_ = begin_.get();
+  }
+
+ private:
+  [[gnu::noinline]] void grow() {
+    const std::size_t held = size();
+    if (held >= most_) throw Error(std::string("it needs more ") + what_ + " than the limit");
+    const std::size_t more = std::min(most_, std::max<std::size_t>(2 * held, 1024));
+    auto made = std::make_unique_for_overwrite<Element[]>(more);
+    std::copy(begin_.get(), top_, made.get());
+    begin_ = std::move(made);
+    top_ = begin_.get() + held;
+    end_ = begin_.get() + more;
+  }
+
+  std::size_t most_;
+  const char* what_;
+  std::unique_ptr<Element[]> begin_;
+  Element* top_ = nullptr;
+  Element* end_ = nullptr;
+};
 
 // What was appended at one time. Its values follow it in the arena.
 struct Chunk {
@@ -271,14 +326,8 @@ class Builder {
   // Forgets the dump before this one.
   void begin(DictSink* sink);
 
-  void push(const Value& value) {
-    if (stack_.size() >= kMostStack) full("stack");
-    stack_.push_back(value);
-  }
-  void mark() {
-    if (marks_.size() >= kMostStack) full("marks");
-    marks_.push_back(stack_.size());
-  }
+  [[gnu::always_inline]] void push(const Value& value) { stack_.push(value); }
+  void mark() { marks_.push(stack_.size()); }
   void push_list() { push_items(Kind::list); }
   void push_dict() { push_items(Kind::dict); }
   // Make a container of what is above the mark, or of the top `count` values.
@@ -286,7 +335,12 @@ class Builder {
   void dict_of_marked() { items_of_marked(Kind::dict); }
   void list_of_top(std::size_t count);
   // Append to the container below: what is above the mark, or the top.
-  void append_marked();
+  void append_marked() {
+    const std::size_t from = pop_mark();
+    if (from <= floor() || !stack_[from - 1].is(Kind::list)) short_of("a list to append to");
+    add(stack_[from - 1], stack_.from(from));
+    stack_.cut(from);
+  }
   void append_one();
   void set_marked();
   void set_one();
@@ -301,6 +355,12 @@ class Builder {
     push(value);
   }
 
+  // Returns the top, which must be a container, and lets it live as long as the dump.
+  const Value& keep_top() noexcept {
+    ++remembered_;
+    return stack_.back();
+  }
+
   // Returns the one value that is left. Throws if there is none, or several.
   Value finish();
   // Closes what a cut-off input left open, and returns its root. None if there is none.
@@ -311,18 +371,42 @@ class Builder {
  private:
   [[noreturn]] static void full(const char* what);
   [[noreturn]] static void short_of(const char* what);
-  std::size_t pop_mark();
+  std::size_t pop_mark() {
+    if (marks_.empty()) short_of("a mark");
+    const std::size_t at = marks_.back();
+    marks_.cut(marks_.size() - 1);
+    return at;
+  }
   std::size_t floor() const noexcept { return marks_.empty() ? 0 : marks_.back(); }
-  void push_items(Kind kind);
+  void push_items(Kind kind) { push(new_items(kind)); }
+  Value new_items(Kind kind) {
+    const Arena::Place place = arena_.place();
+    Value made;
+    made.kind = kind;
+    made.items = new (arena_.take(sizeof(Items))) Items;
+    made.items->place = place;
+    made.items->remembered = remembered_;
+    return made;
+  }
   void items_of_marked(Kind kind);
-  void add(Value& container, std::span<const Value> values);
+  void add(Value& container, std::span<const Value> values) {
+    if (values.empty()) return;
+    auto* const chunk = new (arena_.take(sizeof(Chunk) + values.size_bytes())) Chunk;
+    chunk->next = nullptr;
+    chunk->count = values.size();
+    std::uninitialized_copy(values.begin(), values.end(), reinterpret_cast<Value*>(chunk + 1));
+    Items& items = *container.items;
+    (items.last == nullptr ? items.first : items.last->next) = chunk;
+    items.last = chunk;
+    items.count += values.size();
+  }
   void set(Value& dict, std::size_t from);
 
   Arena arena_;
   Arena texts_;
   DictSink* sink_ = nullptr;
-  std::vector<Value> stack_;
-  std::vector<std::size_t> marks_;
+  Stack<Value> stack_{kMostStack, "stack"};
+  Stack<std::size_t> marks_{kMostStack, "marks"};
   std::vector<Value> memo_;
   std::size_t remembered_ = 0;  // how often a container went into the memo or came out of it
 };

@@ -120,6 +120,25 @@ TEST(Pickle, WhatIsKeptOutlivesTheDictAroundIt) {
   EXPECT_EQ(numbers(sink.kept), (std::vector<std::int64_t>{7}));
 }
 
+TEST(Pickle, ListsOfTheSameBytesAreEqualAndDoNotGrowTogether) {
+  Builder builder;
+  // Dicts of a list: twice [1, 300], once [1, 300, 2] in two parts, and [1, 300] again.
+  const std::string key = "h"s + '\0';
+  const std::string list = "](K\x01M\x2c\x01\x65";
+  std::string bytes = "N"s + "q" + '\0' + "(";
+  for (const std::string& more : {""s, ""s, "(K\x02\x65"s, ""s}) {
+    bytes += "}(" + key + list + more + "u";
+  }
+  bytes += std::string(64, 'N') + "t\x86.";
+  const std::vector<Value> found = elements(elements(pickle(bytes, builder))[1]);
+  ASSERT_GE(found.size(), 4U);
+  const auto list_of = [](const Value& dict) { return numbers(elements(dict).at(1)); };
+  EXPECT_EQ(list_of(found[0]), (std::vector<std::int64_t>{1, 300}));
+  EXPECT_EQ(list_of(found[1]), (std::vector<std::int64_t>{1, 300}));
+  EXPECT_EQ(list_of(found[2]), (std::vector<std::int64_t>{1, 300, 2}));
+  EXPECT_EQ(list_of(found[3]), (std::vector<std::int64_t>{1, 300}));
+}
+
 TEST(Pickle, WhatIsBelowAMarkCannotBeReached) {
   Builder builder;
   EXPECT_NO_THROW(pickle("](e."sv, builder));
