@@ -45,4 +45,7 @@ def test_a_third_of_the_nodes_at_most_is_named_however_many_ranks_they_have(size
 
 
 def test_values_are_grouped_with_their_ranks_whatever_they_are():
-    assert group({0: {"a": 1}, 1: [2], 2: {"a": 1}}) == [({"a": 1}, (0, 2)), ([2], (1,))]
+    assert group({0: {"a": 1, "b": 2}, 1: [2], 2: {"b": 2, "a": 1}}) == [
+        ({"a": 1, "b": 2}, (0, 2)),
+        ([2], (1,)),
+    ]

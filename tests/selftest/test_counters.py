@@ -18,35 +18,28 @@ PORT = "class/infiniband/mlx5_0/ports/1"
 @pytest.fixture
 def sysfs(tmp_path):
     """Makes the sysfs of a host with an InfiniBand device of one port and a GPU."""
+    texts = {
+        f"{PORT}/counters/link_downed": "2\n", f"{PORT}/counters/symbol_error": "0\n",
+        f"{PORT}/counters/port_xmit_wait": "N/A (no PMA)\n",
+        f"{PORT}/hw_counters/out_of_sequence": "17\n",
+    }  # fmt: skip
     for slot in ("0000:0c:00.0", "0000:9b:00.0"):
-        device = tmp_path / "devices/pci0000:00" / slot
-        device.mkdir(parents=True)
-        for kind in ("COR", "NONFATAL", "FATAL"):
-            name = {"COR": "correctable"}.get(kind, kind.lower())
-            (device / f"aer_dev_{name}").write_text(f"RxErr 3\nBadTLP 0\nTOTAL_ERR_{kind} 3\n")
-        link = tmp_path / "bus/pci/devices" / slot
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(device)
-    port = tmp_path / PORT
-    for kind in ("counters", "hw_counters"):
-        (port / kind).mkdir(parents=True)
-    (port.parents[1] / "device").symlink_to(tmp_path / "devices/pci0000:00/0000:0c:00.0")
-    for name, text in (("counters/link_downed", "2\n"), ("counters/symbol_error", "0\n"),
-                       ("counters/port_xmit_wait", "N/A (no PMA)\n"),
-                       ("hw_counters/out_of_sequence", "17\n")):  # fmt: skip
-        (port / name).write_text(text)
+        for kind, word in (("correctable", "COR"), ("nonfatal", "NONFATAL"), ("fatal", "FATAL")):
+            text = f"RxErr 3\nBadTLP 0\nTOTAL_ERR_{word} 3\n"
+            texts[f"bus/pci/devices/{slot}/aer_dev_{kind}"] = text
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    device = tmp_path / PORT / "../../device"
+    device.symlink_to(tmp_path / "bus/pci/devices/0000:0c:00.0")
     return tmp_path
 
 
 def test_ports_and_their_devices_are_read(sysfs):
     assert counters.of_ports(sysfs) == {
-        "mlx5_0/1 link_downed": 2,
-        "mlx5_0/1 symbol_error": 0,
-        "mlx5_0/1 out_of_sequence": 17,
-        "0000:0c:00.0 aer_correctable": 3,
-        "0000:0c:00.0 aer_nonfatal": 3,
-        "0000:0c:00.0 aer_fatal": 3,
-    }
+        "mlx5_0/1 link_downed": 2, "mlx5_0/1 symbol_error": 0, "mlx5_0/1 out_of_sequence": 17,
+        **{f"0000:0c:00.0 aer_{kind}": 3 for kind in ("correctable", "nonfatal", "fatal")},
+    }  # fmt: skip
 
 
 def test_a_gpu_on_pcie_is_read_under_its_own_name_and_nonsense_is_not_read(sysfs, tmp_path):

@@ -70,7 +70,7 @@ SAID = {
     },
     f"{VERSION}0, 1": {"two values": findings(*TORCHES, ranks=5)},
     f"{SETTING}1": {"a limit": findings(([1], {"nofile": "7"}))},
-    f"{SETTING}2": {"a smaller /dev/shm": findings(([2], {"shm_bytes": 64 << 20}))},
+    f"{SETTING}2": {"a smaller /dev/shm": findings(([2], {"shm_bytes": 870 << 20}))},
     f"{VERSION}1": {
         "a setting that all must share": findings(([1], {"settings": {"NCCL_ALGO": "Ring"}}))
     },

@@ -96,7 +96,7 @@ def test_cards_are_counted_by_speed_and_virtual_ones_are_not_cards(tmp_path):
 
 def test_the_mtu_is_that_of_the_interface_in_use(tmp_path, monkeypatch):
     files(tmp_path, eth7__mtu="9000\n")
-    for name, mtu in (("eth7,eth8", 9000), ("../eth7", None), ("", None)):
+    for name, mtu in (("eth7,eth8", 9000), ("../eth7", None), (".", None), ("", None)):
         monkeypatch.setenv("GLOO_SOCKET_IFNAME", name)
         assert host.mtu(here(), tmp_path) == mtu, name
 
@@ -139,7 +139,7 @@ def test_a_slice_of_a_gpu_is_told_from_its_neighbour_and_the_numa_node_is_the_ke
     monkeypatch.setattr(host, "gpu_index", lambda launch: 1)
     (uuid,) = (fact for fact in host.GPU_FACTS if fact.name == "gpu_uuid")
     assert uuid.value(here()) == "u"
-    for visible, said in (("MIG-7,MIG-8", "MIG-8"), ("GPU-7,GPU-8", "u")):
+    for visible, said in (("MIG-7,MIG-8", "MIG-8"), ("GPU-7,GPU-8", "u"), ("MIG-7", "u")):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         assert uuid.value(here()) == said
     monkeypatch.setattr(placement, "PCI_DEVICES", tmp_path)

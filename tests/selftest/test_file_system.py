@@ -141,15 +141,16 @@ def test_a_path_that_was_asked_for_is_told_where_it_is_missing_or_no_folder(tmp_
         assert said in finding.what.removeprefix(path[:300])
 
 
-def probe(*folders, seconds=60.0, name=".oddrank-test-0"):
-    return _native.core().probe_folders([str(folder) for folder in folders], name, seconds, 2)
+def probe(*folders, seconds=60.0):
+    return _native.core().probe_folders([*map(str, folders)], ".oddrank-test-0", seconds, 2)
 
 
 def test_folders_are_tried_and_say_their_own_errors_and_nothing_is_left_in_them(tmp_path):
     (tmp_path / "file").touch()
     results = probe(tmp_path / "gone", tmp_path / "file", tmp_path, "/proc")
-    assert [result["error"] for result in results] == [errno.ENOENT, errno.ENOTDIR, 0, errno.ENOENT]
-    assert [result["stopped_at"] for result in results] == ["create", "create", "", "create"]
+    assert [(result["error"], result["stopped_at"]) for result in results] == [
+        (errno.ENOENT, "create"), (errno.ENOTDIR, "create"), (0, ""), (errno.ENOENT, "create"),
+    ]  # fmt: skip
     assert not any(result["hangs"] or result["left"] for result in results)
     repeats = {step: len(seconds) for step, seconds in results[2]["seconds"].items()}
     assert repeats == dict.fromkeys(STEPS, 2)
@@ -157,39 +158,36 @@ def test_folders_are_tried_and_say_their_own_errors_and_nothing_is_left_in_them(
 
 
 def test_what_a_killed_run_left_an_hour_ago_is_removed_and_what_is_in_use_is_not(tmp_path):
-    name = ".oddrank-test-0"
-    young, old = tmp_path / f"{name}-0", tmp_path / f"{name}-1"
-    for file in (young, old):
+    files = [tmp_path / f".oddrank-test-0-{slot}" for slot in range(8)]
+    for file in files[:2]:
         file.touch()
-    os.utime(old, (time.time() - 4000,) * 2)
+    os.utime(files[1], (time.time() - 4000,) * 2)
     assert probe(tmp_path)[0]["error"] == 0
-    assert list(tmp_path.iterdir()) == [young]
-    for slot in range(8):
-        (tmp_path / f"{name}-{slot}").touch()
+    assert list(tmp_path.iterdir()) == files[:1]
+    for file in files:
+        file.touch()
     assert probe(tmp_path)[0]["error"] == errno.EEXIST
 
 
 @pytest.mark.needs("fuse")
-@pytest.mark.parametrize("takes", [False, True], ids=["stopped", "taking and not answering"])
-def test_a_dead_file_system_holds_nobody_up(tmp_path, takes):
-    dead = tmp_path / "dead"
-    dead.mkdir()
+def test_dead_file_systems_hold_nobody_up_whether_they_take_requests_or_not(tmp_path):
+    idle, takes = tmp_path / "idle", tmp_path / "takes"
+    idle.mkdir()
+    takes.mkdir()
     # In memory: a disk may take too long for two fsyncs.
     in_memory = tempfile.TemporaryDirectory(prefix="oddrank-alive-", dir="/dev/shm")
-    with dead_file_system(dead, takes=takes), in_memory as alive:
-        hung, well = probe(dead, alive, seconds=10.0)  # in this process it would be for ever
-        assert (hung["hangs"], hung["stopped_at"]) == (True, "create")
-        assert (well["hangs"], well["stopped_at"]) == (False, "")
-        child = hung["left"]
-        if takes:
-            assert file_system._left(child).startswith(f"process {child} in D state")
-            open_files = [os.readlink(fd) for fd in Path(f"/proc/{child}/fd").iterdir()]
-            assert open_files
-            assert all(name.startswith("pipe:") for name in open_files)
-        elif child:
-            until(lambda: os.waitpid(child, os.WNOHANG)[0])
-    if takes:
-        os.waitpid(child, 0)
+    with dead_file_system(idle), dead_file_system(takes, takes=True), in_memory as alive:
+        results = probe(idle, takes, alive, seconds=10.0)  # in this process it would be for ever
+        found = [(result["hangs"], result["stopped_at"]) for result in results]
+        assert found == [(True, "create"), (True, "create"), (False, "")]
+        killed, child = (result["left"] for result in results[:2])
+        if killed:
+            until(lambda: os.waitpid(killed, os.WNOHANG)[0])
+        assert file_system._left(child).startswith(f"process {child} in D state")
+        open_files = [os.readlink(fd) for fd in Path(f"/proc/{child}/fd").iterdir()]
+        assert open_files
+        assert all(name.startswith("pipe:") for name in open_files)
+    os.waitpid(child, 0)
 
 
 def test_a_killed_process_that_only_has_no_core_is_not_left():
@@ -210,9 +208,8 @@ def test_the_usual_paths_are_read_without_asking_a_file_system(monkeypatch):
     found = file_system._usual()
     assert found["home"] == "/nowhere/home"
     assert found["temporary files"] == "/tmp"
-    assert list(file_system._paths(["/tmp", "/data"])) == [
-        "/tmp", "/data", "working directory", "home",
-    ]  # fmt: skip
+    paths = file_system._paths(["/tmp", "/data"])
+    assert list(paths) == ["/tmp", "/data", "working directory", "home"]
     monkeypatch.delenv("HOME")
     assert "home" not in file_system._usual()
 

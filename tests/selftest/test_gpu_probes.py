@@ -95,10 +95,10 @@ def test_peers_have_the_same_gpu_or_slice_and_the_same_power_cap(use):
 
 
 def test_what_may_explain_a_slow_one_is_told(use, monkeypatch):
-    slow = {"gpu": "H200", "readings": {"pcie": 4, "pcie_width": 8, "throttle": 0x41}}
+    slow = {"gpu": "H200", "readings": {"pcie": 4, "pcie_width": 8, "throttle": 0x43}}
     for reasons, health, told in (
         ({}, slow,
-         {"PCIe": "gen4 x8", "throttle reasons": "0x40", "not measured": "nothing"}),
+         {"PCIe": "gen4 x8", "throttle reasons": "0x42", "not measured": "nothing"}),
         ({"gemm_fp8": "no such thing"}, None, {"not measured": "gemm_fp8: no such thing"}),
     ):  # fmt: skip
         monkeypatch.setattr(gpu, "reasons", reasons)

@@ -108,9 +108,9 @@ def test_transfers_are_measured_by_a_thread_near_the_gpu(devices, cuda, monkeypa
 def test_one_rank_of_a_switch_measures_at_a_time_and_other_switches_meanwhile(monkeypatch):
     monkeypatch.setattr(speed, "job_name", lambda: f"turns-{os.getpid()}")
     context = SimpleNamespace(
-        step=lambda *a, **b: None, seconds=4 * PATIENCE.limit, launch=SimpleNamespace(local_rank=0)
+        step=lambda *a, **b: None, seconds=40 * PATIENCE.limit, launch=SimpleNamespace(local_rank=0)
     )
-    monkeypatch.setattr(speed, "_PATIENCE", PATIENCE.limit)
+    monkeypatch.setattr(speed, "_PATIENCE", 10 * PATIENCE.limit)
 
     def measures(switch, begun, end):
         with speed.HostSlots(context).turn("links", switch):

@@ -74,13 +74,14 @@ def test_a_fact_that_every_rank_has_for_itself_stands_with_the_rank():
 def test_a_node_has_come_when_its_last_rank_has_and_a_rank_that_never_came_has_no_place():
     one = outcome()
     del one.joined[3]
-    one.run.states[3] = RankState(3, "node1", 1)
     data = report(one)["data"]
     assert data["nodes"] == [
         {"host": "node0", "ranks": "0-1", "joined_s": 2.0},
         {"host": "node1", "ranks": "2-3", "joined_s": None},
     ]
-    assert [data["ranks"][3][key] for key in ("node", "local_rank")] == [None, None]
+    one.run.states[3] = RankState(3)
+    place = report(one)["data"]["ranks"][3]
+    assert [place[key] for key in ("host", "node", "local_rank")] == [None, None, None]
 
 
 def test_of_many_ranks_each_is_one_line_and_of_few_each_figure_can_be_found(tmp_path):
@@ -113,15 +114,11 @@ def test_a_report_knows_who_raised():
 @pytest.mark.parametrize(
     ("broken", "part"),
     [
-        ("prometheus.text", "--prometheus"),
-        ("exclude.text", "--exclude"),
-        ("page.text", "--html"),
-        ("_data_of_nodes", "data.nodes"),
-        ("_data_of_facts", "data.environment"),
-        ("as_data", "data.compared"),
-        ("_all_well", "the summary of what was tested"),
+        ("prometheus.text", "--prometheus"), ("exclude.text", "--exclude"), ("page.text", "--html"),
+        ("_data_of_nodes", "data.nodes"), ("_data_of_facts", "data.environment"),
+        ("as_data", "data.compared"), ("_all_well", "the summary of what was tested"),
     ],
-)
+)  # fmt: skip
 def test_a_part_of_the_report_that_fails_is_a_finding_and_the_others_are_written(
     broken, part, monkeypatch, tmp_path, capfd
 ):
