@@ -11,9 +11,8 @@ constexpr std::size_t kLongestOpen = 1u << 20;
 
 LiveMerger::LiveMerger(const std::vector<std::int64_t>& references_ns, MergeOptions options)
     : options_(std::move(options)), output_(options_.fd) {
-  const std::size_t held = held_parts(references_ns.size());
   for (std::size_t i = 0; i < references_ns.size(); ++i) {
-    logs_.push_back(std::make_unique<Log>(i, references_ns[i], held, options_));
+    logs_.push_back(std::make_unique<Log>(i, references_ns[i], options_));
   }
 }
 

@@ -41,9 +41,8 @@ class LiveMerger {
     std::string text;
   };
   struct Log {
-    Log(std::size_t number, std::int64_t reference_ns, std::size_t most_held,
-        const MergeOptions& options)
-        : lines(number, reference_ns, options), reader(PieceReader::kLongest, most_held) {}
+    Log(std::size_t number, std::int64_t reference_ns, const MergeOptions& options)
+        : lines(number, reference_ns, options) {}
     MergedLog lines;
     PieceReader reader;
     bool spoke = false;

@@ -11,12 +11,6 @@
 
 namespace oddrank::logs {
 
-std::size_t held_parts(std::size_t logs) {
-  constexpr std::size_t kAll = 256u << 20;
-  return std::clamp(kAll / std::max<std::size_t>(logs, 1), std::size_t{64} << 10,
-                    TaggedParts::kMostHeld);
-}
-
 void MergeOutput::flush(const std::function<void()>& pause) {
   for (std::string_view left = block_; !left.empty();) {
     const ssize_t put = ::write(fd_, left.data(), left.size());

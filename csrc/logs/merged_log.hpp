@@ -40,13 +40,10 @@ struct Merged {
   std::vector<std::size_t> without_times;  // sources that have lines, and none of them does
 };
 
-// Returns how many bytes of parts that wait for their lines' ends each of so many logs may hold.
-std::size_t held_parts(std::size_t logs);
-
 // A piece of a line. text: what is written of it.
 struct MergedPiece {
   explicit MergedPiece(const Piece& piece)
-      : text(piece.packed ? piece.text : piece.said),
+      : text(piece.text),
         said(piece.said),
         who(piece.who),
         packed(piece.packed),

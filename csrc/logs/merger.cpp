@@ -86,39 +86,34 @@ class Source {
 // One log: what comes next, when, and who wrote it.
 class Stream {
  public:
-  Stream(std::size_t number, const MergeSource& from, std::size_t buffer, std::size_t most_held,
+  Stream(std::size_t number, const MergeSource& from, std::size_t buffer,
          const MergeOptions& options)
-      : source_(from, buffer),
-        log_(number, from.reference_ns, options),
-        reader_(PieceReader::kLongest, most_held) {}
+      : source_(from, buffer), log_(number, from.reference_ns, options) {}
 
   std::int64_t time() const { return log_.time(); }
   bool timed() const { return log_.timed(); }
 
   // Moves to the next line and finds its time. False: the log is at its end.
   bool next(Merged& merged) {
-    first_ = last_;
-    if (first_ == given_.size()) read();
+    read();
     if (given_.empty()) return false;
-    for (last_ = first_ + 1; last_ < given_.size() && !given_[last_].begins;) ++last_;
     if (goes_on()) return true;
-    const MergedPiece& line = given_[first_];
+    const MergedPiece& line = given_[0];
     log_.place(log_.time_of(line.said, line.who), merged, [this] { return first_time(); });
     return true;
   }
 
   void give(std::string& out) {
-    for (std::size_t piece = first_; piece < last_; ++piece) log_.append(given_[piece], out);
+    for (const MergedPiece& piece : given_) log_.append(piece, out);
   }
   void finish(std::string& out) { log_.finish(out); }
   // Whether the next part belongs to the line that was given last.
-  bool goes_on() const { return !given_[first_].begins; }
+  bool goes_on() const { return !given_[0].begins; }
 
  private:
-  // Reads until there is a line, or several: one of the log may end others that came in parts.
+  // Reads until there is a line, or a part of a long one.
   void read() {
     given_.clear();
-    first_ = last_ = 0;
     const auto take = [this](const Piece& piece) { given_.push_back(MergedPiece(piece)); };
     while (given_.empty() && !at_end_) {
       at_end_ = !source_.next();
@@ -152,8 +147,7 @@ class Stream {
   Source source_;
   MergedLog log_;
   PieceReader reader_;
-  std::vector<MergedPiece> given_;
-  std::size_t first_ = 0, last_ = 0;  // of `given_`: the line in hand, and behind it
+  std::vector<MergedPiece> given_;  // of the line in hand
   bool at_end_ = false;
   std::uint64_t untimed_ = 0;   // bytes of the log, from its beginning, whose lines name no time
   std::uint64_t searched_ = 0;  // bytes of the log that were in the buffer at the last search
@@ -177,13 +171,12 @@ Merged merge_logs(const std::vector<MergeSource>& sources, const MergeOptions& o
   const std::size_t count = std::max<std::size_t>(sources.size(), 1);
   const std::size_t buffer =
       std::clamp(kAllBuffers / count, std::size_t{4096}, std::size_t{1} << 20);
-  const std::size_t held = held_parts(sources.size());
   Merged merged;
   std::vector<std::unique_ptr<Stream>> streams;
   using Next = std::pair<std::int64_t, std::size_t>;  // time, source
   std::priority_queue<Next, std::vector<Next>, std::greater<>> heap;
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    streams.push_back(std::make_unique<Stream>(i, sources[i], buffer, held, options));
+    streams.push_back(std::make_unique<Stream>(i, sources[i], buffer, options));
     if (streams[i]->next(merged)) heap.emplace(streams[i]->time(), i);
   }
   MergeOutput output(options.fd);

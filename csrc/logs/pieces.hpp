@@ -10,18 +10,16 @@
 
 #include "logs/docker.hpp"
 #include "logs/prefixes.hpp"
-#include "logs/tagged_parts.hpp"
 #include "logs/writers.hpp"
 
 namespace oddrank::logs {
 
-// A part of a line by one process. Its views live until the reader reads the next line of the log;
-// what finish() gives belongs to the last line.
+// A part of a line by one process. Its views live until the reader reads the next line of the log.
 struct Piece {
   std::string_view text;   // as in the file; the last one of a line has the line's end
-  std::string_view said;   // the same, unpacked where the line is JSON of Docker, or joined
+  std::string_view said;   // the same, unpacked where the line is JSON of Docker
   const Prefix& who;       // of `said`
-  std::uint64_t line = 0;  // the line of the log in which it begins
+  std::uint64_t line = 0;  // the line of the log, from 1
   bool packed = false;     // `text` is JSON of Docker
   bool begins = false;     // it begins its line
   bool ends = false;       // it ends its line, or the file
@@ -30,8 +28,7 @@ struct Piece {
   std::string_view stripped() const { return packed ? text : said.substr(who.text); }
 };
 
-// Reads a log chunk by chunk. take(const Piece&) gets all bytes, each once. They come in order, but
-// for the parts of lines that mpirun tagged: a line comes in one piece where its last part ends it.
+// Reads a log chunk by chunk. take(const Piece&) gets all bytes, each once and in their order.
 //
 // The writer changes within a line where another process's prefix comes: behind a carriage return
 // (progress bars), or in the middle (a torn line). Lines longer than kLongest come as several
@@ -40,10 +37,7 @@ class PieceReader {
  public:
   static constexpr std::size_t kLongest = 256u << 10;
 
-  // most_held: bytes of parts that may wait for their lines' ends.
-  explicit PieceReader(std::size_t longest = kLongest,
-                       std::size_t most_held = TaggedParts::kMostHeld)
-      : longest_(longest), tagged_(most_held) {}
+  explicit PieceReader(std::size_t longest = kLongest) : longest_(longest) {}
 
   template <class Take>
   void feed(std::string_view chunk, Take&& take) {
@@ -63,11 +57,10 @@ class PieceReader {
     }
   }
 
-  // Gives the last line, if it has no end, and parts of lines whose end has not come.
+  // Gives the last line, if it has no end.
   template <class Take>
   void finish(Take&& take) {
     if (!carry_.empty()) carried(true, take);
-    for (const Joined& each : tagged_.finish()) joined(each, take);
     inside_ = false;
   }
 
@@ -84,56 +77,16 @@ class PieceReader {
   template <class Take>
   void line(std::string_view text, bool whole, Take& take) {
     const bool begins = !std::exchange(inside_, !whole);
-    if (begins && !std::exchange(goes_on_, false)) ++number_;
-    const std::size_t repeated = std::exchange(repeated_, 0);
+    if (begins) ++number_;
     std::string_view said = text;
     const bool packed = begins && whole && text.starts_with('{') && unpack_docker(text, unpacked_);
     if (packed) said = unpacked_;
     const Prefix who = begins ? find_prefix(said) : writer_.prefix();
     if (packed) return take(Piece{text, said, who, number_, true, true, true});
-    if (begins && (tagged_.needs(text, who, whole) || repeated > 0) &&
-        take_apart(text, repeated, whole, take)) {
-      return;
+    if (is_mixed(text, std::max(who.text, std::size_t{1}))) {
+      return mixed(text, who, begins, whole, take);
     }
-    plain(text, repeated, who, begins, whole, take);
-  }
-
-  // Takes a line that mpirun tagged apart. Returns false where that can't be done: one write wrote
-  // too long a line.
-  template <class Take>
-  bool take_apart(std::string_view text, std::size_t repeated, bool whole, Take& take) {
-    const TaggedParts::Cut cut =
-        whole ? TaggedParts::Cut{text.size(), {}} : TaggedParts::cut(text, repeated);
-    if (!whole && cut.taken > 0) {
-      carry_.assign(cut.head).append(text.substr(cut.taken));
-      repeated_ = cut.head.size();
-      inside_ = false;
-      goes_on_ = true;
-    }
-    const auto& ready = cut.taken == 0 ? tagged_.decide(text)
-                                       : tagged_.add(text.substr(0, cut.taken), repeated, number_,
-                                                     text.ends_with('\n'));
-    for (const Joined& each : ready) joined(each, take);
-    return cut.taken > 0;
-  }
-
-  template <class Take>
-  void joined(const Joined& each, Take& take) {
-    const Prefix who = find_prefix(each.said);
-    if (each.in_one_part()) {
-      plain(each.text, 0, who, true, true, take);
-    } else {
-      take(Piece{each.text, each.said, who, each.line, false, true, true});
-    }
-  }
-
-  // repeated: bytes at the front of a text that were given before: a long line's prefixes.
-  template <class Take>
-  void plain(std::string_view text, std::size_t repeated, const Prefix& who, bool begins,
-             bool whole, Take& take) {
-    const std::size_t from = std::max({who.text, repeated, std::size_t{1}});
-    if (is_mixed(text, from)) return mixed(text, repeated, who, begins, whole, take);
-    take(Piece{text.substr(repeated), text, who, number_, false, begins, whole});
+    take(Piece{text, text, who, number_, false, begins, whole});
     if (!whole && begins) writer_ = Writer(who);
   }
 
@@ -145,11 +98,10 @@ class PieceReader {
   }
 
   template <class Take>
-  void mixed(std::string_view text, std::size_t repeated, Prefix who, bool begins, bool whole,
-             Take& take) {
+  void mixed(std::string_view text, Prefix who, bool begins, bool whole, Take& take) {
     constexpr auto kNone = std::string_view::npos;
     std::size_t from = 0;  // of the piece in hand
-    std::size_t at = std::max({who.text, repeated, std::size_t{1}});
+    std::size_t at = std::max(who.text, std::size_t{1});
     std::size_t torn = next_torn(text, at), bar = text.find('\r', at - 1);
     while (true) {
       const std::size_t next = std::min(torn, bar == kNone ? bar : bar + 1);
@@ -161,27 +113,23 @@ class PieceReader {
       if (bar < at - 1) bar = text.find('\r', at - 1);
       if (other.empty() || other.same_writer(who)) continue;
       const std::string_view part = text.substr(from, next - from);
-      take(Piece{part.substr(repeated), part, who, number_, false, begins && from == 0, false});
+      take(Piece{part, part, who, number_, false, begins && from == 0, false});
       who = other;
       from = next;
-      repeated = 0;
     }
     const std::string_view rest = text.substr(from);
-    take(Piece{rest.substr(repeated), rest, who, number_, false, begins && from == 0, whole});
+    take(Piece{rest, rest, who, number_, false, begins && from == 0, whole});
     if (!whole) writer_ = Writer(who);  // `who` may be a view into it
   }
 
   const std::size_t longest_;
   std::string carry_;         // the beginning of a line whose end has not come yet
   std::string line_;          // what was carried, while its pieces are given
-  std::size_t repeated_ = 0;  // bytes at the front of `carry_` that were given before
   bool bars_ = true;          // the chunk in hand may hold carriage returns
   bool inside_ = false;       // a piece of a long line has been given
-  bool goes_on_ = false;      // the parts before those in hand are of the same line
   std::uint64_t number_ = 0;  // of the line in hand, from 1
   std::string unpacked_;      // the line, if it was packed into JSON
   Writer writer_;             // of the last piece of a long line
-  TaggedParts tagged_;
 };
 
 }  // namespace oddrank::logs

@@ -113,12 +113,6 @@ void add_prefixes(std::string_view line, Prefix& who) {
   }
 }
 
-// Returns whether ctime()'s text is in front of a tag: "Mon Nov 23 15:00:00 2026".
-bool has_time_before(std::string_view line, std::size_t tag) {
-  Prefix who;
-  return tag >= forms::kTagTime && forms::mpirun_time(line.substr(tag - forms::kTagTime), who) > 0;
-}
-
 }  // namespace
 
 Prefix find_prefix(std::string_view line) {
@@ -148,28 +142,14 @@ Prefix find_prefix_behind_bar(std::string_view line) {
   return who;
 }
 
-Tag next_tag(std::string_view line, std::size_t from) {
-  constexpr std::string_view kSign = "]<std";
-  for (std::size_t at = from; (at = line.find(kSign, at)) != kNone; at += kSign.size()) {
-    // No further back than a tag is long: a line may hold many signs, and no bracket before them.
-    const std::size_t least = std::max(from, at - std::min(at, kLongestPrefix));
-    const std::size_t back = line.substr(least, at - least).rfind('[');
-    if (back == kNone) continue;
-    const std::size_t open = least + back;
-    Prefix who;
-    const std::size_t taken = forms::mpirun(line.substr(open), who);
-    if (taken == 0) continue;
-    const bool timed = open - from >= forms::kTagTime && has_time_before(line, open);
-    return {timed ? open - forms::kTagTime : open, open + taken, who.task, who.stream};
-  }
-  return {};
-}
-
 std::size_t next_torn(std::string_view line, std::size_t from) {
   for (; (from = line.find('[', from)) != kNone; ++from) {
     const std::string_view text = line.substr(from);
     // Nearly all brackets are no prefix's.
-    if (text.size() < 8 || !is_letter(text[1])) continue;
+    if (text.size() < 8) continue;
+    Prefix who;
+    if (is_digit(text[1]) && forms::mpirun(text, who) > 0) return from;
+    if (!is_letter(text[1])) continue;
     Cursor at(text.substr(1)), named = at;
     if ((at.take("rank") || at.take("default")) && !at.take_while(is_digit).empty() &&
         at.take("]:")) {

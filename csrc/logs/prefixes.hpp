@@ -42,21 +42,8 @@ Prefix find_prefix(std::string_view line);
 // The same for a line with a progress bar (tqdm) glued in front of it.
 Prefix find_prefix_behind_bar(std::string_view line);
 
-// mpirun's tag in front of what one call of write() wrote: a line may be written in parts.
-struct Tag {
-  std::size_t begin = std::string_view::npos;  // with the time of --timestamp-output
-  std::size_t text = 0;                        // where what was written begins
-  std::int64_t task = -1;
-  char stream = '\0';
-
-  explicit operator bool() const { return stream != '\0'; }
-};
-
-// Returns mpirun's next tag that begins at `from` or behind it.
-Tag next_tag(std::string_view line, std::size_t from);
-
-// Returns where another process's text begins in a torn line: the next "[rankN]:", "[defaultN]:" or
-// "[host:rankN] " behind `from`. npos if there is none.
+// Returns where another process's text begins in a torn line: the next "[rankN]:", "[defaultN]:",
+// "[host:rankN] " or mpirun's "[1,N]<stdout>:" behind `from`. npos if there is none.
 std::size_t next_torn(std::string_view line, std::size_t from);
 
 }  // namespace oddrank::logs

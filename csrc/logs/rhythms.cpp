@@ -51,8 +51,7 @@ void Rhythms::take(const Piece& piece, std::int64_t reference_ns, std::int64_t a
     rhythm.first_line = piece.line;
   }
   ++rhythm.lines;
-  // A line of parts ends behind lines that began later.
-  rhythm.last_line = std::max(rhythm.last_line, piece.line);
+  rhythm.last_line = piece.line;
   std::optional<std::int64_t> time = time_of(piece, reference_ns);
   if (!clock_ && arrival_ns > 0) time = arrival_ns;
   if (!time) return;

@@ -18,7 +18,6 @@
 #include "logs/characters.hpp"
 #include "logs/docker.hpp"
 #include "logs/escapes.hpp"
-#include "logs/tagged_parts.hpp"
 #include "os/error.hpp"
 #include "os/fd.hpp"
 #include "os/whole_file.hpp"
@@ -77,7 +76,6 @@ class Scanner::Parts {
 
   Scan finish() {
     if (!carry_.empty() || inside_) take_carry(true);
-    for (const Joined& each : tagged_.finish()) joined(each);
     std::vector<std::tuple<std::uint64_t, std::uint64_t, Match*>> order;
     for (Kept& kept : kept_) {
       for (auto* half : {&kept.first, &kept.last}) {
@@ -101,7 +99,6 @@ class Scanner::Parts {
   };
   struct Heard {
     Speaker speaker;
-    std::uint64_t counted = 0;   // its line that was counted last: parts may end an earlier one
     std::string head;            // of its last line
     std::string_view last_line;  // of the block in hand, if not empty
   };
@@ -165,52 +162,16 @@ class Scanner::Parts {
 
   void scan(std::string_view text, bool whole, bool begins, std::size_t seen) {
     if (begins) {
-      if (!std::exchange(goes_on_, false)) ++scan_.lines;
-      line_ = scan_.lines;
+      ++scan_.lines;
       line_who_ = find_prefix(text);
-      if (tagged_.needs(text, line_who_, whole) && take_apart(text, whole)) return;
       if (!whole) line_writer_ = Writer(line_who_);  // outlives this text
     }
     scan_said(text, begins, seen);
   }
 
-  // Takes a line that mpirun tagged apart. Returns false where that can't be done: one write wrote
-  // too long a line.
-  bool take_apart(std::string_view text, bool whole) {
-    const TaggedParts::Cut cut =
-        whole ? TaggedParts::Cut{text.size(), {}} : TaggedParts::cut(text, 0);
-    if (!whole && cut.taken > 0) {
-      carry_.assign(cut.head).append(text.substr(cut.taken));
-      inside_ = false;
-      goes_on_ = true;
-    }
-    // Prefixes that come once more don't matter: only what was said is scanned.
-    const auto& ready = cut.taken == 0
-                            ? tagged_.decide(text)
-                            : tagged_.add(text.substr(0, cut.taken), 0, scan_.lines, whole);
-    const Prefix who = line_who_;
-    for (const Joined& each : ready) joined(each);
-    if (cut.taken == 0) {  // the line itself comes next
-      line_ = scan_.lines;
-      line_who_ = who;
-    }
-    return cut.taken > 0;
-  }
-
-  // Words may lie across the border of two parts, where no block holds them.
-  void joined(const Joined& each) {
-    line_ = each.line;
-    line_who_ = find_prefix(each.said);
-    begins_ = true;
-    const bool quiet = std::exchange(quiet_, quiet_ && each.in_one_part());
-    scan_said(each.said, true, 0);
-    quiet_ = quiet;
-    if (!each.in_one_part()) keep_heads();  // what was heard lies in the text that goes
-  }
-
   // Scans a line, or a piece of one, whose writer is known.
   void scan_said(std::string_view text, bool begins, std::size_t seen) {
-    if (begins && !line_who_.empty()) speak(line_who_, text, true);
+    if (begins && !line_who_.empty()) speak(line_who_, text);
     if (!blocks_.empty() && begins && follow(text)) return;
     if (quiet_ || needles_.in(text, seen) == 0) return;
     for (bool first = begins; !text.empty(); first = false) {
@@ -247,7 +208,7 @@ class Scanner::Parts {
 
   void match(std::string_view text, const Prefix& who, const Writer& writer, std::size_t needle) {
     Match found;
-    found.line = line_;
+    found.line = scan_.lines;
     found.needle = needle;
     found.repeated = who.repeated;
     found.writer = writer;
@@ -259,7 +220,7 @@ class Scanner::Parts {
       own.remove_prefix(at - std::min(at, limits_.text / 4));
     }
     found.text = plain(own, limits_.text);
-    if (!who.empty()) speak(who, text, false);
+    if (!who.empty()) speak(who, text);
     keep(std::move(found));
     const int lines = needles_[needle].follow;
     if (lines == 0) return;
@@ -268,8 +229,9 @@ class Scanner::Parts {
       const bool led = lines > 0 && before != std::string_view::npos && before <= kLead;
       std::string lead(text.substr(who.text, led ? before : 0));
       if (lead.find_first_not_of(" \t") == std::string::npos) lead.clear();
-      blocks_.insert_or_assign(
-          writer, Block{needle, std::abs(lines), lines > 0, line_who_.stream, std::move(lead)});
+      const char stream = who.empty() ? line_who_.stream : who.stream;
+      blocks_.insert_or_assign(writer,
+                               Block{needle, std::abs(lines), lines > 0, stream, std::move(lead)});
     } else {
       ++scan_.left_out;
     }
@@ -285,7 +247,7 @@ class Scanner::Parts {
     if (own.find("Traceback (most recent call last)") != std::string_view::npos) return false;
     if (!behind_lead(block, own)) return false;
     Match found;
-    found.line = line_;
+    found.line = scan_.lines;
     found.needle = block.needle;
     found.follows = true;
     found.text = plain(own, limits_.text);
@@ -325,9 +287,7 @@ class Scanner::Parts {
     }
   }
 
-  // begins: the text begins a line, which counts even where another one of the same writer began in
-  // the same line of the log.
-  void speak(const Prefix& who, std::string_view text, bool begins) {
+  void speak(const Prefix& who, std::string_view text) {
     const std::size_t* recent = recent_.find(who);
     const std::size_t index = recent != nullptr ? *recent : index_of(who);
     if (index == heard_.size()) {
@@ -335,9 +295,8 @@ class Scanner::Parts {
       return;
     }
     Heard& heard = heard_[index];
-    if (begins || heard.counted != line_) ++heard.speaker.lines;
-    heard.counted = line_;
-    heard.speaker.last_line = std::max(heard.speaker.last_line, line_);
+    if (heard.speaker.last_line != scan_.lines) ++heard.speaker.lines;
+    heard.speaker.last_line = scan_.lines;
     if (heard.last_line.empty()) touched_.push_back(index);
     heard.last_line = text;
   }
@@ -350,7 +309,7 @@ class Scanner::Parts {
       if (heard_.size() == limits_.speakers) return heard_.size();
       Heard& heard = heard_.emplace_back();  // a deque never moves what it holds
       heard.speaker.writer = Writer(who);
-      heard.speaker.first_line = line_;
+      heard.speaker.first_line = scan_.lines;
       found = index_.emplace(heard.speaker.writer.prefix(), heard_.size() - 1).first;
     }
     recent_.add(heard_[found->second].speaker.writer, found->second);
@@ -369,11 +328,8 @@ class Scanner::Parts {
   const Needles& needles_;
   const Limits limits_;
   Scan scan_;
-  std::string carry_;       // the beginning of a line whose end has not come yet
-  bool inside_ = false;     // the line is a long one, of which a piece has been scanned
-  bool goes_on_ = false;    // the parts before those in hand are of the same line
-  std::uint64_t line_ = 0;  // where the line in hand begins
-  TaggedParts tagged_{TaggedParts::kMostHeld};
+  std::string carry_;     // the beginning of a line whose end has not come yet
+  bool inside_ = false;   // the line is a long one, of which a piece has been scanned
   bool quiet_ = false;    // the block in hand holds no needle
   bool begins_ = true;    // this is the first piece of its line
   std::string unpacked_;  // the line, if it was packed into JSON

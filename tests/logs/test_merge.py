@@ -12,17 +12,10 @@ TWO = {
     "rank_0.log": [f"{stamp(1)} one", "  a traceback", f"{stamp(4)} four"],
     "b.log": [f"[node7:rank3] {stamp(2)} two", "nobody's"],
 }  # fmt: skip
-PARTS = {
-    "a.log": [f"[1,0]<stdout>:{stamp(1)}[1,1]<stdout>:{stamp(2)} b",
-              "[1,0]<stdout>: a[1,0]<stdout>:", f"[1,1]<stdout>:{stamp(4)} d"],
-    "b.log": [f"[node7:rank3] {stamp(3)} c"],
-}  # fmt: skip
 # Logs by their names; the options.
 ROWS = {
     "lines say who wrote them": (TWO, ""),
     "and keep their prefixes if they are stripped": (TWO, "--strip"),
-    "a line that mpirun tagged in parts is one": (PARTS, "--strip"),
-    "and has its tag": (PARTS, ""),
     "a row of dashes keeps the time of its line":
         ({"a.log": [f"[1,0]<stdout>:{stamp(1)} a {74 * '-'}", f"[1,0]<stdout>:{stamp(3)} c"],
           "b.log": [f"[1,1]<stdout>:{stamp(2)} b"]}, "--strip"),
@@ -56,8 +49,7 @@ def test_logs_are_merged_by_time_and_what_is_not_known_is_said(tmp_path, golden)
     assert HOSTILE in (tmp_path / "out").read_text()  # a file keeps it
 
 
-def test_parts_that_wait_until_the_logs_last_line_are_merged_as_they_are(tmp_path):
-    """More writers than are kept apart: their parts come when the last line is read, not later."""
+def test_a_line_of_more_writers_than_are_kept_apart_is_merged_as_it_is(tmp_path):
     parts = [f"[1,{rank}]<stdout>:x" for rank in range(65_600)]
     log = tmp_path / "a.log"
     log.write_text("".join(parts))

@@ -35,6 +35,9 @@ TEST(Pieces, AnotherRanksPrefixCutsALine) {
   EXPECT_EQ(cut("[a:rank0] x[b-7:rank12] y\n"),
             (Cut{{0, "[a:rank0] x"}, {12, "[b-7:rank12] y\n"}}));
   EXPECT_EQ(cut("x[default1]: y\n"), (Cut{{-1, "x"}, {-1, "[default1]: y\n"}}));
+  // mpirun tags each write, and an unbuffered print() is two.
+  EXPECT_EQ(cut("[1,0]<stdout>:x[1,1]<stdout>:y\n[1,0]<stdout>:\n"),
+            (Cut{{-1, "[1,0]<stdout>:x"}, {-1, "[1,1]<stdout>:y\n"}, {-1, "[1,0]<stdout>:\n"}}));
 }
 
 TEST(Pieces, TheSameRanksPrefixAndOtherBracketsCutNothing) {

@@ -155,19 +155,13 @@ TEST(Prefixes, PlainLinesHaveNone) {
   }
 }
 
-// A search back to the line's beginning for each sign would take hours.
-TEST(Prefixes, AHostileLineOfTagsEndsIsSearchedInLinearTime) {
-  std::string line = "[1,0]<stdout>:x";
-  while (line.size() < 4u << 20) line += "]<std";
-  EXPECT_FALSE(next_tag(line, 1));
-  EXPECT_EQ(next_tag(line + "[1,3]<stdout>:", 1).task, 3);
-}
-
 TEST(Prefixes, ATornLineHasSeveralWriters) {
   const std::string_view line = "[rank3]:[E1 a] Watchdog cau[rank7]:[E1 a] Watchdog caught";
   const std::size_t torn = next_torn(line, 8);
   EXPECT_EQ(find_prefix(line.substr(torn)).rank, 7);
-  EXPECT_EQ(next_torn("[rank]: [ranks] [rank3]", 0), std::string_view::npos);
+  EXPECT_EQ(next_torn("[rank]: [ranks] [rank3] [1,x]<stdout>: [1]: [1,2]<st", 0),
+            std::string_view::npos);
+  EXPECT_EQ(next_torn("[1,0]<stdout>:a[1,3]<stderr>:b", 14), 15U);
 }
 
 }  // namespace
