@@ -111,12 +111,10 @@ def test_a_counter_that_grows_is_its_devices_or_its_nodes(golden):
 
 def test_what_healthy_hardware_counts_is_no_finding():
     for key, usual, much in (
-        ("mlx5_0/1 symbol_error", 10, 11),
-        ("GPU pcie_replay", 8, 9),
-        ("NVLink 0 crc_flit", 6000, 6001),
-        ("0000:0c:00.0 aer_correctable", 60, 61),
+        ("mlx5_0/1 symbol_error", 10, 11), ("GPU pcie_replay", 8, 9),
+        ("NVLink 0 crc_flit", 6000, 6001), ("0000:0c:00.0 aer_correctable", 60, 61),
         ("GPU hardware_thermal_ns", 6 * 10**8, 10**9),
-    ):
+    ):  # fmt: skip
         assert judge({0: {key: usual}}) == [], key
         assert len(judge({0: {key: much}})) == 1, key
         assert judge({0: {key: much}}, seconds=600) == [], key

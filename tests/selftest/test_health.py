@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from made_up import run_by_rank
 from oddrank import OddrankError, _native
 from oddrank.control.stages import RunState, Skip
-from oddrank.selftest import Options, gpus
+from oddrank.selftest import Options
 from oddrank.selftest.stages import health
 from selftest.said import check, takes_one_pass
 
@@ -145,12 +145,6 @@ OTHERS = {
 def test_a_gpu_that_is_not_well_or_unlike_its_peers_is_named(golden):
     check(SAID, golden)
     check(OTHERS)
-
-
-def test_mps_shares_a_gpu_and_a_profiler_does_not():
-    assert gpus.others(run(changed={1: {"mps_clients": [101]}})) == {1: "MPS shares it"}
-    profiled = run(changed={1: {"readings": {"profiled": 1}}})
-    assert (gpus.others(profiled), gpus.profiled(profiled)) == ({}, {1})
 
 
 def test_ten_thousand_gpus_are_judged_in_ten_times_the_time_of_a_thousand():
