@@ -110,8 +110,10 @@ def _judged(
             )
         together += facts
         jobs_found += [replace(job, folder=folder) for job in apart.jobs(facts)]
-    suspects = _suspects(jobs_found)
-    return Triage(view(together), suspects, notes, read, len(jobs_found), _folder(items))
+    views = [view(job.facts) for job in jobs_found]
+    suspects = _suspects(jobs_found, views)
+    whole = views[0] if len(views) == 1 else view(together)
+    return Triage(whole, suspects, notes, read, len(jobs_found), _folder(items))
 
 
 def _folder(items: Sequence[Item]) -> str:
@@ -121,12 +123,12 @@ def _folder(items: Sequence[Item]) -> str:
     return f"{common}/" if common.strip("/") else ""
 
 
-def _suspects(found: Sequence[apart.Job]) -> list[Suspect]:
+def _suspects(found: Sequence[apart.Job], views: Sequence[View]) -> list[Suspect]:
     """Judges each job alone, the newest first. Of several, each suspect says of which it is."""
     suspects = []
-    for job in found:
+    for job, seen in zip(found, views, strict=True):
         point = Point(f"of {len(found)} jobs that the files tell of, this is {job.text}")
-        for suspect in verdict.suspects(view(job.facts)):
+        for suspect in verdict.suspects(seen):
             more = (point, *suspect.support) if len(found) > 1 else suspect.support
             suspects.append(replace(suspect, support=more))
     return suspects

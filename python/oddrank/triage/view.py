@@ -103,7 +103,7 @@ def view(facts: Iterable[Fact]) -> View:
             process = join(fact.process)
             if process.rank is not None:
                 group = groups.of(fact.group, process.rank)
-                progress[group][process.rank].append(replace(fact, process=process, group=group))
+                progress[group][process.rank].append(_joined(fact, process, group))
         elif isinstance(fact, Mismatch):
             first = next((v.ranks[0] for v in fact.variants if v.ranks), None)
             group = groups.of(fact.group, first)
@@ -149,6 +149,13 @@ def view(facts: Iterable[Fact]) -> View:
         if not isinstance(fact, State) and (named := _process_of(fact)) is not None
     ) | {thread.process for stack in found.stacks for thread in stack.threads}
     return found
+
+
+def _joined(fact: Progress, process: Process, group: Group) -> Progress:
+    """Returns the fact with these. Most have them, and replace() takes long for a large job."""
+    if process == fact.process and group is fact.group:
+        return fact
+    return replace(fact, process=process, group=group)
 
 
 def _may_go_on(paused: Paused, found: View) -> bool:
@@ -255,14 +262,17 @@ class _Groups:
     def __init__(self, facts: Sequence[Fact], world: int | None) -> None:
         self._world = world
         self._known: dict[str, dict[tuple[int, ...], Group]] = defaultdict(dict)
-        for fact in facts:
-            if isinstance(fact, (Progress, Mismatch)) and fact.group.ranks:
-                for name in {fact.group.name, *(fact.group.text,)} - {""}:
-                    self._known[name].setdefault(fact.group.ranks, fact.group)
+        named = dict.fromkeys(f.group for f in facts if isinstance(f, (Progress, Mismatch)))
+        for group in named:
+            if group.ranks:
+                for name in {group.name, group.text} - {""}:
+                    self._known[name].setdefault(group.ranks, group)
+        # A tuple of all ranks is hashed anew for each look-up, a group is not.
+        self._same = {one: self._known[one.name].get(one.ranks, one) for one in named if one.ranks}
 
     def of(self, group: Group, rank: int | None) -> Group:
         if group.ranks:
-            return self._known[group.name].get(group.ranks, group)
+            return self._same[group]
         for name in (group.name, group.text):
             fitting = [
                 known

@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import PurePath
 from typing import Any
 
 from oddrank import _native
@@ -51,22 +50,28 @@ def sniff(item: Item) -> bool:
 
 def read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     """Yields who each dump is of, the size of the job, progress per rank and group, mismatches."""
-    files = [(os.fsencode(item.path), named_rank(item.name), _modified(item)) for item in items]
+    modified = [_modified(item) for item in items]
+    files = [
+        (os.fsencode(item.path), named_rank(item.name), when)
+        for item, when in zip(items, modified, strict=True)
+    ]
     threads = min(len(os.sched_getaffinity(0)), 16)
     found = _native.core().read_flight_records(files, threads)
-    yield from _Records(items, notes, found).facts()
+    yield from _Records(items, notes, found, modified).facts()
 
 
 class _Records:
     """Makes facts of the native reader's rows: one object per rank and group, none per entry."""
 
-    def __init__(self, items: Sequence[Item], notes: Notes, found: dict[str, Any]) -> None:
+    def __init__(
+        self, items: Sequence[Item], notes: Notes, found: dict[str, Any], modified: Sequence[int]
+    ) -> None:
         self._found = found
         self._groups = [Group(name, ranks, text) for name, ranks, text in found["groups"]]
         self._stacks: dict[int, _STACK] = {}
         self._sources = [Source(item.name) for item in items]
         # A dump does not say when it was made: its file does.
-        self._times = [unix_time(_modified(item) / 1e9) or None for item in items]
+        self._times = [unix_time(when / 1e9) or None for when in modified]
         self._processes: list[Process] = []
         for item, (_, rank, host, pid, *_, lines) in zip(items, found["dumps"], strict=True):
             self._processes.append(Process(rank, host or None, pid))
@@ -181,7 +186,7 @@ class _Records:
 
 def named_rank(name: str) -> int:
     """Returns the rank in a file's name (_dump_3, trace_rank_3, <quorum>/3), -1 if it has none."""
-    base = PurePath(name.replace(":", "/")).name
+    base = name.replace(":", "/").rstrip("/").rpartition("/")[2]  # PurePath takes long
     stem = base.split(".")[0] if not base.startswith(".") else base
     if (rank := rank_in_name(stem)) is not None:
         return rank
