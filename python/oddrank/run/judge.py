@@ -23,7 +23,7 @@ from oddrank.run.decide import Attempt, Decision, decide, note, signature
 from oddrank.run.outputs import Outputs
 from oddrank.run.snapshot import Snapshot, Taker, awaited
 from oddrank.run.start import Settings
-from oddrank.run.watch import AllEnded, Awaited, Cascade, Death, Event, Moved, Stall, Still, Watch
+from oddrank.run.watch import AllEnded, Awaited, Cascade, Death, Event, Stall, Still, Watch
 from oddrank.triage import on_purpose
 from oddrank.triage import report as triage
 from oddrank.triage.evidence import Notes, record
@@ -153,10 +153,12 @@ class Judge:
                 self.watch.excuse(time.monotonic())
                 return
             self._tell("still-stuck", event.seconds, made, say.still(event.seconds))
-        elif isinstance(event, Moved):
-            self._on_moved(event)
-        else:
+        elif isinstance(event, AllEnded):
             self._on_end()
+        elif self.said:
+            say.lines([say.went_on(event.seconds)])
+            self.said = ""
+            self._note("went-on", event.seconds, None)
 
     def _on_death(self, event: Death) -> None:
         after = time.monotonic() - self.watch.began
@@ -223,9 +225,8 @@ class Judge:
             if not event.last:
                 return
             if absent := _absent(self._states()):
-                report = Report.of(
-                    "run", made.report.world, made.report.data, [absent], complete=True
-                )
+                was = made.report
+                report = Report.of("run", was.world, was.data, [absent], complete=True)
                 made = replace(made, report=report)
         self.watch.tell()
         self.again, self.seen = float("inf"), 0
@@ -283,12 +284,6 @@ class Judge:
         except OSError as error:
             say.lines([f"--on-stall {command!r} was not started: {error}"])
 
-    def _on_moved(self, event: Moved) -> None:
-        if self.said:
-            say.lines([say.went_on(event.seconds)])
-            self.said = ""
-            self._note("went-on", event.seconds, None)
-
     def report_late(self) -> None:
         """Tells of ranks that came late to collectives, in this report and the last one."""
         snapshot = self._snapshot(_LATE_SECONDS, look=0.0)
@@ -319,8 +314,8 @@ class Judge:
             why = f"{ranks} rank{'s' if ranks != 1 else ''} ended with exit code 0"
             if unknown:
                 why += f"; how {ranks_text(unknown)} ended is not known"
-            complete = not unknown
-            self.report = Report.of("run", self.settings.world, {}, [], complete=complete, why=why)
+            world = self.settings.world
+            self.report = Report.of("run", world, {}, [], complete=not unknown, why=why)
         self._note("end", time.monotonic() - self.watch.began, None)
 
     def _tell_launcher(self, report: Report) -> None:
@@ -330,10 +325,10 @@ class Judge:
         """
         if not (of_rank_0 := launch.error_file()):
             return
-        states, here = self._states(), Path(of_rank_0)
+        here, host = Path(of_rank_0), self.settings.host
         ranks = {rank for one in report.findings[:1] for rank in one.who.ranks} | {0}
-        local = {states[r].local_rank for r in ranks if states[r].host == self.settings.host}
-        paths = [here.parent.parent / str(rank) / here.name for rank in sorted(local)]
+        local = [s.local_rank for s in self._states() if s.rank in ranks and s.host == host]
+        paths = [here.parent.parent / str(rank) / here.name for rank in local]
         # Before all ends that torchrun sees itself: it shows the first one.
         text = launch.error_text(report.summary, time.time() - 1)
         # Their file system may not answer.
@@ -383,9 +378,8 @@ class Judge:
         if made is not None:
             self.report, self.read = made.report, made.read
         summary = summary or (self.report.summary if self.report else "")
-        self.history.append(
-            {"event": event, "time": time.time(), "seconds": after, "summary": summary}
-        )
+        row = {"event": event, "time": time.time(), "seconds": after, "summary": summary}
+        self.history.append(row)
         self._write()
 
     def _write(self) -> None:

@@ -1,6 +1,5 @@
 """Asks all guards what their ranks do, and keeps their answers for triage's judge, in memory."""
 
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -18,7 +17,6 @@ from oddrank.triage.facts import Activity
 
 STAGE = "snapshot"
 _POLL = 0.005
-_IN_D = "in uninterruptible sleep (D)"
 # Classes of places (triage/leaves.py) in which a process waits, perhaps in a loop.
 _WAITS = ("peers", "gpu", "lock", "network")
 _GONE = ("dead", "zombie")
@@ -164,23 +162,19 @@ def _unpacked(results: Mapping[int, bytes]) -> dict[int, dict[str, Any]]:
 
 
 def seen_of(state: RankState, found: Mapping[str, Any]) -> Seen:
-    """Says what the kernel and the guard know of a process, as oddrank.trace.states does."""
-    threads = {tid: (words, cpu) for tid, words, cpu in found["threads"]}
-    life = states.WORDS.get(found["letter"], "running") if found["letter"] else "dead"
-    if life == "uninterruptible" and threads.get(state.pid, ("", 0.0))[0] != _IN_D:
-        life = "running"  # it was for a moment
-    seen = Seen(
-        state.rank, state.host, state.pid, found["start_time"], life, found["realtime_ns"] / 1e9,
-        threads=threads, oom_kills=found["oom_kills"],
+    """Says what the kernel and the guard know of a process."""
+    seen = states.complete(
+        Seen(
+            state.rank, state.host, state.pid, found["start_time"], "", found["realtime_ns"] / 1e9,
+            threads={tid: (words, cpu) for tid, words, cpu in found["threads"]},
+            oom_kills=found["oom_kills"],
+        ),
+        found["letter"], found["wait_status"],
     )  # fmt: skip
-    if life not in _GONE:
-        return seen
-    status = found["wait_status"]
-    if status < 0:  # its parent has asked for it; the guard may have been faster
+    if seen.state in _GONE and found["wait_status"] < 0:
+        # Its parent has asked for it; the guard may have been faster.
         return replace(seen, signal=state.signal, code=state.exit_code)
-    if os.WIFSIGNALED(status):
-        return replace(seen, signal=os.WTERMSIG(status))
-    return replace(seen, code=os.waitstatus_to_exitcode(status))
+    return seen
 
 
 def _is_over(found: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from oddrank import _native
@@ -18,6 +18,7 @@ SCHEMA = "oddrank.states/1"
 NAME = "states.json"
 LOOK = 0.2  # seconds between the two looks at threads
 SILENT = "silent"
+_IN_D = "in uninterruptible sleep (D)"
 WORDS = {"T": "stopped", "t": "stopped", "Z": "zombie", "X": "dead", "D": "uninterruptible"}
 
 
@@ -50,25 +51,25 @@ def look(ranks: Sequence[Rank]) -> list[Seen]:
     states = _native.core().trace_kernel_states([rank.pid for rank in known])
     now = time.time()
     return [
-        _seen(rank, letter, status, started, now)
+        complete(
+            Seen(rank.rank, rank.host, rank.pid, rank.started, "dead", now, threads={
+                t.tid: (t.state, t.cpu or 0.0) for t in rank.threads if t.state is not None
+            }),
+            letter if started == rank.started else "", status,
+        )
         for rank, (letter, _, status, started) in zip(known, states, strict=True)
-    ]
+    ]  # fmt: skip
 
 
-def _seen(rank: Rank, letter: str, status: int, started: int, now: float) -> Seen:
-    state, signal, code = "dead", None, None
-    if letter and started == rank.started:
-        state = WORDS.get(letter, "running")
-        main = rank.main.state if rank.main else None
-        if state == "uninterruptible" and main != "in uninterruptible sleep (D)":
-            state = "running"  # for a moment
-    if state == "zombie":
+def complete(seen: Seen, letter: str, status: int) -> Seen:
+    """Adds a process's state and end: its letter in /proc ("": it is gone) and wait status."""
+    state, signal, code = WORDS.get(letter, "running") if letter else "dead", None, None
+    if state == "uninterruptible" and seen.threads.get(seen.pid, ("", 0.0))[0] != _IN_D:
+        state = "running"  # for a moment
+    if state == "zombie" and status >= 0:
         signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
-    threads = {t.tid: (t.state, t.cpu or 0.0) for t in rank.threads if t.state is not None}
-    return Seen(
-        rank.rank, rank.host, rank.pid, rank.started, state, now, signal, code, threads
-    )  # fmt: skip
+    return replace(seen, state=state, signal=signal, code=code)
 
 
 def text(seen: Iterable[Seen]) -> str:
