@@ -7,6 +7,7 @@ import stat
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 from oddrank import render
 from oddrank.finding import Finding, ranks_text
@@ -18,10 +19,8 @@ _STDERR = 2
 _SECONDS = 0.2  # for lines to be written, so that they come before what happens next
 _WRITER = "oddrank-writer"
 _unwritten: "queue.Queue[bytes]" = queue.Queue()
-_last: list[str] = [""]
-"""The last line that was said."""
-_size: list[int] = [0]
-"""Of the file that stderr is, after that; 0: it is none."""
+# The last line that was said, and the size of stderr's file after it.
+_last: dict[str, Any] = {"line": "", "size": 0}
 
 
 def lines(texts: Sequence[str]) -> None:
@@ -30,7 +29,7 @@ def lines(texts: Sequence[str]) -> None:
     Nobody may read the pipe, and a file system may not answer: a thread of its own writes.
     """
     made = [f"oddrank: {texts[0]}", *(f"  {text}" for text in texts[1:])]
-    _last[0] = made[-1]
+    _last["line"] = made[-1]
     is_behind = not wait_written(0.0)
     _unwritten.put("".join(f"{render.safe(line)}\n" for line in made).encode())
     if not any(thread.name == _WRITER for thread in threading.enumerate()):
@@ -45,14 +44,14 @@ def again(sentence: str, *, after_others: bool) -> None:
     after_others: others have written since.
     """
     wait_written(_SECONDS)
-    if after_others or _size[0] != _file_size() or not _last[0].endswith(sentence):
+    if after_others or _last["size"] != _file_size() or not _last["line"].endswith(sentence):
         lines([sentence])
 
 
 def _file_size() -> int:
     with suppress(OSError):
-        found = os.fstat(_STDERR)
-        return found.st_size if stat.S_ISREG(found.st_mode) else 0
+        if stat.S_ISREG((found := os.fstat(_STDERR)).st_mode):
+            return found.st_size
     return 0
 
 
@@ -73,7 +72,7 @@ def _write_all() -> None:
                     text = text[os.write(_STDERR, text) :]
                 except BlockingIOError:  # another process made it so
                     select.select([], [_STDERR], [])
-        _size[0] = _file_size()
+        _last["size"] = _file_size()
         _unwritten.task_done()
 
 
