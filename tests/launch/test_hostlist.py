@@ -19,6 +19,10 @@ def test_a_list_expands_in_slurms_order():
     for text, names in LISTS.items():
         assert hostlist.expand(text) == names.split(), text
         assert hostlist.first(text) == names.split()[0], text
+    assert hostlist.first("n[0-999999999999999999]") == "n0"  # without the others
+    assert hostlist.expand("n[1-3]", limit=3) == ["n1", "n2", "n3"]
+    with pytest.raises(LaunchError):
+        hostlist.expand("n[1-4]", limit=3)
 
 
 NO_LISTS = [
@@ -30,14 +34,13 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", NO_LISTS + HOSTILE, ids=lambda text: ascii(text[:30]))
-def test_what_is_no_list_or_hostile_is_refused_at_no_cost(text):
-    with pytest.raises(LaunchError):
-        hostlist.expand(text)
-
-
-def test_the_first_name_of_an_endless_list_is_free():
-    assert hostlist.first("n[0-999999999999999999]") == "n0"
+def test_what_is_no_list_or_hostile_is_refused_at_no_cost():
+    for text in NO_LISTS + HOSTILE:
+        try:
+            names = hostlist.expand(text)
+        except LaunchError:
+            continue
+        pytest.fail(f"{text[:30]!a} gave {len(names)} names")
 
 
 @given(st.lists(st.tuples(st.sampled_from(["n", "gpu-", "a.b"]), st.integers(0, 999)), min_size=1))
@@ -53,12 +56,6 @@ def test_any_text_is_expanded_within_its_limit_or_refused(text):
     except LaunchError:
         return
     assert 1 <= len(names) <= 50
-
-
-def test_a_list_may_name_as_many_hosts_as_its_limit():
-    assert hostlist.expand("n[1-3]", limit=3) == ["n1", "n2", "n3"]
-    with pytest.raises(LaunchError):
-        hostlist.expand("n[1-4]", limit=3)
 
 
 def test_task_counts_are_read_at_the_nodes_place():
