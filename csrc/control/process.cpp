@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cerrno>
 #include <cstdio>
 
@@ -62,18 +61,6 @@ const char* name_of(Liveness life) noexcept {
       return "uninterruptible";
   }
   return "running";
-}
-
-std::string read_wchan(pid_t pid) {
-  std::array<char, 64> path{};
-  std::snprintf(path.data(), path.size(), "/proc/%d/wchan", pid);
-  std::array<char, 128> text{};
-  const std::size_t size = read_small_file(path.data(), text.data(), text.size());
-  std::string name(text.data(), size);
-  const bool is_symbol = std::all_of(name.begin(), name.end(), [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '_' || c == '.';
-  });
-  return is_symbol && name != "0" ? name : std::string{};
 }
 
 ProcessWatch::ProcessWatch(pid_t pid) : pid_(pid) {
@@ -135,7 +122,7 @@ const ProcessState& ProcessWatch::look() {
   } else if (uninterruptible_since_ != 0 &&
              monotonic_ns() - uninterruptible_since_ >= kUninterruptibleAfterNs) {
     state_.life = Liveness::kUninterruptible;
-    if (before != state_.life) state_.wchan = read_wchan(pid_);
+    if (before != state_.life) state_.wchan = wchan_of(pid_);
   } else {
     state_.life = Liveness::kRunning;
   }

@@ -17,9 +17,6 @@ namespace oddrank::control {
 
 const char* name_of(Liveness life) noexcept;
 
-// Returns the kernel function in which a process sleeps; "" if it is unreadable or not a symbol.
-std::string read_wchan(pid_t pid);
-
 // Watches one process, child or not. Keeps a pidfd, which becomes readable when the process dies
 // and, from Linux 6.15 on, gives its exit status even after its parent has reaped it.
 class ProcessWatch {

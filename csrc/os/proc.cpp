@@ -5,7 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -58,6 +60,18 @@ ProcStat read_task_stat(pid_t pid, pid_t tid) noexcept {
   std::array<char, 64> path{};
   std::snprintf(path.data(), path.size(), "/proc/%d/task/%d/stat", pid, tid);
   return read_stat_file(path.data());
+}
+
+std::string wchan_of(pid_t id) {
+  std::array<char, 64> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%d/wchan", id);
+  std::array<char, 128> text{};
+  const std::size_t size = read_small_file(path.data(), text.data(), text.size());
+  std::string name(text.data(), size);
+  const bool is_symbol = std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '_' || c == '.';
+  });
+  return is_symbol && name != "0" ? name : std::string{};
 }
 
 std::string boot_id() {

@@ -28,6 +28,9 @@ ProcStat read_stat(pid_t pid) noexcept;
 // The same of one thread of a process.
 ProcStat read_task_stat(pid_t pid, pid_t tid) noexcept;
 
+// Returns the kernel function in which a process or thread sleeps; "" if it is not readable.
+std::string wchan_of(pid_t id);
+
 // Returns the id of this boot of this machine; empty if it is not readable.
 std::string boot_id();
 // Whether `id` names the current boot. False if either is unknown (empty).

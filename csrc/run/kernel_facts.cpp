@@ -151,11 +151,6 @@ Usage usage_of(pid_t pid) {
   return usage;
 }
 
-std::string syscall_of(pid_t pid) {
-  const std::string text = read_text(proc(pid, "task/" + std::to_string(pid) + "/syscall"));
-  return text.substr(0, text.find_first_of(" \n"));
-}
-
 std::map<std::uint32_t, TaskLook> look_at_threads(pid_t pid,
                                                   const std::vector<std::uint32_t>& tids) {
   std::map<std::uint32_t, TaskLook> looks;
@@ -166,23 +161,6 @@ std::map<std::uint32_t, TaskLook> look_at_threads(pid_t pid,
   look(static_cast<std::uint32_t>(pid));
   for (const std::uint32_t tid : tids) look(tid);
   return looks;
-}
-
-std::string state_in_words(char letter) {
-  switch (letter) {
-    case 'R':
-      return "running";
-    case 'S':
-      return "asleep";
-    case 'D':
-      return "in uninterruptible sleep (D)";
-    case 'T':
-      return "stopped";
-    case 't':
-      return "stopped by a debugger";
-    default:
-      return std::string(letter == 0 ? 0 : 1, letter);
-  }
 }
 
 OomKills::OomKills(pid_t pid) {

@@ -20,9 +20,6 @@ struct Usage {
 // their parent has waited for them. Reads /proc of each process of the host.
 Usage usage_of(pid_t pid);
 
-// Returns the number of the main thread's system call, or "running"; "" if it may not be read.
-std::string syscall_of(pid_t pid);
-
 struct TaskLook {
   char state = 0;  // letter of /proc/PID/stat; 0: gone
   std::uint64_t cpu_ns = 0;
@@ -30,9 +27,6 @@ struct TaskLook {
 // Looks at these threads of a process, and at the main one.
 std::map<std::uint32_t, TaskLook> look_at_threads(pid_t pid,
                                                   const std::vector<std::uint32_t>& tids);
-// Returns a thread's state in the words of oddrank/trace/ranks.py; an unknown letter as it is.
-std::string state_in_words(char letter);
-
 // Counts the processes that the kernel killed in a process's cgroup because memory was short.
 class OomKills {
  public:

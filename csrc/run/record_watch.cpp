@@ -8,6 +8,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <string_view>
 #include <system_error>
 #include <unordered_set>
@@ -15,7 +16,9 @@
 
 #include "os/error.hpp"
 #include "os/fd.hpp"
+#include "os/proc.hpp"
 #include "trace/read/records.hpp"
+#include "trace/read/slim.hpp"
 
 namespace oddrank::run {
 namespace {
@@ -117,6 +120,34 @@ bool RecordWatch::is_paused() const {
     if (mark.kind == trace::MarkKind::kSectionEnd) open.erase(mark.value);
   }
   return !open.empty();
+}
+
+std::vector<std::string> records_of_children(const std::vector<std::string>& paths, pid_t parent,
+                                             std::size_t most) {
+  std::vector<std::string> found;
+  for (const std::filesystem::path path : paths) {
+    const std::string name = path.filename();
+    const std::string begin = name.substr(0, name.find('-') + 1);  // rank3-
+    std::error_code failed;
+    for (std::filesystem::directory_iterator at(path.parent_path(), failed), end;
+         !failed && at != end && found.size() < most; at.increment(failed)) {
+      const std::string other = at->path().filename();
+      pid_t pid = 0;
+      if (!other.starts_with(begin)) continue;
+      std::from_chars(other.data() + begin.size(), other.data() + other.size(), pid);
+      const ProcStat stat = read_stat(pid);
+      if (pid <= 0 || stat.parent != parent || stat.is_zombie()) continue;
+      Fd fd(::open(at->path().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+      if (!fd) continue;
+      try {
+        const trace::RecordFile file(std::move(fd), at->path());
+        if (file.process().start_time == stat.start_time) found.push_back(trace::slim_record(file));
+      } catch (const Error&) {
+        continue;
+      }
+    }
+  }
+  return found;
 }
 
 int RecordWatch::exit_code() const noexcept {

@@ -43,6 +43,9 @@ constexpr std::int64_t kCollectNs = 60'000 * kMs;
 // Between SIGTERM and SIGKILL.
 constexpr std::int64_t kGraceNs = 5'000 * kMs;
 
+// In larger jobs, those of all ranks would be too much for the root.
+constexpr std::int32_t kMostWithWorkers = 1024;
+
 // The parameters of a snapshot are a number of milliseconds.
 std::int64_t look_ns(const std::string& parameters) {
   std::int64_t milliseconds = 0;
@@ -302,13 +305,15 @@ void Watcher::send_snapshot() {
       const auto found = after.find(tid);
       if (found == after.end() || found->second.state == 0) continue;
       const std::uint64_t end = std::max(found->second.cpu_ns, before.cpu_ns);
-      snapshot.threads.push_back({tid, state_in_words(found->second.state), end - before.cpu_ns});
+      snapshot.threads.push_back({tid, std::string(1, found->second.state),
+                                  wchan_of(static_cast<pid_t>(tid)), end - before.cpu_ns});
     }
     const Usage usage = usage_of(pid);
     snapshot.cpu_ns = usage.cpu_ns;
     snapshot.io_bytes = usage.io_bytes;
-    snapshot.syscall = syscall_of(pid);
-    snapshot.wchan = control::read_wchan(pid);
+    if (!asked_->once && options_.world <= kMostWithWorkers) {
+      snapshot.workers = records_of_children(options_.records, pid, kMostWorkers);
+    }
   }
   const ProcStat stat = read_stat(pid);
   if (stat.state != 0 && stat.start_time == worker_.start_time()) {

@@ -21,15 +21,24 @@ bool is_zero(std::string_view word) noexcept {
 
 std::string pack_snapshot(const WorkerSnapshot& snapshot) {
   control::Packer out;
-  return out.text(control::pack(snapshot)).take() + pack_words(snapshot.record);
+  out.text(control::pack(snapshot)).text(pack_words(snapshot.record));
+  for (const std::string& worker : snapshot.workers) out.text(pack_words(worker));
+  return out.take();
 }
 
 std::optional<WorkerSnapshot> unpack_snapshot(std::string_view bytes) {
   control::Unpacker in(bytes);
   auto snapshot = control::unpack<WorkerSnapshot>(in.text(control::kSmallFrame));
-  auto record = unpack_words(in.rest(), trace::kLargestSlim);
-  if (!in.ok() || !snapshot || !record) return std::nullopt;
-  snapshot->record = *std::move(record);
+  if (!snapshot) return std::nullopt;
+  for (std::size_t at = 0; at == 0 || (in.ok() && !in.rest().empty()); ++at) {
+    auto record = unpack_words(in.text(2 * trace::kLargestSlim), trace::kLargestSlim);
+    if (!in.ok() || !record || at > kMostWorkers) return std::nullopt;
+    if (at == 0) {
+      snapshot->record = *std::move(record);
+    } else {
+      snapshot->workers.push_back(*std::move(record));
+    }
+  }
   return snapshot;
 }
 

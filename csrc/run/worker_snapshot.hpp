@@ -12,10 +12,11 @@ namespace oddrank::run {
 struct WorkerSnapshot {
   struct Thread {
     std::uint32_t tid = 0;
-    std::string state;         // in words, as `oddrank trace where` prints them
+    std::string letter;        // its state in /proc/PID/stat
+    std::string wchan;         // the kernel's function in which it sleeps; "": unknown
     std::uint64_t cpu_ns = 0;  // between two looks
 
-    void fields(auto& io) { io(tid, state, cpu_ns); }
+    void fields(auto& io) { io(tid, letter, wchan, cpu_ns); }
   };
 
   std::int64_t realtime_ns = 0;
@@ -27,18 +28,18 @@ struct WorkerSnapshot {
   std::uint64_t io_bytes = 0;     // read and written by them; 0: not readable
   std::uint64_t events = 0;       // ever recorded by its threads
   std::vector<Thread> threads;    // the main one, and the live ones of the record
-  std::string syscall;  // number of the main thread's system call, or "running"; "": not readable
-  std::string wchan;    // kernel function in which the main thread sleeps; "": unknown
-  std::string record;   // a slim record; "": there is none
+  std::string record;             // a slim record; "": there is none
+  std::vector<std::string> workers;  // slim records of processes that it has started, some of them
 
-  // Without the record, which follows packed.
+  // Without the records, which follow packed.
   void fields(auto& io) {
-    io(realtime_ns, letter, wait_status, start_time, oom_kills, cpu_ns, io_bytes, events, threads,
-       syscall, wchan);
+    io(realtime_ns, letter, wait_status, start_time, oom_kills, cpu_ns, io_bytes, events, threads);
   }
 };
 
-// A training rank's takes 4 to 10 KiB.
+constexpr std::size_t kMostWorkers = 4;
+
+// A training rank's takes 4 to 10 KiB, each worker as much.
 std::string pack_snapshot(const WorkerSnapshot& snapshot);
 // Returns empty if the bytes are no snapshot.
 std::optional<WorkerSnapshot> unpack_snapshot(std::string_view bytes);

@@ -264,7 +264,8 @@ py::list kernel_states(const std::vector<std::int64_t>& ids) {
   for (const std::int64_t id : ids) {
     const ProcStat stat = id > 0 && id <= kLargest ? read_stat(static_cast<pid_t>(id)) : ProcStat{};
     const std::string state(stat.state == 0 ? 0 : 1, stat.state);
-    append(states, {state, stat.cpu_ticks, stat.wait_status, stat.start_time});
+    append(states, {state, stat.cpu_ticks, stat.wait_status, stat.start_time,
+                    stat.state == 'S' ? wchan_of(static_cast<pid_t>(id)) : ""});
   }
   return states;
 }
@@ -390,7 +391,8 @@ void bind_trace_read(py::module_& m) {
   m.def(
       "trace_kernel_states", &kernel_states, py::arg("ids"),
       "Returns (state as in /proc or '', ticks of CPU time, of a zombie the status as os.waitpid() "
-      "gives it, its start in ticks since boot) of each process or thread.");
+      "gives it, its start in ticks since boot, the kernel's function in which it sleeps or \"\") "
+      "of each process or thread.");
   m.def("trace_collectives", &collectives_of, py::arg("path"), py::arg("content") = py::none(),
         "Returns the collectives of a record in the order of issue: (thread, group, sequence or "
         "None, op, bytes, \"open\", \"ended\" or \"issued\", begin and end as wall-clock ns or "

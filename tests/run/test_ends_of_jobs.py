@@ -28,7 +28,7 @@ FAULTS = {
     "exit_3": (2, [2], "dead", r"rank 2 \(\w+\) exited with code 3 at .*, step 20;.*"),
     "waits": (2, [2], "host-stuck", rf".* stuck in wait_here \(ends_program.py:\d+\);.*{WAIT}"),
     "named_like_data": (2, [2], "host-stuck", r".* is stuck in \S*next_batch \(ends_program.*"),
-    "two_locks": (2, [2], "host-stuck", r".* in two_locks \(ends_program.py:\d+\);.*"),
+    "two_locks": (2, [2], "deadlock", r".* wait for each other.s locks, in two_locks \(ends_program.py:\d+\);.*"),
     "keeps_the_gil": (2, [2], "host-stuck", r".* in keeps_the_gil \(ends_program.py:\d+\);.*"),
     "same_function": (2, [2], "host-stuck", r".* is stuck in step \(ends_program.py:\d+\);.*"),
     "sizes": (2, [2], "mismatch", r"rank 2 issued all_reduce with sizes 12345 as call 21 of .*"),

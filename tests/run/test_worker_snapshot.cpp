@@ -52,10 +52,9 @@ WorkerSnapshot some_snapshot() {
   snapshot.cpu_ns = 10;
   snapshot.io_bytes = 1ULL << 60;
   snapshot.events = 12;
-  snapshot.threads = {{77, "asleep", 5}, {78, "running", 6}};
-  snapshot.syscall = "202";
-  snapshot.wchan = "futex_wait_queue";
+  snapshot.threads = {{77, "S", "futex_wait_queue", 5}, {78, "R", "", 6}};
   snapshot.record = record_of(2000, 1);
+  snapshot.workers = {record_of(300, 2), ""};
   return snapshot;
 }
 
@@ -68,8 +67,9 @@ TEST(WorkerSnapshots, come_back_whole) {
   ASSERT_EQ(read->threads.size(), 2U);
   EXPECT_EQ(read->threads[1].tid, 78U);
   EXPECT_EQ(read->threads[1].cpu_ns, 6U);
-  EXPECT_EQ(read->wchan, "futex_wait_queue");
+  EXPECT_EQ(read->threads[0].wchan, "futex_wait_queue");
   EXPECT_EQ(read->record, some_snapshot().record);
+  EXPECT_EQ(read->workers, some_snapshot().workers);
 }
 
 TEST(WorkerSnapshots, that_are_cut_or_changed_never_give_more_than_a_record_may_have) {

@@ -76,6 +76,7 @@ ROWS = {
                                  ["kill -CONT"]),
     "it answers nobody": (suspect("unreachable"), [], ["ps", "dmesg"]),
     "in a file": (suspect("host-stuck", leaf_class="disk"), [], ["/proc/PID/stack"]),
+    "at a file's lock": (suspect("host-stuck", leaf_class="file-lock"), [], ["lock files"]),
     "keeps the gil": (suspect("gil-held"), [], ["pystack"]),
     "keeps the gil, recorded": (suspect("gil-held"), [RECORD], ["oddrank trace where", "pystack"]),
     "a loop": (suspect("infinite-loop"), [], ["oddrank run"]),

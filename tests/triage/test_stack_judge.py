@@ -19,7 +19,7 @@ from oddrank.triage.facts import (
     Thread,
     World,
 )
-from oddrank.triage.judges.stacks import judge
+from oddrank.triage.judges import stacks as judges
 from oddrank.triage.view import view
 from triage.facts_of import facts_of, item_of
 from triage.told import check
@@ -48,6 +48,10 @@ AGENT = (
     "launch_agent (torch/distributed/launcher/api.py:255)"
 )
 FILE = Source("a.txt", 1)
+
+
+def judge(view):
+    return [judges.with_threads(suspect, view) for suspect in judges.judge(view)]
 
 
 def frames(text):
@@ -239,6 +243,36 @@ def test_the_thread_and_the_process_that_count(golden):
         "hosts in a launch are victims of a full queue":
             ([stack(launch.format("linear (model.py:1)"), 0, 1),
               stack(launch.format("gelu (model.py:2)"), 2, 3)], nobody()),
+    }, judge)  # fmt: skip
+
+
+def test_the_kernel_says_what_a_rank_waits_for(golden):
+    waiting = stack(ALL_REDUCE, *ranks(8, but=(2,)))
+    own = f"prepare (train.py:30)\n{TRAIN}"
+    by_name = own.replace("prepare", "wait_for_it")
+    started = f"_try_wait (/usr/lib/python3.11/subprocess.py:2000)\n{own}"
+    loops = "loop (train.py:33)\n_bootstrap (threading.py:1002)"
+    works = f"get (queue.py:179)\n{loops}"
+
+    def asleep(text, function, **more):
+        return stack(text, 2, state=f"asleep in {function}", **more)
+
+    lock = asleep(own, "futex_do_wait")
+    check(golden, {
+        "a lock": ([waiting, lock], stuck(2, certainty=0)),
+        "locks, in two threads":
+            ([waiting, lock, asleep(loops, "futex_wait_queue", name="other", id=9)],
+             ("deadlock", (2,), 0)),
+        "a lock, while another thread waits for work":
+            ([waiting, lock, asleep(works, "futex_wait_queue", name="other", id=9)],
+             stuck(2, certainty=0)),
+        "a process": ([waiting, asleep(started, "do_wait")], stuck(2)),
+        "the lock of a file": ([waiting, asleep(own, "flock_lock_inode_wait")], stuck(2)),
+        "a pipe, whatever the function is called":
+            ([waiting, asleep(by_name, "anon_pipe_read")], stuck(2)),
+        "peers, perhaps": ([waiting, asleep(by_name, "futex_do_wait")], nobody()),
+        "time": ([waiting, asleep(own, "hrtimer_nanosleep")], stuck(2, certainty=0)),
+        "all, the lock of a file": ([stack(LOCKED, 0, 1, 2)], stuck(0, 1, 2, certainty=1)),
     }, judge)  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from oddrank.control.root import RankState
 from oddrank.errors import OddrankError
 from oddrank.run.watch import Awaited, Work, has_ended, is_heard
 from oddrank.trace import states
+from oddrank.trace.ranks import state_words
 from oddrank.trace.states import Seen
 from oddrank.triage.facts import Activity
 
@@ -138,7 +139,7 @@ class Taker:
         name = f"rank{state.rank}-{state.pid}-*.trace"
         for file in (file for records in self._records for file in records.glob(name)):
             started = int(file.stem.rpartition("-")[2])
-            ((letter, _, status, now),) = _native.core().trace_kernel_states([state.pid])
+            ((letter, _, status, now, _),) = _native.core().trace_kernel_states([state.pid])
             there = now == started
             with suppress(OddrankError, OSError):
                 return {
@@ -166,7 +167,10 @@ def seen_of(state: RankState, found: Mapping[str, Any]) -> Seen:
     seen = states.complete(
         Seen(
             state.rank, state.host, state.pid, found["start_time"], "", found["realtime_ns"] / 1e9,
-            threads={tid: (words, cpu) for tid, words, cpu in found["threads"]},
+            threads={
+                tid: (state_words(letter, wchan), cpu)
+                for tid, letter, wchan, cpu in found["threads"]
+            },
             oom_kills=found["oom_kills"],
         ),
         found["letter"], found["wait_status"],

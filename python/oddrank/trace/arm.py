@@ -302,9 +302,18 @@ def note_end(raised: BaseException | None) -> None:
 
 
 def _first_line(raised: BaseException | None) -> str:
-    """Returns the first line of its message; "" if it has none, or fails to say it."""
+    """Returns the first line of its message; "" if it has none, or fails to say it.
+
+    torch raises what a worker raised with all of that one's traceback as its message: its last line
+    counts.
+    """
     with suppress(Exception):
-        text = str(raised if raised is not None else "").strip().partition("\n")[0]
+        text = str(raised if raised is not None else "").strip()
+        first, _, traceback = text.partition("\nOriginal Traceback (most recent call last):\n")
+        text = first.partition("\n")[0]
+        if traceback:
+            where = text.partition(" in ")[2].rstrip(".")
+            text = f"{traceback.rpartition(chr(10))[2].partition(': ')[2]} (in {where})"
         return text.encode(errors="replace").decode()
     return ""
 

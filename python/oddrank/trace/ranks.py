@@ -24,7 +24,7 @@ _STATES = {
 }
 _HELD = {_STATES[letter] for letter in "DTt"}
 _LAST_EVENTS = 128  # of all threads; more would slow down reading a thousand ranks
-_State: TypeAlias = tuple[str, int, int, int]
+_State: TypeAlias = tuple[str, int, int, int, str]
 _SIZES = ("dtype", "bytes_in", "bytes_out", "peer", "tag", "root", "failed")
 _HERTZ = 100.0  # USER_HZ, the unit of times in /proc on every Linux
 
@@ -348,11 +348,17 @@ def look_at(ranks: list[Rank], look: float) -> list[Rank]:
 
 
 def _looked_at(thread: Thread, before: dict[int, _State], after: dict[int, _State]) -> Thread:
-    letter, ticks, _, _ = after.get(thread.tid, ("", 0, 0, 0))
+    letter, ticks, _, _, wchan = after.get(thread.tid, ("", 0, 0, 0, ""))
     if not letter or thread.ended:
         return thread
     cpu = (ticks - before[thread.tid][1]) / _HERTZ
-    return replace(thread, state=_STATES.get(letter, letter), cpu=cpu)
+    return replace(thread, state=state_words(letter, wchan), cpu=cpu)
+
+
+def state_words(letter: str, wchan: str = "") -> str:
+    """Returns a thread's state in words. wchan: the kernel's function in which it sleeps."""
+    words = _STATES.get(letter, letter)
+    return f"{words} in {wchan}" if letter == "S" and wchan else words
 
 
 def _thread_data(thread: Thread) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def look(ranks: Sequence[Rank]) -> list[Seen]:
             }),
             letter if started == rank.started else "", status,
         )
-        for rank, (letter, _, status, started) in zip(known, states, strict=True)
+        for rank, (letter, _, status, started, _) in zip(known, states, strict=True)
     ]  # fmt: skip
 
 

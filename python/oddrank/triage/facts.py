@@ -185,12 +185,14 @@ class Variant:
     """The call that some ranks issued at one sequence number.
 
     usual: whether the group always issued the same after the same calls; None: no pattern.
+    threads: those of its first rank that issue calls in this group, with places, if several do.
     """
 
     call: Call
     ranks: tuple[int, ...]
     source: Source
     usual: bool | None = None
+    threads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,6 +434,7 @@ Cause = Literal[
     "inside-call",  # it is in the call with the others, and is the only one not to get out
     "not-entered-or-inside",  # counters can't tell the two apart: a stack is needed
     "host-stuck",  # its host stands in code that is no collective: the leaf says which
+    "deadlock",  # threads of it wait for locks, of each other most likely
     "gil-held",  # a thread holds the GIL and does not give it back
     "infinite-loop",  # it runs, and never comes to the next collective
     "dead",  # it ended: signal, exit, exception, out of memory
@@ -483,6 +486,8 @@ class Suspect:
     """The others have not waited long enough for a stall."""
     pauses: tuple[Paused, ...] = ()
     """Why each process waits; for the cause `dead`, why it waited when it was ended."""
+    beside: tuple[Frame, ...] = ()
+    """Where else it stands: other threads of it, of a deadlock, or a worker that it waits for."""
     step: int | None = None
     """The last training step that the culprit told of, if it is one process."""
 

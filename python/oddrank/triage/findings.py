@@ -27,6 +27,9 @@ _DOING = {
     "data": "waits for data",
     "gpu": "waits for its GPU",
     "disk": "waits for a file",
+    "file-lock": "waits for the lock of a file",
+    "pipe": "waits for a pipe",
+    "child": "waits for a child process",
     "lock": "waits for a lock",
     "network": "waits for the network",
     "peers": "waits for other ranks",
@@ -235,9 +238,19 @@ def _host_stuck(suspect: Suspect) -> tuple[Condition, str]:
     if len(suspect.processes) > 1 and first.endswith("s"):
         doing = f"{first[:-1]} {rest}".rstrip()
     place = place_text(suspect.leaf)
+    if suspect.beside and len(suspect.processes) == 1:
+        worker = place_text(suspect.beside[0])
+        return _stuck(suspect, f"waits for its DataLoader worker, which stands in {worker}")
     if place and suspect.leaf_class not in _DOING:
         return _stuck(suspect, doing, place=place)
     return _stuck(suspect, f"{doing} in {place}" if place else doing)
+
+
+def _deadlock(suspect: Suspect) -> tuple[Condition, str]:
+    places = " and ".join(
+        dict.fromkeys(map(place_text, filter(None, (suspect.leaf, *suspect.beside))))
+    )
+    return _stuck(suspect, f"its threads wait for each other's locks, in {places}")
 
 
 def _gil_held(suspect: Suspect) -> tuple[Condition, str]:
@@ -330,6 +343,12 @@ def _mismatch(suspect: Suspect) -> tuple[Condition, str]:
     text = f"{odd} as {where}, {ranks_text(usual.ranks)} {says(usual.call, found.differs)}"
     if found.differs == "order":
         text += ": the same calls, in another order"
+    threads = next((v.threads for v in found.variants if v.threads), ())
+    if threads:
+        use = "use" if len(suspect.processes) > 1 else "uses"
+        text = (
+            f"{name} {use} {of} from {len(threads)} threads at once: {', '.join(threads)}; {text}"
+        )
     return "mismatch", text
 
 
@@ -492,6 +511,7 @@ _CAUSES: dict[str, Callable[[Suspect], tuple[Condition, str]]] = {
     "inside-call": _inside_call,
     "not-entered-or-inside": _entered_or_inside,
     "host-stuck": _host_stuck,
+    "deadlock": _deadlock,
     "gil-held": _gil_held,
     "infinite-loop": _infinite_loop,
     "dead": _dead,

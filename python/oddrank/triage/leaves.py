@@ -11,6 +11,7 @@ from oddrank.triage.facts import Frame
 from oddrank.triage.model_frames import (
     DATA,
     DISK,
+    FILE_LOCK,
     GPU,
     LOCK,
     NETWORK,
@@ -141,7 +142,7 @@ def kind_of(frame: Frame) -> str:
 
 
 def kernel_class(function: str) -> str:
-    """Returns what a process inside this function of the kernel waits for; "" if unknown."""
+    """Returns what a thread inside this function of the kernel waits for; "" if unknown."""
     return next((kind for kind, known in _kernel_rows() if known.match(function)), "")
 
 
@@ -196,7 +197,7 @@ def leaf(frames: tuple[Frame, ...]) -> Leaf:
             if context and waits in ("", LOCK):
                 return Leaf(context, user, cut=frames.index(user), by_name=True)
             continue
-        if user is None and kind in (LOCK, NETWORK, THREADS):
+        if user is None and kind in (LOCK, FILE_LOCK, NETWORK, THREADS):
             if not waits or kind == THREADS or (kind == waits and frame.native):
                 waits, waits_at = kind, frame
             continue

@@ -15,6 +15,7 @@ import re
 # left the training and ends.
 PEERS, DATA, GPU, DISK, LOCK, NETWORK = "peers", "data", "gpu", "disk", "lock", "network"
 MAYBE, THROUGH, THREADS, LEAVING, RUNNING = "maybe", "through", "threads", "leaving", "running"
+FILE_LOCK, PIPE, CHILD = "file-lock", "pipe", "child"
 
 C10D_OPS = (
     "all_reduce* _all_reduce* all_gather* _all_gather* all_to_all* _all_to_all* broadcast*"
@@ -86,8 +87,8 @@ PYTHON: tuple[tuple[str, str, str], ...] = (
     (THREADS, "threading.py", "join _wait_for_tstate_lock"),
     (LEAVING, "multiprocessing/util.py", "_exit_function _run_finalizers"),
     (LEAVING, "concurrent/futures/thread.py", "_python_exit"),
-    (LOCK, "threading.py queue.py multiprocessing/*.py torch/multiprocessing/*.py filelock/*"
-     " portalocker/* fasteners/* torch/utils/file_baton.py selectors.py asyncio/*.py uvloop/*"
+    (FILE_LOCK, "filelock/* portalocker/* fasteners/* torch/utils/file_baton.py", "*"),
+    (LOCK, "threading.py queue.py multiprocessing/*.py torch/multiprocessing/*.py selectors.py asyncio/*.py uvloop/*"
      " subprocess.py signal.py pdb.py bdb.py cmd.py code.py ipdb/* IPython/* debugpy/*", "*"),
     (GPU, "torch/cuda/*.py torch/xpu/*.py torch/npu/*.py torch_npu/*.py torch/accelerator/*.py",
      "*synchronize* wait* empty_cache replay capture_end _lazy_init elapsed_time query"
@@ -103,13 +104,16 @@ PYTHON: tuple[tuple[str, str, str], ...] = (
 
 # (class, regular expressions) of native frames, searched in the name without template arguments.
 _GLIBC = r"^_*(?:GI_+)?_*(?:libc_)?"
-# Functions of the kernel in which a process in state D waits, as /proc/PID/wchan names them.
+# Functions of the kernel in which a thread sleeps, as /proc/PID/wchan names them.
 KERNEL: tuple[tuple[str, str], ...] = (
+    (FILE_LOCK, r"(?:locks_lock_inode|flock_lock_inode|posix_lock_inode|fcntl_setlk)"),
+    (PIPE, r"(?:anon_)?pipe_(?:read|write|wait)|fifo_"),
+    (CHILD, r"do_wait|kernel_wait4|kernel_waitid"),
     (DISK, r"request_wait_answer|fuse_|rpc_|nfs\d?_|cl_|ll_|lov_|osc_|ldlm_|ptlrpc_|gpfs|cxi|ceph_|"
            r"io_schedule|folio_wait|wait_on_page|wait_on_buffer|blk_|jbd2_|xfs_|ext4_|btrfs_|bio_"),
     (GPU, r"nv_|nvidia_|uvm_|os_acquire_|rm_|nvkms"),
-    (LOCK, r"rwsem_|down_|mutex_|__mutex|percpu_rwsem"),
-    (NETWORK, r"ib_|rdma_|mlx\d_|sk_wait|lock_sock|inet_csk"),
+    (LOCK, r"futex_|rwsem_|down_|mutex_|__mutex|percpu_rwsem"),
+    (NETWORK, r"ib_|rdma_|mlx\d_|sk_wait|lock_sock|inet_csk|unix_stream|tcp_"),
 )  # fmt: skip
 NATIVE: tuple[tuple[str, tuple[str, ...]], ...] = (
     (LEAVING, ("^Py_Finalize", "^__run_exit_handlers$", "^_?exit$",

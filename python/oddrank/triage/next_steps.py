@@ -1,5 +1,6 @@
 """Settings and commands to try next: one table, each row shown where the evidence points there."""
 
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -133,12 +134,13 @@ STEPS: tuple[Step, ...] = (
     ),
     Step(
         "oddrank trace where",
-        lambda c: c.recorded and c.suspect.cause in ("host-stuck", "gil-held", "infinite-loop"),
+        lambda c: c.recorded and c.suspect.cause in ("host-stuck", "deadlock", "gil-held", "infinite-loop"),
         "oddrank trace where {rank} --all-threads  (on {host}, {when}: other threads)",
         "oddrank trace where --help",
     ),
     Step(
-        "/dev/shm", lambda c: c.says("bus error", "dataloader worker"),
+        "/dev/shm", lambda c: c.says("bus error", "dataloader worker")
+        or (c.signal == signal.SIGBUS and bool(c.suspect.death and c.suspect.death.child)),
         "df -h /dev/shm  (on {host}; a container needs more: docker run --shm-size, or --ipc=host)",
         "docs.pytorch.org: torch.utils.data",
     ),
@@ -147,6 +149,13 @@ STEPS: tuple[Step, ...] = (
         lambda c: c.suspect.cause == "host-stuck" and c.suspect.leaf_class == "disk",
         "cat /proc/{pid}/stack  (on {host}, as root); dmesg -T | grep -e nfs -e Lustre",
         "man proc(5)",
+    ),
+    Step(
+        "lock files",
+        lambda c: c.suspect.leaf_class == "file-lock",
+        "find ~/.cache/torch_extensions /tmp/torchinductor_* -name '*lock*' -mmin +10  (on {host};"
+        " a killed compiler leaves one: remove it if nobody compiles)",
+        "docs.pytorch.org: torch.utils.cpp_extension",
     ),
     Step(
         "pystack", lambda c: c.suspect.cause == "gil-held",

@@ -21,7 +21,6 @@ from oddrank.triage.facts import (
 )
 from oddrank.triage.judges import deaths, devices, paused, ras, stacks, waits
 from oddrank.triage.judges.ends import timed_out
-from oddrank.triage.judges.stands import stands
 from oddrank.triage.leaves import kernel_class
 from oddrank.triage.model_frames import PEERS
 from oddrank.triage.view import View
@@ -31,7 +30,7 @@ _NAMES_NOBODY = frozenset({"unknown", "outside"})
 # Causes that only say that a call was not entered: a stack or a state can say why.
 _OPEN_CAUSES = frozenset({"not-entered", "not-entered-or-inside", "inside-call"})
 # Causes that a stack shows.
-_HOST_CAUSES = frozenset({"host-stuck", "gil-held", "infinite-loop", "moving"})
+_HOST_CAUSES = frozenset({"host-stuck", "deadlock", "gil-held", "infinite-loop", "moving"})
 _ENDS = frozenset({"dead", "device"})
 # Rules whose suspect may only be at work, as some rank is at any moment of a healthy job.
 _MAYBE_AT_WORK = frozenset({"stacks-awaited", "stacks-awaited-by-gpu", "stacks-moving"})
@@ -61,7 +60,9 @@ def suspects(view: View) -> list[Suspect]:
     found = _with_states(found, view)
     found = [_with_activity(suspect, view) for suspect in found]
     found = _with_deaths(found, died, stalled=bool(timed_out(view)))
-    found = [_with_end(_with_place(suspect, view), view) for suspect in found]
+    found = [
+        _with_end(stacks.with_threads(_with_place(suspect, view), view), view) for suspect in found
+    ]
     found = paused.with_pauses(_with_devices(found, broken), view)
     return sorted((_with_step(suspect, view) for suspect in _distinct(found)), key=_weight)
 
@@ -79,24 +80,24 @@ def _with_place(suspect: Suspect, view: View) -> Suspect:
         return _last_to_end(suspect, view)
     if suspect.cause != "not-entered" or suspect.leaf is not None:
         return suspect
-    standing = [s for s in stands(view.stacks, view.children)[0] if s.process in suspect.processes]
+    standing = [s for s in view.stands[0] if s.process in suspect.processes]
     places = {stand.place for stand in standing}
     if len(places) != 1 or len(standing) < len(suspect.processes) or standing[0].kind == PEERS:
         return suspect
-    leaf, told = standing[0].leaf.frame, stacks.told_as(standing[0])
+    leaf, told = standing[0].leaf.frame, standing[0].told
     return replace(suspect, cause="host-stuck", leaf=leaf, leaf_class=told)
 
 
 def _last_to_end(suspect: Suspect, view: View) -> Suspect:
     """Names those that stand at one place where all others have ended with exit code 0."""
-    left = [s for s in stands(view.stacks, view.children)[0] if s.process not in view.finished]
+    left = [s for s in view.stands[0] if s.process not in view.finished]
     whole = len(left) + len(view.finished) >= (view.world or 0)
     if not whole or len({stand.place for stand in left}) != 1:
         return suspect
     return replace(
         suspect, cause="host-stuck", rule="last-to-end", certainty=_MEDIUM,
         processes=tuple(stand.process for stand in left), waiting=tuple(view.finished),
-        leaf=left[0].leaf.frame, leaf_class=stacks.told_as(left[0]),
+        leaf=left[0].leaf.frame, leaf_class=left[0].told,
     )  # fmt: skip
 
 

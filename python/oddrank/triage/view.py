@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 from oddrank.triage.bounds import bounded
@@ -25,6 +26,7 @@ from oddrank.triage.facts import (
     Trouble,
     World,
 )
+from oddrank.triage.judges.stands import Stand, stands
 from oddrank.triage.timeline import ZONES
 
 T = TypeVar("T")
@@ -75,6 +77,11 @@ class View:
             and (known.host or process.host) == (process.host or known.host)
         ]
         return same[0] if len(same) == 1 else None
+
+    @cached_property
+    def stands(self) -> tuple[list[Stand], list[tuple[str, Stand]]]:
+        """Where each rank stands, and processes that are no ranks."""
+        return stands(self.stacks, self.children)
 
     @property
     def heard(self) -> frozenset[int]:

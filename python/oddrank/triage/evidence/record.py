@@ -4,7 +4,7 @@ import json
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -17,6 +17,7 @@ from oddrank.trace.states import Seen
 from oddrank.triage.evidence import Item, Kind, Notes, record_calls, unix_time
 from oddrank.triage.facts import (
     Activity,
+    Child,
     Death,
     Fact,
     Frame,
@@ -108,7 +109,8 @@ def _facts(
         if lost.rank not in known_ranks and (lost.pid, lost.started) not in recorded:
             yield from _unrecorded(lost, source)
     yield from record_calls.progress(chosen, seen, sources)
-    yield from _stacks(chosen, seen, sources)
+    yield from _stacks(chosen, seen, sources, record_calls.process_of)
+    yield from _workers(newest, known, {r.file: Source(names[r.file].name) for r in newest})
     yield from record_calls.mismatches(chosen, sources, histories)
 
 
@@ -311,8 +313,30 @@ def _site(rank: Rank) -> tuple[Frame, ...]:
     return (Frame(at.function, at.file, at.line),) if at is not None else ()
 
 
+def _workers(
+    newest: Sequence[Rank],
+    known: Mapping[tuple[int, int], Seen],
+    sources: Mapping[str, Source],
+) -> Iterable[Fact]:
+    """Tells where processes stand that ranks have started: workers that load data, mostly."""
+    seen = {rank.file: known.get((rank.pid, rank.started)) for rank in newest if rank.is_child}
+    living = [rank for rank in newest if rank.is_child and not _is_gone(rank, seen[rank.file])]
+    parents = {(rank.host, rank.rank): rank for rank in newest if not rank.is_child}
+    for rank in living:
+        if parent := parents.get((rank.host, rank.rank)):
+            yield Child(_worker(rank), record_calls.process_of(parent), sources[rank.file])
+    yield from _stacks(living, seen, sources, _worker)
+
+
+def _worker(rank: Rank) -> Process:
+    return Process(None, rank.host or None, rank.pid)
+
+
 def _stacks(
-    chosen: Sequence[Rank], seen: Mapping[str, Seen | None], sources: Mapping[str, Source]
+    chosen: Sequence[Rank],
+    seen: Mapping[str, Seen | None],
+    sources: Mapping[str, Source],
+    process_of: Callable[[Rank], Process],
 ) -> Iterable[Stack]:
     found: dict[tuple[Frame, ...], list[Thread]] = defaultdict(list)
     missing = record_calls.missing(chosen)
@@ -326,7 +350,7 @@ def _stacks(
                 state, cpu = at.threads[thread.tid]
             found[record_calls.frames(thread, missing)].append(
                 Thread(
-                    record_calls.process_of(rank), thread.name, thread.tid, state or "", None,
+                    process_of(rank), thread.name, thread.tid, state or "", None,
                     sources[rank.file], at.time if at is not None else rank.last, cpu,
                 )
             )  # fmt: skip

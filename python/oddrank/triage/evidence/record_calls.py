@@ -11,7 +11,7 @@ from oddrank.trace import collectives, ranks
 from oddrank.trace.collectives import op_name
 from oddrank.trace.ranks import Rank
 from oddrank.trace.states import Seen
-from oddrank.triage import matching
+from oddrank.triage import leaves, matching
 from oddrank.triage.evidence import Notes
 from oddrank.triage.facts import Call, Frame, Group, Mismatch, Process, Progress, Source, Variant
 
@@ -20,6 +20,8 @@ _MESSAGES = ("send", "recv")
 _ON_HOST = frozenset({"gloo", "mpi", "ucc"})
 # Calls a rank, of the newest, that are compared: all that small jobs hold.
 _MOST_COMPARED = 1 << 20
+# Calls of a group around a different one whose threads are looked at.
+_AROUND = 8
 # Calls of a process between which the longest pause is looked for.
 _PAUSES = 32
 
@@ -234,10 +236,36 @@ def mismatches(
                     replace(
                         _variant(seq, v, by_rank, sources, group),
                         usual=v[0] == usual if known else None,
+                        threads=_threads(by_rank[min(v[1])], histories, group, seq),
                     )
                     for v in variants
                 ),
             )  # fmt: skip
+
+
+def _threads(
+    rank: Rank,
+    histories: Mapping[str, Sequence[collectives.Collective]],
+    group: Group,
+    seq: int,
+) -> tuple[str, ...]:
+    """Returns the threads that issued the calls of a group around a number, if several did."""
+    found = {
+        each.thread
+        for each in histories.get(rank.file, ())
+        if (each.group, each.ranks) == (group.name, group.ranks)
+        and each.seq is not None and abs(each.seq - seq) <= _AROUND
+    }  # fmt: skip
+    threads = [thread for thread in rank.threads if thread.tid in found]
+    if len(found) < 2:
+        return ()
+    texts = [f"{thread.name or 'a thread'}{_place(frames(thread))}" for thread in threads]
+    return tuple(texts) + ("a thread that has ended",) * (len(found) > len(threads))
+
+
+def _place(stack: Sequence[Frame]) -> str:
+    own = next((f for f in stack if not leaves.kind_of(f)), None)
+    return f" in {own.function} ({own.file.rpartition('/')[2]}:{own.line})" if own else ""
 
 
 def _signature(each: collectives.Collective) -> matching.Signature:

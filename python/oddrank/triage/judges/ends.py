@@ -5,6 +5,7 @@ one; ended: somebody ended it; unlike: it was sent another size than it expected
 """
 
 import re
+import signal
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,8 @@ _UNLIKE = re.compile(
 _STOPPED = re.compile(r"^(?:KeyboardInterrupt|SignalException|SystemExit)\b")
 # Signals that others send: SIGINT, SIGKILL, SIGTERM.
 FROM_OUTSIDE = frozenset({2, 9, 15})
+# torch's words in the process that started the worker.
+_WORKER = re.compile(r"DataLoader worker \(pid (\d+)\) is killed by signal: ([A-Z][\w ]*)\.")
 _AT_ONCE = 0.03  # seconds between two ends by signals that were sent together
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 
@@ -46,6 +49,7 @@ def ends_of(view: View) -> list[End]:
     of: dict[object, list[Death]] = defaultdict(list)
     strangers: list[Death] = []
     for number, death in enumerate(view.deaths):
+        death = _of_worker(death)  # noqa: PLW2901
         if child := view.child(death.process):
             what = f"{child.what or 'child process'} pid {death.process.pid}"
             death = replace(death, process=child.parent, child=what)  # noqa: PLW2901
@@ -58,6 +62,18 @@ def ends_of(view: View) -> list[End]:
     if not view.stops:
         found = _from_outside(found, view)
     return _with_kills(_attached(found), strangers, view)
+
+
+def _of_worker(death: Death) -> Death:
+    """Returns the end of a worker that loads data, where its rank only says that it has ended."""
+    found = _WORKER.search(death.text)
+    if found is None or death.how != "exception":
+        return death
+    pid, signals = found[1], [n for n in signal.valid_signals() if signal.strsignal(n) == found[2]]
+    return replace(
+        death, how="signal", signal=next(iter(signals), None), text="", site=(), failed="",
+        child=f"DataLoader worker pid {pid}",
+    )  # fmt: skip
 
 
 def _from_outside(found: list[End], view: View) -> list[End]:

@@ -15,7 +15,7 @@ from oddrank.triage.view import View
 _MOST_POINTS = 4
 # Causes that a pause explains. A rank that died, is stopped or issued another call is no pause.
 _EXPLAINED = frozenset({
-    "not-entered", "not-entered-or-inside", "inside-call", "host-stuck", "gil-held",
+    "not-entered", "not-entered-or-inside", "inside-call", "host-stuck", "deadlock", "gil-held",
     "infinite-loop", "moving", "cycle", "outside", "unknown",
 })  # fmt: skip
 

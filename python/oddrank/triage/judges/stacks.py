@@ -14,16 +14,19 @@ from oddrank.finding import fold, ranks_text
 from oddrank.triage import leaves
 from oddrank.triage.facts import Call, Cause, Point, Process, Source, Suspect
 from oddrank.triage.judges.ends import timed_out
-from oddrank.triage.judges.stands import ORDER, Frames, Stand, stands
+from oddrank.triage.judges.stands import ORDER, Frames, Stand
 from oddrank.triage.model_frames import (
+    CHILD,
     DATA,
     DISK,
+    FILE_LOCK,
     GPU,
     LEAVING,
     LOCK,
     MAYBE,
     NETWORK,
     PEERS,
+    PIPE,
     RUNNING,
     THREADS,
 )
@@ -38,13 +41,13 @@ _MANY, _MANY_FOR_DATA, _FEW = 7, 14, 3
 _OF_PAIRS = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
 _NUMBERED = re.compile(r"stack (\d+) of (.*)", re.S)
 # Classes of leaves that block a host without a peer: one look tells that it stands still.
-_TELLING = frozenset({DATA, DISK, NETWORK, LOCK, LEAVING})
+_TELLING = frozenset({DATA, DISK, NETWORK, FILE_LOCK, PIPE, CHILD, LOCK, LEAVING})
 _MAYBE = frozenset({GPU, THREADS, MAYBE})
 
 
 def judge(view: View) -> list[Suspect]:
     """Returns the suspects that the stacks of all processes show; empty without stacks."""
-    found, helpers = stands(view.stacks, view.children)
+    found, _ = view.stands
     if not found:
         return []
     # A paused rank waits for the ranks that have yet to come, and for none that stands.
@@ -59,8 +62,7 @@ def judge(view: View) -> list[Suspect]:
         return [_gil_held(held, victims, outside)]
     if outside and victims:
         is_stuck = _is_stuck(view, found)
-        suspects = _awaited(outside, waiting, maybe, missing=missing, is_stuck=is_stuck)
-        return [_with_workers(suspect, view, helpers) for suspect in suspects]
+        return _awaited(outside, waiting, maybe, missing=missing, is_stuck=is_stuck)
     if outside or held:
         return [_all_outside([*outside, *held])]
     mute = _mute(view, {*missing, *(s.process.rank for s in found)})
@@ -159,7 +161,7 @@ def _awaited(
             waiting=_processes(victims),
             at=_call(_nearest(group, victims)),
             leaf=group[0].leaf.frame,
-            leaf_class=told_as(group[0]),
+            leaf_class=group[0].told,
         )
         for group in _groups(named)
     ]
@@ -209,26 +211,26 @@ def _cause(stand: Stand) -> Cause:
     return "infinite-loop" if stand.kind == RUNNING else "host-stuck"
 
 
-def told_as(stand: Stand) -> str:
-    """Returns what a place is told as; "" where only the name of a function says it."""
-    told = stand.kind not in (THREADS, LEAVING, MAYBE) and not stand.leaf.by_name
-    return stand.kind if told else ""
-
-
 def _one_look(group: Sequence[Stand]) -> tuple[Point, ...]:
     if any(stand.frozen for stand in group):
         return ()
     return (Point("one look only: a second dump must show that it does not move"),)
 
 
-def _with_workers(suspect: Suspect, view: View, helpers: Sequence[tuple[str, Stand]]) -> Suspect:
-    """Adds where the processes stand that a culprit started: it may wait for one of them.
+def with_threads(suspect: Suspect, view: View) -> Suspect:
+    """Adds where other threads of a culprit wait for locks, or the processes that it started
+    stand: it may wait for one of them.
 
     Those whose parent is not known are any rank's of their host; they count for a dataloader only.
     """
-    own, points = set(suspect.processes), []
+    if suspect.cause not in ("host-stuck", "infinite-loop"):
+        return suspect
+    own, points, places = set(suspect.processes), [], []
+    stood = [s for s in view.stands[0] if s.process in own]
+    if len(stood) == 1 and stood[0].locked:
+        return replace(suspect, cause="deadlock", beside=stood[0].locked)
     hosts = {process.host for process in own}
-    for what, stand in helpers:
+    for what, stand in view.stands[1]:
         parent = view.children[stand.process].parent if stand.process in view.children else None
         if parent in own:
             whose = f"its {what}" if len(own) == 1 else f"a {what} of {who([parent])}"
@@ -239,7 +241,11 @@ def _with_workers(suspect: Suspect, view: View, helpers: Sequence[tuple[str, Sta
         if whose and stand.kind not in (LOCK, ""):
             text = f"{whose} ({_who([stand])}) stands in {_place(stand)}"
             points.append(Point(text, stand.thread.source))
-    return replace(suspect, support=(*suspect.support, *points[:4]))
+            if suspect.leaf_class == DATA and stand.leaf.frame is not None:
+                places.append(stand.leaf.frame)
+    return replace(
+        suspect, support=(*suspect.support, *points[:4]), beside=tuple(dict.fromkeys(places))
+    )
 
 
 def _moving(outside: Sequence[Stand], victims: Sequence[Stand]) -> Suspect:
@@ -255,13 +261,18 @@ def _moving(outside: Sequence[Stand], victims: Sequence[Stand]) -> Suspect:
         waiting=_processes(victims),
         at=_call(_nearest(outside, victims)),
         leaf=outside[0].leaf.frame,
-        leaf_class=told_as(outside[0]),
+        leaf_class=outside[0].told,
     )
 
 
 def _all_outside(outside: Sequence[Stand]) -> Suspect:
     groups = _groups(outside)
     first = groups[0][0]
+    if len(groups) == 1 and first.told == FILE_LOCK:
+        return Suspect(
+            "host-stuck", _processes(outside), rule="stacks-all-outside", certainty=1,
+            support=_points(outside), leaf=first.leaf.frame, leaf_class=FILE_LOCK,
+        )  # fmt: skip
     return Suspect(
         "outside",
         (),
@@ -269,7 +280,7 @@ def _all_outside(outside: Sequence[Stand]) -> Suspect:
         certainty=1 if len(outside) > 1 and all(s.frozen for s in outside) else 0,
         support=_points(outside),
         leaf=first.leaf.frame if len(groups) == 1 else None,
-        leaf_class=told_as(first) if len({s.kind for s in outside}) == 1 else "",
+        leaf_class=first.told if len({s.kind for s in outside}) == 1 else "",
     )
 
 

@@ -9,22 +9,41 @@ from oddrank.triage import leaves
 from oddrank.triage.facts import Child, Frame, Process, Stack, Thread
 from oddrank.triage.leaves import Leaf
 from oddrank.triage.model_frames import (
+    CHILD,
     DATA,
     DISK,
+    FILE_LOCK,
     GPU,
     LEAVING,
     LOCK,
     MAYBE,
     NETWORK,
     PEERS,
+    PIPE,
     RUNNING,
     THREADS,
     THROUGH,
 )
 
+_ASLEEP = "asleep in "  # before the kernel's function, as oddrank.trace.ranks writes it
 Frames: TypeAlias = tuple[Frame, ...]
 # With several threads in a process, the class that says most about it.
-ORDER = (PEERS, DATA, DISK, NETWORK, LOCK, GPU, THREADS, MAYBE, LEAVING, RUNNING, "")
+ORDER = (
+    PEERS,
+    DATA,
+    DISK,
+    NETWORK,
+    FILE_LOCK,
+    PIPE,
+    CHILD,
+    LOCK,
+    GPU,
+    THREADS,
+    MAYBE,
+    LEAVING,
+    RUNNING,
+    "",
+)
 
 
 @dataclass(frozen=True)
@@ -44,6 +63,8 @@ class Stand:
     """It stood elsewhere in the look before."""
     exact: bool = False
     """It stood at the same line in the look before."""
+    locked: tuple[Frame, ...] = ()
+    """Where others of its threads wait for locks, if it waits for one itself."""
 
     @property
     def site(self) -> Frames:
@@ -64,6 +85,19 @@ class Stand:
         # Tools shorten paths in different ways.
         file = frame.file.rpartition("/")[2]
         return (self.kind, self.leaf.op, f"{file} {leaves.bare(frame)}", frame.line)
+
+    @property
+    def told(self) -> str:
+        """What a sentence says that it does: by its frames, or by the kernel, never by a name."""
+        told = "" if self.kind in (THREADS, LEAVING, MAYBE) or self.leaf.by_name else self.kind
+        if told in ("", LOCK):  # a library's wait, or nobody's that is known
+            told = leaves.kernel_class(self.thread.state.removeprefix(_ASLEEP)) or told
+        return told
+
+    @property
+    def takes_lock(self) -> bool:
+        """Whether its own code waits for a lock, and no library in it for work."""
+        return self.told == LOCK and self.leaf.frame == self.frames[0]
 
     @property
     def rests(self) -> bool:
@@ -161,13 +195,19 @@ def _stand(process: Process, dump: Sequence[tuple[Thread, Frames]]) -> Stand | N
     asleep = holder is not None and holder.thread.state.startswith("idle")
     if holder is not None and (wanting or asleep) and holder.kind != PEERS:
         return replace(holder, gil=True)
+    if chosen.takes_lock:
+        locked = tuple(s.frames[0] for s in told if s is not chosen and s.takes_lock)
+        return replace(chosen, locked=locked)
     return chosen
 
 
 def _of_thread(process: Process, thread: Thread, frames: Frames) -> Stand:
     leaf = leaves.leaf(frames)
     kind = leaf.kind
-    if not kind and thread.gil and "idle" not in thread.state:
+    kernel = leaves.kernel_class(thread.state.removeprefix(_ASLEEP))
+    if not kind and kernel in (FILE_LOCK, PIPE, CHILD):  # peers are waited for in none of these
+        kind = kernel
+    elif not kind and thread.gil and "idle" not in thread.state:
         kind = RUNNING
     elif not kind and leaf.frame is not None and leaves.may_wait(leaf.frame):
         kind = MAYBE

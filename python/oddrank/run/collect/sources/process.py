@@ -35,7 +35,7 @@ def _work(target: Target, rank: Rank | None, sink: Sink) -> None:
     time.sleep(_LOOK)
     now = time.time()
     second = dict(zip(threads, core.trace_kernel_states(threads), strict=True))
-    letter, _, status, started = core.trace_kernel_states([rank.pid])[0]
+    letter, _, status, started, _ = core.trace_kernel_states([rank.pid])[0]
     if not letter or started != rank.started:
         sink.lacks(folder, "the process ended meanwhile")
         return
