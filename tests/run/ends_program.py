@@ -4,7 +4,10 @@ ends_program.py FAULT RANK STEPS FOLDER, as training.py.
 """
 
 import ctypes
+import fcntl
 import os
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -53,6 +56,40 @@ def keeps_the_gil():
     ctypes.PyDLL(None).sleep(1000)
 
 
+def locked_file():
+    with open(FOLDER / "lock", "w") as one, open(FOLDER / "lock", "w") as other:
+        fcntl.flock(one, fcntl.LOCK_EX)
+        fcntl.flock(other, fcntl.LOCK_EX)
+
+
+def starts_a_program():
+    subprocess.run(["sleep", "1000"], check=False)
+
+
+class Samples(torch.utils.data.Dataset):
+    """4 samples a step; what is wrong with one is wrong in a worker."""
+
+    def __len__(self):
+        return 1 << 20
+
+    def __getitem__(self, i):
+        if i >= 4 * AT and RANK == ODD:
+            (FOLDER / "fault").write_text("")
+            if FAULT == "worker_sleeps":
+                time.sleep(1000)
+            if FAULT == "worker_is_killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise ValueError(f"bad sample {i}")
+        return torch.ones(1)
+
+
+def saves_meanwhile():
+    value = torch.zeros(8)
+    for _ in range(1000):
+        dist.all_gather([torch.zeros(8) for _ in range(dist.get_world_size())], value)
+        time.sleep(0.01 * (RANK + 1))
+
+
 def raises():
     raise ValueError("bad label 77 in shard 3")
 
@@ -65,6 +102,8 @@ DOES = {
     "waits": wait_here,
     "named_like_data": next_batch,
     "two_locks": two_locks,
+    "locked_file": locked_file,
+    "starts_a_program": starts_a_program,
     "keeps_the_gil": keeps_the_gil,
 }
 
@@ -93,8 +132,14 @@ def main():
     steps = int(sys.argv[3])
     if FAULT in OTHERS_FINISH:
         steps = AT + (FAULT == "one_more" and RANK == ODD)
+    data = iter(())
+    if FAULT.startswith("worker_"):
+        data = iter(torch.utils.data.DataLoader(Samples(), batch_size=4, num_workers=2))
     for i in range(steps):
         oddrank.step(i)
+        next(data, None)
+        if i == AT and FAULT == "two_threads":
+            threading.Thread(target=saves_meanwhile, name="saver", daemon=True).start()
         step(i, value)
         time.sleep(0.02)
     if RANK == ODD and FAULT == "sleeps_after_all":

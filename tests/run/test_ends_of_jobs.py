@@ -28,7 +28,18 @@ FAULTS = {
     "exit_3": (2, [2], "dead", r"rank 2 \(\w+\) exited with code 3 at .*, step 20;.*"),
     "waits": (2, [2], "host-stuck", rf".* stuck in wait_here \(ends_program.py:\d+\);.*{WAIT}"),
     "named_like_data": (2, [2], "host-stuck", r".* is stuck in \S*next_batch \(ends_program.*"),
-    "two_locks": (2, [2], "deadlock", r".* wait for each other.s locks, in two_locks \(ends_program.py:\d+\);.*"),
+    "two_locks": (2, [2], "deadlock", r".*: its threads wait for each other's locks, in two_locks"
+                  r" \(ends_program.py:\d+\) and \S*takes_the_other \(ends_program.py:\d+\);.*"),
+    "locked_file": (2, [2], "host-stuck", r".* the lock of a file in locked_file .*"),
+    "starts_a_program": (2, [2], "host-stuck", r".* waits for a child process in starts_a_pro.*"),
+    "worker_sleeps": (2, [2], "host-stuck", r".* stuck: waits for its DataLoader worker, which"
+                      rf" stands in Samples.__getitem__ \(ends_program.py:\d+\);.*{WAIT}"),
+    "worker_is_killed": (2, [2], "dead", r"rank 2 \(\w+\)'s DataLoader worker pid \d+ was killed"
+                         r" with SIGKILL, step .*"),
+    "worker_raises": (2, [2], "dead", r"rank 2 \(\w+\) raised ValueError: bad sample 80 \(in"
+                      r" DataLoader worker process 0\), at .*"),
+    "two_threads": (2, [0, 1, 2, 3], "mismatch", r"ranks 0-3 \(\w+\) use .* from 2 threads at once:"
+                    r" MainThread in \w+ \(ends_program.py:\d+\), saver in .*"),
     "keeps_the_gil": (2, [2], "host-stuck", r".* in keeps_the_gil \(ends_program.py:\d+\);.*"),
     "same_function": (2, [2], "host-stuck", r".* is stuck in step \(ends_program.py:\d+\);.*"),
     "sizes": (2, [2], "mismatch", r"rank 2 issued all_reduce with sizes 12345 as call 21 of .*"),

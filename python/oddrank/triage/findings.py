@@ -247,10 +247,10 @@ def _host_stuck(suspect: Suspect) -> tuple[Condition, str]:
 
 
 def _deadlock(suspect: Suspect) -> tuple[Condition, str]:
-    places = " and ".join(
-        dict.fromkeys(map(place_text, filter(None, (suspect.leaf, *suspect.beside))))
-    )
-    return _stuck(suspect, f"its threads wait for each other's locks, in {places}")
+    its = "their" if len(suspect.processes) > 1 else "its"
+    places = dict.fromkeys(filter(None, map(place_text, (suspect.leaf, *suspect.beside))))
+    where = f", in {' and '.join(places)}" if places else ""
+    return _stuck(suspect, f"{its} threads wait for each other's locks{where}")
 
 
 def _gil_held(suspect: Suspect) -> tuple[Condition, str]:
@@ -346,9 +346,8 @@ def _mismatch(suspect: Suspect) -> tuple[Condition, str]:
     threads = next((v.threads for v in found.variants if v.threads), ())
     if threads:
         use = "use" if len(suspect.processes) > 1 else "uses"
-        text = (
-            f"{name} {use} {of} from {len(threads)} threads at once: {', '.join(threads)}; {text}"
-        )
+        each = ", ".join(threads)
+        text = f"{name} {use} {of} from {len(threads)} threads at once: {each}; {text}"
     return "mismatch", text
 
 

@@ -88,8 +88,9 @@ PYTHON: tuple[tuple[str, str, str], ...] = (
     (LEAVING, "multiprocessing/util.py", "_exit_function _run_finalizers"),
     (LEAVING, "concurrent/futures/thread.py", "_python_exit"),
     (FILE_LOCK, "filelock/* portalocker/* fasteners/* torch/utils/file_baton.py", "*"),
-    (LOCK, "threading.py queue.py multiprocessing/*.py torch/multiprocessing/*.py selectors.py asyncio/*.py uvloop/*"
-     " subprocess.py signal.py pdb.py bdb.py cmd.py code.py ipdb/* IPython/* debugpy/*", "*"),
+    (LOCK, "threading.py queue.py multiprocessing/*.py torch/multiprocessing/*.py selectors.py"
+     " asyncio/*.py uvloop/* subprocess.py signal.py pdb.py bdb.py cmd.py code.py ipdb/*"
+     " IPython/* debugpy/*", "*"),
     (GPU, "torch/cuda/*.py torch/xpu/*.py torch/npu/*.py torch_npu/*.py torch/accelerator/*.py",
      "*synchronize* wait* empty_cache replay capture_end _lazy_init elapsed_time query"
      " get_rng_state set_rng_state"),

@@ -134,7 +134,8 @@ STEPS: tuple[Step, ...] = (
     ),
     Step(
         "oddrank trace where",
-        lambda c: c.recorded and c.suspect.cause in ("host-stuck", "deadlock", "gil-held", "infinite-loop"),
+        lambda c: c.recorded
+        and c.suspect.cause in ("host-stuck", "deadlock", "gil-held", "infinite-loop"),
         "oddrank trace where {rank} --all-threads  (on {host}, {when}: other threads)",
         "oddrank trace where --help",
     ),

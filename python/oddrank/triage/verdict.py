@@ -60,9 +60,8 @@ def suspects(view: View) -> list[Suspect]:
     found = _with_states(found, view)
     found = [_with_activity(suspect, view) for suspect in found]
     found = _with_deaths(found, died, stalled=bool(timed_out(view)))
-    found = [
-        _with_end(stacks.with_threads(_with_place(suspect, view), view), view) for suspect in found
-    ]
+    for add in (_with_place, stacks.with_threads, _with_end):
+        found = [add(suspect, view) for suspect in found]
     found = paused.with_pauses(_with_devices(found, broken), view)
     return sorted((_with_step(suspect, view) for suspect in _distinct(found)), key=_weight)
 

@@ -29,21 +29,9 @@ _ASLEEP = "asleep in "  # before the kernel's function, as oddrank.trace.ranks w
 Frames: TypeAlias = tuple[Frame, ...]
 # With several threads in a process, the class that says most about it.
 ORDER = (
-    PEERS,
-    DATA,
-    DISK,
-    NETWORK,
-    FILE_LOCK,
-    PIPE,
-    CHILD,
-    LOCK,
-    GPU,
-    THREADS,
-    MAYBE,
-    LEAVING,
-    RUNNING,
+    PEERS, DATA, DISK, NETWORK, FILE_LOCK, PIPE, CHILD, LOCK, GPU, THREADS, MAYBE, LEAVING, RUNNING,
     "",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
