@@ -38,8 +38,9 @@ FAULTS = {
                          r" with SIGKILL, step .*"),
     "worker_raises": (2, [2], "dead", r"rank 2 \(\w+\) raised ValueError: bad sample 80 \(in"
                       r" DataLoader worker process 0\), at .*"),
-    "two_threads": (2, [0, 1, 2, 3], "mismatch", r"ranks 0-3 \(\w+\) use .* from 2 threads at once:"
-                    r" MainThread in \w+ \(ends_program.py:\d+\), saver in .*"),
+    "two_threads": (2, [0, 1, 2, 3], "shared-group", r"ranks 0-3 \(\w+\) use default_pg .* from"
+                    r" several threads at once \(MainThread in \w+ \(ends_program.py:\d+\), saver"
+                    r" in saves_meanwhile \(ends_program.py:\d+\)\): .*"),
     "keeps_the_gil": (2, [2], "host-stuck", r".* in keeps_the_gil \(ends_program.py:\d+\);.*"),
     "same_function": (2, [2], "host-stuck", r".* is stuck in step \(ends_program.py:\d+\);.*"),
     "sizes": (2, [2], "mismatch", r"rank 2 issued all_reduce with sizes 12345 as call 21 of .*"),

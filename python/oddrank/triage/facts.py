@@ -176,6 +176,8 @@ class Progress:
     """The source never records sends and receives of this back end, nor that a call failed."""
     pause: float | None = None
     """The longest time between two calls that the source shows of this rank, in seconds."""
+    threads: tuple[str, ...] = ()
+    """The threads that were in calls of this group at the same time, with their places."""
     cut: bool = False
     """The source was cut off: its rank may have come further, and what is open may be missing."""
 
@@ -185,14 +187,12 @@ class Variant:
     """The call that some ranks issued at one sequence number.
 
     usual: whether the group always issued the same after the same calls; None: no pattern.
-    threads: those of its first rank that issue calls in this group, with places, if several do.
     """
 
     call: Call
     ranks: tuple[int, ...]
     source: Source
     usual: bool | None = None
-    threads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,6 +439,7 @@ Cause = Literal[
     "infinite-loop",  # it runs, and never comes to the next collective
     "dead",  # it ended: signal, exit, exception, out of memory
     "finished",  # it ended with exit code 0 before a call that others wait in, or waits for such
+    "shared-group",  # several threads of a rank use one group at once: calls come in any order
     "mismatch",  # ranks issued different calls
     "cycle",  # ranks wait for each other in a circle
     "outside",  # no call is open anywhere: all stand in code that is no collective
@@ -488,6 +489,8 @@ class Suspect:
     """Why each process waits; for the cause `dead`, why it waited when it was ended."""
     beside: tuple[Frame, ...] = ()
     """Where else it stands: other threads of it, of a deadlock, or a worker that it waits for."""
+    threads: tuple[str, ...] = ()
+    """Of the cause shared-group: the threads, with their places."""
     step: int | None = None
     """The last training step that the culprit told of, if it is one process."""
 

@@ -343,11 +343,6 @@ def _mismatch(suspect: Suspect) -> tuple[Condition, str]:
     text = f"{odd} as {where}, {ranks_text(usual.ranks)} {says(usual.call, found.differs)}"
     if found.differs == "order":
         text += ": the same calls, in another order"
-    threads = next((v.threads for v in found.variants if v.threads), ())
-    if threads:
-        use = "use" if len(suspect.processes) > 1 else "uses"
-        each = ", ".join(threads)
-        text = f"{name} {use} {of} from {len(threads)} threads at once: {each}; {text}"
     return "mismatch", text
 
 
@@ -364,6 +359,14 @@ def _with(call: Call, differs: str) -> str:
     }[differs]
     name = {"sizes": "sizes", "dtype": "dtype"}.get(differs, differs)
     return f"{call.op} with {name} {value}"
+
+
+def _shared_group(suspect: Suspect) -> tuple[Condition, str]:
+    name, _, _ = _subject(suspect)
+    use = "use" if len(suspect.processes) > 1 else "uses"
+    text = f"{name} {use} {group_text(suspect.group) or 'a group'} from several threads at once"
+    each = f" ({', '.join(suspect.threads)})" if suspect.threads else ""
+    return "mismatch", f"{text}{each}: their calls meet in no fixed order"
 
 
 def _cycle(suspect: Suspect) -> tuple[Condition, str]:
@@ -515,6 +518,7 @@ _CAUSES: dict[str, Callable[[Suspect], tuple[Condition, str]]] = {
     "infinite-loop": _infinite_loop,
     "dead": _dead,
     "finished": _finished,
+    "shared-group": _shared_group,
     "mismatch": _mismatch,
     "cycle": _cycle,
     "outside": _outside,

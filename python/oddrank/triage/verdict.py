@@ -60,7 +60,7 @@ def suspects(view: View) -> list[Suspect]:
     found = _with_states(found, view)
     found = [_with_activity(suspect, view) for suspect in found]
     found = _with_deaths(found, died, stalled=bool(timed_out(view)))
-    for add in (_with_place, stacks.with_threads, _with_end):
+    for add in (_of_shared_group, _with_place, stacks.with_threads, _with_end):
         found = [add(suspect, view) for suspect in found]
     found = paused.with_pauses(_with_devices(found, broken), view)
     return sorted((_with_step(suspect, view) for suspect in _distinct(found)), key=_weight)
@@ -85,6 +85,20 @@ def _with_place(suspect: Suspect, view: View) -> Suspect:
         return suspect
     leaf, told = standing[0].leaf.frame, standing[0].told
     return replace(suspect, cause="host-stuck", leaf=leaf, leaf_class=told)
+
+
+def _of_shared_group(suspect: Suspect, view: View) -> Suspect:
+    """Threads that use one group at once explain whatever differs or waits in it."""
+    members = view.progress.get(suspect.group, {}) if suspect.group is not None else {}
+    shared = [p for _, p in sorted(members.items()) if len(p.threads) > 1]
+    if not shared or suspect.cause not in (*_OPEN_CAUSES, "mismatch", "cycle", "unknown"):
+        return suspect
+    processes = tuple(p.process for p in shared)
+    return replace(
+        suspect, cause="shared-group", processes=processes, rule="threads-share-a-group",
+        certainty=_HIGH, threads=shared[0].threads, against=(),
+        waiting=tuple(p for p in suspect.waiting if not _overlap([p], processes)),
+    )  # fmt: skip
 
 
 def _last_to_end(suspect: Suspect, view: View) -> Suspect:

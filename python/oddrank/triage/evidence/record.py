@@ -108,9 +108,9 @@ def _facts(
     for lost, source in {one.rank: (one, source) for one, source in kept}.values():
         if lost.rank not in known_ranks and (lost.pid, lost.started) not in recorded:
             yield from _unrecorded(lost, source)
-    yield from record_calls.progress(chosen, seen, sources)
+    yield from record_calls.progress(chosen, seen, sources, histories)
     yield from _stacks(chosen, seen, sources, record_calls.process_of)
-    yield from _workers(newest, known, {r.file: Source(names[r.file].name) for r in newest})
+    yield from _workers(newest, known, {r.file: Source(names[r.file]) for r in newest})
     yield from record_calls.mismatches(chosen, sources, histories)
 
 

@@ -1,6 +1,7 @@
 """The calls of oddrank's own records: how far each process is in its groups, and who differs."""
 
 import itertools
+import math
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,8 +21,6 @@ _MESSAGES = ("send", "recv")
 _ON_HOST = frozenset({"gloo", "mpi", "ucc"})
 # Calls a rank, of the newest, that are compared: all that small jobs hold.
 _MOST_COMPARED = 1 << 20
-# Calls of a group around a different one whose threads are looked at.
-_AROUND = 8
 # Calls of a process between which the longest pause is looked for.
 _PAUSES = 32
 
@@ -87,7 +86,10 @@ def process_of(rank: Rank) -> Process:
 
 
 def progress(
-    chosen: Sequence[Rank], seen: Mapping[str, Seen | None], sources: Mapping[str, Source]
+    chosen: Sequence[Rank],
+    seen: Mapping[str, Seen | None],
+    sources: Mapping[str, Source],
+    histories: Mapping[str, Sequence[collectives.Collective]],
 ) -> Iterable[Progress]:
     texts: dict[_Key, str] = {}
     members: dict[_Key, list[int]] = defaultdict(list)
@@ -112,6 +114,7 @@ def progress(
                 Progress(
                     process_of(rank), Group(name, ids, texts.get(key, "")), sources[rank.file],
                     backend, whole=whole, time=at.time if at is not None else rank.last,
+                    threads=_threads(rank, histories.get(rank.file, ()), name, ids),
                 ),
                 own.get(key), calls.get(key, []), failed, key,
             )  # fmt: skip
@@ -236,7 +239,6 @@ def mismatches(
                     replace(
                         _variant(seq, v, by_rank, sources, group),
                         usual=v[0] == usual if known else None,
-                        threads=_threads(by_rank[min(v[1])], histories, group, seq),
                     )
                     for v in variants
                 ),
@@ -244,23 +246,25 @@ def mismatches(
 
 
 def _threads(
-    rank: Rank,
-    histories: Mapping[str, Sequence[collectives.Collective]],
-    group: Group,
-    seq: int,
+    rank: Rank, history: Sequence[collectives.Collective], group: str, ranks: tuple[int, ...]
 ) -> tuple[str, ...]:
-    """Returns the threads that issued the calls of a group around a number, if several did."""
+    """Returns the threads that were in calls of a group at the same time, not long ago."""
+    # Of a call on a device only the begin is recorded; messages need no order.
+    calls = [
+        c for c in history[-_PAUSES:]
+        if (c.group, c.ranks) == (group, ranks) and c.state != "issued" and c.op not in _MESSAGES
+    ]  # fmt: skip
     found = {
-        each.thread
-        for each in histories.get(rank.file, ())
-        if (each.group, each.ranks) == (group.name, group.ranks)
-        and each.seq is not None and abs(each.seq - seq) <= _AROUND
+        thread
+        for one, other in itertools.combinations(calls, 2)
+        if one.thread != other.thread and one.begin_ns is not None and other.begin_ns is not None
+        and one.begin_ns < (other.end_ns or math.inf) and other.begin_ns < (one.end_ns or math.inf)
+        for thread in (one.thread, other.thread)
     }  # fmt: skip
-    threads = [thread for thread in rank.threads if thread.tid in found]
-    if len(found) < 2:
-        return ()
-    texts = [f"{thread.name or 'a thread'}{_place(frames(thread))}" for thread in threads]
-    return tuple(texts) + ("a thread that has ended",) * (len(found) > len(threads))
+    return tuple(
+        f"{thread.name or 'a thread'}{_place(frames(thread))}"
+        for thread in rank.threads if thread.tid in found
+    )  # fmt: skip
 
 
 def _place(stack: Sequence[Frame]) -> str:

@@ -37,8 +37,7 @@ def _suspect(view: View, group: Group, mismatch: Mismatch) -> Suspect:
     clear = len(usual.ranks) > len(minority)
     # Of two sides of one size, the one that did what it never did before is odd.
     told = not clear and bool(usual.usual) and all(v.usual is False for v in others)
-    shared = [rank for v in mismatch.variants if v.threads for rank in v.ranks]
-    named = shared or (minority if clear or told else [*usual.ranks, *minority])
+    named = minority if clear or told else [*usual.ranks, *minority]
     points = tuple(
         Point(f"{ranks_text(v.ranks)}: {_signature(v.call, mismatch)}"
               + (", as always after these calls" if v.usual else ""), v.source)
@@ -54,13 +53,13 @@ def _suspect(view: View, group: Group, mismatch: Mismatch) -> Suspect:
         against.append(Point(text))
     if told:
         against.append(Point("as many ranks issued the one as the other: what came before tells"))
-    elif not clear and not shared:
+    elif not clear:
         against.append(Point("nothing tells which of the two sides is the odd one"))
     return Suspect(
         "mismatch", processes(view, sorted(named)), rule="different-calls",
-        certainty=2 if shared or (clear and not against) else 1 if clear or told else 0,
+        certainty=2 if clear and not against else 1 if clear or told else 0,
         support=points, against=tuple(against),
-        waiting=processes(view, sorted(set(usual.ranks) - set(named))) if clear or told else (),
+        waiting=processes(view, sorted(usual.ranks)) if clear or told else (),
         at=usual.call, group=group, mismatch=mismatch,
     )  # fmt: skip
 
