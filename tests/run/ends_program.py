@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from judged import until_judged
+from torch.utils.file_baton import FileBaton
 
 import oddrank
 
@@ -60,6 +61,12 @@ def locked_file():
     with open(FOLDER / "lock", "w") as one, open(FOLDER / "lock", "w") as other:
         fcntl.flock(one, fcntl.LOCK_EX)
         fcntl.flock(other, fcntl.LOCK_EX)
+
+
+def left_lock():
+    file = FOLDER / "lock"
+    file.write_text("")
+    FileBaton(str(file)).wait()
 
 
 def starts_a_program():
@@ -114,6 +121,8 @@ def step(i, value):
     if i == AT and FAULT == "all_raise":
         dist.all_reduce(value)  # out of which they come together
         raises()
+    if i == AT and FAULT == "left_lock":
+        left_lock()
     if i == AT and RANK == ODD:
         (FOLDER / "fault").write_text("")
         if FAULT == "same_function":

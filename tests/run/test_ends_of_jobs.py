@@ -31,6 +31,8 @@ FAULTS = {
     "two_locks": (2, [2], "deadlock", r".*: its threads wait for each other's locks, in two_locks"
                   r" \(ends_program.py:\d+\) and \S*takes_the_other \(ends_program.py:\d+\);.*"),
     "locked_file": (2, [2], "host-stuck", r".* the lock of a file in locked_file .*"),
+    "left_lock": (2, [0, 1, 2, 3], "host-stuck", r"ranks 0-3 \(\w+\) are stuck: wait for the lock"
+                  r" of a file in left_lock .*"),
     "starts_a_program": (2, [2], "host-stuck", r".* waits for a child process in starts_a_pro.*"),
     "worker_sleeps": (2, [2], "host-stuck", r".* stuck: waits for its DataLoader worker, which"
                       rf" stands in Samples.__getitem__ \(ends_program.py:\d+\);.*{WAIT}"),

@@ -18,6 +18,7 @@ Packages: TypeAlias = "Mapping[str, str] | Sequence[str] | str | None"
 _WAITS = (
     "torch.distributed", "torch.nn.parallel", "torch.utils.data", "threading", "queue",
     "multiprocessing", "socket", "selectors", "subprocess", "concurrent.futures", "asyncio",
+    "torch.utils.file_baton", "filelock", "portalocker", "fasteners",
 )  # fmt: skip
 _FRAMEWORKS = (
     "transformers", "accelerate", "deepspeed", "lightning", "pytorch_lightning", "megatron",

@@ -89,6 +89,9 @@ class _Block:
     text: str = ""
     time: float | None = None
     goes_on: bool = False
+    original: bool = False
+    """It is a part of the message of the one before: what a worker raised, which its rank raises
+    again."""
     end: int = 0
     """The line of its exception."""
 
@@ -196,8 +199,7 @@ class _Words:
                 line.process, self._log.source(line), line.number, time=line.time,
                 goes_on=line.number - began <= 3,
             )  # fmt: skip
-            if "Original Traceback" in line.text:
-                self._open[line.writer].goes_on = True  # a part of an exception's message
+            self._open[line.writer].original = "Original Traceback" in line.text
             return
         if block is not None:
             if line.text[:1] in (" ", "\t", "│", "╭", "╰"):
@@ -290,7 +292,13 @@ class _Words:
 
     def _close(self, writer: object) -> None:
         block = self._open.pop(writer)
-        if block.goes_on:
+        if block.original:
+            for outer in self._done.get(writer, [])[-1:]:
+                where = outer.text.partition(" in ")[2].rstrip(".")
+                outer.text = f"{block.text} (in {where})" if where else block.text
+                outer.lines += block.lines
+                outer.end = block.end
+        if block.goes_on or block.original:
             return
         self._done.setdefault(writer, []).append(block)
         if block.launcher:
