@@ -80,7 +80,7 @@ class Samples(torch.utils.data.Dataset):
         return 1 << 20
 
     def __getitem__(self, i):
-        if i >= 4 * AT and RANK == ODD:
+        if i >= 4 * (AT + 6) and RANK == ODD:  # batches are read ahead
             (FOLDER / "fault").write_text("")
             if FAULT == "worker_sleeps":
                 time.sleep(1000)

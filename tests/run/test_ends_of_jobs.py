@@ -38,7 +38,7 @@ FAULTS = {
                       rf" stands in Samples.__getitem__ \(ends_program.py:\d+\);.*{WAIT}"),
     "worker_is_killed": (2, [2], "dead", r"rank 2 \(\w+\)'s DataLoader worker pid \d+ was killed"
                          r" with SIGKILL, step .*"),
-    "worker_raises": (2, [2], "dead", r"rank 2 \(\w+\) raised ValueError: bad sample 80 \(in"
+    "worker_raises": (2, [2], "dead", r"rank 2 \(\w+\) raised ValueError: bad sample 104 \(in"
                       r" DataLoader worker process 0\), at .*"),
     "two_threads": (2, [0, 1, 2, 3], "shared-group", r"ranks 0-3 \(\w+\) use default_pg .* from"
                     r" several threads at once \(MainThread in \w+ \(ends_program.py:\d+\), saver"
