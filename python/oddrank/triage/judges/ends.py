@@ -97,7 +97,11 @@ def _from_outside(found: list[End], view: View) -> list[End]:
 
 
 def _is_gone_before(one: End, other: End) -> bool:
-    """As before(), by when the processes were gone, if guards saw both or saw the other alive."""
+    """As before(), by when the processes were gone, if guards saw both or saw the other alive.
+
+    Who lost another process, or waited in vain for it, ended after it."""
+    if other.why in ("lost", "waited"):
+        return True
     ends = one.best.gone, other.best.gone
     if ends[0] is None or one.process.host != other.process.host:
         return before(one, other)
