@@ -72,7 +72,8 @@ def read(folder, look=0.0):
 def hangs(kind, main):
     """Returns whether the process sleeps in its fatal line."""
     last = main.stack[-1]
-    return (last.function, last.line, main.state) == (kind, fatal_line(kind), "asleep")
+    asleep = (main.state or "").startswith("asleep")
+    return asleep and (last.function, last.line) == (kind, fatal_line(kind))
 
 
 @contextmanager

@@ -22,7 +22,7 @@ def slim_copy(record: Path, folder: Path) -> Path:
 
     def is_still() -> bool:
         (rank,), _ = ranks.read([record], look=0.01)
-        if not all(thread.state in (None, "asleep") for thread in rank.threads):
+        if not all((thread.state or "asleep").startswith("asleep") for thread in rank.threads):
             return False  # one of them waits for a core, and will go on
         before = _native.core().trace_stats(str(record), 0)["events"]
         copy.write_bytes(_native.core().trace_slim(str(record)))
