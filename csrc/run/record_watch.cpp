@@ -127,7 +127,8 @@ std::vector<std::string> records_of_children(const std::vector<std::string>& pat
   std::vector<std::string> found;
   for (const std::filesystem::path path : paths) {
     const std::string name = path.filename();
-    const std::string begin = name.substr(0, name.find('-') + 1);  // rank3-
+    if (!name.starts_with("rank")) continue;
+    const std::string begin = "child" + name.substr(4, name.find('-') - 3);  // of rank3-: child3-
     std::error_code failed;
     for (std::filesystem::directory_iterator at(path.parent_path(), failed), end;
          !failed && at != end && found.size() < most; at.increment(failed)) {

@@ -21,7 +21,8 @@ bool is_zero(std::string_view word) noexcept {
 
 std::string pack_snapshot(const WorkerSnapshot& snapshot) {
   control::Packer out;
-  out.text(control::pack(snapshot)).text(pack_words(snapshot.record));
+  out.text(control::pack(snapshot)).u32(static_cast<std::uint32_t>(snapshot.workers.size()));
+  out.text(pack_words(snapshot.record));
   for (const std::string& worker : snapshot.workers) out.text(pack_words(worker));
   return out.take();
 }
@@ -29,15 +30,13 @@ std::string pack_snapshot(const WorkerSnapshot& snapshot) {
 std::optional<WorkerSnapshot> unpack_snapshot(std::string_view bytes) {
   control::Unpacker in(bytes);
   auto snapshot = control::unpack<WorkerSnapshot>(in.text(control::kSmallFrame));
-  if (!snapshot) return std::nullopt;
-  for (std::size_t at = 0; at == 0 || (in.ok() && !in.rest().empty()); ++at) {
+  const std::size_t workers = in.u32();
+  if (!snapshot || workers > kMostWorkers) return std::nullopt;
+  snapshot->workers.resize(workers);
+  for (std::size_t i = 0; i <= workers; ++i) {
     auto record = unpack_words(in.text(2 * trace::kLargestSlim), trace::kLargestSlim);
-    if (!in.ok() || !record || at > kMostWorkers) return std::nullopt;
-    if (at == 0) {
-      snapshot->record = *std::move(record);
-    } else {
-      snapshot->workers.push_back(*std::move(record));
-    }
+    if (!in.ok() || !record) return std::nullopt;
+    (i == 0 ? snapshot->record : snapshot->workers[i - 1]) = *std::move(record);
   }
   return snapshot;
 }

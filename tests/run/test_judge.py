@@ -451,7 +451,7 @@ def test_a_death_of_which_nothing_is_known_is_told(judged, monkeypatch):
 PAYLOAD = {
     "realtime_ns": 5_000_000_000, "letter": "S", "wait_status": -1, "start_time": 7,
     "oom_kills": 0, "cpu_ns": 2_000_000_000, "io_bytes": 3, "events": 4,
-    "threads": [(11, "S", "futex_do_wait", 0.0)], "record": b"",
+    "threads": [(11, "S", "futex_do_wait", 0.0)], "record": b"", "workers": (),
 }  # fmt: skip
 RANK = RankState(2, host="node1", pid=11, contact="ok")
 IN_DISK_SLEEP = {"letter": "D", "threads": [(11, "D", "nfs_wait", 0.0)]}

@@ -66,7 +66,7 @@ class Taker:
         for state in self._ranks():  # as they are now: who ended meanwhile has said how
             found = answers.get(state.rank) or self._earlier(state)
             if found is not None:
-                self._last[state.rank] = {**found, "progress": state.progress}
+                self._last[state.rank] = {**found, "progress": state.progress, "workers": ()}
                 one = seen_of(state, found)
             elif has_ended(state) or state.contact == "silent":
                 life = "dead" if has_ended(state) else states.SILENT
@@ -83,6 +83,8 @@ class Taker:
                 name = f"rank{state.rank}-{state.pid}-{found['start_time']}.trace"
                 taken.records[state.rank] = name
                 taken.contents[name] = found["record"]
+                for number, worker in enumerate(found["workers"]):
+                    taken.contents[name.replace(".trace", f"-worker{number}.trace")] = worker
         self._forget()
         return taken
 
@@ -150,6 +152,7 @@ class Taker:
                     "wait_status": status if there and letter == "Z" else -1,
                     "threads": [],
                     "oom_kills": 0,
+                    "workers": (),
                 }
         return None
 
