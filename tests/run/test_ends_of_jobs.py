@@ -35,7 +35,7 @@ FAULTS = {
                   r" of a file in left_lock .*"),
     "starts_a_program": (2, [2], "host-stuck", r".* waits for a child process in starts_a_pro.*"),
     "worker_sleeps": (2, [2], "host-stuck", r".* stuck: waits for its DataLoader worker, which"
-                      r" stands in Samples.__getitem__ \(ends_program.py:\d+\); .* all_reduce 27 .*"),
+                      r" stands in Samples.__getitem__ \(ends_program\S+; .* all_reduce 27.*"),
     "worker_is_killed": (2, [2], "dead", r"rank 2 \(\w+\)'s DataLoader worker pid \d+ was killed"
                          r" with SIGKILL, step .*"),
     "worker_raises": (2, [2], "dead", r"rank 2 \(\w+\) raised ValueError: bad sample 104 \(in"
