@@ -30,7 +30,7 @@ from oddrank.control import runner
 from oddrank.control.stages import RunState, Skip, Stage, nodes_of
 from oddrank.control.walk import Outcome
 from oddrank.finding import Finding
-from pair_faults import DEADLINE, RATE, SIZE, Case
+from pair_faults import DEADLINE, LONGEST, RATE, SIZE, Case
 from patience import PATIENCE
 
 _SOCKET = "ODDRANK_TEST_ROUNDS"
@@ -48,7 +48,7 @@ class Driver:
     def drive(self, hurt: Callable[[int], None], judged: Callable[[int, Any], None]) -> None:
         """Calls hurt(number) before and judged(number, report) after each round."""
         connection, _ = self._listening.accept()
-        connection.settimeout(2 * PATIENCE.seconds(DEADLINE))
+        connection.settimeout(2 * PATIENCE.seconds(LONGEST))
         with connection, connection.makefile("rw", encoding="utf-8") as lines:
             for line in lines:
                 said = json.loads(line)
@@ -154,8 +154,8 @@ def _round(number: int, line: _Line) -> list[Stage]:
 
     every = {"shown": False, "keeps_results": False}
     return [
-        Stage(judge.first, DEADLINE, pairs.measure, seen, plan, **every),
-        Stage(judge.again, DEADLINE, pairs.measure, confirmed, plan_recheck, **every),
+        Stage(judge.first, LONGEST, pairs.measure, seen, plan, **every),
+        Stage(judge.again, LONGEST, pairs.measure, confirmed, plan_recheck, **every),
     ]
 
 

@@ -18,7 +18,7 @@ from pair_faults import (
 )
 from pair_rounds import play
 
-pytestmark = pytest.mark.needs("torch")
+pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(600)]
 
 
 def prove(case):
