@@ -7,7 +7,7 @@ import pytest
 
 from oddrank import _native
 from oddrank.errors import OddrankError
-from oddrank.trace import jobs, processes, ranks
+from oddrank.trace import jobs, ranks
 from oddrank.trace.arm import HOOKS
 from patience import until
 
@@ -34,8 +34,7 @@ def slim_copy(record: Path, folder: Path) -> Path:
 
 
 def said(record: Path, content: bytes | None = None) -> dict:
-    snapshot = _native.core().trace_snapshot
-    found = processes.read_content(snapshot, str(record), content=content)
+    found = _native.core().trace_snapshot(str(record), content)
     return {name: rounded(value) for name, value in found.items() if name not in LEFT_OUT}
 
 

@@ -147,17 +147,13 @@ def read(path: str | PathLike[str], content: bytes | None = None) -> list[Collec
     These are the newest ones and all open ones. The process may be running, hung or dead.
     content: the record, if it is in no file. OddrankError if it is no record.
     """
-    from oddrank.trace import processes  # a rank that records needs none of it
-
     return [
         Collective(
             thread, group[0], seq, op, size, cast(Any, state), begin, end,
             ranks_of(group[5]), group[1], *sizes,
         )
         for thread, group, seq, op, size, state, begin, end, sizes
-        in processes.read_content(
-            _native.core().trace_collectives, fspath(path), content=content
-        )
+        in _native.core().trace_collectives(fspath(path), content)
     ]  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 """Facts about a record that all commands use: its process, run, losses and frames."""
 
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -104,21 +103,6 @@ def read(
             else:
                 read.append((file, found))
     return read, refused
-
-
-def read_content(
-    reader: Callable[..., Any], name: str, *rest: object, content: bytes | None = None
-) -> Any:
-    """Calls a compiled reader for a file, or for a record that is in memory."""
-    if content is None:
-        return reader(name, *rest)
-    try:
-        return reader(name, *rest, content)
-    except TypeError:  # compiled before it could
-        with tempfile.NamedTemporaryFile(suffix=".trace") as file:
-            file.write(content)
-            file.flush()
-            return reader(file.name, *rest)
 
 
 def by_job(processes: Iterable[AnyProcess], folder: str) -> dict[str, list[AnyProcess]]:

@@ -177,9 +177,7 @@ def read(
     contents: records that are in no file, by name.
     """
     held, snapshot = contents or {}, _native.core().trace_snapshot
-    found, refused = processes.read(
-        files, lambda file: processes.read_content(snapshot, file, content=held.get(file))
-    )
+    found, refused = processes.read(files, lambda file: snapshot(file, held.get(file)))
     ranks = [
         _with_last_place(_rank(facts, str(file), held.get(str(file)))) for file, facts in found
     ]
@@ -226,10 +224,7 @@ def _with_last_place(rank: Rank) -> Rank:
 def _last_place(rank: Rank) -> Frame | None:
     """Returns the main thread's last line, or the line that raised; None if no event shows it."""
     try:
-        history = _native.core().trace_history
-        _, events, _ = processes.read_content(
-            history, rank.file, _LAST_EVENTS, content=rank.content
-        )
+        _, events, _ = _native.core().trace_history(rank.file, _LAST_EVENTS, rank.content)
     except OddrankError:  # removed since
         return None
     own = [(kind, Frame(*frame)) for _, tid, kind, frame, _, _ in events if tid == rank.pid]
