@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -21,7 +21,7 @@ from oddrank.control.inject import check
 from oddrank.control.root import VERDICT_SECONDS
 from oddrank.control.session import Member, Session, SessionEnded, Timestamps, start
 from oddrank.control.stages import PUBLISHING, AnyStage, RunState
-from oddrank.control.walk import SKIP, Outcome, Walk, in_order
+from oddrank.control.walk import SKIP, Outcome, Walk
 from oddrank.errors import OddrankError, type_and_text
 from oddrank.job import job_folder
 from oddrank.launch import Launch
@@ -33,8 +33,6 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _PASSED_ON = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2]
 # Added to the deadline: the kernel ends worker, guard and judge a little earlier.
 _KEEPER_SECONDS = 1.8
-REPEATED = 20 * 86400.0
-"""Seconds of a run that repeats its stages: milliseconds in 32 bits hold no more than 24 days."""
 
 
 def run(
@@ -46,7 +44,6 @@ def run(
     on_stage: Callable[[AnyStage, RunState], None] | None = None,
     partial: bool = False,
     enough: float = math.inf,
-    again: int = 0,
     no_verdict: int = 1,
 ) -> NoReturn:
     """Runs this rank's part of a command over all ranks; ends the process with its exit code.
@@ -57,8 +54,6 @@ def run(
     ranks. partial: conclude runs all the same, and its outcome has the `error`.
     enough: seconds. Once the counted stages have taken so long, the others are skipped, except
     those that recheck a finding or close what an earlier stage began.
-    again: the last so many stages run again and again, until a signal or a finding. Then deadline
-    is that of the join, and the run ends after REPEATED seconds.
     no_verdict: exit code of a rank that hears none: rank 0 never came, or its node is lost.
     """
     _check_working_directory()
@@ -69,25 +64,16 @@ def run(
     member = Member(
         launch.rank, launch.local_rank, launch.world, launch.local_world, _node(launch), launch.host
     )
-    whole = REPEATED if again else deadline
-    end = time.monotonic() + whole - VERDICT_SECONDS
+    end = time.monotonic() + deadline - VERDICT_SECONDS
     rendezvous_file = _rendezvous_file(launch)  # before a keeper becomes the parent
     if launch.clears_up:
-        keep_this_rank(whole)
+        keep_this_rank(deadline)
     session = start(
         member,
-        deadline=whole,
-        join_seconds=deadline,
-        judge=lambda root: Walk(
-            root,
-            stages,
-            end,
-            on_stage,
-            partial=partial,
-            enough=enough,
-            again=again,
-            joining=deadline - VERDICT_SECONDS,
-        ).judge(conclude),
+        deadline=deadline,
+        judge=lambda root: Walk(root, stages, end, on_stage, partial=partial, enough=enough).judge(
+            conclude
+        ),
         rendezvous_file=rendezvous_file,
         fetcher=rendezvous.FETCHER if launch.world > 1 else (),
         launcher=launch.launcher if launch.one_parent and not launch.clears_up else "",
@@ -96,8 +82,7 @@ def run(
     meeting = rendezvous.Rendezvous(launch, session, deadline)
     session.progress(PUBLISHING if launch.rank == 0 else "find rank 0")
     meeting.start()
-    order = in_order(stages, again)
-    code = _work(order, _Worker(launch, session, meeting, whole))
+    code = _work(stages, _Worker(launch, session, meeting, deadline))
     # Skips the interpreter's shutdown: torch's threads that wait for a lost rank would delay it.
     sys.stdout.flush()
     sys.stderr.flush()
@@ -186,7 +171,7 @@ class _Worker:
         return self.meeting.store()
 
 
-def _work(stages: Iterable[AnyStage], worker: _Worker) -> int:
+def _work(stages: Sequence[AnyStage], worker: _Worker) -> int:
     """Measures stage after stage; after an exception waits for the end. Returns the exit code."""
     session = worker.session
     try:

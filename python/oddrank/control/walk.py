@@ -6,10 +6,9 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import cycle
 from typing import Any
 
 from oddrank import launch
@@ -49,8 +48,6 @@ class Outcome:
     complete: bool = True
     why: str = ""  # why the run is not complete
     error: OddrankError | None = None  # a plan or a judgement raised it
-    rounds: int = 0  # complete ones, if stages are repeated
-    until: str = ""  # the signal that ended the repetition
 
     def attempt(
         self,
@@ -69,7 +66,7 @@ class Outcome:
             raise
         except Exception as error:
             finding = failed(error)
-            if finding not in self.findings:  # a stage may be walked many times
+            if finding not in self.findings:  # one fault may fail several stages
                 traceback.print_exc()
                 self.findings.append(finding)
             return otherwise
@@ -87,15 +84,11 @@ class Walk:
         *,
         partial: bool = False,
         enough: float = math.inf,
-        again: int = 0,
-        joining: float = math.inf,
     ) -> None:
         """partial: keep a stage's OddrankError in the outcome, instead of raising it.
 
-        enough: seconds of the counted stages, after which the others are skipped. again: the last
-        so many stages are repeated until a signal or a finding. joining: longest time to join.
+        enough: seconds of the counted stages, after which the others are skipped.
         """
-        self._again, self._joining = again, joining
         self._partial = partial
         self._enough, self._spent = enough, 0.0
         self._root, self._stages, self._end, self._on_stage = root, stages, end, on_stage
@@ -111,7 +104,7 @@ class Walk:
         outcome = self._outcome
         try:
             if self._join():
-                for stage in self._in_order():
+                for stage in self._stages:
                     began = time.monotonic()
                     if not self._walk(stage):
                         break
@@ -130,16 +123,6 @@ class Walk:
         self._root.end(code)
         return code
 
-    def _in_order(self) -> Iterator[AnyStage]:
-        """Yields the stages; counts the rounds if they are repeated, and ends after a finding."""
-        outcome, last = self._outcome, len(self._stages) - 1
-        for number, stage in enumerate(in_order(self._stages, self._again)):
-            yield stage
-            if self._again and number >= last and (number - last) % self._again == 0:
-                outcome.rounds += 1
-                if outcome.findings:
-                    return
-
     def _not_begun(self) -> tuple[str, ...]:
         """Returns shown stages that never began, but no rechecks: their need is unknown."""
         known = {*self._outcome.seconds, *self._outcome.skipped}
@@ -148,7 +131,7 @@ class Walk:
 
     def _join(self) -> bool:
         began = self._shown = time.monotonic()
-        seconds = JOIN_SHARE * min(self._joining, self._end - began)
+        seconds = JOIN_SHARE * (self._end - began)
         self._root.open_join(seconds)
         self._began = began
         round, found = self._settle(JOIN, began + seconds)
@@ -229,16 +212,11 @@ class Walk:
             _say(f"{name:<{self._width}}  {len(round.results)}/{run.world}  {took:.1f} s")
         if round.reason == "complete":
             return True
-        suspects: list[Finding] = []
+        outcome.findings += findings.of_round(round, found, run)
         if round.reason == "terminated" and not found:
             # Names, as suspects only, the ranks that the deadline would have named.
             behind = self._motion.excuse(culprits(replace(round, reason="deadline")))
-            suspects = findings.ended_early(behind, run)
-            if outcome.rounds and not suspects:
-                outcome.until = f"{run.signals()}{_sender(run)}"
-                return False
-        outcome.findings += findings.of_round(round, found, run)
-        outcome.findings += suspects
+            outcome.findings += findings.ended_early(behind, run)
         outcome.complete = False
         why: str = "named" if found else round.reason
         if why == "deadline" and self._motion.goes_on():
@@ -257,9 +235,6 @@ class Walk:
         well = ("running", "uninterruptible")
         if any(s.contact != "ok" or s.state not in well for s in self._root.snapshot()):
             return False
-        if self._outcome.rounds:
-            self._outcome.until = f"{self._outcome.run.signals()}{_sender(self._outcome.run)}"
-            return True
         self._outcome.complete = False
         nothing = "" if self._outcome.findings else ", with nothing found until then"
         by = _sender(self._outcome.run)
@@ -317,13 +292,6 @@ class Walk:
         for state in states:
             if state.contact != "never":
                 self._outcome.joined.setdefault(state.rank, after)
-
-
-def in_order(stages: Sequence[AnyStage], again: int) -> Iterator[AnyStage]:
-    """Yields the stages, then the last `again` of them over and over; 0: none."""
-    yield from stages
-    if again:
-        yield from cycle(stages[-again:])
 
 
 def judge_join(run: RunState) -> list[Finding]:
