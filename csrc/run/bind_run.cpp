@@ -15,7 +15,8 @@ py::dict unpack_snapshot(const py::bytes& bytes) {
   if (!snapshot) throw Error("a guard sent a snapshot that is broken");
   py::list threads;
   for (const auto& thread : snapshot->threads) {
-    append(threads, {thread.tid, thread.letter, thread.wchan, static_cast<double>(thread.cpu_ns) / 1e9});
+    append(threads,
+           {thread.tid, thread.letter, thread.wchan, static_cast<double>(thread.cpu_ns) / 1e9});
   }
   py::list workers;
   for (const std::string& worker : snapshot->workers) append(workers, py::bytes(worker));
@@ -37,7 +38,8 @@ py::dict unpack_snapshot(const py::bytes& bytes) {
 void bind_run(py::module_& m) {
   m.def("run_unpack_snapshot", &unpack_snapshot, py::arg("payload"),
         "Returns a guard's snapshot of its worker (csrc/run/worker_snapshot.hpp): threads are "
-        "(tid, letter of its state, the kernel's function in which it sleeps, seconds of CPU time between two looks), record is a slim record or b'', workers are those of "
+        "(tid, letter of its state, the kernel's function in which it sleeps, seconds of CPU time "
+        "between two looks), record is a slim record or b'', workers are those of "
         "processes that it has started. "
         "Raises OddrankError if the payload is broken.");
 }

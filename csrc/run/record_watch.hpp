@@ -58,8 +58,8 @@ class RecordWatch {
   std::uint64_t marks_read_ = 0;  // marks_claimed when paused_ was read
 };
 
-// Returns slim records of at most `most` living processes that a process has started. `paths`: where
-// its own record may appear; theirs lie beside it.
+// Returns slim records of at most `most` living processes that a process has started. `paths`:
+// where its own record may appear; theirs lie beside it.
 std::vector<std::string> records_of_children(const std::vector<std::string>& paths, pid_t parent,
                                              std::size_t most);
 

@@ -20,15 +20,15 @@ struct WorkerSnapshot {
   };
 
   std::int64_t realtime_ns = 0;
-  std::string letter;             // state in /proc/PID/stat; "": the process is gone
-  std::int32_t wait_status = -1;  // of a zombie, as waitpid() gives it; -1: unknown
-  std::uint64_t start_time = 0;   // in clock ticks since boot
-  std::uint64_t oom_kills = 0;    // in its cgroup, since the guard began
-  std::uint64_t cpu_ns = 0;       // of the process and all its descendants: see Usage
-  std::uint64_t io_bytes = 0;     // read and written by them; 0: not readable
-  std::uint64_t events = 0;       // ever recorded by its threads
-  std::vector<Thread> threads;    // the main one, and the live ones of the record
-  std::string record;             // a slim record; "": there is none
+  std::string letter;                // state in /proc/PID/stat; "": the process is gone
+  std::int32_t wait_status = -1;     // of a zombie, as waitpid() gives it; -1: unknown
+  std::uint64_t start_time = 0;      // in clock ticks since boot
+  std::uint64_t oom_kills = 0;       // in its cgroup, since the guard began
+  std::uint64_t cpu_ns = 0;          // of the process and all its descendants: see Usage
+  std::uint64_t io_bytes = 0;        // read and written by them; 0: not readable
+  std::uint64_t events = 0;          // ever recorded by its threads
+  std::vector<Thread> threads;       // the main one, and the live ones of the record
+  std::string record;                // a slim record; "": there is none
   std::vector<std::string> workers;  // slim records of processes that it has started, some of them
 
   // Without the records, which follow packed.

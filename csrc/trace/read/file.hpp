@@ -84,9 +84,9 @@ class RecordFile {
   explicit RecordFile(const std::string& path);
   // Takes an open descriptor; `path` is for messages.
   RecordFile(Fd fd, std::string path);
-  // Reads a record in memory, which must outlive this and begin at a multiple of 8 bytes: a copy, or
-  // this process's own in the recorder's mapping, which stays valid if the file is deleted or the
-  // program closes descriptors.
+  // Reads a record in memory, which must outlive this and begin at a multiple of 8 bytes: a copy,
+  // or this process's own in the recorder's mapping, which stays valid if the file is deleted or
+  // the program closes descriptors.
   RecordFile(std::span<const unsigned char> memory, std::string path);
 
   const std::string& path() const noexcept { return path_; }
