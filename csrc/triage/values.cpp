@@ -147,7 +147,7 @@ void Builder::items_of_marked(Kind kind) {
   if (kind == Kind::dict) {
     push(made);
     const std::span<Value> all(&stack_[from], stack_.size() - from);
-    std::ranges::rotate(all, all.end() - 1);
+    std::rotate(all.begin(), all.end() - 1, all.end());
     set(stack_[from], from + 1);
   } else {
     add(made, stack_.from(from));
