@@ -265,9 +265,10 @@ std::uint32_t FlightEntries::signature_of(const FlightEntry& entry, const Value&
   }
   const Signed parts{entry.operation.name.data(), only_text(dtypes), elements, group_size};
   if (parts.dtype == nullptr) return signature_by_text(entry, parts, input, output, dtypes);
-  const std::uint64_t mixed = std::bit_cast<std::uint64_t>(parts.operation) ^
-                              std::rotl(std::bit_cast<std::uint64_t>(parts.dtype), 21) ^
-                              std::rotl(static_cast<std::uint64_t>(elements), 42);
+  const std::uint64_t operation = reinterpret_cast<std::uintptr_t>(parts.operation);
+  const std::uint64_t dtype = reinterpret_cast<std::uintptr_t>(parts.dtype);
+  const std::uint64_t mixed =
+      operation ^ std::rotl(dtype, 21) ^ std::rotl(static_cast<std::uint64_t>(elements), 42);
   KnownSignature& known = known_signatures_[mixed * 0x9e3779b97f4a7c15ULL >> 58];
   if (known.of != parts) {
     known = {parts, signature_by_text(entry, parts, input, output, dtypes)};
