@@ -115,8 +115,9 @@ def test_the_example_that_hangs_is_named_and_ended(tmp_path):
     try:
         assert done.returncode == 1
         assert re.search(
-            r"^oddrank: rank 2 \(.*\) is stuck in write_metrics \(hang_demo.py:\d+\);.*"
-            r"ranks 0-1, 3 wait for it in all_reduce 6", done.stderr, re.MULTILINE,
+            r"^oddrank: rank 2 \(.*\) is stuck: waits for a lock in write_metrics"
+            r" \(hang_demo.py:\d+\); ranks 0-1, 3 wait for it in all_reduce 6",
+            done.stderr, re.MULTILINE,
         ), done.stderr  # fmt: skip
         ask = [sys.executable, "-m", "oddrank", "triage", "oddrank-collected"]
         triage = subprocess.run(
@@ -124,7 +125,7 @@ def test_the_example_that_hangs_is_named_and_ended(tmp_path):
         )
         assert triage.returncode == 1, triage.stderr + done.stderr
         assert triage.stdout.splitlines()[1].startswith("rank 2 (")
-        assert "is stuck in write_metrics (hang_demo.py:" in triage.stdout
+        assert "is stuck: waits for a lock in write_metrics (hang_demo.py:" in triage.stdout
         until(lambda: not mark.living(), normal=LONGEST)
     finally:
         mark.kill_all()
