@@ -78,7 +78,9 @@ def _of_worker(death: Death) -> Death:
 
 def _from_outside(found: list[End], view: View) -> list[End]:
     """Takes signals for causes that came neither from the launcher nor from a keyboard: to all, or
-    to a few that ended before all others."""
+    to a few that ended before all others. Who lost a rank that ended well was then told to end."""
+    if view.finished and any(end.why == "lost" for end in found):
+        return found
     told = [
         end for end in found
         if end.why == "ended" and not is_interrupt(end.best)
