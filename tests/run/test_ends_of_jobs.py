@@ -93,7 +93,10 @@ def test_a_rank_that_was_never_started_is_named():
 
 
 def test_a_rank_that_got_sigterm_from_a_stranger_is_named():
-    with watched_job("none", stall=2, script=PROGRAM) as job:
+    # So that torchrun's own SIGTERM to the others comes clearly later: two that come within
+    # moments may both be a stranger's.
+    late = ("--monitor-interval", "2")
+    with watched_job("none", stall=2, script=PROGRAM, of_launcher=late) as job:
         until((job.folder / "fault").exists, normal=LONGEST)
         job.signal(2, signal.SIGTERM)
         assert job.ends() == [1]

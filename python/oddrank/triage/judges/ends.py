@@ -101,7 +101,8 @@ def _from_outside(found: list[End], view: View) -> list[End]:
 def _is_gone_before(one: End, other: End) -> bool:
     """As before(), by when the processes were gone, if guards saw both or saw the other alive.
 
-    Who lost another process, or waited in vain for it, ended after it."""
+    Who lost another process, or waited in vain for it, ended after it.
+    """
     if other.why in ("lost", "waited"):
         return True
     ends = one.best.gone, other.best.gone
