@@ -25,6 +25,7 @@ from golden import Golden
 from job_marker import starts_a_job
 from oddrank.run import pytest_plugin
 from patience import PATIENCE
+from texts import source  # noqa: F401 (a fixture)
 
 pytest_plugins = ["pytester"]
 

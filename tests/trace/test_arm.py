@@ -46,7 +46,7 @@ def test_a_running_script_is_seen_alive_without_ptrace(script):
     assert (rank.alive, rank.step, rank.main.name) == (True, 7, "MainThread")
 
 
-def test_threads_are_recorded_with_their_names_also_those_that_ran_before(script):
+def test_threads_are_recorded_with_their_names_also_those_that_ran_before(script, source):
     def stack_of(thread):
         return [frame.function.rpartition(".")[2] for frame in thread.stack]
 
@@ -57,26 +57,7 @@ def test_threads_are_recorded_with_their_names_also_those_that_ran_before(script
             thread.state.startswith("asleep") for thread in rank.threads
         )
 
-    with script.running("""
-        import queue
-        def waits_in_a_queue(q):
-            while True:
-                q.get()
-                q.task_done()
-        before, after = queue.Queue(), queue.Queue()
-        early = threading.Thread(target=waits_in_a_queue, args=(before,), name="before")
-        early.start()
-        while sys._current_frames()[early.ident].f_code.co_name != "wait":
-            time.sleep(0.01)
-        oddrank.arm()
-        threading.Thread(target=waits_in_a_queue, args=(after,), name="after").start()
-        for q in (before, after):
-            q.put(1)
-            q.join()
-        print("taken", flush=True)
-        sys.stdin.readline()
-        os._exit(0)
-    """) as process:
+    with script.running(source) as process:
         until(both_wait_again)
         process.communicate("\n", timeout=PATIENCE.limit)
     assert process.returncode == 0
@@ -87,21 +68,10 @@ def test_threads_are_recorded_with_their_names_also_those_that_ran_before(script
         assert stack_of(by_name[name])[-3:] == ["waits_in_a_queue", "get", "wait"]
 
 
-def test_forked_and_spawned_children_have_small_files_of_their_own(script):
+def test_forked_and_spawned_children_have_small_files_of_their_own(script, source):
     script(
-        """
-        import multiprocessing
-        def child():
-            os.kill(os.getpid(), signal.SIGKILL)
-        if __name__ == "__main__":
-            oddrank.arm()
-            for method in ("fork", "spawn", "forkserver"):
-                process = multiprocessing.get_context(method).Process(target=child)
-                process.start()
-                process.join()
-                assert process.exitcode == -signal.SIGKILL
-        """,
-        RANK="3", WORLD_SIZE="8", LOCAL_RANK="3", MASTER_ADDR="127.0.0.1", MASTER_PORT="29500",
+        source,
+        RANK="3", WORLD_SIZE="8", LOCAL_RANK="3", MASTER_ADDR="127.0.0.1", MASTER_PORT="29500"
     )  # fmt: skip
     parents = [rank for rank in script.records() if not rank.is_child]
     children = [rank for rank in script.records() if rank.is_child]
@@ -111,84 +81,27 @@ def test_forked_and_spawned_children_have_small_files_of_their_own(script):
     assert {os.path.getsize(rank.file) for rank in children} == {256 << 10}
 
 
-def test_a_child_that_imports_a_script_which_arms_at_its_top_is_a_child(script):
-    script.armed("""
-        import multiprocessing
-        def child():
-            pass
-        if __name__ == "__main__":
-            process = multiprocessing.get_context("spawn").Process(target=child)
-            process.start()
-            process.join()
-    """)
+def test_a_child_that_imports_a_script_which_arms_at_its_top_is_a_child(script, source):
+    script.armed(source)
     assert sorted(rank.is_child for rank in script.records()) == [False, True]
 
 
 # Another tool can take all events only from settrace.
 @pytest.mark.parametrize("script", ["settrace"], indirect=True)
-def test_a_child_that_arms_before_its_first_event_has_one_record(script):
-    script("""
-        def nothing(*_):
-            return None
-        oddrank.arm({"*": "off"})
-        sys.settrace(nothing)
-        sys.setprofile(nothing)
-        if os.fork():
-            os.wait()
-        else:
-            sys.settrace(None)
-            sys.setprofile(None)
-            oddrank.arm({"*": "off"})
-            (lambda: 1)()
-            os._exit(0)
-    """)
+def test_a_child_that_arms_before_its_first_event_has_one_record(script, source):
+    script(source)
     pids = [rank.pid for rank in script.records()]
     assert len(pids) == len(set(pids)) == 2
 
 
-def test_armed_for_a_block_and_for_a_function_only(script):
-    done = script("""
-        new = sys.version_info >= (3, 12)
-        tool = lambda: sys.gettrace() or (sys.monitoring.get_tool(4) if new else None)
-        with oddrank.arm() as armed:
-            inside = tool()
-            path = armed.path
-        @oddrank.arm
-        def bare():
-            return tool()
-        @oddrank.arm(packages={"*": "off"})
-        def configured():
-            return tool()
-        print(inside is not None, tool(), bare() is not None, configured() is not None, tool())
-        with oddrank.arm() as again:
-            print(again.path == path)
-    """)
+def test_armed_for_a_block_and_for_a_function_only(script, source):
+    done = script(source)
     assert done.stdout.split("\n")[:2] == ["True None True True None", "True"]
     assert len(script.records()) == 1
 
 
-def test_a_coroutine_and_a_generator_are_armed_until_they_end(script):
-    done = script("""
-        import asyncio
-        on = core.trace_armed
-        @oddrank.arm
-        async def coroutine():
-            await asyncio.sleep(0)
-            return on()
-        @oddrank.arm(packages={"*": "off"})
-        def generator():
-            yield on()
-            return on()
-        def ends():
-            print((yield from generator()))
-        print(asyncio.run(coroutine()), on(), list(ends()), on())
-        try:
-            @oddrank.arm
-            async def both():
-                yield
-        except oddrank.OddrankError as error:
-            print(error)
-    """)
+def test_a_coroutine_and_a_generator_are_armed_until_they_end(script, source):
+    done = script(source)
     assert done.stdout.startswith("True\nTrue False [True] False\n")
     assert "both is an asynchronous generator" in done.stdout
 
@@ -269,24 +182,8 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("environ", "says"), FAULTS.values(), ids=FAULTS.keys())
-def test_a_warning_is_at_the_line_that_arms(environ, says, script):
-    done = script(
-        """
-        def at_the_top():
-            return oddrank.arm()
-        armed = at_the_top()
-        armed.disarm()
-        def in_a_block():
-            with armed:
-                pass
-        in_a_block()
-        @oddrank.arm
-        def function():
-            pass
-        function()
-        """,
-        **environ,
-    )
+def test_a_warning_is_at_the_line_that_arms(environ, says, script, source):
+    done = script(source, **environ)
     found = warnings_of(done)
     assert all(message.startswith(says) for _, _, message in found)
     # Python 3.10 calls a decorator at the line of the decorated function.
@@ -316,22 +213,10 @@ def test_a_folder_that_cannot_be_used_is_named_and_so_is_the_one_taken_instead(s
             shutil.rmtree(path.parent)
 
 
-def test_without_room_the_script_runs_as_without_with_one_warning(script):
+def test_without_room_the_script_runs_as_without_with_one_warning(script, source):
     blocked = script.folder / "blocked"
     blocked.write_text("no folder")
-    done = script(
-        """
-        import pathlib
-        from oddrank import job
-        job.base_folders = lambda: [pathlib.Path(os.environ["ODDRANK_DIR"])]
-        oddrank.arm()
-        oddrank.step(1)
-        with oddrank.section("data"):
-            oddrank.mark("here")
-        print("ran")
-        """,
-        ODDRANK_DIR=str(blocked),
-    )
+    done = script(source, ODDRANK_DIR=str(blocked))
     assert done.stdout == "ran\n"
     ((line, _, message),) = warnings_of(done)
     assert (line, message.startswith("oddrank records nothing")) == (5, True)

@@ -11,7 +11,10 @@ import oddrank
 from oddrank import _native
 from oddrank.trace import diff, stats, tail, where
 from oddrank.trace.arm import HOOKS
+from texts import cases, texts
 from trace_command import oddrank as command
+
+TEXTS = texts(__file__)
 
 NEW = sys.version_info >= (3, 12)
 # The other hook of 3.12 and later knows no budget.
@@ -19,24 +22,7 @@ pytestmark = pytest.mark.parametrize("script", [HOOKS[0]], indirect=True)
 
 # A thousandth of the CPU time is spent within milliseconds. `hot` runs until the record says what
 # has happened to it, so that no speed is assumed.
-HOT = """
-def hot(n):
-    value = n + 1
-    return value
-
-def lowered(function):
-    for name, _, _, level, _, _ in core.trace_snapshot(armed.path)["lowered"]:
-        if name == function:
-            return level
-
-def until(level=sys.version_info >= (3, 12) and "off" or "calls"):
-    for _ in range(3000):
-        for i in range(2000):
-            hot(i)
-        if lowered("hot") == level:
-            return
-    sys.exit("hot was not lowered")
-"""
+HOT = TEXTS["hot"]
 LOWEST = "off" if NEW else "calls"
 
 
@@ -61,18 +47,7 @@ def events_of(rank, function, most=20):
 
 
 # Dies at each depth; by then hot code has gone down.
-DEATHS = """
-until()
-def down(depth):
-    if depth:
-        return down(depth - 1)
-    list(map(hot, range(20_000)))
-    dies()
-def dies():
-    list(map(hot, range(1000)))
-    os.kill(os.getpid(), signal.SIGKILL)  # fatal
-down(int(os.environ["DEPTH"]))
-"""
+DEATHS = TEXTS["deaths"]
 
 
 def test_of_deaths_elsewhere_each_has_its_line_and_stack_while_hot_code_goes_down(script, limited):
@@ -94,16 +69,8 @@ def test_of_deaths_elsewhere_each_has_its_line_and_stack_while_hot_code_goes_dow
     assert lowered_too <= 2
 
 
-def test_a_stack_holds_no_line_of_a_lowered_function_and_says_why(limited):
-    (rank,) = limited("""
-        def loops():
-            while not lowered("loops"):
-                for i in range(1000):
-                    value = i + 1
-                    value = value - 1
-            os.kill(os.getpid(), signal.SIGKILL)
-        loops()
-    """)
+def test_a_stack_holds_no_line_of_a_lowered_function_and_says_why(limited, source):
+    (rank,) = limited(source)
     frame = next(frame for frame in rank.main.stack if frame.function == "loops")
     assert frame.line is None
     assert frame.level == lowered(rank)["loops"][0]
@@ -152,59 +119,12 @@ def test_a_function_that_waits_stays_as_it_is(limited):
 
 
 # Scripts that print the number of events and of wrong stacks.
-CHANGES = {
-    "deep calls, generators and exceptions in two threads": """
-        def deep(n):
-            return deep(n - 1) if n else hot(n)
-        def steps(n):
-            for i in range(n):
-                yield hot(i)
-        def raises(n):
-            try:
-                hot(n) / 0
-            except ZeroDivisionError:
-                return sum(steps(3))
-        def other():
-            while running:
-                raises(1)
-                deep(3)
-        core.trace_check(True)
-        running = True
-        thread = threading.Thread(target=other)
-        thread.start()
-        for i in range(3000):
-            deep(20), raises(i), list(steps(5))
-        until()
-        for i in range(3000):
-            deep(20), raises(i), list(steps(5))
-        running = False
-        thread.join()
-        print(*core.trace_check_result())
-    """,
-    "code that is made again is recorded as its twin": """
-        def fresh():
-            names = {}
-            exec(compile("def made(n):\\n    m = n\\n    return m\\n", "made.py", "exec"), names)
-            return names["made"]
-        core.trace_check(True)
-        made = twin = fresh()
-        for _ in range(3000):
-            list(map(made, range(2000)))
-            if lowered("made"):
-                break
-        for i in range(3000):
-            made = fresh()
-            list(map(made, range(10)))
-            list(map(twin, range(10)))
-        assert lowered("made")
-        print(*core.trace_check_result())
-    """,
-}
+CHANGES = cases(__file__)
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_stacks_are_right_after_each_change(script, change):
-    source = HOT + textwrap.dedent(CHANGES[change])
+    source = HOT + CHANGES[change][0]
     events, wrong = map(int, script.armed(source, "budget=1e-3").stdout.split())
     assert events > 1000
     assert wrong == 0
@@ -245,21 +165,8 @@ def test_a_forked_child_begins_with_everything(limited):
 
 
 @pytest.mark.skipif(not NEW, reason="sys.monitoring came with 3.12")
-def test_beside_another_tool_hot_code_stays_in_the_stack_and_in_the_childs_record(limited):
-    rank, child = limited("""
-        armed.disarm()
-        sys.monitoring.use_tool_id(3, 'other')
-        armed = oddrank.arm(budget=1e-3)
-        def dies():
-            os.kill(os.getpid(), signal.SIGKILL)
-        until("where")
-        if os.fork() == 0:
-            hot(1)
-            hot(2)
-            os._exit(0)
-        os.wait()
-        list(map(lambda i: dies() if i else hot(i), range(2)))
-    """)
+def test_beside_another_tool_hot_code_stays_in_the_stack_and_in_the_childs_record(limited, source):
+    rank, child = limited(source)
     assert lowered(rank)["hot"] == ("where", "lines")
     assert [frame.function for frame in rank.main.stack] == ["<module>", "<lambda>", "dies"]
     assert events_of(child, "hot", 100) == 2 * ["call", "line", "line", "return"]

@@ -4,33 +4,10 @@ import json
 
 from oddrank.trace import jobs
 from oddrank.trace.diff import History, Item, compare, read, text
+from texts import texts
 from trace_command import oddrank, plain
 
-SCRIPT = """
-import os, signal
-import oddrank
-oddrank.arm()
-
-def forward():
-    pass
-
-def backward():
-    pass
-
-def skip_batch():
-    pass
-
-def train(step):
-    oddrank.step(step)
-    forward()
-    if os.environ["RANK"] == "1" and step == STEPS - 1:
-        skip_batch()
-    backward()
-
-for step in range(STEPS):
-    train(step)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
+SCRIPT = texts(__file__)["script"]
 
 
 def found_in(job):

@@ -9,6 +9,9 @@ from oddrank.trace import jobs, ranks
 from oddrank.trace.ranks import End
 from oddrank.trace.where import text
 from patience import PATIENCE, until
+from texts import texts
+
+TEXTS = texts(__file__)
 
 # Last statement of the script -> the end in its record.
 ENDS = {
@@ -30,16 +33,7 @@ ENDS = {
     # Raised in another thread.
     "threading.Thread(target=lambda: 1 / 0).start()": End("exited", 0),
 }
-SCRIPT = """
-import atexit, code, json
-with oddrank.arm():
-    before = time.time()
-oddrank.arm()
-assert sys.excepthook is sys.__excepthook__
-def end():
-    {}
-end()
-"""
+SCRIPT = TEXTS["script"]
 
 
 def test_a_record_tells_how_its_process_ended(script):
@@ -62,29 +56,8 @@ def test_a_script_that_our_launcher_runs_ends_likewise(tmp_path):
     assert rank.end == End("exited", 1, "ValueError")
 
 
-def test_children_note_their_own_ends_and_never_their_parents(script):
-    script("""
-        import multiprocessing
-        def returns():
-            pass
-        def raises():
-            raise ValueError
-        def killed():
-            os.kill(os.getpid(), signal.SIGKILL)
-        if __name__ == "__main__":
-            oddrank.arm()
-            fork = multiprocessing.get_context("fork")
-            for target in (returns, raises, killed):
-                process = fork.Process(target=target)
-                process.start()
-                process.join()
-            child = os.fork()
-            if child == 0:
-                returns()
-                sys.exit(5)
-            os.waitpid(child, 0)
-            os._exit(0)
-    """)
+def test_children_note_their_own_ends_and_never_their_parents(script, source):
+    script(source)
     found = script.records()
     assert [rank.end for rank in found if not rank.is_child] == [End("no word")]
     ends = [End("ending"), End("ending"), End("no word"), End("exited", 5)]
@@ -113,23 +86,7 @@ def test_an_exited_process_is_dead_also_where_its_pid_cannot_be_looked_up(script
     assert rank.alive is False
 
 
-RAISES = """
-import atexit
-
-def inner(number):
-    if number:
-        raise ValueError("why")
-
-def later():
-    return 1
-
-atexit.register(later)
-
-def outer():
-    {}
-
-outer()
-"""
+RAISES = TEXTS["raises"]
 # Body of outer() -> the place that the rank ran last.
 PLACES = {
     "inner(1)": ("inner", 6),

@@ -120,21 +120,8 @@ def test_a_section_whose_begin_is_lost_begins_with_the_oldest_mark(script):
     assert training["ts"] < min(inside) == lost["ts"]
 
 
-def test_names_that_are_no_names_stay_in_their_quotes(script):
-    script.armed(r"""
-        names = {}
-        exec(compile("def quote(): pass", 'no "file"\n.py', "exec"), names)
-        code = names["quote"].__code__
-        both = [each for each in ("co_name", "co_qualname") if hasattr(code, each)]
-        odd = 'a"},{\n<b>\u2028\x1b[2J'
-        names["quote"].__code__ = code.replace(**dict.fromkeys(both, odd))
-        names["quote"]()
-        thread = threading.Thread(target=oddrank.mark, args=("mark",), name='th"read\n\u00e9')
-        thread.start()
-        thread.join()
-        with oddrank.section('sec"tion'):
-            pass
-    """)
+def test_names_that_are_no_names_stay_in_their_quotes(script, source):
+    script.armed(source)
     picture = pictured(script.folder / "records", script.folder / "out.json")
     (call,) = picture.of("B", 'a"},{\n<b>\u2028\x1b[2J')
     assert call["args"]["at"] == 'no "file"\n.py:1'

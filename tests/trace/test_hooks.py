@@ -42,24 +42,9 @@ def test_cpythons_own_tests_pass_and_every_stack_is_right(tmp_path, module, hook
     assert events > 10_000
 
 
-def test_code_keeps_its_id_in_forked_children_and_after_arming_again(script):
+def test_code_keeps_its_id_in_forked_children_and_after_arming_again(script, source):
     """Many calls must not fill a child's small dictionary with copies."""
-    script("""
-        def called(i):
-            return i
-        def work():
-            for i in range(20_000):
-                called(i)
-        with oddrank.arm():
-            work()
-            if os.fork() == 0:
-                work()
-                os._exit(0)
-            os.wait()
-        with oddrank.arm(packages={"*": "calls"}):
-            work()
-            work()
-    """)
+    script(source)
     assert [lost(rank)["codes"] for rank in script.records()] == [0, 0]
 
 
@@ -75,36 +60,14 @@ def test_code_that_is_made_again_and_again_takes_no_room_from_what_follows(scrip
     assert lost(rank)["codes"] == 0
 
 
-def test_a_function_that_the_dictionary_has_no_room_for_is_shown_as_a_question_mark(script):
-    rank = script.rank(
-        """
-        def known(call):
-            call()
-        known(lambda: None)
-        for i in range(1_000):
-            name = f"made{i}" + "x" * (200 - i // 5)  # the last ones find the smallest holes
-            exec(f"def {name}(): pass\\n{name}()")
-        def made_later():
-            known(lambda: os.kill(os.getpid(), signal.SIGKILL))
-        made_later()
-        """,
-        ODDRANK_TRACE_MB="0.25",
-    )
+def test_a_function_that_the_dictionary_has_no_room_for_is_shown_as_a_question_mark(script, source):
+    rank = script.rank(source, ODDRANK_TRACE_MB="0.25")
     assert script.functions(rank) == ["<module>", "?", "known", "?"]
     assert lost(rank)["codes"] > 0
 
 
-def test_two_hundred_live_threads_are_all_seen(script):
-    rank = script.rank("""
-        ready, never = threading.Barrier(201), threading.Event()
-        def waits():
-            ready.wait()
-            never.wait()
-        for _ in range(200):
-            threading.Thread(target=waits, daemon=True).start()
-        ready.wait()
-        os.kill(os.getpid(), signal.SIGKILL)
-    """)
+def test_two_hundred_live_threads_are_all_seen(script, source):
+    rank = script.rank(source)
     assert lost(rank)["threads"] == 0
     assert len(rank.threads) == 201
 

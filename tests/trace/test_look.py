@@ -21,6 +21,7 @@ from oddrank.trace.ranks import Collective, End, Rank, Thread, read
 from oddrank.trace.where import groups, text
 from patience import PATIENCE, until
 from run.collecting import KILLED, collect
+from texts import texts
 from trace_command import oddrank, plain, transcript
 
 NOW = 1_700_000_000.0
@@ -146,68 +147,24 @@ def bad(dead_job, tmp_path):
     return tmp_path
 
 
-def test_of_the_newest_job_its_records_are_shown_after_its_death(dead_job, tmp_path, golden):
-    commands = """
-        where
-        where 1
-        where 1 0 1
-        where 2
-        where 2 1 {tmp}/nope
-        where {tmp}/nope
-        tail -n 3 --source 0
-        tail {job}
-        export 1
-        export -o -
-        export -o {tmp}/out.json.gz {job}
-        diff 0 1
-        diff 0 7
-        diff 0 {job}
-    """
+def test_of_the_newest_job_its_records_are_shown_after_its_death(
+    dead_job, tmp_path, golden, source
+):
     job = dead_job / "records" / "127.0.0.1:29500"
-    golden(transcript(commands, folder=dead_job / "records", cwd=dead_job, job=job, tmp=tmp_path))
+    golden(transcript(source, folder=dead_job / "records", cwd=dead_job, job=job, tmp=tmp_path))
     assert [file.name for file in tmp_path.iterdir()] == ["out.json.gz"]
 
 
-def test_each_file_that_is_no_record_of_this_version_is_one_line(bad, dead_job, golden):
-    commands = """
-        where {bad}/older.trace
-        where {bad}/newer.trace
-        tail {bad}/older.trace
-        stats {bad}/older.trace
-        diff {bad}/older.trace {bad}/good.trace
-        export -o {bad}/out.json {bad}/older.trace
-        where {bad}/cut.trace
-        where {bad}/good.trace {bad}/cut.trace {bad}/none.trace {bad}/older.trace
-        export -o {bad}/out.json {bad}/none.trace
-        export -o {bad}/some.json {bad}/good.trace {bad}/cut.trace {bad}/none.trace
-    """
-    golden(transcript(commands, folder=bad / "nowhere", cwd=dead_job, bad=bad))
+def test_each_file_that_is_no_record_of_this_version_is_one_line(bad, dead_job, golden, source):
+    golden(transcript(source, folder=bad / "nowhere", cwd=dead_job, bad=bad))
     assert not (bad / "out.json").exists()
     assert ChromeTrace(bad / "some.json").of("B", "work")
 
 
 def test_the_newest_of_several_jobs_is_shown_hides_no_other_and_none_are_summed(
-    two_jobs, tmp_path, golden
+    two_jobs, tmp_path, golden, source
 ):
-    commands = """
-        where
-        where 1
-        where 0
-        tail -n 1 1
-        diff 1 1
-        export -o {tmp}/out.json
-        where 127.0.0.1:29500
-        where 127.0.0.1:295
-        where {jobs}
-        where 127.0
-        where 128
-        tail -n 1 127.0.0.1:296
-        diff 127.0.0.1:29600 127.0.0.1:296
-        export -o {tmp}/out.json 127.0.0.1:295
-        stats {jobs}
-        export -o {tmp}/both.json {jobs}
-    """
-    golden(transcript(commands, folder=two_jobs, cwd=two_jobs.parent, jobs=two_jobs, tmp=tmp_path))
+    golden(transcript(source, folder=two_jobs, cwd=two_jobs.parent, jobs=two_jobs, tmp=tmp_path))
     assert [file.name for file in tmp_path.iterdir()] == ["out.json"]
     for choice, job in ([], "127.0.0.1:29600"), (["127.0.0.1:295"], "127.0.0.1:29500"):
         done = oddrank("stats", *choice, folder=two_jobs)
@@ -314,15 +271,7 @@ def test_a_jobs_folder_with_a_bracket_in_its_name_is_told_whole(two_jobs, tmp_pa
 
 
 # Looks into the current folder as another user, who may not even read this Python.
-AS_ANOTHER = """
-import os
-from oddrank import cli
-from oddrank.trace import command, jobs, processes, ranks, where
-os.setgroups([])
-os.setgid(65534)
-os.setuid(65534)
-cli.main(["trace", "where", *os.environ["PATHS"].split()])
-"""
+AS_ANOTHER = texts(__file__)["as another"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")

@@ -4,6 +4,7 @@ import pytest
 
 import oddrank
 from oddrank import _native
+from texts import cases
 
 
 def test_marks_are_nothing_without_arm_and_refuse_what_they_cannot_take():
@@ -32,18 +33,8 @@ def marks_of(rank):
 OFF = '{"*": "off"}'
 
 
-def test_marks_from_many_threads_are_all_there(script):
-    rank = script.rank("""
-        def work(n):
-            for i in range(50):
-                with oddrank.section("\\u00e9" * 40):
-                    oddrank.step(n * 50 + i)
-        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-        [t.start() for t in threads]
-        [t.join() for t in threads]
-        open_section = oddrank.section("left open")
-        open_section.__enter__()
-    """, OFF)  # fmt: skip
+def test_marks_from_many_threads_are_all_there(script, source):
+    rank = script.rank(source, OFF)
     assert rank.sections == ("left open",)
     marks = marks_of(rank)
     assert sorted(int(m.split()[1]) for m in marks if m.startswith("step")) == list(range(200))
@@ -67,30 +58,10 @@ def test_a_section_is_in_the_record_while_it_is_open_however_many_marks_follow(s
 
 
 # Scripts that record marks only, and their open sections at the end.
-SECTIONS = {
-    "a section entered again while it is open ends with its last exit": ("""
-        inner = oddrank.section("forward")
-        def descend(depth):
-            with inner:
-                if depth:
-                    descend(depth - 1)
-        descend(3)
-        with oddrank.section("backward") as outer:
-            with outer:
-                pass
-            os._exit(0)
-    """, ("backward",)),
-    "a section that ends while nothing is recorded does not come back": ("""
-        with oddrank.section("before"):
-            armed.disarm()
-        oddrank.arm({"*": "off"})
-        for step in range(5000):
-            oddrank.step(step)
-    """, ()),
-}  # fmt: skip
+SECTIONS = cases(__file__)
 
 
 @pytest.mark.parametrize("name", SECTIONS)
 def test_sections_are_open_until_they_end(script, name):
-    source, sections = SECTIONS[name]
-    assert script.rank(source, OFF).sections == sections
+    source, sections, _ = SECTIONS[name]
+    assert script.rank(source, OFF).sections == tuple(sections.split())

@@ -8,19 +8,10 @@ from oddrank import _native, pauses
 from oddrank.pauses import Pause, Paused
 from oddrank.trace import ranks
 from oddrank.trace.where import text
+from texts import texts
 
 OFF = '{"*": "off"}'
-NOTED = """
-    from oddrank.pauses import Paused
-    with Paused("switch", 60.0, "/over"):
-        pass
-    paused = Paused("switch", 86400.0, FOLDER)
-    for _ in range(2):  # a second begin or end does nothing
-        paused.begin()
-    oddrank.section("mine").__enter__()
-    for step in range(5000):  # more marks than the record holds
-        oddrank.step(step)
-"""
+NOTED = texts(__file__)["noted"]
 
 
 @pytest.mark.parametrize(
@@ -83,41 +74,14 @@ def test_sections_that_note_a_pause_are_no_sections_and_what_notes_none_is_neith
         assert pauses.parted(sections) == (["mine"], expected), names
 
 
-def test_a_pause_that_is_closed_does_not_begin_again(script):
-    rank = script.rank("""
-        from oddrank.pauses import Paused
-        paused = Paused("waits", 60.0, "1")
-        for _ in range(2):  # it may begin again after end()
-            paused.begin()
-            paused.end()
-        again = Paused("switch", 60.0, "/again")
-        again.begin()
-        again.end()
-        again.begin()
-        paused.close()
-        late = threading.Thread(target=paused.begin)
-        late.start()
-        late.join()
-    """, OFF)  # fmt: skip
+def test_a_pause_that_is_closed_does_not_begin_again(script, source):
+    rank = script.rank(source, OFF)
     assert rank.pause is not None
     assert rank.pause.what == "/again"
 
 
-def test_threads_that_begin_and_end_a_pause_at_once_leave_none_open(script):
-    rank = script.rank("""
-        from oddrank.pauses import Paused
-        sys.setswitchinterval(1e-6)
-        paused = Paused("switch", 60.0, "/shared/" + "x" * 100)
-        def toggles():
-            for _ in range(2000):
-                paused.begin()
-                paused.end()
-        threads = [threading.Thread(target=toggles) for _ in range(4)]
-        [one.start() for one in threads]
-        [one.join() for one in threads]
-        assert not paused._is_open
-        paused.begin()
-    """, OFF)  # fmt: skip
+def test_threads_that_begin_and_end_a_pause_at_once_leave_none_open(script, source):
+    rank = script.rank(source, OFF)
     assert rank.pause is not None
     assert rank.pause.what == "/shared/" + "x" * 100
 

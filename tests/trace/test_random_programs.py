@@ -12,6 +12,7 @@ from hypothesis import example, given, note, settings
 from oddrank.trace.arm import HOOKS
 from patience import PATIENCE
 from random_programs import programs
+from texts import texts
 
 RUNNER = Path(__file__).with_name("random_programs_runner.py")
 EXAMPLES = int(os.environ.get("ODDRANK_TEST_PROGRAMS", "25"))
@@ -60,41 +61,7 @@ def runner(tmp_path, request):
 
 # What the random ones lack: a generator that began before arm(), an iterator with a throw() of its
 # own, deep unwinding, finalizers, code objects whose addresses are used again, threads at once.
-ODD = """
-def f0(n):
-    class Catcher:
-        def __iter__(self):
-            return self
-        def __next__(self):
-            return "next"
-        def throw(self, *_):
-            return "caught"
-    class Loud:
-        def __init__(self, depth):
-            self.inner = Loud(depth - 1) if depth else None
-        def __del__(self):
-            sorted([3, 1, 2], key=lambda x: -x)
-    def counter():
-        yield from Catcher()
-    def deep(n):
-        if n:
-            deep(n - 1)
-        raise KeyError(n)
-    def everything():
-        with contextlib.suppress(KeyError):
-            deep(300)
-        Loud(5)
-        for i in range(200):
-            exec(compile(f"def f{i}():\\n  return {i}\\nf{i}()", f"<made {i}>", "exec"), {})
-    suspended = counter()
-    next(suspended)
-    arm()
-    say([next(suspended), suspended.throw(ValueError("x")), next(suspended)])
-    everything()
-    threads = [threading.Thread(target=everything) for _ in range(4)]
-    [thread.start() for thread in threads]
-    [thread.join() for thread in threads]
-"""
+ODD = texts(__file__)["odd"]
 
 
 def prove(runner, strategy):

@@ -66,37 +66,14 @@ def same(record: Path, folder: Path, most: int = TRAINING_RANK) -> ranks.Rank:
     return slim
 
 
-def test_of_a_waiting_process_with_steps_and_sections(script, tmp_path):
-    with script.running("""
-        oddrank.arm()
-        def trains():
-            for step in range(300):
-                oddrank.step(step)
-                with oddrank.section("forward"):
-                    sum(range(10))
-            with oddrank.section("data"):
-                print("ready", flush=True)
-                time.sleep(1000)
-        trains()
-    """):
+def test_of_a_waiting_process_with_steps_and_sections(script, tmp_path, source):
+    with script.running(source):
         same(script.files[0], tmp_path, 20 << 10)
 
 
 @pytest.mark.parametrize("script", HOOKS[:1], indirect=True)  # the other one has no budget
-def test_of_a_process_that_limits_itself(script, tmp_path):
-    with script.running("""
-        armed = oddrank.arm(budget=1e-3)
-        def hot(n):
-            return n + 1
-        def works():
-            for _ in range(3000):
-                sum(map(hot, range(2000)))
-                if core.trace_snapshot(armed.path)["lowered"]:
-                    break
-            print("ready", flush=True)
-            time.sleep(1000)
-        works()
-    """):
+def test_of_a_process_that_limits_itself(script, tmp_path, source):
+    with script.running(source):
         assert "hot" in {each.function for each in same(script.files[0], tmp_path).lowered}
 
 

@@ -18,33 +18,12 @@ from oddrank import _native
 from oddrank.trace import jobs, stats
 from oddrank.trace.export import export
 from patience import PATIENCE, until
+from texts import texts
 from trace_command import oddrank
 
-SCRIPT = """
-import os, time
-import oddrank
-begun = time.monotonic()
-oddrank.arm()
+TEXTS = texts(__file__)
 
-def leaf(n):
-    return n
-
-def naps():
-    time.sleep(max(0.4, 4 * (time.monotonic() - begun)))  # more than all else
-
-def fib(n):
-    return n if n < 2 else fib(n - 1) + fib(n - 2)
-
-def main():
-    for i in range(100):
-        leaf(i)
-    fib(5)
-    naps()
-
-oddrank.step(0)
-main()
-os._exit(0)
-"""
+SCRIPT = TEXTS["script"]
 
 
 @pytest.fixture(scope="module")
@@ -164,15 +143,7 @@ def test_the_command_prints_tables_and_json_without_earlier_runs(job, tmp_path):
         assert report["data"]["hottest"][0]["function"] == "naps"
 
 
-LONG = """
-import os
-import oddrank
-name = "a" * 300
-source = f"def {name}(): pass\\n{name}()\\n" + "import time; time.sleep(0.01)\\n"
-oddrank.arm()
-exec(compile(source, "/somewhere/" + "b" * 200 + "/" + "c" * 200 + ".py", "exec"), {})
-os._exit(0)
-"""
+LONG = TEXTS["long"]
 
 
 def shown_in_a_terminal(command, columns):

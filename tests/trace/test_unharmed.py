@@ -8,100 +8,28 @@ import pytest
 
 from oddrank.trace import ranks
 from patience import PATIENCE
+from texts import cases, texts
 
-# Scripts that print this if they run as without, and the environment.
-SAYS = {
-    "a child that has no room for a record runs with threads": ("""
-        import multiprocessing, pathlib, shutil
-        folder = pathlib.Path(os.environ["ODDRANK_DIR"])
-        shutil.rmtree(folder)
-        folder.write_text("nothing can be made here")
-        def work(n):
-            return n if n == 0 else work(n - 1)
-        def child():
-            threads = [threading.Thread(target=work, args=(20,)) for _ in range(3)]
-            [thread.start() for thread in threads]
-            [thread.join() for thread in threads]
-        process = multiprocessing.get_context("fork").Process(target=child)
-        process.start()
-        process.join()
-        print(process.exitcode)
-    """, "0\n", {"TMPDIR": "/proc/none"}),
-    "arming again and again leaves nothing in the import system": ("""
-        before = len(sys.meta_path)
-        armed.disarm()
-        for _ in range(20):
-            with oddrank.arm():
-                pass
-        print(len(sys.meta_path) - before)
-    """, "0\n", {}),
-    "deep recursion costs no walk of the stack at every call": ("""
-        sys.setrecursionlimit(10**6)
-        def deep(n):
-            return 0 if n == 0 else deep(n - 1)
-        def ratio():
-            times = []
-            for n in (20_000, 120_000):
-                begin = time.thread_time()
-                deep(n)
-                times.append((time.thread_time() - begin) / n)
-            print(times[1] / times[0] < 20)
-        threading.stack_size(512 << 20)
-        thread = threading.Thread(target=ratio)
-        thread.start()
-        thread.join()
-    """, "True\n", {}),
-}  # fmt: skip
+# Scripts, a variable of their environment, and what they print if they run as without.
+SAYS = cases(__file__)
 
 
 @pytest.mark.parametrize("name", SAYS)
 def test_a_script_runs_as_without(script, name):
-    source, says, environ = SAYS[name]
+    source, variable, says = SAYS[name]
+    environ = dict([variable.split("=")]) if variable else {}
     assert script.armed(source, **environ).stdout == says
 
 
-def test_python_behaves_as_without(script):
-    source = """
-        import traceback
-        def fails(n):
-            if n == 0:
-                raise ValueError("deep")
-            fails(n - 1)
-        def generator():
-            try:
-                yield 1
-            finally:
-                print("closed")
-        try:
-            fails(3)
-        except ValueError:
-            print(traceback.format_exc())
-        for _ in generator():
-            break
-        def deep(n):
-            return 0 if n == 0 else 1 + deep(n - 1)
-        try:
-            deep(10**6)
-        except RecursionError as error:
-            print(type(error))
-        exec("x = [i for i in range(3)]\\nprint(x)")
-    """
+def test_python_behaves_as_without(script, source):
     armed, plain = script.armed(source), script(source)
     assert "closed" in armed.stdout
     assert armed.stdout == plain.stdout
     assert armed.stderr == plain.stderr == ""
 
 
-def test_of_workers_that_come_and_go_the_last_few_records_stay(script):
-    script.armed("""
-        import multiprocessing
-        def child():
-            pass
-        for _ in range(8):
-            process = multiprocessing.get_context("fork").Process(target=child)
-            process.start()
-            process.join()
-    """)
+def test_of_workers_that_come_and_go_the_last_few_records_stay(script, source):
+    script.armed(source)
     children = [rank for rank in script.records() if rank.is_child]
     assert 3 <= len(children) <= 5
 
@@ -130,19 +58,7 @@ def test_files_of_the_user_beside_the_records_are_left_alone(script):
 
 IN_64_MIB = 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"'
 # The children live at once: records of dead ones make room for others.
-FORKS = """
-import os, pathlib
-import oddrank
-oddrank.arm()
-reads, writes = os.pipe()
-def child():
-    os.close(writes)
-    os.read(reads, 1)
-    os._exit(len([*pathlib.Path("/dev/shm").rglob("*.trace")]))
-children = [os.fork() or child() for _ in range(8)]
-os.close(writes)
-print([os.waitpid(pid, 0)[1] for pid in children])
-"""
+FORKS = texts(__file__)["forks"]
 
 
 @pytest.mark.needs("netns")
