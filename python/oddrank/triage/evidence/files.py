@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from oddrank.errors import OddrankError
-from oddrank.triage.evidence import HEAD, Item, Notes, unix_time
+from oddrank.triage.evidence import HEAD, Item, Notes, envelopes, unix_time
 
 # Unpacked copies: at most so many bytes, and at most half of the free space of the folder.
 _MOST_UNPACKED = 64 << 30
@@ -63,6 +63,21 @@ class _AsUtf8:
 
     def read(self, size: int) -> bytes:
         return self._text.read(size).encode(errors="replace")
+
+
+class _Lines:
+    """Gives lines as a file does."""
+
+    def __init__(self, lines: Iterator[bytes]) -> None:
+        self._lines = lines
+
+    def read(self, size: int) -> bytes:
+        chunk = bytearray()
+        for line in self._lines:
+            chunk += line
+            if len(chunk) >= size:
+                break
+        return bytes(chunk)
 
 
 class _Unpacker:
@@ -131,7 +146,12 @@ class _Unpacker:
             self._room = max(_MOST_GROWTH * found.st_size, _MAY_GROW_TO)
         unpack = _packing(head)
         if unpack is None:
-            yield Item(name, path, found.st_size, head)
+            envelope = envelopes.found(head) if depth < _DEEPEST else None
+            copy = self._peeled(envelope, name, path) if envelope else None
+            if copy is None:
+                yield Item(name, path, found.st_size, head)
+            else:
+                yield from self._file(name, copy, depth + 1)
         elif depth >= _DEEPEST:
             self._notes.add(name, f"left out: packed more than {_DEEPEST} times")
         else:
@@ -149,13 +169,25 @@ class _Unpacker:
         else:
             self._notes.add(name, "empty", lost=False)
 
+    def _peeled(self, envelope: envelopes.Envelope, name: str, path: Path) -> Path | None:
+        """Copies a file without an envelope; None if it can't be taken off."""
+        lines, left = envelopes.peeled(envelope, path)
+        copy = self._copy(_Lines(lines), name, path.stat().st_mtime)
+        if copy is None or not copy.stat().st_size:
+            return None
+        if left[0]:
+            plural = "s do" if left[0] > 1 else " does"
+            self._notes.add(name, f"{left[0]} line{plural} not fit its envelope ({envelope.name}),"
+                                  " read as it stands", lost=False)  # fmt: skip
+        return copy
+
     def _broken(self, name: str, error: Exception) -> None:
         why = f"unpacked only in part: {error or type(error).__name__}"
         self._notes.add(name, why)
 
     def _copy(
         self,
-        source: IO[bytes] | _AsUtf8,
+        source: IO[bytes] | _AsUtf8 | _Lines,
         name: str,
         changed: float | None = None,
         packed: int | None = None,

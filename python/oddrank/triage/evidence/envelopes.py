@@ -1,0 +1,293 @@
+"""Takes off what tools wrap around lines of a log: a row an envelope, known by many lines' shape.
+
+Envelopes may be nested: what one leaves is looked at again. A line keeps its number, unless one
+line of JSON holds several.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from oddrank.triage.evidence import unix_time
+
+_MOST_LOOKED_AT = 200
+_MOST_LEFT = 0.2  # of the lines that are looked at may not fit
+_MOST_WHOLE = 256 << 20  # bytes of a file that is one JSON text
+_MOST_PODS = 4096
+
+Peel = Callable[[bytes], bytes | None]
+"""Returns a line, which has no newline, without its envelope; None if it does not fit."""
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """How to open a file. by: makes what peels lines, which may count. text: of a whole file."""
+
+    name: str
+    by: Callable[[], Peel] | None = None
+    text: Callable[[bytes], str | None] | None = None
+
+
+def found(head: bytes) -> Envelope | None:
+    """Returns the envelope of a file that begins so; None if there is none."""
+    begin = head.lstrip()[:1]
+    if begin in (b"{", b"["):
+        for envelope, tells in _WHOLE:
+            if tells.search(head):
+                return envelope
+    lines = head.split(b"\n")[: _MOST_LOOKED_AT + 1]
+    if len(lines) > 1:
+        lines.pop()  # perhaps not whole
+    lines = [line.rstrip(b"\r") for line in lines if line.strip()]
+    for envelope, first in _BY_LINE:
+        if any(first.match(line) for line in lines[:2]) and _fits(envelope, lines):
+            return envelope
+    return None
+
+
+def peeled(envelope: Envelope, path: Path) -> tuple[Iterator[bytes], list[int]]:
+    """Returns the lines of a file without an envelope, and where the number of lines is counted
+    that did not fit it: they are given as they are."""
+    left = [0]
+    if envelope.text is not None:
+        text = None
+        if path.stat().st_size <= _MOST_WHOLE:
+            with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
+                text = envelope.text(path.read_bytes())
+        if text is None:
+            left[0] = 1
+            return iter(()), left
+        return iter([text.encode(errors="replace")]), left
+    assert envelope.by is not None
+    return _lines(envelope.by(), path, left), left
+
+
+def _lines(peel: Peel, path: Path, left: list[int]) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        for line in file:
+            bare = line.rstrip(b"\r\n")
+            inner = peel(bare)
+            if inner is None and bare.strip():
+                left[0] += 1
+            yield (bare if inner is None else inner) + b"\n"
+
+
+def _fits(envelope: Envelope, lines: list[bytes]) -> bool:
+    """Returns whether nearly all lines fit, of which not all begin with a blank behind a number.
+
+    `srun --label` writes a blank behind a task's number, and lines that grep found have their own.
+    """
+    assert envelope.by is not None
+    peel = envelope.by()
+    inner = [peel(line) for line in lines]
+    fitting = [line for line in inner if line is not None]
+    most_left = 0 if envelope.name == "an indent" else _MOST_LEFT * len(inner)
+    if not fitting or len(inner) - len(fitting) > most_left:
+        return False
+    if envelope.name.startswith("grep"):
+        return len(fitting) > 1 and not all(line.startswith(b" ") for line in fitting if line)
+    return len(fitting) > 1 or envelope.name == "JSON lines"
+
+
+def _cut(pattern: str) -> Callable[[], Peel]:
+    """Cuts off what a pattern matches; of its group `pod`, it leaves what `kubectl` writes."""
+    shape = re.compile(pattern.encode())
+    pods: set[bytes] = set()
+
+    def peel(line: bytes) -> bytes | None:
+        match = shape.match(line)
+        if match is None:
+            return None
+        kept = match.groupdict()
+        if pod := kept.get("pod"):
+            pods.add(pod)
+            if len(pods) > _MOST_PODS:
+                return None
+            return b"[pod/%s/_] %s" % (pod, line[match.end() :])
+        return (kept.get("stamp") or b"") + line[match.end() :]
+
+    return lambda: peel
+
+
+def _numbered(pattern: str) -> Callable[[], Peel]:
+    """As _cut(), of a prefix whose group `number` grows from line to line (of each file)."""
+    shape = re.compile(pattern.encode())
+
+    def make() -> Peel:
+        last: dict[bytes, int] = {}
+
+        def peel(line: bytes) -> bytes | None:
+            match = shape.match(line)
+            if match is None:
+                return b"" if line == b"--" else None
+            file, number = match.groupdict().get("file", b""), int(match["number"])
+            if number <= last.get(file, -1):
+                return None
+            last[file] = number
+            return line[match.end() :]
+
+        return peel
+
+    return make
+
+
+def _indented() -> Peel:
+    """Takes the blanks off that the first line begins with, where all lines have as many."""
+    blanks: list[bytes] = []
+
+    def peel(line: bytes) -> bytes | None:
+        if not line.strip():
+            return b""
+        if not blanks:
+            blanks.append(line[: len(line) - len(line.lstrip(b" \t"))])
+        return line[len(blanks[0]) :] if blanks[0] and line.startswith(blanks[0]) else None
+
+    return peel
+
+
+# Keys of JSON that hold a log's text, its time and its pod; the first of them counts.
+_TEXT = ("textPayload", "MESSAGE", "@message", "message", "line", "msg", "log", "body", "content")
+_NESTED = ("jsonPayload", "_source", "fields", "json", "content", "record")
+_MORE = ("exc_info", "exc_text", "stack_trace", "stack_info", "exception", "traceback")
+_TIME = ("__REALTIME_TIMESTAMP", "timestamp", "@timestamp", "time", "ts", "asctime", "_time",
+         "eventTime", "receiveTimestamp", "date")  # fmt: skip
+_POD = ("pod_name", "pod", "podName", "kubernetes_pod_name")
+_IN_POD = ("labels", "resource", "kubernetes", "fields", "attributes", "metadata")
+_OF_LOGS = frozenset({"stream", "severity", "level", "levelname", "logStreamName"})
+_KERNEL = ("kernel", "systemd", "NetworkManager")
+
+
+def _json_line() -> Peel:
+    def peel(line: bytes) -> bytes | None:
+        if line[:1] != b"{":
+            return None
+        try:
+            entry = json.loads(line.rstrip(b","))
+        except (ValueError, RecursionError):
+            return None
+        text = _entry(entry)
+        return None if text is None else text.encode(errors="replace")
+
+    return peel
+
+
+def _entry(entry: Any) -> str | None:
+    """Returns the text of one entry, behind its time and pod; None if it is none."""
+    if not isinstance(entry, dict):
+        return None
+    parts = [entry, *(entry[key] for key in _NESTED if isinstance(entry.get(key), dict))]
+    text = next((t for part in parts for key in _TEXT if isinstance(t := part.get(key), str)), None)
+    when = next((w for part in parts for key in _TIME if (w := _stamp(part.get(key)))), "")
+    if text is None or not (when or entry.keys() & _OF_LOGS):
+        return None
+    text = "\n".join([text, *(m for key in _MORE if isinstance(m := entry.get(key), str))])
+    front = f"{when} " if when else ""
+    host, program = entry.get("_HOSTNAME"), entry.get("SYSLOG_IDENTIFIER")
+    if host and str(program).startswith(_KERNEL):
+        front += f"{host} {program}: "
+    elif pod := _pod(entry):
+        front += f"[pod/{pod}/_] "
+    return "\n".join(front + line for line in text.rstrip("\r\n").split("\n"))
+
+
+def _pod(entry: Mapping[str, Any]) -> str:
+    for key in _POD:
+        if isinstance(pod := entry.get(key), str) and re.fullmatch(r"[\w.-]{1,100}", pod):
+            return pod
+    inner = (_pod(entry[key]) for key in _IN_POD if isinstance(entry.get(key), dict))
+    return next((pod for pod in inner if pod), "")
+
+
+def _stamp(value: Any) -> str:
+    """Returns a time as Kubernetes writes it; "" if it is none."""
+    if isinstance(value, str) and (iso := re.match(r"(\d{4}-\d\d-\d\d)[T ]([\d:.]{5,18})", value)):
+        zone = re.search(r"Z$|[+-]\d\d:?\d\d$", value)
+        return f"{iso[1]}T{iso[2]}{zone[0] if zone else 'Z'}"
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        return ""
+    with suppress(ValueError, OverflowError, OSError):
+        number = float(value)
+        while number > 1 << 33:  # milli-, micro- or nanoseconds
+            number /= 1000
+        if unix_time(number) and number > 1e9:
+            read = datetime.fromtimestamp(number, timezone.utc)
+            return read.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return ""
+
+
+def _entries(content: bytes) -> str | None:
+    """Reads a list of entries: gcloud logging read, aws logs get-log-events, a search."""
+    value = json.loads(content)
+    for key in ("events", "entries", "logs", "results", "hits", "hits"):
+        if isinstance(value, dict):
+            value = value.get(key, value)
+    if not isinstance(value, list):
+        return None
+    lines = [_entry(entry) for entry in value]
+    told = [line for line in lines if line is not None]
+    return "\n".join(told) + "\n" if told and 2 * len(told) > len(lines) else None
+
+
+def _notebook(content: bytes) -> str | None:
+    """Reads what the cells of a notebook printed and raised."""
+    return "".join(
+        _joined(part) + "\n"
+        for cell in json.loads(content)["cells"]
+        for output in cell.get("outputs", ())
+        for part in (output.get("text"), "\n".join(output.get("traceback", ())))
+        if part
+    )
+
+
+def _joined(text: Any) -> str:
+    return text if isinstance(text, str) else "".join(text)
+
+
+def _cast(content: bytes) -> str | None:
+    """Reads a recording of asciinema: what the terminal showed."""
+    said: list[str] = []
+    for line in content.splitlines()[1:]:
+        event = json.loads(line) if line.startswith(b"[") else []
+        said += event[2:3] if event[1:2] == ["o"] else []
+    return "".join(said).replace("\r\n", "\n")
+
+
+# A file of one JSON text, and what its head holds.
+_WHOLE: tuple[tuple[Envelope, re.Pattern[bytes]], ...] = (
+    (Envelope("a notebook", text=_notebook),
+     re.compile(rb'\A\s*\{(?s:.*)"(?:cell_type|nbformat)"\s*:')),
+    (Envelope("a recording of asciinema", text=_cast),
+     re.compile(rb'\A\{"version": ?[23], ?(?s:.*)"(?:width|cols|term)"[^\n]*\}\r?\n\[')),
+    (Envelope("a list of log entries", text=_entries),
+     re.compile(rb'\A\s*(?:\[\s*\{|\{\s*"(?:events|entries|logs|results|hits)"\s*:)(?s:.*)'
+                rb'"(?:textPayload|jsonPayload|@?message|MESSAGE|line)"\s*:')),
+)  # fmt: skip
+_STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)"
+# The envelopes of single lines, and what their first lines begin with.
+_BY_LINE: tuple[tuple[Envelope, re.Pattern[bytes]], ...] = tuple(
+    (Envelope(name, by=make), re.compile(first.encode()))
+    for name, make, first in (
+        ("JSON lines", _json_line, r'\{"(?!log":)[\w@]+": ?'),
+        ("grep -Hn", _numbered(r"(?P<file>[\w./+-]*[./][\w./+-]*?)[:-](?P<number>\d{1,9})[:-]"
+                               r"(?!\d+ \[)"), r"[\w./+-]*[./][\w./+-]*?[:-]\d+[:-]"),
+        ("grep -n", _numbered(r"(?P<number>\d{1,9})[:-](?!\d\d[:.])"), r"\d+[:-]"),
+        ("cat -n", _numbered(r" *(?P<number>\d{1,9})(?:\t|  ?(?:[|]|│) ?)"), r" *\d+(?:\t| )"),
+        ("quotation marks", _cut(r"(?:> ?)+(?! )|(?:> ?)"), r">"),
+        ("stern", _cut(r"(?P<pod>[a-z0-9]+(?:-[a-z0-9]+)*-[a-z0-9]*\d[a-z0-9]*) [a-z][a-z0-9-]* "
+                       "(?:\u203a )?"), r"[a-z0-9-]+ [a-z]|\+ "),
+        ("compose", _cut(r"(?P<pod>[\w.-]+_\d+) +\| ?"), r"[\w.-]+_\d+ +\|"),
+        ("CloudWatch", _cut(rf"(?P<stamp>{_STAMP} )[\w.-]+(?:/[\w.\[\]-]+)+ "),
+         rf"{_STAMP} [\w.-]+/"),
+        ("an indent", _indented, r"[ \t]+\S"),
+    )
+)  # fmt: skip
+
+
+def names() -> Iterable[str]:
+    """Returns the names of all envelopes."""
+    return [envelope.name for envelope, _ in (*_WHOLE, *_BY_LINE)]

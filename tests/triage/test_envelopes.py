@@ -1,0 +1,116 @@
+"""Wraps the lines of one job as tools do: the same rank is named through each envelope."""
+
+import json
+
+import pytest
+
+from oddrank.triage import report
+from oddrank.triage.evidence import envelopes
+
+WATCHDOG = (
+    "[rank0]:[E105 09:12:44.1 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective"
+    " operation timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE, NumelIn=1, NumelOut=1,"
+    " Timeout(ms)=600000) ran for 600071 milliseconds before timing out."
+)
+LINES = [
+    "[rank2]: Traceback (most recent call last):",
+    '[rank2]:   File "/job/train.py", line 12, in step',
+    "[rank2]:     raise ValueError(shard)",
+    "[rank2]: ValueError: shard 9 is empty",
+    WATCHDOG,
+]
+
+
+def each(made):
+    return "".join(f"{made(number, line)}\n" for number, line in enumerate(LINES, 97))
+
+
+def entries(**keys):
+    return [{**keys, "message": line} for line in LINES]
+
+
+def json_lines(rows):
+    return "".join(f"{json.dumps(row)}\n" for row in rows)
+
+
+CAST = [
+    {"version": 2, "width": 80, "height": 24},
+    *([2.5, "o", f"{line}\r\n"] for line in LINES),
+    [3.0, "i", "exit\r"],
+]
+NOTEBOOK = {
+    "cells": [
+        {"cell_type": "markdown", "source": ["# Rank 7 raised"]},
+        {"cell_type": "code", "source": ["train()"], "outputs": [
+            {"output_type": "stream", "text": [f"{line}\n" for line in LINES]}]},
+    ],
+    "nbformat": 4,
+}  # fmt: skip
+WRAPPED = {
+    "grep -n": each(lambda n, line: f"{n}:{line}"),
+    "grep -n -C": each(lambda n, line: f"{n}{'-' if n % 2 else ':'}{line}") + "--\n",
+    "grep -Hn": each(lambda n, line: f"logs/job-7.out:{n}:{line}"),
+    "cat -n": each(lambda n, line: f"{n:>6}\t{line}"),
+    "bat": each(lambda n, line: f"{n:>4} │ {line}"),
+    "a mail": each(lambda n, line: f"> {line}"),
+    "a mail of a mail": each(lambda n, line: f"> > {line}"),
+    "a list's code": each(lambda n, line: f"    {line}"),
+    "stern": "+ trainer-0 \u203a pytorch\n" + each(lambda n, line: f"trainer-0 pytorch {line}"),
+    "docker-compose": each(lambda n, line: f"trainer_1  | {line}"),
+    "aws logs tail": each(
+        lambda n, line: f"2026-01-05T09:22:44.{n}+00:00 train/default/4bd2f {line}"
+    ),
+    "journalctl -o json": json_lines(
+        {"__REALTIME_TIMESTAMP": "1767604964100200", "_HOSTNAME": "n1", "MESSAGE": line}
+        for line in LINES
+    ),
+    "gcloud lines": json_lines(
+        {"jsonPayload": row, "timestamp": "2026-01-05T09:22:44.1Z",
+         "resource": {"labels": {"pod_name": "trainer-0"}}} for row in entries()
+    ),
+    "gcloud list": json.dumps(entries(timestamp="2026-01-05T09:22:44.1Z"), indent=2),
+    "get-log-events": json.dumps({"events": entries(timestamp=1767604964100), "next": "f/1"}),
+    "a search": json.dumps(
+        {"hits": {"hits": [{"_source": row} for row in entries(ts=1767604964)]}}
+    ),
+    "a logger": json_lines([
+        {"asctime": "2026-01-05 09:22:44,1", "levelname": "ERROR", "message": "[rank2]: it failed",
+         "exc_info": "\n".join(LINES[:4])}, {"time": 1767604964.5, "msg": WATCHDOG},
+    ]),
+    "a notebook": json.dumps(NOTEBOOK, indent=1),
+    "asciinema": json_lines(CAST),
+    "grep of a quoted mail": each(lambda n, line: f"{n}:> {line}"),
+    "JSON of a list, indented": each(lambda n, line: "  " + json.dumps({"log": line, "ts": n})),
+    "a line that does not fit": each(lambda n, line: f"{n}:{line}") + "and so on\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_a_rank_is_named_through_an_envelope(tmp_path, name):
+    path = tmp_path / "pasted.txt"
+    path.write_text(WRAPPED[name], encoding="utf-8")
+    (suspect,) = report.read([str(path)]).suspects
+    assert [process.rank for process in suspect.processes] == [2]
+    assert suspect.death is not None
+    assert suspect.death.text == "ValueError: shard 9 is empty"
+    assert suspect.leaf is not None
+    assert suspect.leaf.function == "step"
+
+
+# Lines that begin as wrapped ones do.
+BARE = {
+    "srun --label": each(lambda n, line: f"{n}: {line}"),
+    "a template of torchrun": each(lambda n, line: f"node1.cluster:{n}: {line}"),
+    "NCCL's own": each(lambda n, line: f"n1.cluster:{n}:{n} [0] NCCL INFO {line}"),
+    "times": each(lambda n, line: f"{n - 90}:15:02 {line}"),
+    "a traceback": 'Traceback (most recent call last):\n  File "a.py", line 1\nKeyError: 1\n',
+    "a dump": '{"version": "2.10", "entries": [{"message": "a", "time": 1}]}\n',
+    "an error file": '{"message": {"message": "E", "extraInfo": {"timestamp": "1"}}}\n',
+    "Kubernetes": '{"kind": "List", "items": [{"message": "x", "time": "2026-01-05T09:22:44Z"}]}',
+    "Docker": json_lines({"log": f"{line}\n", "time": "2026-01-05T09:22:44Z"} for line in LINES),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_lines_that_only_look_wrapped_stay(name):
+    assert envelopes.found(BARE[name].encode()) is None
