@@ -27,3 +27,13 @@ def cases(module: str) -> dict[str, tuple[str, str, str]]:
     """Returns the parts with a line `---- words`: name -> text above it, words, text below it."""
     parted = {name: re.split(r"^---- ?(.*)\n", t, flags=re.M) for name, t in texts(module).items()}
     return {name: (part[0], part[1], part[2]) for name, part in parted.items() if len(part) == 3}
+
+
+def rows(module: str, name: str) -> list[list[str]]:
+    r"""Returns the lines of a part, cut at `|`, without comments; `\n` in them begins a line."""
+    lines = (line.replace(r"\n", "\n") for line in texts(module)[name].splitlines())
+    return [
+        [word.strip(" ") for word in line.split("|")]
+        for line in lines
+        if line and not line.startswith("# ")
+    ]

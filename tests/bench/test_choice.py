@@ -14,6 +14,9 @@ from oddrank.bench import nccl_tests
 from oddrank.bench.choice import parse, text
 from oddrank.bench.nccl_tests import Member
 from oddrank.bench.row import Row
+from texts import texts
+
+TEXTS = texts(__file__)
 
 PREFIX = "node1:4187:4187 [0] NCCL INFO "
 # The formats of NCCL 2.20 to 2.30, and what a line of each tells.
@@ -100,23 +103,7 @@ def test_an_nccl_that_cannot_open_its_log_again_reads_only_a_log_of_the_user(tmp
         assert [line.split()[5] for line in log.read_text().splitlines()] == ["8", "64", "12"]
 
 
-RANKS = """
-from types import SimpleNamespace
-from oddrank.bench import native, sweep
-library = ctypes.CDLL(_native.load_nccl()["path"])
-
-class Operation(native.NativeOperation):
-    def __init__(self): ...
-    def once(self): library.ncclAllReduce(0, 0, ctypes.c_size_t(2))
-    def mean(self, n): library.ncclAllReduce(0, 0, ctypes.c_size_t(8 * n))
-
-context = SimpleNamespace(step=lambda *_, **__: None)
-answer = [
-    sweep._chosen(SimpleNamespace(rank=rank, context=context), Operation(),
-                  sweep.SweepOptions(0.01, 1, 1, graph=graph, algorithm=True))
-    for rank in (0, 1) for graph in (0, 4)
-]
-"""
+RANKS = TEXTS["ranks"]
 
 
 @pytest.mark.needs("cuda-build")
@@ -125,20 +112,7 @@ def test_the_first_rank_reads_it_and_a_graph_is_captured_for_it(tmp_path: Path):
     assert answer == [{**RING, "channels": 2}, {**RING, "channels": 8}, None, None]
 
 
-REAL = """
-from oddrank.bench import choice
-reset, cuda = choice._reset_function(), _native.cuda()
-
-def fail():  # NCCL logs why
-    error_of(cuda.Communicator, cuda.nccl_unique_id(), 0, 1, seconds=5)
-
-fail()
-with choice.opened(reset, "ALL") as log:
-    fail()
-    inside = log.read_text()
-fail()
-answer = [inside, log.exists()]
-"""
+REAL = TEXTS["real"]
 
 
 @pytest.mark.needs("cuda-build")

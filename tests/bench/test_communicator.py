@@ -8,6 +8,7 @@ import pytest
 from bench.nccl_process import in_process, make_fake, real_nccl
 from golden import Golden
 from patience import PATIENCE
+from texts import texts
 
 pytestmark = pytest.mark.needs("cuda-build")
 
@@ -95,18 +96,7 @@ def test_two_nccls_in_one_process_are_told(fake: Path):
     assert nccl["warning"].startswith("several NCCLs are loaded")
 
 
-MAKE = """
-_native.load_nccl()
-cuda = _native.cuda()
-begin = time.monotonic()
-said = error_of(cuda.Communicator, cuda.nccl_unique_id(), 0, 2, seconds={seconds}, **{more})
-took = time.monotonic() - begin
-if {aborted}:
-    fake = ctypes.CDLL(os.environ["ODDRANK_NCCL_LIBRARY"])
-    while not fake.fake_nccl_aborts():
-        time.sleep(0.01)
-answer = [said, took, len(cuda.nccl_unique_id())]
-"""
+MAKE = texts(__file__)["make"]
 # A deadline that comes only after all that ends before it, also on a busy machine.
 LONG = PATIENCE.seconds(2)
 

@@ -215,21 +215,8 @@ def test_memory_that_the_gpu_has_not_is_an_error_and_the_rest_works_on(native: N
     assert wrong_values(case, native.prepare(case), turn=9) == 0
 
 
-def test_a_block_that_does_not_end_in_time_says_which_run_and_aborts():
-    code = """
-_native.load_nccl()
-from oddrank.bench.case import Case
-from oddrank.bench.native import Native
-from oddrank.errors import OddrankError
-size = 1 << 30
-native = Native(_native.cuda().nccl_unique_id(), 0, 1, 0, seconds=30)
-native.reserve(2 * size)
-operation = native.prepare(Case("all_reduce", "float32", size, "sum", in_place=False))
-operation.once()
-late = error_of(operation._native.block, 10_000, seconds=0.05)
-answer = [late, error_of(operation.once)]
-"""
-    (late, after), _ = in_process(code)
+def test_a_block_that_does_not_end_in_time_says_which_run_and_aborts(source):
+    (late, after), _ = in_process(source)
     assert "did not end before the deadline, the communicator was aborted" in late
     assert " of 10000 did not end" in late
     assert "the communicator was closed or aborted" in after

@@ -133,20 +133,9 @@ def test_the_table_has_the_collectives_of_bench_and_no_other():
     assert _native.cuda().nccl_collectives() == list(COLLECTIVES)
 
 
-def test_every_row_calls_functions_that_the_real_library_has():
+def test_every_row_calls_functions_that_the_real_library_has(source):
     library = ctypes.CDLL(real_nccl())
-    code = """
-_native.load_nccl()
-from oddrank.bench.collectives import COLLECTIVES
-from oddrank.bench.native import _counts_of, given_counts
-answer = {}
-for row in COLLECTIVES.values():
-    case = row.case("float32", 4096, "sum", False, 2)
-    counts = given_counts(case, 0, 2)
-    plan = _native.cuda().nccl_plan(row.name, "float32", case.op, case.bytes, 0, 2, **counts)
-    answer[row.name] = plan["issued"]
-"""
-    issued, _ = in_process(code)
+    issued, _ = in_process(source)
     assert list(issued) == list(COLLECTIVES)
     for text in issued.values():
         names = re.findall(r"nccl\w+", text)
@@ -155,17 +144,8 @@ for row in COLLECTIVES.values():
             assert hasattr(library, name), text
 
 
-def test_an_old_library_gets_groups_in_place_of_what_it_lacks(tmp_path):
-    code = """
-_native.load_nccl()
-cuda = _native.cuda()
-answer = [
-    [cuda.nccl_plan(name, "float32", "none", 64, 0, 2)["issued"]
-     for name in ("gather", "scatter", "all_to_all", "all_gather")],
-    cuda.nccl_refusal("all_reduce", "float32", "avg", world=1, in_place=False),
-]
-"""
-    (issued, refused), _ = in_process(code, ODDRANK_NCCL_LIBRARY=str(make_fake(tmp_path)))
+def test_an_old_library_gets_groups_in_place_of_what_it_lacks(tmp_path, source):
+    (issued, refused), _ = in_process(source, ODDRANK_NCCL_LIBRARY=str(make_fake(tmp_path)))
     assert issued == ["grouped ncclSend and ncclRecv"] * 3 + ["ncclAllGather"]
     assert refused.startswith("NCCL 2.23.4 leaves out elements"), "its version counts"
 

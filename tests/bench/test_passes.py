@@ -19,6 +19,9 @@ from oddrank.bench.case import Case
 from oddrank.bench.plan import Task, in_turn
 from oddrank.bench.row import Table, summarise
 from oddrank.bench.sampling import Series, StoppingRule, Timings, measure
+from texts import texts
+
+TEXTS = texts(__file__)
 
 
 def task(backend, size):
@@ -119,32 +122,7 @@ def test_a_case_whose_later_passes_never_came_has_its_arrivals():
 
 
 # Rank 0 prints how often it agreed in each pass, and after how many blocks.
-COUNTING = """
-from oddrank import process_group
-from oddrank.bench import sampling, sweep
-
-counts = {"agreements": 0, "blocks": 0}
-
-def counting(owner, method, name):
-    call = getattr(owner, method)
-    def counted(*arguments, **options):
-        counts[name] += 1
-        return call(*arguments, **options)
-    setattr(owner, method, counted)
-
-counting(process_group.Group, "_reduce", "agreements")
-counting(process_group.Group, "said_by", "agreements")
-counting(sampling.StoppingRule, "after", "blocks")
-measure = sweep._measure
-def told(context, one_pass, options):
-    counts.update(agreements=0, blocks=0)
-    result = measure(context, one_pass, options)
-    if os.environ["RANK"] == "0":
-        of = f"{one_pass.number} of {one_pass.of} over {result['over']}"
-        print(f"pass {of}:", counts["agreements"], counts["blocks"], flush=True)
-    return result
-sweep._measure = told
-"""
+COUNTING = TEXTS["counting"]
 
 
 @pytest.mark.needs("torch")
@@ -161,27 +139,7 @@ def test_four_ranks_agree_once_a_block_and_a_few_times_a_pass():
 
 
 # Each rank prints how many connections it has to other ranks' gloo.
-CONNECTIONS = r"""
-from oddrank import process_group
-
-def connections():
-    # gloo listens on a port of its own in each rank; both ends of a connection know one of them.
-    fds = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
-           if os.path.islink(f"/proc/self/fd/{fd}")]
-    inodes = {link[8:-1] for link in fds if link.startswith("socket:[")}
-    with open("/proc/self/net/tcp") as file:
-        lines = [line.split() for line in file][1:]
-    return sum(fields[9] in inodes and fields[3] == "01" for fields in lines)
-
-made = process_group.Group.__init__
-def make(self, *arguments):
-    before = connections()
-    made(self, *arguments)
-    self.smallest([1.0])  # a ring
-    # A line in one write: where Python does not buffer, print() writes each argument by itself.
-    print(f"connections: {connections() - before}\n", end="", flush=True)
-process_group.Group.__init__ = make
-"""
+CONNECTIONS = TEXTS["connections"]
 
 
 @pytest.mark.needs("torch")

@@ -20,6 +20,9 @@ from oddrank.bench.row import Row, Table, cells, summarise
 from oddrank.control.root import RankState
 from oddrank.control.stages import RunState
 from oddrank.control.walk import Outcome
+from texts import texts
+
+TEXTS = texts(__file__)
 
 CASE = Case("all_reduce", "float32", 1_000_000)
 
@@ -190,15 +193,7 @@ def test_devices_are_those_that_the_ranks_have_computed_on():
 
 
 # Ranks 1 and 2 have an older GPU than the others.
-MIXED = """
-from oddrank.bench.c10d import C10d
-
-refuses = C10d.refuses
-def refuse(self, case):
-    old = os.environ["RANK"] in "12" and case.dtype == "int8"
-    return "this GPU has no int8" if old else refuses(self, case)
-C10d.refuses = refuse
-"""
+MIXED = TEXTS["mixed"]
 
 
 @pytest.mark.needs("torch")
@@ -213,15 +208,7 @@ def test_ranks_that_could_run_a_case_do_not_wait_for_those_that_cannot():
 
 
 # The facts of the ranks say: a GPU each, and a build without nvcc.
-WITHOUT_CUDA = """
-from oddrank.machine import device
-
-facts = device.facts
-def on_gpus(launch):
-    why = "_cuda: nvcc was not found. Install the CUDA toolkit"
-    return {**facts(launch), "gpus": launch.local_world, "gpu_id": None, "cuda_part": why}
-device.facts = on_gpus
-"""
+WITHOUT_CUDA = TEXTS["without cuda"]
 
 
 @pytest.mark.needs("torch")

@@ -9,6 +9,7 @@ import pytest
 import forked
 from bench.patched import program
 from job import job
+from texts import texts
 
 pytestmark = pytest.mark.needs("torch")
 FAST = ("--budget", "6", "--precision", "20%")
@@ -282,18 +283,7 @@ def test_json_on_stdout_has_stdout_for_itself_and_a_process_alone_says_so():
 
 
 # Of two cases the second one fails after the first was measured.
-REFUSES = """
-from oddrank.bench import sweep
-from oddrank.errors import OddrankError
-
-choose, calls = sweep._choose, []
-def refuse(name, *others):
-    calls.append(name)
-    if len(calls) > 2:  # one at the start, one for each case
-        raise OddrankError("this case can't be had: give other --dtypes")
-    return choose(name, *others)
-sweep._choose = refuse
-"""
+REFUSES = texts(__file__)["refuses"]
 
 
 def test_what_was_measured_before_a_case_that_cannot_be_done_is_written(tmp_path):

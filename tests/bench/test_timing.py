@@ -18,6 +18,7 @@ from bench.told import by_name
 from golden import Golden
 from oddrank.bench.backend import offsets
 from patience import PATIENCE
+from texts import texts
 
 # The first test compiles.
 pytestmark = [pytest.mark.needs("cuda-build"), pytest.mark.timeout(600)]
@@ -204,17 +205,7 @@ def test_nvcc_is_looked_for_where_the_build_looks(benchmark, tmp_path, monkeypat
 
 
 # In a separate process: the fake is both NCCL and CUDA runtime.
-LOOP = """
-import ctypes, json, sys
-sys.path.insert(0, sys.argv[1])
-from nccl_launch_cost import BYTES, MEMORY, open_loop
-fake, raw = ctypes.CDLL(sys.argv[2]), ctypes.CDLL(sys.argv[3])
-fake.fake_window.restype, raw.raw_loop.restype = ctypes.c_size_t, ctypes.c_double
-answer = {"step": open_loop(raw, sys.argv[2], sys.argv[4]), "us": raw.raw_loop(200, 0),
-          "bytes": BYTES, "memory": MEMORY, "by_nccl": fake.fake_nccl_allocations(),
-          "windows": [fake.fake_window(i) for i in range(1, 201)]}
-print(json.dumps(answer))
-"""
+LOOP = texts(__file__)["loop"]
 
 
 @pytest.mark.needs("cuda-build")

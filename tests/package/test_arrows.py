@@ -4,68 +4,23 @@ import ast
 import re
 from pathlib import Path
 
+from texts import rows
+
 ROOT = Path(__file__).parents[2]
 
-# csrc folder -> the folders whose headers it may include (its own always).
-CPP = {
-    "os": set(),
-    "stats": {"os"},
-    "nvml": {"os"},
-    "cuda": {"os"},
-    "control": {"os"},
-    "printing": {"os"},
-    "replicas": {"os", "cuda"},
-    "trace": {"os"},
-    "run": {"os", "control", "trace"},
-    "logs": {"os"},
-    "metrics": {"os", "logs", "stats"},
-    "triage": {"os", "logs"},
-    "bench": {"os", "cuda"},
-    "selftest": {"os", "cuda", "bench"},
-    "modules": {"os"},
-}
 
+def table(name: str) -> dict[str, list[str]]:
+    return {key: words.split() for key, words in rows(__file__, name)}
+
+
+# csrc folder -> the folders whose headers it may include (its own always).
+CPP = table("csrc")
 # Leaves: every subject may use them. Leaf -> the leaves that it may use itself.
-PYTHON_LEAVES = {
-    "errors": set(),
-    "_version": set(),
-    "_native": {"errors", "_build"},
-    "job": {"errors", "_native"},
-    "launch": {"errors", "job"},
-    "forks": set(),
-    "child_code": set(),
-    "job_store": {"errors", "launch"},
-    "pauses": {"_native"},
-    "finding": set(),
-    "report": {"errors", "_version", "finding"},
-    "render": {"errors", "finding", "report", "launch"},
-    "page": {"errors", "_version", "finding", "report"},
-    "exposition": set(),
-    "pictures": {"errors", "render", "report"},
-    "peers": {"_native", "errors", "finding"},
-    "lateness": {"peers"},
-    "exclude": {"errors", "finding", "launch", "report"},
-    "control": {"errors", "_native", "child_code", "launch", "finding", "report", "job", "machine"},
-    "machine": {"_native", "launch"},
-    "process_group": {"errors", "_native", "control", "machine"},
-}
+PYTHON_LEAVES = table("leaves")
 # Subject -> the other subjects that it may use (all leaves always).
-PYTHON_SUBJECTS: dict[str, set[str]] = {
-    "printing": set(),
-    "replicas": set(),
-    "trace": set(),
-    "triage": {"trace"},
-    "logs": {"triage"},
-    "run": {"trace", "triage", "printing"},
-    "bench": set(),
-    "metrics": {"logs"},
-    "selftest": {"bench"},
-    "switches": set(),
-    "debugger": set(),
-    "doctor": set(),
-    "plan": set(),
-    "advise": {"run"},
-}
+PYTHON_SUBJECTS = table("subjects")
+# File name -> why several packages have one. All others occur once.
+NAMES_OF_SEVERAL = table("names of several")
 
 
 def included_folders(folder: Path) -> set[tuple[str, str]]:
@@ -109,9 +64,9 @@ def test_every_import_follows_an_arrow_of_the_table():
     for file in sorted(package.rglob("*.py")):
         part = file.relative_to(package).parts[0].removesuffix(".py")
         if part in PYTHON_LEAVES:
-            allowed = PYTHON_LEAVES[part] | {part}
+            allowed = {part, *PYTHON_LEAVES[part]}
         elif part in PYTHON_SUBJECTS:
-            allowed = leaves | PYTHON_SUBJECTS[part] | {part}
+            allowed = {part, *leaves, *PYTHON_SUBJECTS[part]}
             if file.name == "command.py":  # options that all commands share
                 allowed |= {"cli"}
         else:  # __main__ and cli; __init__ lists public names of every subject
@@ -176,25 +131,6 @@ def test_no_function_has_the_name_of_a_package():
     # `oddrank bench run` and NicerTrace.run() are verbs that users type.
     packages -= {"run"}
     assert {name: functions[name] for name in packages & functions.keys()} == {}
-
-
-# File name -> why several packages have one. All others occur once.
-NAMES_OF_SEVERAL = {
-    "__init__": "each package has one",
-    "command": "the command of each subject, which alone imports click",
-    "stages": "what a stage is, and the stages of a subject",
-    "findings": "the causes and sentences of a subject",
-    "arm": "oddrank.arm(): its recorder, and the watch that it may start",
-    "judge": "the judge of a subject, and the process in which `oddrank run` has one",
-    "report": "the report, and what a subject puts into it",
-    "stacks": "stacks as evidence, and their judge",
-    "flight_recorder": "dumps of torch's flight recorder: collected, and read",
-    "nccl_ras": "answers of NCCL RAS: collected, and read",
-    "nvidia_smi": "output of nvidia-smi: collected, and read",
-    "kernel": "the kernel's log: collected, and read",
-    "watch": "what looks at a running job: at its ranks, at its replicas",
-    "collectives": "the collectives: their table, their stage, those in a trace",
-}
 
 
 def test_no_two_files_of_csrc_have_one_name():

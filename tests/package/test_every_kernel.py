@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from texts import texts
+
 CSRC = Path(__file__).parents[2] / "csrc"
 # Function of _cuda -> the kernels that it launches.
 LAUNCHES = {
@@ -18,26 +20,7 @@ LAUNCHES = {
     "gpu_digest": {"digest_chunks", "finish_rows"},
 }  # fmt: skip
 # Each kernel once, on little data: the tools are slow. Allocates by the driver, without torch.
-EVERY_KERNEL = """
-import ctypes
-from oddrank import _native
-cuda = _native.cuda()
-cuda.verify_memory(0, 1 << 20, 7, thorough=True, damage=5, seconds=100)
-cuda.time_device_memory(0, 1 << 20, 1, seconds=100)
-cuda.time_transfers(0, 1 << 20, 1, seconds=100)
-cuda.gpu_fingerprint(0, 0.0, seconds=400)
-address = ctypes.c_uint64()
-assert ctypes.CDLL("libcuda.so.1").cuMemAlloc_v2(ctypes.byref(address), 1 << 20) == 0
-for dtype in ("int8", "bfloat16", "float32", "int64"):
-    places = [(address.value, 0, 4000, 20_000), (address.value + 160_000, 0, 0, 300)]
-    cuda.gpu_fill(0, dtype, "sum", 1, 1, places, seconds=100)
-    right = cuda.gpu_check(0, dtype, "sum", 1, 1, places, seconds=100)[1][0]
-    wrong = cuda.gpu_check(0, dtype, "avg", 3, 1, places, seconds=100)[0][0]
-    assert right == 0 < wrong, (dtype, right, wrong)
-    cuda.gpu_noise(0, address.value, 10_003, dtype, "sum", low=True, seconds=100)
-ranges = [(address.value + i, 0, 9000) for i in range(130)]
-assert cuda.gpu_digest(0, 0, ranges, 4096, address.value + 500_000, 390) == 390
-"""
+EVERY_KERNEL = texts(__file__)["every kernel"]
 
 
 def kernels() -> set[str]:

@@ -11,6 +11,9 @@ from textwrap import dedent
 import pytest
 
 from patience import PATIENCE
+from texts import texts
+
+TEXTS = texts(__file__)
 
 ROOT = Path(__file__).parents[2]
 SHELL = {
@@ -39,29 +42,10 @@ def run(folder: Path, text: str, *arguments: str, **environ: str) -> str:
 
 
 @pytest.mark.parametrize("arguments", [["-n", "0"], ["-n", "1"]], ids=["alone", "worker"])
-def test_nothing_of_the_shell_reaches_tests_and_their_folders_are_removed(tmp_path, arguments):
-    said = run(
-        tmp_path,
-        """
-        import os, pytest, tempfile
-        from pathlib import Path
-
-        HERE = dict(os.environ)
-
-        @pytest.fixture(scope="session")
-        def first():
-            return dict(os.environ)
-
-        def test_one(first):
-            Path("environ").write_text(repr([HERE, first, dict(os.environ)]))
-            assert tempfile.gettempdir() == os.environ["TMPDIR"]
-            for folder in (os.environ["TMPDIR"], os.environ["HOME"]):
-                assert os.listdir(folder) == []
-                Path(folder, "left").mkdir()
-        """,
-        *arguments,
-        **SHELL,
-    )
+def test_nothing_of_the_shell_reaches_tests_and_their_folders_are_removed(
+    tmp_path, arguments, source
+):
+    said = run(tmp_path, source, *arguments, **SHELL)
     assert "1 passed" in said, said
     for seen in eval(Path(tmp_path, "environ").read_text()):
         kept = {name for name, value in SHELL.items() if seen.get(name) == value}
@@ -72,61 +56,12 @@ def test_nothing_of_the_shell_reaches_tests_and_their_folders_are_removed(tmp_pa
         assert seen["PATH"] == os.environ["PATH"]
 
 
-def test_a_variable_that_a_test_sets_ends_with_it_and_a_fixtures_with_the_fixture(tmp_path):
-    said = run(
-        tmp_path,
-        """
-        import os, pytest
-
-        @pytest.fixture(scope="module", autouse=True)
-        def wide():
-            os.environ["WIDE"] = "1"
-
-        def test_one():
-            os.environ["NEW"] = os.environ["LANG"] = "x"
-            del os.environ["PATH"]
-
-        def test_two():
-            assert "NEW" not in os.environ
-            assert os.environ["LANG"] == "C.UTF-8"
-            assert os.environ["PATH"] and os.environ["WIDE"]
-        """,
-    )
+def test_a_variable_that_a_test_sets_ends_with_it_and_a_fixtures_with_the_fixture(tmp_path, source):
+    said = run(tmp_path, source)
     assert "2 passed" in said, said
 
 
-PROCESSES = """
-import os, subprocess, sys
-import pytest
-
-LEFT = []
-SLEEP = ["sleep", "1000"]
-
-@pytest.fixture(scope="module")
-def wide():
-    return subprocess.Popen(SLEEP)
-
-def test_one(wide):
-    print(f"wide={wide.pid}")
-    LEFT.append(subprocess.Popen(SLEEP, start_new_session=True))
-    # An orphan without a variable of ours, in a session of its own.
-    line = ["env", "-i", "setsid", "sh", "-c", "sleep 1001 >/dev/null & echo $!"]
-    done = subprocess.run(line, stdout=subprocess.PIPE, text=True)
-    LEFT.append(int(done.stdout))
-    if (pid := os.fork()) == 0:
-        os.execvp("sleep", SLEEP)
-    LEFT.append(pid)
-    assert all(map(lives, [wide.pid, LEFT[0].pid, *LEFT[1:]]))
-
-def lives(pid):
-    return os.path.exists(f"/proc/{pid}")
-
-def test_two(wide):
-    assert wide.poll() is None
-    popen, *pids = LEFT
-    assert not any(map(lives, [popen.pid, *pids]))
-    assert popen.wait() == -9
-"""
+PROCESSES = TEXTS["processes"]
 
 
 def test_what_a_test_has_begun_ends_with_it_and_what_a_fixture_has_with_the_session(tmp_path):
@@ -136,25 +71,7 @@ def test_what_a_test_has_begun_ends_with_it_and_what_a_fixture_has_with_the_sess
     assert not Path("/proc", re.search(r"wide=(\d+)", said)[1]).exists()
 
 
-HANGS = """
-import os, subprocess, sys, time
-import pytest
-
-CODE = "def waits_for_ever(): print(open('/dev/zero').fileno(), flush=True); time.sleep(1000)"
-
-# A fixture, whose time does not count: Python may start late.
-@pytest.fixture
-def child():
-    hangs = [sys.executable, "-c", f"import time\\n{CODE}\\nwaits_for_ever()"]
-    child = subprocess.Popen(hangs, stdout=subprocess.PIPE)
-    child.stdout.readline()
-    print(f"child={child.pid}")
-    return child
-
-@pytest.mark.timeout(2)
-def test_hangs(child):
-    child.wait()
-"""
+HANGS = TEXTS["hangs"]
 
 
 def test_a_test_that_hangs_shows_what_it_and_its_processes_do_and_leaves_none(tmp_path):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from patience import PATIENCE
+from texts import texts
 
 ROOT = Path(__file__).parents[2]
 NEEDS = ROOT / ".ci" / "needs"
@@ -94,16 +95,7 @@ def test_an_old_python_and_an_old_compiler_are_told_apart_from_missing_ones(tmp_
     assert "does not know C++20" in done.stderr
 
 
-PROGRAM = """
-import sys, time
-from pathlib import Path
-code, folder = sys.argv[1:]
-for step in range(1, 5):
-    print(f"[{step}/4] Building CXX object csrc/part{step}.cpp.o", flush=True)
-    while not Path(folder, f"{step} was seen").exists():
-        time.sleep(0.01)
-sys.exit(int(code))
-"""
+PROGRAM = texts(__file__)["program"]
 
 
 def progress(tmp_path, code):

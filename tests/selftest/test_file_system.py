@@ -20,6 +20,7 @@ from oddrank.selftest.nodes import NodeLeaders
 from oddrank.selftest.stages import file_system
 from patience import until
 from selftest.said import check
+from texts import texts
 
 STEPS = ("create", "write", "fsync", "read", "close", "unlink")
 
@@ -214,15 +215,7 @@ def test_the_usual_paths_are_read_without_asking_a_file_system(monkeypatch):
     assert "home" not in file_system._usual()
 
 
-MOUNTS = """\
-21 1 0:20 / / rw,relatime - ext4 /dev/vda1 rw
-22 21 0:21 / /data rw shared:1 master:2 - nfs4 server:/export rw,vers=4.2
-23 22 0:22 / /data/with\\040space rw - lustre mgs@tcp:/scratch rw
-24 21 0:23 / /data2 rw - autofs auto rw
-25 24 0:24 / /data2 rw - nfs other:/second rw
-this is no line of it
-26
-"""
+MOUNTS = texts(__file__)["mounts"]
 
 
 def test_the_innermost_and_last_mount_is_what_a_path_lies_on():

@@ -12,6 +12,7 @@ from oddrank import OddrankError, _native
 from oddrank.selftest import metrics
 from oddrank.selftest.probes import gpu
 from patience import PATIENCE
+from texts import texts
 
 HERE = SimpleNamespace(rank=3, local_rank=1, local_world=4)
 PLACE = SimpleNamespace(
@@ -160,21 +161,7 @@ def test_products_that_do_not_end_are_given_up(monkeypatch):
         gpu._timed(SimpleNamespace(cuda=event(ends=False)), lambda: None, 1)
 
 
-WITHOUT_A_GPU = """
-from oddrank import OddrankError, _native
-cuda = _native.cuda()
-for call in (
-    lambda: cuda.verify_memory(0, 1 << 20, 7, thorough=True),
-    lambda: cuda.time_copies(0, 1 << 20, 1),
-    lambda: cuda.time_device_memory(0, 1 << 20, 1),
-    lambda: cuda.time_transfers(0, 1 << 20, 1),
-    lambda: cuda.gpu_fingerprint(0, 0.0),
-):
-    try:
-        call()
-    except OddrankError as error:
-        print(error)
-"""
+WITHOUT_A_GPU = texts(__file__)["without a gpu"]
 
 
 @pytest.mark.needs("cuda-build")

@@ -14,6 +14,7 @@ from oddrank.errors import OddrankError
 from oddrank.switches import job_reports, order_file
 from oddrank.switches.job_reports import JobReport
 from patience import until
+from texts import rows
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def does(folder, step):
     """Follows a step of a history: `WORD [JOBS]`, `sh: TEXT` by a shell, or `made again`."""
     if step.startswith("sh: "):
         time.sleep(0.01)
-        (folder / "order").write_text(step.removeprefix("sh: "))
+        (folder / "order").write_text(step.removeprefix("sh: ").replace("NULS", "\0" * 1000))
         time.sleep(0.01)
     elif step == "made again":
         (folder / "order").unlink()
@@ -61,42 +62,7 @@ def does(folder, step):
 
 
 # Orders, what slurm-4711.0 obeys after them, and what slurm-1.0 does.
-HISTORIES = [
-    ("", "", ""),
-    ("save; save; dump; pause", "save dump pause", "save dump pause"),
-    ("save; dump; pause; kill", "kill", "kill"),
-    # Nothing but off takes a kill back.
-    ("kill; save", "kill", "kill"),
-    ("kill; dump", "kill", "kill"),
-    ("kill; pause", "kill", "kill"),
-    ("kill; resume", "kill", "kill"),
-    ("kill; kill slurm-1.*", "kill", "kill"),
-    ("kill; pause slurm-4711.*", "kill", "kill"),
-    ("kill; resume slurm-4711.*", "kill", "kill"),
-    ("kill; off slurm-4711.*", "kill", "kill"),
-    ("kill slurm-4711.*; pause slurm-4711.*", "kill", ""),
-    ("kill slurm-4711.*; resume slurm-4711.*", "kill", ""),
-    ("kill slurm-4711.*; pause slurm-4711.*; off slurm-4711.*", "", ""),
-    # Orders for some jobs.
-    ("kill slurm-47*", "kill", ""),
-    ("kill slurm-1.*; kill slurm-4711.*; off slurm-1.*", "kill", ""),
-    ("kill slurm-4711.*; kill slurm?4711.*; off slurm?4711.*", "kill", ""),  # alike as files' names
-    ("pause; resume slurm-4711.*", "", "pause"),
-    ("pause; resume slurm-4711.*; pause slurm-4711.*; resume", "", ""),
-    ("pause slurm-4711.*; resume slurm-4711.*", "", ""),
-    # By a shell.
-    ("sh: kill\n", "kill", "kill"),
-    ("sh: KILL", "kill", "kill"),
-    ("sh:   kill  \nrest", "kill", "kill"),
-    ("sh: kill x=y z", "kill", "kill"),
-    ("sh: \n", "", ""),
-    ("sh: " + "\0" * 1000, "", ""),
-    ("sh: pause\n; resume", "", ""),
-    ("sh: resume\n; pause", "pause", "pause"),
-    ("sh: off\n; pause", "pause", "pause"),
-    ("pause; sh: resume\n", "", ""),
-    ("pause; made again", "pause", "pause"),
-]
+HISTORIES = rows(__file__, "histories")
 
 
 def test_what_jobs_obey_after_a_history_of_orders_and_nothing_after_off(tmp_path):

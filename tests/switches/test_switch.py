@@ -23,6 +23,7 @@ from oddrank.switches import switch as switch_module
 from oddrank.switches.agreement import SwitchError
 from oddrank.triage import report as triage
 from patience import PATIENCE, until
+from texts import texts
 
 
 @pytest.fixture(autouse=True)
@@ -275,22 +276,7 @@ def test_a_forked_child_ends_by_sigterm_and_its_parent_goes_on(folder):
 
 
 # The main thread waits in C for ever: Python's own signal handlers never run.
-ENDS_BY_DEFAULT = """
-import ctypes, os, signal, sys
-from oddrank.switches import switch as module
-import oddrank
-switch = oddrank.switch(sys.argv[1])
-if sys.argv[2] == "unheard":  # rank 0 is dead, say
-    module._TERM_SECONDS = -2.0
-    module.Root.turn = lambda self: None
-else:  # a rank has ended by an exception
-    switch._store.world = 2
-    switch._store.count("closed", 1)
-print("ready", flush=True)
-mutex = ctypes.create_string_buffer(64)
-for _ in range(2):
-    ctypes.CDLL(None).pthread_mutex_lock(mutex)
-"""
+ENDS_BY_DEFAULT = texts(__file__)["ends by default"]
 
 
 @pytest.mark.parametrize("why", ["unheard", "refused"])
