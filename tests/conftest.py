@@ -69,6 +69,7 @@ def _system_path() -> str:
 PROBES: dict[str, Callable[[], bool]] = {
     "torch": _module("torch"),
     "torch-build": _module("oddrank._torch"),
+    "other-torch": lambda: "ODDRANK_TEST_OTHER_TORCH" in os.environ,
     "cuda-build": _module("oddrank._cuda"),
     "gpu": _succeeds("nvidia-smi", "-L"),
     "compute-sanitizer": _programs("compute-sanitizer"),
