@@ -87,7 +87,7 @@ def test_blooms_crash_is_explained(samples, said, golden):
     check(golden, {"bloom": (crash, dead(None))})
 
 
-def test_an_error_file_of_torchelastic_names_rank_and_place(tmp_path):
+def test_an_error_file_of_torchelastic_names_local_rank_and_place(tmp_path):
     for rank, name in enumerate(("stderr.log", "", "", "error.json")):
         (tmp_path / "attempt_0" / str(rank)).mkdir(parents=True)
         (tmp_path / "attempt_0" / str(rank) / (name or "out.log")).write_text("step 9\n")
@@ -99,7 +99,8 @@ def test_an_error_file_of_torchelastic_names_rank_and_place(tmp_path):
     found = placed([item_of(each, str(each)) for each in tmp_path.rglob("*.*")])
     items = [item for item in found if launcher.KIND.sniff(item)]
     (death,) = (f for f in launcher.KIND.read(items, None) if isinstance(f, Death))
-    assert (death.process.rank, death.time, death.coarse) == (3, 1767225600.0, True)
+    assert (death.process.rank, death.process.label) == (None, "local rank 3")
+    assert (death.time, death.coarse) == (1767225600.0, True)
     assert death.site == (Frame("main", "train.py", 9),)
 
 
@@ -188,7 +189,9 @@ OF_9 = entry(9, -9, pid=4711, local=1)
     [
         ({"node1": FAILED}, [local(3)]),
         ({"node1": failed(1, 9, -9) + "using world size: 8\n" + closing(8)}, [local(0), local(1)]),
-        ({"node1": FAILED + closing(4708, 4709, 4710)}, [(r, "") for r in range(4)]),
+        ({"node1": FAILED + closing(4708, 4709, 4710)}, [local(r) for r in range(4)]),
+        ({"node1": f"using world size: 4\n{FAILED}" + closing(4708, 4709, 4710)},
+         [(r, "") for r in range(4)]),
         ({"node1": FAILED + "[rank3]: hello\n"}, [(3, "")]),
         ({"node1": FAILED + "[rank11]: hello\n"}, [local(3)]),
         ({"node0": failed(0, 7, -9), "node1": failed(0, 8, -9)}, [local(0)]),
@@ -201,12 +204,14 @@ OF_9 = entry(9, -9, pid=4711, local=1)
         ({"zzz.log": OF_9, **NOTICED}, [(9, ""), (None, "")]),
         ({"aaa.log": "", **NOTICED}, [(1, "")]),
         ({"j/attempt_0/3/stderr.log": KEY}, [local(3)]),
-        ({"j/attempt_0/3/stderr.log": KEY, "j/attempt_0/0/stdout.log": STEP}, [(3, "")]),
+        ({"j/attempt_0/1/stderr.log": KEY, "j/attempt_0/0/stdout.log": STEP}, [local(1)]),
+        ({"j/attempt_0/1/stderr.log": KEY, "j/attempt_0/0/stdout.log": STEP,
+          "main.log": "using world size: 2\n"}, [(1, "")]),
         ({"j/attempt_0/3/stderr.log": KEY, "j/attempt_0/0/stdout.log": STEP,
           "main.log": "using world size: 16\n"}, [local(3)]),
         ({"a/attempt_0/3/stderr.log": KEY, "b/attempt_0/0/stdout.log": STEP}, [local(3, "a")]),
         ({"node1/local_rank_2.log": KEY}, [local(2)]),
-        ({"local_rank_2.log": KEY, "local_rank_0.log": STEP}, [(2, "")]),
+        ({"local_rank_2.log": KEY, "local_rank_0.log": STEP}, [local(2)]),
         ({"n0/local_rank_0.log": STEP, "n1/local_rank_2.log": KEY}, [local(2, "n1")]),
         ({"node_rank_1.log": KEY}, [(None, "")]),
         ({"rank_5_local_rank_1.log": KEY}, [(5, "")]),

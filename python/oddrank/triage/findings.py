@@ -90,10 +90,12 @@ def who(processes: Sequence[Process]) -> Who:
         return Who("rank", known, host)
     host = host if all(p.host for p in processes) else None
     pids = sorted({p.pid for p in processes if p.pid is not None})
+    labels = sorted({p.label for p in processes if p.label})
+    if len(pids) == len(labels) == 1:
+        return Who("process", (), host, f"{labels[0]} (pid {pids[0]})")
     if pids:
         few = ", ".join(map(str, pids[:_MOST_PIDS])) + (", ..." if len(pids) > _MOST_PIDS else "")
         return Who("process", (), host, f"{'pids' if len(pids) > 1 else 'pid'} {few}")
-    labels = sorted({p.label for p in processes if p.label})
     if labels:
         more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
         return Who("process", (), host, labels[0] + more)

@@ -21,6 +21,7 @@ from oddrank.triage.evidence.log_lines import Line, Log
 from oddrank.triage.facts import Death, Fact, Identity, Process, Source, Stop, Trouble, World
 
 _MOST_JSON = 4 << 20
+_OF_A_NODE = 8  # a rank beyond so many may be another node's
 _AGENT = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 _CLOSING = re.compile(r"[Ss]ending process (\d+) closing signal (\w+)")
 _TOLD = re.compile(r"Received (?:Signals\.)?(\w+) death signal")
@@ -338,24 +339,23 @@ class _Reader:
     def _first_rank(self, agent: _Agent, job: _Job) -> int | None:
         """Returns the global rank of an agent's local rank 0; None if it is unknown.
 
-        Its table says it. Without a table it is 0 for the only agent of a job that is not larger,
-        if local rank 0 shows, or if the file has lines of ranks with the same numbers.
+        Its table says it. Without a table it is 0 if the agent has as many processes as the job, or
+        if the file has lines of ranks with the same numbers, and of none of another node.
         """
         pairs = [(entry.rank, entry.local) for entry in agent.entries]
         firsts = {rank - local for rank, local in pairs if rank is not None and local is not None}
         if firsts:
             return firsts.pop() if len(firsts) == 1 else None
-        locals_ = {pid: local for _, _, local, pid in agent.failed}
-        if len(agent.pids) == 1 and set(locals_.values()) == {0}:
-            alone = agent.failed[0][0].process.rank
-            if alone is not None:
-                return alone
-        if job.size > len(agent.pids):
-            return None
-        shows = 0 in _ranks_by_pid(locals_, agent.pids).values()
-        if shows and job.agents == 1:
-            return 0
-        return 0 if len(self.agents) == 1 and self._spoke() >= set(locals_.values()) else None
+        locals_ = {local for _, _, local, _ in agent.failed}
+        if len(agent.pids) == 1 and locals_ == {0}:
+            own = agent.failed[0][0].process.rank
+            if own is not None:
+                return own
+        spoke = {process.rank for process in self._log.speakers if process.rank is not None}
+        whole = job.size == len(agent.pids) and job.agents == 1
+        alone = job.size <= len(agent.pids) and len(self.agents) == 1
+        same = spoke >= locals_ and max(spoke, default=0) < max(len(agent.pids), _OF_A_NODE)
+        return 0 if whole or (alone and same) else None
 
 
 def _ranks_by_pid(known: dict[int, int], pids: list[int]) -> dict[int, int]:

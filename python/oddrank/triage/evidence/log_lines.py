@@ -247,6 +247,7 @@ def _writers(item: Item, found: dict[str, Any]) -> "Writers":
         _file_rank(item),
         {int(row[1]) - int(row[2]) for row in table if row},
         item.label,
+        max((_size(m[2]) for m in found["matches"] if _READERS[m[1]][0] == "world"), default=0),
     )
 
 
@@ -283,8 +284,7 @@ def _file_rank(item: Item) -> int | None:
 def placed(items: Sequence[Item]) -> list[Item]:
     """Returns the items; those whose names or folders say a local rank have a rank or a label.
 
-    The local rank is the rank if all are of one node: one folder holds all, also that of local rank
-    0, and no log says that the job is larger.
+    The local rank is the rank if one folder holds as many as a log says that the job has.
     """
     found: dict[str, tuple[str, int]] = {}
     for item in items:
@@ -297,7 +297,7 @@ def placed(items: Sequence[Item]) -> list[Item]:
         return list(items)
     folders = {folder for folder, _ in found.values()}
     numbers = {local for _, local in found.values()}
-    one_node = len(folders) == 1 and 0 in numbers and _job_size(items) <= max(numbers) + 1
+    one_node = len(folders) == 1 and _job_size(items) == max(numbers) + 1 == len(numbers)
     common = ""
     with suppress(ValueError):  # some paths are absolute, some are not
         common = os.path.commonpath(folders)
@@ -328,7 +328,7 @@ class Writers:
     """Finds the rank of a writer: its prefix says it, or lines of the same file together do.
 
     first_ranks: global ranks of local rank 0, from torchelastic's tables in the file. label: the
-    file's, for writers without a rank.
+    file's, for writers without a rank. size: of the job, as the file says it; 0: it does not.
     A writer is (rank, local rank, task, number behind a host, pid, host, pod).
     """
 
@@ -338,6 +338,7 @@ class Writers:
         file_rank: int | None,
         first_ranks: set[int],
         label: str = "",
+        size: int = 0,
     ) -> None:
         self._file_rank, self._label = file_rank, label
         self._first_rank = next(iter(first_ranks), 0)
@@ -345,7 +346,7 @@ class Writers:
         nodes: set[tuple[Any, ...]] = set()
         hosts_of_number: dict[int, set[str]] = defaultdict(set)
         self._tasks_are_nodes = False
-        first_local = False
+        locals_: set[int] = set()
         for rank, local, task, number, pid, host, pod in writers:
             if rank is not None:
                 for key in self._keys(local, task, pid, host, pod):
@@ -354,14 +355,13 @@ class Writers:
                 self._tasks_are_nodes = True
             if local is not None:
                 nodes.add((task, host, pod))
-                first_local |= local == 0
+                locals_.add(local)
             if number is not None:
                 hosts_of_number[number].add(host)
         self._known = {key: ranks.pop() for key, ranks in known.items() if len(ranks) == 1}
-        # An excerpt with local rank 3 alone may be of any node.
-        self._one_node = len(nodes) == 1 and (
-            len(first_ranks) == 1 or (not first_ranks and first_local)
-        )
+        # One node's log may be of any node, unless it has all ranks of the job.
+        whole = not first_ranks and size == len(locals_)
+        self._one_node = len(nodes) == 1 and (len(first_ranks) == 1 or whole)
         self._number_is_rank = all(len(hosts) == 1 for hosts in hosts_of_number.values())
 
     @staticmethod
