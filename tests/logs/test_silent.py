@@ -188,7 +188,10 @@ def test_torchruns_tee_tells_who_fell_silent_and_is_split_by_writer(tmp_path):
         subprocess.run([*torchrun, script], stdout=file, stderr=file, timeout=PATIENCE.job,
                        check=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})  # fmt: skip
     made = report("silent", log, check=1)
-    assert [finding["who"]["ranks"] for finding in made["findings"]] == [[1]], log.read_text()
+    named = [finding["who"]["device"] for finding in made["findings"]]
+    assert named == ["local rank 1"], log.read_text()
     oddrank("split", log, "-o", tmp_path / "out", "--strip", check=0)
     counts = {path.stem: path.read_text().count("at work\n") for path in tmp_path.glob("out/*.log")}
-    assert {name: n for name, n in counts.items() if n} == {"rank0": 40, "rank1": 20, "rank2": 40}
+    assert {name: n for name, n in counts.items() if n} == {
+        "local-rank-0": 40, "local-rank-1": 20, "local-rank-2": 40
+    }  # fmt: skip

@@ -377,6 +377,8 @@ class Trouble:
     pids: tuple[int, ...] = ()
     whose: Whose = "hardware"
     ranks: tuple[int, ...] = ()
+    hits: tuple[int, ...] = ()
+    """Ranks of this job whose device it is, as its own line says."""
     coarse: bool = False
     """The source does not say the zone or the year: a time far from others proves nothing."""
 

@@ -114,7 +114,7 @@ def call_text(call: Call | None) -> str:
     """Returns a call with its number: all_reduce 15118."""
     if call is None:
         return ""
-    return call.op if call.seq is None else f"{call.op} {call.seq}"
+    return call.op if call.seq is None else f"{call.op or 'call'} {call.seq}"
 
 
 def group_text(group: Group | None) -> str:

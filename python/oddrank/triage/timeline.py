@@ -19,9 +19,13 @@ _CLOCKS = 1.0
 _MOST_TEXT = 160
 # How an error says that a call waited in vain, and that a peer was gone.
 WAITED = re.compile(
-    r"Timed out waiting \d+ ?ms|Watchdog caught collective operation timeout"
+    r"Timed out waiting \d+ ?ms|Watchdog caught"
     r"|failed to pass monitoredBarrier|received errors while waiting for send/recv"
     r"|timed out in monitoredBarrier|[Oo]peration timed out|Timeout\(ms\)="
+    r"|waiting for clients\. \d+/\d+ clients joined|store based barrier"
+    r"|rocess on rank \d+ due to timeout|Watchdog timeout \("
+    # The watchdog's own words, cut off by a terminal or a limit.
+    r"|watchdog thread terminated(?: with(?: exception:?)?)?\s*$|^\[(?:PG\b[^\]]*|Rank \d*)\]?\s*$"
 )
 LOST = re.compile(
     r"Connection (?:was )?(?:reset|closed|refused|aborted)|[Bb]roken pipe|BrokenPipeError"
@@ -31,6 +35,11 @@ LOST = re.compile(
     r"|RendezvousConnectionError|RendezvousClosedError|client socket has|Socket Timeout"
     r"|wait timeout after|Socket closed|store->get\(|Application timeout caused pair closure"
     r"|NCCL watchdog|No route to host|Software caused connection abort"
+    r"|rocess on rank \d+ due to error"
+    # What drivers and engines say of a worker that died.
+    r"|ActorDied|ActorUnavailable|RayActorError|WorkerCrashed|[Aa]ctor (?:died|is dead)"
+    r"|EngineDeadError|Engine core (?:initialization|proc\w*) (?:failed|died)|another task died"
+    r"|[Ww]orker(?:Proc)?\w* (?:initialization failed|died|failed with error)|child failed"
 )
 _HOUR = 3600.0
 # Times without a zone may be so many seconds off.

@@ -404,8 +404,9 @@ def _with_devices(found: list[Suspect], broken: Sequence[Suspect]) -> list[Suspe
                 trouble=(*first.trouble, *fault.trouble),
                 certainty=max(first.certainty, fault.certainty if own else _LOW),
             )
-            if own and fault.trouble[0].fatal and fault.certainty and first.cause in _OPEN_CAUSES:
-                # A counter says that it did not come; its broken GPU says why.
+            told = first.cause in _OPEN_CAUSES or (first.cause == "dead" and fault.trouble[0].hits)
+            if own and fault.trouble[0].fatal and fault.certainty and told:
+                # A counter or its end says that it did not come; its broken GPU says why.
                 joined = replace(
                     joined, cause="device", rule=fault.rule,
                     against=first.against if fault.certainty < _HIGH else (),

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from typing import Any
 
 from oddrank import _native
@@ -33,19 +34,19 @@ WORDS: dict[str, tuple[tuple[str, int], ...]] = {
     "watchdog": (
         ("Watchdog caught collective operation timeout", 0),
         ("detected by watchdog", 0),
-        ("Timeout at NCCL work", 0),
-        ("Received a dump signal", 0),
-        ("Observed flight recorder dump signal", 0),
         ("watchdog thread terminated with exception", 0),
         ("watchdog got stuck for", 0),
+        ("Watchdog timeout (", 0),
+        ("Timeout at ", 0),
+        ("dump signal", 0),
+        ("[TC][rank=", 0),
         ("Heartbeat monitor timed out", 0),
         ("Could not acquire GIL", 0),
         ("Stack trace of the failed collective not found", 0),
         ("Flight Recorder debug info to", 0),
         ("monitoredBarrier", 0),
-        ("Detected mismatch between collectives", 4),
-        ("finished collective #", 0),
-        ("didn't finish collective #", 0),
+        (" collective #", 0),
+        ("Detected mismatch between", 4),
     ),
     "launcher": (
         ("failed (exitcode:", 0),
@@ -108,6 +109,9 @@ _SIZES = (
 _RANK_ROW = "rank      :"
 _TABLE_RANK = re.compile(r"rank\s+: (\d+) \(local_rank: (\d+)\)")
 _MOST_CACHED = 1_000_000
+# glog's times name no year, those of other writers do.
+_NO_YEAR = re.compile(r"\W{0,4}[IWEF]\d{3,4} \d\d:")
+_A_YEAR = re.compile(r"^\W{0,4}(20\d\d)-\d\d-\d\d[ T]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +156,10 @@ _cache: dict[tuple[str, int, int], dict[str, Any] | None] = {}
 _cached = 0
 
 
-def has(item: Item, reader: str) -> bool:
-    """Returns whether a file has lines for a reader."""
+def has(item: Item, *readers: str) -> bool:
+    """Returns whether a file has lines for one of the readers."""
     found = _scan(item)
-    return found is not None and any(_READERS[m[1]][0] == reader for m in found["matches"])
+    return found is not None and any(_READERS[m[1]][0] in readers for m in found["matches"])
 
 
 def read(items: Sequence[Item], notes: Notes) -> Iterator[Log]:
@@ -260,11 +264,16 @@ def _log(item: Item, found: dict[str, Any]) -> Log:
     if not any(m[0] > restarted and _READERS[m[1]][0] != "world" for m in found["matches"]):
         restarted = 0
     lines = []
+    year = _year(found["matches"])
     for number, needle, text, writer, time, follows, _ in found["matches"]:
         reader, word = _READERS[needle]
         if number < restarted:
             continue
         seconds = unix_time(time[0] / 1e9) if time is not None and time[1] != "boot" else None
+        if year and seconds and _NO_YEAR.match(text):
+            with suppress(ValueError):  # the 29th of February
+                told = datetime.fromtimestamp(seconds, timezone.utc).replace(year=year)
+                seconds = told.timestamp()
         lines.append(
             Line(
                 number, reader, word, text, known.process(writer), writer, seconds,
@@ -273,6 +282,12 @@ def _log(item: Item, found: dict[str, Any]) -> Log:
             )
         )  # fmt: skip
     return Log(item, tuple(lines), _speakers(known, found), found["left_out"], restarted)
+
+
+def _year(matches: Iterable[Sequence[Any]]) -> int:
+    """Returns the year that lines of a log name, for the others; 0 if they name none."""
+    years = {found[1] for match in matches if match[4] and (found := _A_YEAR.search(match[2]))}
+    return int(years.pop()) if len(years) == 1 else 0
 
 
 def _file_rank(item: Item) -> int | None:

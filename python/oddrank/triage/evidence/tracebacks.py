@@ -9,6 +9,7 @@ from typing import Any
 
 from oddrank import _native
 from oddrank.errors import OddrankError
+from oddrank.triage import timeline
 from oddrank.triage.evidence import Item, Kind, Notes, lines, log_lines, stacks
 from oddrank.triage.evidence.log_lines import Line, Log
 from oddrank.triage.facts import (
@@ -54,6 +55,13 @@ _SIGNALS = {
     "Floating": 8,
     "Illegal instruction": 4,
 }
+# What a C++ exception and watchdogs say when they end their process.
+_LAST_WORDS = re.compile(
+    r".*(?:what\(\): |with exception:)(.*)|.*?(Aborting process on rank .*|Watchdog timeout \(.*"
+    r"|\S* watchdog got stuck for .*)"
+)
+# Its rank: of a group, unless that is the default one.
+_OF_WATCHDOG = re.compile(r"\[PG (?:ID )?(\d+)[^\]]*Rank (\d+)\]|\[Rank (\d+)\]")
 _GLIBC = ("double free or corruption", "corrupted size vs. prev_size", "malloc(): ",
           "free(): invalid")  # fmt: skip
 # So many lines behind an exception are searched for its frames, as other ranks print, too; and so
@@ -186,7 +194,8 @@ class _Words:
         went_on = _went_on(self._log, self._done)
         for blocks in self._done.values():
             yield from _deaths(blocks, went_on)
-        yield from self._deaths.values()
+        told = [d for d in self._deaths.values() if not d.text.startswith("terminate called")]
+        yield from told or self._deaths.values()
         yield from self._troubles.values()
 
     def _add(self, line: Line) -> None:
@@ -226,12 +235,10 @@ class _Words:
                                    signal=number, text=about))  # fmt: skip
         elif line.word == "terminate called after throwing":
             self._died(line, Death(line.process, "abort", source, line.time, signal=6, text=text))
-        elif line.word == "  what():  ":
-            self._what(line, text.partition("what():")[2].strip(), source)
-        elif line.word == "watchdog thread terminated with exception":
-            self._what(line, text.partition("with exception:")[2].strip() or text, source)
+        elif said := _LAST_WORDS.match(text):
+            self._what(line, (said[1] or said[2] or text).strip(), source)
         elif line.word == "CUDA error: ":
-            self._hardware(line, text, source)
+            self._hardware(line, text, source, line.process)
         elif line.word == "NCCL WARN":
             self._nccl(line, text, source)
         elif line.word == "Last error:" and line.follows:
@@ -247,41 +254,54 @@ class _Words:
     def _died(self, line: Line, death: Death) -> None:
         if line.writer in self._ended:
             return
-        old = self._deaths.get(line.writer)
+        writer: object = line.writer
+        if death.process != line.process:  # its words say who it is
+            self._deaths.pop(writer, None)
+            writer = writer, death.process
+        old = self._deaths.get(writer)
         if old is None:
-            self._deaths[line.writer] = death
+            self._deaths[writer] = death
         elif not old.text or old.text.startswith("terminate called"):
-            self._deaths[line.writer] = replace(old, text=death.text or old.text, by=death.by)
+            self._deaths[writer] = replace(old, text=death.text or old.text, by=death.by)
 
     def _what(self, line: Line, text: str, source: Source) -> None:
-        """Reads what a C++ exception says; that of NCCL's watchdog ends a process that waited."""
-        waited = "Watchdog caught" in text or "Watchdog caught" in line.text
-        self._died(line, Death(line.process, "abort", source, line.time, signal=6, text=text,
+        """Reads last words; those of a watchdog name its rank, and mostly end one that waited."""
+        process, of = line.process, _OF_WATCHDOG.search(line.text)
+        if of and process.rank is None and (of[3] or of[1] == "0"):
+            process = replace(process, rank=int(of[2] or of[3]))
+        waited = timeline.WAITED.search(text or line.text)
+        self._died(line, Death(process, "abort", source, line.time, signal=6, text=text,
                                by="watchdog" if waited else ""))  # fmt: skip
-        self._hardware(line, text, source)
+        self._hardware(line, text, source, process)
 
-    def _hardware(self, line: Line, text: str, source: Source) -> None:
+    def _hardware(self, line: Line, text: str, source: Source, process: Process) -> None:
         for words, kind in _HARDWARE.items():
             if words in text:
-                self._trouble(line, kind, text, source)
+                self._trouble(line, kind, text, source, process=process)
                 return
 
     def _nccl(self, line: Line, text: str, source: Source) -> None:
         for pattern, kind in _NCCL_TROUBLE:
             if found := pattern.search(text):
                 code = found[2] if found.lastindex == 2 else ""
-                self._trouble(line, kind, text.partition("NCCL WARN")[2].strip(), source, code)
+                self._trouble(line, kind, text.partition("NCCL WARN")[2].strip(), source, code=code)
                 return
 
-    def _trouble(self, line: Line, kind: str, text: str, source: Source, code: str = "") -> None:
+    def _trouble(
+        self, line: Line, kind: str, text: str, source: Source, *, code: str = "",
+        process: Process | None = None,
+    ) -> None:  # fmt: skip
+        """Counts a fault. process: the one whose GPU it is, if its own line tells of it."""
         key = (line.writer, kind, code)
+        hits = () if process is None or process.rank is None else (process.rank,)
         old = self._troubles.get(key)
         if old is not None:
-            self._troubles[key] = replace(old, count=old.count + 1)
+            hits = tuple(sorted({*old.hits, *hits}))
+            self._troubles[key] = replace(old, count=old.count + 1, hits=hits)
             return
         self._troubles[key] = Trouble(
             kind, text[:300], source, line.process.host, code=code, fatal=kind != "network",
-            time=line.time, pid=line.process.pid,
+            time=line.time, pid=line.process.pid, hits=hits,
         )  # fmt: skip
 
     def _last_error(self, line: Line, text: str) -> None:
@@ -377,5 +397,8 @@ def _deaths(blocks: Sequence[_Block], went_on: set[int]) -> Iterator[Death]:
 
 
 KIND = Kind(
-    "tracebacks", binary=False, sniff=lambda item: log_lines.has(item, "tracebacks"), read=_read
+    "tracebacks",
+    binary=False,
+    sniff=lambda item: log_lines.has(item, "tracebacks", "watchdog"),
+    read=_read,
 )

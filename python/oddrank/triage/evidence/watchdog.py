@@ -1,8 +1,8 @@
-"""Lines of torch's watchdogs, 1.13 to 2.13: which call timed out on which rank, in which group."""
+"""Lines of torch's watchdogs, 1.13 to 2.15: which call timed out on which rank, in which group."""
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from oddrank.triage.evidence import Item, Kind, Notes, log_lines, unix_time
@@ -41,16 +41,21 @@ _SAME_SIZES = frozenset({"ALLREDUCE", "BROADCAST", "REDUCE", "_ALLGATHER_BASE",
                          "_REDUCE_SCATTER_BASE"})  # fmt: skip
 # Numbers of the calls in which ranks of one group stand are close to each other.
 _CLOSE = 64
+# A gap among the ranks of a group that spoke is a member; of a few that spoke, nothing is known.
+_MOST_SILENT = 2 / 3
 
-_WORK = re.compile(r"WorkNCCL\((?:SeqNum=(\d+), )?OpType=(\w+)")
+_WORK = re.compile(r"Work([A-Z]*CCL)\((?:SeqNum=(\d+), )?OpType=(\w+)")
 _NUMEL = re.compile(r"NumelIn=(\d+), NumelOut=(\d+)")
 _RAN = re.compile(r"ran for (\d+) milliseconds")
 _GROUP = re.compile(r"\[PG (?:ID )?(\d+)(?: PG GUID ([^\s(\]]+))?\s?(?:\(([^)]*)\))? Rank (\d+)\]")
 _RANK = re.compile(r"\[Rank (\d+)\]")
-_AT_WORK = re.compile(r"(?:at work(?: sequence id)?|at NCCL work): (-?\d+)")
-_ENQUEUED = re.compile(r"[Ll]ast enqueued(?: NCCL)? work: (-?\d+)")
-_STARTED = re.compile(r"[Ll]ast started(?: NCCL)? work: (-?\d+)")
-_COMPLETED = re.compile(r"[Ll]ast completed(?: NCCL)? work: (-?\d+)")
+# torch 2.15's back end nccl2 says no more of a call.
+_NCCL2 = re.compile(r"\[TC\]\[rank=(\d+)\]\[name=([^\]]*)\]")
+_GAVE_UP = re.compile(r"Watchdog caught collective operation timeout|timed out after|to timeout - ")
+_AT_WORK = re.compile(r"at (?:\w+ )?work(?: sequence id)?: (-?\d+)")
+_ENQUEUED = re.compile(r"[Ll]ast enqueued(?: \w+)? work: (-?\d+)")
+_STARTED = re.compile(r"[Ll]ast started(?: \w+)? work: (-?\d+)")
+_COMPLETED = re.compile(r"[Ll]ast completed(?: \w+)? work: (-?\d+)")
 _DUMP_FROM = re.compile(r"collective timeout from\s+rank (\d+)")
 _BARRIER = re.compile(r"Ranks? ([\d, ]+?) failed to pass monitoredBarrier")
 _NOT_JOINED = re.compile(r"\[([\d, ]+)\] finished collective #(\d+), but didn't join collective")
@@ -82,6 +87,7 @@ class _Seen:
     time: float | None = None
     since: float | None = None
     timed_out: bool = False
+    backend: str = "nccl"
 
 
 @dataclass
@@ -94,11 +100,11 @@ class _Lines:
 
     def add(self, log: Log, line: Line) -> None:
         source = log.source(line)
-        if line.word == "Detected mismatch between collectives":
+        if line.word == "Detected mismatch between":
             self._fingerprints(line, source)
         elif line.word == "monitoredBarrier":
             self._barrier(line, source)
-        elif "collective #" in line.word:
+        elif line.word == " collective #":
             self._desync(line, source)
         elif line.word.startswith("Stack trace of the failed"):
             self.others.append(Advice("flight-recorder", source))
@@ -116,24 +122,28 @@ class _Lines:
     def _counters(self, line: Line, source: Source) -> None:
         """Reads "Watchdog caught ..." and "... last enqueued work: ..."."""
         group, plain = _GROUP.search(line.text), _RANK.search(line.text)
-        if group is None and plain is None:
+        if nccl2 := _NCCL2.search(line.text):
+            member, name, text = int(nccl2[1]), nccl2[2], ""
+        elif group or plain:
+            member = int(group[4] if group else plain[1] if plain else 0)
+            name = (group[2] or group[1]) if group else ""
+            text = (group[3] or "") if group else ""
+        else:
             return
-        member = int(group[4] if group else plain[1] if plain else 0)
-        name = (group[2] or group[1]) if group else ""
-        text = (group[3] or "") if group else ""
-        if group and group[1] == "0" and name == "0":
+        if name == "0" and (nccl2 or (group and group[1] == "0")):
             text = text or _DEFAULT
         work = _WORK.search(line.text)
         at = _AT_WORK.search(line.text)
-        seq = int(work[1]) if work and work[1] else int(at[1]) if at else None
+        seq = int(work[2]) if work and work[2] else int(at[1]) if at else None
         seen = self._seen(line, source, (name, text, member), seq)
         if work:
-            seen.op = work[2]
+            seen.op, seen.backend = work[3], work[1].lower()
             if numel := _NUMEL.search(line.text):
                 seen.numel = (numel[1], numel[2])
         if seq is not None and (seen.seq is None or seq < seen.seq):
             seen.seq = seq
-        seen.timed_out |= work is not None or at is not None
+        gave_up = work or at or _GAVE_UP.search(line.text)
+        seen.timed_out |= gave_up is not None
         for field_, pattern in (
             ("enqueued", _ENQUEUED), ("started", _STARTED), ("completed", _COMPLETED)
         ):  # fmt: skip
@@ -267,10 +277,16 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
 
 def _facts(lines: _Lines) -> Iterator[Fact]:
     yield from lines.others
-    seen = list(lines.seen.values())
+    ranked = {(s.name, s.member) for s in lines.seen.values() if s.process.rank is not None}
+    # What a process without a prefix repeats of one that has said it is no other one's.
+    seen = [
+        each for each in lines.seen.values()
+        if each.process.rank is not None or (each.name, each.member) not in ranked
+    ]  # fmt: skip
+    ops = {(each.name, each.seq): each.op for each in seen if each.op}
     groups = _groups(seen)
     for each, group in zip(seen, groups, strict=True):
-        yield _progress(each, group)
+        yield _progress(each, group, ops)
     yield from _mismatches(seen, groups)
     told = {each.process.rank for each in seen}
     for rank, source in lines.victims.items():
@@ -279,20 +295,23 @@ def _facts(lines: _Lines) -> Iterator[Fact]:
             yield Progress(Process(rank), group, source, "nccl", timed_out=True)
 
 
-def _progress(seen: _Seen, group: Group) -> Progress:
-    waits = seen.timed_out and seen.seq is not None
-    calls: tuple[Call, ...] = ()
-    if waits and seen.op not in _OF_PAIRS:
-        sizes = " -> ".join(dict.fromkeys(seen.numel))
-        calls = (Call(seen.seq, _op(seen.op), sizes=sizes, since=seen.since),)
-    pending = int(waits)
+def _progress(seen: _Seen, group: Group, ops: Mapping[tuple[str, int | None], str]) -> Progress:
+    pending = int(seen.timed_out and seen.seq is not None)
     if seen.enqueued is not None and seen.completed is not None:
         pending = max(pending, seen.enqueued - seen.completed)
     if seen.op in _OF_PAIRS:
-        return Progress(seen.process, group, seen.source, "nccl", open_count=pending,
+        return Progress(seen.process, group, seen.source, seen.backend, open_count=pending,
                         time=seen.time, timed_out=seen.timed_out)  # fmt: skip
+    calls: tuple[Call, ...] = ()
+    seq = seen.seq if seen.timed_out else None
+    if seq is None and pending and seen.completed is not None:
+        seq = seen.completed + 1  # it was told to dump: the oldest call that is open
+    if seq is not None:
+        sizes = " -> ".join(dict.fromkeys(seen.numel))
+        op = seen.op or ops.get((seen.name, seq), "")
+        calls = (Call(seq, _op(op), sizes=sizes, since=seen.since),)
     return Progress(
-        seen.process, group, seen.source, "nccl", seen.enqueued, seen.started, seen.completed,
+        seen.process, group, seen.source, seen.backend, seen.enqueued, seen.started, seen.completed,
         calls, pending, time=seen.time, timed_out=seen.timed_out,
     )  # fmt: skip
 
@@ -301,7 +320,7 @@ def _groups(seen: Sequence[_Seen]) -> list[Group]:
     """Returns the group of each. A group gets its ranks where the lines imply them.
 
     Members are numbered in the order of their global ranks. Where rank 7 of the group is global
-    rank 7, ranks 0 to 7 are all members.
+    rank 7, ranks 0 to 7 are all members. There may be more, so that few speakers imply nothing.
     """
     unnamed = _one_group([each for each in seen if not each.name])
     by_name: dict[str, list[_Seen]] = defaultdict(list)
@@ -321,7 +340,8 @@ def _groups(seen: Sequence[_Seen]) -> list[Group]:
             continue
         highest = max((member for member, of in members if member == of), default=-1)
         first_ones = highest < MOST_RANKS and all(m == of for m, of in members)
-        ranks = tuple(range(highest + 1)) if first_ones else ()
+        known = first_ones and _MOST_SILENT * (highest + 1) < len(members)
+        ranks = tuple(range(highest + 1)) if known else ()
         found.append(Group(each.name, () if each.text == _DEFAULT else ranks, each.text))
     return found
 

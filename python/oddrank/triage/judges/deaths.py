@@ -152,6 +152,9 @@ def _cause(view: View, ends: Sequence[End], group: list[End]) -> Suspect:
     elif best.how == "exception" and not _confirmed(first, victims, ended):
         certainty = 1
         against = (Point("nothing says that the process ended by it", best.source),)
+    elif "watchdog got stuck" in best.text:
+        certainty = 1
+        against = (Point("why it stood still is not in what was read", best.source),)
     elif _after_timeouts(view, group):
         certainty = 1
         against = (Point("other ranks had timed out before"),)
@@ -250,8 +253,9 @@ def _awaited(view: View, ends: Sequence[End]) -> list[Suspect]:
     elif waited:
         said = {e.process.rank for e in victims if e.process.rank is not None} | timed_out(view)
         # A rank that lost a peer was inside the call, or came to it when the others had given up.
-        silent = everyone - said or everyone - {end.process.rank for end in waited}
-        if silent and len(silent) < max(2, len(everyone) // 2):
+        silent = everyone - said or everyone - {e.process.rank for e in waited} - timed_out(view)
+        few = view.world is not None or 2 * len(silent) < len(said)  # else there may be others
+        if silent and len(silent) < max(2, len(everyone) // 2) and few:
             of = {end.process.rank: end.process for end in ends if end.process.rank is not None}
             named = [of.get(rank) or Process(rank) for rank in sorted(silent)]
             support.append(Point(f"{_who(named)} never said to have timed out"))

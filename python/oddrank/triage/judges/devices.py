@@ -32,6 +32,7 @@ class _Ties:
     by_index: dict[tuple[str, int], set[Process]]
     by_pid: dict[int, set[Process]]
     by_host: dict[str, set[Process]]
+    by_rank: dict[int, Process]
 
     def host(self, trouble: Trouble) -> str | None:
         """Returns the host as the job calls it: said, in the file's name, or the only one."""
@@ -46,6 +47,8 @@ class _Ties:
 
     def processes(self, trouble: Trouble) -> tuple[Process, ...]:
         """Returns the processes whose device it is, or that it hit; empty if nothing ties it."""
+        if trouble.hits:
+            return tuple(self.by_rank.get(rank, Process(rank)) for rank in trouble.hits)
         host = self.host(trouble)
 
         def here(several: Iterable[Process]) -> set[Process]:
@@ -115,7 +118,7 @@ def _suspect(
     old = distance is not None and distance > _OLD
     near = distance is not None and distance <= (_ZONES if trouble.coarse else _NEAR)
     lasts = "did not come back" in trouble.text
-    if _of_a_gpu(trouble) and processes:
+    if processes and (trouble.hits or _of_a_gpu(trouble)):
         rule = "fault-of-its-gpu"
     elif processes:
         rule = "fault-of-its-host"
@@ -192,9 +195,10 @@ def _when(view: View) -> float | None:
 
 def _ties(view: View) -> _Ties:
     join = Joiner(view.facts)
-    ties = _Ties(defaultdict(set), defaultdict(set), defaultdict(set), defaultdict(set))
+    ties = _Ties(defaultdict(set), defaultdict(set), defaultdict(set), defaultdict(set), {})
     for process in view.processes:
         if process.rank is not None:
+            ties.by_rank[process.rank] = process
             if process.host:
                 ties.by_host[process.host].add(process)
             if process.pid is not None:

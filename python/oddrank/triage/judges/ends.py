@@ -186,7 +186,9 @@ def key(process: Process) -> object:
 
 def _end(deaths: Sequence[Death], late: set[int]) -> End:
     """Returns why a process ended. Its own words count more than its exit code."""
-    whys = [(_why(death), death) for death in deaths]
+    # The abort that follows from a timeout, of which the exception's own words are lost.
+    bare = key(deaths[0].process) is None and late and deaths[0].text.startswith("terminate ")
+    whys: list[tuple[Why, Death]] = [("waited" if bare else _why(d), d) for d in deaths]
     process = next((d.process for d in deaths if d.process.rank is not None), deaths[0].process)
     launched = any(death.by == "launcher" for death in deaths)
     order: tuple[Why, ...] = ("unlike", "own", "waited", "lost")
@@ -225,7 +227,17 @@ def _best(deaths: Sequence[Death]) -> Death:
 
 
 def _attached(ends: list[End]) -> list[End]:
-    """Gives words that name no process to the only process that can have said them."""
+    """Gives words that name no process to the only process that can have said them.
+
+    Of a process whose rank is not known, an abort is that of a watchdog that told of its rank.
+    """
+    told = [end for end in ends if end.process.rank is not None and end.best.how == "abort"]
+    aborts = [
+        end for end in ends
+        if end.process.rank is None and end.best.signal == 6 and not end.best.text
+    ]  # fmt: skip
+    if told and aborts:
+        ends = [end for end in ends if end not in aborts]
     nameless = [end for end in ends if key(end.process) is None and end.best.text]
     named = [end for end in ends if key(end.process) is not None]
     if not nameless or not named:

@@ -102,13 +102,20 @@ def _nobody(view: View, posts: Posts, inside: Collection[int]) -> Suspect:
     group, call = _common(view, sorted(inside))
     there = posts.in_call(inside, group, call)
     text, rule = "every rank of the group is inside the call, none is behind", "all-inside"
-    if group is None:
+    if group is None and not any(
+        post.call.peer is not None for own in posts.of.values() for post in own
+    ):
+        text, rule = "no line says in which call they wait, nor who is behind", "group-unknown"
+    elif group is None:
         text = "every rank is inside messages whose other ends were issued, none is behind"
     elif not group.ranks or not set(group.ranks) <= set(there):
         text, rule = "the ranks of a group are not known, nor who is behind", "group-unknown"
+    points = [Point(text, _first_source(view, group))]
+    if call and call.seq == 1 and all(p.completed == 0 for p in _of_group(view, group)):
+        points.append(Point("no rank completed this first call of the group: the path between their"
+                            " GPUs or hosts may not work at all"))  # fmt: skip
     return Suspect(
-        "unknown", (), rule=rule, certainty=0,
-        support=(Point(text, _first_source(view, group)),),
+        "unknown", (), rule=rule, certainty=0, support=tuple(points),
         waiting=processes(view, sorted(inside)), at=call, group=group,
         there=processes(view, sorted(there)) if group is not None else None,
     )  # fmt: skip
