@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "os/cpython.hpp"
+#include "os/thread_id.hpp"
 #include "os/utf8.hpp"
 #include "trace/hooks/tracer.hpp"
 
@@ -42,7 +43,7 @@ PyObject* step(PyObject* /*self*/, PyObject* number) {
   PyErr_Clear();
   Recorder* recorder = Tracer::current();
   if (known && recorder != nullptr) {
-    recorder->step(value, Tracer::tid());
+    recorder->step(value, thread_id());
     if (value % kLookEvery == 0) {
       recorder->refresh_clock();
       Tracer::get().look();
@@ -55,7 +56,7 @@ PyObject* mark(PyObject* /*self*/, PyObject* text) {
   const std::string_view bytes = mark_text(text, "mark");
   if (bytes.data() == nullptr) return nullptr;
   if (Recorder* recorder = Tracer::current()) {
-    recorder->marks().add(MarkKind::kMark, 0, bytes, Tracer::tid());
+    recorder->marks().add(MarkKind::kMark, 0, bytes, thread_id());
   }
   return none();
 }
@@ -89,7 +90,7 @@ PyObject* enter(PyObject* self, PyObject* /*unused*/) {
   section->number = sections.fetch_add(1, std::memory_order_relaxed) + 1;
   if (Recorder* recorder = Tracer::current()) {
     recorder->marks().begin_section(section->number, mark_text(section->name, "section"),
-                                    Tracer::tid());
+                                    thread_id());
   }
   return self;
 }
@@ -99,7 +100,7 @@ PyObject* leave(PyObject* self, PyObject* const* /*args*/, Py_ssize_t /*count*/)
   if (section->entries == 0 || --section->entries != 0) Py_RETURN_FALSE;
   if (Recorder* recorder = Tracer::current()) {
     recorder->marks().end_section(section->number, mark_text(section->name, "section"),
-                                  Tracer::tid());
+                                  thread_id());
   }
   Py_RETURN_FALSE;
 }

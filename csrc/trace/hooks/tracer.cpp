@@ -3,7 +3,6 @@
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "os/clock.hpp"
 #include "os/cpython.hpp"
 #include "os/error.hpp"
+#include "os/thread_id.hpp"
 #include "trace/cpython/code.hpp"
 #include "trace/format/format.hpp"
 #include "trace/write/record_files.hpp"
@@ -53,13 +53,6 @@ Tracer& Tracer::make() {
 }
 
 __thread TracedThread* Tracer::this_thread __attribute__((tls_model("initial-exec"))) = nullptr;
-
-__thread std::uint32_t Tracer::this_tid __attribute__((tls_model("initial-exec"))) = 0;
-
-std::uint32_t Tracer::ask_tid() noexcept {
-  this_tid = static_cast<std::uint32_t>(::syscall(SYS_gettid));
-  return this_tid;
-}
 
 void Tracer::start(ArmOptions options, Filter filter, const Hook& hook) {
   static const int registered = ::pthread_atfork(nullptr, nullptr, &after_fork) + tell_exit();
@@ -121,7 +114,6 @@ void Tracer::note_displaced(PyObject* tool) noexcept {
 // Runs in C before any Python of the child: the child must not write into the parent's record.
 void Tracer::after_fork() noexcept {
   Tracer& tracer = get();
-  this_tid = 0;
   new (&tracer.mutex_) std::mutex;  // a thread of the parent may have held it
   tracer.threads_.clear();
   tracer.ended_cpu_ns_ = 0;
@@ -174,7 +166,7 @@ TracedThread* Tracer::prepare() noexcept {
       const std::string name = thread_name(state);
       // Naming may have run Python, and a review in another thread: it holds the mutex.
       if (applying_) return nullptr;
-      thread.pen_ = recorder->add_thread(state->thread_id, tid(), name);
+      thread.pen_ = recorder->add_thread(state->thread_id, thread_id(), name);
       thread.nameless_ = name.empty() && thread.pen_ != nullptr ? kNamelessCalls : 0;
       const std::lock_guard lock(mutex_);
       std::erase(threads_, &thread);

@@ -168,8 +168,6 @@ class Tracer {
   static Recorder* made() noexcept {
     return instance == nullptr ? nullptr : instance->made_.load(std::memory_order_acquire);
   }
-  // Native id of the calling thread. Only a thread's first call makes a system call.
-  static std::uint32_t tid() noexcept { return this_tid != 0 ? this_tid : ask_tid(); }
   // Checks whether the hook is still ours. Called by oddrank.step().
   void look() noexcept {
     if (hook_->look != nullptr) hook_->look();
@@ -215,7 +213,6 @@ class Tracer {
   friend class TracedThread;
   Tracer() = default;
   static void after_fork() noexcept;
-  static std::uint32_t ask_tid() noexcept;
   TracedThread* prepare() noexcept;
   bool open_in_child() noexcept;
   CodeInfo decide(cpython::Frame frame) noexcept;
@@ -232,10 +229,9 @@ class Tracer {
   void hash_imported() noexcept;
 
   static Tracer* instance;
-  // Initial-exec: read without a call. The two take 12 bytes of the space that glibc reserves for
+  // Initial-exec: read without a call. It takes 8 bytes of the space that glibc reserves for
   // libraries loaded late.
   static __thread TracedThread* this_thread __attribute__((tls_model("initial-exec")));
-  static __thread std::uint32_t this_tid __attribute__((tls_model("initial-exec")));
 
   std::atomic<Recorder*> recorder_ = nullptr;
   // Made by this process; leaked: threads may write while the process ends.

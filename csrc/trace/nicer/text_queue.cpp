@@ -9,6 +9,7 @@
 
 #include "os/cpython.hpp"
 #include "os/error.hpp"
+#include "os/thread_id.hpp"
 #include "trace/hooks/tracer.hpp"
 #include "trace/nicer/text.hpp"
 
@@ -142,7 +143,7 @@ void TextQueue::listen(bool may_wait) noexcept {
   TextQueue* queue = instance;
   if (queue == nullptr || queue->is_parents()) return;
   queue->collect();
-  if (queue->size() < kWake || Tracer::tid() == printer) return;
+  if (queue->size() < kWake || thread_id() == printer) return;
   wake();
   if (may_wait && queue->size() >= kFull && !queue->stuck_) queue->wait_for_room();
 }

@@ -10,10 +10,8 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/TensorOptions.h>
-#include <sys/syscall.h>
 #include <torch/library.h>
 #include <torch/version.h>
-#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -29,6 +27,7 @@
 #include <utility>
 
 #include "os/error.hpp"
+#include "os/thread_id.hpp"
 
 // The one place that knows of torch's versions. No function that we call changed between 2.8 and
 // 2.13. Operations and their arguments did: install() reads them from their schemas. The type of
@@ -320,7 +319,7 @@ class Kernel final : public c10::OperatorKernel {
         call.count = count_of(*issue.back_end.backend).value_or(kNoCount);
         issue.counts = call.count != kNoCount;
       }
-      call.tid = static_cast<std::uint32_t>(syscall(SYS_gettid));  // glibc 2.28 has no gettid()
+      call.tid = thread_id();
       call.role = shape_.role;
       call.side = shape_.side;
       if (shape_.message) add_tensors(argument[*shape_.message], call.bytes, call.type);
