@@ -177,6 +177,24 @@ TEST(Dictionary, NamesOnceAndSaysWhenItIsFull) {
   EXPECT_LE(record.header().dictionary_head, record.header().dictionary.count);
 }
 
+TEST(Dictionary, CodeOfFrameworksLeavesRoomForTheProgramsOwn) {
+  Record record(kFewestBytes);
+  const auto fill = [&](Level level) {
+    std::uint32_t added = 0;
+    const auto wanted = static_cast<std::uint32_t>(level);
+    while (
+        record->dictionary().add_code(
+            {.name = "f", .file = "a.py", .linetable = {}, .first_line = added, .level = wanted}) !=
+        0) {
+      ++added;
+    }
+    return added;
+  };
+  const std::uint32_t calls = fill(Level::kCalls);
+  EXPECT_EQ(fill(Level::kWhere), 0U);
+  EXPECT_GT(fill(Level::kLines), calls / 4);
+}
+
 TEST(Dictionary, ACodeObjectWithoutRoomIsLostOnceAndANameIsNoCode) {
   Record record(kFewestBytes);
   DictionaryWriter& dictionary = record->dictionary();

@@ -106,7 +106,8 @@ CodeFacts facts_of(const PyCodeObject* code, Level level) noexcept {
   facts.name = utf8_of(code->co_qualname);
 #endif
   facts.file = utf8_of(code->co_filename);
-  facts.linetable = view_of_bytes(code->co_linetable);
+  // Only code recorded by lines has positions: the tables are most bytes of a code object's facts.
+  if (level == Level::kLines) facts.linetable = view_of_bytes(code->co_linetable);
   facts.first_line = static_cast<std::uint32_t>(std::max(code->co_firstlineno, 0));
   facts.level = static_cast<std::uint32_t>(level);
   return facts;

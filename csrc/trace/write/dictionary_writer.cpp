@@ -17,6 +17,8 @@ constexpr std::size_t only_for_groups(std::size_t bytes) noexcept {
   return std::max<std::size_t>(4096, bytes / 16);
 }
 constexpr std::size_t kForNames = 1024;
+// Bytes that code of frameworks leaves free, too: the program's own must still fit.
+constexpr std::size_t only_for_own_code(std::size_t bytes) noexcept { return bytes / 4; }
 constexpr std::size_t kSmallestEntry = sizeof(EntryHead) + 8;
 
 std::string_view bytes_of(const auto& value) noexcept {
@@ -98,7 +100,9 @@ std::uint32_t DictionaryWriter::add_code_entry(const CodeFacts& code,
 
 std::uint32_t DictionaryWriter::add_code(const CodeFacts& code) noexcept {
   const std::lock_guard lock(mutex_);
-  const std::uint32_t id = add_code_entry(code, only_for_groups(bytes_));
+  const bool is_own = code.level == static_cast<std::uint32_t>(Level::kLines);
+  const std::uint32_t id =
+      add_code_entry(code, only_for_groups(bytes_) + (is_own ? 0 : only_for_own_code(bytes_)));
   if (id == 0) lost_codes_.fetch_add(1, std::memory_order_relaxed);
   return id;
 }
