@@ -15,40 +15,22 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from texts import texts
+
 ROOT = Path(__file__).parents[1]
+PROGRAMS = texts(__file__)
 # A benchmark's constants -> what they are here.
 SMALL = {
     "BYTES": 1 << 16, "ROWS": 32, "PASSES": 1, "RUNS": 100,
     "BACKEND": "auto", "SIZES": ("8", "32K", 64), "BUDGET": 1,
 }  # fmt: skip
 # Runs no program: with the kernels' tests it proves the command line and the code's syntax.
-SANITIZER = """#!/bin/sh
-case "$*" in
-  *"--tool "*"--report-api-errors no"*"--error-exitcode 9"*" -c "*) ;;
-  *) echo "compute-sanitizer: unexpected: $*"; exit 8 ;;
-esac
-for last; do :; done
-exec {python} -c 'import sys; compile(sys.argv[1], "kernels", "exec")' "$last"
-"""
+SANITIZER = PROGRAMS["sanitizer"]
 NVIDIA_SMI = "#!/bin/sh\necho 'GPU 0: a fake (UUID: GPU-fake)'\n"
-NCCL_TESTS = """#!/bin/sh
-for size in 8 512 32768 2097152 134217728 1073741824; do
-  echo "$size 2 float sum -1 10.0 0.1 0.0 0 11.0 0.1 0.0 N/A"
-done
-"""
+NCCL_TESTS = PROGRAMS["nccl tests"]
 # As nccl-tests': wants nccl.h, libnccl.so and an architecture, and makes programs one by one.
-NCCL_TESTS_MAKEFILE = """
-.PHONY: os.build
-os.build:
-\ttest -e $(NCCL_HOME)/include/nccl.h && test -L $(NCCL_HOME)/lib/libnccl.so
-\ttest "$(NVCC_GENCODE)" = "-gencode=arch=compute_90,code=sm_90"
-$(BUILDDIR)/%_perf: os.build
-\tcp perf $@
-"""
-NVCC = """#!/bin/sh
-for word; do shift; [ "$word" = -Xcompiler ] || set -- "$@" "$word"; done
-exec {compiler} "$@" {library} -Wl,-rpath,{folder}
-"""
+NCCL_TESTS_MAKEFILE = PROGRAMS["nccl tests makefile"]
+NVCC = PROGRAMS["nvcc"]
 
 
 def environ(folder: Path) -> dict[str, str]:
@@ -93,7 +75,7 @@ def fake_nccl(folder: Path) -> tuple[str, str]:
 
 
 def _program(file: Path, text: str) -> None:
-    file.write_text(text)
+    file.write_text(text.lstrip())
     file.chmod(0o755)
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 from oddrank.control.root import RankState
 from oddrank.control.stages import RunState
-from oddrank.finding import Finding
 
 
 def states_of(nodes: Sequence[int]) -> dict[int, RankState]:
@@ -36,8 +35,3 @@ def run_by_node(
         for name, reports in stages.items()
     }
     return RunState(ranks, states_of([per_node] * len(measured)), results)
-
-
-def causes_and_hosts(findings: Sequence[Finding]) -> list[tuple[str, str | None]]:
-    """Returns (cause, host) of each finding; host is None for links and if no rank is named."""
-    return [(finding.cause, finding.who.host) for finding in findings]

@@ -77,15 +77,12 @@ def play(
     on_host: int,
     cases: Sequence[Case],
     judged: Callable[[int, Any], None],
-    stopped: Callable[[], bool] = lambda: False,
 ) -> None:
     """Measures each case in a round of one job; calls judged(number, report) after each."""
     done: list[int] = []
 
     def act(net: Network, live: Live) -> None:
         def hurt(number: int) -> None:
-            if stopped():
-                raise RuntimeError("told to stop")  # job() and network() clean up
             net.heal()
             cases[number].hurt(net)
             if later := cases[number].later:

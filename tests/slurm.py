@@ -21,7 +21,8 @@ from pathlib import Path
 
 from launchers import Launcher, Order, Plan
 from netns import PATH, Host, two_hosts
-from patience import PATIENCE
+from patience import PATIENCE, until
+from texts import texts
 
 _START_SECONDS = 150.0
 _STOP_SECONDS = 5.0
@@ -32,34 +33,7 @@ _MOST_JOBS = 10_000
 # Each cluster has its own job numbers: cgroups and files in /dev/shm are named after jobs.
 # A job that is queued again waits until its credentials have expired.
 # More CPUs than exist: jobs that a failed test leaves running do not block the next test.
-_CONF = """\
-ClusterName=oddrank
-SlurmctldHost={hosts[0].name}({hosts[0].address})
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge/socket,cred_expire=20
-CredType=cred/munge
-ProctrackType={tracking}
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU
-SlurmdParameters=config_overrides
-SchedulerParameters=batch_sched_delay=0,sched_interval=1
-ReturnToService=2
-MpiDefault=none
-FirstJobId={first}
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool-%n
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd-%n.pid
-SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd-%n.log
-NodeName={hosts[0].name} NodeHostname={hosts[0].name} NodeAddr={hosts[0].address} CPUs=64
-NodeName={hosts[1].name} NodeHostname={hosts[1].name} NodeAddr={hosts[1].address} CPUs=64
-PartitionName=all Nodes=ALL Default=YES State=UP
-"""
+_CONF = texts(__file__)["configuration"]
 
 
 @dataclass(frozen=True)
@@ -104,20 +78,18 @@ class Cluster:
     def batch(self, *arguments: str, output: Path, seconds: float) -> Ended:
         """Submits a job with sbatch and waits for its end."""
         number = self.call("sbatch", "--parsable", "--output", str(output), *arguments).strip()
-        end = time.monotonic() + seconds
-        while True:
-            said = dict(
-                word.partition("=")[::2]
-                for word in self.call("scontrol", "show", "job", "-o", number).split()
-            )
-            over = said["JobState"] not in {
-                "PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUED", "REQUEUE_HOLD",
-            }  # fmt: skip
-            if over or time.monotonic() > end:
-                code = int(said["ExitCode"].partition(":")[0])
-                text = output.read_text(errors="replace") if output.exists() else ""
-                return Ended(said["JobState"], code, text)
+        going_on = {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUED", "REQUEUE_HOLD"}
+
+        def state() -> dict[str, str]:
             time.sleep(0.2)
+            words = self.call("scontrol", "show", "job", "-o", number).split()
+            return dict(word.partition("=")[::2] for word in words)
+
+        with suppress(AssertionError):  # a job that does not end has a state, too
+            until(lambda: state()["JobState"] not in going_on, seconds / PATIENCE.slowness)
+        text = output.read_text(errors="replace") if output.exists() else ""
+        said = state()
+        return Ended(said["JobState"], int(said["ExitCode"].partition(":")[0]), text)
 
     def inside(self, node: int) -> list[str]:
         """Returns the prefix that runs a command on this node, with both nodes' names known."""

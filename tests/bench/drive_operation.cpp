@@ -28,32 +28,33 @@ std::string error_of(const std::function<void()>& call) {
 }  // namespace
 
 int main(int count, char** options) {
-  std::map<std::string, long> given = {{"n", 100}, {"each", 1}, {"windows", 1}, {"ms", 20000}};
+  std::map<std::string, long> given = {{"n", 100},    {"each", 1},      {"windows", 1},
+                                       {"ms", 20000}, {"hangs_at", -1}, {"blocks_at", -1},
+                                       {"behind", -1}};
   for (int i = 1; i < count; ++i) {
     char* const equals = std::strchr(options[i], '=');
     given[std::string(options[i], equals)] = std::stol(equals + 1);
   }
+  const auto size = [&given](const char* name) { return static_cast<std::size_t>(given[name]); };
   FakeState& fake = fake_state();
-  if (given.count("hangs_at") != 0) fake.hangs_at = static_cast<std::uint64_t>(given["hangs_at"]);
-  if (given.count("blocks_at") != 0) {
-    fake.blocks_at = static_cast<std::uint64_t>(given["blocks_at"]);
-  }
+  fake.hangs_at = size("hangs_at"), fake.blocks_at = size("blocks_at");
   fake.survives_abort = given["survives_abort"] != 0;
   fake.fails = given["fails"] != 0;
   fake.cannot_split = given["cannot_split"] != 0;
   fake.device = static_cast<int>(given["device"]);
 
   nccl::load("");
-  const auto windows = static_cast<std::size_t>(given["windows"]);
+  const std::size_t windows = size("windows"), from = size("from");
+  const std::size_t behind = given["behind"] < 0 ? 512 * windows : size("behind");
   auto communicator = std::make_shared<nccl::Communicator>(nccl::make_unique_id(), 0, 1,
                                                            fake.device, Deadline::after_ms(50000));
   fake.no_window = given["no_window"] != 0;
   fake.window_hangs = given["window_hangs"] != 0;
   std::shared_ptr<nccl::Memory> memory;
   const std::string refused = error_of([&] {
-    memory = std::make_shared<nccl::Memory>(
-        communicator, 2 * 512 * windows, static_cast<nccl::Registration>(given["register"]),
-        given.count("window_hangs") != 0 ? Deadline::after_ms(300) : Deadline::after_ms(50000));
+    memory = std::make_shared<nccl::Memory>(communicator, 2 * 512 * windows,
+                                            static_cast<nccl::Registration>(given["register"]),
+                                            Deadline::after_ms(fake.window_hangs ? 300 : 50000));
   });
   if (memory == nullptr) {
     std::printf("{\"said\": \"%s\", \"windows\": %d}\n", refused.c_str(), fake.windows_made);
@@ -66,13 +67,10 @@ int main(int count, char** options) {
   nccl::Times times;
   std::string said, after;
   std::shared_ptr<nccl::Operation> operation;
-  const auto from = static_cast<std::size_t>(given["from"]);
-  const std::size_t behind =
-      given.count("behind") != 0 ? static_cast<std::size_t>(given["behind"]) : 512 * windows;
   said = error_of([&] {
-    operation = std::make_shared<nccl::Operation>(communicator, memory, request,
-                                                  nccl::Windows{from, behind, 512, windows},
-                                                  static_cast<std::size_t>(given["graph"]));
+    const nccl::Windows places{from, behind, 512, windows};
+    operation =
+        std::make_shared<nccl::Operation>(communicator, memory, request, places, size("graph"));
   });
   if (operation == nullptr) {
     std::printf("{\"said\": \"%s\"}\n", said.c_str());
@@ -84,8 +82,7 @@ int main(int count, char** options) {
   }
   const auto began = monotonic_ns();
   said = error_of([&] {
-    times = operation->block(static_cast<std::size_t>(given["n"]), given["each"] != 0,
-                             Deadline::after_ms(given["ms"]));
+    times = operation->block(size("n"), given["each"] != 0, Deadline::after_ms(given["ms"]));
   });
   const double took = static_cast<double>(monotonic_ns() - began) * 1e-9;
   bool right = memory->data() != nullptr;  // abandoned
@@ -98,11 +95,8 @@ int main(int count, char** options) {
   memory.reset();
   if (said.empty()) communicator->close(Deadline::after_ms(50000));
 
-  double low = 0, high = 0;
-  for (const double one : times.each) {
-    low = low == 0 || one < low ? one : low;
-    high = one > high ? one : high;
-  }
+  const std::set<double> each(times.each.begin(), times.each.end());
+  const double low = each.empty() ? 0 : *each.begin(), high = each.empty() ? 0 : *each.rbegin();
   const std::set<std::uintptr_t> places(fake.windows.begin(), fake.windows.end());
   std::printf(
       "{\"said\": \"%s\", \"after\": \"%s\", \"took\": %.3f, \"values\": %zu, \"low\": %.4f, "

@@ -1,5 +1,6 @@
 """What NCCL chose, from its log; and --format nccl-tests, read as its readers do."""
 
+import json
 import math
 import re
 import sys
@@ -14,31 +15,13 @@ from oddrank.bench import nccl_tests
 from oddrank.bench.choice import parse, text
 from oddrank.bench.nccl_tests import Member
 from oddrank.bench.row import Row
-from texts import texts
+from texts import rows, texts
 
 TEXTS = texts(__file__)
 
 PREFIX = "node1:4187:4187 [0] NCCL INFO "
 # The formats of NCCL 2.20 to 2.30, and what a line of each tells.
-LINES = {
-    "8192 Bytes -> Algo 1 proto 0 time 11.400000": {"algorithm": "RING", "protocol": "LL"},
-    "AllGather: 37756928 Bytes -> Algo 1 proto 2 time 2860.208008":
-        {"algorithm": "RING", "protocol": "SIMPLE"},
-    "ReduceScatter: 8 Bytes -> Algo 6 proto 2 time 9.1": {"algorithm": "PAT", "protocol": "SIMPLE"},
-    "AllReduce: 1048576 Bytes -> Algo NVLS_TREE proto SIMPLE channel{Lo..Hi}={0..15}":
-        {"algorithm": "NVLS_TREE", "protocol": "SIMPLE", "channels": 16},
-    "Broadcast:    32768 Bytes -> Algo RING proto LL128 channel{Lo..Hi}={2..2}":
-        {"algorithm": "RING", "protocol": "LL128", "channels": 1},
-    "AllReduce [Symmetric]: 4096 Bytes -> Kernel AllReduce_AGxLL_R nchannels 4 nthreads 512":
-        {"algorithm": "Symmetric", "channels": 4, "kernel": "AllReduce_AGxLL_R"},
-    "AllGather [Symmetric]: 64 Bytes -> Kernel AllGather_LL nchannels 1 nthreads 64 nWorks 1":
-        {"algorithm": "Symmetric", "channels": 1, "kernel": "AllGather_LL"},
-    "AllGather [Copy Engine]: 1024 Bytes -> cudaMemcpy; CE synchronization with NVLS":
-        {"algorithm": "Copy Engine"},
-    "AlltoAll [Hierarchical CE]: 1024 Bytes -> RMA proxy + CE": {"algorithm": "Hierarchical CE"},
-    # What is strange in a line is left out.
-    "AllReduce: 8 Bytes -> Algo RING proto 9 channel{Lo..Hi}={7..3}": {"algorithm": "RING"},
-}  # fmt: skip
+LINES = {line: json.loads(choice) for line, choice in rows(__file__, "lines")}
 
 
 def test_the_lines_of_every_version_are_read(golden):
@@ -49,16 +32,7 @@ def test_the_lines_of_every_version_are_read(golden):
 
 
 def test_no_choice_is_made_up_of_other_lines():
-    for line in (
-        "",
-        "Algorithm   |                            Tree                  |",
-        "AllReduce: opCount 0 sendbuff 0x7f recvbuff 0x7f count 8 datatype 7 op 0 root 0",
-        "AllReduce: 8 Bytes -> Algo Unknown proto Unknown channel{Lo..Hi}={0..0}",
-        "8 Bytes -> Algo 12 proto 0 time 1.0",
-        "8 Bytes -> Algo -1 proto -1 time 0.0",
-        "AllReduce: 8 Bytes -> Al",
-        "AllReduce: tuner chunk size 4096 exceeds buffer max 2048, clamping",
-    ):
+    for line in TEXTS["other lines"].splitlines():  # the first one is empty
         assert parse(PREFIX + line) is None, line
 
 
@@ -67,14 +41,7 @@ def test_the_last_line_counts():
     assert parse("\n".join([*lines, "cut: 8 Byt"])) == {"algorithm": "RING", "protocol": "LL"}
 
 
-RUNS = """
-from oddrank.bench import choice
-library = ctypes.CDLL(_native.load_nccl()["path"])
-library.ncclAllReduce(0, 0, ctypes.c_size_t(2))
-found = choice.seen(lambda: library.ncclAllReduce(0, 0, ctypes.c_size_t(16)))
-library.ncclAllReduce(0, 0, ctypes.c_size_t(3))
-answer = [found, {name: os.environ.get(name) for name in ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS")}]
-"""
+RUNS = TEXTS["runs"]
 RING = {"algorithm": "RING", "protocol": "LL", "channels": 16}
 NONE = {"NCCL_DEBUG": None, "NCCL_DEBUG_SUBSYS": None}
 

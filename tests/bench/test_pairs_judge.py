@@ -25,6 +25,11 @@ def sends(rates, ranks=1):
     return lambda cell: 1.0 if cell[0] // ranks == cell[1] // ranks else rates.get(cell[0], 1.0)
 
 
+def slow(which, ranks=1):
+    """Returns rates of which half are lost where `which(sender, receiver)` says so."""
+    return lambda cell: 0.5 if cell[0] // ranks != cell[1] // ranks and which(*cell) else 1.0
+
+
 def among(node, ranks, by):
     """Slows only the transfers between the ranks of this node, by slightly different shares."""
     random = Random(1)
@@ -69,6 +74,14 @@ def test_who_is_named_after_measurement_and_recheck(golden):
     two_slow = measured(nodes_of(8, ranks=2), sends({2: 0.5, 9: 0.4}, 2), alone=True)
     rows = {
         "slow twice": (judged(five, half, ranks=[0, 1, 2, 3]), ("slow-sender", "rank", (3,))),
+        "both ways": (judged(five, slow(lambda i, j: 3 in (i, j))), ("slow-rank", "rank", (3,))),
+        "a receiver": (judged(five, slow(lambda i, j: j == 3)), ("slow-receiver", "rank", (3,))),
+        "a link":
+            (judged(five, slow(lambda i, j: {i, j} == {1, 4})), ("slow-link", "link", (1, 4))),
+        "a way": (judged(five, slow(lambda i, j: (i, j) == (4, 1))), ("slow-link", "link", (1, 4))),
+        "a node both ways": (judged(of_2, slow(lambda i, j: 1 in (i // 2, j // 2), 2), None,
+                                    slow(lambda i, j: 1 in (i // 2, j // 2), 2)),
+                             ("slow-node", "node", (2, 3))),
         "as quick as others the second time": (judged(five, half, quick),),
         "not measured again": (judged(five, half, ranks=[0, 1, 2]), ("not-confirmed", "rank", ())),
         "delayed and therefore slow":
@@ -162,6 +175,16 @@ def test_local_ranks_that_move_less_on_every_node_are_told(golden):
     made = [unsuspected(states, measured(states, sends(rates, 8))) for rates in rails]
     assert [who(found) for found, _ in made] == [[("uneven-places", "rank", ())]] * 2 + [[]]
     golden("\n".join(line for found, summary in made for line in (told(*found), summary)))
+
+
+def test_links_of_two_kinds_or_with_much_noise_are_told_and_name_nobody(golden):
+    random, states = Random(1), nodes_of(8)
+    racks = slow(lambda i, j: (i < 4) != (j < 4))
+    rates = (racks, lambda cell: random.lognormvariate(0, 0.8))
+    made = [unsuspected(states, measured(states, rate)) for rate in rates]
+    causes = [[(cause, "rank", ())] for cause in ("uneven-links", "too-noisy")]
+    assert [who(found) for found, _ in made] == causes
+    golden("\n".join(told(*found) for found, _ in made))
 
 
 def test_ranks_that_cut_a_pass_into_different_parts_add_up_to_what_their_node_moved():

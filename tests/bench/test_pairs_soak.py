@@ -4,13 +4,11 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from random import Random
-from threading import Event, Thread
 from typing import Any
 
 import pytest
 
 from pair_faults import (
-    DEADLINE,
     Case,
     delayed_link,
     healthy,
@@ -25,10 +23,6 @@ from soak import RESULTS, Runs, asked_for, assert_all_right, names, write_rows
 
 pytestmark = [pytest.mark.soak, pytest.mark.needs("torch", "netns"), pytest.mark.timeout(36000)]
 _SEED = 20261122
-# Seconds in which a round, the start of a job or the end of a network must end.
-_STOPS_IN = 3 * DEADLINE
-# Seconds from Ctrl-C until this module's stop event is set.
-_TOLD_IN = 5.0
 
 
 @dataclass(frozen=True)
@@ -90,17 +84,18 @@ def outcomes(request: pytest.FixtureRequest) -> Iterator[Runs[Kind]]:
     if repeats == 1:
         pytest.skip("test_pairs.py has each fault once: make soak REPEATS=2 runs them here")
     runs: Runs[Kind] = {kind: [Future() for _ in range(repeats)] for kind in asked_for(request)}
-    stop = Event()
-    player = Thread(target=_play_all, args=(runs, stop), daemon=True)
-    player.start()
     try:
+        for hosts, on_host in dict.fromkeys((kind.hosts, kind.on_host) for kind in runs):
+            here = {k: made for k, made in runs.items() if (k.hosts, k.on_host) == (hosts, on_host)}
+            try:
+                _play(hosts, on_host, here)
+            except Exception as error:  # the other networks go on
+                for run in (run for made in here.values() for run in made if not run.done()):
+                    run.set_exception(error)
         yield runs
-    finally:  # also after -x or Ctrl-C: namespaces and relays would outlive pytest
-        stop.set()
-        player.join(_STOPS_IN)
-    done = {kind: made for kind, made in runs.items() if all(run.done() for run in made)}
-    write_rows(done, TABLE, RESULTS / "bench_pairs_soak.json", names)
-    assert not player.is_alive(), "namespaces may be left: ip netns"
+    finally:  # also after Ctrl-C
+        done = {kind: made for kind, made in runs.items() if all(run.done() for run in made)}
+        write_rows(done, TABLE, RESULTS / "bench_pairs_soak.json", names)
 
 
 @pytest.mark.parametrize("case", TABLE, ids=str)
@@ -108,23 +103,7 @@ def test_who_is_hurt_is_named_every_time_and_nobody_else(case: Kind, outcomes: R
     assert_all_right(outcomes[case])
 
 
-def _play_all(runs: Runs[Kind], stop: Event) -> None:
-    """Runs network after network until `stop` is set."""
-    for hosts, on_host in dict.fromkeys((kind.hosts, kind.on_host) for kind in runs):
-        if stop.is_set():
-            return
-        here = {k: made for k, made in runs.items() if (k.hosts, k.on_host) == (hosts, on_host)}
-        try:
-            _play(hosts, on_host, here, stop)
-        except Exception as error:  # ends the wait of the tests for these runs
-            # Ctrl-C also ends the job, maybe before `stop` is set: that is no result.
-            if stop.wait(_TOLD_IN):
-                return
-            for run in (run for made in here.values() for run in made if not run.done()):
-                run.set_exception(error)
-
-
-def _play(hosts: int, on_host: int, runs: Runs[Kind], stop: Event) -> None:
+def _play(hosts: int, on_host: int, runs: Runs[Kind]) -> None:
     """Runs all rounds in one job, the kinds in random order."""
     random = Random(_SEED + 10 * hosts + on_host)
     rounds = [(kind.draw(random), run) for kind, made in runs.items() for run in made]
@@ -135,4 +114,4 @@ def _play(hosts: int, on_host: int, runs: Runs[Kind], stop: Event) -> None:
         said = case.said(report)
         run.set_result("" if said == "right" else f"{said}: {case}, {report['findings']}")
 
-    play(hosts, on_host, [case for case, _ in rounds], judged, stop.is_set)
+    play(hosts, on_host, [case for case, _ in rounds], judged)

@@ -56,21 +56,17 @@ def test_curves_of_different_runs_are_no_family_whatever_their_files_are_called(
     assert max(len(curve.label) for curve in panel.curves) <= 60
 
 
-def test_each_collective_has_its_panel(tmp_path):
-    made = picture(tmp_path, report(row(), row(collective="all_gather", op="none")))
-    assert [panel.title for panel in made.panels] == ["all_reduce, sum", "all_gather"]
-
-
-def test_a_run_of_one_rank_has_algbw(tmp_path):
-    assert picture(tmp_path, report(row(n=1))).bandwidth == "algbw"
-    assert picture(tmp_path, report(row())).bandwidth == "busbw"
-
-
-def test_rows_without_a_size_or_a_time_are_left_out_and_counted(tmp_path):
-    skipped = row(16, median_us=None)
-    made = picture(tmp_path, report(row(), skipped, row(0, collective="barrier")))
-    assert len(made.panels) == 1
-    assert made.left_out == "not drawn: 2 rows without a size or a time"
+def test_each_collective_has_its_panel_and_one_rank_has_algbw(tmp_path):
+    both = report(row(), row(collective="all_gather", op="none"))
+    untimed = report(row(), row(16, median_us=None), row(0, collective="barrier"))
+    for content, titles, bandwidth, left_out in (
+        (both, ["all_reduce, sum", "all_gather"], "busbw", ""),
+        (report(row(n=1)), ["all_reduce"], "algbw", ""),
+        (untimed, ["all_reduce"], "busbw", "not drawn: 2 rows without a size or a time"),
+    ):
+        made = picture(tmp_path, content)
+        assert [panel.title for panel in made.panels] == titles
+        assert (made.bandwidth, made.left_out) == (bandwidth, left_out)
 
 
 def test_only_takes_rows_that_have_all_its_words(tmp_path):

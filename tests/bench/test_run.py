@@ -204,15 +204,7 @@ def run_alone(*options):
 def test_bad_input_is_one_line_and_exit_code_2(monkeypatch, golden):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     said = []
-    for options in (
-        "--sizes 8:4", "--sizes 1M:2M:2", "--sizes lots", "--collectives all_the_things",
-        "--collectives allreduce", "--collectives AllToAll-v", "--dtypes fp4", "--dtypes floa32",
-        "--ops xor", "--backend auto,c10d", "--backend nccl,auto", "--precision none",
-        "--sizes 1:1000:+1 --dtypes all --ops all", "--sizes 900G",
-        "--sizes 8 --dtypes int8 --ops avg", "--sizes 8 --dtypes uint64",
-        "--json /nowhere/at/all.json", "--budget 60 --deadline 30",
-        "--sizes 4:4000:+4 --deadline 60", "--format nccl-tests --json -",
-    ):  # fmt: skip
+    for options in texts(__file__)["refused options"].split("\n")[1:-1]:
         done = run_alone(*options.split())
         assert done.returncode == 2, (options, done.stderr)
         assert "Traceback" not in done.stderr

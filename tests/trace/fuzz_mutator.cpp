@@ -97,30 +97,19 @@ class Mutation {
   }
   Part some_part() {
     const Header* head = header();
-    switch (below(11)) {
-      case 0:
-        return {offsetof(Header, size), offsetof(Header, host) - offsetof(Header, size)};
-      case 1:
-        return {offsetof(Header, clocks),
-                offsetof(Header, displaced_by) - offsetof(Header, clocks)};
-      case 2:
-        return {offsetof(Header, host), sizeof(Header) - offsetof(Header, host)};
-      case 3:
-      case 4:
-        return part_of(head->dictionary);
-      case 5:
-        return part_of(head->threads);
-      case 6:
-        return part_of(head->rings);
-      case 7:
-        return part_of(head->marks);
-      case 8:
-        return part_of(head->collectives);
-      case 9:
-        return part_of(head->groups);
-      default:
-        return part_of(head->open);
-    }
+    constexpr std::size_t kHost = offsetof(Header, host), kClocks = offsetof(Header, clocks);
+    const Part parts[] = {{offsetof(Header, size), kHost - offsetof(Header, size)},
+                          {kClocks, offsetof(Header, displaced_by) - kClocks},
+                          {kHost, sizeof(Header) - kHost},
+                          part_of(head->dictionary),
+                          part_of(head->dictionary),
+                          part_of(head->threads),
+                          part_of(head->rings),
+                          part_of(head->marks),
+                          part_of(head->collectives),
+                          part_of(head->groups),
+                          part_of(head->open)};
+    return parts[below(std::size(parts))];
   }
 
   void entries() {

@@ -12,36 +12,24 @@ import pytest
 from oddrank import OddrankError
 from oddrank.trace import packages
 from patience import PATIENCE, until
+from texts import texts
 
 
-def test_a_killed_script_shows_the_line_it_died_in_and_all_its_callers(script):
-    rank = script.rank("""
-        def inner():
-            os.kill(os.getpid(), signal.SIGKILL)
-        def outer():
-            inner()
-        outer()
-    """)
+def test_a_killed_script_shows_the_line_it_died_in_and_all_its_callers(script, source):
+    rank = script.rank(source)
     assert rank.alive is False
     assert {Path(frame.file).name for frame in rank.main.stack} == {"script.py"}
     lines = [(frame.function, frame.line) for frame in rank.main.stack]
     assert lines == [("<module>", 6), ("outer", 5), ("inner", 3)]
 
 
-def test_a_running_script_is_seen_alive_without_ptrace(script):
+def test_a_running_script_is_seen_alive_without_ptrace(script, source):
     def sleeps():
         (rank,) = script.records(look=0.1)
         asleep = (rank.main.state or "").startswith("asleep") and rank.main.cpu == 0.0
         return asleep and script.functions(rank) == ["<module>", "waits"] and rank
 
-    with script.running("""
-        oddrank.arm()
-        def waits():
-            oddrank.step(7)
-            print("here", flush=True)
-            time.sleep(600)
-        waits()
-    """):
+    with script.running(source):
         rank = until(sleeps)
     assert (rank.alive, rank.step, rank.main.name) == (True, 7, "MainThread")
 
@@ -106,14 +94,8 @@ def test_a_coroutine_and_a_generator_are_armed_until_they_end(script, source):
     assert "both is an asynchronous generator" in done.stdout
 
 
-def test_armed_twice_the_first_one_counts(script):
-    done = script.armed("""
-        with oddrank.arm():
-            pass
-        print(core.trace_armed(), bool(armed.path))
-        armed.disarm()
-        print(core.trace_armed())
-    """)
+def test_armed_twice_the_first_one_counts(script, source):
+    done = script.armed(source)
     assert done.stdout == "True True\nFalse\n"
 
 
@@ -128,28 +110,15 @@ def test_packages_are_names_with_levels_that_replace_the_defaults_below_them():
         packages.rules({"a": "loud"})
 
 
-def test_a_folder_goes_before_the_names_of_what_lies_in_it(script):
+def test_a_folder_goes_before_the_names_of_what_lies_in_it(script, source):
     (script.folder / "own").mkdir()
     (script.folder / "own" / "mine.py").write_text("def here(work):\n    work()\n")
-    script("""
-        own = f"{os.path.dirname(__file__)}/own"
-        sys.path.insert(0, own)
-        import mine
-        oddrank.arm({f"{own}/": "off", "mine": "lines", "*": "lines"})
-        mine.here(lambda: os.kill(os.getpid(), 9))
-    """)
+    script(source)
     (rank,) = script.records()
     assert script.functions(rank) == ["<module>", "<lambda>"]
 
 
-SUBINTERPRETER = """
-try:
-    import _interpreters as interpreters
-except ImportError:
-    import _xxsubinterpreters as interpreters
-run = getattr(interpreters, "exec", None) or interpreters.run_string
-run(interpreters.create(), "try:\\n    {line}\\nexcept RuntimeError as e:\\n print(e, flush=True)")
-"""
+SUBINTERPRETER = texts(__file__)["subinterpreter"]
 
 
 @pytest.mark.parametrize(

@@ -105,14 +105,8 @@ def test_readers_show_what_is_not_recorded(script, limited):
     assert "hot" in "\n".join(diff.text(found))
 
 
-def test_a_function_that_waits_stays_as_it_is(limited):
-    (rank,) = limited("""
-        def waits(event):
-            event.wait()
-        threading.Thread(target=waits, args=(threading.Event(),), name="waiting").start()
-        until()
-        os.kill(os.getpid(), signal.SIGKILL)
-    """)
+def test_a_function_that_waits_stays_as_it_is(limited, source):
+    (rank,) = limited(source)
     assert "waits" not in lowered(rank)
     (thread,) = [each for each in rank.threads if each.name == "waiting"]
     assert "waits" in [frame.function for frame in thread.stack]
@@ -130,36 +124,18 @@ def test_stacks_are_right_after_each_change(script, change):
     assert wrong == 0
 
 
-def test_a_function_that_has_become_quiet_is_recorded_as_before(limited):
-    (rank,) = limited("""
-        until()
-        while lowered("hot"):
-            for i in range(50):
-                sum(range(10**6))  # CPU time without events: it is saved
-            hot(1)
-    """)
+def test_a_function_that_has_become_quiet_is_recorded_as_before(limited, source):
+    (rank,) = limited(source)
     assert "hot" not in lowered(rank)
 
 
-def test_arming_again_records_everything_again(limited):
-    (rank,) = limited("""
-        until()
-        armed.disarm()
-        armed = oddrank.arm(budget=None)
-        assert not core.trace_snapshot(armed.path)["lowered"]
-        hot(1)
-    """)
+def test_arming_again_records_everything_again(limited, source):
+    (rank,) = limited(source)
     assert "line" in events_of(rank, "hot")
 
 
-def test_a_forked_child_begins_with_everything(limited):
-    _, child = limited("""
-        until()
-        if os.fork() == 0:
-            hot(1)
-            os._exit(0)
-        os.wait()
-    """)
+def test_a_forked_child_begins_with_everything(limited, source):
+    _, child = limited(source)
     assert not child.lowered
     assert "line" in events_of(child, "hot")
 

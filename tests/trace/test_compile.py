@@ -24,28 +24,13 @@ def test_a_compiled_step_is_one_graph_and_gives_the_same_numbers(tmp_path, sourc
     assert said.split() == ["1", "0", "True"]
 
 
-def test_the_compiler_can_write_down_its_settings(tmp_path):
+def test_the_compiler_can_write_down_its_settings(tmp_path, source):
     """torch's own compiler does so at each compilation, as Python that sets them again."""
-    said = run(tmp_path, """
-        import torch._dynamo
-        settings = torch._dynamo.config
-        text = settings.codegen_config()
-        settings.ignore_logging_functions = set()
-        exec(text)
-        print(settings.ignore_logging_functions == {oddrank.step, oddrank.mark})
-    """)  # fmt: skip
+    said = run(tmp_path, source)
     assert said.split() == ["True"]
 
 
-def test_the_profiler_sees_the_same_operations_with_and_without(tmp_path):
-    source = """
-        import torch
-        def step(x):
-            return (x @ x).relu().sum()
-        with torch.profiler.profile(with_stack=True) as profile:
-            step(torch.ones(8, 8))
-        print(sorted(event.name for event in profile.events() if event.name.startswith("aten::")))
-    """
+def test_the_profiler_sees_the_same_operations_with_and_without(tmp_path, source):
     armed, plain = (run(tmp_path, source, armed) for armed in (True, False))
     assert armed == plain
     assert "aten::mm" in armed

@@ -9,7 +9,7 @@ from oddrank.trace import jobs, ranks
 from oddrank.trace.ranks import End
 from oddrank.trace.where import text
 from patience import PATIENCE, until
-from texts import texts
+from texts import rows, texts
 
 TEXTS = texts(__file__)
 
@@ -64,13 +64,8 @@ def test_children_note_their_own_ends_and_never_their_parents(script, source):
     assert sorted(repr(rank.end) for rank in found if rank.is_child) == sorted(map(repr, ends))
 
 
-def test_a_rank_that_has_failed_and_waits_for_a_thread_says_so_alive(script):
-    with script.running("""
-        oddrank.arm()
-        threading.Thread(target=sys.stdin.readline).start()
-        print("raises", flush=True)
-        raise ValueError("why")
-    """):
+def test_a_rank_that_has_failed_and_waits_for_a_thread_says_so_alive(script, source):
+    with script.running(source):
         until(lambda: script.records()[0].end.how != "no word")
         (rank,) = script.records()
     assert (rank.alive, rank.end) == (True, End("ending", None, "ValueError", "why"))
@@ -88,25 +83,15 @@ def test_an_exited_process_is_dead_also_where_its_pid_cannot_be_looked_up(script
 
 RAISES = TEXTS["raises"]
 # Body of outer() -> the place that the rank ran last.
-PLACES = {
-    "inner(1)": ("inner", 6),
-    "pass": ("later", 9),
-    "later()\n    raise ValueError": ("outer", 15),
-    "with oddrank.section('a'):\n        inner(1)": ("inner", 6),
-    "try:\n        inner(1)\n    finally:\n        x = 1": ("inner", 6),
-    "try:\n        inner(1)\n    except OSError:\n        x = 1": ("inner", 6),
-    "try:\n        inner(1)\n    except ValueError:\n        x = 1\n    x + '1'": ("outer", 18),
-    "for i in range(9):\n        inner(i == 8)": ("inner", 6),
-    "int('no')": ("outer", 14),
-}
+PLACES = rows(__file__, "places")
 
 
 def test_the_place_of_the_exception_or_the_last_line_is_shown_and_is_one_of_many(script):
-    for body, (function, line) in PLACES.items():
+    for body, function, line in PLACES:
         script.armed(RAISES.format(body), check=False)
         rank = max(script.records(), key=lambda each: each.started)
         assert rank.last_at is not None, body
-        assert (rank.last_at.function, rank.last_at.line) == (function, line), body
+        assert (rank.last_at.function, str(rank.last_at.line)) == (function, line), body
         place, lines = text([rank], "job")[-2:]
         assert place.startswith("    no code is running any more: last at ")
         assert place.endswith(f"/script.py:{line} in {function}")

@@ -101,18 +101,8 @@ def test_a_ring_whose_beginning_is_lost_nests_under_the_calls_that_were_open(run
     )
 
 
-def test_a_section_whose_begin_is_lost_begins_with_the_oldest_mark(script):
-    script.armed(
-        """
-        with oddrank.section("training"):  # its begin is kept, and is older than all other marks
-            for _ in range(30):
-                with oddrank.section("data"):
-                    for _ in range(150):
-                        oddrank.mark("inside")
-            os.kill(os.getpid(), signal.SIGKILL)
-        """,
-        '{"*": "off"}',
-    )
+def test_a_section_whose_begin_is_lost_begins_with_the_oldest_mark(script, source):
+    script.armed(source, '{"*": "off"}')
     picture = pictured(script.folder / "records", script.folder / "sections.json")
     (training,) = picture.of("X", "training")
     (lost,) = [event for event in picture.of("X", "data") if "cut" in event["args"]]

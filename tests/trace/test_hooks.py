@@ -48,14 +48,8 @@ def test_code_keeps_its_id_in_forked_children_and_after_arming_again(script, sou
     assert [lost(rank)["codes"] for rank in script.records()] == [0, 0]
 
 
-def test_code_that_is_made_again_and_again_takes_no_room_from_what_follows(script):
-    rank = script.rank("""
-        for i in range(20_000):
-            eval(f"{i} + 1")
-        def made_later():
-            os.kill(os.getpid(), signal.SIGKILL)
-        made_later()
-    """)
+def test_code_that_is_made_again_and_again_takes_no_room_from_what_follows(script, source):
+    rank = script.rank(source)
     assert script.functions(rank) == ["<module>", "made_later"]
     assert lost(rank)["codes"] == 0
 
@@ -72,17 +66,11 @@ def test_two_hundred_live_threads_are_all_seen(script, source):
     assert len(rank.threads) == 201
 
 
-def test_the_hash_of_a_source_file_is_that_of_what_was_imported(script):
+def test_the_hash_of_a_source_file_is_that_of_what_was_imported(script, source):
     """The hash holds even if functions are called after the file changed or vanished."""
     (script.folder / "imported.py").write_text("def called():\n    return 1\n")
     before = _native.core().trace_source_hash(str(script.folder / "imported.py"))
-    script("""
-        import imported
-        oddrank.arm()
-        with open(imported.__file__, "a") as file:
-            file.write("# changed")
-        imported.called()
-    """)
+    script(source)
     (rank,) = script.records()
     _, events, _ = _native.core().trace_history(str(rank.file), 1000)
     hashes = {event[-2] for event in events if "imported.py" in str(event)}

@@ -297,14 +297,8 @@ def test_records_of_another_user_are_said_to_be_closed_not_to_be_missing(
     golden(plain("\n".join(said), folder=two_jobs.parent))
 
 
-def test_children_stand_for_a_rank_that_has_no_record_itself(script):
-    script.armed("""
-        if os.fork() == 0:
-            def child():
-                os._exit(0)
-            child()
-        os.wait()
-    """)
+def test_children_stand_for_a_rank_that_has_no_record_itself(script, source):
+    script.armed(source)
     records = script.folder / "records"
     next(records.glob("*/rank0-*")).unlink()
     for command in ("where", "tail"):
@@ -367,14 +361,8 @@ def test_tail_shows_no_source_of_a_file_that_has_changed(script):
     assert next(iter(tail.text(script.files[0], 1, source=True))).endswith("(the file has changed)")
 
 
-def test_tail_shows_lines_of_code_whose_file_is_no_possible_path(script):
-    script("""
-        names = ["x" * 300, "x/" * 300, "x" + chr(0) + "y", chr(0), "<string>", "", chr(0xd800)]
-        oddrank.arm()
-        for i, name in enumerate(names):
-            exec(compile("value = 1", "x", "exec").replace(co_filename=name))
-            oddrank.mark(f"that was {i}")
-    """)
+def test_tail_shows_lines_of_code_whose_file_is_no_possible_path(script, source):
+    script(source)
     done = oddrank("tail", "--source", script.files[0], folder=script.folder)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()

@@ -42,14 +42,8 @@ def test_marks_from_many_threads_are_all_there(script, source):
     assert marks.count("end " + "é" * 16) == 200
 
 
-def test_a_section_is_in_the_record_while_it_is_open_however_many_marks_follow(script):
-    rank = script.rank("""
-        with oddrank.section("training"):
-            for step in range(5000):
-                with oddrank.section("forward"):
-                    oddrank.step(step)
-            os._exit(0)
-    """, OFF)  # fmt: skip
+def test_a_section_is_in_the_record_while_it_is_open_however_many_marks_follow(script, source):
+    rank = script.rank(source, OFF)
     assert rank.sections == ("training",)
     marks = marks_of(rank)
     assert marks[0] == "begin training"

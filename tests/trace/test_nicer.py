@@ -106,13 +106,7 @@ def test_a_tee_appends_to_its_file_at_once_and_is_stdout_otherwise(tmp_path, cap
     assert tee.isatty() is False
 
 
-LOOP = """
-def work():
-    for i in range({}):
-        i + 1
-    print("ran", file=sys.stderr, flush=True)
-run(work)
-"""
+LOOP = TEXTS["loop"]
 
 
 def test_without_a_reader_the_program_goes_on_and_the_text_counts_missing_events(scripts):

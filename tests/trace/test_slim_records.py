@@ -77,17 +77,8 @@ def test_of_a_process_that_limits_itself(script, tmp_path, source):
         assert "hot" in {each.function for each in same(script.files[0], tmp_path).lowered}
 
 
-def test_of_a_process_that_raised_has_the_line_that_raised(script, tmp_path):
-    script.armed(
-        """
-        def fails(values):
-            for value in range(100):
-                values.append(value)
-            raise ValueError("labels out of range")
-        fails([])
-        """,
-        check=False,
-    )
+def test_of_a_process_that_raised_has_the_line_that_raised(script, tmp_path, source):
+    script.armed(source, check=False)
     slim = same(script.files[0], tmp_path)
     assert slim.end.raised == "ValueError"
     assert slim.last_at is not None

@@ -72,17 +72,8 @@ def test_rates_and_the_window_of_a_rank(ranks, job):
     assert rank.lost == {"threads": 0, "codes": 0, "collectives": 0, "groups": 0}
 
 
-def test_losses_are_reported(script):
-    script.armed(
-        """
-        gate = threading.Barrier(200)
-        threads = [threading.Thread(target=gate.wait) for _ in range(199)]
-        for thread in threads:
-            thread.start()
-        gate.wait()
-        """,
-        ODDRANK_TRACE_MB="0.125",
-    )
+def test_losses_are_reported(script, source):
+    script.armed(source, ODDRANK_TRACE_MB="0.125")
     (lossy,), _ = stats.read(script.files)
     assert lossy.lost["threads"] > 0
     (said,) = stats.notes([lossy])
@@ -106,19 +97,9 @@ def test_the_running_call_of_a_live_process_lasts_until_now(script, waiting):
     assert seconds()[0] == pytest.approx(final, abs=1e-3)
 
 
-def test_the_window_of_a_rank_that_never_rests_is_not_empty(script):
+def test_the_window_of_a_rank_that_never_rests_is_not_empty(script, source):
     """The rank fills its ring between the reads of its stack and of its events."""
-    with script.running(
-        """
-        oddrank.arm()
-        def works(n):
-            while n:
-                n = n + 1
-        print("works", flush=True)
-        works(1)
-        """,
-        ODDRANK_TRACE_MB="0.125",
-    ):
+    with script.running(source, ODDRANK_TRACE_MB="0.125"):
         files = script.files
         until(lambda: stats.read(files)[0][0].window_events > 100)
         windows = [stats.read(files)[0][0].window_events for _ in range(30)]
