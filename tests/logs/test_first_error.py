@@ -81,7 +81,7 @@ ROWS = {
         ({**FOUR_BARE, "rank_4.log": ["quiet"]}, 1, "line",
          [("said", [0, 1, 2, 3]), ("said", [0, 1, 2, 3]), ("own", [0, 1, 2, 3])]),
     "no failure": ({"job.log": [f"[rank0]: step {step}" for step in range(9)]}, 0, "line", []),
-    "warnings alone": ({"job.log": WARNS}, 0, "line", [("said", [0])]),
+    "warnings alone": ({"job.log": WARNS}, 1, "line", [("said", [0])]),
     "a traceback behind what another rank wrote": ({"job.log": TAGGED}, 1, "line", [("own", [1])]),
     "a hostile line":
         ({"job.log": raised(3, "ValueError: \x1b[2J\x1b]0;x\x07\u202e\x9b31m")}, 1, "line",
@@ -150,7 +150,7 @@ def test_following_waits_for_a_failure(tmp_path):
 
 
 def test_following_ends_at_its_time(tmp_path):
-    log = written(tmp_path / "job.log", "[rank0]: step 1")
+    log = written(tmp_path / "job.log", "[rank0]: step 1", "[rank0]: step 2")
     assert report("first-error", log, "--follow", "--for", "0")["verdict"] == "healthy"
 
 

@@ -55,7 +55,7 @@ def test_a_merged_log_does_not_replace_a_log_of_the_folder_that_is_read(tmp_path
     oddrank("merge", tmp_path, "-o", merged, check=0)
     assert "is also an input" in refused("merge", tmp_path, "-o", merged)
     assert merged.read_text() == "(a.log) 2026-01-01 00:00:01 a\n"
-    oddrank("first-error", tmp_path / "a.log", "--json", os.devnull, check=0)  # a device may be
+    oddrank("first-error", tmp_path / "a.log", "--json", os.devnull, check=1)  # a device may be
 
 
 def test_what_cannot_be_read_followed_or_written_is_refused_in_a_line(tmp_path, log, golden):
@@ -106,5 +106,5 @@ cli.main()
 """
     process = subprocess.run([sys.executable, "-c", script, "logs", command, log, *arguments],
                              timeout=PATIENCE.limit, check=False)  # fmt: skip
-    assert process.returncode == (3 if command == "silent" else 0)
+    assert process.returncode == {"silent": 3, "first-error": 1}.get(command, 0)
     assert json.loads(made.read_text())["tool"] == f"logs {command}"

@@ -26,7 +26,10 @@ RAISED = (
     b"[rank3]: Traceback (most recent call last):\n"
     b'[rank3]:   File "train.py", line 9, in main\n[rank3]: ValueError: boom\n'
 )
-HEALTHY = "[rank0]: 2026-01-01 10:00:00 NCCL INFO Init COMPLETE rank 0 nranks 2\n"
+HEALTHY = (
+    "[rank0]: 2026-01-01 10:00:00 NCCL INFO Init COMPLETE rank 0 nranks 2\n"
+    "[rank0]: step 1\n[rank0]: step 2\n"
+)
 
 
 def oddrank(*arguments: object, **environ: str) -> "subprocess.CompletedProcess[str]":

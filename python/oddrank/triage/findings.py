@@ -16,7 +16,7 @@ from oddrank.finding import (
     group_name,
     ranks_text,
 )
-from oddrank.triage.facts import Call, Death, Frame, Group, Point, Process, Suspect, Trouble, ranks
+from oddrank.triage.facts import Call, Frame, Group, Point, Process, Suspect, Trouble, ranks
 from oddrank.triage.rules import RULES
 
 _LEVELS: tuple[Level, Level, Level] = ("low", "medium", "high")
@@ -436,17 +436,8 @@ def _application(suspect: Suspect) -> tuple[Condition, str]:
 
 
 def _unknown(suspect: Suspect) -> tuple[Condition, str]:
-    if suspect.rule == "told-to-end" and suspect.death:
-        return "unknown", _told_to_end(suspect.death)
-    if suspect.rule == "sizes-differ" and suspect.death:
-        return "unknown", _sizes_differ(suspect.death)
-    if suspect.rule == "stacks-different-calls":
-        first, *others = (point.text for point in suspect.support[:_MOST_CALLS])
-        text = "; ".join([*others, first])
-        return "unknown", f"{text}: not the same call, and {_NOT_TOLD} who waits for whom"
-    if suspect.rule == "lost-peers":
-        verb = "a connection" if len(suspect.waiting) == 1 else "connections"
-        return "unknown", f"{count(suspect.waiting)} lost {verb}, and {_NOT_TOLD} who ended first"
+    if text := _OF_RULES.get(suspect.rule):
+        return "unknown", text(suspect)
     if not suspect.waiting:
         return "unknown", f"something went wrong, and {_NOT_TOLD} which rank began it"
     at, group = call_text(suspect.at), group_text(suspect.group)
@@ -458,7 +449,27 @@ def _unknown(suspect: Suspect) -> tuple[Condition, str]:
     return "unknown", f"{count(there)} {_wait(there)}{where}, and {_NOT_TOLD} for whom"
 
 
-def _told_to_end(death: Death) -> str:
+def _different_calls(suspect: Suspect) -> str:
+    first, *others = (point.text for point in suspect.support[:_MOST_CALLS])
+    text = "; ".join([*others, first])
+    return f"{text}: not the same call, and {_NOT_TOLD} who waits for whom"
+
+
+def _lost_peers(suspect: Suspect) -> str:
+    verb = "a connection" if len(suspect.waiting) == 1 else "connections"
+    return f"{count(suspect.waiting)} lost {verb}, and {_NOT_TOLD} who ended first"
+
+
+def _not_understood(suspect: Suspect) -> str:
+    *loud, understood = (point.text for point in suspect.support)
+    first = f"the first that tells of trouble: {loud[0]}" if loud else "none tells of an end"
+    return f"{understood}, and {_NOT_TOLD} what happened; {first}"
+
+
+def _told_to_end(suspect: Suspect) -> str:
+    death = suspect.death
+    if death is None:
+        return f"the job was ended, and {_NOT_TOLD} by whom"
     name = death.process.label
     at = ""
     if death.time is not None:
@@ -474,13 +485,25 @@ def _told_to_end(death: Death) -> str:
     return f"{name} was told to end ({_signal_name(death.signal)}){at}; its log does not say why"
 
 
-def _sizes_differ(death: Death) -> str:
+def _sizes_differ(suspect: Suspect) -> str:
+    death = suspect.death
+    if death is None:
+        return f"sizes differ, and {_NOT_TOLD} whose is wrong"
     process = death.process
     known = process.rank is not None or process.pid is not None or process.label
     name = str(who([process])) if known else "a process"
     sizes = _SIZES.search(death.text)
     what = f"{sizes[1]} bytes where it expected {sizes[2]}" if sizes else "more than it expected"
     return f"{name} was sent {what}, and ended: its size or its peer's is wrong, or their calls are"
+
+
+_OF_RULES: dict[str, Callable[[Suspect], str]] = {
+    "told-to-end": _told_to_end,
+    "sizes-differ": _sizes_differ,
+    "stacks-different-calls": _different_calls,
+    "lost-peers": _lost_peers,
+    "not-understood": _not_understood,
+}
 
 
 def _signal_name(number: int | None) -> str:

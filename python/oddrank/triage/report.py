@@ -13,6 +13,7 @@ from oddrank.triage import (
     apart,
     findings,
     folders,
+    not_understood,
     on_purpose,
     timeline,
     tree,
@@ -69,6 +70,9 @@ def judged(items: Sequence[Item], notes: Notes) -> Triage:
             read[kind.name] = (chosen_before + len(chosen), found_before + len(found))
             parts.setdefault(name, []).extend(found)
     if not any(parts.values()):
+        suspect = not_understood.judge(items, read)
+        if suspect is not None and len(suspect.support) > 1:
+            return Triage(view(()), [suspect], notes, read, 1, _folder(items))
         why = f" ({notes.lines[0]})" if notes.lines else ""
         count = f"{len(items)} file{'s' if len(items) != 1 else ''}"
         if not items and not notes.lines:
@@ -113,6 +117,9 @@ def _judged(
     views = [view(job.facts) for job in jobs_found]
     suspects = _suspects(jobs_found, views)
     whole = views[0] if len(views) == 1 else view(together)
+    quiet = not suspects and not whole.finished and not notes.lost
+    if quiet and (unread := not_understood.judge(items, read)):
+        suspects = [unread]
     return Triage(whole, suspects, notes, read, len(jobs_found), _folder(items))
 
 

@@ -228,6 +228,12 @@ def _scan(item: Item) -> dict[str, Any] | None:
     return found
 
 
+def lines_of(item: Item) -> set[int]:
+    """Returns the numbers of the lines of a log that hold a word of a reader."""
+    found = _scan(item)
+    return set() if found is None else {match[0] for match in found["matches"]}
+
+
 def writers(item: Item) -> "Writers | None":
     """Returns who is who in a log; None if it can't be read."""
     found = _scan(item)

@@ -35,15 +35,15 @@ _LAUNCHERS_WORDS = ("ChildFailedError", "CalledProcessError", "SignalException")
 _GOT_SIGNAL = re.compile(r"got signal: (\d+)")
 _INTERRUPTED = "KeyboardInterrupt"
 # Lines of a process that goes on. Bars are drawn once more when a process ends, and wandb sums up.
-_PROGRESS_WORDS = ("step", "Step", "iter", "Iter", "poch", "loss", "Loss", "inished", "omplete")
-_PROGRESS = re.compile(
+PROGRESS_WORDS = ("step", "Step", "iter", "Iter", "poch", "loss", "Loss", "inished", "omplete")
+PROGRESS = re.compile(
     r"(?<![a-z])(?:step|iter(?:ation)?|epoch|batch)(?![a-z])\W{0,12}(\d+)", re.IGNORECASE
 )
-_FINISHED = re.compile(
+FINISHED = re.compile(
     r"\btrain(?:ing|ed)?\b.{0,40}\b(?:finished|completed?|done)\b|\bfinished training\b",
     re.IGNORECASE,
 )
-_NO_PROGRESS = re.compile(r"%\||wandb: |fail|error|exception|abort|crash|emergency", re.IGNORECASE)
+NO_PROGRESS = re.compile(r"%\||wandb: |fail|error|exception|abort|crash|emergency", re.IGNORECASE)
 # Without prefixes, other ranks' lines may come late: by their times only so much later proves it.
 _LATER = 60.0
 # Python goes on after these.
@@ -335,14 +335,14 @@ def _went_on(log: Log, done: dict[object, list[_Block]]) -> set[int]:
     """
     if not any(not block.launcher for blocks in done.values() for block in blocks):
         return set()
-    needles = [(word, 0) for word in _PROGRESS_WORDS]
+    needles = [(word, 0) for word in PROGRESS_WORDS]
     try:
         found = _native.core().scan_lines(os.fsencode(log.item.path), needles)["matches"]
     except (OSError, OddrankError):
         return set()
     said: dict[object, list[Any]] = defaultdict(list)
     for match in found:
-        if not _NO_PROGRESS.search(match[2]):
+        if not NO_PROGRESS.search(match[2]):
             said[match[3]].append(match)
     return {
         block.number
@@ -354,7 +354,7 @@ def _went_on(log: Log, done: dict[object, list[_Block]]) -> set[int]:
 
 def _goes_on(block: _Block, matches: Sequence[Any]) -> bool:
     later = [match for match in matches if block.end and match[0] > block.end]
-    if any(_FINISHED.search(match[2]) for match in later):
+    if any(FINISHED.search(match[2]) for match in later):
         return True
     if block.process == Process():
         before = [m[4][0] for m in matches if m[4] is not None and m[0] < block.number]
@@ -363,8 +363,8 @@ def _goes_on(block: _Block, matches: Sequence[Any]) -> bool:
             m for m in later
             if start is not None and m[4] is not None and m[4][0] - start > _LATER * 1e9
         ]  # fmt: skip
-        return any(_PROGRESS.search(match[2]) for match in later)
-    return len({step[1] for match in later if (step := _PROGRESS.search(match[2]))}) > 1
+        return any(PROGRESS.search(match[2]) for match in later)
+    return len({step[1] for match in later if (step := PROGRESS.search(match[2]))}) > 1
 
 
 def _deaths(blocks: Sequence[_Block], went_on: set[int]) -> Iterator[Death]:

@@ -1,0 +1,92 @@
+"""Says what lines of logs tell of trouble where no reader understood more: that is not healthy.
+
+Healthy takes a sign: ranks that moved, or an end that was well.
+"""
+
+import os
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from oddrank import _native
+from oddrank.errors import OddrankError
+from oddrank.triage.evidence import Item, log_lines
+from oddrank.triage.evidence.lines import is_text
+from oddrank.triage.evidence.tracebacks import FINISHED, NO_PROGRESS, PROGRESS, PROGRESS_WORDS
+from oddrank.triage.facts import Point, Process, Source, Suspect
+
+RULE = "not-understood"
+# Kinds of files that tell of no health: they say nothing of ranks that do as they should.
+_ONLY_TROUBLE = frozenset({"launcher", "tracebacks", "watchdog", "NCCL debug log"})
+_LOUD_WORDS = ("rror", "ERROR", "atal", "FATAL", "died", "illed", "imed out", "imeout", "lost",
+               "efused", "bort", "xception", "reempt", "issing ranks", "stall", "tuck")  # fmt: skip
+_LOUD = re.compile(
+    r"(?<![\w-])(?:\w*error|fatal|died|killed|timed out|timeout(?![\w=:]| ?\()|lost|refused|stuck"
+    r"|abort(?:ed|ing)?|\w*exception|preempted|missing ranks|stall(?:ed)?)(?!\w)", re.IGNORECASE,
+)  # fmt: skip
+_QUIET = re.compile(r"\b(?:no|0|without|ignor\w+) (?:errors?|exceptions?)|errors?[:=] ?0\b", re.I)
+_NO_LOG = (".py", ".sh", ".yaml", ".yml", ".toml", ".md", ".c", ".cpp", ".h")
+_MOST, _MOST_TEXT = 8, 300
+
+
+def judge(items: Iterable[Item], kinds: Iterable[str]) -> Suspect | None:
+    """Returns what is said if nothing was found: None if other kinds of evidence, or signs of ranks
+    that moved or ended well, tell that all is well."""
+    if not _ONLY_TROUBLE.issuperset(kinds):
+        return None
+    texts = [item for item in items if is_text(item) and not _is_code(item)]
+    looked = [found for item in texts if (found := _Looked.at(item))]
+    telling = [each for each in looked if each.loud or each.steps]
+    if telling and all(each.well for each in telling):
+        return None
+    points = [point for each in looked for point in each.loud]
+    lines = sum(each.lines for each in looked)
+    understood = sum(each.understood for each in looked)
+    text = f"of {lines} line{'s' if lines != 1 else ''} {understood} were understood"
+    told = {p: None for each in looked for p in each.speakers if p != Process()}
+    return Suspect(
+        "unknown", (), rule=RULE, certainty=0, support=(*points[:_MOST], Point(text)),
+        waiting=tuple(told),
+    )  # fmt: skip
+
+
+def _is_code(item: Item) -> bool:
+    return item.name.endswith(_NO_LOG) or item.head.lstrip()[:1] == b"{"
+
+
+class _Looked:
+    """What one log says. loud: its first lines that tell of trouble. steps: that it tells of."""
+
+    def __init__(self, item: Item, scan: dict[str, Any]) -> None:
+        writers = log_lines.writers(item)
+        self.loud: list[Point] = []
+        self.steps: set[str] = set()
+        self.speakers: list[Process] = []
+        known = log_lines.lines_of(item)
+        last_step = last_loud = 0
+        finished = False
+        for number, _, text, writer, *_ in scan["matches"]:
+            if _LOUD.search(text) and not _QUIET.search(text):
+                last_loud = number
+                if len(self.loud) < _MOST:
+                    process = writers.process(writer) if writers else Process()
+                    self.speakers.append(process)
+                    who = f"rank {process.rank}: " if process.rank is not None else ""
+                    said = text.strip()[:_MOST_TEXT]
+                    self.loud.append(Point(f"{who}{said}", Source(item.name, number)))
+            elif not NO_PROGRESS.search(text):
+                finished |= FINISHED.search(text) is not None
+                if step := PROGRESS.search(text):
+                    self.steps.add(step[1])
+                    last_step = number
+                    known.add(number)
+        self.well = finished or (len(self.steps) > 1 and last_step > last_loud)
+        self.lines, self.understood = scan["lines"], len(known)
+
+    @staticmethod
+    def at(item: Item) -> "_Looked | None":
+        needles = [(word, 0) for word in (*PROGRESS_WORDS, *_LOUD_WORDS)]
+        try:
+            return _Looked(item, _native.core().scan_lines(os.fsencode(item.path), needles))
+        except (OSError, OddrankError):
+            return None
