@@ -97,8 +97,8 @@ def who(processes: Sequence[Process]) -> Who:
         few = ", ".join(map(str, pids[:_MOST_PIDS])) + (", ..." if len(pids) > _MOST_PIDS else "")
         return Who("process", (), host, f"{'pids' if len(pids) > 1 else 'pid'} {few}")
     if labels:
-        more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
-        return Who("process", (), host, labels[0] + more)
+        more = f" and {len(labels) - 1} more" if len(labels) > _MOST_PIDS else ""
+        return Who("process", (), host, ", ".join(labels[:1] if more else labels) + more)
     return Who("node", (), host) if host else Who("process", (), None, "a process")
 
 
@@ -107,6 +107,8 @@ def count(processes: Sequence[Process]) -> str:
     known = ranks(processes)
     if known:
         return ranks_text(known)
+    if processes and len(processes) <= _MOST_PIDS and all(p.pid or p.label for p in processes):
+        return str(who(processes))
     return f"{len(processes)} process{'es' if len(processes) != 1 else ''}"
 
 

@@ -27,6 +27,17 @@ _START = "Traceback (most recent call last)"
 _FILE_LINE = re.compile(r'^\W*File "([^"]+)", line (\d+)(?:, in (.+))?')
 # The same behind a prefix that is in no table.
 _ANY_FILE_LINE = re.compile(r'\s(?=File "[^"]+", line \d+)')
+# An exception is a name, perhaps dotted, and a message, at less than the indent of its frames.
+_RAISED = re.compile(r"(?:[a-z_]\w*\.)*(?![A-Z\d]+:)[A-Za-z_]*[A-Z]\w*(?:: .*|:?$)|(?:\w+\.)+\w+: ")
+# Where a line of another process may stand between: only names that leave no doubt.
+_SURELY_RAISED = re.compile(
+    r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Group|Iteration|Timeout|Warning"
+    r"|Died|Failure|Fault|Empty|Full)\w*(?:: .+|$)"
+)
+_FRONT = re.compile(r"\([^)]{0,80}\)|\[[^\]]{0,80}\]")
+_BEHIND = re.compile(r"[\])]:? (?=[A-Za-z])")
+_DECORATION = " \t|+-"
+_INNERMOST = 60  # lines behind a traceback's head that are read once more
 _RICH_LINE = re.compile(r"^│ (\S+\.py):(\d+) in (\S+)")
 # Tracebacks of these are the launcher's own: it reports what became of a rank.
 _LAUNCHERS = ("torch/distributed/run.py", "torch/distributed/launcher/", "accelerate/commands/",
@@ -120,15 +131,37 @@ class _Block:
 def parse(lines: Sequence[str]) -> tuple[tuple[Frame, ...], str]:
     """Returns the frames of a traceback's lines, innermost first, and its exception."""
     frames: list[Frame] = []
-    text = ""
+    text, indent = "", 0
     for line in lines:
+        bare = line.lstrip(_DECORATION)
         if found := _FILE_LINE.match(line):
             frames.append(Frame((found[3] or "").strip(), found[1], int(found[2])))
+            indent = len(line) - len(bare)
         elif found := _RICH_LINE.match(line):
             frames.append(Frame(found[3], found[1], int(found[2])))
-        elif line.strip() and not line.startswith(("╭", "╰", "│")):
-            text = line.strip()
+        elif len(line) - len(bare) <= indent and _RAISED.match(bare):
+            text = bare.strip()
     return tuple(reversed(frames)), text
+
+
+def _again(log: Log, block: "_Block") -> None:
+    """Reads a traceback once more whose exception other processes' lines tore off.
+
+    Lines of its process begin as its first one does: with a pid or a rank in brackets, if at all.
+    """
+    wanted = range(block.number, block.number + _INNERMOST)
+    raw = [text for _, text in lines.lines(log.item, wanted)]
+    front = _FRONT.match(raw[0]) if raw else None
+    own = [text for text in raw[1:] if front is None or text.startswith(front[0])]
+    frames: list[str] = []
+    for text in own:
+        if found := _ANY_FILE_LINE.search(text):
+            frames.append(text[found.start() :])
+            continue
+        behind = (text[at:] for at in (0, *(each.end() for each in _BEHIND.finditer(text))))
+        if raised := next((words for words in behind if _SURELY_RAISED.match(words)), ""):
+            block.text, block.lines = raised.strip(), frames
+            return
 
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
@@ -192,6 +225,10 @@ class _Words:
             self._close(writer)
         yield from self._stops
         went_on = _went_on(self._log, self._done)
+        torn = [b for blocks in self._done.values() for b in blocks if not b.text]
+        for block in torn[:_MOST_SITES]:
+            if not parse(block.lines)[1]:
+                _again(self._log, block)
         for blocks in self._done.values():
             yield from _deaths(blocks, went_on)
         told = [d for d in self._deaths.values() if not d.text.startswith("terminate called")]
@@ -216,7 +253,8 @@ class _Words:
             elif found := _ANY_FILE_LINE.search(line.text):
                 block.lines.append(line.text[found.start() :])
             elif line.text.strip():
-                block.text, block.end = line.text.strip(), line.number
+                raised = _RAISED.match(line.text)
+                block.text, block.end = line.text.strip() if raised else "", line.number
                 self._close(line.writer)
             if line.follows:
                 return

@@ -133,7 +133,8 @@ def _cause(view: View, ends: Sequence[End], group: list[End]) -> Suspect:
     everywhere = _everywhere(view, ends, group)
     # Somebody ended the whole job: what it did until then is another question.
     ended_job = everywhere and best.how == "signal" and best.signal in FROM_OUTSIDE
-    support = [Point(_words(end), end.best.source) for end in group[:_MOST_POINTS]]
+    told = {_words(end): Point(_words(end), end.best.source) for end in reversed(group)}
+    support = [*reversed(told.values())][:_MOST_POINTS]
     if everywhere:
         support = [Point(f"{_who(culprits)}: all ended by the same: {_words(first)}", best.source)]
     support += [*_of_cuda(best), *_victims(victims)]
