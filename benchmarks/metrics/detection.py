@@ -1,6 +1,9 @@
 """How often does oddrank metrics cry wolf, and how large must a fault be? On simulated logs.
 
-python benchmarks/metrics/detection.py --healthy 1000 --faulty 100 --json FILE
+python benchmarks/metrics/detection.py --healthy 1000 --faulty 100 --series 1000 --json FILE
+
+Whole trainings of eight formats (simulated_training.py), and series of losses and throughputs of
+ten shapes with steps, drifts and spikes (simulated_series.py).
 """
 
 import random
@@ -12,6 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
+import simulated_series
 from simulated_training import Fault, Training
 
 import harness
@@ -31,7 +35,7 @@ TIMED = ("megatron", "torchtitan", "trainer", "ezpz")
 WARNS = {"grad-growth"}
 
 
-def judged(training: Training) -> Any:
+def judged(training: Training | simulated_series.Series) -> Any:
     """Returns a _core.Metrics that has read the log, in pieces as a growing file has them."""
     job = _native.core().Metrics([0])
     text = training.text().encode()
@@ -110,12 +114,43 @@ def faulty(count: int) -> list[dict[str, Any]]:
     return rows
 
 
+def of_series(count: int) -> list[dict[str, Any]]:
+    """Counts healthy series with a finding, and of each fault how often it is found, and where."""
+    alarms = 0
+    for seed in range(count):
+        is_loss = seed % 20 < 10 or simulated_series.SHAPES[seed % 10] in ("rl", "epochs")
+        suspects = judged(simulated_series.healthy(seed, is_loss=is_loss)).suspects()
+        alarms += bool(findings.findings(suspects, ["log"], ""))
+    rows: list[dict[str, Any]] = [{"series": "healthy", "count": count, "with a finding": alarms}]
+    off: dict[str, list[float]] = {}
+    every: Counter[str] = Counter()
+    for seed in range(count):
+        sick = simulated_series.sick(seed)
+        name = f"{sick.fault} of {'a loss' if sick.is_loss else 'throughput'}"
+        every[name] += 1
+        found = [one for one in judged(sick).suspects() if one["fired"] > sick.at]
+        off.setdefault(name, []).extend(abs(one["first"] - sick.at - 1) for one in found[:1])
+    for name, number in every.items():
+        rows.append(
+            {
+                "series": name,
+                "count": number,
+                "found": len(off[name]) / number,
+                "rows between the fault and its place (median)": statistics.median(off[name]),
+                "the same, of 95 %": sorted(off[name])[int(0.95 * len(off[name]))],
+            }
+        )
+    return rows
+
+
 def main() -> None:
     arguments = harness.parser(str(__doc__).partition("\n")[0])
     arguments.add_argument("--healthy", type=int, default=1000)
     arguments.add_argument("--faulty", type=int, default=100)
+    arguments.add_argument("--series", type=int, default=1000)
     options = arguments.parse_args()
-    rows = healthy(options.healthy) + faulty(options.faulty)
+    rows = of_series(options.series)
+    rows += healthy(options.healthy) + faulty(options.faulty)
     harness.report("metrics_detection", rows, options.json)
 
 

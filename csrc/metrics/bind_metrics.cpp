@@ -24,6 +24,7 @@ Value date_or_none(double seconds) {
 
 py::dict to_dict(const metrics::Suspect& suspect) {
   return dict_of({{"kind", metrics::name_of(suspect.kind)},
+                  {"shape", suspect.shape},
                   {"first", number_or_none(suspect.first)},
                   {"fired", number_or_none(suspect.fired)},
                   {"until", number_or_none(suspect.until)},
@@ -42,6 +43,7 @@ py::dict to_dict(const metrics::Suspect& suspect) {
 py::dict to_dict(const metrics::Figures& figures) {
   py::dict made = dict_of({{"rows", figures.rows},
                            {"restarts", figures.restarts},
+                           {"judged", py::cast(figures.judged)},
                            {"left_out", figures.left_out},
                            {"lost_iterations", figures.lost_iterations},
                            {"lost_seconds", figures.lost_seconds},

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "metrics/excursion.hpp"
+#include "metrics/series.hpp"
 
 namespace oddrank::metrics {
 namespace {

@@ -4,31 +4,30 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <map>
 
 namespace oddrank::metrics {
 namespace {
 
-//                          floor  effect rank rows back tail window
-constexpr Rule kLossRule{0.03, 0.15, 1, 2, 2, 4, 31};
-constexpr Rule kGradRule{0.3, 1.1, 2, 3, 2, 2, 31};
-constexpr Rule kSpeedRule{0.007, 0.03, 2, 3, 3, 2, 128};
-constexpr Rule kSpreadRule{0.05, 0.18, 2, 16, 4, 2, 128};
+// The least that matters. one, few, step, drift, sign
+constexpr Limits kLossLimits{0.4, 0.15, 0.1, 0.15, 1};
+constexpr Limits kGradLimits{0, 1.3, 1.3, 1.6, 1};
+constexpr Limits kSpeedLimits{0, 0.03, 0.03, 0.1, -1};
+constexpr Limits kSpreadLimits{0, 0.18, 0.18, 0.18, 1};
 
-constexpr double kSupported = 6;      // evidence for a spike beside grown gradients
-constexpr double kLeastSpell = 200;   // seconds of rows that the clock alone measures
+constexpr double kLeastSpell = 30;    // seconds of rows that the clock alone measures
 constexpr std::size_t kWarmUp = 5;    // rows after a start whose speed is not judged
 constexpr std::size_t kRecent = 256;  // rows that make the usual pace
 constexpr std::size_t kLeastGaps = 16;
-constexpr double kStall = 300;                // seconds; shorter pauses are no stall
-constexpr double kStallGaps = 10;             // nor are those of fewer usual iterations
-constexpr double kSignedStall = 1800;         // the same beside a checkpoint or an evaluation
-constexpr double kLonger = 3;                 // times the longest pause of that kind before
-constexpr double kRound = 50;                 // checkpoints are made at multiples of it
-constexpr std::size_t kBehindPause = 8;       // rows that a checkpoint may slow down
-constexpr std::size_t kBehindPauseRows = 16;  // a drop that begins there needs so many
-constexpr double kSkipStreak = 8;             // iterations skipped one after another
-constexpr double kSkipStart = 40;             // at the start a loss scale halves from 2^32 down
+constexpr double kStall = 300;           // seconds; shorter pauses are no stall
+constexpr double kStallGaps = 10;        // nor are those of fewer usual iterations
+constexpr double kSignedStall = 1800;    // the same beside a checkpoint or an evaluation
+constexpr double kLonger = 3;            // times the longest pause of that kind before
+constexpr double kRound = 50;            // checkpoints are made at multiples of it
+constexpr std::size_t kBehindPause = 8;  // rows that a checkpoint may slow down
+constexpr double kSkipStreak = 8;        // iterations skipped one after another
+constexpr double kSkipStart = 40;        // at the start a loss scale halves from 2^32 down
 constexpr std::size_t kNanGrads = 3;
 constexpr double kZeros = 3;        // rows one after another
 constexpr double kAboveZero = 0.1;  // a loss that falls to 0 from less may have been learned
@@ -36,9 +35,9 @@ constexpr double kLeastPause = 5;   // seconds; clocks that show whole ones make
 constexpr std::size_t kSlowLines = 10;  // stragglers' lines
 constexpr double kClearlySlow = 0.1;
 
-constexpr std::array<std::string_view, 12> kKinds{
-    "loss-spike", "grad-growth", "slower",   "stall",     "nan-loss", "nan-grad",
-    "zero-loss",  "skipped",     "disagree", "straggler", "spread",   "restart"};
+constexpr std::array<std::string_view, 13> kKinds{
+    "loss-spike", "loss-rise", "grad-growth", "slower",   "spread",    "stall",  "nan-loss",
+    "nan-grad",   "zero-loss", "skipped",     "disagree", "straggler", "restart"};
 
 double median_of_ring(const std::deque<double>& values) {
   std::vector<double> copy(values.begin(), values.end());
@@ -50,34 +49,27 @@ double median_of_ring(const std::deque<double>& values) {
 std::string_view name_of(Suspect::Kind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
 
 Verdicts::Verdicts()
-    : loss_(kLossRule, Suspect::Kind::loss_spike),
-      grad_(kGradRule, Suspect::Kind::grad_growth),
-      speed_(kSpeedRule, Suspect::Kind::slower),
-      spread_(kSpreadRule, Suspect::Kind::spread) {
-  for (const std::size_t width : {16U, 64U, 256U}) shifts_.emplace_back(width, kSpeedRule.effect);
-}
+    : loss_{Series(kLossLimits), Suspect::Kind::loss_spike},
+      grad_{Series(kGradLimits), Suspect::Kind::grad_growth},
+      speed_{Series(kSpeedLimits), Suspect::Kind::slower},
+      spread_{Series(kSpreadLimits), Suspect::Kind::spread} {}
 
 void Verdicts::add(const Step& step) {
   const Row& row = step.row;
   if (row.kind == Row::Kind::straggler) return judge_stragglers(row);
   silent_ = false;
   ++figures_.rows;
+  const double at = row[kIteration];
   const double gap = row[kTime] - last_step_.row[kTime];  // NaN where a time is not known
-  const double iterations = row[kIteration] - step.before;
+  const double iterations = at - step.before;
   if (step.restarted) {
     judge_restart(step, gap);
   } else if (iterations > 0 && !(iterations >= interval_)) {
     interval_ = iterations;
   }
   judge_numbers(step);
-  const bool grad_away = grad_.excursion.is_away();
-  if (row[kGradNorm] > 0) judge_series(grad_, std::log(row[kGradNorm]), row, 0);
-  if (row[kLoss] > 0) {
-    // One row, and less evidence, is enough where the gradients say the same.
-    const bool supported = grad_away || grad_.excursion.is_away();
-    const double evidence = supported ? kSupported : Excursion::kEvidence;
-    judge_series(loss_, std::log(row[kLoss]), row, supported ? 1 : 0, evidence);
-  }
+  if (row[kGradNorm] > 0) judge(grad_, row[kGradNorm], row, at);
+  if (row.has(kLoss) && row[kLoss] != 0) judge(loss_, row[kLoss], row, at);
   if (!step.restarted) {
     const Pause pause = judge_pause(step, gap);
     judge_speed(step, gap);
@@ -86,12 +78,10 @@ void Verdicts::add(const Step& step) {
     recent_.add(row, iterations, gap, pause);
   }
   if (row[kStepMin] > 0 && row[kStepMax] >= row[kStepMin] && run_rows_ >= kWarmUp) {
-    judge_series(spread_, std::log(row[kStepMax] / row[kStepMin]), row, 0);
+    judge(spread_, row[kStepMax] / row[kStepMin], row, at, false);
   }
   ++run_rows_;
-  if (row.has(kTime)) {
-    if (std::isnan(figures_.first_time)) figures_.first_time = row[kTime];
-  }
+  if (row.has(kTime) && std::isnan(figures_.first_time)) figures_.first_time = row[kTime];
   remember(row);
   last_step_ = step;
 }
@@ -122,105 +112,60 @@ std::size_t Verdicts::report(Suspect::Kind kind, const Row& row) {
   return suspects_.size() - 1;
 }
 
-// Takes a logarithm. The suspect grows with its excursion.
-void Verdicts::judge_series(Series& series, double value, const Row& row, std::size_t rows,
-                            double evidence) {
-  Excursion& away = series.excursion;
-  const double sign = series.kind == Suspect::Kind::slower ? -1 : 1;
-  const Excursion::Event event = away.add(value, row[kIteration], rows, evidence);
-  if (event == Excursion::Event::fired) {
-    series.open = report(series.kind, row);
-    if (series.open != kNone) suspects_[series.open].first = away.first();
+// Adds a value. The suspect grows with the series' change.
+void Verdicts::judge(Watched& watched, double value, const Row& row, double first, bool briefly) {
+  const Series::Event event = watched.series.add(value, row[kIteration], first, briefly);
+  if (event == Series::Event::none) return;
+  const Change& change = watched.series.change();
+  if (event == Series::Event::began) {
+    const bool rises = watched.kind == Suspect::Kind::loss_spike && change.shape != "spike";
+    watched.open = report(rises ? Suspect::Kind::loss_rise : watched.kind, row);
   }
-  if (series.open == kNone) return;
-  Suspect& suspect = suspects_[series.open];
-  if (event == Excursion::Event::recovered) suspect.until = away.recovered();
-  if (event == Excursion::Event::recovered || !away.has_fired()) {
-    series.open = kNone;
-    return;
-  }
-  const bool lasts = series.kind == Suspect::Kind::slower || series.kind == Suspect::Kind::spread;
-  const double size = lasts ? away.typical() : away.peak();
-  suspect.level = std::exp(sign * away.level());
-  suspect.value = std::exp(sign * (away.level() + size));
-  suspect.share = sign < 0 ? 1 - std::exp(-size) : std::exp(size) - 1;
-  suspect.at = lasts ? away.first() : away.peak_at();
-  suspect.count = static_cast<double>(away.rows());
-  suspect.known = static_cast<double>(std::min<std::uint64_t>(figures_.rows, 512));
+  Suspect* const made = suspect(watched.open);
+  if (made == nullptr) return;
+  made->shape = change.shape;
+  made->first = change.first;
+  made->at = change.at;
+  made->until = change.until;
+  made->level = change.level;
+  made->value = change.value;
+  made->share = std::abs(change.value / change.level - 1);
+  made->count = change.rows;
+  made->known = change.known;
+  if (event == Series::Event::over) watched.open = kNone;
 }
 
 void Verdicts::judge_speed(const Step& step, double gap) {
   const Row& row = step.row;
   const bool pause = step.checkpoint || step.evaluation || is_round(step);
   since_pause_ = pause ? 0 : since_pause_ + 1;
-  const Speed now = speed_of(row, row[kIteration] - step.before, gap);
-  const bool changed =
-      (row[kBatch] > 0 && last_step_.row[kBatch] > 0 && row[kBatch] != last_step_.row[kBatch]) ||
-      (row[kSequence] > 0 && last_step_.row[kSequence] > 0 &&
-       row[kSequence] != last_step_.row[kSequence]);
-  if (changed) {  // other work: other times
-    speed_.excursion.reset();
-    grad_.excursion.reset();
-    spread_.excursion.reset();
-    for (BlockShift& shift : shifts_) shift.reset();
-    speed_.open = grad_.open = spread_.open = kNone;
-    speeds_.clear();
+  const auto differs = [&](Column column) {
+    return row[column] > 0 && last_step_.row[column] > 0 && row[column] != last_step_.row[column];
+  };
+  if (differs(kBatch) || differs(kSequence)) {  // other work: other times
+    for (Watched* each : {&speed_, &grad_, &spread_}) each->reset();
     recent_.reset();
   }
+  const Speed now = speed_of(row, row[kIteration] - step.before, gap);
   if (!(now.value > 0) || run_rows_ < kWarmUp) return;
   if (unit_.empty()) unit_ = now.unit;
   if (now.unit != unit_) return;
-  double measured = now.value;
-  if (now.unit.ends_with("clock")) {
-    // Beside a pause the clock says nothing about the speed of an iteration. It may show whole
-    // seconds only, so rows are added up until these no longer matter.
-    const bool paused = step.checkpoint || step.evaluation || gap > 5 * usual_gap_;
-    by_clock_ =
-        paused ? Spell{} : Spell{by_clock_.iterations + now.value * gap, by_clock_.seconds + gap};
-    if (by_clock_.seconds < kLeastSpell) return;
-    measured = by_clock_.iterations / by_clock_.seconds;
-    by_clock_ = {};
+  // Behind a checkpoint, which may be written in the background, a few rows are slow.
+  const bool briefly = since_pause_ >= kBehindPause;
+  if (!now.unit.ends_with("clock")) {
+    return judge(speed_, now.value, row, row[kIteration], briefly);
   }
-  const double value = -std::log(measured);
-  push_bounded(speeds_, value, kRecent);
-  const std::size_t before = speed_.open;
-  // Behind a checkpoint, which may be written in the background, rows are slow for a while.
-  if (!speed_.excursion.is_away()) needed_ = since_pause_ < kBehindPause ? kBehindPauseRows : 0;
-  judge_series(speed_, value, row, needed_);
-  if (before != kNone && speed_.open == kNone && std::isnan(suspects_[before].until)) {
-    open_shift_ = before;  // it lasts so long that it is the level now
-    shift_level_ = -std::log(suspects_[before].level);
-    shift_size_ = -std::log(1 - suspects_[before].share);
-    for (BlockShift& shift : shifts_) shift.reset();
-  }
-  if (!speed_.excursion.is_away()) judge_shift(value, row);
-}
-
-// Shifts that the noise hides row by row, and the end of a drop that lasted.
-void Verdicts::judge_shift(double value, const Row& row) {
-  if (open_shift_ != kNone && speeds_.size() >= 16 && figures_.rows % 16 == 0) {
-    std::vector<double> late(speeds_.end() - 16, speeds_.end());
-    if (median_of(late) - shift_level_ < shift_size_ / 2) {
-      suspects_[open_shift_].until = row[kIteration];
-      open_shift_ = kNone;
-    }
-  }
-  for (BlockShift& shift : shifts_) {
-    if (!shift.add(value, row[kIteration]) || open_shift_ != kNone) continue;
-    open_shift_ = report(Suspect::Kind::slower, row);
-    for (BlockShift& each : shifts_) each.reset();
-    if (open_shift_ == kNone) return;
-    shift_level_ = shift.level();
-    shift_size_ = shift.shift();
-    Suspect& suspect = suspects_[open_shift_];
-    suspect.first = suspect.at = shift.first();
-    suspect.level = std::exp(-shift_level_);
-    suspect.value = std::exp(-shift_level_ - shift_size_);
-    suspect.share = 1 - std::exp(-shift_size_);
-    suspect.count = 32;
-    suspect.known = static_cast<double>(std::min<std::uint64_t>(figures_.rows, 512));
-    return;
-  }
+  // A single long row is a pause. The clock may show whole seconds only, so rows are added up.
+  const bool is_long = gap > 5 * usual_gap_;
+  const bool paused = step.checkpoint || step.evaluation || (is_long && !was_paused_);
+  was_paused_ = is_long;
+  if (paused) return;
+  if (spell_.seconds == 0) spell_.first = row[kIteration];
+  spell_.iterations += now.value * gap;
+  spell_.seconds += gap;
+  if (spell_.seconds < kLeastSpell) return;
+  const Spell whole = std::exchange(spell_, {});
+  judge(speed_, whole.iterations / whole.seconds, row, whole.first, briefly);
 }
 
 // Returns whether a checkpoint may have been made before this iteration, by its number.
@@ -294,46 +239,54 @@ void Verdicts::silence(double seconds) {
   }
 }
 
-// NaN, skipped iterations, and ranks that disagree.
+// Counts a row. bad: iterations of it that are bad; good: the streak is over. Reports a streak that
+// is long enough. Returns whether it had been one.
+bool Verdicts::count(Streak& streak, double bad, bool good, double needed, const Row& row) {
+  if (good) {
+    const bool was = streak.open != kNone;
+    if (was) suspects_[streak.open].until = row[kIteration];
+    streak = {streak.kind};
+    return was;
+  }
+  if (!(bad > 0)) return false;
+  if (streak.count == 0) streak.first = row[kIteration];
+  streak.count += bad;
+  if (streak.open == kNone && streak.count >= needed) streak.open = report(streak.kind, row);
+  if (Suspect* const made = suspect(streak.open)) {
+    made->first = streak.first;
+    made->at = row[kIteration];
+    made->count = streak.count;
+  }
+  return false;
+}
+
+// NaN, losses of 0, skipped iterations, and ranks that disagree.
 void Verdicts::judge_numbers(const Step& step) {
   const Row& row = step.row;
-  if (row.loss_is_nan || row[kNan] > 0) {
-    if (open_nan_ == kNone) open_nan_ = report(Suspect::Kind::nan_loss, row);
-    if (open_nan_ != kNone) suspects_[open_nan_].count += row[kNan] > 0 ? row[kNan] : 1;
-  } else if (open_nan_ != kNone && row.has(kLoss)) {
-    suspects_[open_nan_].until = row[kIteration];
-    open_nan_ = kNone;
-  }
-  judge_zeros(row);
-  if (row.grad_is_nan && nan_grads_++ == 0) first_nan_grad_ = row[kIteration];
-  if (row.has(kGradNorm)) {
-    if (open_nan_grad_ != kNone) suspects_[open_nan_grad_].until = row[kIteration];
-    open_nan_grad_ = kNone;
-    nan_grads_ = 0;
+  const bool nan = row.loss_is_nan || row[kNan] > 0;
+  count(nan_loss_, nan ? std::max(1.0, row[kNan] > 0 ? row[kNan] : 0.0) : 0, !nan && row.has(kLoss),
+        1, row);
+  // A loss that falls to 0 from little may have been learned.
+  if (row.has(kLoss)) {
+    const bool odd = above_zero_ >= kAboveZero && !zero_is_usual_;
+    const double zeros = zero_loss_.count;
+    const bool was = count(zero_loss_, 1, row[kLoss] != 0,
+                           odd ? kZeros : std::numeric_limits<double>::infinity(), row);
+    if (Suspect* const made = suspect(zero_loss_.open)) made->level = above_zero_;
+    if (row[kLoss] != 0) {
+      zero_is_usual_ |= zeros > 0 && !was;
+      above_zero_ = row[kLoss];
+    }
   }
   // The first steps with a loss scale may overflow.
-  if (row.grad_is_nan && nan_grads_ == (had_grad_ ? kNanGrads : kSkipStart)) {
-    open_nan_grad_ = report(Suspect::Kind::nan_grad, row);
-    if (open_nan_grad_ != kNone) suspects_[open_nan_grad_].first = first_nan_grad_;
-  }
-  if (row.grad_is_nan && open_nan_grad_ != kNone) {
-    suspects_[open_nan_grad_].count = nan_grads_;
-    suspects_[open_nan_grad_].at = row[kIteration];
-  }
+  count(nan_grad_, row.grad_is_nan ? 1 : 0, row.has(kGradNorm), had_grad_ ? kNanGrads : kSkipStart,
+        row);
   had_grad_ |= row.has(kGradNorm);
   const double iterations = std::isnan(step.before) ? 1 : row[kIteration] - step.before;
   const bool all = row[kSkipped] > 0 && row[kSkipped] >= iterations;
-  skips_ = all ? skips_ + row[kSkipped] : 0;
   had_step_ |= row.has(kSkipped) && !all;
-  if (!all && open_skip_ != kNone) {
-    suspects_[open_skip_].until = row[kIteration];
-    open_skip_ = kNone;
-  }
-  if (open_skip_ == kNone && skips_ >= (had_step_ ? kSkipStreak : kSkipStart)) {
-    open_skip_ = report(Suspect::Kind::skipped, row);
-    if (open_skip_ != kNone) suspects_[open_skip_].value = row[kLossScale];
-  }
-  if (open_skip_ != kNone) suspects_[open_skip_].count = skips_;
+  count(skipped_, all ? row[kSkipped] : 0, !all, had_step_ ? kSkipStreak : kSkipStart, row);
+  if (Suspect* const made = suspect(skipped_.open)) made->value = row[kLossScale];
   if (!step.disagree) return;
   if (disagreement_ == kNone) {
     disagreement_ = report(Suspect::Kind::disagree, row);
@@ -344,28 +297,6 @@ void Verdicts::judge_numbers(const Step& step) {
     suspects_[disagreement_].ranks = step.disagreement.ranks;
   }
   ++suspects_[disagreement_].count;
-}
-
-// A loss that is exactly 0 after it was not: nothing is learned any more.
-void Verdicts::judge_zeros(const Row& row) {
-  if (!row.has(kLoss)) return;
-  if (row[kLoss] != 0) {
-    if (open_zero_ != kNone) suspects_[open_zero_].until = row[kIteration];
-    zero_is_usual_ |= zeros_ > 0 && open_zero_ == kNone;
-    open_zero_ = kNone;
-    zeros_ = 0;
-    above_zero_ = row[kLoss];
-    return;
-  }
-  if (zeros_++ == 0) first_zero_ = row[kIteration];
-  if (zeros_ == kZeros && above_zero_ >= kAboveZero && !zero_is_usual_) {
-    open_zero_ = report(Suspect::Kind::zero_loss, row);
-    if (open_zero_ != kNone) {
-      suspects_[open_zero_].first = first_zero_;
-      suspects_[open_zero_].level = above_zero_;
-    }
-  }
-  if (open_zero_ != kNone) suspects_[open_zero_].count = zeros_;
 }
 
 // A rank is slow if most of the last lines name it, each by a clear share.
@@ -404,21 +335,21 @@ void Verdicts::judge_restart(const Step& step, double gap) {
     suspects_[made].value = down;
   }
   run_rows_ = 0;
-  // The ranks may be on other nodes.
-  spread_.excursion.reset();
-  spread_.open = kNone;
-  if (!speed_of(step.row, 1, kUnknown).per_gpu) {
-    speed_.excursion.reset();
-    speed_.open = kNone;
-    for (BlockShift& shift : shifts_) shift.reset();
-    open_shift_ = kNone;
-    speeds_.clear();
-    unit_ = {};
+  // What is done again is compared with what was before it.
+  for (Watched* each : {&loss_, &grad_}) {
+    each->series.rewind(step.row[kIteration]);
+    each->open = kNone;
   }
+  spread_.reset();  // the ranks may be on other nodes
+  if (speed_of(step.row, 1, kUnknown).per_gpu) return;
+  speed_.reset();
+  spell_ = {};
+  unit_ = {};
 }
 
 Figures Verdicts::figures() const {
   Figures made = figures_;
+  made.judged = {loss_.series.judged(), grad_.series.judged(), speed_.series.judged()};
   made.pace = recent_.pace();
   made.pauses = recent_.pauses();
   const Speed speed = recent_.speed(unit_);

@@ -26,25 +26,30 @@ def test_a_file_that_is_no_log_is_named_with_what_it_is(oddrank, refused, tmp_pa
     bad.write_bytes(UNREADABLE[said])
     assert f"{bad} {said}" in refused(bad)
     code, shown, error = oddrank(log, bad, "--json", "-")
-    assert code == 0
-    assert f"left out: {bad} {said}" in error
     report = json.loads(shown)
+    assert (code, report["verdict"]) == (3, "incomplete")
+    assert f"left out: {bad} {said}" in error
     assert "99 iterations of 1 log;" in report["summary"]
     assert report["data"]["logs"] == [str(log)]
     assert len(report["data"]["skipped"]) == 1
 
 
-def test_what_is_no_whole_text_is_read_as_far_as_it_goes(oddrank, tmp_path):
-    packed = gzip.compress(LOG, compresslevel=1)
-    for name, content, least, most, noted in (
-        ("log", bytes(100_000) + b"\n" + LOG, 99, 99, ""),  # a hole that truncation left
-        ("broken.gz", packed[: len(packed) * 9 // 10], 46, 98, "was read only in part"),
-        ("log.gz", LOG, 99, 99, "is not packed by gzip: it is read as text"),
-    ):
+def test_what_is_no_whole_text_is_read_as_far_as_it_can_be_trusted(oddrank, tmp_path):
+    # A log with a spike at its end: what is cut off or damaged is no healthy one.
+    packed = gzip.compress(LOG + (lines(100, 400) + lines(400, 500, loss=9)).encode(), 1)
+    middle = len(packed) * 55 // 100
+    for name, content, verdict, least, most, noted in (
+        ("log", bytes(100_000) + b"\n" + LOG, "healthy", 99, 99, ""),  # a hole of truncation
+        ("cut.gz", packed[:middle], "incomplete", 100, 398, "was read only in part"),
+        ("bad.gz", packed[:middle] + bytes(20) + packed[middle + 20 :], "incomplete", 0, 9999,
+         "is damaged, nothing in it is judged"),
+        ("log.gz", LOG, "healthy", 99, 99, "is not packed by gzip: it is read as text"),
+    ):  # fmt: skip
         (tmp_path / name).write_bytes(content)
         code, said, error = oddrank(tmp_path / name, "--json", "-")
         report = json.loads(said)
-        assert (code, report["verdict"]) == (0, "healthy"), name
+        assert (code, report["verdict"]) == ({"healthy": 0}.get(verdict, 3), verdict), name
+        assert report["findings"] == [], name
         assert least <= report["data"]["rows"] <= most, name
         assert noted in error, name
         assert len(report["data"]["skipped"]) == bool(noted), name
@@ -87,4 +92,4 @@ def test_times_since_the_start_of_a_run_do_not_mix_its_rows_with_those_of_anothe
     code, shown, _ = oddrank(tmp_path / "a.log", tmp_path / "b.log", "--json", "-")
     (finding,) = json.loads(shown)["findings"]
     assert (code, finding["cause"]) == (1, "restart")
-    assert "after iteration 60 and did 10 iterations again" in finding["what"]
+    assert "a restart after iteration 60 cost 10 iterations" in finding["what"]

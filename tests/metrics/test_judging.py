@@ -1,13 +1,17 @@
 """Simulated trainings: healthy ones say nothing, faults are found, and each kind by itself."""
 
+import math
+import random
+
 import pytest
 
-from metrics.training_log import Fault, Training, check, judged, kinds, line, stamp, told
+from metrics.training_log import Fault, Training, check, judged, kinds, line, series, stamp, told
 from oddrank.metrics import findings
 
 # Seeds whose jobs are quiet enough for the fault to be seen: benchmarks/metrics/detection.py has
 # the shares over all kinds of jobs.
 HEALTHY = range(40)
+STEP = "elapsed time per iteration (ms)"
 
 
 @pytest.mark.parametrize("seed", HEALTHY)
@@ -27,6 +31,75 @@ def test_a_fault_is_found_and_nothing_else(fault, cause):
         training = Training(seed, fault, rows=1200)
         training.form, training.lengths, training.outliers = "megatron", 0.0, 0.0
         assert kinds(training.text()) == [cause]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_healthy_series_is_healthy_and_a_fault_in_one_is_found_where_it_began(seed):
+    for is_loss in (True, False):
+        assert kinds(series.healthy(seed, is_loss=is_loss, rows=1500).text()) == []
+    sick = series.sick(seed)
+    said = [one for one in judged(sick.text()).suspects() if one["fired"] > sick.at]
+    assert len(said) == (0 if seed == 17 else 1), sick  # a spike in an epoch's first rows
+    for one in said:
+        assert one["kind"] in (("loss-spike", "loss-rise") if sick.is_loss else ("slower",))
+        assert abs(one["first"] - sick.at - 1) <= (128 if sick.fault == "drift" else 16)
+        assert one["known"] <= one["first"]
+
+
+def slowly(rows, factor, first=500):
+    """Returns how much of a fault each row of a log has that begins after `first` rows."""
+    return [1 + (factor - 1) * max(0, n - first) / (rows - first) for n in range(1, rows + 1)]
+
+
+@pytest.mark.parametrize(
+    ("grown", "cause"),
+    [(slowly(2000, 7 / 3), "loss-rise"), (slowly(5500, 2.0), "slower"),
+     (slowly(2500, 1 / 0.7), "slower"), ([1.0] * 59 + [1.3] * 640, "slower"),
+     ([1.0] * 19 + [2.0] * 27, "slower"), ([1.0] * 19 + [3.0] * 27, "loss-spike")],
+    ids=["loss-slowly", "to-half", "to-70-percent", "after-59-rows", "in-46-rows", "loss-46-rows"],
+)  # fmt: skip
+def test_slow_and_early_changes_are_found_and_their_rows_counted(grown, cause):
+    chance = random.Random(1)
+    began = next(n for n, factor in enumerate(grown) if factor > 1)
+    noise = [math.exp(chance.gauss(0, 0.01)) * factor for factor in grown]
+    slow = cause == "slower"
+    (one,) = judged(
+        line(n, 3.0 if slow else 3 * x, **{STEP: 1000 * x if slow else 1000.0})
+        for n, x in enumerate(noise, 1)
+    ).suspects()
+    assert one["kind"] == cause
+    assert abs(one["first"] - began) <= 256
+    assert abs(one["count"] - (len(grown) - began)) <= 256
+    assert one["known"] <= one["first"]
+    if began < 60:
+        assert (one["first"], one["count"]) == (began + 1, len(grown) - began)
+
+
+def test_losses_below_0_are_judged_on_a_linear_scale():
+    chance = random.Random(1)
+    log = [line(n, (2.5 if 400 <= n < 410 else -0.5) + chance.gauss(0, 0.1)) for n in range(1, 601)]
+    (one,) = judged(log).suspects()
+    assert (one["kind"], one["first"], one["until"], one["count"]) == ("loss-spike", 400, 410, 10)
+    assert -0.6 < one["level"] < -0.4
+    assert 2.3 < one["value"] < 2.9
+
+
+def bars(steps):
+    """Returns HF Trainer's lines with their bars. steps: seconds of an iteration, a row of ten."""
+    now, log = 0.0, []
+    for n, step in enumerate(steps, 1):
+        now += 10 * step
+        clock = f"{int(now // 3600)}:{int(now // 60) % 60:02d}:{int(now) % 60:02d}"
+        bar = f"{n}%|## | {10 * n}/{10 * len(steps)} [{clock}<9:59:59,  1.87s/it]"
+        log.append(f"\r {bar}{{'loss': {2.5 + n % 3 / 100}, 'epoch': 0.1}}")
+    return log
+
+
+def test_a_drop_that_only_the_clock_shows_is_placed_where_it_began():
+    for steps, first in (([2] * 400 + [20] * 200, 4000), ([2] * 80 + [4] * 40, 800)):
+        (one,) = judged(bars(steps)).suspects()
+        assert one["kind"] == "slower"
+        assert abs(one["first"] - first) <= 20
 
 
 def quiet(rows=400, **fields):
@@ -126,10 +199,11 @@ def test_what_a_restart_has_lost_is_counted():
 SUSPECT = {
     "file": 0, "line": 7, "ranks": [], "first": 410.0, "at": 412.0, "fired": 411.0, "until": None,
     "level": 2.5, "value": 5.098124, "share": 0.0512, "count": 12.0, "known": 400.0,
-    "seconds": 1500.0,
+    "seconds": 1500.0, "shape": "spike",
 }  # fmt: skip
 LITTLE = {"count": 1.0, "known": 60.0, "seconds": 0.0, "level": None, "value": None}
-MORE = {"surely": {}, "with little": LITTLE, "over": {"until": 420.0}, "of two": {"ranks": [3, 4]}}
+MORE = {"surely": {}, "with little": LITTLE, "over": {"until": 420.0}, "of two": {"ranks": [3, 4]},
+        "slowly": {"shape": "drift"}}  # fmt: skip
 
 
 def test_every_sentence_can_be_made_with_little_and_with_much(golden):
@@ -139,6 +213,8 @@ def test_every_sentence_can_be_made_with_little_and_with_much(golden):
             if kind in ("spread", "stall") and name == "with little":  # they have all numbers
                 continue
             if kind != "disagree" and name == "of two":  # others name one rank, or none
+                continue
+            if kind not in ("loss-rise", "slower") and name == "slowly":
                 continue
             ranks = [3] if kind == "straggler" else []
             suspect = {**SUSPECT, "kind": kind, "ranks": ranks, **more}

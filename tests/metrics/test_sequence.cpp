@@ -1,4 +1,4 @@
-// One row an iteration: several writers, late lines, new starts; and the excursions of a series.
+// One row an iteration: several writers, late lines, new starts; and the rule for series.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,8 +6,8 @@
 #include <random>
 #include <vector>
 
-#include "metrics/excursion.hpp"
 #include "metrics/sequence.hpp"
+#include "metrics/series.hpp"
 
 namespace oddrank::metrics {
 namespace {
@@ -103,57 +103,67 @@ TEST(Sequence, LateLinesAreNoRestartAndRowsThatNameNoIterationAreCounted) {
   EXPECT_EQ(steps[2].row[kIteration], 3);
 }
 
-constexpr Rule kRule{0.01, 0.1, 1, 3, 2, 2, 31};
+constexpr Limits kLimits{0.4, 0.15, 0.1, 0.15, 1};
 
-TEST(Excursion, FiresOnALastingRiseAndSaysWhenItIsOver) {
-  std::mt19937 random(1);
-  std::normal_distribution<double> noise(0, 0.01);
-  Excursion away(kRule);
-  for (int i = 0; i < 300; ++i) {
-    ASSERT_EQ(away.add(1 + noise(random), i), Excursion::Event::none);
+// Adds rows of a level with noise. Returns the events but those of growth.
+std::vector<Series::Event> add(Series& series, double level, int first, int last,
+                               double sd = 0.01) {
+  static std::mt19937 random(1);
+  std::normal_distribution<double> noise(0, sd);
+  std::vector<Series::Event> events;
+  for (int i = first; i < last; ++i) {
+    const Series::Event event = series.add(level * std::exp(noise(random)), i, i);
+    if (event != Series::Event::none && event != Series::Event::grew) events.push_back(event);
   }
-  int fired = -1;
-  for (int i = 300; i < 310; ++i) {
-    if (away.add(1.5 + noise(random), i) == Excursion::Event::fired) fired = i;
-  }
-  EXPECT_EQ(fired, 302);
-  EXPECT_EQ(away.first(), 300);
-  EXPECT_NEAR(away.typical(), 0.5, 0.05);
-  EXPECT_EQ(away.add(1, 310), Excursion::Event::none);
-  EXPECT_EQ(away.add(1, 311), Excursion::Event::recovered);
-  EXPECT_EQ(away.recovered(), 310);
+  return events;
+}
+using Events = std::vector<Series::Event>;
+
+TEST(Series, ARiseBeginsAndIsOver) {
+  Series series(kLimits);
+  EXPECT_EQ(add(series, 2, 0, 300), Events{});
+  EXPECT_EQ(add(series, 2.6, 300, 303), Events{Series::Event::began});
+  EXPECT_EQ(add(series, 2.6, 303, 310), Events{});
+  EXPECT_EQ(add(series, 2, 310, 400), Events{Series::Event::over});
+  EXPECT_EQ(series.change().first, 300);
+  EXPECT_EQ(series.change().until, 310);
+  EXPECT_EQ(series.change().rows, 10);
+  EXPECT_EQ(series.change().known, 300);
 }
 
-TEST(Excursion, ASeriesThatAlwaysDidSuchThingsIsHealthy) {
-  std::mt19937 random(2);
-  std::normal_distribution<double> noise(0, 0.01);
-  Excursion away(kRule);
-  int fired = 0;
-  for (int i = 0; i < 20'000; ++i) {
-    const bool wave = i % 40 < 4;  // slow rows one after another, from the beginning
-    fired += away.add(1 + noise(random) + (wave ? 0.3 : 0), i) == Excursion::Event::fired ? 1 : 0;
-  }
-  EXPECT_EQ(fired, 0);
+TEST(Series, ALevelThatLastsBecomesTheLevelAndANewRiseIsFound) {
+  Series series(kLimits);
+  add(series, 2, 0, 100);
+  EXPECT_EQ(add(series, 3, 100, 500), Events{Series::Event::began});
+  EXPECT_EQ(add(series, 4, 500, 600), Events{Series::Event::began});
+  EXPECT_EQ(series.change().first, 500);
+  EXPECT_NEAR(series.change().level, 3, 0.05);
 }
 
-TEST(Excursion, ALevelThatLastsBecomesTheLevel) {
-  Excursion away(kRule);
-  for (int i = 0; i < 100; ++i) away.add(1 + 0.001 * (i % 7), i);
-  for (int i = 100; i < 500; ++i) away.add(2 + 0.001 * (i % 7), i);
-  EXPECT_FALSE(away.is_away());
-  EXPECT_NEAR(away.level(), 2, 0.01);
+TEST(Series, AShiftThatNoiseHidesRowByRowIsFoundByWindows) {
+  Series series(kLimits);
+  EXPECT_EQ(add(series, 1, 0, 64 * 30, 0.1), Events{});
+  EXPECT_EQ(add(series, 1.25, 64 * 30, 64 * 40, 0.1), Events{Series::Event::began});
+  EXPECT_EQ(series.change().shape, "step");
+  EXPECT_NEAR(series.change().first, 64 * 30, 64);
 }
 
-TEST(BlockShift, FindsAShiftThatNoiseHidesRowByRow) {
-  std::mt19937 random(3);
-  std::normal_distribution<double> noise(0, 0.1);
-  BlockShift shift(64, 0.03);
-  int fired = -1;
-  for (int i = 0; i < 64 * 40 && fired < 0; ++i) {
-    if (shift.add(noise(random) + (i >= 64 * 30 ? 0.25 : 0), i)) fired = i;
+TEST(Series, WhatCameBackBeforeIsUsual) {
+  Series series(kLimits);
+  for (int i = 0; i < 4000; i += 40) {  // slow rows one after another, from the beginning
+    EXPECT_EQ(add(series, 1, i, i + 36), Events{}) << i;
+    const Events events = add(series, 1.1, i + 36, i + 40);
+    EXPECT_EQ(events, Events{}) << i;
   }
-  EXPECT_GE(fired, 64 * 30);
-  EXPECT_NEAR(shift.shift(), 0.25, 0.05);
+}
+
+TEST(Series, ANewStartIsComparedWithWhatWasBeforeItsIteration) {
+  Series series(kLimits);
+  for (int i = 0; i < 400; ++i) series.add(10.0 / (1 + i / 50.0) + 0.01 * (i % 3), i, i);
+  series.rewind(100);
+  for (int i = 100; i < 400; ++i) {
+    ASSERT_EQ(series.add(10.0 / (1 + i / 50.0) + 0.01 * (i % 3), i, i), Series::Event::none) << i;
+  }
 }
 
 }  // namespace

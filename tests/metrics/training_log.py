@@ -11,9 +11,10 @@ from oddrank.finding import Finding
 from oddrank.metrics import findings
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "metrics"))
+import simulated_series as series
 from simulated_training import Fault, Training
 
-__all__ = ["Fault", "Training"]
+__all__ = ["Fault", "Training", "series"]
 
 
 def judged(text: str | Iterable[str]) -> Any:

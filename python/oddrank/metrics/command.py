@@ -21,7 +21,7 @@ from oddrank.errors import OddrankError
 from oddrank.logs.following import until_signal
 from oddrank.metrics import findings, report
 from oddrank.metrics.growing import Logs
-from oddrank.report import write_json, write_text
+from oddrank.report import Report, write_json, write_text
 
 _EXAMPLES = """Say from a training's log when loss or speed went wrong.
 
@@ -99,7 +99,7 @@ def command(
             csv.write(opened.job.csv())
     for note in opened.notes[said:]:
         render.line(note, sys.stderr)
-    made = report.made(opened.job, opened.paths, opened.notes)
+    made = _report(opened)
     if prometheus_path:
         write_text(report.prometheus(made), prometheus_path, exposition.ADVICE)
     if picture:
@@ -112,6 +112,12 @@ def command(
         next_once=True,
     )  # fmt: skip
     return made.exit_code(fail_on) or (0 if whole else OddrankError.exit_code)
+
+
+def _report(logs: Logs) -> Report:
+    return report.made(
+        logs.job, logs.paths, logs.notes, logs.missing, is_damaged=logs.is_damaged
+    )  # fmt: skip
 
 
 @contextmanager
@@ -133,7 +139,7 @@ class _News:
     """Says each finding of --follow once, and when it is over; writes the files anew."""
 
     def __init__(self, logs: Logs, json_path: str | None, prometheus: str | None) -> None:
-        self._job, self._paths, self._notes = logs.job, logs.paths, logs.notes
+        self._logs, self._job, self._paths = logs, logs.job, logs.paths
         self._json, self._prometheus = json_path, prometheus
         self._said: set[int] = set()
         self._over: set[int] = set()
@@ -153,7 +159,7 @@ class _News:
             elif number not in self._over and (text := findings.is_over(suspect)):
                 render.progress(f"line {findings.source(suspect, self._paths)}: {text}", stream)
                 self._over.add(number)
-        made = report.made(self._job, self._paths, self._notes)
+        made = _report(self._logs)
         if self._json and self._json != "-":
             write_json(made.envelope(), self._json)
         if self._prometheus and self._prometheus != "-":

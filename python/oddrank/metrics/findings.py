@@ -1,7 +1,6 @@
 """The causes of `oddrank metrics`, and the only sentences about them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from oddrank.finding import (
@@ -51,27 +50,26 @@ def one(
         return _restarts([suspect], logs) if suspect["count"] > 0 else None
     if suspect["kind"] in ("slower", "spread") and suspect["until"] and suspect["count"] < _LASTING:
         return None
-    made = _TABLE[suspect["kind"]](suspect, unit)
+    condition, words, level, steps = _TABLE[suspect["kind"]]
+    what, said, why = words(suspect, unit)
     warned = [
         each for each in every if suspect["kind"] == "loss-spike" and _precedes(each, [suspect])
     ]
-    evidence = [Evidence(text, source(suspect, logs)) for text in made.evidence]
+    evidence = [Evidence(text, source(suspect, logs)) for text in said]
     evidence += [
-        Evidence(
-            f"the grad norm grew from iteration {_whole(each['first'])} on, and said so at"
-            f" {_whole(each['fired'])}",
-            source(each, logs),
-        )
+        Evidence(f"the grad norm grew from iteration {_whole(each['first'])} on",
+                 source(each, logs))
         for each in warned
-    ]
+    ]  # fmt: skip
+    now = suspect["kind"] == "stall" and suspect["until"] is None
     return Finding(
-        condition=made.condition,
+        condition="stuck" if now else condition,
         who=_who(suspect, logs),
         cause=suspect["kind"],
-        what=made.what,
+        what=what,
         evidence=tuple(evidence),
-        confidence=Confidence(made.level, made.why),
-        next=made.next,
+        confidence=Confidence(level(suspect), why),
+        next=("oddrank trace where", *steps) if now else steps,
     )
 
 
@@ -84,6 +82,7 @@ def is_over(suspect: Suspect) -> str:
 
 _OVER = {
     "loss-spike": "the loss is back at its level since",
+    "loss-rise": "the loss is back at its level since",
     "grad-growth": "the grad norm is back at its level since",
     "slower": "throughput is back at its level since",
     "spread": "the ranks take equally long again since",
@@ -94,191 +93,142 @@ _OVER = {
 }
 
 
-@dataclass(frozen=True)
-class _Made:
-    condition: Condition
-    what: str
-    evidence: Sequence[str]
-    level: Level
-    why: str
-    next: tuple[str, ...] = ()
+# A sentence; what shows it; why it is believed.
+_Words = tuple[str, Sequence[str], str]
 
 
-def _loss_spike(s: Suspect, unit: str) -> _Made:
-    many = s["count"] >= 3
-    return _Made(
-        "suspicious",
-        f"the loss rose from {_number(s['level'])} to {_number(s['value'])} at iteration"
-        f" {_whole(s['at'])}, and {_end(s, 'was back', 'has not come back')}",
-        [f"beyond the line from iteration {_whole(s['first'])} on"],
-        "high" if many else "medium",
-        f"{_rows(s['count'])} beyond the line, after {_rows(s['known'])} of which none was so high",
+def _change(s: Suspect, subject: str, unit: str = "") -> _Words:
+    """Words a change of a level: its rows, the level before and after, and where it began."""
+    slowly = "slowly " if s["shape"] == "drift" else ""
+    fell = s["kind"] == "slower"
+    rose = f"fell {slowly}by {s['share']:.1%}" if fell else f"rose {slowly}".rstrip()
+    where = "at" if s["shape"] == "spike" and not fell and s["kind"] == "loss-spike" else "from"
+    at = s["at"] if where == "at" else s["first"]
+    on = "" if where == "at" else " on"
+    what = (
+        f"{subject} {rose} from {_number(s['level'])} to {_number(s['value'])}{unit} {where}"
+        f" iteration {_whole(at)}{on}, and {_end(s, 'was back', 'has not come back')}"
+    )
+    evidence = [f"began at iteration {_whole(s['first'])}; detected at {_whole(s['fired'])}"]
+    return (
+        what,
+        evidence,
+        f"{_rows(s['count'])} since then, compared with {_rows(s['known'])} before",
     )
 
 
-def _grad_growth(s: Suspect, unit: str) -> _Made:
-    return _Made(
-        "suspicious",
-        f"the grad norm grew from {_number(s['level'])} to {_number(s['value'])} from iteration"
-        f" {_whole(s['first'])} on, and"
-        f" {_end(s, 'was back', 'has not come back: a loss spike may follow')}",
-        [f"could be said at iteration {_whole(s['fired'])}"],
-        "medium",
-        f"{_rows(s['count'])} beyond the line; no loss spike came with it",
-    )
-
-
-def _slower(s: Suspect, unit: str) -> _Made:
-    sure = s["count"] >= _LASTING and s["known"] >= 100
-    return _Made(
-        "slow",
-        f"throughput fell by {s['share']:.1%} at iteration {_whole(s['first'])}, from"
-        f" {_number(s['level'])} to {_number(s['value'])} {unit}, and"
-        f" {_end(s, 'was back', 'stayed there')}",
-        [f"could be said at iteration {_whole(s['fired'])}"],
-        "high" if sure else "medium",
-        f"{_rows(s['count'])} at the new level, compared with {_rows(s['known'])}",
-        _SPEED_NEXT,
-    )
-
-
-def _stall(s: Suspect, unit: str) -> _Made:
+def _stall(s: Suspect, unit: str) -> _Words:
     now = s["until"] is None
-    return _Made(
-        "stuck" if now else "late",
+    return (
         f"{'no iteration has come' if now else 'nothing came'} for {duration(s['seconds'])} after"
         f" iteration {_whole(s['first'])}; one usually takes {duration(s['level'])}",
         [],
-        "medium" if s["known"] < 100 else "high",
         f"the longest pause of {_rows(s['known'])} by far; none of that kind came before",
-        ("oddrank trace where", "oddrank triage LOG...") if now else ("oddrank triage LOG...",),
     )
 
 
-def _nan_loss(s: Suspect, unit: str) -> _Made:
-    return _Made(
-        "broken",
+def _nan_loss(s: Suspect, unit: str) -> _Words:
+    return (
         f"the loss is NaN or infinite from iteration {_whole(s['first'])} on"
         f" ({_times(s['count'], 'iteration')}), and"
         f" {_end(s, 'was a number again', 'did not become a number again')}",
         [],
-        "high",
         "the log says so",
-        _NAN_NEXT,
     )
 
 
-def _nan_grad(s: Suspect, unit: str) -> _Made:
-    return _Made(
-        "broken",
+def _nan_grad(s: Suspect, unit: str) -> _Words:
+    return (
         f"the grad norm is NaN or infinite in {_rows(s['count'])} one after another, from iteration"
         f" {_whole(s['first'])} to {_whole(s['at'])}, and"
         f" {_end(s, 'was a number again', 'did not become a number again')}",
         [],
-        "high",
         "a loss scale that adapts makes fewer",
-        _NAN_NEXT,
     )
 
 
-def _zero_loss(s: Suspect, unit: str) -> _Made:
-    return _Made(
-        "broken",
+def _zero_loss(s: Suspect, unit: str) -> _Words:
+    return (
         f"the loss is exactly 0 from iteration {_whole(s['first'])} on ({_rows(s['count'])}), after"
         f" {_number(s['level'])}, and {_end(s, 'was above 0 again', 'has not come back')}",
         ["HF Trainer prints 0 where the loss is NaN, unless logging_nan_inf_filter is off"],
-        "high",
         "the log says so, and no row before had a loss of 0",
-        _NAN_NEXT,
     )
 
 
-def _skipped(s: Suspect, unit: str) -> _Made:
+def _skipped(s: Suspect, unit: str) -> _Words:
     scale = f"; the loss scale was {_number(s['value'])}" if s["value"] is not None else ""
-    return _Made(
-        "broken",
-        f"{_times(s['count'], 'iteration')} one after another were skipped, said at iteration"
-        f" {_whole(s['fired'])}; {_skips_end(s)}",
+    return (
+        f"iterations {_whole(s['first'])}-{_whole(s['at'])} were skipped ({s['count']:.0f} in a"
+        f" row), and {_end(s, 'the next was done', 'none after them was done')}",
         [f"a loss scale that adapts skips one now and then, and more only at the start{scale}"],
-        "high",
         "the log says so",
-        _NAN_NEXT,
     )
 
 
-def _skips_end(s: Suspect) -> str:
-    if s["until"] is None:
-        return "none after them was done"
-    return f"iteration {_whole(s['until'])} was not skipped"
-
-
-def _disagree(s: Suspect, unit: str) -> _Made:
+def _disagree(s: Suspect, unit: str) -> _Words:
     who = ranks_text(s["ranks"]) if s["ranks"] else "one of the ranks"
     verb = "print" if len(s["ranks"]) > 1 else "prints"
-    return _Made(
-        "different",
+    return (
         f"{who} {verb} loss {_number(s['value'], 8)} at iteration {_whole(s['first'])}, the others"
         f" {_number(s['level'], 8)}",
         [f"{_times(s['count'], 'iteration')} with different losses, of {s['known']:.0f} writers"],
-        "high" if s["ranks"] else "medium",
         "all agreed to the last digit before",
-        ("oddrank.replicas.check(model, optimizer)  (names rank, tensor and element)",),
     )
 
 
-def _straggler(s: Suspect, unit: str) -> _Made:
-    return _Made(
-        "slow",
+def _straggler(s: Suspect, unit: str) -> _Words:
+    return (
         f"{ranks_text(s['ranks'])} has {s['share']:.1%} less throughput than the fastest rank",
         [f"the slowest in {s['count']:.0f} of the last {s['known']:.0f} lines of the detector"],
-        "medium",
         "stages of a pipeline may differ by design",
-        _SPEED_NEXT,
     )
 
 
-def _spread(s: Suspect, unit: str) -> _Made:
-    return _Made(
-        "slow",
+def _spread(s: Suspect, unit: str) -> _Words:
+    _, evidence, why = _change(s, "")
+    return (
         f"a rank has become slow: since iteration {_whole(s['first'])} the slowest one takes"
         f" {s['value']:.2f} times as long as the fastest, before {s['level']:.2f} times",
-        [f"{_rows(s['count'])} at the new level; the lines do not name the rank"],
-        "high" if s["known"] >= 100 else "medium",
-        f"compared with {_rows(s['known'])}",
-        _SPEED_NEXT,
+        [*evidence, "the lines do not name the rank"],
+        why,
     )
 
 
-_TABLE: dict[str, Callable[[Suspect, str], _Made]] = {
-    "loss-spike": _loss_spike,
-    "grad-growth": _grad_growth,
-    "slower": _slower,
-    "stall": _stall,
-    "nan-loss": _nan_loss,
-    "nan-grad": _nan_grad,
-    "zero-loss": _zero_loss,
-    "skipped": _skipped,
-    "disagree": _disagree,
-    "straggler": _straggler,
-    "spread": _spread,
-}
+def _sure(rows: int, known: int) -> Callable[[Suspect], Level]:
+    """Returns a judge of confidence: high with so many rows that show it, and before it."""
+    return lambda s: "high" if s["count"] >= rows and s["known"] >= known else "medium"
+
+
+_Row = tuple[Condition, Callable[[Suspect, str], _Words], Callable[[Suspect], Level],
+             tuple[str, ...]]  # fmt: skip
+_TABLE: dict[str, _Row] = {
+    "loss-spike": ("suspicious", lambda s, _: _change(s, "the loss"), _sure(3, 32), ()),
+    "loss-rise": ("suspicious", lambda s, _: _change(s, "the loss"), _sure(32, 100), ()),
+    "grad-growth": ("suspicious", lambda s, _: _change(s, "the grad norm"), lambda s: "medium", ()),
+    "slower": ("slow", lambda s, unit: _change(s, "throughput", f" {unit}"),
+               _sure(_LASTING, 100), _SPEED_NEXT),
+    "spread": ("slow", _spread, _sure(_LASTING, 100), _SPEED_NEXT),
+    "stall": ("late", _stall, _sure(0, 100), ("oddrank triage LOG...",)),
+    "nan-loss": ("broken", _nan_loss, _sure(0, 0), _NAN_NEXT),
+    "nan-grad": ("broken", _nan_grad, _sure(0, 0), _NAN_NEXT),
+    "zero-loss": ("broken", _zero_loss, _sure(0, 0), _NAN_NEXT),
+    "skipped": ("broken", _skipped, _sure(0, 0), _NAN_NEXT),
+    "disagree": ("different", _disagree, lambda s: "high" if s["ranks"] else "medium",
+                 ("oddrank.replicas.check(model, optimizer)  (names rank, tensor and element)",)),
+    "straggler": ("slow", _straggler, lambda s: "medium", _SPEED_NEXT),
+}  # fmt: skip
 
 
 def _restarts(restarts: Sequence[Suspect], logs: Sequence[str]) -> Finding:
     lost = sum(each["count"] for each in restarts)
     seconds = sum(each["seconds"] for each in restarts)
     last = restarts[-1]
-    cost = f"; that took {duration(seconds)}, the time without the job included" if seconds else ""
-    if len(restarts) == 1:
-        what = (
-            f"the training was started again after iteration {_whole(last['first'])} and did"
-            f" {_times(lost, 'iteration')} again{cost}"
-        )
-    else:
-        what = (
-            f"the training was started again {len(restarts)} times and did"
-            f" {_times(lost, 'iteration')} again{cost}"
-        )
+    cost = f" and {duration(seconds)}, downtime included" if seconds else ""
+    one = len(restarts) == 1
+    what = (
+        f"a restart after iteration {_whole(last['first'])}" if one else f"{len(restarts)} restarts"
+    ) + f" cost {_times(lost, 'iteration')}{cost}"
     return Finding(
         condition="dead",
         who=_who(last, logs),

@@ -36,6 +36,8 @@ class Log:
         self.name = "stdin" if path == "-" else path or "''"
         self.broken = ""
         """Why the rest of a packed log can't be read."""
+        self.is_damaged = False
+        """What was read before that may be garbage."""
         self.file = self._open()
         self.position = 0
         self.inode = os.fstat(self.file.fileno()).st_ino
@@ -100,7 +102,12 @@ class Log:
         except (OSError, EOFError, zlib.error) as error:
             if not isinstance(self.file, gzip.GzipFile):
                 raise OddrankError(f"cannot read {self.name}: {error}; {_ADVICE}") from error
+            # A log that is cut off is right as far as it goes. Where bytes are wrong, what was
+            # unpacked since may be anything: only the end of the file tells.
+            self.is_damaged = not isinstance(error, EOFError)
             self.broken = f"{self.name} was read only in part: {error}"
+            if self.is_damaged:
+                self.broken = f"{self.name} is damaged, nothing in it is judged: {error}"
             return 0
         self.position += count
         return int(count)
@@ -130,7 +137,8 @@ class Log:
 class Logs:
     """The logs of one training and what was found in them: `job`, a `_core.Metrics`.
 
-    paths: those that are read. notes: a sentence for each that is not, or only in part.
+    paths: those that are read. notes: what users should know of the others. missing: those notes
+    that say what was not read. is_damaged: what was read can't be trusted.
     """
 
     def __init__(self, paths: Sequence[str], *, follow: bool = False, csv: bool = False) -> None:
@@ -149,6 +157,8 @@ class Logs:
             last = f"; and {more} more files that are no logs" if more > 0 else ""
             raise OddrankError("; ".join(self.notes[:_MOST_NOTES]) + last)
         self.notes = [f"left out: {note}" for note in self.notes]
+        self.missing = list(self.notes)
+        self.is_damaged = False
         self.notes += [f"{log.name} is not packed by gzip: it is read as text"
                        for log in self.logs if log.is_misnamed]  # fmt: skip
         self.paths = [log.path for log in self.logs]
@@ -183,6 +193,8 @@ class Logs:
             self.job.end(number)
             if log.broken and log.broken not in self.notes:
                 self.notes.append(log.broken)
+                self.missing.append(log.broken)
+                self.is_damaged |= log.is_damaged
         self.job.flush()
 
     def follow(self, seconds: float, told: Sequence[int]) -> Iterator[None]:

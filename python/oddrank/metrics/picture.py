@@ -20,7 +20,7 @@ _SMOOTH = 15  # points behind the dark line, where there are many
 
 # Panel -> the kinds of suspects that are marked in it.
 _PANELS = {
-    "loss": ("loss-spike", "nan-loss", "zero-loss", "disagree", "skipped"),
+    "loss": ("loss-spike", "loss-rise", "nan-loss", "zero-loss", "disagree", "skipped"),
     "grad norm": ("grad-growth", "nan-grad"),
     "throughput": ("slower", "stall", "straggler", "spread"),
 }

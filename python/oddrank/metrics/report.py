@@ -15,20 +15,34 @@ from oddrank.report import EXIT_CODES, Report
 COLUMNS = ("iteration", "of", "loss", "grad norm", "throughput", "an iteration", "left", "restarts")
 # With fewer rows nothing can be judged.
 _LEAST = 45
+_SERIES = ("loss", "grad norm", "throughput")
 _PREFIX = "oddrank_metrics_"
 
 
-def made(job: Any, paths: Sequence[str], notes: Sequence[str] = ()) -> Report:
+def made(
+    job: Any,
+    paths: Sequence[str],
+    notes: Sequence[str] = (),
+    missing: Sequence[str] = (),
+    *,
+    is_damaged: bool = False,
+) -> Report:
     """Makes the report of what a `_core.Metrics` has read until now.
 
-    notes: a sentence for each file that was not read, or only in part.
+    notes: what users should know of the files. missing: those notes that say what was not read:
+    the verdict is incomplete. is_damaged: what was read can't be trusted, and nothing is found.
     """
     figures, suspects = job.figures(), job.suspects()
-    data = {**_data(job, figures, suspects, paths), "skipped": list(notes)}
+    unjudged = [name for name, rows in zip(_SERIES, figures["judged"], strict=True) if not rows]
+    data = _data(job, figures, suspects, paths) | {"skipped": list(notes), "not_judged": unjudged}
     found = findings(suspects, _names(paths), data["throughput"]["unit"])
+    complete = figures["rows"] >= _LEAST and len(unjudged) < len(_SERIES) and not missing
+    why = "; ".join([*missing[:1], _why(figures, paths)])
+    if unjudged and figures["rows"] >= _LEAST:
+        why += f"; not judged, as too few lines have it: {', '.join(unjudged)}"
     return Report.of(
-        "metrics", {}, data, found, complete=figures["rows"] >= _LEAST, why=_why(figures, paths)
-    )
+        "metrics", {}, data, [] if is_damaged else found, complete=complete, why=why
+    )  # fmt: skip
 
 
 def _data(
