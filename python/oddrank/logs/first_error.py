@@ -17,14 +17,23 @@ from oddrank.finding import group_name, ranks_text
 from oddrank.logs import sources
 from oddrank.logs.sources import Source
 from oddrank.triage import findings, report, timeline
-from oddrank.triage.evidence import Item, Notes, kinds, launcher, log_lines, tracebacks, watchdog
+from oddrank.triage.evidence import (
+    Item,
+    Notes,
+    awaited,
+    kinds,
+    launcher,
+    log_lines,
+    tracebacks,
+    watchdog,
+)
 from oddrank.triage.facts import Death, Process, Progress, ranks
 from oddrank.triage.facts import Source as Place
 from oddrank.triage.judges import ends
 from oddrank.triage.report import Triage
 from oddrank.triage.view import View
 
-_KINDS = (launcher.KIND, tracebacks.KIND, watchdog.KIND)
+_KINDS = (awaited.KIND, launcher.KIND, tracebacks.KIND, watchdog.KIND)
 Basis = Literal["time", "line", "unknown"]
 # What a row is, as the list says it.
 _WHY = {

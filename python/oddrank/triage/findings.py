@@ -441,7 +441,8 @@ def _unknown(suspect: Suspect) -> tuple[Condition, str]:
     if text := _OF_RULES.get(suspect.rule):
         return "unknown", text(suspect)
     if not suspect.waiting:
-        return "unknown", f"something went wrong, and {_NOT_TOLD} which rank began it"
+        what = suspect.support[0].text if suspect.support else "something went wrong"
+        return "unknown", f"{what}, and {_NOT_TOLD} which rank began it"
     at, group = call_text(suspect.at), group_text(suspect.group)
     where = f" in {at}" if at else ""
     where += f" of {group}" if at and group else ""
@@ -494,6 +495,8 @@ def _sizes_differ(suspect: Suspect) -> str:
     process = death.process
     known = process.rank is not None or process.pid is not None or process.label
     name = str(who([process])) if known else "a process"
+    if "mismatch between collectives" in death.text:
+        return f"{name} noticed that ranks issued different calls, and {_NOT_TOLD} whose is wrong"
     sizes = _SIZES.search(death.text)
     what = f"{sizes[1]} bytes where it expected {sizes[2]}" if sizes else "more than it expected"
     return f"{name} was sent {what}, and ended: its size or its peer's is wrong, or their calls are"
@@ -505,6 +508,7 @@ _OF_RULES: dict[str, Callable[[Suspect], str]] = {
     "stacks-different-calls": _different_calls,
     "lost-peers": _lost_peers,
     "not-understood": _not_understood,
+    "never-came": lambda suspect: suspect.support[0].text,
 }
 
 

@@ -17,7 +17,7 @@ from oddrank.triage.facts import Point, Process, Source, Suspect
 
 RULE = "not-understood"
 # Kinds of files that tell of no health: they say nothing of ranks that do as they should.
-_ONLY_TROUBLE = frozenset({"launcher", "tracebacks", "watchdog", "NCCL debug log"})
+_ONLY_TROUBLE = frozenset({"awaited", "launcher", "tracebacks", "watchdog", "NCCL debug log"})
 _LOUD_WORDS = ("rror", "ERROR", "atal", "FATAL", "died", "illed", "imed out", "imeout", "lost",
                "efused", "bort", "xception", "reempt", "issing ranks", "stall", "tuck")  # fmt: skip
 _LOUD = re.compile(

@@ -17,6 +17,7 @@ RULES = {
     "awaited-and-waits-for-nobody": "awaited by other ranks, and waiting for none",
     "awaited-and-silent": "other ranks wait in calls with it, and it left no word of them",
     "not-understood": "no line that is known tells of an end, of a wait, or of ranks that moved on",
+    "never-came": "the store counts the processes that came to it",
     "all-inside": "every rank is inside the call: nobody is behind",
     "group-unknown": "nothing that was read tells who belongs to the group",
     "circle": "ranks wait for each other, each inside a call that the next has not entered",

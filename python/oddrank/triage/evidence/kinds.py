@@ -6,6 +6,7 @@ from oddrank.triage.evidence import (
     Item,
     Kind,
     Notes,
+    awaited,
     collected,
     cores,
     flight_recorder,
@@ -27,6 +28,7 @@ from oddrank.triage.evidence.lines import is_text
 from oddrank.triage.facts import Fact
 
 KINDS: tuple[Kind, ...] = (
+    awaited.KIND,
     collected.KIND,
     cores.KIND,
     flight_recorder.KIND,

@@ -12,6 +12,7 @@ from oddrank.triage.evidence import (
     Item,
     Kind,
     Notes,
+    lines,
     log_lines,
     rank_in_name,
     tracebacks,
@@ -43,6 +44,8 @@ _MPI_NAME = re.compile(r"Process name: \[\[\d+,\d+\],(\d+)\]")
 _LIGHTNING = re.compile(r"Child process with PID (\d+) terminated with code (-?\d+)")
 _DEEPSPEED = re.compile(r"--local_rank[=', ]+(\d+).*exits with return code = (-?\d+)")
 _RAY_PID = re.compile(r"(?:Worker PID|pid)[=: ]+(\d+)")
+_RAY_ACTOR = re.compile(r"\bpid: (\d+)")
+_RAY_HOST = re.compile(r"\bip: ([\w.:-]+)")
 _SHELL = re.compile(r"(\d+) Killed\s")
 _OOM = re.compile(r"oom[-_]kill", re.IGNORECASE)
 _LATER_CODE = re.compile(r"[Ee]xit code:\s+(\d+)")
@@ -231,13 +234,28 @@ class _Reader:
             self._others.append(Death(process, "oom", source, line.time, by=by, text=text[:300]))
         elif line.word == "exit code 137":
             self._others.append(_ended(line.process, 137, source, time=line.time))
-        elif line.word == "Worker unexpectedly exits":
-            pid = _RAY_PID.search(text)
-            process = replace(line.process, pid=int(pid[1])) if pid else line.process
-            self._others.append(Death(process, "signal", source, line.time, text="Ray lost it"))
+        elif line.word in ("Worker unexpectedly exits", "node has died"):
+            self._ray(line, source)
         elif found := _SHELL.search(text):
             process = replace(line.process, pid=int(found[1]))
             self._others.append(_ended(process, -9, source, time=line.time))
+
+    def _ray(self, line: Line, source: Source) -> None:
+        """Reads what a driver says of an actor that died: its pid and address stand above."""
+        near = dict(lines.lines(self._log.item, range(max(line.number - 8, 1), line.number + 3)))
+        above = "\n".join(text for number, text in near.items() if number <= line.number)
+        pid, host = _RAY_ACTOR.findall(above), _RAY_HOST.findall(above)
+        if line.word == "Worker unexpectedly exits":
+            process = replace(line.process, pid=int(pid[-1])) if pid else line.process
+            process = replace(process, host=host[-1]) if host else process
+            self._others.append(Death(process, "exit", source, line.time,
+                                      text="Ray does not know how"))  # fmt: skip
+            return
+        taken = any("preempt" in text for text in near.values())
+        why = "the node was preempted" if taken else "the node died"
+        worker = f", with the actor of pid {pid[-1]}" if pid else ""
+        told, node = f"{why}{worker}, as Ray says", host[-1] if host else None
+        self._others.append(Trouble("node", told, source, node, fatal=True, time=line.time))
 
     def _srun(self, text: str, line: Line, source: Source) -> None:
         if found := _SRUN_NODE.search(text):

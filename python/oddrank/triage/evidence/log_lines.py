@@ -72,6 +72,7 @@ WORDS: dict[str, tuple[tuple[str, int], ...]] = {
         (" Killed       ", 0),
         ("running low on memory", 0),
         ("Worker unexpectedly exits", 0),
+        ("node has died", 0),
     ),
     "tracebacks": (
         ("Traceback (most recent call last)", 400),
@@ -89,6 +90,14 @@ WORDS: dict[str, tuple[tuple[str, int], ...]] = {
         ("corrupted size vs. prev_size", 0),
         ("malloc(): ", 0),
         ("free(): invalid", 0),
+    ),
+    "awaited": (
+        ("issing ranks:", 0),
+        ("eady ranks:", 0),
+        ("respond: rank", 0),
+        ("/task:", 0),
+        ("worker_count=", 0),
+        (" clients joined", 0),
     ),
     "world": (
         ("using world size:", 0),
@@ -109,6 +118,10 @@ _SIZES = (
 _RANK_ROW = "rank      :"
 _TABLE_RANK = re.compile(r"rank\s+: (\d+) \(local_rank: (\d+)\)")
 _MOST_CACHED = 1_000_000
+# Ranks of an engine's groups: "[2026-01-01 00:00:00 DP0 TP1]", "scheduler_PP2_TP1".
+_ENGINE = re.compile(
+    r"(?:\W*\d{4}-\d\d-\d\d[ T][\d:.,]+ |.{0,80}\bscheduler_)((?:[DPTEC]P\d+[ _]?)+(?<=\d))"
+)
 # glog's times name no year, those of other writers do.
 _NO_YEAR = re.compile(r"\W{0,4}[IWEF]\d{3,4} \d\d:")
 _A_YEAR = re.compile(r"^\W{0,4}(20\d\d)-\d\d-\d\d[ T]")
@@ -276,13 +289,16 @@ def _log(item: Item, found: dict[str, Any]) -> Log:
         if number < restarted:
             continue
         seconds = unix_time(time[0] / 1e9) if time is not None and time[1] != "boot" else None
+        process = known.process(writer)
+        if process == Process() and (engine := _ENGINE.match(text)):
+            process = Process(label=engine[1].replace("_", " "))
         if year and seconds and _NO_YEAR.match(text):
             with suppress(ValueError):  # the 29th of February
                 told = datetime.fromtimestamp(seconds, timezone.utc).replace(year=year)
                 seconds = told.timestamp()
         lines.append(
             Line(
-                number, reader, word, text, known.process(writer), writer, seconds,
+                number, reader, word, text, process, writer, seconds,
                 coarse=bool(time is not None and time[2]),
                 wall=bool(time is not None and time[1] == "wall"), follows=follows,
             )

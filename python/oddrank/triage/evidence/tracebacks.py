@@ -292,10 +292,9 @@ class _Words:
     def _died(self, line: Line, death: Death) -> None:
         if line.writer in self._ended:
             return
-        writer: object = line.writer
+        writer = line.writer, death.process
         if death.process != line.process:  # its words say who it is
-            self._deaths.pop(writer, None)
-            writer = writer, death.process
+            self._deaths.pop((line.writer, line.process), None)
         old = self._deaths.get(writer)
         if old is None:
             self._deaths[writer] = death

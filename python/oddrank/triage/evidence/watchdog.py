@@ -61,7 +61,7 @@ _BARRIER = re.compile(r"Ranks? ([\d, ]+?) failed to pass monitoredBarrier")
 _NOT_JOINED = re.compile(r"\[([\d, ]+)\] finished collective #(\d+), but didn't join collective")
 _NOT_FINISHED = re.compile(r"\[([\d, ]+)\] joined but didn't finish collective #(\d+)")
 _FINGERPRINT = re.compile(
-    r"Rank (\d+) is running collective: CollectiveFingerPrint\("
+    r"Rank (\d+) is running (?:inconsistent )?collective: CollectiveFingerPrint\("
     r"(?:SequenceNumber=(\d+)[, ]*)?OpType=(\w+?)(?:, TensorShape=\[([^\]]*)\])?"
     r"(?:, TensorDtypes=(\w+))?[,)]"
 )

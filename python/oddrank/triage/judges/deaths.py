@@ -34,6 +34,7 @@ _ALIVE = ("running", "stopped", "uninterruptible")
 _MOST_POINTS = 8
 # gloo's ranks find each other by keys of the store that end with a rank of the group.
 _STORE_KEY = re.compile(r"wait timeout after \d+ ?ms, keys: /default_pg/\S*//cpu//\d+/(\d+)$", re.M)
+_JOINED = re.compile(r"(\d+)/(\d+) clients joined|world_size=(\d+),? worker_count=(\d+)")
 # Of ends whose order is not known, the kind that explains others best comes first.
 _ORDER = {"oom": 0, "evicted": 1, "exception": 2, "signal": 2, "abort": 3, "exit": 4}
 
@@ -82,7 +83,7 @@ def _judge(view: View) -> list[Suspect]:
     unlike = [end for end in ends if end.why == "unlike"]
     if own and not unlike:
         return _causes(view, ends, own)
-    return _mismatch(ends, unlike) if unlike else _awaited(view, ends)
+    return _mismatch(view, ends, unlike) if unlike else _awaited(view, ends)
 
 
 def _causes(view: View, ends: Sequence[End], own: Sequence[End]) -> list[Suspect]:
@@ -150,6 +151,9 @@ def _cause(view: View, ends: Sequence[End], group: list[End]) -> Suspect:
     elif best.how == "exit" and not best.text:
         certainty = 1
         against = (Point("why it exited is not in what was read", best.source),)
+    elif best.how == "exit" and best.code is None and victims:
+        certainty = 0
+        against = (Point("how it ended is not known, nor that it was before the others"),)
     elif best.how == "exception" and not _confirmed(first, victims, ended):
         certainty = 1
         against = (Point("nothing says that the process ended by it", best.source),)
@@ -229,7 +233,7 @@ def _awaited(view: View, ends: Sequence[End]) -> list[Suspect]:
     waited = [end for end in victims if end.why == "waited"]
     if not victims:
         return []
-    if absent := _absent_in_store(view, ends):
+    if absent := _absent_in_store(view, ends) or _never_came(victims):
         return [absent]
     ended = {end.process for end in ends}
     if finished := [death for p, death in view.finished.items() if p not in ended]:
@@ -304,6 +308,21 @@ def _absent_in_store(view: View, ends: Sequence[End]) -> Suspect | None:
     )  # fmt: skip
 
 
+def _never_came(victims: Sequence[End]) -> Suspect | None:
+    """Returns that processes are missing where a store waits for all of them: it counts them."""
+    for end in victims:
+        if found := _JOINED.search(end.best.text):
+            came, all_ = sorted(int(number) for number in found.groups() if number)
+            left = f"{all_ - came} of {all_} processes never came to the rendezvous"
+            text = f"{left}: they did not start, or can't reach its host"
+            return Suspect(
+                "unknown", (), rule="never-came", certainty=0,
+                support=(Point(text, end.best.source), *_victims(victims)),
+                waiting=tuple(e.process for e in victims if key(e.process)), at=_call(victims),
+            )  # fmt: skip
+    return None
+
+
 def _gone(view: View, victims: Sequence[End], process: Process) -> Suspect:
     """All but one rank lost a peer, and nothing says how that one ended: it left them.
 
@@ -330,8 +349,13 @@ def _alone(end: End) -> Suspect:
     )  # fmt: skip
 
 
-def _mismatch(ends: Sequence[End], unlike: Sequence[End]) -> list[Suspect]:
-    """Ranks that were sent more than they expected: they or their peers gave another size."""
+def _mismatch(view: View, ends: Sequence[End], unlike: Sequence[End]) -> list[Suspect]:
+    """Ranks that were sent more than they expected: they or their peers gave another size.
+
+    Where both calls are known, they are judged themselves.
+    """
+    if view.mismatches:
+        return []
     points = [Point(_words(end), end.best.source) for end in unlike[:_MOST_POINTS]]
     victims = [end for end in ends if end.why in ("waited", "lost")]
     return [

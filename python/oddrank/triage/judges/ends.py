@@ -20,6 +20,7 @@ Why = Literal["own", "unlike", "lost", "waited", "ended"]
 
 _UNLIKE = re.compile(
     r"op\.preamble\.length <= op\.nbytes|Received data size doesn't match expected"
+    r"|Detected mismatch between collectives"
 )
 _STOPPED = re.compile(r"^(?:KeyboardInterrupt|SignalException|SystemExit)\b")
 # Signals that others send: SIGINT, SIGKILL, SIGTERM.

@@ -159,7 +159,10 @@ def _unreachable(view: View, names: "_Names") -> list[Suspect]:
                 _add(found, process, point, each.time)
     for trouble in view.troubles:
         if trouble.kind == "unreachable":
-            process = names.process(trouble.host, trouble.pid)
+            process = (
+                Process(trouble.hits[0]) if trouble.hits
+                else names.process(trouble.host, trouble.pid)
+            )  # fmt: skip
             _add(found, process, Point(trouble.text, trouble.source), trouble.time)
     if len(found) > 1 and names and len(found) * 2 > len(names):
         return []  # the job has ended, or the watcher itself is cut off

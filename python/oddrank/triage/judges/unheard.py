@@ -111,7 +111,11 @@ def _nobody(view: View, posts: Posts, inside: Collection[int]) -> Suspect:
     elif not group.ranks or not set(group.ranks) <= set(there):
         text, rule = "the ranks of a group are not known, nor who is behind", "group-unknown"
     points = [Point(text, _first_source(view, group))]
-    if call and call.seq == 1 and all(p.completed == 0 for p in _of_group(view, group)):
+    if (
+        call
+        and call.seq == 1
+        and all(p.completed == 0 and p.backend.endswith("ccl") for p in _of_group(view, group))
+    ):
         points.append(Point("no rank completed this first call of the group: the path between their"
                             " GPUs or hosts may not work at all"))  # fmt: skip
     return Suspect(

@@ -1,0 +1,111 @@
+"""Lines that name ranks in other words than torch's: who did not come, who came, who is lost.
+
+A row a wording: what its numbers are, and what they prove. Names of ranks of a node or of an engine
+are none of the job's.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from oddrank.triage.evidence import Item, Kind, Notes, lines, log_lines
+from oddrank.triage.evidence.log_lines import Line, Log
+from oddrank.triage.facts import Call, Fact, Group, Process, Progress, Source, Trouble, World
+
+_MOST_LISTED = 4096
+_LIST = r"[\[{(]?([\d, -]+)"
+
+
+@dataclass(frozen=True)
+class _Wording:
+    """missing: these did not come to a call; ready: these wait in it; lost: a watcher lost it."""
+
+    says: Literal["missing", "ready", "lost", "size"]
+    pattern: re.Pattern[str]
+
+
+_WORDINGS = tuple(
+    _Wording(says, re.compile(pattern))  # type: ignore[arg-type]
+    for says, pattern in (
+        ("missing", rf"[Mm]issing ranks: ?{_LIST}"),
+        ("missing", rf"did not respond: ranks? ?{_LIST}"),
+        ("ready", rf"[Rr]eady ranks: ?{_LIST}"),
+        (
+            "lost",
+            r"/task:(\d+)\b.{0,80}(?:heartbeat timeout|set to ERROR|is unhealthy|disconnected)",
+        ),
+        ("size", r"(?:world_size=(\d+), worker_count=|/(\d+) clients joined)"),
+    )
+)
+# Horovod's list stands below its head, a line a rank.
+_HEAD = re.compile(r"Missing ranks:\s*$")
+_TENSOR = re.compile(r"([\w./-]+) \[(?:missing|ready) ranks:")
+_LISTED = re.compile(r"(?:^|[\s>\]:|])(\d{1,7}): \[([\w./-]+)")
+_MOST_BELOW = 256
+
+
+def _numbers(text: str) -> list[int]:
+    found: list[int] = []
+    for low, high in re.findall(r"(\d{1,7})(?:-(\d{1,7}))?", text):
+        found += range(int(low), min(int(high or low), int(low) + _MOST_LISTED) + 1)
+    return found[:_MOST_LISTED]
+
+
+def _facts(log: Log, line: Line) -> Iterator[Fact]:
+    source = log.source(line)
+    if _HEAD.search(line.text):
+        yield from _below(log, line, source)
+    missing: list[int] = []
+    ready: list[int] = []
+    for wording in _WORDINGS:
+        found = wording.pattern.search(line.text)
+        numbers = _numbers(next(filter(None, found.groups()), "")) if found else []
+        if wording.says == "missing":
+            missing += numbers
+        elif wording.says == "ready":
+            ready += numbers
+        elif numbers and wording.says == "lost":
+            yield Trouble("unreachable", line.text.strip()[:300], source, time=line.time,
+                          hits=(numbers[0],))  # fmt: skip
+        elif numbers:
+            yield World(numbers[0], source)
+    tensor = _TENSOR.search(line.text)
+    yield from _waits(tensor[1] if tensor else "", missing, ready, line, source)
+
+
+def _below(log: Log, line: Line, source: Source) -> Iterator[Fact]:
+    missing, op = [], ""
+    for _, text in lines.lines(log.item, range(line.number + 1, line.number + _MOST_BELOW)):
+        found = _LISTED.search(text)
+        if found is None:
+            break
+        missing.append(int(found[1]))
+        op = op or found[2]
+    yield from _waits(op, missing, [], line, source)
+
+
+def _waits(
+    op: str, missing: Sequence[int], ready: Sequence[int], line: Line, source: Source
+) -> Iterator[Fact]:
+    """Yields that some wait for those that are missing: of these at least one rank is there."""
+    if not missing and not ready:
+        return
+    group = Group(op, (), "all ranks")
+    others = ready or [next(rank for rank in range(len(missing) + 1) if rank not in missing)]
+    call = Call(1, op or "a collective")
+    for rank in others:
+        yield Progress(Process(rank), group, source, "gloo", 1, completed=0, open=(call,),
+                       open_count=1, time=line.time, timed_out=True)  # fmt: skip
+    for rank in missing:
+        yield Progress(Process(rank), group, source, "gloo", 0, completed=0, whole=True,
+                       time=line.time)  # fmt: skip
+
+
+def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
+    for log in log_lines.read(items, notes):
+        found = [fact for line in log.of("awaited") for fact in _facts(log, line)]
+        yield from log_lines.clocked([log], dict.fromkeys(found))
+
+
+KIND = Kind("awaited", binary=False, sniff=lambda item: log_lines.has(item, "awaited"), read=_read)
