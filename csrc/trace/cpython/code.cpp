@@ -21,7 +21,7 @@ std::string_view view_of_bytes(PyObject* bytes) noexcept {
 }
 
 // Returns the code object's line table; from 3.11 on without columns, in `table`.
-std::string_view lines_of(const PyCodeObject* code, std::string& table) noexcept {
+std::string_view lines_of(const PyCodeObject* code, [[maybe_unused]] std::string& table) noexcept {
   const std::string_view whole = view_of_bytes(code->co_linetable);
 #if PY_VERSION_HEX >= 0x030B0000
   try {
