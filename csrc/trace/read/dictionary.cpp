@@ -17,8 +17,8 @@ constexpr std::uint32_t kNoLine = std::numeric_limits<std::uint32_t>::max();
 constexpr std::int64_t kLastLine = std::numeric_limits<std::int32_t>::max();  // a C int in CPython
 constexpr std::uint32_t kUnit = 2;  // bytes of an instruction; 3.11+ counts in these
 // Kinds of a line table's entries in 3.11+. Smaller kinds mean the same line and encode part of the
-// column.
-constexpr unsigned kOneLine0 = 10, kOneLine2 = 12, kNoColumns = 13, kLong = 14, kNoLocation = 15;
+// column; 14 has columns of any length.
+constexpr unsigned kOneLine0 = 10, kOneLine2 = 12, kNoColumns = 13, kNoLocation = 15;
 
 // Ids are nearly sorted already. Stable: the first entry of an id counts.
 template <class Entries>
