@@ -1,16 +1,19 @@
 """Runs `oddrank trace` as a user types it."""
 
+import os
 import re
 import socket
+import subprocess
 import sys
 
-from processes import captured
+from patience import PATIENCE
 
 
 def oddrank(*arguments, folder, cwd=None):
-    return captured(
-        [sys.executable, "-m", "oddrank", "trace", *map(str, arguments)], cwd=cwd,
-        ODDRANK_DIR=str(folder),
+    return subprocess.run(
+        [sys.executable, "-m", "oddrank", "trace", *map(str, arguments)],
+        env={**os.environ, "ODDRANK_DIR": str(folder)},
+        capture_output=True, text=True, timeout=PATIENCE.limit, check=False, cwd=cwd,
     )  # fmt: skip
 
 

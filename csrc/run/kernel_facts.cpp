@@ -142,6 +142,14 @@ std::vector<std::string> files_with_kills(pid_t pid) {
 
 }  // namespace
 
+std::map<pid_t, std::uint64_t> descendants_of(pid_t pid) {
+  std::map<pid_t, std::uint64_t> found;
+  for (const auto& [each, stat] : family_of(pid)) {
+    if (each != pid) found.emplace(each, stat.start_time);
+  }
+  return found;
+}
+
 Usage usage_of(pid_t pid) {
   Usage usage;
   for (const auto& [each, stat] : family_of(pid)) {

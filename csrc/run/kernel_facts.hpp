@@ -20,6 +20,9 @@ struct Usage {
 // their parent has waited for them. Reads /proc of each process of the host.
 Usage usage_of(pid_t pid);
 
+// Returns the living descendants of a process, and when they started.
+std::map<pid_t, std::uint64_t> descendants_of(pid_t pid);
+
 struct TaskLook {
   char state = 0;  // letter of /proc/PID/stat; 0: gone
   std::uint64_t cpu_ns = 0;

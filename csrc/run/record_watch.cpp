@@ -44,6 +44,35 @@ bool notes_pause(std::string_view name) {
   return false;
 }
 
+// Calls `take` with the path and the record of each living process that a process has started.
+// `paths`: where its own record may appear; theirs lie beside it.
+template <typename Take>
+void each_child(const std::vector<std::string>& paths, pid_t parent, const Take& take) {
+  for (const std::filesystem::path path : paths) {
+    const std::string name = path.filename();
+    if (!name.starts_with("rank")) continue;
+    const std::string begin = "child" + name.substr(4, name.find('-') - 3);  // of rank3-: child3-
+    std::error_code failed;
+    for (std::filesystem::directory_iterator at(path.parent_path(), failed), end;
+         !failed && at != end; at.increment(failed)) {
+      const std::string other = at->path().filename();
+      pid_t pid = 0;
+      if (!other.starts_with(begin)) continue;
+      std::from_chars(other.data() + begin.size(), other.data() + other.size(), pid);
+      const ProcStat stat = read_stat(pid);
+      if (pid <= 0 || stat.parent != parent || stat.is_zombie()) continue;
+      Fd fd(::open(at->path().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+      if (!fd) continue;
+      try {
+        const trace::RecordFile file(std::move(fd), at->path());
+        if (file.process().start_time == stat.start_time) take(at->path().native(), file);
+      } catch (const Error&) {
+        continue;
+      }
+    }
+  }
+}
+
 }  // namespace
 
 RecordWatch::RecordWatch(std::vector<std::string> paths, pid_t pid, std::uint64_t start_time,
@@ -91,6 +120,7 @@ void RecordWatch::look(std::int64_t now) {
   std::uint64_t moved = heads.collectives_claimed - heads_.collectives_claimed;
   if (heads.step != heads_.step) moved += step > last ? step - last : 1;
   heads_ = std::move(heads);
+  if (moved == 0) moved = moved_by_children();
   progress_ += moved;
   const bool is_new = stage_ == std::string_view("starting");
   bool paused = moved == 0 && paused_;
@@ -111,6 +141,22 @@ void RecordWatch::look(std::int64_t now) {
   stage_ = paused_ ? "paused" : is_quiet ? "quiet" : "moving";
 }
 
+// Returns how far the processes that this one has started have come since the last call.
+std::uint64_t RecordWatch::moved_by_children() {
+  std::map<std::string, std::uint64_t> seen;
+  std::uint64_t moved = 0;
+  each_child(paths_, pid_, [&](const std::string& path, const trace::RecordFile& file) {
+    const trace::Counters heads = file.counters();
+    const std::uint64_t now = heads.collectives_claimed + heads.step.value_or(0);
+    seen[path] = now;
+    if (const auto before = children_.find(path); before != children_.end()) {
+      moved += now != before->second ? 1 : 0;
+    }
+  });
+  children_ = std::move(seen);
+  return moved;
+}
+
 // Returns whether a section that notes a pause has begun and not ended.
 bool RecordWatch::is_paused() const {
   std::unordered_set<std::uint64_t> open;
@@ -125,29 +171,9 @@ bool RecordWatch::is_paused() const {
 std::vector<std::string> records_of_children(const std::vector<std::string>& paths, pid_t parent,
                                              std::size_t most) {
   std::vector<std::string> found;
-  for (const std::filesystem::path path : paths) {
-    const std::string name = path.filename();
-    if (!name.starts_with("rank")) continue;
-    const std::string begin = "child" + name.substr(4, name.find('-') - 3);  // of rank3-: child3-
-    std::error_code failed;
-    for (std::filesystem::directory_iterator at(path.parent_path(), failed), end;
-         !failed && at != end && found.size() < most; at.increment(failed)) {
-      const std::string other = at->path().filename();
-      pid_t pid = 0;
-      if (!other.starts_with(begin)) continue;
-      std::from_chars(other.data() + begin.size(), other.data() + other.size(), pid);
-      const ProcStat stat = read_stat(pid);
-      if (pid <= 0 || stat.parent != parent || stat.is_zombie()) continue;
-      Fd fd(::open(at->path().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-      if (!fd) continue;
-      try {
-        const trace::RecordFile file(std::move(fd), at->path());
-        if (file.process().start_time == stat.start_time) found.push_back(trace::slim_record(file));
-      } catch (const Error&) {
-        continue;
-      }
-    }
-  }
+  each_child(paths, parent, [&](const std::string&, const trace::RecordFile& file) {
+    if (found.size() < most) found.push_back(trace::slim_record(file));
+  });
   return found;
 }
 

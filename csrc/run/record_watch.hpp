@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,7 +30,8 @@ class RecordWatch {
   const char* stage() const noexcept { return stage_; }
   // The number of the last step(); "" before the first.
   std::string step() const { return heads_.step ? std::to_string(*heads_.step) : ""; }
-  // Grows with each step, and each begin and end of a collective.
+  // Grows with each step, and each begin and end of a collective; while there are none, with those
+  // of processes that this one has started: a launcher in the script, such as mp.spawn.
   std::uint64_t progress() const noexcept { return progress_; }
   // Time since look() last saw progress, a pause's begin or end, or a new record; -1 without a
   // record.
@@ -41,6 +43,7 @@ class RecordWatch {
 
  private:
   void find();
+  std::uint64_t moved_by_children();
   bool is_paused() const;
 
   std::vector<std::string> paths_;
@@ -55,7 +58,8 @@ class RecordWatch {
   std::uint64_t progress_ = 0;
   std::int64_t moved_ns_ = 0;
   bool paused_ = false;
-  std::uint64_t marks_read_ = 0;  // marks_claimed when paused_ was read
+  std::uint64_t marks_read_ = 0;                   // marks_claimed when paused_ was read
+  std::map<std::string, std::uint64_t> children_;  // path of a record -> its counters
 };
 
 // Returns slim records of at most `most` living processes that a process has started. `paths`:

@@ -119,9 +119,11 @@ void Watcher::step(std::int64_t now, bool has_died) {
   const bool blind = worker_.fd() < 0;
   if (!is_dead() && (has_died || blind || now - looked_ns_ >= kLookNs)) look(now);
   if (kill_at_ns_ != 0 && now >= kill_at_ns_ && !is_dead()) {
+    family_.merge(descendants_of(worker_.pid()));
     worker_.kill();
     kill_at_ns_ = now + kGraceNs;
   }
+  if (kill_at_ns_ != 0 && is_dead()) kill_family();
   while (::waitpid(-1, nullptr, WNOHANG) > 0) continue;  // the fetcher, the collector
   const auto collected = collector_.take(now);
   if (alone_) return;
@@ -213,10 +215,19 @@ void Watcher::hear(const control::Frame& frame, std::int64_t now) {
     if (go && go->stage == "snapshot") begin_snapshot(*go, now);
     if (go && go->stage == "collect") collect(*go, now);
     if (go && go->stage == "kill" && kill_at_ns_ == 0) {
+      family_ = descendants_of(worker_.pid());
       worker_.kill(SIGTERM);
       kill_at_ns_ = now + kGraceNs;
     }
     if (go && go->stage == "end") go_alone();
+  }
+}
+
+// What the worker had started outlives it: workers that load data, ranks of a script that starts
+// them itself.
+void Watcher::kill_family() {
+  for (const auto& [pid, started] : std::exchange(family_, {})) {
+    if (read_stat(pid).start_time == started) ::kill(pid, SIGKILL);
   }
 }
 
@@ -312,7 +323,9 @@ void Watcher::send_snapshot() {
     snapshot.cpu_ns = usage.cpu_ns;
     snapshot.io_bytes = usage.io_bytes;
     if (!asked_->once && options_.world <= kMostWithWorkers) {
-      snapshot.workers = records_of_children(options_.records, pid, kMostWorkers);
+      // Those of a script that starts its ranks itself are all that there is.
+      const std::size_t most = options_.world == 1 ? kMostWorkers : kMostWorkersOfOne;
+      snapshot.workers = records_of_children(options_.records, pid, most);
     }
   }
   const ProcStat stat = read_stat(pid);

@@ -36,7 +36,7 @@ struct WatchOptions {
 // - "snapshot": sends a WorkerSnapshot, also once the worker is dead. Its parameters: the
 //   milliseconds between two looks at the threads.
 // - "collect": sends what the collector prints, if its parameters, ranks like 0,8, have this one.
-// - "kill": ends the worker, by SIGTERM, and by SIGKILL 5 s later.
+// - "kill": ends the worker, by SIGTERM, and by SIGKILL 5 s later; then what it had started.
 // - "end", or an END: only waits for the worker's end from now on.
 // Sleeps but for a look a second.
 class Watcher {
@@ -62,6 +62,7 @@ class Watcher {
   void look_for_root(std::int64_t now);
   bool dial(const std::string& address);
   void hear(const control::Frame& frame, std::int64_t now);
+  void kill_family();
   void go_alone();
   void forget_root();
   void seek_again();
@@ -81,9 +82,10 @@ class Watcher {
   control::Link link_;
   control::Rendezvous rendezvous_;
   control::Command collector_;
-  std::uint32_t collects_ = 0;   // the stage whose result the collector's output is
-  std::int64_t kill_at_ns_ = 0;  // 0: the root has not asked for the worker's end
-  pid_t launcher_;               // the worker's parent at the start
+  std::uint32_t collects_ = 0;             // the stage whose result the collector's output is
+  std::int64_t kill_at_ns_ = 0;            // 0: the root has not asked for the worker's end
+  std::map<pid_t, std::uint64_t> family_;  // the worker's descendants when it was told to end
+  pid_t launcher_;                         // its parent at the start
   std::int64_t began_ns_;
   std::int64_t looked_ns_ = 0;
   std::int64_t pinged_ns_ = 0;

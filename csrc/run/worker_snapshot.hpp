@@ -37,7 +37,7 @@ struct WorkerSnapshot {
   }
 };
 
-constexpr std::size_t kMostWorkers = 4;
+constexpr std::size_t kMostWorkers = 64, kMostWorkersOfOne = 4;
 
 // A training rank's takes 4 to 10 KiB, each worker as much.
 std::string pack_snapshot(const WorkerSnapshot& snapshot);

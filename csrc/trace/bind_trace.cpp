@@ -55,7 +55,9 @@ std::string arm(const std::vector<std::string>& bases, const std::string& job, s
     if (!level) throw Error("packages: " + name + " is none of off, where, calls, lines");
     made.push_back({package, *level});
   }
-  ArmOptions options{bases, job, is_child ? trace::kChildBytes : bytes, budget, {}};
+  // What a process that is no rank of several has spawned may be the ranks: they need the room.
+  const bool is_worker = is_child && std::get<2>(place) > 1;
+  ArmOptions options{bases, job, is_worker ? trace::kChildBytes : bytes, budget, {}};
   std::tie(options.process.rank, options.process.local_rank, options.process.world,
            options.process.node) = place;
   options.process.is_child = is_child;

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 import sys
 
 import jsonschema
@@ -12,7 +13,6 @@ from oddrank import OddrankError
 from oddrank.advise import environ as environments
 from oddrank.advise.environ import here
 from oddrank.report import SCHEMA_FILE
-from processes import captured
 from run.collecting import process
 
 SCHEMA = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
@@ -23,9 +23,10 @@ PLAIN = {name: value for name, value in os.environ.items()
 
 
 def advise(*arguments, **environ):
-    return captured(
+    return subprocess.run(
         [sys.executable, "-m", "oddrank", "advise", *arguments],
-        env={**PLAIN, "COLUMNS": "200", **environ}, limit=60,
+        env={**PLAIN, "COLUMNS": "200", **environ}, capture_output=True, text=True, timeout=60,
+        check=False,
     )  # fmt: skip
 
 

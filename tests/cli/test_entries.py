@@ -2,6 +2,8 @@
 
 import contextlib
 import io
+import os
+import subprocess
 import sys
 import sysconfig
 from importlib import import_module
@@ -12,7 +14,7 @@ import pytest
 
 from oddrank import __version__, cli
 from oddrank.trace.command import command as trace
-from processes import captured
+from patience import PATIENCE
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "oddrank"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1"]
@@ -24,7 +26,10 @@ ENTRIES = [
 
 
 def called(*command, **environ):
-    return captured(command, **environ)
+    return subprocess.run(
+        command, env={**os.environ, **environ}, capture_output=True, text=True,
+        timeout=PATIENCE.limit, check=False,
+    )  # fmt: skip
 
 
 def output(*command, **environ):

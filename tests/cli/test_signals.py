@@ -1,8 +1,9 @@
 """SIGTERM ends every command, except jobs of many ranks, which report it."""
 
+import subprocess
 import sys
 
-from processes import captured
+from patience import PATIENCE
 
 SHOW = """
 import signal, sys
@@ -13,7 +14,10 @@ print(signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, []))
 
 
 def blocks_sigterm(line: str) -> bool:
-    done = captured([sys.executable, "-c", SHOW, *line.split()], check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", SHOW, *line.split()],
+        capture_output=True, text=True, timeout=PATIENCE.limit, check=True,
+    )  # fmt: skip
     return done.stdout.strip() == "True"
 
 

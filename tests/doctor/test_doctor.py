@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import subprocess
 import sys
 import time
@@ -14,12 +15,14 @@ import pytest
 from oddrank import _native, cli
 from oddrank.doctor import command, probes
 from oddrank.report import SCHEMA_FILE
-from patience import until
-from processes import captured
+from patience import PATIENCE, until
 
 
 def doctor(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return captured([sys.executable, "-m", "oddrank", "doctor", *arguments], **environ)
+    return subprocess.run(
+        [sys.executable, "-m", "oddrank", "doctor", *arguments], env={**os.environ, **environ},
+        capture_output=True, text=True, timeout=PATIENCE.limit, check=False,
+    )  # fmt: skip
 
 
 def examined(**environ: str):

@@ -5,6 +5,7 @@ ODDRANK_TEST_OTHER_TORCH names a Python of this one's version that has such a to
 
 import json
 import os
+import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 import oddrank
 from oddrank import _native
-from processes import captured
+from patience import PATIENCE
 from texts import texts
 
 pytestmark = [pytest.mark.needs("other-torch", "torch-build"), pytest.mark.timeout(600)]
@@ -35,7 +36,8 @@ def other(tmp_path_factory: pytest.TempPathFactory):
         line = [os.environ["ODDRANK_TEST_OTHER_TORCH"], "-c", f"import sys; sys.path += {places}\n"]
         line[-1] += code
         environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        done = captured([*line, *arguments], env=environ)
+        done = subprocess.run([*line, *arguments], env=environ, capture_output=True, text=True,
+                              timeout=PATIENCE.limit, check=False)  # fmt: skip
         assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
         return done.stdout
 

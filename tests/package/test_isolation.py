@@ -3,13 +3,14 @@
 import os
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
-from processes import captured
+from patience import PATIENCE
 from texts import texts
 
 TEXTS = texts(__file__)
@@ -32,9 +33,10 @@ def run(folder: Path, text: str, *arguments: str, **environ: str) -> str:
     file.write_text(dedent(text))
     pytest_here = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml")]
     path = f"{ROOT}/tests:{os.environ.get('PYTHONPATH', '')}"
-    done = captured(
+    done = subprocess.run(
         [*pytest_here, "-p", "conftest", "-p", "no:cacheprovider", *arguments, str(file)],
-        cwd=folder, PYTHONPATH=path, **environ,
+        env={**os.environ, "PYTHONPATH": path, **environ}, cwd=folder,
+        capture_output=True, text=True, timeout=PATIENCE.limit, check=False,
     )  # fmt: skip
     return done.stdout + done.stderr
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from processes import captured
+from patience import PATIENCE
 from texts import texts
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +24,10 @@ pytestmark = pytest.mark.skipif(
 
 def run(*command, folder=ROOT, **environ):
     base = {name: value for name, value in os.environ.items() if name not in ("CXX", "GTEST_ROOT")}
-    return captured(list(map(str, command)), env=base | environ, cwd=folder)
+    return subprocess.run(
+        list(map(str, command)), env=base | environ, cwd=folder,
+        capture_output=True, text=True, timeout=PATIENCE.limit, check=False,
+    )  # fmt: skip
 
 
 @pytest.fixture

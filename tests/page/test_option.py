@@ -10,8 +10,7 @@ import pytest
 
 import forked
 from job import job
-from patience import until
-from processes import captured
+from patience import PATIENCE, until
 
 pytestmark = pytest.mark.needs("jinja2")
 
@@ -22,7 +21,11 @@ RAISED = (
 
 
 def oddrank(*arguments: object, **environ: str) -> "subprocess.CompletedProcess[str]":
-    return captured([sys.executable, "-m", "oddrank", *map(str, arguments)], **environ)
+    return subprocess.run(
+        [sys.executable, "-m", "oddrank", *map(str, arguments)], env={**os.environ, **environ},
+        capture_output=True, text=True, check=False, timeout=PATIENCE.limit,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
 
 
 def refused(*arguments: object, **environ: str) -> str:

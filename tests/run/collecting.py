@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from patience import PATIENCE
-from processes import captured
 
 KILLED = (
     "import os, signal\nimport oddrank\noddrank.arm()\noddrank.step(5)\n"
@@ -34,7 +33,10 @@ def collect(
     records: Path,
     more: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    return captured(command(*arguments), env=environ(records, more), limit=PATIENCE.seconds(600))
+    return subprocess.run(
+        command(*arguments), env=environ(records, more), capture_output=True, text=True,
+        timeout=PATIENCE.seconds(600), check=False,
+    )  # fmt: skip
 
 
 def killed_job(records: Path) -> Path:

@@ -18,7 +18,7 @@ from control import wire_peer as wire
 from oddrank import _native
 from oddrank.errors import OddrankError
 from patience import PATIENCE, until
-from processes import Marked, captured
+from processes import Marked
 from run.watched import (
     GUARD,
     TOKEN,
@@ -223,11 +223,34 @@ def test_the_end_of_the_worker_does_not_end_the_collector(tmp_path):
         ("signal.signal(signal.SIGTERM, signal.SIG_IGN)", signal.SIGKILL),
     ],
 )
-def test_a_root_may_end_the_worker(tmp_path, before, number):
-    with watched(tmp_path) as (worker, root, _):
-        worker.does(before)
+def test_a_root_may_end_the_worker_and_what_it_has_started(tmp_path, before, number):
+    with watched(tmp_path) as (worker, root, mark):
+        worker.does(f"{before}; import subprocess; subprocess.Popen(['sleep', '1000'])")
         root.begin("kill")
         assert root.until(state="dead")["signal"] == number
+        until(lambda: "sleep" not in [process.name for process in mark.living()])
+
+
+CHILD_STEPS = """
+import multiprocessing, itertools
+def steps():
+    for number in itertools.count():
+        oddrank.step(number)
+        time.sleep(0.05)
+child = multiprocessing.get_context("fork").Process(target=steps)
+child.start()
+"""
+
+
+def test_what_a_child_does_moves_a_worker_that_only_waits_for_it(tmp_path):
+    with watched(tmp_path) as (worker, root, _):
+        worker.does("oddrank.arm()")
+        root.until(stage="quiet")
+        worker.does(f"exec({CHILD_STEPS!r}, globals())")
+        moving = root.until(stage="moving")
+        until(lambda: root.hub.refresh(10.0) or root.state()["progress"] > moving["progress"])
+        worker.does("child.kill(); child.join()")
+        root.until(stage="quiet")
 
 
 @pytest.mark.parametrize("ended", ["worker", "root"])
@@ -451,7 +474,9 @@ WRONG = [
 
 def test_a_wrong_option_is_one_line():
     for options in WRONG:
-        done = captured([GUARD, *options])
+        done = subprocess.run(
+            [GUARD, *options], capture_output=True, text=True, timeout=PATIENCE.limit, check=False
+        )
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), options
         assert done.stderr.startswith("oddrank-guard: "), options
 
@@ -564,6 +589,6 @@ def test_a_broken_snapshot_is_refused():
 
 
 def test_a_guard_needs_no_library_but_libc(tmp_path):
-    listed = captured(["ldd", GUARD], check=True).stdout
+    listed = subprocess.run(["ldd", GUARD], capture_output=True, text=True, check=True).stdout
     assert not [name for name in ("libstdc++", "libgcc_s", "python") if name in listed]
     assert os.access(GUARD, os.X_OK)

@@ -54,6 +54,7 @@ class Judged:
     leaf_class: str | None = None
     cause = "host-stuck"
     records = 4
+    waiting = ()
     histories: dict | None = None
 
     def __init__(self, folder, monkeypatch):
@@ -104,7 +105,11 @@ class Judged:
 
     def made(self):
         processes = [{"rank": 2, "host": "node1", "pid": 7}]
-        suspects = [{"cause": self.cause, "processes": processes, "leaf_class": self.leaf_class}]
+        waiting = [{"rank": rank, "host": None, "pid": None} for rank in self.waiting]
+        suspects = [
+            {"cause": self.cause, "processes": processes, "leaf_class": self.leaf_class,
+             "waiting": waiting},
+        ]  # fmt: skip
         data = {"evidence": [], "folder": None, "skipped": [], "heard": [], "suspects": suspects}
         return Report.of("triage", {"size": 4}, data, self.findings, complete=True)
 
@@ -333,6 +338,9 @@ STORIES = {
     "kill ends all ranks after the evidence and their ends decide nothing":
         [does("on_stall", "kill", r0=SAVED, r2=SAVED), STALL, ALL_TOLD],
     "kill ends no moving job": [does("finds", MOVING), does("on_stall", "kill"), LAST],
+    "kill ends no job in which no rank waits": [does("finds"), does("on_stall", "kill"), LAST],
+    "kill ends a job whose ranks all wait though nobody is named":
+        [does("finds"), does("has", waiting=range(4)), does("on_stall", "kill"), LAST],
     "a job that goes on while it is collected is left alone":
         [does("on_stall", "kill"), does("has", at_question={"stage": "moving"}), STALL],
     # Nodes to leave out, and attempts.
@@ -579,7 +587,9 @@ def test_a_judge_whose_stderr_nobody_reads_goes_on_and_its_words_are_there_once_
         assert process.stdout.readline() == b"goes on\n"
         process.stdin.close()
         read = stderr.read()
-    assert read == b"x" * filled + b"oddrank: rank 2 died\n  next: look\noddrank: still\n"
+    # What reads a pipe may show an open line: a line of its own is begun.
+    words = b"\noddrank: rank 2 died\n  next: look\n\noddrank: still\n"
+    assert read == b"x" * filled + words
     assert process.returncode == 0
 
 
@@ -600,8 +610,11 @@ say.again("rank 2 died", after_others=True)
 def test_a_sentence_stands_in_two_lines_only_if_something_is_between(tmp_path, others):
     with (tmp_path / "err").open("ab") as err:
         words = ["says"] * others
+        err.write(b"50%|#####")  # a progress bar
+        err.flush()
         subprocess.run([sys.executable, "-c", SAYS, *words], stderr=err, check=True)
-    lines = (tmp_path / "err").read_text().splitlines()
+    bar, *lines = (tmp_path / "err").read_text().splitlines()
+    assert bar == "50%|#####"
     again = "oddrank: rank 2 died"
     more = ["torchrun: 1 failed", again] * others
     assert lines == [again, "  next: look", again, *more, again]

@@ -67,14 +67,12 @@ def triaged(folder):
 
 
 def ends_well(job):
-    """Checks that nothing was said or done, and that the pause counts as no healthy one."""
+    """Checks that nothing was said or done."""
     assert job.ends() == [0], job.output[-3000:]
     assert job.report["verdict"] == "healthy"
     assert [one["event"] for one in job.history] == ["end"], job.output[-3000:]
     run = job.report["data"]["run"]
     assert (run["evidence"], run["killed"]) == (None, False)
-    # A pause of a healthy job makes the limit ten times as long.
-    assert STALL <= run["stall_seconds"] < 10 * SHORTEST
 
 
 def test_a_pause_by_the_switch_is_no_stall(tmp_path):

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import sysconfig
 import textwrap
@@ -14,7 +15,7 @@ import oddrank
 from oddrank.errors import OddrankError
 from oddrank.trace import jobs, ranks
 from oddrank.trace.arm import HOOKS
-from processes import captured
+from patience import PATIENCE
 
 
 class Both:
@@ -46,7 +47,10 @@ class Both:
 
     def _run(self, command):
         environ = {**os.environ, "ODDRANK_DIR": str(self.folder / "records")}
-        return captured(command, env=environ, cwd=self.folder)
+        return subprocess.run(
+            command, cwd=self.folder, env=environ, capture_output=True, text=True,
+            timeout=PATIENCE.limit, check=False,
+        )  # fmt: skip
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from netns import two_hosts
 from patience import until
-from processes import Marked, captured
+from processes import Marked
 from run.watched_job import LONGEST, named, watched_job
 
 pytestmark = [pytest.mark.job, pytest.mark.needs("torch-build"), pytest.mark.timeout(600)]
@@ -76,6 +76,17 @@ def test_a_rank_that_died_first_is_named_and_the_others_follow_from_it(fault, sa
         assert job.errors.endswith(f"{job.said[1]}\n")
 
 
+@pytest.mark.parametrize("itself", [False, True])
+def test_ranks_that_the_script_starts_itself_are_watched_and_ended_with_it(itself):
+    how = {"program": (), "options": (), "environ": {"ARM": "kill"}} if itself else {}
+    script = Path(__file__).with_name("spawning.py")
+    with watched_job(rank=1, ranks=1, launcher="env", on_stall="kill", script=script, **how) as job:
+        assert job.ends() != [0]  # no process is left
+        assert named(job.report) == ([1], "host-stuck"), job.output[-5000:]
+        assert "in waits_for_a_licence (spawning.py:" in job.report["summary"]
+        assert job.report["data"]["run"]["killed"]
+
+
 def triaged(job):
     """Judges the evidence that was saved; returns the ranks and the cause."""
     evidence = job.evidence()
@@ -107,9 +118,10 @@ def test_the_example_that_hangs_is_named_and_ended(tmp_path):
     example = Path(__file__).parents[2] / "examples" / "hang_demo.py"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     run = ["-m", "oddrank", "run", "--stall", "3s", "--on-stall", "kill", str(example)]
-    done = captured(
-        [*torchrun, "--nproc-per-node", "4", *run], cwd=tmp_path, limit=LONGEST, **mark.environ,
-        OMP_NUM_THREADS="1", ODDRANK_DIR=str(records),
+    done = subprocess.run(
+        [*torchrun, "--nproc-per-node", "4", *run],
+        env={**os.environ, **mark.environ, "OMP_NUM_THREADS": "1", "ODDRANK_DIR": str(records)},
+        cwd=tmp_path, capture_output=True, text=True, timeout=LONGEST, check=False,
     )  # fmt: skip
     try:
         assert done.returncode == 1
@@ -119,7 +131,9 @@ def test_the_example_that_hangs_is_named_and_ended(tmp_path):
             done.stderr, re.MULTILINE,
         ), done.stderr  # fmt: skip
         ask = [sys.executable, "-m", "oddrank", "triage", "oddrank-collected"]
-        triage = captured(ask, cwd=tmp_path, limit=LONGEST)
+        triage = subprocess.run(
+            ask, cwd=tmp_path, capture_output=True, text=True, timeout=LONGEST, check=False
+        )
         assert triage.returncode == 1, triage.stderr + done.stderr
         assert triage.stdout.splitlines()[1].startswith("rank 2 (")
         assert "is stuck: waits for a lock in write_metrics (hang_demo.py:" in triage.stdout

@@ -110,7 +110,7 @@ class Job:
         return f"{self._watch.limit:.0f}"
 
     def longest(self):
-        return f"{self._watch.longest:.0f}"
+        return f"{self._watch.longest[0]:.0f}"
 
     def well(self):
         return str(self._watch.goes_well)
@@ -169,8 +169,10 @@ RUNNING = {
     "a job goes well while a rank moves and none has died":
         "well -> True; stands 10; well -> False; goes 5 r1; well -> True; dies r2 signal 9;"
         " goes 5 r1 -> death of rank 2; well -> False",
-    "a longer healthy pause of this job makes its stalls longer":
-        "stands 30; goes 60; limit -> 300; stands 250; waits 100 -> stall of 300",
+    "a long healthy pause that comes again makes this job's stalls longer":
+        "stands 30; goes 60; stands 40; goes 60; limit -> 90; stands 80; waits 20 -> stall of 90",
+    "one long pause, of a checkpoint that is loaded, makes no stall longer":
+        "stands 50; goes 60; stands 4; goes 60; limit -> 60",
     "a pause that was told makes no stall longer":
         "stands 62 -> stall of 60; tell; waits 600 -> still after 600; goes 5 -> moved after 662;"
         " limit -> 60",

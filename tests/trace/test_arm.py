@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +12,6 @@ import pytest
 from oddrank import OddrankError
 from oddrank.trace import packages
 from patience import PATIENCE, until
-from processes import captured
 from texts import texts
 
 
@@ -125,7 +125,10 @@ SUBINTERPRETER = texts(__file__)["subinterpreter"]
     "line", ["import oddrank; oddrank.arm()", "from oddrank import _native; _native.core()"]
 )
 def test_a_subinterpreter_gets_an_error_and_hangs_nothing(line):
-    done = captured([sys.executable, "-c", SUBINTERPRETER.format(line=line)])
+    done = subprocess.run(
+        [sys.executable, "-c", SUBINTERPRETER.format(line=line)],
+        capture_output=True, text=True, timeout=PATIENCE.limit, check=False,
+    )  # fmt: skip
     if "No module named '_xxsubinterpreters'" in done.stderr:
         pytest.skip("this Python has no subinterpreters")
     assert done.stdout.startswith("oddrank works in the main interpreter only"), done.stderr

@@ -1,7 +1,9 @@
 """The shadow stack equals the frames after every event, on the Python that runs this."""
 
 import json
+import os
 import re
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +13,6 @@ import pytest
 from oddrank import _native
 from oddrank.trace.arm import HOOKS
 from patience import PATIENCE
-from processes import captured
 
 pytestmark = pytest.mark.timeout(300)
 # Debian's python3 lacks CPython's tests.
@@ -30,8 +31,9 @@ def lost(rank):
 @pytest.mark.parametrize("hook", HOOKS)
 @pytest.mark.parametrize("module", ["test_generators", "test_coroutines", "test_contextlib"])
 def test_cpythons_own_tests_pass_and_every_stack_is_right(tmp_path, module, hook):
-    done = captured(
-        [sys.executable, str(PROGRAM), str(tmp_path), hook, module], limit=PATIENCE.seconds(240),
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), str(tmp_path), hook, module],
+        capture_output=True, text=True, timeout=PATIENCE.seconds(240), check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     ran, failed, events, wrong = json.loads(done.stdout)
@@ -98,9 +100,10 @@ SLOW = ("test_asyncio", "test_pickle")  # minutes each; left out of REPEATS=1
 
 def result_of(folder, *command):
     """Returns (tests run, "OK ..." or "FAILED (failures=1)")."""
-    done = captured(
-        [sys.executable, "-m", *command], cwd=folder, limit=PATIENCE.seconds(500),
-        ODDRANK_DIR=str(folder / "records"),
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        env={**os.environ, "ODDRANK_DIR": str(folder / "records")}, cwd=folder, text=True,
+        stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE.seconds(500), check=False,
     )  # fmt: skip
     ran = re.search(r"^Ran (\d+) tests?", done.stderr, re.MULTILINE)
     assert ran, done.stderr[-3000:]

@@ -52,7 +52,7 @@ def arm(
         raise OddrankError(f"stall={stall!r}: it takes 1 or more seconds")
     if watch:
         check_action(on_stall, json)
-    if watch and not recorder.is_spawned() and not _native.core().trace_armed():
+    if watch and not recorder.is_worker() and not _native.core().trace_armed():
         from oddrank.run import start
 
         start.begin(start.Options(stall, json, on_stall=on_stall))

@@ -46,6 +46,7 @@ _LAUNCHER_SECONDS = 5.0
 _AGAIN_SECONDS = 0.5
 _LOOK = 0.2  # seconds between two looks at threads
 END_SECONDS = 0.3
+_KILL_SECONDS = 10.0  # between two orders to end all ranks
 _WORK_SECONDS = 1.0  # between the two snapshots that show who is at work
 _STANDS = ("stall", "still-stuck")
 _LEVELS = ("low", "medium", "high")
@@ -90,6 +91,8 @@ class Judge:
     """The evidence of the last verdict."""
     late: dict[int, Finding] = field(default_factory=dict)
     """Ranks that were named as late, with what was said last."""
+    kill_again: float = float("inf")
+    """When all guards are told once more to end their ranks."""
     again: float = float("inf")
     """When a death is judged once more, from the ends that came after it."""
     seen: int = 0
@@ -118,6 +121,8 @@ class Judge:
                     return
             if began >= self.again:
                 self._correct()
+            if began >= self.kill_again:  # a guard whose network was cut has not heard it
+                self._kill()
             if began >= due and not events and self.watch.goes_well:
                 self.report_late()
                 due = began + max(every, _PAUSE_TIMES * (time.monotonic() - began))
@@ -231,7 +236,7 @@ class Judge:
         self.watch.tell()
         self.again, self.seen = float("inf"), 0
         self._tell("stall", event.seconds, made)
-        self._act(after, before_all)
+        self._act(made.report, after, before_all)
 
     def _goes_on(self, before: Sequence[RankState]) -> bool:
         """Returns whether a rank moves, or has moved since."""
@@ -239,7 +244,7 @@ class Judge:
         moves = any(watch.is_heard(s) and s.stage == "moving" for s in states)
         return moves or [s.progress for s in before] != [s.progress for s in states]
 
-    def _act(self, snapshot: Snapshot, before: Sequence[RankState]) -> None:
+    def _act(self, report: Report, snapshot: Snapshot, before: Sequence[RankState]) -> None:
         """Does at a stall what --on-stall asks for. before: states from when the ranks stood."""
         dead = sum(map(watch.has_ended, before))
 
@@ -252,15 +257,18 @@ class Judge:
             return
         if action != KILL:
             self._start(action)
-        elif self.decision is not None and self.decision.action == "wait":
-            say.lines([f"ends no rank: {self.decision.why}"])
+        elif why := _why_not_kill(report):
+            say.lines([f"ends no rank: {why}"])
         else:
             say.lines(["ends all ranks, as --on-stall kill asks"])
-            if self.report is not None:
-                self._tell_launcher(self.report)
+            self._tell_launcher(report)
             self.killed = True
             self._write()  # the launcher may end before the judge has heard of a death
-            self.taker.ask("kill", "", 0, END_SECONDS)
+            self._kill()
+
+    def _kill(self) -> None:
+        self.kill_again = time.monotonic() + _KILL_SECONDS
+        self.taker.ask("kill", "", 0, END_SECONDS)
 
     def _save(self, snapshot: Snapshot, over: Callable[[], bool]) -> None:
         """Has all nodes save their evidence, unless the user wants none."""
@@ -497,6 +505,19 @@ def _absent(states: Sequence[RankState]) -> Finding | None:
         confidence=Confidence("medium", "a network that is cut would look the same"),
         next=(f"read the launcher's log of {it}: was it started, and does it reach MASTER_ADDR?",),
     )  # fmt: skip
+
+
+def _why_not_kill(report: Report) -> str:
+    """Returns why a stall is no reason to end a job; "" if a rank is named or all of them wait."""
+    first = next((finding for finding in report.findings if finding.names_somebody()), None)
+    if first is not None:
+        if first.cause == "moving":
+            return "the rank that others wait for moves"
+        return "no rank waits for it" if first.cause == "outside" else ""
+    waiting = {one["rank"] for each in report.data["suspects"] for one in each["waiting"]}
+    if len(waiting - {None}) == report.world["size"]:
+        return ""
+    return "nothing shows that all ranks wait for each other"
 
 
 def _is_paused(report: Report) -> bool:

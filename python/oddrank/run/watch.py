@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 
 from oddrank.control.root import RankState
 
-# So many times this job's own longest healthy pause is a stall, if that is longer than --stall.
-_TIMES_LONGEST = 10.0
+# So many times the longest pause that this job makes again and again is a stall, if that is longer
+# than --stall. One long pause is no habit: a checkpoint that is loaded, a first compilation.
+_TIMES_USUAL = 3.0
 # So many times as long may it take until the first step, and while those who are awaited work.
 PATIENCE = 10.0
 # Told to end by a launcher or a user, mostly all ranks at once: nobody is first.
@@ -98,8 +99,8 @@ class Watch:
 
     began: float
     stall: float
-    longest: float = 0.0
-    """The longest pause of the whole job that was over before it was told to the user."""
+    longest: tuple[float, float] = (0.0, 0.0)
+    """The two longest pauses of the whole job that were over before they were told to the user."""
     _ranks: dict[int, _Rank] = field(default_factory=dict)
     _since: float | None = 0.0
     """Since when no rank moves; None: one does."""
@@ -123,7 +124,7 @@ class Watch:
     @property
     def limit(self) -> float:
         """Seconds without any progress that are a stall."""
-        limit = max(self.stall, _TIMES_LONGEST * self.longest)
+        limit = max(self.stall, _TIMES_USUAL * self.longest[1])
         return limit if self._started else PATIENCE * limit
 
     @property
@@ -220,7 +221,8 @@ class Watch:
         if self._told and len(self._dead) == self._dead_told:
             yield Moved(gap)
         elif healthy and not self._told and not self._paused:
-            self.longest = max(self.longest, gap)
+            first, second, _ = sorted((*self.longest, gap), reverse=True)
+            self.longest = first, second
         self._told, self._looks = False, 0
         self._paused = any(known.paused for known in self._ranks.values())
 

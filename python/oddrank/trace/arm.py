@@ -127,8 +127,9 @@ def arm(packages: Any = None, *, hook: str | None = None, budget: float | None =
     they are. A function that has become quiet is recorded as before. "settrace" on 3.12 and later
     knows no budget.
 
-    Forked and spawned children are recorded too, in files of 256 KiB. If arm() is called twice, the
-    first call counts. Without room for a file, the process runs unrecorded, with one warning.
+    Forked and spawned children are recorded too, those of ranks in files of 256 KiB. If arm() is
+    called twice, the first call counts. Without room for a file, the process runs unrecorded, with
+    one warning.
     OddrankError for an unknown level or hook; RuntimeError in a subinterpreter.
     """
     if callable(packages):
@@ -163,9 +164,7 @@ def _start(packages: Packages, hook: str | None, budget: float | None) -> str:
         )
     if budget is not None and not 0 < budget <= 1:
         raise OddrankError(f"budget={budget!r}: give a share of the CPU time, as 0.03, or None")
-    return _begin(
-        made, _place(), is_child=is_spawned(), hook=hook or HOOKS[0], budget=budget or 0.0
-    )
+    return _begin(made, _place(), is_child=is_worker(), hook=hook or HOOKS[0], budget=budget or 0.0)
 
 
 def _begin(
@@ -239,16 +238,22 @@ def _tell_children(arms: _ArmChild | None) -> None:
         configuration["oddrank"] = arms
 
 
-def is_spawned() -> bool:
-    """Returns whether multiprocessing started this process.
+def is_worker() -> bool:
+    """Returns whether multiprocessing started this process, and it is no rank of its own.
 
+    Ranks of mp.spawn have given themselves a RANK; workers that load data inherit that of theirs.
     While a spawned child imports its parent's script, parent_process() is not set yet.
     """
     process = sys.modules.get("multiprocessing.process")
-    return process is not None and (
-        process.parent_process() is not None
-        or getattr(process.current_process(), "_inheriting", False)
-    )
+    if process is None:
+        return False
+    if getattr(process.current_process(), "_inheriting", False):
+        return True
+    if process.parent_process() is None:
+        return False
+    inherited = Path("/proc/self/environ").read_bytes().split(b"\0")
+    own = [name + b"=" + os.environb.get(name, b"") for name in (b"RANK", b"WORLD_SIZE")]
+    return b"RANK" not in os.environb or all(each in inherited for each in own)
 
 
 def _place() -> tuple[int, int, int, int]:

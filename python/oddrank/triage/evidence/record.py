@@ -121,7 +121,7 @@ def _ranks(found: list[Rank], collected: Collection[tuple[int, int]]) -> list[Ra
     """Completes the ranks. Looks at threads only of processes whose states were not collected."""
     if any((rank.pid, rank.started) not in collected for rank in found):
         found = ranks.look_at(found, states.LOOK)
-    found = [_as_torch_says(rank) for rank in found]
+    found = _as_torch_says(found)
     back = processes.runs_back(found)
     return [
         replace(rank, runs_back=runs, last=unix_time(rank.last))
@@ -129,12 +129,20 @@ def _ranks(found: list[Rank], collected: Collection[tuple[int, int]]) -> list[Ra
     ]
 
 
-def _as_torch_says(rank: Rank) -> Rank:
-    """Corrects the rank of a process that no launcher told its own: torch's group knows it."""
-    group = next((g for g in rank.groups if g.text == "default_pg"), None)
-    if group is None or group.own is None or rank.world > 1 or group.size < 2:
-        return rank
-    return replace(rank, rank=group.own, world=group.size)
+def _as_torch_says(found: Sequence[Rank]) -> list[Rank]:
+    """Corrects the ranks of processes that no launcher told theirs: torch's default group knows it.
+
+    A process alone whose children are the ranks, as of mp.spawn, is none itself.
+    """
+    made, launched = [], set()
+    for rank in found:
+        own = next((g for g in rank.groups if g.text == "default_pg"), None)
+        if own is not None and own.own is not None and own.size > 1 and rank.world == 1:
+            if rank.is_child:
+                launched.add((rank.host, rank.job))
+            rank = replace(rank, rank=own.own, world=own.size, is_child=False)  # noqa: PLW2901
+        made.append(rank)
+    return [r for r in made if r.world > 1 or r.is_child or (r.host, r.job) not in launched]
 
 
 def _unrecorded(lost: Seen, source: Source) -> Iterable[Fact]:
