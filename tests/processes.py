@@ -3,11 +3,15 @@
 import os
 import signal
 import socket
+import subprocess
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from patience import PATIENCE
 
 _MARK = "ODDRANK_TEST_JOB"
 # Python keyword argument -> kind in ODDRANK_INJECT that is a Python keyword.
@@ -83,3 +87,14 @@ def held_port() -> Iterator[int]:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.bind(("", 0))
         yield int(holder.getsockname()[1])
+
+
+def captured(
+    line: Sequence[Any], *, env: Mapping[str, str] = os.environ, cwd: str | Path | None = None,
+    limit: float | None = 0, check: bool = False, **environ: str,
+) -> "subprocess.CompletedProcess[str]":  # fmt: skip
+    """Runs a command line to its end, with `environ` in its environment, and returns its text."""
+    return subprocess.run(
+        line, env={**env, **environ}, cwd=cwd, capture_output=True, text=True, check=check,
+        stdin=subprocess.DEVNULL, timeout=PATIENCE.limit if limit == 0 else limit,
+    )  # fmt: skip

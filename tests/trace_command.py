@@ -1,19 +1,16 @@
 """Runs `oddrank trace` as a user types it."""
 
-import os
 import re
 import socket
-import subprocess
 import sys
 
-from patience import PATIENCE
+from processes import captured
 
 
 def oddrank(*arguments, folder, cwd=None):
-    return subprocess.run(
-        [sys.executable, "-m", "oddrank", "trace", *map(str, arguments)],
-        env={**os.environ, "ODDRANK_DIR": str(folder)},
-        capture_output=True, text=True, timeout=PATIENCE.limit, check=False, cwd=cwd,
+    return captured(
+        [sys.executable, "-m", "oddrank", "trace", *map(str, arguments)], cwd=cwd,
+        ODDRANK_DIR=str(folder),
     )  # fmt: skip
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import subprocess
 import sys
 
 import jsonschema
@@ -13,6 +12,7 @@ from oddrank import OddrankError
 from oddrank.advise import environ as environments
 from oddrank.advise.environ import here
 from oddrank.report import SCHEMA_FILE
+from processes import captured
 from run.collecting import process
 
 SCHEMA = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
@@ -23,10 +23,9 @@ PLAIN = {name: value for name, value in os.environ.items()
 
 
 def advise(*arguments, **environ):
-    return subprocess.run(
+    return captured(
         [sys.executable, "-m", "oddrank", "advise", *arguments],
-        env={**PLAIN, "COLUMNS": "200", **environ}, capture_output=True, text=True, timeout=60,
-        check=False,
+        env={**PLAIN, "COLUMNS": "200", **environ}, limit=60,
     )  # fmt: skip
 
 

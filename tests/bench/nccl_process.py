@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from oddrank import _native
-from patience import PATIENCE
+from processes import captured
 
 _BEGIN = """
 import ctypes, json, os, time
@@ -36,10 +36,9 @@ def real_nccl() -> str:
 def in_process(code: str, **environ: str) -> tuple[Any, str]:
     """Runs the code in a fresh process; returns its variable `answer` and its output."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("NCCL", "ODDRANK_NCCL"))}
-    done = subprocess.run(
+    done = captured(
         [sys.executable, "-c", f"{_BEGIN}\n{code}\nprint(json.dumps(answer))"],
-        env={**clean, **environ}, capture_output=True, text=True, timeout=PATIENCE.limit,
-        check=False,
+        env={**clean, **environ},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     printed, _, answer = done.stdout.rstrip("\n").rpartition("\n")

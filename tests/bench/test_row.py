@@ -106,7 +106,10 @@ def test_a_percentage_of_what_is_doubted_has_a_question_mark():
         row = row_of([1000], world=4)
         row = row.expecting(Expected(row.busbw_GBps / 0.789, "published", doubt=doubt))
         assert text in cells(row)
-        assert row.as_data()["expected_doubt"] == (doubt or None)
+        data = row.as_data()
+        assert data["expected_doubt"] == (doubt or None)
+        assert data["expected_GBps"] == pytest.approx(row.busbw_GBps / 0.789)
+        assert data["percent"] == pytest.approx(78.9)
         skipped = row_of(world=4, skipped="no room").expecting(Expected(1.0, "", doubt=doubt))
         assert not any("?" in cell for cell in cells(skipped))
 

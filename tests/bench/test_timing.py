@@ -18,6 +18,7 @@ from bench.told import by_name
 from golden import Golden
 from oddrank.bench.backend import offsets
 from patience import PATIENCE
+from processes import captured
 from texts import texts
 
 # The first test compiles.
@@ -45,11 +46,7 @@ def drive(driver: Path, *, nccl: Path | None = None, **options: int) -> dict[str
     """Returns what the driver prints. nccl: another fake library than the usual one."""
     library = nccl or driver.with_name("libnccl.so.2")
     environ = {"LD_LIBRARY_PATH": str(library.parent), "ODDRANK_NCCL_LIBRARY": str(library)}
-    done = subprocess.run(
-        [driver, *(f"{name}={value}" for name, value in options.items())],
-        env={**os.environ, **environ}, capture_output=True, text=True, timeout=PATIENCE.limit,
-        check=False,
-    )  # fmt: skip
+    done = captured([driver, *(f"{name}={value}" for name, value in options.items())], **environ)
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
     return result
@@ -214,9 +211,8 @@ def test_the_bare_loop_has_our_kind_of_memory_and_our_windows(tmp_path, allocato
     fake, built = make_fake_gpu(tmp_path), tmp_path / "raw_loop.so"
     options = ["-shared", "-fPIC", GPU_BENCHMARKS / "nccl_raw_loop.cpp", fake]
     subprocess.run([*compiler(), *options, f"-Wl,-rpath,{tmp_path}", "-o", built], check=True)
-    said = subprocess.run(
-        [sys.executable, "-c", LOOP, GPU_BENCHMARKS, fake, built, allocator],
-        capture_output=True, text=True, timeout=PATIENCE.limit, check=True,
+    said = captured(
+        [sys.executable, "-c", LOOP, GPU_BENCHMARKS, fake, built, allocator], check=True,
     ).stdout  # fmt: skip
     found = json.loads(said)
     assert (found["step"], found["by_nccl"]) == (0, by_nccl)

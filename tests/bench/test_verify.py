@@ -111,19 +111,6 @@ def test_moved_values_encode_their_source_their_place_and_their_turn():
             assert torch.equal(bits[0][-len(bits[1]) :], bits[1]), (dtype, first, cut)
 
 
-def test_every_rank_contributes_over_the_turns():
-    for dtype, world, count in (("float8_e5m2", 300, 3), ("float8_e4m3fn", 300, 1)):
-        needed = _native.core().bench_turns(dtype, "sum", world, count, 1000)
-        seen = torch.zeros(world, dtype=torch.bool)
-        segment = Segment(dtype, "sum", world, count=count)
-        for turn in range(needed):
-            seen |= (replace(segment, turn=turn).contributions().float() != 0).any(dim=1)
-        assert needed > 1
-        assert seen.all()
-        assert _native.core().bench_turns(dtype, "sum", world, count, 2) == 2
-    assert _native.core().bench_turns("float32", "sum", 8, 1 << 40, 1000) == 1
-
-
 COUNT = 2100
 
 

@@ -2,8 +2,6 @@
 
 import contextlib
 import io
-import os
-import subprocess
 import sys
 import sysconfig
 from importlib import import_module
@@ -14,7 +12,7 @@ import pytest
 
 from oddrank import __version__, cli
 from oddrank.trace.command import command as trace
-from patience import PATIENCE
+from processes import captured
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "oddrank"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1"]
@@ -26,10 +24,7 @@ ENTRIES = [
 
 
 def called(*command, **environ):
-    return subprocess.run(
-        command, env={**os.environ, **environ}, capture_output=True, text=True,
-        timeout=PATIENCE.limit, check=False,
-    )  # fmt: skip
+    return captured(command, **environ)
 
 
 def output(*command, **environ):

@@ -1,7 +1,5 @@
 """The public names of oddrank, and their types for a type checker."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -9,6 +7,7 @@ import pytest
 
 import oddrank
 from patience import PATIENCE
+from processes import captured
 
 # A first run of mypy takes a minute, and more beside compilers.
 pytestmark = pytest.mark.timeout(600)
@@ -28,11 +27,9 @@ def checked(folder: Path, cache: Path, *lines: str) -> str:
     """Returns the output of mypy for a script of these lines."""
     script = folder / "script.py"
     script.write_text("\n".join(["import oddrank", "import oddrank.trace", *lines, ""]))
-    done = subprocess.run(
+    done = captured(
         [sys.executable, "-m", "mypy", "--config-file", cache / "mypy.ini", "--cache-dir", cache,
-         script],
-        env={**os.environ, "MYPYPATH": str(SOURCES)}, cwd=folder,
-        capture_output=True, text=True, timeout=PATIENCE.seconds(300), check=False,
+         script], cwd=folder, limit=PATIENCE.seconds(300), MYPYPATH=str(SOURCES),
     )  # fmt: skip
     assert done.returncode in (0, 1), done.stderr
     return done.stdout

@@ -1,9 +1,8 @@
 """SIGTERM ends every command, except jobs of many ranks, which report it."""
 
-import subprocess
 import sys
 
-from patience import PATIENCE
+from processes import captured
 
 SHOW = """
 import signal, sys
@@ -14,10 +13,7 @@ print(signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, []))
 
 
 def blocks_sigterm(line: str) -> bool:
-    done = subprocess.run(
-        [sys.executable, "-c", SHOW, *line.split()],
-        capture_output=True, text=True, timeout=PATIENCE.limit, check=True,
-    )  # fmt: skip
+    done = captured([sys.executable, "-c", SHOW, *line.split()], check=True)
     return done.stdout.strip() == "True"
 
 

@@ -1,13 +1,13 @@
 """An internal error of the judge ends the walk over stages, and keeps the measurements."""
 
 import json
-import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
 
 from patience import PATIENCE
+from processes import captured
 
 pytestmark = pytest.mark.needs("torch")
 # Two stages have findings; the second one's is cleared by "confirms". An error may be raised in
@@ -68,9 +68,8 @@ runner.run([
 
 def walk(**options):
     """Returns how the walk ended: code, stderr, and what the judge concluded, if it did."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(options)],
-        capture_output=True, text=True, timeout=PATIENCE.seconds(200), check=False,
+    done = captured(
+        [sys.executable, "-c", PROGRAM, json.dumps(options)], limit=PATIENCE.seconds(200),
     )  # fmt: skip
     said = json.loads(done.stdout or "{}")
     return SimpleNamespace(code=done.returncode, stdout=done.stdout, stderr=done.stderr, **said)

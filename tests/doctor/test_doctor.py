@@ -2,7 +2,6 @@
 
 import copy
 import json
-import os
 import subprocess
 import sys
 import time
@@ -15,14 +14,12 @@ import pytest
 from oddrank import _native, cli
 from oddrank.doctor import command, probes
 from oddrank.report import SCHEMA_FILE
-from patience import PATIENCE, until
+from patience import until
+from processes import captured
 
 
 def doctor(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "oddrank", "doctor", *arguments], env={**os.environ, **environ},
-        capture_output=True, text=True, timeout=PATIENCE.limit, check=False,
-    )  # fmt: skip
+    return captured([sys.executable, "-m", "oddrank", "doctor", *arguments], **environ)
 
 
 def examined(**environ: str):

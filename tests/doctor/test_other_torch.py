@@ -5,7 +5,6 @@ ODDRANK_TEST_OTHER_TORCH names a Python of this one's version that has such a to
 
 import json
 import os
-import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 
 import oddrank
 from oddrank import _native
-from patience import PATIENCE
+from processes import captured
 from texts import texts
 
 pytestmark = [pytest.mark.needs("other-torch", "torch-build"), pytest.mark.timeout(600)]
@@ -36,8 +35,7 @@ def other(tmp_path_factory: pytest.TempPathFactory):
         line = [os.environ["ODDRANK_TEST_OTHER_TORCH"], "-c", f"import sys; sys.path += {places}\n"]
         line[-1] += code
         environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        done = subprocess.run([*line, *arguments], env=environ, capture_output=True, text=True,
-                              timeout=PATIENCE.limit, check=False)  # fmt: skip
+        done = captured([*line, *arguments], env=environ)
         assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
         return done.stdout
 

@@ -1,11 +1,11 @@
 """Ranks of the real torchrun, Open MPI, Hydra and SLURM find their rank numbers."""
 
-import subprocess
 import sys
 
 import pytest
 
 from patience import PATIENCE
+from processes import captured
 
 # Each rank writes its own file: launchers mix the output of ranks.
 ASK = """
@@ -43,9 +43,7 @@ def places(script):
     ],
 )
 def test_two_ranks_of_one_host_know_their_place(script, name, line):
-    run = subprocess.run(
-        [*line, script], capture_output=True, text=True, timeout=PATIENCE.job, check=False
-    )
+    run = captured([*line, script], limit=PATIENCE.job)
     assert run.returncode == 0, run.stderr
     assert places(script) == [f"{name} 0 2 0 2 0 1", f"{name} 1 2 1 2 0 1"]
 

@@ -1,7 +1,8 @@
 """A native call in a daemon thread never disturbs the end of Python."""
 
-import subprocess
 import sys
+
+from processes import captured
 
 BUSY_WHILE_PYTHON_ENDS = """
 import threading
@@ -21,8 +22,5 @@ for has_called in calls:
 
 def test_python_ends_well_while_daemon_threads_are_in_native_calls():
     # Before 3.14 Python ends a thread that wants the GIL back by unwinding its stack.
-    done = subprocess.run(
-        [sys.executable, "-c", BUSY_WHILE_PYTHON_ENDS],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = captured([sys.executable, "-c", BUSY_WHILE_PYTHON_ENDS], limit=60)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,6 +1,5 @@
 """A user's modules in the current folder hide none of Python's from children of oddrank's."""
 
-import subprocess
 import sys
 
 import pytest
@@ -10,6 +9,7 @@ from oddrank.control import rendezvous
 from oddrank.doctor import probes
 from oddrank.run import store
 from patience import PATIENCE
+from processes import captured
 
 HIDING = ("tokenize", "token", "linecache", "json", "subprocess", "socket", "oddrank")
 
@@ -23,10 +23,7 @@ def own_modules(tmp_path, monkeypatch):
 
 
 def said(command):
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=PATIENCE.limit,
-        stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    done = captured(command)
     return done.returncode, done.stderr
 
 

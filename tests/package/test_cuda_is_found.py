@@ -1,6 +1,5 @@
 """Configures the build with good and bad installations of nvcc and nccl.h."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -8,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from processes import captured
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.whole_build, pytest.mark.needs("cuda-build"), pytest.mark.timeout(1200)]
@@ -22,9 +23,7 @@ def configure(folder: Path, *arguments: str, cmake: str = "cmake", **environ: st
         f"-Dpybind11_DIR={subprocess.check_output(pybind11, text=True).strip()}",
         *arguments,
     ]  # fmt: skip
-    done = subprocess.run(
-        command, env={**os.environ, **environ}, capture_output=True, text=True, check=False
-    )
+    done = captured(command, limit=None, **environ)
     log = " ".join((done.stdout + done.stderr).split())
     assert (done.returncode == 0) == ("CMake Error" not in log), log
     return log

@@ -2,12 +2,12 @@
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from processes import captured
 from texts import texts
 
 CSRC = Path(__file__).parents[2] / "csrc"
@@ -43,9 +43,8 @@ def test_no_kernel_is_left_out():
 def test_compute_sanitizer_finds_nothing_in_any_kernel(tool: str):
     # --report-api-errors no: calls whose failure is expected, and the driver's own, are no finding.
     path = f"{os.environ['PATH']}{os.pathsep}/usr/local/cuda/bin"
-    done = subprocess.run(
+    done = captured(
         ["compute-sanitizer", "--tool", tool, "--report-api-errors", "no", "--error-exitcode", "9",
-         sys.executable, "-c", EVERY_KERNEL],
-        env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=500, check=False,
+         sys.executable, "-c", EVERY_KERNEL], limit=500, PATH=path,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

@@ -13,7 +13,7 @@ import pytest
 
 import dry_gpu
 from patience import PATIENCE, until
-from processes import lives
+from processes import captured, lives
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / ".ci" / "gpu_check.py"
@@ -176,10 +176,9 @@ def test_it_builds_for_the_gpus_that_are_here(tmp_path: Path, said: str, built: 
     tool = tmp_path / "nvidia-smi"
     tool.write_text(f"#!/bin/sh\ncat {tmp_path}/said\n")  # on stdout, as that tool does
     tool.chmod(0o755)
-    done = subprocess.run(
-        ["make", "-s", "--eval", "show: ; @echo '[$(gpu_architectures)]'", "show"],
-        capture_output=True, text=True, timeout=PATIENCE.limit, check=False, cwd=ROOT,
-        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+    done = captured(
+        ["make", "-s", "--eval", "show: ; @echo '[$(gpu_architectures)]'", "show"], cwd=ROOT,
+        PATH=f"{tmp_path}:{os.environ['PATH']}",
     )  # fmt: skip
     assert done.stdout == f"[{built}]\n", done.stderr
 
@@ -189,10 +188,9 @@ def test_it_builds_for_the_gpus_that_are_here(tmp_path: Path, said: str, built: 
 @pytest.mark.timeout(400)
 def test_a_dry_run_runs_every_part_and_writes_every_file(tmp_path: Path):
     out = tmp_path / "out"
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(out), "--dry"],
-        capture_output=True, text=True, timeout=PATIENCE.seconds(380), check=False, cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    done = captured(
+        [sys.executable, str(SCRIPT), str(out), "--dry"], cwd=ROOT, limit=PATIENCE.seconds(380),
+        OMP_NUM_THREADS="1",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert set(states(out).values()) == {"ok"}, done.stdout
@@ -222,10 +220,7 @@ def test_a_self_test_that_left_no_report_ends_the_benchmark_in_one_line():
         "                      capture_output=True, text=True);"
         "harness.end(lambda: s.verdict(Path('/nothing'), done), 'selftest_speed')"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
-        timeout=PATIENCE.limit, check=False,
-    )  # fmt: skip
+    done = captured([sys.executable, "-c", code], cwd=ROOT)
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
         "selftest_speed: oddrank selftest --quick left no report (exit code 1): no room"

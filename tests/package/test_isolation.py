@@ -3,14 +3,13 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
-from patience import PATIENCE
+from processes import captured
 from texts import texts
 
 TEXTS = texts(__file__)
@@ -33,10 +32,9 @@ def run(folder: Path, text: str, *arguments: str, **environ: str) -> str:
     file.write_text(dedent(text))
     pytest_here = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml")]
     path = f"{ROOT}/tests:{os.environ.get('PYTHONPATH', '')}"
-    done = subprocess.run(
+    done = captured(
         [*pytest_here, "-p", "conftest", "-p", "no:cacheprovider", *arguments, str(file)],
-        env={**os.environ, "PYTHONPATH": path, **environ}, cwd=folder,
-        capture_output=True, text=True, timeout=PATIENCE.limit, check=False,
+        cwd=folder, PYTHONPATH=path, **environ,
     )  # fmt: skip
     return done.stdout + done.stderr
 

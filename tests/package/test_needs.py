@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from patience import PATIENCE
+from processes import captured
 from texts import texts
 
 ROOT = Path(__file__).parents[2]
@@ -24,10 +24,7 @@ pytestmark = pytest.mark.skipif(
 
 def run(*command, folder=ROOT, **environ):
     base = {name: value for name, value in os.environ.items() if name not in ("CXX", "GTEST_ROOT")}
-    return subprocess.run(
-        list(map(str, command)), env=base | environ, cwd=folder,
-        capture_output=True, text=True, timeout=PATIENCE.limit, check=False,
-    )  # fmt: skip
+    return captured(list(map(str, command)), env=base | environ, cwd=folder)
 
 
 @pytest.fixture

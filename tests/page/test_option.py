@@ -10,7 +10,8 @@ import pytest
 
 import forked
 from job import job
-from patience import PATIENCE, until
+from patience import until
+from processes import captured
 
 pytestmark = pytest.mark.needs("jinja2")
 
@@ -21,11 +22,7 @@ RAISED = (
 
 
 def oddrank(*arguments: object, **environ: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "oddrank", *map(str, arguments)], env={**os.environ, **environ},
-        capture_output=True, text=True, check=False, timeout=PATIENCE.limit,
-        stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    return captured([sys.executable, "-m", "oddrank", *map(str, arguments)], **environ)
 
 
 def refused(*arguments: object, **environ: str) -> str:

@@ -11,12 +11,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import fully_shard  # noqa: E402
-from torch.distributed.tensor import Replicate, Shard, distribute_tensor  # noqa: E402
-from torch.distributed.tensor.parallel import (  # noqa: E402
-    ColwiseParallel,
-    RowwiseParallel,
-    parallelize_module,
-)
+from torch.distributed.tensor import Replicate, distribute_tensor  # noqa: E402
 from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
 
 from oddrank import replicas  # noqa: E402
@@ -100,30 +95,6 @@ def test_a_tied_weight_goes_by_each_of_its_names(job: None):
         found, skipped = compared(module, optimizer, groups={pattern: None})
         assert found == {}, pattern
         assert len(skipped) == 3  # the weight, its gradient, its momentum
-
-
-def test_a_shard_of_one_dimension_has_copies_along_the_other(mesh: DeviceMesh):
-    """The norms of the BLOOM bug: FSDP shards them, tensor parallelism copies them."""
-    module = small_training.model()
-    for block in module:
-        plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
-        parallelize_module(block, mesh["tp"], plan)
-        fully_shard(block, mesh=mesh["dp"])
-    found, skipped = compared(module)
-    assert found["0.norm.weight"] == ((0, 1),)
-    assert skipped["0.up.weight"] == "it is sharded over all ranks: no other rank has a copy"
-    assert found["0.scale"] == EVERYWHERE
-
-
-def test_many_copies_of_a_mesh_are_one_group(mesh: DeviceMesh):
-    """In groups of two none could be blamed."""
-    module = torch.nn.Linear(4, 4)
-    copies, shards = [Replicate(), Replicate()], [Replicate(), Shard(0)]
-    module.weight = torch.nn.Parameter(distribute_tensor(torch.ones(4, 4), mesh, copies))
-    module.bias = torch.nn.Parameter(distribute_tensor(torch.ones(4), mesh, shards))
-    module.register_buffer("plain", torch.ones(2))
-    found, _ = compared(module)
-    assert found == {"weight": EVERYWHERE, "bias": ((1, 3),), "plain": EVERYWHERE}
 
 
 def test_a_part_of_the_mesh_is_compared_along_each_dimension_with_copies(job: None):

@@ -103,6 +103,29 @@ def test_a_layer_that_is_called_twice_has_two_tensors(tmp_path: Path):
     assert "step 2: the output of 0.norm, 2" not in names
 
 
+class Adds(torch.nn.Module):
+    """Adds a number to its first layer's output, in place, before the second layer gets it."""
+
+    def __init__(self, number: float) -> None:
+        super().__init__()
+        self.one, self.two, self.number = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2), number
+
+    def forward(self, x: "torch.Tensor") -> "torch.Tensor":
+        y = self.one(x)
+        return self.two(y.add_(self.number) if self.number else y)
+
+
+def test_an_input_is_shown_unless_it_is_the_newest_output_as_that_was(tmp_path: Path):
+    for number in (0.0, 1.0):
+        module = Adds(number)
+        with replicas.trace(module, what=("values",)) as trace, torch.no_grad():
+            module(torch.ones(1, 2))
+        trace.save(tmp_path / "a.json")
+        names = checkpoints.read(str(tmp_path / "a.json")).tensors
+        assert ("step 1: an input of two" in names) == bool(number)
+        assert "step 1: the output of one" in names
+
+
 def test_each_step_without_an_optimizer_has_its_parameters(tmp_path: Path):
     module = small_training.model()
     with replicas.trace(module, what=("params",), steps=1) as trace, torch.no_grad():

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from patience import PATIENCE
+from processes import captured
 
 KILLED = (
     "import os, signal\nimport oddrank\noddrank.arm()\noddrank.step(5)\n"
@@ -33,10 +34,7 @@ def collect(
     records: Path,
     more: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments), env=environ(records, more), capture_output=True, text=True,
-        timeout=PATIENCE.seconds(600), check=False,
-    )  # fmt: skip
+    return captured(command(*arguments), env=environ(records, more), limit=PATIENCE.seconds(600))
 
 
 def killed_job(records: Path) -> Path:

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,7 +11,8 @@ import pytest
 
 import forked
 from oddrank.machine import process_state
-from patience import PATIENCE, until
+from patience import until
+from processes import captured
 from run.collecting import archived, collect, environ, process
 
 RECORD_JOB = Path(__file__).parents[1] / "triage" / "record_job.py"
@@ -22,10 +22,7 @@ CULPRIT = 2
 
 def verdict(*paths):
     """Returns what triage says, without the names of files."""
-    done = subprocess.run(
-        [sys.executable, "-m", "oddrank", "triage", *map(str, paths), "--json", "-"],
-        capture_output=True, text=True, check=False, timeout=PATIENCE.limit,
-    )  # fmt: skip
+    done = captured([sys.executable, "-m", "oddrank", "triage", *map(str, paths), "--json", "-"])
     report = json.loads(done.stdout)
     keys = ("cause", "what", "confidence")
     found = [(f["who"]["ranks"], *(f[key] for key in keys)) for f in report["findings"]]

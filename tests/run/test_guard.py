@@ -18,7 +18,7 @@ from control import wire_peer as wire
 from oddrank import _native
 from oddrank.errors import OddrankError
 from patience import PATIENCE, until
-from processes import Marked
+from processes import Marked, captured
 from run.watched import (
     GUARD,
     TOKEN,
@@ -474,9 +474,7 @@ WRONG = [
 
 def test_a_wrong_option_is_one_line():
     for options in WRONG:
-        done = subprocess.run(
-            [GUARD, *options], capture_output=True, text=True, timeout=PATIENCE.limit, check=False
-        )
+        done = captured([GUARD, *options])
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), options
         assert done.stderr.startswith("oddrank-guard: "), options
 
@@ -589,6 +587,6 @@ def test_a_broken_snapshot_is_refused():
 
 
 def test_a_guard_needs_no_library_but_libc(tmp_path):
-    listed = subprocess.run(["ldd", GUARD], capture_output=True, text=True, check=True).stdout
+    listed = captured(["ldd", GUARD], check=True).stdout
     assert not [name for name in ("libstdc++", "libgcc_s", "python") if name in listed]
     assert os.access(GUARD, os.X_OK)

@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import sysconfig
 import textwrap
@@ -15,7 +14,7 @@ import oddrank
 from oddrank.errors import OddrankError
 from oddrank.trace import jobs, ranks
 from oddrank.trace.arm import HOOKS
-from patience import PATIENCE
+from processes import captured
 
 
 class Both:
@@ -47,10 +46,7 @@ class Both:
 
     def _run(self, command):
         environ = {**os.environ, "ODDRANK_DIR": str(self.folder / "records")}
-        return subprocess.run(
-            command, cwd=self.folder, env=environ, capture_output=True, text=True,
-            timeout=PATIENCE.limit, check=False,
-        )  # fmt: skip
+        return captured(command, env=environ, cwd=self.folder)
 
 
 @pytest.fixture

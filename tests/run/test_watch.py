@@ -13,7 +13,7 @@ import pytest
 
 from netns import two_hosts
 from patience import until
-from processes import Marked
+from processes import Marked, captured
 from run.watched_job import LONGEST, named, watched_job
 
 pytestmark = [pytest.mark.job, pytest.mark.needs("torch-build"), pytest.mark.timeout(600)]
@@ -118,10 +118,9 @@ def test_the_example_that_hangs_is_named_and_ended(tmp_path):
     example = Path(__file__).parents[2] / "examples" / "hang_demo.py"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     run = ["-m", "oddrank", "run", "--stall", "3s", "--on-stall", "kill", str(example)]
-    done = subprocess.run(
-        [*torchrun, "--nproc-per-node", "4", *run],
-        env={**os.environ, **mark.environ, "OMP_NUM_THREADS": "1", "ODDRANK_DIR": str(records)},
-        cwd=tmp_path, capture_output=True, text=True, timeout=LONGEST, check=False,
+    done = captured(
+        [*torchrun, "--nproc-per-node", "4", *run], cwd=tmp_path, limit=LONGEST, **mark.environ,
+        OMP_NUM_THREADS="1", ODDRANK_DIR=str(records),
     )  # fmt: skip
     try:
         assert done.returncode == 1
@@ -131,9 +130,7 @@ def test_the_example_that_hangs_is_named_and_ended(tmp_path):
             done.stderr, re.MULTILINE,
         ), done.stderr  # fmt: skip
         ask = [sys.executable, "-m", "oddrank", "triage", "oddrank-collected"]
-        triage = subprocess.run(
-            ask, cwd=tmp_path, capture_output=True, text=True, timeout=LONGEST, check=False
-        )
+        triage = captured(ask, cwd=tmp_path, limit=LONGEST)
         assert triage.returncode == 1, triage.stderr + done.stderr
         assert triage.stdout.splitlines()[1].startswith("rank 2 (")
         assert "is stuck: waits for a lock in write_metrics (hang_demo.py:" in triage.stdout

@@ -1,7 +1,5 @@
 """Facts and rates that a rank publishes from a made-up GPU."""
 
-import os
-import subprocess
 import sys
 from types import SimpleNamespace
 from typing import ClassVar
@@ -11,7 +9,7 @@ import pytest
 from oddrank import OddrankError, _native
 from oddrank.selftest import metrics
 from oddrank.selftest.probes import gpu
-from patience import PATIENCE
+from processes import captured
 from texts import texts
 
 HERE = SimpleNamespace(rank=3, local_rank=1, local_world=4)
@@ -166,10 +164,7 @@ WITHOUT_A_GPU = texts(__file__)["without a gpu"]
 
 @pytest.mark.needs("cuda-build")
 def test_without_a_driver_or_a_gpu_each_native_probe_says_so():
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_A_GPU], env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True, text=True, timeout=PATIENCE.limit, check=True,
-    )  # fmt: skip
+    done = captured([sys.executable, "-c", WITHOUT_A_GPU], check=True, CUDA_VISIBLE_DEVICES="")
     lines = done.stdout.splitlines()
     assert len(lines) == 5, done.stdout
     assert all(line.startswith(("no CUDA driver", "no CUDA device")) for line in lines), lines

@@ -92,7 +92,6 @@ def test_of_many_ranks_each_is_one_line_and_of_few_each_figure_can_be_found(tmp_
     assert [json.loads(line.strip().rstrip(","))["rank"] for line in lines] == [42]
     write_json(report(outcome(4, speed={0: {"copy": [1.0, 2.0]}})), path)
     assert '"copy": [1.0, 2.0]\n' in path.read_text()
-    assert SCHEMA_FILE.exists()
 
 
 def test_what_a_healthy_run_has_not_tested_is_in_its_summary(golden):

@@ -124,11 +124,6 @@ def test_a_slow_rank_or_node_is_named_once_with_all_its_figures(golden):
                 assert one.next[0].startswith("ps ") == (one.cause == "slow-cores"), name
 
 
-def test_where_half_are_slow_nobody_is_surely_the_odd_one():
-    assert {one.confidence.level for one in copies(dict.fromkeys(range(4), 1.0))} == {"low"}
-    assert {one.confidence.level for one in copies({1: 1.0})} == {"high"}
-
-
 def test_a_healthy_run_tells_what_it_could_have_seen_and_which_figures_vary(golden):
     run, random, said = run_of([4]), Random(3), []
     quiet, noisy = measured(run, random, noise=0.01), measured(run, random, noise=1.0)

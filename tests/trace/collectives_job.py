@@ -78,6 +78,15 @@ def all_agree() -> None:
     assert None not in {seq for _, seq, _, _ in own}
 
 
+def meet(received: "dist.Work | None") -> None:
+    """Ends what rank 0 receives: rank 1 sends it once both have come here."""
+    dist.barrier()
+    if received is None:
+        dist.send(torch.ones(2), 0)
+    else:
+        received.wait()
+
+
 def train(recorded: bool) -> list[float]:
     """Trains three DDP steps, one bucket per parameter, the last recorded; returns parameters."""
     if recorded:
@@ -194,11 +203,7 @@ def what_is_open_as_recording_stops_still_ends(rank: int) -> Iterator[None]:
     received = dist.irecv(torch.empty(2), 1) if rank == 0 else None
     collectives.stop()
     before = states()
-    dist.barrier()
-    if received is None:
-        dist.send(torch.ones(2), 0)
-    else:
-        received.wait()
+    meet(received)
     yield
     same((before, states()), ((["open"], ["ended"]), ([], []))[rank])
 
@@ -258,11 +263,7 @@ def a_forked_child_ends_nothing_in_its_parent_s_record(rank: int) -> Iterator[No
         os._exit(0)
     os.waitpid(child, 0)
     after_fork = states()
-    dist.barrier()
-    if received is None:
-        dist.send(torch.ones(2), 0)
-    else:
-        received.wait()
+    meet(received)
     yield
     same(after_fork, (["open"], [])[rank])
 

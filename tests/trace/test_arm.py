@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from oddrank import OddrankError
 from oddrank.trace import packages
 from patience import PATIENCE, until
+from processes import captured
 from texts import texts
 
 
@@ -125,10 +125,7 @@ SUBINTERPRETER = texts(__file__)["subinterpreter"]
     "line", ["import oddrank; oddrank.arm()", "from oddrank import _native; _native.core()"]
 )
 def test_a_subinterpreter_gets_an_error_and_hangs_nothing(line):
-    done = subprocess.run(
-        [sys.executable, "-c", SUBINTERPRETER.format(line=line)],
-        capture_output=True, text=True, timeout=PATIENCE.limit, check=False,
-    )  # fmt: skip
+    done = captured([sys.executable, "-c", SUBINTERPRETER.format(line=line)])
     if "No module named '_xxsubinterpreters'" in done.stderr:
         pytest.skip("this Python has no subinterpreters")
     assert done.stdout.startswith("oddrank works in the main interpreter only"), done.stderr

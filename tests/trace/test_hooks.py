@@ -1,9 +1,7 @@
 """The shadow stack equals the frames after every event, on the Python that runs this."""
 
 import json
-import os
 import re
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +11,7 @@ import pytest
 from oddrank import _native
 from oddrank.trace.arm import HOOKS
 from patience import PATIENCE
+from processes import captured
 
 pytestmark = pytest.mark.timeout(300)
 # Debian's python3 lacks CPython's tests.
@@ -31,9 +30,8 @@ def lost(rank):
 @pytest.mark.parametrize("hook", HOOKS)
 @pytest.mark.parametrize("module", ["test_generators", "test_coroutines", "test_contextlib"])
 def test_cpythons_own_tests_pass_and_every_stack_is_right(tmp_path, module, hook):
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(tmp_path), hook, module],
-        capture_output=True, text=True, timeout=PATIENCE.seconds(240), check=False,
+    done = captured(
+        [sys.executable, str(PROGRAM), str(tmp_path), hook, module], limit=PATIENCE.seconds(240),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     ran, failed, events, wrong = json.loads(done.stdout)
@@ -100,10 +98,9 @@ SLOW = ("test_asyncio", "test_pickle")  # minutes each; left out of REPEATS=1
 
 def result_of(folder, *command):
     """Returns (tests run, "OK ..." or "FAILED (failures=1)")."""
-    done = subprocess.run(
-        [sys.executable, "-m", *command],
-        env={**os.environ, "ODDRANK_DIR": str(folder / "records")}, cwd=folder, text=True,
-        stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE.seconds(500), check=False,
+    done = captured(
+        [sys.executable, "-m", *command], cwd=folder, limit=PATIENCE.seconds(500),
+        ODDRANK_DIR=str(folder / "records"),
     )  # fmt: skip
     ran = re.search(r"^Ran (\d+) tests?", done.stderr, re.MULTILINE)
     assert ran, done.stderr[-3000:]

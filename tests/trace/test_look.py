@@ -19,7 +19,8 @@ from oddrank.trace import jobs, tail
 from oddrank.trace.processes import Frame, last_run, runs_back
 from oddrank.trace.ranks import Collective, End, Rank, Thread, read
 from oddrank.trace.where import groups, text
-from patience import PATIENCE, until
+from patience import until
+from processes import captured
 from run.collecting import KILLED, collect
 from texts import texts
 from trace_command import oddrank, plain, transcript
@@ -288,10 +289,8 @@ def test_records_of_another_user_are_said_to_be_closed_not_to_be_missing(
         (base / "127.0.0.1:29500").chmod(mode)
         for file in base.glob("*/*"):
             file.chmod(0o644)
-        done = subprocess.run(
-            [sys.executable, "-c", AS_ANOTHER], cwd=base, capture_output=True, text=True,
-            env={**os.environ, "PATHS": paths, "ODDRANK_DIR": "/none"}, timeout=PATIENCE.limit,
-            check=False,
+        done = captured(
+            [sys.executable, "-c", AS_ANOTHER], cwd=base, PATHS=paths, ODDRANK_DIR="/none",
         )  # fmt: skip
         said.append(f"$ where {paths}\n{done.stdout}! {done.stderr}exit code {done.returncode}\n")
     golden(plain("\n".join(said), folder=two_jobs.parent))

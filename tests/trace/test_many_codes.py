@@ -17,41 +17,43 @@ class Class{number}:
 """
 
 
-@pytest.fixture
-def framework(script):
-    """Makes a package of 4,000 classes with a method each; a framework by its name."""
-    package = script.folder / "transformers"
-    package.mkdir()
-    source = "".join(METHOD.format(number=number) for number in range(CLASSES))
-    for number in range(MODULES):
-        (package / f"module{number}.py").write_text(source)
-    return script
-
-
 USE = f"""
         import importlib
-        def use():
+        def use(package):
             for number in range({MODULES}):
-                module = importlib.import_module(f"transformers.module{{number}}")
+                module = importlib.import_module(f"{{package}}.module{{number}}")
                 for name in range({CLASSES}):
                     getattr(module, f"Class{{name}}")().method({{}})
         def train():
             os.kill(os.getpid(), signal.SIGKILL)
-        use()
+        use(os.environ["PACKAGE"])
         train()
 """
 
 
-def test_a_record_of_the_default_size_holds_all_code_of_a_large_framework(framework):
-    rank = framework.rank(USE)
-    ((counted,), _) = stats.read([rank.file])
-    assert counted.lost["codes"] == 0
-    assert [frame.function for frame in rank.main.stack] == ["<module>", "train"]
+@pytest.fixture
+def used(script):
+    """Runs a program that uses 4,000 classes; returns the lost codes, and where it was killed."""
+
+    def run(package, **environ):
+        (script.folder / package).mkdir()
+        source = "".join(METHOD.format(number=number) for number in range(CLASSES))
+        for number in range(MODULES):
+            (script.folder / package / f"module{number}.py").write_text(source)
+        rank = script.rank(USE, "budget=None", PACKAGE=package, **environ)
+        ((counted,), _) = stats.read([rank.file])
+        return counted.lost["codes"], [(frame.function, frame.line) for frame in rank.main.stack]
+
+    return run
 
 
-def test_a_framework_too_large_for_the_record_leaves_room_for_own_code(framework):
-    rank = framework.rank(USE, ODDRANK_TRACE_MB="1")
-    ((counted,), _) = stats.read([rank.file])
-    assert counted.lost["codes"] > 1000
-    assert [frame.function for frame in rank.main.stack] == ["<module>", "train"]
-    assert rank.main.stack[-1].line
+# Code of transformers is recorded by calls, that of a clone by lines.
+@pytest.mark.parametrize("package", ["transformers", "my_clone"])
+def test_a_record_of_the_default_size_holds_all_code_of_a_large_program(used, package):
+    assert used(package) == (0, [("<module>", 11), ("train", 9)])
+
+
+def test_a_framework_too_large_for_the_record_leaves_room_for_own_code(used):
+    lost, stack = used("transformers", ODDRANK_TRACE_MB="1")
+    assert lost > 1000
+    assert stack == [("<module>", 11), ("train", 9)]

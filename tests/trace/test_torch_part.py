@@ -1,11 +1,11 @@
 """If _torch is absent or does not fit, one clear line says so and nothing is loaded."""
 
-import subprocess
 import sys
 
 import pytest
 
 from oddrank import _native
+from processes import captured
 
 
 def answer_of(code: str) -> str:
@@ -22,9 +22,7 @@ except MissingPartError as error:
     print(error)
 print("mapped" if "/_torch." in open("/proc/self/maps").read() else "not mapped")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
+    done = captured([sys.executable, "-c", program], check=True)
     return done.stdout
 
 

@@ -1,13 +1,12 @@
 """arm() must never end a script, slow it down, fill its memory, or change what it does."""
 
 import os
-import subprocess
 import sys
 
 import pytest
 
 from oddrank.trace import ranks
-from patience import PATIENCE
+from processes import captured
 from texts import cases, texts
 
 # Scripts, a variable of their environment, and what they print if they run as without.
@@ -64,10 +63,9 @@ FORKS = texts(__file__)["forks"]
 @pytest.mark.needs("netns")
 def test_a_dev_shm_of_64_mib_as_in_containers_is_left_to_data_loaders(tmp_path):
     environ = {name: value for name, value in os.environ.items() if name != "ODDRANK_DIR"}
-    done = subprocess.run(
+    done = captured(
         ["unshare", "--mount", "sh", "-c", IN_64_MIB, "sh", sys.executable, "-c", FORKS],
-        env={**environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True,
-        timeout=PATIENCE.limit, check=False,
+        env={**environ, "TMPDIR": str(tmp_path)},
     )  # fmt: skip
     assert (done.stdout, done.stderr) == (f"{[0] * 8}\n", "")
     found, refused = ranks.read([*tmp_path.glob(f"oddrank-{os.geteuid()}/*/*.trace")])

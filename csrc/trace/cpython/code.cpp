@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <span>
 
 #include "os/utf8.hpp"
 #include "trace/hooks/tracer.hpp"
+#include "trace/read/dictionary.hpp"
 
 namespace oddrank::trace {
 namespace {
@@ -16,6 +18,21 @@ namespace {
 std::string_view view_of_bytes(PyObject* bytes) noexcept {
   if (bytes == nullptr || PyBytes_Check(bytes) == 0) return {};
   return {PyBytes_AS_STRING(bytes), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes))};
+}
+
+// Returns the code object's line table; from 3.11 on without columns, in `table`.
+std::string_view lines_of(const PyCodeObject* code, [[maybe_unused]] std::string& table) noexcept {
+  const std::string_view whole = view_of_bytes(code->co_linetable);
+#if PY_VERSION_HEX >= 0x030B0000
+  try {
+    const auto first = static_cast<std::uint32_t>(std::max(code->co_firstlineno, 0));
+    const std::span bytes(reinterpret_cast<const std::uint8_t*>(whole.data()), whole.size());
+    return table = LineTable(PY_VERSION_HEX, bytes, first).without_columns(first);
+  } catch (const std::exception&) {
+    // Out of memory: keep the columns.
+  }
+#endif
+  return whole;
 }
 
 // Returns the global `key` of a frame, borrowed; nullptr if there is none.
@@ -98,7 +115,7 @@ void for_each_module(const std::function<void(std::string_view, std::string_view
 
 std::string_view file_of(const PyCodeObject* code) noexcept { return utf8_of(code->co_filename); }
 
-CodeFacts facts_of(const PyCodeObject* code, Level level) noexcept {
+CodeFacts facts_of(const PyCodeObject* code, Level level, std::string& table) noexcept {
   CodeFacts facts;
 #if PY_VERSION_HEX < 0x030B0000
   facts.name = utf8_of(code->co_name);
@@ -107,7 +124,7 @@ CodeFacts facts_of(const PyCodeObject* code, Level level) noexcept {
 #endif
   facts.file = utf8_of(code->co_filename);
   // Only code recorded by lines has positions: the tables are most bytes of a code object's facts.
-  if (level == Level::kLines) facts.linetable = view_of_bytes(code->co_linetable);
+  if (level == Level::kLines) facts.linetable = lines_of(code, table);
   facts.first_line = static_cast<std::uint32_t>(std::max(code->co_firstlineno, 0));
   facts.level = static_cast<std::uint32_t>(level);
   return facts;

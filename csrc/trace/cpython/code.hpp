@@ -12,8 +12,9 @@
 
 namespace oddrank::trace {
 
-// The views are of the code object's strings: valid while it lives.
-CodeFacts facts_of(const PyCodeObject* code, Level level) noexcept;
+// The views are of `table`, which it fills in, and of the code object's strings: valid while it
+// lives.
+CodeFacts facts_of(const PyCodeObject* code, Level level, std::string& table) noexcept;
 std::string_view file_of(const PyCodeObject* code) noexcept;
 std::size_t instructions_of(PyCodeObject* code) noexcept;
 // Returns the __name__ in the frame's globals.

@@ -306,7 +306,8 @@ CodeInfo Tracer::decide(cpython::Frame frame) noexcept {
   const std::string_view own_name = module == "__main__" ? run_as_main(frame) : std::string_view();
   info.level = filter_.level_of(module, own_name, file_of(code), instructions_of(code));
   if (info.level != Level::kOff) {
-    CodeFacts facts = facts_of(code, info.level);
+    std::string table;
+    CodeFacts facts = facts_of(code, info.level, table);
     if (info.level == Level::kLines) {
       facts.source_hash = is_module(code) ? hash_now(facts.file) : known_hash(facts.file);
     }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace oddrank::trace {
 namespace {
@@ -15,6 +16,9 @@ constexpr std::uint64_t kLargestEntry = std::uint64_t{16} << 20;
 constexpr std::uint32_t kNoLine = std::numeric_limits<std::uint32_t>::max();
 constexpr std::int64_t kLastLine = std::numeric_limits<std::int32_t>::max();  // a C int in CPython
 constexpr std::uint32_t kUnit = 2;  // bytes of an instruction; 3.11+ counts in these
+// Kinds of a line table's entries in 3.11+. Smaller kinds mean the same line and encode part of the
+// column; 14 has columns of any length.
+constexpr unsigned kOneLine0 = 10, kOneLine2 = 12, kNoColumns = 13, kNoLocation = 15;
 
 // Ids are nearly sorted already. Stable: the first entry of an id counts.
 template <class Entries>
@@ -236,10 +240,6 @@ class LineTableDecoder {
   }
 
  private:
-  // Kinds of 3.11+. Smaller kinds mean the same line and encode part of the column.
-  static constexpr unsigned kOneLine0 = 10, kOneLine2 = 12, kNoColumns = 13, kLong = 14,
-                            kNoLocation = 15;
-
   // Reads the rest of an entry of this kind.
   bool move_line(unsigned kind) {
     std::uint32_t unused = 0;
@@ -307,6 +307,28 @@ LineTable::LineTable(std::uint32_t python_version_hex, std::span<const std::uint
   if (version < kOldestPython || version > kNewestPython) return;
   const bool whole = version == 0x030a ? decoder.decode_310() : decoder.decode_311();
   if (whole) ranges_ = decoder.take();
+}
+
+std::string LineTable::without_columns(std::uint32_t first_line) const {
+  constexpr std::uint32_t kMostUnits = 8;  // of an entry
+  std::string made;
+  std::int64_t line = first_line;
+  for (std::size_t i = 0; i + 1 < ranges_.size(); ++i) {
+    const bool has_line = ranges_[i].line != kNoLine;
+    const unsigned kind = has_line ? kNoColumns : kNoLocation;
+    std::uint32_t left = (ranges_[i + 1].start - ranges_[i].start) / kUnit;
+    while (left > 0) {
+      const std::uint32_t units = std::min(left, kMostUnits);
+      left -= units;
+      made += static_cast<char>(0x80 | kind << 3 | (units - 1));
+      if (!has_line) continue;
+      const std::int64_t delta = ranges_[i].line - std::exchange(line, ranges_[i].line);
+      auto bits = static_cast<std::uint64_t>(delta < 0 ? -delta << 1 | 1 : delta << 1);
+      for (; bits >= 0x40; bits >>= 6) made += static_cast<char>((bits & 0x3f) | 0x40);
+      made += static_cast<char>(bits);
+    }
+  }
+  return made;
 }
 
 std::optional<std::uint32_t> LineTable::line_at(std::uint32_t offset) const noexcept {

@@ -116,6 +116,9 @@ class LineTable {
   // are in bytes, also on 3.10, where f_lasti counts two-byte instructions.
   std::optional<std::uint32_t> line_at(std::uint32_t offset) const noexcept;
 
+  // Returns the table of 3.11+ with the same lines and no columns: about a quarter of the bytes.
+  std::string without_columns(std::uint32_t first_line) const;
+
  private:
   friend class LineTableDecoder;
   struct Range {

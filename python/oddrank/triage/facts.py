@@ -354,8 +354,9 @@ class Trouble:
     """A fault of a device, link, host or file system that a log reports.
 
     kind: xid, sxid, gpu, nvlink, ib-flap, link-flap, network, pcie, ecc, mce, thermal, power, oom,
-    hung-task, lockup, file-system, disk, node, boot; nccl (an error that NCCL reports), unreachable
-    (a watcher gets no answer from a process); selftest, bench (a finding of oddrank's own report).
+    hung-task, lockup, file-system, disk, node, boot; nccl (an error that NCCL reports), setting,
+    unreachable (a watcher gets no answer from a process); selftest, bench (a finding of oddrank's
+    own report).
     fatal: jobs do not survive it. device: as users name it: GPU 0000:9b:00, ib6. ranks: of the job
     that found it, perhaps another one: only host and device tie it to this job. whose: hardware, an
     application's error (a consequence, never the cause of a stall), cleanup after another fault, or
@@ -449,6 +450,7 @@ Cause = Literal[
     "unreachable",  # it answers no watcher: stopped, dead, or its node is cut off
     "device",  # a fault of its GPU, link or host
     "paused",  # by a switch or at a breakpoint: a person wants it to wait
+    "settings",  # other settings than those of the other ranks
     "application",  # a GPU reports an error of the program that it ran
     "unknown",
 ]

@@ -427,6 +427,15 @@ def _device(suspect: Suspect) -> tuple[Condition, str]:
     return "broken", f"{name} {have} a fault: {place}{text}{_waiters(suspect)}"
 
 
+def _settings(suspect: Suspect) -> tuple[Condition, str]:
+    told = dict.fromkeys(trouble.text for trouble in suspect.trouble)
+    text = "; ".join(told) or "other settings than the others"
+    if not suspect.processes:
+        return "unknown", f"ranks differ in their settings: {text}"
+    name, _, _ = _subject(suspect)
+    return "different", f"{name} {'have' if len(suspect.processes) > 1 else 'has'} {text}"
+
+
 def _application(suspect: Suspect) -> tuple[Condition, str]:
     trouble = suspect.trouble[0] if suspect.trouble else None
     device, host = (trouble.device, trouble.host) if trouble else (None, None)
@@ -557,5 +566,6 @@ _CAUSES: dict[str, Callable[[Suspect], tuple[Condition, str]]] = {
     "unreachable": _unreachable,
     "device": _device,
     "application": _application,
+    "settings": _settings,
     "unknown": _unknown,
 }

@@ -36,6 +36,7 @@ RULES = {
     "counts-equal": "all ranks have launched the same operations, and no rank goes on",
     "fault-of-its-gpu": "a fault of the GPU that this rank uses",
     "fault-of-its-host": "a fault of the host on which these ranks run",
+    "other-settings": "NCCL's diagnostics list the settings of all ranks",
     "error-of-its-program": "GPUs report such errors where a program goes wrong on them",
     "fault-of-no-known-rank": "nothing that was read says which rank uses this device",
     "stacks-awaited": "others wait for peers, and its stack shows that it waits for none",

@@ -11,9 +11,9 @@ from typing import Literal
 
 from oddrank.triage.evidence import Item, Kind, Notes, lines, log_lines
 from oddrank.triage.evidence.log_lines import Line, Log
+from oddrank.triage.evidence.nccl_ras_text import ranks_of
 from oddrank.triage.facts import Call, Fact, Group, Process, Progress, Source, Trouble, World
 
-_MOST_LISTED = 4096
 _LIST = r"[\[{(]?([\d, -]+)"
 
 
@@ -45,13 +45,6 @@ _LISTED = re.compile(r"(?:^|[\s>\]:|])(\d{1,7}): \[([\w./-]+)")
 _MOST_BELOW = 256
 
 
-def _numbers(text: str) -> list[int]:
-    found: list[int] = []
-    for low, high in re.findall(r"(\d{1,7})(?:-(\d{1,7}))?", text):
-        found += range(int(low), min(int(high or low), int(low) + _MOST_LISTED) + 1)
-    return found[:_MOST_LISTED]
-
-
 def _facts(log: Log, line: Line) -> Iterator[Fact]:
     source = log.source(line)
     if _HEAD.search(line.text):
@@ -60,7 +53,7 @@ def _facts(log: Log, line: Line) -> Iterator[Fact]:
     ready: list[int] = []
     for wording in _WORDINGS:
         found = wording.pattern.search(line.text)
-        numbers = _numbers(next(filter(None, found.groups()), "")) if found else []
+        numbers = ranks_of(next(filter(None, found.groups()), "")) if found else ()
         if wording.says == "missing":
             missing += numbers
         elif wording.says == "ready":

@@ -17,13 +17,15 @@ from oddrank.triage.evidence.lines import is_text, matching, numbers
 from oddrank.triage.facts import Death, Fact, Process, Source, State, Trouble, Whose
 
 _MOST_PIDS = 64
+_BEFORE = re.compile(r"previous Xid:? (\d+)")
 _TEXT = 200
 _MONTHS = {name: number for number, name in enumerate(
     ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), 1
 )}  # fmt: skip
 _ISO = r"(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?P<zone>Z|[+-]\d\d:?\d\d)?)"
 _PROGRAM = r"(?P<program>[\w.@/-]+)(?:\[\d+\])?:"
-_BOOT = r"(?:\[ *\d+\.\d{3,9}(?:\]|, *[TC]\d+\]) ?)"
+# Times since boot; dmesg --reltime and -H write those since the line before, +0.000041.
+_BOOT = r"(?:\[(?: *\+?\d+\.\d{3,9}|\w{3} ?\d+ \d\d:\d\d)(?:\]|, *[TC]\d+\]) ?)"
 # The header before the message, per program that writes such logs.
 _HEADERS = tuple(
     re.compile(pattern)
@@ -42,7 +44,7 @@ _HEADERS = tuple(
 # Other programs may repeat a kernel's line: theirs is not counted.
 _PROGRAMS = re.compile(r"(kernel|systemd|NetworkManager|nv-?|nvidia|mce|edac|rasdaemon|dhclient)")
 _LOG = re.compile(
-    rb"^(?:\[\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4}\] |\[ *\d+\.\d{6}\] |kern +:\w+ *: |"
+    rb"^(?:\[\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4}\] |\[ *\+?\d+\.\d{6}\] |kern +:\w+ *: |"
     rb"\d+,\d+,\d+,[-c][^;\n]*;|(?:<\d+>)?\w{3} +\d+ \d\d:\d\d:\d\d [\w.-]+ (?:kernel|systemd)|"
     rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S* [\w.-]+ (?:kernel|systemd))",
     re.MULTILINE,
@@ -159,12 +161,16 @@ class _Fold:
                 yield each
 
 
-def _xid(code: int, rest: str, device: str) -> Trouble | None:
+def xid(code: int, rest: str, device: str = "") -> Trouble | None:
+    """Returns the fact of an Xid; of one that another one caused, that one's."""
+    if before := _BEFORE.search(rest):
+        code = int(before[1][:6])
     if harmless(code, rest):
         return None
     row = XIDS.get(code, UNKNOWN)
     return Trouble(
-        "xid", f"Xid {code}: {row.text}", Source(""), device=f"GPU {pci_slot(device)}",
+        "xid", f"Xid {code}: {row.text}", Source(""),
+        device=f"GPU {pci_slot(device)}" if device else None,
         code=str(code), fatal=row.fatal, whose=_WHOSE[row.whose],
     )  # fmt: skip
 
@@ -174,9 +180,9 @@ def _trouble(rule: Rule, found: re.Match[str]) -> Trouble | None:
     groups = found.groupdict()
     device, source = groups.get("device"), Source("")
     if rule.kind == "xid":
-        return _xid(int(found[2][:6]), found[3], found[1])
+        return xid(int(found[2][:6]), found[3], found[1])
     if rule.kind == "fallen":
-        return _xid(79, "", device or "")
+        return xid(79, "", device or "")
     if rule.kind == "sxid":
         fatal, words = found[3] == "Fatal", f"SXid {found[2]}{found[4]}"[:_TEXT]
         return Trouble(

@@ -173,9 +173,19 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "pcie",
         "AER: ",
+        rf"nvidia {_PCI}: AER: can't recover",
+        "an uncorrected PCIe error from which it can't recover",
+        "GPU {}",
+        fatal=True,
+        alone=True,
+    ),
+    _rule(
+        "pcie",
+        "AER: ",
         rf"(?:pcieport {_PCI}: )?AER: (?:Multiple )?(?P<code>Uncorrect\w+ \((?:Fatal|Non-Fatal)\))",
         "an uncorrected PCIe error",
         "PCIe port {}",
+        alone=True,
     ),
     _rule(
         "pcie",

@@ -32,7 +32,7 @@ from oddrank.triage.facts import (
 _WORDS = words(
     "opCount ", "- Init COMPLETE", "- Init START", "NCCL WARN NET", "Got completion from peer",
     "Call to ibv_", "async fatal event", "Got async event", "Bootstrap : Using",
-    "NET/Socket : Using",
+    "NET/Socket : Using", "NET/IB: WQE ",
 )  # fmt: skip
 _WHO = re.compile(
     r"(?P<host>[\w.-]+):(?P<pid>\d{1,10}):\d+ (?:\[-?\d+\] )?(?:\S+:\d+ )?(?:\([^)]*\) )?"
@@ -55,6 +55,10 @@ _COMPLETION = re.compile(r"Got completion from peer (?P<peer>[^<\s]+)<\d+> with 
 _ADDRESS = re.compile(r"(?:Bootstrap : Using|NET/Socket : Using|OOB) (?:\[\d+\])?[\w.@-]+:([\d.]+|"
                       r"[0-9a-f:]+)<\d+>")  # fmt: skip
 _PORT = re.compile(r"(mlx5_\w+|\w+_\d+):\d+ (?:Got )?async (?:fatal )?event ?: (.*)")
+_WQE = re.compile(
+    r"NET/IB: WQE (?:stall|slow).*peer=([^<\s|]+).*local: .*dev=(\S+) port=(\d+)"
+    r".*remote: qpn=(\d+)(?:.* age=(\d+)ns)?"
+)
 _QP = re.compile(r"Call to (ibv_\w+) failed with (?:error )?(?:(\d+) )?([\w ]+)")
 # Values of ibv_wc_status. 5 follows another error.
 _STATUS = {
@@ -147,6 +151,12 @@ def _take(job: _Job, found: re.Match[str], source: Source) -> None:
         told = f"NCCL got an event of its port: {match[2].strip()}"[:200]
         fatal = "fatal" in text or "error" in match[2]
         job.troubles.append(Trouble("ib-flap", told, source, host, match[1], fatal=fatal))
+    elif match := _WQE.search(text):
+        waits = f" for {int(match[5][:18]) / 1e9:.3g} s" if match[5] else ""
+        told = f"a work request to {match[1]} (qpn {match[4]}) waits{waits} for its completion"
+        job.troubles.append(
+            Trouble("network", told, source, host, f"{match[2]} port {match[3]}", whose="unknown")
+        )
     elif match := _QP.search(text):
         told = f"NCCL could not use its network card: {match[1]}: {match[3].strip()}"[:200]
         job.troubles.append(Trouble("network", told, source, host, fatal=True, whose="unknown"))
@@ -196,8 +206,11 @@ def _communicators(job: _Job) -> dict[str, list[_Rank]]:
     """Returns the ranks of each communicator, with what they called."""
     found: dict[str, list[_Rank]] = defaultdict(list)
     for key, rank in job.ranks.items():
-        for count, size, call, pair, source in job.calls.get(key, ()):
+        own = job.calls.get(key, ())
+        uncounted = not any(call[0] for call in own)  # NCCL 2.10 prints opCount 0 in each line
+        for index, (number, size, call, pair, source) in enumerate(own):
             if size == rank.size:
+                count = index if uncounted else number
                 rank.pairs |= pair
                 rank.calls.setdefault(count, []).append((call, source))
         found[rank.communicator].append(rank)

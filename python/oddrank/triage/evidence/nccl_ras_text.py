@@ -2,12 +2,14 @@
 
 import itertools
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
-from oddrank.triage.evidence import Item, unix_time
+from oddrank.finding import ranks_text
+from oddrank.triage.evidence import Item, kernel, unix_time
 from oddrank.triage.evidence.lines import lines, numbers, words
 from oddrank.triage.facts import Counts, Fact, Identity, Process, Source, Trouble, World
 
@@ -27,6 +29,7 @@ _SURE = re.compile(
     r"#\d+-\d+ \([0-9a-f]+\) (?:MISMATCH|INCOMPLETE|ERROR)|\] PEER_[A-Z_]+: "
 )
 _MOST_TRIED = 1000
+_MOST_LISTED = 4096
 _JSON = (len(WORDS.each) - 2, len(WORDS.each) - 1)
 _BEGINS = {i for i, (word, _) in enumerate(WORDS.each) if word in ("NCCL version", "Job summary")}
 _TABLE = re.compile(
@@ -56,6 +59,11 @@ _DIAG_BAD = re.compile(
     r"passed verification|mismatch|differ across|% off median|timed out|incomplete|uncorrect|"
     r"deferred|link.* (?:down|inactive)|failed", re.IGNORECASE,
 )  # fmt: skip
+_DIAG_XID = re.compile(
+    r"\b(S?)Xid (\d+) detected (\d+) times?(?: \((.*?)\))? on host ([\w.-]+?)\.?(?:\s|$)"
+)
+_DIAG_RANKS = re.compile(r"rank\(s\) \{([\d, -]+)\}")
+_DIAG_SETTING = re.compile(r"NCCL environment: (\w+)=(.*) on rank\(s\) \{([\d, -]+)\}")
 _DIAG_HOST = re.compile(r"\brank \d+ \(([\w.-]+)\)")
 _DATES = (
     (re.compile(r"^\W*(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)\W*$"), "%Y-%m-%d %H:%M:%S"),
@@ -129,6 +137,26 @@ def text_facts(item: Item) -> Iterator[Fact]:
                 yield from take(reader, match, Source(item.name, number))
                 break
     yield from reader.end()
+    yield from reader.settings()
+
+
+def ranks_of(text: str) -> tuple[int, ...]:
+    """Returns the ranks of a list such as 0-2,5."""
+    found: list[int] = []
+    for low, high in re.findall(r"(\d{1,7})(?:-(\d{1,7}))?", text):
+        found += range(int(low), min(int(high or low), int(low) + _MOST_LISTED) + 1)
+    return tuple(found[:_MOST_LISTED])
+
+
+def _xid(told: re.Match[str], source: Source) -> Iterator[Trouble]:
+    """Yields the Xids of a GPU, or those of an NVSwitch, that diagnostics found on a host."""
+    switch, code, times, words, host = told.groups()
+    trouble: Trouble | None = Trouble("sxid", f"SXid {code}{f': {words}' if words else ''}", source,
+                                      code=code, fatal="Fatal" in (words or ""))  # fmt: skip
+    if not switch:
+        trouble = kernel.xid(int(code[:6]), "")
+    if trouble is not None:
+        yield replace(trouble, source=source, host=host, count=int(times[:9]))
 
 
 class _Reader:
@@ -137,6 +165,8 @@ class _Reader:
     def __init__(self) -> None:
         self._seen = _Snapshot()
         self._block: _Block | None = None
+        self._differ: list[tuple[str, Source]] = []
+        self._settings: dict[str, list[tuple[str, tuple[int, ...], Source]]] = defaultdict(list)
 
     def end(self) -> Iterator[Fact]:
         """Yields the counts of a block that has ended, and who is missing in it."""
@@ -193,13 +223,34 @@ class _Reader:
     def diagnostic(self, found: re.Match[str], source: Source) -> Iterator[Fact]:
         """Takes a line of NCCL's diagnostics. [INFO] tags what failed, and what was not asked."""
         text = found[2].strip()
-        if found[1] != "OK" and _DIAG_BAD.search(text) and "unavailable" not in text:
-            host = _DIAG_HOST.search(text)
-            fatal = "verification" in text or "uncorrect" in text
+        if found[1] == "OK" or "unavailable" in text:
+            return
+        if told := _DIAG_XID.search(text):
+            yield from _xid(told, source)
+        elif told := _DIAG_SETTING.search(text):
+            self._settings[told[1]].append((told[2], ranks_of(told[3]), source))
+        elif text.startswith("NCCL environment: mismatch"):
+            self._differ.append((text, source))
+        elif _DIAG_BAD.search(text) and not text.startswith("NCCL environment"):
+            host, on = _DIAG_HOST.search(text), _DIAG_RANKS.search(text)
+            fatal = "verification" in text or "uncorrect" in text or "inactive link" in text
             yield Trouble(
                 "nccl", f"NCCL's diagnostics say: {text}"[:200], source,
                 host[1] if host else None, fatal=fatal, whose="unknown",
+                hits=ranks_of(on[1]) if on else (),
             )  # fmt: skip
+
+    def settings(self) -> Iterator[Fact]:
+        """Yields which ranks have another setting than most, or that some have."""
+        for text, source in self._differ:
+            if not any(name in text for name in self._settings):
+                yield Trouble("setting", text[:200], source, whose="unknown")
+        for name, values in self._settings.items():
+            (most, many, _), *others = sorted(values, key=lambda value: -len(value[1]))
+            for value, ranks, source in others:
+                few = ranks if len(ranks) < len(many) else ()
+                text = f"{name}={value}, and {ranks_text(many)} {name}={most}"
+                yield Trouble("setting", text, source, whose="unknown", hits=few)
 
     def section(self, found: re.Match[str], _: Source) -> Iterator[Fact]:
         self._seen.section = "dead" if "dead" in found[0] else "silent"

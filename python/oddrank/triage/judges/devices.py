@@ -4,9 +4,10 @@ A fault that nothing ties to a rank names a device, never a rank. Errors that a 
 leaves behind (Xid 13, 31, 43, 45) are consequences: they are suspects only where nothing else is.
 """
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from oddrank.triage.facts import Identity, Point, Process, Suspect, Trouble, ranks
 from oddrank.triage.view import Joiner, View, is_address
@@ -19,6 +20,8 @@ _OF_A_GPU = frozenset({"xid", "gpu", "nvlink", "nccl"})
 # A file system or disk stops whoever uses it: the ranks of its host are victims of one cause.
 _SHARED = frozenset({"file-system", "disk"})
 _MANY_FLAPS = 3
+# Ranks that NCCL's diagnostics name are those of a communicator: of all ranks only in one of all.
+_OF_COMM = re.compile(r"across (\d+) ranks in comm")
 # A fault counts for a stall so many seconds before or after it; one whose time zone is not known
 # may be half a day off. After a day it is another story.
 _NEAR, _ZONES, _OLD = 2 * 3600.0, 14 * 3600.0, 24 * 3600.0
@@ -33,6 +36,7 @@ class _Ties:
     by_pid: dict[int, set[Process]]
     by_host: dict[str, set[Process]]
     by_rank: dict[int, Process]
+    world: int | None
 
     def host(self, trouble: Trouble) -> str | None:
         """Returns the host as the job calls it: said, in the file's name, or the only one."""
@@ -47,7 +51,8 @@ class _Ties:
 
     def processes(self, trouble: Trouble) -> tuple[Process, ...]:
         """Returns the processes whose device it is, or that it hit; empty if nothing ties it."""
-        if trouble.hits:
+        of = _OF_COMM.search(trouble.text)
+        if trouble.hits and not (of and self.world and int(of[1]) != self.world):
             return tuple(self.by_rank.get(rank, Process(rank)) for rank in trouble.hits)
         host = self.host(trouble)
 
@@ -76,15 +81,25 @@ def judge(view: View) -> list[Suspect]:
     """Returns a suspect for each process or device with faults, the surest first."""
     ties, stall = _ties(view), _when(view)
     several: dict[object, list[tuple[Trouble, Suspect]]] = defaultdict(list)
+    gpus = [t for t in view.troubles if t.kind == "pcie" and (t.device or "").startswith("GPU ")]
+    hosts = Counter(t.host for t in gpus)
     for trouble in view.troubles:
         if trouble.kind in _OF_OTHERS or trouble.whose not in ("hardware", "unknown"):
             continue
         processes = ties.processes(trouble)
-        key = frozenset(processes) or (ties.host(trouble), trouble.device, trouble.kind)
+        device = trouble.device
+        if trouble.kind == "pcie" and hosts[trouble.host] == 1:  # both ends of one link
+            device = next(gpu.device for gpu in gpus if gpu.host == trouble.host)
+        key = frozenset(processes) or (ties.host(trouble), device, trouble.kind)
         several[key].append((trouble, _suspect(trouble, processes, ties, stall)))
     if not several and not (view.deaths or view.progress or view.stacks or view.counts):
         return _of_applications(view, ties)
     found = [_joined(group) for group in several.values()]
+    found = [
+        replace(s, cause="settings", rule="other-settings", certainty=int(bool(s.processes)))
+        if all(t.kind == "setting" for t in s.trouble) else s
+        for s in found
+    ]  # fmt: skip
     return sorted(found, key=lambda s: (-s.certainty, not s.processes, ranks(s.processes)))[:_MOST]
 
 
@@ -144,7 +159,11 @@ def _suspect(
 
 def _joined(group: list[tuple[Trouble, Suspect]]) -> Suspect:
     """Makes one suspect of all faults of the same processes or device: the worst one first."""
-    group.sort(key=lambda pair: (-pair[1].certainty, not pair[0].fatal, pair[0].time or 0.0))
+    group.sort(
+        key=lambda pair: (
+            -pair[1].certainty, not pair[0].fatal, not _of_a_gpu(pair[0]), pair[0].time or 0.0
+        )
+    )  # fmt: skip
     first = group[0][1]
     if len(group) == 1:
         return first
@@ -195,7 +214,9 @@ def _when(view: View) -> float | None:
 
 def _ties(view: View) -> _Ties:
     join = Joiner(view.facts)
-    ties = _Ties(defaultdict(set), defaultdict(set), defaultdict(set), defaultdict(set), {})
+    ties = _Ties(
+        defaultdict(set), defaultdict(set), defaultdict(set), defaultdict(set), {}, view.world
+    )
     for process in view.processes:
         if process.rank is not None:
             ties.by_rank[process.rank] = process
