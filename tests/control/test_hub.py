@@ -17,6 +17,9 @@ from oddrank.control import walk as walk_
 from oddrank.control.stages import Stage
 from oddrank.control.walk import Outcome, Walk
 from patience import PATIENCE, until
+from texts import texts
+
+TEXTS = texts(__file__)
 
 
 def test_500_ranks_join_and_publish_a_stage():
@@ -209,14 +212,7 @@ def few_files(program):
             child.kill()
 
 
-_FEW_FILES = """
-hub = Hub(200)
-print(hub.port, flush=True)
-hub.root.open_join(100)
-round_ = hub.root.collect("join")
-came = sum(state.contact == "ok" for state in round_.states.values())
-print(round_.reason, came, round_.limits, flush=True)
-"""
+_FEW_FILES = TEXTS["few files"]
 
 
 def test_an_open_file_limit_below_the_world_is_told_at_once():
@@ -231,23 +227,7 @@ def test_an_open_file_limit_below_the_world_is_told_at_once():
     assert limits.startswith("the open-file limit on roothost (100, hard) lets at most 68 of 200")
 
 
-_FILES_FOR_A_MOMENT = """
-hub = Hub(4)
-hub.root.open_join(100)
-taken = []
-try:
-    while True:
-        taken.append(os.open("/dev/null", os.O_RDONLY))
-except OSError:
-    print(hub.port, flush=True)
-while not hub.root.limits:
-    time.sleep(0.01)
-for one in taken:
-    os.close(one)
-round_ = hub.root.collect("join")
-hub.root.go("s", 1.5)
-print(round_.reason, repr(round_.limits), hub.root.collect("s").reason, flush=True)
-"""
+_FILES_FOR_A_MOMENT = TEXTS["files for a moment"]
 
 
 def test_a_root_that_lacks_files_for_a_moment_goes_on():

@@ -10,17 +10,9 @@ import pytest
 
 from patience import PATIENCE, until
 from processes import lives
+from texts import texts
 
-RANK = """
-import os, signal, sys, time
-from oddrank.control.runner import keep_this_rank
-
-{before}
-keep_this_rank({deadline})
-signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
-print(os.getpid(), flush=True)
-{rest}
-"""
+RANK = texts(__file__)["rank"]
 
 # Not one long sleep: a signal just before the system call would run no Python handler.
 WAIT = "while True: time.sleep(0.05)"

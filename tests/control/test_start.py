@@ -21,6 +21,9 @@ from oddrank.control.stages import RunState, nodes_of
 from oddrank.errors import OddrankError
 from oddrank.launch import Launch
 from patience import PATIENCE, until
+from texts import texts
+
+TEXTS = texts(__file__)
 
 
 def test_ranks_find_a_root_that_starts_later_than_they_do(job, port):
@@ -75,29 +78,7 @@ def test_a_result_that_is_too_long_is_not_published(job):
     assert "a message of 67108873 bytes is longer than the 67108864 bytes" in state["failed"]
 
 
-_CHILDREN = """
-import os, signal, subprocess, sys, time
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # as commands of ranks begin
-from oddrank.control.root import RankState
-from oddrank.control.session import Member, start
-from oddrank.control.stages import RunState, nodes_of
-through, done = os.pipe()
-# A judge that returned would end this rank.
-session = start(Member(0, 0, 1, 1, 0, "h"), deadline=60, judge=lambda _: not os.read(through, 1))
-sleeps = "import time; print(flush=True); time.sleep(1e6)"
-child = subprocess.Popen([sys.executable, "-c", sleeps], stdout=subprocess.PIPE)
-child.stdout.readline()
-spawned = os.posix_spawn("/bin/sleep", ["sleep", "1000000"], dict(os.environ))
-forked = os.fork()
-if not forked:
-    time.sleep(1e6)
-time.sleep(0.2)
-for pid in (child.pid, spawned, forked):
-    os.kill(pid, getattr(signal, sys.argv[1]))
-    os.waitpid(pid, 0)
-print("all have ended", flush=True)
-os.write(done, b"x")
-"""
+_CHILDREN = TEXTS["children"]
 
 
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
@@ -143,19 +124,7 @@ def test_two_hosts_with_one_name_are_two_nodes_unless_the_launcher_numbers_them(
 
 
 # A network namespace in which packets to the name server vanish.
-_BLACKHOLE = """
-set -e
-ip link set lo up
-ip link add hole type veth peer name nowhere
-ip link set nowhere up
-ip address add 10.77.0.1/24 dev hole
-ip link set hole up
-ip neighbour add 10.77.0.53 lladdr 02:00:00:00:00:01 dev hole
-echo 'nameserver 10.77.0.53' > "$1"
-mount --bind "$1" /etc/resolv.conf
-shift
-exec "$@"
-"""
+_BLACKHOLE = TEXTS["blackhole"]
 
 
 @pytest.mark.needs("netns")

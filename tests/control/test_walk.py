@@ -8,62 +8,12 @@ import pytest
 
 from patience import PATIENCE
 from processes import captured
+from texts import texts
 
 pytestmark = pytest.mark.needs("torch")
 # Two stages have findings; the second one's is cleared by "confirms". An error may be raised in
 # "broken": in its plan, its judgement or its announcement.
-PROGRAM = """
-import json, sys, time
-from oddrank import launch
-from oddrank.control import runner
-from oddrank.control.stages import Stage
-from oddrank.errors import OddrankError
-from oddrank.finding import Confidence, Finding, Who
-from oddrank.report import Report
-
-options = {"where": "", "error": "", "naps": 0, "partial": True, **json.loads(sys.argv[1])}
-where, error, naps = [options.pop(name) for name in ("where", "error", "naps")]
-
-def call(name):
-    def made(*given):
-        if where == name and (name != "on_stage" or given[0].name == "broken"):
-            if error == "refused":
-                raise OddrankError("no stage is like this: ask for another")
-            {}["nothing"]
-        return []
-    return made
-
-def nap(context):
-    time.sleep(naps)
-    return "measured"
-
-def odd(stage, level):
-    return lambda run, results: [
-        Finding(condition="slow", who=Who("rank", (0,)), cause=f"slow-{stage}", what="rank 0",
-                stage=stage, confidence=Confidence(level, ""))
-    ]
-
-def conclude(outcome):
-    report = Report.of("test", {}, {}, outcome.findings, complete=outcome.complete)
-    print(json.dumps({
-        "results": outcome.run.results, "came": list(outcome.came), "skipped": outcome.skipped,
-        "not_begun": outcome.not_begun, "complete": outcome.complete, "why": outcome.why,
-        "causes": [finding.cause for finding in report.findings],
-    }))
-    return report.exit_code()
-
-broken = Stage("broken", 60, nap, call("judge"), call("plan"), keeps_results=False)
-runner.run([
-    Stage("apart", 60, nap, odd("apart", "high"), counted=False),
-    Stage("first", 60, nap, odd("first", "low")),
-    broken,
-    broken,  # as a sweep walks its stages many times: said once
-    Stage("again", 60, nap, confirms="broken"),
-    Stage("third", 60, nap),
-    Stage("unseen", 60, nap, keeps_results=False, shown=False),
-    Stage("confirms", 60, nap, confirms="first"),
-], launch.current(), deadline=120, conclude=conclude, on_stage=call("on_stage"), **options)
-"""
+PROGRAM = texts(__file__)["program"]
 
 
 def walk(**options):

@@ -13,16 +13,11 @@ import oddrank
 from debugger.programs import attach, attached, started, talk
 from oddrank.errors import OddrankError
 from processes import Marked
+from texts import texts
 
-LOOP = """
-import oddrank
-total = 0
-for i in range(3):
-    total += i
-    oddrank.breakpoint(when=lambda: i == 1, deadline={deadline})
-    total += 10
-print("total", total, flush=True)
-"""
+TEXTS = texts(__file__)
+
+LOOP = TEXTS["loop"]
 
 
 def program(folder, code=LOOP, deadline=600):
@@ -98,28 +93,7 @@ def test_at_the_deadline_the_program_goes_on(tmp_path):
         assert "total 33" in job.ends()
 
 
-CHILDREN = """
-import multiprocessing, os
-import oddrank
-
-def work(number):
-    seen = number * 7
-    oddrank.breakpoint(rank=None)
-    print("went on", seen, flush=True)
-
-if __name__ == "__main__":
-    context = multiprocessing.get_context("fork")
-    children = [context.Process(target=work, args=(n,)) for n in (1, 2)]
-    for child in children:
-        child.start()
-    os.close(0)
-    if os.fork() == 0:
-        work(3)
-        os._exit(0)
-    for child in children:
-        child.join()
-    os.wait()
-"""
+CHILDREN = TEXTS["children"]
 
 
 def test_forked_children_without_stdin_stop_and_are_chosen_by_pid(tmp_path):

@@ -3,21 +3,9 @@
 import sys
 
 from processes import captured
+from texts import texts
 
-BUSY_WHILE_PYTHON_ENDS = """
-import threading
-from oddrank import _native
-core = _native.core()
-def call_without_end(has_called):
-    while True:
-        core.sum_up_repeats([[1.0, 2.0]] * 2000, False)
-        has_called.set()
-calls = [threading.Event() for _ in range(3)]
-for has_called in calls:
-    threading.Thread(target=call_without_end, args=(has_called,), daemon=True).start()
-for has_called in calls:
-    has_called.wait()
-"""
+BUSY_WHILE_PYTHON_ENDS = texts(__file__)["busy while python ends"]
 
 
 def test_python_ends_well_while_daemon_threads_are_in_native_calls():

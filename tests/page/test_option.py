@@ -12,6 +12,9 @@ import forked
 from job import job
 from patience import until
 from processes import captured
+from texts import texts
+
+TEXTS = texts(__file__)
 
 pytestmark = pytest.mark.needs("jinja2")
 
@@ -109,24 +112,8 @@ def run(folder: Path, script: str, *options: str) -> "subprocess.CompletedProces
     )  # fmt: skip
 
 
-STUCK = """
-import time, torch.distributed as dist
-def load():
-    time.sleep(100)
-dist.init_process_group('gloo')
-if dist.get_rank() == 1:
-    load()
-dist.barrier()
-"""
-AT_WORK = """
-import sys, time, torch.distributed as dist
-dist.init_process_group('gloo')
-end = time.monotonic() + 8
-while dist.get_rank() == 1 and time.monotonic() < end:
-    sum(range(1000))
-dist.barrier()
-assert 'jinja2' not in sys.modules
-"""
+STUCK = TEXTS["stuck"]
+AT_WORK = TEXTS["at work"]
 
 
 @pytest.mark.needs("torch-build")

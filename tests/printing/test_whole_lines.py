@@ -89,58 +89,22 @@ def test_on_a_terminal():
     assert_all_whole(master, started)
 
 
-def test_from_threads_and_forked_children_at_once():
+def test_from_threads_and_forked_children_at_once(source):
     # The children are forked while other threads print: none may inherit a lock that stays held.
-    code = """
-import os, threading
-def say(writer, lines):
-    for number in range(lines):
-        printflock(soak.make_line(writer, number, (number * 7919 + writer) % 5000 + 1))
-threads = [threading.Thread(target=say, args=(i, 200)) for i in range(2)]
-for thread in threads: thread.start()
-children = []
-for child in range(10):
-    pid = os.fork()
-    if pid == 0:
-        say(10 + child, 20)
-        os._exit(0)
-    children.append(pid)
-for thread in threads: thread.join()
-sys.exit(any(os.waitpid(pid, 0)[1] for pid in children))
-"""
-    source, sink = os.pipe()
-    process = people.start(BEGIN + code, sink)
+    reads, sink = os.pipe()
+    process = people.start(BEGIN + source, sink)
     os.close(sink)
-    assert_all_whole(source, [process], 2 * 200 + 10 * 20)
+    assert_all_whole(reads, [process], 2 * 200 + 10 * 20)
 
 
 @pytest.mark.parametrize("attempt", range(3))
-def test_a_child_forked_while_a_thread_gets_its_first_lock_prints(tmp_path, attempt):
+def test_a_child_forked_while_a_thread_gets_its_first_lock_prints(tmp_path, attempt, source):
     # A fork of many mappings takes tens of milliseconds. Meanwhile the lock becomes free.
-    code = """
-import mmap, os, signal, sys, threading, time
-from oddrank import printflock
-ways = (mmap.PROT_READ, mmap.PROT_READ | mmap.PROT_WRITE)  # unlike neighbours stay two mappings
-kept = [
-    mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=ways[number % 2])
-    for number in range(40_000)
-]
-thread = threading.Thread(target=printflock, args=("thread",))
-thread.start()
-time.sleep(0.1)  # the thread waits for the lock by now, or the test shows less
-os.write(2, b"f")
-child = os.fork()
-if child == 0:
-    signal.alarm(30)  # ends a child that hangs
-    printflock("child", file=open(os.devnull, "w"))
-    os._exit(0)
-sys.exit(os.waitpid(child, 0)[1])
-"""
     with open(tmp_path / "output", "w") as output:
         holder = people.hold(tmp_path, output.fileno())
         # CPython 3.12 and newer warn of every fork beside a thread.
         quiet = {"PYTHONWARNINGS": "ignore::DeprecationWarning"}
-        process = people.start(code, output.fileno(), **quiet)
+        process = people.start(source, output.fileno(), **quiet)
     assert process.stderr.read(1) == b"f", process.stderr.read()
     people.end(holder)
     assert people.finish(process) == b""
@@ -198,27 +162,13 @@ def test_a_write_that_prints_is_no_deadlock():
     assert file.seen == ["first\n", "again\n", "again\n"]
 
 
-def test_a_chain_of_streams_that_print_to_one_another_waits_for_no_lock_of_its_own(tmp_path):
+def test_a_chain_of_streams_that_print_to_one_another_waits_for_no_lock_of_its_own(
+    tmp_path, source
+):
     # All locks of the chain are held at once: among 150 outputs some share a lock.
     files = tmp_path / "files"
     files.mkdir()
-    code = """
-import pathlib, sys
-from oddrank import printflock
-class Stream:
-    def __init__(self, path, following):
-        self.file = open(path, "w")
-        self.following = following
-    def fileno(self): return self.file.fileno()
-    def write(self, text):
-        self.file.write(text)
-        if self.following: printflock(text, end="", file=self.following)
-stream = None
-for number in range(150):
-    stream = Stream(pathlib.Path({folder!r}, str(number)), stream)
-printflock("all", file=stream)
-"""
-    chain = people.start(code.format(folder=str(files)), timeout_s=0.1)
+    chain = people.start(source.format(folder=str(files)), timeout_s=0.1)
     assert people.finish(chain) == b""
     assert [file.read_text() for file in files.iterdir()] == ["all\n"] * 150
 

@@ -124,6 +124,12 @@ def test_what_a_rank_alone_uses_is_no_difference():
     ranks[2]["lr of parameter group 0"] = "3"
     ranks[1]["resumed from"] = "step4000"
     assert [finding.who.ranks for finding in alike.judge(ranks, {})] == [(2,), (1,)]
+    # What half of the ranks have is no rank's fault; each has random numbers of its own.
+    own = "the state of torch's generator"
+    halves = {rank: {"resumed from": f"step{rank % 2}", own: str(rank)} for rank in range(4)}
+    assert [finding.who.ranks for finding in alike.judge(halves, {})] == [()]
+    halves = {rank: {own: "5" if rank == 2 else "4"} for rank in range(4)}
+    assert [finding.who.ranks for finding in alike.judge(halves, {})] == [(2,)]
 
 
 class Wrapper:

@@ -39,6 +39,7 @@ from oddrank.triage.evidence import kernel as kernel_evidence
 from oddrank.triage.evidence import nccl_ras as ras_evidence
 from patience import until
 from processes import held_port
+from texts import texts
 from triage.facts_of import facts_of
 
 DATA = Path(__file__).with_name("data")
@@ -216,17 +217,7 @@ def test_what_is_no_dump_of_the_job_is_left_out(tmp_path):
         assert why in found.lacks[str(path)]
 
 
-DUMPS = """
-import os, pathlib, sys, time
-os.mkfifo(sys.argv[1] + "0.pipe")
-pipe = os.open(sys.argv[1] + "0.pipe", os.O_RDONLY | os.O_NONBLOCK)
-print("ready", flush=True)
-while True:
-    if os.read(pipe, 128):
-        pathlib.Path(sys.argv[2] + ".new").write_text("new dump")  # whole at once
-        os.replace(sys.argv[2] + ".new", sys.argv[2])
-    time.sleep(0.05)
-"""
+DUMPS = texts(__file__)["dumps"]
 
 
 def test_torch_is_asked_for_a_new_dump_through_its_pipe(tmp_path, monkeypatch):

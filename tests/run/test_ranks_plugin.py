@@ -13,21 +13,11 @@ import pytest
 
 from patience import until
 from processes import Marked
+from texts import texts
 
 pytestmark = [pytest.mark.job, pytest.mark.timeout(600)]
 
-SLEEPING = """
-import os, subprocess, sys, time, pytest
-
-@pytest.mark.ranks(2, deadline=5000)
-def test_sleeps(ranks):
-    subprocess.Popen(["sleep", "10009"], start_new_session=True)
-    (ranks.folder / str(ranks.rank)).touch()
-    while len(list(ranks.folder.iterdir())) < 2:
-        time.sleep(0.01)
-    open(f"ready{ranks.rank}", "w").close()
-    time.sleep(10_000)
-"""
+SLEEPING = texts(__file__)["sleeping"]
 
 
 @pytest.fixture
@@ -69,17 +59,8 @@ def test_nothing_is_left_of_a_pytest_that_is_killed(pytester, mark):
     until(lambda: not any(name.startswith(prefix) for name in os.listdir("/dev/shm")))
 
 
-def test_pdb_has_rank_0_at_the_terminal(pytester, mark):
-    pytester.makepyfile(
-        """
-        import pytest
-
-        @pytest.mark.ranks(2, deadline=5)
-        def test_fails(ranks):
-            value = 40 + ranks.rank
-            assert value < 0
-        """
-    )
+def test_pdb_has_rank_0_at_the_terminal(pytester, mark, source):
+    pytester.makepyfile(source)
     terminal, theirs = pty.openpty()
     running = start(mark, "--pdb", stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
@@ -109,119 +90,46 @@ def test_pdb_has_rank_0_at_the_terminal(pytester, mark):
     until(lambda: mark.living() == [])
 
 
-def test_s_shows_lines_at_once_with_their_rank_and_k_chooses(pytester):
-    pytester.makepyfile(
-        """
-        import pytest
-
-        @pytest.mark.ranks(2)
-        @pytest.mark.parametrize("size", [1, 2])
-        def test_prints(ranks, size):
-            print("size", size)
-        """
-    )
+def test_s_shows_lines_at_once_with_their_rank_and_k_chooses(pytester, source):
+    pytester.makepyfile(source)
     done = pytester.runpytest_subprocess("-s", "-k", "prints and 2")
     done.assert_outcomes(passed=1, deselected=1)
     for rank in range(2):
         done.stdout.fnmatch_lines([f"*[[]rank {rank}[]] size 2"])
 
 
-def test_ports_never_collide_under_xdist(pytester):
-    pytester.makepyfile(
-        """
-        import os, socket, time, pytest
-
-        @pytest.mark.ranks(2)
-        @pytest.mark.parametrize("number", range(10))
-        def test_meet(ranks, number):
-            address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-            text = (os.environ["PYTEST_XDIST_WORKER"] + str(number)).encode()
-            if ranks.rank == 0:
-                with socket.create_server(address) as server:
-                    assert server.accept()[0].recv(99) == text
-                return
-            while True:
-                try:
-                    connection = socket.create_connection(address)
-                except OSError:
-                    time.sleep(0.01)
-                else:
-                    connection.sendall(text)
-                    return
-        """
-    )
+def test_ports_never_collide_under_xdist(pytester, source):
+    pytester.makepyfile(source)
     pytester.runpytest_subprocess("-n", "2").assert_outcomes(passed=10)
 
 
-def test_without_torch_only_process_group_and_store_fail(pytester, monkeypatch):
+def test_without_torch_only_process_group_and_store_fail(pytester, monkeypatch, source):
     (pytester.mkdir("fake") / "torch.py").write_text("raise ImportError('no torch here')")
     monkeypatch.setenv("PYTHONPATH", str(pytester.path / "fake"))
-    pytester.makepyfile(
-        """
-        import pytest
-
-        @pytest.mark.ranks(2)
-        def test_place(ranks):
-            assert ranks.device == "cpu"
-
-        @pytest.mark.ranks(2)
-        def test_group(ranks, process_group):
-            pass
-        """
-    )
+    pytester.makepyfile(source)
     done = pytester.runpytest_subprocess()
     done.assert_outcomes(passed=1, failed=1)
     done.stdout.fnmatch_lines(["*process_group takes torch: pip install torch*"])
 
 
-def test_a_timeout_of_another_plugin_ends_the_test_with_the_verdict(pytester):
+def test_a_timeout_of_another_plugin_ends_the_test_with_the_verdict(pytester, source):
     pytest.importorskip("pytest_timeout")
-    pytester.makepyfile(
-        """
-        import time, pytest
-
-        @pytest.mark.timeout(60, method="signal")
-        @pytest.mark.ranks(2, deadline=5000)
-        def test_sleeps(ranks):
-            if ranks.rank == 1:
-                time.sleep(10_000)
-        """
-    )
+    pytester.makepyfile(source)
     done = pytester.runpytest_subprocess()
     done.assert_outcomes(failed=1)
     done.stdout.fnmatch_lines(["rank 1 did not end within Timeout*60*test_sleeps*"])
 
 
-def test_names_that_differ_between_processes_are_explained(pytester):
-    pytester.makepyfile(
-        """
-        import os, pytest
-
-        @pytest.mark.ranks(2)
-        @pytest.mark.parametrize("pid", [os.getpid()])
-        def test_pid(ranks, pid):
-            pass
-        """
-    )
+def test_names_that_differ_between_processes_are_explained(pytester, source):
+    pytester.makepyfile(source)
     done = pytester.runpytest_subprocess()
     done.assert_outcomes(failed=1)
     done.stdout.fnmatch_lines(["ranks 0-1 did not run the test: it did not find the test*"])
 
 
-def test_a_rank_that_hangs_in_its_imports_is_named(pytester):
+def test_a_rank_that_hangs_in_its_imports_is_named(pytester, source):
     pytester.makeconftest("import oddrank.run.marker.rank_group as g; g._IMPORT = 5.0")
-    pytester.makepyfile(
-        """
-        import os, time, pytest
-
-        if os.environ.get("RANK") == "1":
-            time.sleep(10_000)
-
-        @pytest.mark.ranks(2, deadline=5)
-        def test_it(ranks):
-            pass
-        """
-    )
+    pytester.makepyfile(source)
     done = pytester.runpytest_subprocess()
     done.assert_outcomes(failed=1)
     done.stdout.fnmatch_lines(["rank*1 did not begin the test within 5 s*"])
@@ -268,14 +176,6 @@ def test_loading_the_plugin_imports_nothing_but_itself():
     }  # fmt: skip
 
 
-def test_a_pytest_without_such_tests_starts_nothing(pytester):
-    pytester.makepyfile(
-        """
-        import sys
-
-        def test_modules():
-            assert "oddrank.run.pytest_plugin" in sys.modules
-            assert not any(name.startswith("oddrank.run.marker") for name in sys.modules)
-        """
-    )
+def test_a_pytest_without_such_tests_starts_nothing(pytester, source):
+    pytester.makepyfile(source)
     pytester.runpytest_subprocess().assert_outcomes(passed=1)

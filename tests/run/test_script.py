@@ -15,6 +15,9 @@ from oddrank.errors import OddrankError
 from oddrank.trace import jobs, ranks
 from oddrank.trace.arm import HOOKS
 from processes import captured
+from texts import texts
+
+TEXTS = texts(__file__)
 
 
 class Both:
@@ -55,31 +58,9 @@ def both(tmp_path):
 
 
 SCRIPT = ("script.py",)
-TELLS = """
-    import sys
-    print(sys.argv, __name__, __file__, sys.path[0], sorted(globals()))
-    print(sys.modules["__main__"].__dict__ is globals(), __spec__, __builtins__)
-    if __name__ == "__main__":
-        sys.exit(3)
-    """
-CHAIN = """
-    def f():
-        try:
-            {}["a"]
-        except KeyError as error:
-            raise ValueError("b") from error
-    f()
-    """
-INTERRUPT = """
-    import atexit, os, signal, threading, time
-    def last():
-        threading.main_thread().join()
-        print("the thread has ended")
-    threading.Thread(target=last).start()
-    atexit.register(print, "at exit")
-    os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(9)
-    """
+TELLS = TEXTS["tells"]
+CHAIN = TEXTS["chain"]
+INTERRUPT = TEXTS["interrupt"]
 ENDS = "def f():\n    {}\nprint('ran', flush=True)\nf()\n"
 MODULE = "import sys\nprint(sys.argv, __name__, __package__, __spec__.name, sys.path[0])\n"
 HIDDEN = {
@@ -157,23 +138,8 @@ def test_a_module_that_runs_as_main_is_recorded_as_its_package_is(both, hook):
         assert [frame.function for frame in record.main.stack] == functions
 
 
-def test_the_script_is_recorded_and_pickles_of_main_work_in_spawned_children(both):
-    both.write(
-        """
-        import multiprocessing
-        class Thing:
-            value = 4
-        def child(thing, queue):
-            queue.put(thing.value)
-        if __name__ == "__main__":
-            context = multiprocessing.get_context("spawn")
-            queue = context.Queue()
-            process = context.Process(target=child, args=(Thing(), queue))
-            process.start()
-            print(queue.get(timeout=30))
-            process.join()
-        """
-    )
+def test_the_script_is_recorded_and_pickles_of_main_work_in_spawned_children(both, source):
+    both.write(source)
     assert both.same("script.py").stdout == "4\n"
     found = both.records()
     assert sorted(rank.is_child for rank in found) == [False, True]
@@ -224,25 +190,7 @@ def test_the_runner_itself_is_not_recorded(both, hook):
 
 
 @pytest.mark.parametrize("budget", ["1e-3", "none"])
-def test_the_budget_is_that_of_the_command_line(both, budget):
-    both.write(
-        """
-        from oddrank import _native
-        from oddrank.trace import jobs, ranks
-
-        def hot(n):
-            return n + 1
-
-        def is_lowered():
-            (record,), _ = ranks.read(jobs.find([]).files)
-            return "hot" in {each.function for each in record.lowered}
-
-        for _ in range(200):
-            sum(map(hot, range(2000)))
-            if is_lowered():
-                break
-        print(is_lowered())
-        """
-    )
+def test_the_budget_is_that_of_the_command_line(both, budget, source):
+    both.write(source)
     done = both.traced("--budget", budget, "script.py")
     assert (done.stdout, done.stderr) == (f"{budget != 'none'}\n", "")

@@ -16,17 +16,9 @@ from oddrank.run.top import look as top
 from oddrank.run.top.look import COLUMNS, Gpu, Look
 from oddrank.trace import ranks
 from patience import PATIENCE, until
+from texts import texts
 
-LOOP = """
-import sys, time
-import oddrank
-oddrank.arm()
-def train():
-    for i in range(10**9):
-        oddrank.step(i)
-        time.sleep(float(sys.argv[1]))
-train()
-"""
+LOOP = texts(__file__)["loop"]
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 
 from oddrank.run.marker import warm
 from patience import PATIENCE, until
+from texts import texts
 
 MODULES = ("numpy", "run.warm_programs")
 
@@ -114,22 +115,7 @@ threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
 """
 
 
-IS_FORKED = """
-import os, pytest
-
-def is_forked():
-    return b"ODDRANK_WARM_ROOM" in open("/proc/self/environ", "rb").read()
-
-@pytest.mark.ranks(2)
-@pytest.mark.parametrize("number", [1, 2])
-def test_forked(ranks, number):
-    assert is_forked()
-    assert os.environ.get("ODDRANK_WARM_ROOM") is None
-
-@pytest.mark.ranks(2, fresh=True)
-def test_fresh(ranks):
-    assert not is_forked()
-"""
+IS_FORKED = texts(__file__)["is forked"]
 
 
 @pytest.mark.parametrize("why", ["the test asks", "the configuration asks", "threads"])
@@ -149,21 +135,6 @@ def test_ranks_are_fresh_interpreters_if_somebody_asks_or_starting_python_starts
     assert all("starting Python starts threads" in line for line in said)
 
 
-def test_each_of_four_ranks_that_meet_has_its_own_of_everything_random(pytester):
-    pytester.makepyfile(
-        """
-        import random, tempfile, uuid, pytest
-
-        @pytest.mark.ranks(4)
-        def test_random(ranks):
-            drawn = (random.random(), str(uuid.uuid4()), tempfile.mktemp())
-            (ranks.folder / str(ranks.rank)).write_text(repr(drawn))
-            while len(list(ranks.folder.iterdir())) < 4 or any(
-                not file.read_text() for file in ranks.folder.iterdir()
-            ):
-                pass
-            drawn = [eval(file.read_text()) for file in ranks.folder.iterdir()]
-            assert all(len(set(of_one)) == 4 for of_one in zip(*drawn))
-        """
-    )
+def test_each_of_four_ranks_that_meet_has_its_own_of_everything_random(pytester, source):
+    pytester.makepyfile(source)
     pytester.runpytest_subprocess().assert_outcomes(passed=1)

@@ -13,24 +13,14 @@ from typing import Any
 from oddrank import _native, job
 from patience import until
 from processes import Marked, Process
+from texts import texts
 
 GUARD = Path(str(_native.core().__file__)).with_name("oddrank-guard")
 TOKEN = "a-secret"
 QUIET_MS = 1500
 _RUN = "a-run"
 # Runs each line that the test writes, and says so.
-_LOOP = """
-import os, signal, sys, threading, time
-import oddrank
-
-def waits_for_commands():
-    for line in sys.stdin:
-        exec(line, globals())
-        print("done", flush=True)
-
-print(os.getpid(), flush=True)
-waits_for_commands()
-"""
+_LOOP = texts(__file__)["loop"]
 
 
 class Worker:
