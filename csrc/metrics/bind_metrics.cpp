@@ -70,10 +70,12 @@ py::dict to_dict(const metrics::Figures& figures) {
 void bind_metrics(py::module_& m) {
   using metrics::Job;
   py::class_<Job>(m, "Metrics", "The numbers of a training's logs, judged as they are read.")
-      .def(py::init([](const std::vector<std::int64_t>& references_ns, std::size_t rows, bool csv) {
-             return Job(references_ns, {rows, csv});
+      .def(py::init([](const std::vector<std::int64_t>& references_ns, std::size_t rows, bool csv,
+                       const std::string& pattern) {
+             return Job(references_ns, {rows, csv, pattern});
            }),
-           py::arg("references_ns"), py::arg("rows") = Job::Limits{}.rows, py::arg("csv") = false)
+           py::arg("references_ns"), py::arg("rows") = Job::Limits{}.rows, py::arg("csv") = false,
+           py::arg("pattern") = "")
       .def("feed",
            [](Job& job, std::size_t file, const py::buffer& bytes) {
              const py::buffer_info info = bytes.request();

@@ -1,7 +1,8 @@
-// The table of formats, and the ways in which keys and values stand in a line.
+// The tables of words, and the rule by which numbers find theirs.
 #include "metrics/formats.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "logs/characters.hpp"
@@ -10,133 +11,124 @@
 namespace oddrank::metrics {
 namespace {
 
-// Megatron-LM, Megatron-DeepSpeed, GPT-NeoX and their forks. The unit of a time is in its key.
-constexpr Field kMegatron[] = {
+// All frameworks together. Of speeds those are left out that are means since the start
+// (train_speed(iter/s) of ms-swift, throughput of LLaMA-Factory): a pause looks like a drop that
+// lasts in them, and a drop like a slow drift. Behind each group: who prints it.
+constexpr Field kFields[] = {
     {"iteration", kIteration},
-    {"consumed samples", kSamples},
-    {"consumed tokens", kTokens},
-    {"elapsed time per iteration (ms)", kStepSeconds, false, 1e-3},
-    {"elapsed time per iteration (s)", kStepSeconds},
-    {"throughput per GPU (TFLOP/s/GPU)", kTflops},
-    {"TFLOPs", kTflops},
-    {"approx flops per GPU", kTflops},
-    {"learning rate", kLearningRate},
-    {"global batch size", kBatch},
+    {"step", kIteration},
+    {"steps", kIteration},  // DeepSpeed
+    {"iter", kIteration},
+    {"current_steps", kIteration},          // LLaMA-Factory
+    {"global_step/max_steps", kIteration},  // ms-swift
+    {"global_step", kIteration, 1, 2},      // NeMo, whose epochs count iterations anew; Lightning
+    {"training/global_step", kIteration, 1, 2},  // verl
+    {"batch", kIteration, 1, 0},                 // composer
+    {"total_steps", kTotal},
+    {"loss", kLoss},
     {"lm loss", kLoss},
     {"lm_loss", kLoss},
-    {"loss", kLoss},
     {"total loss", kLoss},
-    {"loss scale", kLossScale},
-    {"grad norm", kGradNorm},
-    {"actual seqlen", kSequence},
-    {"number of skipped iterations", kSkipped},
-    {"number of nan iterations", kNan},
-    {"samples per second", kSamplesPerSecond},
-    {"tokens per gpu per second (tgs)", kTokensPerSecond},
-    {"Tokens per second per GPU (Tok/s/GPU)", kTokensPerSecond},
-};
-// NeMo counts iterations anew in each epoch, and steps through all of them.
-constexpr Field kNemo[] = {
-    {"iteration", kIteration},
-    {"global_step", kIteration, true},
-    {"lr", kLearningRate},
-    {"global_batch_size", kBatch},
-    {"reduced_train_loss", kLoss},
-    {"grad_norm", kGradNorm},
-    {"train_step_timing in s", kStepSeconds},
-    {"tokens_per_sec_per_gpu", kTokensPerSecond},
-    {"TFLOPS_per_GPU", kTflops},
-    {"consumed_samples", kSamples},
-};
-constexpr Field kNanotron[] = {
-    {"iteration", kIteration},
-    {"consumed_tokens", kTokens},
-    {"time_per_iteration_ms", kStepSeconds, false, 1e-3},
-    {"elapsed_time_per_iteration_ms", kStepSeconds, false, 1e-3},
-    {"tokens_per_sec", kTokensPerSecond},
-    {"global_batch_size", kBatch},
-    {"grad_norm", kGradNorm},
-    {"lm_loss", kLoss},
-    {"lr", kLearningRate},
-    {"model_tflops_per_gpu", kTflops},
-};
-constexpr Field kTorchtitan[] = {
-    {"step", kIteration},      {"loss", kLoss},           {"grad_norm", kGradNorm},
-    {"tps", kTokensPerSecond}, {"tflops", kTflops},       {"mfu", kMfu, false, 1e-2},
-    {"lr", kLearningRate},     {"wps", kTokensPerSecond},
-};
-constexpr Field kEzpz[] = {
-    {"iter", kIteration},
-    {"step", kIteration},
-    {"loss", kLoss},
-    {"loss/mean", kLoss, true},
+    {"train loss", kLoss},
+    {"train_loss", kLoss},
+    {"train/loss", kLoss},
+    {"training_loss", kLoss},
+    {"train_loss_step", kLoss},
+    {"reduced_train_loss", kLoss, 1, 2},  // NeMo; its bar has a rounded loss, too
+    {"loss/mean", kLoss, 1, 2},           // ezpz
+    {"loss/train/total", kLoss},          // composer
+    {"train loss/train/total", kLoss},    // composer
+    {"train/crossentropyloss", kLoss},    // OLMo
+    {"train/ce loss", kLoss},             // OLMo-core
+    {"actor/pg_loss", kLoss},             // verl
     {"loss/min", kLossMin},
     {"loss/max", kLossMax},
-    {"grad_norm", kGradNorm},
-    {"lr", kLearningRate},
-    {"dt", kStepSeconds},
-    {"dt/mean", kStepSeconds, true},
-    {"dt/min", kStepMin},
-    {"dt/max", kStepMax},
-    {"tps", kTokensPerSecond},
-    {"sps", kSamplesPerSecond},
-    {"mfu", kMfu, false, 1e-2},
-};
-// The forward pass tells more than the whole step, in which each rank waits for all.
-constexpr Field kEzpzForward[] = {{"dtf/min", kStepMin}, {"dtf/max", kStepMax}};
-// HF Trainer, and what LLaMA-Factory and ms-swift add to it or write into their own files. Their
-// speeds are left out: 'train_speed(iter/s)' and 'throughput' are means since the start, in which a
-// pause looks like a drop that lasts, and a drop like a slow drift. The elapsed time tells more.
-constexpr Field kTrainer[] = {
-    {"loss", kLoss},
-    {"grad_norm", kGradNorm},
-    {"learning_rate", kLearningRate},
-    {"lr", kLearningRate},
-    {"step", kIteration},
-    {"current_steps", kIteration},
-    {"global_step/max_steps", kIteration},
-    {"total_steps", kTotal},
-    {"num_input_tokens_seen", kTokens},
-    {"total_tokens", kTokens},
-    {"elapsed_time", kTime},
-};
-constexpr Field kNanoGpt[] = {
-    {"iter", kIteration},
-    {"loss", kLoss},
-    {"time", kStepSeconds, false, 0},
-    {"mfu", kMfu, false, 1e-2},
-};
-// llm.c and nanochat. Some of llm.c's numbers have no key, only a unit.
-constexpr Field kBars[] = {
-    {"step", kIteration},
-    {"loss", kLoss},
-    {"train loss", kLoss},
-    {"norm", kGradNorm},
     {"grad norm", kGradNorm},
     {"grad_norm", kGradNorm},
+    {"gradnorm", kGradNorm},
+    {"norm", kGradNorm},  // llm.c
+    {"actor/grad_norm", kGradNorm},
+    {"train/grad_norm", kGradNorm},
+    {"optim/total_grad_norm", kGradNorm},
+    {"optim/total grad norm", kGradNorm},
+    {"learning rate", kLearningRate},
+    {"learning_rate", kLearningRate},
     {"lr", kLearningRate},
-    {"dt", kStepSeconds, false, 0},
-    {"ms", kStepSeconds, false, 1e-3},
+    {"consumed samples", kSamples},
+    {"consumed_samples", kSamples},
+    {"consumed tokens", kTokens},
+    {"consumed_tokens", kTokens},
+    {"num_input_tokens_seen", kTokens},
+    {"total_tokens", kTokens},
+    {"global batch size", kBatch},
+    {"global_batch_size", kBatch},
+    {"actual seqlen", kSequence},
+    {"loss scale", kLossScale},
+    {"number of skipped iterations", kSkipped},
+    {"number of nan iterations", kNan},
+    {"elapsed time per iteration (ms)", kStepSeconds, 1e-3},
+    {"elapsed time per iteration (s)", kStepSeconds},
+    {"time_per_iteration_ms", kStepSeconds, 1e-3},
+    {"elapsed_time_per_iteration_ms", kStepSeconds, 1e-3},
+    {"train_step_timing in s", kStepSeconds},
+    {"iter time (s)", kStepSeconds},  // DeepSpeed
+    {"timing_s/step", kStepSeconds},  // verl
+    {"perf/time_per_step", kStepSeconds},
+    {"time", kStepSeconds, 0},  // nanoGPT
+    {"dt", kStepSeconds, 0},    // nanochat, ezpz
+    {"dt/mean", kStepSeconds, 1, 2},
+    {"ms", kStepSeconds, 1e-3},
+    {"it/sec", kStepSeconds, -1},  // MLX
+    {"dt/min", kStepMin},
+    {"dt/max", kStepMax},
+    {"elapsed_time", kTime},
+    {"throughput per gpu (tflop/s/gpu)", kTflops},
+    {"tflops", kTflops},
+    {"tflops_per_gpu", kTflops},
+    {"model_tflops_per_gpu", kTflops},
+    {"approx flops per gpu", kTflops},
+    {"tps", kTokensPerSecond},
+    {"wps", kTokensPerSecond},
     {"tok/s", kTokensPerSecond},
     {"tok/sec", kTokensPerSecond},
-    {"mfu", kMfu, false, 1e-2},
-    {"bf16_mfu", kMfu, false, 1e-2},
+    {"tokens/sec", kTokensPerSecond},
+    {"tokens_per_sec", kTokensPerSecond, 1, 2},
+    {"tokens_per_sec_per_gpu", kTokensPerSecond},
+    {"tokens per gpu per second (tgs)", kTokensPerSecond},
+    {"tokens per second per gpu (tok/s/gpu)", kTokensPerSecond},
+    {"perf/throughput", kTokensPerSecond},
+    {"throughput/device/tokens_per_second", kTokensPerSecond},
+    {"throughput/device/tps", kTokensPerSecond},
+    {"train throughput/device/tokens_per_sec", kTokensPerSecond},
+    {"samples per second", kSamplesPerSecond},
+    {"samples/sec", kSamplesPerSecond},
+    {"sps", kSamplesPerSecond},
+    {"mfu", kMfu, 1e-2},
+    {"bf16_mfu", kMfu, 1e-2},
 };
+// The forward pass tells more than the whole step, in which each rank waits for all: both or none.
+constexpr std::array<std::string_view, 2> kForward{"dtf/min", "dtf/max"};
 
-constexpr Format kFormats[] = {
-    {"Megatron", "elapsed time per iteration", "iteration", Split::bars, kMegatron},
-    {"Megatron's stragglers", "MnEtpt/Rnk: ", "MnEtpt/Rnk: ", Split::ranked, {}},
-    {"NeMo", "reduced_train_loss: ", "iteration", Split::bars, kNemo},
-    {"nanotron", "time_per_iteration_ms: ", "iteration: ", Split::bars, kNanotron},
-    {"torchtitan", "memory: ", "step:", Split::spaces, kTorchtitan},
-    {"ezpz", " loss=", "iter=", Split::equals, kEzpz, kEzpzForward},
-    {"ezpz", " loss=", "step=", Split::equals, kEzpz, kEzpzForward},
-    {"HF Trainer", "'loss': ", "{", Split::dict, kTrainer},
-    {"HF Trainer", "\"loss\": ", "{", Split::dict, kTrainer},
-    {"llm.c", " | train loss ", "step ", Split::bars, kBars},
-    {"llm.c", " | loss ", "step ", Split::bars, kBars},
-    {"nanochat", " | loss: ", "step ", Split::bars, kBars},
-    {"nanoGPT", ": loss ", "iter ", Split::commas, kNanoGpt},
+constexpr std::string_view kAnchors[] = {
+    "elapsed time per iteration",
+    "MnEtpt/Rnk: ",
+    "loss: ",
+    "Loss: ",
+    " loss ",
+    " loss:",
+    "_loss:",
+    " loss=",
+    "_loss=",
+    "ropyLoss=",
+    "/total",
+    "loss\":",
+    "loss\" ",
+    "loss':",
+    "tokens_per_sec",
+    "grad_norm",
+    "loss_step",
+    "[step=",
+    "[batch=",
 };
 
 // The longer words come first: of two that stand at one place the first one counts.
@@ -158,23 +150,44 @@ constexpr Sign kSigns[] = {
     {"val loss", Row::Kind::evaluation},
 };
 
-void skip_spaces(std::string_view& text) {
-  std::size_t at = 0;
-  while (at < text.size() && text[at] == ' ') ++at;
-  text.remove_prefix(at);
-}
+// What a character may be: kSeparator: a key begins behind it; kAround: it stands around keys and
+// before numbers; kStart: a number begins with it.
+enum : std::uint8_t { kSeparator = 1, kAround = 2, kStart = 4 };
+constexpr std::array<std::uint8_t, 256> kClasses = [] {
+  std::array<std::uint8_t, 256> made{};
+  for (const char c : std::string_view("|,;{}[]()<>\t")) made[static_cast<unsigned char>(c)] = 1;
+  for (const char c : std::string_view(" :=\"'")) made[static_cast<unsigned char>(c)] = 2;
+  for (const char c : std::string_view("0123456789-+.nNiI"))
+    made[static_cast<unsigned char>(c)] = 4;
+  return made;
+}();
+std::uint8_t class_of(char c) { return kClasses[static_cast<unsigned char>(c)]; }
 
 std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  while (!text.empty() && class_of(text.front()) == kAround) text.remove_prefix(1);
+  while (!text.empty() && class_of(text.back()) == kAround) text.remove_suffix(1);
   return text;
 }
 
-const Field* find(std::span<const Field> fields, std::string_view key) {
+// Returns the field of a key, in large letters or small ones. Length and last letter tell most of
+// them apart.
+const Field* find(std::string_view key) {
   if (key.empty()) return nullptr;
-  for (const Field& field : fields) {
-    // Most are told apart by length and last letter, without a call.
-    if (field.key.size() == key.size() && field.key.back() == key.back() && field.key == key) {
-      return &field;
+  const auto place = [](std::size_t size, char last) {
+    return (size * 8 + static_cast<unsigned char>(last)) % 256;
+  };
+  static const auto table = [&] {
+    std::array<std::vector<const Field*>, 256> made;
+    for (const Field& field : kFields) {
+      made[place(field.key.size(), field.key.back())].push_back(&field);
+    }
+    return made;
+  }();
+  for (const Field* field : table[place(key.size(), logs::lower(key.back()))]) {
+    if (field->key.size() == key.size() &&
+        std::equal(key.begin(), key.end(), field->key.begin(),
+                   [](char a, char b) { return a == b || logs::lower(a) == b; })) {
+      return field;
     }
   }
   return nullptr;
@@ -204,7 +217,7 @@ bool take_duration(std::string_view& text, double& seconds) {
 }
 
 // Takes the value of a field: a number with its unit; of iterations also "/ 100", their total.
-void take(const Field& field, std::string_view& text, Row& row) {
+void take(const Field& field, std::string_view& text, Row& row, int& weight) {
   double value = 0;
   if (field.column == kTime) {
     if (take_duration(text, value)) row[kTime] = value;
@@ -218,115 +231,17 @@ void take(const Field& field, std::string_view& text, Row& row) {
   if (field.column == kTflops && text.starts_with("GFLOPS")) scale = 1e-3;
   if (field.column == kLoss && !std::isfinite(value)) row.loss_is_nan = true;
   if (field.column == kGradNorm && !std::isfinite(value)) row.grad_is_nan = true;
-  if (!std::isfinite(value) || (row.has(field.column) && !field.better)) return;
-  row[field.column] = value * scale;
+  if (!std::isfinite(value) || (row.has(field.column) && field.weight <= weight)) return;
+  weight = field.weight;
+  row[field.column] = scale < 0 ? 1 / value : value * scale;
   if (field.column != kIteration) return;
-  std::string_view behind = text;
-  skip_spaces(behind);
-  if (!behind.starts_with('/')) return;
-  behind.remove_prefix(1);
-  skip_spaces(behind);
-  if (take_number(behind, value) && std::isfinite(value)) row[kTotal] = value;
-}
-
-// Where the key of a segment ends: "lm loss: 2.3", "loss nan", "iteration    12695/  115311".
-std::size_t key_end(std::string_view segment) {
-  const std::size_t colon = segment.find(':');
-  if (colon != kNowhere) return colon;
-  for (std::size_t at = 1; at < segment.size(); ++at) {
-    if (segment[at - 1] != ' ' || segment[at] == ' ') continue;
-    std::string_view value = segment.substr(at);
-    double number = 0;
-    if (take_number(value, number)) return at - 1;
-  }
-  return kNowhere;
-}
-
-// separator, other: what ends a segment; both the same: one character does.
-void read_bars(std::span<const Field> fields, char separator, char other, std::string_view text,
-               Row& row) {
-  while (!text.empty()) {
-    std::size_t bar = text.find(separator);
-    if (other != separator) bar = std::min(bar, text.find(other));
-    std::string_view segment = text.substr(0, bar);
-    text.remove_prefix(bar == kNowhere ? text.size() : bar + 1);
-    skip_spaces(segment);
-    if (segment.starts_with('(')) segment.remove_prefix(1);
-    if (segment.empty()) continue;
-    if (logs::is_digit(segment[0])) {  // the unit tells which number it is
-      std::string_view unit = segment;
-      double value = 0;
-      take_number(unit, value);
-      skip_spaces(unit);
-      if (unit.ends_with(')')) unit.remove_suffix(1);
-      if (const Field* field = find(fields, trimmed(unit))) take(*field, segment, row);
-      continue;
-    }
-    const std::size_t end = key_end(segment);
-    if (end == kNowhere) continue;
-    const Field* field = find(fields, trimmed(segment.substr(0, end)));
-    if (field == nullptr) continue;
-    segment.remove_prefix(end + 1);
-    skip_spaces(segment);
-    take(*field, segment, row);
-  }
-}
-
-void read_spaces(std::span<const Field> fields, std::string_view text, Row& row) {
-  while (true) {
-    skip_spaces(text);
-    const std::size_t colon = text.find(':');
-    if (colon == kNowhere) return;
-    std::string_view key = text.substr(0, colon);
-    // Some print "step: 640/644 = 99.4%" before the next key.
-    key.remove_prefix(key.rfind(' ') + 1);
-    const Field* field = find(fields, key);
-    text.remove_prefix(colon + 1);
-    skip_spaces(text);
-    if (field != nullptr) take(*field, text, row);
-    text.remove_prefix(std::min(text.find(' '), text.size()));
-  }
-}
-
-void read_equals(std::span<const Field> fields, std::string_view text, Row& row) {
-  while (true) {
-    skip_spaces(text);
-    const std::size_t equals = text.find('=');
-    if (equals == kNowhere) return;
-    const Field* field = find(fields, text.substr(0, equals));
-    text.remove_prefix(equals + 1);
-    if (field != nullptr) take(*field, text, row);
-    text.remove_prefix(std::min(text.find(' '), text.size()));
-  }
-}
-
-// Reads numbers that only count together: if the line has all of them, they replace the others.
-void read_together(std::span<const Field> fields, std::string_view text, Row& row) {
-  Row found;
-  read_equals(fields, text, found);
-  for (const Field& field : fields) {
-    if (!found.has(field.column)) return;
-  }
-  for (const Field& field : fields) row[field.column] = found[field.column];
-}
-
-void read_dict(std::span<const Field> fields, std::string_view text, Row& row) {
-  text.remove_prefix(1);
-  while (true) {
-    skip_spaces(text);
-    if (text.empty() || (text[0] != '\'' && text[0] != '"')) return;
-    const std::size_t end = text.find(text[0], 1);
-    if (end == kNowhere) return;
-    const Field* field = find(fields, text.substr(1, end - 1));
-    text.remove_prefix(end + 1);
-    if (!text.starts_with(':')) return;
-    text.remove_prefix(1);
-    skip_spaces(text);
-    if (text.starts_with('\'') || text.starts_with('"')) text.remove_prefix(1);
-    if (field != nullptr) take(*field, text, row);
-    const std::size_t next = text.find_first_of(",}");
-    if (next == kNowhere || text[next] == '}') return;
-    text.remove_prefix(next + 1);
+  const std::size_t slash = text.find_first_not_of(' ');
+  if (slash == kNowhere || text[slash] != '/') return;
+  std::string_view behind = text.substr(slash + 1);
+  behind.remove_prefix(std::min(behind.find_first_not_of(' '), behind.size()));
+  if (take_number(behind, value) && std::isfinite(value)) {
+    row[kTotal] = value;
+    text = behind;
   }
 }
 
@@ -356,38 +271,161 @@ bool read_ranked(std::string_view text, Row& row) {
   return true;
 }
 
+// Returns whether a number begins here.
+bool begins_number(std::string_view text, std::size_t at) {
+  if (at > 0 && class_of(text[at - 1]) != kAround && text[at - 1] != '(') return false;
+  if (logs::is_digit(text[at])) return true;
+  std::string_view number = text.substr(at, 12);
+  double value = 0;
+  return take_number(number, value) && (number.empty() || !logs::is_letter(number[0]));
+}
+
+// Units that belong to the words before them: "elapsed time per iteration (ms)".
+bool is_unit_of_key(std::string_view text) {
+  for (const std::string_view unit : {"(ms)", "(s)", "(TFLOP", "(tgs)", "(Tok"}) {
+    if (text.starts_with(unit)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
-std::span<const Format> formats() { return kFormats; }
+std::span<const std::string_view> anchors() { return kAnchors; }
 std::span<const Sign> signs() { return kSigns; }
 
-bool read_fields(const Format& format, std::string_view text, Row& row) {
-  switch (format.split) {
-    case Split::bars:
-      read_bars(format.fields, '|', '|', text, row);
-      break;
-    case Split::commas:
-      read_bars(format.fields, ',', ':', text, row);
-      break;
-    case Split::spaces:
-      read_spaces(format.fields, text, row);
-      break;
-    case Split::equals:
-      read_equals(format.fields, text, row);
-      read_together(format.together, text, row);
-      break;
-    case Split::dict:
-      read_dict(format.fields, text, row);
-      break;
-    case Split::ranked:
-      return read_ranked(text, row);
+bool says(const Row& row) {
+  return row.has(kLoss) || row.loss_is_nan || row.has(kStepSeconds) || row.has(kTokensPerSecond) ||
+         row.has(kGradNorm);
+}
+
+Found read_fields(std::string_view text, Row& row) {
+  if (text.find("MnEtpt/Rnk: ") != kNowhere && read_ranked(text, row)) return {0};
+  Found found;
+  std::array<int, kColumns> weights{};
+  std::array<double, 2> forward{kUnknown, kUnknown};
+  std::size_t from = 0;  // behind the last number
+  std::size_t cut = 0;   // behind the last separator
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    const std::uint8_t kind = class_of(c);
+    if (kind == kSeparator) {
+      if (c == '(' && at > from && is_unit_of_key(text.substr(at))) {
+        at = std::min(text.find(')', at), text.size() - 1);
+      } else {
+        cut = at + 1;
+      }
+      continue;
+    }
+    if (kind != kStart) continue;
+    if (c == '-' && at + 1 < text.size() && text[at + 1] == ' ') cut = at + 1;
+    if (!begins_number(text, at)) continue;
+    const std::size_t start = std::max(from, cut);
+    const std::string_view key = trimmed(text.substr(start, at - start));
+    std::string_view rest = text.substr(at);
+    const Field* field = find(key);
+    if (field == nullptr && logs::is_letter(c)) continue;  // "number of nan iterations: 0"
+    if (field == nullptr && !key.empty()) {
+      const Field* last = find(key.substr(key.rfind(' ') + 1));
+      if (last != nullptr && last->column == kIteration) field = last;
+      for (std::size_t which = 0; which < 2; ++which) {
+        if (key == kForward[which]) take_number(rest, forward[which]);
+      }
+    } else if (key.empty()) {
+      std::string_view unit = rest;
+      double value = 0;
+      take_number(unit, value);
+      unit = trimmed(unit.substr(0, unit.find_first_of("|,)")));
+      if (!unit.empty() && unit != "step") field = find(unit);
+      if (field != nullptr && field->column == kIteration) field = nullptr;
+    }
+    if (field != nullptr) {
+      const bool first = found.begin == kNowhere;
+      if (first) found.begin = start + (text.substr(start, at - start).find_first_not_of(' '));
+      if (first && field->column == kIteration) {
+        found.is_block = start > 0 && text[start - 1] == '[';
+      }
+      found.is_dict |= field->column == kLoss && key.data() != text.data() &&
+                       (key.data()[-1] == '\'' || key.data()[-1] == '"');
+      take(*field, rest, row, weights[field->column]);
+    } else {
+      double value = 0;
+      take_number(rest, value);
+    }
+    from = std::max(at + 1, text.size() - rest.size());
+    // What stands behind a number belongs to it, up to a space or a separator.
+    while (from < text.size() && text[from] != ' ' && text[from] != ':' &&
+           class_of(text[from]) != kSeparator) {
+      ++from;
+    }
+    at = from - 1;
+  }
+  if (forward[0] == forward[0] && forward[1] == forward[1]) {
+    row[kStepMin] = forward[0];
+    row[kStepMax] = forward[1];
   }
   // A rank that has no loss prints -1 (torchtitan's pipeline stages before the last one).
   if (row[kLoss] == -1) row[kLoss] = kUnknown;
-  const bool counted = row.has(kIteration) && row[kIteration] >= 0;
-  const bool says = row.has(kLoss) || row.loss_is_nan || row.has(kStepSeconds) ||
-                    row.has(kTokensPerSecond) || row.has(kGradNorm);
-  return says && (counted || format.split == Split::dict);
+  if (row.has(kIteration) && row[kIteration] < 0) row[kIteration] = kUnknown;
+  return found;
+}
+
+bool Pattern::parse(std::string_view text) {
+  parts_.clear();
+  while (true) {
+    const std::size_t open = text.find('{');
+    const std::size_t close = text.find('}', std::min(open, text.size()));
+    if (close == kNowhere) return !parts_.empty();
+    const auto* const name = std::find(kColumnNames.begin(), kColumnNames.end(),
+                                       text.substr(open + 1, close - open - 1));
+    if (name == kColumnNames.end()) return false;
+    parts_.push_back(
+        {std::string(text.substr(0, open)), static_cast<Column>(name - kColumnNames.begin())});
+    text.remove_prefix(close + 1);
+  }
+}
+
+std::size_t Pattern::read(std::string_view line, Row& row) const {
+  std::size_t begin = kNowhere;
+  std::string_view rest = line;
+  for (const Part& part : parts_) {
+    const std::size_t at = rest.find(part.before);
+    if (at == kNowhere) return kNowhere;
+    if (begin == kNowhere) begin = at;
+    rest.remove_prefix(at + part.before.size());
+    rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+    int weight = 0;
+    const std::size_t size = rest.size();
+    take({"", part.column}, rest, row, weight);
+    if (rest.size() == size) return kNowhere;
+  }
+  return begin;
+}
+
+std::vector<const Field*> csv_columns(std::string_view header) {
+  std::vector<const Field*> made;
+  bool counts = false;
+  bool says = false;
+  while (!header.empty()) {
+    const std::size_t comma = std::min(header.find(','), header.size());
+    made.push_back(find(trimmed(header.substr(0, comma))));
+    header.remove_prefix(std::min(comma + 1, header.size()));
+    if (made.back() == nullptr) continue;
+    counts |= made.back()->column == kIteration;
+    says |= made.back()->column == kLoss;
+  }
+  if (!counts || !says) made.clear();
+  return made;
+}
+
+bool read_csv(const std::vector<const Field*>& columns, std::string_view line, Row& row) {
+  std::array<int, kColumns> weights{};
+  for (const Field* field : columns) {
+    const std::size_t comma = std::min(line.find(','), line.size());
+    std::string_view cell = trimmed(line.substr(0, comma));
+    line.remove_prefix(std::min(comma + 1, line.size()));
+    if (field != nullptr) take(*field, cell, row, weights[field->column]);
+  }
+  return row.has(kIteration) && says(row);
 }
 
 }  // namespace oddrank::metrics

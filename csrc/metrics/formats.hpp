@@ -1,39 +1,27 @@
-// The formats of training frameworks' lines: a table, a row each. The only place that knows them.
+// The words of training frameworks' lines: tables. The only place that knows them.
+//
+// A line is read by one rule: each number belongs to the words before it, back to the number or the
+// separator before; "loss: 2.5", "loss=2.5", "'loss': 2.5", "| lm loss 2.5 |" are the same. A
+// number without words belongs to its unit: "(2300.55 ms | 227910 tok/s)".
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "metrics/row.hpp"
 
 namespace oddrank::metrics {
 
-// A number of a line: its key, as the framework prints it, and where it goes.
+// A number of a line: its words in small letters, and where it goes.
 struct Field {
   std::string_view key;
   Column column;
-  bool better = false;  // takes the place of another field's number
-  double scale = 1;     // to the column's unit; 0: the unit stands behind the number (ms, s)
-};
-
-// How a line's keys and values stand side by side.
-enum class Split : std::uint8_t {
-  bars,    // iteration 10/ 100 | lm loss: 2.3E+00 | 2300.5 ms | 41000 tok/s
-  commas,  // iter 1631: loss 4.0863, time 561.94ms, mfu 12.3%
-  spaces,  // step:  2  loss:  7.9722  tps: 89,241
-  equals,  // iter=10 loss=1.18 loss/mean=1.19
-  dict,    // {'loss': 0.1, 'grad_norm': '1.2'}
-  ranked,  // MnEtpt/Rnk: 296.02TF/0 | MxEtpt/Rnk: 297.32TF/8
-};
-
-struct Format {
-  std::string_view framework;
-  std::string_view anchor;  // a word that each of its lines has, at least 6 bytes long
-  std::string_view begin;   // the numbers begin with the last of these before the anchor
-  Split split;
-  std::span<const Field> fields;
-  std::span<const Field> together{};  // of Split::equals: replace numbers of `fields`, all or none
+  double scale = 1;  // to the column's unit; 0: the unit stands behind it (ms); below 0: inverse
+  int weight = 1;    // takes the place of a number of less weight
 };
 
 // A word of lines that say what the job does between two iterations.
@@ -42,11 +30,40 @@ struct Sign {
   Row::Kind kind;
 };
 
-std::span<const Format> formats();
+// The words of which each line with numbers has one, at least 6 bytes long.
+std::span<const std::string_view> anchors();
 std::span<const Sign> signs();
 
-// Reads the numbers of a text, which begins at its format's `begin`, into a row. Returns false if
-// it is none of this format's lines. Of a number that stands there twice, the first one counts.
-bool read_fields(const Format& format, std::string_view text, Row& row);
+// Where the numbers of a line begin, for what stands before them.
+struct Found {
+  std::size_t begin = kNowhere;
+  bool is_block = false;  // [step=10/739328,epoch=0]: the lines below are of this iteration
+  bool is_dict = false;   // 'loss': 2.5
+};
+// Reads the numbers of a line into a row.
+Found read_fields(std::string_view text, Row& row);
+// Returns whether a row says something of an iteration.
+bool says(const Row& row);
+
+// A line that users describe: "it#{iteration} L={loss}".
+class Pattern {
+ public:
+  // Returns whether the text is one. Unknown names of columns are not.
+  bool parse(std::string_view text);
+  bool empty() const { return parts_.empty(); }
+  // Returns where the line begins to fit; npos if it does not.
+  std::size_t read(std::string_view line, Row& row) const;
+
+ private:
+  struct Part {
+    std::string before;  // the text before the number
+    Column column;
+  };
+  std::vector<Part> parts_;
+};
+
+// The columns of a CSV file; empty if the line is no header of a training's.
+std::vector<const Field*> csv_columns(std::string_view header);
+bool read_csv(const std::vector<const Field*>& columns, std::string_view line, Row& row);
 
 }  // namespace oddrank::metrics

@@ -20,6 +20,7 @@ class Job {
   struct Limits {
     std::size_t rows = 65'536;  // kept for pictures, 48 bytes each; of more, every second one goes
     bool csv = false;           // makes lines for take_csv()
+    std::string pattern{};      // lines to read, as in Pattern; "": those of all formats
   };
   // One file's reference: for times without a year, as in logs::find_time().
   Job(const std::vector<std::int64_t>& references_ns, const Limits& limits);

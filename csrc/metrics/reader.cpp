@@ -1,4 +1,4 @@
-// The way of a line: chunk -> word of the table -> line around it -> its piece -> fields -> row.
+// The way of a line: chunk -> word of the table -> line around it -> its piece -> numbers -> row.
 // Lines without such a word are never looked at by themselves: their ends are only counted.
 #include "metrics/reader.hpp"
 
@@ -22,32 +22,16 @@ constexpr std::size_t kLongest = 1u << 20;  // of a line; a longer one is read i
 constexpr std::size_t kBehind = 4096;       // bytes before a line in which its progress bar may be
 constexpr std::size_t kMostText = 16'384;   // bytes of a line's numbers
 
-// The anchors of all formats, each once, and behind them the signs.
-struct Words {
-  std::vector<std::string_view> anchors;
-  logs::Needles needles;
+constexpr std::uint64_t kBlockLines = 100;  // below its head
 
-  static std::vector<std::string_view> unique_anchors() {
-    std::vector<std::string_view> made;
-    for (const Format& format : formats()) {
-      if (std::find(made.begin(), made.end(), format.anchor) == made.end()) {
-        made.push_back(format.anchor);
-      }
-    }
-    return made;
-  }
-  static std::vector<logs::Needle> all(const std::vector<std::string_view>& anchors) {
-    std::vector<logs::Needle> made;
-    made.reserve(anchors.size() + signs().size());
-    for (const std::string_view anchor : anchors) made.push_back({std::string(anchor)});
-    for (const Sign& sign : signs()) made.push_back({std::string(sign.word)});
-    return made;
-  }
-  Words() : anchors(unique_anchors()), needles(all(anchors)) {}
-};
-
-const Words& words() {
-  static const Words made;
+// The anchors of all formats, and behind them the signs.
+const logs::Needles& words() {
+  static const logs::Needles made = [] {
+    std::vector<logs::Needle> all;
+    for (const std::string_view anchor : anchors()) all.push_back({std::string(anchor)});
+    for (const Sign& sign : signs()) all.push_back({std::string(sign.word)});
+    return logs::Needles(std::move(all));
+  }();
   return made;
 }
 
@@ -80,15 +64,6 @@ std::uint64_t writer_of(const logs::Prefix& who) {
   return hash == 0 ? 1 : hash;
 }
 
-// As text.rfind(word, at), which compares the word at each byte and takes a fifth of all time.
-std::size_t last_before(std::string_view text, std::string_view word, std::size_t at) {
-  for (; (at = text.rfind(word[0], at)) != kNowhere; --at) {
-    if (text.substr(at).starts_with(word)) return at;
-    if (at == 0) return kNowhere;
-  }
-  return kNowhere;
-}
-
 // Takes the number that ends at `end`, backwards. Returns where it begins, npos if there is none.
 std::size_t number_before(std::string_view text, std::size_t end, double& value) {
   std::size_t at = end;
@@ -108,8 +83,9 @@ double clock_seconds(std::string_view text) {
   return kUnknown;
 }
 
-// Finds the last progress bar of tqdm, " 10/100 [00:10<01:30,  1.00it/s]", and takes its numbers.
-void take_bar(std::string_view text, Row& row) {
+// Finds the last progress bar of tqdm, " 10/100 [00:10<01:30,  1.00it/s]", and takes the numbers
+// that the row lacks. Lightning's bars begin anew in each epoch.
+bool take_bar(std::string_view text, Row& row) {
   for (std::size_t at = text.rfind(" ["); at != kNowhere && at > 0; at = text.rfind(" [", at - 1)) {
     double total = 0;
     const std::size_t slash = number_before(text, at, total);
@@ -118,22 +94,29 @@ void take_bar(std::string_view text, Row& row) {
     if (number_before(text, slash - 1, done) == kNowhere) continue;
     const std::string_view inside = text.substr(at + 2, 64);
     if (inside.substr(0, inside.find(']')).find('<') == kNowhere) continue;
-    row[kIteration] = done;
-    row[kTotal] = total;
-    row[kTime] = clock_seconds(inside);
-    return;
+    if (!row.has(kTime)) row[kTime] = clock_seconds(inside);
+    if (row.has(kIteration)) return true;
+    double epoch = 0;
+    const std::size_t name = text.rfind("Epoch ", at);
+    std::string_view number = text.substr(name == kNowhere ? text.size() : name + 6);
+    if (!take_number(number, epoch) || !(epoch >= 0)) epoch = 0;
+    row[kIteration] = epoch * total + done;
+    if (name == kNowhere) row[kTotal] = total;
+    return true;
   }
+  return false;
 }
 
 }  // namespace
 
-Reader::Reader(std::uint16_t file, std::int64_t reference_ns)
-    : file_(file), reference_ns_(reference_ns) {}
+Reader::Reader(std::uint16_t file, std::int64_t reference_ns, Pattern pattern)
+    : file_(file), reference_ns_(reference_ns), pattern_(std::move(pattern)) {}
 
 void Reader::feed(std::string_view chunk, std::vector<Row>& rows) {
   const std::size_t fresh = held_.size();
   held_.append(chunk);
-  std::size_t end = held_.rfind('\n');
+  // Bars that redraw themselves have no other end than a carriage return.
+  std::size_t end = held_.find_last_of("\r\n");
   // A line that does not end is read as far as it goes once it is long.
   if (end == kNowhere || end < std::max(open_, fresh)) {
     if (held_.size() - open_ < kLongest) return;
@@ -156,97 +139,124 @@ void Reader::finish(std::vector<Row>& rows) {
 void Reader::begin_file(std::vector<Row>& rows) {
   finish(rows);
   earlier_ += std::exchange(lines_, 0);
+  csv_.clear();
 }
-
-void Reader::count_lines(std::string_view text) { lines_ += newlines(text); }
 
 // Reads the lines of text[from, end); what stands before is known.
 void Reader::scan(std::string_view text, std::size_t from, std::size_t end,
                   std::vector<Row>& rows) {
   text = text.substr(0, end);
-  std::size_t counted = from;
-  while (true) {
-    const logs::Needles::Hit hit = words().needles.next(text, from);
-    if (hit.at == kNowhere) break;
-    count_lines(text.substr(counted, hit.at - counted));
-    counted = hit.at;
-    from = take_line(text, hit.at, hit.needle, rows);
+  if (lines_ == 0 && csv_.empty()) {
+    csv_ = csv_columns(text.substr(from, text.find_first_of("\r\n", from) - from));
   }
-  count_lines(text.substr(counted));
+  if (!csv_.empty() || !pattern_.empty()) return take_each_line(text.substr(from), rows);
+  std::size_t counted = from;
+  std::size_t read = from;
+  while (true) {
+    const logs::Needles::Hit hit = words().next(text, from);
+    if (hit.at == kNowhere) break;
+    lines_ += newlines(text.substr(counted, hit.at - counted));
+    counted = hit.at;
+    from = take_line(text, read, hit, rows);
+  }
+  lines_ += newlines(text.substr(counted));
 }
 
-// Takes the numbers around a word. Returns where the search goes on.
-std::size_t Reader::take_line(std::string_view text, std::size_t at, std::size_t needle,
+// Reads lines of CSV, or of the user's pattern.
+void Reader::take_each_line(std::string_view text, std::vector<Row>& rows) {
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    Row row;
+    if (!csv_.empty()) {
+      if (read_csv(csv_, line, row)) add({}, row, rows);
+    } else if (const std::size_t at = pattern_.read(line, row); at != kNowhere && says(row)) {
+      add(line.substr(0, at), row, rows);
+    }
+    lines_ += end < text.size() ? 1 : 0;
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+}
+
+// Takes the numbers around a word. read: the end of the last line, which is read once. Returns
+// where the search goes on.
+std::size_t Reader::take_line(std::string_view text, std::size_t& read, logs::Needles::Hit hit,
                               std::vector<Row>& rows) {
-  const std::size_t behind = at + words().needles[needle].text.size();
-  if (needle >= words().anchors.size()) {
-    const Row::Kind kind = signs()[needle - words().anchors.size()].kind;
+  if (hit.needle >= anchors().size()) {
+    const Row::Kind kind = signs()[hit.needle - anchors().size()].kind;
     // Of the many lines of a checkpoint one is enough.
-    const bool again = !rows.empty() && rows.back().kind == kind && kind != Row::Kind::step;
-    if (!again) {
+    if (rows.empty() || rows.back().kind != kind) {
       Row& row = rows.emplace_back();
       row.kind = kind;
       row.file = file_;
       row.line = lines_ + 1;
     }
-    return behind;
+    return hit.at + words()[hit.needle].text.size();
   }
-  const std::size_t newline = at == 0 ? kNowhere : text.rfind('\n', at - 1);
-  const std::size_t first = newline == kNowhere ? 0 : newline + 1;
-  const std::size_t last = std::min(text.find('\n', at), text.size());
-  const std::size_t begin = std::max(first, at - std::min(at, kMostText));
-  std::string_view line = text.substr(begin, std::min(last, at + kMostText) - begin);
+  // The line around the word, as far as it is near, and of that what redraws itself last.
+  std::size_t begin = std::max(read, hit.at - std::min(hit.at, kMostText));
+  std::size_t last = std::min(text.size(), hit.at + kMostText);
+  for (const char end : {'\n', '\r'}) {
+    const std::size_t before = text.substr(begin, hit.at - begin).rfind(end);
+    if (before != kNowhere) begin += before + 1;
+    last = std::min(last,
+                    hit.at + std::min(text.substr(hit.at, last - hit.at).find(end), last - hit.at));
+  }
+  std::string_view line = text.substr(begin, last - begin);
   const std::size_t lead = std::min(begin, kBehind);
   const std::string_view before = text.substr(begin - lead, lead);
-  const bool packed = line.starts_with("{\"log\":") && logs::unpack_docker(line, unpacked_);
-  if (packed) line = unpacked_;
+  if (line.starts_with("{\"log\":") && logs::unpack_docker(line, unpacked_)) line = unpacked_;
   if (line.find('\x1b') != kNowhere) {
     logs::without_escapes(line, plain_);
     line = plain_;
   }
   // Several processes may have written one line, and a progress bar may stand in front.
-  bool taken = false;
-  std::size_t rest = behind;
-  for (std::size_t from = 0; from < line.size();) {
-    const std::size_t torn = std::min(logs::next_torn(line, from + 1), line.size());
-    taken |= take_step(before, line.substr(from, torn - from), needle, rows);
-    from = torn;
+  for (std::size_t at = 0; at < line.size();) {
+    const std::size_t torn = std::min(logs::next_torn(line, at + 1), line.size());
+    take_step(before, line.substr(at, torn - at), rows);
+    at = torn;
   }
-  if (taken) rest = last;
-  return std::max(rest, behind);
+  read = std::max(last, hit.at + words()[hit.needle].text.size());
+  return read;
 }
 
 // Adds the row of a line, or of the piece of one that a process wrote.
-bool Reader::take_step(std::string_view before, std::string_view line, std::size_t needle,
-                       std::vector<Row>& rows) {
-  const std::string_view anchor = words().anchors[needle];
-  const std::size_t at = line.find(anchor);
-  if (at == kNowhere) return false;
-  for (const Format& format : formats()) {
-    if (format.anchor != anchor) continue;
-    const std::size_t begin = last_before(line, format.begin, at);
-    if (begin == kNowhere) continue;
-    Row row;
-    std::string_view own = line.substr(begin);
-    if (const std::size_t end = own.find('\r'); end != kNowhere) own = own.substr(0, end);
-    if (!read_fields(format, own, row)) continue;
-    row.file = file_;
-    row.line = lines_ + 1;
-    const std::string_view head = line.substr(0, begin);
-    const logs::Prefix who = logs::find_prefix_behind_bar(head);
-    row.writer = writer_of(who);
-    if (who.rank >= 0 && who.rank < 10'000'000) row.rank = static_cast<std::int32_t>(who.rank);
-    if (const auto time = logs::find_time(head, reference_ns_)) {
-      row[kTime] = static_cast<double>(time->ns) * 1e-9;
+void Reader::take_step(std::string_view before, std::string_view line, std::vector<Row>& rows) {
+  Row row;
+  const Found found = read_fields(line, row);
+  if (found.begin == kNowhere) return;
+  const std::string_view head = line.substr(0, found.begin);
+  if (row.kind == Row::Kind::step) {
+    if (found.is_block) {
+      block_ = row;
+      block_.line = lines_;
     }
-    if (format.split == Split::dict && !row.has(kIteration)) {
-      take_bar(head, row);
-      if (!row.has(kIteration)) take_bar(before, row);
+    if (!says(row)) return;
+    if (!take_bar(head, row) && !row.has(kIteration)) {
+      if (found.is_dict) {
+        take_bar(before, row);
+      } else if (block_.has(kIteration) && lines_ - block_.line < kBlockLines) {
+        row[kIteration] = block_[kIteration];
+        row[kTotal] = block_[kTotal];
+      } else {
+        return;
+      }
     }
-    rows.push_back(row);
-    return true;
   }
-  return false;
+  add(head, row, rows);
+}
+
+// head: what stands before the numbers, and says who wrote them, and when.
+void Reader::add(std::string_view head, Row& row, std::vector<Row>& rows) {
+  row.file = file_;
+  row.line = lines_ + 1;
+  const logs::Prefix who = logs::find_prefix_behind_bar(head);
+  row.writer = writer_of(who);
+  if (who.rank >= 0 && who.rank < 10'000'000) row.rank = static_cast<std::int32_t>(who.rank);
+  if (const auto time = logs::find_time(head, reference_ns_)) {
+    row[kTime] = static_cast<double>(time->ns) * 1e-9;
+  }
+  rows.push_back(row);
 }
 
 }  // namespace oddrank::metrics

@@ -9,14 +9,16 @@
 #include <vector>
 
 #include "logs/needles.hpp"
+#include "metrics/formats.hpp"
 #include "metrics/row.hpp"
 
 namespace oddrank::metrics {
 
 class Reader {
  public:
-  // reference_ns: for times without a year, as in logs::find_time().
-  Reader(std::uint16_t file, std::int64_t reference_ns);
+  // reference_ns: for times without a year, as in logs::find_time(). pattern: the lines to read;
+  // without one, those of all formats.
+  Reader(std::uint16_t file, std::int64_t reference_ns, Pattern pattern = {});
 
   // Adds the rows of all lines that end in this chunk.
   void feed(std::string_view chunk, std::vector<Row>& rows);
@@ -30,20 +32,23 @@ class Reader {
 
  private:
   void scan(std::string_view text, std::size_t from, std::size_t end, std::vector<Row>& rows);
-  std::size_t take_line(std::string_view text, std::size_t at, std::size_t needle,
+  void take_each_line(std::string_view text, std::vector<Row>& rows);
+  std::size_t take_line(std::string_view text, std::size_t& read, logs::Needles::Hit hit,
                         std::vector<Row>& rows);
-  bool take_step(std::string_view before, std::string_view line, std::size_t needle,
-                 std::vector<Row>& rows);
-  void count_lines(std::string_view text);
+  void take_step(std::string_view before, std::string_view line, std::vector<Row>& rows);
+  void add(std::string_view head, Row& row, std::vector<Row>& rows);
 
   std::uint16_t file_;
   std::int64_t reference_ns_;
-  std::string held_;           // the end of the last lines, and the line that has no end yet
-  std::size_t open_ = 0;       // where in it that line begins
-  std::uint64_t lines_ = 0;    // of the file in hand
-  std::uint64_t earlier_ = 0;  // of the files before it
-  std::string plain_;          // a line without its escape sequences
-  std::string unpacked_;       // a line of Docker's
+  Pattern pattern_;
+  std::vector<const Field*> csv_;  // columns of a file that has a header
+  std::string held_;               // the end of the last lines, and the line that has no end yet
+  std::size_t open_ = 0;           // where in it that line begins
+  std::uint64_t lines_ = 0;        // of the file in hand
+  std::uint64_t earlier_ = 0;      // of the files before it
+  Row block_;                      // the head of the lines below it
+  std::string plain_;              // a line without its escape sequences
+  std::string unpacked_;           // a line of Docker's
 };
 
 }  // namespace oddrank::metrics

@@ -277,7 +277,7 @@ void Series::learn(const Value& row) {
   if (!rows_.empty()) push_bounded(deviations_, scaled(row.value) - level_, kNoiseRows);
   push_bounded(rows_, row, kLevelRows);
   for (Window& window : windows_) window.rows.push_back(row);
-  if (seen_ < 64 ? seen_ % 8 == 1 : seen_ % 32 == 0) refresh();
+  if (seen_ < 64 ? seen_ % 8 == 1 : seen_ % 64 == 0) refresh();
   if (seen_ % 8 == 0) level_ = median(rows_, kLevelRows);
 }
 

@@ -5,14 +5,17 @@ import io
 import re
 from pathlib import Path
 
+import pytest
+
 from oddrank import _native
+from oddrank.errors import OddrankError
 
 FORMATS = Path(__file__).with_name("data") / "formats.txt"
 
 
-def rows(text):
+def rows(text, pattern=""):
     """Returns the rows of a log: column -> what is known; and whether the last loss is NaN."""
-    job = _native.core().Metrics([1_790_000_000_000_000_000], csv=True)
+    job = _native.core().Metrics([1_790_000_000_000_000_000], csv=True, pattern=pattern)
     job.feed(0, text.encode())
     job.end(0)
     job.flush()
@@ -30,3 +33,24 @@ def test_lines_of_each_format_become_rows(golden):
         lines = [" ".join(f"{column}={value}" for column, value in row.items()) for row in found]
         said.append("\n  ".join([name, *lines, *nans]))
     golden("\n".join(said))
+
+
+@pytest.mark.needs("samples")
+def test_each_line_of_the_samples_is_a_row_with_its_loss(samples):
+    found, _ = rows((samples / "small" / "metrics-formats.txt").read_text())
+    losses = {row["iteration"]: row["loss"] for row in found}
+    assert losses == {
+        "12": "-0.0123", "10": "1.9043", "320": "2.59", "25": "1.593", "1560": "0.5275",
+    }  # fmt: skip
+
+
+def test_other_lines_are_described_by_a_pattern():
+    text = "it#7 of 99, L= 2.5 after 0.25 s\nstep 9 loss 1.95\nit#8 of 99, L=nan after 0.25 s\n"
+    found, nans = rows(text, "it#{iteration} of {total}, L={loss} after {step_seconds}")
+    assert [(row["iteration"], row["total"], row.get("loss")) for row in found] == [
+        ("7", "99", "2.5"), ("8", "99", None),
+    ]  # fmt: skip
+    assert nans == ["loss_is_nan"]
+    for wrong in ("L=", "{iter}", "{loss"):
+        with pytest.raises(OddrankError):
+            rows("", wrong)

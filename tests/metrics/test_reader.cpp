@@ -83,6 +83,9 @@ TEST(Reader, EndlessAndTornLines) {
   std::string bars;
   for (int i = 0; i < 60'000; ++i) bars += "\r 10%|#   | 10/100 [00:10<01:30,  1.00s/it]";
   EXPECT_EQ(read(bars + "{'loss': 2.5}\n", 1 << 16).size(), 1U);
+  std::string words;  // each of which is looked at only once: else this takes minutes
+  while (words.size() < 8 << 20) words += "{'loss': x, step loss: 1 ";
+  EXPECT_TRUE(read(words, 1 << 16).empty());
   const std::vector<Row> torn = read(
       "[rank0]:[titan] step:  2  loss:  7.1  memory: 1  tps: 1[rank1]:[titan] step:  2  loss:  7.2 "
       " memory: 1  tps: 1\n");
@@ -91,11 +94,8 @@ TEST(Reader, EndlessAndTornLines) {
   EXPECT_EQ(torn[1].rank, 1);
 }
 
-TEST(Formats, EachRowOfTheTableCanBeFound) {
-  for (const Format& format : formats()) {
-    EXPECT_GE(format.anchor.size(), 6U) << format.framework;
-    EXPECT_EQ(format.fields.empty(), format.split == Split::ranked) << format.framework;
-  }
+TEST(Formats, EachWordOfTheTableCanBeFound) {
+  for (const std::string_view anchor : anchors()) EXPECT_GE(anchor.size(), 6U) << anchor;
   for (const Sign& sign : signs()) EXPECT_GE(sign.word.size(), 6U) << sign.word;
 }
 

@@ -26,9 +26,10 @@ from oddrank.report import Report, write_json, write_text
 _EXAMPLES = """Say from a training's log when loss or speed went wrong.
 
 \b
-Reads the lines of Megatron-LM, Megatron-DeepSpeed, nanotron, torchtitan, HF Trainer,
-ezpz, llm.c, nanoGPT and nanochat; finds loss spikes, growing grad norms, drops in
-throughput, stalls, NaN, skipped iterations, slow ranks, and what restarts have lost.
+Reads the lines of Megatron-LM, NeMo, DeepSpeed, torchtitan, nanotron, HF Trainer,
+Lightning, composer, OLMo, verl, TRL, nanoGPT, MLX and others, JSON lines and CSV; finds
+spikes and rises of the loss, growing grad norms, drops in throughput, stalls, NaN,
+skipped iterations, slow ranks, and what restarts have lost.
 LOGs are of one training, in any order if their lines name the time, else the oldest
 first; also packed (gz) or pipes. - is stdin.
 
@@ -48,6 +49,9 @@ _MONTH = 30 * 86400.0
               " Ends by SIGINT, SIGTERM or --deadline.")  # fmt: skip
 @click.option("--deadline", type=Seconds(0, _MONTH), metavar="SECONDS",
               help="End --follow after this time; 30 days if not given.")  # fmt: skip
+@click.option("--pattern", default="", metavar="TEXT",
+              help="Read only lines of this form, as 'it#{iteration} L={loss} {step_seconds} s';"
+              " the names are those of --csv.")  # fmt: skip
 @click.option("--plot", "picture", metavar="OUT.png",
               help="Draw loss, grad norm and throughput, with restarts and findings: .png, .svg"
               " or .pdf.")  # fmt: skip
@@ -63,6 +67,7 @@ def command(
     logs: tuple[str, ...],
     follow: bool,
     deadline: float | None,
+    pattern: str,
     picture: str | None,
     csv_path: str | None,
     prometheus_path: str | None,
@@ -79,7 +84,7 @@ def command(
     if picture:
         pictures.check_target(picture, "--plot")
         pictures.matplotlib()  # fails early without it
-    opened = Logs(logs, follow=follow, csv=csv_path is not None)
+    opened = Logs(logs, follow=follow, csv=csv_path is not None, pattern=pattern)
     for note in opened.notes:
         render.line(note, sys.stderr)
     said = len(opened.notes)

@@ -141,7 +141,11 @@ class Logs:
     that say what was not read. is_damaged: what was read can't be trusted.
     """
 
-    def __init__(self, paths: Sequence[str], *, follow: bool = False, csv: bool = False) -> None:
+    def __init__(
+        self, paths: Sequence[str], *, follow: bool = False, csv: bool = False, pattern: str = ""
+    ) -> None:
+        if paths.count("-") > 1:
+            raise OddrankError("stdin is one log: give - once")
         if follow and "-" in paths:
             raise OddrankError("--follow reads files: stdin can't be looked at again and again")
         if len(paths) > _MOST_FILES:
@@ -163,7 +167,9 @@ class Logs:
                        for log in self.logs if log.is_misnamed]  # fmt: skip
         self.paths = [log.path for log in self.logs]
         self._follows = follow
-        self.job = _native.core().Metrics([log.written_ns for log in self.logs], csv=csv)
+        self.job = _native.core().Metrics(
+            [log.written_ns for log in self.logs], csv=csv, pattern=pattern
+        )
         self._buffer = bytearray(_CHUNK)
 
     def _feed(self, number: int) -> int:

@@ -93,7 +93,7 @@ def _why(figures: Mapping[str, Any], paths: Sequence[str]) -> str:
     if not rows:
         return (
             f"no line of {logs} has numbers of a training in a known format: give the log of the"
-            " rank that prints loss and iteration (formats: docs/metrics.md)"
+            " rank that prints loss and iteration, or say with --pattern what its lines look like"
         )
     counted = f"{rows} iterations of {logs}"
     if rows < _LEAST:
