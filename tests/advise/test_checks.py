@@ -1,5 +1,6 @@
 """Each known bad combination of variables is found, and its good neighbour is not."""
 
+import json
 import re
 
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from oddrank.advise import checks, findings
 from oddrank.advise.environ import Process
 from oddrank.advise.variables import TABLE
+from texts import rows
 
 JOB = {"world": 16, "local_world": 8, "nodes": 2, "processors": 64, "of_host": 64,
        "torch": (2, 13)}  # fmt: skip
@@ -15,80 +17,13 @@ FINE = {"OMP_NUM_THREADS": "8"}
 
 
 def causes(variables=None, **place):
+    place = {k: tuple(v) if isinstance(v, list) else v for k, v in place.items()}
     process = Process({**FINE, **(variables or {})}, **{**JOB, **place})
     return [hit.cause for hit in checks.judge(process)]
 
 
-BAD = (
-    ("misspelt", {"NCCL_DEBGU": None}, {}), ("impossible", {"NCCL_DEBUG": "BOGUS"}, {}),
-    ("impossible", {"NCCL_IB_TIMEOUT": "abc"}, {}),
-    ("impossible", {"NCCL_P2P_DISABLE": "true"}, {}), ("impossible", {"NCCL_BUFFSIZE": "4M"}, {}),
-    ("impossible", {"NCCL_NVLS_ENABLE": "3"}, {}),
-    ("impossible", {"NCCL_NET_GDR_LEVEL": "NEAR"}, {}),
-    ("impossible", {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "4"}, {}),
-    ("impossible", {"TORCH_NCCL_DESYNC_DEBUG": "on"}, {}),
-    ("impossible", {"TORCH_DISTRIBUTED_DEBUG": "ALL"}, {}),
-    ("impossible", {"CUDA_DEVICE_ORDER": "PCI"}, {}),
-    ("impossible", {"CUDA_DEVICE_MAX_CONNECTIONS": "33"}, {}),
-    ("impossible", {"OMP_NUM_THREADS": "-1"}, {"local_world": 1}),
-    ("impossible", {"OMP_NUM_THREADS": "4,0"}, {"local_world": 1}),
-    ("renamed", {"NCCL_ASYNC_ERROR_HANDLING": "1"}, {}),
-    ("removed", {"NCCL_IB_CUDA_SUPPORT": "1"}, {}),
-    ("two-names", {"NCCL_ENABLE_TIMING": "1", "TORCH_NCCL_ENABLE_TIMING": "0"}, {}),
-    ("two-names", {"PYTORCH_ALLOC_CONF": "a:1", "PYTORCH_CUDA_ALLOC_CONF": "a:2"}, {}),
-    ("launch-blocking", {"CUDA_LAUNCH_BLOCKING": "1"}, {}),
-    ("left-over", {"NCCL_P2P_DISABLE": "1"}, {}), ("left-over", {"NCCL_IB_DISABLE": "1"}, {}),
-    ("left-over", {"NCCL_NET_GDR_LEVEL": "LOC"}, {}),
-    ("left-over", {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, {}),
-    ("debug-log", {"NCCL_DEBUG": "INFO"}, {"world": 1024}),
-    ("debug-log", {"NCCL_DEBUG": "trace"}, {"world": 64}),
-    ("shared-log", {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": "/tmp/nccl.log"}, {}),
-    ("detail", {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}, {}),
-    ("blocking-wait", {"TORCH_NCCL_BLOCKING_WAIT": "1"}, {}),
-    ("blocking-wait",
-     {"TORCH_NCCL_BLOCKING_WAIT": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}, {}),
-    ("no-timeout", {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}, {}),
-    ("recorder-off", {"TORCH_FR_BUFFER_SIZE": "0"}, {}),
-    ("recorder-off", {"TORCH_NCCL_TRACE_BUFFER_SIZE": "0"}, {}),
-    ("recorder-unset", {}, {"torch": (2, 6)}), ("no-dump", {"TORCH_NCCL_DUMP_ON_TIMEOUT": "0"}, {}),
-    ("no-dump", {"TORCH_NCCL_ENABLE_MONITORING": "0"}, {}),
-    ("threads", {"OMP_NUM_THREADS": "9"}, {}),
-    ("expandable-segments",
-     {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
-      "TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK": "1"}, {}),
-    ("endless-timeout", {"NCCL_IB_TIMEOUT": "0"}, {}),
-    ("endless-timeout", {"NCCL_IB_TIMEOUT": "32"}, {}),
-    ("loopback", {"NCCL_SOCKET_IFNAME": "lo"}, {}), ("loopback", {"GLOO_SOCKET_IFNAME": "lo"}, {}),
-    ("sockets", {"NCCL_SOCKET_NTHREADS": "16", "NCCL_NSOCKS_PERTHREAD": "8"}, {}),
-    ("ll128", {"NCCL_PROTO": "LL128"}, {}),
-    ("ll128", {"NCCL_PROTO": "^simple;allreduce:ll,ll128"}, {}),
-    ("prefix", {"NCCL_IB_HCA": "mlx5_1:1"}, {"devices": ("mlx5_1", "mlx5_10")}),
-)  # fmt: skip
-GOOD = (
-    ({}, {}), ({"NCCL_DEBUG": "INFO"}, {"world": 8, "nodes": 1}),
-    ({"NCCL_DEBUG": "WARN"}, {"world": 1024}),
-    ({"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": "/tmp/nccl.%h.%p"}, {"world": 1024}),
-    ({"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": "/dev/stderr"}, {}),
-    ({"CUDA_LAUNCH_BLOCKING": "0", "NCCL_P2P_DISABLE": "0"}, {}),
-    ({"NCCL_P2P_LEVEL": "NVL", "NCCL_NVLS_ENABLE": "1"}, {}),
-    ({"TORCH_NCCL_BLOCKING_WAIT": "0", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}, {}),
-    ({"TORCH_NCCL_BLOCKING_WAIT": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}, {}),
-    ({"TORCH_FR_BUFFER_SIZE": "2000"}, {"torch": (2, 6)}),
-    ({}, {"torch": (2, 6), "world": 1, "local_world": 1, "nodes": 1}), ({}, {"torch": ()}),
-    ({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, {}),
-    ({"NCCL_IB_TIMEOUT": "22", "NCCL_SOCKET_NTHREADS": "4", "NCCL_NSOCKS_PERTHREAD": "4"}, {}),
-    ({"NCCL_SOCKET_IFNAME": "lo"}, {"nodes": 1}), ({"NCCL_PROTO": "^LL128"}, {}),
-    ({"NCCL_PROTO": "^simple,ll128"}, {}),
-    ({"NCCL_IB_HCA": "=mlx5_1"}, {"devices": ("mlx5_1", "mlx5_10")}),
-    ({"NCCL_IB_HCA": "mlx5"}, {"devices": ("mlx5_1", "mlx5_10")}),
-    ({"NCCL_UNHEARD_OF": None}, {}), ({"OMP_NUM_THREADS": "64"}, {"local_world": 1}),
-    ({"OMP_NUM_THREADS": "64,1"}, {"local_world": 1}),
-    ({"NCCL_BUFFSIZE": "0x400000", "NCCL_IB_GID_INDEX": "-1", "NCCL_CUMEM_ENABLE": "-2"}, {}),
-    ({"NCCL_DEBUG": "", "NCCL_IB_TIMEOUT": " 22 ", "NCCL_P2P_LEVEL": "3"}, {}),
-    ({"NCCL_DEBUG": "version", "NCCL_SOCKET_FAMILY": "af_inet6"}, {}),
-    ({"TORCH_NCCL_DESYNC_DEBUG": "True", "TORCH_NCCL_NAN_CHECK": "no"}, {}),
-    ({"OMP_PROC_BIND": "spread, close", "CUDA_MODULE_LOADING": "EAGER"}, {}),
-)  # fmt: skip
+BAD = [(row[0], *map(json.loads, row[1:])) for row in rows(__file__, "bad")]
+GOOD = [[*map(json.loads, row)] for row in rows(__file__, "good")]
 
 
 def test_a_bad_combination_is_found_once_and_alone_and_its_good_neighbour_is_not():

@@ -1,5 +1,6 @@
 """What to do after a verdict: each rule of the table, and the history of attempts."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from oddrank.switches.agreement import RefusedError
 from oddrank.triage.facts import Process, Source, Suspect, Trouble
 from oddrank.triage.findings import finding as finding_of
 from reports import finding
+from texts import rows
 
 HOSTS = {0: "node1", 1: "node1", 2: "node2", 3: "node2"}
 NOW = Attempt("run-7", 1000.0, 0, "dead: raised KeyError", 100, "rank 2 raised KeyError")
@@ -62,23 +64,7 @@ def earlier(*steps, **changes):
 
 
 # Steps of the attempts before, of this one, and whether a fourth one is tried.
-PROGRESS = [
-    ((100, 100), 100, False),
-    ((120, 100), 100, False),  # lost progress
-    ((120, 90), 100, False),
-    ((100, 90), 100, False),
-    ((0, 0), 0, False),
-    ((10, 100, 100), 100, False),  # the first one is over
-    ((40, 80), 100, True),
-    ((100, 120), 100, True),  # it came further, and may again
-    ((99, 99), 100, True),
-    ((100,), 100, True),
-    ((), 100, True),
-    # A job that tells no steps may have made some.
-    ((None, None), None, True),
-    ((100, None), 100, True),
-    ((100, 100), None, True),
-]
+PROGRESS = [[*map(json.loads, row)] for row in rows(__file__, "progress")]
 
 
 def test_the_same_end_without_progress_is_not_tried_a_fourth_time(golden):

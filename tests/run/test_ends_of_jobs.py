@@ -11,52 +11,20 @@ import pytest
 from launchers import LAUNCHERS
 from patience import until
 from run.watched_job import LONGEST, watched_job
+from texts import rows
 
 pytestmark = [pytest.mark.needs("torch"), pytest.mark.job, pytest.mark.timeout(600)]
 PROGRAM = Path(__file__).with_name("ends_program.py")
-WAIT = r" wait for it in all_reduce 21 of .*"
 
 # Fault -> (odd rank, ranks that are named, cause, sentence).
-FAULTS = {
-    "raises": (2, [2], "dead", rf"rank 2 \(\w+\) raised ValueError: bad label 77 in shard 3, at"
-               rf" raises \(ends_program.py:\d+\), step 20; ranks 0-1, 3{WAIT}"),
-    "all_raise": (2, [0, 1, 2, 3], "dead", r"ranks? .* \(\w+\) raised ValueError: bad .*"),
-    "exit_0": (2, [2], "finished", r"rank 2 \(\w+\) ended with exit code 0 after step 20, at .*"
-               " while ranks 0-1, 3 wait in all_reduce 21 of .*: uneven batches\\?"),
-    "exit_0_at_once": (2, [2], "finished", r"rank 2 \(\w+\) ended with exit code 0 after step 20,"
-                       r" at <lambda> \(ends_program.py:\d+\), while .*"),
-    "exit_3": (2, [2], "dead", r"rank 2 \(\w+\) exited with code 3 at .*, step 20;.*"),
-    "waits": (2, [2], "host-stuck", rf".* stuck in wait_here \(ends_program.py:\d+\);.*{WAIT}"),
-    "named_like_data": (2, [2], "host-stuck", r".* is stuck in \S*next_batch \(ends_program.*"),
-    "two_locks": (2, [2], "deadlock", r".*: its threads wait for each other's locks, in two_locks"
-                  r" \(ends_program.py:\d+\) and \S*takes_the_other \(ends_program.py:\d+\);.*"),
-    "locked_file": (2, [2], "host-stuck", r".* the lock of a file in locked_file .*"),
-    "left_lock": (2, [0, 1, 2, 3], "host-stuck", r"ranks 0-3 \(\w+\) are stuck: wait for the lock"
-                  r" of a file in left_lock .*"),
-    "starts_a_program": (2, [2], "host-stuck", r".* waits for a child process in starts_a_pro.*"),
-    "worker_sleeps": (2, [2], "host-stuck", r".* stuck: waits for its DataLoader worker, which"
-                      r" stands in Samples.__getitem__ \(ends_program\S+; .* all_reduce 27.*"),
-    "worker_is_killed": (2, [2], "dead", r"rank 2 \(\w+\)'s DataLoader worker pid \d+ was killed"
-                         r" with SIGKILL, step .*"),
-    "worker_raises": (2, [2], "dead", r"rank 2 \(\w+\) raised ValueError: bad sample 104 \(in"
-                      r" DataLoader worker process 0\), at .*"),
-    "two_threads": (2, [0, 1, 2, 3], "shared-group", r"ranks 0-3 \(\w+\) use default_pg .* from"
-                    r" several threads at once \(MainThread in \w+ \(ends_program.py:\d+\), saver"
-                    r" in saves_meanwhile \(ends_program.py:\d+\)\): .*"),
-    "keeps_the_gil": (2, [2], "host-stuck", r".* in keeps_the_gil \(ends_program.py:\d+\);.*"),
-    "same_function": (2, [2], "host-stuck", r".* is stuck in step \(ends_program.py:\d+\);.*"),
-    "sizes": (2, [2], "mismatch", r"rank 2 issued all_reduce with sizes 12345 as call 21 of .*"),
-    "one_more": (1, [1], "finished", r"rank 1 \(\w+\) waits in all_reduce 21 of .*, which ranks"
-                 " 0, 2-3 never make: they have finished"),
-    "sleeps_after_all": (1, [1], "host-stuck", r"rank 1 \(\w+\) is stuck in main .*; ranks 0, 2-3"
-                         " have finished"),
-}  # fmt: skip
+FAULTS = {fault: row for fault, *row in rows(__file__, "faults")}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_odd_rank_is_named_with_cause_and_place(fault):
     odd, ranks, cause, sentence = FAULTS[fault]
-    with watched_job(fault, rank=odd, stall=2, script=PROGRAM) as job:
+    ranks = [int(rank) for rank in ranks.split()]
+    with watched_job(fault, rank=int(odd), stall=2, script=PROGRAM) as job:
         until(lambda: job.history, normal=LONGEST)
         if job.history[0]["event"] == "death":
             job.ends()
