@@ -192,13 +192,15 @@ OF_9 = entry(9, -9, pid=4711, local=1)
         ({"node1": FAILED + closing(4708, 4709, 4710)}, [local(r) for r in range(4)]),
         ({"node1": f"using world size: 4\n{FAILED}" + closing(4708, 4709, 4710)},
          [(r, "") for r in range(4)]),
-        ({"node1": FAILED + "[rank3]: hello\n"}, [(3, "")]),
+        ({"node1": FAILED + "[rank3]: hello\n"}, [local(3)]),
+        ({"node1": FAILED + closing(4708, 4709, 4710)
+          + "".join(f"[rank{r}]: hello\n" for r in range(4))}, [(r, "") for r in range(4)]),
         ({"node1": FAILED + "[rank11]: hello\n"}, [local(3)]),
         ({"node0": failed(0, 7, -9), "node1": failed(0, 8, -9)}, [local(0)]),
         ({"node1": FAILED + closing(4708) + entry(8, -15, pid=4708, local=0)}, [(8, ""), (11, "")]),
         ({"log": f"worker-1: {DEEPSPEED}"}, [local(3)]),
         ({"log": DEEPSPEED}, [local(3)]),
-        ({"log": f"[rank3]: hello\n{DEEPSPEED}"}, [(3, "")]),
+        ({"log": f"[rank3]: hello\n{DEEPSPEED}"}, [local(3)]),
         ({"log": f"[rank0]: {DEEPSPEED}"}, [(0, "")]),
         ({"aaa.log": OF_9, **NOTICED}, [(9, ""), (None, "")]),  # tasks are no ranks then
         ({"zzz.log": OF_9, **NOTICED}, [(9, ""), (None, "")]),

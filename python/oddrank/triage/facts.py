@@ -65,10 +65,14 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The size of the job, as a source says it."""
+    """The size of the job, as a source says it.
+
+    implied: no source says it, but so many ranks spoke, without a gap: there may be more.
+    """
 
     size: int
     source: Source
+    implied: bool = False
 
 
 @dataclass(frozen=True, slots=True)

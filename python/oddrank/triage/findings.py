@@ -71,7 +71,7 @@ def _who(suspect: Suspect, condition: Condition) -> Who:
         return _nobody(suspect)
     if suspect.trouble and not suspect.processes and suspect.cause in ("device", "application"):
         return _device_who(suspect.trouble[0])
-    return who(suspect.processes or suspect.waiting[:1])
+    return who(suspect.processes)
 
 
 def _device_who(trouble: Trouble) -> Who:

@@ -5,7 +5,7 @@ Healthy takes a sign: ranks that moved, or an end that was well.
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from oddrank import _native
@@ -16,8 +16,9 @@ from oddrank.triage.evidence.tracebacks import FINISHED, NO_PROGRESS, PROGRESS, 
 from oddrank.triage.facts import Point, Process, Source, Suspect
 
 RULE = "not-understood"
-# Kinds of files that tell of no health: they say nothing of ranks that do as they should.
-_ONLY_TROUBLE = frozenset({"awaited", "launcher", "tracebacks", "watchdog", "NCCL debug log"})
+# Kinds of files that show what ranks or machines do when all is well. The others tell of trouble.
+_SHOWS_HEALTH = frozenset({"records", "flight_recorder", "reports", "nvidia-smi", "collected",
+                           "NCCL RAS", "NCCL Inspector", "Kubernetes"})  # fmt: skip
 _LOUD_WORDS = ("rror", "ERROR", "atal", "FATAL", "died", "illed", "imed out", "imeout", "lost",
                "efused", "bort", "xception", "reempt", "issing ranks", "stall", "tuck")  # fmt: skip
 _LOUD = re.compile(
@@ -29,10 +30,10 @@ _NO_LOG = (".py", ".sh", ".yaml", ".yml", ".toml", ".md", ".c", ".cpp", ".h")
 _MOST, _MOST_TEXT = 8, 300
 
 
-def judge(items: Iterable[Item], kinds: Iterable[str]) -> Suspect | None:
+def judge(items: Iterable[Item], read: Mapping[str, tuple[int, int]]) -> Suspect | None:
     """Returns what is said if nothing was found: None if other kinds of evidence, or signs of ranks
-    that moved or ended well, tell that all is well."""
-    if not _ONLY_TROUBLE.issuperset(kinds):
+    that moved or ended well, tell that all is well. read: kind -> (files, facts)."""
+    if any(facts and kind in _SHOWS_HEALTH for kind, (_, facts) in read.items()):
         return None
     texts = [item for item in items if is_text(item) and not _is_code(item)]
     looked = [found for item in texts if (found := _Looked.at(item))]

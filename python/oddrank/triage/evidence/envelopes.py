@@ -90,7 +90,8 @@ def _fits(envelope: Envelope, lines: list[bytes]) -> bool:
     if not fitting or len(inner) - len(fitting) > most_left:
         return False
     if envelope.name.startswith("grep"):
-        return len(fitting) > 1 and not all(line.startswith(b" ") for line in fitting if line)
+        blanks = {len(line) - len(line.lstrip(b" ")) for line in fitting if line.strip()}
+        return len(fitting) > 1 and (0 in blanks or 1 not in blanks)
     return len(fitting) > 1 or envelope.name == "JSON lines"
 
 
@@ -275,7 +276,7 @@ _BY_LINE: tuple[tuple[Envelope, re.Pattern[bytes]], ...] = tuple(
         ("JSON lines", _json_line, r'\{"(?!log":)[\w@]+": ?'),
         ("grep -Hn", _numbered(r"(?P<file>[\w./+-]*[./][\w./+-]*?)[:-](?P<number>\d{1,9})[:-]"
                                r"(?!\d+ \[)"), r"[\w./+-]*[./][\w./+-]*?[:-]\d+[:-]"),
-        ("grep -n", _numbered(r"(?P<number>\d{1,9})[:-](?!\d\d[:.])"), r"\d+[:-]"),
+        ("grep -n", _numbered(r"(?P<number>\d{1,9})[:-](?!\d\d:\d\d)"), r"\d+[:-]"),
         ("cat -n", _numbered(r" *(?P<number>\d{1,9})(?:\t|  ?(?:[|]|│) ?)"), r" *\d+(?:\t| )"),
         ("quotation marks", _cut(r"(?:> ?)+(?! )|(?:> ?)"), r">"),
         ("stern", _cut(r"(?P<pod>[a-z0-9]+(?:-[a-z0-9]+)*-[a-z0-9]*\d[a-z0-9]*) [a-z][a-z0-9-]* "

@@ -22,7 +22,6 @@ from oddrank.triage.evidence.log_lines import Line, Log
 from oddrank.triage.facts import Death, Fact, Identity, Process, Source, Stop, Trouble, World
 
 _MOST_JSON = 4 << 20
-_OF_A_NODE = 8  # a rank beyond so many may be another node's
 _AGENT = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 _CLOSING = re.compile(r"[Ss]ending process (\d+) closing signal (\w+)")
 _TOLD = re.compile(r"Received (?:Signals\.)?(\w+) death signal")
@@ -214,16 +213,13 @@ class _Reader:
             self._memory(line, source)
 
     def _of_deepspeed(self, line: Line, local: int) -> Process:
-        """Returns the process of a local rank. It names hosts where there are several."""
-        rank = line.process.rank
-        if rank is None and line.process.host is None and local in self._spoke():
-            rank = local
-        label = f"local rank {local}" if rank is None else ""
-        return Process(rank, line.process.host, None, label)
+        """Returns the process of a local rank."""
+        label = f"local rank {local}" if line.process.rank is None else ""
+        return replace(line.process, pid=None, label=label)
 
-    def _spoke(self) -> set[int | None]:
+    def _spoke(self) -> set[int]:
         """Returns the ranks whose own lines are in the file."""
-        return {process.rank for process in self._log.speakers}
+        return {process.rank for process in self._log.speakers if process.rank is not None}
 
     def _memory(self, line: Line, source: Source) -> None:
         text = line.text.strip()
@@ -358,7 +354,7 @@ class _Reader:
         """Returns the global rank of an agent's local rank 0; None if it is unknown.
 
         Its table says it. Without a table it is 0 if the agent has as many processes as the job, or
-        if the file has lines of ranks with the same numbers, and of none of another node.
+        if the ranks whose lines are in the file have the numbers of its processes, and no others.
         """
         pairs = [(entry.rank, entry.local) for entry in agent.entries]
         firsts = {rank - local for rank, local in pairs if rank is not None and local is not None}
@@ -366,14 +362,14 @@ class _Reader:
             return firsts.pop() if len(firsts) == 1 else None
         locals_ = {local for _, _, local, _ in agent.failed}
         if len(agent.pids) == 1 and locals_ == {0}:
-            own = agent.failed[0][0].process.rank
-            if own is not None:
-                return own
-        spoke = {process.rank for process in self._log.speakers if process.rank is not None}
+            said = agent.failed[0][0].process.rank
+            if said is not None:
+                return said
         whole = job.size == len(agent.pids) and job.agents == 1
+        spoke = self._spoke()
+        own = spoke == set(range(len(agent.pids))) and len(spoke) > 1
         alone = job.size <= len(agent.pids) and len(self.agents) == 1
-        same = spoke >= locals_ and max(spoke, default=0) < max(len(agent.pids), _OF_A_NODE)
-        return 0 if whole or (alone and same) else None
+        return 0 if whole or (alone and own) else None
 
 
 def _ranks_by_pid(known: dict[int, int], pids: list[int]) -> dict[int, int]:

@@ -102,7 +102,7 @@ WORDS: dict[str, tuple[tuple[str, int], ...]] = {
     "world": (
         ("using world size:", 0),
         ("MEMBER: 1/", 0),
-        ("Init COMPLETE", 0),
+        (" COMPLETE", 0),
         ("Starting with ", 0),
     ),
 }
@@ -118,6 +118,7 @@ _SIZES = (
 _RANK_ROW = "rank      :"
 _TABLE_RANK = re.compile(r"rank\s+: (\d+) \(local_rank: (\d+)\)")
 _MOST_CACHED = 1_000_000
+_FEWEST = 4  # ranks that speak, from 0 on, that are taken for the job: fewer may be any part of it
 # Ranks of an engine's groups: "[2026-01-01 00:00:00 DP0 TP1]", "scheduler_PP2_TP1".
 _ENGINE = re.compile(
     r"(?:\W*\d{4}-\d\d-\d\d[ T][\d:.,]+ |.{0,80}\bscheduler_)((?:[DPTEC]P\d+[ _]?)+(?<=\d))"
@@ -196,8 +197,8 @@ def identities(log: Log) -> Iterator[Fact]:
         if process.rank is not None and (process.host or process.pid):
             yield Identity(process, source)
     spoke = {process.rank for process in log.speakers if process.rank is not None}
-    if len(spoke) > 1 and spoke == set(range(len(spoke))):
-        yield World(len(spoke), source)
+    if len(spoke) >= _FEWEST and spoke == set(range(len(spoke))):
+        yield World(len(spoke), source, implied=True)
     if size := max(map(_size, (line.text for line in log.of("world"))), default=0):
         yield World(size, source)
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from oddrank.finding import ranks_text
 from oddrank.triage import timeline
-from oddrank.triage.facts import Call, Death, Point, Process, Source, Stop, Suspect, ranks
+from oddrank.triage.facts import Call, Death, Point, Process, Source, Stop, Suspect, World, ranks
 from oddrank.triage.judges.ends import (
     FROM_OUTSIDE,
     End,
@@ -154,6 +154,9 @@ def _cause(view: View, ends: Sequence[End], group: list[End]) -> Suspect:
     elif best.how == "exit" and best.code is None and victims:
         certainty = 0
         against = (Point("how it ended is not known, nor that it was before the others"),)
+    elif best.how == "exception" and not best.text:
+        certainty = 0
+        against = (Point("what it raised is not in what was read", best.source),)
     elif best.how == "exception" and not _confirmed(first, victims, ended):
         certainty = 1
         against = (Point("nothing says that the process ended by it", best.source),)
@@ -264,7 +267,7 @@ def _awaited(view: View, ends: Sequence[End]) -> list[Suspect]:
             of = {end.process.rank: end.process for end in ends if end.process.rank is not None}
             named = [of.get(rank) or Process(rank) for rank in sorted(silent)]
             support.append(Point(f"{_who(named)} never said to have timed out"))
-        sure = view.world is not None and bool(everyone - said)
+        sure = _is_size_told(view) and bool(everyone - said)
     names = bool(named) and (bool(waited) or bool(unresponsive))
     return [
         Suspect(
@@ -308,6 +311,11 @@ def _absent_in_store(view: View, ends: Sequence[End]) -> Suspect | None:
     )  # fmt: skip
 
 
+def _is_size_told(view: View) -> bool:
+    """Returns whether a source says how many ranks the job has: those that spoke may be a part."""
+    return any(isinstance(fact, World) and not fact.implied for fact in view.facts)
+
+
 def _never_came(victims: Sequence[End]) -> Suspect | None:
     """Returns that processes are missing where a store waits for all of them: it counts them."""
     for end in victims:
@@ -330,7 +338,7 @@ def _gone(view: View, victims: Sequence[End], process: Process) -> Suspect:
     """
     source = victims[0].best.source
     return Suspect(
-        "dead", (process,), rule="gone-without-a-word", certainty=int(view.world is not None),
+        "dead", (process,), rule="gone-without-a-word", certainty=int(_is_size_told(view)),
         support=(Point(f"{_who([process])} is the only one that lost no peer", source),
                  *_victims(victims)),
         against=(Point("no line says how it ended"),),

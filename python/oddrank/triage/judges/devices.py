@@ -43,11 +43,15 @@ class _Ties:
         if trouble.host is not None:
             short = _short(trouble.host)
             return next((h for h in self.by_host if _short(h) == short), trouble.host)
-        parts = {_short(part) for part in _names(trouble.source.file)}
-        named = [h for h in self.by_host if _short(h) in parts]
+        named = self._by_file(trouble)
         if len(named) == 1:
             return named[0]
         return next(iter(self.by_host)) if len(self.by_host) == 1 else None
+
+    def _by_file(self, trouble: Trouble) -> list[str]:
+        """Returns the hosts that the name of a fault's file names."""
+        parts = {_short(part) for part in _names(trouble.source.file)}
+        return [host for host in self.by_host if _short(host) in parts]
 
     def processes(self, trouble: Trouble) -> tuple[Process, ...]:
         """Returns the processes whose device it is, or that it hit; empty if nothing ties it."""
@@ -69,6 +73,9 @@ class _Ties:
         hit = {p for pid in trouble.pids for p in here(self.by_pid.get(pid, ()))}
         if len(hit) == 1:
             return tuple(hit)
+        of_one = _of_a_gpu(trouble) or trouble.kind == "pcie"
+        if of_one and trouble.host is None and not self._by_file(trouble):
+            return ()  # a kernel's log that names no host may be of any
         of_host = self.by_host.get(host or "", set())
         if len(of_host) == 1 or (
             of_host and not _of_a_gpu(trouble) and trouble.kind not in _SHARED

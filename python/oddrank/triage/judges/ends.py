@@ -59,7 +59,10 @@ def ends_of(view: View) -> list[End]:
         else:
             of[key(death.process) or number].append(_of_memory(death, view))
     late = timed_out(view)
-    found = [_end(left, late) for deaths in of.values() if (left := _really(deaths, view))]
+    times = [p.time for of in view.progress.values() for p in of.values() if p.timed_out and p.time]
+    gave_up = min(times, default=None)
+    found = [_end(left, late, gave_up) for deaths in of.values()
+             if (left := _really(deaths, view))]  # fmt: skip
     if not view.stops:
         found = _from_outside(found, view)
     return _with_kills(_attached(found), strangers, view)
@@ -185,11 +188,22 @@ def key(process: Process) -> object:
     return ("label", process.host, process.label) if process.label else None
 
 
-def _end(deaths: Sequence[Death], late: set[int]) -> End:
+def _is_of_watchdog(death: Death, gave_up: float | None) -> bool:
+    """Returns whether a process of unknown rank aborted without a word when others had timed out.
+
+    Its rank is then one of these, whose watchdogs end them.
+    """
+    bare = death.text.startswith("terminate ") or (not death.text and death.signal == 6)
+    before = death.time is not None and gave_up is not None and death.time < gave_up - 1.0
+    return bare and death.process.rank is None and not before
+
+
+def _end(deaths: Sequence[Death], late: set[int], gave_up: float | None) -> End:
     """Returns why a process ended. Its own words count more than its exit code."""
-    # The abort that follows from a timeout, of which the exception's own words are lost.
-    bare = key(deaths[0].process) is None and late and deaths[0].text.startswith("terminate ")
-    whys: list[tuple[Why, Death]] = [("waited" if bare else _why(d), d) for d in deaths]
+    whys: list[tuple[Why, Death]] = [
+        ("waited" if late and _is_of_watchdog(death, gave_up) else _why(death), death)
+        for death in deaths
+    ]
     process = next((d.process for d in deaths if d.process.rank is not None), deaths[0].process)
     launched = any(death.by == "launcher" for death in deaths)
     order: tuple[Why, ...] = ("unlike", "own", "waited", "lost")
@@ -230,15 +244,21 @@ def _best(deaths: Sequence[Death]) -> Death:
 def _attached(ends: list[End]) -> list[End]:
     """Gives words that name no process to the only process that can have said them.
 
-    Of a process whose rank is not known, an abort is that of a watchdog that told of its rank.
+    An abort, or an exit with code 1, of a process whose rank is not known is that of a rank that
+    told of it.
     """
-    told = [end for end in ends if end.process.rank is not None and end.best.how == "abort"]
-    aborts = [
-        end for end in ends
-        if end.process.rank is None and end.best.signal == 6 and not end.best.text
-    ]  # fmt: skip
-    if told and aborts:
-        ends = [end for end in ends if end not in aborts]
+    for how, code in (("abort", -6), ("exception", 1)):
+        told = [end for end in ends if end.process.rank is not None and end.best.how == how]
+        bare = [
+            end for end in ends
+            if end.process.rank is None and not end.best.text
+            and code == (end.best.code if end.best.signal is None else -end.best.signal)
+        ]  # fmt: skip
+        if told and bare:
+            ends = [end for end in ends if end not in bare]
+            if len(told) == 1:
+                more = (*told[0].deaths, *(death for end in bare for death in end.deaths))
+                ends[ends.index(told[0])] = replace(told[0], deaths=more)
     nameless = [end for end in ends if key(end.process) is None and end.best.text]
     named = [end for end in ends if key(end.process) is not None]
     if not nameless or not named:
