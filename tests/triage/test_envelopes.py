@@ -77,6 +77,24 @@ WRAPPED = {
         {"asctime": "2026-01-05 09:22:44,1", "levelname": "ERROR", "message": "[rank2]: it failed",
          "exc_info": "\n".join(LINES[:4])}, {"time": 1767604964.5, "msg": WATCHDOG},
     ]),
+    "a query of CloudWatch": json_lines(
+        [{"field": "@timestamp", "value": "2026-01-05 09:22:44.1"},
+         {"field": "@message", "value": line}] for line in LINES
+    ),
+    "Loki's answer": json.dumps({"data": {"resultType": "streams", "result": [
+        {"stream": {"pod": "w-0"}, "values": [["1767604964100200300", line] for line in LINES]}]}}),
+    "Datadog": json_lines({"attributes": {**row, "timestamp": "2026-01-05T09:22:44Z"}}
+                          for row in entries()),
+    "fluentd": each(lambda n, line: "2026-01-05 09:22:44 +0000 kube.w-0: "
+                    + json.dumps({"log": line, "stream": "stderr"})),
+    "a table": "timestamp,severity,textPayload\n" + each(
+        lambda n, line: '2026-01-05T09:22:44Z,ERROR,"{}"'.format(line.replace('"', '""'))
+    ),
+    "a string of JSON": json.dumps("\n".join(LINES)),
+    "a table in Markdown": each(lambda n, line: f"| {line} |"),
+    "code in Markdown": each(lambda n, line: f"`{line}`"),
+    "cat -A": each(lambda n, line: f"{line}$"),
+    "ts": each(lambda n, line: f"[2026-01-05 09:22:{n % 60:02}] {line}"),
     "a notebook": json.dumps(NOTEBOOK, indent=1),
     "asciinema": json_lines(CAST),
     "grep of a quoted mail": each(lambda n, line: f"{n}:> {line}"),

@@ -20,10 +20,12 @@ RULE = "not-understood"
 _SHOWS_HEALTH = frozenset({"records", "flight_recorder", "reports", "nvidia-smi", "collected",
                            "NCCL RAS", "NCCL Inspector", "Kubernetes"})  # fmt: skip
 _LOUD_WORDS = ("rror", "ERROR", "atal", "FATAL", "died", "illed", "imed out", "imeout", "lost",
-               "efused", "bort", "xception", "reempt", "issing ranks", "stall", "tuck")  # fmt: skip
+               "efused", "bort", "xception", "reempt", "issing ranks", "stall", "tuck",
+               "xited")  # fmt: skip
 _LOUD = re.compile(
     r"(?<![\w-])(?:\w*error|fatal|died|killed|timed out|timeout(?![\w=:]| ?\()|lost|refused|stuck"
-    r"|abort(?:ed|ing)?|\w*exception|preempted|missing ranks|stall(?:ed)?)(?!\w)", re.IGNORECASE,
+    r"|abort(?:ed|ing)?|\w*exception|preempted|missing ranks|stall(?:ed)?"
+    r"|exited with (?:exit )?code [1-9]\d*)(?!\w)", re.IGNORECASE,
 )  # fmt: skip
 _QUIET = re.compile(r"\b(?:no|0|without|ignor\w+) (?:errors?|exceptions?)|errors?[:=] ?0\b", re.I)
 _NO_LOG = (".py", ".sh", ".yaml", ".yml", ".toml", ".md", ".c", ".cpp", ".h")

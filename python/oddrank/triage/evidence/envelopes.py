@@ -4,6 +4,8 @@ Envelopes may be nested: what one leaves is looked at again. A line keeps its nu
 line of JSON holds several.
 """
 
+import csv
+import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,7 +38,7 @@ class Envelope:
 def found(head: bytes) -> Envelope | None:
     """Returns the envelope of a file that begins so; None if there is none."""
     begin = head.lstrip()[:1]
-    if begin in (b"{", b"["):
+    if begin in b'{["' or b"," in head.partition(b"\n")[0]:
         for envelope, tells in _WHOLE:
             if tells.search(head):
                 return envelope
@@ -110,7 +112,7 @@ def _cut(pattern: str) -> Callable[[], Peel]:
             if len(pods) > _MOST_PODS:
                 return None
             return b"[pod/%s/_] %s" % (pod, line[match.end() :])
-        return (kept.get("stamp") or b"") + line[match.end() :]
+        return (kept.get("stamp") or b"") + kept.get("text", line[match.end() :])
 
     return lambda: peel
 
@@ -153,7 +155,7 @@ def _indented() -> Peel:
 
 # Keys of JSON that hold a log's text, its time and its pod; the first of them counts.
 _TEXT = ("textPayload", "MESSAGE", "@message", "message", "line", "msg", "log", "body", "content")
-_NESTED = ("jsonPayload", "_source", "fields", "json", "content", "record")
+_NESTED = ("jsonPayload", "_source", "fields", "json", "content", "record", "attributes")
 _MORE = ("exc_info", "exc_text", "stack_trace", "stack_info", "exception", "traceback")
 _TIME = ("__REALTIME_TIMESTAMP", "timestamp", "@timestamp", "time", "ts", "asctime", "_time",
          "eventTime", "receiveTimestamp", "date")  # fmt: skip
@@ -165,7 +167,7 @@ _KERNEL = ("kernel", "systemd", "NetworkManager")
 
 def _json_line() -> Peel:
     def peel(line: bytes) -> bytes | None:
-        if line[:1] != b"{":
+        if line[:1] not in (b"{", b"["):
             return None
         try:
             entry = json.loads(line.rstrip(b","))
@@ -179,6 +181,9 @@ def _json_line() -> Peel:
 
 def _entry(entry: Any) -> str | None:
     """Returns the text of one entry, behind its time and pod; None if it is none."""
+    if isinstance(entry, list):  # of a query: names and values of the fields of a row
+        with suppress(TypeError, KeyError):
+            entry = {field["field"]: field["value"] for field in entry}
     if not isinstance(entry, dict):
         return None
     parts = [entry, *(entry[key] for key in _NESTED if isinstance(entry.get(key), dict))]
@@ -223,15 +228,31 @@ def _stamp(value: Any) -> str:
 
 def _entries(content: bytes) -> str | None:
     """Reads a list of entries: gcloud logging read, aws logs get-log-events, a search."""
-    value = json.loads(content)
-    for key in ("events", "entries", "logs", "results", "hits", "hits"):
+    try:
+        value = json.loads(content)
+    except ValueError:  # one a line
+        value = [json.loads(line) for line in content.splitlines() if line.strip()]
+    if isinstance(value, str):
+        return value
+    for key in ("events", "entries", "logs", "results", "hits", "hits", "data", "result"):
         if isinstance(value, dict):
             value = value.get(key, value)
+    if isinstance(value, list) and all(isinstance(one, dict) and "values" in one for one in value):
+        value = [  # of Loki: streams of times and lines
+            {**one.get("stream", {}), "time": when, "line": line}
+            for one in value for when, line, *_ in one["values"]
+        ]  # fmt: skip
     if not isinstance(value, list):
         return None
     lines = [_entry(entry) for entry in value]
     told = [line for line in lines if line is not None]
     return "\n".join(told) + "\n" if told and 2 * len(told) > len(lines) else None
+
+
+def _csv(content: bytes) -> str | None:
+    """Reads a table of log entries."""
+    rows = [_entry(row) for row in csv.DictReader(io.StringIO(content.decode(errors="replace")))]
+    return "".join(f"{row}\n" for row in rows if row is not None)
 
 
 def _notebook(content: bytes) -> str | None:
@@ -264,16 +285,22 @@ _WHOLE: tuple[tuple[Envelope, re.Pattern[bytes]], ...] = (
      re.compile(rb'\A\s*\{(?s:.*)"(?:cell_type|nbformat)"\s*:')),
     (Envelope("a recording of asciinema", text=_cast),
      re.compile(rb'\A\{"version": ?[23], ?(?s:.*)"(?:width|cols|term)"[^\n]*\}\r?\n\[')),
+    (Envelope("a table of log entries", text=_csv),
+     re.compile(rb"\A[\w@.\" -]*,?(?:[\w@.\" -]+,)*\"?(?:textPayload|@?message|line|log|body)\b"
+                rb"[\w@.\", -]*\r?\n")),
+    (Envelope("a text in quotation marks", text=_entries),
+     re.compile(rb'\A"(?:[^"\\]|\\.)*\\n(?:[^"\\]|\\.)*"\s*\Z')),
     (Envelope("a list of log entries", text=_entries),
      re.compile(rb'\A\s*(?:\[\s*\{|\{\s*"(?:events|entries|logs|results|hits)"\s*:)(?s:.*)'
-                rb'"(?:textPayload|jsonPayload|@?message|MESSAGE|line)"\s*:')),
+                rb'"(?:textPayload|jsonPayload|@?message|MESSAGE|line|value)"\s*:|'
+                rb'\A\s*\{(?s:.*)"resultType"\s*:\s*"streams"')),
 )  # fmt: skip
 _STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)"
 # The envelopes of single lines, and what their first lines begin with.
 _BY_LINE: tuple[tuple[Envelope, re.Pattern[bytes]], ...] = tuple(
     (Envelope(name, by=make), re.compile(first.encode()))
     for name, make, first in (
-        ("JSON lines", _json_line, r'\{"(?!log":)[\w@]+": ?'),
+        ("JSON lines", _json_line, r'\[?\{"(?!log":)[\w@]+": ?'),
         ("grep -Hn", _numbered(r"(?P<file>[\w./+-]*[./][\w./+-]*?)[:-](?P<number>\d{1,9})[:-]"
                                r"(?!\d+ \[)"), r"[\w./+-]*[./][\w./+-]*?[:-]\d+[:-]"),
         ("grep -n", _numbered(r"(?P<number>\d{1,9})[:-](?!\d\d:\d\d)"), r"\d+[:-]"),
@@ -281,6 +308,12 @@ _BY_LINE: tuple[tuple[Envelope, re.Pattern[bytes]], ...] = tuple(
         ("quotation marks", _cut(r"(?:> ?)+(?! )|(?:> ?)"), r">"),
         ("stern", _cut(r"(?P<pod>[a-z0-9]+(?:-[a-z0-9]+)*-[a-z0-9]*\d[a-z0-9]*) [a-z][a-z0-9-]* "
                        "(?:\u203a )?"), r"[a-z0-9-]+ [a-z]|\+ "),
+        ("a table or code", _cut(r"[|`] ?(?P<text>.*?) ?[|`]$"), r"[|`].*[|`]$"),
+        ("cat -A", _cut(r"(?P<text>.*)\$$"), r".*\$$"),
+        ("fluentd", _cut(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.\d]* [+-]\d{4} [\w.-]+: (?=\{)"),
+         r"\d{4}-\d\d-\d\d "),
+        ("ts", _cut(r"\[(?P<stamp>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,\d]*)\](?= \[rank\d)"),
+         r"\[\d{4}-"),
         ("compose", _cut(r"(?P<pod>[\w.-]+_\d+) +\| ?"), r"[\w.-]+_\d+ +\|"),
         ("CloudWatch", _cut(rf"(?P<stamp>{_STAMP} )[\w.-]+(?:/[\w.\[\]-]+)+ "),
          rf"{_STAMP} [\w.-]+/"),

@@ -352,7 +352,7 @@ def _alone(end: End) -> Suspect:
     return Suspect(
         "dead", (end.process,) if key(end.process) else (), rule="lost-one-connection", certainty=0,
         support=(Point(_words(end), end.best.source),),
-        against=(Point("who closed that connection is not in what was read"),),
+        against=(Point("whom it lost, and why, is not in what was read"),),
         death=end.best, leaf=end.best.site[0] if end.best.site else None, time=end.time,
     )  # fmt: skip
 
