@@ -11,100 +11,56 @@
 namespace oddrank::metrics {
 namespace {
 
-// All frameworks together. Of speeds those are left out that are means since the start
-// (train_speed(iter/s) of ms-swift, throughput of LLaMA-Factory): a pause looks like a drop that
-// lasts in them, and a drop like a slow drift. Behind each group: who prints it.
+// The words of all frameworks together, with | between them. Speeds that are means since the start
+// are left out (train_speed(iter/s) of ms-swift, throughput of LLaMA-Factory): a pause looks like a
+// drop that lasts in them, and a drop like a slow drift. NeMo's epochs count iterations anew, but
+// not its global_step, and its bar has a rounded loss, too.
 constexpr Field kFields[] = {
-    {"iteration", kIteration},
-    {"step", kIteration},
-    {"steps", kIteration},  // DeepSpeed
-    {"iter", kIteration},
-    {"current_steps", kIteration},          // LLaMA-Factory
-    {"global_step/max_steps", kIteration},  // ms-swift
-    {"global_step", kIteration, 1, 2},      // NeMo, whose epochs count iterations anew; Lightning
-    {"training/global_step", kIteration, 1, 2},  // verl
-    {"batch", kIteration, 1, 0},                 // composer
+    {"iteration|step|steps|iter|current_steps|global_step/max_steps", kIteration},
+    {"global_step|training/global_step", kIteration, 1, 2},
+    {"batch", kIteration, 1, 0},
     {"total_steps", kTotal},
-    {"loss", kLoss},
-    {"lm loss", kLoss},
-    {"lm_loss", kLoss},
-    {"total loss", kLoss},
-    {"train loss", kLoss},
-    {"train_loss", kLoss},
-    {"train/loss", kLoss},
-    {"training_loss", kLoss},
-    {"train_loss_step", kLoss},
-    {"reduced_train_loss", kLoss, 1, 2},  // NeMo; its bar has a rounded loss, too
-    {"loss/mean", kLoss, 1, 2},           // ezpz
-    {"loss/train/total", kLoss},          // composer
-    {"train loss/train/total", kLoss},    // composer
-    {"train/crossentropyloss", kLoss},    // OLMo
-    {"train/ce loss", kLoss},             // OLMo-core
-    {"actor/pg_loss", kLoss},             // verl
+    {"loss|lm loss|lm_loss|total loss|train loss|train_loss|train/loss|"
+     "training_loss|train_loss_step|loss/train/total|train loss/train/total|"
+     "train/crossentropyloss|train/ce loss|actor/pg_loss",
+     kLoss},
+    {"reduced_train_loss|loss/mean", kLoss, 1, 2},
     {"loss/min", kLossMin},
     {"loss/max", kLossMax},
-    {"grad norm", kGradNorm},
-    {"grad_norm", kGradNorm},
-    {"gradnorm", kGradNorm},
-    {"norm", kGradNorm},  // llm.c
-    {"actor/grad_norm", kGradNorm},
-    {"train/grad_norm", kGradNorm},
-    {"optim/total_grad_norm", kGradNorm},
-    {"optim/total grad norm", kGradNorm},
-    {"learning rate", kLearningRate},
-    {"learning_rate", kLearningRate},
-    {"lr", kLearningRate},
-    {"consumed samples", kSamples},
-    {"consumed_samples", kSamples},
-    {"consumed tokens", kTokens},
-    {"consumed_tokens", kTokens},
-    {"num_input_tokens_seen", kTokens},
-    {"total_tokens", kTokens},
-    {"global batch size", kBatch},
-    {"global_batch_size", kBatch},
+    {"grad norm|grad_norm|gradnorm|norm|actor/grad_norm|train/grad_norm|"
+     "optim/total_grad_norm|optim/total grad norm",
+     kGradNorm},
+    {"learning rate|learning_rate|lr", kLearningRate},
+    {"consumed samples|consumed_samples", kSamples},
+    {"consumed tokens|consumed_tokens|num_input_tokens_seen|total_tokens", kTokens},
+    {"global batch size|global_batch_size", kBatch},
     {"actual seqlen", kSequence},
     {"loss scale", kLossScale},
     {"number of skipped iterations", kSkipped},
     {"number of nan iterations", kNan},
-    {"elapsed time per iteration (ms)", kStepSeconds, 1e-3},
-    {"elapsed time per iteration (s)", kStepSeconds},
-    {"time_per_iteration_ms", kStepSeconds, 1e-3},
-    {"elapsed_time_per_iteration_ms", kStepSeconds, 1e-3},
-    {"train_step_timing in s", kStepSeconds},
-    {"iter time (s)", kStepSeconds},  // DeepSpeed
-    {"timing_s/step", kStepSeconds},  // verl
-    {"perf/time_per_step", kStepSeconds},
-    {"time", kStepSeconds, 0},  // nanoGPT
-    {"dt", kStepSeconds, 0},    // nanochat, ezpz
+    {"elapsed time per iteration (ms)|time_per_iteration_ms|"
+     "elapsed_time_per_iteration_ms|ms",
+     kStepSeconds, 1e-3},
+    {"elapsed time per iteration (s)|train_step_timing in s|iter time (s)|"
+     "timing_s/step|perf/time_per_step",
+     kStepSeconds},
+    {"time|dt", kStepSeconds, 0},
     {"dt/mean", kStepSeconds, 1, 2},
-    {"ms", kStepSeconds, 1e-3},
-    {"it/sec", kStepSeconds, -1},  // MLX
+    {"it/sec", kStepSeconds, -1},
     {"dt/min", kStepMin},
     {"dt/max", kStepMax},
     {"elapsed_time", kTime},
-    {"throughput per gpu (tflop/s/gpu)", kTflops},
-    {"tflops", kTflops},
-    {"tflops_per_gpu", kTflops},
-    {"model_tflops_per_gpu", kTflops},
-    {"approx flops per gpu", kTflops},
-    {"tps", kTokensPerSecond},
-    {"wps", kTokensPerSecond},
-    {"tok/s", kTokensPerSecond},
-    {"tok/sec", kTokensPerSecond},
-    {"tokens/sec", kTokensPerSecond},
+    {"throughput per gpu (tflop/s/gpu)|tflops|tflops_per_gpu|model_tflops_per_gpu|"
+     "approx flops per gpu",
+     kTflops},
+    {"tps|wps|tok/s|tok/sec|tokens/sec|tokens_per_sec_per_gpu|"
+     "tokens per gpu per second (tgs)|tokens per second per gpu (tok/s/gpu)|"
+     "perf/throughput|throughput/device/tokens_per_second|throughput/device/tps|"
+     "train throughput/device/tokens_per_sec",
+     kTokensPerSecond},
     {"tokens_per_sec", kTokensPerSecond, 1, 2},
-    {"tokens_per_sec_per_gpu", kTokensPerSecond},
-    {"tokens per gpu per second (tgs)", kTokensPerSecond},
-    {"tokens per second per gpu (tok/s/gpu)", kTokensPerSecond},
-    {"perf/throughput", kTokensPerSecond},
-    {"throughput/device/tokens_per_second", kTokensPerSecond},
-    {"throughput/device/tps", kTokensPerSecond},
-    {"train throughput/device/tokens_per_sec", kTokensPerSecond},
-    {"samples per second", kSamplesPerSecond},
-    {"samples/sec", kSamplesPerSecond},
-    {"sps", kSamplesPerSecond},
-    {"mfu", kMfu, 1e-2},
-    {"bf16_mfu", kMfu, 1e-2},
+    {"samples per second|samples/sec|sps", kSamplesPerSecond},
+    {"mfu|bf16_mfu", kMfu, 1e-2},
 };
 // The forward pass tells more than the whole step, in which each rank waits for all: both or none.
 constexpr std::array<std::string_view, 2> kForward{"dtf/min", "dtf/max"};
@@ -177,17 +133,21 @@ const Field* find(std::string_view key) {
     return (size * 8 + static_cast<unsigned char>(last)) % 256;
   };
   static const auto table = [&] {
-    std::array<std::vector<const Field*>, 256> made;
-    for (const Field& field : kFields) {
-      made[place(field.key.size(), field.key.back())].push_back(&field);
+    std::array<std::vector<Field>, 256> made;
+    for (Field field : kFields) {
+      for (std::string_view keys = field.key; !keys.empty();) {
+        field.key = keys.substr(0, keys.find('|'));
+        keys.remove_prefix(std::min(field.key.size() + 1, keys.size()));
+        made[place(field.key.size(), field.key.back())].push_back(field);
+      }
     }
     return made;
   }();
-  for (const Field* field : table[place(key.size(), logs::lower(key.back()))]) {
-    if (field->key.size() == key.size() &&
-        std::equal(key.begin(), key.end(), field->key.begin(),
+  for (const Field& field : table[place(key.size(), logs::lower(key.back()))]) {
+    if (field.key.size() == key.size() &&
+        std::equal(key.begin(), key.end(), field.key.begin(),
                    [](char a, char b) { return a == b || logs::lower(a) == b; })) {
-      return field;
+      return &field;
     }
   }
   return nullptr;

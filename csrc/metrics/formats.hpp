@@ -16,7 +16,7 @@
 
 namespace oddrank::metrics {
 
-// A number of a line: its words in small letters, and where it goes.
+// A number of a line: its words in small letters, which are several in the table; where it goes.
 struct Field {
   std::string_view key;
   Column column;

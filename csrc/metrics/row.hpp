@@ -1,6 +1,7 @@
 // A row of numbers: one line of a training log. The columns are a table.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -9,58 +10,31 @@
 
 namespace oddrank::metrics {
 
+// total: iterations of the whole training. time: seconds since 1970, or since the training began
+// where lines name no date. step: seconds of an iteration. tokens, samples: consumed until now.
+// batch: samples of an iteration. tflops: a GPU's. skipped, nan: iterations of this row. min, max:
+// over the ranks. slow_share: how much faster the fastest rank is than the slowest: 0.1 is 10 %.
+// clang-format off
 enum Column : std::uint8_t {
-  kIteration,
-  kTotal,        // iterations of the whole training
-  kTime,         // seconds since 1970; where lines name no date: since the training began
-  kStepSeconds,  // of one iteration
-  kLoss,
-  kGradNorm,
-  kLearningRate,
-  kTokens,   // consumed until now
-  kSamples,  // consumed until now
-  kBatch,    // samples of one iteration
-  kTflops,   // a GPU's
-  kTokensPerSecond,
-  kSamplesPerSecond,
-  kMfu,
-  kLossScale,
-  kSkipped,  // iterations of this row
-  kNan,      // iterations of this row
-  kSequence,
-  kLossMin,  // over the ranks, as kLossMax and the next two
-  kLossMax,
-  kStepMin,
-  kStepMax,
-  kSlowShare,  // how much faster the fastest rank is than the slowest one: 0.1 is 10 %
-  kSlowRank,
-  kColumns,
+  kIteration, kTotal, kTime, kStepSeconds, kLoss, kGradNorm, kLearningRate, kTokens, kSamples,
+  kBatch, kTflops, kTokensPerSecond, kSamplesPerSecond, kMfu, kLossScale, kSkipped, kNan, kSequence,
+  kLossMin, kLossMax, kStepMin, kStepMax, kSlowShare, kSlowRank, kColumns
 };
+// clang-format on
 
-inline constexpr std::array<std::string_view, kColumns> kColumnNames{"iteration",
-                                                                     "total",
-                                                                     "time",
-                                                                     "step_seconds",
-                                                                     "loss",
-                                                                     "grad_norm",
-                                                                     "learning_rate",
-                                                                     "tokens",
-                                                                     "samples",
-                                                                     "batch",
-                                                                     "tflops",
-                                                                     "tokens_per_second",
-                                                                     "samples_per_second",
-                                                                     "mfu",
-                                                                     "loss_scale",
-                                                                     "skipped",
-                                                                     "nan",
-                                                                     "sequence",
-                                                                     "loss_min",
-                                                                     "loss_max",
-                                                                     "step_min",
-                                                                     "step_max",
-                                                                     "slow_share",
-                                                                     "slow_rank"};
+// As --csv and --pattern name them.
+inline constexpr std::array<std::string_view, kColumns> kColumnNames = [] {
+  std::string_view names =
+      "iteration total time step_seconds loss grad_norm learning_rate tokens samples batch tflops "
+      "tokens_per_second samples_per_second mfu loss_scale skipped nan sequence loss_min loss_max "
+      "step_min step_max slow_share slow_rank";
+  std::array<std::string_view, kColumns> made;
+  for (std::string_view& name : made) {
+    name = names.substr(0, names.find(' '));
+    names.remove_prefix(std::min(name.size() + 1, names.size()));
+  }
+  return made;
+}();
 
 inline constexpr auto kNowhere = std::string_view::npos;
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
