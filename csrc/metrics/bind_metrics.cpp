@@ -53,6 +53,14 @@ py::dict to_dict(const metrics::Figures& figures) {
                            {"pauses", figures.pauses},
                            {"speed", number_or_none(figures.speed)},
                            {"speed_unit", figures.speed_unit}});
+  const metrics::Spent& spent = figures.spent;
+  add(made, {{"spent", dict_of({{"all", spent.all},
+                                {"restarts", spent.down},
+                                {"iterations done again", spent.again},
+                                {"stalls", spent.stalls},
+                                {"pauses", spent.pauses},
+                                {"start-up", spent.start},
+                                {"slow iterations", spent.slow}})}});
   py::dict last;
   for (std::size_t column = 0; column < metrics::kColumns; ++column) {
     last[text(metrics::kColumnNames[column])] =

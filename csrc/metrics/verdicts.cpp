@@ -73,6 +73,7 @@ void Verdicts::add(const Step& step) {
   if (!step.restarted) {
     const Pause pause = judge_pause(step, gap);
     judge_speed(step, gap);
+    spend(gap >= 0 ? gap : row[kStepSeconds] * (iterations > 0 ? iterations : 1), pause);
     // The first row of a run has its warm-up in it: it counts only while it is the only one.
     if (run_rows_ == 1) recent_.reset();
     recent_.add(row, iterations, gap, pause);
@@ -84,6 +85,30 @@ void Verdicts::add(const Step& step) {
   if (row.has(kTime) && std::isnan(figures_.first_time)) figures_.first_time = row[kTime];
   remember(row);
   last_step_ = step;
+}
+
+// Adds the time of a row to what it was spent on.
+void Verdicts::spend(double seconds, const Pause& pause) {
+  Spent& spent = figures_.spent;
+  if (!(seconds > 0)) return;
+  spent.all += seconds;
+  (pause.is_stall ? spent.stalls : spent.pauses) += pause.seconds;
+  if (run_rows_ < kWarmUp) {
+    starting_ += seconds - pause.seconds;
+    ++starting_rows_;
+  }
+  if (usual_gap_ > 0 && starting_rows_ > 0 && gaps_.size() >= kLeastGaps) {
+    spent.start += std::max(0.0, starting_ - starting_rows_ * usual_gap_);
+    starting_ = starting_rows_ = 0;
+  }
+  Suspect* const slower = suspect(speed_.open);
+  if (slower == nullptr) return;
+  const double lost = (seconds - pause.seconds) * std::clamp(slower->share, 0.0, 1.0);
+  // A change is seen late: its first rows count, too, half of them if it came slowly.
+  const bool is_new = std::isnan(slower->seconds);
+  const double rows = is_new ? slower->count / (slower->shape == "drift" ? 2 : 1) : 1;
+  slower->seconds = (is_new ? 0 : slower->seconds) + lost * rows;
+  spent.slow += lost * rows;
 }
 
 // Keeps the newest number of each column.
@@ -327,6 +352,9 @@ void Verdicts::judge_restart(const Step& step, double gap) {
   figures_.lost_iterations += step.lost;
   figures_.lost_seconds += again + down;
   figures_.down_seconds += down;
+  figures_.spent.all += gap > 0 ? gap : 0;
+  figures_.spent.down += down;
+  figures_.spent.again += again;
   if (const std::size_t made = report(Suspect::Kind::restart, step.row); made != kNone) {
     suspects_[made].first = step.before;
     suspects_[made].at = step.row[kIteration];

@@ -51,6 +51,17 @@ struct Suspect {
 };
 std::string_view name_of(Suspect::Kind kind);
 
+// Where the time of a training went, in seconds. The rest made progress that was kept.
+struct Spent {
+  double all = 0;
+  double down = 0;    // from the last iteration before a restart to the next one
+  double again = 0;   // iterations that were done again
+  double stalls = 0;  // beyond what an iteration takes, as the next three
+  double pauses = 0;  // checkpoints, evaluations
+  double start = 0;   // the first rows of a run
+  double slow = 0;    // iterations below the best level, while that is a finding
+};
+
 struct Figures {
   std::uint64_t rows = 0;  // iterations that were printed
   std::uint64_t restarts = 0;
@@ -59,6 +70,7 @@ struct Figures {
   double lost_iterations = 0;
   double lost_seconds = 0;
   double down_seconds = 0;  // of these, those without an iteration
+  Spent spent;
   double first_time = kUnknown;
   Row last;                 // the newest number of each column; a loss that is NaN has none
   double pace = kUnknown;   // seconds of an iteration, of the last rows
@@ -109,6 +121,7 @@ class Verdicts {
   Pause judge_pause(const Step& step, double gap);
   void judge_stragglers(const Row& row);
   void judge_restart(const Step& step, double gap);
+  void spend(double seconds, const Pause& pause);
   void remember(const Row& row);
   bool is_round(const Step& step) const;
   double pause_limit(const Step& step) const;
@@ -121,6 +134,8 @@ class Verdicts {
   Streak nan_grad_{Suspect::Kind::nan_grad};
   Streak zero_loss_{Suspect::Kind::zero_loss};
   Streak skipped_{Suspect::Kind::skipped};
+  double starting_ = 0;  // seconds of first rows, of which the usual time is not known yet
+  double starting_rows_ = 0;
   std::vector<Suspect> suspects_;
   Figures figures_;
   Recent recent_;

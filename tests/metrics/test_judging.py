@@ -6,7 +6,7 @@ import random
 import pytest
 
 from metrics.training_log import Fault, Training, check, judged, kinds, line, series, stamp, told
-from oddrank.metrics import findings
+from oddrank.metrics import findings, report
 
 # Seeds whose jobs are quiet enough for the fault to be seen: benchmarks/metrics/detection.py has
 # the shares over all kinds of jobs.
@@ -194,6 +194,23 @@ def test_what_a_restart_has_lost_is_counted():
     assert figures["lost_iterations"] == 70
     # From 10 * 170 to 3600 + 10 * 101 seconds, less one iteration; and 70 iterations again.
     assert figures["lost_seconds"] == pytest.approx(3600 + 1010 - 1700 - 10 + 700)
+    good = report.made(judged(AGAIN), ["log"]).data["goodput"]
+    assert good["lost_s"] == {"restarts": 2900, "iterations done again": 700}
+    assert good["total_s"] == 1 + 3600 + 2990 - 10  # the first row has its stated time
+    assert good["share"] == pytest.approx(1 - 3600 / 6581)
+
+
+def test_stalls_pauses_and_slow_iterations_are_no_goodput():
+    def lost(log):
+        return report.made(judged(log), ["log"]).data["goodput"]["lost_s"]
+
+    assert lost(paused(313, 2400)) == {"stalls": 2400}
+    assert lost(paused(100, 900, "saving checkpoint at iteration")) == {"pauses": 5 * 900}
+    late = [line(n, time=stamp(10 * n + 10 * max(0, n - 200)),
+                 **{STEP: 1e4 if n <= 200 else 2e4}) for n in range(1, 401)]  # fmt: skip
+    assert lost(late) == {"slow iterations": pytest.approx(2000, rel=0.05)}
+    slow_start = [line(n, time=stamp(10 * n + (600 if n > 1 else 0))) for n in range(1, 100)]
+    assert lost(slow_start) == {"start-up": pytest.approx(600, abs=20)}
 
 
 SUSPECT = {

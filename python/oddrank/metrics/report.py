@@ -74,6 +74,7 @@ def _data(
         "lost_iterations": figures["lost_iterations"],
         "lost_s": figures["lost_seconds"],
         "down_s": figures["down_seconds"],
+        "goodput": _goodput(figures),
         "suspects": [dict(suspect) for suspect in suspects],
         "suspects_left_out": figures["left_out"],
     }
@@ -88,6 +89,14 @@ def _left(figures: Mapping[str, Any]) -> float | None:
     return float(max(0.0, last["total"] - last["iteration"]) * each)
 
 
+def _goodput(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the share of the time that made progress that was kept, and what took the rest."""
+    lost = {name: seconds for name, seconds in figures["spent"].items() if seconds >= 1}
+    total = lost.pop("all", 0.0)
+    share = max(0.0, 1 - sum(lost.values()) / total) if total else None
+    return {"share": share, "total_s": total, "lost_s": lost}
+
+
 def _why(figures: Mapping[str, Any], paths: Sequence[str]) -> str:
     rows, logs = figures["rows"], f"{len(paths)} log{'s' if len(paths) > 1 else ''}"
     if not rows:
@@ -98,9 +107,15 @@ def _why(figures: Mapping[str, Any], paths: Sequence[str]) -> str:
     counted = f"{rows} iterations of {logs}"
     if rows < _LEAST:
         return f"{counted} were read: too few to judge by, which takes {_LEAST}"
-    return (
+    many = (
         f"read: {counted}; {figures['restarts']} restart{'' if figures['restarts'] == 1 else 's'}"
     )
+    good = _goodput(figures)
+    if good["share"] is None:
+        return many
+    lost = ", ".join(f"{name} {duration(seconds)}" for name, seconds in good["lost_s"].items())
+    took = f" ({lost})" if lost else ""
+    return f"{many}; goodput {good['share']:.0%} of {duration(good['total_s'])}{took}"
 
 
 def row(figures: Mapping[str, Any]) -> tuple[object, ...]:
@@ -160,6 +175,11 @@ def _families(report: Report) -> Iterator[tuple[str, str, list[exposition.Sample
         ("restarts", "New starts of the training.", data["restarts"]),
         ("lost_iterations", "Iterations done again.", data["lost_iterations"]),
         ("lost_seconds", "Seconds lost by new starts.", data["lost_s"]),
+        (
+            "goodput_ratio",
+            "Share of the time that made progress that was kept.",
+            data["goodput"]["share"],
+        ),
         ("time_seconds", "When this was written, since 1970.", time.time()),
     )
     for name, text, value in plain:
