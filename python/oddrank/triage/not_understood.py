@@ -5,14 +5,14 @@ Healthy takes a sign: ranks that moved, or an end that was well.
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from oddrank import _native
 from oddrank.errors import OddrankError
 from oddrank.triage.evidence import Item, log_lines
 from oddrank.triage.evidence.lines import is_text
-from oddrank.triage.evidence.tracebacks import FINISHED, NO_PROGRESS, PROGRESS, PROGRESS_WORDS
+from oddrank.triage.evidence.tracebacks import FINISHED, NO_PROGRESS, PROGRESS
 from oddrank.triage.facts import Point, Process, Source, Suspect
 
 RULE = "not-understood"
@@ -29,7 +29,8 @@ _LOUD = re.compile(
 )  # fmt: skip
 _QUIET = re.compile(r"\b(?:no|0|without|ignor\w+) (?:errors?|exceptions?)|errors?[:=] ?0\b", re.I)
 _NO_LOG = (".py", ".sh", ".yaml", ".yml", ".toml", ".md", ".c", ".cpp", ".h")
-_MOST, _MOST_TEXT = 8, 300
+_MOST, _MOST_TEXT, _MOST_OF_A_WORD = 8, 300, 1000
+_END = 1 << 18  # bytes
 
 
 def judge(items: Iterable[Item], read: Mapping[str, tuple[int, int]]) -> Suspect | None:
@@ -57,6 +58,15 @@ def _is_code(item: Item) -> bool:
     return item.name.endswith(_NO_LOG) or item.head.lstrip()[:1] == b"{"
 
 
+def _end(item: Item, count: int) -> Iterator[tuple[int, str]]:
+    """Yields number and text of the last lines of a log: steps go on to its end."""
+    with open(item.path, "rb") as file:
+        file.seek(max(item.size - _END, 0))
+        texts = file.read(_END).decode(errors="replace").splitlines()
+    first = max(count - len(texts), 0) + 1
+    yield from enumerate(texts, first)
+
+
 class _Looked:
     """What one log says. loud: its first lines that tell of trouble. steps: that it tells of."""
 
@@ -77,7 +87,8 @@ class _Looked:
                     who = f"rank {process.rank}: " if process.rank is not None else ""
                     said = text.strip()[:_MOST_TEXT]
                     self.loud.append(Point(f"{who}{said}", Source(item.name, number)))
-            elif not NO_PROGRESS.search(text):
+        for number, text in _end(item, scan["lines"]):
+            if not NO_PROGRESS.search(text):
                 finished |= FINISHED.search(text) is not None
                 if step := PROGRESS.search(text):
                     self.steps.add(step[1])
@@ -88,8 +99,9 @@ class _Looked:
 
     @staticmethod
     def at(item: Item) -> "_Looked | None":
-        needles = [(word, 0) for word in (*PROGRESS_WORDS, *_LOUD_WORDS)]
+        needles = [(word, 0) for word in _LOUD_WORDS]
         try:
-            return _Looked(item, _native.core().scan_lines(os.fsencode(item.path), needles))
+            path = os.fsencode(item.path)
+            return _Looked(item, _native.core().scan_lines(path, needles, most=_MOST_OF_A_WORD))
         except (OSError, OddrankError):
             return None

@@ -59,7 +59,9 @@ def peeled(envelope: Envelope, path: Path) -> tuple[Iterator[bytes], list[int]]:
     if envelope.text is not None:
         text = None
         if path.stat().st_size <= _MOST_WHOLE:
-            with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            with suppress(
+                ValueError, TypeError, KeyError, AttributeError, RecursionError, csv.Error
+            ):
                 text = envelope.text(path.read_bytes())
         if text is None:
             left[0] = 1
@@ -289,7 +291,7 @@ _WHOLE: tuple[tuple[Envelope, re.Pattern[bytes]], ...] = (
      re.compile(rb"\A[\w@.\" -]*,?(?:[\w@.\" -]+,)*\"?(?:textPayload|@?message|line|log|body)\b"
                 rb"[\w@.\", -]*\r?\n")),
     (Envelope("a text in quotation marks", text=_entries),
-     re.compile(rb'\A"(?:[^"\\]|\\.)*\\n(?:[^"\\]|\\.)*"\s*\Z')),
+     re.compile(rb'\A"(?=[^\n]*\\n)[^\n]*\n?\Z')),
     (Envelope("a list of log entries", text=_entries),
      re.compile(rb'\A\s*(?:\[\s*\{|\{\s*"(?:events|entries|logs|results|hits)"\s*:)(?s:.*)'
                 rb'"(?:textPayload|jsonPayload|@?message|MESSAGE|line|value)"\s*:|'

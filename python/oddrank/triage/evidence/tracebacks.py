@@ -37,6 +37,7 @@ _SURELY_RAISED = re.compile(
 _FRONT = re.compile(r"\([^)]{0,80}\)|\[[^\]]{0,80}\]")
 _BEHIND = re.compile(r"[\])]:? (?=[A-Za-z])")
 _DECORATION = " \t|+-"
+_LONGEST = 4096
 _INNERMOST = 60  # lines behind a traceback's head that are read once more
 _RICH_LINE = re.compile(r"^│ (\S+\.py):(\d+) in (\S+)")
 # Tracebacks of these are the launcher's own: it reports what became of a rank.
@@ -46,7 +47,7 @@ _LAUNCHERS_WORDS = ("ChildFailedError", "CalledProcessError", "SignalException")
 _GOT_SIGNAL = re.compile(r"got signal: (\d+)")
 _INTERRUPTED = "KeyboardInterrupt"
 # Lines of a process that goes on. Bars are drawn once more when a process ends, and wandb sums up.
-PROGRESS_WORDS = ("step", "Step", "iter", "Iter", "poch", "loss", "Loss", "inished", "omplete")
+_PROGRESS_WORDS = ("step", "Step", "iter", "Iter", "poch", "loss", "Loss", "inished", "omplete")
 PROGRESS = re.compile(
     r"(?<![a-z])(?:step|iter(?:ation)?|epoch|batch)(?![a-z])\W{0,12}(\d+)", re.IGNORECASE
 )
@@ -150,7 +151,7 @@ def _again(log: Log, block: "_Block") -> None:
     Lines of its process begin as its first one does: with a pid or a rank in brackets, if at all.
     """
     wanted = range(block.number, block.number + _INNERMOST)
-    raw = [text for _, text in lines.lines(log.item, wanted)]
+    raw = [text[:_LONGEST] for _, text in lines.lines(log.item, wanted)]
     front = _FRONT.match(raw[0]) if raw else None
     own = [text for text in raw[1:] if front is None or text.startswith(front[0])]
     frames: list[str] = []
@@ -372,7 +373,7 @@ def _went_on(log: Log, done: dict[object, list[_Block]]) -> set[int]:
     """
     if not any(not block.launcher for blocks in done.values() for block in blocks):
         return set()
-    needles = [(word, 0) for word in PROGRESS_WORDS]
+    needles = [(word, 0) for word in _PROGRESS_WORDS]
     try:
         found = _native.core().scan_lines(os.fsencode(log.item.path), needles)["matches"]
     except (OSError, OddrankError):
