@@ -86,3 +86,16 @@ PALS = _parsed("""
     PALS_RANKID=13 PALS_LOCAL_RANKID=1 PALS_NODEID=1 PMI_RANK=13 PMI_SIZE=24 PMI_LOCAL_RANK=1
     PMI_LOCAL_SIZE=12 PBS_JOBID=123.pbs
 """)
+
+TORCHRUN = torchrun(5, 1, 1, local_world=4, nodes=2)
+
+
+def environ(words: str) -> dict[str, str]:
+    """Returns what `words` name: environments of this module, as STEP[2], and NAME=value."""
+    found: dict[str, str] = {}
+    for word in words.split():
+        name, is_value, value = word.partition("=")
+        place, _, task = word.rstrip("]").partition("[")
+        known = globals().get(place)
+        found |= {name: value} if is_value else known[int(task)] if task else known
+    return found

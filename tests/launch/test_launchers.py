@@ -5,81 +5,18 @@ import os
 
 from launch import environments as made
 from oddrank import launch
+from texts import rows
 
-TORCHRUN = made.torchrun(5, 1, 1, local_world=4, nodes=2)
-# A batch script exports these for the ranks that it will start.
-FOR_LATER = {"WORLD_SIZE": "3", "MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
-RANK_3_OF_4 = {"RANK": "3", "WORLD_SIZE": "4", "MASTER_PORT": "29500"}
-ALONE = ("alone", 0, 1, 0, 1, 0, 1)
-OF_STEP = [("slurm", 0, 3, 0, 2, 0, 2), ("slurm", 1, 3, 1, 2, 0, 2), ("slurm", 2, 3, 0, 1, 1, 2)]
+TORCHRUN = made.TORCHRUN
 # Environment -> (launcher, rank, world, local rank, local world, node, nodes).
-PLACES = {
-    "nothing launched it": ({}, ALONE),
-    "all is empty": ({"RANK": "", "WORLD_SIZE": "", "SLURM_STEP_ID": ""}, ALONE),
-    "torchrun": (TORCHRUN, ("torchrun", 5, 8, 1, 4, 1, 2)),
-    "torchrun on nodes of different size": (
-        made.torchrun(6, 1, 1, local_world=2, nodes=2) | {"WORLD_SIZE": "7"},
-        ("torchrun", 6, 7, 1, 2, 1, 2),
-    ),
-    # SLURM's numbers are then those of torchrun's agent, mpirun's daemon, Hydra's proxy.
-    "torchrun in a step": (made.TORCHRUN_IN_STEP, ("torchrun", 0, 8, 0, 4, 0, 2)),
-    "mpirun in a step": ({**made.STEP[0], **made.OPEN_MPI}, ("openmpi", 3, 4, 1, 2, 1, 2)),
-    "Hydra in a step": ({**made.STEP[0], **made.HYDRA}, ("pmi", 2, 4, 0, 2, 1, 2)),
-    "mpirun": (made.OPEN_MPI, ("openmpi", 3, 4, 1, 2, 1, 2)),
-    "Hydra": (made.HYDRA, ("pmi", 2, 4, 0, 2, 1, 2)),
-    "PALS": (made.PALS, ("pmi", 13, 24, 1, 12, 1, 2)),
-    **{f"task {task} of a step": (made.STEP[task], place) for task, place in enumerate(OF_STEP)},
-    **{
-        f"task {task} with SLURM's own PMI": (made.PMI2_STEP[task], place)
-        for task, place in enumerate(OF_STEP)
-    },
-    "step smaller than its job": (made.SMALL_STEP, ("slurm", 1, 2, 1, 2, 0, 1)),
-    "task that has a variable for later": ({**made.STEP[2], **FOR_LATER}, OF_STEP[2]),
-    "wrapper that repeats SLURM's": (
-        {**made.STEP[1], "RANK": "1", "WORLD_SIZE": "3"}, OF_STEP[1],
-    ),
-    "task that forks ranks": (
-        {**made.STEP[2], "RANK": "21", "WORLD_SIZE": "24", "LOCAL_RANK": "5",
-         "LOCAL_WORLD_SIZE": "8"},
-        ("env", 21, 24, 5, 8, 2, 3),
-    ),
-    # One process in an allocation is no rank of it.
-    "sbatch": (made.SBATCH, ALONE),
-    "sbatch that has a variable for later": ({**made.SBATCH, **FOR_LATER}, ALONE),
-    "salloc": (made.SALLOC, ALONE),
-    "salloc's interactive step": (made.INTERACTIVE_STEP, ALONE),
-    "first of SLURM's own steps": ({**made.SMALL_STEP, "SLURM_STEP_ID": "4294967280"}, ALONE),
-    "sbatch typed in a step": (made.SBATCH_IN_STEP, ALONE),
-    "sbatch typed in another node's step": (
-        {**made.SBATCH_IN_STEP, "SLURMD_NODENAME": "n9", "SLURM_NTASKS": "3"}, ALONE,
-    ),
-    "shell in a step": (made.SHELL_STEP, ("slurm", 0, 1, 0, 1, 0, 1)),
-    "rank typed into such a shell": (
-        {**made.SHELL_STEP, "RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"},
-        ("env", 1, 2, 1, 2, 0, 1),
-    ),
-    "variables by hand": (
-        {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"},
-        ("env", 1, 4, 1, 2, 0, 2),
-    ),
-    "node by hand, and not how many": (
-        {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "0", "NODE_RANK": "3"},
-        ("env", 5, 8, 0, 8, 3, 4),
-    ),
-    "master on this host: all ranks are here": (
-        {**RANK_3_OF_4, "MASTER_ADDR": "127.0.0.1"}, ("env", 3, 4, 3, 4, 0, 1),
-    ),
-    "master elsewhere, no local rank: one rank a host": (
-        {**RANK_3_OF_4, "MASTER_ADDR": "n1"}, ("env", 3, 4, 0, 1, 3, 4),
-    ),
-}  # fmt: skip
+PLACES = rows(__file__, "places")
 
 
 def test_each_process_knows_its_place():
-    for name, (environ, place) in PLACES.items():
-        me = launch.current(environ)
+    for name, words, place in PLACES:
+        me = launch.current(made.environ(words))
         found = (me.launcher, me.rank, me.world, me.local_rank, me.local_world, me.node, me.nodes)
-        assert found == place, name
+        assert " ".join(map(str, found)) == place, name
         assert me.host == os.uname().nodename
         assert bool(me.note) == (me.launcher == "alone"), name
 
