@@ -183,7 +183,7 @@ def death_text(death: Death) -> str:
     text = death.text.strip().partition("\n")[0][:_MOST_TEXT]
     by = f" by the {death.by}" if death.by else ""
     if death.how == "signal":
-        return f"ended by signal {death.signal}{by}"
+        return f"ended by {f'signal {death.signal}' if death.signal else 'a signal'}{by}"
     if death.how == "exit":
         return "exited" + (f" with code {death.code}" if death.code is not None else "")
     if death.how == "oom":
@@ -191,5 +191,5 @@ def death_text(death: Death) -> str:
     if death.how == "evicted":
         return f"was evicted{by}" + (f": {text}" if text else "")
     if death.how == "exception":
-        return f"raised {text}"
+        return f"raised {text or 'an exception'}"
     return f"aborted{by}" + (f": {text}" if text else "")

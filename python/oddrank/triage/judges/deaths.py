@@ -6,6 +6,7 @@ expects shows a mismatch, and not whose size is wrong.
 """
 
 import re
+import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -31,7 +32,7 @@ from oddrank.triage.view import View
 # Signals that end victims, too: an abort after a lost peer, a crash while others tear down.
 _CASCADES = frozenset({6, 11})
 _ALIVE = ("running", "stopped", "uninterruptible")
-_MOST_POINTS = 8
+_MOST_POINTS, _FEW = 8, 3
 # gloo's ranks find each other by keys of the store that end with a rank of the group.
 _STORE_KEY = re.compile(r"wait timeout after \d+ ?ms, keys: /default_pg/\S*//cpu//\d+/(\d+)$", re.M)
 _JOINED = re.compile(r"(\d+)/(\d+) clients joined|world_size=(\d+),? worker_count=(\d+)")
@@ -96,7 +97,8 @@ def _causes(view: View, ends: Sequence[End], own: Sequence[End]) -> list[Suspect
     later = len(groups) - len(firsts)
     if len(found) > 1:
         one, *others = found
-        names = "; ".join(_short(s) for s in others[:_MOST_POINTS])
+        names = "; ".join(textwrap.shorten(_short(s), 100) for s in others[:_FEW])
+        names += f"; and {len(others) - _FEW} more" if len(others) > _FEW else ""
         point = Point(f"not known to be before: {names}", _source(others[0]))
         lowered = [replace(s, certainty=0) for s in others]
         return [replace(one, certainty=min(one.certainty, 1), against=(point,)), *lowered]
@@ -412,12 +414,12 @@ def _words(end: End) -> str:
     if death.child:
         name = f"{name}'s {death.child}"
     if death.how == "signal":
-        return f"{name} ended by signal {death.signal}"
+        return f"{name} ended by {f'signal {death.signal}' if death.signal else 'a signal'}"
     if death.how == "exit":
         return f"{name} exited" + (f" with code {death.code}" if death.code is not None else "")
     if death.how == "oom":
         return f"{name} ran out of memory"
-    return f"{name}: {_short_text(death)}"
+    return f"{name}: {_short_text(death) or 'it raised an exception'}"
 
 
 def _short(suspect: Suspect) -> str:
