@@ -9,6 +9,7 @@ right: named, and nobody else; of a hang also: nobody is named, since only its v
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -78,8 +79,10 @@ def judged(what: str, log: Path) -> set[int]:
     command = [sys.executable, "-m", "oddrank", "logs", what, str(log), "--json", "-"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     made = json.loads(done.stdout)
-    return {rank for finding in made["findings"] if finding["confidence"]["level"] != "low"
-            for rank in finding["who"]["ranks"]}  # fmt: skip
+    named = [one["who"] for one in made["findings"] if one["confidence"]["level"] != "low"]
+    # torchrun's prefixes say the local rank, which is the rank here.
+    local = (re.search(r"local rank (\d+)", who["device"] or "") for who in named)
+    return {rank for who in named for rank in who["ranks"]} | {int(one[1]) for one in local if one}
 
 
 def run(
