@@ -41,19 +41,19 @@ py::dict to_dict(const metrics::Suspect& suspect) {
 }
 
 py::dict to_dict(const metrics::Figures& figures) {
+  const metrics::Spent& spent = figures.spent;
   py::dict made = dict_of({{"rows", figures.rows},
                            {"restarts", figures.restarts},
                            {"judged", py::cast(figures.judged)},
                            {"left_out", figures.left_out},
                            {"lost_iterations", figures.lost_iterations},
-                           {"lost_seconds", figures.lost_seconds},
-                           {"down_seconds", figures.down_seconds},
+                           {"lost_seconds", spent.down + spent.again},
+                           {"down_seconds", spent.down},
                            {"first_time", date_or_none(figures.first_time)},
                            {"pace", number_or_none(figures.pace)},
                            {"pauses", figures.pauses},
                            {"speed", number_or_none(figures.speed)},
                            {"speed_unit", figures.speed_unit}});
-  const metrics::Spent& spent = figures.spent;
   add(made, {{"spent", dict_of({{"all", spent.all},
                                 {"restarts", spent.down},
                                 {"iterations done again", spent.again},
@@ -92,27 +92,11 @@ void bind_metrics(py::module_& m) {
              const WithoutGil unlocked;
              job.feed(file, view);
            })
-      .def("end",
-           [](Job& job, std::size_t file) {
-             const WithoutGil unlocked;
-             job.end(file);
-           })
-      .def("pause",
-           [](Job& job, std::size_t file) {
-             const WithoutGil unlocked;
-             job.pause(file);
-           })
-      .def("replace",
-           [](Job& job, std::size_t file) {
-             const WithoutGil unlocked;
-             job.replace(file);
-           })
+      .def("end", &Job::end, py::call_guard<WithoutGil>())
+      .def("pause", &Job::pause, py::call_guard<WithoutGil>())
+      .def("replace", &Job::replace, py::call_guard<WithoutGil>())
       .def("wanted", &Job::wanted)
-      .def("flush",
-           [](Job& job) {
-             const WithoutGil unlocked;
-             job.flush();
-           })
+      .def("flush", &Job::flush, py::call_guard<WithoutGil>())
       .def("silence", &Job::silence)
       .def("suspects",
            [](const Job& job) {
@@ -129,7 +113,7 @@ void bind_metrics(py::module_& m) {
         const std::vector<Job::Point>& points = job.points();
         py::list made;
         for (const Job::Point& p : points) {
-          append(made, {p.iteration, p.time, p.loss, p.grad_norm, p.speed, p.restarted > 0});
+          append(made, {p[0], p[1], p[2], p[3], p[4], p[5] > 0});
         }
         return made;
       });

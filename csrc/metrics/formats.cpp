@@ -20,16 +20,14 @@ constexpr Field kFields[] = {
     {"global_step|training/global_step", kIteration, 1, 2},
     {"batch", kIteration, 1, 0},
     {"total_steps", kTotal},
-    {"loss|lm loss|lm_loss|total loss|train loss|train_loss|train/loss|"
-     "training_loss|train_loss_step|loss/train/total|train loss/train/total|"
-     "train/crossentropyloss|train/ce loss|actor/pg_loss",
-     kLoss},
+    {"loss|lm loss|lm_loss|total loss|train loss|train_loss|train/loss|training_loss", kLoss},
+    {"train_loss_step|loss/train/total|train loss/train/total|train/crossentropyloss", kLoss},
+    {"train/ce loss|actor/pg_loss", kLoss},
     {"reduced_train_loss|loss/mean", kLoss, 1, 2},
     {"loss/min", kLossMin},
     {"loss/max", kLossMax},
-    {"grad norm|grad_norm|gradnorm|norm|actor/grad_norm|train/grad_norm|"
-     "optim/total_grad_norm|optim/total grad norm",
-     kGradNorm},
+    {"grad norm|grad_norm|gradnorm|norm|actor/grad_norm|train/grad_norm", kGradNorm},
+    {"optim/total_grad_norm|optim/total grad norm", kGradNorm},
     {"learning rate|learning_rate|lr", kLearningRate},
     {"consumed samples|consumed_samples", kSamples},
     {"consumed tokens|consumed_tokens|num_input_tokens_seen|total_tokens", kTokens},
@@ -38,26 +36,22 @@ constexpr Field kFields[] = {
     {"loss scale", kLossScale},
     {"number of skipped iterations", kSkipped},
     {"number of nan iterations", kNan},
-    {"elapsed time per iteration (ms)|time_per_iteration_ms|"
-     "elapsed_time_per_iteration_ms|ms",
-     kStepSeconds, 1e-3},
-    {"elapsed time per iteration (s)|train_step_timing in s|iter time (s)|"
-     "timing_s/step|perf/time_per_step",
-     kStepSeconds},
+    {"elapsed time per iteration (ms)|time_per_iteration_ms", kStepSeconds, 1e-3},
+    {"elapsed_time_per_iteration_ms|ms", kStepSeconds, 1e-3},
+    {"elapsed time per iteration (s)|train_step_timing in s|iter time (s)", kStepSeconds},
+    {"timing_s/step|perf/time_per_step", kStepSeconds},
     {"time|dt", kStepSeconds, 0},
     {"dt/mean", kStepSeconds, 1, 2},
     {"it/sec", kStepSeconds, -1},
     {"dt/min", kStepMin},
     {"dt/max", kStepMax},
     {"elapsed_time", kTime},
-    {"throughput per gpu (tflop/s/gpu)|tflops|tflops_per_gpu|model_tflops_per_gpu|"
-     "approx flops per gpu",
-     kTflops},
-    {"tps|wps|tok/s|tok/sec|tokens/sec|tokens_per_sec_per_gpu|"
-     "tokens per gpu per second (tgs)|tokens per second per gpu (tok/s/gpu)|"
-     "perf/throughput|throughput/device/tokens_per_second|throughput/device/tps|"
-     "train throughput/device/tokens_per_sec",
-     kTokensPerSecond},
+    {"throughput per gpu (tflop/s/gpu)|tflops|tflops_per_gpu|model_tflops_per_gpu", kTflops},
+    {"approx flops per gpu", kTflops},
+    {"tps|wps|tok/s|tok/sec|tokens/sec|tokens_per_sec_per_gpu", kTokensPerSecond},
+    {"tokens per gpu per second (tgs)|tokens per second per gpu (tok/s/gpu)", kTokensPerSecond},
+    {"perf/throughput|throughput/device/tokens_per_second|throughput/device/tps", kTokensPerSecond},
+    {"train throughput/device/tokens_per_sec", kTokensPerSecond},
     {"tokens_per_sec", kTokensPerSecond, 1, 2},
     {"samples per second|samples/sec|sps", kSamplesPerSecond},
     {"mfu|bf16_mfu", kMfu, 1e-2},
@@ -153,29 +147,6 @@ const Field* find(std::string_view key) {
   return nullptr;
 }
 
-// Takes a duration: 1d 2h 3m 4s, 1:02:03, or 1 day, 1:02:03.
-bool take_duration(std::string_view& text, double& seconds) {
-  std::string_view rest = text;
-  double sum = 0;
-  double clock = 0;  // of 1:02:03, what stands before the last colon
-  double part = 0;
-  while (take_number(rest, part) && part >= 0 && part < kLeastDate) {
-    text = rest;
-    if (rest.starts_with(':')) {
-      clock = (clock + part) * 60;
-      rest.remove_prefix(1);
-      continue;
-    }
-    const std::size_t letter = rest.find_first_not_of(' ');
-    const char unit = letter == kNowhere ? 's' : rest[letter];
-    sum += (clock + part) * (unit == 'd' ? 86400 : unit == 'h' ? 3600 : unit == 'm' ? 60 : 1);
-    clock = 0;
-    rest.remove_prefix(std::min(rest.find_first_not_of("dayshm, "), rest.size()));
-  }
-  seconds = sum;
-  return sum > 0;
-}
-
 // Takes the value of a field: a number with its unit; of iterations also "/ 100", their total.
 void take(const Field& field, std::string_view& text, Row& row, int& weight) {
   double value = 0;
@@ -205,27 +176,19 @@ void take(const Field& field, std::string_view& text, Row& row, int& weight) {
   }
 }
 
-// Takes a rank's estimated throughput: 296.02TF/0.
-bool take_ranked(std::string_view text, std::string_view key, double& value, double& rank) {
-  const std::size_t found = text.find(key);
-  if (found == kNowhere) return false;
-  text.remove_prefix(found + key.size());
-  if (!take_number(text, value)) return false;
-  const std::size_t slash = text.find('/');
-  if (slash == kNowhere || slash > 4) return false;
-  text.remove_prefix(slash + 1);
-  return take_number(text, rank);
-}
-
+// Reads a line of Megatron-LM's straggler detector.
 bool read_ranked(std::string_view text, Row& row) {
-  double slowest = 0;
-  double fastest = 0;
-  double rank = 0;
-  double other = 0;
-  if (!take_ranked(text, "MnEtpt/Rnk: ", slowest, rank)) return false;
-  if (!take_ranked(text, "MxEtpt/Rnk: ", fastest, other)) return false;
-  if (!(slowest > 0) || !(fastest >= slowest) || !(rank >= 0 && rank < 1e7)) return false;
-  row[kSlowShare] = fastest / slowest - 1;
+  static const Pattern pattern = [] {
+    Pattern made;
+    made.parse("MnEtpt/Rnk: {step_min}TF/{slow_rank}MxEtpt/Rnk: {step_max}");
+    return made;
+  }();
+  Row found;
+  if (pattern.read(text, found) == kNowhere) return false;
+  const double rank = found[kSlowRank];
+  if (!(found[kStepMin] > 0) || !(found[kStepMax] >= found[kStepMin])) return false;
+  if (!(rank >= 0 && rank < 1e7)) return false;
+  row[kSlowShare] = found[kStepMax] / found[kStepMin] - 1;
   row[kSlowRank] = rank;
   row.kind = Row::Kind::straggler;
   return true;
@@ -249,6 +212,29 @@ bool is_unit_of_key(std::string_view text) {
 }
 
 }  // namespace
+
+bool take_duration(std::string_view& text, double& seconds) {
+  const char* const began = text.data();
+  std::string_view rest = text;
+  double sum = 0;
+  double clock = 0;  // of 1:02:03, what stands before the last colon
+  double part = 0;
+  while (take_number(rest, part) && part >= 0 && part < kLeastDate) {
+    text = rest;
+    if (rest.starts_with(':')) {
+      clock = (clock + part) * 60;
+      rest.remove_prefix(1);
+      continue;
+    }
+    const std::size_t letter = rest.find_first_not_of(' ');
+    const char unit = letter == kNowhere ? 's' : rest[letter];
+    sum += (clock + part) * (unit == 'd' ? 86400 : unit == 'h' ? 3600 : unit == 'm' ? 60 : 1);
+    clock = 0;
+    rest.remove_prefix(std::min(rest.find_first_not_of("dayshm, "), rest.size()));
+  }
+  seconds = sum;
+  return text.data() != began;
+}
 
 std::span<const std::string_view> anchors() { return kAnchors; }
 std::span<const Sign> signs() { return kSigns; }
@@ -338,8 +324,7 @@ bool Pattern::parse(std::string_view text) {
     const auto* const name = std::find(kColumnNames.begin(), kColumnNames.end(),
                                        text.substr(open + 1, close - open - 1));
     if (name == kColumnNames.end()) return false;
-    parts_.push_back(
-        {std::string(text.substr(0, open)), static_cast<Column>(name - kColumnNames.begin())});
+    parts_.emplace_back(text.substr(0, open), static_cast<Column>(name - kColumnNames.begin()));
     text.remove_prefix(close + 1);
   }
 }
@@ -347,15 +332,15 @@ bool Pattern::parse(std::string_view text) {
 std::size_t Pattern::read(std::string_view line, Row& row) const {
   std::size_t begin = kNowhere;
   std::string_view rest = line;
-  for (const Part& part : parts_) {
-    const std::size_t at = rest.find(part.before);
+  for (const auto& [before, column] : parts_) {
+    const std::size_t at = rest.find(before);
     if (at == kNowhere) return kNowhere;
     if (begin == kNowhere) begin = at;
-    rest.remove_prefix(at + part.before.size());
+    rest.remove_prefix(at + before.size());
     rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
     int weight = 0;
     const std::size_t size = rest.size();
-    take({"", part.column}, rest, row, weight);
+    take({"", column}, rest, row, weight);
     if (rest.size() == size) return kNowhere;
   }
   return begin;

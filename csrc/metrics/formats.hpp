@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "metrics/row.hpp"
@@ -42,6 +43,8 @@ struct Found {
 };
 // Reads the numbers of a line into a row.
 Found read_fields(std::string_view text, Row& row);
+// Takes a duration: 1d 2h 3m 4s, 1:02:03, or 1 day, 1:02:03.
+bool take_duration(std::string_view& text, double& seconds);
 // Returns whether a row says something of an iteration.
 bool says(const Row& row);
 
@@ -55,11 +58,7 @@ class Pattern {
   std::size_t read(std::string_view line, Row& row) const;
 
  private:
-  struct Part {
-    std::string before;  // the text before the number
-    Column column;
-  };
-  std::vector<Part> parts_;
+  std::vector<std::pair<std::string, Column>> parts_;  // the text before a number, and its column
 };
 
 // The columns of a CSV file; empty if the line is no header of a training's.

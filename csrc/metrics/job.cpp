@@ -122,7 +122,7 @@ void Job::keep(const Step& step) {
   if (points_.size() < limits_.rows) return;
   std::size_t kept = 0;
   for (std::size_t index = 0; index < points_.size(); ++index) {
-    if (index % 2 == 0 || points_[index].restarted > 0) points_[kept++] = points_[index];
+    if (index % 2 == 0 || points_[index][5] > 0) points_[kept++] = points_[index];
   }
   points_.resize(kept);
   stride_ *= 2;

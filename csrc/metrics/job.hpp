@@ -1,6 +1,7 @@
 // A training's logs: merges the rows of all files, judges them, and keeps a bounded number of them.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -46,15 +47,8 @@ class Job {
   // Returns the CSV's lines since the last call; the first one names the columns.
   std::string take_csv();
 
-  // A kept row, for pictures.
-  struct Point {
-    double iteration;
-    double time;
-    double loss;
-    double grad_norm;
-    double speed;
-    double restarted;
-  };
+  // A kept row, for pictures: iteration, time, loss, grad norm, speed, and whether it restarted.
+  using Point = std::array<double, 6>;
   const std::vector<Point>& points() const { return points_; }
 
  private:

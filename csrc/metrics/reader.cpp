@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "logs/characters.hpp"
@@ -35,22 +34,10 @@ const logs::Needles& words() {
   return made;
 }
 
-// Returns the number of newlines, eight bytes at a time.
 std::uint64_t newlines(std::string_view text) {
-  constexpr std::uint64_t kOnes = 0x0101010101010101;
-  constexpr std::uint64_t kLow = 0x7f * kOnes;
   std::uint64_t count = 0;
-  std::size_t at = 0;
-  for (; at + 8 <= text.size(); at += 8) {
-    std::uint64_t eight = 0;
-    std::memcpy(&eight, text.data() + at, 8);
-    eight ^= '\n' * kOnes;
-    // A byte's highest bit is set where the byte is 0. The product adds up the eight bits.
-    const std::uint64_t found = ~(((eight & kLow) + kLow) | eight | kLow);
-    count += ((found >> 7) * kOnes) >> 56;
-  }
-  return count + static_cast<std::uint64_t>(
-                     std::count(text.begin() + static_cast<std::ptrdiff_t>(at), text.end(), '\n'));
+  for (std::size_t at = 0; (at = text.find('\n', at)) != kNowhere; ++at) ++count;
+  return count;
 }
 
 std::uint64_t writer_of(const logs::Prefix& who) {
@@ -72,17 +59,6 @@ std::size_t number_before(std::string_view text, std::size_t end, double& value)
   return take_number(digits, value) ? at : kNowhere;
 }
 
-// Seconds of 01:30, 1:02:03.
-double clock_seconds(std::string_view text) {
-  double seconds = 0;
-  for (double part = 0; take_number(text, part) && part >= 0 && part < 1e6;) {
-    seconds = seconds * 60 + part;
-    if (!text.starts_with(':')) return seconds;
-    text.remove_prefix(1);
-  }
-  return kUnknown;
-}
-
 // Finds the last progress bar of tqdm, " 10/100 [00:10<01:30,  1.00it/s]", and takes the numbers
 // that the row lacks. Lightning's bars begin anew in each epoch.
 bool take_bar(std::string_view text, Row& row) {
@@ -94,7 +70,9 @@ bool take_bar(std::string_view text, Row& row) {
     if (number_before(text, slash - 1, done) == kNowhere) continue;
     const std::string_view inside = text.substr(at + 2, 64);
     if (inside.substr(0, inside.find(']')).find('<') == kNowhere) continue;
-    if (!row.has(kTime)) row[kTime] = clock_seconds(inside);
+    double seconds = 0;
+    std::string_view clock = inside;
+    if (!row.has(kTime) && take_duration(clock, seconds)) row[kTime] = seconds;
     if (row.has(kIteration)) return true;
     double epoch = 0;
     const std::size_t name = text.rfind("Epoch ", at);

@@ -24,7 +24,7 @@ constexpr double kMean = 0.6;     // a mean of deviations as a median
 constexpr double kForget = 0.98;  // of what came back, each time
 
 // Returns the noise of deviations: their median, or more if few of them are large.
-double noise_of(std::vector<double>& sizes) {
+double noise_of(const std::vector<double>& sizes) {
   double sum = 0;
   for (const double size : sizes) sum += size;
   return std::max(median_of(sizes), kMean * sum / static_cast<double>(sizes.size()));
@@ -32,7 +32,7 @@ double noise_of(std::vector<double>& sizes) {
 
 }  // namespace
 
-double median_of(std::vector<double>& values) {
+double median_of(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
@@ -84,7 +84,7 @@ double Series::median(const std::deque<Value>& values, std::size_t last) const {
   for (auto row = values.rbegin(); row != values.rend() && copy.size() < last; ++row) {
     copy.push_back(row->value);
   }
-  return scaled(median_of(copy));
+  return scaled(median_of(std::move(copy)));
 }
 
 Series::Event Series::add(double value, double iteration, double first, bool briefly) {
@@ -141,7 +141,7 @@ bool Series::judge_rows(const Value& row, std::size_t few) {
         last_.end());
     const Place first{rows.front().first, static_cast<double>(seen_ + 1 - rows.size())};
     begin("spike", first, level_, limit, kFew);
-    change_.rows = 0;
+    change_.count = 0;
     for (const Value& each : rows) go_on(each);
     return true;
   }
@@ -222,7 +222,7 @@ void Series::begin(std::string_view shape, Place first, double level, double lim
   change_.first = change_.at = first.iteration;
   change_.level = unscaled(level);
   change_.known = first.rows;
-  change_.rows = static_cast<double>(seen_) - first.rows;
+  change_.count = static_cast<double>(seen_) - first.rows;
   open_ = true;
   adopted_ = false;
   from_ = level;
@@ -236,7 +236,7 @@ void Series::begin(std::string_view shape, Place first, double level, double lim
 // Takes a row of a change that is not over.
 Series::Event Series::go_on(const Value& row) {
   push_bounded(held_, row, kHeld);
-  ++change_.rows;
+  ++change_.count;
   const double excess = scaled(row.value) - from_;
   if (excess > worst_) {
     worst_ = excess;
@@ -253,7 +253,7 @@ Series::Event Series::go_on(const Value& row) {
           std::find_if(held_.end() - static_cast<std::ptrdiff_t>(width_), held_.end(),
                        [&](const Value& each) { return scaled(each.value) - from_ < back_; });
       change_.until = back->first;
-      change_.rows -= static_cast<double>(held_.end() - back);
+      change_.count -= static_cast<double>(held_.end() - back);
       open_ = false;
       if (!std::exchange(adopted_, false)) {
         for (; back != held_.end(); ++back) learn(*back);
@@ -289,8 +289,7 @@ void Series::refresh() {
     values.clear();
     for (const Value& row : rows_) values.push_back(scaled(row.value));
   }
-  std::vector<double> copy(values);
-  const double middle = median_of(copy);
+  const double middle = median_of(values);
   for (double& value : values) value = std::abs(value - middle);
   noise_ = noise_of(values);
 }

@@ -34,7 +34,7 @@ struct Change {
   double until = kUnknown;  // iteration where it was over
   double level = kUnknown;  // before it
   double value = kUnknown;  // the worst one of a spike, else the median of the rows since it began
-  double rows = 0;          // since it began
+  double count = 0;         // rows since it began
   double known = 0;         // rows before it
 };
 
@@ -128,7 +128,7 @@ void push_bounded(std::deque<Value>& ring, const Value& value, std::size_t most)
   if (ring.size() > most) ring.pop_front();
 }
 
-// Returns the median. Reorders the values, which must not be empty.
-double median_of(std::vector<double>& values);
+// Returns the median of values, which must not be empty.
+double median_of(std::vector<double> values);
 
 }  // namespace oddrank::metrics

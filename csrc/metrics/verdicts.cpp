@@ -39,11 +39,6 @@ constexpr std::array<std::string_view, 13> kKinds{
     "loss-spike", "loss-rise", "grad-growth", "slower",   "spread",    "stall",  "nan-loss",
     "nan-grad",   "zero-loss", "skipped",     "disagree", "straggler", "restart"};
 
-double median_of_ring(const std::deque<double>& values) {
-  std::vector<double> copy(values.begin(), values.end());
-  return median_of(copy);
-}
-
 }  // namespace
 
 std::string_view name_of(Suspect::Kind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
@@ -148,15 +143,8 @@ void Verdicts::judge(Watched& watched, double value, const Row& row, double firs
   }
   Suspect* const made = suspect(watched.open);
   if (made == nullptr) return;
-  made->shape = change.shape;
-  made->first = change.first;
-  made->at = change.at;
-  made->until = change.until;
-  made->level = change.level;
-  made->value = change.value;
+  static_cast<Change&>(*made) = change;
   made->share = std::abs(change.value / change.level - 1);
-  made->count = change.rows;
-  made->known = change.known;
   if (event == Series::Event::over) watched.open = kNone;
 }
 
@@ -228,14 +216,12 @@ Pause Verdicts::judge_pause(const Step& step, double gap) {
   if (gaps_.size() >= kLeastGaps && run_rows_ >= kWarmUp) {
     if (whole && beyond > pause_limit(step)) {
       pause.is_stall = true;
-      const std::size_t made = report(Suspect::Kind::stall, row);
-      if (made != kNone) {
-        Suspect& suspect = suspects_[made];
-        suspect.first = step.before;
-        suspect.until = row[kIteration];
-        suspect.seconds = beyond;
-        suspect.level = usual;
-        suspect.known = static_cast<double>(gaps_.size());
+      if (Suspect* const made = suspect(report(Suspect::Kind::stall, row))) {
+        made->first = step.before;
+        made->until = row[kIteration];
+        made->seconds = beyond;
+        made->level = usual;
+        made->known = static_cast<double>(gaps_.size());
       }
     }
     if (beyond > 5 * usual_gap_) {
@@ -244,7 +230,8 @@ Pause Verdicts::judge_pause(const Step& step, double gap) {
     }
   }
   push_bounded(gaps_, seconds * (interval_ > 0 ? interval_ / iterations : 1), kRecent);
-  if (gaps_.size() < 32 || figures_.rows % 32 == 0) usual_gap_ = median_of_ring(gaps_);
+  if (gaps_.size() < 32 || figures_.rows % 32 == 0)
+    usual_gap_ = median_of({gaps_.begin(), gaps_.end()});
   return pause;
 }
 
@@ -350,8 +337,6 @@ void Verdicts::judge_restart(const Step& step, double gap) {
   const double down = gap > 0 ? std::max(0.0, gap - (std::isnan(usual_gap_) ? 0 : usual_gap_)) : 0;
   const double again = one > 0 ? one * step.lost : 0;
   figures_.lost_iterations += step.lost;
-  figures_.lost_seconds += again + down;
-  figures_.down_seconds += down;
   figures_.spent.all += gap > 0 ? gap : 0;
   figures_.spent.down += down;
   figures_.spent.again += again;

@@ -17,7 +17,8 @@
 
 namespace oddrank::metrics {
 
-struct Suspect {
+// A change of a level, or what is described by the same numbers.
+struct Suspect : Change {
   enum class Kind : std::uint8_t {
     loss_spike,  // value, level, shape: of this and the next four as in Change
     loss_rise,   // what 3 rows do not show
@@ -34,17 +35,9 @@ struct Suspect {
     restart,  // count: lost iterations, seconds: lost time
   };
   Kind kind = Kind::stall;
-  std::string_view shape;   // spike, step or drift
-  double first = kUnknown;  // iteration where it began
   double fired = kUnknown;  // iteration after which it could be said
-  double until = kUnknown;  // iteration where it was over
-  double at = kUnknown;     // iteration of `value`
-  double value = kUnknown;
-  double level = kUnknown;
   double share = kUnknown;  // of a drop or a slow rank: 0.05 is 5 %
   double seconds = kUnknown;
-  double count = 0;  // rows, or iterations, that show it
-  double known = 0;  // rows before it, with which it was compared
   std::uint64_t line = 0;
   std::uint16_t file = 0;
   std::vector<int> ranks;
@@ -68,8 +61,6 @@ struct Figures {
   std::array<std::uint64_t, 3> judged{};  // rows: losses, grad norms, throughputs
   std::uint64_t left_out = 0;             // suspects beyond kMostSuspects
   double lost_iterations = 0;
-  double lost_seconds = 0;
-  double down_seconds = 0;  // of these, those without an iteration
   Spent spent;
   double first_time = kUnknown;
   Row last;                 // the newest number of each column; a loss that is NaN has none

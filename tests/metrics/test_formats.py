@@ -31,7 +31,7 @@ def test_lines_of_each_format_become_rows(golden):
         found, nans = rows(text.encode().decode("unicode_escape"))
         assert bool(found) != name.startswith("no numbers"), name
         lines = [" ".join(f"{column}={value}" for column, value in row.items()) for row in found]
-        said.append("\n  ".join([name, *lines, *nans]))
+        said.append(f"{name}: " + "\n  ".join([*lines, *nans]))
     golden("\n".join(said))
 
 

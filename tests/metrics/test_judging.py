@@ -242,7 +242,7 @@ def test_every_sentence_can_be_made_with_little_and_with_much(golden):
             said.append(f"{kind} {name}\n{told([made] if made else [])}")
             if over := findings.is_over(suspect):
                 said.append(f"  --follow: {over}\n")
-    golden("\n".join(said))
+    golden("".join(said))
 
 
 def test_a_warning_is_part_of_the_spike_that_follows_and_restarts_are_one_finding(golden):

@@ -127,7 +127,7 @@ TEST(Series, ARiseBeginsAndIsOver) {
   EXPECT_EQ(add(series, 2, 310, 400), Events{Series::Event::over});
   EXPECT_EQ(series.change().first, 300);
   EXPECT_EQ(series.change().until, 310);
-  EXPECT_EQ(series.change().rows, 10);
+  EXPECT_EQ(series.change().count, 10);
   EXPECT_EQ(series.change().known, 300);
 }
 

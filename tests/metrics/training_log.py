@@ -37,9 +37,9 @@ def told(found: Iterable[Finding]) -> str:
     lines = []
     for one in found:
         lines.append(f"  {one.condition} ({one.cause}, {one.who}): {one.what}")
-        lines.append(f"    {one.confidence.level}: {one.confidence.why}")
-        lines += [f"    - {point.text} [{point.source}]" for point in one.evidence]
-        lines += [f"    next: {step}" for step in one.next]
+        evidence = [f"{point.text} [{point.source}]" for point in one.evidence]
+        lines.append(f"    {one.confidence.level}: {'; '.join([one.confidence.why, *evidence])}")
+        lines += [f"    next: {' | '.join(one.next)}"] * bool(one.next)
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -52,7 +52,7 @@ def check(golden: Golden, rows: dict[str, tuple[Any, ...]]) -> None:
             wrong.append(f"{name}: {[one.cause for one in made]}, not {causes}")
         said.append(f"{name}\n{told(made)}")
     assert not wrong, "\n".join(wrong)
-    golden("\n".join(said))
+    golden("".join(said))
 
 
 def stamp(seconds: float) -> str:

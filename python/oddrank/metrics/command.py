@@ -120,9 +120,7 @@ def command(
 
 
 def _report(logs: Logs) -> Report:
-    return report.made(
-        logs.job, logs.paths, logs.notes, logs.missing, is_damaged=logs.is_damaged
-    )  # fmt: skip
+    return report.made(logs.job, logs.paths, logs.notes, logs.missing, is_damaged=logs.is_damaged)
 
 
 @contextmanager

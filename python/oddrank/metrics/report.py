@@ -9,7 +9,7 @@ from typing import Any
 
 from oddrank import exposition
 from oddrank.finding import number_text
-from oddrank.metrics.findings import duration, findings
+from oddrank.metrics.findings import Suspect, duration, findings
 from oddrank.report import EXIT_CODES, Report
 
 COLUMNS = ("iteration", "of", "loss", "grad norm", "throughput", "an iteration", "left", "restarts")
@@ -46,10 +46,7 @@ def made(
 
 
 def _data(
-    job: Any,
-    figures: Mapping[str, Any],
-    suspects: Sequence[Mapping[str, Any]],
-    paths: Sequence[str],
+    job: Any, figures: Suspect, suspects: Sequence[Suspect], paths: Sequence[str]
 ) -> dict[str, Any]:
     last = figures["last"]
     left = _left(figures)
@@ -159,15 +156,12 @@ def prometheus(report: Report) -> str:
 
 def _families(report: Report) -> Iterator[tuple[str, str, list[exposition.Sample]]]:
     data = report.data
+    grad_norm = math.nan if data["grad_norm_is_nan"] else data["grad_norm"]
     plain = (
         ("iteration", "The last iteration.", data["iteration"]),
         ("iterations_total_planned", "Iterations of the whole training.", data["total"]),
         ("loss", "Loss of the last iteration.", math.nan if data["loss_is_nan"] else data["loss"]),
-        (
-            "grad_norm",
-            "Grad norm of the last iteration.",
-            math.nan if data["grad_norm_is_nan"] else data["grad_norm"],
-        ),
+        ("grad_norm", "Grad norm of the last iteration.", grad_norm),
         ("tokens", "Tokens consumed.", data["tokens"]),
         ("iteration_seconds", "Seconds of an iteration, of the last 16 rows.", data["iteration_s"]),
         ("left_seconds", "Seconds until the last iteration.", data["left_s"]),
@@ -175,11 +169,7 @@ def _families(report: Report) -> Iterator[tuple[str, str, list[exposition.Sample
         ("restarts", "New starts of the training.", data["restarts"]),
         ("lost_iterations", "Iterations done again.", data["lost_iterations"]),
         ("lost_seconds", "Seconds lost by new starts.", data["lost_s"]),
-        (
-            "goodput_ratio",
-            "Share of the time that made progress that was kept.",
-            data["goodput"]["share"],
-        ),
+        ("goodput_ratio", "Share of the time that was kept.", data["goodput"]["share"]),
         ("time_seconds", "When this was written, since 1970.", time.time()),
     )
     for name, text, value in plain:
@@ -187,11 +177,8 @@ def _families(report: Report) -> Iterator[tuple[str, str, list[exposition.Sample
             yield name, text, [({}, float(value))]
     speed = data["throughput"]
     if speed["value"] is not None:
-        yield (
-            "throughput",
-            "Throughput of the last 16 rows.",
-            [({"unit": speed["unit"]}, speed["value"])],
-        )
+        samples: list[exposition.Sample] = [({"unit": speed["unit"]}, speed["value"])]
+        yield "throughput", "Throughput of the last 16 rows.", samples
     yield (
         "verdict",
         "1 for the verdict, else 0.",
