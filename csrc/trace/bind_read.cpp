@@ -103,6 +103,7 @@ void add_state(py::dict& made, trace::Liveness life, const trace::Counters& coun
        {"exit_code", counters.end == trace::End::kExited ? Value(counters.exit_code) : Value()},
        {"raised", counters.raised},
        {"message", counters.message},
+       {"raised_at", counters.raised_at},
        {"disarmed", counters.hook_state == static_cast<std::uint64_t>(trace::HookState::kDisarmed)},
        {"displaced_by", counters.displaced_by},
        {"lost", lost}});

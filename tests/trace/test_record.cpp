@@ -375,11 +375,12 @@ TEST(Collectives, MessagesAreNumberedByPartner) {
 TEST(Record, HasTheLastWordsOfItsProcess) {
   Record record;
   EXPECT_EQ(record.header().end, static_cast<std::uint64_t>(End::kNone));
-  record->note_script_ended("ValueError", "bad label 77");
-  record->note_script_ended("", "");
+  record->note_script_ended("ValueError", "bad label 77", "34\ntrain_step\ntrain.py");
+  record->note_script_ended("", "", "");
   EXPECT_EQ(record.header().end, static_cast<std::uint64_t>(End::kEnding));
   EXPECT_STREQ(record.header().raised, "ValueError");
   EXPECT_STREQ(record.header().message, "bad label 77");
+  EXPECT_STREQ(record.header().raised_at, "34\ntrain_step\ntrain.py");
   record->note_exit(256 + 3);
   EXPECT_EQ(record.header().end, static_cast<std::uint64_t>(End::kExited) | std::uint64_t{3} << 32);
 }

@@ -159,6 +159,7 @@ struct Header {
   char job[128];           // name of the folder in which the file was created
   Word collectives_since;  // ticks when collectives were first recorded; 0: never
   char message[192];       // first line of that exception's message; "" in files of before
+  char raised_at[256];     // where, in lines: line, function, file; "" in files of before
 };
 static_assert(sizeof(Header) <= kPage);
 

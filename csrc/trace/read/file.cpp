@@ -224,6 +224,7 @@ Counters RecordFile::counters() const {
   now.exit_code = static_cast<int>(end >> 32 & 0xFF);
   now.raised = text_of(header.raised);
   now.message = text_of(header.message);
+  now.raised_at = text_of(header.raised_at);
   return now;
 }
 

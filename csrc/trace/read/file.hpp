@@ -54,7 +54,8 @@ struct Counters {
   End end = End::kNone;
   int exit_code = 0;  // of End::kExited
   std::string raised;
-  std::string message;  // of what was raised
+  std::string message;    // of what was raised
+  std::string raised_at;  // Header::raised_at
 };
 
 // One reading of all clocks: a ClockPair of the file.

@@ -261,7 +261,9 @@ void Recorder::set_hook_state(HookState state, std::string_view displaced_by) no
   header_->hook_state.store(static_cast<std::uint64_t>(state), std::memory_order_release);
 }
 
-void Recorder::note_script_ended(std::string_view raised, std::string_view message) noexcept {
+void Recorder::note_script_ended(std::string_view raised, std::string_view message,
+                                 std::string_view at) noexcept {
+  if (!at.empty()) publish_text(header_->raised_at, at);
   if (!message.empty()) publish_text(header_->message, message);
   if (!raised.empty()) publish_text(header_->raised, raised);
   header_->end.store(static_cast<std::uint64_t>(End::kEnding), std::memory_order_release);

@@ -63,7 +63,8 @@ class Recorder {
   void set_hook_state(HookState state, std::string_view displaced_by = {}) noexcept;
   // Notes that the script has ended, by an exception of this type or (empty) none. A later call
   // without one keeps the earlier exception.
-  void note_script_ended(std::string_view raised, std::string_view message) noexcept;
+  void note_script_ended(std::string_view raised, std::string_view message,
+                         std::string_view at) noexcept;
   // Notes that exit(code) was called.
   void note_exit(int code) noexcept;
   // Notes that collectives are recorded from now on: one that is not in the file was not issued.

@@ -12,7 +12,8 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from types import ModuleType
+from traceback import walk_tb
+from types import ModuleType, TracebackType
 from typing import Any, SupportsIndex, TypeVar, overload
 
 from oddrank import _native, job, launch
@@ -24,6 +25,7 @@ from oddrank.trace.packages import Packages
 _DEFAULT_MB = 4
 _KEEP_JOBS = 3
 _LARGEST = 2**31 - 1
+_LONGEST_FILE, _LONGEST_NAME = 150, 80  # of the place of an exception
 # Modules whose frames a warning skips: also under `with armed:`, a decorator and NicerTrace.run().
 _OURS = {
     "oddrank.trace.arm",
@@ -303,7 +305,22 @@ def note_end(raised: BaseException | None) -> None:
     """Notes in the record that the script has ended, by this exception or (None) by itself."""
     with suppress(Exception):  # nothing may disturb the shutdown
         name = _name(type(raised)) if raised is not None else ""
-        _native.core().trace_script_ended(name, _first_line(raised))
+        at = _place_of(raised.__traceback__) if raised is not None else ""
+        _native.core().trace_script_ended(name, _first_line(raised), at)
+
+
+def _place_of(traceback: TracebackType | None) -> str:
+    """Returns line, function and file of the innermost frame of own code, or of any code."""
+    with suppress(Exception):  # a script may have put anything there
+        found = list(walk_tb(traceback))
+        others = tuple(folder for folders in packages_.roots() for folder in folders)
+        own = [one for one in found if not one[0].f_code.co_filename.startswith((*others, "<"))]
+        frame, line = (own or found)[-1]
+        code = frame.f_code
+        file = code.co_filename.encode(errors="replace")[-_LONGEST_FILE:].decode(errors="replace")
+        name = getattr(code, "co_qualname", code.co_name)[:_LONGEST_NAME]
+        return f"{line}\n{name}\n{file}".encode(errors="replace").decode()
+    return ""
 
 
 def _first_line(raised: BaseException | None) -> str:

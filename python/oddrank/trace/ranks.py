@@ -120,7 +120,8 @@ class Rank(Process):
     """A line for each gap in the record."""
     end: End = End()
     last_at: Frame | None = None
-    """Last place of the main thread, if the process is gone and its stack is empty."""
+    """Where the exception was raised that ended the script; else the last place of the main thread,
+    if the process is gone and its stack is empty."""
     runs_back: int = 0
     """Number of later runs of its job among the records that were read."""
     groups: tuple[ProcessGroup, ...] = ()
@@ -178,11 +179,9 @@ def read(
     """
     held, snapshot = contents or {}, _native.core().trace_snapshot
     found, refused = processes.read(files, lambda file: snapshot(file, held.get(file)))
+    ranks = [_rank(facts, str(file), held.get(str(file))) for file, facts in found]
     ranks = [
-        _with_last_place(_rank(facts, str(file), held.get(str(file)))) for file, facts in found
-    ]
-    ranks = [
-        replace(rank, runs_back=back)
+        replace(rank, runs_back=back, last_at=rank.last_at or _last_place(rank))
         for rank, back in zip(ranks, processes.runs_back(ranks), strict=True)
     ]
     return look_at(ranks, look) if look > 0 else ranks, refused
@@ -211,58 +210,27 @@ def _rank(found: dict[str, Any], file: str, content: bytes | None) -> Rank:
         lowered=processes.lowered_in(found),
         file=file,
         content=content,
+        last_at=_place(found["raised_at"]),
     )
 
 
-def _with_last_place(rank: Rank) -> Rank:
-    ends = not rank.alive or rank.end.raised
-    if not ends or rank.main is None or rank.main.stack:
-        return rank
-    return replace(rank, last_at=_last_place(rank))
-
-
 def _last_place(rank: Rank) -> Frame | None:
-    """Returns the main thread's last line, or the line that raised; None if no event shows it."""
+    """Returns the main thread's last line; None if it runs, or no event shows it."""
+    if rank.alive or rank.main is None or rank.main.stack:
+        return None
     try:
         _, events, _ = _native.core().trace_history(rank.file, _LAST_EVENTS, rank.content)
     except OddrankError:  # removed since
         return None
-    own = [(kind, Frame(*frame)) for _, tid, kind, frame, _, _ in events if tid == rank.pid]
-    return _way_out(own) if rank.end.raised else _last_line(own)
+    own = [Frame(*at) for _, tid, kind, at, _, _ in events if (tid, kind) == (rank.pid, "line")]
+    return own[-1] if own else None
 
 
-def _last_line(events: Sequence[tuple[str, Frame]]) -> Frame | None:
-    return next((frame for kind, frame in reversed(events) if kind == "line"), None)
-
-
-def _way_out(events: Sequence[tuple[str, Frame]]) -> Frame | None:
-    """Goes back from the last frame that the exception left to the first one; returns its place.
-
-    On its way out of a frame an exception passes lines of `with`, `except` and `finally`, each
-    above the line before it. A line below the line before it means that the frame went on: it had
-    caught the exception of its callee, and the search ends there.
-    """
-    place: Frame | None = None
-    line = 0
-    for kind, frame in _from_last_unwind(events):
-        if kind == "unwind":
-            place, line = frame, 0
-        elif kind == "line" and place and _same_code(frame, place) and (frame.line or 0) > line:
-            place = place if line else frame
-            line = frame.line or 0
-        elif kind not in ("mark", "level"):
-            break
-    return place
-
-
-def _from_last_unwind(events: Sequence[tuple[str, Frame]]) -> Iterable[tuple[str, Frame]]:
-    """Returns the events up to the last unwind, backwards: atexit functions ran later."""
-    ends = [i for i, (kind, _) in enumerate(events) if kind == "unwind"]
-    return reversed(events[: ends[-1] + 1]) if ends else ()
-
-
-def _same_code(one: Frame, other: Frame) -> bool:
-    return (one.function, one.file) == (other.function, other.file)
+def _place(text: str) -> Frame | None:
+    """Returns the place that a record has of an exception; "": none."""
+    line, _, rest = text.partition("\n")
+    function, _, file = rest.partition("\n")
+    return Frame(function, file, int(line)) if line.isdecimal() and function else None
 
 
 def _thread(found: dict[str, Any]) -> Thread:
