@@ -118,13 +118,14 @@ void Reader::begin_file(std::vector<Row>& rows) {
   finish(rows);
   earlier_ += std::exchange(lines_, 0);
   csv_.clear();
+  at_start_ = true;
 }
 
 // Reads the lines of text[from, end); what stands before is known.
 void Reader::scan(std::string_view text, std::size_t from, std::size_t end,
                   std::vector<Row>& rows) {
   text = text.substr(0, end);
-  if (lines_ == 0 && csv_.empty()) {
+  if (std::exchange(at_start_, false)) {
     csv_ = csv_columns(text.substr(from, text.find_first_of("\r\n", from) - from));
   }
   if (!csv_.empty() || !pattern_.empty()) return take_each_line(text.substr(from), rows);
@@ -143,7 +144,7 @@ void Reader::scan(std::string_view text, std::size_t from, std::size_t end,
 // Reads lines of CSV, or of the user's pattern.
 void Reader::take_each_line(std::string_view text, std::vector<Row>& rows) {
   while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
+    const std::size_t end = std::min(text.find_first_of("\r\n"), text.size());
     const std::string_view line = text.substr(0, end);
     Row row;
     if (!csv_.empty()) {
@@ -151,7 +152,7 @@ void Reader::take_each_line(std::string_view text, std::vector<Row>& rows) {
     } else if (const std::size_t at = pattern_.read(line, row); at != kNowhere && says(row)) {
       add(line.substr(0, at), row, rows);
     }
-    lines_ += end < text.size() ? 1 : 0;
+    lines_ += text.substr(end).starts_with('\n') ? 1 : 0;
     text.remove_prefix(std::min(end + 1, text.size()));
   }
 }

@@ -41,6 +41,7 @@ class Reader {
   std::uint16_t file_;
   std::int64_t reference_ns_;
   Pattern pattern_;
+  bool at_start_ = true;           // of a file, whose first line may be a header
   std::vector<const Field*> csv_;  // columns of a file that has a header
   std::string held_;               // the end of the last lines, and the line that has no end yet
   std::size_t open_ = 0;           // where in it that line begins

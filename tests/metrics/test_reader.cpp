@@ -68,6 +68,14 @@ TEST(Reader, TheSizeOfChunksDoesNotMatter) {
   }
 }
 
+TEST(Reader, OnlyTheFirstLineIsAHeader) {
+  const std::string text = "log\rstep,loss\n7,2.5\r8,2.4\n";
+  for (const std::size_t chunk : {1UL, 3UL, 64UL}) {
+    EXPECT_TRUE(read(text, chunk).empty()) << chunk;
+    EXPECT_EQ(read(text.substr(4), chunk).size(), 2U) << chunk;
+  }
+}
+
 TEST(Reader, LinesOfAnotherFileCountFrom1) {
   Reader reader(0, 0);
   std::vector<Row> rows;
