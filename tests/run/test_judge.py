@@ -54,7 +54,7 @@ class Judged:
     leaf_class: str | None = None
     cause = "host-stuck"
     records = 4
-    waiting = ()
+    culprits, waiting = (2,), ()
     histories: dict | None = None
 
     def __init__(self, folder, monkeypatch):
@@ -104,7 +104,7 @@ class Judged:
         return snapshot.Snapshot(work, 9.0, 9.01, [SEEN], records, {"no.trace": b""})
 
     def made(self):
-        processes = [{"rank": 2, "host": "node1", "pid": 7}]
+        processes = [{"rank": rank, "host": "node1", "pid": 7} for rank in self.culprits]
         waiting = [{"rank": rank, "host": None, "pid": None} for rank in self.waiting]
         suspects = [
             {"cause": self.cause, "processes": processes, "leaf_class": self.leaf_class,
@@ -341,6 +341,9 @@ STORIES = {
     "kill ends no job in which no rank waits": [does("finds"), does("on_stall", "kill"), LAST],
     "kill ends a job whose ranks all wait though nobody is named":
         [does("finds"), does("has", waiting=range(4)), does("on_stall", "kill"), LAST],
+    "kill ends a job whose ranks issued different calls":
+        [does("finds"), does("has", culprits=range(4), cause="mismatch"),
+         does("on_stall", "kill"), LAST],
     "a job that goes on while it is collected is left alone":
         [does("on_stall", "kill"), does("has", at_question={"stage": "moving"}), STALL],
     # Nodes to leave out, and attempts.

@@ -50,6 +50,8 @@ _KILL_SECONDS = 10.0  # between two orders to end all ranks
 _WORK_SECONDS = 1.0  # between the two snapshots that show who is at work
 _STANDS = ("stall", "still-stuck")
 _LEVELS = ("low", "medium", "high")
+# Causes whose ranks wait for each other, also where none of them is the odd one.
+_EACH_OTHER = ("mismatch", "cycle", "shared-group")
 # Popen waits for a child that enters a folder, whose file system may not answer: a shell enters it.
 _IN_FOLDER = 'cd "$1" && exec /bin/sh -c "$2"'
 
@@ -514,7 +516,11 @@ def _why_not_kill(report: Report) -> str:
         if first.cause == "moving":
             return "the rank that others wait for moves"
         return "no rank waits for it" if first.cause == "outside" else ""
-    waiting = {one["rank"] for each in report.data["suspects"] for one in each["waiting"]}
+    waiting = {
+        one["rank"]
+        for each in report.data["suspects"]
+        for one in [*each["waiting"], *(each["processes"] if each["cause"] in _EACH_OTHER else ())]
+    }
     if len(waiting - {None}) == report.world["size"]:
         return ""
     return "nothing shows that all ranks wait for each other"
