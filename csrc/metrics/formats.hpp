@@ -21,7 +21,7 @@ namespace oddrank::metrics {
 struct Field {
   std::string_view key;
   Column column;
-  std::int8_t weight = 1;  // takes the place of a number of less weight
+  std::uint8_t weight = 1;  // takes the place of a number of less weight
   double scale = 1;  // to the column's unit; 0: the unit stands behind it (ms); below 0: inverse
 };
 
