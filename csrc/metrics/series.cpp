@@ -175,8 +175,10 @@ bool Series::judge_window(Window& window) {
     const double noise = noise_of_windows(window);
     const double most = std::max(kBeyond * noise, kAgain * window.returned);
     const double limit = std::max(limits_.drift, most);
-    const bool step = median - usual > std::max(limits_.step, most);
     const bool drift = !open_ && median - best > limit;
+    // Noise makes the best level a low one: what rose mostly since the last windows is a step.
+    const bool step = median - usual > std::max(limits_.step, most) ||
+                      (drift && 2 * (median - usual) > median - best);
     odd = step || drift;
     if (median - best > 2 * noise) settled = levels.back().settled;
     if (odd && window.was_odd && (!open_ || adopted_)) {
