@@ -5,7 +5,7 @@ Healthy takes a sign: ranks that moved, or an end that was well.
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from oddrank import _native
@@ -33,10 +33,13 @@ _MOST, _MOST_TEXT, _MOST_OF_A_WORD = 8, 300, 1000
 _END = 1 << 18  # bytes
 
 
-def judge(items: Iterable[Item], read: Mapping[str, tuple[int, int]]) -> Suspect | None:
-    """Returns what is said if nothing was found: None if other kinds of evidence, or signs of ranks
-    that moved or ended well, tell that all is well. read: kind -> (files, facts)."""
-    if any(facts and kind in _SHOWS_HEALTH for kind, (_, facts) in read.items()):
+def judge(items: Sequence[Item], read: Mapping[str, tuple[int, int]]) -> Suspect | None:
+    """Returns what is said if nothing was found; None if there are no files, or if other kinds of
+    evidence, or signs of ranks that moved or ended well, tell that all is well.
+
+    read: kind -> (files, facts).
+    """
+    if not items or any(facts and kind in _SHOWS_HEALTH for kind, (_, facts) in read.items()):
         return None
     texts = [item for item in items if is_text(item) and not _is_code(item)]
     looked = [found for item in texts if (found := _Looked.at(item))]
