@@ -13,7 +13,8 @@
 
 namespace oddrank::run {
 
-// Not thread-safe. look() reads the header; of a rank that stands still, new marks too.
+// Not thread-safe. look() reads the header; of a rank that stands still, new marks too, and the
+// headers of processes that it has started.
 class RecordWatch {
  public:
   // `paths`: where the record of that process may appear. `quiet_ns`: the time without progress

@@ -1,5 +1,6 @@
 """The judge without guards: what it tells of events, and what it writes."""
 
+import itertools
 import json
 import os
 import shutil
@@ -363,6 +364,21 @@ def test_what_is_said_asked_and_written(tmp_path, golden):
         for number, (name, steps) in enumerate(STORIES.items())
     ]
     golden("\n".join(found))
+
+
+def test_guards_that_were_cut_off_are_told_again_to_end_their_ranks(judged, monkeypatch):
+    judged.takes(does("on_stall", "kill"), STALL)
+    assert judged.judge.kill_again > time.monotonic()
+    judged.judge.kill_again, looks, states = 0.0, itertools.count(), judged.snapshot
+
+    def ends_later():
+        if next(looks) == 5:
+            judged.ended_well()
+        return states()
+
+    monkeypatch.setattr(judged, "snapshot", ends_later)
+    judged.judge.run()
+    assert judged.asked.count(("kill", "")) == 2
 
 
 @pytest.mark.parametrize("event", [LAST, Still(1200.0)])

@@ -102,7 +102,7 @@ def _change(s: Suspect, subject: str, unit: str = "") -> _Words:
     slowly = "slowly " if s["shape"] == "drift" else ""
     fell = s["kind"] == "slower"
     rose = f"fell {slowly}by {s['share']:.1%}" if fell else f"rose {slowly}".rstrip()
-    where = "at" if s["shape"] == "spike" and not fell and s["kind"] == "loss-spike" else "from"
+    where = "at" if s["shape"] == "spike" and s["kind"] == "loss-spike" else "from"
     at = s["at"] if where == "at" else s["first"]
     on = "" if where == "at" else " on"
     what = (

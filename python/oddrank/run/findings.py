@@ -1,7 +1,11 @@
 """The causes that `oddrank run` names itself; all others are triage's."""
 
-from oddrank.finding import Confidence, Evidence, Finding, Who
+from collections.abc import Sequence
+
+from oddrank.control.root import RankState
+from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.lateness import Late
+from oddrank.run import watch
 
 
 def late(who: Who, one: Late, calls: str, members: int) -> Finding:
@@ -39,6 +43,23 @@ def late(who: Who, one: Late, calls: str, members: int) -> Finding:
             "top -H on its host: which processes use the cores of this rank",
             "oddrank trace where: what it does while the others wait",
         ),
+    )  # fmt: skip
+
+
+def never_joined(states: Sequence[RankState]) -> Finding | None:
+    """Names the ranks that never came, of a job in which no rank has come further than waiting."""
+    never = tuple(s.rank for s in states if s.contact == "never")
+    here = [s.rank for s in states if s.contact != "never"]
+    if not never or not here or any(s.progress or watch.has_ended(s) for s in states):
+        return None
+    has, it = ("has", "it") if len(never) == 1 else ("have", "them")
+    return Finding(
+        condition="missing", who=Who("rank", never), cause="never-joined",
+        what=f"{ranks_text(never)} {has} never joined: no process of {it} has reached rank 0, and"
+        f" {ranks_text(here)} wait{'s' * (len(here) == 1)}",
+        evidence=(Evidence(f"guards of {ranks_text(here)} are in contact", "oddrank run"),),
+        confidence=Confidence("medium", "a network that is cut would look the same"),
+        next=(f"read the launcher's log of {it}: was it started, and does it reach MASTER_ADDR?",),
     )  # fmt: skip
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from oddrank import exclude, job, launch
 from oddrank.control.root import RankState
-from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
+from oddrank.finding import Finding, ranks_text
 from oddrank.page import page
 from oddrank.page.parts import Parts, Table, utc
 from oddrank.report import Report, write_json, write_text
-from oddrank.run import evidence, late, say, watch
+from oddrank.run import evidence, findings, late, say, watch
 from oddrank.run.arm import COLLECT, KILL, REPORT
 from oddrank.run.decide import Attempt, Decision, decide, note, signature
 from oddrank.run.outputs import Outputs
@@ -231,7 +231,7 @@ class Judge:
         if made.report.verdict != "odd":
             if not event.last:
                 return
-            if absent := _absent(self._states()):
+            if absent := findings.never_joined(self._states()):
                 was = made.report
                 report = Report.of("run", was.world, was.data, [absent], complete=True)
                 made = replace(made, report=report)
@@ -490,23 +490,6 @@ def _blame(report: Report) -> tuple[tuple[int, ...], str, int] | None:
         if finding.names_somebody():
             return finding.who.ranks, finding.cause, _LEVELS.index(finding.confidence.level)
     return None
-
-
-def _absent(states: Sequence[RankState]) -> Finding | None:
-    """Names the ranks that never came, of a job in which no rank has come further than waiting."""
-    never = tuple(s.rank for s in states if s.contact == "never")
-    here = [s.rank for s in states if s.contact != "never"]
-    if not never or not here or any(s.progress or watch.has_ended(s) for s in states):
-        return None
-    has, it = ("has", "it") if len(never) == 1 else ("have", "them")
-    return Finding(
-        condition="missing", who=Who("rank", never), cause="never-joined",
-        what=f"{ranks_text(never)} {has} never joined: no process of {it} has reached rank 0, and"
-        f" {ranks_text(here)} wait{'s' * (len(here) == 1)}",
-        evidence=(Evidence(f"guards of {ranks_text(here)} are in contact", "oddrank run"),),
-        confidence=Confidence("medium", "a network that is cut would look the same"),
-        next=(f"read the launcher's log of {it}: was it started, and does it reach MASTER_ADDR?",),
-    )  # fmt: skip
 
 
 def _why_not_kill(report: Report) -> str:

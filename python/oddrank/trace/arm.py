@@ -253,7 +253,10 @@ def is_worker() -> bool:
         return True
     if process.parent_process() is None:
         return False
-    inherited = Path("/proc/self/environ").read_bytes().split(b"\0")
+    try:
+        inherited = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:
+        return True
     own = [name + b"=" + os.environb.get(name, b"") for name in (b"RANK", b"WORLD_SIZE")]
     return b"RANK" not in os.environb or all(each in inherited for each in own)
 
