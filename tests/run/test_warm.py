@@ -94,11 +94,14 @@ def test_one_warm_parent_serves_until_a_variable_changes_that_python_reads_at_it
         warm.end()
 
 
-def test_a_warm_parent_that_was_killed_forks_no_more_and_says_so():
+@pytest.mark.parametrize("when", ["while it ends", "after its end"])
+def test_a_warm_parent_that_was_killed_forks_no_more_and_says_so(when):
     made = warm.WarmParent.start(MODULES, os.environ)
     order = dict(environ=os.environ, descriptors=[0, 1, 2], argv=[""], cwd="/")
     process = made.fork([("run.warm_programs:sleep", [])], **order)
     os.kill(made.pid, signal.SIGKILL)
+    if when == "after its end":
+        os.waitid(os.P_PID, made.pid, os.WEXITED | os.WNOWAIT)
     with pytest.raises(warm.Cold, match="ended"):
         made.fork([("run.warm_programs:sleep", [])], **order)
     process.kill()

@@ -48,6 +48,7 @@ _START_SECONDS = 300.0
 _FORK_SECONDS = 30.0
 _HEADER = 8
 _MOST_DESCRIPTORS = 16
+_ENDED = "the warm parent has ended"
 
 
 class Cold(OddrankError):
@@ -168,6 +169,8 @@ class WarmParent:
             self._socket.setblocking(True)
             socket.send_fds(self._socket, [len(data).to_bytes(_HEADER, "big")], list(descriptors))
             self._socket.sendall(data)
+        except (BrokenPipeError, ConnectionResetError):
+            self._lose(_ENDED)
         except OSError as error:
             self._lose(str(error))
         end = time.monotonic() + _FORK_SECONDS
@@ -196,7 +199,7 @@ class WarmParent:
         with suppress(OSError):
             data = self._socket.recv(1 << 16)
         if not data:
-            self._lose("the warm parent has ended")
+            self._lose(_ENDED)
         *lines, self._text = (self._text + data).split(b"\n")
         for line in lines:
             said = json.loads(line)
