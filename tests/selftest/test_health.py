@@ -147,7 +147,7 @@ def test_a_gpu_that_is_not_well_or_unlike_its_peers_is_named(golden):
     check(OTHERS)
 
 
-def test_ten_thousand_gpus_are_judged_in_ten_times_the_time_of_a_thousand():
+def test_ten_thousand_gpus_are_judged_in_ten_times_the_steps_of_a_thousand():
     def judged(ranks):
         (found,) = judge(ranks, 8, {77: {"readings": {"pcie_width": 8}}})
         assert found.who.ranks == (77,)

@@ -112,7 +112,7 @@ def test_the_rank_that_caused_wrong_values_is_named_and_none_that_received_them(
     check(OTHERS)
 
 
-def test_ten_thousand_ranks_are_judged_in_ten_times_the_time_of_a_thousand():
+def test_ten_thousand_ranks_are_judged_in_ten_times_the_steps_of_a_thousand():
     def one_differs(ranks):
         found = differs(ranks, "parameters", ranks - 1, since=STEPS)
         assert brief(found) == f"{PARAMETERS}{ranks - 1}"
