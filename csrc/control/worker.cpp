@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -283,8 +284,8 @@ ClockAnswer Worker::sync_clock(std::int64_t deadline_ns, bool shortcut) {
     question.number = ++clock_question_;
     clock_answer_.reset();
   }
-  // A little earlier, so that the guard answers with what it has before this rank gives up.
-  question.deadline_ns = deadline_ns - time / 10;
+  // Earlier, so that the guard answers with what it has before this rank gives up.
+  question.deadline_ns = deadline_ns - std::max(time / 10, std::min(time / 2, 300 * kMs));
   question.shortcut = shortcut;
   write_frame(FrameKind::kAskClock, pack(question));
   std::unique_lock lock(mutex_);

@@ -11,7 +11,7 @@ import pytest
 from control import wire_peer as wire
 from control.wire_peer import Hub
 
-CLOCK = {"TEST_CLOCK": "1.0"}
+CLOCK = {"TEST_CLOCK": "20"}
 AFTER = {"TEST_CLOCK_AFTER": "stopped"}
 AHEAD = 12_345  # seconds
 

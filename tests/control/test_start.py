@@ -51,12 +51,12 @@ def test_a_rank_that_was_reaped_before_its_guard_ran_is_dead_and_not_missing(job
 def test_a_root_that_welcomes_just_after_the_join_deadline_is_followed(job):
     core = _native.core()
     listener, port = core.control_listen(0)  # accepts, answers nothing
-    environ = {"TEST_JOIN": "2", "ODDRANK_CONTROL_ADDR": f"127.0.0.1:{port}#a-secret"}
+    environ = {"TEST_JOIN": "10", "ODDRANK_CONTROL_ADDR": f"127.0.0.1:{port}#a-secret"}
     ranks = job(2, never=(0,), deadline=90, environ=environ)
     guard, worker = ranks.guard(1), ranks.workers[1]
     ranks.signal(guard, signal.SIGSTOP)
+    until(lambda: time.monotonic() > ranks.guards_deadline(1) - 90 + 10)
     hub = core.Hub(listener, 2, "a-secret", "roothost", 90.0, 0, 0)
-    until(lambda: time.monotonic() > ranks.guards_deadline(1) - 90 + 2)
     ranks.signal(guard, signal.SIGCONT)
     until(lambda: hub.snapshot()[1]["contact"] == "ok")
     with suppress(subprocess.TimeoutExpired):

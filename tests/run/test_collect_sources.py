@@ -37,7 +37,7 @@ from oddrank.triage import facts
 from oddrank.triage.evidence import collected
 from oddrank.triage.evidence import kernel as kernel_evidence
 from oddrank.triage.evidence import nccl_ras as ras_evidence
-from patience import until
+from patience import PATIENCE, until
 from processes import held_port
 from texts import texts
 from triage.facts_of import facts_of
@@ -111,7 +111,8 @@ def of_ras(tmp_path, address, **more):
     return found, [name for name in found.files if address.rpartition(":")[2] in name]
 
 
-def test_ras_is_asked_twice_two_seconds_apart_and_triage_reads_the_answers(tmp_path):
+def test_ras_is_asked_twice_two_seconds_apart_and_triage_reads_the_answers(tmp_path, monkeypatch):
+    monkeypatch.setattr(nccl_ras, "_HELLO", PATIENCE.limit)
     begin = time.monotonic()
     with ras_server((DATA / "nccl_ras.txt").read_bytes()) as (address, asked):
         _, (name,) = of_ras(tmp_path, address)
@@ -135,7 +136,9 @@ def test_ras_is_asked_twice_two_seconds_apart_and_triage_reads_the_answers(tmp_p
         (None, b"", "timed out"),  # it says nothing
     ],
 )
-def test_what_is_not_ras_is_said_and_hangs_nobody(tmp_path, hello, answer, why):
+def test_what_is_not_ras_is_said_and_hangs_nobody(tmp_path, monkeypatch, hello, answer, why):
+    if hello is not None:
+        monkeypatch.setattr(nccl_ras, "_HELLO", PATIENCE.limit)
     with socket.create_server(("127.0.0.1", 0)) as silent, ras_server(answer, hello) as (speaks, _):
         address = speaks if hello is not None else f"127.0.0.1:{silent.getsockname()[1]}"
         found, names = of_ras(tmp_path, address, room=2000)

@@ -17,10 +17,11 @@ import torch.distributed as dist
 
 import oddrank
 from oddrank.job_store import Poller
-from oddrank.switches import agreement
+from oddrank.switches import agreement, switch
 
 agreement._EVERY = 0.2
-# A thread that gets no core for a while still says its last word.
+# A thread that gets no core for a while still answers, and says its last word.
+agreement._URGENT_SECONDS, switch._TERM_SECONDS = 60.0, 100.0
 Poller.stop.__defaults__ = (60.0,)
 
 

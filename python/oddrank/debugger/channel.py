@@ -215,14 +215,12 @@ class Listener:
         token = self.session.token.encode()
         self._socket.setblocking(False)
         while (now := time.monotonic()) < end:
-            if clients and (oldest := next(iter(clients.values()))).until <= now:
-                clients.pop(oldest.stream.fileno()).stream.close()
-                continue
             waiter = select.poll()
             for descriptor in (*clients, self._socket.fileno()):  # in the order of their events
                 waiter.register(descriptor, select.POLLIN)
             until = min([end, *(client.until for client in clients.values())])
-            for descriptor, _ in waiter.poll(max(1.0, (until - now) * 1000)):
+            readable = waiter.poll(max(1.0, (until - now) * 1000))
+            for descriptor, _ in readable:
                 if descriptor == self._socket.fileno():
                     self._let_in(clients)
                 elif not clients[descriptor].hear(len(token)):
@@ -230,6 +228,9 @@ class Listener:
                     if hmac.compare_digest(client.said, token):
                         return Channel(client.stream.detach(), end)
                     client.stream.close()
+            # What a client has sent in time is read before its time is over.
+            if not readable and clients:
+                clients.pop(next(iter(clients))).stream.close()
         return None
 
     def _let_in(self, clients: dict[int, "_Client"]) -> None:

@@ -23,7 +23,11 @@ _STILL = 0.3  # a dump of this age is complete
 
 
 def _work(target: Target, _: object, sink: Sink) -> None:
-    asked = {rank.rank: time.time() for rank in target.living if _ask(rank, sink)}
+    asked = {}
+    for rank in target.living:
+        begun = time.time()
+        if _ask(rank, sink):
+            asked[rank.rank] = begun
     done: set[str] = set()
     names: set[str] = set()
     for rank in target.ranks:

@@ -11,6 +11,7 @@ from oddrank.run.collect.sources.places import RAS
 
 _DEFAULT = "127.0.0.1:28028"
 _APART = 2.0  # seconds between the questions
+_HELLO = 1.0  # seconds to connect, and between the first lines
 _PATIENCE = 3  # seconds that NCCL waits for its other processes
 _SILENCE = 5.0  # seconds without a byte
 _PROTOCOL = 2
@@ -54,7 +55,7 @@ def ask(address: str, most: int) -> bytes:
     found = _ADDRESS.fullmatch(address)
     if found is None:
         raise ValueError("it is no HOST:PORT")
-    with socket.create_connection((found[1], int(found[2])), timeout=1.0) as server:
+    with socket.create_connection((found[1], int(found[2])), timeout=_HELLO) as server:
         lines = server.makefile("rb")
         server.sendall(f"CLIENT PROTOCOL {_PROTOCOL}\n".encode())
         said = lines.readline(1000)
