@@ -49,9 +49,12 @@ class Marked:
         return [one for one in found if one.state != "Z"]
 
     def kill_all(self) -> None:
-        for process in self.living():
-            with suppress(ProcessLookupError):  # it was about to end
-                os.kill(process.pid, signal.SIGKILL)
+        """Ends all of them. They stop first: one that saw another die would go on, and raise."""
+        living = self.living()
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for process in living:
+                with suppress(ProcessLookupError):  # it was about to end
+                    os.kill(process.pid, number)
 
 
 def _process(folder: Path, environ: str) -> Process:

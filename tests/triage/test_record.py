@@ -105,8 +105,9 @@ class Job:
 
     def collected(self) -> Path:
         target = self.folder / "collected"
-        command = [sys.executable, "-m", "oddrank", "collect", "-o", str(target)]
-        subprocess.run([*command, str(self.records)], check=True, stdout=subprocess.DEVNULL)
+        command = [sys.executable, "-m", "oddrank", "collect", "--deadline", "600"]
+        command += ["-o", str(target), str(self.records)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         return target
 
 
