@@ -282,10 +282,9 @@ TEST_F(RecordFiles, AJobThatStartsAgainUnderItsNameKeepsItsRecord) {
   const bool in_time = !waits.passed();
   ASSERT_EQ(::flock(base.get(), LOCK_UN), 0);
   cleaner.join();
-  if (in_time) {
-    EXPECT_FALSE(is_early);
-    EXPECT_TRUE(fs::exists(live));
-  }
+  if (!in_time) GTEST_SKIP() << "this process got no core while the cleaner waited";
+  EXPECT_FALSE(is_early);
+  EXPECT_TRUE(fs::exists(live));
 }
 
 TEST_F(RecordFiles, AFileSystemWithoutLocksCostsNoWait) {

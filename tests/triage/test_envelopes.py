@@ -1,11 +1,14 @@
 """Wraps the lines of one job as tools do: the same rank is named through each envelope."""
 
 import json
+import sys
 
 import pytest
 
+import forked
 from oddrank.triage import report
 from oddrank.triage.evidence import envelopes
+from patience import PATIENCE
 
 WATCHDOG = (
     "[rank0]:[E105 09:12:44.1 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective"
@@ -132,3 +135,19 @@ BARE = {
 @pytest.mark.parametrize("name", BARE)
 def test_lines_that_only_look_wrapped_stay(name):
     assert envelopes.found(BARE[name].encode()) is None
+
+
+HOSTILE = """
+from oddrank.triage.evidence import envelopes
+for unit in (b"a word ", b"message,", b"a/", b"a.1-", b"a-1", b"| a ", b'"a": '):
+    line = unit * ((1 << 20) // len(unit)) + b":,\\n"
+    assert envelopes.found(line) is None
+    for envelope, _ in envelopes._BY_LINE:
+        envelope.by()(line)
+"""
+
+
+def test_a_line_of_a_mebibyte_is_looked_at_in_one_pass():
+    """In the square of its length it would take hours."""
+    done = forked.run([sys.executable, "-c", HOSTILE], timeout=PATIENCE.limit)
+    assert done.returncode == 0

@@ -228,7 +228,7 @@ class Listener:
                     if hmac.compare_digest(client.said, token):
                         return Channel(client.stream.detach(), end)
                     client.stream.close()
-            # What a client has sent in time is read before its time is over.
+            # The oldest one's time is over; whatever had come in time has been read.
             if not readable and clients:
                 clients.pop(next(iter(clients))).stream.close()
         return None

@@ -288,8 +288,8 @@ _WHOLE: tuple[tuple[Envelope, re.Pattern[bytes]], ...] = (
     (Envelope("a recording of asciinema", text=_cast),
      re.compile(rb'\A\{"version": ?[23], ?(?s:.*)"(?:width|cols|term)"[^\n]*\}\r?\n\[')),
     (Envelope("a table of log entries", text=_csv),
-     re.compile(rb"\A[\w@.\" -]*,?(?:[\w@.\" -]+,)*\"?(?:textPayload|@?message|line|log|body)\b"
-                rb"[\w@.\", -]*\r?\n")),
+     re.compile(rb'\A(?=[\w@.", -]+\r?\n)(?:[^,\n]*,)*? ?"?'
+                rb'(?:textPayload|@?message|line|log|body)"?[,\r\n]')),
     (Envelope("a text in quotation marks", text=_entries),
      re.compile(rb'\A"(?=[^\n]*\\n)[^\n]*\n?\Z')),
     (Envelope("a list of log entries", text=_entries),
@@ -298,13 +298,15 @@ _WHOLE: tuple[tuple[Envelope, re.Pattern[bytes]], ...] = (
                 rb'\A\s*\{(?s:.*)"resultType"\s*:\s*"streams"')),
 )  # fmt: skip
 _STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)"
+# Bounded: a line may be long, and the time grows with the product.
+_FILE = r"[\w./+-]{0,300}[./][\w./+-]{0,300}?"
 # The envelopes of single lines, and what their first lines begin with.
 _BY_LINE: tuple[tuple[Envelope, re.Pattern[bytes]], ...] = tuple(
     (Envelope(name, by=make), re.compile(first.encode()))
     for name, make, first in (
         ("JSON lines", _json_line, r'\[?\{"(?!log":)[\w@]+": ?'),
-        ("grep -Hn", _numbered(r"(?P<file>[\w./+-]*[./][\w./+-]*?)[:-](?P<number>\d{1,9})[:-]"
-                               r"(?!\d+ \[)"), r"[\w./+-]*[./][\w./+-]*?[:-]\d+[:-]"),
+        ("grep -Hn", _numbered(rf"(?P<file>{_FILE})[:-](?P<number>\d{{1,9}})[:-](?!\d+ \[)"),
+         rf"{_FILE}[:-]\d+[:-]"),
         ("grep -n", _numbered(r"(?P<number>\d{1,9})[:-](?!\d\d:\d\d)"), r"\d+[:-]"),
         ("cat -n", _numbered(r" *(?P<number>\d{1,9})(?:\t|  ?(?:[|]|│) ?)"), r" *\d+(?:\t| )"),
         ("quotation marks", _cut(r"(?:> ?)+(?! )|(?:> ?)"), r">"),
