@@ -24,10 +24,13 @@ FAULTS = {fault: row for fault, *row in rows(__file__, "faults")}
 def test_the_odd_rank_is_named_with_cause_and_place(fault):
     odd, ranks, cause, sentence = FAULTS[fault]
     ranks = [int(rank) for rank in ranks.split()]
-    with watched_job(fault, rank=int(odd), stall=2, script=PROGRAM) as job:
+    with watched_job(
+        fault, rank=int(odd), stall=2, script=PROGRAM, on_stall="collect"
+    ) as job:
         until(lambda: job.history, normal=LONGEST)
         if job.history[0]["event"] == "death":
             job.ends()
+        offline = job.triaged()
         report, history = job.report, job.history
     finding, *others = report["findings"]
     assert not others, [one["what"] for one in report["findings"]]
@@ -40,6 +43,7 @@ def test_the_odd_rank_is_named_with_cause_and_place(fault):
         assert set(others) <= {report["summary"]}, history
         assert finding["who"]["ranks"] == ranks, report["summary"]
     assert re.fullmatch(sentence, report["summary"]), report["summary"]
+    assert offline["summary"] == report["summary"]
 
 
 def test_a_rank_that_works_on_after_all_others_is_held_against_nobody():

@@ -87,17 +87,6 @@ def test_ranks_that_the_script_starts_itself_are_watched_and_ended_with_it(itsel
         assert job.report["data"]["run"]["killed"]
 
 
-def triaged(job):
-    """Judges the evidence that was saved; returns the ranks and the cause."""
-    evidence = job.evidence()
-    assert None not in [told["saved"] for told in evidence["hosts"].values()]
-    archives = [str(path) for path in Path(evidence["folder"]).glob("*.tar.*")]
-    assert len(archives) == len(evidence["hosts"])
-    command = [sys.executable, "-m", "oddrank", "triage", "--json", "-", *archives]
-    made = subprocess.run(command, stdout=subprocess.PIPE, check=False, cwd=job.folder)
-    return named(json.loads(made.stdout))
-
-
 @pytest.mark.parametrize(
     ("fault", "rank", "on_stall", "cause"),
     [("kill", 0, "collect", "dead"), ("event", 2, "kill", "host-stuck")],
@@ -105,7 +94,7 @@ def triaged(job):
 def test_the_evidence_of_a_job_is_collected_before_it_ends(fault, rank, on_stall, cause):
     with watched_job(fault, rank=rank, on_stall=on_stall) as job:
         assert job.ends() == [1]
-        assert named(job.report) == triaged(job) == ([rank], cause)
+        assert named(job.report) == named(job.triaged()) == ([rank], cause)
         run = job.report["data"]["run"]
         assert run["killed"] == (on_stall == "kill")
         assert on_stall != "kill" or sorted(run["cascade"]) == [0, 1, 2, 3]
@@ -216,7 +205,7 @@ def test_a_restart_of_the_ranks_is_watched_anew():
 def test_ranks_of_another_host_are_watched_too():
     with two_hosts() as hosts, watched_job("event", rank=3, hosts=hosts, on_stall="collect") as job:
         report = job.waits_for("stall")
-        assert named(report) == triaged(job) == ([3], "host-stuck")
+        assert named(report) == named(job.triaged()) == ([3], "host-stuck")
         assert sorted(job.evidence()["hosts"]) == ["node0", "node1"]
         assert report["findings"][0]["who"]["host"] == "node1"
         assert sorted(report["data"]["heard"]) == [0, 1, 2, 3]

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -85,6 +86,17 @@ class Job:
         until(found, normal=LONGEST)
         evidence: dict[str, Any] = found()
         return evidence
+
+    def triaged(self) -> dict[str, Any]:
+        """Returns what `oddrank triage` says of the evidence that was saved."""
+        evidence = self.evidence()
+        assert None not in [told["saved"] for told in evidence["hosts"].values()]
+        archives = [str(path) for path in Path(evidence["folder"]).glob("*.tar.*")]
+        assert len(archives) == len(evidence["hosts"])
+        command = [sys.executable, "-m", "oddrank", "triage", "--json", "-", *archives]
+        made = subprocess.run(command, stdout=subprocess.PIPE, check=False, cwd=self.folder)
+        report: dict[str, Any] = json.loads(made.stdout)
+        return report
 
     def ended(self) -> bool:
         """Returns whether launchers, guards and judge are gone."""
