@@ -24,9 +24,7 @@ FAULTS = {fault: row for fault, *row in rows(__file__, "faults")}
 def test_the_odd_rank_is_named_with_cause_and_place(fault):
     odd, ranks, cause, sentence = FAULTS[fault]
     ranks = [int(rank) for rank in ranks.split()]
-    with watched_job(
-        fault, rank=int(odd), stall=2, script=PROGRAM, on_stall="collect"
-    ) as job:
+    with watched_job(fault, rank=int(odd), stall=2, script=PROGRAM, on_stall="collect") as job:
         until(lambda: job.history, normal=LONGEST)
         if job.history[0]["event"] == "death":
             job.ends()

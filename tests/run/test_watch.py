@@ -1,6 +1,5 @@
 """`oddrank run` on real jobs: it names the rank to blame, and no other; it disturbs nothing."""
 
-import json
 import os
 import re
 import signal
