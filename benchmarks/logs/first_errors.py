@@ -1,8 +1,8 @@
-"""In how many real jobs is the rank that failed first, or fell silent, named from the log alone?
+"""In how many real jobs is the rank that failed first named from the log alone?
 
 Jobs of 8 ranks under torchrun --tee 3 (gloo), mpirun --tag-output and srun --label on two nodes
-(needs root), all output in one log. One rank, chosen at random, raises, is killed, exits, hangs in
-front of a collective, or falls silent.
+(needs root), all output in one log. One rank, chosen at random, raises, is killed, exits, or hangs
+in front of a collective.
 right: named, and nobody else; of a hang also: nobody is named, since only its victims speak.
 """
 
@@ -29,7 +29,7 @@ how, culprit = sys.argv[1], int(sys.argv[2])
 known = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
 rank = int(next(os.environ[name] for name in known if name in os.environ))
 meet = lambda: None
-if "RANK" in os.environ and how != "silent":
+if "RANK" in os.environ:
     import datetime, torch, torch.distributed as dist
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=30))
     def meet():
@@ -47,8 +47,6 @@ for step in range(40):
             os.kill(os.getpid(), signal.SIGKILL)
         if how == "hangs":
             time.sleep(100)
-        time.sleep(3)  # silent
-        break
 """
 _TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS),
              "--tee", "3"]  # fmt: skip
@@ -57,9 +55,9 @@ _MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--tag-output", "
 _SRUN = ["srun", "--label", "--nodes", "2", "--ntasks", str(RANKS), "--kill-on-bad-exit=1",
          sys.executable]  # fmt: skip
 FAULTS = {
-    "torchrun": ("raises", "exits", "killed", "hangs", "silent"),
-    "mpirun": ("raises", "exits", "killed", "silent"),
-    "srun": ("raises", "exits", "killed", "silent"),
+    "torchrun": ("raises", "exits", "killed", "hangs"),
+    "mpirun": ("raises", "exits", "killed"),
+    "srun": ("raises", "exits", "killed"),
 }
 
 
@@ -74,9 +72,9 @@ def launcher_of(name: str) -> Iterator[tuple[list[str], dict[str, str]]]:
         yield _TORCHRUN if name == "torchrun" else _MPIRUN, environ
 
 
-def judged(what: str, log: Path) -> set[int]:
+def judged(log: Path) -> set[int]:
     """Returns the ranks that `oddrank logs` names with more than low confidence."""
-    command = [sys.executable, "-m", "oddrank", "logs", what, str(log), "--json", "-"]
+    command = [sys.executable, "-m", "oddrank", "logs", "first-error", str(log), "--json", "-"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     made = json.loads(done.stdout)
     named = [one["who"] for one in made["findings"] if one["confidence"]["level"] != "low"]
@@ -96,7 +94,7 @@ def run(
             [*command, str(script), how, str(culprit)], stdout=file, stderr=file, timeout=600,
             check=False, env=environ,
         )  # fmt: skip
-    return judged("silent" if how == "silent" else "first-error", log)
+    return judged(log)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""How fast are logs scanned, split, listened to and merged, and in how much memory?
+"""How fast are logs scanned, split and merged, and in how much memory?
 
 A log of 64 ranks behind torchrun's prefixes, made here. Gigabytes a second of CPU of one core, and
 the process's peak memory, in a process of its own for each. Splitting writes every byte: its floor
@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from oddrank import _native
 from oddrank.triage.evidence import Notes, log_lines
-from oddrank.logs import merging, silence, sources, splitting
+from oddrank.logs import merging, sources, splitting
 log, out, what = sys.argv[1:]
 _native.core()
 logs = [log] if what != "merge" else sorted(map(str, Path(log).parent.glob("part*.log")))
@@ -43,11 +43,9 @@ def work():
         splitter = splitting.Splitter(out, strip=False)
         splitter.add(opened[0])
         splitter.data()
-    elif what == "silent":
-        silence.voices([silence.Listener(opened[0])])
     else:
         with open(out, "wb") as file:
-            merging.Merger(opened, {}, file.fileno(), strip=False, clean=False).add()
+            merging.merge(opened, {}, file.fileno(), strip=False, clean=False)
 
 with sources.opened(logs, Notes()) as opened:  # who is who is known before: a scan by itself
     began = time.process_time()
@@ -85,7 +83,7 @@ def main() -> None:
         size = log.stat().st_size
         for part in range(8):
             write(Path(folder, f"part{part}.log"), size // 8, training)
-        for what in ("copy", "scan", "split", "silent", "merge"):
+        for what in ("copy", "scan", "split", "merge"):
             rates, peaks = [], []
             for number in range(options.repetitions):
                 out = Path(folder, f"{what}{number}")

@@ -4,14 +4,11 @@
 #include <pybind11/stl.h>
 
 #include <cerrno>
-#include <limits>
 #include <memory>
-#include <tuple>
 #include <utility>
 
-#include "logs/live_merger.hpp"
+#include "logs/last_times.hpp"
 #include "logs/merger.hpp"
-#include "logs/rhythms.hpp"
 #include "logs/scanner.hpp"
 #include "logs/splitter.hpp"
 #include "os/cpython.hpp"
@@ -64,16 +61,6 @@ logs::WriterNumbers::Ask ask(py::function number) {
 
 std::string_view view(const py::bytes& bytes) { return bytes; }
 
-Value ns(std::int64_t value) { return value == 0 ? Value() : Value(value); }
-
-py::tuple to_tuple(const logs::Rhythm& r) {
-  const auto gaps = [](const logs::Gaps& g) {
-    return tuple_of({g.count(), g.quantile(0.5), g.quantile(0.95), g.longest()});
-  };
-  return tuple_of({r.lines, r.first_line, r.last_line, ns(r.first_ns), ns(r.last_ns),
-                   gaps(r.in_lines), gaps(r.in_time)});
-}
-
 logs::MergeOptions merge_options(int fd, bool strip, bool clean, bool shifted, py::function label) {
   logs::MergeOptions options;
   options.fd = fd;
@@ -91,18 +78,6 @@ logs::MergeOptions merge_options(int fd, bool strip, bool clean, bool shifted, p
   return options;
 }
 
-// Returns what a function returns that writes a merged log. Its reader may leave.
-template <class Write>
-auto writing(Write&& write) {
-  try {
-    return write();
-  } catch (const SystemError& error) {
-    if (error.number() != EPIPE) throw;
-    PyErr_SetString(PyExc_BrokenPipeError, error.what());
-    throw py::error_already_set();
-  }
-}
-
 py::dict to_dict(const logs::Merged& merged) {
   return dict_of({{"lines", merged.lines},
                   {"untimed", merged.untimed},
@@ -114,48 +89,25 @@ py::dict to_dict(const logs::Merged& merged) {
 void bind_merging(py::module_& m) {
   m.def(
       "merge_logs",
-      [](const std::vector<std::tuple<std::string, std::int64_t, std::uint64_t>>& sources, int fd,
-         bool strip, bool clean, bool shifted, py::function label) {
+      [](const std::vector<std::pair<std::string, std::int64_t>>& sources, int fd, bool strip,
+         bool clean, bool shifted, py::function label) {
         std::vector<logs::MergeSource> list;
         list.reserve(sources.size());
-        for (const auto& [path, reference_ns, most] : sources)
-          list.push_back({path, reference_ns, most});
+        for (const auto& [path, reference_ns] : sources) list.push_back({path, reference_ns});
         const auto options = merge_options(fd, strip, clean, shifted, std::move(label));
-        return to_dict(writing([&] { return logs::merge_logs(list, options); }));
+        try {
+          return to_dict(logs::merge_logs(list, options));
+        } catch (const SystemError& error) {
+          if (error.number() != EPIPE) throw;  // else the reader has left
+          PyErr_SetString(PyExc_BrokenPipeError, error.what());
+          throw py::error_already_set();
+        }
       },
       py::arg("sources"), py::arg("fd"), py::arg("strip"), py::arg("clean"), py::arg("shifted"),
       py::arg("label"),
-      "Writes the lines of logs, (path, reference_ns, bytes to read) each, in order of time. "
+      "Writes the lines of logs, (path, reference_ns) each, in order of time. "
       "label: (source, writer) -> what to put in front, and nanoseconds to add to its times if "
       "`shifted`.");
-  py::class_<logs::LiveMerger>(m, "LogMerger", "Merges logs by time while they grow.")
-      .def(py::init([](const std::vector<std::int64_t>& references_ns, int fd, bool strip,
-                       bool clean, bool shifted, py::function label) {
-             return std::make_unique<logs::LiveMerger>(
-                 references_ns, merge_options(fd, strip, clean, shifted, std::move(label)));
-           }),
-           py::arg("references_ns"), py::arg("fd"), py::arg("strip"), py::arg("clean"),
-           py::arg("shifted"), py::arg("label"), "label: as of merge_logs().")
-      .def(
-          "feed",
-          [](logs::LiveMerger& self, std::size_t log, const py::bytes& chunk, std::int64_t now_ns) {
-            writing([&] { self.feed(log, view(chunk), now_ns); });
-          },
-          py::arg("log"), py::arg("chunk"), py::arg("now_ns"))
-      .def(
-          "finish",
-          [](logs::LiveMerger& self, std::size_t log, std::int64_t now_ns) {
-            writing([&] { self.finish(log, now_ns); });
-          },
-          py::arg("log"), py::arg("now_ns"), "Ends a log: what comes next is a new file's.")
-      .def(
-          "give",
-          [](logs::LiveMerger& self, std::int64_t before_ns) {
-            writing([&] { self.give(before_ns); });
-          },
-          py::arg("before_ns") = std::numeric_limits<std::int64_t>::max(),
-          "Writes lines in order of time until none is left that came before.")
-      .def("merged", [](const logs::LiveMerger& self) { return to_dict(self.merged()); });
 }
 
 void bind_readers(py::module_& m) {
@@ -176,26 +128,15 @@ void bind_readers(py::module_& m) {
         for (const auto& share : self.shares()) append(shares, {share.lines, share.bytes});
         return shares;
       });
-  py::class_<logs::Rhythms>(m, "LogRhythms", "Measures how regularly writers speak.")
-      .def(py::init([](py::function number) {
-             return std::make_unique<logs::Rhythms>(ask(std::move(number)));
-           }),
-           py::arg("number"), "number: writer -> the number that add() gave to it.")
-      .def("add", &logs::Rhythms::add)
-      .def(
-          "feed",
-          [](logs::Rhythms& self, const py::bytes& chunk, std::int64_t reference_ns,
-             std::int64_t arrival_ns) { self.feed(view(chunk), reference_ns, arrival_ns); },
-          py::arg("chunk"), py::arg("reference_ns"), py::arg("arrival_ns") = 0)
-      .def("finish", &logs::Rhythms::finish, py::arg("reference_ns"), py::arg("arrival_ns") = 0)
-      .def_property_readonly("lines", &logs::Rhythms::lines)
-      .def_property_readonly(
-          "last_ns", [](const logs::Rhythms& self) { return object_of(ns(self.last_ns())); })
-      .def("all", [](const logs::Rhythms& self) {
-        py::list all;
-        for (const auto& rhythm : self.all()) append(all, to_tuple(rhythm));
-        return all;
-      });
+  m.def(
+      "last_times",
+      [](const std::string& path, const std::vector<std::pair<std::uint64_t, std::size_t>>& wanted,
+         std::int64_t reference_ns, py::function number) {
+        return logs::last_times(path, wanted, reference_ns, ask(std::move(number)));
+      },
+      py::arg("path"), py::arg("wanted"), py::arg("reference_ns"), py::arg("number"),
+      "Returns for each (line, number of a writer), in the order of lines, the time in nanoseconds "
+      "that the writer named last before it; 0 if none. number: writer -> number.");
 }
 
 }  // namespace

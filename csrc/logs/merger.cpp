@@ -8,13 +8,17 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <queue>
 #include <string_view>
 #include <utility>
 
 #include "logs/docker.hpp"
 #include "logs/pieces.hpp"
+#include "logs/prefixes.hpp"
+#include "logs/terminal.hpp"
 #include "logs/timestamps.hpp"
 #include "os/error.hpp"
 #include "os/fd.hpp"
@@ -25,10 +29,138 @@ namespace {
 
 constexpr std::size_t kAllBuffers = 64u << 20;
 
+// A piece of a line. text: what is written of it.
+struct MergedPiece {
+  explicit MergedPiece(const Piece& piece)
+      : text(piece.text),
+        said(piece.said),
+        who(piece.who),
+        packed(piece.packed),
+        begins(piece.begins) {}
+  std::string_view text;
+  std::string_view said;
+  Prefix who;
+  bool packed;
+  bool begins;
+};
+
+// Writes to a descriptor in large blocks.
+class MergeOutput {
+ public:
+  explicit MergeOutput(int fd) : fd_(fd) {}
+  std::string& block() { return block_; }
+  bool full() const { return block_.size() >= kBlock; }
+  // Calls `pause` where a signal interrupts it: a reader that takes nothing may be left. Throws
+  // SystemError if the output can't be written.
+  void flush(const std::function<void()>& pause);
+
+ private:
+  static constexpr std::size_t kBlock = 1u << 20;
+  const int fd_;
+  std::string block_;
+};
+
+// One log on its way into a merged one: the place of its lines in time, and how they are written.
+class MergedLog {
+ public:
+  static constexpr std::int64_t kNoTime = std::numeric_limits<std::int64_t>::min();
+
+  // reference_ns: for times without a year, see find_time(). options: must outlive this.
+  MergedLog(std::size_t number, std::int64_t reference_ns, const MergeOptions& options);
+  MergedLog(const MergedLog&) = delete;
+  MergedLog& operator=(const MergedLog&) = delete;
+
+  // Returns the time that a line names, on the clock that its writer's label gives.
+  std::optional<std::int64_t> time_of(std::string_view line, const Prefix& who);
+  // Counts a line. Without a time, or with an earlier one, its place is that of the line before it;
+  // if there is none, the first line's is first().
+  template <class First>
+  void place(std::optional<std::int64_t> time, Merged& merged, First&& first) {
+    ++merged.lines;
+    if (!time) {
+      ++merged.untimed;
+      if (time_ == kNoTime) time_ = first();
+      return;
+    }
+    timed_ = true;
+    if (*time < time_) ++merged.late;
+    time_ = std::max(time_, *time);
+  }
+  // Returns the place of the line that was counted last; kNoTime: before all that name one.
+  std::int64_t time() const { return time_; }
+  bool timed() const { return timed_; }
+
+  // Appends a piece to `out`, as the options say, behind its writer's label.
+  void append(const MergedPiece& piece, std::string& out);
+  // Ends the line that was appended last, if it has no end yet.
+  void finish(std::string& out);
+
+ private:
+  const std::int64_t reference_ns_;
+  const MergeOptions& options_;
+  std::vector<Label> labels_;
+  WriterNumbers numbers_;
+  std::int64_t time_ = kNoTime;
+  bool timed_ = false;
+  bool inside_ = false;  // the line that was appended last has no end yet
+  std::string clean_;
+};
+
+void MergeOutput::flush(const std::function<void()>& pause) {
+  for (std::string_view left = block_; !left.empty();) {
+    const ssize_t put = ::write(fd_, left.data(), left.size());
+    if (put >= 0) {
+      left.remove_prefix(static_cast<std::size_t>(put));
+    } else if (errno == EINTR) {
+      pause();
+    } else {
+      throw_errno("write the merged log");
+    }
+  }
+  block_.clear();
+}
+
+MergedLog::MergedLog(std::size_t number, std::int64_t reference_ns, const MergeOptions& options)
+    : reference_ns_(reference_ns), options_(options), numbers_([this, number](const Writer& who) {
+        labels_.push_back(options_.label(number, who));
+        return labels_.size() - 1;
+      }) {}
+
+std::optional<std::int64_t> MergedLog::time_of(std::string_view line, const Prefix& who) {
+  const auto time = find_time(line, reference_ns_);
+  if (!time || time->clock == Timestamp::Clock::boot) return {};
+  if (!options_.shifted) return time->ns;
+  return time->ns + labels_[numbers_(who)].offset_ns;
+}
+
+void MergedLog::append(const MergedPiece& piece, std::string& out) {
+  const Label& label = labels_[numbers_(piece.who)];
+  if (piece.begins || piece.who.text > 0) {  // else the rest of a long line
+    finish(out);
+    out += label.text;
+  }
+  std::string_view text = piece.text;
+  if (options_.strip && !piece.packed) text.remove_prefix(piece.who.text);
+  inside_ = !text.ends_with('\n');
+  if (!options_.clean) {
+    out += text;
+    return;
+  }
+  clean_.clear();
+  append_for_terminal(text.substr(0, text.size() - (inside_ ? 0 : 1)), clean_);
+  if (!inside_) clean_ += '\n';
+  out += clean_;
+}
+
+void MergedLog::finish(std::string& out) {
+  if (inside_) out += '\n';
+  inside_ = false;
+}
+
 // Reads a file line by line through a buffer of its own. Longer lines come in several parts.
 class Source {
  public:
-  Source(const MergeSource& from, std::size_t buffer) : path_(from.path), left_(from.most) {
+  Source(const MergeSource& from, std::size_t buffer) : path_(from.path) {
     struct stat info {};
     fd_ = open_regular(path_, info);
     buffer_.resize(buffer);
@@ -61,20 +193,17 @@ class Source {
     end_ -= std::exchange(begin_, 0);
     line_ = {};
     while (true) {
-      const std::size_t room = std::min<std::uint64_t>(buffer_.size() - end_, left_);
-      const ssize_t got = ::read(fd_.get(), buffer_.data() + end_, room);
+      const ssize_t got = ::read(fd_.get(), buffer_.data() + end_, buffer_.size() - end_);
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) throw_errno("read " + path_);
       end_ += static_cast<std::size_t>(got);
       read_ += static_cast<std::uint64_t>(got);
-      left_ -= static_cast<std::uint64_t>(got);
       at_end_ = got == 0;
       return;
     }
   }
 
   const std::string path_;
-  std::uint64_t left_;  // to be read
   Fd fd_;
   std::string buffer_;
   std::size_t begin_ = 0, end_ = 0;  // of what is left in the buffer

@@ -1,20 +1,42 @@
 // Merges logs by the times of their lines, however large they are.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <limits>
+#include <functional>
 #include <string>
 #include <vector>
 
-#include "logs/merged_log.hpp"
+#include "logs/writers.hpp"
 
 namespace oddrank::logs {
 
 struct MergeSource {
   std::string path;
   std::int64_t reference_ns = 0;  // for times without a year, see find_time()
-  // Bytes to read, from the file's beginning; the default: all.
-  std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+};
+
+// What is put in front of a writer's lines, and how much later than its clock it is in truth.
+struct Label {
+  std::string text;
+  std::int64_t offset_ns = 0;
+};
+
+struct MergeOptions {
+  int fd = 1;
+  bool strip = false;    // leave launchers' prefixes out
+  bool shifted = false;  // labels have offsets: each line's writer is found before its turn
+  bool clean = false;    // for terminals: without escape sequences and control characters
+  std::function<Label(std::size_t source, const Writer&)> label;
+  std::function<void()> pause;  // called now and then, and at signals; may throw
+};
+
+struct Merged {
+  std::uint64_t lines = 0;
+  std::uint64_t untimed = 0;  // that stayed behind the line before them
+  std::uint64_t late = 0;     // whose time was before that of a line of the same file before them
+  std::vector<std::size_t> with_times;     // sources of which a line names a time
+  std::vector<std::size_t> without_times;  // sources that have lines, and none of them does
 };
 
 // Writes the lines of all sources in order of time. Lines of one source keep their order; those

@@ -3,11 +3,9 @@
 #include "logs/scanner.hpp"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstdlib>
 #include <deque>
 #include <functional>
@@ -18,14 +16,12 @@
 #include "logs/characters.hpp"
 #include "logs/docker.hpp"
 #include "logs/escapes.hpp"
-#include "os/error.hpp"
 #include "os/fd.hpp"
 #include "os/whole_file.hpp"
 
 namespace oddrank::logs {
 namespace {
 
-constexpr std::size_t kChunk = 1u << 20;
 constexpr std::size_t kBlock = 64u << 10;
 constexpr std::size_t kHead = 192;  // bytes of a speaker's last line that are kept for its time
 constexpr std::size_t kBlocks = 65'536;  // writers whose next lines are awaited
@@ -360,14 +356,10 @@ Scan scan_file(const std::string& path, const Needles& needles, Limits limits) {
     limits.reference_ns = seconds * 1'000'000'000;
   }
   Scanner scanner(needles, limits);
-  std::string chunk(kChunk, '\0');
-  while (true) {
-    const ssize_t got = ::read(fd.get(), chunk.data(), chunk.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw_errno("read " + path);
-    if (got == 0) break;
-    scanner.feed(std::string_view(chunk).substr(0, static_cast<std::size_t>(got)));
-  }
+  read_chunks(fd, path, [&](std::string_view chunk) {
+    scanner.feed(chunk);
+    return true;
+  });
   return scanner.finish();
 }
 

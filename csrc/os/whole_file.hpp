@@ -4,11 +4,13 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "os/error.hpp"
@@ -24,6 +26,19 @@ inline Fd open_regular(const std::string& path, struct stat& info) {
   if (::fstat(fd.get(), &info) != 0) throw_errno("stat " + path);
   if (!S_ISREG(info.st_mode)) throw Error(path + " is no regular file");
   return fd;
+}
+
+// Gives a file's bytes in chunks until take(std::string_view) returns false or the file ends.
+// Throws SystemError if it cannot be read.
+template <class Take>
+void read_chunks(const Fd& fd, const std::string& path, Take&& take) {
+  std::string chunk(std::size_t{1} << 20, '\0');
+  for (bool more = true; more;) {
+    const ssize_t got = ::read(fd.get(), chunk.data(), chunk.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw_errno("read " + path);
+    more = got > 0 && take(std::string_view(chunk.data(), static_cast<std::size_t>(got)));
+  }
 }
 
 struct WholeFile {

@@ -43,7 +43,6 @@ def test_the_schema_knows_the_data_of_each_tool():
         ("bench compare", {"a": "a.json", "b": "b.json"}), ("doctor", {"parts": {}}),
         ("logs split", {"files": []}), ("logs merge", {"files": [], "lines": -1}),
         ("logs first-error", {"order": "alphabet", "said": [], "skipped": []}),
-        ("logs silent", {"unit": "days", "ranks": [], "skipped": []}),
         ("switch status", {"orders": [{"word": "explode"}], "jobs": []}),
         ("trace where", {"job": "1", "ranks": [{"rank": 0}]}), ("trace stats", {"ranks": []}),
         ("trace diff", {"compared": "yes"}),

@@ -1,10 +1,11 @@
 """`oddrank logs merge`: order, who wrote a line, clocks, terminals, what is not known is said."""
 
+import signal
 import subprocess
 import sys
 
 from logs.logs_command import oddrank, report, shown, stamp, typed, written
-from patience import PATIENCE
+from patience import PATIENCE, until
 
 HOSTILE = f"{stamp(1)} \x1b[2J\x1b]0;owned\x07 \x9b31m \u202e ok"
 X_Z = [f"[a-1:rank0] {stamp(10)} x", f"[a-1:rank0] {stamp(12)} z"]
@@ -102,3 +103,21 @@ def test_a_reader_that_leaves_early_ends_the_merge(tmp_path):
     )
     assert len(done.stdout.splitlines()) == 1
     assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_takes_nothing_can_be_left(tmp_path):
+    log = written(tmp_path / "a.log", *[f"{stamp(1)} a line"] * 10_000)
+    command = [sys.executable, "-m", "oddrank", "logs", "merge", log]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        process.stdout.read(1)  # the pipe holds less than the rest
+
+        def ended():
+            process.send_signal(signal.SIGINT)
+            return process.poll() is not None
+
+        until(ended)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()

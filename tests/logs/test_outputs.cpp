@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "logs/last_times.hpp"
 #include "logs/merger.hpp"
-#include "logs/rhythms.hpp"
 #include "logs/splitter.hpp"
 #include "logs/terminal.hpp"
 #include "os/error.hpp"
@@ -178,52 +178,22 @@ TEST(Terminal, NothingThatATerminalObeysIsLeft) {
   }
 }
 
-// Returns the rhythms of a log, of the ranks in order of their first lines.
-std::vector<Rhythm> rhythms(const std::string& text, std::int64_t arrival_ns = 0) {
-  std::vector<std::int64_t> known;
-  Rhythms* self = nullptr;
-  Rhythms all([&](const Writer& writer) {
-    known.push_back(writer.rank);
-    return self->add();
-  });
-  self = &all;
-  all.feed(text, 1'800'000'000'000'000'000, arrival_ns);
-  all.finish(1'800'000'000'000'000'000, arrival_ns);
-  return all.all();
-}
+using LastTimes = Folder;
 
-TEST(Rhythms, PausesAreMeasuredInTimeAndInLines) {
-  std::string text;
-  for (int second = 0; second < 40; ++second) {
-    const std::string number = (second < 10 ? "0" : "") + std::to_string(second);
-    text += "[rank0]: 2026-01-01 00:00:" + number + " x\n";
-    if (second < 20) text += "[rank1]: 2026-01-01 00:00:" + number + " x\n";
-  }
-  const std::vector<Rhythm> found = rhythms(text);
-  ASSERT_EQ(found.size(), 2U);
-  EXPECT_EQ(found[0].lines, 40U);
-  EXPECT_EQ(found[0].in_time.longest(), 1'000'000'000);
-  EXPECT_EQ(found[0].in_time.count(), 39U);
-  EXPECT_EQ(found[0].in_lines.longest(), 2);
-  EXPECT_EQ(found[1].last_line, 40U);
-  EXPECT_EQ(found[0].last_ns - found[1].last_ns, 20'000'000'000);
-}
-
-TEST(Rhythms, TimesOfArrivalCountUntilALineNamesOne) {
-  EXPECT_EQ(rhythms("[rank0]: a\n[rank0]: b\n", 77)[0].last_ns, 77);
-  EXPECT_EQ(rhythms("[rank0]: a\n", 0)[0].last_ns, 0);
-  EXPECT_LT(rhythms("[rank0]: a\n[rank0]: 2026-01-01 00:00:00 b\n", INT64_MAX)[0].last_ns,
-            1'800'000'000'000'000'000);
-}
-
-TEST(Rhythms, AQuantileIsNoShorterThanItsPart) {
-  Gaps gaps;
-  for (int i = 0; i < 95; ++i) gaps.add(10);
-  for (int i = 0; i < 5; ++i) gaps.add(1000);
-  EXPECT_GE(gaps.quantile(0.95), 10);
-  EXPECT_LT(gaps.quantile(0.95), 20);
-  EXPECT_EQ(gaps.quantile(1.0), 1000);
-  EXPECT_EQ(gaps.longest(), 1000);
+TEST_F(LastTimes, AreThoseThatTheWriterNamedLastBeforeALine) {
+  const std::string log = put("log",
+                              "[rank0]: 2026-01-01 00:00:05 a\n"
+                              "[rank1]: 2026-01-01 00:00:07 a\n"
+                              "[rank0]: 2026-01-01 00:00:06 b\n"
+                              "[rank0]: raised\n"
+                              "[rank0]: 2026-01-01 00:00:09 c\n");
+  const auto rank = [](const Writer& who) { return static_cast<std::size_t>(who.rank); };
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  const auto found = last_times(log, {{1, 0}, {3, 1}, {4, 0}, {5, 2}, {99, 0}}, kSecond, rank);
+  ASSERT_EQ(found.size(), 5U);
+  EXPECT_EQ(found[0], 0);
+  EXPECT_EQ(found[1] - found[2], kSecond);
+  EXPECT_EQ(found[3], 0);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-"""`oddrank logs split`: each byte in one file, growing logs, real prefixes, hostile names."""
+"""`oddrank logs split`: each byte in one file, real prefixes, hostile names."""
 
-import signal
+import os
 import subprocess
 import sys
 
@@ -8,7 +8,7 @@ import pytest
 
 from logs.logs_command import oddrank, report, written
 from oddrank.logs.following import Follower
-from patience import PATIENCE, until
+from patience import PATIENCE
 
 
 def files(folder):
@@ -85,32 +85,6 @@ def test_a_file_is_read_on_as_it_grows_is_rotated_and_truncated(tmp_path):
     assert read() == (b"short\n", 2)
 
 
-def test_a_log_is_split_while_it_grows_is_rotated_and_truncated(tmp_path):
-    log = written(tmp_path / "job.log", "[rank0]: a")
-    out = tmp_path / "out"
-    command = [sys.executable, "-m", "oddrank", "logs", "split", log, "-o", out, "--follow",
-               "--for", "100"]  # fmt: skip
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        zero, one = out / "rank0.log", out / "rank1.log"
-        until(lambda: zero.exists() and zero.read_text() == "[rank0]: a\n")
-        with log.open("a") as file:
-            file.write("[rank1]: b\n")
-        until(lambda: one.exists() and one.read_text() == "[rank1]: b\n")
-        log.rename(tmp_path / "job.log.1")
-        written(log, "[rank0]: rotated")
-        until(lambda: zero.read_text().endswith("rotated\n"))
-        written(log, "[rank1]: cut")  # shorter than before
-        until(lambda: one.read_text().endswith("cut\n"))
-        process.send_signal(signal.SIGINT)
-        text, _ = process.communicate(timeout=PATIENCE.limit)
-    finally:
-        process.kill()
-    assert process.returncode == 0
-    assert "rank1.log" in text
-    assert zero.read_text() == "[rank0]: a\n[rank0]: rotated\n"
-
-
 TALK = """
 import os, re, sys, time
 from pathlib import Path
@@ -160,3 +134,38 @@ def test_mpiruns_tagged_output_is_split_into_what_each_rank_printed(tmp_path, op
         assert warnings == [f"warning {line} of {rank}" for line in range(0, 200, 10)], text
     oddrank("split", log, "-o", tmp_path / "whole", check=0)
     assert sorted("".join(files(tmp_path / "whole").values())) == sorted(text)
+
+
+# A rank starts later than another, and torchrun reads each rank's lines by itself: no rank goes on
+# before the lines of all are in the log.
+TEE = """
+import os, time
+from pathlib import Path
+rank, log = int(os.environ["RANK"]), Path(__file__).with_name("job.log")
+lines, end = [40, 20, 40], time.monotonic() + 200
+for line in range(1, 41):
+    if line <= lines[rank]:
+        os.write(1, b"at work\\n")
+    while any(log.read_text().count(f"{r}]:at work") < min(line, lines[r]) for r in range(3)):
+        assert time.monotonic() < end, "torchrun has not written the lines of all"
+        time.sleep(0.01)
+"""
+
+
+@pytest.mark.job
+@pytest.mark.needs("torch")
+@pytest.mark.timeout(300)
+def test_torchruns_tee_is_split_by_writer(tmp_path):
+    script = written(tmp_path / "talk.py", TEE)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", "--tee",
+                "3"]  # fmt: skip
+    log = tmp_path / "job.log"
+    with log.open("wb") as file:
+        # Unbuffered: torchrun would keep lines, too.
+        subprocess.run([*torchrun, script], stdout=file, stderr=file, timeout=PATIENCE.job,
+                       check=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})  # fmt: skip
+    oddrank("split", log, "-o", tmp_path / "out", "--strip", check=0)
+    counts = {path.stem: path.read_text().count("at work\n") for path in tmp_path.glob("out/*.log")}
+    assert {name: n for name, n in counts.items() if n} == {
+        "local-rank-0": 40, "local-rank-1": 20, "local-rank-2": 40
+    }  # fmt: skip

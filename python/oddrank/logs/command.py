@@ -21,30 +21,23 @@ from oddrank.report import envelope, whole_file, write_json
 
 _MOST_ROWS = 32
 _SETTLE, _MOST_SETTLE = 2.0, 30.0  # seconds without a new line after a failure; at most
-_follow_option = click.option(
-    "--follow", "-f", is_flag=True, help="Read on while the files grow, until Ctrl-C or --for."
-)
-_for_option = click.option(
-    "--for", "seconds", type=Seconds(min=0), metavar="SECONDS", help="End --follow after so long."
-)
 _paths_argument = click.argument("paths", nargs=-1, required=True, metavar="FILE...")
 
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """Split, merge and read logs of many ranks: which rank said what first, which fell silent.
+    """Split, merge and read logs of many ranks: which rank said what first.
 
     \b
     Examples:
       oddrank logs first-error slurm-4711.out
-      oddrank logs silent slurm-4711.out
       oddrank logs split slurm-4711.out -o ranks/
       oddrank logs merge node*.log --offset auto | less
 
     FILEs are logs in any mix of launchers' prefixes (torchrun, srun, mpirun, kubectl, Ray, oddrank
     run --prefix), folders, or packed. - is stdin. Size does not matter.
 
-    Exit codes: 0; first-error and silent judge: 1 odd or unknown, 3 incomplete. 2: not readable.
+    Exit codes: 0; first-error judges: 1 odd or unknown, 3 incomplete. 2: not readable.
     """
 
 
@@ -52,17 +45,8 @@ def command() -> None:
 @_paths_argument
 @click.option("-o", "--output", required=True, metavar="DIR", help="New folder for the files.")
 @click.option("--strip", is_flag=True, help="Leave launchers' prefixes out.")
-@_follow_option
-@_for_option
 @json_option
-def split(  # noqa: PLR0917 (click passes them by name)
-    paths: tuple[str, ...],
-    output: str,
-    strip: bool,
-    follow: bool,
-    seconds: float | None,
-    json_path: str | None,
-) -> int:
+def split(paths: tuple[str, ...], output: str, strip: bool, json_path: str | None) -> int:
     """Write the lines of each rank to a file of its own.
 
     Each byte goes to one file: rank3.log, node7-local-rank-3.log where only that is known, and
@@ -71,21 +55,13 @@ def split(  # noqa: PLR0917 (click passes them by name)
     from oddrank.logs import sources, splitting
     from oddrank.triage.evidence import Notes
 
-    _check_follow(follow, seconds)
     refuse_inputs({"--json": json_path}, paths)
     notes = Notes()
     splitter = splitting.Splitter(output, strip=strip)
-    restarts = 0
-    if follow:
-        if len(paths) > 1:
-            raise OddrankError("split --follow reads one file: start one command for each")
-        (source,) = sources.followed(paths, notes)
-        restarts = splitter.follow(source, seconds)
-    else:
-        with sources.opened(paths, notes) as logs:
-            for source in logs:
-                splitter.add(source)
-    data = {**splitter.data(), "restarts": restarts, "skipped": notes.lines}
+    with sources.opened(paths, notes) as logs:
+        for source in logs:
+            splitter.add(source)
+    data = {**splitter.data(), "skipped": notes.lines}
     if json_path != "-":
         _table(("file", "lines", "bytes"), splitting.rows(data))
     _end(notes.lines, envelope("logs split", {}, data), json_path)
@@ -99,28 +75,22 @@ def split(  # noqa: PLR0917 (click passes them by name)
               help="Seconds to add to the times of a host, or of a file; auto: estimate them from"
               " steps that several hosts log.")  # fmt: skip
 @click.option("--strip", is_flag=True, help="Leave launchers' prefixes out.")
-@_follow_option
-@_for_option
 @json_option
-def merge(  # noqa: PLR0917 (click passes them by name)
+def merge(
     paths: tuple[str, ...],
     output: str | None,
     offsets: tuple[str, ...],
     strip: bool,
-    follow: bool,
-    seconds: float | None,
     json_path: str | None,
 ) -> int:
     """Merge logs by the times of their lines, each behind who wrote it.
 
     Lines without a time stay behind the line before them. On stdout, escape sequences and control
-    characters of the logs are left out. With --follow each line waits for a second: an earlier one
-    of another log may come.
+    characters of the logs are left out.
     """
     from oddrank.logs import merging, sources
     from oddrank.triage.evidence import Notes
 
-    _check_follow(follow, seconds)
     if output == "-":
         output = None
     if output is None and json_path == "-":
@@ -129,10 +99,7 @@ def merge(  # noqa: PLR0917 (click passes them by name)
     refuse_inputs({"-o": output or "-", "--json": json_path}, paths)
     notes = Notes()
     with ExitStack() as stack:
-        if follow:
-            logs = sources.followed(paths, notes)
-        else:
-            logs = stack.enter_context(sources.opened(paths, notes))
+        logs = stack.enter_context(sources.opened(paths, notes))
         # A folder may hold the file that an earlier merge has written there.
         refuse_inputs({"-o": output}, (str(source.item.path) for source in logs))
         clocks = merging.given(text for text in offsets if text != "auto")
@@ -147,12 +114,7 @@ def merge(  # noqa: PLR0917 (click passes them by name)
         else:
             hint = "give -o a file in a folder you can write"
             fd = stack.enter_context(whole_file(output, hint)).fileno()
-        merger = merging.Merger(logs, clocks, fd, strip=strip, clean=output is None)
-        if follow:
-            merger.follow(seconds)
-        else:
-            merger.add()
-        data = merger.data()
+        data = merging.merge(logs, clocks, fd, strip=strip, clean=output is None)
     said += merging.notes(data)
     made = envelope("logs merge", {}, {**data, "notes": said, "skipped": notes.lines})
     _end([*notes.lines, *said], made, json_path)
@@ -161,8 +123,10 @@ def merge(  # noqa: PLR0917 (click passes them by name)
 
 @command.command("first-error")
 @_paths_argument
-@_follow_option
-@_for_option
+@click.option("--follow", "-f", is_flag=True,
+              help="Read on while the files grow, until Ctrl-C or --for.")  # fmt: skip
+@click.option("--for", "seconds", type=Seconds(min=0), metavar="SECONDS",
+              help="End --follow after so long.")  # fmt: skip
 @json_option
 @fail_on_option
 def first_error(
@@ -181,7 +145,8 @@ def first_error(
     from oddrank.logs import first_error as first_error_
     from oddrank.triage.evidence import Notes
 
-    _check_follow(follow, seconds)
+    if seconds is not None and not follow:
+        raise click.UsageError("--for says when --follow ends: give --follow, too")
     refuse_inputs({"--json": json_path}, paths)
     notes = Notes()
     if follow:
@@ -196,11 +161,6 @@ def first_error(
     report = findings.first_error(told, data, notes.lost_text)
     render.deliver(report, json_path)
     return report.exit_code(fail_on)
-
-
-def _check_follow(follow: bool, seconds: float | None) -> None:
-    if seconds is not None and not follow:
-        raise click.UsageError("--for says when --follow ends: give --follow, too")
 
 
 def _await_failure(paths: tuple[str, ...], seconds: float | None) -> None:
@@ -221,75 +181,6 @@ def _await_failure(paths: tuple[str, ...], seconds: float | None) -> None:
         if not failed and words.search(tails[number] + chunk):
             failed = now
         tails[number] = chunk[-128:]
-
-
-@command.command()
-@_paths_argument
-@_follow_option
-@_for_option
-@json_option
-@fail_on_option
-def silent(
-    paths: tuple[str, ...],
-    follow: bool,
-    seconds: float | None,
-    json_path: str | None,
-    fail_on: frozenset[str],
-) -> int:
-    """Name ranks that stopped talking while others went on, and when.
-
-    Each rank is measured by its own rhythm and by the others': in seconds if its lines name times,
-    else in lines of the log. --follow takes the time when a line comes.
-    """
-    from oddrank.logs import findings, silence, sources
-    from oddrank.triage.evidence import Notes
-
-    _check_follow(follow, seconds)
-    refuse_inputs({"--json": json_path}, paths)
-    notes = Notes()
-    if follow:
-        listeners = [silence.Listener(s, live=True) for s in sources.followed(paths, notes)]
-        _listen(listeners, seconds, json_path)
-        voices, unit = silence.voices(listeners)
-    else:
-        with sources.opened(paths, notes) as logs:
-            listeners = [silence.Listener(source) for source in logs]
-            voices, unit = silence.voices(listeners)
-    for name, lost in silence.aside(listeners, voices) if unit == "s" else ():
-        notes.add(name, "left aside: its lines name no times", lost=lost)
-    found = silence.judge(voices, unit) if unit else None
-    data: dict[str, Any] = {**silence.data(voices, unit, found), "skipped": notes.lines}
-    if json_path != "-" and voices:
-        of = "s" if unit == "s" else "lines"
-        columns = ("rank", "lines", "last line", f"silent ({of})", f"usual pause ({of})",
-                   f"longest ({of})")  # fmt: skip
-        _table(columns, silence.rows(data, _MOST_ROWS))
-    _say(notes.lines)
-    report = findings.silent(found, silence.comparable(voices), data, notes.lost_text)
-    render.deliver(report, json_path)
-    return report.exit_code(fail_on)
-
-
-def _listen(listeners: list[Any], seconds: float | None, json_path: str | None) -> None:
-    """Listens to logs that grow; says on stderr when ranks fall silent, or speak again."""
-    from oddrank.logs import findings, silence
-    from oddrank.logs.following import Follower, follow
-
-    followers = [Follower(listener.source.item.path) for listener in listeners]
-    before: set[str] = set()
-    for found in follow(followers, seconds):
-        if found is not None:
-            listeners[found[0]].feed(found[1], time.time_ns())
-            continue
-        voices, unit = silence.voices(listeners)
-        stopped = silence.judge(voices, unit) if unit else None
-        report = findings.silent(stopped, silence.comparable(voices), {"unit": unit})
-        now = {finding.what.partition(" has said")[0] for finding in report.findings}
-        if now != before:
-            render.line(report.summary, sys.stderr)
-        before = now
-    for follower in followers:
-        follower.close()
 
 
 def _table(columns: tuple[str, ...], rows: Any) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from oddrank.finding import Confidence, Evidence, Finding, Who
 from oddrank.logs.first_error import Said, Told
-from oddrank.logs.silence import Silence, Voice
 from oddrank.report import Report
 from oddrank.triage import findings
 from oddrank.triage.next_steps import next_steps
@@ -52,64 +51,3 @@ def _only_said(first: Said) -> Finding:
         confidence=Confidence("low", "a log tells who spoke first, not who was at fault"),
         next=("oddrank triage PATH... with stacks or dumps of the ranks",),
     )  # fmt: skip
-
-
-def silent(
-    silence: Silence | None, comparable: int, data: dict[str, object], lost: str = ""
-) -> Report:
-    """Makes the report of silent. lost: which logs could not be read, as the end of a sentence."""
-    if silence is None:
-        why = f"{comparable} ranks speak regularly, and none stopped before the others"
-        if comparable < 2:
-            why = ("fewer than two ranks speak regularly: there is nothing to measure silence by"
-                   if data["unit"] else
-                   "the lines name no times, and lines of several files have no common order:"
-                   " silence can't be measured")  # fmt: skip
-        complete = comparable >= 2 and not lost
-        return Report.of("logs silent", {}, data, (), complete=complete, why=why + lost)
-    found = [_many(silence)] if silence.most else [_one(voice, silence) for voice in silence.voices]
-    others = findings.count([voice.process for voice in silence.others])
-    return Report.of("logs silent", {}, data, found, complete=True, why=f"spoke on: {others}")
-
-
-def _one(voice: Voice, silence: Silence) -> Finding:
-    who = findings.who([voice.process])
-    sure = len(silence.others) > 1
-    return Finding(
-        condition="suspicious", who=who, cause="silent",
-        what=f"{who} has said nothing for {_length(voice.silent, silence)}, while"
-             f" {findings.count([v.process for v in silence.others])} went on",
-        evidence=(_evidence(voice, silence),),
-        confidence=Confidence(
-            "medium" if sure else "low",
-            "silence is not death: it may have ended, or print no more"
-            if sure else "there is one other rank only: either may be the odd one",
-        ),
-        next=("oddrank triage PATH... with stacks: where does it stand?",),
-    )  # fmt: skip
-
-
-def _many(silence: Silence) -> Finding:
-    """Most ranks stopped: they may be stuck, have ended, or leave the talking to a few."""
-    stopped = findings.count([voice.process for voice in silence.voices])
-    others = findings.count([voice.process for voice in silence.others])
-    return Finding(
-        condition="unknown", who=findings.who([v.process for v in silence.voices]),
-        cause="most-silent",
-        what=f"{stopped} stopped talking, and only {others} went on: which of them are odd, a log"
-             " can't tell",
-        evidence=tuple(_evidence(v, silence) for v in silence.voices[:_MOST_EVIDENCE]),
-        confidence=Confidence("low", "the silent ones are not the fewer ones"),
-        next=("oddrank triage PATH... with stacks of the ranks",),
-    )  # fmt: skip
-
-
-def _evidence(voice: Voice, silence: Silence) -> Evidence:
-    peers: Sequence[float] = sorted(other.silent for other in silence.others)
-    text = f"its longest pause before was {_length(voice.longest, silence)}; silent for"
-    place = f"{voice.file}:{voice.last_line}"
-    return Evidence(text, place, voice.silent, silence.unit, peers[len(peers) // 2])
-
-
-def _length(value: float, silence: Silence) -> str:
-    return f"{value:.3g} s" if silence.unit == "s" else f"{value:.0f} lines"

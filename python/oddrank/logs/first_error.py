@@ -4,11 +4,10 @@ triage reads and judges the same lines: one table of errors and of cascades (tri
 serves both, so that the two never name different ranks.
 """
 
-import itertools
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -131,38 +130,32 @@ def _carried(logs: Sequence[Source], ended: Sequence[ends.End]) -> dict[Place, f
     """
     if len({end.best.source.file for end in ended}) < 2:
         return {}
-    found = {}
-    for source in logs:
-        wanted = {
-            end.best.source.line: end.process
-            for end in ended
-            if ends.timed(end) is None and end.best.source.file == source.item.name
-        }
-        lines = sorted(line for line in wanted if line is not None)
-        for line, times in zip(lines, _times_before(source, lines), strict=False):
-            if wanted[line] in times:
-                found[Place(source.item.name, line)] = times[wanted[line]]
-    return found
+    untimed: dict[str, dict[int, Process]] = defaultdict(dict)
+    for end in ended:
+        place = end.best.source
+        if place.line is not None and ends.timed(end) is None:
+            untimed[place.file][place.line] = end.process
+    return {
+        Place(source.item.name, line): time / 1e9
+        for source in logs
+        for line, time in _last_times(source, untimed[source.item.name])
+        if time
+    }
 
 
-def _times_before(source: Source, lines: Sequence[int]) -> Iterator[dict[Process, float]]:
-    """Yields for each line, in order, the last times that the writers of a log named before it."""
-    numbers: dict[Process, int] = {}
+def _last_times(source: Source, wanted: Mapping[int, Process]) -> Iterable[tuple[int, int]]:
+    """Returns line -> the time, in nanoseconds, that its process named last before it; 0: none."""
+    if not wanted:
+        return ()
+    numbers = {process: number for number, process in enumerate(wanted.values())}
 
     def number(writer: tuple[Any, ...]) -> int:
-        process = source.process(writer)
-        if process not in numbers:
-            numbers[process] = rhythms.add()
-        return numbers[process]
+        return numbers.get(source.process(writer), len(wanted))
 
-    rhythms, at, left = _native.core().LogRhythms(number), 1, list(lines)
-    with open(source.item.path, "rb") as file:
-        while left:
-            for text in itertools.islice(file, left.pop(0) - at):
-                rhythms.feed(text, source.written_ns, 0)
-                at += 1
-            rows = zip(numbers, rhythms.all(), strict=True)
-            yield {process: row[4] / 1e9 for process, row in rows if row[4] is not None}
+    path, lines = os.fsencode(source.item.path), sorted(wanted)
+    order = [(line, numbers[wanted[line]]) for line in lines]
+    times = _native.core().last_times(path, order, source.written_ns, number)
+    return zip(lines, times, strict=True)
 
 
 def _ends(

@@ -6,7 +6,6 @@ on two hosts show how far their clocks are apart: the median over many steps, if
 
 import os
 import re
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from typing import Any
 from oddrank import _native
 from oddrank.errors import OddrankError
 from oddrank.logs import sources
-from oddrank.logs.following import Follower, follow
 from oddrank.logs.sources import Source
 from oddrank.render import safe
 from oddrank.triage.facts import Process
@@ -30,9 +28,6 @@ _LEAST_EVENTS = 8
 _MOST_SPREAD = 1.0  # seconds: if steps disagree by more, they are not the same event
 _MOST_OFFSET = 1e9
 _MOST_NAMES = 8
-_ALL = (1 << 63) - 1  # bytes to read of a log
-_WAIT_NS = 1_000_000_000  # for an earlier line of another log
-_LAST_LINE = 1 << 20  # bytes at the end of a log that are searched for its last line
 
 
 @dataclass(frozen=True)
@@ -123,98 +118,35 @@ def _events(source: Source) -> Iterable[tuple[object, str, float]]:
             yield key, place(source, source.process(writer)), time[0] / 1e9
 
 
-class Merger:
-    """Writes all lines to a descriptor by time, each behind who wrote it."""
+def merge(
+    logs: Sequence[Source], offsets: Mapping[str, Offset], fd: int, *, strip: bool, clean: bool
+) -> dict[str, Any]:
+    """Writes all lines to a descriptor by time, each behind who wrote it; returns the data."""
+    used: set[str] = set()
 
-    def __init__(
-        self,
-        logs: Sequence[Source],
-        offsets: Mapping[str, Offset],
-        fd: int,
-        *,
-        strip: bool,
-        clean: bool,
-    ) -> None:
-        self._logs, self._offsets = logs, offsets
-        self._how = (fd, strip, clean, bool(offsets), self._label)
-        self._used: set[str] = set()
-        self._counts: list[dict[str, Any]] = []
-        self._restarts = 0
-
-    def _label(self, number: int, writer: tuple[Any, ...]) -> tuple[str, int]:
-        source = self._logs[number]
+    def label(number: int, writer: tuple[Any, ...]) -> tuple[str, int]:
+        source = logs[number]
         process = source.process(writer)
-        offset = Offset(0.0)
-        for who in (process.host, *_names(source)):
-            if who is not None and who in self._offsets:
-                self._used.add(who)
-                offset = self._offsets[who]
-                break
-        _, strip, *_ = self._how
+        who = next((who for who in (process.host, *_names(source)) if who in offsets), None)
+        seconds = 0.0
+        if who is not None:
+            used.add(who)
+            seconds = offsets[who].seconds
         says_it = writer[0] is not None and not strip
-        return "" if says_it else _label(source, process), round(offset.seconds * 1e9)
+        return "" if says_it else _label(source, process), round(seconds * 1e9)
 
-    def add(self, sizes: Sequence[int] | None = None) -> None:
-        """Merges the logs as they are; sizes: bytes of each to read, from its beginning."""
-        paths = [
-            (os.fsencode(source.item.path), source.written_ns, _ALL if sizes is None else sizes[i])
-            for i, source in enumerate(self._logs)
-        ]
-        self._counts.append(_native.core().merge_logs(paths, *self._how))
-
-    def follow(self, seconds: float | None) -> None:
-        """Merges the logs as they are, then what comes.
-
-        A line waits for a second: what another log got meanwhile may be earlier.
-        """
-        followers = [Follower(source.item.path) for source in self._logs]
-        sizes = [_whole_lines(source) for source in self._logs]
-        for follower, size in zip(followers, sizes, strict=True):
-            follower.begin(size)
-        self.add(sizes)
-        core = _native.core().LogMerger([s.written_ns for s in self._logs], *self._how)
-        for found in follow(followers, seconds):
-            now = time.monotonic_ns()
-            if found is None:
-                core.give(now - _WAIT_NS)
-            elif found[1]:
-                core.feed(*found, now)
-            else:
-                core.finish(found[0], now)
-        for number, follower in enumerate(followers):
-            core.finish(number, 0)
-            follower.close()
-            self._restarts += follower.restarts
-        core.give()
-        self._counts.append(core.merged())
-
-    def data(self) -> dict[str, Any]:
-        """Returns the data of the report."""
-        numbers = {key: {number for counts in self._counts for number in counts[key]}
-                   for key in ("with_times", "without_times")}  # fmt: skip
-        timeless = sorted(numbers["without_times"] - numbers["with_times"])
-        return {
-            "files": [source.item.name for source in self._logs],
-            **{key: sum(counts[key] for counts in self._counts)
-               for key in ("lines", "untimed", "late")},
-            "restarts": self._restarts,
-            "without_times": [self._logs[number].item.name for number in timeless],
-            "offsets": [
-                {"of": who, "seconds": o.seconds, "events": o.events, "spread": o.spread,
-                 "to": o.to or None, "used": who in self._used}
-                for who, o in self._offsets.items()
-            ],
-        }  # fmt: skip
-
-
-def _whole_lines(source: Source) -> int:
-    """Returns the size of a log, or where its last line begins that has no end yet."""
-    with open(source.item.path, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        begin = max(0, size - _LAST_LINE)
-        file.seek(begin)
-        newline = file.read(size - begin).rfind(b"\n")
-    return size if newline < 0 else begin + newline + 1
+    paths = [(os.fsencode(source.item.path), source.written_ns) for source in logs]
+    counts = _native.core().merge_logs(paths, fd, strip, clean, bool(offsets), label)
+    return {
+        "files": [source.item.name for source in logs],
+        **{key: counts[key] for key in ("lines", "untimed", "late")},
+        "without_times": [logs[number].item.name for number in counts["without_times"]],
+        "offsets": [
+            {"of": who, "seconds": o.seconds, "events": o.events, "spread": o.spread,
+             "to": o.to or None, "used": who in used}
+            for who, o in offsets.items()
+        ],
+    }  # fmt: skip
 
 
 def _label(source: Source, process: Process) -> str:

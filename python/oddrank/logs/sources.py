@@ -1,11 +1,9 @@
 """Opens logs, and says who wrote a line: what all commands of `oddrank logs` share."""
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from oddrank.errors import OddrankError
@@ -66,33 +64,6 @@ def opened(paths: Sequence[str], notes: Notes) -> Iterator[list[Source]]:
             why = f" ({notes.lines[0]})" if notes.lines else ""
             raise OddrankError(f"there is no log in what was given{why}; give text files of a job")
         yield found
-
-
-def followed(paths: Sequence[str], notes: Notes) -> list[Source]:
-    """Returns the logs to follow: text files as they are, which may be empty still.
-
-    OddrankError if a path is no such file.
-    """
-    found = []
-    for path in paths:
-        if path == "-":
-            raise OddrankError("--follow takes files that grow, and - is stdin")
-        if not os.path.isfile(path):
-            if not os.path.exists(path):
-                raise OddrankError(f"there is no {path!r}; --follow takes a file that exists")
-            raise OddrankError(f"--follow takes files that grow, and {path!r} is none")
-        with open(path, "rb") as file:
-            item = Item(path, Path(path), os.path.getsize(path), file.read(1024))
-        if item.size and (files.is_packed(item.head) or not lines.is_text(item)):
-            raise OddrankError(f"--follow takes text that grows, and {path!r} is packed or binary")
-        known = log_lines.writers(log_lines.placed([item])[0])
-        if known is None:
-            notes.add(item, "not readable")
-        else:
-            found.append(Source(item, known))
-    if not found:
-        raise OddrankError(f"nothing to follow: {notes.lines[0]}")
-    return found
 
 
 def name(process: Process) -> str:

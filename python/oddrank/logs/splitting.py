@@ -8,7 +8,6 @@ from typing import Any
 from oddrank import _native
 from oddrank.errors import OddrankError
 from oddrank.logs import sources
-from oddrank.logs.following import Follower, follow
 from oddrank.logs.sources import Source
 from oddrank.triage.facts import Process
 
@@ -40,22 +39,6 @@ class Splitter:
             self.read += len(chunk)
             self._core.feed(chunk)
         self._core.finish()
-
-    def follow(self, source: Source, seconds: float | None) -> int:
-        """Splits a log while it grows; returns how often it was rotated or truncated."""
-        self._source = source
-        follower = Follower(source.item.path)
-        for found in follow([follower], seconds):
-            if found is None:
-                self._core.flush()
-            elif found[1]:
-                self.read += len(found[1])
-                self._core.feed(found[1])
-            else:
-                self._core.finish()
-        self._core.finish()
-        follower.close()
-        return follower.restarts
 
     def data(self) -> dict[str, Any]:
         """Writes what is left in memory; returns what each file has got, ranks first."""
