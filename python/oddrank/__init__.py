@@ -11,8 +11,10 @@ from oddrank import forks as forks  # it notes forks from here on
 from oddrank._version import __version__
 from oddrank.errors import LaunchError, MissingPartError, OddrankError
 
-if TYPE_CHECKING:  # the same names as in _LAZY
-    from oddrank.debugger.breakpoint import breakpoint
+if TYPE_CHECKING:  # the same names as in _LAZY and _PACKAGES
+    from oddrank import plan as plan
+    from oddrank import replicas as replicas
+    from oddrank.debugger.breakpoint import breakpoint as breakpoint
     from oddrank.finding import Finding
     from oddrank.printing import install_printing, printflock
     from oddrank.report import Report
@@ -36,7 +38,9 @@ _LAZY = {
     "Report": "oddrank.report",
 }
 
-__all__ = [
+_PACKAGES = ("plan", "replicas")  # their functions are public
+
+__all__ = [  # without breakpoint: `import *` would replace Python's
     "Finding",
     "LaunchError",
     "MissingPartError",
@@ -45,7 +49,6 @@ __all__ = [
     "Report",
     "__version__",
     "arm",
-    "breakpoint",
     "install_printing",
     "mark",
     "printflock",
@@ -57,6 +60,8 @@ __all__ = [
 if not TYPE_CHECKING:  # else every name, misspelled ones too, would be Any to a type checker
 
     def __getattr__(name):
+        if name in _PACKAGES:
+            return import_module(f"oddrank.{name}")
         module = _LAZY.get(name)
         if module is None:
             raise AttributeError(f"module 'oddrank' has no attribute {name!r}")
@@ -66,4 +71,4 @@ if not TYPE_CHECKING:  # else every name, misspelled ones too, would be Any to a
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*__all__, *_LAZY, *_PACKAGES})

@@ -165,6 +165,20 @@ def dtensors_in_two_dimensions(rank: int) -> Any:
 
 
 @scenario
+def chunks_and_state_dicts(rank: int) -> Any:
+    """A list of modules, one in DDP, as Megatron has them; a state dict; generators alone."""
+    chunks = [trained(rank)[0], model()]
+    reports = [replicas.check(chunks)]
+    state = {"model": chunks[0].state_dict(), "step": 7, "bn.running_mean": torch.ones(2) * rank}
+    if rank == 2:
+        flip(chunks[1][0].norm.weight, 3, 22)
+        flip(state["model"]["module.0.norm.weight"], 3, 22)
+    reports += [replicas.check(chunks), replicas.check(state)]
+    torch.manual_seed(0)
+    return [*reports, replicas.check(state, what=("rng",))]
+
+
+@scenario
 def wrong_resume(rank: int) -> Any:
     number = 4000 if rank == 3 else 4100
     facts = {"step": number, "resumed from": f"/ckpt/{number}"}
@@ -326,8 +340,15 @@ def watched_after_other_steps(rank: int) -> Any:
 @scenario
 def bad_arguments(rank: int) -> Any:
     module, optimizer = trained(rank, 0)
-    checks = ({"groups": "dp"}, {"groups": {"*": 3}}, {"what": ("weights",)}, {"facts": {3: 4}})
-    calls = [partial(replicas.check, **how) for how in checks]
+    checks = (
+        {"groups": "dp"},
+        {"groups": {"*": 3}},
+        {"what": ("weights",)},
+        {"facts": {3: 4}},
+        {"groups": {"*": None, "*.experts.*": None}},
+    )
+    calls = [lambda _, optimizer: replicas.check("model", optimizer)]
+    calls += [partial(replicas.check, **how) for how in checks]
     calls += [partial(replicas.watch, **how) for how in ({"every": 0}, {"on_diff": "stop"})]
     said = []
     for call in calls:

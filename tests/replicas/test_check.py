@@ -41,6 +41,7 @@ def test_each_fault_is_named_with_rank_tensor_and_element(job: Job, golden: Gold
         # A norm that FSDP shards is compared along tensor parallelism.
         "shards_beside_tensor_parallelism": [HEALTHY, NO_MAJORITY],
         "all_types": [odd("different-bits", 1)],
+        "chunks_and_state_dicts": [HEALTHY, *[odd("different-bits", 2)] * 2, HEALTHY],
     })  # fmt: skip
 
 

@@ -96,6 +96,15 @@ def test_what_differs_between_files_is_shown(tmp_path: Path, golden: Golden):
         ("one of three", steps, None, {"different-files", "different-values"}),
         ("a conjugate", [saved(tmp_path / "c.pt", {"x": values.conj()}), x], ["x"], None),
         ("one of many numbers", lists, [], {"different-values"}),
+        (
+            "a number and NaN",
+            [
+                saved(tmp_path / f"n{n}.pt", {"x": torch.tensor([1.0, n, n])})
+                for n in (1.0, float("nan"))
+            ],
+            ["x"],
+            None,
+        ),
     ):
         report = report_of(*files)
         assert report.verdict == "odd", name
@@ -193,6 +202,53 @@ def test_a_file_of_a_folder_that_needs_code_is_left_out_with_the_reason(tmp_path
     assert "files compared; not compared: " in " ".join(again.stdout.split())
     shown = oddrank("dump", tmp_path)
     assert "training_args.bin holds more than tensors" in " ".join(shown.stderr.split())
+
+
+def test_a_checkpoint_that_is_not_whole_is_one_line(tmp_path: Path, golden: Golden):
+    """As transformers writes it: shards, and an index of which one has which tensor."""
+    shards = [tmp_path / f"model-0000{n}-of-00003.safetensors" for n in (1, 2, 3)]
+    for shard, (name, tensor) in zip(shards, state().items(), strict=False):
+        safetensors(shard, {name: tensor})
+    index = tmp_path / "model.safetensors.index.json"
+
+    def listed(*more: str) -> None:
+        names = [*list(state())[:3], *more]
+        index.write_text(json.dumps({"weight_map": {n: shards[min(i, 2)].name
+                                                    for i, n in enumerate(names)}}))  # fmt: skip
+
+    listed()
+    assert len(checkpoints.read(str(tmp_path)).tensors) == 3
+    listed("mask")
+    said = [refusal(checkpoints.read, str(tmp_path))]
+    index.write_text("{}")
+    said.append(refusal(checkpoints.read, str(tmp_path)))
+    index.unlink()
+    shards[1].unlink()
+    said.append(refusal(checkpoints.read, str(tmp_path)))
+    listed()
+    said.append(refusal(checkpoints.read, str(tmp_path)))
+    golden("\n".join(said).replace(str(tmp_path), "FOLDER"))
+    assert len(checkpoints.read(str(shards[0])).tensors) == 1
+
+
+def test_files_that_miss_something_are_not_healthy(tmp_path: Path):
+    content = {"weight": torch.ones(3), "sparse": torch.eye(3).to_sparse()}
+    files = [saved(tmp_path / f"{n}.pt", content) for n in range(2)]
+    assert report_of(*files).verdict == "incomplete"
+
+
+def test_names_in_ddp_and_compile_are_those_without(tmp_path: Path):
+    files = [
+        saved(tmp_path / f"{i}.pt", {"model": {f"{prefix}{k}": v for k, v in state().items()}})
+        for i, prefix in enumerate(("", "module.", "module._orig_mod."))
+    ]
+    report = report_of(*files)
+    assert (report.verdict, report.data["tensors"]) == ("healthy", 5)
+    assert "names without module" in report.why
+    # A model whose own layers have these names keeps them.
+    both = {"module.w": torch.ones(1), "w": torch.zeros(1)}
+    report = report_of(saved(tmp_path / "a", both), saved(tmp_path / "b", {"w": both["w"]}))
+    assert report.data["different"] == ["module.w"]
 
 
 def test_files_of_a_folder_with_the_same_names_in_them_are_told_apart(tmp_path: Path):

@@ -12,10 +12,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from oddrank.errors import OddrankError
 from oddrank.finding import Finding
 from oddrank.replicas import alike, digests, entries, findings, gathers, majority
 from oddrank.replicas.entries import Entry, Skipped
-from oddrank.replicas.groups import AUTO, Groups, Places
+from oddrank.replicas.groups import AUTO, Groups, Places, as_module
 from oddrank.replicas.locate import locate
 from oddrank.report import Report
 
@@ -34,11 +35,12 @@ def check(
 ) -> Report:
     """Compares now. All ranks of the job call it at the same place, and get the same findings.
 
-    module: torch module, in DDP or not, with DTensors or not. optimizer: torch optimizer, for its
-    state. groups: "auto"; a process group (or several, or a device mesh) whose members hold the
-    same tensors; a mapping of name patterns to such, or a function of name and tensor; None leaves
-    a tensor out. what: some of params, buffers, grads, optim, rng. facts: what must be alike
-    besides, such as {"step": step, "resumed from": path}.
+    module: torch module, in DDP or not, with DTensors or not; a list of modules, as Megatron has
+    them; or a state dict. optimizer: torch optimizer, for its state. groups: "auto"; a process
+    group (or several, or a device mesh) whose members hold the same tensors; a mapping of name
+    patterns to such, or a function of name and tensor; None leaves a tensor out. what: some of
+    params, buffers, grads, optim, rng. facts: what must be alike besides, such as {"step": step,
+    "resumed from": path}.
 
     Waits for the other ranks, at most for the timeout of torch's process groups. Changes nothing,
     but shards FSDP2's parameters again that an evaluation left whole, as state_dict() does.
@@ -52,8 +54,10 @@ class Checker:
     """Compares one module and optimizer, again and again."""
 
     def __init__(self, module: Any, optimizer: Any, groups: Groups, what: Sequence[str]) -> None:
+        as_module(module)  # OddrankError if it is none
         self._module, self._optimizer = module, optimizer
         self._groups, self._what = groups, what
+        self._only_rng = set(what) == {entries.RNG}
         self._hosts: dict[int, str] = {}
         self._has_parts = False  # whether some rank has a group without all ranks
         self._agreed: list[bytes] = []  # digests of each rank's groups, when they fitted
@@ -63,19 +67,20 @@ class Checker:
         import torch.distributed as dist
 
         began = time.perf_counter()
+        if self._only_rng:  # generators are facts
+            facts = facts or {}
         if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
             return _alone()
         world = dist.group.WORLD
-        chosen, skipped = entries.collect(
-            self._module, self._optimizer, Places.of(self._module, self._groups), self._what
-        )
+        places = Places.of(self._module, self._groups)
+        chosen, skipped = entries.collect(self._module, self._optimizer, places, self._what)
         by_group = _by_group(chosen)
         found: list[Finding] = []
         groups = [gathers.as_text(ranks) for ranks in by_group]
         # A rank that waits in a group which another one no longer has would wait for ever.
         every_groups = gathers.gather(world, digests.of_bytes(json.dumps(groups).encode()))
         if facts is not None or every_groups != self._agreed:
-            found = self._agree(world, groups, self._facts(facts))
+            found = self._agree(world, groups, self._facts(facts), places.unmatched())
             if any(one.cause == "different-groups" for one in found):
                 seconds = time.perf_counter() - began
                 return self._report(found, chosen, skipped, by_group, seconds=seconds)
@@ -105,13 +110,26 @@ class Checker:
     def _facts(self, given: Mapping[str, Any] | None) -> dict[str, str]:
         if given is None:
             return {}
-        own = alike.facts(self._module, self._optimizer, given)
+        own = alike.facts(as_module(self._module), self._optimizer, given)
         return own | alike.generators() if entries.RNG in self._what else own
 
-    def _agree(self, world: Any, groups: Sequence[str], facts: Mapping[str, str]) -> list[Finding]:
-        """Exchanges hosts, groups and facts of all ranks, and judges them."""
-        mine = {"host": socket.gethostname(), "groups": groups, "facts": facts}
+    def _agree(
+        self, world: Any, groups: Sequence[str], facts: Mapping[str, str], unmatched: Sequence[str]
+    ) -> list[Finding]:
+        """Exchanges hosts, groups and facts of all ranks, and judges them.
+
+        unmatched: patterns that no tensor of this rank has. OddrankError if none of any rank has.
+        """
+        mine = {
+            "host": socket.gethostname(), "groups": groups, "facts": facts, "unmatched": unmatched,
+        }  # fmt: skip
         every = [json.loads(one) for one in gathers.gather_any(world, json.dumps(mine).encode())]
+        for pattern in unmatched:
+            if all(pattern in one["unmatched"] for one in every):
+                raise OddrankError(
+                    f"groups= has the pattern {pattern!r}, which no tensor matches, or only ones"
+                    " that an earlier pattern takes: correct or remove it"
+                )
         self._hosts = {rank: one["host"] for rank, one in enumerate(every)}
         groups_of = {rank: one["groups"] for rank, one in enumerate(every)}
         whole = gathers.as_text(range(len(every)))
@@ -136,10 +154,13 @@ class Checker:
 
         size = sum(digests.size_of(one.tensor) for one in tensors)
         reasons = list(dict.fromkeys(one.why for one in skipped))
-        why = f"{len(tensors)} tensors of {size / 2**20:.4g} MiB compared on each rank"
+        are = f"{len(tensors)} tensor{'s' * (len(tensors) != 1)}"
+        why = f"{are} of {size / 2**20:.4g} MiB compared on each rank"
         if skipped:
             why += f"; {len(skipped)} not compared: {'; '.join(reasons[:3])}"
-        if not tensors:
+        if self._only_rng:
+            why = "random states compared on each rank"
+        elif not tensors:
             why = f"nothing was compared: {'; '.join(reasons[:3]) or 'there are no tensors'}"
         data = {
             "tensors": len(tensors),
@@ -150,7 +171,8 @@ class Checker:
             "different": [one.as_json() for one in odd],
         }
         world = {"size": dist.get_world_size(), "rank": dist.get_rank(), "hosts": self._hosts}
-        return Report.of("replicas", world, data, found, complete=bool(tensors), why=why)
+        complete = bool(tensors) or self._only_rng
+        return Report.of("replicas", world, data, found, complete=complete, why=why)
 
 
 def _alone() -> Report:

@@ -7,7 +7,8 @@ before it is used.
 import json
 import mmap
 import os
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,10 @@ _TYPES = {
     "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8",
     "U16": "uint16", "U32": "uint32", "U64": "uint64",
 }  # fmt: skip
+_MOST_SHARDS = 10_000
 _MOST_HEADER = 100 << 20
 _MOST_TEXT = 1000
+_SHARD = re.compile(r"(.+-)(\d+)(-of-(\d+)\.\w+)")
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 _ZIP = b"PK\x03\x04"
 # Tensors of this many times their file's bytes repeat elements only to exhaust the reader.
@@ -122,7 +125,36 @@ def _files_of(path: Path) -> list[Path]:
     files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
     if not files:
         raise OddrankError(f"{path} has no file {', '.join(_SUFFIXES)}: {ADVICE}")
+    wanted = {*_listed(path).values()}
+    for shard in filter(None, (_SHARD.fullmatch(file.name) for file in files)):
+        begin, number, end, count = shard.groups()
+        if int(count) < _MOST_SHARDS:
+            wanted |= {f"{begin}{n + 1:0{len(number)}}{end}" for n in range(int(count))}
+    _check_whole(path, [file.name for file in files], wanted)
     return files
+
+
+def _listed(folder: Path) -> dict[str, str]:
+    """Returns tensor -> file, as the indexes in a folder say."""
+    found: dict[str, str] = {}
+    for index in sorted(folder.glob("*.index.json")):
+        try:
+            found |= {
+                str(k): str(v) for k, v in json.loads(index.read_bytes())["weight_map"].items()
+            }
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise OddrankError(f"{index} is no index of a checkpoint ({short(error)})") from error
+    return found
+
+
+def _check_whole(folder: Path, there: Collection[str], wanted: Collection[str]) -> None:
+    absent = sorted({*wanted} - {*there})
+    if absent:
+        more = f" and {len(absent) - 1} more" if len(absent) > 1 else ""
+        raise OddrankError(
+            f"{folder} is not whole: it lacks {absent[0]}{more}. Copy the whole checkpoint, or give"
+            " single files"
+        )
 
 
 def _read_files(found: Checkpoint, files: list[Path]) -> None:
@@ -133,6 +165,10 @@ def _read_files(found: Checkpoint, files: list[Path]) -> None:
             if len(files) == 1:
                 raise
             found.skipped[file.name] = str(error)
+    folder = Path(found.path)
+    wanted = [name for name, file in _listed(folder).items() if file not in found.skipped]
+    # Two files of a folder may have tensors of one name, which have the file's before it.
+    _check_whole(folder, [name.rpartition(": ")[2] for name in found.tensors], wanted)
 
 
 def _read_dcp(found: Checkpoint, folder: Path) -> None:

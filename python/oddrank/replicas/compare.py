@@ -1,6 +1,7 @@
 """Compares checkpoints tensor by tensor, bit by bit: where they part, and which file is odd."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from oddrank.finding import Finding
@@ -17,6 +18,29 @@ _MOST_SKIPPED = 3
 # Bytes of a float -> the integer of its bits.
 _BITS = {2: "int16", 4: "int32", 8: "int64"}
 _TINY = 1e-300
+# Settings of a training, which transformers pickles: no tensors are lost with them.
+_SETTINGS = "training_args.bin"
+
+
+# Parts of a name that DDP and torch.compile put around a model.
+_WRAPPERS = ("module", "_orig_mod")
+
+
+def _unwrapped(given: Sequence[Checkpoint]) -> tuple[list[Checkpoint], str]:
+    """Leaves out the wrappers' parts of names if that gives the files more names in common."""
+    short = [
+        {name: ".".join(p for p in name.split(".") if p not in _WRAPPERS) for name in one.tensors}
+        for one in given
+    ]
+    common = set.intersection(*(set(one.tensors) for one in given))
+    is_unique = all(len(set(names.values())) == len(names) for names in short)
+    if not is_unique or len(set.intersection(*(set(n.values()) for n in short))) <= len(common):
+        return list(given), ""
+    made = [
+        replace(one, tensors={names[name]: saved for name, saved in one.tensors.items()})
+        for one, names in zip(given, short, strict=True)
+    ]
+    return made, f", names without {' and '.join(_WRAPPERS)}, which DDP and torch.compile add"
 
 
 def report(given: Sequence[Checkpoint], within: float = 0.0) -> Report:
@@ -25,6 +49,7 @@ def report(given: Sequence[Checkpoint], within: float = 0.0) -> Report:
     within: floats that are as near to the first file's are the same, as a fraction of the tensor's
     largest absolute value. 0: the bits are the same.
     """
+    given, renamed = _unwrapped(given)
     names = list(dict.fromkeys(name for one in given for name in one.tensors))
     odd: dict[tuple[int, ...], list[str]] = {}
     told: dict[str, str] = {}
@@ -48,13 +73,15 @@ def report(given: Sequence[Checkpoint], within: float = 0.0) -> Report:
         "different": [name for tensors in odd.values() for name in tensors],
         "skipped": skipped,
     }
-    why = f"{len(names)} tensors of {len(given)} files compared"
+    complete = all(name == _SETTINGS for one in given for name in one.skipped)
+    tensors = f"{len(names)} tensor{'s' * (len(names) != 1)}"
+    why = f"{tensors} of {len(given)} files compared{renamed}"
     if within:
         why += f", floats within {within:g} of the largest value in a tensor"
     if skipped:
         more = f" and {len(skipped) - _MOST_SKIPPED} more" if len(skipped) > _MOST_SKIPPED else ""
         why += f"; not compared: {', '.join(list(skipped)[:_MOST_SKIPPED])}{more}"
-    return Report.of("replicas compare", {}, data, found, complete=True, why=why)
+    return Report.of("replicas compare", {}, data, found, complete=complete, why=why)
 
 
 def _values(given: Sequence[Checkpoint]) -> list[Finding]:
@@ -139,7 +166,10 @@ def first_difference(one: Any, other: Any) -> str:
 
 
 def _distances(one: Any, other: Any) -> str:
-    """Words the largest difference of floats: absolute, relative, in units of the last place."""
+    """Words the largest difference of floats: absolute, relative, in units of the last place.
+
+    Counts apart what is NaN or infinite in one tensor only.
+    """
     import torch
 
     if one.is_complex():
@@ -147,6 +177,7 @@ def _distances(one: Any, other: Any) -> str:
     if not one.is_floating_point():
         return ""
     bits = _BITS.get(one.element_size())
+    compared, unlike = False, 0
     largest = relative = places = 0.0
     pair = [t.detach().contiguous().view(-1) for t in (one, other)]
     for at in range(0, pair[0].numel(), _FEW):
@@ -155,18 +186,23 @@ def _distances(one: Any, other: Any) -> str:
             a, b = (t.double() for t in own)
         except NotImplementedError:  # a type that torch only stores
             return ""
+        unlike += int((a.isfinite() != b.isfinite()).sum())
         apart = (a - b).abs()
         finite = apart.isfinite()
         if not finite.any():
             continue
+        compared = True
         largest = max(largest, float(apart[finite].max()))
         size = torch.maximum(a.abs(), b.abs())
         relative = max(relative, float((apart / size.clamp_min(_TINY))[finite].max()))
         if bits:
             one_bits, other_bits = (t.view(getattr(torch, bits)) for t in own)
             places = max(places, _places(one_bits, other_bits, finite))
+    text = f"; {unlike} are NaN or infinite in one of the two" if unlike else ""
+    if not compared:
+        return text
     ulp = f", {places:.4g} ulp" if bits else ""
-    return f"; largest difference {largest:.4g} (relative {relative:.4g}{ulp})"
+    return f"{text}; largest difference {largest:.4g} (relative {relative:.4g}{ulp})"
 
 
 def _places(one: Any, other: Any, where: Any) -> float:

@@ -1,17 +1,14 @@
 """The tensors of a training: parameters, buffers, gradients, optimizer state, generators."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from oddrank.errors import OddrankError
+from oddrank.replicas import state_dicts
 from oddrank.replicas.groups import Placed, Places, unwrapped
 
 PARAMS, BUFFERS, GRADS, OPTIM, RNG = ALL = ("params", "buffers", "grads", "optim", "rng")
-
-# Statistics that each rank keeps for itself until the next forward pass.
-_OWN_STATISTICS = ("running_mean", "running_var")
-_MOST_NUMBER = 1 << 63
 
 
 @dataclass(frozen=True)
@@ -92,12 +89,12 @@ def every(
                 parameter.grad,
                 (places(name, parameter.grad) if own else placed),
             )
-    if BUFFERS in what:
-        own_statistics = _own_statistics(inner)
-        for buffer, name in _names(inner.named_buffers(remove_duplicate=False)):
-            placed = places(name, buffer)
-            if id(buffer) in own_statistics:
-                placed = Placed(why_not="batch norm keeps each rank's own until the next forward")
+    own_statistics = _own_statistics(inner)
+    for buffer, name in _names(inner.named_buffers(remove_duplicate=False)):
+        placed = places(name, buffer)
+        if id(buffer) in own_statistics:
+            placed = Placed(why_not="batch norm keeps each rank's own until the next forward")
+        if BUFFERS in what:
             yield name, BUFFERS, buffer, placed
     if OPTIM in what and optimizer is not None:
         yield from _optimizer(optimizer, {id(p): name for p, name in names}, places)
@@ -114,7 +111,7 @@ def _optimizer(
             if shards:
                 placed = Placed(why_not="ZeroRedundancyOptimizer gives each rank another part")
             state = optimizer.state.get(parameter, {})
-            for own, value in _state_tensors(state, name.partition(" = ")[0]):
+            for own, value in state_dicts.tensors(state, name.partition(" = ")[0]):
                 if hasattr(value, "placements"):
                     where = places(name, value)
                 elif value.numel() == 1 and not shards:
@@ -122,26 +119,6 @@ def _optimizer(
                 else:  # made from this rank's part of the parameter
                     where = placed
                 yield own, OPTIM, value, where
-
-
-def _state_tensors(thing: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yields the tensors of nested mappings and lists by their path.
-
-    A whole number, such as a count of steps, is a tensor. Other numbers may be a rank's own: LBFGS
-    keeps the last loss.
-    """
-    import torch
-
-    if hasattr(thing, "data_ptr"):
-        yield name, thing
-    elif isinstance(thing, Mapping):
-        for key in sorted(thing, key=str):
-            yield from _state_tensors(thing[key], f"{name}.{key}")
-    elif isinstance(thing, list | tuple):
-        for i, one in enumerate(thing):
-            yield from _state_tensors(one, f"{name}.{i}")
-    elif type(thing) is int and -_MOST_NUMBER <= thing < _MOST_NUMBER:
-        yield name, torch.tensor(thing, dtype=torch.int64, device="cpu")
 
 
 def _names(named: Any) -> list[tuple[Any, str]]:
@@ -156,12 +133,14 @@ def _own_statistics(module: Any) -> set[int]:
     from torch.nn import SyncBatchNorm
     from torch.nn.modules.batchnorm import _BatchNorm
 
+    if isinstance(module, state_dicts.StateDict):
+        return {id(buffer) for _, buffer in module.named_buffers()}
     return {
         id(buffer)
         for part in module.modules()
         if isinstance(part, _BatchNorm) and not isinstance(part, SyncBatchNorm)
         for name, buffer in part.named_buffers(recurse=False)
-        if name in _OWN_STATISTICS
+        if name in state_dicts.OWN_STATISTICS
     }
 
 

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from oddrank.errors import OddrankError
-from oddrank.replicas import gathers
+from oddrank.replicas import gathers, state_dicts
 
 # A process group, several, a device mesh, or None: not compared.
 Given = Any
@@ -45,6 +45,7 @@ class Places:
 
     wanted: Groups
     meshes: list[Any] = field(default_factory=list)
+    matched: set[str] = field(default_factory=set)  # patterns of `wanted` that a tensor had
     _ddp: dict[int, _Ddp] = field(default_factory=dict)
     _flat: set[int] = field(default_factory=set)  # parameters that FSDP1 shards
     _crossing: dict[Any, list[Any]] = field(default_factory=dict)  # mesh -> groups: see _across
@@ -57,6 +58,7 @@ class Places:
                 " process groups, or a function of name and tensor"
             )
         places = Places(wanted)
+        module = as_module(module)
         shard_again(module)
         for part in module.modules():
             if _is_ddp(part):
@@ -83,11 +85,17 @@ class Places:
             names = (name, *name.split(" = "))
             for pattern, given in self.wanted.items():
                 if any(fnmatchcase(one, pattern) for one in names):
+                    self.matched.add(pattern)
                     return given
             return AUTO
         if callable(self.wanted) and not _is_group(self.wanted):
             return self.wanted(name, tensor)
         return self.wanted
+
+    def unmatched(self) -> list[str]:
+        """Returns the patterns that gave no tensor its groups."""
+        wanted = self.wanted if isinstance(self.wanted, Mapping) else ()
+        return [pattern for pattern in wanted if pattern not in self.matched]
 
     def _auto(self, tensor: Any, known: bool) -> Placed:
         if hasattr(tensor, "placements"):
@@ -198,8 +206,29 @@ def shard_again(module: Any) -> None:
             part.reshard()
 
 
+def as_module(given: Any) -> Any:
+    """Returns a module, or one thing with the tensors of a list of modules or of a state dict."""
+    from torch.nn import Module, ModuleList
+
+    if isinstance(given, Module):
+        return given
+    if isinstance(given, Mapping):
+        return state_dicts.StateDict(given)
+    if isinstance(given, list | tuple) and all(isinstance(one, Module) for one in given):
+        chunks = ModuleList(given)
+        chunks.training = all(one.training for one in given)
+        return chunks
+    raise OddrankError(
+        f"a {type(given).__name__} is no model: give a torch module, a list of modules (chunks of"
+        " a pipeline stage), or a state dict"
+    )
+
+
 def unwrapped(module: Any) -> Any:
     """Returns the module inside DDP and torch.compile, whose names have no prefix."""
+    if isinstance(module, list | tuple):
+        return as_module([unwrapped(one) for one in module])
+    module = as_module(module)
     while True:
         if _is_ddp(module):
             module = module.module

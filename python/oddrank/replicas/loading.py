@@ -3,6 +3,7 @@
 import io
 import pickle
 import re
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,9 @@ def load(file: Path, source: Any, *, mmap: bool | None = None) -> Any:
 
     _check_archive(file, source)
     try:
-        return torch.load(source, map_location="cpu", weights_only=True, mmap=mmap)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # on what it then refuses
+            return torch.load(source, map_location="cpu", weights_only=True, mmap=mmap)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError) as error:
         if code := _NEEDS_CODE.search(str(error)):
             raise NeedsCodeError(
@@ -39,8 +42,9 @@ def load(file: Path, source: Any, *, mmap: bool | None = None) -> Any:
                 f" ({code.group(1)}): save a state_dict, or convert it where you trust it"
             ) from error
         # torch puts advice around the reason.
-        reason = str(error).rpartition("WeightsUnpickler error: ")[2].strip().partition("\n")[0]
-        raise OddrankError(f"{file} can't be read ({reason[:160]}): {ADVICE}") from error
+        _, words, reason = str(error).rpartition("WeightsUnpickler error: ")
+        reason = reason.strip().partition("\n")[0][:160] if words else short(error)
+        raise OddrankError(f"{file} can't be read ({reason}): {ADVICE}") from error
 
 
 def _check_archive(file: Path, source: Any) -> None:
