@@ -14,6 +14,8 @@ import subprocess
 import sys
 import time
 
+from patience import PATIENCE
+
 _TUNSETIFF = 0x400454CA
 _IFF_TUN, _IFF_NO_PI = 1, 0x1000
 
@@ -57,7 +59,7 @@ def own_address(interface: str) -> str:
 
 
 def ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, timeout=60)
+    subprocess.run(["ip", *arguments], check=True, timeout=PATIENCE.limit)
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ PLAIN = {name: value for name, value in os.environ.items()
 def advise(*arguments, **environ):
     return captured(
         [sys.executable, "-m", "oddrank", "advise", *arguments],
-        env={**PLAIN, "COLUMNS": "200", **environ}, limit=60,
-    )  # fmt: skip
+        env={**PLAIN, "COLUMNS": "200", **environ},
+    )
 
 
 def report(*arguments, **environ):

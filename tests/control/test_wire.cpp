@@ -67,6 +67,21 @@ TEST(Wire, a_frame_longer_than_its_kind_or_sender_may_be_breaks_the_reader_befor
   EXPECT_TRUE(is_read(guards));
 }
 
+TEST(Wire, a_text_is_read_up_to_its_limit_and_never_past_the_end) {
+  const auto is_read = [](const std::string& bytes, std::size_t limit) {
+    Unpacker in(bytes);
+    const std::string value = in.text(limit);
+    EXPECT_EQ(in.u8(), in.ok() ? 7 : 0) << "a field after one that does not fit";
+    EXPECT_EQ(value, in.ok() ? "four" : "");
+    return in.ok();
+  };
+  const std::string bytes = Packer().text("four").u8(7).take();
+  for (std::size_t limit = 0; limit < 6; ++limit) EXPECT_EQ(is_read(bytes, limit), limit >= 4);
+  for (const std::uint32_t size : {6U, 1U << 31, UINT32_MAX}) {
+    EXPECT_FALSE(is_read(Packer().u32(size).take() + bytes.substr(4), SIZE_MAX)) << size;
+  }
+}
+
 template <class Message>
 void is_refused_cut(const Message& message) {
   const std::string whole = pack(message);

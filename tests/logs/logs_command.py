@@ -3,12 +3,12 @@
 import contextlib
 import io
 import json
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from oddrank import cli
+from processes import captured
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,7 @@ class Done:
 def typed(*arguments, check=0):
     """Runs `oddrank logs ...` as a process; check: the exit code that it must have."""
     command = [sys.executable, "-m", "oddrank", "logs", *map(str, arguments)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=200, stdin=subprocess.DEVNULL
-    )
+    done = captured(command)
     assert done.returncode == check, done.stdout + done.stderr
     return done
 

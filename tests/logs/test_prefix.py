@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 from logs.logs_command import oddrank, written
+from patience import PATIENCE
 
 SCRIPT = """
 import logging, os, subprocess, sys, threading, warnings
@@ -36,7 +37,7 @@ def run(folder, *options, rank=3):
         [sys.executable, "-m", "oddrank", "run", "--no-watch", *options, script],
         # Unbuffered: else a forked child has its parent's lines, too.
         env={**os.environ, **world, "ODDRANK_DIR": str(folder), "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE.limit, check=False,
     )  # fmt: skip
     assert done.returncode == 1
     return done.stdout.decode().removesuffix("\n")

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from processes import captured
+
 _ASK = """
 import json, sys
 from oddrank import OddrankError, _native
@@ -33,8 +35,6 @@ def build(folder: Path, *, old: bool = False) -> str:
 def ask(function: str, library: str, uuid: str, **fake: Any) -> Any:
     """What _core's function gives, or the text of its error; fake: see fake_nvml.cpp."""
     environ = {f"FAKE_{name}": str(value) for name, value in fake.items()}
-    done = subprocess.run(
-        [sys.executable, "-c", _ASK, function, uuid, library],
-        env={**os.environ, **environ}, capture_output=True, text=True, timeout=90, check=True,
-    )  # fmt: skip
+    line = [sys.executable, "-c", _ASK, function, uuid, library]
+    done = captured(line, check=True, **environ)
     return json.loads(done.stdout)

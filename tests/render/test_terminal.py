@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from patience import PATIENCE
+
 SHOW = """
 import sys
 from pathlib import Path
@@ -42,7 +44,7 @@ def on_terminal(script=SHOW, **environ):
             break
         chunks.append(chunk)
     os.close(leader)
-    assert run.wait(timeout=60) == 0
+    assert run.wait(timeout=PATIENCE.limit) == 0
     return b"".join(chunks).decode()
 
 

@@ -438,7 +438,7 @@ def test_a_report_whose_file_system_does_not_answer_is_written_once_it_does(
     judged, monkeypatch, takes
 ):
     # A child can't be left behind before it has begun to write.
-    seconds = 5.0 if takes else 0.3
+    seconds = max(5.0, PATIENCE.seconds(2)) if takes else 0.3
     monkeypatch.setattr(outputs, "_SECONDS", seconds)
     dead = judged.folder / "dead"
     dead.mkdir()

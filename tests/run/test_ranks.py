@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from patience import until
+from patience import PATIENCE, until
 from processes import Marked
 
 pytestmark = [pytest.mark.job, pytest.mark.timeout(900)]
@@ -64,7 +64,7 @@ def run(folder: Path, *options: str) -> Run:
         done = subprocess.run(
             [*command, *options, "test_scenarios.py"],
             cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            timeout=800, check=False,
+            timeout=PATIENCE.seconds(800), check=False,
         )  # fmt: skip
         with suppress(AssertionError):  # those that were killed need a core to end in
             until(lambda: not mark.living())

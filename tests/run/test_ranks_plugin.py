@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from patience import until
+from patience import PATIENCE, until
 from processes import Marked
 from texts import texts
 
@@ -42,7 +42,7 @@ def test_ctrl_c_ends_all_ranks_and_what_they_started(pytester, mark):
     running = start(mark, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     until_ranks_sleep(pytester.path)
     running.send_signal(signal.SIGINT)
-    said, _ = running.communicate(timeout=120)
+    said, _ = running.communicate(timeout=PATIENCE.limit)
     assert "KeyboardInterrupt" in said
     assert running.returncode == pytest.ExitCode.INTERRUPTED
     until(lambda: mark.living() == [])  # those that were killed need a core to end in
@@ -68,7 +68,7 @@ def test_pdb_has_rank_0_at_the_terminal(pytester, mark, source):
 
     def read_until(text: str) -> None:
         nonlocal said
-        end = time.monotonic() + 300
+        end = time.monotonic() + PATIENCE.job
         while text not in said:
             assert time.monotonic() < end, said
             try:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from oddrank import _native, job
-from patience import until
+from patience import PATIENCE, until
 from processes import Marked, Process
 from texts import texts
 
@@ -143,8 +143,8 @@ def start_guard(
     return subprocess.run(
         [str(GUARD), "--pid", str(worker.pid), "--host", "node1", "--quiet-ms", str(QUIET_MS),
          *records, *options],
-        env={**os.environ, **mark.environ, **given}, capture_output=True, check=True, timeout=60,
-        **more,
+        env={**os.environ, **mark.environ, **given}, capture_output=True, check=True,
+        timeout=PATIENCE.limit, **more,
     )  # fmt: skip
 
 
