@@ -9,7 +9,6 @@ from oddrank.bench.expected import (
     Expected,
     expected,
     figures,
-    gpu_named,
     held,
     judged_from,
     nvls_wire,
@@ -17,6 +16,7 @@ from oddrank.bench.expected import (
     shortfalls,
 )
 from oddrank.bench.topology import Facts
+from oddrank.gpus import GPUS, product
 
 CURVE = figures()["curves"]["H200 x8 NVLS"]
 
@@ -45,18 +45,18 @@ def test_published_rows_are_met_within_3_percent_and_are_not_slow_at_90_percent(
 
 def test_no_published_copy_is_faster_than_physics():
     for copy in figures()["copies"]:
-        physical = {g["name"]: g[copy["limit"]] for g in figures()["gpus"] if g[copy["limit"]]}
+        physical = {gpu.name: getattr(gpu, copy["limit"].removesuffix("_GBps")) for gpu in GPUS}
         low, high = (value / physical[copy["gpu"]] for value in copy["GBps"])
         assert 0.7 <= low <= high <= 0.92, copy
 
 
 def test_the_table_names_known_products_and_has_a_source_for_each_rule():
-    names = {gpu["name"] for gpu in figures()["gpus"]}
+    names = {gpu.name for gpu in GPUS if gpu.product}
     for rule in figures()["within_node"]:
         assert rule["gpu"] in names
         assert 0.4 < rule["share"] < 1
         assert rule["source"]
-    assert gpu_named("NVIDIA A100-SXM4-80GB")["memory_GBps"] == 2000
+    assert product("NVIDIA A100-SXM4-80GB").memory == 2000
 
 
 def test_a_curve_measured_by_torch_shows_from_1_mib_on_and_judges_from_64_mib_on(monkeypatch):

@@ -39,8 +39,20 @@ def test_the_speed_of_a_run_with_its_mfu_and_hfu():
     assert value(data, "hardware_tflops") == pytest.approx(107.33, abs=0.01)
     assert value(data, "hfu") == pytest.approx(34.4, abs=0.01)
     assert value(data, "mfu") == pytest.approx(25.8, abs=0.01)
-    assert "handbook" in shown
+    assert "without attention: give --layers and --hidden" in " ".join(shown.split())
     assert "dense" in shown
+    long = "flops --params 405B --seq 131072 --batch 1024 --seconds 300 --gpus 8192"
+    for shape, share in (("", 13.4), (" --layers 126 --hidden 16384", 31.4)):
+        shown, data = told(f"{long} --peak 989{shape}")
+        assert value(data, "mfu") == pytest.approx(share, abs=0.1)
+        assert ("without attention" in " ".join(shown.split())) == (not shape)
+
+
+def test_the_speed_of_a_shape_with_grouped_attention_and_experts():
+    run = "--layers 32 --hidden 4096 --vocab 32000 --seq 4096 --batch 256 --seconds 10 --gpus 64"
+    _, data = told(f"flops {run} --heads 32 --kv-heads 8 --ffn 14336 --experts 2 --causal")
+    flops = 6 * 12.75e9 + 6 * 32 * 4096 * 4096
+    assert value(data, "model_tflops") == pytest.approx(flops * 4096 * 256 / 640e12, rel=1e-3)
 
 
 def test_the_speed_of_bloom_by_its_layers_and_the_share_of_a_peak_that_is_given():
@@ -67,10 +79,10 @@ def test_replicas_and_micro_batches_and_tensor_parallelism_over_nodes_is_told():
     _, data = told("dp --world 384 --tp 4 --pp 12 --mbs 2 --gbs 784 --gpus-per-node 8")
     assert [value(data, key) for key in ("dp", "microbatches", "nodes")] == [8, 49, 6]
     assert value(data, "gbs_multiple") == 16
-    done = CliRunner().invoke(
-        command, ["dp", "--world", "16", "--tp", "16", "--gpus-per-node", "8"]
-    )
-    assert "keep TP inside a node" in done.stderr
+    for tp, spans in ((16, True), (6, True), (4, False), (8, False)):
+        line = f"dp --world 48 --tp {tp} --gpus-per-node 8"
+        done = CliRunner().invoke(command, line.split())
+        assert ("keep TP inside a node" in done.stderr) == spans
     for number in ("1.005K", "1005", "1_005", "1.005e3", "0.001005M"):  # exact
         _, data = told(f"dp --world {number} --mbs {number}")
         assert value(data, "gbs_multiple") == 1005**2
@@ -82,7 +94,7 @@ def test_memory_by_stage_and_of_activations():
     assert together == pytest.approx([120, 31.4, 16.6, 1.9], abs=0.05)
     _, data = told(f"memory --params 175B --tp 8 --pp 8 {SHAPE} --sequence-parallel")
     full, selective = (value(data, f"activations_{kind}") for kind in ("full", "selective"))
-    assert selective / full == pytest.approx(34 / 8 / 2)
+    assert selective / full == pytest.approx(34 / 2)
 
 
 def test_checkpoints():

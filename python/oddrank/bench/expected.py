@@ -18,11 +18,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oddrank import gpus
 from oddrank.bench import findings
 from oddrank.bench.backend import CACHES
 from oddrank.bench.case import Case
 from oddrank.bench.topology import Facts
 from oddrank.finding import Finding
+from oddrank.gpus import Gpu
 
 if TYPE_CHECKING:
     from oddrank.bench.row import Row
@@ -66,7 +68,7 @@ def expected(facts: Facts, case: Case, footprint: int | None = None) -> Expected
         return _on_cpu(facts, case)
     if "nccl" not in facts.backend:
         return None
-    gpu = gpu_named(facts.gpu)
+    gpu = gpus.product(facts.gpu)
     if facts.n == 1:
         return _in_one_gpu(gpu, case, footprint)
     if case.collective in _REDUCING and (case.dtype not in _NVLS_DTYPES or case.op != "sum"):
@@ -84,14 +86,14 @@ def nvls_wire(busbw: float, n: int) -> float:
     return busbw * (n + 1) / (2 * (n - 1))
 
 
-def _in_node(facts: Facts, case: Case, gpu: Mapping[str, Any] | None) -> Expected | None:
+def _in_node(facts: Facts, case: Case, gpu: Gpu | None) -> Expected | None:
     """Returns the figure within a node, or within one NVLink domain of several nodes."""
     if gpu is None or not facts.together or _is_crippled(facts, gpu):
         return None
     rules = [
         rule
         for rule in figures()["within_node"]
-        if (rule["gpu"], rule["collective"]) == (gpu["name"], case.collective)
+        if (rule["gpu"], rule["collective"]) == (gpu.name, case.collective)
         and facts.n in rule["n"]
         and (rule["algorithm"] != "NVLS" or _has_nvls(facts))
         and (rule["algorithm"] != "ring" or facts.ring is not False)
@@ -100,9 +102,9 @@ def _in_node(facts: Facts, case: Case, gpu: Mapping[str, Any] | None) -> Expecte
     if not rules:
         return _link_limit(case, gpu)
     rule = rules[0]
-    link = rule.get("link_GBps", gpu["link_GBps"])
+    link = rule.get("link_GBps", gpu.link)
     busbw = rule["share"] * link
-    note = f"{rule['algorithm']}, {gpu['name']} x {facts.n}"
+    note = f"{rule['algorithm']}, {gpu.name} x {facts.n}"
     if rule["algorithm"] == "NVLS":
         busbw *= 2 * (facts.n - 1) / (facts.n + 1)
     busbw = _at_size(rule, case.bytes, busbw)
@@ -128,11 +130,11 @@ def _at_size(rule: Mapping[str, Any], size: int, largest: float) -> float:
     return float(y0 * (y1 / y0) ** share)
 
 
-def _of_system(facts: Facts, case: Case, gpu: Mapping[str, Any] | None) -> Expected | None:
+def _of_system(facts: Facts, case: Case, gpu: Gpu | None) -> Expected | None:
     """Returns the figure published for a whole installation of this size."""
     for system in figures()["systems"]:
         same = (system["n"], system["nodes"]) == (facts.n, facts.nodes)
-        if same and (system["gpu"], system["collective"]) == (gpu and gpu["name"], case.collective):
+        if same and (system["gpu"], system["collective"]) == (gpu and gpu.name, case.collective):
             return _from_rule(system, case, system["GBps"], f"{system['gpu']} x {facts.n}")
     return None
 
@@ -159,17 +161,15 @@ def _on_cpu(facts: Facts, case: Case) -> Expected | None:
     )
 
 
-def _in_one_gpu(
-    gpu: Mapping[str, Any] | None, case: Case, footprint: int | None
-) -> Expected | None:
+def _in_one_gpu(gpu: Gpu | None, case: Case, footprint: int | None) -> Expected | None:
     """Returns the memory's limit: one rank reads and writes every byte. None if in place."""
-    if gpu is None or gpu["memory_GBps"] is None or case.in_place:
+    if gpu is None or gpu.memory is None or case.in_place:
         return None
     limit = Expected(
         None,
         "specification of the memory",
         "a physical limit: every byte is read and written once",
-        algbw_GBps=gpu["memory_GBps"] / 2,
+        algbw_GBps=gpu.memory / 2,
         physical=True,
     )
     if footprint is None or footprint >= CACHES:
@@ -178,12 +178,12 @@ def _in_one_gpu(
     return replace(limit, note=f"{note}: memory is no limit", algbw_GBps=None)
 
 
-def _link_limit(case: Case, gpu: Mapping[str, Any]) -> Expected | None:
+def _link_limit(case: Case, gpu: Gpu) -> Expected | None:
     if case.collective != "sendrecv" or case.bytes < _FROM:
         return None
     return Expected(
-        float(gpu["link_GBps"]),
-        f"one-way rate of all links of {gpu['name']}",
+        float(gpu.link),
+        f"one-way rate of all links of {gpu.name}",
         "a physical limit",
         physical=True,
     )
@@ -196,7 +196,7 @@ def _has_nvls(facts: Facts) -> bool:
     return facts.nvls is True and not old
 
 
-def between_nodes(facts: Facts, case: Case, gpu: Mapping[str, Any] | None) -> Expected | None:
+def between_nodes(facts: Facts, case: Case, gpu: Gpu | None) -> Expected | None:
     """Returns the figure between nodes: a ring uses all NICs of a node, all_to_all one per GPU."""
     if facts.together or not facts.nics:
         return None
@@ -216,15 +216,13 @@ def between_nodes(facts: Facts, case: Case, gpu: Mapping[str, Any] | None) -> Ex
     return None
 
 
-def _may_be_slower_inside(
-    facts: Facts, case: Case, gpu: Mapping[str, Any] | None, busbw: float
-) -> bool:
+def _may_be_slower_inside(facts: Facts, case: Case, gpu: Gpu | None, busbw: float) -> bool:
     """Returns whether PCIe, or the links inside a node, may be slower than the NICs."""
     rule = _pcie_rule(facts)
     of_a_gpu = max(*facts.nics, sum(facts.nics) / facts.per_node) / 8
     if rule and of_a_gpu > rule["link_GBps"]:
         return True
-    if facts.per_node == 1 or (gpu and gpu["links"] and not _is_crippled(facts, gpu)):
+    if facts.per_node == 1 or (gpu and gpu.links and not _is_crippled(facts, gpu)):
         return False
     return not rule or case.collective != "all_reduce" or _reached(rule) < busbw
 
@@ -296,25 +294,19 @@ def figures() -> Mapping[str, Any]:
     return found
 
 
-def gpu_named(name: str) -> Mapping[str, Any] | None:
-    """Finds a product by its whole name: an H100 PCIe, an H200 NVL or a MIG slice is no H100."""
-    rows = (gpu for gpu in figures()["gpus"] if re.fullmatch(gpu["match"], name.strip()))
-    return next(rows, None)
-
-
-def _is_crippled(facts: Facts, gpu: Mapping[str, Any]) -> bool:
+def _is_crippled(facts: Facts, gpu: Gpu) -> bool:
     """Returns whether the GPU has other than the product's number of links: another topology."""
     if facts.link == "pcie":
-        return gpu["links"] is not None
-    return None not in (facts.links, gpu["links"]) and facts.links != gpu["links"]
+        return gpu.links is not None
+    return None not in (facts.links, gpu.links) and facts.links != gpu.links
 
 
 def lacking(facts: Facts) -> str:
     """Returns why the table does not apply to a GPU that is in it; "" if it does."""
-    gpu = gpu_named(facts.gpu or "")
+    gpu = gpus.product(facts.gpu or "")
     if gpu is None or not _is_crippled(facts, gpu):
         return ""
-    return f"{facts.links or 0} of {gpu['links']} NVLinks of a GPU are active"
+    return f"{facts.links or 0} of {gpu.links} NVLinks of a GPU are active"
 
 
 def _from_rule(

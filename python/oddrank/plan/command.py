@@ -1,21 +1,37 @@
 """`oddrank plan`: the sums of a training run, each with the source of its formula."""
 
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
-from oddrank import plan, render
+from oddrank import gpus as table
+from oddrank import render
 from oddrank.cli import Command, CommandGroup, Seconds, json_option
-from oddrank.plan import answers
-from oddrank.plan.answers import Answer
-from oddrank.plan.flops import HANDBOOK, MEGATRON
-from oddrank.plan.memory import check_shape
-from oddrank.plan.peaks import DTYPES, matching
+from oddrank.finding import number_text
+from oddrank.plan import formulas
 from oddrank.report import envelope, write_json
+
+_HOUR, _GIB = 3600, 1 << 30
+
+
+class Row(NamedTuple):
+    """A result. key: its name in the JSON. how: the formula, or its source."""
+
+    key: str
+    what: str
+    value: float
+    unit: str
+    how: str
+
+
+class Peak(NamedTuple):
+    """A dense peak in TFLOP/s, and whose it is."""
+
+    tflops: float
+    of: str
 
 
 class Count(click.FloatRange):
@@ -57,14 +73,13 @@ def _count(name: str, text: str, **more: Any) -> Callable[[Command], Command]:
     return click.option(name, type=_WHOLE, help=text, **more)
 
 
-_BATCH = _count("--batch", "Global batch size, in samples.", required=True)
 _SEQ = _count("--seq", "Sequence length, in tokens.", required=True)
-_GPUS = _count("--gpus", "Number of GPUs.", required=True)
 _TP = _count("--tp", "Tensor parallel size.", default=1, show_default=True)
 _PP = _count("--pp", "Pipeline parallel size.", default=1, show_default=True)
+_CP = _count("--cp", "Context parallel size.", default=1, show_default=True)
 _GPU = click.option("--gpu", metavar="NAME", help="GPU, for its peak: a100, 'H100 SXM', mi300x.")
 _DTYPE = click.option(
-    "--dtype", type=click.Choice(DTYPES), default="bf16", show_default=True, help="Type of matmuls."
+    "--dtype", type=click.Choice(table.DTYPES), help="Type of matmuls.  [default: bf16]"
 )
 _PEAK = click.option(
     "--peak", "given_peak", type=_AMOUNT, metavar="TFLOPS", help="Dense peak, instead of --gpu."
@@ -88,57 +103,56 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--params", type=_PARAMETERS, metavar="NUMBER", help="Parameters of the whole model.")
-@_count("--layers", "Instead of --params: layers, for the exact formula.")
-@_count("--hidden", "Hidden size, with --layers.")
-@_count("--vocab", "Vocabulary, padded, with --layers.")
+@click.option("--params", type=_PARAMETERS, metavar="NUMBER",
+              help="Parameters; of a mixture of experts those that a token passes. Or give the"
+              " shape: --layers, --hidden, --vocab.")  # fmt: skip
+@_count("--layers", "Layers: with --hidden, attention is counted.")
+@_count("--hidden", "Hidden size; heads x their size, if that differs.")
+@_count("--vocab", "Vocabulary, padded.")
+@_count("--heads", "Of the shape: attention heads, with --kv-heads.")
+@_count("--kv-heads", "Of the shape: heads of keys and values (GQA).")
+@_count("--ffn", "Of the shape: width of a gated feed-forward layer.  [default: GPT's]")
+@_count("--experts", "Of the shape: experts that a token passes.", default=1, show_default=True)
+@click.option("--causal", is_flag=True, help="Count half of attention, as flash attention does.")
 @_SEQ
-@_BATCH
+@_count("--batch", "Global batch size, in samples.", required=True)
 @click.option("--seconds", type=Seconds(min=1e-6), required=True, help="Time of an iteration.")
-@_GPUS
+@_count("--gpus", "Number of GPUs.", required=True)
 @_RECOMPUTE
 @_GPU
 @_DTYPE
 @_PEAK
 @json_option
 def flops(
-    *,
-    params: float | None,
-    layers: int | None,
-    hidden: int | None,
-    vocab: int | None,
-    seq: int,
-    batch: int,
-    seconds: float,
-    gpus: int,
-    recompute: bool,
-    gpu: str | None,
-    dtype: str,
-    given_peak: float | None,
-    json_path: str | None,
-) -> None:
+    *, params: float | None, layers: int | None, hidden: int | None, vocab: int | None,
+    heads: int | None, kv_heads: int | None, ffn: int | None, experts: int, causal: bool, seq: int,
+    batch: int, seconds: float, gpus: int, recompute: bool, gpu: str | None, dtype: str | None,
+    given_peak: float | None, json_path: str | None,
+) -> None:  # fmt: skip
     """Shows TFLOPs per GPU from the time of an iteration, and MFU and HFU with --gpu."""
-    if params is not None and not (layers or hidden or vocab):
-        how = HANDBOOK
-        model, hardware = (
-            plan.flops_of_parameters(params, seq, batch, recompute=again)
-            for again in (False, recompute)
+    if bool(layers) != bool(hidden):
+        raise click.UsageError("give --layers and --hidden together, for attention")
+    if params is None:
+        if not (layers and hidden and vocab):
+            raise click.UsageError("give --params, or --layers, --hidden and --vocab")
+        if kv_heads and not heads:
+            raise click.UsageError("--kv-heads needs --heads")
+        params = formulas.parameters(
+            layers, hidden, vocab, heads=heads or 1, kv_heads=kv_heads, ffn=ffn, experts=experts
         )
-    elif params is None and layers and hidden and vocab:
-        how = MEGATRON
-        model, hardware = (
-            plan.flops_of_layers(layers, hidden, seq, vocab, batch, recompute=again)
-            for again in (False, recompute)
-        )
-    else:
-        raise click.UsageError("give --params, or --layers, --hidden and --vocab")
-    rows = answers.speeds(
-        plan.tflops(model, seconds, gpus),
-        plan.tflops(hardware, seconds, gpus),
-        how,
-        _peak(gpu, dtype, given_peak),
-    )
-    _show("flops", Answer([*rows, answers.tokens(seq, batch, seconds)]), json_path)
+    elif heads or kv_heads or ffn or experts > 1:
+        raise click.UsageError("--params has counted --heads, --kv-heads, --ffn and --experts")
+    model, hardware = (
+        formulas.flops(
+            params, seq, batch, layers=layers or 0, width=hidden or 0, vocabulary=vocab or 0,
+            causal=causal, recompute=again,
+        ) / (seconds * gpus * 1e12)
+        for again in (False, recompute)
+    )  # fmt: skip
+    how = formulas.PALM if layers else f"{formulas.WITHOUT_ATTENTION}: give --layers and --hidden"
+    rate = Row("tokens_per_second", "tokens", seq * batch / seconds, "1/s", "batch x seq / seconds")
+    speeds = _speeds(model, hardware, how, _peak(gpu, dtype, given_peak))
+    _show("flops", [*speeds, rate], json_path)
 
 
 @command.command()
@@ -149,14 +163,9 @@ def flops(
 @_PEAK
 @json_option
 def mfu(
-    *,
-    tflops: float | None,
-    recompute: bool,
-    gpu: str | None,
-    dtype: str,
-    given_peak: float | None,
-    json_path: str | None,
-) -> None:
+    *, tflops: float | None, recompute: bool, gpu: str | None, dtype: str | None,
+    given_peak: float | None, json_path: str | None,
+) -> None:  # fmt: skip
     """Shows which share of its peak a GPU reaches; without --tflops: the table of peaks, or with
     --gpu a GPU's rows of it.
 
@@ -164,44 +173,51 @@ def mfu(
     share is then 3/4 of it.
     """
     if tflops is None:
-        if given_peak is not None:
-            raise click.UsageError("--peak needs --tflops, the measured speed")
-        _show("mfu", answers.peaks(matching(gpu) if gpu is not None else plan.PEAKS), json_path)
+        if given_peak is not None or dtype is not None:
+            raise click.UsageError("--peak and --dtype need --tflops, the measured speed")
+        rows = [
+            (row.name, *(getattr(row, kind) or None for kind in table.DTYPES), row.source, row.note)
+            for row in (table.matching(gpu) if gpu is not None else table.GPUS)
+        ]
+        _show("mfu", (), json_path, ("GPU", *table.DTYPES, "source", "note"), rows)
         return
     peak = _peak(gpu, dtype, given_peak)
     if peak is None:
         raise click.UsageError("give --gpu or --peak")
     model = tflops * 3 / 4 if recompute else tflops
-    _show("mfu", Answer(answers.speeds(model, tflops, "given", peak)), json_path)
+    _show("mfu", _speeds(model, tflops, "given", peak), json_path)
 
 
 @command.command()
 @_count("--world", "Ranks of the job.", required=True)
 @_TP
 @_PP
-@_count("--cp", "Context parallel size.", default=1, show_default=True)
+@_CP
 @_count("--mbs", "Micro-batch size.", default=1, show_default=True)
 @_count("--gbs", "Global batch size: checks that it divides.")
 @_count("--gpus-per-node", "GPUs of a node.")
 @json_option
 def dp(
-    *,
-    world: int,
-    tp: int,
-    pp: int,
-    cp: int,
-    mbs: int,
-    gbs: int | None,
-    gpus_per_node: int | None,
-    json_path: str | None,
-) -> None:
+    *, world: int, tp: int, pp: int, cp: int, mbs: int, gbs: int | None,
+    gpus_per_node: int | None, json_path: str | None,
+) -> None:  # fmt: skip
     """Shows the replicas of a job, and which global batch sizes are possible."""
-    found = answers.parallel(
-        world, tp=tp, pp=pp, cp=cp, mbs=mbs, gbs=gbs, gpus_per_node=gpus_per_node
-    )
-    _show("dp", found, json_path)
-    if gpus_per_node is not None and tp > gpus_per_node:
-        said = f"TP {tp} spans nodes of {gpus_per_node} GPUs: keep TP inside a node"
+    count = formulas.data_parallel(world, tp, pp, cp)
+    rows = [
+        Row("dp", "replicas (DP)", count, "", "world / (TP x PP x CP)"),
+        Row("gbs_multiple", "global batch size", mbs * count, "samples", "multiple of MBS x DP"),
+    ]
+    if gbs is not None:
+        micro = formulas.microbatches(gbs, mbs, count)
+        rows.append(Row("microbatches", "micro-batches", micro, "a replica", "GBS / (MBS x DP)"))
+        idle = 100 * formulas.bubble(pp, micro)
+        rows.append(Row("bubble", "pipeline bubble", idle, "%", "(p - 1) / (m + p - 1), 1F1B"))
+    if gpus_per_node is not None:
+        nodes = tp * pp * cp / gpus_per_node
+        rows.append(Row("nodes", "nodes of a replica", nodes, "", "TP x PP x CP / GPUs per node"))
+    _show("dp", rows, json_path)
+    if gpus_per_node is not None and gpus_per_node % tp:
+        said = f"some groups of TP {tp} span nodes of {gpus_per_node} GPUs: keep TP inside a node"
         render.line(f"oddrank: {said}", sys.stderr)
 
 
@@ -209,8 +225,9 @@ def dp(
 @click.option("--params", type=_PARAMETERS, required=True, metavar="NUMBER", help="Parameters.")
 @_TP
 @_PP
+@_CP
 @_count("--dp", "Replicas.", default=1, show_default=True)
-@click.option("--adam", type=click.Choice(list(plan.ADAM)), default="mixed", show_default=True,
+@click.option("--adam", type=click.Choice(list(formulas.ADAM)), default="mixed", show_default=True,
               help="Precision of training.")  # fmt: skip
 @_count("--layers", "For activations: layers.")
 @_count("--hidden", "For activations: hidden size.")
@@ -220,38 +237,32 @@ def dp(
 @click.option("--sequence-parallel", is_flag=True, help="For activations: sequence parallelism.")
 @json_option
 def memory(
-    *,
-    params: float,
-    tp: int,
-    pp: int,
-    dp: int,
-    adam: str,
-    layers: int | None,
-    hidden: int | None,
-    heads: int | None,
-    seq: int | None,
-    mbs: int,
-    sequence_parallel: bool,
+    *, params: float, tp: int, pp: int, cp: int, dp: int, adam: str, layers: int | None,
+    hidden: int | None, heads: int | None, seq: int | None, mbs: int, sequence_parallel: bool,
     json_path: str | None,
-) -> None:
+) -> None:  # fmt: skip
     """Shows the memory of a GPU for parameters, gradients, optimizer by ZeRO stage; activations."""
-    found = answers.state_by_stage(params, tp=tp, pp=pp, dp=dp, adam=adam)
+    columns = ("ZeRO", "parameters GiB", "gradients GiB", "optimizer GiB", "together GiB")
+    stages = []
+    for zero in range(4):
+        # FSDP and ZeRO split over the ranks of context parallelism, too.
+        parts = formulas.state_memory(params, tp=tp, pp=pp, dp=dp * cp, zero=zero, adam=adam)
+        stages.append((zero, *(part / _GIB for part in (*parts, sum(parts)))))
+    held, _, optimizer = formulas.ADAM[adam]
+    how = f"all but gradients; stages: {formulas.ZERO}"
+    rows = [Row("checkpoint", "checkpoint", params * (held + optimizer) / _GIB, "GiB", how)]
     if layers and hidden and heads and seq:
-        check_shape(layers, heads, tp=tp, pp=pp)
-        # The fullest stage, as if all were like it.
-        more = answers.activations(
-            -(-layers // pp) * pp,
-            hidden,
-            heads,
-            seq,
-            mbs,
-            tp=tp,
-            sequence_parallel=sequence_parallel,
-        )
-        found = replace(found, rows=[*found.rows, *more])
+        for kind in formulas.RECOMPUTE:
+            bytes_ = formulas.activation_memory(
+                layers, hidden, heads, seq, mbs, tp=tp, pp=pp, cp=cp,
+                sequence_parallel=sequence_parallel, recompute=kind,
+            )  # fmt: skip
+            what = f"activations, recompute {kind}"
+            how = formulas.ACTIVATIONS
+            rows.append(Row(f"activations_{kind}", what, bytes_ / _GIB, "GiB a GPU", how))
     elif layers or hidden or heads or seq:
         raise click.UsageError("activations need --layers, --hidden, --heads and --seq")
-    _show("memory", found, json_path)
+    _show("memory", rows, json_path, columns, stages)
 
 
 @command.command()
@@ -264,38 +275,84 @@ def memory(
 @click.option("--every", type=_AMOUNT, metavar="ITERATIONS", help="Your interval, to compare.")
 @json_option
 def ckpt(
-    *,
-    save: float,
-    mtbf: float,
-    nodes: int,
-    restart: float,
-    seconds: float | None,
-    every: float | None,
-    json_path: str | None,
-) -> None:
+    *, save: float, mtbf: float, nodes: int, restart: float, seconds: float | None,
+    every: float | None, json_path: str | None,
+) -> None:  # fmt: skip
     """Shows how often to save a checkpoint, and which share of time failures and saves cost."""
-    if every is not None and seconds is None:
-        raise click.UsageError("--every needs --seconds, the time of an iteration")
-    found = answers.checkpoints(save, mtbf / nodes, restart=restart, seconds=seconds, every=every)
-    _show("ckpt", found, json_path)
+    apart = mtbf / nodes
+    intervals = [
+        ("Young", formulas.young_interval(save, apart)),
+        ("Daly", formulas.daly_interval(save, apart)),
+    ]
+    if every is not None:
+        if seconds is None:
+            raise click.UsageError("--every needs --seconds, the time of an iteration")
+        intervals.append((f"every {every:g} iterations", every * seconds))
+    lost = [100 * formulas.lost_share(interval, save, apart, restart) for _, interval in intervals]
+    progress = "at the best of these intervals"
+    if save + restart >= apart:
+        progress = (
+            f"the job makes hardly any progress: a save and a restart take {save + restart:g} s,"
+            f" and a failure comes every {apart:g} s"
+        )
+    rows = [
+        Row("mtbf", "failures", apart / _HOUR, "hours apart", f"{formulas.YOUNG}; {formulas.DALY}"),
+        Row("training", "time for training", 100 - min(lost), "%", progress),
+    ]
+    columns = ("rule", "interval s", "iterations", "lost %")
+    cells = [
+        (rule, interval, interval / seconds if seconds else None, share)
+        for (rule, interval), share in zip(intervals, lost, strict=True)
+    ]
+    _show("ckpt", rows, json_path, columns, cells)
 
 
-def _peak(gpu: str | None, dtype: str, given: float | None) -> plan.Peak | None:
+def _peak(gpu: str | None, dtype: str | None, given: float | None) -> Peak | None:
     if gpu is not None and given is not None:
         raise click.UsageError("give --gpu or --peak, not both")
+    kind = dtype or "bf16"
     if given is not None:
-        return plan.Peak("your GPU", dtype, given, "given")
-    return plan.peak(gpu, dtype) if gpu is not None else None
+        return Peak(given, f"your GPU, {kind}, dense: given")
+    if gpu is None:
+        return None
+    row, tflops = table.peak(gpu, kind)
+    return Peak(tflops, f"{row.name}, {kind}, dense: {row.source}")
 
 
-def _show(tool: str, answer: Answer, json_path: str | None) -> None:
-    """Prints the table and the results, and writes both to the JSON."""
+def _speeds(model: float, hardware: float, how: str, peak: Peak | None) -> list[Row]:
+    """Returns the rows of speeds in TFLOP/s of a GPU, and their shares of its peak."""
+    again = f"{how}; with recomputation" if hardware > model else how
+    rows = [
+        Row("hardware_tflops", "hardware FLOPs", hardware, "TFLOP/s a GPU", again),
+        Row("model_tflops", "model FLOPs", model, "TFLOP/s a GPU", how),
+    ]
+    for key, name, value in (("hfu", "HFU", hardware), ("mfu", "MFU", model)) if peak else ():
+        assert peak is not None
+        share = 100 * formulas.utilization(value, peak.tflops)
+        rows.append(Row(key, name, share, "%", f"of {peak.tflops:g} TFLOP/s ({peak.of})"))
+    return rows
+
+
+def _show(
+    tool: str, rows: Sequence[Row], json_path: str | None,
+    columns: Sequence[str] = (), cells: Sequence[Sequence[object]] = (),
+) -> None:  # fmt: skip
+    """Prints the table of cells and the results, and writes both to the JSON."""
+
+    def text(cell: object) -> object:
+        return number_text(cell) if isinstance(cell, float) else cell
+
     if json_path != "-":
-        if answer.columns:
-            render.table(answer.columns, answer.shown_table(), sys.stdout)
-        if answer.columns and answer.rows:
+        if columns:
+            render.table(columns, [[text(cell) for cell in row] for row in cells], sys.stdout)
+        if columns and rows:
             render.line("", sys.stdout)
-        if answer.rows:
-            render.table(answers.COLUMNS, answer.shown_rows(), sys.stdout)
+        if rows:
+            shown = [(row.what, str(text(row.value)), row.unit, row.how) for row in rows]
+            render.table(("what", "value", "unit", "how"), shown, sys.stdout)
     if json_path is not None:
-        write_json(envelope(f"plan {tool}", {}, answer.data()), json_path)
+        data = {
+            "results": {r.key: {"value": r.value, "unit": r.unit, "how": r.how} for r in rows},
+            "rows": [dict(zip(columns, row, strict=True)) for row in cells],
+        }
+        write_json(envelope(f"plan {tool}", {}, data), json_path)

@@ -1,0 +1,154 @@
+"""The table of GPUs: dense peaks by data type, links, memory, and where each number comes from.
+
+Vendors print peaks with 2:4 sparsity, which are twice as high: training does not use it. Rows whose
+source prints sparse numbers say so, and hold half of them.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from oddrank.errors import OddrankError
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU as torch sees one. Peaks in TFLOP/s, dense; 0: the type has no matrix unit.
+
+    product: matches the whole name that the driver says, if published bandwidths are about this
+    product. link: bytes a second one way to the other GPUs of a node. links: NVLinks. memory: bytes
+    a second. All in GB.
+    """
+
+    name: str
+    bf16: float
+    fp16: float
+    fp8: float
+    tf32: float
+    source: str
+    note: str = ""
+    product: str = ""
+    link: float = 0
+    links: int | None = None
+    memory: float | None = None
+
+
+DTYPES = ("bf16", "fp16", "fp8", "tf32")
+# Words in names of other GPUs: a "GeForce RTX 4090 Laptop GPU" is no RTX 4090.
+_SMALLER = {"laptop", "d", "mig"}
+_HALVED = "printed with sparsity, halved here"
+_FP32_SUMS = "with sums in FP32; with sums in FP16 twice as fast"
+_H100 = f"NVIDIA H100 datasheet, {_HALVED}"
+_H200 = f"NVIDIA H200 datasheet, {_HALVED}"
+_CDNA = "AMD Instinct {} product page, numbers without sparsity"
+_BOTH, _ONE = "both dies, which torch sees as two GPUs", "one die, which torch sees as a GPU"
+_SUPERCHIP = "one of the two GPUs of a superchip"
+
+GPUS: tuple[Gpu, ...] = (
+    Gpu("T4", 0, 65, 0, 0, "NVIDIA T4 datasheet"),
+    Gpu("V100 SXM", 0, 125, 0, 0, "NVIDIA Tesla V100 whitepaper, table 1",
+        product="(NVIDIA |Tesla )?V100-SXM[23]-(16|32)GB(-LS)?", link=150, links=6),
+    Gpu("V100 PCIe", 0, 112, 0, 0, "NVIDIA V100 datasheet"),
+    Gpu("A100", 312, 312, 0, 156, "NVIDIA A100 datasheet", "SXM and PCIe",
+        product="(NVIDIA )?A100-SXM4?-80GB", link=300, links=12, memory=2000),
+    Gpu("A100 40GB", 312, 312, 0, 156, "NVIDIA A100 datasheet", "SXM and PCIe",
+        product="(NVIDIA )?A100-SXM4?-40GB", link=300, links=12),
+    Gpu("A800", 312, 312, 0, 156, "NVIDIA A800 datasheet", "an A100 with slower NVLink"),
+    Gpu("A30", 165, 165, 0, 82, "NVIDIA A30 datasheet"),
+    Gpu("A10", 125, 125, 0, 62.5, "NVIDIA A10 datasheet"),
+    Gpu("RTX A6000", 154.8, 154.8, 0, 77.4, f"NVIDIA RTX A6000 datasheet, {_HALVED}"),
+    Gpu("H100 SXM", 989, 989, 1979, 494, _H100,
+        product="NVIDIA H100 80GB HBM3", link=450, links=18, memory=3350),
+    Gpu("H100 PCIe", 756, 756, 1513, 378, _H100, product="NVIDIA H100 PCIe", link=63),
+    Gpu("H100 NVL", 835, 835, 1671, 417, _H100),
+    Gpu("H800 SXM", 989, 989, 1979, 494, f"NVIDIA H800 datasheet, {_HALVED}",
+        "an H100 with slower NVLink"),
+    Gpu("H20", 148, 148, 296, 74, "NVIDIA H20 datasheet"),
+    Gpu("H200 SXM", 989, 989, 1979, 494, _H200,
+        product="NVIDIA H200", link=450, links=18, memory=4800),
+    Gpu("H200 NVL", 835, 835, 1671, 417, _H200),
+    Gpu("GH200", 989, 989, 1979, 494, f"NVIDIA GH200 datasheet, {_HALVED}"),
+    Gpu("B200", 2250, 2250, 4500, 1125, f"NVIDIA Blackwell datasheet, {_HALVED}", "HGX, one GPU",
+        product="NVIDIA B200", link=900, links=18, memory=8000),
+    Gpu("B300", 2250, 2250, 4500, 1125, f"NVIDIA HGX B300 page, {_HALVED}", "HGX, one GPU",
+        product="NVIDIA B300( SXM6 AC)?", link=900, links=18, memory=8000),
+    Gpu("GB200", 2500, 2500, 5000, 1250, f"NVIDIA GB200 NVL72 page, {_HALVED}", _SUPERCHIP,
+        product="NVIDIA GB200", link=900, links=18, memory=8000),
+    Gpu("GB300", 2500, 2500, 5000, 1250, f"NVIDIA GB300 NVL72 page, {_HALVED}", _SUPERCHIP),
+    Gpu("L40", 181, 181, 362, 90.5, "NVIDIA L40 datasheet"),
+    Gpu("L40S", 362, 362, 733, 183, "NVIDIA L40S datasheet"),
+    Gpu("L4", 121, 121, 242, 60, f"NVIDIA L4 datasheet, {_HALVED}"),
+    Gpu("RTX 6000 Ada", 364.2, 364.2, 728.5, 182.1, f"NVIDIA RTX 6000 Ada datasheet, {_HALVED}"),
+    Gpu("RTX 3090", 71, 71, 0, 35.6, "NVIDIA Ampere GA102 whitepaper, appendix A", _FP32_SUMS),
+    Gpu("RTX 4090", 165.2, 165.2, 330.3, 82.6, "NVIDIA Ada whitepaper, appendix A", _FP32_SUMS),
+    Gpu("RTX 5090", 209.5, 209.5, 419, 104.8, "NVIDIA RTX Blackwell whitepaper, appendix A",
+        _FP32_SUMS),
+    Gpu("MI210", 181, 181, 0, 0, _CDNA.format("MI210")),
+    Gpu("MI250 card", 362.1, 362.1, 0, 0, _CDNA.format("MI250"), _BOTH),
+    Gpu("MI250 GCD", 181, 181, 0, 0, _CDNA.format("MI250"), _ONE),
+    Gpu("MI250X card", 383, 383, 0, 0, _CDNA.format("MI250X"), _BOTH),
+    Gpu("MI250X GCD", 191.5, 191.5, 0, 0, _CDNA.format("MI250X"), _ONE),
+    Gpu("MI300X", 1307, 1307, 2615, 654, _CDNA.format("MI300X"),
+        product="AMD Instinct MI300X( OAM)?", link=448),
+    Gpu("MI325X", 1307, 1307, 2615, 654, _CDNA.format("MI325X")),
+    Gpu("MI355X", 2516, 2516, 5033, 0, _CDNA.format("MI355X")),
+)  # fmt: skip
+
+
+def product(name: str) -> Gpu | None:
+    """Finds a product by its whole name: an H100 PCIe, an H200 NVL or a MIG slice is no H100."""
+    rows = (gpu for gpu in GPUS if gpu.product and re.fullmatch(gpu.product, name.strip()))
+    return next(rows, None)
+
+
+def peak(gpu: str, dtype: str = "bf16") -> tuple[Gpu, float]:
+    """Returns a GPU's row and its dense peak in TFLOP/s.
+
+    gpu: a name as in GPUS or as torch says it, in any case. OddrankError if no row, or several
+    rows, have that name, or if the GPU has no such type.
+    """
+    rows = matching(gpu)
+    if len(rows) > 1:
+        names = ", ".join(row.name for row in rows)
+        raise OddrankError(f"{gpu[:40]!r} may be {names}: name one, or give --peak")
+    kind = dtype.lower()
+    if kind not in DTYPES:
+        raise OddrankError(f"{dtype[:40]!r} is no type of the table: use {', '.join(DTYPES)}")
+    value = float(getattr(rows[0], kind))
+    if not value:
+        known = ", ".join(one for one in DTYPES if getattr(rows[0], one))
+        raise OddrankError(f"{rows[0].name} has no matrix unit for {kind}: use {known}")
+    return rows[0], value
+
+
+def matching(gpu: str) -> list[Gpu]:
+    """Returns the rows that a name may mean: `h100` has several. OddrankError if there is none."""
+    if named := product(gpu):
+        return [named]
+    words = _words(gpu)
+    exact = [row for row in GPUS if _words(row.name) == words]
+    # torch says "NVIDIA H100 80GB HBM3": the words of a row in any order, the longest row first.
+    inside = [row for row in GPUS if _words(row.name) <= words and not words & _SMALLER]
+    partly = [row for row in GPUS if words <= _words(row.name)] if words else []
+    if rows := exact or _longest(inside) or partly:
+        return rows
+    near = get_close_matches(gpu.lower()[:40], {row.name.lower(): row for row in GPUS}, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    if "mig" in words:
+        hint = "a MIG slice has a part of its GPU's peak. "
+    raise OddrankError(
+        f"{gpu[:40]!r} is no GPU of the table: {hint}`oddrank plan mfu` shows it; for others give"
+        " --peak"
+    )
+
+
+def _words(name: str) -> frozenset[str]:
+    text = name.lower().replace("-", " ").replace("_", " ").replace("sxm5", "sxm")
+    text = text.replace("sxm4", "sxm").replace("sxm2", "sxm").replace("hbm3", "sxm")
+    return frozenset(text.split()) - {"nvidia", "amd", "instinct", "tesla", "gpu"}
+
+
+def _longest(rows: Sequence[Gpu]) -> list[Gpu]:
+    most = max((len(_words(row.name)) for row in rows), default=0)
+    return [row for row in rows if len(_words(row.name)) == most]
