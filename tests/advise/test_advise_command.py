@@ -5,17 +5,15 @@ import os
 import re
 import sys
 
-import jsonschema
 import pytest
 
 from oddrank import OddrankError
 from oddrank.advise import environ as environments
 from oddrank.advise.environ import here
-from oddrank.report import SCHEMA_FILE
 from processes import captured
+from reports import valid
 from run.collecting import process
 
-SCHEMA = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
 SECRET = "hunter2"
 WAITS = "import sys\nprint('ready', flush=True)\nsys.stdin.readline()\n"
 PLAIN = {name: value for name, value in os.environ.items()
@@ -32,9 +30,7 @@ def advise(*arguments, **environ):
 def report(*arguments, **environ):
     done = advise(*arguments, "--json", "-", **environ)
     assert done.returncode in (0, 1), done.stderr
-    found = json.loads(done.stdout)
-    SCHEMA.validate(found)
-    return found, done.stderr
+    return valid(done.stdout), done.stderr
 
 
 def named(found):

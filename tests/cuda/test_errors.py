@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from processes import captured
+
 pytestmark = pytest.mark.needs("cuda-build")
 
 ROOT = Path(__file__).parents[2]
@@ -27,11 +29,7 @@ def message(tmp_path_factory):
     command = [nvcc(), "-std=c++17", "-I", ROOT / "csrc", *sources, "-o", program]
     subprocess.run(command, check=True)
 
-    def told(code):
-        done = [program, str(code)]
-        return subprocess.run(done, capture_output=True, text=True, check=True).stdout
-
-    return told
+    return lambda code: captured([program, str(code)], check=True).stdout
 
 
 def test_a_gpu_without_code_is_told_with_what_to_do(message):

@@ -2,15 +2,13 @@
 
 import json
 
-import jsonschema
 from hypothesis import given
 from hypothesis import strategies as st
 
 from oddrank.finding import Who, fold, ranks_text
-from oddrank.report import FAILING, SCHEMA_FILE
-from reports import finding, report
+from oddrank.report import FAILING
+from reports import finding, report, valid
 
-CHECKER = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
 UNKNOWN = finding(condition="unknown", cause="all-wait", what="all ranks wait for each other")
 
 
@@ -31,7 +29,7 @@ def test_what_was_found_makes_verdict_exit_code_and_summary(golden):
         ("and a name", report(finding(level="low"), finding(level="medium")), "odd", 1),
     ):
         assert (made.verdict, made.exit_code()) == (verdict, code), name
-        CHECKER.validate(json.loads(json.dumps(made.envelope())))
+        valid(json.dumps(made.envelope()))
         said.append(f"{name}: {made.summary}")
     golden("\n".join(said))
 

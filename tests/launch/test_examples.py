@@ -10,6 +10,7 @@ import pytest
 
 from netns import PATH, two_hosts
 from patience import PATIENCE
+from processes import captured
 
 # The first test that needs SLURM starts it, within its timeout.
 pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(600)]
@@ -39,11 +40,9 @@ def names_in(environ):
 
 @pytest.mark.job  # a shell script starts it
 def test_torchruns_selftest_on_one_node(environ, tmp_path):
-    done = subprocess.run(
-        [EXAMPLES / "torchrun" / "selftest.sh", "--quick"],
-        env={**os.environ, **environ, "RANKS_PER_NODE": "2"}, cwd=tmp_path,
-        timeout=PATIENCE.seconds(SECONDS), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    line = [EXAMPLES / "torchrun" / "selftest.sh", "--quick"]
+    own = environ | {"RANKS_PER_NODE": "2"}
+    done = captured(line, cwd=tmp_path, limit=PATIENCE.seconds(SECONDS), **own)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "all 2 ranks are healthy" in done.stdout
     assert report(environ)["verdict"] == "healthy"

@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 
-import jsonschema
 import pytest
 
 import prometheus_text
 from metrics.training_log import Fault, Training, lines, stamp
-from oddrank.report import SCHEMA_FILE
 from patience import PATIENCE, until
+from processes import captured
+from reports import valid
 
 METRICS = [sys.executable, "-m", "oddrank", "metrics"]
 
@@ -35,8 +35,7 @@ def test_the_report_the_rows_and_the_metrics_are_written(oddrank, spiky, tmp_pat
         "--prometheus", tmp_path / "r.prom",
     )  # fmt: skip
     assert code == 1
-    report = json.loads((tmp_path / "r.json").read_text())
-    jsonschema.validate(report, json.loads(SCHEMA_FILE.read_text()))
+    report = valid((tmp_path / "r.json").read_text())
     (finding,) = report["findings"]
     assert finding["cause"] == "loss-spike"
     assert finding["what"] in said
@@ -262,11 +261,8 @@ def sleeps(seconds):
 growing.time.sleep = sleeps
 cli.main()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script, "metrics", log, "--follow", "--deadline", "1d", "--json",
-         report],
-        capture_output=True, text=True, timeout=PATIENCE.limit, check=False,
-    )  # fmt: skip
+    options = ["--follow", "--deadline", "1d", "--json", report]
+    done = captured([sys.executable, "-c", script, "metrics", log, *options])
     assert done.returncode == 1, done.stdout + done.stderr
     assert json.loads(report.read_text())["data"]["rows"] == 100
     assert "NaN" in done.stdout

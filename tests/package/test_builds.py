@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import oddrank
+from processes import captured
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(1200)
@@ -39,13 +40,12 @@ def pip(venv: Path, *arguments: object, path: str | None = None, **environ: str)
 
     So the compiler cache, where there is one, recognizes the files.
     """
-    environ = {**os.environ, "ODDRANK_CUDA": "OFF", "ODDRANK_TORCH": "OFF", **environ}
-    environ["PATH"] = path or environ["PATH"]
+    environ = {"ODDRANK_CUDA": "OFF", "ODDRANK_TORCH": "OFF", **environ}
+    environ |= {"PATH": path} if path else {}
     command = [venv / "bin" / "python", "-m", "pip", *arguments]
     (ROOT / "build").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=ROOT / "build") as build:
-        environ["SKBUILD_BUILD_DIR"] = build
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+        done = captured(command, limit=None, SKBUILD_BUILD_DIR=build, **environ)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
@@ -123,11 +123,8 @@ def test_make_wheel_builds_one_for_any_linux_of_its_age_that_imports_elsewhere(v
     if not has_index(venv):
         pytest.skip("no package index for auditwheel")
     began = time.time()
-    environ = {**os.environ, "ODDRANK_CUDA": "OFF", "ODDRANK_TORCH": "AUTO"}
-    done = subprocess.run(
-        ["make", "wheel", f"PYTHONS={sys.executable}"],
-        cwd=ROOT, env=environ, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    line = ["make", "wheel", f"PYTHONS={sys.executable}"]
+    done = captured(line, cwd=ROOT, limit=None, ODDRANK_CUDA="OFF", ODDRANK_TORCH="AUTO")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "_core: built" in done.stdout  # in the fresh environment
     (wheel,) = (one for one in (ROOT / "dist").glob("*.whl") if one.stat().st_mtime >= began - 1)

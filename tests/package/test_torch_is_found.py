@@ -1,6 +1,5 @@
 """Runs CMake: which torch the build uses, and its message if it uses none."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -8,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from processes import captured
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,7 +26,7 @@ def configure(
         pytest.skip("no cmake on PATH")
     line = [sys.executable, "-m", "pybind11", "--cmakedir"]
     pybind11 = subprocess.check_output(line, text=True).strip()
-    environ = dict(os.environ)
+    environ = {}
     if version is not None:
         package = tmp_path / "site" / "torch"
         package.mkdir(parents=True)
@@ -38,10 +39,10 @@ def configure(
             (package / "lib").mkdir()
             (package / "lib" / "libtorch_cpu.so").touch()
         environ["PYTHONPATH"] = str(tmp_path / "site")
-    done = subprocess.run(
+    done = captured(
         [cmake, "-S", ROOT, "-B", tmp_path / "build", "-DODDRANK_CUDA=OFF",
          f"-DODDRANK_TORCH={mode}", f"-Dpybind11_DIR={pybind11}", f"-DPython_EXECUTABLE={python}"],
-        env=environ, capture_output=True, text=True, check=False,
+        limit=None, **environ,
     )  # fmt: skip
     namespace: dict[str, dict[str, dict[str, str]]] = {"PARTS": {"_torch": {}}}
     report = tmp_path / "build" / "_build.py"

@@ -13,13 +13,12 @@ from operator import methodcaller as does
 from pathlib import Path
 from types import SimpleNamespace
 
-import jsonschema
 import pytest
 
 from dead_fuse import dead_file_system
 from oddrank.control.root import RankState
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
-from oddrank.report import SCHEMA_FILE, Report
+from oddrank.report import Report
 from oddrank.run import judge as judge_
 from oddrank.run import outputs, say, snapshot
 from oddrank.run.decide import ATTEMPTS, Attempt, attempts, note
@@ -32,12 +31,12 @@ from oddrank.triage.evidence import Notes
 from oddrank.triage.facts import Activity, Process, Source
 from oddrank.triage.facts import Death as FactOfDeath
 from patience import PATIENCE, until
+from reports import valid
 from run.made_job import MadeJob
 
 RESTING, BUSY = Work(1, 10.0, 1.0, 0, 0), Work(1, 12.0, 3.0, 0, 0)
 SEEN = Seen(2, "node1", 7, 1, "stopped", 9.0)
 TIMED = ("stall", "still-stuck", "went-on")  # seconds of the other events are the clock's
-SCHEMA = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
 
 
 def finding(what="rank 2 (node1) is stuck in f() at train.py:3", ranks=(2,), level="high", **more):
@@ -115,9 +114,7 @@ class Judged:
         return Report.of("triage", {"size": 4}, data, self.findings, complete=True)
 
     def report(self):
-        made = json.loads(self.json.read_text())
-        SCHEMA.validate(made)
-        return made
+        return valid(self.json.read_text())
 
     # The steps of stories that are no events.
 

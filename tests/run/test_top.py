@@ -15,7 +15,8 @@ from oddrank.pauses import Pause
 from oddrank.run.top import look as top
 from oddrank.run.top.look import COLUMNS, Gpu, Look
 from oddrank.trace import ranks
-from patience import PATIENCE, until
+from patience import until
+from processes import captured
 from texts import texts
 
 LOOP = texts(__file__)["loop"]
@@ -55,11 +56,8 @@ def job(tmp_path):
 
 
 def shown(folder, *arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "oddrank", "top", *arguments],
-        env={**os.environ, "ODDRANK_DIR": str(folder), "COLUMNS": "250"},
-        capture_output=True, text=True, timeout=PATIENCE.limit, check=False,
-    )  # fmt: skip
+    line = [sys.executable, "-m", "oddrank", "top", *arguments]
+    return captured(line, ODDRANK_DIR=str(folder), COLUMNS="250")
 
 
 def cells_in(text):

@@ -11,17 +11,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import jsonschema
-
 import forked
 from launchers import LAUNCHERS, Launcher, Order
 from netns import PATH, Host
-from oddrank.report import SCHEMA_FILE
 from patience import until
 from processes import Marked, Process, held_port
+from reports import valid
 
 TRAINING = Path(__file__).with_name("training.py")
-_SCHEMA = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
 # Only ends a hang: under load a job takes many times as long as alone.
 LONGEST = 240.0
 _INTERFACE = "GLOO_SOCKET_IFNAME"
@@ -36,8 +33,7 @@ class Job:
     @property
     def report(self) -> dict[str, Any] | None:
         with suppress(FileNotFoundError):
-            made: dict[str, Any] = json.loads((self.folder / "report.json").read_text())
-            _SCHEMA.validate(made)
+            made: dict[str, Any] = valid((self.folder / "report.json").read_text())
             return made
         return None
 

@@ -2,17 +2,17 @@
 
 import json
 
-import jsonschema
 import pytest
 
 from oddrank.control.root import RankState
 from oddrank.control.stages import RunState
 from oddrank.control.walk import OVER, Outcome
 from oddrank.launch import Launch
-from oddrank.report import FAILING, SCHEMA_FILE, write_json
+from oddrank.report import FAILING, write_json
 from oddrank.selftest import Options
 from oddrank.selftest.report import Wanted, conclude, note_device, report_of
 from oddrank.selftest.stages import environment
+from reports import valid
 
 
 def outcome(world=4, device="CPU", **results):
@@ -129,8 +129,7 @@ def test_a_part_of_the_report_that_fails_is_a_finding_and_the_others_are_written
     report, exclude, figures, html = (str(tmp_path / name) for name in names)
     code = conclude(outcome(), _launch(4), Wanted({}, report, exclude, figures, FAILING, html))
     assert code == 1
-    said = json.loads((tmp_path / "json").read_text())
-    jsonschema.validate(said, json.loads(SCHEMA_FILE.read_text()))
+    said = valid((tmp_path / "json").read_text())
     (found,) = said["findings"]
     assert (said["verdict"], found["cause"]) == ("unknown", "part-failed")
     assert f"{part} is left out" in found["what"]

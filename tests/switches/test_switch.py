@@ -1,7 +1,6 @@
 """A switch in a job of one rank: files, signals, forks, file systems that hang."""
 
 import errno
-import json
 import os
 import re
 import signal
@@ -10,19 +9,18 @@ import sys
 import threading
 import time
 
-import jsonschema
 import pytest
 
 import oddrank
 from dead_fuse import dead_file_system
 from oddrank import cli
 from oddrank.errors import OddrankError
-from oddrank.report import SCHEMA_FILE
 from oddrank.switches import agreement, job_reports, order_file
 from oddrank.switches import switch as switch_module
 from oddrank.switches.agreement import SwitchError
 from oddrank.triage import report as triage
 from patience import PATIENCE, until
+from reports import valid
 from texts import texts
 
 
@@ -317,8 +315,7 @@ def test_the_command_writes_orders_and_shows_jobs(folder, tmp_path, command, gol
             "pause DIR --jobs other*", "status DIR", "off DIR", "status DIR",
         ):  # fmt: skip
             said.append(command(line))
-        report = json.loads(command("status DIR --json -").partition("\n")[2].rpartition("[")[0])
-        jsonschema.validate(report, json.loads(SCHEMA_FILE.read_text()))
+        report = valid(command("status DIR --json -").partition("\n")[2].rpartition("[")[0])
         assert [one["world"] for one in report["data"]["jobs"]] == [1]
     until(lambda: shown(folder) == "has ended")
     for line in ("save DIR", "pause DIR", "save DIR", "kill DIR", "dump DIR", "resume DIR",

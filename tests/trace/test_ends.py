@@ -1,14 +1,13 @@
 """A record tells how its process ended, and recording that changes nothing."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 from oddrank.trace import jobs, ranks
 from oddrank.trace.ranks import End
 from oddrank.trace.where import text
-from patience import PATIENCE, until
+from patience import until
+from processes import captured
 from texts import rows, texts
 
 TEXTS = texts(__file__)
@@ -46,11 +45,8 @@ def test_a_record_tells_how_its_process_ended(script):
 def test_a_script_that_our_launcher_runs_ends_likewise(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("def fails():\n    raise ValueError\nfails()\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "oddrank", "run", "--no-watch", script],
-        env={**os.environ, "ODDRANK_DIR": str(tmp_path / "records")},
-        capture_output=True, timeout=PATIENCE.limit, check=False,
-    )  # fmt: skip
+    line = [sys.executable, "-m", "oddrank", "run", "--no-watch", script]
+    done = captured(line, ODDRANK_DIR=str(tmp_path / "records"))
     assert done.returncode == 1
     ((rank,), _) = ranks.read(jobs.find([str(tmp_path / "records")]).files)
     assert rank.end == End("exited", 1, "ValueError")
