@@ -42,5 +42,6 @@ def differ(seq, kind, *variants, group=ALL4):
 def judged(*facts: Fact):
     """Returns (cause, ranks, certainty) of each suspect, the surest first."""
     return [
-        (s.cause, tuple(p.rank for p in s.processes), s.certainty) for s in suspects(view(facts))
+        (s.cause.name, tuple(p.rank for p in s.processes), s.certainty)
+        for s in suspects(view(facts))
     ]

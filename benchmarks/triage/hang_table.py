@@ -106,7 +106,7 @@ ALL_MUTE = ("flight_recorder", "faulthandler")
 
 @dataclass(frozen=True)
 class Fault:
-    """A row. kind: the cause of oddrank.triage.facts that is true; also: causes accepted as well.
+    """A row. kind: the cause of oddrank.triage.causes that is true; also: causes accepted as well.
 
     act: a function of training_hooks.py, which the culprits call at `point` of a step; or a signal
     that they get from outside, or "". may: ranks that may be named. circle: ranks wait for each

@@ -22,7 +22,7 @@ FAULTS = (
 Fault = Literal[
     "none", "missing", "size", "dtype", "order", "gpu", "host", "cycle", "p2p", "dead"
 ]  # fmt: skip
-# The causes of oddrank.triage.facts that name a fault rightly. A rank that skips a call is seen as
+# The causes of oddrank.triage.causes that name a fault rightly. A rank that skips a call is seen as
 # different, as behind, or, if its next call of the group fits, as one that never entered the last.
 _NOT_ENTERED = ("not-entered", "not-entered-or-inside")
 CAUSES = {

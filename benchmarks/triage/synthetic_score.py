@@ -49,7 +49,7 @@ def answer(folder: Path) -> list[Named]:
     except OddrankError:  # no dump is left, or none that can be read
         return []
     return [
-        Named(frozenset(ranks(suspect.processes)), suspect.cause)
+        Named(frozenset(ranks(suspect.processes)), suspect.cause.name)
         for suspect in found.suspects
         if suspect.certainty > 0
     ]

@@ -10,8 +10,10 @@ from oddrank.finding import Who
 from oddrank.report import Report
 from oddrank.run.decide import ATTEMPTS, REFUSED, Attempt, attempts, decide, note, signature
 from oddrank.switches.agreement import RefusedError
-from oddrank.triage.facts import Process, Source, Suspect, Trouble
+from oddrank.triage import causes
+from oddrank.triage.facts import Process, Source, Trouble
 from oddrank.triage.findings import finding as finding_of
+from oddrank.triage.suspects import Suspect
 from reports import finding
 from texts import rows
 
@@ -120,7 +122,7 @@ DRAINS = [
 
 @pytest.mark.parametrize(("cause", "how", "trouble", "drains"), DRAINS)
 def test_triage_says_which_findings_are_of_a_node(cause, how, trouble, drains):
-    made = finding_of(Suspect(cause, (Process(2, "node2"),), how, 2, trouble=trouble))
+    made = finding_of(Suspect(causes.TABLE[cause], (Process(2, "node2"),), how, 2, trouble=trouble))
     assert made.drains_node == drains
     listed = exclude.text(report(made), HOSTS).splitlines()
     assert [line for line in listed if line[0] != "#"] == (["node2"] if drains else [])

@@ -26,7 +26,7 @@ from oddrank.run.start import Options, Settings
 from oddrank.run.watch import AllEnded, Awaited, Cascade, Death, Moved, Stall, Still, Watch, Work
 from oddrank.trace import states
 from oddrank.trace.states import Seen
-from oddrank.triage import on_purpose
+from oddrank.triage import causes
 from oddrank.triage.evidence import Notes
 from oddrank.triage.facts import Activity, Process, Source
 from oddrank.triage.facts import Death as FactOfDeath
@@ -380,7 +380,7 @@ def test_guards_that_were_cut_off_are_told_again_to_end_their_ranks(judged, monk
 
 @pytest.mark.parametrize("event", [LAST, Still(1200.0)])
 def test_a_pause_on_purpose_is_not_told_and_nothing_is_done(judged, monkeypatch, event):
-    judged.cause, excused = on_purpose.CAUSE, []
+    judged.cause, excused = causes.PAUSED.name, []
     monkeypatch.setattr(judged.watch, "excuse", excused.append)
     assert judged.takes(does("on_stall", "kill"), does("finds"), event).shown() == "no report"
     assert len(excused) == 1

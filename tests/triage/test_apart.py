@@ -136,4 +136,4 @@ def test_a_group_that_goes_on_while_the_job_hangs_does_not_tear_two_looks_apart(
 @pytest.mark.needs("samples")
 def test_two_incidents_of_the_samples_have_a_cause_each(samples):
     found = judged(samples / "fr_dumps_nvrx")
-    assert {suspect.cause for suspect in found.suspects} == {"not-entered", "gpu-stopped"}
+    assert {suspect.cause.name for suspect in found.suspects} == {"not-entered", "gpu-stopped"}

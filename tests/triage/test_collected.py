@@ -125,7 +125,7 @@ def test_a_kill_of_last_week_in_the_kernel_s_log_makes_no_second_job(tmp_path):
         found = report.judged(items, notes)
     assert found.read["kernel log"][1] > 0
     assert found.jobs == 1
-    assert [(s.cause, ranks(s.processes)) for s in found.suspects] == [("dead", (1,))]
+    assert [(s.cause.name, ranks(s.processes)) for s in found.suspects] == [("dead", (1,))]
 
 
 @pytest.mark.parametrize("kind", ["collect", "process", "cgroups", "environment"])

@@ -47,7 +47,7 @@ def test_the_injected_ranks_of_the_samples_are_awaited_and_wait_for_nobody(
     assert [fact.size for fact in of_kind(found, World)] == [16]
     (suspect,) = waits.judge(view(found))
     assert [process.rank for process in suspect.processes] == INJECTED
-    assert suspect.cause == ("gpu-stopped" if name == "gpu_error_2nd" else "not-entered")
+    assert suspect.cause.name == ("gpu-stopped" if name == "gpu_error_2nd" else "not-entered")
     golden(told([suspect]))  # ranks 1 and 6 are in no group of the call: they wait for others
     if name == "lock_gil_1st":  # a rank without entries: its counters have its groups' order
         stuck = progress(found, "37")[9]

@@ -54,7 +54,7 @@ def culprits(tmp_path, command, program, *arguments, **more):
 def test_torchruns_output_names_the_rank_that_ended_first(tmp_path, how, death):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3"]
     (suspect,) = culprits(tmp_path, torchrun, JOB, how)
-    assert (suspect.cause, suspect.death.how) == ("dead", death)
+    assert (suspect.cause.name, suspect.death.how) == ("dead", death)
     if how == "all":  # as many as came to it before the launcher ended them
         assert suspect.death.text.startswith("KeyError")
     else:

@@ -48,7 +48,7 @@ def test_ranks_12_and_13_of_the_real_mismatch_are_ahead_and_not_named(samples):
     assert [r for r, n in counts.counts if n == 641] == [12, 13]
     assert sum(n == 640 for _, n in counts.counts) == 30
     (suspect,) = judged(facts)
-    assert (suspect.cause, suspect.processes, suspect.certainty) == ("unknown", (), 0)
+    assert (suspect.cause.name, suspect.processes, suspect.certainty) == ("unknown", (), 0)
     assert {p.pid for p in suspect.waiting} == {323032, 323033}
 
 

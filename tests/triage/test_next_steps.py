@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from oddrank.triage import causes
 from oddrank.triage.facts import (
     Activity,
     Advice,
@@ -10,17 +11,16 @@ from oddrank.triage.facts import (
     Death,
     Frame,
     Group,
-    Point,
     Process,
     Progress,
     Source,
     Stack,
     Stop,
-    Suspect,
     Thread,
     Trouble,
 )
 from oddrank.triage.next_steps import STEPS, next_steps
+from oddrank.triage.suspects import Point, Suspect
 from oddrank.triage.view import view
 
 HERE = Source("job.log")
@@ -37,7 +37,7 @@ STUCK_KEYS = ["py-spy", "oddrank run"]
 
 
 def suspect(cause, rule="rule", certainty=1, **more):
-    return Suspect(cause, more.pop("processes", (RANK,)), rule, certainty, **more)
+    return Suspect(causes.TABLE[cause], more.pop("processes", (RANK,)), rule, certainty, **more)
 
 
 def died(how, text="", by="", rule="rule", **more):

@@ -347,7 +347,7 @@ def test_messages_of_some_ranks_shift_no_number_of_a_call_and_block_nobody(tmp_p
         and not isinstance(fact, facts.Stack)
     ]  # fmt: skip
     (suspect,) = suspects(view(unheard))
-    assert (suspect.cause, suspect.processes[0].rank) == ("not-entered-or-inside", CULPRIT)
+    assert (suspect.cause.name, suspect.processes[0].rank) == ("not-entered-or-inside", CULPRIT)
 
 
 def records_itself(program: str, environ: dict[str, str]) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 import forked
 from oddrank.triage.evidence.stacks import KIND
-from oddrank.triage.facts import Suspect
 from oddrank.triage.judges.stacks import judge
+from oddrank.triage.suspects import Suspect
 from oddrank.triage.view import view
 from patience import until
 from processes import held_port

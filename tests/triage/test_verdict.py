@@ -2,28 +2,26 @@
 
 import signal
 from dataclasses import replace
-from typing import get_args
+from pathlib import Path
 
 import pytest
 
-from oddrank.triage import on_purpose, verdict
+from oddrank.triage import causes, verdict
 from oddrank.triage.facts import (
     Activity,
     Call,
-    Cause,
     Child,
     Death,
     Frame,
     Group,
-    Point,
     Process,
     Source,
     State,
-    Suspect,
     Trouble,
 )
 from oddrank.triage.findings import finding
 from oddrank.triage.judges import deaths
+from oddrank.triage.suspects import Point, Suspect
 from oddrank.triage.view import view
 from progress import ALL4, differ, done, progress
 from triage.told import check, into, verdicts
@@ -54,7 +52,7 @@ def joined(*facts, **said):
 
 def stands(rank, leaf_class="data", certainty=2, **more):
     made = Suspect(
-        "host-stuck", (Process(rank),), "stands-outside", certainty, leaf=GET,
+        causes.HOST_STUCK, (Process(rank),), "stands-outside", certainty, leaf=GET,
         leaf_class=leaf_class, support=(Point(f"rank {rank} stands in {GET.function}", FILE),),
     )  # fmt: skip
     return replace(made, **more)
@@ -62,18 +60,20 @@ def stands(rank, leaf_class="data", certainty=2, **more):
 
 def died(rank, certainty=2):
     death = Death(Process(rank), "exception", FILE, text="ValueError: bad batch")
-    return Suspect("dead", (Process(rank),), "first-end", certainty, death=death)
+    return Suspect(causes.DEAD, (Process(rank),), "first-end", certainty, death=death)
 
 
 def crashed(rank, by=signal.SIGABRT):
     death = Death(Process(rank), "signal", FILE, signal=by)
-    return Suspect("dead", (Process(rank),), "first-end", 2, death=death)
+    return Suspect(causes.DEAD, (Process(rank),), "first-end", 2, death=death)
 
 
 def several(cause="not-entered-or-inside", certainty=0):
     who = tuple(Process(rank) for rank in (1, 2, 3))
     rule = "awaited-and-waits-for-nobody"
-    return Suspect(cause, who, rule, certainty, waiting=(Process(0),), at=Call(7, "all_reduce"))
+    return Suspect(
+        causes.TABLE[cause], who, rule, certainty, waiting=(Process(0),), at=Call(7, "all_reduce")
+    )
 
 
 def broken(*ranks, certainty=2, kind="xid", rule="fault-of-its-gpu", host="n1"):
@@ -81,7 +81,7 @@ def broken(*ranks, certainty=2, kind="xid", rule="fault-of-its-gpu", host="n1"):
     trouble = Trouble(kind, text, FILE, host, "GPU 1", "79", fatal=kind == "xid")
     who = tuple(map(Process, ranks))
     support = (Point(text, FILE),)
-    return Suspect("device", who, rule, certainty, trouble=(trouble,), support=support)
+    return Suspect(causes.DEVICE, who, rule, certainty, trouble=(trouble,), support=support)
 
 
 def held(rank, state="stopped", pid=None, **more):
@@ -100,8 +100,8 @@ def dtypes(*odd):
 
 def test_a_stack_says_what_the_ranks_do_that_progress_names(golden):
     waits = (Process(1), Process(2))
-    lost = Suspect("unreachable", (Process(2), Process(3)), "no-answer", 1)
-    behind = Suspect("not-entered-or-inside", (Process(2),), "counts-behind", 1)
+    lost = Suspect(causes.UNREACHABLE, (Process(2), Process(3)), "no-answer", 1)
+    behind = Suspect(causes.NOT_ENTERED_OR_INSIDE, (Process(2),), "counts-behind", 1)
     check(golden, {
         "the same rank": (joined(*HANG, stacks=[stands(2)]), ("host-stuck", (2,), 2)),
         "another rank": (joined(*HANG, stacks=[stands(3)]), ("not-entered", (2,), 1)),
@@ -261,10 +261,10 @@ def test_every_sentence_can_be_made_with_little_and_with_much(golden):
         "leaf_class": "data", "waiting": (Process(0), Process(1)), "against": (Point("but"),),
     }  # fmt: skip
     lines = []
-    for cause in get_args(Cause):
-        if cause == on_purpose.CAUSE:  # no finding
+    for cause in causes.TABLE.values():
+        if cause.says is None:  # no finding
             continue
-        lines.append(f"{cause}\n")
+        lines.append(f"{cause.name}\n")
         one, two = (Process(2),), (Process(2, "n1"), Process(3, "n1"))
         for certainty, who in ((2, one), (2, two), (2, (Process(pid=7),)), (0, two)):
             for more in ({}, much):
@@ -272,3 +272,10 @@ def test_every_sentence_can_be_made_with_little_and_with_much(golden):
                 lines.append(f"  {made.what} [{made.who}]\n")
     assert "None" not in "".join(lines)
     golden("".join(lines))
+
+
+def test_the_docs_list_all_causes_in_the_table_s_order():
+    docs = (Path(__file__).parents[2] / "docs" / "triage.md").read_text()
+    table = docs.partition("| cause | the named rank |\n|---|---|\n")[2].partition("\n\n")[0]
+    rows = [f"| `{cause.name}` | {cause.means} |" for cause in causes.TABLE.values()]
+    assert table.splitlines() == rows

@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterable
 
 from golden import Golden
 from oddrank.triage import on_purpose
-from oddrank.triage.facts import Source, Suspect
-from oddrank.triage.findings import count, finding
+from oddrank.triage.facts import Source
+from oddrank.triage.findings import finding
+from oddrank.triage.suspects import Suspect
 from oddrank.triage.verdict import suspects
 from oddrank.triage.view import View, view
+from oddrank.triage.words import count
 from progress import done, inside
 
 Verdict = tuple[str, tuple[int | None, ...], int]
@@ -27,14 +29,14 @@ def ended(seq, *ranks, **more):
 
 def verdicts(found: Iterable[Suspect]) -> list[Verdict]:
     """Returns cause, ranks and certainty of each suspect."""
-    return [(s.cause, tuple(p.rank for p in s.processes), s.certainty) for s in found]
+    return [(s.cause.name, tuple(p.rank for p in s.processes), s.certainty) for s in found]
 
 
 def told(found: Iterable[Suspect], place: str = "") -> str:
     """Returns all that a report says of suspects. place: a folder, left out of sources."""
     lines = []
     for suspect in found:
-        if suspect.cause == on_purpose.CAUSE:  # it is no finding
+        if suspect.cause.says is None:  # it is no finding
             lines.append(f"  {on_purpose.text(suspect, None)}")
             continue
         made = finding(suspect, folder=place)

@@ -15,7 +15,7 @@ from oddrank import _native
 from oddrank.finding import group_name, ranks_text
 from oddrank.logs import sources
 from oddrank.logs.sources import Source
-from oddrank.triage import findings, report, timeline
+from oddrank.triage import report, timeline
 from oddrank.triage.evidence import (
     Item,
     Notes,
@@ -31,6 +31,7 @@ from oddrank.triage.facts import Source as Place
 from oddrank.triage.judges import ends
 from oddrank.triage.report import Triage
 from oddrank.triage.view import View
+from oddrank.triage.words import call_text, place_text
 
 _KINDS = (awaited.KIND, launcher.KIND, tracebacks.KIND, watchdog.KIND)
 Basis = Literal["time", "line", "unknown"]
@@ -172,7 +173,7 @@ def _ends(
         time = None if None in times and len(times) > 1 and not timed else _end_time(first, carried)
         text = timeline.death_text(best)
         if best.site and best.site[0].line is not None:
-            text += f" at {findings.place_text(best.site[0])}"
+            text += f" at {place_text(best.site[0])}"
         yield Said(
             first.why, text[:_MOST_TEXT], tuple(end.process for end in group), len(group),
             best.source, time, _is_coarse(timed, coarse), timed is None or timed.wall,
@@ -195,7 +196,7 @@ def _timeouts(seen: View, coarse: frozenset[Place]) -> Iterator[Said]:
     for group, members in seen.progress.items():
         for progress in members.values():
             if progress.timed_out:
-                call = findings.call_text(next(iter(progress.open), None))
+                call = call_text(next(iter(progress.open), None))
                 groups[call or "a call", group.title].append(progress)
     for (call, title), late in groups.items():
         first = min(late, key=lambda p: (_time(p.time), p.source.line or 0))

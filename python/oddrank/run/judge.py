@@ -24,7 +24,7 @@ from oddrank.run.outputs import Outputs
 from oddrank.run.snapshot import Snapshot, Taker, awaited
 from oddrank.run.start import Settings
 from oddrank.run.watch import AllEnded, Awaited, Cascade, Death, Event, Stall, Still, Watch
-from oddrank.triage import on_purpose
+from oddrank.triage import causes
 from oddrank.triage import report as triage
 from oddrank.triage.evidence import Notes, record
 from oddrank.triage.judges import ends
@@ -51,7 +51,7 @@ _WORK_SECONDS = 1.0  # between the two snapshots that show who is at work
 _STANDS = ("stall", "still-stuck")
 _LEVELS = ("low", "medium", "high")
 # Causes whose ranks wait for each other, also where none of them is the odd one.
-_EACH_OTHER = ("mismatch", "cycle", "shared-group")
+_EACH_OTHER = {cause.name for cause in causes.TABLE.values() if cause.about == "others"}
 # Popen waits for a child that enters a folder, whose file system may not answer: a shell enters it.
 _IN_FOLDER = 'cd "$1" && exec /bin/sh -c "$2"'
 
@@ -205,7 +205,7 @@ class Judge:
             return False
         stood = {
             rank for finding in self.report.findings
-            if finding.names_somebody() and finding.cause != "moving"
+            if finding.names_somebody() and finding.cause != causes.MOVING.name
             for rank in finding.who.ranks
         }  # fmt: skip
         states = self._states()
@@ -496,9 +496,9 @@ def _why_not_kill(report: Report) -> str:
     """Returns why a stall is no reason to end a job; "" if a rank is named or all of them wait."""
     first = next((finding for finding in report.findings if finding.names_somebody()), None)
     if first is not None:
-        if first.cause == "moving":
+        if first.cause == causes.MOVING.name:
             return "the rank that others wait for moves"
-        return "no rank waits for it" if first.cause == "outside" else ""
+        return "no rank waits for it" if first.cause == causes.OUTSIDE.name else ""
     waiting = {
         one["rank"]
         for each in report.data["suspects"]
@@ -511,5 +511,5 @@ def _why_not_kill(report: Report) -> str:
 
 def _is_paused(report: Report) -> bool:
     """Returns whether ranks wait on purpose, and nothing else is wrong."""
-    causes = [suspect["cause"] for suspect in report.data["suspects"]]
-    return causes == [on_purpose.CAUSE]
+    found = [suspect["cause"] for suspect in report.data["suspects"]]
+    return found == [causes.PAUSED.name]

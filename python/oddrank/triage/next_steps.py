@@ -4,15 +4,13 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from oddrank.triage.facts import Activity, Advice, Fact, Suspect
+from oddrank.triage import causes
+from oddrank.triage.facts import Activity, Advice, Fact
+from oddrank.triage.suspects import Suspect
 from oddrank.triage.view import View
 
 _MOST = 4
 _TIMING = "changes timing, and may hide the fault"
-# Causes that say that a call was not entered, but not where the host is instead.
-_WHERE_UNKNOWN = frozenset({
-    "not-entered", "not-entered-or-inside", "inside-call", "unknown", "outside", "cycle",
-})  # fmt: skip
 # The job has ended: nothing of it can be looked at any more.
 _OVER = frozenset({"told-to-end", "sizes-differ"})
 _CRASH_SIGNALS = frozenset({4, 6, 7, 8, 11})
@@ -30,7 +28,7 @@ class Case:
     @property
     def waits(self) -> bool:
         return (
-            self.suspect.cause in _WHERE_UNKNOWN
+            (self.suspect.cause.about in ("call", "nobody") or self.suspect.cause is causes.CYCLE)
             and self.suspect.leaf is None
             and self.suspect.rule not in _OVER
         )
@@ -52,7 +50,7 @@ class Case:
     @property
     def kinds(self) -> set[str]:
         """The kinds of the suspect's faults, if they are no errors of a program."""
-        if self.suspect.cause == "application":
+        if self.suspect.cause is causes.APPLICATION:
             return set()
         return {trouble.kind for trouble in self.suspect.trouble}
 
@@ -118,24 +116,23 @@ STEPS: tuple[Step, ...] = (
         "oddrank triage --help",
     ),
     Step(
-        "kill -CONT", lambda c: c.suspect.cause == "host-stopped",
+        "kill -CONT", lambda c: c.suspect.cause is causes.HOST_STOPPED,
         "grep -e State -e TracerPid /proc/{pid}/status  (on {host}); kill -CONT {pid} wakes it",
         "man proc(5), kill(1)",
     ),
     Step(
-        "batches", lambda c: c.suspect.cause == "finished",
+        "batches", lambda c: c.suspect.cause is causes.FINISHED,
         "compare len(dataloader) on all ranks; DistributedSampler(drop_last=True), or torch's Join",
         "docs.pytorch.org: torch.distributed.algorithms.join",
     ),
     Step(
-        "ps", lambda c: c.suspect.cause == "unreachable",
+        "ps", lambda c: c.suspect.cause is causes.UNREACHABLE,
         "ps -o pid,stat,wchan,etime -p {pid}  (on {host}; T: stopped, D: in the kernel)",
         "man ps(1)",
     ),
     Step(
         "oddrank trace where",
-        lambda c: c.recorded
-        and c.suspect.cause in ("host-stuck", "deadlock", "gil-held", "infinite-loop"),
+        lambda c: c.recorded and c.suspect.cause.about == "stack",
         "oddrank trace where {rank} --all-threads  (on {host}, {when}: other threads)",
         "oddrank trace where --help",
     ),
@@ -147,7 +144,7 @@ STEPS: tuple[Step, ...] = (
     ),
     Step(
         "/proc/PID/stack",
-        lambda c: c.suspect.cause == "host-stuck" and c.suspect.leaf_class == "disk",
+        lambda c: c.suspect.cause is causes.HOST_STUCK and c.suspect.leaf_class == "disk",
         "cat /proc/{pid}/stack  (on {host}, as root); dmesg -T | grep -e nfs -e Lustre",
         "man proc(5)",
     ),
@@ -159,7 +156,7 @@ STEPS: tuple[Step, ...] = (
         "docs.pytorch.org: torch.utils.cpp_extension",
     ),
     Step(
-        "pystack", lambda c: c.suspect.cause == "gil-held",
+        "pystack", lambda c: c.suspect.cause is causes.GIL_HELD,
         "pystack remote {pid} --native-all  (on {host}; it says which thread holds the GIL)",
         "bloomberg.github.io/pystack", "pystack 1.0+",
     ),
@@ -183,12 +180,12 @@ STEPS: tuple[Step, ...] = (
     Step(
         "dmesg",
         lambda c: not c.has_kernel_log
-        and (c.suspect.cause in ("gpu-stopped", "unreachable") or c.signal in (7, 9, 11)),
+        and (c.suspect.cause in (causes.GPU_STOPPED, causes.UNREACHABLE) or c.signal in (7, 9, 11)),
         "dmesg -T | grep -i -e xid -e 'killed process' -e segfault  (on {host})",
         "man dmesg(1)",
     ),
     Step(
-        "nvidia-smi", lambda c: c.suspect.cause == "gpu-stopped" or bool(c.kinds & _GPU_KINDS),
+        "nvidia-smi", lambda c: c.suspect.cause is causes.GPU_STOPPED or bool(c.kinds & _GPU_KINDS),
         "nvidia-smi -q > smi.txt  (on {host})",
         "docs.nvidia.com/deploy/nvidia-smi",
     ),
@@ -216,19 +213,19 @@ STEPS: tuple[Step, ...] = (
     ),
     Step(
         "oddrank selftest",
-        lambda c: c.suspect.cause in ("device", "gpu-stopped"),
+        lambda c: c.suspect.cause in (causes.DEVICE, causes.GPU_STOPPED),
         "torchrun ... -m oddrank selftest  (on the nodes of the job, with nothing else running)",
         "oddrank selftest --help",
     ),
     Step(
         "CUDA_LAUNCH_BLOCKING",
-        lambda c: c.suspect.cause == "application"
+        lambda c: c.suspect.cause is causes.APPLICATION
         or c.says("cuda error", "illegal memory access", "device-side assert", "cublas"),
         "CUDA_LAUNCH_BLOCKING=1  (the traceback then shows the call that failed)",
         _TORCH, timing=True,
     ),
     Step(
-        "compute-sanitizer", lambda c: c.suspect.cause == "application",
+        "compute-sanitizer", lambda c: c.suspect.cause is causes.APPLICATION,
         "compute-sanitizer python train.py  (names the kernel and the line; many times slower)",
         "docs.nvidia.com/compute-sanitizer",
     ),
@@ -261,7 +258,7 @@ STEPS: tuple[Step, ...] = (
     ),
     Step(
         "tail", lambda c: c.recorded and c.suspect.death is not None
-        and c.suspect.cause == "dead" and c.suspect.death.how in ("exception", "exit"),
+        and c.suspect.cause is causes.DEAD and c.suspect.death.how in ("exception", "exit"),
         "oddrank trace tail {rank}  (on {host}: the lines that it ran last)",
         "oddrank trace tail --help",
     ),
@@ -278,7 +275,7 @@ STEPS: tuple[Step, ...] = (
     ),
     Step(
         "TORCH_DISTRIBUTED_DEBUG",
-        lambda c: (c.suspect.cause == "mismatch" and not (c.suspect.at and c.suspect.at.site))
+        lambda c: (c.suspect.cause is causes.MISMATCH and not (c.suspect.at and c.suspect.at.site))
         or c.suspect.rule == "sizes-differ",
         "TORCH_DISTRIBUTED_DEBUG=DETAIL  (compares each call before it runs)",
         _TORCH, "torch 1.9+", timing=True,
@@ -298,7 +295,7 @@ STEPS: tuple[Step, ...] = (
     Step(
         "oddrank run",
         lambda c: not c.recorded
-        and (c.waits or c.suspect.cause in ("infinite-loop", "moving")
+        and (c.waits or c.suspect.cause in (causes.INFINITE_LOOP, causes.MOVING)
              or c.suspect.rule == "told-to-end"),
         "torchrun ... -m oddrank run train.py  (records where each rank is)",
         "oddrank run --help",
@@ -306,13 +303,13 @@ STEPS: tuple[Step, ...] = (
     Step(
         "COLL",
         lambda c: c.may_use_nccl
-        and c.suspect.cause in ("mismatch", "unknown") and bool(c.suspect.waiting),
+        and c.suspect.cause in (causes.MISMATCH, causes.UNKNOWN) and bool(c.suspect.waiting),
         "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=COLL NCCL_DEBUG_FILE=nccl.%h.%p",
         f"{_NCCL} environment variables", timing=True,
     ),
     Step(
         "TORCH_NCCL_DESYNC_DEBUG",
-        lambda c: c.may_use_nccl and c.suspect.cause == "unknown" and bool(c.suspect.waiting),
+        lambda c: c.may_use_nccl and c.suspect.cause is causes.UNKNOWN and bool(c.suspect.waiting),
         "TORCH_NCCL_DESYNC_DEBUG=1  (the watchdog then prints who did not join)",
         _TORCH, "torch 2.2+; before: NCCL_DESYNC_DEBUG", timing=True,
     ),

@@ -10,10 +10,12 @@ from typing import Any
 
 from oddrank import _native
 from oddrank.errors import OddrankError
+from oddrank.triage import causes
 from oddrank.triage.evidence import Item, log_lines
 from oddrank.triage.evidence.lines import is_text
 from oddrank.triage.evidence.tracebacks import FINISHED, NO_PROGRESS, PROGRESS
-from oddrank.triage.facts import Point, Process, Source, Suspect
+from oddrank.triage.facts import Process, Source
+from oddrank.triage.suspects import Point, Suspect
 
 RULE = "not-understood"
 # Kinds of files that show what ranks or machines do when all is well. The others tell of trouble.
@@ -52,7 +54,7 @@ def judge(items: Sequence[Item], read: Mapping[str, tuple[int, int]]) -> Suspect
     text = f"of {lines} line{'s' if lines != 1 else ''} {understood} were understood"
     told = {p: None for each in looked for p in each.speakers if p != Process()}
     return Suspect(
-        "unknown", (), rule=RULE, certainty=0, support=(*points[:_MOST], Point(text)),
+        causes.UNKNOWN, (), rule=RULE, certainty=0, support=(*points[:_MOST], Point(text)),
         waiting=tuple(told),
     )  # fmt: skip
 

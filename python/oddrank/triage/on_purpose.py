@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 from oddrank.finding import ranks_text
 from oddrank.pauses import KINDS
 from oddrank.trace.where import on_purpose
-from oddrank.triage.facts import Paused, Suspect, ranks
-from oddrank.triage.findings import count
+from oddrank.triage.facts import Paused, ranks
+from oddrank.triage.suspects import Suspect
+from oddrank.triage.words import count
 
-CAUSE = "paused"
 _MOST_NAMED = 4
 
 

@@ -4,8 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from oddrank.page.parts import Note, Parts, Row, Timeline, utc
-from oddrank.triage import findings, leaves, timeline, tree
-from oddrank.triage.facts import Progress, Suspect, ranks
+from oddrank.triage import leaves, timeline, tree, words
+from oddrank.triage.facts import Progress, ranks
+from oddrank.triage.suspects import Suspect
 from oddrank.triage.view import View
 
 # Ranks that all differ would fill the page: the JSON of the sources has the other rows.
@@ -59,14 +60,14 @@ def _doings(view: View) -> Iterator[tuple[int, str]]:
         if process.rank is not None and activity.step is not None:
             yield process.rank, f"in step {activity.step}"
     for group, members in view.progress.items():
-        name = findings.group_text(group) or "a group"
+        name = words.group_text(group) or "a group"
         for rank, progress in members.items():
             yield rank, f"{_progress_text(progress)} in {name}"
     for death in view.deaths:
         if death.process.rank is not None:
             yield death.process.rank, timeline.death_text(death)
     for stack in view.stacks:
-        place = findings.place_text(leaves.leaf(stack.frames).frame)
+        place = words.place_text(leaves.leaf(stack.frames).frame)
         for thread in stack.threads:
             who = thread.process.rank
             if who is not None and place and thread.name in ("", "MainThread"):
@@ -83,7 +84,7 @@ def _open(progress: Progress) -> str:
     if not progress.open:
         return ""
     more = max(progress.open_count, len(progress.open)) - 1
-    return findings.call_text(progress.open[0]) + (f" and {more} more" if more > 0 else "")
+    return words.call_text(progress.open[0]) + (f" and {more} more" if more > 0 else "")
 
 
 def _timeline(view: View, suspects: Sequence[Suspect], odd: set[int]) -> Timeline | None:
@@ -93,7 +94,7 @@ def _timeline(view: View, suspects: Sequence[Suspect], odd: set[int]) -> Timelin
     if group is None:
         return None
     rows = sorted(_rows(view.progress[group], odd), key=_how_far)
-    title = findings.group_text(group)
+    title = words.group_text(group)
     return Timeline(title, tuple(rows[:_MOST_ROWS]), max(len(rows) - _MOST_ROWS, 0))
 
 

@@ -11,6 +11,7 @@ from oddrank.errors import OddrankError
 from oddrank.report import Report
 from oddrank.triage import (
     apart,
+    causes,
     findings,
     folders,
     not_understood,
@@ -18,12 +19,14 @@ from oddrank.triage import (
     timeline,
     tree,
     verdict,
+    words,
 )
 from oddrank.triage.bounds import bounded
 from oddrank.triage.evidence import Item, Notes, files, kinds
-from oddrank.triage.facts import MOST_RANKS, Fact, Point, Suspect
+from oddrank.triage.facts import MOST_RANKS, Fact
 from oddrank.triage.next_steps import next_steps
 from oddrank.triage.rules import RULES
+from oddrank.triage.suspects import Point, Suspect
 from oddrank.triage.view import View, ours, view
 
 if TYPE_CHECKING:
@@ -149,7 +152,7 @@ def made(triage: Triage) -> Report:
     found = [
         findings.finding(suspect, next_steps(suspect, seen), triage.folder)
         for suspect in triage.suspects
-        if suspect.cause != on_purpose.CAUSE
+        if suspect.cause.says is not None
     ]
     complete = bool(found) or not triage.notes.lost
     return Report.of("triage", world, _data(triage), found, complete=complete, why=_why(triage))
@@ -166,7 +169,7 @@ def _why(triage: Triage) -> str:
     pauses = [
         on_purpose.text(s, triage.view.world, triage.view.heard)
         for s in triage.suspects
-        if s.cause == on_purpose.CAUSE
+        if s.cause is causes.PAUSED
     ]
     if pauses:
         return "; ".join(pauses) + lost
@@ -190,13 +193,13 @@ def _data(triage: Triage) -> dict[str, Any]:
 
 def _suspect(suspect: Suspect) -> dict[str, Any]:
     return {
-        "cause": suspect.cause,
+        "cause": suspect.cause.name,
         "rule": suspect.rule,
         "processes": [{"rank": p.rank, "host": p.host, "pid": p.pid} for p in suspect.processes],
         "waiting": [{"rank": p.rank, "host": p.host, "pid": p.pid} for p in suspect.waiting],
-        "call": findings.call_text(suspect.at) or None,
+        "call": words.call_text(suspect.at) or None,
         "group": suspect.group.name if suspect.group else None,
-        "leaf": findings.place_text(suspect.leaf) or None,
+        "leaf": words.place_text(suspect.leaf) or None,
         "leaf_class": suspect.leaf_class or None,
     }
 

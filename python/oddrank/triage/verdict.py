@@ -8,30 +8,17 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from oddrank.finding import ranks_text
-from oddrank.triage.facts import (
-    Activity,
-    Cause,
-    Frame,
-    Point,
-    Process,
-    Source,
-    State,
-    Suspect,
-    ranks,
-)
+from oddrank.triage import causes
+from oddrank.triage.facts import Activity, Frame, Process, Source, State, ranks
 from oddrank.triage.judges import deaths, devices, paused, ras, stacks, waits
 from oddrank.triage.judges.ends import timed_out
 from oddrank.triage.leaves import kernel_class
 from oddrank.triage.model_frames import PEERS
+from oddrank.triage.suspects import Cause, Point, Suspect
 from oddrank.triage.view import View
 
+_STANDS = (causes.HOST_STUCK, causes.INFINITE_LOOP)
 _KERNEL = "kernel"  # in the place of a file, of the kernel's functions
-_NAMES_NOBODY = frozenset({"unknown", "outside"})
-# Causes that only say that a call was not entered: a stack or a state can say why.
-_OPEN_CAUSES = frozenset({"not-entered", "not-entered-or-inside", "inside-call"})
-# Causes that a stack shows.
-_HOST_CAUSES = frozenset({"host-stuck", "deadlock", "gil-held", "infinite-loop", "moving"})
-_ENDS = frozenset({"dead", "device"})
 # Rules whose suspect may only be at work, as some rank is at any moment of a healthy job.
 _MAYBE_AT_WORK = frozenset({"stacks-awaited", "stacks-awaited-by-gpu", "stacks-moving"})
 # Signals of a library that gave up.
@@ -50,8 +37,8 @@ def suspects(view: View) -> list[Suspect]:
     """Returns what is wrong, the surest and most telling first; empty if nothing is."""
     died, waited, stood, broken, counted = (judge(view) for judge in _JUDGES)
     # Timeouts that say who was waited for belong to the stall.
-    awaited = [s for s in died if s.cause not in _ENDS]
-    died = [s for s in died if s.cause in _ENDS]
+    awaited = [s for s in died if s.cause.about != "end"]
+    died = [s for s in died if s.cause.about == "end"]
     found = paused.without_pauses(_hang(waited, stood, counted), view)
     for suspect in awaited:
         if suspect.rule == "told-to-end":
@@ -75,27 +62,27 @@ def _moved_to_its_end(suspect: Suspect, view: View) -> bool:
 
 def _with_place(suspect: Suspect, view: View) -> Suspect:
     """A rank that has not entered a call stands where its stack is, whatever that is called."""
-    if suspect.cause == "outside" and view.finished:
+    if suspect.cause is causes.OUTSIDE and view.finished:
         return _last_to_end(suspect, view)
-    if suspect.cause != "not-entered" or suspect.leaf is not None:
+    if suspect.cause is not causes.NOT_ENTERED or suspect.leaf is not None:
         return suspect
     standing = [s for s in view.stands[0] if s.process in suspect.processes]
     places = {stand.place for stand in standing}
     if len(places) != 1 or len(standing) < len(suspect.processes) or standing[0].kind == PEERS:
         return suspect
     leaf, told = standing[0].leaf.frame, standing[0].told
-    return replace(suspect, cause="host-stuck", leaf=leaf, leaf_class=told)
+    return replace(suspect, cause=causes.HOST_STUCK, leaf=leaf, leaf_class=told)
 
 
 def _of_shared_group(suspect: Suspect, view: View) -> Suspect:
     """Threads that use one group at once explain whatever differs or waits in it."""
     members = view.progress.get(suspect.group, {}) if suspect.group is not None else {}
     shared = [p for _, p in sorted(members.items()) if len(p.threads) > 1]
-    if not shared or suspect.cause not in (*_OPEN_CAUSES, "mismatch", "cycle", "unknown"):
+    if not shared or suspect.cause.about not in ("call", "others", "nobody"):
         return suspect
     processes = tuple(p.process for p in shared)
     return replace(
-        suspect, cause="shared-group", processes=processes, rule="threads-share-a-group",
+        suspect, cause=causes.SHARED_GROUP, processes=processes, rule="threads-share-a-group",
         certainty=_HIGH, threads=shared[0].threads, against=(),
         waiting=tuple(p for p in suspect.waiting if not _overlap([p], processes)),
     )  # fmt: skip
@@ -108,7 +95,7 @@ def _last_to_end(suspect: Suspect, view: View) -> Suspect:
     if not whole or len({stand.place for stand in left}) != 1:
         return suspect
     return replace(
-        suspect, cause="host-stuck", rule="last-to-end", certainty=_MEDIUM,
+        suspect, cause=causes.HOST_STUCK, rule="last-to-end", certainty=_MEDIUM,
         processes=tuple(stand.process for stand in left), waiting=tuple(view.finished),
         leaf=left[0].leaf.frame, leaf_class=left[0].told,
     )  # fmt: skip
@@ -118,14 +105,20 @@ def _with_end(suspect: Suspect, view: View) -> Suspect:
     """Who ended with exit code 0 does not come any more. Of few that wait for most, the few are
     odd."""
     ends = [view.finished.get(process) for process in suspect.processes]
-    if suspect.cause not in (*_OPEN_CAUSES, "host-stuck") or not ends or None in ends:
+    about = "call" if suspect.cause is causes.HOST_STUCK else suspect.cause.about
+    if about != "call" or not ends or None in ends:
         return suspect
     if 0 < len(suspect.waiting) < len(suspect.processes):
         named, others = suspect.waiting, suspect.processes
         return replace(
-            suspect, cause="finished", rule="finished", processes=named, waiting=others, leaf=None
+            suspect,
+            cause=causes.FINISHED,
+            rule="finished",
+            processes=named,
+            waiting=others,
+            leaf=None,
         )
-    return replace(suspect, cause="finished", rule="finished", death=ends[0])
+    return replace(suspect, cause=causes.FINISHED, rule="finished", death=ends[0])
 
 
 def _with_step(suspect: Suspect, view: View) -> Suspect:
@@ -138,7 +131,7 @@ def _with_step(suspect: Suspect, view: View) -> Suspect:
 def _weight(suspect: Suspect) -> tuple[int, bool, float]:
     return (
         -suspect.certainty,
-        suspect.cause in _NAMES_NOBODY,
+        suspect.cause.about == "nobody",
         suspect.time if suspect.time is not None else float("inf"),
     )
 
@@ -157,7 +150,7 @@ def _hang(
 
 def _join(found: list[Suspect], new: Suspect, what: str) -> list[Suspect]:
     """Adds a suspect of another kind of evidence: it supports, fills in, or contradicts."""
-    if new.cause in _NAMES_NOBODY:
+    if new.cause.about == "nobody":
         if not found or (new.rule == "told-to-end" and not any(map(_names, found))):
             return [new]
         return [_supported(found[0], new.support), *found[1:]]
@@ -189,13 +182,13 @@ def _refined(suspect: Suspect, new: Suspect) -> Suspect:
     Of several, those remain whom the new evidence names too; the others wait, if it says so, if
     nothing else was sure of them, or if they stand in a call with some that answer nobody.
     """
-    more = suspect.cause in _OPEN_CAUSES and new.cause != "not-entered-or-inside"
+    more = suspect.cause.about == "call" and new.cause is not causes.NOT_ENTERED_OR_INSIDE
     cause: Cause = new.cause if more else suspect.cause
     both = max(suspect.certainty, new.certainty)
     named = suspect.processes if ranks(suspect.processes) else new.processes
     shown = [p for p in named if _overlap([p], new.processes)]
     others = [p for p in named if p not in shown]
-    lost = new.cause == "unreachable" and suspect.cause in _OPEN_CAUSES
+    lost = new.cause is causes.UNREACHABLE and suspect.cause.about == "call"
     if suspect.certainty == _LOW or lost or all(_overlap([p], new.waiting) for p in others):
         named = tuple(shown)
     of_all = len(shown) == len(named)
@@ -232,10 +225,10 @@ def _with_states(found: list[Suspect], view: View) -> list[Suspect]:
         same = [s for s in found if _names(s) and _overlap(s.processes, held)]
         if same:
             # A stack shows where it stood when it was stopped: that is not why it stands.
-            open_causes = _OPEN_CAUSES if word != "stopped" else (*_OPEN_CAUSES, *_HOST_CAUSES)
+            explained = ("call",) if word != "stopped" else ("call", "stack")
             found = [
                 _held(s, cause, held, points, leaf)
-                if s in same and s.cause in open_causes and not (s.young and word != "stopped")
+                if s in same and s.cause.about in explained and not (s.young and word != "stopped")
                 else s
                 for s in found
             ]
@@ -273,7 +266,7 @@ def _with_activity(suspect: Suspect, view: View) -> Suspect:
     pauses = [a.rests for a in active if a.rests is not None]
     if not pauses or len(pauses) < len(suspect.processes):
         return suspect
-    if suspect.cause not in (*_OPEN_CAUSES, "host-stuck", "infinite-loop"):
+    if suspect.cause.about != "call" and suspect.cause not in _STANDS:
         return suspect
     longest = max(pauses)
     several = len(pauses) > 1
@@ -288,7 +281,8 @@ def _with_activity(suspect: Suspect, view: View) -> Suspect:
         # From one look, slow work and an endless loop are the same: both run.
         works = suspect.leaf_class in ("disk", "data", "network")
         always = all(map(_as_always, active))
-        cause = "moving" if works or suspect.young or always else "infinite-loop"
+        slow = works or suspect.young or always
+        cause = causes.MOVING if slow else causes.INFINITE_LOOP
     return replace(suspect, cause=cause, support=(*suspect.support, point))
 
 
@@ -302,7 +296,7 @@ def _as_always(activity: Activity) -> bool:
 def _before_its_end(suspect: Suspect, view: View, last: Sequence[float]) -> Suspect:
     """Says since when a process that is gone stood still: when its record was read says nothing."""
     ends = [a.last for a in view.activities.values() if a.last is not None]
-    if not last or len(last) < len(suspect.processes) or suspect.cause in _ENDS:
+    if not last or len(last) < len(suspect.processes) or suspect.cause.about in ("end", "device"):
         return suspect
     before = f"{max(ends) - min(last):.1f} s before the last one of all ranks"
     text = f"its last recorded event was {before}"
@@ -333,7 +327,7 @@ def _held_text(state: State) -> str:
     return f"{_one(state.process)} is {_WORDS[state.state]}{where}"
 
 
-_STATE_CAUSES: dict[str, Cause] = {"stopped": "host-stopped", "uninterruptible": "host-stuck"}
+_STATE_CAUSES = {"stopped": causes.HOST_STOPPED, "uninterruptible": causes.HOST_STUCK}
 _WORDS = {"stopped": "stopped (state T)", "uninterruptible": "inside the kernel (state D)"}
 
 
@@ -363,7 +357,7 @@ def _with_deaths(found: list[Suspect], died: Sequence[Suspect], *, stalled: bool
             found = [_supported(s, death.support) if _ended_by(death, s) else s for s in found]
         elif death.certainty > _LOW:
             point = Point(f"{_named(death)} died", _first_source(death))
-            told = [s for s in found if s.cause == "mismatch" or _names(s)]
+            told = [s for s in found if s.cause is causes.MISMATCH or _names(s)]
             if not stalled:
                 told = [s for s in told if s.rule not in _MAYBE_AT_WORK or s.certainty == _HIGH]
             lowered = [replace(s, certainty=_LOW, against=(*s.against, point)) for s in told]
@@ -404,11 +398,13 @@ def _with_devices(found: list[Suspect], broken: Sequence[Suspect]) -> list[Suspe
                 trouble=(*first.trouble, *fault.trouble),
                 certainty=max(first.certainty, fault.certainty if own else _LOW),
             )
-            told = first.cause in _OPEN_CAUSES or (first.cause == "dead" and fault.trouble[0].hits)
+            told = first.cause.about == "call" or (
+                first.cause is causes.DEAD and fault.trouble[0].hits
+            )
             if own and fault.trouble[0].fatal and fault.certainty and told:
                 # A counter or its end says that it did not come; its broken GPU says why.
                 joined = replace(
-                    joined, cause="device", rule=fault.rule,
+                    joined, cause=causes.DEVICE, rule=fault.rule,
                     against=first.against if fault.certainty < _HIGH else (),
                 )  # fmt: skip
             found = [joined if s is same[0] else s for s in found]
@@ -425,13 +421,13 @@ def _distinct(found: Iterable[Suspect]) -> list[Suspect]:
         says_less = not _names(suspect) or any(
             _overlap(s.processes, suspect.processes) for s in surer
         )
-        if suspect.certainty > _LOW or suspect.cause == "device" or not (surer and says_less):
+        if suspect.certainty > _LOW or suspect.cause is causes.DEVICE or not (surer and says_less):
             kept.append(suspect)
     return kept
 
 
 def _names(suspect: Suspect) -> bool:
-    return bool(suspect.processes) and suspect.cause not in _NAMES_NOBODY
+    return bool(suspect.processes) and suspect.cause.about != "nobody"
 
 
 def _supported(suspect: Suspect, points: Sequence[Point]) -> Suspect:

@@ -18,14 +18,15 @@ from oddrank.run.marker import rank_texts
 from oddrank.run.marker.one_rank import Rank
 from oddrank.run.marker.rank_group import RankGroup
 from oddrank.trace import ranks as records
-from oddrank.triage import findings, verdict
+from oddrank.triage import findings, verdict, words
 from oddrank.triage.evidence import HEAD, Item, Notes, record
-from oddrank.triage.facts import Death, Fact, Frame, Process, Source, Suspect, World
+from oddrank.triage.facts import Death, Fact, Frame, Process, Source, World
 from oddrank.triage.facts import ranks as ranks_of
+from oddrank.triage.suspects import Suspect
 from oddrank.triage.view import view
 
 # Causes that say more than "it did not end" of a rank for which nobody waits in a call.
-_TELLING = frozenset({"dead", "device", "host-stopped", "gil-held", "mismatch", "cycle"})
+_TELLING = ("end", "device", "held", "others")
 
 
 @dataclass
@@ -193,8 +194,8 @@ class _Verdict:
             findings.finding(suspect).what.replace(f" ({os.uname().nodename})", "")
             for suspect in suspects
         ]
-        named = bool(suspects) and suspects[0].cause not in ("unknown", "outside")
-        if named and (suspects[0].waiting or suspects[0].cause in _TELLING):
+        named = bool(suspects) and suspects[0].cause.about != "nobody"
+        if named and (suspects[0].waiting or suspects[0].cause.about in _TELLING):
             self.first = list(ranks_of(suspects[0].processes))
             return self._left_the_others(suspects[0]) or sentences[0]
         if self._unfinished:
@@ -207,7 +208,7 @@ class _Verdict:
         if any(rank.was_running or rank.has_failed or rank.has_died for rank in ranks):
             return ""
         ended = " and ".join(dict.fromkeys(map(rank_texts.outcome, ranks)))
-        at = findings.call_text(suspect.at) or "the call that the others are in"
+        at = words.call_text(suspect.at) or "the call that the others are in"
         wait = "wait" if len(suspect.waiting) > 1 else "waits"
         return (
             f"{ranks_text(self.first)} {ended} without entering {at};"

@@ -4,9 +4,11 @@ from collections import deque
 from collections.abc import Collection, Iterable
 
 from oddrank.finding import group_name, ranks_text
-from oddrank.triage.facts import Call, Group, Point, Source, Suspect
+from oddrank.triage import causes
+from oddrank.triage.facts import Call, Group, Source
 from oddrank.triage.judges.posts import Post, Posts
 from oddrank.triage.judges.wait_graph import Waits, is_send, processes
+from oddrank.triage.suspects import Point, Suspect
 from oddrank.triage.view import View
 
 _MOST_PAIRS = 16
@@ -186,7 +188,7 @@ def _one(
         else f"rank {odd} issued what it never issued after the same calls before"
     )  # fmt: skip
     return Suspect(
-        "not-entered", processes(view, [odd]), rule="in-every-circle", certainty=1,
+        causes.NOT_ENTERED, processes(view, [odd]), rule="in-every-circle", certainty=1,
         support=(*_points(view, posts, sets), Point(why)),
         against=(Point("it waits for others, too: the order of its calls makes it odd"),),
         waiting=processes(view, sorted(waiting)), at=call, group=group,
@@ -211,7 +213,7 @@ def _opposed(view: View, waits: Waits, pairs: list[tuple[int, int]]) -> Suspect:
     named = sorted({rank for pair in pairs for rank in pair})
     waiting, common, at = waits.waiting_for(named)
     return Suspect(
-        "cycle", processes(view, named), rule="opposed-messages", certainty=2,
+        causes.CYCLE, processes(view, named), rule="opposed-messages", certainty=2,
         support=tuple(points), waiting=processes(view, sorted(waiting)), at=at, group=common,
         cycle=tuple(processes(view, pair) for pair in pairs[:_MOST_PAIRS]),
     )  # fmt: skip
@@ -224,7 +226,7 @@ def _numbered(call: Call) -> str:
 def _cycle(view: View, posts: Posts, circle: list[set[int]], certainty: int) -> Suspect:
     everyone = sorted(set().union(*circle))
     return Suspect(
-        "cycle", processes(view, everyone), rule="circle", certainty=certainty,
+        causes.CYCLE, processes(view, everyone), rule="circle", certainty=certainty,
         support=_points(view, posts, circle),
         cycle=tuple(processes(view, sorted(members)) for members in circle),
     )  # fmt: skip

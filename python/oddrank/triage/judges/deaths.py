@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Literal
 
 from oddrank.finding import ranks_text
-from oddrank.triage import timeline
-from oddrank.triage.facts import Call, Death, Point, Process, Source, Stop, Suspect, World, ranks
+from oddrank.triage import causes, timeline
+from oddrank.triage.facts import Call, Death, Process, Source, Stop, World, ranks
 from oddrank.triage.judges.ends import (
     FROM_OUTSIDE,
     End,
@@ -27,6 +27,7 @@ from oddrank.triage.judges.ends import (
     timed,
     timed_out,
 )
+from oddrank.triage.suspects import Point, Suspect
 from oddrank.triage.view import View
 
 # Signals that end victims, too: an abort after a lost peer, a crash while others tear down.
@@ -62,7 +63,7 @@ def _told(stops: Sequence[Stop]) -> Suspect:
     if stop.signal:
         text = f"{stop.what} was told to end the job, by signal {stop.signal}"
     return Suspect(
-        "unknown", (), rule="told-to-end", certainty=0, support=(Point(text, stop.source),),
+        causes.UNKNOWN, (), rule="told-to-end", certainty=0, support=(Point(text, stop.source),),
         death=death, time=stop.time,
     )  # fmt: skip
 
@@ -169,7 +170,7 @@ def _cause(view: View, ends: Sequence[End], group: list[End]) -> Suspect:
         certainty = 1
         against = (Point("other ranks had timed out before"),)
     return Suspect(
-        "dead",
+        causes.DEAD,
         culprits,
         rule="ended-from-outside"
         if ended_job
@@ -273,7 +274,7 @@ def _awaited(view: View, ends: Sequence[End]) -> list[Suspect]:
     names = bool(named) and (bool(waited) or bool(unresponsive))
     return [
         Suspect(
-            "not-entered-or-inside" if names else "unknown",
+            causes.NOT_ENTERED_OR_INSIDE if names else causes.UNKNOWN,
             tuple(named) if names else (),
             rule="did-not-end" if unresponsive else "without-a-timeout" if waited else "lost-peers",
             certainty=int(len(named) == 1 and (bool(unresponsive) or sure)),
@@ -289,7 +290,7 @@ def _finished(finished: Sequence[Death], victims: Sequence[End]) -> Suspect:
     left = sorted(finished, key=lambda death: death.process.rank or 0)
     points = [Point(f"{_who([d.process])} ended with exit code 0", d.source) for d in left]
     return Suspect(
-        "not-entered", tuple(death.process for death in left), rule="finished", certainty=2,
+        causes.NOT_ENTERED, tuple(death.process for death in left), rule="finished", certainty=2,
         support=(*points[:_MOST_POINTS], *_victims(victims)),
         waiting=tuple(end.process for end in victims if key(end.process)), at=_call(victims),
     )  # fmt: skip
@@ -305,7 +306,7 @@ def _absent_in_store(view: View, ends: Sequence[End]) -> Suspect | None:
     process = next((p for p in view.processes if p.rank == rank), Process(rank))
     died, text = found[0][0], found[0][1][0]
     return Suspect(
-        "not-entered", (process,), rule="absent-in-store", certainty=int(len(found) > 1),
+        causes.NOT_ENTERED, (process,), rule="absent-in-store", certainty=int(len(found) > 1),
         support=(Point(f"{text} of the store: the key that rank {rank} sets", died.source),),
         against=(Point("others may be late as well: they wait for one key after the other"),),
         waiting=tuple(death.process for death, _ in found if key(death.process)),
@@ -326,7 +327,7 @@ def _never_came(victims: Sequence[End]) -> Suspect | None:
             left = f"{all_ - came} of {all_} processes never came to the rendezvous"
             text = f"{left}: they did not start, or can't reach its host"
             return Suspect(
-                "unknown", (), rule="never-came", certainty=0,
+                causes.UNKNOWN, (), rule="never-came", certainty=0,
                 support=(Point(text, end.best.source), *_victims(victims)),
                 waiting=tuple(e.process for e in victims if key(e.process)), at=_call(victims),
             )  # fmt: skip
@@ -340,7 +341,7 @@ def _gone(view: View, victims: Sequence[End], process: Process) -> Suspect:
     """
     source = victims[0].best.source
     return Suspect(
-        "dead", (process,), rule="gone-without-a-word", certainty=int(_is_size_told(view)),
+        causes.DEAD, (process,), rule="gone-without-a-word", certainty=int(_is_size_told(view)),
         support=(Point(f"{_who([process])} is the only one that lost no peer", source),
                  *_victims(victims)),
         against=(Point("no line says how it ended"),),
@@ -352,7 +353,7 @@ def _gone(view: View, victims: Sequence[End], process: Process) -> Suspect:
 def _alone(end: End) -> Suspect:
     """Only one rank lost a connection: it ended the job, or somebody of whom nothing was read."""
     return Suspect(
-        "dead", (end.process,) if key(end.process) else (), rule="lost-one-connection", certainty=0,
+        causes.DEAD, (end.process,) if key(end.process) else (), "lost-one-connection", 0,
         support=(Point(_words(end), end.best.source),),
         against=(Point("whom it lost, and why, is not in what was read"),),
         death=end.best, leaf=end.best.site[0] if end.best.site else None, time=end.time,
@@ -370,7 +371,7 @@ def _mismatch(view: View, ends: Sequence[End], unlike: Sequence[End]) -> list[Su
     victims = [end for end in ends if end.why in ("waited", "lost")]
     return [
         Suspect(
-            "unknown", (), rule="sizes-differ", certainty=0,
+            causes.UNKNOWN, (), rule="sizes-differ", certainty=0,
             support=(*points, *_victims(victims)),
             waiting=tuple(end.process for end in victims if key(end.process) is not None),
             at=_call(victims), death=unlike[0].best,

@@ -9,7 +9,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from oddrank.triage.facts import Identity, Point, Process, Suspect, Trouble, ranks
+from oddrank.triage import causes
+from oddrank.triage.facts import Identity, Process, Trouble, ranks
+from oddrank.triage.suspects import Point, Suspect
 from oddrank.triage.view import Joiner, View, is_address
 
 _HIGH, _MEDIUM, _LOW = 2, 1, 0
@@ -103,7 +105,7 @@ def judge(view: View) -> list[Suspect]:
         return _of_applications(view, ties)
     found = [_joined(group) for group in several.values()]
     found = [
-        replace(s, cause="settings", rule="other-settings", certainty=int(bool(s.processes)))
+        replace(s, cause=causes.SETTINGS, rule="other-settings", certainty=int(bool(s.processes)))
         if all(t.kind == "setting" for t in s.trouble) else s
         for s in found
     ]  # fmt: skip
@@ -124,7 +126,7 @@ def _of_applications(view: View, ties: _Ties) -> list[Suspect]:
             processes = (Process(None, ties.host(group[0]), group[0].pids[0]),)
         found.append(
             Suspect(
-                "application", processes, "error-of-its-program",
+                causes.APPLICATION, processes, "error-of-its-program",
                 _MEDIUM if group[0].whose == "application" and len(processes) == 1 else _LOW,
                 tuple(Point(_text(trouble, ties), trouble.source) for trouble in group),
                 trouble=tuple(group), time=group[0].time,
@@ -159,8 +161,8 @@ def _suspect(
         sure = _LOW
         against = (Point(f"it was logged {_span(distance)} away from the stall", trouble.source),)
     return Suspect(
-        "device", processes, rule, sure, (Point(_text(trouble, ties), trouble.source),), against,
-        trouble=(trouble,), time=trouble.time,
+        causes.DEVICE, processes, rule, sure, (Point(_text(trouble, ties), trouble.source),),
+        against, trouble=(trouble,), time=trouble.time,
     )  # fmt: skip
 
 
@@ -175,7 +177,7 @@ def _joined(group: list[tuple[Trouble, Suspect]]) -> Suspect:
     if len(group) == 1:
         return first
     return Suspect(
-        "device", first.processes, first.rule, first.certainty,
+        causes.DEVICE, first.processes, first.rule, first.certainty,
         tuple(point for _, s in group for point in s.support), first.against,
         trouble=tuple(trouble for trouble, _ in group), time=first.time,
     )  # fmt: skip

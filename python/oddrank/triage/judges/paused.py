@@ -8,16 +8,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from oddrank.triage.facts import Paused, Point, Process, Suspect
+from oddrank.triage import causes
+from oddrank.triage.facts import Paused, Process
 from oddrank.triage.judges.stacks import who
+from oddrank.triage.suspects import Point, Suspect
 from oddrank.triage.view import View
 
 _MOST_POINTS = 4
-# Causes that a pause explains. A rank that died, is stopped or issued another call is no pause.
-_EXPLAINED = frozenset({
-    "not-entered", "not-entered-or-inside", "inside-call", "host-stuck", "deadlock", "gil-held",
-    "infinite-loop", "moving", "cycle", "outside", "unknown",
-})  # fmt: skip
+# What a pause explains. A rank that died, is stopped or issued another call is no pause.
+_EXPLAINED = ("call", "stack", "nobody")
 
 
 def without_pauses(found: Sequence[Suspect], view: View) -> list[Suspect]:
@@ -26,7 +25,7 @@ def without_pauses(found: Sequence[Suspect], view: View) -> list[Suspect]:
         return list(found)
     left = []
     for suspect in found:
-        if suspect.cause in _EXPLAINED:
+        if suspect.cause.about in _EXPLAINED or suspect.cause is causes.CYCLE:
             guilty = tuple(p for p in suspect.processes if not _explains(view, p, suspect))
             if not guilty:
                 continue
@@ -66,7 +65,7 @@ def with_pauses(found: Sequence[Suspect], view: View) -> list[Suspect]:
         return [replace(found[0], support=(*found[0].support, *_points(pauses))), *found[1:]]
     return [
         Suspect(
-            "paused", tuple(view.pauses), rule="paused-on-purpose", certainty=2,
+            causes.PAUSED, tuple(view.pauses), rule="paused-on-purpose", certainty=2,
             support=_points(pauses), pauses=pauses,
         )
     ]  # fmt: skip
@@ -75,7 +74,7 @@ def with_pauses(found: Sequence[Suspect], view: View) -> list[Suspect]:
 def _ended_in_pause(suspect: Suspect, view: View) -> Suspect:
     """Adds the pause in which a process was ended: its stack only shows how it waited."""
     ended = view.pauses_at_end
-    if suspect.cause != "dead" or not all(p in ended for p in suspect.processes):
+    if suspect.cause is not causes.DEAD or not all(p in ended for p in suspect.processes):
         return suspect
     return replace(suspect, pauses=tuple(ended[p] for p in suspect.processes))
 

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from oddrank.finding import ranks_text
-from oddrank.triage.facts import Call, Counts, Group, Identity, Point, Process, Suspect
+from oddrank.triage import causes
+from oddrank.triage.facts import Call, Counts, Group, Identity, Process
+from oddrank.triage.suspects import Point, Suspect
 from oddrank.triage.view import View
 
 _MEDIUM, _LOW = 1, 0
@@ -102,11 +104,11 @@ def _skewed(answers: _Answers, names: "_Names", missing: Iterable[int | None]) -
     group = Group(counts.communicator, text=f"NCCL communicator {counts.communicator}")
     if not listed or not few or set(behind) <= set(missing):
         return Suspect(
-            "unknown", (), "counts-mostly-behind", _LOW, tuple(texts), against, waiting, at, group,
-            time=counts.time,
+            causes.UNKNOWN, (), "counts-mostly-behind", _LOW, tuple(texts), against, waiting, at,
+            group, time=counts.time,
         )  # fmt: skip
     return Suspect(
-        "not-entered-or-inside", names.of(counts, behind), "counts-behind",
+        causes.NOT_ENTERED_OR_INSIDE, names.of(counts, behind), "counts-behind",
         _MEDIUM if answers.frozen else _LOW, tuple(texts), against, waiting, at, group,
         time=counts.time,
     )  # fmt: skip
@@ -122,7 +124,7 @@ def _not_begun(counts: Counts, names: "_Names") -> Suspect:
     )
     why = "a line that is not there means only that it was not printed, or not collected"
     return Suspect(
-        "not-entered-or-inside", names.of(counts, behind), "init-not-begun", _LOW,
+        causes.NOT_ENTERED_OR_INSIDE, names.of(counts, behind), "init-not-begun", _LOW,
         (Point(text, counts.source),), (Point(why, counts.source),), names.of(counts, begun),
         Call(None, "the set-up of NCCL"), time=counts.time,
     )  # fmt: skip
@@ -144,7 +146,7 @@ def _all_equal(answers: Sequence[_Answers]) -> Suspect:
         " the counts can't tell who is stuck"
     )
     return Suspect(
-        "unknown", (), "counts-equal", _LOW, (Point(text, answers[0].last.source),),
+        causes.UNKNOWN, (), "counts-equal", _LOW, (Point(text, answers[0].last.source),),
         time=answers[0].last.time,
     )  # fmt: skip
 
@@ -184,7 +186,7 @@ def _add(found: dict[Process, Suspect], process: Process, point: Point, when: fl
     old = found.get(process)
     if old is None:
         found[process] = Suspect(
-            "unreachable", (process,), "no-answer", _MEDIUM, (point,), time=when
+            causes.UNREACHABLE, (process,), "no-answer", _MEDIUM, (point,), time=when
         )
     elif point not in old.support:
         found[process] = replace(old, support=(*old.support, point))

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from oddrank.finding import fold, ranks_text
-from oddrank.triage import leaves
-from oddrank.triage.facts import Call, Cause, Point, Process, Source, Suspect
+from oddrank.triage import causes, leaves
+from oddrank.triage.facts import Call, Process, Source
 from oddrank.triage.judges.ends import timed_out
 from oddrank.triage.judges.stands import ORDER, Frames, Stand
 from oddrank.triage.model_frames import (
@@ -30,6 +30,7 @@ from oddrank.triage.model_frames import (
     RUNNING,
     THREADS,
 )
+from oddrank.triage.suspects import Cause, Point, Suspect
 from oddrank.triage.view import View
 
 _MOST_GROUPS = 8
@@ -103,7 +104,7 @@ def _is_stuck(view: View, found: Sequence[Stand]) -> bool:
 def _gil_held(held: Sequence[Stand], victims: Sequence[Stand], outside: Sequence[Stand]) -> Suspect:
     leader = held[0]
     return Suspect(
-        "gil-held",
+        causes.GIL_HELD,
         _processes(held),
         rule="stacks-gil-held",
         certainty=2 if any(s.frozen for s in held) else 1,
@@ -208,7 +209,7 @@ def _at_rest(victims: Sequence[Stand]) -> bool:
 
 
 def _cause(stand: Stand) -> Cause:
-    return "infinite-loop" if stand.kind == RUNNING else "host-stuck"
+    return causes.INFINITE_LOOP if stand.kind == RUNNING else causes.HOST_STUCK
 
 
 def _one_look(group: Sequence[Stand]) -> tuple[Point, ...]:
@@ -223,12 +224,12 @@ def with_threads(suspect: Suspect, view: View) -> Suspect:
 
     Those whose parent is not known are any rank's of their host; they count for a dataloader only.
     """
-    if suspect.cause not in ("host-stuck", "infinite-loop"):
+    if suspect.cause not in (causes.HOST_STUCK, causes.INFINITE_LOOP):
         return suspect
     own, points, places = set(suspect.processes), [], []
     stood = [s for s in view.stands[0] if s.process in own]
     if len(stood) == 1 and stood[0].locked:
-        return replace(suspect, cause="deadlock", beside=stood[0].locked)
+        return replace(suspect, cause=causes.DEADLOCK, beside=stood[0].locked)
     hosts = {process.host for process in own}
     for what, stand in view.stands[1]:
         parent = view.children[stand.process].parent if stand.process in view.children else None
@@ -250,7 +251,7 @@ def with_threads(suspect: Suspect, view: View) -> Suspect:
 
 def _moving(outside: Sequence[Stand], victims: Sequence[Stand]) -> Suspect:
     return Suspect(
-        "moving",
+        causes.MOVING,
         _processes(outside),
         rule="stacks-moving",
         certainty=0,
@@ -270,11 +271,11 @@ def _all_outside(outside: Sequence[Stand]) -> Suspect:
     first = groups[0][0]
     if len(groups) == 1 and first.told == FILE_LOCK:
         return Suspect(
-            "host-stuck", _processes(outside), rule="stacks-all-outside", certainty=1,
+            causes.HOST_STUCK, _processes(outside), rule="stacks-all-outside", certainty=1,
             support=_points(outside), leaf=first.leaf.frame, leaf_class=FILE_LOCK,
         )  # fmt: skip
     return Suspect(
-        "outside",
+        causes.OUTSIDE,
         (),
         rule="stacks-all-outside",
         certainty=1 if len(outside) > 1 and all(s.frozen for s in outside) else 0,
@@ -299,7 +300,7 @@ def _all_wait(
         points.append(Point(f"{_who(jammed)}: the queue of the GPU is full: victims"))
     largest = max(_groups(victims), key=len)
     return Suspect(
-        "unknown",
+        causes.UNKNOWN,
         (),
         rule="stacks-different-calls" if differ else "stacks-all-wait",
         certainty=0,
@@ -315,7 +316,7 @@ def _silent(missing: int, waiting: Sequence[Stand], maybe: Sequence[Stand]) -> S
     victims = waiting or maybe
     source = _source(victims)
     return Suspect(
-        "not-entered-or-inside",
+        causes.NOT_ENTERED_OR_INSIDE,
         (Process(missing),),
         rule="stacks-no-answer",
         certainty=1 if any(s.kind in (PEERS, MAYBE) for s in victims) else 0,

@@ -4,9 +4,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Set
 
 from oddrank.finding import ranks_text
-from oddrank.triage.facts import Call, Group, Point, Progress, Source, Suspect
+from oddrank.triage import causes
+from oddrank.triage.facts import Call, Group, Progress, Source
 from oddrank.triage.judges.posts import Lacks, Post, Posts
 from oddrank.triage.judges.wait_graph import Waits, oldest, processes
+from oddrank.triage.suspects import Point, Suspect
 from oddrank.triage.view import View
 
 # So many ranks that do as always make one odd that does not.
@@ -42,7 +44,7 @@ def judge(view: View, waits: Waits, posts: Posts) -> list[Suspect]:
         against = "it may itself wait for others that left no evidence"
     return [
         Suspect(
-            "not-entered-or-inside",
+            causes.NOT_ENTERED_OR_INSIDE,
             processes(view, sorted(silent)),
             rule="awaited-and-silent",
             # Of a job of unknown size, others may be silent, too.
@@ -87,7 +89,7 @@ def _odd(view: View, waits: Waits, unusual: Mapping[int, Post]) -> Suspect:
     what = f"{post.call.op} {post.call.dtype} {post.call.sizes}".strip()
     text = f"rank {rank} stands in {what}, which it never issued after the same calls before"
     return Suspect(
-        "mismatch", processes(view, [rank]), rule="unusual-call", certainty=1,
+        causes.MISMATCH, processes(view, [rank]), rule="unusual-call", certainty=1,
         support=(
             Point(text, view.progress[post.group][rank].source),
             Point("all other ranks stand where they always came to"),
@@ -119,7 +121,7 @@ def _nobody(view: View, posts: Posts, inside: Collection[int]) -> Suspect:
         points.append(Point("no rank completed this first call of the group: the path between their"
                             " GPUs or hosts may not work at all"))  # fmt: skip
     return Suspect(
-        "unknown", (), rule=rule, certainty=0, support=tuple(points),
+        causes.UNKNOWN, (), rule=rule, certainty=0, support=tuple(points),
         waiting=processes(view, sorted(inside)), at=call, group=group,
         there=processes(view, sorted(there)) if group is not None else None,
     )  # fmt: skip

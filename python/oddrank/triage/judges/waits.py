@@ -8,11 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from oddrank.finding import group_name, ranks_text
-from oddrank.triage.facts import Call, Cause, Group, Point, Progress, Suspect
+from oddrank.triage import causes
+from oddrank.triage.facts import Call, Group, Progress
 from oddrank.triage.judges import circles, mismatches, unheard, wait_graph
 from oddrank.triage.judges.posts import Posts
 from oddrank.triage.judges.posts import posts as at_posts
 from oddrank.triage.judges.wait_graph import Waits, oldest, processes
+from oddrank.triage.suspects import Cause, Point, Suspect
 from oddrank.triage.view import View
 
 _MOST_NAMED = 64
@@ -178,7 +180,7 @@ def _kind(view: View, rank: int) -> Cause:
     pending = sum(p.open_count or len(p.open) for p in own.values())
     if not pending:
         unsure = any(p.timed_out or not p.whole for p in own.values())
-        return "not-entered-or-inside" if unsure else "not-entered"
+        return causes.NOT_ENTERED_OR_INSIDE if unsure else causes.NOT_ENTERED
     on_gpu = [p for p in own.values() if p.open and p.backend not in ("gloo", "mpi", "ucc")]
     later = any(
         p.enqueued is not None and call.seq is not None and p.enqueued > call.seq
@@ -186,8 +188,8 @@ def _kind(view: View, rank: int) -> Cause:
         if (call := oldest(p)) is not None
     )
     if on_gpu and (pending > 1 or later):
-        return "gpu-stopped"
-    return "inside-call"
+        return causes.GPU_STOPPED
+    return causes.INSIDE_CALL
 
 
 def _points(
@@ -234,7 +236,7 @@ def _outside(view: View) -> list[Suspect]:
     doubt = Point("sends and receives over gloo are not recorded: ranks may wait in these")
     return [
         Suspect(
-            "outside", (), rule="no-recorded-call" if hidden else "no-open-call", certainty=0,
+            causes.OUTSIDE, (), rule="no-recorded-call" if hidden else "no-open-call", certainty=0,
             support=(point,), against=(doubt,) if hidden else (), waiting=processes(view, ranks),
         )
     ]  # fmt: skip

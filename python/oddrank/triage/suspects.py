@@ -1,0 +1,91 @@
+"""What judges find: suspects. causes.py holds the table of what they may be suspected of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from oddrank.finding import Condition
+from oddrank.triage.facts import (
+    Call,
+    Death,
+    Frame,
+    Group,
+    Mismatch,
+    Paused,
+    Process,
+    Source,
+    Trouble,
+)
+
+About = Literal["purpose", "end", "held", "device", "stack", "others", "call", "nobody"]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One thing that supports or contradicts a suspicion, as a sentence."""
+
+    text: str
+    source: Source | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Cause:
+    """A row of the table of causes. name: in the JSON. means: what the named rank does, in docs.
+
+    about: what it tells of. call: only that a call was not entered, so that a state or a stack may
+    still say why; stack: where a rank stands; held: that it cannot run; end: how it ended; device:
+    a fault of its GPU, link, host or settings; others: that ranks keep each other; purpose: that a
+    person wants it to wait; nobody: that no rank can be named.
+    says: its sentence; made of a suspect, with the condition that it is in. None:
+    it is no finding.
+    """
+
+    name: str
+    about: About
+    means: str
+    says: Callable[[Suspect], tuple[Condition, str]] | None
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A judge's finding: pure data, no sentence.
+
+    processes: the culprits; empty: nobody can be named. waiting: those who wait for them. at: the
+    call in which these wait. leaf: where the culprit's host stands. group: the group of the call.
+    rule: the name of the rule that fired, for --explain. certainty: 2 high, 1 medium, 0 low.
+    """
+
+    cause: Cause
+    processes: tuple[Process, ...]
+    rule: str
+    certainty: int
+    support: tuple[Point, ...] = ()
+    against: tuple[Point, ...] = ()
+    waiting: tuple[Process, ...] = ()
+    at: Call | None = None
+    group: Group | None = None
+    leaf: Frame | None = None
+    leaf_class: str = ""
+    """peers, data, gpu, disk, lock, network, running, or "" if unknown."""
+    mismatch: Mismatch | None = None
+    death: Death | None = None
+    trouble: tuple[Trouble, ...] = ()
+    cycle: tuple[tuple[Process, ...], ...] = ()
+    """A circle: sets of ranks, each waiting for the next; or pairs that wait for each other."""
+    time: float | None = None
+    there: tuple[Process, ...] | None = None
+    """The waiting processes that stand in `at`; None: not known."""
+    own: Call | None = None
+    """The call of `group` that the culprits are in themselves; None: none, or not known."""
+    young: bool = False
+    """The others have not waited long enough for a stall."""
+    pauses: tuple[Paused, ...] = ()
+    """Why each process waits; for the cause `dead`, why it waited when it was ended."""
+    beside: tuple[Frame, ...] = ()
+    """Where else it stands: other threads of it, of a deadlock, or a worker that it waits for."""
+    threads: tuple[str, ...] = ()
+    """Of the cause shared-group: the threads, with their places."""
+    step: int | None = None
+    """The last training step that the culprit told of, if it is one process."""

@@ -1,0 +1,108 @@
+"""Words for what sentences of triage are made of: processes, calls, groups, places."""
+
+from collections.abc import Sequence
+
+from oddrank.finding import Condition, Who, group_name, ranks_text
+from oddrank.triage.facts import Call, Frame, Group, Process, ranks
+from oddrank.triage.suspects import Suspect
+
+_MOST_PIDS = 4
+
+
+def who(processes: Sequence[Process]) -> Who:
+    """Returns the subject: ranks with the host they share, else processes by their pids."""
+    known = ranks(processes)
+    hosts = {p.host for p in processes if p.host}
+    host = hosts.pop() if len(hosts) == 1 else None
+    if known:
+        return Who("rank", known, host)
+    host = host if all(p.host for p in processes) else None
+    pids = sorted({p.pid for p in processes if p.pid is not None})
+    labels = sorted({p.label for p in processes if p.label})
+    if len(pids) == len(labels) == 1:
+        return Who("process", (), host, f"{labels[0]} (pid {pids[0]})")
+    if pids:
+        few = ", ".join(map(str, pids[:_MOST_PIDS])) + (", ..." if len(pids) > _MOST_PIDS else "")
+        return Who("process", (), host, f"{'pids' if len(pids) > 1 else 'pid'} {few}")
+    if labels:
+        more = f" and {len(labels) - 1} more" if len(labels) > _MOST_PIDS else ""
+        return Who("process", (), host, ", ".join(labels[:1] if more else labels) + more)
+    return Who("node", (), host) if host else Who("process", (), None, "a process")
+
+
+def count(processes: Sequence[Process]) -> str:
+    """Returns processes as the object of a sentence: ranks 0-5, 7; or 3 processes."""
+    known = ranks(processes)
+    if known:
+        return ranks_text(known)
+    if processes and len(processes) <= _MOST_PIDS and all(p.pid or p.label for p in processes):
+        return str(who(processes))
+    return f"{len(processes)} process{'es' if len(processes) != 1 else ''}"
+
+
+def call_text(call: Call | None) -> str:
+    """Returns a call with its number: all_reduce 15118."""
+    if call is None:
+        return ""
+    return call.op if call.seq is None else f"{call.op or 'call'} {call.seq}"
+
+
+def group_text(group: Group | None) -> str:
+    """Returns a group by its description or name, with its ranks if they are few."""
+    if group is None or not (group.name or group.text or group.ranks):
+        return ""
+    return group_name(group.title, group.ranks)
+
+
+def place_text(frame: Frame | None) -> str:
+    """Returns a frame as _try_get_data (dataloader.py:1011); "" if nothing is known of it."""
+    if frame is None or (frame.function == "?" and not frame.file):  # its name was lost
+        return ""
+    file = frame.file.rpartition("/")[2]
+    line = f":{frame.line}" if frame.line is not None else ""
+    return f"{frame.function} ({file}{line})" if file else frame.function
+
+
+def subject(suspect: Suspect) -> tuple[str, str, str]:
+    """Returns the subject, its verb "to be", and its pronoun as an object."""
+    name = who(suspect.processes)
+    several = len(suspect.processes) > 1
+    return str(name), "are" if several else "is", "them" if several else "it"
+
+
+def waiters(suspect: Suspect, where: str = "") -> str:
+    """Returns who waits for the culprits: the last part of a sentence.
+
+    where: the call, if the sentence has named it already.
+    """
+    if not suspect.waiting:
+        return ""
+    if suspect.rule == "last-to-end":
+        have = "have" if len(suspect.waiting) > 1 else "has"
+        return f"; {count(suspect.waiting)} {have} finished"
+    *_, them = subject(suspect)
+    at, group = call_text(suspect.at), group_text(suspect.group)
+    if not where and at:
+        where = f"in {at} of {group}" if group else f"in {at}"
+    # Others wait for those who are there, or for the culprits in other calls.
+    members = set(suspect.group.ranks) if suspect.group else set()
+    if suspect.there:
+        members = set(ranks(suspect.there))
+    there = [p for p in suspect.waiting if p.rank is None or p.rank in members]
+    if not members or not there or not at:
+        there = list(suspect.waiting)
+    inside = set(map(id, there))
+    others = [p for p in suspect.waiting if id(p) not in inside]
+    text = f"; {count(there)} {wait(there)} for {them} {where}".rstrip()
+    return f"{text}, {count(others)} in other calls" if others else text
+
+
+def wait(processes: Sequence[Process]) -> str:
+    return "wait" if len(processes) > 1 else "waits"
+
+
+def stuck(suspect: Suspect, how: str, *, place: str = "", where: str = "") -> tuple[Condition, str]:
+    name, be, _ = subject(suspect)
+    be = be if suspect.certainty else "may be"
+    why = f" in {place}" if place else f": {how}"
+    return "stuck", f"{name} {be} stuck{why}{waiters(suspect, where)}"
