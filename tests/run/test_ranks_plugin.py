@@ -92,7 +92,7 @@ def test_pdb_has_rank_0_at_the_terminal(pytester, mark, source):
 
 def test_s_shows_lines_at_once_with_their_rank_and_k_chooses(pytester, source):
     pytester.makepyfile(source)
-    done = pytester.runpytest_subprocess("-s", "-k", "prints and 2")
+    done = pytester.runpytest_subprocess("-s", "-k", "prints[2]")
     done.assert_outcomes(passed=1, deselected=1)
     for rank in range(2):
         done.stdout.fnmatch_lines([f"*[[]rank {rank}[]] size 2"])
