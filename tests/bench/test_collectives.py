@@ -18,6 +18,8 @@ from oddrank.bench.sampling import MOST_PASSES
 from oddrank.bench.split import Split
 from oddrank.control.root import RankState
 from oddrank.control.stages import RunState
+from oddrank.launch import current
+from oddrank.machine import node_number
 
 WORLDS = [1, 2, 3, 4, 7, 8]
 
@@ -164,6 +166,17 @@ def test_ranks_are_divided_as_nccl_tests_does():
         wanted = split.parse(text)
         assert split.teams_of([wanted.color(r, r // 4, r % 4) for r in range(8)]) == groups, text
         assert wanted.size(launch()) == len(groups[0]), text
+
+
+def test_nodes_are_those_of_the_hub_where_the_launcher_does_not_say():
+    """Four ranks on two hosts in turn: Open MPI's --map-by node."""
+    colors = []
+    for rank in range(4):
+        here = {"RANK": str(rank), "LOCAL_RANK": str(rank // 2), "WORLD_SIZE": "4"}
+        at = replace(current(here), host=f"n{rank % 2}")
+        assert not at.node_is_known
+        colors.append(Split(split.NODE).color(rank, node_number(at), at.local_rank))
+    assert split.teams_of(colors) == [(0, 2), (1, 3)]
 
 
 def test_what_is_no_split_or_makes_groups_of_different_sizes_is_refused(golden):

@@ -8,8 +8,8 @@ import pytest
 
 from bench.told import by_name, refusal
 from oddrank import cli
+from oddrank.bench import comparison
 from oddrank.bench.command import command as bench
-from oddrank.bench.comparison import compare_runs, sentence
 from oddrank.report import SCHEMA_FILE
 from oddrank.selftest.command import command as selftest
 from saved_runs import report, row, saved, write
@@ -20,7 +20,8 @@ NONE = {"median_us": None, "samples_us": []}
 
 def compared(tmp_path, a, b, within=0.05, **options):
     one, other = saved(tmp_path, a, "a.json"), saved(tmp_path, b, "b.json")
-    return compare_runs(one, other, within=within, **options)
+    found = comparison.compare_runs(one, other, within=within, **options)
+    return found, comparison.report(found, one, other)
 
 
 def disturbed():
@@ -59,13 +60,13 @@ def test_what_each_row_is_and_why(tmp_path, golden):
     }  # fmt: skip
     said = {}
     for name, (a, b, verdicts, *within) in rows.items():
-        found = compared(tmp_path, report(*a), report(*b), *within)
+        found, made = compared(tmp_path, report(*a), report(*b), *within)
         assert " ".join(one.verdict for one in found.rows) == verdicts, name
         why = [f"\n  {one.verdict}: {one.why}" for one in found.rows if one.why]
-        said[name] = sentence(found) + "".join(why)
+        said[name] = f"{made.verdict}: {made.summary}".replace(f"{tmp_path}/", "") + "".join(why)
         if name.startswith("two samples"):
             assert all(each.low < 1 < each.high for each in found.rows)
-    few = compared(tmp_path, report(one), report(row(us=500, count=5))).rows[0]
+    few = compared(tmp_path, report(one), report(row(us=500, count=5)))[0].rows[0]
     assert (few.ratio, few.low) == (5, None)
     golden(by_name(said))
 
@@ -73,11 +74,12 @@ def test_what_each_row_is_and_why(tmp_path, golden):
 def test_rows_are_matched_by_what_they_measure_and_the_rest_is_listed(tmp_path):
     a = report(row(8), row(16), row(16, dtype="bfloat16"), row(32, inplace=False))
     b = report(row(32), row(16), row(64), row(8, op="max"))
-    found = compared(tmp_path, a, b)
+    found, made = compared(tmp_path, a, b)
+    assert made.verdict == "incomplete"
     assert [each.key[4] for each in found.rows] == [16]
     assert [each.bytes for each in found.only_a] == [8, 16, 32]
     assert [each.bytes for each in found.only_b] == [32, 64, 8]
-    assert len(compared(tmp_path, report(row(), row(us=200)), report(row())).only_a) == 1
+    assert len(compared(tmp_path, report(row(), row(us=200)), report(row()))[0].only_a) == 1
 
 
 def test_other_worlds_are_refused_and_possible_reasons_told(tmp_path, golden):
@@ -117,12 +119,12 @@ def test_other_worlds_are_refused_and_possible_reasons_told(tmp_path, golden):
     for name, (one, other, is_another) in rows.items():
         if is_another:
             said[f"{name}, refused"] = refusal(compared, tmp_path, one, other)
-        found = compared(tmp_path, one, other, force=is_another)
+        found, _ = compared(tmp_path, one, other, force=is_another)
         assert len(found.rows) == 1
         assert max([0, *map(len, found.notes)]) < 200
         said[name] = "\n".join(found.notes)
     golden(by_name(said))
-    assert compared(tmp_path, *rows["back end"][:2], force=True).verdict == "SLOWER"
+    assert compared(tmp_path, *rows["back end"][:2], force=True)[1].verdict == "odd"
 
 
 def test_runs_with_nothing_in_common_and_reports_without_rows_are_refused(tmp_path, golden):
@@ -149,7 +151,7 @@ SKIPPED = {"check": "skipped", "reason": "not enough free memory", "median_us": 
            "p99_us": None, "samples_us": []}  # fmt: skip
 
 
-def test_the_exit_code_is_1_for_what_is_asked_for(run):
+def test_the_verdict_and_exit_code_are_those_of_every_command(run):
     one, eight, wrong = row(), row(8), row(check="wrong")
     slow, fast, unsure = (row(us=us, seed=1) for us in (130, 70, 105))
     skipped, unmeasured = row(**SKIPPED), row(**NONE)
@@ -157,23 +159,21 @@ def test_the_exit_code_is_1_for_what_is_asked_for(run):
         ([one], [row(seed=1)], None, 0),
         ([one], [slow], None, 1),
         ([one], [slow], "none", 0),
-        ([one], [slow], "unsure", 0),
+        ([one], [slow], "unknown", 0),
         ([one], [fast], None, 0),
-        ([one], [fast], "faster", 1),
-        ([one], [unsure], None, 0),
-        ([one], [unsure], "slower,unsure", 1),
-        ([one, eight], [row(seed=1)], None, 0),
-        ([one, eight], [row(seed=1)], "missing", 1),
+        # A gate that could not tell is not green.
+        ([one], [unsure], None, 1),
+        ([one], [unsure], "odd", 0),
+        ([one, eight], [row(seed=1), row(8, count=5)], None, 1),
         ([one], [wrong], None, 1),
-        ([one], [wrong], "wrong", 1),
-        ([one], [wrong], "slower,unsure", 0),
-        # Missing is what A has measured and B has not.
-        ([eight, one], [eight, skipped], "missing", 1),
-        ([eight, one], [eight, unmeasured], "missing", 1),
-        ([eight, skipped], [eight, one], "missing", 0),
-        ([eight, skipped], [eight, skipped], "missing", 0),
-        ([eight, skipped], [eight], "missing", 0),
-        ([eight, wrong], [eight, one], "missing", 0),
+        ([one], [wrong], "odd", 1),
+        # Incomplete is what A has measured and B has not.
+        ([one, eight], [row(seed=1)], None, 3),
+        ([one, eight], [row(seed=1)], "odd,unknown", 0),
+        ([eight, one], [eight, skipped], None, 1),
+        ([eight, one], [eight, unmeasured], None, 1),
+        ([eight, skipped], [eight, skipped], None, 0),
+        ([eight, skipped], [eight], None, 0),
     ):
         options = ["--fail-on", fail_on] if fail_on else []
         assert run(report(*a), report(*b), *options)[0] == code, (b, fail_on)
@@ -204,7 +204,7 @@ def test_the_json_fits_the_schema_and_is_alone_on_stdout(run):
     code, out, _ = run(report(row(), row(8)), report(row(us=200)), "--json", "-")
     made = json.loads(out)
     jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text())).validate(made)
-    assert (code, made["tool"], made["data"]["verdict"]) == (1, "bench compare", "SLOWER")
+    assert (code, made["tool"], made["verdict"]) == (1, "bench compare", "odd")
     (only,) = made["data"]["rows"]
     assert only["low"] > 1.9
     assert (only["bytes"], only["verdict"]) == (1 << 20, "SLOWER")
@@ -215,7 +215,7 @@ def test_bad_options_and_files_are_refused_in_one_line(run, tmp_path, golden):
     one, large, said = report(row()), row(size=1 << 30) | SKIPPED, []
     for a, *arguments in (
         *((one, "--within", share) for share in ("x", "-5%", "0%", "nan")),
-        (one, "--fail-on", "odd"),
+        (one, "--fail-on", "slower"),
         (one, "--fail-on", ""),
         (one, "--json", "absent/x.json"),
         ("no report \x1b[2J",),
@@ -232,7 +232,7 @@ def test_bad_options_and_files_are_refused_in_one_line(run, tmp_path, golden):
 def test_fail_on_is_read_alike_by_every_command(name):
     command = selftest if name == "selftest" else bench.commands[name]
     option = next(one for one in command.params if one.name == "fail_on")
-    known = ("odd", "unknown") if name != "compare" else ("slower", "wrong")
+    known = ("odd", "unknown")
 
     def given(text):
         return option.process_value(click.Context(command), text)

@@ -57,7 +57,7 @@ def test_the_iterations_of_all_passes_count_and_the_error_knows_how_far_they_lie
     row = row_of(*passes, mean=11.0)
     assert (row.median_us, row.iterations, row.passes) == (10, 60, 3)
     assert row.error > 0.2
-    assert row_of([time for one_pass in passes for time in one_pass]).error == 0
+    assert row_of(*passes[:2]).error is None  # how much passes differ is unknown
     assert row_of([10.0]).error is None
 
 

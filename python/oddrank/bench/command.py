@@ -26,12 +26,12 @@ from oddrank.bench.plan import (
 )
 from oddrank.bench.row import Row, Table
 from oddrank.bench.split import Split
-from oddrank.cli import CommandGroup, Seconds, fail_on_option, json_option, near, share, some_of
+from oddrank.cli import CommandGroup, Seconds, fail_on_option, json_option, near, share
 from oddrank.control import runner
 from oddrank.control.stages import AnyStage, RunState
 from oddrank.control.walk import Outcome
 from oddrank.errors import OddrankError
-from oddrank.report import envelope, exit_code, write_json
+from oddrank.report import exit_code
 
 _ALL = "all"
 TABLE, NCCL_TESTS = "table", "nccl-tests"
@@ -336,16 +336,8 @@ def pairs(
 @click.option("--within", default="5%", show_default=True, callback=share, metavar="PERCENT",
               help="Treat differences up to this as equal.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Compare runs even if their worlds differ.")
-@click.option(
-    "--fail-on",
-    metavar="LIST",
-    default="slower,wrong",
-    show_default=True,
-    callback=some_of(comparison.FAILING),
-    help="Exit with 1 if any row is one of these: slower, faster, unsure, missing (measured in A,"
-    " not in B), wrong (B has wrong values). none: always exit with 0.",
-)
 @json_option
+@fail_on_option
 def compare(  # noqa: PLR0917 (click passes them by name)
     a: str, b: str, within: float, force: bool, fail_on: frozenset[str], json_path: str | None
 ) -> int:
@@ -354,36 +346,26 @@ def compare(  # noqa: PLR0917 (click passes them by name)
     \b
     Examples:
       oddrank bench compare monday.json today.json
-      oddrank bench compare A.json B.json --within 10% --fail-on slower,missing
+      oddrank bench compare A.json B.json --within 10% --fail-on odd,incomplete
 
     A row is SAME, FASTER, SLOWER or UNSURE, by the 99 % interval (block bootstrap) of the ratio of
     its median times. It is WRONG if B has wrong values. The interval covers the noise within a run.
     Two runs of one machine may differ by more: compare several before you blame a change.
 
-    Exit codes: 0 no row of --fail-on; 1 such a row; 2 not readable, or different worlds.
+    Slower and wrong rows are odd, unsure ones unknown, and rows that B lacks incomplete.
+
+    Exit codes: 0 healthy; 1 odd or unknown; 2 not readable, or different worlds; 3 incomplete.
     """
     one, other = saved.read(a), saved.read(b)
     found = comparison.compare_runs(one, other, within=within, force=force)
-    if json_path != "-":
-        render.line(f"A: {a}", sys.stdout)
-        render.line(f"B: {b}", sys.stdout)
-        render.table(comparison.COLUMNS, map(comparison.cells, found.rows), sys.stdout)
-        for line in comparison.text(found):
-            render.line(line, sys.stdout)
-        render.line("", sys.stdout)
-        render.line(f"bench compare: {found.verdict}", sys.stdout, _STYLES[found.verdict])
-        render.line(comparison.sentence(found), sys.stdout)
-        for line in comparison.advice(found):
-            render.line(f"  next  {line}", sys.stdout)
-    if json_path is not None:
-        data = {"a": a, "b": b, **found.as_data()}
-        write_json(envelope("bench compare", one.world, data), json_path)
-    return found.exit_code(fail_on)
-
-
-# Verdict -> style on a terminal.
-_STYLES = {"SAME": "bold green", "FASTER": "bold green", "SLOWER": "bold red",
-           "UNSURE": "bold yellow", "WRONG": "bold red"}  # fmt: skip
+    made = comparison.report(found, one, other)
+    stream = sys.stderr if json_path == "-" else sys.stdout
+    for line in (f"A: {a}", f"B: {b}", *comparison.text(found)):
+        render.progress(line, stream)
+    render.progress("", stream)
+    rows = map(comparison.cells, found.rows)
+    render.deliver(made, json_path, comparison.COLUMNS, rows)
+    return made.exit_code(fail_on)
 
 
 @command.command()

@@ -9,21 +9,21 @@ hour): compare several runs before blaming a change.
 
 import statistics
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from oddrank import _native
+from oddrank.bench import findings
 from oddrank.bench.case import size_text
 from oddrank.bench.saved import Key, Saved, SavedRow
 from oddrank.errors import OddrankError
+from oddrank.report import Report
 
 RowVerdict = Literal["SAME", "FASTER", "SLOWER", "UNSURE", "WRONG"]
 CONFIDENCE = 0.99
 COLUMNS = ("size", "collective", "dtype", "op", "place", "A us", "B us", "B/A", "99 % interval",
            "verdict")  # fmt: skip
-# Words for --fail-on; `missing`: rows measured in A and not in B.
-FAILING = ("slower", "wrong", "faster", "unsure", "missing")
 _REPLICATES = 4000
 _SEED = 20
 _FEWEST = 10  # iterations: with fewer, the interval does not have its confidence
@@ -64,34 +64,6 @@ class RunComparison:
     only_b: tuple[SavedRow, ...]
     within: float
     notes: tuple[str, ...]
-
-    @property
-    def verdict(self) -> RowVerdict:
-        """Returns the worst verdict of all rows: one slower row makes the run slower."""
-        found = {row.verdict for row in self.rows}
-        order: tuple[RowVerdict, ...] = ("WRONG", "SLOWER", "UNSURE", "FASTER", "SAME")
-        return next(verdict for verdict in order if verdict in found)
-
-    def exit_code(self, fail_on: Collection[str]) -> int:
-        found = {row.verdict.lower() for row in self.rows}
-        if any(row.median_us is not None for row in self.only_a) or any(
-            row.a_us is not None and row.b_us is None for row in self.rows
-        ):
-            found.add("missing")
-        return 1 if found & set(fail_on) else 0
-
-    def as_data(self) -> dict[str, Any]:
-        return {
-            "verdict": self.verdict,
-            "sentence": sentence(self),
-            "next": advice(self),
-            "within": self.within,
-            "confidence": CONFIDENCE,
-            "rows": [row.as_data() for row in self.rows],
-            "only_a": [name_data(row.key) for row in self.only_a],
-            "only_b": [name_data(row.key) for row in self.only_b],
-            "notes": list(self.notes),
-        }
 
 
 def compare_runs(a: Saved, b: Saved, *, within: float, force: bool = False) -> RunComparison:
@@ -302,39 +274,37 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MOST_TOLD else f"{text[:_MOST_TOLD]}..."
 
 
-def sentence(found: RunComparison) -> str:
-    """Returns the overall verdict as a sentence."""
-    counts = Counter(row.verdict for row in found.rows)
-    total = len(found.rows)
-    near = f"within {100 * found.within:g}%"
-    if found.verdict == "SAME":
-        return f"B is as fast as A, {near}, in {'all ' * (total > 1)}{_rows(total)}"
-    wrong = f"has wrong values in {counts['WRONG']}" if counts["WRONG"] else ""
-    parts = [
-        f"{verdict.lower()} in {counts[verdict]}"
-        for verdict in ("SLOWER", "FASTER", "SAME", "UNSURE")
-        if counts[verdict]
+def report(found: RunComparison, a: Saved, b: Saved) -> Report:
+    """Returns the report: slower and wrong rows name B's file; rows that B lacks are incomplete."""
+    by_verdict = {verdict: [row for row in found.rows if row.verdict == verdict] for verdict in
+                  ("WRONG", "SLOWER", "UNSURE", "FASTER", "SAME")}  # fmt: skip
+    total, near = len(found.rows), f"within {100 * found.within:g}%"
+    made = [
+        findings.other_run(verdict, rows, total, a.path, b.path)
+        for verdict in ("WRONG", "SLOWER", "UNSURE")
+        if (rows := by_verdict[verdict])
     ]
-    how = f"is {', '.join(parts)} ({near} is the same)" if parts else ""
-    result = f"of {_rows(total)} B {', and '.join(filter(None, (wrong, how)))}"
-    worst = _farthest(found)
-    return result if worst is None else f"{result}; most: {_times(worst)}"
-
-
-def advice(found: RunComparison) -> list[str]:
-    """Returns the next steps; none if every row is decided and right."""
-    verdicts = {row.verdict for row in found.rows}
-    if "WRONG" in verdicts:
-        return [
-            "read B's findings first: which ranks saw wrong values, and whose values were wrong",
-            "run oddrank selftest several times on B's hosts: it compares every rank's own values",
-        ]
-    if "UNSURE" not in verdicts:
-        return []
-    return [
-        "measure both again with a longer --budget and a smaller --precision",
-        "or measure both several times: noise is different in each run, a real change is not",
+    fast = [
+        f"{words} in {len(by_verdict[verdict])} of {_rows(total)}"
+        for verdict, words in (("SAME", f"as fast as A, {near},"), ("FASTER", "faster"))
+        if by_verdict[verdict]
     ]
+    why = f"B is {' and '.join(fast)}" if fast else ""
+    lacking = [name_text(row.key) for row in found.only_a if row.median_us is not None]
+    if lacking:
+        more = f" and {_rows(len(lacking) - 1)} more" if len(lacking) > 1 else ""
+        why = f"B lacks {lacking[0]}{more}, which A has measured{'; ' * bool(why)}{why}"
+    data = {
+        "a": a.path,
+        "b": b.path,
+        "within": found.within,
+        "confidence": CONFIDENCE,
+        "rows": [row.as_data() for row in found.rows],
+        "only_a": [name_data(row.key) for row in found.only_a],
+        "only_b": [name_data(row.key) for row in found.only_b],
+        "notes": list(found.notes),
+    }
+    return Report.of("bench compare", {}, data, made, complete=not lacking, why=why)
 
 
 def text(found: RunComparison) -> Iterable[str]:
@@ -379,18 +349,6 @@ def name_text(key: Key) -> str:
 def name_data(key: Key) -> dict[str, Any]:
     names = ("backend", "collective", "dtype", "op", "bytes", "inplace")
     return dict(zip(names, key, strict=True))
-
-
-def _farthest(found: RunComparison) -> Compared | None:
-    """Returns the row that moved most in the direction of the verdict, if it is a direction."""
-    moved = [row for row in found.rows if row.verdict == found.verdict and row.ratio]
-    if found.verdict == "SLOWER":
-        return max(moved, key=lambda row: row.ratio or 0.0)
-    return min(moved, key=lambda row: row.ratio or 0.0) if found.verdict == "FASTER" else None
-
-
-def _times(row: Compared) -> str:
-    return f"{row} takes {row.ratio:.2f} times as long ({row.low:.2f} to {row.high:.2f})"
 
 
 def _rows(count: int) -> str:

@@ -39,7 +39,7 @@ _FEWEST_LONG = 6
 _WARM_SHARE = 0.25
 _FEWEST_WARM_BLOCKS = 3  # the first has one iteration and says little
 _Z = 1.96
-# Student's t, two-sided 95 %, by degrees of freedom. Two passes are too few (t = 12.7).
+# Student's t, two-sided 95 %, by degrees of freedom. With fewer passes there is no interval.
 _T = {2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 PASSES_THAT_TELL = 1 + min(_T)
 MOST_PASSES = 1 + max(_T)
@@ -66,12 +66,15 @@ def error_of_passes(passes: Sequence[Sequence[float]]) -> float:
     """Returns the relative error of the median over several passes, at most MOST_PASSES.
 
     If the passes differ by more than the noise within each: Student's t times the standard error
-    of the mean of their medians.
+    of the mean of their medians. Infinite for fewer passes than PASSES_THAT_TELL: how much passes
+    differ is then unknown.
     """
     medians = [statistics.median(times) for times in passes if times]
     error = relative_error([time for times in passes for time in times])
     number, mean = len(medians), statistics.fmean(medians or [0.0])
-    if number - 1 not in _T or mean <= 0:
+    if number < PASSES_THAT_TELL:
+        return math.inf
+    if mean <= 0:
         return error
     return max(error, _T[number - 1] * statistics.stdev(medians) / math.sqrt(number) / mean)
 

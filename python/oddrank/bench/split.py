@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from oddrank.bench import topology
 from oddrank.errors import OddrankError
+from oddrank.machine import node_number
 
 if TYPE_CHECKING:
     from oddrank.bench.row import Row
@@ -98,7 +99,7 @@ def divide(world: "Group", split: Split) -> tuple["Group", int]:
     """
     launch = world.context.launch
     mine = array("d", [-1.0] * world.world)
-    mine[world.rank] = split.color(world.rank, launch.node, launch.local_rank)
+    mine[world.rank] = split.color(world.rank, node_number(launch), launch.local_rank)
     teams = teams_of(world.largest(mine))
     sizes = {len(team) for team in teams}
     if sizes != {split.size(launch)}:
@@ -108,10 +109,10 @@ def divide(world: "Group", split: Split) -> tuple["Group", int]:
 
 
 def teams_of(colors: Sequence[float]) -> list[tuple[int, ...]]:
-    """Returns the ranks of each group, in the order of their colours."""
+    """Returns the ranks of each group, in the order of their first ranks."""
     return [
         tuple(rank for rank, color in enumerate(colors) if color == wanted)
-        for wanted in sorted(set(colors))
+        for wanted in dict.fromkeys(colors)
     ]
 
 

@@ -10,7 +10,6 @@ import signal
 import sys
 import time
 import traceback
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -25,9 +24,8 @@ from oddrank.control.walk import SKIP, Outcome, Walk
 from oddrank.errors import OddrankError, type_and_text
 from oddrank.job import job_folder
 from oddrank.launch import Launch
-from oddrank.machine import small_file
+from oddrank.machine import node_number
 
-_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 # Signals that launchers send, or people through them.
 _PASSED_ON = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2]
@@ -62,7 +60,12 @@ def run(
     rendezvous.check(launch)
     check([stage.name for stage in stages], launch.world)
     member = Member(
-        launch.rank, launch.local_rank, launch.world, launch.local_world, _node(launch), launch.host
+        launch.rank,
+        launch.local_rank,
+        launch.world,
+        launch.local_world,
+        node_number(launch),
+        launch.host,
     )
     end = time.monotonic() + deadline - VERDICT_SECONDS
     rendezvous_file = _rendezvous_file(launch)  # before a keeper becomes the parent
@@ -95,17 +98,6 @@ def _check_working_directory() -> None:
         os.getcwd()
     except OSError as error:
         raise OddrankError("the working directory is gone: cd to a folder that exists") from error
-
-
-def _node(launch: Launch) -> int:
-    """Return a number that all ranks of a host share.
-
-    Without the launcher's number: a hash of name and boot id, as two hosts may be called localhost.
-    """
-    if launch.node_is_known:
-        return launch.node
-    name = f"{launch.host} {small_file(_BOOT_ID)}"
-    return zlib.crc32(name.encode(errors="replace")) % (1 << 30)
 
 
 def keep_this_rank(deadline: float) -> None:

@@ -152,7 +152,8 @@ def _launch_rows(me: Facts) -> Iterator[Row]:
     if "problem" in me:
         yield "launcher", "wrong", me["problem"]
         return
-    where = f"rank {me['rank']} of {me['world']}, node {me['node']} of {me['nodes']} ({me['host']})"
+    node = "" if me["node"] is None else f", node {me['node']} of {me['nodes']}"
+    where = f"rank {me['rank']} of {me['world']}{node} ({me['host']})"
     yield "launcher", "ok", f"{me['launcher']}, {where}"
     yield "job folder", "ok", me["folder"]
 

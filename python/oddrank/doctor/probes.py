@@ -80,7 +80,7 @@ def _launch(environ: Mapping[str, str]) -> Facts:
         "launcher": me.launcher,
         "rank": me.rank,
         "world": me.world,
-        "node": me.node,
+        "node": me.node if me.node_is_known else None,
         "nodes": me.nodes,
         "host": me.host,
         "job": me.job,

@@ -1,6 +1,11 @@
 """A rank's device and memory, its host's network interfaces, and its settings."""
 
+import zlib
 from os import PathLike
+
+from oddrank.launch import Launch
+
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 def small_file(path: str | PathLike[str]) -> str:
@@ -15,3 +20,14 @@ def small_file(path: str | PathLike[str]) -> str:
 def process_state(pid: int) -> str:
     """Returns the state of a process, a letter as in /proc/PID/stat; "" if it is gone."""
     return small_file(f"/proc/{pid}/stat").rpartition(")")[2].strip()[:1]
+
+
+def node_number(launch: Launch) -> int:
+    """Returns a number that all ranks of a host share.
+
+    Without the launcher's number: a hash of name and boot id, as two hosts may be called localhost.
+    """
+    if launch.node_is_known:
+        return launch.node
+    name = f"{launch.host} {small_file(_BOOT_ID)}"
+    return zlib.crc32(name.encode(errors="replace")) % (1 << 30)
