@@ -141,7 +141,7 @@ def wrong_local_rank(rank: int, local_rank: int) -> Case:
 
 def never_started(rank: int, ranks: int) -> Case:
     def run(hosts: Sequence[Host]) -> Verdict:
-        return job(ranks, launcher="env", absent=[rank], deadline=12, command=only("join"))
+        return job(ranks, launcher="env", absent=[rank], deadline=20, command=only("join"))
 
     def right(verdict: Verdict) -> bool:
         return verdict.causes == {"never-came"} and verdict.names(rank=rank, stage="join")

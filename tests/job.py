@@ -199,9 +199,19 @@ def _watch(
         if not ranks and (ended or time.monotonic() > limit):
             assert act is None, f"{after!r} was never printed: {output.read_text(errors='replace')}"
             return ()
-        if ranks and looked > limit:
-            return tuple(map(_describe, ranks))
+        if ranks and looked > limit and (left := [one for one in ranks if not _is_killed(one)]):
+            return tuple(map(_describe, left))
         time.sleep(0.1)
+
+
+def _is_killed(process: Process) -> bool:
+    """Returns whether it has only to get a core to end, or has ended."""
+    with suppress(OSError):
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        pending = re.findall(r"^(?:Sig|Shd)Pnd:\s*(\w+)", status, re.M)
+        kill = 1 << (signal.SIGKILL - 1)
+        return process.state == "R" and any(int(one, 16) & kill for one in pending)
+    return True
 
 
 def _squeezed(text: str) -> str:

@@ -20,9 +20,7 @@ namespace {
 
 using namespace control;  // NOLINT: this file translates that namespace
 
-std::int64_t ns_in(double seconds) {
-  return monotonic_ns() + static_cast<std::int64_t>(seconds * 1e9);
-}
+std::int64_t ns_in(double seconds) { return Deadline::after_seconds(seconds).ns(); }
 
 // The fields of oddrank.control.root.RankState by name.
 py::dict rank_state(int rank, const RankRecord& one) {

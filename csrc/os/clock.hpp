@@ -21,6 +21,12 @@ inline std::int64_t clock_ns(clockid_t clock) noexcept {
 // Nanoseconds of CLOCK_MONOTONIC: comparable between processes of one host, not between hosts.
 inline std::int64_t monotonic_ns() noexcept { return clock_ns(CLOCK_MONOTONIC); }
 
+// Nanoseconds of a duration in seconds, which a caller may have given: at most 31 years, 0 if it is
+// negative or no number.
+inline std::int64_t ns_of_seconds(double seconds) noexcept {
+  return static_cast<std::int64_t>((seconds > 0 ? std::min(seconds, 1e9) : 0) * 1e9);
+}
+
 // A point in monotonic time. Every wait in oddrank has one.
 class Deadline {
  public:
@@ -28,7 +34,7 @@ class Deadline {
     return Deadline(monotonic_ns() + milliseconds * kMs);
   }
   static Deadline after_seconds(double seconds) noexcept {
-    return after_ms(static_cast<std::int64_t>(seconds * 1e3));
+    return Deadline(monotonic_ns() + ns_of_seconds(seconds));
   }
   static Deadline at_ns(std::int64_t monotonic) noexcept { return Deadline(monotonic); }
 

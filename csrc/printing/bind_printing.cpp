@@ -1,6 +1,8 @@
 // Bindings of csrc/printing: translate types, release the GIL; no logic.
 #include <pybind11/stl.h>
 
+#include "os/clock.hpp"
+#include "os/to_python.hpp"
 #include "printing/cpython/printflock.hpp"
 #include "printing/lock.hpp"
 
@@ -23,7 +25,7 @@ void bind_printing(py::module_& m) {
         printing::State& state = printing::state();
         const printing::LockFile file = printing::open_lock_file(folders);
         state.table = file.table;
-        state.timeout_ms = static_cast<std::int64_t>(timeout_s * 1000);
+        state.timeout_ms = ns_of_seconds(timeout_s) / kMs;
         return tuple_of({file.path, file.refused});
       },
       py::arg("folders"), py::arg("timeout_s"),

@@ -18,7 +18,7 @@ from oddrank import _native
 from oddrank.selftest import Options
 from oddrank.selftest.nodes import NodeLeaders
 from oddrank.selftest.stages import file_system
-from patience import until
+from patience import PATIENCE, until
 from selftest.said import check
 from texts import texts
 
@@ -120,8 +120,9 @@ def test_ten_thousand_nodes_with_a_hundred_dead_mounts_name_those():
 
 def measure(path):
     """Returns what this node measures of the path that was asked for."""
+    ranks = NodeLeaders.among([0]).pack()
     context = SimpleNamespace(
-        parameters={"ranks": NodeLeaders.among([0]).pack(), "paths": [path], "seconds": 20.0},
+        parameters={"ranks": ranks, "paths": [path], "seconds": PATIENCE.limit},
         launch=SimpleNamespace(rank=0, host="node0"),
         step=lambda text: None,
     )
@@ -184,7 +185,7 @@ def test_dead_file_systems_hold_nobody_up_whether_they_take_requests_or_not(tmp_
         killed, child = (result["left"] for result in results[:2])
         if killed:
             until(lambda: os.waitpid(killed, os.WNOHANG)[0])
-        assert file_system._left(child).startswith(f"process {child} in D state")
+        until(lambda: file_system._left(child).startswith(f"process {child} in D state"))
         open_files = [os.readlink(fd) for fd in Path(f"/proc/{child}/fd").iterdir()]
         assert open_files
         assert all(name.startswith("pipe:") for name in open_files)

@@ -19,7 +19,7 @@ from oddrank.selftest.nodes import NodeLeaders, by_lowest_rank, hosts
 
 NAME = "file_system"
 # An automounter or a failover takes seconds; longer waits hang jobs, too.
-_QUICK_SECONDS, _SECONDS = 5.0, 15.0
+_SECONDS = 15.0
 _REPEATS = 3
 # All nodes write into one folder: its server makes about so many files a second. Nodes start one
 # after the other.
@@ -367,13 +367,11 @@ def _next(seen: Tried, host: str | None) -> tuple[str, ...]:
 
 
 def stage(options: Options) -> Stage[Plan, Result, list[Finding]]:
-    seconds = _QUICK_SECONDS if options.depth == "quick" else _SECONDS
-
     def make_plan(run: RunState) -> Plan:
         return {
             "ranks": NodeLeaders.of(run).pack(),
             "paths": options.paths,
-            "seconds": seconds,
+            "seconds": _SECONDS,
         }
 
-    return Stage(NAME, seconds + _LONGEST_WAIT + 5, _measure, _judge, make_plan)
+    return Stage(NAME, _SECONDS + _LONGEST_WAIT + 5, _measure, _judge, make_plan)
