@@ -134,7 +134,7 @@ int device_count() {
 }
 
 std::pair<std::size_t, std::size_t> memory_info(int device) {
-  select_device(device);
+  const OnDevice chosen(device);
   std::size_t free = 0, total = 0;
   ODDRANK_CUDA_CHECK(cudaMemGetInfo(&free, &total));
   return {free, total};

@@ -47,6 +47,23 @@ inline int current_device() noexcept {
   return -1;
 }
 
+// Makes `device` this thread's device for a while (-1: leaves it): torch goes on with the one that
+// it has chosen.
+class OnDevice {
+ public:
+  explicit OnDevice(int device) {
+    if (device >= 0) select_device(device);
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  ~OnDevice() {
+    if (before_ >= 0) cudaSetDevice(before_);
+  }
+
+ private:
+  const int before_ = current_device();
+};
+
 struct Device {
   int index;
   std::string name;

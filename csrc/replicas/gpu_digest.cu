@@ -146,20 +146,6 @@ __global__ void finish_rows(const __grid_constant__ Launch launch) {
   launch.rows[row] = finish(launch.rows[row], block_bytes);
 }
 
-// Makes `device` this thread's device for a while: torch goes on with the one that it has chosen.
-class OnDevice {
- public:
-  explicit OnDevice(int device) { cuda::select_device(device); }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-  ~OnDevice() {
-    if (before_ >= 0) cudaSetDevice(before_);
-  }
-
- private:
-  const int before_ = cuda::current_device();
-};
-
 // An address of another GPU or of the host would break the context for good.
 void need_memory_of(int device, std::uintptr_t address) {
   cudaPointerAttributes attributes{};
@@ -210,7 +196,7 @@ std::size_t gpu_digest(int device, cudaStream_t stream, const std::vector<GpuRan
   if (needed >= std::uint64_t{1} << 31U) throw Error("more than 2^31 blocks: take larger ones");
   if (rows == 0 || needed == 0) return needed;
   if (needed > room) throw Error("there is no room for " + std::to_string(needed) + " digests");
-  const OnDevice chosen(device);
+  const cuda::OnDevice chosen(device);
   need_memory_of(device, rows);
   for (const GpuRange& range : ranges) {
     if (range.end > range.begin) need_memory_of(device, range.address);

@@ -174,7 +174,7 @@ int attribute(cudaDeviceAttr which, int device) {
 }  // namespace
 
 GpuPrints gpu_fingerprint(int device, Deadline enough, Deadline deadline, int spoil) {
-  cuda::select_device(device);
+  const cuda::OnDevice chosen(device);
   GpuPrints result;
   result.multiprocessors = attribute(cudaDevAttrMultiProcessorCount, device);
   cudaFuncAttributes code{};
@@ -182,6 +182,7 @@ GpuPrints gpu_fingerprint(int device, Deadline enough, Deadline deadline, int sp
   result.code = code.ptxVersion;
   const unsigned blocks = kPrintBlocksPerProcessor * static_cast<unsigned>(result.multiprocessors);
   cuda::Buffer buffer(blocks * sizeof(BlockPrint));
+  cuda::PinnedBuffer here(buffer.bytes());
   // Destroyed first: its work ends before the memory is freed.
   cuda::Stream stream;
 
@@ -189,12 +190,12 @@ GpuPrints gpu_fingerprint(int device, Deadline enough, Deadline deadline, int sp
     fingerprint_blocks<<<blocks, kPrintThreads, 0, stream.get()>>>(buffer.as<BlockPrint>(), repeat,
                                                                    static_cast<unsigned>(spoil));
     cuda::launched("launch of fingerprint_blocks");
-    cuda::wait_or_abandon(stream, deadline, "fingerprint", buffer);
-    std::vector<BlockPrint> prints(blocks);
-    ODDRANK_CUDA_CHECK(cudaMemcpy(prints.data(), buffer.as<void>(), blocks * sizeof(BlockPrint),
-                                  cudaMemcpyDeviceToHost));
+    ODDRANK_CUDA_CHECK(cudaMemcpyAsync(here.data(), buffer.as<void>(), buffer.bytes(),
+                                       cudaMemcpyDeviceToHost, stream.get()));
+    cuda::wait_or_abandon(stream, deadline, "fingerprint", buffer, here);
     result.computed += blocks;
-    return prints;
+    const auto* const prints = static_cast<const BlockPrint*>(here.data());
+    return std::vector<BlockPrint>(prints, prints + blocks);
   };
 
   std::vector<std::uint64_t> usual;

@@ -118,8 +118,9 @@ MemoryResult verify_memory(int device, std::size_t bytes, std::uint64_t seed, De
   if (damage && damage->index >= 2 * pairs) {
     throw Error("damage: the index is beyond the memory");
   }
-  cuda::select_device(device);
+  const cuda::OnDevice chosen(device);
   cuda::Buffer memory(pairs * sizeof(ulonglong2)), notes(sizeof(Found));
+  cuda::PinnedBuffer noted(sizeof(Found));
   // Destroyed first: its work ends before the memory is freed.
   cuda::Stream stream;
   cuda::Event begin, middle, end;
@@ -141,11 +142,11 @@ MemoryResult verify_memory(int device, std::size_t bytes, std::uint64_t seed, De
     }
     launch.check(pass, found);
     end.record(stream.get());
-    // Wait before the copy: a copy to pageable memory waits inside the driver, without a deadline.
-    cuda::wait_or_abandon(stream, deadline, "memory test", memory, notes);
-    Found noted;
-    ODDRANK_CUDA_CHECK(cudaMemcpy(&noted, found, sizeof noted, cudaMemcpyDeviceToHost));
-    add(result.mismatches, noted, seed, pass);
+    // To page-locked memory: another copy would wait inside the driver, without a deadline.
+    ODDRANK_CUDA_CHECK(
+        cudaMemcpyAsync(noted.data(), found, sizeof(Found), cudaMemcpyDeviceToHost, stream.get()));
+    cuda::wait_or_abandon(stream, deadline, "memory test", memory, notes, noted);
+    add(result.mismatches, *static_cast<const Found*>(noted.data()), seed, pass);
     result.write_seconds = faster(result.write_seconds, cuda::seconds_between(begin, middle));
     result.read_seconds = faster(result.read_seconds, cuda::seconds_between(middle, end));
     ++result.passes;
@@ -154,7 +155,7 @@ MemoryResult verify_memory(int device, std::size_t bytes, std::uint64_t seed, De
 }
 
 std::vector<double> time_copies(int device, std::size_t bytes, int repeats, Deadline deadline) {
-  cuda::select_device(device);
+  const cuda::OnDevice chosen(device);
   cuda::Buffer source(bytes), target(bytes);
   cuda::Stream stream;
   cuda::Event begin, end;
@@ -256,7 +257,7 @@ DeviceMemoryTimes time_device_memory(int device, std::size_t bytes, int repeats,
                                      Deadline deadline) {
   const std::size_t count = bytes / sizeof(uint4) / kStreamTile * kStreamTile;
   if (count == 0) throw Error("a bandwidth test needs at least 32 KiB");
-  cuda::select_device(device);
+  const cuda::OnDevice chosen(device);
   cuda::Buffer first(count * sizeof(uint4)), second(count * sizeof(uint4));
   // Destroyed first: its work ends before the memory is freed.
   cuda::Stream stream;
@@ -289,7 +290,7 @@ DeviceMemoryTimes time_device_memory(int device, std::size_t bytes, int repeats,
 
 TransferTimes time_transfers(int device, std::size_t bytes, int repeats, Deadline deadline) {
   if (bytes == 0) throw Error("a transfer needs at least one byte");
-  cuda::select_device(device);
+  const cuda::OnDevice chosen(device);
   cuda::Buffer there(bytes);
   cuda::PinnedBuffer here(bytes);
   cuda::Stream stream;

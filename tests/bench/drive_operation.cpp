@@ -9,6 +9,7 @@
 #include <string>
 
 #include "bench/nccl/operation.hpp"
+#include "cuda/runtime.hpp"
 #include "fake_gpu.hpp"
 #include "os/error.hpp"
 
@@ -40,6 +41,7 @@ int main(int count, char** options) {
   fake.hangs_at = size("hangs_at"), fake.blocks_at = size("blocks_at");
   fake.survives_abort = given["survives_abort"] != 0;
   fake.fails = given["fails"] != 0;
+  fake.loses_gpu = given["loses_gpu"] != 0;
   fake.cannot_split = given["cannot_split"] != 0;
   fake.device = static_cast<int>(given["device"]);
 
@@ -102,14 +104,15 @@ int main(int count, char** options) {
       "{\"said\": \"%s\", \"after\": \"%s\", \"took\": %.3f, \"values\": %zu, \"low\": %.4f, "
       "\"high\": %.4f, \"mean\": %.4f, \"operations\": %zu, \"places\": %zu, "
       "\"most_in_flight\": %llu, \"graph_launches\": %llu, \"graphs_at_the_end\": %d, "
-      "\"aborts\": %d, \"freed_in_use\": %d, \"right\": %d, \"direct\": %d, "
+      "\"aborts\": %d, \"aborts_ended\": %d, \"device\": %d, \"freed_in_use\": %d, \"right\": %d, "
+      "\"direct\": %d, "
       "\"wrong_device\": %d, \"windows\": %d, "
       "\"window_bytes\": %zu}\n",
       said.c_str(), after.c_str(), took, times.each.size(), low, high, times.mean,
       fake.windows.size(), places.size(), static_cast<unsigned long long>(fake.most_in_flight),
       static_cast<unsigned long long>(fake.graph_launches), fake.graphs_at_the_end, fake.aborts,
-      fake.freed_in_use, right ? 1 : 0, direct ? 1 : 0, fake.wrong_device, fake.windows_made,
-      fake.window_bytes);
+      fake.aborts_ended, cuda::current_device(), fake.freed_in_use, right ? 1 : 0, direct ? 1 : 0,
+      fake.wrong_device, fake.windows_made, fake.window_bytes);
   std::fflush(stdout);
   std::_Exit(0);  // a thread may still be inside NCCL
 }

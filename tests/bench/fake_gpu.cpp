@@ -46,6 +46,8 @@ int splitting = 0;  // queries until the twin is handed out
 ncclComm_t* handed_out = nullptr;
 thread_local int current_device = 0;  // as CUDA has it: each thread begins on GPU 0
 
+bool lost() { return state.loses_gpu && operations > state.hangs_at; }
+
 bool stuck(const Item& item) {
   return item.is_operation && item.number == state.hangs_at &&
          (state.aborts == 0 || state.survives_abort);
@@ -106,7 +108,9 @@ extern "C" int fake_nccl_allocations() { return state.nccl_allocations; }
 
 #define CUDA_FAKE extern "C" __attribute__((visibility("default"))) cudaError_t CUDARTAPI
 CUDA_FAKE cudaGetDevice(int* device) { return *device = current_device, cudaSuccess; }
-CUDA_FAKE cudaSetDevice(int device) { return current_device = device, cudaSuccess; }
+CUDA_FAKE cudaSetDevice(int device) {
+  return current_device = device, lost() ? cudaErrorIllegalAddress : cudaSuccess;
+}
 CUDA_FAKE cudaGetLastError() { return cudaSuccess; }
 CUDA_FAKE cudaDriverGetVersion(int* version) { return *version = 13000, cudaSuccess; }
 CUDA_FAKE cudaRuntimeGetVersion(int* version) { return *version = 13000, cudaSuccess; }
@@ -131,6 +135,7 @@ CUDA_FAKE cudaStreamSynchronize(cudaStream_t stream) {
 }
 CUDA_FAKE cudaStreamQuery(cudaStream_t stream) {
   const std::lock_guard lock(mutex);
+  if (lost()) return cudaErrorIllegalAddress;
   advance(fake(stream));
   return fake(stream).queue.empty() ? cudaSuccess : cudaErrorNotReady;
 }
@@ -169,6 +174,7 @@ CUDA_FAKE cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 CUDA_FAKE cudaEventQuery(cudaEvent_t event) {
   const std::lock_guard lock(mutex);
   const auto* const asked = reinterpret_cast<FakeEvent*>(event);
+  if (lost()) return cudaErrorIllegalAddress;
   if (asked->pending > 0) advance(*asked->stream);
   return asked->pending == 0 ? cudaSuccess : cudaErrorNotReady;
 }
@@ -261,9 +267,13 @@ NCCL_FAKE ncclCommFinalize(ncclComm_t) {
   return ncclSuccess;
 }
 NCCL_FAKE ncclCommDestroy(ncclComm_t) { return enter_nccl(), ncclSuccess; }
-NCCL_FAKE ncclCommAbort(ncclComm_t) { return enter_nccl(), ++state.aborts, ncclSuccess; }
-NCCL_FAKE ncclCommCount(ncclComm_t, int*) { return ncclSuccess; }
-NCCL_FAKE ncclCommUserRank(ncclComm_t, int*) { return ncclSuccess; }
+// Ends the operations, then waits until no graph holds any (commDestroySync of the real one).
+NCCL_FAKE ncclCommAbort(ncclComm_t) {
+  enter_nccl();
+  ++state.aborts;
+  while (state.graphs > 0) ::usleep(1000);
+  return ++state.aborts_ended, ncclSuccess;
+}
 NCCL_FAKE ncclGroupStart() { return ++group_depth, ncclSuccess; }
 NCCL_FAKE ncclGroupEnd() { return --group_depth, ncclSuccess; }
 NCCL_FAKE ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t, ncclRedOp_t,

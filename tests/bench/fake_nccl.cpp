@@ -125,8 +125,6 @@ EXPORT void ncclResetDebugInit() { read_settings = false; }
 
 #define DOES_NOTHING(name) \
   EXPORT int nccl##name() { return 0; }
-DOES_NOTHING(CommCount)
-DOES_NOTHING(CommUserRank)
 DOES_NOTHING(AllGather)
 DOES_NOTHING(ReduceScatter)
 DOES_NOTHING(Broadcast)

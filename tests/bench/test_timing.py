@@ -103,11 +103,14 @@ def test_what_hangs_ends_by_the_deadline_and_keeps_its_memory(driver: Path, gold
         # A thread is still in there.
         ("the first run, inside of NCCL", {"blocks_at": 0, "ms": 300}, 0),
         ("a capture, inside of NCCL", {"graph": 4, "blocks_at": 1, "ms": LATE}, 0),
+        ("a graph on the GPU", {**on_gpu, "graph": 4}, 1),
+        ("a GPU that is lost", {**on_gpu, "loses_gpu": 1}, 1),
         ("what NCCL's own threads run into", {**on_gpu, "fails": 1, "ms": 50_000}, 1),
     ):
         seen = drive(driver, **given)
         assert (seen["aborts"], seen["freed_in_use"]) == (aborts, 0), name
-        assert seen["wrong_device"] == 0, name
+        assert seen["aborts_ended"] == aborts, name
+        assert (seen["wrong_device"], seen["device"]) == (0, 0), name
         said[name] = f"{seen['said']}\n{seen['after']}"
     assert seen["took"] < 25, "half of the deadline"
     golden(by_name(said))
@@ -115,7 +118,8 @@ def test_what_hangs_ends_by_the_deadline_and_keeps_its_memory(driver: Path, gold
 
 def test_every_thread_that_calls_nccl_has_selected_the_gpu_first(driver: Path):
     for more in ({}, {"graph": 4}):
-        assert drive(driver, device=1, **more)["wrong_device"] == 0
+        seen = drive(driver, device=1, **more)
+        assert (seen["wrong_device"], seen["device"]) == (0, 0), "and is left as it was"
 
 
 def test_a_communicator_that_could_not_be_split_works_too(driver: Path):
@@ -164,8 +168,8 @@ def checker(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def checked(checker: Path, segments: int, checks: int) -> dict[str, int]:
-    line = [str(checker), str(segments), str(checks)]
+def checked(checker: Path, segments: int, checks: int, faults: int = 0) -> dict[str, int]:
+    line = [str(checker), str(segments), str(checks), str(faults)]
     found: dict[str, int] = json.loads(subprocess.run(line, stdout=PIPE, check=True).stdout)
     return found
 
@@ -175,6 +179,11 @@ def test_many_segments_are_filled_by_one_launch_and_checked_by_one(checker: Path
         seen = checked(checker, segments, checks)
         assert (seen["launches"], seen["wrong"]) == (launches, 0)
         assert (seen["allocations"], seen["streams"]) == (1, 1), "kept from call to call"
+
+
+def test_a_check_waits_for_its_own_stream_alone_and_leaves_the_device_as_it_was(checker: Path):
+    seen = checked(checker, 512, 1, faults=1)
+    assert (seen["wrong"], seen["blocking_copies"], seen["device"]) == (512, 0, 0)
 
 
 @pytest.fixture(scope="module")

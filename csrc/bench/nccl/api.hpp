@@ -15,7 +15,7 @@ namespace oddrank::nccl {
 // Since 2.14.3: a library without one of them is refused.
 #define ODDRANK_NCCL_REQUIRED(X) \
   X(GetVersion) X(GetErrorString) X(GetLastError) X(GetUniqueId) X(CommInitRankConfig) \
-  X(CommGetAsyncError) X(CommFinalize) X(CommDestroy) X(CommAbort) X(CommCount) X(CommUserRank) \
+  X(CommGetAsyncError) X(CommFinalize) X(CommDestroy) X(CommAbort) \
   X(AllReduce) X(AllGather) X(ReduceScatter) X(Broadcast) X(Reduce) X(Send) X(Recv) \
   X(GroupStart) X(GroupEnd)
 // clang-format on

@@ -59,7 +59,7 @@ UniqueId make_unique_id() {
 Communicator::Communicator(const UniqueId& id, int rank, int world, int device, Deadline deadline)
     : api_(loaded()), rank_(rank), world_(world) {
   if (const std::string why = obstacle(); !why.empty()) throw Error(why);
-  if (device >= 0) cuda::select_device(device);
+  const cuda::OnDevice chosen(device);
   device_ = cuda::current_device();
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
@@ -156,6 +156,7 @@ void Communicator::close(Deadline deadline) {
     if (!ended) throw Error(late);
     return;
   }
+  const cuda::OnDevice chosen(device_);
   try {
     check(api_.CommFinalize(comm_), "ncclCommFinalize", comm_);
     wait_until_ready(comm_, "ncclCommFinalize", deadline);
@@ -170,11 +171,15 @@ void Communicator::abort() noexcept {
   const ncclComm_t comm = comm_.exchange(nullptr);
   if (comm == nullptr) return;
   try {
-    finished_by(Deadline::after_ms(kAbortPatienceMs), device_,
-                [abort = api_.CommAbort, comm] { abort(comm); });
+    // On its device where that can be selected. On a lost GPU it can't: NCCL sets its flags, which
+    // end its threads and the other ranks' waits, before it touches the device.
+    finished_by(Deadline::after_ms(kAbortPatienceMs), -1,
+                [abort = api_.CommAbort, comm, device = device_] {
+                  if (device >= 0) cudaSetDevice(device);
+                  abort(comm);
+                });
   } catch (const std::exception&) {
-    // No thread can be started, or the GPU is lost: leave the communicator as it is rather than
-    // risk a hang.
+    // No thread can be started: leave the communicator as it is rather than risk a hang.
     return;
   }
 }
@@ -228,7 +233,7 @@ Memory::Memory(std::shared_ptr<Communicator> communicator, std::size_t bytes,
     throw Error("NCCL " + version_text(api.version) +
                 " has no symmetric windows, 2.27 has: leave out --register window");
   }
-  if (communicator_->device() >= 0) cuda::select_device(communicator_->device());
+  const cuda::OnDevice chosen(communicator_->device());
   try {
     allocate(bytes);
     make_known(deadline);
@@ -300,6 +305,7 @@ void Memory::make_window(Deadline deadline) {
 
 void Memory::free() noexcept {
   if (data_ == nullptr) return;
+  const int before = cuda::current_device();
   if (communicator_->device() >= 0) cudaSetDevice(communicator_->device());
   const Api& api = communicator_->api();
   // An aborted communicator has let go of its registrations.
@@ -316,6 +322,7 @@ void Memory::free() noexcept {
   } else {
     cudaFree(data_);
   }
+  if (before >= 0) cudaSetDevice(before);
   cudaGetLastError();
   abandon();
 }

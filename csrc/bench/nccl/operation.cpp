@@ -21,11 +21,14 @@ constexpr std::size_t kMostEvents = 4096;
 constexpr std::int64_t kSpinNs = 1'000'000;
 constexpr std::int64_t kPatienceMs = 2000;
 
-// The device must be chosen before the stream is made.
-std::shared_ptr<Communicator> chosen(std::shared_ptr<Communicator> communicator) {
+std::shared_ptr<Communicator> open(std::shared_ptr<Communicator> communicator) {
   if (communicator->get() == nullptr) throw Error("the communicator is closed");
-  if (communicator->device() >= 0) cuda::select_device(communicator->device());
   return communicator;
+}
+
+cuda::Stream stream_on(int device) {
+  const cuda::OnDevice chosen(device);
+  return {};
 }
 
 int compute_capability(int device) {
@@ -51,7 +54,7 @@ bool fit(const Windows& windows, std::size_t bytes, std::size_t capacity) {
 
 Operation::Operation(std::shared_ptr<Communicator> communicator, std::shared_ptr<Memory> memory,
                      const Request& request, Windows windows, std::size_t graph)
-    : communicator_(chosen(std::move(communicator))),
+    : communicator_(open(std::move(communicator))),
       memory_(std::move(memory)),
       plan_(nccl::plan(
           request, abilities(communicator_->api(), compute_capability(communicator_->device())))),
@@ -60,7 +63,8 @@ Operation::Operation(std::shared_ptr<Communicator> communicator, std::shared_ptr
       name_(plan_.issued + " (" + request.collective + ", " + std::to_string(request.bytes) +
             " bytes)"),
       window_bytes_(std::max(plan_.send_count, plan_.recv_count) * plan_.element),
-      send_(memory_->data() + windows.send_from) {
+      send_(memory_->data() + windows.send_from),
+      stream_(stream_on(communicator_->device())) {
   const std::size_t bytes = memory_->bytes(), from = windows.send_from, behind = windows.recv_from;
   const bool fits =
       from <= behind && behind <= bytes &&
@@ -75,12 +79,12 @@ Operation::Operation(std::shared_ptr<Communicator> communicator, std::shared_ptr
   recv_ = memory_->data() + behind;
 }
 
-void Operation::enter() const {
+cuda::OnDevice Operation::enter() const {
   if (communicator_->get() == nullptr) {
     throw Error(name_ + ": the communicator was closed or aborted");
   }
   if (memory_->data() != send_ - windows_.send_from) throw Error(name_ + ": its memory was freed");
-  cuda::select_device(communicator_->device());
+  return cuda::OnDevice(communicator_->device());
 }
 
 void Operation::issue(std::size_t turn, Deadline deadline) {
@@ -163,7 +167,7 @@ void Operation::wait_for_all(Deadline deadline, const What& what) {
 // Leaves no work behind if `work` throws: memory may be freed afterwards.
 template <class Work>
 auto Operation::guarded(const Work& work) {
-  enter();
+  const cuda::OnDevice chosen = enter();
   try {
     return work();
   } catch (...) {
@@ -182,6 +186,7 @@ auto Operation::guarded(const Work& work) {
 
 // An aborted operation leaves the GPU; where that does not help, all it may touch is left as it is.
 void Operation::let_go() noexcept {
+  graph_ = {};  // first: NCCL's abort waits until no graph holds its operations
   communicator_->abort();
   try {
     if (stream_.wait(Deadline::after_ms(kPatienceMs))) return;

@@ -57,7 +57,8 @@ class Operation : public std::enable_shared_from_this<Operation> {
   Times block(std::size_t n, bool each, Deadline deadline);
 
  private:
-  void enter() const;
+  // Throws if the operation can't run any more; selects its device for a while.
+  cuda::OnDevice enter() const;
   void issue(std::size_t turn, Deadline deadline);
   template <class Call>
   void within(Deadline deadline, const char* what, const Call& call);

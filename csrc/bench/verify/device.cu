@@ -168,6 +168,11 @@ class Workspace {
                                        device_->as<std::byte>() + at, bytes, cudaMemcpyDeviceToHost,
                                        stream()));
   }
+  // Copies a caller's memory on the device to this place of the staging memory.
+  void fetch(std::size_t at, const void* from, std::size_t bytes) {
+    ODDRANK_CUDA_CHECK(cudaMemcpyAsync(static_cast<std::byte*>(host_->data()) + at, from, bytes,
+                                       cudaMemcpyDeviceToHost, stream()));
+  }
   std::byte* on_device() const noexcept { return device_->as<std::byte>(); }
   cudaStream_t stream() const noexcept { return stream_.get(); }
   void wait(const char* what, Deadline deadline) {
@@ -247,6 +252,13 @@ class Batch {
     std::memcpy(&one, workspace.stage(bytes_) + found_at_ + i * sizeof one, sizeof one);
     return one;
   }
+  // Returns the word that was fetched for a segment.
+  template <class Word>
+  Word fetched(Workspace& workspace, std::size_t i) const {
+    Word one;
+    std::memcpy(&one, workspace.stage(bytes_) + i * sizeof one, sizeof one);
+    return one;
+  }
   const Table& table(std::size_t i) const { return tables_[i]; }
 
  private:
@@ -275,14 +287,21 @@ void check_words(int device, Workspace& workspace, const Placed* begin, const Pl
   cuda::launched("launch of compare_table");
   batch.download(workspace);
   workspace.wait("check", deadline);
+  bool any = false;
+  for (std::size_t i = 0; begin + i != end; ++i) {
+    const Found found = batch.found(workspace, i);
+    if (found.wrong == 0) continue;
+    any = true;
+    // To the place of a piece, which nobody needs any more.
+    workspace.fetch(i * sizeof(Word), reinterpret_cast<const Word*>(begin[i].address) + found.first,
+                    sizeof(Word));
+  }
+  if (any) workspace.wait("check", deadline);
   for (std::size_t i = 0; begin + i != end; ++i) {
     const Found found = batch.found(workspace, i);
     if (found.wrong == 0) continue;
     const Segment& segment = begin[i].segment;
-    Word got;
-    ODDRANK_CUDA_CHECK(cudaMemcpy(&got,
-                                  reinterpret_cast<const Word*>(begin[i].address) + found.first,
-                                  sizeof got, cudaMemcpyDeviceToHost));
+    const Word got = batch.fetched<Word>(workspace, i);
     mismatches[i] = {found.wrong, static_cast<std::int64_t>(found.first),
                      batch.table(i).value_at(segment.first + found.first),
                      decode(segment.dtype, got)};
@@ -313,7 +332,7 @@ void with_workspace(int device, const Work& work) {
 template <class Work>
 void in_launches(int device, const std::vector<Placed>& placed, const Work& work) {
   if (placed.empty()) return;
-  cuda::select_device(device);
+  const cuda::OnDevice chosen(device);
   for (const Placed& one : placed) {
     const DtypeTraits& dtype = traits(one.segment.dtype);
     need(device, one.address, dtype.size, dtype.name);
@@ -384,7 +403,7 @@ std::vector<Mismatch> check_on_device(int device, const std::vector<Placed>& all
 void fill_with_noise_on_device(int device, std::uintptr_t address, std::size_t bytes,
                                const Noise& noise, Deadline deadline) {
   if (bytes == 0) return;
-  cuda::select_device(device);
+  const cuda::OnDevice chosen(device);
   need(device, address, 8, "random data");
   with_workspace(device, [&](Workspace& workspace) {
     const unsigned grid = grid_of(device, bytes / (8 * kThreads) + 1);
