@@ -22,7 +22,7 @@ void Splitter::finish() {
 
 void Splitter::put(const Piece& piece) {
   const std::size_t file = numbers_(piece.who);
-  Share& share = shares_[file];
+  Share& share = shares_.at(file);  // a number that a caller gave
   const std::string_view text = strip_ ? piece.stripped() : piece.text;
   const auto is_open = std::find(open_.begin(), open_.end(), file);
   const bool ends = text.ends_with('\n');

@@ -16,6 +16,26 @@ namespace py = pybind11;
 
 namespace {
 
+// The bytes of an object that has them in one piece, held while this lives. Raises BufferError for
+// another object, such as a memoryview with steps.
+class Bytes {
+ public:
+  explicit Bytes(const py::object& object) {
+    if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_SIMPLE) != 0) {
+      throw py::error_already_set();
+    }
+  }
+  Bytes(const Bytes&) = delete;
+  Bytes& operator=(const Bytes&) = delete;
+  ~Bytes() { PyBuffer_Release(&buffer_); }
+  std::string_view view() const {
+    return {static_cast<const char*>(buffer_.buf), static_cast<std::size_t>(buffer_.len)};
+  }
+
+ private:
+  Py_buffer buffer_{};
+};
+
 Value number_or_none(double value) { return std::isfinite(value) ? Value(value) : Value(); }
 
 Value date_or_none(double seconds) {
@@ -85,12 +105,10 @@ void bind_metrics(py::module_& m) {
            py::arg("references_ns"), py::arg("rows") = Job::Limits{}.rows, py::arg("csv") = false,
            py::arg("pattern") = "")
       .def("feed",
-           [](Job& job, std::size_t file, const py::buffer& bytes) {
-             const py::buffer_info info = bytes.request();
-             const std::string_view view(static_cast<const char*>(info.ptr),
-                                         static_cast<std::size_t>(info.size * info.itemsize));
+           [](Job& job, std::size_t file, const py::object& bytes) {
+             const Bytes held(bytes);
              const WithoutGil unlocked;
-             job.feed(file, view);
+             job.feed(file, held.view());
            })
       .def("end", &Job::end, py::call_guard<WithoutGil>())
       .def("pause", &Job::pause, py::call_guard<WithoutGil>())

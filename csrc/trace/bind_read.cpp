@@ -159,6 +159,27 @@ py::tuple group_tuple(const trace::ProcessGroup* group) {
   return tuple_of({group->name, group->backend, group->text, group->size, own, py::tuple(runs)});
 }
 
+// Makes a Python object of each name or group once: many collectives have the same ones.
+class CollectiveNames {
+ public:
+  explicit CollectiveNames(const trace::Dictionary& names) : names_(names) {}
+  const trace::Dictionary& dictionary() const noexcept { return names_; }
+  py::object group(std::uint32_t id) {
+    py::object& made = groups_[id];
+    if (!made) made = group_tuple(names_.group(id));
+    return made;
+  }
+  py::object operation(std::uint32_t id) {
+    py::object& made = operations_[id];
+    if (!made) made = text(names_.operation(id));
+    return made;
+  }
+
+ private:
+  const trace::Dictionary& names_;
+  std::map<std::uint32_t, py::object> groups_, operations_;  // by id
+};
+
 // (data type, bytes in, bytes out, peer, tag, root, failed), with global ranks; None: none, or
 // unknown.
 py::tuple sizes_tuple(const trace::Collective& c, const trace::Dictionary& names) {
@@ -176,10 +197,10 @@ py::tuple sizes_tuple(const trace::Collective& c, const trace::Dictionary& names
       {trace::name_of_type(c.data_type), c.input(), c.output(), peer, tag, root, c.failed});
 }
 
-py::dict collective_dict(const trace::CollectiveNow& now, const trace::Dictionary& names) {
-  return dict_of({{"operation", now.operation},
-                  {"group", group_tuple(names.group(now.collective.group))},
-                  {"sizes", sizes_tuple(now.collective, names)},
+py::dict collective_dict(const trace::CollectiveNow& now, CollectiveNames& names) {
+  return dict_of({{"operation", names.operation(now.collective.operation)},
+                  {"group", names.group(now.collective.group)},
+                  {"sizes", sizes_tuple(now.collective, names.dictionary())},
                   {"sequence", now.collective.sequence},
                   {"bytes", now.collective.bytes},
                   {"tid", now.collective.tid},
@@ -202,13 +223,13 @@ py::dict snapshot(const std::string& path, const std::optional<std::string_view>
     const WithoutGil unlocked;
     now = trace::read_snapshot(opened(path, content));
   }
-  const trace::Dictionary& names = *now.names;
+  CollectiveNames names(*now.names);
   py::list threads, open, sections, groups;
   for (const auto& thread : now.threads) append(threads, thread_dict(thread));
   for (const auto& collective : now.open) append(open, collective_dict(collective, names));
   for (const auto& group : now.groups) {
-    append(groups, {group_tuple(names.group(group.progress.group)), group.progress.begun,
-                    group.progress.issued, group.progress.ended, group.last});
+    append(groups, {names.group(group.progress.group), group.progress.begun, group.progress.issued,
+                    group.progress.ended, group.last});
   }
   for (const auto& section : now.sections) {
     append(sections, {section.mark.text, section.mark.tid, section.begin});
@@ -273,26 +294,25 @@ py::list kernel_states(const std::vector<std::int64_t>& ids) {
 
 py::list collectives_of(const std::string& path, const std::optional<std::string_view>& content) {
   std::vector<trace::Collective> found;
-  std::optional<trace::Dictionary> names;
+  std::optional<trace::Dictionary> dictionary;
   trace::Clock clock;
   {
     const WithoutGil unlocked;
     const trace::RecordFile file = opened(path, content);
     found = trace::read_joined_collectives(file);
     // After the collectives, so that every id is there.
-    names.emplace(file);
+    dictionary.emplace(file);
     clock = trace::clock_of(file);
   }
   const auto time = [&clock](std::optional<std::uint64_t> ticks) {
     return ticks ? clock.realtime_ns(*ticks) : std::nullopt;
   };
   py::list tuples;
-  std::map<std::uint32_t, py::object> groups;  // by id
+  CollectiveNames names(*dictionary);
   for (const trace::Collective& c : found) {
-    py::object& group = groups[c.group];
-    if (!group) group = group_tuple(names->group(c.group));
-    append(tuples, {c.tid, group, c.sequence, names->operation(c.operation), c.bytes,
-                    trace::name_of(c.state), time(c.begin), time(c.end), sizes_tuple(c, *names)});
+    append(tuples,
+           {c.tid, names.group(c.group), c.sequence, names.operation(c.operation), c.bytes,
+            trace::name_of(c.state), time(c.begin), time(c.end), sizes_tuple(c, *dictionary)});
   }
   return tuples;
 }

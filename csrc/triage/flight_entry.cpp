@@ -14,6 +14,7 @@ namespace {
 constexpr std::size_t kMostGroupNames = 65'536;
 constexpr std::size_t kMostEntries = std::size_t{4} << 20;
 constexpr std::size_t kLongestText = 4096;
+constexpr std::uint64_t kCopiesOfName = 4;  // of an operation's name that the tables keep
 
 bool truth(const Value& value) {
   return (value.is(Kind::boolean) || value.is(Kind::integer)) && value.integer != 0;
@@ -300,6 +301,7 @@ std::uint32_t FlightEntries::signature_by_text(const FlightEntry& entry, const S
   key_.append(reinterpret_cast<const char*>(&parts.elements), sizeof parts.elements);
   key_.append(reinterpret_cast<const char*>(&parts.group_size), sizeof parts.group_size);
   if (const auto found = signatures_.find(key_); found != signatures_.end()) return found->second;
+  visits_.spend(kCopiesOfName * key_.size());
   const std::uint32_t id = tables_.signatures.id(key_, [&] {
     FlightSignature made;
     made.op = op.substr(0, kLongestText);

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from logs.logs_command import oddrank, report, written
+from oddrank import _native
 from oddrank.logs.following import Follower
 from patience import PATIENCE
 
@@ -54,6 +55,13 @@ def test_hostile_names_stay_in_the_folder(tmp_path):
     oddrank("split", log, "-o", tmp_path / "out", check=0)
     assert {path.name for path in tmp_path.iterdir()} == {"job.log", "out"}
     assert sum(map(len, files(tmp_path / "out").values())) == log.stat().st_size
+
+
+def test_a_number_that_no_file_has_is_an_error(tmp_path):
+    splitter = _native.core().LogSplitter(str(tmp_path), lambda writer: 7, False)
+    splitter.add("rank0.log")
+    with pytest.raises(IndexError):
+        splitter.feed(b"[rank0]: a\n")
 
 
 def test_a_last_line_without_an_end_gets_one(tmp_path):

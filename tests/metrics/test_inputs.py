@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from metrics.training_log import lines
+from oddrank import _native
 
 LOG = lines(1, 100).encode()
 UNREADABLE = {
@@ -17,6 +18,14 @@ UNREADABLE = {
     "is UTF-16: iconv": LOG.decode().encode("utf-16"),
     "is packed: xz -dc": b"\xfd7zXZ\0" + bytes(100),
 }
+
+
+def test_bytes_that_are_not_in_one_piece_are_refused():
+    job = _native.core().Metrics([1_790_000_000_000_000_000])
+    with pytest.raises(BufferError):
+        job.feed(0, memoryview(LOG)[::-1])
+    job.feed(0, memoryview(LOG)[: len(LOG) // 2])
+    assert job.lines() > 0
 
 
 @pytest.mark.parametrize("said", UNREADABLE)

@@ -186,3 +186,10 @@ def test_without_room_the_script_runs_as_without_with_one_warning(script, source
     assert done.stdout == "ran\n"
     ((line, _, message),) = warnings_of(done)
     assert (line, message.startswith("oddrank records nothing")) == (5, True)
+
+
+def test_a_process_that_has_all_keys_for_data_of_threads_runs_as_without(script, source):
+    done = script(source)
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    ((_, _, message),) = warnings_of(done)
+    assert message.startswith("oddrank records nothing: no key for data of threads is left")

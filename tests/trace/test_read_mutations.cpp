@@ -1,5 +1,6 @@
 // Hostile records, mutated at random and to extremes, are read or refused at bounded cost.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <random>
@@ -133,6 +134,46 @@ TEST(ReadBounds, a_name_is_no_longer_than_a_writer_would_make_it) {
   EXPECT_EQ(dictionary.code(1)->file, std::string(4096, 'f'));
   EXPECT_EQ(dictionary.code(1)->qualified_name, std::string(4096, 'n'));
   EXPECT_EQ(dictionary.group_name(1), std::string(4096, 'g'));
+}
+
+TEST(ReadBounds, frames_have_no_more_text_than_some_times_the_record) {
+  RecordSizes sizes;
+  sizes.dictionary = 1 << 16;
+  sizes.threads = 64;
+  sizes.stack_room = 1000;
+  RecordBuilder record(sizes);
+  record.entry(EntryKind::kText, 1, std::string(4096, 'f'));
+  record.code(1, std::string(4096, 'n'), 1, 1, "\x80");
+  const std::vector<Place> stack(sizes.stack_room, Place::of(1, kNoPosition, 0));
+  for (std::uint32_t i = 0; i < sizes.threads; ++i) record.thread(i, "deep", stack);
+  const Snapshot now = read_snapshot(record.open());
+  std::size_t text = 0;
+  for (const ThreadNow& thread : now.threads) {
+    ASSERT_EQ(thread.stack.size(), sizes.stack_room);
+    for (const Frame& frame : thread.stack) text += frame.function.size() + frame.file.size();
+  }
+  EXPECT_EQ(now.threads.front().stack.front().function, std::string(4096, 'n'));
+  EXPECT_EQ(now.threads.back().stack.back().function, "code 1");
+  EXPECT_LT(text, (std::size_t{17} << 20) + 8 * record.size());
+}
+
+std::int64_t most_memory() {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  return used.ru_maxrss * 1024;
+}
+
+TEST(ReadBounds, regions_of_holes_take_no_memory) {
+  RecordSizes sizes;
+  sizes.marks = sizes.collectives = sizes.open = sizes.groups = 1 << 21;
+  RecordBuilder record(sizes);
+  record.header().marks_claimed = record.header().collectives_claimed = ~std::uint64_t{0} / 2;
+  const std::int64_t before = most_memory();
+  const RecordFile file = record.open();
+  EXPECT_TRUE(read_marks(file).list.empty());
+  EXPECT_TRUE(read_joined_collectives(file).empty());
+  EXPECT_TRUE(read_progress(file).empty());
+  EXPECT_LT(most_memory() - before, std::int64_t{sizes.marks} * 32) << "less than half a region";
 }
 
 }  // namespace

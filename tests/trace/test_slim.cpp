@@ -61,7 +61,9 @@ std::string show(const Snapshot& now) {
     add(words(thread.tid, thread.name, thread.state, thread.depth, thread.events, one.last));
     for (const Frame& frame : one.stack) add("  " + show(frame));
   }
-  for (const CollectiveNow& one : now.open) add(words("open", show(one.collective), one.operation));
+  for (const CollectiveNow& one : now.open) {
+    add(words("open", show(one.collective), now.names->operation(one.collective.operation)));
+  }
   if (now.last) add("last " + show(now.last->collective));
   for (const GroupNow& one : now.groups) {
     add(words(one.progress.group, one.progress.begun, one.progress.ended, one.last,

@@ -99,9 +99,16 @@ def config_that_holds_itself(protocol: int) -> bytes:
     return pickle.dumps({**dump(entry("all_reduce", 1)), "pg_config": config}, protocol)
 
 
+def one_name_of_operations_of_all_sizes(protocol: int) -> bytes:
+    """120,000 operations that are unknown and whose long name is one, each of another size."""
+    one = {**entry("all_reduce", 1, state="scheduled"), "profiling_name": "nccl:" + "n" * 4000}
+    entries = [{**one, "input_sizes": [[size]]} for size in range(1, 120_000)]
+    return pickle.dumps(dump(*entries), protocol)
+
+
 BOMBS: tuple[Callable[[int], bytes], ...] = (
     sizes_of_sizes, one_list_of_ranks, one_text_in_all_frames, groups_of_all_ranks,
-    config_that_holds_itself,
+    config_that_holds_itself, one_name_of_operations_of_all_sizes,
 )  # fmt: skip
 
 

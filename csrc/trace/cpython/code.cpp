@@ -42,6 +42,17 @@ PyObject* global_of(cpython::Frame frame, PyObject* key) noexcept {
   return PyDict_GetItemWithError(globals, key);
 }
 
+// Returns object.__dict__[key], borrowed; nullptr if there is none. Runs no Python code, as a
+// property or an overridden __getattr__ would.
+PyObject* own_attribute(PyObject* object, PyObject* key) noexcept {
+  PyObject* attributes = PyObject_GenericGetDict(object, nullptr);
+  if (attributes == nullptr) return nullptr;
+  PyObject* value =
+      PyDict_CheckExact(attributes) == 0 ? nullptr : PyDict_GetItemWithError(attributes, key);
+  Py_DECREF(attributes);  // the object keeps it alive
+  return value;
+}
+
 // Returns threading._active[ident], borrowed; nullptr if it is not there (yet).
 PyObject* registered(const PyThreadState* state) {
   PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), "threading");
@@ -57,11 +68,7 @@ PyObject* registered(const PyThreadState* state) {
 std::string registered_name(const PyThreadState* state) {
   static PyObject* const attribute = PyUnicode_InternFromString("_name");
   PyObject* thread = registered(state);
-  // Generic: an override in a subclass of Thread would run Python code.
-  PyObject* name = thread == nullptr ? nullptr : PyObject_GenericGetAttr(thread, attribute);
-  std::string text(utf8_of(name));
-  Py_XDECREF(name);
-  return text;
+  return std::string(utf8_of(thread == nullptr ? nullptr : own_attribute(thread, attribute)));
 }
 
 // Returns the name that C++ gave this thread; empty if it has only inherited the process's name.
@@ -89,9 +96,7 @@ std::string_view run_as_main(cpython::Frame frame) noexcept {
   static PyObject* const attribute = PyUnicode_InternFromString("name");
   PyObject* spec = global_of(frame, key);
   if (spec == nullptr || spec == Py_None) return {};
-  PyObject* name = PyObject_GenericGetAttr(spec, attribute);
-  const std::string_view view = utf8_of(name);
-  Py_XDECREF(name);  // the spec keeps it alive
+  const std::string_view view = utf8_of(own_attribute(spec, attribute));
   PyErr_Clear();
   return view;
 }

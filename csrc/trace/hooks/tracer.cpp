@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "os/clock.hpp"
 #include "os/cpython.hpp"
@@ -54,7 +56,22 @@ Tracer& Tracer::make() {
 
 __thread TracedThread* Tracer::this_thread __attribute__((tls_model("initial-exec"))) = nullptr;
 
+std::optional<pthread_key_t> Tracer::key_of_threads() noexcept {
+  static const std::optional<pthread_key_t> made = []() -> std::optional<pthread_key_t> {
+    pthread_key_t key = 0;
+    const int failed = ::pthread_key_create(&key, [](void* thread) {
+      this_thread = nullptr;
+      delete static_cast<TracedThread*>(thread);
+    });
+    return failed == 0 ? std::optional(key) : std::nullopt;
+  }();
+  return made;
+}
+
 void Tracer::start(ArmOptions options, Filter filter, const Hook& hook) {
+  if (!key_of_threads()) {
+    throw Error("no key for data of threads is left: libraries have made the process's 1,024");
+  }
   static const int registered = ::pthread_atfork(nullptr, nullptr, &after_fork) + tell_exit();
   static_cast<void>(registered);
   hook_ = &hook;
@@ -142,17 +159,9 @@ bool Tracer::open_in_child() noexcept {
 TracedThread* Tracer::prepare() noexcept {
   const KeepError keep;
   if (this_thread == nullptr) {
-    static const pthread_key_t ends = [] {
-      pthread_key_t key = 0;
-      ::pthread_key_create(&key, [](void* thread) {
-        this_thread = nullptr;
-        delete static_cast<TracedThread*>(thread);
-      });
-      return key;
-    }();
     this_thread = new (std::nothrow) TracedThread;
     if (this_thread == nullptr) return nullptr;
-    ::pthread_setspecific(ends, this_thread);
+    ::pthread_setspecific(*key_of_threads(), this_thread);
   }
   if (forked_ && !open_in_child()) return nullptr;
   Recorder* recorder = this->recorder();
@@ -242,12 +251,20 @@ void Tracer::apply(std::span<const LevelChange> changes, TracedThread& thread,
   Recorder* made = made_.load(std::memory_order_relaxed);
   if (made == nullptr) return;
   made->dictionary().note_levels(changes, read_tsc());
-  for (const LevelChange& change : changes) {
-    if (!change.lasting || thread.pen_ == nullptr) continue;
+  // By copies: append() may let go of the GIL, and change_codes() run Python. Another thread's code
+  // then moves what `changes` views.
+  std::vector<LevelChange> lasting;
+  try {
+    std::ranges::copy_if(changes, std::back_inserter(lasting), &LevelChange::lasting);
+  } catch (const std::bad_alloc&) {
+    lasting.clear();  // the ring lacks these events, the dictionary has the levels
+  }
+  for (const LevelChange& change : lasting) {
+    if (thread.pen_ == nullptr) break;
     thread.pen_->append(Place::of(change.code, static_cast<std::uint32_t>(change.level),
                                   static_cast<std::uint8_t>(Kind::kLevel)));
   }
-  change_codes();  // may run Python, and end the life of `changes`
+  change_codes();
   const std::lock_guard lock(mutex_);
   cpython::each_thread([&](PyThreadState* state) {
     // By ident, never by address: C++ threads leave theirs to others.

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <Python.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -214,6 +216,9 @@ class Tracer {
   Tracer() = default;
   static void after_fork() noexcept;
   TracedThread* prepare() noexcept;
+  // Returns the key whose value, a TracedThread, is deleted at its thread's end; empty if the
+  // process has all keys that it may have. start() makes it.
+  static std::optional<pthread_key_t> key_of_threads() noexcept;
   bool open_in_child() noexcept;
   CodeInfo decide(cpython::Frame frame) noexcept;
   void apply(std::span<const LevelChange> changes, TracedThread& thread,

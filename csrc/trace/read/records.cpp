@@ -41,23 +41,27 @@ CollectiveRecord record_of(const CollectiveSlot& slot) {
   return record;
 }
 
-// Holds two copies of the region's first `count` slots.
-template <class Slot>
-struct TwoCopies {
-  TwoCopies(const RecordFile& file, const Region& region, std::uint64_t count)
-      : first(file.words(region.offset, count * sizeof(Slot))) {
+// Slots that are copied at a time: a small file may have a large region, all of holes.
+constexpr std::uint32_t kBlock = 4096;
+
+// Calls `each` with number and copy of the region's first `count` slots, but for slots that change
+// meanwhile.
+template <class Slot, class Each>
+void for_each_slot(const RecordFile& file, const Region& region, std::uint64_t count, Each each) {
+  for (std::uint64_t begin = 0; begin < count; begin += kBlock) {
+    const std::uint64_t offset = region.offset + begin * sizeof(Slot);
+    const std::uint64_t slots = std::min<std::uint64_t>(kBlock, count - begin);
+    const std::vector<std::uint64_t> first = file.words(offset, slots * sizeof(Slot));
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    second = file.words(region.offset, count * sizeof(Slot));
+    const std::vector<std::uint64_t> second = file.words(offset, slots * sizeof(Slot));
     std::atomic_thread_fence(std::memory_order_seq_cst);
+    for (std::uint64_t i = 0; i < slots; ++i) {
+      const std::size_t word = i * sizeof(Slot) / sizeof(Word);
+      if (std::memcmp(&first[word], &second[word], sizeof(Slot)) != 0) continue;
+      each(begin + i, *reinterpret_cast<const Slot*>(&second[word]));
+    }
   }
-  // Returns null if the slot changed between the copies.
-  const Slot* at(std::uint64_t i) const noexcept {
-    const std::size_t word = i * sizeof(Slot) / sizeof(Word);
-    if (std::memcmp(&first[word], &second[word], sizeof(Slot)) != 0) return nullptr;
-    return reinterpret_cast<const Slot*>(&second[word]);
-  }
-  std::vector<std::uint64_t> first, second;
-};
+}
 
 // `claimed` reads the region's counter.
 template <class Slot, class Record, class Claimed>
@@ -65,19 +69,20 @@ Records<Record> read_ring(const RecordFile& file, const Region& region, Claimed 
   Records<Record> records;
   const std::uint64_t room = region.count;
   const std::uint64_t used = std::min(claimed(), room);
-  const TwoCopies<Slot> copies(file, region, used);
+  for_each_slot<Slot>(file, region, used, [&](std::uint64_t i, const Slot& slot) {
+    if (value_of(slot.commit) == 0) return;  // nothing was committed
+    const std::uint64_t claim = value_of(slot.commit) - 1;
+    if (claim % room != i) return;
+    records.list.push_back(record_of(slot));
+    records.list.back().claim = claim;
+  });
   // Read the counter again after the copies: claim c + room overwrites the slot of claim c, whose
   // old commit word may remain for a moment.
   records.claimed = claimed();
   const std::uint64_t oldest = records.claimed > room ? records.claimed - room : 0;
-  for (std::uint64_t i = 0; i < used; ++i) {
-    const Slot* slot = copies.at(i);
-    if (slot == nullptr) continue;
-    const std::uint64_t claim = value_of(slot->commit) - 1;  // all ones if nothing was committed
-    if (claim < oldest || claim >= records.claimed || claim % room != i) continue;
-    records.list.push_back(record_of(*slot));
-    records.list.back().claim = claim;
-  }
+  std::erase_if(records.list, [&](const Record& record) {
+    return record.claim < oldest || record.claim >= records.claimed;
+  });
   std::ranges::sort(records.list, {}, &Record::claim);
   records.unfinished = std::min(records.claimed, room) - records.list.size();
   return records;
@@ -180,15 +185,15 @@ Records<CollectiveRecord> read_collectives(const RecordFile& file) {
 std::vector<CollectiveRecord> read_open_collectives(const RecordFile& file) {
   std::vector<CollectiveRecord> records;
   const Region& region = file.open();
-  const TwoCopies<CollectiveSlot> copies(file, region, region.count);
-  for (std::uint64_t i = 0; i < region.count; ++i) {
-    const CollectiveSlot* slot = copies.at(i);
-    if (slot == nullptr || value_of(slot->commit) == 0) continue;
-    // `number` is set first, as the claim: another collective is being written here.
-    if (value_of(slot->commit) != value_of(slot->number)) continue;
-    records.push_back(record_of(*slot));
-    records.back().claim = value_of(slot->commit);
-  }
+  for_each_slot<CollectiveSlot>(file, region, region.count,
+                                [&](std::uint64_t, const CollectiveSlot& slot) {
+                                  const std::uint64_t claim = value_of(slot.commit);
+                                  // `number` is set first, as the claim: another collective is
+                                  // being written here.
+                                  if (claim == 0 || claim != value_of(slot.number)) return;
+                                  records.push_back(record_of(slot));
+                                  records.back().claim = claim;
+                                });
   std::ranges::sort(records, {}, &CollectiveRecord::claim);
   return records;
 }
@@ -221,14 +226,18 @@ std::uint64_t Collective::output() const noexcept {
 
 std::vector<GroupProgress> read_progress(const RecordFile& file) {
   const Region& region = file.groups();
-  const std::vector<std::uint64_t> words = file.words(region.offset, region.bytes());
-  const auto* slots = reinterpret_cast<const GroupSlot*>(words.data());
   std::vector<GroupProgress> progress;
-  for (std::uint32_t i = 0; i < region.count; ++i) {
-    const GroupSlot& slot = slots[i];
-    if (value_of(slot.begun) == 0) continue;
-    progress.push_back({i + 1, value_of(slot.begun), value_of(slot.issued), value_of(slot.ended),
-                        value_of(slot.last)});
+  for (std::uint32_t begin = 0; begin < region.count; begin += kBlock) {
+    const std::uint32_t count = std::min(kBlock, region.count - begin);
+    const auto words =
+        file.words(region.offset + begin * sizeof(GroupSlot), count * sizeof(GroupSlot));
+    const auto* slots = reinterpret_cast<const GroupSlot*>(words.data());
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const GroupSlot& slot = slots[i];
+      if (value_of(slot.begun) == 0) continue;
+      progress.push_back({begin + i + 1, value_of(slot.begun), value_of(slot.issued),
+                          value_of(slot.ended), value_of(slot.last)});
+    }
   }
   return progress;
 }

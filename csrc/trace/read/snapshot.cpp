@@ -30,25 +30,18 @@ std::vector<ThreadNow> threads_of(const RecordFile& file, const Clock& clock, Na
   return threads;
 }
 
-CollectiveNow collective_of(const Collective& collective, const Clock& clock,
-                            const Dictionary& dictionary) {
+void read_collectives_of(const RecordFile& file, const Clock& clock, Snapshot& snapshot) {
   const auto time = [&clock](std::optional<std::uint64_t> ticks) {
     return ticks ? clock.realtime_ns(*ticks) : std::nullopt;
   };
-  return {collective, std::string(dictionary.operation(collective.operation)),
-          time(collective.begin), time(collective.end)};
-}
-
-void read_collectives_of(const RecordFile& file, const Clock& clock, const Dictionary& dictionary,
-                         Snapshot& snapshot) {
   for (const Collective& collective : read_joined_collectives(file)) {
-    CollectiveNow now = collective_of(collective, clock, dictionary);
+    CollectiveNow now{collective, time(collective.begin), time(collective.end)};
     note_latest(snapshot.last_event, now.begin);
     note_latest(snapshot.last_event, now.end);
     if (collective.state == Collective::State::kOpen) {
-      snapshot.open.push_back(std::move(now));
+      snapshot.open.push_back(now);
     } else {
-      snapshot.last = std::move(now);
+      snapshot.last = now;
     }
   }
 }
@@ -97,10 +90,12 @@ void keep_last(std::vector<Raw>& raw, std::size_t last) {
 Frame Names::frame(Place place) {
   Frame frame;
   const Code* code = dictionary_.code(place.code());
-  if (code == nullptr) {
+  const std::size_t size = code == nullptr ? 0 : code->qualified_name.size() + code->file.size();
+  if (code == nullptr || size > room_) {
     frame.function = "code " + std::to_string(place.code());
     return frame;
   }
+  room_ -= size;
   frame.function = code->qualified_name;
   frame.file = code->file;
   frame.line = line(*code, place);
@@ -116,12 +111,13 @@ std::optional<std::uint32_t> Names::line(const Code& code, Place place) {
   return table->second.line_at(place.position());
 }
 
-std::vector<Lowered> lowered_in(const Dictionary& dictionary, const Clock& clock) {
+std::vector<Lowered> lowered_in(Names& names, const Clock& clock) {
   std::vector<Lowered> found;
-  for (const Code& code : dictionary.codes()) {
+  for (const Code& code : names.dictionary().codes()) {
     if (!code.is_lowered()) continue;
     Lowered one;
-    one.frame = {std::string(code.qualified_name), std::string(code.file), code.first_line, {}};
+    one.frame = names.frame(Place::of(code.id, kNoPosition, 0));
+    one.frame.line = code.first_line;
     one.level = code.now.level();
     one.wanted = static_cast<Level>(code.level & 3);
     one.since = clock.realtime_ns(code.now.since());
@@ -145,14 +141,14 @@ Snapshot read_snapshot(const RecordFile& file) {
   const Clock clock = clock_of(file);
   Names names(file);
   snapshot.threads = threads_of(file, clock, names, snapshot);
-  read_collectives_of(file, clock, names.dictionary(), snapshot);
+  read_collectives_of(file, clock, snapshot);
   snapshot.has_all_collectives = snapshot.counters.lost_collectives == 0 &&
                                  file.counters().collectives_claimed <= file.collectives().count;
   read_marks_of(file, clock, snapshot);
   for (const GroupProgress& group : read_progress(file)) {
     snapshot.groups.push_back({group, clock.realtime_ns(group.last)});
   }
-  snapshot.lowered = lowered_in(names.dictionary(), clock);
+  snapshot.lowered = lowered_in(names, clock);
   snapshot.names = std::move(names).take();
   return snapshot;
 }

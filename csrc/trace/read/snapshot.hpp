@@ -41,7 +41,6 @@ struct ThreadNow {
 
 struct CollectiveNow {
   Collective collective;
-  std::string operation;
   Time begin;
   Time end;
 };
@@ -117,7 +116,12 @@ struct Stats {
 // Maps ids to names and offsets to lines, for one record. Keeps decoded line tables.
 class Names {
  public:
-  explicit Names(const RecordFile& file) : python_(file.process().python), dictionary_(file) {}
+  explicit Names(const RecordFile& file)
+      : python_(file.process().python),
+        dictionary_(file),
+        room_((std::uint64_t{16} << 20) + 8 * file.size()) {}
+  // Frames copy their names. Once a hostile record has asked for more text than any writer's has,
+  // its code objects have numbers only.
   Frame frame(Place place);
   // Returns empty if only calls were recorded or the line table has no entry.
   std::optional<std::uint32_t> line(const Code& code, Place place);
@@ -127,11 +131,12 @@ class Names {
  private:
   std::uint32_t python_;
   Dictionary dictionary_;
+  std::uint64_t room_;                                   // bytes of names that may still be copied
   std::unordered_map<std::uint32_t, LineTable> tables_;  // by code id
 };
 
 // Returns the code objects that are recorded less closely.
-std::vector<Lowered> lowered_in(const Dictionary& dictionary, const Clock& clock);
+std::vector<Lowered> lowered_in(Names& names, const Clock& clock);
 
 // Keeps the later of two times.
 inline void note_latest(Time& latest, Time time) {

@@ -133,7 +133,7 @@ Stats read_stats(const RecordFile& file, std::size_t most) {
   }
   for (const Mark& mark : read_marks(file).list)
     note_latest(stats.end, clock.realtime_ns(mark.tsc));
-  stats.lowered = lowered_in(names.dictionary(), clock);
+  stats.lowered = lowered_in(names, clock);
   for (const Use& use : busiest(sums.uses(), most)) {
     stats.codes.push_back(named(use, names, clock.ticks_per_ns()));
   }
