@@ -1,12 +1,16 @@
 """The only importer of the compiled parts: says which are there, and what to type if not."""
 
+import json
+import shlex
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.parse import unquote
 
 from oddrank.errors import MissingPartError
 
@@ -62,7 +66,20 @@ def _load(name: str) -> Part:
         built = build_report().get(name, {})
         if built.get("reason"):
             return Part(name, None, built["reason"], built["advice"])
-        return Part(name, None, str(error), "pip install --no-cache-dir --force-reinstall oddrank")
+        return Part(name, None, str(error), reinstall())
+
+
+def reinstall() -> str:
+    """Returns the command that installs oddrank anew from where it came: no index has it."""
+    try:
+        told = json.loads(distribution("oddrank").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        told = {}
+    source = unquote(str(told.get("url", ""))).removeprefix("file://")
+    if version_control := told.get("vcs_info", {}).get("vcs"):
+        source = f"{version_control}+{source}"
+    place = shlex.quote(source) if source else "CHECKOUT_OR_WHEEL_OF_ODDRANK"
+    return f"pip install --no-cache-dir --force-reinstall --no-deps {place}"
 
 
 @lru_cache(maxsize=1)
@@ -118,8 +135,7 @@ def torch_part() -> Part:
     Imports torch. Checks the version before it loads the module: symbols of another version may be
     missing or, worse, mean something else.
     """
-    reinstall = "pip install --no-cache-dir --force-reinstall --no-deps oddrank"
-    advice = f"Type: {reinstall} (offline or with uv add --no-build-isolation)"
+    advice = f"Type: {reinstall()} (offline or with uv add --no-build-isolation)"
     built = build_report().get("_torch", {})
     if built.get("reason"):
         return Part("_torch", None, built["reason"], built["advice"])

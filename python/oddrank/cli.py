@@ -358,6 +358,17 @@ def _drop_unwritten() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+@contextmanager
+def alike_on_all_ranks() -> Iterator[None]:
+    """Errors within come from the command line, which all ranks share: one rank a node prints."""
+    try:
+        yield
+    except OddrankError as error:
+        if not _speaks():
+            raise click.exceptions.Exit(error.exit_code) from error
+        raise
+
+
 def _refuse(error: click.ClickException | OddrankError) -> int:
     """Prints the error as one line on stderr; returns the exit code."""
     from oddrank import render

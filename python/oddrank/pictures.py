@@ -40,8 +40,7 @@ def matplotlib() -> Any:
         import matplotlib.ticker
     except ImportError as error:
         raise OddrankError(
-            f"pictures need matplotlib, which cannot be imported ({error}):"
-            " pip install 'oddrank[plot]'"
+            f"pictures need matplotlib, which cannot be imported ({error}): pip install matplotlib"
         ) from None
     return matplotlib
 

@@ -273,4 +273,4 @@ def test_a_rank_with_wrong_values_is_named_in_its_group():
 def test_a_split_that_the_ranks_do_not_fit_ends_before_they_connect():
     verdict = job(3, command=("bench", "run", "--split", "MOD 2", "--sizes", "8"), deadline=90)
     assert verdict.report is None
-    assert "of 3 ranks it makes groups of 1 and 2" in verdict.output
+    assert verdict.output.count("of 3 ranks it makes groups of 1 and 2") == 1

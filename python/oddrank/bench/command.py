@@ -26,7 +26,15 @@ from oddrank.bench.plan import (
 )
 from oddrank.bench.row import Row, Table
 from oddrank.bench.split import Split
-from oddrank.cli import CommandGroup, Seconds, fail_on_option, json_option, near, share
+from oddrank.cli import (
+    CommandGroup,
+    Seconds,
+    alike_on_all_ranks,
+    fail_on_option,
+    json_option,
+    near,
+    share,
+)
 from oddrank.control import runner
 from oddrank.control.stages import AnyStage, RunState
 from oddrank.control.walk import Outcome
@@ -220,20 +228,15 @@ def run(
         )
     if as_nccl_tests and places == (AUTO,):
         places = ("out", "in")
-    ranks = divided.size(here) if divided else here.world
-    todo = tasks(
-        backends=backends,
-        collectives=collectives,
-        dtypes=dtypes,
-        ops=ops,
-        sizes=sizes,
-        places=places,
-        world=ranks,
-        unaligned=unaligned,
-    )
     if (graph or register) and not {"nccl", AUTO}.intersection(backends):
         raise click.UsageError("--graph and --register need the back end nccl: add --backend nccl")
-    time = limits(budget, deadline, [task.case for task in todo], here.world)
+    with alike_on_all_ranks():
+        ranks = divided.size(here) if divided else here.world
+        todo = tasks(
+            backends=backends, collectives=collectives, dtypes=dtypes, ops=ops, sizes=sizes,
+            places=places, world=ranks, unaligned=unaligned,
+        )  # fmt: skip
+        time = limits(budget, deadline, [task.case for task in todo], here.world)
     if dry_run:
         obstacle = sweep.obstacle_here(here, needed=graph > 0 or register != "", backends=backends)
         rows, sentence = report.plan_rows(todo, here, time, obstacle, ranks=ranks)
@@ -384,7 +387,7 @@ def plot(files: tuple[str, ...], output: str, only: tuple[str, ...]) -> None:
       oddrank bench plot pairs.json -o pairs.svg
 
     Draws several runs into one picture. Draws one FILE of pairs as a heat map, and frames the
-    senders, receivers and links that were named. Needs matplotlib: pip install 'oddrank[plot]'.
+    senders, receivers and links that were named. Needs matplotlib: pip install matplotlib.
 
     Exit codes: 0 drawn; 2 not readable, or nothing to draw.
     """

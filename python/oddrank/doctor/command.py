@@ -155,7 +155,15 @@ def _launch_rows(me: Facts) -> Iterator[Row]:
     node = "" if me["node"] is None else f", node {me['node']} of {me['nodes']}"
     where = f"rank {me['rank']} of {me['world']}{node} ({me['host']})"
     yield "launcher", "ok", f"{me['launcher']}, {where}"
-    yield "job folder", "ok", me["folder"]
+    if me["folder_problem"]:
+        advice = "set ODDRANK_DIR to a folder that you can write to"
+        yield (
+            "job folder",
+            "wrong",
+            f"{me['folder']} can't be made ({me['folder_problem']}): {advice}",
+        )
+    else:
+        yield "job folder", "ok", me["folder"]
 
 
 def _files_row(files: Facts) -> Row:

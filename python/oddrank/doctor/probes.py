@@ -85,7 +85,18 @@ def _launch(environ: Mapping[str, str]) -> Facts:
         "host": me.host,
         "job": me.job,
         "folder": str(job.job_folder(environ)),
+        "folder_problem": _folder_problem(job.job_folder(environ)),
     }
+
+
+def _folder_problem(folder: Path) -> str:
+    """Returns why a folder can't be made or written in; "" if it can. Leaves nothing behind."""
+    there = next(one for one in (folder, *folder.parents) if one.exists())
+    try:
+        with tempfile.TemporaryDirectory(dir=there):
+            return ""
+    except OSError as error:
+        return f"{there}: {error.strerror}"
 
 
 def _files(environ: Mapping[str, str]) -> Facts:
@@ -128,7 +139,7 @@ def _torch() -> Facts:
     try:
         facts: Facts = {"version": version("torch")}
     except PackageNotFoundError:
-        return {"problem": "not installed. Type: pip install 'oddrank[torch]'"}
+        return {"problem": "not installed. Type: pip install torch"}
     started = time.monotonic()
     try:
         import torch

@@ -44,7 +44,7 @@ def check() -> None:
     except Exception as error:  # a broken package raises anything
         why = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(":")
         raise OddrankError(
-            f"--html needs jinja2, which can't be imported ({why}): pip install 'oddrank[html]'"
+            f"--html needs jinja2, which can't be imported ({why}): pip install jinja2"
         ) from None
     finally:
         # The script of `run` finds in sys.modules what it has imported itself.

@@ -267,10 +267,13 @@ def write(folder: Path, word: str, jobs: str, by: str) -> None:
 
 
 def _unwritable(path: Path, error: OSError) -> OddrankError:
-    return OddrankError(
-        f"{path} can't be written: {error.strerror or error}. Ask its owner, or for a folder that"
-        " your group can write to"
+    denied = isinstance(error, PermissionError)
+    then = (
+        "Ask its owner, or for a folder that your group can write to"
+        if denied
+        else "Check the path"
     )
+    return OddrankError(f"{path} can't be written: {error.strerror or error}. {then}")
 
 
 def _name(word: str, jobs: str) -> str:
