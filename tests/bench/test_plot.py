@@ -51,7 +51,9 @@ def test_curves_of_different_runs_are_no_family_whatever_their_files_are_called(
         for name in ("in place.json", "in place.json", "a" * 80 + "1.json", "a" * 80 + "2.json")
     ]
     (panel,) = collect(runs).panels
-    assert [curve.family[0] for curve in panel.curves] == [0, 0, 1, 1, 2, 2, 3, 3]
+    families = [curve.family for curve in panel.curves]
+    nth = list(dict.fromkeys(families))
+    assert [nth.index(family) for family in families] == [0, 0, 1, 1, 2, 2, 3, 3]
     assert len({curve.label for curve in panel.curves}) == 8
     assert max(len(curve.label) for curve in panel.curves) <= 60
 
@@ -232,6 +234,20 @@ def test_the_legend_of_a_comparison_hides_no_data_and_the_picture_fits_a_screen(
         width, height = figure.get_size_inches() * figure.dpi
         assert width <= 2600
         assert height <= 2200
+
+
+@needs_matplotlib
+def test_the_legend_fits_every_panel_and_names_only_what_is_drawn(tmp_path):
+    """all_reduce sums, all_gather does not: the panels differ in more than the runs do."""
+    rows = [row(8), row(64), row(8, collective="all_gather", op="none"),
+            row(64, collective="all_gather", op="none")]  # fmt: skip
+    runs = [report(*rows), report(*(one | {"p99_us": None} for one in rows))]
+    for chosen, said in ((runs, "line: mean, dotted: up to p99"), (runs[1:], "line: mean")):
+        figure = draw_curves(picture(tmp_path, *chosen))
+        lines = [line for axes in figure.axes for line in axes.get_lines()]
+        assert len({line.get_color() for line in lines}) == len(chosen)
+        texts = [text.get_text() for text in figure.findobj(lambda one: hasattr(one, "get_text"))]
+        assert any(text.startswith(said) for text in texts), texts
 
 
 @needs_matplotlib

@@ -44,7 +44,8 @@ class Point:
 class Curve:
     """A curve. label: the facts that distinguish it from the others; "" if it is the only one.
 
-    family: equal for curves that differ only in being in place or out of place.
+    family: its label without the place. Curves of one family have one colour in all panels, so
+    that the legend fits each.
     """
 
     label: str
@@ -124,7 +125,8 @@ def _curve(called: Sequence[str], rows: _Rows, same: dict[str, str], bandwidth: 
     told = {name: tell(called[number], first) for name, tell in _FACTS.items() if name not in same}
     points = sorted((_point(row, bandwidth) for _, row in rows), key=lambda point: point.bytes)
     label = _shortened(_listed(told))
-    return Curve(label, _family(number, first), first.in_place, tuple(points))
+    family = tuple(text for name, text in told.items() if name != "place")
+    return Curve(label, family, first.in_place, tuple(points))
 
 
 def _family(run: int, row: SavedRow) -> tuple[object, ...]:
@@ -197,9 +199,13 @@ def draw_curves(picture: Picture) -> Any:
     for left in axes[len(picture.panels) * each :]:
         left.set_axis_off()
     figure.suptitle(plain(picture.common), fontsize=11, fontweight="bold")
-    several = any(len(panel.curves) > 1 for panel in picture.panels)
-    notes = [f"line: mean, {'dotted' if several else 'shaded'}: up to p99", picture.left_out]
-    note = "; ".join(filter(None, notes))
+    drawn = dict.fromkeys(
+        "dotted" if len(panel.curves) > 1 else "shaded"
+        for panel in picture.panels
+        if any(point.p99_us is not None for curve in panel.curves for point in curve.points)
+    )
+    p99 = f", {' or '.join(drawn)}: up to p99" if drawn else ""
+    note = "; ".join(filter(None, [f"line: mean{p99}", picture.left_out]))
     if legend:
         _add_legend(figure, legend, note)
     else:
