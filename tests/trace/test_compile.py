@@ -34,3 +34,8 @@ def test_the_profiler_sees_the_same_operations_with_and_without(tmp_path, source
     armed, plain = (run(tmp_path, source, armed) for armed in (True, False))
     assert armed == plain
     assert "aten::mm" in armed
+
+
+def test_the_steps_of_one_optimizer_count_until_the_script_tells_its_own(tmp_path, source):
+    said = run(tmp_path, source)
+    assert said.splitlines() == ["step 1", "step 2", "step 3", "step 4", "step 700"]

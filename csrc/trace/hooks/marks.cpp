@@ -33,6 +33,20 @@ std::string_view mark_text(PyObject* text, const char* function) {
 
 PyObject* none() noexcept { Py_RETURN_NONE; }
 
+// Whether the script itself says where it is.
+std::atomic<bool> told{false};
+std::atomic<std::uint64_t> counted{0};
+
+void note_step(std::uint64_t number) {
+  Recorder* recorder = Tracer::current();
+  if (recorder == nullptr) return;
+  recorder->step(number, thread_id());
+  if (number % kLookEvery == 0) {
+    recorder->refresh_clock();
+    Tracer::get().look();
+  }
+}
+
 PyObject* step(PyObject* /*self*/, PyObject* number) {
   // Accepts tensors of one integer and numpy integers too.
   PyObject* index = PyNumber_Index(number);
@@ -41,13 +55,16 @@ PyObject* step(PyObject* /*self*/, PyObject* number) {
   Py_DECREF(index);
   const bool known = value != ~0ULL || PyErr_Occurred() == nullptr;
   PyErr_Clear();
-  Recorder* recorder = Tracer::current();
-  if (known && recorder != nullptr) {
-    recorder->step(value, thread_id());
-    if (value % kLookEvery == 0) {
-      recorder->refresh_clock();
-      Tracer::get().look();
-    }
+  if (known) {
+    told.store(true, std::memory_order_relaxed);
+    note_step(value);
+  }
+  return none();
+}
+
+PyObject* count_step(PyObject* /*self*/, PyObject* /*unused*/) {
+  if (!told.load(std::memory_order_relaxed)) {
+    note_step(counted.fetch_add(1, std::memory_order_relaxed) + 1);
   }
   return none();
 }
@@ -67,6 +84,10 @@ PyMethodDef step_method = {
     "Notes that training step `number` begins; reports show each rank's last one. Ignores negative "
     "numbers.\n\n"
     "Does nothing if the recorder is not armed. Raises TypeError if `number` is not an integer."};
+PyMethodDef count_step_method = {
+    "count_step", &count_step, METH_NOARGS,
+    "count_step()\n--\n\n"
+    "Notes that one more training step is done, from 1 on, unless the script calls step()."};
 PyMethodDef mark_method = {
     "mark", &mark, METH_O,
     "mark(text, /)\n--\n\n"
@@ -171,9 +192,11 @@ int bind_trace_marks(PyObject* module) {
     Py_XDECREF(made);
     return added;
   };
-  const bool added = add("step", PyCFunction_NewEx(&trace::marks::step_method, nullptr, from)) &&
-                     add("mark", PyCFunction_NewEx(&trace::marks::mark_method, nullptr, from)) &&
-                     add("section", trace::marks::section_type());
+  const bool added =
+      add("step", PyCFunction_NewEx(&trace::marks::step_method, nullptr, from)) &&
+      add("count_step", PyCFunction_NewEx(&trace::marks::count_step_method, nullptr, from)) &&
+      add("mark", PyCFunction_NewEx(&trace::marks::mark_method, nullptr, from)) &&
+      add("section", trace::marks::section_type());
   Py_DECREF(from);
   return added ? 0 : -1;
 }

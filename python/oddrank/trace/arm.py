@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -206,6 +207,7 @@ def _begin(
         _take_threads(core.trace_object())
     os.environ[job.INHERITED] = name
     collectives.start_with_torch(speaks=place[1] == 0 and not is_child)
+    _count_steps_with_torch()
     _watch_end()
     _tell_children(_ArmChild(made, place, hook, budget))
     return path
@@ -382,9 +384,28 @@ mark: Callable[[str], None] = _native.core().mark
 section: "Callable[[str], AbstractContextManager[object, None]]" = _native.core().section
 
 
+_stepping: "weakref.WeakSet[object]" = weakref.WeakSet()  # the optimizer whose steps count
+
+
+def _stepped(optimizer: object, *_: object) -> None:
+    """Counts the steps of one optimizer, for scripts that never call step()."""
+    if not _stepping:
+        _stepping.add(optimizer)
+    if optimizer in _stepping:
+        _native.core().count_step()
+
+
+@functools.cache
+def _count_steps_with_torch() -> None:
+    def count(optimizers: ModuleType) -> None:
+        optimizers.register_optimizer_step_post_hook(_stepped)
+
+    collectives.after_import("torch.optim.optimizer", count)
+
+
 def _let_compile(dynamo_config: ModuleType) -> None:
     """Makes torch.compile keep step() and mark() in its graph; a section breaks the graph."""
-    dynamo_config.ignore_logging_functions.update((step, mark))
+    dynamo_config.ignore_logging_functions.update((step, mark, _stepped))
 
 
 collectives.after_import("torch._dynamo.config", _let_compile)
