@@ -280,9 +280,14 @@ void Watcher::send_result(std::uint32_t stage, const std::string& result) {
 }
 
 void Watcher::collect(const control::Go& go, std::int64_t now) {
-  if (!has(go.parameters, options_.rank)) return;
+  const std::size_t end = std::min(go.parameters.find(' '), go.parameters.size());
+  if (!has(std::string_view(go.parameters).substr(0, end), options_.rank)) return;
   collects_ = go.stage_number;
-  if (!collector_.running()) collector_.start(options_.collector, now + kCollectNs);
+  if (!collector_.running()) {
+    std::vector<std::string> command = options_.collector;
+    command.push_back(go.parameters.substr(std::min(end + 1, go.parameters.size())));
+    collector_.start(command, now + kCollectNs);
+  }
   if (!collector_.running()) send_result(collects_, "");
 }
 

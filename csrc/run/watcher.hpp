@@ -35,7 +35,9 @@ struct WatchOptions {
 // answer to REPORT. Stages of the root:
 // - "snapshot": sends a WorkerSnapshot, also once the worker is dead. Its parameters: the
 //   milliseconds between two looks at the threads.
-// - "collect": sends what the collector prints, if its parameters, ranks like 0,8, have this one.
+// - "collect": sends what the collector prints. Its parameters: ranks like 0,8 of which this is
+// one,
+//   and the collector's last argument.
 // - "kill": ends the worker, by SIGTERM, and by SIGKILL 5 s later; then what it had started.
 // - "end", or an END: only waits for the worker's end from now on.
 // Sleeps but for a look a second.

@@ -76,7 +76,7 @@ class Judged:
             options=asdict(options), restart=2, publish=False, cwd=str(folder),
         )  # fmt: skip
         self.watch = Watch(0.0, 60.0)
-        self.judge = judge_.Judge(settings, self, self, self.watch)
+        self.judge = judge_.Judge(settings, self, self, self.watch, began=0.0)
         self.options = self.judge.settings.options
         monkeypatch.setattr(judge_, "_WORK_SECONDS", 0.0)
         read = SimpleNamespace(view=SimpleNamespace(activities=self.activities))

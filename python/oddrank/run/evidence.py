@@ -34,18 +34,21 @@ def leave_states(snapshot: Snapshot, folder: Path) -> None:
 
 
 def save(
-    taker: Taker, ranks: Sequence[RankState], folder: Path, over: Callable[[], bool]
+    taker: Taker, ranks: Sequence[RankState], folder: Path, job: str, over: Callable[[], bool]
 ) -> dict[str, Any]:
-    """Returns what was done, as the report has it. over: there is nothing more to wait for."""
+    """Saves in folder/job/HOST; returns what was done, as the report has it.
+
+    over: there is nothing more to wait for.
+    """
     asked: dict[str, int] = {}
     # The guard of a dead rank ends soon.
     for state in sorted(filter(is_heard, ranks), key=lambda s: (has_ended(s), s.rank)):
         asked.setdefault(state.host, state.rank)
-    chosen = ",".join(map(str, asked.values()))
+    chosen = f"{','.join(map(str, asked.values()))} {folder}"
     results = taker.ask("collect", chosen, len(asked), _SECONDS, over=over, poll=_POLL)
     hosts = {state.host: _SILENT for state in ranks if state.host}
     hosts |= {host: _told(results.get(rank)) for host, rank in asked.items()}
-    return {"folder": str(folder), "hosts": hosts}
+    return {"folder": str(folder / job), "hosts": hosts}
 
 
 def _told(result: bytes | None) -> dict[str, Any]:

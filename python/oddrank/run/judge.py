@@ -276,9 +276,10 @@ class Judge:
         """Has all nodes save their evidence, unless the user wants none."""
         if self.settings.options["on_stall"] == REPORT:
             return
-        folder = self.settings.evidence / self.settings.job
-        evidence.leave_states(snapshot, folder)
-        self.evidence = evidence.save(self.taker, self._states(), folder, over)
+        began = time.strftime("%Y-%m-%dT%H%M%S", time.gmtime(self.began))
+        folder = Path(self.settings.options["output"], began)
+        evidence.leave_states(snapshot, folder / self.settings.job)
+        self.evidence = evidence.save(self.taker, self._states(), folder, self.settings.job, over)
         say.lines(evidence.words(self.evidence))
         self._write()
 

@@ -87,12 +87,6 @@ class Settings:
     def job(self) -> str:
         return Path(self.folders[0]).name
 
-    @property
-    def evidence(self) -> Path:
-        """The folder for evidence of this attempt: each host's is in JOB/HOST below it."""
-        base = Path(self.options["output"])
-        return base / f"restart-{self.restart}" if self.restart else base
-
 
 def begin(options: Options) -> None:
     """Watches this process from here on, as one rank of its job. Call it before the training."""
@@ -159,7 +153,7 @@ def _start_guard(here: launch.Launch, settings: Settings, address: str) -> None:
     if settings.options["on_stall"] != REPORT:
         collector = (
             *_ALL_OUTPUT, *_COLLECT,
-            settings.job, str(settings.evidence), here.host,
+            settings.job, here.host,
         )  # fmt: skip
         options += [("--collector", word) for word in collector]
     _spawn(

@@ -83,7 +83,7 @@ def command(job: tuple[str, ...], folder: Path, limit: int, deadline: float) -> 
     return OddrankError.exit_code if done.lacking or named & refused else 0
 
 
-def for_guard(job: str, folder: str, host: str) -> None:
+def for_guard(job: str, host: str, folder: str) -> None:
     """Collects for `oddrank run`; prints a line of JSON.
 
     saved: what was saved, in a sentence; None: nothing. lines: what else to say.
