@@ -13,8 +13,8 @@ import forked
 from bench.nccl_process import in_process, make_fake, real_nccl
 from oddrank.bench import nccl_tests
 from oddrank.bench.choice import parse, text
+from oddrank.bench.data import Row
 from oddrank.bench.nccl_tests import Member
-from oddrank.bench.row import Row
 from texts import rows, texts
 
 TEXTS = texts(__file__)

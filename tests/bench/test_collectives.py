@@ -12,8 +12,8 @@ from oddrank.bench import findings, split
 from oddrank.bench.case import DTYPES, NO_OP, OPS
 from oddrank.bench.collectives import COLLECTIVES, REDUCED, ROOT, parts_of
 from oddrank.bench.command import run
+from oddrank.bench.data import Row
 from oddrank.bench.plan import in_turn, tasks
-from oddrank.bench.row import Row
 from oddrank.bench.sampling import MOST_PASSES
 from oddrank.bench.split import Split
 from oddrank.control.root import RankState

@@ -5,16 +5,8 @@ import pytest
 from bench.told import by_name, told
 from measured_rows import A100, GIB, GLOO, H200, Measured, said_of_nothing
 from oddrank.bench.case import Case, parse_sizes
-from oddrank.bench.expected import (
-    Expected,
-    expected,
-    figures,
-    held,
-    judged_from,
-    nvls_wire,
-    percent,
-    shortfalls,
-)
+from oddrank.bench.data import Expected, percent
+from oddrank.bench.expected import expected, figures, held, judged_from, nvls_wire, shortfalls
 from oddrank.bench.topology import Facts
 from oddrank.gpus import GPUS, product
 

@@ -14,9 +14,9 @@ from oddrank import launch
 from oddrank.bench import report, verify
 from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
-from oddrank.bench.expected import Expected
+from oddrank.bench.data import Expected, Row
 from oddrank.bench.plan import Pass, Task, in_turn, tasks
-from oddrank.bench.row import Row, Table, cells, summarise
+from oddrank.bench.row import Table, cells, summarise
 from oddrank.control.root import RankState
 from oddrank.control.stages import RunState
 from oddrank.control.walk import Outcome
@@ -146,7 +146,8 @@ def test_a_rank_counts_the_wrong_values_of_all_it_received(monkeypatch):
     )
     operation = SimpleNamespace(send=0, recv=0, once=lambda: None, sent=lambda: None)
     seen = verify.verify(group, SimpleNamespace(device=-1), replace(case, bytes=48), operation, 2)
-    assert (seen.observer, seen.wrong, seen.index, seen.got) == (4, 16, 4 + 2, 9.0)
+    found = [seen[name] for name in ("observer", "wrong", "index", "got")]
+    assert found == [4, 16, 4 + 2, 9.0]
 
 
 SETUP = {"torch": "2.11.0", "cuda": None, "driver": None, "settings": {}, "gpu": "NVIDIA H200"}

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 from oddrank.bench import findings, topology
 from oddrank.bench.backend import Block, Operation, Stamps, one_by_one
@@ -22,9 +22,6 @@ from oddrank.errors import OddrankError
 from oddrank.finding import Finding
 from oddrank.lateness import SMALLEST_EFFECT, Arrival, both_times, late_ranks, quantiles_of
 from oddrank.process_group import Group, connect
-
-if TYPE_CHECKING:
-    from oddrank.process_group import Group
 
 # Error bound of a clock that could not be compared with rank 0's.
 UNKNOWN_NS = 1_000_000_000_000
@@ -40,7 +37,7 @@ def in_short(one: Arrival) -> dict[str, float]:
     return {"n": one.n, "median": one.median, "spread": one.spread, "error": one.error}
 
 
-def arrival(group: "Group", stamps: Stamps, clock: tuple[int, int]) -> Arrival | None:
+def arrival(group: Group, stamps: Stamps, clock: tuple[int, int]) -> Arrival | None:
     """Returns this rank's arrivals; None if there are none to compare. All ranks call it together.
 
     clock: nanoseconds from this rank's clock to rank 0's, and the error bound.

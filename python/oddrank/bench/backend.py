@@ -9,12 +9,10 @@ import statistics
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from oddrank.bench.case import Case
-
-if TYPE_CHECKING:
-    from oddrank.control.session import Timestamps
+from oddrank.control.session import Timestamps
 
 # Stamped runs in one block of a back end that queues; a case has many blocks.
 _MOST_STAMPED = 32
@@ -51,7 +49,7 @@ class Stamps:
     gaps: "array[int]" = field(default_factory=lambda: array("q"))
 
     @staticmethod
-    def of(timestamps: "Timestamps") -> "Stamps":
+    def of(timestamps: Timestamps) -> "Stamps":
         """Returns a block without its first iteration: none before it aligned the ranks."""
         starts, durations = array("q", timestamps.starts()), array("q", timestamps.durations())
         left = (at + took for at, took in zip(starts, durations, strict=True))
@@ -79,7 +77,7 @@ class Block:
     arrivals: Stamps = field(default_factory=Stamps)
 
 
-def one_by_one(timestamps: "Timestamps", runs: Iterable[Callable[[], Any]]) -> Block:
+def one_by_one(timestamps: Timestamps, runs: Iterable[Callable[[], Any]]) -> Block:
     """Times runs that return at their end. The hot loop: two stamps around the call, nothing else.
 
     timestamps: empty, with room for all runs.

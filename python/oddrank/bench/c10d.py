@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, islice, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oddrank import _native
 from oddrank.bench.backend import (
@@ -26,9 +26,7 @@ from oddrank.bench.backend import (
 from oddrank.bench.case import DTYPES, Case
 from oddrank.bench.collectives import COLLECTIVES, ROOT, split_counts
 from oddrank.bench.random_data import Noise
-
-if TYPE_CHECKING:
-    from oddrank.process_group import Group
+from oddrank.process_group import Group
 
 Call = Callable[[], Any]
 OUT, IN = False, True
@@ -166,7 +164,7 @@ _BYTES_WISE = ("sendrecv", "barrier")
 class C10d:
     """A Backend on the group of all ranks, or on a part of it."""
 
-    def __init__(self, group: "Group") -> None:
+    def __init__(self, group: Group) -> None:
         self._group = group
         self.name = f"c10d:{group.backend}"
         self.device = -1 if group.device.type == "cpu" else int(group.device.index)
@@ -180,7 +178,7 @@ class C10d:
             group.torch.cuda.empty_cache()  # else torch keeps it from other back ends
         self._memory = group.torch.empty(size, dtype=group.torch.uint8, device=group.device)
 
-    def among(self, group: "Group") -> "C10d":
+    def among(self, group: Group) -> "C10d":
         """Returns a copy for `group`, on the memory reserved here."""
         part = copy(self)
         part._group = group
@@ -224,7 +222,7 @@ def _gloo_refuses(case: Case) -> str | None:
 class _Operation:
     """An Operation: one prepared call a window."""
 
-    def __init__(self, group: "Group", case: Case, memory: Any) -> None:
+    def __init__(self, group: Group, case: Case, memory: Any) -> None:
         layout = COLLECTIVES[case.collective].layout(case, group.rank, group.world)
         size, dtype = DTYPES[case.dtype], getattr(group.torch, case.dtype)
         self._group, self._case = group, case

@@ -12,9 +12,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from oddrank import _native
+from oddrank.bench.data import Choice
 
 # How 2.20 to 2.23 number them; later versions write the names.
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
@@ -28,16 +29,6 @@ _CHOICE = re.compile(
 _KERNEL = re.compile(r"Kernel (\w+) nchannels ([0-9]{1,4})")
 # One collective writes a few lines.
 _MOST_BYTES = 1 << 20
-
-
-class Choice(TypedDict, total=False):
-    """What the log tells. algorithm: NCCL's name, or "Symmetric", "Copy Engine" and the like for
-    calls that have no algorithm. kernel: of symmetric memory; channels: how many."""
-
-    algorithm: str
-    protocol: str
-    channels: int
-    kernel: str
 
 
 def parse(text: str) -> Choice | None:

@@ -10,6 +10,7 @@ from oddrank import launch, render
 from oddrank.bench import comparison, nccl_tests, report, saved, split, sweep
 from oddrank.bench.case import DTYPE_ALIASES, DTYPES, OPS, parse_size, parse_sizes
 from oddrank.bench.collectives import COLLECTIVES
+from oddrank.bench.data import Row
 from oddrank.bench.pairs import stages as pairs_stages
 from oddrank.bench.pairs.judge import Judge
 from oddrank.bench.pairs.report import of_pairs
@@ -24,7 +25,7 @@ from oddrank.bench.plan import (
     passes_within,
     tasks,
 )
-from oddrank.bench.row import Row, Table
+from oddrank.bench.row import Table
 from oddrank.bench.split import Split
 from oddrank.cli import (
     CommandGroup,

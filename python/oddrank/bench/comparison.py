@@ -10,17 +10,17 @@ hour): compare several runs before blaming a change.
 import statistics
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 from oddrank import _native
 from oddrank.bench import findings
 from oddrank.bench.case import size_text
-from oddrank.bench.saved import Key, Saved, SavedRow
+from oddrank.bench.data import Compared, RowVerdict, name_data, name_text
+from oddrank.bench.saved import Saved, SavedRow
 from oddrank.errors import OddrankError
 from oddrank.report import Report
 
-RowVerdict = Literal["SAME", "FASTER", "SLOWER", "UNSURE", "WRONG"]
 CONFIDENCE = 0.99
 COLUMNS = ("size", "collective", "dtype", "op", "place", "A us", "B us", "B/A", "99 % interval",
            "verdict")  # fmt: skip
@@ -32,27 +32,6 @@ _NAMES = {"size": "ranks"}  # member of `world` -> its name for people
 _MOST_TOLD = 100
 _MOST_HOSTS = 5
 _NOT_SET = "not set"
-
-
-@dataclass(frozen=True)
-class Compared:
-    """One row of both runs. ratio: B's median time over A's, from low to high; None: unknown."""
-
-    key: Key
-    a_us: float | None
-    b_us: float | None
-    ratio: float | None
-    low: float | None
-    high: float | None
-    verdict: RowVerdict
-    why: str = ""
-
-    def __str__(self) -> str:
-        return name_text(self.key)
-
-    def as_data(self) -> dict[str, Any]:
-        figures = asdict(self)
-        return {**name_data(figures.pop("key")), **figures}
 
 
 @dataclass(frozen=True)
@@ -337,18 +316,6 @@ def cells(row: Compared) -> tuple[object, ...]:
         interval,
         row.verdict,
     )
-
-
-def name_text(key: Key) -> str:
-    backend, collective, dtype, op, size, in_place = key
-    place = "in place" if in_place else "out of place"
-    kind = "" if op == "none" else f" {op}"
-    return f"{collective} {dtype}{kind} {size_text(size)} {place} ({backend})"
-
-
-def name_data(key: Key) -> dict[str, Any]:
-    names = ("backend", "collective", "dtype", "op", "bytes", "inplace")
-    return dict(zip(names, key, strict=True))
 
 
 def _rows(count: int) -> str:

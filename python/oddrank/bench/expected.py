@@ -13,21 +13,19 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oddrank import gpus
 from oddrank.bench import findings
 from oddrank.bench.backend import CACHES
 from oddrank.bench.case import Case
+from oddrank.bench.data import Expected, Row, percent
 from oddrank.bench.topology import Facts
 from oddrank.finding import Finding
 from oddrank.gpus import Gpu
-
-if TYPE_CHECKING:
-    from oddrank.bench.row import Row
 
 _FROM = 1 << 30  # default of a rule: smallest size with an expected value,
 _VERDICT_FROM = 1 << 32  # and smallest size that is judged
@@ -39,22 +37,6 @@ SMALLEST = 1 << 20
 _NVLS_DTYPES = {"float32", "float16", "bfloat16"}
 _REDUCING = {"all_reduce", "reduce_scatter", "reduce"}
 _FIRST_NVLS = (2, 17)  # first NCCL version with NVLS
-
-
-@dataclass(frozen=True)
-class Expected:
-    """An expectation in 1e9 bytes a second; algbw if busbw is not defined (one rank)."""
-
-    busbw_GBps: float | None
-    source: str
-    note: str = ""
-    algbw_GBps: float | None = None
-    judged: bool = False
-    """Whether a row below it is a finding."""
-    physical: bool = False
-    """A limit that nothing exceeds, not the usual figure."""
-    doubt: str = ""
-    """Why the figure judges nothing here, though the topology fits."""
 
 
 def expected(facts: Facts, case: Case, footprint: int | None = None) -> Expected | None:
@@ -247,17 +229,9 @@ def _doubt(facts: Facts, nodes: Sequence[int], slow_inside: bool) -> str:
     return f"{which} is not known: NCCL_IB_HCA can name them"
 
 
-def percent(row: "Row", of: Expected | None) -> float | None:
-    """Returns the percentage of the expected bandwidth that was reached; None if unknown."""
-    if of is None:
-        return None
-    pairs = ((row.busbw_GBps, of.busbw_GBps), (row.algbw_GBps, of.algbw_GBps))
-    return next((100 * got / limit for got, limit in pairs if got is not None and limit), None)
-
-
 def held(
-    rows: "Sequence[Row]", expectations: Sequence[Expected | None]
-) -> list[tuple["Row", Expected, float]]:
+    rows: Sequence[Row], expectations: Sequence[Expected | None]
+) -> list[tuple[Row, Expected, float]]:
     """Returns the rows that may be judged, each with its expectation and percentage."""
     found = []
     for row, of in zip(rows, expectations, strict=True):
@@ -275,7 +249,7 @@ def judged_from(facts: Facts, case: Case) -> int | None:
 
 
 def shortfalls(
-    rows: "Sequence[Row]", expectations: Sequence[Expected | None], threshold: float
+    rows: Sequence[Row], expectations: Sequence[Expected | None], threshold: float
 ) -> list[Finding]:
     """Returns one finding if any row that may be judged is below `threshold` (0.9 is 90 %).
 

@@ -4,26 +4,19 @@ import statistics
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from oddrank.bench.case import size_text
+from oddrank.bench.data import Compared, Expected, Mismatch, Row, SlowGroup
 from oddrank.bench.sampling import ENOUGH
 from oddrank.control.stages import RunState
 from oddrank.finding import Condition, Confidence, Evidence, Finding, Who, ranks_text
-
-if TYPE_CHECKING:
-    from oddrank.bench.comparison import Compared
-    from oddrank.bench.expected import Expected
-    from oddrank.bench.row import Row
-    from oddrank.bench.split import SlowGroup
-    from oddrank.bench.verify import MismatchData
-    from oddrank.lateness import Late
+from oddrank.lateness import Late
 
 # Group that ran the case -> end of a sentence.
 _AMONG = {"world": "", "node": " within its node", "across": " across nodes"}
 
 
-def wrong_values(stage: str, seen: Sequence["MismatchData"]) -> Finding:
+def wrong_values(stage: str, seen: Sequence[Mismatch]) -> Finding:
     """Wrong values: the rank that sees them need not have caused them."""
     observers = Who("rank", tuple(m["observer"] for m in seen))
     return Finding(
@@ -42,7 +35,7 @@ def wrong_values(stage: str, seen: Sequence["MismatchData"]) -> Finding:
 
 
 def not_localised(
-    run: RunState, stage: str, seen: Sequence["MismatchData"], suspects: Sequence[int] = ()
+    run: RunState, stage: str, seen: Sequence[Mismatch], suspects: Sequence[int] = ()
 ) -> Finding:
     """Wrong values whose origin gathering every rank's own values does not show.
 
@@ -66,7 +59,7 @@ def not_localised(
 
 
 def wrong_contribution(
-    run: RunState, stage: str, ranks: Sequence[int], seen: Sequence["MismatchData"]
+    run: RunState, stage: str, ranks: Sequence[int], seen: Sequence[Mismatch]
 ) -> Finding:
     """Every rank sees wrong values from these ranks, gathered without arithmetic."""
     who = run.who(ranks)
@@ -85,7 +78,7 @@ def wrong_contribution(
     )
 
 
-def late(run: RunState, stage: str, one: "Late") -> Finding:
+def late(run: RunState, stage: str, one: Late) -> Finding:
     """In both measurements the rank was later than the healthy spread explains."""
     who = run.who([one.rank])
     by = f"{one.by / 1e3:.3g} ms" if one.by >= 100 else f"{one.by:.0f} us"
@@ -118,7 +111,7 @@ def late(run: RunState, stage: str, one: "Late") -> Finding:
     )  # fmt: skip
 
 
-def late_once(run: RunState, stage: str, one: "Late") -> Finding:
+def late_once(run: RunState, stage: str, one: Late) -> Finding:
     """Late in the first measurement, with no time for the recheck: names no rank."""
     return replace(
         late(run, stage, one),
@@ -131,7 +124,7 @@ def late_once(run: RunState, stage: str, one: "Late") -> Finding:
     )
 
 
-def late_in_few(run: RunState, stage: str, one: "Late") -> Finding:
+def late_in_few(run: RunState, stage: str, one: Late) -> Finding:
     """Late in too few iterations to name a rank."""
     return replace(
         late_once(run, stage, one),
@@ -143,7 +136,7 @@ def late_in_few(run: RunState, stage: str, one: "Late") -> Finding:
     )
 
 
-def slow_group(run: RunState, slow: "SlowGroup") -> Finding:
+def slow_group(run: RunState, slow: SlowGroup) -> Finding:
     """A group of --split takes longer than the others, in every pass of most cases."""
     who, row = run.who(slow.ranks), slow.row
     own = row.groups[slow.number]
@@ -179,7 +172,7 @@ def slow_group(run: RunState, slow: "SlowGroup") -> Finding:
     )
 
 
-def mismatch_evidence(seen: Sequence["MismatchData"]) -> tuple[Evidence, ...]:
+def mismatch_evidence(seen: Sequence[Mismatch]) -> tuple[Evidence, ...]:
     """Lists each observer's first mismatch, then the second ones; equal ones share a line."""
     nth: Counter[int] = Counter()
     places = []
@@ -195,7 +188,7 @@ def mismatch_evidence(seen: Sequence["MismatchData"]) -> tuple[Evidence, ...]:
     )
 
 
-def _mismatch(m: "MismatchData") -> str:
+def _mismatch(m: Mismatch) -> str:
     among = _AMONG.get(m["among"], f" in {m['among']}")  # or "group 2", of --split
     return (
         f"{m['case']}{among}: {m['wrong']} wrong values,"
@@ -203,7 +196,7 @@ def _mismatch(m: "MismatchData") -> str:
     )
 
 
-def below_expected(low: "Sequence[tuple[Row, Expected, float]]", threshold: float) -> Finding:
+def below_expected(low: Sequence[tuple[Row, Expected, float]], threshold: float) -> Finding:
     """Rows below the published figure, the worst first. They name no rank."""
     row, of, share = low[0]
     ranks = Who("rank", tuple(range(row.n)))
@@ -237,8 +230,8 @@ def below_expected(low: "Sequence[tuple[Row, Expected, float]]", threshold: floa
 
 
 def nothing_published(
-    rows: "Sequence[Row]",
-    due: "Sequence[Expected | None]",
+    rows: Sequence[Row],
+    due: Sequence[Expected | None],
     judged_from: Sequence[int | None],
     threshold: float,
     where: str,
@@ -280,7 +273,7 @@ def nothing_published(
     )
 
 
-def _why_not_held(row: "Row", of: "Expected | None", judged_from: int | None) -> str:
+def _why_not_held(row: Row, of: Expected | None, judged_from: int | None) -> str:
     if of is not None and of.judged:
         return "wrong values" if row.check == "wrong" else "not measured"
     if judged_from is not None and row.bytes < judged_from:
@@ -294,7 +287,7 @@ def _why_not_held(row: "Row", of: "Expected | None", judged_from: int | None) ->
     return f"the figure for {row.collective} is from a similar topology only"
 
 
-def other_run(verdict: str, rows: "Sequence[Compared]", total: int, a: str, b: str) -> Finding:
+def other_run(verdict: str, rows: Sequence[Compared], total: int, a: str, b: str) -> Finding:
     """Rows of a run, in the file `b`, that are WRONG, SLOWER or UNSURE against those of `a`."""
     worst = max(rows, key=lambda row: row.ratio or 0.0)
     among = f"{len(rows)} of {total} row{'s' if total > 1 else ''}"
@@ -313,7 +306,7 @@ def other_run(verdict: str, rows: "Sequence[Compared]", total: int, a: str, b: s
     )
 
 
-def _compared(row: "Compared") -> str:
+def _compared(row: Compared) -> str:
     if row.why or row.ratio is None:
         return f": {row.why}" if row.why else ""
     return f" takes {row.ratio:.2f} times as long ({row.low:.3f} to {row.high:.3f})"

@@ -4,23 +4,21 @@
 latency. Then it stamps a few further runs one by one, for the arrivals.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oddrank import _native
 from oddrank.bench.backend import Block, Stamps, are_short, buffers, footprint, offsets, stamped
 from oddrank.bench.case import NO_OP, Case
 from oddrank.bench.collectives import split_counts
 from oddrank.bench.random_data import Noise
-
-if TYPE_CHECKING:
-    from oddrank.process_group import Group
+from oddrank.process_group import Group
 
 _UNIQUE_ID_BYTES = 128
 # A sweep of barriers alone reserves no memory.
 _LEAST_BYTES = 512
 
 
-def connect(group: "Group", *, graph: int = 0, register: str = "") -> "Native":
+def connect(group: Group, *, graph: int = 0, register: str = "") -> "Native":
     """Makes the back end; all ranks call it together. The id travels over the group."""
     _native.load_nccl()
     cuda = _native.cuda()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import oddrank
 from oddrank.bench.case import NO_OP
 from oddrank.bench.collectives import COLLECTIVES, ROOT
-from oddrank.bench.row import Row
+from oddrank.bench.data import Row
 
 # Our names -> nccl-tests' names; the others are the same.
 _TYPES = {

@@ -3,23 +3,21 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oddrank.bench import arrivals, expected, findings, split, sweep, topology
 from oddrank.bench.case import size_text
+from oddrank.bench.data import Row
 from oddrank.bench.nccl_tests import Member
 from oddrank.bench.plan import ARRIVALS, LEAST, Limits, Pass, Task, longest, memory_of, reserve
-from oddrank.bench.row import Row
 from oddrank.bench.sampling import ENOUGH
+from oddrank.control.stages import RunState
+from oddrank.control.walk import Outcome
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
+from oddrank.launch import Launch
 from oddrank.machine.device import CPU, usable_bytes
 from oddrank.report import Report
-
-if TYPE_CHECKING:
-    from oddrank.control.stages import RunState
-    from oddrank.control.walk import Outcome
-    from oddrank.launch import Launch
 
 PLAN_COLUMNS = ("collective", "type", "redop", "place", "size", "count", "memory of a rank", "note")
 
@@ -28,8 +26,8 @@ _OTHERS = "give other --dtypes, --ops or --place"
 
 def of_sweep(
     passes: Sequence[Pass],
-    launch: "Launch",
-    outcome: "Outcome",
+    launch: Launch,
+    outcome: Outcome,
     measured: Mapping[str, Row],
     fail_below: float | None,
 ) -> Report:
@@ -75,7 +73,7 @@ def of_sweep(
 
 def plan_rows(
     tasks: Sequence[Task],
-    launch: "Launch",
+    launch: Launch,
     limits: Limits,
     obstacle: str = "",
     *,
@@ -135,7 +133,7 @@ def _time(limits: Limits, cases: int, world: int) -> str:
 
 
 def _below(
-    tasks: Sequence[Task], rows: Sequence[Row], outcome: "Outcome", threshold: float
+    tasks: Sequence[Task], rows: Sequence[Row], outcome: Outcome, threshold: float
 ) -> list[Finding]:
     """Returns the findings of --fail-below; one of them if no row could be judged."""
     run, each = outcome.run, list(zip(tasks, rows, strict=True))
@@ -168,7 +166,7 @@ def _nothing(rows: Sequence[Row]) -> str:
     return f"none of {len(rows)} cases could be measured: {'; '.join(reasons)[:300]}; {advice}"
 
 
-def _measured(rows: Sequence[Row], arrived: dict[int, Any], launch: "Launch", *, well: bool) -> str:
+def _measured(rows: Sequence[Row], arrived: dict[int, Any], launch: Launch, *, well: bool) -> str:
     """Says what was measured and, if nothing was found, the smallest delay it could detect."""
     measured = [row for row in rows if row.median_us is not None]
     if not measured:
@@ -208,7 +206,7 @@ def _arrival_data(arrived: dict[int, Any]) -> dict[str, Any] | None:
     }
 
 
-def members(run: "RunState") -> list[Member]:
+def members(run: RunState) -> list[Member]:
     """Returns every rank with its host and device."""
     known = topology.devices_of(run)
     on_cpu = any(rank["transport"] == "gloo" for rank in topology.connected_of(run).values())
@@ -221,7 +219,7 @@ def members(run: "RunState") -> list[Member]:
     return found
 
 
-def _devices(run: "RunState") -> dict[str, int]:
+def _devices(run: RunState) -> dict[str, int]:
     """Returns device name -> number of ranks. Over gloo all use the CPU, even if they have GPUs."""
     idle = any(rank["transport"] == "gloo" for rank in topology.connected_of(run).values())
     ranks = topology.devices_of(run).values()

@@ -3,17 +3,15 @@
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, TextIO, TypedDict
+from dataclasses import replace
+from typing import Any, TextIO
 
-from oddrank.bench import choice, expected, split
+from oddrank.bench import choice, split
 from oddrank.bench.case import Case, size_text
-from oddrank.bench.choice import Choice
 from oddrank.bench.collectives import COLLECTIVES
-from oddrank.bench.expected import Expected
+from oddrank.bench.data import PassResult, Row
 from oddrank.bench.plan import Pass
 from oddrank.bench.sampling import error_of_passes
-from oddrank.bench.verify import MismatchData
 from oddrank.finding import Who
 from oddrank.render import progress, terminal_width
 
@@ -27,98 +25,6 @@ _NO_BYTES = "a barrier moves no data"
 # Here NCCL, and mostly gloo too, does nothing at all: every size takes the same time.
 _STAYS = "one rank in place already holds the result: nothing moves"
 _NO_TIME = "its time is too short to measure"
-
-
-@dataclass(frozen=True)
-class Row:
-    """Times in microseconds, bandwidths in 1e9 bytes a second; None: unknown, see reason.
-
-    n: ranks. wrong: wrong values, as all ranks saw them together. mean_us: the time of an
-    iteration: of each block of iterations its mean on the slowest rank, as nccl-tests has it with
-    -a 3. algbw and busbw come from it. iterations: how many it is the mean of; passes: in how many
-    passes they were made. median_us, p95_us, p99_us, min_us, cv: of single iterations, each as long
-    as its slowest rank; stalls show here, and jitter makes them longer than the mean. error: half
-    the 95 % confidence interval of the median, relative to it. samples_us: these iterations, in
-    their order, evenly thinned. arrival: every rank's median microseconds behind the first rank, in
-    the order of ranks. footprint: bytes that a rank's runs use in turn; caches may serve them if
-    they are few. groups: with --split each group's ranks and figures; then the row's own figures
-    are those of the slowest group, and n is the ranks of one group. unaligned: buffers began one
-    element behind an aligned address. nccl_choice: what NCCL chose, if its log says.
-    """
-
-    backend: str
-    collective: str
-    dtype: str
-    op: str
-    bytes: int
-    count: int
-    inplace: bool
-    n: int
-    check: str  # "ok", "wrong", or "skipped"
-    wrong: int = 0
-    iterations: int = 0
-    passes: int = 0
-    mean_us: float | None = None
-    median_us: float | None = None
-    p95_us: float | None = None
-    p99_us: float | None = None
-    min_us: float | None = None
-    cv: float | None = None
-    error: float | None = None
-    algbw_GBps: float | None = None
-    busbw_GBps: float | None = None
-    expected_GBps: float | None = None
-    percent: float | None = None
-    expected_source: str | None = None
-    expected_note: str | None = None
-    expected_doubt: str | None = None
-    reason: str | None = None
-    samples_us: tuple[float, ...] = ()
-    arrival: Mapping[str, Any] | None = None
-    footprint: int | None = None
-    groups: tuple[Mapping[str, Any], ...] = ()
-    unaligned: bool = False
-    nccl_choice: Choice | None = None
-
-    def as_data(self) -> dict[str, Any]:
-        data = asdict(self)
-        if self.nccl_choice is None:  # most runs do not ask for it
-            del data["nccl_choice"]
-        return data
-
-    def expecting(self, what: Expected | None) -> "Row":
-        """Returns the row with its expectation and the percentage of it."""
-        if what is None:
-            return self
-        return replace(
-            self,
-            expected_GBps=what.algbw_GBps if what.busbw_GBps is None else what.busbw_GBps,
-            percent=expected.percent(self, what),
-            expected_source=what.source,
-            expected_note=what.note or None,
-            expected_doubt=what.doubt or None,
-        )
-
-
-class PassResult(TypedDict):
-    """A rank's result of a pass, for all passes of the case so far.
-
-    skipped: why the case was not measured. mean: microseconds of `iterations`; times: the slowest
-    rank's microseconds of single ones, one list a pass; only rank 0 has them. over: no further pass
-    is needed.
-    """
-
-    backend: str
-    skipped: str | None
-    mismatch: MismatchData | None
-    wrong_ranks: list[int]
-    mean: float | None
-    iterations: int
-    times: list[list[float]]
-    arrival: dict[str, float] | None
-    over: bool
-    footprint: int | None
-    nccl_choice: Choice | None
 
 
 def summarise(case: Case, results: Mapping[int, PassResult], world: int) -> Row:

@@ -11,14 +11,10 @@ import time
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from oddrank.bench.backend import Stamps
-
-if TYPE_CHECKING:
-    from oddrank.bench.backend import Operation
-    from oddrank.bench.case import Case
-    from oddrank.process_group import Group
+from oddrank.bench.backend import Operation, Stamps
+from oddrank.bench.case import Case
+from oddrank.process_group import Group
 
 # A case is warm if two blocks in a row agree to this share, or after this many blocks: caches,
 # connections and channels that are made lazily (some for each size) must not get into a figure.
@@ -185,11 +181,11 @@ class Timings:
 
 
 def measure(
-    group: "Group",
-    operation: "Operation",
-    case: "Case",
+    group: Group,
+    operation: Operation,
+    case: Case,
     rule: StoppingRule,
-    world: "Group | None" = None,
+    world: Group | None = None,
 ) -> Timings:
     """Times blocks until `rule` ends them, with one agreement after each; all ranks call it
     together.

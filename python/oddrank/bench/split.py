@@ -6,17 +6,15 @@ from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oddrank.bench import topology
+from oddrank.bench.data import Row, SlowGroup
+from oddrank.control.stages import RunState
 from oddrank.errors import OddrankError
+from oddrank.launch import Launch
 from oddrank.machine import node_number
-
-if TYPE_CHECKING:
-    from oddrank.bench.row import Row
-    from oddrank.control.stages import RunState
-    from oddrank.launch import Launch
-    from oddrank.process_group import Group
+from oddrank.process_group import Group
 
 NODE, RAIL = "node", "rail"
 # NCCL_TESTS_SPLIT's operations, by both of their names.
@@ -54,7 +52,7 @@ class Split:
             "/": lambda: rank // self.number,
         }[self.operation]()
 
-    def size(self, launch: "Launch") -> int:
+    def size(self, launch: Launch) -> int:
         """Returns the ranks of each group; OddrankError if groups have different sizes.
 
         For node and rail it trusts the launcher; `divide` looks.
@@ -92,7 +90,7 @@ def parse(text: str) -> Split:
     return Split(operation, value)
 
 
-def divide(world: "Group", split: Split) -> tuple["Group", int]:
+def divide(world: Group, split: Split) -> tuple[Group, int]:
     """Returns this rank's group and its number. All ranks call it together.
 
     OddrankError on all ranks if the groups have not the size that the plan assumes.
@@ -120,7 +118,7 @@ def _uneven(split: Split, why: str) -> OddrankError:
     return OddrankError(f"--split {split}: {why}; groups need equally many ranks to be compared")
 
 
-def groups_of(run: "RunState") -> list[tuple[int, ...]]:
+def groups_of(run: RunState) -> list[tuple[int, ...]]:
     """Returns the ranks of each group, by its number; one group of all ranks without --split."""
     found: dict[int, list[int]] = {}
     for rank, connected in sorted(topology.connected_of(run).items()):
@@ -129,10 +127,10 @@ def groups_of(run: "RunState") -> list[tuple[int, ...]]:
 
 
 def joined(
-    rows: Sequence["Row"],
+    rows: Sequence[Row],
     groups: Sequence[tuple[int, ...]],
     passes: Sequence[Sequence[Sequence[float]]],
-) -> "Row":
+) -> Row:
     """Returns the row of a case from those of its groups: the slowest one's, with all figures.
 
     passes: times of each pass, by group.
@@ -161,26 +159,7 @@ def joined(
     )
 
 
-@dataclass(frozen=True)
-class SlowGroup:
-    """A slow group. by: how much longer its cases take, as a share, median of cases. cases: cases
-    in which it is slow, of `of`. sure: a third group tells what is usual."""
-
-    number: int
-    ranks: tuple[int, ...]
-    by: float
-    cases: int
-    of: int
-    groups: int
-    passes: int
-    row: "Row"
-
-    @property
-    def sure(self) -> bool:
-        return self.groups > 2
-
-
-def slow_group(rows: Sequence["Row"]) -> SlowGroup | None:
+def slow_group(rows: Sequence[Row]) -> SlowGroup | None:
     """Returns the slowest group if it is slower than the others' median in every pass of most
     cases, by more than the line; else None. Fewer passes than FEWEST_PASSES show only noise."""
     cases = [row for row in rows if row.bytes and len(row.groups) > 1 and _all_timed(row.groups)]
@@ -224,7 +203,7 @@ def _least_and_usual(groups: Sequence[Mapping[str, Any]], number: int) -> tuple[
     return min(shares, default=0.0), usual
 
 
-def groups_text(row: "Row", most: int = 16) -> str:
+def groups_text(row: Row, most: int = 16) -> str:
     """Returns each group's busbw as text, or the slowest and the fastest if they are many."""
     figures = [(group["busbw_GBps"], i) for i, group in enumerate(row.groups)]
     known = [(busbw, i) for busbw, i in figures if busbw is not None]

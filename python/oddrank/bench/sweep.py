@@ -3,28 +3,26 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 from oddrank.bench import arrivals, choice, expected, findings, native, split, topology, verify
 from oddrank.bench.arrivals import arrival, in_short
+from oddrank.bench.backend import Backend, Operation
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
-from oddrank.bench.expected import Expected
+from oddrank.bench.data import Choice, Expected, PassResult, Row
 from oddrank.bench.plan import AUTO, Budget, Pass, Task, memory_of, reserve
-from oddrank.bench.row import PassResult, Row, summarise
+from oddrank.bench.row import summarise
 from oddrank.bench.sampling import Series, StoppingRule, measure
 from oddrank.bench.split import Split
 from oddrank.control.stages import AnyStage, Context, RunState, Skip, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
+from oddrank.launch import Launch
 from oddrank.machine import device, settings
 from oddrank.machine.device import usable_bytes
 from oddrank.process_group import Group, connect
-
-if TYPE_CHECKING:
-    from oddrank.bench.backend import Backend, Operation
-    from oddrank.launch import Launch
 
 TOO_LARGE = "not enough free memory"
 NO_GPU = "the back end nccl needs a GPU for every rank"
@@ -177,7 +175,7 @@ def _stage(
     )  # fmt: skip
 
 
-def obstacle_here(launch: "Launch", backends: Sequence[str], *, needed: bool) -> str:
+def obstacle_here(launch: Launch, backends: Sequence[str], *, needed: bool) -> str:
     """Returns why ranks like this one can't use the back end nccl; "" if they can or need not.
 
     For --dry-run, which sees this rank only. OddrankError if the real run would end with it.
@@ -270,7 +268,7 @@ def _measure(context: Context[_Plan], one_pass: Pass, options: SweepOptions) -> 
     operation = backend.prepare(case)
     result["footprint"] = operation.footprint
     is_wrong = one_pass.number == 1 and _verify(group, backend, case, operation, result)
-    choices: dict[str, choice.Choice | None] = context.scratch.setdefault(_CHOICES, {})
+    choices: dict[str, Choice | None] = context.scratch.setdefault(_CHOICES, {})
     if options.algorithm and one_pass.number == 1 and group.backend == "nccl":
         choices[one_pass.task.name] = _chosen(group, operation, options)
     result["nccl_choice"] = choices.get(one_pass.task.name)
@@ -298,7 +296,7 @@ def _measure(context: Context[_Plan], one_pass: Pass, options: SweepOptions) -> 
     return result
 
 
-def _chosen(group: Group, operation: "Operation", options: SweepOptions) -> choice.Choice | None:
+def _chosen(group: Group, operation: Operation, options: SweepOptions) -> Choice | None:
     """Runs the case once and returns what NCCL chose; only the first rank's log tells it.
 
     All ranks call it together. NCCL may choose otherwise in a graph: then this run captures it.
@@ -317,19 +315,17 @@ def _chosen(group: Group, operation: "Operation", options: SweepOptions) -> choi
 
 
 def _verify(
-    group: Group, backend: "Backend", case: Case, operation: "Operation", result: PassResult
+    group: Group, backend: Backend, case: Case, operation: Operation, result: PassResult
 ) -> bool:
     """Checks the values and puts what this rank found into its result. Returns whether any rank saw
     a wrong one; all ranks call it together."""
     seen = verify.verify(group, backend, case, operation)
     wrong = verify.localise(group, backend, case, seen)
-    result["mismatch"], result["wrong_ranks"] = verify.as_payload(seen), wrong or []
+    result["mismatch"], result["wrong_ranks"] = seen, wrong or []
     return wrong is not None
 
 
-def _why_not(
-    world: Group, group: Group, backend: "Backend", case: Case, reserved: int
-) -> str | None:
+def _why_not(world: Group, group: Group, backend: Backend, case: Case, reserved: int) -> str | None:
     """Returns None if every rank can run the case, else why this rank can't, "" if it could.
 
     All ranks call it together: another rank's GPU or NCCL may be older.
@@ -343,7 +339,7 @@ def _why_not(
 
 def _backend(
     context: Context[object], group: Group, parameters: _Plan, options: SweepOptions
-) -> "Backend":
+) -> Backend:
     """Returns the plan's back end with its memory; first frees the memory of the one before."""
     name = parameters["backend"]
     held: tuple[str, Backend] | None = context.scratch.get(_BACKEND)

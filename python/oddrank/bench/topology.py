@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 from oddrank import _native
 from oddrank.control.stages import RunState
@@ -14,10 +14,7 @@ from oddrank.machine import placement
 from oddrank.machine.device import GpuFacts
 from oddrank.machine.interfaces import INFINIBAND, NET, infiniband_rates, line_rate, line_rates
 from oddrank.machine.settings import Setup
-
-if TYPE_CHECKING:
-    from oddrank.process_group import Group
-
+from oddrank.process_group import Group
 
 # Lanes that PCIe limits assume; fewer lanes are another topology.
 _LANES = 16
@@ -115,7 +112,7 @@ def connected_of(run: RunState) -> Mapping[int, Connected]:
     return run.of("connect")
 
 
-def of_rank(group: "Group") -> RankFacts:
+def of_rank(group: Group) -> RankFacts:
     """Returns this rank's facts."""
     names = os.environ.get("GLOO_SOCKET_IFNAME", "")
     nics = {} if group.backend == "gloo" else rdma_rates(os.environ)
@@ -170,14 +167,14 @@ def algorithms(settings: Mapping[str, str], multicast: bool | None) -> Algorithm
     )
 
 
-def _multicast(group: "Group") -> bool | None:
+def _multicast(group: Group) -> bool | None:
     """Returns whether this rank's GPU supports multicast; None if nothing here can ask."""
     if not _native.cuda_part().module:
         return None
     return placement.of_gpu(group.device.index).multicast
 
 
-def _links(group: "Group") -> dict[str, Any]:
+def _links(group: Group) -> dict[str, Any]:
     uuid = group.torch.cuda.get_device_properties(group.device).uuid
     try:
         found: dict[str, Any] = _native.core().gpu_links(f"GPU-{uuid}")

@@ -4,56 +4,20 @@ csrc/bench/verify fills and compares the values in place, on the host or on the 
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, TypedDict, cast
 
 from oddrank import _native
+from oddrank.bench.backend import Backend, Operation
 from oddrank.bench.c10d import all_gather
 from oddrank.bench.case import DTYPES, NO_OP, Case
 from oddrank.bench.collectives import COLLECTIVES, Segment
-
-if TYPE_CHECKING:
-    from oddrank.bench.backend import Backend, Operation
-    from oddrank.process_group import Group
+from oddrank.bench.data import Mismatch
+from oddrank.process_group import Group
 
 # Most runs of a case whose elements can't add up all ranks: each run has other contributors.
 _MOST_TURNS = 8
 # Elements around a wrong one that `gathered_wrong` compares.
 _AROUND = 4096
 _MOST_GATHERED = 64 << 20
-
-
-@dataclass(frozen=True)
-class Mismatch:
-    """The first wrong value that `observer` saw, its index in the buffer, and how many it saw.
-
-    element: its index in the source's data; turn: the pattern's number: both for `gathered_wrong`.
-    among: the name of the group that ran the case.
-    """
-
-    observer: int
-    case: str
-    index: int
-    expected: float
-    got: float
-    wrong: int
-    element: int = 0
-    turn: int = 0
-    among: str = "world"
-
-
-class MismatchData(TypedDict):
-    """A Mismatch in a rank's result."""
-
-    observer: int
-    case: str
-    index: int
-    expected: float
-    got: float
-    wrong: int
-    element: int
-    turn: int
-    among: str
 
 
 class Values:
@@ -99,7 +63,7 @@ def _places(
 
 
 def verify(
-    group: "Group", backend: "Backend", case: Case, operation: "Operation", turns: int = 0
+    group: Group, backend: Backend, case: Case, operation: Operation, turns: int = 0
 ) -> Mismatch | None:
     """Runs the case until every rank has contributed, or `turns` times; all ranks call it together.
 
@@ -123,16 +87,17 @@ def verify(
             number += wrong
             if wrong and seen is None:
                 at, element = segment.offset + index, segment.first + index
-                seen = Mismatch(
-                    group.ranks[group.rank], str(case), at, expected, got, wrong, element, turn,
-                    group.among,
-                )  # fmt: skip
-    return replace(seen, wrong=number) if seen else None
+                seen = {
+                    "observer": group.ranks[group.rank], "case": str(case), "index": at,
+                    "expected": expected, "got": got, "wrong": wrong, "element": element,
+                    "turn": turn, "among": group.among,
+                }  # fmt: skip
+    if seen:
+        seen["wrong"] = number
+    return seen
 
 
-def localise(
-    group: "Group", backend: "Backend", case: Case, seen: Mismatch | None
-) -> list[int] | None:
+def localise(group: Group, backend: Backend, case: Case, seen: Mismatch | None) -> list[int] | None:
     """Returns the ranks whose own values look wrong from here; None if no rank saw a wrong value.
 
     All ranks call it together.
@@ -141,7 +106,7 @@ def localise(
     (observer,) = group.smallest([group.rank if seen else no_rank])
     if int(observer) == no_rank:
         return None
-    place = [seen.element, seen.turn] if seen else [0, 0]
+    place = [seen["element"], seen["turn"]] if seen else [0, 0]
     element, turn = group.said_by(int(observer), place)
     return gathered_wrong(group, backend, case, element, turn)
 
@@ -154,10 +119,6 @@ def can_be_named(wrong: Collection[int], world: int) -> bool:
     return len(wrong) == 1 or 0 < 2 * len(wrong) < world
 
 
-def as_payload(mismatch: Mismatch | None) -> MismatchData | None:
-    return None if mismatch is None else cast("MismatchData", asdict(mismatch))
-
-
 def turns_of(case: Case, world: int) -> int:
     """Returns how many runs it takes until every rank has contributed, at most _MOST_TURNS; 1 for a
     barrier."""
@@ -168,7 +129,7 @@ def turns_of(case: Case, world: int) -> int:
 
 
 def gathered_wrong(
-    group: "Group", backend: "Backend", case: Case, element: int, turn: int
+    group: Group, backend: Backend, case: Case, element: int, turn: int
 ) -> list[int]:
     """Gathers all ranks' own values around `element`; returns the job's ranks with wrong ones.
 

@@ -7,18 +7,16 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oddrank.bench.pairs.judge import PAIRS, Judge, settle
 from oddrank.bench.pairs.matrix import Cell, Passes, figures_of
 from oddrank.bench.pairs.measurement import Measurement
 from oddrank.bench.pairs.schedule import MOST_FOR_ALL
 from oddrank.control.stages import RunState
+from oddrank.control.walk import Outcome
+from oddrank.launch import Launch
 from oddrank.report import Report
-
-if TYPE_CHECKING:
-    from oddrank.control.walk import Outcome
-    from oddrank.launch import Launch
 
 # Nobody reads a wider matrix: the findings name its odd rows, columns and cells.
 MOST_SHOWN = 16
@@ -153,7 +151,7 @@ def _cell(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
-def of_pairs(outcome: "Outcome", launch: "Launch", judge: Judge) -> tuple[Report, Sequence[Table]]:
+def of_pairs(outcome: Outcome, launch: Launch, judge: Judge) -> tuple[Report, Sequence[Table]]:
     """Returns the report: what is slow, else the smallest slowdown it could detect."""
     run = outcome.run
     measured = bool(run.of(PAIRS))

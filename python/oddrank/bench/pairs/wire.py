@@ -10,16 +10,14 @@ after the last. The host's part in a message, Python's above all, would show as 
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from oddrank import _native
 from oddrank.bench import native
 from oddrank.bench.backend import ALIGNMENT, Block, needed
-
-if TYPE_CHECKING:
-    from oddrank.bench.native import Native
-    from oddrank.control.stages import Context
-    from oddrank.process_group import Group
+from oddrank.bench.native import Native
+from oddrank.control.stages import Context
+from oddrank.process_group import Group
 
 _NATIVE = "pairs over NCCL"
 # Round trips in one latency.
@@ -49,7 +47,7 @@ class Wire(Protocol):
         """Tells a peer that serves or answers that this was all."""
 
 
-def wire_of(context: "Context[object]", group: "Group", size: int) -> Wire:
+def wire_of(context: Context[object], group: Group, size: int) -> Wire:
     """Returns NCCL's wire for messages of `size` bytes if every rank can, else torch's.
 
     All ranks call it together.
@@ -76,7 +74,7 @@ class TorchWire:
 
     most, beside = 16, 0
 
-    def __init__(self, group: "Group", size: int) -> None:
+    def __init__(self, group: Group, size: int) -> None:
         self._group, self._dist = group, group.dist
         torch = group.torch
         self._large = torch.zeros(size, dtype=torch.uint8, device=group.device)
@@ -137,7 +135,7 @@ class NativeWire:
 
     most, beside = 1000, 1
 
-    def __init__(self, group: "Group", made: "Native", size: int) -> None:
+    def __init__(self, group: Group, made: Native, size: int) -> None:
         self._group, self._made, self._size = group, made, size
         made.reserve(needed(max(size, ALIGNMENT), in_place=False))
         self._links: dict[tuple[int, int, int], Any] = {}

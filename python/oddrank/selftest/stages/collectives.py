@@ -12,7 +12,7 @@ from oddrank.bench.backend import needed
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
-from oddrank.bench.verify import MismatchData
+from oddrank.bench.data import Mismatch
 from oddrank.control.stages import Context, RunState, Skip, Stage, nodes_of
 from oddrank.finding import Finding
 from oddrank.selftest import Depth, Options
@@ -45,7 +45,7 @@ class Sizes(TypedDict):
     sizes: list[int]
 
 
-class WrongValue(MismatchData):
+class WrongValue(Mismatch):
     asked: Asked
 
 
@@ -98,7 +98,7 @@ def _measure(context: Context[Sizes]) -> Result:
         turns = verify.turns_of(case_of(one, largest), largest)
         group = groups.of[name]
         backend, case = memory.among(group), case_of(one, group.world)
-        seen = verify.as_payload(verify.verify(group, backend, case, backend.prepare(case), turns))
+        seen = verify.verify(group, backend, case, backend.prepare(case), turns)
         if seen is not None and len(seen_here) < _MOST_TOLD:
             seen_here.append({**seen, "asked": one})
     return {"cases": len(asked), "mismatches": seen_here}

@@ -1,0 +1,206 @@
+"""The data of a sweep, from measuring to judging: rows, what is expected of them, what is wrong."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, TypedDict
+
+from oddrank.bench.case import size_text
+from oddrank.bench.saved import Key
+
+RowVerdict = Literal["SAME", "FASTER", "SLOWER", "UNSURE", "WRONG"]
+
+
+class Choice(TypedDict, total=False):
+    """What the log tells. algorithm: NCCL's name, or "Symmetric", "Copy Engine" and the like for
+    calls that have no algorithm. kernel: of symmetric memory; channels: how many."""
+
+    algorithm: str
+    protocol: str
+    channels: int
+    kernel: str
+
+
+@dataclass(frozen=True)
+class Expected:
+    """An expectation in 1e9 bytes a second; algbw if busbw is not defined (one rank)."""
+
+    busbw_GBps: float | None
+    source: str
+    note: str = ""
+    algbw_GBps: float | None = None
+    judged: bool = False
+    """Whether a row below it is a finding."""
+    physical: bool = False
+    """A limit that nothing exceeds, not the usual figure."""
+    doubt: str = ""
+    """Why the figure judges nothing here, though the topology fits."""
+
+
+class Mismatch(TypedDict):
+    """The first wrong value that `observer` saw, its index in the buffer, and how many it saw.
+
+    element: its index in the source's data; turn: the pattern's number: both for `gathered_wrong`.
+    among: the name of the group that ran the case.
+    """
+
+    observer: int
+    case: str
+    index: int
+    expected: float
+    got: float
+    wrong: int
+    element: int
+    turn: int
+    among: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """Times in microseconds, bandwidths in 1e9 bytes a second; None: unknown, see reason.
+
+    n: ranks. wrong: wrong values, as all ranks saw them together. mean_us: the time of an
+    iteration: of each block of iterations its mean on the slowest rank, as nccl-tests has it with
+    -a 3. algbw and busbw come from it. iterations: how many it is the mean of; passes: in how many
+    passes they were made. median_us, p95_us, p99_us, min_us, cv: of single iterations, each as long
+    as its slowest rank; stalls show here, and jitter makes them longer than the mean. error: half
+    the 95 % confidence interval of the median, relative to it. samples_us: these iterations, in
+    their order, evenly thinned. arrival: every rank's median microseconds behind the first rank, in
+    the order of ranks. footprint: bytes that a rank's runs use in turn; caches may serve them if
+    they are few. groups: with --split each group's ranks and figures; then the row's own figures
+    are those of the slowest group, and n is the ranks of one group. unaligned: buffers began one
+    element behind an aligned address. nccl_choice: what NCCL chose, if its log says.
+    """
+
+    backend: str
+    collective: str
+    dtype: str
+    op: str
+    bytes: int
+    count: int
+    inplace: bool
+    n: int
+    check: str  # "ok", "wrong", or "skipped"
+    wrong: int = 0
+    iterations: int = 0
+    passes: int = 0
+    mean_us: float | None = None
+    median_us: float | None = None
+    p95_us: float | None = None
+    p99_us: float | None = None
+    min_us: float | None = None
+    cv: float | None = None
+    error: float | None = None
+    algbw_GBps: float | None = None
+    busbw_GBps: float | None = None
+    expected_GBps: float | None = None
+    percent: float | None = None
+    expected_source: str | None = None
+    expected_note: str | None = None
+    expected_doubt: str | None = None
+    reason: str | None = None
+    samples_us: tuple[float, ...] = ()
+    arrival: Mapping[str, Any] | None = None
+    footprint: int | None = None
+    groups: tuple[Mapping[str, Any], ...] = ()
+    unaligned: bool = False
+    nccl_choice: Choice | None = None
+
+    def as_data(self) -> dict[str, Any]:
+        data = asdict(self)
+        if self.nccl_choice is None:  # most runs do not ask for it
+            del data["nccl_choice"]
+        return data
+
+    def expecting(self, what: Expected | None) -> "Row":
+        """Returns the row with its expectation and the percentage of it."""
+        if what is None:
+            return self
+        return replace(
+            self,
+            expected_GBps=what.algbw_GBps if what.busbw_GBps is None else what.busbw_GBps,
+            percent=percent(self, what),
+            expected_source=what.source,
+            expected_note=what.note or None,
+            expected_doubt=what.doubt or None,
+        )
+
+
+def percent(row: Row, of: Expected | None) -> float | None:
+    """Returns the percentage of the expected bandwidth that was reached; None if unknown."""
+    if of is None:
+        return None
+    pairs = ((row.busbw_GBps, of.busbw_GBps), (row.algbw_GBps, of.algbw_GBps))
+    return next((100 * got / limit for got, limit in pairs if got is not None and limit), None)
+
+
+class PassResult(TypedDict):
+    """A rank's result of a pass, for all passes of the case so far.
+
+    skipped: why the case was not measured. mean: microseconds of `iterations`; times: the slowest
+    rank's microseconds of single ones, one list a pass; only rank 0 has them. over: no further pass
+    is needed.
+    """
+
+    backend: str
+    skipped: str | None
+    mismatch: Mismatch | None
+    wrong_ranks: list[int]
+    mean: float | None
+    iterations: int
+    times: list[list[float]]
+    arrival: dict[str, float] | None
+    over: bool
+    footprint: int | None
+    nccl_choice: Choice | None
+
+
+@dataclass(frozen=True)
+class SlowGroup:
+    """A slow group. by: how much longer its cases take, as a share, median of cases. cases: cases
+    in which it is slow, of `of`. sure: a third group tells what is usual."""
+
+    number: int
+    ranks: tuple[int, ...]
+    by: float
+    cases: int
+    of: int
+    groups: int
+    passes: int
+    row: Row
+
+    @property
+    def sure(self) -> bool:
+        return self.groups > 2
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One row of both runs. ratio: B's median time over A's, from low to high; None: unknown."""
+
+    key: Key
+    a_us: float | None
+    b_us: float | None
+    ratio: float | None
+    low: float | None
+    high: float | None
+    verdict: RowVerdict
+    why: str = ""
+
+    def __str__(self) -> str:
+        return name_text(self.key)
+
+    def as_data(self) -> dict[str, Any]:
+        figures = asdict(self)
+        return {**name_data(figures.pop("key")), **figures}
+
+
+def name_text(key: Key) -> str:
+    backend, collective, dtype, op, size, in_place = key
+    place = "in place" if in_place else "out of place"
+    kind = "" if op == "none" else f" {op}"
+    return f"{collective} {dtype}{kind} {size_text(size)} {place} ({backend})"
+
+
+def name_data(key: Key) -> dict[str, Any]:
+    names = ("backend", "collective", "dtype", "op", "bytes", "inplace")
+    return dict(zip(names, key, strict=True))
