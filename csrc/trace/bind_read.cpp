@@ -193,15 +193,14 @@ py::tuple sizes_tuple(const trace::Collective& c, const trace::Dictionary& names
   } else if (c.role == trace::Role::kRoot) {
     root = partner;
   }
-  return tuple_of(
-      {trace::name_of_type(c.data_type), c.input(), c.output(), peer, tag, root, c.failed});
+  return tuple_of({trace::name_of_type(c.type), c.input(), c.output(), peer, tag, root, c.failed});
 }
 
 py::dict collective_dict(const trace::CollectiveNow& now, CollectiveNames& names) {
   return dict_of({{"operation", names.operation(now.collective.operation)},
                   {"group", names.group(now.collective.group)},
                   {"sizes", sizes_tuple(now.collective, names.dictionary())},
-                  {"sequence", now.collective.sequence},
+                  {"sequence", now.collective.known_sequence()},
                   {"bytes", now.collective.bytes},
                   {"tid", now.collective.tid},
                   {"number", now.collective.number},
@@ -311,7 +310,7 @@ py::list collectives_of(const std::string& path, const std::optional<std::string
   CollectiveNames names(*dictionary);
   for (const trace::Collective& c : found) {
     append(tuples,
-           {c.tid, names.group(c.group), c.sequence, names.operation(c.operation), c.bytes,
+           {c.tid, names.group(c.group), c.known_sequence(), names.operation(c.operation), c.bytes,
             trace::name_of(c.state), time(c.begin), time(c.end), sizes_tuple(c, *dictionary)});
   }
   return tuples;

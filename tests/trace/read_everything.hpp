@@ -51,7 +51,7 @@ inline std::size_t read_parts(const RecordFile& file) {
     for (const RankRun& run : group.runs) total += run.count;
   }
   for (const auto& one : read_joined_collectives(file)) {
-    total += sum(name_of(one.state)) + sum(name_of_type(one.data_type)) + one.input();
+    total += sum(name_of(one.state)) + sum(name_of_type(one.type)) + one.input();
     const ProcessGroup* group = dictionary.group(one.group);
     if (group != nullptr) total += group->global(one.partner).value_or(0);
   }

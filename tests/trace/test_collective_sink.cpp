@@ -52,7 +52,8 @@ TEST(Sink, WritesBeginNumberAndEndWithTheirNames) {
     const std::uint64_t ticket = sink().begin(call("7", "allreduce_", 4096));
     ASSERT_NE(ticket, 0U);
     const auto all = [&record] {
-      return each(record.read(), &Collective::state, &Collective::sequence, &Collective::failed);
+      return each(record.read(), &Collective::state, &Collective::known_sequence,
+                  &Collective::failed);
     };
     EXPECT_EQ(all(), words(State::kOpen, std::nullopt, false));
     EXPECT_EQ(read_open_collectives(record.open()).size(), 1U);
@@ -63,7 +64,7 @@ TEST(Sink, WritesBeginNumberAndEndWithTheirNames) {
     EXPECT_EQ(all(), words(row.state, 41, row.failed));
     EXPECT_TRUE(read_open_collectives(record.open()).empty());
     const Collective ended = record.read().at(0);
-    EXPECT_EQ(words(ended.bytes, ended.tid, ended.data_type), "4096 77 6");
+    EXPECT_EQ(words(ended.bytes, ended.tid, ended.type), "4096 77 6");
     EXPECT_EQ(ended.end.has_value(), row.state == State::kEnded);
     EXPECT_LE(ended.begin, ended.end.value_or(~std::uint64_t{0}));
     const Dictionary names(record.open());
@@ -100,7 +101,7 @@ TEST(Sink, WritesWhatIsSentToWhomAndBothSides) {
     EXPECT_EQ(words(last.role, last.side, last.partner, last.other, last.input(), last.output()),
               words(row.role, row.side, row.partner, row.other, row.input, row.output))
         << row.operation;
-    EXPECT_EQ(name_of_type(last.data_type), "float32");
+    EXPECT_EQ(name_of_type(last.type), "float32");
   }
   EXPECT_EQ(name_of_type(kNoType), "");
 }
@@ -139,7 +140,7 @@ TEST(Sink, AForkedChildEndsNothingOfItsParent) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  EXPECT_EQ(each(parent.read(), &Collective::state, &Collective::sequence),
+  EXPECT_EQ(each(parent.read(), &Collective::state, &Collective::known_sequence),
             words(State::kOpen, std::nullopt));
   sink().end(ticket);
   EXPECT_EQ(parent.read()[0].state, State::kEnded);
@@ -186,7 +187,7 @@ struct Counter {
 TEST(Sink, NumbersCollectivesAloneWhereTheBackEndCountsMessagesToo) {
   const Record record;
   Counter gloo;
-  const auto number = [&] { return record.read().back().sequence; };
+  const auto number = [&] { return record.read().back().known_sequence(); };
   gloo.end(gloo.begin("allreduce_"));
   EXPECT_EQ(number(), 1U);
   gloo.end(gloo.begin("send", Role::kSend), 1, false);
@@ -210,18 +211,18 @@ TEST(Sink, NumbersGoOnAfterWhatNobodyRecorded) {
   const Record record;
   Counter gloo{.count = 10};
   gloo.end(gloo.begin("allreduce_"));
-  EXPECT_EQ(record.read().back().sequence, 11U);
+  EXPECT_EQ(record.read().back().known_sequence(), 11U);
   gloo.count += 5;
   gloo.end(gloo.begin("allreduce_"));
-  EXPECT_EQ(record.read().back().sequence, 17U);
+  EXPECT_EQ(record.read().back().known_sequence(), 17U);
   // Another thread issues one between another's begin and end: it is not missed.
   const std::uint64_t slow = gloo.begin("send", Role::kSend);
   ++gloo.count;
   gloo.end(gloo.begin("allreduce_"));
   gloo.end(slow, 0, false);
-  EXPECT_EQ(record.read().back().sequence, 18U);
+  EXPECT_EQ(record.read().back().known_sequence(), 18U);
   gloo.end(gloo.begin("allreduce_"));
-  EXPECT_EQ(record.read().back().sequence, 19U);
+  EXPECT_EQ(record.read().back().known_sequence(), 19U);
   // Also after more than the table of open ones has room for.
   std::vector<std::uint64_t> open;
   for (int i = 0; i < 100; ++i) {
@@ -230,7 +231,7 @@ TEST(Sink, NumbersGoOnAfterWhatNobodyRecorded) {
   }
   for (const std::uint64_t ticket : open) sink().end(ticket);
   gloo.end(gloo.begin("allreduce_"));
-  EXPECT_EQ(record.read().back().sequence, 120U);
+  EXPECT_EQ(record.read().back().known_sequence(), 120U);
 }
 
 TEST(Sink, SaysOfHowManyGroupsNoProgressIsKept) {

@@ -68,7 +68,7 @@ TEST(ReadCollectives, begin_end_and_the_open_one_have_one_number) {
       each(all.list, &One::phase, &One::number),
       words(Phase::kBegin, 1) + ", " + words(Phase::kEnd, 1) + ", " + words(Phase::kBegin, 2));
   const One& last = all.list.back();
-  EXPECT_EQ(words(last.sequence, last.bytes, last.group, last.operation, last.data_type, last.tid,
+  EXPECT_EQ(words(last.sequence, last.bytes, last.group, last.operation, last.type, last.tid,
                   last.partner, last.role),
             words(20, 1U << 20, 1, 2, 6, 77, 1, Role::kRoot));
   EXPECT_EQ(each(read_open_collectives(file), &One::number), "2, 9");
@@ -95,7 +95,7 @@ TEST(ReadCollectives, records_of_one_number_are_joined_whichever_are_missing) {
             words(1, State::kOpen) + ", " + words(3, State::kEnded) + ", " +
                 words(4, State::kEnded) + ", " + words(5, State::kIssued) + ", " +
                 words(6, State::kOpen));
-  EXPECT_EQ(each(all, &Collective::sequence, &Collective::operation, &Collective::begin,
+  EXPECT_EQ(each(all, &Collective::known_sequence, &Collective::operation, &Collective::begin,
                  &Collective::end),
             "10 2 5001 -, 30 2 - 5003, 40 2 5004 5004, 50 2 5005 -, 60 2 5006 -");
 }

@@ -350,7 +350,7 @@ TEST(Collectives, MessagesAreNumberedByPartner) {
   CollectiveRing& ring = record->collectives();
   const auto number_of = [&](Role role, std::uint32_t partner, std::uint32_t group = 1) {
     ring.end(ring.begin({.group = group, .operation = 1, .partner = partner, .role = role}));
-    return read_joined_collectives(record.open()).back().sequence;
+    return read_joined_collectives(record.open()).back().known_sequence();
   };
   EXPECT_EQ(number_of(Role::kSend, 3), 1U);
   EXPECT_EQ(number_of(Role::kRecv, 3), 1U) << "the other way";

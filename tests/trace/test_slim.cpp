@@ -41,7 +41,7 @@ class Slim : public ::testing::Test {
 };
 
 std::string show(const Collective& one) {
-  return words(one.number, one.state, one.group, one.operation, one.tid, one.data_type, one.bytes,
+  return words(one.number, one.state, one.group, one.operation, one.tid, one.type, one.bytes,
                one.other, one.partner, one.role, one.side, one.sequence, one.begin, one.end,
                one.failed);
 }

@@ -344,6 +344,11 @@ void set_text(char (&field)[kSize], std::string_view text) noexcept {
   std::memset(field + size, 0, kSize - size);
 }
 
+// Returns the bytes of a plain struct.
+std::string_view bytes_of(const auto& value) noexcept {
+  return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+
 // ---- stores to plain fields that readers copy meanwhile: whole words, so that none is torn.
 template <class T>
 void publish(T& field, T value) noexcept {

@@ -23,21 +23,10 @@ Mark record_of(const MarkSlot& slot) {
 
 CollectiveRecord record_of(const CollectiveSlot& slot) {
   CollectiveRecord record;
+  static_cast<CollectiveFacts&>(record) = unpack(slot);
   record.tsc = value_of(slot.tsc);
   record.number = value_of(slot.number);
-  record.sequence = value_of(slot.sequence);
-  record.bytes = value_of(slot.bytes);
-  const std::uint64_t names = value_of(slot.names);
-  record.group = static_cast<std::uint32_t>(names >> 48);
-  record.operation = static_cast<std::uint32_t>(names >> 32) & kLastNameId;
-  record.partner = static_cast<std::uint32_t>(names);
-  const std::uint64_t who = value_of(slot.who);
-  record.tid = static_cast<std::uint32_t>(who >> 32);
-  record.data_type = static_cast<std::uint16_t>(who >> 16);
-  record.phase = static_cast<Phase>(who & 0xFF);
-  record.role = static_cast<Role>(who >> 8 & 0xF);
-  record.side = static_cast<Side>(who >> 12 & 0xF);
-  record.other = value_of(slot.other);
+  record.phase = phase_of(slot);
   return record;
 }
 
@@ -101,17 +90,9 @@ void add(Collective& to, const CollectiveRecord& record) {
   } else {
     to.begin = record.tsc;
   }
-  if (record.sequence != kNoSequence) to.sequence = record.sequence;
-  if (record.tid == 0) return;
-  to.group = record.group;
-  to.operation = record.operation;
-  to.tid = record.tid;
-  to.data_type = record.data_type;
-  to.bytes = record.bytes;
-  to.other = record.other;
-  to.partner = record.partner;
-  to.role = record.role;
-  to.side = record.side;
+  const std::uint64_t sequence = record.sequence != kNoSequence ? record.sequence : to.sequence;
+  if (record.tid != 0) static_cast<CollectiveFacts&>(to) = record;
+  to.sequence = sequence;
 }
 
 // By torch's ScalarType.

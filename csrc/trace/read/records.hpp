@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trace/format/collective.hpp"
 #include "trace/read/file.hpp"
 
 namespace oddrank::trace {
@@ -20,22 +21,11 @@ struct Mark {
   std::string text;                 // the writer's bytes
 };
 
-struct CollectiveRecord {
+struct CollectiveRecord : CollectiveFacts {
   std::uint64_t claim = 0;  // number among all, from 0; in the open table: `number`
   std::uint64_t tsc = 0;
   std::uint64_t number = 0;
-  std::uint64_t sequence = kNoSequence;
-  std::uint64_t bytes = 0;
-  std::uint32_t group = 0;  // dictionary ids of group and operation
-  std::uint32_t operation = 0;
-  std::uint32_t partner = kNoRank;
-  std::uint32_t tid = 0;
-  std::uint16_t data_type = 0;
-  std::uint64_t other = 0;
-  // A broken file may hold any numbers in these.
-  Phase phase = Phase::kBegin;
-  Role role = Role::kNone;
-  Side side = Side::kBoth;
+  Phase phase = Phase::kBegin;  // a broken file may hold any number
 };
 
 // The records of a ring. A claimed record may be missing: overwritten, half written now, or left
@@ -52,7 +42,7 @@ Records<CollectiveRecord> read_collectives(const RecordFile& file);
 // Returns the open collectives, sorted by number. May miss one that began or ended meanwhile.
 std::vector<CollectiveRecord> read_open_collectives(const RecordFile& file);
 
-struct Collective {
+struct Collective : CollectiveFacts {
   enum class State : std::uint8_t {
     kOpen,    // no end was recorded before the file was read
     kEnded,   // or failed
@@ -61,19 +51,12 @@ struct Collective {
 
   std::uint64_t number = 0;  // in its process, from 1
   State state = State::kOpen;
-  std::uint32_t group = 0;  // dictionary ids of group and operation
-  std::uint32_t operation = 0;
-  std::uint32_t tid = 0;  // of the thread that issued it
-  std::uint16_t data_type = kNoType;
-  std::uint64_t bytes = 0;          // of the message
-  std::uint64_t other = 0;          // see CollectiveSlot
-  std::uint32_t partner = kNoRank;  // a rank in the group
-  Role role = Role::kNone;
-  Side side = Side::kBoth;
-  std::optional<std::uint64_t> sequence;
   std::optional<std::uint64_t> begin, end;  // ticks; `begin` is empty if overwritten
   bool failed = false;                      // it ended with an error
 
+  std::optional<std::uint64_t> known_sequence() const noexcept {
+    return sequence == kNoSequence ? std::nullopt : std::optional(sequence);
+  }
   bool is_pair() const noexcept { return role == Role::kSend || role == Role::kRecv; }
   // Bytes that this rank puts in, and that it gets.
   std::uint64_t input() const noexcept;

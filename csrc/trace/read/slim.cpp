@@ -32,10 +32,6 @@ static_assert(kPage + kDictionaryBytes + kStackBytes + kMostGroups * sizeof(Grou
                   (kEventsOfGoneMain + 1 + 2 * kMostThreads) * sizeof(Event) <=
               kLargestSlim);
 
-std::string_view raw_bytes(const auto& value) noexcept {
-  return {reinterpret_cast<const char*>(&value), sizeof value};
-}
-
 struct KeptThread {
   Thread thread;
   Events events;
@@ -99,14 +95,14 @@ class SlimDictionary {
                            static_cast<std::uint32_t>(group->backend.size())};
     const std::string_view runs(reinterpret_cast<const char*>(group->runs.data()),
                                 group->runs.size_bytes());
-    add(EntryKind::kGroup, id, {raw_bytes(entry), runs, group->name, group->backend, group->text});
+    add(EntryKind::kGroup, id, {bytes_of(entry), runs, group->name, group->backend, group->text});
   }
   void add_code(std::uint32_t id) {
     const Code* code = from_.code(id);
     if (code == nullptr) return;
     if (!code->file.empty()) add(EntryKind::kText, code->file_id, {code->file});
     const CodeEntry entry{code->source_hash, code->first_line, code->level, 0, code->file_id};
-    add(EntryKind::kCode, id, {raw_bytes(entry), code->qualified_name}, code->now);
+    add(EntryKind::kCode, id, {bytes_of(entry), code->qualified_name}, code->now);
   }
   const std::string& bytes() const noexcept { return bytes_; }
 
@@ -126,7 +122,7 @@ class SlimDictionary {
     head.bytes = static_cast<std::uint32_t>(rest.size());
     head.now = now.bits;
     const std::size_t end = bytes_.size() + size;
-    bytes_.append(raw_bytes(head)).append(rest).resize(end);
+    bytes_.append(bytes_of(head)).append(rest).resize(end);
   }
 
   const Dictionary& from_;
@@ -183,30 +179,6 @@ class SlimFile {
   std::uint64_t size_;
   std::vector<std::uint64_t> words_;
 };
-
-void fill(CollectiveSlot& slot, const CollectiveRecord& from, std::uint64_t commit) noexcept {
-  slot.tsc = from.tsc;
-  slot.number = from.number;
-  slot.sequence = from.sequence;
-  slot.bytes = from.bytes;
-  slot.names = std::uint64_t{from.group & kLastNameId} << 48 |
-               std::uint64_t{from.operation & kLastNameId} << 32 | from.partner;
-  slot.who = std::uint64_t{from.tid} << 32 | std::uint64_t{from.data_type} << 16 |
-             static_cast<std::uint64_t>(from.side) << 12 |
-             static_cast<std::uint64_t>(from.role) << 8 | static_cast<std::uint64_t>(from.phase);
-  slot.other = from.other;
-  slot.commit = commit;
-}
-
-void fill(MarkSlot& slot, const Mark& from, std::uint64_t commit) noexcept {
-  slot.tsc = from.tsc;
-  slot.value = from.value;
-  slot.who = std::uint64_t{from.tid} << 32 | std::uint64_t{from.text.size()} << 16 |
-             static_cast<std::uint64_t>(from.kind);
-  std::memcpy(static_cast<void*>(slot.text), from.text.data(),
-              std::min(from.text.size(), sizeof slot.text));
-  slot.commit = commit;
-}
 
 // Frames between the first ones and the innermost have no room.
 void fill(ThreadSlot& slot, const Thread& from, std::uint64_t room, Names& names) {
@@ -341,14 +313,21 @@ std::string slim_record(const RecordFile& file) {
     next += slot.ring_events;
   }
   for (std::size_t i = 0; i < open.size(); ++i) {
-    fill(made.at<CollectiveSlot>(open_slots, i), open[i], open[i].number);
+    auto& slot = made.at<CollectiveSlot>(open_slots, i);
+    pack(slot, open[i], open[i].number, open[i].phase, open[i].tsc);
+    slot.commit = open[i].number;
   }
   for (const CollectiveRecord& one : ring.list) {
     if (one.claim < oldest) continue;
-    fill(made.at<CollectiveSlot>(collective_slots, one.claim % kept), one, one.claim + 1);
+    auto& slot = made.at<CollectiveSlot>(collective_slots, one.claim % kept);
+    pack(slot, one, one.number, one.phase, one.tsc);
+    slot.commit = one.claim + 1;
   }
   for (std::size_t i = 0; i < marks.size(); ++i) {
-    fill(made.at<MarkSlot>(mark_slots, i), marks[i], i + 1);
+    auto& slot = made.at<MarkSlot>(mark_slots, i);
+    const Mark& mark = marks[i];
+    pack(slot, mark.kind, mark.value, mark.text, mark.tid, mark.tsc);
+    slot.commit = i + 1;
   }
   for (const GroupProgress& group : progress) {
     if (group.group > kMostGroups) continue;

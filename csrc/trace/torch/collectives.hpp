@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "trace/format/collective.hpp"
 #include "trace/format/format.hpp"
-#include "trace/format/group_facts.hpp"
 
 namespace oddrank::trace {
 

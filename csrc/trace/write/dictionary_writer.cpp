@@ -21,10 +21,6 @@ constexpr std::size_t kForNames = 1024;
 constexpr std::size_t only_for_own_code(std::size_t bytes) noexcept { return bytes / 4; }
 constexpr std::size_t kSmallestEntry = sizeof(EntryHead) + 8;
 
-std::string_view bytes_of(const auto& value) noexcept {
-  return {reinterpret_cast<const char*>(&value), sizeof value};
-}
-
 }  // namespace
 
 DictionaryWriter::DictionaryWriter(char* region, std::size_t bytes, Word& head, Word& lost_codes)

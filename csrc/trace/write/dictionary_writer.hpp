@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "trace/format/collective.hpp"
 #include "trace/format/format.hpp"
-#include "trace/format/group_facts.hpp"
 #include "trace/write/budget.hpp"
 
 namespace oddrank::trace {

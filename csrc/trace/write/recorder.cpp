@@ -104,9 +104,8 @@ std::uint64_t begin(const CollectiveCall& call) noexcept {
   facts.partner = call.partner;
   facts.role = call.role;
   facts.side = call.side;
-  facts.count = call.count;
   if (facts.group > kLastNameId) facts.group = 0;
-  const std::uint64_t number = recorder->collectives().begin(facts);
+  const std::uint64_t number = recorder->collectives().begin(facts, call.count);
   if (number % kClockEvery == 1) recorder->refresh_clock();
   return (place << kGroupBits | facts.group) << kNumberBits | (number & kNumberMask);
 }

@@ -7,44 +7,11 @@
 namespace oddrank::trace {
 namespace {
 
-void fill(CollectiveSlot& slot, const CollectiveFacts& facts, std::uint64_t number,
-          Phase phase) noexcept {
-  slot.tsc.store(read_tsc(), std::memory_order_relaxed);
-  slot.number.store(number, std::memory_order_relaxed);
-  slot.sequence.store(facts.sequence, std::memory_order_relaxed);
-  slot.bytes.store(facts.bytes, std::memory_order_relaxed);
-  slot.names.store(
-      std::uint64_t{facts.group} << 48 | std::uint64_t{facts.operation} << 32 | facts.partner,
-      std::memory_order_relaxed);
-  slot.who.store(std::uint64_t{facts.tid} << 32 | std::uint64_t{facts.type} << 16 |
-                     static_cast<std::uint64_t>(facts.side) << 12 |
-                     static_cast<std::uint64_t>(facts.role) << 8 |
-                     static_cast<std::uint64_t>(phase),
-                 std::memory_order_relaxed);
-  slot.other.store(facts.other, std::memory_order_relaxed);
-}
-
 // Raises `highest` to `value`. Two threads may do it at once.
 void raise(Word& highest, std::uint64_t value) noexcept {
   std::uint64_t known = highest.load(std::memory_order_relaxed);
   while (known < value && !highest.compare_exchange_weak(known, value, std::memory_order_relaxed)) {
   }
-}
-
-// Reads back the facts that begin() stored in the table.
-CollectiveFacts facts_of(const CollectiveSlot& slot) noexcept {
-  const std::uint64_t names = slot.names.load(std::memory_order_relaxed);
-  const std::uint64_t who = slot.who.load(std::memory_order_relaxed);
-  return {.group = static_cast<std::uint32_t>(names >> 48),
-          .operation = static_cast<std::uint32_t>(names >> 32) & kLastNameId,
-          .sequence = slot.sequence.load(std::memory_order_relaxed),
-          .bytes = slot.bytes.load(std::memory_order_relaxed),
-          .type = static_cast<std::uint16_t>(who >> 16),
-          .tid = static_cast<std::uint32_t>(who >> 32),
-          .other = slot.other.load(std::memory_order_relaxed),
-          .partner = static_cast<std::uint32_t>(names),
-          .role = static_cast<Role>(who >> 8 & 0xF),
-          .side = static_cast<Side>(who >> 12 & 0xF)};
 }
 
 }  // namespace
@@ -175,7 +142,7 @@ void CollectiveRing::note_begin(std::uint32_t group) noexcept {
   raise(lost_groups_, group == 0 ? 1 : group - groups_.size());
 }
 
-std::uint64_t CollectiveRing::begin(CollectiveFacts facts) noexcept {
+std::uint64_t CollectiveRing::begin(CollectiveFacts facts, std::uint64_t count) noexcept {
   const std::uint64_t number = last_number_.fetch_add(1, std::memory_order_relaxed) + 1;
   if (facts.group > kLastNameId) facts.group = 0;
   if (facts.operation > kLastNameId) facts.operation = 0;
@@ -184,14 +151,14 @@ std::uint64_t CollectiveRing::begin(CollectiveFacts facts) noexcept {
   } else {
     note_begin(facts.group);
   }
-  if (facts.count != kNoCount) counts_.begin(facts.group, facts.count);
+  if (count != kNoCount) counts_.begin(facts.group, count);
   append(facts, number, Phase::kBegin);
   for (std::uint32_t i = 0; i < open_count_; ++i) {
     CollectiveSlot& slot = open_[(number + i) % open_count_];
     // `number` claims the slot; `commit` publishes its other fields.
     std::uint64_t free = 0;
     if (!slot.number.compare_exchange_strong(free, number, std::memory_order_acquire)) continue;
-    fill(slot, facts, number, Phase::kBegin);
+    pack(slot, facts, number, Phase::kBegin, read_tsc());
     slot.commit.store(number, std::memory_order_release);
     return number;
   }
@@ -211,7 +178,7 @@ void CollectiveRing::numbered(std::uint64_t number, std::uint64_t sequence) noex
   CollectiveSlot* slot = find_open(number);
   if (slot == nullptr) return;
   slot->sequence.store(sequence, std::memory_order_relaxed);
-  const CollectiveFacts facts = facts_of(*slot);
+  const CollectiveFacts facts = unpack(*slot);
   if (GroupSlot* group = group_of(facts.group, facts.role)) raise(group->issued, sequence);
 }
 
@@ -224,7 +191,7 @@ void CollectiveRing::counted(std::uint64_t number, std::uint32_t group, std::uin
 void CollectiveRing::close(std::uint64_t number, Phase phase) noexcept {
   CollectiveFacts facts;
   if (CollectiveSlot* slot = find_open(number)) {
-    facts = facts_of(*slot);
+    facts = unpack(*slot);
     slot->commit.store(0, std::memory_order_relaxed);
     slot->number.store(0, std::memory_order_release);
   }
@@ -241,7 +208,7 @@ void CollectiveRing::append(const CollectiveFacts& facts, std::uint64_t number,
   CollectiveSlot& slot = slots_[claim & mask_];
   slot.commit.store(0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
-  fill(slot, facts, number, phase);
+  pack(slot, facts, number, phase, read_tsc());
   slot.commit.store(claim + 1, std::memory_order_release);
 }
 

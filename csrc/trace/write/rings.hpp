@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "trace/format/collective.hpp"
 #include "trace/format/format.hpp"
 
 namespace oddrank::trace {
@@ -127,14 +128,7 @@ class MarkRing {
     // Invalidate the old mark before overwriting it.
     slot.commit.store(0, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_release);
-    std::uint64_t words[4] = {};
-    const std::size_t size = text.size() < sizeof words ? text.size() : sizeof words;
-    std::copy_n(text.data(), size, reinterpret_cast<char*>(words));  // text may be null and empty
-    slot.tsc.store(tsc, std::memory_order_relaxed);
-    slot.value.store(value, std::memory_order_relaxed);
-    slot.who.store(std::uint64_t{tid} << 32 | size << 16 | static_cast<std::uint64_t>(kind),
-                   std::memory_order_relaxed);
-    for (int i = 0; i < 4; ++i) slot.text[i].store(words[i], std::memory_order_relaxed);
+    pack(slot, kind, value, text, tid, tsc);
     slot.commit.store(number + 1, std::memory_order_release);
     return number;
   }
@@ -145,21 +139,6 @@ class MarkRing {
   std::mutex mutex_;  // guards open_
   // At most an eighth of the ring is in use. Sections beyond it go with their marks.
   std::array<OpenSection, kMostOpen> open_{};
-};
-
-// The facts of a collective, given to begin().
-struct CollectiveFacts {
-  std::uint32_t group = 0;      // id in the dictionary
-  std::uint32_t operation = 0;  // id in the dictionary
-  std::uint64_t sequence = kNoSequence;
-  std::uint64_t bytes = 0;
-  std::uint16_t type = kNoType;  // torch's ScalarType
-  std::uint32_t tid = 0;
-  std::uint64_t other = 0;
-  std::uint32_t partner = kNoRank;
-  Role role = Role::kNone;
-  Side side = Side::kBoth;
-  std::uint64_t count = kNoCount;  // see CollectiveCall
 };
 
 // Counts sends to and receives from each partner in each group, apart: both ends of a message give
@@ -228,8 +207,8 @@ class CollectiveRing {
         lost_groups_(lost_groups) {}
 
   // Returns the collective's number, from 1, which the other functions take. Numbers a send or
-  // recv in its sequence.
-  std::uint64_t begin(CollectiveFacts facts) noexcept;
+  // recv in its sequence. `count`: see CollectiveCall.
+  std::uint64_t begin(CollectiveFacts facts, std::uint64_t count = kNoCount) noexcept;
   // Sets the sequence number, known once the collective is issued: the open slot and the end show
   // it, the begin does not. Call it before end().
   void numbered(std::uint64_t number, std::uint64_t sequence) noexcept;
