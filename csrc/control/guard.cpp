@@ -1,13 +1,20 @@
 // Starts the guard process and runs its loop: watches its worker, reports its state to the root.
+// Then its phases: when it gives up the root, when it ends its worker, and what it prints then.
 #include "control/guard.hpp"
 
 #include <poll.h>
+#include <signal.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <exception>
+#include <map>
 #include <utility>
 
 #include "os/clock.hpp"
@@ -34,19 +41,9 @@ Guard::Guard(GuardOptions options, Page& page, Fd worker_socket, ProcessWatch wo
 }
 
 void Guard::dial(const std::string& address) {
-  Hello hello;
-  hello.rank = options_.rank;
-  hello.world = options_.world;
-  hello.local_rank = options_.local_rank;
-  hello.local_world = options_.local_world;
-  hello.node = options_.node;
-  hello.launcher_pid = launcher_;
-  hello.launcher = options_.launcher;
-  hello.host = options_.host.substr(0, 200);
-  hello.pid = worker_.pid();
-  hello.start_time = worker_.start_time();
-  hello.remaining_ms =
+  const auto remaining_ms =
       static_cast<std::uint32_t>(Deadline::at_ns(options_.deadline_ns).remaining_ms());
+  Hello hello = options_.hello(worker_, launcher_, remaining_ms);
   link_.dial(RootAddress::parse(address), std::move(hello),
              options_.published || options_.address.empty());
 }
@@ -239,6 +236,250 @@ pid_t fork_guard(const GuardOptions& options, Page& page, int guard_socket) {
     ::_exit(2);
   }
   ::_exit(0);  // never return to Python, run no exit handler of the worker
+}
+
+//   +---------+  welcome   +-----------+  the root's END
+//   | seeking |----------->| with root |-------------------------+
+//   +---------+            +-----------+                         |
+//    | | |             welcome ^ | link lost; or no verdict      |
+//    | | | no root by the      | | 0.7 s after the deadline      |
+//    | | | join deadline       | v                               v
+//    | | |                 +-----------+  0.3 or 1.2 s      +--------+
+//    | | +---------------->| giving up |------------------->| ending |
+//    | |                   +-----------+  (partial view)    +--------+
+//    | |                                                      ^    |
+//    | +--- END, or 2 or 12 s since the launcher's signal ----+    | worker dead, or
+//    |                                                             | killed 0.3 s ago
+//    |      worker dead, and no address can come    +------+       |
+//    +--------------------------------------------->| done |<------+
+//                                                   +------+
+//
+// "Giving up" without an earlier welcome has the other exits of "seeking", too.
+namespace {
+
+// Seeking: time from the launcher's signal until the guard ends the worker.
+constexpr std::int64_t kLauncherNs = 2'000 * kMs;
+// The same with a rendezvous file, which may still bring the root's address (launchers kill 30 s
+// after their signal). The guard of a dead worker waits this long for the file too.
+constexpr std::int64_t kNeighbourNs = 12'000 * kMs;
+// From the deadline on: the root's verdict is late.
+constexpr std::int64_t kVerdictNs = 700 * kMs;
+// Giving up: time until the speaker speaks. A death on its node shows in /proc after a moment. The
+// other guards keep their workers four times as long: the speaker still reads them in /proc.
+constexpr std::int64_t kSpeakNs = 300 * kMs;
+// Most time for telling the root why this guard gives it up, and its end after the deadline.
+constexpr std::int64_t kPartingNs = 3'000 * kMs;
+constexpr std::int64_t kLastPartingNs = 1'300 * kMs;
+// Ending: time for the worker to end itself, also after the deadline; then after its kill.
+constexpr std::int64_t kPatienceNs = 700 * kMs;
+constexpr std::int64_t kLastPatienceNs = 400 * kMs;
+constexpr std::int64_t kKilledNs = 300 * kMs;
+// Done: the launcher tells one rank after the other to end, and their guards must find the name of
+// the one that speaks for the host taken.
+constexpr std::int64_t kHoldNs = 5'000 * kMs;
+
+// glibc's sigabbrev_np() came with 2.32; musl has none.
+std::string signal_name(int number) {
+  constexpr std::pair<int, const char*> kNames[] = {
+      {SIGKILL, "SIGKILL"}, {SIGSEGV, "SIGSEGV"}, {SIGABRT, "SIGABRT"}, {SIGBUS, "SIGBUS"},
+      {SIGILL, "SIGILL"},   {SIGFPE, "SIGFPE"},   {SIGTERM, "SIGTERM"}, {SIGHUP, "SIGHUP"}};
+  for (const auto& [known, name] : kNames) {
+    if (known == number) return name;
+  }
+  return "signal " + std::to_string(number);
+}
+
+Liveness liveness_of(const Roster::Process& process) {
+  const ProcStat stat = read_stat(process.pid);
+  if (stat.state == 0 || stat.start_time != process.start_time) return Liveness::kDead;
+  if (stat.is_zombie()) return Liveness::kDead;
+  if (stat.is_stopped()) return Liveness::kStopped;
+  return stat.state == 'D' ? Liveness::kUninterruptible : Liveness::kRunning;
+}
+
+// Replaces control characters: values may come from other hosts.
+std::string printable(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return text;
+}
+
+// Writes "oddrank: " and the text as one line to stderr, without control characters.
+void say(const std::string& text) {
+  const std::string line = printable("oddrank: " + text) + "\n";
+  // One write() keeps lines of several nodes on one terminal whole. Ignore its failure.
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+// Writes one line to stderr: why, in which stage, and the states of this node's ranks, read from
+// /proc by the roster's pids; `own` is this guard's worker.
+void print_partial_view(const GuardOptions& options, const std::optional<Roster>& roster,
+                        const std::string& why, const std::string& stage, Liveness own) {
+  std::map<Liveness, std::vector<std::int32_t>> ranks;
+  if (roster) {
+    for (const auto& process : roster->processes) {
+      const bool is_own = process.rank == options.rank;
+      ranks[is_own ? own : liveness_of(process)].push_back(process.rank);
+    }
+  } else {
+    ranks[own].push_back(options.rank);
+  }
+  std::string line = "partial view from " + options.host + ": " + why;
+  if (roster) line += " (rank 0 on " + roster->root_host + ")";
+  line += stage.empty() ? "" : ", in stage " + stage;
+  std::string states;
+  for (const auto& [life, who] : ranks) {
+    states += (states.empty() ? "" : ", ") + fold(who) + " " + name_of(life);
+  }
+  say(line + "; ranks here: " + states);
+}
+
+}  // namespace
+
+std::string fold(std::vector<std::int32_t> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  std::string text;
+  for (std::size_t first = 0; first < ranks.size();) {
+    std::size_t last = first;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    text += (text.empty() ? "" : ",") + std::to_string(ranks[first]);
+    if (last > first) text += "-" + std::to_string(ranks[last]);
+    first = last + 1;
+  }
+  return text;
+}
+
+void Guard::change_phase(std::int64_t now) {
+  for (Phase before = Phase::kDone; before != phase_;) {
+    before = phase_;
+    phase_ = next_phase(now);
+  }
+}
+
+// Names every transition. It alone calls the functions that begin a phase; these return it.
+Guard::Phase Guard::next_phase(std::int64_t now) {
+  const bool is_late = now >= options_.deadline_ns + kVerdictNs;
+  switch (phase_) {
+    case Phase::kSeeking:
+      if (root_end_) return end_worker(*root_end_, kPatienceNs);  // it refused the hello
+      if (link_.up()) return Phase::kWithRoot;
+      if (launcher_ended_job(now)) return end_for_launcher();
+      if (link_.lost() || now >= options_.join_deadline_ns) {
+        return give_up("never reached the root, " + link_.trouble(), kSpeakNs, kPatienceNs);
+      }
+      if (is_late) return give_up("the root gave no verdict by the deadline", 0, kLastPatienceNs);
+      break;
+    case Phase::kWithRoot:
+      if (root_end_) return end_worker(*root_end_, kPatienceNs);
+      if (link_.lost()) {
+        return give_up("lost the root, " + link_.trouble(), kSpeakNs, kPatienceNs);
+      }
+      if (is_late) return give_up("the root gave no verdict by the deadline", 0, kLastPatienceNs);
+      return phase_;
+    case Phase::kGivingUp:
+      if (root_end_) return end_worker(*root_end_, kPatienceNs);
+      if (!loss_.reached && link_.up()) return Phase::kWithRoot;  // just after the join deadline
+      if (!loss_.reached && launcher_ended_job(now)) return end_for_launcher();
+      if (now >= loss_.speak_at || is_late) {
+        if (loss_.speaker) {
+          print_partial_view(options_, roster_, loss_.why, page_.read().stage, life_);
+        }
+        return end_worker(options_.no_verdict, loss_.patience_ns);
+      }
+      break;
+    case Phase::kEnding: {
+      if (now >= kill_at_ && !worker_dead()) worker_.kill();
+      const bool is_parting = link_.parting() && now < loss_.part_until;
+      const bool ended = worker_dead() ? !rendezvous_.fetching() : now >= kill_at_ + kKilledNs;
+      return ended && !is_parting ? Phase::kDone : phase_;
+    }
+    case Phase::kDone:
+      return phase_;
+  }
+  if (!is_unreportable(now)) return phase_;
+  say_how_worker_died();
+  return Phase::kDone;
+}
+
+Guard::Phase Guard::give_up(const std::string& why, std::int64_t speak_in_ns,
+                            std::int64_t patience_ns) {
+  loss_.why = why;
+  loss_.reached = phase_ == Phase::kWithRoot;
+  // If the root was never reached, its own node is silent: there the root itself prints.
+  loss_.speaker = (roster_ || options_.local_rank == 0) && (loss_.reached || options_.node != 0);
+  const std::int64_t now = monotonic_ns();
+  loss_.speak_at = now + (loss_.speaker ? speak_in_ns : 4 * speak_in_ns);
+  loss_.part_until = std::min(now + kPartingNs, options_.deadline_ns + kLastPartingNs);
+  loss_.patience_ns = patience_ns;
+  return Phase::kGivingUp;
+}
+
+Guard::Phase Guard::end_worker(int code, std::int64_t patience_ns) {
+  kill_at_ = monotonic_ns() + patience_ns;
+  if (worker_open_) to_worker_.send(FrameKind::kEnd, Packer().i32(code).take());
+  return Phase::kEnding;
+}
+
+Guard::Phase Guard::end_for_launcher() {
+  if (!link_.has_address()) say_root_never_joined(page_.terminated_by.load());
+  return end_worker(options_.no_verdict, kPatienceNs);
+}
+
+// Whether the launcher's signal came so long ago that no root is to be expected.
+bool Guard::launcher_ended_job(std::int64_t now) const {
+  const std::int64_t terminated = page_.terminated_ns.load();
+  // On rank 0's node only rank 0 itself can bring the address.
+  const bool may_come = rendezvous_.has_file() && !is_on_roots_node();
+  return terminated != 0 && now - terminated > (may_come ? kNeighbourNs : kLauncherNs);
+}
+
+// Whether the worker died before its guard knew the root's address, and nobody will bring it: no
+// fetcher runs, and no other worker of this host can write the rendezvous file, for which the
+// launcher must live.
+bool Guard::is_unreportable(std::int64_t now) const {
+  if (!worker_dead() || rendezvous_.fetching() || link_.has_address()) return false;
+  const bool may_be_told = rendezvous_.has_file() && now - changed_ns_ < kNeighbourNs &&
+                           launcher_ > 1 && (::kill(launcher_, 0) == 0 || errno == EPERM);
+  return !may_be_told;  // EPERM: under srun the parent belongs to root
+}
+
+// For a launcher that ended the job before rank 0 had a guard: then no report is written.
+void Guard::say_root_never_joined(int by) {
+  if (!is_on_roots_node() || options_.launcher.empty() || by != launcher_) return;
+  // Only one guard of the host prints: the first to bind this name.
+  speaks_for_host_.reset(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const int door = speaks_for_host_.get();
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  std::snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "oddrank-no-rank-0-%u-%d", ::geteuid(),
+                launcher_);
+  if (door >= 0 && ::bind(door, reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0) {
+    speaks_for_host_.reset();
+    return;
+  }
+  say("rank 0 (" + options_.host + ", local rank 0) never joined: its launcher, " +
+      options_.launcher + " (pid " + std::to_string(launcher_) +
+      "), ended the job, as it does when a rank dies; without rank 0 there is no report");
+}
+
+void Guard::say_how_worker_died() const {
+  if (page_.terminated.load() != 0) return;  // its launcher ended it: another rank is the cause
+  const State last = state(monotonic_ns());
+  std::string how = "ended";
+  if (last.signal != 0) how = "was killed by " + signal_name(last.signal);
+  if (last.signal == 0 && last.exit_code >= 0) {
+    how = "exited with code " + std::to_string(last.exit_code);
+  }
+  say("rank " + std::to_string(options_.rank) + " (" + options_.host + ", local rank " +
+      std::to_string(options_.local_rank) + ") " + how + " before it reached rank 0");
+}
+
+void Guard::hold_name() const {
+  const std::int64_t left = options_.deadline_ns + kLastPartingNs - monotonic_ns();
+  const std::int64_t hold = std::clamp<std::int64_t>(left, 0, kHoldNs);
+  const timespec pause{hold / 1'000'000'000, hold % 1'000'000'000};
+  ::nanosleep(&pause, nullptr);
 }
 
 }  // namespace oddrank::control

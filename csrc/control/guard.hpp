@@ -17,14 +17,8 @@
 
 namespace oddrank::control {
 
-// The worker's identity, and its guard's settings.
-struct GuardOptions {
-  std::int32_t rank = 0, world = 1, local_rank = 0, local_world = 1, node = 0;
-  std::string host;
-  std::string launcher;               // name of the launcher whose end ends the job; empty: none
-  std::vector<std::string> fetcher;   // command that prints the root's address; empty: none
-  std::string address;                // the root's; empty: the worker will send it
-  std::string rendezvous_file;        // a file where the address may appear; empty: none
+// The end of the launcher ends the job. Without an address the worker will send it.
+struct GuardOptions : GuardIdentity {
   bool published = false;             // the root already listens at `address`
   std::int64_t deadline_ns = 0;       // CLOCK_MONOTONIC: for the root's verdict
   std::int64_t join_deadline_ns = 0;  // CLOCK_MONOTONIC: for reaching the root
@@ -41,7 +35,6 @@ pid_t fork_guard(const GuardOptions& options, Page& page, int guard_socket);
 std::string fold(std::vector<std::int32_t> ranks);
 
 // Runs in the guard process. Owns the connections to worker and root; the page is the worker's.
-// guard.cpp has the loop, guard_phase.cpp the phases and what the guard prints.
 class Guard {
  public:
   Guard(GuardOptions options, Page& page, Fd worker_socket, ProcessWatch worker);
@@ -49,7 +42,7 @@ class Guard {
   void run();
 
  private:
-  // The phases in their order; guard_phase.cpp draws the transitions.
+  // The phases in their order; guard.cpp draws the transitions.
   enum class Phase : std::uint8_t {
     kSeeking,   // the root has not welcomed this guard yet
     kWithRoot,  // the root decides

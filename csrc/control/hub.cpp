@@ -1,4 +1,5 @@
-// The hub's public methods, called outside its thread.
+// The hub's public methods, called outside its thread. Behind them, from serve() on, its thread:
+// accepts connections, reads and sends frames, drops bad peers.
 #include "control/hub.hpp"
 
 #include <sys/epoll.h>
@@ -7,9 +8,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <chrono>
+#include <map>
+#include <utility>
 
 #include "control/clock_exchange.hpp"
+#include "control/wire.hpp"
 #include "os/clock.hpp"
 #include "os/error.hpp"
 
@@ -168,6 +174,357 @@ std::int64_t Hub::remaining_ns() {
 HubNotes Hub::notes() {
   const std::lock_guard lock(mutex_);
   return notes_;
+}
+
+namespace {
+constexpr std::int64_t kStrangerNs = 5'000 * kMs;
+constexpr std::int64_t kPoliteNs = 1'000 * kMs;
+constexpr std::int64_t kSweepNs = 200 * kMs;
+constexpr std::size_t kMostUnsent = std::size_t{1} << 20;
+}  // namespace
+
+void Hub::serve() {
+  std::array<epoll_event, 512> events{};
+  last_turn_ns_ = monotonic_ns();
+  for (;;) {
+    const int count = ::epoll_wait(epoll_.get(), events.data(), events.size(), 100);
+    const std::int64_t now = monotonic_ns();
+    const std::lock_guard lock(mutex_);
+    if (stop_) return;
+    if (now - last_turn_ns_ > kOwnPauseNs) {
+      for (int rank = 0; rank < ranks_.world(); ++rank) {
+        ranks_.record(rank).last_heard_ns += now - last_turn_ns_;
+      }
+    }
+    last_turn_ns_ = now;
+    for (int i = 0; i < count; ++i) {
+      const int fd = events[static_cast<std::size_t>(i)].data.fd;
+      if (fd == listener_.get()) {
+        accept_all(now);
+      } else if (fd == wake_.get()) {
+        std::uint64_t number = 0;
+        [[maybe_unused]] const ssize_t got = ::read(fd, &number, sizeof number);
+      } else {
+        work(fd, events[static_cast<std::size_t>(i)].events, now);
+      }
+    }
+    run_commands(now);
+    sweep(now);
+    changed_.notify_all();
+  }
+}
+
+// Closes the oldest connection without a hello, if it is over a second old (younger ones may be
+// guards that are joining). Returns false if there is none.
+bool Hub::make_room(std::int64_t now) {
+  int oldest = -1;
+  std::int64_t accepted = now - kPoliteNs;
+  for (std::size_t fd = 0; strangers_ > 0 && fd < connections_.size(); ++fd) {
+    const auto& one = connections_[fd];
+    if (!one || one->rank >= 0 || one->accepted_ns >= accepted) continue;
+    oldest = static_cast<int>(fd);
+    accepted = one->accepted_ns;
+  }
+  if (oldest >= 0) drop(oldest, now);
+  return oldest >= 0;
+}
+
+void Hub::accept_all(std::int64_t now) {
+  for (int turn = 0; turn < 512; ++turn) {
+    if (open_ >= most_connections_ && !make_room(now)) {
+      listen_again(false);
+      return;
+    }
+    Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket) {
+      const bool full = errno == EMFILE || errno == ENFILE;
+      if (full && make_room(now)) continue;
+      if (full) listen_again(false);
+      note_room(full, now);
+      return;
+    }
+    note_room(false, now);
+    tune_connection(socket.get(), static_cast<int>(welcome_.silence_ms));
+    const int fd = socket.get();
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = fd;
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) continue;
+    const auto index = static_cast<std::size_t>(fd);
+    if (connections_.size() <= index) connections_.resize(index + 1);
+    connections_[index] = std::make_unique<Connection>(
+        Connection{Channel(std::move(socket), kStrangerFrame), -1, now});
+    ++open_;
+    ++strangers_;
+  }
+}
+
+// Sets or clears the note on missing file descriptors: each accept() shows whether there are any.
+void Hub::note_room(bool full, std::int64_t now) {
+  if (full == (full_since_ns_ != 0)) return;
+  full_since_ns_ = full ? now : 0;
+  notes_.limits = limits_;
+  if (full && limits_.empty()) {
+    notes_.limits = "no more files can be opened on " + options_.host + ": only " +
+                    std::to_string(open_) + " ranks have reached the root";
+  }
+}
+
+// Turn off while there is no room: a pending connection would wake epoll in a busy loop.
+void Hub::listen_again(bool on) {
+  listening_ = on;
+  epoll_event event{};
+  event.events = on ? static_cast<std::uint32_t>(EPOLLIN) : 0U;
+  event.data.fd = listener_.get();
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), &event);
+}
+
+void Hub::work(int fd, std::uint32_t events, std::int64_t now) {
+  const auto index = static_cast<std::size_t>(fd);
+  if (index >= connections_.size() || !connections_[index]) return;
+  Connection& one = *connections_[index];
+  bool good = true;
+  if ((events & EPOLLOUT) != 0) good = one.channel.flush() && watch_writes(one);
+  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) {
+    const bool open = one.channel.receive();
+    // Any bytes, also part of a long result, are a sign of life.
+    if (open && one.rank >= 0) ranks_.record(one.rank).last_heard_ns = now;
+    while (auto frame = one.channel.next()) {
+      if (!hear(one, *frame, now)) {
+        drop(fd, now);
+        return;
+      }
+    }
+    good = good && open && !one.channel.broken();
+  }
+  if (!good) drop(fd, now);
+}
+
+bool Hub::hear(Connection& connection, const Frame& frame, std::int64_t now) {
+  if (connection.rank < 0) {
+    return connection.own_nonce.empty() ? hear_knock(connection, frame)
+                                        : hear_hello(connection, frame, now);
+  }
+  const int rank = connection.rank;
+  ranks_.set_contact(rank, Contact::kOk, now);
+  if (frame.kind == FrameKind::kPing) {
+    return tell(connection, FrameKind::kPong, {});
+  }
+  if (frame.kind == FrameKind::kAskClock) return tell_clock(connection, frame);
+  if (frame.kind == FrameKind::kState) {
+    auto state = unpack<State>(frame.payload);
+    if (!state) return false;
+    if (state->report == question_) settle_answer(connection);
+    if (!ended_) ranks_.set_state(rank, std::move(*state), now);
+    return true;
+  }
+  Unpacker in(frame.payload);
+  const std::uint32_t stage = in.u32();
+  if (frame.kind == FrameKind::kResult && in.ok()) {
+    ranks_.set_result(rank, stage, in.rest());
+    return true;
+  }
+  if (frame.kind == FrameKind::kFail) {
+    ranks_.set_failure(rank, stage, in.text(4096), now);
+    return in.ok();
+  }
+  return false;
+}
+
+bool Hub::hear_knock(Connection& connection, const Frame& frame) {
+  const auto knock = unpack<Knock>(frame.payload);
+  if (frame.kind != FrameKind::kKnock || !knock) return false;
+  connection.its_nonce = knock->nonce;
+  connection.own_nonce = random_token();
+  const std::string proof = root_proof(options_.token, knock->nonce, connection.own_nonce);
+  return tell(connection, FrameKind::kProof, pack(Proof{connection.own_nonce, proof}));
+}
+
+// A live guard that gives up the root reports why on a new connection: the old one is stuck.
+void Hub::hear_parting(const Hello& hello, std::int64_t now) {
+  close_connection_of(hello.rank);
+  if (!ended_) ranks_.set_parting(hello.rank, hello.parting, now);
+}
+
+void Hub::close_connection_of(int rank) {
+  int& fd = fd_of_rank_[static_cast<std::size_t>(rank)];
+  if (fd < 0) return;
+  auto& old = connections_[static_cast<std::size_t>(fd)];
+  settle_answer(*old);
+  old.reset();
+  --open_;
+  fd = -1;
+}
+
+bool Hub::hear_hello(Connection& connection, const Frame& frame, std::int64_t now) {
+  if (frame.kind != FrameKind::kHello) return false;
+  auto hello = unpack<Hello>(frame.payload);
+  if (!hello || !same_secret(hello->proof, guard_proof(options_.token, connection.its_nonce,
+                                                       connection.own_nonce))) {
+    return false;
+  }
+  connection.ours = true;
+  const std::string who = "rank " + std::to_string(hello->rank) + " (" + hello->host + ", pid " +
+                          std::to_string(hello->pid) + ")";
+  const bool fits =
+      hello->world == options_.world && hello->rank >= 0 && hello->rank < options_.world;
+  const RankRecord* taken = fits ? &ranks_.record(hello->rank) : nullptr;
+  if (taken != nullptr && taken->contact == Contact::kNever) taken = nullptr;
+  const bool again = taken != nullptr && taken->hello.is_of_same_process(*hello);
+  if (again && !hello->parting.empty()) hear_parting(*hello, now);
+  if (!hello->parting.empty()) return false;
+  if (again) {
+    const bool lost = taken->contact == Contact::kSilent || taken->contact == Contact::kClosed;
+    // A guard dials several of the root's addresses: one of its hellos came earlier.
+    if (!lost) return false;
+    close_connection_of(hello->rank);  // the guard comes back: the network was cut for a while
+  }
+  if (!fits || (taken != nullptr && !again)) {
+    turn_away({hello->rank, !fits,
+               fits ? who + " came although that rank was already here (pid " +
+                          std::to_string(taken->hello.pid) + " on " + taken->hello.host + ")"
+                    : who + " says that the world has " + std::to_string(hello->world) +
+                          " ranks; the root says " + std::to_string(options_.world)});
+    static_cast<void>(connection.channel.send(FrameKind::kEnd, Packer().i32(1).take()));
+    return false;
+  }
+  connection.rank = hello->rank;
+  if (notes_.reached_at.empty()) notes_.reached_at = reached_at(connection.channel.fd());
+  connection.channel.raise_limit(kResultFrame);
+  --strangers_;
+  fd_of_rank_[static_cast<std::size_t>(hello->rank)] = connection.channel.fd();
+  earliest_deadline_ns_ =
+      std::min(earliest_deadline_ns_, now + std::int64_t{hello->remaining_ms} * kMs);
+  ranks_.joined(connection.rank, std::move(*hello), now);
+  return tell(connection, FrameKind::kWelcome, pack(welcome_));
+}
+
+bool Hub::tell(Connection& connection, FrameKind kind, std::string_view payload) {
+  return connection.channel.send(kind, payload) && watch_writes(connection);
+}
+
+// Watches for EPOLLOUT while bytes are unsent. Returns false if too many are: the peer won't read.
+bool Hub::watch_writes(Connection& connection) {
+  if (connection.channel.wants_write() != connection.writes) {
+    connection.writes = connection.channel.wants_write();
+    epoll_event event{};
+    event.events = connection.writes ? EPOLLIN | EPOLLOUT : EPOLLIN;
+    event.data.fd = connection.channel.fd();
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, connection.channel.fd(), &event);
+  }
+  return connection.channel.unsent() < kMostUnsent;
+}
+
+void Hub::drop(int fd, std::int64_t now) {
+  const auto index = static_cast<std::size_t>(fd);
+  const int rank = connections_[index]->rank;
+  const bool ours = connections_[index]->ours;
+  const Channel& channel = connections_[index]->channel;
+  // A reset does not prove a death: a guard that gives up a stuck connection causes one too.
+  const bool silent = channel.unreachable() || channel.error() == ECONNRESET;
+  settle_answer(*connections_[index]);
+  connections_[index].reset();
+  --open_;
+  if (rank < 0) {
+    --strangers_;
+    notes_.foreign += ours ? 0 : 1;
+    return;
+  }
+  fd_of_rank_[static_cast<std::size_t>(rank)] = -1;
+  if (!ended_) ranks_.set_contact(rank, silent ? Contact::kSilent : Contact::kClosed, now);
+}
+
+void Hub::sweep(std::int64_t now) {
+  if (now - last_sweep_ns_ < kSweepNs) return;
+  last_sweep_ns_ = now;
+  if (open_ - strangers_ >= most_connections_) {
+    note_room(true, now);
+  } else if ((!listening_ || full_since_ns_ != 0) && open_ < most_connections_) {
+    listen_again(true);
+    accept_all(now);
+  }
+  if (strangers_ > 0) {
+    for (std::size_t fd = 0; fd < connections_.size(); ++fd) {
+      const auto& one = connections_[fd];
+      if (one && one->rank < 0 && now - one->accepted_ns > kStrangerNs) {
+        drop(static_cast<int>(fd), now);
+      }
+    }
+  }
+  if (ended_) return;
+  for (int rank = 0; rank < ranks_.world(); ++rank) {
+    const RankRecord& one = ranks_.record(rank);
+    if (one.contact == Contact::kOk && now - one.last_heard_ns > welcome_.silence_ms * kMs) {
+      ranks_.set_contact(rank, Contact::kSilent, now);
+    }
+  }
+}
+
+void Hub::run_commands(std::int64_t now) {
+  for (const Command& command : commands_) {
+    if (command.kind == FrameKind::kRoster) {
+      deal_roster();
+      continue;
+    }
+    if (command.kind == FrameKind::kReport) unanswered_ = 0;
+    for (const int fd : fd_of_rank_) {
+      if (fd < 0) continue;
+      Connection& one = *connections_[static_cast<std::size_t>(fd)];
+      // Don't count on an answer of a silent guard, but send: it may come back.
+      if (command.kind == FrameKind::kReport) {
+        one.owes_answer = ranks_.record(one.rank).contact == Contact::kOk;
+        unanswered_ += one.owes_answer ? 1 : 0;
+      }
+      if (!tell(one, command.kind, command.payload)) drop(fd, now);
+    }
+  }
+  commands_done_ += commands_.size();
+  commands_.clear();
+  unsent_ = 0;
+  if (!ended_) return;
+  for (const int fd : fd_of_rank_) {
+    if (fd < 0) continue;
+    const Connection& one = *connections_[static_cast<std::size_t>(fd)];
+    if (ranks_.record(one.rank).contact == Contact::kOk) unsent_ += one.channel.unsent();
+  }
+}
+
+// Counts no answer of a guard that was not asked: it joined later.
+void Hub::settle_answer(Connection& connection) {
+  if (std::exchange(connection.owes_answer, false)) --unanswered_;
+}
+
+void Hub::deal_roster() {
+  std::map<std::pair<int, std::string>, Roster> nodes;
+  for (int rank = 0; rank < ranks_.world(); ++rank) {
+    const Hello& hello = ranks_.record(rank).hello;
+    if (hello.rank < 0) continue;
+    Roster& roster = nodes[{hello.node, hello.host}];
+    roster.root_host = options_.host;
+    roster.processes.push_back({rank, hello.pid, hello.start_time});
+  }
+  for (const auto& [node, roster] : nodes) {
+    for (const auto& process : roster.processes) {
+      const int fd = fd_of_rank_[static_cast<std::size_t>(process.rank)];
+      if (fd < 0) continue;
+      Connection& one = *connections_[static_cast<std::size_t>(fd)];
+      static_cast<void>(tell(one, FrameKind::kRoster, pack(roster)));
+      break;
+    }
+  }
+}
+
+// Reads the clock just before sending: this turn of the loop may have begun much earlier.
+bool Hub::tell_clock(Connection& connection, const Frame& frame) {
+  Unpacker in(frame.payload);
+  ClockReading reading{in.u32(), 0, clock_};
+  if (!in.ok()) return false;
+  reading.ns = monotonic_ns();
+  return tell(connection, FrameKind::kClock, pack(reading));
+}
+
+void Hub::turn_away(OddClaim claim) {
+  if (notes_.odd.size() < 16) notes_.odd.push_back(std::move(claim));
 }
 
 }  // namespace oddrank::control

@@ -17,6 +17,24 @@ constexpr std::int64_t kRefusedNs = 5'000 * kMs;
 std::string text_of(int number) { return std::generic_category().message(number); }
 }  // namespace
 
+Hello GuardIdentity::hello(const ProcessWatch& worker, pid_t launcher_pid,
+                           std::uint32_t remaining_ms) const {
+  constexpr std::size_t kLongestHost = 200;
+  Hello made;
+  made.rank = rank;
+  made.world = world;
+  made.local_rank = local_rank;
+  made.local_world = local_world;
+  made.node = node;
+  made.launcher_pid = launcher_pid;
+  made.launcher = launcher;
+  made.host = host.substr(0, kLongestHost);
+  made.pid = worker.pid();
+  made.start_time = worker.start_time();
+  made.remaining_ms = remaining_ms;
+  return made;
+}
+
 void Link::dial(const RootAddress& address, Hello hello, bool published) {
   if (has_address()) return;
   addresses_ = address.resolve();

@@ -10,8 +10,22 @@
 
 #include "control/messages.hpp"
 #include "control/net.hpp"
+#include "control/process.hpp"
 
 namespace oddrank::control {
+
+// Who a guard's worker is, and what may bring the root's address.
+struct GuardIdentity {
+  std::int32_t rank = 0, world = 1, local_rank = 0, local_world = 1, node = 0;
+  std::string host;
+  std::string launcher;              // its name; empty: none
+  std::string address;               // the root's; empty: something else will bring it
+  std::string rendezvous_file;       // a file where the address may appear; empty: none
+  std::vector<std::string> fetcher;  // a command that prints it; empty: none
+
+  // Returns the hello of its guard, which still has that many milliseconds.
+  Hello hello(const ProcessWatch& worker, pid_t launcher_pid, std::uint32_t remaining_ms) const;
+};
 
 // An address may be unreachable or another host's (two hosts may have the same bridge address): a
 // try sends its hello only to a peer that proves the job's token, and the link is up only after the

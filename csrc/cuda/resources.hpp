@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -175,6 +176,25 @@ void wait_or_abandon(Stream& stream, Deadline deadline, const char* what, Held&.
   (held.abandon(), ...);
   stream.abandon();
   throw Error(std::string(what) + ": the GPU did not finish before the deadline; " + place());
+}
+
+inline unsigned multiprocessors(int device) {
+  int count = 0;
+  ODDRANK_CUDA_CHECK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
+  return static_cast<unsigned>(count);
+}
+
+// Throws Error unless `address`, which `what` has, is memory of this GPU: in a kernel an address of
+// another GPU or of the host would break the context for good.
+inline void need_memory_of(int device, std::uintptr_t address, const char* what) {
+  cudaPointerAttributes found{};
+  if (address != 0) {  // which CUDA may call an invalid value
+    ODDRANK_CUDA_CHECK(cudaPointerGetAttributes(&found, reinterpret_cast<void*>(address)));
+  }
+  const bool ours = found.type == cudaMemoryTypeManaged ||
+                    (found.type == cudaMemoryTypeDevice && found.device == device);
+  if (ours) return;
+  throw Error(std::string(what) + " is not in the memory of GPU " + std::to_string(device));
 }
 
 // Throws the error of the last kernel launch, if it failed.

@@ -1,7 +1,13 @@
 // The way of a piece: its writer -> the writer's file. A line that several wrote ends in each file.
 #include "logs/splitter.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+
+#include "os/error.hpp"
 
 namespace oddrank::logs {
 
@@ -44,6 +50,68 @@ void Splitter::end_lines() {
     ++shares_[file].bytes;
   }
   open_.clear();
+}
+
+namespace {
+
+constexpr std::size_t kMostOpen = 200;
+constexpr std::size_t kFileBlock = 32u << 10;  // those of 64 ranks fit into a core's cache
+constexpr std::size_t kMostWaiting = 64u << 20;
+
+Fd open_output(const std::string& path, int flags) {
+  Fd fd(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW | flags, 0666));
+  if (!fd) throw_errno("open " + path);
+  return fd;
+}
+
+void write_all(int fd, std::string_view text, const std::string& path) {
+  while (!text.empty()) {
+    const ssize_t put = ::write(fd, text.data(), text.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) throw_errno("write " + path);
+    text.remove_prefix(static_cast<std::size_t>(put));
+  }
+}
+
+}  // namespace
+
+std::size_t Outputs::add(const std::string& name) {
+  const std::string path = folder_ + "/" + name;
+  open_output(path, O_CREAT | O_EXCL);
+  files_.push_back({path, {}, {}});
+  return files_.size() - 1;
+}
+
+void Outputs::write(std::size_t file, std::string_view text) {
+  File& to = files_[file];
+  to.waiting.append(text);
+  waiting_ += text.size();
+  if (to.waiting.size() >= kFileBlock) flush(to);
+  if (waiting_ >= kMostWaiting) flush();
+}
+
+void Outputs::flush() {
+  for (File& file : files_) {
+    flush(file);
+    file.waiting.shrink_to_fit();
+  }
+}
+
+void Outputs::flush(File& file) {
+  if (file.waiting.empty()) return;
+  if (!file.fd) {
+    if (open_ >= kMostOpen) close_all();
+    file.fd = open_output(file.path, 0);
+    ++open_;
+  }
+  write_all(file.fd.get(), file.waiting, file.path);
+  waiting_ -= file.waiting.size();
+  file.waiting.clear();
+}
+
+void Outputs::close_all() {
+  for (File& file : files_) file.fd.reset();
+  open_ = 0;
 }
 
 }  // namespace oddrank::logs

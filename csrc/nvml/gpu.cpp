@@ -3,11 +3,131 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <string>
 
-#include "nvml/library.hpp"
+#include "os/dynlib.hpp"
+#include "os/error.hpp"
 
 namespace oddrank::nvml {
 namespace {
+
+// NVML, the NVIDIA driver's library about its GPUs, is opened at run time. nvml.h is not needed:
+// the declarations here are copies (CUDA 12.9), and NVML never changes a published layout.
+using Result = int;  // nvmlReturn_t
+using Device = struct nvmlDevice_st*;
+constexpr Result kSuccess = 0;
+constexpr Result kInvalidArgument = 2;
+constexpr Result kNotSupported = 3;
+constexpr Result kNotFound = 6;
+constexpr Result kGpuIsLost = 15;
+constexpr Result kResetRequired = 16;
+constexpr unsigned kMostLinks = 64;  // NVML_NVLINK_MAX_LINKS is 18 today
+
+struct FieldValue {  // nvmlFieldValue_t
+  unsigned id = 0;
+  unsigned scope = 0;
+  long long timestamp = 0;
+  long long latency = 0;
+  int type = 0;
+  Result result = 0;
+  union {
+    double real;
+    unsigned number;
+    unsigned long long large;
+  } value{};
+};
+static_assert(sizeof(FieldValue) == 40);
+
+// Keeps NVML initialized while it lives. Several may live: NVML counts.
+class Library {
+ public:
+  // Throws Error if the library or the driver is missing.
+  explicit Library(const std::string& file);
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+  ~Library();
+
+  // Returns kNotSupported if this driver's library has no such function.
+  template <class F, class... Arguments>
+  Result call(const char* name, Arguments... arguments) const {
+    const auto function = library_.find<F*>(name);
+    return function == nullptr ? kNotSupported : function(arguments...);
+  }
+  std::string text_of(Result result) const;
+  void check(Result result, const char* what) const;
+
+  Result device_of(const std::string& uuid, Device* device) const;
+  // Reads a number by the name of a function that takes the GPU alone.
+  Result number(const char* name, Device device, std::uint64_t* found) const;
+  // Reads the number NVML_FI_DEV_* `id`. `scope`: the link, for numbers of links.
+  Result field(Device device, unsigned id, unsigned scope, std::uint64_t* found) const;
+  // Sets `up`. Returns kNotSupported or kInvalidArgument for links that are absent: numbers may
+  // have gaps.
+  Result link_is_up(Device device, unsigned link, bool* up) const;
+
+ private:
+  DynamicLibrary library_;
+};
+
+// Values of nvmlValueType_t, which say where a value lies in the union.
+constexpr int kDouble = 0;
+constexpr int kUnsigned = 1;
+constexpr int kSigned = 5;
+
+Library::Library(const std::string& file) {
+  std::string why;
+  library_ = DynamicLibrary::open(file, &why);
+  if (!library_) throw Error("NVML, the library of the NVIDIA driver, cannot be loaded: " + why);
+  check(call<Result()>("nvmlInit_v2"), "nvmlInit_v2");
+}
+
+Library::~Library() {
+  if (const auto end = library_.find<Result (*)()>("nvmlShutdown")) end();
+}
+
+std::string Library::text_of(Result result) const {
+  const auto text = library_.find<const char* (*)(Result)>("nvmlErrorString");
+  return text == nullptr ? "error " + std::to_string(result) : text(result);
+}
+
+void Library::check(Result result, const char* what) const {
+  if (result != kSuccess) throw Error(std::string("NVML: ") + what + ": " + text_of(result));
+}
+
+Result Library::device_of(const std::string& uuid, Device* device) const {
+  return call<Result(const char*, Device*)>("nvmlDeviceGetHandleByUUID", uuid.c_str(), device);
+}
+
+Result Library::number(const char* name, Device device, std::uint64_t* found) const {
+  unsigned number = 0;
+  const Result told = call<Result(Device, unsigned*)>(name, device, &number);
+  *found = number;
+  return told;
+}
+
+Result Library::field(Device device, unsigned id, unsigned scope, std::uint64_t* found) const {
+  FieldValue field;
+  field.id = id;
+  field.scope = scope;
+  const Result told =
+      call<Result(Device, int, FieldValue*)>("nvmlDeviceGetFieldValues", device, 1, &field);
+  if (told != kSuccess) return told;
+  // First: a driver sets no type for a value that it could not read.
+  if (field.result != kSuccess) return field.result;
+  if (field.type == kDouble) return kNotSupported;  // no counter is one
+  const bool narrow = field.type == kUnsigned || field.type == kSigned;
+  *found = narrow ? field.value.number : field.value.large;
+  return kSuccess;
+}
+
+Result Library::link_is_up(Device device, unsigned link, bool* up) const {
+  int on = 0;
+  const Result told =
+      call<Result(Device, unsigned, int*)>("nvmlDeviceGetNvLinkState", device, link, &on);
+  *up = told == kSuccess && on != 0;
+  return told;
+}
 
 // NVML functions that return one unsigned number of a GPU.
 struct Number {

@@ -72,9 +72,6 @@ void bind_replicas(py::module_& m) {
       },
       py::arg("tensor"), py::arg("begin"), py::arg("end"),
       "Returns bytes [begin, end) of a tensor's elements in row-major order.");
-  m.def(
-      "digest_use_avx2", [](bool wanted) { return replicas::use_avx2(wanted); }, py::arg("wanted"),
-      "Lets digests use AVX2 or not; returns whether they do. For tests.");
 }
 
 }  // namespace oddrank

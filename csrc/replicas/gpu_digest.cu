@@ -146,22 +146,9 @@ __global__ void finish_rows(const __grid_constant__ Launch launch) {
   launch.rows[row] = finish(launch.rows[row], block_bytes);
 }
 
-// An address of another GPU or of the host would break the context for good.
-void need_memory_of(int device, std::uintptr_t address) {
-  cudaPointerAttributes attributes{};
-  if (address != 0) {
-    ODDRANK_CUDA_CHECK(cudaPointerGetAttributes(&attributes, reinterpret_cast<void*>(address)));
-  }
-  const bool ours = attributes.type == cudaMemoryTypeManaged ||
-                    (attributes.type == cudaMemoryTypeDevice && attributes.device == device);
-  if (!ours) throw Error("a tensor is not in the memory of GPU " + std::to_string(device));
-}
-
 unsigned grid_of(int device, std::uint64_t chunks) {
-  int processors = 0;
-  ODDRANK_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
   const std::uint64_t most =
-      std::uint64_t{kDigestBlocksPerProcessor} * static_cast<unsigned>(processors);
+      std::uint64_t{kDigestBlocksPerProcessor} * cuda::multiprocessors(device);
   const std::uint64_t needed = (chunks * kWarp + kDigestThreads - 1) / kDigestThreads;
   return static_cast<unsigned>(std::max<std::uint64_t>(1, std::min(needed, most)));
 }
@@ -197,9 +184,9 @@ std::size_t gpu_digest(int device, cudaStream_t stream, const std::vector<GpuRan
   if (rows == 0 || needed == 0) return needed;
   if (needed > room) throw Error("there is no room for " + std::to_string(needed) + " digests");
   const cuda::OnDevice chosen(device);
-  need_memory_of(device, rows);
+  cuda::need_memory_of(device, rows, "a tensor");
   for (const GpuRange& range : ranges) {
-    if (range.end > range.begin) need_memory_of(device, range.address);
+    if (range.end > range.begin) cuda::need_memory_of(device, range.address, "a tensor");
   }
   Launch launch{};
   // No run of a whole tensor is longer, and products of it stay far below 2^64.

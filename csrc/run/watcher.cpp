@@ -37,7 +37,6 @@ constexpr std::int64_t kSeekNs = 50 * kMs, kSeekLaterNs = kLookNs, kSeekSoonNs =
 constexpr std::int64_t kMostLookMs = 10'000;
 // After the worker's death, for the root's questions.
 constexpr std::int64_t kLingerNs = 4'500 * kMs;
-constexpr std::size_t kLongestHost = 200;
 // A collector has a deadline of its own, which is shorter.
 constexpr std::int64_t kCollectNs = 60'000 * kMs;
 // Between SIGTERM and SIGKILL.
@@ -177,18 +176,8 @@ void Watcher::look_for_root(std::int64_t now) {
 
 bool Watcher::dial(const std::string& address) {
   if (address.empty() || address == forgotten_) return false;
-  control::Hello hello;
-  hello.rank = options_.rank;
-  hello.world = options_.world;
-  hello.local_rank = options_.local_rank;
-  hello.local_world = options_.local_world;
-  hello.node = options_.node;
-  hello.launcher_pid = launcher_;
-  hello.launcher = options_.launcher;
-  hello.host = options_.host.substr(0, kLongestHost);
-  hello.pid = worker_.pid();
-  hello.start_time = worker_.start_time();
-  hello.remaining_ms = UINT32_MAX;  // no deadline
+  constexpr std::uint32_t kNoDeadline = UINT32_MAX;
+  control::Hello hello = options_.hello(worker_, launcher_, kNoDeadline);
   try {
     link_.dial(control::RootAddress::parse(address), std::move(hello), true);
   } catch (const Error&) {

@@ -18,14 +18,8 @@
 
 namespace oddrank::run {
 
-struct WatchOptions {
-  std::int32_t rank = 0, world = 1, local_rank = 0, local_world = 1, node = 0;
-  std::string host;
-  std::string launcher;              // its name; empty: none
+struct WatchOptions : control::GuardIdentity {
   std::vector<std::string> records;  // where the worker's record may appear
-  std::string address;               // the root's; empty: the next two bring it
-  std::string rendezvous_file;       // a file where it may appear; empty: none
-  std::vector<std::string> fetcher;  // a command that prints it; empty: none
   // A command that saves this node's evidence, and prints what it did; empty: none.
   std::vector<std::string> collector;
   std::int64_t quiet_ns = 5'000'000'000;

@@ -57,11 +57,9 @@ __global__ void check_pattern(const ulonglong2* pairs, std::size_t count, std::u
 __global__ void damage_word(unsigned long long* word) { *word ^= 1; }
 
 unsigned grid_of(int device, std::size_t work) {
-  int processors = 0;
-  ODDRANK_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
   const std::size_t needed = (work + kPatternThreads - 1) / kPatternThreads;
   return static_cast<unsigned>(std::min<std::size_t>(
-      needed, std::size_t{kPatternBlocksPerProcessor} * static_cast<unsigned>(processors)));
+      needed, std::size_t{kPatternBlocksPerProcessor} * cuda::multiprocessors(device)));
 }
 
 double faster(double before, double now) { return before == 0 ? now : std::min(before, now); }
@@ -228,12 +226,6 @@ __global__ void __launch_bounds__(kStreamThreads)
   }
 }
 
-unsigned grid_of_device(int device) {
-  int processors = 0;
-  ODDRANK_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
-  return kStreamBlocksPerProcessor * static_cast<unsigned>(processors);
-}
-
 // Returns the seconds of each repeat of `work(stream)`, without the first one: clocks and pages
 // come up.
 template <int passes, class Work, class... Held>
@@ -263,7 +255,7 @@ DeviceMemoryTimes time_device_memory(int device, std::size_t bytes, int repeats,
   cuda::Stream stream;
   auto* const words = first.as<uint4>();
   auto* const others = second.as<uint4>();
-  const unsigned grid = grid_of_device(device);
+  const unsigned grid = kStreamBlocksPerProcessor * cuda::multiprocessors(device);
 
   const auto write = [&](cudaStream_t on) {
     write_words<<<grid, kStreamThreads, 0, on>>>(words, count, 0x5A5A5A5Au);

@@ -1,6 +1,4 @@
 // A JSON reader without recursion. Numbers past 64 bits become reals; invalid UTF-8 passes through.
-#include "triage/flight_json.hpp"
-
 #include <charconv>
 #include <cstdint>
 #include <cstring>
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "os/error.hpp"
+#include "triage/values.hpp"
 
 namespace oddrank {
 namespace {

@@ -1,6 +1,4 @@
 // The loop over a pickle's opcodes. What is not plain data is refused, never done.
-#include "triage/flight_pickle.hpp"
-
 #include <array>
 #include <bit>
 #include <charconv>
@@ -10,6 +8,7 @@
 #include <string>
 
 #include "os/error.hpp"
+#include "triage/values.hpp"
 
 namespace oddrank {
 namespace {

@@ -1,13 +1,19 @@
 // Reads text line by line, and keeps what was read: each launcher's prefix has a state of its own,
-// since ranks interleave.
+// since ranks interleave. In the order of the file: what was read, lines, what a line is by the
+// lines above it, the begins and ends of threads, errors and processes.
 #include "triage/stack_text.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <vector>
 
 #include "logs/escapes.hpp"
 #include "os/mix.hpp"
-#include "triage/stack_stream.hpp"
 
 namespace oddrank::triage {
 namespace {
@@ -16,7 +22,50 @@ std::size_t mixed(std::size_t seed, std::uint64_t value) noexcept {
   return static_cast<std::size_t>(mix_bits(seed + kMixStep + value));
 }
 
+// Ids of a file may be chosen so that all of them meet in one bucket of an identity hash.
+struct IdHash {
+  std::size_t operator()(std::uint64_t id) const noexcept {
+    return static_cast<std::size_t>(mix_bits(id + kMixStep));
+  }
+};
+
 }  // namespace
+
+// What is known of one writer's stacks at a line of its text.
+struct StackReader::Stream {
+  enum class Mode : std::uint8_t { kOutside, kThread, kError, kList };
+  Writer writer;
+  std::vector<SeenThread> threads;  // heads whose stack follows
+  std::vector<std::uint32_t> frames;
+  std::string debugger;    // gdb's frame whose lines may go on
+  std::size_t indent = 0;  // of the stack's first frame, or of a traceback's head
+  std::string headline;
+  std::string name;             // a word that may be a headline
+  std::uint32_t name_line = 0;  // where it stood
+  std::uint32_t process = kNone;
+  Mode mode = Mode::kOutside;
+  bool outermost_first = false;
+  bool python_only = false;  // gdb's py-bt: lines with File only
+  // Of a process:
+  bool has_main = false;
+  bool gdb_rises = false;
+  bool has_current = false;
+  bool timeout = false;
+  std::uint32_t fatal = 0;
+  std::uint64_t gdb_number = 0;
+  std::uint64_t pid = 0;
+  std::uint64_t parent = 0;
+  std::unordered_set<std::uint64_t, IdHash> ids;  // of faulthandler's threads in this dump
+  std::uint32_t command = 0;
+  // "Process 12: command", which only py-spy's next lines prove to be no prose:
+  std::optional<std::uint64_t> maybe_pid;
+  std::string maybe_command;
+  // Of an error:
+  std::string raised;  // the last name of a C++ exception
+  std::string what;    // the last "what():"
+  SeenError error;
+  SeenError::Link link = SeenError::Link::kFirst;
+};
 
 Texts::Texts() { add({}); }
 
@@ -208,6 +257,439 @@ void StackReader::add_thread(SeenThread thread, std::uint32_t stack) {
   }
   thread.stack = stack;
   threads_.push_back(thread);
+}
+
+namespace {
+
+bool is_identifier(std::string_view text) noexcept {
+  if (text.empty() || text.size() > 64 || (text[0] >= '0' && text[0] <= '9')) return false;
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  });
+}
+
+// Cuts the margin "  | " of a group of exceptions off; returns whether there was one.
+std::string_view without_margin(std::string_view line, bool& margin) noexcept {
+  const auto bar = line.find_first_not_of(' ');
+  margin = bar != std::string_view::npos && bar >= 2 && (line[bar] == '|' || line[bar] == '+');
+  if (!margin) return line;
+  if (line.size() > bar + 1 && line[bar] == '+' && line[bar + 1] == '-') return {};
+  return line.substr(std::min(line.size(), bar + 2));
+}
+
+}  // namespace
+
+void StackReader::take(Stream& stream, std::string_view line) {
+  if (stream.mode == Stream::Mode::kThread && take_frame(stream, line)) return;
+  if (stream.mode == Stream::Mode::kError && take_traceback(stream, line)) return;
+  const std::string_view text = trimmed(line);
+  if (text.empty() || text.starts_with("```")) return;  // stacks go on after empty lines
+  if (take_head(stream, line)) return;
+  if (take_note(stream, text)) return;
+  take_other(stream, line);
+}
+
+// Takes a line that continues a thread's stack. Returns false if it does not.
+bool StackReader::take_frame(Stream& stream, std::string_view line) {
+  if (line.empty()) return true;
+  const std::size_t indent = indentation(line);
+  const auto form = stream.threads.back().form;
+  using Form = ThreadLine::Form;
+  if (form == Form::kPySpy) {
+    if (indent == 0 || indent == line.size()) return false;
+    if (stream.frames.empty()) {
+      stream.indent = indent;
+    } else if (indent > stream.indent) {
+      return true;  // arguments and locals
+    } else if (indent < stream.indent) {
+      return false;
+    }
+    if (const auto known = frame_lines_.find(line); known != frame_lines_.end()) {
+      push(stream, known->second);
+      return true;
+    }
+    const auto frame = py_spy_frame(line);
+    if (!frame) return false;
+    push(stream, add_frame(line, *frame));
+    return true;
+  }
+  if (form == Form::kGdb || form == Form::kEuStack) {
+    const std::string_view text = trimmed(line);
+    if (text.starts_with('#') && !stream.python_only) {
+      if (!debugger_frame(text)) return false;
+      end_debugger_frame(stream);
+      stream.debugger = text;
+      return true;
+    }
+    if (text.find("Traceback (most recent call first)") != std::string_view::npos) {
+      // py-bt after the frames of C: Python's own are worth more.
+      end_debugger_frame(stream);
+      stream.python_only = true;
+      stream.frames.clear();
+      return true;
+    }
+    if (stream.python_only) {
+      if (indent == 0) return text.empty();
+      if (const auto frame = file_frame(line)) push(stream, add_frame(*frame));
+      return true;
+    }
+    if (indent > 0 && !stream.debugger.empty()) {
+      if (stream.debugger.size() < kLongestLine) stream.debugger.append(" ").append(text);
+      return true;
+    }
+    if (text == "()" && !stream.debugger.empty()) {
+      stream.debugger.append(" ()");
+      return true;
+    }
+    return text.empty();
+  }
+  // faulthandler and pystack
+  if (indent == 0) return false;
+  if (const auto known = frame_lines_.find(line); known != frame_lines_.end()) {
+    push(stream, known->second);
+    return true;
+  }
+  if (const auto frame = file_frame(line)) {
+    push(stream, add_frame(line, *frame));
+    return true;
+  }
+  // Lines of source code, arguments, "<no Python frame>", "..." of a stack that was cut off.
+  return !thread_line(line);
+}
+
+// Takes a line of a traceback or of c10's frames. Returns false if it is none.
+bool StackReader::take_traceback(Stream& stream, std::string_view line) {
+  if (stream.error.kind == SeenError::Kind::kNative) {
+    const auto frame = c10_frame(line);
+    if (frame) push(stream, add_frame(*frame));
+    if (!frame) end_error(stream, {});
+    return frame.has_value();
+  }
+  bool margin = false;
+  line = without_margin(line, margin);
+  const std::string_view text = trimmed(line);
+  if (text.empty()) return true;
+  if (const auto frame = text.starts_with("File \"") ? file_frame(line) : std::nullopt) {
+    push(stream, add_frame(*frame));
+    return true;
+  }
+  if (indentation(line) > stream.indent) return true;  // source code, ^^^^, [Previous line ...
+  if (stream.frames.empty() && text.starts_with("Traceback (")) return false;
+  end_error(stream, text);
+  return true;
+}
+
+// Begins the process that py-spy has named in the line above.
+void StackReader::begin_process(Stream& stream) {
+  if (!stream.maybe_pid) return;
+  end_process(stream);
+  stream.pid = *stream.maybe_pid;
+  stream.command = texts_.add(stream.maybe_command);
+  stream.maybe_pid.reset();
+}
+
+// Takes a line that begins a process, a thread or a traceback.
+bool StackReader::take_head(Stream& stream, std::string_view line) {
+  std::string_view text = trimmed(line);
+  if (text[0] == 'P') {
+    std::string_view command;
+    if (const auto pid = process_line(text, command)) {
+      end_stack(stream);
+      stream.maybe_pid = pid;
+      stream.maybe_command = command;
+      return true;
+    }
+    if (text.starts_with("Python v")) {
+      begin_process(stream);
+      return true;
+    }
+    if (const auto parent = parent_line(text)) {
+      begin_process(stream);
+      stream.parent = *parent;
+      return true;
+    }
+  }
+  const std::optional<ThreadLine> head = thread_line(text);
+  if (head && head->form == ThreadLine::Form::kPySpy) begin_process(stream);
+  stream.maybe_pid.reset();
+  if (text.find("raceback (most recent call last)") != std::string_view::npos &&
+      !text.starts_with("Traceback for thread")) {
+    bool margin = false;
+    const std::string_view inner = without_margin(line, margin);
+    end_stack(stream);
+    begin_error(stream, SeenError::Kind::kException, indentation(inner));
+    if (margin && stream.link == SeenError::Link::kFirst) stream.link = SeenError::Link::kMember;
+    return true;
+  }
+  if (const auto frame = raised_frame(text)) {
+    begin_error(stream, SeenError::Kind::kNative, 0);
+    push(stream, add_frame(*frame));
+    return true;
+  }
+  if (head) {
+    begin_thread(stream, *head);
+    return true;
+  }
+  if (const auto pid = debugger_process(text)) {
+    if (text[0] == '[') {  // at the end
+      if (stream.process != kNone && processes_[stream.process].pid == 0) {
+        end_stack(stream);
+        processes_[stream.process].pid = *pid;
+      }
+      end_process(stream);
+    } else {
+      end_process(stream);
+      stream.pid = *pid;
+    }
+    return true;
+  }
+  if (text.starts_with("#0 ") && debugger_frame(text)) {  // pstack, or bt alone
+    ThreadLine bare;
+    bare.form = ThreadLine::Form::kGdb;
+    begin_thread(stream, bare);
+    return take_frame(stream, line);
+  }
+  return false;
+}
+
+// Takes a line that says something about the stacks after it.
+bool StackReader::take_note(Stream& stream, std::string_view text) {
+  if (text.starts_with("Fatal Python error: ")) {
+    end_process(stream);
+    stream.fatal = texts_.add(text.substr(20));
+    return true;
+  }
+  if (text.starts_with("Timeout (") && text.ends_with(")!")) {
+    end_process(stream);
+    stream.timeout = true;
+    return true;
+  }
+  if (text.starts_with("The above exception was the direct cause of")) {
+    stream.link = SeenError::Link::kCause;
+    return true;
+  }
+  if (text.starts_with("During handling of the above exception")) {
+    stream.link = SeenError::Link::kContext;
+    return true;
+  }
+  if (text.starts_with("what():")) {
+    stream.what = trimmed(text.substr(7));
+    return true;
+  }
+  constexpr std::string_view kTerminate = "terminate called after throwing an instance of '";
+  if (text.starts_with(kTerminate)) {
+    text.remove_prefix(kTerminate.size());
+    stream.raised = text.substr(0, text.find('\''));
+    stream.what.clear();
+    return true;
+  }
+  if (text.starts_with("Extension modules:") || text.starts_with("Python runtime state:") ||
+      text.starts_with("Current thread's C stack trace")) {
+    end_stack(stream);
+    return true;
+  }
+  return false;
+}
+
+// Takes a line that is neither: headlines, lists of functions, prose.
+void StackReader::take_other(Stream& stream, std::string_view line) {
+  std::string_view text = trimmed(line);
+  if (stream.mode == Stream::Mode::kList ||
+      (stream.mode == Stream::Mode::kOutside && !stream.name.empty() &&
+       line_ <= stream.name_line + 1)) {
+    if (indentation(line) >= 2 && is_identifier(text)) {
+      if (stream.mode == Stream::Mode::kOutside) {
+        end_process(stream);
+        stream.mode = Stream::Mode::kList;
+      }
+      stream.process = kNone;
+      const std::uint32_t process = new_process(stream);
+      processes_[process].list = true;
+      processes_[process].headline = texts_.add(stream.name);
+      FrameLine frame;
+      frame.function = text;
+      stream.frames.assign(1, add_frame(frame));
+      SeenThread thread;
+      thread.process = process;
+      thread.line = line_;
+      add_thread(thread, add_stack(stream.frames));
+      stream.process = kNone;
+      return;
+    }
+    stream.mode = Stream::Mode::kOutside;
+  }
+  end_stack(stream);
+  if (std::string_view headline; is_headline(line, headline)) {
+    end_process(stream);
+    stream.headline = headline;
+  } else if (line.starts_with("# ") || line.starts_with("## ") || line.starts_with("### ")) {
+    stream.headline.clear();  // another chapter
+  }
+  if (indentation(line) == 0 && is_name(text)) {
+    stream.name = text;
+    stream.name_line = line_;
+  } else {
+    stream.name.clear();
+  }
+}
+
+void StackReader::begin_thread(Stream& stream, const ThreadLine& head) {
+  using Form = ThreadLine::Form;
+  const bool main = head.form == Form::kPySpy && head.name == "MainThread";
+  // Several heads above one stack are several processes' main threads. Other heads without a stack
+  // are threads without frames of Python.
+  const bool shares = main && stream.mode == Stream::Mode::kThread && stream.frames.empty() &&
+                      texts_[stream.threads.back().name] == "MainThread";
+  if (!shares) end_stack(stream);
+  if (stream.mode == Stream::Mode::kError) end_error(stream, {});
+  switch (head.form) {
+    case Form::kPySpy:
+      if (main) {
+        if (stream.has_main) {
+          if (shares) {
+            stream.process = kNone;  // keeps the threads that wait for their stack
+            stream.pid = 0;
+            stream.command = 0;
+          } else {
+            end_process(stream);
+          }
+        }
+        stream.has_main = true;
+        if (head.decimal && stream.pid == 0) {
+          stream.pid = head.id;
+          if (stream.process != kNone) processes_[stream.process].pid = head.id;
+        }
+      }
+      break;
+    case Form::kFaulthandler: {
+      const bool again = stream.ids.contains(head.id) || stream.ids.size() >= kMostIds;
+      if (again || (head.current && stream.has_current)) end_process(stream);
+      stream.has_current |= head.current;
+      stream.ids.insert(head.id);
+      break;
+    }
+    case Form::kGdb:
+    case Form::kEuStack:
+      // Threads come in falling order, down to 1, or (-ascending) in rising order from 1 on.
+      if (head.form == Form::kGdb && stream.gdb_number != 0 &&
+          (stream.gdb_rises ? head.number <= stream.gdb_number
+                            : head.number >= stream.gdb_number || head.number == 0)) {
+        end_process(stream);
+      }
+      if (stream.gdb_number == 0) stream.gdb_rises = head.number == 1;
+      if (head.form == Form::kGdb) {
+        stream.gdb_number = head.number;
+        if (head.number == 1 && head.id != 0) {
+          if (stream.pid == 0) stream.pid = head.id;
+          if (stream.process != kNone && processes_[stream.process].pid == 0) {
+            processes_[stream.process].pid = head.id;
+          }
+        }
+      }
+      break;
+    case Form::kPystack:
+      break;
+  }
+  SeenThread thread;
+  thread.process = process_of(stream);
+  thread.line = line_;
+  thread.id = head.id;
+  thread.decimal = head.decimal;
+  thread.name = texts_.add(head.name);
+  thread.state = texts_.add(head.state);
+  thread.gil = head.gil ? static_cast<std::int8_t>(*head.gil) : std::int8_t{-1};
+  thread.wants_gil = head.wants_gil;
+  thread.current = head.current;
+  thread.form = head.form;
+  if (stream.threads.size() >= kMostThreads) {
+    ++dropped_;
+    return;
+  }
+  stream.threads.push_back(thread);
+  stream.mode = Stream::Mode::kThread;
+  stream.outermost_first = head.outermost_first;
+  stream.python_only = false;
+  stream.frames.clear();
+}
+
+void StackReader::begin_error(Stream& stream, SeenError::Kind kind, std::size_t indent) {
+  if (stream.mode == Stream::Mode::kError) end_error(stream, {});
+  end_stack(stream);
+  stream.error = {};
+  stream.error.kind = kind;
+  stream.error.line = line_;
+  stream.indent = indent;
+  stream.frames.clear();
+  stream.outermost_first = kind == SeenError::Kind::kException;
+  stream.mode = Stream::Mode::kError;
+}
+
+void StackReader::end_error(Stream& stream, std::string_view text) {
+  SeenError error = stream.error;
+  stream.mode = Stream::Mode::kOutside;
+  error.link = stream.link;
+  stream.link = SeenError::Link::kFirst;
+  if (stream.frames.empty() && text.empty()) return;
+  if (errors_.size() >= kMostErrors) {
+    ++dropped_;
+    return;
+  }
+  error.process = process_of(stream);
+  if (error.kind == SeenError::Kind::kNative) {
+    std::string& said = stream.raised;
+    if (!said.empty() && !stream.what.empty()) said += ": ";
+    error.text = texts_.add(said += stream.what);
+  } else {
+    error.text = texts_.add(text);
+  }
+  stream.raised.clear();
+  stream.what.clear();
+  if (stream.outermost_first) std::reverse(stream.frames.begin(), stream.frames.end());
+  error.stack = add_stack(stream.frames);
+  stream.frames.clear();
+  errors_.push_back(error);
+}
+
+void StackReader::end_debugger_frame(Stream& stream) {
+  if (stream.debugger.empty()) return;
+  if (const auto frame = debugger_frame(stream.debugger)) push(stream, add_frame(*frame));
+  stream.debugger.clear();
+}
+
+// Gives the stack that was read to all threads above it.
+void StackReader::end_stack(Stream& stream) {
+  if (stream.mode != Stream::Mode::kThread) return;
+  end_debugger_frame(stream);
+  if (stream.outermost_first) std::reverse(stream.frames.begin(), stream.frames.end());
+  const std::uint32_t stack = add_stack(stream.frames);
+  for (const SeenThread& thread : stream.threads) {
+    add_thread(thread, stack);
+    if (stream.fatal != 0 && (thread.current || !stream.has_current) &&
+        errors_.size() < kMostErrors) {
+      SeenError error;
+      error.kind = SeenError::Kind::kFatal;
+      error.process = thread.process;
+      error.stack = stack;
+      error.line = thread.line;
+      error.text = stream.fatal;
+      // Without a current thread the first one stands for it.
+      if (thread.current || stream.ids.size() <= 1) errors_.push_back(error);
+    }
+  }
+  stream.threads.clear();
+  stream.frames.clear();
+  stream.mode = Stream::Mode::kOutside;
+}
+
+void StackReader::end_process(Stream& stream) {
+  if (stream.mode == Stream::Mode::kError) end_error(stream, {});
+  end_stack(stream);
+  stream.mode = Stream::Mode::kOutside;
+  stream.process = kNone;
+  stream.has_main = stream.has_current = stream.timeout = false;
+  stream.gdb_number = stream.pid = stream.parent = 0;
+  stream.fatal = stream.command = 0;
+  stream.ids.clear();
 }
 
 }  // namespace oddrank::triage

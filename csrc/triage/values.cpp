@@ -13,7 +13,7 @@
 namespace oddrank {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Word>, 45> kWords{{
+constexpr std::array<std::pair<std::string_view, Word>, 41> kWords{{
     {"version", Word::version},
     {"pg_config", Word::pg_config},
     {"pg_status", Word::pg_status},
@@ -25,8 +25,6 @@ constexpr std::array<std::pair<std::string_view, Word>, 45> kWords{{
     {"host", Word::hostname},
     {"pid", Word::pid},
     {"world_size", Word::world_size},
-    {"comm_lib_version", Word::comm_lib_version},
-    {"nccl_version", Word::comm_lib_version},
     {"record_id", Word::record_id},
     {"pg_id", Word::pg_id},
     {"process_group", Word::process_group},
@@ -50,8 +48,6 @@ constexpr std::array<std::pair<std::string_view, Word>, 45> kWords{{
     {"ranks", Word::ranks},
     {"filename", Word::filename},
     {"retired", Word::retired},
-    {"time_discovered_started_ns", Word::time_started},
-    {"time_discovered_completed_ns", Word::time_completed},
     {"thread_name", Word::thread_name},
     {"last_enqueued_collective", Word::last_enqueued},
     {"last_started_collective", Word::last_started},
@@ -60,7 +56,7 @@ constexpr std::array<std::pair<std::string_view, Word>, 45> kWords{{
     {"last_started_work", Word::last_started},
     {"last_completed_work", Word::last_completed},
 }};
-constexpr std::size_t kLongestWord = 28;
+constexpr std::size_t kLongestWord = 25;
 
 // The words by length, so that most strings are told from all of them by their size.
 struct ByLength {

@@ -30,7 +30,6 @@ enum class Word : std::uint8_t {
   hostname,
   pid,
   world_size,
-  comm_lib_version,
   record_id,
   pg_id,
   process_group,
@@ -54,8 +53,6 @@ enum class Word : std::uint8_t {
   ranks,
   filename,
   retired,
-  time_started,
-  time_completed,
   thread_name,
   last_enqueued,
   last_started,
@@ -410,5 +407,15 @@ class Builder {
   std::vector<Value> memo_;
   std::size_t remembered_ = 0;  // how often a container went into the memo or came out of it
 };
+
+// Returns the root of a JSON text, as torch's debug server and _dump_fr_trace_json() give it.
+// `builder` must have begun; its stack replaces recursion. Throws
+// Error with one line if the text ends early or is no JSON. `text` must outlive the values.
+Value read_json(std::string_view text, Builder& builder);
+
+// Runs the opcodes of a pickle (protocols 0 to 5) on `builder`, which must have begun. Returns the
+// root. Throws Error with one line if the bytes end early, are damaged, or hold an opcode that is
+// not plain data: the line names the opcode and what it would do. `bytes` must outlive the values.
+Value read_pickle(std::string_view bytes, Builder& builder);
 
 }  // namespace oddrank

@@ -196,7 +196,6 @@ def digest_blocks(
 def tensor_bytes(
     tensor: tuple[int, int, Sequence[int], Sequence[int]], begin: int, end: int
 ) -> bytes: ...
-def digest_use_avx2(wanted: bool) -> bool: ...
 
 # selftest
 

@@ -1,6 +1,6 @@
 // The fuzzer's target for pickles: any bytes as opcodes.
 #include "fuzz_values.hpp"
-#include "triage/flight_pickle.hpp"
+#include "triage/values.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   oddrank::fuzz::check({reinterpret_cast<const char*>(data), size}, oddrank::read_pickle);

@@ -11,9 +11,7 @@
 #include <vector>
 
 #include "os/error.hpp"
-#include "triage/flight_json.hpp"
 #include "triage/flight_match.hpp"
-#include "triage/flight_pickle.hpp"
 #include "triage/values.hpp"
 
 namespace {
@@ -169,7 +167,7 @@ TEST(Json, WhatIsNoJsonIsRefused) {
 
 TEST(Words, EachWordIsFoundAndNothingElse) {
   EXPECT_EQ(oddrank::word_of("pg_config"), Word::pg_config);
-  EXPECT_EQ(oddrank::word_of("time_discovered_completed_ns"), Word::time_completed);
+  EXPECT_EQ(oddrank::word_of("last_completed_collective"), Word::last_completed);
   EXPECT_EQ(oddrank::word_of("pg_confih"), Word::other);
   EXPECT_EQ(oddrank::word_of(""), Word::other);
   EXPECT_EQ(oddrank::word_of(std::string(500, 'x')), Word::other);

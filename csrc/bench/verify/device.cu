@@ -120,25 +120,16 @@ __global__ void write_noise(unsigned char* data, std::uint64_t bytes, Noise nois
 }
 
 unsigned grid_of(int device, std::uint64_t blocks) {
-  int processors = 0;
-  ODDRANK_CUDA_CHECK(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
   return static_cast<unsigned>(std::min<std::uint64_t>(
-      blocks, std::uint64_t{kBlocksPerProcessor} * static_cast<unsigned>(processors)));
+      blocks, std::uint64_t{kBlocksPerProcessor} * cuda::multiprocessors(device)));
 }
 
-// An address of another GPU or of the host would break the context for good.
 void need(int device, std::uintptr_t address, unsigned size, std::string_view who) {
   if (address % size != 0) {
     throw Error("the buffer's address is no multiple of " + std::to_string(size) + " bytes, as " +
                 std::string(who) + " needs on a GPU");
   }
-  cudaPointerAttributes attributes{};
-  if (address != 0) {  // which CUDA may call an invalid value
-    ODDRANK_CUDA_CHECK(cudaPointerGetAttributes(&attributes, reinterpret_cast<void*>(address)));
-  }
-  const bool ours = attributes.type == cudaMemoryTypeManaged ||
-                    (attributes.type == cudaMemoryTypeDevice && attributes.device == device);
-  if (!ours) throw Error("the buffer is not in the memory of GPU " + std::to_string(device));
+  cuda::need_memory_of(device, address, "the buffer");
 }
 
 // A device's stream, and memory on both sides for pieces, results and tables: uploaded in one copy,

@@ -21,20 +21,6 @@ struct State {
 };
 State& state() noexcept;
 
-// A standard stream whose text we may encode and write ourselves, with the same result as its own
-// write().
-struct Target {
-  int fd = -1;  // -1: no, go through file.write()
-  bool utf8 = false;
-};
-
-// Examines each stream once, and later only checks that it is unchanged. `fd` is -1 also if the
-// stream hides how it writes: a subclass, replaced methods, another file's newline.
-Target find_target(PyObject* file);
-
-// Returns whether `file` is a text file over a plain file, whose flush() is one write(2).
-bool flushes_cheaply(PyObject* file);
-
 // Returns the callable `printflock`: args, sep=, end=, file=, flush=.
 PyObject* make_printflock();
 
