@@ -8,7 +8,6 @@ assert verdict.names(rank=2, stage="collectives")
 assert verdict.gone()
 """
 
-import json
 import os
 import re
 import signal
@@ -24,10 +23,10 @@ from typing import Any
 import forked
 from launchers import LAUNCHERS, RANK_VARIABLES, Launcher, Order
 from netns import PATH, Host
-from oddrank.report import SCHEMA_FILE
 from oddrank.run.marker.warm import Forked
 from patience import PATIENCE
 from processes import Marked, Process, held_port, injected
+from reports import valid
 
 # Allowance from the start of a rank's process to the start of its deadline.
 _START_SECONDS = 1.0
@@ -164,19 +163,9 @@ def job(
                 codes = tuple(_wait(one, one.pid in live.spared) for one in launchers)
             finally:
                 mark.kill_all()
-        said = json.loads(report.read_text()) if report.exists() else None
-        if said is not None:
-            _validate(said)
+        said = valid(report.read_text()) if report.exists() else None
         text = output.read_text(errors="replace")
         return Verdict(said, text, time.monotonic() - began, codes, left)
-
-
-def _validate(said: dict[str, Any]) -> None:
-    """Checks the report against the schema, unless jsonschema is missing (offline GPU machines)."""
-    with suppress(ModuleNotFoundError):
-        import jsonschema
-
-        jsonschema.validate(said, json.loads(SCHEMA_FILE.read_text()))
 
 
 def _watch(

@@ -1,16 +1,19 @@
-"""Finds and ends processes that tests start, by a mark in their environment."""
+"""Finds and ends processes that tests start, by a mark in their environment; runs commands."""
 
+import io
 import os
 import signal
 import socket
 import subprocess
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import environment
+from oddrank import cli
 from patience import PATIENCE
 
 _MARK = "ODDRANK_TEST_JOB"
@@ -101,3 +104,21 @@ def captured(
         line, env={**env, **environ}, cwd=cwd, capture_output=True, text=True, check=check,
         stdin=subprocess.DEVNULL, timeout=PATIENCE.limit if limit == 0 else limit,
     )  # fmt: skip
+
+
+def typed(
+    *words: object, cwd: str | Path | None = None, **environ: str
+) -> "subprocess.CompletedProcess[str]":
+    """Runs `oddrank WORDS` in this process: a tenth of the time that a new one takes.
+
+    What is written to descriptors is not seen.
+    """
+    out, err, before = io.StringIO(), io.StringIO(), os.getcwd()
+    with environment.kept(), redirect_stdout(out), redirect_stderr(err):
+        os.environ |= environ
+        os.chdir(cwd or before)
+        try:
+            code = cli._run([*map(str, words)])
+        finally:
+            os.chdir(before)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())

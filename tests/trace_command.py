@@ -1,17 +1,13 @@
-"""Runs `oddrank trace` as a user types it."""
+"""Runs `oddrank trace`, and makes plain what it says."""
 
 import re
 import socket
-import sys
 
-from processes import captured
+from processes import typed
 
 
 def oddrank(*arguments, folder, cwd=None):
-    return captured(
-        [sys.executable, "-m", "oddrank", "trace", *map(str, arguments)], cwd=cwd,
-        ODDRANK_DIR=str(folder),
-    )  # fmt: skip
+    return typed("trace", *arguments, cwd=cwd, ODDRANK_DIR=str(folder))
 
 
 def plain(text, **folders):

@@ -3,28 +3,26 @@
 import json
 import os
 import re
-import sys
 
 import pytest
 
 from oddrank import OddrankError
 from oddrank.advise import environ as environments
 from oddrank.advise.environ import here
-from processes import captured
+from processes import typed
 from reports import valid
 from run.collecting import process
 
 SECRET = "hunter2"
 WAITS = "import sys\nprint('ready', flush=True)\nsys.stdin.readline()\n"
-PLAIN = {name: value for name, value in os.environ.items()
-         if not name.startswith(("NCCL_", "TORCH", "OMP_", "CUDA_", "PYTORCH_"))}  # fmt: skip
+KIN = ("NCCL_", "TORCH", "OMP_", "CUDA_", "PYTORCH_")
 
 
 def advise(*arguments, **environ):
-    return captured(
-        [sys.executable, "-m", "oddrank", "advise", *arguments],
-        env={**PLAIN, "COLUMNS": "200", **environ},
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        for name in filter(lambda name: name.startswith(KIN), list(os.environ)):
+            patch.delenv(name)
+        return typed("advise", *arguments, **{"COLUMNS": "200"} | environ)
 
 
 def report(*arguments, **environ):

@@ -5,14 +5,17 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
 import pytest
 
+from oddrank import cli
 from oddrank.cli import Seconds
 from oddrank.report import EXIT_CODES, FAILING
 from patience import PATIENCE
+from processes import typed
 
 TESTS = Path(__file__).parents[1]
 MAIN = """
@@ -31,17 +34,24 @@ def oddrank(*arguments, cwd=None, stdout=subprocess.PIPE, shell=(), **environ):
     )  # fmt: skip
 
 
-def test_the_verdict_is_the_exit_code_and_fail_on_picks_which_verdicts_fail():
+@pytest.fixture
+def judge(monkeypatch):
+    """Runs `oddrank judge` in this process."""
+    monkeypatch.setitem(cli._COMMANDS, "judge", ("cli.judging", "Judge a job of four ranks."))
+    return partial(typed, "judge")
+
+
+def test_the_verdict_is_the_exit_code_and_fail_on_picks_which_verdicts_fail(judge):
     for line, code in (
         ("none", 0), ("odd", 1), ("deadline", 3), ("odd --fail-on odd", 1),
         ("odd --fail-on incomplete", 0), ("odd --fail-on none", 0), ("deadline --fail-on odd", 0),
         ("deadline --fail-on odd,incomplete", 3),
     ):  # fmt: skip
-        assert oddrank("judge", *line.split()).returncode == code, line
+        assert judge(*line.split()).returncode == code, line
 
 
-def test_help_says_with_which_code_each_verdict_fails():
-    said = " ".join(oddrank("judge", "--help").stdout.split())
+def test_help_says_with_which_code_each_verdict_fails(judge):
+    said = " ".join(judge("--help").stdout.split())
     text = said.partition("--fail-on LIST")[2]
     assert all(verdict in text for verdict in FAILING)
     one, three = text.partition("fail with 1")[0], text.partition("fail with 1")[2]
@@ -51,7 +61,7 @@ def test_help_says_with_which_code_each_verdict_fails():
     assert EXIT_CODES["incomplete"] == 3
 
 
-def test_bad_input_is_one_line_that_says_what_to_do_and_nothing_runs(golden):
+def test_bad_input_is_one_line_that_says_what_to_do_and_nothing_runs(judge, golden):
     lines = []
     for arguments in (
         ["--no-such-option"], ["no-such-command"], ["judge", "--no-such-option"],
@@ -59,7 +69,7 @@ def test_bad_input_is_one_line_that_says_what_to_do_and_nothing_runs(golden):
         ["judge", "--json", "/no/such/folder/report.json"], ["judge", "--fail-on", "red"],
         ["judge", "--fail-on", "healthy"], ["judge", "--fail-on", ""],
     ):  # fmt: skip
-        run = oddrank(*arguments)
+        run = typed(*arguments)
         assert (run.returncode, run.stdout) == (2, ""), arguments
         assert run.stderr.count("\n") == 1, arguments
         lines.append(f"{' '.join(arguments)}\n  {run.stderr}")
@@ -182,13 +192,13 @@ def test_one_rank_of_each_node_complains_about_the_command_line_they_share():
 
 
 def test_a_time_is_in_seconds_or_has_a_unit_and_is_in_range():
-    def read(typed):
-        return Seconds(1, 86400).convert(typed, None, None)
+    def read(text):
+        return Seconds(1, 86400).convert(text, None, None)
 
-    for typed, seconds in (
+    for text, seconds in (
         ("60", 60), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("1d", 86400), (300, 300),
     ):  # fmt: skip
-        assert read(typed) == seconds
-    for typed in ("nan", "", "s", "1w", "60 apples", "0.5", "25h", "inf"):
+        assert read(text) == seconds
+    for text in ("nan", "", "s", "1w", "60 apples", "0.5", "25h", "inf"):
         with pytest.raises(click.BadParameter):
-            read(typed)
+            read(text)

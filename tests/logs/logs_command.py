@@ -1,38 +1,25 @@
 """Runs `oddrank logs`, and makes logs of many ranks."""
 
-import contextlib
-import io
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
-from oddrank import cli
-from processes import captured
-
-
-@dataclass(frozen=True)
-class Done:
-    returncode: int
-    stdout: str
-    stderr: str
+import processes
 
 
 def typed(*arguments, check=0):
     """Runs `oddrank logs ...` as a process; check: the exit code that it must have."""
     command = [sys.executable, "-m", "oddrank", "logs", *map(str, arguments)]
-    done = captured(command)
+    done = processes.captured(command)
     assert done.returncode == check, done.stdout + done.stderr
     return done
 
 
 def oddrank(*arguments, check):
-    """Runs `oddrank logs ...` in this process; what is written to descriptors is not seen."""
-    stdout, stderr = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
-        code = cli._run(["logs", *map(str, arguments)])
-    assert code == check, stdout.getvalue() + stderr.getvalue()
-    return Done(code, stdout.getvalue(), stderr.getvalue())
+    """Runs `oddrank logs ...` in this process; check: as above."""
+    done = processes.typed("logs", *arguments)
+    assert done.returncode == check, done.stdout + done.stderr
+    return done
 
 
 def report(*arguments, check=0):

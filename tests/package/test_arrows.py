@@ -2,6 +2,8 @@
 
 import ast
 import re
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 from texts import rows
@@ -23,6 +25,11 @@ PYTHON_SUBJECTS = table("subjects")
 NAMES_OF_SEVERAL = table("names of several")
 
 
+@cache
+def nodes_of(file: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(file.read_text())))
+
+
 def included_folders(folder: Path) -> set[tuple[str, str]]:
     found = set()
     for file in sorted(folder.rglob("*")):
@@ -34,7 +41,7 @@ def included_folders(folder: Path) -> set[tuple[str, str]]:
 
 def imported_parts(file: Path) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in nodes_of(file):
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             if node.module == "oddrank":
                 found |= {alias.name for alias in node.names}
@@ -88,10 +95,10 @@ def test_the_tables_know_every_folder():
     assert python <= set(PYTHON_SUBJECTS) | set(PYTHON_LEAVES)
 
 
-def imported_modules(text: str) -> set[str]:
+def imported_modules(nodes: Iterable[ast.AST]) -> set[str]:
     """Returns a.b and a, for `import a.b`; a and a.b, for `from a import b`; for all depths."""
     names = set()
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -103,7 +110,7 @@ def imported_modules(text: str) -> set[str]:
 def test_only_commands_import_click_and_only_render_imports_rich():
     importers: dict[str, set[str]] = {}
     for file in (ROOT / "python" / "oddrank").rglob("*.py"):
-        for module in imported_modules(file.read_text()):
+        for module in imported_modules(nodes_of(file)):
             importers.setdefault(module, set()).add(file.name)
     assert importers["click"] == {"command.py", "cli.py"}
     assert importers["rich"] == {"render.py"}
@@ -113,9 +120,10 @@ NATIVE = {f"oddrank._{part}" for part in ("core", "cuda", "torch")}
 
 
 def test_no_file_imports_a_compiled_module_by_name():
-    assert imported_modules("def f():\n    from oddrank import _core") & NATIVE
+    inside = ast.parse("def f():\n    from oddrank import _core")
+    assert imported_modules(ast.walk(inside)) & NATIVE
     for file in (ROOT / "python" / "oddrank").rglob("*.py"):
-        assert not imported_modules(file.read_text()) & NATIVE, file
+        assert not imported_modules(nodes_of(file)) & NATIVE, file
 
 
 def test_no_function_has_the_name_of_a_package():
@@ -123,7 +131,7 @@ def test_no_function_has_the_name_of_a_package():
     packages = {f.name for f in package.iterdir() if f.is_dir()}
     functions: dict[str, Path] = {}
     for file in package.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in nodes_of(file):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 functions[node.name] = file
     assert {"trace", "launch"} <= packages

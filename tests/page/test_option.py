@@ -11,7 +11,7 @@ import pytest
 import forked
 from job import job
 from patience import until
-from processes import captured
+from processes import captured, typed
 from texts import texts
 
 TEXTS = texts(__file__)
@@ -25,6 +25,8 @@ RAISED = (
 
 
 def oddrank(*arguments: object, **environ: str) -> "subprocess.CompletedProcess[str]":
+    if "PYTHONPATH" not in environ:
+        return typed(*arguments, **environ)
     return captured([sys.executable, "-m", "oddrank", *map(str, arguments)], **environ)
 
 

@@ -12,7 +12,7 @@ import pytest
 import forked
 from oddrank.machine import process_state
 from patience import until
-from processes import captured
+from processes import typed
 from run.collecting import archived, collect, environ, process
 
 RECORD_JOB = Path(__file__).parents[1] / "triage" / "record_job.py"
@@ -22,8 +22,7 @@ CULPRIT = 2
 
 def verdict(*paths):
     """Returns what triage says, without the names of files."""
-    done = captured([sys.executable, "-m", "oddrank", "triage", *map(str, paths), "--json", "-"])
-    report = json.loads(done.stdout)
+    report = json.loads(typed("triage", *paths, "--json", "-").stdout)
     keys = ("cause", "what", "confidence")
     found = [(f["who"]["ranks"], *(f[key] for key in keys)) for f in report["findings"]]
     return report["verdict"], report["summary"], found

@@ -16,7 +16,7 @@ from oddrank.run.top import look as top
 from oddrank.run.top.look import COLUMNS, Gpu, Look
 from oddrank.trace import ranks
 from patience import until
-from processes import captured
+from processes import typed
 from texts import texts
 
 LOOP = texts(__file__)["loop"]
@@ -56,8 +56,7 @@ def job(tmp_path):
 
 
 def shown(folder, *arguments):
-    line = [sys.executable, "-m", "oddrank", "top", *arguments]
-    return captured(line, ODDRANK_DIR=str(folder), COLUMNS="250")
+    return typed("top", *arguments, ODDRANK_DIR=str(folder), COLUMNS="250")
 
 
 def cells_in(text):

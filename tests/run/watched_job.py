@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -15,7 +14,7 @@ import forked
 from launchers import LAUNCHERS, Launcher, Order
 from netns import PATH, Host
 from patience import until
-from processes import Marked, Process, held_port
+from processes import Marked, Process, held_port, typed
 from reports import valid
 
 TRAINING = Path(__file__).with_name("training.py")
@@ -87,10 +86,9 @@ class Job:
         """Returns what `oddrank triage` says of the evidence that was saved."""
         evidence = self.evidence()
         assert None not in [told["saved"] for told in evidence["hosts"].values()]
-        archives = [str(path) for path in Path(evidence["folder"]).glob("*.tar.*")]
+        archives = list(Path(evidence["folder"]).glob("*.tar.*"))
         assert len(archives) == len(evidence["hosts"])
-        command = [sys.executable, "-m", "oddrank", "triage", "--json", "-", *archives]
-        made = subprocess.run(command, stdout=subprocess.PIPE, check=False, cwd=self.folder)
+        made = typed("triage", "--json", "-", *archives, cwd=self.folder)
         report: dict[str, Any] = json.loads(made.stdout)
         return report
 
