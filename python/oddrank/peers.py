@@ -236,7 +236,7 @@ def _student(share: float, n: float) -> float:
     """Returns the value that Student's t with n degrees of freedom exceeds with this probability.
 
     G. W. Hill, "Algorithm 396: Student's t-quantiles", Communications of the ACM 13 (1970), p. 619.
-    From 2 degrees on the tail beyond is the share within 0.1 %, between 1 and 2 within 6 %.
+    From 2 degrees on the tail beyond is the share within 0.1 %, between 1 and 2 within 9 %.
     """
     both = 2 * share
     if n == 1:

@@ -89,7 +89,7 @@ def parse_sizes(text: str) -> list[int]:
     """
     sizes = {size for part in text.split(",") for size in _range(part, text)}
     if len(sizes) > _MOST:
-        raise _bad(text, f"these are {len(sizes)} sizes, and {_MOST} are the most")
+        raise _bad(text, f"these are more than {_MOST} sizes")
     return sorted(sizes)
 
 

@@ -106,9 +106,10 @@ def plan_rows(
         f"{number} rank{'s' if number > 1 else ''}" for number in (launch.world, launch.local_world)
     )
     sentence = (
-        f"{len(rows)} cases on {every}{_in_groups(launch.world, ranks)}. They use the same memory"
-        f" in turn: a rank takes {size_text(wanted)}. On the CPU of this host a rank may take"
-        f" {limit / 1e9:.1f} GB (a quarter of the free memory, divided by {local}){less}."
+        f"{len(rows)} case{'s' if len(rows) > 1 else ''} on"
+        f" {every}{_in_groups(launch.world, ranks)}. Cases reuse one buffer: {size_text(wanted)} a"
+        f" rank, of {limit / 1e9:.1f} GB allowed on the CPU of this host (a quarter of the free"
+        f" memory, divided by {local}){less}."
         f" {_time(limits, len(rows), launch.world)}"
     )
     return rows, sentence

@@ -162,6 +162,8 @@ def first_difference(one: Any, other: Any) -> str:
     ]
     index = index_of(first, tuple(one.shape))
     text = f"{count} of {one.numel()} elements, first at {index}: {values[0]}, {values[1]}"
+    if not one.dim():
+        text = f"scalar: {values[0]}, {values[1]}"
     return text + _distances(one, other)
 
 

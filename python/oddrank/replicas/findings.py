@@ -140,7 +140,9 @@ def different_fact(
         condition="suspicious" if by_design else "different",
         who=who,
         cause="different-facts",
-        what=f"{who} {'has' if len(odd) == 1 else 'have'} {name} {_short(own)},"
+        what=f"{who} {'has' if len(odd) == 1 else 'have'} another {name[4:]} than the others"
+        if name.startswith("the state of ")
+        else f"{who} {'has' if len(odd) == 1 else 'have'} {name} {_short(own)},"
         f" the others {_short(usual)}",
         evidence=evidence,
         confidence=Confidence("low", "a rank may have random numbers of its own on purpose")

@@ -5,6 +5,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
+from oddrank.finding import ranks_text
+
 Value = TypeVar("Value", bound=Hashable)
 
 
@@ -102,6 +104,6 @@ def layouts(
             one = texts[rank].get(key)
             kinds["none" if one is None else f"{one[2]} {one[3]}"].append(rank)
         if len(kinds) > 1:
-            said = ", ".join(f"{kind} on ranks {ranks}" for kind, ranks in kinds.items())
+            said = ", ".join(f"{kind} on {ranks_text(ranks)}" for kind, ranks in kinds.items())
             told.append(f"{key[1]} ({key[0]}): {said}")
     return Layouts(tuple(group), odd, tuple(told or ["their order"])), shared
