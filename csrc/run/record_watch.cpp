@@ -45,9 +45,12 @@ bool notes_pause(std::string_view name) {
 }
 
 // Calls `take` with the path and the record of each living process that a process has started.
-// `paths`: where its own record may appear; theirs lie beside it.
+// `paths`: where its own record may appear; theirs lie beside it. `since`: a start time, from which
+// on others have begun that count too, if they issued collectives: ranks that may have ended, or
+// whose parent has. None: 0.
 template <typename Take>
-void each_child(const std::vector<std::string>& paths, pid_t parent, const Take& take) {
+void each_child(const std::vector<std::string>& paths, pid_t parent, std::uint64_t since,
+                const Take& take) {
   for (const std::filesystem::path path : paths) {
     const std::string name = path.filename();
     if (!name.starts_with("rank")) continue;
@@ -60,12 +63,16 @@ void each_child(const std::vector<std::string>& paths, pid_t parent, const Take&
       if (!other.starts_with(begin)) continue;
       std::from_chars(other.data() + begin.size(), other.data() + other.size(), pid);
       const ProcStat stat = read_stat(pid);
-      if (pid <= 0 || stat.parent != parent || stat.is_zombie()) continue;
+      const bool lives = pid > 0 && stat.parent == parent && !stat.is_zombie();
+      if (!lives && since == 0) continue;
       Fd fd(::open(at->path().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
       if (!fd) continue;
       try {
         const trace::RecordFile file(std::move(fd), at->path());
-        if (file.process().start_time == stat.start_time) take(at->path().native(), file);
+        const std::uint64_t began = file.process().start_time;
+        const bool is_rank =
+            since != 0 && began >= since && file.counters().collectives_claimed > 0;
+        if ((lives && began == stat.start_time) || is_rank) take(at->path().native(), file);
       } catch (const Error&) {
         continue;
       }
@@ -145,7 +152,7 @@ void RecordWatch::look(std::int64_t now) {
 std::uint64_t RecordWatch::moved_by_children() {
   std::map<std::string, std::uint64_t> seen;
   std::uint64_t moved = 0;
-  each_child(paths_, pid_, [&](const std::string& path, const trace::RecordFile& file) {
+  each_child(paths_, pid_, 0, [&](const std::string& path, const trace::RecordFile& file) {
     const trace::Counters heads = file.counters();
     const std::uint64_t now = heads.collectives_claimed + heads.step.value_or(0);
     seen[path] = now;
@@ -169,9 +176,9 @@ bool RecordWatch::is_paused() const {
 }
 
 std::vector<std::string> records_of_children(const std::vector<std::string>& paths, pid_t parent,
-                                             std::size_t most) {
+                                             std::uint64_t since, std::size_t most) {
   std::vector<std::string> found;
-  each_child(paths, parent, [&](const std::string&, const trace::RecordFile& file) {
+  each_child(paths, parent, since, [&](const std::string&, const trace::RecordFile& file) {
     if (found.size() < most) found.push_back(trace::slim_record(file));
   });
   return found;

@@ -316,11 +316,13 @@ void Watcher::send_snapshot() {
     const Usage usage = usage_of(pid);
     snapshot.cpu_ns = usage.cpu_ns;
     snapshot.io_bytes = usage.io_bytes;
-    if (!asked_->once && options_.world <= kMostWithWorkers) {
-      // Those of a script that starts its ranks itself are all that there is.
-      const std::size_t most = options_.world == 1 ? kMostWorkers : kMostWorkersOfOne;
-      snapshot.workers = records_of_children(options_.records, pid, most);
+    if (!asked_->once && options_.world > 1 && options_.world <= kMostWithWorkers) {
+      snapshot.workers = records_of_children(options_.records, pid, 0, kMostWorkersOfOne);
     }
+  }
+  if (options_.world == 1) {  // it may have started its ranks itself: those are all that there is
+    snapshot.workers =
+        records_of_children(options_.records, pid, worker_.start_time(), kMostWorkers);
   }
   const ProcStat stat = read_stat(pid);
   if (stat.state != 0 && stat.start_time == worker_.start_time()) {

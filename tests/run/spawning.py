@@ -1,9 +1,12 @@
 """A script that starts its ranks itself, by mp.spawn: rank 1 waits for a licence that never comes.
 
-Arguments as of training.py; ARM in the environment: each rank watches itself.
+Arguments as of training.py; ARM in the environment: each rank watches itself. LAUNCHES: the script
+is rank 0, starts itself as the others, and rank 1 ends as LAUNCHES says.
 """
 
 import os
+import signal
+import subprocess
 import sys
 import threading
 import time
@@ -11,6 +14,17 @@ import time
 
 def waits_for_a_licence():
     threading.Event().wait(10_000)
+
+
+def reads_a_shard():
+    raise ValueError("bad shard 7")
+
+
+def dies():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+DOES = {"waits": waits_for_a_licence, "raises": reads_a_shard, "is_killed": dies}
 
 
 def trains(rank, world):
@@ -26,12 +40,18 @@ def trains(rank, world):
     dist.init_process_group("gloo")
     for step in range(int(sys.argv[3])):
         if rank == 1 and step == 8:
-            waits_for_a_licence()
+            DOES[os.environ.get("LAUNCHES", "waits")]()
         dist.all_reduce(torch.ones(1))
         time.sleep(0.05)
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and "LAUNCHES" in os.environ:
+    own = int(os.environ.get("OWN_RANK", "0"))
+    for rank in range(1, 3 if own == 0 else 0):
+        environ = {**os.environ, "OWN_RANK": str(rank), "WORLD_SIZE": "3", "LOCAL_RANK": str(rank)}
+        subprocess.Popen([sys.executable, *sys.argv], env=environ)
+    trains(own, 3)
+elif __name__ == "__main__":
     import torch.multiprocessing as mp
 
     mp.spawn(trains, (3,), nprocs=3)

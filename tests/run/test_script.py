@@ -67,6 +67,15 @@ HIDDEN = {
     "package/__init__.py": "__path__.append(__path__[0] + '/hidden')\n",
     "package/hidden/train.py": "print('ran')\n",
 }
+STARTS = {
+    "sitecustomize.py": "import sys\nsys.greeting = 'hello'\n",
+    "script.py": """\
+        import os, subprocess, sys
+        path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), os.getcwd()])
+        says = [sys.executable, "-c", "import sys; print(sys.greeting)"]
+        print(subprocess.check_output(says, env={**os.environ, "PYTHONPATH": path}))
+        """,
+}
 # Files, arguments, the exit code, and the exit code that its record has; None: there is no record.
 SAME = {
     "arguments": (
@@ -79,6 +88,7 @@ SAME = {
     "a chain of exceptions": (CHAIN, SCRIPT, 1, "ValueError"),
     "a syntax error": ("def f(:\n", SCRIPT, 1, "SyntaxError"),
     "an interrupt": (INTERRUPT, SCRIPT, -signal.SIGINT, "KeyboardInterrupt"),
+    "a program that has a sitecustomize of its own": (STARTS, SCRIPT, 0, 0),
     "a module": ({"package/__main__.py": MODULE}, ("-m", "package", "-m", "--help"), 0, 0),
     "a module that only its package finds": (HIDDEN, ("-m", "package.train"), 0, 0),
     "no module": ("", ("-m", "no_such_module_here"), 1, ()),

@@ -87,6 +87,25 @@ def test_ranks_that_the_script_starts_itself_are_watched_and_ended_with_it(itsel
 
 
 @pytest.mark.parametrize(
+    ("fault", "cause", "said"),
+    [
+        ("waits", "host-stuck", "is stuck: waits for a lock in waits_for_a_licence"),
+        ("raises", "dead", "raised ValueError: bad shard 7, at reads_a_shard"),
+        ("is_killed", "dead", "was killed with SIGKILL at dies"),
+    ],
+)
+def test_programs_that_the_script_starts_as_its_ranks_are_watched_like_those(fault, cause, said):
+    script, how = Path(__file__).with_name("spawning.py"), {"LAUNCHES": fault}
+    with watched_job(
+        rank=1, ranks=1, launcher="env", on_stall="kill", script=script, environ=how, fresh=True
+    ) as job:
+        assert job.ends() != [0]  # no process is left
+        assert named(job.report) == ([1], cause), job.output[-5000:]
+        assert f"{said} (spawning.py:" in job.report["summary"]
+        assert job.said
+
+
+@pytest.mark.parametrize(
     ("fault", "rank", "on_stall", "cause"),
     [("kill", 0, "collect", "dead"), ("event", 2, "kill", "host-stuck")],
 )

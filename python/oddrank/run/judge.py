@@ -176,7 +176,8 @@ class Judge:
         snapshot = self._snapshot(_DEATH_SECONDS, look=0.0)
         made = self._judge(snapshot, say.died(event.ranks))
         self.told = event.told
-        if event.told or self.settings.world["size"] == 1:
+        alone = self.settings.world["size"] == 1 and len(made.read.view.heard) < 2
+        if event.told or alone:
             # Python, or the user who ended the job, has said what there is to say.
             self._note("death", after, made)
         else:

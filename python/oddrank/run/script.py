@@ -4,6 +4,7 @@ import atexit
 import builtins
 import functools
 import io
+import json
 import os
 import runpy
 import signal
@@ -15,9 +16,13 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType, TracebackType
 from typing import Any, NoReturn
 
-from oddrank.errors import OddrankError
-from oddrank.trace.arm import BUDGET, arm, note_end
-from oddrank.trace.packages import Packages
+from oddrank import launch
+from oddrank.errors import LaunchError, OddrankError
+from oddrank.trace.arm import BUDGET, HOOKS, arm, arm_child, note_end
+from oddrank.trace.packages import Packages, rules
+
+_PROGRAMS = os.path.join(os.path.dirname(__file__), "programs")
+_HOW = "ODDRANK_PROGRAMS"
 
 # What `python -m` and the end of Python do has no public names.
 _runpy: Any = runpy
@@ -117,6 +122,7 @@ def _spec(name: str, folders: Sequence[str] | None) -> ModuleSpec | None:
 
 def _run(body: Any, packages: Packages, hook: str | None, budget: float | None) -> NoReturn:
     arm(packages, hook=hook, budget=budget)
+    _lead_programs(packages, hook, budget)
     try:
         body()
     except SystemExit:
@@ -128,6 +134,24 @@ def _run(body: Any, packages: Packages, hook: str | None, budget: float | None) 
             _die_of_interrupt()
         sys.exit(1)
     sys.exit(0)
+
+
+def _lead_programs(packages: Packages, hook: str | None, budget: float | None) -> None:
+    """Has Python programs that the script starts record themselves: they may be its ranks.
+
+    A launcher's ranks start none.
+    """
+    with suppress(LaunchError):
+        if launch.current().world == 1:
+            paths = [_PROGRAMS, *filter(None, [os.environ.get("PYTHONPATH")])]
+            os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+            os.environ[_HOW] = json.dumps([packages, hook, budget])
+
+
+def record_program() -> None:
+    """Records this program as a child of the process that started it; see sitecustomize.py."""
+    packages, hook, budget = json.loads(os.environ[_HOW])
+    arm_child(rules(packages), (0, 0, 1, 0), hook or HOOKS[0], budget or 0.0)
 
 
 def _print_traceback(error: BaseException) -> None:

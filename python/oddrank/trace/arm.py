@@ -147,10 +147,10 @@ class _ArmChild:
         self._state = state
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_arm_child, self._state)
+        return (arm_child, self._state)
 
 
-def _arm_child(
+def arm_child(
     packages: list[tuple[str, str]], place: tuple[int, int, int, int], hook: str, budget: float
 ) -> _ArmChild:
     _begin(packages, place, is_child=True, hook=hook, budget=budget)
@@ -183,7 +183,8 @@ def _begin(
     megabytes = _megabytes()
     folders = [str(folder) for folder in job.base_folders()]
     stdlib, installed = packages_.roots()
-    name = job.job_name()
+    # What a script sets for its ranks, as MASTER_PORT, makes no other job of them.
+    name = (is_child and os.environ.get(job.INHERITED)) or job.job_name()
     if not is_child:
         for folder in folders:
             core.trace_remove_dead_jobs(folder, name, _KEEP_JOBS)

@@ -1,0 +1,39 @@
+"""Records the Python programs that a script under `oddrank run` starts, if they are ranks.
+
+Python imports this module when it starts, as `oddrank run` puts its folder into PYTHONPATH. It runs
+the sitecustomize that it hides, and waits until the program imports torch.distributed.
+"""
+
+import os
+import sys
+from contextlib import suppress
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import module_from_spec
+
+_FOLDER = os.path.dirname(__file__)
+
+
+class _Watch:
+    """Finds nothing; sees that torch.distributed is looked for."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> ModuleSpec | None:
+        if name == "torch.distributed":
+            with suppress(ValueError):
+                sys.meta_path.remove(_Watch)
+            with suppress(Exception):  # the program goes on without a record
+                from oddrank.run.script import record_program
+
+                record_program()
+        return None
+
+
+def _hidden() -> None:
+    """Runs the sitecustomize of the user, or of the distribution."""
+    spec = PathFinder.find_spec("sitecustomize", [path for path in sys.path if path != _FOLDER])
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(module_from_spec(spec))
+
+
+sys.meta_path.insert(0, _Watch)
+_hidden()
