@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import PIPE
 
 from patience import PATIENCE
 
@@ -51,30 +52,16 @@ class Scripts:
             process.kill()
             process.communicate()
 
-    def _start(
-        self, source: str, stdout: int = subprocess.PIPE, **environ: str
-    ) -> "subprocess.Popen[str]":
+    def _start(self, source: str, stdout: int = PIPE, **environ: str) -> "subprocess.Popen[str]":
         text = textwrap.dedent(source)
         assert text.startswith("\n")
         self.file.write_text(HEAD + text)
+        paths = [str(self.folder / "site-packages"), os.environ.get("PYTHONPATH", "")]
+        own = {"ODDRANK_DIR": f"{self.folder}/records", "PYTHONPATH": ":".join(filter(None, paths))}
         return subprocess.Popen(
-            [sys.executable, str(self.file)],
-            cwd=self.folder,
-            stdout=stdout,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={
-                **os.environ,
-                "ODDRANK_DIR": str(self.folder / "records"),
-                "PYTHONPATH": os.pathsep.join(
-                    [
-                        str(self.folder / "site-packages"),
-                        *filter(None, [os.environ.get("PYTHONPATH")]),
-                    ]
-                ),
-                **environ,
-            },
-        )
+            [sys.executable, str(self.file)], cwd=self.folder, stdout=stdout,
+            stderr=PIPE, text=True, env={**os.environ, **own, **environ},
+        )  # fmt: skip
 
     def run(self, source: str, *, code: int = 0, **environ: str) -> str:
         """Runs the script; returns its output, which goes to a file.
@@ -94,9 +81,8 @@ class Scripts:
 
     def masked(self, text: str) -> str:
         """Returns the text without times and folders, which differ from run to run."""
-        return re.sub(
-            r"^\d+:\d\d:\d\d ", "H:MM:SS ", text.replace(f"{self.folder}/", ""), flags=re.M
-        )
+        plain = text.replace(f"{self.folder}/", "")
+        return re.sub(r"^\d+:\d\d:\d\d ", "H:MM:SS ", plain, flags=re.M)
 
 
 def files_of(text: str) -> set[str]:

@@ -30,21 +30,14 @@ def environ(records: Path, more: Mapping[str, str] | None = None) -> dict[str, s
 
 
 def collect(
-    *arguments: object,
-    records: Path,
-    more: Mapping[str, str] | None = None,
+    *arguments: object, records: Path, more: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     return captured(command(*arguments), env=environ(records, more), limit=PATIENCE.seconds(600))
 
 
 def killed_job(records: Path) -> Path:
     """Makes the record of a process that was killed; returns the folder of its job."""
-    subprocess.run(
-        [sys.executable, "-c", KILLED],
-        env=environ(records, RANK),
-        check=False,
-        timeout=PATIENCE.limit,
-    )
+    captured([sys.executable, "-c", KILLED], env=environ(records, RANK))
     return records / JOB
 
 

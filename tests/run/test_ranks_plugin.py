@@ -17,7 +17,8 @@ from texts import texts
 
 pytestmark = [pytest.mark.job, pytest.mark.timeout(600)]
 
-SLEEPING = texts(__file__)["sleeping"]
+TEXTS = texts(__file__)
+SLEEPING = TEXTS["sleeping"]
 
 
 @pytest.fixture
@@ -112,27 +113,22 @@ def test_without_torch_only_process_group_and_store_fail(pytester, monkeypatch, 
     done.stdout.fnmatch_lines(["*process_group takes torch: pip install torch*"])
 
 
-def test_a_timeout_of_another_plugin_ends_the_test_with_the_verdict(pytester, source):
-    pytest.importorskip("pytest_timeout")
-    pytester.makepyfile(source)
+# Tests that fail -> what is told of them.
+FAILING = {
+    "a timeout of another plugin": "rank 1 did not end within Timeout*60*test_sleeps*",
+    "names that differ": "ranks 0-1 did not run the test: it did not find the test*",
+    "a rank that hangs in its imports": "rank*1 did not begin the test within 5 s*",
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_why_a_test_failed_is_told(pytester, name):
+    if name == "a rank that hangs in its imports":
+        pytester.makeconftest("import oddrank.run.marker.rank_group as g; g._IMPORT = 5.0")
+    pytester.makepyfile(TEXTS[name])
     done = pytester.runpytest_subprocess()
     done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines(["rank 1 did not end within Timeout*60*test_sleeps*"])
-
-
-def test_names_that_differ_between_processes_are_explained(pytester, source):
-    pytester.makepyfile(source)
-    done = pytester.runpytest_subprocess()
-    done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines(["ranks 0-1 did not run the test: it did not find the test*"])
-
-
-def test_a_rank_that_hangs_in_its_imports_is_named(pytester, source):
-    pytester.makeconftest("import oddrank.run.marker.rank_group as g; g._IMPORT = 5.0")
-    pytester.makepyfile(source)
-    done = pytester.runpytest_subprocess()
-    done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines(["rank*1 did not begin the test within 5 s*"])
+    done.stdout.fnmatch_lines([FAILING[name]])
 
 
 def test_a_pytest_that_is_paused_beyond_the_deadline_blames_no_rank(pytester):

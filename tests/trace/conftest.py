@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -57,13 +58,9 @@ class Script:
         assert source.startswith(("\n", ";"))
         file.write_text(_HEAD.format(self.hook) + source)
         return subprocess.Popen(
-            [sys.executable, str(file)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            [sys.executable, str(file)], stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True,
             env={**os.environ, "ODDRANK_DIR": str(self.folder / "records"), **environ},
-        )
+        )  # fmt: skip
 
     @contextmanager
     def running(self, source, **environ):
