@@ -154,7 +154,8 @@ def _launch_rows(me: Facts) -> Iterator[Row]:
         return
     node = "" if me["node"] is None else f", node {me['node']} of {me['nodes']}"
     where = f"rank {me['rank']} of {me['world']}{node} ({me['host']})"
-    yield "launcher", "ok", f"{me['launcher']}, {where}"
+    stray = f"; {me['stray']} says nothing without RANK" if me["stray"] else ""
+    yield "launcher", "ok", f"{me['launcher']}, {where}{stray}"
     if me["folder_problem"]:
         advice = "set ODDRANK_DIR to a folder that you can write to"
         yield (

@@ -76,8 +76,10 @@ def _launch(environ: Mapping[str, str]) -> Facts:
         me = launch.current(environ)
     except LaunchError as error:
         return {"problem": str(error)}
+    world = environ.get("WORLD_SIZE", "1")
     return {
         "launcher": me.launcher,
+        "stray": f"WORLD_SIZE={world[:20]}" if me.launcher == "alone" and world != "1" else "",
         "rank": me.rank,
         "world": me.world,
         "node": me.node if me.node_is_known else None,
