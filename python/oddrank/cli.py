@@ -199,36 +199,28 @@ def _identity(path: str, stream: int) -> tuple[int, int] | None:
     return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
 
 
+_VERDICTS = ("odd", "unknown", "incomplete")
+
+
 def fail_on_option(command: Command) -> Command:
     """Adds `--fail-on LIST`, passed as `fail_on: frozenset[str]` for `Report.exit_code`."""
-    verdicts = "odd,unknown,incomplete"
     return click.option(
-        "--fail-on",
-        metavar="LIST",
-        default=verdicts,
-        show_default=True,
-        callback=some_of(verdicts.split(",")),
-        help="Verdicts that fail the command; all others exit with 0. odd (a rank is named) and"
-        " unknown (something is wrong, none can be named) fail with 1, incomplete (ended early,"
-        " none named) with 3. In a scheduler's prolog: odd. Never fail: none.",
-    )(command)
+        "--fail-on", metavar="LIST", default=",".join(_VERDICTS), show_default=True,
+        callback=_some_verdicts,
+        help="Verdicts that make the exit code non-zero: odd (a rank is named) and unknown"
+        " (something is wrong, none can be named) fail with 1, incomplete (ended early, none named)"
+        " with 3. Use odd in a scheduler's prolog, none to always exit with 0.",
+    )(command)  # fmt: skip
 
 
-def some_of(
-    known: Sequence[str],
-) -> Callable[[click.Context, click.Parameter, str], frozenset[str]]:
-    """Returns the callback of `--fail-on`: some of the known words, in any case, or `none`."""
-
-    def convert(ctx: click.Context, option: click.Parameter, value: str) -> frozenset[str]:
-        chosen = frozenset(word.strip().lower() for word in value.split(",") if word.strip())
-        if chosen == {"none"}:
-            return frozenset()
-        if not chosen or not chosen <= set(known):
-            text = f"{value[:60]!r} is neither none nor some of {','.join(known)}"
-            raise click.BadParameter(text)
-        return chosen
-
-    return convert
+def _some_verdicts(ctx: click.Context, option: click.Parameter, value: str) -> frozenset[str]:
+    chosen = frozenset(word.strip().lower() for word in value.split(",") if word.strip())
+    if chosen == {"none"}:
+        return frozenset()
+    if not chosen or not chosen <= set(_VERDICTS):
+        text = f"{value[:60]!r} is neither none nor some of {','.join(_VERDICTS)}"
+        raise click.BadParameter(text)
+    return chosen
 
 
 def writable(

@@ -91,7 +91,7 @@ _RECOMPUTE = click.option(
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """Does the sums of a training run: speed, memory, batch sizes, checkpoints.
+    """Do the sums of a training run: speed, memory, batch sizes, checkpoints.
 
     \b
     Numbers may be written as 52B, 145M, 2048 or 9_765_625; times as 105, 105s, 5m, 168h or 7d.
@@ -129,7 +129,7 @@ def flops(
     batch: int, seconds: float, gpus: int, recompute: bool, gpu: str | None, dtype: str | None,
     given_peak: float | None, json_path: str | None,
 ) -> None:  # fmt: skip
-    """Shows TFLOPs per GPU from the time of an iteration, and MFU and HFU with --gpu."""
+    """Show TFLOPs per GPU from the time of an iteration, and MFU and HFU with --gpu."""
     if bool(layers) != bool(hidden):
         raise click.UsageError("give --layers and --hidden together, for attention")
     if params is None:
@@ -166,7 +166,7 @@ def mfu(
     *, tflops: float | None, recompute: bool, gpu: str | None, dtype: str | None,
     given_peak: float | None, json_path: str | None,
 ) -> None:  # fmt: skip
-    """Shows which share of its peak a GPU reaches; without --tflops: the table of peaks, or with
+    """Show which share of its peak a GPU reaches; without --tflops: the table of peaks, or with
     --gpu a GPU's rows of it.
 
     --recompute: the speed counts recomputation, as Megatron-LM logged it for BLOOM. The model's
@@ -201,7 +201,7 @@ def dp(
     *, world: int, tp: int, pp: int, cp: int, mbs: int, gbs: int | None,
     gpus_per_node: int | None, json_path: str | None,
 ) -> None:  # fmt: skip
-    """Shows the replicas of a job, and which global batch sizes are possible."""
+    """Show the replicas of a job, and which global batch sizes are possible."""
     count = formulas.data_parallel(world, tp, pp, cp)
     rows = [
         Row("dp", "replicas (DP)", count, "", "world / (TP x PP x CP)"),
@@ -241,7 +241,7 @@ def memory(
     hidden: int | None, heads: int | None, seq: int | None, mbs: int, sequence_parallel: bool,
     json_path: str | None,
 ) -> None:  # fmt: skip
-    """Shows the memory of a GPU for parameters, gradients, optimizer by ZeRO stage; activations."""
+    """Show the memory of a GPU for parameters, gradients, optimizer by ZeRO stage; activations."""
     columns = ("ZeRO", "parameters GiB", "gradients GiB", "optimizer GiB", "together GiB")
     stages = []
     for zero in range(4):
@@ -278,7 +278,7 @@ def ckpt(
     *, save: float, mtbf: float, nodes: int, restart: float, seconds: float | None,
     every: float | None, json_path: str | None,
 ) -> None:  # fmt: skip
-    """Shows how often to save a checkpoint, and which share of time failures and saves cost."""
+    """Show how often to save a checkpoint, and which share of time failures and saves cost."""
     apart = mtbf / nodes
     intervals = [
         ("Young", formulas.young_interval(save, apart)),

@@ -10,7 +10,7 @@ from oddrank.errors import OddrankError
 from oddrank.replicas import checkpoints, compare
 from oddrank.report import envelope, write_json
 
-_EXAMPLES = """Compares checkpoints tensor by tensor, bit by bit.
+_EXAMPLES = """Compare checkpoints tensor by tensor, bit by bit.
 
 \b
 PATHs are files of safetensors or torch.save, folders of these or of
@@ -37,7 +37,7 @@ def command() -> None: ...
 @click.argument("path")
 @json_option
 def dump(path: str, json_path: str | None) -> None:
-    """Prints a digest of 128 bits for each tensor of PATH."""
+    """Print a digest of 128 bits for each tensor of PATH."""
     _need_torch()
     found = checkpoints.read(path)
     if json_path is not None:
@@ -67,7 +67,7 @@ def dump(path: str, json_path: str | None) -> None:
 def compare_(
     paths: tuple[str, ...], within: float, json_path: str | None, fail_on: frozenset[str]
 ) -> int:
-    """Names the tensors that differ and, of three or more PATHs, the odd one."""
+    """Name the tensors that differ and, of three or more PATHs, the odd one."""
     if len(paths) < 2:
         raise click.UsageError("give two or more PATHs to compare")
     _need_torch()

@@ -18,7 +18,7 @@ from oddrank.switches import job_reports, order_file
 from oddrank.switches.job_reports import JobReport
 from oddrank.switches.order_file import DUMP, KILL, PAUSE, SAVE, Order
 
-_EXAMPLES = """Tells all ranks of running jobs to save or end, at the same step.
+_EXAMPLES = """Tell all ranks of running jobs to save or end, at the same step.
 
 \b
 DIR is the folder that the jobs watch: oddrank.switch(DIR) in their scripts.
@@ -90,19 +90,19 @@ def _orders(word: str, text: str) -> None:
             render.line(f"next: oddrank switch status {shlex.quote(str(folder))}", sys.stdout)
 
 
-_orders("kill", "All ranks save, then end. Jobs that start later are refused, until `off`.")
-_orders("save", "All ranks save a checkpoint, and go on.")
-_orders("dump", "All ranks write their stacks at once, also if they hang; they go on.")
-_orders("pause", "All ranks wait after the same step, until `resume`, `kill` or `off`.")
-_orders("resume", "Ends a pause.")
-_orders("off", "Takes back all orders, or those for --jobs: jobs may start again.")
+_orders("kill", "Make all ranks save, then end. Jobs that start later are refused, until `off`.")
+_orders("save", "Make all ranks save a checkpoint, and go on.")
+_orders("dump", "Make all ranks write their stacks at once, also if they hang; they go on.")
+_orders("pause", "Make all ranks wait after the same step, until `resume`, `kill` or `off`.")
+_orders("resume", "End a pause.")
+_orders("off", "Take back all orders, or those for --jobs: jobs may start again.")
 
 
 @command.command()
 @_folder
 @json_option
 def status(folder: Path, json_path: str | None) -> None:
-    """Shows the orders, and what the jobs that watch DIR do."""
+    """Show the orders, and what the jobs that watch DIR do."""
     try:
         orders = [one for one in _read(folder) if one.word != order_file.OFF]
     except FileNotFoundError as error:
@@ -130,10 +130,10 @@ def status(folder: Path, json_path: str | None) -> None:
 @click.option("--job", "name", metavar="NAME", default="",
               help="The job that asks, for orders to some jobs: slurm-4711.0.")  # fmt: skip
 def check(folder: Path, name: str) -> int:
-    """Prints `refused` if no job may start, else `allowed`: for scripts, before they start one.
+    """Print `refused` if no job may start, else `allowed`: for scripts, before they start one.
 
-    Says why on stderr, and exits with 1, if it is refused. A script that must be sure compares the
-    word: a Python that can't run this command exits with 1, too.
+    If it is refused, the reason is on stderr and the exit code 1. A script that must be sure
+    compares the word: a Python that can't run this command exits with 1, too.
     """
     name = name or job.job_name()
     try:
