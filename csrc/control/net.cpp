@@ -13,6 +13,7 @@
 #include <cstring>
 #include <memory>
 
+#include "os/encoding.hpp"
 #include "os/error.hpp"
 
 namespace oddrank::control {
@@ -198,10 +199,7 @@ std::string random_token() {
     throw_errno("getrandom");
   }
   std::string text;
-  for (const unsigned char byte : bytes) {
-    text += "0123456789abcdef"[byte >> 4];
-    text += "0123456789abcdef"[byte & 15];
-  }
+  for (const unsigned char byte : bytes) append_hex(byte, text);
   return text;
 }
 

@@ -2,11 +2,11 @@
 #include "cuda/runtime.hpp"
 
 #include <atomic>
-#include <cstdio>
 #include <cstdlib>
 #include <string_view>
 
 #include "os/dynlib.hpp"
+#include "os/encoding.hpp"
 
 namespace oddrank::cuda {
 namespace {
@@ -43,9 +43,7 @@ std::string uuid_text(const cudaUUID_t& uuid) {
   std::string text = "GPU-";
   for (int i = 0; i < 16; ++i) {
     if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    char hex[3];
-    std::snprintf(hex, sizeof hex, "%02x", static_cast<unsigned char>(uuid.bytes[i]));
-    text += hex;
+    append_hex(static_cast<unsigned char>(uuid.bytes[i]), text);
   }
   return text;
 }

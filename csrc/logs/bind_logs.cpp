@@ -82,7 +82,6 @@ py::dict to_dict(const logs::Merged& merged) {
   return dict_of({{"lines", merged.lines},
                   {"untimed", merged.untimed},
                   {"late", merged.late},
-                  {"with_times", list_of(merged.with_times)},
                   {"without_times", list_of(merged.without_times)}});
 }
 

@@ -3,8 +3,11 @@
 
 #include <charconv>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
+
+#include "os/encoding.hpp"
 
 namespace oddrank::logs {
 namespace {
@@ -20,21 +23,6 @@ bool take_key(std::string_view& line, std::string_view key) {
   return true;
 }
 
-void append_utf8(unsigned code, std::string& text) {
-  if (code < 0x80) {
-    text += static_cast<char>(code);
-  } else if (code < 0x800) {
-    text += static_cast<char>(0xc0 | code >> 6);
-    text += static_cast<char>(0x80 | (code & 0x3f));
-  } else if (code >= 0xd800 && code < 0xe000) {
-    text += '?';  // half of a pair: no word that is looked for
-  } else {
-    text += static_cast<char>(0xe0 | code >> 12);
-    text += static_cast<char>(0x80 | (code >> 6 & 0x3f));
-    text += static_cast<char>(0x80 | (code & 0x3f));
-  }
-}
-
 // Moves behind a string of JSON, and appends what it says. False if it has no end.
 bool take_string(std::string_view& line, std::string& text) {
   while (true) {
@@ -48,12 +36,13 @@ bool take_string(std::string_view& line, std::string& text) {
     const char c = line[0];
     line.remove_prefix(1);
     if (c == 'u') {
-      unsigned code = 0;
+      std::uint32_t code = 0;
       const std::string_view digits = line.substr(0, 4);
       const auto [last, error] =
           std::from_chars(digits.data(), digits.data() + digits.size(), code, 16);
       if (digits.size() < 4 || last != digits.data() + 4) return false;
-      append_utf8(code, text);
+      // Half of a pair: no word that is looked for.
+      put_utf8(is_surrogate(code) ? '?' : code, [&text](char byte) { text += byte; });
       line.remove_prefix(4);
     } else {
       text += c == 'n' ? '\n' : c == 't' ? '\t' : c == 'r' ? '\r' : c;

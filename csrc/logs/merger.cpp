@@ -28,6 +28,7 @@ namespace oddrank::logs {
 namespace {
 
 constexpr std::size_t kAllBuffers = 64u << 20;
+constexpr std::size_t kOutputBlock = 1u << 20;  // of the output
 
 // A piece of a line. text: what is written of it.
 struct MergedPiece {
@@ -44,117 +45,20 @@ struct MergedPiece {
   bool begins;
 };
 
-// Writes to a descriptor in large blocks.
-class MergeOutput {
- public:
-  explicit MergeOutput(int fd) : fd_(fd) {}
-  std::string& block() { return block_; }
-  bool full() const { return block_.size() >= kBlock; }
-  // Calls `pause` where a signal interrupts it: a reader that takes nothing may be left. Throws
-  // SystemError if the output can't be written.
-  void flush(const std::function<void()>& pause);
-
- private:
-  static constexpr std::size_t kBlock = 1u << 20;
-  const int fd_;
-  std::string block_;
-};
-
-// One log on its way into a merged one: the place of its lines in time, and how they are written.
-class MergedLog {
- public:
-  static constexpr std::int64_t kNoTime = std::numeric_limits<std::int64_t>::min();
-
-  // reference_ns: for times without a year, see find_time(). options: must outlive this.
-  MergedLog(std::size_t number, std::int64_t reference_ns, const MergeOptions& options);
-  MergedLog(const MergedLog&) = delete;
-  MergedLog& operator=(const MergedLog&) = delete;
-
-  // Returns the time that a line names, on the clock that its writer's label gives.
-  std::optional<std::int64_t> time_of(std::string_view line, const Prefix& who);
-  // Counts a line. Without a time, or with an earlier one, its place is that of the line before it;
-  // if there is none, the first line's is first().
-  template <class First>
-  void place(std::optional<std::int64_t> time, Merged& merged, First&& first) {
-    ++merged.lines;
-    if (!time) {
-      ++merged.untimed;
-      if (time_ == kNoTime) time_ = first();
-      return;
-    }
-    timed_ = true;
-    if (*time < time_) ++merged.late;
-    time_ = std::max(time_, *time);
-  }
-  // Returns the place of the line that was counted last; kNoTime: before all that name one.
-  std::int64_t time() const { return time_; }
-  bool timed() const { return timed_; }
-
-  // Appends a piece to `out`, as the options say, behind its writer's label.
-  void append(const MergedPiece& piece, std::string& out);
-  // Ends the line that was appended last, if it has no end yet.
-  void finish(std::string& out);
-
- private:
-  const std::int64_t reference_ns_;
-  const MergeOptions& options_;
-  std::vector<Label> labels_;
-  WriterNumbers numbers_;
-  std::int64_t time_ = kNoTime;
-  bool timed_ = false;
-  bool inside_ = false;  // the line that was appended last has no end yet
-  std::string clean_;
-};
-
-void MergeOutput::flush(const std::function<void()>& pause) {
-  for (std::string_view left = block_; !left.empty();) {
-    const ssize_t put = ::write(fd_, left.data(), left.size());
+// Writes what is in the block. Calls `pause` where a signal interrupts it: a reader that takes
+// nothing may be left. Throws SystemError if it can't be written.
+void flush(std::string& block, const MergeOptions& options) {
+  for (std::string_view left = block; !left.empty();) {
+    const ssize_t put = ::write(options.fd, left.data(), left.size());
     if (put >= 0) {
       left.remove_prefix(static_cast<std::size_t>(put));
     } else if (errno == EINTR) {
-      pause();
+      options.pause();
     } else {
       throw_errno("write the merged log");
     }
   }
-  block_.clear();
-}
-
-MergedLog::MergedLog(std::size_t number, std::int64_t reference_ns, const MergeOptions& options)
-    : reference_ns_(reference_ns), options_(options), numbers_([this, number](const Writer& who) {
-        labels_.push_back(options_.label(number, who));
-        return labels_.size() - 1;
-      }) {}
-
-std::optional<std::int64_t> MergedLog::time_of(std::string_view line, const Prefix& who) {
-  const auto time = find_time(line, reference_ns_);
-  if (!time || time->clock == Timestamp::Clock::boot) return {};
-  if (!options_.shifted) return time->ns;
-  return time->ns + labels_[numbers_(who)].offset_ns;
-}
-
-void MergedLog::append(const MergedPiece& piece, std::string& out) {
-  const Label& label = labels_[numbers_(piece.who)];
-  if (piece.begins || piece.who.text > 0) {  // else the rest of a long line
-    finish(out);
-    out += label.text;
-  }
-  std::string_view text = piece.text;
-  if (options_.strip && !piece.packed) text.remove_prefix(piece.who.text);
-  inside_ = !text.ends_with('\n');
-  if (!options_.clean) {
-    out += text;
-    return;
-  }
-  clean_.clear();
-  append_for_terminal(text.substr(0, text.size() - (inside_ ? 0 : 1)), clean_);
-  if (!inside_) clean_ += '\n';
-  out += clean_;
-}
-
-void MergedLog::finish(std::string& out) {
-  if (inside_) out += '\n';
-  inside_ = false;
+  block.clear();
 }
 
 // Reads a file line by line through a buffer of its own. Longer lines come in several parts.
@@ -212,34 +116,50 @@ class Source {
   bool at_end_ = false;
 };
 
-// One log: what comes next, when, and who wrote it.
+// One log: what comes next, its place in time, and how it is written.
 class Stream {
  public:
+  // options: must outlive this.
   Stream(std::size_t number, const MergeSource& from, std::size_t buffer,
          const MergeOptions& options)
-      : source_(from, buffer), log_(number, from.reference_ns, options) {}
+      : source_(from, buffer),
+        reference_ns_(from.reference_ns),
+        options_(options),
+        numbers_([this, number](const Writer& who) {
+          labels_.push_back(options_.label(number, who));
+          return labels_.size() - 1;
+        }) {}
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
 
-  std::int64_t time() const { return log_.time(); }
-  bool timed() const { return log_.timed(); }
+  // Returns the place of the line in hand; kNoTime: before all that name one.
+  std::int64_t time() const { return time_; }
+  // Whether a line has named its time.
+  bool timed() const { return timed_; }
 
   // Moves to the next line and finds its time. False: the log is at its end.
   bool next(Merged& merged) {
     read();
     if (given_.empty()) return false;
-    if (goes_on()) return true;
-    const MergedPiece& line = given_[0];
-    log_.place(log_.time_of(line.said, line.who), merged, [this] { return first_time(); });
+    if (!goes_on()) place(merged);
     return true;
   }
 
+  // Appends the line in hand, as the options say, each piece behind its writer's label.
   void give(std::string& out) {
-    for (const MergedPiece& piece : given_) log_.append(piece, out);
+    for (const MergedPiece& piece : given_) append(piece, out);
   }
-  void finish(std::string& out) { log_.finish(out); }
+  // Ends the line that was appended last, if it has no end yet.
+  void finish(std::string& out) {
+    if (inside_) out += '\n';
+    inside_ = false;
+  }
   // Whether the next part belongs to the line that was given last.
   bool goes_on() const { return !given_[0].begins; }
 
  private:
+  static constexpr std::int64_t kNoTime = std::numeric_limits<std::int64_t>::min();
+
   // Reads until there is a line, or a part of a long one.
   void read() {
     given_.clear();
@@ -254,29 +174,75 @@ class Stream {
     }
   }
 
+  // Counts the line in hand. Without a time, or with an earlier one, its place is that of the line
+  // before it; if there is none, that of the first line with a time.
+  void place(Merged& merged) {
+    const std::optional<std::int64_t> time = time_of(given_[0].said, given_[0].who);
+    ++merged.lines;
+    if (!time) {
+      ++merged.untimed;
+      if (time_ == kNoTime) time_ = first_time();
+      return;
+    }
+    timed_ = true;
+    if (*time < time_) ++merged.late;
+    time_ = std::max(time_, *time);
+  }
+
+  // Returns the time that a line names, on the clock that its writer's label gives.
+  std::optional<std::int64_t> time_of(std::string_view line, const Prefix& who) {
+    const auto time = find_time(line, reference_ns_);
+    if (!time || time->clock == Timestamp::Clock::boot) return {};
+    if (!options_.shifted) return time->ns;
+    return time->ns + labels_[numbers_(who)].offset_ns;
+  }
+
   // Returns the first time in the buffer: lines before it go with it. kNoTime: there is none.
   // Searches no line twice: a log may name no time at all.
   std::int64_t first_time() {
     std::string_view ahead = source_.ahead();
     const std::uint64_t begin = source_.end() - ahead.size();
-    if (std::exchange(searched_, source_.end()) == source_.end()) return MergedLog::kNoTime;
+    if (std::exchange(searched_, source_.end()) == source_.end()) return kNoTime;
     if (begin < untimed_) ahead.remove_prefix(untimed_ - begin);
     while (!ahead.empty()) {
       const std::size_t newline = ahead.find('\n');
       std::string_view line = ahead.substr(0, newline);
       if (line.starts_with('{') && unpack_docker(line, unpacked_)) line = unpacked_;
-      if (const auto time = log_.time_of(line, find_prefix(line))) return *time;
+      if (const auto time = time_of(line, find_prefix(line))) return *time;
       if (newline == std::string_view::npos) break;  // its time may come with the next bytes
       ahead.remove_prefix(newline + 1);
     }
     untimed_ = source_.end() - ahead.size();
-    return MergedLog::kNoTime;
+    return kNoTime;
+  }
+
+  void append(const MergedPiece& piece, std::string& out) {
+    const Label& label = labels_[numbers_(piece.who)];
+    if (piece.begins || piece.who.text > 0) {  // else the rest of a long line
+      finish(out);
+      out += label.text;
+    }
+    std::string_view text = piece.text;
+    if (options_.strip && !piece.packed) text.remove_prefix(piece.who.text);
+    inside_ = !text.ends_with('\n');
+    if (!options_.clean) {
+      out += text;
+      return;
+    }
+    append_for_terminal(text.substr(0, text.size() - (inside_ ? 0 : 1)), out);
+    if (!inside_) out += '\n';
   }
 
   Source source_;
-  MergedLog log_;
+  const std::int64_t reference_ns_;
+  const MergeOptions& options_;
+  std::vector<Label> labels_;
+  WriterNumbers numbers_;
   PieceReader reader_;
   std::vector<MergedPiece> given_;  // of the line in hand
+  std::int64_t time_ = kNoTime;
+  bool timed_ = false;
+  bool inside_ = false;  // the line that was appended last has no end yet
   bool at_end_ = false;
   std::uint64_t untimed_ = 0;   // bytes of the log, from its beginning, whose lines name no time
   std::uint64_t searched_ = 0;  // bytes of the log that were in the buffer at the last search
@@ -308,16 +274,16 @@ Merged merge_logs(const std::vector<MergeSource>& sources, const MergeOptions& o
     streams.push_back(std::make_unique<Stream>(i, sources[i], buffer, options));
     if (streams[i]->next(merged)) heap.emplace(streams[i]->time(), i);
   }
-  MergeOutput output(options.fd);
+  std::string output;
   while (!heap.empty()) {
     const std::size_t i = heap.top().second;
     heap.pop();
     Stream& stream = *streams[i];
     bool more = true;
     do {
-      stream.give(output.block());
-      if (output.full()) {
-        output.flush(options.pause);
+      stream.give(output);
+      if (output.size() >= kOutputBlock) {
+        flush(output, options);
         options.pause();
       }
       more = stream.next(merged);
@@ -325,12 +291,12 @@ Merged merge_logs(const std::vector<MergeSource>& sources, const MergeOptions& o
     if (more) {
       heap.emplace(stream.time(), i);
     } else {
-      stream.finish(output.block());
-      (stream.timed() ? merged.with_times : merged.without_times).push_back(i);
+      stream.finish(output);
+      if (!stream.timed()) merged.without_times.push_back(i);
       streams[i].reset();  // its buffers and its file
     }
   }
-  output.flush(options.pause);
+  flush(output, options);
   return merged;
 }
 

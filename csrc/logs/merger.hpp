@@ -35,7 +35,6 @@ struct Merged {
   std::uint64_t lines = 0;
   std::uint64_t untimed = 0;  // that stayed behind the line before them
   std::uint64_t late = 0;     // whose time was before that of a line of the same file before them
-  std::vector<std::size_t> with_times;     // sources of which a line names a time
   std::vector<std::size_t> without_times;  // sources that have lines, and none of them does
 };
 

@@ -5,28 +5,10 @@
 #include <cstdint>
 
 #include "logs/escapes.hpp"
+#include "os/encoding.hpp"
 
 namespace oddrank::logs {
 namespace {
-
-// Returns the length of the UTF-8 character at the front, and its code; 0 if there is none.
-std::size_t character(std::string_view text, std::uint32_t& code) {
-  const auto first = static_cast<unsigned char>(text[0]);
-  const std::size_t length = first < 0xc2   ? 0
-                             : first < 0xe0 ? 2
-                             : first < 0xf0 ? 3
-                             : first < 0xf5 ? 4
-                                            : 0;
-  if (length == 0 || text.size() < length) return 0;
-  code = first & (0x7fU >> length);
-  for (std::size_t at = 1; at < length; ++at) {
-    const auto next = static_cast<unsigned char>(text[at]);
-    if ((next & 0xc0) != 0x80) return 0;
-    code = code << 6 | (next & 0x3f);
-  }
-  constexpr std::uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
-  return code < kLeast[length] || code > 0x10ffff ? 0 : length;
-}
 
 bool is_harmless(std::uint32_t code) {
   return code >= 0xa0 && code != 0xad && code != 0x61c && !(code >= 0x200b && code <= 0x200f) &&
@@ -49,7 +31,7 @@ void append_for_terminal(std::string_view line, std::string& to) {
       ++at;
     } else {
       std::uint32_t code = 0;
-      const std::size_t length = character(line.substr(at), code);
+      const std::size_t length = utf8_character(line.substr(at), code);
       if (length > 0 && is_harmless(code)) {
         to.append(line.substr(at, length));
       } else {

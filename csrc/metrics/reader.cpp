@@ -11,6 +11,7 @@
 #include "logs/escapes.hpp"
 #include "logs/prefixes.hpp"
 #include "logs/timestamps.hpp"
+#include "logs/writers.hpp"
 #include "metrics/formats.hpp"
 #include "metrics/numbers.hpp"
 
@@ -42,12 +43,7 @@ std::uint64_t newlines(std::string_view text) {
 
 std::uint64_t writer_of(const logs::Prefix& who) {
   if (who.empty()) return 0;
-  std::uint64_t hash =
-      std::hash<std::string_view>()(who.host) * 31 + std::hash<std::string_view>()(who.pod);
-  for (const std::int64_t part : {who.rank, who.local_rank, who.task, who.host_number, who.pid}) {
-    hash = (hash ^ static_cast<std::uint64_t>(part)) * 0x9E3779B97F4A7C15ULL;
-    hash ^= hash >> 29;
-  }
+  const std::uint64_t hash = logs::HashPrefix()(who);
   return hash == 0 ? 1 : hash;
 }
 

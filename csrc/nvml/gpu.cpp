@@ -7,6 +7,7 @@
 #include <string>
 
 #include "os/dynlib.hpp"
+#include "os/encoding.hpp"
 #include "os/error.hpp"
 
 namespace oddrank::nvml {
@@ -412,10 +413,7 @@ std::string fabric_of(const Library& library, Device device) {
       std::all_of(info.cluster.begin(), info.cluster.end(), [](auto b) { return b == 0; });
   if (told != kSuccess || info.state != kRegistered || info.status != kSuccess || none) return "";
   std::string text;
-  for (const unsigned char byte : info.cluster) {
-    text += "0123456789abcdef"[byte >> 4];
-    text += "0123456789abcdef"[byte & 15];
-  }
+  for (const unsigned char byte : info.cluster) append_hex(byte, text);
   return text + "." + std::to_string(info.clique);
 }
 

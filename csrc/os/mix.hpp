@@ -1,6 +1,7 @@
 // Mixing of 64-bit words, on the host and on the GPU. C++17: included by .cu files.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #if defined(__CUDACC__)
@@ -21,5 +22,13 @@ ODDRANK_HOST_DEVICE constexpr std::uint64_t mix_bits(std::uint64_t x) noexcept {
   x = (x ^ (x >> 27U)) * 0x94D049BB133111EBU;
   return x ^ (x >> 31U);
 }
+
+// Hashes a number: those of a file may be chosen so that all of them meet in one bucket of an
+// identity hash.
+struct MixedHash {
+  std::size_t operator()(std::uint64_t number) const noexcept {
+    return static_cast<std::size_t>(mix_bits(number + kMixStep));
+  }
+};
 
 }  // namespace oddrank

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "os/error.hpp"
+#include "os/mix.hpp"
 #include "triage/flight_entry.hpp"
 #include "triage/values.hpp"
 
@@ -173,7 +174,7 @@ void FlightTracker::add_row(const FlightEntry& entry, FlightTrack& track) {
 // Fills the messages of a track and closes those that came before a completed one of the same
 // peers and way.
 void FlightTracker::messages(const FlightName& name, FlightTrack& track) {
-  std::unordered_set<std::int64_t, NumberHash> done;
+  std::unordered_set<std::int64_t, MixedHash> done;
   for (auto at = name.entries.rbegin(); at != name.entries.rend(); ++at) {
     FlightEntry& entry = entries_[*at];
     if (!entry.p2p || entry.coalesced) continue;
@@ -341,8 +342,8 @@ class FlightReader::Consumer {
   FlightEntries taken_;
   std::vector<FlightEntry>& entries_ = taken_.entries;
   std::vector<FlightName>& names_ = taken_.names;
-  std::unordered_map<std::int64_t, FlightCounters, NumberHash> statuses_;
-  std::unordered_map<std::int64_t, std::uint32_t, NumberHash> name_of_pg_;
+  std::unordered_map<std::int64_t, FlightCounters, MixedHash> statuses_;
+  std::unordered_map<std::int64_t, std::uint32_t, MixedHash> name_of_pg_;
 };
 
 FlightReader::FlightReader(FlightTables& tables) : consumer_(new Consumer(tables)) {}

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "os/encoding.hpp"
 #include "os/error.hpp"
 #include "triage/values.hpp"
 
@@ -196,25 +197,10 @@ class JsonReader {
       const std::uint32_t low = hex(stop);
       code = low >= 0xdc00 && low < 0xe000 ? 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00)
                                            : 0xfffd;
-    } else if (code >= 0xd800 && code < 0xe000) {
+    } else if (is_surrogate(code)) {
       code = 0xfffd;
     }
-    const auto put = [&to](std::uint32_t byte) { *to++ = static_cast<char>(byte); };
-    if (code < 0x80) {
-      put(code);
-    } else if (code < 0x800) {
-      put(0xc0 | code >> 6);
-      put(0x80 | (code & 0x3f));
-    } else if (code < 0x10000) {
-      put(0xe0 | code >> 12);
-      put(0x80 | (code >> 6 & 0x3f));
-      put(0x80 | (code & 0x3f));
-    } else {
-      put(0xf0 | code >> 18);
-      put(0x80 | (code >> 12 & 0x3f));
-      put(0x80 | (code >> 6 & 0x3f));
-      put(0x80 | (code & 0x3f));
-    }
+    put_utf8(code, [&to](char byte) { *to++ = byte; });
     return to;
   }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "os/error.hpp"
+#include "os/mix.hpp"
 #include "os/whole_file.hpp"
 
 namespace oddrank {
@@ -93,7 +94,7 @@ std::vector<std::int64_t> suspicious(const FlightMembers& members) {
   // Numbers with gaps are kept in a map, all others in a row.
   const bool dense = span < 4 * rows + 4096;
   std::vector<std::uint32_t> row(dense ? span + 1 : 0, kNoId);
-  std::unordered_map<std::int64_t, std::uint32_t, NumberHash> sparse;
+  std::unordered_map<std::int64_t, std::uint32_t, MixedHash> sparse;
   for (const FlightMember& member : members) {
     const FlightTrack& track = *member.track;
     for (const FlightRow& each : track.rows) {

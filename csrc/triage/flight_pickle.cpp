@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "os/encoding.hpp"
 #include "os/error.hpp"
 #include "triage/values.hpp"
 
@@ -237,9 +238,9 @@ std::size_t index_of(std::string_view text, std::size_t offset) {
                   each.would + "; a flight-recorder dump is plain data");
     }
   }
-  constexpr char kHex[] = "0123456789abcdef";
-  throw Error(std::string("refused: 0x") + kHex[code >> 4] + kHex[code & 15] + at_offset(offset) +
-              " is no opcode of a pickle");
+  std::string text = "refused: 0x";
+  append_hex(code, text);
+  throw Error(text + at_offset(offset) + " is no opcode of a pickle");
 }
 
 }  // namespace

@@ -10,20 +10,12 @@
 #include <unordered_map>
 #include <vector>
 
-#include "os/mix.hpp"
-
 namespace oddrank {
 
 struct TextHash {
   using is_transparent = void;
   std::size_t operator()(std::string_view text) const noexcept {
     return std::hash<std::string_view>()(text);
-  }
-};
-// Numbers of a dump may be chosen so that all of them meet in one bucket of an identity hash.
-struct NumberHash {
-  std::size_t operator()(std::int64_t number) const noexcept {
-    return static_cast<std::size_t>(mix_bits(static_cast<std::uint64_t>(number) + kMixStep));
   }
 };
 template <typename Mapped>

@@ -22,13 +22,6 @@ std::size_t mixed(std::size_t seed, std::uint64_t value) noexcept {
   return static_cast<std::size_t>(mix_bits(seed + kMixStep + value));
 }
 
-// Ids of a file may be chosen so that all of them meet in one bucket of an identity hash.
-struct IdHash {
-  std::size_t operator()(std::uint64_t id) const noexcept {
-    return static_cast<std::size_t>(mix_bits(id + kMixStep));
-  }
-};
-
 }  // namespace
 
 // What is known of one writer's stacks at a line of its text.
@@ -55,7 +48,7 @@ struct StackReader::Stream {
   std::uint64_t gdb_number = 0;
   std::uint64_t pid = 0;
   std::uint64_t parent = 0;
-  std::unordered_set<std::uint64_t, IdHash> ids;  // of faulthandler's threads in this dump
+  std::unordered_set<std::uint64_t, MixedHash> ids;  // of faulthandler's threads in this dump
   std::uint32_t command = 0;
   // "Process 12: command", which only py-spy's next lines prove to be no prose:
   std::optional<std::uint64_t> maybe_pid;

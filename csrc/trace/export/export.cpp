@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "os/clock.hpp"
+#include "os/encoding.hpp"
 #include "trace/read/records.hpp"
 
 namespace oddrank::trace {
@@ -359,31 +360,11 @@ class Row {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-bool continues(unsigned char byte) noexcept { return (byte & 0xC0) == 0x80; }
-
-// Returns the length of the first UTF-8 character, or 0 if it is invalid (RFC 3629: no surrogates,
-// nothing longer than needed, nothing beyond U+10FFFF).
+// Returns the length of the first UTF-8 character, or 0 if it is invalid (RFC 3629: no surrogates).
 std::size_t length_of_character(std::string_view bytes) noexcept {
-  const auto at = [bytes](std::size_t i) {
-    return i < bytes.size() ? static_cast<unsigned char>(bytes[i]) : static_cast<unsigned char>(0);
-  };
-  const unsigned char first = at(0);
-  if (first < 0x80) return 1;
-  if (first < 0xC2 || first > 0xF4 || !continues(at(1))) return 0;
-  if (first < 0xE0) return 2;
-  if (!continues(at(2))) return 0;
-  const bool too_long = (first == 0xE0 && at(1) < 0xA0) || (first == 0xF0 && at(1) < 0x90);
-  const bool no_character = (first == 0xED && at(1) > 0x9F) || (first == 0xF4 && at(1) > 0x8F);
-  if (too_long || no_character) return 0;
-  if (first < 0xF0) return 3;
-  return continues(at(3)) ? 4 : 0;
-}
-
-void append_control(std::string& to, unsigned char byte) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  to += "\\u00";
-  to += kDigits[byte >> 4];
-  to += kDigits[byte & 15];
+  std::uint32_t code = 0;
+  const std::size_t length = utf8_character(bytes, code);
+  return is_surrogate(code) ? 0 : length;
 }
 
 }  // namespace
@@ -491,7 +472,8 @@ void append_escaped(std::string& to, std::string_view bytes, std::size_t most) {
     if (length == 0) {
       to += kReplacement;
     } else if (first < 0x20) {
-      append_control(to, first);
+      to += "\\u00";
+      append_hex(first, to);
     } else {
       if (first == '"' || first == '\\') to += '\\';
       to += bytes.substr(at, length);

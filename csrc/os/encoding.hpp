@@ -1,0 +1,60 @@
+// UTF-8 and hexadecimal digits, for all that reads and writes texts byte by byte.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace oddrank {
+
+// Returns the length of the UTF-8 character at the front, and its code; 0 if there is none. Takes
+// surrogates, but nothing longer than needed and nothing beyond U+10FFFF.
+inline std::size_t utf8_character(std::string_view text, std::uint32_t& code) noexcept {
+  if (text.empty()) return 0;
+  const auto first = static_cast<unsigned char>(text[0]);
+  code = first;
+  if (first < 0x80) return 1;
+  const std::size_t length = first < 0xc2   ? 0
+                             : first < 0xe0 ? 2
+                             : first < 0xf0 ? 3
+                             : first < 0xf5 ? 4
+                                            : 0;
+  if (length == 0 || text.size() < length) return 0;
+  code = first & (0x7fU >> length);
+  for (std::size_t at = 1; at < length; ++at) {
+    const auto next = static_cast<unsigned char>(text[at]);
+    if ((next & 0xc0) != 0x80) return 0;
+    code = code << 6 | (next & 0x3f);
+  }
+  constexpr std::uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
+  return code < kLeast[length] || code > 0x10ffff ? 0 : length;
+}
+
+constexpr bool is_surrogate(std::uint32_t code) noexcept { return code >= 0xd800 && code < 0xe000; }
+
+// Calls `put` with each byte of a character's UTF-8.
+template <class Put>
+void put_utf8(std::uint32_t code, Put put) {
+  const auto tail = [&](unsigned shift) { put(static_cast<char>(0x80 | (code >> shift & 0x3f))); };
+  if (code < 0x80) {
+    put(static_cast<char>(code));
+  } else if (code < 0x800) {
+    put(static_cast<char>(0xc0 | code >> 6));
+  } else if (code < 0x10000) {
+    put(static_cast<char>(0xe0 | code >> 12));
+  } else {
+    put(static_cast<char>(0xf0 | code >> 18));
+    tail(12);
+  }
+  if (code >= 0x800) tail(6);
+  if (code >= 0x80) tail(0);
+}
+
+inline void append_hex(unsigned char byte, std::string& text) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  text += kDigits[byte >> 4];
+  text += kDigits[byte & 15];
+}
+
+}  // namespace oddrank
