@@ -79,8 +79,7 @@ class Judged:
         self.judge = judge_.Judge(settings, self, self, self.watch, began=0.0)
         self.options = self.judge.settings.options
         monkeypatch.setattr(judge_, "_WORK_SECONDS", 0.0)
-        read = SimpleNamespace(view=SimpleNamespace(activities=self.activities))
-        monkeypatch.setattr(judge_.triage, "judge", lambda *what: read)
+        monkeypatch.setattr(judge_.triage, "judge", lambda *what: SimpleNamespace(view=self))
         monkeypatch.setattr(judge_.triage, "made", lambda found: self.made())
         monkeypatch.setattr(say, "lines", lambda texts: self.lines.append(list(texts)))
         monkeypatch.setattr(judge_.late, "read", lambda snapshot: self.histories)
@@ -115,6 +114,10 @@ class Judged:
 
     def report(self):
         return valid(self.json.read_text())
+
+    @property
+    def heard(self):
+        return range(self.judge.settings.world["size"])
 
     # The steps of stories that are no events.
 
