@@ -19,7 +19,7 @@ from oddrank.control.root import RankState
 from oddrank.control.session import Member, start
 from oddrank.control.stages import RunState, nodes_of
 from oddrank.errors import OddrankError
-from oddrank.launch import Launch
+from oddrank.launch import Launch, current
 from patience import PATIENCE, until
 from texts import texts
 
@@ -166,3 +166,12 @@ rendezvous._import_torch()
 print(gc.isenabled(), gc.get_freeze_count() > 10 * len(gc.get_objects()))
 """
     assert output_of(code) == "True True\n"
+
+
+def test_one_rank_a_node_says_that_torch_is_missing(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for local_rank, error in ((0, OddrankError), (1, SystemExit)):
+        here = replace(current({}), local_rank=local_rank)
+        with pytest.raises(error) as ended:
+            runner.run([], here, deadline=60, conclude=lambda outcome: 0, no_verdict=1)
+        assert getattr(ended.value, "code", 2) == 2

@@ -56,6 +56,8 @@ def run(
     """
     _check_working_directory()
     if importlib.util.find_spec("torch") is None:
+        if launch.local_rank:  # the ranks of a node have one environment: its first one says it
+            sys.exit(OddrankError.exit_code)
         raise OddrankError("torch is missing: pip install torch")
     rendezvous.check(launch)
     check([stage.name for stage in stages], launch.world)
