@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from oddrank import _native
+from oddrank import _native, machine
 from oddrank.control import runner
 from oddrank.control.rendezvous import Rendezvous
 from oddrank.control.root import RankState
@@ -20,6 +20,7 @@ from oddrank.control.session import Member, start
 from oddrank.control.stages import RunState, nodes_of
 from oddrank.errors import OddrankError
 from oddrank.launch import Launch, current
+from oddrank.machine import node_number
 from patience import PATIENCE, until
 from texts import texts
 
@@ -113,14 +114,14 @@ def test_two_hosts_with_one_name_are_two_nodes_unless_the_launcher_numbers_them(
     here = Launch("env", 0, 0, 4, 2, 0, 2, "localhost", None, "job", node_is_known=False)
     numbers = []
     for boot in ("a", "b"):
-        monkeypatch.setattr(runner, "small_file", lambda _, boot=boot: boot)
-        numbers += [runner._node(here)] * 2
+        monkeypatch.setattr(machine, "small_file", lambda _, boot=boot: boot)
+        numbers += [node_number(here)] * 2
     states = {
         rank: RankState(rank, "localhost", number, rank % 2, contact="ok")
         for rank, number in enumerate(numbers)
     }
     assert nodes_of(RunState(4, states)) == [(0, 1), (2, 3)]
-    assert runner._node(replace(here, node=1, node_is_known=True)) == 1
+    assert node_number(replace(here, node=1, node_is_known=True)) == 1
 
 
 # A network namespace in which packets to the name server vanish.
