@@ -100,9 +100,10 @@ def config_that_holds_itself(protocol: int) -> bytes:
 
 
 def one_name_of_operations_of_all_sizes(protocol: int) -> bytes:
-    """120,000 operations that are unknown and whose long name is one, each of another size."""
-    one = {**entry("all_reduce", 1, state="scheduled"), "profiling_name": "nccl:" + "n" * 4000}
-    entries = [{**one, "input_sizes": [[size]]} for size in range(1, 120_000)]
+    """120,000 operations whose long name is one, each of a group of another size."""
+    one = {**entry("all_reduce", 1), "profiling_name": "nccl:all_gather" + "n" * 4000}
+    one["input_sizes"] = [[1]]
+    entries = [{**one, "output_sizes": [[size]]} for size in range(1, 120_000)]
     return pickle.dumps(dump(*entries), protocol)
 
 
