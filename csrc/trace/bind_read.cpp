@@ -87,6 +87,8 @@ py::str name_of(trace::Kind kind) {
       return "gap";
     case trace::Kind::kLevel:
       return "level";
+    case trace::Kind::kSampled:
+      return "sampled";
   }
   return "event " + std::to_string(static_cast<int>(kind));
 }
@@ -145,6 +147,7 @@ py::dict thread_dict(const trace::ThreadNow& now) {
                   {"torn", now.thread.torn},
                   {"events", now.thread.events},
                   {"last_ns", now.last},
+                  {"sampled_ns", now.sampled},
                   {"stack", stack_of(now)}});
 }
 
@@ -239,6 +242,7 @@ py::dict snapshot(const std::string& path, const std::optional<std::string_view>
       {{"step", now.counters.step},
        {"step_ns", now.step},
        {"last_ns", now.last_event},
+       {"gil_wanted_ns", now.gil_wanted},
        {"threads", threads},
        {"open", open},
        {"last_collective", now.last ? collective_dict(*now.last, names) : py::object(py::none())},

@@ -188,6 +188,12 @@ void bind_trace(py::module_& m) {
         "take, 0: no limit. Returns the file's path.");
   m.def(
       "trace_armed", [] { return Tracer::current() != nullptr; }, "Whether this process records.");
+  m.def(
+      "trace_pause_sampler", [] { Tracer::make().sampler().pause(); },
+      "Ends the thread that samples: before a fork, and before Python finalizes.");
+  m.def(
+      "trace_resume_sampler", [] { Tracer::make().sampler().resume(); },
+      "Allows a thread that samples again, once per trace_pause_sampler().");
   m.def("trace_disarm", &disarm, "Removes the hooks; the record stays.");
   m.def(
       "trace_script_ended",

@@ -69,13 +69,16 @@ def test_of_deaths_elsewhere_each_has_its_line_and_stack_while_hot_code_goes_dow
     assert lowered_too <= 2
 
 
-def test_a_stack_holds_no_line_of_a_lowered_function_and_says_why(limited, source):
+def test_a_stack_holds_no_line_of_a_function_just_lowered_or_a_sampled_one(limited, source):
     (rank,) = limited(source)
     frame = next(frame for frame in rank.main.stack if frame.function == "loops")
-    assert frame.line is None
-    assert frame.level == lowered(rank)["loops"][0]
     shown = "\n".join(where.text([rank], "job"))
-    assert re.search(r"loops  \(line unknown: recorded .* since \d\d:\d\d:\d\d\)", shown)
+    if rank.main.sampled is None:
+        assert (frame.line, frame.level) == (None, lowered(rank)["loops"][0])
+        assert "loops  (line unknown: it runs too often to be recorded)" in shown
+    else:
+        assert frame.line is not None
+        assert ", sampled at " in shown
 
 
 def test_readers_show_what_is_not_recorded(script, limited):
@@ -83,9 +86,7 @@ def test_readers_show_what_is_not_recorded(script, limited):
     (file,) = script.files
     if NEW:
         shown = "\n".join(where.text([rank], "job"))
-        assert re.search(
-            r"not in the stacks since [\d:]{8}, called too often: .*hot \(.*:2\)", shown
-        )
+        assert re.search(r"only sampled since [\d: -]{19}, called too often: .*hot \(.*:2\)", shown)
     assert any("hot" in line and "from here on" in line for line in tail.text(file, 1 << 20))
     done = command("where", file, "--json", "-", folder=script.folder / "records")
     (data,) = json.loads(done.stdout)["data"]["ranks"]

@@ -61,6 +61,25 @@ TEST_F(SavedRecord, code_in_no_dictionary_has_its_number_and_a_frame_recorded_by
   EXPECT_EQ(each(now.threads[1].stack, &Frame::function, &Frame::line), "code 99 -, main -");
 }
 
+TEST_F(SavedRecord, a_stack_has_the_time_of_its_sample_if_a_line_in_it_was_sampled) {
+  const Place places[] = {Place::of(1, 12, static_cast<std::uint8_t>(Kind::kLine)),
+                          Place::of(2, 44, static_cast<std::uint8_t>(Kind::kSampled))};
+  record_.thread(1, "sampled", places).sampled = 1000;
+  record_.slot(0).sampled = 1000;
+  const Snapshot now = read_snapshot(path());
+  EXPECT_EQ(now.threads.at(0).sampled, std::nullopt);
+  EXPECT_EQ(now.threads.at(1).sampled, kBase);
+  EXPECT_EQ(now.threads.at(1).stack.at(1).line, 44U);
+}
+
+TEST_F(SavedRecord, a_gil_is_held_if_it_was_wanted_a_second_before_the_last_clock_reading) {
+  EXPECT_EQ(read_snapshot(path()).gil_wanted, std::nullopt);
+  record_.header().gil_wanted = 1002;
+  EXPECT_EQ(read_snapshot(path()).gil_wanted, std::nullopt);
+  record_.header().gil_wanted = 1000;
+  EXPECT_EQ(read_snapshot(path()).gil_wanted, kBase);
+}
+
 TEST_F(SavedRecord, history_is_one_order_of_marks_and_events_and_is_cut_to_the_last) {
   const History all = read_history(path(), 1000);
   EXPECT_EQ(all.events.size(), 15U + 2U);  // 15 of a ring of 16: its oldest slot is not read

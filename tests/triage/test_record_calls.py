@@ -7,7 +7,8 @@ from typing import Any, cast
 from oddrank.trace.collectives import Collective
 from oddrank.trace.processes import Frame, Lowered
 from oddrank.trace.ranks import Thread
-from oddrank.triage.evidence import record_calls
+from oddrank.triage.evidence import record, record_calls
+from oddrank.triage.facts import Source
 
 SECOND = 10**9
 
@@ -51,3 +52,26 @@ def test_functions_that_some_record_leaves_out_are_in_no_stack_unless_innermost(
     assert [f.function for f in record_calls.frames(thread, missing)] == ["step", "main"]
     inside = replace(thread, stack=thread.stack[:2])
     assert [f.function for f in record_calls.frames(inside, missing)] == ["hot", "main"]
+
+
+def test_a_gil_that_is_held_is_kept_by_the_only_thread_that_runs():
+    def gils(main, other, gil_wanted=1.0):
+        threads = [
+            Thread(i, name, (Frame(name, "train.py", 1),), 0, ended=False, last=None, state=state)
+            for i, (name, state) in enumerate((("main", main), ("other", other)))
+        ]
+        rank = SimpleNamespace(
+            threads=threads, gil_wanted=gil_wanted, lowered=(), file="f", last=None, rank=0,
+            host="node1", pid=7,
+        )  # fmt: skip
+        stacks = record._stacks(
+            [cast(Any, rank)], {"f": None}, {"f": Source("f")}, record_calls.process_of
+        )
+        return {t.name: t.gil if t.state != "waits for the GIL" else t.state
+                for stack in stacks for t in stack.threads}  # fmt: skip
+
+    wants = {"oddrank": "waits for the GIL"}
+    assert gils("running", "asleep") == {"main": True, "other": False, **wants}
+    assert gils("asleep", "running") == {"main": False, "other": True, **wants}
+    assert gils("running", "running") == {"main": False, "other": False, **wants}
+    assert gils("running", "asleep", None) == {"main": None, "other": None}

@@ -2,7 +2,7 @@
 //
 //   0     Header       version, process, clocks, offsets of all regions, counters
 //   4096  Dictionary   entries, append-only: strings, code objects, groups, operations
-//   |     Threads      slots: native id, name, shadow stack, head of the ring
+//   |     Threads      slots: native id, name, shadow stack, time of its sample, head of the ring
 //   |     Open         collectives that have begun and not ended: never overwritten
 //   |     Groups       how far each process group has come: never overwritten
 //   |     Marks        64-byte slots, claimed by fetch_add: steps, marks, sections
@@ -32,7 +32,7 @@
 namespace oddrank::trace {
 
 constexpr char kMagic[8] = {'o', 'd', 'd', 'r', 'a', 'n', 'k', '\n'};
-constexpr std::uint32_t kVersion = 4;
+constexpr std::uint32_t kVersion = 5;
 // The versions of CPython (sys.hexversion >> 16) whose frames and line tables are known.
 constexpr std::uint32_t kOldestPython = 0x030a, kNewestPython = 0x030e;
 constexpr std::uint32_t kEndian = 0x01020304;
@@ -49,10 +49,11 @@ enum class Kind : std::uint8_t {
   kLine = 3,
   kReturn = 4,
   kYield = 5,
-  kUnwind = 6,  // left by an exception
-  kThrow = 7,   // resumed by throw()
-  kGap = 8,     // events are missing here: the stack was rebuilt
-  kLevel = 9,   // its code is recorded at another level from here on: the position is a Level
+  kUnwind = 6,    // left by an exception
+  kThrow = 7,     // resumed by throw()
+  kGap = 8,       // events are missing here: the stack was rebuilt
+  kLevel = 9,     // its code is recorded at another level from here on: the position is a Level
+  kSampled = 10,  // in stacks only: the position is where the code was at ThreadSlot::sampled
 };
 // How much is recorded of a code object. Each level adds: frames in the stack; calls; lines.
 enum class Level : std::uint8_t { kOff = 0, kWhere = 1, kCalls = 2, kLines = 3 };
@@ -160,6 +161,7 @@ struct Header {
   Word collectives_since;  // ticks when collectives were first recorded; 0: never
   char message[192];       // first line of that exception's message; "" in files of before
   char raised_at[256];     // where, in lines: line, function, file; "" in files of before
+  Word gil_wanted;         // ticks since when the sampler waits for the GIL; 0: it does not
 };
 static_assert(sizeof(Header) <= kPage);
 
@@ -237,6 +239,7 @@ struct ThreadSlot {
   Word head;                // number of events ever written to the ring
   Word depth;               // frames on the stack; may exceed stack_room
   Word changes;             // grows with every change of the depth: readers detect a torn copy
+  Word sampled;             // ticks of the last sample of the stack; 0: none
   std::uint64_t python_id;  // threading.get_ident()
   std::uint64_t ring_offset;
   std::uint32_t ring_events;  // a power of two; 0: no ring, only the stack
@@ -249,7 +252,7 @@ struct ThreadSlot {
   Word* stack() noexcept { return reinterpret_cast<Word*>(this + 1); }
   const Word* stack() const noexcept { return reinterpret_cast<const Word*>(this + 1); }
 };
-static_assert(sizeof(ThreadSlot) == 128);
+static_assert(sizeof(ThreadSlot) == 136);
 
 // ---- marks. The begin of a section that stays open is written again, with its old time, before
 // the ring overwrites it.

@@ -1,4 +1,6 @@
 // Keeps the list of running frames and the shadow stack, and resynchronises them.
+#include <algorithm>
+
 #include "os/cpython.hpp"
 #include "trace/cpython/code.hpp"
 #include "trace/hooks/tracer.hpp"
@@ -47,6 +49,8 @@ CodeInfo TracedThread::enter(cpython::Frame frame, Kind kind) noexcept {
   } else if (caller != nullptr ? !stands_on(caller) : !running_.empty()) {
     resynchronise(caller);
   }
+  if (shows_more_) [[unlikely]]
+    rebuild(caller);
   const CodeInfo info = Tracer::get().info_of(frame);
   Tracer::get().budget().count_call(info.id);
   push(frame, info, kind);
@@ -79,7 +83,7 @@ bool TracedThread::reaches_top(cpython::Frame caller) const noexcept {
 }
 
 CodeInfo TracedThread::leave(cpython::Frame frame, Kind kind) noexcept {
-  if (!stands_on(frame)) resynchronise(frame);
+  if (!stands_on(frame) || shows_more_) catch_up(frame);
   if (running_.empty()) return {};
   const CodeInfo info = running_.back().info;
   Tracer::get().budget().count_call(info.id);
@@ -102,6 +106,7 @@ void TracedThread::enter_by_throw(cpython::Frame frame) noexcept {
 void TracedThread::lose_lines() noexcept {
   if (lines_lost_) return;
   lines_lost_ = true;
+  shows_more_ = false;
   if (pen_ == nullptr) return;
   constexpr auto kKind =
       static_cast<std::uint8_t>(static_cast<std::uint8_t>(Kind::kLine) | kIsOffset);
@@ -112,9 +117,63 @@ void TracedThread::lose_lines() noexcept {
   }
 }
 
+void TracedThread::catch_up(cpython::Frame frame) noexcept {
+  if (stands_on(frame) && !lines_lost_) {
+    rebuild(frame);
+  } else {
+    resynchronise(frame);
+  }
+}
+
 void TracedThread::resynchronise(cpython::Frame innermost) noexcept {
+  if (pen_ != nullptr) {
+    pen_->append(Place::of(0, kNoPosition, static_cast<std::uint8_t>(Kind::kGap)));
+  }
+  rebuild(innermost);
+}
+
+void TracedThread::sample(cpython::Frame innermost, std::uint64_t tsc) noexcept {
+  if (pen_ == nullptr) return;
+  const Tracer& tracer = Tracer::get();
+  // A copy of info_of(): a code object that no event has shown yet is none that was lowered.
+  const auto info_of = [&tracer](cpython::Frame frame) {
+    const CodeInfo* known = tracer.codes_.find(cpython::code_of(frame));
+    return known != nullptr ? *known : CodeInfo{};
+  };
+  std::vector<cpython::Frame> frames;
+  bool lowered = false;
+  try {
+    for (cpython::Frame at = innermost; at != nullptr; at = cpython::caller_of(at)) {
+      const CodeInfo info = info_of(at);
+      if (info.id == 0) continue;
+      frames.push_back(at);
+      lowered = lowered || tracer.budget_.is_lowered(info.id);
+    }
+  } catch (const std::exception&) {
+    return;
+  }
+  if (!lowered) {
+    if (shows_more_) rebuild(innermost);
+    return;
+  }
+  shows_more_ = !lists(innermost);
+  pen_->note_sample(tsc);
+  pen_->clear_stack();
+  for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
+    const CodeInfo info = info_of(*frame);
+    const bool is_lowered = tracer.budget_.is_lowered(info.id);
+    const bool has_line = info.level == Level::kLines || is_lowered;
+    const Kind kind = info.level != Level::kLines && is_lowered ? Kind::kSampled : Kind::kLine;
+    pen_->enter(Place::of(info.id, has_line ? cpython::offset_of(*frame) : kNoPosition,
+                          static_cast<std::uint8_t>(static_cast<std::uint8_t>(kind) | kIsOffset)));
+    shows_more_ = shows_more_ || info.level == Level::kOff;
+  }
+}
+
+void TracedThread::rebuild(cpython::Frame innermost) noexcept {
   doubtful_ = false;
   lines_lost_ = false;
+  shows_more_ = false;
   std::vector<cpython::Frame> frames;
   try {
     for (cpython::Frame at = innermost; at != nullptr; at = cpython::caller_of(at)) {
@@ -125,10 +184,7 @@ void TracedThread::resynchronise(cpython::Frame innermost) noexcept {
   }
   const bool sparse = Tracer::get().hook().sparse;
   running_.clear();
-  if (pen_ != nullptr) {
-    pen_->clear_stack();
-    pen_->append(Place::of(0, kNoPosition, static_cast<std::uint8_t>(Kind::kGap)));
-  }
+  if (pen_ != nullptr) pen_->clear_stack();
   for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
     const CodeInfo info = Tracer::get().info_of(*frame);
     if (!sparse || info.level != Level::kOff) push(*frame, info, Kind::kLine);
@@ -136,17 +192,22 @@ void TracedThread::resynchronise(cpython::Frame innermost) noexcept {
 }
 
 bool TracedThread::is_true_of(cpython::Frame innermost) const noexcept {
+  if (!lists(innermost)) return false;
+  const auto recorded = std::ranges::count_if(
+      running_, [](const Running& one) { return one.info.level != Level::kOff; });
+  return pen_ == nullptr || shows_more_ || pen_->depth() == static_cast<std::uint64_t>(recorded);
+}
+
+bool TracedThread::lists(cpython::Frame innermost) const noexcept {
   auto known = running_.rbegin();
-  std::size_t recorded = 0;
   const bool sparse = Tracer::get().hook().sparse;
   for (cpython::Frame at = innermost; at != nullptr; at = cpython::caller_of(at)) {
     const Level level = Tracer::get().info_of(at).level;
     if (sparse && level == Level::kOff) continue;
     if (known == running_.rend() || known->frame != at || known->info.level != level) return false;
-    recorded += known->info.level == Level::kOff ? 0 : 1;
     ++known;
   }
-  return known == running_.rend() && (pen_ == nullptr || pen_->depth() == recorded);
+  return known == running_.rend();
 }
 
 }  // namespace oddrank::trace

@@ -114,6 +114,7 @@ void Tracer::stop() noexcept {
     recorder->marks().forget_open_sections();
     recorder->set_hook_state(HookState::kDisarmed);
   }
+  sampler_.want(false);
   generation_ = 0;
   displaced_ = false;
   forked_ = false;
@@ -135,6 +136,7 @@ void Tracer::after_fork() noexcept {
   tracer.threads_.clear();
   tracer.ended_cpu_ns_ = 0;
   tracer.applying_ = false;
+  tracer.sampler_.forget();
   tracer.made_.store(nullptr, std::memory_order_relaxed);
   if (tracer.recorder_.exchange(nullptr, std::memory_order_relaxed) == nullptr) return;
   tracer.generation_ = 0;
@@ -238,6 +240,7 @@ void Tracer::review(TracedThread& thread, cpython::Frame innermost) noexcept {
     thread.cpu_ns_ = cpu_ns;
     if (!changes.empty()) apply(changes, thread, innermost);
     applying_ = false;
+    sampler_.want(running() && budget_.lowers_any());
   }
   thread.left_ = budget_.pause();
 }
@@ -265,20 +268,36 @@ void Tracer::apply(std::span<const LevelChange> changes, TracedThread& thread,
                                   static_cast<std::uint8_t>(Kind::kLevel)));
   }
   change_codes();
+  each_traced([&](TracedThread& found, PyThreadState* state, cpython::Frame innermost) {
+    if (&found == &thread) innermost = here;
+    if (found.is_true_of(innermost)) return;
+    found.resynchronise(innermost);
+    if (hook_->settle == nullptr) return;
+    hook_->settle(state, found.empty() ? Level::kOff : found.top().info.level);
+  });
+}
+
+template <class See>
+void Tracer::each_traced(See see) noexcept {
   const std::lock_guard lock(mutex_);
   cpython::each_thread([&](PyThreadState* state) {
     // By ident, never by address: C++ threads leave theirs to others.
     const auto found = std::ranges::find(threads_, state->thread_id, &TracedThread::python_id_);
     if (found == threads_.end() || (*found)->generation_ != generation_) return;
-    if ((*found)->lines_lost()) return;  // it shows no positions until its slot is ours again
-    cpython::Frame innermost = *found == &thread ? here : cpython::innermost(state);
+    if ((*found)->lines_lost()) return;
+    cpython::Frame innermost = cpython::innermost(state);
     if (innermost != nullptr && !cpython::is_python(innermost)) {
       innermost = cpython::caller_of(innermost);
     }
-    if ((*found)->is_true_of(innermost)) return;
-    (*found)->resynchronise(innermost);
-    if (hook_->settle == nullptr) return;
-    hook_->settle(state, (*found)->empty() ? Level::kOff : (*found)->top().info.level);
+    see(**found, state, innermost);
+  });
+}
+
+void Tracer::sample() noexcept {
+  if (!running() || applying_) return;
+  const std::uint64_t tsc = read_tsc();
+  each_traced([tsc](TracedThread& thread, const PyThreadState*, cpython::Frame innermost) {
+    thread.sample(innermost, tsc);
   });
 }
 
@@ -307,6 +326,7 @@ void Tracer::change_codes() noexcept {
 void Tracer::raise_all() noexcept {
   const KeepError keep;
   const auto changes = budget_.raise_all();
+  sampler_.want(false);
   if (changes.empty()) return;
   Recorder* made = made_.load(std::memory_order_relaxed);
   if (made != nullptr) made->dictionary().note_levels(changes, read_tsc());

@@ -20,6 +20,7 @@
 
 #include "trace/cpython/frames.hpp"
 #include "trace/hooks/filter.hpp"
+#include "trace/hooks/sampler.hpp"
 #include "trace/write/budget.hpp"
 #include "trace/write/recorder.hpp"
 
@@ -68,7 +69,7 @@ struct Running {
 };
 
 // A traced thread: the list of its frames, and the writer that shows them to readers. Only its
-// thread uses it.
+// thread uses it, and others that have the GIL and the tracer's mutex.
 class TracedThread {
  public:
   ~TracedThread();
@@ -88,8 +89,8 @@ class TracedThread {
   bool is_due() noexcept { return --left_ == 0; }
   // Moves the top frame to a position: a line or an offset. Inline: the most frequent event.
   void move(cpython::Frame frame, std::uint32_t position, std::uint8_t kind) noexcept {
-    if (!stands_on(frame) || lines_lost_) [[unlikely]]
-      resynchronise(frame);
+    if (!stands_on(frame) || lines_lost_ || shows_more_) [[unlikely]]
+      catch_up(frame);
     if (running_.empty() || pen_ == nullptr) [[unlikely]]
       return;
     const CodeInfo info = running_.back().info;
@@ -100,8 +101,12 @@ class TracedThread {
     count_line(info.id);
   }
 
-  // Rebuilds list and shadow stack from the frames up to and including `innermost`.
+  // Rebuilds list and shadow stack from the frames up to and including `innermost`, and notes that
+  // events are missing.
   void resynchronise(cpython::Frame innermost) noexcept;
+  // Shows readers the frames up to and including `innermost` if code among them is recorded less
+  // closely than asked for: with its present lines, also what the list does not have.
+  void sample(cpython::Frame innermost, std::uint64_t tsc) noexcept;
   // Another tool takes this thread's line events: removes the positions from the shadow stack until
   // resynchronise() restores them.
   void lose_lines() noexcept;
@@ -117,6 +122,11 @@ class TracedThread {
   // ended without an event (delegated throw()) or a greenlet was switched to.
   bool reaches_top(cpython::Frame caller) const noexcept;
   void push(cpython::Frame frame, CodeInfo info, Kind kind) noexcept;
+  void catch_up(cpython::Frame frame) noexcept;
+  // The same as resynchronise(), without the note.
+  void rebuild(cpython::Frame innermost) noexcept;
+  // Whether the list matches the frames from `innermost` outwards, with their levels.
+  bool lists(cpython::Frame innermost) const noexcept;
   void find_name() noexcept;
   static void count_line(std::uint32_t code) noexcept;
 
@@ -130,7 +140,8 @@ class TracedThread {
   std::uint64_t cpu_ns_ = 0;     // this thread's CPU time at the last one
   unsigned long python_id_ = 0;  // its threading ident, by which a PyThreadState names it
   bool lines_lost_ = false;
-  bool doubtful_ = false;  // frames may run that are not in the list
+  bool shows_more_ = false;  // the shadow stack is a sample's: the next event shows the list again
+  bool doubtful_ = false;    // frames may run that are not in the list
   std::vector<Running> running_;
 };
 
@@ -195,6 +206,9 @@ class Tracer {
   bool knows(cpython::Frame frame) const noexcept {
     return codes_.find(cpython::code_of(frame)) != nullptr;
   }
+  // Samples all threads. Called by the sampler, with the GIL.
+  void sample() noexcept;
+  Sampler& sampler() noexcept { return sampler_; }
   // For tests: compare the stack with the frames after every event, and count the differences.
   void check_every_event(bool on) noexcept { checks_ = on; }
   void check(const TracedThread& thread, cpython::Frame innermost) noexcept {
@@ -223,6 +237,10 @@ class Tracer {
   CodeInfo decide(cpython::Frame frame) noexcept;
   void apply(std::span<const LevelChange> changes, TracedThread& thread,
              cpython::Frame innermost) noexcept;
+  // Calls `see(thread, state, innermost frame)` for each traced thread that is ready to record, but
+  // not one whose slot another tool has: that shows no positions. It has the mutex.
+  template <class See>
+  void each_traced(See see) noexcept;
   void change_codes() noexcept;
   void raise_all() noexcept;
   void remove(TracedThread& thread) noexcept;
@@ -256,6 +274,7 @@ class Tracer {
   const Hook* hook_ = &kNoHook;
   CodeTable codes_;
   Budget budget_;
+  Sampler sampler_;
   std::mutex mutex_;  // guards the next two: threads end without the GIL
   std::vector<TracedThread*> threads_;
   std::uint64_t ended_cpu_ns_ = 0;

@@ -218,6 +218,7 @@ Counters RecordFile::counters() const {
   now.lost_collectives = value_of(header.lost_collectives);
   now.lost_groups = value_of(header.lost_groups);
   now.collectives_since = value_of(header.collectives_since);
+  now.gil_wanted = value_of(header.gil_wanted);
   now.displaced_by = text_of(header.displaced_by);
   const std::uint64_t end = value_of(header.end);
   now.end = static_cast<End>(end & 0xFF);

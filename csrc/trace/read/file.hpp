@@ -50,6 +50,7 @@ struct Counters {
   std::uint64_t lost_collectives = 0;
   std::uint64_t lost_groups = 0;
   std::uint64_t collectives_since = 0;  // ticks; 0: never recorded
+  std::uint64_t gil_wanted = 0;         // Header::gil_wanted
   std::string displaced_by;
   End end = End::kNone;
   int exit_code = 0;  // of End::kExited

@@ -188,6 +188,7 @@ void fill(ThreadSlot& slot, const Thread& from, std::uint64_t room, Names& names
     slot.stack()[i] = with_line(names, from.stack[frame]).bits;
   }
   slot.depth = from.depth;
+  slot.sampled = from.sampled;
   slot.python_id = from.python_id;
   slot.tid = from.tid;
   slot.stack_room =

@@ -16,6 +16,7 @@ std::vector<ThreadNow> threads_of(const RecordFile& file, const Clock& clock, Na
     ThreadNow now;
     for (const Place place : thread.stack) {
       now.stack.push_back(names.frame(place));
+      if (place.kind() == Kind::kSampled) now.sampled = clock.realtime_ns(thread.sampled);
       const LevelNow level = now.stack.back().now;
       now.since.push_back(level.is_changed() ? clock.realtime_ns(level.since()) : Time());
     }
@@ -28,6 +29,20 @@ std::vector<ThreadNow> threads_of(const RecordFile& file, const Clock& clock, Na
     threads.push_back(std::move(now));
   }
   return threads;
+}
+
+// Returns since when the GIL is held, if it is for at least a second. The moment of reading counts
+// if the process lives; else its last clock reading, which a slim copy has from its making.
+Time gil_wanted_in(const RecordFile& file, const Clock& clock, const Snapshot& snapshot) {
+  constexpr std::int64_t kLongNs = 1'000'000'000;
+  if (snapshot.counters.gil_wanted == 0) return std::nullopt;
+  Time last = snapshot.last_event;
+  for (const ClockPicture& picture :
+       snapshot.life == Liveness::kAlive ? clock_pictures(file) : file.clocks()) {
+    note_latest(last, clock.realtime_ns(picture.tsc));
+  }
+  const Time since = clock.realtime_ns(snapshot.counters.gil_wanted);
+  return since && last && *last - *since >= kLongNs ? since : std::nullopt;
 }
 
 void read_collectives_of(const RecordFile& file, const Clock& clock, Snapshot& snapshot) {
@@ -145,6 +160,7 @@ Snapshot read_snapshot(const RecordFile& file) {
   snapshot.has_all_collectives = snapshot.counters.lost_collectives == 0 &&
                                  file.counters().collectives_claimed <= file.collectives().count;
   read_marks_of(file, clock, snapshot);
+  snapshot.gil_wanted = gil_wanted_in(file, clock, snapshot);
   for (const GroupProgress& group : read_progress(file)) {
     snapshot.groups.push_back({group, clock.realtime_ns(group.last)});
   }

@@ -37,6 +37,7 @@ struct ThreadNow {
   std::vector<Frame> stack;  // outermost first
   std::vector<Time> since;   // of each frame's `now`
   Time last;                 // when its last event was recorded
+  Time sampled;              // when lines of its stack were sampled; empty: none was
 };
 
 struct CollectiveNow {
@@ -69,6 +70,7 @@ struct Snapshot {
   std::vector<Section> sections;  // begun and not ended, outermost first
   Time step;                      // when the last step() was called
   Time last_event;                // of any thread, mark or collective
+  Time gil_wanted;                // since when the GIL is held, if for long; else empty
   std::string trouble;            // why parts of the file could not be read; "": all could
 };
 

@@ -106,6 +106,7 @@ bool read_thread(const RecordFile& file, std::uint32_t slot, SlotHead head, unsi
   thread.name = text_of(last.name);
   thread.depth = shown.depth();
   thread.cut = thread.depth > thread.stack.size();
+  thread.sampled = value_of(last.sampled);
   thread.events = value_of(last.head);
   if (has_good_ring(file, shown)) thread.capacity = last.ring_events;
   return true;

@@ -22,6 +22,7 @@ struct Thread {
   std::vector<Place> stack;    // outermost first; if cut, the last one is the innermost frame
   bool cut = false;            // depth exceeds the stack's room
   bool torn = false;           // changed during every read: frames of different moments
+  std::uint64_t sampled = 0;   // ticks of the last sample of the stack; 0: none
   std::uint64_t events = 0;    // ever written to its ring
   std::uint32_t capacity = 0;  // its ring's size in events; 0: no readable ring
 };

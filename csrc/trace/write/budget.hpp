@@ -49,6 +49,11 @@ class Budget {
   bool add(std::uint32_t code, Level wanted) noexcept;
   // The level at which an added code object is recorded now.
   Level level(std::uint32_t code) const noexcept { return heats_[code].level; }
+  // Whether a code object, or any, is recorded less closely than the filter says.
+  bool is_lowered(std::uint32_t code) const noexcept {
+    return heats_[code].level < heats_[code].wanted;
+  }
+  bool lowers_any() const noexcept { return !lowered_.empty(); }
   // Every event of an added code object is counted. The hot path. 0 counts for nothing.
   void count_line(std::uint32_t code) noexcept { ++counts_[code].lines; }
   void count_call(std::uint32_t code) noexcept { ++counts_[code].calls; }

@@ -219,6 +219,7 @@ ThreadRecorder* Recorder::add_thread(std::uint64_t python_id, std::uint32_t tid,
   slot->head.store(0, std::memory_order_relaxed);
   slot->depth.store(0, std::memory_order_relaxed);
   slot->changes.store(0, std::memory_order_relaxed);
+  slot->sampled.store(0, std::memory_order_relaxed);
   publish(slot->python_id, python_id);
   publish(slot->tid, tid);
   publish(slot->stack_room, stack_room_of(*header_));

@@ -69,6 +69,10 @@ class Recorder {
   void note_exit(int code) noexcept;
   // Notes that collectives are recorded from now on: one that is not in the file was not issued.
   void note_collectives() noexcept;
+  // Notes since when the GIL is wanted for a sample; 0: it is not.
+  void note_gil_wanted(std::uint64_t tsc) noexcept {
+    header_->gil_wanted.store(tsc, std::memory_order_relaxed);
+  }
   // Writes a new ClockPair. Returns at once if another thread is doing it.
   void refresh_clock() noexcept;
   // Called by a thread at least after every half of its ring, so that events can be read before

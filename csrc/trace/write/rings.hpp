@@ -17,8 +17,8 @@ namespace oddrank::trace {
 
 class Recorder;
 
-// One thread's writer. Only its thread writes. Nothing in it allocates, locks, calls libc or
-// throws, except give_notice().
+// One thread's writer. Only its thread writes, and the sampler while it has the GIL. Nothing in it
+// allocates, locks, calls libc or throws, except give_notice().
 class ThreadRecorder {
  public:
   // Events between two clock readings. A killed process cannot read its clocks at its end.
@@ -46,6 +46,11 @@ class ThreadRecorder {
   void clear_stack() noexcept {
     depth_ = 0;
     publish_depth();
+  }
+
+  // Notes when positions of Kind::kSampled in the stack were read.
+  void note_sample(std::uint64_t tsc) noexcept {
+    slot_->sampled.store(tsc, std::memory_order_relaxed);
   }
 
   // Order: event, then head. A thread that dies in between leaves the old head, never half an

@@ -305,6 +305,8 @@ def _watch_end() -> None:
     register = getattr(threading, "_register_atexit", atexit.register)
     with suppress(RuntimeError):  # Python is shutting down already
         register(_script_has_ended)
+    atexit.register(pause := _native.core().trace_pause_sampler)
+    os.register_at_fork(before=pause, after_in_parent=_native.core().trace_resume_sampler)
 
 
 def note_end(raised: BaseException | None) -> None:

@@ -42,8 +42,7 @@ class Frame:
     line: int | None
     """None: recorded by calls only."""
     level: str | None = field(default=None, compare=False)
-    """If the line is unknown since the function ran too often: its level (off, where, calls); lines
-    if it is recorded by lines again."""
+    """If the line is unknown since the function ran too often: its level now."""
     since: float | None = field(default=None, compare=False)
     """Unix time since which it is recorded at this level."""
 

@@ -41,6 +41,8 @@ class Thread:
     ended: bool
     last: float | None
     """Unix time of its last event, in seconds."""
+    sampled: float | None = None
+    """Unix time at which lines of the stack were sampled; None: all are from events."""
     torn: bool = False
     """The stack changed during every read: its frames are from different moments."""
     state: str | None = None
@@ -119,6 +121,8 @@ class Rank(Process):
     notes: tuple[str, ...] = ()
     """A line for each gap in the record."""
     end: End = End()
+    gil_wanted: float | None = None
+    """Unix time since which no other thread gets the GIL; None if that is not known."""
     last_at: Frame | None = None
     """Where the exception was raised that ended the script; else the last place of the main thread,
     if the process is gone and its stack is empty."""
@@ -160,6 +164,7 @@ class Rank(Process):
             "step": self.step,
             "sections": list(self.sections),
             "pause": self.pause and asdict(self.pause),
+            "gil_held_since": self.gil_wanted,
             "collective": first and _collective_data(first),
             "threads": [_thread_data(thread) for thread in self.threads],
             "last_at": self.last_at and self.last_at.as_data(),
@@ -210,6 +215,7 @@ def _rank(found: dict[str, Any], file: str, content: bytes | None) -> Rank:
         lowered=processes.lowered_in(found),
         file=file,
         content=content,
+        gil_wanted=seconds(found["gil_wanted_ns"]),
         last_at=_place(found["raised_at"]),
     )
 
@@ -239,14 +245,9 @@ def _thread(found: dict[str, Any]) -> Thread:
         for function, file, line, level, since in found["stack"]
     )
     return Thread(
-        tid=found["tid"],
-        name=found["name"],
-        stack=stack,
-        hidden=max(found["depth"] - len(stack), 0),
-        ended=found["ended"],
-        last=seconds(found["last_ns"]),
-        torn=found["torn"],
-    )
+        found["tid"], found["name"], stack, max(found["depth"] - len(stack), 0), found["ended"],
+        seconds(found["last_ns"]), seconds(found["sampled_ns"]), found["torn"],
+    )  # fmt: skip
 
 
 def _group(found: tuple[Any, ...]) -> ProcessGroup:
@@ -300,10 +301,7 @@ def look_at(ranks: list[Rank], look: float) -> list[Rank]:
     time.sleep(look)
     after = dict(zip(ids, states(ids), strict=True))
     return [
-        replace(
-            rank,
-            threads=tuple(_looked_at(thread, before, after) for thread in rank.threads),
-        )
+        replace(rank, threads=tuple(_looked_at(each, before, after) for each in rank.threads))
         if rank.alive
         else rank
         for rank in ranks
@@ -330,6 +328,7 @@ def _thread_data(thread: Thread) -> dict[str, Any]:
         "name": thread.name,
         "ended": thread.ended,
         "time": thread.last,
+        "sampled": thread.sampled,
         "state": thread.state,
         "cpu_s": thread.cpu,
         "hidden": thread.hidden,

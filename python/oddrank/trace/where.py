@@ -13,6 +13,7 @@ from oddrank.trace.processes import Frame, short
 from oddrank.trace.ranks import Collective, Rank, Thread
 
 _MOST_OFF = 3  # functions to name that are not in the stacks
+_UNKNOWN = "  (line unknown: it runs too often to be recorded)"
 _CLOSEST = ("lines", "calls", "where", "off")
 
 
@@ -84,7 +85,7 @@ def _place(rank: Rank, all_threads: bool) -> Any:
     # `held` keeps a stopped rank out of a group of sleeping ranks.
     stacks = tuple((t.name, t.stack, t.hidden, t.held) for t in shown_threads(rank, all_threads))
     life = (rank.runs_back, rank.alive, rank.end)
-    place = (stacks, rank.last_at)
+    place = (stacks, rank.last_at, rank.gil_wanted is None)
     pause = rank.pause and (rank.pause.kind, rank.pause.what)
     return (life, rank.is_child, rank.step, issued, rank.sections, pause, place, rank.notes)
 
@@ -187,9 +188,12 @@ def _group_lines(group: Group, all_threads: bool, now: float) -> Iterable[str]:
         yield f"  in section {' > '.join(first.sections)}"
     if first.pause is not None:
         yield f"  {pause_text(first.pause, now if first.alive else None)}"
+    if first.gil_wanted is not None:
+        yield f"  {gil_text(first.gil_wanted, now if first.alive else None)}"
     threads = shown_threads(first, all_threads)
     for i, thread in enumerate(threads):
-        yield f"  {thread.name or 'a thread without a name'}{_states(group, i, all_threads)}"
+        name = thread.name or "a thread without a name"
+        yield f"  {name}{_states(group, i, all_threads)}{_sampled(thread, first, now)}"
         if thread.stack or first.alive or thread.tid != first.pid:
             yield from _stack_lines(thread)
         else:
@@ -200,7 +204,7 @@ def _group_lines(group: Group, all_threads: bool, now: float) -> Iterable[str]:
 
 
 def _missing_lines(rank: Rank) -> Iterable[str]:
-    """Yields a line on the functions that run too often to be in the stacks."""
+    """Yields a line on the functions that run too often to be recorded."""
     off = sorted(
         (each for each in rank.lowered if each.level == "off"),
         key=lambda each: (_CLOSEST.index(each.wanted), -(each.since or 0)),
@@ -210,8 +214,7 @@ def _missing_lines(rank: Rank) -> Iterable[str]:
     names = [f"{each.function} ({short(each.file)}:{each.line})" for each in off[:_MOST_OFF]]
     more = [f"{len(off) - _MOST_OFF} more"] if len(off) > _MOST_OFF else []
     since = min((each.since for each in off if each.since is not None), default=None)
-    begin = "" if since is None else f" since {_time(since)}"
-    yield f"  not in the stacks{begin}, called too often: {', '.join([*names, *more])}"
+    yield f"  only sampled since {_clock(since)}, called too often: {', '.join([*names, *more])}"
 
 
 def call_text(rank: Rank, collective: Collective) -> str:
@@ -256,6 +259,18 @@ def on_purpose(pause: Pause, now: float | None) -> str:
     return f", on purpose, for {duration(now - pause.since)}"
 
 
+def gil_text(since: float, now: float | None) -> str:
+    """Says that a thread keeps the GIL. now: None if the process is not known to be alive."""
+    return f"GIL held {f'since {_clock(since)}' if now is None else f'for {duration(now - since)}'}"
+
+
+def _sampled(thread: Thread, rank: Rank, now: float) -> str:
+    if thread.sampled is None:
+        return ""
+    ago = f"{duration(now - thread.sampled)} ago" if rank.alive else f"at {_clock(thread.sampled)}"
+    return f", sampled {ago}"
+
+
 def _states(group: Group, i: int, all_threads: bool) -> str:
     """Describes the kernel's states and the CPU time of thread `i` in all ranks of the group."""
     states, cpu = set(), 0.0
@@ -278,7 +293,7 @@ def _stack_lines(thread: Thread) -> Iterable[str]:
     for i, (place, function) in enumerate(places):
         if thread.hidden and i == len(places) - 1:
             yield f"    ... {thread.hidden} more frames"
-        yield f"    {place:<{width}}  {function}{_unknown(thread.stack[i])}"
+        yield f"    {place:<{width}}  {function}{_UNKNOWN if thread.stack[i].level else ''}"
     if thread.torn:
         yield "    (the stack changed while it was read: frames of different moments)"
 
@@ -291,21 +306,6 @@ def _last_lines(rank: Rank) -> Iterable[str]:
         ran += f": last at {place} in {function}"
     yield f"    {ran}"
     yield f"    last lines: oddrank trace tail {shlex.quote(rank.file)}"
-
-
-def _unknown(frame: Frame) -> str:
-    """Says why the line is unknown, if the recorder has limited itself."""
-    if frame.level is None:
-        return ""
-    when = "" if frame.since is None else f" {_time(frame.since)}"
-    if frame.level == "lines":
-        return f"  (line unknown: not recorded by lines until{when or ' just now'})"
-    by = {"where": "in the stack only"}.get(frame.level, f"by {frame.level}")
-    return f"  (line unknown: recorded {by}{f' since{when}' if when else ''})"
-
-
-def _time(seconds: float) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(seconds))
 
 
 def _frame(frame: Frame) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 from oddrank.finding import ranks_text
 from oddrank.trace import processes, ranks
 from oddrank.trace.ranks import Collective, Rank
-from oddrank.trace.where import call_text, duration, pause_text
+from oddrank.trace.where import call_text, duration, gil_text, pause_text
 
 COLUMNS = ("rank", "pid", "step", "steps/s", "last event", "in", "at", "CPU %", "RSS MiB",
            "workers", "GPU %", "GPU MiB")  # fmt: skip
@@ -50,12 +50,9 @@ def look(files: Sequence[Path]) -> Look:
     now, pids = time.time(), [rank.pid for rank in found if rank.alive]
     own = {pid: one for pid in pids if (one := _used(pid)) is not None}
     return Look(
-        now,
-        tuple(found),
-        {pid: cpu for pid, (cpu, _) in own.items()},
-        {pid: memory for pid, (_, memory) in own.items()},
-        _gpus(),
-    )
+        now, tuple(found), {pid: cpu for pid, (cpu, _) in own.items()},
+        {pid: memory for pid, (_, memory) in own.items()}, _gpus(),
+    )  # fmt: skip
 
 
 def rows(before: Look, now: Look) -> list[tuple[object, ...]]:
@@ -104,7 +101,9 @@ def heading(before: Look, now: Look, job: str) -> str:
 
 
 def _call(rank: Rank, now: float) -> str:
-    """Returns the pause or the collective that the rank is in, and for how long; "" if in none."""
+    """Returns the pause, the held GIL or the collective of the rank, and since when; "": none."""
+    if rank.gil_wanted is not None:
+        return gil_text(rank.gil_wanted, now)
     if rank.pause is not None:
         return pause_text(rank.pause, now)
     first: Collective | None = next((each for each in rank.collectives if each.open), None)

@@ -33,6 +33,8 @@ from oddrank.triage.facts import (
 )
 
 _LARGEST_STATES = 64 << 20
+# The recorder's thread that samples.
+_WANTS_GIL = Frame("PyGILState_Ensure", "", None, True)
 _KERNEL_WORDS = ("running", "stopped", "uninterruptible", "zombie", "dead")
 
 
@@ -255,7 +257,9 @@ def _runs_unseen(rank: Rank, seen: Seen | None) -> bool:
     state = main.state
     if seen is not None and main.tid in seen.threads:
         state, _ = seen.threads[main.tid]
-    return state == "running" and main.stack[-1].level not in (None, "lines")
+    last = main.stack[-1]
+    lowered = {(each.function, each.file) for each in rank.lowered}
+    return state == "running" and (last.function, last.file) in lowered
 
 
 def _death(
@@ -350,17 +354,27 @@ def _stacks(
     missing = record_calls.missing(chosen)
     for rank in chosen:
         at = seen[rank.file]
-        for thread in rank.threads:
-            if thread.ended or not thread.stack:
+        time_seen = at.time if at is not None else rank.last
+        living = [thread for thread in rank.threads if not thread.ended]
+        states_of = {thread.tid: (thread.state or "", thread.cpu) for thread in living}
+        states_of |= at.threads if at is not None else {}
+        running = [thread for thread in living if states_of[thread.tid][0] == "running"]
+        for thread in living:
+            if not thread.stack:
                 continue
-            state, cpu = thread.state, thread.cpu
-            if at is not None and thread.tid in at.threads:
-                state, cpu = at.threads[thread.tid]
+            state, cpu = states_of[thread.tid]
+            # The only thread that runs, or that there is, must be the one that keeps the GIL.
+            gil = None if rank.gil_wanted is None else (running or living) == [thread]
             found[record_calls.frames(thread, missing)].append(
                 Thread(
-                    process_of(rank), thread.name, thread.tid, state or "", None,
-                    sources[rank.file], at.time if at is not None else rank.last, cpu,
+                    process_of(rank), thread.name, thread.tid, state, gil, sources[rank.file],
+                    time_seen, cpu,
                 )
+            )  # fmt: skip
+        if rank.gil_wanted is not None:
+            found[(_WANTS_GIL,)].append(
+                Thread(process_of(rank), "oddrank", state="waits for the GIL",
+                       source=sources[rank.file], time=time_seen)
             )  # fmt: skip
     for frames, threads in found.items():
         yield Stack(frames, tuple(threads))

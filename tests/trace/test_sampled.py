@@ -1,0 +1,144 @@
+"""Code that runs too often to be recorded is sampled: its place stays known, and readers say so."""
+
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from oddrank.run.top import look as top
+from oddrank.trace import ranks, where
+from oddrank.trace.arm import HOOKS
+from patience import PATIENCE
+from texts import texts
+
+TEXTS = texts(__file__)
+# The other hook of 3.12 and later knows no budget.
+pytestmark = pytest.mark.parametrize("script", [HOOKS[0]], indirect=True)
+
+
+@pytest.fixture
+def limited(script):
+    """Runs a script that begins with the functions of `hot`, with a small budget."""
+
+    def run(source, **options):
+        return script.armed(TEXTS["hot"] + source, "budget=1e-3", **options)
+
+    return run
+
+
+@pytest.fixture
+def until(script):
+    """Starts such a script; reads its record until it is as wanted. Returns process and rank."""
+    process = None
+
+    def run(source, wanted):
+        nonlocal process
+        program = f"; armed = oddrank.arm(budget=1e-3){TEXTS['hot']}{source}"
+        process = script.start(program)
+        end = time.monotonic() + PATIENCE.limit
+        while time.monotonic() < end and process.poll() is None:
+            found = ranks.read([*(script.folder / "records").rglob("*.trace")])[0]
+            if found and wanted(found[0]):
+                return process, found[0]
+            time.sleep(0.01)
+        raise AssertionError(process.communicate() if process.poll() is not None else "never")
+
+    yield run
+    if process is not None:
+        process.kill()
+        process.communicate()
+
+
+def spins(rank):
+    """Returns whether the main thread was sampled in a function that spins."""
+    return rank.main is not None and rank.main.sampled and rank.main.stack[-1].function == "spins"
+
+
+def line_in(script, rank):
+    """Returns the source of the innermost frame's line."""
+    line = rank.main.stack[-1].line
+    assert line is not None
+    return (script.folder / "script.py").read_text().splitlines()[line - 1]
+
+
+def spun_and_killed(script, until):
+    process, rank = until(TEXTS["spins"], spins)
+    assert re.search(r"MainThread.*, sampled \d.* ago", "\n".join(where.text([rank], "job")))
+    process.kill()
+    process.wait()
+    (dead,) = script.records()
+    assert dead.alive is False
+    assert [frame.function for frame in dead.main.stack] == ["<module>", "spins"]
+    assert "# spins" in line_in(script, dead)
+    assert re.search(r"MainThread, sampled at \d", "\n".join(where.text([dead], "job")))
+    for file in script.files:
+        file.unlink()
+
+
+@pytest.mark.parametrize("times", [3, pytest.param(100, marks=pytest.mark.soak)])
+def test_a_hot_function_that_spins_is_told_with_its_line_also_after_sigkill(script, until, times):
+    for _ in range(times):
+        spun_and_killed(script, until)
+
+
+def test_hot_code_that_calls_hot_code_is_told_while_it_runs(script, until):
+    def in_both(rank):
+        return rank.main is not None and [f.function for f in rank.main.stack[-2:]] == [
+            "outer", "hot",
+        ] and None not in [frame.line for frame in rank.main.stack]  # fmt: skip
+
+    _, rank = until(TEXTS["outer"], in_both)
+    assert {"outer", "hot"} & {each.function for each in rank.lowered}
+
+
+def test_a_gil_that_is_held_is_told(until, script):
+    _, rank = until(TEXTS["a gil that is held"], lambda rank: rank.gil_wanted is not None)
+    assert re.search(r"\n  GIL held for \d", "\n".join(where.text([rank], "job")))
+    now = top.look(script.files)
+    ((row,),) = [top.rows(now, now)]
+    assert "GIL held for" in str(row[top.COLUMNS.index("in")])
+
+
+def test_a_record_of_code_that_was_quiet_is_not_said_to_be_sampled(script):
+    rank = script.rank("\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    assert rank.main.sampled is None
+    assert rank.gil_wanted is None
+    assert "sampled" not in "\n".join(where.text([rank], "job"))
+
+
+def test_forks_meet_no_thread_and_a_child_samples_itself(limited, script, source):
+    done = limited(source)
+    assert done.stderr == ""
+    parent, child = sorted(script.records(), key=lambda rank: rank.is_child)
+    assert parent.is_child is False
+    assert child.main.sampled is not None
+    assert "# spins" in line_in(script, child)
+
+
+@pytest.mark.parametrize("how", ["pass", "raise SystemExit(0)", "sys.exit()"])
+def test_python_ends_while_it_samples(limited, how):
+    for _ in range(5):
+        done = limited(f"{TEXTS['ends']}{how}\n")
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_no_signal_is_for_the_sampler(until):
+    process, _ = until(TEXTS["spins"], spins)
+    (status,) = [
+        task / "status"
+        for task in Path(f"/proc/{process.pid}/task").iterdir()
+        if task.name != str(process.pid)
+    ]
+    (blocked,) = re.findall(r"^SigBlk:\s+(\w+)$", status.read_text(), flags=re.M)
+    # The kernel lets nobody block SIGKILL and SIGSTOP, and libc its own two.
+    own = {signal.SIGKILL, signal.SIGSTOP, 32, 33}
+    every = {number for number in range(1, 65) if number not in own}
+    assert {number for number in every if not int(blocked, 16) >> (number - 1) & 1} == set()
+
+
+def test_arming_again_ends_and_begins_sampling(limited, script, source):
+    limited(source)
+    (rank,) = script.records()
+    assert spins(rank)
