@@ -22,7 +22,8 @@ import json, os, resource, sys, time
 from contextlib import suppress
 from pathlib import Path
 from oddrank import _native
-from oddrank.triage.evidence import Notes, log_lines
+from oddrank.inputs import Notes
+from oddrank.triage.evidence import log_lines
 from oddrank.logs import merging, sources, splitting
 log, out, what = sys.argv[1:]
 _native.core()

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from oddrank.inputs import Notes
 from oddrank.page import page
 from oddrank.triage import report
-from oddrank.triage.evidence import Notes
 from oddrank.triage.facts import (
     Call,
     Death,

@@ -32,7 +32,8 @@ READ = """
 import gc, json, resource, sys, time
 from pathlib import Path
 from oddrank.triage import verdict
-from oddrank.triage.evidence import HEAD, Item, Notes, flight_recorder
+from oddrank.inputs import HEAD, Item, Notes
+from oddrank.triage.evidence import flight_recorder
 from oddrank.triage.view import view
 gc.disable()  # as the command does
 items = []

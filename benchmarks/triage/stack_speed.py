@@ -17,8 +17,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import harness
 from oddrank import _native
+from oddrank.inputs import Item, Notes
 from oddrank.triage import findings, verdict
-from oddrank.triage.evidence import Item, Notes, stacks
+from oddrank.triage.evidence import stacks
 from oddrank.triage.facts import (
     Fact,
     Frame,

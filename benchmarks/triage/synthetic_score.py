@@ -24,8 +24,8 @@ from synthetic_job import FAULTS, Fault, Job, Truth
 
 import harness
 from oddrank import OddrankError
+from oddrank.inputs import Notes, files
 from oddrank.triage import report
-from oddrank.triage.evidence import Notes, files
 from oddrank.triage.facts import ranks
 
 JOBS = {

@@ -83,12 +83,12 @@ def test_a_signal_ends_following_with_the_report(tmp_path, log, ends):
     script = f"""
 import os, signal
 from oddrank import cli
-from oddrank.logs import following
-read = following.Follower.read
+from oddrank.inputs import growing
+read = growing.Follower.read
 def reads(self):
     os.kill(os.getpid(), {int(ends)})
     return read(self)
-following.Follower.read = reads
+growing.Follower.read = reads
 cli.main()
 """
     command = [sys.executable, "-c", script, "logs", "first-error", log, "--follow", "--json", made]

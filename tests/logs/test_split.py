@@ -8,7 +8,6 @@ import pytest
 
 from logs.logs_command import oddrank, report, written
 from oddrank import _native
-from oddrank.logs.following import Follower
 from patience import PATIENCE
 
 
@@ -68,29 +67,6 @@ def test_a_last_line_without_an_end_gets_one(tmp_path):
     (tmp_path / "job.log").write_text("[rank0]: a\n[rank0]: no end")
     oddrank("split", tmp_path / "job.log", "-o", tmp_path / "out", check=0)
     assert files(tmp_path / "out") == {"rank0.log": "[rank0]: a\n[rank0]: no end\n"}
-
-
-def test_a_file_is_read_on_as_it_grows_is_rotated_and_truncated(tmp_path):
-    path = tmp_path / "a.log"
-    follower = Follower(path)
-
-    def read():
-        return b"".join(follower.read()), follower.restarts
-
-    assert read() == (b"", 0)  # it does not exist yet
-    path.write_bytes(b"one\n")
-    assert read() == (b"one\n", 0)
-    with path.open("ab") as file:
-        file.write(b"two\n")
-        file.flush()
-        assert (read(), read()) == ((b"two\n", 0), (b"", 0))
-        path.rename(tmp_path / "a.log.1")
-        file.write(b"last\n")
-    assert read() == (b"last\n", 0)  # the new file has not come yet
-    path.write_bytes(b"a long new line\n")
-    assert read() == (b"a long new line\n", 1)
-    path.write_bytes(b"short\n")
-    assert read() == (b"short\n", 2)
 
 
 TALK = """

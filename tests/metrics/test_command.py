@@ -95,7 +95,7 @@ def test_bad_input_is_one_line_that_says_what_to_do(refused, spiky, tmp_path, go
     lines = [
         refused(*arguments)
         for arguments in (
-            [tmp_path / "none"], [""], [tmp_path], ["/dev/zero"], [tmp_path / "pipe", "--follow"],
+            [tmp_path / "none"], [""], ["/dev/zero"], [tmp_path / "pipe", "--follow"],
             [tmp_path / "empty", tmp_path / "binary"],
             [spiky, "--plot", tmp_path / "x.txt"], [spiky, "--prometheus", tmp_path / "x.txt"],
             [spiky, "--csv", tmp_path / "no" / "x.csv"], ["-", "--follow"],
@@ -248,7 +248,7 @@ def test_what_comes_while_follow_sleeps_for_the_last_time_is_read(tmp_path, ends
     script = f"""
 import os, signal, sys, time
 from oddrank import cli
-from oddrank.metrics import growing
+from oddrank.inputs import growing
 sleep = time.sleep
 def sleeps(seconds):
     with open(sys.argv[2], "a") as file:

@@ -10,11 +10,11 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "page"))
 import open_page
 
 from oddrank.finding import Confidence, Evidence, Finding, Who
+from oddrank.inputs import Notes
 from oddrank.page import page
 from oddrank.page.parts import Branch, Note, Parts, Row, Table, Timeline, Tree
 from oddrank.report import Report
 from oddrank.triage import report
-from oddrank.triage.evidence import Notes
 from oddrank.triage.facts import Death, Process, Source
 
 pytestmark = [pytest.mark.needs("chromium", "jinja2"), pytest.mark.timeout(180)]

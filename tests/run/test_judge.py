@@ -18,6 +18,7 @@ import pytest
 from dead_fuse import dead_file_system
 from oddrank.control.root import RankState
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
+from oddrank.inputs import Notes
 from oddrank.report import Report
 from oddrank.run import judge as judge_
 from oddrank.run import outputs, say, snapshot
@@ -27,7 +28,6 @@ from oddrank.run.watch import AllEnded, Awaited, Cascade, Death, Moved, Stall, S
 from oddrank.trace import states
 from oddrank.trace.states import Seen
 from oddrank.triage import causes
-from oddrank.triage.evidence import Notes
 from oddrank.triage.facts import Activity, Process, Source
 from oddrank.triage.facts import Death as FactOfDeath
 from patience import PATIENCE, until

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from oddrank.triage.evidence import HEAD, Item, Kind, Notes
+from oddrank.inputs import HEAD, Item, Notes
+from oddrank.triage.evidence import Kind
 from oddrank.triage.facts import Fact
 
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from oddrank.inputs import Notes, files, unix_time
 from oddrank.triage import apart, folders, report
-from oddrank.triage.evidence import Notes, files, unix_time
 from oddrank.triage.facts import Counts, Death, Group, Process, Progress, Source, Trouble
 from triage.flight_dumps import dump, entry, write
 from triage.told import told

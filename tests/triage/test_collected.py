@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from oddrank.inputs import Notes, files
 from oddrank.triage import report, verdict
-from oddrank.triage.evidence import Notes, collected, files
+from oddrank.triage.evidence import collected
 from oddrank.triage.facts import (
     Child,
     Death,

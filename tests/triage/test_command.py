@@ -15,11 +15,11 @@ import pytest
 
 import forked
 from golden import Golden
+from inputs.test_files import tar
 from oddrank import cli
 from oddrank.trace.ranks import read
 from patience import PATIENCE, until
 from processes import Marked
-from triage.test_files import tar
 
 TRAINING = Path(__file__).parents[2] / "examples" / "trace_training.py"
 RAISED = (

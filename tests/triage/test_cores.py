@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from oddrank.triage.evidence import Notes, cores
+from oddrank.inputs import Notes
+from oddrank.triage.evidence import cores
 from oddrank.triage.facts import Death, Identity, Process, Stack
 from triage.facts_of import item_of
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from oddrank.triage.evidence import Notes, files, launcher, tracebacks, watchdog
+from oddrank.inputs import Notes, files
+from oddrank.triage.evidence import launcher, tracebacks, watchdog
 from oddrank.triage.evidence.log_lines import placed
 from oddrank.triage.facts import (
     Death,

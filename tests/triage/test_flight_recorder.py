@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from oddrank.triage.evidence import Notes, flight_recorder
+from oddrank.inputs import Notes
+from oddrank.triage.evidence import flight_recorder
 from oddrank.triage.facts import Fact, Identity, Mismatch, Process, World
 from oddrank.triage.judges import waits
 from oddrank.triage.view import view

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oddrank.inputs import Item, Notes
 from oddrank.triage.evidence import (
-    Item,
-    Notes,
     kernel,
     kubernetes,
     nccl_debug,

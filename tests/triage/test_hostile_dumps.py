@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from oddrank.triage.evidence import Notes, flight_recorder
+from oddrank.inputs import Notes
+from oddrank.triage.evidence import flight_recorder
 from oddrank.triage.facts import Progress
 from triage.facts_of import item_of, noted, of_kind
 from triage.flight_dumps import dump, entry, healthy, progress, write
@@ -25,7 +26,8 @@ READ = f"""
 import json, re, resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_CPU, ({CPU}, {CPU}))
-from oddrank.triage.evidence import HEAD, Item, Notes, flight_recorder
+from oddrank.inputs import HEAD, Item, Notes
+from oddrank.triage.evidence import flight_recorder
 for path in map(Path, sys.argv[1:]):
     with path.open("rb") as file:
         item = Item(path.name, path, path.stat().st_size, file.read(HEAD))

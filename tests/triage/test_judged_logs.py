@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from oddrank.inputs import Notes
 from oddrank.triage import report
-from oddrank.triage.evidence import Notes
 from oddrank.triage.next_steps import next_steps
 from triage.facts_of import item_of
 from triage.told import told, verdicts

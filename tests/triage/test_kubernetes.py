@@ -2,7 +2,8 @@
 
 import json
 
-from oddrank.triage.evidence import Notes, kinds
+from oddrank.inputs import Notes
+from oddrank.triage.evidence import kinds
 from triage.facts_of import item_of
 
 

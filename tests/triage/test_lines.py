@@ -2,7 +2,7 @@
 
 import pytest
 
-from oddrank.triage.evidence import Notes
+from oddrank.inputs import Notes
 from oddrank.triage.evidence import lines as under_test
 from oddrank.triage.evidence.kinds import KINDS
 from triage.facts_of import item_of

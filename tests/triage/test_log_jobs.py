@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
+from oddrank.inputs import Notes
 from oddrank.triage import verdict
-from oddrank.triage.evidence import Notes, kinds, launcher, tracebacks, watchdog
+from oddrank.triage.evidence import kinds, launcher, tracebacks, watchdog
 from oddrank.triage.view import view
 from patience import PATIENCE
 from triage.facts_of import item_of

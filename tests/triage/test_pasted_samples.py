@@ -8,9 +8,9 @@ import random
 
 import pytest
 
+from oddrank.inputs import Notes
 from oddrank.logs import findings, first_error, sources
 from oddrank.triage import report
-from oddrank.triage.evidence import Notes
 
 pytestmark = pytest.mark.needs("samples")
 # Name -> verdict, cause, ranks that are named; None: nobody.

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from oddrank.inputs import Notes
 from oddrank.pauses import Pause
 from oddrank.triage import report
-from oddrank.triage.evidence import Notes
 from oddrank.triage.facts import Death, Frame, Paused, Process, Source, Stack, State, Thread, World
 from progress import done
 from triage.told import check, ended, into

@@ -15,10 +15,11 @@ from typing import TypeVar
 import pytest
 
 import forked
+from oddrank.inputs import Notes
 from oddrank.trace import states
 from oddrank.triage import facts
 from oddrank.triage import report as triage
-from oddrank.triage.evidence import Notes, record
+from oddrank.triage.evidence import record
 from oddrank.triage.verdict import suspects
 from oddrank.triage.view import view
 from patience import until

@@ -6,8 +6,9 @@ import time
 from pathlib import Path
 
 from oddrank.finding import Confidence, Finding, Who
+from oddrank.inputs import Notes
 from oddrank.report import Report
-from oddrank.triage.evidence import Notes, reports
+from oddrank.triage.evidence import reports
 from oddrank.triage.facts import Trouble
 from triage.facts_of import item_of
 

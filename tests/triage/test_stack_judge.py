@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from oddrank.inputs import Notes
 from oddrank.triage import report
-from oddrank.triage.evidence import Notes
 from oddrank.triage.evidence.stacks import KIND
 from oddrank.triage.facts import (
     Child,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from oddrank.triage.evidence import Notes, files
+from oddrank.inputs import Notes, files
 from oddrank.triage.report import judged, made
 from triage.facts_of import item_of
 

@@ -17,6 +17,7 @@ from oddrank.cli import (
     refuse_shared,
 )
 from oddrank.errors import OddrankError
+from oddrank.inputs import growing
 from oddrank.report import envelope, whole_file, write_json
 
 _MOST_ROWS = 32
@@ -52,8 +53,8 @@ def split(paths: tuple[str, ...], output: str, strip: bool, json_path: str | Non
     Each byte goes to one file: rank3.log, node7-local-rank-3.log where only that is known, and
     no-rank.log for lines without a writer. A line into which another rank wrote is cut there.
     """
+    from oddrank.inputs import Notes
     from oddrank.logs import sources, splitting
-    from oddrank.triage.evidence import Notes
 
     refuse_inputs({"--json": json_path}, paths)
     notes = Notes()
@@ -88,8 +89,8 @@ def merge(
     Lines without a time stay behind the line before them. On stdout, escape sequences and control
     characters of the logs are left out.
     """
+    from oddrank.inputs import Notes
     from oddrank.logs import merging, sources
-    from oddrank.triage.evidence import Notes
 
     if output == "-":
         output = None
@@ -141,9 +142,9 @@ def first_error(
     Equal failures of several ranks are one line. What follows from others is said to: ranks that
     lost a peer, that timed out waiting, that the launcher ended. --follow waits for a failure.
     """
+    from oddrank.inputs import Notes
     from oddrank.logs import findings, sources
     from oddrank.logs import first_error as first_error_
-    from oddrank.triage.evidence import Notes
 
     if seconds is not None and not follow:
         raise click.UsageError("--for says when --follow ends: give --follow, too")
@@ -166,21 +167,22 @@ def first_error(
 def _await_failure(paths: tuple[str, ...], seconds: float | None) -> None:
     """Returns when a line tells of a failure and no more lines come, or the time is over."""
     from oddrank.logs import first_error as first_error_
-    from oddrank.logs.following import Follower, follow
 
+    growing.check(paths)
     words, tails = first_error_.words(), [b""] * len(paths)
     failed = grown = 0.0
-    for found in follow([Follower(path) for path in paths], seconds):
-        now = time.monotonic()
-        if found is None:
-            if failed and (now - grown > _SETTLE or now - failed > _MOST_SETTLE):
-                return
-            continue
-        number, chunk = found
-        grown = now
-        if not failed and words.search(tails[number] + chunk):
-            failed = now
-        tails[number] = chunk[-128:]
+    with growing.until_signal() as told:
+        for found in growing.follow([growing.Follower(path) for path in paths], seconds, told):
+            now = time.monotonic()
+            if found is None:
+                if failed and (now - grown > _SETTLE or now - failed > _MOST_SETTLE):
+                    return
+                continue
+            number, chunk = found
+            grown = now
+            if not failed and words.search(tails[number] + chunk):
+                failed = now
+            tails[number] = chunk[-128:]
 
 
 def _table(columns: tuple[str, ...], rows: Any) -> None:

@@ -13,19 +13,11 @@ from typing import Any, Literal
 
 from oddrank import _native
 from oddrank.finding import group_name, ranks_text
+from oddrank.inputs import Item, Notes
 from oddrank.logs import sources
 from oddrank.logs.sources import Source
 from oddrank.triage import report, timeline
-from oddrank.triage.evidence import (
-    Item,
-    Notes,
-    awaited,
-    kinds,
-    launcher,
-    log_lines,
-    tracebacks,
-    watchdog,
-)
+from oddrank.triage.evidence import awaited, kinds, launcher, log_lines, tracebacks, watchdog
 from oddrank.triage.facts import Death, Process, Progress, ranks
 from oddrank.triage.facts import Source as Place
 from oddrank.triage.judges import ends
@@ -155,7 +147,7 @@ def _last_times(source: Source, wanted: Mapping[int, Process]) -> Iterable[tuple
 
     path, lines = os.fsencode(source.item.path), sorted(wanted)
     order = [(line, numbers[wanted[line]]) for line in lines]
-    times = _native.core().last_times(path, order, source.written_ns, number)
+    times = _native.core().last_times(path, order, source.item.written_ns, number)
     return zip(lines, times, strict=True)
 
 

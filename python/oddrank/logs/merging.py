@@ -135,7 +135,7 @@ def merge(
         says_it = writer[0] is not None and not strip
         return "" if says_it else _label(source, process), round(seconds * 1e9)
 
-    paths = [(os.fsencode(source.item.path), source.written_ns) for source in logs]
+    paths = [(os.fsencode(source.item.path), source.item.written_ns) for source in logs]
     counts = _native.core().merge_logs(paths, fd, strip, clean, bool(offsets), label)
     return {
         "files": [source.item.name for source in logs],

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from oddrank.errors import OddrankError
-from oddrank.triage.evidence import Item, Notes, files, lines, log_lines
+from oddrank.inputs import Item, Notes, files
+from oddrank.triage.evidence import log_lines
 from oddrank.triage.facts import Process
 
 _CHUNK = 1 << 17  # what was read stays in a core's cache while it is cut
@@ -31,11 +31,6 @@ class Source:
         """The hosts that its prefixes name."""
         return {p.host for p in log_lines.speakers(self.item) if p.host is not None}
 
-    @property
-    def written_ns(self) -> int:
-        """When it was last written: tells the year of times that name none."""
-        return self.item.path.stat().st_mtime_ns
-
     def chunks(self) -> Iterator[bytes]:
         with open(self.item.path, "rb", buffering=0) as file:
             while chunk := file.read(_CHUNK):
@@ -46,23 +41,15 @@ class Source:
 def opened(paths: Sequence[str], notes: Notes) -> Iterator[list[Source]]:
     """Yields all logs below the paths; packed ones are unpacked, "-" is stdin.
 
-    OddrankError if a path does not exist, or nothing in them is a log.
+    OddrankError if a path does not exist, or there is no log.
     """
-    with files.opened(paths, notes) as items:
+    with files.texts(paths, notes) as items:
         found = []
         for item in log_lines.placed(items):
-            # A folder may hold other things than logs.
-            if not item.size:
-                notes.add(item, "left out: it is empty", lost=False)
-            elif not lines.is_text(item):
-                notes.add(item, "left out: it is binary", lost=item.name in notes.named)
-            elif (known := log_lines.writers(item)) is None:
+            if (known := log_lines.writers(item)) is None:
                 notes.add(item, "left out: it is not readable")
             else:
                 found.append(Source(item, known))
-        if not found:
-            why = f" ({notes.lines[0]})" if notes.lines else ""
-            raise OddrankError(f"there is no log in what was given{why}; give text files of a job")
         yield found
 
 

@@ -18,10 +18,10 @@ from oddrank.cli import (
     writable,
 )
 from oddrank.errors import OddrankError
-from oddrank.logs.following import until_signal
+from oddrank.inputs import Notes, files, growing
 from oddrank.metrics import findings, report
-from oddrank.metrics.growing import Logs
-from oddrank.report import Report, write_json, write_text
+from oddrank.metrics.feeding import Logs
+from oddrank.report import write_json, write_text
 
 _EXAMPLES = """Say from a training's log when loss or speed went wrong.
 
@@ -31,7 +31,7 @@ Lightning, composer, OLMo, verl, TRL, nanoGPT, MLX and others, JSON lines and CS
 spikes and rises of the loss, growing grad norms, drops in throughput, stalls, NaN,
 skipped iterations, slow ranks, and what restarts have lost.
 LOGs are of one training, in any order if their lines name the time, else the oldest
-first; also packed (gz) or pipes. - is stdin.
+first; also packed, folders or pipes. - is stdin.
 
 \b
   oddrank metrics slurm-*.out
@@ -74,37 +74,41 @@ def command(
     json_path: str | None,
     fail_on: frozenset[str],
 ) -> int:
-    files = {
+    outputs = {
         "--plot": picture, "--csv": csv_path, "--prometheus": prometheus_path, "--json": json_path
     }  # fmt: skip
-    refuse_shared(files)
-    refuse_inputs(files, logs)
+    refuse_shared(outputs)
+    refuse_inputs(outputs, logs)
     if deadline is not None and not follow:
         raise click.UsageError("--deadline ends --follow: give both or neither")
     if picture:
         pictures.check_target(picture, "--plot")
         pictures.matplotlib()  # fails early without it
-    opened = Logs(logs, follow=follow, csv=csv_path is not None, pattern=pattern)
-    for note in opened.notes:
-        render.line(note, sys.stderr)
-    said = len(opened.notes)
-    news = _News(opened, json_path, prometheus_path)
-    with _csv(csv_path) as csv:
-        ends: AbstractContextManager[list[int]] = until_signal() if follow else nullcontext([])
-        with ends as told:
-            every = opened.follow(_MONTH if deadline is None else deadline, told)
-            for _ in every if follow else opened.read_all():
-                if csv:
-                    csv.write(opened.job.csv())
-                    csv.flush()
-                if follow:
-                    news.say(sys.stderr if "-" in (json_path, csv_path) else sys.stdout)
-        opened.finish()
-        if csv:
-            csv.write(opened.job.csv())
-    for note in opened.notes[said:]:
-        render.line(note, sys.stderr)
-    made = _report(opened)
+    if follow:
+        growing.check(logs)
+    notes = Notes()
+    with files.texts(logs, notes, peel=False, may_be_empty=follow) as items:
+        refuse_inputs(outputs, (str(item.path) for item in items))
+        for note in notes.lines:
+            render.line(note, sys.stderr)
+        opened = Logs(items, follow=follow, csv=csv_path is not None, pattern=pattern)
+        news = _News(opened, notes, json_path, prometheus_path)
+        with _csv(csv_path) as csv:
+            ends: AbstractContextManager[list[int]] = (
+                growing.until_signal() if follow else nullcontext([])
+            )
+            with ends as told:
+                every = opened.follow(_MONTH if deadline is None else deadline, told)
+                for _ in every if follow else opened.read():
+                    if csv:
+                        csv.write(opened.job.csv())
+                        csv.flush()
+                    if follow:
+                        news.say(sys.stderr if "-" in (json_path, csv_path) else sys.stdout)
+            opened.finish()
+            if csv:
+                csv.write(opened.job.csv())
+    made = report.made(opened.job, opened.paths, notes)
     if prometheus_path:
         write_text(report.prometheus(made), prometheus_path, exposition.ADVICE)
     if picture:
@@ -117,10 +121,6 @@ def command(
         next_once=True,
     )  # fmt: skip
     return made.exit_code(fail_on) or (0 if whole else OddrankError.exit_code)
-
-
-def _report(logs: Logs) -> Report:
-    return report.made(logs.job, logs.paths, logs.notes, logs.missing, is_damaged=logs.is_damaged)
 
 
 @contextmanager
@@ -141,8 +141,10 @@ def _csv(path: str | None) -> Iterator[IO[bytes] | None]:
 class _News:
     """Says each finding of --follow once, and when it is over; writes the files anew."""
 
-    def __init__(self, logs: Logs, json_path: str | None, prometheus: str | None) -> None:
-        self._logs, self._job, self._paths = logs, logs.job, logs.paths
+    def __init__(
+        self, logs: Logs, notes: Notes, json_path: str | None, prometheus: str | None
+    ) -> None:
+        self._job, self._paths, self._notes = logs.job, logs.paths, notes
         self._json, self._prometheus = json_path, prometheus
         self._said: set[int] = set()
         self._over: set[int] = set()
@@ -162,7 +164,7 @@ class _News:
             elif number not in self._over and (text := findings.is_over(suspect)):
                 render.progress(f"line {findings.source(suspect, self._paths)}: {text}", stream)
                 self._over.add(number)
-        made = _report(self._logs)
+        made = report.made(self._job, self._paths, self._notes)
         if self._json and self._json != "-":
             write_json(made.envelope(), self._json)
         if self._prometheus and self._prometheus != "-":

@@ -9,6 +9,7 @@ from typing import Any
 
 from oddrank import exposition
 from oddrank.finding import number_text
+from oddrank.inputs import Notes
 from oddrank.metrics.findings import Suspect, duration, findings
 from oddrank.report import EXIT_CODES, Report
 
@@ -19,30 +20,25 @@ _SERIES = ("loss", "grad norm", "throughput")
 _PREFIX = "oddrank_metrics_"
 
 
-def made(
-    job: Any,
-    paths: Sequence[str],
-    notes: Sequence[str] = (),
-    missing: Sequence[str] = (),
-    *,
-    is_damaged: bool = False,
-) -> Report:
+def made(job: Any, paths: Sequence[str], notes: Notes | None = None) -> Report:
     """Makes the report of what a `_core.Metrics` has read until now.
 
-    notes: what users should know of the files. missing: those notes that say what was not read:
-    the verdict is incomplete. is_damaged: what was read can't be trusted, and nothing is found.
+    notes: on files. Where some were not read, the verdict is incomplete.
     """
+    notes = notes or Notes()
     figures, suspects = job.figures(), job.suspects()
     unjudged = [name for name, rows in zip(_SERIES, figures["judged"], strict=True) if not rows]
-    data = _data(job, figures, suspects, paths) | {"skipped": list(notes), "not_judged": unjudged}
+    data = _data(job, figures, suspects, paths) | {
+        "skipped": list(notes.lines),
+        "not_judged": unjudged,
+    }
     found = findings(suspects, _names(paths), data["throughput"]["unit"])
-    complete = figures["rows"] >= _LEAST and len(unjudged) < len(_SERIES) and not missing
-    why = "; ".join([*missing[:1], _why(figures, paths)])
+    complete = figures["rows"] >= _LEAST and len(unjudged) < len(_SERIES)
+    why = _why(figures, paths)
     if unjudged and figures["rows"] >= _LEAST:
         why += f"; not judged, as too few lines have it: {', '.join(unjudged)}"
-    return Report.of(
-        "metrics", {}, data, [] if is_damaged else found, complete=complete, why=why
-    )  # fmt: skip
+    return Report.of("metrics", {}, data, found, complete=complete and not notes.lost,
+                     why=why + notes.lost_text)  # fmt: skip
 
 
 def _data(

@@ -14,6 +14,7 @@ from typing import Any
 from oddrank import exclude, job, launch
 from oddrank.control.root import RankState
 from oddrank.finding import Finding, ranks_text
+from oddrank.inputs import Notes
 from oddrank.page import page
 from oddrank.page.parts import Parts, Table, utc
 from oddrank.report import Report, write_json, write_text
@@ -26,7 +27,7 @@ from oddrank.run.start import Settings
 from oddrank.run.watch import AllEnded, Awaited, Cascade, Death, Event, Stall, Still, Watch
 from oddrank.triage import causes
 from oddrank.triage import report as triage
-from oddrank.triage.evidence import Notes, record
+from oddrank.triage.evidence import record
 from oddrank.triage.judges import ends
 
 _STDERR = 2

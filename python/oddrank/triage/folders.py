@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from oddrank.triage.evidence import Item, Notes, flight_recorder
+from oddrank.inputs import Item, Notes
+from oddrank.triage.evidence import flight_recorder
 from oddrank.triage.facts import Progress
 
 _MOST = 8

@@ -10,9 +10,10 @@ from typing import Any
 
 from oddrank import _native
 from oddrank.errors import OddrankError
+from oddrank.inputs import Item
+from oddrank.inputs.files import is_text
 from oddrank.triage import causes
-from oddrank.triage.evidence import Item, log_lines
-from oddrank.triage.evidence.lines import is_text
+from oddrank.triage.evidence import log_lines
 from oddrank.triage.evidence.tracebacks import FINISHED, NO_PROGRESS, PROGRESS
 from oddrank.triage.facts import Process, Source
 from oddrank.triage.suspects import Point, Suspect

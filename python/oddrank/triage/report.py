@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from oddrank.errors import OddrankError
+from oddrank.inputs import Item, Notes, files
 from oddrank.report import Report
 from oddrank.triage import (
     apart,
@@ -22,7 +23,7 @@ from oddrank.triage import (
     words,
 )
 from oddrank.triage.bounds import bounded
-from oddrank.triage.evidence import Item, Notes, files, kinds
+from oddrank.triage.evidence import kinds
 from oddrank.triage.facts import MOST_RANKS, Fact
 from oddrank.triage.next_steps import next_steps
 from oddrank.triage.rules import RULES

@@ -14,12 +14,13 @@ import pytest
 
 from oddrank.errors import type_and_text
 from oddrank.finding import ranks_text
+from oddrank.inputs import HEAD, Item, Notes
 from oddrank.run.marker import rank_texts
 from oddrank.run.marker.one_rank import Rank
 from oddrank.run.marker.rank_group import RankGroup
 from oddrank.trace import ranks as records
 from oddrank.triage import findings, verdict, words
-from oddrank.triage.evidence import HEAD, Item, Notes, record
+from oddrank.triage.evidence import record
 from oddrank.triage.facts import Death, Fact, Frame, Process, Source, World
 from oddrank.triage.facts import ranks as ranks_of
 from oddrank.triage.suspects import Suspect

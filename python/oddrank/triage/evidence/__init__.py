@@ -1,62 +1,16 @@
 """Finds the kind of each file by its content, and reads it: a row a kind."""
 
-import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 
+from oddrank.inputs import Item, Notes
 from oddrank.triage.facts import MOST_RANKS, Fact
 
-HEAD = 64 << 10
-_LAST_TIME = 1 << 33  # the year 2242
 _RANK = re.compile(r"(?<![a-z])rank(?:[^\w/]|_){0,3}(\d{1,7})(?!\d)", re.IGNORECASE)
 # Ranks within a node or among nodes.
 _LOCAL_RANK = re.compile(r"local[_.=-]?rank[_.=-]{0,2}(\d{1,7})(?!\d)", re.IGNORECASE)
 _OTHER_RANK = re.compile(r"(?:local|node|group)[_.=-]?rank[_.=-]{0,2}\d+", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One file to read. name: as the user sees it, a.tar:rank3.txt for a member of an archive.
-
-    path: the file itself, or an unpacked copy of it. head: its first HEAD bytes. rank, label: of
-    its process, where its folders say them (log_lines.placed).
-    """
-
-    name: str
-    path: Path
-    size: int
-    head: bytes = field(repr=False)
-    rank: int | None = None
-    label: str = ""
-
-
-@dataclass
-class Notes:
-    """Collects lines on what was not read, and why. `add` is called by readers.
-
-    lost: those on files that may hold evidence. An empty file holds none. named: the paths that the
-    user gave; a folder among them may hold other things than evidence.
-    """
-
-    lines: list[str] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)
-    named: frozenset[str] = frozenset()
-
-    @property
-    def lost_text(self) -> str:
-        """What is lost, as the end of a sentence."""
-        more = f" and {len(self.lost) - 1} more" if len(self.lost) > 1 else ""
-        return f"; not read: {self.lost[0]}{more}" if self.lost else ""
-
-    def add(self, item: Item | str, why: str, *, lost: bool = True) -> None:
-        line = f"{item if isinstance(item, str) else item.name}: {why}"
-        self.lines.append(line)
-        if lost:
-            self.lost.append(line)
 
 
 @dataclass(frozen=True)
@@ -72,18 +26,6 @@ class Kind:
     binary: bool
     sniff: Callable[[Item], bool]
     read: Callable[[Sequence[Item], Notes], Iterable[Fact]]
-
-
-def unix_time(value: Any) -> float | None:
-    """Returns a time that a file says, in Unix seconds; None if it cannot be one.
-
-    Files hold inf, NaN and numbers of any size, which clocks and calendars refuse.
-    """
-    with suppress(TypeError, ValueError, OverflowError):
-        seconds = float(value)
-        if math.isfinite(seconds) and 0 <= seconds <= _LAST_TIME:
-            return seconds
-    return None
 
 
 def rank_in_name(name: str) -> int | None:

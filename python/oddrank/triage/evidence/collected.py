@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from oddrank.triage.evidence import Item, Kind, Notes
+from oddrank.inputs import Item, Notes
+from oddrank.triage.evidence import Kind
 from oddrank.triage.facts import (
     OF_CGROUP,
     Death,

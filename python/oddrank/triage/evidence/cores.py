@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from oddrank.triage.evidence import HEAD, Item, Kind, Notes, stacks
+from oddrank.inputs import HEAD, Item, Notes
+from oddrank.triage.evidence import Kind, stacks
 from oddrank.triage.facts import Death, Fact, Frame, Identity, Process, Source, Stack
 
 _SECONDS = 60.0

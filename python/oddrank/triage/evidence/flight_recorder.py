@@ -6,14 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from oddrank import _native
-from oddrank.triage.evidence import (
-    Item,
-    Kind,
-    Notes,
-    rank_in_name,
-    unix_time,
-    without_other_ranks,
-)
+from oddrank.inputs import Item, Notes, unix_time
+from oddrank.triage.evidence import Kind, rank_in_name, without_other_ranks
 from oddrank.triage.facts import (
     MOST_RANKS,
     Call,

@@ -10,10 +10,12 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import Any
 
+from oddrank.inputs import Item, Notes, unix_time
+from oddrank.inputs.files import is_text
 from oddrank.machine.xid import UNKNOWN, XIDS, harmless, pci_slot
-from oddrank.triage.evidence import Item, Kind, Notes, unix_time
+from oddrank.triage.evidence import Kind
 from oddrank.triage.evidence.kernel_lines import RULES, VIRTUAL, WORDS, Rule
-from oddrank.triage.evidence.lines import is_text, matching, numbers
+from oddrank.triage.evidence.lines import matching, numbers
 from oddrank.triage.facts import Death, Fact, Process, Source, State, Trouble, Whose
 
 _MOST_PIDS = 64

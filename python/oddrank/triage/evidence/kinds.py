@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
+from oddrank.inputs import Item, Notes
+from oddrank.inputs.files import EMPTY, is_text
 from oddrank.triage.evidence import (
-    Item,
     Kind,
-    Notes,
     awaited,
     collected,
     cores,
@@ -24,7 +24,6 @@ from oddrank.triage.evidence import (
     tracebacks,
     watchdog,
 )
-from oddrank.triage.evidence.lines import is_text
 from oddrank.triage.facts import Fact
 
 KINDS: tuple[Kind, ...] = (
@@ -68,7 +67,7 @@ def read(
     strange.sort(key=lambda item: item.name not in notes.named)
     for item in strange[:_MOST_STRANGE]:
         lost = item.name in notes.named and item.size > 0 and not is_text(item)
-        why = "nothing found that oddrank can read" if item.size else "empty"
+        why = "nothing found that oddrank can read" if item.size else EMPTY
         notes.add(item, why, lost=lost)
     if len(strange) > _MOST_STRANGE:
         notes.add(f"{len(strange) - _MOST_STRANGE} more files", "nothing found in them", lost=False)

@@ -11,8 +11,9 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, Literal
 
-from oddrank.triage.evidence import Item, Kind, Notes, unix_time
-from oddrank.triage.evidence.lines import is_text
+from oddrank.inputs import Item, Notes, unix_time
+from oddrank.inputs.files import is_text
+from oddrank.triage.evidence import Kind
 from oddrank.triage.facts import Death, Fact, Identity, Process, Source, Trouble
 
 _MOST = 256 << 20

@@ -8,16 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, TypeAlias
 
-from oddrank.triage.evidence import (
-    Item,
-    Kind,
-    Notes,
-    lines,
-    log_lines,
-    rank_in_name,
-    tracebacks,
-    unix_time,
-)
+from oddrank.inputs import Item, Notes, unix_time
+from oddrank.triage.evidence import Kind, lines, log_lines, rank_in_name, tracebacks
 from oddrank.triage.evidence.log_lines import Line, Log
 from oddrank.triage.facts import Death, Fact, Identity, Process, Source, Stop, Trouble, World
 

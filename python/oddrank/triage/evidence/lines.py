@@ -1,7 +1,6 @@
 """Finds the lines of a text that hold one of some words, and gives them as they stand."""
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,15 +8,11 @@ from typing import BinaryIO
 
 from oddrank import _native
 from oddrank.errors import OddrankError
-from oddrank.triage.evidence import HEAD, Item, Notes
+from oddrank.inputs import Item, Notes
 
 _BLOCK = 4 << 20
-_MOST_ZEROS = 64 << 20
 _LONGEST = 64 << 10
 _MOST_CACHED = 1_000_000
-_ZEROS = re.compile(rb"\0+")
-# Control characters that terminals and logs have no use for.
-_CONTROLS = bytes(set(range(32)) - set(b"\0\a\b\t\n\v\f\r\x1b"))
 _MOST_WORDS = 64  # of one scan, see csrc/logs/scanner.hpp
 
 
@@ -52,34 +47,6 @@ def words(*each: str | tuple[str, int]) -> Words:
     made = Words(number, pairs)
     _scans[number].append(made)
     return made
-
-
-def is_text(item: Item) -> bool:
-    """Returns whether a file looks like text.
-
-    A text may hold blocks of zero bytes: where a log was truncated under its writer, or NFS lost a
-    write. Binary files hold them more often than lines end, and other control characters.
-    """
-    head = item.head
-    if b"\0" not in head:
-        return item.size > 0
-    if not head.strip(b"\0"):
-        head = _behind_zeros(item)
-    rest = head.replace(b"\0", b"")
-    controls = len(rest) - len(rest.translate(None, _CONTROLS))
-    return len(_ZEROS.findall(head)) <= head.count(b"\n") and controls * 100 < len(rest)
-
-
-def _behind_zeros(item: Item) -> bytes:
-    """Returns what follows the zero bytes at the front of a file; b"" if nothing does, or late."""
-    with suppress(OSError), open(item.path, "rb") as file:
-        while file.tell() < _MOST_ZEROS:
-            with suppress(AttributeError):  # Linux only: skips what was never written
-                file.seek(file.tell(), os.SEEK_DATA)
-            block = file.read(_BLOCK)
-            if not block or block.strip(b"\0"):
-                return block.lstrip(b"\0")[:HEAD]
-    return b""
 
 
 def numbers(item: Item, words: Words) -> Found | None:

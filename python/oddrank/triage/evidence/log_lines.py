@@ -14,8 +14,9 @@ from typing import Any
 
 from oddrank import _native
 from oddrank.errors import OddrankError
-from oddrank.triage.evidence import Item, Notes, local_rank_in_name, rank_in_name, unix_time
-from oddrank.triage.evidence.lines import is_text
+from oddrank.inputs import Item, Notes, unix_time
+from oddrank.inputs.files import is_text
+from oddrank.triage.evidence import local_rank_in_name, rank_in_name
 from oddrank.triage.facts import (
     Death,
     Fact,

@@ -11,9 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from oddrank.inputs import Item, Notes
+from oddrank.inputs.files import is_text
 from oddrank.machine.xid import pci_slot
-from oddrank.triage.evidence import Item, Kind, Notes
-from oddrank.triage.evidence.lines import is_text, matching, words
+from oddrank.triage.evidence import Kind
+from oddrank.triage.evidence.lines import matching, words
 from oddrank.triage.evidence.nccl_ras_text import op_name
 from oddrank.triage.facts import (
     Call,

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oddrank.triage.evidence import Item, Kind, Notes, unix_time
-from oddrank.triage.evidence.lines import is_text
+from oddrank.inputs import Item, Notes, unix_time
+from oddrank.inputs.files import is_text
+from oddrank.triage.evidence import Kind
 from oddrank.triage.facts import Fact, Group, Identity, Process, Progress, Source
 
 _MARK = b'"inspector_output_format_version"'

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from oddrank.triage.evidence import Item, Kind, Notes, unix_time
-from oddrank.triage.evidence.lines import is_text
+from oddrank.inputs import Item, Notes, unix_time
+from oddrank.inputs.files import is_text
+from oddrank.triage.evidence import Kind
 from oddrank.triage.evidence.nccl_ras_text import (
     has_json,
     has_text,

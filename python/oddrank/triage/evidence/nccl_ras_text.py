@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from oddrank.finding import ranks_text
-from oddrank.triage.evidence import Item, kernel, unix_time
+from oddrank.inputs import Item, unix_time
+from oddrank.triage.evidence import kernel
 from oddrank.triage.evidence.lines import lines, numbers, words
 from oddrank.triage.facts import Counts, Fact, Identity, Process, Source, Trouble, World
 

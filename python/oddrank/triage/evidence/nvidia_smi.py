@@ -11,9 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
+from oddrank.inputs import Item, Notes, unix_time
+from oddrank.inputs.files import is_text
 from oddrank.machine.xid import pci_slot
-from oddrank.triage.evidence import Item, Kind, Notes, unix_time
-from oddrank.triage.evidence.lines import is_text, matching, words
+from oddrank.triage.evidence import Kind
+from oddrank.triage.evidence.lines import matching, words
 from oddrank.triage.facts import Fact, Identity, Process, Source, Trouble
 
 _WORDS = words("NVSMI LOG", "Unable to determine the device handle", "GPU is lost")

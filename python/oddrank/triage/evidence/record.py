@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Literal
 
 from oddrank import _native
+from oddrank.inputs import Item, Notes, unix_time
 from oddrank.pauses import Pause
 from oddrank.trace import collectives, processes, ranks, states
 from oddrank.trace.ranks import Rank
 from oddrank.trace.states import Seen
-from oddrank.triage.evidence import Item, Kind, Notes, record_calls, unix_time
+from oddrank.triage.evidence import Kind, record_calls
 from oddrank.triage.facts import (
     Activity,
     Child,

@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from oddrank.errors import OddrankError
+from oddrank.inputs import Notes
 from oddrank.trace import collectives, ranks
 from oddrank.trace.collectives import op_name
 from oddrank.trace.ranks import Rank
 from oddrank.trace.states import Seen
 from oddrank.triage import leaves, matching
-from oddrank.triage.evidence import Notes
 from oddrank.triage.facts import Call, Frame, Group, Mismatch, Process, Progress, Source, Variant
 
 _MESSAGES = ("send", "recv")

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from oddrank.inputs import Item, Notes, unix_time
 from oddrank.report import SCHEMA
-from oddrank.triage.evidence import Item, Kind, Notes, unix_time
+from oddrank.triage.evidence import Kind
 from oddrank.triage.facts import Fact, Source, Trouble
 
 _LARGEST = 256 << 20

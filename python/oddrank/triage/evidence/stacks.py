@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from oddrank import _native
-from oddrank.triage.evidence import Item, Kind, Notes, rank_in_name, without_other_ranks
+from oddrank.inputs import Item, Notes
+from oddrank.triage.evidence import Kind, rank_in_name, without_other_ranks
 from oddrank.triage.evidence.log_lines import Writers
 from oddrank.triage.facts import Child, Fact, Frame, Identity, Process, Source, Stack, Thread
 

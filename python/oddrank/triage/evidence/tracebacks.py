@@ -9,8 +9,9 @@ from typing import Any
 
 from oddrank import _native
 from oddrank.errors import OddrankError
+from oddrank.inputs import Item, Notes
 from oddrank.triage import timeline
-from oddrank.triage.evidence import Item, Kind, Notes, lines, log_lines, stacks
+from oddrank.triage.evidence import Kind, lines, log_lines, stacks
 from oddrank.triage.evidence.log_lines import Line, Log
 from oddrank.triage.facts import (
     Child,

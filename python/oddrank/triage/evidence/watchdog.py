@@ -5,7 +5,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from oddrank.triage.evidence import Item, Kind, Notes, log_lines, unix_time
+from oddrank.inputs import Item, Notes, unix_time
+from oddrank.triage.evidence import Kind, log_lines
 from oddrank.triage.evidence.log_lines import Line, Log
 from oddrank.triage.facts import (
     MOST_RANKS,

@@ -15,7 +15,8 @@ import zipfile
 import pytest
 
 from oddrank import OddrankError
-from oddrank.triage.evidence import Kind, Notes, files
+from oddrank.inputs import Notes, files
+from oddrank.triage.evidence import Kind
 from oddrank.triage.evidence.kinds import read
 
 RAISED = "[rank3]: Traceback (most recent call last):\n[rank3]: ValueError: boom\n"
@@ -201,12 +202,15 @@ def test_what_is_no_file_or_empty_is_said(tmp_path):
     tar(tmp_path / "logs.tar", rank0=b"", rank1=b"", rank2=b"two")
     items, notes = found(tmp_path)
     assert list(items.values()) == [b"two", b"zero"]
-    assert notes == [f"{tmp_path}/log.gz: empty", f"{tmp_path}/logs.tar: 2 empty files in it"]
+    assert notes == [
+        f"{tmp_path}/log.gz: left out: it is empty",
+        f"{tmp_path}/logs.tar: 2 empty files in it",
+    ]
 
 
 def test_stdin_a_pipe_and_a_name_that_is_no_utf8_are_read(tmp_path):
     code = (
-        "from oddrank.triage.evidence import Notes, files\n"
+        "from oddrank.inputs import Notes, files\n"
         "with files.opened(['-'], Notes()) as items: print(items[0].path.read_text())"
     )
     assert run(sys.executable, "-c", code) == "hello\n"

@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from oddrank.triage.evidence import unix_time
+from oddrank.inputs import unix_time
 
 _MOST_LOOKED_AT = 200
 _MOST_LEFT = 0.2  # of the lines that are looked at may not fit

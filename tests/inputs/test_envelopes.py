@@ -6,8 +6,8 @@ import sys
 import pytest
 
 import forked
+from oddrank.inputs import envelopes
 from oddrank.triage import report
-from oddrank.triage.evidence import envelopes
 from patience import PATIENCE
 
 WATCHDOG = (
@@ -138,7 +138,7 @@ def test_lines_that_only_look_wrapped_stay(name):
 
 
 HOSTILE = """
-from oddrank.triage.evidence import envelopes
+from oddrank.inputs import envelopes
 for unit in (b"a word ", b"message,", b"a/", b"a.1-", b"a-1", b"| a ", b'"a": '):
     line = unit * ((1 << 20) // len(unit)) + b":,\\n"
     assert envelopes.found(line) is None

@@ -1,4 +1,4 @@
-"""Opens what the user gave: files, folders, archives and compressed files, to any depth of both."""
+"""Opens what users give: files, folders, archives and compressed files, to any depth of both."""
 
 import bz2
 import codecs
@@ -6,6 +6,7 @@ import gzip
 import importlib
 import lzma
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from oddrank.errors import OddrankError
-from oddrank.triage.evidence import HEAD, Item, Notes, envelopes, unix_time
+from oddrank.inputs import HEAD, Item, Notes, envelopes, unix_time
 
 # Unpacked copies: at most so many bytes, and at most half of the free space of the folder.
 _MOST_UNPACKED = 64 << 30
@@ -39,11 +40,21 @@ _GROWS = (
     f" over {_MAY_GROW_TO >> 20} MiB and {_MOST_GROWTH} times the packed size"
 )
 _ZSTD = b"\x28\xb5\x2f\xfd"
+# What unpackers say of a file that is cut off, or has something behind its end: what came before
+# has been checked, or is right as far as it goes. Behind other damage it may be anything.
+_CUT = ("end-of-stream", "premature end", "Not a gzipped file")
+_MOST_ZEROS = 64 << 20
+_ZEROS = re.compile(rb"\0+")
+# Control characters that terminals and logs have no use for.
+_CONTROLS = bytes(set(range(32)) - set(b"\0\a\b\t\n\v\f\r\x1b"))
+EMPTY = "left out: it is empty"
 
 
 @contextmanager
-def opened(paths: Sequence[str], notes: Notes) -> Iterator[list[Item]]:
+def opened(paths: Sequence[str], notes: Notes, *, peel: bool = True) -> Iterator[list[Item]]:
     """Yields all files below the paths; unpacked copies live until the end. "-" is stdin.
+
+    peel: takes off what tools wrap around lines.
 
     OddrankError if a path does not exist. What can't be read becomes a line of `notes`.
     """
@@ -52,7 +63,59 @@ def opened(paths: Sequence[str], notes: Notes) -> Iterator[list[Item]]:
             raise OddrankError(f"there is no {path!r}; give files or folders that a job left")
     notes.named = frozenset("stdin" if path == "-" else str(Path(path)) for path in paths)
     with ExitStack() as copies:
-        yield list(_Unpacker(copies, notes).items(paths))
+        yield list(_Unpacker(copies, notes, peel=peel).items(paths))
+
+
+@contextmanager
+def texts(
+    paths: Sequence[str], notes: Notes, *, peel: bool = True, may_be_empty: bool = False
+) -> Iterator[list[Item]]:
+    """Yields the logs below the paths, as opened() does. may_be_empty: they grow.
+
+    OddrankError if there is none.
+    """
+    with opened(paths, notes, peel=peel) as items:
+        found = []
+        for item in items:
+            # A folder may hold other things than logs.
+            if not item.size and not may_be_empty:
+                notes.add(item, EMPTY, lost=False)
+            elif item.size and not is_text(item):
+                notes.add(item, "left out: it is binary", lost=item.name in notes.named)
+            else:
+                found.append(item)
+        if not found:
+            why = f" ({notes.lines[0]})" if notes.lines else ""
+            raise OddrankError(f"there is no log in what was given{why}; give text files of a job")
+        yield found
+
+
+def is_text(item: Item) -> bool:
+    """Returns whether a file looks like text.
+
+    A text may hold blocks of zero bytes: where a log was truncated under its writer, or NFS lost a
+    write. Binary files hold them more often than lines end, and other control characters.
+    """
+    head = item.head
+    if b"\0" not in head:
+        return item.size > 0
+    if not head.strip(b"\0"):
+        head = _behind_zeros(item)
+    rest = head.replace(b"\0", b"")
+    controls = len(rest) - len(rest.translate(None, _CONTROLS))
+    return len(_ZEROS.findall(head)) <= head.count(b"\n") and controls * 100 < len(rest)
+
+
+def _behind_zeros(item: Item) -> bytes:
+    """Returns what follows the zero bytes at the front of a file; b"" if nothing does, or late."""
+    with suppress(OSError), open(item.path, "rb") as file:
+        while file.tell() < _MOST_ZEROS:
+            with suppress(AttributeError):  # Linux only: skips what was never written
+                file.seek(file.tell(), os.SEEK_DATA)
+            block = file.read(_CHUNK)
+            if not block or block.strip(b"\0"):
+                return block.lstrip(b"\0")[:HEAD]
+    return b""
 
 
 class _AsUtf8:
@@ -81,8 +144,8 @@ class _Lines:
 
 
 class _Unpacker:
-    def __init__(self, undo: ExitStack, notes: Notes) -> None:
-        self._undo, self._notes = undo, notes
+    def __init__(self, undo: ExitStack, notes: Notes, *, peel: bool) -> None:
+        self._undo, self._notes, self._peel = undo, notes, peel
         self._left = _MOST_UNPACKED
         self._room = 0  # bytes by which what is unpacked of a file given may still grow
         self._copies = self._files = 0
@@ -146,7 +209,7 @@ class _Unpacker:
             self._room = max(_MOST_GROWTH * found.st_size, _MAY_GROW_TO)
         unpack = _packing(head)
         if unpack is None:
-            envelope = envelopes.found(head) if depth < _DEEPEST else None
+            envelope = envelopes.found(head) if self._peel and depth < _DEEPEST else None
             copy = self._peeled(envelope, name, path) if envelope else None
             if copy is None:
                 yield Item(name, path, found.st_size, head)
@@ -158,7 +221,8 @@ class _Unpacker:
             try:
                 yield from unpack(self, name, path, depth + 1)
             except _BROKEN as error:
-                self._broken(name, error)
+                why = f"unpacked only in part: {error or type(error).__name__}"
+                self._notes.add(name, why)
 
     def _copied(self, name: str, copy: Path | None, depth: int) -> Iterator[Item]:
         """Yields the files in a copy. An empty copy is a note; None: it has one already."""
@@ -167,7 +231,7 @@ class _Unpacker:
         if copy.stat().st_size:
             yield from self._file(name, copy, depth)
         else:
-            self._notes.add(name, "empty", lost=False)
+            self._notes.add(name, EMPTY, lost=False)
 
     def _peeled(self, envelope: envelopes.Envelope, name: str, path: Path) -> Path | None:
         """Copies a file without an envelope; None if it can't be taken off."""
@@ -181,9 +245,14 @@ class _Unpacker:
                                   " read as it stands", lost=False)  # fmt: skip
         return copy
 
-    def _broken(self, name: str, error: Exception) -> None:
-        why = f"unpacked only in part: {error or type(error).__name__}"
-        self._notes.add(name, why)
+    def _broken(self, name: str, error: Exception) -> bool:
+        """Notes why a file is not unpacked; returns whether what came before the error is right."""
+        why = str(error) or type(error).__name__
+        cut = getattr(error, "errno", None) is not None or any(words in why for words in _CUT)
+        self._notes.add(
+            name, f"{'unpacked only in part' if cut else 'left out: it is damaged'}: {why}"
+        )
+        return cut
 
     def _copy(
         self,
@@ -194,7 +263,7 @@ class _Unpacker:
     ) -> Path | None:
         """Copies to a file of the folder what `source` yields until its end or an error.
 
-        Returns None if an error left nothing: it is a note then.
+        Returns None if an error left nothing that can be trusted: it is a note then.
 
         changed: Unix time that the copy keeps. It tells when a dump was made. packed: bytes that
         the source takes packed; None: it is not packed.
@@ -208,7 +277,7 @@ class _Unpacker:
         room = self._left if packed is None else packed + max(self._room, 0)
         # Gives what came before the place where a file is cut off; read() would raise instead.
         read = getattr(source, "read1", source.read)
-        whole = False
+        whole, right = False, True
         with path.open("wb") as file:
             try:
                 while chunk := read(_CHUNK):
@@ -228,13 +297,13 @@ class _Unpacker:
                 else:
                     whole = True
             except _BROKEN as error:
-                self._broken(name, error)
+                right = self._broken(name, error)
         if packed is not None and room >= 0:
             self._room = min(self._room, room)
         changed = unix_time(changed)
         if changed is not None:
             os.utime(path, (changed, changed))
-        return path if whole or path.stat().st_size else None
+        return path if whole or (right and path.stat().st_size) else None
 
     def compressed(self, opener: Callable[[Path], Any], name: str, path: Path, depth: int) -> Any:
         copy, found = None, path.stat()
@@ -242,8 +311,8 @@ class _Unpacker:
             with opener(path) as source:
                 copy = self._copy(source, name, found.st_mtime, found.st_size)
         except _BROKEN as error:  # zstd says only at its end that the file is broken
-            self._broken(name, error)
-            copy = copy if copy and copy.stat().st_size else None
+            right = self._broken(name, error)
+            copy = copy if right and copy and copy.stat().st_size else None
         yield from self._copied(name, copy, depth)
 
     def utf16(self, name: str, path: Path, depth: int) -> Iterator[Item]:
@@ -304,11 +373,6 @@ def _is_packed_twin(folder: str, inner: Collection[str], name: str) -> bool:
 
 
 _Unpack = Callable[[_Unpacker, str, Path, int], Iterator[Item]]
-
-
-def is_packed(head: bytes) -> bool:
-    """Returns whether a file that begins so is unpacked before it is read."""
-    return _packing(head) is not None
 
 
 def _packing(head: bytes) -> _Unpack | None:

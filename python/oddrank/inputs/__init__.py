@@ -1,0 +1,68 @@
+"""What users give to read: a file each item, and notes on what can't be read. For all commands."""
+
+import math
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HEAD = 64 << 10
+_LAST_TIME = 1 << 33  # the year 2242
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One file to read. name: as the user sees it, a.tar:rank3.txt for a member of an archive.
+
+    path: the file itself, or an unpacked copy of it. head: its first HEAD bytes. rank, label: of
+    its process, where its folders say them (log_lines.placed).
+    """
+
+    name: str
+    path: Path
+    size: int
+    head: bytes = field(repr=False)
+    rank: int | None = None
+    label: str = ""
+
+    @property
+    def written_ns(self) -> int:
+        """When it was last written: tells the year of times that name none."""
+        return self.path.stat().st_mtime_ns
+
+
+@dataclass
+class Notes:
+    """Collects lines on what was not read, and why. `add` is called by readers.
+
+    lost: those on files that may hold evidence. An empty file holds none. named: the paths that the
+    user gave; a folder among them may hold other things than evidence.
+    """
+
+    lines: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    named: frozenset[str] = frozenset()
+
+    @property
+    def lost_text(self) -> str:
+        """What is lost, as the end of a sentence."""
+        more = f" and {len(self.lost) - 1} more" if len(self.lost) > 1 else ""
+        return f"; not read: {self.lost[0]}{more}" if self.lost else ""
+
+    def add(self, item: Item | str, why: str, *, lost: bool = True) -> None:
+        line = f"{item if isinstance(item, str) else item.name}: {why}"
+        self.lines.append(line)
+        if lost:
+            self.lost.append(line)
+
+
+def unix_time(value: Any) -> float | None:
+    """Returns a time that a file says, in Unix seconds; None if it cannot be one.
+
+    Files hold inf, NaN and numbers of any size, which clocks and calendars refuse.
+    """
+    with suppress(TypeError, ValueError, OverflowError):
+        seconds = float(value)
+        if math.isfinite(seconds) and 0 <= seconds <= _LAST_TIME:
+            return seconds
+    return None
