@@ -46,8 +46,8 @@ bool notes_pause(std::string_view name) {
 
 // Calls `take` with the path and the record of each living process that a process has started.
 // `paths`: where its own record may appear; theirs lie beside it. `since`: a start time, from which
-// on others have begun that count too, if they issued collectives: ranks that may have ended, or
-// whose parent has. None: 0.
+// on others that it has started count too, if they issued collectives: ranks that have ended, or
+// outlive it. None: 0.
 template <typename Take>
 void each_child(const std::vector<std::string>& paths, pid_t parent, std::uint64_t since,
                 const Take& take) {
@@ -70,8 +70,9 @@ void each_child(const std::vector<std::string>& paths, pid_t parent, std::uint64
       try {
         const trace::RecordFile file(std::move(fd), at->path());
         const std::uint64_t began = file.process().start_time;
+        const bool is_own = file.process().parent_pid == static_cast<std::uint32_t>(parent);
         const bool is_rank =
-            since != 0 && began >= since && file.counters().collectives_claimed > 0;
+            since != 0 && is_own && began >= since && file.counters().collectives_claimed > 0;
         if ((lives && began == stat.start_time) || is_rank) take(at->path().native(), file);
       } catch (const Error&) {
         continue;

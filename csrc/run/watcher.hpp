@@ -29,9 +29,8 @@ struct WatchOptions : control::GuardIdentity {
 // answer to REPORT. Stages of the root:
 // - "snapshot": sends a WorkerSnapshot, also once the worker is dead. Its parameters: the
 //   milliseconds between two looks at the threads.
-// - "collect": sends what the collector prints. Its parameters: ranks like 0,8 of which this is
-// one,
-//   and the collector's last argument.
+// - "collect": sends what the collector prints, if it is one of the ranks of the parameters: 0,8
+//   and, after a space, the collector's last argument.
 // - "kill": ends the worker, by SIGTERM, and by SIGKILL 5 s later; then what it had started.
 // - "end", or an END: only waits for the worker's end from now on.
 // Sleeps but for a look a second.

@@ -17,7 +17,8 @@ class Gpu:
     """A GPU as torch sees one. Peaks in TFLOP/s, dense; 0: the type has no matrix unit.
 
     product: matches the whole name that the driver says, if published bandwidths are about this
-    product. link: bytes a second one way to the other GPUs of a node. links: NVLinks. memory: bytes
+    product. bandwidths: the row under whose name they are, if not its own: with the same links.
+    link: bytes a second one way to the other GPUs of a node. links: NVLinks. memory: bytes
     a second. All in GB.
     """
 
@@ -32,11 +33,12 @@ class Gpu:
     link: float = 0
     links: int | None = None
     memory: float | None = None
+    bandwidths: str = ""
 
 
 DTYPES = ("bf16", "fp16", "fp8", "tf32")
 # Words in names of other GPUs: a "GeForce RTX 4090 Laptop GPU" is no RTX 4090.
-_SMALLER = {"laptop", "d", "mig"}
+_OTHER = {"laptop", "d", "ti", "mig"}
 _HALVED = "printed with sparsity, halved here"
 _FP32_SUMS = "with sums in FP32; with sums in FP16 twice as fast"
 _H100 = f"NVIDIA H100 datasheet, {_HALVED}"
@@ -53,7 +55,7 @@ GPUS: tuple[Gpu, ...] = (
     Gpu("A100", 312, 312, 0, 156, "NVIDIA A100 datasheet", "SXM and PCIe",
         product="(NVIDIA )?A100-SXM4?-80GB", link=300, links=12, memory=2000),
     Gpu("A100 40GB", 312, 312, 0, 156, "NVIDIA A100 datasheet", "SXM and PCIe",
-        product="(NVIDIA )?A100-SXM4?-40GB", link=300, links=12),
+        product="(NVIDIA )?A100-SXM4?-40GB", link=300, links=12, bandwidths="A100"),
     Gpu("A800", 312, 312, 0, 156, "NVIDIA A800 datasheet", "an A100 with slower NVLink"),
     Gpu("A30", 165, 165, 0, 82, "NVIDIA A30 datasheet"),
     Gpu("A10", 125, 125, 0, 62.5, "NVIDIA A10 datasheet"),
@@ -129,7 +131,7 @@ def matching(gpu: str) -> list[Gpu]:
     words = _words(gpu)
     exact = [row for row in GPUS if _words(row.name) == words]
     # torch says "NVIDIA H100 80GB HBM3": the words of a row in any order, the longest row first.
-    inside = [row for row in GPUS if _words(row.name) <= words and not words & _SMALLER]
+    inside = [row for row in GPUS if _words(row.name) <= words and not words & _OTHER]
     partly = [row for row in GPUS if words <= _words(row.name)] if words else []
     if rows := exact or _longest(inside) or partly:
         return rows

@@ -1,5 +1,7 @@
 """Expected bandwidth of a collective by published figures, and rows below it."""
 
+from dataclasses import replace
+
 import pytest
 
 from bench.told import by_name, told
@@ -49,6 +51,14 @@ def test_the_table_names_known_products_and_has_a_source_for_each_rule():
         assert 0.4 < rule["share"] < 1
         assert rule["source"]
     assert product("NVIDIA A100-SXM4-80GB").memory == 2000
+    rules = {rule["gpu"] for rule in figures()["within_node"]}
+    assert {gpu.bandwidths for gpu in GPUS} - {""} <= rules
+
+
+def test_products_with_the_same_links_have_the_same_figures():
+    small = replace(A100, gpu="NVIDIA A100-SXM4-40GB")
+    found = [expected(facts, Measured(GIB)) for facts in (A100, small)]
+    assert found[0].busbw_GBps == found[1].busbw_GBps > 200
 
 
 def test_a_curve_measured_by_torch_shows_from_1_mib_on_and_judges_from_64_mib_on(monkeypatch):

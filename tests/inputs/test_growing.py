@@ -61,5 +61,5 @@ def test_a_writer_that_keeps_its_place_leaves_zeros_and_goes_on_behind_them(log)
 
 @pytest.mark.parametrize("path", ["-", "/dev/null", "/", "/none"])
 def test_what_cannot_grow_is_refused(path):
-    with pytest.raises(OddrankError, match="--follow reads files that grow"):
+    with pytest.raises(OddrankError, match="--follow reads text files that grow"):
         growing.check([path])

@@ -92,6 +92,7 @@ def test_bad_input_is_one_line_that_says_what_to_do(refused, spiky, tmp_path, go
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "empty").touch()
     (tmp_path / "binary").write_bytes(bytes(range(256)))
+    (tmp_path / "utf16").write_text("iteration 1 | loss 2\n", encoding="utf-16")
     lines = [
         refused(*arguments)
         for arguments in (
@@ -99,6 +100,7 @@ def test_bad_input_is_one_line_that_says_what_to_do(refused, spiky, tmp_path, go
             [tmp_path / "empty", tmp_path / "binary"],
             [spiky, "--plot", tmp_path / "x.txt"], [spiky, "--prometheus", tmp_path / "x.txt"],
             [spiky, "--csv", tmp_path / "no" / "x.csv"], ["-", "--follow"],
+            [tmp_path / "utf16", "--follow"],
             [spiky, "--deadline", "3"], [spiky, "--csv", "-", "--json", "-"],
         )
     ]  # fmt: skip

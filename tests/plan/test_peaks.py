@@ -14,6 +14,7 @@ REFUSED = (
     "b220 = bf16", " = bf16",
     # Slower GPUs of nearly the same name are none of the table.
     "NVIDIA GeForce RTX 4090 Laptop GPU = bf16", "NVIDIA GeForce RTX 5090 D = bf16", "A10G = bf16",
+    "NVIDIA GeForce RTX 3090 Ti = bf16",
     "H800 PCIe = bf16", "NVIDIA A100-SXM4-40GB MIG 1g.5gb = bf16",
     "V100 SXM = bf16", "a100 = int4",  # types that it does not have
 )  # fmt: skip

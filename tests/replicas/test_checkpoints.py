@@ -231,6 +231,14 @@ def test_a_checkpoint_that_is_not_whole_is_one_line(tmp_path: Path, golden: Gold
     assert len(checkpoints.read(str(shards[0])).tensors) == 1
 
 
+def test_the_index_of_another_format_and_numbers_from_0_on_make_no_checkpoint_half(tmp_path: Path):
+    for n, (name, tensor) in enumerate(list(state().items())[:2]):
+        safetensors(tmp_path / f"model-0000{n}-of-00002.safetensors", {name: tensor})
+    index = tmp_path / "pytorch_model.bin.index.json"
+    index.write_text(json.dumps({"weight_map": {"w": "pytorch_model-00001-of-00001.bin"}}))
+    assert len(checkpoints.read(str(tmp_path)).tensors) == 2
+
+
 def test_files_that_miss_something_are_not_healthy(tmp_path: Path):
     content = {"weight": torch.ones(3), "sparse": torch.eye(3).to_sparse()}
     files = [saved(tmp_path / f"{n}.pt", content) for n in range(2)]

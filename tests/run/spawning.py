@@ -1,7 +1,7 @@
 """A script that starts its ranks itself, by mp.spawn: rank 1 waits for a licence that never comes.
 
-Arguments as of training.py; ARM in the environment: each rank watches itself. LAUNCHES: the script
-is rank 0, starts itself as the others, and rank 1 ends as LAUNCHES says.
+Arguments as of training.py; ARM in the environment: each rank watches itself. TWICE: other ranks
+came before. LAUNCHES: the script is rank 0 and starts itself as the others; what rank 1 does.
 """
 
 import os
@@ -24,7 +24,15 @@ def dies():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-DOES = {"waits": waits_for_a_licence, "raises": reads_a_shard, "is_killed": dies}
+def evaluates():
+    end = time.monotonic() + 12
+    while time.monotonic() < end:
+        sum(range(1000))
+
+
+DOES = {
+    "works": evaluates, "waits": waits_for_a_licence, "raises": reads_a_shard, "is_killed": dies,
+}  # fmt: skip
 
 
 def trains(rank, world):
@@ -54,4 +62,8 @@ if __name__ == "__main__" and "LAUNCHES" in os.environ:
 elif __name__ == "__main__":
     import torch.multiprocessing as mp
 
+    if "TWICE" in os.environ:  # with more ranks, which end well, before those that stand
+        steps, sys.argv[3] = sys.argv[3], "4"
+        mp.spawn(trains, (4,), nprocs=4)
+        sys.argv[3] = steps
     mp.spawn(trains, (3,), nprocs=3)

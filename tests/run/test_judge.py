@@ -567,9 +567,9 @@ def test_records_of_ranks_that_live_are_forgotten_before_those_of_the_dead(monke
 
 
 def test_who_is_awaited_is_who_is_suspected_or_everybody_that_lives():
-    def awaited(*processes, seen=(), leaf_class=None):
+    def awaited(*processes, seen=(), leaf_class=None, states=None):
         suspects = [{"processes": [{"rank": rank} for rank in processes], "leaf_class": leaf_class}]
-        return snapshot.awaited(suspects[: len(processes)], [RANK, dead], seen)
+        return snapshot.awaited(suspects[: len(processes)], states or [RANK, dead], seen)
 
     dead = RankState(1, contact="ok", state="dead")
     seen = [Activity(Process(r), Source("x"), last=7.0, seen=9.0) for r in (1, 2)]
@@ -580,6 +580,12 @@ def test_who_is_awaited_is_who_is_suspected_or_everybody_that_lives():
     assert awaited(seen=runs) == {2: Awaited(spins=False, rests=0.0)}
     # How long ago its last snapshot was taken is not known.
     assert awaited(1, seen=seen) == {1: Awaited(spins=False)}
+    # Ranks that the script starts itself work where their only guard sees it: at the script.
+    alone = [RankState(0, contact="ok")]
+    assert awaited(1, seen=runs, states=alone) == {0: Awaited(spins=False, rests=0.0)}
+    assert awaited(3, leaf_class="gpu", states=alone) == {0: Awaited(spins=True)}
+    assert awaited(states=alone) == {0: Awaited(spins=False)}
+    assert awaited(states=[replace(dead, rank=0)]) == {}
 
 
 def test_a_judge_whose_stderr_nobody_reads_goes_on_and_its_words_are_there_once_somebody_does():

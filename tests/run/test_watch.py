@@ -105,6 +105,26 @@ def test_programs_that_the_script_starts_as_its_ranks_are_watched_like_those(fau
         assert job.said
 
 
+def test_ranks_that_the_script_started_before_those_are_not_of_the_job():
+    script = Path(__file__).with_name("spawning.py")
+    with watched_job(
+        rank=1, ranks=1, launcher="env", on_stall="kill", script=script, environ={"TWICE": ""}
+    ) as job:
+        assert job.ends() != [0]
+        assert named(job.report) == ([1], "host-stuck"), job.output[-5000:]
+        assert job.report["data"]["heard"] == [0, 1, 2]
+
+
+def test_a_program_that_works_on_while_the_others_wait_is_left_alone():
+    script, how = Path(__file__).with_name("spawning.py"), {"LAUNCHES": "works"}
+    with watched_job(
+        rank=1, ranks=1, steps=20, stall=2, launcher="env", on_stall="kill", script=script,
+        environ=how, fresh=True,
+    ) as job:  # fmt: skip
+        assert job.ends() == [0], job.output[-5000:]
+        assert job.said == []
+
+
 @pytest.mark.parametrize(
     ("fault", "rank", "on_stall", "cause"),
     [("kill", 0, "collect", "dead"), ("event", 2, "kill", "host-stuck")],

@@ -75,7 +75,7 @@ def _in_node(facts: Facts, case: Case, gpu: Gpu | None) -> Expected | None:
     rules = [
         rule
         for rule in figures()["within_node"]
-        if (rule["gpu"], rule["collective"]) == (gpu.name, case.collective)
+        if (rule["gpu"], rule["collective"]) == (gpu.bandwidths or gpu.name, case.collective)
         and facts.n in rule["n"]
         and (rule["algorithm"] != "NVLS" or _has_nvls(facts))
         and (rule["algorithm"] != "ring" or facts.ring is not False)

@@ -42,7 +42,7 @@ _GROWS = (
 _ZSTD = b"\x28\xb5\x2f\xfd"
 # What unpackers say of a file that is cut off, or has something behind its end: what came before
 # has been checked, or is right as far as it goes. Behind other damage it may be anything.
-_CUT = ("end-of-stream", "premature end", "Not a gzipped file")
+_CUT = ("end-of-stream", "premature end", "unexpected end of data", "Not a gzipped file")
 _MOST_ZEROS = 64 << 20
 _ZEROS = re.compile(rb"\0+")
 # Control characters that terminals and logs have no use for.
@@ -153,7 +153,7 @@ class _Unpacker:
     @cached_property
     def _folder(self) -> Path:
         """The folder of the copies. Most evidence needs none, and there may be no room for one."""
-        made = tempfile.TemporaryDirectory(prefix="oddrank-triage-")
+        made = tempfile.TemporaryDirectory(prefix="oddrank-")
         folder = Path(self._undo.enter_context(made))
         self._left = min(self._left, shutil.disk_usage(folder).free // 2)
         return folder
@@ -207,7 +207,7 @@ class _Unpacker:
             return
         if depth == 0:
             self._room = max(_MOST_GROWTH * found.st_size, _MAY_GROW_TO)
-        unpack = _packing(head)
+        unpack = packing(head)
         if unpack is None:
             envelope = envelopes.found(head) if self._peel and depth < _DEEPEST else None
             copy = self._peeled(envelope, name, path) if envelope else None
@@ -283,7 +283,7 @@ class _Unpacker:
                 while chunk := read(_CHUNK):
                     self._left -= len(chunk)
                     room -= len(chunk)
-                    if room < 0:
+                    if packed is not None and room < 0:
                         if self._room >= 0:
                             self._notes.add(name, _GROWS)
                         self._room = -1
@@ -375,7 +375,7 @@ def _is_packed_twin(folder: str, inner: Collection[str], name: str) -> bool:
 _Unpack = Callable[[_Unpacker, str, Path, int], Iterator[Item]]
 
 
-def _packing(head: bytes) -> _Unpack | None:
+def packing(head: bytes) -> _Unpack | None:
     """Returns how to unpack a file that begins so; None if it is not packed."""
     if head[257:262] == b"ustar":
         return _Unpacker.tar

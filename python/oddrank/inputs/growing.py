@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from oddrank.errors import OddrankError
+from oddrank.inputs import HEAD, files
 
 _CHUNK = 1 << 20
 _KNOWN = 256  # bytes that tell whether a file is still the one that was read
@@ -74,11 +75,17 @@ class Follower:
 
 
 def check(paths: Sequence[str]) -> None:
-    """Raises OddrankError for what can't be looked at again and again: stdin, pipes, folders."""
+    """Raises OddrankError for what can't be read as it grows: stdin, pipes, folders, what is
+    packed or UTF-16."""
     for path in paths:
-        if not os.path.isfile(path):
+        is_text = os.path.isfile(path)
+        with suppress(OSError):  # it is told when it is read
+            if is_text and os.path.getsize(path):
+                with open(path, "rb") as file:
+                    is_text = files.packing(file.read(HEAD)) is None
+        if not is_text:
             raise OddrankError(
-                f"--follow reads files that grow, and {path!r} is none: leave it out"
+                f"--follow reads text files that grow, and {path!r} is none: leave it out"
             )
 
 

@@ -1,1 +1,1 @@
-"""Who wrote which line of a log: split, merge, first-error, silent."""
+"""Who wrote which line of a log: split, merge, first-error."""

@@ -129,19 +129,21 @@ def _files_of(path: Path) -> list[Path]:
     for shard in filter(None, (_SHARD.fullmatch(file.name) for file in files)):
         begin, number, end, count = shard.groups()
         if int(count) < _MOST_SHARDS:
-            wanted |= {f"{begin}{n + 1:0{len(number)}}{end}" for n in range(int(count))}
+            first = 0 if (path / f"{begin}{0:0{len(number)}}{end}").exists() else 1
+            numbers = range(first, first + int(count))
+            wanted |= {f"{begin}{n:0{len(number)}}{end}" for n in numbers}
     _check_whole(path, [file.name for file in files], wanted)
     return files
 
 
 def _listed(folder: Path) -> dict[str, str]:
-    """Returns tensor -> file, as the indexes in a folder say."""
+    """Returns tensor -> file, as the indexes in a folder say of which any file is there."""
     found: dict[str, str] = {}
     for index in sorted(folder.glob("*.index.json")):
         try:
-            found |= {
-                str(k): str(v) for k, v in json.loads(index.read_bytes())["weight_map"].items()
-            }
+            listed = json.loads(index.read_bytes())["weight_map"]
+            if any((folder / str(file)).exists() for file in listed.values()):
+                found |= {str(name): str(file) for name, file in listed.items()}
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise OddrankError(f"{index} is no index of a checkpoint ({short(error)})") from error
     return found
@@ -166,7 +168,8 @@ def _read_files(found: Checkpoint, files: list[Path]) -> None:
                 raise
             found.skipped[file.name] = str(error)
     folder = Path(found.path)
-    wanted = [name for name, file in _listed(folder).items() if file not in found.skipped]
+    skipped = {name.rpartition(": ")[2] for name in found.skipped}
+    wanted = [name for name, file in _listed(folder).items() if not {name, file} & skipped]
     # Two files of a folder may have tensors of one name, which have the file's before it.
     _check_whole(folder, [name.rpartition(": ")[2] for name in found.tensors], wanted)
 

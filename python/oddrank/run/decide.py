@@ -14,6 +14,7 @@ from typing import Any, Literal
 from oddrank.finding import Finding
 from oddrank.job import file_name
 from oddrank.report import Report
+from oddrank.triage import causes
 
 Action = Literal["same-nodes", "exclude", "do-not-restart", "wait"]
 
@@ -64,7 +65,7 @@ def decide(
         return Decision("same-nodes", "somebody ended the job: that says nothing of its nodes")
     if first is None:
         return Decision("same-nodes", "no rank is named, so there is no node to leave out")
-    if first.cause == "moving":
+    if first.cause == causes.MOVING.name:
         return Decision("wait", "the rank that others wait for moves")
     if hopeless := _hopeless(first, [*earlier, now]):
         return Decision("do-not-restart", hopeless)

@@ -279,7 +279,7 @@ class Judge:
         if self.settings.options["on_stall"] == REPORT:
             return
         began = time.strftime("%Y-%m-%dT%H%M%S", time.gmtime(self.began))
-        folder = Path(self.settings.options["output"], began)
+        folder = Path(self.settings.options["output"], f"{began}-{self.settings.pid}")
         evidence.leave_states(snapshot, folder / self.settings.job)
         self.evidence = evidence.save(self.taker, self._states(), folder, self.settings.job, over)
         say.lines(evidence.words(self.evidence))

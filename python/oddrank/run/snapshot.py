@@ -201,13 +201,22 @@ def awaited(
     ranks: Iterable[RankState],
     activities: Iterable[Activity],
 ) -> dict[int, Awaited]:
-    """Returns the ranks that a report's suspects are; all that live if it names nobody."""
+    """Returns the ranks that a report's suspects are; all that live if it names nobody.
+
+    Of a script that starts its ranks itself: the script. Its guard sees the work of all of them.
+    """
     named = {
         process["rank"]: suspect["leaf_class"] in _WAITS
         for suspect in found
         for process in suspect["processes"]
         if process["rank"] is not None
     }
-    living = {s.rank: False for s in ranks if is_heard(s) and not has_ended(s)}
-    rests = {each.process.rank: each.rests for each in activities if each.process.rank in living}
-    return {rank: Awaited(spins, rests.get(rank)) for rank, spins in (named or living).items()}
+    states = list(ranks)
+    living = {s.rank: False for s in states if is_heard(s) and not has_ended(s)}
+    if len(states) == 1:
+        chosen = named or living
+        rests = [a.rests for a in activities if a.process.rank in chosen and a.rests is not None]
+        one = Awaited(all(chosen.values()), min(rests, default=None))
+        return {states[0].rank: one} if chosen else {}
+    rest = {each.process.rank: each.rests for each in activities if each.process.rank in living}
+    return {rank: Awaited(spins, rest.get(rank)) for rank, spins in (named or living).items()}

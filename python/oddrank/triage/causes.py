@@ -1,7 +1,6 @@
 """The table of causes: all that triage can say of a rank, its sentence, and what that means.
 
-The first rows are the surest to explain why a rank does not come: of two that evidence shows of
-one rank, the upper one is told.
+They are in the order of how surely they explain a rank that is absent.
 """
 
 import re

@@ -19,7 +19,7 @@ from oddrank.run.marker import rank_texts
 from oddrank.run.marker.one_rank import Rank
 from oddrank.run.marker.rank_group import RankGroup
 from oddrank.trace import ranks as records
-from oddrank.triage import findings, verdict, words
+from oddrank.triage import causes, findings, verdict, words
 from oddrank.triage.evidence import record
 from oddrank.triage.facts import Death, Fact, Frame, Process, Source, World
 from oddrank.triage.facts import ranks as ranks_of
@@ -27,7 +27,8 @@ from oddrank.triage.suspects import Suspect
 from oddrank.triage.view import view
 
 # Causes that say more than "it did not end" of a rank for which nobody waits in a call.
-_TELLING = ("end", "device", "held", "others")
+_TELLING = ("end", "held", "others")
+_TELLING_TOO = (causes.DEVICE, causes.GIL_HELD)
 
 
 @dataclass
@@ -195,8 +196,9 @@ class _Verdict:
             findings.finding(suspect).what.replace(f" ({os.uname().nodename})", "")
             for suspect in suspects
         ]
-        named = bool(suspects) and suspects[0].cause.about != "nobody"
-        if named and (suspects[0].waiting or suspects[0].cause.about in _TELLING):
+        cause = suspects[0].cause if suspects else causes.UNKNOWN
+        telling = cause.about in _TELLING or cause in _TELLING_TOO
+        if cause.about != "nobody" and (suspects[0].waiting or telling):
             self.first = list(ranks_of(suspects[0].processes))
             return self._left_the_others(suspects[0]) or sentences[0]
         if self._unfinished:

@@ -1,8 +1,11 @@
-"""Records the Python programs that a script under `oddrank run` starts, if they are ranks.
+"""Records the Python programs that a script under `oddrank run` starts, if they import torch.
 
 Python imports this module when it starts, as `oddrank run` puts its folder into PYTHONPATH. It runs
-the sitecustomize that it hides, and waits until the program imports torch.distributed.
+the sitecustomize that it hides, and waits until the program imports torch.distributed, as torch
+itself does. Any Python 3 may run it.
 """
+
+from __future__ import annotations
 
 import os
 import sys

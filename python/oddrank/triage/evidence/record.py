@@ -135,17 +135,22 @@ def _ranks(found: list[Rank], collected: Collection[tuple[int, int]]) -> list[Ra
 def _as_torch_says(found: Sequence[Rank]) -> list[Rank]:
     """Corrects the ranks of processes that no launcher told theirs: torch's default group knows it.
 
-    A process alone whose children are the ranks, as of mp.spawn, is none itself.
+    A process alone whose children are the ranks, as of mp.spawn, is none itself. Of groups of
+    several sizes, which it started one after the other, the newest is the job.
     """
-    made, launched = [], set()
+    made: list[Rank] = []
+    launched: dict[tuple[str, str], Rank] = {}  # the child that began last
     for rank in found:
         own = next((g for g in rank.groups if g.text == "default_pg"), None)
         if own is not None and own.own is not None and own.size > 1 and rank.world == 1:
-            if rank.is_child:
-                launched.add((rank.host, rank.job))
+            was_child = rank.is_child
             rank = replace(rank, rank=own.own, world=own.size, is_child=False)  # noqa: PLW2901
+            if was_child:
+                key = rank.host, rank.job
+                launched[key] = max(launched.get(key, rank), rank, key=lambda r: r.started)
         made.append(rank)
-    return [r for r in made if r.world > 1 or r.is_child or (r.host, r.job) not in launched]
+    sizes = {key: newest.world for key, newest in launched.items()}
+    return [r for r in made if r.is_child or r.world == sizes.get((r.host, r.job), r.world)]
 
 
 def _unrecorded(lost: Seen, source: Source) -> Iterable[Fact]:
