@@ -168,12 +168,14 @@ TEST(ReadBounds, regions_of_holes_take_no_memory) {
   sizes.marks = sizes.collectives = sizes.open = sizes.groups = 1 << 21;
   RecordBuilder record(sizes);
   record.header().marks_claimed = record.header().collectives_claimed = ~std::uint64_t{0} / 2;
-  const std::int64_t before = most_memory();
+  [[maybe_unused]] const std::int64_t before = most_memory();
   const RecordFile file = record.open();
   EXPECT_TRUE(read_marks(file).list.empty());
   EXPECT_TRUE(read_joined_collectives(file).empty());
   EXPECT_TRUE(read_progress(file).empty());
+#ifndef __SANITIZE_ADDRESS__  // which keeps what was freed
   EXPECT_LT(most_memory() - before, std::int64_t{sizes.marks} * 32) << "less than half a region";
+#endif
 }
 
 }  // namespace
