@@ -42,13 +42,10 @@ _OTHER = {"laptop", "d", "ti", "mig"}
 _HALVED = "printed with sparsity, halved here"
 _FP32_SUMS = "with sums in FP32; with sums in FP16 twice as fast"
 _H100 = f"NVIDIA H100 datasheet, {_HALVED}"
-_H200 = f"NVIDIA H200 datasheet, {_HALVED}"
 _CDNA = "AMD Instinct {} product page, numbers without sparsity"
 _BOTH, _ONE = "both dies, which torch sees as two GPUs", "one die, which torch sees as a GPU"
-_SUPERCHIP = "one of the two GPUs of a superchip"
 
 GPUS: tuple[Gpu, ...] = (
-    Gpu("T4", 0, 65, 0, 0, "NVIDIA T4 datasheet"),
     Gpu("V100 SXM", 0, 125, 0, 0, "NVIDIA Tesla V100 whitepaper, table 1",
         product="(NVIDIA |Tesla )?V100-SXM[23]-(16|32)GB(-LS)?", link=150, links=6),
     Gpu("V100 PCIe", 0, 112, 0, 0, "NVIDIA V100 datasheet"),
@@ -59,7 +56,6 @@ GPUS: tuple[Gpu, ...] = (
     Gpu("A800", 312, 312, 0, 156, "NVIDIA A800 datasheet", "an A100 with slower NVLink"),
     Gpu("A30", 165, 165, 0, 82, "NVIDIA A30 datasheet"),
     Gpu("A10", 125, 125, 0, 62.5, "NVIDIA A10 datasheet"),
-    Gpu("RTX A6000", 154.8, 154.8, 0, 77.4, f"NVIDIA RTX A6000 datasheet, {_HALVED}"),
     Gpu("H100 SXM", 989, 989, 1979, 494, _H100,
         product="NVIDIA H100 80GB HBM3", link=450, links=18, memory=3350),
     Gpu("H100 PCIe", 756, 756, 1513, 378, _H100, product="NVIDIA H100 PCIe", link=63),
@@ -67,28 +63,21 @@ GPUS: tuple[Gpu, ...] = (
     Gpu("H800 SXM", 989, 989, 1979, 494, f"NVIDIA H800 datasheet, {_HALVED}",
         "an H100 with slower NVLink"),
     Gpu("H20", 148, 148, 296, 74, "NVIDIA H20 datasheet"),
-    Gpu("H200 SXM", 989, 989, 1979, 494, _H200,
+    Gpu("H200 SXM", 989, 989, 1979, 494, f"NVIDIA H200 datasheet, {_HALVED}",
         product="NVIDIA H200", link=450, links=18, memory=4800),
-    Gpu("H200 NVL", 835, 835, 1671, 417, _H200),
     Gpu("GH200", 989, 989, 1979, 494, f"NVIDIA GH200 datasheet, {_HALVED}"),
     Gpu("B200", 2250, 2250, 4500, 1125, f"NVIDIA Blackwell datasheet, {_HALVED}", "HGX, one GPU",
         product="NVIDIA B200", link=900, links=18, memory=8000),
     Gpu("B300", 2250, 2250, 4500, 1125, f"NVIDIA HGX B300 page, {_HALVED}", "HGX, one GPU",
         product="NVIDIA B300( SXM6 AC)?", link=900, links=18, memory=8000),
-    Gpu("GB200", 2500, 2500, 5000, 1250, f"NVIDIA GB200 NVL72 page, {_HALVED}", _SUPERCHIP,
+    Gpu("GB200", 2500, 2500, 5000, 1250, f"NVIDIA GB200 NVL72 page, {_HALVED}",
+        "one of the two GPUs of a superchip",
         product="NVIDIA GB200", link=900, links=18, memory=8000),
-    Gpu("GB300", 2500, 2500, 5000, 1250, f"NVIDIA GB300 NVL72 page, {_HALVED}", _SUPERCHIP),
-    Gpu("L40", 181, 181, 362, 90.5, "NVIDIA L40 datasheet"),
     Gpu("L40S", 362, 362, 733, 183, "NVIDIA L40S datasheet"),
     Gpu("L4", 121, 121, 242, 60, f"NVIDIA L4 datasheet, {_HALVED}"),
-    Gpu("RTX 6000 Ada", 364.2, 364.2, 728.5, 182.1, f"NVIDIA RTX 6000 Ada datasheet, {_HALVED}"),
-    Gpu("RTX 3090", 71, 71, 0, 35.6, "NVIDIA Ampere GA102 whitepaper, appendix A", _FP32_SUMS),
     Gpu("RTX 4090", 165.2, 165.2, 330.3, 82.6, "NVIDIA Ada whitepaper, appendix A", _FP32_SUMS),
     Gpu("RTX 5090", 209.5, 209.5, 419, 104.8, "NVIDIA RTX Blackwell whitepaper, appendix A",
         _FP32_SUMS),
-    Gpu("MI210", 181, 181, 0, 0, _CDNA.format("MI210")),
-    Gpu("MI250 card", 362.1, 362.1, 0, 0, _CDNA.format("MI250"), _BOTH),
-    Gpu("MI250 GCD", 181, 181, 0, 0, _CDNA.format("MI250"), _ONE),
     Gpu("MI250X card", 383, 383, 0, 0, _CDNA.format("MI250X"), _BOTH),
     Gpu("MI250X GCD", 191.5, 191.5, 0, 0, _CDNA.format("MI250X"), _ONE),
     Gpu("MI300X", 1307, 1307, 2615, 654, _CDNA.format("MI300X"),

@@ -105,19 +105,15 @@ def _with_end(suspect: Suspect, view: View) -> Suspect:
     """Who ended with exit code 0 does not come any more. Of few that wait for most, the few are
     odd."""
     ends = [view.finished.get(process) for process in suspect.processes]
-    about = "call" if suspect.cause is causes.HOST_STUCK else suspect.cause.about
-    if about != "call" or not ends or None in ends:
+    is_stuck = suspect.cause.about == "call" or suspect.cause is causes.HOST_STUCK
+    if not is_stuck or not ends or None in ends:
         return suspect
     if 0 < len(suspect.waiting) < len(suspect.processes):
         named, others = suspect.waiting, suspect.processes
         return replace(
-            suspect,
-            cause=causes.FINISHED,
-            rule="finished",
-            processes=named,
-            waiting=others,
+            suspect, cause=causes.FINISHED, rule="finished", processes=named, waiting=others,
             leaf=None,
-        )
+        )  # fmt: skip
     return replace(suspect, cause=causes.FINISHED, rule="finished", death=ends[0])
 
 

@@ -19,11 +19,13 @@ _FOLDER = os.path.dirname(__file__)
 class _Watch:
     """Finds nothing; sees that torch.distributed is looked for."""
 
-    @staticmethod
-    def find_spec(name: str, *_: object) -> ModuleSpec | None:
-        if name == "torch.distributed":
-            with suppress(ValueError):
-                sys.meta_path.remove(_Watch)
+    saw = False
+
+    @classmethod
+    def find_spec(cls, name: str, *_: object) -> ModuleSpec | None:
+        # Stays in sys.meta_path: importlib is walking the list.
+        if name == "torch.distributed" and not cls.saw:
+            cls.saw = True
             with suppress(Exception):  # the program goes on without a record
                 from oddrank.run.script import record_program
 
