@@ -370,8 +370,8 @@ def _has_style(stream: TextIO) -> bool:
 def _write(lines: Iterable[Line], stream: TextIO) -> None:
     made = [(safe(text, stream), style) for text, style in lines]
     if not _has_style(stream):
-        for text, _ in made:
-            print(text, file=stream)
+        # In one write, also where stderr is unbuffered: ranks write to one terminal.
+        stream.write("".join(f"{text}\n" for text, _ in made))
         stream.flush()
         return
     from rich.console import Console

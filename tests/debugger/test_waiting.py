@@ -1,6 +1,8 @@
 """The others wait for a stopped rank, and go on whatever becomes of it."""
 
+import io
 import math
+import sys
 import threading
 from unittest.mock import Mock
 
@@ -36,21 +38,23 @@ def goes_on(thread):
     assert not thread.is_alive()
 
 
-def test_they_wait_for_the_rank_to_come_and_for_its_debugger_to_end(capfd):
+def test_they_wait_for_the_rank_to_come_and_for_its_debugger_to_end(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", printed := io.StringIO())
     stores = job()
     others = [waits(store) for store in stores[:2]]
-    until(lambda: "rank 2 has not come to the breakpoint yet" in capfd.readouterr().err)
+    until(lambda: "rank 2 has not come to the breakpoint yet" in printed.getvalue())
     stopped = Stopped(stores[2], "0/2", 600.0)
     stopped.stops("rank 2 stops at train.py:57")
-    until(lambda: "rank 2 stops at train.py:57" in capfd.readouterr().err)
+    until(lambda: "rank 2 stops at train.py:57" in printed.getvalue())
     assert all(one.is_alive() for one in others)
     stopped.over()
     for one in others:
         goes_on(one)
-    assert capfd.readouterr().err == ""
+    assert printed.getvalue().count("\n") == 2
 
 
-def test_they_go_on_when_it_steps_does_not_stop_is_killed_or_is_late(capfd, monkeypatch):
+def test_they_go_on_when_it_steps_does_not_stop_is_killed_or_is_late(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", printed := io.StringIO())
     late = "the deadline has passed: the others go on"
     for why, states, deadline, said in (
         ("steps", ("stops", "steps"), 600.0, ""),
@@ -61,20 +65,20 @@ def test_they_go_on_when_it_steps_does_not_stop_is_killed_or_is_late(capfd, monk
     ):
         # A rank that lives may be silent for long on a busy machine.
         monkeypatch.setattr(waiting, "_LOST_SECONDS", 0.5 if why == "is killed" else 600.0)
-        stores, words = job(), []
+        stores, before = job(), len(printed.getvalue())
         other, stopped = waits(stores[0], deadline), Stopped(stores[2], "0/2", 600.0)
         for state in states:
             if state == "stops":
                 stopped.stops("rank 2 stops")
             elif state == "is killed":
-                until(lambda: words.append(capfd.readouterr().err) or "stops" in "".join(words))  # noqa: B023
+                until(lambda: "rank 2 stops" in printed.getvalue()[before:])  # noqa: B023
                 stopped._poller.stop()
             else:
                 getattr(stopped, state)()
         goes_on(other)
-        words.append(capfd.readouterr().err)
-        assert said in "".join(words), why
-        assert "stops" not in words[-1] or why != "does not stop"
+        words = printed.getvalue()[before:]
+        assert said in words, why
+        assert "stops" not in words or why != "does not stop"
         stopped.over()
 
 
