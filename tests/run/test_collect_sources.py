@@ -91,14 +91,19 @@ class Ras(socketserver.StreamRequestHandler):
             self.server.asked.append(self.rfile.readline())
             if not self.server.asked[-1] or not reply:
                 return
-            self.wfile.write(reply)
+            self.wfile.write(self.server.others.get(self.server.asked[-1], reply))
 
 
 @contextmanager
-def ras_server(answer: bytes, hello: bytes = b"SERVER PROTOCOL 2\n") -> Iterator[tuple[str, list]]:
+def ras_server(
+    answer: bytes,
+    hello: bytes = b"SERVER PROTOCOL 2\n",
+    diagnostics: bytes = b"ERROR: Unknown command DIAGNOSTICS\n",
+) -> Iterator[tuple[str, list]]:
     """Serves NCCL's text protocol; yields its address and what it was asked."""
     with socketserver.TCPServer(("127.0.0.1", 0), Ras) as server:
         server.replies, server.asked = (hello, b"OK\n", answer), []
+        server.others = {b"DIAGNOSTICS\n": diagnostics}
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         try:
             yield f"127.0.0.1:{server.server_address[1]}", server.asked
@@ -117,13 +122,31 @@ def test_ras_is_asked_twice_two_seconds_apart_and_triage_reads_the_answers(tmp_p
     with ras_server((DATA / "nccl_ras.txt").read_bytes()) as (address, asked):
         _, (name,) = of_ras(tmp_path, address)
     assert time.monotonic() - begin >= 2.0
-    assert asked == [b"CLIENT PROTOCOL 2\n", b"TIMEOUT 3\n", b"VERBOSE STATUS\n"] * 2
+    assert asked == [
+        line for question in (b"VERBOSE STATUS\n", b"VERBOSE STATUS\n", b"DIAGNOSTICS\n")
+        for line in (b"CLIENT PROTOCOL 2\n", b"TIMEOUT 3\n", question)
+    ]  # fmt: skip
     counts = [f for f in facts_of(ras_evidence.KIND, tmp_path / name)
               if isinstance(f, facts.Counts)]  # fmt: skip
     assert [dict(one.counts)[2] for one in counts] == [8, 8]
     first, second = (one.time for one in counts)
     assert first is not None
     assert 1 <= second - first <= 60
+
+
+def test_what_nccl_s_diagnostics_find_is_kept_and_triage_reads_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(nccl_ras, "_HELLO", PATIENCE.limit)
+    status = (DATA / "nccl_ras.txt").read_bytes()
+    found_ecc = b"NCCL DIAG [INFO] ECC: uncorrected volatile errors on rank(s) {2} (worst=3)\n"
+    for number, diagnostics in enumerate((found_ecc, b"BUSY: diagnostics already in progress\n")):
+        with ras_server(status, diagnostics=diagnostics) as (address, _):
+            found, names = of_ras(tmp_path / str(number), address)
+        if number == 0:
+            read = facts_of(ras_evidence.KIND, tmp_path / "0" / names[1])
+            assert [one.hits for one in read if isinstance(one, facts.Trouble)] == [(2,)]
+        else:
+            assert names == [f"nccl_ras.{address}.txt"]
+            assert "at this moment" in found.lacks[f"NCCL diagnostics at {address}"]
 
 
 @pytest.mark.parametrize(

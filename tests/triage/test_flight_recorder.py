@@ -89,7 +89,7 @@ def versions() -> list[Dump]:
 
 
 def back_ends() -> list[Dump]:
-    names = ("nccl", "gloo", "xccl", "rccl", "ncclx", "rcclx", "hccl")
+    names = ("nccl", "nccl2", "nccl-lazy", "gloo", "xccl", "rccl", "ncclx", "rcclx", "hccl")
     return [dump(entry("_all_gather_base", 1, state="scheduled", backend=b)) for b in names]
 
 

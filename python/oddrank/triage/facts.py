@@ -146,6 +146,11 @@ class Call:
     """Whether its rank always issued the same after the same calls before; None: no pattern."""
 
 
+# Back ends that run the calls of several groups at once, each in a thread of the host. The calls
+# of the others are queued on a device.
+ON_HOST = frozenset({"gloo", "mpi", "ucc"})
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far a rank has come in a group: the fact that waits are judged by.
@@ -153,7 +158,7 @@ class Progress:
     enqueued, started, completed: last sequence numbers; None: unknown. open: calls that have not
     completed, oldest first, perhaps not all: open_count is their number. whole: the source shows
     all that this rank has open in all its groups, so that what is not here is not open. backend:
-    nccl, gloo, ...; progress of different back ends is never compared.
+    nccl (nccl2, too), gloo, ...; progress of different back ends is never compared.
     """
 
     process: Process

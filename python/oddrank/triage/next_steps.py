@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from oddrank.triage import causes
-from oddrank.triage.facts import Activity, Advice, Fact
+from oddrank.triage.facts import ON_HOST, Activity, Advice, Fact
 from oddrank.triage.suspects import Suspect
 from oddrank.triage.view import View
 
@@ -76,7 +76,7 @@ class Case:
     def may_use_nccl(self) -> bool:
         """Whether calls may be NCCL's: all that is known is of another back end."""
         backends = {p.backend for members in self.view.progress.values() for p in members.values()}
-        return not backends or bool(backends - {"gloo", "mpi", "ucc"})
+        return not backends or bool(backends - ON_HOST)
 
     def says(self, *words: str) -> bool:
         """Returns whether the death's text, or a file that supports the suspicion, has a word."""

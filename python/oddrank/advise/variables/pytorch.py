@@ -5,6 +5,7 @@ from oddrank.advise.variables.variable import Variable
 _NCCL = "docs.pytorch.org, ProcessGroupNCCL Environment Variables"
 _HEADER = "torch 2.13, ProcessGroupNCCL.hpp"
 _RECORDER = "torch 2.13, FlightRecorder.hpp"
+_C10D = "torch 2.15, distributed/c10d and its release notes"
 _CUDA = "docs.pytorch.org, CUDA Environment Variables"
 _NOTES = "docs.pytorch.org, CUDA semantics"
 _ELASTIC = "torch 2.13, torch/distributed/elastic"
@@ -69,6 +70,16 @@ VARIABLES = (
     Variable("TORCH_NCCL_COORD_CHECK_MILSEC", "milliseconds between looks for other ranks' errors",
              "1000", source=_NCCL,
              takes="0..", otherwise=_NO_DIGIT),
+    Variable("TORCH_FR_DUMP_ON_TIMEOUT", "0: a timeout writes no Flight Recorder dump", "1",
+             since="torch 2.14", source=_C10D,
+             takes=_BOOL, otherwise=_STOPS),
+    Variable("TORCH_FR_WAIT_TIMEOUT_DUMP_MILSEC", "longest wait for a dump, in ms", "15000",
+             since="torch 2.14", source=_C10D,
+             takes="0..", otherwise=_NO_DIGIT),
+    Variable("TORCH_DIST_USE_NCCL2", "0: the back end nccl is that of torch 2.13, not nccl2",
+             "0 in torch 2.14, 1 since 2.15", since="torch 2.14", source=_C10D),
+    Variable("TORCH_DIST_NAN_CHECK", "1: checks the inputs of collectives for NaN", "0",
+             since="torch 2.14", source=_C10D),
     Variable("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "longest wait for a dump before the exit",
              source=_NCCL,
              takes="0..", otherwise=_NO_DIGIT),

@@ -27,6 +27,8 @@ from oddrank.triage.facts import (
 _MARKS = (b"pg_config", b"pg_status", b"profiling_name", b"collective_seq_id")
 _NAMED = re.compile(r"(?:dump|trace)[_-]?(\d+)(?![\d])", re.IGNORECASE)
 _LAST = re.compile(r"(\d+)$")
+# torch's second back end for NCCL, and the one that sets it up at the first call.
+_NCCL = ("nccl2", "nccl-lazy")
 _STACK = tuple[Frame, ...]
 
 
@@ -131,7 +133,7 @@ class _Records:
                     self._processes[i],
                     self._groups[group],
                     self._sources[i],
-                    backend,
+                    "nccl" if backend in _NCCL else backend,
                     enqueued,
                     started,
                     completed,

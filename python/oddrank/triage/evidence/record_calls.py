@@ -14,11 +14,20 @@ from oddrank.trace.collectives import op_name
 from oddrank.trace.ranks import Rank
 from oddrank.trace.states import Seen
 from oddrank.triage import leaves, matching
-from oddrank.triage.facts import Call, Frame, Group, Mismatch, Process, Progress, Source, Variant
+from oddrank.triage.facts import (
+    ON_HOST,
+    Call,
+    Frame,
+    Group,
+    Mismatch,
+    Process,
+    Progress,
+    Source,
+    Variant,
+)
 
 _MESSAGES = ("send", "recv")
 # Back ends that work on the host: the end of each operation is recorded.
-_ON_HOST = frozenset({"gloo", "mpi", "ucc"})
 # Calls a rank, of the newest, that are compared: all that small jobs hold.
 _MOST_COMPARED = 1 << 20
 # Calls of a process between which the longest pause is looked for.
@@ -127,7 +136,7 @@ def _progress_of(
     failed: ranks.Collective | None,
     key: _Key,
 ) -> Progress:
-    ends_known = key[2] in _ON_HOST or (group is not None and group.ended is not None)
+    ends_known = key[2] in ON_HOST or (group is not None and group.ended is not None)
     enqueued = group.issued if group is not None else None
     completed = group.ended if group is not None else None
     if group is None or ends_known:
@@ -161,7 +170,7 @@ def _is_last(failed: ranks.Collective, enqueued: int) -> bool:
 
 def _is_whole(rank: Rank) -> bool:
     """Returns whether all that is open in the process is open in its record, and nothing else."""
-    on_device = any(g.backend not in _ON_HOST and g.ended is None for g in rank.groups)
+    on_device = any(g.backend not in ON_HOST and g.ended is None for g in rank.groups)
     on_device = on_device or any(c.state == "issued" for c in rank.collectives)
     recorded = rank.records_collectives or bool(rank.groups)
     lost = rank.lost_collectives or rank.lost_groups
@@ -186,7 +195,7 @@ def _open_calls(rank: Rank) -> dict[_Key, list[Call]]:
 
 
 def _call(each: ranks.Collective, site: tuple[Frame, ...]) -> Call:
-    started = each.sequence is not None and each.backend in _ON_HOST
+    started = each.sequence is not None and each.backend in ON_HOST
     return Call(
         each.sequence, op_name(each.operation), each.peer, each.root, each.dtype,
         _sizes(each.bytes_in, each.bytes_out, each.dtype), each.bytes,

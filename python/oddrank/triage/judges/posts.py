@@ -8,12 +8,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from oddrank.triage.facts import Call, Group
+from oddrank.triage.facts import ON_HOST, Call, Group
 from oddrank.triage.judges.wait_graph import Waits, is_send, oldest
 from oddrank.triage.view import View
 
-# Libraries that run the calls of several groups at once, each in a thread.
-_NO_ORDER = frozenset({"gloo", "mpi", "ucc"})
 TOGETHER = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 """Nobody gets out of these before all members are in: how their names begin."""
 # Messages that were issued within so many seconds are a batch: they run at once.
@@ -114,7 +112,7 @@ class Posts:
     def _of_call(self, group: Group, seq: int, op: str) -> Lacks:
         fronts, members = self.waits.fronts[group], self.view.progress[group]
         here = (seq, True)
-        gpu = all(p.backend not in _NO_ORDER for p in members.values())
+        gpu = all(p.backend not in ON_HOST for p in members.values())
         if gpu and op.startswith(TOGETHER) and any(f > here for f in fronts.values()):
             return Lacks()  # somebody got out: all members had come
         elsewhere = {
@@ -155,7 +153,7 @@ def posts(view: View, waits: Waits) -> Posts:
     own: dict[int, list[tuple[Group, Call, bool]]] = {}
     for group, members in view.progress.items():
         for rank, progress in members.items():
-            gpu = progress.backend not in _NO_ORDER
+            gpu = progress.backend not in ON_HOST
             for call in progress.open:
                 own.setdefault(rank, []).append((group, call, gpu))
     for rank, calls in own.items():

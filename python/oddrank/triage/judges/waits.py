@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from oddrank.finding import group_name, ranks_text
 from oddrank.triage import causes
-from oddrank.triage.facts import Call, Group, Progress
+from oddrank.triage.facts import ON_HOST, Call, Group, Progress
 from oddrank.triage.judges import circles, mismatches, unheard, wait_graph
 from oddrank.triage.judges.posts import Posts
 from oddrank.triage.judges.posts import posts as at_posts
@@ -181,7 +181,7 @@ def _kind(view: View, rank: int) -> Cause:
     if not pending:
         unsure = any(p.timed_out or not p.whole for p in own.values())
         return causes.NOT_ENTERED_OR_INSIDE if unsure else causes.NOT_ENTERED
-    on_gpu = [p for p in own.values() if p.open and p.backend not in ("gloo", "mpi", "ucc")]
+    on_gpu = [p for p in own.values() if p.open and p.backend not in ON_HOST]
     later = any(
         p.enqueued is not None and call.seq is not None and p.enqueued > call.seq
         for p in on_gpu

@@ -1,4 +1,7 @@
-"""Asks NCCL's RAS twice for the state of its communicators, as ncclras -v does: text over TCP."""
+"""Asks NCCL's RAS over TCP for the state of its communicators, twice, and for its diagnostics.
+
+As ncclras -v and, from NCCL 2.31 on, ncclras -D do.
+"""
 
 import re
 import socket
@@ -35,7 +38,7 @@ def _work(target: Target, address: str, sink: Sink) -> None:
     for number in range(2):
         begin = time.monotonic()
         try:
-            answer = ask(address, sink.room // 2 - 100)
+            answer = ask(address, b"VERBOSE STATUS", sink.room // 2 - 100)
         except ConnectionRefusedError:
             sink.lacks(f"NCCL RAS at {address}", "nobody listens there", absent=not answers)
             break
@@ -48,10 +51,24 @@ def _work(target: Target, address: str, sink: Sink) -> None:
             time.sleep(max(0.0, begin + _APART - time.monotonic()))
     if answers:
         sink.put(f"nccl_ras.{job.file_name(address)}.txt", b"".join(answers), of=address)
+        _diagnose(address, sink)
 
 
-def ask(address: str, most: int) -> bytes:
-    """Returns the answer to VERBOSE STATUS. OSError or ValueError says why there is none."""
+def _diagnose(address: str, sink: Sink) -> None:
+    """Puts what NCCL finds out about its GPUs, links and settings. NCCL before 2.31 can't."""
+    try:
+        answer = ask(address, b"DIAGNOSTICS", sink.room)
+        if answer.startswith(b"BUSY"):
+            raise ValueError("somebody else asks for them at this moment")
+    except (OSError, ValueError) as error:
+        sink.lacks(f"NCCL diagnostics at {address}", str(error) or repr(error))
+        return
+    if not answer.startswith(b"ERROR"):
+        sink.put(f"nccl_diagnostics.{job.file_name(address)}.txt", answer, of=address)
+
+
+def ask(address: str, question: bytes, most: int) -> bytes:
+    """Returns the answer to a question. OSError or ValueError says why there is none."""
     found = _ADDRESS.fullmatch(address)
     if found is None:
         raise ValueError("it is no HOST:PORT")
@@ -66,7 +83,7 @@ def ask(address: str, most: int) -> bytes:
         if said.strip().upper() != b"OK":
             raise ValueError(f"it refused the timeout: {said[:80]!r}")
         server.settimeout(_SILENCE)
-        server.sendall(b"VERBOSE STATUS\n")
+        server.sendall(question + b"\n")
         answer = lines.read(max(0, most) + 1)
     if len(answer) > most:
         raise ValueError(f"its answer is over {most >> 10} KiB: raise --limit")
@@ -75,4 +92,4 @@ def ask(address: str, most: int) -> bytes:
     return answer
 
 
-SOURCE = Source("NCCL RAS", 16.0, 0.02, _work, _parts)
+SOURCE = Source("NCCL RAS", 20.0, 0.02, _work, _parts)
