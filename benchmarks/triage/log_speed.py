@@ -1,12 +1,14 @@
-"""How fast is a log scanned for the lines that triage reads? Gigabytes a second on one core.
+"""How fast is a log scanned for the lines that triage reads, and judged by `oddrank triage`?
 
-Logs of three shapes, made here: training lines of 64 ranks behind torchrun's prefixes, plain lines
-of one rank, and a progress bar that fills one endless line by carriage returns.
+Gigabytes a second on one core. Logs of three shapes, made here: training lines of 64 ranks behind
+torchrun's prefixes, plain lines of one rank, and a progress bar that fills one endless line by
+carriage returns. Each ends with a traceback.
 """
 
 import os
 import random
 import resource
+import subprocess
 import sys
 import tempfile
 import time
@@ -24,6 +26,12 @@ CAUGHT = (
     "collective operation timeout: WorkNCCL(SeqNum=4486, OpType=ALLTOALL, NumelIn=1, NumelOut=1, "
     "Timeout(ms)=600000) ran for 600013 milliseconds before timing out.\n"
 )
+TRACEBACK = """
+Traceback (most recent call last):
+  File "/w/train.py", line 30, in train_step
+    raise ValueError("bad label 77")
+ValueError: bad label 77
+"""
 
 
 def training(step: int) -> str:
@@ -49,6 +57,18 @@ def chunks(line: Callable[[int], str], size: int) -> Iterator[str]:
     text = "".join(block)
     for _ in range(max(size // len(text), 1)):
         yield text
+    yield TRACEBACK
+
+
+def triaged(path: Path) -> float:
+    """Returns the CPU seconds of `oddrank triage`."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, "-m", "oddrank", "triage", str(path)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False, timeout=600)
+    if b"ValueError: bad label 77" not in done.stdout:
+        raise SystemExit(f"triage has not found the traceback: {done.stdout!r}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def caught(rank: int) -> str:
@@ -71,6 +91,7 @@ def main() -> None:
                 began = time.thread_time()
                 found = _native.core().scan_lines(os.fsencode(path), _NEEDLES)
                 rates.append(size / (time.thread_time() - began) / 1e9)
+            judged = [size / triaged(path) / 1e9 for _ in range(options.repetitions)]
             rows.append(
                 {
                     "log": name,
@@ -78,6 +99,7 @@ def main() -> None:
                     "lines": found["lines"],
                     "matches": len(found["matches"]),
                     "GB per CPU second": harness.spread(rates[1:]),  # the first fills the cache
+                    "GB per CPU second, triage": harness.spread(judged),
                 }
             )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10

@@ -146,25 +146,31 @@ void bind_logs(py::module_& m) {
   m.def(
       "scan_lines",
       [](const std::string& path, const std::vector<std::pair<std::string, int>>& words,
-         std::size_t most, std::size_t total) {
+         std::size_t most, std::size_t total, bool speakers,
+         const std::vector<std::pair<std::uint64_t, std::uint64_t>>& ranges) {
         std::vector<logs::Needle> list;
         list.reserve(words.size());
         for (const auto& [word, follow] : words) list.push_back({word, follow});
         logs::Limits limits;
         limits.matches = most;
         limits.total = total;
+        if (!speakers) limits.speakers = 0;
+        std::vector<logs::LineRange> lines;
+        for (const auto& [first, last] : ranges) lines.push_back({first, last});
         logs::Scan scan;
         {
           const WithoutGil unlocked;
           const logs::Needles needles(std::move(list));
-          scan = logs::scan_file(path, needles, limits);
+          scan = logs::scan_file(path, needles, limits, lines);
         }
         return to_dict(scan);
       },
       py::arg("path"), py::arg("needles"), py::arg("most") = logs::Limits{}.matches,
-      py::arg("total") = logs::Limits{}.total,
+      py::arg("total") = logs::Limits{}.total, py::arg("speakers") = true,
+      py::arg("ranges") = std::vector<std::pair<std::uint64_t, std::uint64_t>>(),
       "Returns the lines of a log that contain one of the needles, (word, lines that follow) "
-      "each, and who wrote lines at all. `most` of a needle and `total` bytes are kept.");
+      "each, and, if asked for, who wrote lines at all. `most` of a needle and `total` bytes are "
+      "kept. ranges: looks only at these lines, (first, last) from 1, sorted and apart.");
 }
 
 }  // namespace oddrank

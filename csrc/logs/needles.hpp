@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,14 +24,16 @@ struct Needle {
 class Needles {
  public:
   static constexpr std::size_t kLeast = 4;
-  static constexpr std::size_t kMost = 64;
+  static constexpr std::size_t kMost = 1024;
+  static constexpr std::size_t kNone = std::string_view::npos;
 
   // Throws Error if there are more than kMost words, or one is too short.
   explicit Needles(std::vector<Needle> needles);
 
-  // Returns the words that a text contains, one bit each, the first word in the lowest. Words that
-  // end within the first `seen` bytes don't count.
-  std::uint64_t in(std::string_view text, std::size_t seen = 0) const;
+  // Returns the first of the words that a text contains, or kNone. Words that end within the first
+  // `seen` bytes don't count.
+  std::size_t in(std::string_view text, std::size_t seen = 0) const;
+  bool any_in(std::string_view text) const;
 
   // A word's place in a text. needle: the first of those that stand there.
   struct Hit {
@@ -47,18 +50,30 @@ class Needles {
  private:
   struct Place {
     std::uint16_t group;  // hash of four bytes
-    std::uint8_t needle;
+    std::uint16_t needle;
     std::uint8_t offset;  // where in the needle they stand
     std::uint32_t head;   // the needle's first four bytes
   };
 
-  static std::uint32_t four_bytes(const char* at);
-  static std::uint16_t hash(std::uint32_t bytes);
+  static std::uint32_t four_bytes(const char* at) {
+    std::uint32_t bytes = 0;
+    std::memcpy(&bytes, at, sizeof bytes);
+    return bytes;
+  }
+  static std::uint16_t hash(std::uint32_t bytes) {
+    return static_cast<std::uint16_t>((bytes * 0x9E3779B1U) >> 16);
+  }
   // Returns whether a place's needle stands around these bytes of a text.
   bool fits(std::string_view text, std::size_t at, const Place& place) const;
   std::vector<Place>::const_iterator places_of(std::uint16_t group) const;
-  std::uint64_t check(std::string_view text, std::size_t at, std::uint16_t group,
-                      std::size_t seen) const;
+  bool is_group(const char* at) const {
+    const std::uint16_t group = hash(four_bytes(at));
+    return (bits_[group / 64] >> (group % 64) & 1) != 0;
+  }
+  // Returns the first place from `at` on, in steps of the stride, where a group of a word may
+  // stand.
+  std::size_t candidate(std::string_view text, std::size_t at) const;
+  std::size_t check(std::string_view text, std::size_t at, std::size_t seen) const;
 
   std::vector<Needle> needles_;
   std::size_t stride_ = 1;

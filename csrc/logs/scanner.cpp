@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstdlib>
 #include <deque>
 #include <functional>
@@ -70,6 +69,8 @@ class Scanner::Parts {
     }
   }
 
+  void go_to(std::uint64_t line) { scan_.lines = line - 1; }
+
   Scan finish() {
     if (!carry_.empty() || inside_) take_carry(true);
     std::vector<std::tuple<std::uint64_t, std::uint64_t, Match*>> order;
@@ -109,7 +110,13 @@ class Scanner::Parts {
 
   // Lines of a block without any needle only say which processes wrote.
   void feed_block(std::string_view block) {
-    quiet_ = needles_.in(block) == 0;
+    quiet_ = !needles_.any_in(block);
+    if (quiet_ && limits_.speakers == 0 && carry_.empty() && !inside_ && blocks_.empty()) {
+      for (std::size_t end; (end = block.find('\n')) != std::string_view::npos;) {
+        ++scan_.lines;
+        block.remove_prefix(end + 1);
+      }
+    }
     while (!block.empty()) {
       const std::size_t newline = block.find('\n');
       const bool whole = newline != std::string_view::npos;
@@ -150,7 +157,7 @@ class Scanner::Parts {
         begins && whole && text.starts_with('{') && unpack_docker(text, unpacked_);
     if (!unpacked) return scan(text, whole, begins, seen);
     // Words are those of the file, as in a block of many lines: none appears by unpacking.
-    const bool quiet = std::exchange(quiet_, quiet_ || needles_.in(text) == 0);
+    const bool quiet = std::exchange(quiet_, quiet_ || !needles_.any_in(text));
     scan(unpacked_, whole, begins, seen);
     quiet_ = quiet;
     keep_heads();  // what was heard lies in the text that goes
@@ -169,7 +176,7 @@ class Scanner::Parts {
   void scan_said(std::string_view text, bool begins, std::size_t seen) {
     if (begins && !line_who_.empty()) speak(line_who_, text);
     if (!blocks_.empty() && begins && follow(text)) return;
-    if (quiet_ || needles_.in(text, seen) == 0) return;
+    if (quiet_ || needles_.in(text, seen) == Needles::kNone) return;
     for (bool first = begins; !text.empty(); first = false) {
       const std::size_t end = std::min(text.find('\r'), text.size());
       piece(text.substr(0, end), first, std::min(seen, end));
@@ -180,15 +187,14 @@ class Scanner::Parts {
   }
 
   void piece(std::string_view text, bool begins, std::size_t seen) {
-    if (needles_.in(text, seen) == 0) return;
+    if (needles_.in(text, seen) == Needles::kNone) return;
     Prefix who = find_prefix_behind_bar(text);
     bool own = begins || !who.empty();
     while (true) {
       // A number too long for a rank is no prefix: the search must not find it again.
       const std::size_t torn = next_torn(text, std::max<std::size_t>(who.text, 1));
       const std::string_view part = text.substr(0, torn);
-      if (const std::uint64_t found = needles_.in(part, seen); found != 0) {
-        const auto needle = static_cast<std::size_t>(std::countr_zero(found));
+      if (const std::size_t needle = needles_.in(part, seen); needle != Needles::kNone) {
         match(part, who, own ? Writer(who) : inherited(), needle);
       }
       if (torn == std::string_view::npos) return;
@@ -252,7 +258,7 @@ class Scanner::Parts {
     const bool ends = !counted && !is_indented(own);
     if (--block.left == 0 || ends) blocks_.erase(awaited);
     // Behind a traceback, a line with a needle of its own is a match of that.
-    if (!counted && needles_.in(text) != 0) return false;
+    if (!counted && needles_.any_in(text)) return false;
     keep(std::move(found));
     return true;
   }
@@ -345,9 +351,58 @@ Scanner::Scanner(const Needles& needles, const Limits& limits)
     : parts_(std::make_unique<Parts>(needles, limits)) {}
 Scanner::~Scanner() = default;
 void Scanner::feed(std::string_view chunk) { parts_->feed(chunk); }
+void Scanner::go_to(std::uint64_t line) { parts_->go_to(line); }
 Scan Scanner::finish() { return parts_->finish(); }
 
-Scan scan_file(const std::string& path, const Needles& needles, Limits limits) {
+namespace {
+
+// Feeds a scanner with ranges of the lines of a file.
+class Ranges {
+ public:
+  Ranges(const std::vector<LineRange>& ranges, Scanner& scanner)
+      : range_(ranges.begin()), end_(ranges.end()), scanner_(scanner) {}
+
+  // Returns whether more is wanted.
+  bool feed(std::string_view chunk) {
+    while (range_ != end_ && !chunk.empty()) {
+      const bool inside = line_ >= range_->first;
+      const std::uint64_t until = inside ? range_->last + 1 : range_->first;
+      const std::size_t size = size_until(chunk, until);
+      if (inside) scanner_.feed(chunk.substr(0, size));
+      chunk.remove_prefix(size);
+      if (line_ != until) break;
+      if (inside) {
+        ++range_;
+      } else {
+        scanner_.go_to(until);
+      }
+    }
+    return range_ != end_;
+  }
+
+ private:
+  // Returns the size of what stands before a line, and counts the lines.
+  std::size_t size_until(std::string_view chunk, std::uint64_t line) {
+    std::size_t size = 0;
+    while (line_ < line) {
+      const std::size_t end = chunk.find('\n', size);
+      if (end == std::string_view::npos) return chunk.size();
+      size = end + 1;
+      ++line_;
+    }
+    return size;
+  }
+
+  std::vector<LineRange>::const_iterator range_;
+  std::vector<LineRange>::const_iterator end_;
+  Scanner& scanner_;
+  std::uint64_t line_ = 1;
+};
+
+}  // namespace
+
+Scan scan_file(const std::string& path, const Needles& needles, Limits limits,
+               const std::vector<LineRange>& ranges) {
   struct stat info {};
   const Fd fd = open_regular(path, info);
   if (limits.reference_ns == 0) {
@@ -356,7 +411,9 @@ Scan scan_file(const std::string& path, const Needles& needles, Limits limits) {
     limits.reference_ns = seconds * 1'000'000'000;
   }
   Scanner scanner(needles, limits);
+  Ranges wanted(ranges, scanner);
   read_chunks(fd, path, [&](std::string_view chunk) {
+    if (!ranges.empty()) return wanted.feed(chunk);
     scanner.feed(chunk);
     return true;
   });

@@ -42,7 +42,7 @@ struct Limits {
   std::size_t matches = 20'000;   // of one needle; of more, the first and the last are kept
   std::size_t text = 2048;        // bytes of a match
   std::size_t total = 64u << 20;  // bytes of all texts, roughly
-  std::size_t speakers = 65'536;  // more are not counted
+  std::size_t speakers = 65'536;  // more are not counted; 0: nobody asks who wrote
   std::size_t line = 1u << 20;    // longer lines are scanned in pieces
   std::int64_t reference_ns = 0;  // for times without a year, see find_time()
 };
@@ -65,6 +65,8 @@ class Scanner {
   Scanner& operator=(const Scanner&) = delete;
 
   void feed(std::string_view chunk);
+  // What is fed next begins with this line: those before it were left out. Only between lines.
+  void go_to(std::uint64_t line);
   Scan finish();
 
  private:
@@ -72,7 +74,15 @@ class Scanner {
   std::unique_ptr<Parts> parts_;
 };
 
-// Scans a file. Throws SystemError if it cannot be read.
-Scan scan_file(const std::string& path, const Needles& needles, Limits limits);
+// Lines from 1, the last one included.
+struct LineRange {
+  std::uint64_t first;
+  std::uint64_t last;
+};
+
+// Scans a file, or of it only ranges of lines, sorted and apart. Throws SystemError if it cannot be
+// read.
+Scan scan_file(const std::string& path, const Needles& needles, Limits limits,
+               const std::vector<LineRange>& ranges = {});
 
 }  // namespace oddrank::logs

@@ -120,7 +120,12 @@ def kill_this_process_in(seconds: float, /) -> None: ...
 # logs
 
 def scan_lines(
-    path: bytes, needles: Sequence[tuple[str, int]], most: int = 20000, total: int = 64 << 20
+    path: bytes,
+    needles: Sequence[tuple[str, int]],
+    most: int = 20000,
+    total: int = 64 << 20,
+    speakers: bool = True,
+    ranges: Sequence[tuple[int, int]] = (),
 ) -> dict[str, Any]: ...
 
 class LogSplitter:

@@ -1,5 +1,6 @@
 // Scanning: words, writers, torn and endless lines, tracebacks, limits.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <random>
@@ -80,11 +81,12 @@ TEST(Scanner, FindsWhatASimpleSearchFinds) {
     std::string text(random() % 60, ' ');
     for (char& c : text) c = random() % 2 == 0 ? 'a' : 'b';
     const Needles needles(words);
-    std::uint64_t expected = 0;
-    for (std::size_t i = 0; i < words.size(); ++i) {
-      if (text.find(words[i].text) != std::string::npos) expected |= std::uint64_t{1} << i;
+    std::size_t expected = Needles::kNone;
+    for (std::size_t i = words.size(); i-- > 0;) {
+      if (text.find(words[i].text) != std::string::npos) expected = i;
     }
     ASSERT_EQ(needles.in(text), expected) << text;
+    ASSERT_EQ(needles.any_in(text), expected != Needles::kNone) << text;
   }
 }
 
@@ -177,7 +179,47 @@ TEST(Scanner, TheNumbersOfSpeakersAndOfWordsAreBounded) {
   EXPECT_EQ(found.speakers.size(), 10U);
   EXPECT_TRUE(found.speakers_left_out);
   EXPECT_THROW(Needles({{"abc"}}), Error) << "too short";
-  EXPECT_THROW(Needles(std::vector<Needle>(65, {"word"})), Error) << "too many";
+  EXPECT_THROW(Needles(std::vector<Needle>(Needles::kMost + 1, {"word"})), Error) << "too many";
+}
+
+TEST(Scanner, OnlyRangesOfLinesAreLookedAtIfAskedFor) {
+  char path[] = "/tmp/oddrank-scan-XXXXXX";
+  const int fd = mkstemp(path);
+  std::string text;
+  for (int i = 1; i <= 100'000; ++i) text += "[rank1]: word " + std::to_string(i) + "\n";
+  text += "word, and no end of its line";
+  ASSERT_EQ(::write(fd, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  ::close(fd);
+  const Needles needles({{"word"}});
+  const struct {
+    std::vector<LineRange> ranges;
+    std::string lines;
+  } rows[] = {
+      {{{1, 2}}, "1, 2"},
+      {{{2, 2}, {4, 5}, {99'999, 200'000}}, "2, 4, 5, 99999, 100000, 100001"},
+      {{{50'000, 50'000}, {50'001, 50'001}}, "50000, 50001"},
+      {{{200'000, 200'001}}, ""},
+  };
+  for (const auto& row : rows) {
+    const Scan found = scan_file(path, needles, {}, row.ranges);
+    EXPECT_EQ(each(found.matches, &Match::line), row.lines);
+    if (found.matches.size() > 1) EXPECT_EQ(found.matches[1].writer.rank, 1);
+  }
+  ::unlink(path);
+}
+
+TEST(Scanner, LinesOfQuietBlocksAreCountedWhereNobodyAsksWhoWrote) {
+  std::string text;
+  for (int i = 1; i <= 30'000; ++i) text += "[rank1]: " + std::to_string(i) + "\n";
+  text += "word\n" + text + "word";
+  Limits limits;
+  limits.speakers = 0;
+  for (const std::size_t chunk : {std::size_t{100}, text.size()}) {
+    const Scan found = scan(text, {{"word"}}, limits, chunk);
+    EXPECT_EQ(each(found.matches, &Match::line), "30001, 60002");
+    EXPECT_EQ(found.lines, 60'002U);
+    EXPECT_TRUE(found.speakers.empty());
+  }
 }
 
 TEST(Scanner, LinesThatDockerPackedAreReadAsTheyWereWritten) {

@@ -4,7 +4,6 @@ import pytest
 
 from oddrank.inputs import Notes
 from oddrank.triage.evidence import lines as under_test
-from oddrank.triage.evidence.kinds import KINDS
 from triage.facts_of import item_of
 
 ONE = under_test.words("apple", ("pears", -2))
@@ -41,9 +40,3 @@ def test_lines_are_whole_whatever_the_blocks_and_cut_if_they_are_very_long(file,
             assert found == [(n, whole[n - 1]) for n in wanted], block
     (line,) = under_test.lines(file(b"apple" + b"x" * (200 << 10) + b"\nbanana\n"), (1,))
     assert len(line[1]) == 64 << 10
-
-
-def test_few_scans_serve_all_readers():
-    assert KINDS
-    assert len(under_test._scans) <= 3
-    assert all(len({p for r in scan for p in r.each}) <= 64 for scan in under_test._scans)

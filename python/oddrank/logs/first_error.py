@@ -214,7 +214,8 @@ def _warnings(
     """Yields warnings and errors that are no end, from before the first failure."""
     groups: dict[str, list[Said]] = defaultdict(list)
     for source in logs:
-        found = _native.core().scan_lines(os.fsencode(source.item.path), _SAID)["matches"]
+        scan = _native.core().scan_lines
+        found = scan(os.fsencode(source.item.path), _SAID, speakers=False)["matches"]
         for line, _, text, writer, time, follows, _ in found:
             place = Place(source.item.name, line)
             seconds = time[0] / 1e9 if time is not None and time[1] != "boot" else None

@@ -108,6 +108,7 @@ class _Looked:
         needles = [(word, 0) for word in _LOUD_WORDS]
         try:
             path = os.fsencode(item.path)
-            return _Looked(item, _native.core().scan_lines(path, needles, most=_MOST_OF_A_WORD))
+            found = _native.core().scan_lines(path, needles, most=_MOST_OF_A_WORD, speakers=False)
+            return _Looked(item, found)
         except (OSError, OddrankError):
             return None

@@ -13,40 +13,28 @@ from oddrank.inputs import Item, Notes
 _BLOCK = 4 << 20
 _LONGEST = 64 << 10
 _MOST_CACHED = 1_000_000
-_MOST_WORDS = 64  # of one scan, see csrc/logs/scanner.hpp
 
 
 @dataclass(frozen=True)
 class Words:
     """The words of one reader, and how many lines come with each. Made by words()."""
 
-    scan: int
     each: tuple[tuple[str, int], ...]
 
 
 Found = list[tuple[int, int]]
 """Numbers of lines from 1, and the index of the word that each holds."""
 
-# Readers whose words are looked for in one scan: a file is read once for several readers.
-_scans: list[list[Words]] = []
+# A file is read once for all readers.
+_readers: list[Words] = []
 _cache: dict[tuple[tuple[str, int, int], Words], Found] = {}
 _cached = 0
 
 
 def words(*each: str | tuple[str, int]) -> Words:
     """Registers words, of at least 4 letters, or (word, lines that come with it)."""
-    pairs = tuple((one, 0) if isinstance(one, str) else one for one in each)
-    fits = (
-        number
-        for number, readers in enumerate(_scans)
-        if len({p for r in readers for p in r.each} | set(pairs)) <= _MOST_WORDS
-    )
-    number = next(fits, len(_scans))
-    if number == len(_scans):
-        _scans.append([])
-    made = Words(number, pairs)
-    _scans[number].append(made)
-    return made
+    _readers.append(Words(tuple((one, 0) if isinstance(one, str) else one for one in each)))
+    return _readers[-1]
 
 
 def numbers(item: Item, words: Words) -> Found | None:
@@ -59,22 +47,24 @@ def numbers(item: Item, words: Words) -> Found | None:
         found = item.path.stat()
         key = (str(item.path), found.st_size, found.st_mtime_ns)
         if (key, words) not in _cache:
-            _scan(key, words.scan)
+            _scan(key)
         return _cache[key, words]
     except (OSError, OddrankError):
         return None
 
 
-def _scan(key: tuple[str, int, int], scan: int) -> None:
+def _scan(key: tuple[str, int, int]) -> None:
     global _cached
-    readers = _scans[scan]
-    needles = list(dict.fromkeys(pair for reader in readers for pair in reader.each))
-    matches = _native.core().scan_lines(os.fsencode(key[0]), needles, total=32 << 20)["matches"]
-    _cached += len(matches) + len(readers)
+    needles = list(dict.fromkeys(pair for reader in _readers for pair in reader.each))
+    found = _native.core().scan_lines(
+        os.fsencode(key[0]), needles, total=32 << 20, speakers=False
+    )  # fmt: skip
+    matches = found["matches"]
+    _cached += len(matches) + len(_readers)
     if _cached > _MOST_CACHED:
         _cache.clear()
-        _cached = len(matches) + len(readers)
-    for reader in readers:
+        _cached = len(matches) + len(_readers)
+    for reader in _readers:
         own = [word for word, _ in reader.each]
         places = {word: index for index, word in enumerate(own)}
         rows: Found = []

@@ -156,6 +156,8 @@ class Log:
     item: Item
     lines: tuple[Line, ...] = ()
     speakers: tuple[Process, ...] = ()
+    count: int = 0
+    """How many lines the file has."""
     left_out: int = 0
     restarted: int = 0
     """The last line at which the launcher started the ranks again."""
@@ -305,7 +307,9 @@ def _log(item: Item, found: dict[str, Any]) -> Log:
                 wall=bool(time is not None and time[1] == "wall"), follows=follows,
             )
         )  # fmt: skip
-    return Log(item, tuple(lines), _speakers(known, found), found["left_out"], restarted)
+    return Log(
+        item, tuple(lines), _speakers(known, found), found["lines"], found["left_out"], restarted
+    )
 
 
 def _year(matches: Iterable[Sequence[Any]]) -> int:

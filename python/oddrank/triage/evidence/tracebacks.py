@@ -59,6 +59,8 @@ FINISHED = re.compile(
 NO_PROGRESS = re.compile(r"%\||wandb: |fail|error|exception|abort|crash|emergency", re.IGNORECASE)
 # Without prefixes, other ranks' lines may come late: by their times only so much later proves it.
 _LATER = 60.0
+# Lines around a traceback, and at the end of a log, that are searched for such lines.
+_BEFORE, _BEHIND_IT = 2_000, 20_000
 # Python goes on after these.
 _GOES_ON = ("Exception ignored in", "Exception in thread")
 _SIGNALS = {
@@ -375,8 +377,15 @@ def _went_on(log: Log, done: dict[object, list[_Block]]) -> set[int]:
     if not any(not block.launcher for blocks in done.values() for block in blocks):
         return set()
     needles = [(word, 0) for word in _PROGRESS_WORDS]
+    near = [(log.count - _BEHIND_IT, log.count)]
+    near += [
+        (block.number - _BEFORE, block.end + _BEHIND_IT)
+        for blocks in done.values() for block in blocks if block.end and not block.launcher
+    ]  # fmt: skip
     try:
-        found = _native.core().scan_lines(os.fsencode(log.item.path), needles)["matches"]
+        found = _native.core().scan_lines(
+            os.fsencode(log.item.path), needles, speakers=False, ranges=_apart(near)
+        )["matches"]
     except (OSError, OddrankError):
         return set()
     said: dict[object, list[Any]] = defaultdict(list)
@@ -389,6 +398,17 @@ def _went_on(log: Log, done: dict[object, list[_Block]]) -> set[int]:
         for block in blocks
         if _goes_on(block, said[writer])
     }
+
+
+def _apart(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Joins ranges of lines that touch; sorted."""
+    made: list[tuple[int, int]] = []
+    for first, last in sorted((max(first, 1), last) for first, last in ranges):
+        if made and first <= made[-1][1] + 1:
+            made[-1] = (made[-1][0], max(made[-1][1], last))
+        else:
+            made.append((first, last))
+    return made
 
 
 def _goes_on(block: _Block, matches: Sequence[Any]) -> bool:
