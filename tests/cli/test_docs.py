@@ -1,5 +1,6 @@
 """README and docs/ name commands, options, files and links that exist."""
 
+import json
 import re
 from importlib import import_module
 from pathlib import Path
@@ -10,9 +11,10 @@ import pytest
 from oddrank import cli
 from oddrank.selftest import Options
 from oddrank.selftest.stages import TABLE, choose
+from processes import typed
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "SKILL.md", *sorted((ROOT / "docs").glob("*.md"))]
 WORD = r"[a-z]+(?:-[a-z]+)? ?"
 LINE = re.compile(rf"(?:^|\$ |-m |srun |srun .*? |mpirun .*? )oddrank ((?:{WORD})+)([^#|]*)")
 
@@ -75,6 +77,26 @@ def test_every_command_is_shown_on_a_page():
         for leaf in leaves(name, import_module(module).command)
     }
     assert every - shown == set()
+
+
+@pytest.mark.needs("samples")
+@pytest.mark.parametrize(
+    ("evidence", "verdict", "ranks"),
+    [
+        ("fr_dumps_nvrx/lock_gil_1st", "odd", [9, 14]),
+        ("small/nccl2-aborts", "unknown", [5]),
+        ("small/nccl-diag-ecc.txt", "odd", [5]),
+    ],
+)
+def test_the_commands_for_agents_give_the_verdicts_that_it_tells(
+    tmp_path, monkeypatch, samples, evidence, verdict, ranks
+):
+    monkeypatch.chdir(tmp_path)
+    (command,) = re.findall(r"`oddrank (triage .*) FOLDER`", (ROOT / "SKILL.md").read_text())[:1]
+    typed(*command.split(), str(samples / evidence))
+    told = json.loads(Path("report.json").read_text())
+    assert (told["verdict"], told["findings"][0]["who"]["ranks"]) == (verdict, ranks)
+    assert {"level", "why"} <= set(told["findings"][0]["confidence"])
 
 
 def test_the_self_tests_page_has_every_stage():
