@@ -16,6 +16,7 @@ from oddrank.triage.words import (
     count,
     group_text,
     place_text,
+    step_text,
     stuck,
     subject,
     wait,
@@ -162,9 +163,7 @@ def _dead(suspect: Suspect) -> tuple[Condition, str]:
         how += f" ({text})"
     if len(suspect.processes) > 1:
         how = how.replace("was ", "were ", 1)
-    if suspect.step is not None:
-        how += f", step {suspect.step}"
-    return "dead", f"{name} {how}{waiters(suspect)}"
+    return "dead", f"{name} {how}{step_text(suspect)}{waiters(suspect)}"
 
 
 def _finished(suspect: Suspect) -> tuple[Condition, str]:

@@ -105,4 +105,9 @@ def stuck(suspect: Suspect, how: str, *, place: str = "", where: str = "") -> tu
     name, be, _ = subject(suspect)
     be = be if suspect.certainty else "may be"
     why = f" in {place}" if place else f": {how}"
-    return "stuck", f"{name} {be} stuck{why}{waiters(suspect, where)}"
+    return "stuck", f"{name} {be} stuck{why}{step_text(suspect)}{waiters(suspect, where)}"
+
+
+def step_text(suspect: Suspect) -> str:
+    """Returns `, step 812` if the culprit's last step is known."""
+    return f", step {suspect.step}" if suspect.step is not None else ""
