@@ -60,9 +60,14 @@ void Sampler::start() noexcept {
 }
 
 void Sampler::pause() noexcept {
+  {
+    // Other threads get no turn where there is nothing to wait for: Python may be ending.
+    const std::lock_guard lock(mutex_);
+    ++pauses_;
+    if (!has_thread_) return;
+  }
   const WithoutGil unlocked;
   std::unique_lock lock(mutex_);
-  ++pauses_;
   if (!has_thread_) return;
   const bool is_first = !ends_;
   ends_ = true;
