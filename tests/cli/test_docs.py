@@ -89,12 +89,11 @@ def test_every_command_is_shown_on_a_page():
     ],
 )
 def test_the_commands_for_agents_give_the_verdicts_that_it_tells(
-    tmp_path, monkeypatch, samples, evidence, verdict, ranks
+    tmp_path, samples, evidence, verdict, ranks
 ):
-    monkeypatch.chdir(tmp_path)
     (command,) = re.findall(r"`oddrank (triage .*) FOLDER`", (ROOT / "SKILL.md").read_text())[:1]
-    typed(*command.split(), str(samples / evidence))
-    told = json.loads(Path("report.json").read_text())
+    typed(*command.split(), samples / evidence, cwd=tmp_path)
+    told = json.loads((tmp_path / "report.json").read_text())
     assert (told["verdict"], told["findings"][0]["who"]["ranks"]) == (verdict, ranks)
     assert {"level", "why"} <= set(told["findings"][0]["confidence"])
 

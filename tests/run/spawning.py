@@ -1,7 +1,7 @@
 """A script that starts its ranks itself, by mp.spawn: rank 1 waits for a licence that never comes.
 
 Arguments as of training.py; ARM in the environment: each rank watches itself. TWICE: other ranks
-came before. LAUNCHES: the script is rank 0 and starts itself as the others; what rank 1 does.
+came before. LAUNCHES: the script is rank 0 and starts itself as the others. DOES: what rank 1 does.
 """
 
 import os
@@ -48,7 +48,7 @@ def trains(rank, world):
     dist.init_process_group("gloo")
     for step in range(int(sys.argv[3])):
         if rank == 1 and step == 8:
-            DOES[os.environ.get("LAUNCHES", "waits")]()
+            DOES[os.environ.get("DOES", "waits")]()
         dist.all_reduce(torch.ones(1))
         time.sleep(0.05)
 

@@ -95,7 +95,7 @@ def test_ranks_that_the_script_starts_itself_are_watched_and_ended_with_it(itsel
     ],
 )
 def test_programs_that_the_script_starts_as_its_ranks_are_watched_like_those(fault, cause, said):
-    script, how = Path(__file__).with_name("spawning.py"), {"LAUNCHES": fault}
+    script, how = Path(__file__).with_name("spawning.py"), {"LAUNCHES": "", "DOES": fault}
     with watched_job(
         rank=1, ranks=1, launcher="env", on_stall="kill", script=script, environ=how, fresh=True
     ) as job:
@@ -103,6 +103,16 @@ def test_programs_that_the_script_starts_as_its_ranks_are_watched_like_those(fau
         assert named(job.report) == ([1], cause), job.output[-5000:]
         assert f"{said} (spawning.py:" in job.report["summary"]
         assert job.said
+
+
+def test_what_a_rank_of_mp_spawn_raised_is_told_and_not_that_it_exited():
+    script = Path(__file__).with_name("spawning.py")
+    with watched_job(
+        rank=1, ranks=1, launcher="env", script=script, environ={"DOES": "raises"}
+    ) as job:
+        assert job.ends() != [0]
+        assert named(job.report) == ([1], "dead"), job.output[-5000:]
+        assert "raised ValueError: bad shard 7, at reads_a_shard (spawn" in job.report["summary"]
 
 
 def test_ranks_that_the_script_started_before_those_are_not_of_the_job():
@@ -116,7 +126,7 @@ def test_ranks_that_the_script_started_before_those_are_not_of_the_job():
 
 
 def test_a_program_that_works_on_while_the_others_wait_is_left_alone():
-    script, how = Path(__file__).with_name("spawning.py"), {"LAUNCHES": "works"}
+    script, how = Path(__file__).with_name("spawning.py"), {"LAUNCHES": "", "DOES": "works"}
     with watched_job(
         rank=1, ranks=1, steps=20, stall=2, launcher="env", on_stall="kill", script=script,
         environ=how, fresh=True,

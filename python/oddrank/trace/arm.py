@@ -307,6 +307,28 @@ def _watch_end() -> None:
         register(_script_has_ended)
     atexit.register(pause := _native.core().trace_pause_sampler)
     os.register_at_fork(before=pause, after_in_parent=_native.core().trace_resume_sampler)
+    collectives.after_import("multiprocessing.util", _watch_children)
+
+
+def _watch_children(util: ModuleType) -> None:
+    """Has children of multiprocessing note which exception ends them.
+
+    It is no longer known when Python shuts down, as multiprocessing prints it.
+    """
+
+    def watch(_: object = None) -> None:
+        util.Finalize(None, _child_ends, exitpriority=0)
+
+    util.register_after_fork(_child_ends, watch)  # forked ones forget what is there before
+    watch()
+
+
+def _child_ends() -> None:
+    raised = sys.exc_info()[1]
+    if isinstance(raised, SystemExit):  # torch hands over what a rank raised, and exits
+        raised = raised.__context__ if raised.code == 1 else None
+    if raised is not None:
+        note_end(raised)
 
 
 def note_end(raised: BaseException | None) -> None:
