@@ -404,6 +404,18 @@ def test_a_command_gets_the_report(judged):
     assert [stage for stage, _ in judged.asked] == ["collect"]
 
 
+def test_a_command_is_told_of_each_verdict_and_of_nothing_else(judged):
+    told = judged.folder / "told"
+    judged.options["on_verdict"] = f"cat {{report}} >> {told}; echo >> {told}"
+    judged.takes(STALL, Still(600.0), Moved(3700.0))
+    until(told.exists)
+    until(lambda: told.read_text().endswith("\n\n"))
+    judged.takes(DEATH)
+    until(
+        lambda: told.read_text().count('"event": "death"') and told.read_text().count("\n\n") == 2
+    )
+
+
 def test_ranks_that_live_on_are_watched_after_the_end_of_rank_0(judged):
     judge, states = judged.judge, judged.judge._states()
     gone = [replace(states[0], state="dead", exit_code=0), *states[1:]]

@@ -61,11 +61,12 @@ def arm(
 
 def check_action(action: str, json_path: str | None) -> None:
     """Refuses what is neither a known action nor a command: at the stall it would be too late."""
-    if action in (REPORT, COLLECT, KILL):
-        return
+    if action not in (REPORT, COLLECT, KILL):
+        check_command("on stall", action, json_path, "report, collect, kill or ")
+
+
+def check_command(when: str, action: str, json_path: str | None, others: str = "") -> None:
     if not action.split() or (len(action.split()) == 1 and shutil.which(action) is None):
-        raise OddrankError(
-            f"on stall, {action!r} is no command: name report, collect, kill or a shell command"
-        )
+        raise OddrankError(f"{when}, {action!r} is no command: name {others}a shell command")
     if "{report}" in action and json_path is None:
-        raise OddrankError(f"on stall, {action!r} needs a report: name its file by --json or json=")
+        raise OddrankError(f"{when}, {action!r} needs a report: name its file by --json or json=")

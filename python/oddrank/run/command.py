@@ -6,7 +6,7 @@ import click
 
 from oddrank.cli import Seconds, html_option, refuse_shared, writable
 from oddrank.errors import OddrankError
-from oddrank.run.arm import COLLECT, OUTPUT, STALL, check_action
+from oddrank.run.arm import COLLECT, OUTPUT, STALL, check_action, check_command
 from oddrank.trace.arm import BUDGET
 
 _ABOUT = """Run a training script as Python does; say what went wrong, while it goes wrong.
@@ -55,6 +55,12 @@ def _share(_context: click.Context, _option: click.Parameter, value: str) -> flo
     help="report: only say it. collect: also save the evidence of all nodes, as oddrank collect"
     " does; at a death, too. kill: then end all ranks. Anything else is a shell command for rank"
     " 0's host, after the evidence is saved; {report} in it stands for --json's file.",
+)
+@click.option(
+    "--on-verdict",
+    metavar="COMMAND",
+    help="A shell command for rank 0's host whenever a death or a stall is told, or told better:"
+    " to notify somebody. {report} in it stands for --json's file.",
 )
 @click.option(
     "-o",
@@ -126,6 +132,7 @@ def command(  # noqa: PLR0917 (click passes them by name)
     is_module: bool,
     stall: float,
     on_stall: str,
+    on_verdict: str | None,
     output: str,
     json_path: str | None,
     exclude_path: str | None,
@@ -150,10 +157,15 @@ def command(  # noqa: PLR0917 (click passes them by name)
         if path is not None and no_watch:
             raise OddrankError(f"{option} has nothing to write with --no-watch: leave one out")
     check_action(on_stall, json_path)
+    if on_verdict is not None:
+        if no_watch:
+            raise OddrankError("--on-verdict has no verdict with --no-watch: leave one out")
+        check_command("on a verdict", on_verdict, json_path)
     if not no_watch:
         options = start.Options(
-            stall, json_path, exclude_path, history_path, on_stall, output, report_every, html_path
-        )
+            stall, json_path, exclude_path, history_path, on_stall, output, report_every,
+            html_path, on_verdict,
+        )  # fmt: skip
         start.begin(options)
     if prefix:
         from oddrank.printing.streams import prefix_streams

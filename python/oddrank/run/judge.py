@@ -50,6 +50,7 @@ END_SECONDS = 0.3
 _KILL_SECONDS = 10.0  # between two orders to end all ranks
 _WORK_SECONDS = 1.0  # between the two snapshots that show who is at work
 _STANDS = ("stall", "still-stuck")
+_VERDICTS = ("death", "stall", "corrected")  # what --on-verdict is for
 _LEVELS = ("low", "medium", "high")
 # Causes whose ranks wait for each other, also where none of them is the odd one.
 _EACH_OTHER = {cause.name for cause in causes.TABLE.values() if cause.about == "others"}
@@ -260,7 +261,7 @@ class Judge:
         if action in (REPORT, COLLECT) or over():
             return
         if action != KILL:
-            self._start(action)
+            self._start("--on-stall", action)
         elif why := _why_not_kill(report):
             say.lines([f"ends no rank: {why}"])
         else:
@@ -285,7 +286,7 @@ class Judge:
         say.lines(evidence.words(self.evidence))
         self._write()
 
-    def _start(self, command: str) -> None:
+    def _start(self, option: str, command: str) -> None:
         """Starts the user's command; nobody waits for it."""
         report = shlex.quote(self.settings.options["json"] or "")
         try:
@@ -295,7 +296,7 @@ class Judge:
                 stdin=subprocess.DEVNULL, stdout=_STDERR, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
-            say.lines([f"--on-stall {command!r} was not started: {error}"])
+            say.lines([f"{option} {command!r} was not started: {error}"])
 
     def report_late(self) -> None:
         """Tells of ranks that came late to collectives, in this report and the last one."""
@@ -385,6 +386,8 @@ class Judge:
             say.lines(say.verdict(report))
         self.said = report.summary
         self._note(event, after, made)
+        if event in _VERDICTS and (command := self.settings.options["on_verdict"]):
+            self._start("--on-verdict", command)
 
     def _note(self, event: str, after: float, made: Judged | None, summary: str = "") -> None:
         """Adds to the history that the report has. summary: if not that of the report."""

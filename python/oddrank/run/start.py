@@ -53,6 +53,8 @@ class Options:
     """Seconds between two reports of late ranks; None: none."""
     html: str | None = None
     """The file for the report as a page."""
+    on_verdict: str | None = None
+    """A shell command for each verdict."""
 
     def absolute(self) -> "Options":
         """Returns them with paths that hold in another working directory."""
