@@ -98,12 +98,12 @@ class Ras(socketserver.StreamRequestHandler):
 def ras_server(
     answer: bytes,
     hello: bytes = b"SERVER PROTOCOL 2\n",
-    diagnostics: bytes = b"ERROR: Unknown command DIAGNOSTICS\n",
+    diagnostics: bytes = b"ERROR: Unknown command diagnostics\n",
 ) -> Iterator[tuple[str, list]]:
     """Serves NCCL's text protocol; yields its address and what it was asked."""
     with socketserver.TCPServer(("127.0.0.1", 0), Ras) as server:
         server.replies, server.asked = (hello, b"OK\n", answer), []
-        server.others = {b"DIAGNOSTICS\n": diagnostics}
+        server.others = {b"diagnostics\n": diagnostics}
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         try:
             yield f"127.0.0.1:{server.server_address[1]}", server.asked
@@ -123,7 +123,7 @@ def test_ras_is_asked_twice_two_seconds_apart_and_triage_reads_the_answers(tmp_p
         _, (name,) = of_ras(tmp_path, address)
     assert time.monotonic() - begin >= 2.0
     assert asked == [
-        line for question in (b"VERBOSE STATUS\n", b"VERBOSE STATUS\n", b"DIAGNOSTICS\n")
+        line for question in (b"VERBOSE STATUS\n", b"VERBOSE STATUS\n", b"diagnostics\n")
         for line in (b"CLIENT PROTOCOL 2\n", b"TIMEOUT 3\n", question)
     ]  # fmt: skip
     counts = [f for f in facts_of(ras_evidence.KIND, tmp_path / name)

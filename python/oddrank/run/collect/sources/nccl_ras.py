@@ -57,7 +57,7 @@ def _work(target: Target, address: str, sink: Sink) -> None:
 def _diagnose(address: str, sink: Sink) -> None:
     """Puts what NCCL finds out about its GPUs, links and settings. NCCL before 2.31 can't."""
     try:
-        answer = ask(address, b"DIAGNOSTICS", sink.room)
+        answer = ask(address, b"diagnostics", sink.room)
         if answer.startswith(b"BUSY"):
             raise ValueError("somebody else asks for them at this moment")
     except (OSError, ValueError) as error:
