@@ -156,6 +156,7 @@ void bind_logs(py::module_& m) {
         limits.total = total;
         if (!speakers) limits.speakers = 0;
         std::vector<logs::LineRange> lines;
+        lines.reserve(ranges.size());
         for (const auto& [first, last] : ranges) lines.push_back({first, last});
         logs::Scan scan;
         {
