@@ -50,3 +50,17 @@ def test_a_rank_beyond_all_jobs_is_no_rank_and_noted(tmp_path, golden):
         made(found)
         noted.append(f"{line}\n  {kept.lines}")
     golden("\n".join(noted))
+
+
+@pytest.mark.parametrize("prefix", ["3: ", ""])
+def test_who_goes_on_far_behind_a_traceback_is_not_named(tmp_path, prefix):
+    path = tmp_path / "job.log"
+    at = "2026-01-01 00:0{}:00 " if not prefix else ""
+    filler = [f"{prefix}a word {number}" for number in range(25_000)]
+    lines = [f"{prefix}{at.format(0)}step {number}" for number in range(9)]
+    lines += [*filler[:3000], *(f"{prefix}{line}" for line in LINES), *filler]
+    lines += [f"{prefix}{at.format(5)}step {number}" for number in range(9, 300)]
+    path.write_text("\n".join([*lines, *filler, ""]))
+    assert not [one for one in judged([item_of(path)], Notes()).suspects if one.certainty]
+    path.write_text("\n".join([*lines[: -len(range(9, 300))], *filler, ""]))
+    assert [one.cause.name for one in judged([item_of(path)], Notes()).suspects] == ["dead"]

@@ -4,6 +4,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -374,30 +375,43 @@ def _went_on(log: Log, done: dict[object, list[_Block]]) -> set[int]:
     Output is buffered: what a process wrote before it raised may come after its traceback. So
     the judges believe a source that says that the process ended.
     """
-    if not any(not block.launcher for blocks in done.values() for block in blocks):
-        return set()
-    needles = [(word, 0) for word in _PROGRESS_WORDS]
-    near = [(log.count - _BEHIND_IT, log.count)]
-    near += [
-        (block.number - _BEFORE, block.end + _BEHIND_IT)
-        for blocks in done.values() for block in blocks if block.end and not block.launcher
+    left = [
+        (writer, block)
+        for writer, blocks in done.items() for block in blocks if block.end and not block.launcher
     ]  # fmt: skip
-    try:
-        found = _native.core().scan_lines(
-            os.fsencode(log.item.path), needles, speakers=False, ranges=_apart(near)
-        )["matches"]
-    except (OSError, OddrankError):
-        return set()
+    near = [(block.number - _BEFORE, min(block.end + _BEHIND_IT, log.count)) for _, block in left]
+    near = _apart([*near, (log.count - _BEHIND_IT, log.count)])
+    said = _progress(log, near) if left else {}
+    went_on = {block.number for writer, block in left if _goes_on(block, said[writer])}
+    left = [(writer, block) for writer, block in left if block.number not in went_on]
+    if not left:
+        return went_on
+    # Where nothing near it says so, all behind it counts, and what came last before it.
+    first = min(_last_word(block, said[writer]) for writer, block in left)
+    if (far := _apart([(first, log.count)])) != near:
+        said = _progress(log, far)
+        went_on |= {block.number for writer, block in left if _goes_on(block, said[writer])}
+    return went_on
+
+
+def _last_word(block: _Block, matches: Sequence[Any]) -> int:
+    """Returns from which line on a log tells what its process said before a traceback."""
+    if block.process == Process() and not any(match[0] < block.number for match in matches):
+        return 1
+    return block.number - _BEFORE
+
+
+def _progress(log: Log, ranges: list[tuple[int, int]]) -> dict[object, list[Any]]:
+    """Returns for each writer its lines that tell of progress."""
     said: dict[object, list[Any]] = defaultdict(list)
-    for match in found:
-        if not NO_PROGRESS.search(match[2]):
-            said[match[3]].append(match)
-    return {
-        block.number
-        for writer, blocks in done.items()
-        for block in blocks
-        if _goes_on(block, said[writer])
-    }
+    needles = [(word, 0) for word in _PROGRESS_WORDS]
+    path = os.fsencode(log.item.path)
+    with suppress(OSError, OddrankError):
+        found = _native.core().scan_lines(path, needles, speakers=False, ranges=ranges)
+        for match in found["matches"]:
+            if not NO_PROGRESS.search(match[2]):
+                said[match[3]].append(match)
+    return said
 
 
 def _apart(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
