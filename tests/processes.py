@@ -75,6 +75,20 @@ def lives(pid: int | str) -> bool:
     return False
 
 
+def stop(pid: int) -> None:
+    """Stops a process, and waits until each thread of it stands: kill() returns before that."""
+
+    def stands() -> bool:
+        states = []
+        for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+            with suppress(OSError):  # it has ended
+                states.append(stat.read_text().rpartition(")")[2].split()[0])
+        return set(states) <= set("TtZX")
+
+    os.kill(pid, signal.SIGSTOP)
+    PATIENCE.until(stands, what="the stop of a process")
+
+
 def injected(inject: str, at: str, faults: Mapping[str, int]) -> dict[str, str]:
     """Returns variables for faults: those of `inject`, and kind=rank of `faults` in stage `at`."""
     assert bool(at) == bool(faults), "a fault has a stage: stop=2, at='collectives'"

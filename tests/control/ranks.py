@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from patience import PATIENCE, until
-from processes import Marked, injected
+from processes import Marked, injected, stop
 
 
 class Ranks:
@@ -95,7 +95,10 @@ class Ranks:
         return (self.folder / name).read_text()
 
     def signal(self, pid: int, number: int = signal.SIGKILL) -> None:
-        os.kill(pid, number)
+        if number == signal.SIGSTOP:
+            stop(pid)
+        else:
+            os.kill(pid, number)
 
     def verdict(self) -> dict[str, Any]:
         """Returns what the judge wrote; "states" by rank."""
