@@ -307,7 +307,8 @@ def _watch_end() -> None:
         register(_script_has_ended)
     atexit.register(pause := _native.core().trace_pause_sampler)
     os.register_at_fork(before=pause, after_in_parent=_native.core().trace_resume_sampler)
-    collectives.after_import("multiprocessing.util", _watch_children)
+    if sys.version_info < (3, 13):  # later ones tell nobody which exception it was
+        collectives.after_import("multiprocessing.util", _watch_children)
 
 
 def _watch_children(util: ModuleType) -> None:
