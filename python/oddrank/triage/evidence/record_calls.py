@@ -27,7 +27,6 @@ from oddrank.triage.facts import (
 )
 
 _MESSAGES = ("send", "recv")
-# Back ends that work on the host: the end of each operation is recorded.
 # Calls a rank, of the newest, that are compared: all that small jobs hold.
 _MOST_COMPARED = 1 << 20
 # Calls of a process between which the longest pause is looked for.

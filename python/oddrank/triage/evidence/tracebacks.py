@@ -61,7 +61,7 @@ NO_PROGRESS = re.compile(r"%\||wandb: |fail|error|exception|abort|crash|emergenc
 # Without prefixes, other ranks' lines may come late: by their times only so much later proves it.
 _LATER = 60.0
 # Lines around a traceback, and at the end of a log, that are searched for such lines.
-_BEFORE, _BEHIND_IT = 2_000, 20_000
+_BEFORE, _AFTER = 2_000, 20_000
 # Python goes on after these.
 _GOES_ON = ("Exception ignored in", "Exception in thread")
 _SIGNALS = {
@@ -379,8 +379,8 @@ def _went_on(log: Log, done: dict[object, list[_Block]]) -> set[int]:
         (writer, block)
         for writer, blocks in done.items() for block in blocks if block.end and not block.launcher
     ]  # fmt: skip
-    near = [(block.number - _BEFORE, min(block.end + _BEHIND_IT, log.count)) for _, block in left]
-    near = _apart([*near, (log.count - _BEHIND_IT, log.count)])
+    near = [(block.number - _BEFORE, min(block.end + _AFTER, log.count)) for _, block in left]
+    near = _apart([*near, (log.count - _AFTER, log.count)])
     said = _progress(log, near) if left else {}
     went_on = {block.number for writer, block in left if _goes_on(block, said[writer])}
     left = [(writer, block) for writer, block in left if block.number not in went_on]
