@@ -8,7 +8,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import TypeVar
 
@@ -53,6 +54,12 @@ class Patience:
             assert time.monotonic() < end, f"{what} did not come to pass"
             time.sleep(0.005)
         return found
+
+
+def at_once(calls: Iterable[Callable[[], _T]]) -> list[_T]:
+    """Makes all the calls at the same time, in threads: for those that wait for deadlines."""
+    with ThreadPoolExecutor(32) as pool:
+        return [one.result() for one in [pool.submit(call) for call in calls]]
 
 
 PATIENCE = Patience()

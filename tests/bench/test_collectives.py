@@ -243,7 +243,6 @@ FAST = ("--budget", "6", "--precision", "20%")
 
 
 @pytest.mark.needs("torch")
-@pytest.mark.smoke
 def test_groups_over_gloo_measure_at_once_and_each_has_its_figures():
     command = ("bench", "run", "--sizes", "4K", "--collectives", "all_reduce,all_gather",
                "--split", "DIV 2", *FAST)  # fmt: skip

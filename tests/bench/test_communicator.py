@@ -1,13 +1,14 @@
 """NCCL is found, and its communicators end by their deadline, even if ranks are missing."""
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from bench.nccl_process import in_process, make_fake, real_nccl
 from golden import Golden
-from patience import PATIENCE
+from patience import PATIENCE, at_once
 from texts import texts
 
 pytestmark = pytest.mark.needs("cuda-build")
@@ -121,19 +122,22 @@ def test_without_a_driver_the_error_names_the_call_and_the_reason():
 
 def test_what_does_not_end_by_its_deadline_is_aborted_once(tmp_path: Path, golden: Golden):
     first, ready = ["aborted first"], {"FAKE_NCCL_READY": "1"}
-    left, said = ["finalized first", "destroyed first", "aborted twin"], []
-    for seconds, environ, printed in (
+    left = ["finalized first", "destroyed first", "aborted twin"]
+    library = str(make_fake(tmp_path))
+    cases = (
         (0.3, {}, first),  # the other rank never comes
         (0.1, {"FAKE_NCCL_ABORT_HANGS": "1"}, first),
         (LONG, {**ready, "FAKE_NCCL_SPLIT_HANGS": "1"}, first),
         # The communicator whose twin is ready is not waited for any longer.
         (LONG, {**ready, "FAKE_NCCL_DESTROY_HANGS": "first"}, left),
-    ):
-        library = str(make_fake(tmp_path))
-        found = make(seconds, aborted=True, ODDRANK_NCCL_LIBRARY=library, **environ)
+    )
+    all_found = at_once(
+        partial(make, seconds, aborted=True, ODDRANK_NCCL_LIBRARY=library, **environ)
+        for seconds, environ, _ in cases
+    )
+    for (_, environ, printed), found in zip(cases, all_found, strict=True):
         assert found[1:] == (True, printed), environ
-        said.append(found[0])
-    golden("\n".join(said))
+    golden("\n".join(said for said, *_ in all_found))
 
 
 def live(code: str, fake: Path, **environ: str):
@@ -161,17 +165,18 @@ def test_it_is_exchanged_for_a_twin_where_it_can_be_split(tmp_path: Path):
 def test_an_end_that_hangs_does_not_hold_us(tmp_path: Path, golden: Golden):
     """NCCL makes a destruction blocking, whatever the communicator is."""
     whole, old = make_fake(tmp_path / "a"), make_fake(tmp_path / "b", "-DWITHOUT_SPLIT")
-    said = []
-    for fake, seconds, hangs, comm, last in (
-        (whole, LONG, "FINALIZE", "1", "finalized twin"),
-        (old, LONG, "DESTROY", "first", "destroyed first"),
-        (whole, LONG, "DESTROY", "twin", "destroyed twin"),
-    ):
-        code = f"answer = error_of(made.close, seconds={seconds})\nmade.close()"
-        answer, printed = live(code, fake, **{f"FAKE_NCCL_{hangs}_HANGS": comm})
-        assert printed[-1] == last
-        said.append(answer)
-    golden("\n".join(said))
+    code = f"answer = error_of(made.close, seconds={LONG})\nmade.close()"
+    found = at_once(
+        partial(live, code, fake, **{f"FAKE_NCCL_{hangs}_HANGS": comm})
+        for fake, hangs, comm in (
+            (whole, "FINALIZE", "1"),
+            (old, "DESTROY", "first"),
+            (whole, "DESTROY", "twin"),
+        )
+    )
+    last = ["finalized twin", "destroyed first", "destroyed twin"]
+    assert [printed[-1] for _, printed in found] == last
+    golden("\n".join(answer for answer, _ in found))
 
 
 def test_what_cannot_be_is_refused_in_words(tmp_path: Path, golden: Golden):

@@ -39,7 +39,6 @@ def test_healthy_hosts_are_healthy_and_the_table_is_complete():
 
 
 @pytest.mark.needs("netns")
-@pytest.mark.smoke
 def test_a_host_that_sends_slowly_is_named():
     prove(slow_sender(2, 3))
 

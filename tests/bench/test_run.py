@@ -99,7 +99,6 @@ def test_a_single_rank_has_an_algbw_and_no_busbw():
     assert stays["median_us"] > 0
 
 
-@pytest.mark.smoke
 def test_a_rank_that_comes_late_is_named_with_how_late():
     late = ";".join(
         f"late:rank=2,stage={stage},seconds=0.01" for stage in ("arrival", "arrival_recheck")
@@ -167,7 +166,6 @@ def test_a_deadline_too_short_for_a_sweep_blames_nobody():
     assert verdict.gone()
 
 
-@pytest.mark.smoke
 def test_wrong_values_name_their_rank_and_those_of_half_the_ranks_or_more_none():
     wrong = {4: (1,), 8: (0, 1), 16: (1, 2), 32: (0, 1, 2)}
     faults = [f"value:rank={rank},stage=all_reduce float32 {size} KiB"

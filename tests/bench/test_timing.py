@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from subprocess import PIPE
@@ -17,7 +18,7 @@ from bench.fake_gpu import HERE, compiler, make_fake_gpu
 from bench.told import by_name
 from golden import Golden
 from oddrank.bench.backend import offsets
-from patience import PATIENCE
+from patience import PATIENCE, at_once
 from processes import captured
 from texts import texts
 
@@ -97,7 +98,7 @@ def test_what_hangs_ends_by_the_deadline_and_keeps_its_memory(driver: Path, gold
     # Operation 0 connects, operation 1 fills the pipeline: operation 138 is run 137. Captured ones
     # don't count.
     on_gpu, said = {"n": 1000, "hangs_at": 138, "ms": LATE}, {}
-    for name, given, aborts in (
+    cases = (
         ("a run on the GPU", {**on_gpu, "device": 1}, 1),
         ("that an abort does not end", {**on_gpu, "survives_abort": 1}, 1),
         # A thread is still in there.
@@ -106,8 +107,9 @@ def test_what_hangs_ends_by_the_deadline_and_keeps_its_memory(driver: Path, gold
         ("a graph on the GPU", {**on_gpu, "graph": 4}, 1),
         ("a GPU that is lost", {**on_gpu, "loses_gpu": 1}, 1),
         ("what NCCL's own threads run into", {**on_gpu, "fails": 1, "ms": 50_000}, 1),
-    ):
-        seen = drive(driver, **given)
+    )
+    all_seen = at_once(partial(drive, driver, **given) for _, given, _ in cases)
+    for (name, _, aborts), seen in zip(cases, all_seen, strict=True):
         assert (seen["aborts"], seen["freed_in_use"]) == (aborts, 0), name
         assert seen["aborts_ended"] == aborts, name
         assert (seen["wrong_device"], seen["device"]) == (0, 0), name

@@ -231,7 +231,6 @@ def test_the_innermost_and_last_mount_is_what_a_path_lies_on():
 
 
 @pytest.mark.needs("torch", "fuse")
-@pytest.mark.smoke
 def test_a_dead_file_system_under_a_job_is_named_and_the_job_ends(tmp_path):
     dead = tmp_path / "dead"
     dead.mkdir()
