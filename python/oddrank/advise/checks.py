@@ -102,15 +102,24 @@ def _two_names(process: Process) -> Iterator[Hit]:
             yield Hit("two-names", (new, old))
 
 
-def _launch_blocking(process: Process) -> Iterator[Hit]:
-    if _is_on(process, "CUDA_LAUNCH_BLOCKING"):
+def _single(process: Process) -> Iterator[Hit]:
+    """Variables that hurt by themselves, whatever the others are."""
+    if _lower(process, "CUDA_LAUNCH_BLOCKING") not in _FALSE:
         yield Hit("launch-blocking", ("CUDA_LAUNCH_BLOCKING",))
-
-
-def _left_over(process: Process) -> Iterator[Hit]:
+    if _lower(process, "TORCH_DISTRIBUTED_DEBUG") == "detail":
+        yield Hit("detail", ("TORCH_DISTRIBUTED_DEBUG",))
     for name, values in LEFT_OVER.items():
         if _lower(process, name) in values:
             yield Hit("left-over", (name,), {"does": TABLE[name].does})
+    for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
+        if process.nodes > 1 and process.variables.get(name) in ("lo", "=lo"):
+            yield Hit("loopback", (name,), {"nodes": process.nodes})
+    timeout = _number(process.variables.get("NCCL_IB_TIMEOUT"))
+    if timeout is not None and not 0 < timeout <= _LAST_TIMEOUT:
+        yield Hit("endless-timeout", ("NCCL_IB_TIMEOUT",))
+    lists = re.split(r"[;:]", _lower(process, "NCCL_PROTO"))
+    if any("ll128" in one.split(",") for one in lists if not one.startswith("^")):
+        yield Hit("ll128", ("NCCL_PROTO",))
 
 
 def _debug_log(process: Process) -> Iterator[Hit]:
@@ -122,11 +131,6 @@ def _debug_log(process: Process) -> Iterator[Hit]:
     shared = not file.startswith("/dev/std") and process.local_world > 1 and "%p" not in file
     if file and shared:
         yield Hit("shared-log", ("NCCL_DEBUG_FILE",), {"ranks": process.local_world})
-
-
-def _detail(process: Process) -> Iterator[Hit]:
-    if _lower(process, "TORCH_DISTRIBUTED_DEBUG") == "detail":
-        yield Hit("detail", ("TORCH_DISTRIBUTED_DEBUG",))
 
 
 def _blocking_wait(process: Process) -> Iterator[Hit]:
@@ -159,8 +163,7 @@ def _threads(process: Process) -> Iterator[Hit]:
     """More threads than processors, of all ranks of the host together."""
     if process.local_world < 2:
         return
-    text = (process.variables.get("OMP_NUM_THREADS") or "").split(",")[0]
-    given = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
+    given = _number((process.variables.get("OMP_NUM_THREADS") or "").split(",")[0]) or 0
     threads = given or process.processors
     enough = max(1, min(process.processors, process.of_host // process.local_world))
     if threads * process.local_world > process.of_host and threads > enough:
@@ -173,36 +176,15 @@ def _register_hook(process: Process) -> Iterator[Hit]:
     hook = "TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK"
     conf = _either(process, "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
     text = (process.variables[conf] or "").replace(" ", "").lower() if conf else ""
-    if "expandable_segments:true" in text and _is_on(process, hook):
+    if "expandable_segments:true" in text and _lower(process, hook) not in _FALSE:
         yield Hit("expandable-segments", (conf, hook))
-
-
-def _timeout(process: Process) -> Iterator[Hit]:
-    text = process.variables.get("NCCL_IB_TIMEOUT") or ""
-    given = text.isascii() and text.isdigit() and len(text) < 10
-    if given and not 0 < int(text) <= _LAST_TIMEOUT:
-        yield Hit("endless-timeout", ("NCCL_IB_TIMEOUT",))
-
-
-def _loopback(process: Process) -> Iterator[Hit]:
-    for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
-        if process.nodes > 1 and process.variables.get(name) in ("lo", "=lo"):
-            yield Hit("loopback", (name,), {"nodes": process.nodes})
 
 
 def _sockets(process: Process) -> Iterator[Hit]:
     names = ("NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD")
-    texts = [process.variables.get(name) or "" for name in names]
-    if all(text.isascii() and text.isdigit() and len(text) < 6 for text in texts):
-        count = int(texts[0]) * int(texts[1])
-        if count > _MOST_SOCKETS:
-            yield Hit("sockets", names, {"count": count, "most": _MOST_SOCKETS})
-
-
-def _low_latency_128(process: Process) -> Iterator[Hit]:
-    lists = re.split(r"[;:]", _lower(process, "NCCL_PROTO"))
-    if any("ll128" in one.split(",") for one in lists if not one.startswith("^")):
-        yield Hit("ll128", ("NCCL_PROTO",))
+    threads, sockets = (_number(process.variables.get(name)) or 0 for name in names)
+    if threads * sockets > _MOST_SOCKETS:
+        yield Hit("sockets", names, {"count": threads * sockets, "most": _MOST_SOCKETS})
 
 
 def _prefixes(process: Process) -> Iterator[Hit]:
@@ -218,9 +200,8 @@ def _prefixes(process: Process) -> Iterator[Hit]:
 
 
 CHECKS: tuple[Check, ...] = (
-    _misspelt, _impossible, _renamed, _two_names, _launch_blocking, _left_over, _debug_log, _detail,
-    _blocking_wait, _flight_recorder, _threads, _register_hook, _timeout, _loopback, _sockets,
-    _low_latency_128, _prefixes,
+    _misspelt, _impossible, _renamed, _two_names, _single, _debug_log, _blocking_wait,
+    _flight_recorder, _threads, _register_hook, _sockets, _prefixes,
 )  # fmt: skip
 
 
@@ -228,8 +209,9 @@ def _lower(process: Process, name: str) -> str:
     return (process.variables.get(name) or "").strip().lower()
 
 
-def _is_on(process: Process, name: str) -> bool:
-    return _lower(process, name) not in _FALSE
+def _number(text: str | None) -> int | None:
+    """Returns a whole number of few digits; None for any other text."""
+    return int(text) if text and re.fullmatch("[0-9]{1,9}", text) else None
 
 
 def _either(process: Process, *names: str) -> str:

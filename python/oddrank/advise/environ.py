@@ -7,14 +7,14 @@ are kept if they belong to a library of the table, or are near to a name of it.
 import os
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 
 from oddrank import launch
 from oddrank.advise.spelling import nearest
-from oddrank.advise.variables import FAMILIES, KNOWN, TABLE
+from oddrank.advise.variables import FAMILIES, TABLE
 from oddrank.errors import LaunchError, OddrankError
 from oddrank.run.collect import children, find
 from oddrank.run.collect.children import Say, Stop, Task
@@ -44,7 +44,7 @@ class Process:
     processors: int = 1
     of_host: int = 1
     devices: tuple[str, ...] = ()
-    torch: tuple[int, ...] = field(default=())
+    torch: tuple[int, ...] = ()
 
 
 def here() -> Process:
@@ -70,8 +70,7 @@ def of_job(name: str, host: str, seconds: float, stop: Stop) -> tuple[str, list[
     OddrankError if there is no such job, or none of its ranks is alive.
     """
     until = time.monotonic() + seconds
-    look_until = time.monotonic() + _SHARE * seconds
-    target = find.find([name] if name else [], host, look_until, stop).target
+    target = find.find([name] if name else [], host, until - (1 - _SHARE) * seconds, stop).target
     living = {rank.pid: rank for rank in target.living}
     if not living:
         which = f"job {target.job}" if name else "any job of yours"
@@ -96,10 +95,9 @@ def _read(pids: list[int], until: float, stop: Stop) -> dict[int, Process]:
         if result.why:
             raise OddrankError(f"can't read the variables: {result.why}")
         for told in result.said:
-            process = Process(**{**told, "devices": tuple(told["devices"])})
-            found[told["pid"]] = process
-    # The version is this environment's: not asked of a child.
-    return {pid: _with_torch(one) for pid, one in found.items()}
+            lists = {"devices": tuple(told["devices"]), "torch": tuple(told["torch"])}
+            found[told["pid"]] = Process(**{**told, **lists})
+    return found
 
 
 def _may_not(pid: int) -> str:
@@ -129,9 +127,7 @@ def _tell(pids: Iterable[int], say: Say) -> None:
             continue  # it ended, or is a zombie
         pairs = (text.partition("=") for text in content.split("\0"))
         environ = {name: value for name, equals, value in pairs if equals}
-        told = asdict(_process(environ, pid))
-        del told["torch"]
-        say(told)
+        say(asdict(_process(environ, pid)))
 
 
 def _process(environ: Mapping[str, str], pid: int) -> Process:
@@ -151,7 +147,7 @@ def _process(environ: Mapping[str, str], pid: int) -> Process:
         processors=_processors(pid),
         of_host=os.cpu_count() or 1,
         devices=_devices(),
-        torch=_torch() if pid == os.getpid() else (),
+        torch=_torch(),
     )
 
 
@@ -160,7 +156,7 @@ def _relevant(environ: Mapping[str, str]) -> dict[str, str | None]:
     for name in sorted(environ):
         if name in TABLE:
             kept[name] = environ[name][:_MOST_VALUE]
-        elif name in KNOWN or name.startswith(FAMILIES) or nearest(name):
+        elif name.startswith(FAMILIES) or nearest(name):
             kept[name] = None
     return kept
 
@@ -186,7 +182,3 @@ def _torch() -> tuple[int, ...]:
         return tuple(int(one) for one in numbers)
     except (metadata.PackageNotFoundError, ValueError):
         return ()
-
-
-def _with_torch(process: Process) -> Process:
-    return Process(**{**vars(process), "torch": _torch()})

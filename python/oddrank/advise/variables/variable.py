@@ -1,8 +1,14 @@
-"""A row of the table of environment variables."""
+"""A row of the table of environment variables, and how rows are written."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+# Short for the values of many rows.
+_VALUES = {
+    "LEVEL": "LOC/NVL/NVB/C2C/PIX/PXB/PXN/P2C/PHB/SYS/NET/DIS/0..",
+    "BOOL": "y/yes/1/t/true/n/no/0/f/false",
+}
 _NUMBER = re.compile(r"[+-]?(0x[0-9a-f]{1,16}|[0-9]{1,20})", re.IGNORECASE)
 
 
@@ -55,3 +61,28 @@ def _fits(one: str, text: str) -> bool:
     if not is_range:
         return number == int(one)
     return (not low or number >= int(low)) and (not high or number <= int(high))
+
+
+def rows(
+    source: str,
+    text: str,
+    *,
+    product: str = "",
+    prefix: str = "",
+    numbers: str = "",
+    words: str = "",
+    instead: str = "",
+) -> Iterator[Variable]:
+    """Yields the rows of a text: `name|what it does|default|since version|values`.
+
+    A line that begins with a blank goes on with the line before. product: of the versions. prefix:
+    of the names. numbers, words: `otherwise` of rows that take numbers, and of all others.
+    """
+    for line in text.strip().replace("\n ", " ").splitlines():
+        name, does, default, since, takes = (*line.split("|"), "", "", "")[:5]
+        has_numbers = any(one[:1] in ".0123456789" for one in takes.split("/") if one)
+        yield Variable(
+            f"{prefix}{name}", does, default, since=f"{product} {since}" if since else "",
+            instead=instead, source=source, takes=_VALUES.get(takes, takes),
+            otherwise=numbers if has_numbers else words,
+        )  # fmt: skip
