@@ -18,7 +18,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import harness
 from oddrank.control.root import Root
-from oddrank.control.session import Member, Session, start
+from oddrank.control.session import Session, start
+from oddrank.launch import Launch
 
 DEADLINE = 60.0
 TIMESTAMPS = 200_000
@@ -88,8 +89,8 @@ def judge(root: Root) -> int:
 
 def be_rank(what: str) -> int:
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    member = Member(rank, rank, world, world, 0, "here")
-    session = start(member, deadline=DEADLINE, judge=judge)
+    here = Launch("env", rank, rank, world, world, 0, 1, "here", None, "")
+    session = start(here, deadline=DEADLINE, judge=judge)
     session.enter("measure")
     session.publish(json.dumps(costs(session) if what == "costs" else clocks(session)).encode())
     return session.finish()

@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 
 from oddrank.control.root import Root, Snapshot
-from oddrank.control.session import Member, Session, SessionEnded, start
+from oddrank.control.session import Session, SessionEnded, start
 from oddrank.errors import OddrankError
+from oddrank.launch import Launch
 
 STAGES = ("first", "second", "third")
 FOLDER, DEADLINE, STAGE_SECONDS = Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
@@ -137,7 +138,9 @@ def main() -> int:
     if os.environ.get("TEST_LATE_GUARD") == str(RANK):
         hold_back_forks(0.5)
     session = start(
-        Member(RANK, RANK % LOCAL_WORLD, WORLD, LOCAL_WORLD, node, f"host{node}"),
+        Launch(
+            "env", RANK, RANK % LOCAL_WORLD, WORLD, LOCAL_WORLD, node, 1, f"host{node}", None, ""
+        ),
         deadline=DEADLINE,
         judge=judge,
         join_seconds=float(os.environ.get("TEST_JOIN", DEADLINE)),

@@ -71,7 +71,7 @@ def test_it_is_said_while_there_is_time_and_again_at_the_end(search, capsys, mon
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("ends", [Search.found, lambda search: None])
+@pytest.mark.parametrize("ends", [Search.ends, lambda search: None])
 def test_who_was_found_says_nothing(search, capsys, monkeypatch, port, ends):
     monkeypatch.setattr(no_root, "_FIRST_SECONDS", 60.0)  # nothing is due before it has come
     came = threading.Event()

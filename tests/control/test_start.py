@@ -16,7 +16,7 @@ from oddrank import _native, machine
 from oddrank.control import runner
 from oddrank.control.rendezvous import Rendezvous
 from oddrank.control.root import RankState
-from oddrank.control.session import Member, start
+from oddrank.control.session import start
 from oddrank.control.stages import RunState, nodes_of
 from oddrank.errors import OddrankError
 from oddrank.launch import Launch, current
@@ -95,7 +95,7 @@ def test_an_address_that_is_none_is_one_clear_line(monkeypatch, golden):
     ):  # fmt: skip
         monkeypatch.setenv("ODDRANK_CONTROL_ADDR", address)
         with pytest.raises(OddrankError) as refused:
-            start(Member(0, 0, 1, 1, 0, "h"), deadline=1, judge=lambda root: 0)
+            start(current({}), deadline=1, judge=lambda root: 0)
         said.append(str(refused.value))
     golden("\n".join(said))
 

@@ -47,35 +47,8 @@ class Fault:
     value: str = ""
 
 
-def _send(number: int) -> Callable[[Fault], None]:
-    def fire(_: Fault) -> None:
-        os.kill(os.getpid(), number)
-
-    return fire
-
-
-def _sleep(_: Fault) -> None:
-    time.sleep(_FOR_EVER)
-
-
-def _slow(fault: Fault) -> None:
-    time.sleep(fault.seconds)
-
-
 def _raise(_: Fault) -> NoReturn:
     raise RuntimeError("injected by ODDRANK_INJECT")
-
-
-def _exit0(_: Fault) -> NoReturn:
-    sys.exit(0)
-
-
-def _segfault(_: Fault) -> None:
-    ctypes.string_at(8)
-
-
-def _abort(_: Fault) -> NoReturn:
-    os.abort()
 
 
 def _hold_gil(_: Fault) -> None:
@@ -88,21 +61,17 @@ def _nothing(_: Fault) -> None:
     """Applied elsewhere: by Session.injected, timestamps or said."""
 
 
-_KINDS: dict[str, Callable[[Fault], None]] = {
-    "kill": _send(signal.SIGKILL),
-    "stop": _send(signal.SIGSTOP),
-    "segfault": _segfault,
-    "abort": _abort,
-    "sleep": _sleep,
+_KINDS: dict[str, Callable[[Fault], object]] = {
+    "kill": lambda _: os.kill(os.getpid(), signal.SIGKILL),
+    "stop": lambda _: os.kill(os.getpid(), signal.SIGSTOP),
+    "segfault": lambda _: ctypes.string_at(8),
+    "abort": lambda _: os.abort(),
+    "sleep": lambda _: time.sleep(_FOR_EVER),
     "raise": _raise,
-    "exit0": _exit0,
+    "exit0": lambda _: sys.exit(0),
     "gil": _hold_gil,
-    "slow": _slow,
-    "value": _nothing,
-    "late": _nothing,
-    "jitter": _nothing,
-    "scale": _nothing,
-    "set": _nothing,
+    "slow": lambda fault: time.sleep(fault.seconds),
+    **dict.fromkeys(("value", "late", "jitter", "scale", "set"), _nothing),
 }
 # Parameters of a kind, besides rank, stage and step.
 _MORE = {
@@ -125,7 +94,7 @@ def _fault(text: str) -> Fault:
     form += ", of jitter [,share=0..1], of scale ,name=NAME,by=X, of set ,name=NAME,value=V"
     form += f"; kinds: {', '.join(_KINDS)}"
     pairs = dict(pair.strip().partition("=")[::2] for pair in rest.split(",") if pair.strip())
-    fields = _FIELDS | _MORE.get(kind, set())
+    fields = {"rank", "stage", "step"} | _MORE.get(kind, set())
     if kind not in _KINDS or not {"rank", "stage"} <= set(pairs) <= fields:
         raise OddrankError(f"ODDRANK_INJECT: {text!r}: {form}")
     try:
@@ -137,9 +106,6 @@ def _fault(text: str) -> Fault:
         raise OddrankError(f"ODDRANK_INJECT: {text!r}: {error}; {form}") from error
     name, value = pairs.get("name", ""), pairs.get("value", "")
     return Fault(kind, rank, pairs["stage"], pairs.get("step"), seconds, share, name, by, value)
-
-
-_FIELDS = {"rank", "stage", "step"}
 
 
 def check(stages: Sequence[str], world: int) -> None:
@@ -163,11 +129,8 @@ class _DelayedTimestamps:
         self, timestamps: "Timestamps", delays: Sequence[tuple[Fault, random.Random]]
     ) -> None:
         self._timestamps, self._delays = timestamps, delays
-        self.leave, self.starts, self.durations = (
-            timestamps.leave,
-            timestamps.starts,
-            timestamps.durations,
-        )
+        self.leave = timestamps.leave
+        self.starts, self.durations = timestamps.starts, timestamps.durations
 
     @property
     def count(self) -> int:

@@ -53,18 +53,14 @@ class Search:
         with self._lock:
             self._doing, self._since = doing, time.monotonic()
 
-    def found(self) -> None:
-        """Ends the search: rank 0 was found."""
-        self._stop()
-
     def fails(self, error: Exception) -> str:
         """Ends the search: prints why it failed, and returns the error in short."""
-        doing, text = self._stop(), _in_short(error)
+        doing, text = self.ends(), _in_short(error)
         if doing and not self._is_over():
             self._say(self._why(doing, error), last=True)
         return text
 
-    def _stop(self) -> str:
+    def ends(self) -> str:
         """Ends the search. Returns its last step; "" if it had ended: only one caller prints."""
         with self._lock:
             doing, self._doing = self._doing, ""
@@ -79,14 +75,14 @@ class Search:
                 said = True
                 self._say(self._why(self._doing), last=False)
             time.sleep(_LOOK_EVERY)
-        if not self._is_over() and (doing := self._stop()):
+        if not self._is_over() and (doing := self.ends()):
             self._say(self._why(doing), last=True)
 
     def _why(self, doing: str, error: Exception | None = None) -> str:
         host, port = self._launch.master or ("", 0)
         if error and not _is_timeout(error):
             why = _in_short(error)
-            if doing == OPEN and _is_taken(error):
+            if doing == OPEN and "EADDRINUSE" in str(error):
                 why += f"; is the port taken? ss -ltnp | grep {port}  (on {self._launch.host})"
             return why
         if doing == IMPORT:
@@ -120,10 +116,6 @@ def _is_timeout(error: Exception) -> bool:
     """Returns whether torch's store timed out: its RuntimeErrors differ only in their texts."""
     text = str(error).lower()
     return isinstance(error, RuntimeError) and ("timed out" in text or "timeout" in text)
-
-
-def _is_taken(error: Exception) -> bool:
-    return "EADDRINUSE" in str(error)
 
 
 def _is_first() -> bool:

@@ -99,21 +99,17 @@ class Rendezvous:
                 with suppress(OddrankError):  # its guard is gone
                     self._session.fail(text)  # no rank can join
         else:
-            self._search.found()
+            self._search.ends()
             with suppress(Exception):  # the store is gone
-                self._note_unreached()
-
-    def _note_unreached(self) -> None:
-        """Tell rank 0, by torch's store, which ranks cannot reach its judge: a firewall, say."""
-        if not self._by_store:
-            return
-        if self._launch.rank == 0:
-            self._read_notes()
-        elif self._launch.local_rank == 0 or not self._launch.one_parent:
-            self._write_note()
+                if self._by_store and self._launch.rank == 0:
+                    self._read_notes()
+                elif self._by_store and (
+                    not self._launch.local_rank or not self._launch.one_parent
+                ):
+                    self._write_note()
 
     def _write_note(self) -> None:
-        """Write a note why this host's ranks get no answer from rank 0's address, if they don't."""
+        """Tell rank 0 why this host's ranks do not reach it, if they don't: a firewall, say."""
         wait_until = time.monotonic() + _UNREACHED_SECONDS
         while self._is_joining() and time.monotonic() < wait_until:
             time.sleep(_READ_EVERY)

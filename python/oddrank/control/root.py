@@ -59,14 +59,6 @@ class StageRound(RoundEvidence):
     odd: tuple[OddClaim, ...] = ()
 
 
-def _split(state: RankState) -> RankState:
-    """Splits the text of Session.fail into `failed` and `raised_at`."""
-    if not state.failed:
-        return state
-    text, _, at = state.failed.partition("\n")
-    return replace(state, failed=text, raised_at=at)
-
-
 class Root:
     """Made by `session.start` in the judge; used by its main thread only."""
 
@@ -111,17 +103,16 @@ class Root:
     def open_join(self, seconds: float) -> None:
         """Begin the stage JOIN: a rank's result is that it has joined."""
         self._begin(JOIN, seconds)
-        self._hub.begin(0, JOIN, "", self._stage_ends - time.monotonic())
 
     def go(self, stage: str, seconds: float, parameters: str = "") -> None:
         """Let all ranks begin `stage`; its deadline is cut to what is left of the run."""
         self._number += 1
-        self._begin(stage, seconds)
-        self._hub.begin(self._number, stage, parameters, self._stage_ends - time.monotonic())
+        self._begin(stage, seconds, parameters)
 
-    def _begin(self, stage: str, seconds: float) -> None:
+    def _begin(self, stage: str, seconds: float, parameters: str = "") -> None:
         self._stage = stage
         self._stage_ends = time.monotonic() + min(seconds, self.remaining())
+        self._hub.begin(self._number, stage, parameters, self._stage_ends - time.monotonic())
 
     def collect(
         self,
@@ -148,7 +139,9 @@ class Root:
                     reason = "complete"
             states = self.snapshot() if reason or on_progress else []
             if on_progress:
-                on_progress(self._progress(states))
+                remaining = max(0.0, self._stage_ends - time.monotonic())
+                results = self._hub.result_count()
+                on_progress(Snapshot(stage, self.world, results, remaining, states))
         if stage == JOIN:
             self._hub.send_roster()
         return StageRound(
@@ -176,15 +169,10 @@ class Root:
         known = claims | self._unreached.keys()
         return missing <= known or time.monotonic() - self._claimed > _OTHERS_SECONDS
 
-    def _progress(self, states: list[RankState]) -> Snapshot:
-        remaining = max(0.0, self._stage_ends - time.monotonic())
-        return Snapshot(self._stage, self.world, self._hub.result_count(), remaining, states)
-
     def snapshot(self) -> list[RankState]:
         """The state of every rank as last heard, by rank."""
         self._read_notes()
-        states = [_split(RankState(**row)) for row in self._hub.snapshot()]
-        return [self._with_note(state) for state in states] if self._unreached else states
+        return [self._made(RankState(**row)) for row in self._hub.snapshot()]
 
     def _read_notes(self) -> None:
         with suppress(OSError):  # there is nothing to read now
@@ -195,7 +183,11 @@ class Root:
                 note = json.loads(line)
                 self._unreached |= {int(rank): str(note["why"]) for rank in note["ranks"]}
 
-    def _with_note(self, state: RankState) -> RankState:
+    def _made(self, state: RankState) -> RankState:
+        """Splits the text of Session.fail into `failed` and `raised_at`; adds the store's note."""
+        if state.failed:
+            text, _, at = state.failed.partition("\n")
+            state = replace(state, failed=text, raised_at=at)
         why = self._unreached.get(state.rank, "")
         return replace(state, unreached=why) if why and state.contact == "never" else state
 

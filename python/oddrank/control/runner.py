@@ -11,14 +11,14 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from oddrank import _native
 from oddrank.control import rendezvous
 from oddrank.control.inject import check
 from oddrank.control.root import VERDICT_SECONDS
-from oddrank.control.session import Member, Session, SessionEnded, Timestamps, start
+from oddrank.control.session import Session, SessionEnded, Timestamps, start
 from oddrank.control.stages import PUBLISHING, AnyStage, RunState
 from oddrank.control.walk import SKIP, Outcome, Walk
 from oddrank.errors import OddrankError, type_and_text
@@ -61,20 +61,12 @@ def run(
         raise OddrankError("torch is missing: pip install torch")
     rendezvous.check(launch)
     check([stage.name for stage in stages], launch.world)
-    member = Member(
-        launch.rank,
-        launch.local_rank,
-        launch.world,
-        launch.local_world,
-        node_number(launch),
-        launch.host,
-    )
     end = time.monotonic() + deadline - VERDICT_SECONDS
     rendezvous_file = _rendezvous_file(launch)  # before a keeper becomes the parent
     if launch.clears_up:
         keep_this_rank(deadline)
     session = start(
-        member,
+        replace(launch, node=node_number(launch)),
         deadline=deadline,
         judge=lambda root: Walk(root, stages, end, on_stage, partial=partial, enough=enough).judge(
             conclude

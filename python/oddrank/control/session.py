@@ -4,13 +4,11 @@ import contextlib
 import ctypes
 import gc
 import os
-import socket
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from oddrank import _native
 from oddrank.control.inject import Injector
@@ -19,6 +17,9 @@ from oddrank.control.root import Root
 from oddrank.control.stages import JOIN
 from oddrank.errors import OddrankError
 
+if TYPE_CHECKING:
+    from oddrank.launch import Launch
+
 # The judge ends by the deadline; the kernel kills it this many seconds later.
 _LAST_SECONDS = 1.5
 _PR_SET_NAME = 15
@@ -26,18 +27,6 @@ _PR_SET_NAME = 15
 _MOST_SAID = 1000
 # Bytes of a note: a pipe takes a write of this size whole or not at all.
 _MOST_NOTE = 4000
-
-
-@dataclass(frozen=True)
-class Member:
-    """This process's rank: the fields of Launch that the control plane needs."""
-
-    rank: int
-    local_rank: int
-    world: int
-    local_world: int
-    node: int
-    host: str
 
 
 class SessionEnded(Exception):
@@ -90,6 +79,7 @@ class Session:
         deadline: float,
         rendezvous_file: str = "",
         *,
+        injector: Injector,
         notes: int = -1,
         no_verdict: int = 1,
     ) -> None:
@@ -100,7 +90,7 @@ class Session:
         self._known = known
         self._rendezvous_file = rendezvous_file
         self._ends = time.monotonic() + deadline
-        self._injector = Injector(())
+        self._injector = injector
         self._stage = JOIN
 
     def address(self) -> str | None:
@@ -221,7 +211,7 @@ def _cut(text: str) -> str:
 
 
 def start(
-    member: Member,
+    here: "Launch",
     *,
     deadline: float,
     judge: Callable[[Root], int],
@@ -233,6 +223,7 @@ def start(
 ) -> Session:
     """Fork this rank's guard, and on rank 0 the judge; return the worker's session.
 
+    `here`: this process's place, with the number of its node as machine.node_number has it.
     `deadline`: seconds from now for the whole run; all processes are gone 2 s later at the latest.
     `join_seconds`: after which a guard that has not reached the root gives up (default: deadline).
     `rendezvous_file`: see rendezvous.path_under; "" if the ranks of a host can't agree on one.
@@ -242,7 +233,7 @@ def start(
     Call before torch is imported and before threads exist. From then on SIGTERM and SIGINT are
     events of the session and end nothing by themselves.
     """
-    injector = Injector.of(member.rank)
+    injector = Injector.of(here.rank)
     core = _native.core()
     given = os.environ.get("ODDRANK_CONTROL_ADDR", "")
     address: str | None = None
@@ -250,28 +241,28 @@ def start(
     guards_address = given
     if given:
         core.control_parse_address(given)  # here, where the error is still shown
-    if member.rank == 0:
+    if here.rank == 0:
         listener, address, guards_address = listen(given)
         leave_address(rendezvous_file, address)
         sys.stdout.flush()
         sys.stderr.flush()
         judges_notes, notes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         if os.fork() == 0:
-            _be_judge(listener, judges_notes, address, member, deadline, judge=judge)
+            _be_judge(listener, judges_notes, address, here, deadline, judge=judge)
         os.close(listener)
         os.close(judges_notes)
     worker = core.start_worker(
-        member.rank,
-        member.world,
-        member.local_rank,
-        member.local_world,
-        member.node,
-        member.host,
+        here.rank,
+        here.world,
+        here.local_rank,
+        here.local_world,
+        here.node,
+        here.host,
         launcher,
         list(fetcher),
         guards_address,
         rendezvous_file,
-        member.rank == 0,
+        here.rank == 0,
         deadline,
         min(deadline, join_seconds if join_seconds is not None else deadline),
         no_verdict,
@@ -282,10 +273,10 @@ def start(
         bool(guards_address),
         deadline,
         rendezvous_file,
+        injector=injector,
         notes=notes,
         no_verdict=no_verdict,
     )
-    session._injector = injector
     injector.enter(JOIN)
     return session
 
@@ -311,7 +302,7 @@ def _be_judge(
     listener: int,
     notes: int,
     address: str,
-    member: Member,
+    here: "Launch",
     deadline: float,
     *,
     judge: Callable[[Root], int],
@@ -326,9 +317,8 @@ def _be_judge(
         core.kill_this_process_in(deadline + _LAST_SECONDS)
         gc.disable()  # 10,000 ranks' results are millions of objects, and no garbage
         token = core.control_parse_address(address)[2]
-        host = member.host or socket.gethostname()
-        hub = core.Hub(listener, member.world, token, host, deadline)
-        code = _judge(Root(hub, member.world, deadline, notes), judge)
+        hub = core.Hub(listener, here.world, token, here.host, deadline)
+        code = _judge(Root(hub, here.world, deadline, notes), judge)
     except BaseException:
         traceback.print_exc()
     _leave(code)

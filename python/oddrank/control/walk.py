@@ -16,7 +16,7 @@ from oddrank.control import findings
 from oddrank.control.culprits import Culprit, Motion, culprits, torn_down
 from oddrank.control.rendezvous import TAKEN
 from oddrank.control.root import RankState, Root, Snapshot, StageRound
-from oddrank.control.stages import JOIN, AnyStage, Node, RunState, Skip, node_of
+from oddrank.control.stages import JOIN, AnyStage, RunState, Skip, nodes_of
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding, Who
 
@@ -295,30 +295,18 @@ class Walk:
 
 
 def judge_join(run: RunState) -> list[Finding]:
-    """Finds ranks with the local rank of another rank of their host."""
-    return [
-        findings.wrong_local_rank(run, rank, expected, twins)
-        for rank, expected, twins in _misplaced(run)
-    ]
-
-
-def _misplaced(run: RunState) -> list[tuple[int, int, list[int]]]:
-    """Returns (rank, the local rank it should have, other ranks of its host with the same one).
+    """Finds ranks with the local rank of another rank of their host.
 
     Launchers number the ranks of a host in the order of their ranks: only a rank that deviates
     from that is named, not the rank whose number it has.
     """
-    nodes: dict[Node, list[int]] = {}
-    for rank, s in run.states.items():
-        nodes.setdefault(node_of(s), []).append(rank)
     found = []
-    for members in nodes.values():
-        members.sort()
+    for members in nodes_of(run):
         has = {rank: run.states[rank].local_rank for rank in members}
         for expected, rank in enumerate(members):
             twins = [other for other in members if other != rank and has[other] == has[rank]]
             if twins and has[rank] != expected:
-                found.append((rank, expected, twins))
+                found.append(findings.wrong_local_rank(run, rank, expected, twins))
     return found
 
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from oddrank.control.culprits import Culprit
-from oddrank.control.findings.several import SOURCE, evidence, there
+from oddrank.control.findings.several import NOBODY, OOM, SOURCE, of_culprit, there
 from oddrank.control.stages import JOIN, RunState
 from oddrank.finding import Confidence, Evidence, Finding, Who, fold, ranks_text
 
@@ -13,54 +13,43 @@ if TYPE_CHECKING:
 
 def cannot_come(round: "StageRound") -> Finding | None:
     """Return a finding in place of never_came if healthy ranks may have been unable to join."""
-    missing = [rank for rank, s in round.states.items() if s.contact == "never"]
-    who = f"{ranks_text(missing)} did not come"
-    confidence = Confidence("medium", "healthy ranks may be unable to join, too")
     if round.limits:
-        return Finding(
-            condition="unknown",
-            who=Who("rank"),
-            cause="open-files",
-            what=f"{who}, but may be healthy: {round.limits}",
-            stage=JOIN,
-            evidence=(Evidence(round.limits, "open-file limit"),),
-            confidence=confidence,
-            next=("ulimit -Hn", "ulimit -n $(ulimit -Hn)"),
-        )
-    if round.states[0].resolver_slow:
+        cause, text, source = "open-files", round.limits, "open-file limit"
+        more, commands = "", ["ulimit -Hn", "ulimit -n $(ulimit -Hn)"]
+    elif round.states[0].resolver_slow:
+        cause, source = "resolver", "reverse DNS of its own address"
         text = f"the resolver of {round.states[0].host} does not answer within a second"
-        return Finding(
-            condition="unknown",
-            who=Who("rank"),
-            cause="resolver",
-            what=f"{who}, but may be healthy: {text}; torch's store asks it",
-            stage=JOIN,
-            evidence=(Evidence(text, "reverse DNS of its own address"),),
-            confidence=confidence,
-            next=("cat /etc/resolv.conf; time getent hosts $(hostname -i)",),
-        )
-    return None
+        more = "; torch's store asks it"
+        commands = ["cat /etc/resolv.conf; time getent hosts $(hostname -i)"]
+    else:
+        return None
+    missing = [rank for rank, s in round.states.items() if s.contact == "never"]
+    return Finding(
+        condition="unknown",
+        who=NOBODY,
+        cause=cause,
+        what=f"{ranks_text(missing)} did not come, but may be healthy: {text}{more}",
+        stage=JOIN,
+        evidence=(Evidence(text, source),),
+        confidence=Confidence("medium", "healthy ranks may be unable to join, too"),
+        next=tuple(commands),
+    )
 
 
-def claimed_twice(claim: "OddClaim") -> Finding:
-    """Two processes claim one rank."""
-    return _mismatch(claim, "claimed-twice", "both connected to rank 0", "RANK")
-
-
-def other_world(claim: "OddClaim") -> Finding:
-    """A rank that was turned away: its WORLD_SIZE is not rank 0's."""
-    return _mismatch(claim, "other-world", "the rank said so itself", "WORLD_SIZE")
-
-
-def _mismatch(claim: "OddClaim", cause: str, why: str, variable: str) -> Finding:
+def turned_away(claim: "OddClaim") -> Finding:
+    """Two processes claim one rank, or the WORLD_SIZE of a rank is not rank 0's."""
+    world = claim.other_world
+    variable = "WORLD_SIZE" if world else "RANK"
     return Finding(
         condition="mismatch",
-        who=Who("rank"),
-        cause=cause,
+        who=NOBODY,
+        cause="other-world" if world else "claimed-twice",
         what=claim.text,
         stage=JOIN,
         evidence=(Evidence(claim.text, SOURCE),),
-        confidence=Confidence("high", why),
+        confidence=Confidence(
+            "high", "the rank said so itself" if world else "both connected to rank 0"
+        ),
         next=(f"compare {variable} of the processes",),
     )
 
@@ -70,30 +59,27 @@ def never_came(culprit: Culprit, run: RunState) -> Finding:
     alone = culprit.ranks == tuple(range(1, run.world))
     several = len(culprit.ranks) > 1
     heard = "only rank 0 did" if alone else "the other ranks did"
-    they, their = ("they", "their") if several else ("it", "its")
+    were, they, their = ("were", "they", "their") if several else ("was", "it", "its")
     came = f"{run.world - len(culprit.ranks)} of {run.world} ranks came"
     loopback = _loopback(run)
     only = f"MASTER_ADDR {loopback} is reachable from {run.states[0].host} only"
     others = bool(loopback) and run.nodes > 1
-    return Finding(
-        condition="missing",
-        who=who,
-        cause=culprit.cause,
-        what=f"{who} never joined; {heard}" + (f"; {only}" if others else ""),
-        stage=culprit.stage,
-        evidence=(
-            Evidence(came, SOURCE),
-            *([Evidence(only, "environment of rank 0")] if loopback else []),
-        ),
-        confidence=Confidence(
-            "medium",
-            f"{'only rank 0 joined' if alone else 'others found the way'};"
-            f" {they} may only be slow to start",
-        ),
-        next=(
-            f"{'were' if several else 'was'} {they} started?",
+    others_came = "only rank 0 joined" if alone else "others found the way"
+    return of_culprit(
+        culprit,
+        run,
+        f"{who} never joined; {heard}" + (f"; {only}" if others else ""),
+        Confidence("medium", f"{others_came}; {they} may only be slow to start"),
+        (
+            f"{were} {they} started?",
             _way_to_rank_0(run, several, loopback if others else ""),
             f"if {their} import of torch is slow: --deadline 300",
+        ),
+        condition="missing",
+        who=who,
+        seen=(
+            Evidence(came, SOURCE),
+            *([Evidence(only, "environment of rank 0")] if loopback else []),
         ),
     )
 
@@ -107,44 +93,38 @@ def never_joined(culprit: Culprit, run: RunState) -> Finding:
     who = Who("rank", culprit.ranks, mate.host, device)
     launcher = f"{mate.launcher} (pid {mate.launcher_pid})"
     its = "their" if len(places) > 1 else "its"
-    return Finding(
+    told = f"{launcher} sent SIGTERM to {ranks_text([s.rank for s in ended])}"
+    return of_culprit(
+        culprit,
+        run,
+        f"{who} never joined: {its} launcher, {launcher}, ended the job in stage"
+        f" {culprit.stage}, as it does when a rank dies",
+        Confidence("medium", "it may also have been slow to start, and the job ended"),
+        (f"how it ended: {mate.launcher}'s last lines on {mate.host}", *there(mate.host, OOM)),
         condition="missing",
         who=who,
-        cause=culprit.cause,
-        what=f"{who} never joined: {its} launcher, {launcher}, ended the job in stage"
-        f" {culprit.stage}, as it does when a rank dies",
-        stage=culprit.stage,
-        evidence=(
-            Evidence(f"{launcher} sent SIGTERM to {ranks_text([s.rank for s in ended])}", SOURCE),
-        ),
-        confidence=Confidence("medium", "it may also have been slow to start, and the job ended"),
-        next=(
-            f"how it ended: {mate.launcher}'s last lines on {mate.host}",
-            *there(mate.host, "dmesg -T | grep -i 'killed process'"),
-        ),
+        seen=[Evidence(told, SOURCE)],
     )
 
 
 def unreachable_root(culprit: Culprit, run: RunState) -> Finding:
     """Ranks that reach torch's store on rank 0's host, but not rank 0's guard there."""
-    who = run.who(culprit.ranks)
-    text = run.states[culprit.ranks[0]].unreached
-    host = run.states[0].host
+    text, host = run.states[culprit.ranks[0]].unreached, run.states[0].host
     where, _, why = text.partition(": ")
-    return Finding(
-        condition="broken",
-        who=Who("link", culprit.ranks),
-        cause=culprit.cause,
-        what=f"{who} cannot reach rank 0 in stage {culprit.stage}: {where} cannot connect to"
-        f" {host}, {why}",
-        stage=culprit.stage,
-        evidence=(Evidence(text, "torch's store"),),
-        confidence=Confidence("high", "the ranks said so themselves, through torch's store"),
-        next=(
+    return of_culprit(
+        culprit,
+        run,
+        f"{run.who(culprit.ranks)} cannot reach rank 0 in stage {culprit.stage}: {where} cannot"
+        f" connect to {host}, {why}",
+        Confidence("high", "the ranks said so themselves, through torch's store"),
+        (
             f"look for a firewall on {host}: nft list ruleset; iptables -L",
             "or open one port, and on every host:"
             " export ODDRANK_CONTROL_ADDR=IP_OF_RANK_0:PORT#ANY_SECRET_WORD",
         ),
+        condition="broken",
+        who=Who("link", culprit.ranks),
+        seen=[Evidence(text, "torch's store")],
     )
 
 
@@ -184,16 +164,13 @@ def wrong_local_rank(run: RunState, rank: int, expected: int, twins: list[int]) 
 
 
 def no_address(culprit: Culprit, run: RunState) -> Finding:
-    text = "rank 0's address did not get into torch's store, so that no rank could join"
-    return Finding(
-        condition="unknown",
-        who=Who("rank"),
-        cause=culprit.cause,
-        what=f"no rank can be named: {text} by the end of stage {culprit.stage}",
-        stage=culprit.stage,
-        evidence=evidence(culprit, run),
-        confidence=Confidence("low", "the store, or a slow import of torch, may be the reason"),
-        next=(
+    return of_culprit(
+        culprit,
+        run,
+        "no rank can be named: rank 0's address did not get into torch's store, so that no rank"
+        f" could join by the end of stage {culprit.stage}",
+        Confidence("low", "the store, or a slow import of torch, may be the reason"),
+        (
             "time python -c 'import torch'  (on rank 0's host)",
             "give it longer: --deadline 300",
         ),
