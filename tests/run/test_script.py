@@ -167,6 +167,7 @@ def test_a_watch_that_cannot_be_followed_is_refused(options, named):
 
 REFUSED = [
     ("--on-stall", "colect"), ("--on-stall", " "), ("--on-stall", "mail me < {report}"),
+    ("--on-verdict", ""), ("--no-watch", "--on-verdict", "true"),
     ("--no-watch", "--json", "report.json"), ("--json", "-"),
     ("--packages", "torch=loud"), ("--packages", "a=calls,=lines"),
     *(("--budget", budget) for budget in ("0", "-1", "1.5", "nan", "3%", "")),
