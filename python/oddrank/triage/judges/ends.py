@@ -189,13 +189,12 @@ def key(process: Process) -> object:
 
 
 def _is_of_watchdog(death: Death, gave_up: float | None) -> bool:
-    """Returns whether a process of unknown rank aborted without a word when others had timed out.
-
-    Its rank is then one of these, whose watchdogs end them.
-    """
+    """Returns whether a process aborted when others had timed out, without a word and a rank, which
+    is then one of these, or since its watchdog stood: in the abort that follows from a timeout."""
     bare = death.text.startswith("terminate ") or (not death.text and death.signal == 6)
+    stood = "watchdog got stuck" in death.text
     before = death.time is not None and gave_up is not None and death.time < gave_up - 1.0
-    return bare and death.process.rank is None and not before
+    return (stood or (bare and death.process.rank is None)) and not before
 
 
 def _end(deaths: Sequence[Death], late: set[int], gave_up: float | None) -> End:
