@@ -30,7 +30,9 @@ _LOUD = re.compile(
     r"|abort(?:ed|ing)?|\w*exception|preempted|missing ranks|stall(?:ed)?"
     r"|exited with (?:exit )?code [1-9]\d*)(?!\w)", re.IGNORECASE,
 )  # fmt: skip
-_QUIET = re.compile(r"\b(?:no|0|without|ignor\w+) (?:errors?|exceptions?)|errors?[:=] ?0\b", re.I)
+_QUIET = re.compile(  # a line of source in a traceback is none, either
+    r"\b(?:no|0|without|ignor\w+) (?:errors?|exceptions?)|errors?[:=] ?0\b|^\s*raise \w", re.I
+)
 _NO_LOG = (".py", ".sh", ".yaml", ".yml", ".toml", ".md", ".c", ".cpp", ".h")
 _MOST, _MOST_TEXT, _MOST_OF_A_WORD = 8, 300, 1000
 _END = 1 << 18  # bytes
