@@ -1,29 +1,33 @@
-"""Joins what the judges found: pieces of evidence that support or contradict each other.
+"""Joins what the judges found: whom they name, and why, by the table of causes.
 
-Deterministic: the same facts give the same suspects. Every rule has a name, which --explain shows.
+A judge yields candidates: a row of the table, ranks, a place, evidence. Of all that are of one rank
+the row that comes first in the table counts, and the others support it. Deterministic: the same
+facts give the same suspects. Every rule has a name, which --explain shows.
 """
 
 import signal
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from oddrank.finding import ranks_text
 from oddrank.triage import causes
 from oddrank.triage.facts import Activity, Frame, Process, Source, State, ranks
 from oddrank.triage.judges import deaths, devices, paused, ras, stacks, waits
 from oddrank.triage.judges.ends import timed_out
 from oddrank.triage.leaves import kernel_class
 from oddrank.triage.model_frames import PEERS
-from oddrank.triage.suspects import Cause, Point, Suspect
+from oddrank.triage.suspects import Point, Suspect
 from oddrank.triage.view import View
+from oddrank.triage.words import count
 
-_STANDS = (causes.HOST_STUCK, causes.INFINITE_LOOP)
+_ROWS = {cause: number for number, cause in enumerate(causes.TABLE.values())}
 _KERNEL = "kernel"  # in the place of a file, of the kernel's functions
 # Rules whose suspect may only be at work, as some rank is at any moment of a healthy job.
 _MAYBE_AT_WORK = frozenset({"stacks-awaited", "stacks-awaited-by-gpu", "stacks-moving"})
 # Signals of a library that gave up.
 _CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV})
 _HIGH, _MEDIUM, _LOW = 2, 1, 0
+_SEEN = ("end", "device")
+_STANDS = (causes.HOST_STUCK, causes.INFINITE_LOOP)
 _GONE = ("dead", "zombie")
 # Seconds since the last event of a process that goes on. Recorders see each line of its own code.
 _JUST_NOW = 1.0
@@ -38,26 +42,246 @@ def suspects(view: View) -> list[Suspect]:
     died, waited, stood, broken, counted = (judge(view) for judge in _JUDGES)
     # Timeouts that say who was waited for belong to the stall.
     awaited = [s for s in died if s.cause.about != "end"]
-    died = [s for s in died if s.cause.about == "end"]
-    found = paused.without_pauses(_hang(waited, stood, counted), view)
-    for suspect in awaited:
-        if suspect.rule == "told-to-end":
-            found = [other for other in found if not _moved_to_its_end(other, view)]
-        found = _join(found, suspect, "timeouts")
-    found = _with_states(found, view)
-    found = [_with_activity(suspect, view) for suspect in found]
-    found = _with_deaths(found, died, stalled=bool(timed_out(view)))
-    for add in (_of_shared_group, _with_place, stacks.with_threads, _with_end):
-        found = [add(suspect, view) for suspect in found]
-    found = paused.with_pauses(_with_devices(found, broken), view)
+    ends = [s for s in died if s.cause.about == "end"]
+    if any(s.rule == "told-to-end" for s in awaited):
+        waited, stood, counted = (
+            [s for s in some if not _moved_to_its_end(s, view)] for some in (waited, stood, counted)
+        )
+    found = list(waited)
+    for what, some in (("stacks", stood), ("operation counts", counted), ("timeouts", awaited)):
+        for new in some:
+            found = _add(found, new, view, what)
+    found = paused.without_pauses(found, view)
+    for new in (*_held(view), *ends, *broken):
+        found = _add(found, new, view)
+    found = paused.with_pauses([_explained(suspect, view) for suspect in found], view)
     return sorted((_with_step(suspect, view) for suspect in _distinct(found)), key=_weight)
 
 
-def _moved_to_its_end(suspect: Suspect, view: View) -> bool:
-    """Returns whether a job was ended while it moved: somebody is behind at any moment."""
-    last = {process: each.last for process, each in view.activities.items() if each.last}
-    own = [last[process] for process in suspect.processes if process in last]
-    return bool(own) and max(last.values()) - min(own) < _JUST_NOW
+def _add(found: list[Suspect], new: Suspect, view: View, what: str = "") -> list[Suspect]:
+    """Adds a candidate: to the suspects of the same processes, or beside the others."""
+    about = new.cause.about
+    if new.rule == "ended-from-outside":
+        same, supported = [], found[:1]
+    else:
+        supported = [s for s in found if _ended_by(new, s)]
+        same = [s for s in found if _names(s) and _overlap(s.processes, new.processes)]
+        same = [s for s in same if s not in supported]
+    if same:
+        first = same[:1] if about == "end" else same
+        left = [s for s in found if s in first or s not in same]
+        return [_joined(s, new) if s in first else s for s in left]
+    is_weak = about == "nobody" or (about == "end" and new.certainty == _LOW)
+    if is_weak and not supported and (new.rule != "told-to-end" or any(map(_names, found))):
+        supported = found[:1]
+    if supported:
+        return [_supported(s, new.support) if s in supported else s for s in found]
+    if about == "device":
+        return [*found, new]
+    if new.rule == "held":
+        return _held_beside(found, new)
+    if about == "end":
+        return _died_beside(found, new, view)
+    return _awaited_beside(found, new, what)
+
+
+def _joined(suspect: Suspect, new: Suspect) -> Suspect:
+    """Makes one suspect of two of the same processes: the first row of the table says why.
+
+    Of several processes those remain whom the new evidence names too; the others wait, if it says
+    so, if nothing else was sure of them, or if it tells of each process by itself.
+    """
+    if suspect.young and new.rule == "held" and new.cause is not causes.HOST_STOPPED:
+        return suspect  # every process is in the kernel for moments
+    ended, seen = new.cause.about == "end", new.cause.about in _SEEN or new.rule == "held"
+    shown, others = _split(suspect.processes, new.processes)
+    named = suspect.processes
+    if ended:
+        named = new.processes
+    elif _tells_of_each(new, suspect) or not _split(others, new.waiting)[1]:
+        named = shown
+    whole = ended or len(named) == len(shown)
+    first, second = suspect, new
+    if whole and _says_more(new, suspect):
+        first, second = new, suspect
+    certainty = max(suspect.certainty, new.certainty)
+    if new.rule == "fault-of-its-host":  # of all its ranks: it makes none of them likelier
+        certainty = suspect.certainty
+    elif not seen and suspect.certainty and new.certainty:
+        certainty = _HIGH
+    waiting = suspect.waiting or new.waiting
+    if ended:
+        waiting = _all_of(new.waiting, suspect.waiting)
+    elif not seen and len(named) == len(shown):
+        waiting = _all_of(waiting, others)
+    against = first.against if seen else (*suspect.against, *new.against)
+    if certainty == _HIGH and not seen:
+        against = ()
+    place = first if ended or suspect.leaf or not whole else new
+    return replace(
+        first,
+        rule=first.rule if seen else suspect.rule,
+        processes=named,
+        certainty=certainty,
+        support=(*first.support, *second.support),
+        against=against,
+        waiting=waiting,
+        at=suspect.at or new.at,
+        group=suspect.group or new.group,
+        leaf=place.leaf,
+        leaf_class=place.leaf_class,
+        death=suspect.death or new.death,
+        trouble=(*suspect.trouble, *new.trouble),
+        young=suspect.young,
+    )
+
+
+def _tells_of_each(new: Suspect, suspect: Suspect) -> bool:
+    """Returns whether evidence of some of a suspect's processes clears the others."""
+    if new.cause.about == "device":
+        return new.rule == "fault-of-its-gpu" and new.certainty > suspect.certainty
+    lost = new.cause is causes.UNREACHABLE and suspect.cause.about == "call"
+    return new.rule == "held" or lost or suspect.certainty == _LOW
+
+
+def _says_more(new: Suspect, suspect: Suspect) -> bool:
+    """Returns whether a candidate's row explains a suspect more surely than its own."""
+    if new.cause.about == "device":
+        fault = new.trouble[0]
+        if new.rule != "fault-of-its-gpu" or not (fault.fatal and new.certainty):
+            return False
+        if suspect.cause is causes.DEAD and fault.hits:  # its own last words
+            return True
+    return _ROWS[new.cause] < _ROWS[suspect.cause]
+
+
+def _held_beside(found: list[Suspect], new: Suspect) -> list[Suspect]:
+    """Who is stopped, or stands in the kernel, is awaited if nobody else surely is."""
+    if any(_names(s) and s.certainty == _HIGH for s in found):
+        return found
+    victims = next((s for s in found if s.waiting), None)
+    if victims is not None:
+        _, waiting = _split(victims.waiting, new.processes)
+        support = (*new.support, *victims.support)
+        new = replace(new, waiting=waiting, at=victims.at, group=victims.group, support=support)
+    new = replace(new, certainty=_HIGH if new.waiting else _MEDIUM)
+    return [new, *(s for s in found if s.certainty > _LOW and _names(s))]
+
+
+def _died_beside(found: list[Suspect], new: Suspect, view: View) -> list[Suspect]:
+    """Who died first may be the cause of all else; who seems to stand outside of calls is at work,
+    perhaps, unless calls have timed out."""
+    point = Point(f"{_named(new)} died", _first_source(new))
+    told = [s for s in found if s.cause is causes.MISMATCH or _names(s)]
+    if not timed_out(view):
+        told = [s for s in told if s.rule not in _MAYBE_AT_WORK or s.certainty == _HIGH]
+    return [new, *(replace(s, certainty=_LOW, against=(*s.against, point)) for s in told)]
+
+
+def _awaited_beside(found: list[Suspect], new: Suspect, what: str) -> list[Suspect]:
+    """Sources that name different ranks speak against each other: the surer one counts."""
+    silent = [s for s in found if _names(s)]
+    named = [s for s in silent if s.certainty > _LOW]
+    if not named:
+        carried = tuple(p for s in found if s not in silent for p in s.support)
+        return [_supported(new, carried), *silent]
+    rest = [s for s in found if s not in named]
+    if new.certainty > named[0].certainty:
+        named, new, rest = [new], named[0], [s for s in found if s not in named]
+    other = Point(f"{what} point at {_named(new)}", _first_source(new))
+    loss = int(new.certainty == _HIGH)
+    lowered = [
+        replace(s, certainty=max(_LOW, s.certainty - loss), against=(*s.against, other))
+        for s in named
+    ]
+    return [*lowered, *rest]
+
+
+def _held(view: View) -> list[Suspect]:
+    """Returns what the kernel or a guard saw: processes that are stopped, or in D state."""
+    found = []
+    for word, (cause, words) in _STATES.items():
+        told = _of_stall(view, [state for state in view.states.values() if state.state == word])
+        if not told or len(told) == len(view.states) > 1:
+            continue  # all of them: it was a person who looked, or the scheduler
+        children = [view.child(state.process) for state in told]
+        held = tuple(
+            child.parent if child else state.process
+            for child, state in zip(children, told, strict=True)
+        )
+        points = tuple(
+            Point(f"{count([s.process])} is {words}" + (s.where and f", in {s.where}"), s.source)
+            for s in told
+        )
+        wheres = {state.where for state in told} - {""}
+        leaf = Frame(wheres.pop(), _KERNEL, None, True) if len(wheres) == 1 else None
+        of = kernel_class(leaf.function) if leaf else ""
+        found.append(Suspect(cause, held, "held", _HIGH, points, leaf=leaf, leaf_class=of))
+    return found
+
+
+def _of_stall(view: View, states: Sequence[State]) -> list[State]:
+    """Returns the states of the job's processes that are not of another day: a kernel's log tells
+    of all processes of a host."""
+    ours = [s for s in states if s.process in view.members or view.child(s.process) is not None]
+    if not ours:
+        return []
+    progress = [p for members in view.progress.values() for p in members.values()]
+    times = {call.since for p in progress for call in p.open} | {p.time for p in progress}
+    moments = [time for time in times if time is not None]
+    return [
+        state
+        for state in ours
+        if not moments
+        or state.time is None
+        or min(abs(moment - state.time) for moment in moments) <= _OLD
+    ]
+
+
+_STATES = {
+    "stopped": (causes.HOST_STOPPED, "stopped (state T)"),
+    "uninterruptible": (causes.HOST_STUCK, "inside the kernel (state D)"),
+}
+
+
+# Rows that a suspect's own processes fit.
+
+
+def _explained(suspect: Suspect, view: View) -> Suspect:
+    """Returns the suspect with the first row that its stack, record, group or end fits."""
+    suspect = _with_activity(_with_place(suspect, view), view)
+    rows = [row(suspect, view) for row in (_shared_group, stacks.with_threads, _finished)]
+    return min((s for s in rows if s is not None), key=lambda s: _ROWS[s.cause])
+
+
+def _shared_group(suspect: Suspect, view: View) -> Suspect | None:
+    """Threads that use one group at once explain whatever differs or waits in it."""
+    members = view.progress.get(suspect.group, {}) if suspect.group is not None else {}
+    shared = [p for _, p in sorted(members.items()) if len(p.threads) > 1]
+    if not shared or suspect.cause.about not in ("call", "others", "nobody"):
+        return None
+    processes = tuple(p.process for p in shared)
+    return replace(
+        suspect, cause=causes.SHARED_GROUP, processes=processes, rule="threads-share-a-group",
+        certainty=_HIGH, threads=shared[0].threads, against=(),
+        waiting=_split(suspect.waiting, processes)[1],
+    )  # fmt: skip
+
+
+def _finished(suspect: Suspect, view: View) -> Suspect | None:
+    """Who ended with exit code 0 does not come any more. Of few that wait for most, the few are
+    odd."""
+    ends = [view.finished.get(process) for process in suspect.processes]
+    is_stuck = suspect.cause.about == "call" or suspect.cause is causes.HOST_STUCK
+    if not is_stuck or not ends or None in ends:
+        return None
+    if 0 < len(suspect.waiting) < len(suspect.processes):
+        named, others = suspect.waiting, suspect.processes
+        return replace(
+            suspect, cause=causes.FINISHED, rule="finished", processes=named, waiting=others,
+            leaf=None,
+        )  # fmt: skip
+    return replace(suspect, cause=causes.FINISHED, rule="finished", death=ends[0])
 
 
 def _with_place(suspect: Suspect, view: View) -> Suspect:
@@ -74,20 +298,6 @@ def _with_place(suspect: Suspect, view: View) -> Suspect:
     return replace(suspect, cause=causes.HOST_STUCK, leaf=leaf, leaf_class=told)
 
 
-def _of_shared_group(suspect: Suspect, view: View) -> Suspect:
-    """Threads that use one group at once explain whatever differs or waits in it."""
-    members = view.progress.get(suspect.group, {}) if suspect.group is not None else {}
-    shared = [p for _, p in sorted(members.items()) if len(p.threads) > 1]
-    if not shared or suspect.cause.about not in ("call", "others", "nobody"):
-        return suspect
-    processes = tuple(p.process for p in shared)
-    return replace(
-        suspect, cause=causes.SHARED_GROUP, processes=processes, rule="threads-share-a-group",
-        certainty=_HIGH, threads=shared[0].threads, against=(),
-        waiting=tuple(p for p in suspect.waiting if not _overlap([p], processes)),
-    )  # fmt: skip
-
-
 def _last_to_end(suspect: Suspect, view: View) -> Suspect:
     """Names those that stand at one place where all others have ended with exit code 0."""
     left = [s for s in view.stands[0] if s.process not in view.finished]
@@ -99,159 +309,6 @@ def _last_to_end(suspect: Suspect, view: View) -> Suspect:
         processes=tuple(stand.process for stand in left), waiting=tuple(view.finished),
         leaf=left[0].leaf.frame, leaf_class=left[0].told,
     )  # fmt: skip
-
-
-def _with_end(suspect: Suspect, view: View) -> Suspect:
-    """Who ended with exit code 0 does not come any more. Of few that wait for most, the few are
-    odd."""
-    ends = [view.finished.get(process) for process in suspect.processes]
-    is_stuck = suspect.cause.about == "call" or suspect.cause is causes.HOST_STUCK
-    if not is_stuck or not ends or None in ends:
-        return suspect
-    if 0 < len(suspect.waiting) < len(suspect.processes):
-        named, others = suspect.waiting, suspect.processes
-        return replace(
-            suspect, cause=causes.FINISHED, rule="finished", processes=named, waiting=others,
-            leaf=None,
-        )  # fmt: skip
-    return replace(suspect, cause=causes.FINISHED, rule="finished", death=ends[0])
-
-
-def _with_step(suspect: Suspect, view: View) -> Suspect:
-    activities = [view.activities.get(process) for process in suspect.processes]
-    if len(activities) != 1 or activities[0] is None:
-        return suspect
-    return replace(suspect, step=activities[0].step)
-
-
-def _weight(suspect: Suspect) -> tuple[int, bool, float]:
-    return (
-        -suspect.certainty,
-        suspect.cause.about == "nobody",
-        suspect.time if suspect.time is not None else float("inf"),
-    )
-
-
-def _hang(
-    waited: Sequence[Suspect], stood: Sequence[Suspect], counted: Sequence[Suspect]
-) -> list[Suspect]:
-    """Joins progress, stacks and operation counts of a stall."""
-    found = list(waited)
-    for suspect in stood:
-        found = _join(found, suspect, "stacks")
-    for suspect in counted:
-        found = _join(found, suspect, "operation counts")
-    return found
-
-
-def _join(found: list[Suspect], new: Suspect, what: str) -> list[Suspect]:
-    """Adds a suspect of another kind of evidence: it supports, fills in, or contradicts."""
-    if new.cause.about == "nobody":
-        if not found or (new.rule == "told-to-end" and not any(map(_names, found))):
-            return [new]
-        return [_supported(found[0], new.support), *found[1:]]
-    same = [s for s in found if _overlap(s.processes, new.processes) and _names(s)]
-    if same:
-        return [_refined(s, new) if s in same else s for s in found]
-    named = [s for s in found if _names(s) and s.certainty > _LOW]
-    if not named:
-        silent = [s for s in found if _names(s)]
-        carried = tuple(p for s in found if s not in silent for p in s.support)
-        return [_supported(new, carried), *silent] if silent else [_supported(new, carried)]
-    if new.certainty > named[0].certainty:
-        named, new = [new], named[0]
-        rest: list[Suspect] = []
-    else:
-        rest = [s for s in found if s not in named]
-    other = Point(f"{what} point at {_named(new)}", _first_source(new))
-    lowered = [
-        replace(s, certainty=min(s.certainty, max(_LOW, s.certainty - (new.certainty == _HIGH))),
-                against=(*s.against, other))
-        for s in named
-    ]  # fmt: skip
-    return [*lowered, *rest]
-
-
-def _refined(suspect: Suspect, new: Suspect) -> Suspect:
-    """Says more precisely what the named processes do: progress shows who, a stack shows where.
-
-    Of several, those remain whom the new evidence names too; the others wait, if it says so, if
-    nothing else was sure of them, or if they stand in a call with some that answer nobody.
-    """
-    more = suspect.cause.about == "call" and new.cause is not causes.NOT_ENTERED_OR_INSIDE
-    cause: Cause = new.cause if more else suspect.cause
-    both = max(suspect.certainty, new.certainty)
-    named = suspect.processes if ranks(suspect.processes) else new.processes
-    shown = [p for p in named if _overlap([p], new.processes)]
-    others = [p for p in named if p not in shown]
-    lost = new.cause is causes.UNREACHABLE and suspect.cause.about == "call"
-    if suspect.certainty == _LOW or lost or all(_overlap([p], new.waiting) for p in others):
-        named = tuple(shown)
-    of_all = len(shown) == len(named)
-    waiting = suspect.waiting or new.waiting
-    return replace(
-        suspect,
-        cause=cause if of_all else suspect.cause,
-        leaf=(new.leaf if of_all else None) or suspect.leaf,
-        leaf_class=(new.leaf_class if of_all else "") or suspect.leaf_class,
-        certainty=_HIGH if suspect.certainty and new.certainty else both,
-        support=(*suspect.support, *new.support),
-        against=() if both == _HIGH else (*suspect.against, *new.against),
-        waiting=(*waiting, *(p for p in others if p not in named and not _overlap([p], waiting))),
-        at=suspect.at or new.at,
-        group=suspect.group or new.group,
-        processes=named,
-        death=suspect.death or new.death,
-    )
-
-
-def _with_states(found: list[Suspect], view: View) -> list[Suspect]:
-    """Adds what the kernel or a guard saw: a process that is stopped, or in D state."""
-    for word, cause in _STATE_CAUSES.items():
-        told = [s for s in view.states.values() if s.state == word and _is_of_stall(s, found, view)]
-        if not told or len(told) == len(view.states) > 1:
-            continue  # all of them: it was a person who looked, or the scheduler
-        held = tuple(
-            child.parent if (child := view.child(state.process)) else state.process
-            for state in told
-        )
-        points = tuple(Point(_held_text(s), s.source) for s in told)
-        wheres = {state.where for state in told} - {""}
-        leaf = Frame(wheres.pop(), _KERNEL, None, True) if len(wheres) == 1 else None
-        same = [s for s in found if _names(s) and _overlap(s.processes, held)]
-        if same:
-            # A stack shows where it stood when it was stopped: that is not why it stands.
-            explained = ("call",) if word != "stopped" else ("call", "stack")
-            found = [
-                _held(s, cause, held, points, leaf)
-                if s in same and s.cause.about in explained and not (s.young and word != "stopped")
-                else s
-                for s in found
-            ]
-        elif not any(_names(s) and s.certainty == _HIGH for s in found):
-            victims = next((s for s in found if s.waiting), None)
-            waiting = tuple(
-                p for p in (victims.waiting if victims else ()) if not _overlap([p], held)
-            )
-            new = Suspect(
-                cause, held, rule="held", certainty=_HIGH if waiting else _MEDIUM,
-                support=(*points, *(victims.support if victims else ())), waiting=waiting,
-                at=victims.at if victims else None, group=victims.group if victims else None,
-                leaf=leaf, leaf_class=kernel_class(leaf.function) if leaf else "",
-            )  # fmt: skip
-            found = [new, *(s for s in found if s.certainty > _LOW and _names(s))]
-    return found
-
-
-def _is_of_stall(state: State, found: Sequence[Suspect], view: View) -> bool:
-    """Returns whether a state is one of the job's processes, and not of another day: a kernel's log
-    tells of all processes of a host."""
-    if state.process not in view.members and view.child(state.process) is None:
-        return False
-    times = [s.at.since for s in found if s.at is not None and s.at.since is not None]
-    times += [p.time for of in view.progress.values() for p in of.values() if p.time is not None]
-    near = min((abs(time - state.time) for time in times if state.time is not None), default=0.0)
-    return near <= _OLD
 
 
 def _with_activity(suspect: Suspect, view: View) -> Suspect:
@@ -277,7 +334,7 @@ def _with_activity(suspect: Suspect, view: View) -> Suspect:
         # From one look, slow work and an endless loop are the same: both run.
         works = suspect.leaf_class in ("disk", "data", "network")
         always = all(map(_as_always, active))
-        slow = works or suspect.young or always
+        slow = works or suspect.young or always or suspect.rule == "last-to-end"
         cause = causes.MOVING if slow else causes.INFINITE_LOOP
     return replace(suspect, cause=cause, support=(*suspect.support, point))
 
@@ -302,67 +359,18 @@ def _before_its_end(suspect: Suspect, view: View, last: Sequence[float]) -> Susp
     return _supported(suspect, [Point(text, source)])
 
 
-def _held(
-    suspect: Suspect,
-    cause: Cause,
-    held: Collection[Process],
-    points: Sequence[Point],
-    leaf: Frame | None,
-) -> Suspect:
-    if suspect.leaf is None and leaf is not None:
-        suspect = replace(suspect, leaf=leaf, leaf_class=kernel_class(leaf.function))
-    only = tuple(p for p in suspect.processes if _overlap([p], held))
-    return replace(
-        suspect, cause=cause, certainty=_HIGH, processes=only,
-        support=(*points, *suspect.support),
-    )  # fmt: skip
+def _with_step(suspect: Suspect, view: View) -> Suspect:
+    activities = [view.activities.get(process) for process in suspect.processes]
+    if len(activities) != 1 or activities[0] is None:
+        return suspect
+    return replace(suspect, step=activities[0].step)
 
 
-def _held_text(state: State) -> str:
-    where = f", in {state.where}" if state.where else ""
-    return f"{_one(state.process)} is {_WORDS[state.state]}{where}"
-
-
-_STATE_CAUSES = {"stopped": causes.HOST_STOPPED, "uninterruptible": causes.HOST_STUCK}
-_WORDS = {"stopped": "stopped (state T)", "uninterruptible": "inside the kernel (state D)"}
-
-
-def _with_deaths(found: list[Suspect], died: Sequence[Suspect], *, stalled: bool) -> list[Suspect]:
-    """A rank that died first explains those that wait for it, and those that lost it.
-
-    stalled: calls have timed out, so who stands outside of them is not only at work.
-    """
-    for death in died:
-        same = [
-            s for s in found
-            if _overlap(s.processes, death.processes) and not _ended_by(death, s)
-        ]  # fmt: skip
-        if death.rule == "ended-from-outside" and found:
-            found = [_supported(found[0], death.support), *found[1:]]
-        elif same:
-            merged = replace(
-                death,
-                support=(*death.support, *same[0].support),
-                waiting=_all_of(death.waiting, same[0].waiting),
-                at=death.at or same[0].at,
-                group=death.group or same[0].group,
-                certainty=max(death.certainty, same[0].certainty),
-            )
-            found = [merged, *(s for s in found if s not in same)]
-        elif any(_ended_by(death, s) for s in found):
-            found = [_supported(s, death.support) if _ended_by(death, s) else s for s in found]
-        elif death.certainty > _LOW:
-            point = Point(f"{_named(death)} died", _first_source(death))
-            told = [s for s in found if s.cause is causes.MISMATCH or _names(s)]
-            if not stalled:
-                told = [s for s in told if s.rule not in _MAYBE_AT_WORK or s.certainty == _HIGH]
-            lowered = [replace(s, certainty=_LOW, against=(*s.against, point)) for s in told]
-            found = [death, *lowered]
-        elif not found:
-            found = [death]
-        else:
-            found = [_supported(found[0], death.support), *found[1:]]
-    return found
+def _moved_to_its_end(suspect: Suspect, view: View) -> bool:
+    """Returns whether a job was ended while it moved: somebody is behind at any moment."""
+    last = {process: each.last for process, each in view.activities.items() if each.last}
+    own = [last[process] for process in suspect.processes if process in last]
+    return bool(own) and max(last.values()) - min(own) < _JUST_NOW
 
 
 def _ended_by(death: Suspect, found: Suspect) -> bool:
@@ -376,37 +384,12 @@ def _ended_by(death: Suspect, found: Suspect) -> bool:
     return crashed and bool(death.processes) and set(ranks(death.processes)) <= members
 
 
-def _with_devices(found: list[Suspect], broken: Sequence[Suspect]) -> list[Suspect]:
-    """A fault of the device of a rank that others wait for is why it is stuck."""
-    for fault in broken:
-        same = [s for s in found if s.processes and _overlap(s.processes, fault.processes)]
-        if same:
-            first = same[0]
-            # A fault of the host is one of all its ranks: it does not make one of them likelier.
-            own = fault.rule == "fault-of-its-gpu"
-            hit = tuple(p for p in first.processes if _overlap([p], fault.processes))
-            if own and len(hit) < len(first.processes) and fault.certainty > first.certainty:
-                first = replace(first, processes=hit)
-            own = own and len(hit) == len(first.processes)
-            joined = replace(
-                first,
-                support=(*first.support, *fault.support),
-                trouble=(*first.trouble, *fault.trouble),
-                certainty=max(first.certainty, fault.certainty if own else _LOW),
-            )
-            told = first.cause.about == "call" or (
-                first.cause is causes.DEAD and fault.trouble[0].hits
-            )
-            if own and fault.trouble[0].fatal and fault.certainty and told:
-                # A counter or its end says that it did not come; its broken GPU says why.
-                joined = replace(
-                    joined, cause=causes.DEVICE, rule=fault.rule,
-                    against=first.against if fault.certainty < _HIGH else (),
-                )  # fmt: skip
-            found = [joined if s is same[0] else s for s in found]
-        else:
-            found = [*found, fault]
-    return found
+def _weight(suspect: Suspect) -> tuple[int, bool, float]:
+    return (
+        -suspect.certainty,
+        suspect.cause.about == "nobody",
+        suspect.time if suspect.time is not None else float("inf"),
+    )
 
 
 def _distinct(found: Iterable[Suspect]) -> list[Suspect]:
@@ -431,28 +414,29 @@ def _supported(suspect: Suspect, points: Sequence[Point]) -> Suspect:
 
 
 def _all_of(one: Sequence[Process], other: Sequence[Process]) -> tuple[Process, ...]:
-    return (*one, *(process for process in other if not _overlap([process], one)))
+    return (*one, *_split(other, one)[1])
 
 
-def _overlap(one: Collection[Process], other: Collection[Process]) -> bool:
-    return bool(_keys(one) & _keys(other))
+def _overlap(one: Sequence[Process], other: Sequence[Process]) -> bool:
+    return bool(_split(one, other)[0])
 
 
-def _keys(processes: Collection[Process]) -> set[object]:
-    return {p.rank if p.rank is not None else (p.host, p.pid, p.label) for p in processes}
+def _split(
+    processes: Sequence[Process], others: Sequence[Process]
+) -> tuple[tuple[Process, ...], tuple[Process, ...]]:
+    """Returns those of the processes that are among others, and those that are not."""
+    keys = set(map(_key, others))
+    inside = [_key(process) in keys for process in processes]
+    shown = tuple(p for p, is_in in zip(processes, inside, strict=True) if is_in)
+    return shown, tuple(p for p, is_in in zip(processes, inside, strict=True) if not is_in)
 
 
-def _one(process: Process) -> str:
-    if process.rank is None and process.pid is None and process.label:
-        return process.label
-    return f"rank {process.rank}" if process.rank is not None else f"pid {process.pid}"
+def _key(process: Process) -> object:
+    return process.rank if process.rank is not None else (process.host, process.pid, process.label)
 
 
 def _named(suspect: Suspect) -> str:
-    known = ranks(suspect.processes)
-    if not known and not suspect.processes:
-        return "a process"
-    return ranks_text(known) if known else _one(suspect.processes[0])
+    return count(suspect.processes) if suspect.processes else "a process"
 
 
 def _first_source(suspect: Suspect) -> Source | None:
