@@ -25,7 +25,7 @@ from oddrank.run.snapshot import Snapshot
 from oddrank.trace import collectives, ranks
 from oddrank.trace.collectives import Collective, op_name
 from oddrank.triage.facts import Group
-from oddrank.triage.judges.posts import TOGETHER
+from oddrank.triage.judges.wait_graph import TOGETHER
 
 FEWEST = 20
 """Fewest collectives that a report compares."""

@@ -79,6 +79,23 @@ class View:
         return same[0] if len(same) == 1 else None
 
     @cached_property
+    def of_rank(self) -> dict[int, dict[Group, Progress]]:
+        """The progress of each rank in its groups."""
+        found: dict[int, dict[Group, Progress]] = defaultdict(dict)
+        for group, members in self.progress.items():
+            for rank, progress in members.items():
+                found[rank][group] = progress
+        return dict(found)
+
+    @cached_property
+    def _by_rank(self) -> dict[int | None, Process]:
+        return {process.rank: process for process in self.processes}
+
+    def named(self, ranks: Iterable[int]) -> tuple[Process, ...]:
+        """Returns the processes of ranks, with all that is known of them."""
+        return tuple(self._by_rank.get(rank) or Process(rank) for rank in ranks)
+
+    @cached_property
     def stands(self) -> tuple[list[Stand], list[tuple[str, Stand]]]:
         """Where each rank stands, and processes that are no ranks."""
         return stands(self.stacks, self.children)

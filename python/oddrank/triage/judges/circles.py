@@ -5,18 +5,16 @@ from collections.abc import Collection, Iterable
 
 from oddrank.finding import group_name, ranks_text
 from oddrank.triage import causes
-from oddrank.triage.facts import Call, Group, Source
-from oddrank.triage.judges.posts import Post, Posts
-from oddrank.triage.judges.wait_graph import Waits, is_send, processes
+from oddrank.triage.judges.wait_graph import Graph, Place, is_send
 from oddrank.triage.suspects import Point, Suspect
-from oddrank.triage.view import View
+from oddrank.triage.words import call_text
 
 _MOST_PAIRS = 16
 # From so many ranks at most a circle is looked for, if no two wait for each other.
 _MOST_STARTS = 64
 
 
-def judge(view: View, waits: Waits, posts: Posts) -> list[Suspect]:
+def judge(graph: Graph) -> list[Suspect]:
     """Returns the circle that ranks wait in, if they do: the shortest one.
 
     Who breaks every circle by coming is to blame. If that is true of several, what they always
@@ -24,54 +22,42 @@ def judge(view: View, waits: Waits, posts: Posts) -> list[Suspect]:
     """
     pairs = [
         (rank, peer)
-        for rank, peers in sorted(waits.pairs.items())
+        for rank, peers in sorted(graph.pairs.items())
         for peer in sorted(peers)
-        if rank < peer and rank in waits.pairs.get(peer, ())
-        and peer in posts.lacks(rank).missing and rank in posts.lacks(peer).missing
+        if rank < peer and rank in graph.pairs.get(peer, ())
+        and _waits_for(graph, rank, peer) and _waits_for(graph, peer, rank)
     ]  # fmt: skip
-    for graph in (_Graph(posts, gpus=False), _Graph(posts, gpus=True)):
-        circle = graph.shortest()
+    for circles in (_Circles(graph, gpus=False), _Circles(graph, gpus=True)):
+        circle = circles.shortest()
         if not circle:
             continue
-        breakers = [rank for rank in circle if not graph.without(rank)]
-        ordered = posts.ordered.issuperset(circle)
-        odd = _odd(view, breakers, ordered=ordered)
+        breakers = [rank for rank in circle if not circles.without(rank)]
+        odd = _odd(graph, breakers, ordered=graph.ordered.issuperset(circle))
         if odd is not None and len(pairs) < 2:
-            return [_one(view, waits, posts, circle, odd, sure=len(breakers) == 1)]
+            return [_one(graph, circle, odd, sure=len(breakers) == 1)]
         if pairs:
-            return [_opposed(view, waits, pairs)]
+            return [_opposed(graph, pairs)]
         if len(breakers) > 1:
             sets = [{rank} for rank in breakers]
         else:
-            sets = [graph.beside(rank) for rank in circle]
-        return [_cycle(view, posts, sets, certainty=1 if graph.gpus else 2)]
+            sets = [circles.beside(rank) for rank in circle]
+        return [_cycle(graph, sets, certainty=1 if circles.gpus else 2)]
     return []
 
 
-class _Graph:
-    """Who waits for whom, by the calls in which ranks stand. gpus: also for ranks elsewhere."""
+def _waits_for(graph: Graph, rank: int, peer: int) -> bool:
+    return any(peer in place.missing for place in graph.of[rank])
 
-    def __init__(self, posts: Posts, *, gpus: bool) -> None:
-        self._posts = posts
+
+class _Circles:
+    """The part of the graph in which ranks wait for each other. gpus: also for ranks elsewhere."""
+
+    def __init__(self, graph: Graph, *, gpus: bool) -> None:
+        self._of = graph.of
         self.gpus = gpus
-        self._places = {rank: tuple(map(_place, at)) for rank, at in posts.of.items()}
-        self._targets: dict[object, frozenset[int]] = {}
-        self._standing: dict[object, set[int]] = {}
-        for rank, own in posts.of.items():
-            for post, place in zip(own, self._places[rank], strict=True):
-                # A message is of one rank: its place holds no other.
-                key = place if post.call.peer is None else (rank, place)
-                self._standing.setdefault(key, set()).add(rank)
-                if key not in self._targets:
-                    lacks = posts.of_post(rank, post)
-                    found = lacks.known if gpus else lacks.missing
-                    self._targets[key] = frozenset(found & posts.of.keys())
-        self._keys = {
-            rank: tuple(
-                place if post.call.peer is None else (rank, place)
-                for post, place in zip(own, self._places[rank], strict=True)
-            )
-            for rank, own in posts.of.items()
+        self._targets = {
+            place: frozenset((place.known if gpus else place.missing) & graph.of.keys())
+            for place in graph.places
         }
         self._alive = self._peeled(())
 
@@ -81,29 +67,28 @@ class _Graph:
 
     def _peeled(self, gone: Collection[int]) -> set[int]:
         """Returns the ranks that are left if whoever waits for nobody goes on, again and again."""
-        alive = set(self._keys) - set(gone)
-        counts = {key: len(targets & alive) for key, targets in self._targets.items()}
-        awaiting: dict[int, list[object]] = {}
-        for key, targets in self._targets.items():
+        alive = set(self._of) - set(gone)
+        counts = {place: len(targets & alive) for place, targets in self._targets.items()}
+        awaiting: dict[int, list[Place]] = {}
+        for place, targets in self._targets.items():
             for rank in targets:
-                awaiting.setdefault(rank, []).append(key)
-        ends = deque(r for r in alive if not any(counts[key] for key in self._keys[r]))
+                awaiting.setdefault(rank, []).append(place)
+        ends = deque(r for r in alive if not any(counts[place] for place in self._of[r]))
         alive.difference_update(ends)
         while ends:
-            for key in awaiting.get(ends.popleft(), ()):
-                counts[key] -= 1
-                if counts[key]:
+            for place in awaiting.get(ends.popleft(), ()):
+                counts[place] -= 1
+                if counts[place]:
                     continue
-                for rank in self._standing[key]:
-                    if rank in alive and not any(counts[other] for other in self._keys[rank]):
+                for rank in place.calls:
+                    if rank in alive and not any(counts[other] for other in self._of[rank]):
                         alive.discard(rank)
                         ends.append(rank)
         return alive
 
     def beside(self, rank: int) -> set[int]:
         """Returns all ranks that stand where this one does."""
-        key = next(key for key in self._keys[rank] if self._targets[key] & self._alive)
-        return set(self._standing[key])
+        return set(next(p for p in self._of[rank] if self._targets[p] & self._alive).calls)
 
     def shortest(self) -> list[int]:
         """Returns the ranks of a shortest circle, each waiting for the next; empty: none."""
@@ -118,11 +103,11 @@ class _Graph:
 
     def _starts(self) -> Iterable[int]:
         """Yields ranks of circles of two first: these need no search."""
-        for key, targets in self._targets.items():
-            standing = self._standing[key] & self._alive
-            looked: set[object] = set()
+        for place, targets in self._targets.items():
+            standing = self._alive & place.calls.keys()
+            looked: set[Place] = set()
             for rank in targets & self._alive if standing else ():
-                for back in self._keys[rank]:
+                for back in self._of[rank]:
                     if back not in looked:
                         looked.add(back)
                         common = standing & self._targets[back]
@@ -132,15 +117,15 @@ class _Graph:
 
     def _back_to(self, start: int) -> list[int]:
         before: dict[int, int] = {}
-        seen: set[object] = set()
+        seen: set[Place] = set()
         work = deque([start])
         while work:
             rank = work.popleft()
-            for key in self._keys[rank]:
-                if key in seen:
+            for place in self._of[rank]:
+                if place in seen:
                     continue
-                seen.add(key)
-                for target in sorted(self._targets[key] & self._alive):
+                seen.add(place)
+                for target in sorted(self._targets[place] & self._alive):
                     if target == start:
                         path = [rank]
                         while path[-1] != start:
@@ -152,12 +137,7 @@ class _Graph:
         return []
 
 
-def _place(post: Post) -> tuple[Group, int | None, int | None, str]:
-    call = post.call
-    return (post.group, call.seq, call.peer, "" if call.peer is None else call.op)
-
-
-def _odd(view: View, breakers: Collection[int], *, ordered: bool) -> int | None:
+def _odd(graph: Graph, breakers: Collection[int], *, ordered: bool) -> int | None:
     """Returns the one rank to blame: no other breaks all circles, or did what it never did.
 
     ordered: it is known where each of them stands. If it is not, one rank against many may be the
@@ -168,87 +148,68 @@ def _odd(view: View, breakers: Collection[int], *, ordered: bool) -> int | None:
     unusual = [
         rank
         for rank in breakers
-        if any(
-            call.usual is False
-            for members in view.progress.values() if rank in members
-            for call in members[rank].open
-        )
-    ]  # fmt: skip
+        if any(call.usual is False for p in graph.view.of_rank[rank].values() for call in p.open)
+    ]
     return unusual[0] if len(unusual) == 1 else None
 
 
-def _one(
-    view: View, waits: Waits, posts: Posts, circle: list[int], odd: int, *, sure: bool
-) -> Suspect:
+def _one(graph: Graph, circle: list[int], odd: int, *, sure: bool) -> Suspect:
     at = circle.index(odd)
     sets = [{rank} for rank in (*circle[at:], *circle[:at])]
-    waiting, group, call = waits.waiting_for([odd])
+    waiting, group, call = graph.waiting_for([odd])
     why = (
         f"every circle of ranks that wait for each other passes through rank {odd}" if sure
         else f"rank {odd} issued what it never issued after the same calls before"
     )  # fmt: skip
     return Suspect(
-        causes.NOT_ENTERED, processes(view, [odd]), rule="in-every-circle", certainty=1,
-        support=(*_points(view, posts, sets), Point(why)),
+        causes.NOT_ENTERED, graph.view.named([odd]), rule="in-every-circle", certainty=1,
+        support=(*_points(graph, sets), Point(why)),
         against=(Point("it waits for others, too: the order of its calls makes it odd"),),
-        waiting=processes(view, sorted(waiting)), at=call, group=group,
+        waiting=graph.view.named(sorted(waiting)), at=call, group=group,
     )  # fmt: skip
 
 
-def _opposed(view: View, waits: Waits, pairs: list[tuple[int, int]]) -> Suspect:
+def _opposed(graph: Graph, pairs: list[tuple[int, int]]) -> Suspect:
     """Two ranks that both send to each other, or both receive: the others wait for them."""
-    points = []
+    view, points = graph.view, []
     for one, other in pairs[:_MOST_PAIRS]:
-        group, call = waits.calls[(one, other)]
-        back = waits.calls[(other, one)][1]
+        group, call = graph.calls[(one, other)]
+        back = graph.calls[(other, one)][1]
         place = f" in {group_name(group.title)}"
         if is_send(call) == is_send(back):
             does, lacks = ("send to", "receives") if is_send(call) else ("receive from", "sends")
             text = f"ranks {one} and {other} both {does} each other{place}, and neither {lacks}"
         else:
             text = (
-                f"rank {one} is in {_numbered(call)} and rank {other} in {_numbered(back)}{place}"
+                f"rank {one} is in {call_text(call)} and rank {other} in {call_text(back)}{place}"
             )
         points.append(Point(text, view.progress[group][one].source))
     named = sorted({rank for pair in pairs for rank in pair})
-    waiting, common, at = waits.waiting_for(named)
+    waiting, common, at = graph.waiting_for(named)
     return Suspect(
-        causes.CYCLE, processes(view, named), rule="opposed-messages", certainty=2,
-        support=tuple(points), waiting=processes(view, sorted(waiting)), at=at, group=common,
-        cycle=tuple(processes(view, pair) for pair in pairs[:_MOST_PAIRS]),
+        causes.CYCLE, view.named(named), rule="opposed-messages", certainty=2,
+        support=tuple(points), waiting=view.named(sorted(waiting)), at=at, group=common,
+        cycle=tuple(map(view.named, pairs[:_MOST_PAIRS])),
     )  # fmt: skip
 
 
-def _numbered(call: Call) -> str:
-    return call.op if call.seq is None else f"{call.op} {call.seq}"
-
-
-def _cycle(view: View, posts: Posts, circle: list[set[int]], certainty: int) -> Suspect:
+def _cycle(graph: Graph, circle: list[set[int]], certainty: int) -> Suspect:
     everyone = sorted(set().union(*circle))
     return Suspect(
-        causes.CYCLE, processes(view, everyone), rule="circle", certainty=certainty,
-        support=_points(view, posts, circle),
-        cycle=tuple(processes(view, sorted(members)) for members in circle),
+        causes.CYCLE, graph.view.named(everyone), rule="circle", certainty=certainty,
+        support=_points(graph, circle),
+        cycle=tuple(graph.view.named(sorted(members)) for members in circle),
     )  # fmt: skip
 
 
-def _points(view: View, posts: Posts, circle: list[set[int]]) -> tuple[Point, ...]:
+def _points(graph: Graph, circle: list[set[int]]) -> tuple[Point, ...]:
     points = []
     for members, following in zip(circle, [*circle[1:], circle[0]], strict=True):
-        at = _where(view, posts, min(members), following)
-        if at is not None:
-            group, call, source = at
+        rank = min(members)
+        there = (place for place in graph.of[rank] if not place.known.isdisjoint(following))
+        if place := next(there, None):
             one, other = ranks_text(members), ranks_text(following)
             verb = "wait" if len(members) > 1 else "waits"
-            text = f"{one} {verb} for {other} in {call.op} of {group_name(group.title)}"
-            points.append(Point(text, source))
+            text = f"{one} {verb} for {other} in {place.call.op} of {group_name(place.group.title)}"
+            points.append(Point(text, graph.view.progress[place.group][rank].source))
     return tuple(points)
-
-
-def _where(
-    view: View, posts: Posts, rank: int, following: Collection[int]
-) -> tuple[Group, Call, Source] | None:
-    for post in posts.of.get(rank, ()):
-        if not posts.of_post(rank, post).known.isdisjoint(following):
-            return post.group, post.call, view.progress[post.group][rank].source
-    return None

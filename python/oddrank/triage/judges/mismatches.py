@@ -5,7 +5,6 @@ from dataclasses import replace
 from oddrank.finding import ranks_text
 from oddrank.triage import causes
 from oddrank.triage.facts import Call, Group, Mismatch, Progress
-from oddrank.triage.judges.wait_graph import processes
 from oddrank.triage.suspects import Point, Suspect
 from oddrank.triage.view import View
 
@@ -58,10 +57,10 @@ def _suspect(view: View, group: Group, mismatch: Mismatch) -> Suspect:
     elif not clear:
         against.append(Point("nothing tells which of the two sides is the odd one"))
     return Suspect(
-        causes.MISMATCH, processes(view, sorted(named)), rule="different-calls",
+        causes.MISMATCH, view.named(sorted(named)), rule="different-calls",
         certainty=2 if clear and not against else 1 if clear or told else 0,
         support=points, against=tuple(against),
-        waiting=processes(view, sorted(usual.ranks)) if clear or told else (),
+        waiting=view.named(sorted(usual.ranks)) if clear or told else (),
         at=usual.call, group=group, mismatch=mismatch,
     )  # fmt: skip
 

@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Set
 from oddrank.finding import ranks_text
 from oddrank.triage import causes
 from oddrank.triage.facts import Call, Group, Progress, Source
-from oddrank.triage.judges.posts import Lacks, Post, Posts
-from oddrank.triage.judges.wait_graph import Waits, oldest, processes
+from oddrank.triage.judges.wait_graph import Graph, Place, oldest
 from oddrank.triage.suspects import Point, Suspect
 from oddrank.triage.view import View
 
@@ -15,21 +14,25 @@ from oddrank.triage.view import View
 _MOST_DO = 2
 
 
-def judge(view: View, waits: Waits, posts: Posts) -> list[Suspect]:
+def judge(graph: Graph) -> list[Suspect]:
     """All that left evidence wait: for ranks without evidence, or for nobody known."""
-    inside = waits.inside()
-    unusual, usual = _by_pattern(posts)
+    view, inside = graph.view, graph.inside()
+    unusual, usual = _by_pattern(graph)
     if len(unusual) == 1 and len(usual) >= _MOST_DO:
-        return [_odd(view, waits, unusual)]
-    missing = _ends_of_chains(posts, inside)
-    alone = _only_other(view, inside) if not missing and _unknown_groups(waits) else set()
+        return [_odd(graph, unusual)]
+    missing = _ends_of_chains(graph, inside)
+    unknown = any(not group.ranks for group in graph.fronts)
+    alone = _only_other(view, inside) if not missing and unknown else set()
     # Who did what it never did may be odd itself: the silent one may be in that call with it.
-    sure = alone or (set() if unusual else _sure(view, posts, missing))
+    sure = alone or (set() if unusual else _sure(graph, missing))
     silent = sure or missing
     if not silent:
-        return [_nobody(view, posts, inside)]
-    waiting, group, call = waits.waiting_for(silent)
-    front = [rank for rank in inside if not silent.isdisjoint(posts.lacks(rank).unheard)]
+        return [_nobody(graph, inside)]
+    waiting, group, call = graph.waiting_for(silent)
+    front = [
+        rank for rank in inside
+        if any(not silent.isdisjoint(place.unheard) for place in graph.of.get(rank, ()))
+    ]  # fmt: skip
     if not group:
         group, call = _common(view, front or sorted(inside))
     counted = view.heard - cut(view)
@@ -45,68 +48,66 @@ def judge(view: View, waits: Waits, posts: Posts) -> list[Suspect]:
     return [
         Suspect(
             causes.NOT_ENTERED_OR_INSIDE,
-            processes(view, sorted(silent)),
+            view.named(sorted(silent)),
             rule="awaited-and-silent",
             # Of a job of unknown size, others may be silent, too.
             certainty=int(len(sure) == 1 and not (alone and view.world is None)),
             support=(Point(text, _first_source(view, group)),),
             against=(Point(against),),
-            waiting=processes(view, sorted(waiting or inside)),
+            waiting=view.named(sorted(waiting or inside)),
             at=call,
             group=group,
-            there=processes(view, sorted(posts.in_call(waiting or inside, group, call))),
+            there=view.named(sorted(graph.in_call(waiting or inside, group, call))),
         )
     ]
 
 
-def _ends_of_chains(posts: Posts, inside: Set[int]) -> set[int]:
+def _ends_of_chains(graph: Graph, inside: Set[int]) -> set[int]:
     """Returns the silent ranks for whom others wait that wait for nobody else; else all of them."""
     found: tuple[set[int], set[int]] = (set(), set())
-    lacking = {id(lacks): lacks for lacks in map(posts.lacks, posts.of)}
-    for lacks in lacking.values():
-        found[bool(lacks.known)].update(lacks.unheard)
+    for places in set(graph.of.values()):
+        found[any(place.known for place in places)].update(*(place.unheard for place in places))
     ends, others = found
     return ends - inside or others - inside
 
 
-def _by_pattern(posts: Posts) -> tuple[dict[int, Post], set[int]]:
+def _by_pattern(graph: Graph) -> tuple[dict[int, Place], set[int]]:
     """Returns who stands in a call that it never issued after the same calls, and who does as
     always."""
-    unusual: dict[int, Post] = {}
+    unusual: dict[int, Place] = {}
     usual: set[int] = set()
-    for rank, own in posts.of.items():
-        for post in own:
-            if post.call.usual is False:
-                unusual[rank] = post
-            elif post.call.usual:
+    for place in graph.places:
+        for rank, call in place.calls.items():
+            if call.usual is False:
+                unusual[rank] = place
+            elif call.usual:
                 usual.add(rank)
     return unusual, usual
 
 
-def _odd(view: View, waits: Waits, unusual: Mapping[int, Post]) -> Suspect:
-    ((rank, post),) = unusual.items()
-    waiting, _, _ = waits.waiting_for([rank])
-    what = f"{post.call.op} {post.call.dtype} {post.call.sizes}".strip()
+def _odd(graph: Graph, unusual: Mapping[int, Place]) -> Suspect:
+    ((rank, place),) = unusual.items()
+    view, call = graph.view, place.calls[rank]
+    waiting, _, _ = graph.waiting_for([rank])
+    what = f"{call.op} {call.dtype} {call.sizes}".strip()
     text = f"rank {rank} stands in {what}, which it never issued after the same calls before"
     return Suspect(
-        causes.MISMATCH, processes(view, [rank]), rule="unusual-call", certainty=1,
+        causes.MISMATCH, view.named([rank]), rule="unusual-call", certainty=1,
         support=(
-            Point(text, view.progress[post.group][rank].source),
+            Point(text, view.progress[place.group][rank].source),
             Point("all other ranks stand where they always came to"),
         ),
         against=(Point("the other side of the call left no evidence"),),
-        waiting=processes(view, sorted(waiting)), at=post.call, group=post.group,
+        waiting=view.named(sorted(waiting)), at=call, group=place.group,
     )  # fmt: skip
 
 
-def _nobody(view: View, posts: Posts, inside: Collection[int]) -> Suspect:
-    inside = inside or posts.of.keys()
+def _nobody(graph: Graph, inside: Collection[int]) -> Suspect:
+    view, inside = graph.view, inside or graph.of.keys()
     group, call = _common(view, sorted(inside))
-    there = posts.in_call(inside, group, call)
+    there = graph.in_call(inside, group, call)
     text, rule = "every rank of the group is inside the call, none is behind", "all-inside"
-    if group is None and not any(
-        post.call.peer is not None for own in posts.of.values() for post in own
-    ):
+    if group is None and all(place.call.peer is None for place in graph.places):
         text, rule = "no line says in which call they wait, nor who is behind", "group-unknown"
     elif group is None:
         text = "every rank is inside messages whose other ends were issued, none is behind"
@@ -122,9 +123,13 @@ def _nobody(view: View, posts: Posts, inside: Collection[int]) -> Suspect:
                             " GPUs or hosts may not work at all"))  # fmt: skip
     return Suspect(
         causes.UNKNOWN, (), rule=rule, certainty=0, support=tuple(points),
-        waiting=processes(view, sorted(inside)), at=call, group=group,
-        there=processes(view, sorted(there)) if group is not None else None,
+        waiting=view.named(sorted(inside)), at=call, group=group,
+        there=view.named(sorted(there)) if group is not None else None,
     )  # fmt: skip
+
+
+def _of_group(view: View, group: Group | None) -> Collection[Progress]:
+    return view.progress.get(group, {}).values() if group is not None else ()
 
 
 def _first_source(view: View, group: Group | None) -> Source | None:
@@ -132,35 +137,28 @@ def _first_source(view: View, group: Group | None) -> Source | None:
     return first.source if first else None
 
 
-def _sure(view: View, posts: Posts, missing: Collection[int]) -> set[int]:
+def _sure(graph: Graph, missing: Collection[int]) -> set[int]:
     """Returns the ranks that others wait for, and that can't wait for anybody themselves.
 
     If the GPU of one rank stops in a call, the others get out: so one rank alone in a call with a
     silent one may itself be stuck, unless all other ranks of the job left evidence.
     """
-    standing: dict[object, tuple[Lacks, set[int]]] = {}
-    for rank, own in posts.of.items():
-        for post in own:
-            message = None if post.call.peer is None else rank
-            key = (post.group, post.call.seq, message)
-            lacks = posts.of_post(rank, post)
-            standing.setdefault(key, (lacks, set()))[1].add(rank)
     awaiting: dict[int, set[int]] = {}
     alone: set[int] = set()
-    for lacks, ranks in standing.values():
-        if len(lacks.unheard) == 1 and not lacks.known:
-            awaiting.setdefault(next(iter(lacks.unheard)), set()).update(ranks)
-        if len(ranks) == 1:
-            alone |= lacks.unheard
-    groups = _groups(view)
-    others = _without_word(view)
-    most = _usual_count(view, groups)
+    for place in graph.places:
+        if len(place.unheard) == 1 and not place.known:
+            awaiting.setdefault(next(iter(place.unheard)), set()).update(place.calls)
+        if len(place.calls) == 1:
+            alone |= place.unheard
+    groups = _groups(graph.view)
+    others = _without_word(graph.view)
+    most = max((len(groups.get(rank, ())) for rank in graph.view.of_rank), default=0)
     return {
         rank
         for rank, waiting in awaiting.items()
         if rank in missing
         and (others <= {rank} or (rank not in alone and len(groups.get(rank, ())) >= most))
-        and _is_end(posts, groups.get(rank, ()), rank, waiting)
+        and _is_end(graph, groups.get(rank, ()), rank, waiting)
     }
 
 
@@ -168,16 +166,16 @@ def _without_word(view: View) -> set[int]:
     """Returns the ranks of the job of which nothing is known to be whole."""
     world = range(max(view.world or 0, max(view.heard, default=-1) + 1))
     everyone = set(world) | {rank for group in view.progress for rank in group.ranks}
-    return everyone - ({rank for members in view.progress.values() for rank in members} - cut(view))
+    return everyone - (view.of_rank.keys() - cut(view))
 
 
 def cut(view: View) -> set[int]:
     """Returns the ranks whose dumps were cut off before any call that is open."""
-    found: dict[int, bool] = {}
-    for members in view.progress.values():
-        for rank, progress in members.items():
-            found[rank] = found.get(rank, True) and progress.cut and not progress.open
-    return {rank for rank, none in found.items() if none}
+    return {
+        rank
+        for rank, own in view.of_rank.items()
+        if all(progress.cut and not progress.open for progress in own.values())
+    }
 
 
 def _groups(view: View) -> Mapping[int, list[Group]]:
@@ -188,7 +186,7 @@ def _groups(view: View) -> Mapping[int, list[Group]]:
     return found
 
 
-def _is_end(posts: Posts, groups: Iterable[Group], rank: int, waiting: Set[int]) -> bool:
+def _is_end(graph: Graph, groups: Iterable[Group], rank: int, waiting: Set[int]) -> bool:
     """Returns whether everybody that a rank without evidence could wait for waits for that rank.
 
     Ranks issue the calls of groups that they share in one order: who waits for the rank in a call
@@ -198,16 +196,16 @@ def _is_end(posts: Posts, groups: Iterable[Group], rank: int, waiting: Set[int])
     own = [
         group
         for group in groups
-        if waiting.isdisjoint(group.ranks) or _has_messages(posts.view, group)
+        if waiting.isdisjoint(group.ranks) or _has_messages(graph.view, group)
     ]
     work = {member for group in own for member in group.ranks} - {rank}
     seen = set(work)
     while work:
-        at = work.pop()
-        lacks = posts.lacks(at)
-        if not (lacks.known or lacks.unheard):
+        places = graph.of.get(work.pop(), ())
+        awaited = {other for p in places for other in (*p.known, *p.unheard)}
+        if not awaited:
             return False
-        following = (lacks.known | lacks.unheard) - {rank} - seen
+        following = awaited - {rank} - seen
         seen |= following
         work |= following
     return True
@@ -217,24 +215,11 @@ def _has_messages(view: View, group: Group) -> bool:
     return any(call.peer is not None for p in view.progress[group].values() for call in p.open)
 
 
-def _usual_count(view: View, groups: Mapping[int, list[Group]]) -> int:
-    heard = {rank for members in view.progress.values() for rank in members}
-    return max((len(groups.get(rank, ())) for rank in heard), default=0)
-
-
-def _unknown_groups(waits: Waits) -> bool:
-    return any(not group.ranks for group in waits.fronts)
-
-
 def _only_other(view: View, inside: Collection[int]) -> set[int]:
     """Returns the one rank of the job that is inside no call, though who is in the groups is not
     known; else nothing. If no source says how many ranks the job has, others may be silent, too."""
     others = set(range(view.world or 0)) - set(inside)
     return others if len(others) == 1 and len(inside) > 1 else set()
-
-
-def _of_group(view: View, group: Group | None) -> Collection[Progress]:
-    return view.progress.get(group, {}).values() if group is not None else ()
 
 
 def _common(view: View, ranks: Collection[int]) -> tuple[Group | None, Call | None]:

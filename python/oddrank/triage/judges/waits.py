@@ -11,9 +11,7 @@ from oddrank.finding import group_name, ranks_text
 from oddrank.triage import causes
 from oddrank.triage.facts import ON_HOST, Call, Group, Progress
 from oddrank.triage.judges import circles, mismatches, unheard, wait_graph
-from oddrank.triage.judges.posts import Posts
-from oddrank.triage.judges.posts import posts as at_posts
-from oddrank.triage.judges.wait_graph import Waits, oldest, processes
+from oddrank.triage.judges.wait_graph import Graph, oldest
 from oddrank.triage.suspects import Cause, Point, Suspect
 from oddrank.triage.view import View
 
@@ -59,75 +57,69 @@ def _young(view: View) -> float | None:
 
 
 def _judge(view: View) -> list[Suspect]:
-    waits = wait_graph.waits(view)
     found = mismatches.judge(view)
     if found:
         return found
-    posts = at_posts(view, waits)
-    culprits = _ends(waits, posts) - waits.among_unknown() - waits.gave_up()
+    graph = wait_graph.graph(view)
+    culprits = _ends(graph) - graph.among_unknown() - graph.gave_up()
     if culprits:
-        return _culprits(view, waits, posts, culprits)
-    circle = circles.judge(view, waits, posts)
+        return _culprits(graph, culprits)
+    circle = circles.judge(graph)
     if circle:
         return circle
-    if not waits.inside() and not posts.of:
+    if not graph.inside() and not graph.of:
         return _outside(view)
-    return unheard.judge(view, waits, posts)
+    return unheard.judge(graph)
 
 
-def _ends(waits: Waits, posts: Posts) -> set[int]:
+def _ends(graph: Graph) -> set[int]:
     """Returns the ranks that others wait for, and that wait for nobody where they stand.
 
     Who may wait for a rank that left no evidence is not known to be an end.
     """
-    lacking = {rank: posts.lacks(rank) for rank in posts.of}
-    awaited: set[int] = set()
-    # Those who stand in one call share one object: a large group is looked through once.
-    for lacks in {id(lacks): lacks for lacks in lacking.values()}.values():
-        awaited |= lacks.known
+    awaited = {rank for place in graph.places for rank in place.known}
     return {
         rank
         for rank in awaited
-        if rank not in lacking or not (lacking[rank].known or lacking[rank].unheard)
+        if not any(place.known or place.unheard for place in graph.of.get(rank, ()))
     }
 
 
-def _culprits(view: View, waits: Waits, posts: Posts, culprits: set[int]) -> list[Suspect]:
+def _culprits(graph: Graph, culprits: set[int]) -> list[Suspect]:
     """Returns a suspect for each kind of culprit."""
+    view = graph.view
     kinds: dict[Cause, list[int]] = defaultdict(list)
     for rank in sorted(culprits):
         kinds[_kind(view, rank)].append(rank)
-    silent = _silent(view, waits)
+    silent = _silent(graph)
     found = []
     for cause, ranks in kinds.items():
-        waiting, group, call = waits.waiting_for(ranks)
-        support = [*_points(view, ranks, group, call)]
+        waiting, group, call = graph.waiting_for(ranks)
         against = []
         if silent:
             text = f"no evidence of {ranks_text(silent)} that the others may wait for as well"
             against.append(Point(text))
         hidden = _hidden(view, ranks)
         doubt = _doubt(view, sorted(culprits), call) if hidden else ""
-        beside = posts.beside(ranks)
+        beside = graph.beside(ranks)
         if beside:
             text = f"{ranks_text(beside)} did not get out of the same call, either"
             against.append(Point(text))
         if hidden:
             text = "not all that it issues was recorded: it may be inside a send or a receive"
             against.append(Point(text + (f", {doubt}" if doubt else ""), hidden.source))
-        certainty = 0 if doubt or beside else 1 if hidden or silent else 2
         found.append(
             Suspect(
                 cause,
-                processes(view, ranks),
+                view.named(ranks),
                 rule="awaited-and-waits-for-nobody",
-                certainty=certainty,
-                support=tuple(support),
+                certainty=0 if doubt or beside else 1 if hidden or silent else 2,
+                support=tuple(_points(view, ranks, group, call)),
                 against=tuple(against),
-                waiting=processes(view, sorted(waiting)),
+                waiting=view.named(sorted(waiting)),
                 at=call,
                 group=group,
-                there=processes(view, sorted(posts.in_call(waiting, group, call))),
+                there=view.named(sorted(graph.in_call(waiting, group, call))),
                 own=_own_call(view, ranks, group),
             )
         )
@@ -146,7 +138,7 @@ def _own_call(view: View, ranks: Sequence[int], group: Group | None) -> Call | N
 def _hidden(view: View, ranks: Sequence[int]) -> Progress | None:
     """Returns progress of one of the ranks that need not show all that it has open."""
     for rank in ranks:
-        own = [members[rank] for members in view.progress.values() if rank in members]
+        own = view.of_rank.get(rank, {}).values()
         if any(p.whole and not p.no_messages and not p.unseen for p in own):
             continue
         for progress in own:
@@ -162,7 +154,7 @@ def _doubt(view: View, ranks: Sequence[int], call: Call | None) -> str:
     call with it all the same. Of several, some may only wait for another one in messages.
     """
     unheard = set(range(max(view.world or 0, max(view.heard, default=-1) + 1))) - view.heard
-    own = [members[r] for members in view.progress.values() for r in ranks if r in members]
+    own = [p for rank in ranks for p in view.of_rank.get(rank, {}).values()]
     if any(progress.unseen for progress in own):
         return "of which it issued some"
     if unheard:
@@ -176,12 +168,12 @@ def _doubt(view: View, ranks: Sequence[int], call: Call | None) -> str:
 
 def _kind(view: View, rank: int) -> Cause:
     """Tells a GPU that completes nothing from a host that issues nothing."""
-    own = {g: members[rank] for g, members in view.progress.items() if rank in members}
-    pending = sum(p.open_count or len(p.open) for p in own.values())
+    own = view.of_rank.get(rank, {}).values()
+    pending = sum(p.open_count or len(p.open) for p in own)
     if not pending:
-        unsure = any(p.timed_out or not p.whole for p in own.values())
+        unsure = any(p.timed_out or not p.whole for p in own)
         return causes.NOT_ENTERED_OR_INSIDE if unsure else causes.NOT_ENTERED
-    on_gpu = [p for p in own.values() if p.open and p.backend not in ON_HOST]
+    on_gpu = [p for p in own if p.open and p.backend not in ON_HOST]
     later = any(
         p.enqueued is not None and call.seq is not None and p.enqueued > call.seq
         for p in on_gpu
@@ -196,7 +188,7 @@ def _points(
     view: View, ranks: Sequence[int], group: Group | None, call: Call | None
 ) -> Iterable[Point]:
     for rank in ranks[:_MOST_NAMED]:
-        own = [members[rank] for members in view.progress.values() if rank in members]
+        own = [*view.of_rank.get(rank, {}).values()]
         pending = [p for p in own if p.open]
         if group is not None and call is not None and rank in view.progress[group]:
             p = view.progress[group][rank]
@@ -213,13 +205,13 @@ def _points(
             yield Point(f"rank {rank} has no open call in any group", own[0].source)
 
 
-def _silent(view: View, waits: Waits) -> set[int]:
+def _silent(graph: Graph) -> set[int]:
     """Returns members of groups in which somebody waits, without evidence of any kind."""
-    heard = view.heard - unheard.cut(view)
+    heard = graph.view.heard - unheard.cut(graph.view)
     return {
         rank
-        for group, absent in waits.absent.items()
-        if any(front[1] for front in waits.fronts[group].values())
+        for group, absent in graph.absent.items()
+        if any(front[1] for front in graph.fronts[group].values())
         for rank in absent
         if rank not in heard
     }
@@ -237,6 +229,6 @@ def _outside(view: View) -> list[Suspect]:
     return [
         Suspect(
             causes.OUTSIDE, (), rule="no-recorded-call" if hidden else "no-open-call", certainty=0,
-            support=(point,), against=(doubt,) if hidden else (), waiting=processes(view, ranks),
+            support=(point,), against=(doubt,) if hidden else (), waiting=view.named(ranks),
         )
     ]  # fmt: skip
