@@ -58,12 +58,10 @@ def answer(stage: str, rank: int) -> Any:
         return {**facts, "nccl": None, "nvls": None, "ring": None, "links": None}
     if stage == "arrival":
         return None
-    arrival = {"n": 400, "median": 10.0 + rank / 7, "spread": 3.1, "error": rank / 9}
     times = [[100.0 + i / 3 for i in range(ITERATIONS)]] if rank == 0 else []
     found = {"skipped": None, "mismatch": None, "wrong_ranks": [], "times": times,
              "mean": 100.0 + ITERATIONS / 6, "iterations": ITERATIONS}  # fmt: skip
-    return {"backend": "c10d:gloo", **found, "arrival": arrival, "over": True, "footprint": 8,
-            "nccl_choice": None}  # fmt: skip
+    return {"backend": "c10d:gloo", **found, "over": True, "footprint": 8}
 
 
 def resident_mb() -> float:

@@ -2,12 +2,10 @@
 // FAKE_NCCL_READY they do, and can be split into a twin: the split returns success, goes on for
 // some queries, and only then hands out the twin. With FAKE_NCCL_ENDS_LATE the twin works for some
 // time after it is finalized. FAKE_NCCL_DESTROY_HANGS names the one whose destruction never
-// returns. Its log is as NCCL 2.28's: it reads NCCL_DEBUG once, and again after ncclResetDebugInit;
-// an AllReduce logs what was chosen. The test compiles it.
+// returns. The test compiles it.
 #include <unistd.h>
 
 #include <atomic>
-#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -94,37 +92,9 @@ EXPORT int ncclCommAbort(void* comm) {
 // For Python: an abort runs in a thread of its own.
 EXPORT int fake_nccl_aborts() { return aborts; }
 
-// The log.
-namespace {
-bool read_settings = false;
-std::FILE* log_file = nullptr;  // open while it is INFO
-}  // namespace
-
-EXPORT int ncclAllReduce(const void*, void*, std::size_t count) {
-  if (!read_settings) {
-    if (log_file != nullptr) std::fclose(log_file);
-    log_file = nullptr;
-    const char *level = std::getenv("NCCL_DEBUG"), *file = std::getenv("NCCL_DEBUG_FILE");
-    if (level != nullptr && std::strcmp(level, "INFO") == 0 && file != nullptr) {
-      log_file = std::fopen(file, "w");
-      ::setlinebuf(log_file);
-    }
-    read_settings = true;
-  }
-  if (log_file != nullptr) {
-    std::fprintf(log_file,
-                 "node1:42:43 [0] NCCL INFO AllReduce: %zu Bytes -> Algo RING proto LL "
-                 "channel{Lo..Hi}={0..%zu}\n",
-                 4 * count, count - 1);
-  }
-  return 0;
-}
-#if !defined(WITHOUT_RESET)
-EXPORT void ncclResetDebugInit() { read_settings = false; }
-#endif
-
 #define DOES_NOTHING(name) \
   EXPORT int nccl##name() { return 0; }
+DOES_NOTHING(AllReduce)
 DOES_NOTHING(AllGather)
 DOES_NOTHING(ReduceScatter)
 DOES_NOTHING(Broadcast)

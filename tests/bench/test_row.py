@@ -1,7 +1,7 @@
 """Rows: from times to bandwidths, as nccl-tests defines them; refused cases, and the report."""
 
 import io
-from dataclasses import replace
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import pytest
@@ -106,21 +106,12 @@ def test_a_percentage_of_what_is_doubted_has_a_question_mark():
         row = row_of([1000], world=4)
         row = row.expecting(Expected(row.busbw_GBps / 0.789, "published", doubt=doubt))
         assert text in cells(row)
-        data = row.as_data()
+        data = asdict(row)
         assert data["expected_doubt"] == (doubt or None)
         assert data["expected_GBps"] == pytest.approx(row.busbw_GBps / 0.789)
         assert data["percent"] == pytest.approx(78.9)
         skipped = row_of(world=4, skipped="no room").expecting(Expected(1.0, "", doubt=doubt))
         assert not any("?" in cell for cell in cells(skipped))
-
-
-def test_what_nccl_chose_is_a_column_and_a_field_only_if_its_log_told_it(monkeypatch, golden):
-    monkeypatch.setenv("COLUMNS", "80")
-    chosen = {"algorithm": "NVLS", "protocol": "SIMPLE", "channels": 16}
-    row, silent = row_of([1000], nccl_choice=chosen), row_of([1000])
-    assert row.as_data()["nccl_choice"] == chosen
-    assert "nccl_choice" not in silent.as_data()
-    golden("\n".join([shown(row), shown(silent), shown(silent, replace(silent, unaligned=True))]))
 
 
 def test_the_table_fits_the_terminal_and_names_the_columns_that_it_leaves_out(monkeypatch, golden):

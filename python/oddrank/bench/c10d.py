@@ -230,14 +230,13 @@ class _Operation:
         calls: list[Call] = []
         whole = max(layout.send_count, layout.recv_count) * size
         capacity, behind = buffers(memory.numel(), case.in_place)
-        places = offsets(whole + case.shift, capacity)
+        places = offsets(whole, capacity)
         send_at, recv_at = (layout.send_at, layout.recv_at) if case.in_place else (0, 0)
 
         def view(begin: int, count: int) -> Any:
             return memory[begin : begin + count * size].view(dtype)
 
-        for place in places:
-            offset = place + case.shift
+        for offset in places:
             ours = view(offset + send_at * size, layout.send_count)
             got = view(offset + behind + recv_at * size, layout.recv_count)
             self._windows.append((ours, got))
@@ -251,8 +250,7 @@ class _Operation:
         self.footprint = footprint(whole, len(calls), case.in_place)
         device = -1 if group.device.type == "cpu" else int(group.device.index)
         begin, sent = memory.data_ptr(), whole if case.in_place else layout.send_count * size
-        # From the aligned address on, which the kernel that writes them needs.
-        windows = [(begin + place, case.shift + sent) for place in places]
+        windows = [(begin + place, sent) for place in places]
         self._noise = Noise(device, case, group.world, windows)
 
     def sent(self) -> Any:

@@ -36,8 +36,7 @@ class Case:
     """`bytes` is the size as nccl-tests counts it: one rank's buffer, or all ranks' together.
 
     The collective decides which of the two (oddrank.bench.collectives). `Collective.case` makes
-    cases for a world and rounds the size to a multiple that its ranks can share. unaligned: its
-    buffers begin one element behind an aligned address.
+    cases for a world and rounds the size to a multiple that its ranks can share.
     """
 
     collective: str
@@ -45,12 +44,6 @@ class Case:
     bytes: int
     op: str = "sum"
     in_place: bool = True
-    unaligned: bool = False
-
-    @property
-    def shift(self) -> int:
-        """Bytes from an aligned address to the begin of each buffer."""
-        return DTYPES[self.dtype] if self.unaligned else 0
 
     @property
     def count(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from oddrank import launch, render
-from oddrank.bench import comparison, nccl_tests, report, saved, split, sweep
+from oddrank.bench import comparison, report, saved, split, sweep
 from oddrank.bench.case import DTYPE_ALIASES, DTYPES, OPS, parse_size, parse_sizes
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.data import Row
@@ -43,13 +43,7 @@ from oddrank.errors import OddrankError
 from oddrank.report import exit_code
 
 _ALL = "all"
-TABLE, NCCL_TESTS = "table", "nccl-tests"
 _LARGEST_EFFECT = 0.95
-_NOTHING_CHOSEN = (
-    "--algorithm: NCCL told no choice. It does so from 2.24 on, for collectives of two GPUs or"
-    " more, not for sends and receives. With NCCL_DEBUG_FILE set it needs NCCL_DEBUG=INFO and"
-    " NCCL_DEBUG_SUBSYS=TUNING, too"
-)
 
 
 def _parsed(parse: Callable[[str], Any]) -> Callable[..., Any]:
@@ -151,12 +145,6 @@ _RUN_OPTIONS = (
                  type=click.Choice(("", "buffer", "window")), metavar="[buffer|window]",
                  help="Back end nccl: register the buffers; window: as symmetric windows (NCCL"
                  " 2.27 and newer), which its low-latency kernels need."),
-    click.option("--unaligned", is_flag=True,
-                 help="Begin every buffer one element behind an aligned address, as programs do"
-                 " that pack tensors."),
-    click.option("--algorithm", is_flag=True,
-                 help="On GPUs: show the algorithm, protocol and number of channels that NCCL (2.24"
-                 " and newer) chose, read from its log in a run of each case that is not timed."),
     click.option("--split", "divided", metavar="HOW", default=None,
                  callback=_parsed(split.parse),
                  help="Groups of ranks that measure at once: node (the ranks of each node), rail"
@@ -165,10 +153,6 @@ _RUN_OPTIONS = (
     click.option("--fail-below", default=None, callback=_share_or_none, metavar="PERCENT",
                  help="The verdict is unknown if a row reaches less than this share of the figure"
                  " published for these GPUs, or if no published figure fits any row."),
-    click.option("--format", "layout", default=TABLE, show_default=True,
-                 type=click.Choice((TABLE, NCCL_TESTS)),
-                 help="nccl-tests: stdout has what nccl-tests prints, for programs that read it,"
-                 " out of place and in place; all else goes to stderr."),
     click.option("--dry-run", is_flag=True,
                  help="Print the cases, their memory and time, and measure nothing."),
 )  # fmt: skip
@@ -197,11 +181,8 @@ def run(
     deadline: float | None,
     graph: int,
     register: str,
-    unaligned: bool,
-    algorithm: bool,
     divided: Split | None,
     fail_below: float | None,
-    layout: str,
     dry_run: bool,
     json_path: str | None,
     fail_on: frozenset[str],
@@ -222,20 +203,13 @@ def run(
     Exit codes: 0 healthy; 1 a rank is named, or unknown; 2 could not run; 3 incomplete.
     """
     here = launch.current()
-    as_nccl_tests = layout == NCCL_TESTS
-    if as_nccl_tests and json_path == "-":
-        raise click.UsageError(
-            "--format nccl-tests and --json - both want stdout: give --json FILE"
-        )
-    if as_nccl_tests and places == (AUTO,):
-        places = ("out", "in")
     if (graph or register) and not {"nccl", AUTO}.intersection(backends):
         raise click.UsageError("--graph and --register need the back end nccl: add --backend nccl")
     with alike_on_all_ranks():
         ranks = divided.size(here) if divided else here.world
         todo = tasks(
             backends=backends, collectives=collectives, dtypes=dtypes, ops=ops, sizes=sizes,
-            places=places, world=ranks, unaligned=unaligned,
+            places=places, world=ranks,
         )  # fmt: skip
         time = limits(budget, deadline, [task.case for task in todo], here.world)
     if dry_run:
@@ -245,7 +219,7 @@ def run(
             render.table(report.PLAN_COLUMNS, rows, sys.stdout)
             render.line(sentence, sys.stdout)
         return 0
-    stream = sys.stderr if json_path == "-" or as_nccl_tests else sys.stdout
+    stream = sys.stderr if json_path == "-" else sys.stdout
     passes = in_turn(todo, passes_within(time.budget, len(todo), here.world))
     by_stage = {one_pass.name: one_pass for one_pass in passes}
     table, measured = Table(stream), dict[str, Row]()
@@ -260,17 +234,10 @@ def run(
         table.end(measured.values())
         found_report = report.of_sweep(passes, here, outcome, measured, fail_below)
         render.progress("", stream)
-        if algorithm and not any(row.nccl_choice for row in measured.values()):
-            render.progress(_NOTHING_CHOSEN, stream)
-        if as_nccl_tests:
-            for line in nccl_tests.text(measured.values(), report.members(outcome.run)):
-                render.progress(line, sys.stdout)
-        render.deliver(found_report, json_path, stdout_is_taken=as_nccl_tests)
+        render.deliver(found_report, json_path)
         return found_report.exit_code(fail_on)
 
-    options = sweep.SweepOptions(
-        target, time.budget, time.deadline, graph, register, divided, algorithm
-    )
+    options = sweep.SweepOptions(target, time.budget, time.deadline, graph, register, divided)
     runner.run(
         sweep.stages(passes, options),
         here,

@@ -10,16 +10,6 @@ from oddrank.bench.saved import Key
 RowVerdict = Literal["SAME", "FASTER", "SLOWER", "UNSURE", "WRONG"]
 
 
-class Choice(TypedDict, total=False):
-    """What the log tells. algorithm: NCCL's name, or "Symmetric", "Copy Engine" and the like for
-    calls that have no algorithm. kernel: of symmetric memory; channels: how many."""
-
-    algorithm: str
-    protocol: str
-    channels: int
-    kernel: str
-
-
 @dataclass(frozen=True)
 class Expected:
     """An expectation in 1e9 bytes a second; algbw if busbw is not defined (one rank)."""
@@ -67,8 +57,7 @@ class Row:
     their order, evenly thinned. arrival: every rank's median microseconds behind the first rank, in
     the order of ranks. footprint: bytes that a rank's runs use in turn; caches may serve them if
     they are few. groups: with --split each group's ranks and figures; then the row's own figures
-    are those of the slowest group, and n is the ranks of one group. unaligned: buffers began one
-    element behind an aligned address. nccl_choice: what NCCL chose, if its log says.
+    are those of the slowest group, and n is the ranks of one group.
     """
 
     backend: str
@@ -102,14 +91,6 @@ class Row:
     arrival: Mapping[str, Any] | None = None
     footprint: int | None = None
     groups: tuple[Mapping[str, Any], ...] = ()
-    unaligned: bool = False
-    nccl_choice: Choice | None = None
-
-    def as_data(self) -> dict[str, Any]:
-        data = asdict(self)
-        if self.nccl_choice is None:  # most runs do not ask for it
-            del data["nccl_choice"]
-        return data
 
     def expecting(self, what: Expected | None) -> "Row":
         """Returns the row with its expectation and the percentage of it."""
@@ -151,7 +132,6 @@ class PassResult(TypedDict):
     arrival: dict[str, float] | None
     over: bool
     footprint: int | None
-    nccl_choice: Choice | None
 
 
 @dataclass(frozen=True)

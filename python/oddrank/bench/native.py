@@ -121,12 +121,11 @@ class NativeOperation:
             in_place=in_place, **counts,
         )  # fmt: skip
         size = max(plan["send_count"], plan["recv_count"]) * plan["element"]
-        window = size + case.shift
         capacity, behind = buffers(memory.bytes, in_place)
-        places = offsets(window, capacity)
+        places = offsets(size, capacity)
         self._native = _native.cuda().Operation(
             communicator, memory, case.collective, case.dtype, case.op, case.bytes,
-            in_place=in_place, send_from=case.shift, recv_from=behind + case.shift,
+            in_place=in_place, recv_from=behind,
             stride=places[1] if len(places) > 1 else 0, windows=len(places), graph=native.graph,
             **counts,
         )  # fmt: skip
@@ -135,8 +134,7 @@ class NativeOperation:
         self.recv: int = self._native.recv
         self.footprint = footprint(size, len(places), in_place)
         sent = size if in_place else plan["send_count"] * plan["element"]
-        # From the aligned address on, which the kernel that writes them needs.
-        windows = [(memory.data + at, case.shift + sent) for at in places]
+        windows = [(memory.data + at, sent) for at in places]
         # A graph uses the same windows in each launch, the first one the most.
         again = -(-native.graph // len(places))
         in_turn = native.graph // again if again else 0

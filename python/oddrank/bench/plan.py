@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby, product
 from typing import NamedTuple
 
@@ -43,7 +43,6 @@ def tasks(
     sizes: Sequence[int],
     places: Sequence[str],
     world: int,
-    unaligned: bool = False,
 ) -> list[Task]:
     """Returns the tasks in the order of the table, each once: several sizes may round to one.
 
@@ -54,7 +53,7 @@ def tasks(
     for backend, row, dtype, op, place, size in wanted:
         collective = COLLECTIVES[row]
         in_place = collective.in_place if place == AUTO else place == "in"
-        case = replace(collective.case(dtype, size, op, in_place, world), unaligned=unaligned)
+        case = collective.case(dtype, size, op, in_place, world)
         words = [backend] if len(backends) > 1 else []
         words += [str(case)]
         if case.in_place != collective.in_place:
@@ -115,11 +114,10 @@ def reserve(cases: Iterable[Case], world: int, limit: float) -> int:
 
 
 def _buffer_of(case: Case, world: int) -> int:
-    """Returns the bytes of the case's largest buffer, on the first and the last rank, from the
-    aligned address before it."""
+    """Returns the bytes of the case's largest buffer, on the first and the last rank."""
     layouts = [COLLECTIVES[case.collective].layout(case, rank, world) for rank in (0, world - 1)]
     largest = max(max(at.send_count, at.recv_count) for at in layouts)
-    return DTYPES[case.dtype] * largest + case.shift
+    return DTYPES[case.dtype] * largest
 
 
 ARRIVALS = 0.4

@@ -3,12 +3,12 @@
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from oddrank.bench import arrivals, expected, findings, split, sweep, topology
 from oddrank.bench.case import size_text
 from oddrank.bench.data import Row
-from oddrank.bench.nccl_tests import Member
 from oddrank.bench.plan import ARRIVALS, LEAST, Limits, Pass, Task, longest, memory_of, reserve
 from oddrank.bench.sampling import ENOUGH
 from oddrank.control.stages import RunState
@@ -57,7 +57,7 @@ def of_sweep(
         "bench",
         launch.as_world(),
         {
-            "rows": [row.as_data() for row in rows],
+            "rows": [asdict(row) for row in rows],
             "not_measured": [task.name for task in tasks if task.name not in measured],
             "seconds": sum(outcome.seconds.get(one_pass.name, 0.0) for one_pass in passes),
             "arrival": _arrival_data(arrived),
@@ -205,19 +205,6 @@ def _arrival_data(arrived: dict[int, Any]) -> dict[str, Any] | None:
         "clock_error_us": round(max(a.error for a in arrived.values()), 2),
         "smallest_effect_us": arrivals.smallest_effect(arrived),
     }
-
-
-def members(run: RunState) -> list[Member]:
-    """Returns every rank with its host and device."""
-    known = topology.devices_of(run)
-    on_cpu = any(rank["transport"] == "gloo" for rank in topology.connected_of(run).values())
-    groups = {rank: i for i, ranks in enumerate(split.groups_of(run)) for rank in ranks}
-    found = []
-    for rank, state in sorted(run.states.items()):
-        gpu = known[rank]["gpu"] if rank in known and not on_cpu else None
-        device = f"device {state.local_rank:2} {gpu}" if gpu else "CPU"
-        found.append(Member(rank, state.host, device, groups.get(rank, 0)))
-    return found
 
 
 def _devices(run: RunState) -> dict[str, int]:

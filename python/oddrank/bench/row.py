@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TextIO
 
-from oddrank.bench import choice, split
+from oddrank.bench import split
 from oddrank.bench.case import Case, size_text
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.data import PassResult, Row
@@ -35,7 +35,6 @@ def summarise(case: Case, results: Mapping[int, PassResult], world: int) -> Row:
         case.in_place, world,
         "wrong" if any(result["mismatch"] for result in results.values()) else "ok",
         sum(seen["wrong"] for result in results.values() if (seen := result["mismatch"])),
-        unaligned=case.unaligned,
     )  # fmt: skip
     if first["skipped"] is not None:
         return replace(row, check="skipped", reason=_why_skipped(results))
@@ -73,7 +72,6 @@ def summarise(case: Case, results: Mapping[int, PassResult], world: int) -> Row:
         samples_us=tuple(round(t, 3) for t in thinned(times)),
         arrival=_arrivals(results),
         footprint=first["footprint"],
-        nccl_choice=first["nccl_choice"],
     )
 
 
@@ -115,9 +113,8 @@ _COLUMNS = (
     ("size", 10, 0), ("count", 12, 10), ("type", 10, 3), ("redop", 5, 5), ("place", 5, 4),
     ("mean us", 11, 0), ("median us", 11, 7), ("p95 us", 11, 11), ("p99 us", 11, 8),
     ("min us", 11, 12), ("algbw GB/s", 10, 6), ("busbw GB/s", 10, 0), ("+- %", 6, 1),
-    ("% exp", 6, 2), ("CV %", 6, 13), ("iters", 6, 9), ("NCCL chose", 22, 0), ("check", 7, 0),
+    ("% exp", 6, 2), ("CV %", 6, 13), ("iters", 6, 9), ("check", 7, 0),
 )  # fmt: skip
-_CHOICE = next(i for i, (name, *_) in enumerate(_COLUMNS) if name == "NCCL chose")
 
 
 class Table:
@@ -133,7 +130,7 @@ class Table:
         self._heading = ""
         self._round = 1
         self._width = terminal_width(stream)
-        self._shown: list[int] = []
+        self._shown = _fitting(self._width)
 
     def add(self, one_pass: Pass, row: Row) -> None:
         """Shows the row of a case after that pass."""
@@ -159,17 +156,12 @@ class Table:
         if row.groups:
             ranks = f"{len(row.groups)} groups of {ranks} at once, figures of the slowest group"
         heading = f"{row.collective} over {row.backend}, {ranks}"
-        if row.unaligned:
-            heading += ", unaligned buffers"
         if heading != self._heading:
             if self._heading:
                 progress("", self._stream)
             self._heading = heading
             progress(heading, self._stream)
-            # The sizes of one collective are alike in whether NCCL tells its choice.
-            columns = [i for i in range(len(_COLUMNS)) if i != _CHOICE or row.nccl_choice]
-            self._shown = _fitting(self._width, columns)
-            left_out = [_COLUMNS[i][0] for i in columns if i not in self._shown]
+            left_out = [name for i, (name, *_) in enumerate(_COLUMNS) if i not in self._shown]
             if left_out:
                 progress(f"not shown for lack of width: {', '.join(left_out)}", self._stream)
             progress(self._line([name for name, *_ in _COLUMNS]), self._stream)
@@ -182,9 +174,9 @@ class Table:
         return "  ".join([*padded[:-1], padded[-1].strip()])
 
 
-def _fitting(width: int | None, columns: Iterable[int]) -> list[int]:
+def _fitting(width: int | None) -> list[int]:
     """Returns the indices of the columns that fit together, all of them if width is None."""
-    shown = list(columns)
+    shown = list(range(len(_COLUMNS)))
     leaving = sorted((i for i in shown if _COLUMNS[i][2]), key=lambda i: _COLUMNS[i][2])
     while width is not None and leaving and sum(_COLUMNS[i][1] + 2 for i in shown) - 2 > width:
         shown.remove(leaving.pop())
@@ -200,7 +192,6 @@ def cells(row: Row) -> tuple[str, ...]:
         _number(row.p99_us, 1), _number(row.min_us, 1), _number(row.algbw_GBps, 3),
         _number(row.busbw_GBps, 3), _hundredfold(row.error), _percent(row),
         _hundredfold(row.cv), str(row.iterations),
-        choice.text(row.nccl_choice) if row.nccl_choice else "-",
         f"skipped: {row.reason}" if row.check == "skipped" else row.check,
     )  # fmt: skip
 

@@ -2,16 +2,15 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TypedDict
 
-from oddrank.bench import arrivals, choice, expected, findings, native, split, topology, verify
+from oddrank.bench import arrivals, expected, findings, native, split, topology, verify
 from oddrank.bench.arrivals import arrival, in_short
 from oddrank.bench.backend import Backend, Operation
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
-from oddrank.bench.data import Choice, Expected, PassResult, Row
+from oddrank.bench.data import Expected, PassResult, Row
 from oddrank.bench.plan import AUTO, Budget, Pass, Task, memory_of, reserve
 from oddrank.bench.row import summarise
 from oddrank.bench.sampling import Series, StoppingRule, measure
@@ -28,7 +27,7 @@ TOO_LARGE = "not enough free memory"
 NO_GPU = "the back end nccl needs a GPU for every rank"
 # Reason why a case was not measured -> the option to change.
 ADVICE = {TOO_LARGE: "give smaller --sizes", NO_GPU: "give --backend c10d"}
-_BACKEND, _SERIES, _MEASURED, _CHOICES = "backend", "series", "measured", "choices"
+_BACKEND, _SERIES, _MEASURED = "backend", "series", "measured"
 # A pass's own deadline: the whole budget, this many seconds more, and the time of its bytes at the
 # speed below.
 _PATIENCE = 60.0
@@ -44,7 +43,6 @@ class SweepOptions:
     For the back end nccl: `graph` operations in a CUDA graph (0: none); `register`: how memory is
     registered, "buffer", "window" or "".
     split: divides the ranks into groups that measure at once; None: one group of all.
-    algorithm: read what NCCL chose from its log, in a run of each case beside the timed ones.
     """
 
     target: float
@@ -53,7 +51,6 @@ class SweepOptions:
     graph: int = 0
     register: str = ""
     split: Split | None = None
-    algorithm: bool = False
 
 
 def stages(passes: Sequence[Pass], options: SweepOptions) -> list[AnyStage]:
@@ -250,7 +247,7 @@ def _measure(context: Context[_Plan], one_pass: Pass, options: SweepOptions) -> 
     result: PassResult = {
         "backend": parameters["backend"], "skipped": None, "mismatch": None, "wrong_ranks": [],
         "times": [], "mean": None, "iterations": 0, "arrival": None, "over": True,
-        "footprint": None, "nccl_choice": None,
+        "footprint": None,
     }  # fmt: skip
     world = connect(context, parameters["transport"])
     group: Group = context.scratch[_MEASURED]
@@ -268,10 +265,6 @@ def _measure(context: Context[_Plan], one_pass: Pass, options: SweepOptions) -> 
     operation = backend.prepare(case)
     result["footprint"] = operation.footprint
     is_wrong = one_pass.number == 1 and _verify(group, backend, case, operation, result)
-    choices: dict[str, Choice | None] = context.scratch.setdefault(_CHOICES, {})
-    if options.algorithm and one_pass.number == 1 and group.backend == "nccl":
-        choices[one_pass.task.name] = _chosen(group, operation, options)
-    result["nccl_choice"] = choices.get(one_pass.task.name)
     operation.ready()
     world.barrier()  # all groups measure at once
     rule = StoppingRule(options.target, *parameters["seconds"], most=_MOST_IN_ALL // one_pass.of)
@@ -294,24 +287,6 @@ def _measure(context: Context[_Plan], one_pass: Pass, options: SweepOptions) -> 
     if result["over"]:
         del every[one_pass.task.name]
     return result
-
-
-def _chosen(group: Group, operation: Operation, options: SweepOptions) -> Choice | None:
-    """Runs the case once and returns what NCCL chose; only the first rank's log tells it.
-
-    All ranks call it together. NCCL may choose otherwise in a graph: then this run captures it.
-    """
-    run: Callable[[], object] = operation.once
-    if options.graph and isinstance(operation, native.NativeOperation):
-        run = partial(operation.mean, 1)
-    group.context.step("read NCCL's log", waiting=True)
-    if group.rank == 0:
-        chosen = choice.seen(run)
-    else:
-        run()
-        chosen = None
-    group.context.step("NCCL's log read")
-    return chosen
 
 
 def _verify(
