@@ -41,5 +41,5 @@ def result(*passes, **changes):
     return {
         "backend": "c10d:gloo", "times": [list(one_pass) for one_pass in passes], "mismatch": None,
         "mean": fmean(times) if times else None, "iterations": len(times), "skipped": None,
-        "arrival": None, "footprint": 0, **changes,
+        "footprint": 0, **changes,
     }  # fmt: skip

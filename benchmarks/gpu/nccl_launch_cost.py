@@ -3,7 +3,7 @@
 One rank, 8 bytes, out of place: the time between two events around all runs, which at this size is
 the cost of launching them. all_reduce of one rank is a copy on the stream, sendrecv a kernel of
 NCCL. Both sides use the same kind of memory, and the same windows in turn. `distribution` also has
-an event after every run, `graph` launches 32 runs at once.
+an event after every run.
 """
 
 import ctypes
@@ -24,7 +24,6 @@ from oddrank.bench.case import NO_OP, Case
 from oddrank.bench.native import Native
 
 RUNS = 5000
-GRAPH = 32
 BYTES = 8
 MEMORY = 1 << 20  # of each buffer
 CASES = {
@@ -76,10 +75,9 @@ def open_loop(raw: ctypes.CDLL, library: str, allocator: str) -> int:
     return step
 
 
-def sides(native: Native, graphed: Native, raw: ctypes.CDLL, name: str) -> dict[str, Any]:
+def sides(native: Native, raw: ctypes.CDLL, name: str) -> dict[str, Any]:
     """Returns name -> function that returns microseconds a run."""
     ours = native.prepare(CASES[name])
-    in_graph = graphed.prepare(CASES[name])
     grouped = int(name == "sendrecv")
 
     def distribution() -> float:
@@ -96,7 +94,6 @@ def sides(native: Native, graphed: Native, raw: ctypes.CDLL, name: str) -> dict[
         "ours": lambda: ours.mean(RUNS),
         "bare": bare,
         "distribution": distribution,
-        "graph": lambda: in_graph.mean(RUNS),
     }
     for side in found.values():
         side()  # makes connections, raises the clocks
@@ -108,20 +105,18 @@ def main() -> None:
     if not _native.cuda().devices():
         raise OddrankError("this benchmark needs a GPU, and the driver sees none")
     library = _native.load_nccl()
-    made = [Native(_native.cuda().nccl_unique_id(), 0, 1, 0, graph=graph) for graph in (0, GRAPH)]
-    for native in made:
-        native.reserve(2 * MEMORY)
-    raw = raw_loop(library["path"], made[0].allocator)
+    native = Native(_native.cuda().nccl_unique_id(), 0, 1, 0)
+    native.reserve(2 * MEMORY)
+    raw = raw_loop(library["path"], native.allocator)
     rows = []
     for name in CASES:
-        figures = harness.paired(sides(*made, raw, name), options.repetitions)
+        figures = harness.paired(sides(native, raw, name), options.repetitions)
         rows.append(
             {
                 "collective": f"{name}, {BYTES} B",
                 **{f"{side} us": harness.spread(times) for side, times in figures.items()},
                 "ours / bare": harness.ratio(figures["ours"], figures["bare"]),
                 "distribution / bare": harness.ratio(figures["distribution"], figures["bare"]),
-                "graph / bare": harness.ratio(figures["graph"], figures["bare"]),
             }
         )
     harness.report(

@@ -253,8 +253,7 @@ void bind_operation(py::module_& m) {
                        std::shared_ptr<nccl::Memory> memory, std::string collective,
                        std::string dtype, std::string op, std::size_t bytes, int root,
                        bool in_place, Counts send_counts, Counts recv_counts, std::size_t send_from,
-                       std::size_t recv_from, std::size_t stride, std::size_t windows,
-                       std::size_t graph) {
+                       std::size_t recv_from, std::size_t stride, std::size_t windows) {
              const nccl::Request wanted =
                  request(std::move(collective), std::move(dtype), std::move(op), bytes,
                          communicator->rank(), communicator->world(), root, in_place,
@@ -262,23 +261,19 @@ void bind_operation(py::module_& m) {
              const WithoutGil unlocked;
              return std::make_shared<nccl::Operation>(
                  std::move(communicator), std::move(memory), wanted,
-                 nccl::Windows{send_from, recv_from, stride, windows}, graph);
+                 nccl::Windows{send_from, recv_from, stride, windows});
            }),
            py::arg("communicator").none(false), py::arg("memory").none(false),
            py::arg("collective"), py::arg("dtype"), py::arg("op"), py::arg("bytes"), py::kw_only(),
            py::arg("root") = 0, py::arg("in_place") = false, py::arg("send_counts") = Counts(),
            py::arg("recv_counts") = Counts(), py::arg("send_from") = 0, py::arg("recv_from") = 0,
-           py::arg("stride") = 0, py::arg("windows") = 1, py::arg("graph") = 0)
+           py::arg("stride") = 0, py::arg("windows") = 1)
       .def_property_readonly("send", [](const nccl::Operation& o) { return address(o.send()); })
       .def_property_readonly("recv", [](const nccl::Operation& o) { return address(o.recv()); })
-      .def_property_readonly("issued", [](const nccl::Operation& o) { return o.plan().issued; })
       .def(
           "run",
-          [](nccl::Operation& self, std::size_t turn, double seconds) {
-            return self.run(turn, Deadline::after_seconds(seconds));
-          },
-          py::arg("turn") = 0, py::kw_only(), py::arg("seconds") = 60.0, Unlocked(),
-          "Runs once, in window turn % windows. Returns its microseconds on the GPU.")
+          [](nccl::Operation& self, double seconds) { self.run(Deadline::after_seconds(seconds)); },
+          py::kw_only(), py::arg("seconds") = 60.0, Unlocked(), "Runs once, in the first window.")
       .def(
           "block",
           [](nccl::Operation& self, std::size_t n, bool each, double seconds) {
@@ -291,7 +286,7 @@ void bind_operation(py::module_& m) {
           },
           py::arg("n"), py::kw_only(), py::arg("each") = true, py::arg("seconds") = 60.0,
           "Runs n times. Returns (microseconds of each, mean). each=False: the mean alone, by one "
-          "pair of events around all. With a graph: one value per launch, per operation in it.");
+          "pair of events around all.");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Owned CUDA streams, events, graphs and memory, and waits for them with a deadline.
+// Owned CUDA streams, events and memory, and waits for them with a deadline.
 // C++17: included by .cu files.
 #pragma once
 
@@ -70,56 +70,6 @@ inline double seconds_between(const Event& begin, const Event& end) {
   ODDRANK_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()));
   return static_cast<double>(milliseconds) * 1e-3;
 }
-
-// Work that one call launches. Its destruction releases what the work holds (NCCL's operations do).
-class Graph {
- public:
-  // Captures what `work(stream)` puts on the stream, without running it. Throws what `work` throws;
-  // the stream is usable again then. Only this thread must not make calls that spoil a capture
-  // (cudaMalloc and others): NCCL may need them in its own threads.
-  template <class Work>
-  static Graph capture(const Stream& stream, const Work& work) {
-    ODDRANK_CUDA_CHECK(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal));
-    Captured captured;
-    try {
-      work(stream.get());
-    } catch (...) {
-      cudaStreamEndCapture(stream.get(), &captured.graph);
-      cudaGetLastError();
-      throw;
-    }
-    ODDRANK_CUDA_CHECK(cudaStreamEndCapture(stream.get(), &captured.graph));
-    Graph graph;
-    // Not cudaGraphInstantiate, whose arguments changed with CUDA 12.
-    ODDRANK_CUDA_CHECK(cudaGraphInstantiateWithFlags(&graph.executable_, captured.graph, 0));
-    return graph;
-  }
-
-  Graph() = default;
-  Graph(Graph&& other) noexcept : executable_(std::exchange(other.executable_, nullptr)) {}
-  Graph& operator=(Graph&& other) noexcept {
-    std::swap(executable_, other.executable_);
-    return *this;
-  }
-  ~Graph() {
-    if (executable_ != nullptr) cudaGraphExecDestroy(executable_);
-  }
-
-  explicit operator bool() const noexcept { return executable_ != nullptr; }
-  void launch(cudaStream_t stream) const {
-    ODDRANK_CUDA_CHECK(cudaGraphLaunch(executable_, stream));
-  }
-
- private:
-  struct Captured {
-    ~Captured() {
-      if (graph != nullptr) cudaGraphDestroy(graph);
-    }
-    cudaGraph_t graph = nullptr;
-  };
-
-  cudaGraphExec_t executable_ = nullptr;
-};
 
 // cudaMalloc memory of the current device. Freeing waits for all work of the device: see abandon().
 class Buffer {

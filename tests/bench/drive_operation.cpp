@@ -71,8 +71,7 @@ int main(int count, char** options) {
   std::shared_ptr<nccl::Operation> operation;
   said = error_of([&] {
     const nccl::Windows places{from, behind, 512, windows};
-    operation =
-        std::make_shared<nccl::Operation>(communicator, memory, request, places, size("graph"));
+    operation = std::make_shared<nccl::Operation>(communicator, memory, request, places);
   });
   if (operation == nullptr) {
     std::printf("{\"said\": \"%s\"}\n", said.c_str());
@@ -91,7 +90,7 @@ int main(int count, char** options) {
   for (std::size_t i = 0; i < windows; ++i) {
     right = right && std::memcmp(memory->data() + behind + 512 * i, sent, sizeof sent) == 0;
   }
-  if (!said.empty()) after = error_of([&] { operation->run(0, Deadline::after_ms(given["ms"])); });
+  if (!said.empty()) after = error_of([&] { operation->run(Deadline::after_ms(given["ms"])); });
   const bool direct = communicator->direct();
   operation.reset();
   memory.reset();
@@ -103,16 +102,15 @@ int main(int count, char** options) {
   std::printf(
       "{\"said\": \"%s\", \"after\": \"%s\", \"took\": %.3f, \"values\": %zu, \"low\": %.4f, "
       "\"high\": %.4f, \"mean\": %.4f, \"operations\": %zu, \"places\": %zu, "
-      "\"most_in_flight\": %llu, \"graph_launches\": %llu, \"graphs_at_the_end\": %d, "
+      "\"most_in_flight\": %llu, "
       "\"aborts\": %d, \"aborts_ended\": %d, \"device\": %d, \"freed_in_use\": %d, \"right\": %d, "
       "\"direct\": %d, "
       "\"wrong_device\": %d, \"windows\": %d, "
       "\"window_bytes\": %zu}\n",
       said.c_str(), after.c_str(), took, times.each.size(), low, high, times.mean,
       fake.windows.size(), places.size(), static_cast<unsigned long long>(fake.most_in_flight),
-      static_cast<unsigned long long>(fake.graph_launches), fake.graphs_at_the_end, fake.aborts,
-      fake.aborts_ended, cuda::current_device(), fake.freed_in_use, right ? 1 : 0, direct ? 1 : 0,
-      fake.wrong_device, fake.windows_made, fake.window_bytes);
+      fake.aborts, fake.aborts_ended, cuda::current_device(), fake.freed_in_use, right ? 1 : 0,
+      direct ? 1 : 0, fake.wrong_device, fake.windows_made, fake.window_bytes);
   std::fflush(stdout);
   std::_Exit(0);  // a thread may still be inside NCCL
 }

@@ -24,16 +24,11 @@ struct Item {
 };
 struct FakeStream {
   std::deque<Item> queue;
-  bool capturing = false;
-  std::vector<std::function<void()>> captured;
 };
 struct FakeEvent {
   double us = 0;
   int pending = 0;
   FakeStream* stream = nullptr;
-};
-struct FakeGraph {
-  std::vector<std::function<void()>> operations;
 };
 
 std::recursive_mutex mutex;
@@ -86,14 +81,10 @@ ncclResult_t operate(const void* from, void* to, std::size_t bytes, cudaStream_t
   while (operations == state.blocks_at) ::pause();  // hangs inside NCCL
   const std::lock_guard lock(mutex);
   state.windows.push_back(reinterpret_cast<std::uintptr_t>(to));
-  auto work = [=] {
+  const auto work = [=] {
     if (from != to) std::memcpy(to, from, bytes);
   };
-  if (fake(stream).capturing) {
-    fake(stream).captured.emplace_back(work);
-  } else {
-    put(fake(stream), work, true);
-  }
+  put(fake(stream), work, true);
   return ncclSuccess;
 }
 
@@ -183,37 +174,6 @@ CUDA_FAKE cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent
   if (from->pending != 0 || to->pending != 0) return cudaErrorNotReady;
   return *milliseconds = static_cast<float>((to->us - from->us) / 1e3), cudaSuccess;
 }
-CUDA_FAKE cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
-  return fake(stream).capturing = true, cudaSuccess;
-}
-CUDA_FAKE cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  auto* const made = new FakeGraph;
-  made->operations.swap(fake(stream).captured);
-  fake(stream).capturing = false;
-  ++state.graphs;
-  return *graph = reinterpret_cast<cudaGraph_t>(made), cudaSuccess;
-}
-CUDA_FAKE cudaGraphInstantiateWithFlags(cudaGraphExec_t* made, cudaGraph_t graph,
-                                        unsigned long long) {
-  ++state.graphs;
-  *made = reinterpret_cast<cudaGraphExec_t>(new FakeGraph(*reinterpret_cast<FakeGraph*>(graph)));
-  return cudaSuccess;
-}
-CUDA_FAKE cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
-  const std::lock_guard lock(mutex);
-  ++state.graph_launches;
-  for (const auto& work : reinterpret_cast<FakeGraph*>(graph)->operations) {
-    put(fake(stream), work, true);
-  }
-  return cudaSuccess;
-}
-CUDA_FAKE cudaGraphDestroy(cudaGraph_t graph) {
-  return --state.graphs, delete reinterpret_cast<FakeGraph*>(graph), cudaSuccess;
-}
-CUDA_FAKE cudaGraphExecDestroy(cudaGraphExec_t graph) {
-  return --state.graphs, delete reinterpret_cast<FakeGraph*>(graph), cudaSuccess;
-}
-
 #define NCCL_FAKE extern "C" __attribute__((visibility("default"))) ncclResult_t
 NCCL_FAKE ncclGetVersion(int* version) { return *version = 22809, ncclSuccess; }
 extern "C" const char* ncclGetErrorString(ncclResult_t) { return "a fake error"; }
@@ -261,17 +221,11 @@ NCCL_FAKE ncclMemFree(void* data) {
   if (in_flight > 0) ++state.freed_in_use;
   return std::free(data), ncclSuccess;
 }
-NCCL_FAKE ncclCommFinalize(ncclComm_t) {
-  enter_nccl();
-  state.graphs_at_the_end = state.graphs;
-  return ncclSuccess;
-}
+NCCL_FAKE ncclCommFinalize(ncclComm_t) { return enter_nccl(), ncclSuccess; }
 NCCL_FAKE ncclCommDestroy(ncclComm_t) { return enter_nccl(), ncclSuccess; }
-// Ends the operations, then waits until no graph holds any (commDestroySync of the real one).
 NCCL_FAKE ncclCommAbort(ncclComm_t) {
   enter_nccl();
   ++state.aborts;
-  while (state.graphs > 0) ::usleep(1000);
   return ++state.aborts_ended, ncclSuccess;
 }
 NCCL_FAKE ncclGroupStart() { return ++group_depth, ncclSuccess; }

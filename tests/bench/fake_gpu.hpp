@@ -18,12 +18,10 @@ struct FakeState {
   bool window_hangs = false;  // another rank never registers
 
   // Counts.
-  std::uint64_t most_in_flight = 0, graph_launches = 0;
+  std::uint64_t most_in_flight = 0;
   int allocations = 0, streams = 0;  // by the CUDA runtime
   int aborts = 0, aborts_ended = 0, freed_in_use = 0, events = 0, nccl_allocations = 0;
   int wrong_device = 0;  // calls of NCCL in a thread on another device
-  std::atomic<int> graphs = 0;
-  int graphs_at_the_end = -1;
   std::vector<std::uintptr_t> windows;
   int windows_made = 0;  // registered less deregistered
   std::size_t window_bytes = 0;

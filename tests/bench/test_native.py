@@ -1,6 +1,5 @@
 """The back ends: the choice, what they refuse, and how operations run."""
 
-from array import array
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -10,140 +9,87 @@ import pytest
 
 from bench.told import refusal
 from oddrank import _native
-from oddrank.bench.backend import ALIGNMENT, Block, stamped
+from oddrank.bench.backend import ALIGNMENT
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import DTYPES, NO_OP, OPS, Case
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.native import Native, NativeOperation
-from oddrank.bench.random_data import Noise, runs_of
+from oddrank.bench.random_data import runs_of
 from oddrank.bench.sweep import _choose
 from oddrank.control.stages import RunState
-
-CASE = Case("all_reduce", "float32", 8, in_place=False)
-
-
-class Gpu:
-    """Records what it is asked to run. A run takes 1 us, with an event after it 3."""
-
-    def __init__(self) -> None:
-        self.told: list[Any] = []
-
-    def block(self, n: int, *, each: bool, seconds: float) -> tuple[list[float], float]:
-        self.told.append(("each" if each else "mean", n))
-        return [3.0] * n if each else [], 3.0 if each else 1.0
-
-    def run(self, turn: int, *, seconds: float) -> float:
-        self.told.append(("run", turn))
-        return 1.0
-
-
-class Timestamps:
-    """Records timestamps and runs in order, in the GPU's list."""
-
-    def __init__(self, gpu: Gpu) -> None:
-        self._told = gpu.told
-
-    def enter(self) -> None:
-        self._told.append("enter")
-
-    def leave(self) -> None:
-        self._told.append("leave")
-
-    def starts(self) -> bytes:
-        return array("q", range(self._told.count("enter"))).tobytes()
-
-    durations = starts
-
-
-def told(world: int, n: int, case: Case = CASE) -> tuple[Block, list[Any]]:
-    """Returns a block of `n` runs, and what the GPU was asked for, fills of its memory too."""
-    operation = NativeOperation.__new__(NativeOperation)
-    gpu = Gpu()
-    operation._native, operation._seconds, operation._world = gpu, 1.0, world
-    operation._beside = 2
-    operation._noise = Noise(0, case, world, [(0, 8)])
-    operation._noise.write = lambda: told_of(operation._noise, gpu)  # type: ignore[method-assign]
-    operation.ready()
-    return operation.block(Timestamps(gpu), n), gpu.told
-
-
-def told_of(noise: Noise, gpu: Gpu) -> None:
-    gpu.told.append("noise")
-    noise._left = noise._lasts
-
-
-def test_timestamps_made_for_a_block_hold_all_its_stamps():
-    for n in (1, 2, 3, 8, 100, 1000):
-        assert 0 <= stamped(n) < n
-
-
-def test_few_runs_are_timed_once_and_stamped_ones_follow_for_the_arrivals_of_several_ranks():
-    block, order = told(2, 8)
-    assert (block.mean, block.samples) == (3.0, [3.0] * 8)
-    around = ["noise", "enter", ("each", 8), "leave"]
-    stamps = [one for turn in range(2) for one in ("enter", ("run", turn), "leave")]
-    assert order == [*around, *stamps]
-    assert len(block.arrivals.starts) == stamped(8)
-    assert told(1, 8)[1] == around
-    # The mean of short runs has no events between them.
-    block, order = told(1, 100)
-    assert (block.mean, block.samples) == (1.0, [3.0] * 100)
-    assert order == ["noise", "enter", ("mean", 100), ("each", 100), "leave"]
 
 
 class Settings(Native):
     """A back end without a communicator."""
 
-    def __init__(self, world: int, graph: int) -> None:
-        self.rank, self.world, self.device = 0, world, 0
-        self.seconds, self.graph = 1.0, graph
+    def __init__(self, world: int) -> None:
+        self.rank, self.world, self.device, self.seconds = 0, world, 0, 1.0
 
 
 class Runs:
-    """Runs as csrc/bench/nccl/operation.cpp does, and counts the uses of each window."""
+    """Runs as csrc/bench/nccl/operation.cpp does, and counts the uses of each window.
 
-    issued, send, recv = "ncclAllReduce", 0, 0
+    A run takes 1 us, with an event after it 3.
+    """
+
+    send, recv = 0, 0
     connected = False
 
-    def __init__(self, windows: int, graph: int) -> None:
-        self.used, self.most, self.graph = [0] * windows, 0, graph
+    def __init__(self, windows: int) -> None:
+        self.used, self.most, self.told = [0] * windows, 0, list[Any]()
 
-    def run(self, turn: int, *, seconds: float) -> float:
+    def use(self, turn: int) -> None:
         self.used[turn % len(self.used)] += 1
         self.most = max(self.most, *self.used)
-        return 1.0
 
     def block(self, n: int, *, each: bool, seconds: float) -> tuple[list[float], float]:
-        if not self.connected:
-            self.connected = True
-            self.run(0, seconds=seconds)
-        launches = -(-n // self.graph) if self.graph else n
-        for launch in [0, *range(launches)]:  # the first one fills the queue
-            for turn in range(self.graph) if self.graph else [launch]:
-                self.run(turn, seconds=seconds)
-        return [1.0] * (launches if each else 0), 1.0
+        self.told.append(("each" if each else "mean", n))
+        first = [] if self.connected else [0]
+        self.connected = True
+        for turn in [*first, 0, *range(n)]:  # the second one fills the queue
+            self.use(turn)
+        return [3.0] * n if each else [], 3.0 if each else 1.0
 
     def written(self, device: int, address: int, *args: Any, **options: Any) -> None:
+        self.told.append("noise")
         self.used[address // ALIGNMENT] = 0
+
+
+def prepared(monkeypatch: Any, case: Case, world: int, runs: Runs) -> NativeOperation:
+    """Returns the case on as many windows as `runs` has, filled."""
+    windows = len(runs.used)
+    counts = {"send_count": case.count, "recv_count": case.count, "element": 1}
+    cuda = mock.Mock(gpu_noise=runs.written)
+    cuda.nccl_plan.return_value, cuda.Operation.return_value = counts, runs
+    monkeypatch.setattr(_native, "cuda", lambda: cuda)
+    memory = SimpleNamespace(bytes=ALIGNMENT * windows, data=0)
+    operation = NativeOperation(Settings(world), None, memory, case)
+    assert cuda.Operation.call_args.kwargs["windows"] == windows
+    operation.ready()
+    return operation
+
+
+def test_long_runs_are_timed_once_and_the_mean_of_short_ones_has_no_events_between_them(
+    monkeypatch,
+):
+    for n, mean, order in (
+        (8, 3.0, [("each", 8)]),
+        (100, 1.0, [("mean", 100), ("each", 100)]),
+    ):
+        runs = Runs(1)
+        block = prepared(monkeypatch, Case("all_reduce", "float32", 8, "max"), 2, runs).block(n)
+        assert (block.mean, block.samples) == (mean, [3.0] * n)
+        assert runs.told == ["noise", *order]
 
 
 def test_sums_in_place_get_new_values_before_a_window_overflows(monkeypatch):
     dtypes = ("float16", "float32", "float8_e4m3fn", "int32")
-    for dtype, world, windows, graph in product(dtypes, (2, 8, 512), (1, 5, 64), (0, 3, 10)):
-        case, runs = Case("all_reduce", dtype, 64), Runs(windows, graph)
-        counts = {"send_count": case.count, "recv_count": case.count, "element": 1}
-        cuda = mock.Mock(gpu_noise=runs.written)
-        cuda.nccl_plan.return_value, cuda.Operation.return_value = counts, runs
-        monkeypatch.setattr(_native, "cuda", lambda cuda=cuda: cuda)
-        memory = SimpleNamespace(bytes=ALIGNMENT * windows, data=0)
-        operation = NativeOperation(Settings(world, graph), None, memory, case)
-        assert cuda.Operation.call_args.kwargs["windows"] == windows
-        operation.ready()
+    for dtype, world, windows in product(dtypes, (2, 8, 512), (1, 5, 64)):
+        case, runs = Case("all_reduce", dtype, 64), Runs(windows)
+        operation = prepared(monkeypatch, case, world, runs)
         for n in (1, 7, 30, 40, 1, 300):
-            operation.block(Timestamps(Gpu()), n)
-        beside = 1 + 2 * -(-graph // windows) if graph else 2
-        where = f"{dtype}, {world} ranks, {windows} windows, graph {graph}"
-        assert runs.most <= max(runs_of(case, world), 1 + beside), where
+            operation.block(n)
+        assert runs.most <= max(runs_of(case, world), 3), f"{dtype}, {world} ranks, {windows}"
 
 
 BLOCKING = "NCCL_COMM_BLOCKING is set: unset it"

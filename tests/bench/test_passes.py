@@ -1,7 +1,6 @@
 """Passes to the cases of a sweep, and how often ranks agree in them."""
 
 import io
-import math
 import re
 import statistics
 from array import array
@@ -14,11 +13,11 @@ import pytest
 from bench.patched import patched
 from job import job
 from measured_rows import result
-from oddrank.bench.backend import Block, Stamps
+from oddrank.bench.backend import Block
 from oddrank.bench.case import Case
 from oddrank.bench.plan import Task, in_turn
 from oddrank.bench.row import Table, summarise
-from oddrank.bench.sampling import Series, StoppingRule, Timings, measure
+from oddrank.bench.sampling import Series, StoppingRule, measure
 from texts import texts
 
 TEXTS = texts(__file__)
@@ -40,29 +39,10 @@ def test_all_cases_of_a_back_end_come_between_two_passes_to_one():
     assert len(set(names)) == len(names)
 
 
-def timings(*us, starts=(0,)):
-    stamps = Stamps(array("q", starts), array("q", starts))
-    return Timings(len(us), math.fsum(us), array("d", us), stamps)
-
-
-def test_stamps_of_all_passes_are_on_one_clock_and_as_sure_as_the_worst():
-    series = Series()
-    series.add(timings(1, starts=(100, 200)), (5, 10))
-    series.add(timings(1, starts=(300,)), (-7, 3))
-    assert list(series.stamps.starts) == [105, 205, 293]
-    assert list(series.stamps.gaps) == [100, 200, 300]
-    assert series.clock_error == 10
-
-
 def test_what_two_passes_agree_on_may_be_chance():
-    series = Series()
-    known = []
-    for _ in range(3):
-        series.add(timings(*[10.0] * 20), (0, 0))
-        known.append(series.is_known(0.01))
+    known = [Series(samples=[[10.0] * 20] * n).is_known(0.01) for n in (1, 2, 3)]
     assert known == [False, False, True]
-    series.add(timings(*[11.0] * 20), (0, 0))
-    assert not series.is_known(0.01)
+    assert not Series(samples=[[10.0] * 20] * 3 + [[11.0] * 20]).is_known(0.01)
 
 
 def row_of(one, *us):
@@ -112,13 +92,11 @@ def test_what_hurts_one_pass_to_a_case_is_not_taken_for_the_case():
 
 
 @pytest.mark.needs("torch")
-def test_a_case_whose_later_passes_never_came_has_its_arrivals():
+def test_a_case_whose_later_passes_never_came_has_those_before():
     kill = "kill:rank=1,stage=all_reduce float32 4 KiB (2)"
     verdict = job(2, command=TWO_SIZES, inject=kill, deadline=90)
     assert verdict.names(rank=1, stage="all_reduce float32 4 KiB (2)"), str(verdict)
-    rows = verdict.report["data"]["rows"]
-    assert [row["passes"] for row in rows] == [2, 1]
-    assert all(len(row["arrival"]["median_us"]) == 2 for row in rows)
+    assert [row["passes"] for row in verdict.report["data"]["rows"]] == [2, 1]
 
 
 # Rank 0 prints how often it agreed in each pass, and after how many blocks.
@@ -133,8 +111,8 @@ def test_four_ranks_agree_once_a_block_and_a_few_times_a_pass():
     found = re.findall(r"pass (\d+) of \d+ over (\w+): (\d+) (\d+)", verdict.output)
     assert len(found) > 3
     for number, over, agreements, blocks in found:
-        # All can run it; was a value wrong, in the first pass and after the last; the arrivals.
-        beside = 1 + 2 * (number == "1") + (over == "True" and number != "1")
+        # All can run it; was a value wrong, in the first pass and after the last.
+        beside = 2 * (number == "1") + (over == "True" and number != "1")
         assert int(agreements) == int(blocks) + beside, (number, over)
 
 
@@ -156,7 +134,7 @@ class Group:
     """One rank of many, whose agreements take no time."""
 
     rank = 1
-    context = SimpleNamespace(step=lambda text: None, timestamps=lambda count: None)
+    context = SimpleNamespace(step=lambda text: None)
 
     def __init__(self, slowest: float) -> None:
         self.agreements, self.slowest = 0, slowest
@@ -172,7 +150,7 @@ class Operation:
     def __init__(self) -> None:
         self.blocks: list[int] = []
 
-    def block(self, timestamps: Any, n: int) -> Block:
+    def block(self, n: int) -> Block:
         self.blocks.append(n)
         return Block(90.0, [100.0] * n)
 
@@ -180,8 +158,8 @@ class Operation:
 def test_every_rank_decides_alike_after_one_agreement_a_block_and_the_slowest_counts():
     case = Case("all_reduce", "float32", 8)
     for slowest in (90.0, 95.0):
-        group, operation = Group(slowest), Operation()
-        found = measure(group, operation, case, StoppingRule(0.01, 60))  # type: ignore[arg-type]
+        found, group, operation = Series(), Group(slowest), Operation()
+        measure(found, group, operation, case, StoppingRule(0.01, 60))  # type: ignore[arg-type]
         assert group.agreements == len(operation.blocks)
-        assert found.iterations == len(found.samples) > 0
+        assert found.iterations == len(found.samples[0]) > 0
         assert found.total == pytest.approx(slowest * found.iterations)

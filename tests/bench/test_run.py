@@ -37,7 +37,6 @@ def test_a_sweep_prints_a_table_and_writes_its_rows():
         assert row["mean_us"] > 0
         assert row["algbw_GBps"] == pytest.approx(row["bytes"] / row["mean_us"] / 1e3)
         assert row["busbw_GBps"] == pytest.approx(row["algbw_GBps"])  # 2 (n-1) / n = 1
-        assert len(row["arrival"]["median_us"]) == 2
         assert len(row["samples_us"]) == min(512, row["iterations"])
     assert "busbw GB/s" in verdict.output
     assert verdict.report["data"]["arrival"]["iterations"] >= 300
@@ -210,7 +209,7 @@ def test_options_of_nccl_are_refused_where_it_cannot_be_used(monkeypatch, golden
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     said = []
     for option, backend, dry in product(
-        ("--graph 4", "--register", "--register window", ""), ("", "c10d", "nccl"), (False, True)
+        ("--register", "--register window", ""), ("", "c10d", "nccl"), (False, True)
     ):
         options = [*option.split(), *(("--backend", backend) if backend else ())]
         if option or backend == "nccl":

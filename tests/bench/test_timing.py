@@ -85,26 +85,14 @@ def test_windows_on_each_other_or_beyond_the_memory_are_refused(driver: Path, go
     golden("\n".join(said))
 
 
-def test_a_graph_is_launched_and_gone_before_the_communicator_ends(driver: Path):
-    for graph, n, launches in ((1, 20, 20), (8, 20, 3), (8, 16, 2)):
-        seen = drive(driver, n=n, graph=graph, windows=4)
-        assert seen["values"] == launches
-        assert seen["low"] == seen["high"] == pytest.approx(RUN_US, rel=1e-3), "per operation"
-        assert seen["graph_launches"] == launches + 1, "one more fills the pipeline"
-        assert seen["graphs_at_the_end"] == 0
-
-
 def test_what_hangs_ends_by_the_deadline_and_keeps_its_memory(driver: Path, golden: Golden):
-    # Operation 0 connects, operation 1 fills the pipeline: operation 138 is run 137. Captured ones
-    # don't count.
+    # Operation 0 connects, operation 1 fills the pipeline: operation 138 is run 137.
     on_gpu, said = {"n": 1000, "hangs_at": 138, "ms": LATE}, {}
     cases = (
         ("a run on the GPU", {**on_gpu, "device": 1}, 1),
         ("that an abort does not end", {**on_gpu, "survives_abort": 1}, 1),
         # A thread is still in there.
         ("the first run, inside of NCCL", {"blocks_at": 0, "ms": 300}, 0),
-        ("a capture, inside of NCCL", {"graph": 4, "blocks_at": 1, "ms": LATE}, 0),
-        ("a graph on the GPU", {**on_gpu, "graph": 4}, 1),
         ("a GPU that is lost", {**on_gpu, "loses_gpu": 1}, 1),
         ("what NCCL's own threads run into", {**on_gpu, "fails": 1, "ms": 50_000}, 1),
     )
@@ -119,9 +107,8 @@ def test_what_hangs_ends_by_the_deadline_and_keeps_its_memory(driver: Path, gold
 
 
 def test_every_thread_that_calls_nccl_has_selected_the_gpu_first(driver: Path):
-    for more in ({}, {"graph": 4}):
-        seen = drive(driver, device=1, **more)
-        assert (seen["wrong_device"], seen["device"]) == (0, 0), "and is left as it was"
+    seen = drive(driver, device=1)
+    assert (seen["wrong_device"], seen["device"]) == (0, 0), "and is left as it was"
 
 
 def test_a_communicator_that_could_not_be_split_works_too(driver: Path):

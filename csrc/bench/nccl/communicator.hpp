@@ -57,8 +57,7 @@ class Communicator {
   // Whether operations are launched by the thread that calls NCCL.
   bool direct() const noexcept { return direct_; }
 
-  // Ends it in agreement with the others; aborts it at the deadline and throws. Graphs that hold
-  // its operations must be gone: NCCL waits for them.
+  // Ends it in agreement with the others; aborts it at the deadline and throws.
   void close(Deadline deadline);
   // Ends it without the others. NCCL itself may be stuck: after 2 s the call goes on in its own
   // thread. Not while another thread is inside a call of NCCL: that is what abandon() is for.

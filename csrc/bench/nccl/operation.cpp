@@ -12,10 +12,10 @@
 namespace oddrank::nccl {
 namespace {
 
-// Launches between two looks at how far the GPU is; twice as many are under way at most. CUDA's
+// Runs between two looks at how far the GPU is; twice as many are under way at most. CUDA's
 // queue holds about a thousand, NCCL's own are shorter.
 constexpr std::size_t kStride = 32;
-// Launches with an event each before the stream is drained: bounds the number of events.
+// Runs with an event each before the stream is drained: bounds the number of events.
 constexpr std::size_t kMostEvents = 4096;
 // Most waits end within this, and a sleep costs some 50 us.
 constexpr std::int64_t kSpinNs = 1'000'000;
@@ -53,13 +53,12 @@ bool fit(const Windows& windows, std::size_t bytes, std::size_t capacity) {
 }  // namespace
 
 Operation::Operation(std::shared_ptr<Communicator> communicator, std::shared_ptr<Memory> memory,
-                     const Request& request, Windows windows, std::size_t graph)
+                     const Request& request, Windows windows)
     : communicator_(open(std::move(communicator))),
       memory_(std::move(memory)),
       plan_(nccl::plan(
           request, abilities(communicator_->api(), compute_capability(communicator_->device())))),
       windows_(windows),
-      in_graph_(graph),
       name_(plan_.issued + " (" + request.collective + ", " + std::to_string(request.bytes) +
             " bytes)"),
       window_bytes_(std::max(plan_.send_count, plan_.recv_count) * plan_.element),
@@ -94,42 +93,19 @@ void Operation::issue(std::size_t turn, Deadline deadline) {
                         name_.c_str(), deadline);
 }
 
-// The first run of a size may connect ranks inside the call, and a capture may register buffers
-// with them: NCCL then waits for the others without a deadline of its own. So `call(self)` runs in
-// a thread that can be left behind, with all it holds.
-template <class Call>
-void Operation::within(Deadline deadline, const char* what, const Call& call) {
-  const bool back = finished_by(deadline, communicator_->device(),
-                                [self = shared_from_this(), call] { call(*self); });
+// The first run of a size may connect ranks inside the call: NCCL then waits for the others without
+// a deadline of its own. So it runs in a thread that can be left behind, with all it holds.
+void Operation::connect(Deadline deadline) {
+  if (!communicator_->direct()) return issue(0, deadline);
+  const bool back =
+      finished_by(deadline, communicator_->device(),
+                  [self = shared_from_this(), deadline] { self->issue(0, deadline); });
   if (back) return;
   // No abort: it would free what that thread is using.
   memory_->abandon();
   communicator_->abandon();
-  throw Error(name_ + ": NCCL did not come back from " + what + " before the deadline; " +
+  throw Error(name_ + ": NCCL did not come back from the first run before the deadline; " +
               cuda::place() + ". A rank is missing or can't be reached: run with NCCL_DEBUG=INFO");
-}
-
-void Operation::connect(std::size_t turn, Deadline deadline) {
-  if (!communicator_->direct()) return issue(turn, deadline);
-  within(deadline, "the first run",
-         [turn, deadline](Operation& self) { self.issue(turn, deadline); });
-}
-
-void Operation::capture(Deadline deadline) {
-  // In one thread from begin to end: CUDA wants the thread that began a capture to end it.
-  within(deadline, "the capture of a graph", [deadline](Operation& self) {
-    self.graph_ = cuda::Graph::capture(self.stream_, [&](cudaStream_t) {
-      for (std::size_t i = 0; i < self.in_graph_; ++i) self.issue(i, deadline);
-    });
-  });
-}
-
-void Operation::launch(std::size_t turn, Deadline deadline) {
-  if (graph_) {
-    graph_.launch(stream_.get());
-  } else {
-    issue(turn, deadline);
-  }
 }
 
 template <class Query, class What>
@@ -186,7 +162,6 @@ auto Operation::guarded(const Work& work) {
 
 // An aborted operation leaves the GPU; where that does not help, all it may touch is left as it is.
 void Operation::let_go() noexcept {
-  graph_ = {};  // first: NCCL's abort waits until no graph holds its operations
   communicator_->abort();
   try {
     if (stream_.wait(Deadline::after_ms(kPatienceMs))) return;
@@ -197,46 +172,37 @@ void Operation::let_go() noexcept {
   memory_->abandon();
 }
 
-double Operation::run(std::size_t turn, Deadline deadline) {
-  return guarded([&] {
-    require_events(events_, 2);
-    events_[0].record(stream_.get());
-    connected_ ? issue(turn, deadline) : connect(turn, deadline);
-    events_[1].record(stream_.get());
+void Operation::run(Deadline deadline) {
+  guarded([&] {
+    connected_ ? issue(0, deadline) : connect(deadline);
     wait_for_all(deadline, [] { return std::string("one run"); });
     connected_ = true;
-    return cuda::seconds_between(events_[0], events_[1]) * 1e6;
   });
 }
 
 Times Operation::block(std::size_t n, bool each, Deadline deadline) {
   if (n == 0) return {};
-  if (!connected_) run(0, deadline);
+  if (!connected_) run(deadline);
   return guarded([&] {
-    if (in_graph_ > 0 && !graph_) capture(deadline);
-    const std::size_t in_launch = std::max<std::size_t>(in_graph_, 1);
-    const std::size_t launches = (n + in_launch - 1) / in_launch;
     Times times;
     double whole = 0;
-    for (std::size_t done = 0; done < launches;) {
-      const std::size_t now = std::min(launches - done, each ? kMostEvents : launches);
-      whole += segment({done, now, launches}, each, deadline, times);
+    for (std::size_t done = 0; done < n;) {
+      const std::size_t now = std::min(n - done, each ? kMostEvents : n);
+      whole += segment({done, now, n}, each, deadline, times);
       done += now;
     }
-    const double operations = static_cast<double>(launches) * static_cast<double>(in_launch);
-    for (double& one : times.each) one /= static_cast<double>(in_launch);
-    times.mean = whole / operations;
+    times.mean = whole / static_cast<double>(n);
     return times;
   });
 }
 
-// Order: a launch that does not count, so that the GPU is busy and the ranks are together when the
-// first event is reached; then launch and event in turn. Returns the microseconds of all.
+// Order: a run that does not count, so that the GPU is busy and the ranks are together when the
+// first event is reached; then run and event in turn. Returns the microseconds of all.
 double Operation::segment(const Part& part, bool each, Deadline deadline, Times& times) {
   const std::size_t n = part.number;
   require_events(events_, each ? n + 1 : 4);
   const cudaStream_t stream = stream_.get();
-  // The event after the launch `behind`; with one pair around all, two markers take turns.
+  // The event after the run `behind`; with one pair around all, two markers take turns.
   const auto after = [&](std::size_t behind) -> cuda::Event& {
     return events_[each ? behind : 2 + behind / kStride % 2];
   };
@@ -248,14 +214,14 @@ double Operation::segment(const Part& part, bool each, Deadline deadline, Times&
     return each ? "run " + std::to_string(part.first + done + 1) + " of " + all
                 : "one of " + all + " runs";
   };
-  launch(part.first, deadline);
+  issue(part.first, deadline);
   events_[0].record(stream);
   for (std::size_t i = 0; i < n; ++i) {
     if (i % kStride == 0 && i >= 2 * kStride) {
       const cudaEvent_t reached = after(i - kStride).get();
       wait([&] { return cudaEventQuery(reached); }, deadline, where);
     }
-    launch(part.first + i, deadline);
+    issue(part.first + i, deadline);
     if (each || (i + 1) % kStride == 0) after(i + 1).record(stream);
   }
   cuda::Event& last = events_[each ? n : 1];

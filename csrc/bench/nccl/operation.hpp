@@ -15,10 +15,9 @@ namespace oddrank::nccl {
 
 // Microseconds, taken on the GPU between events.
 struct Times {
-  // From the end of the run before to its own end; of a graph: per operation in it, one value a
-  // launch. Empty where only the mean was asked for.
+  // From the end of the run before to its own end. Empty where only the mean was asked for.
   std::vector<double> each;
-  // Between one pair of events around all runs, per operation.
+  // Between one pair of events around all runs.
   double mean = 0;
 };
 
@@ -37,35 +36,28 @@ struct Windows {
 // destroyed before its communicator is closed.
 class Operation : public std::enable_shared_from_this<Operation> {
  public:
-  // graph: operations that one CUDA graph holds; 0: none, each run is a call of NCCL. Throws Error
-  // with plan()'s reasons, or where the windows don't fit into the memory.
+  // Throws Error with plan()'s reasons, or where the windows don't fit into the memory.
   Operation(std::shared_ptr<Communicator> communicator, std::shared_ptr<Memory> memory,
-            const Request& request, Windows windows, std::size_t graph);
+            const Request& request, Windows windows);
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
-  const Plan& plan() const noexcept { return plan_; }
   // This rank's own parts, in the first window.
   const char* send() const noexcept { return send_ + plan_.send_at * plan_.element; }
   const char* recv() const noexcept { return recv_ + plan_.recv_at * plan_.element; }
 
-  // One run in window turn % number, through to its end; its microseconds on the GPU, which
-  // include the wait for the others.
-  double run(std::size_t turn, Deadline deadline);
-  // `n` runs in turn over the windows, enqueued ahead of the GPU (64 launches at most) and waited
-  // for at the end. each: with an event after every launch; else one pair around all.
+  // One run in the first window, through to its end.
+  void run(Deadline deadline);
+  // `n` runs in turn over the windows, enqueued ahead of the GPU (64 at most) and waited for at the
+  // end. each: with an event after every run; else one pair around all.
   Times block(std::size_t n, bool each, Deadline deadline);
 
  private:
   // Throws if the operation can't run any more; selects its device for a while.
   cuda::OnDevice enter() const;
   void issue(std::size_t turn, Deadline deadline);
-  template <class Call>
-  void within(Deadline deadline, const char* what, const Call& call);
-  void connect(std::size_t turn, Deadline deadline);
-  void capture(Deadline deadline);
-  void launch(std::size_t turn, Deadline deadline);
-  // `number` launches of a block's `all`.
+  void connect(Deadline deadline);
+  // `number` runs of a block's `all`.
   struct Part {
     std::size_t first, number, all;
   };
@@ -83,7 +75,6 @@ class Operation : public std::enable_shared_from_this<Operation> {
   std::shared_ptr<Memory> memory_;
   Plan plan_;
   Windows windows_;
-  std::size_t in_graph_;
   std::string name_;  // "ncclAllReduce (all_reduce, 8 bytes)"
   std::size_t window_bytes_;
   char* send_ = nullptr;
@@ -91,7 +82,6 @@ class Operation : public std::enable_shared_from_this<Operation> {
   bool connected_ = false;
   cuda::Stream stream_;
   std::vector<cuda::Event> events_;
-  cuda::Graph graph_;
 };
 
 }  // namespace oddrank::nccl

@@ -4,7 +4,6 @@ The rule is in oddrank.lateness.
 """
 
 import statistics
-import time
 from array import array
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -12,11 +11,12 @@ from itertools import repeat
 from typing import Any, TypeAlias, TypedDict
 
 from oddrank.bench import findings, topology
-from oddrank.bench.backend import Block, Operation, Stamps, one_by_one
+from oddrank.bench.backend import Block, Operation, one_by_one
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
 from oddrank.bench.plan import ARRIVALS, Budget
 from oddrank.bench.sampling import ENOUGH
+from oddrank.control.session import Timestamps
 from oddrank.control.stages import AnyStage, Context, RunState, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
@@ -32,21 +32,17 @@ def of_payload(payload: dict[str, Any]) -> Arrival:
     return Arrival(**{**payload, "quantiles": tuple(payload["quantiles"])})
 
 
-def in_short(one: Arrival) -> dict[str, float]:
-    """Returns the members that a row of a sweep shows."""
-    return {"n": one.n, "median": one.median, "spread": one.spread, "error": one.error}
-
-
-def arrival(group: Group, stamps: Stamps, clock: tuple[int, int]) -> Arrival | None:
-    """Returns this rank's arrivals; None if there are none to compare. All ranks call it together.
+def _arrival(group: Group, timestamps: Timestamps, clock: tuple[int, int]) -> Arrival | None:
+    """Returns this rank's arrivals, but for the first: none before it aligned the ranks. None if
+    the clocks could not be compared. All ranks call it together.
 
     clock: nanoseconds from this rank's clock to rank 0's, and the error bound.
     """
     offset, error = clock
-    if not stamps.starts:
-        return None
-    came = array("d", ((ns + offset) / 1e3 for ns in stamps.starts))
-    own = statistics.median(stamps.gaps) / 1e3
+    starts, durations = array("q", timestamps.starts()), array("q", timestamps.durations())
+    left = (at + took for at, took in zip(starts, durations, strict=True))
+    own = statistics.median(at - end for at, end in zip(starts[1:], left, strict=False)) / 1e3
+    came = array("d", ((ns + offset) / 1e3 for ns in starts[1:]))
     levelled = array("d", (at - own for at in came))
     n = len(came)
     # One agreement for all: the smallest value is minus the largest of the negatives.
@@ -88,11 +84,7 @@ _CASE = Case("all_reduce", "float32", 4, "max")
 _WARMUP = 20
 _ITERATIONS = ENOUGH + 100
 _FEWEST = 3
-_CLOCK = "clock"
 _CLOCK_SECONDS = 5.0
-# Drift of two hosts' clocks, at most (see Session.sync_clock).
-_DRIFT = 1e-4
-_DRIFT_NS = 20_000
 
 
 class _Plan(TypedDict):
@@ -124,19 +116,13 @@ def _read(results: Mapping[int, _Result]) -> dict[int, Arrival]:
 
 
 def clock(context: Context[object]) -> tuple[int, int]:
-    """Returns nanoseconds from this rank's clock to rank 0's, and the error bound. Compares the
-    clocks again if they may have drifted apart by more than the bound."""
-    asked, offset, error = context.scratch.get(_CLOCK, (0, 0, UNKNOWN_NS))
-    drift = round((time.monotonic_ns() - asked) * _DRIFT)
-    if not asked or drift > max(error, _DRIFT_NS):
-        context.step("compare clocks")
-        asked, drift = time.monotonic_ns(), 0
-        try:
-            offset, error = context.sync_clock(_CLOCK_SECONDS)
-        except OddrankError:  # without a common clock no rank can be named
-            offset, error = 0, UNKNOWN_NS
-        context.scratch[_CLOCK] = (asked, offset, error)
-    return offset, error + (drift if error else 0)  # an error of 0: this is rank 0's own clock
+    """Returns nanoseconds from this rank's clock to rank 0's, and the error bound."""
+    context.step("compare clocks")
+    try:
+        offset, error = context.sync_clock(_CLOCK_SECONDS)
+    except OddrankError:  # without a common clock no rank can be named
+        return 0, UNKNOWN_NS
+    return offset, error
 
 
 def _measure(context: Context[_Plan]) -> _Result:
@@ -164,19 +150,22 @@ def measured(group: Group, offset: tuple[int, int], seconds: float) -> Arrival |
     if warmup:
         fitting = seconds / _one_run(group, operation, warmup) - _FEWEST - warmup
     (count,) = group.said_by(0, [max(_FEWEST, min(_ITERATIONS, int(fitting)))])
-    return arrival(group, _run(group, operation, count).arrivals, offset)
+    timestamps = group.context.timestamps(count)
+    _run(group, operation, timestamps, count)
+    return _arrival(group, timestamps, offset)
 
 
 def _one_run(group: Group, operation: Operation, count: int) -> float:
     """Times `count` runs; returns the median seconds of one, on the slowest rank."""
-    (slowest,) = group.largest([statistics.median(_run(group, operation, count).samples)])
+    block = _run(group, operation, group.context.timestamps(count), count)
+    (slowest,) = group.largest([statistics.median(block.samples)])
     return float(max(1e-3, slowest)) / 1e6
 
 
-def _run(group: Group, operation: Operation, count: int) -> Block:
+def _run(group: Group, operation: Operation, timestamps: Timestamps, count: int) -> Block:
     """Runs it `count` times and waits for each end, on GPUs too: a queue would hide a late rank."""
     group.context.step("all_reduces of 4 bytes")
-    return one_by_one(group.context.timestamps(count), repeat(operation.once, count))
+    return one_by_one(timestamps, repeat(operation.once, count))
 
 
 def _judge(run: RunState, results: Mapping[int, _Result]) -> list[Finding]:

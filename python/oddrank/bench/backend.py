@@ -8,24 +8,11 @@ smaller cases may still find all their windows in the cache.
 import statistics
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from oddrank.bench.case import Case
 from oddrank.control.session import Timestamps
-
-# Stamped runs in one block of a back end that queues; a case has many blocks.
-_MOST_STAMPED = 32
-_STAMPED_SHARE = 4
-
-
-def stamped(n: int) -> int:
-    """Returns how many runs a back end adds to `n` queued ones to stamp arrivals.
-
-    It waits for each of them. Timestamps with room for `n` hold them and one for all queued runs.
-    """
-    return min(n - 1, max(1, n // _STAMPED_SHARE), _MOST_STAMPED)
-
 
 # Sampling cuts blocks of 20 ms: in longer blocks a run takes less than 0.6 ms.
 _FEW = 32
@@ -37,44 +24,17 @@ def are_short(n: int) -> bool:
     return n > _FEW
 
 
-@dataclass
-class Stamps:
-    """When this rank arrived at iterations, except for the first of each block.
-
-    starts: nanoseconds of this rank's CLOCK_MONOTONIC; gaps: nanoseconds since it left the
-    iteration before.
-    """
-
-    starts: "array[int]" = field(default_factory=lambda: array("q"))
-    gaps: "array[int]" = field(default_factory=lambda: array("q"))
-
-    @staticmethod
-    def of(timestamps: Timestamps) -> "Stamps":
-        """Returns a block without its first iteration: none before it aligned the ranks."""
-        starts, durations = array("q", timestamps.starts()), array("q", timestamps.durations())
-        left = (at + took for at, took in zip(starts, durations, strict=True))
-        gaps = (at - before for at, before in zip(starts[1:], left, strict=False))
-        return Stamps(starts[1:], array("q", gaps))
-
-    def follow(self, later: "Stamps", offset: int = 0) -> None:
-        """Adds later stamps. offset: nanoseconds from their clock to this one."""
-        self.starts += array("q", (ns + offset for ns in later.starts))
-        self.gaps += later.gaps
-
-
 @dataclass(frozen=True)
 class Block:
     """One rank's times of a block of iterations, in microseconds: what every measurement returns.
 
     mean: from the first one's begin to the last one's end, for each. A back end that queues does
     not look at its queue meanwhile: an event between short iterations would lengthen them. samples:
-    single iterations; on GPUs others than those of the mean, if they are short. arrivals: this
-    rank's at some iterations.
+    single iterations; on GPUs others than those of the mean, if they are short.
     """
 
     mean: float
     samples: Sequence[float]
-    arrivals: Stamps = field(default_factory=Stamps)
 
 
 def one_by_one(timestamps: Timestamps, runs: Iterable[Callable[[], Any]]) -> Block:
@@ -88,7 +48,7 @@ def one_by_one(timestamps: Timestamps, runs: Iterable[Callable[[], Any]]) -> Blo
         run()
         leave()
     samples = [ns / 1e3 for ns in array("q", timestamps.durations())]
-    return Block(statistics.fmean(samples), samples, Stamps.of(timestamps))
+    return Block(statistics.fmean(samples), samples)
 
 
 class Operation(Protocol):
@@ -105,12 +65,8 @@ class Operation(Protocol):
     def once(self) -> None:
         """Runs the case once in the first window and waits for its end, for the check by value."""
 
-    def block(self, timestamps: Any, n: int) -> Block:
-        """Times `n` runs, in turn over all windows.
-
-        timestamps (oddrank.control.stages.Context.timestamps): one pair around each run; if runs
-        are queued, one pair around all of them, then around each of `stamped(n)` further ones.
-        """
+    def block(self, n: int) -> Block:
+        """Times `n` runs, in turn over all windows."""
 
     def sent(self) -> Any:
         """Returns this rank's send buffer as a tensor, for tests that spoil it, or None."""

@@ -13,16 +13,7 @@ from itertools import cycle, islice, pairwise
 from typing import Any
 
 from oddrank import _native
-from oddrank.bench.backend import (
-    Block,
-    Stamps,
-    are_short,
-    buffers,
-    footprint,
-    offsets,
-    one_by_one,
-    stamped,
-)
+from oddrank.bench.backend import Block, are_short, buffers, footprint, offsets, one_by_one
 from oddrank.bench.case import DTYPES, Case
 from oddrank.bench.collectives import COLLECTIVES, ROOT, split_counts
 from oddrank.bench.random_data import Noise
@@ -267,29 +258,15 @@ class _Operation:
                 got.zero_()  # touches its pages before the clock runs
         self._group.synchronize()
 
-    def block(self, timestamps: Any, n: int) -> Block:
+    def block(self, n: int) -> Block:
         if self._group.device.type == "cuda":
-            return self._on_gpu(timestamps, n)
-        parts = self._noise.parts(n)
-        return one_by_one(timestamps, (call for part in parts for call in self._next(part)))
+            mean, samples = self._queued(n, each=not are_short(n))
+            return Block(mean, samples or self._queued(n, each=True)[1])
+        calls = (call for part in self._noise.parts(n) for call in self._next(part))
+        return one_by_one(self._group.context.timestamps(n), calls)
 
     def _next(self, n: int) -> Iterator[Call]:
         return islice(self._in_turn, n)
-
-    def _on_gpu(self, timestamps: Any, n: int) -> Block:
-        """Times queued runs between events, then stamps a few runs one by one."""
-        timestamps.enter()
-        mean, samples = self._queued(n, each=not are_short(n))
-        if not samples:
-            _, samples = self._queued(n, each=True)
-        timestamps.leave()
-        for part in self._noise.parts(stamped(n)):
-            for call in self._next(part):
-                timestamps.enter()
-                call()
-                self._group.synchronize()
-                timestamps.leave()
-        return Block(mean, samples, Stamps.of(timestamps))
 
     def _queued(self, n: int, *, each: bool) -> tuple[float, list[float]]:
         """Returns the mean microseconds of `n` runs and, if wanted, those of each.

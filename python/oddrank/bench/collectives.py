@@ -43,8 +43,7 @@ class Layout:
 class Collective:
     """A row. shares(n): number of equal parts into which n ranks cut the size.
 
-    in_place: whether it is mostly used in place. together: no rank finishes before all ranks have
-    arrived, so arrivals can be compared.
+    in_place: whether it is mostly used in place.
     """
 
     name: str
@@ -53,7 +52,6 @@ class Collective:
     shares: Callable[[int], int] = lambda n: 1
     reduces: bool = False
     in_place: bool = False
-    together: bool = False
 
     def case(self, dtype: str, size: int, op: str, in_place: bool, world: int) -> Case:
         """Returns the largest case of at most `size` bytes that the ranks can share evenly.
@@ -184,18 +182,16 @@ def _by_pairs(n: int) -> int:
 
 
 _ROWS = (
-    Collective(
-        "all_reduce", lambda n: 2 * (n - 1) / n, _whole, reduces=True, in_place=True, together=True
-    ),
-    Collective("all_gather", _one_way, _all_gather, _by_ranks, together=True),
-    Collective("reduce_scatter", _one_way, _reduce_scatter, _by_ranks, reduces=True, together=True),
+    Collective("all_reduce", lambda n: 2 * (n - 1) / n, _whole, reduces=True, in_place=True),
+    Collective("all_gather", _one_way, _all_gather, _by_ranks),
+    Collective("reduce_scatter", _one_way, _reduce_scatter, _by_ranks, reduces=True),
     Collective("broadcast", lambda n: 1, _broadcast, in_place=True),
     Collective("reduce", lambda n: 1, _reduce, reduces=True, in_place=True),
     Collective("gather", _one_way, _gather, _by_ranks),
     Collective("scatter", _one_way, _scatter, _by_ranks),
-    Collective("all_to_all", _one_way, _all_to_all, _by_ranks, together=True),
-    Collective("all_to_all_v", _one_way, _all_to_all_v, _by_pairs, together=True),
+    Collective("all_to_all", _one_way, _all_to_all, _by_ranks),
+    Collective("all_to_all_v", _one_way, _all_to_all_v, _by_pairs),
     Collective("sendrecv", lambda n: 1, _ring),
-    Collective("barrier", lambda n: 1, _nothing, in_place=True, together=True),
+    Collective("barrier", lambda n: 1, _nothing, in_place=True),
 )
 COLLECTIVES = {row.name: row for row in _ROWS}

@@ -139,8 +139,6 @@ _RUN_OPTIONS = (
     click.option("--deadline", type=Seconds(5, 86400), metavar="SECONDS",
                  show_default=f"{DEADLINE:g}, or longer where --budget or the cases need it",
                  help="Time limit for the whole run; what was measured by then is printed."),
-    click.option("--graph", type=click.IntRange(0, 64), default=0, show_default=True,
-                 help="Back end nccl: operations in one CUDA graph; 0: no graph."),
     click.option("--register", is_flag=False, flag_value="buffer", default="",
                  type=click.Choice(("", "buffer", "window")), metavar="[buffer|window]",
                  help="Back end nccl: register the buffers; window: as symmetric windows (NCCL"
@@ -179,7 +177,6 @@ def run(
     target: float,
     budget: float | None,
     deadline: float | None,
-    graph: int,
     register: str,
     divided: Split | None,
     fail_below: float | None,
@@ -203,8 +200,8 @@ def run(
     Exit codes: 0 healthy; 1 a rank is named, or unknown; 2 could not run; 3 incomplete.
     """
     here = launch.current()
-    if (graph or register) and not {"nccl", AUTO}.intersection(backends):
-        raise click.UsageError("--graph and --register need the back end nccl: add --backend nccl")
+    if register and not {"nccl", AUTO}.intersection(backends):
+        raise click.UsageError("--register needs the back end nccl: add --backend nccl")
     with alike_on_all_ranks():
         ranks = divided.size(here) if divided else here.world
         todo = tasks(
@@ -213,7 +210,7 @@ def run(
         )  # fmt: skip
         time = limits(budget, deadline, [task.case for task in todo], here.world)
     if dry_run:
-        obstacle = sweep.obstacle_here(here, needed=graph > 0 or register != "", backends=backends)
+        obstacle = sweep.obstacle_here(here, needed=register != "", backends=backends)
         rows, sentence = report.plan_rows(todo, here, time, obstacle, ranks=ranks)
         if here.rank == 0:
             render.table(report.PLAN_COLUMNS, rows, sys.stdout)
@@ -237,7 +234,7 @@ def run(
         render.deliver(found_report, json_path)
         return found_report.exit_code(fail_on)
 
-    options = sweep.SweepOptions(target, time.budget, time.deadline, graph, register, divided)
+    options = sweep.SweepOptions(target, time.budget, time.deadline, register, divided)
     runner.run(
         sweep.stages(passes, options),
         here,

@@ -54,10 +54,9 @@ class Row:
     passes they were made. median_us, p95_us, p99_us, min_us, cv: of single iterations, each as long
     as its slowest rank; stalls show here, and jitter makes them longer than the mean. error: half
     the 95 % confidence interval of the median, relative to it. samples_us: these iterations, in
-    their order, evenly thinned. arrival: every rank's median microseconds behind the first rank, in
-    the order of ranks. footprint: bytes that a rank's runs use in turn; caches may serve them if
-    they are few. groups: with --split each group's ranks and figures; then the row's own figures
-    are those of the slowest group, and n is the ranks of one group.
+    their order, evenly thinned. footprint: bytes that a rank's runs use in turn; caches may serve
+    them if they are few. groups: with --split each group's ranks and figures; then the row's own
+    figures are those of the slowest group, and n is the ranks of one group.
     """
 
     backend: str
@@ -88,7 +87,6 @@ class Row:
     expected_doubt: str | None = None
     reason: str | None = None
     samples_us: tuple[float, ...] = ()
-    arrival: Mapping[str, Any] | None = None
     footprint: int | None = None
     groups: tuple[Mapping[str, Any], ...] = ()
 
@@ -129,7 +127,6 @@ class PassResult(TypedDict):
     mean: float | None
     iterations: int
     times: list[list[float]]
-    arrival: dict[str, float] | None
     over: bool
     footprint: int | None
 

@@ -1,13 +1,13 @@
 """NCCL itself as a back end: a communicator of its own, CUDA events, no torch in between.
 
 `block` queues its runs and times them between events on the GPU: a wait after each would show as
-latency. Then it stamps a few further runs one by one, for the arrivals.
+latency.
 """
 
 from typing import Any
 
 from oddrank import _native
-from oddrank.bench.backend import Block, Stamps, are_short, buffers, footprint, offsets, stamped
+from oddrank.bench.backend import Block, are_short, buffers, footprint, offsets
 from oddrank.bench.case import NO_OP, Case
 from oddrank.bench.collectives import split_counts
 from oddrank.bench.random_data import Noise
@@ -18,7 +18,7 @@ _UNIQUE_ID_BYTES = 128
 _LEAST_BYTES = 512
 
 
-def connect(group: Group, *, graph: int = 0, register: str = "") -> "Native":
+def connect(group: Group, *, register: str = "") -> "Native":
     """Makes the back end; all ranks call it together. The id travels over the group."""
     _native.load_nccl()
     cuda = _native.cuda()
@@ -29,14 +29,14 @@ def connect(group: Group, *, graph: int = 0, register: str = "") -> "Native":
     device = int(group.device.index)
     made = Native(
         unique_id, group.rank, group.world, device,
-        seconds=context.seconds, graph=graph, register=register,
+        seconds=context.seconds, register=register,
     )  # fmt: skip
     context.step("connected nccl")
     return made
 
 
 class Native:
-    """A Backend. seconds: deadline of every wait; graph: operations in a CUDA graph, 0: no graph.
+    """A Backend. seconds: deadline of every wait.
 
     register: "buffer" or "window" registers the memory with the communicator; "": no. OddrankError
     if NCCL is missing or can't.
@@ -52,13 +52,12 @@ class Native:
         device: int,
         *,
         seconds: float = 60.0,
-        graph: int = 0,
         register: str = "",
     ) -> None:
         _native.load_nccl()
         cuda = _native.cuda()
         self.rank, self.world, self.device = rank, world, device
-        self.seconds, self.graph, self.register = seconds, graph, register
+        self.seconds, self.register = seconds, register
         major, minor = cuda.devices()[device]["compute_capability"]
         self._capability = 10 * major + minor
         self._communicator = cuda.Communicator(
@@ -110,11 +109,11 @@ class Native:
 
 
 class NativeOperation:
-    """An Operation. issued: the NCCL functions that a run calls."""
+    """An Operation."""
 
     def __init__(self, native: Native, communicator: Any, memory: Any, case: Case) -> None:
         in_place = _in_place(case)
-        self._seconds, self._world = native.seconds, native.world
+        self._seconds = native.seconds
         counts = given_counts(case, native.rank, native.world)
         plan = _native.cuda().nccl_plan(
             case.collective, case.dtype, case.op, case.bytes, native.rank, native.world,
@@ -126,22 +125,14 @@ class NativeOperation:
         self._native = _native.cuda().Operation(
             communicator, memory, case.collective, case.dtype, case.op, case.bytes,
             in_place=in_place, recv_from=behind,
-            stride=places[1] if len(places) > 1 else 0, windows=len(places), graph=native.graph,
-            **counts,
+            stride=places[1] if len(places) > 1 else 0, windows=len(places), **counts,
         )  # fmt: skip
-        self.issued: str = self._native.issued
         self.send: int = self._native.send
         self.recv: int = self._native.recv
         self.footprint = footprint(size, len(places), in_place)
         sent = size if in_place else plan["send_count"] * plan["element"]
         windows = [(memory.data + at, sent) for at in places]
-        # A graph uses the same windows in each launch, the first one the most.
-        again = -(-native.graph // len(places))
-        in_turn = native.graph // again if again else 0
-        # The run that connects, the launch that fills the queue, and what rounding up to whole
-        # graphs adds.
-        self._beside = 1 + 2 * again if again else 2
-        self._noise = Noise(native.device, case, native.world, windows, in_turn)
+        self._noise = Noise(native.device, case, native.world, windows)
 
     def once(self) -> None:
         self._native.run(seconds=self._seconds)
@@ -152,33 +143,19 @@ class NativeOperation:
     def ready(self) -> None:
         self._noise.write()
 
-    def block(self, timestamps: Any, n: int) -> Block:
-        """Times `n` runs; with a graph, samples are one value a launch.
-
-        timestamps: one pair around all of them, then one around each of a few further runs and the
-        wait for its end, for the arrivals. With one rank there are no further runs.
-        """
-        timestamps.enter()
+    def block(self, n: int) -> Block:
         mean, samples = self._timed(n, each=not are_short(n))
-        if not samples:
-            _, samples = self._timed(n, each=True)
-        timestamps.leave()
-        further = stamped(n) if self._world > 1 else 0
-        for part in self._noise.parts(further):
-            for turn in range(part):
-                timestamps.enter()
-                self._native.run(turn, seconds=self._seconds)
-                timestamps.leave()
-        return Block(mean, samples, Stamps.of(timestamps))
+        return Block(mean, samples or self._timed(n, each=True)[1])
 
     def mean(self, n: int) -> float:
         """Returns the mean microseconds of `n` runs, between one pair of events around them all."""
         return self._timed(n, each=False)[0]
 
     def _timed(self, n: int, *, each: bool) -> tuple[float, list[float]]:
-        """Returns the mean microseconds of `n` runs, and those of each run, or graph's launch."""
+        """Returns the mean microseconds of `n` runs and, if wanted, those of each."""
         total, samples = 0.0, list[float]()
-        for part in self._noise.parts(n, self._beside):
+        # Beside them: the run that connects, and the one that fills the queue.
+        for part in self._noise.parts(n, beside=2):
             times, mean = self._native.block(part, each=each, seconds=self._seconds)
             total += mean * part
             samples += times

@@ -32,20 +32,13 @@ def runs_of(case: Case, world: int) -> int:
 class Noise:
     """Random values in the windows of a case's operation, written again before they overflow.
 
-    windows: (address, bytes) of each. device: CUDA's, or -1: the host's memory. in_turn: over how
-    many windows a part's runs are spread evenly, from the first one on; 0: all.
+    windows: (address, bytes) of each. device: CUDA's, or -1: the host's memory.
     """
 
     def __init__(
-        self,
-        device: int,
-        case: Case,
-        world: int,
-        windows: Sequence[tuple[int, int]],
-        in_turn: int = 0,
+        self, device: int, case: Case, world: int, windows: Sequence[tuple[int, int]]
     ) -> None:
         self._device, self._case, self._windows = device, case, windows
-        self._in_turn = in_turn or len(windows)
         self._lasts = runs_of(case, world)  # of the window that is used most, the first one
         self._low = self._lasts < sys.maxsize
         self._left = 0
@@ -68,7 +61,7 @@ class Noise:
         while n:
             if self._left < 1 + beside:
                 self.write()
-            part = max(1, min(n, (self._left - beside) * self._in_turn))
-            self._left -= -(-part // self._in_turn) + beside
+            part = max(1, min(n, (self._left - beside) * len(self._windows)))
+            self._left -= -(-part // len(self._windows)) + beside
             n -= part
             yield part

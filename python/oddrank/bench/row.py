@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TextIO
+from typing import TextIO
 
 from oddrank.bench import split
 from oddrank.bench.case import Case, size_text
@@ -70,7 +70,6 @@ def summarise(case: Case, results: Mapping[int, PassResult], world: int) -> Row:
         busbw_GBps=busbw,
         reason=reason,
         samples_us=tuple(round(t, 3) for t in thinned(times)),
-        arrival=_arrivals(results),
         footprint=first["footprint"],
     )
 
@@ -93,18 +92,6 @@ def thinned(times: Sequence[float]) -> list[float]:
 def _percentile(times: Sequence[float], share: float) -> float:
     ordered = sorted(times)
     return ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)]
-
-
-def _arrivals(results: Mapping[int, PassResult]) -> dict[str, Any] | None:
-    of = [arrival for _, one in sorted(results.items()) if (arrival := one["arrival"])]
-    if len(of) < len(results):
-        return None
-    return {
-        "iterations": of[0]["n"],
-        "median_us": [round(a["median"], 2) for a in of],
-        "spread_us": round(of[0]["spread"], 2),
-        "clock_error_us": round(max(a["error"] for a in of), 2),
-    }
 
 
 # Heading, width, and order of leaving on a narrow terminal (highest first; 0 never leaves): the

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from oddrank.bench.backend import Operation, Stamps
+from oddrank.bench.backend import Operation
 from oddrank.bench.case import Case
 from oddrank.process_group import Group
 
@@ -80,8 +80,7 @@ class StoppingRule:
 
     Every rank has its own; all decide alike, for all get the same agreed figures. whole: seconds
     of all passes that are left; this pass takes them all if iterations are so long that few fit
-    into `seconds`. least: fewest iterations, whatever the error, while there is time; most: most
-    iterations.
+    into `seconds`. most: most iterations.
     """
 
     def __init__(
@@ -90,12 +89,11 @@ class StoppingRule:
         seconds: float,
         whole: float | None = None,
         *,
-        least: int = _FEWEST,
         most: int = _MOST,
     ) -> None:
         self._target, self._seconds = target, seconds
         self._whole = seconds if whole is None else whole
-        self._least, self._most = least, most
+        self._most = most
         self.takes_all = False  # whether this pass takes the time of all passes
         self._spent = 0.0
         self._warm = False
@@ -148,7 +146,7 @@ class StoppingRule:
     def _wanted(self, size: int, one: float) -> int:
         """Returns how many iterations are still needed; 0: no more."""
         done, long = len(self._times), one >= _BLOCK_SECONDS
-        fewest = min(self._least, _FEWEST_LONG) if long else self._least
+        fewest = _FEWEST_LONG if long else _FEWEST
         if done < fewest:
             return max(fewest - done, 0 if done else size)
         error = relative_error(self._times)
@@ -166,83 +164,56 @@ ENOUGH = 300
 
 
 @dataclass
-class Timings:
-    """The counted iterations of a pass, or of several; the same on all ranks, but for `stamps`.
-
-    iterations: how many the means are of; total: their microseconds, by each block's mean on its
-    slowest rank. samples: the slowest rank's microseconds of single iterations. stamps: this rank's
-    arrivals at some of them, on all ranks the same ones.
-    """
-
-    iterations: int = 0
-    total: float = 0.0
-    samples: "array[float]" = field(default_factory=lambda: array("d"))
-    stamps: Stamps = field(default_factory=Stamps)
-
-
-def measure(
-    group: Group,
-    operation: Operation,
-    case: Case,
-    rule: StoppingRule,
-    world: Group | None = None,
-) -> Timings:
-    """Times blocks until `rule` ends them, with one agreement after each; all ranks call it
-    together.
-
-    world: the ranks of `group` and of others that measure at once: all decide together.
-    """
-    timings, context = Timings(), group.context
-    count, counts = rule.first(), False
-    began, agreement = time.monotonic(), 0.0
-    while count:
-        context.step(f"time {case}")
-        block = operation.block(context.timestamps(count), count)
-        ended = time.monotonic()
-        # The last rank to come waits for no other: its agreement, the shortest, is the true one.
-        own = array("d", [*block.samples, block.mean, ended - began, -agreement])
-        agreed = group.largest(own)
-        common = agreed if world is None else world.largest(own)
-        agreement = time.monotonic() - ended
-        mean, (spent, shortest) = agreed[-3], common[-2:]
-        agreed, common = agreed[:-3], common[:-3]
-        if counts:
-            timings.iterations += count
-            timings.total += mean * count
-            timings.samples += agreed
-            timings.stamps.follow(block.arrivals)
-        count, counts = rule.after(common, spent, -shortest)
-    return timings
-
-
-@dataclass
 class Series:
-    """The times and arrivals of a case that a rank keeps from pass to pass.
+    """The counted iterations of a case, from pass to pass; the same on all ranks.
 
-    samples: as in Timings, one list a pass; iterations, total: of all passes. stamps: on rank 0's
-    clock; clock_error: the largest error bound of the offset to it, in nanoseconds.
+    iterations: how many the mean is of; total: their microseconds, by each block's mean on its
+    slowest rank. samples: the slowest rank's microseconds of single iterations, one list a pass.
     """
 
     iterations: int = 0
     total: float = 0.0
     samples: list[list[float]] = field(default_factory=list)
-    stamps: Stamps = field(default_factory=Stamps)
-    clock_error: int = 0
 
     @property
     def mean(self) -> float | None:
         """Returns microseconds: the headline of a row."""
         return self.total / self.iterations if self.iterations else None
 
-    def add(self, timings: Timings, clock: tuple[int, int]) -> None:
-        """Adds a pass. clock: nanoseconds from this rank's clock to rank 0's, and error bound."""
-        offset, error = clock
-        self.iterations += timings.iterations
-        self.total += timings.total
-        self.samples.append(list(timings.samples))
-        self.stamps.follow(timings.stamps, offset)
-        self.clock_error = max(self.clock_error, error)
-
     def is_known(self, target: float) -> bool:
         """Returns whether there are enough passes and they differ by no more than `target`."""
         return len(self.samples) >= PASSES_THAT_TELL and error_of_passes(self.samples) <= target
+
+
+def measure(
+    series: Series,
+    group: Group,
+    operation: Operation,
+    case: Case,
+    rule: StoppingRule,
+    *,
+    world: Group | None = None,
+) -> None:
+    """Adds a pass: times blocks until `rule` ends them, with one agreement after each.
+
+    All ranks call it together. world: the ranks of `group` and of others that measure at once: all
+    decide together.
+    """
+    samples: list[float] = []
+    count, counts = rule.first(), False
+    began, agreement = time.monotonic(), 0.0
+    while count:
+        group.context.step(f"time {case}")
+        block = operation.block(count)
+        ended = time.monotonic()
+        # The last rank to come waits for no other: its agreement, the shortest, is the true one.
+        own = array("d", [*block.samples, block.mean, ended - began, -agreement])
+        agreed = group.largest(own)
+        common = agreed if world is None else world.largest(own)
+        agreement = time.monotonic() - ended
+        if counts:
+            series.iterations += count
+            series.total += agreed[-3] * count
+            samples += agreed[:-3]
+        count, counts = rule.after(common[:-3], common[-2], -common[-1])
+    series.samples.append(samples)

@@ -154,7 +154,6 @@ def joined(
         slowest,
         check="wrong" if wrong else slowest.check,
         wrong=sum(row.wrong for row in rows),
-        arrival=None,  # arrivals are compared within a group, and a row has those of all ranks
         groups=figures,
     )
 

@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from oddrank.bench import arrivals, expected, findings, native, split, topology, verify
-from oddrank.bench.arrivals import arrival, in_short
 from oddrank.bench.backend import Backend, Operation
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
-from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.data import Expected, PassResult, Row
 from oddrank.bench.plan import AUTO, Budget, Pass, Task, memory_of, reserve
 from oddrank.bench.row import summarise
@@ -40,15 +38,13 @@ _MOST_IN_ALL = 20_000
 class SweepOptions:
     """`target` relative error of the median, `budget` and `deadline` in seconds.
 
-    For the back end nccl: `graph` operations in a CUDA graph (0: none); `register`: how memory is
-    registered, "buffer", "window" or "".
+    register: how the back end nccl registers memory, "buffer", "window" or "".
     split: divides the ranks into groups that measure at once; None: one group of all.
     """
 
     target: float
     budget: float
     deadline: float
-    graph: int = 0
     register: str = ""
     split: Split | None = None
 
@@ -211,7 +207,7 @@ def _choose(name: str, run: RunState, options: "SweepOptions | None" = None) -> 
         return name
     if on_gpus and not obstacle:
         return "nccl"
-    if options and (options.graph or options.register):
+    if options and options.register:
         raise _needs_nccl(obstacle if on_gpus else NO_GPU)
     return "c10d"
 
@@ -232,22 +228,19 @@ def _no_nccl(why: str) -> OddrankError:
 
 
 def _needs_nccl(why: str) -> OddrankError:
-    return OddrankError(
-        f"--graph and --register need the back end nccl: {why}; leave these options out"
-    )
+    return OddrankError(f"--register needs the back end nccl: {why}; leave the option out")
 
 
 def _measure(context: Context[_Plan], one_pass: Pass, options: SweepOptions) -> PassResult:
     """Measures one pass and returns this rank's result, which all ranks publish.
 
-    times and arrival cover all passes so far: there may be no time for another. Checks the values
-    in the first pass, and again after the last one.
+    times covers all passes so far: there may be no time for another. Checks the values in the first
+    pass, and again after the last one.
     """
     parameters, case = context.parameters, one_pass.task.case
     result: PassResult = {
         "backend": parameters["backend"], "skipped": None, "mismatch": None, "wrong_ranks": [],
-        "times": [], "mean": None, "iterations": 0, "arrival": None, "over": True,
-        "footprint": None,
+        "times": [], "mean": None, "iterations": 0, "over": True, "footprint": None,
     }  # fmt: skip
     world = connect(context, parameters["transport"])
     group: Group = context.scratch[_MEASURED]
@@ -269,7 +262,7 @@ def _measure(context: Context[_Plan], one_pass: Pass, options: SweepOptions) -> 
     world.barrier()  # all groups measure at once
     rule = StoppingRule(options.target, *parameters["seconds"], most=_MOST_IN_ALL // one_pass.of)
     others = None if group is world else world
-    series.add(measure(group, operation, case, rule, others), arrivals.clock(context))
+    measure(series, group, operation, case, rule, world=others)
     # All ranks agreed on the figures: they decide alike. Groups must agree on each group's own.
     is_known = series.is_known(options.target)
     if others is not None:
@@ -281,9 +274,6 @@ def _measure(context: Context[_Plan], one_pass: Pass, options: SweepOptions) -> 
     if group.rank == 0:
         result["times"] = series.samples
     result["mean"], result["iterations"] = series.mean, series.iterations
-    if COLLECTIVES[case.collective].together and group.world > 1:
-        came = arrival(group, series.stamps, (0, series.clock_error))
-        result["arrival"] = in_short(came) if came else None
     if result["over"]:
         del every[one_pass.task.name]
     return result
@@ -323,7 +313,7 @@ def _backend(
             held[1].reserve(0)
         made: Backend = C10d(group)
         if name == "nccl":
-            made = native.connect(group, graph=options.graph, register=options.register)
+            made = native.connect(group, register=options.register)
         made.reserve(parameters["reserve"])
         held = context.scratch[_BACKEND] = (name, made)
     return held[1]
