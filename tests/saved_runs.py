@@ -30,9 +30,17 @@ def report(*rows, world=None, findings=(), **data):
 
 
 def pairs(names, GBps, findings=(), world=None, **more):
-    made = report(findings=findings, world=world, pairs={"names": names, "GBps": GBps, **more})
+    made = report(findings=findings, world=world, pairs=matrix(names, GBps, **more))
     del made["data"]["rows"]
     return made
+
+
+def matrix(names, GBps, **more):
+    """Returns a matrix of single ranks, without latencies."""
+    size = len(names)
+    links = {} if "links" in more else {"latency_us": [[None] * size] * size}
+    ranks = [[rank] for rank in range(size)]
+    return {"names": names, "ranks": ranks, "GBps": GBps, "inside": [], **links, **more}
 
 
 def slow(  # noqa: PLR0917

@@ -10,7 +10,7 @@ from oddrank import cli
 from oddrank.bench.plot.curves import MOST_CURVES, _size_ticks, _time, collect, draw_curves
 from oddrank.bench.plot.heat_map import _panels, _points, marks
 from oddrank.bench.saved import SavedMatrix
-from saved_runs import pairs, report, row, saved, slow, write
+from saved_runs import matrix, pairs, report, row, saved, slow, write
 
 
 def picture(tmp_path, *reports, only=()):
@@ -35,13 +35,6 @@ def test_a_label_says_only_what_differs_and_the_rest_is_common(tmp_path):
     ):  # fmt: skip
         assert labels(made) == [texts]
         assert made.common == common
-
-
-def test_two_files_of_one_name_are_two_curves(tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-    runs = [saved(tmp_path / name, report(row())) for name in ("a", "b")]
-    assert labels(collect(runs)) == [["a/run", "b/run"]]
 
 
 def test_curves_of_different_runs_are_no_family_whatever_their_files_are_called(tmp_path):
@@ -89,9 +82,12 @@ def test_nothing_to_draw_and_too_much_to_tell_apart_are_refused(tmp_path, golden
 FOUR = ("n0", "n1", "n2", "n3")
 CELLS = {(i, j): 1.0 for i in range(4) for j in range(4)}
 TEAMS = tuple(frozenset({2 * i, 2 * i + 1}) for i in range(4))
-ONE_EACH = SavedMatrix("", FOUR, None, CELLS, {})
+ONE_EACH = SavedMatrix("", FOUR, tuple(frozenset({i}) for i in range(4)), CELLS, {})
 BETWEEN = SavedMatrix("between nodes", FOUR, TEAMS, CELLS, CELLS)
-WITHIN = SavedMatrix("inside n1", ("rank 2", "rank 3"), None, {(0, 1): 1.0}, {(0, 1): 1.0})
+WITHIN = SavedMatrix(
+    "inside n1", ("rank 2", "rank 3"), (frozenset({2}), frozenset({3})), {(0, 1): 1.0},
+    {(0, 1): 1.0},
+)  # fmt: skip
 ROW, COLUMN = (1, 0, 1, 4), (0, 1, 4, 1)
 
 
@@ -115,15 +111,13 @@ def test_what_is_named_is_framed_as_a_row_a_column_or_cells_once():
         ({"condition": "slow", "who": {"ranks": 3, "kind": "link", "device": 4}}, []),
         ({}, []),
     ):
-        assert marks([finding], ONE_EACH, 4) == marks([finding] * 2, ONE_EACH, 4) == boxes, finding
+        assert marks([finding], ONE_EACH) == marks([finding] * 2, ONE_EACH) == boxes, finding
     # Evidence that is none says nothing of the kind of link.
     for evidence in (None, [], [3], [{}], [{"source": 3}], {"source": "x y"}):
-        assert marks([slow("slow-sender", [1]) | {"evidence": evidence}], ONE_EACH, 4) == [ROW]
+        assert marks([slow("slow-sender", [1]) | {"evidence": evidence}], ONE_EACH) == [ROW]
 
 
 def test_between_and_inside_nodes_each_frames_its_own_links():
-    by_host = SavedMatrix("", FOUR, None, CELLS, {})
-    assert marks([slow("slow-sender", [2, 3], host="n1")], by_host, 8) == [ROW]
     rank, line, link = {"kind": "rank"}, [(1, 0, 1, 2)], {"kind": "link"}
     for finding, between, inside in (
         (slow("slow-sender", [2, 3], host="n1"), [ROW], []),
@@ -131,22 +125,21 @@ def test_between_and_inside_nodes_each_frames_its_own_links():
         (slow("slow-sender", [3], **rank, source="bandwidth between nodes"), [ROW], []),
         (slow("slow-sender", [3], **rank, source="bandwidth between single ranks"), [ROW], []),
         (slow("slow-sender", [3], **rank, source="bandwidth inside nodes"), [], line),
-        (slow("slow-sender", [3], **rank, source="bandwidth"), [ROW], line),  # older versions'
         (slow("slow-link", [2, 3], **link, device="rank 2 and rank 3"), [],
          [(0, 1, 1, 1), (1, 0, 1, 1)]),
         (slow("slow-link", [2, 5], **link, device="n1 and n2"), [(1, 2, 1, 1), (2, 1, 1, 1)], []),
         (slow("delayed-node", [2, 3]), [], []),
     ):  # fmt: skip
-        assert marks([finding], BETWEEN, 8) == between, finding
-        assert marks([finding], WITHIN, 8) == inside, finding
+        assert marks([finding], BETWEEN) == between, finding
+        assert marks([finding], WITHIN) == inside, finding
         if finding["who"]["kind"] == "rank":
-            assert marks([finding], ONE_EACH, 4)
-    assert marks([finding], BETWEEN, 8, latency=True) == [ROW, COLUMN]
+            assert marks([finding], ONE_EACH)
+    assert marks([finding], BETWEEN, latency=True) == [ROW, COLUMN]
 
 
 NAMES = list(FOUR)
 MATRIX = [[None if i == j else 10.0 + i for j in range(4)] for i in range(4)]
-INSIDE = {"node": "n1", "names": ["rank 2", "rank 3"], "GBps": [[None, 50.0], [20.0, None]]}
+INSIDE = matrix(["rank 2", "rank 3"], [[None, 50.0], [20.0, None]], node="n1", ranks=[[2], [3]])
 needs_matplotlib = pytest.mark.needs("matplotlib")
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from bench.told import refusal
 from oddrank import OddrankError
-from oddrank.bench.plot import names
+from oddrank.bench.plot.curves import names
 from oddrank.bench.saved import Saved, read
-from saved_runs import pairs, report, row, saved, write
+from saved_runs import matrix, pairs, report, row, saved, write
 
 REPORT = '{"schema": "oddrank.report/1", '
 # Some are deeper than Python's parser allows, or have more digits than int() should get.
@@ -29,14 +29,16 @@ FIELDS_OF_A_WRONG_TYPE = (
     {"backend": None}, {"backend": "x" * 1000}, {"inplace": "yes"}, {"median_us": -1},
     {"median_us": "fast"}, {"median_us": {}}, {"busbw_GBps": [1]}, {"samples_us": {}},
     {"samples_us": [1, None]}, {"samples_us": [1, -1]}, {"samples_us": [1, True]},
+    {"samples_us": None}, {"op": None},
 )  # fmt: skip
-AB = {"names": ["a", "b"]}
+AB, ONE = ["a", "b"], [[None, 1], [1, None]]
 NO_MATRICES = (
-    3, {}, AB, {"names": ["a"], "GBps": [[None]]}, {"names": ["a", 2], "GBps": [[None, 1]] * 2},
-    {**AB, "GBps": [[None, 1]]}, {**AB, "GBps": [[None, 1], [1]]},
-    {**AB, "GBps": [[None, 1], [-1, None]]}, {**AB, "GBps": [[None, 1], ["1", None]]},
-    {**AB, "GBps": [[None, 1], [True, None]]}, {"names": ["a"] * 5000, "GBps": []},
-    *({"names": ["a", "b", "c"], "links": [link]}
+    3, {}, {"inside": []}, matrix(["a"], [[None]]), matrix(["a", 2], ONE),
+    matrix(AB, ONE, ranks=None), matrix(AB, ONE, ranks=[[0]]), matrix(AB, ONE, ranks=[[0], [True]]),
+    matrix(AB, None), matrix(AB, [[None, 1]]), matrix(AB, [[None, 1], [1]]),
+    matrix(AB, [[None, 1], [-1, None]]), matrix(AB, [[None, 1], ["1", None]]),
+    matrix(AB, [[None, 1], [True, None]]),
+    *(matrix(["a", "b", "c"], None, links=[link])
       for link in ([0, 3, 1.0, 1.0], [0, 1, 1.0], [True, 1, 1.0, 1.0], [0, 1, "x", 1.0])),
 )  # fmt: skip
 
@@ -60,7 +62,7 @@ def test_what_is_no_report_is_refused_in_one_short_line_that_says_where(tmp_path
 
 
 def test_what_bench_writes_is_read(tmp_path):
-    run = saved(tmp_path, report(row(us=50.0), row(median_us=None, samples_us=None)), "a.json")
+    run = saved(tmp_path, report(row(us=50.0), row(median_us=None, samples_us=[])), "a.json")
     assert (names([run]), len(run.rows), run.matrices) == (["a"], 2, ())
     assert run.rows[0].key == ("c10d:gloo", "all_reduce", "float32", "sum", 1 << 20, True)
     assert (run.rows[0].median_us, len(run.rows[0].samples)) == (50.0, 200)
@@ -70,19 +72,10 @@ def test_what_bench_writes_is_read(tmp_path):
     assert of_nothing.rows[0].samples == ()
 
 
-def test_rows_of_an_older_version_have_no_op_and_no_single_times(tmp_path):
-    old = row()
-    for name in ("op", "inplace", "p99_us", "cv", "samples_us"):
-        del old[name]
-    found = saved(tmp_path, report(old)).rows[0]
-    assert (found.op, found.in_place, found.p99_us, found.samples) == ("sum", True, None, ())
-
-
 def test_a_list_of_links_is_read_as_the_matrix_that_it_stands_for(tmp_path):
-    few = {"names": ["a", "b", "c"], "ranks": [[0], [1], [2]], "links": [[0, 2, 5.0, None]]}
-    (matrix,) = saved(tmp_path, pairs(few["names"], None) | {"data": {"pairs": few}}).matrices
-    assert matrix.GBps == {(0, 2): 5.0}
-    assert matrix.latency_us == {}
+    made = pairs(["a", "b", "c"], None, links=[[0, 2, 5.0, None]])
+    (found,) = saved(tmp_path, made).matrices
+    assert (found.GBps, found.latency_us) == ({(0, 2): 5.0}, {})
 
 
 def test_what_is_no_file_is_refused_and_never_waited_for_nor_read_whole(tmp_path, monkeypatch):
@@ -140,29 +133,25 @@ def test_reports_are_named_after_their_files_and_never_two_alike(tmp_path):
     for called in (
         {"last week.json": "last week"},
         {"a/x.json": "x", "a/y.json": "y"},
-        {"before/x.json": "before/x", "after/x.json": "after/x"},
         {"before/x.json": "before/x", "after/x.json": "after/x", "after/y.json": "y"},
-        {"1/a/x.json": "1/a/x", "1/b/x.json": "1/b/x", "2/b/x.json": "2/b/x"},
-        {"a/x": "x #1", "a/x.json": "x #2"},
+        {"a/x": "a/x #1", "a/x.json": "a/x #2"},
     ):
         made = []
         for file in called:
             (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
             made.append(saved(tmp_path, report(row()), file))
-        assert names(made) == [*called.values()]
+        assert [name.removeprefix(f"{tmp_path}/") for name in names(made)] == [*called.values()]
     one, two = (saved(tmp_path, report(row()), file) for file in ("a/x.json", "a/y.json"))
-    assert names([one, one, two]) == ["x #1", "x #2", "y"]
-    other = saved(tmp_path, report(row()), "before/x.json")
-    assert names([one, other, one]) == ["a/x #1", "before/x", "a/x #2"]
+    assert [name.split("/")[-1] for name in names([one, one, two])] == ["x #1", "x #2", "y"]
     assert names([saved(tmp_path, report(row()), ".json")]) != [""]
 
 
 @pytest.mark.parametrize(("names", "matrices"), [(16_384, 1), (2, 10_000), (8, 2_000)])
 def test_names_without_measured_links_take_no_memory_to_speak_of(names, matrices, tmp_path):
     """Sizes as with 16,384 nodes of one rank, or 10,000 nodes of two ranks."""
-    few = {"names": [""] * names, "links": [[0, 1, 1.0, 2.0]]}
-    every = few | {"inside": [few | {"node": "n"}] * (matrices - 1)}
-    file = write(tmp_path / "run.json", pairs([], None) | {"data": {"pairs": every}})
+    few = matrix([""] * names, None, links=[[0, 1, 1.0, 2.0]], node="n")
+    every = few | {"inside": [few] * (matrices - 1)}
+    file = write(tmp_path / "run.json", report() | {"data": {"pairs": every}})
     tracemalloc.start()
     try:
         found = read(file)
@@ -174,10 +163,7 @@ def test_names_without_measured_links_take_no_memory_to_speak_of(names, matrices
 
 
 def test_more_than_any_report_of_ours_has_is_refused(tmp_path, monkeypatch):
-    one = AB | {"GBps": [[None, 1], [1, None]]}
-    monkeypatch.setattr("oddrank.bench.saved._MOST_NAMES", 5)
-    for many, figures, nodes in (("names", 7, 2), ("GBps", 3, 1)):
-        monkeypatch.setattr("oddrank.bench.saved._MOST_FIGURES", figures)
-        every = one | {"inside": [one | {"node": "n"}] * nodes}
-        with pytest.raises(OddrankError, match=many):
-            saved(tmp_path, pairs([], None) | {"data": {"pairs": every}})
+    monkeypatch.setattr("oddrank.bench.saved._MOST_FIGURES", 3)
+    inside = [matrix(AB, ONE, node="n")]
+    with pytest.raises(OddrankError, match="more than 3 figures"):
+        saved(tmp_path, pairs(AB, ONE, inside=inside))

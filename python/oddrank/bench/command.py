@@ -357,12 +357,17 @@ def plot(files: tuple[str, ...], output: str, only: tuple[str, ...]) -> None:
     Exit codes: 0 drawn; 2 not readable, or nothing to draw.
     """
     from oddrank import pictures
-    from oddrank.bench.plot import check_kinds, curves, heat_map
+    from oddrank.bench.plot import curves, heat_map
 
     pictures.check_target(output, "-o")
     pictures.matplotlib()  # fails early without it
     runs = [saved.read(file) for file in files]
-    if check_kinds(runs):
+    for run in runs:
+        if not run.matrices and not run.rows:
+            raise OddrankError(f"nothing to draw: {run.path} has neither rows nor pairs")
+        if run.matrices and len(runs) > 1:
+            raise OddrankError(f"{run.path} is of bench pairs: draw it alone")
+    if runs[0].matrices:
         figure = heat_map.draw_matrices(runs[0])
     else:
         figure = curves.draw_curves(curves.collect(runs, only))

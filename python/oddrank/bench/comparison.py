@@ -9,16 +9,15 @@ hour): compare several runs before blaming a change.
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from oddrank import _native
-from oddrank.bench import findings
 from oddrank.bench.case import size_text
-from oddrank.bench.data import Compared, RowVerdict, name_data, name_text
-from oddrank.bench.saved import Saved, SavedRow
+from oddrank.bench.saved import Key, Saved, SavedRow
 from oddrank.errors import OddrankError
+from oddrank.finding import Condition, Confidence, Evidence, Finding, Who
 from oddrank.report import Report
 
 CONFIDENCE = 0.99
@@ -28,10 +27,43 @@ _REPLICATES = 4000
 _SEED = 20
 _FEWEST = 10  # iterations: with fewer, the interval does not have its confidence
 _OF_A_JOB = {"job", "launcher"}  # facts about the job, not about its machines
-_NAMES = {"size": "ranks"}  # member of `world` -> its name for people
 _MOST_TOLD = 100
 _MOST_HOSTS = 5
-_NOT_SET = "not set"
+
+RowVerdict = Literal["SAME", "FASTER", "SLOWER", "UNSURE", "WRONG"]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One row of both runs. ratio: B's median time over A's, from low to high; None: unknown."""
+
+    key: Key
+    a_us: float | None
+    b_us: float | None
+    ratio: float | None
+    low: float | None
+    high: float | None
+    verdict: RowVerdict
+    why: str = ""
+
+    def __str__(self) -> str:
+        return name_text(self.key)
+
+    def as_data(self) -> dict[str, Any]:
+        figures = asdict(self)
+        return {**name_data(figures.pop("key")), **figures}
+
+
+def name_text(key: Key) -> str:
+    backend, collective, dtype, op, size, in_place = key
+    place = "in place" if in_place else "out of place"
+    kind = "" if op == "none" else f" {op}"
+    return f"{collective} {dtype}{kind} {size_text(size)} {place} ({backend})"
+
+
+def name_data(key: Key) -> dict[str, Any]:
+    names = ("backend", "collective", "dtype", "op", "bytes", "inplace")
+    return dict(zip(names, key, strict=True))
 
 
 @dataclass(frozen=True)
@@ -55,12 +87,11 @@ def compare_runs(a: Saved, b: Saved, *, within: float, force: bool = False) -> R
         if not side.rows:
             what = "it is of bench pairs" if side.matrices else "it has no rows"
             raise OddrankError(f"cannot compare {side.path}: {what}; name reports of bench run")
-    worlds, notes = _differences(a, b)
+    worlds = _other_worlds(a, b)
     if worlds and not force:
         raise OddrankError(
             f"not the same world: {'; '.join(worlds)}; --force compares them all the same"
         )
-    notes = [*(f"not the same world: {what}" for what in worlds), *notes]
     # Compares different back ends only if each run has a single one.
     across = not _backends(a) & _backends(b) and len(_backends(a)) == len(_backends(b)) == 1
     ours, theirs = _by_key(a, across), _by_key(b, across)
@@ -70,33 +101,35 @@ def compare_runs(a: Saved, b: Saved, *, within: float, force: bool = False) -> R
     skipped = [key for key in both if ours[key].is_skipped and theirs[key].is_skipped]
     if len(skipped) == len(both):
         raise OddrankError(f"{a.path} and {b.path} skipped every row that they have in common")
-    notes += [
-        f"skipped in A and B: {name_text(ours[key].key)}: {_reason(ours[key])}" for key in skipped
-    ]
-    rows = tuple(_judge(ours[key], theirs[key], within) for key in both if key not in skipped)
     return RunComparison(
-        rows,
+        tuple(_judge(ours[key], theirs[key], within) for key in both if key not in skipped),
         tuple(row for key, row in ours.items() if key not in theirs),
         tuple(row for key, row in theirs.items() if key not in ours),
         within,
-        tuple(notes),
+        (
+            *(f"not the same world: {what}" for what in worlds),
+            *_other_setups(a, b),
+            *(
+                f"skipped in A and B: {name_text(ours[key].key)}: {ours[key].reason}"
+                for key in skipped
+            ),
+        ),
     )
 
 
 def _judge(a: SavedRow, b: SavedRow, within: float) -> Compared:
-    if _is_wrong(b):
-        return _without_interval(a, b, "WRONG", "wrong values in B")
-    for side, row in (("A", a), ("B", b)):
-        why = _useless(row, side)
-        if why:
-            return _without_interval(a, b, "UNSURE", why)
+    why = "wrong values in B" if b.is_wrong else _useless(a, "A") or _useless(b, "B")
+    if why:
+        ratio = b.median_us / a.median_us if a.median_us and b.median_us else None
+        verdict: RowVerdict = "WRONG" if b.is_wrong else "UNSURE"
+        return Compared(a.key, a.median_us, b.median_us, ratio, None, None, verdict, why)
     _, low, high, *_ = _native.core().ratio_of_medians(
         b.samples, a.samples, CONFIDENCE, _REPLICATES, _SEED
     )
     # Medians of the samples, not of all iterations, as for the interval.
     a_us, b_us = statistics.median(a.samples), statistics.median(b.samples)
     most = 1 + within
-    verdict: RowVerdict = "UNSURE"
+    verdict = "UNSURE"
     if low > most:
         verdict = "SLOWER"
     elif high < 1 / most:
@@ -109,10 +142,10 @@ def _judge(a: SavedRow, b: SavedRow, within: float) -> Compared:
 def _useless(row: SavedRow, side: str) -> str:
     """Returns why the row can't be judged; "" if it can."""
     if row.is_skipped:
-        return f"skipped in {side}: {_reason(row)}"
+        return f"skipped in {side}: {row.reason}"
     if row.median_us is None:
         return f"not measured in {side}"
-    if _is_wrong(row):
+    if row.is_wrong:
         return f"wrong values in {side}"
     count = len(row.samples)
     if count < _FEWEST:
@@ -121,55 +154,16 @@ def _useless(row: SavedRow, side: str) -> str:
     return ""
 
 
-def _reason(row: SavedRow) -> str:
-    return row.reason or "no reason saved"
-
-
-def _is_wrong(row: SavedRow) -> bool:
-    return row.check.startswith("wrong")
-
-
-def _without_interval(a: SavedRow, b: SavedRow, verdict: RowVerdict, why: str) -> Compared:
-    ratio = b.median_us / a.median_us if a.median_us and b.median_us else None
-    return Compared(a.key, a.median_us, b.median_us, ratio, None, None, verdict, why)
-
-
 def _by_key(side: Saved, any_backend: bool) -> dict[tuple[Any, ...], SavedRow]:
     """Indexes the rows. A repeated key gets a number: second rows are compared with second rows."""
     seen: Counter[tuple[Any, ...]] = Counter()
     found = {}
     for row in side.rows:
         key = row.key[1:] if any_backend else row.key
-        place = (*key, seen[key])
-        found[place] = row
+        numbered = (*key, seen[key])
+        found[numbered] = row
         seen[key] += 1
     return found
-
-
-def _differences(a: Saved, b: Saved) -> tuple[list[str], list[str]]:
-    """Compares two runs, except for job name and launcher, which always differ.
-
-    Returns differences of the worlds, which make the times incomparable, and notes: differing
-    versions, links and settings, which may explain a change; other hosts; and facts that only one
-    report has.
-    """
-    differing: list[str] = []
-    if not _backends(a) & _backends(b):
-        sides = (", ".join(sorted(_backends(side))) for side in (a, b))
-        differing.append(_cut(f"back end {' and '.join(sides)}"))
-    silent: dict[str, list[str]] = {"A": [], "B": []}
-    differing += _between(_world(a), _world(b), silent)
-    shown = _between(_versions(a), _versions(b), silent) + _between(*_settings(a, b), silent)
-    notes = [
-        *(f"differs: {what}" for what in shown),
-        *_other_hosts(a, b),
-        *(
-            f"not compared: {', '.join(names)}: {side} does not say"
-            for side, names in silent.items()
-            if names
-        ),
-    ]
-    return differing, notes
 
 
 def _backends(side: Saved) -> set[str]:
@@ -177,76 +171,63 @@ def _backends(side: Saved) -> set[str]:
     return {row.backend for row in side.rows}
 
 
-def _between(
-    ours: dict[str, Any], theirs: dict[str, Any], silent: dict[str, list[str]]
+def _other_worlds(a: Saved, b: Saved) -> list[str]:
+    """Returns differences that make the times incomparable."""
+    found = []
+    if not _backends(a) & _backends(b):
+        sides = (", ".join(sorted(_backends(side))) for side in (a, b))
+        found.append(_cut(f"back end {' and '.join(sides)}"))
+    ours, theirs = ({**side.world, "devices": side.data.get("devices")} for side in (a, b))
+    for facts in (ours, theirs):
+        facts["ranks"] = facts.pop("size", None)
+    return found + _differing(ours, theirs, leave_out=_OF_A_JOB)
+
+
+def _other_setups(a: Saved, b: Saved) -> list[str]:
+    """Returns other versions, links, settings and hosts, which may explain a change."""
+    ours, theirs = (_mapping(side.data.get("setup")) for side in (a, b))
+    found = _differing(ours, theirs, leave_out={"hosts", "settings"})
+    settings = (_mapping(setup.get("settings")) for setup in (ours, theirs))
+    found += _differing(*settings, absent="not set")
+    notes = [f"differs: {what}" for what in found]
+    hosts = [setup.get("hosts") for setup in (ours, theirs)]
+    one, other = (list(map(str, names)) if isinstance(names, list) else [] for names in hosts)
+    only = (("A", set(one) - set(other), one), ("B", set(other) - set(one), other))
+    shown = [f"only {side} ran on {_few(names, order)}" for side, names, order in only if names]
+    return [*notes, f"other hosts: {', '.join(shown)}"] if shown else notes
+
+
+def _differing(
+    ours: Mapping[str, Any],
+    theirs: Mapping[str, Any],
+    *,
+    leave_out: Iterable[str] = (),
+    absent: str = "unknown",
 ) -> list[str]:
-    """Returns facts that differ; `silent` takes those that only one run has."""
-    differing = []
-    for name in {**ours, **theirs}:
-        one, other = ours.get(name), theirs.get(name)
-        if one is None or other is None:
-            silent["A" if one is None else "B"].append(_cut(name))
-        elif one != other:
-            differing.append(f"{_cut(name)} {_told(one)} and {_told(other)}")
-    return differing
-
-
-def _world(side: Saved) -> dict[str, Any]:
-    """Returns the facts that must agree for times to be comparable."""
-    facts = {name: value for name, value in side.world.items() if name not in _OF_A_JOB}
-    facts["devices"] = side.data.get("devices")
-    return {_NAMES.get(name, name): value for name, value in facts.items() if value is not None}
-
-
-def _versions(side: Saved) -> dict[str, Any]:
-    setup = _setup(side)
-    shown = (name for name in setup if name not in ("hosts", "settings"))
-    return {name: setup[name] for name in shown if setup[name] is not None}
-
-
-def _settings(a: Saved, b: Saved) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns both environments with the same names, or that one report alone has any."""
-    every = [_setup(side).get("settings") for side in (a, b)]
-    ours, theirs = (found if isinstance(found, dict) else None for found in every)
-    if ours is None or theirs is None:
-        return {"settings": ours} if ours else {}, {"settings": theirs} if theirs else {}
-    names = {**ours, **theirs}
-    return (
-        {name: ours.get(name, _NOT_SET) for name in names},
-        {name: theirs.get(name, _NOT_SET) for name in names},
-    )
-
-
-def _other_hosts(a: Saved, b: Saved) -> list[str]:
-    ours, theirs = (_setup(side).get("hosts") for side in (a, b))
-    if not isinstance(ours, list) or not isinstance(theirs, list):
-        return []
-    only = [
-        [name for name in map(str, mine) if name not in others]
-        for mine, others in ((ours, set(map(str, theirs))), (theirs, set(map(str, ours))))
+    sides = [{name: facts.get(name) for name in {**ours, **theirs}} for facts in (ours, theirs)]
+    return [
+        f"{_cut(name)} {_told(one, absent)} and {_told(sides[1][name], absent)}"
+        for name, one in sides[0].items()
+        if name not in leave_out and one != sides[1][name]
     ]
-    shown = [f"only {side} ran on {_few(names)}" for side, names in zip("AB", only, strict=True)
-            if names]  # fmt: skip
-    return [f"other hosts: {', '.join(shown)}"] if shown else []
 
 
-def _setup(side: Saved) -> dict[str, Any]:
-    found = side.data.get("setup")
-    return found if isinstance(found, dict) else {}
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
-def _few(names: list[str]) -> str:
-    shown = ", ".join(map(_cut, names[:_MOST_HOSTS]))
+def _few(names: set[str], order: Sequence[str]) -> str:
+    shown = [_cut(name) for name in order if name in names][:_MOST_HOSTS]
     more = len(names) - _MOST_HOSTS
-    return f"{shown} and {more} more" if more > 0 else shown
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
-def _told(value: object) -> str:
+def _told(value: object, absent: str) -> str:
     """Formats a fact for a sentence: lists and counts as `8 x H200`, long text cut."""
     if isinstance(value, list | dict):
         counts = Counter(map(str, value)) if isinstance(value, list) else value
         value = ", ".join(text if n == 1 else f"{n} x {text}" for text, n in counts.items())
-    return _cut(str(value))
+    return absent if value is None else _cut(str(value))
 
 
 def _cut(text: str) -> str:
@@ -255,18 +236,19 @@ def _cut(text: str) -> str:
 
 def report(found: RunComparison, a: Saved, b: Saved) -> Report:
     """Returns the report: slower and wrong rows name B's file; rows that B lacks are incomplete."""
-    by_verdict = {verdict: [row for row in found.rows if row.verdict == verdict] for verdict in
-                  ("WRONG", "SLOWER", "UNSURE", "FASTER", "SAME")}  # fmt: skip
     total, near = len(found.rows), f"within {100 * found.within:g}%"
+    by_verdict: dict[str, list[Compared]] = {}
+    for row in found.rows:
+        by_verdict.setdefault(row.verdict, []).append(row)
     made = [
-        findings.other_run(verdict, rows, total, a.path, b.path)
-        for verdict in ("WRONG", "SLOWER", "UNSURE")
-        if (rows := by_verdict[verdict])
+        _finding(verdict, by_verdict[verdict], total, a.path, b.path)
+        for verdict in _FINDINGS
+        if verdict in by_verdict
     ]
     fast = [
         f"{words} in {len(by_verdict[verdict])} of {_rows(total)}"
         for verdict, words in (("SAME", f"as fast as A, {near},"), ("FASTER", "faster"))
-        if by_verdict[verdict]
+        if verdict in by_verdict
     ]
     why = f"B is {' and '.join(fast)}" if fast else ""
     lacking = [name_text(row.key) for row in found.only_a if row.median_us is not None]
@@ -286,6 +268,59 @@ def report(found: RunComparison, a: Saved, b: Saved) -> Report:
     return Report.of("bench compare", {}, data, made, complete=not lacking, why=why)
 
 
+def _finding(verdict: str, rows: Sequence[Compared], total: int, a: str, b: str) -> Finding:
+    """Returns the finding of rows of B that are WRONG, SLOWER or UNSURE against those of A."""
+    worst = max(rows, key=lambda row: row.ratio or 0.0)
+    among = f"{len(rows)} of {total} row{'s' if total > 1 else ''}"
+    condition, cause, what, why, next_ = _FINDINGS[verdict]
+    return Finding(
+        condition=condition,
+        who=Who("file", device=b if condition != "unknown" else None),
+        cause=cause,
+        what=f"{what.format(a=a, b=b, among=among)}: {worst}{_compared(worst)}",
+        evidence=tuple(
+            Evidence(f"{row}{_compared(row)}", "99 % interval of the ratio of medians")
+            for row in rows[:8]
+        ),
+        confidence=Confidence("medium", why),
+        next=next_,
+    )
+
+
+def _compared(row: Compared) -> str:
+    if row.why or row.ratio is None:
+        return f": {row.why}" if row.why else ""
+    return f" takes {row.ratio:.2f} times as long ({row.low:.3f} to {row.high:.3f})"
+
+
+# Verdict of rows -> condition, cause, sentence, why it is sure, what to do.
+_FINDINGS: dict[str, tuple[Condition, str, str, str, tuple[str, ...]]] = {
+    "WRONG": (
+        "broken", "wrong-values", "{b} has wrong values in {among}", "the run compared its values",
+        (
+            "read B's findings first: which ranks saw wrong values, and whose values were wrong",
+            "run oddrank selftest several times on B's hosts: it compares every rank's own values",
+        ),
+    ),
+    "SLOWER": (
+        "slow", "slower-than-before", "{b} is slower than {a} in {among}, most",
+        "the interval covers the noise within a run: two runs of one machine may differ by more",
+        (
+            "compare with further runs before you blame a change",
+            "oddrank bench pairs, launched in the same way: which link or rank is slower",
+        ),
+    ),
+    "UNSURE": (
+        "unknown", "unsure", "whether {b} is slower than {a} is unsure in {among}",
+        "too few iterations, or too much noise",
+        (
+            "measure both again with a longer --budget and a smaller --precision",
+            "or measure both several times: noise is different in each run, a real change is not",
+        ),
+    ),
+}  # fmt: skip
+
+
 def text(found: RunComparison) -> Iterable[str]:
     """Yields the lines below the table."""
     for row in found.rows:
@@ -295,7 +330,7 @@ def text(found: RunComparison) -> Iterable[str]:
         for alone in rows:
             name = name_text(alone.key)
             if alone.is_skipped:
-                yield f"skipped in {side}: {name}: {_reason(alone)}; not in {other}"
+                yield f"skipped in {side}: {name}: {alone.reason}; not in {other}"
             else:
                 yield f"only in {side}: {name}"
     yield from found.notes
@@ -305,17 +340,12 @@ def cells(row: Compared) -> tuple[object, ...]:
     _, collective, dtype, op, size, in_place = row.key
     interval = None if row.low is None or row.high is None else f"{row.low:.3f}-{row.high:.3f}"
     return (
-        size_text(size),
-        collective,
-        dtype,
-        op,
-        "in" if in_place else "out",
+        size_text(size), collective, dtype, op, "in" if in_place else "out",
         None if row.a_us is None else f"{row.a_us:.1f}",
         None if row.b_us is None else f"{row.b_us:.1f}",
         None if row.ratio is None else f"{row.ratio:.3f}",
-        interval,
-        row.verdict,
-    )
+        interval, row.verdict,
+    )  # fmt: skip
 
 
 def _rows(count: int) -> str:

@@ -1,13 +1,8 @@
 """The data of a sweep, from measuring to judging: rows, what is expected of them, what is wrong."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, TypedDict
-
-from oddrank.bench.case import size_text
-from oddrank.bench.saved import Key
-
-RowVerdict = Literal["SAME", "FASTER", "SLOWER", "UNSURE", "WRONG"]
+from dataclasses import dataclass, replace
+from typing import Any, TypedDict
 
 
 @dataclass(frozen=True)
@@ -148,36 +143,3 @@ class SlowGroup:
     @property
     def sure(self) -> bool:
         return self.groups > 2
-
-
-@dataclass(frozen=True)
-class Compared:
-    """One row of both runs. ratio: B's median time over A's, from low to high; None: unknown."""
-
-    key: Key
-    a_us: float | None
-    b_us: float | None
-    ratio: float | None
-    low: float | None
-    high: float | None
-    verdict: RowVerdict
-    why: str = ""
-
-    def __str__(self) -> str:
-        return name_text(self.key)
-
-    def as_data(self) -> dict[str, Any]:
-        figures = asdict(self)
-        return {**name_data(figures.pop("key")), **figures}
-
-
-def name_text(key: Key) -> str:
-    backend, collective, dtype, op, size, in_place = key
-    place = "in place" if in_place else "out of place"
-    kind = "" if op == "none" else f" {op}"
-    return f"{collective} {dtype}{kind} {size_text(size)} {place} ({backend})"
-
-
-def name_data(key: Key) -> dict[str, Any]:
-    names = ("backend", "collective", "dtype", "op", "bytes", "inplace")
-    return dict(zip(names, key, strict=True))

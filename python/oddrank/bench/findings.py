@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from oddrank.bench.case import size_text
-from oddrank.bench.data import Compared, Expected, Mismatch, Row, SlowGroup
+from oddrank.bench.data import Expected, Mismatch, Row, SlowGroup
 from oddrank.bench.sampling import ENOUGH
 from oddrank.control.stages import RunState
-from oddrank.finding import Condition, Confidence, Evidence, Finding, Who, ranks_text
+from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.lateness import Late
 
 # Group that ran the case -> end of a sentence.
@@ -285,56 +285,3 @@ def _why_not_held(row: Row, of: Expected | None, judged_from: int | None) -> str
     if of.doubt:
         return f"the figure for {row.collective} is doubtful: {of.doubt}"
     return f"the figure for {row.collective} is from a similar topology only"
-
-
-def other_run(verdict: str, rows: Sequence[Compared], total: int, a: str, b: str) -> Finding:
-    """Rows of a run, in the file `b`, that are WRONG, SLOWER or UNSURE against those of `a`."""
-    worst = max(rows, key=lambda row: row.ratio or 0.0)
-    among = f"{len(rows)} of {total} row{'s' if total > 1 else ''}"
-    condition, cause, what, why, next_ = _OTHER_RUN[verdict]
-    return Finding(
-        condition=condition,
-        who=Who("file", device=b if condition != "unknown" else None),
-        cause=cause,
-        what=f"{what.format(a=a, b=b, among=among)}: {worst}{_compared(worst)}",
-        evidence=tuple(
-            Evidence(f"{row}{_compared(row)}", "99 % interval of the ratio of medians")
-            for row in rows[:8]
-        ),
-        confidence=Confidence("medium", why),
-        next=next_,
-    )
-
-
-def _compared(row: Compared) -> str:
-    if row.why or row.ratio is None:
-        return f": {row.why}" if row.why else ""
-    return f" takes {row.ratio:.2f} times as long ({row.low:.3f} to {row.high:.3f})"
-
-
-# Verdict of rows -> condition, cause, sentence, why it is sure, what to do.
-_OTHER_RUN: dict[str, tuple[Condition, str, str, str, tuple[str, ...]]] = {
-    "WRONG": (
-        "broken", "wrong-values", "{b} has wrong values in {among}", "the run compared its values",
-        (
-            "read B's findings first: which ranks saw wrong values, and whose values were wrong",
-            "run oddrank selftest several times on B's hosts: it compares every rank's own values",
-        ),
-    ),
-    "SLOWER": (
-        "slow", "slower-than-before", "{b} is slower than {a} in {among}, most",
-        "the interval covers the noise within a run: two runs of one machine may differ by more",
-        (
-            "compare with further runs before you blame a change",
-            "oddrank bench pairs, launched in the same way: which link or rank is slower",
-        ),
-    ),
-    "UNSURE": (
-        "unknown", "unsure", "whether {b} is slower than {a} is unsure in {among}",
-        "too few iterations, or too much noise",
-        (
-            "measure both again with a longer --budget and a smaller --precision",
-            "or measure both several times: noise is different in each run, a real change is not",
-        ),
-    ),
-}  # fmt: skip

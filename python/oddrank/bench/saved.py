@@ -8,25 +8,19 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn
 
 from oddrank.errors import OddrankError
 from oddrank.report import SCHEMA
 
 _MOST_BYTES = 64 << 20  # in a file
-_MOST_ROWS = 50_000
 _MOST_SAMPLES = 1 << 12  # in a row; bench.row writes 512
+_MOST_FIGURES = 2_000_000  # in all matrices: a few times those of 16,384 nodes
 _MOST_REASON = 200
 _DIGITS = 30  # in a number: int() of millions of digits takes minutes
-# Limits for all matrices together: a few times the numbers in a report of 16,384 nodes.
-_MOST_NAMES = 1 << 17
-_MOST_FIGURES = 2_000_000
-_MOST_MATRICES = 1 << 14
 _MOST_TEXT = 200  # characters
 _LARGEST = 1 << 62  # count or size
 _LEAST, _MOST = 1e-9, 1e15  # range of a time or a bandwidth
-
-T = TypeVar("T")
 
 Key = tuple[str, str, str, str, int, bool]
 """backend, collective, dtype, op, bytes, in place."""
@@ -41,32 +35,30 @@ class SavedRow:
     dtype: str
     op: str
     bytes: int
-    in_place: bool
+    inplace: bool
     n: int
     check: str
-    reason: str
     mean_us: float | None
-    """None in reports of older versions too."""
     median_us: float | None
     p99_us: float | None
     algbw_GBps: float | None
     busbw_GBps: float | None
+    reason: str
     samples: tuple[float, ...]
     """The time of each iteration, in their order; thinned if there were many."""
 
     @property
     def is_skipped(self) -> bool:
-        return self.check.startswith("skipped")
+        return self.check == "skipped"
 
     @property
-    def us(self) -> float | None:
-        """Returns the headline: the mean, or the median in reports without one."""
-        return self.mean_us or self.median_us
+    def is_wrong(self) -> bool:
+        return self.check == "wrong"
 
     @property
     def key(self) -> Key:
         """Identifies the measured case: rows with the same key can be compared."""
-        return (self.backend, self.collective, self.dtype, self.op, self.bytes, self.in_place)
+        return (self.backend, self.collective, self.dtype, self.op, self.bytes, self.inplace)
 
 
 Cells = Mapping[tuple[int, int], float]
@@ -77,13 +69,12 @@ Cells = Mapping[tuple[int, int], float]
 class SavedMatrix:
     """A matrix of links. GBps: 1e9 bytes a second; latency_us: microseconds one way.
 
-    where: `between nodes`, `inside HOST`, or "" for the only matrix. ranks: the ranks of each name;
-    None if the report does not say.
+    where: `between nodes`, `inside HOST`, or "" for the only matrix. ranks: of each name.
     """
 
     where: str
     names: tuple[str, ...]
-    ranks: tuple[frozenset[int], ...] | None
+    ranks: tuple[frozenset[int], ...]
     GBps: Cells
     latency_us: Cells
 
@@ -100,27 +91,19 @@ class Saved:
     matrices: tuple[SavedMatrix, ...]
 
 
+class _Refused(Exception):
+    """Says what is wrong with a report, and where."""
+
+
 def read(path: str) -> Saved:
     """Reads a report. OddrankError if it can't be read or is no report of bench."""
-    found = _parse(path, _content(path))
-    if not isinstance(found, dict) or "schema" not in found:
-        raise _refuse(path, "it is no report of oddrank")
-    if found["schema"] != SCHEMA:
-        raise _refuse(path, f"its schema is {_short(found['schema'])}, this oddrank reads {SCHEMA}")
-    tool = found.get("tool")
-    if tool != "bench":
-        raise _refuse(path, f'its "tool" is {_short(tool)}, not "bench"')
-    field = _Fields(path, found, "")
-    data = field.mapping("data")
-    findings = field.sequence("findings") if "findings" in found else []
-    return Saved(
-        path,
-        field.mapping("world"),
-        data,
-        tuple(each for each in findings if isinstance(each, dict)),
-        _rows(path, data),
-        _matrices(path, data),
-    )
+    try:
+        return _saved(path, _parse(_content(path)))
+    except _Refused as error:
+        raise OddrankError(
+            f"cannot read {path}: {error}; name a file that bench run or bench pairs wrote with"
+            " --json"
+        ) from None
 
 
 def _content(path: str) -> bytes:
@@ -129,18 +112,18 @@ def _content(path: str) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise _refuse(path, "it is no regular file")
+                raise _Refused("it is no regular file")
             content = file.read(_MOST_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise _refuse(path, getattr(error, "strerror", None) or str(error)) from None
+        raise _Refused(getattr(error, "strerror", None) or str(error)) from None
     if len(content) > _MOST_BYTES:
-        raise _refuse(path, f"it has more than {_MOST_BYTES >> 20} MiB")
+        raise _Refused(f"it has more than {_MOST_BYTES >> 20} MiB")
     if not content.strip():
-        raise _refuse(path, "it is empty")
+        raise _Refused("it is empty")
     return content
 
 
-def _parse(path: str, content: bytes) -> object:
+def _parse(content: bytes) -> object:
     def no_constant(name: str) -> NoReturn:
         raise ValueError(f"{name} is not JSON")
 
@@ -154,212 +137,135 @@ def _parse(path: str, content: bytes) -> object:
     except json.JSONDecodeError as error:
         cut = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
         why = "it ends in the middle" if cut else f"{error.msg} in line {error.lineno}"
-        raise _refuse(path, f"it is no JSON: {why}") from None
+        raise _Refused(f"it is no JSON: {why}") from None
     except RecursionError:
-        raise _refuse(path, "it is nested too deeply") from None
+        raise _Refused("it is nested too deeply") from None
     except ValueError as error:  # raised by the functions above, or by bytes that are no text
-        raise _refuse(path, f"it is no JSON: {error}") from None
+        raise _Refused(f"it is no JSON: {error}") from None
 
 
-def _rows(path: str, data: dict[str, Any]) -> tuple[SavedRow, ...]:
-    listed = _Fields(path, data, "data").sequence("rows") if "rows" in data else []
-    if len(listed) > _MOST_ROWS:
-        raise _refuse(path, f"it has {len(listed)} rows, at most {_MOST_ROWS} are read")
-    return tuple(_row(path, f"data.rows[{i}]", members) for i, members in enumerate(listed))
+def _is_figure(value: Any) -> bool:
+    """Returns whether it can be a time in microseconds or a bandwidth in GB/s, or is unknown."""
+    if value is None:
+        return True
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and (value == 0 or _LEAST <= value <= _MOST)
 
 
-def _row(path: str, where: str, members: object) -> SavedRow:
-    field = _Fields(path, members, where)
-    assert isinstance(members, dict)
-    samples = field.sequence("samples_us") if members.get("samples_us") is not None else []
-    timed = all(_is_positive(value) or (_is_number(value) and value == 0) for value in samples)
-    if len(samples) > _MOST_SAMPLES or not timed:
-        raise _refuse(path, f"{where}.samples_us is not a list of times")
-    return SavedRow(
-        backend=field.text("backend"),
-        collective=field.text("collective"),
-        dtype=field.text("dtype"),
-        op=field.text("op", "sum"),
-        bytes=field.count("bytes"),
-        in_place=field.flag("inplace", True),
-        n=field.count("n"),
-        check=field.text("check", ""),
-        reason=str(members.get("reason") or "")[:_MOST_REASON],
-        mean_us=field.positive("mean_us"),
-        median_us=field.positive("median_us"),
-        p99_us=field.positive("p99_us"),
-        algbw_GBps=field.positive("algbw_GBps"),
-        busbw_GBps=field.positive("busbw_GBps"),
-        # A case that takes no time (one rank, in place) has no samples to compare.
-        samples=tuple(map(float, samples)) if all(samples) else (),
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= _MOST_TEXT
+
+
+# What a member must be, in words, and the test for it.
+_Kind = tuple[str, Callable[[Any], bool]]
+_OBJECT: _Kind = "an object", lambda value: isinstance(value, dict)
+_LIST: _Kind = "a list", lambda value: isinstance(value, list)
+_TEXT: _Kind = f"a text of at most {_MOST_TEXT} characters", _is_text
+_FLAG: _Kind = "true or false", lambda value: isinstance(value, bool)
+_COUNT: _Kind = "a whole number", lambda value: type(value) is int and 0 <= value <= _LARGEST
+_FIGURE: _Kind = "a time or a bandwidth", _is_figure
+_ROW = {
+    "backend": _TEXT, "collective": _TEXT, "dtype": _TEXT, "op": _TEXT, "bytes": _COUNT,
+    "inplace": _FLAG, "n": _COUNT, "check": _TEXT, "mean_us": _FIGURE, "median_us": _FIGURE,
+    "p99_us": _FIGURE, "algbw_GBps": _FIGURE, "busbw_GBps": _FIGURE,
+}  # fmt: skip
+
+
+def _checked(value: Any, kind: _Kind, place: str) -> Any:
+    what, fits = kind
+    if not fits(value):
+        raise _Refused(f"{place} is {_short(value)}, not {what}")
+    return value
+
+
+def _member(of: Any, name: str, kind: _Kind, place: str = "") -> Any:
+    """Returns a member of an object at `place` of the file; the member must be of that kind."""
+    members = _checked(of, _OBJECT, place or "the file")
+    return _checked(members.get(name), kind, f"{place}.{name}" if place else name)
+
+
+def _saved(path: str, found: Any) -> Saved:
+    if not isinstance(found, dict) or "schema" not in found:
+        raise _Refused("it is no report of oddrank")
+    if found["schema"] != SCHEMA:
+        raise _Refused(f"its schema is {_short(found['schema'])}, this oddrank reads {SCHEMA}")
+    tool = found.get("tool")
+    if tool != "bench":
+        raise _Refused(f'its "tool" is {_short(tool)}, not "bench"')
+    data = _member(found, "data", _OBJECT)
+    rows = _member(data, "rows", _LIST, "data") if "rows" in data else []
+    return Saved(
+        path,
+        _member(found, "world", _OBJECT),
+        data,
+        tuple(one for one in _member(found, "findings", _LIST) if isinstance(one, dict)),
+        tuple(_row(row, f"data.rows[{i}]") for i, row in enumerate(rows)),
+        _matrices(data),
     )
 
 
-def _matrices(path: str, data: dict[str, Any]) -> tuple[SavedMatrix, ...]:
+def _row(row: Any, place: str) -> SavedRow:
+    found = {name: _member(row, name, kind, place) for name, kind in _ROW.items()}
+    found |= {name: found[name] or None for name, kind in _ROW.items() if kind is _FIGURE}
+    samples = _member(row, "samples_us", _LIST, place)
+    if len(samples) > _MOST_SAMPLES or None in samples or not all(map(_is_figure, samples)):
+        raise _Refused(f"{place}.samples_us is not a list of times")
+    # A case that takes no time (one rank, in place) has no samples to compare.
+    times = tuple(map(float, samples)) if all(samples) else ()
+    return SavedRow(**found, reason=str(row.get("reason") or "")[:_MOST_REASON], samples=times)
+
+
+def _matrices(data: Mapping[str, Any]) -> tuple[SavedMatrix, ...]:
     """Returns the matrices of `data.pairs`, the main one first."""
     if data.get("pairs") is None:
         return ()
-    pairs = _Fields(path, data, "data").mapping("pairs")
-    inside = _Fields(path, pairs, "data.pairs").sequence("inside") if "inside" in pairs else []
-    if len(inside) > _MOST_MATRICES:
-        raise _refuse(path, f"data.pairs.inside has {len(inside)} matrices")
-    reader = _MatrixReader(path)
-    found = [reader.matrix(pairs, "data.pairs", "between nodes" if inside else "")]
+    inside = _member(_member(data, "pairs", _OBJECT, "data"), "inside", _LIST, "data.pairs")
+    found = [_matrix(data["pairs"], "data.pairs", "between nodes" if inside else "")]
     for i, each in enumerate(inside):
-        where = f"data.pairs.inside[{i}]"
-        host = _Fields(path, each, where).text("node")
-        found.append(reader.matrix(each, where, f"inside {host}"))
+        place = f"data.pairs.inside[{i}]"
+        found.append(_matrix(each, place, f"inside {_member(each, 'node', _TEXT, place)}"))
+    if sum(len(one.GBps) + len(one.latency_us) for one in found) > _MOST_FIGURES:
+        raise _Refused(f"data.pairs has more than {_MOST_FIGURES} figures")
     return tuple(found)
 
 
-class _MatrixReader:
-    """Reads the matrices of one file; limits their names and figures in all."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._names, self._figures = _MOST_NAMES, _MOST_FIGURES
-
-    def matrix(self, members: dict[str, Any], place: str, where: str) -> SavedMatrix:
-        names = _Fields(self._path, members, place).texts("names")
-        if not 2 <= len(names) <= self._names:
-            raise _refuse(
-                self._path, f"{place}.names has {len(names)} names, not 2 to {self._names}"
-            )
-        self._names -= len(names)
-        ranks = _ranks(members, len(names))
-        if "links" in members:
-            return SavedMatrix(where, names, ranks, *self._links(members, place, len(names)))
-        rates = self._square(members, place, "GBps", len(names))
-        latencies: Cells = {}
-        if members.get("latency_us") is not None:
-            latencies = self._square(members, place, "latency_us", len(names))
-        return SavedMatrix(where, names, ranks, rates, latencies)
-
-    def _links(self, members: dict[str, Any], place: str, size: int) -> tuple[Cells, Cells]:
-        """Reads a sparse matrix: [from, to, GB/s, us] of each measured link."""
-        links = _Fields(self._path, members, place).sequence("links")
-        for link in links:
-            known = isinstance(link, list) and len(link) == 4
-            if not known or not all(type(end) is int and 0 <= end < size for end in link[:2]):
-                raise _refuse(self._path, f"{place}.links has one that is not [from, to, GB/s, us]")
-        where = f"{place}.links"
-        rates = self._cells(where, (((a, b), rate) for a, b, rate, _ in links))
-        return rates, self._cells(where, (((a, b), latency) for a, b, _, latency in links))
-
-    def _square(self, members: dict[str, Any], place: str, name: str, size: int) -> Cells:
-        lines = _Fields(self._path, members, place).sequence(name)
-        square = all(isinstance(line, list) and len(line) == size for line in lines)
-        if len(lines) != size or not square:
-            raise _refuse(self._path, f"{place}.{name} is not a square of {size} names")
-        every = (((i, j), cell) for i, line in enumerate(lines) for j, cell in enumerate(line))
-        return self._cells(f"{place}.{name}", every)
-
-    def _cells(self, place: str, every: Iterable[tuple[tuple[int, int], Any]]) -> Cells:
-        found: dict[tuple[int, int], float] = {}
-        for cell, value in every:
-            figure = _figure(self._path, place, value)
-            if figure is not None:
-                found[cell] = figure
-                self._figures -= 1
-            if self._figures < 0:
-                raise _refuse(self._path, f"{place} has more than {_MOST_FIGURES} figures in all")
-        return found
+def _matrix(members: Any, place: str, where: str) -> SavedMatrix:
+    names = _member(members, "names", _LIST, place)
+    if len(names) < 2 or not all(map(_is_text, names)):
+        raise _Refused(f"{place}.names is not a list of two texts or more")
+    ranks = _member(members, "ranks", _LIST, place)
+    if len(ranks) != len(names) or not all(map(_are_ranks, ranks)):
+        raise _Refused(f"{place}.ranks is not a list of ranks of each name")
+    if "links" in members:
+        links = _member(members, "links", _LIST, place)
+        if not all(_is_link(link, len(names)) for link in links):
+            raise _Refused(f"{place}.links has one that is not [from, to, GB/s, us]")
+        rates, latencies = (_cells(((one[0], one[1]), one[at]) for one in links) for at in (2, 3))
+    else:
+        rates, latencies = (_square(members, name, place) for name in ("GBps", "latency_us"))
+    return SavedMatrix(where, tuple(names), tuple(map(frozenset, ranks)), rates, latencies)
 
 
-def _figure(path: str, place: str, cell: Any) -> float | None:
-    if cell is not None and not _is_positive(cell) and not (_is_number(cell) and cell == 0):
-        raise _refuse(path, f"{place} has a cell {_short(cell)}, not a figure")
-    return None if cell is None else float(cell)
+def _are_ranks(listed: Any) -> bool:
+    return isinstance(listed, list) and all(type(rank) is int for rank in listed)
 
 
-def _ranks(members: dict[str, Any], size: int) -> tuple[frozenset[int], ...] | None:
-    listed = members.get("ranks")
-    if not isinstance(listed, list) or len(listed) != size:
-        return None
-    return tuple(
-        frozenset(rank for rank in own if isinstance(rank, int))
-        if isinstance(own, list)
-        else frozenset()
-        for own in listed
-    )
+def _is_link(link: Any, size: int) -> bool:
+    if not isinstance(link, list) or len(link) != 4 or not all(map(_is_figure, link[2:])):
+        return False
+    return all(type(end) is int and 0 <= end < size for end in link[:2])
 
 
-class _Fields:
-    """Reads the members of one JSON object and refuses a member of another type, with its place.
-
-    where: the object's place in the file.
-    """
-
-    def __init__(self, path: str, members: object, where: str) -> None:
-        self._path, self._where = path, where
-        if not isinstance(members, dict):
-            self._wrong("", members, "an object")
-        self._members: dict[str, Any] = members
-
-    def mapping(self, name: str) -> dict[str, Any]:
-        return self._take(name, lambda value: isinstance(value, dict), "an object", {})
-
-    def sequence(self, name: str) -> list[Any]:
-        return self._take(name, lambda value: isinstance(value, list), "a list", [])
-
-    def text(self, name: str, default: str | None = None) -> str:
-        return self._take(
-            name,
-            lambda value: isinstance(value, str) and len(value) <= _MOST_TEXT,
-            f"a text of at most {_MOST_TEXT} characters",
-            "",
-            default,
-        )
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        """Returns a list of texts."""
-        found = self.sequence(name)
-        if not all(isinstance(text, str) and len(text) <= _MOST_TEXT for text in found):
-            self._wrong(name, found, f"a list of texts of at most {_MOST_TEXT} characters")
-        return tuple(found)
-
-    def flag(self, name: str, default: bool | None = None) -> bool:
-        return self._take(name, lambda v: isinstance(v, bool), "true or false", False, default)
-
-    def count(self, name: str) -> int:
-        return self._take(
-            name, lambda v: type(v) is int and 0 <= v <= _LARGEST, "a whole number", 0
-        )
-
-    def positive(self, name: str) -> float | None:
-        """Returns a time or a bandwidth; None if it is absent, null or 0."""
-        value = self._members.get(name)
-        if value is None or (_is_number(value) and value == 0):
-            return None
-        return float(self._take(name, _is_positive, "a time or a bandwidth", 0.0))
-
-    def _take(
-        self,
-        name: str,
-        fits: Callable[[Any], bool],
-        what: str,
-        kind: T,
-        default: T | None = None,
-    ) -> T:
-        if name not in self._members and default is not None:
-            return default
-        value = self._members.get(name)
-        if not fits(value):
-            self._wrong(name, value, what)
-        return cast(T, value)
-
-    def _wrong(self, name: str, value: object, what: str) -> NoReturn:
-        place = ".".join(part for part in (self._where, name) if part) or "the file"
-        raise _refuse(self._path, f"{place} is {_short(value)}, not {what}")
+def _square(members: Mapping[str, Any], name: str, place: str) -> Cells:
+    lines, size = _member(members, name, _LIST, place), len(members["names"])
+    square = all(isinstance(line, list) and len(line) == size for line in lines)
+    if len(lines) != size or not square or not all(_is_figure(v) for line in lines for v in line):
+        raise _Refused(f"{place}.{name} is not a square of figures of {size} names")
+    return _cells(((i, j), cell) for i, line in enumerate(lines) for j, cell in enumerate(line))
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_positive(value: Any) -> bool:
-    """Returns whether it can be a time in microseconds or a bandwidth in GB/s."""
-    return _is_number(value) and _LEAST <= value <= _MOST
+def _cells(every: Iterable[tuple[tuple[int, int], float | None]]) -> Cells:
+    return {cell: float(figure) for cell, figure in every if figure is not None}
 
 
 def _short(value: object) -> str:
@@ -370,9 +276,3 @@ def _short(value: object) -> str:
         return "missing"
     text = str(value)[:40]
     return repr(text) if isinstance(value, str) else text
-
-
-def _refuse(path: str, why: str) -> OddrankError:
-    return OddrankError(
-        f"cannot read {path}: {why}; name a file that bench run or bench pairs wrote with --json"
-    )

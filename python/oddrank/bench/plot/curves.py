@@ -3,10 +3,10 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from oddrank.bench.case import size_text
-from oddrank.bench.plot import names
 from oddrank.bench.saved import Saved, SavedRow
 from oddrank.errors import OddrankError
 from oddrank.pictures import COLOURS, matplotlib, plain
@@ -24,7 +24,7 @@ _FACTS: dict[str, Callable[[str, SavedRow], str]] = {
     "backend": lambda run, row: row.backend,
     "dtype": lambda run, row: row.dtype,
     "op": lambda run, row: "" if row.op == "none" else row.op,
-    "place": lambda run, row: "in place" if row.in_place else "out of place",
+    "place": lambda run, row: "in place" if row.inplace else "out of place",
     "ranks": lambda run, row: f"{row.n} rank{'s' if row.n != 1 else ''}",
 }
 
@@ -81,7 +81,7 @@ def collect(runs: Sequence[Saved], only: Sequence[str] = ()) -> Picture:
     """
     all_rows = [(number, row) for number, run in enumerate(runs) for row in run.rows]
     chosen = [(i, row) for i, row in all_rows if all(_has(row, word) for word in only)]
-    drawn = [(i, row) for i, row in chosen if row.bytes > 0 and row.us]
+    drawn = [(i, row) for i, row in chosen if row.bytes > 0 and row.mean_us]
     if not drawn:
         where = f" with {' '.join(only)}" if only else ""
         raise OddrankError(f"nothing to draw: no row{where} has a size and a time")
@@ -94,6 +94,20 @@ def collect(runs: Sequence[Saved], only: Sequence[str] = ()) -> Picture:
     panels = tuple(_panel(called, name, rows, common, bandwidth) for name, rows in grouped.items())
     _check_number(panels)
     return Picture(panels, _listed(common), bandwidth, _left_out(len(chosen) - len(drawn)))
+
+
+def names(runs: Sequence[Saved]) -> list[str]:
+    """Returns a short, distinct name of each run for legends: its file's name without .json, the
+    path if several files have that name, and a number if several have the same path."""
+    short = [Path(run.path).name.removesuffix(".json") or run.path for run in runs]
+    found = [
+        name if short.count(name) == 1 else run.path.removesuffix(".json")
+        for name, run in zip(short, runs, strict=True)
+    ]
+    return [
+        name if found.count(name) == 1 else f"{name} #{found[: i + 1].count(name)}"
+        for i, name in enumerate(found)
+    ]
 
 
 def _same(called: Sequence[str], rows: _Rows) -> dict[str, str]:
@@ -114,7 +128,7 @@ def _panel(
     same = _same(called, rows)
     grouped: dict[tuple[object, ...], list[tuple[int, SavedRow]]] = {}
     for i, row in rows:
-        grouped.setdefault((*_family(i, row), row.in_place), []).append((i, row))
+        grouped.setdefault((*_family(i, row), row.inplace), []).append((i, row))
     own = {name: text for name, text in same.items() if name not in common}
     curves = tuple(_curve(called, each, same, bandwidth) for each in grouped.values())
     return Panel(_listed({"collective": collective, **own}), curves)
@@ -126,7 +140,7 @@ def _curve(called: Sequence[str], rows: _Rows, same: dict[str, str], bandwidth: 
     points = sorted((_point(row, bandwidth) for _, row in rows), key=lambda point: point.bytes)
     label = _shortened(_listed(told))
     family = tuple(text for name, text in told.items() if name != "place")
-    return Curve(label, family, first.in_place, tuple(points))
+    return Curve(label, family, first.inplace, tuple(points))
 
 
 def _family(run: int, row: SavedRow) -> tuple[object, ...]:
@@ -138,13 +152,13 @@ def _listed(facts: dict[str, str]) -> str:
 
 
 def _point(row: SavedRow, bandwidth: str) -> Point:
-    assert row.us is not None
+    assert row.mean_us is not None
     GBps = row.busbw_GBps if bandwidth == "busbw" else row.algbw_GBps
-    return Point(row.bytes, row.us, row.p99_us, GBps, row.check.startswith("wrong"))
+    return Point(row.bytes, row.mean_us, row.p99_us, GBps, row.is_wrong)
 
 
 def _has(row: SavedRow, word: str) -> bool:
-    place = "in" if row.in_place else "out"
+    place = "in" if row.inplace else "out"
     return word in (row.collective, row.dtype, row.op, row.backend, place)
 
 

@@ -17,11 +17,7 @@ Box = tuple[int, int, int, int]
 
 
 def marks(
-    findings: Iterable[Mapping[str, Any]],
-    matrix: SavedMatrix,
-    world: object,
-    *,
-    latency: bool = False,
+    findings: Iterable[Mapping[str, Any]], matrix: SavedMatrix, *, latency: bool = False
 ) -> list[Box]:
     """Returns the boxes to frame: a slow sender's row, a receiver's column, a rank's both, a link.
 
@@ -29,7 +25,6 @@ def marks(
     inside its own. latency: whether to frame delays, or everything else.
     """
     boxes: list[Box] = []
-    members = _members(matrix, world)
     size = len(matrix.names)
     for finding in findings:
         who, cause = finding.get("who"), str(finding.get("cause", ""))
@@ -38,9 +33,9 @@ def marks(
         if cause.startswith("delayed") != latency or _is_of_others(finding, matrix):
             continue
         if who.get("kind") == "link":
-            boxes += _link(who, matrix, members)
+            boxes += _link(who, matrix)
             continue
-        places = _places(who, matrix, members)
+        places = _places(who, matrix)
         if len(places) == size:  # the whole node, and this is the matrix inside it
             continue
         boxes += [(i, 0, 1, size) for i in places if not cause.endswith("receiver")]
@@ -57,45 +52,29 @@ def _is_of_others(finding: Mapping[str, Any], matrix: SavedMatrix) -> bool:
     return bool(kind and of[0]) and kind != of
 
 
-def _link(who: Mapping[str, Any], matrix: SavedMatrix, members: list[set[int]] | None) -> list[Box]:
+def _link(who: Mapping[str, Any], matrix: SavedMatrix) -> list[Box]:
     """Returns the two cells of a link; one cell if one way of it is named (`n1 to n2`)."""
-    device = who.get("device")
-    ends = re.split(r" to | and ", device) if isinstance(device, str) else []
+    ends = re.split(r" to | and ", str(who.get("device")))
     if len(ends) == 2 and set(ends) <= set(matrix.names):
         i, j = map(matrix.names.index, ends)
-        both = " and " in str(device)
+        both = " and " in str(who["device"])
     else:
-        places = _places(who, matrix, members)
-        ranks = _ranks(who)
-        if len(places) != 2 or (members is not None and not ranks <= set().union(*members)):
+        places = _places(who, matrix)
+        if len(places) != 2 or not _ranks(who) <= set().union(*matrix.ranks):
             return []
         (i, j), both = places, True
     return [(i, j, 1, 1), (j, i, 1, 1)] if both else [(i, j, 1, 1)]
 
 
-def _places(
-    who: Mapping[str, Any], matrix: SavedMatrix, members: list[set[int]] | None
-) -> list[int]:
-    """Returns the indices of the members that the finding names, by rank, else by host."""
-    if members is None:
-        return [i for i, name in enumerate(matrix.names) if name == who.get("host")]
+def _places(who: Mapping[str, Any], matrix: SavedMatrix) -> list[int]:
+    """Returns the indices of the members whose ranks the finding names."""
     ranks = _ranks(who)
-    return [i for i, own in enumerate(members) if own & ranks]
+    return [i for i, own in enumerate(matrix.ranks) if own & ranks]
 
 
 def _ranks(who: Mapping[str, Any]) -> set[int]:
     listed = who.get("ranks")
     return {r for r in listed if isinstance(r, int)} if isinstance(listed, list) else set()
-
-
-def _members(matrix: SavedMatrix, world: object) -> list[set[int]] | None:
-    """Returns the ranks of each name; None if they are unknown."""
-    if matrix.ranks is not None:
-        return [set(own) for own in matrix.ranks]
-    found = [re.fullmatch(r"(?:rank )?(\d{1,9})", name) for name in matrix.names]
-    if all(found):
-        return [{int(match[1])} for match in found if match]
-    return [{i} for i in range(len(found))] if world == len(found) else None
 
 
 _MARK = "#D00000"
@@ -164,7 +143,7 @@ def _panels_of(run: Saved, matrix: SavedMatrix) -> list[_Panel]:
     """Returns the matrix's bandwidths, and its latencies if a finding names one."""
     found = []
     for values, latency in ((matrix.GBps, False), (matrix.latency_us, True)):
-        boxes = marks(run.findings, matrix, run.world.get("size"), latency=latency)
+        boxes = marks(run.findings, matrix, latency=latency)
         if values and (boxes or not latency):
             found.append(_Panel(matrix.where, matrix.names, values, boxes, latency))
     return found
