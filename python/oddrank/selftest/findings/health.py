@@ -1,9 +1,10 @@
-"""Findings of the stage health: one function per cause."""
+"""Findings of the stage health."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from oddrank.control.stages import RunState
-from oddrank.finding import Condition, Confidence, Evidence, Finding, Level, Who, ranks_text
+from oddrank.finding import Condition, Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.machine.xid import HARDWARE
 from oddrank.peers import Majority
 from oddrank.selftest.gpus import Health, results
@@ -22,39 +23,55 @@ _LOGGED = Confidence("medium", "logged since boot: it may have been repaired sin
 _MOST_VALUES = 8
 
 
+_XIDS = "dmesg -T | grep -i xid"
+_PROCESSES = "--query-compute-apps=pid,name,used_memory --format=csv"
+
+
 def _smi(reply: Health, query: str) -> str:
     return f"nvidia-smi -i {reply.get('pci', 'GPU')} {query}"
+
+
+def _finding(
+    who: Who,
+    cause: str,
+    what: str,
+    evidence: Sequence[Evidence],
+    sure: Confidence,
+    *,
+    next: Sequence[str] = (),
+    condition: Condition = "suspicious",
+    drains_node: bool = False,
+) -> Finding:
+    return Finding(
+        condition=condition,
+        who=who,
+        cause=cause,
+        what=what,
+        stage="health",
+        evidence=tuple(evidence),
+        confidence=sure,
+        next=tuple(next),
+        drains_node=drains_node,
+    )
 
 
 def _of_gpu(
     run: RunState,
     rank: int,
-    says: str,
-    *,
     cause: str,
-    condition: Condition = "suspicious",
+    says: str,
     evidence: Evidence,
-    next: tuple[str, ...],
-    confidence: Confidence = _BY_NVML,
+    *,
+    next: Sequence[str],
+    condition: Condition = "suspicious",
+    sure: Confidence = _BY_NVML,
     drains_node: bool = False,
 ) -> Finding:
     who = run.who([rank])
-    return Finding(
-        condition=condition,
-        who=who,
-        cause=cause,
-        what=f"{who} {who.is_or_are} {condition}: {says}",
-        stage="health",
-        evidence=(evidence,),
-        confidence=confidence,
-        next=next,
-        drains_node=drains_node,
+    what = f"{who} {who.is_or_are} {condition}: {says}"
+    return _finding(
+        who, cause, what, [evidence], sure, next=next, condition=condition, drains_node=drains_node
     )
-
-
-def _reading(reply: Health, name: str) -> Evidence:
-    value = reply["readings"].get(name, 0)
-    return Evidence(f"{name.replace('_', ' ')}: {value}", f"NVML {name}", value)
 
 
 def lost(run: RunState, rank: int, reply: Health) -> Finding:
@@ -63,78 +80,72 @@ def lost(run: RunState, rank: int, reply: Health) -> Finding:
     return _of_gpu(
         run,
         rank,
+        "gpu-lost",
         f"its GPU does not answer: {words}",
-        cause="gpu-lost",
-        drains_node=True,
+        Evidence(f"NVML: {words}", "NVML"),
+        next=(_XIDS, _smi(reply, "-q")),
         condition="broken",
-        evidence=Evidence(f"NVML: {words}", "NVML"),
-        next=("dmesg -T | grep -i xid", _smi(reply, "-q")),
-    )
-
-
-def rows_not_replaced(run: RunState, rank: int, reply: Health) -> Finding:
-    """The GPU has bad rows of memory, and could not replace them by spare rows."""
-    return _of_gpu(
-        run,
-        rank,
-        "bad rows of its GPU's memory could not be replaced",
-        cause="remap-failed",
         drains_node=True,
-        condition="broken",
-        evidence=_reading(reply, "remap_failed"),
-        next=(_smi(reply, "-q -d ROW_REMAPPER"),),
     )
 
 
-def needs_recovery(run: RunState, rank: int, reply: Health) -> Finding:
-    """The driver asks for a recovery of the GPU."""
-    action = reply["readings"]["recovery_action"]
-    needed = _ACTIONS.get(action, f"recovery action {action}")
+@dataclass(frozen=True)
+class Fault:
+    """A fault that the GPU itself reports, if one of these readings is not 0.
+
+    says: with {action} for what the driver asks for, and {errors} for the reading in words.
+    queries: of nvidia-smi.
+    """
+
+    readings: tuple[str, ...]
+    cause: str
+    condition: Condition
+    says: str
+    queries: tuple[str, ...]
+    drains_node: bool = True
+    commands: tuple[str, ...] = ()
+
+
+FAULTS = (
+    Fault(("remap_failed",), "remap-failed", "broken",
+          "bad rows of its GPU's memory could not be replaced", ("-q -d ROW_REMAPPER",)),
+    Fault(("recovery_action",), "recovery-needed", "broken", "its GPU needs {action} after a fault",
+          ("-q",), commands=(_XIDS,)),
+    # Since its driver was loaded: perhaps long ago.
+    Fault(("ecc_uncorrected",), "uncorrected-ecc", "suspicious",
+          "its GPU has had {errors} since its driver was loaded",
+          ("-q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT",)),
+    # Until the reset the driver avoids them.
+    Fault(("remap_pending", "retirement_pending"), "remap-pending", "suspicious",
+          "bad rows of its GPU's memory wait for a reset to be replaced",
+          ("-q -d ROW_REMAPPER,PAGE_RETIREMENT", "-r  (with nothing running on it)"),
+          drains_node=False),
+)  # fmt: skip
+
+
+def reported(run: RunState, rank: int, reply: Health, fault: Fault) -> Finding | None:
+    """The GPU itself reports a fault."""
+    readings = reply.get("readings", {})
+    name = next((name for name in fault.readings if readings.get(name)), None)
+    if name is None:
+        return None
+    value = readings[name]
+    action = _ACTIONS.get(value, f"recovery action {value}")
+    errors = f"{value} uncorrected memory error{'s' * (value > 1)}"
     return _of_gpu(
         run,
         rank,
-        f"its GPU needs {needed} after a fault",
-        cause="recovery-needed",
-        drains_node=True,
-        condition="broken",
-        evidence=_reading(reply, "recovery_action"),
-        next=(_smi(reply, "-q"), "dmesg -T | grep -i xid"),
-    )
-
-
-def uncorrected_errors(run: RunState, rank: int, reply: Health) -> Finding:
-    """The GPU has had uncorrected errors since its driver was loaded, perhaps long ago."""
-    count = reply["readings"]["ecc_uncorrected"]
-    errors = f"{count} uncorrected memory error{'s' * (count > 1)}"
-    return _of_gpu(
-        run,
-        rank,
-        f"its GPU has had {errors} since its driver was loaded",
-        cause="uncorrected-ecc",
-        drains_node=True,
-        evidence=_reading(reply, "ecc_uncorrected"),
-        next=(_smi(reply, "-q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT"),),
-    )
-
-
-def rows_pending(run: RunState, rank: int, reply: Health) -> Finding:
-    """Bad rows are replaced at the next reset; until then the driver avoids them."""
-    rows = reply["readings"].get("remap_pending")
-    return _of_gpu(
-        run,
-        rank,
-        "bad rows of its GPU's memory wait for a reset to be replaced",
-        cause="remap-pending",
-        evidence=_reading(reply, "remap_pending" if rows else "retirement_pending"),
-        next=(
-            _smi(reply, "-q -d ROW_REMAPPER,PAGE_RETIREMENT"),
-            _smi(reply, "-r  (with nothing running on it)"),
-        ),
+        fault.cause,
+        fault.says.format(action=action, errors=errors),
+        Evidence(f"{name.replace('_', ' ')}: {value}", f"NVML {name}", value),
+        next=(*(_smi(reply, query) for query in fault.queries), *fault.commands),
+        condition=fault.condition,
+        drains_node=fault.drains_node,
     )
 
 
 def slowed_down(
-    run: RunState, rank: int, reply: Health, reasons: Iterable[str], *, hardware: bool
+    run: RunState, rank: int, reply: Health, reasons: Sequence[str], *, hardware: bool
 ) -> Finding:
     """The GPU slows down though it is nearly idle."""
     readings = reply["readings"]
@@ -143,11 +154,11 @@ def slowed_down(
     return _of_gpu(
         run,
         rank,
+        "hardware-slowdown" if hardware else "throttled",
         f"its GPU slows itself down: {', '.join(reasons)}",
-        cause="hardware-slowdown" if hardware else "throttled",
-        evidence=Evidence(text, "NVML throttle", readings["throttle"]),
-        next=(_smi(reply, "-q -d PERFORMANCE,TEMPERATURE,POWER,CLOCK"),),
-        confidence=Confidence("medium", "seen in each of three readings"),
+        Evidence(text, "NVML throttle", readings["throttle"]),
+        next=[_smi(reply, "-q -d PERFORMANCE,TEMPERATURE,POWER,CLOCK")],
+        sure=Confidence("medium", "seen in each of three readings"),
     )
 
 
@@ -157,11 +168,11 @@ def logged(run: RunState, rank: int, reply: Health, codes: Mapping[int, int]) ->
     return _of_gpu(
         run,
         rank,
+        "xid",
         f"the kernel has logged faults of its GPU: {words}",
-        cause="xid",
-        evidence=Evidence(words, "kernel log"),
-        next=("dmesg -T | grep -i xid", _smi(reply, "-q")),
-        confidence=_LOGGED,
+        Evidence(words, "kernel log"),
+        next=(_XIDS, _smi(reply, "-q")),
+        sure=_LOGGED,
     )
 
 
@@ -174,14 +185,12 @@ def switches_logged(
         f"{switch}: " + ", ".join(f"SXid {code} x{n}" for code, n in counts.items())
         for switch, counts in logged.items()
     )
-    return Finding(
-        condition="suspicious",
-        who=who,
-        cause="sxid",
-        what=f"{who} is suspicious: the kernel has logged fatal errors of its NVSwitches: {words}",
-        stage="health",
-        evidence=(Evidence(words, "kernel log"),),
-        confidence=_LOGGED,
+    return _finding(
+        who,
+        "sxid",
+        f"{who} is suspicious: the kernel has logged fatal errors of its NVSwitches: {words}",
+        [Evidence(words, "kernel log")],
+        _LOGGED,
         next=("dmesg -T | grep -i sxid", "systemctl status nvidia-fabricmanager  (on that host)"),
     )
 
@@ -191,11 +200,11 @@ def shared(run: RunState, rank: int, by: str, reply: Health) -> Finding:
     return _of_gpu(
         run,
         rank,
+        "gpu-shared",
         f"its GPU is shared ({by}): speed not judged",
-        cause="gpu-shared",
-        evidence=Evidence(f"on the GPU besides this rank: {by}", "NVML processes"),
-        next=(_smi(reply, "--query-compute-apps=pid,name,used_memory --format=csv"),),
-        confidence=Confidence("medium", "other processes on the GPU may be idle"),
+        Evidence(f"on the GPU besides this rank: {by}", "NVML processes"),
+        next=[_smi(reply, _PROCESSES)],
+        sure=Confidence("medium", "other processes on the GPU may be idle"),
     )
 
 
@@ -205,18 +214,14 @@ def shared_by_most(by: Mapping[int, str]) -> Finding:
     for rank, why in by.items():
         ranks.setdefault(why, []).append(rank)
     ways = sorted(ranks.items(), key=lambda way: -len(way[1]))[:_MOST_VALUES]
-    return Finding(
+    return _finding(
+        Who("rank"),
+        "gpu-shared",
+        f"the GPUs of {ranks_text(by)} are shared ({', '.join(dict(ways))}): speed not judged",
+        [Evidence(f"{why}: {ranks_text(who)}", "NVML processes") for why, who in ways],
+        Confidence("low", "most GPUs have it: it points at none"),
+        next=[f"nvidia-smi {_PROCESSES}"],
         condition="unknown",
-        who=Who("rank"),
-        cause="gpu-shared",
-        what=f"the GPUs of {Who('rank', tuple(by))} are shared ({', '.join(dict(ways))}):"
-        " speed not judged",
-        stage="health",
-        evidence=tuple(
-            Evidence(f"{why}: {Who('rank', tuple(who))}", "NVML processes") for why, who in ways
-        ),
-        confidence=Confidence("low", "most GPUs have it: it points at none"),
-        next=("nvidia-smi --query-compute-apps=pid,name,used_memory --format=csv",),
     )
 
 
@@ -230,19 +235,14 @@ def unlike(
     """GPUs differ from most of their kind. odd: their value and ranks."""
     (value, ranks), common, votes = odd, most.value, len(most.groups[0][1])
     who = node_or_rank(run, ranks)
-    level: Level = "high" if votes >= 3 * len(ranks) else "medium"
-    one = results(run)[ranks[0]]
     look = "lspci -vv -s {} | grep -i lnk" if name == "PCIe" else "nvidia-smi -i {} -q"
-    verb = "are" if who.kind == "rank" and len(ranks) > 1 else "is"
-    return Finding(
-        condition="suspicious",
-        who=who,
-        cause="other-gpu-setting",
-        what=f"{who} {verb} suspicious: {name} {value}, {votes} others of {kind} have {common}",
-        stage="health",
-        evidence=(Evidence(f"{name}: {value} instead of {common}", f"NVML {name}"),),
-        confidence=Confidence(level, "most GPUs of its kind agree"),
-        next=(look.format(one.get("pci", "GPU")),),
+    return _finding(
+        who,
+        "other-gpu-setting",
+        f"{who} {who.is_or_are} suspicious: {name} {value}, {votes} others of {kind} have {common}",
+        [Evidence(f"{name}: {value} instead of {common}", f"NVML {name}")],
+        Confidence("high" if votes >= 3 * len(ranks) else "medium", "most GPUs of its kind agree"),
+        next=[look.format(results(run)[ranks[0]].get("pci", "GPU"))],
     )
 
 
@@ -251,26 +251,24 @@ def no_majority(kind: str, name: str, most: Majority[int, str]) -> Finding:
     parts = "; ".join(
         f"{ranks_text(ranks)}: {value}" for value, ranks in most.groups[:_MOST_VALUES]
     )
-    return Finding(
+    return _finding(
+        Who("rank"),
+        "no-gpu-majority",
+        f"the {kind} differ in their {name}, and no value has a majority: {parts}",
+        [Evidence(parts, f"NVML {name}")],
+        Confidence("low", "too few GPUs, or nodes, agree"),
         condition="unknown",
-        who=Who("rank"),
-        cause="no-gpu-majority",
-        what=f"the {kind} differ in their {name}, and no value has a majority: {parts}",
-        stage="health",
-        evidence=(Evidence(parts, f"NVML {name}"),),
-        confidence=Confidence("low", "too few GPUs, or nodes, agree"),
     )
 
 
 def not_readable(ranks: list[int], why: str) -> Finding:
     """NVML can't be asked: that is no fault of a GPU, and no proof of health."""
-    return Finding(
+    return _finding(
+        Who("rank"),
+        "health-not-readable",
+        f"the health of the GPUs of {ranks_text(ranks)} is not readable: {why}",
+        [Evidence(why, "NVML")],
+        Confidence("low", "nothing could be read"),
+        next=["nvidia-smi -q  (on those hosts; a container needs the capability utility)"],
         condition="unknown",
-        who=Who("rank"),
-        cause="health-not-readable",
-        what=f"the health of the GPUs of {ranks_text(ranks)} is not readable: {why}",
-        stage="health",
-        evidence=(Evidence(why, "NVML"),),
-        confidence=Confidence("low", "nothing could be read"),
-        next=("nvidia-smi -q  (on those hosts; a container needs the capability utility)",),
     )

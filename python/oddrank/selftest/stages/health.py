@@ -4,7 +4,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, cast
 
 from oddrank import _native
@@ -84,30 +83,13 @@ def _under_load(cuda: Any, index: int, uuid: str) -> Health:
     return reply
 
 
-@dataclass(frozen=True)
-class _Fault:
-    """A fault that the GPU itself reports: readings, and the finding if one of them is not 0."""
-
-    readings: tuple[str, ...]
-    finding: Callable[[RunState, int, Health], Finding]
-
-
-_FAULTS = (
-    _Fault(("remap_failed",), findings.rows_not_replaced),
-    _Fault(("recovery_action",), findings.needs_recovery),
-    _Fault(("ecc_uncorrected",), findings.uncorrected_errors),
-    _Fault(("remap_pending", "retirement_pending"), findings.rows_pending),
-)
-
-
 def _own_faults(run: RunState, rank: int, reply: Health) -> Iterable[Finding]:
     if reply.get("lost"):
         yield findings.lost(run, rank, reply)
         return
     readings = reply.get("readings", {})
-    for fault in _FAULTS:
-        if any(readings.get(name) for name in fault.readings):
-            yield fault.finding(run, rank, reply)
+    told = (findings.reported(run, rank, reply, fault) for fault in findings.FAULTS)
+    yield from filter(None, told)
     throttle = readings.get("throttle", 0)
     reasons = [name for bit, name in SLOWDOWNS.items() if throttle & bit]
     if reasons:
