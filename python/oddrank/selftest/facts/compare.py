@@ -22,12 +22,6 @@ _ROUNDING = 1e-9
 # A value, and the ranks that have it.
 Group = tuple[Any, tuple[int, ...]]
 
-# Two ranks of a node use four NCCL segments in /dev/shm, 9,637,888 bytes each. With less, NCCL ends
-# with "No space left on device" (NVIDIA/nccl#290, #525).
-SHM_NEEDED = 4 * 9_637_888
-# Files that rank 0 has open besides a connection to each rank: libraries, logs, data.
-_OTHER_FILES = 64
-
 
 @dataclass(frozen=True)
 class Difference:
@@ -78,8 +72,10 @@ def compare(
 
 def group(values: Mapping[int, Any]) -> list[Group]:
     """Returns each value with its ranks, in the order of `values`."""
-    seen = {rank: _plain(value) for rank, value in values.items()}
-    return [(values[who[0]], tuple(sorted(who))) for who in _by_value(seen).values()]
+    groups: dict[Hashable, list[int]] = {}
+    for rank, value in values.items():
+        groups.setdefault(_plain(value), []).append(rank)
+    return [(values[who[0]], tuple(sorted(who))) for who in groups.values()]
 
 
 def not_readable(ranks: Mapping[int, Mapping[str, object]]) -> dict[str, list[int]]:
@@ -127,13 +123,6 @@ def _near(values: Mapping[int, Hashable], near: float) -> Mapping[int, Hashable]
     }
 
 
-def _by_value(values: Mapping[int, Hashable]) -> dict[Hashable, list[int]]:
-    groups: dict[Hashable, list[int]] = {}
-    for rank, value in values.items():
-        groups.setdefault(value, []).append(rank)
-    return groups
-
-
 def shared_gpus(
     ranks: Mapping[int, Facts], nodes: Sequence[Sequence[int]]
 ) -> Iterator[tuple[str, list[int]]]:
@@ -141,67 +130,14 @@ def shared_gpus(
 
     Yields none if on every node all ranks share one GPU: a trial on a machine with one GPU.
     """
-    of_nodes = [_gpus(ranks, node) for node in nodes]
-    if all(len(gpus) <= 1 < len(node) for gpus, node in zip(of_nodes, nodes, strict=True)):
+    users: list[dict[str, list[int]]] = []
+    for node in nodes:
+        users.append({})
+        for rank in node:
+            gpu = ranks[rank].get("gpu_uuid") if rank in ranks else None
+            if isinstance(gpu, str) and gpu != NOT_READABLE:
+                users[-1].setdefault(gpu, []).append(rank)
+    if all(len(gpus) <= 1 < len(node) for gpus, node in zip(users, nodes, strict=True)):
         return
-    for gpus in of_nodes:
-        for gpu, users in gpus.items():
-            if len(users) > 1:
-                yield gpu, users
-
-
-def _gpus(ranks: Mapping[int, Facts], node: Sequence[int]) -> dict[str, list[int]]:
-    users: dict[str, list[int]] = {}
-    for rank in node:
-        gpu = ranks[rank].get("gpu_uuid") if rank in ranks else None
-        if isinstance(gpu, str) and gpu != NOT_READABLE:
-            users.setdefault(gpu, []).append(rank)
-    return users
-
-
-def far_from_gpu(ranks: Mapping[int, Facts]) -> list[int]:
-    """Returns ranks that may not run on any processor of their GPU's NUMA node."""
-    return [
-        rank
-        for rank, facts in ranks.items()
-        if isinstance(numa := facts.get("numa"), dict)
-        and numa.get(str(facts.get("gpu_numa"))) == "not used"
-    ]
-
-
-def without_shm(ranks: Mapping[int, Facts], nodes: Sequence[Sequence[int]]) -> list[int]:
-    """Returns ranks that share a node, and so use /dev/shm, with too little space left in it."""
-    return [
-        rank
-        for node in nodes
-        for rank in node
-        if len(node) > 1
-        and rank in ranks
-        and isinstance(left := ranks[rank].get("shm_free"), int)
-        and left < SHM_NEEDED
-    ]
-
-
-def without_shm_to_write(ranks: Mapping[int, Facts], nodes: Sequence[Sequence[int]]) -> list[int]:
-    """Returns ranks that share a node and can't write /dev/shm."""
-    return [
-        rank
-        for node in nodes
-        for rank in node
-        if len(node) > 1 and rank in ranks and ranks[rank].get("shm_writable") is False
-    ]
-
-
-def few_files(ranks: Mapping[int, Facts], world: int) -> int | None:
-    """Returns rank 0's soft limit of open files if it allows no connection to each rank."""
-    soft = ranks[0].get("nofile", "").partition("/")[0] if 0 in ranks else ""
-    return int(soft) if soft.isdigit() and int(soft) < world + _OTHER_FILES else None
-
-
-def without_interface(ranks: Mapping[int, Facts]) -> list[int]:
-    """Returns ranks whose NCCL_SOCKET_IFNAME leaves NCCL no interface."""
-    return [
-        rank
-        for rank, facts in ranks.items()
-        if facts.get("gpus") and facts.get("nccl_interfaces") == ""
-    ]
+    for gpus in users:
+        yield from ((gpu, those) for gpu, those in gpus.items() if len(those) > 1)

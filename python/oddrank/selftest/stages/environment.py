@@ -8,23 +8,17 @@ from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.machine import device
 from oddrank.selftest import Options
 from oddrank.selftest.facts import Fact, Facts, Here, host, software
-from oddrank.selftest.facts.compare import (
-    SHM_NEEDED,
-    Difference,
-    Group,
-    compare,
-    far_from_gpu,
-    few_files,
-    shared_gpus,
-    without_interface,
-    without_shm,
-    without_shm_to_write,
-)
+from oddrank.selftest.facts.compare import Difference, Group, compare, shared_gpus
 from oddrank.selftest.nodes import Places, node_or_rank
 from oddrank.selftest.stages.device import without_part
 
 _MOST_TOLD = 12
 _MOST_NAMED = 4
+# Two ranks of a node use four NCCL segments in /dev/shm, 9,637,888 bytes each. With less, NCCL ends
+# with "No space left on device" (NVIDIA/nccl#290, #525).
+_SHM_NEEDED = 4 * 9_637_888
+# Files that rank 0 has open besides a connection to each rank: libraries, logs, data.
+_OTHER_FILES = 64
 # Fact -> the command that shows it on a host, if not doctor.
 _LOOK = {
     "network_cards": "ip -br link",
@@ -84,21 +78,58 @@ def _differences(run: RunState, results: Mapping[int, Facts]) -> Iterator[Findin
 
 
 def _odd_alone(run: RunState, results: Mapping[int, Facts]) -> Iterator[Finding]:
+    """Yields what hurts whatever other ranks have."""
     nodes = nodes_of(run)
+    # NCCL and DataLoader make their shared memory in /dev/shm.
+    sharing = [rank for node in nodes if len(node) > 1 for rank in node if rank in results]
     if lacking := without_part(run):
         yield without_cuda_part(run, lacking)
-    if read_only := without_shm_to_write(results, nodes):
-        yield found_shm_not_writable(run, read_only)
+    if ranks := [rank for rank in sharing if results[rank].get("shm_writable") is False]:
+        what = "can't write /dev/shm, which NCCL and DataLoader need for shared memory"
+        why = f"{ranks_text(ranks)}: no permission to write, or mounted read-only"
+        advice = "findmnt /dev/shm; ls -ld /dev/shm  (on that host: it should be rw, and 1777)"
+        yield _suspicious(run, ranks, "shm-not-writable", what, ("access", why), advice=advice)
     for gpu, ranks in shared_gpus(results, nodes):
         yield found_same_gpu(run, gpu, ranks)
-    if far := far_from_gpu(results):
-        yield found_far_from_gpu(run, results, far)
-    if full := without_shm(results, nodes):
-        yield found_without_shm(run, results, full)
-    if soft := few_files(results, run.world):
-        yield found_few_files(run, soft)
-    if cut_off := without_interface(results):
-        yield found_without_interface(run, cut_off)
+    if ranks := [rank for rank, facts in results.items() if _is_far_from_gpu(facts)]:
+        what = "may not run on any processor at its GPU's NUMA node"
+        places = [("sched_getaffinity", _place(rank, results[rank])) for rank in ranks]
+        advice = "nvidia-smi topo -m; then bind each rank to the processors of its GPU"
+        yield _suspicious(run, ranks, "far-from-gpu", what, *places, advice=advice)
+    free = {rank: results[rank].get("shm_free") for rank in sharing}
+    full = {r: left for r, left in free.items() if isinstance(left, int) and left < _SHM_NEEDED}
+    if full:
+        left, mib = min(full.values()), 1 << 20
+        what = f"has {left / mib:.1f} MiB left in /dev/shm, where NCCL takes"
+        what += f" {_SHM_NEEDED / mib:.0f} MiB for two ranks"
+        why = f"{left} bytes free in /dev/shm"
+        advice = "ls -l /dev/shm  (old nccl-* and torch_* files); a container: --shm-size"
+        yield _suspicious(run, [*full], "shm-full", what, ("statvfs", why), advice=advice)
+    soft = results[0].get("nofile", "").partition("/")[0] if 0 in results else ""
+    if soft.isdigit() and int(soft) < run.world + _OTHER_FILES:
+        # torch's store, in rank 0 or its launcher, needs a connection to each rank.
+        what = f"may open only {soft} files: its store needs one for each of {run.world} ranks"
+        why, advice = f"soft limit {soft}", "ulimit -n $(ulimit -Hn)"
+        yield _suspicious(run, [0], "few-open-files", what, ("getrlimit", why), advice=advice)
+    with_gpu = {rank: facts for rank, facts in results.items() if facts.get("gpus")}
+    if ranks := [r for r, facts in with_gpu.items() if facts.get("nccl_interfaces") == ""]:
+        what = "has no network interface that NCCL_SOCKET_IFNAME names"
+        why = f"{ranks_text(ranks)}: NCCL_SOCKET_IFNAME"
+        advice = "ip -brief address; echo $NCCL_SOCKET_IFNAME  (on that host)"
+        yield _suspicious(run, ranks, "no-interface", what, ("environment", why), advice=advice)
+
+
+def _is_far_from_gpu(facts: Facts) -> bool:
+    """Returns whether a rank may not run on any processor of its GPU's NUMA node."""
+    numa = facts.get("numa")
+    return isinstance(numa, dict) and numa.get(str(facts.get("gpu_numa"))) == "not used"
+
+
+def _place(rank: int, own: Facts) -> str:
+    numa = own["numa"] if isinstance(own["numa"], dict) else {}
+    used = ", ".join(name for name, how in numa.items() if how == "used")
+    at = f"GPU {own['gpu_bus']} at NUMA node {own['gpu_numa']}"
+    return f"rank {rank}: {at}, the rank on {used}"
 
 
 def deviates(
@@ -205,85 +236,12 @@ def found_same_gpu(run: RunState, gpu: str, ranks: Sequence[int]) -> Finding:
     )
 
 
-def found_far_from_gpu(
-    run: RunState, results: Mapping[int, Facts], ranks: Sequence[int]
-) -> Finding:
-    """Ranks run on another NUMA node than their GPU's: transfers cross the socket link."""
-    texts = []
-    for rank in ranks[:_MOST_TOLD]:
-        own = results[rank]
-        numa = own["numa"] if isinstance(own["numa"], dict) else {}
-        texts.append(
-            f"rank {rank}: GPU {own['gpu_bus']} at NUMA node {own['gpu_numa']}, the"
-            f" rank on {', '.join(n for n, how in numa.items() if how == 'used')}"
-        )
-    return _suspicious(
-        run,
-        ranks,
-        cause="far-from-gpu",
-        what="may not run on any processor at its GPU's NUMA node",
-        evidence=[("sched_getaffinity", text) for text in texts],
-        advice="nvidia-smi topo -m; then bind each rank to the processors of its GPU",
-    )
-
-
-def found_without_shm(run: RunState, results: Mapping[int, Facts], ranks: Sequence[int]) -> Finding:
-    """/dev/shm is nearly full: NCCL and DataLoader will fail in the middle of a job."""
-    left = min(int(results[rank]["shm_free"]) for rank in ranks)
-    return _suspicious(
-        run,
-        ranks,
-        cause="shm-full",
-        what=f"has {left / (1 << 20):.1f} MiB left in /dev/shm, where NCCL takes"
-        f" {SHM_NEEDED / (1 << 20):.0f} MiB for two ranks",
-        evidence=[("statvfs", f"{left} bytes free in /dev/shm")],
-        advice="ls -l /dev/shm  (old nccl-* and torch_* files); a container: --shm-size",
-    )
-
-
-def found_shm_not_writable(run: RunState, ranks: Sequence[int]) -> Finding:
-    """/dev/shm can't be written: NCCL and DataLoader make their shared memory there."""
-    return _suspicious(
-        run,
-        ranks,
-        cause="shm-not-writable",
-        what="can't write /dev/shm, which NCCL and DataLoader need for shared memory",
-        evidence=[("access", f"{ranks_text(ranks)}: no permission to write, or mounted read-only")],
-        advice="findmnt /dev/shm; ls -ld /dev/shm  (on that host: it should be rw, and 1777)",
-    )
-
-
-def found_few_files(run: RunState, soft: int) -> Finding:
-    """torch's store, in rank 0 or its launcher, needs a connection to each rank."""
-    return _suspicious(
-        run,
-        [0],
-        cause="few-open-files",
-        what=f"may open only {soft} files: its store needs one for each of {run.world} ranks",
-        evidence=[("getrlimit", f"soft limit {soft}")],
-        advice="ulimit -n $(ulimit -Hn)",
-    )
-
-
-def found_without_interface(run: RunState, ranks: Sequence[int]) -> Finding:
-    """NCCL_SOCKET_IFNAME leaves no interface: NCCL fails at once."""
-    return _suspicious(
-        run,
-        ranks,
-        cause="no-interface",
-        what="has no network interface that NCCL_SOCKET_IFNAME names",
-        evidence=[("environment", f"{ranks_text(ranks)}: NCCL_SOCKET_IFNAME")],
-        advice="ip -brief address; echo $NCCL_SOCKET_IFNAME  (on that host)",
-    )
-
-
 def _suspicious(
     run: RunState,
     ranks: Sequence[int],
-    *,
     cause: str,
     what: str,
-    evidence: Iterable[tuple[str, str]],
+    *evidence: tuple[str, str],
     advice: str,
 ) -> Finding:
     who = node_or_rank(run, ranks)
