@@ -1,15 +1,14 @@
 """Stage reach: real connections between nodes, and findings about those that fail."""
 
 import errno
-import itertools
 import json
 import os
 import resource
-import selectors
+import signal
 import socket
-import threading
+import subprocess
+import sys
 import time
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -19,7 +18,7 @@ from made_up import run_by_node
 from netns import network, two_hosts
 from oddrank.control.stages import Skip
 from oddrank.selftest import Options, connections
-from oddrank.selftest.connections import NCCL, RENDEZVOUS, Attempts, Listeners, unpack
+from oddrank.selftest.connections import NCCL, RENDEZVOUS, Listeners, attempts, unpack
 from oddrank.selftest.reach_matrix import peers
 from oddrank.selftest.stages import reach
 from patience import PATIENCE, until
@@ -128,58 +127,35 @@ def test_real_attempts_tell_open_closed_and_silent_ports():
         ports = (*listeners.ports.values(), closed.getsockname()[1], mute.getsockname()[1])
         listening, refusing, silent = (("127.0.0.1", port) for port in ports)
         # The listener's thread may have to wait for a core: only the mute port gets little time.
-        tried = Attempts([refusing, silent, None, None], 0.5)
-        assert (tried.letters, tried.errors) == ("rs--", {"r": "Connection refused"})
-        assert Attempts([listening, refusing, None], PATIENCE.limit).letters == ".r-"
+        tried = attempts([refusing, silent, None, None], 0.5)
+        assert tried == ("rs--", {"r": "Connection refused"})
+        assert attempts([listening, refusing, None], PATIENCE.limit)[0] == ".r-"
         # More than are tried at once, and than may be open at once.
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(
             resource.RLIMIT_NOFILE, (400 + max(map(int, os.listdir("/proc/self/fd"))), hard)
         )
         try:
-            assert Attempts([listening, refusing] * 600, PATIENCE.limit).letters == ".r" * 600
+            assert attempts([listening, refusing] * 600, PATIENCE.limit)[0] == ".r" * 600
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-@contextmanager
-def answering_after(seconds):
+def test_a_process_that_stood_still_finds_nobody_silent_for_that():
+    code = "import sys; from oddrank.selftest.connections import attempts\n"
+    code += "print(attempts([('127.0.0.1', int(sys.argv[1]))], 2.0)[0])"
     with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def answer():
+        command = [sys.executable, "-c", code, str(server.getsockname()[1])]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as tried:
             connection, _ = server.accept()
             with connection:
                 token = connection.recv(99)
-                time.sleep(seconds)
+                tried.send_signal(signal.SIGSTOP)
+                stopped = time.monotonic()
+                until(lambda: time.monotonic() > stopped + 2.5)
                 connection.sendall(token)
-
-        thread = threading.Thread(target=answer, daemon=True)
-        thread.start()
-        yield server.getsockname()
-        thread.join(PATIENCE.limit)
-
-
-@pytest.mark.parametrize("looks", [True, False], ids=["before it looks", "after it looked"])
-def test_a_process_that_stood_still_finds_nobody_silent_for_that(monkeypatch, looks):
-    turns, stood_still = itertools.count(), 0.0
-
-    class Stalled(selectors.DefaultSelector):
-        def select(self, timeout=None):
-            nonlocal stood_still
-            if next(turns) > 0:
-                return super().select(timeout)
-            there = super().select(timeout)
-            stood_still = 72.0
-            return there if looks else []
-
-    events = {name: getattr(selectors, name) for name in ("EVENT_READ", "EVENT_WRITE")}
-    monkeypatch.setattr(
-        connections, "selectors", SimpleNamespace(DefaultSelector=Stalled, **events)
-    )
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + stood_still)
-    monkeypatch.setattr(connections, "time", clock)
-    with answering_after(0.1) as place:
-        assert Attempts([place], 60.0).letters == "."
+                tried.send_signal(signal.SIGCONT)
+                assert tried.communicate(timeout=PATIENCE.limit)[0] == ".\n"
 
 
 def test_a_want_of_this_process_is_nobodys_fault(monkeypatch):
@@ -187,7 +163,7 @@ def test_a_want_of_this_process_is_nobodys_fault(monkeypatch):
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(connections, "socket", SimpleNamespace(socket=none_left, AF_INET=2))
-    assert Attempts([("127.0.0.1", 1)], 0.5).letters == "-"
+    assert attempts([("127.0.0.1", 1)], 0.5)[0] == "-"
 
 
 @pytest.mark.needs("torch", "netns", "nft")

@@ -17,7 +17,6 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
@@ -156,101 +155,59 @@ _MOST_CONNECTIONS = 512
 _NO_DESCRIPTOR = 0.05
 
 
-@dataclass
-class _Attempt:
-    number: int
-    end: float
-    token: bytes
-    connected: bool = False
-    got: bytes = b""
+def attempts(places: Sequence[Place], seconds: float = SECONDS) -> tuple[str, dict[str, str]]:
+    """Tries all places. Returns a letter for each, in order, and letter -> the kernel's text.
 
+    Quick if all answer, else up to twice `seconds` per 128 places. A process that was paused looks
+    once more before it gives up, since the kernel's poll does.
+    """
+    letters, errors = [NOT_TRIED] * len(places), dict[str, str]()
+    left = deque((number, place) for number, place in enumerate(places) if place is not None)
 
-class Attempts:
-    """`letters`: one for each place, in order. `errors`: letter -> the kernel's error text."""
-
-    def __init__(self, places: Sequence[Place], seconds: float = SECONDS) -> None:
-        """Makes all attempts: quick if all answer, else up to twice `seconds` per 128 places.
-
-        An attempt fails only if it is checked after its end: this process may have been paused.
-        """
-        self._letters = [NOT_TRIED] * len(places)
-        self.errors: dict[str, str] = {}
-        self._seconds = seconds
-        self._selector = selectors.DefaultSelector()
-        waiting = deque((n, place) for n, place in enumerate(places) if place is not None)
-        while waiting or self._selector.get_map():
-            while waiting and len(self._selector.get_map()) < _AT_ONCE:
-                number, place = waiting.popleft()
-                assert place is not None
-                self._start(number, place)
-            self._turn()
-        self._selector.close()
-
-    @property
-    def letters(self) -> str:
-        return "".join(self._letters)
-
-    def _start(self, number: int, place: tuple[str, int]) -> None:
-        attempt = _Attempt(number, time.monotonic() + self._seconds, os.urandom(TOKEN))
-        try:
-            connection = socket.socket(socket.AF_INET6 if ":" in place[0] else socket.AF_INET)
-        except OSError as error:
-            self._failed(attempt, error.errno or 0)
-            return
-        connection.setblocking(False)
-        code = connection.connect_ex(place)
-        if code in (0, errno.EINPROGRESS):
-            self._selector.register(connection, selectors.EVENT_WRITE, attempt)
-        else:
-            connection.close()
-            self._failed(attempt, code)
-
-    def _turn(self) -> None:
-        ends = [attempt.end for _, attempt in self._open()]
-        if not ends:
-            return
-        looked = time.monotonic()
-        for key, _ in self._selector.select(max(0.0, min(ends) - looked)):
-            assert isinstance(key.fileobj, socket.socket)
-            self._go_on(key.fileobj, key.data)
-        for connection, attempt in self._open():
-            if attempt.end <= looked:
-                self._close(connection)
-                self._letters[attempt.number] = SILENT if attempt.connected else NO_ANSWER
-
-    def _go_on(self, connection: socket.socket, attempt: _Attempt) -> None:
-        try:
-            if not attempt.connected:
-                code = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-                if code:
-                    raise OSError(code, os.strerror(code))
-                connection.send(attempt.token)
-                attempt.connected = True
-                attempt.end = time.monotonic() + self._seconds
-                self._selector.modify(connection, selectors.EVENT_READ, attempt)
+    def work() -> None:
+        while True:
+            try:
+                number, place = left.popleft()
+            except IndexError:
                 return
-            data = connection.recv(TOKEN)
-        except OSError as error:
-            self._close(connection)
-            self._failed(attempt, error.errno or 0)
-            return
-        attempt.got += data
-        if not data or len(attempt.got) >= TOKEN:
-            self._close(connection)
-            came = attempt.got == attempt.token
-            self._letters[attempt.number] = CONNECTED if came else SILENT
+            letters[number] = _try(place, seconds, errors)
 
-    def _failed(self, attempt: _Attempt, code: int) -> None:
-        letter = NOT_TRIED if code in _OWN_WANT else _LETTERS.get(code, OTHER)
-        self._letters[attempt.number] = letter
-        self.errors.setdefault(letter, os.strerror(code))
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(_AT_ONCE, len(left)))]
+    with suppress(RuntimeError):  # no further thread may be started
+        for thread in threads:
+            thread.start()
+    work()
+    for thread in threads:
+        if thread.ident is not None:
+            thread.join()
+    return "".join(letters), errors
 
-    def _open(self) -> list[tuple[socket.socket, _Attempt]]:
-        return [(key.fileobj, key.data) for key in self._selector.get_map().values()]  # type: ignore[misc]
 
-    def _close(self, connection: socket.socket) -> None:
-        self._selector.unregister(connection)
-        connection.close()
+def _try(place: tuple[str, int], seconds: float, errors: dict[str, str]) -> str:
+    """Connects, sends a token and waits for it. Returns the letter of the result."""
+    token, got, late = os.urandom(TOKEN), b"", NO_ANSWER
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in place[0] else socket.AF_INET) as connection:
+            connection.settimeout(seconds)
+            connection.connect(place)
+            late = SILENT
+            connection.sendall(token)
+            while len(got) < TOKEN and (part := connection.recv(TOKEN)):
+                got += part
+    except TimeoutError as error:
+        if error.errno is None:  # ours, and not the kernel's
+            return late
+        return _failed(error, errors)
+    except OSError as error:
+        return _failed(error, errors)
+    return CONNECTED if got == token else SILENT
+
+
+def _failed(error: OSError, errors: dict[str, str]) -> str:
+    code = error.errno or 0
+    letter = NOT_TRIED if code in _OWN_WANT else _LETTERS.get(code, OTHER)
+    errors.setdefault(letter, os.strerror(code))
+    return letter
 
 
 class Listeners:

@@ -8,7 +8,7 @@ if the rest is well: else it is unclear which nodes are odd.
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from random import Random
@@ -83,24 +83,15 @@ class Judgement:
     groups: tuple[tuple[int, ...], ...] = ()
 
 
-@dataclass
 class _Matrix:
     """`rows`: the letters of each node."""
 
-    rows: Sequence[str]
-    out_of: list[dict[int, str]] = field(default_factory=list)  # node -> those it does not reach
-    into: list[dict[int, str]] = field(default_factory=list)  # node -> those that do not reach it
-    tried_out: list[int] = field(default_factory=list)
-    tried_into: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        nodes = len(self.rows)
-        far = distances(nodes)
-        self.out_of = [{} for _ in self.rows]
-        self.into = [{} for _ in self.rows]
-        self.tried_out = [len(far)] * nodes
-        self.tried_into = [len(far)] * nodes
-        for node, row in enumerate(self.rows):
+    def __init__(self, rows: Sequence[str]) -> None:
+        self.rows, nodes, far = rows, len(rows), distances(len(rows))
+        self.out_of: list[dict[int, str]] = [{} for _ in rows]  # node -> those it does not reach
+        self.into: list[dict[int, str]] = [{} for _ in rows]  # node -> those that do not reach it
+        self.tried_out, self.tried_into = [len(far)] * nodes, [len(far)] * nodes
+        for node, row in enumerate(rows):
             if row.count(CONNECTED) == len(far):
                 continue
             for d, letter in zip(far, row, strict=True):
@@ -119,9 +110,8 @@ class _Matrix:
 
         A single attempt does not count.
         """
-        out = len(self.out_of[node]) / self.tried_out[node] if self.tried_out[node] > 1 else 0.0
-        into = len(self.into[node]) / self.tried_into[node] if self.tried_into[node] > 1 else 0.0
-        return max(out, into)
+        ways = (self.out_of, self.tried_out), (self.into, self.tried_into)
+        return max(len(bad[node]) / tried[node] if tried[node] > 1 else 0.0 for bad, tried in ways)
 
     def describe(self, node: int) -> Node:
         bad = [
@@ -172,11 +162,11 @@ def _opposite(nodes: int) -> dict[int, int]:
 def judge(rows: Sequence[str]) -> Judgement:
     """Judges a matrix. rows: the letters of each node."""
     nodes = len(rows)
-    if nodes > 2 and not any(CONNECTED in row for row in rows):
-        return _all_closed(rows)
     matrix = _Matrix(rows)
     failed, tried = sum(map(len, matrix.out_of)), sum(matrix.tried_out)
     first = tuple(islice(matrix.failures(), _LINKS))
+    if nodes > 2 and failed == tried:
+        return Judgement((), (), failed > 0, False, first, failed, tried)
     odd = _odd_nodes(matrix)
     links = _links(matrix)
     few = len(links) <= max(1, min(_LINKS, nodes // 4))
@@ -186,19 +176,6 @@ def judge(rows: Sequence[str]) -> Judgement:
         groups = _groups(rows) if nodes <= PEERS + 1 else ()
         return Judgement((), (), False, True, first, failed, tried, groups)
     return Judgement(tuple(odd), tuple(links), False, False, first, failed, tried)
-
-
-def _all_closed(rows: Sequence[str]) -> Judgement:
-    nodes, far = len(rows), distances(len(rows))
-    every = (
-        (node, (node + d) % nodes, letter)
-        for node, row in enumerate(rows)
-        for d, letter in zip(far, row, strict=True)
-        if letter != NOT_TRIED
-    )
-    failed = sum(len(row) - row.count(NOT_TRIED) for row in rows)
-    first = tuple(islice(every, _LINKS))
-    return Judgement(all_closed=failed > 0, failures=first, failed=failed, tried=failed)
 
 
 def _odd_nodes(matrix: _Matrix) -> list[Node]:

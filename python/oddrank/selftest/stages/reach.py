@@ -16,11 +16,11 @@ from oddrank.selftest import Options, reach_matrix
 from oddrank.selftest.connections import (
     GLOO,
     NCCL,
-    Attempts,
     Listeners,
     Listening,
     Place,
     addresses,
+    attempts,
     pack,
     unpack,
     ways,
@@ -129,11 +129,11 @@ def _measure(context: Context[Plan]) -> Result:
     found = zip(params["ways"], unpack(params["places"], nodes), strict=True)
     places = {way: [every[peer] if every[own] else None for peer in others] for way, every in found}
     context.step("connect to the other nodes")
-    attempts = Attempts([place for every in places.values() for place in every])
-    rows = iter(attempts.letters)
+    letters, errors = attempts([place for every in places.values() for place in every])
+    rows = iter(letters)
     return {
         "rows": {way: "".join(next(rows) for _ in every) for way, every in places.items()},
-        "errors": attempts.errors,
+        "errors": errors,
     }
 
 
