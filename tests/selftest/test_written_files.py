@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from job import job
-from oddrank import cli
 from oddrank.control import runner
+from processes import typed
 from prometheus_text import read
 
 pytestmark = pytest.mark.timeout(180)
@@ -48,20 +48,12 @@ def test_a_rank_with_another_torch_and_a_port_that_goes_down_are_told_in_all_fil
     assert [one["rank"] for one in named if one["cause"] == "other-version"] == ["2"]
 
 
-@pytest.fixture
-def oddrank(monkeypatch, capsys):
-    """Runs `oddrank selftest` in this process up to its first rank: (exit code, stdout, stderr)."""
+@pytest.fixture(autouse=True)
+def _stops_before_its_first_rank(monkeypatch):
     monkeypatch.setattr(runner, "run", lambda *_, **options: pytest.fail("it runs"))
 
-    def run(*options):
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["selftest", *options])
-        return ended.value.code, *capsys.readouterr()
 
-    return run
-
-
-def test_what_can_not_be_meant_is_one_line_and_exit_code_2(oddrank, golden, tmp_path):
+def test_what_can_not_be_meant_is_one_line_and_exit_code_2(golden, tmp_path):
     Path(tmp_path, "x").mkdir()
     lines = []
     for options in (
@@ -71,17 +63,17 @@ def test_what_can_not_be_meant_is_one_line_and_exit_code_2(oddrank, golden, tmp_
         "--prometheus /dev/null --only=", "--only=", "--only rech", "--only speed --skip speed",
         "--quick --full", "--full --quick", "--only device --path /data",
     ):  # fmt: skip
-        code, said, line = oddrank(*options.format(tmp_path, tmp_path).split())
-        assert (code, said, line.count("\n")) == (2, "", 1), (options, said, line)
-        lines += [options, f"  {line.rstrip()}"]
+        done = typed("selftest", *options.format(tmp_path, tmp_path).split())
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), options
+        lines += [options, f"  {done.stderr.rstrip()}"]
     golden("\n".join(lines).replace(str(tmp_path), "{}"))
     assert not Path(tmp_path, "absent").exists()
 
 
-def test_help_says_when_all_is_over_and_what_only_takes_along(oddrank):
-    code, said, _ = oddrank("--help")
-    said = " ".join(said.split())
-    assert code == 0
+def test_help_says_when_all_is_over_and_what_only_takes_along():
+    done = typed("selftest", "--help")
+    said = " ".join(done.stdout.split())
+    assert done.returncode == 0
     for part in (
         "Default: 120 with --quick, 300, 1800 with --full.", "2 s later no process is left",
         "connect 120 s,",

@@ -14,13 +14,13 @@ import pytest
 
 import oddrank
 from dead_fuse import dead_file_system
-from oddrank import cli
 from oddrank.errors import OddrankError
 from oddrank.switches import agreement, job_reports, order_file
 from oddrank.switches import switch as switch_module
 from oddrank.switches.agreement import SwitchError
 from oddrank.triage import report as triage
 from patience import PATIENCE, until
+from processes import typed
 from reports import valid
 from texts import texts
 
@@ -195,7 +195,7 @@ def test_a_file_system_that_hangs_holds_up_neither_start_nor_steps_nor_end(tmp_p
         os.kill(os.getpid(), signal.SIGUSR1)
         assert obeys(switch) == "save"
     # Else what it says of the dead file system would be in the output of another test.
-    until(lambda: not switch._folder._poller._thread.is_alive())
+    until(lambda: not switch._folder.poller._thread.is_alive())
 
 
 @pytest.fixture
@@ -289,16 +289,14 @@ def test_sigterm_ends_a_rank_whose_job_agrees_on_nothing(folder, why):
 
 
 @pytest.fixture
-def command(folder, capsys):
+def command(folder):
     """Runs a command in this process: `command("save DIR")`; returns what a user sees of it."""
 
     def run(line):
         time.sleep(0.01)  # files of one tick of the clock have one time
         given = [word.replace("DIR", str(folder)) for word in line.split(" ")]
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["switch", *given])
-        out, err = capsys.readouterr()
-        return f"$ oddrank switch {line}\n{out}{err}[{ended.value.code}]\n"
+        done = typed("switch", *given)
+        return f"$ oddrank switch {line}\n{done.stdout}{done.stderr}[{done.returncode}]\n"
 
     return run
 

@@ -25,6 +25,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable
+from concurrent import futures
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,7 +91,8 @@ def prepare(folder: Path) -> bool:
     can't be made, or if its parent is missing: then the path is misspelt.
     """
     try:
-        is_new = _make(folder)
+        is_new = not folder.is_dir()
+        folder.mkdir(exist_ok=True)
         like = folder.stat()
         for name in _FOR_ALL:
             with suppress(FileExistsError):
@@ -112,24 +114,11 @@ def prepare(folder: Path) -> bool:
     return is_new
 
 
-def _make(folder: Path) -> bool:
-    try:
-        folder.mkdir()
-    except FileExistsError:
-        if not folder.is_dir():
-            raise
-        return False
-    return True
-
-
 def _create(file: Path, text: bytes, like: os.stat_result) -> None:
     """Makes a file for those who may use the switch's folder, whose status is `like`."""
-    made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
-    try:
-        _share(made, like, stat.S_IMODE(like.st_mode) & 0o664 | 0o600)
-        _fill(made, text)
-    finally:
-        os.close(made)
+    with open(file, "xb", buffering=0) as made:
+        _share(made.fileno(), like, stat.S_IMODE(like.st_mode) & 0o664 | 0o600)
+        _fill(made.fileno(), text)
 
 
 def _fill(file: int, text: bytes) -> None:
@@ -175,7 +164,7 @@ def read(folder: Path) -> tuple[list[Order], dict[str, OSError | OddrankError]]:
     # A kill comes last: whoever sees a save that was written after it sees the kill, too.
     for name in reversed(names):
         try:
-            orders.append(_read_again(folder, name))
+            orders.append(_read(folder, name))
         except (OSError, OddrankError) as error:
             if name == ORDER or not isinstance(error, FileNotFoundError):
                 errors[name] = error
@@ -190,16 +179,7 @@ def _files_for_some(folder: Path) -> list[str]:
     return [f"{JOBS}/{name}" for name in names if name.endswith((_SUFFIX, *_FOR_ALL[1:]))]
 
 
-def _read_again(folder: Path, name: str) -> Order:
-    try:
-        return _read(folder, name)
-    except OSError as error:
-        if error.errno != errno.ESTALE:
-            raise
-    return _read(folder, name)  # an NFS server forgets an open file that is replaced
-
-
-def _read(folder: Path, name: str) -> Order:
+def _read(folder: Path, name: str, *, again: bool = True) -> Order:
     """Returns the order of one file. OSError if it can't be read; OddrankError if it is none.
 
     An empty file is an `off` without a time: made again, it ends no pause.
@@ -209,6 +189,10 @@ def _read(folder: Path, name: str) -> Order:
     try:
         at = os.fstat(file).st_mtime_ns
         text = os.read(file, _MOST_BYTES).decode(errors="replace")
+    except OSError as error:  # an NFS server forgets an open file that is replaced
+        if error.errno == errno.ESTALE and again:
+            return _read(folder, name, again=False)
+        raise
     finally:
         os.close(file)
     line = text.partition("\n")[0]  # of a stranger: nothing in it may move a cursor
@@ -267,12 +251,9 @@ def write(folder: Path, word: str, jobs: str, by: str) -> None:
 
 
 def _unwritable(path: Path, error: OSError) -> OddrankError:
-    denied = isinstance(error, PermissionError)
-    then = (
-        "Ask its owner, or for a folder that your group can write to"
-        if denied
-        else "Check the path"
-    )
+    then = "Check the path"
+    if isinstance(error, PermissionError):
+        then = "Ask its owner, or for a folder that your group can write to"
     return OddrankError(f"{path} can't be written: {error.strerror or error}. {then}")
 
 
@@ -335,21 +316,14 @@ def _replace(path: Path, text: bytes, like: os.stat_result) -> None:
         _create(new, text, like)
         new.replace(path)
     except PermissionError:
-        # Their owner lets others change the files, but not the folder (its mode, a sticky bit).
-        _write_in_place(path, text)
+        # Their owner lets others change the files, but not the folder (its mode, a sticky bit). A
+        # reader finds one line or the other: the rest of a longer line is behind the first.
+        with open(_open(path, os.O_WRONLY), "wb", buffering=0) as file:
+            _fill(file.fileno(), text)
+            file.truncate()
     finally:
         with suppress(OSError):
             new.unlink()
-
-
-def _write_in_place(path: Path, text: bytes) -> None:
-    file = _open(path, os.O_WRONLY)
-    try:
-        # A reader finds one line or the other: the rest of a longer line is behind the first.
-        _fill(file, text)
-        os.ftruncate(file, len(text))
-    finally:
-        os.close(file)
 
 
 def standing(orders: Iterable[Order]) -> list[Order]:
@@ -388,22 +362,20 @@ def _remove_old(folder: Path, names: str) -> None:
 
 def in_time(folder: Path, action: Callable[[], Value]) -> Value:
     """Returns the result of an action on the folder. OddrankError if it does not end in time."""
-    results: list[Value] = []
-    errors: list[Exception] = []
+    done: futures.Future[Value] = futures.Future()
 
     def act() -> None:
         try:
-            results.append(action())
+            done.set_result(action())
         except Exception as error:
-            errors.append(error)
+            done.set_exception(error)
 
-    thread = threading.Thread(target=act, daemon=True)
-    thread.start()
-    thread.join(ANSWERS_SECONDS)
-    if thread.is_alive():
-        raise OddrankError(
-            f"{folder} does not answer within {ANSWERS_SECONDS:g} s: its file system hangs"
-        )
-    if errors:
-        raise errors[0]
-    return results[0]
+    threading.Thread(target=act, daemon=True).start()
+    try:
+        return done.result(ANSWERS_SECONDS)
+    except futures.TimeoutError:
+        if done.done():  # the action's own
+            raise
+    raise OddrankError(
+        f"{folder} does not answer within {ANSWERS_SECONDS:g} s: its file system hangs"
+    )

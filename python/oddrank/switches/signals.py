@@ -33,7 +33,7 @@ class Signals:
         self._has_fd = others == -1
         if not self._has_fd:  # an event loop's: the handlers alone have to do
             signal.set_wakeup_fd(others, warn_on_full_buffer=False)
-        _set_active(self)
+        _active.append(self)
 
     def noted(self, woken: bytes) -> set[str]:
         """Returns the orders that came since the last call. woken: bytes that woke the poller."""
@@ -44,7 +44,8 @@ class Signals:
 
     def restore(self) -> None:
         """Puts the previous handlers back, where nobody has set others since."""
-        _set_active(None)
+        if self in _active:
+            _active.remove(self)
         with suppress(ValueError):  # not in the main thread
             for number, previous in self._previous.items():
                 if signal.getsignal(number) == self._handle:
@@ -74,19 +75,13 @@ class Signals:
             previous(number, frame)
 
 
-_active: Signals | None = None
-_watches_forks = False
-
-
-def _set_active(signals: Signals | None) -> None:
-    global _active, _watches_forks
-    _active = signals
-    if not _watches_forks:
-        _watches_forks = True
-        os.register_at_fork(after_in_child=_forget)
+_active: list[Signals] = []  # at most one
 
 
 def _forget() -> None:
     """Gives a forked child its own signals: a DataLoader's worker must end by SIGTERM."""
-    if _active is not None:
-        _active.restore()
+    while _active:
+        _active[0].restore()
+
+
+os.register_at_fork(after_in_child=_forget)

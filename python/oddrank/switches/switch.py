@@ -132,7 +132,7 @@ class Switch:
     def _end(self) -> None:
         self._poller.stop()
         if self._folder is not None:
-            self._folder.close()
+            self._folder.poller.stop()
 
     def _turn(self, woken: bytes) -> float:
         """One turn of the thread that agrees."""
@@ -259,11 +259,11 @@ class _Folder:
         self._is_silent = False
         self._warned: set[str] = set()
         self._reported: tuple[float, str] = (-math.inf, "")
-        self._poller = Poller("switch-file", self._turn, self._lost, self._last)
+        self.poller = Poller("switch-file", self._turn, self._lost, self._last)
 
     def first(self) -> str:
         """Starts to read; returns why the job must not start, "" if it may."""
-        self._poller.start()
+        self.poller.start()
         self._first.wait(_FIRST_READ_SECONDS)
         with self._lock:
             self._starts = False
@@ -283,9 +283,6 @@ class _Folder:
             self._is_silent = silent
             hangs = "the file system hangs; signals still work, orders wait"
             self._switch._tell(hangs if silent else "the file system answers again")
-
-    def close(self) -> None:
-        self._poller.stop()
 
     def _turn(self, woken: bytes) -> float:
         if self._begun is None and order_file.prepare(self.path):
