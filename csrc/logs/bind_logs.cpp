@@ -20,6 +20,8 @@ namespace py = pybind11;
 
 namespace {
 
+using Words = std::vector<std::pair<std::string, int>>;
+
 Value optional_text(const std::string& value) { return value.empty() ? Value() : Value(value); }
 
 py::tuple to_tuple(const logs::Writer& w) {
@@ -50,6 +52,36 @@ py::dict to_dict(const logs::Scan& scan) {
                   {"speakers_left_out", scan.speakers_left_out},
                   {"lines", scan.lines},
                   {"bytes", scan.bytes}});
+}
+
+std::vector<logs::Needle> needles(const Words& words) {
+  std::vector<logs::Needle> list;
+  list.reserve(words.size());
+  for (const auto& [word, follow] : words) list.push_back({word, follow});
+  return list;
+}
+
+logs::Readers make_readers(const Words& words, const std::vector<Words>& others) {
+  std::vector<logs::Readers::Reader> readers{{logs::Needles(needles(words)), {}}};
+  logs::Limits bare;
+  bare.text = bare.speakers = 0;
+  for (const Words& other : others) readers.push_back({logs::Needles(needles(other)), bare});
+  return logs::Readers(std::move(readers));
+}
+
+py::tuple read_log(const logs::Readers& readers, const std::string& path) {
+  std::vector<logs::Scan> scans;
+  {
+    const WithoutGil unlocked;
+    scans = readers.scan(path);
+  }
+  py::list others;
+  for (std::size_t other = 1; other < scans.size(); ++other) {
+    py::list found;
+    for (const logs::Match& m : scans[other].matches) append(found, {m.line, m.needle});
+    others.append(found);
+  }
+  return tuple_of({to_dict(scans[0]), others});
 }
 
 // Returns a function that asks Python for the number of a writer.
@@ -143,14 +175,17 @@ void bind_readers(py::module_& m) {
 void bind_logs(py::module_& m) {
   bind_readers(m);
   bind_merging(m);
+  py::class_<logs::Readers>(m, "LogReaders", "Readers of logs, who share one pass over each.")
+      .def(py::init(&make_readers), py::arg("words"), py::arg("others"),
+           "words: (word, lines that follow) each. others: lists of such, of further readers.")
+      .def("read", &read_log, py::arg("path"),
+           "Returns what scan_lines() finds of the words, and for each other reader (line, index "
+           "of the word).");
   m.def(
       "scan_lines",
-      [](const std::string& path, const std::vector<std::pair<std::string, int>>& words,
-         std::size_t most, std::size_t total, bool speakers,
-         const std::vector<std::pair<std::uint64_t, std::uint64_t>>& ranges) {
-        std::vector<logs::Needle> list;
-        list.reserve(words.size());
-        for (const auto& [word, follow] : words) list.push_back({word, follow});
+      [](const std::string& path, const Words& words, std::size_t most, std::size_t total,
+         bool speakers, const std::vector<std::pair<std::uint64_t, std::uint64_t>>& ranges) {
+        std::vector<logs::Needle> list = needles(words);
         logs::Limits limits;
         limits.matches = most;
         limits.total = total;

@@ -81,11 +81,16 @@ std::size_t Needles::in(std::string_view text, std::size_t seen) const {
   return found;
 }
 
-bool Needles::any_in(std::string_view text) const {
+std::uint64_t Needles::readers_in(std::string_view text, std::uint64_t wanted) const {
+  std::uint64_t readers = 0;
   for (std::size_t at = 0; (at = candidate(text, at)) != kNone; at += stride_) {
-    if (check(text, at, 0) != kNone) return true;
+    const std::uint16_t group = hash(four_bytes(text.data() + at));
+    for (auto place = places_of(group); place != places_.end() && place->group == group; ++place) {
+      if (fits(text, at, *place)) readers |= std::uint64_t{1} << needles_[place->needle].reader;
+    }
+    if (readers != 0 && (readers & wanted) == wanted) break;
   }
-  return false;
+  return readers;
 }
 
 Needles::Hit Needles::next(std::string_view text, std::size_t from) const {

@@ -16,6 +16,7 @@ namespace oddrank::logs {
 struct Needle {
   std::string text;
   int follow = 0;
+  std::size_t reader = 0;  // who looks for it, below 64
 };
 
 // Finds any of a set of words. Of a text, only every n-th group of four bytes is looked at: n so
@@ -33,7 +34,9 @@ class Needles {
   // Returns the first of the words that a text contains, or kNone. Words that end within the first
   // `seen` bytes don't count.
   std::size_t in(std::string_view text, std::size_t seen = 0) const;
-  bool any_in(std::string_view text) const;
+  bool any_in(std::string_view text) const { return readers_in(text, 0) != 0; }
+  // Returns whose words a text contains, a bit a reader. Looks no further when all `wanted` do.
+  std::uint64_t readers_in(std::string_view text, std::uint64_t wanted) const;
 
   // A word's place in a text. needle: the first of those that stand there.
   struct Hit {

@@ -63,10 +63,33 @@ class Scanner::Parts {
       : needles_(needles), limits_(limits), kept_(needles.size()) {}
 
   void feed(std::string_view chunk) {
-    scan_.bytes += chunk.size();
     for (; !chunk.empty(); chunk.remove_prefix(std::min(kBlock, chunk.size()))) {
-      feed_block(chunk.substr(0, kBlock));
+      const std::string_view block = chunk.substr(0, kBlock);
+      feed(block, !needles_.any_in(block), *this);
     }
+  }
+
+  // Lines of a block without any needle only say which processes wrote.
+  void feed(std::string_view block, bool quiet, const Parts& counted) {
+    scan_.bytes += block.size();
+    quiet_ = quiet;
+    while (!block.empty()) {
+      if (quiet && limits_.speakers == 0 && carry_.empty() && !inside_ && blocks_.empty()) {
+        skip_lines(block, counted);
+      }
+      const std::size_t newline = block.find('\n');
+      const bool whole = newline != std::string_view::npos;
+      const std::string_view part = block.substr(0, newline);
+      if (carry_.empty() && whole) {
+        line(part, true);
+      } else {
+        carry(part);
+        if (whole || carry_.size() >= limits_.line) take_carry(whole);
+      }
+      if (!whole) break;
+      block.remove_prefix(newline + 1);
+    }
+    keep_heads();
   }
 
   void go_to(std::uint64_t line) { scan_.lines = line - 1; }
@@ -108,41 +131,36 @@ class Scanner::Parts {
     bool led = false;  // the lines begin so, too
   };
 
-  // Lines of a block without any needle only say which processes wrote.
-  void feed_block(std::string_view block) {
-    quiet_ = !needles_.any_in(block);
-    if (quiet_ && limits_.speakers == 0 && carry_.empty() && !inside_ && blocks_.empty()) {
-      for (std::size_t end; (end = block.find('\n')) != std::string_view::npos;) {
-        ++scan_.lines;
-        block.remove_prefix(end + 1);
-      }
+  // Goes behind the lines that end in a block: nothing is to be found there.
+  void skip_lines(std::string_view& block, const Parts& counted) {
+    const std::string_view lines = block.substr(0, block.rfind('\n') + 1);
+    scan_.lines = &counted != this ? counted.scan_.lines
+                                   : scan_.lines + std::count(lines.begin(), lines.end(), '\n');
+    block.remove_prefix(lines.size());
+  }
+
+  // Keeps the beginning of a line. A needle may lie across the border of two parts.
+  void carry(std::string_view part) {
+    const std::size_t reach = std::max<std::size_t>(needles_.longest(), 1) - 1;
+    carry_quiet_ = carry_quiet_ && quiet_;
+    if (carry_quiet_ && !carry_.empty()) {
+      std::string border = carry_.substr(carry_.size() - std::min(carry_.size(), reach));
+      carry_quiet_ = !needles_.any_in(border.append(part.substr(0, reach)));
     }
-    while (!block.empty()) {
-      const std::size_t newline = block.find('\n');
-      const bool whole = newline != std::string_view::npos;
-      const std::string_view part = block.substr(0, newline);
-      if (carry_.empty() && whole) {
-        line(part, true);
-      } else {
-        carry_.append(part);
-        if (whole || carry_.size() >= limits_.line) take_carry(whole);
-      }
-      if (!whole) break;
-      block.remove_prefix(newline + 1);
-    }
-    keep_heads();
+    carry_.append(part);
   }
 
   // Scans what has been carried over from chunk to chunk. Of a line that goes on, a few bytes stay:
   // a needle may lie across the border.
   void take_carry(bool whole) {
-    const std::string text = std::exchange(carry_, {});
-    const bool quiet = std::exchange(quiet_, false);
-    line(text, whole);
+    line_.swap(carry_);  // both keep their memory
+    carry_.clear();
+    const bool quiet = std::exchange(quiet_, std::exchange(carry_quiet_, true));
+    line(line_, whole);
     quiet_ = quiet;
     keep_heads();
     if (!whole && inside_ && needles_.longest() > 1) {
-      carry_.assign(text, text.size() - std::min(text.size(), needles_.longest() - 1));
+      carry_.assign(line_, line_.size() - std::min(line_.size(), needles_.longest() - 1));
     }
   }
 
@@ -214,7 +232,7 @@ class Scanner::Parts {
     found.needle = needle;
     found.repeated = who.repeated;
     found.writer = writer;
-    found.time = find_time(text, limits_.reference_ns);
+    if (limits_.text > 0) found.time = find_time(text, limits_.reference_ns);
     std::string_view own = text.substr(who.text);
     // A long line is cut to what is around the word.
     const std::size_t at = own.find(needles_[needle].text);
@@ -330,13 +348,15 @@ class Scanner::Parts {
   const Needles& needles_;
   const Limits limits_;
   Scan scan_;
-  std::string carry_;     // the beginning of a line whose end has not come yet
-  bool inside_ = false;   // the line is a long one, of which a piece has been scanned
-  bool quiet_ = false;    // the block in hand holds no needle
-  bool begins_ = true;    // this is the first piece of its line
-  std::string unpacked_;  // the line, if it was packed into JSON
-  Prefix line_who_;       // of the line whose first piece is being scanned
-  Writer line_writer_;    // the same, for the later pieces of a long line
+  std::string carry_;        // the beginning of a line whose end has not come yet
+  std::string line_;         // what was carried, while it is scanned
+  bool inside_ = false;      // the line is a long one, of which a piece has been scanned
+  bool quiet_ = false;       // the block in hand holds no needle
+  bool carry_quiet_ = true;  // nor does what is carried
+  bool begins_ = true;       // this is the first piece of its line
+  std::string unpacked_;     // the line, if it was packed into JSON
+  Prefix line_who_;          // of the line whose first piece is being scanned
+  Writer line_writer_;       // the same, for the later pieces of a long line
   std::vector<Kept> kept_;
   std::uint64_t number_ = 0;
   std::size_t held_ = 0;
@@ -351,6 +371,9 @@ Scanner::Scanner(const Needles& needles, const Limits& limits)
     : parts_(std::make_unique<Parts>(needles, limits)) {}
 Scanner::~Scanner() = default;
 void Scanner::feed(std::string_view chunk) { parts_->feed(chunk); }
+void Scanner::feed(std::string_view part, bool quiet, const Scanner& counted) {
+  parts_->feed(part, quiet, *counted.parts_);
+}
 void Scanner::go_to(std::uint64_t line) { parts_->go_to(line); }
 Scan Scanner::finish() { return parts_->finish(); }
 
@@ -399,17 +422,64 @@ class Ranges {
   std::uint64_t line_ = 1;
 };
 
-}  // namespace
-
-Scan scan_file(const std::string& path, const Needles& needles, Limits limits,
-               const std::vector<LineRange>& ranges) {
-  struct stat info {};
-  const Fd fd = open_regular(path, info);
+// Returns when a file was written, for limits that name no other time.
+Limits with_time(Limits limits, const struct stat& info) {
   if (limits.reference_ns == 0) {
     // The year 2200 at the latest: file systems hold times whose nanoseconds are no int64.
     const std::int64_t seconds = std::clamp<std::int64_t>(info.st_mtim.tv_sec, 0, 7'258'118'400);
     limits.reference_ns = seconds * 1'000'000'000;
   }
+  return limits;
+}
+
+// Returns the words of all readers, each with its reader's number.
+Needles joined(const std::vector<Readers::Reader>& readers) {
+  if (readers.size() > 64) throw Error("more than 64 readers of a log");
+  std::vector<Needle> words;
+  for (std::size_t reader = 0; reader < readers.size(); ++reader) {
+    const Needles& own = readers[reader].needles;
+    words.reserve(words.size() + own.size());
+    for (std::size_t word = 0; word < own.size(); ++word)
+      words.push_back({own[word].text, 0, reader});
+  }
+  return Needles(std::move(words));
+}
+
+}  // namespace
+
+Readers::Readers(std::vector<Reader> readers)
+    : readers_(std::move(readers)), all_(joined(readers_)) {}
+
+std::vector<Scan> Readers::scan(const std::string& path) const {
+  struct stat info {};
+  const Fd fd = open_regular(path, info);
+  std::deque<Scanner> scanners;
+  std::uint64_t everyone = 0;
+  for (const Reader& reader : readers_) {
+    everyone |= std::uint64_t{1} << scanners.size();
+    scanners.emplace_back(reader.needles, with_time(reader.limits, info));
+  }
+  read_chunks(fd, path, [&](std::string_view chunk) {
+    for (; !chunk.empty(); chunk.remove_prefix(std::min(kBlock, chunk.size()))) {
+      const std::string_view block = chunk.substr(0, kBlock);
+      std::uint64_t readers = all_.readers_in(block, everyone);
+      for (Scanner& scanner : scanners) {
+        scanner.feed(block, (std::exchange(readers, readers >> 1) & 1) == 0, scanners.front());
+      }
+    }
+    return true;
+  });
+  std::vector<Scan> found;
+  found.reserve(scanners.size());
+  for (Scanner& scanner : scanners) found.push_back(scanner.finish());
+  return found;
+}
+
+Scan scan_file(const std::string& path, const Needles& needles, Limits limits,
+               const std::vector<LineRange>& ranges) {
+  struct stat info {};
+  const Fd fd = open_regular(path, info);
+  limits = with_time(limits, info);
   Scanner scanner(needles, limits);
   Ranges wanted(ranges, scanner);
   read_chunks(fd, path, [&](std::string_view chunk) {

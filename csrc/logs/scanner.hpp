@@ -40,7 +40,7 @@ struct Speaker {
 
 struct Limits {
   std::size_t matches = 20'000;   // of one needle; of more, the first and the last are kept
-  std::size_t text = 2048;        // bytes of a match
+  std::size_t text = 2048;        // bytes of a match; 0: only its line and word are asked for
   std::size_t total = 64u << 20;  // bytes of all texts, roughly
   std::size_t speakers = 65'536;  // more are not counted; 0: nobody asks who wrote
   std::size_t line = 1u << 20;    // longer lines are scanned in pieces
@@ -65,6 +65,9 @@ class Scanner {
   Scanner& operator=(const Scanner&) = delete;
 
   void feed(std::string_view chunk);
+  // Feeds a part of a chunk, less than Limits::line. quiet: no word lies in it. counted: was fed
+  // the same and has counted its lines, or this.
+  void feed(std::string_view part, bool quiet, const Scanner& counted);
   // What is fed next begins with this line: those before it were left out. Only between lines.
   void go_to(std::uint64_t line);
   Scan finish();
@@ -84,5 +87,22 @@ struct LineRange {
 // read.
 Scan scan_file(const std::string& path, const Needles& needles, Limits limits,
                const std::vector<LineRange>& ranges = {});
+
+// Several who read a log in one pass, each with words and limits of its own.
+class Readers {
+ public:
+  struct Reader {
+    Needles needles;
+    Limits limits;
+  };
+  // Throws Error if there are more than 64.
+  explicit Readers(std::vector<Reader> readers);
+  // Returns what each of them finds in a file. Throws as scan_file().
+  std::vector<Scan> scan(const std::string& path) const;
+
+ private:
+  std::vector<Reader> readers_;
+  Needles all_;
+};
 
 }  // namespace oddrank::logs

@@ -62,7 +62,7 @@ RULES: tuple[Rule, ...] = (
         rf"NVRM: +The NVIDIA GPU {_SLOT}\.\d\s*$",
         alone=True,
     ),
-    _rule("sxid", "SXid", SXID, alone=True),
+    _rule("sxid", "SXid (PCI", SXID, alone=True),
     _rule(
         "sxid-fm",
         "detected NVSwitch",
@@ -172,7 +172,7 @@ RULES: tuple[Rule, ...] = (
     # PCIe, memory, heat
     _rule(
         "pcie",
-        "AER: ",
+        "AER: can't recover",
         rf"nvidia {_PCI}: AER: can't recover",
         "an uncorrected PCIe error from which it can't recover",
         "GPU {}",
@@ -181,7 +181,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "pcie",
-        "AER: ",
+        "AER: Uncorrect|AER: Multiple",
         rf"(?:pcieport {_PCI}: )?AER: (?:Multiple )?(?P<code>Uncorrect\w+ \((?:Fatal|Non-Fatal)\))",
         "an uncorrected PCIe error",
         "PCIe port {}",
@@ -189,7 +189,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "pcie",
-        "DPC: ",
+        ": DPC: ",
         rf"pcieport {_PCI}: DPC: (?:containment event|.*error)",
         "its link was shut after an error (DPC)",
         "PCIe port {}",
@@ -339,7 +339,7 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule(
         "file-system",
-        "CIFS:",
+        "has not responded in ",
         r"CIFS:.* (?P<device>\S+) has not responded in \d+ seconds",
         "it does not respond",
         "SMB server {}",

@@ -4,7 +4,8 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import BinaryIO
+from functools import lru_cache
+from typing import Any, BinaryIO
 
 from oddrank import _native
 from oddrank.errors import OddrankError
@@ -15,7 +16,7 @@ _LONGEST = 64 << 10
 _MOST_CACHED = 1_000_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Words:
     """The words of one reader, and how many lines come with each. Made by words()."""
 
@@ -25,9 +26,13 @@ class Words:
 Found = list[tuple[int, int]]
 """Numbers of lines from 1, and the index of the word that each holds."""
 
-# A file is read once for all readers.
+Scan = dict[str, Any]
+"""What scan_lines() finds."""
+
+# A file is read once for all readers: those of WORDS in log_lines, and those of words().
+_told: list[tuple[str, int]] = []
 _readers: list[Words] = []
-_cache: dict[tuple[tuple[str, int, int], Words], Found] = {}
+_cache: dict[tuple[str, int, int, int], tuple[Scan, dict[Words, Found]] | None] = {}
 _cached = 0
 
 
@@ -37,45 +42,51 @@ def words(*each: str | tuple[str, int]) -> Words:
     return _readers[-1]
 
 
+def words_of_logs(words: Iterable[tuple[str, int]]) -> None:
+    """Registers the words of lines that scan() gives with their writers and times."""
+    _told.extend(words)
+
+
+@lru_cache(1)
+def _core(_: int) -> Any:
+    return _native.core().LogReaders(_told, [reader.each for reader in _readers])
+
+
+def _read(item: Item) -> tuple[Scan, dict[Words, Found]] | None:
+    """Returns what a file holds for all readers, found once; None if it can't be read."""
+    global _cached
+    try:
+        about = item.path.stat()
+        key = (str(item.path), about.st_size, about.st_mtime_ns, len(_readers))
+        if key in _cache:
+            return _cache[key]
+        scan, others = _core(len(_readers)).read(os.fsencode(item.path))
+    except OSError:
+        return None
+    except OddrankError:
+        _cache[key] = None
+        return None
+    _cached += len(scan["matches"]) + len(scan["speakers"]) + sum(map(len, others)) + 1
+    if _cached > _MOST_CACHED:
+        _cache.clear()
+        _cached = 0
+    _cache[key] = scan, dict(zip(_readers, others, strict=True))
+    return _cache[key]
+
+
+def scan(item: Item) -> Scan | None:
+    """Returns the lines of a log with words of words_of_logs(), and who wrote it."""
+    found = _read(item)
+    return found and found[0]
+
+
 def numbers(item: Item, words: Words) -> Found | None:
     """Returns which lines hold a word; None if the file can't be read.
 
-    Of many lines with the same word, the first and last 10,000. The scan is kept for the other
-    readers of the same file.
+    Of many lines with the same word, the first and last 10,000.
     """
-    try:
-        found = item.path.stat()
-        key = (str(item.path), found.st_size, found.st_mtime_ns)
-        if (key, words) not in _cache:
-            _scan(key)
-        return _cache[key, words]
-    except (OSError, OddrankError):
-        return None
-
-
-def _scan(key: tuple[str, int, int]) -> None:
-    global _cached
-    needles = list(dict.fromkeys(pair for reader in _readers for pair in reader.each))
-    found = _native.core().scan_lines(
-        os.fsencode(key[0]), needles, total=32 << 20, speakers=False
-    )  # fmt: skip
-    matches = found["matches"]
-    _cached += len(matches) + len(_readers)
-    if _cached > _MOST_CACHED:
-        _cache.clear()
-        _cached = len(matches) + len(_readers)
-    for reader in _readers:
-        own = [word for word, _ in reader.each]
-        places = {word: index for index, word in enumerate(own)}
-        rows: Found = []
-        for line, needle, text, _, _, follows, _ in matches:
-            # A line with words of several readers is reported with the first of them.
-            index = places.get(needles[needle][0])
-            if index is None and not follows:
-                index = next((i for i, word in enumerate(own) if word in text), None)
-            if index is not None:
-                rows.append((line, index))
-        _cache[key, reader] = rows
+    found = _read(item)
+    return found and found[1][words]
 
 
 def occurs(item: Item, words: Words) -> bool:

@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
-from oddrank import _native
-from oddrank.errors import OddrankError
 from oddrank.inputs import Item, Notes, unix_time
 from oddrank.inputs.files import is_text
 from oddrank.triage.evidence import local_rank_in_name, rank_in_name
+from oddrank.triage.evidence.lines import scan, words_of_logs
 from oddrank.triage.facts import (
     Death,
     Fact,
@@ -108,7 +107,7 @@ WORDS: dict[str, tuple[tuple[str, int], ...]] = {
     ),
 }
 _READERS = tuple((reader, word) for reader, words in WORDS.items() for word, _ in words)
-_NEEDLES = [needle for words in WORDS.values() for needle in words]
+words_of_logs(needle for words in WORDS.values() for needle in words)
 _ELASTIC_FILE = re.compile(r"(.*/)?attempt_(\d+)/(\d+)/(?:stdout|stderr|error)\.(?:log|json)$")
 _SIZES = (
     re.compile(r"using world size: (\d+)"),
@@ -118,7 +117,6 @@ _SIZES = (
 )
 _RANK_ROW = "rank      :"
 _TABLE_RANK = re.compile(r"rank\s+: (\d+) \(local_rank: (\d+)\)")
-_MOST_CACHED = 1_000_000
 _FEWEST = 4  # ranks that speak, from 0 on, that are taken for the job: fewer may be any part of it
 # Ranks of an engine's groups: "[2026-01-01 00:00:00 DP0 TP1]", "scheduler_PP2_TP1".
 _ENGINE = re.compile(
@@ -169,20 +167,16 @@ class Log:
         return Source(self.item.name, line.number)
 
 
-_cache: dict[tuple[str, int, int], dict[str, Any] | None] = {}
-_cached = 0
-
-
 def has(item: Item, *readers: str) -> bool:
     """Returns whether a file has lines for one of the readers."""
-    found = _scan(item)
+    found = scan(item)
     return found is not None and any(_READERS[m[1]][0] in readers for m in found["matches"])
 
 
 def read(items: Sequence[Item], notes: Notes) -> Iterator[Log]:
     """Yields the lines of each file: those since the last start of the ranks."""
     for item in items:
-        found = _scan(item)
+        found = scan(item)
         if found is None:
             notes.add(item, "not readable as a log")
             continue
@@ -224,42 +218,21 @@ def clocked(logs: Iterable[Log], facts: Iterable[Fact]) -> Iterator[Fact]:
             yield fact
 
 
-def _scan(item: Item) -> dict[str, Any] | None:
-    """Returns what scan_lines() finds in a file, read once; None if it cannot be read."""
-    global _cached
-    try:
-        key = (str(item.path), item.size, item.path.stat().st_mtime_ns)
-    except OSError:
-        return None
-    if key in _cache:
-        return _cache[key]
-    try:
-        found: dict[str, Any] | None = _native.core().scan_lines(os.fsencode(item.path), _NEEDLES)
-    except (OSError, OddrankError):
-        found = None
-    _cached += len(found["matches"]) + len(found["speakers"]) if found else 0
-    if _cached > _MOST_CACHED:
-        _cache.clear()
-        _cached = 0
-    _cache[key] = found
-    return found
-
-
 def lines_of(item: Item) -> set[int]:
     """Returns the numbers of the lines of a log that hold a word of a reader."""
-    found = _scan(item)
+    found = scan(item)
     return set() if found is None else {match[0] for match in found["matches"]}
 
 
 def writers(item: Item) -> "Writers | None":
     """Returns who is who in a log; None if it can't be read."""
-    found = _scan(item)
+    found = scan(item)
     return None if found is None else _writers(item, found)
 
 
 def speakers(item: Item) -> tuple[Process, ...]:
     """Returns the processes that wrote lines of a log."""
-    found = _scan(item)
+    found = scan(item)
     return () if found is None else _speakers(_writers(item, found), found)
 
 
@@ -359,9 +332,9 @@ def placed(items: Sequence[Item]) -> list[Item]:
 
 def _job_size(items: Iterable[Item]) -> int:
     """Returns the largest number of ranks that a log says; 0 if none says one."""
-    scans = (_scan(item) for item in items if is_text(item))
+    scans = (scan(item) for item in items if is_text(item))
     return max(
-        (_size(m[2]) for scan in scans if scan for m in scan["matches"]
+        (_size(m[2]) for found in scans if found for m in found["matches"]
          if _READERS[m[1]][0] == "world"),
         default=0,
     )  # fmt: skip

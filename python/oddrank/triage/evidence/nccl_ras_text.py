@@ -20,10 +20,10 @@ _OWN = (
     ") MISMATCH", ") INCOMPLETE", ") ERROR", "] PEER_",
 )  # fmt: skip
 WORDS = words(
-    *_OWN, ("Job summary", -6), "NCCL version", "Errors", "ranks have ", "Rank ",
+    *_OWN, ("Job summary", -6), "NCCL version", "Errors", "ranks have ",
     "The missing rank", "on node ", "ranks reported ", "Communicator ranks", "considered dead",
     "communicator data", "RUNNING  ", "INIT  ", "FINALIZE  ", "ABORT  ", "NOCOMM  ",
-    '"nccl_version"', '"PEER_',
+    *(f"Rank {digit}" for digit in range(10)), '"nccl_version"', '"PEER_',
 )  # fmt: skip
 _SURE = re.compile(
     r"Communicators\.\.\.|anks? .*launched (?:up to operation|any operations)|NCCL DIAG \[|"
