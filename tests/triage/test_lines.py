@@ -1,7 +1,11 @@
 """Lines with words of several readers: found in one scan, given as they stand."""
 
+import os
+import random
+
 import pytest
 
+from oddrank import _native
 from oddrank.inputs import Notes
 from oddrank.triage.evidence import lines as under_test
 from triage.facts_of import item_of
@@ -40,3 +44,29 @@ def test_lines_are_whole_whatever_the_blocks_and_cut_if_they_are_very_long(file,
             assert found == [(n, whole[n - 1]) for n in wanted], block
     (line,) = under_test.lines(file(b"apple" + b"x" * (200 << 10) + b"\nbanana\n"), (1,))
     assert len(line[1]) == 64 << 10
+
+
+def test_readers_that_share_one_pass_find_what_each_finds_alone(tmp_path):
+    seed = random.randrange(1 << 32)
+    chance = random.Random(seed)
+    told, *others = [("apples", 0), ("pears:", 3)], [("banana", 0)], [("cherry", -2), ("grapes", 0)]
+    texts = [word for words in (told, *others) for word, _ in words]
+    log = []
+    for _ in range(40_000):  # of several blocks, most of them without a word
+        rank = f"[rank{chance.randrange(9)}]: " if chance.random() < 0.8 else ""
+        word = chance.choice(texts) if chance.random() < 0.0005 else ""
+        log.append(f"{rank}{word}{'x' * chance.randrange(80)}{chance.choice(chr(13) + '  .')}\n")
+    for place in (-1, -9000, 100):  # endless lines, whose words may lie across borders of blocks
+        line = bytearray(b"\r 7%|##" * (chance.randrange(1, 40) << 13))
+        for at in chance.sample(range(len(line) - 9), chance.randrange(4)):
+            line[at : at + 6] = chance.choice(texts).encode()
+        log.insert(place, line.decode() + "\n")
+    path = tmp_path / "log"
+    path.write_text("".join(log), newline="")
+    core = _native.core()
+    scan, found = core.LogReaders(told, others).read(os.fsencode(path))
+    assert scan == core.scan_lines(os.fsencode(path), told), seed
+    for words, mine in zip(others, found, strict=True):
+        alone = core.scan_lines(os.fsencode(path), words, speakers=False)["matches"]
+        assert mine == [match[:2] for match in alone], seed
+    assert scan["matches"] and all(found)

@@ -380,10 +380,14 @@ def _went_on(log: Log, done: dict[object, list[_Block]]) -> set[int]:
         for writer, blocks in done.items() for block in blocks if block.end and not block.launcher
     ]  # fmt: skip
     near = [(block.number - _BEFORE, min(block.end + _AFTER, log.count)) for _, block in left]
-    near = _apart([*near, (log.count - _AFTER, log.count)])
+    first = min(near, default=(0, 0))[0]
+    near = _apart([*near, (max(log.count - _AFTER, first), log.count)])
     said = _progress(log, near) if left else {}
     went_on = {block.number for writer, block in left if _goes_on(block, said[writer])}
-    left = [(writer, block) for writer, block in left if block.number not in went_on]
+    left = [
+        (writer, block) for writer, block in left
+        if block.number not in went_on and _is_open(log, block, said[writer])
+    ]  # fmt: skip
     if not left:
         return went_on
     # Where nothing near it says so, all behind it counts, and what came last before it.
@@ -392,6 +396,12 @@ def _went_on(log: Log, done: dict[object, list[_Block]]) -> set[int]:
         said = _progress(log, far)
         went_on |= {block.number for writer, block in left if _goes_on(block, said[writer])}
     return went_on
+
+
+def _is_open(log: Log, block: _Block, matches: Sequence[Any]) -> bool:
+    """Returns whether lines that were not searched may show that a process goes on."""
+    behind = block.end + 2 * _AFTER < log.count
+    return behind or (block.process == Process() and any(m[0] > block.end for m in matches))
 
 
 def _last_word(block: _Block, matches: Sequence[Any]) -> int:
