@@ -13,6 +13,16 @@ from oddrank.bench.pairs.schedule import Tournament, panel, passes_of
 Cell = tuple[int, int]
 
 
+def rounds_of(tournament: Tournament) -> list[list[tuple[int, int]]]:
+    """Returns the pairs of every round, the lower member first."""
+    met = [tournament.partners(member) for member in range(tournament.members)]
+    return [
+        [(member, other) for member, others in enumerate(met)
+         for other in [others[turn]] if other is not None and member < other]
+        for turn in range(len(tournament.turns))
+    ]  # fmt: skip
+
+
 @dataclass
 class Links:
     """Links of `members` ranks, one per node. slow: cell -> slowdown (0.3: by 30 %).
@@ -36,7 +46,7 @@ class Links:
         wanted = error_wanted(effect, 2 * len(ranks) ** 2) * math.sqrt(passes)
         cells = [
             cell
-            for pairs in Tournament.of(len(ranks)).rounds()
+            for pairs in rounds_of(Tournament.of(len(ranks)))
             for low, high in pairs
             for cell in ((ranks[low], ranks[high]), (ranks[high], ranks[low]))
         ]

@@ -61,10 +61,13 @@ class Confidence:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that is wrong. `what` is a whole sentence with the name in it."""
+    """One thing that is wrong. `what` is a whole sentence with the name in it.
 
-    condition: Condition
-    who: Who
+    By default it names no rank: what is wrong, or whose fault it is, is unknown.
+    """
+
+    condition: Condition = "unknown"
+    who: Who = Who("rank")
     cause: str
     what: str
     stage: str | None = None

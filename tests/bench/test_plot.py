@@ -244,13 +244,6 @@ def test_the_legend_fits_every_panel_and_names_only_what_is_drawn(tmp_path):
 
 
 @needs_matplotlib
-def test_p99_of_several_curves_blends_no_colours(tmp_path):
-    runs = [saved(tmp_path, report(row(), row(64)), f"{i}.json") for i in range(2)]
-    assert not draw_curves(collect(runs)).axes[1].collections
-    assert draw_curves(collect(runs[:1])).axes[1].collections
-
-
-@needs_matplotlib
 def test_as_many_curves_as_there_may_be_all_look_different(tmp_path):
     rows = [row(size, dtype=f"d{i}") for i in range(MOST_CURVES) for size in (8, 64)]
     figure = draw_curves(collect([saved(tmp_path, report(*rows))]))

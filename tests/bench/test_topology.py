@@ -170,7 +170,7 @@ def test_an_algorithm_that_nccl_may_not_use_is_not_expected_of_it():
         ({"NCCL_ALGO": "broadcast:ring"}, "NVLS"),
         ({"NCCL_ALGO": "NVLS", "NCCL_NVLS_ENABLE": "0"}, None),
     ):  # fmt: skip
-        told = topology.algorithms(settings, True)
+        told = dict(zip(("nvls", "ring"), topology.algorithms(settings, True), strict=True))
         left = {name for name, off in told.items() if off is not False}
         assert left == {"NVLS": {"nvls", "ring"}, "ring": {"ring"}, None: set()}[expects], settings
         found = due(Facts("NVIDIA H200", 8, 1, "nccl", "2.27.7", **told))
@@ -179,7 +179,7 @@ def test_an_algorithm_that_nccl_may_not_use_is_not_expected_of_it():
 
 def test_nvls_is_expected_only_where_every_gpu_has_multicast():
     for last, others in ((True, True), (False, True), (False, False), (None, True), (None, None)):
-        told = [topology.algorithms({}, one) for one in (*[others] * 7, last)]
+        told = [{"nvls": one, "ring": None} for one in (*[others] * 7, last)]
         found = due(facts(lambda r: {}, lambda r: None, ranks=8, algorithms_of=told.__getitem__))
         name, reached = ("NVLS", 480) if last and others else ("ring", 370)
         assert found.note.split(",")[0] == name, (last, others)

@@ -1,6 +1,6 @@
 """torch.distributed as a back end: gloo on the CPU, nccl on GPUs.
 
-`ISSUERS` has one row for each collective. It makes a function without arguments that runs the
+`_ISSUERS` has one row for each collective. It makes a function without arguments that runs the
 collective. With gloo it returns when the collective is done, with nccl when it is queued on the
 stream.
 """
@@ -20,7 +20,6 @@ from oddrank.bench.random_data import Noise
 from oddrank.process_group import Group
 
 Call = Callable[[], Any]
-OUT, IN = False, True
 
 
 @dataclass(frozen=True)
@@ -48,47 +47,19 @@ class At:
         return self.ranks[ROOT]
 
 
-@dataclass(frozen=True)
-class Issuer:
-    """make(torch.distributed, at): the call; places: out of place, in place, or both."""
-
-    make: Callable[[Any, At], Call]
-    places: tuple[bool, ...]
+def all_gather(dist: Any) -> Any:
+    """Returns torch's all_gather of (received, sent): torch 2.13 renamed it and warns of the old
+    name."""
+    return getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
 
-def _all_reduce(dist: Any, at: At) -> Call:
-    return partial(dist.all_reduce, at.recv, _op(dist, at.case), at.handle)
+def _reduce_scatter(dist: Any) -> Any:
+    return getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
-def _all_gather(dist: Any, at: At) -> Call:
-    return partial(all_gather(dist), at.recv, at.send, at.handle)
-
-
-def _reduce_scatter(dist: Any, at: At) -> Call:
-    call = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-    return partial(call, at.recv, at.send, _op(dist, at.case), at.handle)
-
-
-def _broadcast(dist: Any, at: At) -> Call:
-    return partial(dist.broadcast, at.recv, at.root, at.handle)
-
-
-def _reduce(dist: Any, at: At) -> Call:
-    return partial(dist.reduce, at.recv, at.root, _op(dist, at.case), at.handle)
-
-
-def _gather(dist: Any, at: At) -> Call:
-    pieces = list(at.recv.chunk(at.world)) if at.rank == ROOT else None
-    return partial(dist.gather, at.send, pieces, at.root, at.handle)
-
-
-def _scatter(dist: Any, at: At) -> Call:
-    pieces = list(at.send.chunk(at.world)) if at.rank == ROOT else None
-    return partial(dist.scatter, at.recv, pieces, at.root, at.handle)
-
-
-def _all_to_all(dist: Any, at: At) -> Call:
-    return partial(dist.all_to_all_single, at.recv, at.send, group=at.handle)
+def _pieces(data: Any, at: At) -> list[Any] | None:
+    """Returns the part of each rank on the root, None elsewhere."""
+    return list(data.chunk(at.world)) if at.rank == ROOT else None
 
 
 def _all_to_all_v(dist: Any, at: At) -> Call:
@@ -119,31 +90,29 @@ def _barrier(dist: Any, at: At) -> Call:
     return partial(dist.barrier, at.handle, device_ids=ids)
 
 
-def all_gather(dist: Any) -> Any:
-    """Returns torch's all_gather of (received, sent): torch 2.13 renamed it and warns of the old
-    name."""
-    return getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-
-
 def _op(dist: Any, case: Case) -> Any:
     names = {"sum": "SUM", "min": "MIN", "max": "MAX", "avg": "AVG", "prod": "PRODUCT"}
     return getattr(dist.ReduceOp, names[case.op])
 
 
-ISSUERS = {
-    "all_reduce": Issuer(_all_reduce, (IN,)),
-    "all_gather": Issuer(_all_gather, (OUT, IN)),
-    "reduce_scatter": Issuer(_reduce_scatter, (OUT, IN)),
-    "broadcast": Issuer(_broadcast, (IN,)),
-    "reduce": Issuer(_reduce, (IN,)),
-    "gather": Issuer(_gather, (OUT,)),
-    "scatter": Issuer(_scatter, (OUT,)),
-    "all_to_all": Issuer(_all_to_all, (OUT,)),
-    "all_to_all_v": Issuer(_all_to_all_v, (OUT,)),
-    "sendrecv": Issuer(_ring, (OUT,)),
-    "barrier": Issuer(_barrier, (IN,)),
+# Collective -> makes the call of torch.distributed for a case.
+_ISSUERS: dict[str, Callable[[Any, At], Call]] = {
+    "all_reduce": lambda d, at: partial(d.all_reduce, at.recv, _op(d, at.case), at.handle),
+    "all_gather": lambda d, at: partial(all_gather(d), at.recv, at.send, at.handle),
+    "reduce_scatter": lambda d, at: partial(
+        _reduce_scatter(d), at.recv, at.send, _op(d, at.case), at.handle
+    ),
+    "broadcast": lambda d, at: partial(d.broadcast, at.recv, at.root, at.handle),
+    "reduce": lambda d, at: partial(d.reduce, at.recv, at.root, _op(d, at.case), at.handle),
+    "gather": lambda d, at: partial(d.gather, at.send, _pieces(at.recv, at), at.root, at.handle),
+    "scatter": lambda d, at: partial(d.scatter, at.recv, _pieces(at.send, at), at.root, at.handle),
+    "all_to_all": lambda d, at: partial(d.all_to_all_single, at.recv, at.send, group=at.handle),
+    "all_to_all_v": _all_to_all_v,
+    "sendrecv": _ring,
+    "barrier": _barrier,
 }
-
+_IN_PLACE_ONLY = ("all_reduce", "broadcast", "reduce", "barrier")
+_OUT_OF_PLACE_ONLY = ("gather", "scatter", "all_to_all", "all_to_all_v", "sendrecv")
 
 # gloo can't reduce these; it only moves their bytes.
 _NOT_IN_GLOO = ("float8_e4m3fn", "float8_e5m2", "uint32", "uint64")
@@ -176,7 +145,7 @@ class C10d:
         return part
 
     def refuses(self, case: Case) -> str | None:
-        if case.in_place not in ISSUERS[case.collective].places:
+        if case.collective in (_OUT_OF_PLACE_ONLY if case.in_place else _IN_PLACE_ONLY):
             place = "in place" if case.in_place else "out of place"
             return f"torch.distributed has no {case.collective} {place}"
         if self._group.backend == "gloo":
@@ -231,9 +200,8 @@ class _Operation:
             ours = view(offset + send_at * size, layout.send_count)
             got = view(offset + behind + recv_at * size, layout.recv_count)
             self._windows.append((ours, got))
-            make = ISSUERS[case.collective].make
             at = At(case, ours, got, group.rank, group.ranks, group.handle)
-            calls.append(make(group.dist, at))
+            calls.append(_ISSUERS[case.collective](group.dist, at))
         self.calls = tuple(calls)  # one a window
         self._in_turn = cycle(calls)
         ours, got = self._windows[0]

@@ -85,18 +85,6 @@ def _names(
     return convert
 
 
-def _backends(ctx: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
-    """Refuses auto beside another back end: it may choose the same one, which ran twice then."""
-    names: tuple[str, ...] = _names((AUTO, *BACKENDS), all_of=BACKENDS)(ctx, option, value)
-    if AUTO in names and len(names) > 1:
-        raise click.BadParameter("auto chooses one back end: give auto alone, or both")
-    return names
-
-
-def _share_or_none(ctx: click.Context, option: click.Parameter, value: str | None) -> float | None:
-    return None if value is None else share(ctx, option, value)
-
-
 def _effect(ctx: click.Context, option: click.Parameter, value: str) -> float:
     effect = share(ctx, option, value)
     if not 0.01 <= effect <= _LARGEST_EFFECT:
@@ -125,8 +113,8 @@ _RUN_OPTIONS = (
     click.option("--place", "places", default=AUTO, show_default=True, metavar="LIST",
                  callback=_names(PLACES, all_of=("in", "out")),
                  help="in place, out of place, or both; auto: the usual one of each collective."),
-    click.option("--backend", "backends", default=AUTO, show_default=True, metavar="LIST",
-                 callback=_backends,
+    click.option("--backend", default=AUTO, show_default=True,
+                 type=click.Choice((AUTO, *BACKENDS, "both")),
                  help="nccl: NCCL with a communicator of our own; c10d: torch.distributed over nccl"
                  " or gloo; both: the difference is what the framework costs; auto: nccl if every"
                  " rank can, else c10d."),
@@ -148,7 +136,8 @@ _RUN_OPTIONS = (
                  help="Groups of ranks that measure at once: node (the ranks of each node), rail"
                  " (the first rank of all nodes, the second, ...), or NCCL_TESTS_SPLIT's AND, OR,"
                  " MOD, DIV with a number, as in 'DIV 8'. The report names a slow group."),
-    click.option("--fail-below", default=None, callback=_share_or_none, metavar="PERCENT",
+    click.option("--fail-below", default=None, metavar="PERCENT",
+                 callback=lambda *given: None if given[2] is None else share(*given),
                  help="The verdict is unknown if a row reaches less than this share of the figure"
                  " published for these GPUs, or if no published figure fits any row."),
     click.option("--dry-run", is_flag=True,
@@ -173,7 +162,7 @@ def run(
     dtypes: tuple[str, ...],
     ops: tuple[str, ...],
     places: tuple[str, ...],
-    backends: tuple[str, ...],
+    backend: str,
     target: float,
     budget: float | None,
     deadline: float | None,
@@ -200,7 +189,8 @@ def run(
     Exit codes: 0 healthy; 1 a rank is named, or unknown; 2 could not run; 3 incomplete.
     """
     here = launch.current()
-    if register and not {"nccl", AUTO}.intersection(backends):
+    backends = BACKENDS if backend == "both" else (backend,)
+    if register and backend == "c10d":
         raise click.UsageError("--register needs the back end nccl: add --backend nccl")
     with alike_on_all_ranks():
         ranks = divided.size(here) if divided else here.world
@@ -210,8 +200,7 @@ def run(
         )  # fmt: skip
         time = limits(budget, deadline, [task.case for task in todo], here.world)
     if dry_run:
-        obstacle = sweep.obstacle_here(here, needed=register != "", backends=backends)
-        rows, sentence = report.plan_rows(todo, here, time, obstacle, ranks=ranks)
+        rows, sentence = report.plan_rows(todo, here, time, ranks=ranks)
         if here.rank == 0:
             render.table(report.PLAN_COLUMNS, rows, sys.stdout)
             render.line(sentence, sys.stdout)

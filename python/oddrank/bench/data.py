@@ -124,22 +124,3 @@ class PassResult(TypedDict):
     times: list[list[float]]
     over: bool
     footprint: int | None
-
-
-@dataclass(frozen=True)
-class SlowGroup:
-    """A slow group. by: how much longer its cases take, as a share, median of cases. cases: cases
-    in which it is slow, of `of`. sure: a third group tells what is usual."""
-
-    number: int
-    ranks: tuple[int, ...]
-    by: float
-    cases: int
-    of: int
-    groups: int
-    passes: int
-    row: Row
-
-    @property
-    def sure(self) -> bool:
-        return self.groups > 2

@@ -1,12 +1,11 @@
 """The causes that a sweep and the self-test's collectives can name."""
 
-import statistics
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from oddrank.bench.case import size_text
-from oddrank.bench.data import Expected, Mismatch, Row, SlowGroup
+from oddrank.bench.data import Expected, Mismatch, Row
 from oddrank.bench.sampling import ENOUGH
 from oddrank.control.stages import RunState
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
@@ -20,8 +19,6 @@ def wrong_values(stage: str, seen: Sequence[Mismatch]) -> Finding:
     """Wrong values: the rank that sees them need not have caused them."""
     observers = Who("rank", tuple(m["observer"] for m in seen))
     return Finding(
-        condition="unknown",
-        who=Who("rank"),
         cause="wrong-values",
         what=f"wrong values in stage {stage}, seen by {observers}; their origin is unknown",
         stage=stage,
@@ -136,42 +133,6 @@ def late_in_few(run: RunState, stage: str, one: Late) -> Finding:
     )
 
 
-def slow_group(run: RunState, slow: SlowGroup) -> Finding:
-    """A group of --split takes longer than the others, in every pass of most cases."""
-    who, row = run.who(slow.ranks), slow.row
-    own = row.groups[slow.number]
-    others = [group["median_us"] for i, group in enumerate(row.groups) if i != slow.number]
-    case = f"{row.collective} {row.dtype} {size_text(row.bytes)}"
-    found = Finding(
-        condition="slow",
-        who=who,
-        cause="slow-group",
-        what=f"group {slow.number} ({who}) takes {slow.by:.0%} longer than the other groups",
-        stage="sweep",
-        evidence=(
-            Evidence(
-                f"{case}, the others' median beside it", "median time",
-                own["median_us"], "us", statistics.median(others),
-            ),
-            Evidence(f"slower in every pass of {slow.cases} of {slow.of} cases", "groups at once"),
-        ),
-        confidence=Confidence("medium", f"{slow.groups} groups at once, {slow.passes} passes"),
-        next=(
-            "oddrank bench pairs, launched in the same way: which link or rank of the group",
-            "oddrank selftest on its hosts: GPUs, links and clocks",
-        ),
-    )  # fmt: skip
-    if slow.sure:
-        return found
-    return replace(
-        found,
-        condition="unknown",
-        who=Who("rank"),
-        confidence=Confidence("low", "two groups: no third tells what is usual"),
-        next=("divide the ranks into more groups",),
-    )
-
-
 def mismatch_evidence(seen: Sequence[Mismatch]) -> tuple[Evidence, ...]:
     """Lists each observer's first mismatch, then the second ones; equal ones share a line."""
     nth: Counter[int] = Counter()
@@ -205,8 +166,6 @@ def below_expected(low: Sequence[tuple[Row, Expected, float]], threshold: float)
     if "(n+1)/n" in of.note:
         next_.append("NCCL_DEBUG=INFO on one rank: is NVLS used? Without it a ring reaches less")
     return Finding(
-        condition="unknown",
-        who=Who("rank"),
         cause="below-expected",
         what=f"{row.collective} {row.dtype} of {size_text(row.bytes)} on {ranks} reaches"
         f" {share:.0f}% of what is expected{more}: which rank or link holds them up is unknown",
@@ -256,8 +215,6 @@ def nothing_published(
             0, f"measure sizes that have a figure: --sizes {size_text(larger).replace(' ', '')}"
         )
     return Finding(
-        condition="unknown",
-        who=Who("rank"),
         cause="nothing-published",
         what=f"--fail-below {100 * threshold:g}% judged nothing: no published figure fits any row"
         f" of {where}",

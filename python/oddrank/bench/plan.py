@@ -162,18 +162,23 @@ def limits(
         checks = sum(case.bytes for case in cases) / _CHECKED_BYTES_PER_SECOND
         needed = _START + longest(budget, number, world) + _beside(number, world) + checks
         return Limits(budget, max(DEADLINE, math.ceil(needed)))
-    left = _left(deadline, number, world)
-    most = _most_within(left, number, world)
-    if budget is None and most >= 1:
-        return Limits(min(BUDGET, most), deadline)
-    if budget is not None and longest(budget, number, world) <= left:
+
+    def fits(seconds: float) -> bool:
+        # Ignores the check of large sizes: its time is known only once it runs.
+        start = min(_START, _START_SHARE * deadline)
+        return longest(seconds, number, world) + _beside(number, world) <= deadline - start + 1e-6
+
+    if budget is not None and fits(budget):
         return Limits(budget, deadline)
+    most = next((n for n in range(int(min(budget or BUDGET, deadline)), 0, -1) if fits(n)), 0)
+    if budget is None and most:
+        return Limits(most, deadline)
+    needed = longest(budget or 1.0, number, world) + _beside(number, world)
+    least = math.ceil(min(needed + _START, needed / (1 - _START_SHARE)))
     what = f"{number} cases" + (f" and --budget {budget:g}" if budget else "")
-    needed = _least_deadline(budget or 1.0, number, world)
-    instead = f"--budget {most:g}" if most >= 1 else _FEWER
     raise OddrankError(
-        f"--deadline {deadline:g} is too short for {what}, which may take {needed} s with start"
-        f" and checks: give --deadline {needed}, or {instead}"
+        f"--deadline {deadline:g} is too short for {what}, which may take {least} s with start"
+        f" and checks: give --deadline {least}, or {f'--budget {most}' if most else _FEWER}"
     )
 
 
@@ -186,27 +191,6 @@ def longest(budget: float, cases: int, world: int) -> float:
 
 def _beside(cases: int, world: int) -> float:
     return cases * (_CASE + _RANK * world)
-
-
-def _left(deadline: float, cases: int, world: int) -> float:
-    """Returns the seconds left for measuring. Ignores the check of large sizes: its time is known
-    only once it runs."""
-    start = min(_START, _START_SHARE * deadline)
-    return round(deadline - start - _beside(cases, world), 6)
-
-
-def _most_within(left: float, cases: int, world: int) -> int:
-    """Returns the longest budget, in whole seconds, that fits into `left`; 0 or less: none."""
-    beyond = left - LEAST * cases
-    if world > 1:
-        return math.floor(min(left, beyond / (2 * ARRIVALS)) + 1e-6)
-    return math.floor(left) if beyond >= 0 else 0
-
-
-def _least_deadline(budget: float, cases: int, world: int) -> int:
-    """Returns the shortest deadline, in whole seconds, that leaves time for the budget."""
-    needed = longest(budget, cases, world) + _beside(cases, world)
-    return math.ceil(min(needed + _START, needed / (1 - _START_SHARE)))
 
 
 def passes_within(budget: float, cases: int, world: int) -> int:

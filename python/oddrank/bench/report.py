@@ -47,8 +47,7 @@ def of_sweep(
     with_data = [row for row in rows if row.bytes]
     unseen = bool(with_data) and all(row.median_us is None for row in with_data)
     why = outcome.why or (_unseen(with_data) if unseen else "")
-    if slow := split.slow_group(rows):
-        outcome.findings.append(findings.slow_group(run, slow))
+    outcome.findings += split.slow_group(run, rows)
     well = not outcome.findings and not unseen
     if fail_below is not None:
         outcome.findings += _below(done, rows, outcome, fail_below)
@@ -75,14 +74,12 @@ def plan_rows(
     tasks: Sequence[Task],
     launch: Launch,
     limits: Limits,
-    obstacle: str = "",
     *,
     ranks: int | None = None,
 ) -> tuple[list[tuple[str, ...]], str]:
     """Returns the table of --dry-run, and sentences on memory and time.
 
-    obstacle: why the back end nccl can't be used here, as sweep.obstacle_here says. ranks: of each
-    group with --split; None: all.
+    ranks: of each group with --split; None: all.
     """
     ranks = ranks or launch.world
     limit = usable_bytes(CPU, launch)
@@ -90,8 +87,6 @@ def plan_rows(
     for task in tasks:
         case, memory = task.case, memory_of(task.case, ranks)
         note = "" if memory <= limit else f"skipped on the CPU: {sweep.TOO_LARGE}"
-        if obstacle and task.backend == "nccl":
-            note = f"skipped: {obstacle}"
         rows.append(
             (
                 case.collective, case.dtype, case.op, "in" if case.in_place else "out",

@@ -1,24 +1,29 @@
 """`bench run --split`: groups of ranks that measure at once, and whether one of them is slow."""
 
+import operator
 import re
 import statistics
 from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from oddrank.bench import topology
-from oddrank.bench.data import Row, SlowGroup
+from oddrank.bench.case import size_text
+from oddrank.bench.data import Row
 from oddrank.control.stages import RunState
 from oddrank.errors import OddrankError
+from oddrank.finding import Confidence, Evidence, Finding, Who
 from oddrank.launch import Launch
 from oddrank.machine import node_number
 from oddrank.process_group import Group
 
 NODE, RAIL = "node", "rail"
-# NCCL_TESTS_SPLIT's operations, by both of their names.
-_OPERATIONS = {"AND": "&", "OR": "|", "MOD": "%", "DIV": "/"}
+# NCCL_TESTS_SPLIT's operations.
+_OPERATIONS: dict[str, Callable[[int, int], int]] = {
+    "AND": operator.and_, "OR": operator.or_, "MOD": operator.mod, "DIV": operator.floordiv,
+}  # fmt: skip
 _FORMS = "node, rail, or AND, OR, MOD, DIV and a number, as in 'AND 0x7' or 'DIV 8'"
 # Smallest slowdown that names a group: of hosts, which other jobs use too, and of GPUs. The line
 # lies at two thirds of it: a line at the effect itself would find it half of the time.
@@ -31,26 +36,20 @@ FEWEST_PASSES = 3
 
 @dataclass(frozen=True)
 class Split:
-    """How ranks are divided. operation: NODE, RAIL, or one of & | % / with `number`."""
+    """How ranks are divided. operation: NODE, RAIL, or one of _OPERATIONS with `number`."""
 
     operation: str
     number: int = 0
 
     def __str__(self) -> str:
-        names = {sign: name for name, sign in _OPERATIONS.items()}
-        sign = names.get(self.operation)
-        return f"{sign} {self.number}" if sign else self.operation
+        numbered = self.operation in _OPERATIONS
+        return f"{self.operation} {self.number}" if numbered else self.operation
 
     def color(self, rank: int, node: int, local_rank: int) -> int:
         """Returns the number that all ranks of a group share."""
-        return {
-            NODE: lambda: node,
-            RAIL: lambda: local_rank,
-            "&": lambda: rank & self.number,
-            "|": lambda: rank | self.number,
-            "%": lambda: rank % self.number,
-            "/": lambda: rank // self.number,
-        }[self.operation]()
+        if self.operation in _OPERATIONS:
+            return _OPERATIONS[self.operation](rank, self.number)
+        return node if self.operation == NODE else local_rank
 
     def size(self, launch: Launch) -> int:
         """Returns the ranks of each group; OddrankError if groups have different sizes.
@@ -72,22 +71,17 @@ class Split:
 
 
 def parse(text: str) -> Split:
-    """Reads --split; OddrankError if it is none of the forms. A number alone is a mask: AND."""
+    """Reads --split; OddrankError if it is none of the forms."""
     word = text.strip()
     if word.lower() in (NODE, RAIL):
         return Split(word.lower())
-    signs = "|".join(map(re.escape, (*_OPERATIONS, *_OPERATIONS.values())))
-    number = "0x[0-9a-f]{1,8}|0b[01]{1,32}|[0-9]{1,9}"
-    match = re.fullmatch(rf"({signs})?\s*({number})", word, re.IGNORECASE | re.ASCII)
-    if match is None:
+    match = re.fullmatch(r"([A-Z]+) *(0X[0-9A-F]{1,8}|[0-9]{1,9})", word.upper(), re.ASCII)
+    if match is None or match[1] not in _OPERATIONS:
         raise OddrankError(f"{text[:40]!r} is not a split: write {_FORMS}")
-    sign = (match[1] or "AND").upper()
-    digits = match[2].lower()
-    value = int(digits, {"0x": 16, "0b": 2}.get(digits[:2], 10))
-    operation = _OPERATIONS.get(sign, sign)
-    if operation in "%/" and value == 0:
+    number = int(match[2], 16 if match[2].startswith("0X") else 10)
+    if number == 0 and match[1] in ("MOD", "DIV"):
         raise OddrankError(f"{text[:40]!r}: a division by 0; write {_FORMS}")
-    return Split(operation, value)
+    return Split(match[1], number)
 
 
 def divide(world: Group, split: Split) -> tuple[Group, int]:
@@ -158,14 +152,12 @@ def joined(
     )
 
 
-def slow_group(rows: Sequence[Row]) -> SlowGroup | None:
-    """Returns the slowest group if it is slower than the others' median in every pass of most
-    cases, by more than the line; else None. Fewer passes than FEWEST_PASSES show only noise."""
+def slow_group(run: RunState, rows: Sequence[Row]) -> list[Finding]:
+    """Returns a finding if the slowest group is slower than the others' median in every pass of
+    most cases, by more than the line. Fewer passes than FEWEST_PASSES show only noise."""
     cases = [row for row in rows if row.bytes and len(row.groups) > 1 and _all_timed(row.groups)]
-    if not cases:
-        return None
-    found: list[SlowGroup] = []
-    for number, one in enumerate(cases[0].groups):
+    found: list[tuple[float, int, list[Row]]] = []
+    for number in range(len(cases[0].groups) if cases else 0):
         lasting = [_least_and_usual(row.groups, number) for row in cases]
         effects = [_EFFECT_HOST if "gloo" in row.backend else _EFFECT_GPU for row in cases]
         slow = [
@@ -174,13 +166,42 @@ def slow_group(rows: Sequence[Row]) -> SlowGroup | None:
             if least > effect * _LINE
         ]
         if len(slow) >= _MOST_CASES * len(cases):
-            by = statistics.median(usual for _, usual in lasting)
-            passes = min(len(row.groups[number]["passes_us"]) for row in slow)
-            found.append(
-                SlowGroup(number, tuple(one["ranks"]), by, len(slow), len(cases),
-                          len(cases[0].groups), passes, slow[-1])
-            )  # fmt: skip
-    return max(found, key=lambda group: group.by, default=None)
+            found.append((statistics.median(usual for _, usual in lasting), number, slow))
+    return [_finding(run, *max(found), len(cases))] if found else []
+
+
+def _finding(run: RunState, by: float, number: int, slow: Sequence[Row], cases: int) -> Finding:
+    """Names the group that takes longer by the share `by` in `slow` of all cases. Of two groups no
+    third one tells what is usual."""
+    row = slow[-1]
+    own, who = row.groups[number], run.who(row.groups[number]["ranks"])
+    others = [group["median_us"] for i, group in enumerate(row.groups) if i != number]
+    passes = min(len(row.groups[number]["passes_us"]) for row in slow)
+    sure = len(others) > 1
+    return Finding(
+        condition="slow" if sure else "unknown",
+        who=who if sure else Who("rank"),
+        cause="slow-group",
+        what=f"group {number} ({who}) takes {by:.0%} longer than the other groups",
+        stage="sweep",
+        evidence=(
+            Evidence(
+                f"{row.collective} {row.dtype} {size_text(row.bytes)},"
+                " the others' median beside it",
+                "median time", own["median_us"], "us", statistics.median(others),
+            ),
+            Evidence(f"slower in every pass of {len(slow)} of {cases} cases", "groups at once"),
+        ),
+        confidence=Confidence("medium", f"{len(row.groups)} groups at once, {passes} passes")
+        if sure
+        else Confidence("low", "two groups: no third tells what is usual"),
+        next=(
+            "oddrank bench pairs, launched in the same way: which link or rank of the group",
+            "oddrank selftest on its hosts: GPUs, links and clocks",
+        )
+        if sure
+        else ("divide the ranks into more groups",),
+    )  # fmt: skip
 
 
 def _all_timed(groups: Sequence[Mapping[str, Any]]) -> bool:

@@ -16,7 +16,6 @@ from oddrank.bench.split import Split
 from oddrank.control.stages import AnyStage, Context, RunState, Skip, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
-from oddrank.launch import Launch
 from oddrank.machine import device, settings
 from oddrank.machine.device import usable_bytes
 from oddrank.process_group import Group, connect
@@ -103,8 +102,7 @@ def _connect_as(wanted: Split | None) -> Callable[[Context[str]], topology.Conne
         (limit,) = world.smallest([usable_bytes(world.computes_on, context.launch)])
         group, number = split.divide(world, wanted) if wanted else (world, 0)
         context.scratch[_MEASURED] = group
-        facts = topology.of_rank(world)
-        return {"transport": world.backend, "limit": limit, "group": number, **facts}
+        return topology.of_rank(world, limit, number)
 
     return measure
 
@@ -168,27 +166,6 @@ def _stage(
     )  # fmt: skip
 
 
-def obstacle_here(launch: Launch, backends: Sequence[str], *, needed: bool) -> str:
-    """Returns why ranks like this one can't use the back end nccl; "" if they can or need not.
-
-    For --dry-run, which sees this rank only. OddrankError if the real run would end with it.
-    """
-    if "nccl" not in backends and not needed:
-        return ""
-    facts = device.facts(launch)
-    if device.choose([facts]) != device.GPU:
-        if needed and "nccl" not in backends:
-            raise _needs_nccl(NO_GPU)
-        if set(backends) == {"nccl"}:
-            raise OddrankError(f"{NO_GPU}; {ADVICE[NO_GPU]}")
-        return NO_GPU
-    if facts["cuda_part"]:
-        raise _no_check(facts["cuda_part"])
-    if why := facts["obstacle"]:
-        raise _needs_nccl(why) if needed else _no_nccl(why)
-    return ""
-
-
 def _choose(name: str, run: RunState, options: "SweepOptions | None" = None) -> str:
     """Resolves "auto": nccl if every rank can use it, else c10d. Returns other names unchanged.
 
@@ -199,36 +176,25 @@ def _choose(name: str, run: RunState, options: "SweepOptions | None" = None) -> 
     ranks = topology.devices_of(run).values()
     on_gpus = device.choose(ranks) == device.GPU
     if on_gpus and (lacking := _first(facts["cuda_part"] for facts in ranks)):
-        raise _no_check(lacking)
+        raise OddrankError(
+            f"bench run checks every value on the GPU, over c10d too, and can't here: {lacking}"
+        )
     obstacle = _first(facts["obstacle"] for facts in ranks)
     if name == "nccl" and on_gpus and obstacle:
-        raise _no_nccl(obstacle)
+        raise OddrankError(f"the back end nccl can't be used: {obstacle}")
     if name != AUTO:
         return name
     if on_gpus and not obstacle:
         return "nccl"
     if options and options.register:
-        raise _needs_nccl(obstacle if on_gpus else NO_GPU)
+        why = obstacle if on_gpus else NO_GPU
+        raise OddrankError(f"--register needs the back end nccl: {why}; leave the option out")
     return "c10d"
 
 
 def _first(reasons: Iterable[str]) -> str:
     """Returns the first reason that is not empty; "" if there is none."""
     return next(filter(None, reasons), "")
-
-
-def _no_check(why: str) -> OddrankError:
-    return OddrankError(
-        f"bench run checks every value on the GPU, over c10d too, and can't here: {why}"
-    )
-
-
-def _no_nccl(why: str) -> OddrankError:
-    return OddrankError(f"the back end nccl can't be used: {why}")
-
-
-def _needs_nccl(why: str) -> OddrankError:
-    return OddrankError(f"--register needs the back end nccl: {why}; leave the option out")
 
 
 def _measure(context: Context[_Plan], one_pass: Pass, options: SweepOptions) -> PassResult:

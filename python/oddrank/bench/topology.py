@@ -59,47 +59,29 @@ class Facts:
         return self.nodes == 1 or (self.domain or 0) >= self.n
 
 
-class Joined(TypedDict):
-    """The fields of Facts about the links between GPUs; None: unknown."""
-
-    link: Literal["nvlink", "pcie"] | None
-    links: int | None
-    pcie: int | None
-    domain: int | None
-
-
-class Algorithms(TypedDict):
-    """Of Facts: False if the settings forbid it in an all_reduce. NVLS needs multicast, too."""
-
-    nvls: bool | None
-    ring: Literal[False] | None
-
-
 class Devices(GpuFacts, Setup):
     """A rank's result of stage devices."""
 
 
-class RankFacts(Algorithms):
-    """A rank's share of Facts.
+class Connected(TypedDict):
+    """A rank's result of stage connect: its share of Facts.
 
-    nics: name -> line rate in Gb/s of the NICs that may carry its traffic, as far as known. links:
-    the links of its GPU to others (csrc/nvml/gpu.hpp), or why they are unknown.
+    transport: torch's back end. limit: bytes that every rank may take. group: the number of its
+    group with --split, else 0. nics: name -> line rate in Gb/s of the NICs that may carry its
+    traffic, as far as known. nvls, ring: as `algorithms` says. links: the links of its GPU to
+    others (csrc/nvml/gpu.hpp), or why they are unknown.
     """
-
-    nics: dict[str, float]
-    fabric: Literal["rdma", "tcp"] | None
-    gloo_interface: str | None
-    nccl: str | None
-    links: dict[str, Any] | None
-
-
-class Connected(RankFacts):
-    """A rank's result of stage connect. limit: bytes that every rank may take. group: the number of
-    its group with --split, else 0."""
 
     transport: str
     limit: float
     group: int
+    nics: dict[str, float]
+    fabric: Literal["rdma", "tcp"] | None
+    gloo_interface: str | None
+    nccl: str | None
+    nvls: bool | None
+    ring: bool | None
+    links: dict[str, Any] | None
 
 
 def devices_of(run: RunState) -> Mapping[int, Devices]:
@@ -112,20 +94,25 @@ def connected_of(run: RunState) -> Mapping[int, Connected]:
     return run.of("connect")
 
 
-def of_rank(group: Group) -> RankFacts:
-    """Returns this rank's facts."""
+def of_rank(group: Group, limit: float, number: int) -> Connected:
+    """Returns this rank's facts; `number` is its group's."""
     names = os.environ.get("GLOO_SOCKET_IFNAME", "")
     nics = {} if group.backend == "gloo" else rdma_rates(os.environ)
     fabric: Literal["rdma", "tcp"] = "rdma" if nics else "tcp"
     if not nics:
         nics = tcp_rates(group.backend, os.environ)
     nccl = group.torch.cuda.nccl.version() if group.backend == "nccl" else None
+    nvls, ring = algorithms(os.environ, _multicast(group) if group.backend == "nccl" else None)
     return {
+        "transport": group.backend,
+        "limit": limit,
+        "group": number,
         "nics": nics,
         "fabric": fabric if nics else None,
         "gloo_interface": names if group.backend == "gloo" else None,
         "nccl": ".".join(map(str, nccl)) if nccl else None,
-        **algorithms(os.environ, _multicast(group) if group.backend == "nccl" else None),
+        "nvls": nvls,
+        "ring": ring,
         "links": _links(group) if group.backend == "nccl" else None,
     }
 
@@ -147,8 +134,10 @@ def tcp_rates(backend: str, settings: Mapping[str, str], root: Path = NET) -> di
     return {name: rate} if rate else {}
 
 
-def algorithms(settings: Mapping[str, str], multicast: bool | None) -> Algorithms:
-    """Returns whether NCCL's settings forbid an algorithm in an all_reduce.
+def algorithms(
+    settings: Mapping[str, str], multicast: bool | None
+) -> tuple[bool | None, bool | None]:
+    """Returns False for NVLS and for rings if NCCL's settings forbid them in an all_reduce.
 
     multicast: whether this rank's GPU supports it, which NVLS needs; None: unknown.
     NCCL_ALGO has lists separated by `;`, each for the function before its colon; a list without a
@@ -162,9 +151,7 @@ def algorithms(settings: Mapping[str, str], multicast: bool | None) -> Algorithm
     listed, inverted = names.removeprefix("^").split(","), names.startswith("^")
     left = {name: not names or (name in listed) != inverted for name in ("nvls", "ring")}
     left["nvls"] &= settings.get("NCCL_NVLS_ENABLE") != "0"
-    return Algorithms(
-        nvls=multicast if left["nvls"] else False, ring=None if left["ring"] else False
-    )
+    return multicast if left["nvls"] else False, None if left["ring"] else False
 
 
 def _multicast(group: Group) -> bool | None:
@@ -224,20 +211,21 @@ def _everywhere(ranks: Collection[bool | None]) -> bool | None:
     return False if False in ranks else None if None in ranks else True
 
 
-def joined(ranks: Collection[Mapping[str, Any] | None]) -> Joined:
-    """Joins the links of all ranks' GPUs: the worst counts, since the others wait for it."""
+def joined(ranks: Collection[Mapping[str, Any] | None]) -> dict[str, Any]:
+    """Joins the links of all ranks' GPUs, as Facts has them: the worst counts, since the others
+    wait for it."""
     known = [rank for rank in ranks if rank is not None and "unknown" not in rank]
     if not known or len(known) < len(ranks):
-        return Joined(link=None, links=None, pcie=None, domain=None)
+        return dict.fromkeys(("link", "links", "pcie", "domain"))
     links = min(rank["nvlinks"] for rank in known)
     whole = all(rank["pcie"] and rank["pcie_width"] >= _LANES for rank in known)
     fabrics = {rank["fabric"] for rank in known}
-    return Joined(
-        link="nvlink" if links else "pcie",
-        links=links,
-        pcie=min(rank["pcie"] for rank in known) if whole else None,
-        domain=len(known) if len(fabrics) == 1 and "" not in fabrics else None,
-    )
+    return {
+        "link": "nvlink" if links else "pcie",
+        "links": links,
+        "pcie": min(rank["pcie"] for rank in known) if whole else None,
+        "domain": len(known) if len(fabrics) == 1 and "" not in fabrics else None,
+    }
 
 
 def links_text(rank: Mapping[str, Any] | None) -> str | None:

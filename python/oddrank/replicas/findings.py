@@ -62,8 +62,6 @@ def no_majority(outlier: "Outlier", hosts: Mapping[int, str]) -> Finding:
     """Copies differ, and no value has a majority."""
     first = outlier.tensors[0]
     return Finding(
-        condition="unknown",
-        who=Who("rank"),
         cause="no-majority",
         what=f"{ranks_text(outlier.group)} hold different bits in {_of(outlier)}: {first.name}"
         f" ({first.what}){_values(first.place)}; which is wrong is unknown",
@@ -102,8 +100,6 @@ def different_groups(
 ) -> Finding:
     """Some ranks of a group do not compare within it: nothing can be compared."""
     return Finding(
-        condition="unknown",
-        who=Who("rank"),
         cause="different-groups",
         what=f"{ranks_text(set(group) - set(absent))} compare tensors within {ranks_text(group)},"
         f" but {_who(absent, hosts)} {'does' if len(absent) == 1 else 'do'} not: no tensor was"
@@ -125,8 +121,6 @@ def different_fact(
     evidence = (Evidence(f"{name}: {text}", "facts of each rank"),)
     if not odd:
         return Finding(
-            condition="unknown",
-            who=Who("rank"),
             cause="different-facts",
             what=f"{name} is not the same on all ranks: {_short(text)}",
             evidence=evidence,
@@ -257,8 +251,6 @@ def first_nonfinite(
     evidence = _first_events(events, _value_in)
     if not found.ranks:
         return Finding(
-            condition="unknown",
-            who=Who("rank"),
             cause="nonfinite-everywhere",
             what=f"the first non-finite value is {where} on {ranks_text(has)}; which rank made it"
             f" is unknown: {found.why}",
@@ -305,8 +297,6 @@ def not_repeated(
     evidence = _first_events(events, lambda one: f"{one.tensor} {one.value}")
     if not found.ranks:
         return Finding(
-            condition="unknown",
-            who=Who("rank"),
             cause="not-deterministic",
             what=f"the step does not repeat: {first.tensor} {first.value}; {found.why}",
             evidence=evidence,

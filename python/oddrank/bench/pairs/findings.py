@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from oddrank.bench.pairs.matrix import Judgement, Part, Suspect
 from oddrank.bench.pairs.measurement import Unit
@@ -55,33 +54,20 @@ def slow_part(
     )
 
 
-def not_measured_again(run: RunState, suspect: Suspect, unit: Unit) -> Finding:
-    """A suspect that was not measured again: no time, or too many other suspects."""
-    but = "and there was no time to measure it again"
-    return _doubt(
-        run, suspect, unit, but, "run it again with a longer --deadline, or on fewer nodes"
-    )
+# Why a suspect is not named: the end of a sentence, and what to do.
+NO_TIME = (
+    "and there was no time to measure it again",
+    "run it again with a longer --deadline, or on fewer nodes",
+)
+NOT_SURE = ("and neither clearly slow nor clearly healthy in the recheck", _AGAIN)
+PASSED = ("and as fast as the others in the recheck", _AGAIN)
 
 
-def not_sure(run: RunState, suspect: Suspect, unit: Unit) -> Finding:
-    """Slow once; the recheck with known-good partners was not clear."""
-    return _doubt(
-        run, suspect, unit, "and neither clearly slow nor clearly healthy in the recheck", _AGAIN
-    )
-
-
-def slow_once(run: RunState, suspect: Suspect, unit: Unit) -> Finding:
-    """Slow once, but as fast as the others with known-good partners: the slowdown passed."""
-    found = _doubt(run, suspect, unit, "and as fast as the others in the recheck", _AGAIN)
-    return replace(found, cause=SLOW_ONCE)
-
-
-def _doubt(run: RunState, suspect: Suspect, unit: Unit, but: str, advice: str) -> Finding:
-    who = _who_of(run, suspect.part)
+def not_confirmed(run: RunState, suspect: Suspect, unit: Unit, why: tuple[str, str]) -> Finding:
+    """A suspect of the first measurement that is not named. why: NO_TIME, NOT_SURE or PASSED."""
+    who, (but, advice) = _who_of(run, suspect.part), why
     return Finding(
-        condition="unknown",
-        who=Who("rank"),
-        cause="not-confirmed",
+        cause=SLOW_ONCE if why is PASSED else "not-confirmed",
         what=f"{who} was slow once {but}: {_figures(suspect.part, suspect, unit)}",
         stage="pairs",
         evidence=(
@@ -102,8 +88,6 @@ def uneven_links(unit: Unit, where: Where, judgement: Judgement) -> Finding:
     """Too many parts differ to name one."""
     what = "latencies" if unit == "us" else "bandwidths"
     return Finding(
-        condition="unknown",
-        who=Who("rank"),
         cause="uneven-links",
         what=f"{_PLACES[where]} the {what} differ in too many places to name one: there are"
         " several kinds of links, or the hosts are busy",
@@ -121,8 +105,6 @@ def uneven_places(slower: Sequence[int]) -> Finding:
     """The same local ranks are slower on all nodes: a rail, or a socket without a network card."""
     ranks = f"local {ranks_text(slower)}"
     return Finding(
-        condition="unknown",
-        who=Who("rank"),
         cause="uneven-places",
         what=f"between nodes, {ranks} of all nodes move less data than the others at the same time:"
         " a slower rail or socket, or a network card that does not serve all ranks equally",
@@ -139,8 +121,6 @@ def uneven_places(slower: Sequence[int]) -> Finding:
 def too_noisy(judgement: Judgement, where: Where, effect: float) -> Finding:
     """The noise hides a slowdown of the size looked for."""
     return Finding(
-        condition="unknown",
-        who=Who("rank"),
         cause="too-noisy",
         what=f"no rank looks slow, but a slowdown of {effect:.0%} could have been missed:"
         f" {_PLACES[where]} {_could_see(judgement, 'GB/s')}",

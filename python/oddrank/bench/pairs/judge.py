@@ -47,7 +47,7 @@ class Judge:
     def suspects(self, run: RunState) -> list[Finding]:
         """Returns the suspects; a rank is named only after the recheck."""
         return [
-            findings.not_measured_again(run, suspect, figures.unit)
+            findings.not_confirmed(run, suspect, figures.unit, findings.NO_TIME)
             for figures, judgement in self.measurement(run).judged.values()
             for suspect in judgement.suspects
         ]
@@ -77,10 +77,10 @@ class Judge:
                     named.append(_Named(figures, second, same))
                     continue
                 left = anew.below(suspect.part) if anew else None
-                doubt = findings.not_measured_again
+                why = findings.NO_TIME
                 if left is not None:
-                    doubt = findings.slow_once if left < judgement.floor else findings.not_sure
-                lost.append(doubt(run, suspect, figures.unit))
+                    why = findings.PASSED if left < judgement.floor else findings.NOT_SURE
+                lost.append(findings.not_confirmed(run, suspect, figures.unit, why))
         return [
             findings.slow_part(run, one.suspect, one.figures.unit, one.figures.where, one.judgement)
             for one in _once(named)

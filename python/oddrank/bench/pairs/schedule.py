@@ -65,18 +65,6 @@ class Tournament:
         met = (self.order[_opposite(place, turn, len(self.order))] for turn in self.turns)
         return [other if other < self.members else None for other in met]
 
-    def rounds(self) -> list[list[tuple[int, int]]]:
-        """Returns the pairs of every round, the lower member first."""
-        return [
-            sorted(
-                (min(pair), max(pair))
-                for place in range(len(self.order) // 2)
-                for pair in [_at_table(self.order, place, turn)]
-                if max(pair) < self.members
-            )
-            for turn in self.turns
-        ]
-
 
 def passes_of(turns: int) -> int:
     """Returns how many passes are made over so many rounds."""
@@ -103,12 +91,6 @@ def _opposite(place: int, turn: int, places: int) -> int:
         return turn
     other = (2 * turn - place) % around
     return around if other == place else other
-
-
-def _at_table(order: Sequence[int], table: int, turn: int) -> tuple[int, int]:
-    around = len(order) - 1
-    place = around if table == 0 else (turn + table) % around
-    return order[place], order[_opposite(place, turn, len(order))]
 
 
 Teams = Sequence[tuple[int, ...]]

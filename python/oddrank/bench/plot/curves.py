@@ -213,12 +213,8 @@ def draw_curves(picture: Picture) -> Any:
     for left in axes[len(picture.panels) * each :]:
         left.set_axis_off()
     figure.suptitle(plain(picture.common), fontsize=11, fontweight="bold")
-    drawn = dict.fromkeys(
-        "dotted" if len(panel.curves) > 1 else "shaded"
-        for panel in picture.panels
-        if any(point.p99_us is not None for curve in panel.curves for point in curve.points)
-    )
-    p99 = f", {' or '.join(drawn)}: up to p99" if drawn else ""
+    points = (point for panel in picture.panels for curve in panel.curves for point in curve.points)
+    p99 = ", dotted: up to p99" if any(point.p99_us is not None for point in points) else ""
     note = "; ".join(filter(None, [f"line: mean{p99}", picture.left_out]))
     if legend:
         _add_legend(figure, legend, note)
@@ -248,7 +244,7 @@ def _draw_panel(
             "markersize": 3.5,
             "linewidth": 1.5,
         }
-        line = _draw_curve(left, right, curve, style, shaded=len(panel.curves) == 1)
+        line = _draw_curve(left, right, curve, style)
         drawn.append((curve, line))
         for third in ratio if len(panel.curves) > 1 else ():
             _draw_ratio(third, curve, panel.curves[0], style)
@@ -262,27 +258,16 @@ def _draw_panel(
     return drawn
 
 
-def _draw_curve(left: Any, right: Any, curve: Curve, style: dict[str, Any], *, shaded: bool) -> Any:
-    """Draws both lines and returns that of the times.
-
-    p99 is a band if shaded, else a dotted line, since bands of several curves blend into colours
-    that no legend has; a whisker at a point without neighbours.
-    """
+def _draw_curve(left: Any, right: Any, curve: Curve, style: dict[str, Any]) -> Any:
+    """Draws both lines and returns that of the times. p99 is a dotted line: bands of several curves
+    would blend into colours that no legend has."""
     points = curve.points
     known = [point for point in points if point.GBps]
     left.plot([p.bytes for p in known], [p.GBps for p in known], **style)
     sizes, times = [p.bytes for p in points], [p.us for p in points]
     (line,) = right.plot(sizes, times, **style)
     tops = [math.nan if p.p99_us is None else max(p.us, p.p99_us) for p in points]
-    if shaded:
-        right.fill_between(sizes, times, tops, color=style["color"], alpha=0.16, linewidth=0)
-    else:
-        right.plot(sizes, tops, color=style["color"], linestyle=":", linewidth=1.1)
-    for i, top in enumerate(tops):
-        alone = all(map(math.isnan, tops[max(0, i - 1) : i] + tops[i + 1 : i + 2]))
-        if alone and not math.isnan(top):
-            tail = [[0], [top - times[i]]]
-            right.errorbar([sizes[i]], [times[i]], yerr=tail, color=style["color"], capsize=4)
+    right.plot(sizes, tops, color=style["color"], linestyle=":", linewidth=1.1, marker="_")
     for point in (point for point in points if point.wrong):
         for axes, height in ((left, point.GBps), (right, point.us)):
             if height:

@@ -187,8 +187,6 @@ def no_majority(places: Places, differences: Sequence[Difference]) -> Finding:
         )
     look = dict.fromkeys(_LOOK.get(d.name.partition(".")[0], "oddrank doctor") for d in differences)
     return Finding(
-        condition="unknown",
-        who=Who("rank"),
         cause="no-majority",
         what=what,
         stage="environment",

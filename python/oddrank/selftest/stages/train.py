@@ -357,8 +357,6 @@ def replicas_differ(ranks: Sequence[int], step: int, kind: str) -> Finding:
 
 def _nobody(what: str, evidence: tuple[Evidence, ...], why: str, *, cause: str) -> Finding:
     return Finding(
-        condition="unknown",
-        who=Who("rank"),
         cause=cause,
         what=what,
         stage=NAME,
