@@ -138,6 +138,7 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
     by_kernel = Death(Process(None, None, 57), "oom", Source("kernel.log"), signal=9, by="kernel")
     same_pid = [Identity(Process(rank, f"n{rank}", 57), HERE) for rank in (0, 1)]
     worker = "RuntimeError: DataLoader worker (pid(s) 4711, 4712) exited unexpectedly"
+    left = "RuntimeError: DataLoader worker (pid(s) 4711) exited unexpectedly"
     of_worker = replace(by_kernel, process=Process(None, "n1", 4712), source=Source("dmesg", 7))
     killed = [Death(Process(r), "signal", HERE, signal=9, site=(Frame(f"f{r}"),)) for r in range(3)]
     more = [Death(Process(r), "signal", HERE, signal=9) for r in (3, 4)]
@@ -154,6 +155,7 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
         "a pid of one rank": ([*same_pid[:1], by_kernel], dead(0)),
         "a worker that the kernel killed":
             ([*said(traceback(3, error=worker), traceback(0, error=LOST)), of_worker], dead(3)),
+        "a worker whose signal torch lost": (said(traceback(3, error=left)), dead(3, certainty=1)),
         "a job that somebody ended": (killed, dead(0, 1, 2)),
         "and which had stalled": ([*killed, *more, *waits, loads], ("host-stuck", (4,), 1)),
         "who gave up in a collective is a victim of who stands outside":

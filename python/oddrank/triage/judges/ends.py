@@ -25,8 +25,11 @@ _UNLIKE = re.compile(
 _STOPPED = re.compile(r"^(?:KeyboardInterrupt|SignalException|SystemExit)\b")
 # Signals that others send: SIGINT, SIGKILL, SIGTERM.
 FROM_OUTSIDE = frozenset({2, 9, 15})
-# torch's words in the process that started the worker.
-_WORKER = re.compile(r"DataLoader worker \(pid (\d+)\) is killed by signal: ([A-Z][\w ]*)\.")
+# torch's words in the process that started the worker: which of the two is a race inside of torch.
+_WORKER = re.compile(
+    r"DataLoader worker \(pid(?:\(s\))? (\d+)\) "
+    r"(?:is killed by signal: ([A-Z][\w ]*)\.|exited unexpectedly)"
+)
 _AT_ONCE = 0.03  # seconds between two ends by signals that were sent together
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 
@@ -73,10 +76,11 @@ def _of_worker(death: Death) -> Death:
     found = _WORKER.search(death.text)
     if found is None or death.how != "exception":
         return death
-    pid, signals = found[1], [n for n in signal.valid_signals() if signal.strsignal(n) == found[2]]
+    pid, name = found.groups()
+    known = (n for n in signal.valid_signals() if name and signal.strsignal(n) == name)
     return replace(
-        death, how="signal", signal=next(iter(signals), None), text="", site=(), failed="",
-        child=f"DataLoader worker pid {pid}",
+        death, how="signal" if name else "exit", signal=next(known, None), text="", site=(),
+        failed="", child=f"DataLoader worker pid {pid}",
     )  # fmt: skip
 
 
