@@ -72,10 +72,7 @@ def prepared(monkeypatch: Any, case: Case, world: int, runs: Runs) -> NativeOper
 def test_long_runs_are_timed_once_and_the_mean_of_short_ones_has_no_events_between_them(
     monkeypatch,
 ):
-    for n, mean, order in (
-        (8, 3.0, [("each", 8)]),
-        (100, 1.0, [("mean", 100), ("each", 100)]),
-    ):
+    for n, mean, order in ((8, 3.0, [("each", 8)]), (100, 1.0, [("mean", 100), ("each", 100)])):
         runs = Runs(1)
         block = prepared(monkeypatch, Case("all_reduce", "float32", 8, "max"), 2, runs).block(n)
         assert (block.mean, block.samples) == (mean, [3.0] * n)

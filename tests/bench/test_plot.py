@@ -24,7 +24,7 @@ def labels(made):
 
 def test_a_label_says_only_what_differs_and_the_rest_is_common(tmp_path):
     one = picture(tmp_path, report(row(1 << 20), row(8), row(1 << 10)))
-    assert [point.bytes for point in one.panels[0].curves[0].points] == [8, 1 << 10, 1 << 20]
+    assert [drawn.bytes for drawn in one.panels[0].curves[0].rows] == [8, 1 << 10, 1 << 20]
     kinds = [row(), row(dtype="bfloat16"), row(inplace=False)]
     for made, texts, common in (
         (one, [""], "c10d:gloo, float32, sum, in place, 4 ranks"),

@@ -47,7 +47,6 @@ class Case:
 
     @property
     def count(self) -> int:
-        """Elements in `bytes`."""
         return self.bytes // DTYPES[self.dtype]
 
     def __str__(self) -> str:
@@ -87,7 +86,6 @@ def parse_sizes(text: str) -> list[int]:
 
 
 def parse_size(text: str) -> int:
-    """Parses one size and returns it in bytes."""
     return _size(text, text, _ONE)
 
 

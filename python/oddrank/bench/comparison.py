@@ -167,7 +167,6 @@ def _by_key(side: Saved, any_backend: bool) -> dict[tuple[Any, ...], SavedRow]:
 
 
 def _backends(side: Saved) -> set[str]:
-    """Returns the back ends of its rows."""
     return {row.backend for row in side.rows}
 
 

@@ -86,7 +86,6 @@ class Row:
     groups: tuple[Mapping[str, Any], ...] = ()
 
     def expecting(self, what: Expected | None) -> "Row":
-        """Returns the row with its expectation and the percentage of it."""
         if what is None:
             return self
         return replace(

@@ -262,7 +262,6 @@ def shortfalls(
 
 @cache
 def figures() -> Mapping[str, Any]:
-    """Returns the content of limits.json."""
     text = Path(__file__).with_name("limits.json").read_text(encoding="utf-8")
     found: Mapping[str, Any] = json.loads(text)
     return found

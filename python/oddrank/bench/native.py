@@ -109,8 +109,6 @@ class Native:
 
 
 class NativeOperation:
-    """An Operation."""
-
     def __init__(self, native: Native, communicator: Any, memory: Any, case: Case) -> None:
         in_place = _in_place(case)
         self._seconds = native.seconds

@@ -78,7 +78,6 @@ class Pass:
 
     @property
     def name(self) -> str:
-        """The name of the pass's stage."""
         return self.task.name if self.number == 1 else f"{self.task.name} ({self.number})"
 
 

@@ -44,7 +44,6 @@ class Noise:
         self._left = 0
 
     def write(self) -> None:
-        """Fills all windows."""
         for address, size in self._windows:
             args = (address, size, self._case.dtype, self._case.op)
             if self._device < 0:

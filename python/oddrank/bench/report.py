@@ -71,11 +71,7 @@ def of_sweep(
 
 
 def plan_rows(
-    tasks: Sequence[Task],
-    launch: Launch,
-    limits: Limits,
-    *,
-    ranks: int | None = None,
+    tasks: Sequence[Task], launch: Launch, limits: Limits, *, ranks: int | None = None
 ) -> tuple[list[tuple[str, ...]], str]:
     """Returns the table of --dry-run, and sentences on memory and time.
 

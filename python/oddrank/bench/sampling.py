@@ -84,12 +84,7 @@ class StoppingRule:
     """
 
     def __init__(
-        self,
-        target: float,
-        seconds: float,
-        whole: float | None = None,
-        *,
-        most: int = _MOST,
+        self, target: float, seconds: float, whole: float | None = None, *, most: int = _MOST
     ) -> None:
         self._target, self._seconds = target, seconds
         self._whole = seconds if whole is None else whole

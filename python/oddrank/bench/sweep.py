@@ -70,17 +70,14 @@ def stages(passes: Sequence[Pass], options: SweepOptions) -> list[AnyStage]:
 
 def row_of(one_pass: Pass, run: RunState) -> Row:
     """Returns the row of a case from all its passes up to this one, with its expectation."""
-    results, groups = _results(one_pass, run), split.groups_of(run)
+    results: Mapping[int, PassResult] = run.of(one_pass.name)
+    groups = split.groups_of(run)
     if len(groups) == 1:
         row = summarise(one_pass.task.case, results, run.world)
         return row.expecting(expectation(one_pass.task, run, row))
     of_groups = [{rank: results[rank] for rank in ranks} for ranks in groups]
     rows = [summarise(one_pass.task.case, of, len(of)) for of in of_groups]
     return split.joined(rows, groups, [of[min(of)]["times"] for of in of_groups])
-
-
-def _results(one_pass: Pass, run: RunState) -> Mapping[int, PassResult]:
-    return run.of(one_pass.name)
 
 
 def expectation(task: Task, run: RunState, row: Row) -> Expected | None:

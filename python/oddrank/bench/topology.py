@@ -85,12 +85,10 @@ class Connected(TypedDict):
 
 
 def devices_of(run: RunState) -> Mapping[int, Devices]:
-    """Returns the results of stage devices."""
     return run.of("devices")
 
 
 def connected_of(run: RunState) -> Mapping[int, Connected]:
-    """Returns the results of stage connect."""
     return run.of("connect")
 
 
@@ -229,7 +227,6 @@ def joined(ranks: Collection[Mapping[str, Any] | None]) -> dict[str, Any]:
 
 
 def links_text(rank: Mapping[str, Any] | None) -> str | None:
-    """Describes the links of a rank's GPU to others."""
     if rank is None or "unknown" in rank:
         return None if rank is None else f"unknown: {rank['unknown']}"
     words = [f"{rank['nvlinks']} NVLinks"]

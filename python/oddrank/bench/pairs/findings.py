@@ -204,7 +204,6 @@ def _shown(value: float, unit: Unit) -> float:
 
 
 def _cells(part: Part) -> str:
-    """Names the links of a part."""
     ranks, to = Who("rank", part.ranks), Who("rank", part.to)
     words = {
         "sender": f"from {ranks}",

@@ -18,13 +18,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from oddrank.bench.pairs.noise import (
-    Noise,
-    as_effect,
-    differing,
-    log_effect,
-    noise_of,
-)
+from oddrank.bench.pairs.noise import Noise, as_effect, differing, log_effect, noise_of
 from oddrank.peers import LINE, MANY, of_median
 
 Cell = tuple[int, int]
@@ -50,7 +44,6 @@ class Part:
         return self.is_between() == other.is_between() and self.touched() == other.touched()
 
     def touched(self) -> set[int]:
-        """Returns the ranks at both ends."""
         return {*self.ranks, *self.to}
 
 
@@ -237,7 +230,6 @@ def figures_of(passes: Passes) -> dict[Cell, float]:
 
 
 def log_rates(passes: Passes) -> dict[Cell, float]:
-    """Returns the logarithm of each measured cell's figure."""
     return {cell: math.log(figure) for cell, figure in figures_of(passes).items()}
 
 

@@ -13,15 +13,7 @@ from functools import cached_property
 from typing import Literal
 
 from oddrank.bench.pairs import matrix
-from oddrank.bench.pairs.matrix import (
-    Cell,
-    Judgement,
-    Part,
-    Passes,
-    Suspect,
-    log_rates,
-    parts_of,
-)
+from oddrank.bench.pairs.matrix import Cell, Judgement, Part, Passes, Suspect, log_rates, parts_of
 from oddrank.bench.pairs.noise import Noise, log_effect
 from oddrank.bench.pairs.schedule import Teams, Where
 from oddrank.control.stages import RunState, nodes_of
@@ -57,7 +49,6 @@ class Matrix:
         return matrix.judge(self.rates, parts, least, members, shared=self.shared)
 
     def below(self, part: Part) -> float | None:
-        """Returns matrix.below of this matrix."""
         return matrix.below(self.rates, part)
 
     @cached_property

@@ -15,6 +15,7 @@ from oddrank.bench.pairs.measurement import Measurement
 from oddrank.bench.pairs.schedule import MOST_FOR_ALL
 from oddrank.control.stages import RunState
 from oddrank.control.walk import Outcome
+from oddrank.finding import number_text
 from oddrank.launch import Launch
 from oddrank.report import Report
 
@@ -104,25 +105,18 @@ def squares_of(run: RunState, found: Measurement) -> Squares:
     names = [h if count[h] == 1 else f"{h}#{number}" for number, h in enumerate(hosts)]
     between = None
     if len(nodes) > 1:
-        rates, latencies = (
-            figures_of(found.between["GB/s"]),
-            _both_ways(found.between["us"]),
-        )
+        rates, latencies = figures_of(found.between["GB/s"]), _both_ways(found.between["us"])
         between = Square(names, nodes, rates, latencies)
     place = {rank: (number, i) for number, node in enumerate(nodes) for i, rank in enumerate(node)}
     rates_of = _by_node(place, figures_of(found.inside("GB/s")))
     latencies_of = _by_node(place, _both_ways(found.inside("us")))
-    inside = [
-        (names[number], _of_ranks(node, rates_of.get(number, {}), latencies_of.get(number, {})))
-        for number, node in enumerate(nodes)
-        if len(node) > 1
-    ]
+    inside = []
+    for number, node in enumerate(nodes):
+        if len(node) > 1:
+            of_node = rates_of.get(number, {}), latencies_of.get(number, {})
+            ranks = [(rank,) for rank in node]
+            inside.append((names[number], Square([f"rank {r}" for r in node], ranks, *of_node)))
     return Squares(between, inside)
-
-
-def _of_ranks(node: tuple[int, ...], rates: Cells, latencies: Cells) -> Square:
-    names = [f"rank {rank}" for rank in node]
-    return Square(names, [(rank,) for rank in node], rates, latencies)
 
 
 def _range(cells: Cells, unit: str) -> tuple[str, ...]:
@@ -148,7 +142,7 @@ def _by_node(place: Mapping[int, tuple[int, int]], cells: Cells) -> dict[int, Ce
 
 
 def _cell(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+    return "-" if value is None else number_text(value, 3)
 
 
 def of_pairs(outcome: Outcome, launch: Launch, judge: Judge) -> tuple[Report, Sequence[Table]]:

@@ -171,7 +171,6 @@ def pack(games: Sequence[Game], world: int) -> list[dict[str, Any]]:
 
 
 def unpack(packed: Sequence[dict[str, Any]]) -> list[Game]:
-    """Unpacks the games that `pack` has packed."""
     games: list[Game] = []
     for game in packed:
         teams = games[-1].teams if game["teams"] is None else unpack_teams(game["teams"])

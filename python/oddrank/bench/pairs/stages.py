@@ -70,8 +70,6 @@ class PairOptions:
 
 
 def stages(options: PairOptions, judge: Judge) -> list[AnyStage]:
-    """Returns the stages of the command."""
-
     def make_plan(run: RunState) -> Meetings:
         return plan_of(run, options, games_of_all(nodes_of(run)))
 
@@ -136,7 +134,6 @@ def plan_of(
 
 
 def measure(context: Context[Meetings]) -> Met:
-    """Returns this rank's meetings."""
     params = context.parameters
     group = connect(context, params["backend"])
     effort = Effort(**params["effort"])

@@ -10,7 +10,7 @@ after the last. The host's part in a message, Python's above all, would show as 
 
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from oddrank import _native
 from oddrank.bench import native
@@ -24,30 +24,7 @@ _NATIVE = "pairs over NCCL"
 _TRIPS = 25
 
 
-class Wire(Protocol):
-    """One rank's end of all its links. most: messages of a repeat, at most; beside: messages that
-    `fetch` moves in addition, before its own clock runs."""
-
-    most: int
-    beside: int
-
-    def fetch(self, peer: int, messages: int) -> Block:
-        """Receives `messages` messages from a peer that serves. Returns the times of one."""
-
-    def serve(self, peer: int) -> int:
-        """Sends as many messages as the peer asks for; returns how many, 0 at the end."""
-
-    def latency(self, peer: int) -> float:
-        """Returns the shortest of some messages' microseconds one way; the peer answers."""
-
-    def answer(self, peer: int) -> int:
-        """Takes part in the peer's latency; returns 0 at the end."""
-
-    def end(self, peer: int) -> None:
-        """Tells a peer that serves or answers that this was all."""
-
-
-def wire_of(context: Context[object], group: Group, size: int) -> Wire:
+def wire_of(context: Context[object], group: Group, size: int) -> "Wire":
     """Returns NCCL's wire for messages of `size` bytes if every rank can, else torch's.
 
     All ranks call it together.
@@ -69,8 +46,12 @@ def _obstacle() -> str:
 
 
 class TorchWire:
-    """Moves a batch of messages at a time: without a batch, nccl would make a new communicator for
-    each pair."""
+    """One rank's end of all its links, over torch.distributed.
+
+    Moves a batch of messages at a time: without a batch, nccl would make a new communicator for
+    each pair. most: messages of a repeat, at most; beside: messages that `fetch` moves in addition,
+    before its own clock runs.
+    """
 
     most, beside = 16, 0
 
@@ -81,6 +62,7 @@ class TorchWire:
         self._small = torch.zeros(1, dtype=torch.int64, device=group.device)
 
     def fetch(self, peer: int, messages: int) -> Block:
+        """Receives `messages` messages from a peer that serves. Returns the times of one."""
         began = time.perf_counter()
         self._say(peer, messages)
         self._move(self._dist.irecv, [self._large] * messages, peer)
@@ -88,21 +70,25 @@ class TorchWire:
         return Block(one, [one])
 
     def serve(self, peer: int) -> int:
+        """Sends as many messages as the peer asks for; returns how many, 0 at the end."""
         messages = self._hear(peer)
         if messages:
             self._move(self._dist.isend, [self._large] * messages, peer)
         return messages
 
     def latency(self, peer: int) -> float:
+        """Returns the shortest of some messages' microseconds one way; the peer answers."""
         return min(self._trip(peer) for _ in range(_TRIPS)) * 1e6 / 2
 
     def answer(self, peer: int) -> int:
+        """Takes part in the peer's latency; returns 0 at the end."""
         said = self._hear(peer)
         if said:
             self._say(peer, said)
         return said
 
     def end(self, peer: int) -> None:
+        """Tells a peer that serves or answers that this was all."""
         self._say(peer, 0)
 
     def _trip(self, peer: int) -> float:
@@ -180,3 +166,6 @@ class NativeWire:
         heard = torch.zeros(1, dtype=torch.int64)
         self._group.dist.recv(heard, peer)
         return int(heard[0])
+
+
+Wire: TypeAlias = TorchWire | NativeWire

@@ -30,17 +30,6 @@ _FACTS: dict[str, Callable[[str, SavedRow], str]] = {
 
 
 @dataclass(frozen=True)
-class Point:
-    """One size. p99_us: None if there were too few iterations."""
-
-    bytes: int
-    us: float
-    p99_us: float | None
-    GBps: float | None
-    wrong: bool
-
-
-@dataclass(frozen=True)
 class Curve:
     """A curve. label: the facts that distinguish it from the others; "" if it is the only one.
 
@@ -51,7 +40,7 @@ class Curve:
     label: str
     family: tuple[object, ...]
     in_place: bool
-    points: tuple[Point, ...]
+    rows: tuple[SavedRow, ...]
 
 
 @dataclass(frozen=True)
@@ -91,7 +80,7 @@ def collect(runs: Sequence[Saved], only: Sequence[str] = ()) -> Picture:
         grouped.setdefault(row.collective, []).append((i, row))
     called = names(runs)
     common = _same(called, drawn)
-    panels = tuple(_panel(called, name, rows, common, bandwidth) for name, rows in grouped.items())
+    panels = tuple(_panel(called, name, rows, common) for name, rows in grouped.items())
     _check_number(panels)
     return Picture(panels, _listed(common), bandwidth, _left_out(len(chosen) - len(drawn)))
 
@@ -122,25 +111,23 @@ def _same(called: Sequence[str], rows: _Rows) -> dict[str, str]:
     return facts
 
 
-def _panel(
-    called: Sequence[str], collective: str, rows: _Rows, common: dict[str, str], bandwidth: str
-) -> Panel:
+def _panel(called: Sequence[str], collective: str, rows: _Rows, common: dict[str, str]) -> Panel:
     same = _same(called, rows)
     grouped: dict[tuple[object, ...], list[tuple[int, SavedRow]]] = {}
     for i, row in rows:
         grouped.setdefault((*_family(i, row), row.inplace), []).append((i, row))
     own = {name: text for name, text in same.items() if name not in common}
-    curves = tuple(_curve(called, each, same, bandwidth) for each in grouped.values())
+    curves = tuple(_curve(called, each, same) for each in grouped.values())
     return Panel(_listed({"collective": collective, **own}), curves)
 
 
-def _curve(called: Sequence[str], rows: _Rows, same: dict[str, str], bandwidth: str) -> Curve:
+def _curve(called: Sequence[str], rows: _Rows, same: dict[str, str]) -> Curve:
     number, first = rows[0]
     told = {name: tell(called[number], first) for name, tell in _FACTS.items() if name not in same}
-    points = sorted((_point(row, bandwidth) for _, row in rows), key=lambda point: point.bytes)
+    by_size = sorted((row for _, row in rows), key=lambda row: row.bytes)
     label = _shortened(_listed(told))
     family = tuple(text for name, text in told.items() if name != "place")
-    return Curve(label, family, first.inplace, tuple(points))
+    return Curve(label, family, first.inplace, tuple(by_size))
 
 
 def _family(run: int, row: SavedRow) -> tuple[object, ...]:
@@ -149,12 +136,6 @@ def _family(run: int, row: SavedRow) -> tuple[object, ...]:
 
 def _listed(facts: dict[str, str]) -> str:
     return ", ".join(text for text in facts.values() if text)
-
-
-def _point(row: SavedRow, bandwidth: str) -> Point:
-    assert row.mean_us is not None
-    GBps = row.busbw_GBps if bandwidth == "busbw" else row.algbw_GBps
-    return Point(row.bytes, row.mean_us, row.p99_us, GBps, row.is_wrong)
 
 
 def _has(row: SavedRow, word: str) -> bool:
@@ -208,13 +189,14 @@ def draw_curves(picture: Picture) -> Any:
         own = axes[number * each : (number + 1) * each]
         for curve, line in _draw_panel(mpl, own, panel, picture.bandwidth, nth):
             if curve.label:
-                text = _legend_text(curve) if len(picture.panels) == 1 else plain(curve.label)
+                alone = len(picture.panels) == 1
+                text = plain(curve.label) + _best(curve, picture.bandwidth) * alone
                 legend.setdefault(text, line)
     for left in axes[len(picture.panels) * each :]:
         left.set_axis_off()
     figure.suptitle(plain(picture.common), fontsize=11, fontweight="bold")
-    points = (point for panel in picture.panels for curve in panel.curves for point in curve.points)
-    p99 = ", dotted: up to p99" if any(point.p99_us is not None for point in points) else ""
+    drawn = (row for panel in picture.panels for curve in panel.curves for row in curve.rows)
+    p99 = ", dotted: up to p99" if any(row.p99_us is not None for row in drawn) else ""
     note = "; ".join(filter(None, [f"line: mean{p99}", picture.left_out]))
     if legend:
         _add_legend(figure, legend, note)
@@ -244,11 +226,11 @@ def _draw_panel(
             "markersize": 3.5,
             "linewidth": 1.5,
         }
-        line = _draw_curve(left, right, curve, style)
+        line = _draw_curve(left, right, curve, style, bandwidth)
         drawn.append((curve, line))
         for third in ratio if len(panel.curves) > 1 else ():
             _draw_ratio(third, curve, panel.curves[0], style)
-    _finish(mpl, left, panel, _rate)
+    _finish(mpl, left, panel, "{:g}".format)
     _finish(mpl, right, panel, _time)
     left.set_title(plain(panel.title), fontsize=11, loc="left")
     left.set_ylabel(f"{bandwidth} (GB/s)")
@@ -258,27 +240,31 @@ def _draw_panel(
     return drawn
 
 
-def _draw_curve(left: Any, right: Any, curve: Curve, style: dict[str, Any]) -> Any:
+def _draw_curve(left: Any, right: Any, curve: Curve, style: dict[str, Any], bandwidth: str) -> Any:
     """Draws both lines and returns that of the times. p99 is a dotted line: bands of several curves
     would blend into colours that no legend has."""
-    points = curve.points
-    known = [point for point in points if point.GBps]
-    left.plot([p.bytes for p in known], [p.GBps for p in known], **style)
-    sizes, times = [p.bytes for p in points], [p.us for p in points]
-    (line,) = right.plot(sizes, times, **style)
-    tops = [math.nan if p.p99_us is None else max(p.us, p.p99_us) for p in points]
+    rates = [(row, rate) for row in curve.rows if (rate := _rate_of(row, bandwidth))]
+    left.plot([row.bytes for row, _ in rates], [rate for _, rate in rates], **style)
+    times = [(row, row.mean_us) for row in curve.rows if row.mean_us]
+    sizes = [row.bytes for row, _ in times]
+    (line,) = right.plot(sizes, [us for _, us in times], **style)
+    tops = [math.nan if row.p99_us is None else max(us, row.p99_us) for row, us in times]
     right.plot(sizes, tops, color=style["color"], linestyle=":", linewidth=1.1, marker="_")
-    for point in (point for point in points if point.wrong):
-        for axes, height in ((left, point.GBps), (right, point.us)):
-            if height:
-                _mark_wrong(axes, point.bytes, height)
+    for axes, drawn in ((left, rates), (right, times)):
+        for row, height in drawn:
+            if row.is_wrong:
+                _mark_wrong(axes, row.bytes, height)
     return line
 
 
 def _draw_ratio(axes: Any, curve: Curve, base: Curve, style: dict[str, Any]) -> None:
     """Draws the curve's times over the first curve's: log-log axes hide a difference of 10 %."""
-    of = {point.bytes: point.us for point in base.points}
-    shared = [(p.bytes, p.us / of[p.bytes]) for p in curve.points if p.bytes in of]
+    of = {row.bytes: row.mean_us for row in base.rows}
+    shared = [
+        (row.bytes, row.mean_us / us)
+        for row in curve.rows
+        if row.mean_us and (us := of.get(row.bytes))
+    ]
     axes.plot([size for size, _ in shared], [ratio for _, ratio in shared], **style)
 
 
@@ -311,7 +297,7 @@ def _finish_ratio(mpl: Any, axes: Any, panel: Panel) -> None:
 
 def _finish_sizes(mpl: Any, axes: Any, panel: Panel) -> None:
     axes.set_xscale("log", base=2)
-    sizes = sorted({point.bytes for curve in panel.curves for point in curve.points})
+    sizes = sorted({row.bytes for curve in panel.curves for row in curve.rows})
     ticks = _size_ticks(sizes[0], sizes[-1])
     axes.set_xticks(ticks, [size_text(size) for size in ticks], rotation=35, ha="right",
                     rotation_mode="anchor")  # fmt: skip
@@ -323,10 +309,14 @@ def _finish_sizes(mpl: Any, axes: Any, panel: Panel) -> None:
         axes.spines[side].set_visible(False)
 
 
-def _legend_text(curve: Curve) -> str:
-    """Adds the best bandwidth to the label: log axes do not show it."""
-    best = max((point.GBps for point in curve.points if point.GBps), default=None)
-    return plain(curve.label) + ("" if best is None else f" (best {best:.4g} GB/s)")
+def _rate_of(row: SavedRow, bandwidth: str) -> float | None:
+    return row.busbw_GBps if bandwidth == "busbw" else row.algbw_GBps
+
+
+def _best(curve: Curve, bandwidth: str) -> str:
+    """Returns the best bandwidth for the legend: log axes do not show it."""
+    best = max((rate for row in curve.rows if (rate := _rate_of(row, bandwidth))), default=None)
+    return "" if best is None else f" (best {best:.4g} GB/s)"
 
 
 def _add_legend(figure: Any, lines: Mapping[str, Any], note: str) -> None:
@@ -346,10 +336,6 @@ def _size_ticks(smallest: int, largest: int) -> list[int]:
     low, high = smallest.bit_length() - 1, (largest - 1).bit_length()
     step = -(-(high - low + 1) // _MOST_TICKS)
     return [1 << power for power in range(high, low - 1, -step)][::-1]
-
-
-def _rate(value: float) -> str:
-    return f"{value:g}"
 
 
 def _time(us: float) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from oddrank.bench.saved import Cells, Saved, SavedMatrix
 from oddrank.errors import OddrankError
+from oddrank.finding import number_text
 from oddrank.pictures import matplotlib, plain
 
 Box = tuple[int, int, int, int]
@@ -67,7 +68,6 @@ def _link(who: Mapping[str, Any], matrix: SavedMatrix) -> list[Box]:
 
 
 def _places(who: Mapping[str, Any], matrix: SavedMatrix) -> list[int]:
-    """Returns the indices of the members whose ranks the finding names."""
     ranks = _ranks(who)
     return [i for i, own in enumerate(matrix.ranks) if own & ranks]
 
@@ -199,12 +199,8 @@ def _range(known: list[float], latency: bool) -> tuple[float, float]:
 def _title(panel: _Panel, known: list[float]) -> str:
     what, unit = ("Latency", "us") if panel.latency else ("Bandwidth", "GB/s")
     of = plain(panel.where) or "of pairs"
-    figures = zip(
-        ("median", "lowest", "highest"),
-        (statistics.median(known), min(known), max(known)),
-        strict=True,
-    )
-    shown = ", ".join(f"{name} {_figure(value)}" for name, value in figures)
+    figures = {"median": statistics.median(known), "lowest": min(known), "highest": max(known)}
+    shown = ", ".join(f"{name} {number_text(value, 3)}" for name, value in figures.items())
     return f"{what} {of}\n{shown} {unit}"
 
 
@@ -247,10 +243,6 @@ def _write_figures(axes: Any, panel: _Panel, low: float, high: float) -> None:
                 light = (cell - low) / (high - low)
                 colour = "black" if (1 - light if panel.latency else light) > 0.6 else "white"
             axes.text(j, i, text, ha="center", va="center", fontsize=small, color=colour)
-
-
-def _figure(value: float) -> str:
-    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
 def _sentences(run: Saved, *, framed: bool, width: int) -> Iterable[str]:
