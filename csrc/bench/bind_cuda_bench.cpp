@@ -191,18 +191,10 @@ py::dict to_dict(const nccl::Plan& plan) {
 }
 
 nccl::Request request(std::string collective, std::string dtype, std::string op, std::size_t bytes,
-                      int rank, int world, int root, bool in_place, Counts send_counts,
-                      Counts recv_counts) {
-  return {std::move(collective),
-          std::move(dtype),
-          std::move(op),
-          bytes,
-          rank,
-          world,
-          root,
-          in_place,
-          std::move(send_counts),
-          std::move(recv_counts)};
+                      int rank, int world, bool in_place, Counts send_counts, Counts recv_counts) {
+  return {
+      std::move(collective),  std::move(dtype),      std::move(op), bytes, rank, world, in_place,
+      std::move(send_counts), std::move(recv_counts)};
 }
 
 // `newest`: assume every function that we know; else those of the loaded library.
@@ -219,7 +211,7 @@ void bind_plan(py::module_& m) {
       [](std::string collective, std::string dtype, std::string op, int world, bool in_place,
          int version, int compute_capability) {
         return nccl::refusal(request(std::move(collective), std::move(dtype), std::move(op), 0, 0,
-                                     world, 0, in_place, {}, {}),
+                                     world, in_place, {}, {}),
                              able(version, true, compute_capability));
       },
       py::arg("collective"), py::arg("dtype"), py::arg("op"), py::kw_only(), py::arg("world"),
@@ -229,15 +221,15 @@ void bind_plan(py::module_& m) {
   m.def(
       "nccl_plan",
       [](std::string collective, std::string dtype, std::string op, std::size_t bytes, int rank,
-         int world, int root, bool in_place, Counts send_counts, Counts recv_counts, int version,
+         int world, bool in_place, Counts send_counts, Counts recv_counts, int version,
          bool newest) {
-        return to_dict(nccl::plan(
-            request(std::move(collective), std::move(dtype), std::move(op), bytes, rank, world,
-                    root, in_place, std::move(send_counts), std::move(recv_counts)),
-            able(version, newest, 0)));
+        return to_dict(
+            nccl::plan(request(std::move(collective), std::move(dtype), std::move(op), bytes, rank,
+                               world, in_place, std::move(send_counts), std::move(recv_counts)),
+                       able(version, newest, 0)));
       },
       py::arg("collective"), py::arg("dtype"), py::arg("op"), py::arg("bytes"), py::arg("rank"),
-      py::arg("world"), py::kw_only(), py::arg("root") = 0, py::arg("in_place") = false,
+      py::arg("world"), py::kw_only(), py::arg("in_place") = false,
       py::arg("send_counts") = Counts(), py::arg("recv_counts") = Counts(), py::arg("version") = 0,
       py::arg("newest") = false,
       "Returns one rank's NCCL calls. calls: (function, send_at, recv_at, count, peer), in "
@@ -251,23 +243,23 @@ void bind_operation(py::module_& m) {
       m, "Operation", "One collective on its memory, ready to run.")
       .def(py::init([](std::shared_ptr<nccl::Communicator> communicator,
                        std::shared_ptr<nccl::Memory> memory, std::string collective,
-                       std::string dtype, std::string op, std::size_t bytes, int root,
-                       bool in_place, Counts send_counts, Counts recv_counts, std::size_t send_from,
-                       std::size_t recv_from, std::size_t stride, std::size_t windows) {
+                       std::string dtype, std::string op, std::size_t bytes, bool in_place,
+                       Counts send_counts, Counts recv_counts, std::size_t recv_from,
+                       std::size_t stride, std::size_t windows) {
              const nccl::Request wanted =
                  request(std::move(collective), std::move(dtype), std::move(op), bytes,
-                         communicator->rank(), communicator->world(), root, in_place,
+                         communicator->rank(), communicator->world(), in_place,
                          std::move(send_counts), std::move(recv_counts));
              const WithoutGil unlocked;
-             return std::make_shared<nccl::Operation>(
-                 std::move(communicator), std::move(memory), wanted,
-                 nccl::Windows{send_from, recv_from, stride, windows});
+             return std::make_shared<nccl::Operation>(std::move(communicator), std::move(memory),
+                                                      wanted,
+                                                      nccl::Windows{recv_from, stride, windows});
            }),
            py::arg("communicator").none(false), py::arg("memory").none(false),
            py::arg("collective"), py::arg("dtype"), py::arg("op"), py::arg("bytes"), py::kw_only(),
-           py::arg("root") = 0, py::arg("in_place") = false, py::arg("send_counts") = Counts(),
-           py::arg("recv_counts") = Counts(), py::arg("send_from") = 0, py::arg("recv_from") = 0,
-           py::arg("stride") = 0, py::arg("windows") = 1)
+           py::arg("in_place") = false, py::arg("send_counts") = Counts(),
+           py::arg("recv_counts") = Counts(), py::arg("recv_from") = 0, py::arg("stride") = 0,
+           py::arg("windows") = 1)
       .def_property_readonly("send", [](const nccl::Operation& o) { return address(o.send()); })
       .def_property_readonly("recv", [](const nccl::Operation& o) { return address(o.recv()); })
       .def(

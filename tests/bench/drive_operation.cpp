@@ -46,7 +46,7 @@ int main(int count, char** options) {
   fake.device = static_cast<int>(given["device"]);
 
   nccl::load("");
-  const std::size_t windows = size("windows"), from = size("from");
+  const std::size_t windows = size("windows");
   const std::size_t behind = given["behind"] < 0 ? 512 * windows : size("behind");
   auto communicator = std::make_shared<nccl::Communicator>(nccl::make_unique_id(), 0, 1,
                                                            fake.device, Deadline::after_ms(50000));
@@ -70,7 +70,7 @@ int main(int count, char** options) {
   std::string said, after;
   std::shared_ptr<nccl::Operation> operation;
   said = error_of([&] {
-    const nccl::Windows places{from, behind, 512, windows};
+    const nccl::Windows places{behind, 512, windows};
     operation = std::make_shared<nccl::Operation>(communicator, memory, request, places);
   });
   if (operation == nullptr) {
@@ -79,7 +79,7 @@ int main(int count, char** options) {
   }
   const float sent[2] = {3, 4};
   for (std::size_t i = 0; i < windows; ++i) {
-    std::memcpy(memory->data() + from + 512 * i, sent, sizeof sent);
+    std::memcpy(memory->data() + 512 * i, sent, sizeof sent);
   }
   const auto began = monotonic_ns();
   said = error_of([&] {

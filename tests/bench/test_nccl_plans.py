@@ -15,7 +15,7 @@ from bench.told import refusal
 from golden import Golden
 from oddrank import _native
 from oddrank.bench.case import DTYPES, NO_OP, Case
-from oddrank.bench.collectives import COLLECTIVES, REDUCED, ROOT, Segment
+from oddrank.bench.collectives import COLLECTIVES, REDUCED, Segment
 from oddrank.bench.native import _counts_of, given_counts
 
 pytestmark = pytest.mark.needs("cuda-build")
@@ -57,7 +57,7 @@ RESULTS: dict[str, Callable[[int, int, int, int, list[int]], Pieces]] = {
 def plan_of(case: Case, rank: int, world: int, **library: Any) -> dict[str, Any]:
     plan: dict[str, Any] = _native.cuda().nccl_plan(
         case.collective, case.dtype, case.op, case.bytes, rank, world,
-        root=ROOT, in_place=case.in_place, **given_counts(case, rank, world), **library,
+        in_place=case.in_place, **given_counts(case, rank, world), **library,
     )  # fmt: skip
     return plan
 

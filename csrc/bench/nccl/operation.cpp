@@ -62,13 +62,13 @@ Operation::Operation(std::shared_ptr<Communicator> communicator, std::shared_ptr
       name_(plan_.issued + " (" + request.collective + ", " + std::to_string(request.bytes) +
             " bytes)"),
       window_bytes_(std::max(plan_.send_count, plan_.recv_count) * plan_.element),
-      send_(memory_->data() + windows.send_from),
+      send_(memory_->data()),
       stream_(stream_on(communicator_->device())) {
-  const std::size_t bytes = memory_->bytes(), from = windows.send_from, behind = windows.recv_from;
+  const std::size_t bytes = memory_->bytes(), behind = windows.recv_from;
   const bool fits =
-      from <= behind && behind <= bytes &&
-      (request.in_place ? behind == from && fit(windows, window_bytes_, bytes - from)
-                        : fit(windows, plan_.send_count * plan_.element, behind - from) &&
+      behind <= bytes &&
+      (request.in_place ? behind == 0 && fit(windows, window_bytes_, bytes)
+                        : fit(windows, plan_.send_count * plan_.element, behind) &&
                               fit(windows, plan_.recv_count * plan_.element, bytes - behind));
   if (!fits) {
     throw Error(name_ + ": " + std::to_string(windows.number) + " windows do not fit into the " +
@@ -82,7 +82,7 @@ cuda::OnDevice Operation::enter() const {
   if (communicator_->get() == nullptr) {
     throw Error(name_ + ": the communicator was closed or aborted");
   }
-  if (memory_->data() != send_ - windows_.send_from) throw Error(name_ + ": its memory was freed");
+  if (memory_->data() != send_) throw Error(name_ + ": its memory was freed");
   return cuda::OnDevice(communicator_->device());
 }
 

@@ -21,11 +21,9 @@ struct Times {
   double mean = 0;
 };
 
-// The parts of the memory that runs use: they send from byte `send_from` and receive from
-// `recv_from` (the same in place), in turn in `number` windows, `stride` bytes apart. Equal on all
-// ranks.
+// The parts of the memory that runs use: they send from its begin and receive from byte `recv_from`
+// (0 in place), in turn in `number` windows, `stride` bytes apart. Equal on all ranks.
 struct Windows {
-  std::size_t send_from = 0;
   std::size_t recv_from = 0;
   std::size_t stride = 0;
   std::size_t number = 1;

@@ -9,6 +9,9 @@
 namespace oddrank::nccl {
 namespace {
 
+// As ROOT of bench/collectives.py.
+constexpr int kRoot = 0;
+
 constexpr int kOldestWithFloat8 = 22403;  // 2.24.3
 // oneRankReduce() cuts the elements into segments by a division that rounds down: some at the end
 // may be in none of them.
@@ -61,18 +64,18 @@ struct Row {
 };
 
 void gather(const Request& r, const Plan& plan, std::size_t part, std::vector<Call>& calls) {
-  calls.push_back({Function::kSend, plan.send_at, 0, part, r.root});
-  if (r.rank != r.root) return;
+  calls.push_back({Function::kSend, plan.send_at, 0, part, kRoot});
+  if (r.rank != kRoot) return;
   for (int from = 0; from < r.world; ++from) {
     calls.push_back({Function::kRecv, 0, static_cast<std::size_t>(from) * part, part, from});
   }
 }
 
 void scatter(const Request& r, const Plan& plan, std::size_t part, std::vector<Call>& calls) {
-  for (int to = 0; r.rank == r.root && to < r.world; ++to) {
+  for (int to = 0; r.rank == kRoot && to < r.world; ++to) {
     calls.push_back({Function::kSend, static_cast<std::size_t>(to) * part, 0, part, to});
   }
-  calls.push_back({Function::kRecv, 0, plan.recv_at, part, r.root});
+  calls.push_back({Function::kRecv, 0, plan.recv_at, part, kRoot});
 }
 
 void all_to_all(const Request& r, const Plan&, std::size_t part, std::vector<Call>& calls) {
@@ -237,8 +240,7 @@ std::string refusal(const Request& r, const Abilities& able) {
 Plan plan(const Request& r, const Abilities& able) {
   if (const std::string why = refusal(r, able); !why.empty()) throw Error(why);
   const Row& row = *find(kRows, r.collective);
-  require(r.world > 0 && r.rank >= 0 && r.rank < r.world && r.root >= 0 && r.root < r.world, r,
-          "there is no such rank or root");
+  require(r.world > 0 && r.rank >= 0 && r.rank < r.world, r, "there is no such rank");
   const auto ranks = static_cast<std::size_t>(r.world);
   Plan plan;
   std::size_t count = 1;
@@ -267,7 +269,7 @@ Plan plan(const Request& r, const Abilities& able) {
   if (r.in_place && row.recv == kPart) plan.recv_at = static_cast<std::size_t>(r.rank) * part;
 
   if (has(able, row.function)) {
-    plan.calls = {{row.function, plan.send_at, plan.recv_at, part, row.rooted ? r.root : -1}};
+    plan.calls = {{row.function, plan.send_at, plan.recv_at, part, row.rooted ? kRoot : -1}};
     plan.issued = kNames[static_cast<int>(row.function)];
   } else {
     row.grouped(r, plan, part, plan.calls);

@@ -36,7 +36,6 @@ struct Request {
   std::size_t bytes = 0;
   int rank = 0;
   int world = 1;
-  int root = 0;
   bool in_place = false;
   // Elements to and from every rank, for all_to_all_v alone.
   std::vector<std::size_t> send_counts, recv_counts;
