@@ -16,6 +16,8 @@ WHEELS ?= build/gpu-wheels
 TARGET_PYTHON ?= 3.12
 # Pythons to build wheels for; by default each CPython of this machine.
 PYTHONS ?=
+# Pythons of this one's version with other torches, for `make torches`.
+TORCHES ?=
 # Ranks of the self-test; by default one per GPU, or 4 on the CPU.
 RANKS ?=
 # CPU ranks share the cores: with more than one thread each, the self-test would measure the scheduler.
@@ -33,7 +35,7 @@ began := $(shell date +%s)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help selftest test golden jobs check test-needs lint-needs builds wheel soak pythons fuzz gpu-check gpu-wheels lint format venv clean
+.PHONY: help selftest test golden jobs check test-needs lint-needs builds wheel soak pythons torches fuzz gpu-check gpu-wheels lint format venv clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +69,12 @@ soak: $(VENV)/.built-test  ## repeat the fault matrices and the printing test RE
 pythons: $(VENV)/.ready  ## build and test _core on every CPython of this machine
 	.ci/every-python build build/pythons $(python)
 	.ci/every-python test build/pythons
+
+torches: $(VENV)/.built-test  ## test the recorder of collectives with the torches of other Pythons (TORCHES=...)
+	@[ -n "$(TORCHES)" ] || { echo "type: make torches TORCHES=/path/to/python"; exit 2; }
+	@for other in $(TORCHES); do \
+	ODDRANK_TEST_OTHER_TORCH=$$other $(python) -m pytest --require=other-torch,torch-build \
+		tests/doctor/test_other_torch.py tests/trace/test_torch_hooks.py || exit 1; done
 
 fuzz: $(VENV)/.ready  ## feed RUNS changed inputs to each parser of files under sanitizers (clang), write benchmarks/results
 	.ci/build-fuzzer $(python) build/fuzz fuzzer

@@ -3,6 +3,9 @@
 Its kernels stay in torch's dispatcher, so "not loaded" needs its own process: each repetition forks
 two processes from one that has imported torch (the same memory layout). They take turns. Both are
 armed, with all code switched off, to leave out the cost of the hooks.
+
+Run it with torch 2.13 for `_torch`, and with a newer one that `_torch` does not fit for torch's own
+hooks (`collective_recorder_hooks.json`).
 """
 
 import multiprocessing
@@ -50,10 +53,7 @@ def small_operations(recorder: bool, turns: Connection) -> None:
 
 def all_reduces(recorder: bool, turns: Connection) -> None:
     prepare(recorder)
-    with tempfile.TemporaryDirectory() as folder:
-        dist.init_process_group(
-            "gloo", init_method=f"file://{folder}/rendezvous", rank=0, world_size=1
-        )
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     x = torch.zeros(8)
     while turns.recv():
         begin = time.perf_counter_ns()
@@ -128,7 +128,8 @@ def main() -> None:
         [row(what, repetitions) for what, repetitions in found.items()],
         arguments.json,
         torch=torch.__version__,
-        target="add_ of 8 floats: median ratio <= 1.01",
+        recorder=_native.collective_recorder(),
+        target="add_ of 8 floats: median ratio <= 1.01; torch's hooks add <= 5000 ns to all_reduce",
     )
 
 

@@ -192,7 +192,7 @@ py::tuple sizes_tuple(const trace::Collective& c, const trace::Dictionary& names
   if (group != nullptr && c.partner != trace::kNoRank) partner = group->global(c.partner);
   if (c.is_pair()) {
     peer = partner;
-    tag = static_cast<std::int64_t>(c.other);
+    if (c.other != trace::kNoTag) tag = static_cast<std::int64_t>(c.other);
   } else if (c.role == trace::Role::kRoot) {
     root = partner;
   }

@@ -4,10 +4,12 @@
 
 #include "os/cpython.hpp"
 #include "os/error.hpp"
+#include "os/thread_id.hpp"
 #include "os/to_python.hpp"
 #include "trace/format/format.hpp"
 #include "trace/hooks/tracer.hpp"
 #include "trace/nicer/text.hpp"
+#include "trace/read/records.hpp"
 #include "trace/torch/collectives.hpp"
 #include "trace/write/record_files.hpp"
 
@@ -76,11 +78,81 @@ std::string arm(const std::vector<std::string>& bases, const std::string& job, s
   return Tracer::make().path();
 }
 
-py::capsule collective_sink() {
+const trace::CollectiveSink& collective_sink() {
   Tracer::make();  // here, under the GIL: threads that issue collectives only read it
   if (trace::Recorder* recorder = Tracer::current()) recorder->note_collectives();
-  const auto& sink = trace::recording_sink([]() noexcept { return Tracer::current(); });
-  return py::capsule(&sink, trace::CollectiveSink::kCapsule);
+  return trace::recording_sink([]() noexcept { return Tracer::current(); });
+}
+
+const trace::CollectiveSink& sink() {
+  static const trace::CollectiveSink& made = collective_sink();
+  return made;
+}
+
+// A process group whose collectives torch's own hooks tell, in Python.
+class HookedGroup {
+ public:
+  HookedGroup(std::string name, std::string backend, std::string text,
+              std::vector<std::uint64_t> ranks, std::uint32_t size, std::uint32_t own)
+      : name_(std::move(name)),
+        backend_(std::move(backend)),
+        text_(std::move(text)),
+        ranks_(std::move(ranks)),
+        size_(size),
+        own_(own) {}
+
+  // Returns a ticket; 0: nothing records. partner < 0: none.
+  std::uint64_t begin(std::string_view operation, std::uint8_t role, std::uint8_t side,
+                      std::uint64_t bytes, std::uint64_t other, std::string_view type,
+                      std::int64_t partner) const {
+    trace::CollectiveCall call{.group = {name_, backend_, text_, ranks_, size_, own_},
+                               .operation = operation,
+                               .bytes = bytes,
+                               .other = other,
+                               .tid = thread_id(),
+                               .type = trace::type_named(type),
+                               .role = static_cast<trace::Role>(role),
+                               .side = static_cast<trace::Side>(side)};
+    call.group.is_whole_job = ranks_.empty() && text_ == "default_pg";
+    if (call.role == trace::Role::kSend || call.role == trace::Role::kRecv) {
+      call.other = trace::kNoTag;
+    }
+    if (partner >= 0) call.partner = static_cast<std::uint32_t>(partner);
+    return sink().begin(call);
+  }
+
+ private:
+  const std::string name_, backend_, text_;
+  const std::vector<std::uint64_t> ranks_;
+  const std::uint32_t size_, own_;
+};
+
+void bind_collectives(py::module_& m) {
+  m.def(
+      "trace_collective_sink",
+      [] { return py::capsule(&collective_sink(), trace::CollectiveSink::kCapsule); },
+      "For _torch.start_collectives(): writes into this process's record file while it is "
+      "armed.");
+  py::class_<HookedGroup>(m, "TraceGroup", "A process group whose collectives Python tells.")
+      .def(py::init<std::string, std::string, std::string, std::vector<std::uint64_t>,
+                    std::uint32_t, std::uint32_t>(),
+           py::arg("name"), py::arg("backend"), py::arg("text"), py::arg("ranks"), py::arg("size"),
+           py::arg("own"))
+      .def("begin", &HookedGroup::begin, py::arg("operation"), py::arg("role"), py::arg("side"),
+           py::arg("bytes"), py::arg("other"), py::arg("type"), py::arg("partner"),
+           "Writes that a collective begins. other: bytes of the other side; partner: a rank in "
+           "the group, -1: none. Returns a ticket, 0 where nothing records.");
+  m.def(
+      "trace_collective_numbered",
+      [](std::uint64_t ticket, std::uint64_t number) { sink().numbered(ticket, number); },
+      py::arg("ticket"), py::arg("number"), "Call it before trace_collective_closed().");
+  m.def(
+      "trace_collective_closed",
+      [](std::uint64_t ticket, bool failed) { (failed ? sink().failed : sink().end)(ticket); },
+      py::arg("ticket"), py::arg("failed"), "Call this or the next one, once.");
+  m.def(
+      "trace_collective_issued", [](std::uint64_t ticket) { sink().issued(ticket); },
+      py::arg("ticket"), "A device goes on with it; its end will not be told.");
 }
 
 // Most events per call. Small, so that waiting threads see progress even if stdout is read slowly.
@@ -217,15 +289,13 @@ void bind_trace(py::module_& m) {
       },
       "For threading.settrace(): hooks the thread that calls it. None if threads need no hook, and "
       "before trace_arm().");
-  m.def("trace_collective_sink", &collective_sink,
-        "For _torch.start_collectives(): writes into this process's record file while it is "
-        "armed.");
   m.def(
       "trace_check", [](bool on) { Tracer::make().check_every_event(on); }, py::arg("on"),
       "For tests: compares the shadow stack with the frames after every event.");
   m.def(
       "trace_check_result", [] { return Tracer::make().check_result(); },
       "Returns (events compared, stacks that differed from the frames).");
+  bind_collectives(m);
   bind_nicer(m);
 }
 

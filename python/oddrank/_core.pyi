@@ -291,6 +291,31 @@ def trace_stats(path: str, most: int) -> dict[str, Any]: ...
 def trace_kernel_states(ids: Sequence[int]) -> list[tuple[str, int, int, int]]: ...
 def trace_source_hash(path: str) -> int: ...
 def trace_collective_sink() -> object: ...
+
+class TraceGroup:
+    def __init__(
+        self,
+        name: str,
+        backend: str,
+        text: str,
+        ranks: Sequence[int],
+        size: int,
+        own: int,
+    ) -> None: ...
+    def begin(
+        self,
+        operation: str,
+        role: int,
+        side: int,
+        bytes: int,
+        other: int,
+        type: str,
+        partner: int,
+    ) -> int: ...
+
+def trace_collective_numbered(ticket: int, number: int) -> None: ...
+def trace_collective_closed(ticket: int, failed: bool) -> None: ...
+def trace_collective_issued(ticket: int) -> None: ...
 def trace_collectives(
     path: str, content: bytes | None = None
 ) -> list[

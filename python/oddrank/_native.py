@@ -158,6 +158,20 @@ def torch() -> Any:
     return _require(torch_part())
 
 
+def collective_recorder() -> str:
+    """Returns what records collectives here: "_torch"; "hooks", torch's own; "" if nothing can.
+
+    torch has the hooks from 2.14 on. They do for any version of it, but cost more and tell less.
+    """
+    if torch_part().module:
+        return "_torch"
+    try:
+        c10d = import_module("torch._C._distributed_c10d")
+    except ImportError:  # of torch, or of torch without torch.distributed
+        return ""
+    return "hooks" if hasattr(c10d.ProcessGroup, "register_pre_hook") else ""
+
+
 def minor_version(version: str) -> str:
     """Returns the minor version, 2.13 of 2.13.0+cpu, which decides whether a build fits."""
     return ".".join(version.split(".")[:2])

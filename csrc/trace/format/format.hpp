@@ -282,6 +282,7 @@ enum class Phase : std::uint8_t {
 constexpr std::uint16_t kNoType = 0xFFFF;  // a barrier has no data
 constexpr std::uint64_t kNoCount = ~std::uint64_t{0};
 constexpr std::uint64_t kNoSequence = ~std::uint64_t{0};
+constexpr std::uint64_t kNoTag = ~std::uint64_t{0};
 
 // What `partner` is, a rank in the group.
 enum class Role : std::uint8_t {

@@ -195,6 +195,11 @@ std::string_view name_of_type(std::uint16_t data_type) noexcept {
   return data_type < std::size(kTypes) ? kTypes[data_type] : std::string_view{};
 }
 
+std::uint16_t type_named(std::string_view name) noexcept {
+  const auto* found = std::ranges::find(kTypes, name);
+  return found == std::end(kTypes) ? kNoType : static_cast<std::uint16_t>(found - kTypes);
+}
+
 std::uint64_t Collective::input() const noexcept {
   if (role == Role::kRecv) return 0;
   return role == Role::kSend || side != Side::kOutput ? bytes : other;

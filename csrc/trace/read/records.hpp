@@ -65,6 +65,8 @@ struct Collective : CollectiveFacts {
 
 // Returns torch's name of a data type (float32), empty for an unknown one.
 std::string_view name_of_type(std::uint16_t data_type) noexcept;
+// Returns the type that torch calls so; kNoType for an unknown one.
+std::uint16_t type_named(std::string_view name) noexcept;
 
 // How far a group has come: its collectives, without send and recv.
 struct GroupProgress {

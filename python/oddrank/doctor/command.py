@@ -78,6 +78,8 @@ def _all_rows(data: Facts) -> Iterator[Row]:
     for name, part in data["parts"].items():
         yield _part_row(name, part)
     yield _torch_row(data["torch"])
+    if "collectives" in data["torch"]:
+        yield _collectives_row(data["torch"]["collectives"])
     if rocm := data["torch"].get("rocm"):
         yield "ROCm", "missing", f"torch is built for ROCm {rocm}: {_NO_ROCM}"
     build = data["parts"]["_cuda"].get("build", {})
@@ -115,6 +117,14 @@ def _torch_row(torch: Facts) -> Row:
     backends = " ".join(torch["backends"]) or "none"
     took = f"imported in {torch['import_seconds']} s"
     return "torch", "ok", f"{known}, {cuda}, backends {backends}, {took}, {torch['folder']}"
+
+
+def _collectives_row(recorder: str) -> Row:
+    if recorder == "hooks":
+        return "collectives", "ok", "recorded by torch's own hooks, since _torch is missing"
+    if recorder:
+        return "collectives", "ok", f"recorded by {recorder}"
+    return "collectives", "missing", "not recorded: see _torch"
 
 
 def _cuda_rows(cuda: Facts, architectures: str) -> Iterator[Row]:

@@ -152,6 +152,7 @@ def _torch() -> Facts:
     facts["cuda"] = torch.version.cuda
     facts["rocm"] = torch.version.hip
     facts["folder"] = str(Path(torch.__file__).parent)
+    facts["collectives"] = _native.collective_recorder()
     distributed = torch.distributed
     facts["backends"] = (
         [

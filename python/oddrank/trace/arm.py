@@ -119,7 +119,8 @@ def arm(packages: Any = None, *, hook: str | None = None, budget: float | None =
     packages: how closely to record packages, on top of the defaults (user code by lines; see
     oddrank.trace.packages.rules): {"mypkg": "lines", "torch": "calls"}, "mypkg=lines,torch=calls",
     or names alone. Levels: off, where, calls, lines.
-    Collectives of torch.distributed are recorded from torch's import on, if `_torch` is built.
+    Collectives of torch.distributed are recorded from torch's import on, if `_torch` is built or
+    torch is 2.14 or newer.
     hook: "settrace" or "monitoring"; None chooses "monitoring" from Python 3.12 on. On 3.13
     "settrace" records lines faster, but it takes the place of debuggers, misses threads made in
     C++, and slows down code that is not recorded; on 3.12 Python itself then takes seconds for a

@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from oddrank import _native
 from oddrank.errors import OddrankError
+from oddrank.trace import torch_hooks
 
 # c10d's names of operations -> those that users call.
 _OPS = {
@@ -131,14 +132,20 @@ def start() -> None:
     """Records collectives from now on, while this process is armed.
 
     During the first call no other thread may issue a collective. MissingPartError if `_torch` is
-    absent or does not fit the running torch.
+    absent or does not fit the running torch, and that one has no hooks (before 2.14).
     """
-    _native.torch().start_collectives(_native.core().trace_collective_sink())
+    if _native.collective_recorder() == "hooks":
+        torch_hooks.start()
+    else:
+        _native.torch().start_collectives(_native.core().trace_collective_sink())
 
 
 def stop() -> None:
     """Stops recording new collectives; still records the end of open ones."""
-    _native.torch().stop_collectives()
+    if _native.collective_recorder() == "hooks":
+        torch_hooks.stop()
+    else:
+        _native.torch().stop_collectives()
 
 
 def read(path: str | PathLike[str], content: bytes | None = None) -> list[Collective]:

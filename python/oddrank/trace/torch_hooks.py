@@ -1,0 +1,285 @@
+"""Records collectives with the hooks that torch has from 2.14 on, where `_torch` does not fit.
+
+They tell less than `_torch` sees: no tag of a message, no monitored_barrier(), and not when a call
+ends. A thread looks for that while calls are open, so an end is noted a little late.
+"""
+
+import atexit
+import functools
+import os
+import sys
+import time
+import weakref
+from _thread import get_ident, start_new_thread
+from contextlib import suppress
+from threading import Event
+from typing import Any, NamedTuple
+
+from oddrank import _native
+
+_HOOK = 0x0DD4A2C  # our hooks' number in each group
+_SHORTEST, _LONGEST, _GROWTH = 0.001, 0.01, 1.25  # seconds between two looks, which become rarer
+_FEW, _MOST = 8, 1024  # open calls that each call looks at, and that are kept
+# torch's name -> c10d's; Role and Side (csrc/trace/format/format.hpp); c10d's names if it takes one
+# tensor and gives one, and if it takes as many as it gives.
+_KINDS = {
+    "SEND": ("send", 2, 1, "", ""),
+    "RECV": ("recv_", 3, 2, "", ""),
+    "BROADCAST": ("broadcast_", 1, 0, "", ""),
+    "ALLREDUCE": ("allreduce_", 0, 0, "", ""),
+    "REDUCE": ("reduce_", 1, 0, "", ""),
+    "ALLGATHER": ("allgather_", 0, 1, "_allgather_base_", "allgather_into_tensor_coalesced_"),
+    "REDUCE_SCATTER": (
+        "reduce_scatter_", 0, 1, "_reduce_scatter_base_", "reduce_scatter_tensor_coalesced_",
+    ),
+    "ALLTOALL": ("alltoall_", 0, 1, "alltoall_base_", "alltoall_"),
+    "BARRIER": ("barrier", 0, 0, "", ""),
+    "SCATTER": ("scatter_", 1, 2, "", ""),
+    "GATHER": ("gather_", 1, 1, "", ""),
+}  # fmt: skip
+_NO_CALLS = {"SPLIT", "NEW_WINDOW", "UNKNOWN"}
+_MESSAGES = {"send", "recv_", "recv_any_source_"}
+_WAITS = {*_MESSAGES, "reduce_scatter_", *_KINDS["REDUCE_SCATTER"][3:]}  # end in wait(), with gloo
+
+_closed: Any = None  # functions of _core
+_numbered: Any = None
+_issued: Any = None
+_recording = _over = False
+_watched = 0  # the process whose calls the thread watches
+_idle = True
+_wake, _stopped = Event(), Event()
+# Thread -> (ticket, c10d's name, back end, frame and instruction that called).
+_calls: dict[int, tuple[int, str, "_Backend", int, int]] = {}
+# Ticket -> [Work, whether only a wait ends it, in how many looks nobody else held it].
+_open: dict[int, list[Any]] = {}
+
+
+class _Backend(NamedTuple):
+    """What a group uses on one kind of device."""
+
+    begin: Any
+    tells_ends: bool
+    """A Work of NCCL only says that a device has the call."""
+    counts_messages: bool
+    """Its numbers differ between ranks, since they count messages too: we count."""
+
+
+class _Hooks:
+    """The hooks of one group, which owns them: they hold no reference to it."""
+
+    def __init__(self, group: Any, torch: Any) -> None:
+        names = torch._C._distributed_c10d.HookOpName.__members__.items()
+        self._kinds = {
+            each.value: _KINDS.get(name, (name.lower(), 0, 1, "", ""))
+            for name, each in names
+            if name not in _NO_CALLS
+        }
+        self._types = {t: str(t)[6:] for t in vars(torch).values() if isinstance(t, torch.dtype)}
+        self._torch, self._group, self._size = torch, weakref.ref(group), group.size()
+        self._shapes: dict[tuple[int, int, int, bool], tuple[str, int, int]] = {}
+        self._backends: dict[str, _Backend] = {}
+        self._count = 0
+        with suppress(RuntimeError):  # a back end without a counter
+            self._count = group._get_sequence_number_for_group()
+        group.register_pre_hook(_HOOK, self.before)
+        group.register_post_hook(_HOOK, self.after)
+
+    def before(self, told: Any) -> None:
+        global _idle
+        caller, thread = sys._getframe().f_back, get_ident()
+        try:
+            if 0 < len(_open) < _FEW:
+                _look()
+            if thread in _calls:  # it raised an exception
+                _closed(_calls.pop(thread)[0], True)
+            sent, got, partner = told.input_tensors, told.output_tensors, told.root
+            n, m = len(sent), len(got)
+            shape = (told.name.value, n, m, partner < 0)
+            op, role, side = self._shapes.get(shape) or self._call(*shape)
+            tensor: Any = sent[0] if n else got[0] if m else None
+            device = "" if tensor is None else "cpu" if tensor.is_cpu else tensor.device.type
+            backend = self._backends.get(device) or self._backend(device)
+            put = tensor.nbytes if n == 1 else sum(t.nbytes for t in sent) if n else 0
+            take = got[0].nbytes if m == 1 else sum(t.nbytes for t in got) if m else 0
+            if side == 2:
+                put, take = take, put
+            dtype = "" if tensor is None else self._types[tensor.dtype]
+            ticket = backend[0](op, role, side, put, take, dtype, partner) if _recording else 0
+            at = -1 if caller is None else caller.f_lasti
+            _calls[thread] = (ticket, op, backend, id(caller), at)
+            if _idle:
+                _idle = False
+                _wake.set()
+        except Exception:  # of a torch that differs: nothing may disturb the call
+            return
+
+    def after(self, told: Any) -> None:
+        try:
+            ticket, op, (_, tells_ends, counts_messages), _, _ = _calls.pop(get_ident())
+            work, waits = told.work, op in _WAITS
+            if waits and op in _MESSAGES:
+                pass  # the record numbers it
+            elif counts_messages:
+                self._count += 1
+                _numbered(ticket, self._count)
+            else:
+                _numbered(ticket, self._number(work))
+            if not tells_ends or (waits and told.async_op and op not in _MESSAGES):
+                _issued(ticket)
+            elif work is None:
+                _closed(ticket, False)
+            elif len(_open) >= _MOST:  # a back end whose Works never say that they have ended
+                _issued(ticket)
+            elif ticket:
+                _open[ticket] = [work, waits, 0]
+        except Exception:  # as above; KeyError: it began unseen
+            return
+
+    def _number(self, work: Any) -> int:
+        if work is not None:
+            return int(work._get_sequence_number())
+        group: Any = self._group()
+        return int(group._get_sequence_number_for_group())
+
+    def _call(self, name: int, sent: int, got: int, no_partner: bool) -> tuple[str, int, int]:
+        """Returns c10d's name, role and side of a call with so many tensors."""
+        op, role, side, one, several = self._kinds[name]
+        if one and sent == got and self._size > 1:
+            op = one if sent == 1 else several
+        elif op == "allreduce_" and sent > 1:
+            op = "allreduce_coalesced_"
+        elif op == "recv_" and no_partner:
+            op = "recv_any_source_"
+        return self._shapes.setdefault((name, sent, got, no_partner), (op, role, side))
+
+    def _backend(self, device: str) -> _Backend:
+        group: Any = self._group()
+        of = device or self._torch.distributed.distributed_c10d._get_object_coll_device(group)
+        backend = group._get_backend(self._torch.device(of))
+        name, ranks = backend.name(), []
+        with suppress(RuntimeError, AttributeError):  # a back end without options
+            ranks = backend.options.global_ranks_in_group
+        facts = (group.group_name, name, group.group_desc, ranks, group.size(), group.rank())
+        begin, ends = _native.core().TraceGroup(*facts).begin, of == "cpu" or name == "gloo"
+        return self._backends.setdefault(device, _Backend(begin, ends, name in ("gloo", "ucc")))
+
+
+def _look() -> None:
+    """Closes what has ended."""
+    for ticket, one in [*_open.items()]:
+        if one[0].is_completed() and _open.pop(ticket, None):
+            _closed(ticket, False)
+
+
+def _look_closely() -> None:
+    """Says also what has failed, and closes what only a wait ends if nobody holds it any more."""
+    for ticket, one in [*_open.items()]:
+        failed = False
+        if one[0].is_completed():
+            failed = not one[1] and _has_failed(one[0])
+        elif one[1] and sys.getrefcount(one[0]) <= 2:  # our list, and the argument
+            one[2] += 1
+            if one[2] < 2:  # the first time torch may be about to return it
+                continue
+        else:
+            continue
+        if _open.pop(ticket, None):
+            _closed(ticket, failed)
+
+
+def _has_failed(work: Any) -> bool:
+    try:
+        work.get_future().value()
+    except Exception:
+        return True
+    return False
+
+
+def _look_for_raised() -> None:
+    """Closes calls that have no second hook and whose thread has left them."""
+    frames = sys._current_frames() if _calls else {}
+    for thread, call in list(_calls.items()):
+        frame = frames.get(thread)
+        while frame is not None and (id(frame), frame.f_lasti) != call[3:]:
+            frame = frame.f_back
+        if frame is None and call[4] >= 0 and _calls.get(thread) is call:
+            _closed(_calls.pop(thread)[0], True)
+
+
+def _watch() -> None:
+    global _idle
+    pause, newest = _SHORTEST, 0
+    while not _over:
+        _wake.clear()
+        _idle = True  # before the check: a call that begins now wakes us
+        if not (_open or _calls):
+            _wake.wait()
+        time.sleep(pause)
+        _look_closely()
+        _look_for_raised()
+        last = next(reversed(_open), 0)
+        pause = min(pause * _GROWTH, _LONGEST) if last == newest else _SHORTEST
+        newest = last
+    _stopped.set()
+
+
+def _begin_to_watch() -> None:
+    global _idle, _wake, _watched
+    if _watched != os.getpid():
+        _watched = os.getpid()
+        _calls.clear()  # the parent's
+        _open.clear()
+        _wake, _idle = Event(), True
+        start_new_thread(_watch, ())
+
+
+def _end() -> None:
+    """Ends the thread and the hooks: when Python is gone, their groups could not release them."""
+    global _over
+    _over = True
+    if _watched == os.getpid():  # no forked child
+        _wake.set()
+        _stopped.wait(1)
+        _look()
+    for group in list(sys.modules["torch.distributed.distributed_c10d"]._world.pg_map):
+        with suppress(Exception):
+            group.unregister_pre_hook(_HOOK)
+            group.unregister_post_hook(_HOOK)
+
+
+def start() -> None:
+    """Records the collectives of all groups, also of later ones, while this process is armed."""
+    global _closed, _numbered, _issued, _recording
+    core = _native.core()
+    _closed, _numbered = core.trace_collective_closed, core.trace_collective_numbered
+    _issued = core.trace_collective_issued
+    core.trace_collective_sink()  # notes in the record that it has them from now on
+    _recording = True
+    _install()
+
+
+def stop() -> None:
+    """Stops recording new collectives; still records the end of open ones."""
+    global _recording
+    _recording = False
+
+
+@functools.cache
+def _install() -> None:
+    torch = sys.modules["torch"]
+    c10d: Any = sys.modules["torch.distributed.distributed_c10d"]
+    register = c10d._register_process_group
+
+    def hook(group: Any) -> None:
+        with suppress(Exception):  # a group without hooks
+            _Hooks(group, torch)
+            _begin_to_watch()
+
+    def register_hooked(name: str, group: Any) -> None:
+        register(name, group)
+        hook(group)
+
+    c10d._register_process_group = register_hooked
+    for group in list(c10d._world.pg_map):
+        hook(group)
+    atexit.register(_end)
