@@ -13,7 +13,8 @@ from oddrank.triage.facts import Fact
 
 def item_of(path: Path, name: str = "") -> Item:
     content = path.read_bytes()
-    return Item(name or path.name, path, len(content), content[:HEAD])
+    written = path.stat().st_mtime_ns
+    return Item(name or path.name, path, len(content), content[:HEAD], written_ns=written)
 
 
 def facts_of(kind: Kind, *paths: Path) -> list[Fact]:

@@ -15,7 +15,8 @@ class Item:
     """One file to read. name: as the user sees it, a.tar:rank3.txt for a member of an archive.
 
     path: the file itself, or an unpacked copy of it. head: its first HEAD bytes. rank, label: of
-    its process, where its folders say them (log_lines.placed).
+    its process, where its folders say them (log_lines.placed). written_ns: when it was last
+    written, which tells the year of times that name none; 0: not known.
     """
 
     name: str
@@ -24,11 +25,7 @@ class Item:
     head: bytes = field(repr=False)
     rank: int | None = None
     label: str = ""
-
-    @property
-    def written_ns(self) -> int:
-        """When it was last written: tells the year of times that name none."""
-        return self.path.stat().st_mtime_ns
+    written_ns: int = 0
 
 
 @dataclass

@@ -6,6 +6,7 @@ line of JSON holds several.
 
 import csv
 import io
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -45,11 +46,11 @@ def found(head: bytes) -> Envelope | None:
     lines = head.split(b"\n")[: _MOST_LOOKED_AT + 1]
     if len(lines) > 1:
         lines.pop()  # perhaps not whole
-    lines = [line.rstrip(b"\r") for line in lines if line.strip()]
-    for envelope, first in _BY_LINE:
-        if any(first.match(line) for line in lines[:2]) and _fits(envelope, lines):
-            return envelope
-    return None
+    told = (line.rstrip(b"\r") for line in lines if line.strip())
+    first_two = list(itertools.islice(told, 2))
+    tried = [e for e, first in _BY_LINE if any(map(first.match, first_two))]
+    lines = [*first_two, *told] if tried else []
+    return next((envelope for envelope in tried if _fits(envelope, lines)), None)
 
 
 def peeled(envelope: Envelope, path: Path) -> tuple[Iterator[bytes], list[int]]:

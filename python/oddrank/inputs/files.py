@@ -212,7 +212,7 @@ class _Unpacker:
             envelope = envelopes.found(head) if self._peel and depth < _DEEPEST else None
             copy = self._peeled(envelope, name, path) if envelope else None
             if copy is None:
-                yield Item(name, path, found.st_size, head)
+                yield Item(name, path, found.st_size, head, written_ns=found.st_mtime_ns)
             else:
                 yield from self._file(name, copy, depth + 1)
         elif depth >= _DEEPEST:

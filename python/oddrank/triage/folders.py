@@ -33,7 +33,7 @@ def jobs(items: Sequence[Item]) -> list[tuple[str, list[Item]]]:
     if not all(_are_others(one, other) for one, other in combinations(moments, 2)):
         return everything
     # Copies lose their times: then the last name is the newest, as of attempt_0 and attempt_1.
-    names = sorted(dumps, key=lambda name: (max(map(_modified, dumps[name].values())), name))
+    names = sorted(dumps, key=lambda name: (max(i.written_ns for i in dumps[name].values()), name))
     names.reverse()
     others = [item for name, own in folders.items() if name not in dumps for item in own]
     return [(name, folders[name] + others * (name == names[0])) for name in names]
@@ -99,10 +99,3 @@ def _are_others(one: Mapping[int, _Calls], other: Mapping[int, _Calls]) -> bool:
         moved += any(mine.issued[group] != yours.issued[group] for group in groups)
         stayed += bool(mine.open & yours.open)
     return 2 * moved > len(both) and 2 * stayed <= len(both)
-
-
-def _modified(item: Item) -> int:
-    try:
-        return item.path.stat().st_mtime_ns
-    except OSError:
-        return 0

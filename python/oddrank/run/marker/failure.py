@@ -64,7 +64,8 @@ def _item(path: Path) -> Item:
     if not path.is_file():
         return Item(path.name, path, 0, b"")
     with path.open("rb") as file:
-        return Item(path.name, path, path.stat().st_size, file.read(HEAD))
+        about = path.stat()
+        return Item(path.name, path, about.st_size, file.read(HEAD), written_ns=about.st_mtime_ns)
 
 
 def conclude(item: pytest.Function, group: RankGroup) -> None:

@@ -46,7 +46,7 @@ def sniff(item: Item) -> bool:
 
 def read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     """Yields who each dump is of, the size of the job, progress per rank and group, mismatches."""
-    modified = [_modified(item) for item in items]
+    modified = [item.written_ns for item in items]
     files = [
         (os.fsencode(item.path), named_rank(item.name), when)
         for item, when in zip(items, modified, strict=True)
@@ -192,13 +192,6 @@ def named_rank(name: str) -> int:
         if found and len(found[-1]) < 8 and int(found[-1]) < MOST_RANKS:
             return int(found[-1])
     return -1
-
-
-def _modified(item: Item) -> int:
-    try:
-        return item.path.stat().st_mtime_ns
-    except OSError:
-        return 0
 
 
 KIND = Kind("flight_recorder", True, sniff, read)

@@ -262,9 +262,7 @@ def _match(text: str, newest: float = 0.0) -> tuple[_Line, Rule, re.Match[str]] 
 
 
 def _facts(item: Item, notes: Notes, fold: _Fold) -> Iterator[Fact]:
-    newest = time.time()
-    with suppress(OSError):
-        newest = unix_time(item.path.stat().st_mtime) or newest
+    newest = unix_time(item.written_ns / 1e9) or time.time()
     killed: set[tuple[str | None, int | None]] = set()
     fallen: dict[str | None, float | None] = {}
     lines, booted = 0, False

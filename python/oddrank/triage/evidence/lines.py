@@ -55,11 +55,10 @@ def _core(_: int) -> Any:
 def _read(item: Item) -> tuple[Scan, dict[Words, Found]] | None:
     """Returns what a file holds for all readers, found once; None if it can't be read."""
     global _cached
+    key = (str(item.path), item.size, item.written_ns, len(_readers))
+    if key in _cache:
+        return _cache[key]
     try:
-        about = item.path.stat()
-        key = (str(item.path), about.st_size, about.st_mtime_ns, len(_readers))
-        if key in _cache:
-            return _cache[key]
         scan, others = _core(len(_readers)).read(os.fsencode(item.path))
     except OSError:
         return None

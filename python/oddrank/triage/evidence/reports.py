@@ -4,7 +4,6 @@ import json
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from oddrank.inputs import Item, Notes, unix_time
@@ -72,6 +71,5 @@ def _word(value: Any) -> str | None:
 def _time(item: Item) -> float | None:
     """Returns when the file was written; None for an unpacked copy, which has another time."""
     if str(item.path) == item.name:
-        with suppress(OSError):
-            return unix_time(item.path.stat().st_mtime)
+        return unix_time(item.written_ns / 1e9)
     return None

@@ -9,6 +9,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 from oddrank import _native
@@ -98,8 +99,19 @@ def tracebacks(text: bytes) -> list[Error]:
     ]
 
 
+class _Frames(tuple[Frame, ...]):
+    """Frames of a stack that many threads share: its hash is found once."""
+
+    @cached_property
+    def _hash(self) -> int:
+        return super().__hash__()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
 def _frames(stack: Iterable[tuple[str, str, int | None, bool]]) -> tuple[Frame, ...]:
-    return tuple(Frame(*frame) for frame in stack)
+    return _Frames(Frame(*frame) for frame in stack)
 
 
 def _sniff(item: Item) -> bool:
