@@ -24,6 +24,7 @@ from oddrank.triage.view import view
 from triage.facts_of import Texts, item_of
 from triage.told import check
 
+HOOK = Frame("_distributed_excepthook", "torch/distributed/distributed_c10d.py", 110)
 C10D = Frame("all_reduce", "torch/distributed/distributed_c10d.py", 3252)
 LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:4711"
 WAITED = "RuntimeError: [unbound_buffer.cc:78] Timed out waiting 8000ms for recv operation"
@@ -146,6 +147,7 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
     loads = stands(4, Frame("recv_into", "ssl.py"), Frame("main", "train.py"), own=True)
     gave_up = [death(r, 20.0, failed="all_reduce", text="RuntimeError after all_reduce failed",
                      site=(C10D,)) for r in (1, 3)]  # fmt: skip
+    in_kernel = State(Process(1), "uninterruptible", HERE)
     naps = [stands(0, Frame("save", "train.py", 30)), stands(2, C10D)]
     outside = ("host-stuck", (0,), 0)
     told = said(traceback(1, 3, error=WAITED))
@@ -161,6 +163,8 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
         "who gave up in a collective is a victim of who stands outside":
             ([*gave_up, *naps], outside),
         "and the log tells of it": ([*gave_up, *naps, *told], outside),
+        "who prints its exception is no rank that stands":
+            ([killed[2], *gave_up, stands(1, HOOK), stands(2, C10D), in_kernel], dead(2)),
         "a place whose name was lost": ([lost_name], dead(2)),
     })  # fmt: skip
 

@@ -201,7 +201,8 @@ def _held(view: View) -> list[Suspect]:
     """Returns what the kernel or a guard saw: processes that are stopped, or in D state."""
     found = []
     for word, (cause, words) in _STATES.items():
-        told = _of_stall(view, [state for state in view.states.values() if state.state == word])
+        states = [s for p, s in view.states.items() if s.state == word and p not in view.leaving]
+        told = _of_stall(view, states)
         if not told or len(told) == len(view.states) > 1:
             continue  # all of them: it was a person who looked, or the scheduler
         children = [view.child(state.process) for state in told]

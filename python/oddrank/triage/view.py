@@ -100,6 +100,12 @@ class View:
         """Where each rank stands, and processes that are no ranks."""
         return stands(self.stacks, self.children)
 
+    @cached_property
+    def leaving(self) -> frozenset[Process]:
+        """Processes that have raised an exception, and print it: they stand nowhere any more."""
+        raised = (death for death in self.deaths if death.how == "exception")
+        return frozenset(death.process for death in raised if not death.went_on)
+
     @property
     def heard(self) -> frozenset[int]:
         """Ranks with evidence of their own, not only named by others."""

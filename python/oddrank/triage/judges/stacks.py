@@ -48,7 +48,7 @@ _MAYBE = frozenset({GPU, THREADS, MAYBE})
 
 def judge(view: View) -> list[Suspect]:
     """Returns the suspects that the stacks of all processes show; empty without stacks."""
-    found, _ = view.stands
+    found = [s for s in view.stands[0] if s.process not in view.leaving]
     if not found:
         return []
     # A paused rank waits for the ranks that have yet to come, and for none that stands.
