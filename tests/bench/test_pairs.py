@@ -62,6 +62,7 @@ def reports_of(hosts, on_host, *cases):
 
 
 @pytest.mark.needs("netns")
+@pytest.mark.soak
 def test_a_slow_receiver_a_slow_link_and_a_delayed_link_are_named_by_their_ends():
     cases = (slow_receiver(0, 3), slow_link(0, 2, 3), delayed_link(0, 2, 3), healthy(3))
     (receiver,), (slow,), (delayed,), nothing = reports_of(3, 1, *cases)
@@ -72,6 +73,7 @@ def test_a_slow_receiver_a_slow_link_and_a_delayed_link_are_named_by_their_ends(
 
 
 @pytest.mark.needs("netns")
+@pytest.mark.soak
 def test_a_host_whose_ranks_share_a_slow_way_out_is_named_and_a_rank_that_alone_sends_slowly():
     (node,), (rank,) = reports_of(3, 2, slow_node(1, 3, 2), slow_rank(3, 3, 2))
     assert (node["who"]["kind"], node["who"]["host"]) == ("node", "node1")
