@@ -7,22 +7,9 @@ from typing import Any
 import torch
 
 from oddrank import _native
+from oddrank.bench import case
 
-DTYPES = {
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-    "float8_e4m3fn": torch.float8_e4m3fn,
-    "float8_e5m2": torch.float8_e5m2,
-    "float64": torch.float64,
-    "int8": torch.int8,
-    "int32": torch.int32,
-    "int64": torch.int64,
-    "uint8": torch.uint8,
-    "uint32": torch.uint32,
-    "uint64": torch.uint64,
-}
-OPS = ("sum", "min", "max", "avg", "prod")
+DTYPES = {name: getattr(torch, name) for name in case.DTYPES}
 RIGHT = (0, -1, 0.0, 0.0)
 
 

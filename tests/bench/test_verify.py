@@ -14,7 +14,6 @@ from hypothesis import strategies as st  # noqa: E402
 
 from bench.collective_data import (  # noqa: E402
     DTYPES,
-    OPS,
     RIGHT,
     Segment,
     combine,
@@ -24,6 +23,7 @@ from bench.collective_data import (  # noqa: E402
     reduce_in_a_row,
 )
 from oddrank import OddrankError, _native  # noqa: E402
+from oddrank.bench.case import OPS  # noqa: E402
 from oddrank.machine.device import free_host_memory  # noqa: E402
 
 WORLDS = [1, 2, 3, 7, 8, 64, 1000]

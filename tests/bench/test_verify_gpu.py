@@ -6,8 +6,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from bench.collective_data import DTYPES, OPS, RIGHT, Segment  # noqa: E402 (after the skip)
+from bench.collective_data import DTYPES, RIGHT, Segment  # noqa: E402 (after the skip)
 from oddrank import OddrankError, _native  # noqa: E402
+from oddrank.bench.case import OPS  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.needs("cuda-build"), pytest.mark.timeout(120)]
 

@@ -7,19 +7,9 @@ from oddrank.errors import OddrankError
 
 # Name in torch -> bytes of an element.
 DTYPES = {
-    "float32": 4,
-    "float16": 2,
-    "bfloat16": 2,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
-    "float64": 8,
-    "int8": 1,
-    "int32": 4,
-    "int64": 8,
-    "uint8": 1,
-    "uint32": 4,
-    "uint64": 8,
-}
+    "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1, "float64": 8,
+    "int8": 1, "int32": 4, "int64": 8, "uint8": 1, "uint32": 4, "uint64": 8,
+}  # fmt: skip
 # Names that nccl-tests and people use.
 DTYPE_ALIASES = {
     "fp32": "float32", "float": "float32", "fp16": "float16", "half": "float16",

@@ -124,9 +124,7 @@ def _reduce(case: Case, rank: int, world: int) -> Layout:
 
 def _gather(case: Case, rank: int, world: int) -> Layout:
     layout = _all_gather(case, rank, world)
-    if rank == ROOT:
-        return layout
-    return Layout(layout.send, (), layout.send_count, 0)
+    return layout if rank == ROOT else Layout(layout.send, (), layout.send_count, 0)
 
 
 def _scatter(case: Case, rank: int, world: int) -> Layout:

@@ -96,18 +96,15 @@ def plan_rows(
     every, local = (
         f"{number} rank{'s' if number > 1 else ''}" for number in (launch.world, launch.local_world)
     )
+    groups = "" if ranks == launch.world else f", in {launch.world // ranks} groups of {ranks}"
     sentence = (
         f"{len(rows)} case{'s' if len(rows) > 1 else ''} on"
-        f" {every}{_in_groups(launch.world, ranks)}. Cases reuse one buffer: {size_text(wanted)} a"
+        f" {every}{groups}. Cases reuse one buffer: {size_text(wanted)} a"
         f" rank, of {limit / 1e9:.1f} GB allowed on the CPU of this host (a quarter of the free"
         f" memory, divided by {local}){less}."
         f" {_time(limits, len(rows), launch.world)}"
     )
     return rows, sentence
-
-
-def _in_groups(world: int, ranks: int) -> str:
-    return "" if ranks == world else f", in {world // ranks} groups of {ranks}"
 
 
 def _time(limits: Limits, cases: int, world: int) -> str:

@@ -234,7 +234,8 @@ def _matrix(members: Any, place: str, where: str) -> SavedMatrix:
     if len(names) < 2 or not all(map(_is_text, names)):
         raise _Refused(f"{place}.names is not a list of two texts or more")
     ranks = _member(members, "ranks", _LIST, place)
-    if len(ranks) != len(names) or not all(map(_are_ranks, ranks)):
+    lists = all(isinstance(own, list) for own in ranks)
+    if len(ranks) != len(names) or not lists or any(type(r) is not int for o in ranks for r in o):
         raise _Refused(f"{place}.ranks is not a list of ranks of each name")
     if "links" in members:
         links = _member(members, "links", _LIST, place)
@@ -244,10 +245,6 @@ def _matrix(members: Any, place: str, where: str) -> SavedMatrix:
     else:
         rates, latencies = (_square(members, name, place) for name in ("GBps", "latency_us"))
     return SavedMatrix(where, tuple(names), tuple(map(frozenset, ranks)), rates, latencies)
-
-
-def _are_ranks(listed: Any) -> bool:
-    return isinstance(listed, list) and all(type(rank) is int for rank in listed)
 
 
 def _is_link(link: Any, size: int) -> bool:

@@ -92,18 +92,15 @@ class Judge:
         measured = self.measurement(run)
         for figures, judgement in measured.judged.values():
             if figures.shared:  # the matrix of nodes is judged instead; the summary says so
-                found += self._uneven_places(measured, figures)
+                if figures.unit == "GB/s" and (
+                    slower := slower_places(measured.nodes, figures.rates, self.effect)
+                ):
+                    found.append(findings.uneven_places(slower))
             elif judgement.uneven:
                 found.append(findings.uneven_links(figures.unit, figures.where, judgement))
             elif figures.unit == "GB/s" and judgement.smallest() > self.effect:
                 found.append(findings.too_noisy(judgement, figures.where, self.effect))
         return found
-
-    def _uneven_places(self, measured: Measurement, figures: Matrix) -> list[Finding]:
-        if figures.unit != "GB/s":
-            return []
-        slower = slower_places(measured.nodes, figures.rates, self.effect)
-        return [findings.uneven_places(slower)] if slower else []
 
     def all_well(self, run: RunState, passed: str) -> str:
         """Returns the summary if nothing is named, with what passed; "" if nothing was measured."""

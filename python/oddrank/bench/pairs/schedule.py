@@ -135,25 +135,23 @@ class Game:
         own = next((number for number, team in enumerate(self.teams) if rank in team), None)
         met: list[Meeting] = []
         if own is not None:
-            meet = self._inside if self.where == "inside" else self._between
-            met = meet(own, self.teams[own].index(rank), one_pass)
+            team = self.teams[own]
+            place = team.index(rank)
+            if self.where == "inside":
+                others = Tournament.of(len(team), one_pass).partners(place)
+                met = [
+                    Meeting(None) if other is None else Meeting(team[other], place < other)
+                    for other in others
+                ]
+            else:
+                # All ranks of a team send first, or none: they share the card's two directions.
+                met = [
+                    Meeting(self.teams[other][place], own < other)
+                    if other is not None and place < len(self.teams[other])
+                    else Meeting(None)
+                    for other in Tournament.of(len(self.teams), one_pass).partners(own)
+                ]
         return met + [Meeting(None)] * (self.turns() - len(met))
-
-    def _between(self, own: int, place: int, one_pass: int) -> list[Meeting]:
-        # All ranks of a team send first, or none: they share the network card's two directions.
-        return [
-            Meeting(self.teams[other][place], own < other)
-            if other is not None and place < len(self.teams[other])
-            else Meeting(None)
-            for other in Tournament.of(len(self.teams), one_pass).partners(own)
-        ]
-
-    def _inside(self, own: int, place: int, one_pass: int) -> list[Meeting]:
-        team = self.teams[own]
-        return [
-            Meeting(None) if other is None else Meeting(team[other], place < other)
-            for other in Tournament.of(len(team), one_pass).partners(place)
-        ]
 
 
 def pack(games: Sequence[Game], world: int) -> list[dict[str, Any]]:

@@ -69,7 +69,7 @@ def collect(runs: Sequence[Saved], only: Sequence[str] = ()) -> Picture:
     OddrankError if no row is left, or too many for one picture.
     """
     all_rows = [(number, row) for number, run in enumerate(runs) for row in run.rows]
-    chosen = [(i, row) for i, row in all_rows if all(_has(row, word) for word in only)]
+    chosen = [(i, row) for i, row in all_rows if set(only) <= _words(row)]
     drawn = [(i, row) for i, row in chosen if row.bytes > 0 and row.mean_us]
     if not drawn:
         where = f" with {' '.join(only)}" if only else ""
@@ -82,7 +82,9 @@ def collect(runs: Sequence[Saved], only: Sequence[str] = ()) -> Picture:
     common = _same(called, drawn)
     panels = tuple(_panel(called, name, rows, common) for name, rows in grouped.items())
     _check_number(panels)
-    return Picture(panels, _listed(common), bandwidth, _left_out(len(chosen) - len(drawn)))
+    left = len(chosen) - len(drawn)
+    said = f"not drawn: {left} row{'s' * (left > 1)} without a size or a time" if left else ""
+    return Picture(panels, _listed(common), bandwidth, said)
 
 
 def names(runs: Sequence[Saved]) -> list[str]:
@@ -115,7 +117,8 @@ def _panel(called: Sequence[str], collective: str, rows: _Rows, common: dict[str
     same = _same(called, rows)
     grouped: dict[tuple[object, ...], list[tuple[int, SavedRow]]] = {}
     for i, row in rows:
-        grouped.setdefault((*_family(i, row), row.inplace), []).append((i, row))
+        kind = (i, row.backend, row.dtype, row.op, row.n, row.inplace)
+        grouped.setdefault(kind, []).append((i, row))
     own = {name: text for name, text in same.items() if name not in common}
     curves = tuple(_curve(called, each, same) for each in grouped.values())
     return Panel(_listed({"collective": collective, **own}), curves)
@@ -130,17 +133,12 @@ def _curve(called: Sequence[str], rows: _Rows, same: dict[str, str]) -> Curve:
     return Curve(label, family, first.inplace, tuple(by_size))
 
 
-def _family(run: int, row: SavedRow) -> tuple[object, ...]:
-    return (run, row.backend, row.dtype, row.op, row.n)
-
-
 def _listed(facts: dict[str, str]) -> str:
     return ", ".join(text for text in facts.values() if text)
 
 
-def _has(row: SavedRow, word: str) -> bool:
-    place = "in" if row.inplace else "out"
-    return word in (row.collective, row.dtype, row.op, row.backend, place)
+def _words(row: SavedRow) -> set[str]:
+    return {row.collective, row.dtype, row.op, row.backend, "in" if row.inplace else "out"}
 
 
 def _check_number(panels: Sequence[Panel]) -> None:
@@ -156,10 +154,6 @@ def _shortened(label: str) -> str:
     """Cuts the middle of a long label: names of runs differ at their beginning or end."""
     half = (_MOST_LABEL - 3) // 2
     return label if len(label) <= _MOST_LABEL else f"{label[:half]}...{label[-half:]}"
-
-
-def _left_out(rows: int) -> str:
-    return f"not drawn: {rows} row{'s' * (rows > 1)} without a size or a time" if rows else ""
 
 
 _MARKERS = "os^Dv"  # the next one each time the colours repeat
