@@ -235,7 +235,7 @@ def test_the_legend_fits_every_panel_and_names_only_what_is_drawn(tmp_path):
     rows = [row(8), row(64), row(8, collective="all_gather", op="none"),
             row(64, collective="all_gather", op="none")]  # fmt: skip
     runs = [report(*rows), report(*(one | {"p99_us": None} for one in rows))]
-    for chosen, said in ((runs, "line: mean, dotted: up to p99"), (runs[1:], "line: mean")):
+    for chosen, said in ((runs, "line: mean, dotted: p99"), (runs[1:], "line: mean")):
         figure = draw_curves(picture(tmp_path, *chosen))
         lines = [line for axes in figure.axes for line in axes.get_lines()]
         assert len({line.get_color() for line in lines}) == len(chosen)

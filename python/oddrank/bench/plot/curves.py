@@ -190,7 +190,7 @@ def draw_curves(picture: Picture) -> Any:
         left.set_axis_off()
     figure.suptitle(plain(picture.common), fontsize=11, fontweight="bold")
     drawn = (row for panel in picture.panels for curve in panel.curves for row in curve.rows)
-    p99 = ", dotted: up to p99" if any(row.p99_us is not None for row in drawn) else ""
+    p99 = ", dotted: p99" if any(row.p99_us is not None for row in drawn) else ""
     note = "; ".join(filter(None, [f"line: mean{p99}", picture.left_out]))
     if legend:
         _add_legend(figure, legend, note)
