@@ -104,7 +104,10 @@ def ways(
 
 def pack(places: Sequence[Sequence[Place]]) -> str:
     """Packs every node's places into a text short enough for a plan: 3 to 5 bytes each."""
-    records = [_record(place) for way in places for place in way]
+    records = []
+    for address, port in (place or ("::", 0) for way in places for place in way):
+        text = address if ":" in address else f"::ffff:{address}"
+        records.append(socket.inet_pton(socket.AF_INET6, text) + port.to_bytes(2, "big"))
     columns = bytes(record[i] for i in range(_RECORD) for record in records)
     return base64.b85encode(zlib.compress(columns, 9)).decode()
 
@@ -112,25 +115,12 @@ def pack(places: Sequence[Sequence[Place]]) -> str:
 def unpack(text: str, nodes: int) -> list[list[Place]]:
     """Returns what `pack` was given."""
     columns = zlib.decompress(base64.b85decode(text))
-    count = len(columns) // _RECORD
-    places = [_place(columns[number::count]) for number in range(count)]
+    count, places = len(columns) // _RECORD, list[Place]()
+    for record in (columns[number::count] for number in range(count)):
+        address = socket.inet_ntop(socket.AF_INET6, record[:_ADDRESS]).removeprefix("::ffff:")
+        port = int.from_bytes(record[_ADDRESS:], "big")
+        places.append((address, port) if port else None)
     return [places[first : first + nodes] for first in range(0, count, nodes)]
-
-
-def _record(place: Place) -> bytes:
-    if place is None:
-        return bytes(_RECORD)
-    address, port = place
-    text = address if ":" in address else f"::ffff:{address}"
-    return socket.inet_pton(socket.AF_INET6, text) + port.to_bytes(2, "big")
-
-
-def _place(record: bytes) -> Place:
-    port = int.from_bytes(record[_ADDRESS:], "big")
-    if not port:
-        return None
-    text = socket.inet_ntop(socket.AF_INET6, record[:_ADDRESS])
-    return text.removeprefix("::ffff:"), port
 
 
 # The kernel sends the second SYN after 1 s, the third after 3 s: one of them may get lost.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from oddrank.control.stages import RunState, nodes_of
+from oddrank.control.stages import RunState, Skip, nodes_of
 from oddrank.finding import Who, ranks_text
 
 _MOST_NAMED = 4
@@ -41,9 +41,9 @@ class NodeLeaders:
         return bin(self.mask & ((1 << rank) - 1)).count("1")
 
 
-def node_count(run: RunState) -> int:
-    """Returns the number of nodes."""
-    return len(nodes_of(run))
+def leaders_of_several(run: RunState) -> str | Skip:
+    """The plan of a stage that compares nodes: the ranks that measure for theirs, packed."""
+    return NodeLeaders.of(run).pack() if len(nodes_of(run)) > 1 else Skip("one node")
 
 
 def node_or_rank(run: RunState, ranks: Iterable[int]) -> Who:
@@ -62,21 +62,13 @@ class Places:
         self._hosts = [run.states[ranks[0]].host for ranks in nodes]
         self._sizes = [len(ranks) for ranks in nodes]
         self._node = {rank: number for number, ranks in enumerate(nodes) for rank in ranks}
-        self._said: dict[tuple[int, ...], str] = {}
 
     def names(self, ranks: Sequence[int]) -> str:
         """Returns "node1, node3"; "" if the ranks are not whole nodes, or there is one node."""
-        nodes = self._whole(ranks) or []
-        more = f" and {len(nodes) - _MOST_NAMED} more" if len(nodes) > _MOST_NAMED else ""
-        return ", ".join(nodes[:_MOST_NAMED]) + more
+        return some(self._whole(ranks) or [], _MOST_NAMED)
 
     def have(self, ranks: tuple[int, ...]) -> str:
         """Returns subject and verb: 7 nodes have, node3 has, ranks 0-5 have."""
-        if ranks not in self._said:
-            self._said[ranks] = self._have(ranks)
-        return self._said[ranks]
-
-    def _have(self, ranks: tuple[int, ...]) -> str:
         nodes = self._whole(ranks)
         if nodes is None:
             return f"{ranks_text(ranks)} {'has' if len(ranks) == 1 else 'have'}"
@@ -101,6 +93,10 @@ def by_lowest_rank(run: RunState) -> dict[int, Who]:
 
 def hosts(nodes: Iterable[Who], most: int = 8) -> str:
     """Returns the nodes' hosts for a sentence, at most `most` of them."""
-    names = [node.host or str(node) for node in nodes]
+    return some([node.host or str(node) for node in nodes], most)
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """Returns the first names for a sentence: a, b and 3 more."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

@@ -21,6 +21,7 @@ from oddrank.report import Report, write_text
 from oddrank.selftest import facts, prometheus
 from oddrank.selftest.facts.compare import group, not_readable
 from oddrank.selftest.findings.speed import smallest_seen
+from oddrank.selftest.metrics import SPEED
 from oddrank.selftest.speed_judge import as_data
 from oddrank.selftest.stages import device, speed
 
@@ -53,7 +54,8 @@ def report_of(outcome: Outcome, launch: Launch, left_out: Mapping[str, str]) -> 
     environment, own = _made(outcome, "data.environment", ({}, {}), _data_of_facts, outcome.run)
     nodes = _made(outcome, "data.nodes", [], _data_of_nodes, outcome)
     figures = _made(outcome, "data.ranks", [], _data_of_ranks, outcome, own)
-    compared = _made(outcome, "data.compared", [], _compared, outcome.run)
+    look = speed.judged(outcome.run).look if SPEED in outcome.run.judged else None
+    compared = _made(outcome, "data.compared", [], as_data, look)
     well = "the summary of what was tested"
     why = outcome.why or (
         "" if outcome.findings else _made(outcome, well, "", _all_well, outcome, launch)
@@ -101,9 +103,9 @@ def _all_well(outcome: Outcome, launch: Launch) -> str:
     well = f"{size} healthy, tested on {tested}{launch.note}"
     unread = not_readable(environment)
     texts = [f"{name} ({ranks_text(who)})" for name, who in unread.items()]
-    first = speed.judged(outcome.run)
     well += device.covered(outcome.run)
-    well += smallest_seen(first.look) if first else ""
+    if SPEED in outcome.run.judged:
+        well += smallest_seen(speed.judged(outcome.run).look)
     return f"{well}; not readable: {', '.join(texts)}" if texts else well
 
 
@@ -123,14 +125,23 @@ def note_device(stage: AnyStage, run: RunState) -> None:
 def conclude(outcome: Outcome, launch: Launch, wanted: Wanted) -> int:
     """Prints the verdict and writes the wanted files; returns every rank's exit code."""
     report = report_of(outcome, launch, wanted.left_out)
-    rows = rows_of(outcome, wanted.left_out)
-    files = []
+    rows, run, files = rows_of(outcome, wanted.left_out), outcome.run, []
     for option, path, text, advice in (
-        ("--prometheus", wanted.prometheus_path, _prometheus, exposition.ADVICE),
-        ("--exclude", wanted.exclude_path, _exclude, exclude.ADVICE),
-        ("--html", wanted.html_path, partial(_page, rows), page.ADVICE),
+        (
+            "--prometheus",
+            wanted.prometheus_path,
+            lambda: prometheus.text(report, run, time.time()),
+            exposition.ADVICE,
+        ),
+        (
+            "--exclude",
+            wanted.exclude_path,
+            lambda: exclude.text(report, run.hosts, exclude.slurm_nodes()),
+            exclude.ADVICE,
+        ),
+        ("--html", wanted.html_path, lambda: _page(rows, report, run), page.ADVICE),
     ):
-        made = path and _made(outcome, option, None, text, report, outcome.run)
+        made = path and _made(outcome, option, None, text)
         if made is not None and path:
             files.append((made, path, advice))
     if len(outcome.findings) > len(report.findings):  # a file could not be made
@@ -140,19 +151,6 @@ def conclude(outcome: Outcome, launch: Launch, wanted: Wanted) -> int:
             then.callback(write_text, *file)
         then.callback(partial(deliver, report, wanted.json_path, _COLUMNS, rows))
     return report.exit_code(wanted.fail_on)
-
-
-def _compared(run: RunState) -> list[dict[str, Any]]:
-    first = speed.judged(run)
-    return as_data(first.look if first else None)
-
-
-def _exclude(report: Report, run: RunState) -> str:
-    return exclude.text(report, run.hosts, exclude.slurm_nodes())
-
-
-def _prometheus(report: Report, run: RunState) -> str:
-    return prometheus.text(report, run, time.time())
 
 
 def _page(rows: Sequence[tuple[str, ...]], report: Report, run: RunState) -> str:

@@ -24,6 +24,7 @@ _WHO_ELSE = (
 )
 _GPU = ("nvidia-smi -q -d PERFORMANCE,CLOCK,PCIE",)
 _HOST = ("top  (on that host)",)
+_STAT = "cpu.stat of its cgroup"
 
 
 def of_slow(run: RunState, slow: Iterable[Slow]) -> list[Finding]:
@@ -49,7 +50,10 @@ def _slow(run: RunState, found: Sequence[Slow], single: set[int]) -> Finding:
     different = _different_facts(run, worst.ranks)
     cause = "slow-node" if worst.is_node else "slow-cores" if own_cores else "slow-rank"
     likely = [_CORES] if own_cores else []
-    streaming = sorted(gpus.profiled(run).intersection(worst.ranks)) if on_gpu else []
+    by_profiler = []
+    if streaming := sorted(gpus.profiled(run).intersection(worst.ranks)) if on_gpu else []:
+        text = f"a profiler (DCGM) reads the performance counters of {ranks_text(streaming)}"
+        by_profiler = [Evidence(f"{text} meanwhile", "NVML profiled")]
     return Finding(
         condition="slow",
         who=who,
@@ -60,16 +64,11 @@ def _slow(run: RunState, found: Sequence[Slow], single: set[int]) -> Finding:
         evidence=(
             *(_evidence(one) for one in found),
             *(Evidence(fact, "facts of the rank") for fact in different),
-            *([_by_profiler(streaming)] if streaming else []),
+            *by_profiler,
         ),
         confidence=_confidence(worst),
         next=_GPU if on_gpu else _WHO_ELSE if own_cores else _HOST,
     )
-
-
-def _by_profiler(ranks: Sequence[int]) -> Evidence:
-    text = f"a profiler (DCGM) reads the performance counters of {ranks_text(ranks)} meanwhile"
-    return Evidence(text, "NVML profiled")
 
 
 def unsure(run: RunState, seem: Sequence[Slow]) -> list[Finding]:
@@ -117,8 +116,7 @@ def held_back(run: RunState, ranks: Sequence[int]) -> list[Finding]:
 
 def _held_back(run: RunState, ranks: Sequence[int]) -> Finding:
     who = node_or_rank(run, ranks)
-    measured = metrics.results(run)
-    results = [measured[rank] for rank in ranks]
+    results = [metrics.results(run)[rank] for rank in ranks]
     least = min(result["held_back"] for result in results)
     quota = results[0]["facts"].get("CPU quota", "unknown")
     return Finding(
@@ -127,11 +125,7 @@ def _held_back(run: RunState, ranks: Sequence[int]) -> Finding:
         cause="cpu-quota",
         what=f"{who} is slow: its CPU quota ({quota}) holds it back, and most ranks have another",
         stage=SPEED,
-        evidence=(
-            Evidence(
-                f"held back in {least:.0%} of the kernel's periods", "cpu.stat of its cgroup", least
-            ),
-        ),
+        evidence=(Evidence(f"held back in {least:.0%} of the kernel's periods", _STAT, least),),
         confidence=Confidence("medium", "counted by the kernel; the quota may be intended"),
         next=("cat /sys/fs/cgroup/cpu.max  (in its container)",),
     )

@@ -7,12 +7,12 @@ import time
 from collections.abc import Mapping
 from typing import TypeAlias, TypedDict, final
 
-from oddrank.control.stages import Context, RunState, Skip, Stage
+from oddrank.control.stages import Context, RunState, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Confidence, Evidence, Finding, Who, number_text
 from oddrank.peers import majority
 from oddrank.selftest import Options
-from oddrank.selftest.nodes import NodeLeaders, by_lowest_rank, node_count
+from oddrank.selftest.nodes import NodeLeaders, by_lowest_rank, leaders_of_several
 
 # Seconds. NTP keeps hosts within 10 ms: a clock that is off by a hundred times that is not
 # synchronised. Then log lines change their order, make and NFS take old files for new ones, and
@@ -57,10 +57,6 @@ class Unread(TypedDict):
 Result: TypeAlias = "Reading | Unread | None"
 
 
-def _plan(run: RunState) -> str | Skip:
-    return NodeLeaders.of(run).pack() if node_count(run) > 1 else Skip("one node")
-
-
 def _measure(context: Context[str]) -> Result:
     if context.launch.rank not in NodeLeaders.unpack(context.parameters):
         return None
@@ -70,11 +66,7 @@ def _measure(context: Context[str]) -> Result:
     except OddrankError as failure:
         return {"unread": str(failure)[:200]}
     ahead, width = min((_read_both() for _ in range(_READINGS)), key=lambda reading: reading[1])
-    return {
-        "epoch_ns": ahead - offset,
-        "error_ns": error + width,
-        "kernel": _kernels_word(),
-    }
+    return {"epoch_ns": ahead - offset, "error_ns": error + width, "kernel": _kernels_word()}
 
 
 def _read_both() -> tuple[int, int]:
@@ -121,22 +113,28 @@ def _judge(run: RunState, results: Mapping[int, Result]) -> list[Finding]:
 
 def wrong_clock(node: Who, ahead: float, measured: Reading, others: int, limit: float) -> Finding:
     """One node's wall clock is off, and most nodes agree."""
-    error = measured["error_ns"] / 1e9
+    error, kernel = measured["error_ns"] / 1e9, measured["kernel"]
+    apart = f"{number_text(abs(ahead), 3)} s {'ahead of' if ahead > 0 else 'behind'}"
+    by_kernel = []
+    if kernel:
+        text = "synchronised" if kernel["synchronised"] else "not synchronised (STA_UNSYNC)"
+        rate = f"the kernel calls it {text}, and corrects it by {kernel['rate_ppm']:g} ppm"
+        by_kernel.append(Evidence(rate, "adjtimex"))
     return Finding(
         condition="suspicious",
         who=node,
         cause="wrong-clock",
-        what=f"the wall clock of {node} is {_apart(ahead)} that of most nodes",
+        what=f"the wall clock of {node} is {apart} that of most nodes",
         stage="clock",
         evidence=(
             Evidence(
-                f"CLOCK_REALTIME is {_apart(ahead)} the median of the nodes, known to within"
+                f"CLOCK_REALTIME is {apart} the median of the nodes, known to within"
                 f" {error * 1e3:.2g} ms; {others} nodes agree within {limit:g} s",
                 "min-RTT to the root",
                 value=round(ahead, 6),
                 unit="s",
             ),
-            *_kernels_evidence(measured["kernel"]),
+            *by_kernel,
         ),
         confidence=Confidence("high", f"measured; {others} other nodes agree with each other"),
         next=_NEXT,
@@ -163,17 +161,5 @@ def disagree(ahead: Mapping[Who, float], limit: float) -> Finding:
     )
 
 
-def _apart(ahead: float) -> str:
-    return f"{number_text(abs(ahead), 3)} s {'ahead of' if ahead > 0 else 'behind'}"
-
-
-def _kernels_evidence(kernel: Kernel | None) -> tuple[Evidence, ...]:
-    if not kernel:
-        return ()
-    text = "synchronised" if kernel["synchronised"] else "not synchronised (STA_UNSYNC)"
-    rate = f"the kernel calls it {text}, and corrects it by {kernel['rate_ppm']:g} ppm"
-    return (Evidence(rate, "adjtimex"),)
-
-
 def stage(options: Options) -> Stage[str, Result, list[Finding]]:
-    return Stage("clock", 20, _measure, _judge, _plan)
+    return Stage("clock", 20, _measure, _judge, leaders_of_several)

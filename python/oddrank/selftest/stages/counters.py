@@ -7,7 +7,7 @@ aer_fatal"; for the rank's own GPU "GPU aer_fatal", "GPU pcie_replay", "NVLink 3
 import re
 import time
 from collections import Counter as Count
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict
@@ -33,7 +33,8 @@ _FEW_REPEATED, _SHARE_REPEATED = 20, 0.01
 class Counter:
     """A row of the table. InfiniBand's counters are named as in sysfs.
 
-    a_minute: tolerated growth per minute on healthy hardware; None: never judged.
+    a_minute: tolerated growth per minute on healthy hardware; None: never judged, as are those of
+    NVML and TCP that have no row.
     own: the device itself is at fault; else the other end of a link may be.
     """
 
@@ -47,11 +48,9 @@ class Counter:
 # Tolerated growth: NVIDIA's limits in DCGM for NVLink and PCIe replays, the InfiniBand
 # specification's bit error rate for symbol errors. Time of throttling is in ns: 1 % of it.
 COUNTERS = (
-    Counter("ecc_corrected", "gpu", None),
     Counter("ecc_uncorrected", "gpu", own=True),
     Counter("pcie_replay", "gpu", 8),
     Counter("pcie_fatal", "gpu", own=True),
-    Counter("power_cap_ns", "gpu", None, "ns"),
     Counter("software_thermal_ns", "gpu", 6e8, "ns"),
     Counter("hardware_thermal_ns", "gpu", 6e8, "ns"),
     Counter("power_brake_ns", "gpu", 6e8, "ns"),
@@ -59,15 +58,11 @@ COUNTERS = (
     Counter("recovery", "nvlink"),
     Counter("crc_flit", "nvlink", 6000),
     Counter("crc_data", "nvlink", 6000),
-    Counter("ecc_data", "nvlink", None),
     Counter("malformed", "nvlink"),
     Counter("buffer_overrun", "nvlink"),
-    Counter("receive_errors", "nvlink", None),
     Counter("integrity", "nvlink"),
-    Counter("discarded", "nvlink", None),
     Counter("recovery_failed", "nvlink"),
     Counter("link_recovery", "nvlink"),
-    Counter("effective_errors", "nvlink", None),
     Counter("aer_correctable", "pci", 60),
     Counter("aer_nonfatal", "pci"),
     Counter("aer_fatal", "pci", own=True),
@@ -83,7 +78,6 @@ COUNTERS = (
     Counter("packet_seq_err", "port", None),
     Counter("out_of_sequence", "port", None),
     Counter("local_ack_timeout_err", "port", None),
-    Counter("segments", "tcp", None),
     Counter("retransmits", "tcp", _FEW_REPEATED),
 )
 BY_NAME = {counter.name: counter for counter in COUNTERS}
@@ -221,8 +215,7 @@ def _measure(context: Context[str]) -> Looked:
 
 
 def _plan_again(run: RunState) -> str | Skip:
-    looked: Mapping[int, Looked] = run.of("counters")
-    if not any(result["counters"] for result in looked.values()):
+    if not any(result["counters"] for result in run.of("counters").values()):
         return Skip("no counter of a link or device is readable here")
     return make_plan(run)
 
@@ -261,10 +254,11 @@ def _judge_growth(run: RunState, results: Mapping[int, Grown]) -> list[Finding]:
                 place, name = split(key)
                 grown.setdefault(name, {}).setdefault(rank, {})[place] = by
     found = []
-    nodes = _nodes(run, results)
+    nodes = {rank: node_of(run.states[rank]) for rank in results}
     for name, ranks in grown.items():
         counter = BY_NAME[name]
-        if len(nodes) > 2 and 2 * len(_nodes(run, ranks)) > len(nodes):
+        all_nodes, here = {*nodes.values()}, {nodes[rank] for rank in ranks}
+        if len(all_nodes) > 2 and 2 * len(here) > len(all_nodes):
             found.append(usual_here(counter, ranks))
             continue
         shared = _most_gpus(run, counter, ranks)
@@ -290,10 +284,6 @@ def _most_gpus(
     return [
         group for node, group in gpus.items() if len(group) >= _FEW and 2 * len(group) > sizes[node]
     ]
-
-
-def _nodes(run: RunState, ranks: Iterable[int]) -> set[Node]:
-    return {node_of(run.states[rank]) for rank in ranks}
 
 
 _LOOK: dict[Scope, tuple[str, ...]] = {
@@ -323,7 +313,9 @@ def grew(
     return Finding(
         condition="suspicious",
         who=who,
-        cause=_cause(counter),
+        cause="tcp-retransmits"
+        if counter.scope == "tcp"
+        else f"{'own-' * counter.own}errors-counted",
         drains_node=counter.own,
         what=f"{who} is suspicious: {name.removesuffix(' ns')} grew by {amount}"
         f" within {seconds:.0f} s" + (f" ({where})" if where else ""),
@@ -335,12 +327,6 @@ def grew(
         confidence=Confidence("medium", f"the hardware counts its own errors{link}"),
         next=_LOOK[counter.scope],
     )
-
-
-def _cause(counter: Counter) -> str:
-    if counter.scope == "tcp":
-        return "tcp-retransmits"
-    return "own-errors-counted" if counter.own else "errors-counted"
 
 
 def is_gpus(counter: Counter, places: Collection[str]) -> bool:

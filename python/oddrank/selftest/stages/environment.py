@@ -9,7 +9,7 @@ from oddrank.machine import device
 from oddrank.selftest import Options
 from oddrank.selftest.facts import Fact, Facts, Here, host, software
 from oddrank.selftest.facts.compare import Difference, Group, compare, shared_gpus
-from oddrank.selftest.nodes import Places, node_or_rank
+from oddrank.selftest.nodes import Places, node_or_rank, some
 from oddrank.selftest.stages.device import without_part
 
 _MOST_TOLD = 12
@@ -150,9 +150,8 @@ def deviates(
     what = f"{by_name} has {parts[0]}" if len(ranks) == 1 or who.kind == "node" else ""
     what = what or f"{by_name} have {parts[0]}"
     if len(parts) > 1:
-        names = ", ".join(_label(d) for d, _ in ordered[1:_MOST_NAMED])
-        more = "" if len(parts) <= _MOST_NAMED else f" and {len(parts) - _MOST_NAMED} more"
-        what += f"; other facts differ too: {names}{more}"
+        names = some([_label(d) for d, _ in ordered[1:]], _MOST_NAMED - 1)
+        what += f"; other facts differ too: {names}"
     least = min((difference for difference, _ in differences), key=lambda one: one.share)
     count, votes = round(least.most.count, 1), round(least.most.votes, 1)
     agree = f"{count:g} of {votes:g} {least.voters} agree"
@@ -178,13 +177,10 @@ def no_majority(places: Places, differences: Sequence[Difference]) -> Finding:
         + (f"; {len(d.groups) - _MOST_NAMED} more" if len(d.groups) > _MOST_NAMED else "")
         for d in differences
     ]
-    names = ", ".join(_label(d) for d in differences[:_MOST_NAMED])
-    more = f" and {len(differences) - _MOST_NAMED} more" if len(differences) > _MOST_NAMED else ""
+    names = some([_label(d) for d in differences], _MOST_NAMED)
     what = f"{names}: {parts[0]}; no majority says which is odd"
     if len(parts) > 1:
-        what = (
-            f"ranks differ in {names}{more}, and no majority says which are odd. First: {parts[0]}"
-        )
+        what = f"ranks differ in {names}, and no majority says which are odd. First: {parts[0]}"
     look = dict.fromkeys(_LOOK.get(d.name.partition(".")[0], "oddrank doctor") for d in differences)
     return Finding(
         cause="no-majority",

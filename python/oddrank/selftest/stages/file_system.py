@@ -76,7 +76,6 @@ class Tried(TypedDict):
 
     seconds: dict[str, list[float]]
     stopped_at: str
-    hangs: bool
     error: str
     left: str
     path: str
@@ -111,7 +110,6 @@ def _measure(context: Context[Plan]) -> Result:
         role: {
             "seconds": result["seconds"],
             "stopped_at": result["stopped_at"],
-            "hangs": result["hangs"],
             "path": path[:300],
             "asked": role == path,
             "mount": mount_of(path, mounts),

@@ -37,12 +37,11 @@ def _options(options: Options, run: RunState) -> pairs.PairOptions:
 
 
 def _suspects(run: RunState, judge: Judge) -> list[Finding]:
-    return [as_links(found) for found in judge.suspects(run)]
+    return [*map(as_links, judge.suspects(run))]
 
 
 def _confirmed(run: RunState, judge: Judge) -> list[Finding]:
-    found, _ = settle(judge.confirmed(run))
-    return [as_links(one) for one in found]
+    return [*map(as_links, settle(judge.confirmed(run))[0])]
 
 
 def as_links(found: Finding) -> Finding:

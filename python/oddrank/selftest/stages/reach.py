@@ -26,7 +26,7 @@ from oddrank.selftest.connections import (
     ways,
 )
 from oddrank.selftest.findings import reach as findings
-from oddrank.selftest.nodes import NodeLeaders, by_lowest_rank, node_count
+from oddrank.selftest.nodes import NodeLeaders, by_lowest_rank, leaders_of_several
 
 _LISTEN_SECONDS, _TRY_SECONDS = 10, 20
 # A node listens until the last node has made its second attempts.
@@ -34,10 +34,6 @@ _SERVE_SECONDS = _LISTEN_SECONDS + 2 * _TRY_SECONDS
 # A plan may have 65,000 bytes.
 _PLAN_BYTES = 60_000
 _PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
-
-
-def _plan_listen(run: RunState) -> str | Skip:
-    return NodeLeaders.of(run).pack() if node_count(run) > 1 else Skip("one node")
 
 
 def _listen(context: Context[str]) -> Listening | None:
@@ -188,7 +184,7 @@ def _without_interface(network: findings.Network) -> list[Finding]:
 
 
 def listen(options: Options) -> Stage[str, Listening | None, list[Finding]]:
-    return Stage("listen", _LISTEN_SECONDS, _listen, plan=_plan_listen, shown=False)
+    return Stage("listen", _LISTEN_SECONDS, _listen, plan=leaders_of_several, shown=False)
 
 
 def stage(options: Options) -> Stage[Plan, Result, list[Finding]]:

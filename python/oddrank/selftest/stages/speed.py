@@ -176,10 +176,6 @@ _MARGIN = 0.1
 _MEDIAN = 1.2533  # see peers.of_median
 
 
-def _sets() -> dict[str, set[int]]:
-    return defaultdict(set)
-
-
 @dataclass(frozen=True)
 class Remeasure:
     """The plan of the recheck, by metric.
@@ -190,9 +186,9 @@ class Remeasure:
     """
 
     repeats: dict[str, int] = field(default_factory=dict)
-    doubted: dict[str, set[int]] = field(default_factory=_sets)
-    partners: dict[str, set[int]] = field(default_factory=_sets)
-    good: dict[str, set[int]] = field(default_factory=_sets)
+    doubted: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    partners: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    good: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     left: set[int] = field(default_factory=set)
 
     def ranks(self) -> dict[str, list[int]]:
@@ -267,57 +263,35 @@ class Judged:
     held_back: list[int]
 
 
-@dataclass(frozen=True)
-class Rechecked:
-    """Ranks that are slow in the recheck, and ranks whose GPU only seems slow in it."""
-
-    slow: list[Slow]
-    unsure: list[Slow]
-
-
 def _findings(run: RunState, judged: Judged) -> list[Finding]:
     found = findings.held_back(run, judged.held_back)
     doubted = {rank for one in judged.look.classes for rank in one.doubted()}
     return found + ([findings.not_measured_again(doubted)] if doubted else [])
 
 
-def judged(run: RunState) -> Judged | None:
-    """Returns the judgement of the first measurement; None if there was none."""
-    return run.judged.get(SPEED)
-
-
-def _first(run: RunState) -> Judged:
-    """Returns the judgement of the first measurement, for the recheck: there was one then."""
+def judged(run: RunState) -> Judged:
+    """Returns the judgement of the first measurement."""
     first: Judged = run.judged[SPEED]
     return first
 
 
-def _judge_again(run: RunState, results: Mapping[int, Measured]) -> Rechecked:
-    first = _first(run)
-    doubted, before = first.doubted, first.look.slow()
+def _judge_again(run: RunState, results: Mapping[int, Measured]) -> list[Finding]:
+    first = judged(run)
+    doubted, before = first.doubted, {(one.metric, one.ranks) for one in first.look.slow()}
     again = compare.look(run, results, first.look, doubted.good)
     slow = [
         one
         for one in doubted.of_doubted(again.slow())
         if one.metric.scope != "host"
         # On a shared host a rank is named only if it was slow in the first measurement, too.
-        or (_is_among(before, one) and not _by_quota(one, first.held_back))
+        or ((one.metric, one.ranks) in before and not _by_quota(one, first.held_back))
     ]
     # Other programs make a host's figures vary: the summary says what could be detected.
     seem = [one for one in doubted.of_doubted(again.seem_slow()) if one.metric.scope != "host"]
-    return Rechecked(slow, seem)
-
-
-def _findings_again(run: RunState, judged: Rechecked) -> list[Finding]:
-    first = _first(run)
-    found = findings.of_slow(run, judged.slow) or findings.unsure(run, judged.unsure)
+    found = findings.of_slow(run, slow) or findings.unsure(run, seem)
     found += findings.held_back(run, first.held_back)  # the kernel counts it: no recheck is needed
     left = first.doubted.left
     return found + ([findings.not_measured_again(left)] if left else [])
-
-
-def _is_among(others: Sequence[Slow], slow: Slow) -> bool:
-    return any((one.metric, one.ranks) == (slow.metric, slow.ranks) for one in others)
 
 
 def _by_quota(slow: Slow, held: Collection[int]) -> bool:
@@ -341,11 +315,11 @@ def stage(options: Options) -> Stage[Plan, Measured, Judged]:
     return Stage(SPEED, 90, measure, judge, make_plan, _findings)
 
 
-def recheck(options: Options) -> Stage[Plan, Measured, Rechecked]:
+def recheck(options: Options) -> Stage[Plan, Measured, list[Finding]]:
     """Measures ranks in doubt again, beside ranks that are not. Names the slow ones."""
 
     def make_plan(run: RunState) -> Plan:
-        doubted = _first(run).doubted
+        doubted = judged(run).doubted
         return parameters(run, doubted.repeats, doubted.ranks())
 
-    return Stage(RECHECK, 90, measure, _judge_again, make_plan, _findings_again, confirms=SPEED)
+    return Stage(RECHECK, 90, measure, _judge_again, make_plan, confirms=SPEED)

@@ -10,11 +10,11 @@ import hashlib
 import math
 import time
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from oddrank.control.stages import Context, RunState, Stage
-from oddrank.finding import Confidence, Evidence, Finding, Who
+from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.peers import majority
 from oddrank.process_group import Group
 from oddrank.process_group import connect as group_of
@@ -23,7 +23,6 @@ from oddrank.selftest.probes import host
 from oddrank.selftest.stages import collectives, connect
 
 NAME = "train"
-# The first step is a warm-up: its time is not reported.
 _STEPS: dict[Depth, int] = {"quick": 4, "normal": 8, "full": 20}
 # Backend -> width of the layers and size of the batch.
 _SHAPES = {"nccl": (2048, 1024), "gloo": (256, 64)}
@@ -37,18 +36,22 @@ _RATE = 0.05
 _BUCKET = 8 << 20
 
 
-@dataclass
-class Bits:
-    """The bits of each step. loss and gradients are this rank's own, before they are reduced.
+class Result(TypedDict):
+    """A rank's times, and the bits of each step.
 
-    loss: a float's hex. gradients, parameters: hashes; the first of parameters is from before step
-    0. sound: whether loss and gradients are finite.
+    kind: ranks of the same kind compute equal bits. loss and gradients are this rank's own, before
+    they are reduced. loss: a float's hex. gradients, parameters: hashes; the first of parameters is
+    from before step 0. sound: whether loss and gradients are finite. step_s, own_s: without the
+    first step; see Training.step.
     """
 
-    loss: list[str] = field(default_factory=list)
-    gradients: list[str] = field(default_factory=list)
-    sound: list[bool] = field(default_factory=list)
-    parameters: list[str] = field(default_factory=list)
+    kind: str
+    step_s: list[float]
+    own_s: list[float]
+    loss: list[str]
+    gradients: list[str]
+    sound: list[bool]
+    parameters: list[str]
 
 
 class Training:
@@ -75,9 +78,15 @@ class Training:
             group.dist.broadcast(weight.detach(), 0)
         group.synchronize()
         group.context.step("broadcast")
-        self.bits = Bits(parameters=[self._hash(self._weights)])
-        self.step_s: list[float] = []
-        self.own_s: list[float] = []
+        self.result: Result = {
+            "kind": kind_of_device(group),
+            "step_s": [],
+            "own_s": [],
+            "loss": [],
+            "gradients": [],
+            "sound": [],
+            "parameters": [self._hash(self._weights)],
+        }
 
     def step(self, number: int) -> None:
         """Trains one step. own_s is the time until this rank begins to wait for the others."""
@@ -98,9 +107,10 @@ class Training:
         group.synchronize()
         ended = time.perf_counter()
         group.context.step(f"step {number} through")
-        self.own_s.append(own - began)
-        self.step_s.append(own - began + ended - reduced)
-        self.bits.parameters.append(self._hash(self._weights))
+        if number > 0:  # after the warm-up
+            self.result["own_s"].append(round(own - began, 6))
+            self.result["step_s"].append(round(own - began + ended - reduced, 6))
+        self.result["parameters"].append(self._hash(self._weights))
 
     def _forward(self) -> Any:
         values = self._data
@@ -109,11 +119,10 @@ class Training:
         return ((values - self._target) ** 2).mean()
 
     def _note(self, loss: Any, gradients: list[Any]) -> None:
-        bits, value = self.bits, float(loss.detach())
-        finite = all(bool(g.isfinite().all()) for g in gradients)
-        bits.loss.append(value.hex())
-        bits.gradients.append(self._hash(gradients))
-        bits.sound.append(math.isfinite(value) and finite)
+        value, finite = float(loss.detach()), all(bool(g.isfinite().all()) for g in gradients)
+        self.result["loss"].append(value.hex())
+        self.result["gradients"].append(self._hash(gradients))
+        self.result["sound"].append(math.isfinite(value) and finite)
 
     def _reduce(self, gradients: list[Any]) -> None:
         flat = self._torch.cat([gradient.view(-1) for gradient in gradients])
@@ -159,18 +168,6 @@ class Plan(TypedDict):
     shape: tuple[int, int]
 
 
-class Result(TypedDict):
-    """kind: ranks of the same kind compute equal bits. The others: see Training and Bits."""
-
-    kind: str
-    step_s: list[float]
-    own_s: list[float]
-    loss: list[str]
-    gradients: list[str]
-    sound: list[bool]
-    parameters: list[str]
-
-
 def _measure(context: Context[Plan]) -> Result:
     params = context.parameters
     group = group_of(context, "")
@@ -178,15 +175,7 @@ def _measure(context: Context[Plan]) -> Result:
     training = Training(group, *params["shape"])
     for number in range(params["steps"]):
         training.step(number)
-    return {
-        "kind": kind_of_device(group),
-        "step_s": [round(seconds, 6) for seconds in training.step_s[1:]],
-        "own_s": [round(seconds, 6) for seconds in training.own_s[1:]],
-        "loss": training.bits.loss,
-        "gradients": training.bits.gradients,
-        "sound": training.bits.sound,
-        "parameters": training.bits.parameters,
-    }
+    return training.result
 
 
 # Ranks are named if at most this share of their kind differs, or a single one of three or more. If
@@ -231,7 +220,9 @@ def _unsound(run: RunState, said: Mapping[int, Result], step: int) -> list[Findi
     ranks = [rank for rank, result in said.items() if not result["sound"][step]]
     if not ranks:
         return []
-    losses = {rank: said[rank]["loss"][step] for rank in ranks}
+    shown = ((rank, float.fromhex(said[rank]["loss"][step])) for rank in ranks[:8])
+    source = f"own loss in step {step}"
+    losses = tuple(Evidence(f"rank {rank}: {loss:g}", source) for rank, loss in shown)
     if 2 * len(ranks) > len(said):
         return [all_unsound(ranks, step, losses)]
     return [unsound(run, ranks, step, losses)]
@@ -244,11 +235,13 @@ def _own(
     found = []
     for kind, ranks in kinds.items():
         own = vote(run, {r: (said[r]["loss"][step], said[r]["gradients"][step]) for r in ranks})
+        bits = (Evidence(f"bits of loss and gradients in step {step}; {kind}", "own hash"),)
         if own.odd and not own.sure:
-            found.append(own_differ(ranks, step, kind))
+            what = "compute different gradients from the same data and parameters in step"
+            found.append(_no_majority("gradients-differ", ranks, f"{what} {step}, and", bits))
             continue
         others = len(ranks) - len(own.odd)
-        found += [other_gradients(run, rank, step, others, kind) for rank in own.odd]
+        found += [other_gradients(run, rank, step, others, bits) for rank in own.odd]
     return found
 
 
@@ -257,13 +250,17 @@ def _replicas(
 ) -> list[Finding]:
     """Finds ranks with other parameters after `step` steps, if all gradients were the same."""
     found = []
+    after = f"after step {step - 1}" if step else "as rank 0 has sent them"
+    though = ", though their own gradients were equal" if step else ""
     for kind, ranks in kinds.items():
         replicas = vote(run, {rank: said[rank]["parameters"][step] for rank in ranks})
         if replicas.odd and not replicas.sure:
-            found.append(replicas_differ(ranks, step, kind))
+            what = f"have different parameters {after}{though}, and"
+            bits = (Evidence(f"bits of the parameters {after}; {kind}", "hash"),)
+            found.append(_no_majority("replicas-differ", ranks, what, bits))
             continue
-        others = len(ranks) - len(replicas.odd)
-        found += [other_parameters(run, rank, step, others) for rank in replicas.odd]
+        others = f"those of the other {len(ranks) - len(replicas.odd)} ranks{though}"
+        found += [other_parameters(run, rank, after, others) for rank in replicas.odd]
     return found
 
 
@@ -272,7 +269,9 @@ _ALONE = ("run the self-test on its host alone; if it differs there too, take th
 _LESS_SURE = "data and parameters are equal, but the bits also depend on the order of computation"
 
 
-def unsound(run: RunState, ranks: Sequence[int], step: int, losses: Mapping[int, str]) -> Finding:
+def unsound(
+    run: RunState, ranks: Sequence[int], step: int, losses: tuple[Evidence, ...]
+) -> Finding:
     """Loss or gradients of a few ranks are not finite; those of the others are."""
     who = run.who(ranks)
     return Finding(
@@ -283,24 +282,22 @@ def unsound(run: RunState, ranks: Sequence[int], step: int, losses: Mapping[int,
         what=f"{who} is broken: it computes loss or gradients that are not finite in step {step},"
         " from the same data and parameters as the others",
         stage=NAME,
-        evidence=_losses(ranks, step, losses),
+        evidence=losses,
         confidence=Confidence("high", "computed without the others, for whom all was finite"),
         next=_ALONE,
     )
 
 
-def all_unsound(ranks: Sequence[int], step: int, losses: Mapping[int, str]) -> Finding:
+def all_unsound(ranks: Sequence[int], step: int, losses: tuple[Evidence, ...]) -> Finding:
     """Most ranks have loss or gradients that are not finite: the cause is common to them."""
-    return _nobody(
-        f"loss or gradients are not finite on {Who('rank', tuple(ranks))} in step {step}: what they"
-        " have in common is at fault, not a single rank",
-        _losses(ranks, step, losses),
-        "most ranks have it",
-        cause="not-finite-anywhere",
-    )
+    what = f"loss or gradients are not finite on {ranks_text(ranks)} in step {step}: what they have"
+    what += " in common is at fault, not a single rank"
+    return _nobody("not-finite-anywhere", what, losses, "most ranks have it")
 
 
-def other_gradients(run: RunState, rank: int, step: int, others: int, kind: str) -> Finding:
+def other_gradients(
+    run: RunState, rank: int, step: int, others: int, bits: tuple[Evidence, ...]
+) -> Finding:
     """A rank's own gradients, before they are reduced, are not those of all others."""
     who = run.who([rank])
     return Finding(
@@ -311,33 +308,22 @@ def other_gradients(run: RunState, rank: int, step: int, others: int, kind: str)
         what=f"{who} is different: its own gradients in step {step} are not those of the other"
         f" {others} ranks, which are equal",
         stage=NAME,
-        evidence=(Evidence(f"bits of loss and gradients in step {step}; {kind}", "own hash"),),
+        evidence=bits,
         confidence=Confidence("medium", _LESS_SURE),
         next=_ALONE,
     )
 
 
-def own_differ(ranks: Sequence[int], step: int, kind: str) -> Finding:
-    return _nobody(
-        f"{Who('rank', tuple(ranks))} compute different gradients from the same data and"
-        f" parameters in step {step}, and no majority says which are right",
-        (Evidence(f"bits of loss and gradients in step {step}; {kind}", "own hash"),),
-        "no large majority agrees",
-        cause="gradients-differ",
-    )
-
-
-def other_parameters(run: RunState, rank: int, step: int, others: int) -> Finding:
+def other_parameters(run: RunState, rank: int, after: str, others: str) -> Finding:
     """A rank's parameters are not those of the others, though all ranks' gradients were equal."""
     who = run.who([rank])
     return Finding(
         condition="mismatch",
         who=who,
         cause="other-parameters",
-        what=f"{who} does not match: its parameters {_after(step)} are not those of the other"
-        f" {others} ranks{_though(step)}",
+        what=f"{who} does not match: its parameters {after} are not {others}",
         stage=NAME,
-        evidence=(Evidence(f"bits of the parameters {_after(step)}", "hash"),),
+        evidence=(Evidence(f"bits of the parameters {after}", "hash"),),
         confidence=Confidence(
             "medium", "what it received or made of it differs: the way to it may be at fault"
         ),
@@ -345,17 +331,14 @@ def other_parameters(run: RunState, rank: int, step: int, others: int) -> Findin
     )
 
 
-def replicas_differ(ranks: Sequence[int], step: int, kind: str) -> Finding:
-    return _nobody(
-        f"{Who('rank', tuple(ranks))} have different parameters {_after(step)}{_though(step)}, and"
-        " no majority says which are right",
-        (Evidence(f"bits of the parameters {_after(step)}; {kind}", "hash"),),
-        "no large majority agrees",
-        cause="replicas-differ",
-    )
+def _no_majority(
+    cause: str, ranks: Sequence[int], what: str, bits: tuple[Evidence, ...]
+) -> Finding:
+    what = f"{ranks_text(ranks)} {what} no majority says which are right"
+    return _nobody(cause, what, bits, "no large majority agrees")
 
 
-def _nobody(what: str, evidence: tuple[Evidence, ...], why: str, *, cause: str) -> Finding:
+def _nobody(cause: str, what: str, evidence: tuple[Evidence, ...], why: str) -> Finding:
     return Finding(
         cause=cause,
         what=what,
@@ -364,19 +347,6 @@ def _nobody(what: str, evidence: tuple[Evidence, ...], why: str, *, cause: str) 
         confidence=Confidence("low", why),
         next=_AGAIN,
     )
-
-
-def _after(step: int) -> str:
-    return f"after step {step - 1}" if step else "as rank 0 has sent them"
-
-
-def _though(step: int) -> str:
-    return ", though their own gradients were equal" if step else ""
-
-
-def _losses(ranks: Sequence[int], step: int, losses: Mapping[int, str]) -> tuple[Evidence, ...]:
-    shown = ((rank, float.fromhex(losses[rank])) for rank in ranks[:8])
-    return tuple(Evidence(f"rank {r}: {loss:g}", f"own loss in step {step}") for r, loss in shown)
 
 
 def stage(options: Options) -> Stage[Plan, Result, list[Finding]]:
