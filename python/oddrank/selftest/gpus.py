@@ -110,15 +110,14 @@ def sxids(path: str = "/dev/kmsg") -> SwitchCounts | str:
 def _read(path: str) -> bytes | str:
     """Returns the kernel's log, or why it can't be read."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with open(path, "rb", buffering=0, opener=_without_waiting) as log:
+            return _records(log.fileno())
     except OSError as error:
         return f"not readable: {error.strerror}"
-    try:
-        return _records(descriptor)
-    except OSError as error:
-        return f"not readable: {error.strerror}"
-    finally:
-        os.close(descriptor)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _records(descriptor: int) -> bytes:

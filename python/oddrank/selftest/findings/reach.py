@@ -184,51 +184,32 @@ def scattered(network: Network, way: str, judgement: Judgement) -> Finding:
     )
 
 
-def no_interface(network: Network, node: int, variable: str) -> Finding:
-    """A node lacks what the variable names, and most nodes have it."""
-    who, said = network.nodes[node], network.listening[node]
-    value, has = said["asked"][variable], ", ".join(said["interfaces"])
+def no_interface(network: Network, lacking: Sequence[int], variable: str, *, many: bool) -> Finding:
+    """A node lacks what the variable names; if many do, the variable is wrong, not the nodes."""
+    who, said = network.nodes[lacking[0]], network.listening[lacking[0]]
+    value = f"{variable}={said['asked'][variable]}"
+    failed = "".join(f"; {at}: {text}" for at, text in [*said["failed"].items()][:_SHOWN])
+    has = f"{who.host if many else 'it'} has {', '.join(said['interfaces'])}{failed}"
+    where = f"{len(lacking)} of {len(network.nodes)} nodes"
+    whom = hosts(network.nodes[node] for node in lacking)
     return Finding(
-        condition="broken",
-        who=who,
-        cause="no-interface",
-        what=f"{who} has no interface with an address that fits {variable}={value}",
+        condition="unknown" if many else "broken",
+        who=Who("node") if many else who,
+        cause="no-interface-anywhere" if many else "no-interface",
+        what=f"no interface with an address fits {value} on {where}: {whom}"
+        if many
+        else f"{who} has no interface with an address that fits {value}",
         stage="reach",
-        evidence=(Evidence(f"it has {has}{_failed(said)}", "interfaces with an address"),),
-        confidence=Confidence("high", "most nodes have one"),
-        next=(f"ip -br addr  (on {who.host})",),
-    )
-
-
-def nobodys_interface(network: Network, nodes: Sequence[int], variable: str) -> Finding:
-    """The variable is wrong, rather than the nodes."""
-    said = network.listening[nodes[0]]
-    whom = hosts(network.nodes[node] for node in nodes)
-    return Finding(
-        condition="unknown",
-        who=Who("node"),
-        cause="no-interface-anywhere",
-        what=f"no interface with an address fits {variable}={said['asked'][variable]} on"
-        f" {len(nodes)} of {len(network.nodes)} nodes: {whom}",
-        stage="reach",
-        evidence=(
-            Evidence(
-                f"{network.nodes[nodes[0]].host} has {', '.join(said['interfaces'])}"
-                + _failed(said),
-                "interfaces with an address",
-            ),
-        ),
-        confidence=Confidence("low", "half of the nodes or more have none"),
-        next=("ip -br addr",),
+        evidence=(Evidence(has, "interfaces with an address"),),
+        confidence=Confidence("low", "half of the nodes or more have none")
+        if many
+        else Confidence("high", "most nodes have one"),
+        next=("ip -br addr" if many else f"ip -br addr  (on {who.host})",),
     )
 
 
 def _over(way: str) -> str:
     return f"over the {'rendezvous interface' if way == RENDEZVOUS else f'interface of {way}'}"
-
-
-def _failed(said: Listening) -> str:
-    return "".join(f"; {address}: {text}" for address, text in [*said["failed"].items()][:_SHOWN])
 
 
 def _same_addresses(network: Network, way: str) -> tuple[Evidence, ...]:

@@ -259,10 +259,10 @@ def _judge_growth(run: RunState, results: Mapping[int, Grown]) -> list[Finding]:
         counter = BY_NAME[name]
         all_nodes, here = {*nodes.values()}, {nodes[rank] for rank in ranks}
         if len(all_nodes) > 2 and 2 * len(here) > len(all_nodes):
-            found.append(usual_here(counter, ranks))
+            found.append(everywhere(counter, ranks))
             continue
         shared = _most_gpus(run, counter, ranks)
-        found += [on_most_gpus(run, group, counter) for group in shared]
+        found += [everywhere(counter, group, _node_of(run, min(group))) for group in shared]
         covered = {rank for group in shared for rank in group}
         found += [
             grew(run, rank, counter, places, results[rank]["seconds"])
@@ -340,33 +340,23 @@ def _node_of(run: RunState, rank: int) -> Who:
     return Who("node", ranks, run.states[rank].host)
 
 
-def on_most_gpus(run: RunState, ranks: Collection[int], counter: Counter) -> Finding:
-    """Most GPUs of a node count it: something that they share is at fault."""
-    who = _node_of(run, min(ranks))
-    name = counter.name.replace("_", " ")
+def everywhere(counter: Counter, ranks: Collection[int], node: Who | None = None) -> Finding:
+    """Most GPUs of a node count it, or most nodes: something that they share is at fault."""
+    name, who = counter.name.replace("_", " "), ranks_text(ranks)
+    what = f"{name} grew on most nodes (read by {who}): it points at no node"
+    sure = Confidence("low", "most nodes have it: it points at none")
+    if node:
+        grew_on = f"{name.removesuffix(' ns')} grew on {len(ranks)} of its GPUs"
+        what = f"{node} is suspicious: {grew_on}"
+        sure = Confidence("medium", "most GPUs of the node count it: it points at no GPU")
     return Finding(
-        condition="suspicious",
-        who=who,
+        condition="suspicious" if node else "unknown",
+        who=node or Who("node"),
         cause="errors-everywhere",
-        what=f"{who} is suspicious: {name.removesuffix(' ns')} grew on {len(ranks)} of its GPUs",
+        what=what,
         stage="counters_recheck",
-        evidence=(Evidence(f"{ranks_text(ranks)} saw it grow", counter.name),),
-        confidence=Confidence("medium", "most GPUs of the node count it: it points at no GPU"),
-        next=_LOOK[counter.scope],
-    )
-
-
-def usual_here(counter: Counter, ranks: Collection[int]) -> Finding:
-    """Most nodes count it: the machine, or the network between the nodes, is so."""
-    name = counter.name.replace("_", " ")
-    return Finding(
-        condition="unknown",
-        who=Who("node"),
-        cause="errors-everywhere",
-        what=f"{name} grew on most nodes (read by {ranks_text(ranks)}): it points at no node",
-        stage="counters_recheck",
-        evidence=(Evidence(f"{ranks_text(ranks)} saw it grow", counter.name),),
-        confidence=Confidence("low", "most nodes have it: it points at none"),
+        evidence=(Evidence(f"{who} saw it grow", counter.name),),
+        confidence=sure,
         next=_LOOK[counter.scope],
     )
 

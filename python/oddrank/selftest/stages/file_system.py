@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypedDict
 
@@ -249,37 +250,36 @@ def _plain(text: str) -> str:
 
 def odd_node(who: Who, seen: Tried, well: int, usual: float) -> Finding:
     """Most nodes can use this path, and this node can't."""
-    text, condition, cause = _SAID[seen["state"]]
-    path = seen["path"]
+    _, condition, _ = _SAID[seen["state"]]
     nodes = f"{well} other node{'s' if well > 1 else ''}"
-    return Finding(
+    sure = Confidence("high" if well > 1 else "medium", f"{nodes} can use it")
+    found = _unusable(who, seen, str(who), f"; {nodes} took {usual * 1e3:.3g} ms", sure)
+    return replace(
+        found,
         condition=condition,
-        who=who,
-        cause=cause,
         drains_node=seen["state"] in _DRAINS,
-        what=f"file system {path} {text} on {who}: {_detail(seen)}; {nodes} took"
-        f" {usual * 1e3:.3g} ms",
-        stage="file_system",
-        evidence=_evidence(seen),
-        confidence=Confidence("high" if well > 1 else "medium", f"{nodes} can use it"),
         next=_next(seen, who.host),
     )
 
 
 def everywhere(seen: Tried, nodes: Sequence[Who], total: int) -> Finding:
     """Most nodes, or all, can't use this path: the file system is at fault, not a node."""
-    text, _, cause = _SAID[seen["state"]]
-    path = seen["path"]
     where = f"{len(nodes)} of {total} nodes ({hosts(nodes)})" if total > 1 else str(nodes[0])
+    sure = Confidence("high" if total > 1 else "medium", f"seen on {where}")
+    found = _unusable(Who("file", (), None, seen["path"]), seen, where, "", sure)
+    return replace(found, next=_next(seen, nodes[0].host))
+
+
+def _unusable(who: Who, seen: Tried, where: str, others: str, sure: Confidence) -> Finding:
+    text, _, cause = _SAID[seen["state"]]
     return Finding(
         condition="broken",
-        who=Who("file", (), None, path),
+        who=who,
         cause=cause,
-        what=f"file system {path} {text} on {where}: {_detail(seen)}",
+        what=f"file system {seen['path']} {text} on {where}: {_detail(seen)}{others}",
         stage="file_system",
         evidence=_evidence(seen),
-        confidence=Confidence("high" if total > 1 else "medium", f"seen on {where}"),
-        next=_next(seen, nodes[0].host),
+        confidence=sure,
     )
 
 

@@ -176,10 +176,9 @@ def _without_interface(network: findings.Network) -> list[Finding]:
     for variable in (NCCL, GLOO):
         asked = [n for n, m in enumerate(network.listening) if variable in m["asked"]]
         lacking = [n for n in asked if variable not in network.listening[n]["ways"]]
-        if lacking and 2 * len(lacking) < len(asked):
-            found += [findings.no_interface(network, node, variable) for node in lacking]
-        elif lacking:
-            found.append(findings.nobodys_interface(network, lacking, variable))
+        many = 2 * len(lacking) >= len(asked)
+        for nodes in [lacking] if many and lacking else [[node] for node in lacking]:
+            found.append(findings.no_interface(network, nodes, variable, many=many))
     return found
 
 
