@@ -18,7 +18,7 @@ from oddrank import _native
 from oddrank.control import rendezvous
 from oddrank.control.inject import check
 from oddrank.control.root import VERDICT_SECONDS
-from oddrank.control.session import Session, SessionEnded, Timestamps, start
+from oddrank.control.session import Session, SessionEnded, start
 from oddrank.control.stages import PUBLISHING, AnyStage, RunState
 from oddrank.control.walk import SKIP, Outcome, Walk
 from oddrank.errors import OddrankError, type_and_text
@@ -139,22 +139,14 @@ class _Worker:
     master: str = ""
     scratch: dict[str, Any] = field(default_factory=dict)
 
-    def step(self, text: str, *, waiting: bool = False) -> None:
-        self.session.progress(text, waiting=waiting)
-
-    def timestamps(self, capacity: int) -> Timestamps:
-        return self.session.timestamps(capacity)
-
-    def sync_clock(self, seconds: float = 5.0) -> tuple[int, int]:
-        return self.session.sync_clock(seconds)
+    def __post_init__(self) -> None:
+        self.step, self.timestamps = self.session.progress, self.session.timestamps
+        self.sync_clock, self.store = self.session.sync_clock, self.meeting.store
 
     def own(self, values: Any) -> Any:
         if self.session.injected("value"):
             values[len(values) // 2] += 1
         return values
-
-    def store(self) -> Any:
-        return self.meeting.store()
 
 
 def _work(stages: Sequence[AnyStage], worker: _Worker) -> int:

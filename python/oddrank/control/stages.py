@@ -41,7 +41,7 @@ class Context(Protocol[Plan_co]):
     def parameters(self) -> Plan_co:
         """The value of this stage's plan(): the same on every rank, and once through JSON."""
 
-    def step(self, text: str, *, waiting: bool = False) -> None:
+    def step(self, text: str, /, *, waiting: bool = False) -> None:
         """Reports this rank's next step; waiting: a collective, which only ends with the others."""
 
     def timestamps(self, capacity: int) -> "Timestamps":

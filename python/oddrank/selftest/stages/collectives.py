@@ -56,15 +56,6 @@ class Result(TypedDict):
     mismatches: list[WrongValue]
 
 
-class First(TypedDict):
-    """Case and place of the first wrong value, and the name of the group that saw it."""
-
-    asked: Asked
-    element: int
-    turn: int
-    among: str
-
-
 class Own(TypedDict):
     """wrong: the ranks whose own values look wrong from here."""
 
@@ -109,17 +100,11 @@ def _judge(run: RunState, results: Mapping[int, Result]) -> list[Finding]:
     return [findings.wrong_values(NAME, seen)] if seen else []
 
 
-def _plan_localise(run: RunState) -> First:
-    first = seen_in(run)[0]
-    return {
-        "asked": first["asked"],
-        "element": first["element"],
-        "turn": first["turn"],
-        "among": first["among"],
-    }
+def _plan_localise(run: RunState) -> WrongValue:
+    return seen_in(run)[0]
 
 
-def _measure_own(context: Context[First]) -> Own:
+def _measure_own(context: Context[WrongValue]) -> Own:
     params = context.parameters
     group = made_by(context).of[params["among"]]
     case = case_of(params["asked"], group.world)
@@ -156,5 +141,5 @@ def stage(options: Options) -> Stage[Sizes, Result, list[Finding]]:
     return Stage(NAME, 180, _measure, _judge, make_plan)
 
 
-def localise(options: Options) -> Stage[First, Own, list[Finding]]:
+def localise(options: Options) -> Stage[WrongValue, Own, list[Finding]]:
     return Stage(LOCALISE, 60, _measure_own, _judge_own, _plan_localise, confirms=NAME)

@@ -36,22 +36,17 @@ WrongWords = TypedDict(
 )
 
 
-class Verified(TypedDict):
+class Result(TypedDict):
     """What was tested. patterns: how many of them. wrong: None if the memory kept every word.
 
     total: bytes of the GPU's memory; None on the CPU.
     """
 
+    device: str
     bytes: int
     total: int | None
     patterns: int
     wrong: WrongWords | None
-
-
-class Result(Verified):
-    """A rank's result."""
-
-    device: str
 
 
 class Plan(TypedDict):
@@ -76,10 +71,7 @@ def _measure(context: Context[Plan], depth: Depth) -> Result:
     )
     context.step(f"verify {size >> 20} MiB of {here} memory")
     thorough = depth == "full" or (here == GPU and depth != "quick")
-    result: Result = {
-        "device": here,
-        **verify(here, launch, size, thorough=thorough, enough=_ENOUGH[depth]),
-    }
+    result = verify(here, launch, size, thorough=thorough, enough=_ENOUGH[depth])
     context.step("verified")
     return result
 
@@ -136,7 +128,7 @@ def memory_to_verify(
 
 def verify(
     device: str, launch: "Launch", size: int, *, thorough: bool = False, enough: float = _PATIENCE
-) -> Verified:
+) -> Result:
     """Writes and reads patterns (thorough: all of them, as far as `enough` seconds allow)."""
     total = None
     if device == GPU:
@@ -151,6 +143,7 @@ def verify(
         result = _native.core().verify_host_memory(size, launch.rank, thorough=thorough)
     wrong: WrongWords = result["mismatches"]
     return {
+        "device": device,
         "bytes": result["bytes"],
         "total": total,
         "patterns": result["passes"],
