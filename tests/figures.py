@@ -33,8 +33,8 @@ def measured(
     facts: Mapping[int, Mapping[str, str]] | None = None,
 ) -> dict[int, dict[str, Any]]:
     """Returns results of stage speed, all around 100; a GPU figure only if a rank is slow in it."""
-    slow_scopes = {row.scope for row in metrics.of_stage(SPEED) if row.name in (slow or {})}
-    table = [row for row in metrics.of_stage(SPEED) if row.scope in {"host", *slow_scopes}]
+    slow_scopes = {row.scope for row in metrics.TABLE if row.name in (slow or {})}
+    table = [row for row in metrics.TABLE if row.scope in {"host", *slow_scopes}]
     rows = [row for row in table if repeats is None or row.name in repeats]
     return {
         rank: {

@@ -23,9 +23,7 @@ from oddrank.selftest.metrics import SPEED, Metric
 from oddrank.selftest.probes import prints
 from oddrank.selftest.stages import fingerprint, speed
 
-TABLE = tuple(
-    Metric(f"m{i}", SPEED, f"figure {i}", "GB/s", "high", 0.03, "gpu", 25, 1600) for i in range(20)
-)
+TABLE = tuple(Metric(f"m{i}", f"figure {i}", "GB/s", 0.03, "gpu", 25, 1600) for i in range(20))
 GOLDEN = {"fp32": 1, "fp64": 2, "integer": 3}
 
 

@@ -67,8 +67,8 @@ def wait_for(name: str) -> Path:
 
 def meet(session: Session) -> None:
     """Replaces torch's store: rank 0 publishes the root's address, the others fetch it."""
-    if session.address():
-        put("address", session.address() or "")
+    if session.address:
+        put("address", session.address or "")
     elif not os.environ.get("ODDRANK_CONTROL_ADDR"):
         session.connect(wait_for("address").read_text())
 

@@ -145,7 +145,7 @@ def test_rank_0_is_published_before_anything_else_goes_through_its_store(monkeyp
     for name in ("ODDRANK_CONTROL_ADDR", "TORCHELASTIC_RESTART_COUNT"):
         monkeypatch.delenv(name, raising=False)
     place = Launch("env", 0, 0, 2, 2, 0, 1, "h", ("127.0.0.1", port), "job")
-    session = SimpleNamespace(address=lambda: "127.0.0.1:80#word")
+    session = SimpleNamespace(address="127.0.0.1:80#word")
     own = Rendezvous(place, session, seconds=PATIENCE.limit).store()
     limit = timedelta(seconds=PATIENCE.limit)
     peer = dist.TCPStore(*place.master, is_master=False, timeout=limit)

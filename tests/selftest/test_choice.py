@@ -15,32 +15,30 @@ def row(name, **changes):
 
 TABLE = (
     row("environment", always=True),
-    row("links", depth="normal"),
-    row("links_recheck", confirms="links", depth="normal"),
+    row("links"),
+    row("links_recheck", confirms="links"),
     row("sums"),
-    row("train", depth="full"),
+    row("train"),
 )
 
 
+def chosen(only="", skip=""):
+    return Options(only=frozenset(only.split()), skip=frozenset(skip.split()))
+
+
 def test_a_stage_runs_or_is_told_with_the_option_that_left_it_out():
-    links, without = ("links", "links_recheck"), {"train": "without --full"}
+    links = ("links", "links_recheck")
     for options, expected, left_out in (
-        (Options(), "environment links links_recheck sums", without),
-        (Options("full"), "environment links links_recheck sums train", {}),
-        (Options("quick"), "environment sums", dict.fromkeys((*links, "train"), "--quick")),
-        (Options("quick", only=frozenset({"links"})), "environment links links_recheck",
+        (Options(), "environment links links_recheck sums train", {}),
+        (chosen(only="links"), "environment links links_recheck",
          {"sums": "--only", "train": "--only"}),
-        (Options("full", skip=frozenset({"links", "train"})), "environment sums",
+        (chosen(skip="links train"), "environment sums",
          dict.fromkeys((*links, "train"), "--skip")),
     ):  # fmt: skip
         choice = choose(TABLE, options)
         assert [stage.name for stage in choice.stages] == expected.split(), options
         assert choice.left_out == left_out, options
     assert names(TABLE) == ("links", "sums", "train")  # environment can't be left out
-
-
-def chosen(only="", skip=""):
-    return Options(only=frozenset(only.split()), skip=frozenset(skip.split()))
 
 
 def test_a_stage_that_others_need_goes_where_one_of_them_goes():

@@ -160,7 +160,7 @@ def test_products_have_the_same_bits_again_and_again():
 
 @pytest.mark.needs("torch")
 def test_every_figure_of_the_table_is_measured_or_has_a_reason():
-    wanted = {m.name: 3 for m in metrics.of_stage(metrics.SPEED) if m.scope == "gpu"}
+    wanted = {m.name: 3 for m in metrics.TABLE if m.scope == "gpu"}
     found = gpu.speed(HERE, wanted)
     assert set(found) | set(gpu.reasons) == set(wanted), gpu.reasons
     assert all(len(values) == 3 and min(values) > 0 for values in found.values())

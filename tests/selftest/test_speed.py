@@ -13,7 +13,7 @@ from oddrank.selftest.speed_judge import look
 from oddrank.selftest.stages import speed
 from selftest.said import check
 
-HBM = Metric("hbm", SPEED, "HBM", "GB/s", "high", 0.03, "gpu", 9, 45)
+HBM = Metric("hbm", "HBM", "GB/s", 0.03, "gpu", 9, 45)
 SIZES = ([4], [8], [1, 1, 1], [2, 2], [4, 4, 4, 4], [1] * 40)
 
 
@@ -32,7 +32,7 @@ def left_out(found):
     return [line for line in lines if not line.startswith("#")]
 
 
-HOST_FIGURES = [row.name for row in metrics.of_stage(SPEED) if row.scope == "host"]
+HOST_FIGURES = [row.name for row in metrics.TABLE if row.scope == "host"]
 # Ranks 8-11: one of two sockets of the second node; nodes have eight ranks.
 A_SOCKET = {name: dict.fromkeys(range(8, 12), 0.5) for name in HOST_FIGURES}
 
@@ -138,10 +138,7 @@ def test_a_healthy_run_tells_what_it_could_have_seen_and_which_figures_vary(gold
 
 def of_hbm(monkeypatch, nodes, slow, figures=1, *, noise=0.001, repeats=(9, 45)):
     """Returns the findings after the recheck. slow: rank -> slowdown in each figure of a GPU."""
-    table = tuple(
-        Metric(f"hbm{i}", SPEED, "HBM", "GB/s", "high", 0.03, "gpu", *repeats)
-        for i in range(figures)
-    )
+    table = tuple(Metric(f"hbm{i}", "HBM", "GB/s", 0.03, "gpu", *repeats) for i in range(figures))
     monkeypatch.setattr(metrics, "TABLE", table)
     return verdict(nodes, slow={one.name: slow for one in table}, noise=noise)
 

@@ -58,7 +58,7 @@ def _hold_gil(_: Fault) -> None:
 
 
 def _nothing(_: Fault) -> None:
-    """Applied elsewhere: by Session.injected, timestamps or said."""
+    """Applied elsewhere: by the Context, timestamps or said."""
 
 
 _KINDS: dict[str, Callable[[Fault], object]] = {

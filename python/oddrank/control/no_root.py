@@ -6,6 +6,7 @@ do not use torch's store: it says nothing before its timeout, and overruns that.
 
 import math
 import os
+import re
 import socket
 import sys
 import threading
@@ -80,7 +81,11 @@ class Search:
 
     def _why(self, doing: str, error: Exception | None = None) -> str:
         host, port = self._launch.master or ("", 0)
-        if error and not _is_timeout(error):
+        # Errors of torch's store differ only in their texts.
+        late = isinstance(error, RuntimeError) and re.search(
+            "timed out|timeout", str(error).lower()
+        )
+        if error and not late:
             why = _in_short(error)
             if doing == OPEN and "EADDRINUSE" in str(error):
                 why += f"; is the port taken? ss -ltnp | grep {port}  (on {self._launch.host})"
@@ -110,12 +115,6 @@ class Search:
 
 def _in_short(error: Exception) -> str:
     return str(error) if isinstance(error, OddrankError) else type_and_text(error)
-
-
-def _is_timeout(error: Exception) -> bool:
-    """Returns whether torch's store timed out: its RuntimeErrors differ only in their texts."""
-    text = str(error).lower()
-    return isinstance(error, RuntimeError) and ("timed out" in text or "timeout" in text)
 
 
 def _is_first() -> bool:

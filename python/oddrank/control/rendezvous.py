@@ -86,7 +86,7 @@ class Rendezvous:
             if self._store is None:
                 store = _open_store(self._launch, self._end, self._search)
                 if self._launch.rank == 0 and self._by_store:
-                    store.set(self._key, self._session.address())
+                    store.set(self._key, self._session.address)
                 self._store = store
             return self._store
 

@@ -54,7 +54,10 @@ def run(
     those that recheck a finding or close what an earlier stage began.
     no_verdict: exit code of a rank that hears none: rank 0 never came, or its node is lost.
     """
-    _check_working_directory()
+    try:  # if it was deleted, torch and its store would fail in various ways
+        os.getcwd()
+    except OSError as error:
+        raise OddrankError("the working directory is gone: cd to a folder that exists") from error
     if importlib.util.find_spec("torch") is None:
         if launch.local_rank:  # the ranks of a node have one environment: its first one says it
             sys.exit(OddrankError.exit_code)
@@ -62,7 +65,10 @@ def run(
     rendezvous.check(launch)
     check([stage.name for stage in stages], launch.world)
     end = time.monotonic() + deadline - VERDICT_SECONDS
-    rendezvous_file = _rendezvous_file(launch)  # before a keeper becomes the parent
+    rendezvous_file = ""  # unless one process per host and run starts the ranks
+    if launch.one_parent:  # before a keeper becomes the parent
+        restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        rendezvous_file = rendezvous.path_under(job_folder(), restarts)
     if launch.clears_up:
         keep_this_rank(deadline)
     session = start(
@@ -84,14 +90,6 @@ def run(
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def _check_working_directory() -> None:
-    """Raises OddrankError if it was deleted: torch and its store would fail in various ways."""
-    try:
-        os.getcwd()
-    except OSError as error:
-        raise OddrankError("the working directory is gone: cd to a folder that exists") from error
 
 
 def keep_this_rank(deadline: float) -> None:
@@ -120,13 +118,6 @@ def keep_this_rank(deadline: float) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _rendezvous_file(launch: Launch) -> str:
-    """Return the rendezvous file; "" unless one process per host and run starts the ranks."""
-    if not launch.one_parent:
-        return ""
-    return rendezvous.path_under(job_folder(), os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-
-
 @dataclass
 class _Worker:
     """The Context of a rank."""
@@ -144,7 +135,7 @@ class _Worker:
         self.sync_clock, self.store = self.session.sync_clock, self.meeting.store
 
     def own(self, values: Any) -> Any:
-        if self.session.injected("value"):
+        if self.session.injector.has("value"):
             values[len(values) // 2] += 1
         return values
 
@@ -157,7 +148,7 @@ def _work(stages: Sequence[AnyStage], worker: _Worker) -> int:
             request = json.loads(session.enter(stage.name))
             worker.parameters, worker.master = request["plan"], request["master"]
             measured = None if worker.parameters == SKIP else stage.measure(worker)
-            session.publish(json.dumps(session.said(measured)).encode())
+            session.publish(json.dumps(session.injector.said(measured)).encode())
     except SessionEnded as ended:
         return ended.exit_code
     except Exception as error:

@@ -86,26 +86,20 @@ class Session:
         self._worker = worker
         self._no_verdict = no_verdict
         self._notes = notes
-        self._address = address
+        self.address = address
+        """Rank 0: "ip,ip:port#token" to hand to all other ranks; None elsewhere."""
         self._known = known
         self._rendezvous_file = rendezvous_file
         self._ends = time.monotonic() + deadline
-        self._injector = injector
-        self._stage = JOIN
-
-    def address(self) -> str | None:
-        """Rank 0: "ip,ip:port#token" to hand to all other ranks; None elsewhere."""
-        return self._address
+        self.injector = injector
+        """The faults that a test asks for (see inject.py)."""
+        self.stage = JOIN
+        """The stage that this rank is in."""
 
     @property
     def guard(self) -> int:
         """The pid of this rank's guard."""
         return int(self._worker.guard)
-
-    @property
-    def stage(self) -> str:
-        """The stage that this rank is in."""
-        return self._stage
 
     def connect(self, address: str) -> None:
         """Hand the root's address to the guard. Any thread. OddrankError if it is malformed."""
@@ -133,8 +127,8 @@ class Session:
         if what == "timeout":
             raise OddrankError("no word from rank 0 by the deadline")
         self._worker.mark_stage(number, stage)
-        self._stage = stage
-        self._injector.enter(stage)
+        self.stage = stage
+        self.injector.enter(stage)
         return stage, parameters
 
     def enter(self, stage: str) -> str:
@@ -147,15 +141,14 @@ class Session:
     def progress(self, step: str, *, waiting: bool = False) -> None:
         """Mark what this rank does now; `waiting`: inside a collective. About 100 ns native."""
         self._worker.mark_step(step, waiting)
-        self._injector.progress(step)
+        self.injector.progress(step)
 
     def timestamps(self, capacity: int) -> Timestamps:
         """Return timestamps for up to `capacity` collectives; allocates 16 bytes for each now.
 
         OddrankError unless the capacity is 1 to 67,108,864.
         """
-        timestamps: Timestamps = self._worker.timestamps(capacity)
-        return self._injector.timestamps(timestamps)
+        return self.injector.timestamps(self._worker.timestamps(capacity))
 
     def sync_clock(self, seconds: float = 5.0, *, shortcut: bool = True) -> tuple[int, int]:
         """Return (offset, error): the root's CLOCK_MONOTONIC less this rank's, in nanoseconds.
@@ -185,14 +178,6 @@ class Session:
         """Report that the stage raised, instead of publish. text: type, message; at: file:line."""
         line = _cut(" ".join(text.split()))
         self._worker.fail(f"{line}\n{_cut(at)}" if at else line)
-
-    def injected(self, kind: str) -> bool:
-        """Return whether a test asks the current stage for a fault of `kind` (see inject.py)."""
-        return self._injector.has(kind)
-
-    def said(self, measured: Any) -> Any:
-        """Return `measured`, this rank's result of the current stage; tests may falsify it."""
-        return self._injector.said(measured)
 
     def finish(self) -> int:
         """Wait until the root ends the run; return its exit code, or `no_verdict` without one."""
@@ -321,7 +306,10 @@ def _be_judge(
         code = _judge(Root(hub, here.world, deadline, notes), judge)
     except BaseException:
         traceback.print_exc()
-    _leave(code)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)  # the judge is a fork of the worker: it must not run its exit handlers
 
 
 def _judge(root: Root, judge: Callable[[Root], int]) -> int:
@@ -338,10 +326,3 @@ def _judge(root: Root, judge: Callable[[Root], int]) -> int:
         traceback.print_exc()
     root.end(code)
     return code
-
-
-def _leave(code: int) -> NoReturn:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code)  # the judge is a fork of the worker: it must not run its exit handlers

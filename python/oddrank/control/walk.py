@@ -114,7 +114,10 @@ class Walk:
             if not self._partial:
                 raise
             outcome.complete, outcome.why, outcome.error = False, str(error), error
-        outcome.not_begun = self._not_begun()
+        known = {*outcome.seconds, *outcome.skipped}
+        # No rechecks: whether they are needed is unknown.
+        every = (stage for stage in self._stages if stage.shown and not stage.confirms)
+        outcome.not_begun = tuple(stage.name for stage in every if stage.name not in known)
         if OVER in outcome.skipped.values():  # what was asked for has not been tested
             outcome.complete = False
         code = conclude(outcome)
@@ -122,12 +125,6 @@ class Walk:
             code = outcome.error.exit_code
         self._root.end(code)
         return code
-
-    def _not_begun(self) -> tuple[str, ...]:
-        """Returns shown stages that never began, but no rechecks: their need is unknown."""
-        known = {*self._outcome.seconds, *self._outcome.skipped}
-        every = (stage for stage in self._stages if stage.shown and not stage.confirms)
-        return tuple(stage.name for stage in every if stage.name not in known)
 
     def _join(self) -> bool:
         began = self._shown = time.monotonic()
@@ -164,8 +161,7 @@ class Walk:
         began = self._shown = time.monotonic()
         seconds = min(stage.seconds, self._end - began)
         if seconds <= 0:
-            outcome.complete = False
-            outcome.why = _WHY["late"].format(stage=stage.name)
+            outcome.complete, outcome.why = False, _WHY["late"].format(stage=stage.name)
             return False
         request = {"plan": parameters, "master": self._root.reached_at}
         self._root.go(stage.name, seconds, json.dumps(request))
@@ -236,12 +232,10 @@ class Walk:
         if any(s.contact != "ok" or s.state not in well for s in self._root.snapshot()):
             return False
         self._outcome.complete = False
-        nothing = "" if self._outcome.findings else ", with nothing found until then"
-        by = _sender(self._outcome.run)
-        self._outcome.why = (
-            _WHY["interrupted"].format(stage=name, by=by, signal=self._outcome.run.signals())
-            + nothing
-        )
+        by, signal = _sender(self._outcome.run), self._outcome.run.signals()
+        self._outcome.why = _WHY["interrupted"].format(stage=name, by=by, signal=signal)
+        if not self._outcome.findings:
+            self._outcome.why += ", with nothing found until then"
         return True
 
     def _settle(self, stage: str, end: float) -> tuple[StageRound, list[Culprit]]:

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 Depth = Literal["quick", "normal", "full"]
-DEPTHS: tuple[Depth, ...] = ("quick", "normal", "full")
 
 
 @dataclass(frozen=True)

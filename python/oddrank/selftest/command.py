@@ -70,8 +70,8 @@ def _refuse_unused(options: Options, choice: Choice) -> None:
               " rechecks; the verdict is incomplete then.")  # fmt: skip
 @click.option("--full", is_flag=True, help="More memory, more repeats, more sizes.")
 @click.option("--only", metavar="STAGE,...", multiple=True, callback=_stages,
-              help="Run only these stages and those that they need, also if --quick leaves them"
-              f" out. Stages: {', '.join(names(TABLE))}.")  # fmt: skip
+              help="Run only these stages and those that they need."
+              f" Stages: {', '.join(names(TABLE))}.")  # fmt: skip
 @click.option("--skip", metavar="STAGE,...", multiple=True, callback=_stages,
               help="Run all stages except these.")  # fmt: skip
 @click.option("--path", "paths", metavar="DIR", multiple=True, callback=_paths,

@@ -11,7 +11,7 @@ Scope = Literal["host", "gpu"]
 
 @dataclass(frozen=True)
 class Metric:
-    """A figure that every rank measures repeatedly: `result[name]` of its stage, a list.
+    """A figure that every rank measures repeatedly: `result[name]` of stage speed, rates.
 
     smallest: the smallest effect looked for, as a share. scope: its peers are ranks with the same
     class of host or GPU; ranks without that class are not compared. repeats: in the first
@@ -19,10 +19,8 @@ class Metric:
     """
 
     name: str
-    stage: str
     label: str
     unit: str
-    better: Literal["low", "high"]
     smallest: float
     scope: Scope
     repeats: int = 0
@@ -73,23 +71,19 @@ _GEMM = 0.05  # clocks follow the power that each chip needs
 _LINK = 0.1  # other GPUs of the host use its memory and switches at the same time
 
 TABLE = (
-    Metric("host_read", SPEED, "host memory read", "GB/s", "high", _HOST, "host", 9, 20),
-    Metric("host_write", SPEED, "host memory write", "GB/s", "high", _HOST, "host", 9, 20),
-    Metric("host_copy", SPEED, "host memory copy", "GB/s", "high", _HOST, "host", 9, 20),
-    Metric("host_compute", SPEED, "host arithmetic", "GFLOP/s", "high", _HOST, "host", 5, 8),
+    Metric("host_read", "host memory read", "GB/s", _HOST, "host", 9, 20),
+    Metric("host_write", "host memory write", "GB/s", _HOST, "host", 9, 20),
+    Metric("host_copy", "host memory copy", "GB/s", _HOST, "host", 9, 20),
+    Metric("host_compute", "host arithmetic", "GFLOP/s", _HOST, "host", 5, 8),
     # A repeat of GPU memory takes a millisecond or two: there is time for very many.
-    Metric("gpu_read", SPEED, "GPU memory read", "GB/s", "high", _HBM, "gpu", 9, 1600),
-    Metric("gpu_write", SPEED, "GPU memory write", "GB/s", "high", _HBM, "gpu", 9, 1600),
-    Metric("gpu_copy", SPEED, "GPU memory copy", "GB/s", "high", _HBM, "gpu", 9, 1600),
-    Metric("pcie_to_device", SPEED, "host to GPU", "GB/s", "high", _LINK, "gpu", 9, 200),
-    Metric("pcie_to_host", SPEED, "GPU to host", "GB/s", "high", _LINK, "gpu", 9, 200),
-    Metric("gemm_bf16", SPEED, "bf16 matrix product", "TFLOP/s", "high", _GEMM, "gpu", 9, 45),
-    Metric("gemm_fp16", SPEED, "fp16 matrix product", "TFLOP/s", "high", _GEMM, "gpu", 9, 45),
-    Metric("gemm_tf32", SPEED, "tf32 matrix product", "TFLOP/s", "high", _GEMM, "gpu", 9, 45),
-    Metric("gemm_fp32", SPEED, "fp32 matrix product", "TFLOP/s", "high", _GEMM, "gpu", 9, 45),
-    Metric("gemm_fp8", SPEED, "fp8 matrix product", "TFLOP/s", "high", _GEMM, "gpu", 9, 45),
+    Metric("gpu_read", "GPU memory read", "GB/s", _HBM, "gpu", 9, 1600),
+    Metric("gpu_write", "GPU memory write", "GB/s", _HBM, "gpu", 9, 1600),
+    Metric("gpu_copy", "GPU memory copy", "GB/s", _HBM, "gpu", 9, 1600),
+    Metric("pcie_to_device", "host to GPU", "GB/s", _LINK, "gpu", 9, 200),
+    Metric("pcie_to_host", "GPU to host", "GB/s", _LINK, "gpu", 9, 200),
+    Metric("gemm_bf16", "bf16 matrix product", "TFLOP/s", _GEMM, "gpu", 9, 45),
+    Metric("gemm_fp16", "fp16 matrix product", "TFLOP/s", _GEMM, "gpu", 9, 45),
+    Metric("gemm_tf32", "tf32 matrix product", "TFLOP/s", _GEMM, "gpu", 9, 45),
+    Metric("gemm_fp32", "fp32 matrix product", "TFLOP/s", _GEMM, "gpu", 9, 45),
+    Metric("gemm_fp8", "fp8 matrix product", "TFLOP/s", _GEMM, "gpu", 9, 45),
 )
-
-
-def of_stage(stage: str) -> tuple[Metric, ...]:
-    return tuple(metric for metric in TABLE if metric.stage == stage)

@@ -91,9 +91,9 @@ def by_lowest_rank(run: RunState) -> dict[int, Who]:
     return {ranks[0]: Who("node", ranks, run.states[ranks[0]].host) for ranks in nodes_of(run)}
 
 
-def hosts(nodes: Iterable[Who], most: int = 8) -> str:
-    """Returns the nodes' hosts for a sentence, at most `most` of them."""
-    return some([node.host or str(node) for node in nodes], most)
+def hosts(nodes: Iterable[Who]) -> str:
+    """Returns the nodes' hosts for a sentence, at most eight of them."""
+    return some([node.host or str(node) for node in nodes], 8)
 
 
 def some(names: Sequence[str], most: int) -> str:

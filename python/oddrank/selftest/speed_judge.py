@@ -190,7 +190,7 @@ def look(
     shared = gpus.others(run)
     measured = [
         (metric, name, values)
-        for metric in metrics.of_stage(metrics.SPEED)
+        for metric in metrics.TABLE
         for name, values in _by_class(metric, results, names, shared)
     ]
     together = [one for one in measured if len(one[2]) > 1]
@@ -318,7 +318,7 @@ class _Against:
         return peers.compare(
             measured,
             smallest=metric.smallest,
-            better=metric.better,
+            better="high",
             comparisons=self.comparisons,
             spread=before.spread if before else None,
             line=before.line if before else None,

@@ -235,12 +235,9 @@ class Root:
         new = next((one for one in wanted if one.key not in self._done), None)
         if new is None:
             self._missing = ()
-        elif agreement.state == IDLE and (now >= self._again or self._may_hurry(new)):
+        elif agreement.state == IDLE and (now >= self._again or (new.urgent and not self._missing)):
             self._order, self._decided, self._put_at = new, False, now
             self._store.put(f"{agreement.number}/order", new.word)
-
-    def _may_hurry(self, wanted: Wanted) -> bool:
-        return wanted.urgent and not self._missing
 
     def _go_on(self, order: Wanted, wanted: Sequence[Wanted], now: float) -> None:
         agreement = self._agreement

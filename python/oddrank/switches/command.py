@@ -15,7 +15,6 @@ from oddrank.cli import CommandGroup, json_option
 from oddrank.errors import OddrankError
 from oddrank.report import envelope, write_json
 from oddrank.switches import job_reports, order_file
-from oddrank.switches.job_reports import JobReport
 from oddrank.switches.order_file import DUMP, KILL, PAUSE, SAVE, Order
 
 _EXAMPLES = """Tell all ranks of running jobs to save or end, at the same step.
@@ -71,7 +70,9 @@ def _orders(word: str, text: str) -> None:
         orders, reports = order_file.in_time(
             folder, lambda: (order_file.read(folder)[0], job_reports.reports(folder))
         )
-        living = [one for one in reports if _lives(one) and order.is_for(one.job)]
+        running = (one for one in reports if one.state != job_reports.ENDED)
+        recent = (one for one in running if time.time() - one.seen < _LIVING_SECONDS)
+        living = [one for one in recent if order.is_for(one.job)]
         if living:
             names = ", ".join(one.job for one in living[:5])
             more = f" and {len(living) - 5} more" if len(living) > 5 else ""
@@ -187,10 +188,6 @@ def _me() -> str:
     except (KeyError, OSError):  # a user without a name, in a container
         user = f"uid{os.geteuid()}"
     return job.file_name(f"{user}@{os.uname().nodename}")
-
-
-def _lives(one: JobReport) -> bool:
-    return time.time() - one.seen < _LIVING_SECONDS and one.state != job_reports.ENDED
 
 
 def _ago(seen: float) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,6 +31,11 @@ class JobReport:
     seen: float
 
 
+_KINDS: dict[str, Callable[[Any], Any]] = {
+    "job": str, "host": str, "world": int, "steps": int, "state": str, "seen": float,
+}  # fmt: skip
+
+
 def report(folder: Path, one: JobReport) -> None:
     """Writes what a job says of itself. OSError if it can't be written."""
     # Jobs on several hosts may have one name, such as localhost:29500.
@@ -50,13 +55,7 @@ def reports(folder: Path) -> list[JobReport]:
         for entry in sorted(entries, key=lambda one: one.name)[:_MOST_JOBS]:
             if entry.is_file(follow_symlinks=False):
                 with suppress(*_BAD), open(entry.path, "rb") as file:
-                    found.append(_job_report(json.loads(file.read(_MOST_BYTES))))
+                    read = json.loads(file.read(_MOST_BYTES))
+                    given = {name: kind(read[name]) for name, kind in _KINDS.items()}
+                    found.append(JobReport(**given))
     return sorted(found, key=lambda one: -one.seen)
-
-
-def _job_report(read: Mapping[str, Any]) -> JobReport:
-    names = ("job", "host", "state")
-    texts = {name: str(read[name]) for name in names}
-    return JobReport(
-        world=int(read["world"]), steps=int(read["steps"]), seen=float(read["seen"]), **texts
-    )

@@ -36,10 +36,6 @@ class Network:
     listening: Sequence[Listening]
     errors: Mapping[str, str]
 
-    def interface(self, node: int, way: str) -> str:
-        place = self.listening[node]["ways"].get(way)
-        return place["interface"] if place else "?"
-
     def where(self, node: int, way: str) -> str:
         place = self.listening[node]["ways"][way]
         return f"{self.nodes[node].host} ({place['interface']} {place['address']})"
@@ -223,7 +219,7 @@ def _same_addresses(network: Network, way: str) -> tuple[Evidence, ...]:
         Evidence(
             f"{len(nodes)} nodes have the address {address}:"
             f" {hosts(network.nodes[node] for node in nodes)}",
-            f"{network.interface(nodes[0], way)}",
+            network.listening[nodes[0]]["ways"][way]["interface"],
         )
         for address, nodes in twins[:_SHOWN]
     )

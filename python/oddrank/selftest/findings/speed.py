@@ -156,8 +156,7 @@ def smallest_seen(look: Look) -> str:
 
 
 def than(metric: Metric, share: float, what: str = "") -> str:
-    side = "below" if metric.better == "high" else "above"
-    return f"{metric.label} {share:.1%} {side}{what}"
+    return f"{metric.label} {share:.1%} below{what}"
 
 
 def _evidence(one: Slow) -> Evidence:

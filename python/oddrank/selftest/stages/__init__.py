@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from oddrank.control.stages import AnyStage
-from oddrank.selftest import DEPTHS, Depth, Options
+from oddrank.selftest import Options
 from oddrank.selftest.metrics import SPEED
 from oddrank.selftest.stages import (
     clock,
@@ -30,14 +30,13 @@ from oddrank.selftest.stages import (
 class StageRow:
     """A row of the table of stages.
 
-    make: makes the stage from a run's options. depth: of the least thorough run that has it.
+    make: makes the stage from a run's options.
     always: runs in every run, as others are planned from its results. needed_by: runs if one of
     these stages runs. also_for: --only of one of these runs it, too; it can also be chosen or
     skipped.
     """
 
     make: Callable[[Options], AnyStage]
-    depth: Depth = "quick"
     always: bool = False
     needed_by: tuple[str, ...] = ()
     also_for: tuple[str, ...] = ()
@@ -102,6 +101,4 @@ def _why_not(row: StageRow, stage: AnyStage, options: Options) -> str:
         return "--skip"
     if options.only:
         return "" if name in options.only else "--only"
-    if DEPTHS.index(row.depth) > DEPTHS.index(options.depth):
-        return "--quick" if options.depth == "quick" else "without --full"
     return ""

@@ -63,7 +63,7 @@ def measure(context: Context[Plan]) -> Measured:
         for name, count in params["repeats"].items()
         if params["ranks"] is None or launch.rank in params["ranks"][name]
     }
-    rows = [row for row in metrics.of_stage(SPEED) if row.name in repeats]
+    rows = [row for row in metrics.TABLE if row.name in repeats]
     for scope, probe in probes.of(params["device"]).items():
         wanted = {row.name: repeats[row.name] for row in rows if row.scope == scope}
         if not wanted:
@@ -306,7 +306,7 @@ def stage(options: Options) -> Stage[Plan, Measured, Judged]:
         tested = device.make_plan(run)
         if isinstance(tested, Skip):
             return tested
-        return parameters(run, {one.name: one.repeats for one in metrics.of_stage(SPEED)})
+        return parameters(run, {one.name: one.repeats for one in metrics.TABLE})
 
     def judge(run: RunState, results: Mapping[int, Measured]) -> Judged:
         look = compare.look(run, results)
