@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from oddrank.control.culprits import Culprit
-from oddrank.control.findings.several import NOBODY, OOM, SOURCE, of_culprit, there
+from oddrank.control.findings.several import OOM, SOURCE, of_culprit, there
 from oddrank.control.stages import JOIN, RunState
 from oddrank.finding import Confidence, Evidence, Finding, Who, fold, ranks_text
 
@@ -25,8 +25,6 @@ def cannot_come(round: "StageRound") -> Finding | None:
         return None
     missing = [rank for rank, s in round.states.items() if s.contact == "never"]
     return Finding(
-        condition="unknown",
-        who=NOBODY,
         cause=cause,
         what=f"{ranks_text(missing)} did not come, but may be healthy: {text}{more}",
         stage=JOIN,
@@ -42,7 +40,6 @@ def turned_away(claim: "OddClaim") -> Finding:
     variable = "WORLD_SIZE" if world else "RANK"
     return Finding(
         condition="mismatch",
-        who=NOBODY,
         cause="other-world" if world else "claimed-twice",
         what=claim.text,
         stage=JOIN,

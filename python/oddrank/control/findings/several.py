@@ -15,7 +15,7 @@ from oddrank.finding import Condition, Confidence, Evidence, Finding, Who, ranks
 SOURCE = "guard"
 OOM = "dmesg -T | grep -i 'killed process'"
 WHILE_IT_HANGS = "while it hangs: py-spy dump --pid PID"
-NOBODY = Who("rank")
+_NOBODY = Who("rank")
 
 
 def of_culprit(
@@ -26,7 +26,7 @@ def of_culprit(
     next: tuple[str, ...],
     *,
     condition: Condition = "unknown",
-    who: Who = NOBODY,
+    who: Who = _NOBODY,
     seen: Sequence[Evidence] | None = None,
     drains_node: bool = False,
 ) -> Finding:
@@ -127,8 +127,6 @@ def _own_error(what: str, error: BaseException, *, cause: str, stage: str | None
     raised = type_and_text(error)[:300]
     *_, frame = traceback.extract_tb(error.__traceback__)
     return Finding(
-        condition="unknown",
-        who=NOBODY,
         cause=cause,
         what=f"{what} raised {raised}",
         stage=stage,

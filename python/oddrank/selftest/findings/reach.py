@@ -146,7 +146,6 @@ def broken_link(network: Network, way: str, link: Link) -> Finding:
 def all_closed(network: Network, way: str, judgement: Judgement) -> Finding:
     """All attempts fail: a firewall, or an interface that does not connect the nodes."""
     return Finding(
-        condition="unknown",
         who=Who("node"),
         cause="all-closed",
         what=f"no node reaches any other {_over(way)}: the ranks have met by rank 0's port alone",
@@ -168,7 +167,6 @@ def scattered(network: Network, way: str, judgement: Judgement) -> Finding:
     )
     found = (Evidence(f"nodes that reach each other: {groups}", "connect"),) if groups else ()
     return Finding(
-        condition="unknown",
         who=Who("node"),
         cause="no-pattern",
         what=f"{judgement.failed} of {judgement.tried} connections between nodes fail {_over(way)},"

@@ -79,7 +79,6 @@ def unsure(run: RunState, seem: Sequence[Slow]) -> list[Finding]:
     who = run.who(worst.ranks)
     return [
         Finding(
-            condition="unknown",
             who=who,
             cause="unsure",
             what=f"{who} seems slow ({than(worst.metric, worst.below, ' the median')}), but the"
@@ -96,7 +95,6 @@ def not_measured_again(ranks: Collection[int]) -> Finding:
     """Ranks in doubt were not measured again."""
     some = Who("rank", tuple(sorted(ranks)))
     return Finding(
-        condition="unknown",
         who=some,
         cause="not-measured-again",
         what=f"{some} may be slow: no time was left to measure again",

@@ -149,7 +149,6 @@ def disagree(ahead: Mapping[Who, float], limit: float) -> Finding:
     parts = "; ".join(f"{node}: {seconds - clocks[0][1]:+.3f} s" for node, seconds in most)
     two = len(clocks) == 2
     return Finding(
-        condition="unknown",
         who=Who("node"),
         cause="clocks-disagree",
         what=f"the nodes' wall clocks are up to {number_text(apart, 3)} s apart, and "

@@ -180,6 +180,10 @@ def covered(run: RunState) -> str:
 def bad_memory(run: RunState, rank: int, device: str, size: int, wrong: WrongWords) -> Finding:
     """Memory gave back other words than were written."""
     who = run.who([rank])
+    bits = fold(bit for bit in range(64) if wrong["bits"] >> bit & 1)
+    text = f"{wrong['count']} wrong words in {size >> 20} MiB, the first at {wrong['index']}:"
+    text += f" wrote {wrong['expected']:#018x}, read {wrong['got']:#018x} (pattern"
+    text += f" {wrong['pass']}); wrong bits in all of them: {bits}"
     return Finding(
         condition="broken",
         who=who,
@@ -187,24 +191,12 @@ def bad_memory(run: RunState, rank: int, device: str, size: int, wrong: WrongWor
         drains_node=True,
         what=f"{who} is broken: its {device} memory does not keep what is written to it",
         stage=_NAME,
-        evidence=(
-            Evidence(
-                f"{wrong['count']} wrong words in {size >> 20} MiB, the first at {wrong['index']}:"
-                f" wrote {wrong['expected']:#018x}, read {wrong['got']:#018x} (pattern"
-                f" {wrong['pass']}); wrong bits in all of them: {_bits(wrong['bits'])}",
-                "memory pattern",
-            ),
-        ),
+        evidence=(Evidence(text, "memory pattern"),),
         confidence=Confidence("high", "written and read by this rank alone"),
         next=("nvidia-smi -q -d ECC,ROW_REMAPPER",)
         if device == "GPU"
         else ("dmesg -T | grep -i edac",),
     )
-
-
-def _bits(mask: int) -> str:
-    """Returns the numbers of the set bits, as ranges."""
-    return fold(bit for bit in range(64) if mask >> bit & 1)
 
 
 def stage(options: Options) -> Stage[Plan, Result, list[Finding]]:

@@ -291,7 +291,6 @@ def nowhere(seen: Tried, nodes: Sequence[Who], total: int) -> Finding:
     several = "any node" if len(nodes) == total else "any of the nodes that answer"
     where = several if total > 1 else str(nodes[0])
     return Finding(
-        condition="unknown",
         who=Who("file", (), None, path),
         cause="no-such-path",
         what=f"{path} {said} on {where}: is it typed right, and mounted?",

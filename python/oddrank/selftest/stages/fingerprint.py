@@ -110,6 +110,7 @@ def wrong_arithmetic(
     """A rank computed other bits. known: whether the right bits are known beforehand."""
     who = run.who([rank])
     units = ", ".join(dict.fromkeys(str(one["unit"]) for one in wrong))
+    why = "computed by this rank alone" if known else "and most of its peers agree on others"
     return Finding(
         condition="broken",
         who=who,
@@ -117,19 +118,8 @@ def wrong_arithmetic(
         drains_node=True,
         what=f"{who} {who.is_or_are} broken: its {scope} computes {units} wrongly",
         stage="fingerprint",
-        evidence=tuple(
-            Evidence(
-                f"{one['unit']}{_place(one)}: {one['got']} instead of {one['expected']}",
-                "fingerprint",
-            )
-            for one in wrong[:8]
-        ),
-        confidence=Confidence(
-            "high",
-            "exact bits, computed by this rank alone"
-            if known
-            else "exact bits, and most of its peers agree on others",
-        ),
+        evidence=tuple(Evidence(_text(one), "fingerprint") for one in wrong[:8]),
+        confidence=Confidence("high", f"exact bits, {why}"),
         next=("nvidia-smi -q -d ECC", "dcgmi diag -r 3") if scope == "gpu" else ("lscpu",),
     )
 
@@ -138,7 +128,6 @@ def nobody_right(unit: str, most: Majority[int, str]) -> Finding:
     """Ranks of one kind differ in bits, or many agree on other bits than the known ones."""
     parts = "; ".join(f"{ranks_text(ranks)}: {got}" for got, ranks in most.groups[:4])
     return Finding(
-        condition="unknown",
         who=Who("rank", tuple(sorted(rank for _, ranks in most.groups for rank in ranks))),
         cause="bits-differ",
         what=f"ranks of one kind have different bits of {unit}, or most have other bits than the"
@@ -149,8 +138,9 @@ def nobody_right(unit: str, most: Majority[int, str]) -> Finding:
     )
 
 
-def _place(one: Wrong) -> str:
-    return f" on {one['place']}, repeat {one['repeat']}" if "place" in one else ""
+def _text(one: Wrong) -> str:
+    place = f" on {one['place']}, repeat {one['repeat']}" if "place" in one else ""
+    return f"{one['unit']}{place}: {one['got']} instead of {one['expected']}"
 
 
 def stage(options: Options) -> Stage[Plan, Result, list[Finding]]:

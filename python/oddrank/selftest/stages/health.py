@@ -11,7 +11,7 @@ from oddrank.control.stages import Context, Node, RunState, Skip, Stage, node_of
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
 from oddrank.machine import placement
-from oddrank.machine.device import GPU
+from oddrank.machine.device import CPU
 from oddrank.machine.xid import HARDWARE
 from oddrank.peers import majority
 from oddrank.selftest import Options, gpus
@@ -30,11 +30,7 @@ _MOST_TEXT = 100
 
 def _plan(run: RunState) -> str | Skip:
     chosen = device.make_plan(run)
-    return (
-        chosen
-        if chosen == GPU or isinstance(chosen, Skip)
-        else Skip("the ranks are tested on the CPU")
-    )
+    return Skip("the ranks are tested on the CPU") if chosen == CPU else chosen
 
 
 def _measure(context: Context[str]) -> Health:
@@ -102,14 +98,9 @@ def _own_faults(run: RunState, rank: int, reply: Health) -> Iterable[Finding]:
             yield findings.logged(run, rank, reply, codes)
 
 
-def _number(
-    name: str, unit: str = "", divisor: int = 1
-) -> Callable[[Mapping[str, int]], str | None]:
-    def text(readings: Mapping[str, int]) -> str | None:
-        value = readings.get(name)
-        return None if value is None else f"{value // divisor}{unit}"
-
-    return text
+def _number(readings: Mapping[str, int], name: str, unit: str, divisor: int = 1) -> str | None:
+    value = readings.get(name)
+    return None if value is None else f"{value // divisor}{unit}"
 
 
 def _pcie(readings: Mapping[str, int]) -> str | None:
@@ -121,9 +112,9 @@ def _pcie(readings: Mapping[str, int]) -> str | None:
 # Settings compared among GPUs of one kind -> text from the readings.
 _COMPARED: dict[str, Callable[[Mapping[str, int]], str | None]] = {
     "PCIe": _pcie,
-    "power cap": _number("power_cap_mW", " W", 1000),
-    "highest SM clock": _number("max_clock_sm_MHz", " MHz"),
-    "highest memory clock": _number("max_clock_memory_MHz", " MHz"),
+    "power cap": lambda readings: _number(readings, "power_cap_mW", " W", 1000),
+    "highest SM clock": lambda readings: _number(readings, "max_clock_sm_MHz", " MHz"),
+    "highest memory clock": lambda readings: _number(readings, "max_clock_memory_MHz", " MHz"),
     "ECC mode": lambda readings: {0: "off", 1: "on"}.get(readings.get("ecc", -1)),
     "MIG mode": lambda readings: {0: "off", 1: "on"}.get(readings.get("mig", -1)),
 }

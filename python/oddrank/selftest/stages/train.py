@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from oddrank.control.stages import Context, RunState, Stage
-from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
+from oddrank.finding import Confidence, Evidence, Finding, ranks_text
 from oddrank.peers import majority
 from oddrank.process_group import Group
 from oddrank.process_group import connect as group_of
