@@ -9,6 +9,7 @@ import pytest
 from oddrank.triage.evidence import (
     collected,
     kernel,
+    kinds,
     kubernetes,
     nccl_debug,
     nccl_inspector,
@@ -42,3 +43,10 @@ def test_what_is_read_of_each_log(tmp_path, module, golden):
             said += [each.rstrip("\n")] if each is not log else []
             said += [f"  {shown(fact)}" for fact in facts_of(module.KIND, path)]
     golden("\n".join(said))
+
+
+def test_the_docs_list_all_kinds_of_evidence_in_the_table_s_order():
+    docs = (Path(__file__).parents[2] / "docs" / "triage.md").read_text()
+    head = "| kind | what it is, and where it comes from |\n|---|---|\n"
+    table = docs.partition(head)[2].partition("\n\n")[0]
+    assert table.splitlines() == [f"| {kind.name} | {is_} |" for kind, is_ in kinds.KINDS.items()]

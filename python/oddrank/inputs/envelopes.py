@@ -9,7 +9,7 @@ import io
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -325,8 +325,3 @@ _BY_LINE: tuple[tuple[Envelope, re.Pattern[bytes]], ...] = tuple(
         ("an indent", _indented, r"[ \t]+\S"),
     )
 )  # fmt: skip
-
-
-def names() -> Iterable[str]:
-    """Returns the names of all envelopes."""
-    return [envelope.name for envelope, _ in (*_WHOLE, *_BY_LINE)]

@@ -26,24 +26,34 @@ from oddrank.triage.evidence import (
 )
 from oddrank.triage.facts import Fact
 
-KINDS: tuple[Kind, ...] = (
-    awaited.KIND,
-    collected.KIND,
-    cores.KIND,
-    flight_recorder.KIND,
-    kernel.KIND,
-    kubernetes.KIND,
-    launcher.KIND,
-    nccl_debug.KIND,
-    nccl_inspector.KIND,
-    nccl_ras.KIND,
-    nvidia_smi.KIND,
-    record.KIND,
-    reports.KIND,
-    stacks.KIND,
-    tracebacks.KIND,
-    watchdog.KIND,
-)
+# Kind -> what it is and where it comes from: the table of docs/triage.md.
+KINDS: dict[Kind, str] = {
+    awaited.KIND: "lines that name ranks that Horovod, JAX, a store or an engine misses",
+    collected.KIND: "an archive of `oddrank collect`: the states of a node's ranks and their "
+    "cgroups' counts, with all else here that the node had ([collect](collect.md))",
+    cores.KIND: "rank, host and signal from the file itself; the place by pystack, else gdb, "
+    "where installed",
+    flight_recorder.KIND: "pickle or JSON, of torch 2.2 and newer (`TORCH_FR_DUMP_TEMP_FILE`; "
+    "before torch 2.9 `TORCH_NCCL_DEBUG_INFO_TEMP_FILE`), NCCL (nccl2 of torch 2.15, too), Gloo, "
+    "XCCL, RCCL",
+    kernel.KIND: "`dmesg`, journals and syslog: Xid, SXid, NVLink, link flaps, out of memory, "
+    "file systems",
+    kubernetes.KIND: "`kubectl get pods,nodes -o json`",
+    launcher.KIND: "torchrun and its `error.json`, srun and slurmstepd, mpirun, Ray, pdsh, "
+    "kubectl, Docker's and Kubernetes' files; their prefixes say which rank wrote a line",
+    nccl_debug.KIND: "`NCCL_DEBUG=INFO` with `NCCL_DEBUG_SUBSYS=COLL`",
+    nccl_inspector.KIND: "JSONL",
+    nccl_ras.KIND: "`ncclras` as text or JSON",
+    nvidia_smi.KIND: "`nvidia-smi -q`",
+    record.KIND: "`/dev/shm/oddrank-$UID/<job>/` of a script with `oddrank.arm()` or under "
+    "`oddrank run`; what `oddrank collect` copied",
+    reports.KIND: "`--json` of `selftest` and `bench`",
+    stacks.KIND: "`py-spy dump` (also of many hosts in one file), faulthandler, Python tracebacks, "
+    "`gdb -ex 'thread apply all bt'`, pystack, torch's debug server",
+    tracebacks.KIND: "last words in logs: of Python, C++, signals, CUDA, NCCL and gloo",
+    watchdog.KIND: "logs of torch 1.13 to 2.15's watchdogs (NCCL, nccl2, HCCL, XCCL), and those of "
+    "engines",
+}
 _MOST_STRANGE = 8
 
 
@@ -53,7 +63,7 @@ def read(
     """Yields each kind that was found, its files and its facts. Files of no kind get a note."""
     left = items = log_lines.placed(items)
     known: set[str] = set()
-    kinds = KINDS if kinds is None else kinds
+    kinds = tuple(KINDS) if kinds is None else kinds
     for kind in sorted(kinds, key=lambda kind: not kind.binary):
         chosen = [item for item in left if kind.sniff(item)]
         if kind.binary:

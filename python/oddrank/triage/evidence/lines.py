@@ -47,9 +47,15 @@ def words_of_logs(words: Iterable[tuple[str, int]]) -> None:
     _told.extend(words)
 
 
+def all_words() -> list[Sequence[tuple[str, int]]]:
+    """Returns the words of all readers."""
+    return [_told, *(reader.each for reader in _readers)]
+
+
 @lru_cache(1)
 def _core(_: int) -> Any:
-    return _native.core().LogReaders(_told, [reader.each for reader in _readers])
+    told, *others = all_words()
+    return _native.core().LogReaders(told, others)
 
 
 def _read(item: Item) -> tuple[Scan, dict[Words, Found]] | None:
@@ -86,11 +92,6 @@ def numbers(item: Item, words: Words) -> Found | None:
     """
     found = _read(item)
     return found and found[1][words]
-
-
-def occurs(item: Item, words: Words) -> bool:
-    """Returns whether a line of the whole file holds one of the words."""
-    return bool(numbers(item, words))
 
 
 def matching(item: Item, words: Words, notes: Notes) -> Iterator[tuple[int, str]]:
