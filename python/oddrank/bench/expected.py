@@ -134,41 +134,27 @@ def _on_cpu(facts: Facts, case: Case) -> Expected | None:
     """Returns the fastest NIC's line rate: gloo's ring can't exceed it. None on one host."""
     if facts.nodes == 1 or not facts.nics or case.collective != "all_reduce":
         return None
-    rate = max(facts.nics) / 8
-    return Expected(
-        rate,
-        "line rate of the NIC",
-        f"a physical limit ({max(facts.nics):g} Gb/s), which TCP does not reach",
-        physical=True,
-    )
+    note = f"a physical limit ({max(facts.nics):g} Gb/s), which TCP does not reach"
+    return Expected(max(facts.nics) / 8, "line rate of the NIC", note, physical=True)
 
 
 def _in_one_gpu(gpu: Gpu | None, case: Case, footprint: int | None) -> Expected | None:
     """Returns the memory's limit: one rank reads and writes every byte. None if in place."""
     if gpu is None or gpu.memory is None or case.in_place:
         return None
-    limit = Expected(
-        None,
-        "specification of the memory",
-        "a physical limit: every byte is read and written once",
-        algbw_GBps=gpu.memory / 2,
-        physical=True,
-    )
-    if footprint is None or footprint >= CACHES:
-        return limit
-    note = f"a cache may serve all of the {footprint / (1 << 20):.0f} MiB that the runs go over"
-    return replace(limit, note=f"{note}: memory is no limit", algbw_GBps=None)
+    rate: float | None = gpu.memory / 2
+    note = "a physical limit: every byte is read and written once"
+    if footprint is not None and footprint < CACHES:
+        note = f"a cache may serve all of the {footprint / (1 << 20):.0f} MiB that the runs go over"
+        rate, note = None, f"{note}: memory is no limit"
+    return Expected(None, "specification of the memory", note, algbw_GBps=rate, physical=True)
 
 
 def _link_limit(case: Case, gpu: Gpu) -> Expected | None:
     if case.collective != "sendrecv" or case.bytes < _FROM:
         return None
-    return Expected(
-        float(gpu.link),
-        f"one-way rate of all links of {gpu.name}",
-        "a physical limit",
-        physical=True,
-    )
+    source = f"one-way rate of all links of {gpu.name}"
+    return Expected(float(gpu.link), source, "a physical limit", physical=True)
 
 
 def _has_nvls(facts: Facts) -> bool:
