@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from oddrank.control.root import RankState
-from oddrank.control.stages import RunState
+from oddrank.control.stages import RankState, RunState
 
 
 def states_of(nodes: Sequence[int]) -> dict[int, RankState]:

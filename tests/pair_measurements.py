@@ -1,8 +1,7 @@
 """Made-up measurements of `bench pairs` by rank, and the judge's findings."""
 
 from oddrank.bench.pairs.judge import PAIRS, RECHECK, Judge, settle
-from oddrank.control.root import RankState
-from oddrank.control.stages import RunState
+from oddrank.control.stages import RankState, RunState
 
 
 def nodes_of(count, ranks=1):

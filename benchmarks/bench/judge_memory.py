@@ -14,8 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import harness
 from oddrank.bench import sweep
 from oddrank.bench.plan import in_turn, tasks
-from oddrank.control.root import RankState, StageRound
-from oddrank.control.stages import RunState, Stage
+from oddrank.control.stages import RankState, RunState, Stage, StageRound
 from oddrank.control.walk import Outcome, Walk
 
 ITERATIONS = 2000

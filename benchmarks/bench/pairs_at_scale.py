@@ -32,8 +32,7 @@ from oddrank.bench.pairs.schedule import (
     unpack,
 )
 from oddrank.bench.pairs.stages import games_of_all, games_of_recheck
-from oddrank.control.root import RankState
-from oddrank.control.stages import RunState
+from oddrank.control.stages import RankState, RunState
 
 NOISE, SLOWER, REPEATS = 0.03, 0.3, 4
 

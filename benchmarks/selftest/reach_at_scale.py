@@ -17,8 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from harness import machine
-from oddrank.control.root import RankState
-from oddrank.control.stages import RunState
+from oddrank.control.stages import RankState, RunState
 from oddrank.selftest import Options
 from oddrank.selftest.connections import RENDEZVOUS, unpack
 from oddrank.selftest.reach_matrix import PEERS, peers

@@ -25,8 +25,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import harness
 from oddrank import exclude
-from oddrank.control.root import RankState
-from oddrank.control.stages import RunState
+from oddrank.control.stages import RankState, RunState
 from oddrank.control.walk import Outcome
 from oddrank.launch import Launch
 from oddrank.selftest import Options, prometheus

@@ -22,8 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 
 import harness
-from oddrank.control.root import RankState
-from oddrank.control.stages import RunState
+from oddrank.control.stages import RankState, RunState
 from oddrank.selftest import metrics, speed_judge
 from oddrank.selftest.metrics import SPEED, Metric
 from oddrank.selftest.stages import speed

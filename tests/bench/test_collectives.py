@@ -16,8 +16,7 @@ from oddrank.bench.data import Row
 from oddrank.bench.plan import in_turn, tasks
 from oddrank.bench.sampling import MOST_PASSES
 from oddrank.bench.split import Split
-from oddrank.control.root import RankState
-from oddrank.control.stages import RunState
+from oddrank.control.stages import RankState, RunState
 from oddrank.launch import current
 from oddrank.machine import node_number
 

@@ -17,8 +17,7 @@ from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.data import Expected, Row
 from oddrank.bench.plan import Pass, Task, in_turn, tasks
 from oddrank.bench.row import Table, cells, summarise
-from oddrank.control.root import RankState
-from oddrank.control.stages import RunState
+from oddrank.control.stages import RankState, RunState
 from oddrank.control.walk import Outcome
 from texts import texts
 

@@ -8,8 +8,7 @@ from oddrank.bench import topology
 from oddrank.bench.case import Case
 from oddrank.bench.expected import expected, shortfalls
 from oddrank.bench.topology import Facts
-from oddrank.control.root import RankState
-from oddrank.control.stages import RunState
+from oddrank.control.stages import RankState, RunState
 
 NODES, GPUS = 4, 8
 COMPUTE = {f"mlx5_{i}": 400 for i in range(GPUS)}

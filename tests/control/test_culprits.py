@@ -5,20 +5,20 @@ from itertools import product
 
 from control import evidence
 from oddrank.control.culprits import Culprit, Motion, culprits, torn_down
-from oddrank.control.root import RankState
-from oddrank.control.stages import RankEvidence, RoundEvidence
+from oddrank.control.stages import OddClaim, RankState, StageRound
 
 
 def round_of(line):
     """Returns the evidence that a line of the table tells."""
     said, listed = evidence.read(line)
     stage, through = said.get("in", "all_reduce"), evidence.numbers(said.get("through", ""))
-    states = evidence.states(RankEvidence, int(said.get("world", 4)), stage=stage, progress=10)
+    states = evidence.states(RankState, int(said.get("world", 4)), stage=stage, progress=10)
     for rank, state in states.items():
         states[rank] = replace(state, **listed.get(rank, {"waiting": rank not in through}))
     (reason,) = {"complete", "deadline", "terminated"} & said.keys() or {"fault"}
     others = evidence.numbers(said.get("others", ""))
-    return RoundEvidence(stage, through, states, reason, others, said.get("limits", ""))
+    results, odd = dict.fromkeys(through, b""), tuple(OddClaim(r, True, "") for r in others)
+    return StageRound(stage, results, states, reason, said.get("limits", ""), odd)
 
 
 def named(line):

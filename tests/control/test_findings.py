@@ -7,8 +7,7 @@ from control import evidence
 from findings_shown import brief, shown
 from oddrank.control import culprits, findings
 from oddrank.control.culprits import Culprit
-from oddrank.control.root import OddClaim, RankState, StageRound
-from oddrank.control.stages import RunState
+from oddrank.control.stages import OddClaim, RankState, RunState, StageRound
 from oddrank.control.walk import judge_join
 from oddrank.report import Report
 

@@ -7,7 +7,7 @@ import statistics
 import pytest
 
 from oddrank.control.culprits import culprits
-from oddrank.control.root import RankState, StageRound
+from oddrank.control.stages import RankState, StageRound
 
 TIMESTAMPS = {"TEST_TIMESTAMPS": "6"}
 

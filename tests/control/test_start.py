@@ -15,9 +15,8 @@ import pytest
 from oddrank import _native, machine
 from oddrank.control import runner
 from oddrank.control.rendezvous import Rendezvous
-from oddrank.control.root import RankState
 from oddrank.control.session import start
-from oddrank.control.stages import RunState, nodes_of
+from oddrank.control.stages import RankState, RunState, nodes_of
 from oddrank.errors import OddrankError
 from oddrank.launch import Launch, current
 from oddrank.machine import node_number

@@ -12,8 +12,7 @@ import oddrank
 from oddrank import exclude
 from oddrank.bench.pairs import findings as pairs_findings
 from oddrank.bench.pairs.matrix import Kind, Part
-from oddrank.control.root import RankState
-from oddrank.control.stages import RunState
+from oddrank.control.stages import RankState, RunState
 from oddrank.finding import Who
 from oddrank.launch import hostlist
 from oddrank.report import Report

@@ -3,8 +3,7 @@
 import pytest
 
 from oddrank.bench import topology
-from oddrank.control.root import RankState
-from oddrank.control.stages import RunState
+from oddrank.control.stages import RankState, RunState
 from oddrank.machine import settings
 
 

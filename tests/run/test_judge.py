@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from dead_fuse import dead_file_system
-from oddrank.control.root import RankState
+from oddrank.control.stages import RankState
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.inputs import Notes
 from oddrank.report import Report

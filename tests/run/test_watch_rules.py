@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from oddrank.control.root import RankState
+from oddrank.control.stages import RankState
 from oddrank.finding import ranks_text
 from oddrank.run.watch import (
     AllEnded,

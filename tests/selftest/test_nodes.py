@@ -1,8 +1,7 @@
 """Nodes and groups of ranks: one rank measures for its node; no group twice; plans are short."""
 
 from made_up import run_by_node
-from oddrank.control.root import RankState
-from oddrank.control.stages import RunState, nodes_of
+from oddrank.control.stages import RankState, RunState, nodes_of
 from oddrank.selftest.nodes import NodeLeaders
 from oddrank.selftest.stages.connect import teams_of
 

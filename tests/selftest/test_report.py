@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from oddrank.control.root import RankState
-from oddrank.control.stages import RunState
+from oddrank.control.stages import RankState, RunState
 from oddrank.control.walk import OVER, Outcome
 from oddrank.launch import Launch
 from oddrank.report import FAILING, write_json

@@ -15,8 +15,8 @@ from typing import Literal
 from oddrank.control.stages import (
     JOIN,
     PUBLISHING,
-    RankEvidence,
-    RoundEvidence,
+    RankState,
+    StageRound,
     by_node,
     node_of,
 )
@@ -64,7 +64,7 @@ class Culprit:
     certain: bool = True
 
 
-def culprits(round: RoundEvidence) -> list[Culprit]:
+def culprits(round: StageRound) -> list[Culprit]:
     """Return the culprits of a round in the order of their faults, then of ranks.
 
     Empty if there is no culprit, or none yet: a fault may show its victims first. A round that its
@@ -90,7 +90,7 @@ def culprits(round: RoundEvidence) -> list[Culprit]:
     if any(_lost_its_launcher(s) for s in states.values()):  # also of ranks that are through
         sure = [c for c in sure if c.cause not in _BY_A_LAUNCHERS_END]
         sure.append(Culprit("launcher-gone", (), round.stage))
-    elif set(round.other_worlds) & set(never):
+    elif round.other_worlds & set(never):
         sure.append(Culprit("other-world", (), round.stage))
         sure += _absent(round, [rank for rank in never if rank not in round.other_worlds])
     elif _nobody_could_come(round, never):
@@ -108,7 +108,7 @@ def culprits(round: RoundEvidence) -> list[Culprit]:
     ]
 
 
-def torn_down(round: RoundEvidence) -> bool:
+def torn_down(round: StageRound) -> bool:
     """Return whether a launcher ended every rank without a result: no use to wait for them.
 
     mpirun leaves them one second between SIGTERM and SIGKILL.
@@ -118,24 +118,24 @@ def torn_down(round: RoundEvidence) -> bool:
     return gone and any(s.sigterm for s in unfinished)
 
 
-def _first_fault(states: Mapping[int, RankEvidence], culprit: Culprit) -> float:
+def _first_fault(states: Mapping[int, RankState], culprit: Culprit) -> float:
     """Return when the culprit's first fault began, on the judge's clock; infinity if unknown."""
     times = (states[rank].first_fault_ns for rank in culprit.ranks)
     return min((t for t in times if t > 0), default=math.inf)
 
 
-def _through(round: RoundEvidence, s: RankEvidence) -> bool:
+def _through(round: StageRound, s: RankState) -> bool:
     """Return whether a rank gave its result and is still well: it may die or raise after that."""
     well = s.contact == "ok" and s.state in ("running", "uninterruptible") and s.failed is None
     return well and s.rank in round.results
 
 
-def _lost_its_launcher(s: RankEvidence) -> bool:
+def _lost_its_launcher(s: RankState) -> bool:
     """Return whether a rank lives on without a launcher that it needs."""
     return s.orphaned and bool(s.launcher) and s.state not in ("dead", "zombie")
 
 
-def _fault(round: RoundEvidence, s: RankEvidence) -> tuple[Cause | None, bool]:
+def _fault(round: StageRound, s: RankState) -> tuple[Cause | None, bool]:
     """Return a rank's fault (None: no fault), and whether no other rank can have caused it."""
     if s.state in ("dead", "zombie"):
         if s.signal is None:
@@ -150,7 +150,7 @@ def _fault(round: RoundEvidence, s: RankEvidence) -> tuple[Cause | None, bool]:
     return None, False
 
 
-def _lost(round: RoundEvidence) -> list[Culprit]:
+def _lost(round: StageRound) -> list[Culprit]:
     """Return the culprits among guards that no longer speak: whole nodes, then single guards."""
     nodes = by_node(round.states.values())
     home = node_of(round.states[0]) if 0 in round.states else None
@@ -190,7 +190,7 @@ def _lost(round: RoundEvidence) -> list[Culprit]:
     return found
 
 
-def _nobody_could_come(round: RoundEvidence, never: tuple[int, ...]) -> bool:
+def _nobody_could_come(round: StageRound, never: tuple[int, ...]) -> bool:
     """Return whether rank 0 has not published its address: once it has, it waits for the others."""
     if round.stage != JOIN or not never or len(never) != len(round.states) - 1:
         return False
@@ -198,7 +198,7 @@ def _nobody_could_come(round: RoundEvidence, never: tuple[int, ...]) -> bool:
     return _fault(round, root)[0] is not None or (round.reason == "deadline" and not root.waiting)
 
 
-def _no_address(round: RoundEvidence, root: RankEvidence) -> list[Culprit]:
+def _no_address(round: StageRound, root: RankState) -> list[Culprit]:
     """Return why rank 0 published nothing: it is stuck only if it did not try.
 
     Otherwise the store may be slow, or the import of torch.
@@ -212,8 +212,8 @@ def _no_address(round: RoundEvidence, root: RankEvidence) -> list[Culprit]:
 
 
 def _unexplained(
-    round: RoundEvidence,
-    came: Mapping[int, RankEvidence],
+    round: StageRound,
+    came: Mapping[int, RankState],
     suffered: Mapping[int, Cause],
     never: tuple[int, ...],
 ) -> list[Culprit]:
@@ -231,7 +231,7 @@ def _unexplained(
     return [Culprit("all-wait", (), round.stage)] if came else []
 
 
-def _absent(round: RoundEvidence, never: Sequence[int]) -> list[Culprit]:
+def _absent(round: StageRound, never: Sequence[int]) -> list[Culprit]:
     """Return the culprits among the ranks that never came, by what is known of them."""
     unreached = tuple(rank for rank in never if round.states[rank].unreached)
     over = round.reason == "deadline" or bool(round.limits)
@@ -248,7 +248,7 @@ def _absent(round: RoundEvidence, never: Sequence[int]) -> list[Culprit]:
     return [Culprit(cause, ranks, JOIN, certain=sure) for cause, ranks, sure in causes if ranks]
 
 
-def _never_joined(came: Iterable[RankEvidence], never: Sequence[int]) -> tuple[int, ...]:
+def _never_joined(came: Iterable[RankState], never: Sequence[int]) -> tuple[int, ...]:
     """Return the ranks of `never` whose launcher sent SIGTERM to other ranks of their host.
 
     Guards find the root within a moment of their start: such a rank died before it had a guard.
@@ -262,7 +262,7 @@ def _never_joined(came: Iterable[RankEvidence], never: Sequence[int]) -> tuple[i
     return tuple(sorted(missing))
 
 
-def _raised_the_same(round: RoundEvidence, states: Collection[RankEvidence]) -> bool:
+def _raised_the_same(round: StageRound, states: Collection[RankState]) -> bool:
     """Return whether all raised the same text, and all inside a collective or all outside.
 
     They reject the same request, or lack the same thing. Ranks that a fault tore down raise
@@ -272,7 +272,7 @@ def _raised_the_same(round: RoundEvidence, states: Collection[RankEvidence]) -> 
     return len(states) > 1 and len(seen) == 1 and all(cause == "raised" for _, cause, _ in seen)
 
 
-def _stuck(round: RoundEvidence, came: Mapping[int, RankEvidence]) -> list[Culprit]:
+def _stuck(round: StageRound, came: Mapping[int, RankState]) -> list[Culprit]:
     """Return the ranks that wait for no rank and have come least far.
 
     Empty if a waiting rank is further behind: it waits for data that got lost on the way, and no
@@ -287,7 +287,7 @@ def _stuck(round: RoundEvidence, came: Mapping[int, RankEvidence]) -> list[Culpr
     return [Culprit("no-progress", (s.rank,), _stage(round, s)) for s in own if s.progress == least]
 
 
-def _stage(round: RoundEvidence, s: RankEvidence) -> str:
+def _stage(round: StageRound, s: RankState) -> str:
     """Return the stage in which a rank stands: after an earlier stage's result, the current one."""
     return round.stage if s.published or not s.stage else s.stage
 
@@ -300,7 +300,7 @@ class Motion:
         self._seen: dict[int, tuple[int, float]] = {}
         self._stays: dict[int, tuple[float, float]] = {}  # rank -> its two longest pauses
 
-    def see(self, states: Iterable[RankEvidence]) -> None:
+    def see(self, states: Iterable[RankState]) -> None:
         now = self._clock()
         for s in states:
             last = self._seen.get(s.rank)

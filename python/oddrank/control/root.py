@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from oddrank.control.stages import JOIN, RankEvidence, RoundEvidence
+from oddrank.control.stages import JOIN, OddClaim, RankState, StageRound
 
 # Stages end this long before the deadline (or 10 % of the run), for the verdict to be out by then.
 VERDICT_SECONDS = 1.0
@@ -20,26 +20,6 @@ _OTHERS_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
-class RankState(RankEvidence):
-    """Evidence about one rank as its guard reports it, by the names of the native snapshot."""
-
-    wchan: str = ""  # the kernel function an uninterruptible worker sleeps in
-    resolver_slow: bool = False  # reverse DNS of its host's own address gives no answer
-    quiet_ms: int = -1  # without a step or collective; -1: unknown, or not watched
-    oom_kills: int = 0  # in its cgroup, since its guard began
-    raised_at: str = ""  # file:line; the native `failed` has it as its last line
-
-
-@dataclass(frozen=True)
-class OddClaim:
-    """A process of this job that was turned away; the order of fields is the native one's."""
-
-    rank: int  # as it claims
-    other_world: bool  # its world has another size; else its rank was taken
-    text: str
-
-
-@dataclass(frozen=True)
 class Snapshot:
     """Live progress of the stage that is being collected."""
 
@@ -48,15 +28,6 @@ class Snapshot:
     results: int  # ranks whose result is here
     remaining: float  # seconds until the stage's deadline
     states: list[RankState]
-
-
-@dataclass(frozen=True)
-class StageRound(RoundEvidence):
-    """A stage that is over."""
-
-    results: dict[int, bytes]
-    states: dict[int, RankState]
-    odd: tuple[OddClaim, ...] = ()
 
 
 class Root:
@@ -151,7 +122,6 @@ class Root:
             reason=reason,  # type: ignore[arg-type]  # the native names are those of Reason
             limits=self.limits,
             odd=self.odd,
-            other_worlds=[claim.rank for claim in self.odd if claim.other_world],
         )
 
     def _nobody_else_comes(self) -> bool:

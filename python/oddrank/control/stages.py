@@ -1,14 +1,13 @@
 """Stages: every rank measures, the judge judges. And what they get: evidence about the ranks."""
 
 import signal
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from oddrank.finding import Finding, Who
 
 if TYPE_CHECKING:
-    from oddrank.control.root import RankState
     from oddrank.control.session import Timestamps
     from oddrank.launch import Launch
 
@@ -58,8 +57,8 @@ class Context(Protocol[Plan_co]):
 
 
 @dataclass(frozen=True)
-class RankEvidence:
-    """The evidence about one rank, as its guard reported it."""
+class RankState:
+    """The evidence about one rank as its guard reports it, by the names of the native snapshot."""
 
     rank: int
     host: str = ""  # "" (and node -1) if it never came
@@ -85,29 +84,47 @@ class RankEvidence:
     launcher_pid: int = 0
     parting: str = ""  # why its guard left, if contact is gave-up
     unreached: str = ""  # why its guard does not reach the root, by torch's store
+    wchan: str = ""  # the kernel function an uninterruptible worker sleeps in
+    resolver_slow: bool = False  # reverse DNS of its host's own address gives no answer
+    quiet_ms: int = -1  # without a step or collective; -1: unknown, or not watched
+    oom_kills: int = 0  # in its cgroup, since its guard began
+    raised_at: str = ""  # file:line; the native `failed` has it as its last line
 
 
 @dataclass(frozen=True)
-class RoundEvidence:
+class OddClaim:
+    """A process of this job that was turned away; the order of fields is the native one's."""
+
+    rank: int  # as it claims
+    other_world: bool  # its world has another size; else its rank was taken
+    text: str
+
+
+@dataclass(frozen=True)
+class StageRound:
     """The evidence about a stage that is over. Only the reason "complete" means all results."""
 
     stage: str
-    results: Collection[int]  # the ranks that gave a result
-    states: Mapping[int, RankEvidence]
+    results: dict[int, bytes]
+    states: dict[int, RankState]
     reason: Reason
-    # Ranks turned away for another WORLD_SIZE.
-    other_worlds: Collection[int] = ()
     limits: str = ""  # why ranks may have been unable to come (open files); "": nothing known
+    odd: tuple[OddClaim, ...] = ()
+
+    @property
+    def other_worlds(self) -> set[int]:
+        """The ranks that were turned away for another WORLD_SIZE."""
+        return {claim.rank for claim in self.odd if claim.other_world}
 
 
-def node_of(state: RankEvidence) -> Node:
+def node_of(state: RankState) -> Node:
     """Returns the key of a rank's node: all ranks of the node have it, and no other rank."""
     return (state.node, state.host)
 
 
-def by_node(states: Iterable[RankEvidence]) -> dict[Node, list[RankEvidence]]:
+def by_node(states: Iterable[RankState]) -> dict[Node, list[RankState]]:
     """Returns the ranks of each node, without ranks that never came."""
-    nodes: dict[Node, list[RankEvidence]] = {}
+    nodes: dict[Node, list[RankState]] = {}
     for state in states:
         if state.contact != "never":
             nodes.setdefault(node_of(state), []).append(state)
@@ -123,7 +140,7 @@ class RunState:
     """
 
     world: int
-    states: dict[int, "RankState"] = field(default_factory=dict)
+    states: dict[int, RankState] = field(default_factory=dict)
     results: dict[str, dict[int, Any]] = field(default_factory=dict)
     device: str = ""  # what the ranks compute on, once that is known: "GPU" or "CPU"
     devices: dict[int, str] = field(default_factory=dict)  # rank -> "GPU 3", by nvidia-smi's number

@@ -15,8 +15,8 @@ from oddrank import launch
 from oddrank.control import findings
 from oddrank.control.culprits import Culprit, Motion, culprits, torn_down
 from oddrank.control.rendezvous import TAKEN
-from oddrank.control.root import RankState, Root, Snapshot, StageRound
-from oddrank.control.stages import JOIN, AnyStage, RunState, Skip, nodes_of
+from oddrank.control.root import Root, Snapshot
+from oddrank.control.stages import JOIN, AnyStage, RankState, RunState, Skip, StageRound, nodes_of
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding, Who
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from oddrank.control.root import RankState
+from oddrank.control.stages import RankState
 from oddrank.run.collect.children import Say, Stop, Task, run_all
 from oddrank.run.snapshot import Snapshot, Taker
 from oddrank.run.watch import has_ended, is_heard

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from oddrank.control.root import RankState
+from oddrank.control.stages import RankState
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.lateness import Late
 from oddrank.run import watch

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from oddrank import exclude, job, launch
-from oddrank.control.root import RankState
+from oddrank.control.stages import RankState
 from oddrank.finding import Finding, ranks_text
 from oddrank.inputs import Notes
 from oddrank.page import page

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from oddrank import _native
-from oddrank.control.root import RankState
+from oddrank.control.stages import RankState
 from oddrank.errors import OddrankError
 from oddrank.run.watch import Awaited, Work, has_ended, is_heard
 from oddrank.trace import states

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from oddrank.control.root import RankState
+from oddrank.control.stages import RankState
 
 # So many times the longest pause that this job makes again and again is a stall, if that is longer
 # than --stall. One long pause is no habit: a checkpoint that is loaded, a first compilation.

@@ -14,7 +14,7 @@ from oddrank.control.stages import JOIN, RunState
 from oddrank.finding import Condition, Confidence, Finding
 
 if TYPE_CHECKING:
-    from oddrank.control.root import RankState, StageRound
+    from oddrank.control.stages import RankState, StageRound
 
 ended_early = several.ended_early
 part_failed = several.part_failed

@@ -8,7 +8,7 @@ from oddrank.control.stages import JOIN, RunState
 from oddrank.finding import Confidence, Evidence, Finding, Who, fold, ranks_text
 
 if TYPE_CHECKING:
-    from oddrank.control.root import OddClaim, StageRound
+    from oddrank.control.stages import OddClaim, StageRound
 
 
 def cannot_come(round: "StageRound") -> Finding | None:
