@@ -16,6 +16,7 @@ from oddrank.control.stages import RankState, RunState
 from oddrank.finding import Who
 from oddrank.launch import hostlist
 from oddrank.report import Report
+from oddrank.selftest.findings.health import FAULTS
 from reports import finding
 
 HOSTS = ("node3", "node7", "node12", "login")
@@ -160,6 +161,7 @@ def test_only_faults_of_a_node_or_its_devices_keep_jobs_from_it():
         if isinstance(call, ast.keyword) and call.arg == "drains_node"
     ]
     told = set().union(*(causes_in(function) for function in draining))
+    told |= {fault.cause for fault in FAULTS if fault.drains_node}
     assert len(draining) > 10
     assert told <= DRAINS | {"slow-cores"}
 

@@ -54,22 +54,25 @@ def of_rank(culprit: Culprit, run: RunState) -> Finding:
     """A rank died, raised, or stands still."""
     state, who = run.states[culprit.ranks[0]], run.who(culprit.ranks)
     condition, how, commands = _how(culprit, state)
-    sure = Confidence("high", "its guard saw it")
-    if culprit.cause == "no-progress":
-        sure = Confidence("medium", "it is behind and waits for no rank; slow looks the same")
-    elif not culprit.certain:
-        sure = Confidence("medium", "it alone left the collective, and nothing else explains why")
     general = [_ANYWHERE[culprit.cause]] if culprit.cause in _ANYWHERE else []
     return of_culprit(
         culprit,
         run,
         f"{who} {who.is_or_are} {condition}: {how} stage {culprit.stage}",
-        sure,
+        _sure(culprit),
         (*general, *there(state.host, *commands)),
         condition=condition,
         who=who,
         drains_node=culprit.cause == "uninterruptible",
     )
+
+
+def _sure(culprit: Culprit) -> Confidence:
+    if culprit.cause == "no-progress":
+        return Confidence("medium", "it is behind and waits for no rank; slow looks the same")
+    if culprit.certain:
+        return Confidence("high", "its guard saw it")
+    return Confidence("medium", "it alone left the collective, and nothing else explains why")
 
 
 def _how(culprit: Culprit, s: "RankState") -> tuple[Condition, str, tuple[str, ...]]:

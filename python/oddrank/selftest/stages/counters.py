@@ -313,9 +313,7 @@ def grew(
     return Finding(
         condition="suspicious",
         who=who,
-        cause="tcp-retransmits"
-        if counter.scope == "tcp"
-        else f"{'own-' * counter.own}errors-counted",
+        cause=_cause(counter),
         drains_node=counter.own,
         what=f"{who} is suspicious: {name.removesuffix(' ns')} grew by {amount}"
         f" within {seconds:.0f} s" + (f" ({where})" if where else ""),
@@ -327,6 +325,12 @@ def grew(
         confidence=Confidence("medium", f"the hardware counts its own errors{link}"),
         next=_LOOK[counter.scope],
     )
+
+
+def _cause(counter: Counter) -> str:
+    if counter.scope == "tcp":
+        return "tcp-retransmits"
+    return "own-errors-counted" if counter.own else "errors-counted"
 
 
 def is_gpus(counter: Counter, places: Collection[str]) -> bool:
