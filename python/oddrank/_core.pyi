@@ -128,6 +128,12 @@ def scan_lines(
     ranges: Sequence[tuple[int, int]] = (),
 ) -> dict[str, Any]: ...
 
+class LogReaders:
+    def __init__(
+        self, words: Sequence[tuple[str, int]], others: Sequence[Sequence[tuple[str, int]]]
+    ) -> None: ...
+    def read(self, path: bytes) -> tuple[dict[str, Any], list[list[tuple[int, int]]]]: ...
+
 class LogSplitter:
     def __init__(
         self, folder: str, number: Callable[[tuple[Any, ...]], int], strip: bool
