@@ -52,14 +52,15 @@ def small_operations(recorder: bool, turns: Connection) -> None:
 
 
 def all_reduces(recorder: bool, turns: Connection) -> None:
+    """Answers with CPU time of all threads: gloo's and the recorder's work beside the caller."""
     prepare(recorder)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     x = torch.zeros(8)
     while turns.recv():
-        begin = time.perf_counter_ns()
+        begin = time.process_time_ns()
         for _ in range(COLLECTIVES):
             dist.all_reduce(x)
-        turns.send((time.perf_counter_ns() - begin) / COLLECTIVES)
+        turns.send((time.process_time_ns() - begin) / COLLECTIVES)
     dist.destroy_process_group()
 
 
@@ -96,6 +97,7 @@ def repetition(work, recorders: tuple[bool, bool]) -> dict[str, float]:
     return {
         "without": statistics.median(without),
         "with": statistics.median(with_recorder),
+        "more": statistics.median(b - a for a, b in zip(without, with_recorder, strict=True)),
         "ratio": harness.ratio(with_recorder, without)["median"],
     }
 
@@ -105,6 +107,7 @@ def row(what: str, found: list[dict[str, float]]) -> dict[str, object]:
         "what": what,
         "ns_without": statistics.median(f["without"] for f in found),
         "ns_with": statistics.median(f["with"] for f in found),
+        "ns_more": harness.spread([f["more"] for f in found]),
         "ratio": harness.spread([f["ratio"] for f in found]),
     }
 
@@ -112,7 +115,10 @@ def row(what: str, found: list[dict[str, float]]) -> dict[str, object]:
 CASES = {
     "add_ of 8 floats, recorder on / not loaded": (small_operations, (False, True)),
     "the same, not loaded / not loaded (noise)": (small_operations, (False, False)),
-    "all_reduce of 8 floats, gloo, 1 rank, on / not loaded": (all_reduces, (False, True)),
+    "CPU time of an all_reduce of 8 floats, gloo, 1 rank, on / not loaded": (
+        all_reduces,
+        (False, True),
+    ),
 }
 
 
@@ -129,7 +135,7 @@ def main() -> None:
         arguments.json,
         torch=torch.__version__,
         recorder=_native.collective_recorder(),
-        target="add_ of 8 floats: median ratio <= 1.01; torch's hooks add <= 5000 ns to all_reduce",
+        target="add_ of 8 floats: median ratio <= 1.01; all_reduce: <= 5000 ns more",
     )
 
 
