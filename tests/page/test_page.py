@@ -100,8 +100,9 @@ def test_the_verdict_and_what_is_known_of_it_are_seen_and_the_console_stays_empt
     assert len(shown.found(".cell.waits")) == 63
     assert shown.text("#legend").startswith("waits: 63")
     # Evidence is quoted with its source.
-    first = shown.texts("blockquote")[0]
-    assert first.startswith("rank 33 completed 5 of 6 in default_pg")
+    said = shown.texts("blockquote")
+    assert said[0].startswith("rank 33 stands in next_batch (data.py:17)")
+    assert [text for text in said if text.startswith("rank 33 completed 5 of 6 in default_pg")]
     assert shown.texts("cite")[0] == "records:1"
     # The group in question shows who is behind, and when the others entered.
     first, second = shown.texts("#timeline tbody tr")
