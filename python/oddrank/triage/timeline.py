@@ -16,7 +16,7 @@ from oddrank.triage.facts import Death, Fact, Progress, Source, Stop, Trouble
 
 # Clocks of hosts that keep time are this close, in seconds; whole seconds are less exact.
 _CLOCKS = 1.0
-_MOST_TEXT = 160
+_MOST_TEXT, _MOST_WORDS = 160, 200
 # How an error says that a call waited in vain, and that a peer was gone.
 WAITED = re.compile(
     r"Timed out waiting \d+ ?ms|Watchdog caught"
@@ -178,9 +178,14 @@ def _event(fact: Death | Progress, at: float, text: str, coarse: bool = False) -
     return Event(at, text, fact.source, process.host, ranks, coarse, wall=fact.wall)
 
 
+def said(death: Death) -> str:
+    """Returns the first line of a process's last words."""
+    return death.text.strip().partition("\n")[0][:_MOST_WORDS]
+
+
 def death_text(death: Death) -> str:
     """Returns how a process ended, as the predicate of a sentence."""
-    text = death.text.strip().partition("\n")[0][:_MOST_TEXT]
+    text = said(death)
     by = f" by the {death.by}" if death.by else ""
     if death.how == "signal":
         return f"ended by {f'signal {death.signal}' if death.signal else 'a signal'}{by}"

@@ -12,7 +12,6 @@ from dataclasses import replace
 from oddrank.triage import causes
 from oddrank.triage.facts import Activity, Frame, Process, Source, State, ranks
 from oddrank.triage.judges import deaths, devices, paused, ras, stacks, waits
-from oddrank.triage.judges.ends import timed_out
 from oddrank.triage.leaves import kernel_class
 from oddrank.triage.model_frames import PEERS
 from oddrank.triage.suspects import Point, Suspect
@@ -173,7 +172,7 @@ def _died_beside(found: list[Suspect], new: Suspect, view: View) -> list[Suspect
     perhaps, unless calls have timed out."""
     point = Point(f"{_named(new)} died", _first_source(new))
     told = [s for s in found if s.cause is causes.MISMATCH or _names(s)]
-    if not timed_out(view):
+    if not view.timed_out:
         told = [s for s in told if s.rule not in _MAYBE_AT_WORK or s.certainty == _HIGH]
     return [new, *(replace(s, certainty=_LOW, against=(*s.against, point)) for s in told)]
 

@@ -88,6 +88,11 @@ class View:
         return dict(found)
 
     @cached_property
+    def timed_out(self) -> set[int]:
+        """Ranks of which a call has timed out."""
+        return {r for r, own in self.of_rank.items() if any(p.timed_out for p in own.values())}
+
+    @cached_property
     def _by_rank(self) -> dict[int | None, Process]:
         return {process.rank: process for process in self.processes}
 

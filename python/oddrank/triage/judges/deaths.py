@@ -12,9 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from oddrank.finding import ranks_text
 from oddrank.triage import causes, timeline
-from oddrank.triage.facts import Call, Death, Process, Source, Stop, World, ranks
+from oddrank.triage.facts import Call, Death, Process, Stop, World
 from oddrank.triage.judges.ends import (
     FROM_OUTSIDE,
     End,
@@ -25,10 +24,10 @@ from oddrank.triage.judges.ends import (
     signature,
     time_of,
     timed,
-    timed_out,
 )
-from oddrank.triage.suspects import Point, Suspect
+from oddrank.triage.suspects import Cause, Point, Suspect
 from oddrank.triage.view import View
+from oddrank.triage.words import count
 
 # Signals that end victims, too: an abort after a lost peer, a crash while others tear down.
 _CASCADES = frozenset({6, 11})
@@ -98,9 +97,9 @@ def _causes(view: View, ends: Sequence[End], own: Sequence[End]) -> list[Suspect
     later = len(groups) - len(firsts)
     if len(found) > 1:
         one, *others = found
-        names = "; ".join(textwrap.shorten(_short(s), 100) for s in others[:_FEW])
+        names = "; ".join(textwrap.shorten(s.support[0].text, 100) for s in others[:_FEW])
         names += f"; and {len(others) - _FEW} more" if len(others) > _FEW else ""
-        point = Point(f"not known to be before: {names}", _source(others[0]))
+        point = Point(f"not known to be before: {names}", others[0].support[0].source)
         lowered = [replace(s, certainty=0) for s in others]
         return [replace(one, certainty=min(one.certainty, 1), against=(point,)), *lowered]
     if later:
@@ -140,52 +139,33 @@ def _cause(view: View, ends: Sequence[End], group: list[End]) -> Suspect:
     told = {_words(end): Point(_words(end), end.best.source) for end in reversed(group)}
     support = [*reversed(told.values())][:_MOST_POINTS]
     if everywhere:
-        support = [Point(f"{_who(culprits)}: all ended by the same: {_words(first)}", best.source)]
+        support = [Point(f"{count(culprits)}: all ended by the same: {_words(first)}", best.source)]
     support += [*_of_cuda(best), *_victims(victims)]
     ended = [end.process for end in ends if end.why == "ended"]
     if ended:
         was = "were" if len(ended) > 1 else "was"
-        support.append(Point(f"{_who(ended)} {was} ended after that"))
-    against: tuple[Point, ...] = ()
-    certainty = 2
-    if unnamed:
-        certainty = 1
-        against = (Point("no line says which rank it was", best.source),)
-    elif best.how == "exit" and not best.text:
-        certainty = 1
-        against = (Point("why it exited is not in what was read", best.source),)
-    elif best.how == "exit" and best.code is None and victims:
-        certainty = 0
-        against = (Point("how it ended is not known, nor that it was before the others"),)
-    elif best.how == "exception" and not best.text:
-        certainty = 0
-        against = (Point("what it raised is not in what was read", best.source),)
-    elif best.how == "exception" and not _confirmed(first, victims, ended):
-        certainty = 1
-        against = (Point("nothing says that the process ended by it", best.source),)
-    elif "watchdog got stuck" in best.text:
-        certainty = 1
-        against = (Point("why it stood still is not in what was read", best.source),)
-    elif _after_timeouts(view, group):
-        certainty = 1
-        against = (Point("other ranks had timed out before"),)
+        support.append(Point(f"{count(ended)} {was} ended after that"))
+    bare = best.how == "exit" and not best.text
+    raised = best.how == "exception"
+    doubts = (
+        (unnamed, 1, "no line says which rank it was"),
+        (bare, 1, "why it exited is not in what was read"),
+        (best.how == "exit" and best.code is None and victims, 0,
+         "how it ended is not known, nor that it was before the others"),
+        (raised and not best.text, 0, "what it raised is not in what was read"),
+        (raised and not _confirmed(first, victims, ended), 1,
+         "nothing says that the process ended by it"),
+        ("watchdog got stuck" in best.text, 1, "why it stood still is not in what was read"),
+        (_after_timeouts(view, group), 1, "other ranks had timed out before"),
+    )  # fmt: skip
+    certainty, doubt = next(((sure, text) for fits, sure, text in doubts if fits), (2, ""))
+    rule = "same-end-everywhere" if everywhere else "first-end"
     return Suspect(
-        causes.DEAD,
-        culprits,
-        rule="ended-from-outside"
-        if ended_job
-        else "same-end-everywhere"
-        if everywhere
-        else "first-end",
-        certainty=certainty,
-        support=tuple(support),
-        against=against,
-        waiting=tuple(end.process for end in victims if key(end.process) is not None),
-        at=_call(victims),
-        death=best,
-        leaf=best.site[0] if best.site else None,
-        time=first.time,
-    )
+        causes.DEAD, culprits, "ended-from-outside" if ended_job else rule, certainty,
+        support=tuple(support), against=(Point(doubt, best.source),) if doubt else (),
+        waiting=_known(victims), at=_call(victims), death=best,
+        leaf=best.site[0] if best.site else None, time=first.time,
+    )  # fmt: skip
 
 
 def _of_cuda(death: Death) -> list[Point]:
@@ -257,43 +237,48 @@ def _awaited(view: View, ends: Sequence[End]) -> list[Suspect]:
         and any(d.by == "launcher" and d.signal == 9 for d in end.deaths)
     ]  # fmt: skip
     named = [end.process for end in unresponsive]
-    support = _victims(victims)
+    points = []
     if named:
-        support.insert(0, Point(f"{_who(named)} did not end when asked to, and had to be killed",
-                                unresponsive[0].best.source))  # fmt: skip
+        text = f"{count(named)} did not end when asked to, and had to be killed"
+        points.append(Point(text, unresponsive[0].best.source))
     elif waited:
-        said = {e.process.rank for e in victims if e.process.rank is not None} | timed_out(view)
+        said = {e.process.rank for e in victims if e.process.rank is not None} | view.timed_out
         # A rank that lost a peer was inside the call, or came to it when the others had given up.
-        silent = everyone - said or everyone - {e.process.rank for e in waited} - timed_out(view)
+        silent = everyone - said or everyone - {e.process.rank for e in waited} - view.timed_out
         few = view.world is not None or 2 * len(silent) < len(said)  # else there may be others
         if silent and len(silent) < max(2, len(everyone) // 2) and few:
-            of = {end.process.rank: end.process for end in ends if end.process.rank is not None}
-            named = [of.get(rank) or Process(rank) for rank in sorted(silent)]
-            support.append(Point(f"{_who(named)} never said to have timed out"))
+            named = [*view.named(sorted(silent))]
+            points.append(Point(f"{count(named)} never said to have timed out"))
         sure = _is_size_told(view) and bool(everyone - said)
     names = bool(named) and (bool(waited) or bool(unresponsive))
-    return [
-        Suspect(
-            causes.NOT_ENTERED_OR_INSIDE if names else causes.UNKNOWN,
-            tuple(named) if names else (),
-            rule="did-not-end" if unresponsive else "without-a-timeout" if waited else "lost-peers",
-            certainty=int(len(named) == 1 and (bool(unresponsive) or sure)),
-            support=tuple(support),
-            waiting=tuple(e.process for e in victims if key(e.process) and e.process not in named),
-            at=_call(victims),
-        )
-    ]
+    rule = "did-not-end" if unresponsive else "without-a-timeout" if waited else "lost-peers"
+    cause = causes.NOT_ENTERED_OR_INSIDE if names else causes.UNKNOWN
+    found = _left(cause, named if names else (), rule, points, victims)
+    return [replace(found, certainty=int(len(named) == 1 and (bool(unresponsive) or sure)))]
 
 
-def _finished(finished: Sequence[Death], victims: Sequence[End]) -> Suspect:
+def _left(
+    cause: Cause, named: Sequence[Process], rule: str, points: Sequence[Point], victims: list[End]
+) -> Suspect:
+    """Makes a suspect whom those waited for that lost a peer, or waited in vain."""
+    return Suspect(
+        cause, tuple(named), rule, 0, (*points, *_victims(victims)),
+        waiting=_known(victims, named), at=_call(victims),
+    )  # fmt: skip
+
+
+def _known(ends: Sequence[End], but: Sequence[Process] = ()) -> tuple[Process, ...]:
+    """Returns the processes of ends that have a name."""
+    return tuple(e.process for e in ends if key(e.process) is not None and e.process not in but)
+
+
+def _finished(finished: Sequence[Death], victims: list[End]) -> Suspect:
     """Who ended well left those that lost a peer, or waited in vain."""
     left = sorted(finished, key=lambda death: death.process.rank or 0)
-    points = [Point(f"{_who([d.process])} ended with exit code 0", d.source) for d in left]
-    return Suspect(
-        causes.NOT_ENTERED, tuple(death.process for death in left), rule="finished", certainty=2,
-        support=(*points[:_MOST_POINTS], *_victims(victims)),
-        waiting=tuple(end.process for end in victims if key(end.process)), at=_call(victims),
-    )  # fmt: skip
+    points = [Point(f"{count([d.process])} ended with exit code 0", d.source) for d in left]
+    named = [death.process for death in left]
+    found = _left(causes.NOT_ENTERED, named, "finished", points[:_MOST_POINTS], victims)
+    return replace(found, certainty=2)
 
 
 def _absent_in_store(view: View, ends: Sequence[End]) -> Suspect | None:
@@ -303,10 +288,9 @@ def _absent_in_store(view: View, ends: Sequence[End]) -> Suspect | None:
     if len(names) != 1 or names & {end.process.rank for end in ends if end.why != "ended"}:
         return None
     (rank,) = names
-    process = next((p for p in view.processes if p.rank == rank), Process(rank))
     died, text = found[0][0], found[0][1][0]
     return Suspect(
-        causes.NOT_ENTERED, (process,), rule="absent-in-store", certainty=int(len(found) > 1),
+        causes.NOT_ENTERED, view.named([rank]), "absent-in-store", int(len(found) > 1),
         support=(Point(f"{text} of the store: the key that rank {rank} sets", died.source),),
         against=(Point("others may be late as well: they wait for one key after the other"),),
         waiting=tuple(death.process for death, _ in found if key(death.process)),
@@ -319,34 +303,29 @@ def _is_size_told(view: View) -> bool:
     return any(isinstance(fact, World) and not fact.implied for fact in view.facts)
 
 
-def _never_came(victims: Sequence[End]) -> Suspect | None:
+def _never_came(victims: list[End]) -> Suspect | None:
     """Returns that processes are missing where a store waits for all of them: it counts them."""
     for end in victims:
         if found := _JOINED.search(end.best.text):
             came, all_ = sorted(int(number) for number in found.groups() if number)
             left = f"{all_ - came} of {all_} processes never came to the rendezvous"
             text = f"{left}: they did not start, or can't reach its host"
-            return Suspect(
-                causes.UNKNOWN, (), rule="never-came", certainty=0,
-                support=(Point(text, end.best.source), *_victims(victims)),
-                waiting=tuple(e.process for e in victims if key(e.process)), at=_call(victims),
-            )  # fmt: skip
+            points = [Point(text, end.best.source)]
+            return _left(causes.UNKNOWN, (), "never-came", points, victims)
     return None
 
 
-def _gone(view: View, victims: Sequence[End], process: Process) -> Suspect:
+def _gone(view: View, victims: list[End], process: Process) -> Suspect:
     """All but one rank lost a peer, and nothing says how that one ended: it left them.
 
     If nobody says how many ranks the job has, there may be others.
     """
     source = victims[0].best.source
-    return Suspect(
-        causes.DEAD, (process,), rule="gone-without-a-word", certainty=int(_is_size_told(view)),
-        support=(Point(f"{_who([process])} is the only one that lost no peer", source),
-                 *_victims(victims)),
+    point = Point(f"{count([process])} is the only one that lost no peer", source)
+    return replace(
+        _left(causes.DEAD, [process], "gone-without-a-word", [point], victims),
+        certainty=int(_is_size_told(view)), death=Death(process, "exit", source),
         against=(Point("no line says how it ended"),),
-        waiting=tuple(end.process for end in victims if key(end.process)),
-        at=_call(victims), death=Death(process, "exit", source),
     )  # fmt: skip
 
 
@@ -369,14 +348,8 @@ def _mismatch(view: View, ends: Sequence[End], unlike: Sequence[End]) -> list[Su
         return []
     points = [Point(_words(end), end.best.source) for end in unlike[:_MOST_POINTS]]
     victims = [end for end in ends if end.why in ("waited", "lost")]
-    return [
-        Suspect(
-            causes.UNKNOWN, (), rule="sizes-differ", certainty=0,
-            support=(*points, *_victims(victims)),
-            waiting=tuple(end.process for end in victims if key(end.process) is not None),
-            at=_call(victims), death=unlike[0].best,
-        )
-    ]  # fmt: skip
+    found = _left(causes.UNKNOWN, (), "sizes-differ", points, victims)
+    return [replace(found, death=unlike[0].best)]
 
 
 def _victims(victims: Sequence[End]) -> list[Point]:
@@ -384,8 +357,8 @@ def _victims(victims: Sequence[End]) -> list[Point]:
     for why, words in (("waited", "timed out waiting for others"), ("lost", "lost a peer")):
         some = [end for end in victims if end.why == why]
         if some:
-            text = ": ".join(filter(None, (words, _short_text(some[0].best))))
-            points.append(Point(f"{_who([e.process for e in some])} {text}", some[0].best.source))
+            text = ": ".join(filter(None, (words, timeline.said(some[0].best))))
+            points.append(Point(f"{count([e.process for e in some])} {text}", some[0].best.source))
     return points
 
 
@@ -398,39 +371,9 @@ def _call(victims: Sequence[End]) -> Call | None:
     return None
 
 
-def _who(processes: Sequence[Process]) -> str:
-    known = ranks(processes)
-    if known:
-        return ranks_text(known)
-    labels = {p.label or (f"pid {p.pid}" if p.pid else "") for p in processes}
-    if len(labels) == 1 and (label := labels.pop()):
-        return label
-    count = len(processes)
-    return f"{count} process{'es' if count != 1 else ''}"
-
-
 def _words(end: End) -> str:
     death = end.best
-    name = _who([end.process]) if key(end.process) is not None else "a process"
+    name = count([end.process]) if key(end.process) is not None else "a process"
     if death.child:
         name = f"{name}'s {death.child}"
-    if death.how == "signal":
-        return f"{name} ended by {f'signal {death.signal}' if death.signal else 'a signal'}"
-    if death.how == "exit":
-        return f"{name} exited" + (f" with code {death.code}" if death.code is not None else "")
-    if death.how == "oom":
-        return f"{name} ran out of memory"
-    return f"{name}: {_short_text(death) or 'it raised an exception'}"
-
-
-def _short(suspect: Suspect) -> str:
-    return suspect.support[0].text if suspect.support else _who(suspect.processes)
-
-
-def _source(suspect: Suspect) -> Source | None:
-    return suspect.support[0].source if suspect.support else None
-
-
-def _short_text(death: Death) -> str:
-    text = death.text.strip().partition("\n")[0]
-    return text if len(text) <= 200 else text[:200] + "..."
+    return f"{name} {timeline.death_text(death)}"

@@ -13,7 +13,6 @@ from dataclasses import replace
 from oddrank.finding import fold, ranks_text
 from oddrank.triage import causes, leaves
 from oddrank.triage.facts import Call, Process, Source
-from oddrank.triage.judges.ends import timed_out
 from oddrank.triage.judges.stands import ORDER, Frames, Stand
 from oddrank.triage.model_frames import (
     CHILD,
@@ -95,29 +94,41 @@ def _mute(view: View, all_ranks: set[int | None]) -> int | None:
 
 def _is_stuck(view: View, found: Sequence[Stand]) -> bool:
     """Returns whether the job stands still: twice at the same lines, or calls have timed out."""
-    return bool(timed_out(view)) or all(s.exact for s in found)
+    return bool(view.timed_out) or all(s.exact for s in found)
 
 
 # The rules.
 
 
-def _gil_held(held: Sequence[Stand], victims: Sequence[Stand], outside: Sequence[Stand]) -> Suspect:
-    leader = held[0]
+def _blamed(
+    cause: Cause,
+    rule: str,
+    named: Sequence[Stand],
+    victims: Sequence[Stand],
+    *,
+    certainty: int,
+    points: Sequence[Point],
+    against: Sequence[Point] = (),
+) -> Suspect:
+    """Makes a suspect of processes for whom victims wait."""
     return Suspect(
-        causes.GIL_HELD,
-        _processes(held),
-        rule="stacks-gil-held",
+        cause, _processes(named), rule, certainty, (*points, *_points(victims)), tuple(against),
+        waiting=_processes(victims), at=_call(_nearest(named, victims)),
+        leaf=named[0].leaf.frame, leaf_class=named[0].told,
+    )  # fmt: skip
+
+
+def _each(stands: Sequence[Stand], does: str) -> list[Point]:
+    """Returns a point for each process: what it does, and where."""
+    return [Point(f"{_who([s])} {does} {_place(s)}", s.thread.source) for s in stands]
+
+
+def _gil_held(held: Sequence[Stand], victims: Sequence[Stand], outside: Sequence[Stand]) -> Suspect:
+    return _blamed(
+        causes.GIL_HELD, "stacks-gil-held", held, victims,
         certainty=2 if any(s.frozen for s in held) else 1,
-        support=(
-            *(Point(f"{_who([s])} holds the GIL in {_place(s)}", s.thread.source) for s in held),
-            *_points(victims),
-        ),
-        against=_points(outside),
-        waiting=_processes(victims),
-        at=_call(_nearest(held, victims)),
-        leaf=leader.leaf.frame,
-        leaf_class=RUNNING,
-    )
+        points=_each(held, "holds the GIL in"), against=_points(outside),
+    )  # fmt: skip
 
 
 def _awaited(
@@ -137,35 +148,20 @@ def _awaited(
     named = telling + turning or still
     rest = [s for s in outside if s not in named]
     victims = waiting or maybe
-    unseen = _unseen(missing)
     certainty = _certainty(named, rest, waiting, maybe)
     if is_stuck and not rest:
         certainty = max(certainty, 1)
     if missing or any(not s.frames[0].file for s in named):
         certainty = min(certainty, 1)  # only names of functions: a wait may be for peers
+    others = (*_points(rest, "may be on the way: "), *(_points(maybe) if waiting else ()))
     return [
-        Suspect(
-            _cause(group[0]),
-            _processes(group),
-            rule=_rule(group, waiting),
-            certainty=certainty,
-            support=(
-                *(Point(f"{_who([s])} stands in {_place(s)}", s.thread.source) for s in group[:4]),
-                *_points(victims),
-            ),
-            against=(
-                *_points(rest, "may be on the way: "),
-                *(_points(maybe) if waiting else ()),
-                *unseen,
-                *(_one_look(group) if certainty < 2 else ()),
-            ),
-            waiting=_processes(victims),
-            at=_call(_nearest(group, victims)),
-            leaf=group[0].leaf.frame,
-            leaf_class=group[0].told,
+        _blamed(
+            _cause(group[0]), _rule(group, waiting), group, victims, certainty=certainty,
+            points=_each(group[:4], "stands in"),
+            against=(*others, *_unseen(missing), *(_one_look(group) if certainty < 2 else ())),
         )
         for group in _groups(named)
-    ]
+    ]  # fmt: skip
 
 
 def _rule(group: Sequence[Stand], waiting: Sequence[Stand]) -> str:
@@ -250,39 +246,24 @@ def with_threads(suspect: Suspect, view: View) -> Suspect:
 
 
 def _moving(outside: Sequence[Stand], victims: Sequence[Stand]) -> Suspect:
-    return Suspect(
-        causes.MOVING,
-        _processes(outside),
-        rule="stacks-moving",
-        certainty=0,
-        support=(
-            Point(f"{_who(outside)}: stood elsewhere in the look before", _source(outside)),
-            *_points(victims),
-        ),
-        waiting=_processes(victims),
-        at=_call(_nearest(outside, victims)),
-        leaf=outside[0].leaf.frame,
-        leaf_class=outside[0].told,
-    )
+    point = Point(f"{_who(outside)}: stood elsewhere in the look before", _source(outside))
+    return _blamed(
+        causes.MOVING, "stacks-moving", outside, victims, certainty=0, points=[point]
+    )  # fmt: skip
 
 
 def _all_outside(outside: Sequence[Stand]) -> Suspect:
     groups = _groups(outside)
     first = groups[0][0]
-    if len(groups) == 1 and first.told == FILE_LOCK:
-        return Suspect(
-            causes.HOST_STUCK, _processes(outside), rule="stacks-all-outside", certainty=1,
-            support=_points(outside), leaf=first.leaf.frame, leaf_class=FILE_LOCK,
-        )  # fmt: skip
+    one = len(groups) == 1
+    locked = one and first.told == FILE_LOCK
+    still = len(outside) > 1 and all(s.frozen for s in outside)
     return Suspect(
-        causes.OUTSIDE,
-        (),
-        rule="stacks-all-outside",
-        certainty=1 if len(outside) > 1 and all(s.frozen for s in outside) else 0,
-        support=_points(outside),
-        leaf=first.leaf.frame if len(groups) == 1 else None,
+        causes.HOST_STUCK if locked else causes.OUTSIDE, _processes(outside) if locked else (),
+        "stacks-all-outside", int(locked or still), _points(outside),
+        leaf=first.leaf.frame if one else None,
         leaf_class=first.told if len({s.kind for s in outside}) == 1 else "",
-    )
+    )  # fmt: skip
 
 
 def _all_wait(
@@ -298,36 +279,24 @@ def _all_wait(
         points = [point for call in calls[:_MOST_GROUPS] for point in _points(call)]
     if jammed:
         points.append(Point(f"{_who(jammed)}: the queue of the GPU is full: victims"))
-    largest = max(_groups(victims), key=len)
     return Suspect(
-        causes.UNKNOWN,
-        (),
-        rule="stacks-different-calls" if differ else "stacks-all-wait",
-        certainty=0,
-        support=(*points, *unseen),
-        waiting=_processes(victims),
-        at=_call(largest),
-        leaf_class=GPU if not waiting else PEERS,
-    )
+        causes.UNKNOWN, (), "stacks-different-calls" if differ else "stacks-all-wait", 0,
+        support=(*points, *unseen), waiting=_processes(victims), at=_call(_largest(victims)),
+        leaf_class=PEERS if waiting else GPU,
+    )  # fmt: skip
 
 
 def _silent(missing: int, waiting: Sequence[Stand], maybe: Sequence[Stand]) -> Suspect:
     """All ranks but one answered with a dump of their own, and all of them wait."""
-    victims = waiting or maybe
-    source = _source(victims)
+    victims, both = waiting or maybe, [*waiting, *maybe]
+    text = f"rank {missing} wrote no dump of itself, as all others did"
     return Suspect(
-        causes.NOT_ENTERED_OR_INSIDE,
-        (Process(missing),),
-        rule="stacks-no-answer",
-        certainty=1 if any(s.kind in (PEERS, MAYBE) for s in victims) else 0,
-        support=(
-            Point(f"rank {missing} wrote no dump of itself, as all others did", source),
-            *_points([*waiting, *maybe]),
-        ),
+        causes.NOT_ENTERED_OR_INSIDE, (Process(missing),), "stacks-no-answer",
+        certainty=int(any(s.kind in (PEERS, MAYBE) for s in victims)),
+        support=(Point(text, _source(victims)), *_points(both)),
         against=(Point("a stopped or dead process writes none, nor does one that was not asked"),),
-        waiting=_processes([*waiting, *maybe]),
-        at=_call(max(_groups(victims), key=len)),
-    )
+        waiting=_processes(both), at=_call(_largest(victims)),
+    )  # fmt: skip
 
 
 def _unseen(missing: Sequence[int]) -> tuple[Point, ...]:
@@ -347,6 +316,10 @@ def _groups(stands: Iterable[Stand]) -> list[list[Stand]]:
         last = [stand for group in groups[_MOST_GROUPS - 1 :] for stand in group]
         groups = [*groups[: _MOST_GROUPS - 1], last]
     return groups
+
+
+def _largest(stands: Iterable[Stand]) -> list[Stand]:
+    return max(_groups(stands), key=len)
 
 
 def _by_line(stands: Iterable[Stand]) -> dict[object, list[Stand]]:

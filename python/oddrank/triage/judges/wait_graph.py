@@ -72,12 +72,8 @@ class Graph:
 
     def gave_up(self) -> set[int]:
         """Returns the ranks that waited in vain in a call of which no more is known."""
-        return {
-            rank
-            for members in self.view.progress.values()
-            for rank, progress in members.items()
-            if progress.timed_out and not progress.open
-        }
+        of_rank = self.view.of_rank.items()
+        return {r for r, own in of_rank if any(p.timed_out and not p.open for p in own.values())}
 
     def among_unknown(self) -> set[int]:
         """Returns ranks inside calls of groups whose ranks are not known."""
