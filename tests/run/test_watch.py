@@ -45,7 +45,7 @@ def test_a_rank_that_others_wait_for_is_named(fault, cause, place, how):
         assert named(report) == ([2], cause)
         assert report["tool"] == "run"
         assert report["world"]["size"] == 4
-        (line,) = job.said
+        (line,) = until(lambda: job.said, what="the sentence")  # launchers pass it on
         assert line == f"oddrank: {report['summary']}"
         assert "rank 2" in line
         assert place in job.output
