@@ -67,7 +67,7 @@ PARTS = (
     Part("quick", ((*TORCHRUN, "selftest", "--quick", "--json", "{out}/quick.json"),), 240,
          report="quick.json"),
     Part("values", (_tests("values", *VALUES),), least=60),
-    Part("sweep", ((*TORCHRUN, "bench", "run", "--backend", "nccl,c10d", "--collectives",
+    Part("sweep", ((*TORCHRUN, "bench", "run", "--backend", "both", "--collectives",
                     "all_reduce,all_gather,reduce_scatter", "--place", "both", "--sizes",
                     "{sizes}", "--budget", "{budget}", "--json", "{out}/sweep.json"),),
          report="sweep.json"),
@@ -113,8 +113,8 @@ class Check:
                 found += ["tests/dry_gpu.py"] if self.dry else []
             else:
                 found.append(reduce(lambda left, one: left.replace(*one), words.items(), word))
-        if self.dry and "run" in found and "nccl,c10d" in found:  # without a GPU: gloo
-            found[found.index("nccl,c10d")] = "auto"
+        if self.dry and "run" in found and "both" in found:  # without a GPU: gloo
+            found[found.index("both")] = "auto"
         return found
 
     def run(self, part: Part) -> dict[str, Any]:

@@ -121,7 +121,7 @@ def _torch_row(torch: Facts) -> Row:
 
 def _collectives_row(recorder: str) -> Row:
     if recorder == "hooks":
-        return "collectives", "ok", "recorded by torch's own hooks, since _torch is missing"
+        return "collectives", "ok", "recorded by torch's own hooks, without _torch"
     if recorder:
         return "collectives", "ok", f"recorded by {recorder}"
     return "collectives", "missing", "not recorded: see _torch"

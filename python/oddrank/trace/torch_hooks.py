@@ -132,6 +132,8 @@ class _Hooks:
                 _issued(ticket)
             elif ticket:
                 _open[ticket] = [work, waits, 0]
+                if _idle:  # the thread has found nothing meanwhile
+                    _wake.set()
         except Exception:  # as above; KeyError: it began unseen
             return
 
@@ -167,8 +169,9 @@ class _Hooks:
 def _look() -> None:
     """Closes what has ended."""
     for ticket, one in [*_open.items()]:
-        if one[0].is_completed() and _open.pop(ticket, None):
-            _closed(ticket, False)
+        with suppress(Exception):  # a back end that cannot say it
+            if one[0].is_completed() and _open.pop(ticket, None):
+                _closed(ticket, not one[1] and _has_failed(one[0]))
 
 
 def _look_closely() -> None:
@@ -188,8 +191,13 @@ def _look_closely() -> None:
 
 
 def _has_failed(work: Any) -> bool:
+    """Returns whether its future holds an error. Some back ends' Works have no future."""
+    future: Any = None
+    with suppress(Exception):
+        future = work.get_future()
     try:
-        work.get_future().value()
+        if future is not None:
+            future.value()
     except Exception:
         return True
     return False
@@ -197,13 +205,15 @@ def _has_failed(work: Any) -> bool:
 
 def _look_for_raised() -> None:
     """Closes calls that have no second hook and whose thread has left them."""
-    frames = sys._current_frames() if _calls else {}
-    for thread, call in list(_calls.items()):
+    calls = list(_calls.items())  # before the frames: a call that begins now is not judged by them
+    frames = sys._current_frames() if calls else {}
+    for thread, call in calls:
         frame = frames.get(thread)
         while frame is not None and (id(frame), frame.f_lasti) != call[3:]:
             frame = frame.f_back
         if frame is None and call[4] >= 0 and _calls.get(thread) is call:
-            _closed(_calls.pop(thread)[0], True)
+            _calls.pop(thread, None)
+            _closed(call[0], True)
 
 
 def _watch() -> None:
@@ -215,8 +225,9 @@ def _watch() -> None:
         if not (_open or _calls):
             _wake.wait()
         time.sleep(pause)
-        _look_closely()
-        _look_for_raised()
+        with suppress(Exception):  # of a back end: the others' ends are noted all the same
+            _look_closely()
+            _look_for_raised()
         last = next(reversed(_open), 0)
         pause = min(pause * _GROWTH, _LONGEST) if last == newest else _SHORTEST
         newest = last

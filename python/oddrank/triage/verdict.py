@@ -90,7 +90,8 @@ def _joined(suspect: Suspect, new: Suspect) -> Suspect:
     Of several processes those remain whom the new evidence names too; the others wait, if it says
     so, if nothing else was sure of them, or if it tells of each process by itself.
     """
-    if suspect.young and new.rule == "held" and new.cause is not causes.HOST_STOPPED:
+    in_kernel = new.rule == "held" and new.cause is not causes.HOST_STOPPED
+    if in_kernel and (suspect.young or suspect.cause.about == "others"):
         return suspect  # every process is in the kernel for moments
     ended, seen = new.cause.about == "end", new.cause.about in _SEEN or new.rule == "held"
     shown, others = _split(suspect.processes, new.processes)
@@ -131,6 +132,7 @@ def _joined(suspect: Suspect, new: Suspect) -> Suspect:
         leaf_class=place.leaf_class,
         death=suspect.death or new.death,
         trouble=(*suspect.trouble, *new.trouble),
+        mismatch=suspect.mismatch or new.mismatch,
         young=suspect.young,
     )
 
