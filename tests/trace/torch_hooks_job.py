@@ -1,4 +1,4 @@
-"""A rank of a gloo job for test_torch_hooks.py, for torch 2.13 and later: FOLDER [stuck].
+"""A rank of a gloo job for test_torch_hooks.py, with any recorded torch: FOLDER [stuck|leave].
 
 Writes its collectives as FOLDER/rankR.json. stuck: rank 2 does not come to the third all_reduce.
 """

@@ -210,6 +210,12 @@ def test_the_first_death_explains_those_who_wait_for_the_dead(golden):
         "a rank whose call failed lost somebody": ([segfault, *lost], died_2),
         "a library aborts a rank as calls differ":
             (joined(*dtypes(0), deaths=[crashed(3)]), ("mismatch", (0,), 1)),
+        "and one of them is in the kernel for a moment":
+            (joined(State(Process(0), "uninterruptible", FILE), *dtypes(0), deaths=[crashed(3)]),
+             ("mismatch", (0,), 1)),
+        "and one of them is stopped":
+            (joined(State(Process(0), "stopped", FILE), *dtypes(0), deaths=[crashed(3)]),
+             ("host-stopped", (0,), 2)),
         "a rank is killed though calls differ":
             (joined(*dtypes(0), deaths=[crashed(3, signal.SIGKILL)]), ("dead", (3,), 2),
              ("mismatch", (0,), 0)),
