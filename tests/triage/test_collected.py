@@ -8,6 +8,7 @@ from oddrank.inputs import Notes, files
 from oddrank.triage import report, verdict
 from oddrank.triage.evidence import collected
 from oddrank.triage.facts import (
+    Activity,
     Child,
     Death,
     Identity,
@@ -77,12 +78,16 @@ def test_what_others_say_of_the_hosts_processes_is_judged_as_far_as_it_is_the_jo
     ended = Death(Process(1, NODE, 12), "signal", SOURCE, text="killed, crashed or os._exit()")
     trouble = Trouble("oom", "the kernel killed 1 process", SOURCE, NODE, code="cgroup")
     running = State(RANK_0, "running", SOURCE, 2000.0)
+    later = Activity(RANK_0, SOURCE, last=502.0)
+    well = Death(RANK_0, "exit", SOURCE, code=0)
     dead = ("dead", (0,), 2)
     check(golden, {
         "a rank inside the kernel":
             ([running, *facts_of(collected.KIND, written(tmp_path, PROCESS))],
              ("host-stuck", (1,), 1)),
         "the kernel killed an earlier process": ([*span, killed(99, 500.0)],),
+        "and a rank with its pid was alive later": ([later, killed(11, 500.0)],),
+        "and that rank ended well": ([well, killed(11, 500.0)],),
         "the kernel killed a process of another job": ([*span, killed(99, 1500.0)],),
         "a process of another job stands in the kernel": ([*span, in_kernel(99)],),
         "nothing is known of the job": ([killed(99, 1500.0)], ("dead", (None,), 2)),

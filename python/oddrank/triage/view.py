@@ -172,7 +172,7 @@ def view(facts: Iterable[Fact]) -> View:
     found.finished = {d.process: d for d, is_well in ends if is_well and not d.text}
     found.deaths = [
         death for death, is_well in ends
-        if (not is_well or death.text) and not _outlived(death, found.states.get(death.process))
+        if (not is_well or death.text) and not _outlived(death, found)
     ]  # fmt: skip
     died = {death.process for death in found.deaths}
     found.pauses_at_end = {p: one for p, one in found.pauses.items() if p in died}
@@ -201,12 +201,24 @@ def _may_go_on(paused: Paused, found: View) -> bool:
     return not (died or stopped or paused.pause.is_over(paused.seen))
 
 
-def _outlived(death: Death, state: State | None) -> bool:
-    """Returns whether a kernel's line is of an earlier process with the same pid."""
-    seen = state.time if state is not None and state.state != "dead" else None
-    if death.by != "kernel" or seen is None:
+def _outlived(death: Death, found: View) -> bool:
+    """Returns whether a kernel's line is of an earlier process with the same pid: this one was
+    seen alive after it, or ended by itself."""
+    if death.by != "kernel":
         return False
-    return death.time is None or death.time < seen
+    if death.process in found.finished:
+        return True
+    state, active = found.states.get(death.process), found.activities.get(death.process)
+    seen = state.time if state is not None and state.state != "dead" else None
+    if seen is not None and (death.time is None or death.time < seen):
+        return True
+    last = active.last if active is not None else None
+    return last is not None and death.time is not None and death.time + _error(death) < last
+
+
+def _error(death: Death) -> float:
+    """By how many seconds its time may be wrong."""
+    return ZONES if death.wall else 1.0
 
 
 def _began(facts: Iterable[Fact]) -> dict[str, float]:
@@ -238,8 +250,7 @@ def ours(facts: Sequence[Fact]) -> list[Fact]:
             return True
         if isinstance(fact, State):
             return False
-        error = ZONES if fact.wall else 1.0
-        return fact.time is None or fact.time >= began[process.host] - error
+        return fact.time is None or fact.time + _error(fact) >= began[process.host]
 
     return [fact for fact in facts if is_ours(fact)]
 
