@@ -45,8 +45,8 @@ _closed: Any = None  # functions of _core
 _numbered: Any = None
 _issued: Any = None
 _recording = _over = False
-_watched = 0  # the process whose calls the thread watches
-_idle = True
+_watches = False  # the thread runs; not in a forked child
+_idle = True  # and would have to be woken
 _wake, _stopped = Event(), Event()
 # Thread -> (ticket, c10d's name, back end, frame and instruction that called).
 _calls: dict[int, tuple[int, str, "_Backend", int, int]] = {}
@@ -85,7 +85,6 @@ class _Hooks:
         group.register_post_hook(_HOOK, self.after)
 
     def before(self, told: Any) -> None:
-        global _idle
         caller, thread = sys._getframe().f_back, get_ident()
         try:
             if 0 < len(_open) < _FEW:
@@ -108,8 +107,7 @@ class _Hooks:
             at = -1 if caller is None else caller.f_lasti
             _calls[thread] = (ticket, op, backend, id(caller), at)
             if _idle:
-                _idle = False
-                _wake.set()
+                _rouse()
         except Exception:  # of a torch that differs: nothing may disturb the call
             return
 
@@ -133,7 +131,7 @@ class _Hooks:
             elif ticket:
                 _open[ticket] = [work, waits, 0]
                 if _idle:  # the thread has found nothing meanwhile
-                    _wake.set()
+                    _rouse()
         except Exception:  # as above; KeyError: it began unseen
             return
 
@@ -169,9 +167,11 @@ class _Hooks:
 def _look() -> None:
     """Closes what has ended."""
     for ticket, one in [*_open.items()]:
-        with suppress(Exception):  # a back end that cannot say it
+        try:  # in each call: suppress() takes longer
             if one[0].is_completed() and _open.pop(ticket, None):
                 _closed(ticket, not one[1] and _has_failed(one[0]))
+        except Exception:  # a back end that cannot say it
+            continue
 
 
 def _look_closely() -> None:
@@ -192,12 +192,12 @@ def _look_closely() -> None:
 
 def _has_failed(work: Any) -> bool:
     """Returns whether its future holds an error. Some back ends' Works have no future."""
-    future: Any = None
-    with suppress(Exception):
-        future = work.get_future()
     try:
-        if future is not None:
-            future.value()
+        future = work.get_future()
+    except Exception:
+        return False
+    try:
+        future.value()
     except Exception:
         return True
     return False
@@ -234,21 +234,28 @@ def _watch() -> None:
     _stopped.set()
 
 
-def _begin_to_watch() -> None:
-    global _idle, _wake, _watched
-    if _watched != os.getpid():
-        _watched = os.getpid()
-        _calls.clear()  # the parent's
-        _open.clear()
-        _wake, _idle = Event(), True
+def _rouse() -> None:
+    global _idle, _watches
+    _idle = False
+    _wake.set()
+    if not _watches:
+        _watches = True
         start_new_thread(_watch, ())
+
+
+def _forget() -> None:
+    """In a forked child: the calls are its parent's, and the thread runs only there."""
+    global _idle, _wake, _watches
+    _calls.clear()
+    _open.clear()
+    _wake, _idle, _watches = Event(), True, False
 
 
 def _end() -> None:
     """Ends the thread and the hooks: when Python is gone, their groups could not release them."""
     global _over
     _over = True
-    if _watched == os.getpid():  # no forked child
+    if _watches:
         _wake.set()
         _stopped.wait(1)
         _look()
@@ -284,7 +291,6 @@ def _install() -> None:
     def hook(group: Any) -> None:
         with suppress(Exception):  # a group without hooks
             _Hooks(group, torch)
-            _begin_to_watch()
 
     def register_hooked(name: str, group: Any) -> None:
         register(name, group)
@@ -294,3 +300,4 @@ def _install() -> None:
     for group in list(c10d._world.pg_map):
         hook(group)
     atexit.register(_end)
+    os.register_at_fork(after_in_child=_forget)
