@@ -1,12 +1,14 @@
 """A small training over gloo. At step 20 its odd rank does what the first argument names.
 
-With "late" each of its steps takes longer from there on.
+With "late" each of its steps takes longer from there on, and more so on a busy machine, which makes
+every rank late now and then.
 training.py FAULT RANK STEPS FOLDER: each rank writes its pid to FOLDER. With ARM in the environment
 it arms and watches itself; the value says what to do at a stall.
 """
 
 import os
 import signal
+import statistics
 import sys
 import threading
 import time
@@ -81,15 +83,21 @@ def train(fault: str, odd: int, steps: int, folder: Path) -> None:
         fails()
     dist.init_process_group("gloo", timeout=timedelta(minutes=20))
     value = torch.zeros(8)
+    overslept, slept = 0.0, [0.0]  # by this rank in a step, by all in the last steps
     for step in range(steps):
         if step == FAULT_AT and rank == odd:
             until_judged()
             (folder / "fault").write_text(str(time.time()))
             FAULTS[fault]()
         value += 1
+        value[-1] = overslept
         dist.all_reduce(value)
+        slept = [*slept[-9:], value[-1].item()]
         is_late = fault == "late" and rank == odd and step >= FAULT_AT
-        time.sleep(SECONDS_A_STEP + LATE_SECONDS * is_late)
+        seconds = SECONDS_A_STEP + is_late * max(LATE_SECONDS, 4 * statistics.median(slept))
+        begin = time.monotonic()
+        time.sleep(seconds)
+        overslept = time.monotonic() - begin - seconds
     os.write(1, f"rank {rank}: {value[0]:.3e} {sys.argv[1:]}\n".encode())  # in one piece
     dist.destroy_process_group()
 
