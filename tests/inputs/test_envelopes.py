@@ -102,6 +102,9 @@ WRAPPED = {
     "asciinema": json_lines(CAST),
     "grep of a quoted mail": each(lambda n, line: f"{n}:> {line}"),
     "JSON of a list, indented": each(lambda n, line: "  " + json.dumps({"log": line, "ts": n})),
+    "a terminal of 100 columns": "".join(
+        f"{line[at : at + 100]}\n" for line in LINES for at in range(0, len(line), 100)
+    ),
     "a line that does not fit": each(lambda n, line: f"{n}:{line}") + "and so on\n",
 }  # fmt: skip
 
@@ -125,6 +128,8 @@ BARE = {
     "NCCL's own": each(lambda n, line: f"n1.cluster:{n}:{n} [0] NCCL INFO {line}"),
     "times": each(lambda n, line: f"{n - 90}:15:02 {line}"),
     "a traceback": 'Traceback (most recent call last):\n  File "a.py", line 1\nKeyError: 1\n',
+    "lines of one length": each(lambda n, line: f"[rank{n % 4}]: {WATCHDOG}"),
+    "steps of one length": each(lambda n, line: f"{'step':70} {n:03} Timeout"),
     "a dump": '{"version": "2.10", "entries": [{"message": "a", "time": 1}]}\n',
     "an error file": '{"message": {"message": "E", "extraInfo": {"timestamp": "1"}}}\n',
     "Kubernetes": '{"kind": "List", "items": [{"message": "x", "time": "2026-01-05T09:22:44Z"}]}',

@@ -184,10 +184,11 @@ def local(rank, node=""):
 FAILED, STEP = failed(3, 4711, -9), "step 1\n"
 KEY = traceback(0, error="KeyError: 'a'", prefix="")
 NOTICED = {"slurm.out": "srun: error: n2: task 1: Killed\n"}
-DEEPSPEED = (
+DEEPSPEED = (  # the command is that of the last process, whichever it was that ended
     "[ERROR] [launch.py:321:sigkill_handler] ['python', '-u', 'train.py', '--local_rank=3'] exits"
     " with return code = -9\n"
 )
+ONE_OF_4 = None, "one of local ranks 0-3"
 OF_9 = entry(9, -9, pid=4711, local=1)
 
 
@@ -205,10 +206,11 @@ OF_9 = entry(9, -9, pid=4711, local=1)
         ({"node1": FAILED + "[rank11]: hello\n"}, [local(3)]),
         ({"node0": failed(0, 7, -9), "node1": failed(0, 8, -9)}, [local(0)]),
         ({"node1": FAILED + closing(4708) + entry(8, -15, pid=4708, local=0)}, [(8, ""), (11, "")]),
-        ({"log": f"worker-1: {DEEPSPEED}"}, [local(3)]),
-        ({"log": DEEPSPEED}, [local(3)]),
-        ({"log": f"[rank3]: hello\n{DEEPSPEED}"}, [local(3)]),
-        ({"log": f"[rank0]: {DEEPSPEED}"}, [(0, "")]),
+        ({"log": f"worker-1: {DEEPSPEED}"}, [ONE_OF_4]),
+        ({"log": f"[rank3]: hello\n{DEEPSPEED}"}, [ONE_OF_4]),
+        ({"log": f"[rank0]: {DEEPSPEED}"}, [ONE_OF_4]),
+        ({"log": DEEPSPEED.replace("rank=3", "rank=0")}, [local(0)]),
+        ({"log": traceback(2) + DEEPSPEED}, [(2, ""), ONE_OF_4]),
         ({"aaa.log": OF_9, **NOTICED}, [(9, ""), (None, "")]),  # tasks are no ranks then
         ({"zzz.log": OF_9, **NOTICED}, [(9, ""), (None, "")]),
         ({"aaa.log": "", **NOTICED}, [(1, "")]),

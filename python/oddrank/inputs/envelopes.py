@@ -1,7 +1,7 @@
 """Takes off what tools wrap around lines of a log: a row an envelope, known by many lines' shape.
 
 Envelopes may be nested: what one leaves is looked at again. A line keeps its number, unless one
-line of JSON holds several.
+line of JSON holds several. Lines that a terminal cut are joined.
 """
 
 import csv
@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from oddrank.inputs import unix_time
+from oddrank.inputs import HEAD, unix_time
 
 _MOST_LOOKED_AT = 200
 _MOST_LEFT = 0.2  # of the lines that are looked at may not fit
@@ -46,6 +46,8 @@ def found(head: bytes) -> Envelope | None:
     lines = head.split(b"\n")[: _MOST_LOOKED_AT + 1]
     if len(lines) > 1:
         lines.pop()  # perhaps not whole
+    if _width(head.decode(errors="replace")):
+        return _BY_WIDTH
     told = (line.rstrip(b"\r") for line in lines if line.strip())
     first_two = list(itertools.islice(told, 2))
     tried = [e for e, first in _BY_LINE if any(map(first.match, first_two))]
@@ -282,6 +284,50 @@ def _cast(content: bytes) -> str | None:
     return "".join(said).replace("\r\n", "\n")
 
 
+def _split(text: str) -> list[str]:
+    return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
+
+
+def _width(text: str) -> int:
+    """Returns at how many columns a terminal cut the lines of a text; 0 if none did.
+
+    Then its longest lines are equally long, and words that they were cut in stand whole elsewhere.
+    """
+    lines = _split(text)
+    width = max(map(len, lines), default=0)
+    cut = [two for two in itertools.pairwise(lines) if len(two[0]) == width]
+    if width < _NARROWEST or not 1 <= len(cut) < len(lines) * 0.7:
+        return 0
+    halves = [(_WORD_AT_END.search(one), _WORD.match(other)) for one, other in cut]
+    joined = [end[0] + begin[0] for end, begin in halves if end and begin]
+    joined = [word for word in joined if len(word) >= _LEAST_WORD and not word.isdigit()]
+    words = set(_WORD.findall(text)) if len(joined) > 1 else set()
+    whole = [word for word in joined if word in words or word in _OF_WATCHDOGS]
+    enough = len(whole) > 1 or not _OF_WATCHDOGS.isdisjoint(whole)
+    return width if enough and 2 * len(whole) >= len(joined) else 0
+
+
+def _uncut(content: bytes) -> str:
+    """Joins the lines that a terminal cut. Lines behind keep their numbers."""
+    text = content.decode(errors="replace")
+    lines, width = _split(text), _width(text[:HEAD])
+    joined: list[str] = []
+    for number, line in enumerate(lines):
+        if number and len(lines[number - 1]) == width and not _BEGINS.match(line):
+            joined[-1] += line
+        else:
+            joined += [""] * (number - len(joined)) + [line]
+    return "".join(f"{line}\n" for line in joined)
+
+
+_NARROWEST, _LEAST_WORD = 60, 6
+_OF_WATCHDOGS = frozenset((
+    "OpType", "SeqNum", "NumelIn", "NumelOut", "Timeout", "Watchdog", "collective", "operation",
+    "timeout", "milliseconds", "exception", "terminated", "enqueued", "completed", "Traceback",
+))  # fmt: skip
+_WORD, _WORD_AT_END = re.compile(r"\w+"), re.compile(r"\w+\Z")
+_BEGINS = re.compile(r"\[|\d{4}-\d\d-|[EWIF]\d{4} |Traceback |  File ")
+_BY_WIDTH = Envelope("lines that a terminal cut", text=_uncut)
 # A file of one JSON text, and what its head holds.
 _WHOLE: tuple[tuple[Envelope, re.Pattern[bytes]], ...] = (
     (Envelope("a notebook", text=_notebook),

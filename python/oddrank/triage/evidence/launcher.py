@@ -199,15 +199,13 @@ class _Reader:
             self._others.append(_ended(process, int(found[2]), source, time=line.time))
         elif found := _DEEPSPEED.search(text):
             self.deepspeed = True
-            process = self._of_deepspeed(line, int(found[1]))
+            # The command is always that of the last process, whichever it was that ended.
+            last = int(found[1])
+            label = f"one of local ranks 0-{last}" if last else "local rank 0"
+            process = Process(None, line.process.host, label=label)
             self._others.append(_ended(process, int(found[2]), source, time=line.time))
         else:
             self._memory(line, source)
-
-    def _of_deepspeed(self, line: Line, local: int) -> Process:
-        """Returns the process of a local rank."""
-        label = f"local rank {local}" if line.process.rank is None else ""
-        return replace(line.process, pid=None, label=label)
 
     def _spoke(self) -> set[int]:
         """Returns the ranks whose own lines are in the file."""

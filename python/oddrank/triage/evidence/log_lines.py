@@ -76,6 +76,7 @@ WORDS: dict[str, tuple[tuple[str, int], ...]] = {
     ),
     "tracebacks": (
         ("Traceback (most recent call last)", 400),
+        ("-- Process ", 0),
         ("Exception ignored in", 0),
         ("Exception in thread", 0),
         ("Fatal Python error:", 0),

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -46,6 +47,12 @@ _RICH_LINE = re.compile(r"^│ (\S+\.py):(\d+) in (\S+)")
 _LAUNCHERS = ("torch/distributed/run.py", "torch/distributed/launcher/", "accelerate/commands/",
               "deepspeed/launcher/", "torch/distributed/elastic/agent/")  # fmt: skip
 _LAUNCHERS_WORDS = ("ChildFailedError", "CalledProcessError", "SignalException")
+# What torch.multiprocessing.spawn raises in the parent names the process by its index.
+_SPAWNER = "torch/multiprocessing/spawn.py"
+_SPAWNED = re.compile(
+    r"-- Process (\d+) terminated with the following error|"
+    r"\bprocess (\d+) terminated with (?:signal (SIG\w+)|exit code (\d+))"
+)
 _GOT_SIGNAL = re.compile(r"got signal: (\d+)")
 _INTERRUPTED = "KeyboardInterrupt"
 # Lines of a process that goes on. Bars are drawn once more when a process ends, and wandb sums up.
@@ -124,9 +131,11 @@ class _Block:
         """Whether it is the launcher's own, which reports what became of a rank."""
         site, text = parse(self.lines)
         text = self.text or text
-        return any(word in text for word in _LAUNCHERS_WORDS) or any(
-            part in frame.file for frame in site for part in _LAUNCHERS
-        )
+        if any(word in text for word in _LAUNCHERS_WORDS):
+            return True
+        if site and _SPAWNER in site[0].file and site[0].function == "join":
+            return True
+        return any(part in frame.file for frame in site for part in _LAUNCHERS)
 
     @property
     def interrupted(self) -> bool:
@@ -221,14 +230,15 @@ class _Words:
         self._deaths: dict[object, Death] = {}
         self._troubles: dict[tuple[object, str, str], Trouble] = {}
         self._ended: set[object] = set()  # writers of which a launcher has ended
-        self._stops: list[Stop] = []
+        self._told: list[Fact] = []  # by launchers
+        self._spawned: dict[object, str] = {}  # writer -> the process of which it tells next
 
     def facts(self) -> Iterator[Fact]:
         for line in self._log.lines:
             self._add(line)
         for writer in list(self._open):
             self._close(writer)
-        yield from self._stops
+        yield from self._told
         went_on = _went_on(self._log, self._done)
         torn = [b for blocks in self._done.values() for b in blocks if not b.text]
         for block in torn[:_MOST_SITES]:
@@ -246,8 +256,11 @@ class _Words:
             if block is not None:
                 self._close(line.writer)
             began = self._goes_on.get(line.writer, -10)
+            process = line.process
+            if label := self._spawned.pop(line.writer, ""):
+                process = Process(None, process.host, label=label)
             self._open[line.writer] = _Block(
-                line.process, self._log.source(line), line.number, time=line.time,
+                process, self._log.source(line), line.number, time=line.time,
                 goes_on=line.number - began <= 3,
             )  # fmt: skip
             self._open[line.writer].original = "Original Traceback" in line.text
@@ -269,7 +282,10 @@ class _Words:
         """Reads a line that is telling by itself."""
         source = self._log.source(line)
         text = line.text.strip()
-        if line.word in _GOES_ON:
+        if line.word == "-- Process ":
+            if (found := _SPAWNED.search(text)) and found[1]:
+                self._spawned[line.writer] = _of_spawn(found[1])
+        elif line.word in _GOES_ON:
             self._goes_on[line.writer] = line.number
         elif line.word == "Fatal Python error:":
             about = text.partition("Fatal Python error:")[2].strip()
@@ -366,7 +382,22 @@ class _Words:
         if block.launcher:
             self._ended.add(writer)  # what dies there afterwards is the launcher itself
             if found := _GOT_SIGNAL.search(block.text):
-                self._stops.append(Stop("torchrun", block.source, block.time, int(found[1])))
+                self._told.append(Stop("torchrun", block.source, block.time, int(found[1])))
+            if (found := _SPAWNED.search(block.text)) and found[2]:
+                process = Process(None, block.process.host, label=_of_spawn(found[2]))
+                number = _number_of(found[3]) if found[3] else None
+                self._told.append(
+                    Death(process, "signal" if found[3] else "exit", block.source, block.time,
+                          signal=number, code=int(found[4]) if found[4] else None)
+                )  # fmt: skip
+
+
+def _number_of(name: str) -> int | None:
+    return next((each.value for each in signal.Signals if each.name == name), None)
+
+
+def _of_spawn(index: str) -> str:
+    return f"process {int(index[:9])} of mp.spawn"
 
 
 def _went_on(log: Log, done: dict[object, list[_Block]]) -> set[int]:

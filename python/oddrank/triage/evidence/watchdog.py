@@ -284,6 +284,7 @@ def _facts(lines: _Lines) -> Iterator[Fact]:
         each for each in lines.seen.values()
         if each.process.rank is not None or (each.name, each.member) not in ranked
     ]  # fmt: skip
+    _name(seen)
     ops = {(each.name, each.seq): each.op for each in seen if each.op}
     groups = _groups(seen)
     for each, group in zip(seen, groups, strict=True):
@@ -292,8 +293,20 @@ def _facts(lines: _Lines) -> Iterator[Fact]:
     told = {each.process.rank for each in seen}
     for rank, source in lines.victims.items():
         if rank not in told:
-            group = Group("", (), f"not named, of rank {rank}")
+            group = Group("", (), f"an unnamed group of rank {rank}")
             yield Progress(Process(rank), group, source, "nccl", timed_out=True)
+
+
+def _name(seen: Sequence[_Seen]) -> None:
+    """Gives lines without a group the one in which another rank waits in the same call."""
+    names: dict[object, set[tuple[str, str]]] = defaultdict(set)
+    for each in seen:
+        if each.name and each.op:
+            names[each.seq, each.op, each.numel].add((each.name, each.text))
+    for each in seen:
+        same = names.get((each.seq, each.op, each.numel), ())
+        if not each.name and len(same) == 1:
+            ((each.name, each.text),) = same
 
 
 def _progress(seen: _Seen, group: Group, ops: Mapping[tuple[str, int | None], str]) -> Progress:
@@ -330,7 +343,7 @@ def _groups(seen: Sequence[_Seen]) -> list[Group]:
     found = []
     for each in seen:
         rank = each.process.rank
-        alone = Group("", (), f"not named, of rank {rank}")
+        alone = Group("", (), f"an unnamed group of rank {rank}")
         if not each.name:
             found.append(Group("0", (), _DEFAULT) if unnamed else alone)
             continue
@@ -365,8 +378,10 @@ def _mismatches(seen: Sequence[_Seen], groups: Sequence[Group]) -> Iterator[Fact
             calls[group, each.seq].append(each)
     for (group, seq), several in calls.items():
         variants: dict[Call, list[int]] = defaultdict(list)
+        told = {each.op: each.numel for each in several if each.numel}
         for each in several:
-            sizes = " -> ".join(dict.fromkeys(each.numel)) if each.op in _SAME_SIZES else ""
+            numel = each.numel or told.get(each.op, ())  # a line that was cut tells none
+            sizes = " -> ".join(dict.fromkeys(numel)) if each.op in _SAME_SIZES else ""
             if each.process.rank is not None:
                 variants[Call(seq, _op(each.op), sizes=sizes)].append(each.process.rank)
         if len(variants) > 1:
