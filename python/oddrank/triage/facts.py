@@ -37,6 +37,15 @@ class Process:
     pid: int | None = None
     label: str = ""
 
+    @property
+    def key(self) -> tuple[object, ...] | None:
+        """Equal for one process, whatever else is known of it; None: it has no name."""
+        if self.rank is not None:
+            return ("rank", self.rank)
+        if self.pid is not None:
+            return ("pid", self.host, self.pid)
+        return ("label", self.host, self.label) if self.label else None
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:

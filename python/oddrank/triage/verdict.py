@@ -316,29 +316,31 @@ def _last_to_end(suspect: Suspect, view: View) -> Suspect:
 def _with_activity(suspect: Suspect, view: View) -> Suspect:
     """Tells a rank that goes on, slowly or for ever, from one that stands still."""
     active = [view.activities[p] for p in suspect.processes if p in view.activities]
-    if any(p in view.states and view.states[p].state in _GONE for p in suspect.processes):
-        return _before_its_end(suspect, view, [a.last for a in active if a.last is not None])
-    pauses = [a.rests for a in active if a.rests is not None]
-    if not pauses or len(pauses) < len(suspect.processes):
+    if not active or len(active) < len(suspect.processes) or suspect.cause.about in _SEEN:
         return suspect
-    if suspect.cause.about != "call" and suspect.cause not in _STANDS:
+    its, source, cause = "their" if len(active) > 1 else "its", active[0].source, suspect.cause
+    lasts = [each.last for each in view.activities.values() if each.last is not None]
+    own = [each.last for each in active if each.last is not None]
+    rests = [each.rests for each in active if each.rests is not None]
+    gone = any(p in view.states and view.states[p].state in _GONE for p in suspect.processes)
+    if gone:
+        # When the record of a process that is gone was read says nothing.
+        since = f"{max(lasts) - min(own):.1f} s before the last one of all ranks" if own else ""
+    elif len(rests) < len(active) or (cause.about != "call" and cause not in _STANDS):
         return suspect
-    longest = max(pauses)
-    several = len(pauses) > 1
-    if all(a.runs for a in active):
-        text = f"{'they run' if several else 'it runs'} code that runs too often to be recorded"
     else:
-        whose = "their" if several else "its"
-        text = f"{whose} last recorded event was {longest:.1f} s before the record was read"
-    point = Point(text, active[0].source)
-    cause = suspect.cause
-    if longest < _JUST_NOW:
-        # From one look, slow work and an endless loop are the same: both run.
-        works = suspect.leaf_class in ("disk", "data", "network")
-        always = all(map(_as_always, active))
-        slow = works or suspect.young or always or suspect.rule == "last-to-end"
-        cause = causes.MOVING if slow else causes.INFINITE_LOOP
-    return replace(suspect, cause=cause, support=(*suspect.support, point))
+        since = f"{max(rests):.1f} s before the record was read"
+        if max(rests) < _JUST_NOW:
+            # From one look, slow work and an endless loop are the same: both run.
+            slow = suspect.leaf_class in ("disk", "data", "network") or suspect.young
+            slow = slow or suspect.rule == "last-to-end" or all(map(_as_always, active))
+            cause = causes.MOVING if slow else causes.INFINITE_LOOP
+    text = f"{its} last recorded event was {since}" if since else ""
+    if not gone and all(each.runs for each in active):
+        they = "they run" if len(active) > 1 else "it runs"
+        text = f"{they} code that runs too often to be recorded"
+    points = (Point(text, source),) if text else ()
+    return replace(suspect, cause=cause, support=(*suspect.support, *points))
 
 
 def _as_always(activity: Activity) -> bool:
@@ -346,19 +348,6 @@ def _as_always(activity: Activity) -> bool:
     if activity.alone is None or activity.pause is None or activity.seen is None:
         return False
     return activity.seen - activity.alone < _LONGER * activity.pause
-
-
-def _before_its_end(suspect: Suspect, view: View, last: Sequence[float]) -> Suspect:
-    """Says since when a process that is gone stood still: when its record was read says nothing."""
-    ends = [a.last for a in view.activities.values() if a.last is not None]
-    if not last or len(last) < len(suspect.processes) or suspect.cause.about in ("end", "device"):
-        return suspect
-    before = f"{max(ends) - min(last):.1f} s before the last one of all ranks"
-    text = f"its last recorded event was {before}"
-    if len(last) > 1:
-        text = f"their first last recorded event was {before}"
-    source = view.activities[suspect.processes[0]].source
-    return _supported(suspect, [Point(text, source)])
 
 
 def _with_step(suspect: Suspect, view: View) -> Suspect:
@@ -427,14 +416,9 @@ def _split(
     processes: Sequence[Process], others: Sequence[Process]
 ) -> tuple[tuple[Process, ...], tuple[Process, ...]]:
     """Returns those of the processes that are among others, and those that are not."""
-    keys = set(map(_key, others))
-    inside = [_key(process) in keys for process in processes]
-    shown = tuple(p for p, is_in in zip(processes, inside, strict=True) if is_in)
-    return shown, tuple(p for p, is_in in zip(processes, inside, strict=True) if not is_in)
-
-
-def _key(process: Process) -> object:
-    return process.rank if process.rank is not None else (process.host, process.pid, process.label)
+    keys = {process.key for process in others}
+    shown = tuple(process for process in processes if process.key in keys)
+    return shown, tuple(process for process in processes if process.key not in keys)
 
 
 def _named(suspect: Suspect) -> str:

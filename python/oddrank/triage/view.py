@@ -56,6 +56,7 @@ class View:
     stops: list[Stop] = field(default_factory=list)
     troubles: list[Trouble] = field(default_factory=list)
     counts: list[Counts] = field(default_factory=list)
+    identities: list[Identity] = field(default_factory=list)
     facts: tuple[Fact, ...] = ()
     began: dict[str, float] = field(default_factory=dict)
     """Host -> when the job began there."""
@@ -130,9 +131,11 @@ def view(facts: Iterable[Fact]) -> View:
     found = View(facts=facts, began=_began(facts), world=_world(facts))
     groups = _Groups(facts, found.world)
     progress: dict[Group, dict[int, list[Progress]]] = defaultdict(lambda: defaultdict(list))
-    as_they_are: dict[type, list[Any]] = {
-        Stop: found.stops, Trouble: found.troubles, Counts: found.counts
+    kept: dict[type, list[Any]] = {
+        Identity: found.identities, Death: found.deaths,
+        Stop: found.stops, Trouble: found.troubles, Counts: found.counts,
     }  # fmt: skip
+    last: dict[type, dict[Process, Any]] = {Activity: found.activities, Paused: found.pauses}
     for fact in facts:
         if isinstance(fact, Progress):
             process = join(fact.process)
@@ -151,19 +154,17 @@ def view(facts: Iterable[Fact]) -> View:
             old = found.children.get(child)
             if child != parent and (old is None or fact.what):
                 found.children[child] = replace(fact, process=child, parent=parent)
-        elif isinstance(fact, State):
+        elif isinstance(fact, (Identity, State, Activity, Paused, Death)):
             process = join(fact.process)
-            found.states[process] = _newer(
-                found.states.get(process), replace(fact, process=process)
-            )
-        elif isinstance(fact, Activity):
-            found.activities[join(fact.process)] = replace(fact, process=join(fact.process))
-        elif isinstance(fact, Paused):
-            found.pauses[join(fact.process)] = replace(fact, process=join(fact.process))
-        elif isinstance(fact, Death):
-            found.deaths.append(replace(fact, process=join(fact.process)))
-        elif type(fact) in as_they_are:
-            as_they_are[type(fact)].append(fact)
+            own = fact if process == fact.process else replace(fact, process=process)
+            if isinstance(own, State):
+                found.states[process] = _newer(found.states.get(process), own)
+            elif type(own) in last:
+                last[type(own)][process] = own
+            else:
+                kept[type(own)].append(own)
+        elif type(fact) in kept:
+            kept[type(fact)].append(fact)
     found.progress = {
         group: {rank: merged(several) for rank, several in members.items()}
         for group, members in progress.items()

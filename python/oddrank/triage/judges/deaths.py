@@ -20,7 +20,6 @@ from oddrank.triage.judges.ends import (
     before,
     ends_of,
     is_interrupt,
-    key,
     signature,
     time_of,
     timed,
@@ -119,7 +118,7 @@ def _may_be_first(group: list[End], all_groups: Iterable[list[End]]) -> bool:
 
 def _weight(group: list[End]) -> tuple[bool, int, int, float, int]:
     best = group[0].best
-    nameless = key(group[0].process) is None
+    nameless = group[0].process.key is None
     line = min(end.best.source.line or 0 for end in group)
     return nameless, _ORDER[best.how], len(group), group[0].time or 0.0, line
 
@@ -127,7 +126,7 @@ def _weight(group: list[End]) -> tuple[bool, int, int, float, int]:
 def _cause(view: View, ends: Sequence[End], group: list[End]) -> Suspect:
     first = min(group, key=lambda end: (end.process.rank is None, end.process.rank or 0))
     best = first.best
-    culprits = tuple(end.process for end in group if key(end.process) is not None)
+    culprits = tuple(end.process for end in group if end.process.key is not None)
     unnamed = not culprits
     hosts = {end.process.host for end in group}
     if unnamed and len(hosts) == 1 and None not in hosts:
@@ -269,7 +268,7 @@ def _left(
 
 def _known(ends: Sequence[End], but: Sequence[Process] = ()) -> tuple[Process, ...]:
     """Returns the processes of ends that have a name."""
-    return tuple(e.process for e in ends if key(e.process) is not None and e.process not in but)
+    return tuple(e.process for e in ends if e.process.key is not None and e.process not in but)
 
 
 def _finished(finished: Sequence[Death], victims: list[End]) -> Suspect:
@@ -293,7 +292,7 @@ def _absent_in_store(view: View, ends: Sequence[End]) -> Suspect | None:
         causes.NOT_ENTERED, view.named([rank]), "absent-in-store", int(len(found) > 1),
         support=(Point(f"{text} of the store: the key that rank {rank} sets", died.source),),
         against=(Point("others may be late as well: they wait for one key after the other"),),
-        waiting=tuple(death.process for death, _ in found if key(death.process)),
+        waiting=tuple(death.process for death, _ in found if death.process.key is not None),
         at=Call(None, "init_process_group"),
     )  # fmt: skip
 
@@ -332,7 +331,7 @@ def _gone(view: View, victims: list[End], process: Process) -> Suspect:
 def _alone(end: End) -> Suspect:
     """Only one rank lost a connection: it ended the job, or somebody of whom nothing was read."""
     return Suspect(
-        causes.DEAD, (end.process,) if key(end.process) else (), "lost-one-connection", 0,
+        causes.DEAD, (end.process,) if end.process.key else (), "lost-one-connection", 0,
         support=(Point(_words(end), end.best.source),),
         against=(Point("whom it lost, and why, is not in what was read"),),
         death=end.best, leaf=end.best.site[0] if end.best.site else None, time=end.time,
@@ -373,7 +372,7 @@ def _call(victims: Sequence[End]) -> Call | None:
 
 def _words(end: End) -> str:
     death = end.best
-    name = count([end.process]) if key(end.process) is not None else "a process"
+    name = count([end.process]) if end.process.key is not None else "a process"
     if death.child:
         name = f"{name}'s {death.child}"
     return f"{name} {timeline.death_text(death)}"

@@ -6,13 +6,12 @@ leaves behind (Xid 13, 31, 43, 45) are consequences: they are suspects only wher
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
 
 from oddrank.triage import causes
-from oddrank.triage.facts import Identity, Process, Trouble, ranks
+from oddrank.triage.facts import Process, Trouble, ranks
 from oddrank.triage.suspects import Point, Suspect
-from oddrank.triage.view import Joiner, View, is_address
+from oddrank.triage.view import View, is_address
 
 _HIGH, _MEDIUM, _LOW = 2, 1, 0
 _MOST = 16
@@ -29,16 +28,24 @@ _OF_COMM = re.compile(r"across (\d+) ranks in comm")
 _NEAR, _ZONES, _OLD = 2 * 3600.0, 14 * 3600.0, 24 * 3600.0
 
 
-@dataclass
 class _Ties:
     """What ties devices and hosts to processes of the job."""
 
-    by_gpu: dict[str, set[Process]]
-    by_index: dict[tuple[str, int], set[Process]]
-    by_pid: dict[int, set[Process]]
-    by_host: dict[str, set[Process]]
-    by_rank: dict[int, Process]
-    world: int | None
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self.by_gpu: dict[str, set[Process]] = defaultdict(set)
+        self.by_index: dict[tuple[str | None, int | None], set[Process]] = defaultdict(set)
+        self.by_pid: dict[int | None, set[Process]] = defaultdict(set)
+        self.by_host: dict[str, set[Process]] = {}
+        for process in view.processes:
+            if process.rank is not None:
+                self.by_pid[process.pid].add(process)
+                if process.host:
+                    self.by_host.setdefault(process.host, set()).add(process)
+        for known in view.identities:
+            if known.process.rank is not None:
+                self.by_gpu[known.gpu].add(known.process)
+                self.by_index[known.process.host, known.gpu_index].add(known.process)
 
     def host(self, trouble: Trouble) -> str | None:
         """Returns the host as the job calls it: said, in the file's name, or the only one."""
@@ -58,8 +65,9 @@ class _Ties:
     def processes(self, trouble: Trouble) -> tuple[Process, ...]:
         """Returns the processes whose device it is, or that it hit; empty if nothing ties it."""
         of = _OF_COMM.search(trouble.text)
-        if trouble.hits and not (of and self.world and int(of[1]) != self.world):
-            return tuple(self.by_rank.get(rank, Process(rank)) for rank in trouble.hits)
+        world = self._view.world
+        if trouble.hits and not (of and world and int(of[1]) != world):
+            return self._view.named(trouble.hits)
         host = self.host(trouble)
 
         def here(several: Iterable[Process]) -> set[Process]:
@@ -88,27 +96,21 @@ class _Ties:
 
 def judge(view: View) -> list[Suspect]:
     """Returns a suspect for each process or device with faults, the surest first."""
-    ties, stall = _ties(view), _when(view)
-    several: dict[object, list[tuple[Trouble, Suspect]]] = defaultdict(list)
+    ties, stall = _Ties(view), _when(view)
+    several: dict[object, list[Trouble]] = defaultdict(list)
     gpus = [t for t in view.troubles if t.kind == "pcie" and (t.device or "").startswith("GPU ")]
     hosts = Counter(t.host for t in gpus)
     for trouble in view.troubles:
         if trouble.kind in _OF_OTHERS or trouble.whose not in ("hardware", "unknown"):
             continue
-        processes = ties.processes(trouble)
         device = trouble.device
         if trouble.kind == "pcie" and hosts[trouble.host] == 1:  # both ends of one link
             device = next(gpu.device for gpu in gpus if gpu.host == trouble.host)
-        key = frozenset(processes) or (ties.host(trouble), device, trouble.kind)
-        several[key].append((trouble, _suspect(trouble, processes, ties, stall)))
+        key = frozenset(ties.processes(trouble)) or (ties.host(trouble), device, trouble.kind)
+        several[key].append(trouble)
     if not several and not (view.deaths or view.progress or view.stacks or view.counts):
         return _of_applications(view, ties)
-    found = [_joined(group) for group in several.values()]
-    found = [
-        replace(s, cause=causes.SETTINGS, rule="other-settings", certainty=int(bool(s.processes)))
-        if all(t.kind == "setting" for t in s.trouble) else s
-        for s in found
-    ]  # fmt: skip
+    found = [_suspect(group, ties, stall) for group in several.values()]
     return sorted(found, key=lambda s: (-s.certainty, not s.processes, ranks(s.processes)))[:_MOST]
 
 
@@ -135,52 +137,42 @@ def _of_applications(view: View, ties: _Ties) -> list[Suspect]:
     return sorted(found, key=lambda s: (-s.certainty, s.time or 0.0))[:_MOST]
 
 
-def _suspect(
-    trouble: Trouble, processes: tuple[Process, ...], ties: _Ties, stall: float | None
-) -> Suspect:
-    distance = _distance(trouble, stall)
-    old = distance is not None and distance > _OLD
-    near = distance is not None and distance <= (_ZONES if trouble.coarse else _NEAR)
-    lasts = "did not come back" in trouble.text
-    if processes and (trouble.hits or _of_a_gpu(trouble)):
-        rule = "fault-of-its-gpu"
-    elif processes:
-        rule = "fault-of-its-host"
-    else:
-        rule = "fault-of-no-known-rank"
-    if trouble.kind == "boot":  # every long log has some
-        sure = _MEDIUM if near else _LOW
-    elif trouble.fatal and trouble.whose == "hardware":
-        sure = _HIGH if processes and near and rule == "fault-of-its-gpu" else _MEDIUM
-    elif trouble.fatal or lasts or (trouble.kind == "ib-flap" and trouble.count >= _MANY_FLAPS):
-        sure = _MEDIUM
-    else:
-        sure = _LOW
-    against: tuple[Point, ...] = ()
-    if old and distance is not None:
-        sure = _LOW
-        against = (Point(f"it was logged {_span(distance)} away from the stall", trouble.source),)
-    return Suspect(
-        causes.DEVICE, processes, rule, sure, (Point(_text(trouble, ties), trouble.source),),
-        against, trouble=(trouble,), time=trouble.time,
-    )  # fmt: skip
-
-
-def _joined(group: list[tuple[Trouble, Suspect]]) -> Suspect:
+def _suspect(group: Sequence[Trouble], ties: _Ties, stall: float | None) -> Suspect:
     """Makes one suspect of all faults of the same processes or device: the worst one first."""
-    group.sort(
-        key=lambda pair: (
-            -pair[1].certainty, not pair[0].fatal, not _of_a_gpu(pair[0]), pair[0].time or 0.0
-        )
+    processes = ties.processes(group[0])
+    sure = {id(t): _certainty(t, stall, tied=bool(processes)) for t in group}
+    group = sorted(
+        group, key=lambda t: (-sure[id(t)], not t.fatal, not _of_a_gpu(t), t.time or 0.0)
     )  # fmt: skip
-    first = group[0][1]
-    if len(group) == 1:
-        return first
+    worst = group[0]
+    cause, certainty = causes.DEVICE, sure[id(worst)]
+    rule = "fault-of-its-host" if processes else "fault-of-no-known-rank"
+    if processes and (worst.hits or _of_a_gpu(worst)):
+        rule = "fault-of-its-gpu"
+    if all(t.kind == "setting" for t in group):
+        cause, rule, certainty = causes.SETTINGS, "other-settings", int(bool(processes))
+    distance, against = _distance(worst, stall), []
+    if distance is not None and distance > _OLD:
+        against = [Point(f"it was logged {_span(distance)} away from the stall", worst.source)]
     return Suspect(
-        causes.DEVICE, first.processes, first.rule, first.certainty,
-        tuple(point for _, s in group for point in s.support), first.against,
-        trouble=tuple(trouble for trouble, _ in group), time=first.time,
+        cause, processes, rule, certainty, tuple(Point(_text(t, ties), t.source) for t in group),
+        tuple(against), trouble=tuple(group), time=worst.time,
     )  # fmt: skip
+
+
+def _certainty(trouble: Trouble, stall: float | None, *, tied: bool) -> int:
+    """Returns how surely a fault has to do with the stall. tied: it is known whose device it is."""
+    distance = _distance(trouble, stall)
+    near = distance is not None and distance <= (_ZONES if trouble.coarse else _NEAR)
+    if distance is not None and distance > _OLD:
+        return _LOW
+    if trouble.kind == "boot":  # every long log has some
+        return _MEDIUM if near else _LOW
+    if trouble.fatal and trouble.whose == "hardware" and tied and near:
+        return _HIGH if trouble.hits or _of_a_gpu(trouble) else _MEDIUM
+    lasts = "did not come back" in trouble.text
+    flaps = trouble.kind == "ib-flap" and trouble.count >= _MANY_FLAPS
+    return _MEDIUM if trouble.fatal or lasts or flaps else _LOW
 
 
 def _text(trouble: Trouble, ties: _Ties) -> str:
@@ -219,31 +211,6 @@ def _when(view: View) -> float | None:
     times += [counts.time for counts in view.counts]
     times += [t.time for stack in view.stacks for t in stack.threads]
     return min((time for time in times if time is not None), default=None)
-
-
-def _ties(view: View) -> _Ties:
-    join = Joiner(view.facts)
-    ties = _Ties(
-        defaultdict(set), defaultdict(set), defaultdict(set), defaultdict(set), {}, view.world
-    )
-    for process in view.processes:
-        if process.rank is not None:
-            ties.by_rank[process.rank] = process
-            if process.host:
-                ties.by_host[process.host].add(process)
-            if process.pid is not None:
-                ties.by_pid[process.pid].add(process)
-    for fact in view.facts:
-        if not isinstance(fact, Identity):
-            continue
-        process = join(fact.process)
-        if process.rank is None:
-            continue
-        if fact.gpu:
-            ties.by_gpu[fact.gpu].add(process)
-        if fact.gpu_index is not None and fact.process.host:
-            ties.by_index[fact.process.host, fact.gpu_index].add(process)
-    return ties
 
 
 def _of_a_gpu(trouble: Trouble) -> bool:

@@ -60,7 +60,7 @@ def ends_of(view: View) -> list[End]:
         if _is_stranger(death, view):
             strangers.append(death)
         else:
-            of[key(death.process) or number].append(_of_memory(death, view))
+            of[death.process.key or number].append(_of_memory(death, view))
     late = timed_out(view)
     times = [p.time for of in view.progress.values() for p in of.values() if p.timed_out and p.time]
     gave_up = min(times, default=None)
@@ -149,7 +149,7 @@ def _with_kills(ends: list[End], strangers: Iterable[Death], view: View) -> list
         return ends
     (one,) = silent
     host = one.process.host
-    kills = list({key(d.process): d for d in strangers if d.process.host == host}.values())
+    kills = list({d.process.key: d for d in strangers if d.process.host == host}.values())
     counted = [
         Death(one.process, "oom", t.source, signal=9, by="kernel", text=t.text)
         for t in view.troubles
@@ -179,17 +179,9 @@ def _really(deaths: Sequence[Death], view: View) -> list[Death]:
     """Leaves out exceptions after which the process went on, if nothing says that it ended."""
     left = [death for death in deaths if not death.went_on]
     others = left
-    if key(deaths[0].process) is None:
+    if deaths[0].process.key is None:
         others = [d for d in view.deaths if not d.went_on and d.how != "exception"]
     return left if all(_why(death) == "ended" for death in others) else list(deaths)
-
-
-def key(process: Process) -> object:
-    if process.rank is not None:
-        return ("rank", process.rank)
-    if process.pid is not None:
-        return ("pid", process.host, process.pid)
-    return ("label", process.host, process.label) if process.label else None
 
 
 def _is_of_watchdog(death: Death, gave_up: float | None) -> bool:
@@ -262,8 +254,8 @@ def _attached(ends: list[End]) -> list[End]:
             if len(told) == 1:
                 more = (*told[0].deaths, *(death for end in bare for death in end.deaths))
                 ends[ends.index(told[0])] = replace(told[0], deaths=more)
-    nameless = [end for end in ends if key(end.process) is None and end.best.text]
-    named = [end for end in ends if key(end.process) is not None]
+    nameless = [end for end in ends if end.process.key is None and end.best.text]
+    named = [end for end in ends if end.process.key is not None]
     if not nameless or not named:
         return ends
     silent = [

@@ -152,44 +152,34 @@ def _all_equal(answers: Sequence[_Answers]) -> Suspect:
 
 
 def _unreachable(view: View, names: "_Names") -> list[Suspect]:
-    """Makes suspects of processes that did not answer the watcher: stopped, dead, or cut off."""
-    found: dict[Process, Suspect] = {}
+    """Makes suspects of processes that did not answer the watcher: stopped, dead, or cut off.
+
+    Those of which the same is said are one suspect: a node has several.
+    """
+    said: dict[Process, dict[Point, float | None]] = defaultdict(dict)
     for each in view.counts:
         for lost, says in ((each.dead, "calls it dead"), (each.silent, "got no answer from it")):
-            point = Point(f"NCCL RAS {says}", each.source)
             for process in names.of(each, lost):
-                _add(found, process, point, each.time)
+                said[process].setdefault(Point(f"NCCL RAS {says}", each.source), each.time)
     for trouble in view.troubles:
         if trouble.kind == "unreachable":
-            process = (
-                Process(trouble.hits[0]) if trouble.hits
-                else names.process(trouble.host, trouble.pid)
-            )  # fmt: skip
-            _add(found, process, Point(trouble.text, trouble.source), trouble.time)
-    if len(found) > 1 and names and len(found) * 2 > len(names):
+            known = Process(trouble.hits[0]) if trouble.hits else None
+            process = known or names.process(trouble.host, trouble.pid)
+            said[process].setdefault(Point(trouble.text, trouble.source), trouble.time)
+    several = len(said) > 1
+    if several and names and len(said) * 2 > len(names):
         return []  # the job has ended, or the watcher itself is cut off
-    if len(found) > 1 and len(found) * 2 == len(names):  # either half may be cut off
-        return [replace(one, certainty=_LOW) for one in _alike(found.values())]
-    return _alike(found.values())
-
-
-def _alike(found: Iterable[Suspect]) -> list[Suspect]:
-    """Makes one suspect of the processes of which the same is said: a node has several."""
-    joined: dict[tuple[Point, ...], Suspect] = {}
-    for one in found:
-        before = joined.setdefault(one.support, replace(one, processes=()))
-        joined[one.support] = replace(before, processes=(*before.processes, *one.processes))
-    return list(joined.values())
-
-
-def _add(found: dict[Process, Suspect], process: Process, point: Point, when: float | None) -> None:
-    old = found.get(process)
-    if old is None:
-        found[process] = Suspect(
-            causes.UNREACHABLE, (process,), "no-answer", _MEDIUM, (point,), time=when
+    sure = _LOW if several and len(said) * 2 == len(names) else _MEDIUM  # either half may be
+    alike: dict[tuple[Point, ...], list[Process]] = defaultdict(list)
+    for process, points in said.items():
+        alike[tuple(points)].append(process)
+    return [
+        Suspect(
+            causes.UNREACHABLE, tuple(processes), "no-answer", sure, points,
+            time=said[processes[0]][points[0]],
         )
-    elif point not in old.support:
-        found[process] = replace(old, support=(*old.support, point))
+        for points, processes in alike.items()
+    ]  # fmt: skip
 
 
 class _Names:
