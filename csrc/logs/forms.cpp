@@ -130,7 +130,7 @@ std::size_t torchrun(std::string_view text, Prefix& who) {
 }
 
 // mpirun --tag-output: "[1,3]<stdout>:", PRRTE: "[prterun-node7-99@1,3]<stderr>: "; horovodrun:
-// "[3]<stdout>:".
+// "[3]<stdout>:"; SageMaker: "[1,mpirank:3,algo-1]<stdout>:".
 std::size_t mpirun(std::string_view text, Prefix& who) {
   Cursor at(text);
   if (!at.take('[')) return 0;
@@ -141,11 +141,17 @@ std::size_t mpirun(std::string_view text, Prefix& who) {
   }
   std::int64_t number = 0;
   if (!at.take_number(number)) return 0;
-  if (at.take(',') && !at.take_number(number)) return 0;
+  std::string_view host;
+  if (at.take(',')) {
+    const bool sagemaker = at.take("mpirank:");
+    if (!at.take_number(number)) return 0;
+    if (sagemaker && at.take(',')) host = at.take_while(is_name);
+  }
   if (!at.take("]<std")) return 0;
   const std::string_view stream = at.take_while(is_lower);
   if (stream.empty() || !at.take('>')) return 0;
   if (at.take(':') && prrte) at.take(' ');
+  if (!host.empty()) who.host = host;
   who.task = number;
   who.stream = stream[0];
   return at.at();

@@ -65,6 +65,7 @@ TEST(Prefixes, SrunAndMpirunNumberTheirTasks) {
   check({.line = "12:", .text = "", .task = 12});
   check({.line = "[1,3]<stdout>:x", .text = "x", .task = 3});
   check({.line = "[1,3]<stderr>:  x", .text = "  x", .task = 3});
+  check({.line = "[1,mpirank:3,algo-2]<stderr>:x", .text = "x", .task = 3, .host = "algo-2"});
   check({.line = "2026-11-23T03:00:01.5Z stderr F 7:   x", .text = "  x", .task = 7});
   check({.line = "[prterun-node7-99@1,3]<stderr>: x", .text = "x", .task = 3});
   check({.line = "[node7:12345] *** Process received signal ***",
