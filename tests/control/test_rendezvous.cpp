@@ -6,23 +6,20 @@
 #include <filesystem>
 #include <fstream>
 
+#include "../in_folder.hpp"
 #include "control/rendezvous.hpp"
 
 namespace oddrank::control {
 namespace {
 
-class RendezvousFile : public testing::Test {
+class RendezvousFile : public InFolder {
  protected:
   RendezvousFile() {
-    std::filesystem::create_directory(folder_);
     std::ofstream(path_) << "10.0.0.1:29511#secret";
     ::chmod(path_.c_str(), 0600);
   }
-  ~RendezvousFile() override { std::filesystem::remove_all(folder_); }
 
-  const std::string folder_ =
-      testing::TempDir() + "oddrank-rendezvous-" + std::to_string(::getpid());
-  const std::string path_ = folder_ + "/root";
+  const std::string path_ = path("root");
 };
 
 TEST_F(RendezvousFile, gives_the_address_or_nothing_without_waiting) {

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "../in_folder.hpp"
 #include "logs/last_times.hpp"
 #include "logs/merger.hpp"
 #include "logs/splitter.hpp"
@@ -24,24 +25,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class Folder : public ::testing::Test {
+class Folder : public InFolder {
  protected:
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "oddrank-logs-XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  ~Folder() override { fs::remove_all(path_); }
-
   std::string put(const std::string& name, const std::string& text) const {
-    std::ofstream(path_ + "/" + name) << text;
-    return path_ + "/" + name;
+    std::ofstream(path(name)) << text;
+    return path(name);
   }
   std::string get(const std::string& name) const {
     std::ostringstream text;
-    text << std::ifstream(path_ + "/" + name).rdbuf();
+    text << std::ifstream(path(name)).rdbuf();
     return text.str();
   }
-  std::string path_;
 };
 
 using SplitterTest = Folder;
@@ -64,7 +58,7 @@ struct Ranks {
 };
 
 TEST_F(SplitterTest, MoreRanksThanOpenFilesAreWritten) {
-  Ranks ranks(path_);
+  Ranks ranks(folder_);
   std::string text;
   for (int round = 0; round < 3; ++round) {
     for (int rank = 0; rank < 700; ++rank) {
@@ -82,7 +76,7 @@ TEST_F(SplitterTest, MoreRanksThanOpenFilesAreWritten) {
 
 TEST_F(SplitterTest, AnExistingFileIsNeverTouched) {
   put("0", "precious");
-  Ranks ranks(path_);
+  Ranks ranks(folder_);
   EXPECT_THROW(ranks.splitter.feed("[rank0]: a\n"), SystemError);
   EXPECT_EQ(get("0"), "precious");
 }
@@ -132,7 +126,7 @@ TEST_F(MergerTest, RandomLogsComeOutWholeAndSorted) {
     bytes += text.size();
     paths.push_back(put(std::to_string(file), text));
   }
-  Merge merge(path_);
+  Merge merge(folder_);
   std::istringstream merged(merge(paths));
   std::string line, before;
   std::size_t seen = 0;

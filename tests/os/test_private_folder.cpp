@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <string>
 
+#include "../in_folder.hpp"
 #include "os/error.hpp"
 #include "os/private_folder.hpp"
 
@@ -19,24 +20,14 @@ using oddrank::open_private_folder;
 
 constexpr uid_t kStranger = 12345;
 
-// A folder of our own (0700), removed afterwards.
-class PrivateFolder : public testing::Test {
+class PrivateFolder : public oddrank::InFolder {
  protected:
-  void SetUp() override {
-    std::string name = testing::TempDir() + "oddrank-private-XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    root_ = name;
-  }
-  void TearDown() override { fs::remove_all(root_); }
-
   std::string make(const std::string& name, mode_t mode) const {
-    const std::string path = root_ + "/" + name;
+    const std::string path = this->path(name);
     EXPECT_EQ(::mkdir(path.c_str(), mode), 0);
     EXPECT_EQ(::chmod(path.c_str(), mode), 0);  // whatever the umask
     return path;
   }
-
-  std::string root_;
 };
 
 std::string refusal(const std::string& path) {
@@ -49,19 +40,19 @@ std::string refusal(const std::string& path) {
 }
 
 TEST_F(PrivateFolder, makes_what_is_missing_and_closes_it_to_others) {
-  ASSERT_TRUE(open_private_folder(root_ + "/a/b"));
+  ASSERT_TRUE(open_private_folder(folder_ + "/a/b"));
   for (const char* name : {"/a", "/a/b"}) {
     struct stat made {};
-    ASSERT_EQ(::stat((root_ + name).c_str(), &made), 0);
+    ASSERT_EQ(::stat((folder_ + name).c_str(), &made), 0);
     EXPECT_EQ(made.st_mode & 0777, 0700U);
   }
-  EXPECT_TRUE(open_private_folder(root_ + "/a/b"));
+  EXPECT_TRUE(open_private_folder(folder_ + "/a/b"));
 }
 
 TEST_F(PrivateFolder, refuses_a_folder_that_others_can_write) {
   EXPECT_NE(refusal(make("group", 0770)).find("written by others"), std::string::npos);
   EXPECT_NE(refusal(make("world", 0707)).find("written by others"), std::string::npos);
-  EXPECT_NE(refusal(root_ + "/world/inside").find("written by others"), std::string::npos);
+  EXPECT_NE(refusal(folder_ + "/world/inside").find("written by others"), std::string::npos);
 }
 
 TEST_F(PrivateFolder, works_inside_a_sticky_one_like_tmp) {
@@ -79,16 +70,16 @@ TEST_F(PrivateFolder, follows_no_link_in_a_folder_that_others_can_write) {
 
 TEST_F(PrivateFolder, follows_our_own_links_where_nobody_else_can_write) {
   make("real", 0700);
-  fs::create_directory_symlink("real", root_ + "/relative");
-  fs::create_directory_symlink(root_ + "/relative", root_ + "/absolute");
-  EXPECT_TRUE(open_private_folder(root_ + "/absolute/inside"));
-  EXPECT_TRUE(fs::is_directory(root_ + "/real/inside"));
+  fs::create_directory_symlink("real", folder_ + "/relative");
+  fs::create_directory_symlink(folder_ + "/relative", folder_ + "/absolute");
+  EXPECT_TRUE(open_private_folder(folder_ + "/absolute/inside"));
+  EXPECT_TRUE(fs::is_directory(folder_ + "/real/inside"));
 }
 
 TEST_F(PrivateFolder, gives_up_on_links_that_go_round) {
-  fs::create_directory_symlink("b", root_ + "/a");
-  fs::create_directory_symlink("a", root_ + "/b");
-  EXPECT_NE(refusal(root_ + "/a").find("too many symbolic links"), std::string::npos);
+  fs::create_directory_symlink("b", folder_ + "/a");
+  fs::create_directory_symlink("a", folder_ + "/b");
+  EXPECT_NE(refusal(folder_ + "/a").find("too many symbolic links"), std::string::npos);
 }
 
 TEST_F(PrivateFolder, refuses_a_folder_of_somebody_else) {
@@ -102,18 +93,18 @@ TEST_F(PrivateFolder, refuses_a_folder_of_somebody_else) {
 
 TEST_F(PrivateFolder, refuses_relative_paths_and_files) {
   EXPECT_NE(refusal("here").find("not an absolute path"), std::string::npos);
-  EXPECT_TRUE(open_private_file(open_private_folder(root_).get(), "file", O_RDWR | O_CREAT));
-  EXPECT_NE(refusal(root_ + "/file").find("not a folder"), std::string::npos);
+  EXPECT_TRUE(open_private_file(open_private_folder(folder_).get(), "file", O_RDWR | O_CREAT));
+  EXPECT_NE(refusal(folder_ + "/file").find("not a folder"), std::string::npos);
 }
 
 TEST_F(PrivateFolder, opens_no_file_that_is_a_link_a_pipe_or_shared_under_another_name) {
-  const oddrank::Fd folder = open_private_folder(root_);
-  fs::create_symlink("/etc/passwd", root_ + "/link");
+  const oddrank::Fd folder = open_private_folder(folder_);
+  fs::create_symlink("/etc/passwd", folder_ + "/link");
   EXPECT_THROW(open_private_file(folder.get(), "link", O_RDWR | O_CREAT), oddrank::SystemError);
-  ASSERT_EQ(::mkfifo((root_ + "/pipe").c_str(), 0600), 0);
+  ASSERT_EQ(::mkfifo((folder_ + "/pipe").c_str(), 0600), 0);
   EXPECT_THROW(open_private_file(folder.get(), "pipe", O_RDWR), oddrank::Error);
   EXPECT_TRUE(open_private_file(folder.get(), "file", O_RDWR | O_CREAT));
-  fs::create_hard_link(root_ + "/file", root_ + "/second");
+  fs::create_hard_link(folder_ + "/file", folder_ + "/second");
   EXPECT_THROW(open_private_file(folder.get(), "file", O_RDWR), oddrank::Error);
 }
 

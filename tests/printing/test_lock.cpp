@@ -12,6 +12,7 @@
 #include <fstream>
 #include <string>
 
+#include "../in_folder.hpp"
 #include "os/fd.hpp"
 #include "printing/lock.hpp"
 #include "printing/writer.hpp"
@@ -24,18 +25,14 @@ using namespace oddrank::printing;
 constexpr std::int64_t kPatienceMs = 200;
 const Interrupt kNoInterrupt{[](void*) { return false; }, nullptr};
 
-class Lock : public testing::Test {
+class Lock : public oddrank::InFolder {
  protected:
   void SetUp() override {
-    std::string name = testing::TempDir() + "oddrank-lock-XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
     table_ = open_lock_file({folder_}).table;
     file_ = folder_ + "/out";
     out_ = oddrank::Fd(::open(file_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
     key_ = output_key(out_.get());
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   int say(const std::string& text) {
     Abandoned ignored;
@@ -61,7 +58,6 @@ class Lock : public testing::Test {
     EXPECT_TRUE(WIFSIGNALED(status));
   }
 
-  std::string folder_;
   std::string file_;
   Table* table_ = nullptr;
   oddrank::Fd out_;

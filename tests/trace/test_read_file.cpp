@@ -13,6 +13,7 @@
 #include <functional>
 #include <thread>
 
+#include "../in_folder.hpp"
 #include "../words.hpp"
 #include "os/proc.hpp"
 #include "record_builder.hpp"
@@ -23,24 +24,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class ReadFile : public testing::Test {
+class ReadFile : public InFolder {
  protected:
-  void SetUp() override {
-    std::string name = testing::TempDir() + "oddrank-read-XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    root_ = name;
-  }
-  void TearDown() override { fs::remove_all(root_); }
-
-  std::string path(const char* name) const { return root_ + "/" + name; }
   static std::string why(const std::string& path) {
     return refusal([&] { const RecordFile file(path); });
   }
   static std::string why(const RecordBuilder& record) {
     return refusal([&] { record.open(); });
   }
-
-  std::string root_;
 };
 
 void expect_in(const std::string& text, std::string_view part) {
@@ -78,7 +69,7 @@ TEST_F(ReadFile, refuses_what_is_no_regular_file) {
   expect_in(why(path("link")), "symbolic link");
   ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
   expect_in(why(path("pipe")), "not a regular file");
-  expect_in(why(root_), "not a regular file");
+  expect_in(why(folder_), "not a regular file");
   EXPECT_EQ(why(path("good")), "");
 }
 

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../in_folder.hpp"
 #include "../words.hpp"
 #include "os/proc.hpp"
 #include "record_builder.hpp"
@@ -13,17 +14,15 @@ namespace {
 
 constexpr std::int64_t kBase = 1'700'000'000'000'000'000;
 
-class SavedRecord : public ::testing::Test {
+class SavedRecord : public InFolder {
  protected:
   SavedRecord() { fill_record(record_); }
-  ~SavedRecord() override { ::unlink(path_.c_str()); }
   // Not the descriptor under /proc: that is a link, which the reader does not follow.
-  const std::string& path() {
-    record_.save(path_);
-    return path_;
+  std::string path() {
+    record_.save(InFolder::path("saved"));
+    return InFolder::path("saved");
   }
   RecordBuilder record_;
-  std::string path_ = ::testing::TempDir() + "oddrank-" + std::to_string(::getpid()) + ".trace";
 };
 
 TEST_F(SavedRecord, stacks_have_names_and_lines_and_the_last_event_its_time) {

@@ -21,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "../in_folder.hpp"
 #include "../patience.hpp"
 #include "os/clock.hpp"
 #include "os/error.hpp"
@@ -39,14 +40,8 @@ int flock_error = 0;
 int flock_calls = 0;
 int interrupted_reservations = 0;
 
-class RecordFiles : public testing::Test {
+class RecordFiles : public InFolder {
  protected:
-  void SetUp() override {
-    std::string name = "/tmp/oddrank-place-XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    root = name;
-  }
-  void TearDown() override { fs::remove_all(root); }
   // A record as a process of this machine leaves it. `change` edits its header before it is
   // written.
   template <class Change>
@@ -82,7 +77,7 @@ class RecordFiles : public testing::Test {
     fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(hours));
   }
 
-  fs::path root;
+  const fs::path root = folder_;
 };
 
 TEST_F(RecordFiles, AFileHasItsRoomAndOnlyItsUserReadsIt) {
@@ -149,7 +144,6 @@ TEST_F(RecordFiles, DeadJobsGoButTheNewestAndThoseWithALivingProcessStay) {
   leave_record("of-another-host", {}, kNoProcess, 1,
                [](Header& header) { set_text(header.boot_id, "another"); });
   fs::create_directories(root / "of-another-subject");
-  fs::permissions(root, fs::perms::owner_all);
   EXPECT_EQ(remove_dead_jobs(root, "own", 3), 3);
   for (const char* kept :
        {"dead3", "dead4", "used-again", "alive", "own", "of-another-subject", "of-another-host"}) {
@@ -170,14 +164,12 @@ TEST_F(RecordFiles, AJobInAnotherContainerThatHasRunForWeeksKeepsItsRecord) {
                                   [&](Header& header) { in_container(header, 24 * 20); });
   age(runs, 24 * 30);
   age(ended, 24 * 30);
-  fs::permissions(root, fs::perms::owner_all);
   EXPECT_EQ(remove_dead_jobs(root, "own", 0), 1);
   EXPECT_TRUE(fs::exists(runs));
   EXPECT_FALSE(fs::exists(ended));
 }
 
 TEST_F(RecordFiles, JobsOfOneProcessPushOutNoJobOfSeveralRanks) {
-  fs::permissions(root, fs::perms::owner_all);
   for (int i = 0; i < 5; ++i) {
     const std::string many = "many" + std::to_string(i);
     const std::string one = "one" + std::to_string(i);
@@ -194,7 +186,6 @@ TEST_F(RecordFiles, JobsOfOneProcessPushOutNoJobOfSeveralRanks) {
 }
 
 TEST_F(RecordFiles, TheNewestDeadRecordsOfAnOwnerStayAndOtherOwnersAreLeftAlone) {
-  fs::permissions(root, fs::perms::owner_all);
   make_record_file({root}, "job", {7}, kChildBytes, 0);
   for (int i = 0; i < 6; ++i) {
     for (const RecordOwner owner : {RecordOwner{7, true}, {7, false}, {8, true}}) {
@@ -216,7 +207,6 @@ TEST_F(RecordFiles, TheNewestDeadRecordsOfAnOwnerStayAndOtherOwnersAreLeftAlone)
 
 // Files of the user that look like records.
 TEST_F(RecordFiles, FilesThatOddrankDidNotWriteAreNeverTouched) {
-  fs::permissions(root, fs::perms::owner_all);
   std::vector<fs::path> of_the_user;
   const auto write = [&](const std::string& name, const std::string& text) {
     fs::create_directories((root / name).parent_path());
@@ -265,7 +255,6 @@ TEST_F(RecordFiles, FilesThatOddrankDidNotWriteAreNeverTouched) {
 }
 
 TEST_F(RecordFiles, AJobThatStartsAgainUnderItsNameKeepsItsRecord) {
-  fs::permissions(root, fs::perms::owner_all);
   leave_job("job", kNoProcess, 1);
   // A rank holds the folder's lock while it makes its record.
   const Fd base(::open(root.c_str(), O_RDONLY | O_DIRECTORY));
@@ -288,7 +277,6 @@ TEST_F(RecordFiles, AJobThatStartsAgainUnderItsNameKeepsItsRecord) {
 }
 
 TEST_F(RecordFiles, AFileSystemWithoutLocksCostsNoWait) {
-  fs::permissions(root, fs::perms::owner_all);
   flock_error = ENOLCK;
   flock_calls = 0;
   make_record_file({root}, "job", {0}, kChildBytes, 0);
@@ -298,7 +286,6 @@ TEST_F(RecordFiles, AFileSystemWithoutLocksCostsNoWait) {
 }
 
 TEST_F(RecordFiles, SignalsWhileRoomIsReservedChangeNothing) {
-  fs::permissions(root, fs::perms::owner_all);
   interrupted_reservations = 20;
   EXPECT_EQ(make_record_file({root}, "job", {0}, kChildBytes, 0).bytes, kChildBytes);
   EXPECT_EQ(interrupted_reservations, 0);

@@ -1,9 +1,9 @@
 // Slim records: a judge reads in them what it reads in the records that they were made of.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <fstream>
 
+#include "../in_folder.hpp"
 #include "../words.hpp"
 #include "read_everything.hpp"
 #include "record_builder.hpp"
@@ -20,12 +20,8 @@ struct Both {
   Snapshot whole, slim;
 };
 
-class Slim : public ::testing::Test {
+class Slim : public InFolder {
  protected:
-  ~Slim() override {
-    ::unlink(path_.c_str());
-    ::unlink(slim_path_.c_str());
-  }
   std::string slim_of(RecordBuilder& record) {
     record.save(path_);
     const std::string slim = slim_record(RecordFile(path_));
@@ -36,8 +32,7 @@ class Slim : public ::testing::Test {
     slim_of(record);
     return {read_snapshot(path_), read_snapshot(slim_path_)};
   }
-  std::string path_ = ::testing::TempDir() + "oddrank-" + std::to_string(::getpid()) + ".whole";
-  std::string slim_path_ = ::testing::TempDir() + "oddrank-" + std::to_string(::getpid()) + ".slim";
+  const std::string path_ = path("whole"), slim_path_ = path("slim");
 };
 
 std::string show(const Collective& one) {

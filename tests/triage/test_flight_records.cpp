@@ -1,6 +1,5 @@
 // Pickles and JSON become values within bounds; dumps of several ranks are compared.
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -10,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "../in_folder.hpp"
 #include "os/error.hpp"
 #include "triage/flight_match.hpp"
 #include "triage/values.hpp"
@@ -190,24 +190,18 @@ std::string steps(int count, const std::string& last) {
   return text + "]}";
 }
 
-// Files in a folder that goes with its test.
-class RecordFiles : public testing::Test {
+class RecordFiles : public oddrank::InFolder {
  public:
   void SetUp() override {
-    std::string pattern = testing::TempDir() + "dumps-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
     for (int i = 0; i < 64; ++i) {
-      const std::string path = folder_ + "/_dump_" + std::to_string(i);
+      const std::string path = this->path("_dump_" + std::to_string(i));
       std::ofstream(path) << steps(40 + i % 3, "broadcast");
       files_.push_back({path, i % 3, i});
     }
-    files_.push_back({folder_ + "/gone", 3, 0});
+    files_.push_back({path("gone"), 3, 0});
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
  protected:
-  std::string folder_;
   std::vector<FlightFile> files_;
 };
 
