@@ -35,33 +35,14 @@ class RecordBuilder {
  public:
   explicit RecordBuilder(const RecordSizes& sizes = {}) : sizes_(sizes) {
     Header layout{};
-    std::uint64_t at = kPage;
-    const auto place = [&at](std::uint32_t count, std::uint64_t stride) {
-      const Region region{at, count, static_cast<std::uint32_t>(stride)};
-      at += (region.bytes() + 7) / 8 * 8;
-      return region;
-    };
-    layout.dictionary = place(sizes.dictionary, 1);
-    layout.threads = place(sizes.threads, sizeof(ThreadSlot) + sizes.stack_room * sizeof(Word));
-    layout.rings = place(sizes.threads, sizes.ring_events * sizeof(Event));
-    layout.marks = place(sizes.marks, sizeof(MarkSlot));
-    layout.collectives = place(sizes.collectives, sizeof(CollectiveSlot));
-    layout.open = place(sizes.open, sizeof(CollectiveSlot));
-    layout.groups = place(sizes.groups, sizeof(GroupSlot));
-    size_ = at;
+    size_ = share_out(layout);
     fd_.reset(::memfd_create("oddrank-record", MFD_CLOEXEC));
     if (::ftruncate(fd_.get(), static_cast<off_t>(size_)) != 0) throw_errno("ftruncate");
     base_ = static_cast<char*>(
         ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0));
     if (base_ == MAP_FAILED) throw_errno("mmap");
     auto* made = new (base_) Header{};
-    made->dictionary = layout.dictionary;
-    made->threads = layout.threads;
-    made->rings = layout.rings;
-    made->marks = layout.marks;
-    made->collectives = layout.collectives;
-    made->open = layout.open;
-    made->groups = layout.groups;
+    share_out(*made);
     std::memcpy(made->magic, kMagic, sizeof kMagic);
     made->version = kVersion;
     made->endian = kEndian;
@@ -190,6 +171,24 @@ class RecordBuilder {
   }
 
  private:
+  // Sets the regions; returns the size of the file.
+  std::uint64_t share_out(Header& header) const {
+    std::uint64_t at = kPage;
+    const auto place = [&at](std::uint32_t count, std::uint64_t stride) {
+      const Region region{at, count, static_cast<std::uint32_t>(stride)};
+      at += (region.bytes() + 7) / 8 * 8;
+      return region;
+    };
+    const std::uint64_t slot = sizeof(ThreadSlot) + sizes_.stack_room * sizeof(Word);
+    header.dictionary = place(sizes_.dictionary, 1);
+    header.threads = place(sizes_.threads, slot);
+    header.rings = place(sizes_.threads, sizes_.ring_events * sizeof(Event));
+    header.marks = place(sizes_.marks, sizeof(MarkSlot));
+    header.collectives = place(sizes_.collectives, sizeof(CollectiveSlot));
+    header.open = place(sizes_.open, sizeof(CollectiveSlot));
+    header.groups = place(sizes_.groups, sizeof(GroupSlot));
+    return at;
+  }
   static void fill(CollectiveSlot& slot, Phase phase, std::uint64_t number) {
     slot.commit = 0;
     slot.tsc = 5000 + number;

@@ -174,14 +174,6 @@ TEST(Budget, equal_code_shares_its_level_and_everything_rises_at_a_new_start) {
   EXPECT_TRUE(changes[0].lasting);
 }
 
-TEST(Budget, recording_hot_code_stays_within_its_share) {
-  Process process;
-  process.add(1, kHot);
-  process.add(2, kCool);
-  process.run(2000);
-  EXPECT_LT(process.run(10'000), kShare);
-}
-
 TEST(Budget, of_many_warm_code_objects_the_hottest_go_down_until_the_rest_fits) {
   Process process;
   for (std::uint32_t code = 1; code <= 40; ++code) process.add(code, {.calls = 10 * code});

@@ -15,7 +15,7 @@ TEXTS = texts(__file__)
 # Last statement of the script -> the end in its record.
 ENDS = {
     "pass": End("exited", 0),
-    "sys.exit(3)": End("exited", 3),
+    "sys.exit(256 + 3)": End("exited", 3),
     "sys.exit('why')": End("exited", 1),
     "1 / 0": End("exited", 1, "ZeroDivisionError", "division by zero"),
     "raise ValueError('first\\nsecond')": End("exited", 1, "ValueError", "first"),

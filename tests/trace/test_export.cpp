@@ -87,12 +87,7 @@ TEST(Export, a_record_with_something_of_everything) {
     EXPECT_TRUE(has(text, part)) << part << " is not in " << text;
   }
   EXPECT_EQ(count_of(text, R"x("ph":"B")x"), count_of(text, R"x("ph":"E")x"));
-}
-
-TEST(Export, lines_are_instants_and_only_if_asked_for) {
-  RecordBuilder record;
-  fill_record(record);
-  EXPECT_FALSE(has(exported(record), R"x("cat":"line")x"));
+  EXPECT_FALSE(has(text, R"x("cat":"line")x"));
   EXPECT_TRUE(has(exported(record, true), R"x("cat":"line","name":"train.py:12"})x"));
 }
 
@@ -128,10 +123,7 @@ TEST(Export, what_overlaps_gets_a_row_of_its_own) {
 }
 
 TEST(Export, calls_too_deep_and_slices_without_a_row_are_left_out_and_reported) {
-  RecordSizes sizes;
-  sizes.ring_events = 2048;
-  sizes.collectives = 64;
-  RecordBuilder record(sizes);
+  RecordBuilder record({.ring_events = 2048, .collectives = 64});
   fill_record(record);
   for (std::uint64_t i = 0; i < 600; ++i) record.event(2, 2000 + i, call(2));
   for (std::uint64_t i = 0; i < 600; ++i) record.event(2, 3000 + i, back(2));
@@ -163,8 +155,7 @@ TEST(Export, ranks_of_a_boot_are_told_by_one_clock_or_not_at_all) {
 }
 
 TEST(Export, texts_longer_than_a_chunk_come_in_several) {
-  RecordSizes sizes;
-  sizes.ring_events = 1 << 15;
+  constexpr RecordSizes sizes{.ring_events = 1 << 15};
   RecordBuilder record(sizes);
   fill_record(record);
   for (std::uint64_t i = 0; i < sizes.ring_events / 2; ++i) {

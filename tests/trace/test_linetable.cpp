@@ -43,12 +43,6 @@ bool has_lines(std::uint32_t version, const Bytes& bytes, std::uint32_t first = 
   return false;
 }
 
-TEST(LineTable310, pairs_move_the_line_forth_and_back_and_may_have_none) {
-  const Bytes bytes = {4, 1, 2, 0x80, 2, 0, 4, 0xfe};  // +1, none, +0, -2
-  EXPECT_EQ(lines(k310, bytes, 10, 12),
-            (std::vector<Line>{11, 11, std::nullopt, 11, 9, 9, std::nullopt}));
-}
-
 TEST(LineTable310, long_ways_take_several_pairs) {
   EXPECT_EQ(lines(k310, {0, 127, 0, 127, 2, 46, 0, 0x81, 2, 0x81}, 1, 4),
             (std::vector<Line>{301, 47, std::nullopt}));

@@ -153,9 +153,7 @@ TEST(ReadDictionary, a_head_beyond_the_region_or_inside_an_entry_is_no_trap) {
 }
 
 TEST(ReadDictionary, entries_across_the_borders_of_chunks_are_whole) {
-  RecordSizes sizes;
-  sizes.dictionary = 2 << 20;
-  RecordBuilder record(sizes);
+  RecordBuilder record({.dictionary = 2 << 20});
   std::uint32_t id = 0;
   for (const std::size_t size : {1000U, 70'000U, 300'001U, 5U, 262'144U, 400'000U, 3U}) {
     ++id;

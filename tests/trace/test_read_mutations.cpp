@@ -103,8 +103,7 @@ TEST(ReadMutations, five_thousand_at_random) {
 
 // A hostile file of 1 GiB claims 65,536 slots that share a ring: 10^12 events to read.
 TEST(ReadBounds, a_ring_that_many_slots_claim_is_read_for_those_that_it_has_room_for) {
-  RecordSizes sizes;
-  sizes.threads = 64;
+  constexpr RecordSizes sizes{.threads = 64};
   RecordBuilder record(sizes);
   fill_record(record);
   for (std::uint32_t i = 0; i < sizes.threads; ++i) {
@@ -123,9 +122,7 @@ TEST(ReadBounds, a_ring_that_many_slots_claim_is_read_for_those_that_it_has_room
 
 // A hostile name may be long, and each frame repeats it.
 TEST(ReadBounds, a_name_is_no_longer_than_a_writer_would_make_it) {
-  RecordSizes sizes;
-  sizes.dictionary = 1 << 20;
-  RecordBuilder record(sizes);
+  RecordBuilder record({.dictionary = 1 << 20});
   record.entry(EntryKind::kText, 1, std::string(300'000, 'f'));
   record.code(1, std::string(300'000, 'n'), 1, 1, "\x80");
   record.group(1, std::string(100'000, 'g'), {});
@@ -137,10 +134,7 @@ TEST(ReadBounds, a_name_is_no_longer_than_a_writer_would_make_it) {
 }
 
 TEST(ReadBounds, frames_have_no_more_text_than_some_times_the_record) {
-  RecordSizes sizes;
-  sizes.dictionary = 1 << 16;
-  sizes.threads = 64;
-  sizes.stack_room = 1000;
+  constexpr RecordSizes sizes{.dictionary = 1 << 16, .threads = 64, .stack_room = 1000};
   RecordBuilder record(sizes);
   record.entry(EntryKind::kText, 1, std::string(4096, 'f'));
   record.code(1, std::string(4096, 'n'), 1, 1, "\x80");

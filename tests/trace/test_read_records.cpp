@@ -101,9 +101,7 @@ TEST(ReadCollectives, records_of_one_number_are_joined_whichever_are_missing) {
 }
 
 TEST(ReadCollectives, a_record_without_room_for_them_has_none) {
-  RecordSizes sizes;
-  sizes.marks = sizes.collectives = sizes.open = sizes.groups = 0;
-  RecordBuilder record(sizes);
+  RecordBuilder record({.marks = 0, .collectives = 0, .open = 0, .groups = 0});
   record.header().marks_claimed = 5;
   EXPECT_TRUE(read_marks(record.open()).list.empty());
   EXPECT_TRUE(read_collectives(record.open()).list.empty());

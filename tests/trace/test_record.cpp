@@ -1,8 +1,6 @@
-// Recorded events are in the file, however the recording process ends.
+// What the recorder writes is in the file: events, stacks, names, and how far collectives have
+// come.
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -10,7 +8,6 @@
 #include <numeric>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "../words.hpp"
@@ -177,24 +174,6 @@ TEST(Dictionary, NamesOnceAndSaysWhenItIsFull) {
   EXPECT_LE(record.header().dictionary_head, record.header().dictionary.count);
 }
 
-TEST(Dictionary, CodeOfFrameworksLeavesRoomForTheProgramsOwn) {
-  Record record(kFewestBytes);
-  const auto fill = [&](Level level) {
-    std::uint32_t added = 0;
-    const auto wanted = static_cast<std::uint32_t>(level);
-    while (
-        record->dictionary().add_code(
-            {.name = "f", .file = "a.py", .linetable = {}, .first_line = added, .level = wanted}) !=
-        0) {
-      ++added;
-    }
-    return added;
-  };
-  const std::uint32_t calls = fill(Level::kCalls);
-  EXPECT_EQ(fill(Level::kWhere), 0U);
-  EXPECT_GT(fill(Level::kLines), calls / 4);
-}
-
 TEST(Dictionary, ACodeObjectWithoutRoomIsLostOnceAndANameIsNoCode) {
   Record record(kFewestBytes);
   DictionaryWriter& dictionary = record->dictionary();
@@ -295,22 +274,6 @@ TEST(Crc, IsThatOfZlib) {
   EXPECT_EQ(crc32("6789", 4, crc32("12345", 5)), 0xCBF43926U);
 }
 
-TEST(Marks, OfManyThreadsAreAllThere) {
-  Record record;
-  std::vector<std::thread> threads;
-  for (std::uint32_t t = 0; t < 4; ++t) {
-    threads.emplace_back([&, t] {
-      for (int i = 0; i < 500; ++i) record->marks().add(MarkKind::kMark, t, "text", t);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(record.header().marks_claimed, 2000U);
-  const auto* marks = record.at<MarkSlot>(record.header().marks.offset);
-  for (std::uint64_t i = 0; i < 2000; ++i) EXPECT_EQ(marks[i].commit, i + 1);
-  record->step(41, 1);
-  EXPECT_EQ(record.header().step, 42U);
-}
-
 TEST(Collectives, ThoseThatAreOpenStayHoweverManyFollow) {
   Record record;
   CollectiveRing& ring = record->collectives();
@@ -370,41 +333,6 @@ TEST(Collectives, MessagesAreNumberedByPartner) {
   static_cast<void>(number_of(Role::kRecv, kNoRank, 4));
   EXPECT_EQ(number_of(Role::kRecv, 3, 2), std::nullopt) << "no room to note that of any rank";
   EXPECT_TRUE(read_progress(record.open()).empty());
-}
-
-TEST(Record, HasTheLastWordsOfItsProcess) {
-  Record record;
-  EXPECT_EQ(record.header().end, static_cast<std::uint64_t>(End::kNone));
-  record->note_script_ended("ValueError", "bad label 77", "34\ntrain_step\ntrain.py");
-  record->note_script_ended("", "", "");
-  EXPECT_EQ(record.header().end, static_cast<std::uint64_t>(End::kEnding));
-  EXPECT_STREQ(record.header().raised, "ValueError");
-  EXPECT_STREQ(record.header().message, "bad label 77");
-  EXPECT_STREQ(record.header().raised_at, "34\ntrain_step\ntrain.py");
-  record->note_exit(256 + 3);
-  EXPECT_EQ(record.header().end, static_cast<std::uint64_t>(End::kExited) | std::uint64_t{3} << 32);
-}
-
-TEST(Record, SurvivesTheDeathOfItsProcess) {
-  for (const int number : {SIGKILL, SIGSEGV, SIGABRT}) {
-    const Record record;
-    const pid_t child = ::fork();
-    if (child == 0) {
-      ThreadRecorder* thread = record->add_thread(1, 2, "main");
-      thread->enter(line(1, 1));
-      for (std::uint32_t i = 0; i < 1000; ++i) {
-        thread->move(line(1, i));
-        thread->append(line(1, i));
-      }
-      ::signal(number, SIG_DFL);
-      ::raise(number);
-    }
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_EQ(WTERMSIG(status), number);
-    EXPECT_EQ(record.slot(0).head, 1000U);
-    EXPECT_EQ(record.stack(0).at(0).position(), 999U);
-  }
 }
 
 }  // namespace

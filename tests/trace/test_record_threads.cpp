@@ -141,6 +141,9 @@ TEST(RecordOfManyThreads, AMarkIsWholeHoweverOftenItsSlotIsLapped) {
     EXPECT_LE(file.counters().step.value_or(0) % 1'000'003, 4U);
   });
   EXPECT_GT(seen, 0U);
+  const Records<Mark> marks = read_marks(record.open());
+  EXPECT_EQ(marks.claimed, 4 * (kTurns + kTurns / 16));
+  EXPECT_EQ(marks.list.size(), record->header().marks.count);
 }
 
 TEST(RecordOfManyThreads, ACollectiveIsWholeInTheRingAndAmongTheOpenOnes) {
