@@ -1,15 +1,13 @@
 """On a real terminal: colours, unless NO_COLOR or the terminal can't; nobody else's escapes."""
 
-import os
-import pty
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from patience import PATIENCE
+from terminal import on_terminal
 
+TESTS = str(Path(__file__).parents[1])
 SHOW = """
 import sys
 from pathlib import Path
@@ -20,36 +18,13 @@ render.table(["[bold]rank", "us"], [["\\x1b[2J", 1.5]], sys.stdout, title="\\x1b
 """
 
 
-def on_terminal(script=SHOW, **environ):
+def shown(script=SHOW, **environ):
     """What the script wrote to its terminal."""
-    leader, follower = pty.openpty()
-    clean = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")}
-    run = subprocess.Popen(
-        [sys.executable, "-c", script],
-        stdin=subprocess.DEVNULL,
-        stdout=follower,
-        env={
-            **clean, "TERM": "xterm-256color", "PYTHONPATH": str(Path(__file__).parents[1]),
-            **environ,
-        },
-    )  # fmt: skip
-    os.close(follower)
-    chunks = []
-    while True:
-        try:
-            chunk = os.read(leader, 65536)
-        except OSError:  # EIO: the other side is gone
-            break
-        if not chunk:
-            break
-        chunks.append(chunk)
-    os.close(leader)
-    assert run.wait(timeout=PATIENCE.limit) == 0
-    return b"".join(chunks).decode()
+    return on_terminal([sys.executable, "-c", script], PYTHONPATH=TESTS, **environ)
 
 
 def test_a_terminal_gets_colours_and_no_escapes_of_strangers():
-    text = on_terminal()
+    text = shown()
     assert "\x1b[1;31m" in text
     assert "\x1b[2J" not in text
     assert "[red]a\\x1b[2Jb[/red] :smile:" in text
@@ -58,13 +33,13 @@ def test_a_terminal_gets_colours_and_no_escapes_of_strangers():
 
 @pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
 def test_who_wants_no_colours_gets_plain_text(environ):
-    assert "\x1b" not in on_terminal(**environ)
+    assert "\x1b" not in shown(**environ)
 
 
 def test_a_c_locale_is_no_reason_to_fail():
     plain_c = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
     for environ in (plain_c, {**plain_c, "PYTHONIOENCODING": "ascii:strict"}):
-        assert "\\u5927" in on_terminal(**environ)
+        assert "\\u5927" in shown(**environ)
 
 
 def test_a_terminal_that_mpirun_puts_in_front_of_a_file_gets_no_colours():
@@ -75,5 +50,5 @@ cli.main(["judge", "odd", "--fail-on", "none"])
 """
     ours = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}
     ours |= {"OMPI_COMM_WORLD_LOCAL_RANK": "0"}
-    assert "\x1b[" in on_terminal(script)
-    assert "\x1b[" not in on_terminal(script, **ours)
+    assert "\x1b[" in shown(script)
+    assert "\x1b[" not in shown(script, **ours)

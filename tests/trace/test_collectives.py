@@ -2,15 +2,14 @@
 
 import json
 import os
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
+from subprocess import Popen
 
 import pytest
 
-import forked
+import gloo_ranks
 from oddrank import _native
 from oddrank.trace import collectives
 from oddrank.trace.collectives import Collective
@@ -20,30 +19,15 @@ pytestmark = [pytest.mark.needs("torch-build"), pytest.mark.timeout(300)]
 JOB = Path(__file__).with_name("collectives_job.py")
 
 
-@contextmanager
-def ranks(folder: Path, world: int, *fault: str) -> Iterator[list[subprocess.Popen[str]]]:
+def ranks(folder: Path, world: int, *fault: str) -> "AbstractContextManager[list[Popen[str]]]":
     _native.torch()  # reports a _torch that does not fit, once
-    environ = {
-        **os.environ, "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
-        "ODDRANK_DIR": f"{folder}/records",
+    return gloo_ranks.ranks(
+        [sys.executable, JOB, folder, *fault], folder, world,
         # Room for all scenarios: a record of the default size keeps only a thousand collectives.
-        "ODDRANK_TRACE_MB": "4" if fault else "16",
+        ODDRANK_TRACE_MB="4" if fault else "16",
         # The job imports helpers of tests.
-        "PYTHONPATH": os.pathsep.join([str(JOB.parents[1]), os.environ.get("PYTHONPATH", "")]),
-    }  # fmt: skip
-    started = [
-        forked.popen(
-            [sys.executable, JOB, folder, *fault], stdout=subprocess.PIPE, text=True,
-            env={**environ, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-        )
-        for rank in range(world)
-    ]  # fmt: skip
-    try:
-        yield started
-    finally:
-        for rank in started:
-            rank.kill()
-            rank.communicate()
+        PYTHONPATH=os.pathsep.join([str(JOB.parents[1]), os.environ.get("PYTHONPATH", "")]),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("world", "scenarios"), [(2, 12), (4, 4)])
@@ -57,7 +41,7 @@ def test_each_collective_is_recorded_with_its_group_bytes_and_end(tmp_path, worl
         assert not any(wrong.values()), f"rank {rank}: " + "\n".join(wrong.values())
 
 
-def line_of(rank: subprocess.Popen[str]) -> str:
+def line_of(rank: Popen[str]) -> str:
     assert rank.stdout is not None
     return rank.stdout.readline().strip()
 

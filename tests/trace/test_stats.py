@@ -1,15 +1,8 @@
 """`oddrank trace stats`: exact counts, times that add up, losses, and tables that fit."""
 
-import contextlib
-import fcntl
 import json
-import os
-import pty
 import re
-import struct
-import subprocess
 import sys
-import termios
 import time
 
 import pytest
@@ -18,6 +11,7 @@ from oddrank import _native
 from oddrank.trace import jobs, stats
 from oddrank.trace.export import export
 from patience import PATIENCE, until
+from terminal import on_terminal
 from texts import texts
 from trace_command import oddrank
 
@@ -127,26 +121,13 @@ def test_the_command_prints_tables_and_json_without_earlier_runs(job, tmp_path):
 LONG = TEXTS["long"]
 
 
-def shown_in_a_terminal(command, columns):
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    with subprocess.Popen(command, env={**os.environ, "TERM": "xterm"}, stdout=theirs) as process:
-        os.close(theirs)
-        shown = b""
-        with contextlib.suppress(OSError):  # EIO: the other end is closed
-            while piece := os.read(ours, 4096):
-                shown += piece
-    os.close(ours)
-    assert process.returncode == 0
-    return re.sub(r"\x1b\[[0-9;]*m", "", shown.decode())
-
-
 def test_the_tables_fit_the_terminal(run_ranks, tmp_path):
     job = run_ranks(tmp_path, LONG)
     piped = oddrank("stats", job, folder=tmp_path).stdout
     command = [sys.executable, "-m", "oddrank", "trace", "stats", job]
-    shown = {columns: shown_in_a_terminal(command, columns) for columns in (60, 80, 100, 200)}
-    for most, text in [(160, piped), *shown.items()]:
+    shown = [(columns, on_terminal(command, columns)) for columns in (60, 80, 100, 200)]
+    for most, coloured in [(160, piped), *shown]:
+        text = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
         assert max(map(len, text.splitlines())) <= most
         assert "aaa" in text
         assert ("ccc.py:1" if most >= 100 else "ccc") in text

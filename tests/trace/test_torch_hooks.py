@@ -5,15 +5,16 @@ ODDRANK_TEST_OTHER_TORCH names a Python of this one's version that has torch 2.1
 
 import json
 import re
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 import pytest
 
+import gloo_ranks
 import other_torch
 from patience import PATIENCE, until
 from processes import captured
@@ -40,35 +41,19 @@ def test_with_a_thin_object_for_a_group(tmp_path, name):
     assert (done.returncode, done.stdout.strip()) == (0, expected.strip()), done.stderr
 
 
-@contextmanager
 def ranks(
-    line: Sequence[str], folder: Path, world: int, *arguments: str
-) -> Iterator[list[subprocess.Popen[str]]]:
-    environ = other_torch.environ() | {
-        "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
-        "ODDRANK_DIR": f"{folder}/records",
-    }  # fmt: skip
-    started = [
-        subprocess.Popen(
-            [*line, JOB, folder, *arguments], stderr=subprocess.PIPE, text=True,
-            env={**environ, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-        )
-        for rank in range(world)
-    ]  # fmt: skip
-    try:
-        yield started
-    finally:
-        for rank in started:
-            rank.kill()
-            rank.communicate()
+    line: Sequence[str], folder: Path, world: int, *options: str
+) -> "AbstractContextManager[list[Popen[str]]]":
+    """Starts the job with the Python and torch of `line`."""
+    environ = other_torch.environ()
+    return gloo_ranks.ranks([*line, JOB, folder, *options], folder, world, fresh=True, env=environ)
 
 
-def rows(line: Sequence[str], folder: Path, *arguments: str) -> list[list[dict[str, Any]]]:
+def rows(line: Sequence[str], folder: Path, *options: str) -> list[list[dict[str, Any]]]:
     """Returns what each of two ranks has recorded."""
     folder.mkdir()
-    with ranks(line, folder, 2, *arguments) as started:
-        said = [rank.communicate(timeout=PATIENCE.seconds(120))[1] for rank in started]
-        assert [rank.returncode for rank in started] == [0, 0], "\n".join(said)
+    with ranks(line, folder, 2, *options) as started:
+        assert [rank.wait(PATIENCE.seconds(120)) for rank in started] == [0, 0]
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
 
 
@@ -84,11 +69,7 @@ def other(tmp_path: Path) -> list[str]:
 
 @pytest.mark.needs("other-torch", "torch-build")
 def test_both_recorders_write_the_same_rows(tmp_path, other):
-    own = [
-        sys.executable,
-        "-c",
-        f"import sys; sys.path.append({TESTS!r})\n{RUNS_FILE}",
-    ]
+    own = [sys.executable, "-c", f"import sys; sys.path.append({TESTS!r})\n{RUNS_FILE}"]
     by_torch, by_hooks = rows(own, tmp_path / "torch"), rows(other, tmp_path / "hooks")
     for of_rank in by_torch:
         for row in of_rank:

@@ -13,15 +13,14 @@ from typing import Any
 
 import pytest
 
-import forked
 from golden import Golden
 from inputs.test_files import tar
 from oddrank import cli
 from oddrank.trace.ranks import read
 from patience import PATIENCE, until
 from processes import Marked
+from training import training
 
-TRAINING = Path(__file__).parents[2] / "examples" / "trace_training.py"
 RAISED = (
     b"[rank3]: Traceback (most recent call last):\n"
     b'[rank3]:   File "train.py", line 9, in main\n[rank3]: ValueError: boom\n'
@@ -64,13 +63,6 @@ def test_an_input_is_never_overwritten(tmp_path, option):
 @contextmanager
 def hanging_job(folder: Path) -> Iterator[Marked]:
     """Runs the example on four ranks until rank 3 waits for data, and the others for it."""
-    marked = Marked()
-    launcher = forked.popen(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4",
-         "-m", "oddrank", "run", "--no-watch", str(TRAINING), "--hang", "data", "--steps", "1000"],
-        env={**os.environ, **marked.environ, "ODDRANK_DIR": str(folder), "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
 
     def hangs() -> bool:
         assert launcher.poll() is None
@@ -80,12 +72,10 @@ def hanging_job(folder: Path) -> Iterator[Marked]:
         steps = {rank.step for rank in ranks}
         return sorted(waiting) == [False, True, True, True] and steps == {3} and stands
 
-    try:
+    under = ("-m", "oddrank", "run", "--no-watch")
+    with training(folder, "--hang", "data", "--steps", "1000", under=under) as (marked, launcher):
         until(hangs, normal=200)
         yield marked
-    finally:
-        marked.kill_all()
-        launcher.wait()
 
 
 def verdict(folder: Path) -> dict[str, Any]:
