@@ -219,17 +219,6 @@ def the_profiler_sees_what_it_sees_without_the_recorder(rank: int) -> Iterator[N
 
 
 @scenario(2)
-def after_stop_operations_work_and_are_not_recorded(rank: int) -> Iterator[None]:
-    dist.all_reduce(torch.ones(1))
-    collectives.stop()
-    x = torch.ones(2)
-    dist.all_reduce(x)
-    yield
-    same(x.tolist(), [2.0, 2.0])
-    same(issued(), [("allreduce_", 4)])
-
-
-@scenario(2)
 def four_threads_and_a_reader_lose_nothing(rank: int) -> Iterator[None]:
     """Gives each thread its own group of one rank, so ranks need no common order."""
     collectives.stop()
@@ -251,21 +240,6 @@ def four_threads_and_a_reader_lose_nothing(rank: int) -> Iterator[None]:
     by_group = [[r for r in records() if r.group == group.group_name] for group in groups]
     same([len(found) for found in by_group], [100] * 4)
     assert all(map(is_consecutive, by_group))
-
-
-@scenario(2)
-def a_forked_child_ends_nothing_in_its_parent_s_record(rank: int) -> Iterator[None]:
-    received = dist.irecv(torch.empty(2), 1) if rank == 0 else None
-    child = os.fork()
-    if child == 0:
-        del received  # its copy of the Work
-        gc.collect()
-        os._exit(0)
-    os.waitpid(child, 0)
-    after_fork = states()
-    meet(received)
-    yield
-    same(after_fork, (["open"], [])[rank])
 
 
 @scenario(2)

@@ -106,11 +106,6 @@ TEST(Sink, WritesWhatIsSentToWhomAndBothSides) {
   EXPECT_EQ(name_of_type(kNoType), "");
 }
 
-TEST(Sink, RecordsNothingWhereNobodyIsArmed) {
-  armed = nullptr;
-  EXPECT_EQ(sink().begin(call("0", "barrier")), 0U);
-}
-
 TEST(Sink, WhatOneRecorderHasBegunAnotherDoesNotEnd) {
   const Record first;
   const std::uint64_t of_first = sink().begin(call("0", "send"));
