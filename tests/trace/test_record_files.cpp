@@ -16,6 +16,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -44,9 +46,9 @@ class RecordFiles : public InFolder {
  protected:
   // A record as a process of this machine leaves it. `change` edits its header before it is
   // written.
-  template <class Change>
-  fs::path leave_record(const std::string& job, RecordOwner owner, pid_t pid, std::uint64_t start,
-                        Change&& change) const {
+  fs::path leave_record(
+      const std::string& job, RecordOwner owner, pid_t pid, std::uint64_t start,
+      const std::function<void(Header&)>& change = [](Header&) {}) const {
     const fs::path file = root / job /
                           ((owner.is_child ? "child" : "rank") + std::to_string(owner.rank) + "-" +
                            std::to_string(pid) + "-" + std::to_string(start) + ".trace");
@@ -71,7 +73,7 @@ class RecordFiles : public InFolder {
   }
   // The folder of a job whose only process is `pid` with this start time.
   fs::path leave_job(const std::string& job, pid_t pid, std::uint64_t start) const {
-    return leave_record(job, {}, pid, start, [](Header&) {});
+    return leave_record(job, {}, pid, start);
   }
   static void age(const fs::path& path, int hours) {
     fs::last_write_time(path, fs::file_time_type::clock::now() - std::chrono::hours(hours));
@@ -189,20 +191,17 @@ TEST_F(RecordFiles, TheNewestDeadRecordsOfAnOwnerStayAndOtherOwnersAreLeftAlone)
   make_record_file({root}, "job", {7}, kChildBytes, 0);
   for (int i = 0; i < 6; ++i) {
     for (const RecordOwner owner : {RecordOwner{7, true}, {7, false}, {8, true}}) {
-      age(leave_record("job", owner, kNoProcess + i, 1, [](Header&) {}), 10 - i);
+      age(leave_record("job", owner, kNoProcess + i, 1), 10 - i);
     }
   }
   make_record_file({root}, "job", {7, true}, kChildBytes, 0);
-  int count[3] = {};
+  std::map<std::string, int> count;
   for (const auto& entry : fs::directory_iterator(root / "job")) {
     const std::string name = entry.path().filename();
-    count[0] += name.starts_with("child7-") ? 1 : 0;
-    count[1] += name.starts_with("rank7-") ? 1 : 0;
-    count[2] += name.starts_with("child8-") ? 1 : 0;
+    ++count[name.substr(0, name.find('-'))];
   }
-  EXPECT_EQ(count[0], 3 + 1);
-  EXPECT_EQ(count[1], 6 + 1);
-  EXPECT_EQ(count[2], 6);
+  const std::map<std::string, int> left = {{"child7", 3 + 1}, {"rank7", 6 + 1}, {"child8", 6}};
+  EXPECT_EQ(count, left);
 }
 
 // Files of the user that look like records.
@@ -240,7 +239,7 @@ TEST_F(RecordFiles, FilesThatOddrankDidNotWriteAreNeverTouched) {
   std::vector<fs::path> ours = {leave_job("dead", kNoProcess, 1'000)};
   for (const int hours : {10, 9, 8, 7, 6}) {
     const auto start = 2'010U - static_cast<std::uint64_t>(hours);
-    ours.push_back(leave_record("job", {0}, kNoProcess, start, [](Header&) {}));
+    ours.push_back(leave_record("job", {0}, kNoProcess, start));
     age(ours.back(), hours);
   }
   age(root / "dead", 100);

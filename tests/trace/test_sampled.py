@@ -2,15 +2,15 @@
 
 import re
 import signal
-import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+import patience
 from oddrank.run.top import look as top
-from oddrank.trace import ranks, where
+from oddrank.trace import where
 from oddrank.trace.arm import HOOKS
-from patience import PATIENCE
 from texts import texts
 
 TEXTS = texts(__file__)
@@ -31,24 +31,20 @@ def limited(script):
 @pytest.fixture
 def until(script):
     """Starts such a script; reads its record until it is as wanted. Returns process and rank."""
-    process = None
+    with ExitStack() as ends:
 
-    def run(source, wanted):
-        nonlocal process
-        program = f"; armed = oddrank.arm(budget=1e-3){TEXTS['hot']}{source}"
-        process = script.start(program)
-        end = time.monotonic() + PATIENCE.limit
-        while time.monotonic() < end and process.poll() is None:
-            found = ranks.read([*(script.folder / "records").rglob("*.trace")])[0]
-            if found and wanted(found[0]):
-                return process, found[0]
-            time.sleep(0.01)
-        raise AssertionError(process.communicate() if process.poll() is not None else "never")
+        def run(source, wanted):
+            begin = "; armed = oddrank.arm(budget=1e-3); print('armed', flush=True)"
+            process = ends.enter_context(script.running(f"{begin}{TEXTS['hot']}{source}"))
 
-    yield run
-    if process is not None:
-        process.kill()
-        process.communicate()
+            def found():
+                assert process.poll() is None
+                (rank,) = script.records()
+                return wanted(rank) and rank
+
+            return process, patience.until(found)
+
+        yield run
 
 
 def spins(rank):
