@@ -125,7 +125,7 @@ _ENGINE = re.compile(
 )
 # glog's times name no year, those of other writers do.
 _NO_YEAR = re.compile(r"\W{0,4}[IWEF]\d{3,4} \d\d:")
-_A_YEAR = re.compile(r"^\W{0,4}(20\d\d)-\d\d-\d\d[ T]")
+_A_YEAR = re.compile(r"(?:^\W{0,4}|^\W*time +: |CANCELLED AT )(20\d\d)-\d\d-\d\d[ T_]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +288,7 @@ def _log(item: Item, found: dict[str, Any]) -> Log:
 
 def _year(matches: Iterable[Sequence[Any]]) -> int:
     """Returns the year that lines of a log name, for the others; 0 if they name none."""
-    years = {found[1] for match in matches if match[4] and (found := _A_YEAR.search(match[2]))}
+    years = {found[1] for match in matches if (found := _A_YEAR.search(match[2]))}
     return int(years.pop()) if len(years) == 1 else 0
 
 

@@ -302,6 +302,7 @@ class _Words:
             self._nccl(line, text, source)
         elif line.word == "Last error:" and line.follows:
             self._last_error(line, text)
+            self._nccl(line, text, source)
         elif line.word in ("Segmentation fault", "*** Process received signal"):
             told = _NUMBER.search(text) if "Signal:" in text else None
             if told or (line.word == "Segmentation fault" and not line.follows):
@@ -342,7 +343,8 @@ class _Words:
         for pattern, kind in _NCCL_TROUBLE:
             if found := pattern.search(text):
                 code = found[2] if found.lastindex == 2 else ""
-                self._trouble(line, kind, text.partition("NCCL WARN")[2].strip(), source, code=code)
+                said = text.rpartition("NCCL WARN")[2].strip()
+                self._trouble(line, kind, said, source, code=code)
                 return
 
     def _trouble(

@@ -229,8 +229,10 @@ def _awaited(view: View, ends: Sequence[End]) -> list[Suspect]:
     known = {end.process.rank for end in ends if end.process.rank is not None}
     everyone = set(range(view.world or max(known, default=-1) + 1))
     alive = {p.rank for p, state in view.states.items() if state.state in _ALIVE}
-    if not waited and known and len(everyone - known) == 1 and not (everyone - known) & alive:
-        return [_gone(view, victims, Process((everyone - known).pop()))]
+    silent = everyone - known
+    enough = known if view.world else len(known) > 2  # the few that spoke may be any part of a job
+    if not waited and enough and len(silent) == 1 and not silent & alive:
+        return [_gone(view, victims, Process(silent.pop()))]
     unresponsive = [
         end for end in ends if end.why == "ended" and end.best.signal == 9
         and any(d.by == "launcher" and d.signal == 9 for d in end.deaths)
