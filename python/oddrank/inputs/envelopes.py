@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from oddrank.inputs import HEAD, unix_time
+from oddrank.inputs import unix_time
 
 _MOST_LOOKED_AT = 200
 _MOST_LEFT = 0.2  # of the lines that are looked at may not fit
@@ -46,7 +46,7 @@ def found(head: bytes) -> Envelope | None:
     lines = head.split(b"\n")[: _MOST_LOOKED_AT + 1]
     if len(lines) > 1:
         lines.pop()  # perhaps not whole
-    if _width(head.decode(errors="replace")):
+    if _width(head[:_HEAD_OF_TEXT].decode(errors="replace")):
         return _BY_WIDTH
     told = (line.rstrip(b"\r") for line in lines if line.strip())
     first_two = list(itertools.islice(told, 2))
@@ -285,7 +285,7 @@ def _cast(content: bytes) -> str | None:
 
 
 def _split(text: str) -> list[str]:
-    return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
+    return text.replace("\r\n", "\n").removesuffix("\n").split("\n")
 
 
 def _width(text: str) -> int:
@@ -294,11 +294,12 @@ def _width(text: str) -> int:
     Then its longest lines are equally long, and words that they were cut in stand whole elsewhere.
     """
     lines = _split(text)
-    width = max(map(len, lines), default=0)
-    cut = [two for two in itertools.pairwise(lines) if len(two[0]) == width]
-    if width < _NARROWEST or not 1 <= len(cut) < len(lines) * 0.7:
+    lengths = list(map(len, lines))
+    width = max(lengths)
+    if width < _NARROWEST or lengths.count(width) > len(lines) * 0.7:
         return 0
-    halves = [(_WORD_AT_END.search(one), _WORD.match(other)) for one, other in cut]
+    cut = [at for at in range(len(lines) - 1) if lengths[at] == width]
+    halves = [(_WORD_AT_END.search(lines[at]), _WORD.match(lines[at + 1])) for at in cut]
     joined = [end[0] + begin[0] for end, begin in halves if end and begin]
     joined = [word for word in joined if len(word) >= _LEAST_WORD and not word.isdigit()]
     words = set(_WORD.findall(text)) if len(joined) > 1 else set()
@@ -310,7 +311,7 @@ def _width(text: str) -> int:
 def _uncut(content: bytes) -> str:
     """Joins the lines that a terminal cut. Lines behind keep their numbers."""
     text = content.decode(errors="replace")
-    lines, width = _split(text), _width(text[:HEAD])
+    lines, width = _split(text), _width(content[:_HEAD_OF_TEXT].decode(errors="replace"))
     joined: list[str] = []
     for number, line in enumerate(lines):
         if number and len(lines[number - 1]) == width and not _BEGINS.match(line):
@@ -320,7 +321,7 @@ def _uncut(content: bytes) -> str:
     return "".join(f"{line}\n" for line in joined)
 
 
-_NARROWEST, _LEAST_WORD = 60, 6
+_HEAD_OF_TEXT, _NARROWEST, _LEAST_WORD = 16 << 10, 60, 6
 _OF_WATCHDOGS = frozenset((
     "OpType", "SeqNum", "NumelIn", "NumelOut", "Timeout", "Watchdog", "collective", "operation",
     "timeout", "milliseconds", "exception", "terminated", "enqueued", "completed", "Traceback",
