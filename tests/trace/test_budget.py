@@ -137,14 +137,6 @@ def test_a_forked_child_begins_with_everything(limited, source):
     assert "line" in events_of(child, "hot")
 
 
-@pytest.mark.skipif(not NEW, reason="sys.monitoring came with 3.12")
-def test_beside_another_tool_hot_code_stays_in_the_stack_and_in_the_childs_record(limited, source):
-    rank, child = limited(source)
-    assert lowered(rank)["hot"] == ("where", "lines")
-    assert [frame.function for frame in rank.main.stack] == ["<module>", "<lambda>", "dies"]
-    assert events_of(child, "hot", 100) == 2 * ["call", "line", "line", "return"]
-
-
 def test_without_a_budget_nothing_goes_down(script):
     source = HOT.replace("3000", "20") + "until('none')\n"
     assert script.rank(source, "budget=None", check=False).lowered == ()

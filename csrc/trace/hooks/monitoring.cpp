@@ -3,8 +3,6 @@
 // We use two tools. The first one finds code: PY_START and PY_RESUME are global, and disabled
 // location by location once their code is known. Code that is not recorded then runs at full speed.
 // Recorded code gets local events of the second tool, which can be taken away and asked for again.
-// If only one tool is free, it does both. Code that the budget lowers then stays in the stacks: its
-// PY_START could be disabled, but not enabled again.
 // PY_UNWIND and PY_THROW cannot be local before 3.15: they are global, and cost time only when an
 // exception passes.
 #include <array>
@@ -22,15 +20,14 @@ constexpr std::array<const char*, kEvents> kNames = {
     "PY_START", "PY_RESUME", "PY_RETURN", "PY_YIELD", "LINE", "PY_THROW", "PY_UNWIND"};
 std::array<int, kEvents> bits{};
 // Tool ids without a purpose; 0 is for debuggers, 1 coverage, 2 profilers, 5 optimisers.
-constexpr std::array<int, 2> kTools = {4, 3};
+constexpr int kFinder = 4, kTool = 3;  // kTool: of recorded code
 
 constexpr const char* kName = "oddrank";
 // Up to twice what benchmarks/trace/event_cost.py measures: below callers that are off, each call
 // searches the frames.
 constexpr EventCosts kCosts{45, 90};
 
-int finder = -1;
-int tool = -1;  // of recorded code
+bool has_tools = false;
 PyObject* disable = nullptr;
 
 struct Callback {
@@ -55,7 +52,7 @@ PyObject* begins(Kind kind) noexcept {
   TracedThread* thread = tracer.here();
   if (thread == nullptr) return none();
   const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
-  if (tracer.info_of(frame).level == Level::kOff) return finder == tool ? off() : none();
+  if (tracer.info_of(frame).level == Level::kOff) return none();
   thread->enter(frame, kind);
   tracer.check(*thread, frame);
   if (thread->is_due()) [[unlikely]]
@@ -172,19 +169,16 @@ bool call(const char* name, const char* format, Args... args) {
 }
 
 bool take_tools() {
-  if (tool >= 0) return true;
-  for (const int candidate : kTools) {
-    if (call("use_tool_id", "is", candidate, kName)) {
-      finder = finder < 0 ? candidate : finder;
-      tool = candidate;
-      continue;
-    }
-    if (PyErr_ExceptionMatches(PyExc_ValueError) == 0) return false;
-    PyErr_Clear();
+  if (has_tools) return true;
+  if (call("use_tool_id", "is", kFinder, kName)) {
+    has_tools = call("use_tool_id", "is", kTool, kName);
+    if (has_tools) return true;
+    const KeepError keep;
+    if (!call("free_tool_id", "i", kFinder)) PyErr_Clear();
   }
-  if (tool >= 0) return true;
+  if (PyErr_ExceptionMatches(PyExc_ValueError) == 0) return false;
   PyErr_SetString(PyExc_RuntimeError,
-                  "tools 3 and 4 of sys.monitoring are taken: disarm the other tools");
+                  "tools 3 and 4 of sys.monitoring must be free: disarm the tool that has one");
   return false;
 }
 
@@ -209,12 +203,11 @@ bool register_callback(int of, std::size_t what, vectorcallfunc function) {
 bool register_callbacks() {
   if (callback_type() == nullptr) return false;
   for (std::size_t what = 0; what < kEvents; ++what) {
-    const int of = what == kThrow || what == kUnwind ? finder : tool;
+    const int of = what == kThrow || what == kUnwind ? kFinder : kTool;
     if (!register_callback(of, what, kCallbacks[what])) return false;
   }
-  if (finder == tool) return true;
-  return register_callback(finder, kStart, &on_find) &&
-         register_callback(finder, kResume, &on_find_again);
+  return register_callback(kFinder, kStart, &on_find) &&
+         register_callback(kFinder, kResume, &on_find_again);
 }
 
 // Returns the name under which a tool id is in use; a new reference. Another tool can displace ours
@@ -235,14 +228,14 @@ void include(PyCodeObject* code, Level level) {
   const int calls = bits[kStart] | bits[kResume] | bits[kReturn] | bits[kYield];
   const int events = level == Level::kOff ? 0 : calls | lines;
   // CPython refuses Cython's shims, which have no bytecode.
-  if (!call("set_local_events", "iOi", tool, code, events)) PyErr_Clear();
+  if (!call("set_local_events", "iOi", kTool, code, events)) PyErr_Clear();
 }
 
 void look() {
-  PyObject* name = name_of_tool(finder);
+  PyObject* name = name_of_tool(kFinder);
   if (is_our_name(name)) {
     Py_DECREF(name);
-    name = name_of_tool(tool);
+    name = name_of_tool(kTool);
   }
   const bool ours = is_our_name(name);
   if (ours == Tracer::get().displaced()) {
@@ -262,9 +255,9 @@ void include_running() {
 bool arm() {
   if (disable == nullptr) disable = PyObject_GetAttrString(monitoring(), "DISABLE");
   if (disable == nullptr || !ask_for_bits() || !take_tools() || !register_callbacks()) return false;
-  Tracer::get().budget().set_lowest(finder == tool ? Level::kWhere : Level::kOff);
+  Tracer::get().budget().set_lowest(Level::kOff);
   const int everywhere = bits[kStart] | bits[kResume] | bits[kThrow] | bits[kUnwind];
-  if (!call("set_events", "ii", finder, everywhere)) return false;
+  if (!call("set_events", "ii", kFinder, everywhere)) return false;
   // Re-enables locations that an earlier arm() disabled, for every tool: skip it the first time.
   static bool armed_before = false;
   if (std::exchange(armed_before, true) && !call("restart_events", nullptr)) return false;
@@ -286,17 +279,17 @@ bool is_ours(int id) {
 }
 
 void disarm() {
-  if (tool < 0) return;
-  const bool both = finder != tool;
-  if (is_ours(finder) && !call("set_events", "ii", finder, 0)) PyErr_Clear();
-  if (is_ours(tool)) {
+  if (!std::exchange(has_tools, false)) return;
+  if (is_ours(kTool)) {
     Tracer::get().codes().each([](const PyCodeObject* code, CodeInfo& info) {
       if (info.level != Level::kOff) include(const_cast<PyCodeObject*>(code), Level::kOff);
     });
+  }
+  for (const int tool : {kFinder, kTool}) {
+    if (!is_ours(tool)) continue;
+    if (!call("set_events", "ii", tool, 0)) PyErr_Clear();
     if (!call("free_tool_id", "i", tool)) PyErr_Clear();
   }
-  if (both && is_ours(finder) && !call("free_tool_id", "i", finder)) PyErr_Clear();
-  finder = tool = -1;
 }
 
 }  // namespace
