@@ -132,7 +132,11 @@ class UnpackFields {
   void get(std::vector<Part>& parts) {
     for (std::uint32_t left = in_.u32(); left > 0 && in_.ok(); --left) {
       Part part;
-      part.fields(*this);
+      if constexpr (std::is_same_v<Part, std::string>) {
+        get(part);
+      } else {
+        part.fields(*this);
+      }
       if (in_.ok()) parts.push_back(part);
     }
   }

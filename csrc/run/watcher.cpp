@@ -69,7 +69,7 @@ bool has(std::string_view list, std::int32_t number) {
 Watcher::Watcher(WatchOptions options, control::ProcessWatch worker)
     : options_(std::move(options)),
       worker_(std::move(worker)),
-      record_(options_.records, worker_.pid(), worker_.start_time(), options_.quiet_ns),
+      record_(options_.records, worker_.pid(), worker_.start_time(), options_.quiet_ms * kMs),
       oom_kills_(worker_.pid()),
       link_(kLongestTurnNs),
       rendezvous_(options_.rendezvous_file, options_.fetcher),

@@ -18,11 +18,22 @@
 
 namespace oddrank::run {
 
+// What `oddrank run` packs for the guard: see python/oddrank/run/start.py.
 struct WatchOptions : control::GuardIdentity {
+  std::int32_t pid = 0;
+  std::int32_t quiet_ms = 0;         // a worker that moves not for so long is quiet
   std::vector<std::string> records;  // where the worker's record may appear
   // A command that saves this node's evidence, and prints what it did; empty: none.
   std::vector<std::string> collector;
-  std::int64_t quiet_ns = 5'000'000'000;
+
+  void fields(auto& io) {
+    io(pid, rank, world, local_rank, local_world, node, quiet_ms, host, launcher, address,
+       rendezvous_file, fetcher, records, collector);
+  }
+  bool valid() const {
+    return pid > 0 && rank >= 0 && world > 0 && local_rank >= 0 && local_world > 0 && node >= 0 &&
+           quiet_ms > 0;
+  }
 };
 
 // Sends a State when the worker's life, stage, parent or count of memory kills changes, and as an

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from control import wire_peer as wire
 from oddrank import _native
 from oddrank.errors import OddrankError
+from oddrank.run.start import GuardOptions
 from patience import PATIENCE, until
 from processes import Marked, captured
 from run.watched import (
@@ -179,13 +181,9 @@ def test_a_snapshot_of_a_dead_worker_comes_from_the_record_that_stays(tmp_path):
         assert read_slim(found["record"])["step"] == 5
 
 
-def collector(command: str) -> list[str]:
-    return [part for word in ("/bin/sh", "-c", command) for part in ("--collector", word)]
-
-
 def test_the_collector_runs_once_asked_and_its_words_are_the_answer(tmp_path):
     command = f"echo saved; echo x >> {tmp_path}/runs"
-    with watched(tmp_path, *collector(command)) as (worker, root, mark):
+    with watched(tmp_path, collector=["/bin/sh", "-c", command]) as (worker, root, mark):
         root.begin("collect", "1,12,100")  # ranks of other nodes
         root.snapshot()
         root.begin("collect", "3,0,12")
@@ -205,7 +203,7 @@ def test_a_guard_without_a_collector_says_so_at_once(tmp_path):
 def test_the_end_of_the_worker_does_not_end_the_collector(tmp_path):
     go = tmp_path / "go"
     os.mkfifo(go)
-    with watched(tmp_path, *collector(f"cat {go}")) as (worker, root, mark):
+    with watched(tmp_path, collector=["/bin/sh", "-c", f"cat {go}"]) as (worker, root, mark):
         root.begin("collect", "0")
         (guard,) = guards(mark)
         until(lambda: children_of(guard.pid))
@@ -378,9 +376,9 @@ def test_a_guard_keeps_nothing_of_the_process_that_started_it(unwatched):
 def test_a_script_waits_for_no_guard(unwatched):
     """The guard is no child of its worker."""
     worker, root, mark = unwatched
-    options = ["--pid", str(worker.pid), "--host", "node1"]
-    worker.does(f"os.environ.update({ {**mark.environ, 'ODDRANK_CONTROL_ADDR': root.address} })")
-    worker.does(f"__import__('subprocess').run({[str(GUARD), *options]}, check=True)")
+    worker.does(f"os.environ.update({mark.environ})")
+    options = GuardOptions(worker.pid, address=root.address).packed()
+    worker.does(f"__import__('subprocess').run({str(GUARD)!r}, input={options}, check=True)")
     root.until(contact="ok", pid=worker.pid)
     asked = worker.does("exec('try: os.wait()\\nexcept ChildProcessError: print(\"none\")')")
     assert asked == "none"
@@ -410,7 +408,7 @@ def test_a_guard_ignores_the_signals_of_launchers(tmp_path):
 def test_the_address_comes_by_a_file_that_appears_later(tmp_path, unwatched):
     worker, root, mark = unwatched
     file = tmp_path / "root"
-    start_guard(worker, "", "--rendezvous", str(file), mark=mark)
+    start_guard(worker, "", rendezvous_file=str(file), mark=mark)
     file.touch(mode=0o600)
     file.write_text("of another version")
     (guard,) = guards(mark)
@@ -431,13 +429,13 @@ def test_the_address_of_an_earlier_run_is_left_for_the_one_that_takes_its_place(
     if earlier_root == "goes":
         fake = FakeRoot()
         file.write_text(fake.address)
-        start_guard(worker, "", "--rendezvous", str(file), mark=mark)
+        start_guard(worker, "", rendezvous_file=str(file), mark=mark)
         fake.accept().socket.close()
         fake.listener.close()
     else:
         with watched(tmp_path) as (_, earlier, _):
             file.write_text(earlier.address)
-            start_guard(worker, "", "--rendezvous", str(file), mark=mark)
+            start_guard(worker, "", rendezvous_file=str(file), mark=mark)
             until(lambda: earlier.hub.notes()[1])  # it has turned the guard away
     file.write_text(root.address)
     root.until(contact="ok", pid=worker.pid)
@@ -445,8 +443,7 @@ def test_the_address_of_an_earlier_run_is_left_for_the_one_that_takes_its_place(
 
 def test_the_address_comes_by_a_fetcher_which_leaves_no_zombie(unwatched):
     worker, root, mark = unwatched
-    fetcher = ["--fetcher", "/bin/echo", "--fetcher", "-n", "--fetcher", root.address]
-    start_guard(worker, "", *fetcher, mark=mark)
+    start_guard(worker, "", fetcher=["/bin/echo", "-n", root.address], mark=mark)
     root.until(contact="ok", pid=worker.pid)
     (guard,) = guards(mark)
     until(lambda: not children_of(guard.pid))
@@ -459,25 +456,36 @@ def children_of(pid: int) -> list[str]:
 def test_a_worker_that_dies_before_its_root_is_known_is_still_told_of(tmp_path, unwatched):
     worker, root, mark = unwatched
     file = tmp_path / "root"
-    start_guard(worker, "", "--rendezvous", str(file), mark=mark)
+    start_guard(worker, "", rendezvous_file=str(file), mark=mark)
     os.kill(worker.pid, signal.SIGKILL)
     file.touch(mode=0o600)
     file.write_text(root.address)
     assert root.until(contact="ok", state="dead")["signal"] == signal.SIGKILL
 
 
-WRONG = [
-    ["--colour", "red"], ["--pid"], ["--pid", "1x"], ["--pid", "-4"], [], ["start"],
-    ["--pid", "99999999999999999999"], ["--pid", "2147483647"],  # too large; no process
-    ["--pid", str(os.getpid()), "--record", "records/rank0"],  # relative
-]  # fmt: skip
+RIGHT = GuardOptions(os.getpid(), records=["/records/rank0"], collector=["/bin/true"])
+WRONG = {
+    "nothing": b"",
+    "another version's": b"--pid",
+    "cut off": RIGHT.packed()[:-1],
+    "too long a text": RIGHT.packed()[:-13] + b"\xff" * 13,
+    **{
+        f"{name} {value}": replace(RIGHT, **{name: value}).packed()
+        for name, value in (
+            ("pid", 0), ("pid", -4), ("pid", 2147483647), ("rank", -1), ("world", 0),
+            ("local_rank", -1), ("local_world", 0), ("node", -1), ("quiet_ms", 0),
+        )
+    },
+}  # fmt: skip
 
 
-def test_a_wrong_option_is_one_line():
-    for options in WRONG:
-        done = captured([GUARD, *options])
-        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), options
-        assert done.stderr.startswith("oddrank-guard: "), options
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_option_is_one_line(wrong):
+    done = subprocess.run(
+        [GUARD], input=WRONG[wrong], check=False, capture_output=True, timeout=PATIENCE.limit
+    )
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
+    assert done.stderr.startswith(b"oddrank-guard: ")
 
 
 class FakeRoot:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from oddrank import _native, job
+from oddrank.run.start import GuardOptions
 from patience import PATIENCE, until
 from processes import Marked, Process
 from texts import texts
@@ -135,16 +136,18 @@ class Root:
 
 
 def start_guard(
-    worker: Worker, address: str, *options: str, mark: Marked, **more: Any
-) -> subprocess.CompletedProcess[bytes]:
-    """Starts the guard of a worker; returns once the guard has left this process."""
-    records = [part for path in worker.paths() for part in ("--record", path)]
-    given = {"ODDRANK_CONTROL_ADDR": address} if address else {}
-    return subprocess.run(
-        [str(GUARD), "--pid", str(worker.pid), "--host", "node1", "--quiet-ms", str(QUIET_MS),
-         *records, *options],
-        env={**os.environ, **mark.environ, **given}, capture_output=True, check=True,
-        timeout=PATIENCE.limit, **more,
+    worker: Worker, address: str, *, mark: Marked, pass_fds: Sequence[int] = (), **more: Any
+) -> None:
+    """Starts the guard of a worker; returns once the guard has left this process.
+
+    more: of GuardOptions.
+    """
+    options = GuardOptions(
+        worker.pid, host="node1", quiet_ms=QUIET_MS, address=address, records=worker.paths(), **more
+    )
+    subprocess.run(
+        [str(GUARD)], input=options.packed(), env={**os.environ, **mark.environ},
+        pass_fds=pass_fds, capture_output=True, check=True, timeout=PATIENCE.limit,
     )  # fmt: skip
 
 
@@ -156,12 +159,12 @@ def guards(mark: Marked) -> list[Process]:
 
 @contextmanager
 def watched(
-    folder: Path, *options: str, root: Root | None = None
+    folder: Path, *, root: Root | None = None, **options: Any
 ) -> Iterator[tuple[Worker, Root, Marked]]:
     """Yields a worker with its guard, and the root that has welcomed it."""
     mark, root, worker = Marked(), root or Root(), Worker(folder)
     try:
-        start_guard(worker, root.address, *options, mark=mark)
+        start_guard(worker, root.address, mark=mark, **options)
         root.until(contact="ok", pid=worker.pid)
         yield worker, root, mark
     finally:

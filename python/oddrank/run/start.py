@@ -6,6 +6,8 @@ here is one warning, and the job runs unwatched.
 
 import json
 import os
+import struct
+import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -90,6 +92,40 @@ class Settings:
         return Path(self.folders[0]).name
 
 
+@dataclass(frozen=True)
+class GuardOptions:
+    """What a guard is told: the fields of WatchOptions in csrc/run/watcher.hpp."""
+
+    pid: int
+    rank: int = 0
+    world: int = 1
+    local_rank: int = 0
+    local_world: int = 1
+    node: int = 0
+    quiet_ms: int = 5000
+    host: str = ""
+    launcher: str = ""
+    address: str = ""
+    """Of the root, for its own guard, or given by the user; "": to be found."""
+    rendezvous_file: str = ""
+    fetcher: Sequence[str] = ()
+    records: Sequence[str] = ()
+    collector: Sequence[str] = ()
+
+    def packed(self) -> bytes:
+        """Returns what the guard reads from its stdin."""
+        return b"".join(map(_packed, vars(self).values()))
+
+
+def _packed(value: int | str | Sequence[str]) -> bytes:
+    if isinstance(value, int):
+        return struct.pack("<i", value)
+    if isinstance(value, str):
+        data = os.fsencode(value)
+        return struct.pack("<I", len(data)) + data
+    return struct.pack("<I", len(value)) + b"".join(map(_packed, value))
+
+
 def begin(options: Options) -> None:
     """Watches this process from here on, as one rank of its job. Call it before the training."""
     try:
@@ -135,34 +171,23 @@ def _start_guard(here: launch.Launch, settings: Settings, address: str) -> None:
     program = Path(_native.core().__file__).with_name(_PROGRAM)
     quiet = min(_MOST_QUIET, max(_LEAST_QUIET, settings.options["stall"] * _STALLS_PART))
     record = f"rank{here.rank}-{settings.pid}-{settings.started}.trace"
-    options: list[tuple[str, object]] = [
-        ("--pid", settings.pid),
-        ("--rank", here.rank),
-        ("--world", here.world),
-        ("--local-rank", here.local_rank),
-        ("--local-world", here.local_world),
-        ("--node", here.node),
-        ("--host", here.host),
-        ("--quiet-ms", round(quiet * 1000)),
-        *(("--record", os.path.join(folder, record)) for folder in settings.folders),
-    ]
-    if here.one_parent:
-        options.append(("--launcher", here.launcher))
-    if settings.file and not address:
-        options.append(("--rendezvous", settings.file))
-    if not address and _asks_store(here):
-        options += [("--fetcher", word) for word in store.fetcher(settings.restart, settings.file)]
-    if settings.options["on_stall"] != REPORT:
-        collector = (
-            *_ALL_OUTPUT, *_COLLECT,
-            settings.job, here.host,
-        )  # fmt: skip
-        options += [("--collector", word) for word in collector]
-    _spawn(
-        [str(program), *(str(word) for option in options for word in option)],
-        {**os.environ, ADDRESS: address} if address else os.environ,
-        [(os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)],
+    collects = settings.options["on_stall"] != REPORT
+    asks = not address and _asks_store(here)
+    options = GuardOptions(
+        *(settings.pid, here.rank, here.world, here.local_rank, here.local_world, here.node),
+        quiet_ms=round(quiet * 1000),
+        host=here.host,
+        launcher=here.launcher if here.one_parent else "",
+        address=address,
+        rendezvous_file="" if address else settings.file,
+        fetcher=store.fetcher(settings.restart, settings.file) if asks else (),
+        records=[os.path.join(folder, record) for folder in settings.folders],
+        collector=(*_ALL_OUTPUT, *_COLLECT, settings.job, here.host) if collects else (),
     )
+    null = subprocess.DEVNULL
+    done = subprocess.run([program], input=options.packed(), stdout=null, stderr=null,
+                          start_new_session=True, check=False)  # fmt: skip
+    _must_be_well(program, done.returncode)
 
 
 def _asks_store(here: launch.Launch) -> bool:
@@ -191,5 +216,9 @@ def _spawn(
     status = 0
     with suppress(ChildProcessError):  # SIGCHLD is ignored: the kernel has reaped it
         _, status = os.waitpid(pid, 0)
+    _must_be_well(command[0], status)
+
+
+def _must_be_well(program: str | Path, status: int) -> None:
     if status:
-        raise OddrankError(f"{os.path.basename(command[0])} has failed (status {status})")
+        raise OddrankError(f"{os.path.basename(program)} has failed (status {status})")
