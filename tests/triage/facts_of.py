@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from oddrank.inputs import HEAD, Item, Notes
+from oddrank.inputs import HEAD, Item, Notes, files
+from oddrank.triage import report
 from oddrank.triage.evidence import Kind
 from oddrank.triage.facts import Fact
 
@@ -17,12 +18,23 @@ def item_of(path: Path, name: str = "") -> Item:
     return Item(name or path.name, path, len(content), content[:HEAD], written_ns=written)
 
 
+def read_all(kind: Kind, *paths: Path) -> tuple[list[Fact], list[str]]:
+    """Reads the files that are of the kind. Returns facts and notes."""
+    notes = Notes()
+    return list(kind.read([i for i in map(item_of, paths) if kind.sniff(i)], notes)), notes.lines
+
+
 def facts_of(kind: Kind, *paths: Path) -> list[Fact]:
     """Returns the facts of the files that are of the kind. The readers must have no complaint."""
-    notes = Notes()
-    found = list(kind.read([i for i in map(item_of, paths) if kind.sniff(i)], notes))
-    assert notes.lines == [], notes.lines
+    found, lines = read_all(kind, *paths)
+    assert lines == [], lines
     return found
+
+
+def judged(path: Path) -> Any:
+    """Judges a file or a folder, as the command does."""
+    with files.opened([str(path)], Notes()) as items:
+        return report.judged(items, Notes())
 
 
 class Texts:

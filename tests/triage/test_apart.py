@@ -5,8 +5,9 @@ import json
 import pytest
 
 from oddrank.inputs import Notes, files, unix_time
-from oddrank.triage import apart, folders, report
+from oddrank.triage import apart, folders
 from oddrank.triage.facts import Counts, Death, Group, Process, Progress, Source, Trouble
+from triage.facts_of import judged
 from triage.flight_dumps import dump, entry, write
 from triage.told import told
 
@@ -21,11 +22,6 @@ def died(rank, time, file="a.log", line=1):
 
 def jobs(*facts):
     return [(job.time, [facts.index(fact) for fact in job.facts]) for job in apart.jobs(facts)]
-
-
-def judged(folder):
-    with files.opened([str(folder)], Notes()) as items:
-        return report.judged(items, Notes())
 
 
 def test_facts_belong_to_the_job_that_ended_next_to_them():

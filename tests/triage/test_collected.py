@@ -5,7 +5,7 @@ import json
 import pytest
 
 from oddrank.inputs import Notes, files
-from oddrank.triage import report, verdict
+from oddrank.triage import verdict
 from oddrank.triage.evidence import collected
 from oddrank.triage.facts import (
     Activity,
@@ -21,7 +21,7 @@ from oddrank.triage.facts import (
     ranks,
 )
 from oddrank.triage.view import ours, view
-from triage.facts_of import facts_of, noted, of_kind
+from triage.facts_of import facts_of, judged, noted, of_kind
 from triage.told import check
 
 SOURCE = Source("dmesg")
@@ -126,9 +126,7 @@ def test_a_kill_of_last_week_in_the_kernel_s_log_makes_no_second_job(tmp_path):
     )
     ranks_ = [{**rank, "since": 1767225000.0} for rank in MANIFEST["ranks"]]
     (tmp_path / "manifest.json").write_text(json.dumps({**MANIFEST, "ranks": ranks_}))
-    notes = Notes()
-    with files.opened([str(tmp_path)], notes) as items:
-        found = report.judged(items, notes)
+    found = judged(tmp_path)
     assert found.read["kernel log"][1] > 0
     assert found.jobs == 1
     assert [(s.cause.name, ranks(s.processes)) for s in found.suspects] == [("dead", (1,))]

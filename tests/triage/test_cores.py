@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from oddrank.inputs import Notes
 from oddrank.triage.evidence import cores
 from oddrank.triage.facts import Death, Identity, Process, Stack
-from triage.facts_of import item_of
+from triage.facts_of import read_all
 
 CRASH = """
 import ctypes
@@ -49,13 +48,6 @@ def core(number: int, environment: bytes, pid: int = 4711, thread: int = 4712) -
     return header + table + notes + stack
 
 
-def read(path: Path) -> tuple[list[object], list[str]]:
-    notes = Notes()
-    item = item_of(path)
-    assert cores.KIND.sniff(item)
-    return list(cores.KIND.read([item], notes)), notes.lines
-
-
 @pytest.fixture
 def no_tools(monkeypatch):
     monkeypatch.setattr(cores.shutil, "which", lambda *_, **__: None)
@@ -64,14 +56,14 @@ def no_tools(monkeypatch):
 @pytest.mark.usefixtures("no_tools")
 def test_the_notes_name_rank_host_and_signal_and_a_line_says_what_stacks_take(tmp_path):
     (tmp_path / "core").write_bytes(core(11, b"\0A=1\0RANK=3\0HOSTNAME=node7\0"))
-    (identity, death), (line,) = read(tmp_path / "core")
+    (identity, death), (line,) = read_all(cores.KIND, tmp_path / "core")
     assert isinstance(identity, Identity)
     assert isinstance(death, Death)
     assert identity.process == death.process == Process(3, "node7", 4711)
     assert (death.how, death.signal, death.site) == ("signal", 11, ())
     assert "pip install pystack" in line
     (tmp_path / "core").write_bytes(core(0, b"\0B=2\0"))  # of a living process
-    assert read(tmp_path / "core")[0] == []
+    assert read_all(cores.KIND, tmp_path / "core")[0] == []
 
 
 @pytest.mark.usefixtures("no_tools")
@@ -79,12 +71,11 @@ def test_a_core_that_is_cut_off_or_nonsense_is_a_line(tmp_path):
     whole = core(6, b"\0RANK=3\0")
     for size in (20, 64, 100, 200, 400, len(whole) - 20):
         (tmp_path / "core").write_bytes(whole[:size])
-        _, lines = read(tmp_path / "core")
+        _, lines = read_all(cores.KIND, tmp_path / "core")
         assert lines
     for at in range(16, 180):
         (tmp_path / "core").write_bytes(whole[:at] + b"\xff" * 8 + whole[at + 8 :])
-        if cores.KIND.sniff(item_of(tmp_path / "core")):
-            read(tmp_path / "core")
+        read_all(cores.KIND, tmp_path / "core")
 
 
 @pytest.mark.skipif(PATTERN.read_text().strip() != "core", reason="needs cores in the folder")
@@ -106,7 +97,7 @@ def test_the_core_of_a_rank_that_crashed_names_it_and_its_place(tmp_path, monkey
     monkeypatch.setattr(
         cores.shutil, "which", lambda name, **more: real(name, **more) if name == tool else None
     )
-    facts, lines = read(found[0])
+    facts, lines = read_all(cores.KIND, found[0])
     (death,) = (fact for fact in facts if isinstance(fact, Death))
     assert (death.process.rank, death.process.host, death.signal) == (5, "node7", 11)
     assert not any(isinstance(fact, Stack) for fact in facts)

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from oddrank.inputs import Notes, files
 from oddrank.triage.evidence import launcher, tracebacks, watchdog
 from oddrank.triage.evidence.log_lines import placed
 from oddrank.triage.facts import (
@@ -19,9 +18,8 @@ from oddrank.triage.facts import (
     World,
 )
 from oddrank.triage.judges import deaths
-from oddrank.triage.report import judged
 from oddrank.triage.view import view
-from triage.facts_of import Texts, item_of
+from triage.facts_of import Texts, item_of, judged
 from triage.told import check
 
 HOOK = Frame("_distributed_excepthook", "torch/distributed/distributed_c10d.py", 110)
@@ -233,6 +231,5 @@ def test_local_ranks_are_ranks_only_where_the_nodes_first_rank_is_known(tmp_path
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    with files.opened([str(tmp_path)], Notes()) as items:
-        found = judged(items, Notes()).view.deaths
+    found = judged(tmp_path).view.deaths
     assert {(d.process.rank, d.process.label) for d in found} == set(named)

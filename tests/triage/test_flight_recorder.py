@@ -2,17 +2,17 @@
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from oddrank.inputs import Notes
 from oddrank.triage.evidence import flight_recorder
-from oddrank.triage.facts import Fact, Identity, Mismatch, Process, World
+from oddrank.triage.facts import Identity, Mismatch, Process, World
 from oddrank.triage.judges import waits
 from oddrank.triage.view import view
-from triage.facts_of import facts_of, item_of, of_kind
+from triage.facts_of import facts_of, item_of, of_kind, read_all
 from triage.flight_dumps import (
     NS,
     Dump,
@@ -31,10 +31,7 @@ INJECTED = [9, 14]
 TWO, THREE = ({"0": ("default_pg", list(range(size)))} for size in (2, 3))
 
 
-def read(*paths: Path) -> tuple[list[Fact], list[str]]:
-    notes = Notes()
-    items = [item for item in map(item_of, paths) if flight_recorder.sniff(item)]
-    return list(flight_recorder.read(items, notes)), notes.lines
+read = partial(read_all, flight_recorder.KIND)
 
 
 @pytest.mark.needs("samples")

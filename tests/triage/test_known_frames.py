@@ -45,13 +45,6 @@ def test_a_pool_s_thread_is_a_helper_only_while_it_waits_for_work():
     assert not is_helper("", (Frame("wait", STDLIB + "threading.py"), Frame("f", "a.py"), pool))
 
 
-def test_other_functions_of_the_files_of_helpers_are_evidence():
-    files = "tqdm/_monitor.py multiprocessing/queues.py multiprocessing/pool.py"
-    files += " concurrent/futures/process.py torch/utils/data/_utils/pin_memory.py"
-    for file in files.split():
-        assert not is_helper("", (Frame("get", SITE + file),)), file
-
-
 def test_launchers_and_workers_of_dataloaders_are_no_ranks():
     for file, name, what in rows(NO_RANKS):
         for path in places(file):
@@ -59,36 +52,43 @@ def test_launchers_and_workers_of_dataloaders_are_no_ranks():
         assert not no_rank((Frame("unheard_of", SITE + file),))
 
 
-def test_the_users_files_in_a_folder_called_as_a_library_are_the_users():
-    for name in ("oddrank", "wandb", "mlflow", "neptune", "comet_ml", "redis", "grain", "apex"):
-        for path in (f"/home/me/{name}/train.py", f"/srv/{name}/jobs/load.py",
-                     f"/home/{name}/src/train.py", f"/home/me/src/{name}/train.py",
-                     f"/home/me/python/{name}/train.py", "/w/tensorboard-runs/a.py"):  # fmt: skip
-            frame = Frame("load_batch", path)
-            assert (is_helper("", (frame,)), kind_of(frame)) == (False, ""), path
+HERE = Path(oddrank.__file__).parent
+# The users' own files, in folders called as libraries, and beside those of helpers.
+USERS = [
+    *(f"{folder}/train.py"
+      for name in ("oddrank", "wandb", "mlflow", "neptune", "comet_ml", "redis", "grain", "apex")
+      for folder in (f"/home/me/{name}", f"/srv/{name}/jobs", f"/home/{name}/src",
+                     f"/home/me/src/{name}", f"/home/me/python/{name}")),
+    *(f"/home/me/training/{name}.py" for name in ("code", "signal", "queue", "glob", "socket")),
+    "/w/tensorboard-runs/a.py", f"{HERE.parent}/train.py",
+]  # fmt: skip
+# A package in its own clone, and oddrank wherever it lies.
+OF_HELPERS = (
+    f"{HERE}/run/guard.py", "/src/oddrank/python/oddrank/run/guard.py",
+    "/home/me/mlflow/src/mlflow/tracking.py",
+)  # fmt: skip
+# Frameworks that run from their source are known in any folder.
+KINDS = (
+    ("/workspace/Megatron-LM/megatron/core/pipeline_parallel/p2p_communication.py", "recv_forward",
+     "peers"),
+    ("/opt/pytorch/torch/distributed/distributed_c10d.py", "all_reduce", "peers"),
+    ("/vllm-workspace/vllm/distributed/device_communicators/shm_broadcast.py", "dequeue", "peers"),
+    ("/opt/pytorch/torch/cuda/__init__.py", "synchronize", "gpu"),
+)  # fmt: skip
 
 
-def test_the_users_file_called_as_one_of_the_standard_library_is_the_users():
+def test_whose_a_file_is_and_what_its_functions_wait_for():
+    for path in USERS:
+        frame = Frame("get", path)
+        assert (is_helper("", (frame,)), kind_of(frame)) == (False, ""), path
+    for path in OF_HELPERS:
+        assert is_helper("", (Frame("watch", path),)), path
+    for path, name, kind in KINDS:
+        assert kind_of(Frame(name, path)) == kind, path
     for file in ("code.py", "signal.py", "queue.py", "glob.py", "socket.py"):
         assert kind_of(Frame("get", STDLIB + file)) == kind_of(Frame("get", file)) != ""
-        assert kind_of(Frame("get", f"/home/me/training/{file}")) == "", file
-
-
-def test_a_package_in_its_own_clone_and_oddrank_wherever_it_lies_are_helpers():
-    here = Path(oddrank.__file__).parent
-    for path in (f"{here}/run/guard.py", "/src/oddrank/python/oddrank/run/guard.py",
-                 "/home/me/mlflow/src/mlflow/tracking.py"):  # fmt: skip
-        assert is_helper("", (Frame("watch", path),)), path
-    assert not is_helper("", (Frame("watch", f"{here.parent}/train.py"),))
-
-
-def test_frameworks_that_run_from_their_source_are_known_in_any_folder():
-    for path, name, kind in (
-        ("/workspace/Megatron-LM/megatron/core/pipeline_parallel/p2p_communication.py",
-         "recv_forward", "peers"),
-        ("/opt/pytorch/torch/distributed/distributed_c10d.py", "all_reduce", "peers"),
-        ("/vllm-workspace/vllm/distributed/device_communicators/shm_broadcast.py", "dequeue",
-         "peers"),
-        ("/opt/pytorch/torch/cuda/__init__.py", "synchronize", "gpu"),
-    ):  # fmt: skip
-        assert kind_of(Frame(name, path)) == kind, path
+    # Other functions of the files of helpers are evidence.
+    files = "tqdm/_monitor.py multiprocessing/queues.py multiprocessing/pool.py"
+    files += " concurrent/futures/process.py torch/utils/data/_utils/pin_memory.py"
+    for file in files.split():
+        assert not is_helper("", (Frame("get", SITE + file),)), file
