@@ -102,133 +102,98 @@ def seen_with_torch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     return run(tmp_path_factory.mktemp("torch"), "-n", "2", "-m", "torch")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "test_each_rank_knows_its_place",
-        "test_parameters_and_fixtures[a[b]::c/d-3]",
-        "test_parameters_and_fixtures[\\xfc-4]",
-        "TestClass.test_method",
-        "TestUnittest.test_passes",
-        "TestUnittest.test_without_the_mark",
-        "test_leaves_children",
-        "test_warns",
-    ],
-)
+PASS = [
+    "test_each_rank_knows_its_place", "test_parameters_and_fixtures[a[b]::c/d-3]",
+    "test_parameters_and_fixtures[\\xfc-4]", "TestClass.test_method", "TestUnittest.test_passes",
+    "TestUnittest.test_without_the_mark", "test_leaves_children", "test_warns",
+]  # fmt: skip
+# Test -> how it ends, its verdict, and what else is told of it.
+SAID = {
+    "test_assertions_are_rewritten": ("failure", r"ranks 0-1 raised AssertionError: assert \{",
+                                      "Differing items"),
+    "test_rank_1_alone_raises":
+        ("failure", "rank 1.* raised ValueError: labels out of range, at test_rank_1",
+         "ranks 0, 2: passed", r'>           raise ValueError\("labels out of range"\)'),
+    "test_fixture_fails_in_rank_1":
+        ("failure", "rank 1.* raised OSError: no such device, at broken_in_rank_1",
+         "rank 1: failed in setup"),
+    "test_fixture_fails_at_its_end":
+        ("failure", "rank 1.* raised OSError: cannot clean up, at broken_at_its_end",
+         "rank 1: failed in teardown"),
+    "test_skip_by_mark": ("skip", "by a mark$"),
+    "test_skip_in_all_ranks": ("skip", "not on this machine$"),
+    "test_skip_in_rank_1": ("skip", "rank 1: rank 1 has no data; rank 0 passed$"),
+    "test_xfail_in_rank_1": ("xfail", "rank 1: known; rank 0 passed$"),
+    "test_xfail_from_inside": ("xfail", "says so itself$"),
+    "test_xfail_by_death": ("xfail", ""),
+    "test_xfail_of_another_kind": ("failure", ".*raised TypeError: not known"),
+    "test_xfail_that_passes": ("failure", r"\[XPASS\(strict\)\] thought to fail$"),
+    "test_rank_1_exits_early":
+        ("failure", r"rank 1.* exited with code 0 \(before its test had ended\)",
+         "rank 1: ended by exit code 0"),
+    "test_rank_2_is_killed": ("failure", "rank 2.* was killed with SIGKILL"),
+    "test_prints_much": ("failure", ""),
+    "test_async": ("failure", "", "async def functions are not natively supported"),
+    "test_no_rank": ("failure", "", r"write ranks\(4\) or ranks\(4, deadline=60, fresh=True\)"),
+    "test_without_the_mark": ("error", "", r"mark the test: @pytest.mark.ranks\(2\)"),
+    "TestUnittest.test_fails": ("failure", "rank 1.* raised AssertionError: 1 != 0, at test_fails"),
+    "test_rank_1_sleeps":
+        ("failure", r"rank 1 did not end within 8 s: in test_rank_1_sleeps \(", "rank 0: passed",
+         r"rank 1, MainThread .*:\n +File .*in test_rank_1_sleeps$"),
+    "test_rank_1_hangs_at_its_end":
+        ("failure", "rank 1 passed, but the process does not end: in _shutdown", "in wait"),
+    "test_rank_1_is_stopped": ("failure", "rank 1.* is stuck: stopped by a signal"),
+}  # fmt: skip
+STACK = r"MainThread .*:\n(?: +File .*\n)*"
+SAID_WITH_TORCH = {
+    "test_rank_2_hangs_before_a_collective":
+        ("rank 2 .*is stuck: .*; ranks 0-1, 3 wait for it in all_reduce 4 of default_pg",
+         rf"rank 2, {STACK} +File .*in _waits_for_a_batch", rf"ranks 0-1, 3, {STACK} +File "),
+    "test_rank_0_leaves_before_a_collective":
+        ("rank 0 passed without entering all_reduce 2; ranks 1-2 wait in it",
+         "ranks 1-2: had not ended: in all_reduce"),
+    "test_rank_1_raises_while_others_wait":
+        ("rank 1.* raised ValueError: labels out of range, at test_.*(ranks? 0(, |-)2|rank [02])",),
+    "test_rank_1_exits_while_others_wait":
+        ("rank 1.* exited with code 0 .*(ranks? 0(, |-)2|rank [02])",),
+}  # fmt: skip
+
+
+def check(said: Outcome, verdict: str, *parts: str) -> None:
+    assert re.match(verdict, said.verdict), said.text
+    for part in parts:
+        assert re.search(part, said.text, re.MULTILINE), said.text
+
+
+@pytest.mark.parametrize("name", PASS)
 def test_passes(seen, name):
     assert seen[name] == Outcome("passed", "", seen[name].output)
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_what_is_told_of_a_test(seen, name):
+    kind, *told = SAID[name]
+    assert seen[name].kind == kind
+    check(seen[name], *told)
+
+
+def test_what_ranks_print_is_shown_by_rank_once_and_where_it_is_long_shortened(seen):
+    for rank in range(3):
+        section = rf"Captured stdout of rank {rank}, call -+\nrank {rank} prints"
+        assert re.search(section, seen.output)
+    assert re.search(r"Captured stdout of rank 2, call -+\nlast words", seen.output)
+    much = seen["test_prints_much"].output
+    assert "bytes left out" in much
+    assert "the end" in much
+    assert len(much) < 1_000_000
+    assert "test_scenarios.py" in re.search(r"SKIPPED .*rank 1 has no data.*", seen.output)[0]
+    shown = seen["test_assertions_are_rewritten"].text
+    assert shown.count("    def test_assertions_are_rewritten(ranks):") == 1
 
 
 def test_no_process_outlives_its_test(seen):
     assert seen.left == []
     assert "processes that the test had left were ended: sleep (pid" in seen.output
-
-
-def test_assertions_are_rewritten_and_shown_once(seen):
-    said = seen["test_assertions_are_rewritten"]
-    assert said.verdict.startswith("ranks 0-1 raised AssertionError: assert {")
-    assert "Differing items" in said.text
-    assert said.text.count("    def test_assertions_are_rewritten(ranks):") == 1
-
-
-def test_a_rank_that_raises_is_named_and_what_ranks_print_is_shown_by_rank(seen):
-    said = seen["test_rank_1_alone_raises"]
-    assert said.kind == "failure"
-    assert re.match(
-        r"rank 1.* raised ValueError: labels out of range, at test_rank_1", said.verdict
-    )
-    assert "ranks 0, 2: passed" in said.text
-    assert '>           raise ValueError("labels out of range")' in said.text
-    for rank in range(3):
-        section = rf"Captured stdout of rank {rank}, call -+\nrank {rank} prints"
-        assert re.search(section, seen.output)
-
-
-def test_a_fixture_that_fails_in_one_rank_is_that_ranks_failure(seen):
-    said = seen["test_fixture_fails_in_rank_1"]
-    assert re.match("rank 1.* raised OSError: no such device, at broken_in_rank_1", said.verdict)
-    assert "rank 1: failed in setup" in said.text
-    said = seen["test_fixture_fails_at_its_end"]
-    assert re.match("rank 1.* raised OSError: cannot clean up, at broken_at_its_end", said.verdict)
-    assert "rank 1: failed in teardown" in said.text
-
-
-def test_skips(seen):
-    wanted = {
-        "test_skip_by_mark": "by a mark",
-        "test_skip_in_all_ranks": "not on this machine",
-        "test_skip_in_rank_1": "rank 1: rank 1 has no data; rank 0 passed",
-    }
-    for name, why in wanted.items():
-        assert (seen[name].kind, seen[name].text) == ("skip", why)
-    assert "test_scenarios.py" in re.search(r"SKIPPED .*rank 1 has no data.*", seen.output)[0]
-
-
-def test_expected_failures(seen):
-    said = seen["test_xfail_in_rank_1"]
-    assert (said.kind, said.text) == ("xfail", "rank 1: known; rank 0 passed")
-    assert seen["test_xfail_from_inside"].text == "says so itself"
-    assert seen["test_xfail_by_death"].kind == "xfail"
-    assert seen["test_xfail_of_another_kind"].kind == "failure"
-    assert "raised TypeError: not known" in seen["test_xfail_of_another_kind"].verdict
-    assert seen["test_xfail_that_passes"].text == "[XPASS(strict)] thought to fail"
-
-
-def test_a_rank_that_exits_early_is_named(seen):
-    said = seen["test_rank_1_exits_early"]
-    assert re.match(r"rank 1.* exited with code 0 \(before its test had ended\)", said.verdict), (
-        said.text
-    )
-    assert "rank 1: ended by exit code 0" in said.text
-
-
-def test_a_killed_rank_is_named_and_its_last_words_are_shown(seen):
-    said = seen["test_rank_2_is_killed"]
-    assert re.match("rank 2.* was killed with SIGKILL", said.verdict)
-    assert re.search(r"Captured stdout of rank 2, call -+\nlast words", seen.output)
-
-
-def test_ten_megabytes_of_output_are_shortened(seen):
-    said = seen["test_prints_much"]
-    assert said.kind == "failure"
-    assert "bytes left out" in said.output
-    assert "the end" in said.output
-    assert len(said.output) < 1_000_000
-
-
-def test_coroutines_take_a_plugin(seen):
-    said = seen["test_async"]
-    assert said.kind == "failure"
-    assert "async def functions are not natively supported" in said.text
-
-
-def test_wrong_use_is_explained(seen):
-    assert "write ranks(4) or ranks(4, deadline=60, fresh=True)" in seen["test_no_rank"].text
-    assert "mark the test: @pytest.mark.ranks(2)" in seen["test_without_the_mark"].text
-
-
-def test_unittest_failures_have_their_traceback(seen):
-    said = seen["TestUnittest.test_fails"]
-    assert re.match("rank 1.* raised AssertionError: 1 != 0, at test_fails", said.verdict)
-
-
-def test_a_rank_that_sleeps_until_the_deadline_is_named_with_its_stack(seen):
-    said = seen["test_rank_1_sleeps"]
-    assert said.kind == "failure"
-    assert said.verdict.startswith("rank 1 did not end within 8 s: in test_rank_1_sleeps (")
-    assert "rank 0: passed" in said.text
-    assert re.search(r"rank 1, MainThread .*:\n +File .*in test_rank_1_sleeps$", said.text, re.M)
-
-
-def test_a_rank_that_hangs_at_its_end_is_named(seen):
-    said = seen["test_rank_1_hangs_at_its_end"]
-    assert said.verdict.startswith("rank 1 passed, but the process does not end: in _shutdown")
-    assert "in wait" in said.text
-
-
-def test_a_stopped_rank_is_named(seen):
-    said = seen["test_rank_1_is_stopped"]
-    assert re.match("rank 1.* is stuck: stopped by a signal", said.verdict)
 
 
 @pytest.mark.needs("torch")
@@ -238,42 +203,12 @@ def test_collectives_work(seen_with_torch, name):
 
 
 @pytest.mark.needs("torch-build")
-def test_a_hang_names_who_is_awaited_and_where_the_others_wait(seen_with_torch):
-    said = seen_with_torch["test_rank_2_hangs_before_a_collective"]
-    assert re.match(
-        r"rank 2 .*is stuck: .*; ranks 0-1, 3 wait for it in all_reduce 4 of default_pg",
-        said.verdict,
-    ), said.text
-    stack = re.search(r"rank 2, MainThread .*:\n((?: +File .*\n)+)", said.text)
-    assert "in _waits_for_a_batch" in stack[1]
-    assert re.search(r"ranks 0-1, 3, MainThread .*:\n((?: +File .*\n)+)", said.text)
-
-
-@pytest.mark.needs("torch-build")
-def test_a_rank_that_returns_before_a_collective_is_named(seen_with_torch):
-    said = seen_with_torch["test_rank_0_leaves_before_a_collective"]
-    assert said.verdict.startswith(
-        "rank 0 passed without entering all_reduce 2; ranks 1-2 wait in it"
-    ), said.text
-    assert "ranks 1-2: had not ended: in all_reduce" in said.text
-    assert "Connection closed by peer" not in said.text  # that came after the verdict
-
-
-@pytest.mark.needs("torch-build")
-@pytest.mark.parametrize(
-    ("name", "how"),
-    [
-        (
-            "test_rank_1_raises_while_others_wait",
-            "raised ValueError: labels out of range, at test_",
-        ),
-        ("test_rank_1_exits_while_others_wait", "exited with code 0 "),
-    ],
-)
-def test_the_first_cause_is_named_and_the_waiting_are_not(seen_with_torch, name, how):
-    said = seen_with_torch[name]
-    assert re.match(f"rank 1.* {how}", said.verdict), said.text
-    assert re.search("ranks? 0(, |-)2|rank [02]", said.verdict.partition(how)[2]), said.text
+@pytest.mark.parametrize("name", SAID_WITH_TORCH)
+def test_the_first_cause_is_named_and_where_the_others_wait(seen_with_torch, name):
+    check(seen_with_torch[name], *SAID_WITH_TORCH[name])
+    # That came after the verdict.
+    leaves = name == "test_rank_0_leaves_before_a_collective"
+    assert not leaves or "Connection closed by peer" not in seen_with_torch[name].text
 
 
 @pytest.mark.needs("torch")
