@@ -75,63 +75,48 @@ def test_a_rank_that_died_first_is_named_and_the_others_follow_from_it(fault, sa
         assert job.errors.endswith(f"{job.said[1]}\n")
 
 
-@pytest.mark.parametrize("itself", [False, True])
-def test_ranks_that_the_script_starts_itself_are_watched_and_ended_with_it(itself):
-    how = {"program": (), "options": (), "environ": {"ARM": "kill"}} if itself else {}
+PROGRAMS = {"LAUNCHES": ""}
+
+
+def spawned(**how):
+    """Watches a script that starts its ranks itself."""
+    how = {"on_stall": "kill", "fresh": "LAUNCHES" in how.get("environ", ()), **how}
     script = Path(__file__).with_name("spawning.py")
-    with watched_job(rank=1, ranks=1, launcher="env", on_stall="kill", script=script, **how) as job:
-        assert job.ends() != [0]  # no process is left
-        assert named(job.report) == ([1], "host-stuck"), job.output[-5000:]
-        assert "in waits_for_a_licence (spawning.py:" in job.report["summary"]
-        assert job.report["data"]["run"]["killed"]
+    return watched_job(rank=1, ranks=1, launcher="env", script=script, **how)
 
 
-@pytest.mark.parametrize(
-    ("fault", "cause", "said"),
-    [
-        ("waits", "host-stuck", "is stuck: waits for a lock in waits_for_a_licence"),
-        ("raises", "dead", "raised ValueError: bad shard 7, at reads_a_shard"),
-        ("is_killed", "dead", "was killed with SIGKILL at dies"),
-    ],
-)
-def test_programs_that_the_script_starts_as_its_ranks_are_watched_like_those(fault, cause, said):
-    script, how = Path(__file__).with_name("spawning.py"), {"LAUNCHES": "", "DOES": fault}
-    with watched_job(
-        rank=1, ranks=1, launcher="env", on_stall="kill", script=script, environ=how, fresh=True
-    ) as job:
+WAITS = ("host-stuck", "is stuck: waits for a lock in waits_for_a_licence (spawning.py:")
+RAISED = ("dead", "raised ValueError: bad shard 7, at reads_a_shard (spawning.py:")
+# How the script starts its ranks, the cause that is named, and the sentence.
+SPAWNED = {
+    "it is watched": ({}, *WAITS),
+    "its ranks watch themselves":
+        ({"program": (), "options": (), "environ": {"ARM": "kill"}}, *WAITS),
+    "others came before those": ({"environ": {"TWICE": ""}}, *WAITS),
+    "one of its ranks raises": ({"environ": {"DOES": "raises"}, "on_stall": "report"}, *RAISED),
+    "programs, one of which waits": ({"environ": PROGRAMS | {"DOES": "waits"}}, *WAITS),
+    "programs, one of which raises": ({"environ": PROGRAMS | {"DOES": "raises"}}, *RAISED),
+    "programs, one of which is killed":
+        ({"environ": PROGRAMS | {"DOES": "is_killed"}}, "dead", "was killed with SIGKILL at dies"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", SPAWNED)
+def test_ranks_that_the_script_starts_itself_are_watched_and_ended_with_it(how):
+    if how == "one of its ranks raises" and sys.version_info >= (3, 13):
+        pytest.skip("multiprocessing tells nobody")
+    options, cause, said = SPAWNED[how]
+    with spawned(**options) as job:
         assert job.ends() != [0]  # no process is left
         assert named(job.report) == ([1], cause), job.output[-5000:]
-        assert f"{said} (spawning.py:" in job.report["summary"]
+        assert said in job.report["summary"]
+        assert "TWICE" not in options.get("environ", ()) or job.report["data"]["heard"] == [0, 1, 2]
+        assert job.report["data"]["run"]["killed"] == (cause == "host-stuck")
         assert job.said
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 13), reason="multiprocessing tells nobody")
-def test_what_a_rank_of_mp_spawn_raised_is_told_and_not_that_it_exited():
-    script = Path(__file__).with_name("spawning.py")
-    with watched_job(
-        rank=1, ranks=1, launcher="env", script=script, environ={"DOES": "raises"}
-    ) as job:
-        assert job.ends() != [0]
-        assert named(job.report) == ([1], "dead"), job.output[-5000:]
-        assert "raised ValueError: bad shard 7, at reads_a_shard (spawn" in job.report["summary"]
-
-
-def test_ranks_that_the_script_started_before_those_are_not_of_the_job():
-    script = Path(__file__).with_name("spawning.py")
-    with watched_job(
-        rank=1, ranks=1, launcher="env", on_stall="kill", script=script, environ={"TWICE": ""}
-    ) as job:
-        assert job.ends() != [0]
-        assert named(job.report) == ([1], "host-stuck"), job.output[-5000:]
-        assert job.report["data"]["heard"] == [0, 1, 2]
-
-
 def test_a_program_that_works_on_while_the_others_wait_is_left_alone():
-    script, how = Path(__file__).with_name("spawning.py"), {"LAUNCHES": "", "DOES": "works"}
-    with watched_job(
-        rank=1, ranks=1, steps=20, stall=2, launcher="env", on_stall="kill", script=script,
-        environ=how, fresh=True,
-    ) as job:  # fmt: skip
+    with spawned(steps=20, stall=2, environ=PROGRAMS | {"DOES": "works"}) as job:
         assert job.ends() == [0], job.output[-5000:]
         assert job.said == []
 
