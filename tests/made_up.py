@@ -1,6 +1,7 @@
 """Made-up ranks and measurements, for tests of judges without a job."""
 
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from oddrank.control.stages import RankState, RunState
@@ -34,3 +35,11 @@ def run_by_node(
         for name, reports in stages.items()
     }
     return RunState(ranks, states_of([per_node] * len(measured)), results)
+
+
+def context(parameters: Any = None, *, launch: Any = None, **more: Any) -> Any:
+    """Returns what a stage is given to measure with. launch: the rank's place, as Launch has it."""
+    launch = launch or SimpleNamespace(rank=0, local_rank=0, host="node0")
+    return SimpleNamespace(
+        parameters=parameters, launch=launch, step=lambda *_, **__: None, scratch={}, **more
+    )

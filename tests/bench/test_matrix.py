@@ -118,14 +118,11 @@ def test_both_of_a_meeting_know_of_it_and_one_of_them_sends_first(sizes, where):
                 assert (other.peer, other.first) == (rank, not meeting.first)
 
 
-def test_all_ranks_of_a_node_send_first_or_none():
+def test_all_ranks_of_a_node_send_first_or_none_and_one_in_no_team_rests_as_others_meet():
     game = Game("nodes", [(0, 3), (1, 2), (4, 5)])
     for team in game.teams:
         first, second = (game.meetings(rank, 0) for rank in team)
         assert [meeting.first for meeting in first] == [meeting.first for meeting in second]
-
-
-def test_a_rank_in_no_team_rests_as_often_as_others_meet():
     resting = Game("ranks", [(0,), (2,), (4,)]).meetings(1, 0)
     assert [meeting.peer for meeting in resting] == [None] * 3
 

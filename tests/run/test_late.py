@@ -56,6 +56,11 @@ def test_a_healthy_job_and_jitter_name_nobody():
             assert found == f"{NOBODY} . .", (world, seed)
 
 
+def differ(histories):
+    for rank, own in histories.items():
+        histories[rank] = [each._replace(bytes=each.seq) for each in own]
+
+
 LEAVES = {"leaves": {0: 0.004, 2: 0.004, 3: 0.004}}  # rank 1 is let go first
 SLOW = {"step": 1.0}  # 20 ms are next to nothing
 THRICE = {"groups": [("default", (0, 1, 2, 3))] * 3}
@@ -78,16 +83,14 @@ REPORTS = {
     "of a broadcast": (4, {}, [LATE | {"op": "broadcast_", "root": 0}] * 4, NOBODY),
     "of a message": (4, {}, [LATE | {"op": "send", "peer": 0, "tag": 0}] * 4, NOBODY),
     "of no number": (4, {}, [LATE | {"seq": None}] * 4, NOBODY),
+    "fewer than twenty collectives": (4, {}, [LATE] * 4, NOBODY, {"steps": 4}),
+    "collectives that all differ": (4, {}, [LATE] * 3, ". +1 .", {"change": differ}),
 }  # fmt: skip
 
 
 def test_a_rank_is_named_that_stays_late_and_no_other():
-    for name, (world, job, reports, expected) in REPORTS.items():
-        assert told(MadeJob(world, **job), *reports) == expected, name
-
-
-def test_fewer_than_twenty_collectives_name_nobody():
-    assert told(MadeJob(4), *[LATE] * 4, steps=4) == NOBODY
+    for name, (world, job, reports, expected, *more) in REPORTS.items():
+        assert told(MadeJob(world, **job), *reports, **dict(*more)) == expected, name
 
 
 def test_the_same_collectives_are_not_evidence_twice():
@@ -128,14 +131,6 @@ def test_what_a_rank_waits_for_between_two_collectives_is_not_its_own_time(waits
 
     assert told(MadeJob(2), *[LATE] * 4, steps=32) == ". +1 . ."
     assert told(MadeJob(2), *[LATE] * 4, steps=32, change=change) == NOBODY
-
-
-def test_collectives_that_all_differ_are_compared_together():
-    def change(histories):
-        for rank, own in histories.items():
-            histories[rank] = [each._replace(bytes=each.seq) for each in own]
-
-    assert told(MadeJob(4), *[LATE] * 3, change=change) == ". +1 ."
 
 
 def test_a_group_is_judged_while_records_of_all_its_ranks_are_there():

@@ -3,7 +3,7 @@
 import ctypes
 from types import SimpleNamespace
 
-from made_up import run_by_node
+from made_up import context, run_by_node
 from oddrank.selftest import Options
 from oddrank.selftest.nodes import NodeLeaders
 from oddrank.selftest.stages import clock
@@ -70,13 +70,10 @@ def test_a_reading_is_that_of_the_fastest_of_many_and_has_the_kernels_word(monke
     clocks = {"monotonic_ns": lambda: next(ticks), "time_ns": lambda: NOW + 1_200}
     monkeypatch.setattr(clock, "time", SimpleNamespace(**clocks))
     monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(adjtimex=adjtimex))
-    context = SimpleNamespace(
-        parameters=NodeLeaders.among([0]).pack(), launch=SimpleNamespace(rank=0),
-        step=lambda text: None, sync_clock=lambda seconds: (100, 7),
-    )  # fmt: skip
+    given = context(NodeLeaders.among([0]).pack(), sync_clock=lambda seconds: (100, 7))
     for kernel in (KERNEL, KERNEL | {"synchronised": False}, None):
         read = {"epoch_ns": NOW - 100, "error_ns": 407, "kernel": kernel}
-        assert clock.stage(Options()).measure(context) == read
+        assert clock.stage(Options()).measure(given) == read
 
 
 def test_this_kernels_word_is_read_if_it_may_be():

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from made_up import run_by_rank
+from made_up import context, run_by_rank
 from oddrank import OddrankError, _native
 from oddrank.control.stages import RunState, Skip
 from oddrank.selftest import Options
@@ -148,11 +148,7 @@ def test_without_any_counter_they_are_not_read_again():
     assert plan(run) == "CPU"
 
 
-def context(local_rank=0, parameters="CPU", master=""):
-    launch = SimpleNamespace(rank=local_rank, local_rank=local_rank)
-    return SimpleNamespace(
-        launch=launch, master=master, parameters=parameters, step=lambda text: None, scratch={}
-    )
+SECOND = SimpleNamespace(rank=1, local_rank=1)
 
 
 SNMP = """Ip: Forwarding DefaultTTL
@@ -167,12 +163,13 @@ def test_one_rank_of_a_node_says_what_has_grown_meanwhile_and_cleared_counters_h
 ):
     monkeypatch.setattr(counters, "SYSFS", sysfs)
     measure, again = counters.stage(Options()).measure, counters.recheck(Options()).measure
-    assert measure(context(local_rank=1))["counters"] == 0
-    assert measure(context()) == {"counters": 6, "not_readable": ""}  # without TCP's
+    assert measure(context("CPU", launch=SECOND))["counters"] == 0
+    without_tcp = measure(context("CPU", master=""))
+    assert without_tcp == {"counters": 6, "not_readable": ""}
     snmp = tmp_path / "snmp"
     snmp.write_text(SNMP.format(sent=1000, repeated=3))
     monkeypatch.setattr(counters.of_tcp, "__defaults__", (snmp,))
-    here = context(master="10.0.0.1")
+    here = context("CPU", master="10.0.0.1")
     measure(here)
     (sysfs / PORT / "counters/link_downed").write_text("5\n")
     (sysfs / PORT / "hw_counters/out_of_sequence").write_text("0\n")
@@ -201,5 +198,5 @@ def test_a_gpu_that_nvml_does_not_tell_of_is_not_readable(sysfs, monkeypatch):
     monkeypatch.setattr(_native, "core", lambda: SimpleNamespace(gpu_counters=fails))
     monkeypatch.setattr(_native, "cuda_part", lambda: SimpleNamespace(module=True))
     monkeypatch.setattr(counters.placement, "of_rank", lambda launch: gpu)
-    found = counters.stage(Options()).measure(context(local_rank=1, parameters="GPU"))
+    found = counters.stage(Options()).measure(context("GPU", launch=SECOND))
     assert found == {"counters": 0, "not_readable": "no NVML"}

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from job import job
-from made_up import run_by_rank
+from made_up import context, run_by_rank
 from oddrank import OddrankError, _native
 from oddrank.control.stages import Skip
 from oddrank.machine.device import CPU, GPU
@@ -48,11 +48,11 @@ def test_all_patterns_are_written_where_they_take_no_time_or_that_is_asked_for(m
     for (kind, shared), depth in product(((CPU, 0), (GPU, 0), (GPU, 5)), LEVELS):
         here = SimpleNamespace(rank=5, local_world=1)
         plan = {"device": kind, "shared": [shared]}
-        context = SimpleNamespace(launch=here, parameters=plan, step=lambda text: None)
         size = device.memory_to_verify(kind, here, depth, alone=shared == 0)
         thorough = (kind, depth) in ((CPU, "full"), (GPU, "normal"), (GPU, "full"))
         said = {"device": kind, "size": size, "thorough": thorough}
-        assert device.stage(Options(depth)).measure(context) == said, (kind, shared, depth)
+        found = device.stage(Options(depth)).measure(context(plan, launch=here))
+        assert found == said, (kind, shared, depth)
 
 
 def test_ranks_whose_gpu_others_use_are_known_when_the_test_is_planned():

@@ -7,13 +7,12 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from dead_fuse import dead_file_system
 from job import job
-from made_up import run_by_node
+from made_up import context, run_by_node
 from oddrank import _native
 from oddrank.selftest import Options
 from oddrank.selftest.nodes import NodeLeaders
@@ -121,12 +120,8 @@ def test_ten_thousand_nodes_with_a_hundred_dead_mounts_name_those():
 def measure(path):
     """Returns what this node measures of the path that was asked for."""
     ranks = NodeLeaders.among([0]).pack()
-    context = SimpleNamespace(
-        parameters={"ranks": ranks, "paths": [path], "seconds": PATIENCE.limit},
-        launch=SimpleNamespace(rank=0, host="node0"),
-        step=lambda text: None,
-    )
-    return file_system.stage(Options()).measure(context)
+    plan = {"ranks": ranks, "paths": [path], "seconds": PATIENCE.limit}
+    return file_system.stage(Options()).measure(context(plan))
 
 
 def test_a_path_that_was_asked_for_is_told_where_it_is_missing_or_no_folder(tmp_path):

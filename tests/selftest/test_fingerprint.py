@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from figures import run_of
+from made_up import context
 from oddrank.selftest import Options
 from oddrank.selftest.probes import gpu, host, prints
 from oddrank.selftest.probes.cublas import hash_of as hash_products
@@ -92,8 +93,7 @@ def test_all_fingerprints_of_a_rank_end_within_the_stages_limit(monkeypatch):
     for depth in ("quick", "normal", "full"):
         stage, took = fingerprint.stage(Options(depth)), []
         plan = {"device": "GPU", "seconds": fingerprint._SECONDS[depth]}
-        context = SimpleNamespace(parameters=plan, launch=None, step=lambda text: None)
-        assert stage.measure(context) == {}
+        assert stage.measure(context(plan)) == {}
         assert len(took) == 3
         assert sum(took) <= stage.seconds, depth
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from made_up import context
 from oddrank import _native
 from oddrank.errors import OddrankError
 from oddrank.selftest.metrics import TABLE
@@ -52,11 +53,9 @@ def test_ranks_that_share_cores_measure_on_the_same_ones_in_turn(monkeypatch):
     monkeypatch.setattr(
         host, "speed", lambda *_: {"host_copy": [used.append(os.sched_getaffinity(0)) or 1.0]}
     )
-    context = SimpleNamespace(
-        step=lambda *a, **b: None, seconds=40, launch=SimpleNamespace(local_rank=3)
-    )
     mine = sorted(os.sched_getaffinity(0))
-    speed._figures(context, "host", host, {"host_copy": len(mine) + 1})
+    third = context(launch=SimpleNamespace(local_rank=3), seconds=40)
+    speed._figures(third, "host", host, {"host_copy": len(mine) + 1})
     assert used == [{core} for core in [*mine, mine[0]]]
     assert sorted(os.sched_getaffinity(0)) == mine
 

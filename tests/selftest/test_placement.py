@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from made_up import context
 from oddrank import _native
 from oddrank.machine import placement
 from oddrank.machine.placement import bound_to, of_gpu
@@ -107,13 +108,11 @@ def test_transfers_are_measured_by_a_thread_near_the_gpu(devices, cuda, monkeypa
 
 def test_one_rank_of_a_switch_measures_at_a_time_and_other_switches_meanwhile(monkeypatch):
     monkeypatch.setattr(speed, "job_name", lambda: f"turns-{os.getpid()}")
-    context = SimpleNamespace(
-        step=lambda *a, **b: None, seconds=40 * PATIENCE.limit, launch=SimpleNamespace(local_rank=0)
-    )
+    first_rank = context(seconds=40 * PATIENCE.limit)
     monkeypatch.setattr(speed, "_PATIENCE", 10 * PATIENCE.limit)
 
     def measures(switch, begun, end):
-        with speed.HostSlots(context).turn("links", switch):
+        with speed.HostSlots(first_rank).turn("links", switch):
             begun.set()
             end.wait(PATIENCE.limit)
 

@@ -43,7 +43,15 @@ def test_a_figure_is_the_median_of_its_repeats_under_rank_host_and_stage():
         1: {"host_copy": [4.0], "pcie_to_host": [3]},
     }
     again = {0: {"host_copy": [7, 8]}, 1: None}
-    assert families(speed=speed, speed_recheck=again)["measured_bytes_per_second"] == {
+    train = {0: {"step_s": [0.2, 0.4], "own_s": [0.1], "loss": [3.5, 3.4], "sound": [True, True]}}
+    connect = {0: {"backend": "gloo", "free": 1e9, "seconds": 1.5}}
+    said = families(speed=speed, speed_recheck=again, train=train, connect=connect)
+    assert said["measured_seconds"] == {
+        ("node0", "step_s", "0", "train"): pytest.approx(0.3),
+        ("node0", "own_s", "0", "train"): 0.1,
+        ("node0", "seconds", "0", "connect"): 1.5,
+    }
+    assert said["measured_bytes_per_second"] == {
         ("node0", "host_copy", "0", "speed"): 2e9,
         ("node1", "host_copy", "1", "speed"): 4e9,
         ("node1", "pcie_to_host", "1", "speed"): 3e9,
@@ -65,16 +73,6 @@ def test_figures_of_one_unit_are_a_family_that_ends_with_the_base_unit():
     assert told["host_read"] == ("measured_bytes_per_second", 2e9)
     assert told["host_compute"] == ("measured_flop_per_second", 2e9)
     assert told["gemm_bf16"] == ("measured_flop_per_second", 2e12)
-
-
-def test_steps_of_training_and_the_time_to_connect_are_figures():
-    train = {0: {"step_s": [0.2, 0.4], "own_s": [0.1], "loss": [3.5, 3.4], "sound": [True, True]}}
-    connect = {0: {"backend": "gloo", "free": 1e9, "seconds": 1.5}}
-    assert families(train=train, connect=connect)["measured_seconds"] == {
-        ("node0", "step_s", "0", "train"): pytest.approx(0.3),
-        ("node0", "own_s", "0", "train"): 0.1,
-        ("node0", "seconds", "0", "connect"): 1.5,
-    }
 
 
 def test_what_is_no_figure_or_too_large_for_its_base_unit_is_no_metric():

@@ -21,6 +21,7 @@ def said(nodes, broken):
 
 
 HEALTHY, CLOSED, SCATTERED = ([], [], ""), ([], [], "closed"), ([], [], "scattered")
+LINK = ([], [(0, 1)], "")
 WAYS = {
     "deaf": lambda i, j: j == 2,
     "silent": lambda i, j: i == 2,
@@ -39,17 +40,14 @@ def test_a_node_is_named_and_not_those_who_do_not_reach_it():
     assert (sorted(odd), links) == ([(0, "cut off"), (1, "cut off"), (2, "cut off")], [])
 
 
-def test_a_single_pair_is_a_link_of_which_neither_end_is_named():
-    for nodes in (2, 3, 4, 8, 65):
-        for broken in (lambda i, j: {i, j} == {0, 1}, lambda i, j: (i, j) == (0, 1)):
-            assert said(nodes, broken) == ([], [(0, 1)], ""), nodes
-
-
-def test_where_nothing_or_all_is_closed_nobody_is_named():
-    for nodes in (2, 3, 8, 65, 66, 1000):
-        assert said(nodes, lambda i, j: False) == HEALTHY, nodes
-    for nodes in (3, 8, 1000):
-        assert said(nodes, lambda i, j: True) == CLOSED, nodes
+def test_of_a_single_pair_the_link_is_named_and_where_nothing_or_all_is_closed_nobody():
+    for sizes, broken, expected in (
+        ((2, 3, 4, 8, 65), lambda i, j: {i, j} == {0, 1}, LINK),
+        ((2, 3, 4, 8, 65), lambda i, j: (i, j) == (0, 1), LINK),
+        ((2, 3, 8, 65, 66, 1000), lambda i, j: False, HEALTHY),
+        ((3, 8, 1000), lambda i, j: True, CLOSED),
+    ):
+        assert [said(nodes, broken) for nodes in sizes] == [expected] * len(sizes)
 
 
 def test_without_a_pattern_nobody_is_named():

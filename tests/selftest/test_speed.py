@@ -143,21 +143,24 @@ def of_hbm(monkeypatch, nodes, slow, figures=1, *, noise=0.001, repeats=(9, 45))
     return verdict(nodes, slow={one.name: slow for one in table}, noise=noise)
 
 
-def test_two_nodes_can_not_tell_a_slow_one_from_one_that_is_healthy(monkeypatch):
-    slow = dict.fromkeys(range(4), 0.026)
-    (found,) = of_hbm(monkeypatch, [4, 4], slow)
-    assert found.condition == "unknown"
-    (found,) = of_hbm(monkeypatch, [4] * 4, slow)
-    assert (found.cause, found.who.ranks) == ("slow-node", (0, 1, 2, 3))
-    (found,) = of_hbm(monkeypatch, [4, 4], dict.fromkeys(range(4), 0.035))
-    assert (found.cause, found.confidence.level) == ("slow-node", "low")
+A_LITTLE = {rank: 0.012 for rank in range(0, 512, 5) if rank != 77}
+# Ranks of each node, how much slower they are, and what is said; more: of the measurement.
+OF_HBM = (
+    ([4, 4], dict.fromkeys(range(4), 0.026), "unknown unsure: 0-3, low"),
+    ([4] * 4, dict.fromkeys(range(4), 0.026), f"{NODE}node 0-3, high"),
+    ([4, 4], dict.fromkeys(range(4), 0.035), f"{NODE}node 0-3, low"),
+    # Those who lag a little do not hide one that lags more.
+    ([8] * 64, A_LITTLE | {77: 0.03}, f"{RANK}77, high", {"noise": 0.02, "repeats": (25, 400)}),
+    # In a node that is not named for it.
+    ([8] * 4, {0: 0.032, **dict.fromkeys(range(1, 8), 0.012)}, f"{RANK}0, high"),
+    ([2, 2], {0: 0.036, 1: 0.013}, "unknown unsure: 0-1, low"),
+)
 
 
-def test_those_who_lag_a_little_do_not_hide_one_that_lags_more(monkeypatch):
-    a_little = {rank: 0.012 for rank in range(0, 512, 5) if rank != 77}
-    many = {"noise": 0.02, "repeats": (25, 400)}
-    (found,) = of_hbm(monkeypatch, [8] * 64, a_little | {77: 0.03}, **many)
-    assert (found.cause, found.who.ranks) == ("slow-rank", (77,))
+def test_figures_of_gpus_name_whom_they_can_tell_from_healthy_ones(monkeypatch):
+    for nodes, slow, said, *more in OF_HBM:
+        found = of_hbm(monkeypatch, nodes, slow, **dict(*more))
+        assert f"{brief(found)}, {found[0].confidence.level}" == said, (nodes, slow)
 
 
 def test_if_half_of_the_ranks_are_slow_all_of_them_are_told_and_none_is_surely_odd(monkeypatch):
@@ -169,14 +172,6 @@ def test_if_half_of_the_ranks_are_slow_all_of_them_are_told_and_none_is_surely_o
             found = of_hbm(monkeypatch, nodes, dict.fromkeys(range(half), 0.2), figures)
             assert sorted(one.who.ranks for one in found) == slow
             assert {(one.cause, one.confidence.level) for one in found} == {(cause, "low")}
-
-
-def test_a_rank_that_is_slow_in_a_node_that_is_not_named_for_it(monkeypatch):
-    slow = {0: 0.032, **dict.fromkeys(range(1, 8), 0.012)}
-    (found,) = of_hbm(monkeypatch, [8] * 4, slow)
-    assert found.who.ranks == (0,)
-    (found,) = of_hbm(monkeypatch, [2, 2], {0: 0.036, 1: 0.013})
-    assert found.condition == "unknown"
 
 
 def test_a_hosts_figures_that_vary_too_much_are_no_finding():

@@ -160,20 +160,17 @@ def test_states_and_activities_say_why_a_rank_stands(golden):
         rows[f"{name}, and which is stopped"] = (
             joined(*HANG, seen(2, pause), held(2), stacks=there), ("host-stopped", (2,), 2),
         )  # fmt: skip
+    for read in (5.2, 9999.0):  # it says nothing when the record of a process that is gone was read
+        lasts = [replace(seen(rank, read), last=NOW + 5 * (rank != 2)) for rank in range(3)]
+        rows[f"it is gone, and was read {read} s later"] = (
+            joined(*HANG, held(2, "dead"), *lasts, stacks=[stands(2, "running")]),
+            ("host-stuck", (2,), 2),
+        )
     rows["code that runs too often to be recorded"] = (
         joined(*HANG, seen(2, 300, runs=True), stacks=[stands(2, "running")]),
         ("infinite-loop", (2,), 2),
     )
     check(golden, rows)
-
-
-def test_when_the_record_of_a_process_that_is_gone_was_read_says_nothing(golden):
-    def gone(read):
-        lasts = [replace(seen(rank, read), last=NOW + 5 * (rank != 2)) for rank in range(3)]
-        return joined(*HANG, held(2, "dead"), *lasts, stacks=[stands(2, "running")])
-
-    stuck = ("host-stuck", (2,), 2)
-    check(golden, {"at once": (gone(5.2), stuck), "hours later": (gone(9999.0), stuck)})
 
 
 def test_a_rank_that_comes_to_its_calls_as_it_always_did_is_slow(golden):

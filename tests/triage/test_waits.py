@@ -108,6 +108,10 @@ def test_who_is_waited_for_by_collectives(golden):
             ([*HANG, inside(2, 3, group=Group("tensor"))], NOBODY),
         "a rank that others have left in a call has not entered theirs":
             ([*into(512, 0, 2, 3), inside(1, 510)], ("inside-call", (1,), 2)),
+        # All are in the default group: 0 and 1 wait there, 3 waits for 2 in another group.
+        "waiting in two groups":
+            ([*into(7, 0, 1), *ended(6, 2, 3), inside(3, 4, group=ROWS[1]),
+              done(2, 3, group=ROWS[1])], ONLY_2),
     })  # fmt: skip
 
 
@@ -222,13 +226,6 @@ def test_how_sure_a_look_at_ranks_that_may_go_on_is(golden):
               inside(3, 37, group=COLUMN), done(1, 36, group=COLUMN)], ("inside-call", (1,), 0)),
         "sends over gloo are not seen": (ended(7, 0, 1, 2, 3, **GLOO), ("outside", (), 0)),
     })  # fmt: skip
-
-
-def test_those_who_wait_for_the_rank_elsewhere_are_told_apart(golden):
-    # All are in the default group: 0 and 1 wait there, 3 waits for 2 in another group.
-    pair = Group("pair", (2, 3))
-    facts = [*into(7, 0, 1), *ended(6, 2, 3), inside(3, 4, group=pair), done(2, 3, group=pair)]
-    check(golden, {"waiting in two groups": (facts, ONLY_2)})
 
 
 def test_every_order_of_the_same_facts_gives_the_same_verdict():
