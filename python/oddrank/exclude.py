@@ -43,7 +43,7 @@ def text(report: Report, host_of: Mapping[int, str], nodelist: Collection[str] =
     stay: dict[str, str] = {}
     for finding in report.findings:
         hosts = {_name(host, nodelist) for host in _hosts(finding, host_of)}
-        text = _one_line(finding.what)
+        text = " ".join(finding.what.split())[:300]
         for host in hosts:
             if _is_to_go(finding, hosts):
                 why.setdefault(host, text)
@@ -119,7 +119,3 @@ def _parts(name: str) -> tuple[str, str, str]:
 def _order(name: str) -> tuple[str, int, str]:
     head, number, tail = _parts(name)
     return head, int(number or 0), tail
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())[:300]

@@ -75,7 +75,7 @@ def wrong_contribution(
     )
 
 
-def late(run: RunState, stage: str, one: Late) -> Finding:
+def late(run: RunState, one: Late) -> Finding:
     """In both measurements the rank was later than the healthy spread explains."""
     who = run.who([one.rank])
     by = f"{one.by / 1e3:.3g} ms" if one.by >= 100 else f"{one.by:.0f} us"
@@ -85,7 +85,6 @@ def late(run: RunState, stage: str, one: Late) -> Finding:
         cause="late-arrival",
         what=f"{who} arrives {by} late at collectives: in {one.share:.0%} of {one.n} iterations the"
         " others wait for it",
-        stage=stage,
         evidence=(
             Evidence(
                 "time between leaving a collective and the next", "4-byte all_reduces, median",
@@ -108,10 +107,10 @@ def late(run: RunState, stage: str, one: Late) -> Finding:
     )  # fmt: skip
 
 
-def late_once(run: RunState, stage: str, one: Late) -> Finding:
+def late_once(run: RunState, one: Late) -> Finding:
     """Late in the first measurement, with no time for the recheck: names no rank."""
     return replace(
-        late(run, stage, one),
+        late(run, one),
         condition="unknown",
         who=Who("rank"),
         cause="not-measured-again",
@@ -121,10 +120,10 @@ def late_once(run: RunState, stage: str, one: Late) -> Finding:
     )
 
 
-def late_in_few(run: RunState, stage: str, one: Late) -> Finding:
+def late_in_few(run: RunState, one: Late) -> Finding:
     """Late in too few iterations to name a rank."""
     return replace(
-        late_once(run, stage, one),
+        late_once(run, one),
         cause="too-few-iterations",
         what=f"{run.who([one.rank])} seems to arrive {one.by / 1e3:.3g} ms late, but in only"
         f" {one.n} iterations: {ENOUGH} are needed",

@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from oddrank.finding import Finding, Who
@@ -244,9 +244,13 @@ class Stage(Generic[Plan, Result, Judged]):
     closes: bool = False
 
     def conclude(self, run: RunState) -> list[Finding]:
-        """Judges this stage's results, keeps the judge's value for later stages, makes findings."""
+        """Judges this stage's results, keeps the judge's value for later stages, makes findings.
+
+        Findings that name no stage are of this one, or of the one that it rechecks.
+        """
         judged = run.judged[self.name] = self.judge(run, run.of(self.name))
-        return self.findings(run, judged)
+        name = self.confirms or self.name
+        return [replace(one, stage=one.stage or name) for one in self.findings(run, judged)]
 
 
 AnyStage: TypeAlias = "Stage[Any, Any, Any]"

@@ -73,7 +73,10 @@ class LayerHooks:
         self._last: tuple[Any, int] | None = None  # the newest output, and its version
         self._hooks: list[Any] = []
         self.names: list[str] = []
-        if _is_compiled(module):
+        if any(
+            hasattr(part, "_orig_mod") or getattr(part, "_compiled_call_impl", None) is not None
+            for part in module.modules()
+        ):
             _say("torch.compile hides the layers of this module: only its gradients are seen")
         for name, layer in self._inner.named_modules():
             if layer is self._inner or _does_work(layer):
@@ -167,13 +170,6 @@ def tensors_of(thing: Any) -> Iterator[Any]:
 def text(kind: str, name: str) -> str:
     """Returns what a sentence calls a tensor: the output of layers.3.up."""
     return KINDS[kind].words.format(name)
-
-
-def _is_compiled(module: Any) -> bool:
-    return any(
-        hasattr(part, "_orig_mod") or getattr(part, "_compiled_call_impl", None) is not None
-        for part in module.modules()
-    )
 
 
 def _say(text: str) -> None:

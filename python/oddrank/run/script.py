@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.machinery import ModuleSpec, SourceFileLoader
-from types import CodeType, ModuleType, TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, NoReturn
 
 from oddrank import launch
@@ -163,13 +163,9 @@ def _print_traceback(error: BaseException) -> None:
 
 def _without_our_frames(traceback: TracebackType | None) -> TracebackType | None:
     ours = {__file__}
-    while traceback is not None and _file(traceback.tb_frame.f_code) in ours:
+    while traceback is not None and traceback.tb_frame.f_code.co_filename in ours:
         traceback = traceback.tb_next
     return traceback
-
-
-def _file(code: CodeType) -> str:
-    return code.co_filename
 
 
 def _die_of_interrupt() -> None:

@@ -143,7 +143,7 @@ def compare(a: History, b: History) -> Difference:
     Leaves out the functions of which one of the records does not have all calls.
     """
     a, b = _without(a, a.lowered | b.lowered), _without(b, a.lowered | b.lowered)
-    anchor = _last_common(a, b, _step)
+    anchor = _last_common(a, b, lambda item: item.name if item.kind == "step" else None)
     from_arm = anchor is None and a.whole and b.whole
     anchor = (0, 0) if from_arm else anchor or _last_common(a, b, _collective)
     if anchor is None:
@@ -215,10 +215,6 @@ def _is_same(one: Item, other: Item, shared: set[str]) -> bool:
         return True
     is_known = one.sequence is not None and other.sequence is not None
     return one.place == other.place and (not is_known or one.sequence == other.sequence)
-
-
-def _step(item: Item) -> Any:
-    return item.name if item.kind == "step" else None
 
 
 def _collective(item: Item) -> Any:

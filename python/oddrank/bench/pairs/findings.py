@@ -37,7 +37,6 @@ def slow_part(
         cause=_cause(part, delayed),
         drains_node=not _cause(part, delayed).endswith("-link"),
         what=f"{who} {who.is_or_are} slow: {_figures(part, suspect, unit)}",
-        stage="pairs",
         evidence=(
             Evidence(
                 f"{_cells(part)}, median of {len(part.cells)}",
@@ -69,7 +68,6 @@ def not_confirmed(run: RunState, suspect: Suspect, unit: Unit, why: tuple[str, s
     return Finding(
         cause=SLOW_ONCE if why is PASSED else "not-confirmed",
         what=f"{who} was slow once {but}: {_figures(suspect.part, suspect, unit)}",
-        stage="pairs",
         evidence=(
             Evidence(
                 _cells(suspect.part),
@@ -91,7 +89,6 @@ def uneven_links(unit: Unit, where: Where, judgement: Judgement) -> Finding:
         cause="uneven-links",
         what=f"{_PLACES[where]} the {what} differ in too many places to name one: there are"
         " several kinds of links, or the hosts are busy",
-        stage="pairs",
         evidence=(Evidence("spread of the repeats", what, spread=judgement.spread),),
         confidence=Confidence("low", "more than a few senders, receivers or links deviate"),
         next=(
@@ -108,7 +105,6 @@ def uneven_places(slower: Sequence[int]) -> Finding:
         cause="uneven-places",
         what=f"between nodes, {ranks} of all nodes move less data than the others at the same time:"
         " a slower rail or socket, or a network card that does not serve all ranks equally",
-        stage="pairs",
         evidence=(Evidence(f"sent by {ranks}, node by node beside the best", "bandwidth"),),
         confidence=Confidence("low", "single ranks were not measured while the others wait"),
         next=(
@@ -124,7 +120,6 @@ def too_noisy(judgement: Judgement, where: Where, effect: float) -> Finding:
         cause="too-noisy",
         what=f"no rank looks slow, but a slowdown of {effect:.0%} could have been missed:"
         f" {_PLACES[where]} {_could_see(judgement, 'GB/s')}",
-        stage="pairs",
         evidence=(Evidence("spread of the repeats", "bandwidth", spread=judgement.spread),),
         confidence=Confidence("low", "the repeats differ too much"),
         next=(

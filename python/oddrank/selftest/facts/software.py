@@ -42,10 +42,6 @@ def _nccl_version(path: str) -> str:
     return f"{major}.{rest // 100}.{rest % 100}"
 
 
-def _system(here: Here) -> str | None:
-    return platform.freedesktop_os_release().get("PRETTY_NAME")
-
-
 def image(here: Here, podman: Path = Path("/run/.containerenv")) -> str | None:
     """Returns the container's image if its runtime tells it inside; else None."""
     for name in _IMAGE_VARIABLES:
@@ -65,7 +61,7 @@ SOFTWARE_FACTS = (
     Fact("driver", lambda here: settings.driver(), "breaks"),
     Fact("machine", lambda here: platform.machine(), "breaks"),
     Fact("kernel", lambda here: platform.release(), "odd"),
-    Fact("system", _system, "odd"),
+    Fact("system", lambda here: platform.freedesktop_os_release().get("PRETTY_NAME"), "odd"),
     Fact("image", image, "odd"),
 )
 

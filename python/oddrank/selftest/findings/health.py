@@ -47,7 +47,6 @@ def _finding(
         who=who,
         cause=cause,
         what=what,
-        stage="health",
         evidence=tuple(evidence),
         confidence=sure,
         next=tuple(next),

@@ -108,7 +108,6 @@ def odd_node(network: Network, way: str, odd: Node, well: int) -> Finding:
         cause=cause,
         drains_node=True,
         what=f"{who} {text}",
-        stage="reach",
         evidence=network.failures(way, odd.failures),
         confidence=Confidence(
             "high" if well > 2 else "medium", f"the {well} other nodes reach each other"
@@ -136,7 +135,6 @@ def broken_link(network: Network, way: str, link: Link) -> Finding:
         who=who,
         cause="one-way-link" if len(link.failures) == 1 else "closed-link",
         what=f"{text} {_over(way)}",
-        stage="reach",
         evidence=network.failures(way, link.failures),
         confidence=Confidence("medium", why),
         next=network.advice(way, link.failures[0]),
@@ -149,7 +147,6 @@ def all_closed(network: Network, way: str, judgement: Judgement) -> Finding:
         who=Who("node"),
         cause="all-closed",
         what=f"no node reaches any other {_over(way)}: the ranks have met by rank 0's port alone",
-        stage="reach",
         evidence=network.failures(way, judgement.failures) + _same_addresses(network, way),
         confidence=Confidence("low", f"all {judgement.tried} attempts failed"),
         next=(
@@ -171,7 +168,6 @@ def scattered(network: Network, way: str, judgement: Judgement) -> Finding:
         cause="no-pattern",
         what=f"{judgement.failed} of {judgement.tried} connections between nodes fail {_over(way)},"
         + (" between groups of nodes" if groups else " and no node explains them"),
-        stage="reach",
         evidence=found + network.failures(way, judgement.failures) + _same_addresses(network, way),
         confidence=Confidence("low", "too few nodes reach each other to name one"),
         next=network.advice(way, judgement.failures[0]),
@@ -193,7 +189,6 @@ def no_interface(network: Network, lacking: Sequence[int], variable: str, *, man
         what=f"no interface with an address fits {value} on {where}: {whom}"
         if many
         else f"{who} has no interface with an address that fits {value}",
-        stage="reach",
         evidence=(Evidence(has, "interfaces with an address"),),
         confidence=Confidence("low", "half of the nodes or more have none")
         if many

@@ -7,7 +7,7 @@ from oddrank.control.stages import RunState, nodes_of
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.peers import majority
 from oddrank.selftest import gpus, metrics
-from oddrank.selftest.metrics import SPEED, Metric
+from oddrank.selftest.metrics import Metric
 from oddrank.selftest.nodes import node_or_rank
 from oddrank.selftest.speed_judge import Look, Slow
 
@@ -60,7 +60,6 @@ def _slow(run: RunState, found: Sequence[Slow], single: set[int]) -> Finding:
         cause=cause,
         drains_node=not own_cores,  # likely another process, not hardware
         what=f"{who} is slow: {'; '.join([', '.join(told + more), *different, *likely])}",
-        stage=SPEED,
         evidence=(
             *(_evidence(one) for one in found),
             *(Evidence(fact, "facts of the rank") for fact in different),
@@ -83,7 +82,6 @@ def unsure(run: RunState, seem: Sequence[Slow]) -> list[Finding]:
             cause="unsure",
             what=f"{who} seems slow ({than(worst.metric, worst.below, ' the median')}), but the"
             " figures vary too much to be sure",
-            stage=SPEED,
             evidence=tuple(_evidence(one) for one in seem[:TOLD]),
             confidence=Confidence("low", "its slowdown may be too small to name it"),
             next=("oddrank selftest --only speed --full",),
@@ -98,7 +96,6 @@ def not_measured_again(ranks: Collection[int]) -> Finding:
         who=some,
         cause="not-measured-again",
         what=f"{some} may be slow: no time was left to measure again",
-        stage=SPEED,
         confidence=Confidence("low", "only measured once"),
         next=("oddrank selftest --only speed",),
     )
@@ -122,7 +119,6 @@ def _held_back(run: RunState, ranks: Sequence[int]) -> Finding:
         who=who,
         cause="cpu-quota",
         what=f"{who} is slow: its CPU quota ({quota}) holds it back, and most ranks have another",
-        stage=SPEED,
         evidence=(Evidence(f"held back in {least:.0%} of the kernel's periods", _STAT, least),),
         confidence=Confidence("medium", "counted by the kernel; the quota may be intended"),
         next=("cat /sys/fs/cgroup/cpu.max  (in its container)",),

@@ -125,7 +125,6 @@ def wrong_clock(node: Who, ahead: float, measured: Reading, others: int, limit: 
         who=node,
         cause="wrong-clock",
         what=f"the wall clock of {node} is {apart} that of most nodes",
-        stage="clock",
         evidence=(
             Evidence(
                 f"CLOCK_REALTIME is {apart} the median of the nodes, known to within"
@@ -153,7 +152,6 @@ def disagree(ahead: Mapping[Who, float], limit: float) -> Finding:
         cause="clocks-disagree",
         what=f"the nodes' wall clocks are up to {number_text(apart, 3)} s apart, and "
         + ("with two nodes either may be wrong" if two else "no majority agrees"),
-        stage="clock",
         evidence=(Evidence(parts, "min-RTT to the root", value=round(apart, 6), unit="s"),),
         confidence=Confidence("low", f"no more than half of the nodes agree within {limit:g} s"),
         next=_NEXT,

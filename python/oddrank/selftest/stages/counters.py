@@ -317,7 +317,6 @@ def grew(
         drains_node=counter.own,
         what=f"{who} is suspicious: {name.removesuffix(' ns')} grew by {amount}"
         f" within {seconds:.0f} s" + (f" ({where})" if where else ""),
-        stage="counters_recheck",
         evidence=tuple(
             Evidence(f"{place} {name}: +{by}", counter.name, by, counter.unit or None)
             for place, by in shown
@@ -358,7 +357,6 @@ def everywhere(counter: Counter, ranks: Collection[int], node: Who | None = None
         who=node or Who("node"),
         cause="errors-everywhere",
         what=what,
-        stage="counters_recheck",
         evidence=(Evidence(f"{who} saw it grow", counter.name),),
         confidence=sure,
         next=_LOOK[counter.scope],

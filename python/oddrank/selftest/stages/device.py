@@ -190,7 +190,6 @@ def bad_memory(run: RunState, rank: int, device: str, size: int, wrong: WrongWor
         cause="bad-memory",
         drains_node=True,
         what=f"{who} is broken: its {device} memory does not keep what is written to it",
-        stage=_NAME,
         evidence=(Evidence(text, "memory pattern"),),
         confidence=Confidence("high", "written and read by this rank alone"),
         next=("nvidia-smi -q -d ECC,ROW_REMAPPER",)

@@ -161,7 +161,6 @@ def deviates(
         who=who,
         cause="other-version" if breaks else "other-setting",
         what=what,
-        stage="environment",
         evidence=_evidence((d.name, part) for (d, _), part in zip(ordered, parts, strict=True)),
         confidence=Confidence("high" if breaks and clear else "medium", why),
         next=("oddrank doctor  (on that host)",),
@@ -185,7 +184,6 @@ def no_majority(places: Places, differences: Sequence[Difference]) -> Finding:
     return Finding(
         cause="no-majority",
         what=what,
-        stage="environment",
         evidence=_evidence((d.name, part) for d, part in zip(differences, parts, strict=True)),
         confidence=Confidence("low", "no value has two thirds of the nodes, or ranks of a node"),
         next=(f"{'; '.join(look)}  (on each of these hosts)",),
@@ -205,7 +203,6 @@ def without_cuda_part(run: RunState, lacking: Mapping[int, str]) -> Finding:
         what=f"no rank has the part that tests GPUs, {why}"
         if all_of_them
         else f"{who} {verb} no part that tests GPUs, {why}",
-        stage="environment",
         evidence=(Evidence(f"{ranks_text(ranks)}: no {why}", "oddrank"),),
         confidence=Confidence("low", "no GPU was tested")
         if all_of_them
@@ -223,7 +220,6 @@ def found_same_gpu(run: RunState, gpu: str, ranks: Sequence[int]) -> Finding:
         who=who,
         cause="same-gpu",
         what=f"{who} share one GPU, while other ranks have one each",
-        stage="environment",
         evidence=(Evidence(f"{ranks_text(ranks)}: GPU {gpu}", "UUID"),),
         confidence=Confidence("high", "reported by these ranks"),
         next=("echo $CUDA_VISIBLE_DEVICES $LOCAL_RANK  (in these ranks)",),
@@ -246,7 +242,6 @@ def _suspicious(
         who=who,
         cause=cause,
         what=f"{who} {what}",
-        stage="environment",
         evidence=_evidence(evidence),
         confidence=Confidence("medium", "read there; whether it hurts depends on the job"),
         next=(advice,),

@@ -277,7 +277,6 @@ def _unusable(who: Who, seen: Tried, where: str, others: str, sure: Confidence) 
         who=who,
         cause=cause,
         what=f"file system {seen['path']} {text} on {where}: {_detail(seen)}{others}",
-        stage="file_system",
         evidence=_evidence(seen),
         confidence=sure,
     )
@@ -294,7 +293,6 @@ def nowhere(seen: Tried, nodes: Sequence[Who], total: int) -> Finding:
         who=Who("file", (), None, path),
         cause="no-such-path",
         what=f"{path} {said} on {where}: is it typed right, and mounted?",
-        stage="file_system",
         evidence=(Evidence(_detail(seen), path),),
         confidence=Confidence("medium", "missing everywhere: it points at no node"),
         next=(
@@ -315,7 +313,6 @@ def slow_node(who: Who, seen: Tried, seconds: float, usual: float, well: int) ->
         cause="slow-file-system",
         what=f"file system {path} is slow on {who}: a small file takes {seconds * 1e3:.0f} ms,"
         f" on most nodes {usual * 1e3:.3g} ms",
-        stage="file_system",
         evidence=(
             Evidence(
                 f"the best of {len(seen['seconds'][worst])}, of which {worst} takes"

@@ -117,7 +117,6 @@ def wrong_arithmetic(
         cause="wrong-arithmetic",
         drains_node=True,
         what=f"{who} {who.is_or_are} broken: its {scope} computes {units} wrongly",
-        stage="fingerprint",
         evidence=tuple(Evidence(_text(one), "fingerprint") for one in wrong[:8]),
         confidence=Confidence("high", f"exact bits, {why}"),
         next=("nvidia-smi -q -d ECC", "dcgmi diag -r 3") if scope == "gpu" else ("lscpu",),
@@ -132,7 +131,6 @@ def nobody_right(unit: str, most: Majority[int, str]) -> Finding:
         cause="bits-differ",
         what=f"ranks of one kind have different bits of {unit}, or most have other bits than the"
         f" known ones: {parts}",
-        stage="fingerprint",
         evidence=(Evidence(parts, "fingerprint"),),
         confidence=Confidence("low", "nothing says which bits are right"),
     )

@@ -46,7 +46,7 @@ def _confirmed(run: RunState, judge: Judge) -> list[Finding]:
 
 def as_links(found: Finding) -> Finding:
     """Advises bench pairs if no rank is named: pairs' own advice names options of pairs."""
-    return replace(found, stage="links", next=found.next if found.names_somebody() else (_LONGER,))
+    return replace(found, next=found.next if found.names_somebody() else (_LONGER,))
 
 
 def stage(options: Options) -> Stage[Meetings, Met, Judge]:

@@ -281,7 +281,6 @@ def unsound(
         drains_node=True,
         what=f"{who} is broken: it computes loss or gradients that are not finite in step {step},"
         " from the same data and parameters as the others",
-        stage=NAME,
         evidence=losses,
         confidence=Confidence("high", "computed without the others, for whom all was finite"),
         next=_ALONE,
@@ -307,7 +306,6 @@ def other_gradients(
         drains_node=True,
         what=f"{who} is different: its own gradients in step {step} are not those of the other"
         f" {others} ranks, which are equal",
-        stage=NAME,
         evidence=bits,
         confidence=Confidence("medium", _LESS_SURE),
         next=_ALONE,
@@ -322,7 +320,6 @@ def other_parameters(run: RunState, rank: int, after: str, others: str) -> Findi
         who=who,
         cause="other-parameters",
         what=f"{who} does not match: its parameters {after} are not {others}",
-        stage=NAME,
         evidence=(Evidence(f"bits of the parameters {after}", "hash"),),
         confidence=Confidence(
             "medium", "what it received or made of it differs: the way to it may be at fault"
@@ -342,7 +339,6 @@ def _nobody(cause: str, what: str, evidence: tuple[Evidence, ...], why: str) -> 
     return Finding(
         cause=cause,
         what=what,
-        stage=NAME,
         evidence=evidence,
         confidence=Confidence("low", why),
         next=_AGAIN,
