@@ -2,6 +2,7 @@
 
 import io
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -107,6 +108,17 @@ def held_port() -> Iterator[int]:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         holder.bind(("", 0))
         yield int(holder.getsockname()[1])
+
+
+@contextmanager
+def most_open_files(limit: int) -> Iterator[None]:
+    """Lets this process have descriptors below `limit` alone."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def captured(

@@ -70,9 +70,7 @@ def test_what_bench_writes_is_read(tmp_path):
     assert saved(tmp_path, pairs(["a", "b"], [[None, 2], [1, None]])).matrices[0].GBps[0, 1] == 2
     of_nothing = saved(tmp_path, report(row() | {"samples_us": [0, 1, 0.0]}))
     assert of_nothing.rows[0].samples == ()
-
-
-def test_a_list_of_links_is_read_as_the_matrix_that_it_stands_for(tmp_path):
+    # A list of links is read as the matrix that it stands for.
     made = pairs(["a", "b", "c"], None, links=[[0, 2, 5.0, None]])
     (found,) = saved(tmp_path, made).matrices
     assert (found.GBps, found.latency_us) == ({(0, 2): 5.0}, {})

@@ -1,7 +1,6 @@
 """Work in child processes: one that hangs, breaks or is cut short costs nothing but itself."""
 
 import os
-import resource
 import signal
 import time
 
@@ -13,6 +12,7 @@ from oddrank.machine import process_state
 from oddrank.run.collect import children
 from oddrank.run.collect.children import Stop, Task
 from patience import until
+from processes import most_open_files
 
 
 def run(*tasks, seconds=60.0):
@@ -54,18 +54,15 @@ def test_a_child_has_no_open_file_of_its_parent_however_many_there_are():
         links = [(n, f"/proc/self/fd/{n}") for n in map(int, os.listdir("/proc/self/fd"))]
         say({"open": [(n, os.readlink(link)) for n, link in links if os.path.lexists(link)]})
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    high = 1500
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, high + 1), hard))
-    pipe = os.pipe()
+    high, pipe = 1500, os.pipe()
     try:
         os.set_inheritable(pipe[1], True)
-        os.dup2(pipe[1], high)
-        (result,) = run(Task("lists", lists, 600), seconds=600)
+        with most_open_files(high + 1):
+            os.dup2(pipe[1], high)
+            (result,) = run(Task("lists", lists, 600), seconds=600)
     finally:
         for number in (*pipe, high):
             os.close(number)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     ((*first, (last, own)),) = result.of("open")
     assert first == [[n, os.devnull] for n in range(3)]
     assert own.startswith("pipe:"), last  # to its parent

@@ -98,10 +98,7 @@ def test_a_verdict_is_right_with_its_kind_and_compared_with_that_from_the_archiv
     assert said(report(2, "dead"), right).archive is False
     assert said(report(1), right).text == "rank 2 | from the archive: rank 1"
     assert not said(right, report(2, "dead", folder="/evidence")).kind
-
-
-def test_a_wrong_name_counts_though_a_right_one_takes_its_place(said):
-    right = report(2, folder="/evidence")
+    # A wrong name counts, though a right one takes its place.
     found = said(right, report(1), right)
     assert (found.outcome, found.text) == ("wrong", "rank 1")
 

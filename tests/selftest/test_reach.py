@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import resource
 import signal
 import socket
 import subprocess
@@ -22,6 +21,7 @@ from oddrank.selftest.connections import NCCL, RENDEZVOUS, Listeners, attempts, 
 from oddrank.selftest.reach_matrix import peers
 from oddrank.selftest.stages import reach
 from patience import PATIENCE, until
+from processes import most_open_files
 from selftest.said import check
 
 ONLY = ("selftest", "--only", "reach")
@@ -131,14 +131,8 @@ def test_real_attempts_tell_open_closed_and_silent_ports():
         assert tried == ("rs--", {"r": "Connection refused"})
         assert attempts([listening, refusing, None], PATIENCE.limit)[0] == ".r-"
         # More than are tried at once, and than may be open at once.
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(
-            resource.RLIMIT_NOFILE, (400 + max(map(int, os.listdir("/proc/self/fd"))), hard)
-        )
-        try:
+        with most_open_files(400 + max(map(int, os.listdir("/proc/self/fd")))):
             assert attempts([listening, refusing] * 600, PATIENCE.limit)[0] == ".r" * 600
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_process_that_stood_still_finds_nobody_silent_for_that():
@@ -201,18 +195,14 @@ def test_a_listener_without_a_free_descriptor_waits_and_then_answers(monkeypatch
     monkeypatch.setattr(
         Listeners, "_accept", lambda *given: tried.append(len(slept)) or accept(*given)
     )
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     listeners = Listeners(["127.0.0.1"], 110)
     client = socket.socket()
     client.settimeout(PATIENCE.limit)
     lowest = os.dup(0)
     os.close(lowest)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
-    try:
+    with most_open_files(lowest):
         client.connect(("127.0.0.1", listeners.ports["127.0.0.1"]))
         until(lambda: len(tried) > 5)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert tried[:6] == [*range(6)]
     assert min(slept) > 0.01
     with client:

@@ -72,13 +72,6 @@ def dead(*ranks, certainty=2):
     return "dead", ranks, certainty
 
 
-def test_a_rank_that_left_the_others_without_a_word_is_named_if_the_jobs_size_is_known(
-    said, golden
-):
-    left = said(traceback(0, 1, 3, error=LOST), failed(1, 11, 1), world=4)
-    check(golden, {"of four ranks": (left, dead(2, certainty=1))})
-
-
 @pytest.mark.needs("samples")
 def test_blooms_crash_is_explained(samples, said, golden):
     text = (samples / "bloom176b" / "tr11-176B-ml_chronicles.md").read_text()
@@ -151,6 +144,9 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
     told = said(traceback(1, 3, error=WAITED))
     lost_name = death(2, host="node1", how="signal", text="", signal=9, site=(Frame("?", ""),))
     check(golden, {
+        "of four ranks one left the others without a word":
+            (said(traceback(0, 1, 3, error=LOST), failed(1, 11, 1), world=4),
+             dead(2, certainty=1)),
         "a pid of two ranks on their hosts": ([*same_pid, by_kernel], dead(None)),
         "a pid of one rank": ([*same_pid[:1], by_kernel], dead(0)),
         "a worker that the kernel killed":
