@@ -197,13 +197,9 @@ def test_two_faults_are_both_found():
     assert found == {("sender", (2,)), ("link", (5,))}
 
 
-def test_two_racks_are_no_fault_of_anybody():
-    judgement = judged(8, lambda cell: 0.5 * ((cell[0] < 4) != (cell[1] < 4)))
-    assert judgement.uneven
-    assert not judgement.suspects
-
-
-def test_a_fault_below_the_line_is_not_named_and_noise_raises_the_line():
+def test_two_racks_and_a_fault_below_the_line_name_nobody_and_noise_raises_the_line():
+    racks = judged(8, lambda cell: 0.5 * ((cell[0] < 4) != (cell[1] < 4)))
+    assert (racks.uneven, [*racks.suspects]) == (True, [])
     judgement = judged(4, links.sender(1, 0.05))
     assert not judgement.suspects
     assert judgement.seen_end == pytest.approx(0.138, abs=0.01)  # 1 - 0.8 ** (2 / 3)
@@ -222,10 +218,12 @@ def test_one_repeat_that_something_came_between_does_not_count_as_noise(repeats)
         assert spread_of([seen]) <= 0.1 * 1.4826 / 2**0.5 + 1e-9
 
 
-def test_of_few_steps_the_largest_does_not_set_the_spread():
+def test_of_few_steps_the_largest_does_not_set_the_spread_and_more_make_the_median_surer():
     assert spread_of([[1, 1.1, 1.2, 12]]) < spread_of([[1, 1.2, 1.4, 1.6]])
     passes = [[1, 1.01, 1], [1, 1.01, 1], [1, 1.01, 3]]
     assert spread_of(passes, 0.683) == pytest.approx(spread_of(passes[:2], 0.683))
+    assert error_of_median([1.0, 1.1] * 20) < error_of_median([1.0, 1.1] * 3) / 2
+    assert error_of_median([1.0]) == float("inf")
 
 
 def test_the_spread_is_right_on_average_and_known_as_well_as_its_degrees_say():
@@ -238,11 +236,6 @@ def test_the_spread_is_right_on_average_and_known_as_well_as_its_degrees_say():
         assert fmean(squares) == pytest.approx(0.1**2, rel=0.15)
         degrees = 2 * fmean(squares) ** 2 / pvariance(squares)
         assert degrees == pytest.approx(noise.degrees, rel=0.3)
-
-
-def test_more_repeats_make_the_median_surer_and_one_says_nothing():
-    assert error_of_median([1.0, 1.1] * 20) < error_of_median([1.0, 1.1] * 3) / 2
-    assert error_of_median([1.0]) == float("inf")
 
 
 @settings(max_examples=20)

@@ -197,22 +197,16 @@ def first_look(nodes, slow=None, noise=0.01, **more):
     return run, speed.stage(Options()).conclude(run)
 
 
-def test_whoever_measured_nothing_is_not_compared():
+def test_who_measured_nothing_is_not_compared_and_who_has_no_peer_or_is_in_doubt_is_told():
     run, _ = first_look([4])
     run.results[SPEED][1].pop("host_copy")
     run.results[SPEED][2]["host_copy"] = [0.0, 1.0]
     assert not speed.stage(Options()).conclude(run)
     assert {len(one.ranks.peers) for one in run.judged[SPEED].look.classes} == {2, 4}
-
-
-def test_a_rank_without_peers_is_told_as_such():
     run, found = first_look([3], classes={1: "old"})
     assert not found
     told = findings.smallest_seen(run.judged[SPEED].look)
     assert told.endswith("rank 1 has no peer to compare with")
-
-
-def test_a_doubt_that_nobody_measured_again_is_unknown():
     _, found = first_look([8], {"host_copy": {2: 0.5}})
     assert brief(found) == "unknown not-measured-again: 2"
 
@@ -291,7 +285,7 @@ def graded(doubted):
     return first_look([8] * 64, {"host_copy": by}, 0.0001)[0].judged[SPEED].doubted
 
 
-def test_beside_doubted_ranks_of_a_large_class_the_most_usual_whole_nodes_measure_again():
+def test_beside_doubted_ranks_of_a_large_class_the_most_usual_others_measure_again():
     planned = graded([8 * 31 + 2])
     usual = [*range(28, 31), *range(32, 36)]
     partners = planned.partners["host_copy"]
@@ -300,10 +294,7 @@ def test_beside_doubted_ranks_of_a_large_class_the_most_usual_whole_nodes_measur
     (other,) = {rank // 8 for rank in partners} - set(usual)
     assert other in (27, 36)
     assert len(partners) == 64
-
-
-def test_where_each_node_has_a_doubted_rank_the_most_usual_others_measure_again():
-    doubted = range(0, 8 * 64, 8)
+    doubted = range(0, 8 * 64, 8)  # no whole node is left
     partners = graded(doubted).partners["host_copy"]
     assert len(partners) == 64
     assert not partners & set(doubted)
