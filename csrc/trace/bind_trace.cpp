@@ -89,42 +89,45 @@ const trace::CollectiveSink& sink() {
   return made;
 }
 
-// A process group whose collectives torch's own hooks tell, in Python.
-class HookedGroup {
+// Calls of one process group that differ only in sizes and partner; torch's own hooks tell of them,
+// in Python.
+class HookedCalls {
  public:
-  HookedGroup(std::string name, std::string backend, std::string text,
-              std::vector<std::uint64_t> ranks, std::uint32_t size, std::uint32_t own)
-      : name_(std::move(name)),
-        backend_(std::move(backend)),
-        text_(std::move(text)),
-        ranks_(std::move(ranks)),
-        size_(size),
-        own_(own) {}
+  // Name, back end, description, ranks, size and own rank.
+  using Group = std::tuple<std::string, std::string, std::string, std::vector<std::uint64_t>,
+                           std::uint32_t, std::uint32_t>;
+
+  HookedCalls(Group group, std::string operation, std::uint8_t role, std::uint8_t side,
+              std::string_view type)
+      : group_(std::move(group)), operation_(std::move(operation)) {
+    const auto& [name, backend, text, ranks, size, own] = group_;
+    call_ = {.group = {name, backend, text, ranks, size, own,
+                       ranks.empty() && std::string_view(text) == "default_pg"},
+             .operation = operation_,
+             .type = trace::type_named(type),
+             .role = static_cast<trace::Role>(role),
+             .side = static_cast<trace::Side>(side)};
+  }
+  HookedCalls(const HookedCalls&) = delete;  // call_ refers to its strings
+  HookedCalls& operator=(const HookedCalls&) = delete;
 
   // Returns a ticket; 0: nothing records. partner < 0: none.
-  std::uint64_t begin(std::string_view operation, std::uint8_t role, std::uint8_t side,
-                      std::uint64_t bytes, std::uint64_t other, std::string_view type,
-                      std::int64_t partner) const {
-    trace::CollectiveCall call{.group = {name_, backend_, text_, ranks_, size_, own_},
-                               .operation = operation,
-                               .bytes = bytes,
-                               .other = other,
-                               .tid = thread_id(),
-                               .type = trace::type_named(type),
-                               .role = static_cast<trace::Role>(role),
-                               .side = static_cast<trace::Side>(side)};
-    call.group.is_whole_job = ranks_.empty() && text_ == "default_pg";
-    if (call.role == trace::Role::kSend || call.role == trace::Role::kRecv) {
-      call.other = trace::kNoTag;
-    }
+  std::uint64_t begin(std::uint64_t put, std::uint64_t take, std::int64_t partner) const {
+    trace::CollectiveCall call = call_;
+    const bool is_output = call.side == trace::Side::kOutput;
+    const bool is_message = call.role == trace::Role::kSend || call.role == trace::Role::kRecv;
+    call.bytes = is_output ? take : put;
+    call.other = is_output ? put : take;
+    if (is_message) call.other = trace::kNoTag;
+    call.tid = thread_id();
     if (partner >= 0) call.partner = static_cast<std::uint32_t>(partner);
     return sink().begin(call);
   }
 
  private:
-  const std::string name_, backend_, text_;
-  const std::vector<std::uint64_t> ranks_;
-  const std::uint32_t size_, own_;
+  const Group group_;
+  const std::string operation_;
+  trace::CollectiveCall call_;
 };
 
 void bind_collectives(py::module_& m) {
@@ -133,15 +136,22 @@ void bind_collectives(py::module_& m) {
       [] { return py::capsule(&collective_sink(), trace::CollectiveSink::kCapsule); },
       "For _torch.start_collectives(): writes into this process's record file while it is "
       "armed.");
-  py::class_<HookedGroup>(m, "TraceGroup", "A process group whose collectives Python tells.")
-      .def(py::init<std::string, std::string, std::string, std::vector<std::uint64_t>,
-                    std::uint32_t, std::uint32_t>(),
-           py::arg("name"), py::arg("backend"), py::arg("text"), py::arg("ranks"), py::arg("size"),
-           py::arg("own"))
-      .def("begin", &HookedGroup::begin, py::arg("operation"), py::arg("role"), py::arg("side"),
-           py::arg("bytes"), py::arg("other"), py::arg("type"), py::arg("partner"),
-           "Writes that a collective begins. other: bytes of the other side; partner: a rank in "
-           "the group, -1: none. Returns a ticket, 0 where nothing records.");
+  m.def(
+      "trace_unseen",
+      [](const py::function& function) {
+        PyObject* made = trace::unseen(function.ptr());
+        if (made == nullptr) throw py::error_already_set();
+        return py::reinterpret_steal<py::function>(made);
+      },
+      py::arg("function"), "Takes one argument. Up to 3.11 no profiler or tracer sees its calls.");
+  py::class_<HookedCalls>(m, "TraceCalls", "Calls that Python tells of, and that are alike.")
+      .def(
+          py::init<HookedCalls::Group, std::string, std::uint8_t, std::uint8_t, std::string_view>(),
+          py::arg("group"), py::arg("operation"), py::arg("role"), py::arg("side"), py::arg("type"),
+          "group: name, back end, description, ranks, size and own rank.")
+      .def("begin", &HookedCalls::begin, py::arg("put"), py::arg("take"), py::arg("partner"),
+           "Writes that one begins. put, take: bytes; partner: a rank in the group, -1: none. "
+           "Returns a ticket, 0 where nothing records.");
   m.def(
       "trace_collective_numbered",
       [](std::uint64_t ticket, std::uint64_t number) { sink().numbered(ticket, number); },

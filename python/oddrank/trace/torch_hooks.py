@@ -48,19 +48,23 @@ _recording = _over = False
 _watches = False  # the thread runs; not in a forked child
 _idle = True  # and would have to be woken
 _wake, _stopped = Event(), Event()
-# Thread -> (ticket, c10d's name, back end, frame and instruction that called).
-_calls: dict[int, tuple[int, str, "_Backend", int, int]] = {}
+# Thread -> (ticket, what is known, frame and instruction that called).
+_calls: dict[int, tuple[int, "_Known", int, int]] = {}
 # Ticket -> [Work, whether only a wait ends it, in how many looks nobody else held it].
 _open: dict[int, list[Any]] = {}
 
 
-class _Backend(NamedTuple):
-    """What a group uses on one kind of device."""
+class _Known(NamedTuple):
+    """What is known of all calls with one name, on tensors of one type."""
 
     begin: Any
     tells_ends: bool
     """A Work of NCCL only says that a device has the call."""
-    counts_messages: bool
+    waits: bool
+    """Only a wait ends it."""
+    is_message: bool
+    """The record numbers it."""
+    counts: bool
     """Its numbers differ between ranks, since they count messages too: we count."""
 
 
@@ -74,15 +78,14 @@ class _Hooks:
             for name, each in names
             if name not in _NO_CALLS
         }
-        self._types = {t: str(t)[6:] for t in vars(torch).values() if isinstance(t, torch.dtype)}
         self._torch, self._group, self._size = torch, weakref.ref(group), group.size()
-        self._shapes: dict[tuple[int, int, int, bool], tuple[str, int, int]] = {}
-        self._backends: dict[str, _Backend] = {}
+        self._known: dict[tuple[int, int, int, bool, Any, str], _Known] = {}
         self._count = 0
         with suppress(RuntimeError):  # a back end without a counter
             self._count = group._get_sequence_number_for_group()
-        group.register_pre_hook(_HOOK, self.before)
-        group.register_post_hook(_HOOK, self.after)
+        unseen = _native.core().trace_unseen  # by profilers, which may be ours
+        group.register_pre_hook(_HOOK, unseen(self.before))
+        group.register_post_hook(_HOOK, unseen(self.after))
 
     def before(self, told: Any) -> None:
         caller, thread = sys._getframe().f_back, get_ident()
@@ -93,19 +96,16 @@ class _Hooks:
                 _closed(_calls.pop(thread)[0], True)
             sent, got, partner = told.input_tensors, told.output_tensors, told.root
             n, m = len(sent), len(got)
-            shape = (told.name.value, n, m, partner < 0)
-            op, role, side = self._shapes.get(shape) or self._call(*shape)
-            tensor: Any = sent[0] if n else got[0] if m else None
-            device = "" if tensor is None else "cpu" if tensor.is_cpu else tensor.device.type
-            backend = self._backends.get(device) or self._backend(device)
-            put = tensor.nbytes if n == 1 else sum(t.nbytes for t in sent) if n else 0
+            dtype, device = None, ""
+            if n or m:
+                tensor = sent[0] if n else got[0]
+                dtype, device = tensor.dtype, "cpu" if tensor.is_cpu else tensor.device.type
+            key = (told.name.value, n, m, partner < 0, dtype, device)
+            known = self._known.get(key) or self._know(key)
+            put = sent[0].nbytes if n == 1 else sum(t.nbytes for t in sent) if n else 0
             take = got[0].nbytes if m == 1 else sum(t.nbytes for t in got) if m else 0
-            if side == 2:
-                put, take = take, put
-            dtype = "" if tensor is None else self._types[tensor.dtype]
-            ticket = backend[0](op, role, side, put, take, dtype, partner) if _recording else 0
-            at = -1 if caller is None else caller.f_lasti
-            _calls[thread] = (ticket, op, backend, id(caller), at)
+            ticket = known[0](put, take, partner) if _recording else 0
+            _calls[thread] = (ticket, known, id(caller), caller.f_lasti if caller else -1)
             if _idle:
                 _rouse()
         except Exception:  # of a torch that differs: nothing may disturb the call
@@ -113,16 +113,16 @@ class _Hooks:
 
     def after(self, told: Any) -> None:
         try:
-            ticket, op, (_, tells_ends, counts_messages), _, _ = _calls.pop(get_ident())
-            work, waits = told.work, op in _WAITS
-            if waits and op in _MESSAGES:
-                pass  # the record numbers it
-            elif counts_messages:
+            ticket, (_, tells_ends, waits, is_message, counts), _, _ = _calls.pop(get_ident())
+            work = told.work
+            if is_message:
+                pass
+            elif counts:
                 self._count += 1
                 _numbered(ticket, self._count)
             else:
                 _numbered(ticket, self._number(work))
-            if not tells_ends or (waits and told.async_op and op not in _MESSAGES):
+            if not tells_ends or (waits and not is_message and told.async_op):
                 _issued(ticket)
             elif work is None:
                 _closed(ticket, False)
@@ -141,18 +141,16 @@ class _Hooks:
         group: Any = self._group()
         return int(group._get_sequence_number_for_group())
 
-    def _call(self, name: int, sent: int, got: int, no_partner: bool) -> tuple[str, int, int]:
-        """Returns c10d's name, role and side of a call with so many tensors."""
-        op, role, side, one, several = self._kinds[name]
+    def _know(self, key: tuple[int, int, int, bool, Any, str]) -> _Known:
+        """key: of torch's name, tensors that go in and out, no partner, their type and device."""
+        op_name, sent, got, no_partner, dtype, device = key
+        op, role, side, one, several = self._kinds[op_name]
         if one and sent == got and self._size > 1:
             op = one if sent == 1 else several
         elif op == "allreduce_" and sent > 1:
             op = "allreduce_coalesced_"
         elif op == "recv_" and no_partner:
             op = "recv_any_source_"
-        return self._shapes.setdefault((name, sent, got, no_partner), (op, role, side))
-
-    def _backend(self, device: str) -> _Backend:
         group: Any = self._group()
         of = device or self._torch.distributed.distributed_c10d._get_object_coll_device(group)
         backend = group._get_backend(self._torch.device(of))
@@ -160,8 +158,10 @@ class _Hooks:
         with suppress(RuntimeError, AttributeError):  # a back end without options
             ranks = backend.options.global_ranks_in_group
         facts = (group.group_name, name, group.group_desc, ranks, group.size(), group.rank())
-        begin, ends = _native.core().TraceGroup(*facts).begin, of == "cpu" or name == "gloo"
-        return self._backends.setdefault(device, _Backend(begin, ends, name in ("gloo", "ucc")))
+        calls = _native.core().TraceCalls(facts, op, role, side, str(dtype or "")[6:])
+        ends, counts = of == "cpu" or name == "gloo", name in ("gloo", "ucc")
+        known = _Known(calls.begin, ends, op in _WAITS, op in _MESSAGES, counts)
+        return self._known.setdefault(key, known)
 
 
 def _look() -> None:
@@ -209,9 +209,9 @@ def _look_for_raised() -> None:
     frames = sys._current_frames() if calls else {}
     for thread, call in calls:
         frame = frames.get(thread)
-        while frame is not None and (id(frame), frame.f_lasti) != call[3:]:
+        while frame is not None and (id(frame), frame.f_lasti) != call[2:]:
             frame = frame.f_back
-        if frame is None and call[4] >= 0 and _calls.get(thread) is call:
+        if frame is None and call[3] >= 0 and _calls.get(thread) is call:
             _calls.pop(thread, None)
             _closed(call[0], True)
 
