@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "os/clock.hpp"
+#include "os/encoding.hpp"
 #include "os/error.hpp"
 
 namespace oddrank::control {
@@ -329,26 +330,14 @@ void print_partial_view(const GuardOptions& options, const std::optional<Roster>
   if (roster) line += " (rank 0 on " + roster->root_host + ")";
   line += stage.empty() ? "" : ", in stage " + stage;
   std::string states;
-  for (const auto& [life, who] : ranks) {
-    states += (states.empty() ? "" : ", ") + fold(who) + " " + name_of(life);
+  for (auto& [life, who] : ranks) {
+    std::sort(who.begin(), who.end());
+    states += (states.empty() ? "" : ", ") + folded(who) + " " + name_of(life);
   }
   say(line + "; ranks here: " + states);
 }
 
 }  // namespace
-
-std::string fold(std::vector<std::int32_t> ranks) {
-  std::sort(ranks.begin(), ranks.end());
-  std::string text;
-  for (std::size_t first = 0; first < ranks.size();) {
-    std::size_t last = first;
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    text += (text.empty() ? "" : ",") + std::to_string(ranks[first]);
-    if (last > first) text += "-" + std::to_string(ranks[last]);
-    first = last + 1;
-  }
-  return text;
-}
 
 void Guard::change_phase(std::int64_t now) {
   for (Phase before = Phase::kDone; before != phase_;) {

@@ -31,9 +31,6 @@ struct GuardOptions : GuardIdentity {
 // it before other threads exist.
 pid_t fork_guard(const GuardOptions& options, Page& page, int guard_socket);
 
-// Folds ranks into ranges: "0-5,7". Sorts them; each must occur once.
-std::string fold(std::vector<std::int32_t> ranks);
-
 // Runs in the guard process. Owns the connections to worker and root; the page is the worker's.
 class Guard {
  public:

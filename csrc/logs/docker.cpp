@@ -4,8 +4,6 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <string>
-#include <string_view>
 
 #include "os/encoding.hpp"
 

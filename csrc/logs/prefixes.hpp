@@ -1,5 +1,5 @@
 // Finds what launchers put in front of a line, and who wrote the line: the only place that knows
-// launchers' prefixes. Each form is a function in forms.cpp and a row of the table in prefixes.cpp.
+// launchers' prefixes. Each form is a function and a row of the table in prefixes.cpp.
 #pragma once
 
 #include <cstddef>
@@ -8,15 +8,20 @@
 
 namespace oddrank::logs {
 
-// Who wrote a line, as far as its prefixes say. -1 and empty: not said. The views point into the
-// line.
-struct Prefix {
-  std::size_t text = 0;           // where the line's own text begins
+// The numbers of who wrote a line. -1: not said.
+struct WriterIds {
   std::int64_t rank = -1;         // global rank
   std::int64_t local_rank = -1;   // of the launcher of this node
   std::int64_t task = -1;         // srun, mpirun: the global rank, or a node that runs a launcher
   std::int64_t host_number = -1;  // host:N: the local or the global rank, as the user chose
   std::int64_t pid = -1;
+
+  bool operator==(const WriterIds&) const = default;
+};
+
+// Who wrote a line, as far as its prefixes say. Empty: not said. The views point into the line.
+struct Prefix : WriterIds {
+  std::size_t text = 0;  // where the line's own text begins
   std::string_view host;
   std::string_view pod;
   bool repeated = false;  // Ray printed this line for other processes, too
@@ -24,9 +29,7 @@ struct Prefix {
   std::size_t tag = 0;    // where mpirun's tag ends, if `stream` is known
 
   bool same_writer(const Prefix& other) const {
-    return rank == other.rank && local_rank == other.local_rank && task == other.task &&
-           host_number == other.host_number && pid == other.pid && same(host, other.host) &&
-           same(pod, other.pod);
+    return WriterIds::operator==(other) && same(host, other.host) && same(pod, other.pod);
   }
   bool empty() const { return same_writer(Prefix{}); }
   // Most are empty: then no bytes are compared.

@@ -1,4 +1,4 @@
-// Writers of lines: hashes, copies, and the map from prefixes to numbers.
+// Writers of lines: hashes, and the map from prefixes to numbers.
 #include "logs/writers.hpp"
 
 namespace oddrank::logs {
@@ -15,27 +15,6 @@ std::size_t HashPrefix::operator()(const Prefix& p) const {
           static_cast<std::size_t>(p.pid) * 0xA0761D6478BD642FULL;
   hash = (hash ^ hash >> 32) * 0x9E3779B97F4A7C15ULL;
   return hash ^ hash >> 29;
-}
-
-Writer::Writer(const Prefix& prefix)
-    : rank(prefix.rank),
-      local_rank(prefix.local_rank),
-      task(prefix.task),
-      host_number(prefix.host_number),
-      pid(prefix.pid),
-      host(prefix.host),
-      pod(prefix.pod) {}
-
-Prefix Writer::prefix() const {
-  Prefix who;
-  who.rank = rank;
-  who.local_rank = local_rank;
-  who.task = task;
-  who.host_number = host_number;
-  who.pid = pid;
-  who.host = host;
-  who.pod = pod;
-  return who;
 }
 
 std::size_t WriterNumbers::find(const Prefix& who) {

@@ -15,23 +15,21 @@
 namespace oddrank::logs {
 
 // Prefix with texts of its own.
-struct Writer {
-  std::int64_t rank = -1;
-  std::int64_t local_rank = -1;
-  std::int64_t task = -1;
-  std::int64_t host_number = -1;
-  std::int64_t pid = -1;
+struct Writer : WriterIds {
   std::string host;
   std::string pod;
 
   Writer() = default;
-  explicit Writer(const Prefix& prefix);
+  explicit Writer(const Prefix& prefix) : WriterIds(prefix), host(prefix.host), pod(prefix.pod) {}
   // Returns the same with views into this writer.
-  Prefix prefix() const;
+  Prefix prefix() const {
+    Prefix who{*this};
+    who.host = host;
+    who.pod = pod;
+    return who;
+  }
   bool is(const Prefix& who) const {
-    return rank == who.rank && local_rank == who.local_rank && task == who.task &&
-           host_number == who.host_number && pid == who.pid && Prefix::same(host, who.host) &&
-           Prefix::same(pod, who.pod);
+    return WriterIds::operator==(who) && Prefix::same(host, who.host) && Prefix::same(pod, who.pod);
   }
   bool operator==(const Writer&) const = default;
 };

@@ -12,7 +12,6 @@
 #include "logs/prefixes.hpp"
 #include "logs/timestamps.hpp"
 #include "logs/writers.hpp"
-#include "metrics/formats.hpp"
 #include "metrics/numbers.hpp"
 
 namespace oddrank::metrics {

@@ -2,13 +2,9 @@
 #include "metrics/verdicts.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
-#include <vector>
-
-#include "metrics/series.hpp"
 
 namespace oddrank::metrics {
 namespace {

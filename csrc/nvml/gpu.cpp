@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
-#include <string>
 
 #include "os/dynlib.hpp"
 #include "os/encoding.hpp"

@@ -1,10 +1,11 @@
 // Helpers for plain CPython: work without the GIL, questions that keep the current Python error,
-// our exceptions, hand-written types.
+// texts as UTF-8 (the other way: to_python.hpp), our exceptions, hand-written types.
 #pragma once
 
 #include <Python.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <string_view>
 
 #include "os/error.hpp"
@@ -47,6 +48,13 @@ class WithoutGil {
   PyThreadState* state_;
 };
 
+// Returns what a call returns that runs without the GIL.
+template <class Call>
+auto without_gil(Call call) {
+  const WithoutGil unlocked;
+  return call();
+}
+
 // Keeps the Python error of the caller while we ask CPython things.
 class KeepError {
  public:
@@ -60,6 +68,20 @@ class KeepError {
   PyObject* value_ = nullptr;
   PyObject* trace_ = nullptr;
 };
+
+// Returns the UTF-8 of a str, valid while the str lives. Its data is null if `object` is null or no
+// str, or has no UTF-8 (a lone surrogate). Leaves no Python error.
+inline std::string_view utf8_of(PyObject* object) noexcept {
+  Py_ssize_t size = 0;
+  const char* bytes = object == nullptr || PyUnicode_Check(object) == 0
+                          ? nullptr
+                          : PyUnicode_AsUTF8AndSize(object, &size);
+  if (bytes == nullptr) {
+    PyErr_Clear();
+    return {};
+  }
+  return {bytes, static_cast<std::size_t>(size)};
+}
 
 // Sets Python's error to oddrank.OddrankError, with the message of ours.
 inline void set_oddrank_error(const Error& error) noexcept {

@@ -1,10 +1,11 @@
-// UTF-8 and hexadecimal digits, for all that reads and writes texts byte by byte.
+// UTF-8, hexadecimal digits and ranges of numbers, for all that reads and writes texts.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace oddrank {
 
@@ -55,6 +56,21 @@ inline void append_hex(unsigned char byte, std::string& text) {
   constexpr char kDigits[] = "0123456789abcdef";
   text += kDigits[byte >> 4];
   text += kDigits[byte & 15];
+}
+
+// Returns numbers as ranges: "0-5,7". They must be sorted, each once.
+template <class Number>
+std::string folded(const std::vector<Number>& numbers) {
+  std::string text;
+  for (std::size_t first = 0; first < numbers.size();) {
+    std::size_t last = first;
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+    if (!text.empty()) text += ',';
+    text += std::to_string(numbers[first]);
+    if (last > first) text.append("-").append(std::to_string(numbers[last]));
+    first = last + 1;
+  }
+  return text;
 }
 
 }  // namespace oddrank

@@ -29,16 +29,21 @@ inline Fd open_regular(const std::string& path, struct stat& info) {
 }
 
 // Gives a file's bytes in chunks until take(std::string_view) returns false or the file ends.
-// Throws SystemError if it cannot be read.
+// Throws SystemError if it cannot be read. `chunk`: room to read into, for many files.
 template <class Take>
-void read_chunks(const Fd& fd, const std::string& path, Take&& take) {
-  std::string chunk(std::size_t{1} << 20, '\0');
+void read_chunks(const Fd& fd, const std::string& path, Take&& take, std::string& chunk) {
+  chunk.resize(std::size_t{1} << 20);
   for (bool more = true; more;) {
     const ssize_t got = ::read(fd.get(), chunk.data(), chunk.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw_errno("read " + path);
     more = got > 0 && take(std::string_view(chunk.data(), static_cast<std::size_t>(got)));
   }
+}
+template <class Take>
+void read_chunks(const Fd& fd, const std::string& path, Take&& take) {
+  std::string chunk;
+  read_chunks(fd, path, take, chunk);
 }
 
 struct WholeFile {

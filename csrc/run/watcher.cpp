@@ -14,7 +14,6 @@
 #include <string_view>
 #include <utility>
 
-#include "control/messages.hpp"
 #include "os/clock.hpp"
 #include "os/error.hpp"
 #include "os/proc.hpp"

@@ -6,7 +6,6 @@
 
 #include "os/cpython.hpp"
 #include "os/to_python.hpp"
-#include "triage/stack_files.hpp"
 #include "triage/stack_tree.hpp"
 
 namespace py = pybind11;
@@ -73,11 +72,7 @@ void bind_triage_stacks(py::module_& m) {
       "read_stack_files",
       [](const std::vector<std::string>& paths) {
         StackReader reader;
-        std::vector<std::pair<std::uint32_t, std::string>> failed;
-        {
-          const WithoutGil unlocked;
-          failed = triage::read_stack_files(reader, paths);
-        }
+        const auto failed = without_gil([&] { return triage::read_stack_files(reader, paths); });
         py::dict made = everything(reader);
         py::list unread;
         for (const auto& [index, why] : failed) append(unread, {index, why});

@@ -4,14 +4,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <set>
 #include <thread>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "os/error.hpp"
 #include "os/mix.hpp"

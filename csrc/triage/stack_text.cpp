@@ -4,13 +4,9 @@
 #include "triage/stack_text.hpp"
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <optional>
-#include <string>
 #include <unordered_set>
-#include <vector>
 
 #include "logs/escapes.hpp"
 #include "os/mix.hpp"
@@ -156,8 +152,7 @@ StackReader::Stream& StackReader::stream_of(std::string_view& line) {
 }
 
 StackReader::Stream& StackReader::stream_of(const logs::Prefix& prefix) {
-  Writer writer{prefix.rank, prefix.local_rank,       prefix.task,           prefix.host_number,
-                prefix.pid,  texts_.add(prefix.host), texts_.add(prefix.pod)};
+  Writer writer{prefix, texts_.add(prefix.host), texts_.add(prefix.pod)};
   if (streams_.size() >= kMostWriters && !streams_.contains(writer)) writer = {};
   std::unique_ptr<Stream>& stream = streams_[writer];
   if (!stream) {

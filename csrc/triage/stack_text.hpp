@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "logs/prefixes.hpp"
@@ -42,12 +43,7 @@ class Texts {
 };
 
 // Who wrote a line, by the launcher's prefix in front of it: logs::Prefix with numbers of texts.
-struct Writer {
-  std::int64_t rank = -1;
-  std::int64_t local_rank = -1;
-  std::int64_t task = -1;
-  std::int64_t host_number = -1;
-  std::int64_t pid = -1;
+struct Writer : logs::WriterIds {
   std::uint32_t host = 0;
   std::uint32_t pod = 0;
   bool operator==(const Writer&) const = default;
@@ -199,5 +195,12 @@ class StackReader {
   std::uint32_t line_ = 0;
   std::size_t dropped_ = 0;
 };
+
+// Feeds all files to the reader: file i is source i. Returns (i, why) of each that can't be read.
+std::vector<std::pair<std::uint32_t, std::string>> read_stack_files(
+    StackReader& reader, const std::vector<std::string>& paths);
+
+// Whether a file has a stack or traceback in its first 16 MiB. False if it can't be read.
+bool has_stacks(const std::string& path) noexcept;
 
 }  // namespace oddrank::triage

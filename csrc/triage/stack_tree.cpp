@@ -5,19 +5,9 @@
 #include <memory>
 #include <utility>
 
+#include "os/encoding.hpp"
+
 namespace oddrank::triage {
-std::string folded(const std::vector<std::int64_t>& numbers) {
-  std::string text;
-  for (std::size_t first = 0; first < numbers.size();) {
-    std::size_t last = first;
-    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
-    if (!text.empty()) text += ',';
-    text += std::to_string(numbers[first]);
-    if (last > first) text.append("-").append(std::to_string(numbers[last]));
-    first = last + 1;
-  }
-  return text;
-}
 
 void StackTree::add(const std::vector<std::string_view>& path,
                     const std::vector<std::int64_t>& members) {

@@ -12,9 +12,6 @@
 
 namespace oddrank::triage {
 
-// Returns numbers as ranges: "0-5,7". They must be sorted, each once.
-std::string folded(const std::vector<std::int64_t>& numbers);
-
 class StackTree {
  public:
   // One line of the tree: frames that the same processes share and that lead to no branch.

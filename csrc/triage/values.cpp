@@ -1,14 +1,8 @@
 // The arena, and the stack machine that builds values in it.
 #include "triage/values.hpp"
 
-#include <algorithm>
-#include <array>
 #include <cstring>
 #include <new>
-#include <string>
-#include <utility>
-
-#include "os/error.hpp"
 
 namespace oddrank {
 namespace {

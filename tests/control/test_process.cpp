@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include "../patience.hpp"
-#include "control/guard.hpp"
 #include "control/page.hpp"
 #include "control/process.hpp"
 #include "os/clock.hpp"
+#include "os/encoding.hpp"
 
 namespace oddrank::control {
 namespace {
@@ -77,10 +77,10 @@ TEST(Page, gives_one_consistent_mark_and_cuts_what_is_too_long) {
   EXPECT_STREQ(read.step, "step");
 }
 
-TEST(Fold, writes_ranks_as_ranges) {
-  EXPECT_EQ(fold({}), "");
-  EXPECT_EQ(fold({3}), "3");
-  EXPECT_EQ(fold({7, 0, 1, 2, 5}), "0-2,5,7");
+TEST(Folded, writes_numbers_as_ranges) {
+  EXPECT_EQ(folded<int>({}), "");
+  EXPECT_EQ(folded<int>({3}), "3");
+  EXPECT_EQ(folded<int>({0, 1, 2, 5, 7}), "0-2,5,7");
 }
 
 }  // namespace

@@ -7,8 +7,6 @@
 #include <cstdlib>
 #include <exception>
 #include <future>
-#include <memory>
-#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>

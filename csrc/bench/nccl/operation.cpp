@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "cuda/resources.hpp"
 #include "os/error.hpp"
 
 namespace oddrank::nccl {

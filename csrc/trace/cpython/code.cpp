@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <span>
 
-#include "os/utf8.hpp"
+#include "os/cpython.hpp"
 #include "trace/hooks/tracer.hpp"
 #include "trace/read/dictionary.hpp"
 

@@ -2,29 +2,135 @@
 // PY_VERSION_HEX occurs in this folder only.
 //
 // Follows the links between frames; PyFrame_GetBack() would make a frame object for each on 3.11
-// and later. The FrameView of each pyXYZ.hpp names the leading fields of CPython's private frame
-// struct, which is fixed within a version's ABI; the tests compare every walk with sys._getframe().
-// A new version of Python needs such a file, a line here, and kNewestPython.
+// and later. Each FrameView names the leading fields of CPython's private frame struct, which is
+// fixed within a version's ABI; the tests compare every walk with sys._getframe(). A new version of
+// Python needs one here, and kNewestPython.
 #pragma once
 
 #include <Python.h>
+#include <frameobject.h>
 
 #include <cstddef>
 #include <cstdint>
 
 #include "trace/format/format.hpp"
 
-#if PY_VERSION_HEX < 0x030B0000
-#include "trace/cpython/py310.hpp"
-#elif PY_VERSION_HEX < 0x030C0000
-#include "trace/cpython/py311.hpp"
-#elif PY_VERSION_HEX < 0x030E0000
-#include "trace/cpython/py312.hpp"
-#else
-#include "trace/cpython/py314.hpp"
-#endif
-
 namespace oddrank::trace::cpython {
+
+#if PY_VERSION_HEX < 0x030B0000  // CPython 3.10: every frame is an object.
+
+constexpr bool kHasMonitoring = false;
+
+struct FrameView {
+  PyObject head_;
+  Py_ssize_t size_;
+  FrameView* previous;
+  PyCodeObject* code_;
+};
+
+inline PyCodeObject* code_of(const FrameView* frame) noexcept { return frame->code_; }
+inline PyObject* globals_of(const FrameView* frame) noexcept {
+  return reinterpret_cast<const PyFrameObject*>(frame)->f_globals;
+}
+inline const FrameView* frame_of(PyFrameObject* frame) noexcept {
+  return reinterpret_cast<const FrameView*>(frame);
+}
+inline const FrameView* innermost(const PyThreadState* state) noexcept {
+  return reinterpret_cast<const FrameView*>(state->frame);
+}
+inline bool is_python(const FrameView* /*frame*/) noexcept { return true; }
+inline std::uint32_t offset_of(const FrameView* frame) noexcept {
+  const int instruction = reinterpret_cast<const PyFrameObject*>(frame)->f_lasti;
+  return instruction < 0 ? 0 : static_cast<std::uint32_t>(instruction) * 2;
+}
+
+#elif PY_VERSION_HEX < 0x030C0000  // CPython 3.11: frames are structs on a stack of their own.
+
+constexpr bool kHasMonitoring = false;
+
+struct FrameView {
+  void* function_;
+  PyObject* globals_;
+  void* builtins_;
+  void* locals_;
+  PyCodeObject* code_;
+  void* object_;
+  FrameView* previous;
+  const char* instruction_;
+};
+
+inline PyCodeObject* code_of(const FrameView* frame) noexcept { return frame->code_; }
+inline const FrameView* innermost(const PyThreadState* state) noexcept {
+  return reinterpret_cast<const FrameView*>(state->cframe->current_frame);
+}
+inline bool is_python(const FrameView* /*frame*/) noexcept { return true; }
+
+#elif PY_VERSION_HEX < 0x030E0000  // CPython 3.12 and 3.13: C entry frames between Python frames.
+
+constexpr bool kHasMonitoring = true;
+
+struct FrameView {
+  PyCodeObject* code_;
+  FrameView* previous;
+  void* function_;
+  PyObject* globals_;
+  void* builtins_;
+  void* locals_;
+  void* object_;
+  const char* instruction_;
+  int stack_top_;
+  std::uint16_t return_offset_;
+  char owner_;
+};
+
+// Values of PyThreadState::what_event (PY_MONITORING_EVENT_...).
+constexpr int kResumes = 1;
+constexpr int kYields = 3;
+constexpr int kUnwinds = 12;
+constexpr int kThrows = 13;
+
+inline PyCodeObject* code_of(const FrameView* frame) noexcept { return frame->code_; }
+inline const FrameView* innermost(const PyThreadState* state) noexcept {
+#if PY_VERSION_HEX < 0x030D0000
+  return reinterpret_cast<const FrameView*>(state->cframe->current_frame);
+#else
+  return reinterpret_cast<const FrameView*>(state->current_frame);
+#endif
+}
+
+#else  // CPython 3.14: a frame's code is a tagged reference.
+
+constexpr bool kHasMonitoring = true;
+
+struct FrameView {
+  std::uintptr_t executable_;  // the low bits are tags
+  FrameView* previous;
+  std::uintptr_t function_;
+  PyObject* globals_;
+  void* builtins_;
+  void* locals_;
+  void* object_;
+  const char* instruction_;
+  void* stack_pointer_;
+  std::uint16_t return_offset_;
+  char owner_;
+};
+
+// Values of PyThreadState::what_event (PY_MONITORING_EVENT_...).
+constexpr int kResumes = 1;
+constexpr int kYields = 3;
+constexpr int kUnwinds = 13;
+constexpr int kThrows = 14;
+
+inline PyCodeObject* code_of(const FrameView* frame) noexcept {
+  constexpr std::uintptr_t kTags = 7;
+  return reinterpret_cast<PyCodeObject*>(frame->executable_ & ~kTags);
+}
+inline const FrameView* innermost(const PyThreadState* state) noexcept {
+  return reinterpret_cast<const FrameView*>(state->current_frame);
+}
+
+#endif
 
 constexpr std::uint32_t kVersion = PY_VERSION_HEX;  // sys.hexversion
 constexpr bool kKnown = kVersion >> 16 <= kNewestPython;

@@ -6,8 +6,6 @@
 #include <charconv>
 #include <limits>
 #include <map>
-#include <string>
-#include <unordered_map>
 #include <utility>
 
 #include "os/clock.hpp"

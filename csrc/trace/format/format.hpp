@@ -256,12 +256,7 @@ static_assert(sizeof(ThreadSlot) == 136);
 
 // ---- marks. The begin of a section that stays open is written again, with its old time, before
 // the ring overwrites it.
-enum class MarkKind : std::uint16_t {
-  kStep = 1,
-  kMark = 2,
-  kSectionBegin = 3,
-  kSectionEnd = 4,
-};
+enum class MarkKind : std::uint16_t { kStep = 1, kMark = 2, kSectionBegin = 3, kSectionEnd = 4 };
 
 struct MarkSlot {
   Word commit;  // claim number + 1; written last

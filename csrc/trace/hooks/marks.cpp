@@ -5,7 +5,6 @@
 
 #include "os/cpython.hpp"
 #include "os/thread_id.hpp"
-#include "os/utf8.hpp"
 #include "trace/hooks/tracer.hpp"
 
 namespace oddrank::trace::marks {

@@ -1,15 +1,12 @@
 // Starts and stops the record, prepares threads and forked children, decides each code's level.
 #include "trace/hooks/tracer.hpp"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <iterator>
 #include <new>
-#include <utility>
-#include <vector>
 
 #include "os/clock.hpp"
 #include "os/cpython.hpp"

@@ -5,7 +5,6 @@
 #include <bit>
 
 #include "os/mix.hpp"
-#include "trace/format/format.hpp"
 
 namespace oddrank::trace {
 namespace {

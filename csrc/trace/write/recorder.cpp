@@ -14,7 +14,6 @@
 #include "os/clock.hpp"
 #include "os/error.hpp"
 #include "os/proc.hpp"
-#include "trace/format/format.hpp"
 #include "trace/torch/collectives.hpp"
 
 namespace oddrank::trace {
