@@ -29,11 +29,8 @@ void bind_bench(py::module_& m) {
       [](std::uintptr_t address, std::string_view dtype, std::string_view op, std::int64_t source,
          std::int64_t world, std::int64_t first, std::int64_t count, std::int64_t turn) {
         const auto segment = bench::make_segment(dtype, op, source, world, first, count, turn);
-        bench::Mismatch found;
-        {
-          const WithoutGil unlocked;
-          found = bench::check(std::bit_cast<const void*>(address), segment);
-        }
+        const auto found =
+            without_gil([&] { return bench::check(std::bit_cast<const void*>(address), segment); });
         return tuple_of({found.wrong, found.index, found.expected, found.got});
       },
       py::arg("address"), py::arg("dtype"), py::arg("op"), py::arg("source"), py::arg("world"),

@@ -28,11 +28,7 @@ using Counts = std::vector<std::size_t>;
 std::uintptr_t address(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
 
 py::dict load_nccl(const std::string& wheel) {
-  const nccl::Api* api = nullptr;
-  {
-    const WithoutGil unlocked;
-    api = &nccl::load(wheel);
-  }
+  const nccl::Api* api = without_gil([&] { return &nccl::load(wheel); });
   return dict_of({{"path", api->path},
                   {"version", api->version},
                   {"version_text", nccl::version_text(api->version)},
@@ -83,12 +79,10 @@ void bind_verify(py::module_& m) {
       "gpu_check",
       [](int device, std::string_view dtype, std::string_view op, std::int64_t world,
          std::int64_t turn, const std::vector<Place>& places, double seconds) {
-        std::vector<bench::Mismatch> found;
-        {
-          const WithoutGil unlocked;
-          found = bench::check_on_device(device, placed(dtype, op, world, turn, places),
-                                         Deadline::after_seconds(seconds));
-        }
+        const auto found = without_gil([&] {
+          return bench::check_on_device(device, placed(dtype, op, world, turn, places),
+                                        Deadline::after_seconds(seconds));
+        });
         py::list mismatches;
         for (const bench::Mismatch& one : found) {
           append(mismatches, {one.wrong, one.index, one.expected, one.got});
@@ -119,11 +113,7 @@ void bind_library(py::module_& m) {
   m.def(
       "nccl_unique_id",
       [] {
-        nccl::UniqueId id;
-        {
-          const WithoutGil unlocked;
-          id = nccl::make_unique_id();
-        }
+        const auto id = without_gil([&] { return nccl::make_unique_id(); });
         return py::bytes(id.data(), id.size());
       },
       "Returns a new 128-byte id for one communicator.");
@@ -269,11 +259,8 @@ void bind_operation(py::module_& m) {
       .def(
           "block",
           [](nccl::Operation& self, std::size_t n, bool each, double seconds) {
-            nccl::Times times;
-            {
-              const WithoutGil unlocked;
-              times = self.block(n, each, Deadline::after_seconds(seconds));
-            }
+            const auto times =
+                without_gil([&] { return self.block(n, each, Deadline::after_seconds(seconds)); });
             return tuple_of({list_of(times.each), times.mean});
           },
           py::arg("n"), py::kw_only(), py::arg("each") = true, py::arg("seconds") = 60.0,

@@ -62,11 +62,7 @@ void bind_worker(py::module_& m) {
       .def("mark_waiting_in_join", &Worker::mark_waiting_in_join)
       .def("wait",
            [](Worker& self, double seconds) {
-             Worker::Signal signal;
-             {
-               const WithoutGil unlocked;
-               signal = self.wait(ns_in(seconds));
-             }
+             const auto signal = without_gil([&] { return self.wait(ns_in(seconds)); });
              using What = Worker::Signal::What;
              const char* what = signal.what == What::kGo     ? "go"
                                 : signal.what == What::kEnd  ? "end"
@@ -78,11 +74,8 @@ void bind_worker(py::module_& m) {
       // Returns (nanoseconds to add to this rank's CLOCK_MONOTONIC to get the root's, error bound).
       .def("sync_clock",
            [](Worker& self, double seconds, bool shortcut) {
-             ClockAnswer answer;
-             {
-               const WithoutGil unlocked;
-               answer = self.sync_clock(ns_in(seconds), shortcut);
-             }
+             const auto answer =
+                 without_gil([&] { return self.sync_clock(ns_in(seconds), shortcut); });
              return tuple_of({answer.offset_ns, answer.error_ns});
            })
       .def("timestamps",
@@ -106,22 +99,13 @@ void bind_worker(py::module_& m) {
          std::string launcher, std::vector<std::string> fetcher, std::string address,
          std::string rendezvous_file, bool published, double deadline, double join_deadline,
          int no_verdict) {
-        GuardOptions options;
-        options.rank = rank;
-        options.world = world;
-        options.local_rank = local_rank;
-        options.local_world = local_world;
-        options.node = node;
-        options.host = std::move(host);
-        options.launcher = std::move(launcher);
-        options.fetcher = std::move(fetcher);
-        options.address = std::move(address);
-        options.rendezvous_file = std::move(rendezvous_file);
-        options.published = published;
-        options.deadline_ns = ns_in(deadline);
-        options.join_deadline_ns = ns_in(join_deadline);
-        options.no_verdict = no_verdict;
-        return &Worker::start(options);
+        return &Worker::start(
+            {{rank, world, local_rank, local_world, node, std::move(host), std::move(launcher),
+              std::move(address), std::move(rendezvous_file), std::move(fetcher)},
+             published,
+             ns_in(deadline),
+             ns_in(join_deadline),
+             no_verdict});
       },
       py::return_value_policy::reference);
 }
@@ -132,14 +116,9 @@ void bind_hub(py::module_& m) {
   py::class_<Hub>(m, "Hub")
       .def(py::init([](int listener, int world, std::string token, std::string host,
                        double deadline, unsigned heartbeat_ms, unsigned silence_ms) {
-             HubOptions options;
-             options.world = world;
-             options.token = std::move(token);
-             options.host = std::move(host);
-             options.deadline_ns = ns_in(deadline);
-             options.heartbeat_ms = heartbeat_ms;
-             options.silence_ms = silence_ms;
-             return std::make_unique<Hub>(Fd(listener), std::move(options));
+             return std::make_unique<Hub>(
+                 Fd(listener), HubOptions{world, std::move(token), std::move(host), ns_in(deadline),
+                                          heartbeat_ms, silence_ms});
            }),
            py::arg("listener"), py::arg("world"), py::arg("token"), py::arg("host"),
            py::arg("deadline"), py::arg("heartbeat_ms") = 0, py::arg("silence_ms") = 0)
@@ -160,11 +139,7 @@ void bind_hub(py::module_& m) {
           py::call_guard<WithoutGil>())
       .def("snapshot",
            [](Hub& self) {
-             std::vector<RankRecord> records;
-             {
-               const WithoutGil unlocked;
-               records = self.snapshot();
-             }
+             const auto records = without_gil([&] { return self.snapshot(); });
              py::list states(records.size());
              for (std::size_t i = 0; i < records.size(); ++i) {
                states[i] = rank_state(static_cast<int>(i), records[i]);

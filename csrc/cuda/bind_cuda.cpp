@@ -45,11 +45,7 @@ void bind_cuda(py::module_& m) {
   m.def(
       "devices",
       [] {
-        std::vector<cuda::Device> devices;
-        {
-          const WithoutGil unlocked;
-          devices = cuda::devices();
-        }
+        const auto devices = without_gil([&] { return cuda::devices(); });
         py::list list;
         for (const auto& device : devices) list.append(to_dict(device));
         return list;

@@ -70,11 +70,7 @@ logs::Readers make_readers(const Words& words, const std::vector<Words>& others)
 }
 
 py::tuple read_log(const logs::Readers& readers, const std::string& path) {
-  std::vector<logs::Scan> scans;
-  {
-    const WithoutGil unlocked;
-    scans = readers.scan(path);
-  }
+  const auto scans = without_gil([&] { return readers.scan(path); });
   py::list others;
   for (std::size_t other = 1; other < scans.size(); ++other) {
     py::list found;
@@ -193,13 +189,8 @@ void bind_logs(py::module_& m) {
         std::vector<logs::LineRange> lines;
         lines.reserve(ranges.size());
         for (const auto& [first, last] : ranges) lines.push_back({first, last});
-        logs::Scan scan;
-        {
-          const WithoutGil unlocked;
-          const logs::Needles needles(std::move(list));
-          scan = logs::scan_file(path, needles, limits, lines);
-        }
-        return to_dict(scan);
+        return to_dict(without_gil(
+            [&] { return logs::scan_file(path, logs::Needles(std::move(list)), limits, lines); }));
       },
       py::arg("path"), py::arg("needles"), py::arg("most") = logs::Limits{}.matches,
       py::arg("total") = logs::Limits{}.total, py::arg("speakers") = true,

@@ -48,11 +48,7 @@ void bind_nvml(py::module_& m) {
   m.def(
       "gpu_health",
       [](const std::string& uuid, const std::string& library) {
-        nvml::GpuHealth health;
-        {
-          const WithoutGil unlocked;
-          health = nvml::gpu_health(uuid, library);
-        }
+        const auto health = without_gil([&] { return nvml::gpu_health(uuid, library); });
         return to_dict(health);
       },
       py::arg("uuid"), py::arg("library") = "libnvidia-ml.so.1",
@@ -61,11 +57,7 @@ void bind_nvml(py::module_& m) {
   m.def(
       "gpu_counters",
       [](const std::string& uuid, const std::string& library) {
-        nvml::GpuCounters counters;
-        {
-          const WithoutGil unlocked;
-          counters = nvml::gpu_counters(uuid, library);
-        }
+        const auto counters = without_gil([&] { return nvml::gpu_counters(uuid, library); });
         return to_dict(counters);
       },
       py::arg("uuid"), py::arg("library") = "libnvidia-ml.so.1",
@@ -74,11 +66,7 @@ void bind_nvml(py::module_& m) {
   m.def(
       "gpu_links",
       [](const std::string& uuid, const std::string& library) {
-        nvml::GpuLinks links;
-        {
-          const WithoutGil unlocked;
-          links = nvml::gpu_links(uuid, library);
-        }
+        const auto links = without_gil([&] { return nvml::gpu_links(uuid, library); });
         return dict_of({{"nvlinks", links.nvlinks},
                         {"nvlink_MBps", links.nvlink_MBps},
                         {"pcie", links.pcie},

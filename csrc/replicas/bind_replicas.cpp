@@ -36,12 +36,7 @@ void bind_replicas(py::module_& m) {
         std::vector<replicas::Tensor> all;
         all.reserve(tensors.size());
         for (const Description& one : tensors) all.push_back(tensor_of(one));
-        std::vector<replicas::Digest> digests;
-        {
-          const WithoutGil unlocked;
-          digests = replicas::digest_tensors(all, threads);
-        }
-        return bytes_of(digests);
+        return bytes_of(without_gil([&] { return replicas::digest_tensors(all, threads); }));
       },
       py::arg("tensors"), py::arg("threads") = 1,
       "Returns 16 bytes for each tensor in host memory: (address, bytes of an element, sizes, "
@@ -51,11 +46,8 @@ void bind_replicas(py::module_& m) {
       [](const Description& tensor, std::uint64_t block, std::uint64_t begin, std::uint64_t end,
          int threads) {
         const replicas::Tensor one = tensor_of(tensor);
-        std::vector<replicas::Digest> digests;
-        {
-          const WithoutGil unlocked;
-          digests = replicas::digest_blocks(one, block, begin, end, threads);
-        }
+        const auto digests =
+            without_gil([&] { return replicas::digest_blocks(one, block, begin, end, threads); });
         return bytes_of(digests);
       },
       py::arg("tensor"), py::arg("block"), py::arg("begin"), py::arg("end"), py::arg("threads") = 1,

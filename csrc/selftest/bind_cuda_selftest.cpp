@@ -52,13 +52,11 @@ void bind_cuda_selftest(py::module_& m) {
       "verify_memory",
       [](int device, std::size_t bytes, std::uint64_t seed, double seconds, double enough,
          bool thorough, std::optional<std::size_t> damage, std::size_t damage_pass) {
-        selftest::MemoryResult result;
-        {
-          const WithoutGil unlocked;
-          result = selftest::verify_memory(device, bytes, seed, Deadline::after_seconds(enough),
-                                           Deadline::after_seconds(seconds), passes_of(thorough),
-                                           damage_of(damage, damage_pass));
-        }
+        const auto result = without_gil([&] {
+          return selftest::verify_memory(device, bytes, seed, Deadline::after_seconds(enough),
+                                         Deadline::after_seconds(seconds), passes_of(thorough),
+                                         damage_of(damage, damage_pass));
+        });
         return memory_dict(result);
       },
       py::arg("device"), py::arg("bytes"), py::arg("seed"), py::kw_only(),
@@ -77,12 +75,10 @@ void bind_cuda_selftest(py::module_& m) {
   m.def(
       "time_device_memory",
       [](int device, std::size_t bytes, int repeats, double seconds) {
-        selftest::DeviceMemoryTimes times;
-        {
-          const WithoutGil unlocked;
-          times = selftest::time_device_memory(device, bytes, repeats,
-                                               Deadline::after_seconds(seconds));
-        }
+        const auto times = without_gil([&] {
+          return selftest::time_device_memory(device, bytes, repeats,
+                                              Deadline::after_seconds(seconds));
+        });
         return dict_of({{"bytes", times.bytes},
                         {"read", list_of(times.read)},
                         {"write", list_of(times.write)},
@@ -94,12 +90,9 @@ void bind_cuda_selftest(py::module_& m) {
   m.def(
       "time_transfers",
       [](int device, std::size_t bytes, int repeats, double seconds) {
-        selftest::TransferTimes times;
-        {
-          const WithoutGil unlocked;
-          times =
-              selftest::time_transfers(device, bytes, repeats, Deadline::after_seconds(seconds));
-        }
+        const auto times = without_gil([&] {
+          return selftest::time_transfers(device, bytes, repeats, Deadline::after_seconds(seconds));
+        });
         return dict_of({{"bytes", times.bytes},
                         {"to_device", list_of(times.to_device)},
                         {"to_host", list_of(times.to_host)}});
@@ -111,12 +104,10 @@ void bind_cuda_selftest(py::module_& m) {
       "gpu_fingerprint",
       [](int device, double enough, double seconds, const std::string& spoil) {
         const int spoilt = unit_of(spoil);
-        selftest::GpuPrints prints;
-        {
-          const WithoutGil unlocked;
-          prints = selftest::gpu_fingerprint(device, Deadline::after_seconds(enough),
-                                             Deadline::after_seconds(seconds), spoilt);
-        }
+        const auto prints = without_gil([&] {
+          return selftest::gpu_fingerprint(device, Deadline::after_seconds(enough),
+                                           Deadline::after_seconds(seconds), spoilt);
+        });
         return to_dict(prints);
       },
       py::arg("device"), py::arg("enough"), py::kw_only(), py::arg("seconds") = 30.0,

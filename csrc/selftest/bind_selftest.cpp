@@ -6,10 +6,8 @@
 #include <array>
 
 #include "os/cpython.hpp"
-#include "os/to_python.hpp"
 #include "selftest/fingerprint.hpp"
 #include "selftest/folder_probe.hpp"
-#include "selftest/host_tests.hpp"
 
 namespace oddrank {
 namespace py = pybind11;
@@ -41,12 +39,10 @@ void bind_selftest(py::module_& m) {
       "verify_host_memory",
       [](std::size_t bytes, std::uint64_t seed, bool thorough, std::optional<std::size_t> damage,
          std::size_t damage_pass) {
-        selftest::MemoryResult result;
-        {
-          const WithoutGil unlocked;
-          result = selftest::verify_host_memory(bytes, seed, passes_of(thorough),
-                                                damage_of(damage, damage_pass));
-        }
+        const auto result = without_gil([&] {
+          return selftest::verify_host_memory(bytes, seed, passes_of(thorough),
+                                              damage_of(damage, damage_pass));
+        });
         return memory_dict(result);
       },
       py::arg("bytes"), py::arg("seed"), py::kw_only(), py::arg("thorough") = false,
@@ -57,11 +53,8 @@ void bind_selftest(py::module_& m) {
       "probe_folders",
       [](const std::vector<std::string>& folders, const std::string& name, double seconds,
          int repeats) {
-        std::vector<selftest::FolderResult> results;
-        {
-          const WithoutGil unlocked;
-          results = selftest::probe_folders(folders, name, seconds, repeats);
-        }
+        const auto results =
+            without_gil([&] { return selftest::probe_folders(folders, name, seconds, repeats); });
         py::list list;
         for (const selftest::FolderResult& result : results) list.append(folder_dict(result));
         return list;
@@ -72,11 +65,8 @@ void bind_selftest(py::module_& m) {
   m.def(
       "time_host_memory",
       [](std::size_t bytes, int repeats, int slices) {
-        selftest::MemoryTimes times;
-        {
-          const WithoutGil unlocked;
-          times = selftest::time_host_memory(bytes, repeats, slices);
-        }
+        const auto times =
+            without_gil([&] { return selftest::time_host_memory(bytes, repeats, slices); });
         return dict_of({{"bytes", times.bytes},
                         {"read", list_of(times.read)},
                         {"write", list_of(times.write)},
@@ -88,11 +78,8 @@ void bind_selftest(py::module_& m) {
   m.def(
       "time_host_compute",
       [](double seconds, int repeats) {
-        selftest::ComputeTimes times;
-        {
-          const WithoutGil unlocked;
-          times = selftest::time_host_compute(seconds, repeats);
-        }
+        const auto times =
+            without_gil([&] { return selftest::time_host_compute(seconds, repeats); });
         return dict_of({{"operations", times.operations}, {"seconds", list_of(times.seconds)}});
       },
       py::arg("seconds"), py::arg("repeats"),

@@ -16,11 +16,9 @@ void bind_stats(py::module_& m) {
       "ratio_of_medians",
       [](const std::vector<double>& over, const std::vector<double>& under, double confidence,
          std::size_t replicates, std::uint64_t seed) {
-        RatioInterval found;
-        {
-          const WithoutGil unlocked;
-          found = ratio_of_medians(over, under, {confidence, replicates, seed});
-        }
+        const auto found = without_gil([&] {
+          return ratio_of_medians(over, under, {confidence, replicates, seed});
+        });
         return tuple_of({found.ratio, found.low, found.high, found.block_over, found.block_under});
       },
       py::arg("over"), py::arg("under"), py::arg("confidence"), py::arg("replicates"),
@@ -30,11 +28,7 @@ void bind_stats(py::module_& m) {
   m.def(
       "sum_up_repeats",
       [](const std::vector<std::vector<double>>& peers, bool rates) {
-        RepeatsSummary found;
-        {
-          const WithoutGil unlocked;
-          found = sum_up(peers, rates);
-        }
+        const auto found = without_gil([&] { return sum_up(peers, rates); });
         return tuple_of(
             {list_of(found.medians), list_of(found.scatters), found.noise, found.deviations});
       },

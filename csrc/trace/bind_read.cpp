@@ -220,11 +220,7 @@ trace::RecordFile opened(const std::string& path, const std::optional<std::strin
 }
 
 py::dict snapshot(const std::string& path, const std::optional<std::string_view>& content) {
-  trace::Snapshot now;
-  {
-    const WithoutGil unlocked;
-    now = trace::read_snapshot(opened(path, content));
-  }
+  const auto now = without_gil([&] { return trace::read_snapshot(opened(path, content)); });
   CollectiveNames names(*now.names);
   py::list threads, open, sections, groups;
   for (const auto& thread : now.threads) append(threads, thread_dict(thread));
@@ -257,11 +253,7 @@ py::dict snapshot(const std::string& path, const std::optional<std::string_view>
 
 py::tuple history(const std::string& path, std::size_t last,
                   const std::optional<std::string_view>& content) {
-  trace::History read;
-  {
-    const WithoutGil unlocked;
-    read = trace::read_history(opened(path, content), last);
-  }
+  const auto read = without_gil([&] { return trace::read_history(opened(path, content), last); });
   py::list events;
   for (const auto& event : read.events) {
     append(events, {event.time, event.tid, name_of(event.kind), frame_tuple(event.frame),
@@ -343,20 +335,12 @@ bool start(trace::Export& record, std::int64_t process_id, std::int64_t origin_n
 }
 
 py::bytes chunk(trace::Export& record) {
-  std::string made;
-  {
-    const WithoutGil unlocked;
-    made = record.chunk();
-  }
+  const auto made = without_gil([&] { return record.chunk(); });
   return py::bytes(made);
 }
 
 py::dict stats(const std::string& path, std::size_t most) {
-  trace::Stats read;
-  {
-    const WithoutGil unlocked;
-    read = trace::read_stats(trace::RecordFile(path), most);
-  }
+  const auto read = without_gil([&] { return trace::read_stats(trace::RecordFile(path), most); });
   py::list codes;
   for (const trace::CodeUse& use : read.codes) {
     append(codes, {use.frame.function, use.frame.file, use.frame.line, use.events, use.calls,
@@ -398,11 +382,7 @@ void bind_trace_read(py::module_& m) {
   m.def(
       "trace_slim",
       [](const std::string& path) {
-        std::string made;
-        {
-          const WithoutGil unlocked;
-          made = trace::slim_record(trace::RecordFile(path));
-        }
+        const auto made = without_gil([&] { return trace::slim_record(trace::RecordFile(path)); });
         return py::bytes(made);
       },
       py::arg("path"),

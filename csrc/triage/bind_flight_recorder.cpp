@@ -113,11 +113,7 @@ void bind_flight_recorder(py::module_& m) {
         std::vector<FlightFile> named;
         named.reserve(files.size());
         for (const auto& [path, rank, modified] : files) named.push_back({path, rank, modified});
-        FlightRecords records;
-        {
-          const WithoutGil unlocked;
-          records = read_flight_records(named, threads);
-        }
+        const auto records = without_gil([&] { return read_flight_records(named, threads); });
         return records_dict(records);
       },
       py::arg("files"), py::arg("threads"),
