@@ -1,13 +1,13 @@
 // Makes record files by hand, good and bad ones, without the recorder.
 #pragma once
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <new>
 #include <span>
 #include <string>
@@ -68,18 +68,8 @@ class RecordBuilder {
     return reinterpret_cast<T*>(base_ + offset);
   }
 
-  // Writes a sparse file: holes where all bytes are zero.
   void save(const std::string& path) const {
-    const Fd out(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-    if (::ftruncate(out.get(), static_cast<off_t>(size_)) != 0) throw_errno(path);
-    const std::string zeros(kPage, '\0');
-    for (std::uint64_t from = 0; from < size_; from += kPage) {
-      const std::string_view page = bytes().substr(from, kPage);
-      if (page == std::string_view(zeros).substr(0, page.size())) continue;
-      if (::pwrite(out.get(), page.data(), page.size(), static_cast<off_t>(from)) < 0) {
-        throw_errno(path);
-      }
-    }
+    if (!(std::ofstream(path, std::ios::binary) << bytes())) throw_errno(path);
   }
 
   // ---- dictionary

@@ -128,10 +128,6 @@ def test_a_rank_that_waits_is_shown_until_now(script, waiting):
     assert ends[0] - begin["ts"] >= 0.2e6
 
 
-def test_lines_come_when_asked_for_and_a_plain_name_is_plain(job, tmp_path):
-    assert pictured(job, tmp_path / "job.json", lines=True).of("i", "script.py:24")
-
-
 @pytest.mark.needs("perfetto")
 def test_perfetto_reads_it_without_an_error(picture, target):
     from perfetto.trace_processor import TraceProcessor, TraceProcessorConfig
@@ -187,11 +183,13 @@ def test_a_record_of_another_boot_whose_clock_was_seen_once_is_left_out_and_told
     assert "is left out" in note
 
 
-def test_a_link_stays_one_and_what_was_there_is_replaced(job, tmp_path):
+def test_a_link_stays_one_and_what_was_there_becomes_plain_text_with_lines_if_asked_for(
+    job, tmp_path
+):
     target, link = tmp_path / "target.json", tmp_path / "link.json"
     target.write_text("old")
     link.symlink_to(target)
-    pictured(job, link)
+    assert pictured(job, link, lines=True).of("i", "script.py:24")
     assert link.is_symlink()
 
 

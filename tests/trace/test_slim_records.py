@@ -1,6 +1,8 @@
-"""Slim copies of real records say what the records say."""
+"""Slim copies of records of real processes, dead ones, say what the records say.
 
-import time
+Those of living ones are in triage/test_slim.py.
+"""
+
 from pathlib import Path
 
 import pytest
@@ -9,28 +11,10 @@ from oddrank import _native
 from oddrank.errors import OddrankError
 from oddrank.trace import jobs, ranks
 from oddrank.trace.arm import HOOKS
-from patience import until
 
 TRAINING_RANK = 40 << 10
 # These two need the record itself, or differ between any two looks.
 LEFT_OUT = {"last_ns", "has_all_collectives"}
-
-
-def slim_copy(record: Path, folder: Path) -> Path:
-    """Copies a record that its process does not change meanwhile."""
-    copy = folder / record.name
-
-    def is_still() -> bool:
-        (rank,), _ = ranks.read([record], look=0.01)
-        if not all((thread.state or "asleep").startswith("asleep") for thread in rank.threads):
-            return False  # one of them waits for a core, and will go on
-        before = _native.core().trace_stats(str(record), 0)["events"]
-        copy.write_bytes(_native.core().trace_slim(str(record)))
-        time.sleep(0.05)
-        return _native.core().trace_stats(str(record), 0)["events"] == before
-
-    until(is_still)
-    return copy
 
 
 def said(record: Path, content: bytes | None = None) -> dict:
@@ -50,7 +34,8 @@ def rounded(value):
 
 def same(record: Path, folder: Path, most: int = TRAINING_RANK) -> ranks.Rank:
     """Compares a slim copy with the record; returns what the copy says."""
-    copy = slim_copy(record, folder)
+    copy = folder / record.name
+    copy.write_bytes(_native.core().trace_slim(str(record)))
     whole = said(record)
     kept = [t for t in whole["threads"] if not t["ended"] or t["tid"] == whole["pid"]]
     assert said(copy) == {**whole, "threads": kept}
@@ -66,15 +51,15 @@ def same(record: Path, folder: Path, most: int = TRAINING_RANK) -> ranks.Rank:
     return slim
 
 
-def test_of_a_waiting_process_with_steps_and_sections(script, tmp_path, source):
-    with script.running(source):
-        same(script.files[0], tmp_path, 20 << 10)
+def test_of_a_process_with_steps_and_sections(script, tmp_path, source):
+    script.armed(source)
+    same(script.files[0], tmp_path, 20 << 10)
 
 
 @pytest.mark.parametrize("script", HOOKS[:1], indirect=True)  # the other one has no budget
 def test_of_a_process_that_limits_itself(script, tmp_path, source):
-    with script.running(source):
-        assert "hot" in {each.function for each in same(script.files[0], tmp_path).lowered}
+    script.armed(source, "budget=1e-3")
+    assert "hot" in {each.function for each in same(script.files[0], tmp_path).lowered}
 
 
 def test_of_a_process_that_raised_has_the_line_that_raised(script, tmp_path, source):

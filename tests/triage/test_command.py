@@ -17,8 +17,8 @@ from golden import Golden
 from inputs.test_files import tar
 from oddrank import cli
 from oddrank.trace.ranks import read
-from patience import PATIENCE, until
-from processes import Marked
+from patience import until
+from processes import Marked, captured
 from training import training
 
 RAISED = (
@@ -33,10 +33,7 @@ HEALTHY = (
 
 def oddrank(*arguments: object, **environ: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "oddrank", *map(str, arguments)]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=PATIENCE.limit,
-        stdin=subprocess.DEVNULL, env={**os.environ, **environ},
-    )  # fmt: skip
+    return captured(command, **environ)
 
 
 def refused(*arguments: object) -> str:

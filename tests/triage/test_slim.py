@@ -2,13 +2,13 @@
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from oddrank import _native
+from processes import captured
 from triage.test_record import job, read
 
 pytestmark = [pytest.mark.needs("torch-build"), pytest.mark.timeout(300), pytest.mark.job]
@@ -25,10 +25,7 @@ def slim_copy(folder: Path, target: Path) -> Path:
 
 
 def verdict(folder: Path) -> tuple[object, ...]:
-    done = subprocess.run(
-        [sys.executable, "-m", "oddrank", "triage", str(folder), "--json", "-"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = captured([sys.executable, "-m", "oddrank", "triage", str(folder), "--json", "-"])
     report = json.loads(done.stdout)
     named = [
         (one["condition"], one["cause"], one["who"], one["what"], one["confidence"])
