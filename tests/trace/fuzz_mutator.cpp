@@ -34,26 +34,11 @@ class Mutation {
     const Part part = some_part();
     if (part.size < sizeof(Word)) return;
     const std::size_t word = part.at + below(part.size / sizeof(Word)) * sizeof(Word);
-    switch (below(6)) {
-      case 0:
-      case 1: {
-        const std::size_t most = std::min<std::size_t>(part.at + part.size - word, 8U << below(4));
-        LLVMFuzzerMutate(data_ + word, most, most);
-        return;
-      }
-      case 2:
-        return put(word, kExtremes[below(std::size(kExtremes))], sizeof(Word));
-      case 3:
-        return put(word + 4 * below(2), kExtremes[below(std::size(kExtremes))], 4);
-      case 4: {
-        const std::size_t half = word + 4 * below(2);
-        return put(half, get<std::uint32_t>(half) + below(33) - 16, 4);
-      }
-      default: {
-        const std::size_t from = part.at + below(part.size / sizeof(Word)) * sizeof(Word);
-        const std::size_t room = part.at + part.size - std::max(from, word);
-        std::memmove(data_ + word, data_ + from, std::min<std::size_t>(room, 8U << below(5)));
-      }
+    const std::size_t most = std::min<std::size_t>(part.at + part.size - word, 8U << below(6));
+    if (once_in(3)) {
+      std::memcpy(data_ + word, &kExtremes[below(std::size(kExtremes))], sizeof(Word));
+    } else {
+      LLVMFuzzerMutate(data_ + word, most, most);
     }
   }
 
@@ -77,15 +62,6 @@ class Mutation {
   };
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): libFuzzer's bytes are aligned
   Header* header() { return reinterpret_cast<Header*>(data_); }
-  template <class T>
-  T get(std::size_t at) const {
-    T value{};
-    std::memcpy(&value, data_ + at, sizeof value);
-    return value;
-  }
-  void put(std::size_t at, std::uint64_t value, std::size_t bytes) {
-    std::memcpy(data_ + at, &value, bytes);
-  }
   // Returns the part of a region that is inside the input.
   Part part_of(const Region& region) const {
     if (region.offset % sizeof(Word) != 0 || region.offset < sizeof(Header) ||
@@ -208,23 +184,5 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
   if (mutation.once_in(128)) return kPage + mutation.below(size - kPage + 1);  // cut
   for (std::size_t changes = 1 + mutation.below(5); changes > 0; --changes) mutation.change();
   if (!mutation.once_in(16)) mutation.make_right();
-  return size;
-}
-
-// Copies some bytes of the second record into the first one, at the same place.
-extern "C" std::size_t LLVMFuzzerCustomCrossOver(const std::uint8_t* one, std::size_t one_size,
-                                                 const std::uint8_t* other, std::size_t other_size,
-                                                 std::uint8_t* out, std::size_t most,
-                                                 unsigned seed) {
-  using namespace oddrank::trace;
-  const std::size_t size = std::min(one_size, most);
-  std::copy_n(one, size, out);
-  const std::size_t both = std::min(size, other_size);
-  if (both < sizeof(Word)) return size;
-  Mutation mutation(out, size, seed);
-  const std::size_t from = mutation.below(both / sizeof(Word)) * sizeof(Word);
-  std::copy_n(other + from, std::min<std::size_t>(both - from, 8U << mutation.below(9)),
-              out + from);
-  if (is_record(out, size)) mutation.make_right();
   return size;
 }

@@ -57,28 +57,13 @@ void record_names(RecordBuilder& record, unsigned minor) {
 }
 
 void record_rest(RecordBuilder& record) {
-  record.mark(MarkKind::kStep, 6, "");
-  record.mark(MarkKind::kSectionBegin, 1, "data");
-  record.mark(MarkKind::kSectionBegin, 2, "forward");
-  record.mark(MarkKind::kSectionEnd, 1, "data");
+  fill_rings(record);
+  record.mark(MarkKind::kSectionBegin, 2, "data");
+  record.mark(MarkKind::kSectionEnd, 2, "data");
   record.mark(MarkKind::kMark, 0, "a mark");
-  record.collective(Phase::kBegin, 1);
-  record.collective(Phase::kEnd, 1);
-  record.collective(Phase::kBegin, 2);
   record.collective(Phase::kIssued, 2);
   record.open_collective(1, 3);
-  record.at<GroupSlot>(record.header().groups.offset)->begun = 3;
-  record.header().step = 7;
   record.header().lost_groups = 2;
-  ClockPair& clock = record.header().clocks[0];
-  clock.number = 2;
-  clock.tsc = 1'000;
-  clock.monotonic_ns = 1'000;
-  clock.realtime_ns = 1'700'000'000'000'000'000;
-}
-
-void save(const RecordBuilder& record, const std::string& folder, const char* name) {
-  record.save(folder + "/" + name);
 }
 
 }  // namespace
@@ -87,24 +72,24 @@ int main(int count, char** arguments) {
   if (count != 2) return std::fputs("fuzz_seeds FOLDER\n", stderr), 2;
   const std::string folder = arguments[1];
   RecordBuilder empty(kSmall);
-  save(empty, folder, "empty");
+  empty.save(folder + "/empty");
   RecordBuilder some;
   fill_record(some);
-  save(some, folder, "some");
+  some.save(folder + "/some");
   for (const unsigned minor : {10U, 11U, 13U}) {
     RecordBuilder record(kSmall);
     record_names(record, minor);
     record_calls(record, 0, 1'000);
     record_calls(record, 1, 1'025);
     record_rest(record);
-    save(record, folder, ("of_3." + std::to_string(minor)).c_str());
+    record.save(folder + "/of_3." + std::to_string(minor));
     // The same for a process of this boot, and for a child.
     set_text(record.header().boot_id, "boot");
     record.header().pid_namespace = 7;
     record.header().start_time = 1234;
     record.header().is_child = 1;
     record.header().pid = 100 + 1;  // equal to a thread's id, which makes that the main thread
-    save(record, folder, ("alive_3." + std::to_string(minor)).c_str());
+    record.save(folder + "/alive_3." + std::to_string(minor));
   }
   return 0;
 }

@@ -196,19 +196,8 @@ class RecordBuilder {
   char* base_ = nullptr;
 };
 
-// Adds some of everything.
-inline void fill_record(RecordBuilder& record) {
-  record.entry(EntryKind::kText, 1, "/home/user/train.py");
-  record.code(1, "main", 1, 10, std::string_view("\x80\x00\x01", 3));
-  record.code(2, "Trainer.step", 1, 40);
-  const RankRun runs[] = {{0, 1, 4}, {16, 8, 2}};
-  record.group(1, "default_pg", runs);
-  record.entry(EntryKind::kOperation, 2, "all_reduce");
-  const Place stack[] = {Place::of(1, 12, static_cast<std::uint8_t>(Kind::kLine)),
-                         Place::of(2, 44, static_cast<std::uint8_t>(Kind::kLine))};
-  record.thread(0, "MainThread", stack);
-  record.thread(2, "pin_memory", std::span(stack).first(1));
-  for (std::uint64_t i = 0; i < 40; ++i) record.event(0, 100 + i, stack[i % 2]);
+// Adds marks, collectives, and clocks of two ticks a nanosecond.
+inline void fill_rings(RecordBuilder& record) {
   record.mark(MarkKind::kStep, 6, "");
   record.mark(MarkKind::kSectionBegin, 1, "forward");
   record.collective(Phase::kBegin, 1);
@@ -228,6 +217,22 @@ inline void fill_record(RecordBuilder& record) {
     pair.realtime_ns = 1'700'000'000'000'000'000 + i * 1'000'000'000;
     pair.number = 2;
   }
+}
+
+// Adds some of everything.
+inline void fill_record(RecordBuilder& record) {
+  record.entry(EntryKind::kText, 1, "/home/user/train.py");
+  record.code(1, "main", 1, 10, std::string_view("\x80\x00\x01", 3));
+  record.code(2, "Trainer.step", 1, 40);
+  const RankRun runs[] = {{0, 1, 4}, {16, 8, 2}};
+  record.group(1, "default_pg", runs);
+  record.entry(EntryKind::kOperation, 2, "all_reduce");
+  const Place stack[] = {Place::of(1, 12, static_cast<std::uint8_t>(Kind::kLine)),
+                         Place::of(2, 44, static_cast<std::uint8_t>(Kind::kLine))};
+  record.thread(0, "MainThread", stack);
+  record.thread(2, "pin_memory", std::span(stack).first(1));
+  for (std::uint64_t i = 0; i < 40; ++i) record.event(0, 100 + i, stack[i % 2]);
+  fill_rings(record);
 }
 
 // Returns the message of the Error that `act` throws; empty if it throws none.
