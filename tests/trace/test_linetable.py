@@ -1,52 +1,35 @@
 """Lines from co_linetable equal those of each CPython of this machine, at each byte."""
 
 import json
-import re
-import shutil
-import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from oddrank import _native
+from processes import captured
 
 DUMP = Path(__file__).with_name("dump_linetables.py")
 
 
-def interpreter(minor: int) -> str | None:
-    """Finds Pythons as .ci/every-python does: this one, pyenv's newest, or PATH's."""
-    if minor == sys.version_info.minor:
-        return sys.executable
-    found = []
-    if shutil.which("pyenv"):
-        root = subprocess.run(["pyenv", "root"], capture_output=True, text=True, check=True)
-        versions = Path(root.stdout.strip(), "versions")
-        found = [p for p in versions.glob(f"3.{minor}.*") if re.fullmatch(r"[\d.]+", p.name)]
-    if found:
-        newest = max(found, key=lambda path: int(path.name.split(".")[2]))
-        return str(newest / "bin" / "python")
-    python = shutil.which(f"python3.{minor}")
-    # A pyenv shim may be for a version that is not installed.
-    if python and subprocess.run([python, "-c", ""], check=False, capture_output=True).returncode:
-        return None
-    return python
+@cache
+def interpreters() -> dict[int, str]:
+    """Returns minor version -> CPython of this machine that pyproject.toml allows; this one too."""
+    found = captured(["bash", "-c", ". .ci/pythons; pythons"], cwd=DUMP.parents[2], check=True)
+    asks = "import sys; print(sys.version_info.minor)"
+    minors = {
+        int(captured([python, "-c", asks], check=True).stdout): python
+        for python in found.stdout.split()
+    }
+    return minors | {sys.version_info.minor: sys.executable}
 
 
-def minors() -> list[int]:
-    """Returns the minor versions that pyproject.toml allows; after 13 those that are here."""
-    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
-    ((oldest, beyond),) = re.findall(r'^requires-python = ">=3\.(\d+),<3\.(\d+)"$', text, re.M)
-    every = range(int(oldest), int(beyond))
-    return [minor for minor in every if minor <= 13 or interpreter(minor)]
-
-
-@pytest.mark.parametrize("minor", minors())
+@pytest.mark.parametrize("minor", [*range(10, 14), *(one for one in interpreters() if one > 13)])
 def test_each_byte_of_bytecode_has_the_line_that_its_python_says(minor: int):
-    python = interpreter(minor)
-    if python is None:
+    if minor not in interpreters():
         pytest.skip(f"no CPython 3.{minor} here")
-    dump = subprocess.run([python, "-I", str(DUMP)], capture_output=True, text=True, check=True)
+    dump = captured([interpreters()[minor], "-I", str(DUMP)], check=True)
     version, *rows = map(json.loads, dump.stdout.splitlines())
     assert version >> 16 == 0x0300 + minor
     trace_lines = _native.core().trace_lines
