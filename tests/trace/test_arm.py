@@ -12,7 +12,7 @@ from oddrank import OddrankError
 from oddrank.trace import packages
 from patience import PATIENCE, until
 from processes import captured
-from texts import texts
+from texts import cases, texts
 
 
 def test_a_killed_script_shows_the_line_it_died_in_and_all_its_callers(script, source):
@@ -82,21 +82,15 @@ def test_a_child_that_arms_before_its_first_event_has_one_record(script, source)
     assert len(pids) == len(set(pids)) == 2
 
 
-def test_armed_for_a_block_and_for_a_function_only(script, source):
-    done = script(source)
-    assert done.stdout.split("\n")[:2] == ["True None True True None", "True"]
+# Scripts and what they print.
+SAYS = cases(__file__)
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_how_long_it_is_armed(script, name):
+    source, _, says = SAYS[name]
+    assert script(source).stdout == says
     assert len(script.records()) == 1
-
-
-def test_a_coroutine_and_a_generator_are_armed_until_they_end(script, source):
-    done = script(source)
-    assert done.stdout.startswith("True\nTrue False [True] False\n")
-    assert "both is an asynchronous generator" in done.stdout
-
-
-def test_armed_twice_the_first_one_counts(script, source):
-    done = script.armed(source)
-    assert done.stdout == "True True\nFalse\n"
 
 
 def test_packages_are_names_with_levels_that_replace_the_defaults_below_them():

@@ -155,7 +155,12 @@ def test_of_the_newest_job_its_records_are_shown_after_its_death(
     assert [file.name for file in tmp_path.iterdir()] == ["out.json.gz"]
 
 
-def test_each_file_that_is_no_record_of_this_version_is_one_line(bad, dead_job, golden, source):
+def test_each_file_that_is_no_record_of_this_version_is_one_line(
+    bad, dead_job, golden, source, monkeypatch
+):
+    # An ODDRANK_DIR means no other folder.
+    (bad / f"oddrank-{os.geteuid()}").symlink_to(dead_job / "records")
+    monkeypatch.setenv("TMPDIR", str(bad))
     golden(transcript(source, folder=bad / "nowhere", cwd=dead_job, bad=bad))
     assert not (bad / "out.json").exists()
     assert ChromeTrace(bad / "some.json").of("B", "work")
@@ -249,16 +254,6 @@ def test_the_record_of_one_process_among_what_was_named(two_jobs, waiting, scrip
     other = oddrank("where", files[0], "--pid", pids[1], folder=two_jobs)
     assert (other.returncode, other.stdout) == (2, "")
     assert f"process {pids[1]} has no record in the named files" in other.stderr
-
-
-def test_an_oddrank_dir_means_no_other_folder_and_without_a_record_it_says_what_to_do(
-    two_jobs, tmp_path, monkeypatch
-):
-    (tmp_path / f"oddrank-{os.geteuid()}").symlink_to(two_jobs)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    done = oddrank("where", folder=tmp_path / "none")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"no record of yours in {tmp_path / 'none'}: call oddrank.arm()" in done.stderr
 
 
 def test_a_jobs_folder_with_a_bracket_in_its_name_is_told_whole(two_jobs, tmp_path):
