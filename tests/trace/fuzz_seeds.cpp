@@ -73,8 +73,7 @@ int main(int count, char** arguments) {
   const std::string folder = arguments[1];
   RecordBuilder empty(kSmall);
   empty.save(folder + "/empty");
-  RecordBuilder some;
-  fill_record(some);
+  FullRecord some;
   some.save(folder + "/some");
   for (const unsigned minor : {10U, 11U, 13U}) {
     RecordBuilder record(kSmall);

@@ -60,6 +60,12 @@ inline std::size_t read_parts(const RecordFile& file) {
   return total + read_open_collectives(file).size();
 }
 
+inline std::string rest_of(Export& record) {
+  std::string text;
+  for (std::string chunk = record.chunk(); !chunk.empty(); chunk = record.chunk()) text += chunk;
+  return text;
+}
+
 // Exports everything, on the record's own clock or on that of other records of its boot.
 inline std::string export_text(RecordFile file, bool lines) {
   const bool alone = file.process().pid % 2 != 0;
@@ -68,9 +74,7 @@ inline std::string export_text(RecordFile file, bool lines) {
   ExportOptions options{1, facts.begin.value_or(0), facts.clocks, lines};
   if (!alone) options.clocks = {{0, 0, 0}, {2500, 1000, 1000}};
   if (!record.start(options)) return {};
-  std::string text;
-  for (std::string chunk = record.chunk(); !chunk.empty(); chunk = record.chunk()) text += chunk;
-  return text;
+  return rest_of(record);
 }
 
 }  // namespace oddrank::trace

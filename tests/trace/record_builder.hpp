@@ -235,6 +235,10 @@ inline void fill_record(RecordBuilder& record) {
   fill_rings(record);
 }
 
+struct FullRecord : RecordBuilder {
+  explicit FullRecord(const RecordSizes& sizes = {}) : RecordBuilder(sizes) { fill_record(*this); }
+};
+
 // Returns the message of the Error that `act` throws; empty if it throws none.
 template <class Act>
 std::string refusal(Act act) {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "read_everything.hpp"
 #include "record_builder.hpp"
-#include "trace/export/export.hpp"
 
 namespace oddrank::trace {
 namespace {
@@ -49,12 +49,6 @@ TEST(JsonText, nanoseconds_are_microseconds_with_three_digits) {
 
 constexpr std::int64_t kOrigin = 1'700'000'000'000'000'000;
 
-std::string rest_of(Export& one) {
-  std::string all;
-  for (std::string chunk = one.chunk(); !chunk.empty(); chunk = one.chunk()) all += chunk;
-  return all;
-}
-
 std::string exported(const RecordBuilder& record, bool lines = false) {
   Export one(record.open());
   EXPECT_TRUE(one.start({9, kOrigin, {}, lines}));
@@ -72,8 +66,7 @@ std::size_t count_of(const std::string& text, std::string_view part) {
 bool has(const std::string& text, std::string_view part) { return text.find(part) != text.npos; }
 
 TEST(Export, a_record_with_something_of_everything) {
-  RecordBuilder record;
-  fill_record(record);
+  FullRecord record;
   for (const Place place : {call(2), back(2)}) record.event(0, 1'000'001'000, place);
   const std::string text = exported(record);
   for (const char* part :
@@ -92,8 +85,7 @@ TEST(Export, a_record_with_something_of_everything) {
 }
 
 TEST(Export, odd_names_stay_within_their_quotes_and_unknown_codes_have_a_number) {
-  RecordBuilder record;
-  fill_record(record);
+  FullRecord record;
   record.code(5, "a\"},{\xFF\n", 1, 1);
   record.code(6, std::string(3000, 'x'), 1, 1);
   for (const std::uint32_t code : {5U, 6U, 77U}) {
@@ -107,8 +99,7 @@ TEST(Export, odd_names_stay_within_their_quotes_and_unknown_codes_have_a_number)
 }
 
 TEST(Export, what_overlaps_gets_a_row_of_its_own) {
-  RecordBuilder record;
-  fill_record(record);  // collective 2 and "forward" are open
+  FullRecord record;  // collective 2 and "forward" are open
   record.collective(Phase::kBegin, 3).tsc = 9000;
   record.collective(Phase::kEnd, 3).tsc = 12000;
   record.mark(MarkKind::kSectionBegin, 2, "inner");
@@ -123,8 +114,7 @@ TEST(Export, what_overlaps_gets_a_row_of_its_own) {
 }
 
 TEST(Export, calls_too_deep_and_slices_without_a_row_are_left_out_and_reported) {
-  RecordBuilder record({.ring_events = 2048, .collectives = 64});
-  fill_record(record);
+  FullRecord record({.ring_events = 2048, .collectives = 64});
   for (std::uint64_t i = 0; i < 600; ++i) record.event(2, 2000 + i, call(2));
   for (std::uint64_t i = 0; i < 600; ++i) record.event(2, 3000 + i, back(2));
   for (std::uint64_t i = 3; i < 43; ++i) record.collective(Phase::kBegin, i);
@@ -138,8 +128,7 @@ TEST(Export, calls_too_deep_and_slices_without_a_row_are_left_out_and_reported) 
 }
 
 TEST(Export, ranks_of_a_boot_are_told_by_one_clock_or_not_at_all) {
-  RecordBuilder record;
-  fill_record(record);
+  FullRecord record;
   const std::vector<ClockPicture> all = {{1'000, 0, kOrigin}, {5'000, 1'000, kOrigin + 1'000}};
   Export one(record.open());
   EXPECT_EQ(one.facts().begin, kOrigin);
@@ -156,8 +145,7 @@ TEST(Export, ranks_of_a_boot_are_told_by_one_clock_or_not_at_all) {
 
 TEST(Export, texts_longer_than_a_chunk_come_in_several) {
   constexpr RecordSizes sizes{.ring_events = 1 << 15};
-  RecordBuilder record(sizes);
-  fill_record(record);
+  FullRecord record(sizes);
   for (std::uint64_t i = 0; i < sizes.ring_events / 2; ++i) {
     record.event(0, 3000 + 2 * i, call(2));
     record.event(0, 3001 + 2 * i, back(2));

@@ -16,8 +16,7 @@ void expect_broken(const Dictionary& dictionary, std::size_t entries, std::strin
 }
 
 TEST(ReadDictionary, gives_every_kind_by_its_id) {
-  RecordBuilder record;
-  fill_record(record);
+  FullRecord record;
   const Dictionary dictionary(record.open());
   EXPECT_EQ(words(dictionary.broken(), dictionary.entries()), "'' 5");
   EXPECT_EQ(each(dictionary.codes(), &Code::id, &Code::qualified_name, &Code::file,
@@ -35,8 +34,7 @@ TEST(ReadDictionary, gives_every_kind_by_its_id) {
 }
 
 TEST(ReadDictionary, an_id_that_is_not_there_is_nothing) {
-  RecordBuilder record;
-  fill_record(record);
+  FullRecord record;
   record.code(9, "far", 12345, 1);
   const Dictionary dictionary(record.open());
   for (const std::uint32_t id : {0U, 3U, ~0U}) EXPECT_EQ(dictionary.code(id), nullptr) << id;
@@ -140,8 +138,7 @@ TEST(ReadDictionary, ends_at_the_first_broken_entry_and_keeps_those_before) {
 }
 
 TEST(ReadDictionary, a_head_beyond_the_region_or_inside_an_entry_is_no_trap) {
-  RecordBuilder record;
-  fill_record(record);
+  FullRecord record;
   const std::uint64_t good = record.header().dictionary_head;
   record.header().dictionary_head = ~std::uint64_t{0};
   expect_broken(Dictionary(record.open()), 5, "not written yet");

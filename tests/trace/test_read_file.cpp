@@ -39,8 +39,7 @@ void expect_in(const std::string& text, std::string_view part) {
 }
 
 TEST_F(ReadFile, says_whose_it_is_where_it_stands_and_how_its_process_ended) {
-  RecordBuilder record;
-  fill_record(record);
+  FullRecord record;
   EXPECT_EQ(record.open().counters().end, End::kNone);
   record.header().lost_codes = 5;
   record.header().end = static_cast<std::uint64_t>(End::kExited) | std::uint64_t{137} << 32;
@@ -160,8 +159,7 @@ TEST_F(ReadFile, clocks_make_a_line_through_the_last_picture_and_a_clock_that_is
   constexpr std::int64_t kSecond = 1'000'000'000;
   for (const std::int64_t step :
        {std::int64_t{0}, -3600 * kSecond, -kSecond / 2, kSecond / 2, 3600 * kSecond}) {
-    RecordBuilder record;
-    fill_record(record);
+    FullRecord record;
     Word& shown = record.header().clocks[1].realtime_ns;
     shown = static_cast<std::uint64_t>(static_cast<std::int64_t>(shown.load()) + step);
     ClockPair& written = record.header().clocks[2];
@@ -179,8 +177,7 @@ TEST_F(ReadFile, clocks_make_a_line_through_the_last_picture_and_a_clock_that_is
 }
 
 TEST_F(ReadFile, one_picture_of_the_clocks_knows_one_moment) {
-  RecordBuilder record;
-  fill_record(record);
+  FullRecord record;
   record.header().clocks[1].number = 1;
   const Clock clock(record.open().clocks());
   ASSERT_EQ(clock.knows(), Clock::Knows::kOneMoment);
@@ -208,8 +205,7 @@ bool run_without_boot_id(const std::function<bool()>& look, bool& right) {
 }
 
 TEST_F(ReadFile, of_an_unknown_boot_the_clocks_of_now_say_nothing) {
-  RecordBuilder record;
-  fill_record(record);
+  FullRecord record;
   set_text(record.header().boot_id, "");
   bool right = false;
   const auto look = [&] {

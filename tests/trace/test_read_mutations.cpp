@@ -20,8 +20,7 @@ constexpr std::uint64_t kExtremes[] = {
     0x8000'0000, 0xFFFF'FFFF, 1ULL << 32, ~0ULL >> 1, 1ULL << 63, ~0ULL << 3, ~0ULL};
 
 std::string good_record() {
-  RecordBuilder record;
-  fill_record(record);
+  FullRecord record;
   return std::string(record.bytes());
 }
 
@@ -104,8 +103,7 @@ TEST(ReadMutations, five_thousand_at_random) {
 // A hostile file of 1 GiB claims 65,536 slots that share a ring: 10^12 events to read.
 TEST(ReadBounds, a_ring_that_many_slots_claim_is_read_for_those_that_it_has_room_for) {
   constexpr RecordSizes sizes{.threads = 64};
-  RecordBuilder record(sizes);
-  fill_record(record);
+  FullRecord record(sizes);
   for (std::uint32_t i = 0; i < sizes.threads; ++i) {
     record.thread(i, "greedy", {});
     record.slot(i).ring_offset = record.header().rings.offset;

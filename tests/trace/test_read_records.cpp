@@ -9,8 +9,7 @@ namespace oddrank::trace {
 namespace {
 
 TEST(ReadMarks, come_in_the_order_of_their_claims_with_their_texts) {
-  RecordBuilder record;
-  fill_record(record);
+  FullRecord record;
   const Records<Mark> marks = read_marks(record.open());
   EXPECT_EQ(words(marks.claimed, marks.unfinished), "2 0");
   EXPECT_EQ(each(marks.list, &Mark::kind, &Mark::value, &Mark::text, &Mark::tid, &Mark::tsc),
@@ -46,20 +45,17 @@ TEST(ReadMarks, one_that_is_claimed_and_not_committed_is_not_there) {
 
 TEST(ReadMarks, commit_words_that_nobody_wrote_are_not_believed) {
   for (const std::uint64_t commit : {3ULL, 5ULL, 12ULL, 1ULL << 63, ~0ULL}) {
-    RecordBuilder record;
-    fill_record(record);
+    FullRecord record;
     record.at<MarkSlot>(record.header().marks.offset)[0].commit = commit;
     EXPECT_EQ(read_marks(record.open()).list.size(), 1U) << commit;
   }
-  RecordBuilder record;
-  fill_record(record);
+  FullRecord record;
   record.header().marks_claimed = ~std::uint64_t{0};
   EXPECT_TRUE(read_marks(record.open()).list.empty());
 }
 
 TEST(ReadCollectives, begin_end_and_the_open_one_have_one_number) {
-  RecordBuilder record;
-  fill_record(record);
+  FullRecord record;
   record.open_collective(0, 9);
   const RecordFile file = record.open();
   const Records<CollectiveRecord> all = read_collectives(file);

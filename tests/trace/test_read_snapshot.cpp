@@ -16,13 +16,12 @@ constexpr std::int64_t kBase = 1'700'000'000'000'000'000;
 
 class SavedRecord : public InFolder {
  protected:
-  SavedRecord() { fill_record(record_); }
   // Not the descriptor under /proc: that is a link, which the reader does not follow.
   std::string path() {
     record_.save(InFolder::path("saved"));
     return InFolder::path("saved");
   }
-  RecordBuilder record_;
+  FullRecord record_;
 };
 
 TEST_F(SavedRecord, stacks_have_names_and_lines_and_the_last_event_its_time) {

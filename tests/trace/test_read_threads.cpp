@@ -16,8 +16,7 @@ namespace {
 constexpr auto kLine = static_cast<std::uint8_t>(Kind::kLine);
 
 TEST(ReadThreads, shows_each_thread_with_its_stack_outermost_first) {
-  RecordBuilder record;
-  fill_record(record);
+  FullRecord record;
   const Threads threads = read_threads(record.open());
   EXPECT_EQ(threads.broken, 0U);
   EXPECT_EQ(each(threads.list, &Thread::slot, &Thread::state, &Thread::generation, &Thread::tid,
@@ -60,8 +59,7 @@ TEST(ReadThreads, a_slot_that_no_writer_leaves_so_is_counted_and_not_believed) {
       {"no ring, which is right", [](ThreadSlot& s) { s.ring_events = 0; }, 0, 2},
   };
   for (const auto& row : rows) {
-    RecordBuilder record;
-    fill_record(record);
+    FullRecord record;
     if (row.threads == 1) record.slot(0).depth = ~std::uint64_t{0};
     row.change(record.slot(0));
     const Threads threads = read_threads(record.open());

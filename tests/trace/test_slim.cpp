@@ -82,8 +82,7 @@ void expect_same(const Both& both) {
 }
 
 TEST_F(Slim, has_the_snapshot_of_its_record) {
-  RecordBuilder record;
-  fill_record(record);
+  FullRecord record;
   record.header().end = static_cast<std::uint64_t>(End::kExited) | std::uint64_t{3} << 32;
   set_text(record.header().raised, "ValueError");
   expect_same(both(record));
@@ -99,8 +98,7 @@ TEST_F(Slim, of_an_empty_or_a_slim_record_is_the_same) {
 }
 
 TEST_F(Slim, keeps_the_last_128_ends_and_begins_of_collectives_and_all_open_ones) {
-  RecordBuilder record({.collectives = 512, .open = 8});
-  fill_record(record);
+  FullRecord record({.collectives = 512, .open = 8});
   for (std::uint64_t number = 3; number < 200; ++number) {
     record.collective(Phase::kBegin, number);
     record.collective(Phase::kEnd, number);
@@ -120,8 +118,7 @@ TEST_F(Slim, keeps_the_last_128_ends_and_begins_of_collectives_and_all_open_ones
 }
 
 TEST_F(Slim, keeps_the_last_step_and_open_sections_however_many_marks_came_later) {
-  RecordBuilder record({.marks = 256});
-  fill_record(record);
+  FullRecord record({.marks = 256});
   for (std::uint64_t number = 10; number < 20; ++number) {
     record.mark(MarkKind::kSectionBegin, number, "short");
     record.mark(MarkKind::kSectionEnd, number, "short");
@@ -135,8 +132,7 @@ TEST_F(Slim, keeps_the_last_step_and_open_sections_however_many_marks_came_later
 }
 
 TEST_F(Slim, has_the_code_that_is_recorded_less_closely_in_stacks_and_elsewhere) {
-  RecordBuilder record;
-  fill_record(record);
+  FullRecord record;
   record.code(7, "in_a_stack", 1, 90).now = LevelNow::of(Level::kWhere, 5000).bits;
   record.code(8, "elsewhere", 1, 95).now = LevelNow::of(Level::kOff, 6000).bits;
   record.code(9, "raised_again", 1, 99).now = LevelNow::of(Level::kCalls, 7000).bits;
@@ -150,8 +146,7 @@ TEST_F(Slim, has_the_code_that_is_recorded_less_closely_in_stacks_and_elsewhere)
 }
 
 TEST_F(Slim, has_lines_without_line_tables) {
-  RecordBuilder record;
-  fill_record(record);
+  FullRecord record;
   record.header().python = 0x030b07f0;
   // One entry of 3.11: two units at one line below the first.
   record.code(7, "offsets", 1, 90, std::string_view("\xe9\x02\x80\x00", 4).substr(0, 2));
@@ -166,8 +161,7 @@ TEST_F(Slim, has_lines_without_line_tables) {
 }
 
 TEST_F(Slim, leaves_out_ended_threads_but_not_the_main_one_or_an_issuer) {
-  RecordBuilder record;
-  fill_record(record);
+  FullRecord record;
   constexpr auto ended = static_cast<std::uint64_t>(ThreadState::kEnded) | std::uint64_t{1} << 32;
   record.header().pid = 100;  // the first thread is the main one
   record.slot(0).state = ended;
@@ -182,8 +176,7 @@ TEST_F(Slim, leaves_out_ended_threads_but_not_the_main_one_or_an_issuer) {
 }
 
 TEST_F(Slim, of_a_process_whose_main_thread_has_gone_shows_its_last_events) {
-  RecordBuilder record({.ring_events = 256});
-  fill_record(record);
+  FullRecord record({.ring_events = 256});
   record.header().pid = 100;
   record.slot(0).depth = 0;
   for (std::uint64_t i = 0; i < 1000; ++i) record.event(0, 200 + i, Place::of(2, 7, kOfLine));
@@ -195,14 +188,13 @@ TEST_F(Slim, of_a_process_whose_main_thread_has_gone_shows_its_last_events) {
 }
 
 TEST_F(Slim, stays_below_its_limit_with_many_deep_threads_and_long_names) {
-  RecordBuilder record({.dictionary = 4 << 20,
-                        .threads = 600,
-                        .stack_room = 200,
-                        .marks = 1024,
-                        .collectives = 4096,
-                        .open = 600,
-                        .groups = 4096});
-  fill_record(record);
+  FullRecord record({.dictionary = 4 << 20,
+                     .threads = 600,
+                     .stack_room = 200,
+                     .marks = 1024,
+                     .collectives = 4096,
+                     .open = 600,
+                     .groups = 4096});
   const std::string name(4000, 'n');
   std::vector<Place> stack;
   for (std::uint32_t i = 0; i < 200; ++i) {
@@ -231,8 +223,7 @@ TEST_F(Slim, stays_below_its_limit_with_many_deep_threads_and_long_names) {
 }
 
 TEST_F(Slim, of_a_broken_record_is_a_good_one) {
-  RecordBuilder record;
-  fill_record(record);
+  FullRecord record;
   for (std::uint64_t byte = sizeof(Header); byte < record.size(); byte += 8) {
     std::uint64_t& word = *record.at<std::uint64_t>(byte);
     const std::uint64_t before = word;
