@@ -47,19 +47,8 @@ void set_wait_status(ProcessState& state, int status) noexcept {
 }  // namespace
 
 const char* name_of(Liveness life) noexcept {
-  switch (life) {
-    case Liveness::kRunning:
-      return "running";
-    case Liveness::kStopped:
-      return "stopped";
-    case Liveness::kZombie:
-      return "zombie";
-    case Liveness::kDead:
-      return "dead";
-    case Liveness::kUninterruptible:
-      return "uninterruptible";
-  }
-  return "running";
+  static constexpr std::array kNames{"running", "stopped", "zombie", "dead", "uninterruptible"};
+  return kNames[static_cast<std::size_t>(life)];
 }
 
 ProcessWatch::ProcessWatch(pid_t pid) : pid_(pid) {

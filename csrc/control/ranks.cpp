@@ -2,6 +2,7 @@
 #include "control/ranks.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "os/clock.hpp"
 
@@ -13,35 +14,13 @@ constexpr std::int64_t kTerminatedGraceNs = 2'000 * kMs;
 }  // namespace
 
 const char* name_of(Contact contact) noexcept {
-  switch (contact) {
-    case Contact::kNever:
-      return "never";
-    case Contact::kOk:
-      return "ok";
-    case Contact::kSilent:
-      return "silent";
-    case Contact::kClosed:
-      return "closed";
-    case Contact::kGaveUp:
-      return "gave-up";
-  }
-  return "never";
+  static constexpr std::array kNames{"never", "ok", "silent", "closed", "gave-up"};
+  return kNames[static_cast<std::size_t>(contact)];
 }
 
 const char* name_of(Reason reason) noexcept {
-  switch (reason) {
-    case Reason::kOpen:
-      return "";
-    case Reason::kComplete:
-      return "complete";
-    case Reason::kFault:
-      return "fault";
-    case Reason::kDeadline:
-      return "deadline";
-    case Reason::kTerminated:
-      return "terminated";
-  }
-  return "";
+  static constexpr std::array kNames{"", "complete", "fault", "deadline", "terminated"};
+  return kNames[static_cast<std::size_t>(reason)];
 }
 
 Ranks::Ranks(int world, std::int64_t silence_ns)

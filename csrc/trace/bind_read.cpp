@@ -1,6 +1,7 @@
 // Binds csrc/trace/read and export: one call per record, returns plain dicts and tuples; no logic.
 #include <pybind11/stl.h>
 
+#include <array>
 #include <limits>
 #include <map>
 #include <optional>
@@ -40,57 +41,20 @@ py::dict process_dict(const trace::Process& process) {
                   {"arguments", process.arguments}});
 }
 
-const char* name_of(trace::Liveness life) {
-  switch (life) {
-    case trace::Liveness::kAlive:
-      return "alive";
-    case trace::Liveness::kDead:
-      return "dead";
-    case trace::Liveness::kUnknown:
-      break;
-  }
-  return "unknown";
-}
+constexpr std::array kLives{"unknown", "alive", "dead"};
+constexpr std::array kEnds{"no word", "ending", "exited"};
+constexpr std::array kKinds{"mark",   "call",  "resume", "line",  "return", "yield",
+                            "unwind", "throw", "gap",    "level", "sampled"};
 
 // Returns null (None in Python) if the record holds an unknown value.
 const char* name_of(trace::End end) {
-  switch (end) {
-    case trace::End::kNone:
-      return "no word";
-    case trace::End::kEnding:
-      return "ending";
-    case trace::End::kExited:
-      return "exited";
-  }
-  return nullptr;
+  const auto at = static_cast<std::size_t>(end);
+  return at < kEnds.size() ? kEnds[at] : nullptr;
 }
 
-py::str name_of(trace::Kind kind) {
-  switch (kind) {
-    case trace::Kind::kNone:
-      return "mark";
-    case trace::Kind::kCall:
-      return "call";
-    case trace::Kind::kResume:
-      return "resume";
-    case trace::Kind::kLine:
-      return "line";
-    case trace::Kind::kReturn:
-      return "return";
-    case trace::Kind::kYield:
-      return "yield";
-    case trace::Kind::kUnwind:
-      return "unwind";
-    case trace::Kind::kThrow:
-      return "throw";
-    case trace::Kind::kGap:
-      return "gap";
-    case trace::Kind::kLevel:
-      return "level";
-    case trace::Kind::kSampled:
-      return "sampled";
-  }
-  return "event " + std::to_string(static_cast<int>(kind));
+std::string name_of(trace::Kind kind) {
+  const auto at = static_cast<std::size_t>(kind);
+  return at < kKinds.size() ? kKinds[at] : "event " + std::to_string(at);
 }
 
 // Adds whether the process is alive, how it ended, and what its record lost.
@@ -100,7 +64,7 @@ void add_state(py::dict& made, trace::Liveness life, const trace::Counters& coun
                            {"collectives", counters.lost_collectives},
                            {"groups", counters.lost_groups}});
   add(made,
-      {{"life", name_of(life)},
+      {{"life", kLives[static_cast<std::size_t>(life)]},
        {"end", name_of(counters.end)},
        {"exit_code", counters.end == trace::End::kExited ? Value(counters.exit_code) : Value()},
        {"raised", counters.raised},

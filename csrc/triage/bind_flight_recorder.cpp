@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <array>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -16,21 +17,13 @@ namespace {
 
 Value usual(std::int8_t value) { return value < 0 ? Value() : Value(value > 0); }
 
-const char* state_name(CallState state) {
-  switch (state) {
-    case CallState::enqueued:
-      return "enqueued";
-    case CallState::started:
-      return "started";
-    case CallState::completed:
-      break;
-  }
-  return "unknown";
-}
+constexpr std::array kStates{"enqueued", "started", "unknown"};
+constexpr std::array kDiffers{"op", "dtype", "sizes", "order"};
 
 py::tuple call_tuple(const FlightCall& call) {
   return tuple_of({known_or_none(call.seq), call.op, known_or_none(call.peer), call.dtype,
-                   call.sizes, known_or_none(call.bytes), state_name(call.state),
+                   call.sizes, known_or_none(call.bytes),
+                   kStates[static_cast<std::size_t>(call.state)],
                    call.created > 0 ? Value(static_cast<double>(call.created) * 1e-9) : Value(),
                    known_or_none(call.stack == kNoId ? -1 : std::int64_t{call.stack}), call.thread,
                    usual(call.usual)});
@@ -40,20 +33,6 @@ py::list calls_list(const std::vector<FlightCall>& calls) {
   py::list made;
   for (const FlightCall& call : calls) append(made, call_tuple(call));
   return made;
-}
-
-const char* differs_name(Differs differs) {
-  switch (differs) {
-    case Differs::op:
-      return "op";
-    case Differs::dtype:
-      return "dtype";
-    case Differs::sizes:
-      return "sizes";
-    case Differs::order:
-      break;
-  }
-  return "order";
 }
 
 py::dict records_dict(const FlightRecords& records) {
@@ -94,7 +73,8 @@ py::dict records_dict(const FlightRecords& records) {
       append(variants, {call_tuple(variant.call), py::cast(variant.ranks), variant.file,
                         usual(variant.usual)});
     }
-    append(mismatches, {mismatch.group, mismatch.seq, differs_name(mismatch.differs), variants});
+    append(mismatches, {mismatch.group, mismatch.seq,
+                        kDiffers[static_cast<std::size_t>(mismatch.differs)], variants});
   }
   return dict_of({{"dumps", dumps},
                   {"tracks", tracks},

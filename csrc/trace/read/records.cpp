@@ -2,6 +2,7 @@
 #include "trace/read/records.hpp"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <map>
 #include <unordered_set>
@@ -180,15 +181,8 @@ std::vector<CollectiveRecord> read_open_collectives(const RecordFile& file) {
 }
 
 std::string_view name_of(Collective::State state) noexcept {
-  switch (state) {
-    case Collective::State::kOpen:
-      return "open";
-    case Collective::State::kEnded:
-      return "ended";
-    case Collective::State::kIssued:
-      return "issued";
-  }
-  return "";
+  static constexpr std::array kNames{"open", "ended", "issued"};
+  return kNames[static_cast<std::size_t>(state)];
 }
 
 std::string_view name_of_type(std::uint16_t data_type) noexcept {
