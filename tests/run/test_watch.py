@@ -264,7 +264,7 @@ def guards_and_judge(job):
     until(lambda: job.processes("oddrank-judge"), normal=LONGEST)
     guards = [one.pid for one in job.processes("oddrank-guard")]
     words = [Path(f"/proc/{pid}/cmdline").read_text().split("\0") for pid in guards]
-    ranks = [int(each[each.index("--rank") + 1]) for each in words]
+    ranks = [int(each[1].removeprefix("rank")) for each in words]
     return dict(zip(ranks, guards, strict=True))
 
 
