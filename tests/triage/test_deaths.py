@@ -4,13 +4,17 @@ from dataclasses import replace
 
 import pytest
 
+from oddrank.triage import verdict
 from oddrank.triage.evidence import launcher, tracebacks, watchdog
 from oddrank.triage.evidence.log_lines import placed
 from oddrank.triage.facts import (
+    Call,
     Death,
     Frame,
+    Group,
     Identity,
     Process,
+    Progress,
     Source,
     Stack,
     State,
@@ -169,6 +173,20 @@ def test_a_kernels_line_about_an_earlier_process_with_the_same_pid_is_no_death()
     for time, kept in ((None, False), (50.0, False), (150.0, True)):
         line = Death(process, "signal", Source("kernel.log"), time, signal=11, by="kernel")
         assert bool(view([seen, line]).deaths) is kept, time
+
+
+def test_who_is_gone_without_a_cause_waited_for_a_rank_that_had_ended_well():
+    group, source = Group("0", (0, 1, 2), "default_pg"), Source("record")
+    calls = [
+        Progress(Process(0, "n", 10), group, source, "gloo", 20, completed=20),
+        *(Progress(Process(r, "n", 10 + r), group, source, "gloo", 21, completed=20,
+                   open=(Call(21, "all_reduce"),), open_count=1) for r in (1, 2)),
+    ]  # fmt: skip
+    well = Death(Process(0, "n", 10), "exit", source, code=0)
+    gone = Death(Process(1, "n", 11), "signal", source, text="killed or crashed")
+    for death, named in (gone, 0), (replace(gone, signal=11), 1):
+        first = verdict.suspects(view([*calls, well, death]))[0]
+        assert [process.rank for process in first.processes] == [named]
 
 
 def local(rank, node=""):

@@ -185,7 +185,7 @@ def _start_guard(here: launch.Launch, settings: Settings, address: str) -> None:
         collector=(*_ALL_OUTPUT, *_COLLECT, settings.job, here.host) if collects else (),
     )
     null = subprocess.DEVNULL
-    command = [program, f"rank{here.rank}"]  # for those who look at processes
+    command = [str(program), f"rank{here.rank}"]  # for those who look at processes
     done = subprocess.run(command, input=options.packed(), stdout=null, stderr=null,
                           start_new_session=True, check=False)  # fmt: skip
     _must_be_well(program, done.returncode)

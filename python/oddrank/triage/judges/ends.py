@@ -68,7 +68,21 @@ def ends_of(view: View) -> list[End]:
              if (left := _really(deaths, view))]  # fmt: skip
     if not view.stops:
         found = _from_outside(found, view)
+    found = _left_behind(found, view)
     return _with_kills(_attached(found), strangers, view)
+
+
+def _left_behind(found: list[End], view: View) -> list[End]:
+    """Whose end has no cause, and who stood in a call with a rank that had ended well, waited."""
+    gone = {process.rank for process in view.finished}
+
+    def waited(end: End) -> bool:
+        if end.why != "own" or end.best.how != "signal" or end.best.signal is not None:
+            return False
+        groups = view.of_rank.get(-1 if end.process.rank is None else end.process.rank, {})
+        return any(p.open and gone & view.progress[group].keys() for group, p in groups.items())
+
+    return [replace(end, why="waited") if gone and waited(end) else end for end in found]
 
 
 def _of_worker(death: Death) -> Death:
