@@ -291,7 +291,8 @@ def _split(text: str) -> list[str]:
 def _width(text: str) -> int:
     """Returns at how many columns a terminal cut the lines of a text; 0 if none did.
 
-    Then its longest lines are equally long, and words that they were cut in stand whole elsewhere.
+    If one did, the longest lines have one length, and words that end them half stand whole
+    elsewhere.
     """
     lines = _split(text)
     lengths = list(map(len, lines))
@@ -309,7 +310,7 @@ def _width(text: str) -> int:
 
 
 def _uncut(content: bytes) -> str:
-    """Joins the lines that a terminal cut. Lines behind keep their numbers."""
+    """Joins the lines that a terminal cut. The lines after them keep their numbers."""
     text = content.decode(errors="replace")
     lines, width = _split(text), _width(content[:_HEAD_OF_TEXT].decode(errors="replace"))
     joined: list[str] = []

@@ -25,6 +25,7 @@ from oddrank.trace.arm import warn
 LISTENER = 3
 """The judge's descriptor of the socket that guards connect to."""
 _PROGRAM = "oddrank-guard"
+_TO_DETACH = 120.0  # seconds that a guard may take until it runs by itself
 # Resolves how long this job's own pauses are. A guard looks once a second.
 _MOST_QUIET, _LEAST_QUIET, _STALLS_PART = 5.0, 1.0, 0.1
 _JUDGE = child_code.command("from oddrank.run.judge_process import main; main(sys.argv[1:])")
@@ -152,7 +153,7 @@ def begin(options: Options) -> None:
             finally:
                 os.close(listener)
         _start_guard(here, settings, address)
-    except (OddrankError, OSError) as error:
+    except (OddrankError, OSError, subprocess.TimeoutExpired) as error:
         warn(f"oddrank does not watch this rank: {error}")
 
 
@@ -185,9 +186,9 @@ def _start_guard(here: launch.Launch, settings: Settings, address: str) -> None:
         collector=(*_ALL_OUTPUT, *_COLLECT, settings.job, here.host) if collects else (),
     )
     null = subprocess.DEVNULL
-    command = [str(program), f"rank{here.rank}"]  # for those who look at processes
+    command = [str(program), f"rank{here.rank}"]  # the rank is for `ps`
     done = subprocess.run(command, input=options.packed(), stdout=null, stderr=null,
-                          start_new_session=True, check=False)  # fmt: skip
+                          start_new_session=True, check=False, timeout=_TO_DETACH)  # fmt: skip
     _must_be_well(program, done.returncode)
 
 

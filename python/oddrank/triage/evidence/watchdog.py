@@ -298,7 +298,7 @@ def _facts(lines: _Lines) -> Iterator[Fact]:
 
 
 def _name(seen: Sequence[_Seen]) -> None:
-    """Gives lines without a group the one in which another rank waits in the same call."""
+    """Gives a line without a group the group in which another rank waits in the same call."""
     names: dict[object, set[tuple[str, str]]] = defaultdict(set)
     for each in seen:
         if each.name and each.op:

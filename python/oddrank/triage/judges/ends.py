@@ -73,7 +73,8 @@ def ends_of(view: View) -> list[End]:
 
 
 def _left_behind(found: list[End], view: View) -> list[End]:
-    """Whose end has no cause, and who stood in a call with a rank that had ended well, waited."""
+    """Takes a process that is gone, nobody says why, for one that waited, if it stood in a call
+    with a rank that had ended well."""
     gone = {process.rank for process in view.finished}
 
     def waited(end: End) -> bool:
