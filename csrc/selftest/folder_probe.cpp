@@ -65,11 +65,11 @@ bool is_left_over(const char* path) noexcept {
 
 int create(const char* path) noexcept {
   constexpr int kFlags = O_CREAT | O_EXCL | O_RDWR | O_NOFOLLOW | O_CLOEXEC;
-  int file = ::open(path, kFlags, 0600);
-  if (file < 0 && errno == EEXIST && is_left_over(path) && ::unlink(path) == 0) {
-    file = ::open(path, kFlags, 0600);
-  }
-  return file;
+  const int file = ::open(path, kFlags, 0600);
+  if (file >= 0 || errno != EEXIST) return file;
+  // Its owner may remove it meanwhile: only a second open tells.
+  if (is_left_over(path)) ::unlink(path);
+  return ::open(path, kFlags, 0600);
 }
 
 class Child {

@@ -35,6 +35,14 @@ TEST_F(FolderProbe, EveryStepIsTimedAndAStepThatFailsIsNamedWithItsError) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 
+TEST_F(FolderProbe, AFileThatAnotherProbeRemovesInBetweenIsNoError) {
+  const std::vector<std::string> same(4, folder_);
+  for (const auto& result : probe_folders(same, ".test", 20.0, 600)) {
+    EXPECT_EQ(result.error, 0);
+    EXPECT_EQ(result.seconds[0].size(), 600U);
+  }
+}
+
 TEST_F(FolderProbe, WithoutTimeTheChildIsEndedAndReaped) {
   const auto results = probe_folders({folder_}, ".test", 0.0, 1'000'000);
   EXPECT_TRUE(results.at(0).hangs);
