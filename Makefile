@@ -121,7 +121,9 @@ $(VENV)/.built: $(VENV)/.ready $(sources)
 
 $(VENV)/.built-test: $(VENV)/.built
 	@echo "installing what the tests need"
-	@$(python) .ci/progress.py build/test-extra.log $(python) -m pip install 'oddrank[test]'
+	@# pip reads dependency groups since then.
+	@$(python) -m pip install -q "pip>=25.1"
+	@$(python) .ci/progress.py build/test-extra.log $(python) -m pip install --group test
 	@touch $@
 
 # Not the whole extra: a machine offline may lack packages that only other tests need.
@@ -132,5 +134,5 @@ $(VENV)/.built-gpu: $(VENV)/.built requirements-gpu-check.txt
 
 $(VENV)/.lint-tools: $(VENV)/.built-test
 	@echo "installing the linters"
-	@$(python) .ci/progress.py build/lint-extra.log $(python) -m pip install 'oddrank[lint]'
+	@$(python) .ci/progress.py build/lint-extra.log $(python) -m pip install --group lint
 	@touch $@
