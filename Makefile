@@ -35,7 +35,7 @@ began := $(shell date +%s)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help selftest test golden jobs check test-needs lint-needs builds wheel soak pythons torches fuzz gpu-check gpu-wheels lint format venv clean
+.PHONY: help selftest test golden jobs check test-needs lint-needs builds wheel soak pythons torches fuzz gpu-check gpu-wheels lint format docs venv clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,10 +97,15 @@ lint: lint-needs $(VENV)/.lint-tools  ## ruff, mypy, clang-format, clang-tidy
 format: lint-needs $(VENV)/.lint-tools  ## rewrite the sources in the house style
 	$(python) -m ruff check --fix . && $(python) -m ruff format . && find csrc tests benchmarks -name '*.[ch]pp' -o -name '*.cu' | xargs clang-format -i
 
+documents := README.md SKILL.md CONTRIBUTING.md CHANGELOG.md LICENSE docs examples
+docs: $(VENV)/.doc-tools  ## build documents and API reference as a site, build/site; a link that leads nowhere fails
+	rm -rf build/documents && mkdir -p build/documents && ln -s $(addprefix $(CURDIR)/,$(documents)) build/documents
+	NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build --strict
+
 venv: $(VENV)/.ready  ## only make the virtual environment, with torch in it
 
 clean:  ## remove what was built (not the virtual environment)
-	rm -rf build dist $(VENV)/.built $(VENV)/.built-test $(VENV)/.built-gpu $(VENV)/.lint-tools
+	rm -rf build dist $(VENV)/.built $(VENV)/.built-test $(VENV)/.built-gpu $(VENV)/.lint-tools $(VENV)/.doc-tools
 
 # Runs before anything is downloaded.
 test-needs lint-needs: %-needs:
@@ -135,4 +140,9 @@ $(VENV)/.built-gpu: $(VENV)/.built requirements-gpu-check.txt
 $(VENV)/.lint-tools: $(VENV)/.built-test
 	@echo "installing the linters"
 	@$(python) .ci/progress.py build/lint-extra.log $(python) -m pip install --group lint
+	@touch $@
+
+$(VENV)/.doc-tools: $(VENV)/.lint-tools
+	@echo "installing what the site is made with"
+	@$(python) .ci/progress.py build/doc-tools.log $(python) -m pip install --group docs
 	@touch $@
