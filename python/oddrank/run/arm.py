@@ -45,8 +45,32 @@ def arm(
 ) -> Any:
     """Records from here on where every thread of this process is, for `oddrank trace where`.
 
-    watch: starts a guard beside this rank, and on rank 0 a judge, as `oddrank run` does; stall,
-    json and on_stall as its options. Call it once on each rank, before the training begins.
+    Call it at the top of a training script, use `with oddrank.arm():` around a part of it, or put
+    `@oddrank.arm` on a function. The record is a file of 4 MiB (ODDRANK_TRACE_MB) in memory, under
+    $ODDRANK_DIR or /dev/shm/oddrank-UID/<job>/. It survives this process.
+
+    packages: how closely to record packages, on top of the defaults (user code by lines; see
+    oddrank.trace.packages.rules): {"mypkg": "lines", "torch": "calls"}, "mypkg=lines,torch=calls",
+    or names alone. Levels: off, where, calls, lines.
+    Collectives of torch.distributed are recorded from torch's import on, if `_torch` is built or
+    torch is 2.14 or newer.
+    hook: "settrace" or "monitoring"; None chooses "monitoring" from Python 3.12 on. On 3.13
+    "settrace" records lines faster, but it takes the place of debuggers, misses threads made in
+    C++, and slows down code that is not recorded; on 3.12 Python itself then takes seconds for a
+    literal of 20,000 lines.
+    watch: also starts a guard beside this rank, and on rank 0 a judge, as `oddrank run` does; call
+    it on each rank, before the training begins. stall: seconds without progress until it is told.
+    json: a file for the report. on_stall: "report", "collect", "kill" or a shell command.
+    budget: the share of its CPU time that a process may spend on recording; None: any. While it
+    spends more, the functions with the most events are recorded less closely: by calls, in the
+    stack only, or not at all. The record says which, and since when. Functions that wait stay as
+    they are. A function that has become quiet is recorded as before. "settrace" on 3.12 and later
+    knows no budget.
+
+    Forked and spawned children are recorded too, those of ranks in files of 256 KiB. If arm() is
+    called twice, the first call counts. Without room for a file, the process runs unrecorded, with
+    one warning.
+    OddrankError for an unknown level, hook or action; RuntimeError in a subinterpreter.
     """
     if watch and not stall >= 1:
         raise OddrankError(f"stall={stall!r}: it takes 1 or more seconds")

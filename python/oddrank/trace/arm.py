@@ -110,32 +110,7 @@ def arm(
 @overload
 def arm(packages: Function) -> Function: ...
 def arm(packages: Any = None, *, hook: str | None = None, budget: float | None = BUDGET) -> Any:
-    """Records from here on where every thread of this process is, for `oddrank trace where`.
-
-    Call it at the top of a training script, use `with oddrank.arm():` around a part of it, or put
-    `@oddrank.arm` on a function. The record is a file of 4 MiB (ODDRANK_TRACE_MB) in memory, under
-    $ODDRANK_DIR or /dev/shm/oddrank-UID/<job>/. It survives this process.
-
-    packages: how closely to record packages, on top of the defaults (user code by lines; see
-    oddrank.trace.packages.rules): {"mypkg": "lines", "torch": "calls"}, "mypkg=lines,torch=calls",
-    or names alone. Levels: off, where, calls, lines.
-    Collectives of torch.distributed are recorded from torch's import on, if `_torch` is built or
-    torch is 2.14 or newer.
-    hook: "settrace" or "monitoring"; None chooses "monitoring" from Python 3.12 on. On 3.13
-    "settrace" records lines faster, but it takes the place of debuggers, misses threads made in
-    C++, and slows down code that is not recorded; on 3.12 Python itself then takes seconds for a
-    literal of 20,000 lines.
-    budget: the share of its CPU time that a process may spend on recording; None: any. While it
-    spends more, the functions with the most events are recorded less closely: by calls, in the
-    stack only, or not at all. The record says which, and since when. Functions that wait stay as
-    they are. A function that has become quiet is recorded as before. "settrace" on 3.12 and later
-    knows no budget.
-
-    Forked and spawned children are recorded too, those of ranks in files of 256 KiB. If arm() is
-    called twice, the first call counts. Without room for a file, the process runs unrecorded, with
-    one warning.
-    OddrankError for an unknown level or hook; RuntimeError in a subinterpreter.
-    """
+    """Begins to record, as oddrank.arm() says, which can watch as well."""
     if callable(packages):
         return Armed(None, hook, budget)(packages)
     return Armed(packages, hook, budget)
