@@ -275,7 +275,7 @@ std::size_t bare_colour(std::string_view text, Prefix& /*who*/) {
 }
 
 // Ray: "(Worker[rank=9] pid=3098846, ip=10.65.5.217)", "(pid=12)"; vLLM: "(VllmWorker rank=3
-// pid=12)".
+// pid=12)", whose rank is that in its engine, of which a job may have several.
 std::size_t ray(std::string_view text, Prefix& who) {
   const std::size_t end = text.substr(0, kLongestPrefix).find(')');
   if (end == kNone) return 0;
@@ -290,7 +290,8 @@ std::size_t ray(std::string_view text, Prefix& who) {
     Cursor address(inside.substr(ip + 3));
     who.host = address.take_while([](char c) { return is_name(c) || c == ':'; });
   }
-  if (const std::size_t rank = inside.substr(0, pid_at).find("rank="); rank != kNone) {
+  const std::size_t rank = inside.substr(0, pid_at).find("rank=");
+  if (rank != kNone && !inside.starts_with("(VllmWorker ")) {
     Cursor value(inside.substr(rank + 5));
     if (value.take_number(number, 7)) who.rank = number;
   }

@@ -23,7 +23,8 @@ WAITED = re.compile(
     r"|failed to pass monitoredBarrier|received errors while waiting for send/recv"
     r"|timed out in monitoredBarrier|[Oo]peration timed out|Timeout\(ms\)="
     r"|waiting for clients\. \d+/\d+ clients joined|store based barrier"
-    r"|rocess on rank \d+ due to timeout|Watchdog timeout \("
+    r"|rocess on rank \d+ due to timeout|Watchdog timeout \(|Barrier timed out\. "
+    r"|RPC call to \w+ timed out|EI000[26]\b"
     # The watchdog's own words, cut off by a terminal or a limit.
     r"|watchdog thread terminated(?: with(?: exception:?)?)?\s*$|^\[(?:PG\b[^\]]*|Rank \d*)\]?\s*$"
 )
@@ -40,6 +41,7 @@ LOST = re.compile(
     r"|ActorDied|ActorUnavailable|RayActorError|WorkerCrashed|[Aa]ctor (?:died|is dead)"
     r"|EngineDeadError|Engine core (?:initialization|proc\w*) (?:failed|died)|another task died"
     r"|[Ww]orker(?:Proc)?\w* (?:initialization failed|died|failed with error)|child failed"
+    r"|RuntimeError: cancelled$"
 )
 _HOUR = 3600.0
 # Times without a zone may be so many seconds off.

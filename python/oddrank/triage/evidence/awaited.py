@@ -34,22 +34,28 @@ _WORDINGS = tuple(
         ("ready", rf"[Rr]eady ranks: ?{_LIST}"),
         (
             "lost",
-            r"/task:(\d+)\b.{0,80}(?:heartbeat timeout|set to ERROR|is unhealthy|disconnected)",
+            r"/job:jax_worker/\S*/task:(\d+)\b.{0,80}"
+            r"(?:heartbeat timeout|set to ERROR|is unhealthy|disconnected)",
         ),
         ("size", r"(?:world_size=(\d+), worker_count=|/(\d+) clients joined)"),
     )
 )
-# Horovod's list stands below its head, a line a rank.
-_HEAD = re.compile(r"Missing ranks:\s*$")
+# Lists of Horovod and JAX stand below their heads, a line a rank. unhealthy: a watcher lost them.
+_HEAD = re.compile(r"(?:Missing ranks|[Tt]imed out task names|(unhealthy)\b.*):\s*$")
 _TENSOR = re.compile(r"([\w./-]+) \[(?:missing|ready) ranks:")
-_LISTED = re.compile(r"(?:^|[\s>\]:|])(\d{1,7}): \[([\w./-]+)")
+_LISTED = re.compile(
+    r"(?:^|[\s>\]:|])(?:(\d{1,7}): \[([\w./-]+)|/job:jax_worker/\S*/task:(\d+)\s*$)"
+)
 _MOST_BELOW = 256
 
 
 def _facts(log: Log, line: Line) -> Iterator[Fact]:
     source = log.source(line)
-    if _HEAD.search(line.text):
-        yield from _below(log, line, source)
+    # JAX's list begins where the line above is its head.
+    above = dict(lines.lines(log.item, [line.number - 1])) if _LISTED.match(line.text) else {}
+    number, head = next(iter(above.items()), (line.number, line.text))
+    if begins := _HEAD.search(head):
+        yield from _below(log, line, number, source, begins[1])
     missing: list[int] = []
     ready: list[int] = []
     for wording in _WORDINGS:
@@ -68,15 +74,20 @@ def _facts(log: Log, line: Line) -> Iterator[Fact]:
     yield from _waits(tensor[1] if tensor else "", missing, ready, line, source)
 
 
-def _below(log: Log, line: Line, source: Source) -> Iterator[Fact]:
+def _below(log: Log, line: Line, head: int, source: Source, lost: str | None) -> Iterator[Fact]:
     missing, op = [], ""
-    for _, text in lines.lines(log.item, range(line.number + 1, line.number + _MOST_BELOW)):
+    for _, text in lines.lines(log.item, range(head + 1, head + _MOST_BELOW)):
         found = _LISTED.search(text)
         if found is None:
             break
-        missing.append(int(found[1]))
-        op = op or found[2]
-    yield from _waits(op, missing, [], line, source)
+        missing.append(int(found[1] or found[3]))
+        op = op or found[2] or ""
+    if not lost:
+        yield from _waits(op, missing, [], line, source)
+        return
+    for rank in missing:
+        yield Trouble("unreachable", "JAX's coordination service hears nothing of it", source,
+                      time=line.time, hits=(rank,))  # fmt: skip
 
 
 def _waits(

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from oddrank.inputs import Item, Notes, unix_time
 from oddrank.triage.evidence import Kind, lines, log_lines, rank_in_name, tracebacks
@@ -28,23 +28,47 @@ _SRUN_NODE = re.compile(r"(?:Node failure on (\S+)|(\S+): .*[Nn]ode fail)")
 _STEP = re.compile(
     r"\*\*\* (?:JOB|STEP) (\S+) ON (\S+) CANCELLED AT (\S+?)(?: DUE TO (.+?))? \*\*\*"
 )
-_MPI = re.compile(r"process rank (\d+) with PID (\d+) on node (\S+)\s+(.*)")
-_MPI_SIGNAL = re.compile(r"signal (\d+)")
-_MPI_ABORT = re.compile(r"MPI_ABORT was invoked on rank (\d+)")
+# Open MPI's words, and those of Intel's, which tells of each process that it killed, too.
+_MPI = re.compile(
+    r"(?:process rank|RANK) (\d+) (?:with )?PID (\d+) (?:on node|RUNNING AT) (\S+)[\s=]+(.*)"
+)
+_MPI_SIGNAL = re.compile(r"signal:? (\d+)", re.IGNORECASE)
+# A rank of a part of the job's processes is none of the job.
+_MPI_ABORT = re.compile(
+    r"MPI_ABORT was invoked on(?:.* Proc: \[\[\d+,1\],(\d+)\]"
+    r"| rank (\d+) in communicator (?:MPI_COMM_WORLD|MPI.COMMUNICATOR \d+ DUP FROM 0)\b)?"
+    r"|MPI_Abort\(MPI_COMM_WORLD, ?-?\d+\) - process (\d+)"
+)
+# Launchers that tell of one process in a line, a row each.
+_ENDS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        # PALS, Composer
+        r"(?:^|[:\]] ?|Global )rank (?P<rank>\d+)(?: \(PID (?P<pid>\d+)\))? (?:exited with code"
+        r"|crashed with exit code|died from (?P<signal>signal)) (?P<code>-?\d+)",
+        # Lightning
+        r"Child process with PID (?P<pid>\d+) terminated with code (?P<code>-?\d+)",
+        # vLLM, whose engine gives up afterwards
+        r"(?-i:Worker) (?:proc )?(?P<label>\S+?)(?: pid (?P<pid>\d+))? died\b.*?"
+        r"(?:code: (?P<code>-?\d+)|$)",
+    )
+)
 _MPI_NAME = re.compile(r"Process name: \[\[\d+,\d+\],(\d+)\]")
-_LIGHTNING = re.compile(r"Child process with PID (\d+) terminated with code (-?\d+)")
 _DEEPSPEED = re.compile(r"--local_rank[=', ]+(\d+).*exits with return code = (-?\d+)")
 _RAY_PID = re.compile(r"(?:Worker PID|pid)[=: ]+(\d+)")
 _RAY_ACTOR = re.compile(r"\b(?:pid|Worker PID): (\d+)")
 _RAY_HOST = re.compile(r"\b(?:ip|Worker IP address): (?!0\.0\.0\.0\b)([\w.:-]+)")
 _SHELL = re.compile(r"(\d+) Killed\s")
 _OOM = re.compile(r"oom[-_]kill", re.IGNORECASE)
-_LATER_CODE = re.compile(r"[Ee]xit code:\s+(\d+)")
+_LATER_CODE = re.compile(r"exit (?:code|status):\s+(\d+)", re.IGNORECASE)
 _SIGNALS_OF_SRUN = {
     "Killed": 9, "Terminated": 15, "Aborted": 6, "Segmentation fault": 11, "Bus error": 7,
     "Floating point exception": 8, "Interrupt": 2, "User defined signal": 10,
 }  # fmt: skip
 _NAMED = {"SIGTERM": 15, "SIGKILL": 9, "SIGINT": 2, "SIGABRT": 6}
+_OF_MPI = ("process rank", "RUNNING AT", "MPI_ABORT was invoked", "Process name: [[",
+           "called MPI_Abort")  # fmt: skip
+_OF_RAY = ("Worker unexpectedly exits", "Worker exits unexpectedly", "node has died")
 _ROWS = frozenset({"time      :", "host      :", "rank      :", "exitcode  :", "error_file:",
                    "traceback :"})  # fmt: skip
 
@@ -56,6 +80,20 @@ def _ended(process: Process, code: int, source: Source, **more: object) -> Death
     if number is None:
         death = Death(process, "exit", source, code=code)
     return replace(death, **more)  # type: ignore[arg-type]
+
+
+def _told(said: dict[str, str | None], line: Line, source: Source) -> Death:
+    """Returns the end that a row of _ENDS tells."""
+    rank, pid, code = (int(text) if (text := said.get(name)) else None
+                       for name in ("rank", "pid", "code"))  # fmt: skip
+    label = said.get("label") or ""
+    rank = line.process.rank if rank is None and not label else rank
+    process = Process(rank, line.process.host, pid, label)
+    if code is None:
+        return Death(process, "exit", source, line.time, text="its engine does not know how")
+    code = -code if said.get("signal") else code
+    by = "launcher" if code == -15 else ""
+    return _ended(process, code, source, time=line.time, by=by)
 
 
 @dataclass
@@ -113,7 +151,7 @@ class _Reader:
         self._agents: dict[object, _Agent] = defaultdict(_Agent)
         self._others: list[Fact | _Later] = []
         self._mpi: dict[object, tuple[Line, str]] = {}
-
+        self._hydra: list[Death] = []  # by Intel's mpirun, which kills those that are left
         self.deepspeed = False
         self._read()
 
@@ -140,6 +178,10 @@ class _Reader:
                 self._line(line)
         for writer in list(self._mpi):
             self._mpi_done(writer)
+        killed = [death for death in self._hydra if death.signal == 9]
+        own = [death for death in self._hydra if death.signal not in (9, 15)]
+        own = own or killed * (len(killed) == 1)
+        self._others += own + [replace(d, by="launcher") for d in self._hydra if d not in own]
 
     def _agent(self, line: Line) -> _Agent:
         """Returns the agent that wrote a line: prefixes tell those of several nodes apart."""
@@ -192,11 +234,10 @@ class _Reader:
             self._srun(text, line, source)
         elif "slurmstepd" in text:
             self._slurmstepd(text, line, source)
-        elif line.word in ("process rank", "MPI_ABORT was invoked", "Process name: [["):
+        elif line.word in _OF_MPI:
             self._mpi[line.writer] = line, text.strip()
-        elif found := _LIGHTNING.search(text):
-            process = replace(line.process, pid=int(found[1]))
-            self._others.append(_ended(process, int(found[2]), source, time=line.time))
+        elif found := next(filter(None, (pattern.search(text) for pattern in _ENDS)), None):
+            self._others.append(_told(found.groupdict(), line, source))
         elif found := _DEEPSPEED.search(text):
             self.deepspeed = True
             # The command is always that of the last process, whichever it was that ended.
@@ -220,7 +261,7 @@ class _Reader:
             self._others.append(Death(process, "oom", source, line.time, by=by, text=text[:300]))
         elif line.word == "exit code 137":
             self._others.append(_ended(line.process, 137, source, time=line.time))
-        elif line.word in ("Worker unexpectedly exits", "node has died"):
+        elif line.word in _OF_RAY:
             self._ray(line, source)
         elif found := _SHELL.search(text):
             process = replace(line.process, pid=int(found[1]))
@@ -231,7 +272,7 @@ class _Reader:
         near = dict(lines.lines(self._log.item, range(max(line.number - 8, 1), line.number + 3)))
         above = "\n".join(text for number, text in near.items() if number <= line.number)
         pid, host = _RAY_ACTOR.findall(above), _RAY_HOST.findall(above)
-        if line.word == "Worker unexpectedly exits":
+        if line.word != "node has died":
             process = replace(line.process, pid=int(pid[-1])) if pid else line.process
             process = replace(process, host=host[-1]) if host else process
             self._others.append(Death(process, "exit", source, line.time,
@@ -287,12 +328,16 @@ class _Reader:
         if found := _MPI.search(text):
             pid = int(found[2]) or None
             process = Process(int(found[1]), found[3].rstrip("."), pid)
-            number = _MPI_SIGNAL.search(found[4])
-            how: Literal["signal", "abort"] = "signal" if number else "abort"
-            self._others.append(Death(process, how, source, line.time,
-                                      signal=int(number[1]) if number else None))  # fmt: skip
+            number, code = _MPI_SIGNAL.search(found[4]), _LATER_CODE.search(found[4])
+            death = Death(process, "abort", source, line.time)
+            if number or code:
+                ended = -int(number[1]) if number else int(code[1]) if code else 0
+                death = _ended(process, ended, source, time=line.time)
+            (self._hydra if line.word == "RUNNING AT" else self._others).append(death)
         elif found := _MPI_ABORT.search(text):
-            self._others.append(Death(Process(int(found[1])), "abort", source, line.time,
+            rank = next(filter(None, found.groups()), None)
+            process = Process(int(rank)) if rank else line.process
+            self._others.append(Death(process, "abort", source, line.time,
                                       text="it called MPI_Abort"))  # fmt: skip
         elif (found := _MPI_NAME.search(text)) and (code := _LATER_CODE.search(text)):
             self._others.append(_ended(Process(int(found[1])), int(code[1]), source,

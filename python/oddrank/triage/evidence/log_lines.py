@@ -28,84 +28,58 @@ from oddrank.triage.facts import (
     World,
 )
 
+
+def _alone(words: str) -> tuple[tuple[str, int], ...]:
+    """Returns words between bars, with which no other lines come."""
+    return tuple((word, 0) for word in words.split("|"))
+
+
 # Reader -> words of its lines, and how many lines of the same writer come with each (see
 # csrc/logs/scanner.hpp). A line with several words belongs to the first.
 WORDS: dict[str, tuple[tuple[str, int], ...]] = {
     "watchdog": (
-        ("Watchdog caught collective operation timeout", 0),
-        ("detected by watchdog", 0),
-        ("watchdog thread terminated with exception", 0),
-        ("watchdog got stuck for", 0),
-        ("Watchdog timeout (", 0),
-        ("Timeout at ", 0),
-        ("dump signal", 0),
-        ("[TC][rank=", 0),
-        ("Heartbeat monitor timed out", 0),
-        ("Could not acquire GIL", 0),
-        ("Stack trace of the failed collective not found", 0),
-        ("Flight Recorder debug info to", 0),
-        ("monitoredBarrier", 0),
-        (" collective #", 0),
+        *_alone(
+            "Watchdog caught collective operation timeout|detected by watchdog|"
+            "watchdog thread terminated with exception|watchdog got stuck for|"
+            "Watchdog timeout (|Timeout at |dump signal|[TC][rank=|"
+            "Heartbeat monitor timed out|Could not acquire GIL|"
+            "Stack trace of the failed collective not found|Flight Recorder debug info to|"
+            "monitoredBarrier| collective #"
+        ),
         ("Detected mismatch between", 4),
     ),
     "launcher": (
-        ("failed (exitcode:", 0),
-        ("closing signal SIG", 0),
-        ("death signal, shutting down", 0),
-        ("forcefully exiting via", 0),
-        ("exitcode  :", 0),
-        ("error_file:", 0),
         ("traceback :", 60),
-        ("rank      :", 0),
-        ("host      :", 0),
-        ("time      :", 0),
-        ("will restart worker group", 0),
-        ("srun: error:", 0),
-        ("slurmstepd: error:", 0),
         ("process rank", -2),
+        ("RUNNING AT", -1),
         ("MPI_ABORT was invoked", -2),
         ("Process name: [[", -1),
-        ("Child process with PID", 0),
-        ("exits with return code", 0),
-        ("OOMKilled", 0),
-        ("exit code 137", 0),
-        (" Killed       ", 0),
-        ("running low on memory", 0),
-        ("Worker unexpectedly exits", 0),
-        ("node has died", 0),
+        *_alone(
+            "failed (exitcode:|closing signal SIG|death signal, shutting down|"
+            "forcefully exiting via|exitcode  :|error_file:|rank      :|host      :|time      :|"
+            "will restart worker group|srun: error:|slurmstepd: error:|called MPI_Abort|"
+            "died from signal|exited with code|crashed with exit code|Worker proc |"
+            "died, exit code|Child process with PID|exits with return code|OOMKilled|"
+            "exit code 137| Killed       |running low on memory|Worker unexpectedly exits|"
+            "Worker exits unexpectedly|node has died"
+        ),
     ),
     "tracebacks": (
         ("Traceback (most recent call last)", 400),
-        ("-- Process ", 0),
-        ("Exception ignored in", 0),
-        ("Exception in thread", 0),
-        ("Fatal Python error:", 0),
-        ("terminate called after throwing", 0),
-        ("  what():  ", 0),
-        ("CUDA error: ", 0),
-        ("NCCL WARN", 0),
+        *_alone(
+            "-- Process |Exception ignored in|Exception in thread|Fatal Python error:|"
+            "terminate called after throwing|  what():  |CUDA error: |NCCL WARN|"
+            "Segmentation fault|double free or corruption|corrupted size vs. prev_size|"
+            "malloc(): |free(): invalid|Memory access fault by GPU|HW Exception by GPU|"
+            "aborting with error : HSA|Terminating process because the JAX|*** SIG|EI0002|EI0006"
+        ),
         ("Last error:", -1),
         ("*** Process received signal", -2),
-        ("Segmentation fault", 0),
-        ("double free or corruption", 0),
-        ("corrupted size vs. prev_size", 0),
-        ("malloc(): ", 0),
-        ("free(): invalid", 0),
     ),
-    "awaited": (
-        ("issing ranks:", 0),
-        ("eady ranks:", 0),
-        ("respond: rank", 0),
-        ("/task:", 0),
-        ("worker_count=", 0),
-        (" clients joined", 0),
+    "awaited": _alone(
+        "issing ranks:|eady ranks:|respond: rank|/task:|worker_count=| clients joined"
     ),
-    "world": (
-        ("using world size:", 0),
-        ("MEMBER: 1/", 0),
-        (" COMPLETE", 0),
-        ("Starting with ", 0),
-    ),
+    "world": _alone("using world size:|MEMBER: 1/| COMPLETE|Starting with "),
 }
 _READERS = tuple((reader, word) for reader, words in WORDS.items() for word, _ in words)
 words_of_logs(needle for words in WORDS.values() for needle in words)
@@ -241,6 +215,13 @@ def _speakers(known: "Writers", found: dict[str, Any]) -> tuple[Process, ...]:
     return tuple(dict.fromkeys(known.process(speaker[0]) for speaker in found["speakers"]))
 
 
+def _are_numbers(found: dict[str, Any]) -> bool:
+    """Returns whether what looks like tasks of srun are numbers of lines: each is of one line."""
+    tasks = [(each[0][2], each[1], each[2]) for each in found["speakers"] if each[0][2] is not None]
+    alone = len(tasks) > 2 and all(task and count == 1 for task, count, _ in tasks)
+    return alone and len({line - task for task, _, line in tasks}) == 1
+
+
 def _writers(item: Item, found: dict[str, Any]) -> "Writers":
     table = (_TABLE_RANK.search(m[2]) for m in found["matches"] if _READERS[m[1]][1] == _RANK_ROW)
     return Writers(
@@ -249,6 +230,7 @@ def _writers(item: Item, found: dict[str, Any]) -> "Writers":
         {int(row[1]) - int(row[2]) for row in table if row},
         item.label,
         max((_size(m[2]) for m in found["matches"] if _READERS[m[1]][0] == "world"), default=0),
+        numbered=_are_numbers(found),
     )
 
 
@@ -346,6 +328,7 @@ class Writers:
 
     first_ranks: global ranks of local rank 0, from torchelastic's tables in the file. label: the
     file's, for writers without a rank. size: of the job, as the file says it; 0: it does not.
+    numbered: what looks like tasks are numbers of lines.
     A writer is (rank, local rank, task, number behind a host, pid, host, pod).
     """
 
@@ -356,13 +339,15 @@ class Writers:
         first_ranks: set[int],
         label: str = "",
         size: int = 0,
+        *,
+        numbered: bool = False,
     ) -> None:
         self._file_rank, self._label = file_rank, label
         self._first_rank = next(iter(first_ranks), 0)
         known: dict[tuple[Any, ...], set[int]] = defaultdict(set)
         nodes: set[tuple[Any, ...]] = set()
         hosts_of_number: dict[int, set[str]] = defaultdict(set)
-        self._tasks_are_nodes = False
+        self._tasks_are_nodes = numbered
         locals_: set[int] = set()
         for rank, local, task, number, pid, host, pod in writers:
             if rank is not None:

@@ -31,7 +31,10 @@ _FILE_LINE = re.compile(r'^\W*File "([^"]+)", line (\d+)(?:, in (.+))?')
 # The same behind a prefix that is in no table.
 _ANY_FILE_LINE = re.compile(r'\s(?=File "[^"]+", line \d+)')
 # An exception is a name, perhaps dotted, and a message, at less than the indent of its frames.
-_RAISED = re.compile(r"(?:[a-z_]\w*\.)*(?![A-Z\d]+:)[A-Za-z_]*[A-Z]\w*(?:: .*|:?$)|(?:\w+\.)+\w+: ")
+_RAISED = re.compile(
+    r"(?!(?:Killed|Terminated|Aborted)$)(?:[a-z_]\w*\.)*(?![A-Z\d]+:)[A-Za-z_]*[A-Z]\w*(?:: .*|:?$)"
+    r"|(?:\w+\.)+\w+: "
+)
 # Where a line of another process may stand between: only names that leave no doubt.
 _SURELY_RAISED = re.compile(
     r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Group|Iteration|Timeout|Warning"
@@ -53,6 +56,8 @@ _SPAWNED = re.compile(
     r"-- Process (\d+) terminated with the following error|"
     r"\bprocess (\d+) terminated with (?:signal (SIG\w+)|exit code (\d+))"
 )
+# Handlers of absl and glog, in JAX and in Ray's workers.
+_HANDLED = re.compile(r"\*\*\* (SIG[A-Z]+) .*?received (?:by PID (\d+)|at time)")
 _GOT_SIGNAL = re.compile(r"got signal: (\d+)")
 _INTERRUPTED = "KeyboardInterrupt"
 # Lines of a process that goes on. Bars are drawn once more when a process ends, and wandb sums up.
@@ -85,8 +90,12 @@ _LAST_WORDS = re.compile(
 )
 # Its rank: of a group, unless that is the default one.
 _OF_WATCHDOG = re.compile(r"\[PG (?:ID )?(\d+)[^\]]*Rank (\d+)\]|\[Rank (\d+)\]")
-_GLIBC = ("double free or corruption", "corrupted size vs. prev_size", "malloc(): ",
-          "free(): invalid")  # fmt: skip
+# What libraries say when they end their process: those of C++, glibc, ROCm, JAX.
+_ABORTS = (
+    "terminate called after throwing", "double free or corruption", "corrupted size vs. prev_size",
+    "malloc(): ", "free(): invalid", "Memory access fault by GPU", "HW Exception by GPU",
+    "aborting with error : HSA", "Terminating process because the JAX",
+)  # fmt: skip
 # So many lines behind an exception are searched for its frames, as other ranks print, too; and so
 # many exceptions of a log are: the others say the same.
 _NEAR, _MOST_SITES = 400, 32
@@ -292,7 +301,7 @@ class _Words:
             number = next((n for word, n in _SIGNALS.items() if about.startswith(word)), None)
             self._died(line, Death(line.process, "signal" if number else "abort", source, line.time,
                                    signal=number, text=about))  # fmt: skip
-        elif line.word == "terminate called after throwing":
+        elif line.word in _ABORTS:
             self._died(line, Death(line.process, "abort", source, line.time, signal=6, text=text))
         elif said := _LAST_WORDS.match(text):
             self._what(line, (said[1] or said[2] or text).strip(), source)
@@ -300,16 +309,23 @@ class _Words:
             self._hardware(line, text, source, line.process)
         elif line.word == "NCCL WARN":
             self._nccl(line, text, source)
-        elif line.word == "Last error:" and line.follows:
+        elif line.word in ("EI0002", "EI0006") or (line.word == "Last error:" and line.follows):
             self._last_error(line, text)
             self._nccl(line, text, source)
-        elif line.word in ("Segmentation fault", "*** Process received signal"):
-            told = _NUMBER.search(text) if "Signal:" in text else None
-            if told or (line.word == "Segmentation fault" and not line.follows):
-                self._died(line, Death(line.process, "signal", source, line.time,
-                                       signal=int(told[1]) if told else 11))  # fmt: skip
-        elif line.word in _GLIBC:
-            self._died(line, Death(line.process, "abort", source, line.time, signal=6, text=text))
+        elif line.word in ("Segmentation fault", "*** Process received signal", "*** SIG"):
+            self._signal(line, text, source)
+
+    def _signal(self, line: Line, text: str, source: Source) -> None:
+        found, process = _HANDLED.search(text), line.process
+        told = _NUMBER.search(text) if "Signal:" in text else None
+        number = _number_of(found[1]) if found else int(told[1]) if told else 11
+        if found and found[2]:
+            process = replace(process, pid=int(found[2]))
+        if found and number in (2, 15):
+            name = f"pid {process.pid}" if process.pid else "a process"
+            self._told.append(Stop(name, source, line.time, number))
+        elif found or told or (line.word == "Segmentation fault" and not line.follows):
+            self._died(line, Death(process, "signal", source, line.time, signal=number))
 
     def _died(self, line: Line, death: Death) -> None:
         if line.writer in self._ended:
@@ -365,7 +381,7 @@ class _Words:
         )  # fmt: skip
 
     def _last_error(self, line: Line, text: str) -> None:
-        """NCCL's reason follows an exception that only says that there was one."""
+        """NCCL's or HCCL's reason follows an exception that only says that there was one."""
         blocks = self._done.get(line.writer)
         if blocks and text and line.number - blocks[-1].number < 1000:
             blocks[-1].text += f" ({text})"
@@ -484,7 +500,7 @@ def _goes_on(block: _Block, matches: Sequence[Any]) -> bool:
 
 
 def _deaths(blocks: Sequence[_Block], went_on: set[int]) -> Iterator[Death]:
-    """Yields the death that one writer's tracebacks tell: that of the last one.
+    """Yields the deaths that one writer's tracebacks tell: for each process that of its last one.
 
     Without prefixes all ranks are one writer: then each traceback may be another rank's.
     """
@@ -509,7 +525,7 @@ def _deaths(blocks: Sequence[_Block], went_on: set[int]) -> Iterator[Death]:
                 seen.add((death.text, death.site))
                 yield death
     else:
-        yield told[-1]
+        yield from {death.process: death for death in told}.values()
 
 
 KIND = Kind(
