@@ -13,6 +13,7 @@ import pytest
 from netns import two_hosts
 from patience import until
 from processes import Marked, captured
+from prometheus_text import read
 from run.watched_job import LONGEST, named, watched_job
 
 pytestmark = [pytest.mark.job, pytest.mark.needs("torch-build"), pytest.mark.timeout(600)]
@@ -211,8 +212,15 @@ def test_a_healthy_job_looks_as_without_oddrank():
 
 
 def test_a_rank_that_stays_late_is_named_once_and_the_report_keeps_it():
-    with watched_job("late", rank=2, steps=150, report_every=1) as job:
+    options = (*["--json", "report.json", "--report-every", "1", "--prometheus", "job.prom"],)
+    with watched_job("late", rank=2, steps=150, options=options) as job:
+        gauges = job.folder / "job.prom"
+        until(gauges.exists)  # nothing has happened yet
         assert job.ends() == [0]
+        said = {name: one.samples for name, one in read(gauges.read_text()).items()}
+        assert [*said["oddrank_run_events"].values()] == [1, 1]
+        ((labels, seconds),) = said["oddrank_run_rank_late_seconds"].items()
+        assert (dict(labels)["rank"], seconds > 0) == ("2", True)
         report = job.report
         assert named(report) == ([2], "late-arrival")
         assert report["findings"][0]["condition"] == "late"

@@ -11,7 +11,7 @@ from oddrank import exposition
 from oddrank.finding import number_text
 from oddrank.inputs import Notes
 from oddrank.metrics.findings import Suspect, duration, findings
-from oddrank.report import EXIT_CODES, Report
+from oddrank.report import Report
 
 COLUMNS = ("iteration", "of", "loss", "grad norm", "throughput", "an iteration", "left", "restarts")
 # With fewer rows nothing can be judged.
@@ -143,14 +143,10 @@ def _names(paths: Sequence[str]) -> list[str]:
 
 def prometheus(report: Report) -> str:
     """Returns all families. Counts what the log says until now."""
-    return "".join(
-        line
-        for name, help_text, samples in _families(report)
-        for line in exposition.family(_PREFIX + name, help_text, samples)
-    )
+    return exposition.text(_PREFIX, _families(report))
 
 
-def _families(report: Report) -> Iterator[tuple[str, str, list[exposition.Sample]]]:
+def _families(report: Report) -> Iterator[exposition.Family]:
     data = report.data
     grad_norm = math.nan if data["grad_norm_is_nan"] else data["grad_norm"]
     plain = (
@@ -175,17 +171,4 @@ def _families(report: Report) -> Iterator[tuple[str, str, list[exposition.Sample
     if speed["value"] is not None:
         samples: list[exposition.Sample] = [({"unit": speed["unit"]}, speed["value"])]
         yield "throughput", "Throughput of the last 16 rows.", samples
-    yield (
-        "verdict",
-        "1 for the verdict, else 0.",
-        [({"verdict": verdict}, float(verdict == report.verdict)) for verdict in EXIT_CODES],
-    )
-    counted = Counter((finding.condition, finding.cause) for finding in report.findings)
-    yield (
-        "findings",
-        "Findings by what they say.",
-        [
-            ({"condition": condition, "cause": cause}, float(count))
-            for (condition, cause), count in counted.items()
-        ],
-    )
+    yield from exposition.of_report(report, lambda rank: "")

@@ -4,7 +4,7 @@ from typing import NoReturn
 
 import click
 
-from oddrank.cli import Seconds, html_option, refuse_shared, writable
+from oddrank.cli import Seconds, html_option, prometheus_file, refuse_shared, writable
 from oddrank.errors import OddrankError
 from oddrank.run.arm import COLLECT, OUTPUT, STALL, check_action, check_command
 from oddrank.trace.arm import BUDGET
@@ -86,6 +86,13 @@ def _share(_context: click.Context, _option: click.Parameter, value: str) -> flo
 )
 @html_option
 @click.option(
+    "--prometheus",
+    "prometheus_path",
+    metavar="FILE.prom",
+    callback=prometheus_file,
+    help="Write every 15 s what each rank does, for Prometheus's textfile collector.",
+)
+@click.option(
     "--history",
     "history_path",
     metavar="DIR",
@@ -137,6 +144,7 @@ def command(  # noqa: PLR0917 (click passes them by name)
     json_path: str | None,
     exclude_path: str | None,
     html_path: str | None,
+    prometheus_path: str | None,
     history_path: str | None,
     report_every: float | None,
     prefix: bool,
@@ -149,7 +157,10 @@ def command(  # noqa: PLR0917 (click passes them by name)
 ) -> NoReturn:
     from oddrank.run import script, start
 
-    files = {"--json": json_path, "--exclude": exclude_path, "--html": html_path}
+    files = {
+        "--json": json_path, "--exclude": exclude_path, "--html": html_path,
+        "--prometheus": prometheus_path,
+    }  # fmt: skip
     refuse_shared(files)
     for option, path in files.items():
         if path == "-":
@@ -164,7 +175,7 @@ def command(  # noqa: PLR0917 (click passes them by name)
     if not no_watch:
         options = start.Options(
             stall, json_path, exclude_path, history_path, on_stall, output, report_every,
-            html_path, on_verdict,
+            html_path, on_verdict, prometheus_path,
         )  # fmt: skip
         start.begin(options)
     if prefix:

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from oddrank import exclude, job, launch
+from oddrank import exclude, exposition, job, launch
 from oddrank.control.stages import RankState
 from oddrank.finding import Finding, ranks_text
 from oddrank.inputs import Notes
 from oddrank.page import page
 from oddrank.page.parts import Parts, Table, utc
 from oddrank.report import Report, write_json, write_text
-from oddrank.run import evidence, findings, late, say, watch
+from oddrank.run import evidence, findings, gauges, late, say, watch
 from oddrank.run.arm import COLLECT, KILL, REPORT
 from oddrank.run.decide import Attempt, Decision, decide, note, signature
 from oddrank.run.outputs import Outputs
@@ -47,6 +47,7 @@ _LAUNCHER_SECONDS = 5.0
 _AGAIN_SECONDS = 0.5
 _LOOK = 0.2  # seconds between two looks at threads
 END_SECONDS = 0.3
+_GAUGES_SECONDS = 15.0  # as often as collectors are read
 _KILL_SECONDS = 10.0  # between two orders to end all ranks
 _WORK_SECONDS = 1.0  # between the two snapshots that show who is at work
 _STANDS = ("stall", "still-stuck")
@@ -95,6 +96,10 @@ class Judge:
     """The evidence of the last verdict."""
     late: dict[int, Finding] = field(default_factory=dict)
     """Ranks that were named as late, with what was said last."""
+    late_by: dict[int, float] = field(default_factory=dict)
+    """Ranks that are late now -> seconds."""
+    gauges_at: float = 0.0
+    """When --prometheus's file is written anew."""
     kill_again: float = float("inf")
     """When all guards are told once more to end their ranks."""
     again: float = float("inf")
@@ -112,6 +117,9 @@ class Judge:
         while time.monotonic() < end:
             began = time.monotonic()
             rows = self.hub.snapshot()
+            if began >= self.gauges_at:
+                self.gauges_at = began + _GAUGES_SECONDS
+                self._put(self._gauges())
             if rows == known and began < min(thought + _THOUGHT_SECONDS, self.again):
                 _rest(time.monotonic() - began)
                 continue
@@ -307,6 +315,9 @@ class Judge:
         told = self.lateness.look(late.read(snapshot), clocks)
         if any(map(watch.has_died, states)):  # told next
             return
+        self.late_by |= {one.rank: one.by / 1e6 for _, one in told.named}
+        for rank in told.over:
+            del self.late_by[rank]
         found = late.findings_of(told, snapshot, hosts)
         if found:
             self.late |= {rank: finding for finding in found for rank in finding.who.ranks}
@@ -399,7 +410,7 @@ class Judge:
         self._write()
 
     def _write(self) -> None:
-        """Writes the report, the nodes to leave out and this attempt, as far as they are wanted."""
+        """Writes the files of the verdict and of this attempt, as far as they are wanted."""
         report, told = self._with_late(), self.told
         if report is None:
             return
@@ -407,7 +418,7 @@ class Judge:
         attempt = self._attempt(report)
         made = decide(report, host_of, told=told, earlier=self.earlier, now=attempt)
         self.decision, options = made, self.settings.options
-        works: dict[str, Callable[[], object]] = {}
+        works = self._gauges()
         whole = self._with_run(report, made)
         if (json := options["json"]) is not None:
             works[json] = lambda: write_json(whole.envelope(), json)
@@ -418,8 +429,27 @@ class Judge:
             works[nodes] = lambda: write_text(names, nodes, exclude.ADVICE)
         if (history := options["history"]) is not None and self.report is not None:
             works[history] = lambda: note(Path(history), attempt)
+        self._put(works)
+
+    def _put(self, works: Mapping[str, Callable[[], object]]) -> None:
+        """Writes files, and says which it can't."""
         for trouble in self.outputs.write(works):
             say.lines([trouble])
+
+    def _gauges(self) -> dict[str, Callable[[], object]]:
+        """Returns --prometheus's file, if it is wanted, with what writes it."""
+        if (path := self.settings.options["prometheus"]) is None:
+            return {}
+        states = self._states()
+        text = gauges.text(
+            states,
+            quiet=self.watch.quiet(time.monotonic(), states),
+            late=self.late_by,
+            events=[row["event"] for row in self.history],
+            report=self._with_late(),
+            now=time.time(),
+        )
+        return {path: lambda: write_text(text, path, exposition.ADVICE)}
 
     def _with_late(self) -> Report | None:
         """Returns the report, with the ranks that came late: they explain no stall and no death."""

@@ -58,10 +58,12 @@ class Options:
     """The file for the report as a page."""
     on_verdict: str | None = None
     """A shell command for each verdict."""
+    prometheus: str | None = None
+    """The file for Prometheus's collector."""
 
     def absolute(self) -> "Options":
         """Returns them with paths that hold in another working directory."""
-        names = ("json", "exclude", "history", "output", "html")
+        names = ("json", "exclude", "history", "output", "html", "prometheus")
         paths = {name: os.path.abspath(path) for name in names
                  if (path := getattr(self, name)) is not None}  # fmt: skip
         return replace(self, **paths)

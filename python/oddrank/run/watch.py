@@ -148,6 +148,15 @@ class Watch:
         told = state.first_fault_ns / 1e9
         return told if seen - told < _FAULT_SECONDS else seen  # it had been stopped before
 
+    def quiet(self, now: float, states: Sequence[RankState]) -> dict[int, float]:
+        """Returns the seconds since each living rank moved."""
+        return {
+            s.rank: 0.0 if s.stage == "moving" else now - known.last
+            for s in states
+            if (known := self._ranks.get(s.rank)) is not None
+            and is_heard(s) and not has_ended(s)
+        }  # fmt: skip
+
     def feed(self, now: float, states: Sequence[RankState]) -> list[Event]:
         """Takes the states of all ranks; returns what has happened since the last call."""
         if self._ended:

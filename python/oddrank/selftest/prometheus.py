@@ -1,13 +1,13 @@
 """Writes the verdict and all figures as Prometheus's textfile collector reads them. Pure."""
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from oddrank import exposition
 from oddrank.control.stages import RunState
-from oddrank.exposition import Sample, family
-from oddrank.report import EXIT_CODES, Report
+from oddrank.exposition import Family, Sample
+from oddrank.report import Report
 from oddrank.selftest.metrics import TABLE
 from oddrank.selftest.stages import connect
 
@@ -26,48 +26,19 @@ _UNITS = {metric.name: metric.unit for metric in TABLE} | {"step_s": "s", "own_s
 
 def text(report: Report, run: RunState, now: float) -> str:
     """Returns all families. now: seconds since 1970; the collector takes no timestamps."""
-    return "".join(
-        line
-        for name, help_text, samples in (
-            ("time_seconds", "When the self-test ended, since 1970.", [({}, now)]),
-            ("ranks", "Ranks of the job.", [({}, float(run.world))]),
-            ("verdict", "1 for the verdict of the self-test, else 0.", _verdicts(report)),
-            ("findings", "Findings by what they say.", _counts(report)),
-            ("stage_seconds", "How long a stage took.", _stages(report)),
-            ("named", "1 for a rank that a finding names.", _named(report, run)),
-            *((name, "Median of what a rank measured.", of) for name, of in _metrics(run)),
-        )
-        for line in family(_PREFIX + name, help_text, samples)
-    )
-
-
-def _verdicts(report: Report) -> Iterator[Sample]:
-    for verdict in EXIT_CODES:
-        yield {"verdict": verdict}, float(verdict == report.verdict)
-
-
-def _counts(report: Report) -> Iterator[Sample]:
-    counted = Counter((finding.condition, finding.cause) for finding in report.findings)
-    for (condition, cause), count in counted.items():
-        yield {"condition": condition, "cause": cause}, float(count)
+    families: list[Family] = [
+        ("time_seconds", "When the self-test ended, since 1970.", [({}, now)]),
+        ("ranks", "Ranks of the job.", [({}, float(run.world))]),
+        *exposition.of_report(report, lambda rank: str(_who(run, rank)["host"])),
+        ("stage_seconds", "How long a stage took.", _stages(report)),
+        *((name, "Median of what a rank measured.", of) for name, of in _metrics(run)),
+    ]
+    return exposition.text(_PREFIX, families)
 
 
 def _stages(report: Report) -> Iterator[Sample]:
     for stage in report.data["stages"]:
         yield {"stage": stage["name"]}, stage["seconds"]
-
-
-def _named(report: Report, run: RunState) -> Iterator[Sample]:
-    """Yields each series once: a rank's surest finding for a cause comes first."""
-    seen = set()
-    for finding in report.findings:
-        for rank in finding.who.ranks:
-            key = (rank, finding.condition, finding.cause)
-            if key not in seen:
-                seen.add(key)
-                labels = {"condition": finding.condition, "cause": finding.cause}
-                level = finding.confidence.level
-                yield {**_who(run, rank), **labels, "confidence": level}, 1.0
 
 
 def _metrics(run: RunState) -> list[tuple[str, list[Sample]]]:
