@@ -92,8 +92,7 @@ def _told(said: dict[str, str | None], line: Line, source: Source) -> Death:
     if code is None:
         return Death(process, "exit", source, line.time, text="its engine does not know how")
     code = -code if said.get("signal") else code
-    by = "launcher" if code == -15 else ""
-    return _ended(process, code, source, time=line.time, by=by)
+    return _ended(process, code, source, time=line.time, by="launcher" if code == -15 else "")
 
 
 @dataclass
@@ -179,8 +178,7 @@ class _Reader:
         for writer in list(self._mpi):
             self._mpi_done(writer)
         killed = [death for death in self._hydra if death.signal == 9]
-        own = [death for death in self._hydra if death.signal not in (9, 15)]
-        own = own or killed * (len(killed) == 1)
+        own = [d for d in self._hydra if d.signal not in (9, 15)] or killed * (len(killed) == 1)
         self._others += own + [replace(d, by="launcher") for d in self._hydra if d not in own]
 
     def _agent(self, line: Line) -> _Agent:

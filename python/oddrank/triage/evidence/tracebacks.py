@@ -40,6 +40,7 @@ _SURELY_RAISED = re.compile(
     r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Group|Iteration|Timeout|Warning"
     r"|Died|Failure|Fault|Empty|Full)\w*(?:: .+|$)"
 )
+_OF_RAY = re.compile(r"\bray::\S+ \(pid=(\d+), ip=([\w.:-]+)")  # in which process it was raised
 _FRONT = re.compile(r"\([^)]{0,80}\)|\[[^\]]{0,80}\]")
 _BEHIND = re.compile(r"[\])]:? (?=[A-Za-z])")
 _DECORATION = " \t|+-"
@@ -178,6 +179,8 @@ def _again(log: Log, block: "_Block") -> None:
     own = [text for text in raw[1:] if front is None or text.startswith(front[0])]
     frames: list[str] = []
     for text in own:
+        if found := _OF_RAY.search(text):
+            block.process = replace(block.process, pid=int(found[1]), host=found[2])
         if found := _ANY_FILE_LINE.search(text):
             frames.append(text[found.start() :])
             continue

@@ -149,7 +149,7 @@ def _cause(view: View, ends: Sequence[End], group: list[End]) -> Suspect:
     doubts = (
         (unnamed, 1, "no line says which rank it was"),
         (bare, 1, "why it exited is not in what was read"),
-        (best.how == "exit" and best.code is None and victims, 0,
+        (best.how == "exit" and best.code is None and (victims or view.timed_out), 0,
          "how it ended is not known, nor that it was before the others"),
         (raised and not best.text, 0, "what it raised is not in what was read"),
         (raised and not _confirmed(first, victims, ended), 1,
