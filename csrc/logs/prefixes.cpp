@@ -266,6 +266,21 @@ std::size_t kubectl(std::string_view text, Prefix& who) {
   return at.at();
 }
 
+// Determined: "[2026-09-02T15:29:45.33Z] 1a2b3c4d [rank=3] || ", and without the rank.
+std::size_t determined(std::string_view text, Prefix& who) {
+  const std::size_t end = text.substr(0, kLongestPrefix).find("|| ");
+  Cursor at(text.substr(1));
+  if (end == kNone || !at.take_year()) return 0;
+  const std::string_view front = text.substr(0, end);
+  if (front.find("Z] ") == kNone) return 0;
+  if (const std::size_t rank = front.rfind(" [rank="); rank != kNone) {
+    Cursor value(front.substr(rank + 7));
+    std::int64_t number = 0;
+    if (value.take_number(number, 7) && value.take("] ") && value.done()) who.rank = number;
+  }
+  return end + 3;
+}
+
 // Colours whose escape character was lost on the way: "[36m". Whole ones are skipped everywhere.
 std::size_t bare_colour(std::string_view text, Prefix& /*who*/) {
   Cursor at(text);
@@ -429,10 +444,11 @@ struct Row {
 constexpr Row kRows[] = {
     {'[', 'r', "]:", torch_rank}, {'[', '0', ",]", mpirun},     {'[', 'a', "@", mpirun},
     {'[', 'p', "/", kubectl},     {'[', '.', "]:/|", torchrun}, {'[', 'a', ":", mpi_message},
-    {'[', '.', ":", oddrank_run}, {'[', '0', "", bare_colour},  {'(', '.', "", ray},
-    {'0', '.', ":", srun},        {' ', '.', "", srun},         {'0', '.', ": ", stamp},
-    {'0', '.', ":", host},        {'a', '.', ": ", stream},     {'a', '.', ":", host},
-    {'a', '.', " ", syslog},      {'a', '.', " ", compose},     {'a', '.', " ", mpirun_time},
+    {'[', '.', ":", oddrank_run}, {'[', '0', ":", determined},  {'[', '0', "", bare_colour},
+    {'(', '.', "", ray},          {'0', '.', ":", srun},        {' ', '.', "", srun},
+    {'0', '.', ": ", stamp},      {'0', '.', ":", host},        {'a', '.', ": ", stream},
+    {'a', '.', ":", host},        {'a', '.', " ", syslog},      {'a', '.', " ", compose},
+    {'a', '.', " ", mpirun_time},
 };
 static_assert(std::size(kRows) <= 32);
 

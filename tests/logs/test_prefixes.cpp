@@ -66,6 +66,10 @@ TEST(Prefixes, SrunAndMpirunNumberTheirTasks) {
   check({.line = "[1,3]<stdout>:x", .text = "x", .task = 3});
   check({.line = "[1,3]<stderr>:  x", .text = "  x", .task = 3});
   check({.line = "[1,mpirank:3,algo-2]<stderr>:x", .text = "x", .task = 3, .host = "algo-2"});
+  check({.line = "[2026-11-23T03:00:01.5Z] 1a2b3c4d [rank=3] ||   x", .text = "  x", .rank = 3});
+  check({.line = "[2026-11-23T03:00:01.5Z]          || x", .text = "x"});
+  check({.line = "[2026-11-23 03:00:01] a [rank=3] || x",
+         .text = "[2026-11-23 03:00:01] a [rank=3] || x"});
   check({.line = "2026-11-23T03:00:01.5Z stderr F 7:   x", .text = "  x", .task = 7});
   check({.line = "[prterun-node7-99@1,3]<stderr>: x", .text = "x", .task = 3});
   check({.line = "[node7:12345] *** Process received signal ***",
