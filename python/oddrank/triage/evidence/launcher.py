@@ -24,13 +24,13 @@ _ROW = re.compile(r"(time|host|rank|exitcode|error_file|traceback)\s*: ?(.*)")
 _RANKS = re.compile(r"(\d+) \(local_rank: (\d+)\)")
 _CODE = re.compile(r"(-?\d+)\s*\(pid: (\d+)\)")
 _SRUN = re.compile(r"srun: error: (\S+): tasks? ([\d,\- \[\]]+): (.+)")
-_SRUN_NODE = re.compile(r"(?:Node failure on (\S+)|(\S+): .*[Nn]ode fail)")
+_SRUN_NODE = re.compile(r"error: (?:Node failure on (\S+)|(\S+): .*[Nn]ode fail)")
 _STEP = re.compile(
     r"\*\*\* (?:JOB|STEP) (\S+) ON (\S+) CANCELLED AT (\S+?)(?: DUE TO (.+?))? \*\*\*"
 )
 # Open MPI's words, and those of Intel's, which tells of each process that it killed, too.
 _MPI = re.compile(
-    r"(?:process rank|RANK) (\d+) (?:with )?PID (\d+) (?:on node|RUNNING AT) (\S+)[\s=]+(.*)"
+    r"(?:(?:process rank|RANK) (\d+) )?(?:with )?PID (\d+) (?:on node|RUNNING AT) (\S+)[\s=]+(.*)"
 )
 _MPI_SIGNAL = re.compile(r"signal:? (\d+)", re.IGNORECASE)
 # A rank of a part of the job's processes is none of the job.
@@ -46,19 +46,22 @@ _ENDS = tuple(
         # PALS, Composer
         r"(?:^|[:\]] ?|Global )rank (?P<rank>\d+)(?: \(PID (?P<pid>\d+)\))? (?:exited with code"
         r"|crashed with exit code|died from (?P<signal>signal)) (?P<code>-?\d+)",
-        # Lightning
+        # Lightning, with the number on its node as if it were the rank; and Paddle
         r"Child process with PID (?P<pid>\d+) terminated with code (?P<code>-?\d+)",
+        r"Container rank (?P<local>\d+) status failed cmd .* code (?P<code>-?\d+) log ",
+        # horovodrun, shells
+        r"\bProcess (?P<rank>\d+) exit with status code (?P<code>-?\d+)",
+        r"(?-i:(?P<pid>\d+) (?P<name>Killed|Aborted|Segmentation fault)\s)",
         # vLLM, whose engine gives up afterwards
         r"(?-i:Worker) (?:proc )?(?P<label>\S+?)(?: pid (?P<pid>\d+))? died\b.*?"
         r"(?:code: (?P<code>-?\d+)|$)",
     )
 )
-_MPI_NAME = re.compile(r"Process name: \[\[\d+,\d+\],(\d+)\]")
+_MPI_NAME = re.compile(r"Process name: (?:\[\S*,)?(\d+)\b")
 _DEEPSPEED = re.compile(r"--local_rank[=', ]+(\d+).*exits with return code = (-?\d+)")
 _RAY_PID = re.compile(r"(?:Worker PID|pid)[=: ]+(\d+)")
 _RAY_ACTOR = re.compile(r"\b(?:pid|Worker PID): (\d+)")
 _RAY_HOST = re.compile(r"\b(?:ip|Worker IP address): (?!0\.0\.0\.0\b)([\w.:-]+)")
-_SHELL = re.compile(r"(\d+) Killed\s")
 _OOM = re.compile(r"oom[-_]kill", re.IGNORECASE)
 _LATER_CODE = re.compile(r"exit (?:code|status):\s+(\d+)", re.IGNORECASE)
 _SIGNALS_OF_SRUN = {
@@ -66,7 +69,7 @@ _SIGNALS_OF_SRUN = {
     "Floating point exception": 8, "Interrupt": 2, "User defined signal": 10,
 }  # fmt: skip
 _NAMED = {"SIGTERM": 15, "SIGKILL": 9, "SIGINT": 2, "SIGABRT": 6}
-_OF_MPI = ("process rank", "RUNNING AT", "MPI_ABORT was invoked", "Process name: [[",
+_OF_MPI = ("process rank", "RUNNING AT", "MPI_ABORT was invoked", "Process name: ",
            "called MPI_Abort")  # fmt: skip
 _OF_RAY = ("Worker unexpectedly exits", "Worker exits unexpectedly", "node has died")
 _ROWS = frozenset({"time      :", "host      :", "rank      :", "exitcode  :", "error_file:",
@@ -87,8 +90,14 @@ def _told(said: dict[str, str | None], line: Line, source: Source) -> Death:
     rank, pid, code = (int(text) if (text := said.get(name)) else None
                        for name in ("rank", "pid", "code"))  # fmt: skip
     label = said.get("label") or ""
+    local: object = said.get("local")
+    if line.word == "Child process with PID":
+        local = line.process.rank
+    label = label if local is None else f"local rank {local}"
     rank = line.process.rank if rank is None and not label else rank
     process = Process(rank, line.process.host, pid, label)
+    if name := said.get("name"):
+        code = -_SIGNALS_OF_SRUN[name]
     if code is None:
         return Death(process, "exit", source, line.time, text="its engine does not know how")
     code = -code if said.get("signal") else code
@@ -140,6 +149,12 @@ class _Job:
 
 _Later: TypeAlias = Callable[[_Job], Iterator[Fact]]
 """Makes facts of a line when all files have been read."""
+
+
+def _of_mpi(death: Death, job: _Job) -> Iterator[Fact]:
+    """Yields an end of a process of mpirun: no rank of the job, if such a process is a launcher."""
+    rank = None if job.launchers else death.process.rank
+    yield replace(death, process=replace(death.process, rank=rank))
 
 
 class _Reader:
@@ -261,9 +276,6 @@ class _Reader:
             self._others.append(_ended(line.process, 137, source, time=line.time))
         elif line.word in _OF_RAY:
             self._ray(line, source)
-        elif found := _SHELL.search(text):
-            process = replace(line.process, pid=int(found[1]))
-            self._others.append(_ended(process, -9, source, time=line.time))
 
     def _ray(self, line: Line, source: Source) -> None:
         """Reads what a driver says of an actor that died: its pid and address stand above."""
@@ -325,21 +337,25 @@ class _Reader:
         source = self._log.source(line)
         if found := _MPI.search(text):
             pid = int(found[2]) or None
-            process = Process(int(found[1]), found[3].rstrip("."), pid)
+            rank = int(found[1]) if found[1] else None
+            process = Process(rank, found[3].rstrip("."), pid)
             number, code = _MPI_SIGNAL.search(found[4]), _LATER_CODE.search(found[4])
             death = Death(process, "abort", source, line.time)
             if number or code:
                 ended = -int(number[1]) if number else int(code[1]) if code else 0
                 death = _ended(process, ended, source, time=line.time)
-            (self._hydra if line.word == "RUNNING AT" else self._others).append(death)
+            if line.word == "RUNNING AT":
+                self._hydra.append(death)
+            else:
+                self._others.append(partial(_of_mpi, death))
         elif found := _MPI_ABORT.search(text):
-            rank = next(filter(None, found.groups()), None)
-            process = Process(int(rank)) if rank else line.process
-            self._others.append(Death(process, "abort", source, line.time,
-                                      text="it called MPI_Abort"))  # fmt: skip
+            named = next(filter(None, found.groups()), None)
+            process = Process(int(named)) if named else line.process
+            death = Death(process, "abort", source, line.time, text="it called MPI_Abort")
+            self._others.append(partial(_of_mpi, death))
         elif (found := _MPI_NAME.search(text)) and (code := _LATER_CODE.search(text)):
-            self._others.append(_ended(Process(int(found[1])), int(code[1]), source,
-                                       time=line.time))  # fmt: skip
+            death = _ended(Process(int(found[1])), int(code[1]), source, time=line.time)
+            self._others.append(partial(_of_mpi, death))
 
     def _torchrun(self, agent: _Agent, job: _Job) -> Iterator[Fact]:
         """Yields what an agent says: first its table, which names ranks, then its other lines."""

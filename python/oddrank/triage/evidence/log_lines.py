@@ -53,7 +53,7 @@ WORDS: dict[str, tuple[tuple[str, int], ...]] = {
         ("process rank", -2),
         ("RUNNING AT", -1),
         ("MPI_ABORT was invoked", -2),
-        ("Process name: [[", -1),
+        ("Process name: ", -1),
         *_alone(
             "failed (exitcode:|closing signal SIG|death signal, shutting down|"
             "forcefully exiting via|exitcode  :|error_file:|rank      :|host      :|time      :|"
@@ -61,7 +61,8 @@ WORDS: dict[str, tuple[tuple[str, int], ...]] = {
             "died from signal|exited with code|crashed with exit code|Worker proc |"
             "died, exit code|Child process with PID|exits with return code|OOMKilled|"
             "exit code 137| Killed       |running low on memory|Worker unexpectedly exits|"
-            "Worker exits unexpectedly|node has died"
+            "Worker exits unexpectedly|node has died| exit with status code | status failed cmd |"
+            " Aborted       | Segmentation fault      "
         ),
     ),
     "tracebacks": (

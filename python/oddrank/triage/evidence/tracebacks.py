@@ -41,6 +41,9 @@ _SURELY_RAISED = re.compile(
     r"|Died|Failure|Fault|Empty|Full)\w*(?:: .+|$)"
 )
 _OF_RAY = re.compile(r"\bray::\S+ \(pid=(\d+), ip=([\w.:-]+)")  # in which process it was raised
+# A rank's, as torch writes it.
+_ERRORS = lines.words("Error: ")
+_BARE = re.compile(r"\[rank(\d{1,7})\]: ?((?:\w+\.)*[A-Z]\w*Error: .*)")
 _FRONT = re.compile(r"\([^)]{0,80}\)|\[[^\]]{0,80}\]")
 _BEHIND = re.compile(r"[\])]:? (?=[A-Za-z])")
 _DECORATION = " \t|+-"
@@ -48,14 +51,16 @@ _LONGEST = 4096
 _INNERMOST = 60  # lines behind a traceback's head that are read once more
 _RICH_LINE = re.compile(r"^│ (\S+\.py):(\d+) in (\S+)")
 # Tracebacks of these are the launcher's own: it reports what became of a rank.
-_LAUNCHERS = ("torch/distributed/run.py", "torch/distributed/launcher/", "accelerate/commands/",
+_LAUNCHERS = ("torch/distributed/run.py", "torch/distributed/launch", "accelerate/commands/",
               "deepspeed/launcher/", "torch/distributed/elastic/agent/")  # fmt: skip
-_LAUNCHERS_WORDS = ("ChildFailedError", "CalledProcessError", "SignalException")
+_LAUNCHERS_WORDS = ("ChildFailedError", "SignalException", "Horovod detected that")
 # What torch.multiprocessing.spawn raises in the parent names the process by its index.
 _SPAWNER = "torch/multiprocessing/spawn.py"
 _SPAWNED = re.compile(
-    r"-- Process (\d+) terminated with the following error|"
-    r"\bprocess (\d+) terminated with (?:signal (SIG\w+)|exit code (\d+))"
+    r"-- Process (\d+) terminated with the following error"
+    r"|(?:\bprocess (\d+) terminated with (?:signal|exit code)"
+    r"|CalledProcessError: Command '\['(?!deepspeed).* (?:non-zero exit status|died with)) "
+    r"(?:<Signals\.)?(?:(SIG\w+)|(\d+))"
 )
 # Handlers of absl and glog, in JAX and in Ray's workers.
 _HANDLED = re.compile(r"\*\*\* (SIG[A-Z]+) .*?received (?:by PID (\d+)|at time)")
@@ -190,6 +195,14 @@ def _again(log: Log, block: "_Block") -> None:
             return
 
 
+def _bare_lines(item: Item, but: frozenset[int] = frozenset()) -> Iterator[tuple[int, int, str]]:
+    """Yields number, rank and exception of lines that may be the last ones of a traceback."""
+    numbers = (number for number, _ in lines.numbers(item, _ERRORS) or () if number not in but)
+    for number, text in lines.lines(item, numbers):
+        if found := _BARE.search(text):
+            yield number, int(found[1]), found[2]
+
+
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     for log in log_lines.read(items, notes):
         yield from log_lines.identities(log)
@@ -251,6 +264,7 @@ class _Words:
         for writer in list(self._open):
             self._close(writer)
         yield from self._told
+        self._bare()
         went_on = _went_on(self._log, self._done)
         torn = [b for blocks in self._done.values() for b in blocks if not b.text]
         for block in torn[:_MOST_SITES]:
@@ -261,6 +275,18 @@ class _Words:
         told = [d for d in self._deaths.values() if not d.text.startswith("terminate called")]
         yield from told or self._deaths.values()
         yield from self._troubles.values()
+
+    def _bare(self) -> None:
+        """Adds the exceptions of ranks whose tracebacks are in no line that was given."""
+        log, known = self._log, {death.process.rank for death in self._deaths.values()}
+        known |= {block.process.rank for blocks in self._done.values() for block in blocks}
+        read = frozenset(line.number for line in log.lines if line.follows)
+        for number, rank, text in _bare_lines(log.item, read):
+            if rank not in known and number > log.restarted:
+                known.add(rank)
+                source = Source(log.item.name, number)
+                block = _Block(Process(rank), source, number, text=text, end=number)
+                self._done[(rank, None, None, None, None, None, None)] = [block]
 
     def _add(self, line: Line) -> None:
         block = self._open.get(line.writer)
@@ -404,8 +430,9 @@ class _Words:
             self._ended.add(writer)  # what dies there afterwards is the launcher itself
             if found := _GOT_SIGNAL.search(block.text):
                 self._told.append(Stop("torchrun", block.source, block.time, int(found[1])))
-            if (found := _SPAWNED.search(block.text)) and found[2]:
-                process = Process(None, block.process.host, label=_of_spawn(found[2]))
+            found = _SPAWNED.search(block.text)
+            if found and (found[2] or (not found[1] and self._done[writer] == [block])):
+                process = Process(None, block.process.host, label=_of_spawn(found[2] or ""))
                 number = _number_of(found[3]) if found[3] else None
                 self._told.append(
                     Death(process, "signal" if found[3] else "exit", block.source, block.time,
@@ -418,7 +445,7 @@ def _number_of(name: str) -> int | None:
 
 
 def _of_spawn(index: str) -> str:
-    return f"process {int(index[:9])} of mp.spawn"
+    return f"process {int(index[:9])} of mp.spawn" if index else ""
 
 
 def _went_on(log: Log, done: dict[object, list[_Block]]) -> set[int]:
@@ -534,6 +561,6 @@ def _deaths(blocks: Sequence[_Block], went_on: set[int]) -> Iterator[Death]:
 KIND = Kind(
     "tracebacks",
     binary=False,
-    sniff=lambda item: log_lines.has(item, "tracebacks", "watchdog"),
+    sniff=lambda item: log_lines.has(item, "tracebacks", "watchdog") or any(_bare_lines(item)),
     read=_read,
 )

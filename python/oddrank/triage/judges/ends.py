@@ -324,11 +324,11 @@ def before(one: End, other: End) -> bool:
 
 
 def _was_told_before(one: Death, other: Death) -> bool:
-    """Returns whether a launcher that writes no times told of an exit before it told of a kill: it
+    """Returns whether a launcher that writes no times told of an exit or a crash before a kill: it
     kills the others once a task has failed."""
     lines = one.source.line, other.source.line
     return (
-        one.how == "exit"
+        (one.how == "exit" or (one.how == "signal" and one.signal not in FROM_OUTSIDE))
         and other.how == "signal"
         and other.signal in FROM_OUTSIDE
         and one.source.file == other.source.file
