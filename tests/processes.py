@@ -121,6 +121,14 @@ def most_open_files(limit: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
+def shell_script(file: Path, text: str) -> Path:
+    """Writes a program that runs these lines of the shell."""
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(f"#!/bin/sh\n{text}\n")
+    file.chmod(0o755)
+    return file
+
+
 def captured(
     line: Sequence[Any], *, env: Mapping[str, str] = os.environ, cwd: str | Path | None = None,
     limit: float | None = 0, check: bool = False, **environ: str,

@@ -158,11 +158,7 @@ def test_the_verdict_goes_to_stderr_where_stdout_is_closed(tmp_path):
 def test_a_full_disk_under_stdout_is_one_line():
     for arguments in (["plan", "mfu"], ["bench", "run", "--dry-run"]):
         with open("/dev/full", "w", encoding="ascii") as full:
-            run = subprocess.run(
-                [sys.executable, "-m", "oddrank", *arguments],
-                stdout=full, stderr=subprocess.PIPE, text=True, timeout=PATIENCE.limit,
-                check=False,
-            )  # fmt: skip
+            run = oddrank(*arguments, stdout=full)
         assert run.returncode == 2, arguments
         assert run.stderr == "oddrank: cannot write to stdout: No space left on device\n"
 

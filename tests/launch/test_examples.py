@@ -10,7 +10,7 @@ import pytest
 
 from netns import PATH, two_hosts
 from patience import PATIENCE
-from processes import captured
+from processes import captured, shell_script
 
 # The first test that needs SLURM starts it, within its timeout.
 pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(600)]
@@ -95,10 +95,7 @@ def stand_in(environ, tmp_path):
     """Makes a shell script stand in for the scripts' Python."""
 
     def make(text):
-        python = tmp_path / "python"
-        python.write_text(f"#!/bin/sh\n{text}\n")
-        python.chmod(0o755)
-        environ["PYTHON"] = str(python)
+        environ["PYTHON"] = str(shell_script(tmp_path / "python", text))
 
     return make
 

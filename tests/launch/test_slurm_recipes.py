@@ -15,6 +15,7 @@ import pytest
 from netns import PATH
 from oddrank.switches import order_file
 from patience import PATIENCE, until
+from processes import shell_script
 
 # The first test that needs SLURM starts it, within its timeout.
 pytestmark = [pytest.mark.needs("torch", "slurm", "netns"), pytest.mark.timeout(600)]
@@ -43,8 +44,7 @@ def stand_in(monkeypatch, tmp_path):
     """Makes a shell script stand in for the recipes' Python."""
 
     def make(text):
-        program(tmp_path / "python", text)
-        monkeypatch.setenv("PYTHON", str(tmp_path / "python"))
+        monkeypatch.setenv("PYTHON", str(shell_script(tmp_path / "python", text)))
 
     return make
 
@@ -66,12 +66,6 @@ def cron(slurm, tmp_path):
         call("stop", name)
 
 
-def program(file, text):
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(f"#!/bin/sh\n{text}\n")
-    file.chmod(0o755)
-
-
 def lines(file):
     return file.read_text().splitlines() if file.exists() else []
 
@@ -81,10 +75,10 @@ def test_cron_runs_its_folder_again_and_again_though_a_command_fails_and_one_han
 ):
     monkeypatch.setenv("LIMIT", "5")
     folder = tmp_path / "cron.hourly"
-    program(folder / "a", f"env | grep -c ^SLURM_JOB >>{tmp_path}/a; exit 3")
-    program(folder / "b", "sleep 600")
-    program(folder / "c", f"echo ran >>{tmp_path}/c")
-    program(folder / "d", f"echo ran >>{tmp_path}/d")
+    shell_script(folder / "a", f"env | grep -c ^SLURM_JOB >>{tmp_path}/a; exit 3")
+    shell_script(folder / "b", "sleep 600")
+    shell_script(folder / "c", f"echo ran >>{tmp_path}/c")
+    shell_script(folder / "d", f"echo ran >>{tmp_path}/d")
     (folder / "d").chmod(0o644)
     logs = tmp_path / "cron.hourly.log"
     logs.mkdir()
@@ -335,8 +329,8 @@ def test_a_chain_goes_on_after_its_time_limit_ends_by_the_switch_and_does_not_st
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 def test_a_script_that_sigterm_ends_takes_its_own_kill_back(tmp_path, monkeypatch, switch, shell):
     order_file.prepare(switch)
-    program(tmp_path / "bin" / "scontrol", "echo node0")
-    program(tmp_path / "bin" / "srun", "exec sleep 600")
+    shell_script(tmp_path / "bin" / "scontrol", "echo node0")
+    shell_script(tmp_path / "bin" / "srun", "exec sleep 600")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
     for name in ("JOB_ID", "JOB_NODELIST", "JOB_NUM_NODES", "CPUS_ON_NODE"):
         monkeypatch.setenv(f"SLURM_{name}", "1")

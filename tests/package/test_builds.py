@@ -49,9 +49,9 @@ def pip(venv: Path, *arguments: object, path: str | None = None, **environ: str)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
-def built_with(venv: Path) -> dict[str, str]:
-    """Returns the build facts of the fresh environment's _core, read outside the tree."""
-    code = "import json, oddrank._native as n; print(json.dumps(n.core().build_info))"
+def built_with(venv: Path, part: str = "core") -> dict[str, str]:
+    """Returns the build facts of a part in the fresh environment, which loads it elsewhere."""
+    code = f"import json, oddrank._native as n; print(json.dumps(n.{part}().build_info))"
     python = venv / "bin" / "python"
     return json.loads(subprocess.check_output([python, "-I", "-c", code], text=True, cwd="/"))
 
@@ -142,13 +142,6 @@ def test_an_editable_install_serves_python_from_the_tree(venv: Path):
     assert built_with(venv)["version"] == oddrank.__version__
 
 
-def torch_of(venv: Path) -> str:
-    """Loads the fresh environment's _torch; returns the torch that it was built against."""
-    code = "import oddrank._native as n; print(n.torch().build_info['torch'])"
-    python = venv / "bin" / "python"
-    return subprocess.check_output([python, "-I", "-c", code], text=True, cwd="/").strip()
-
-
 @now_and_then
 @pytest.mark.needs("torch")
 def test_an_isolated_build_finds_the_torch_that_the_environment_sees(venv: Path):
@@ -157,7 +150,7 @@ def test_an_isolated_build_finds_the_torch_that_the_environment_sees(venv: Path)
     if not has_index(venv):
         pytest.skip("no package index for the isolated build")
     pip(venv, "install", "--no-deps", "--no-cache-dir", ROOT, ODDRANK_TORCH="ON")
-    assert torch_of(venv) == torch.__version__
+    assert built_with(venv, "torch")["torch"] == torch.__version__
 
 
 @now_and_then
@@ -172,4 +165,4 @@ def test_a_wheel_s_torch_part_loads_in_another_environment(venv: Path, tmp_path:
     )  # fmt: skip
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     pip(venv, "install", "--no-deps", "--no-index", wheel)
-    assert torch_of(venv) == torch.__version__
+    assert built_with(venv, "torch")["torch"] == torch.__version__

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from processes import captured
+from processes import captured, shell_script
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.whole_build, pytest.mark.needs("cuda-build"), pytest.mark.timeout(1200)]
@@ -30,10 +30,7 @@ def configure(folder: Path, *arguments: str, cmake: str = "cmake", **environ: st
 
 
 def test_a_cudacxx_that_is_no_compiler_leaves_cuda_out_and_rocm_is_not_supported(tmp_path: Path):
-    hipcc = tmp_path / "bin" / "hipcc"
-    hipcc.parent.mkdir()
-    hipcc.write_text("#!/bin/sh\n")
-    hipcc.chmod(0o755)
+    hipcc = shell_script(tmp_path / "bin" / "hipcc", "")
     log = configure(tmp_path / "build", CUDACXX="/bin/false", ROCM_PATH=str(tmp_path))
     assert "oddrank: _cuda is not built: /bin/false cannot compile CUDA code" in log
     assert f"and ROCm ({hipcc}) is not supported. On AMD GPUs only the parts for the CPU" in log

@@ -13,7 +13,7 @@ import pytest
 
 import dry_gpu
 from patience import PATIENCE, until
-from processes import captured, lives
+from processes import captured, lives, shell_script
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / ".ci" / "gpu_check.py"
@@ -173,9 +173,7 @@ def test_every_gpu_test_and_benchmark_is_in_a_part(monkeypatch):
 )  # fmt: skip
 def test_it_builds_for_the_gpus_that_are_here(tmp_path: Path, said: str, built: str):
     (tmp_path / "said").write_text(said + "\n")
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text(f"#!/bin/sh\ncat {tmp_path}/said\n")  # on stdout, as that tool does
-    tool.chmod(0o755)
+    shell_script(tmp_path / "nvidia-smi", f"cat {tmp_path}/said")  # on stdout, as that tool does
     done = captured(
         ["make", "-s", "--eval", "show: ; @echo '[$(gpu_architectures)]'", "show"], cwd=ROOT,
         PATH=f"{tmp_path}:{os.environ['PATH']}",

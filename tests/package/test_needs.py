@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from processes import captured
+from processes import captured, shell_script
 from texts import texts
 
 ROOT = Path(__file__).parents[2]
@@ -55,11 +55,8 @@ def test_only_the_tests_need_googletest():
 
 @pytest.mark.needs("netns")
 def test_as_root_it_is_installed(tmp_path):
-    apt = tmp_path / "apt-get"
-    apt.write_text(
-        '#!/bin/sh\necho "$@" >>"$0.calls"\n[ "$2" = update ] || umount /usr/include/gtest\n'
-    )
-    apt.chmod(0o755)
+    does = 'echo "$@" >>"$0.calls"\n[ "$2" = update ] || umount /usr/include/gtest'
+    shell_script(tmp_path / "apt-get", does)
     done = run(*HIDDEN, NEEDS, sys.executable, "test", PATH=f"{tmp_path}:{os.environ['PATH']}")
     assert done.returncode == 0, done.stderr
     assert "installing libgtest-dev" in done.stderr
@@ -80,13 +77,10 @@ def test_all_that_is_missing_is_said_at_once(programs):
 
 
 def test_an_old_python_and_an_old_compiler_are_told_apart_from_missing_ones(tmp_path):
-    old = tmp_path / "python"
-    old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.2 && exit\nexit 1\n')
-    old.chmod(0o755)
+    does = '[ "$1" = --version ] && echo Python 3.9.2 && exit\nexit 1'
+    old = shell_script(tmp_path / "python", does)
     assert "Python 3.9.2 is too old, 3.10 is needed" in run(NEEDS, old, "build").stderr
-    compiler = tmp_path / "g++"
-    compiler.write_text("#!/bin/sh\nexit 1\n")
-    compiler.chmod(0o755)
+    compiler = shell_script(tmp_path / "g++", "exit 1")
     done = run(NEEDS, sys.executable, "build", CXX=str(compiler))
     assert done.returncode == 2
     assert "does not know C++20" in done.stderr
