@@ -1,9 +1,7 @@
 """Files, folders and archives become items; what can't be read becomes a line, never an error."""
 
-import bz2
 import gzip
 import io
-import lzma
 import os
 import shutil
 import subprocess
@@ -68,18 +66,6 @@ def test_where_no_temporary_folder_is_writable_all_that_is_not_packed_is_read(
     assert list(items) == [str(tmp_path / "log")]
     (note,) = notes
     assert "packed: not unpacked: No usable temporary directory found in" in note
-
-
-@pytest.mark.parametrize(
-    "pack",
-    [gzip.compress, bz2.compress, lzma.compress, pytest.param(zstd, marks=needs_zstd)],
-    ids=["gz", "bz2", "xz", "zst"],
-)
-def test_compressed_files_are_unpacked_whatever_their_name(tmp_path, pack):
-    for name in ("log.gz", "log"):
-        (tmp_path / name).write_bytes(pack(b"hello"))
-    items, notes = found(tmp_path)
-    assert (list(items.values()), notes) == ([b"hello", b"hello"], [])
 
 
 def test_without_the_command_zstd_it_is_said_what_it_takes(tmp_path, monkeypatch):

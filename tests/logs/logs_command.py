@@ -1,10 +1,12 @@
 """Runs `oddrank logs`, and makes logs of many ranks."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
 import processes
+from patience import PATIENCE
 
 
 def typed(*arguments, check=0):
@@ -20,6 +22,15 @@ def oddrank(*arguments, check):
     done = processes.typed("logs", *arguments)
     assert done.returncode == check, done.stdout + done.stderr
     return done
+
+
+def output(folder, command, *arguments, script, check=False, **more):
+    """Runs a script under a launcher; returns the log of all its output."""
+    path, log = written(folder / "train.py", script), folder / "job.log"
+    with log.open("wb") as file:
+        subprocess.run([*command, path, *arguments], stdout=file, stderr=file,
+                       timeout=PATIENCE.job, check=check, **more)  # fmt: skip
+    return log
 
 
 def report(*arguments, check=0):

@@ -1,13 +1,12 @@
 """`oddrank logs first-error`: order, folding, cascades, and what is honestly not known."""
 
 import os
-import subprocess
 import sys
 import threading
 
 import pytest
 
-from logs.logs_command import oddrank, report, shown, stamp, written
+from logs.logs_command import oddrank, output, report, shown, stamp, written
 from patience import PATIENCE
 from processes import held_port
 
@@ -188,15 +187,6 @@ time.sleep(300)
 """
 
 
-def output(folder, command, *arguments, script=JOB, **more):
-    path = written(folder / "train.py", script)
-    log = folder / "job.log"
-    with log.open("wb") as file:
-        subprocess.run([*command, path, *arguments], stdout=file, stderr=file,
-                       timeout=PATIENCE.job, check=False, **more)  # fmt: skip
-    return log
-
-
 @pytest.mark.job
 @pytest.mark.needs("torch")
 @pytest.mark.timeout(300)
@@ -204,7 +194,7 @@ def output(folder, command, *arguments, script=JOB, **more):
 def test_torchruns_tee_tells_who_failed_first(tmp_path, how):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", "--tee",
                 "3"]  # fmt: skip
-    log = output(tmp_path, torchrun, how, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    log = output(tmp_path, torchrun, how, script=JOB, env={**os.environ, "OMP_NUM_THREADS": "1"})
     made = report("first-error", log, check=1)
     failures = [said for said in made["data"]["said"] if said["kind"] != "said"]
     named = {rank for f in made["findings"] if f["confidence"]["level"] != "low"

@@ -43,20 +43,17 @@ def run(folder, *options, rank=3):
     return done.stdout.decode().removesuffix("\n")
 
 
-def test_lines_of_python_code_bear_host_and_rank(tmp_path):
-    lines = run(tmp_path, "--prefix").split("\n")
+def test_lines_of_python_code_bear_host_and_rank_and_are_else_as_without_the_option(tmp_path):
+    said = run(tmp_path, "--prefix")
+    lines = said.split("\n")
     bare = [line for line in lines if ":rank3] " not in line]
     assert bare == ["raw bytes"]
     for text in ("printed whole", "one", "two", "logged", "warned", "of a thread", "of a child",
                  " 20%", "Traceback", "ValueError: boom"):  # fmt: skip
         assert any(text in line for line in lines), text
-
-
-def test_the_output_is_as_it_was_without_the_option(tmp_path):
-    plain = run(tmp_path).split("\n")
-    with_prefix = run(tmp_path, "--prefix")
-    host = with_prefix[1 : with_prefix.index(":rank3]")]
-    assert sorted(with_prefix.replace(f"[{host}:rank3] ", "").split("\n")) == sorted(plain)
+    host = said[1 : said.index(":rank3]")]
+    bare = said.replace(f"[{host}:rank3] ", "").split("\n")
+    assert sorted(bare) == sorted(run(tmp_path).split("\n"))
 
 
 def test_the_prefix_is_read_back(tmp_path):

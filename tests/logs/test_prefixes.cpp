@@ -4,102 +4,103 @@
 #include <string>
 #include <string_view>
 
+#include "../words.hpp"
 #include "logs/prefixes.hpp"
 
 namespace oddrank::logs {
 namespace {
 
-struct Expected {
-  std::string_view line;
-  std::string_view text;
-  std::int64_t rank = -1;
-  std::int64_t local_rank = -1;
-  std::int64_t task = -1;
-  std::int64_t host_number = -1;
-  std::int64_t pid = -1;
-  std::string_view host = "";
-  std::string_view pod = "";
-};
-
-void check(const Expected& expected) {
-  SCOPED_TRACE(std::string(expected.line));
-  const Prefix who = find_prefix_behind_bar(expected.line);
-  EXPECT_EQ(expected.line.substr(who.text), expected.text);
-  EXPECT_EQ(who.rank, expected.rank);
-  EXPECT_EQ(who.local_rank, expected.local_rank);
-  EXPECT_EQ(who.task, expected.task);
-  EXPECT_EQ(who.host_number, expected.host_number);
-  EXPECT_EQ(who.pid, expected.pid);
-  EXPECT_EQ(who.host, expected.host);
-  EXPECT_EQ(who.pod, expected.pod);
+// What a line's prefixes say, as "rank=3 host=n | text"; what they do not say is left out.
+std::string shown(std::string_view line) {
+  const Prefix who = find_prefix_behind_bar(line);
+  std::string said;
+  const auto say = [&said](const char* name, const auto& value, bool known) {
+    if (known) said += std::string(name) + "=" + words(value) + " ";
+  };
+  say("rank", who.rank, who.rank != -1);
+  say("local", who.local_rank, who.local_rank != -1);
+  say("task", who.task, who.task != -1);
+  say("number", who.host_number, who.host_number != -1);
+  say("pid", who.pid, who.pid != -1);
+  say("host", who.host, !who.host.empty());
+  say("pod", who.pod, !who.pod.empty());
+  say("repeated", 1, who.repeated);
+  return said + "| " + std::string(line.substr(who.text));
 }
 
-TEST(Prefixes, TorchrunNamesTheLocalRank) {
-  check({.line = "[default3]:loss 1.0", .text = "loss 1.0", .local_rank = 3});
-  check({.line = "[worker3]: x", .text = "x", .local_rank = 3});
-  check({.line = "[default3|11]:x", .text = "x", .rank = 11, .local_rank = 3});
-  check({.line = "[node7:3]:x", .text = "x", .local_rank = 3, .host = "node7"});
-  check({.line = "[worker/node7:3]:x", .text = "x", .local_rank = 3, .host = "node7"});
-  check({.line = "[11]:x", .text = "x", .task = 11});
-}
-
-TEST(Prefixes, TorchNamesTheGlobalRank) {
-  check({.line = "[rank9]:[E129 16:38:47.7 a.cpp:1] [Rank 1] x",
-         .text = "[E129 16:38:47.7 a.cpp:1] [Rank 1] x",
-         .rank = 9});
-  check({.line = "[rank: 3] Seed set", .text = "Seed set", .rank = 3});
-  check({.line = "rank3: x", .text = "x", .rank = 3});
-}
-
-TEST(Prefixes, OddrankRunNamesHostAndRank) {
-  check({.line = "[node7.a-b:rank12]  x", .text = " x", .rank = 12, .host = "node7.a-b"});
-  check({.line = "3: [n:rank12] x", .text = "x", .rank = 12, .task = 3, .host = "n"});
+TEST(Prefixes, SayWhoWroteALineAndWhereItsTextBegins) {
+  const struct {
+    std::string_view line, shown;
+  } rows[] = {
+      // torchrun names the local rank, torch the global one, oddrank run the host, too.
+      {"[default3]:loss 1.0", "local=3 | loss 1.0"},
+      {"[worker3]: x", "local=3 | x"},
+      {"[default3|11]:x", "rank=11 local=3 | x"},
+      {"[node7:3]:x", "local=3 host=node7 | x"},
+      {"[worker/node7:3]:x", "local=3 host=node7 | x"},
+      {"[11]:x", "task=11 | x"},
+      {"[rank9]:[E129 16:38:47.7 a.cpp:1] [Rank 1] x",
+       "rank=9 | [E129 16:38:47.7 a.cpp:1] [Rank 1] x"},
+      {"[rank: 3] Seed set", "rank=3 | Seed set"},
+      {"rank3: x", "rank=3 | x"},
+      {"[node7.a-b:rank12]  x", "rank=12 host=node7.a-b |  x"},
+      {"3: [n:rank12] x", "rank=12 task=3 host=n | x"},
+      // srun and mpirun number their tasks.
+      {"12: x", "task=12 | x"},
+      {"  3: x", "task=3 | x"},
+      {"12:", "task=12 | "},
+      {"[1,3]<stdout>:x", "task=3 | x"},
+      {"[1,3]<stderr>:  x", "task=3 |   x"},
+      {"[1,mpirank:3,algo-2]<stderr>:x", "task=3 host=algo-2 | x"},
+      {"[2026-11-23T03:00:01.5Z] 1a2b3c4d [rank=3] ||   x", "rank=3 |   x"},
+      {"[2026-11-23T03:00:01.5Z]          || x", "| x"},
+      {"[2026-11-23 03:00:01] a [rank=3] || x", "| [2026-11-23 03:00:01] a [rank=3] || x"},
+      {"2026-11-23T03:00:01.5Z stderr F 7:   x", "task=7 |   x"},
+      {"[prterun-node7-99@1,3]<stderr>: x", "task=3 | x"},
+      {"[node7:12345] *** Process received signal ***",
+       "pid=12345 host=node7 | *** Process received signal ***"},
+      // Hosts, pods and processes are named.
+      {"node7: x", "host=node7 | x"},
+      {"10.0.0.7: x", "host=10.0.0.7 | x"},
+      {"node7:3: x", "number=3 host=node7 | x"},
+      {"node7:99:101 [3] NCCL WARN x", "pid=99 host=node7 | NCCL WARN x"},
+      {"[pod/train-worker-3/pytorch] x", "pod=train-worker-3 | x"},
+      {"train-worker-3  | x", "pod=train-worker-3 | x"},
+      {"Apr 19 10:42:28 node7 train[123]: x", "pid=123 host=node7 | x"},
+      {"2026-09-02T15:29:45.3372976Z x", "| x"},
+      {"2026-09-02 15:29:45,337 [rank3]: x", "rank=3 | x"},
+      {"2026-09-02 15:29:45,337 [INFO] x", "| 2026-09-02 15:29:45,337 [INFO] x"},
+      {"gpu07:3: x", "number=3 host=gpu07 | x"},
+      {"localhost:3: x", "number=3 host=localhost | x"},
+      // What stands before a prefix is skipped.
+      {"\xef\xbb\xbf[rank3]: x", "rank=3 | x"},
+      {"Mon Nov 23 15:00:00 2026[1,3]<stdout>:x", "task=3 | x"},
+      // Ray names rank, pid and address.
+      {"(Policy[rank=9] pid=3098846, ip=10.65.5.217) x", "rank=9 pid=3098846 host=10.65.5.217 | x"},
+      {"\x1b[36m(Worker pid=12)\x1b[0m x", "pid=12 | x"},
+      {"[36m(Worker pid=12)[0m x", "pid=12 | x"},
+      {"(pid=12, ip=10.0.0.2) x", "pid=12 host=10.0.0.2 | x"},
+      {"(W pid=1) hello [repeated 15x across cluster]",
+       "pid=1 repeated=1 | hello [repeated 15x across cluster]"},
+      // Several are nested.
+      {"node7: 12: [default3]:[rank99]: Traceback",
+       "rank=99 local=3 task=12 host=node7 | Traceback"},
+      {"[default3]:  File \"a.py\", line 1", "local=3 |  File \"a.py\", line 1"},
+      // A progress bar is no part of the line.
+      {"1021/100000 [45:39<51:20:53,  1.87s/it][rank2]:[E723 x", "rank=2 | [E723 x"},
+      {"  5%|#  | 5/99 [00:01<00:20,  4.5it/s, loss=0.3] [rank2]: x", "|  [rank2]: x"},
+  };
+  for (const auto& row : rows) EXPECT_EQ(shown(row.line), row.shown) << row.line;
   for (const std::string_view other : {"[n:rank12]x", "[n:rank] x", "[:rank1] x", "[n:rank1x] x"}) {
     EXPECT_EQ(find_prefix(other).rank, -1) << other;
   }
 }
 
-TEST(Prefixes, SrunAndMpirunNumberTheirTasks) {
-  check({.line = "12: x", .text = "x", .task = 12});
-  check({.line = "  3: x", .text = "x", .task = 3});
-  check({.line = "12:", .text = "", .task = 12});
-  check({.line = "[1,3]<stdout>:x", .text = "x", .task = 3});
-  check({.line = "[1,3]<stderr>:  x", .text = "  x", .task = 3});
-  check({.line = "[1,mpirank:3,algo-2]<stderr>:x", .text = "x", .task = 3, .host = "algo-2"});
-  check({.line = "[2026-11-23T03:00:01.5Z] 1a2b3c4d [rank=3] ||   x", .text = "  x", .rank = 3});
-  check({.line = "[2026-11-23T03:00:01.5Z]          || x", .text = "x"});
-  check({.line = "[2026-11-23 03:00:01] a [rank=3] || x",
-         .text = "[2026-11-23 03:00:01] a [rank=3] || x"});
-  check({.line = "2026-11-23T03:00:01.5Z stderr F 7:   x", .text = "  x", .task = 7});
-  check({.line = "[prterun-node7-99@1,3]<stderr>: x", .text = "x", .task = 3});
-  check({.line = "[node7:12345] *** Process received signal ***",
-         .text = "*** Process received signal ***",
-         .pid = 12345,
-         .host = "node7"});
-}
-
-TEST(Prefixes, HostsPodsAndProcessesAreNamed) {
-  check({.line = "node7: x", .text = "x", .host = "node7"});
-  check({.line = "10.0.0.7: x", .text = "x", .host = "10.0.0.7"});
-  check({.line = "node7:3: x", .text = "x", .host_number = 3, .host = "node7"});
-  check(
-      {.line = "node7:99:101 [3] NCCL WARN x", .text = "NCCL WARN x", .pid = 99, .host = "node7"});
-  check({.line = "[pod/train-worker-3/pytorch] x", .text = "x", .pod = "train-worker-3"});
-  check({.line = "train-worker-3  | x", .text = "x", .pod = "train-worker-3"});
-  check({.line = "Apr 19 10:42:28 node7 train[123]: x", .text = "x", .pid = 123, .host = "node7"});
-  check({.line = "2026-09-02T15:29:45.3372976Z x", .text = "x"});
-  check({.line = "2026-09-02 15:29:45,337 [rank3]: x", .text = "x", .rank = 3});
-  check({.line = "2026-09-02 15:29:45,337 [INFO] x", .text = "2026-09-02 15:29:45,337 [INFO] x"});
-}
-
 TEST(Prefixes, NamesOfHostsAreToldFromWordsWithNumbers) {
-  for (const std::string_view name : {"gpu07", "gpu-node-12", "h100-042", "test-gpu3", "int-gpu01",
-                                      "DGX-07", "node_7", "NODE-7", "rack1.node7", "ip-10-0-0-7"}) {
-    const std::string line = std::string(name) + ": x";
-    check({.line = line, .text = "x", .host = name});
+  for (const std::string name : {"gpu07", "gpu-node-12", "h100-042", "test-gpu3", "int-gpu01",
+                                 "DGX-07", "node_7", "NODE-7", "rack1.node7", "ip-10-0-0-7"}) {
+    EXPECT_EQ(shown(name + ": x"), "host=" + name + " | x");
   }
-  check({.line = "gpu07:3: x", .text = "x", .host_number = 3, .host = "gpu07"});
-  check({.line = "localhost:3: x", .text = "x", .host_number = 3, .host = "localhost"});
   for (const std::string_view line :
        {"gpu0: 45C", "step12: x", "Epoch_3: x", "epoch-3: x", "conv1: 0.3", "attn2: nan",
         "model.layers.0.mlp: nan", "0.5: x", "python3.11: x", "layer1.py:12: UserWarning: x",
@@ -107,44 +108,6 @@ TEST(Prefixes, NamesOfHostsAreToldFromWordsWithNumbers) {
     SCOPED_TRACE(std::string(line));
     EXPECT_TRUE(find_prefix(line).empty());
   }
-}
-
-TEST(Prefixes, WhatStandsBeforeAPrefixIsSkipped) {
-  check({.line = "\xef\xbb\xbf[rank3]: x", .text = "x", .rank = 3});
-  check({.line = "Mon Nov 23 15:00:00 2026[1,3]<stdout>:x", .text = "x", .task = 3});
-}
-
-TEST(Prefixes, RayNamesRankPidAndAddress) {
-  check({.line = "(Policy[rank=9] pid=3098846, ip=10.65.5.217) x",
-         .text = "x",
-         .rank = 9,
-         .pid = 3098846,
-         .host = "10.65.5.217"});
-  check({.line = "\x1b[36m(Worker pid=12)\x1b[0m x", .text = "x", .pid = 12});
-  check({.line = "[36m(Worker pid=12)[0m x", .text = "x", .pid = 12});
-  check({.line = "(pid=12, ip=10.0.0.2) x", .text = "x", .pid = 12, .host = "10.0.0.2"});
-  const Prefix who = find_prefix_behind_bar("(W pid=1) hello [repeated 15x across cluster]");
-  EXPECT_TRUE(who.repeated);
-}
-
-TEST(Prefixes, SeveralAreNested) {
-  check({.line = "node7: 12: [default3]:[rank99]: Traceback",
-         .text = "Traceback",
-         .rank = 99,
-         .local_rank = 3,
-         .task = 12,
-         .host = "node7"});
-  check({.line = "[default3]:  File \"a.py\", line 1",
-         .text = " File \"a.py\", line 1",
-         .local_rank = 3});
-}
-
-TEST(Prefixes, AProgressBarIsNoPartOfTheLine) {
-  check({.line = "1021/100000 [45:39<51:20:53,  1.87s/it][rank2]:[E723 x",
-         .text = "[E723 x",
-         .rank = 2});
-  check({.line = "  5%|#  | 5/99 [00:01<00:20,  4.5it/s, loss=0.3] [rank2]: x",
-         .text = " [rank2]: x"});
 }
 
 TEST(Prefixes, PlainLinesHaveNone) {

@@ -1,14 +1,12 @@
 """`oddrank logs split`: each byte in one file, real prefixes, hostile names."""
 
 import os
-import subprocess
 import sys
 
 import pytest
 
-from logs.logs_command import oddrank, report, written
+from logs.logs_command import oddrank, output, report, written
 from oddrank import _native
-from patience import PATIENCE
 
 
 def files(folder):
@@ -100,13 +98,9 @@ for line in range(200):
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("options", [(), ("--timestamp-output",)])
 def test_mpiruns_tagged_output_is_split_into_what_each_rank_printed(tmp_path, options):
-    script = written(tmp_path / "talk.py", TALK)
-    log = tmp_path / "job.log"
     mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--tag-output", *options,
               "-n", "3", sys.executable]  # fmt: skip
-    with log.open("wb") as file:
-        subprocess.run([*mpirun, script, log], stdout=file, stderr=file, timeout=PATIENCE.job,
-                       check=True)  # fmt: skip
+    log = output(tmp_path, mpirun, tmp_path / "job.log", script=TALK, check=True)
     text = log.read_text()
     oddrank("split", log, "-o", tmp_path / "out", "--strip", check=0)
     for rank in range(3):
@@ -140,14 +134,11 @@ for line in range(1, 41):
 @pytest.mark.needs("torch")
 @pytest.mark.timeout(300)
 def test_torchruns_tee_is_split_by_writer(tmp_path):
-    script = written(tmp_path / "talk.py", TEE)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", "--tee",
                 "3"]  # fmt: skip
-    log = tmp_path / "job.log"
-    with log.open("wb") as file:
-        # Unbuffered: torchrun would keep lines, too.
-        subprocess.run([*torchrun, script], stdout=file, stderr=file, timeout=PATIENCE.job,
-                       check=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})  # fmt: skip
+    # Unbuffered: torchrun would keep lines, too.
+    environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    log = output(tmp_path, torchrun, script=TEE, check=True, env=environ)
     oddrank("split", log, "-o", tmp_path / "out", "--strip", check=0)
     counts = {path.stem: path.read_text().count("at work\n") for path in tmp_path.glob("out/*.log")}
     assert {name: n for name, n in counts.items() if n} == {

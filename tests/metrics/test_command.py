@@ -1,7 +1,6 @@
 """`oddrank metrics` as users call it: files, formats, growing logs, and bad input."""
 
 import csv
-import gzip
 import io
 import json
 import os
@@ -46,16 +45,6 @@ def test_the_report_the_rows_and_the_metrics_are_written(oddrank, spiky, tmp_pat
     assert families["oddrank_metrics_iteration"].samples[()] == report["data"]["iteration"]
     key = (("cause", "loss-spike"), ("condition", "suspicious"))
     assert families["oddrank_metrics_findings"].samples[key] == 1
-
-
-def test_packed_logs_and_stdin_say_the_same(oddrank, spiky, tmp_path):
-    packed = tmp_path / "log.gz"
-    packed.write_bytes(gzip.compress(spiky.read_bytes()))
-    said = {json.loads(oddrank(log, "--json", "-")[1])["summary"] for log in (spiky, packed)}
-    with spiky.open() as log:
-        command = [*METRICS, "-", "--json", "-"]
-        done = subprocess.run(command, stdin=log, capture_output=True, check=False)
-    assert said == {json.loads(done.stdout)["summary"]}
 
 
 def test_logs_of_one_training_are_merged_by_their_times(oddrank, spiky, tmp_path):

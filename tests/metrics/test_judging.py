@@ -167,6 +167,7 @@ def test_each_fault_of_a_log_is_a_finding_and_its_end_is_said(golden):
                                     + [line(n, 0.0) for n in range(300, 305)],),
         "a slow rank of Megatron's detector": (pairs(SLOW), "straggler"),
         "ranks that share the time": (pairs(SLOW.replace("250.02", "292.02")),),
+        "a detector without a number": (pairs(SLOW.replace("297.32TF", "what")),),
         "a rank that becomes slow": (steps(1, 301, 1.05) + steps(301, 401, 1.4), "spread"),
         "for one row": (steps(1, 301, 1.05) + steps(301, 302, 3.0) + steps(302, 402, 1.05),),
         "that always was": (steps(1, 401, 1.4),),

@@ -1,7 +1,6 @@
 // Lines become rows of numbers: torn and endless ones, too. test_formats.py has each format.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,17 +20,6 @@ std::vector<Row> read(const std::string& text, std::size_t chunk = 7) {
   }
   reader.finish(rows);
   return rows;
-}
-
-TEST(Formats, MegatronsStragglers) {
-  const std::vector<Row> rows = read(
-      " 0: INFO:megatron.core.utils:[2024-03-14 23:07:56] | MnRtt/Rnk: 3453.08ms/8 | MxRtt/Rnk: "
-      "3468.20ms/0 | MnEtpt/Rnk: 296.02TF/0 | MxEtpt/Rnk: 297.32TF/8\n");
-  ASSERT_EQ(rows.size(), 1U);
-  EXPECT_EQ(rows[0].kind, Row::Kind::straggler);
-  EXPECT_EQ(rows[0][kSlowRank], 0);
-  EXPECT_NEAR(rows[0][kSlowShare], 297.32 / 296.02 - 1, 1e-12);
-  EXPECT_TRUE(read("MnEtpt/Rnk: 1TF/0 | MxEtpt/Rnk: what\n").empty());
 }
 
 TEST(Numbers, NoWordIsOne) {

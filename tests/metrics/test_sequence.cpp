@@ -72,18 +72,6 @@ TEST(Sequence, ARankThatDisagreesIsNamedUnlessAllPrintTheirOwnLoss) {
   for (const Step& step : sequence(of_writers(30, 4, own))) EXPECT_FALSE(step.disagree);
 }
 
-TEST(Sequence, IterationsThatGoBackAreARestart) {
-  std::vector<Row> rows;
-  for (int step = 10; step <= 150; step += 10) rows.push_back(row(step, 3 - step / 1e3, 1, step));
-  for (int step = 110; step <= 200; step += 10) {
-    rows.push_back(row(step, 3.1 - step / 1e3, 1, 1000 + step));
-  }
-  const std::vector<Step> steps = sequence(rows);
-  ASSERT_EQ(steps.size(), 25U);
-  EXPECT_TRUE(steps[15].restarted);
-  EXPECT_EQ(steps[15].lost, 50);
-}
-
 TEST(Sequence, ANewStartAtTheNextIterationLosesNothing) {
   const std::vector<Step> steps =
       sequence({row(1, 3), row(2, 3), sign(Row::Kind::start), row(3, 3), row(4, 3)});
