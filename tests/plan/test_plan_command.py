@@ -1,18 +1,13 @@
 """`oddrank plan` prints a short table, writes the JSON, and refuses bad input in one line."""
 
-import json
 from pathlib import Path
 
-import jsonschema
 import pytest
 from click.testing import CliRunner
 
 from oddrank import cli
 from oddrank.plan.command import command
-from oddrank.report import SCHEMA_FILE
-
-SCHEMA = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
-
+from reports import valid
 
 SHAPE = "--layers 96 --hidden 12288 --heads 96 --seq 2048"
 
@@ -23,8 +18,7 @@ def told(line):
     shown = runner.invoke(command, line.split(), catch_exceptions=False)
     assert shown.exit_code == 0, shown.output
     written = runner.invoke(command, [*line.split(), "--json", "-"], catch_exceptions=False)
-    report = json.loads(written.stdout)
-    SCHEMA.validate(report)
+    report = valid(written.stdout)
     assert report["tool"] == f"plan {line.split()[0]}"
     return shown.stdout, report["data"]
 

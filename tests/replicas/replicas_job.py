@@ -15,7 +15,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from oddrank import OddrankError, replicas
+from oddrank import replicas
 from replicas.scenarios import SCENARIOS, rank_main, scenario
 from replicas.small_training import flip, model, step, trained
 
@@ -335,29 +335,6 @@ def watched_after_other_steps(rank: int) -> Any:
             step(module, optimizer, 1)
     except replicas.ReplicasDifferError as error:
         return error.report
-
-
-@scenario
-def bad_arguments(rank: int) -> Any:
-    module, optimizer = trained(rank, 0)
-    checks = (
-        {"groups": "dp"},
-        {"groups": {"*": 3}},
-        {"what": ("weights",)},
-        {"facts": {3: 4}},
-        {"groups": {"*": None, "*.experts.*": None}},
-    )
-    calls = [lambda _, optimizer: replicas.check("model", optimizer)]
-    calls += [partial(replicas.check, **how) for how in checks]
-    calls += [partial(replicas.watch, **how) for how in ({"every": 0}, {"on_diff": "stop"})]
-    said = []
-    for call in calls:
-        try:
-            call(module, optimizer)
-            said.append("")
-        except OddrankError as error:
-            said.append(str(error))
-    return said
 
 
 if __name__ == "__main__":

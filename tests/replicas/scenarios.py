@@ -12,15 +12,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jsonschema
-
 import forked
 from golden import Golden
-from oddrank.report import SCHEMA_FILE
 from patience import PATIENCE
+from reports import valid
 
 SCENARIOS: dict[str, Callable[[int], Any]] = {}
-SCHEMA = json.loads(SCHEMA_FILE.read_text())
 
 
 def scenario(run: Callable[[int], Any]) -> Callable[[int], Any]:
@@ -62,7 +59,7 @@ class Job:
         for answer in answers:
             assert without_own(answer) == without_own(answers[0])
             for report in _reports_in(answer):
-                jsonschema.validate(report, SCHEMA)
+                valid(json.dumps(report))
         return answers[0]
 
     def judge(self, golden: Golden, rows: Mapping[str, Any]) -> None:

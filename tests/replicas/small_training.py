@@ -32,6 +32,12 @@ def step(module: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> None
     optimizer.step()
 
 
+def single() -> tuple[nn.Module, torch.optim.Optimizer]:
+    """Returns a module of one process and its optimizer."""
+    module = model()
+    return module, torch.optim.AdamW(module.parameters(), lr=0.01)
+
+
 def trained(rank: int, steps: int = 2) -> tuple[nn.Module, torch.optim.Optimizer]:
     """Returns a module in DDP and its optimizer after some steps on each rank's own data."""
     module = DistributedDataParallel(model())

@@ -127,10 +127,6 @@ def test_watch_ends_all_ranks_at_the_next_step_that_it_looks_at(job: Job):
     assert "rank 2" in said
 
 
-def test_bad_arguments_end_in_one_clear_line(job: Job, golden: Golden):
-    golden("\n".join(job("bad_arguments")))
-
-
 def test_the_example_names_the_rank_that_forgets_the_clip():
     example = Path(__file__).parents[2] / "examples" / "replicas_demo.py"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4"]

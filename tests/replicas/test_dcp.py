@@ -80,9 +80,7 @@ class Harmful:
 
 def test_code_in_the_index_is_not_run(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(folder)
-    index = pickle.loads((folder / ".metadata").read_bytes())
-    index.planner_data = Harmful()
-    (folder / ".metadata").write_bytes(pickle.dumps(index))
+    edit(folder, lambda index: setattr(index, "planner_data", Harmful()))
     assert len(checkpoints.read(str(folder)).tensors) == 4
     assert not (folder / "harmed").exists()
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from bench.told import refusal
+from golden import Golden
 from oddrank import OddrankError
 
 torch = pytest.importorskip("torch")
@@ -130,6 +132,19 @@ def test_what_a_rank_alone_uses_is_no_difference():
     assert [finding.who.ranks for finding in alike.judge(halves, {})] == [()]
     halves = {rank: {own: "5" if rank == 2 else "4"} for rank in range(4)}
     assert [finding.who.ranks for finding in alike.judge(halves, {})] == [(2,)]
+
+
+def test_bad_arguments_end_in_one_clear_line(job: None, golden: Golden):
+    module, optimizer = small_training.single()
+    checks = (
+        {"groups": "dp"}, {"groups": {"*": 3}}, {"what": ("weights",)}, {"facts": {3: 4}},
+        {"groups": {"*": None, "*.experts.*": None}},
+    )  # fmt: skip
+    said = [refusal(replicas.check, "model", optimizer)]
+    said += [refusal(replicas.check, module, optimizer, **how) for how in checks]
+    for how in ({"every": 0}, {"on_diff": "stop"}):
+        said.append(refusal(replicas.watch, module, optimizer, **how))
+    golden("\n".join(said))
 
 
 class Wrapper:

@@ -16,11 +16,6 @@ from oddrank import replicas  # noqa: E402
 from replicas import small_training  # noqa: E402
 
 
-def single() -> tuple["torch.nn.Module", "torch.optim.Optimizer"]:
-    module = small_training.model()
-    return module, torch.optim.AdamW(module.parameters(), lr=0.01)
-
-
 def assert_leaves_the_training_one_step_further(make: Callable[[], Any], steps: int) -> None:
     """Trains twice from the start: with steps, and with replays of them. Both end alike.
 
@@ -42,7 +37,7 @@ def assert_leaves_the_training_one_step_further(make: Callable[[], Any], steps: 
 
 def test_a_replay_restores_a_scheduler_and_the_random_numbers_of_dropout():
     def make():
-        module, optimizer = single()
+        module, optimizer = small_training.single()
         module.append(torch.nn.Dropout(0.5))
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
 
@@ -189,7 +184,7 @@ def test_a_single_process_that_does_not_repeat_is_not_blamed():
 
 def test_bad_arguments_are_one_line(golden: Golden):
     search = replicas.watch_nonfinite
-    module, optimizer = single()
+    module, optimizer = small_training.single()
     golden("\n".join(refusal(*call) for call in (
         (partial(search, every=0), module, optimizer),
         (partial(search, on_found="stop"), module, optimizer),

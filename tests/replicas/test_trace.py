@@ -1,13 +1,11 @@
 """Traces of two runs: the first layer where they part."""
 
-import json
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from golden import Golden
-from oddrank.report import SCHEMA_FILE
+from reports import valid
 
 torch = pytest.importorskip("torch")
 from oddrank import replicas  # noqa: E402
@@ -36,8 +34,7 @@ def test_two_runs_alike_have_the_same_trace_and_others_name_their_first_tensor(t
     for values in (False, True):
         files = [traced(tmp_path / f"{i}.trace", values=values) for i in range(2)]
         if not values:  # with them, it is a file of torch.save
-            report = json.loads(files[0].read_text())
-            jsonschema.validate(report, json.loads(SCHEMA_FILE.read_text()))
+            valid(files[0].read_text())
         assert report_of(*files).verdict == "healthy"
         report = report_of(files[0], traced(tmp_path / "b", change=0.25, values=values))
         assert report.data["different"][:2] == [
