@@ -38,7 +38,7 @@ from oddrank.triage.evidence import collected
 from oddrank.triage.evidence import kernel as kernel_evidence
 from oddrank.triage.evidence import nccl_ras as ras_evidence
 from patience import PATIENCE, until
-from processes import held_port
+from processes import held_port, shell_script
 from texts import texts
 from triage.facts_of import facts_of
 
@@ -391,10 +391,8 @@ def test_the_kernel_s_log_is_read_or_it_is_said_why_not(tmp_path):
 
 
 def test_nvidia_smi_is_kept_also_if_it_fails(tmp_path, monkeypatch):
-    program = tmp_path / "nvidia-smi"
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    program.write_text('#!/bin/sh\necho "$1: GPU is lost"\nexit 15\n')
-    program.chmod(0o700)
+    shell_script(tmp_path / "nvidia-smi", 'echo "$1: GPU is lost"\nexit 15')
     found = ran(nvidia_smi.SOURCE, tmp_path / "out")
     assert found.files == {"nvidia-smi.txt": b"-q: GPU is lost\n"}
     assert found.lacks == {"nvidia-smi -q": "it exited with 15: -q: GPU is lost"}

@@ -217,10 +217,7 @@ def test_the_end_of_the_worker_does_not_end_the_collector(tmp_path):
 
 @pytest.mark.parametrize(
     ("before", "number"),
-    [
-        ("pass", signal.SIGTERM),
-        ("signal.signal(signal.SIGTERM, signal.SIG_IGN)", signal.SIGKILL),
-    ],
+    [("pass", signal.SIGTERM), ("signal.signal(signal.SIGTERM, signal.SIG_IGN)", signal.SIGKILL)],
 )
 def test_a_root_may_end_the_worker_and_what_it_has_started(tmp_path, before, number):
     with watched(tmp_path) as (worker, root, mark):
@@ -543,13 +540,12 @@ ODD = {
 
 
 @pytest.fixture
-def hostile(tmp_path):
-    """Yields a worker, its guard's mark and a root that is none of ours."""
-    root, mark, worker = FakeRoot(), Marked(), Worker(tmp_path)
+def hostile(unwatched):
+    """Returns a worker, its guard's mark and a root that is none of ours."""
+    worker, _, mark = unwatched
+    root = FakeRoot()
     start_guard(worker, root.address, mark=mark)
-    yield worker, mark, root
-    worker.end()
-    mark.kill_all()
+    return worker, mark, root
 
 
 @pytest.mark.parametrize("frames", BROKEN.values(), ids=BROKEN)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -34,28 +33,18 @@ def start(mark: Marked, *options: str, **how: object) -> "subprocess.Popen[str]"
     return subprocess.Popen(command, env=environ, text=True, **how)  # type: ignore[call-overload]
 
 
-def until_ranks_sleep(folder: Path) -> None:
-    until(lambda: all((folder / f"ready{rank}").exists() for rank in range(2)), 300)
-
-
-def test_ctrl_c_ends_all_ranks_and_what_they_started(pytester, mark):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_ctrl_c_or_the_death_of_pytest_ends_all_ranks_and_what_they_started(pytester, mark, number):
     pytester.makepyfile(SLEEPING)
     running = start(mark, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    until_ranks_sleep(pytester.path)
-    running.send_signal(signal.SIGINT)
+    ready = [pytester.path / f"ready{rank}" for rank in range(2)]
+    until(lambda: all(file.exists() for file in ready), 300)
+    running.send_signal(number)
     said, _ = running.communicate(timeout=PATIENCE.limit)
-    assert "KeyboardInterrupt" in said
-    assert running.returncode == pytest.ExitCode.INTERRUPTED
+    interrupted = number == signal.SIGINT
+    assert ("KeyboardInterrupt" in said) == interrupted
+    assert running.returncode == (pytest.ExitCode.INTERRUPTED if interrupted else -number)
     until(lambda: mark.living() == [])  # those that were killed need a core to end in
-
-
-def test_nothing_is_left_of_a_pytest_that_is_killed(pytester, mark):
-    pytester.makepyfile(SLEEPING)
-    running = start(mark, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until_ranks_sleep(pytester.path)
-    running.kill()
-    running.wait()
-    until(lambda: mark.living() == [])
     prefix = f"oddrank-ranks-{running.pid}-"
     until(lambda: not any(name.startswith(prefix) for name in os.listdir("/dev/shm")))
 

@@ -32,15 +32,6 @@ class Watched : public ::testing::Test {
   RecordWatch watch_{{"/nowhere/rank0", path_}, kPid, 99, kQuiet};
 };
 
-TEST_F(Watched, without_a_record_is_starting) {
-  watch_.look(kSecond);
-  EXPECT_STREQ(watch_.stage(), "starting");
-  EXPECT_EQ(watch_.quiet_ns(9 * kSecond), -1);
-  EXPECT_EQ(watch_.step(), "");
-  EXPECT_EQ(watch_.exit_code(), -1);
-  EXPECT_EQ(watch_.file(), nullptr);
-}
-
 TEST_F(Watched, of_another_process_is_no_record) {
   record_.header().start_time = 98;
   EXPECT_EQ(at(1), "starting");
@@ -60,18 +51,6 @@ TEST_F(Watched, is_quiet_five_seconds_after_its_last_step_or_collective) {
   EXPECT_EQ(at(14), "quiet");
   record_.collective(trace::Phase::kBegin, 1);
   EXPECT_EQ(at(15), "moving");
-}
-
-TEST_F(Watched, counts_a_step_that_is_set_back_as_progress) {
-  record_.header().step = 101;
-  at(1);
-  const std::uint64_t before = watch_.progress();
-  record_.header().step = 1;
-  EXPECT_EQ(at(20), "moving");
-  EXPECT_EQ(watch_.progress(), before + 1);
-  record_.header().step = 3;
-  at(21);
-  EXPECT_EQ(watch_.progress(), before + 3);
 }
 
 TEST_F(Watched, events_and_marks_alone_are_no_progress) {
