@@ -47,6 +47,8 @@ _LISTED = re.compile(
     r"(?:^|[\s>\]:|])(?:(\d{1,7}): \[([\w./-]+)|/job:jax_worker/\S*/task:(\d+)\s*$)"
 )
 _MOST_BELOW = 256
+# What the analyzer of the flight recorder writes below whom it misses: the group's ranks.
+_EXPECTED = re.compile(rf"expected ranks: {_LIST}")
 
 
 def _facts(log: Log, line: Line) -> Iterator[Fact]:
@@ -70,6 +72,10 @@ def _facts(log: Log, line: Line) -> Iterator[Fact]:
                           hits=(numbers[0],))  # fmt: skip
         elif numbers:
             yield World(numbers[0], source)
+    below = range(line.number + 1, line.number + 6) if missing else ()
+    near = (text for _, text in lines.lines(log.item, below))
+    if found := _EXPECTED.search("\n".join(near)):
+        ready += [rank for rank in ranks_of(found[1]) if rank not in missing]
     tensor = _TENSOR.search(line.text)
     yield from _waits(tensor[1] if tensor else "", missing, ready, line, source)
 

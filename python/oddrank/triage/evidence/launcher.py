@@ -64,10 +64,6 @@ _RAY_ACTOR = re.compile(r"\b(?:pid|Worker PID): (\d+)")
 _RAY_HOST = re.compile(r"\b(?:ip|Worker IP address): (?!0\.0\.0\.0\b)([\w.:-]+)")
 _OOM = re.compile(r"oom[-_]kill", re.IGNORECASE)
 _LATER_CODE = re.compile(r"exit (?:code|status):\s+(\d+)", re.IGNORECASE)
-_SIGNALS_OF_SRUN = {
-    "Killed": 9, "Terminated": 15, "Aborted": 6, "Segmentation fault": 11, "Bus error": 7,
-    "Floating point exception": 8, "Interrupt": 2, "User defined signal": 10,
-}  # fmt: skip
 _NAMED = {"SIGTERM": 15, "SIGKILL": 9, "SIGINT": 2, "SIGABRT": 6}
 _OF_MPI = ("process rank", "RUNNING AT", "MPI_ABORT was invoked", "Process name: ",
            "called MPI_Abort")  # fmt: skip
@@ -97,7 +93,7 @@ def _told(said: dict[str, str | None], line: Line, source: Source) -> Death:
     rank = line.process.rank if rank is None and not label else rank
     process = Process(rank, line.process.host, pid, label)
     if name := said.get("name"):
-        code = -_SIGNALS_OF_SRUN[name]
+        code = -tracebacks.SIGNALS[name]
     if code is None:
         return Death(process, "exit", source, line.time, text="its engine does not know how")
     code = -code if said.get("signal") else code
@@ -305,7 +301,7 @@ class _Reader:
 
     def _tasks(self, found: re.Match[str], line: Line, source: Source, job: _Job) -> Iterator[Fact]:
         host, tasks, what = found[1], _numbers(found[2]), found[3].strip()
-        number = next((n for word, n in _SIGNALS_OF_SRUN.items() if what.startswith(word)), None)
+        number = next((n for word, n in tracebacks.SIGNALS.items() if what.startswith(word)), None)
         code = re.match(r"Exited with exit code (\d+)", what)
         # Tasks that are launchers, perhaps with a log elsewhere, have numbers of their own.
         for task in tasks:

@@ -78,7 +78,7 @@ WORDS: dict[str, tuple[tuple[str, int], ...]] = {
         ("*** Process received signal", -2),
     ),
     "awaited": _alone(
-        "issing ranks:|eady ranks:|respond: rank|/task:|worker_count=| clients joined"
+        "issing ranks:|eady ranks:|respond: rank|/task:|worker_count=|clients joined"
     ),
     "world": _alone("using world size:|MEMBER: 1/| COMPLETE|Starting with "),
 }

@@ -82,13 +82,12 @@ _LATER = 60.0
 _BEFORE, _AFTER = 2_000, 20_000
 # Python goes on after these.
 _GOES_ON = ("Exception ignored in", "Exception in thread")
-_SIGNALS = {
-    "Segmentation fault": 11,
-    "Aborted": 6,
-    "Bus error": 7,
-    "Floating": 8,
-    "Illegal instruction": 4,
-}
+# How the C library, srun and Python begin what they say of a signal.
+SIGNALS = {
+    "Killed": 9, "Terminated": 15, "Aborted": 6, "Segmentation fault": 11, "Bus error": 7,
+    "Floating": 8, "Illegal instruction": 4, "Interrupt": 2,
+    "User defined signal": 10,
+}  # fmt: skip
 # What a C++ exception and watchdogs say when they end their process.
 _LAST_WORDS = re.compile(
     r".*(?:what\(\): |with exception:)(.*)|.*?(Aborting process on rank .*|Watchdog timeout \(.*"
@@ -327,7 +326,7 @@ class _Words:
             self._goes_on[line.writer] = line.number
         elif line.word == "Fatal Python error:":
             about = text.partition("Fatal Python error:")[2].strip()
-            number = next((n for word, n in _SIGNALS.items() if about.startswith(word)), None)
+            number = next((n for word, n in SIGNALS.items() if about.startswith(word)), None)
             self._died(line, Death(line.process, "signal" if number else "abort", source, line.time,
                                    signal=number, text=about))  # fmt: skip
         elif line.word in _ABORTS:
@@ -345,11 +344,10 @@ class _Words:
             self._signal(line, text, source)
 
     def _signal(self, line: Line, text: str, source: Source) -> None:
-        found, process = _HANDLED.search(text), line.process
+        found = _HANDLED.search(text)
+        process = replace(line.process, pid=int(found[2])) if found and found[2] else line.process
         told = _NUMBER.search(text) if "Signal:" in text else None
         number = _number_of(found[1]) if found else int(told[1]) if told else 11
-        if found and found[2]:
-            process = replace(process, pid=int(found[2]))
         if found and number in (2, 15):
             name = f"pid {process.pid}" if process.pid else "a process"
             self._told.append(Stop(name, source, line.time, number))
