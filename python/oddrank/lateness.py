@@ -83,7 +83,8 @@ def late_ranks(arrivals: Mapping[int, Arrival]) -> list[Late]:
         own, behind = a.own - usual, a.median - first
         line = _LINE * a.spread
         if own > line and behind > line / 2 + a.error + worst_clock:
-            share = _share_above(a, a.median - behind + line / 2)
+            at = a.median - behind + line / 2
+            share = 1 - bisect.bisect_right(a.quantiles, at) / len(a.quantiles)
             found.append(Late(rank, own, behind, share, line, a.spread, a.own - own, a.n))
     return sorted(found, key=lambda one: -one.by)
 
@@ -92,7 +93,3 @@ def both_times(first: Mapping[int, Arrival], again: Mapping[int, Arrival]) -> li
     """Returns the ranks that were late in both measurements, with the figures of the second."""
     before = {one.rank for one in late_ranks(first)}
     return [one for one in late_ranks(again) if one.rank in before]
-
-
-def _share_above(a: Arrival, line: float) -> float:
-    return 1 - bisect.bisect_right(a.quantiles, line) / len(a.quantiles)

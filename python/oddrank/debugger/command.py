@@ -5,7 +5,7 @@ import select
 import socket
 import sys
 import time
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -111,7 +111,9 @@ def _pass_on(rank: socket.socket, waiter: "select.poll") -> bool:
     """Passes on what is there; returns False at the end."""
     for descriptor, _ in waiter.poll():
         if descriptor == rank.fileno():
-            text = _received(lambda: rank.recv(65536))
+            text = b""
+            with suppress(OSError):
+                text = rank.recv(65536)
             if not text:
                 return False
             _show(text.decode(errors="replace"))
@@ -126,13 +128,6 @@ def _pass_on(rank: socket.socket, waiter: "select.poll") -> bool:
             except OSError:  # the rank has gone on
                 return False
     return True
-
-
-def _received(read: Callable[[], bytes]) -> bytes:
-    try:
-        return read()
-    except OSError:
-        return b""
 
 
 def _show(text: str) -> None:

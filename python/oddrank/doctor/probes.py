@@ -62,13 +62,9 @@ def examine(seconds: float, environ: Mapping[str, str] = os.environ) -> Facts:
         "nccl": torch["nccl"],
         "launch": _launch(environ),
         "files": _files(environ),
-        "gpu_expected": _has_gpu(),
+        # Without a GPU's driver, CUDA parts are not needed.
+        "gpu_expected": any(map(os.path.exists, _DRIVER_FILES)),
     }
-
-
-def _has_gpu() -> bool:
-    """Returns whether this machine has a GPU's driver: without one, CUDA parts are not needed."""
-    return any(map(os.path.exists, _DRIVER_FILES))
 
 
 def _launch(environ: Mapping[str, str]) -> Facts:

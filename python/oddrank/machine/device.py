@@ -47,7 +47,7 @@ def facts(launch: "Launch") -> GpuFacts:
         "gpu": torch.cuda.get_device_name(gpu_index(launch) % gpus) if gpus else None,
         "local_world": launch.local_world,
         # A launcher that gives each rank one GPU shows it to that rank alone, as number 0.
-        "gpu_id": _gpu_id() if gpus == 1 else None,
+        "gpu_id": str(torch.cuda.get_device_properties(0).uuid) if gpus == 1 else None,
         "cuda_part": _cuda_problem(part, gpu_index(launch) % gpus) if gpus else "",
         "obstacle": part.module.nccl_obstacle() if part.module and gpus else "",
     }
@@ -116,12 +116,6 @@ def name_of_gpu(facts: Mapping[str, Any], local_rank: int) -> str:
     given = visible.split(",")
     name = given[index].strip() if index < len(given) else ""
     return f"GPU {name}" if name.isdigit() else name
-
-
-def _gpu_id() -> str:
-    import torch
-
-    return str(torch.cuda.get_device_properties(0).uuid)
 
 
 def free_bytes(device: str, launch: "Launch") -> float:

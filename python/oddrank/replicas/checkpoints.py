@@ -203,6 +203,9 @@ def _read_file(found: Checkpoint, file: Path, prefix: str) -> None:
         found.add_tree(load(file, file, mmap=use_mmap or None), prefix.removesuffix(" "), file)
 
 
+_PLAIN = (str, int, float, complex, bytes, type(None))
+
+
 def _flat(thing: Any, name: str, left: Iterator[int]) -> Iterator[tuple[str, Any]]:
     """Yields the leaves of nested mappings and lists by their path. A list of numbers is a leaf.
 
@@ -213,17 +216,13 @@ def _flat(thing: Any, name: str, left: Iterator[int]) -> Iterator[tuple[str, Any
     items: Any = ()
     if isinstance(thing, Mapping):
         items = thing.items()
-    elif isinstance(thing, list | tuple) and not all(map(_is_plain, thing)):
+    elif isinstance(thing, list | tuple) and not all(isinstance(one, _PLAIN) for one in thing):
         items = enumerate(thing)
     else:
         yield name, thing
     for key, value in items:
         between = "" if not name else " " if name.endswith(":") else "."
         yield from _flat(value, f"{name}{between}{key}", left)
-
-
-def _is_plain(thing: Any) -> bool:
-    return thing is None or isinstance(thing, str | int | float | complex | bytes)
 
 
 def _as_value(thing: Any) -> str:

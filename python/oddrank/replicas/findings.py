@@ -39,8 +39,8 @@ def different_bits(outlier: "Outlier", hosts: Mapping[int, str]) -> Finding:
         condition="different",
         who=who,
         cause="different-bits",
-        what=f"{who} {_holds(outlier.ranks)} other bits than {ranks_text(rest)} in {_of(outlier)}:"
-        f" {first.name} ({first.what}){_place(first.place, outlier.ranks)}",
+        what=f"{who} hold{'s' * (len(outlier.ranks) == 1)} other bits than {ranks_text(rest)} in"
+        f" {_of(outlier)}: {first.name} ({first.what}){_place(first.place, outlier.ranks)}",
         evidence=tuple(
             Evidence(
                 f"{one.name} ({one.what}, {one.dtype} {list(one.shape)}):"
@@ -154,10 +154,6 @@ def _who(ranks: Sequence[int], hosts: Mapping[int, str]) -> Who:
 def _of(outlier: "Outlier") -> str:
     count = len(outlier.tensors)
     return f"{count} of {outlier.compared} tensor{'s' if outlier.compared > 1 else ''}"
-
-
-def _holds(ranks: Sequence[int]) -> str:
-    return "holds" if len(ranks) == 1 else "hold"
 
 
 def _place(place: Mapping[str, Any] | None, odd: Sequence[int]) -> str:

@@ -87,7 +87,6 @@ class Judge:
     """The judge itself has ended all ranks."""
     evidence: dict[str, Any] | None = None
     """What was saved, as evidence.save()."""
-    decision: Decision | None = None
     earlier: list[Attempt] = field(default_factory=list)
     """The attempts before this one."""
     outputs: Outputs = field(default_factory=Outputs)
@@ -417,7 +416,7 @@ class Judge:
         host_of = {state.rank: state.host for state in self._states() if state.host}
         attempt = self._attempt(report)
         made = decide(report, host_of, told=told, earlier=self.earlier, now=attempt)
-        self.decision, options = made, self.settings.options
+        options = self.settings.options
         works = self._gauges()
         whole = self._with_run(report, made)
         if (json := options["json"]) is not None:

@@ -164,11 +164,13 @@ class Watch:
         before = self._started
         moves = [self._note(now, s, self._ranks.setdefault(s.rank, _Rank())) for s in states]
         # Once all are gone, nobody comes any more to show that a death is one of many.
-        over = any(s.contact != "never" for s in states) and not any(map(_may_go_on, states))
+        lost = any(s.contact in ("never", "silent") for s in states)
+        goes_on = any(is_heard(s) and not has_ended(s) for s in states)
+        over = any(s.contact != "never" for s in states) and not lost and not goes_on
         found = [*self._deaths(now, states, over=over)]
         if any(moves):
             found += self._go_on(now, healthy=before)
-        elif any(is_heard(s) and not has_ended(s) for s in states):
+        elif goes_on:
             found += () if self._told_to_end else self._stand(now)
         else:  # nobody is heard: a stall can't be told from a cut cable
             self._since = now
@@ -337,10 +339,6 @@ def _as_shells(state: RankState) -> int:
 def _is_unknown(state: RankState) -> bool:
     """Returns whether nobody saw how it ended: its parent was faster, and it may have been well."""
     return state.signal is None and state.exit_code is None
-
-
-def _may_go_on(state: RankState) -> bool:
-    return state.contact in ("never", "silent") or (is_heard(state) and not has_ended(state))
 
 
 def _ranks(states: Iterable[RankState]) -> tuple[int, ...]:

@@ -194,7 +194,8 @@ def judge(
         spread = max(spread, one.error)
     search = _Search(parts, LINE * log_effect(effect), noise)
     suspects: list[Suspect] = []
-    most = _most_suspects(members)
+    # More would mean several kinds of links, or busy hosts.
+    most = min(8, max(1, members // 3))
     compared = search.compare(left)
     while len(suspects) <= _LOOKED_AT * most and (worst := search.worst(compared)) is not None:
         suspects.append(worst)
@@ -237,11 +238,6 @@ def _medians(passes: Passes) -> dict[Cell, list[float]]:
     """Returns the medians of each cell's passes that have repeats."""
     found = {cell: [statistics.median(v) for v in seen if v] for cell, seen in passes.items()}
     return {cell: medians for cell, medians in found.items() if medians}
-
-
-def _most_suspects(members: int) -> int:
-    """Returns the most suspects to name. More would mean several kinds of links, or busy hosts."""
-    return min(8, max(1, members // 3))
 
 
 @dataclass(frozen=True)

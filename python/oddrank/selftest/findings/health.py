@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from oddrank.control.stages import RunState
-from oddrank.finding import Condition, Confidence, Evidence, Finding, Who, ranks_text
+from oddrank.finding import Condition, Confidence, Evidence, Finding, ranks_text
 from oddrank.machine.xid import HARDWARE
 from oddrank.peers import Majority
 from oddrank.selftest.gpus import Health, results
@@ -31,29 +31,6 @@ def _smi(reply: Health, query: str) -> str:
     return f"nvidia-smi -i {reply.get('pci', 'GPU')} {query}"
 
 
-def _finding(
-    who: Who,
-    cause: str,
-    what: str,
-    evidence: Sequence[Evidence],
-    sure: Confidence,
-    *,
-    next: Sequence[str] = (),
-    condition: Condition = "suspicious",
-    drains_node: bool = False,
-) -> Finding:
-    return Finding(
-        condition=condition,
-        who=who,
-        cause=cause,
-        what=what,
-        evidence=tuple(evidence),
-        confidence=sure,
-        next=tuple(next),
-        drains_node=drains_node,
-    )
-
-
 def _of_gpu(
     run: RunState,
     rank: int,
@@ -67,9 +44,15 @@ def _of_gpu(
     drains_node: bool = False,
 ) -> Finding:
     who = run.who([rank])
-    what = f"{who} {who.is_or_are} {condition}: {says}"
-    return _finding(
-        who, cause, what, [evidence], sure, next=next, condition=condition, drains_node=drains_node
+    return Finding(
+        condition=condition,
+        who=who,
+        cause=cause,
+        what=f"{who} {who.is_or_are} {condition}: {says}",
+        evidence=(evidence,),
+        confidence=sure,
+        next=tuple(next),
+        drains_node=drains_node,
     )
 
 
@@ -184,12 +167,13 @@ def switches_logged(
         f"{switch}: " + ", ".join(f"SXid {code} x{n}" for code, n in counts.items())
         for switch, counts in logged.items()
     )
-    return _finding(
-        who,
-        "sxid",
-        f"{who} is suspicious: the kernel has logged fatal errors of its NVSwitches: {words}",
-        [Evidence(words, "kernel log")],
-        _LOGGED,
+    return Finding(
+        condition="suspicious",
+        who=who,
+        cause="sxid",
+        what=f"{who} is suspicious: the kernel has logged fatal errors of its NVSwitches: {words}",
+        evidence=(Evidence(words, "kernel log"),),
+        confidence=_LOGGED,
         next=("dmesg -T | grep -i sxid", "systemctl status nvidia-fabricmanager  (on that host)"),
     )
 
@@ -213,14 +197,14 @@ def shared_by_most(by: Mapping[int, str]) -> Finding:
     for rank, why in by.items():
         ranks.setdefault(why, []).append(rank)
     ways = sorted(ranks.items(), key=lambda way: -len(way[1]))[:_MOST_VALUES]
-    return _finding(
-        Who("rank"),
-        "gpu-shared",
-        f"the GPUs of {ranks_text(by)} are shared ({', '.join(dict(ways))}): speed not judged",
-        [Evidence(f"{why}: {ranks_text(who)}", "NVML processes") for why, who in ways],
-        Confidence("low", "most GPUs have it: it points at none"),
-        next=[f"nvidia-smi {_PROCESSES}"],
-        condition="unknown",
+    return Finding(
+        cause="gpu-shared",
+        what=f"the GPUs of {ranks_text(by)} are shared ({', '.join(dict(ways))}): speed not judged",
+        evidence=tuple(
+            Evidence(f"{why}: {ranks_text(who)}", "NVML processes") for why, who in ways
+        ),
+        confidence=Confidence("low", "most GPUs have it: it points at none"),
+        next=(f"nvidia-smi {_PROCESSES}",),
     )
 
 
@@ -235,13 +219,17 @@ def unlike(
     (value, ranks), common, votes = odd, most.value, len(most.groups[0][1])
     who = node_or_rank(run, ranks)
     look = "lspci -vv -s {} | grep -i lnk" if name == "PCIe" else "nvidia-smi -i {} -q"
-    return _finding(
-        who,
-        "other-gpu-setting",
-        f"{who} {who.is_or_are} suspicious: {name} {value}, {votes} others of {kind} have {common}",
-        [Evidence(f"{name}: {value} instead of {common}", f"NVML {name}")],
-        Confidence("high" if votes >= 3 * len(ranks) else "medium", "most GPUs of its kind agree"),
-        next=[look.format(results(run)[ranks[0]].get("pci", "GPU"))],
+    return Finding(
+        condition="suspicious",
+        who=who,
+        cause="other-gpu-setting",
+        what=f"{who} {who.is_or_are} suspicious: {name} {value}, {votes} others of {kind}"
+        f" have {common}",
+        evidence=(Evidence(f"{name}: {value} instead of {common}", f"NVML {name}"),),
+        confidence=Confidence(
+            "high" if votes >= 3 * len(ranks) else "medium", "most GPUs of its kind agree"
+        ),
+        next=(look.format(results(run)[ranks[0]].get("pci", "GPU")),),
     )
 
 
@@ -250,24 +238,20 @@ def no_majority(kind: str, name: str, most: Majority[int, str]) -> Finding:
     parts = "; ".join(
         f"{ranks_text(ranks)}: {value}" for value, ranks in most.groups[:_MOST_VALUES]
     )
-    return _finding(
-        Who("rank"),
-        "no-gpu-majority",
-        f"the {kind} differ in their {name}, and no value has a majority: {parts}",
-        [Evidence(parts, f"NVML {name}")],
-        Confidence("low", "too few GPUs, or nodes, agree"),
-        condition="unknown",
+    return Finding(
+        cause="no-gpu-majority",
+        what=f"the {kind} differ in their {name}, and no value has a majority: {parts}",
+        evidence=(Evidence(parts, f"NVML {name}"),),
+        confidence=Confidence("low", "too few GPUs, or nodes, agree"),
     )
 
 
 def not_readable(ranks: list[int], why: str) -> Finding:
     """NVML can't be asked: that is no fault of a GPU, and no proof of health."""
-    return _finding(
-        Who("rank"),
-        "health-not-readable",
-        f"the health of the GPUs of {ranks_text(ranks)} is not readable: {why}",
-        [Evidence(why, "NVML")],
-        Confidence("low", "nothing could be read"),
-        next=["nvidia-smi -q  (on those hosts; a container needs the capability utility)"],
-        condition="unknown",
+    return Finding(
+        cause="health-not-readable",
+        what=f"the health of the GPUs of {ranks_text(ranks)} is not readable: {why}",
+        evidence=(Evidence(why, "NVML"),),
+        confidence=Confidence("low", "nothing could be read"),
+        next=("nvidia-smi -q  (on those hosts; a container needs the capability utility)",),
     )

@@ -24,9 +24,6 @@ from oddrank.triage.facts import Counts, Fact, Identity, Process, Source, Troubl
 
 _MOST_JSON = 256 << 20
 _START = re.compile(r'\{\s*"(?:nccl_version|timestamp)"\s*:')
-_JSON = re.compile(
-    rb'"(?:nccl_version|collective_counts|missing_ranks_count)"|"event"\s*:\s*"PEER_'
-)
 # 2.28.7 and 2.28.9 leave a comma out in missing_ranks[].
 _NO_COMMA = re.compile(r'("nvml_dev"\s*:\s*-?\d+)(\s+"status")')
 # ncclResult_t

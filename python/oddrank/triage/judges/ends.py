@@ -277,7 +277,7 @@ def _attached(ends: list[End]) -> list[End]:
         end for end in named if end.why == "own" and not end.best.text
         and (end.best.how == "exit" or end.best.signal == 6)
     ]  # fmt: skip
-    own = _distinct(end for end in nameless if end.why == "own")
+    own = [*{signature(end.best): end for end in nameless if end.why == "own"}.values()]
     whys = {end.why for end in nameless}
     if len(own) == 1 and silent and (len(silent) == 1 or ("own" in whys and len(whys) == 1)):
         best = own[0].best
@@ -293,10 +293,6 @@ def _attached(ends: list[End]) -> list[End]:
                 for end in silent]  # fmt: skip
         return [end for end in named if end not in silent] + told
     return named + nameless
-
-
-def _distinct(ends: Iterable[End]) -> list[End]:
-    return list({signature(end.best): end for end in ends}.values())
 
 
 def signature(death: Death) -> object:

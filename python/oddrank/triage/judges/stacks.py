@@ -61,7 +61,8 @@ def judge(view: View) -> list[Suspect]:
     if held and victims:
         return [_gil_held(held, victims, outside)]
     if outside and victims:
-        is_stuck = _is_stuck(view, found)
+        # The job stands still: twice at the same lines, or calls have timed out.
+        is_stuck = bool(view.timed_out) or all(s.exact for s in found)
         return _awaited(outside, waiting, maybe, missing=missing, is_stuck=is_stuck)
     if outside or held:
         return [_all_outside([*outside, *held])]
@@ -90,11 +91,6 @@ def _mute(view: View, all_ranks: set[int | None]) -> int | None:
     own = {t.process.rank for stack in view.stacks for t in stack.threads if t.own}
     silent = all_ranks - own
     return silent.pop() if len(silent) == 1 and len(own) >= _FEW and None not in own else None
-
-
-def _is_stuck(view: View, found: Sequence[Stand]) -> bool:
-    """Returns whether the job stands still: twice at the same lines, or calls have timed out."""
-    return bool(view.timed_out) or all(s.exact for s in found)
 
 
 # The rules.

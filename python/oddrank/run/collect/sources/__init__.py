@@ -125,10 +125,7 @@ class Sink:
             return False
         try:
             written = write(self.folder / name, pieces, self._room)
-        except OddrankError as error:
-            self.lacks(of or name, error)
-            return False
-        except OSError as error:
+        except (OddrankError, OSError) as error:
             self.lacks(of or name, error)
             return False
         self._room -= written
@@ -209,9 +206,7 @@ def copy(sink: Sink, file: str | Path, name: str, owner: int | None = None) -> b
             if done:
                 sink.changed(name, facts.st_mtime_ns)
             return done
-    except OddrankError as error:
-        sink.lacks(file, error)
-    except OSError as error:
+    except (OddrankError, OSError) as error:
         sink.lacks(file, error)
     return False
 
