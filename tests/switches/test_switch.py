@@ -19,6 +19,7 @@ from oddrank.switches import agreement, job_reports, order_file
 from oddrank.switches import switch as switch_module
 from oddrank.switches.agreement import SwitchError
 from oddrank.triage import report as triage
+from oddrank.triage import tree
 from patience import PATIENCE, until
 from processes import typed
 from reports import valid
@@ -152,7 +153,7 @@ def test_a_dump_is_written_while_the_rank_hangs_and_triage_reads_it(folder):
         (file,) = until(lambda: list(folder.glob("dump-*/rank0.txt")))
         until(lambda: "test_a_dump_is_written" in file.read_text())
     found = triage.read([str(file.parent)])
-    assert next(iter(triage.tree_lines(found))) == "stacks of 1 process"
+    assert next(iter(tree.lines(found.view.stacks))) == "stacks of 1 process"
     # The tree leaves out the middle of a deep stack: the main thread may be anywhere in glob().
     frames = [frame for stack in found.view.stacks for frame in stack.frames]
     assert any(frame.file.endswith("test_switch.py") for frame in frames)

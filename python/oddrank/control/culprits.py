@@ -87,7 +87,8 @@ def culprits(round: StageRound) -> list[Culprit]:
     ]
     if set(faults) == set(states) and _raised_the_same(round, came.values()):
         sure = [Culprit("all-raised", (), round.stage)]
-    if any(_lost_its_launcher(s) for s in states.values()):  # also of ranks that are through
+    orphans = [s for s in states.values() if s.orphaned and s.launcher]
+    if any(s.state not in ("dead", "zombie") for s in orphans):  # also of ranks that are through
         sure = [c for c in sure if c.cause not in _BY_A_LAUNCHERS_END]
         sure.append(Culprit("launcher-gone", (), round.stage))
     elif round.other_worlds & set(never):
@@ -128,11 +129,6 @@ def _through(round: StageRound, s: RankState) -> bool:
     """Return whether a rank gave its result and is still well: it may die or raise after that."""
     well = s.contact == "ok" and s.state in ("running", "uninterruptible") and s.failed is None
     return well and s.rank in round.results
-
-
-def _lost_its_launcher(s: RankState) -> bool:
-    """Return whether a rank lives on without a launcher that it needs."""
-    return s.orphaned and bool(s.launcher) and s.state not in ("dead", "zombie")
 
 
 def _fault(round: StageRound, s: RankState) -> tuple[Cause | None, bool]:

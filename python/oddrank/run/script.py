@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.machinery import ModuleSpec, SourceFileLoader
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, NoReturn
 
 from oddrank import launch
@@ -129,7 +129,12 @@ def _run(body: Any, packages: Packages, hook: str | None, budget: float | None) 
         raise
     except BaseException as error:  # print it as Python would, without our frames
         note_end(error)
-        _print_traceback(error)
+        traceback = error.__traceback__
+        while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
+            traceback = traceback.tb_next
+        error.__traceback__ = traceback
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, traceback
+        sys.excepthook(type(error), error, traceback)
         if isinstance(error, KeyboardInterrupt):
             _die_of_interrupt()
         sys.exit(1)
@@ -152,20 +157,6 @@ def record_program() -> None:
     """Records this program as a child of the process that started it; see sitecustomize.py."""
     packages, hook, budget = json.loads(os.environ[_HOW])
     arm_child(rules(packages), (0, 0, 1, 0), hook or HOOKS[0], budget or 0.0)
-
-
-def _print_traceback(error: BaseException) -> None:
-    kind, traceback = type(error), _without_our_frames(error.__traceback__)
-    error.__traceback__ = traceback
-    sys.last_type, sys.last_value, sys.last_traceback = kind, error, traceback
-    sys.excepthook(kind, error, traceback)
-
-
-def _without_our_frames(traceback: TracebackType | None) -> TracebackType | None:
-    ours = {__file__}
-    while traceback is not None and traceback.tb_frame.f_code.co_filename in ours:
-        traceback = traceback.tb_next
-    return traceback
 
 
 def _die_of_interrupt() -> None:

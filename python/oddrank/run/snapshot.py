@@ -60,7 +60,10 @@ class Taker:
         asked = time.time()
         results = self.ask(STAGE, str(round(look * 1000)), expected, patience)
         answered = time.time()
-        answers = _unpacked(results)
+        answers = {}
+        for rank, payload in results.items():
+            with suppress(OddrankError):  # a guard of another version
+                answers[rank] = _native.core().run_unpack_snapshot(payload)
         taken = Snapshot({rank: _work(found) for rank, found in answers.items()}, asked, answered)
         now, since_boot = time.time(), time.monotonic()
         for state in self._ranks():  # as they are now: who ended meanwhile has said how
@@ -155,14 +158,6 @@ class Taker:
                     "workers": (),
                 }
         return None
-
-
-def _unpacked(results: Mapping[int, bytes]) -> dict[int, dict[str, Any]]:
-    found = {}
-    for rank, payload in results.items():
-        with suppress(OddrankError):  # a guard of another version
-            found[rank] = _native.core().run_unpack_snapshot(payload)
-    return found
 
 
 def seen_of(state: RankState, found: Mapping[str, Any]) -> Seen:

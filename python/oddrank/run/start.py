@@ -175,7 +175,10 @@ def _start_guard(here: launch.Launch, settings: Settings, address: str) -> None:
     quiet = min(_MOST_QUIET, max(_LEAST_QUIET, settings.options["stall"] * _STALLS_PART))
     record = f"rank{here.rank}-{settings.pid}-{settings.started}.trace"
     collects = settings.options["on_stall"] != REPORT
-    asks = not address and _asks_store(here)
+    # A guard loads torch to ask its store. One of each host does; all do if no common parent's pid
+    # names the rendezvous file.
+    one_asks = here.nodes > 1 and here.local_rank == 0
+    asks = not address and (not here.one_parent or one_asks)
     options = GuardOptions(
         *(settings.pid, here.rank, here.world, here.local_rank, here.local_world, here.node),
         quiet_ms=round(quiet * 1000),
@@ -192,14 +195,6 @@ def _start_guard(here: launch.Launch, settings: Settings, address: str) -> None:
     done = subprocess.run(command, input=options.packed(), stdout=null, stderr=null,
                           start_new_session=True, check=False, timeout=_TO_DETACH)  # fmt: skip
     _must_be_well(program, done.returncode)
-
-
-def _asks_store(here: launch.Launch) -> bool:
-    """Returns whether a rank's guard may need torch's store: it loads torch for that.
-
-    One of each host does; all do if no common parent's pid names the rendezvous file.
-    """
-    return not here.one_parent or (here.nodes > 1 and here.local_rank == 0)
 
 
 def _spawn(

@@ -49,6 +49,7 @@ def command(
     # Imported here: readers and judges take longer to import than --help takes in all.
     from oddrank import render
     from oddrank.triage import report
+    from oddrank.triage.tree import lines
 
     gc.disable()  # facts of 10,000 ranks are millions of objects, and no garbage
     files = {"--json": json_path, "--html": html_path}
@@ -57,7 +58,7 @@ def command(
     found = report.read(list(paths) or report.newest())
     stream = sys.stderr if json_path == "-" else sys.stdout
     if tree:
-        for line in report.tree_lines(found):
+        for line in lines(found.view.stacks):
             render.line(line, stream)
     if explain:
         for line in report.explanation(found):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from oddrank.triage import causes
-from oddrank.triage.facts import ON_HOST, Activity, Advice, Fact
+from oddrank.triage.facts import ON_HOST, Activity, Advice
 from oddrank.triage.suspects import Suspect
 from oddrank.triage.view import View
 
@@ -56,7 +56,7 @@ class Case:
 
     @property
     def advice(self) -> set[str]:
-        return {fact.key for fact in self._facts(Advice)}
+        return {fact.key for fact in self.view.facts if isinstance(fact, Advice)}
 
     @property
     def has_stack(self) -> bool:
@@ -83,10 +83,6 @@ class Case:
         files = (point.source.file for point in self.suspect.support if point.source)
         text = " ".join((self.words, *files)).lower()
         return any(word in text for word in words)
-
-    def _facts(self, kind: type[Advice]) -> list[Advice]:
-        facts: tuple[Fact, ...] = self.view.facts
-        return [fact for fact in facts if isinstance(fact, kind)]
 
 
 @dataclass(frozen=True)

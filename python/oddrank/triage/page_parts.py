@@ -62,7 +62,8 @@ def _doings(view: View) -> Iterator[tuple[int, str]]:
     for group, members in view.progress.items():
         name = words.group_text(group) or "a group"
         for rank, progress in members.items():
-            yield rank, f"{_progress_text(progress)} in {name}"
+            done = f"completed {progress.completed}, " if progress.completed is not None else ""
+            yield rank, f"{done}is in {_open(progress) or 'no call'} in {name}"
     for death in view.deaths:
         if death.process.rank is not None:
             yield death.process.rank, timeline.death_text(death)
@@ -72,11 +73,6 @@ def _doings(view: View) -> Iterator[tuple[int, str]]:
             who = thread.process.rank
             if who is not None and place and thread.name in ("", "MainThread"):
                 yield who, f"its main thread is in {place}"
-
-
-def _progress_text(progress: Progress) -> str:
-    done = f"completed {progress.completed}, " if progress.completed is not None else ""
-    return f"{done}is in {_open(progress) or 'no call'}"
 
 
 def _open(progress: Progress) -> str:

@@ -18,7 +18,6 @@ from oddrank.triage import (
     not_understood,
     on_purpose,
     timeline,
-    tree,
     verdict,
     words,
 )
@@ -238,8 +237,3 @@ def parts(triage: Triage) -> "Parts":
     from oddrank.triage import page_parts
 
     return page_parts.parts(triage.view, triage.suspects, triage.jobs)
-
-
-def tree_lines(triage: Triage) -> Iterator[str]:
-    """Yields the lines of --tree."""
-    yield from tree.lines(triage.view.stacks)

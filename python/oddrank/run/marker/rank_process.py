@@ -9,6 +9,7 @@ import importlib
 import io
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -26,6 +27,7 @@ DUMP = signal.SIGRTMAX - 5
 MOST_TEXT = 64 << 10
 _MOST_FRAMES = 32
 _MOST_WARNINGS = 50
+_PYTESTS = re.compile("/(?:_pytest|pluggy|unittest)/")
 _PR_SET_PDEATHSIG = 1
 # Options that would make a rank report, choose tests or run again by itself.
 _OPTIONS: dict[str, Any] = {
@@ -191,7 +193,7 @@ class _Here:
         }  # fmt: skip
         if raised is not None:
             frames = traceback.extract_tb(raised.tb)
-            own = [frame for frame in frames if not _is_pytests(frame.filename)]
+            own = [frame for frame in frames if not _PYTESTS.search(frame.filename)]
             phase["error"] = shortened(raised.exconly(), 2000)
             phase["frames"] = [[f.name, f.filename, f.lineno] for f in own[-_MOST_FRAMES:]]
         return phase
@@ -233,7 +235,3 @@ def shortened(text: str, most: int = MOST_TEXT) -> str:
     head = most // 4
     left_out = len(text) - most
     return f"{text[:head]}\n... {left_out} characters left out ...\n{text[head - most :]}"
-
-
-def _is_pytests(file: str) -> bool:
-    return any(f"/{package}/" in file for package in ("_pytest", "pluggy", "unittest"))
