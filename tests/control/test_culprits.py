@@ -43,9 +43,9 @@ def test_who_kept_a_stage_from_its_end():
 
 
 OWN_FAULTS = {
-    "killed": "killed", "killed zombie": "killed", "segfaulted": "killed", "exited": "exited",
-    "ended": "ended", "stopped": "stopped",
-}  # fmt: skip
+    **dict.fromkeys(("killed", "killed zombie", "segfaulted", "exited", "ended"), "dead"),
+    "stopped": "stopped",
+}
 
 
 def test_a_rank_with_a_fault_of_its_own_is_named_wherever_it_stood():
@@ -54,7 +54,7 @@ def test_a_rank_with_a_fault_of_its_own_is_named_wherever_it_stood():
         assert named(line) == f"{cause} {rank}", line
     # Inside a collective another rank may have done it.
     assert [named(f"{rank} {fault}") for rank in "02" for fault in ("raised", "aborted")] == [
-        f"{cause} {rank}" for rank in "02" for cause in ("raised", "killed")
+        f"{cause} {rank}" for rank in "02" for cause in ("raised", "dead")
     ]
 
 
@@ -116,7 +116,7 @@ def test_only_who_lately_came_further_is_excused():
         ("all wait, some lately", ALL_WAIT, BOTH, 10, True),
         ("all wait, one lately", ALL_WAIT, ONLY_0, 10, True),
         ("all wait for long", ALL_WAIT, BOTH, 13.5, False),
-        ("death", Culprit("killed", (1,), "device"), BOTH, 8, False),
+        ("death", Culprit("dead", (1,), "device"), BOTH, 8, False),
         ("nobody was seen", STILL, {}, 1, False),
         ("nobody was seen waiting", ALL_WAIT, {}, 1, False),
     ):

@@ -92,7 +92,7 @@ def test_a_rank_of_another_host_that_dies_while_it_imports_torch_is_named(ranks,
             ranks, 2, hosts=hosts, deadline=DEADLINE, command=only("device"), inject=waits, act=act
         )
     assert verdict.names(rank=rank, stage="join"), str(verdict)
-    assert verdict.causes == {"killed"}
+    assert verdict.causes == {"dead"}
     assert number.name in verdict.report["findings"][0]["what"]
     assert at_once(verdict), str(verdict)
 
@@ -155,6 +155,6 @@ def test_an_interface_that_a_host_does_not_have_is_told_at_once(rank):
     start = with_variable(rank, "GLOO_SOCKET_IFNAME", "lo,nowhere0")
     verdict = job(2, deadline=DEADLINE, command=only("connect"), launcher=start)
     first = verdict.report["findings"][0]
-    assert (first["cause"], first["who"]["ranks"]) == ("raised", [rank]), str(verdict)
+    assert (first["cause"], first["who"]["ranks"]) == ("dead", [rank]), str(verdict)
     assert "this host has no interface nowhere0" in verdict.report["summary"]
     assert at_once(verdict), str(verdict)

@@ -23,7 +23,7 @@ def stamps(ranks, stage: str, rank: int) -> tuple[list[int], list[int]]:
     [
         (1, 1, 0, "no-progress"),  # asleep between two collectives
         (2, 1, signal.SIGSTOP, "stopped"),  # inside one
-        (0, 0, signal.SIGKILL, "killed"),
+        (0, 0, signal.SIGKILL, "dead"),
     ],
     ids=["sleeps", "is stopped", "dies"],
 )

@@ -90,7 +90,7 @@ def test_only_nodes_whose_hardware_is_surely_at_fault_are_left_out_once_each():
         broken(cause="link-cut", who=link),
     ):  # fmt: skip
         assert names(harmless) == [], harmless
-    assert names(broken(level="medium"), broken(), broken(cause="uninterruptible")) == ["node7"]
+    assert names(broken(level="medium"), broken(), broken(cause="host-stuck")) == ["node7"]
     assert names(broken(who=Who("rank", (0, 2)))) == ["node3", "node12"]
     assert names(broken(cause="link-cut", who=Who("link", (1,)))) == ["node7"]
 
@@ -129,7 +129,7 @@ def test_what_is_folded_unfolds_to_the_same_names(names):
 # Causes that are faults of a node or its devices. With all other causes (software, settings, links)
 # a job may run there.
 DRAINS = {
-    "node-lost", "link-cut", "uninterruptible", "bad-memory", "own-errors-counted", "gpu-lost",
+    "node-lost", "link-cut", "bad-memory", "own-errors-counted", "gpu-lost",
     "remap-failed", "recovery-needed", "uncorrected-ecc", "wrong-contribution", "wrong-arithmetic",
     "not-finite", "other-gradients", "slow-rank", "slow-node", "slow-sender", "slow-receiver",
     "delayed-sender", "delayed-receiver", "delayed-rank", "delayed-node", "unreachable-node",

@@ -126,7 +126,7 @@ def test_a_rank_that_is_killed_is_named_before_the_launcher_ends_the_others(
     verdict = under(ranks, command=command, kill=rank, at=stage, deadline=100)
     said_once(verdict, command[0], "odd")
     assert verdict.names(rank=rank, stage=stage), str(verdict)
-    assert verdict.causes == {"killed"}
+    assert verdict.causes == {"dead"}
     assert 0 not in verdict.codes
     assert None not in verdict.codes
     (finding,) = verdict.report["findings"]

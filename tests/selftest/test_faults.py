@@ -147,7 +147,7 @@ def test_a_rank_that_computes_other_gradients_is_named_and_not_those_that_took_t
 def test_an_exception_in_a_stage_is_told_with_file_and_line():
     verdict = RAISES.run(())
     assert RAISES.right(verdict), str(verdict)
-    assert verdict.causes == {"raised"}
+    assert verdict.causes == {"dead"}
     (finding,) = verdict.report["findings"]
     assert re.fullmatch(r"/.*/control/inject\.py:\d+", finding["evidence"][0]["source"])
     assert "\n" not in finding["what"]

@@ -25,9 +25,7 @@ Cause = Literal[
     "never-came",  # its guard never reached rank 0, whose address was published
     "never-joined",  # the same, and its launcher sent SIGTERM to other ranks of its host
     "unreachable-root",  # rank 0's port does not answer the rank, as torch's store says
-    "killed",  # ended by a signal
-    "exited",  # ended by itself before it was allowed to
-    "ended",  # killed or exited: unknown, since its launcher reaped it first
+    "dead",  # ended before it was allowed to
     "stopped",  # SIGSTOP, a debugger, a frozen container
     "raised",  # an exception
     "uninterruptible",  # D state: inside the kernel, usually a file system or a driver
@@ -134,9 +132,7 @@ def _through(round: StageRound, s: RankState) -> bool:
 def _fault(round: StageRound, s: RankState) -> tuple[Cause | None, bool]:
     """Return a rank's fault (None: no fault), and whether no other rank can have caused it."""
     if s.state in ("dead", "zombie"):
-        if s.signal is None:
-            return "ended" if s.exit_code is None else "exited", not s.sigterm
-        return "killed", not (s.sigterm or (s.waiting and s.signal == signal.SIGABRT))
+        return "dead", not (s.sigterm or (s.waiting and s.signal == signal.SIGABRT))
     if s.state == "stopped":
         return "stopped", True
     if s.failed is not None:

@@ -46,7 +46,7 @@ def _who(suspect: Suspect, condition: Condition) -> Who:
         return who(suspect.processes or suspect.waiting)
     if suspect.trouble and not suspect.processes and suspect.cause.about == "device":
         return _device_who(suspect.trouble[0])
-    return who(suspect.processes)
+    return suspect.who or who(suspect.processes)
 
 
 def _device_who(trouble: Trouble) -> Who:

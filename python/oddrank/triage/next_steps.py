@@ -133,8 +133,7 @@ STEPS: tuple[Step, ...] = (
         "oddrank trace where --help",
     ),
     Step(
-        "/dev/shm", lambda c: c.says("bus error", "shared memory")
-        or (c.signal == signal.SIGBUS and bool(c.suspect.death and c.suspect.death.child)),
+        "/dev/shm", lambda c: c.says("bus error", "shared memory") or c.signal == signal.SIGBUS,
         "df -h /dev/shm  (on {host}; a container needs more: docker run --shm-size, or --ipc=host)",
         "docs.pytorch.org: torch.utils.data",
     ),

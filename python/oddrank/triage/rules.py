@@ -48,5 +48,8 @@ RULES = {
     "stacks-different-calls": "the stacks show only ranks that wait, in different calls",
     "stacks-awaited-still": "others wait for peers, and in each look it stood at the same place",
     "stacks-all-wait": "the stacks show only ranks that wait",
+    "guard-saw-it": "its guard saw it",
+    "behind": "it is behind and waits for no rank; slow looks the same",
+    "left-alone": "it alone left the collective, and nothing else explains why",
     "no-answer": "its watcher, NCCL's or oddrank's, gets no answer from it",
 }

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from oddrank.finding import Condition
+from oddrank.finding import Condition, Who
 from oddrank.triage.facts import (
     Call,
     Death,
@@ -89,3 +89,7 @@ class Suspect:
     """Of the cause shared-group: the threads, with their places."""
     step: int | None = None
     """The last training step that the culprit told of, if it is one process."""
+    stage: str = ""
+    """The stage of a command of oddrank in which the culprit stands."""
+    who: Who | None = None
+    """What sentences call the culprits; None: words.who() of its processes."""

@@ -65,7 +65,7 @@ def place_text(frame: Frame | None) -> str:
 
 def subject(suspect: Suspect) -> tuple[str, str, str]:
     """Returns the subject, its verb "to be", and its pronoun as an object."""
-    name = who(suspect.processes)
+    name = suspect.who or who(suspect.processes)
     several = len(suspect.processes) > 1
     return str(name), "are" if several else "is", "them" if several else "it"
 
@@ -109,5 +109,6 @@ def stuck(suspect: Suspect, how: str, *, place: str = "", where: str = "") -> tu
 
 
 def step_text(suspect: Suspect) -> str:
-    """Returns `, step 812` if the culprit's last step is known."""
-    return f", step {suspect.step}" if suspect.step is not None else ""
+    """Returns `, step 812` or `, in stage device`, if the culprit's last step or stage is known."""
+    stage = f", in stage {suspect.stage}" if suspect.stage else ""
+    return f", step {suspect.step}" if suspect.step is not None else stage

@@ -1,17 +1,24 @@
 """Findings that all commands with ranks share: a rank died, stopped, raised, never came.
 
-The only places with these sentences: here those about a single rank.
+Here those about a single rank: their sentences and next steps are those of triage's table.
 """
 
-import signal
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from oddrank.control.culprits import Culprit
 from oddrank.control.findings import coming, several
-from oddrank.control.findings.several import OOM, WHILE_IT_HANGS, of_culprit, there
+from oddrank.control.findings.several import WHILE_IT_HANGS
 from oddrank.control.stages import JOIN, RunState
-from oddrank.finding import Condition, Confidence, Finding
+from oddrank.finding import Finding
+from oddrank.triage import causes
+from oddrank.triage.facts import Death, Frame, Process, Source
+from oddrank.triage.findings import finding
+from oddrank.triage.leaves import kernel_class
+from oddrank.triage.next_steps import next_steps
+from oddrank.triage.suspects import Suspect
+from oddrank.triage.view import View
 
 if TYPE_CHECKING:
     from oddrank.control.stages import RankState, StageRound
@@ -21,19 +28,27 @@ part_failed = several.part_failed
 stage_failed = several.stage_failed
 wrong_local_rank = coming.wrong_local_rank
 
-_PARTS = "oddrank doctor; dmesg -T | tail"
-_EXITS = "strace -f -k -e trace=exit_group COMMAND"
-# Signal that killed a rank -> what to type on its host.
-_KILLED: dict[int, tuple[str, ...]] = {
-    signal.SIGKILL: (OOM,),
-    signal.SIGSEGV: ("ulimit -c unlimited; run again and look at the core with gdb",),
-    signal.SIGBUS: ("df -h /dev/shm",),
+# What the hub sees of a single rank -> its row of the table.
+_ROWS = {
+    "dead": causes.DEAD,
+    "raised": causes.DEAD,
+    "stopped": causes.HOST_STOPPED,
+    "uninterruptible": causes.HOST_STUCK,
+    "no-progress": causes.HOST_STUCK,
 }
-# Cause -> advice for no particular host.
-_ANYWHERE = {
-    "exited": "its last words: torchrun --redirects 3 --log-dir DIR, or srun --output %t.log",
-    "stopped": "what stopped it? a debugger, kill -STOP, a suspended job, a frozen container",
-    "no-progress": "again with a longer --deadline",
+_NO_STORE = "ss -ltnp | grep $MASTER_PORT: does another process have the port?  (on {host})"
+# What to try besides the next steps of triage.
+_BESIDES = {
+    "dead": (
+        "its last words: torchrun --redirects 3 --log-dir DIR, or srun --output %t.log",
+        "strace -f -k -e trace=exit_group COMMAND  (on {host}, if it ended by itself)",
+    ),
+    "raised": (
+        "run it there alone: does it raise again?  (on {host})",
+        "oddrank doctor; dmesg -T | tail  (on {host})",
+    ),
+    "uninterruptible": ("dmesg -T | tail  (on {host})",),
+    "no-progress": ("again with a longer --deadline", f"{WHILE_IT_HANGS}  (on {{host}})"),
 }
 
 
@@ -42,7 +57,7 @@ def of_round(round: "StageRound", found: Sequence[Culprit], run: RunState) -> li
     some_never_came = any(culprit.cause == "never-came" for culprit in found)
     excuse = coming.cannot_come(round) if some_never_came else None
     told = [
-        _CAUSES.get(culprit.cause, of_rank)(culprit, run)
+        of_rank(culprit, run) if culprit.cause in _ROWS else _CAUSES[culprit.cause](culprit, run)
         for culprit in found
         if culprit.cause != "other-world"  # each claim is a finding, below
         and not (culprit.cause == "never-came" and excuse)
@@ -51,66 +66,54 @@ def of_round(round: "StageRound", found: Sequence[Culprit], run: RunState) -> li
 
 
 def of_rank(culprit: Culprit, run: RunState) -> Finding:
-    """A rank died, raised, or stands still."""
-    state, who = run.states[culprit.ranks[0]], run.who(culprit.ranks)
-    condition, how, commands = _how(culprit, state)
-    general = [_ANYWHERE[culprit.cause]] if culprit.cause in _ANYWHERE else []
-    return of_culprit(
-        culprit,
-        run,
-        f"{who} {who.is_or_are} {condition}: {how} stage {culprit.stage}",
-        _sure(culprit),
-        (*general, *there(state.host, *commands)),
-        condition=condition,
-        who=who,
-        drains_node=culprit.cause == "uninterruptible",
+    """A rank died, raised, or stands still: by its row of triage's table of causes."""
+    s, victims = run.states[culprit.ranks[0]], (run.states[r] for r in culprit.victims)
+    waiting = [v for v in victims if v.waiting and not v.failed and v.state == "running"]
+    suspect = Suspect(
+        _ROWS[culprit.cause],
+        (Process(s.rank, s.host, s.pid),),
+        rule="held",
+        certainty=2,
+        waiting=tuple(Process(one.rank) for one in waiting),
+        who=run.who(culprit.ranks),
+        stage=culprit.stage,
+    )
+    if suspect.cause is causes.DEAD:
+        rule, certainty = ("guard-saw-it", 2) if culprit.certain else ("left-alone", 1)
+        death = _death(culprit, s)
+        suspect = replace(suspect, rule=rule, certainty=certainty, death=death)
+    elif culprit.cause == "no-progress":
+        place = f"step {s.step!r} of stage {culprit.stage}" if s.step else f"stage {culprit.stage}"
+        suspect = replace(suspect, rule="behind", certainty=1, leaf=Frame(place), stage="")
+    elif culprit.cause == "uninterruptible" and s.wchan:
+        leaf = Frame(s.wchan, "kernel", None, True)
+        suspect = replace(suspect, leaf=leaf, leaf_class=kernel_class(s.wchan))
+    besides = [step.format(host=s.host) for step in _BESIDES.get(culprit.cause, ())]
+    if culprit.stage == JOIN and culprit.cause == "raised":  # it could not open torch's store
+        besides[0] = _NO_STORE.format(host=s.host)
+    return replace(
+        finding(suspect, [*next_steps(suspect, View()), *besides]),
+        stage=culprit.stage,
+        evidence=several.evidence(culprit, run),
     )
 
 
-def _sure(culprit: Culprit) -> Confidence:
-    if culprit.cause == "no-progress":
-        return Confidence("medium", "it is behind and waits for no rank; slow looks the same")
-    if culprit.certain:
-        return Confidence("high", "its guard saw it")
-    return Confidence("medium", "it alone left the collective, and nothing else explains why")
+def _death(culprit: Culprit, s: "RankState") -> Death:
+    process, source = Process(s.rank), Source(several.SOURCE)
+    if culprit.cause == "raised":
+        site = (Frame(s.raised_at.rpartition("/")[2]),) if s.raised_at else ()
+        return Death(process, "exception", source, text=s.failed or "", site=site)
+    if s.signal is None and s.exit_code is not None:
+        return Death(process, "exit", source, code=s.exit_code)
+    unseen = "" if s.signal else "killed, crashed or called os._exit()"
+    return Death(process, "signal", source, signal=s.signal, text=unseen)
 
 
-def _how(culprit: Culprit, s: "RankState") -> tuple[Condition, str, tuple[str, ...]]:
-    """Returns condition, what the rank did in or during its stage, and commands for its host."""
-    again = "run it there alone: does it raise again?"
-    if culprit.stage == JOIN:  # it could not open torch's store
-        again = "ss -ltnp | grep $MASTER_PORT: does another process have the port?"
-    number, code, raised = s.signal or 0, s.exit_code, (s.failed or "")[:300]
-    silent = "ended" if s.contact == "closed" else "fell silent"
-    step = f"after step {s.step!r} of" if s.step else "in"
-    ways: dict[str, tuple[Condition, str, tuple[str, ...]]] = {
-        "killed": ("dead", f"killed by {_signal_name(number)} in", _KILLED.get(number, ())),
-        "exited": ("dead", f"exited with code {code} by itself in", (_EXITS, _PARTS)),
-        "ended": ("dead", "ended suddenly (see its launcher's output for how) in", (OOM,)),
-        "stopped": ("stuck", "stopped in", ()),
-        "raised": ("broken", f"raised {raised} in", (again, _PARTS)),
-        "uninterruptible": (
-            "stuck",
-            f"inside the kernel (D state, {s.wchan or 'not readable'}) in",
-            ("dmesg -T | tail",),
-        ),
-        "guard-lost": ("broken", f"its guard process {silent} in", (OOM,)),
-        "no-progress": ("stuck", f"no progress {step}", (WHILE_IT_HANGS,)),
-    }
-    return ways[culprit.cause]
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-# The other causes are those of a single rank.
+# The other causes are not those of a single rank.
 _CAUSES: dict[str, Callable[[Culprit, RunState], Finding]] = {
     "node-lost": several.node,
     "link-cut": several.node,
+    "guard-lost": several.guard_lost,
     "all-raised": several.all_raised,
     "all-wait": several.all_wait,
     "no-address": coming.no_address,

@@ -70,6 +70,21 @@ def node(culprit: Culprit, run: RunState) -> Finding:
     )
 
 
+def guard_lost(culprit: Culprit, run: RunState) -> Finding:
+    """Nothing is known of a rank any more: its guard is gone, and others of its node are not."""
+    state, who = run.states[culprit.ranks[0]], run.who(culprit.ranks)
+    how = "ended" if state.contact == "closed" else "fell silent"
+    return of_culprit(
+        culprit,
+        run,
+        f"{who} is broken: its guard process {how} in stage {culprit.stage}",
+        Confidence("high", "its node has other guards that speak"),
+        there(state.host, OOM),
+        condition="broken",
+        who=who,
+    )
+
+
 def lost_each_other(culprit: Culprit, run: RunState) -> Finding:
     """A node's guards live, but heard no more from rank 0's host."""
     host, home = run.states[culprit.ranks[0]].host, run.states[0].host
