@@ -37,6 +37,11 @@ def refusals(rows: Iterable[Any], function: Callable[[Any], Any]) -> str:
     return "\n".join(refusal(function, row) for row in rows)
 
 
+def refused_calls(calls: Mapping[str, Callable[[], object]]) -> str:
+    """Returns name and sentence of each refusal."""
+    return "\n".join(f"{name}: {refusal(call)}" for name, call in calls.items())
+
+
 def without_foreign_words(text: str) -> str:
     """Leaves out what Python and torch say of an error, which differs between their versions."""
     text = re.sub(r"can't be read \((?!ValueError: [a-z.])[^)]*\)?", "can't be read (...", text)

@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.told import refused_calls
 from oddrank import plan
-from plan.refused import lines
 
 DAY, HOUR, MINUTE = 86400, 3600, 60
 # layers, hidden size, vocabulary
-BLOOM = (70, 14336, 250_880)
 LLAMA_405B = (126, 16384, 128_256)
 LLAMA = {"kv_heads": 8}
 
@@ -29,39 +28,10 @@ def test_palm_s_utilization_with_and_without_attention():
         assert plan.utilization(speed, 275) == pytest.approx(share, abs=0.0005)
 
 
-@pytest.mark.parametrize(
-    ("parameters", "tokens", "flops"),
-    [(1e9, 20.2e9, 1.21e20), (10e9, 205.1e9, 1.23e22), (1e12, 21.2e12, 1.27e26)],
-)
-def test_chinchilla_s_table_3_is_6_n_d(parameters, tokens, flops):
-    assert plan.flops(parameters, tokens, 1) == pytest.approx(flops, rel=0.005)
-
-
-def test_the_handbooks_52_billion_parameters_on_64_gpus():
-    """perl: $ng=64; $ms=52; $gbs=1024; $sp=127; $seqlen=2048; $ms*4*2*$seqlen*$gbs/($sp*$ng*1e3)"""
-    flops = plan.flops(52e9, 2048, 1024, recompute=True)
-    assert tflops(flops, 127, 64) == pytest.approx(107.33, abs=0.01)
-    assert tflops(plan.flops(52e9, 2048, 1024), 127, 64) == pytest.approx(80.50, abs=0.01)
-
-
-LOGGED = (
-    (105.22, 149.02), (106.46, 147.29), (105.90, 148.06), (106.40, 147.37), (107.53, 145.82),
-    (106.13, 147.74), (105.16, 149.10), (106.25, 147.58), (110.17, 142.32), (111.14, 141.09),
-    (111.00, 141.26),
-)  # fmt: skip
-
-
 def gpt(layers, hidden, vocabulary, seq, batch, **how):
     parameters = plan.parameters(layers, hidden, vocabulary)
     shape = {"layers": layers, "width": hidden, "vocabulary": vocabulary}
     return plan.flops(parameters, seq, batch, **shape, **how)
-
-
-def test_megatrons_equation_3_gives_the_tflops_in_the_log_of_bloom_176b():
-    """Chronicles: batches of 2048 samples of 2048 tokens on 384 A100."""
-    flops = gpt(*BLOOM, 2048, 2048, recompute=True)
-    for seconds, logged in LOGGED:
-        assert tflops(flops, seconds, 384) == pytest.approx(logged, abs=0.011)
 
 
 @pytest.mark.parametrize(
@@ -114,15 +84,6 @@ def test_the_flops_of_llama_3_and_deepseek_v3():
     )
 
 
-def test_attention_over_128k_tokens_is_more_than_the_rest():
-    """Llama 3 405B with 8192 GPUs in 300 s: 13 % without attention."""
-    run = (405e9, 131_072, 1024)
-    shape = {"layers": LLAMA_405B[0], "width": LLAMA_405B[1]}
-    for how, share in (({}, 13.4), (shape, 31.4), ({**shape, "causal": True}, 22.4)):
-        speed = tflops(plan.flops(*run, **how), 300, 8192)
-        assert 100 * plan.utilization(speed, 989) == pytest.approx(share, abs=0.1)
-
-
 def test_llama_3_s_parallelism():
     """Table 4 of its paper: TP 8, PP 16; CP 16 for 131,072 tokens; 430, 400, 380 TFLOP/s."""
     for world, cp, dp in ((8192, 1, 64), (16384, 1, 128), (16384, 16, 8)):
@@ -136,13 +97,10 @@ def test_more_than_the_peak_and_what_cannot_be_is_refused(golden):
     for batch in (0, -1, float("nan"), float("inf")):
         calls[f"batch {batch}"] = partial(plan.flops, 1e9, 1, batch)
     calls["no layer"] = lambda: plan.parameters(0, 1, 1)
-    golden(lines(calls))
+    golden(refused_calls(calls))
 
 
-def test_zeros_figure_1_of_7_5_billion_parameters_on_64_gpus_and_what_tp_and_pp_divide():
-    for zero, gigabytes in ((0, 120), (1, 31.4), (2, 16.6), (3, 1.9)):
-        state = plan.state_memory(7.5e9, dp=64, zero=zero)
-        assert sum(state) / 1e9 == pytest.approx(gigabytes, abs=0.05)
+def test_tensor_and_pipeline_parallelism_divide_the_state():
     whole, part = (plan.state_memory(176e9, tp=t, pp=p) for t, p in ((1, 1), (4, 12)))
     assert sum(part) == pytest.approx(sum(whole) / 48)
 
@@ -200,7 +158,7 @@ def test_memory_that_cannot_be_and_a_shape_that_no_gpu_can_hold_its_part_of_are_
     def shape(layers, heads, **how):
         return plan.activation_memory(layers, 1, heads, 1, 1, **how)
 
-    golden(lines({
+    golden(refused_calls({
         "8 layers by 9": lambda: shape(8, 96, pp=9),
         "97 heads by 8": lambda: shape(96, 97, tp=8),
         "many heads by 12": lambda: shape(96, 10**15 - 11, tp=12),
@@ -224,7 +182,7 @@ def test_replicas_and_micro_batches_of_tr1_13b_and_bloom_176b():
 
 
 def test_sizes_that_do_not_divide_are_refused_with_those_that_do(golden):
-    golden(lines({
+    golden(refused_calls({
         "100 ranks by TP 4 and PP 2": lambda: plan.data_parallel(100, tp=4, pp=2),
         "4 ranks by TP 8": lambda: plan.data_parallel(4, tp=8),
         "no rank": lambda: plan.data_parallel(0),
@@ -238,14 +196,6 @@ def test_dalys_intervals_are_those_of_his_figures():
     for mtbf, minutes in ((24 * HOUR, 117), (6 * HOUR, 57), (900, 9.1)):
         interval = plan.daly_interval(5 * MINUTE, mtbf) / MINUTE
         assert interval == pytest.approx(minutes, abs=0.5 if minutes > 10 else 0.05)
-
-
-def test_bloom_saved_a_little_less_often_than_best():
-    """40 s for a save, a failure every week, 100 iterations of 105 s between saves."""
-    best = plan.young_interval(40, 7 * DAY)
-    assert best / 105 == pytest.approx(66, abs=1)
-    lost = [plan.lost_share(interval, 40, 7 * DAY) for interval in (best, 100 * 105)]
-    assert lost[0] < lost[1] < 1.2 * lost[0]
 
 
 @given(save=st.floats(0.1, 1e4), ratio=st.floats(4, 1e6), restart=st.floats(0, 1e4))
@@ -270,7 +220,7 @@ def test_intervals_where_failures_are_rare_and_where_they_come_faster_than_saves
 
 
 def test_times_that_cannot_be_are_refused(golden):
-    golden(lines({
+    golden(refused_calls({
         "save 0": lambda: plan.young_interval(0, 1),
         "save nan": lambda: plan.young_interval(math.nan, 1),
         "restart -1": lambda: plan.lost_share(1, 1, 1, -1),

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.told import refused_calls
 from oddrank import plan
 from oddrank.gpus import DTYPES, GPUS, product
-from plan.refused import lines
 
 REFUSED = (
     "h100 = fp16", "v100 = fp16", "AMD Instinct MI250X = fp16",  # several GPUs
@@ -28,7 +28,7 @@ def test_a_gpu_is_found_by_its_name_and_by_torchs():
 
 
 def test_a_name_of_several_or_no_gpu_and_a_type_that_it_does_not_have_are_refused(golden):
-    golden(lines({line: partial(plan.peak, *line.split(" = ")) for line in REFUSED}))
+    golden(refused_calls({line: partial(plan.peak, *line.split(" = ")) for line in REFUSED}))
 
 
 def test_every_row_has_a_source_and_is_found_by_its_own_name_and_has_no_sparse_numbers():

@@ -3,10 +3,8 @@
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from oddrank import cli
-from oddrank.plan.command import command
+from processes import typed
 from reports import valid
 
 SHAPE = "--layers 96 --hidden 12288 --heads 96 --seq 2048"
@@ -14,11 +12,9 @@ SHAPE = "--layers 96 --hidden 12288 --heads 96 --seq 2048"
 
 def told(line):
     """Runs `oddrank plan LINE`; returns what it prints and its JSON's data."""
-    runner = CliRunner()
-    shown = runner.invoke(command, line.split(), catch_exceptions=False)
-    assert shown.exit_code == 0, shown.output
-    written = runner.invoke(command, [*line.split(), "--json", "-"], catch_exceptions=False)
-    report = valid(written.stdout)
+    shown = typed("plan", *line.split())
+    assert shown.returncode == 0, shown.stderr
+    report = valid(typed("plan", *line.split(), "--json", "-").stdout)
     assert report["tool"] == f"plan {line.split()[0]}"
     return shown.stdout, report["data"]
 
@@ -28,6 +24,7 @@ def value(data, key):
 
 
 def test_the_speed_of_a_run_with_its_mfu_and_hfu():
+    """The handbook's 52 billion parameters on 64 GPUs: 107.33 TFLOP/s."""
     line = "flops --params 52B --seq 2048 --batch 1024 --seconds 127 --gpus 64 --recompute"
     shown, data = told(f"{line} --gpu a100")
     assert value(data, "hardware_tflops") == pytest.approx(107.33, abs=0.01)
@@ -35,8 +32,10 @@ def test_the_speed_of_a_run_with_its_mfu_and_hfu():
     assert value(data, "mfu") == pytest.approx(25.8, abs=0.01)
     assert "without attention: give --layers and --hidden" in " ".join(shown.split())
     assert "dense" in shown
+    # Llama 3 405B: over 128k tokens attention is more than the rest.
     long = "flops --params 405B --seq 131072 --batch 1024 --seconds 300 --gpus 8192"
-    for shape, share in (("", 13.4), (" --layers 126 --hidden 16384", 31.4)):
+    shaped = " --layers 126 --hidden 16384"
+    for shape, share in (("", 13.4), (shaped, 31.4), (f"{shaped} --causal", 22.4)):
         shown, data = told(f"{long} --peak 989{shape}")
         assert value(data, "mfu") == pytest.approx(share, abs=0.1)
         assert ("without attention" in " ".join(shown.split())) == (not shape)
@@ -74,8 +73,7 @@ def test_replicas_and_micro_batches_and_tensor_parallelism_over_nodes_is_told():
     assert [value(data, key) for key in ("dp", "microbatches", "nodes")] == [8, 49, 6]
     assert value(data, "gbs_multiple") == 16
     for tp, spans in ((16, True), (6, True), (4, False), (8, False)):
-        line = f"dp --world 48 --tp {tp} --gpus-per-node 8"
-        done = CliRunner().invoke(command, line.split())
+        done = typed("plan", *f"dp --world 48 --tp {tp} --gpus-per-node 8".split())
         assert ("keep TP inside a node" in done.stderr) == spans
     for number in ("1.005K", "1005", "1_005", "1.005e3", "0.001005M"):  # exact
         _, data = told(f"dp --world {number} --mbs {number}")
@@ -95,7 +93,7 @@ def test_checkpoints():
     shown, data = told("ckpt --save 40 --mtbf 168h --seconds 105 --every 100")
     young, daly, own = data["rows"]
     assert young["iterations"] == pytest.approx(66, abs=1)
-    assert daly["lost %"] <= own["lost %"]
+    assert daly["lost %"] < own["lost %"] < 1.2 * daly["lost %"]
     assert "Young" in shown
     _, data = told("ckpt --save 40 --mtbf 4704h --nodes 28")
     assert data["rows"][0]["interval s"] == pytest.approx(young["interval s"])
@@ -113,11 +111,10 @@ def test_failures_are_days_or_years_apart_and_a_job_that_fails_faster_than_it_sa
         assert value(data, "training") < 15
 
 
-def test_a_wrong_option_and_what_cannot_be_are_one_line_with_what_can(capsys, golden):
+def test_a_wrong_option_and_what_cannot_be_are_one_line_with_what_can(golden):
     said = []
     for line in Path(__file__).with_name("data").joinpath("refused.txt").read_text().splitlines():
-        assert cli._run(["plan", *line.split()]) == 2, line
-        out, err = capsys.readouterr()
-        assert (out, err.count("\n")) == ("", 1), line
-        said.append(f"{line}\n  {err}")
+        done = typed("plan", *line.split())
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), line
+        said.append(f"{line}\n  {done.stderr}")
     golden("".join(said))
