@@ -10,12 +10,12 @@ from patience import until
 from printing import people
 
 pytestmark = pytest.mark.usefixtures("own_locks")
-SAY = "from oddrank import printflock\nfor _ in range({count}): printflock({text!r} * {times})"
 BIG = "from oddrank import printflock\nprintflock('b' * 300_000)"
 
 
 def say(count: int, text: str, times: int = 1) -> str:
-    return SAY.format(count=count, text=text, times=times)
+    begin = "from oddrank import printflock"
+    return f"{begin}\nfor _ in range({count}): printflock({text!r} * {times})"
 
 
 @pytest.fixture

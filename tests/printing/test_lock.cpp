@@ -115,16 +115,6 @@ TEST_F(Lock, is_never_waited_for_for_ever_though_all_holders_stop) {
   }
 }
 
-TEST_F(Lock, error_in_the_middle_of_a_message_starts_the_next_on_a_new_line) {
-  Turn turn(*table_, key_, kPatienceMs);
-  ASSERT_TRUE(turn.try_take());
-  ASSERT_EQ(::write(out_.get(), "abc", 3), 3);
-  turn.end(false);
-  EXPECT_EQ(say("next\n"), 0);
-  EXPECT_EQ(say("last\n"), 0);
-  EXPECT_EQ(written(), "abc\nnext\nlast\n");
-}
-
 TEST_F(Lock, message_from_inside_to_an_output_with_the_same_lock_is_written_at_once) {
   std::string path;
   oddrank::Fd neighbor;

@@ -61,12 +61,9 @@ def does(folder, step):
         write(folder, *step.split())
 
 
-# Orders, what slurm-4711.0 obeys after them, and what slurm-1.0 does.
-HISTORIES = rows(__file__, "histories")
-
-
 def test_what_jobs_obey_after_a_history_of_orders_and_nothing_after_off(tmp_path):
-    for number, (history, *obeyed) in enumerate(HISTORIES):
+    # Orders, what slurm-4711.0 obeys after them, and what slurm-1.0 does.
+    for number, (history, *obeyed) in enumerate(rows(__file__, "histories")):
         folder = tmp_path / str(number)
         order_file.prepare(folder)
         for step in filter(None, history.split("; ")):
@@ -178,12 +175,6 @@ def test_a_file_that_an_nfs_server_has_forgotten_is_opened_anew(folder, monkeypa
     assert words(folder) == ["kill"]
 
 
-NO_ORDERS = {
-    "escape": b"\x1b[2Jkill\n", "no UTF-8": b"\xff\xfe\x00kill", "long": b"x" * 10**6,
-    "unknown": b"restart\n", "control characters": b"\x01\n\x02kill", "later lines": b"\n?",
-}  # fmt: skip
-
-
 def test_what_is_refused(folder, tmp_path, golden):
     """What is no order is named without its control characters."""
     (tmp_path / "file").touch()
@@ -196,7 +187,10 @@ def test_what_is_refused(folder, tmp_path, golden):
         assert str(error.value).isprintable()
         said.append(f"{name}: {error.value}".replace(str(tmp_path), "TMP"))
 
-    for name, content in NO_ORDERS.items():
+    for name, content in {
+        "escape": b"\x1b[2Jkill\n", "no UTF-8": b"\xff\xfe\x00kill", "long": b"x" * 10**6,
+        "unknown": b"restart\n", "control characters": b"\x01\n\x02kill", "later lines": b"\n?",
+    }.items():  # fmt: skip
         (folder / "order").write_bytes(content)
         refuses(name, read, folder)
     file = folder / "order"

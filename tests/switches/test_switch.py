@@ -276,13 +276,10 @@ def test_a_forked_child_ends_by_sigterm_and_its_parent_goes_on(folder):
         obeys_nothing(switch)
 
 
-# The main thread waits in C for ever: Python's own signal handlers never run.
-ENDS_BY_DEFAULT = texts(__file__)["ends by default"]
-
-
 @pytest.mark.parametrize("why", ["unheard", "refused"])
 def test_sigterm_ends_a_rank_whose_job_agrees_on_nothing(folder, why):
-    line = [sys.executable, "-c", ENDS_BY_DEFAULT, folder, why]
+    # The main thread waits in C for ever: Python's own signal handlers never run.
+    line = [sys.executable, "-c", texts(__file__)["ends by default"], folder, why]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout.readline() == "ready\n"
         program.terminate()
