@@ -89,14 +89,13 @@ def test_two_nccls_in_one_process_are_told(fake: Path):
     assert nccl["warning"].startswith("several NCCLs are loaded")
 
 
-MAKE = texts(__file__)["make"]
 # A deadline that comes only after all that ends before it, also on a busy machine.
 LONG = max(6.0, PATIENCE.seconds(2))
 
 
 def make(seconds: float = LONG, *, more: str = "{}", aborted: bool = False, **environ: str):
     """Returns (error, whether it took so long, output). aborted: waits for the thread's abort."""
-    code = MAKE.format(seconds=seconds, more=more, aborted=aborted)
+    code = texts(__file__)["make"].format(seconds=seconds, more=more, aborted=aborted)
     (said, took, id_bytes), printed = in_process(code, **environ)
     assert id_bytes == 128, "NCCL works on"
     return said, took >= seconds, printed.split("\n")

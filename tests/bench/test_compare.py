@@ -1,17 +1,14 @@
 """`oddrank bench compare`: what each row is, the output, refusals and exit codes."""
 
-import json
-
 import click
-import jsonschema
 import pytest
 
 from bench.told import by_name, refusal
-from oddrank import cli
 from oddrank.bench import comparison
 from oddrank.bench.command import command as bench
-from oddrank.report import SCHEMA_FILE
 from oddrank.selftest.command import command as selftest
+from processes import typed
+from reports import valid
 from saved_runs import report, row, saved, write
 
 SIZES = [1 << 10, 1 << 20, 1 << 26]
@@ -133,15 +130,13 @@ def test_runs_with_nothing_in_common_and_reports_without_rows_are_refused(tmp_pa
 
 
 @pytest.fixture
-def run(tmp_path, capsys, monkeypatch):
+def run(tmp_path):
     """Runs the command in this process: (exit code, stdout, stderr)."""
-    monkeypatch.setenv("COLUMNS", "120")
 
     def start(a, b, *arguments):
         files = [write(tmp_path / f"{name}.json", made) for name, made in (("a", a), ("b", b))]
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["bench", "compare", *files, *arguments])
-        return ended.value.code, *capsys.readouterr()
+        done = typed("bench", "compare", *files, *arguments, COLUMNS="120")
+        return done.returncode, done.stdout, done.stderr
 
     return start
 
@@ -201,8 +196,7 @@ def test_the_table_ends_with_the_verdict_and_what_to_do_next(run, tmp_path, gold
 
 def test_the_json_fits_the_schema_and_is_alone_on_stdout(run):
     code, out, _ = run(report(row(), row(8)), report(row(us=200)), "--json", "-")
-    made = json.loads(out)
-    jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text())).validate(made)
+    made = valid(out)
     assert (code, made["tool"], made["verdict"]) == (1, "bench compare", "odd")
     (only,) = made["data"]["rows"]
     assert only["low"] > 1.9

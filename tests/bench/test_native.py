@@ -147,10 +147,8 @@ def test_what_nccl_cannot_reduce_or_leaves_out_is_refused_and_never_raised(golde
 
 @pytest.mark.needs("cuda-build")
 def test_all_else_is_asked_for():
-    for row in COLLECTIVES.values():
-        for dtype in DTYPES:
-            for op in OPS:
-                case = row.case(dtype, 4096, op, row.in_place, 8)
-                known = case.dtype not in ("uint32", "uint64")
-                said = None if known else f"torch.distributed over nccl has no {dtype}"
-                assert refuses(case, world=8) == said, str(case)
+    for row, dtype, op in product(COLLECTIVES.values(), DTYPES, OPS):
+        case = row.case(dtype, 4096, op, row.in_place, 8)
+        known = case.dtype not in ("uint32", "uint64")
+        said = None if known else f"torch.distributed over nccl has no {dtype}"
+        assert refuses(case, world=8) == said, str(case)

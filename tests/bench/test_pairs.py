@@ -101,19 +101,12 @@ def test_ranks_of_one_host_meet_each_other():
     assert "GB/s, from row to column" in verdict.output
 
 
-def test_a_rank_that_dies_between_two_partners_is_named():
-    inject = "kill:rank=2,stage=pairs,step=done"
-    verdict = job(4, command=COMMAND, inject=inject, deadline=60)
-    assert verdict.names(rank=2, stage="pairs"), str(verdict)
-    assert verdict.report["data"]["pairs"] is None
-    assert verdict.gone()
-
-
-def test_a_rank_that_comes_no_further_is_named_though_others_have_rested():
+@pytest.mark.parametrize(("ranks", "fault"), [(4, "kill:rank=2"), (3, "sleep:rank=1")])
+def test_a_rank_that_dies_between_two_partners_or_comes_no_further_is_named(ranks, fault):
     """With three ranks each rests in one round, and makes as many marks there as in the others."""
-    inject = "sleep:rank=1,stage=pairs,step=done"
-    verdict = job(3, command=COMMAND, inject=inject, deadline=40)
-    assert verdict.names(rank=1, stage="pairs"), str(verdict)
+    verdict = job(ranks, command=COMMAND, inject=f"{fault},stage=pairs,step=done", deadline=60)
+    assert verdict.names(rank=int(fault[-1]), stage="pairs"), str(verdict)
+    assert verdict.report["data"]["pairs"] is None
     assert verdict.gone()
 
 

@@ -2,9 +2,7 @@
 
 import io
 import re
-import statistics
 from array import array
-from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,8 +17,6 @@ from oddrank.bench.plan import Task, in_turn
 from oddrank.bench.row import Table, summarise
 from oddrank.bench.sampling import Series, StoppingRule, measure
 from texts import texts
-
-TEXTS = texts(__file__)
 
 
 def task(backend, size):
@@ -45,19 +41,14 @@ def test_what_two_passes_agree_on_may_be_chance():
     assert not Series(samples=[[10.0] * 20] * 3 + [[11.0] * 20]).is_known(0.01)
 
 
-def row_of(one, *us):
-    """Returns a case's row. us: a list of times per pass."""
-    took = result(*us, backend=one.backend, mean=statistics.median(chain(*us)))
-    return summarise(one.case, {0: took, 1: took}, 2)
-
-
 def shown_after(stream, times, cut=99):
     """Returns the table of a sweep whose times shrink from pass to pass."""
     table, rows = Table(stream), {}
     for one_pass in in_turn(TASKS[:2], times)[:cut]:
-        us = 10.0 * (one_pass.index + 1) + 100 / one_pass.number
-        rows[one_pass.task.name] = row_of(one_pass.task, *[[us]] * one_pass.number)
-        table.add(one_pass, rows[one_pass.task.name])
+        one, us = one_pass.task, 10.0 * (one_pass.index + 1) + 100 / one_pass.number
+        took = result(*[[us]] * one_pass.number, backend=one.backend, mean=us)
+        rows[one.name] = summarise(one.case, {0: took, 1: took}, 2)
+        table.add(one_pass, rows[one.name])
     table.end(rows.values())
     return stream.getvalue().splitlines()
 
@@ -99,14 +90,12 @@ def test_a_case_whose_later_passes_never_came_has_those_before():
     assert [row["passes"] for row in verdict.report["data"]["rows"]] == [2, 1]
 
 
-# Rank 0 prints how often it agreed in each pass, and after how many blocks.
-COUNTING = TEXTS["counting"]
-
-
 @pytest.mark.needs("torch")
 def test_four_ranks_agree_once_a_block_and_a_few_times_a_pass():
+    # Rank 0 prints how often it agreed in each pass, and after how many blocks.
+    counting = patched(texts(__file__)["counting"])
     command = ("bench", "run", "--sizes", "4K", "--budget", "12", "--precision", "0.01%")
-    verdict = job(4, command=command, launcher=patched(COUNTING), deadline=90)
+    verdict = job(4, command=command, launcher=counting, deadline=90)
     assert verdict.healthy(), str(verdict)
     found = re.findall(r"pass (\d+) of \d+ over (\w+): (\d+) (\d+)", verdict.output)
     assert len(found) > 3
@@ -116,14 +105,12 @@ def test_four_ranks_agree_once_a_block_and_a_few_times_a_pass():
         assert int(agreements) == int(blocks) + beside, (number, over)
 
 
-# Each rank prints how many connections it has to other ranks' gloo.
-CONNECTIONS = TEXTS["connections"]
-
-
 @pytest.mark.needs("torch")
 def test_six_ranks_connect_each_to_their_neighbours_and_not_to_all():
+    # Each rank prints how many connections it has to other ranks' gloo.
+    connections = patched(texts(__file__)["connections"])
     command = ("bench", "run", "--sizes", "8", "--budget", "2", "--precision", "100%")
-    verdict = job(6, command=command, launcher=patched(CONNECTIONS), deadline=60)
+    verdict = job(6, command=command, launcher=connections, deadline=60)
     assert verdict.healthy(), str(verdict)
     seen = [int(number) for number in re.findall(r"connections: (\d+)", verdict.output)]
     assert len(seen) == 6

@@ -6,20 +6,16 @@ from itertools import pairwise
 import pytest
 
 from bench.told import refusal
-from oddrank import cli
 from oddrank.bench.plot.curves import MOST_CURVES, _size_ticks, _time, collect, draw_curves
 from oddrank.bench.plot.heat_map import _panels, _points, marks
 from oddrank.bench.saved import SavedMatrix
+from processes import typed
 from saved_runs import matrix, pairs, report, row, saved, slow, write
 
 
 def picture(tmp_path, *reports, only=()):
     made = [saved(tmp_path, each, f"run{i}.json") for i, each in enumerate(reports)]
     return collect(made, only)
-
-
-def labels(made):
-    return [[curve.label for curve in panel.curves] for panel in made.panels]
 
 
 def test_a_label_says_only_what_differs_and_the_rest_is_common(tmp_path):
@@ -33,7 +29,7 @@ def test_a_label_says_only_what_differs_and_the_rest_is_common(tmp_path):
          ["float32, in place", "bfloat16, in place", "float32, out of place"],
          "c10d:gloo, sum, 4 ranks"),
     ):  # fmt: skip
-        assert labels(made) == [texts]
+        assert [[curve.label for curve in panel.curves] for panel in made.panels] == [texts]
         assert made.common == common
 
 
@@ -143,20 +139,14 @@ INSIDE = matrix(["rank 2", "rank 3"], [[None, 50.0], [20.0, None]], node="n1", r
 needs_matplotlib = pytest.mark.needs("matplotlib")
 
 
-@pytest.fixture
-def draw(tmp_path, capsys):
+def draw(*arguments):
     """Runs the command in this process: (exit code, stderr)."""
-
-    def start(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["bench", "plot", *map(str, arguments)])
-        return ended.value.code, capsys.readouterr().err
-
-    return start
+    done = typed("bench", "plot", *arguments)
+    return done.returncode, done.stderr
 
 
 @needs_matplotlib
-def test_runs_become_a_picture_of_the_kind_that_the_name_says(draw, tmp_path):
+def test_runs_become_a_picture_of_the_kind_that_the_name_says(tmp_path):
     sizes = range(3, 24)
     for i in (1, 2):
         made = report(*[row(1 << power, us=10 * i) for power in sizes])
@@ -204,7 +194,7 @@ REPORTS = {
 
 @needs_matplotlib
 @pytest.mark.parametrize("name", REPORTS)
-def test_whatever_a_report_holds_a_picture_is_drawn_without_a_complaint(name, draw, tmp_path):
+def test_whatever_a_report_holds_a_picture_is_drawn_without_a_complaint(name, tmp_path):
     file = write(tmp_path / "_$a_$.json", REPORTS[name])
     files = [file] if "pairs" in REPORTS[name]["data"] else [file, file]
     assert draw(*files, "-o", tmp_path / "out.png") == (0, "")
@@ -271,7 +261,7 @@ def test_of_many_members_the_slowest_behind_a_point_is_seen(tmp_path):
 
 
 @needs_matplotlib
-def test_what_makes_no_picture_or_cannot_be_written_is_refused_in_one_line(draw, tmp_path, golden):
+def test_what_makes_no_picture_or_cannot_be_written_is_refused_in_one_line(tmp_path, golden):
     (tmp_path / "folder.png").mkdir()
     run, matrix, holes = report(row()), pairs(NAMES, MATRIX), [[None, None], [None, None]]
     said = []
@@ -290,7 +280,7 @@ def test_what_makes_no_picture_or_cannot_be_written_is_refused_in_one_line(draw,
     golden("".join(said))
 
 
-def test_without_matplotlib_one_line_says_what_to_type(draw, tmp_path, monkeypatch, golden):
+def test_without_matplotlib_one_line_says_what_to_type(tmp_path, monkeypatch, golden):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     file = write(tmp_path / "run.json", report(row()))
     code, err = draw(file, "-o", tmp_path / "out.png")

@@ -21,8 +21,6 @@ from oddrank.control.stages import RankState, RunState
 from oddrank.control.walk import Outcome
 from texts import texts
 
-TEXTS = texts(__file__)
-
 CASE = Case("all_reduce", "float32", 1_000_000)
 
 
@@ -186,14 +184,11 @@ def test_devices_are_those_that_the_ranks_have_computed_on():
         assert said.data["devices"] == {device: 2}
 
 
-# Ranks 1 and 2 have an older GPU than the others.
-MIXED = TEXTS["mixed"]
-
-
 @pytest.mark.needs("torch")
 def test_ranks_that_could_run_a_case_do_not_wait_for_those_that_cannot():
+    mixed = patched(texts(__file__)["mixed"])  # ranks 1 and 2 have an older GPU than the others
     command = ("bench", "run", "--sizes", "1K", "--dtypes", "int8,float32", "--budget", "3")
-    verdict = job(3, command=command, launcher=patched(MIXED), deadline=90)
+    verdict = job(3, command=command, launcher=mixed, deadline=90)
     assert verdict.healthy(), str(verdict)
     skipped, measured = verdict.report["data"]["rows"]
     assert (skipped["check"], measured["check"]) == ("skipped", "ok")
@@ -201,15 +196,13 @@ def test_ranks_that_could_run_a_case_do_not_wait_for_those_that_cannot():
     assert "skipped: ranks 1-2: this GPU has no int8" in verdict.output
 
 
-# The facts of the ranks say: a GPU each, and a build without nvcc.
-WITHOUT_CUDA = TEXTS["without cuda"]
-
-
 @pytest.mark.needs("torch")
 @pytest.mark.parametrize("backend", ["auto", "c10d"])
 def test_gpus_without_the_part_that_checks_their_values_are_refused_in_one_line(backend, golden):
+    # The facts of the ranks say: a GPU each, and a build without nvcc.
+    without_cuda = patched(texts(__file__)["without cuda"])
     command = ("bench", "run", "--sizes", "1K", "--backend", backend)
-    verdict = job(2, command=command, launcher=patched(WITHOUT_CUDA), deadline=90)
+    verdict = job(2, command=command, launcher=without_cuda, deadline=90)
     assert set(verdict.codes) == {2}, str(verdict)
     assert verdict.report is None, "no rank is blamed"
     golden("".join(line for line in verdict.output.splitlines() if line.startswith("oddrank: ")))

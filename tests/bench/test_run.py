@@ -12,7 +12,12 @@ from job import job
 from texts import texts
 
 pytestmark = pytest.mark.needs("torch")
-FAST = ("--budget", "6", "--precision", "20%")
+FAST = "--budget 6 --precision 20%"
+
+
+def sweep(ranks, options, deadline=60, **more):
+    """Runs `bench run OPTIONS` on ranks."""
+    return job(ranks, command=("bench", "run", *options.split()), deadline=deadline, **more)
 
 
 def rows_of(verdict):
@@ -23,8 +28,7 @@ def rows_of(verdict):
 @pytest.mark.smoke
 def test_a_sweep_prints_a_table_and_writes_its_rows():
     # A long budget for slow machines: others have what they need in a few seconds.
-    command = ("bench", "run", "--sizes", "8:1M:x64", *FAST, "--budget", "20")
-    verdict = job(2, command=command, deadline=90)
+    verdict = sweep(2, f"--sizes 8:1M:x64 {FAST} --budget 20", deadline=90)
     assert verdict.healthy(), str(verdict)
     assert verdict.gone()
     rows = rows_of(verdict)
@@ -43,9 +47,8 @@ def test_a_sweep_prints_a_table_and_writes_its_rows():
 
 
 def test_every_collective_is_right_in_every_dtype_and_op_that_gloo_has():
-    command = ("bench", "run", "--sizes", "1K", "--collectives", "all", "--dtypes", "all",
-               "--ops", "all", "--budget", "1", "--precision", "100%")  # fmt: skip
-    verdict = job(3, command=command, deadline=110)
+    every = "--collectives all --dtypes all --ops all"
+    verdict = sweep(3, f"--sizes 1K {every} --budget 1 --precision 100%", deadline=110)
     assert verdict.healthy(), str(verdict)
     rows = rows_of(verdict)
     reducing = {"all_reduce", "reduce_scatter", "reduce"}
@@ -75,8 +78,7 @@ def test_every_collective_is_right_in_every_dtype_and_op_that_gloo_has():
 
 
 def test_both_places_are_measured_and_checked():
-    command = ("bench", "run", "--sizes", "4K", "--collectives", "all", "--place", "both", *FAST)
-    verdict = job(2, command=command, deadline=90)
+    verdict = sweep(2, f"--sizes 4K --collectives all --place both {FAST}", deadline=90)
     assert verdict.healthy(), str(verdict)
     rows = [row for row in rows_of(verdict) if row["check"] != "skipped"]
     assert len({row["collective"] for row in rows}) == 11
@@ -85,8 +87,7 @@ def test_both_places_are_measured_and_checked():
 
 
 def test_a_single_rank_has_an_algbw_and_no_busbw():
-    command = ("bench", "run", "--sizes", "4K", "--collectives", "all_gather,all_reduce", *FAST)
-    moved, stays = rows_of(job(1, command=command, deadline=60))
+    moved, stays = rows_of(sweep(1, f"--sizes 4K --collectives all_gather,all_reduce {FAST}"))
     assert (moved["footprint"], stays["footprint"]) == (64 * 2 * 4096, 64 * 4096)
     assert (moved["busbw_GBps"], stays["busbw_GBps"], stays["algbw_GBps"]) == (None, None, None)
     assert moved["algbw_GBps"] > 0
@@ -98,8 +99,7 @@ def test_a_rank_that_comes_late_is_named_with_how_late():
     late = ";".join(
         f"late:rank=2,stage={stage},seconds=0.01" for stage in ("arrival", "arrival_recheck")
     )
-    command = ("bench", "run", "--sizes", "8", *FAST, "--budget", "40")
-    verdict = job(3, command=command, inject=late, deadline=90)
+    verdict = sweep(3, f"--sizes 8 {FAST} --budget 40", inject=late, deadline=90)
     assert verdict.names(rank=2, stage="arrival"), str(verdict)
     (finding,) = verdict.report["findings"]
     assert (finding["condition"], finding["cause"]) == ("late", "late-arrival")
@@ -111,8 +111,7 @@ def test_a_rank_that_comes_late_is_named_with_how_late():
 
 def test_looking_for_late_ranks_keeps_to_its_share_of_the_budget():
     very = "late:rank=1,stage=arrival,seconds=0.05"
-    command = ("bench", "run", "--sizes", "8", "--budget", "5", "--precision", "20%")
-    verdict = job(2, command=command, inject=very, deadline=60)
+    verdict = sweep(2, "--sizes 8 --budget 5 --precision 20%", inject=very)
     assert verdict.healthy(), str(verdict)
     assert verdict.report["data"]["arrival"]["iterations"] < 300  # 15 seconds
     assert "300 are needed, give a longer --budget" in verdict.report["summary"]
@@ -120,8 +119,7 @@ def test_looking_for_late_ranks_keeps_to_its_share_of_the_budget():
 
 def test_a_rank_that_seems_late_in_too_few_iterations_is_told_and_not_named():
     very = ";".join(f"late:rank=1,stage={s},seconds=0.05" for s in ("arrival", "arrival_recheck"))
-    command = ("bench", "run", "--sizes", "8", "--budget", "15", "--precision", "20%")
-    verdict = job(2, command=command, inject=very, deadline=60)
+    verdict = sweep(2, "--sizes 8 --budget 15 --precision 20%", inject=very)
     assert verdict.report["verdict"] == "unknown", str(verdict)
     assert verdict.names(rank=[], stage="arrival")
     assert verdict.causes == {"too-few-iterations"}
@@ -130,14 +128,13 @@ def test_a_rank_that_seems_late_in_too_few_iterations_is_told_and_not_named():
 
 def test_jitter_names_nobody():
     jitter = "jitter:rank=1,stage=arrival,seconds=0.02,share=0.2"
-    verdict = job(2, command=("bench", "run", "--sizes", "8", *FAST), inject=jitter, deadline=60)
+    verdict = sweep(2, f"--sizes 8 {FAST}", inject=jitter)
     assert verdict.healthy(), str(verdict)
 
 
 def test_a_rank_that_dies_in_a_sweep_is_named_and_what_was_measured_is_kept():
     last = "all_reduce float32 4 KiB"
-    command = ("bench", "run", "--sizes", "1K:4K", *FAST)
-    verdict = job(2, command=command, kill=1, at=last, deadline=60)
+    verdict = sweep(2, f"--sizes 1K:4K {FAST}", kill=1, at=last)
     assert verdict.names(rank=1, stage=last), str(verdict)
     assert [row["bytes"] for row in rows_of(verdict)] == [1024, 2048]
     assert verdict.report["data"]["not_measured"] == [last]
@@ -146,8 +143,7 @@ def test_a_rank_that_dies_in_a_sweep_is_named_and_what_was_measured_is_kept():
 
 def test_a_rank_that_stops_between_two_iterations_is_named():
     stage = "all_reduce float32 1 KiB"
-    command = ("bench", "run", "--sizes", "1K", *FAST)
-    verdict = job(3, command=command, inject=f"stop:rank=1,stage={stage},step=time", deadline=60)
+    verdict = sweep(3, f"--sizes 1K {FAST}", inject=f"stop:rank=1,stage={stage},step=time")
     assert verdict.names(rank=1, stage=stage), str(verdict)
     assert verdict.gone()
 
@@ -155,8 +151,7 @@ def test_a_rank_that_stops_between_two_iterations_is_named():
 def test_a_deadline_too_short_for_a_sweep_blames_nobody():
     sizes = [1 << power for power in range(10)]  # at least two iterations of each size
     slow = [f"slow:rank=1,stage=all_reduce float32 {n} KiB,step=time,seconds=1.5" for n in sizes]
-    command = ("bench", "run", "--sizes", "1K:512K", *FAST)
-    verdict = job(2, command=command, inject=";".join(slow), deadline=30)
+    verdict = sweep(2, f"--sizes 1K:512K {FAST}", inject=";".join(slow), deadline=30)
     assert verdict.report["verdict"] == "incomplete", str(verdict)
     assert verdict.gone()
 
@@ -165,8 +160,7 @@ def test_wrong_values_name_their_rank_and_those_of_half_the_ranks_or_more_none()
     wrong = {4: (1,), 8: (0, 1), 16: (1, 2), 32: (0, 1, 2)}
     faults = [f"value:rank={rank},stage=all_reduce float32 {size} KiB"
               for size, ranks in wrong.items() for rank in ranks]  # fmt: skip
-    command = ("bench", "run", "--sizes", "4K:32K", *FAST)
-    verdict = job(3, command=command, inject=";".join(faults), deadline=60)
+    verdict = sweep(3, f"--sizes 4K:32K {FAST}", inject=";".join(faults))
     assert verdict.report["verdict"] == "odd", str(verdict)
     assert set(verdict.codes) == {1}
     assert {row["check"] for row in rows_of(verdict)} == {"wrong"}
@@ -180,8 +174,7 @@ def test_wrong_values_name_their_rank_and_those_of_half_the_ranks_or_more_none()
 
 
 def test_a_gate_that_can_judge_nothing_is_not_green():
-    command = ("bench", "run", "--sizes", "8,1M", *FAST, "--fail-below", "90")
-    verdict = job(2, command=command, deadline=60)
+    verdict = sweep(2, f"--sizes 8,1M {FAST} --fail-below 90")
     assert verdict.report["verdict"] == "unknown", str(verdict)
     assert verdict.causes == {"nothing-published"}
     assert verdict.names(rank=[], stage=None)
@@ -189,8 +182,8 @@ def test_a_gate_that_can_judge_nothing_is_not_green():
     assert set(verdict.codes) == {1}
 
 
-def run_alone(*options):
-    command = [sys.executable, "-m", "oddrank", "bench", "run", *options]
+def run_alone(options):
+    command = [sys.executable, "-m", "oddrank", "bench", "run", *options.split()]
     return forked.run(command, text=True)
 
 
@@ -198,25 +191,15 @@ def test_bad_input_is_one_line_and_exit_code_2(monkeypatch, golden):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     said = []
     for options in texts(__file__)["refused options"].split("\n")[1:-1]:
-        done = run_alone(*options.split())
+        done = run_alone(options)
         assert done.returncode == 2, (options, done.stderr)
         assert "Traceback" not in done.stderr
         said.append(f"{options}\n{done.stderr.splitlines()[-1]}")
     golden("\n".join(said))
 
 
-def test_options_of_nccl_are_refused_where_it_cannot_be_used(monkeypatch, golden):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    said = []
-    for text in ("--register", "--register window --backend c10d", "--backend nccl"):
-        done = run_alone("--sizes", "8", "--budget", "1", *text.split())
-        assert done.returncode == 2, (text, done.stdout)
-        said.append(f"{text}\n{done.stderr.splitlines()[-1]}")
-    golden("\n".join(said))
-
-
 def test_a_run_that_measured_nothing_but_barriers_is_incomplete():
-    done = run_alone("--collectives", "all_reduce,barrier", "--sizes", "900G", *FAST, "--json", "-")
+    done = run_alone(f"--collectives all_reduce,barrier --sizes 900G {FAST} --json -")
     report = json.loads(done.stdout)
     assert (report["verdict"], done.returncode) == ("incomplete", 3)
     assert report["summary"].endswith("only barrier: not enough free memory")
@@ -225,31 +208,31 @@ def test_a_run_that_measured_nothing_but_barriers_is_incomplete():
 def test_a_dry_run_shows_cases_memory_and_time_and_starts_nothing(monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
 
-    def dry(*options):
-        done = run_alone("--dry-run", *options)
+    def dry(options):
+        done = run_alone(f"--dry-run {options}")
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout.splitlines()
 
-    lines = dry("--sizes", "8:900G:x1000", "--collectives", "all_gather")
+    lines = dry("--sizes 8:900G:x1000 --collectives all_gather")
     assert sum("all_gather" in line for line in lines) == 5
     assert "not enough free memory" in lines[-2]
     assert lines[-1].startswith("5 cases on 1 rank")
     assert lines[-1].endswith("Measuring takes up to 60 s (--budget)")
     both, every, named = (
-        dry("--sizes", "4K", "--collectives", "all_gather", "--place", places)
+        dry(f"--sizes 4K --collectives all_gather --place {places}")
         for places in ("both", "all", "in,out")
     )
     assert both[:-1] == every[:-1] == named[:-1]
     assert both[-1].startswith("2 cases on 1 rank")
-    assert dry("--sizes", "8", "--backend", "both")[-1].startswith("2 cases on 1 rank")
+    assert dry("--sizes 8 --backend both")[-1].startswith("2 cases on 1 rank")
     for name, value in {"RANK": 0, "WORLD_SIZE": 4, "LOCAL_RANK": 0}.items():
         monkeypatch.setenv(name, str(value))
-    (line,) = dry("--budget", "20")[-1:]
+    (line,) = dry("--budget 20")[-1:]
     assert "up to 20 s (--budget), of them up to 8 s for the check for late ranks" in line
 
 
 def test_json_on_stdout_has_stdout_for_itself_and_a_process_alone_says_so():
-    done = run_alone("--sizes", "8", *FAST, "--backend", "both", "--json", "-")
+    done = run_alone(f"--sizes 8 {FAST} --backend both --json -")
     report = json.loads(done.stdout)
     assert "on 1 rank (no launcher found: this process alone)" in report["summary"]
     rows = [(row["backend"].partition(":")[0], row["bytes"]) for row in report["data"]["rows"]]
@@ -257,14 +240,12 @@ def test_json_on_stdout_has_stdout_for_itself_and_a_process_alone_says_so():
     assert "median us" in done.stderr
 
 
-# Of two cases the second one fails after the first was measured.
-REFUSES = texts(__file__)["refuses"]
-
-
 def test_what_was_measured_before_a_case_that_cannot_be_done_is_written(tmp_path):
     file = tmp_path / "report.json"
-    run = ["bench", "run", "--sizes", "8,64", *FAST, "--json", str(file)]
-    done = forked.run([sys.executable, "-c", program(REFUSES), *run], text=True)
+    run = f"bench run --sizes 8,64 {FAST} --json {file}".split()
+    # Of two cases the second one fails after the first was measured.
+    refuses = program(texts(__file__)["refuses"])
+    done = forked.run([sys.executable, "-c", refuses, *run], text=True)
     assert done.returncode == 2, done.stderr
     report = json.loads(file.read_text())
     assert report["verdict"] == "incomplete"

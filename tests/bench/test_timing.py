@@ -6,10 +6,8 @@ import shutil
 import subprocess
 import sys
 from functools import partial
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from subprocess import PIPE
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -102,15 +100,12 @@ def test_what_hangs_ends_by_the_deadline_and_keeps_its_memory(driver: Path, gold
     golden(by_name(said))
 
 
-def test_every_thread_that_calls_nccl_has_selected_the_gpu_first(driver: Path):
-    seen = drive(driver, device=1)
-    assert (seen["wrong_device"], seen["device"]) == (0, 0), "and is left as it was"
-
-
 def test_a_communicator_that_could_not_be_split_works_too(driver: Path):
-    seen = drive(driver, cannot_split=1)
-    assert not seen["direct"]
-    assert (seen["said"], seen["values"]) == ("", 100)
+    for split in (True, False):
+        seen = drive(driver, cannot_split=not split, device=1)
+        assert (seen["direct"], seen["said"], seen["values"]) == (split, "", 100)
+        # Every thread that calls NCCL has selected the GPU first, and ours is left as it was.
+        assert (seen["wrong_device"], seen["device"]) == (0, 0)
 
 
 NONE, BUFFER, WINDOW = range(3)
@@ -171,32 +166,21 @@ def test_a_check_waits_for_its_own_stream_alone_and_leaves_the_device_as_it_was(
     assert (seen["wrong"], seen["blocking_copies"], seen["device"]) == (512, 0, 0)
 
 
-@pytest.fixture(scope="module")
-def benchmark() -> ModuleType:
-    spec = spec_from_file_location("nccl_launch_cost", GPU_BENCHMARKS / "nccl_launch_cost.py")
-    assert spec is not None
-    assert spec.loader is not None
-    made = module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+def test_nvcc_is_looked_for_where_the_build_looks(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(GPU_BENCHMARKS)
+    from nccl_launch_cost import nvcc
 
-
-def test_nvcc_is_looked_for_where_the_build_looks(benchmark, tmp_path, monkeypatch):
     for name in ("CUDACXX", "CUDA_HOME", "CUDA_PATH"):
         monkeypatch.delenv(name, raising=False)
     for folder in ("path", "home/bin"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "nvcc").touch(0o755)
     monkeypatch.setenv("PATH", str(tmp_path / "path"))
-    assert benchmark.nvcc() == str(tmp_path / "path/nvcc")
+    assert nvcc() == str(tmp_path / "path/nvcc")
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
-    assert benchmark.nvcc() == str(tmp_path / "home/bin/nvcc")
+    assert nvcc() == str(tmp_path / "home/bin/nvcc")
     monkeypatch.setenv("CUDACXX", "/of/my/own/nvcc")
-    assert benchmark.nvcc() == "/of/my/own/nvcc"
-
-
-# In a separate process: the fake is both NCCL and CUDA runtime.
-LOOP = texts(__file__)["loop"]
+    assert nvcc() == "/of/my/own/nvcc"
 
 
 @pytest.mark.needs("cuda-build")
@@ -205,10 +189,10 @@ def test_the_bare_loop_has_our_kind_of_memory_and_our_windows(tmp_path, allocato
     fake, built = make_fake_gpu(tmp_path), tmp_path / "raw_loop.so"
     options = ["-shared", "-fPIC", GPU_BENCHMARKS / "nccl_raw_loop.cpp", fake]
     subprocess.run([*compiler(), *options, f"-Wl,-rpath,{tmp_path}", "-o", built], check=True)
-    said = captured(
-        [sys.executable, "-c", LOOP, GPU_BENCHMARKS, fake, built, allocator], check=True,
-    ).stdout  # fmt: skip
-    found = json.loads(said)
+    # In a separate process: the fake is both NCCL and CUDA runtime.
+    program = [sys.executable, "-c", texts(__file__)["loop"]]
+    done = captured([*program, GPU_BENCHMARKS, fake, built, allocator], check=True)
+    found = json.loads(done.stdout)
     assert (found["step"], found["by_nccl"]) == (0, by_nccl)
     assert found["us"] == pytest.approx(5, rel=1e-3)
     first = found["windows"][0]

@@ -22,7 +22,8 @@ from bench.collective_data import (  # noqa: E402
     reduce_by_tree,
     reduce_in_a_row,
 )
-from oddrank import OddrankError, _native  # noqa: E402
+from bench.told import refusal  # noqa: E402
+from oddrank import _native  # noqa: E402
 from oddrank.bench.case import OPS  # noqa: E402
 from oddrank.machine.device import free_host_memory  # noqa: E402
 
@@ -195,11 +196,6 @@ def test_what_can_not_be_is_one_line(golden):
         {"first": -1}, {"turn": -1}, {"address": 0},
     ):  # fmt: skip
         arguments = {"address": data.data_ptr(), **good, "turn": 0, **change}
-        refused = []
-        for function in (_native.core().bench_fill, _native.core().bench_check):
-            with pytest.raises(OddrankError) as error:
-                function(**arguments)
-            refused.append(str(error.value))
-        assert refused[0] == refused[1]
-        said.append(refused[0])
+        said.append(refusal(_native.core().bench_fill, **arguments))
+        assert refusal(_native.core().bench_check, **arguments) == said[-1]
     golden("\n".join(said))
