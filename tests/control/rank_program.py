@@ -137,10 +137,9 @@ def main() -> int:
     node = RANK // LOCAL_WORLD
     if os.environ.get("TEST_LATE_GUARD") == str(RANK):
         hold_back_forks(0.5)
+    place = ("env", RANK, RANK % LOCAL_WORLD, WORLD, LOCAL_WORLD, node, 1, f"host{node}", None, "")
     session = start(
-        Launch(
-            "env", RANK, RANK % LOCAL_WORLD, WORLD, LOCAL_WORLD, node, 1, f"host{node}", None, ""
-        ),
+        Launch(*place),
         deadline=DEADLINE,
         judge=judge,
         join_seconds=float(os.environ.get("TEST_JOIN", DEADLINE)),

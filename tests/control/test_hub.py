@@ -19,8 +19,6 @@ from oddrank.control.walk import Outcome, Walk
 from patience import PATIENCE, until
 from texts import texts
 
-TEXTS = texts(__file__)
-
 
 def test_500_ranks_join_and_publish_a_stage():
     world = 500
@@ -202,9 +200,10 @@ from control.wire_peer import Hub
 
 
 @contextmanager
-def few_files(program):
-    """Runs a program with a hub and at most 100 open files; yields its port and its output."""
-    command = [sys.executable, "-c", _LIMITED + program, Path(__file__).parents[1]]
+def few_files(name):
+    """Runs this program with a hub and at most 100 open files; yields its port and its output."""
+    program = _LIMITED + texts(__file__)[name]
+    command = [sys.executable, "-c", program, Path(__file__).parents[1]]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         try:
             yield int(child.stdout.readline()), child.stdout
@@ -212,11 +211,8 @@ def few_files(program):
             child.kill()
 
 
-_FEW_FILES = TEXTS["few files"]
-
-
 def test_an_open_file_limit_below_the_world_is_told_at_once():
-    with few_files(_FEW_FILES) as (port, output):
+    with few_files("few files") as (port, output):
         # Once it has no room, the root waits half a second for those that are on their way.
         peers = [Peer(port).join(TOKEN, rank, 200) for rank in range(67)]
         for peer in peers:
@@ -227,11 +223,8 @@ def test_an_open_file_limit_below_the_world_is_told_at_once():
     assert limits.startswith("the open-file limit on roothost (100, hard) lets at most 68 of 200")
 
 
-_FILES_FOR_A_MOMENT = TEXTS["files for a moment"]
-
-
 def test_a_root_that_lacks_files_for_a_moment_goes_on():
-    with few_files(_FILES_FOR_A_MOMENT) as (port, output):
+    with few_files("files for a moment") as (port, output):
         _peers = [Peer(port).join_later(TOKEN, rank, 4) for rank in range(4)]
         assert output.readline() == "complete '' deadline\n"  # no rank has a fault
 

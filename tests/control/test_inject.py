@@ -2,11 +2,9 @@
 
 from unittest.mock import Mock, patch
 
-import pytest
-
+from bench.told import refusal
 from oddrank.control import inject
 from oddrank.control.inject import Injector, parse
-from oddrank.errors import OddrankError
 
 
 def injector(faults, stage="s"):
@@ -15,29 +13,17 @@ def injector(faults, stage="s"):
     return made
 
 
-REFUSED = [
-    "kill", "burn:rank=1,stage=s", "kill:rank=1", "kill:rank=x,stage=s",
-    "kill:rank=1,stage=s,seconds=2", "late:rank=1,stage=s,seconds=-1",
-    "jitter:rank=1,stage=s,share=1.5",
-]  # fmt: skip
-
-
 def test_a_fault_that_is_malformed_or_could_never_happen_is_one_clear_line(monkeypatch, golden):
-    said = []
-
-    def refuse(call, *arguments):
-        with pytest.raises(OddrankError) as refused:
-            call(*arguments)
-        said.append(str(refused.value))
-
-    for text in REFUSED:
-        refuse(parse, text)
+    said = [refusal(parse, text) for text in (
+        "kill", "burn:rank=1,stage=s", "kill:rank=1", "kill:rank=x,stage=s",
+        "kill:rank=1,stage=s,seconds=2", "late:rank=1,stage=s,seconds=-1",
+        "jitter:rank=1,stage=s,share=1.5",
+    )]  # fmt: skip
     for text in ("kill:rank=1,stage=frist", "kill:rank=2,stage=first"):
         monkeypatch.setenv("ODDRANK_INJECT", text)
-        refuse(inject.check, ["first", "second"], 2)
+        said.append(refusal(inject.check, ["first", "second"], 2))
     monkeypatch.delenv("ODDRANK_TESTING", raising=False)
-    refuse(Injector.of, 0)
-    golden("\n".join(said))
+    golden("\n".join([*said, refusal(Injector.of, 0)]))
     monkeypatch.setenv("ODDRANK_INJECT", "kill:rank=1,stage=first;stop:rank=0,stage=join")
     inject.check(["first", "second"], 2)
 

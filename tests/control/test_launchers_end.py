@@ -4,7 +4,6 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -50,26 +49,20 @@ def test_a_launcher_that_is_killed_is_told_at_once_and_no_rank(ranks, seconds):
     assert at_once(verdict), str(verdict)
 
 
-def without_a_guard(folder: Path, rank: int) -> Verdict:
-    """Runs three ranks; kills one before it has a guard, once the others have theirs.
-
-    torchrun would otherwise end those first.
-    """
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_a_rank_that_dies_before_it_has_a_guard_is_named(tmp_path, rank):
     # Python imports this as it starts.
-    (folder / "sitecustomize.py").write_text(
+    (tmp_path / "sitecustomize.py").write_text(
         "import os, signal\n"
         f"if os.environ.get('RANK') == '{rank}':\n"
         "    os.kill(os.getpid(), signal.SIGSTOP)\n"
     )
-
+    # Once the others have theirs: torchrun would otherwise end those first.
     act = once_guarded(2, lambda live: os.kill(live.pid_of(rank), signal.SIGKILL))
-    environ = {"PYTHONPATH": str(folder)}
-    return job(3, deadline=DEADLINE, command=only("device"), environ=environ, act=act, fresh=True)
-
-
-@pytest.mark.parametrize("rank", [0, 1, 2])
-def test_a_rank_that_dies_before_it_has_a_guard_is_named(tmp_path, rank):
-    verdict = without_a_guard(tmp_path, rank)
+    environ = {"PYTHONPATH": str(tmp_path)}
+    verdict = job(
+        3, deadline=DEADLINE, command=only("device"), environ=environ, act=act, fresh=True
+    )
     if rank:
         assert verdict.names(rank=rank, stage="join"), str(verdict)
         assert verdict.causes == {"never-joined"}

@@ -7,6 +7,7 @@ import threading
 import time
 from contextlib import ExitStack
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -84,14 +85,6 @@ def test_who_was_found_says_nothing(search, capsys, monkeypatch, port, ends):
     assert capsys.readouterr().err == ""
 
 
-def unknown(*_, **__):
-    raise socket.gaierror(-2, "Name or service not known")
-
-
-def no_family(*_):
-    raise OSError(97, "Address family not supported by protocol")
-
-
 def test_why_rank_0_is_not_found_is_told_in_one_line(search, capsys, port, monkeypatch, golden):
     def said(port, host="127.0.0.1", error=TIMED_OUT, doing=OPEN, **changes):
         one = search(port, host, **changes)
@@ -123,7 +116,8 @@ def test_why_rank_0_is_not_found_is_told_in_one_line(search, capsys, port, monke
         resolving(monkeypatch, *answers)
         lines[f"the surest of {answers}"] = said(1, "node0")
     with monkeypatch.context() as patched:
-        patched.setattr(socket, "getaddrinfo", unknown)
+        unknown = socket.gaierror(-2, "Name or service not known")
+        patched.setattr(socket, "getaddrinfo", Mock(side_effect=unknown))
         lines["unknown name"] = said(1, "nosuch")
     with monkeypatch.context() as patched:
         stuck = threading.Event()
@@ -134,7 +128,8 @@ def test_why_rank_0_is_not_found_is_told_in_one_line(search, capsys, port, monke
     with monkeypatch.context() as patched:
         resolving(patched, "2001:db8::1")
         patched.setattr(no_root, "_is_first", lambda: True)
-        patched.setattr(socket, "socket", no_family)
+        no_family = OSError(97, "Address family not supported by protocol")
+        patched.setattr(socket, "socket", Mock(side_effect=no_family))
         lines["no IPv6"] = said(1, "node0")
     assert all(line.count("\n") == 1 for line in lines.values())
     text = "".join(f"{name}: {line}" for name, line in lines.items())

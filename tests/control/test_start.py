@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from bench.told import refusal
 from oddrank import _native, machine
 from oddrank.control import runner
 from oddrank.control.rendezvous import Rendezvous
@@ -22,8 +23,6 @@ from oddrank.launch import Launch, current
 from oddrank.machine import node_number
 from patience import PATIENCE, until
 from texts import texts
-
-TEXTS = texts(__file__)
 
 
 def test_ranks_find_a_root_that_starts_later_than_they_do(job, port):
@@ -78,12 +77,9 @@ def test_a_result_that_is_too_long_is_not_published(job):
     assert "a message of 67108873 bytes is longer than the 67108864 bytes" in state["failed"]
 
 
-_CHILDREN = TEXTS["children"]
-
-
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGINT"])
 def test_children_of_a_rank_can_be_ended(number):
-    assert output_of(_CHILDREN, number) == "all have ended\n"
+    assert output_of(texts(__file__)["children"], number) == "all have ended\n"
 
 
 def test_an_address_that_is_none_is_one_clear_line(monkeypatch, golden):
@@ -93,9 +89,7 @@ def test_an_address_that_is_none_is_one_clear_line(monkeypatch, golden):
         ":5#x", "10.0.0.1:5 #x", "10.0.0.1:5#", "1.2.3.4,:5#x",
     ):  # fmt: skip
         monkeypatch.setenv("ODDRANK_CONTROL_ADDR", address)
-        with pytest.raises(OddrankError) as refused:
-            start(current({}), deadline=1, judge=lambda root: 0)
-        said.append(str(refused.value))
+        said.append(refusal(start, current({}), deadline=1, judge=lambda root: 0))
     golden("\n".join(said))
 
 
@@ -123,14 +117,11 @@ def test_two_hosts_with_one_name_are_two_nodes_unless_the_launcher_numbers_them(
     assert node_number(replace(here, node=1, node_is_known=True)) == 1
 
 
-# A network namespace in which packets to the name server vanish.
-_BLACKHOLE = TEXTS["blackhole"]
-
-
 @pytest.mark.needs("netns")
 def test_a_resolver_that_answers_nothing_is_told(job, tmp_path):
-    resolv = str(tmp_path / "resolv")
-    unshare = ["unshare", "--net", "--mount", "sh", "-c", _BLACKHOLE, "sh", resolv]
+    # A network namespace in which packets to the name server vanish.
+    program = ["sh", "-c", texts(__file__)["blackhole"], "sh", str(tmp_path / "resolv")]
+    unshare = ["unshare", "--net", "--mount", *program]
     ranks = job(1, inject="slow:rank=0,stage=second,seconds=1.5", prefix_of={0: unshare})
     assert ranks.codes() == {0: 0}
     assert ranks.verdict()["states"][0]["resolver_slow"]

@@ -41,11 +41,8 @@ SAID = {
 def test_a_wrong_clock_is_named_where_most_nodes_agree(golden):
     """Of real nodes it is in test_reach.py."""
     check(SAID, golden)
-
-
-def test_ten_thousand_clocks_are_judged_in_one_pass():
-    found = judged(*(9.0 if node % 100 == 7 else 0.001 for node in range(10_000)), per_node=1)
-    assert len(found) == 100
+    many = judged(*(9.0 if node % 100 == 7 else 0.001 for node in range(10_000)), per_node=1)
+    assert len(many) == 100
 
 
 class Timex(ctypes.Structure):

@@ -2,6 +2,7 @@
 
 import socket
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -190,9 +191,7 @@ def test_tcp_of_this_host_has_sent_something():
 
 
 def test_a_gpu_that_nvml_does_not_tell_of_is_not_readable(sysfs, monkeypatch):
-    def fails(uuid):
-        raise OddrankError("no NVML")
-
+    fails = Mock(side_effect=OddrankError("no NVML"))
     gpu = SimpleNamespace(uuid="GPU-ab", pci="0000:9B:00.0")
     monkeypatch.setattr(counters, "SYSFS", sysfs)
     monkeypatch.setattr(_native, "core", lambda: SimpleNamespace(gpu_counters=fails))

@@ -109,16 +109,13 @@ def test_the_summary_says_how_much_of_the_gpus_was_tested(golden):
     assert device.covered(run_with({**RESULT, "device": "CPU", "total": None})) == ""
 
 
-def bad_memory():
+def test_memory_that_is_bad_and_ranks_that_can_not_test_their_gpus_are_found(golden):
     wrong = _native.core().verify_host_memory(MIB, 7, damage=1000)["mismatches"]
     result = {**RESULT, "device": "CPU", "bytes": MIB, "total": None, "patterns": 2}
-    return device.stage(Options()).conclude(run_with(result, {**result, "wrong": wrong}))
-
-
-def test_memory_that_is_bad_and_ranks_that_can_not_test_their_gpus_are_found(golden):
+    bad = device.stage(Options()).conclude(run_with(result, {**result, "wrong": wrong}))
     judge = environment.stage(Options()).conclude
     said = {
-        "broken bad-memory: 1": {"a word came back wrong": bad_memory()},
+        "broken bad-memory: 1": {"a word came back wrong": bad},
         "different cuda-part-missing: 3": {"one lacks a part": judge(on_gpus({3}))},
         "different cuda-part-missing: 0": {"rank 0 lacks it": judge(on_gpus({0}))},
         "unknown cuda-part-missing: nobody": {"all lack it": judge(on_gpus(range(4)))},

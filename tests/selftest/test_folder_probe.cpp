@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
-#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 
@@ -19,21 +18,6 @@ class FolderProbe : public testing::Test {
 
   std::string folder_ = "/dev/shm/oddrank-probe-XXXXXX";
 };
-
-TEST_F(FolderProbe, EveryStepIsTimedAndAStepThatFailsIsNamedWithItsError) {
-  const auto results = probe_folders({folder_, folder_, folder_ + "/missing"}, ".test", 20.0, 3);
-  ASSERT_EQ(results.size(), 3U);
-  for (const auto& [result, steps, error] : {std::tuple{results[0], kFolderSteps.size(), 0},
-                                             {results[1], kFolderSteps.size(), 0},
-                                             {results[2], std::size_t{0}, ENOENT}}) {
-    EXPECT_EQ(result.stopped_at, steps);
-    EXPECT_EQ(result.error, error);
-    EXPECT_FALSE(result.hangs);
-    EXPECT_EQ(result.left, 0);
-    for (const auto& seconds : result.seconds) EXPECT_EQ(seconds.size(), steps == 0 ? 0U : 3U);
-  }
-  EXPECT_TRUE(std::filesystem::is_empty(folder_));
-}
 
 TEST_F(FolderProbe, AFileThatAnotherProbeRemovesInBetweenIsNoError) {
   const std::vector<std::string> same(4, folder_);

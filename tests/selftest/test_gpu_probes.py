@@ -3,6 +3,7 @@
 import sys
 from types import SimpleNamespace
 from typing import ClassVar
+from unittest.mock import Mock
 
 import pytest
 
@@ -118,13 +119,9 @@ def test_a_format_of_the_table_that_is_not_to_be_had_has_a_reason(monkeypatch):
     table = {m.name for m in metrics.TABLE if m.name.startswith("gemm_")}
     assert table == set(gpu._FORMATS)
     torch = pytest.importorskip("torch")
-
-    def fails(index):
-        raise RuntimeError("no GPU")
-
     monkeypatch.setattr(gpu, "reasons", {})
     if torch.cuda.is_available():
-        monkeypatch.setattr(torch.cuda, "device", fails)
+        monkeypatch.setattr(torch.cuda, "device", Mock(side_effect=RuntimeError("no GPU")))
     assert gpu.products(0, {"gemm_bf16": 2}) == {}
     assert gpu.reasons["gemm_bf16"]
 
@@ -159,12 +156,10 @@ def test_products_that_do_not_end_are_given_up(monkeypatch):
         gpu._timed(SimpleNamespace(cuda=event(ends=False)), lambda: None, 1)
 
 
-WITHOUT_A_GPU = texts(__file__)["without a gpu"]
-
-
 @pytest.mark.needs("cuda-build")
 def test_without_a_driver_or_a_gpu_each_native_probe_says_so():
-    done = captured([sys.executable, "-c", WITHOUT_A_GPU], check=True, CUDA_VISIBLE_DEVICES="")
+    program = texts(__file__)["without a gpu"]
+    done = captured([sys.executable, "-c", program], check=True, CUDA_VISIBLE_DEVICES="")
     lines = done.stdout.splitlines()
     assert len(lines) == 5, done.stdout
     assert all(line.startswith(("no CUDA driver", "no CUDA device")) for line in lines), lines

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 from made_up import run_by_rank
 from oddrank import OddrankError, _native
@@ -197,9 +198,7 @@ def test_the_link_is_read_under_load_and_a_slowdown_must_last(monkeypatch):
 
 
 def test_a_gpu_that_cuda_or_nvml_can_not_ask_says_what_it_can(monkeypatch):
-    def fails(*given, seconds):
-        raise OddrankError("no such device")
-
+    fails = Mock(side_effect=OddrankError("no such device"))
     answers = [{"pcie": 1, "pcie_width": 16, "throttle": 8}] * 3
     result = measured(monkeypatch, answers, fails)
     assert result["readings"] == {"pcie_width": 16, "throttle": 8}  # no link of an idle GPU

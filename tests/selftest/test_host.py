@@ -75,6 +75,7 @@ def test_what_can_not_be_measured_is_refused_in_words():
         (lambda: core.time_host_memory(MIB, 0, 4), "repeat"),
         (lambda: core.time_host_memory(64, 1, 4), "bytes"),
         (lambda: core.verify_host_memory(1 << 62, 7), "allocate"),
+        (lambda: core.verify_host_memory(7, 7), "8 bytes"),
     ):
         with pytest.raises(OddrankError, match=word):
             call()

@@ -1,15 +1,8 @@
 """Nodes and groups of ranks: one rank measures for its node; no group twice; plans are short."""
 
 from made_up import run_by_node
-from oddrank.control.stages import RankState, RunState, nodes_of
 from oddrank.selftest.nodes import NodeLeaders
 from oddrank.selftest.stages.connect import teams_of
-
-
-def test_hosts_of_one_name_are_as_many_nodes_as_the_launcher_counts():
-    for per_node in (2, 4):
-        states = {r: RankState(r, "localhost", r // per_node, r % per_node) for r in range(4)}
-        assert len(nodes_of(RunState(4, states))) == 4 // per_node
 
 
 def test_the_ranks_are_found_again_in_the_text_of_a_plan():

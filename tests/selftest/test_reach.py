@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,11 +19,11 @@ from netns import network, two_hosts
 from oddrank.control.stages import Skip
 from oddrank.selftest import Options, connections
 from oddrank.selftest.connections import NCCL, RENDEZVOUS, Listeners, attempts, unpack
-from oddrank.selftest.reach_matrix import peers
 from oddrank.selftest.stages import reach
 from patience import PATIENCE, until
 from processes import most_open_files
 from selftest.said import check
+from selftest.test_reach_matrix import rows
 
 ONLY = ("selftest", "--only", "reach")
 
@@ -37,13 +38,8 @@ def listening(node, *, asked=None, ways=(RENDEZVOUS,)):
 
 
 def attempted(nodes, broken, letter):
-    return [
-        {
-            "rows": {RENDEZVOUS: "".join(letter if broken(n, p) else "." for p in peers(n, nodes))},
-            "errors": {"u": "No route to host"},
-        }
-        for n in range(nodes)
-    ]
+    errors = {"u": "No route to host"}
+    return [{"rows": {RENDEZVOUS: row}, "errors": errors} for row in rows(nodes, broken, letter)]
 
 
 def judged(nodes, broken=lambda i, j: False, letter="t", listen=None):
@@ -153,9 +149,7 @@ def test_a_process_that_stood_still_finds_nobody_silent_for_that():
 
 
 def test_a_want_of_this_process_is_nobodys_fault(monkeypatch):
-    def none_left(*_):
-        raise OSError(errno.EMFILE, "Too many open files")
-
+    none_left = Mock(side_effect=OSError(errno.EMFILE, "Too many open files"))
     monkeypatch.setattr(connections, "socket", SimpleNamespace(socket=none_left, AF_INET=2))
     assert attempts([("127.0.0.1", 1)], 0.5)[0] == "-"
 

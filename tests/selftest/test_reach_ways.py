@@ -42,10 +42,7 @@ def test_a_link_local_address_is_none(tmp_path):
 
 
 def test_places_come_out_of_a_message_as_they_went_in_and_those_of_many_nodes_fit_into_one():
-    places = [
-        [("10.0.0.1", 40001), None, ("10.0.0.3", 65535)],
-        [("fd00::1", 1), ("::1", 2), None],
-    ]
+    places = [[("10.0.0.1", 40001), None, ("10.0.0.3", 65535)], [("fd00::1", 1), ("::1", 2), None]]
     assert unpack(pack(places), 3) == places
     many = [
         (f"10.{n * 7919 % 4}.{n * 7919 % 251}.{n * 31 % 254}", 32768 + n * 7919 % 28000)

@@ -20,11 +20,7 @@ from faults import (
 )
 from soak import RESULTS, Runs, assert_all_right, run_all
 
-pytestmark = [
-    pytest.mark.soak,
-    pytest.mark.needs("torch", "netns"),
-    pytest.mark.timeout(14400),
-]
+pytestmark = [pytest.mark.soak, pytest.mark.needs("torch", "netns"), pytest.mark.timeout(14400)]
 
 HEALTHY = [healthy(4), healthy(2), healthy(4, nodes=2), healthy(8, quick=True)]
 # Every kind of fault at every stage, alternately on rank 0 and on another, so that each kind and

@@ -12,25 +12,19 @@ STEPS = 4
 NAN = math.nan.hex()
 
 
-def healthy(ranks):
-    return {
-        rank: {
-            "kind": "H200",
-            "loss": [float(step).hex() for step in range(STEPS)],
-            "gradients": [f"g{step}" for step in range(STEPS)],
-            "sound": [True] * STEPS,
-            "parameters": [f"p{step}" for step in range(STEPS + 1)],
-        }
-        for rank in range(ranks)
-    }
-
-
 def judged(ranks, *changes, kinds=(), **results):
     """Returns the findings. changes: (ranks, name, value, since which step).
 
     kinds: ranks on another kind of device. results: of other stages.
     """
-    said = healthy(ranks)
+    said = {
+        rank: {
+            "kind": "H200", "loss": [float(step).hex() for step in range(STEPS)],
+            "gradients": [f"g{step}" for step in range(STEPS)], "sound": [True] * STEPS,
+            "parameters": [f"p{step}" for step in range(STEPS + 1)],
+        }
+        for rank in range(ranks)
+    }  # fmt: skip
     for rank in kinds:
         said[rank]["kind"] = "H100"
     for who, name, value, since in changes:
