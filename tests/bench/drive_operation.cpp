@@ -102,11 +102,9 @@ int main(int count, char** options) {
   std::printf(
       "{\"said\": \"%s\", \"after\": \"%s\", \"took\": %.3f, \"values\": %zu, \"low\": %.4f, "
       "\"high\": %.4f, \"mean\": %.4f, \"operations\": %zu, \"places\": %zu, "
-      "\"most_in_flight\": %llu, "
-      "\"aborts\": %d, \"aborts_ended\": %d, \"device\": %d, \"freed_in_use\": %d, \"right\": %d, "
-      "\"direct\": %d, "
-      "\"wrong_device\": %d, \"windows\": %d, "
-      "\"window_bytes\": %zu}\n",
+      "\"most_in_flight\": %llu, \"aborts\": %d, \"aborts_ended\": %d, \"device\": %d, "
+      "\"freed_in_use\": %d, \"right\": %d, \"direct\": %d, \"wrong_device\": %d, "
+      "\"windows\": %d, \"window_bytes\": %zu}\n",
       said.c_str(), after.c_str(), took, times.each.size(), low, high, times.mean,
       fake.windows.size(), places.size(), static_cast<unsigned long long>(fake.most_in_flight),
       fake.aborts, fake.aborts_ended, cuda::current_device(), fake.freed_in_use, right ? 1 : 0,

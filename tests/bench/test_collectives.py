@@ -21,6 +21,9 @@ from oddrank.launch import current
 from oddrank.machine import node_number
 
 WORLDS = [1, 2, 3, 4, 7, 8]
+FAST = ("--budget", "6", "--precision", "20%")
+USUAL = (100.0, 101.0, 99.0)
+ROW = Row("nccl", "all_reduce", "float32", "sum", 1 << 20, 1 << 18, True, 2, "ok", iterations=20)
 
 
 def sends(name, case, world):
@@ -185,9 +188,6 @@ def test_what_is_no_split_or_makes_groups_of_different_sizes_is_refused(golden):
     golden("\n".join([said, odd, refusal(Split(split.NODE).size, uneven)]))
 
 
-ROW = Row("nccl", "all_reduce", "float32", "sum", 1 << 20, 1 << 18, True, 2, "ok", iterations=20)
-
-
 def row_of(*passes_of_groups, backend="nccl"):
     rows, groups = [], []
     for i, passes in enumerate(passes_of_groups):
@@ -196,9 +196,6 @@ def row_of(*passes_of_groups, backend="nccl"):
         rows.append(replace(one, busbw_GBps=1e3 / median))
         groups.append((2 * i, 2 * i + 1))
     return split.joined(rows, groups, [[[t] for t in passes] for passes in passes_of_groups])
-
-
-USUAL = (100.0, 101.0, 99.0)
 
 
 def test_a_row_has_the_figures_of_each_group_and_those_of_the_slowest_as_its_own():
@@ -233,9 +230,6 @@ def test_one_slow_pass_or_one_slow_case_names_no_group():
     ):
         assert slow_group(*rows) == [], rows
     assert slow_group(row_of(USUAL, (115.0,) * 3, USUAL))
-
-
-FAST = ("--budget", "6", "--precision", "20%")
 
 
 @pytest.mark.needs("torch")

@@ -16,6 +16,8 @@ pytestmark = pytest.mark.needs("cuda-build")
 LOAD = "answer = _native.load_nccl()"
 # Simulates a machine without the wheel.
 NO_WHEEL = "_native.nccl_wheel = lambda: ''\n"
+# A deadline that comes only after all that ends before it, also on a busy machine.
+LONG = max(6.0, PATIENCE.seconds(2))
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +89,6 @@ def test_two_nccls_in_one_process_are_told(fake: Path):
     nccl, _ = in_process(code, ODDRANK_NCCL_LIBRARY=real_nccl())
     assert sorted(nccl["mapped"]) == sorted([str(fake), os.path.realpath(real_nccl())])
     assert nccl["warning"].startswith("several NCCLs are loaded")
-
-
-# A deadline that comes only after all that ends before it, also on a busy machine.
-LONG = max(6.0, PATIENCE.seconds(2))
 
 
 def make(seconds: float = LONG, *, more: str = "{}", aborted: bool = False, **environ: str):

@@ -13,6 +13,8 @@ from saved_runs import report, row, saved, write
 
 SIZES = [1 << 10, 1 << 20, 1 << 26]
 NONE = {"median_us": None, "samples_us": []}
+SKIPPED = {"check": "skipped", "reason": "not enough free memory", "median_us": None,
+           "p99_us": None, "samples_us": []}  # fmt: skip
 
 
 def compared(tmp_path, a, b, within=0.05, **options):
@@ -139,10 +141,6 @@ def run(tmp_path):
         return done.returncode, done.stdout, done.stderr
 
     return start
-
-
-SKIPPED = {"check": "skipped", "reason": "not enough free memory", "median_us": None,
-           "p99_us": None, "samples_us": []}  # fmt: skip
 
 
 def test_the_verdict_and_exit_code_are_those_of_every_command(run):

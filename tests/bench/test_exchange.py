@@ -19,6 +19,7 @@ from oddrank.bench.pairs.wire import NativeWire, TorchWire, wire_of  # noqa: E40
 from patience import PATIENCE  # noqa: E402
 
 SMALL, SIZE = 8, 4096
+MESSAGE_US, TRIP_US = 12.5, 3.5
 
 
 class Context:
@@ -113,9 +114,6 @@ def test_ranks_of_a_node_share_its_network_so_none_moves_data_while_another_meas
     # No data moves back before the slowest has sent its own.
     assert max(network.data_of([0, 1, 2])) < min(network.data_of([4, 5, 6]))
     assert len({rank.context.steps for rank in ranks}) == 1, "also the rank that rests"
-
-
-MESSAGE_US, TRIP_US = 12.5, 3.5
 
 
 class OnGpu:

@@ -26,6 +26,8 @@ from oddrank.bench.pairs.schedule import (
 )
 from simulated_links import Links, first_measurement, named, rounds_of
 
+EXACT = 0.001
+
 
 def pairs_of(tournament):
     return [pair for pairs in rounds_of(tournament) for pair in pairs]
@@ -143,9 +145,6 @@ def test_all_go_on_until_each_part_has_a_repeat_but_not_for_a_link_that_needs_fo
         (0.1, 5, 0.8), (0.1, 0.6, 0.6), (1.0, 3, 4), (1.0, 2, 4), (10, 3, 6),
     ):  # fmt: skip
         assert Effort(1, 0.1, seconds, 4).window(longest) == pytest.approx(window)
-
-
-EXACT = 0.001
 
 
 def judged(members, slow, noise=EXACT, seed=1, effect=0.2):

@@ -18,6 +18,9 @@ from oddrank.bench.random_data import runs_of
 from oddrank.bench.sweep import _choose
 from oddrank.control.stages import RunState
 
+BLOCKING = "NCCL_COMM_BLOCKING is set: unset it"
+WELL = {"gpus": 2, "gpu_id": None, "local_world": 2, "cuda_part": "", "obstacle": ""}
+
 
 class Settings(Native):
     """A back end without a communicator."""
@@ -87,10 +90,6 @@ def test_sums_in_place_get_new_values_before_a_window_overflows(monkeypatch):
         for n in (1, 7, 30, 40, 1, 300):
             operation.block(n)
         assert runs.most <= max(runs_of(case, world), 3), f"{dtype}, {world} ranks, {windows}"
-
-
-BLOCKING = "NCCL_COMM_BLOCKING is set: unset it"
-WELL = {"gpus": 2, "gpu_id": None, "local_world": 2, "cuda_part": "", "obstacle": ""}
 
 
 def of_two_gpus(**facts: str) -> RunState:

@@ -25,6 +25,7 @@ def task(backend, size):
 
 
 TASKS = [task("nccl", 8), task("nccl", 16), task("c10d", 8)]
+TWO_SIZES = ("bench", "run", "--sizes", "1K,4K", "--budget", "15", "--precision", "0.01%")
 
 
 def test_all_cases_of_a_back_end_come_between_two_passes_to_one():
@@ -66,9 +67,6 @@ def test_a_row_is_shown_at_once_and_as_it_is_at_the_end(monkeypatch, golden):
     assert figures(shown_after(io.StringIO(), 1)) == ["110.0", "120.0"]
     assert figures(shown_after(io.StringIO(), 4, cut=2)) == ["110.0", "120.0"]
     assert figures(shown_after(io.StringIO(), 4, cut=3)) == ["110.0", "120.0", "60.0", "120.0"]
-
-
-TWO_SIZES = ("bench", "run", "--sizes", "1K,4K", "--budget", "15", "--precision", "0.01%")
 
 
 @pytest.mark.needs("torch")

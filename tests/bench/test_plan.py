@@ -32,6 +32,9 @@ from oddrank.bench.plan import (
 )
 from patience import PATIENCE
 
+SWEEP = {"backends": ["auto"], "dtypes": ["float32"], "ops": ["sum"], "places": ["auto"]}
+MIB, GIB = 1 << 20, 1 << 30
+
 
 def test_sizes_are_a_range_with_a_factor():
     for text, sizes in {
@@ -222,10 +225,6 @@ def test_what_checks_take_is_gone_for_further_passes_and_not_for_the_first(clock
                 made[place] += 1
     assert min(made) == 1
     assert clock[0] - 1000 <= (number + 1) * (check + LEAST)
-
-
-SWEEP = {"backends": ["auto"], "dtypes": ["float32"], "ops": ["sum"], "places": ["auto"]}
-MIB, GIB = 1 << 20, 1 << 30
 
 
 def cases_of(collectives, sizes, world=2):

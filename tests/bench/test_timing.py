@@ -26,7 +26,10 @@ pytestmark = [pytest.mark.needs("cuda-build"), pytest.mark.timeout(600)]
 ROOT = Path(__file__).parents[2]
 CSRC, GPU_BENCHMARKS = ROOT / "csrc", ROOT / "benchmarks" / "gpu"
 SOURCES = ["bench/nccl/*.cpp", "cuda/runtime.cpp"]
+# Of the CUDA sources, the check's; else what it calls.
+CHECKS = ["bench/verify/*.cpp", "cuda/runtime.cpp"]
 RUN_US = 5.0
+NONE, BUFFER, WINDOW = range(3)
 # A deadline in ms that comes only after all that ends before it, also on a busy machine.
 LATE = round(max(6000, PATIENCE.seconds(2000)))
 
@@ -101,14 +104,11 @@ def test_what_hangs_ends_by_the_deadline_and_keeps_its_memory(driver: Path, gold
 
 
 def test_a_communicator_that_could_not_be_split_works_too(driver: Path):
-    for split in (True, False):
-        seen = drive(driver, cannot_split=not split, device=1)
+    for split in (1, 0):
+        seen = drive(driver, cannot_split=1 - split, device=1)
         assert (seen["direct"], seen["said"], seen["values"]) == (split, "", 100)
         # Every thread that calls NCCL has selected the GPU first, and ours is left as it was.
         assert (seen["wrong_device"], seen["device"]) == (0, 0)
-
-
-NONE, BUFFER, WINDOW = range(3)
 
 
 def test_a_symmetric_window_has_whole_pages_and_is_taken_back(driver: Path):
@@ -126,10 +126,6 @@ def test_where_nccl_makes_no_window_it_says_why(driver: Path, tmp_path: Path, go
         drive(driver, register=WINDOW, nccl=old),
     ]
     golden("\n".join(one["said"] for one in seen).replace(str(tmp_path), "FOLDER"))
-
-
-# Of the CUDA sources, the check's; else what it calls.
-CHECKS = ["bench/verify/*.cpp", "cuda/runtime.cpp"]
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from oddrank.bench.topology import Facts
 from oddrank.control.stages import RankState, RunState
 
 NODES, GPUS = 4, 8
+NDR = (400.0,) * 8
 COMPUTE = {f"mlx5_{i}": 400 for i in range(GPUS)}
 STORAGE = {"mlx5_8": 400, "mlx5_9": 400}
 
@@ -98,9 +99,6 @@ def test_ranks_of_a_node_that_use_different_fabrics_are_not_judged():
     )
     assert known.fabric is None
     assert not due(known).judged
-
-
-NDR = (400.0,) * 8
 
 
 def test_where_it_is_not_known_which_ports_serve_nothing_is_judged(golden):

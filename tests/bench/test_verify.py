@@ -28,6 +28,7 @@ from oddrank.bench.case import OPS  # noqa: E402
 from oddrank.machine.device import free_host_memory  # noqa: E402
 
 WORLDS = [1, 2, 3, 7, 8, 64, 1000]
+COUNT = 2100
 
 
 def results_of(segment: Segment, dice: random.Random):
@@ -110,9 +111,6 @@ def test_moved_values_encode_their_source_their_place_and_their_turn():
             rest = replace(whole, first=first + cut, count=whole.count - cut)
             bits = [one.filled().view(torch.uint8) for one in (whole, rest)]
             assert torch.equal(bits[0][-len(bits[1]) :], bits[1]), (dtype, first, cut)
-
-
-COUNT = 2100
 
 
 def divided(total, segment: Segment):

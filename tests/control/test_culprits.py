@@ -79,9 +79,10 @@ def test_a_round_is_over_when_the_launcher_has_ended_all_that_are_not_through():
 
 
 # A rank that still moves at the deadline is slow, not stuck.
-
 STILL = Culprit("no-progress", (1,), "device")
 ALL_WAIT = Culprit("all-wait", (), "8 MiB", victims=(0, 1))
+BOTH = {0: range(1, 9), 1: range(1, 9)}
+ONLY_0 = {0: range(1, 9), 1: ()}
 
 
 def excused(culprit, moves, now):
@@ -96,10 +97,6 @@ def excused(culprit, moves, now):
         )
     clock[0] = now
     return motion.excuse([culprit]) == []
-
-
-BOTH = {0: range(1, 9), 1: range(1, 9)}
-ONLY_0 = {0: range(1, 9), 1: ()}
 
 
 def test_only_who_lately_came_further_is_excused():

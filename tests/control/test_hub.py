@@ -39,6 +39,7 @@ def test_500_ranks_join_and_publish_a_stage():
 
 
 HELLO = wire.hello(TOKEN, 1, 2)
+SIGINT, UNINTERRUPTIBLE = 2, 4
 FROM_STRANGERS = {
     "http": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
     "zeros": bytes(4096),
@@ -227,9 +228,6 @@ def test_a_root_that_lacks_files_for_a_moment_goes_on():
     with few_files("files for a moment") as (port, output):
         _peers = [Peer(port).join_later(TOKEN, rank, 4) for rank in range(4)]
         assert output.readline() == "complete '' deadline\n"  # no rank has a fault
-
-
-SIGINT, UNINTERRUPTIBLE = 2, 4
 
 
 def judge(hub: Hub, *stages: str) -> Callable[[], Outcome]:

@@ -17,6 +17,7 @@ RANK = texts(__file__)["rank"]
 # Not one long sleep: a signal just before the system call would run no Python handler.
 WAIT = "while True: time.sleep(0.05)"
 BLOCK = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])"
+LAST = "os.setsid(); time.sleep(1); print('last', flush=True); os._exit(0)"
 
 
 def start(rest: str, deadline: float = 300, before: str = "") -> tuple[Any, int]:
@@ -26,9 +27,6 @@ def start(rest: str, deadline: float = 300, before: str = "") -> tuple[Any, int]
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     return keeper, int(keeper.stdout.readline() or 0)  # nothing if it has ended before
-
-
-LAST = "os.setsid(); time.sleep(1); print('last', flush=True); os._exit(0)"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from printing import people
 
 pytestmark = pytest.mark.usefixtures("own_locks")
 BIG = "from oddrank import printflock\nprintflock('b' * 300_000)"
+CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc")
+in_a_container = pytest.param(CONTAINER, marks=pytest.mark.needs("pid-namespace"))
 
 
 def say(count: int, text: str, times: int = 1) -> str:
@@ -59,10 +61,6 @@ def test_a_killed_holder_is_followed_at_once_and_without_a_word(tmp_path, out):
     people.end(holder)
     assert people.finish(writer) == b""
     assert (tmp_path / "out").read_bytes() == b"late\n"
-
-
-CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc")
-in_a_container = pytest.param(CONTAINER, marks=pytest.mark.needs("pid-namespace"))
 
 
 @pytest.mark.parametrize("within", [(), in_a_container], ids=["here", "in-another-pid-namespace"])

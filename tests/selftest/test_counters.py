@@ -14,6 +14,12 @@ from oddrank.selftest.stages import counters
 from selftest.said import check
 
 PORT = "class/infiniband/mlx5_0/ports/1"
+SECOND = SimpleNamespace(rank=1, local_rank=1)
+SNMP = """Ip: Forwarding DefaultTTL
+Ip: 1 64
+Tcp: RtoAlgorithm RtoMax MaxConn InSegs OutSegs RetransSegs
+Tcp: 1 120000 -1 {sent} {sent} {repeated}
+"""
 
 
 @pytest.fixture
@@ -147,16 +153,6 @@ def test_without_any_counter_they_are_not_read_again():
         run = RunState(2, {}, {"counters": read, "environment": {0: facts}})
         assert isinstance(plan(run), planned), counts
     assert plan(run) == "CPU"
-
-
-SECOND = SimpleNamespace(rank=1, local_rank=1)
-
-
-SNMP = """Ip: Forwarding DefaultTTL
-Ip: 1 64
-Tcp: RtoAlgorithm RtoMax MaxConn InSegs OutSegs RetransSegs
-Tcp: 1 120000 -1 {sent} {sent} {repeated}
-"""
 
 
 def test_one_rank_of_a_node_says_what_has_grown_meanwhile_and_cleared_counters_have_not(

@@ -16,6 +16,7 @@ from selftest.said import check
 
 MIB = 1 << 20
 LEVELS = ("quick", "normal", "full")
+RESULT = {"device": "GPU", "bytes": 72 << 30, "total": 80 << 30, "patterns": 6, "wrong": None}
 
 
 def test_a_quarter_of_what_is_free_on_a_host_is_shared_by_its_ranks(monkeypatch):
@@ -94,9 +95,6 @@ def test_memory_that_was_taken_meanwhile_is_not_tested_and_the_result_says_so(mo
     assert (found["bytes"], found["total"], found["wrong"]) == (41472 << 20, 80 << 30, None)
     with pytest.raises(OddrankError, match="cudaMalloc"):
         verified(monkeypatch, FakeCuda(0), 72 << 30)
-
-
-RESULT = {"device": "GPU", "bytes": 72 << 30, "total": 80 << 30, "patterns": 6, "wrong": None}
 
 
 def run_with(*results):

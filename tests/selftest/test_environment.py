@@ -122,8 +122,6 @@ def test_each_fact_is_compared_as_its_row_says():
 
 
 # The majority of a fact: one vote per node; without two thirds no node is named.
-
-
 def compared(values, sizes):
     """Returns the only difference. values: of each rank; sizes: number of ranks on each node."""
     nodes, first = [], 0

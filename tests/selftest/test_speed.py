@@ -35,8 +35,6 @@ def left_out(found):
 HOST_FIGURES = [row.name for row in metrics.TABLE if row.scope == "host"]
 # Ranks 8-11: one of two sockets of the second node; nodes have eight ranks.
 A_SOCKET = {name: dict.fromkeys(range(8, 12), 0.5) for name in HOST_FIGURES}
-
-
 QUOTA = {"held_back": 0.9, "facts": {"CPU quota": "0.4 cores"}}
 FOURS = [4] * 4
 A_NODE = dict.fromkeys(range(4, 8), 0.5)
@@ -233,8 +231,6 @@ def test_ten_thousand_ranks_are_compared_in_one_pass_a_figure(monkeypatch):
 
 
 # GPUs that others use, too: neither named slow nor a reference for others.
-
-
 def in_use(slow, shared=(), profiled=()):
     """Returns a run with such GPUs, and the suspects of its first measurement."""
     run = run_of([8, 8])
@@ -269,8 +265,6 @@ def test_a_profiler_excludes_no_gpu_and_is_told_beside_a_slow_one():
 
 
 # The recheck: which ranks measure again, beside which, and its message.
-
-
 def test_only_the_doubted_and_a_few_good_ones_measure_again_and_only_what_is_in_doubt():
     run, _ = first_look([8] * 32, {"host_copy": {7: 0.5}})
     plan = speed.recheck(Options()).plan(run)
