@@ -10,14 +10,12 @@ import pytest
 import forked
 from job import job
 
-SWEEP = "bench run --sizes 8:64M --precision 0.01% --deadline 60"
-LINE = [sys.executable, "-m", "oddrank", *SWEEP.split()]
-
 
 @pytest.mark.needs("torch")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_sweep_that_goes_well_ends_when_it_is_told_to(number):
-    sweep = forked.popen(LINE, stdout=PIPE, stderr=PIPE, text=True)
+    line = "-m oddrank bench run --sizes 8:64M --precision 0.01% --deadline 60"
+    sweep = forked.popen([sys.executable, *line.split()], stdout=PIPE, stderr=PIPE, text=True)
     try:
         assert sweep.stderr.readline().startswith("join")
         sweep.send_signal(number)

@@ -11,9 +11,6 @@ from bench.told import refused_calls
 from oddrank import plan
 
 DAY, HOUR, MINUTE = 86400, 3600, 60
-# layers, hidden size, vocabulary
-LLAMA_405B = (126, 16384, 128_256)
-LLAMA = {"kv_heads": 8}
 
 
 def tflops(flops, seconds, gpus):
@@ -61,7 +58,7 @@ def test_recomputation_adds_a_forward_pass_of_the_layers(layers, hidden, seq, vo
 @pytest.mark.parametrize(
     ("shape", "ffn", "heads", "experts", "billions"),
     [((32, 4096, 128_256), 14336, 32, 1, 8.03), ((80, 8192, 128_256), 28672, 64, 1, 70.6),
-     (LLAMA_405B, 53248, 128, 1, 405.8), ((32, 4096, 32_000), 14336, 32, 2, 12.9),
+     ((126, 16384, 128_256), 53248, 128, 1, 405.8), ((32, 4096, 32_000), 14336, 32, 2, 12.9),
      ((32, 4096, 32_000), 14336, 32, 8, 46.7)],
 )  # fmt: skip
 def test_the_parameters_of_llama_3_and_mixtral(shape, ffn, heads, experts, billions):
@@ -69,7 +66,7 @@ def test_the_parameters_of_llama_3_and_mixtral(shape, ffn, heads, experts, billi
 
     Grouped-query attention: 8 heads of keys and values.
     """
-    found = plan.parameters(*shape, heads=heads, **LLAMA, ffn=ffn, experts=experts)
+    found = plan.parameters(*shape, heads=heads, kv_heads=8, ffn=ffn, experts=experts)
     assert (found + shape[1] * shape[2]) / 1e9 == pytest.approx(billions, rel=0.002)
 
 
