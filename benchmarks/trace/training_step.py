@@ -92,7 +92,7 @@ class Training:
             self.step()
             times.append(time.perf_counter() - begin)
         if armed is not None:
-            armed.disarm()
+            armed.remove()
         return statistics.median(times) * 1e3
 
 

@@ -35,10 +35,10 @@ def test_what_is_asked_for_is_installed_and_undone_leaves_nothing_behind():
     with oddrank.install_printing() as first:
         assert builtins.print is printflock
         second = oddrank.install_printing()
-        second.undo()
+        second.remove()
         assert builtins.print is printflock
-        first.undo()
-        first.undo()
+        first.remove()
+        first.remove()
     assert builtins.print is PLAIN_PRINT
     assert logging.StreamHandler.emit is PLAIN_EMIT
     with oddrank.install_printing(print=False):

@@ -55,7 +55,7 @@ def test_a_worker_starts_moves_is_quiet_and_moves_again_also_once_it_arms_itself
         assert again["progress"] - quiet["progress"] == int(again["step"]) - step > 0
         worker.does("oddrank.step(0)")  # another epoch
         root.until(stage="quiet", progress=again["progress"] + 1)
-        worker.does("armed.disarm(); armed = oddrank.arm()")
+        worker.does("armed.remove(); armed = oddrank.arm()")
         assert int(root.moves(worker, "oddrank.step(100 + {})")["step"]) > 100
 
 

@@ -246,7 +246,7 @@ def four_threads_and_a_reader_lose_nothing(rank: int) -> Iterator[None]:
 def while_it_is_not_armed_a_process_records_none(rank: int) -> Iterator[None]:
     for size in (1, 2, 3):
         if size == 2:
-            ARMED.disarm()
+            ARMED.remove()
         if size == 3:
             same(oddrank.arm({"*": "off"}).path, RECORD)
         dist.all_reduce(torch.ones(size))

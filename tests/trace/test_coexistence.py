@@ -63,7 +63,7 @@ def test_lines_that_another_tool_has_taken_are_not_shown_until_it_gives_them_bac
 def test_lines_stay_in_the_record_of_a_thread_that_is_disarmed(script):
     rank = script.rank("""
         def work():
-            armed.disarm()
+            armed.remove()
         work()
     """)
     assert [frame.line for frame in rank.main.stack][:2] == [4, 3]

@@ -92,7 +92,7 @@ def _emit(self: "logging.StreamHandler[Any]", record: logging.LogRecord) -> None
 
 
 class Installed:
-    """The changes of install_printing(). `undo()`, or leaving its `with` block, takes them back."""
+    """What install_printing() changed: `remove()`, or the end of its `with`, takes it back."""
 
     def __init__(self, print: bool, logging: bool, prefix: str | None) -> None:
         # Sets the prefix first: a bad template changes nothing.
@@ -100,7 +100,7 @@ class Installed:
         self._print = print and _install_print()
         self._logging = logging and _install_logging()
 
-    def undo(self) -> None:
+    def remove(self) -> None:
         """Takes this call's changes back, once; what was installed before stays."""
         if self._print and builtins.print is printflock:
             builtins.print = _plain_print
@@ -114,7 +114,7 @@ class Installed:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.undo()
+        self.remove()
 
 
 def _install_print() -> bool:

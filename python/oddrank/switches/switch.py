@@ -64,12 +64,12 @@ def switch(
     if signals and threading.current_thread() is not threading.main_thread():
         raise OddrankError("only the main thread can take signals: give signals=False")
     for one in _open:
-        raise OddrankError(f"this process watches {one.path} already: close() that switch first")
+        raise OddrankError(f"this process watches {one.path} already: remove() that switch first")
     return Switch(folder, signals, pause_seconds)
 
 
 class Switch:
-    """A watched folder. A context manager; close() ends it.
+    """A watched folder. A context manager; remove() ends it.
 
     poll(): called by each rank after each step. Returns what to do now, on all ranks after the same
     step: "" (nearly always), "save" (write a checkpoint) or "kill" (write one, then leave the
@@ -110,7 +110,7 @@ class Switch:
         """Calls of poll()."""
         return self._agreement.steps
 
-    def close(self) -> None:
+    def remove(self) -> None:
         """Stops watching; orders can't be agreed any more. May be called twice."""
         if self._signals is not None:
             self._signals.restore()
@@ -121,7 +121,7 @@ class Switch:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
+        self.remove()
 
     def report(self) -> JobReport:
         """Returns what rank 0 tells `oddrank switch status`."""

@@ -55,7 +55,7 @@ class Armed:
         self._arguments = (packages, hook, budget)
         self.path = _start(*self._arguments)
 
-    def disarm(self) -> None:
+    def remove(self) -> None:
         """Removes the hooks; the record stays readable. A second call does nothing."""
         if self.path:
             _stop()
@@ -67,13 +67,13 @@ class Armed:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.disarm()
+        self.remove()
 
     def __call__(self, function: Function) -> Function:
         """Decorates `function`: armed while it runs; a generator or coroutine, until it ends."""
         import inspect
 
-        self.disarm()
+        self.remove()
         again = functools.partial(Armed, *self._arguments)
         if inspect.isasyncgenfunction(function):
             raise OddrankError(

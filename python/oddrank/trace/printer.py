@@ -85,7 +85,7 @@ class Printing:
     def _finish(self) -> None:
         self._core.trace_text_close()
         if self._armed is not None:
-            self._armed.disarm()
+            self._armed.remove()
         try:
             self._end_thread()
         finally:
