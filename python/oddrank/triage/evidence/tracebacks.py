@@ -553,7 +553,9 @@ def _deaths(blocks: Sequence[_Block], went_on: set[int]) -> Iterator[Death]:
                 seen.add((death.text, death.site))
                 yield death
     else:
-        yield from {death.process: death for death in told}.values()
+        # That a worker exited is raised from what tells by which signal.
+        signals = (" is killed by signal: " in death.text for death in told)
+        yield from {(d.process, known): d for d, known in zip(told, signals, strict=True)}.values()
 
 
 KIND = Kind(

@@ -189,6 +189,9 @@ class _Lines:
         group = Group("monitored_barrier", (), "the gloo group of monitored_barrier")
         late = [int(rank) for rank in found[1].replace(",", " ").split()]
         own = line.process.rank if line.process.rank is not None else 0
+        plain = _RANK.search(line.text)
+        if plain and int(plain[1]) != own:  # these are ranks of a part of the job
+            late = []
         call = Call(1, "monitored_barrier")
         self.others.append(
             Progress(Process(own), group, source, "gloo", 1, open=(call,), open_count=1,

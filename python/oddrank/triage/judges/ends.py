@@ -187,6 +187,8 @@ def _of_memory(death: Death, view: View) -> Death:
         apart = trouble.host and death.process.host and trouble.host != death.process.host
         if trouble.kind == "oom" and trouble.code != OF_CGROUP and not named and not apart:
             return replace(death, how="oom", by="kernel", text=trouble.text)
+        if trouble.kind == "node" and trouble.host and trouble.host == death.process.host:
+            return replace(death, text=trouble.text)
     return death
 
 
