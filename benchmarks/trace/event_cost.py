@@ -26,10 +26,6 @@ OTHERS = {
     ("oddrank", "excluded"): ("profile", "coverage"),
     ("oddrank", "excluded-json"): ("profile", "coverage"),
 }
-if NEW:  # the other hook, against what it replaces
-    OTHERS["oddrank-settrace", "lines"] = ("trace", "coverage")
-    OTHERS["oddrank-settrace", "calls"] = ("trace", "coverage")
-    OTHERS["oddrank-settrace", "excluded"] = ("trace", "coverage")
 
 
 def build_empty_hook(folder: str) -> None:

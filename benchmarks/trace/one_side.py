@@ -64,8 +64,7 @@ def start(tool, folder):
 
         os.environ["ODDRANK_DIR"] = folder
         packages = {"__main__": "calls"} if tool == "oddrank-calls" else None
-        hook = "settrace" if tool == "oddrank-settrace" else None
-        oddrank.arm(packages, hook=hook, budget=None)
+        oddrank.arm(packages, budget=None)
     elif tool == "coverage":
         import coverage
 

@@ -27,7 +27,7 @@ using trace::Tracer;
 
 void disarm() {
   Tracer& tracer = Tracer::make();
-  if (tracer.hook().disarm != nullptr) tracer.hook().disarm();
+  trace::the_hook().disarm();
   tracer.stop();
 }
 
@@ -35,8 +35,7 @@ std::string arm(const std::vector<std::string>& bases, const std::string& job, s
                 std::tuple<int, int, int, int> place, bool is_child, const std::string& host,
                 const std::string& arguments,
                 const std::vector<std::pair<std::string, std::string>>& rules,
-                std::vector<std::string> stdlib, std::vector<std::string> site,
-                const std::string& hook_name, double budget) {
+                std::vector<std::string> stdlib, std::vector<std::string> site, double budget) {
   if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
     PyErr_SetString(PyExc_RuntimeError,
                     "oddrank records the main interpreter only: call arm() there");
@@ -49,8 +48,6 @@ std::string arm(const std::vector<std::string>& bases, const std::string& job, s
     throw Error("oddrank records CPython 3.10 to 3." + std::to_string(trace::kNewestPython & 0xff) +
                 ", and this Python is newer: update oddrank");
   }
-  const trace::Hook* hook = trace::hook_named(hook_name);
-  if (hook == nullptr) throw Error("this Python has no hook called " + hook_name);
   std::vector<trace::Rule> made;
   for (const auto& [package, name] : rules) {
     const auto level = trace::level_named(name);
@@ -66,11 +63,11 @@ std::string arm(const std::vector<std::string>& bases, const std::string& job, s
   options.process.python = trace::cpython::kVersion;
   options.process.host = host;
   options.process.job = job;
-  options.process.hook = hook->name;
+  options.process.hook = trace::the_hook().name;
   options.process.arguments = arguments;
   Tracer::make().start(std::move(options),
-                       Filter(std::move(made), {std::move(stdlib), std::move(site)}), *hook);
-  if (!hook->arm()) {
+                       Filter(std::move(made), {std::move(stdlib), std::move(site)}));
+  if (!trace::the_hook().arm()) {
     const py::error_already_set error;
     disarm();
     throw Error(std::string("cannot hook into Python: ") + error.what());
@@ -261,13 +258,12 @@ void bind_nicer(py::module_& m) {
 void bind_trace(py::module_& m) {
   m.def("trace_arm", &arm, py::arg("folders"), py::arg("job"), py::arg("bytes"), py::arg("place"),
         py::arg("is_child"), py::arg("host"), py::arg("arguments"), py::arg("rules"),
-        py::arg("stdlib"), py::arg("site"), py::arg("hook") = "", py::arg("budget") = 0.0,
+        py::arg("stdlib"), py::arg("site"), py::arg("budget") = 0.0,
         "Makes the record file of this process, or continues it, and hooks into the interpreter. "
         "folders: the first with room is used; bytes: size of a rank's file; place: "
         "(rank, local rank, world, node); rules: (package, level), level one of off, where, calls, "
-        "lines; stdlib, site: folders with a slash at their end; hook: settrace, monitoring (3.12 "
-        "and later), or empty for this version's; budget: the share of CPU time that recording may "
-        "take, 0: no limit. Returns the file's path.");
+        "lines; stdlib, site: folders with a slash at their end; budget: the share of CPU time "
+        "that recording may take, 0: no limit. Returns the file's path.");
   m.def(
       "trace_armed", [] { return Tracer::current() != nullptr; }, "Whether this process records.");
   m.def(
@@ -293,12 +289,11 @@ void bind_trace(py::module_& m) {
   m.def(
       "trace_object",
       []() -> py::object {
-        const trace::Hook& hook = Tracer::make().hook();
-        PyObject* object = hook.trace_object == nullptr ? nullptr : hook.trace_object();
+        const auto make = trace::the_hook().trace_object;
+        PyObject* object = make == nullptr ? nullptr : make();
         return object == nullptr ? py::none() : py::reinterpret_steal<py::object>(object);
       },
-      "For threading.settrace(): hooks the thread that calls it. None if threads need no hook, and "
-      "before trace_arm().");
+      "For threading.settrace(): hooks the thread that calls it. None if threads need no hook.");
   m.def(
       "trace_check", [](bool on) { Tracer::make().check_every_event(on); }, py::arg("on"),
       "For tests: compares the shadow stack with the frames after every event.");

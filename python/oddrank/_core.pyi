@@ -268,7 +268,6 @@ def trace_arm(
     rules: Sequence[tuple[str, str]],
     stdlib: Sequence[str],
     site: Sequence[str],
-    hook: str = "",
     budget: float = 0.0,
 ) -> str: ...
 def trace_armed() -> bool: ...

@@ -44,7 +44,7 @@ def test_a_type_checker_knows_every_public_name(tmp_path, cache):
 
 
 WRONG = """oddrank.armed()
-oddrank.arm(hook=3)
+oddrank.arm(budget='3')
 oddrank.step('four')
 report: oddrank.Report
 report.verdict = 'fine'

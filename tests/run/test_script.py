@@ -13,7 +13,6 @@ import pytest
 import oddrank
 from oddrank.errors import OddrankError
 from oddrank.trace import jobs, ranks
-from oddrank.trace.arm import HOOKS
 from processes import captured
 from texts import texts
 
@@ -128,16 +127,14 @@ def test_the_path_is_the_same(both, monkeypatch, is_safe):
     both.same("-m", "script")
 
 
-@pytest.mark.parametrize("hook", HOOKS)
-def test_a_module_that_runs_as_main_is_recorded_as_its_package_is(both, hook):
+def test_a_module_that_runs_as_main_is_recorded_as_its_package_is(both):
     both.write("", "package/__init__.py")
     both.write("import os\ndef end():\n    os._exit(0)\nend()\n", "package/train.py")
     stack = ["<module>", "end"]
     cases = {"package=lines": stack, "pack=lines": [], "package=lines,__main__=off": []}
     for levels, functions in cases.items():
         shutil.rmtree(both.folder / "records", ignore_errors=True)
-        filter_ = ("--packages", f"uninstalled=off,{levels}")
-        done = both.traced("--hook", hook, *filter_, "-m", "package.train")
+        done = both.traced("--packages", f"uninstalled=off,{levels}", "-m", "package.train")
         assert (done.returncode, done.stderr) == (0, "")
         (record,) = both.records()
         assert [frame.function for frame in record.main.stack] == functions
@@ -180,15 +177,14 @@ def test_what_cannot_be_followed_is_one_line_before_the_script_runs(both, golden
     golden("".join(told))
 
 
-@pytest.mark.parametrize("hook", HOOKS)
-def test_the_runner_itself_is_not_recorded(both, hook):
+def test_the_runner_itself_is_not_recorded(both):
     """Frames of `python -m oddrank` and of the command `oddrank` are not in the record."""
     both.write("import os\ndef end():\n    os._exit(0)\nend()\n")
     command = Path(sysconfig.get_path("scripts")) / "oddrank"
     starts = [["-m", "oddrank"], *([[str(command)]] if command.exists() else [])]
     for start in starts:
         shutil.rmtree(both.folder / "records", ignore_errors=True)
-        done = both.python(*start, "run", "--no-watch", "--hook", hook, "script.py")
+        done = both.python(*start, "run", "--no-watch", "script.py")
         assert (done.returncode, done.stderr) == (0, "")
         (record,) = both.records()
         assert [frame.function for frame in record.main.stack] == ["<module>", "end"]

@@ -13,26 +13,21 @@ from subprocess import PIPE
 import pytest
 
 from oddrank.trace import jobs, ranks
-from oddrank.trace.arm import HOOKS
 from patience import PATIENCE
 from run.collecting import KILLED
 
 # Replaces the empty first line of a script, so line numbers stay.
 _HEAD = (
-    "import functools, os, signal, sys, threading, time, oddrank; from oddrank import _native; "
-    "core = _native.core(); oddrank.arm = functools.partial(oddrank.arm, hook={!r})"
+    "import os, signal, sys, threading, time, oddrank; from oddrank import _native; "
+    "core = _native.core()"
 )
 
 
 class Script:
-    """Runs Python source in a separate process; its records are in `folder`/records.
+    """Runs Python source in a separate process; its records are in `folder`/records."""
 
-    hook: the hook of oddrank.arm() in it; by default the first of HOOKS.
-    """
-
-    def __init__(self, folder: Path, hook: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.hook = hook
 
     def __call__(self, source, *, check=True, **environ):
         """Runs a script that ends well or is killed; check=False: in any way."""
@@ -56,7 +51,7 @@ class Script:
         file = self.folder / "script.py"
         source = textwrap.dedent(source)
         assert source.startswith(("\n", ";"))
-        file.write_text(_HEAD.format(self.hook) + source)
+        file.write_text(_HEAD + source)
         return subprocess.Popen(
             [sys.executable, str(file)], stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True,
             env={**os.environ, "ODDRANK_DIR": str(self.folder / "records"), **environ},
@@ -124,9 +119,9 @@ def dead_job(run_ranks, tmp_path_factory):
     return folder
 
 
-@pytest.fixture(params=HOOKS)
-def script(tmp_path: Path, request: pytest.FixtureRequest) -> Script:
-    return Script(tmp_path, request.param)
+@pytest.fixture
+def script(tmp_path: Path) -> Script:
+    return Script(tmp_path)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Runs CPython's own tests under the tracer, which checks its stack: HOOK MODULE.
+"""Runs CPython's own tests under the tracer, which checks its stack: MODULE.
 
 Prints the numbers of tests run, tests failed, events, and stacks that differ from the frames.
 """
@@ -19,9 +19,9 @@ RULES = {
 
 
 def main():
-    hook, name = sys.argv[1:]
+    (name,) = sys.argv[1:]
     core = _native.core()
-    with oddrank.arm(RULES, budget=None, hook=hook):
+    with oddrank.arm(RULES, budget=None):
         core.trace_check(True)
         module = __import__(f"test.{name}", fromlist=["x"])
         suite = unittest.defaultTestLoader.loadTestsFromModule(module)

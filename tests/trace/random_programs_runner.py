@@ -219,7 +219,7 @@ def run(program, arm):
     return mine.said
 
 
-def armed_by(program, folder, hook):
+def armed_by(program, folder):
     """Returns arm(); its first call starts the tracer, which checks itself."""
     levels = [(f"odd_{level}", level) for level in ("off", "where", "calls", "lines")]
     rules = [*levels, ("__main__", program["helpers"]), ("asyncio", "where"),
@@ -228,7 +228,7 @@ def armed_by(program, folder, hook):
     @functools.cache
     def arm_once():
         core.trace_arm(
-            [folder], "job", 4 << 20, (0, 0, 1, 0), False, "host", "program", rules, [], [], hook
+            [folder], "job", 4 << 20, (0, 0, 1, 0), False, "host", "program", rules, [], []
         )
         if core.trace_object() is not None:
             threading.settrace(core.trace_object())
@@ -237,7 +237,7 @@ def armed_by(program, folder, hook):
 
 
 def main():
-    folder, hook = sys.argv[1:]
+    (folder,) = sys.argv[1:]
     warnings.simplefilter("ignore")
     sys.unraisablehook = lambda unraisable: say(f"unraisable {kind(unraisable.exc_value)}")
     threading.excepthook = sys.unraisablehook
@@ -248,7 +248,7 @@ def main():
         gc.collect()
         core.trace_check(True)
         before = core.trace_check_result()
-        armed = run(program, armed_by(program, folder, hook))
+        armed = run(program, armed_by(program, folder))
         threading.settrace(None)
         core.trace_disarm()
         events, wrong = (

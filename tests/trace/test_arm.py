@@ -74,8 +74,8 @@ def test_a_child_that_imports_a_script_which_arms_at_its_top_is_a_child(script, 
     assert sorted(rank.is_child for rank in script.records()) == [False, True]
 
 
-# Another tool can take all events only from settrace.
-@pytest.mark.parametrize("script", ["settrace"], indirect=True)
+# Up to 3.11 another tool can take all events.
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="no tool can")
 def test_a_child_that_arms_before_its_first_event_has_one_record(script, source):
     script(source)
     pids = [rank.pid for rank in script.records()]

@@ -10,15 +10,12 @@ import pytest
 import oddrank
 from oddrank import _native
 from oddrank.trace import diff, stats, tail, where
-from oddrank.trace.arm import HOOKS
 from texts import cases, texts
 from trace_command import oddrank as command
 
 TEXTS = texts(__file__)
 
 NEW = sys.version_info >= (3, 12)
-# The other hook of 3.12 and later knows no budget.
-pytestmark = pytest.mark.parametrize("script", [HOOKS[0]], indirect=True)
 
 # A thousandth of the CPU time is spent within milliseconds. `hot` runs until the record says what
 # has happened to it, so that no speed is assumed.

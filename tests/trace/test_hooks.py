@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from oddrank import _native
-from oddrank.trace.arm import HOOKS
 from patience import PATIENCE
 from processes import captured
 
@@ -27,11 +26,10 @@ def lost(rank):
 
 
 @needs_suite
-@pytest.mark.parametrize("hook", HOOKS)
 @pytest.mark.parametrize("module", ["test_generators", "test_coroutines", "test_contextlib"])
-def test_cpythons_own_tests_pass_and_every_stack_is_right(tmp_path, module, hook):
+def test_cpythons_own_tests_pass_and_every_stack_is_right(tmp_path, module):
     done = captured(
-        [sys.executable, str(PROGRAM), hook, module], limit=PATIENCE.seconds(240),
+        [sys.executable, str(PROGRAM), module], limit=PATIENCE.seconds(240),
         ODDRANK_DIR=str(tmp_path),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -82,16 +80,13 @@ MODULES = (
     "test_fork1", "test_dis", "test_inspect", "test_doctest", "test_sys_settrace",
     "test_contextlib", "test_asyncgen", "test_pickle", "test_traceback",
 )  # fmt: skip
-# Expected differences: first version, hooks, reason.
+# Expected differences: first version, reason.
 DIFFERS = {
     "test_dis": (
-        (3, 11), HOOKS, "it shows specialised opcodes, which tracing prevents or instruments",
+        (3, 11), "it shows specialised opcodes, which tracing prevents or instruments",
     ),
     "test_doctest": (
-        (3, 10), HOOKS, "it leaves pdb's tests out under a tracer, or pdb stops a bit later",
-    ),
-    "test_threading": (
-        (3, 12), ("settrace",), "it asks a new thread for its trace function, which is ours then",
+        (3, 10), "it leaves pdb's tests out under a tracer, or pdb stops a bit later",
     ),
 }  # fmt: skip
 SLOW = ("test_asyncio", "test_pickle")  # minutes each; left out of REPEATS=1
@@ -111,18 +106,17 @@ def result_of(folder, *command):
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
 @needs_suite
-@pytest.mark.parametrize("hook", HOOKS)
 @pytest.mark.parametrize("module", MODULES)
-def test_the_same_tests_pass_and_fail(module, hook, tmp_path, repeats):
+def test_the_same_tests_pass_and_fail(module, tmp_path, repeats):
     if module in SLOW and repeats == 1:
         pytest.skip("takes minutes: make soak REPEATS=2 runs it")
     suite = ("unittest", "-q", f"test.{module}")
     levels = "test=lines,stdlib=calls,*=off"
-    recorded = ("oddrank", "run", "--no-watch", "--hook", hook, "--packages", levels, "-m")
+    recorded = ("oddrank", "run", "--no-watch", "--packages", levels, "-m")
     plain = result_of(tmp_path, *suite)
     armed = result_of(tmp_path, *recorded, *suite)
     assert plain[0] > 0
-    version, hooks, reason = DIFFERS.get(module, ((99,), (), ""))
-    if sys.version_info >= version and hook in hooks and armed != plain:
+    version, reason = DIFFERS.get(module, ((99,), ""))
+    if sys.version_info >= version and armed != plain:
         pytest.xfail(reason)
     assert armed == plain

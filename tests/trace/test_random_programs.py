@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, note, settings
 
-from oddrank.trace.arm import HOOKS
 from patience import PATIENCE
 from random_programs import programs
 from texts import texts
@@ -22,8 +21,8 @@ A_FILE = 100  # programs whose code objects fit into a record
 class Runner:
     """Runs programs in a process, and starts a new one after every A_FILE programs."""
 
-    def __init__(self, folder, hook):
-        self.folder, self.hook = folder, hook
+    def __init__(self, folder):
+        self.folder = folder
         self.ran = self.events = 0
         self.process = None
 
@@ -40,7 +39,7 @@ class Runner:
     def start(self):
         self.end()
         self.process = subprocess.Popen(
-            [sys.executable, str(RUNNER), str(self.folder / str(self.ran)), self.hook],
+            [sys.executable, str(RUNNER), str(self.folder / str(self.ran))],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             stderr=(self.folder / "stderr").open("w"),
         )  # fmt: skip
@@ -52,9 +51,9 @@ class Runner:
             self.process.wait(PATIENCE.limit)
 
 
-@pytest.fixture(params=HOOKS)
-def runner(tmp_path, request):
-    runner = Runner(tmp_path, request.param)
+@pytest.fixture
+def runner(tmp_path):
+    runner = Runner(tmp_path)
     yield runner
     runner.end()
 

@@ -10,12 +10,9 @@ import pytest
 import patience
 from oddrank.run.top import look as top
 from oddrank.trace import where
-from oddrank.trace.arm import HOOKS
 from texts import texts
 
 TEXTS = texts(__file__)
-# The other hook of 3.12 and later knows no budget.
-pytestmark = pytest.mark.parametrize("script", [HOOKS[0]], indirect=True)
 
 
 @pytest.fixture

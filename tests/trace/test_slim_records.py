@@ -10,7 +10,6 @@ import pytest
 from oddrank import _native
 from oddrank.errors import OddrankError
 from oddrank.trace import jobs, ranks
-from oddrank.trace.arm import HOOKS
 
 TRAINING_RANK = 40 << 10
 # These two need the record itself, or differ between any two looks.
@@ -56,7 +55,6 @@ def test_of_a_process_with_steps_and_sections(script, tmp_path, source):
     same(script.files[0], tmp_path, 20 << 10)
 
 
-@pytest.mark.parametrize("script", HOOKS[:1], indirect=True)  # the other one has no budget
 def test_of_a_process_that_limits_itself(script, tmp_path, source):
     script.armed(source, "budget=1e-3")
     assert "hot" in {each.function for each in same(script.files[0], tmp_path).lowered}

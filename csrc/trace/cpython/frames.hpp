@@ -83,12 +83,6 @@ struct FrameView {
   char owner_;
 };
 
-// Values of PyThreadState::what_event (PY_MONITORING_EVENT_...).
-constexpr int kResumes = 1;
-constexpr int kYields = 3;
-constexpr int kUnwinds = 12;
-constexpr int kThrows = 13;
-
 inline PyCodeObject* code_of(const FrameView* frame) noexcept { return frame->code_; }
 inline const FrameView* innermost(const PyThreadState* state) noexcept {
 #if PY_VERSION_HEX < 0x030D0000
@@ -115,12 +109,6 @@ struct FrameView {
   std::uint16_t return_offset_;
   char owner_;
 };
-
-// Values of PyThreadState::what_event (PY_MONITORING_EVENT_...).
-constexpr int kResumes = 1;
-constexpr int kYields = 3;
-constexpr int kUnwinds = 13;
-constexpr int kThrows = 14;
 
 inline PyCodeObject* code_of(const FrameView* frame) noexcept {
   constexpr std::uintptr_t kTags = 7;

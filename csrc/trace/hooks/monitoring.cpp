@@ -47,102 +47,74 @@ bool is_off(const TracedThread& thread, cpython::Frame frame) noexcept {
   return !thread.stands_on(frame) && Tracer::get().info_of(frame).level == Level::kOff;
 }
 
-PyObject* begins(Kind kind) noexcept {
+// Calls `see(tracer, thread, frame)` for an event of the running frame if this thread records.
+template <class See>
+PyObject* at_frame(See see) noexcept {
   Tracer& tracer = Tracer::get();
   TracedThread* thread = tracer.here();
-  if (thread == nullptr) return none();
-  const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
-  if (tracer.info_of(frame).level == Level::kOff) return none();
-  thread->enter(frame, kind);
-  tracer.check(*thread, frame);
-  if (thread->is_due()) [[unlikely]]
-    tracer.review(*thread, frame);
+  if (thread != nullptr) see(tracer, *thread, cpython::innermost(PyThreadState_Get()));
   return none();
+}
+
+void checked(Tracer& tracer, TracedThread& thread, cpython::Frame frame) noexcept {
+  tracer.check(thread, frame);
+  if (thread.is_due()) [[unlikely]]
+    tracer.review(thread, frame);
+}
+
+template <Kind kind>
+PyObject* begins(PyObject*, PyObject* const*, std::size_t, PyObject*) {
+  return at_frame([](Tracer& tracer, TracedThread& thread, cpython::Frame frame) {
+    if (tracer.info_of(frame).level == Level::kOff) return;
+    thread.enter(frame, kind);
+    checked(tracer, thread, frame);
+  });
 }
 
 // An event of the first tool. That of the second tool follows at once if the code was known.
-PyObject* finds(Kind kind) noexcept {
-  Tracer& tracer = Tracer::get();
-  TracedThread* thread = tracer.here();
+template <Kind kind>
+PyObject* finds(PyObject*, PyObject* const*, std::size_t, PyObject*) {
+  TracedThread* thread = Tracer::get().here();
   if (thread == nullptr) return none();
   const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
-  const bool known = tracer.knows(frame);
-  if (tracer.info_of(frame).level != Level::kOff && !known) Py_DECREF(begins(kind));
+  const bool known = Tracer::get().knows(frame);
+  if (Tracer::get().info_of(frame).level != Level::kOff && !known) {
+    Py_DECREF(begins<kind>(nullptr, nullptr, 0, nullptr));
+  }
   return off();
 }
 
-PyObject* ends(Kind kind) noexcept {
-  Tracer& tracer = Tracer::get();
-  TracedThread* thread = tracer.here();
-  if (thread == nullptr) return none();
-  const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
-  if (is_off(*thread, frame)) return none();
-  thread->leave(frame, kind);
-  const cpython::Frame caller = cpython::caller_of(frame);
-  tracer.check(*thread, caller);
-  if (thread->is_due()) [[unlikely]]
-    tracer.review(*thread, caller);
-  return none();
-}
-
-PyObject* on_find(PyObject*, PyObject* const*, std::size_t, PyObject*) {
-  return finds(Kind::kCall);
-}
-PyObject* on_find_again(PyObject*, PyObject* const*, std::size_t, PyObject*) {
-  return finds(Kind::kResume);
-}
-PyObject* on_start(PyObject*, PyObject* const*, std::size_t, PyObject*) {
-  return begins(Kind::kCall);
-}
-PyObject* on_resume(PyObject*, PyObject* const*, std::size_t, PyObject*) {
-  return begins(Kind::kResume);
-}
-PyObject* on_return(PyObject*, PyObject* const*, std::size_t, PyObject*) {
-  return ends(Kind::kReturn);
-}
-PyObject* on_yield(PyObject*, PyObject* const*, std::size_t, PyObject*) {
-  return ends(Kind::kYield);
+template <Kind kind>
+PyObject* ends(PyObject*, PyObject* const*, std::size_t, PyObject*) {
+  return at_frame([](Tracer& tracer, TracedThread& thread, cpython::Frame frame) {
+    if (is_off(thread, frame)) return;
+    thread.leave(frame, kind);
+    checked(tracer, thread, cpython::caller_of(frame));
+  });
 }
 
 PyObject* on_line(PyObject*, PyObject* const* args, std::size_t, PyObject*) {
-  Tracer& tracer = Tracer::get();
-  TracedThread* thread = tracer.here();
-  if (thread == nullptr) return none();
-  const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
-  if (is_off(*thread, frame)) return none();
-  thread->move(frame, cpython::small_number(args[1]), static_cast<std::uint8_t>(Kind::kLine));
-  tracer.check(*thread, frame);
-  if (thread->is_due()) [[unlikely]]
-    tracer.review(*thread, frame);
-  return none();
-}
-
-PyObject* on_unwind(PyObject*, PyObject* const*, std::size_t, PyObject*) {
-  Tracer& tracer = Tracer::get();
-  TracedThread* thread = tracer.here();
-  if (thread == nullptr) return none();
-  const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
-  if (is_off(*thread, frame)) return none();
-  thread->leave(frame, Kind::kUnwind);
-  const cpython::Frame caller = cpython::caller_of(frame);
-  tracer.check(*thread, caller);
-  if (thread->is_due()) [[unlikely]]
-    tracer.review(*thread, caller);
-  return none();
+  return at_frame([args](Tracer& tracer, TracedThread& thread, cpython::Frame frame) {
+    if (is_off(thread, frame)) return;
+    thread.move(frame, cpython::small_number(args[1]), static_cast<std::uint8_t>(Kind::kLine));
+    checked(tracer, thread, frame);
+  });
 }
 
 PyObject* on_throw(PyObject*, PyObject* const*, std::size_t, PyObject*) {
-  Tracer& tracer = Tracer::get();
-  TracedThread* thread = tracer.here();
-  if (thread == nullptr) return none();
-  const cpython::Frame frame = cpython::innermost(PyThreadState_Get());
-  thread->enter_by_throw(frame);
-  tracer.check(*thread, frame);
-  return none();
+  return at_frame([](const Tracer&, TracedThread& thread, cpython::Frame frame) {
+    thread.enter_by_throw(frame);
+    Tracer::get().check(thread, frame);
+  });
 }
 
-constexpr std::array<vectorcallfunc, kEvents> kCallbacks = {
-    &on_start, &on_resume, &on_return, &on_yield, &on_line, &on_throw, &on_unwind};
+constexpr std::array<vectorcallfunc, kEvents> kCallbacks = {&begins<Kind::kCall>,
+                                                            &begins<Kind::kResume>,
+                                                            &ends<Kind::kReturn>,
+                                                            &ends<Kind::kYield>,
+                                                            &on_line,
+                                                            &on_throw,
+                                                            &ends<Kind::kUnwind>};
 
 PyTypeObject* callback_type() {
   static PyTypeObject type = [] {
@@ -206,8 +178,8 @@ bool register_callbacks() {
     const int of = what == kThrow || what == kUnwind ? kFinder : kTool;
     if (!register_callback(of, what, kCallbacks[what])) return false;
   }
-  return register_callback(kFinder, kStart, &on_find) &&
-         register_callback(kFinder, kResume, &on_find_again);
+  return register_callback(kFinder, kStart, &finds<Kind::kCall>) &&
+         register_callback(kFinder, kResume, &finds<Kind::kResume>);
 }
 
 // Returns the name under which a tool id is in use; a new reference. Another tool can displace ours
@@ -295,9 +267,8 @@ void disarm() {
 }  // namespace
 
 const Hook& monitoring_hook() noexcept {
-  static const Hook the_hook{"monitoring", true, &include, nullptr, kCosts,
-                             &look,        &arm, &disarm,  nullptr};
-  return the_hook;
+  static const Hook made{"monitoring", &include, nullptr, kCosts, &look, &arm, &disarm, nullptr};
+  return made;
 }
 
 }  // namespace oddrank::trace

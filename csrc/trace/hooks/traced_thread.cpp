@@ -44,7 +44,7 @@ void TracedThread::push(cpython::Frame frame, CodeInfo info, Kind kind) noexcept
 
 CodeInfo TracedThread::enter(cpython::Frame frame, Kind kind) noexcept {
   const cpython::Frame caller = cpython::caller_of(frame);
-  if (Tracer::get().hook().sparse) {
+  if (kSparse) {
     if (!stands_on(caller) && !reaches_top(caller)) resynchronise(caller);
   } else if (caller != nullptr ? !stands_on(caller) : !running_.empty()) {
     resynchronise(caller);
@@ -182,12 +182,11 @@ void TracedThread::rebuild(cpython::Frame innermost) noexcept {
   } catch (const std::exception&) {
     frames.clear();
   }
-  const bool sparse = Tracer::get().hook().sparse;
   running_.clear();
   if (pen_ != nullptr) pen_->clear_stack();
   for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
     const CodeInfo info = Tracer::get().info_of(*frame);
-    if (!sparse || info.level != Level::kOff) push(*frame, info, Kind::kLine);
+    if (!kSparse || info.level != Level::kOff) push(*frame, info, Kind::kLine);
   }
 }
 
@@ -200,10 +199,9 @@ bool TracedThread::is_true_of(cpython::Frame innermost) const noexcept {
 
 bool TracedThread::lists(cpython::Frame innermost) const noexcept {
   auto known = running_.rbegin();
-  const bool sparse = Tracer::get().hook().sparse;
   for (cpython::Frame at = innermost; at != nullptr; at = cpython::caller_of(at)) {
     const Level level = Tracer::get().info_of(at).level;
-    if (sparse && level == Level::kOff) continue;
+    if (kSparse && level == Level::kOff) continue;
     if (known == running_.rend() || known->frame != at || known->info.level != level) return false;
     ++known;
   }

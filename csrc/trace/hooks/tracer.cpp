@@ -65,15 +65,14 @@ std::optional<pthread_key_t> Tracer::key_of_threads() noexcept {
   return made;
 }
 
-void Tracer::start(ArmOptions options, Filter filter, const Hook& hook) {
+void Tracer::start(ArmOptions options, Filter filter) {
   if (!key_of_threads()) {
     throw Error("no key for data of threads is left: libraries have made the process's 1,024");
   }
   static const int registered = ::pthread_atfork(nullptr, nullptr, &after_fork) + tell_exit();
   static_cast<void>(registered);
-  hook_ = &hook;
   options_ = std::move(options);
-  budget_.start(hook.costs.line > 0 ? options_.budget : 0, hook.costs);
+  budget_.start(options_.budget, the_hook().costs);
   raise_all();
   forked_ = false;  // this is the record of a child that arms itself
   Recorder* made = made_.load(std::memory_order_relaxed);
@@ -87,7 +86,6 @@ void Tracer::start(ArmOptions options, Filter filter, const Hook& hook) {
   filter_ = std::move(filter);
   generation_ = ++generations_;
   recorder_.store(made, std::memory_order_release);
-  made->set_hook(hook.name);
   made->set_hook_state(HookState::kArmed);
   hash_imported();
 }
@@ -269,8 +267,8 @@ void Tracer::apply(std::span<const LevelChange> changes, TracedThread& thread,
     if (&found == &thread) innermost = here;
     if (found.is_true_of(innermost)) return;
     found.resynchronise(innermost);
-    if (hook_->settle == nullptr) return;
-    hook_->settle(state, found.empty() ? Level::kOff : found.top().info.level);
+    if (the_hook().settle == nullptr) return;
+    the_hook().settle(state, found.empty() ? Level::kOff : found.top().info.level);
   });
 }
 
@@ -304,7 +302,7 @@ void Tracer::change_codes() noexcept {
   codes_.each([&](const PyCodeObject* code, CodeInfo& info) {
     if (info.id == 0 || info.level == budget_.level(info.id)) return;
     info.level = budget_.level(info.id);
-    if (hook_->include == nullptr) return;
+    if (the_hook().include == nullptr) return;
     auto* object = reinterpret_cast<PyObject*>(const_cast<PyCodeObject*>(code));
     try {
       changed.emplace_back(object, info.level);
@@ -314,7 +312,7 @@ void Tracer::change_codes() noexcept {
     }
   });
   for (const auto& [object, level] : changed) {
-    hook_->include(reinterpret_cast<PyCodeObject*>(object), level);
+    the_hook().include(reinterpret_cast<PyCodeObject*>(object), level);
     Py_DECREF(object);
   }
 }
@@ -357,8 +355,8 @@ CodeInfo Tracer::decide(cpython::Frame frame) noexcept {
   }
   codes_.insert(code, info);
   watch_code(code);
-  if (info.level != Level::kOff && hook_->include != nullptr) {
-    hook_->include(code, info.level);
+  if (info.level != Level::kOff && the_hook().include != nullptr) {
+    the_hook().include(code, info.level);
   }
   return info;
 }

@@ -1,6 +1,6 @@
 // The tracer of this process: its Recorder, its Filter and each thread's state. A hook into CPython
-// calls it for each event: PyEval_SetTrace (settrace.cpp), the default up to 3.11, or
-// sys.monitoring (monitoring.cpp), the default from 3.12 on.
+// calls it for each event: PyEval_SetTrace (cpython/settrace.cpp) up to 3.11, sys.monitoring
+// (monitoring.cpp) from 3.12 on.
 #pragma once
 
 #include <Python.h>
@@ -29,14 +29,11 @@ namespace oddrank::trace {
 // What the tracer needs of a hook. Call all functions with the GIL.
 struct Hook {
   const char* name = "";
-  // Only recorded code gives events: a thread's list holds only recorded frames.
-  bool sparse = false;
   // Asks for the events of a recorded code object; nullptr if they come anyway. Errors are ignored.
   void (*include)(PyCodeObject* code, Level level) = nullptr;
   // Tells a thread's slots how its innermost listed frame is recorded now; nullptr if no need.
   void (*settle)(PyThreadState* state, Level level) = nullptr;
-  // Costs of its events; 0: it can't record code less closely.
-  EventCosts costs = {};
+  EventCosts costs = {};  // of its events
   // Checks whether another tool has taken the hook, and notes it. Called every 64 steps.
   void (*look)() = nullptr;
   // Hooks all running threads, and tells the budget to which level code can go down. Call after
@@ -48,21 +45,23 @@ struct Hook {
   // it, also by sys.settrace(sys.gettrace()). nullptr if new threads need no hook.
   PyObject* (*trace_object)() = nullptr;
 };
-inline constexpr Hook kNoHook{};
 
 const Hook& settrace_hook() noexcept;
 const Hook& monitoring_hook() noexcept;
 
-// Returns the hook with that name; this version's default if empty; nullptr if there is none.
-inline const Hook* hook_named(std::string_view name) noexcept {
-  const bool is_default = name.empty();
-  if (cpython::kHasMonitoring && (is_default || name == monitoring_hook().name)) {
-    return &monitoring_hook();
+// Returns the hook of this version of Python.
+inline const Hook& the_hook() noexcept {
+  if constexpr (cpython::kHasMonitoring) {
+    return monitoring_hook();
+  } else {
+    return settrace_hook();
   }
-  return is_default || name == settrace_hook().name ? &settrace_hook() : nullptr;
 }
 
-// A running frame. Under a sparse hook only recorded frames are listed.
+// Only recorded code gives events: a thread's list holds only recorded frames.
+constexpr bool kSparse = cpython::kHasMonitoring;
+
+// A running frame.
 struct Running {
   cpython::Frame frame = nullptr;
   CodeInfo info;
@@ -118,8 +117,8 @@ class TracedThread {
 
  private:
   friend class Tracer;
-  // For a sparse hook: whether the nearest recorded caller is the top of the list. False if frames
-  // ended without an event (delegated throw()) or a greenlet was switched to.
+  // Where only recorded code gives events: whether the nearest recorded caller is the top of the
+  // list. False if frames ended without an event (delegated throw()) or a greenlet was switched to.
   bool reaches_top(cpython::Frame caller) const noexcept;
   void push(cpython::Frame frame, CodeInfo info, Kind kind) noexcept;
   void catch_up(cpython::Frame frame) noexcept;
@@ -163,12 +162,10 @@ class Tracer {
 
   // Makes this process's file, or continues it after stop(), and records from now on. The caller
   // arms the hook. Throws Error.
-  void start(ArmOptions options, Filter filter, const Hook& hook);
+  void start(ArmOptions options, Filter filter);
   // Stops recording; the record stays. The caller has disarmed the hook.
   void stop() noexcept;
   bool running() const noexcept { return recorder() != nullptr; }
-  const Hook& hook() const noexcept { return *hook_; }  // of the last start()
-  bool armed_with(const Hook& hook) const noexcept { return running() && hook_ == &hook; }
   // The current recorder; nullptr before start(), after stop(), and in a forked child until its
   // first event. Call from any thread, without the GIL; the recorder is never freed.
   Recorder* recorder() const noexcept { return recorder_.load(std::memory_order_acquire); }
@@ -180,10 +177,6 @@ class Tracer {
   // This process's recorder, also after stop(); nullptr if it has none. For notes at its end.
   static Recorder* made() noexcept {
     return instance == nullptr ? nullptr : instance->made_.load(std::memory_order_acquire);
-  }
-  // Checks whether the hook is still ours. Called by oddrank.step().
-  void look() noexcept {
-    if (hook_->look != nullptr) hook_->look();
   }
   // Notes that `tool` has taken the hook; nullptr: it is ours again. Writes only a change.
   void note_displaced(PyObject* tool) noexcept;
@@ -271,7 +264,6 @@ class Tracer {
   std::string path_;
   ArmOptions options_;
   Filter filter_{{}, {}};
-  const Hook* hook_ = &kNoHook;
   CodeTable codes_;
   Budget budget_;
   Sampler sampler_;
@@ -291,40 +283,5 @@ inline void TracedThread::count_line(std::uint32_t code) noexcept {
 // more than our own short functions. From 3.12 on code that is not recorded gives none. A new
 // reference; nullptr with a Python error.
 PyObject* unseen(PyObject* function);
-
-// Below: what the two files of the settrace hook share, its events (settrace.cpp) and the threads'
-// slots, which each version of CPython has in its own way (eval_slots.cpp).
-
-// Up to 3.11 our profile function switches the trace function on only in code whose lines are
-// recorded. From 3.12 on a profile function would add the cost of every C call.
-constexpr bool kProfiles = !cpython::kHasMonitoring;
-
-// CPython calls these.
-int on_trace(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);
-int on_profile(PyObject* self, PyFrameObject* frame, int what, PyObject* argument);
-
-// Tell call, resume and throw apart; return, yield and unwind.
-Kind how_it_begins(cpython::Frame frame) noexcept;
-Kind how_it_ends(cpython::Frame frame, const PyObject* result) noexcept;
-
-// Returns the object in our slots, which sys.gettrace() shows; the same one for all threads. Called
-// as a trace function, it hooks the calling thread. Borrowed; nullptr with a Python error.
-PyObject* slot_object();
-
-// Takes the free slots of all threads. Another thread's stack becomes known at its next event.
-// Returns false with a Python error.
-bool take_slots();
-// Releases the slots that are still ours.
-void release_slots();
-// Takes the calling thread's slots and reads its stack. Returns false with a Python error.
-bool take_this_thread();
-// Releases the calling thread's slot if it still calls us after release_slots().
-void release_this_thread();
-// Returns whether the calling thread's trace slot is ours, and notes a change.
-bool is_ours(PyThreadState* state) noexcept;
-// Switches a thread's trace function on if the frame on top of its list is recorded at level lines.
-void settle(PyThreadState* state, Level level) noexcept;
-// Audit hook: runs before a slot changes.
-int on_audit(const char* event, PyObject* args, void* unused);
 
 }  // namespace oddrank::trace

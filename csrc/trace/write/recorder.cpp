@@ -253,8 +253,6 @@ Event* Recorder::take_blocks(std::uint32_t blocks) noexcept {
   return reinterpret_cast<Event*>(map_ + header_->rings.offset + taken * header_->rings.stride);
 }
 
-void Recorder::set_hook(std::string_view name) noexcept { publish_text(header_->hook, name); }
-
 void Recorder::set_hook_state(HookState state, std::string_view displaced_by) noexcept {
   publish_text(header_->displaced_by, displaced_by);
   header_->hook_state.store(static_cast<std::uint64_t>(state), std::memory_order_release);

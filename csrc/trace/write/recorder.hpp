@@ -58,8 +58,6 @@ class Recorder {
     header_->step.store(number + 1, std::memory_order_relaxed);
     marks_.add(MarkKind::kStep, number, {}, tid);
   }
-  // Sets the hook's name when the process is armed again.
-  void set_hook(std::string_view name) noexcept;
   void set_hook_state(HookState state, std::string_view displaced_by = {}) noexcept;
   // Notes that the script has ended, by an exception of this type or (empty) none. A later call
   // without one keeps the earlier exception.

@@ -24,7 +24,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def arm(
     packages: Packages = None,
     *,
-    hook: str | None = None,
     budget: float | None = recorder.BUDGET,
     watch: bool = False,
     stall: float = STALL,
@@ -36,7 +35,6 @@ def arm(packages: Function) -> Function: ...
 def arm(
     packages: Any = None,
     *,
-    hook: str | None = None,
     budget: float | None = recorder.BUDGET,
     watch: bool = False,
     stall: float = STALL,
@@ -54,23 +52,18 @@ def arm(
     or names alone. Levels: off, where, calls, lines.
     Collectives of torch.distributed are recorded from torch's import on, if `_torch` is built or
     torch is 2.14 or newer.
-    hook: "settrace" or "monitoring"; None chooses "monitoring" from Python 3.12 on. On 3.13
-    "settrace" records lines faster, but it takes the place of debuggers, misses threads made in
-    C++, and slows down code that is not recorded; on 3.12 Python itself then takes seconds for a
-    literal of 20,000 lines.
     watch: also starts a guard beside this rank, and on rank 0 a judge, as `oddrank run` does; call
     it on each rank, before the training begins. stall: seconds without progress until it is told.
     json: a file for the report. on_stall: "report", "collect", "kill" or a shell command.
     budget: the share of its CPU time that a process may spend on recording; None: any. While it
     spends more, the functions with the most events are recorded less closely: by calls, in the
     stack only, or not at all. The record says which, and since when. Functions that wait stay as
-    they are. A function that has become quiet is recorded as before. "settrace" on 3.12 and later
-    knows no budget.
+    they are. A function that has become quiet is recorded as before.
 
     Forked and spawned children are recorded too, those of ranks in files of 256 KiB. If arm() is
     called twice, the first call counts. Without room for a file, the process runs unrecorded, with
     one warning.
-    OddrankError for an unknown level, hook or action; RuntimeError in a subinterpreter.
+    OddrankError for an unknown level or action; RuntimeError in a subinterpreter.
     """
     if watch and not stall >= 1:
         raise OddrankError(f"stall={stall!r}: it takes 1 or more seconds")
@@ -80,7 +73,7 @@ def arm(
         from oddrank.run import start
 
         start.begin(start.Options(stall, json, on_stall=on_stall))
-    return recorder.arm(packages, hook=hook, budget=budget)
+    return recorder.arm(packages, budget=budget)
 
 
 def check_action(action: str, json_path: str | None) -> None:

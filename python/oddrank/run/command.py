@@ -120,11 +120,6 @@ def _share(_context: click.Context, _option: click.Parameter, value: str) -> flo
     " off, where, calls, lines (of a name alone).",
 )
 @click.option(
-    "--hook",
-    type=click.Choice(["settrace", "monitoring"]),
-    help="monitoring needs Python 3.12 and is the default from there on.",
-)
-@click.option(
     "--budget",
     metavar="SHARE",
     default=str(BUDGET),
@@ -150,7 +145,6 @@ def command(  # noqa: PLR0917 (click passes them by name)
     prefix: bool,
     no_watch: bool,
     packages: str | None,
-    hook: str | None,
     budget: float | None,
     program: str,
     arguments: tuple[str, ...],
@@ -183,4 +177,4 @@ def command(  # noqa: PLR0917 (click passes them by name)
 
         prefix_streams()
     runs = script.module if is_module else script.script
-    runs(program, arguments, packages, hook, budget)
+    runs(program, arguments, packages, budget)

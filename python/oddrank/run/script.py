@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from oddrank import launch
 from oddrank.errors import LaunchError, OddrankError
-from oddrank.trace.arm import BUDGET, HOOKS, arm, arm_child, note_end
+from oddrank.trace.arm import BUDGET, arm, arm_child, note_end
 from oddrank.trace.packages import Packages, rules
 
 _PROGRAMS = os.path.join(os.path.dirname(__file__), "programs")
@@ -34,7 +34,6 @@ def script(
     path: str,
     arguments: Sequence[str],
     packages: Packages,
-    hook: str | None = None,
     budget: float | None = BUDGET,
 ) -> NoReturn:
     """Runs `path` as __main__ and ends as Python would. OddrankError if there is no such file.
@@ -62,14 +61,13 @@ def script(
             source = file.read()
         exec(compile(source, path, "exec"), main.__dict__)
 
-    _run(run, packages, hook, budget)
+    _run(run, packages, budget)
 
 
 def module(
     name: str,
     arguments: Sequence[str],
     packages: Packages,
-    hook: str | None = None,
     budget: float | None = BUDGET,
 ) -> NoReturn:
     """Does the same as `python -m name ...`. If there is no such module, nothing is recorded."""
@@ -78,7 +76,7 @@ def module(
     # `python -m` calls this function; it replaces __main__ in place and sets sys.argv[0].
     body = functools.partial(_runpy._run_module_as_main, name, alter_argv=True)
     if _is_there(name):
-        _run(body, packages, hook, budget)
+        _run(body, packages, budget)
     body()  # says that there is none, in Python's words, and exits
     raise OddrankError(f"module {name!r} has appeared just now: start the command again")
 
@@ -120,9 +118,9 @@ def _spec(name: str, folders: Sequence[str] | None) -> ModuleSpec | None:
     return next((spec for find in finders if find and (spec := find(name, folders))), None)
 
 
-def _run(body: Any, packages: Packages, hook: str | None, budget: float | None) -> NoReturn:
-    arm(packages, hook=hook, budget=budget)
-    _lead_programs(packages, hook, budget)
+def _run(body: Any, packages: Packages, budget: float | None) -> NoReturn:
+    arm(packages, budget=budget)
+    _lead_programs(packages, budget)
     try:
         body()
     except SystemExit:
@@ -141,7 +139,7 @@ def _run(body: Any, packages: Packages, hook: str | None, budget: float | None) 
     sys.exit(0)
 
 
-def _lead_programs(packages: Packages, hook: str | None, budget: float | None) -> None:
+def _lead_programs(packages: Packages, budget: float | None) -> None:
     """Has Python programs that the script starts record themselves: they may be its ranks.
 
     A launcher's ranks start none.
@@ -150,13 +148,13 @@ def _lead_programs(packages: Packages, hook: str | None, budget: float | None) -
         if launch.current().world == 1:
             paths = [_PROGRAMS, *filter(None, [os.environ.get("PYTHONPATH")])]
             os.environ["PYTHONPATH"] = os.pathsep.join(paths)
-            os.environ[_HOW] = json.dumps([packages, hook, budget])
+            os.environ[_HOW] = json.dumps([packages, budget])
 
 
 def record_program() -> None:
     """Records this program as a child of the process that started it; see sitecustomize.py."""
-    packages, hook, budget = json.loads(os.environ[_HOW])
-    arm_child(rules(packages), (0, 0, 1, 0), hook or HOOKS[0], budget or 0.0)
+    packages, budget = json.loads(os.environ[_HOW])
+    arm_child(rules(packages), (0, 0, 1, 0), budget or 0.0)
 
 
 def _die_of_interrupt() -> None:

@@ -36,9 +36,6 @@ _OURS = {
     "oddrank.run.start",
 }
 
-HOOKS = ("settrace",) if sys.version_info < (3, 12) else ("monitoring", "settrace")
-"""Hooks that this version of Python has; the first one is the default."""
-
 BUDGET = 0.03
 """The share of its CPU time that a process spends on recording at most, by default."""
 
@@ -51,8 +48,8 @@ class Armed:
     path: the record file; "" if there is none (no room, or another arm() records already).
     """
 
-    def __init__(self, packages: Packages, hook: str | None, budget: float | None) -> None:
-        self._arguments = (packages, hook, budget)
+    def __init__(self, packages: Packages, budget: float | None) -> None:
+        self._arguments = (packages, budget)
         self.path = _start(*self._arguments)
 
     def remove(self) -> None:
@@ -104,16 +101,14 @@ class Armed:
 
 
 @overload
-def arm(
-    packages: Packages = None, *, hook: str | None = None, budget: float | None = BUDGET
-) -> Armed: ...
+def arm(packages: Packages = None, *, budget: float | None = BUDGET) -> Armed: ...
 @overload
 def arm(packages: Function) -> Function: ...
-def arm(packages: Any = None, *, hook: str | None = None, budget: float | None = BUDGET) -> Any:
+def arm(packages: Any = None, *, budget: float | None = BUDGET) -> Any:
     """Begins to record, as oddrank.arm() says, which can watch as well."""
     if callable(packages):
-        return Armed(None, hook, budget)(packages)
-    return Armed(packages, hook, budget)
+        return Armed(None, budget)(packages)
+    return Armed(packages, budget)
 
 
 class _ArmChild:
@@ -127,30 +122,24 @@ class _ArmChild:
 
 
 def arm_child(
-    packages: list[tuple[str, str]], place: tuple[int, int, int, int], hook: str, budget: float
+    packages: list[tuple[str, str]], place: tuple[int, int, int, int], budget: float
 ) -> _ArmChild:
-    _begin(packages, place, is_child=True, hook=hook, budget=budget)
-    return _ArmChild(packages, place, hook, budget)
+    _begin(packages, place, is_child=True, budget=budget)
+    return _ArmChild(packages, place, budget)
 
 
-def _start(packages: Packages, hook: str | None, budget: float | None) -> str:
+def _start(packages: Packages, budget: float | None) -> str:
     """Returns the record's path; "" if there is no room, or another arm() records already."""
     made = packages_.rules(packages)
-    if hook is not None and hook not in HOOKS:
-        raise OddrankError(
-            f"hook={hook!r}: Python {sys.version_info[0]}.{sys.version_info[1]} has"
-            f" {' and '.join(HOOKS)}; take one of them or leave it out"
-        )
     if budget is not None and not 0 < budget <= 1:
         raise OddrankError(f"budget={budget!r}: give a share of the CPU time, as 0.03, or None")
-    return _begin(made, _place(), is_child=is_worker(), hook=hook or HOOKS[0], budget=budget or 0.0)
+    return _begin(made, _place(), is_child=is_worker(), budget=budget or 0.0)
 
 
 def _begin(
     made: list[tuple[str, str]],
     place: tuple[int, int, int, int],
     is_child: bool,
-    hook: str,
     budget: float,
 ) -> str:
     core = _native.core()
@@ -169,7 +158,7 @@ def _begin(
     try:
         path: str = core.trace_arm(
             folders, name, int(megabytes * (1 << 20)), place, is_child,
-            os.uname().nodename, arguments, made, stdlib, installed, hook, budget,
+            os.uname().nodename, arguments, made, stdlib, installed, budget,
         )  # fmt: skip
     except OddrankError as error:
         warn(f"oddrank records nothing: {error}")
@@ -186,7 +175,7 @@ def _begin(
     collectives.start_with_torch(speaks=place[1] == 0 and not is_child)
     _count_steps_with_torch()
     _watch_end()
-    _tell_children(_ArmChild(made, place, hook, budget))
+    _tell_children(_ArmChild(made, place, budget))
     return path
 
 
