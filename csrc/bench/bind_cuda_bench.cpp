@@ -29,13 +29,11 @@ std::uintptr_t address(const void* pointer) { return reinterpret_cast<std::uintp
 
 py::dict load_nccl(const std::string& wheel) {
   const nccl::Api* api = without_gil([&] { return &nccl::load(wheel); });
-  return dict_of({{"path", api->path},
-                  {"version", api->version},
-                  {"version_text", nccl::version_text(api->version)},
-                  {"source", api->source},
-                  {"missing", list_of(api->missing)},
-                  {"mapped", list_of(nccl::mapped_libraries())},
-                  {"warning", nccl::several_libraries_warning()}});
+  return dict_of({"path"_k = api->path, "version"_k = api->version,
+                  "version_text"_k = nccl::version_text(api->version), "source"_k = api->source,
+                  "missing"_k = list_of(api->missing),
+                  "mapped"_k = list_of(nccl::mapped_libraries()),
+                  "warning"_k = nccl::several_libraries_warning()});
 }
 
 nccl::UniqueId to_unique_id(const py::bytes& bytes) {
@@ -171,13 +169,9 @@ py::dict to_dict(const nccl::Plan& plan) {
     append(calls, {kFunctions[static_cast<int>(call.function)], call.send_at, call.recv_at,
                    call.count, call.peer});
   }
-  return dict_of({{"calls", calls},
-                  {"issued", plan.issued},
-                  {"send_count", plan.send_count},
-                  {"recv_count", plan.recv_count},
-                  {"send_at", plan.send_at},
-                  {"recv_at", plan.recv_at},
-                  {"element", plan.element}});
+  return dict_of({"calls"_k = calls, "issued"_k = plan.issued, "send_count"_k = plan.send_count,
+                  "recv_count"_k = plan.recv_count, "send_at"_k = plan.send_at,
+                  "recv_at"_k = plan.recv_at, "element"_k = plan.element});
 }
 
 nccl::Request request(std::string collective, std::string dtype, std::string op, std::size_t bytes,

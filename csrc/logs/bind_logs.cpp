@@ -46,12 +46,9 @@ py::dict to_dict(const logs::Scan& scan) {
   for (const logs::Speaker& s : scan.speakers) {
     append(speakers, {to_tuple(s.writer), s.lines, s.first_line, s.last_line, to_tuple(s.last)});
   }
-  return dict_of({{"matches", matches},
-                  {"left_out", scan.left_out},
-                  {"speakers", speakers},
-                  {"speakers_left_out", scan.speakers_left_out},
-                  {"lines", scan.lines},
-                  {"bytes", scan.bytes}});
+  return dict_of({"matches"_k = matches, "left_out"_k = scan.left_out, "speakers"_k = speakers,
+                  "speakers_left_out"_k = scan.speakers_left_out, "lines"_k = scan.lines,
+                  "bytes"_k = scan.bytes});
 }
 
 std::vector<logs::Needle> needles(const Words& words) {
@@ -107,10 +104,8 @@ logs::MergeOptions merge_options(int fd, bool strip, bool clean, bool shifted, p
 }
 
 py::dict to_dict(const logs::Merged& merged) {
-  return dict_of({{"lines", merged.lines},
-                  {"untimed", merged.untimed},
-                  {"late", merged.late},
-                  {"without_times", list_of(merged.without_times)}});
+  return dict_of({"lines"_k = merged.lines, "untimed"_k = merged.untimed, "late"_k = merged.late,
+                  "without_times"_k = list_of(merged.without_times)});
 }
 
 void bind_merging(py::module_& m) {

@@ -43,53 +43,37 @@ Value date_or_none(double seconds) {
 }
 
 py::dict to_dict(const metrics::Suspect& suspect) {
-  return dict_of({{"kind", metrics::name_of(suspect.kind)},
-                  {"shape", suspect.shape},
-                  {"first", number_or_none(suspect.first)},
-                  {"fired", number_or_none(suspect.fired)},
-                  {"until", number_or_none(suspect.until)},
-                  {"at", number_or_none(suspect.at)},
-                  {"value", number_or_none(suspect.value)},
-                  {"level", number_or_none(suspect.level)},
-                  {"share", number_or_none(suspect.share)},
-                  {"seconds", number_or_none(suspect.seconds)},
-                  {"count", suspect.count},
-                  {"known", suspect.known},
-                  {"line", suspect.line},
-                  {"file", suspect.file},
-                  {"ranks", py::cast(suspect.ranks)}});
+  return dict_of(
+      {"kind"_k = metrics::name_of(suspect.kind), "shape"_k = suspect.shape,
+       "first"_k = number_or_none(suspect.first), "fired"_k = number_or_none(suspect.fired),
+       "until"_k = number_or_none(suspect.until), "at"_k = number_or_none(suspect.at),
+       "value"_k = number_or_none(suspect.value), "level"_k = number_or_none(suspect.level),
+       "share"_k = number_or_none(suspect.share), "seconds"_k = number_or_none(suspect.seconds),
+       "count"_k = suspect.count, "known"_k = suspect.known, "line"_k = suspect.line,
+       "file"_k = suspect.file, "ranks"_k = py::cast(suspect.ranks)});
 }
 
 py::dict to_dict(const metrics::Figures& figures) {
   const metrics::Spent& spent = figures.spent;
-  py::dict made = dict_of({{"rows", figures.rows},
-                           {"restarts", figures.restarts},
-                           {"judged", py::cast(figures.judged)},
-                           {"left_out", figures.left_out},
-                           {"lost_iterations", figures.lost_iterations},
-                           {"lost_seconds", spent.down + spent.again},
-                           {"down_seconds", spent.down},
-                           {"first_time", date_or_none(figures.first_time)},
-                           {"pace", number_or_none(figures.pace)},
-                           {"pauses", figures.pauses},
-                           {"speed", number_or_none(figures.speed)},
-                           {"speed_unit", figures.speed_unit}});
-  add(made, {{"spent", dict_of({{"all", spent.all},
-                                {"restarts", spent.down},
-                                {"iterations done again", spent.again},
-                                {"stalls", spent.stalls},
-                                {"pauses", spent.pauses},
-                                {"start-up", spent.start},
-                                {"slow iterations", spent.slow}})}});
+  py::dict made = dict_of(
+      {"rows"_k = figures.rows, "restarts"_k = figures.restarts,
+       "judged"_k = py::cast(figures.judged), "left_out"_k = figures.left_out,
+       "lost_iterations"_k = figures.lost_iterations, "lost_seconds"_k = spent.down + spent.again,
+       "down_seconds"_k = spent.down, "first_time"_k = date_or_none(figures.first_time),
+       "pace"_k = number_or_none(figures.pace), "pauses"_k = figures.pauses,
+       "speed"_k = number_or_none(figures.speed), "speed_unit"_k = figures.speed_unit});
+  add(made, {"spent"_k = dict_of({"all"_k = spent.all, "restarts"_k = spent.down,
+                                  "iterations done again"_k = spent.again,
+                                  "stalls"_k = spent.stalls, "pauses"_k = spent.pauses,
+                                  "start-up"_k = spent.start, "slow iterations"_k = spent.slow})});
   py::dict last;
   for (std::size_t column = 0; column < metrics::kColumns; ++column) {
     last[text(metrics::kColumnNames[column])] =
         object_of(number_or_none(figures.last.values[column]));
   }
-  add(last, {{"time", date_or_none(figures.last[metrics::kTime])}});
-  add(made, {{"last", last},
-             {"loss_is_nan", figures.last.loss_is_nan},
-             {"grad_is_nan", figures.last.grad_is_nan}});
+  add(last, {"time"_k = date_or_none(figures.last[metrics::kTime])});
+  add(made, {"last"_k = last, "loss_is_nan"_k = figures.last.loss_is_nan,
+             "grad_is_nan"_k = figures.last.grad_is_nan});
   return made;
 }
 

@@ -23,23 +23,19 @@ py::object list_or_none(const std::optional<std::vector<unsigned>>& ids) {
 }
 
 py::dict to_dict(const nvml::GpuHealth& health) {
-  return dict_of({{"gpu", health.name},
-                  {"slice", health.slice},
-                  {"lost", health.lost},
-                  {"readings", by_name(health.readings.numbers)},
-                  {"unreadable", by_name(health.readings.unreadable)},
-                  {"processes", list_or_none(health.processes)},
-                  {"mps_clients", list_or_none(health.mps_clients)}});
+  return dict_of({"gpu"_k = health.name, "slice"_k = health.slice, "lost"_k = health.lost,
+                  "readings"_k = by_name(health.readings.numbers),
+                  "unreadable"_k = by_name(health.readings.unreadable),
+                  "processes"_k = list_or_none(health.processes),
+                  "mps_clients"_k = list_or_none(health.mps_clients)});
 }
 
 py::dict to_dict(const nvml::GpuCounters& counters) {
   py::dict links;
   for (const auto& [link, readings] : counters.links)
     links[py::int_(link)] = by_name(readings.numbers);
-  return dict_of({{"lost", counters.lost},
-                  {"gpu", by_name(counters.gpu.numbers)},
-                  {"unreadable", by_name(counters.gpu.unreadable)},
-                  {"links", links}});
+  return dict_of({"lost"_k = counters.lost, "gpu"_k = by_name(counters.gpu.numbers),
+                  "unreadable"_k = by_name(counters.gpu.unreadable), "links"_k = links});
 }
 
 }  // namespace
@@ -67,11 +63,9 @@ void bind_nvml(py::module_& m) {
       "gpu_links",
       [](const std::string& uuid, const std::string& library) {
         const auto links = without_gil([&] { return nvml::gpu_links(uuid, library); });
-        return dict_of({{"nvlinks", links.nvlinks},
-                        {"nvlink_MBps", links.nvlink_MBps},
-                        {"pcie", links.pcie},
-                        {"pcie_width", links.pcie_width},
-                        {"fabric", links.fabric}});
+        return dict_of({"nvlinks"_k = links.nvlinks, "nvlink_MBps"_k = links.nvlink_MBps,
+                        "pcie"_k = links.pcie, "pcie_width"_k = links.pcie_width,
+                        "fabric"_k = links.fabric});
       },
       py::arg("uuid"), py::arg("library") = "libnvidia-ml.so.1",
       "Returns the links of the GPU `GPU-...`. Raises OddrankError if NVML does not answer.");

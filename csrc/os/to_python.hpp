@@ -95,10 +95,16 @@ class Value {
 // Returns None for a negative number, which stands for what is not known.
 inline Value known_or_none(std::int64_t value) { return value < 0 ? Value() : Value(value); }
 
+// "key"_k = value
 struct Field {
   const char* key;
   Value value;
 };
+struct Key {
+  const char* name;
+  Field operator=(Value value) const { return {name, value}; }
+};
+constexpr Key operator""_k(const char* name, std::size_t /*size*/) { return {name}; }
 
 [[gnu::noinline]] inline pybind11::object object_of(Value value) {
   return pybind11::reinterpret_steal<pybind11::object>(value.make());

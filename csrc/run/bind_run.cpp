@@ -20,17 +20,12 @@ py::dict unpack_snapshot(const py::bytes& bytes) {
   }
   py::list workers;
   for (const std::string& worker : snapshot->workers) append(workers, py::bytes(worker));
-  return dict_of({{"realtime_ns", snapshot->realtime_ns},
-                  {"letter", snapshot->letter},
-                  {"wait_status", snapshot->wait_status},
-                  {"start_time", snapshot->start_time},
-                  {"oom_kills", snapshot->oom_kills},
-                  {"cpu_ns", snapshot->cpu_ns},
-                  {"io_bytes", snapshot->io_bytes},
-                  {"events", snapshot->events},
-                  {"threads", threads},
-                  {"record", py::bytes(snapshot->record)},
-                  {"workers", workers}});
+  return dict_of({"realtime_ns"_k = snapshot->realtime_ns, "letter"_k = snapshot->letter,
+                  "wait_status"_k = snapshot->wait_status, "start_time"_k = snapshot->start_time,
+                  "oom_kills"_k = snapshot->oom_kills, "cpu_ns"_k = snapshot->cpu_ns,
+                  "io_bytes"_k = snapshot->io_bytes, "events"_k = snapshot->events,
+                  "threads"_k = threads, "record"_k = py::bytes(snapshot->record),
+                  "workers"_k = workers});
 }
 
 }  // namespace

@@ -29,11 +29,9 @@ py::dict to_dict(const selftest::GpuPrints& prints) {
   }
   std::uint64_t golden[selftest::kGpuUnitCount];
   for (std::size_t i = 0; i < selftest::kGpuUnitCount; ++i) golden[i] = selftest::gpu_golden(i);
-  return dict_of({{"code", prints.code},
-                  {"multiprocessors", prints.multiprocessors},
-                  {"computed", prints.computed},
-                  {"golden", by_unit(golden, prints.code)},
-                  {"seen", seen}});
+  return dict_of({"code"_k = prints.code, "multiprocessors"_k = prints.multiprocessors,
+                  "computed"_k = prints.computed, "golden"_k = by_unit(golden, prints.code),
+                  "seen"_k = seen});
 }
 
 // Returns the index of `name` in kGpuUnits, -1 for "".
@@ -79,10 +77,8 @@ void bind_cuda_selftest(py::module_& m) {
           return selftest::time_device_memory(device, bytes, repeats,
                                               Deadline::after_seconds(seconds));
         });
-        return dict_of({{"bytes", times.bytes},
-                        {"read", list_of(times.read)},
-                        {"write", list_of(times.write)},
-                        {"copy", list_of(times.copy)}});
+        return dict_of({"bytes"_k = times.bytes, "read"_k = list_of(times.read),
+                        "write"_k = list_of(times.write), "copy"_k = list_of(times.copy)});
       },
       py::arg("device"), py::arg("bytes"), py::arg("repeats"), py::kw_only(),
       py::arg("seconds") = 30.0,
@@ -93,9 +89,8 @@ void bind_cuda_selftest(py::module_& m) {
         const auto times = without_gil([&] {
           return selftest::time_transfers(device, bytes, repeats, Deadline::after_seconds(seconds));
         });
-        return dict_of({{"bytes", times.bytes},
-                        {"to_device", list_of(times.to_device)},
-                        {"to_host", list_of(times.to_host)}});
+        return dict_of({"bytes"_k = times.bytes, "to_device"_k = list_of(times.to_device),
+                        "to_host"_k = list_of(times.to_host)});
       },
       py::arg("device"), py::arg("bytes"), py::arg("repeats"), py::kw_only(),
       py::arg("seconds") = 30.0,

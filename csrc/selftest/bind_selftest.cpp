@@ -19,11 +19,9 @@ py::dict folder_dict(const selftest::FolderResult& result) {
     seconds[selftest::kFolderSteps[i]] = result.seconds[i];
   }
   const bool through = result.stopped_at == selftest::kFolderSteps.size();
-  return dict_of({{"seconds", seconds},
-                  {"stopped_at", through ? "" : selftest::kFolderSteps[result.stopped_at]},
-                  {"hangs", result.hangs},
-                  {"error", result.error},
-                  {"left", result.left}});
+  return dict_of({"seconds"_k = seconds,
+                  "stopped_at"_k = through ? "" : selftest::kFolderSteps[result.stopped_at],
+                  "hangs"_k = result.hangs, "error"_k = result.error, "left"_k = result.left});
 }
 
 py::dict by_unit(const std::uint64_t* hashes) {
@@ -67,10 +65,8 @@ void bind_selftest(py::module_& m) {
       [](std::size_t bytes, int repeats, int slices) {
         const auto times =
             without_gil([&] { return selftest::time_host_memory(bytes, repeats, slices); });
-        return dict_of({{"bytes", times.bytes},
-                        {"read", list_of(times.read)},
-                        {"write", list_of(times.write)},
-                        {"copy", list_of(times.copy)}});
+        return dict_of({"bytes"_k = times.bytes, "read"_k = list_of(times.read),
+                        "write"_k = list_of(times.write), "copy"_k = list_of(times.copy)});
       },
       py::arg("bytes"), py::arg("repeats"), py::arg("slices"),
       "CPU seconds of this thread to read, write and copy `bytes`, each repeat as its fastest "
@@ -80,7 +76,7 @@ void bind_selftest(py::module_& m) {
       [](double seconds, int repeats) {
         const auto times =
             without_gil([&] { return selftest::time_host_compute(seconds, repeats); });
-        return dict_of({{"operations", times.operations}, {"seconds", list_of(times.seconds)}});
+        return dict_of({"operations"_k = times.operations, "seconds"_k = list_of(times.seconds)});
       },
       py::arg("seconds"), py::arg("repeats"),
       "CPU seconds that `operations` take in registers, each repeat as its fastest run.");

@@ -20,16 +20,12 @@ inline std::optional<selftest::Damage> damage_of(std::optional<std::size_t> inde
 
 // Returns the Python result of both memory tests.
 inline pybind11::dict memory_dict(const selftest::MemoryResult& result) {
-  pybind11::dict mismatches = dict_of({{"count", result.mismatches.count},
-                                       {"bits", result.mismatches.bits},
-                                       {"pass", result.mismatches.pass},
-                                       {"index", result.mismatches.index},
-                                       {"expected", result.mismatches.expected},
-                                       {"got", result.mismatches.got}});
-  return dict_of({{"bytes", result.bytes},
-                  {"passes", result.passes},
-                  {"mismatches", mismatches},
-                  {"write_seconds", result.write_seconds},
-                  {"read_seconds", result.read_seconds}});
+  pybind11::dict mismatches =
+      dict_of({"count"_k = result.mismatches.count, "bits"_k = result.mismatches.bits,
+               "pass"_k = result.mismatches.pass, "index"_k = result.mismatches.index,
+               "expected"_k = result.mismatches.expected, "got"_k = result.mismatches.got});
+  return dict_of({"bytes"_k = result.bytes, "passes"_k = result.passes, "mismatches"_k = mismatches,
+                  "write_seconds"_k = result.write_seconds,
+                  "read_seconds"_k = result.read_seconds});
 }
 }  // namespace oddrank

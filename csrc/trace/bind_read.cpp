@@ -25,20 +25,12 @@ namespace oddrank {
 namespace {
 
 py::dict process_dict(const trace::Process& process) {
-  return dict_of({{"pid", process.pid},
-                  {"parent_pid", process.parent_pid},
-                  {"start_time", process.start_time},
-                  {"boot_id", process.boot_id},
-                  {"rank", process.rank},
-                  {"local_rank", process.local_rank},
-                  {"world", process.world},
-                  {"node", process.node},
-                  {"python", process.python},
-                  {"is_child", process.is_child},
-                  {"host", process.host},
-                  {"job", process.job},
-                  {"hook", process.hook},
-                  {"arguments", process.arguments}});
+  return dict_of({"pid"_k = process.pid, "parent_pid"_k = process.parent_pid,
+                  "start_time"_k = process.start_time, "boot_id"_k = process.boot_id,
+                  "rank"_k = process.rank, "local_rank"_k = process.local_rank,
+                  "world"_k = process.world, "node"_k = process.node, "python"_k = process.python,
+                  "is_child"_k = process.is_child, "host"_k = process.host, "job"_k = process.job,
+                  "hook"_k = process.hook, "arguments"_k = process.arguments});
 }
 
 constexpr std::array kLives{"unknown", "alive", "dead"};
@@ -59,20 +51,17 @@ std::string name_of(trace::Kind kind) {
 
 // Adds whether the process is alive, how it ended, and what its record lost.
 void add_state(py::dict& made, trace::Liveness life, const trace::Counters& counters) {
-  py::dict lost = dict_of({{"threads", counters.lost_threads},
-                           {"codes", counters.lost_codes},
-                           {"collectives", counters.lost_collectives},
-                           {"groups", counters.lost_groups}});
+  py::dict lost =
+      dict_of({"threads"_k = counters.lost_threads, "codes"_k = counters.lost_codes,
+               "collectives"_k = counters.lost_collectives, "groups"_k = counters.lost_groups});
   add(made,
-      {{"life", kLives[static_cast<std::size_t>(life)]},
-       {"end", name_of(counters.end)},
-       {"exit_code", counters.end == trace::End::kExited ? Value(counters.exit_code) : Value()},
-       {"raised", counters.raised},
-       {"message", counters.message},
-       {"raised_at", counters.raised_at},
-       {"disarmed", counters.hook_state == static_cast<std::uint64_t>(trace::HookState::kDisarmed)},
-       {"displaced_by", counters.displaced_by},
-       {"lost", lost}});
+      {"life"_k = kLives[static_cast<std::size_t>(life)], "end"_k = name_of(counters.end),
+       "exit_code"_k = counters.end == trace::End::kExited ? Value(counters.exit_code) : Value(),
+       "raised"_k = counters.raised, "message"_k = counters.message,
+       "raised_at"_k = counters.raised_at,
+       "disarmed"_k =
+           counters.hook_state == static_cast<std::uint64_t>(trace::HookState::kDisarmed),
+       "displaced_by"_k = counters.displaced_by, "lost"_k = lost});
 }
 
 py::tuple frame_tuple(const trace::Frame& frame) {
@@ -104,15 +93,11 @@ py::list lowered_list(const std::vector<trace::Lowered>& lowered) {
 }
 
 py::dict thread_dict(const trace::ThreadNow& now) {
-  return dict_of({{"tid", now.thread.tid},
-                  {"name", now.thread.name},
-                  {"ended", now.thread.state == trace::ThreadState::kEnded},
-                  {"depth", now.thread.depth},
-                  {"torn", now.thread.torn},
-                  {"events", now.thread.events},
-                  {"last_ns", now.last},
-                  {"sampled_ns", now.sampled},
-                  {"stack", stack_of(now)}});
+  return dict_of({"tid"_k = now.thread.tid, "name"_k = now.thread.name,
+                  "ended"_k = now.thread.state == trace::ThreadState::kEnded,
+                  "depth"_k = now.thread.depth, "torn"_k = now.thread.torn,
+                  "events"_k = now.thread.events, "last_ns"_k = now.last,
+                  "sampled_ns"_k = now.sampled, "stack"_k = stack_of(now)});
 }
 
 // (name, back end, description, size, own rank, ((first, step, count), ...)).
@@ -164,16 +149,13 @@ py::tuple sizes_tuple(const trace::Collective& c, const trace::Dictionary& names
 }
 
 py::dict collective_dict(const trace::CollectiveNow& now, CollectiveNames& names) {
-  return dict_of({{"operation", names.operation(now.collective.operation)},
-                  {"group", names.group(now.collective.group)},
-                  {"sizes", sizes_tuple(now.collective, names.dictionary())},
-                  {"sequence", now.collective.known_sequence()},
-                  {"bytes", now.collective.bytes},
-                  {"tid", now.collective.tid},
-                  {"number", now.collective.number},
-                  {"state", trace::name_of(now.collective.state)},
-                  {"begin_ns", now.begin},
-                  {"end_ns", now.end}});
+  return dict_of({"operation"_k = names.operation(now.collective.operation),
+                  "group"_k = names.group(now.collective.group),
+                  "sizes"_k = sizes_tuple(now.collective, names.dictionary()),
+                  "sequence"_k = now.collective.known_sequence(), "bytes"_k = now.collective.bytes,
+                  "tid"_k = now.collective.tid, "number"_k = now.collective.number,
+                  "state"_k = trace::name_of(now.collective.state), "begin_ns"_k = now.begin,
+                  "end_ns"_k = now.end});
 }
 
 // Opens the record of a file, or reads `content`, which must outlive it; then `path` is only shown.
@@ -199,19 +181,12 @@ py::dict snapshot(const std::string& path, const std::optional<std::string_view>
   py::dict made = process_dict(now.process);
   add_state(made, now.life, now.counters);
   add(made,
-      {{"step", now.counters.step},
-       {"step_ns", now.step},
-       {"last_ns", now.last_event},
-       {"gil_wanted_ns", now.gil_wanted},
-       {"threads", threads},
-       {"open", open},
-       {"last_collective", now.last ? collective_dict(*now.last, names) : py::object(py::none())},
-       {"groups", groups},
-       {"collectives_recorded", now.counters.collectives_since != 0},
-       {"has_all_collectives", now.has_all_collectives},
-       {"sections", sections},
-       {"lowered", lowered_list(now.lowered)},
-       {"trouble", now.trouble}});
+      {"step"_k = now.counters.step, "step_ns"_k = now.step, "last_ns"_k = now.last_event,
+       "gil_wanted_ns"_k = now.gil_wanted, "threads"_k = threads, "open"_k = open,
+       "last_collective"_k = now.last ? collective_dict(*now.last, names) : py::object(py::none()),
+       "groups"_k = groups, "collectives_recorded"_k = now.counters.collectives_since != 0,
+       "has_all_collectives"_k = now.has_all_collectives, "sections"_k = sections,
+       "lowered"_k = lowered_list(now.lowered), "trouble"_k = now.trouble});
   return made;
 }
 
@@ -284,7 +259,7 @@ py::dict facts(const trace::Export& record) {
   }
   py::dict made = process_dict(found.process);
   add_state(made, found.life, found.counters);
-  add(made, {{"begin_ns", found.begin}, {"clocks", clocks}});
+  add(made, {"begin_ns"_k = found.begin, "clocks"_k = clocks});
   return made;
 }
 
@@ -312,18 +287,11 @@ py::dict stats(const std::string& path, std::size_t most) {
   }
   py::dict made = process_dict(read.process);
   add_state(made, read.life, read.counters);
-  add(made, {{"threads", read.threads},
-             {"events", read.events},
-             {"window_events", read.window},
-             {"window_lines", read.lines},
-             {"marks", read.counters.marks_claimed},
-             {"collectives", read.counters.collectives_claimed},
-             {"begin_ns", read.begin},
-             {"end_ns", read.end},
-             {"window_begin_ns", read.window_begin},
-             {"codes", codes},
-             {"lowered", lowered_list(read.lowered)},
-             {"trouble", read.trouble}});
+  add(made, {"threads"_k = read.threads, "events"_k = read.events, "window_events"_k = read.window,
+             "window_lines"_k = read.lines, "marks"_k = read.counters.marks_claimed,
+             "collectives"_k = read.counters.collectives_claimed, "begin_ns"_k = read.begin,
+             "end_ns"_k = read.end, "window_begin_ns"_k = read.window_begin, "codes"_k = codes,
+             "lowered"_k = lowered_list(read.lowered), "trouble"_k = read.trouble});
   return made;
 }
 

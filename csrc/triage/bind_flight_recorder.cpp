@@ -76,11 +76,8 @@ py::dict records_dict(const FlightRecords& records) {
     append(mismatches, {mismatch.group, mismatch.seq,
                         kDiffers[static_cast<std::size_t>(mismatch.differs)], variants});
   }
-  return dict_of({{"dumps", dumps},
-                  {"tracks", tracks},
-                  {"groups", groups},
-                  {"stacks", stacks},
-                  {"mismatches", mismatches}});
+  return dict_of({"dumps"_k = dumps, "tracks"_k = tracks, "groups"_k = groups, "stacks"_k = stacks,
+                  "mismatches"_k = mismatches});
 }
 
 }  // namespace

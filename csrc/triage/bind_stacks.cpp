@@ -58,11 +58,8 @@ py::dict everything(const StackReader& reader) {
            {kKinds[static_cast<std::size_t>(one.kind)], kLinks[static_cast<std::size_t>(one.link)],
             one.process, one.stack, one.line, strings[one.text]});
   }
-  return dict_of({{"stacks", stacks},
-                  {"processes", processes},
-                  {"threads", threads},
-                  {"errors", errors},
-                  {"dropped", reader.dropped()}});
+  return dict_of({"stacks"_k = stacks, "processes"_k = processes, "threads"_k = threads,
+                  "errors"_k = errors, "dropped"_k = reader.dropped()});
 }
 
 }  // namespace
@@ -76,7 +73,7 @@ void bind_triage_stacks(py::module_& m) {
         py::dict made = everything(reader);
         py::list unread;
         for (const auto& [index, why] : failed) append(unread, {index, why});
-        add(made, {{"failed", unread}});
+        add(made, {"failed"_k = unread});
         return made;
       },
       py::arg("paths"),
