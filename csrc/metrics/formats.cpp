@@ -7,6 +7,7 @@
 
 #include "logs/characters.hpp"
 #include "metrics/numbers.hpp"
+#include "os/words.hpp"
 
 namespace oddrank::metrics {
 namespace {
@@ -59,27 +60,10 @@ constexpr Field kFields[] = {
 // The forward pass tells more than the whole step, in which each rank waits for all: both or none.
 constexpr std::array<std::string_view, 2> kForward{"dtf/min", "dtf/max"};
 
-constexpr std::string_view kAnchors[] = {
-    "elapsed time per iteration",
-    "MnEtpt/Rnk: ",
-    "loss: ",
-    "Loss: ",
-    " loss ",
-    " loss:",
-    "_loss:",
-    " loss=",
-    "_loss=",
-    "ropyLoss=",
-    "/total",
-    "loss\":",
-    "loss\" ",
-    "loss':",
-    "tokens_per_sec",
-    "grad_norm",
-    "loss_step",
-    "[step=",
-    "[batch=",
-};
+constexpr auto kAnchors = split<19>(
+    "elapsed time per iteration|MnEtpt/Rnk: |loss: |Loss: | loss | loss:|_loss:| loss=|_loss=|"
+    "ropyLoss=|/total|loss\":|loss\" |loss':|tokens_per_sec|grad_norm|loss_step|[step=|[batch=",
+    '|');
 
 // The longer words come first: of two that stand at one place the first one counts.
 constexpr Sign kSigns[] = {

@@ -402,9 +402,9 @@ std::uint32_t FlightReader::Consumer::group_id(const FlightName& name, std::stri
 void FlightReader::Consumer::configure(const Value& config, FlightDump& dump) {
   for_each_pair(config, visits_, [&](const Value& key, const Value& about) {
     const Fields fields = fields_of(about, visits_);
-    const Value& name = fields[Word::name].is(Kind::text) ? fields[Word::name] : key;
-    const Value& desc = fields[Word::desc];
-    const std::string text = ranks_text(fields[Word::ranks], visits_);
+    const Value& name = fields["name"_word].is(Kind::text) ? fields["name"_word] : key;
+    const Value& desc = fields["desc"_word];
+    const std::string text = ranks_text(fields["ranks"_word], visits_);
     visits_.spend(desc.string().size());
     // Gloo lists one group without a name and without ranks: it says nothing.
     if (name.string().empty() && text.size() <= 2) return;
@@ -431,8 +431,9 @@ void FlightReader::Consumer::join(const Value& status, FlightDump& dump) {
     const auto number = [&](Word word) {
       return std::clamp<std::int64_t>(integer_in(fields[word]).value_or(-1), -1, kLargestFlightSeq);
     };
-    const FlightCounters made{number(Word::last_enqueued), number(Word::last_started),
-                              number(Word::last_completed)};
+    const FlightCounters made{number("last_enqueued_collective"_word),
+                              number("last_started_collective"_word),
+                              number("last_completed_collective"_word)};
     if (statuses_.emplace(*id, made).second) ids.push_back(*id);
   });
   std::int64_t last = -1;  // neighbours are mostly of one group
@@ -505,13 +506,13 @@ void FlightReader::Consumer::keep_newest(FlightName& name) const {
 void FlightReader::Consumer::root(const Value& value, FlightDump& dump) {
   const Fields fields = fields_of(value, visits_);
   // torch 2.2 wrote the entries alone.
-  const Value& entries = value.is(Kind::list) ? value : fields[Word::entries];
-  dump.version = kept_text(fields[Word::version].string());
-  dump.host = kept_text(fields[Word::hostname].string());
-  dump.rank = integer_in(fields[Word::rank]).value_or(-1);
+  const Value& entries = value.is(Kind::list) ? value : fields["entries"_word];
+  dump.version = kept_text(fields["version"_word].string());
+  dump.host = kept_text(fields["hostname"_word].string());
+  dump.rank = integer_in(fields["rank"_word]).value_or(-1);
   if (dump.rank >= kMostFlightRanks) dump.rank = -1;
-  dump.pid = integer_in(fields[Word::pid]).value_or(-1);
-  dump.world = std::min(integer_in(fields[Word::world_size]).value_or(-1), kMostFlightRanks);
+  dump.pid = integer_in(fields["pid"_word]).value_or(-1);
+  dump.world = std::min(integer_in(fields["world_size"_word]).value_or(-1), kMostFlightRanks);
   // Entries that were filled pair by pair were not taken on the way.
   std::vector<Value> pairs;
   for_each(entries, visits_, [&](const Value& entry) {
@@ -524,15 +525,15 @@ void FlightReader::Consumer::root(const Value& value, FlightDump& dump) {
     taken_.take(pairs);
     return true;
   });
-  if (entries_.empty() && !fields.has(Word::pg_config) && !fields.has(Word::pg_status) &&
-      !(fields.has(Word::version) && fields.has(Word::entries))) {
+  if (entries_.empty() && !fields.has("pg_config"_word) && !fields.has("pg_status"_word) &&
+      !(fields.has("version"_word) && fields.has("entries"_word))) {
     dump.notes.emplace_back("no flight-recorder dump: it has no entries, pg_config or pg_status");
     return;
   }
   dump.readable = true;
   dump.entries = entries_.size();
-  configure(fields[Word::pg_config], dump);
-  join(fields[Word::pg_status], dump);
+  configure(fields["pg_config"_word], dump);
+  join(fields["pg_status"_word], dump);
   for (FlightEntry& entry : entries_) {
     if (entry.name != kNoId) continue;
     const auto found = name_of_pg_.find(entry.pg_id);

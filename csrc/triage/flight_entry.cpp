@@ -158,33 +158,33 @@ DictSink::Taken FlightEntries::take(std::span<const Value> pairs) {
   FlightEntry entry;
   Fields fields;
   for (std::size_t i = 0; i + 1 < pairs.size(); i += 2) fields.set(pairs[i], pairs[i + 1]);
-  const Value& name = fields[Word::profiling_name];
-  const Value& state = fields[Word::state];
+  const Value& name = fields["profiling_name"_word];
+  const Value& state = fields["state"_word];
   const auto number = [&](Word word) {
     return std::clamp<std::int64_t>(integer_in(fields[word]).value_or(-1), -1, kLargestFlightSeq);
   };
   // Before version 2.1 one number counted collectives and messages.
-  const bool one_counter = !fields.has(Word::collective_seq_id);
-  entry.seq = number(one_counter ? Word::seq_id : Word::collective_seq_id);
-  entry.message = number(one_counter ? Word::seq_id : Word::p2p_seq_id);
+  const bool one_counter = !fields.has("collective_seq_id"_word);
+  entry.seq = number(one_counter ? "seq_id"_word : "collective_seq_id"_word);
+  entry.message = number(one_counter ? "seq_id"_word : "p2p_seq_id"_word);
   if (!name.is(Kind::text) || !state.is(Kind::text)) return Taken::no;
   if (entry.seq < 0 && entry.message < 0) return Taken::no;
   if (entries.size() >= kMostEntries) throw Error("it holds more than 4,194,304 entries");
-  entry.op_id = number(Word::op_id);
-  entry.record = number(Word::record_id);
-  entry.pg_id = number(Word::pg_id);
-  entry.created = std::max<std::int64_t>(integer_in(fields[Word::time_created_ns]).value_or(0), 0);
-  entry.timeout = std::max<std::int64_t>(number(Word::timeout_ms), 0);
-  entry.retired = truth(fields[Word::retired]);
+  entry.op_id = number("op_id"_word);
+  entry.record = number("record_id"_word);
+  entry.pg_id = number("pg_id"_word);
+  entry.created = std::max<std::int64_t>(integer_in(fields["time_created_ns"_word]).value_or(0), 0);
+  entry.timeout = std::max<std::int64_t>(number("timeout_ms"_word), 0);
+  entry.retired = truth(fields["retired"_word]);
   entry.operation = operation(name.string());
-  entry.p2p = fields.has(Word::is_p2p) ? truth(fields[Word::is_p2p]) : entry.operation.message();
+  entry.p2p = fields.has("is_p2p"_word) ? truth(fields["is_p2p"_word]) : entry.operation.message();
   if (one_counter && entry.p2p) entry.seq = -1;
   entry.coalesced = entry.operation.name == "coalesced";
   const std::string_view word = state.string();
   entry.state = word == "completed" ? CallState::completed
                 : word == "started" ? CallState::started
                                     : CallState::enqueued;
-  const Value& group = fields[Word::process_group];
+  const Value& group = fields["process_group"_word];
   std::string_view group_name;
   std::string_view group_desc;
   if (group.is(Kind::text)) {
@@ -197,19 +197,19 @@ DictSink::Taken FlightEntries::take(std::span<const Value> pairs) {
     });
   }
   if (!group.is(Kind::none)) entry.name = name_of_entry(group_name, group_desc);
-  const Value& in_dtypes = fields[Word::input_dtypes];
+  const Value& in_dtypes = fields["input_dtypes"_word];
   const Value& dtypes = in_dtypes.is(Kind::list) && in_dtypes.items->count > 0
                             ? in_dtypes
-                            : fields[Word::output_dtypes];
+                            : fields["output_dtypes"_word];
   entry.signature =
-      signature_of(entry, fields[Word::input_sizes], fields[Word::output_sizes], dtypes);
-  if (fields.has(Word::frames)) entry.stack = stack_of(fields[Word::frames]);
+      signature_of(entry, fields["input_sizes"_word], fields["output_sizes"_word], dtypes);
+  if (fields.has("frames"_word)) entry.stack = stack_of(fields["frames"_word]);
   const bool keep = entry.open();
   if (keep) {
-    entry.input = fields[Word::input_sizes];
-    entry.output = fields[Word::output_sizes];
+    entry.input = fields["input_sizes"_word];
+    entry.output = fields["output_sizes"_word];
     entry.dtypes = dtypes;
-    entry.thread = fields[Word::thread_name];
+    entry.thread = fields["thread_name"_word];
   }
   entries.push_back(entry);
   return keep ? Taken::kept : Taken::yes;
@@ -346,9 +346,9 @@ std::uint32_t FlightEntries::stack_of(const Value& frames) {
     std::string_view file;
     std::int64_t line = 0;
     for_each_pair(frame, visits_, [&](const Value& what, const Value& value) {
-      if (what.word == Word::name) function = value.string().substr(0, kLongestText);
-      if (what.word == Word::filename) file = value.string().substr(0, kLongestText);
-      if (what.word == Word::line) line = integer_in(value).value_or(0);
+      if (what.word == "name"_word) function = value.string().substr(0, kLongestText);
+      if (what.word == "filename"_word) file = value.string().substr(0, kLongestText);
+      if (what.word == "line"_word) line = integer_in(value).value_or(0);
     });
     visits_.spend(function.size() + file.size());
     key_.assign(function).append(1, '\0').append(file).append(1, '\0');

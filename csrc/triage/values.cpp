@@ -7,63 +7,29 @@
 namespace oddrank {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, Word>, 41> kWords{{
-    {"version", Word::version},
-    {"pg_config", Word::pg_config},
-    {"pg_status", Word::pg_status},
-    {"entries", Word::entries},
-    {"rank", Word::rank},
-    {"global_rank", Word::rank},
-    {"hostname", Word::hostname},
-    {"host_name", Word::hostname},
-    {"host", Word::hostname},
-    {"pid", Word::pid},
-    {"world_size", Word::world_size},
-    {"record_id", Word::record_id},
-    {"pg_id", Word::pg_id},
-    {"process_group", Word::process_group},
-    {"collective_seq_id", Word::collective_seq_id},
-    {"p2p_seq_id", Word::p2p_seq_id},
-    {"seq_id", Word::seq_id},
-    {"op_id", Word::op_id},
-    {"is_p2p", Word::is_p2p},
-    {"profiling_name", Word::profiling_name},
-    {"input_sizes", Word::input_sizes},
-    {"input_dtypes", Word::input_dtypes},
-    {"output_sizes", Word::output_sizes},
-    {"output_dtypes", Word::output_dtypes},
-    {"time_created_ns", Word::time_created_ns},
-    {"timeout_ms", Word::timeout_ms},
-    {"frames", Word::frames},
-    {"state", Word::state},
-    {"line", Word::line},
-    {"name", Word::name},
-    {"desc", Word::desc},
-    {"ranks", Word::ranks},
-    {"filename", Word::filename},
-    {"retired", Word::retired},
-    {"thread_name", Word::thread_name},
-    {"last_enqueued_collective", Word::last_enqueued},
-    {"last_started_collective", Word::last_started},
-    {"last_completed_collective", Word::last_completed},
-    {"last_enqueued_work", Word::last_enqueued},
-    {"last_started_work", Word::last_started},
-    {"last_completed_work", Word::last_completed},
-}};
+// Other words for some of them.
+constexpr std::array<std::pair<std::string_view, Word>, 6> kAlso{
+    {{"global_rank", "rank"_word},
+     {"host_name", "hostname"_word},
+     {"host", "hostname"_word},
+     {"last_enqueued_work", "last_enqueued_collective"_word},
+     {"last_started_work", "last_started_collective"_word},
+     {"last_completed_work", "last_completed_collective"_word}}};
 constexpr std::size_t kLongestWord = 25;
 
 // The words by length, so that most strings are told from all of them by their size.
 struct ByLength {
-  std::array<std::array<std::uint8_t, 8>, kLongestWord + 1> rows{};
+  std::array<std::array<std::pair<std::string_view, Word>, 8>, kLongestWord + 1> rows{};
   std::array<std::uint8_t, kLongestWord + 1> counts{};
+  constexpr void add(std::string_view text, Word word) {
+    rows[text.size()][counts[text.size()]++] = {text, word};
+  }
 };
 
 constexpr ByLength kByLength = [] {
   ByLength made;
-  for (std::size_t i = 0; i < kWords.size(); ++i) {
-    const std::size_t length = kWords[i].first.size();
-    made.rows[length][made.counts[length]++] = static_cast<std::uint8_t>(i);
-  }
+  for (std::size_t i = 0; i < kWords.size(); ++i) made.add(kWords[i], static_cast<Word>(i + 1));
+  for (const auto& [text, word] : kAlso) made.add(text, word);
   return made;
 }();
 
@@ -73,7 +39,7 @@ Word word_of(std::string_view text) noexcept {
   if (text.size() > kLongestWord) return Word::other;
   const auto& row = kByLength.rows[text.size()];
   for (std::size_t i = 0; i < kByLength.counts[text.size()]; ++i) {
-    const auto& [word, id] = kWords[row[i]];
+    const auto& [word, id] = row[i];
     if (std::memcmp(word.data(), text.data(), text.size()) == 0) return id;
   }
   return Word::other;

@@ -14,51 +14,26 @@
 #include <vector>
 
 #include "os/error.hpp"
+#include "os/words.hpp"
 
 namespace oddrank {
 
 enum class Kind : std::uint8_t { none, boolean, integer, real, text, list, dict };
 
 // The words that dumps use as keys. A word is looked up once, when its string is read.
-enum class Word : std::uint8_t {
-  other,
-  version,
-  pg_config,
-  pg_status,
-  entries,
-  rank,
-  hostname,
-  pid,
-  world_size,
-  record_id,
-  pg_id,
-  process_group,
-  collective_seq_id,
-  p2p_seq_id,
-  seq_id,
-  op_id,
-  is_p2p,
-  profiling_name,
-  input_sizes,
-  input_dtypes,
-  output_sizes,
-  output_dtypes,
-  time_created_ns,
-  timeout_ms,
-  frames,
-  state,
-  line,
-  name,
-  desc,
-  ranks,
-  filename,
-  retired,
-  thread_name,
-  last_enqueued,
-  last_started,
-  last_completed,
-  count,
-};
+inline constexpr auto kWords = split<35>(
+    "version pg_config pg_status entries rank hostname pid world_size record_id pg_id "
+    "process_group collective_seq_id p2p_seq_id seq_id op_id is_p2p profiling_name input_sizes "
+    "input_dtypes output_sizes output_dtypes time_created_ns timeout_ms frames state line name "
+    "desc ranks filename retired thread_name last_enqueued_collective last_started_collective "
+    "last_completed_collective");
+enum class Word : std::uint8_t { other };  // else its place in kWords, from 1
+
+consteval Word operator""_word(const char* text, std::size_t size) {
+  const auto* found = std::ranges::find(kWords, std::string_view(text, size));
+  if (found == kWords.end()) throw "dumps have no such word";
+  return static_cast<Word>(found - kWords.begin() + 1);
+}
 
 Word word_of(std::string_view text) noexcept;
 
@@ -287,7 +262,7 @@ class Fields {
 
  private:
   static constexpr Value kAbsent{};
-  std::array<const Value*, static_cast<std::size_t>(Word::count)> values_{};
+  std::array<const Value*, kWords.size() + 1> values_{};
 };
 
 inline Fields fields_of(const Value& dict, Visits& visits) {

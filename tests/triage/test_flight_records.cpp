@@ -25,6 +25,7 @@ using oddrank::read_flight_records;
 using oddrank::Value;
 using oddrank::Visits;
 using oddrank::Word;
+using oddrank::operator""_word;
 using namespace std::string_literals;
 using namespace std::string_view_literals;
 
@@ -166,8 +167,8 @@ TEST(Json, WhatIsNoJsonIsRefused) {
 }
 
 TEST(Words, EachWordIsFoundAndNothingElse) {
-  EXPECT_EQ(oddrank::word_of("pg_config"), Word::pg_config);
-  EXPECT_EQ(oddrank::word_of("last_completed_collective"), Word::last_completed);
+  EXPECT_EQ(oddrank::word_of("pg_config"), "pg_config"_word);
+  EXPECT_EQ(oddrank::word_of("last_completed_collective"), "last_completed_collective"_word);
   EXPECT_EQ(oddrank::word_of("pg_confih"), Word::other);
   EXPECT_EQ(oddrank::word_of(""), Word::other);
   EXPECT_EQ(oddrank::word_of(std::string(500, 'x')), Word::other);

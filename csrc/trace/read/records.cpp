@@ -3,9 +3,10 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <map>
 #include <unordered_set>
+
+#include "os/words.hpp"
 
 namespace oddrank::trace {
 namespace {
@@ -97,54 +98,12 @@ void add(Collective& to, const CollectiveRecord& record) {
 }
 
 // By torch's ScalarType.
-constexpr std::string_view kTypes[] = {
-    "uint8",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "float16",
-    "float32",
-    "float64",
-    "complex32",
-    "complex64",
-    "complex128",
-    "bool",
-    "qint8",
-    "quint8",
-    "qint32",
-    "bfloat16",
-    "quint4x2",
-    "quint2x4",
-    "bits1x8",
-    "bits2x4",
-    "bits4x2",
-    "bits8",
-    "bits16",
-    "float8_e5m2",
-    "float8_e4m3fn",
-    "float8_e5m2fnuz",
-    "float8_e4m3fnuz",
-    "uint16",
-    "uint32",
-    "uint64",
-    "uint1",
-    "uint2",
-    "uint3",
-    "uint4",
-    "uint5",
-    "uint6",
-    "uint7",
-    "int1",
-    "int2",
-    "int3",
-    "int4",
-    "int5",
-    "int6",
-    "int7",
-    "float8_e8m0fnu",
-    "float4_e2m1fn_x2",
-};
+constexpr auto kTypes = split<46>(
+    "uint8 int8 int16 int32 int64 float16 float32 float64 complex32 complex64 complex128 bool "
+    "qint8 quint8 qint32 bfloat16 quint4x2 quint2x4 bits1x8 bits2x4 bits4x2 bits8 bits16 "
+    "float8_e5m2 float8_e4m3fn float8_e5m2fnuz float8_e4m3fnuz uint16 uint32 uint64 uint1 "
+    "uint2 uint3 uint4 uint5 uint6 uint7 int1 int2 int3 int4 int5 int6 int7 float8_e8m0fnu "
+    "float4_e2m1fn_x2");
 
 }  // namespace
 
@@ -186,12 +145,12 @@ std::string_view name_of(Collective::State state) noexcept {
 }
 
 std::string_view name_of_type(std::uint16_t data_type) noexcept {
-  return data_type < std::size(kTypes) ? kTypes[data_type] : std::string_view{};
+  return data_type < kTypes.size() ? kTypes[data_type] : std::string_view{};
 }
 
 std::uint16_t type_named(std::string_view name) noexcept {
   const auto* found = std::ranges::find(kTypes, name);
-  return found == std::end(kTypes) ? kNoType : static_cast<std::uint16_t>(found - kTypes);
+  return found == kTypes.end() ? kNoType : static_cast<std::uint16_t>(found - kTypes.begin());
 }
 
 std::uint64_t Collective::input() const noexcept {
