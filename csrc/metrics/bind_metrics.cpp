@@ -3,7 +3,6 @@
 #include <pybind11/stl.h>
 
 #include <cmath>
-#include <cstring>
 #include <string_view>
 #include <vector>
 

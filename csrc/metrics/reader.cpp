@@ -3,7 +3,6 @@
 #include "metrics/reader.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "logs/characters.hpp"

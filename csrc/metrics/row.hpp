@@ -1,12 +1,12 @@
 // A row of numbers: one line of a training log. The columns are a table.
 #pragma once
 
-#include <algorithm>
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string_view>
+
+#include "os/words.hpp"
 
 namespace oddrank::metrics {
 
@@ -23,18 +23,10 @@ enum Column : std::uint8_t {
 // clang-format on
 
 // As --csv and --pattern name them.
-inline constexpr std::array<std::string_view, kColumns> kColumnNames = [] {
-  std::string_view names =
-      "iteration total time step_seconds loss grad_norm learning_rate tokens samples batch tflops "
-      "tokens_per_second samples_per_second mfu loss_scale skipped nan sequence loss_min loss_max "
-      "step_min step_max slow_share slow_rank";
-  std::array<std::string_view, kColumns> made;
-  for (std::string_view& name : made) {
-    name = names.substr(0, names.find(' '));
-    names.remove_prefix(std::min(name.size() + 1, names.size()));
-  }
-  return made;
-}();
+inline constexpr auto kColumnNames = split<kColumns>(
+    "iteration total time step_seconds loss grad_norm learning_rate tokens samples batch tflops "
+    "tokens_per_second samples_per_second mfu loss_scale skipped nan sequence loss_min loss_max "
+    "step_min step_max slow_share slow_rank");
 
 inline constexpr auto kNowhere = std::string_view::npos;
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();

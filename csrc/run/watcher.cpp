@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <exception>
 #include <set>
 #include <string_view>
 #include <utility>

@@ -1,7 +1,6 @@
 // A JSON reader without recursion. Numbers past 64 bits become reals; invalid UTF-8 passes through.
 #include <charconv>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <vector>
 

@@ -2,7 +2,6 @@
 #include "triage/values.hpp"
 
 #include <cstring>
-#include <new>
 
 namespace oddrank {
 namespace {
