@@ -35,6 +35,7 @@ from run.watched import (
 )
 
 MOST_PRIVATE = 3 << 20
+BUSY = f"while os.getppid() == {os.getpid()}: pass"  # outlives no test
 
 
 def test_a_worker_starts_moves_is_quiet_and_moves_again_also_once_it_arms_itself_anew(tmp_path):
@@ -108,7 +109,7 @@ def test_a_snapshot_of_a_living_worker_has_its_stack_threads_and_use(tmp_path):
         bare = root.snapshot()  # without a record
         assert (bare["record"], [thread[0] for thread in bare["threads"]]) == (b"", [worker.pid])
         worker.does("oddrank.arm(); oddrank.step(4)")
-        worker.does("exec('def spins():\\n    while True: pass')")
+        worker.does(f"exec('def spins():\\n    {BUSY}')")
         worker.does("threading.Thread(target=spins, daemon=True).start()")
         worker.does("child = __import__('subprocess').Popen(['sleep', '1000'])")
         first = root.snapshot()
@@ -135,7 +136,7 @@ def test_a_snapshot_of_a_living_worker_has_its_stack_threads_and_use(tmp_path):
 
 def test_a_worker_that_gets_no_core_uses_as_much_time_as_if_it_had_one(tmp_path):
     core = min(os.sched_getaffinity(0))
-    hog = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
+    hog = subprocess.Popen([sys.executable, "-c", f"import os\n{BUSY}"], start_new_session=True)
     try:
         os.sched_setaffinity(hog.pid, [core])
         with watched(tmp_path) as (worker, root, _):
@@ -145,7 +146,7 @@ def test_a_worker_that_gets_no_core_uses_as_much_time_as_if_it_had_one(tmp_path)
             # Each session may have its own share of the core, whatever its processes ask for.
             with suppress(OSError):  # a kernel without it, or a container that forbids it
                 Path(f"/proc/{worker.pid}/autogroup").write_text("10")
-            worker.begins("while True: pass")
+            worker.begins(BUSY)
             before = root.snapshot()
             used = {pid: cpu_seconds(pid) for pid in (worker.pid, hog.pid)}
 
