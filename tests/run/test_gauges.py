@@ -17,6 +17,7 @@ RANKS = [
     RankState(1, "node0", contact="ok", stage="quiet", step="6", progress=28),
     RankState(2, "node1", contact="ok", stage="quiet", state="dead", signal=9, progress=20),
     RankState(3),
+    RankState(4, "node2", contact="silent", stage="quiet", progress=25),
 ]
 
 
@@ -38,10 +39,15 @@ def test_each_rank_that_came_has_its_figures():
     said = {name: of(family.samples) for name, family in written().items()}
     assert said == {
         "time_seconds": {(): 1.25},
-        "ranks": {(): 4},
+        "ranks": {(): 5},
         "rank_alive": {("node0", "0"): 1, ("node0", "1"): 1, ("node1", "2"): 0},
         "rank_quiet_seconds": {("node0", "0"): 0, ("node0", "1"): 15},
-        "rank_progress": {("node0", "0"): 30, ("node0", "1"): 28, ("node1", "2"): 20},
+        "rank_progress": {
+            ("node0", "0"): 30,
+            ("node0", "1"): 28,
+            ("node1", "2"): 20,
+            ("node2", "4"): 25,
+        },
         "rank_step": {("node0", "0"): 7, ("node0", "1"): 6},
         "rank_late_seconds": {("node0", "1"): 0.5},
         "events": {("late",): 2, ("death",): 1},
@@ -49,11 +55,12 @@ def test_each_rank_that_came_has_its_figures():
 
 
 def test_a_report_tells_its_verdict_and_whom_it_names():
-    report = Report.of("run", {"size": 4}, {}, [finding(2)], complete=True)
-    said = written(report)
+    # Rank 7 was started by a script that is one rank to its guard.
+    found = [finding(2), finding(7)]
+    said = written(Report.of("run", {"size": 5}, {}, found, complete=True))
     assert of(said["verdict"].samples)["odd",] == 1
-    ((labels, one),) = said["named"].samples.items()
-    assert (dict(labels)["rank"], dict(labels)["host"], one) == ("2", "node1", 1)
+    named = [(dict(labels)["rank"], dict(labels)["host"]) for labels in said["named"].samples]
+    assert named == [("2", "node1"), ("7", "")]
 
 
 def test_the_dashboard_asks_for_what_is_written():

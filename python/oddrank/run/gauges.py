@@ -26,13 +26,15 @@ def text(
     what was told until now. report: None: nothing has happened. now: seconds since 1970.
     """
     came = [state for state in states if state.contact != "never"]
-    who = {s.rank: {"rank": s.rank, "host": s.host} for s in states}
+    host_of = {s.rank: s.host for s in states}
+    who = {rank: {"rank": rank, "host": host} for rank, host in host_of.items()}
     steps = [(who[s.rank], float(s.step)) for s in came if s.step.isdecimal()]
     families: list[exposition.Family] = [
         ("time_seconds", "When this was written, since 1970.", [({}, now)]),
         ("ranks", "Ranks of the job.", [({}, float(len(states)))]),
-        ("rank_alive", "1 while the rank's process lives.",
-         [(who[s.rank], float(not watch.has_ended(s))) for s in came]),
+        ("rank_alive", "1 while the rank's process lives, 0 after its end.",
+         [(who[s.rank], float(not watch.has_ended(s))) for s in came
+          if watch.is_heard(s) or watch.has_ended(s)]),
         ("rank_quiet_seconds", "Since the rank's last step or collective.",
          [(who[rank], seconds) for rank, seconds in quiet.items()]),
         ("rank_progress", "Steps and collectives of the rank.",
@@ -44,5 +46,6 @@ def text(
          [({"event": event}, float(count)) for event, count in Counter(events).items()]),
     ]  # fmt: skip
     if report is not None:
-        families += exposition.of_report(report, lambda rank: str(who[rank]["host"]))
+        # A script that starts its ranks itself has one guard for all of them.
+        families += exposition.of_report(report, lambda rank: host_of.get(rank, ""))
     return exposition.text(_PREFIX, families)

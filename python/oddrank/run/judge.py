@@ -95,8 +95,8 @@ class Judge:
     """The evidence of the last verdict."""
     late: dict[int, Finding] = field(default_factory=dict)
     """Ranks that were named as late, with what was said last."""
-    late_by: dict[int, float] = field(default_factory=dict)
-    """Ranks that are late now -> seconds."""
+    late_by: Mapping[int, float] = field(default_factory=dict)
+    """Of the last report: ranks that stay late -> seconds."""
     gauges_at: float = 0.0
     """When --prometheus's file is written anew."""
     kill_again: float = float("inf")
@@ -109,6 +109,8 @@ class Judge:
     def run(self) -> None:
         """Watches until all ranks have ended, or rank 0 has and the others stay silent."""
         end = float("inf")
+        if self.settings.options["prometheus"] is None:
+            self.gauges_at = end
         every = self.settings.options["report_every"] or end
         due = time.monotonic() + every
         known: list[dict[str, Any]] = []
@@ -177,6 +179,7 @@ class Judge:
             self._note("went-on", event.seconds, None)
 
     def _on_death(self, event: Death) -> None:
+        self.late_by = {}
         after = time.monotonic() - self.watch.began
         if self._follows_from_stall(event):
             self.cascade |= set(event.ranks)
@@ -314,9 +317,7 @@ class Judge:
         told = self.lateness.look(late.read(snapshot), clocks)
         if any(map(watch.has_died, states)):  # told next
             return
-        self.late_by |= {one.rank: one.by / 1e6 for _, one in told.named}
-        for rank in told.over:
-            del self.late_by[rank]
+        self.late_by = told.by
         found = late.findings_of(told, snapshot, hosts)
         if found:
             self.late |= {rank: finding for finding in found for rank in finding.who.ranks}
@@ -439,16 +440,20 @@ class Judge:
         """Returns --prometheus's file, if it is wanted, with what writes it."""
         if (path := self.settings.options["prometheus"]) is None:
             return {}
-        states = self._states()
-        text = gauges.text(
-            states,
-            quiet=self.watch.quiet(time.monotonic(), states),
-            late=self.late_by,
-            events=[row["event"] for row in self.history],
-            report=self._with_late(),
-            now=time.time(),
-        )
-        return {path: lambda: write_text(text, path, exposition.ADVICE)}
+        states, now = self._states(), time.monotonic()
+
+        def write() -> None:  # in a child: what fails here costs no other file
+            text = gauges.text(
+                states,
+                quiet=self.watch.quiet(now, states),
+                late=self.late_by,
+                events=[row["event"] for row in self.history],
+                report=self._with_late(),
+                now=time.time(),
+            )
+            write_text(text, path, exposition.ADVICE)
+
+        return {path: write}
 
     def _with_late(self) -> Report | None:
         """Returns the report, with the ranks that came late: they explain no stall and no death."""

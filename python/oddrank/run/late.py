@@ -64,6 +64,8 @@ class Told:
     named: tuple[tuple[Kind, Late], ...]
     over: tuple[int, ...]
     """Ranks that were named and are no longer late."""
+    by: Mapping[int, float]
+    """Ranks that were late in this report and the last one -> seconds."""
 
 
 @dataclass(frozen=True)
@@ -281,4 +283,5 @@ class Lateness:
             key=lambda found: -found[1].by,
         )
         self._fine |= {one.rank: 0 for _, one in named}
-        return Told(tuple(named), over)
+        by = {rank: one.by / 1e6 for rank, (_, one) in stays.items()}
+        return Told(tuple(named), over, by)

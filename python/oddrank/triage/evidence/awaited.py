@@ -5,7 +5,7 @@ are none of the job's.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -46,18 +46,30 @@ _TENSOR = re.compile(r"([\w./-]+) \[(?:missing|ready) ranks:")
 _LISTED = re.compile(
     r"(?:^|[\s>\]:|])(?:(\d{1,7}): \[([\w./-]+)|/job:jax_worker/\S*/task:(\d+)\s*$)"
 )
-_MOST_BELOW = 256
+_MOST_BELOW, _MOST_NEAR = 256, 16_384
 # What the analyzer of the flight recorder writes below whom it misses: the group's ranks.
 _EXPECTED = re.compile(rf"expected ranks: {_LIST}")
 
 
-def _facts(log: Log, line: Line) -> Iterator[Fact]:
+def _near(log: Log) -> dict[int, str]:
+    """Returns the lines beside those that need them, read in one pass."""
+    wanted: set[int] = set()
+    for line in log.of("awaited"):
+        if _HEAD.search(line.text) and len(wanted) < _MOST_NEAR:
+            wanted.update(range(line.number + 1, line.number + _MOST_BELOW))
+        elif _LISTED.match(line.text):
+            wanted.update((line.number - 1, line.number))
+        elif line.word == "issing ranks:":
+            wanted.update(range(line.number + 1, line.number + 6))
+    return dict(lines.lines(log.item, wanted - {0}))
+
+
+def _facts(log: Log, line: Line, near: Mapping[int, str]) -> Iterator[Fact]:
     source = log.source(line)
     # JAX's list begins where the line above is its head.
-    above = dict(lines.lines(log.item, [line.number - 1])) if _LISTED.match(line.text) else {}
-    number, head = next(iter(above.items()), (line.number, line.text))
-    if begins := _HEAD.search(head):
-        yield from _below(log, line, number, source, begins[1])
+    listed = bool(_LISTED.match(line.text))
+    if begins := _HEAD.search(near.get(line.number - 1, "") if listed else line.text):
+        yield from _below(near, line, line.number + (not listed), source, begins[1])
     missing: list[int] = []
     ready: list[int] = []
     for wording in _WORDINGS:
@@ -73,17 +85,18 @@ def _facts(log: Log, line: Line) -> Iterator[Fact]:
         elif numbers:
             yield World(numbers[0], source)
     below = range(line.number + 1, line.number + 6) if missing else ()
-    near = (text for _, text in lines.lines(log.item, below))
-    if found := _EXPECTED.search("\n".join(near)):
+    if found := _EXPECTED.search("\n".join(near.get(number, "") for number in below)):
         ready += [rank for rank in ranks_of(found[1]) if rank not in missing]
     tensor = _TENSOR.search(line.text)
     yield from _waits(tensor[1] if tensor else "", missing, ready, line, source)
 
 
-def _below(log: Log, line: Line, head: int, source: Source, lost: str | None) -> Iterator[Fact]:
+def _below(
+    near: Mapping[int, str], line: Line, first: int, source: Source, lost: str | None
+) -> Iterator[Fact]:
     missing, op = [], ""
-    for _, text in lines.lines(log.item, range(head + 1, head + _MOST_BELOW)):
-        found = _LISTED.search(text)
+    for number in range(first, first + _MOST_BELOW):
+        found = _LISTED.search(near.get(number, ""))
         if found is None:
             break
         missing.append(int(found[1] or found[3]))
@@ -115,7 +128,8 @@ def _waits(
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     for log in log_lines.read(items, notes):
-        found = [fact for line in log.of("awaited") for fact in _facts(log, line)]
+        near = _near(log)
+        found = [fact for line in log.of("awaited") for fact in _facts(log, line, near)]
         yield from log_lines.clocked([log], dict.fromkeys(found))
 
 

@@ -147,6 +147,11 @@ _Later: TypeAlias = Callable[[_Job], Iterator[Fact]]
 """Makes facts of a line when all files have been read."""
 
 
+def _around(line: Line) -> range:
+    """Returns the numbers of the lines in which Ray tells more of what it tells in one."""
+    return range(max(line.number - 8, 1), line.number + 3)
+
+
 def _of_mpi(death: Death, job: _Job) -> Iterator[Fact]:
     """Yields an end of a process of mpirun: no rank of the job, if such a process is a launcher."""
     rank = None if job.launchers else death.process.rank
@@ -179,6 +184,9 @@ class _Reader:
                 yield other
 
     def _read(self) -> None:
+        near = {n for line in self._log.of("launcher") if line.word in _OF_RAY
+                for n in _around(line)}  # fmt: skip
+        self._near = dict(lines.lines(self._log.item, near))
         for line in self._log.of("launcher"):
             if line.word in _ROWS:
                 self._row(line)
@@ -275,7 +283,7 @@ class _Reader:
 
     def _ray(self, line: Line, source: Source) -> None:
         """Reads what a driver says of an actor that died: its pid and address stand above."""
-        near = dict(lines.lines(self._log.item, range(max(line.number - 8, 1), line.number + 3)))
+        near = {number: self._near.get(number, "") for number in _around(line)}
         above = "\n".join(text for number, text in near.items() if number <= line.number)
         pid, host = _RAY_ACTOR.findall(above), _RAY_HOST.findall(above)
         if line.word != "node has died":
