@@ -12,6 +12,7 @@ namespace oddrank {
 template <std::size_t kCount>
 consteval std::array<std::string_view, kCount> split(std::string_view text, char at = ' ') {
   std::array<std::string_view, kCount> parts;
+  if (text.ends_with(at)) throw "the last part is empty";
   for (std::string_view& part : parts) {
     part = text.substr(0, text.find(at));
     if (part.empty()) throw "too few parts";

@@ -289,6 +289,7 @@ void bind_trace(py::module_& m) {
   m.def(
       "trace_object",
       []() -> py::object {
+        Tracer::make();
         const auto make = trace::the_hook().trace_object;
         PyObject* object = make == nullptr ? nullptr : make();
         return object == nullptr ? py::none() : py::reinterpret_steal<py::object>(object);

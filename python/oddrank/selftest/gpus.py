@@ -110,10 +110,14 @@ def sxids(path: str = "/dev/kmsg") -> SwitchCounts | str:
 def _read(path: str) -> bytes | str:
     """Returns the kernel's log, or why it can't be read."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as log:
+        with open(path, "rb", buffering=0, opener=_at_once) as log:
             return _records(log.fileno())
     except OSError as error:
         return f"not readable: {error.strerror}"
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _records(descriptor: int) -> bytes:

@@ -154,7 +154,7 @@ def _dead(suspect: Suspect) -> tuple[Condition, str]:
     elif death.how == "oom":
         how = f"ran out of memory and was killed{by}" if death.by else "ran out of memory"
     elif death.how == "exit":
-        how = "exited" if death.code is None else f"exited with code {death.code}{at}"
+        how = "ended" if death.code is None else f"exited with code {death.code}{at}"
     elif death.how == "evicted":
         how = f"was evicted{by}"
     else:

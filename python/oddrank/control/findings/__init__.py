@@ -103,13 +103,13 @@ def _death(culprit: Culprit, s: "RankState") -> Death:
     if culprit.cause == "raised":
         site = (Frame(s.raised_at.rpartition("/")[2]),) if s.raised_at else ()
         return Death(process, "exception", source, text=s.failed or "", site=site)
-    if s.signal is None and s.exit_code is not None:
-        return Death(process, "exit", source, code=s.exit_code)
-    unseen = "" if s.signal else "killed, crashed or called os._exit()"
-    return Death(process, "signal", source, signal=s.signal, text=unseen)
+    if s.signal is not None:
+        return Death(process, "signal", source, signal=s.signal)
+    unseen = "nobody saw how: killed, crashed, or os._exit()" if s.exit_code is None else ""
+    return Death(process, "exit", source, code=s.exit_code, text=unseen)
 
 
-# The other causes are not those of a single rank.
+# The other causes have no row in triage's table.
 _CAUSES: dict[str, Callable[[Culprit, RunState], Finding]] = {
     "node-lost": several.node,
     "link-cut": several.node,

@@ -30,6 +30,7 @@ _WORKER = re.compile(
     r"DataLoader worker \(pid(?:\(s\))? (\d+)\) "
     r"(?:is killed by signal: ([A-Z][\w ]*)\.|exited unexpectedly)"
 )
+_WITH_ITS_NODE = 60.0  # seconds between the end of a node and that of its ranks
 _AT_ONCE = 0.03  # seconds between two ends by signals that were sent together
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 
@@ -187,7 +188,9 @@ def _of_memory(death: Death, view: View) -> Death:
         apart = trouble.host and death.process.host and trouble.host != death.process.host
         if trouble.kind == "oom" and trouble.code != OF_CGROUP and not named and not apart:
             return replace(death, how="oom", by="kernel", text=trouble.text)
-        if trouble.kind == "node" and trouble.host and trouble.host == death.process.host:
+        far = abs((trouble.time or 0) - (death.time or 0)) > _WITH_ITS_NODE
+        near = not (trouble.time and death.time and far)
+        if trouble.kind == "node" and trouble.host and trouble.host == death.process.host and near:
             return replace(death, text=trouble.text)
     return death
 
