@@ -1,4 +1,4 @@
-"""install() makes prints and logging lines whole and prefixed, and undo() puts all back."""
+"""install_printing() makes lines whole and prefixed, and remove() puts all back."""
 
 import builtins
 import io
@@ -47,6 +47,19 @@ def test_what_is_asked_for_is_installed_and_undone_leaves_nothing_behind():
     with oddrank.install_printing(logging=False):
         assert builtins.print is printflock
         assert logging.StreamHandler.emit is PLAIN_EMIT
+
+
+def test_handles_may_be_removed_in_any_order():
+    first = oddrank.install_printing(prefix="[A] ")
+    second = oddrank.install_printing(prefix="[B] ")
+    first.remove()
+    file = io.StringIO()
+    print("a", file=file)
+    second.remove()
+    assert builtins.print is PLAIN_PRINT
+    with oddrank.install_printing():
+        print("b", file=file)
+    assert file.getvalue() == "[B] a\nb\n"
 
 
 def test_handlers_from_before_and_after_write_the_same_lines(logger, tmp_path):

@@ -190,6 +190,7 @@ def test_a_job_that_went_on_is_said_to_have_gone_on():
         assert job.ends() == [0]
         assert [e["event"] for e in job.history] == ["stall", "went-on", "end"]
         assert re.fullmatch(r"oddrank: went on after \d+ s", job.said[-1])
+        assert job.report["verdict"] == "healthy"
 
 
 def test_a_healthy_job_looks_as_without_oddrank():
@@ -211,11 +212,12 @@ def test_a_rank_that_stays_late_is_named_once_and_the_report_keeps_it():
     with watched_job("late", rank=2, steps=150, options=options) as job:
         gauges = job.folder / "job.prom"
         until(gauges.exists)  # nothing has happened yet
-        assert job.ends() == [0]
-        said = {name: one.samples for name, one in read(gauges.read_text()).items()}
-        assert [*said["oddrank_run_events"].values()] == [1, 1]
-        ((labels, seconds),) = said["oddrank_run_rank_late_seconds"].items()
+        job.waits_for("late")
+        until(lambda: "late_seconds" in gauges.read_text())
+        late = read(gauges.read_text())["oddrank_run_rank_late_seconds"]
+        ((labels, seconds),) = late.samples.items()
         assert (dict(labels)["rank"], seconds > 0) == ("2", True)
+        assert job.ends() == [0]
         report = job.report
         assert named(report) == ([2], "late-arrival")
         assert report["findings"][0]["condition"] == "late"

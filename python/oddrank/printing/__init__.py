@@ -95,20 +95,25 @@ class Installed:
     """What install_printing() changed: `remove()`, or the end of its `with`, takes it back."""
 
     def __init__(self, print: bool, logging: bool, prefix: str | None) -> None:
+        self.print, self.logging = print, logging
         # Sets the prefix first: a bad template changes nothing.
-        self._prefix = None if prefix is None else set_prefix(prefix)
-        self._print = print and _install_print()
-        self._logging = logging and _install_logging()
+        self.before = None if prefix is None else set_prefix(prefix)
+        _installed.append(self)
+        _replace()
 
     def remove(self) -> None:
-        """Takes this call's changes back, once; what was installed before stays."""
-        if self._print and builtins.print is printflock:
-            builtins.print = _plain_print
-        if self._logging and logging.StreamHandler.emit is _emit:
-            logging.StreamHandler.emit = _plain_emit  # type: ignore[method-assign]
-        if self._prefix is not None:
-            set_prefix(self._prefix)
-        self._print, self._logging, self._prefix = False, False, None
+        """Takes this call's changes back, once; what other calls installed stays."""
+        if self not in _installed:
+            return
+        later = _installed[_installed.index(self) + 1 :]
+        _installed.remove(self)
+        if self.before is not None:
+            above = next((one for one in later if one.before is not None), None)
+            if above is None:
+                set_prefix(self.before)
+            else:  # its prefix stays, and goes back to that from before this call
+                above.before = self.before
+        _replace()
 
     def __enter__(self) -> "Installed":
         return self
@@ -117,19 +122,25 @@ class Installed:
         self.remove()
 
 
-def _install_print() -> bool:
-    if builtins.print is printflock:
-        return False
-    builtins.print = printflock
-    return True
+_installed: list[Installed] = []
+"""Those that are not removed, the newest last."""
+_replaced = {"print": False, "logging": False}
 
 
-def _install_logging() -> bool:
-    if logging.StreamHandler.emit is _emit:
-        return False
+def _replace() -> None:
+    """Replaces print() and logging's writing while a call of install_printing() asks for it."""
+    wanted = any(one.print for one in _installed)
+    if wanted and builtins.print is not printflock:
+        builtins.print, _replaced["print"] = printflock, True
+    elif not wanted and _replaced["print"] and builtins.print is printflock:
+        builtins.print, _replaced["print"] = _plain_print, False
     # Patches the class: this covers present and future handlers, and FileHandler.
-    logging.StreamHandler.emit = _emit  # type: ignore[method-assign,assignment]
-    return True
+    handler = logging.StreamHandler
+    wanted = any(one.logging for one in _installed)
+    if wanted and handler.emit is not _emit:
+        handler.emit, _replaced["logging"] = _emit, True  # type: ignore[method-assign,assignment]
+    elif not wanted and _replaced["logging"] and handler.emit is _emit:
+        handler.emit, _replaced["logging"] = _plain_emit, False  # type: ignore[method-assign]
 
 
 def install_printing(

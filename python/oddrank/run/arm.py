@@ -45,7 +45,7 @@ def arm(
 
     Call it at the top of a training script, use `with oddrank.arm():` around a part of it, or put
     `@oddrank.arm` on a function. The record is a file of 4 MiB (ODDRANK_TRACE_MB) in memory, under
-    $ODDRANK_DIR or /dev/shm/oddrank-UID/<job>/. It survives this process.
+    `$ODDRANK_DIR` or `/dev/shm/oddrank-UID/JOB/`. It survives this process.
 
     packages: how closely to record packages, on top of the defaults (user code by lines; see
     oddrank.trace.packages.rules): {"mypkg": "lines", "torch": "calls"}, "mypkg=lines,torch=calls",
@@ -63,6 +63,7 @@ def arm(
     Forked and spawned children are recorded too, those of ranks in files of 256 KiB. If arm() is
     called twice, the first call counts. Without room for a file, the process runs unrecorded, with
     one warning.
+    Returns a handle: remove() ends the recording; path is the record's, "" if there is none.
     OddrankError for an unknown level or action; RuntimeError in a subinterpreter.
     """
     if watch and not stall >= 1:

@@ -72,7 +72,12 @@ def words(found: dict[str, Any]) -> list[str]:
     if saved:
         whose = saved[0] if len(saved) == 1 else f"{len(saved)} hosts"
         texts.append(f"the evidence of {whose} is saved: oddrank triage {found['folder']}")
-    texts += [f"no evidence of {host} was saved: {why}" for host, why in lacks[:_MOST_HOSTS]]
+    texts += [
+        f"no word yet from {host} about its evidence: look in {found['folder']} later"
+        if found["hosts"][host] is _LATE
+        else f"no evidence of {host} was saved: {why}"
+        for host, why in lacks[:_MOST_HOSTS]
+    ]
     if len(lacks) > _MOST_HOSTS:
         texts.append(f"nor of {len(lacks) - _MOST_HOSTS} more hosts")
     return texts

@@ -37,7 +37,7 @@ def text(
           if watch.is_heard(s) or watch.has_ended(s)]),
         ("rank_quiet_seconds", "Since the rank's last step or collective.",
          [(who[rank], seconds) for rank, seconds in quiet.items()]),
-        ("rank_progress", "Steps and collectives of the rank.",
+        ("rank_progress", "Steps, and begins and ends of collectives.",
          [(who[s.rank], float(s.progress)) for s in came]),
         ("rank_step", "The rank's last step.", steps),
         ("rank_late_seconds", "How late the rank comes to collectives, if it stays late.",

@@ -187,9 +187,13 @@ class Judge:
             return
         snapshot = self._snapshot(_DEATH_SECONDS, look=0.0)
         made = self._judge(snapshot, say.died(event.ranks))
-        self.told = event.told
+        # Who got a signal before all others is the first death, not the job's end.
+        first = any(
+            f.cause == causes.DEAD.name and f.names_somebody() for f in made.report.findings
+        )
+        self.told = event.told and not first
         alone = self.settings.world["size"] == 1 and len(made.read.view.heard) < 2
-        if event.told or alone:
+        if self.told or alone:
             # Python, or the user who ended the job, has said what there is to say.
             self._note("death", after, made)
         else:
@@ -333,7 +337,8 @@ class Judge:
         if self.seen:
             self._correct()
         states = self._states()
-        if self.report is None:
+        went_on = not self.said and all(s.exit_code == 0 for s in states)
+        if self.report is None or went_on:
             unknown = [s.rank for s in states if not watch.has_ended(s) or watch.has_died(s)]
             ranks = len(states) - len(unknown)
             why = f"{ranks} rank{'s' if ranks != 1 else ''} ended with exit code 0"

@@ -65,7 +65,7 @@ class Told:
     over: tuple[int, ...]
     """Ranks that were named and are no longer late."""
     by: Mapping[int, float]
-    """Ranks that were late in this report and the last one -> seconds."""
+    """Ranks that were late in the last two reports that judge them -> seconds."""
 
 
 @dataclass(frozen=True)
@@ -240,6 +240,7 @@ class Lateness:
         """The number of the last collective that was compared: none counts twice."""
         self._fine: dict[int, int] = {}
         """Ranks that are named -> reports since one showed them late."""
+        self._by: dict[int, float] = {}
 
     def look(self, histories: Mapping[int, Sequence[Collective]], clocks: Clocks) -> Told:
         """Compares the arrivals of a report. histories: the newest collectives of each rank."""
@@ -283,5 +284,6 @@ class Lateness:
             key=lambda found: -found[1].by,
         )
         self._fine |= {one.rank: 0 for _, one in named}
-        by = {rank: one.by / 1e6 for rank, (_, one) in stays.items()}
-        return Told(tuple(named), over, by)
+        kept = {rank: by for rank, by in self._by.items() if rank not in judged}
+        self._by = kept | {rank: one.by / 1e6 for rank, (_, one) in stays.items()}
+        return Told(tuple(named), over, self._by)

@@ -4,7 +4,7 @@ import os
 import site
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from oddrank.errors import OddrankError
@@ -49,8 +49,10 @@ def rules(packages: Packages = None) -> list[tuple[str, str]]:
         wanted = parse(packages)
     elif isinstance(packages, Mapping):
         wanted = dict(packages)
-    else:
+    elif isinstance(packages, Iterable):
         wanted = dict.fromkeys(packages, "lines")
+    else:
+        raise OddrankError(f"packages={packages!r}: give names, or names with levels")
     for package, level in wanted.items():
         if level not in LEVELS:
             raise OddrankError(

@@ -341,8 +341,8 @@ def _told_to_end(suspect: Suspect) -> str:
     if death.time is not None:
         at = time.strftime(" at %H:%M:%S", time.gmtime(death.time))
         at += "" if death.wall else " UTC"
-    if name == "Ctrl-C":
-        return f"Ctrl-C ended the job{at}: nobody is to blame"
+    if name.startswith("Ctrl-C"):
+        return f"{name} ended the job{at}: nobody is to blame"
     if death.text:
         why = "at its time limit" if "time limit" in death.text else f"({death.text})"
         return f"{name} ended the job{at} {why}: nobody is to blame for that, and {_NOT_TOLD} more"

@@ -300,8 +300,8 @@ def _death(
         yield Death(process, "signal", source, seen.ended, signal=seen.signal, site=site)
     elif seen is not None and seen.code and end.how == "no word":
         yield Death(
-            process, "exit", source, seen.ended, code=seen.code, text="os._exit()", site=site,
-            failed=record_calls.lost(rank),
+            process, "exit", source, seen.ended, code=seen.code, text="os._exit() or exec",
+            site=site, failed=record_calls.lost(rank),
         )  # fmt: skip
     elif end.how == "exited" or (seen is not None and seen.code == 0):
         ended = seen.ended if seen is not None and seen.ended else rank.last

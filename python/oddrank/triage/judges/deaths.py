@@ -26,7 +26,7 @@ from oddrank.triage.judges.ends import (
 )
 from oddrank.triage.suspects import Cause, Point, Suspect
 from oddrank.triage.view import View
-from oddrank.triage.words import count
+from oddrank.triage.words import count, who
 
 # Signals that end victims, too: an abort after a lost peer, a crash while others tear down.
 _CASCADES = frozenset({6, 11})
@@ -73,8 +73,11 @@ def _judge(view: View) -> list[Suspect]:
     own = [end for end in ends if end.why == "own"]
     interrupted = [end for end in ends if end.why == "ended" and is_interrupt(end.best)]
     if interrupted and not own and not view.stops:
-        best = interrupted[0].best
-        return [_told([Stop("Ctrl-C", best.source, best.time, why="SIGINT", wall=best.wall)])]
+        (best, whose), *more = ((end.best, end.process) for end in interrupted)
+        by = "Ctrl-C"
+        if not more and whose.rank is not None and (view.world or 0) > 1:
+            by += f", or SIGINT to {who([whose])} alone,"
+        return [_told([Stop(by, best.source, best.time, why="SIGINT", wall=best.wall)])]
     # A crash among other ends may be theirs: a library that is torn down under a thread.
     first = [end for end in own if end.best.signal not in _CASCADES or end.best.how != "signal"]
     if first and len(first) < len(own):

@@ -115,7 +115,9 @@ def _from_outside(found: list[End], view: View) -> list[End]:
         since = min((end.best.gone or 0.0 for end in told), default=0.0)
         told = [end for end in told if (end.best.gone or 0.0) <= since + _AT_ONCE]
         others = [end for end in found if end not in told]
-        few = 2 * len(told) < max(len(found), view.world or 0)
+        # A job's end comes to each host at another time.
+        one = len(told) == 1 and len({end.process.host for end in found}) == 1
+        few = one or 2 * len(told) < max(len(found), view.world or 0)
         told = [end for end in told if few and all(_is_gone_before(end, o) for o in others)]
     elif len(told) < len(found):
         return found
