@@ -93,6 +93,7 @@ _SIZES = (
 )
 _RANK_ROW = "rank      :"
 _TABLE_RANK = re.compile(r"rank\s+: (\d+) \(local_rank: (\d+)\)")
+_LARGE = 8
 _FEWEST = 4  # ranks that speak, from 0 on, that are taken for the job: fewer may be any part of it
 # Ranks of an engine's groups: "[2026-01-01 00:00:00 DP0 TP1]", "scheduler_PP2_TP1".
 _ENGINE = re.compile(
@@ -219,7 +220,9 @@ def _speakers(known: "Writers", found: dict[str, Any]) -> tuple[Process, ...]:
 def _are_numbers(found: dict[str, Any]) -> bool:
     """Returns whether what looks like tasks of srun are numbers of lines: each is of one line."""
     tasks = [(each[0][2], each[1], each[2]) for each in found["speakers"] if each[0][2] is not None]
-    alone = len(tasks) > 2 and all(task and count == 1 for task, count, _ in tasks)
+    # Of two lines only large numbers tell that.
+    enough = len(tasks) > 2 or (len(tasks) == 2 and min(task for task, _, _ in tasks) >= _LARGE)
+    alone = enough and all(task and count == 1 for task, count, _ in tasks)
     return alone and len({line - task for task, _, line in tasks}) == 1
 
 
