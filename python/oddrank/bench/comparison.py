@@ -85,7 +85,7 @@ def compare_runs(a: Saved, b: Saved, *, within: float, force: bool = False) -> R
     """
     for side in (a, b):
         if not side.rows:
-            what = "it is of bench pairs" if side.matrices else "it has no rows"
+            what = "it is of bench pairs" if side.matrices else "its run ended before the first row"
             raise OddrankError(f"cannot compare {side.path}: {what}; name reports of bench run")
     worlds = _other_worlds(a, b)
     if worlds and not force:
