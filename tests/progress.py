@@ -1,8 +1,6 @@
 """Makes progress facts as tests say them: rank 2 is inside all_reduce 7, rank 3 has done 6."""
 
-from oddrank.triage.facts import Call, Fact, Group, Mismatch, Process, Progress, Source, Variant
-from oddrank.triage.verdict import suspects
-from oddrank.triage.view import view
+from oddrank.triage.facts import Call, Group, Mismatch, Process, Progress, Source, Variant
 
 ALL4 = Group("0", (0, 1, 2, 3), "default_pg")
 
@@ -37,11 +35,3 @@ def differ(seq, kind, *variants, group=ALL4):
     """Ranks that issued different calls: (call, ranks)."""
     made = tuple(Variant(call, ranks, Source("dumps")) for call, ranks in variants)
     return Mismatch(group, seq, kind, made)
-
-
-def judged(*facts: Fact):
-    """Returns (cause, ranks, certainty) of each suspect, the surest first."""
-    return [
-        (s.cause.name, tuple(p.rank for p in s.processes), s.certainty)
-        for s in suspects(view(facts))
-    ]

@@ -217,13 +217,6 @@ def test_a_torch_that_crashes_is_named_with_its_signal(tmp_path: Path):
     assert "the probe was ended by SIGSEGV" in doctor(PYTHONPATH=path).stdout
 
 
-def test_a_torch_that_cannot_be_imported_says_its_error(tmp_path: Path):
-    path = on_path(tmp_path, "raise OSError('libcudart.so.13: cannot open shared object file')")
-    report, table = examined(PYTHONPATH=path)
-    assert report["data"]["torch"]["version"] == "9.9"
-    assert "import torch fails: OSError: libcudart.so.13" in table
-
-
 def test_an_interrupted_question_leaves_no_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.syspath_prepend(on_path(tmp_path, "import time\ntime.sleep(1000)"))
 
@@ -250,6 +243,7 @@ def test_contradicting_launch_variables_are_a_row(broken_torch: str):
 def test_a_world_size_without_a_rank_is_told(broken_torch: str):
     report, table = examined(PYTHONPATH=broken_torch, WORLD_SIZE="4")
     assert report["data"]["launch"]["stray"] == "WORLD_SIZE=4"
+    assert report["data"]["torch"]["version"] == "9.9"
     (launcher,) = [line for line in table.splitlines() if line.startswith("launcher")]
     assert "alone, rank 0 of 1" in launcher
     assert "WORLD_SIZE=4" in table

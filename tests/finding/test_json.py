@@ -111,12 +111,6 @@ def test_a_link_is_written_through(tmp_path):
     assert json.loads((tmp_path / "real.json").read_text()) == {"a": 1}
 
 
-def test_dash_is_stdout(capsys):
-    check_writable("-")
-    write_json({"a": 1}, "-")
-    assert json.loads(capsys.readouterr().out) == {"a": 1}
-
-
 def test_a_pipe_is_written_and_not_replaced(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)

@@ -52,11 +52,6 @@ def test_of_names_that_are_as_sure_the_worst_comes_first():
     assert [one.condition for one in sure.findings] == ["different", "dead"]
 
 
-def test_the_surer_name_comes_first():
-    made = report(finding(rank=0, level="low"), finding(rank=1, level="high"))
-    assert [f.who.ranks for f in made.findings] == [(1,), (0,)]
-
-
 def test_fail_on_picks_what_is_not_zero():
     reports = [report(), report(finding()), report(UNKNOWN), report(complete=False)]
     for fail_on, codes in (

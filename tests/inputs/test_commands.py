@@ -11,19 +11,15 @@ import sys
 
 import pytest
 
+from inputs.test_files import RAISED, zstd
 from metrics.training_log import lines
 from oddrank import cli
 
-RAISED = "[rank3]: Traceback (most recent call last):\n[rank3]: ValueError: boom\n"
 LOG = (lines(100, 500) + RAISED).encode()
 PACKED = gzip.compress(LOG, 1)
 MIDDLE = len(PACKED) // 2
 DAMAGED = PACKED[:MIDDLE] + bytes(20) + PACKED[MIDDLE + 20 :]
 COMMANDS = [("logs", "first-error"), ("metrics",), ("triage",)]
-
-
-def zstd(content):
-    return subprocess.run(["zstd", "-qc"], input=content, check=True, capture_output=True).stdout
 
 
 @pytest.fixture
@@ -47,7 +43,9 @@ READ = {
     "bz2": bz2.compress(LOG),
     "xz": lzma.compress(LOG),
     "zst": zstd(LOG) if shutil.which("zstd") else LOG,
-    "UTF-16": LOG.decode().encode("utf-16"),
+    "UTF-16": f"\u00e9\r\n{LOG.decode()}".encode("utf-16"),
+    "UTF-16 in the other order": b"\xfe\xff" + LOG.decode().encode("utf-16-be"),
+    "UTF-16 with half a character at its end": LOG.decode().encode("utf-16") + b"\0",
     "twice": gzip.compress(PACKED),
     "with something behind it": PACKED + b"garbage",
 }

@@ -139,19 +139,3 @@ def test_numbers_have_no_exponent_that_people_must_work_out():
     ):  # fmt: skip
         evidence = Evidence("seen", "there", value, "s")
         assert f"seen: {text} s [there]" in shown(report(finding(evidence=(evidence,))))
-
-
-def test_json_to_stdout_leaves_stdout_to_the_json(capsys):
-    render.deliver(report(finding()), "-")
-    out, err = capsys.readouterr()
-    assert out.startswith("{\n")
-    assert out.endswith("}\n")
-    assert "selftest: odd" in err
-
-
-def test_the_verdict_is_said_even_where_the_json_can_not_be_written(capsys):
-    from oddrank import OddrankError
-
-    with pytest.raises(OddrankError):
-        render.deliver(report(finding()), "/dev/full")
-    assert "selftest: odd" in capsys.readouterr().out

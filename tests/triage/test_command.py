@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from golden import Golden
-from inputs.test_files import tar
 from oddrank import cli
 from oddrank.trace.ranks import read
 from patience import until
@@ -129,18 +128,6 @@ def test_a_file_without_permission_is_refused_in_a_line(tmp_path):
     (tmp_path / "log").write_bytes(RAISED)
     (tmp_path / "log").chmod(0)
     assert "not readable" in refused(tmp_path / "log")
-
-
-def test_what_can_be_read_beside_bad_input_is_judged(tmp_path):
-    (tmp_path / "zeros").write_bytes(bytes(1 << 20))
-    (tmp_path / "cut.log.gz").write_bytes(gzip.compress(RAISED * 1000)[:-9])
-    tar(tmp_path / "logs.tar", **{"../../outside.log": RAISED, "/absolute.log": RAISED})
-    done = oddrank("triage", "--json", "-", tmp_path)
-    made = json.loads(done.stdout)
-    assert (done.returncode, made["findings"][0]["who"]["ranks"]) == (1, [3])
-    assert [line.partition(": ")[0].rpartition("/")[2] for line in made["data"]["skipped"]] == [
-        "cut.log.gz", "zeros",
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from oddrank.triage import verdict
 from oddrank.triage.evidence import launcher, tracebacks, watchdog
 from oddrank.triage.evidence.log_lines import placed
 from oddrank.triage.facts import (
-    Call,
     Death,
     Frame,
     Group,
     Identity,
     Process,
-    Progress,
     Source,
     Stack,
     State,
@@ -23,8 +20,9 @@ from oddrank.triage.facts import (
 )
 from oddrank.triage.judges import deaths
 from oddrank.triage.view import view
+from progress import done
 from triage.facts_of import Texts, item_of, judged
-from triage.told import check
+from triage.told import check, into
 
 HOOK = Frame("_distributed_excepthook", "torch/distributed/distributed_c10d.py", 110)
 C10D = Frame("all_reduce", "torch/distributed/distributed_c10d.py", 3252)
@@ -146,6 +144,9 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
     naps = [stands(0, Frame("save", "train.py", 30)), stands(2, C10D)]
     outside = ("host-stuck", (0,), 0)
     told = said(traceback(1, 3, error=WAITED))
+    three = {"group": Group("0", (0, 1, 2), "default_pg"), "backend": "gloo"}
+    wait = [done(0, 20, **three), *into(21, 1, 2, **three), Death(Process(0), "exit", HERE, code=0)]
+    gone = Death(Process(1), "signal", HERE, text="killed or crashed")
     lost_name = death(2, host="node1", how="signal", text="", signal=9, site=(Frame("?", ""),))
     check(golden, {
         "of four ranks one left the others without a word":
@@ -164,6 +165,9 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
         "who prints its exception is no rank that stands":
             ([killed[2], *gave_up, stands(1, HOOK), stands(2, C10D), in_kernel], dead(2)),
         "a place whose name was lost": ([lost_name], dead(2)),
+        "who is gone without a cause waited for a rank that had ended well":
+            ([*wait, gone], ("finished", (0,), 2)),
+        "and with one": ([*wait, replace(gone, signal=11)], dead(1), ("finished", (0,), 0)),
     })  # fmt: skip
 
 
@@ -173,20 +177,6 @@ def test_a_kernels_line_about_an_earlier_process_with_the_same_pid_is_no_death()
     for time, kept in ((None, False), (50.0, False), (150.0, True)):
         line = Death(process, "signal", Source("kernel.log"), time, signal=11, by="kernel")
         assert bool(view([seen, line]).deaths) is kept, time
-
-
-def test_who_is_gone_without_a_cause_waited_for_a_rank_that_had_ended_well():
-    group, source = Group("0", (0, 1, 2), "default_pg"), Source("record")
-    calls = [
-        Progress(Process(0, "n", 10), group, source, "gloo", 20, completed=20),
-        *(Progress(Process(r, "n", 10 + r), group, source, "gloo", 21, completed=20,
-                   open=(Call(21, "all_reduce"),), open_count=1) for r in (1, 2)),
-    ]  # fmt: skip
-    well = Death(Process(0, "n", 10), "exit", source, code=0)
-    gone = Death(Process(1, "n", 11), "signal", source, text="killed or crashed")
-    for death, named in (gone, 0), (replace(gone, signal=11), 1):
-        first = verdict.suspects(view([*calls, well, death]))[0]
-        assert [process.rank for process in first.processes] == [named]
 
 
 def local(rank, node=""):

@@ -1,7 +1,6 @@
 """Checks what dumps of the flight recorder say: formats, versions, whose they are, progress."""
 
 import json
-import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -226,6 +225,8 @@ DUMPS: dict[str, list[Any]] = {
     "messages are numbered per way": [messages(rank, "completed", "started") for rank in (0, 1)],
     "a ring that has lost its first entries does not say how many went which way":
         [messages(rank, "started", first=90) for rank in (0, 1)],
+    "texts reach the facts unharmed":
+        [dump(entry("all_reduce", 1, group="\x1b[1m\0"), groups={"\x1b[1m\0": ("x?", [0])})],
     "one way": one_way(91, before=-1),
     "one way, several": one_way(4, 5, before=9),
     "a group that was made again counts from one": [made_again(2), made_again(1)],
@@ -274,28 +275,11 @@ def test_the_rank_is_read_from_the_name_or_the_content(tmp_path: Path, golden: A
     golden("\n".join([*wins, *nobody, *older]))
 
 
-def test_texts_of_a_dump_reach_the_facts_unharmed(tmp_path: Path) -> None:
-    name = "\x1b[31mred\x00"
-    text = "x\ud800".encode("utf-8", "replace").decode()
-    made = dump(entry("all_reduce", 1, group=name), groups={name: (text, [0])})
-    found, notes = read(write(tmp_path / "_dump_0", made, 4))
-    assert notes == []
-    assert list(progress(found, name)) == [0]
-
-
 def test_other_files_are_left_to_others(tmp_path: Path) -> None:
     for content in (b"", b"{}", b"plain text", b"PK\x03\x04", b'{"a": 1}', b"\x80", b"\x80\x09"):
         path = tmp_path / "file"
         path.write_bytes(content)
         assert not flight_recorder.sniff(item_of(path))
-
-
-def test_ten_thousand_small_dumps_make_one_fact_per_rank_and_group(tmp_path: Path) -> None:
-    everyone = {"0": ("default_pg", list(range(400)))}
-    first = write(tmp_path / "_dump_0", healthy(20, groups=everyone))
-    more = [Path(shutil.copy(first, tmp_path / f"_dump_{rank}")) for rank in range(1, 400)]
-    found = facts_of(flight_recorder.KIND, first, *more)
-    assert (len(progress(found)), len(found)) == (400, 400 + 1)
 
 
 @pytest.mark.parametrize("protocol", [2, 4, None])

@@ -107,7 +107,6 @@ def test_a_log_that_only_has_some_of_the_words_is_not_of_this_kind(tmp_path):
         (nccl_debug, "the opCount grows; Call to ibv_poll failed\n"),
         (nccl_ras, "foo() ERROR: bar\nstep 3 (x) MISMATCH\nRank 3 has started\nINIT  done\n"),
         (nvidia_smi, "RuntimeError: GPU is lost\n"),
-        (kubernetes, '{"kind": "step", "msg": "1"}\n'),
     ):
         path.write_text(text)
         assert not module.KIND.sniff(item_of(path)), text

@@ -49,9 +49,7 @@ def test_only_a_pause_that_explains_why_a_rank_stands_clears_it(golden):
     two = [*into(8, 0, 1), *ended(7, 2, 3)]
     everyone = at_breakpoint(3, 0, 1, 2)
     check(golden, {
-        "ranks wait in a call": (WAIT_FOR_3, NAMED),
-        "for one in a breakpoint": ([*WAIT_FOR_3, *at_breakpoint(3)], ("paused", (3,), 2)),
-        "for two ranks": (two, ("not-entered", (2, 3), 2)),
+        "one is in a breakpoint": ([*WAIT_FOR_3, *at_breakpoint(3)], ("paused", (3,), 2)),
         "for two ranks, one of them in a breakpoint":
             ([*two, *at_breakpoint(3)], ("not-entered", (2,), 2)),
         "one is stopped while the others are paused":

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import forked
+from gloo_ranks import ranks
 from oddrank.triage.evidence.stacks import KIND
 from oddrank.triage.judges.stacks import judge
 from oddrank.triage.suspects import Suspect
@@ -48,24 +48,12 @@ def tool(name: str) -> str:
 def hang(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[int]]]:
     """Starts three ranks. Yields their folder and pids once all stand where they stay."""
     folder = tmp_path_factory.mktemp("hang")
-    with held_port() as port:
-        common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "3"}
-        ranks = [
-            forked.popen(
-                [sys.executable, "-c", SCRIPT, str(folder)],
-                env={**os.environ, **common, "RANK": str(rank)},
-            )
-            for rank in range(3)
-        ]
-        try:
-            until(lambda: len(list(folder.glob("*.ready"))) == 3, normal=180)
-            pids = [rank.pid for rank in ranks]
-            until(lambda: _rest(pids), normal=180)
-            yield folder, pids
-        finally:
-            for rank in ranks:
-                rank.kill()
-                rank.wait()
+    line = [sys.executable, "-c", SCRIPT, folder]
+    with held_port() as port, ranks(line, folder, 3, MASTER_PORT=str(port)) as started:
+        until(lambda: len(list(folder.glob("*.ready"))) == 3, normal=180)
+        pids = [rank.pid for rank in started]
+        until(lambda: _rest(pids), normal=180)
+        yield folder, pids
 
 
 def _rest(pids: Sequence[int]) -> bool:

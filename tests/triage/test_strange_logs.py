@@ -1,8 +1,8 @@
-"""Logs as containers and shells leave them: packed lines, unknown prefixes, UTF-16, pods, hosts."""
+"""Logs as containers and shells leave them: packed lines, unknown prefixes, pods, hosts."""
 
 import pytest
 
-from oddrank.inputs import Notes, files
+from oddrank.inputs import Notes
 from oddrank.triage.report import judged, made
 from triage.facts_of import item_of
 
@@ -11,23 +11,6 @@ LINES = (
     '    raise KeyError("no \\\\ such")', "KeyError: 'no such'",
 )  # fmt: skip
 LONE = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=105, OpType=ALLREDUCE)"
-
-
-@pytest.mark.parametrize(
-    ("mark", "encoding", "end"),
-    [(b"", "utf-16", b""), (b"\xfe\xff", "utf-16-be", b""), (b"", "utf-16", b"\0")],
-    ids=["little", "big", "half a character at its end"],
-)
-def test_a_log_in_utf_16_is_read(tmp_path, mark, encoding, end):
-    path = tmp_path / "out.txt"
-    text = "".join(f"3: {line}\r\n" for line in ("step é", *LINES))
-    path.write_bytes(mark + text.encode(encoding) + end)
-    notes = Notes()
-    with files.opened([str(path)], notes) as items:
-        (suspect,) = judged(items, notes).suspects
-    assert notes.lines == []
-    assert [p.rank for p in suspect.processes] == [3]
-    assert suspect.death.text == "KeyError: 'no such'"
 
 
 def test_a_rank_beyond_all_jobs_is_no_rank_and_noted(tmp_path, golden):

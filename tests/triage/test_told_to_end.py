@@ -2,9 +2,9 @@
 
 import pytest
 
-from oddrank.triage.evidence import launcher, tracebacks
+from oddrank.triage.evidence import launcher
 from oddrank.triage.facts import Stop
-from triage.facts_of import item_of, of_kind, reader
+from triage.facts_of import of_kind, reader
 
 AGENT = "W0203 08:30:11.250000 900 torch/distributed/elastic/"
 TOLD = AGENT + "agent/server/api.py:753] Received {} death signal, shutting down workers\n"
@@ -18,9 +18,3 @@ def test_a_stop_has_its_line_time_and_signal(log):
     assert stop.time % 86400 == pytest.approx(8 * 3600 + 30 * 60 + 11.25)
     (stop,) = of_kind(log.facts(TOLD.format("Signals.\N{SUPERSCRIPT TWO}")), Stop)
     assert (stop.what, stop.signal) == ("torchrun", None)
-
-
-def test_a_job_without_any_word_of_its_end_is_healthy(tmp_path):
-    path = tmp_path / "quiet.log"
-    path.write_text("step 3\nstep 4\n")
-    assert not any(kind.KIND.sniff(item_of(path)) for kind in (launcher, tracebacks))

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 from oddrank.triage.facts import Call, Group, Identity, Process, Progress, Source, State, World
 from oddrank.triage.judges import waits
+from oddrank.triage.verdict import suspects
 from oddrank.triage.view import view
-from progress import ALL4, differ, done, inside, judged, messages, progress
-from triage.told import check, ended, into
+from progress import ALL4, differ, done, inside, messages, progress
+from triage.told import check, ended, into, verdicts
 
 HANG = [*into(7, 0, 1, 3), done(2, 6)]
 ALL_INSIDE = into(7, 0, 1, 2, 3)
@@ -230,12 +231,12 @@ def test_how_sure_a_look_at_ranks_that_may_go_on_is(golden):
 
 def test_every_order_of_the_same_facts_gives_the_same_verdict():
     facts = [*HANG, inside(0, 3, group=Group("p", (0, 2))), done(2, 2, group=Group("p", (0, 2)))]
-    expected = judged(*facts)
+    expected = verdicts(suspects(view(facts)))
     assert expected[0] == ONLY_2
     chance = random.Random(1)
     for _ in range(20):
         chance.shuffle(facts)
-        assert judged(*facts) == expected
+        assert verdicts(suspects(view(facts))) == expected
 
 
 def test_a_large_job_is_judged_without_n_times_n_edges():
