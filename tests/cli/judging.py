@@ -27,6 +27,7 @@ def command(fault: str, json_path: str | None, fail_on: frozenset[str]) -> int:
         case "flood":
             while True:
                 click.echo("x" * 65536)
-    made = report(*[finding()] * (fault == "odd"), complete=fault != "deadline")
+    findings = {"odd": [finding()], "unknown": [finding(condition="unknown")]}.get(fault, [])
+    made = report(*findings, complete=fault != "deadline")
     render.deliver(made, json_path)
     return made.exit_code(fail_on)

@@ -45,7 +45,7 @@ def test_the_verdict_is_the_exit_code_and_fail_on_picks_which_verdicts_fail(judg
     for line, code in (
         ("none", 0), ("odd", 1), ("deadline", 3), ("odd --fail-on odd", 1),
         ("odd --fail-on incomplete", 0), ("odd --fail-on none", 0), ("deadline --fail-on odd", 0),
-        ("deadline --fail-on odd,incomplete", 3),
+        ("deadline --fail-on odd,incomplete", 3), ("unknown", 1), ("unknown --fail-on odd", 0),
     ):  # fmt: skip
         assert judge(*line.split()).returncode == code, line
 

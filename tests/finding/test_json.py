@@ -87,14 +87,6 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
     assert json.loads((tmp_path / "a.json").read_text()) == {"a": 3, "b": None}
 
 
-def test_a_file_is_replaced_whole_and_nothing_else_is_left(tmp_path):
-    path = tmp_path / "report.json"
-    path.write_text("old")
-    write_json({"a": 1}, path)
-    assert json.loads(path.read_text()) == {"a": 1}
-    assert os.listdir(tmp_path) == ["report.json"]
-
-
 def test_the_umask_decides_who_may_read_it(tmp_path):
     before = os.umask(0o027)
     try:

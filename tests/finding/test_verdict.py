@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oddrank.finding import Who, fold, ranks_text
-from oddrank.report import FAILING
 from reports import finding, report, valid
 
 UNKNOWN = finding(condition="unknown", cause="all-wait", what="all ranks wait for each other")
@@ -50,15 +49,6 @@ def test_of_names_that_are_as_sure_the_worst_comes_first():
     ]  # fmt: skip
     sure = report(finding(condition="dead", level="medium"), finding(condition="different"))
     assert [one.condition for one in sure.findings] == ["different", "dead"]
-
-
-def test_fail_on_picks_what_is_not_zero():
-    reports = [report(), report(finding()), report(UNKNOWN), report(complete=False)]
-    for fail_on, codes in (
-        (FAILING, [0, 1, 1, 3]), ({"odd"}, [0, 1, 0, 0]), ({"incomplete"}, [0, 0, 0, 3]),
-        ((), [0] * 4),
-    ):  # fmt: skip
-        assert [made.exit_code(frozenset(fail_on)) for made in reports] == codes, fail_on
 
 
 def test_who_is_said_as_people_say_it():

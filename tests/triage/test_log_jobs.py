@@ -1,16 +1,15 @@
 """Starts real jobs that die, and reads what their launcher printed."""
 
 import os
-import subprocess
 import sys
 
 import pytest
 
+from logs.logs_command import output
 from oddrank.inputs import Notes
 from oddrank.triage import verdict
 from oddrank.triage.evidence import kinds, launcher, tracebacks, watchdog
 from oddrank.triage.view import view
-from patience import PATIENCE
 from triage.facts_of import item_of
 
 pytestmark = [pytest.mark.job, pytest.mark.needs("torch"), pytest.mark.timeout(600)]
@@ -35,13 +34,7 @@ for step in range(3):
 
 def culprits(tmp_path, command, program, *arguments, **more):
     """Runs a program under a launcher. Returns whom its output names, surely."""
-    script, log = tmp_path / "train.py", tmp_path / "job.log"
-    script.write_text(program)
-    with log.open("wb") as file:
-        subprocess.run(
-            [*command, script, *arguments], stdout=file, stderr=file, timeout=PATIENCE.job,
-            check=False, **more,
-        )  # fmt: skip
+    log = output(tmp_path, command, *arguments, script=program, **more)
     logs = (launcher.KIND, tracebacks.KIND, watchdog.KIND)
     facts = [f for *_, found in kinds.read([item_of(log)], Notes(), logs) for f in found]
     return [s for s in verdict.suspects(view(facts)) if s.certainty > 0]
