@@ -15,14 +15,6 @@ from processes import captured
 from texts import cases, texts
 
 
-def test_a_killed_script_shows_the_line_it_died_in_and_all_its_callers(script, source):
-    rank = script.rank(source)
-    assert rank.alive is False
-    assert {Path(frame.file).name for frame in rank.main.stack} == {"script.py"}
-    lines = [(frame.function, frame.line) for frame in rank.main.stack]
-    assert lines == [("<module>", 6), ("outer", 5), ("inner", 3)]
-
-
 def test_a_running_script_is_seen_alive_without_ptrace(script, source):
     def sleeps():
         (rank,) = script.records(look=0.1)

@@ -92,7 +92,11 @@ TEST(Export, odd_names_stay_within_their_quotes_and_unknown_codes_have_a_number)
     record.event(0, 2000, call(code));
     record.event(0, 2001, back(code));
   }
+  record.thread(1, "th\"read\n", {});
+  record.mark(MarkKind::kSectionBegin, 9, "sec\"tion");
   const std::string text = exported(record);
+  EXPECT_TRUE(has(text, "\"th\\\"read\\u000a\"")) << text;
+  EXPECT_TRUE(has(text, "\"name\":\"sec\\\"tion\""));
   EXPECT_TRUE(has(text, "\"name\":\"a\\\"},{\xEF\xBF\xBD\\u000a\"")) << text;
   EXPECT_TRUE(has(text, "\"name\":\"" + std::string(500, 'x') + "...\""));
   EXPECT_TRUE(has(text, "\"name\":\"code 77\""));

@@ -89,18 +89,6 @@ def test_ranks_threads_steps_sections_and_marks_have_names_rows_and_one_clock(pi
     assert len(picture.of("i", "step 1")) == 2
 
 
-def test_a_ring_whose_beginning_is_lost_nests_under_the_calls_that_were_open(run_ranks, tmp_path):
-    job = run_ranks(tmp_path, SCRIPT.replace("ROUNDS", "3000"), range(1))
-    picture = pictured(job, tmp_path / "long.json")
-    ((pid, main),) = picture.rows("MainThread")
-    assert picture.deepest[pid, main][:2] == ["<module>", "work"]
-    opened = [e for e in picture.events if e["ph"] == "B" and "cut" in e["args"]]
-    assert opened[0]["name"] == "<module>"
-    assert opened[0]["ts"] == min(
-        e["ts"] for e in picture.events if e["ph"] == "B" and e["tid"] == main
-    )
-
-
 def test_a_section_whose_begin_is_lost_begins_with_the_oldest_mark(script, source):
     script.armed(source, '{"*": "off"}')
     picture = pictured(script.folder / "records", script.folder / "sections.json")
@@ -108,14 +96,6 @@ def test_a_section_whose_begin_is_lost_begins_with_the_oldest_mark(script, sourc
     (lost,) = [event for event in picture.of("X", "data") if "cut" in event["args"]]
     inside = [event["ts"] for event in picture.of("i", "inside")]
     assert training["ts"] < min(inside) == lost["ts"]
-
-
-def test_names_that_are_no_names_stay_in_their_quotes(script, source):
-    script.armed(source)
-    picture = pictured(script.folder / "records", script.folder / "out.json")
-    (call,) = picture.of("B", 'a"},{\n<b>\u2028\x1b[2J')
-    assert call["args"]["at"] == 'no "file"\n.py:1'
-    assert picture.of("X", 'sec"tion')
 
 
 def test_a_rank_that_waits_is_shown_until_now(script, waiting):

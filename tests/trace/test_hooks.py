@@ -45,12 +45,6 @@ def test_code_keeps_its_id_in_forked_children_and_after_arming_again(script, sou
     assert [lost(rank)["codes"] for rank in script.records()] == [0, 0]
 
 
-def test_code_that_is_made_again_and_again_takes_no_room_from_what_follows(script, source):
-    rank = script.rank(source)
-    assert script.functions(rank) == ["<module>", "made_later"]
-    assert lost(rank)["codes"] == 0
-
-
 def test_a_function_that_the_dictionary_has_no_room_for_is_shown_as_a_question_mark(script, source):
     rank = script.rank(source, ODDRANK_TRACE_MB="0.25")
     assert script.functions(rank) == ["<module>", "?", "known", "?"]

@@ -15,15 +15,6 @@ using Line = std::optional<std::uint32_t>;
 constexpr std::uint32_t k310 = 0x030a0df0;
 constexpr std::uint32_t k311 = 0x030b07f0;
 
-// Returns the line of every second byte, from 0 to `end`.
-std::vector<Line> lines(std::uint32_t version, const Bytes& bytes, std::uint32_t first,
-                        std::uint32_t end) {
-  const LineTable table(version, bytes, first);
-  std::vector<Line> found;
-  for (std::uint32_t offset = 0; offset <= end; offset += 2) found.push_back(table.line_at(offset));
-  return found;
-}
-
 // Returns a number below `end`; the same sequence on every machine.
 class Dice {
  public:
@@ -41,30 +32,6 @@ bool has_lines(std::uint32_t version, const Bytes& bytes, std::uint32_t first = 
     if (table.line_at(offset)) return true;
   }
   return false;
-}
-
-TEST(LineTable310, long_ways_take_several_pairs) {
-  EXPECT_EQ(lines(k310, {0, 127, 0, 127, 2, 46, 0, 0x81, 2, 0x81}, 1, 4),
-            (std::vector<Line>{301, 47, std::nullopt}));
-  const LineTable table(k310, Bytes{254, 1, 254, 0, 2, 1}, 1);
-  EXPECT_EQ(table.line_at(507), 2U);
-  EXPECT_EQ(table.line_at(508), 3U);
-  EXPECT_FALSE(table.line_at(510));
-}
-
-TEST(LineTable311, every_kind_of_entry_moves_the_line_as_it_says) {
-  const Bytes bytes = {
-      0x80 | 0 << 3 | 1, 0x12,                // short, 2 units: same line
-      0x80 | 11 << 3,    5,    9,             // one line: +1
-      0x80 | 12 << 3,    5,    9,             // one line: +2
-      0x80 | 15 << 3,                         // nowhere
-      0x80 | 13 << 3,    7,                   // no columns: -3
-      0x80 | 14 << 3,    0x48, 0x03, 2, 1, 1  // long: +100
-  };
-  EXPECT_EQ(lines(k311, bytes, 10, 14),
-            (std::vector<Line>{10, 10, 11, 13, std::nullopt, 10, 110, std::nullopt}));
-  // A module starts on line 0.
-  EXPECT_EQ(lines(k311, {0x80 | 14 << 3, 3, 2, 1, 1}, 1, 2), (std::vector<Line>{0, std::nullopt}));
 }
 
 TEST(LineTable, offsets_inside_an_instruction_belong_to_it_and_far_ones_to_nothing) {

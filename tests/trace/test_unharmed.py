@@ -27,17 +27,7 @@ def test_python_behaves_as_without(script, source):
     assert armed.stderr == plain.stderr == ""
 
 
-def test_of_workers_that_come_and_go_the_last_few_records_stay(script, source):
-    script.armed(source)
-    children = [rank for rank in script.records() if rank.is_child]
-    assert 3 <= len(children) <= 5
-
-
-def test_the_last_few_records_of_a_job_and_the_last_few_jobs_stay(script):
-    launched = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
-    for _ in range(6):
-        script.armed("\n", **launched, MASTER_PORT="29500", TORCHELASTIC_RUN_ID="script")
-    assert 3 <= len(list((script.folder / "records" / "script").glob("*.trace"))) <= 4
+def test_the_last_few_jobs_stay(script):
     for i in range(6):
         script.armed("\n", ODDRANK_JOB=f"dead{i}")
     left = {folder.name for folder in (script.folder / "records").glob("dead*")}
