@@ -1,6 +1,4 @@
-"""Lines of torch's watchdogs: real logs, and whose a file is. test_read.py has each line."""
-
-from pathlib import Path
+"""Lines of torch's watchdogs: real logs. test_read.py has each line."""
 
 import pytest
 
@@ -19,10 +17,3 @@ def test_the_samples_are_about_global_rank_9_and_a_job_without_timeouts(samples)
         "EXPERT_MODEL_PARALLEL_GROUP": (52229, 30),
     }
     assert not KIND.sniff(item_of(samples / "megatron_logs" / "meg_gpt2_perf_n16.out"))
-
-
-def test_the_name_of_a_file_says_whose_it_is(tmp_path):
-    log = (Path(__file__).with_name("data") / "read" / "watchdog.txt").read_text()
-    path = tmp_path / "log_rank9.txt"
-    path.write_text(log.partition("without the launcher's prefix\n")[2].partition("=== ")[0])
-    assert {f.process.rank for f in of_kind(facts_of(KIND, path), Progress)} == {9}
