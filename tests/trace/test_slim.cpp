@@ -214,6 +214,7 @@ TEST_F(Slim, stays_below_its_limit_with_many_deep_threads_and_long_names) {
   EXPECT_LE(RecordFile(slim_path_).size(), kLargestSlim);
   EXPECT_EQ(read.slim.trouble, "");
   EXPECT_EQ(read.slim.threads.size(), 256U);
+  EXPECT_EQ(read.slim.sections.size(), 32U + 64U) << "last marks, and others";
   const ThreadNow& main = read.slim.threads.back();
   EXPECT_EQ(main.thread.tid, 699U);
   EXPECT_EQ(main.thread.depth, 200U);
