@@ -1,7 +1,8 @@
 """A rank of a gloo job: runs the scenarios of its world, and compares its record with them.
 
-collectives_job.py FOLDER; writes {scenario: what is wrong, "" if nothing} there. A scenario is
-recorded up to its `yield`; what follows checks the record, once all Works have ended.
+collectives_job.py FOLDER [FAULT]; writes {scenario: what is wrong, "" if nothing} there. A scenario
+is recorded up to its `yield`; what follows checks the record, once all Works have ended. FAULT: a
+program whose record a test reads while it runs or after its death; prints the record's path.
 """
 
 import gc
@@ -9,6 +10,7 @@ import json
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -217,6 +219,30 @@ def the_profiler_sees_what_it_sees_without_the_recorder(rank: int) -> Iterator[N
 
 
 @scenario(2)
+def four_threads_and_a_reader_lose_nothing(rank: int) -> Iterator[None]:
+    """Gives each thread its own group of one rank, so ranks need no common order."""
+    collectives.stop()
+    groups = [dist.new_group([r]) for r in range(2) for _ in range(4)][4 * rank : 4 * rank + 4]
+    collectives.start()
+
+    def issue(group: dist.ProcessGroup) -> None:
+        for _ in range(100):
+            dist.all_reduce(torch.ones(1), group=group)
+
+    threads = [threading.Thread(target=issue, args=(group,)) for group in groups]
+    for thread in threads:
+        thread.start()
+    most_open = 0
+    while any(thread.is_alive() for thread in threads):
+        most_open = max(most_open, states().count("open"))
+    yield
+    assert most_open <= 4, most_open
+    by_group = [[r for r in records() if r.group == group.group_name] for group in groups]
+    same([len(found) for found in by_group], [100] * 4)
+    assert all(map(is_consecutive, by_group))
+
+
+@scenario(2)
 def while_it_is_not_armed_a_process_records_none(rank: int) -> Iterator[None]:
     for size in (1, 2, 3):
         if size == 2:
@@ -366,27 +392,90 @@ def wrong_in(name: str, run: Scenario, rank: int) -> str:
     return ""
 
 
+def join(rank: int, world: int) -> None:
+    file = f"{sys.argv[1]}/rendezvous"
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=world)
+
+
+def one_stays_away(rank: int, world: int) -> None:
+    """Both ranks join two all_reduces; rank 1 never joins the third."""
+    join(rank, world)
+    group = dist.new_group(list(range(world)))
+    for _ in range(2):
+        dist.all_reduce(torch.ones(5), group=group)
+    if rank == 0:
+        dist.all_reduce(torch.ones(1000, dtype=torch.float64), group=group)
+    time.sleep(600)
+
+
+def hundred_thousand(rank: int, world: int) -> None:
+    """Issues 100,000 small collectives and waits for every second one."""
+    join(rank, world)
+    x, in_flight = torch.zeros(4), []
+    for i in range(100_000):
+        work = dist.all_reduce(x, async_op=True)
+        if i % 2:
+            work.wait()
+        in_flight = [*in_flight[-7:], work]
+    for work in in_flight:
+        work.wait()
+
+
+def fork(rank: int, world: int) -> None:
+    """Forks before the group is made: the child trains alone, then the parent."""
+    child = os.fork()
+    if child == 0:
+        join(0, 1)
+        dist.all_reduce(torch.ones(3))
+        dist.barrier()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    Path(sys.argv[1], "rendezvous").unlink()
+    join(rank, world)
+    dist.all_reduce(torch.ones(7))
+
+
+def issued_at_exit(rank: int, world: int) -> None:
+    """Ends the process while Works are open and threads issue collectives."""
+    join(rank, world)
+
+    def issue() -> None:
+        while True:
+            dist.all_reduce(torch.ones(1), async_op=True)
+
+    for _ in range(2):
+        threading.Thread(target=issue, daemon=True).start()
+    until(lambda: len(records()) > 10)
+
+
 def main() -> None:
     global ARMED, RECORD, SEEN, BEFORE, PAIR
     rank, world, folder = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), sys.argv[1]
     torch.set_num_threads(1)
-    meeting = f"file://{folder}/rendezvous"
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world)
-    if world == 2:
-        BEFORE = train(recorded=False)
-    ARMED = oddrank.arm({"*": "off"})
-    RECORD = ARMED.path
-    collectives.stop()
-    if world == 4:
-        pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
-        if rank < 2:  # the name of the other pair's group, again
-            pairs[0]._set_group_desc("tensor parallel")
-        PAIR = pairs[rank // 2]
-    wrong = {}
-    for name, run in SCENARIOS[world].items():
-        SEEN = len(collectives.read(RECORD))
-        wrong[name] = wrong_in(name, run, rank)
-    Path(folder, f"rank{rank}.json").write_text(json.dumps(wrong))
+    if len(sys.argv) > 2:
+        ARMED = oddrank.arm({"__main__": "lines", "*": "off"})
+        RECORD = ARMED.path
+        print(RECORD, flush=True)
+        globals()[sys.argv[2]](rank, world)
+        if sys.argv[2] == "issued_at_exit":
+            return  # otherwise gloo sometimes ends the process with SIGABRT
+    else:
+        join(rank, world)
+        if world == 2:
+            BEFORE = train(recorded=False)
+        ARMED = oddrank.arm({"*": "off"})
+        RECORD = ARMED.path
+        collectives.stop()
+        if world == 4:
+            pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+            if rank < 2:  # the name of the other pair's group, again
+                pairs[0]._set_group_desc("tensor parallel")
+            PAIR = pairs[rank // 2]
+        wrong = {}
+        for name, run in SCENARIOS[world].items():
+            SEEN = len(collectives.read(RECORD))
+            wrong[name] = wrong_in(name, run, rank)
+        Path(folder, f"rank{rank}.json").write_text(json.dumps(wrong))
     dist.destroy_process_group()
 
 
