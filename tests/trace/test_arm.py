@@ -94,6 +94,8 @@ def test_packages_are_names_with_levels_that_replace_the_defaults_below_them():
     assert [name for name, _ in packages.rules({"*": "off"}) if "oddrank" not in name] == ["*"]
     with pytest.raises(OddrankError, match="loud"):
         packages.rules({"a": "loud"})
+    with pytest.raises(OddrankError, match="packages=5: give names"):
+        packages.rules(5)
 
 
 def test_a_folder_goes_before_the_names_of_what_lies_in_it(script, source):

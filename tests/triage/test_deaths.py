@@ -16,6 +16,7 @@ from oddrank.triage.facts import (
     Stack,
     State,
     Thread,
+    Trouble,
     World,
 )
 from oddrank.triage.judges import deaths
@@ -148,7 +149,18 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
     wait = [done(0, 20, **three), *into(21, 1, 2, **three), Death(Process(0), "exit", HERE, code=0)]
     gone = Death(Process(1), "signal", HERE, text="killed or crashed")
     lost_name = death(2, host="node1", how="signal", text="", signal=9, site=(Frame("?", ""),))
+    kill = death(1, 100.0, host="n1", how="signal", text="", signal=9)
+    node = Trouble("node", "SLURM: node failure on n1", HERE, "n1", fatal=True, time=130.0)
+
+    def of_two(signal):
+        first = death(1, host="n1", how="signal", text="", signal=signal, gone=10.0)
+        return [first, death(0, host="n1", text=LOST, gone=11.0), World(2, HERE)]
+
     check(golden, {
+        "a node that failed as its rank was killed": ([kill, node], dead(1)),
+        "a node that failed hours later": ([kill, replace(node, time=9e3)], dead(1)),
+        "of two ranks one got SIGTERM before": (of_two(15), dead(1)),
+        "of two ranks one was interrupted": (of_two(2), ("unknown", (), 0)),
         "of four ranks one left the others without a word":
             (said(traceback(0, 1, 3, error=LOST), failed(1, 11, 1), world=4),
              dead(2, certainty=1)),

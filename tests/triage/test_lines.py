@@ -7,6 +7,7 @@ import pytest
 
 from oddrank import _native
 from oddrank.inputs import Notes
+from oddrank.triage.evidence import awaited, launcher
 from oddrank.triage.evidence import lines as under_test
 from triage.facts_of import item_of
 
@@ -71,3 +72,22 @@ def test_readers_that_share_one_pass_find_what_each_finds_alone(tmp_path):
         assert mine == [match[:2] for match in alone], seed
     assert scan["matches"]
     assert all(found)
+
+
+def test_however_many_lines_need_those_beside_them_a_log_is_opened_as_often(file, monkeypatch):
+    """Opened anew for each line, it would be read in the square of its length."""
+    opened = []
+    wanted = under_test._wanted
+    monkeypatch.setattr(under_test, "_wanted", lambda *how: opened.append(1) or wanted(*how))
+    beside = (
+        "/job:jax_worker/replica:0/task:3\nop [missing ranks: 1, 3]\nMissing ranks:\n0: [a.b]\n"
+        "Worker unexpectedly exits with code 2. pid: 5\n"
+    )
+    counts = []
+    for times in (1, 300):
+        opened.clear()
+        item = file(beside.encode() * times)
+        for kind in (awaited.KIND, launcher.KIND):
+            assert list(kind.read([item], Notes()))
+        counts.append(len(opened))
+    assert counts[0] == counts[1] > 0

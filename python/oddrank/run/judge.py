@@ -95,8 +95,6 @@ class Judge:
     """The evidence of the last verdict."""
     late: dict[int, Finding] = field(default_factory=dict)
     """Ranks that were named as late, with what was said last."""
-    late_by: Mapping[int, float] = field(default_factory=dict)
-    """Of the last report: ranks that stay late -> seconds."""
     gauges_at: float = 0.0
     """When --prometheus's file is written anew."""
     kill_again: float = float("inf")
@@ -179,7 +177,7 @@ class Judge:
             self._note("went-on", event.seconds, None)
 
     def _on_death(self, event: Death) -> None:
-        self.late_by = {}
+        self.lateness.by = {}
         after = time.monotonic() - self.watch.began
         if self._follows_from_stall(event):
             self.cascade |= set(event.ranks)
@@ -321,7 +319,6 @@ class Judge:
         told = self.lateness.look(late.read(snapshot), clocks)
         if any(map(watch.has_died, states)):  # told next
             return
-        self.late_by = told.by
         found = late.findings_of(told, snapshot, hosts)
         if found:
             self.late |= {rank: finding for finding in found for rank in finding.who.ranks}
@@ -451,7 +448,7 @@ class Judge:
             text = gauges.text(
                 states,
                 quiet=self.watch.quiet(now, states),
-                late=self.late_by,
+                late=self.lateness.by,
                 events=[row["event"] for row in self.history],
                 report=self._with_late(),
                 now=time.time(),

@@ -64,8 +64,6 @@ class Told:
     named: tuple[tuple[Kind, Late], ...]
     over: tuple[int, ...]
     """Ranks that were named and are no longer late."""
-    by: Mapping[int, float]
-    """Ranks that were late in the last two reports that judge them -> seconds."""
 
 
 @dataclass(frozen=True)
@@ -240,7 +238,8 @@ class Lateness:
         """The number of the last collective that was compared: none counts twice."""
         self._fine: dict[int, int] = {}
         """Ranks that are named -> reports since one showed them late."""
-        self._by: dict[int, float] = {}
+        self.by: dict[int, float] = {}
+        """Ranks that were late in the last two reports that judge them -> seconds."""
 
     def look(self, histories: Mapping[int, Sequence[Collective]], clocks: Clocks) -> Told:
         """Compares the arrivals of a report. histories: the newest collectives of each rank."""
@@ -284,6 +283,6 @@ class Lateness:
             key=lambda found: -found[1].by,
         )
         self._fine |= {one.rank: 0 for _, one in named}
-        kept = {rank: by for rank, by in self._by.items() if rank not in judged}
-        self._by = kept | {rank: one.by / 1e6 for rank, (_, one) in stays.items()}
-        return Told(tuple(named), over, self._by)
+        kept = {rank: by for rank, by in self.by.items() if rank not in judged}
+        self.by = kept | {rank: one.by / 1e6 for rank, (_, one) in stays.items()}
+        return Told(tuple(named), over)

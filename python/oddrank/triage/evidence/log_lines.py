@@ -93,7 +93,7 @@ _SIZES = (
 )
 _RANK_ROW = "rank      :"
 _TABLE_RANK = re.compile(r"rank\s+: (\d+) \(local_rank: (\d+)\)")
-_LARGE = 8
+_LARGE = 8  # of the numbers before lines
 _FEWEST = 4  # ranks that speak, from 0 on, that are taken for the job: fewer may be any part of it
 # Ranks of an engine's groups: "[2026-01-01 00:00:00 DP0 TP1]", "scheduler_PP2_TP1".
 _ENGINE = re.compile(

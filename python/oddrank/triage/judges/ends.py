@@ -190,9 +190,9 @@ def _of_memory(death: Death, view: View) -> Death:
         apart = trouble.host and death.process.host and trouble.host != death.process.host
         if trouble.kind == "oom" and trouble.code != OF_CGROUP and not named and not apart:
             return replace(death, how="oom", by="kernel", text=trouble.text)
-        far = abs((trouble.time or 0) - (death.time or 0)) > _WITH_ITS_NODE
-        near = not (trouble.time and death.time and far)
-        if trouble.kind == "node" and trouble.host and trouble.host == death.process.host and near:
+        gap = abs(trouble.time - death.time) if trouble.time and death.time else 0.0
+        of_node = trouble.kind == "node" and trouble.host and trouble.host == death.process.host
+        if of_node and gap <= _WITH_ITS_NODE:
             return replace(death, text=trouble.text)
     return death
 
