@@ -2,9 +2,11 @@
 
 import json
 import os
+import socketserver
 import subprocess
 import sys
 import tarfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -79,3 +81,31 @@ def archived(out: Path) -> dict[str, bytes]:
     with tarfile.open(found) as tar:
         members = [member for member in tar if member.isfile()]
         return {m.name: tar.extractfile(m).read() for m in members}  # type: ignore[union-attr]
+
+
+class Ras(socketserver.StreamRequestHandler):
+    """Speaks NCCL's text protocol."""
+
+    def handle(self) -> None:
+        for reply in self.server.replies:
+            self.server.asked.append(self.rfile.readline())
+            if not self.server.asked[-1] or not reply:
+                return
+            self.wfile.write(self.server.others.get(self.server.asked[-1], reply))
+
+
+@contextmanager
+def ras_server(
+    answer: bytes,
+    hello: bytes = b"SERVER PROTOCOL 2\n",
+    diagnostics: bytes = b"ERROR: Unknown command diagnostics\n",
+) -> Iterator[tuple[str, list]]:
+    """Serves NCCL's text protocol; yields its address and what it was asked."""
+    with socketserver.TCPServer(("127.0.0.1", 0), Ras) as server:
+        server.replies, server.asked = (hello, b"OK\n", answer), []
+        server.others = {b"diagnostics\n": diagnostics}
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        try:
+            yield f"127.0.0.1:{server.server_address[1]}", server.asked
+        finally:
+            server.shutdown()

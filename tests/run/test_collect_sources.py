@@ -4,10 +4,8 @@ import json
 import os
 import signal
 import socket
-import socketserver
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,6 +37,7 @@ from oddrank.triage.evidence import kernel as kernel_evidence
 from oddrank.triage.evidence import nccl_ras as ras_evidence
 from patience import PATIENCE, until
 from processes import held_port, shell_script
+from run.collecting import ras_server
 from texts import texts
 from triage.facts_of import facts_of
 
@@ -81,34 +80,6 @@ def test_the_shares_of_the_limit_sum_up_to_one():
 
 
 # NCCL RAS.
-
-
-class Ras(socketserver.StreamRequestHandler):
-    """Speaks NCCL's text protocol."""
-
-    def handle(self) -> None:
-        for reply in self.server.replies:
-            self.server.asked.append(self.rfile.readline())
-            if not self.server.asked[-1] or not reply:
-                return
-            self.wfile.write(self.server.others.get(self.server.asked[-1], reply))
-
-
-@contextmanager
-def ras_server(
-    answer: bytes,
-    hello: bytes = b"SERVER PROTOCOL 2\n",
-    diagnostics: bytes = b"ERROR: Unknown command diagnostics\n",
-) -> Iterator[tuple[str, list]]:
-    """Serves NCCL's text protocol; yields its address and what it was asked."""
-    with socketserver.TCPServer(("127.0.0.1", 0), Ras) as server:
-        server.replies, server.asked = (hello, b"OK\n", answer), []
-        server.others = {b"diagnostics\n": diagnostics}
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        try:
-            yield f"127.0.0.1:{server.server_address[1]}", server.asked
-        finally:
-            server.shutdown()
 
 
 def of_ras(tmp_path, address, **more):

@@ -22,12 +22,14 @@ from oddrank.run import evidence, findings, gauges, late, say, watch
 from oddrank.run.arm import COLLECT, KILL, REPORT
 from oddrank.run.decide import Attempt, Decision, decide, note, signature
 from oddrank.run.outputs import Outputs
+from oddrank.run.ras_answers import APART, Ras
 from oddrank.run.snapshot import Snapshot, Taker, awaited
 from oddrank.run.start import Settings
 from oddrank.run.watch import AllEnded, Awaited, Cascade, Death, Event, Stall, Still, Watch
 from oddrank.triage import causes
 from oddrank.triage import report as triage
 from oddrank.triage.evidence import record
+from oddrank.triage.facts import Fact
 from oddrank.triage.judges import ends
 
 _STDERR = 2
@@ -91,6 +93,7 @@ class Judge:
     """The attempts before this one."""
     outputs: Outputs = field(default_factory=Outputs)
     lateness: late.Lateness = field(default_factory=late.Lateness)
+    ras: Ras = field(default_factory=Ras)
     read: triage.Triage | None = None
     """The evidence of the last verdict."""
     late: dict[int, Finding] = field(default_factory=dict)
@@ -163,8 +166,9 @@ class Judge:
         elif isinstance(event, Stall):
             self._on_stall(event)
         elif isinstance(event, Still):
+            self.ras.ask()
             snapshot = self._snapshot(_STALL_SECONDS, look=_LOOK)
-            made = self._judge(snapshot, say.stands(event.seconds))
+            made = self._judge(snapshot, say.stands(event.seconds), self._ras_facts())
             if _is_paused(made.report):
                 self.watch.excuse(time.monotonic())
                 return
@@ -229,14 +233,17 @@ class Judge:
 
     def _on_stall(self, event: Stall) -> None:
         before_all = self._states()
+        ras = self.ras.ask()
         before = self._snapshot(_STALL_SECONDS, look=_LOOK)
-        time.sleep(_WORK_SECONDS)
+        time.sleep(APART if ras else _WORK_SECONDS)
+        if ras:
+            self.ras.ask()
         after = self._snapshot(_STALL_SECONDS, look=_LOOK)
         # Guards look once a second: ranks that have gone on by now show no stall in `after`.
         self.hub.refresh(_STALL_SECONDS)
         if self._goes_on(before_all):
             return
-        made = self._judge(after, say.stands(event.seconds))
+        made = self._judge(after, say.stands(event.seconds), self._ras_facts())
         if _is_paused(made.report):
             self.watch.excuse(time.monotonic())
             return
@@ -378,11 +385,16 @@ class Judge:
         patience = seconds + look + _RANK_SECONDS * len(states)
         return self.taker.take(patience, look=look, ended=ended)
 
-    def _judge(self, snapshot: Snapshot, otherwise: str) -> Judged:
+    def _ras_facts(self) -> list[Fact]:
+        return self.ras.facts({state.pid for state in self._states()})
+
+    def _judge(self, snapshot: Snapshot, otherwise: str, ras: Sequence[Fact] = ()) -> Judged:
         """Asks triage's judge. otherwise: what happened, if nothing says whose fault that is."""
         states, world, notes = self._states(), self.settings.world, Notes()
         facts = record.held(snapshot.contents, snapshot.seen, notes)
-        read = triage.judge(facts, [], notes, {"records": (len(snapshot.contents), len(facts))})
+        files = {"records": (len(snapshot.contents), len(facts))}
+        files |= {"NCCL RAS": (1, len(ras))} if ras else {}
+        read = triage.judge([*facts, *ras], [], notes, files)
         read.folder = f"{self.settings.folders[0]}/"
         made = triage.made(read)
         ranks = awaited(made.data["suspects"], states, read.view.activities.values())

@@ -12,7 +12,8 @@ from oddrank import job
 from oddrank.run.collect.sources import Sink, Source, Target, iso
 from oddrank.run.collect.sources.places import RAS
 
-_DEFAULT = "127.0.0.1:28028"
+DEFAULT = "127.0.0.1:28028"
+"""Where NCCL listens."""
 _APART = 2.0  # seconds between the questions
 _HELLO = 1.0  # seconds to connect, and between the first lines
 _PATIENCE = 3  # seconds that NCCL waits for its other processes
@@ -26,7 +27,7 @@ def _parts(target: Target) -> Mapping[str, str]:
     off = [rank for rank in target.living if rank.environ.get("NCCL_RAS_ENABLE") == "0"]
     if off and len(off) == len(target.living):
         return {"": ""}
-    return {address: address for address in dict.fromkeys((*target.values(*RAS), _DEFAULT))}
+    return {address: address for address in dict.fromkeys((*target.values(*RAS), DEFAULT))}
 
 
 def _work(target: Target, address: str, sink: Sink) -> None:
@@ -45,13 +46,17 @@ def _work(target: Target, address: str, sink: Sink) -> None:
         except (OSError, ValueError) as error:
             sink.lacks(f"NCCL RAS at {address}", str(error) or repr(error))
             break
-        date = iso(time.time()).partition(".")[0].replace("T", " ")
-        answers.append(f"{date}\n".encode() + answer + b"\n")
+        answers.append(dated(time.time(), answer))
         if number == 0:
             time.sleep(max(0.0, begin + _APART - time.monotonic()))
     if answers:
         sink.put(f"nccl_ras.{job.file_name(address)}.txt", b"".join(answers), of=address)
         _diagnose(address, sink)
+
+
+def dated(when: float, answer: bytes) -> bytes:
+    """Returns an answer with its time before it, as users print it and triage reads it."""
+    return f"{iso(when)[:19]}\n".encode().replace(b"T", b" ", 1) + answer + b"\n"
 
 
 def _diagnose(address: str, sink: Sink) -> None:
