@@ -95,7 +95,6 @@ PROBES: dict[str, Callable[[], bool]] = {
         and shutil.which(os.environ.get("TRACE_PROCESSOR_SHELL", "trace_processor_shell"))
         is not None
     ),
-    "cpu-cgroup": lambda: os.access("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", os.W_OK),
     "memory-cgroup": lambda: os.access("/sys/fs/cgroup/memory/tasks", os.W_OK),
 }
 

@@ -65,10 +65,9 @@ def verdict(
     noise: float = 0.01,
     classes: Mapping[int, str] | None = None,
     facts: Mapping[int, Mapping[str, str]] | None = None,
-    more: Mapping[int, Mapping[str, Any]] | None = None,
     seed: int = 0,
 ) -> list[Finding]:
-    """Returns the findings after the recheck. more: rank -> more results of the measurement."""
+    """Returns the findings after the recheck."""
     run, random = run_of(nodes), Random(seed)
     first = {
         name: {**(slow or {}).get(name, {}), **more} for name, more in (only_at_first or {}).items()
@@ -76,8 +75,6 @@ def verdict(
     run.results[SPEED] = measured(
         run, random, noise=noise, slow={**(slow or {}), **first}, classes=classes, facts=facts
     )
-    for rank, given in (more or {}).items():
-        run.results[SPEED][rank] |= given
     found = speed.stage(Options()).conclude(run)
     if not any(finding.stage == SPEED for finding in found):
         return found

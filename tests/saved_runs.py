@@ -29,31 +29,6 @@ def report(*rows, world=None, findings=(), **data):
     return {**made, "verdict": "healthy", "summary": "fine", "findings": list(findings)}
 
 
-def pairs(names, GBps, findings=(), world=None, **more):
-    made = report(findings=findings, world=world, pairs=matrix(names, GBps, **more))
-    del made["data"]["rows"]
-    return made
-
-
-def matrix(names, GBps, **more):
-    """Returns a matrix of single ranks, without latencies."""
-    size = len(names)
-    links = {} if "links" in more else {"latency_us": [[None] * size] * size}
-    ranks = [[rank] for rank in range(size)]
-    return {"names": names, "ranks": ranks, "GBps": GBps, "inside": [], **links, **more}
-
-
-def slow(  # noqa: PLR0917
-    cause, ranks, kind="node", condition="slow", host=None, device=None, source="bandwidth"
-):
-    """Returns a finding of bench pairs."""
-    return {
-        "condition": condition, "cause": cause, "what": f"ranks {ranks} are slow",
-        "evidence": [{"text": "seen", "source": source}],
-        "who": {"kind": kind, "ranks": ranks, "host": host, "device": device},
-    }  # fmt: skip
-
-
 def write(path, content):
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     return str(path)

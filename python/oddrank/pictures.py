@@ -36,7 +36,6 @@ def matplotlib() -> Any:
         import matplotlib
         import matplotlib.backends.backend_agg
         import matplotlib.figure
-        import matplotlib.patches
         import matplotlib.ticker
     except ImportError as error:
         raise OddrankError(

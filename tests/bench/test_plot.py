@@ -1,4 +1,4 @@
-"""`oddrank bench plot`: curves, framed cells, and a picture, or one line why there is none."""
+"""`oddrank bench plot`: curves, a picture, or one line why there is none."""
 
 import sys
 from itertools import pairwise
@@ -6,11 +6,9 @@ from itertools import pairwise
 import pytest
 
 from bench.told import refusal
-from oddrank.bench.plot.curves import MOST_CURVES, _size_ticks, _time, collect, draw_curves
-from oddrank.bench.plot.heat_map import _panels, _points, marks
-from oddrank.bench.saved import SavedMatrix
+from oddrank.bench.plot import MOST_CURVES, _size_ticks, _time, collect, draw_curves
 from processes import typed
-from saved_runs import matrix, pairs, report, row, saved, slow, write
+from saved_runs import report, row, saved, write
 
 
 def picture(tmp_path, *reports, only=()):
@@ -75,67 +73,6 @@ def test_nothing_to_draw_and_too_much_to_tell_apart_are_refused(tmp_path, golden
     golden("\n".join([*said, *(refusal(picture, tmp_path, one) for one in (dtypes, collectives))]))
 
 
-FOUR = ("n0", "n1", "n2", "n3")
-CELLS = {(i, j): 1.0 for i in range(4) for j in range(4)}
-TEAMS = tuple(frozenset({2 * i, 2 * i + 1}) for i in range(4))
-ONE_EACH = SavedMatrix("", FOUR, tuple(frozenset({i}) for i in range(4)), CELLS, {})
-BETWEEN = SavedMatrix("between nodes", FOUR, TEAMS, CELLS, CELLS)
-WITHIN = SavedMatrix(
-    "inside n1", ("rank 2", "rank 3"), (frozenset({2}), frozenset({3})), {(0, 1): 1.0},
-    {(0, 1): 1.0},
-)  # fmt: skip
-ROW, COLUMN = (1, 0, 1, 4), (0, 1, 4, 1)
-
-
-def test_what_is_named_is_framed_as_a_row_a_column_or_cells_once():
-    both, link = [(0, 2, 1, 1), (2, 0, 1, 1)], {"kind": "link"}
-    for finding, boxes in (
-        (slow("slow-sender", [1]), [ROW]),
-        (slow("slow-receiver", [1]), [COLUMN]),
-        (slow("slow-rank", [1], kind="rank"), [ROW, COLUMN]),
-        (slow("slow-link", [0, 2], **link), both),
-        (slow("slow-link", [0, 2], **link, device="n0 and n2"), both),
-        (slow("slow-link", [0, 2], **link, device="n2 to n0"), both[1:]),
-        (slow("slow-link", [0], **link), []),
-        (slow("slow-link", [0, 1, 2], **link), []),
-        (slow("delayed-rank", [1]), []),
-        (slow("not-confirmed", [1], condition="unknown"), []),
-        (slow("slow-sender", [7]), []),
-        (slow("slow-sender", []), []),
-        ({"condition": "slow", "cause": 3, "who": None}, []),
-        ({"condition": "slow", "who": {"ranks": ["x", None]}}, []),
-        ({"condition": "slow", "who": {"ranks": 3, "kind": "link", "device": 4}}, []),
-        ({}, []),
-    ):
-        assert marks([finding], ONE_EACH) == marks([finding] * 2, ONE_EACH) == boxes, finding
-    # Evidence that is none says nothing of the kind of link.
-    for evidence in (None, [], [3], [{}], [{"source": 3}], {"source": "x y"}):
-        assert marks([slow("slow-sender", [1]) | {"evidence": evidence}], ONE_EACH) == [ROW]
-
-
-def test_between_and_inside_nodes_each_frames_its_own_links():
-    rank, line, link = {"kind": "rank"}, [(1, 0, 1, 2)], {"kind": "link"}
-    for finding, between, inside in (
-        (slow("slow-sender", [2, 3], host="n1"), [ROW], []),
-        (slow("slow-node", [2, 3]), [ROW, COLUMN], []),
-        (slow("slow-sender", [3], **rank, source="bandwidth between nodes"), [ROW], []),
-        (slow("slow-sender", [3], **rank, source="bandwidth between single ranks"), [ROW], []),
-        (slow("slow-sender", [3], **rank, source="bandwidth inside nodes"), [], line),
-        (slow("slow-link", [2, 3], **link, device="rank 2 and rank 3"), [],
-         [(0, 1, 1, 1), (1, 0, 1, 1)]),
-        (slow("slow-link", [2, 5], **link, device="n1 and n2"), [(1, 2, 1, 1), (2, 1, 1, 1)], []),
-        (slow("delayed-node", [2, 3]), [], []),
-    ):  # fmt: skip
-        assert marks([finding], BETWEEN) == between, finding
-        assert marks([finding], WITHIN) == inside, finding
-        if finding["who"]["kind"] == "rank":
-            assert marks([finding], ONE_EACH)
-    assert marks([finding], BETWEEN, latency=True) == [ROW, COLUMN]
-
-
-NAMES = list(FOUR)
-MATRIX = [[None if i == j else 10.0 + i for j in range(4)] for i in range(4)]
-INSIDE = matrix(["rank 2", "rank 3"], [[None, 50.0], [20.0, None]], node="n1", ranks=[[2], [3]])
 needs_matplotlib = pytest.mark.needs("matplotlib")
 
 
@@ -161,12 +98,6 @@ def test_runs_become_a_picture_of_the_kind_that_the_name_says(tmp_path):
 
 
 EXTREME = {"p99_us": 1e15, "algbw_GBps": 1e15, "busbw_GBps": 1e15}
-NODES = [f"node{i}" for i in range(100)]
-EVERY = {
-    "latency_us": MATRIX, "ranks": [[0, 1], [2, 3], [4, 5], [6, 7]], "inside": [INSIDE] * 6,
-    "world": {"size": 8},
-}  # fmt: skip
-HUGE = {"world": {"size": 16_384}, "links": [[i, i ^ 1, 1.0, 1.0] for i in range(16_384)]}
 REPORTS = {
     "one": report(row()),
     "no p99": report(row(8, p99_us=None, busbw_GBps=None)),
@@ -178,17 +109,6 @@ REPORTS = {
     "collectives": report(*[row(collective=f"collective {i}") for i in range(11)]),
     "curves": report(*[row(1 << p, dtype=f"dtype{i}", inplace=bool(i % 2))
                        for p in (9, 20) for i in range(5)]),
-    "a named sender": pairs(NAMES, MATRIX, [slow("slow-sender", [1])]),
-    "holes": pairs(["a", "b"], [[None, 1e-9], [None, None]]),
-    "hostile names": pairs(["a" * 200, "$b_{$"], [[None, 5], [5, None]]),
-    "large": pairs(NODES, [[1.0] * 100] * 100),
-    "links": pairs(NODES, None, links=[[0, i, i, None] for i in range(100)]),
-    "zero": pairs(NAMES, [[0.0] * 4] * 4),
-    "all": pairs(NAMES, MATRIX, [slow("delayed-node", [2, 3], host="n1"),
-                                 slow("slow-sender", [3], kind="rank")], **EVERY),
-    "an unknown delay": pairs(NAMES, MATRIX, [slow("delayed-node", [1])],
-                              latency_us=[[None] * 4] * 4),
-    "huge": pairs([f"node{i}" for i in range(16_384)], None, [slow("slow-sender", [5])], **HUGE),
 }  # fmt: skip
 
 
@@ -196,8 +116,7 @@ REPORTS = {
 @pytest.mark.parametrize("name", REPORTS)
 def test_whatever_a_report_holds_a_picture_is_drawn_without_a_complaint(name, tmp_path):
     file = write(tmp_path / "_$a_$.json", REPORTS[name])
-    files = [file] if "pairs" in REPORTS[name]["data"] else [file, file]
-    assert draw(*files, "-o", tmp_path / "out.png") == (0, "")
+    assert draw(file, file, "-o", tmp_path / "out.png") == (0, "")
 
 
 @needs_matplotlib
@@ -241,35 +160,14 @@ def test_as_many_curves_as_there_may_be_all_look_different(tmp_path):
     assert len({(line.get_color(), line.get_marker()) for line in lines}) == MOST_CURVES
 
 
-def test_a_delay_inside_a_node_is_framed_among_the_latencies_inside(tmp_path):
-    finding = slow("delayed-link", [2, 3], "link", device="rank 2 and rank 3",
-                   source="latency inside nodes")  # fmt: skip
-    inside = INSIDE | {"latency_us": [[None, 900.0], [900.0, None]]}
-    made = pairs(NAMES, MATRIX, [finding], **(EVERY | {"inside": [inside] * 2}))
-    panels, _ = _panels(saved(tmp_path, made))
-    framed = [(panel.where, panel.latency) for panel in panels if panel.boxes]
-    assert framed == [("inside n1", True)] * 2
-
-
-def test_of_many_members_the_slowest_behind_a_point_is_seen(tmp_path):
-    names = [str(i) for i in range(2500)]
-    links = [[i, j, 1.0 if i == 1001 else 9.0, None] for i in range(2500) for j in (0, 1, 2)]
-    (panel,), _ = _panels(saved(tmp_path, pairs(names, None, links=links)))
-    points, step = _points(panel)
-    assert (len(points), step) == (834, 3)
-    assert [line for line, values in enumerate(points) if values[0] == 1.0] == [333]
-
-
 @needs_matplotlib
 def test_what_makes_no_picture_or_cannot_be_written_is_refused_in_one_line(tmp_path, golden):
     (tmp_path / "folder.png").mkdir()
-    run, matrix, holes = report(row()), pairs(NAMES, MATRIX), [[None, None], [None, None]]
-    said = []
+    run, said = report(row()), []
     for contents, name in (
         *(([run], name) for name in ("absent/out.png", "out.gif", "out", "folder.png")),
         ([run], "a" * 300 + ".png"),
-        *((made, "out.png") for made in ([run, matrix], [matrix, matrix], [report()])),
-        ([pairs(["a", "b"], holes)], "out.png"),
+        ([run, report()], "out.png"),
         ([run, "no JSON"], "out.png"),
     ):
         files = [write(tmp_path / f"{i}.json", each) for i, each in enumerate(contents)]

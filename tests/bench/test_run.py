@@ -88,7 +88,6 @@ def test_both_places_are_measured_and_checked():
 
 def test_a_single_rank_has_an_algbw_and_no_busbw():
     moved, stays = rows_of(sweep(1, f"--sizes 4K --collectives all_gather,all_reduce {FAST}"))
-    assert (moved["footprint"], stays["footprint"]) == (64 * 2 * 4096, 64 * 4096)
     assert (moved["busbw_GBps"], stays["busbw_GBps"], stays["algbw_GBps"]) == (None, None, None)
     assert moved["algbw_GBps"] > 0
     assert stays["inplace"]

@@ -3,7 +3,6 @@
 import json
 import os
 import resource
-import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -11,9 +10,9 @@ from hypothesis import strategies as st
 
 from bench.told import refusal
 from oddrank import OddrankError
-from oddrank.bench.plot.curves import names
+from oddrank.bench.plot import names
 from oddrank.bench.saved import Saved, read
-from saved_runs import matrix, pairs, report, row, saved, write
+from saved_runs import report, row, saved, write
 
 REPORT = '{"schema": "oddrank.report/1", '
 # Some are deeper than Python's parser allows, or have more digits than int() should get.
@@ -31,16 +30,6 @@ FIELDS_OF_A_WRONG_TYPE = (
     {"samples_us": [1, None]}, {"samples_us": [1, -1]}, {"samples_us": [1, True]},
     {"samples_us": None}, {"op": None},
 )  # fmt: skip
-AB, ONE = ["a", "b"], [[None, 1], [1, None]]
-NO_MATRICES = (
-    3, {}, {"inside": []}, matrix(["a"], [[None]]), matrix(["a", 2], ONE),
-    matrix(AB, ONE, ranks=None), matrix(AB, ONE, ranks=[[0]]), matrix(AB, ONE, ranks=[[0], [True]]),
-    matrix(AB, None), matrix(AB, [[None, 1]]), matrix(AB, [[None, 1], [1]]),
-    matrix(AB, [[None, 1], [-1, None]]), matrix(AB, [[None, 1], ["1", None]]),
-    matrix(AB, [[None, 1], [True, None]]),
-    *(matrix(["a", "b", "c"], None, links=[link])
-      for link in ([0, 3, 1.0, 1.0], [0, 1, 1.0], [True, 1, 1.0, 1.0], [0, 1, "x", 1.0])),
-)  # fmt: skip
 
 
 def test_what_is_no_report_is_refused_in_one_short_line_that_says_where(tmp_path, golden):
@@ -48,14 +37,9 @@ def test_what_is_no_report_is_refused_in_one_short_line_that_says_where(tmp_path
     contents += [report(row(), {**row(), **changes}) for changes in FIELDS_OF_A_WRONG_TYPE]
     beyond = json.dumps(report(row())).replace('"median_us": 100.0', '"median_us": 1e999')
     contents.append(beyond)
-    for member, values in (
-        ("rows", (None, 3, "rows", {"a": 1}, [1], [None], [[]])),
-        ("pairs", NO_MATRICES),
-    ):
-        for value in values:
-            made = report()
-            made["data"][member] = value
-            contents.append(made)
+    for value in (None, 3, "rows", {"a": 1}, [1], [None], [[]]):
+        contents.append(report() | {"data": {"rows": value}})
+    contents.append(report() | {"data": {"pairs": {}}})
     said = [refusal(saved, tmp_path, content) for content in contents]
     assert max(map(len, said)) < 500
     golden("\n".join(said).replace(f"{tmp_path}/run.json", "FILE"))
@@ -63,17 +47,12 @@ def test_what_is_no_report_is_refused_in_one_short_line_that_says_where(tmp_path
 
 def test_what_bench_writes_is_read(tmp_path):
     run = saved(tmp_path, report(row(us=50.0), row(median_us=None, samples_us=[])), "a.json")
-    assert (names([run]), len(run.rows), run.matrices) == (["a"], 2, ())
+    assert (names([run]), len(run.rows)) == (["a"], 2)
     assert run.rows[0].key == ("c10d:gloo", "all_reduce", "float32", "sum", 1 << 20, True)
-    assert (run.rows[0].median_us, len(run.rows[0].samples)) == (50.0, 200)
-    assert (run.rows[1].median_us, run.rows[1].samples) == (None, ())
-    assert saved(tmp_path, pairs(["a", "b"], [[None, 2], [1, None]])).matrices[0].GBps[0, 1] == 2
+    assert (run.rows[0].median_us, len(run.rows[0].samples_us)) == (50.0, 200)
+    assert (run.rows[1].median_us, run.rows[1].samples_us) == (None, ())
     of_nothing = saved(tmp_path, report(row() | {"samples_us": [0, 1, 0.0]}))
-    assert of_nothing.rows[0].samples == ()
-    # A list of links is read as the matrix that it stands for.
-    made = pairs(["a", "b", "c"], None, links=[[0, 2, 5.0, None]])
-    (found,) = saved(tmp_path, made).matrices
-    assert (found.GBps, found.latency_us) == ({(0, 2): 5.0}, {})
+    assert of_nothing.rows[0].samples_us == ()
 
 
 def test_what_is_no_file_is_refused_and_never_waited_for_nor_read_whole(tmp_path, monkeypatch):
@@ -139,26 +118,3 @@ def test_reports_are_named_after_their_files_and_never_two_alike(tmp_path):
     one, two = (saved(tmp_path, report(row()), file) for file in ("a/x.json", "a/y.json"))
     assert [name.split("/")[-1] for name in names([one, one, two])] == ["x #1", "x #2", "y"]
     assert names([saved(tmp_path, report(row()), ".json")]) != [""]
-
-
-@pytest.mark.parametrize(("names", "matrices"), [(16_384, 1), (2, 10_000), (8, 2_000)])
-def test_names_without_measured_links_take_no_memory_to_speak_of(names, matrices, tmp_path):
-    """Sizes as with 16,384 nodes of one rank, or 10,000 nodes of two ranks."""
-    few = matrix([""] * names, None, links=[[0, 1, 1.0, 2.0]], node="n")
-    every = few | {"inside": [few] * (matrices - 1)}
-    file = write(tmp_path / "run.json", report() | {"data": {"pairs": every}})
-    tracemalloc.start()
-    try:
-        found = read(file)
-        _, most = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert len(found.matrices) == matrices
-    assert most < 128 << 20  # half of it is for reading any file
-
-
-def test_more_than_any_report_of_ours_has_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("oddrank.bench.saved._MOST_FIGURES", 3)
-    inside = [matrix(AB, ONE, node="n")]
-    with pytest.raises(OddrankError, match="more than 3 figures"):
-        saved(tmp_path, pairs(AB, ONE, inside=inside))

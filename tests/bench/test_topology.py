@@ -82,14 +82,13 @@ def test_over_tcp_the_cards_count_that_the_back_end_is_told_to_use(tmp_path):
     for name, rate in (("eth0", 25), ("ib0", 100), ("ib1", 100), ("lo", 0)):
         (tmp_path / name / ("device" if rate else "statistics")).mkdir(parents=True)
         (tmp_path / name / "speed").write_text(f"{1000 * rate}\n")
-    for backend, gloo, nccl, cards in (
-        ("gloo", "eth0", None, eth), ("gloo", "eth0", "ib", eth), ("gloo", "lo", None, {}),
-        ("nccl", "eth0", None, eth), ("nccl", "eth0", "ib", ib0 | ib1), ("nccl", None, "=ib1", ib1),
-        ("nccl", None, "^ib", eth), ("nccl", None, "docker", {}),
+    for gloo, nccl, cards in (
+        ("eth0", None, eth), ("lo", None, {}), ("eth0", "ib", ib0 | ib1), (None, "=ib1", ib1),
+        (None, "^ib", eth), (None, "docker", {}),
     ):  # fmt: skip
         given = {"GLOO_SOCKET_IFNAME": gloo, "NCCL_SOCKET_IFNAME": nccl}
         settings = {name: value for name, value in given.items() if value}
-        assert topology.tcp_rates(backend, settings, tmp_path) == cards, (backend, settings)
+        assert topology.tcp_rates(settings, tmp_path) == cards, settings
 
 
 def test_ranks_of_a_node_that_use_different_fabrics_are_not_judged():
@@ -106,7 +105,7 @@ def test_where_it_is_not_known_which_ports_serve_nothing_is_judged(golden):
     fewer = (NDR[:4], False), (NDR[:1], False)  # nodes with fewer NICs than GPUs
     for nics, doubted in ((NDR, False), *fewer, (NDR + NDR[:2], True), ((*NDR[:7], 100.0), True)):
         for collective in ("all_reduce", "all_to_all"):
-            facts = Facts("NVIDIA H100 80GB HBM3", 8, 4, "nccl", nics=nics, fabric="rdma")
+            facts = Facts("NVIDIA H100 80GB HBM3", 8, 4, nics=nics, fabric="rdma")
             row = Measured(busbw_GBps=1.0, collective=collective, n=32)
             due = expected(facts, row)
             assert bool(shortfalls([row], [due], 0.9)) == (not doubted), nics
@@ -136,7 +135,7 @@ def test_nics_are_not_expected_of_gpus_that_can_not_feed_them():
     ):
         link = None if links is None else "nvlink" if links else "pcie"
         rest = {"link": link, "links": links, "pcie": pcie, "nics": nics, "fabric": "rdma"}
-        facts = Facts(gpu, 8, 4, "nccl", **rest)
+        facts = Facts(gpu, 8, 4, **rest)
         due = expected(facts, Measured(n=32))
         assert due.judged == judged, (gpu, rest)
         assert ("may be slower than these" in due.note) != judged, (gpu, rest)
@@ -145,15 +144,11 @@ def test_nics_are_not_expected_of_gpus_that_can_not_feed_them():
         assert exchanged.judged == (judged and not over_pcie), (gpu, rest)
 
 
-def test_gpus_that_differ_count_where_they_are_used():
-    def told(backend):
-        return facts(
-            lambda rank: {"eth0": 25.0}, lambda rank: "tcp", backend=backend,
-            gpu_of=lambda rank: "NVIDIA A40" if rank < GPUS else None,
-        )  # fmt: skip
-
-    assert told("nccl") is None
-    assert due(told("c10d:gloo")).busbw_GBps == pytest.approx(25 / 8)
+def test_gpus_that_differ_and_ranks_over_gloo_have_no_figure():
+    nics = {"nics_of": lambda rank: {"eth0": 25.0}}
+    assert facts(**nics, gpu_of=lambda rank: "NVIDIA A40" if rank < GPUS else None) is None
+    assert facts(**nics, backend="c10d:gloo") is None
+    assert facts(**nics) is not None
 
 
 def test_an_algorithm_that_nccl_may_not_use_is_not_expected_of_it():
@@ -170,7 +165,7 @@ def test_an_algorithm_that_nccl_may_not_use_is_not_expected_of_it():
         told = dict(zip(("nvls", "ring"), topology.algorithms(settings, True), strict=True))
         left = {name for name, off in told.items() if off is not False}
         assert left == {"NVLS": {"nvls", "ring"}, "ring": {"ring"}, None: set()}[expects], settings
-        found = due(Facts("NVIDIA H200", 8, 1, "nccl", "2.27.7", **told))
+        found = due(Facts("NVIDIA H200", 8, 1, "2.27.7", **told))
         assert (found and found.note.split(",")[0]) == expects, settings
 
 

@@ -63,7 +63,7 @@ def test_nodes_of_one_fabric_are_never_expected_to_reach_what_their_nics_can(nod
 
     def told(*ranks):
         facts = Facts(
-            "NVIDIA GB200", 4, nodes, "nccl", "2.29.7", nics=(400.0,) * 4, fabric="rdma",
+            "NVIDIA GB200", 4, nodes, "2.29.7", nics=(400.0,) * 4, fabric="rdma",
             nvls=True, **topology.joined(ranks),
         )  # fmt: skip
         return expected(facts, case)

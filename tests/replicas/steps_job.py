@@ -1,10 +1,9 @@
-"""One rank of a real gloo job with faults within a step: NaN, bits that do not repeat.
+"""One rank of a real gloo job with a NaN made within a step.
 
 steps_job.py RANK WORLD FOLDER
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from oddrank import replicas
-from replicas.scenarios import SCENARIOS, folder, rank_main, scenario
+from replicas.scenarios import folder, rank_main, scenario
 from replicas.small_training import model, step, trained
 
 WORLD = 3
@@ -153,59 +152,6 @@ def saved_in_shards_and_whole(rank: int) -> Any:
     if rank == 0:
         scales = {f"{i}.scale": module[i].scale for i in range(2)}
         torch.save({"model": {**whole, **scales}, "step": 7}, folder() / "whole.pt")
-
-
-def never_alike(layer: nn.Module) -> None:
-    """Makes a layer return another bit at each call."""
-    calls = [0]
-
-    def hook(layer: Any, args: Any, output: torch.Tensor) -> torch.Tensor:
-        calls[0] += 1
-        return output + 1e-3 * calls[0]
-
-    layer.register_forward_hook(hook)
-
-
-def replayed(flaky: tuple[int, ...], rank: int) -> Any:
-    """Replays a step in which the layer of some ranks gets another bit each time."""
-    module, optimizer = trained(rank, 1)
-    if rank in flaky:
-        never_alike(module.module[1].up)
-    return replicas.replay(lambda: step(module, optimizer, rank), module, optimizer)
-
-
-SCENARIOS["a_step_that_repeats"] = partial(replayed, ())
-SCENARIOS["a_rank_that_does_not_repeat"] = partial(replayed, (1,))
-SCENARIOS["a_step_that_does_not_repeat"] = partial(replayed, (0, 1, 2))
-
-
-@scenario
-def a_rank_of_full_shards_that_does_not_repeat(rank: int) -> Any:
-    module, optimizer = sharded()
-    if rank == 2:
-        never_alike(module[0].down)
-    return replicas.replay(lambda: step(module, optimizer, rank), module, optimizer)
-
-
-@scenario
-def a_replay_after_an_evaluation(rank: int) -> Any:
-    """FSDP2 leaves the parameters of its root whole after a forward pass without a backward."""
-    results, reports = [], []
-    for replays in (False, True):
-        module = model()
-        fully_shard(module, mesh=init_device_mesh("cpu", (WORLD,)))
-        optimizer = torch.optim.AdamW(module.parameters(), lr=0.01)
-        step(module, optimizer, rank)
-        with torch.no_grad():
-            module(torch.ones(2, 32))
-
-        once = partial(step, module, optimizer, 10 + rank)
-        if replays:
-            reports.append(replicas.replay(once, module, optimizer))
-        else:
-            once()
-        results.append([parameter.full_tensor() for parameter in module.parameters()])
-    return [*reports, all(map(torch.equal, *results))]
 
 
 if __name__ == "__main__":

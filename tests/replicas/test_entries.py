@@ -142,8 +142,13 @@ def test_bad_arguments_end_in_one_clear_line(job: None, golden: Golden):
     )  # fmt: skip
     said = [refusal(replicas.check, "model", optimizer)]
     said += [refusal(replicas.check, module, optimizer, **how) for how in checks]
-    for how in ({"every": 0}, {"on_diff": "stop"}):
-        said.append(refusal(replicas.watch, module, optimizer, **how))
+    for call, *every_how in (
+        (replicas.watch, {"every": 0}, {"on_diff": "stop"}),
+        (replicas.watch_nonfinite, {"every": 0}, {"on_found": "stop"}, {"what": ("weights",)}),
+        (replicas.trace, {"steps": 0}, {"what": "values"}),
+    ):
+        said += [refusal(call, module, optimizer, **how) for how in every_how]
+    said.append(refusal(replicas.trace(module).save, "x.json"))
     golden("\n".join(said))
 
 

@@ -35,7 +35,7 @@ def left_out(found):
 HOST_FIGURES = [row.name for row in metrics.TABLE if row.scope == "host"]
 # Ranks 8-11: one of two sockets of the second node; nodes have eight ranks.
 A_SOCKET = {name: dict.fromkeys(range(8, 12), 0.5) for name in HOST_FIGURES}
-QUOTA = {"held_back": 0.9, "facts": {"CPU quota": "0.4 cores"}}
+QUOTA = {rank: {"CPU quota": "0.4 cores" if rank == 2 else "none"} for rank in range(8)}
 FOURS = [4] * 4
 A_NODE = dict.fromkeys(range(4, 8), 0.5)
 GEN4 = {rank: {"PCIe": "gen4 x8" if rank == 2 else "gen5 x16"} for rank in range(8)}
@@ -46,41 +46,29 @@ def copies(by, nodes=(8,), **more):
     return verdict(nodes, slow={"host_copy": by}, **more)
 
 
-def held_back(ranks, nodes=FOURS, share=1.0):
-    """Returns the findings if a quota holds ranks back, and all figures of the host show it."""
-    slow = {name: dict.fromkeys(ranks, share) for name in HOST_FIGURES}
-    return verdict(nodes, slow=slow, more=dict.fromkeys(ranks, QUOTA))
-
-
-def slow_in(*nodes, more=None, **slow):
+def slow_in(*nodes, **slow):
     """Returns the findings if ranks are slower in these figures."""
-    return verdict(nodes, slow=slow, more=more)
+    return verdict(nodes, slow=slow)
 
 
-# Slow cores of one rank: a foreign process is likelier than hardware. A quota explains neither a
-# slow GPU nor another rank.
+# Slow cores of one rank: a foreign process is likelier than hardware.
 CORES, RANK, NODE = (f"slow slow-{what}: " for what in ("cores", "rank", "node"))
-HELD = "slow cpu-quota: "
 OLD = dict.fromkeys(range(4), "old")
 # Behind | stands the host to leave out.
 SAID = {
     f"{CORES}5": {"one on its cores": copies({5: 0.5}, FOURS)},
     f"{CORES}3": {"two figures of one": slow_in(8, host_copy={3: 0.5}, host_read={3: 1.0})},
     f"{RANK}5, 3|node0": {"the slowest first": slow_in(8, host_copy={3: 0.4}, host_read={5: 1.0})},
-    f"{CORES}2": {"its link is unlike that of its peers": copies({2: 0.5}, facts=GEN4)},
+    f"{CORES}2": {
+        "its link is unlike that of its peers": copies({2: 0.5}, facts=GEN4),
+        "its quota is": copies({2: 0.5}, facts=QUOTA),
+    },
     f"{RANK}3|node1": {"one of a node of two": copies({3: 1.0}, [2] * 4)},
     f"{RANK}1": {"one of two": copies({1: 0.5}, [2])},
     f"{NODE}node 4-7|node1": {"a node": copies(A_NODE, FOURS)},
     f"{NODE}node 0-3": {"one of two nodes": copies(dict.fromkeys(range(4), 0.5), [4, 4])},
     f"{RANK}6; {NODE}node 4-7|node1": {
         "one much slower than its slow node": copies({**A_NODE, 6: 3.0}, FOURS)
-    },
-    f"{HELD}2": {"a quota": held_back([2])},
-    f"{HELD}node 4-7": {"a quota of a node": held_back(range(4, 8))},
-    f"{RANK}2; {CORES}5; {HELD}2|node0": {
-        "a quota, a GPU and another rank": slow_in(
-            *FOURS, host_copy={2: 1.0, 5: 0.5}, gpu_copy={2: 0.5}, more={2: QUOTA}
-        )
     },
 }
 OTHERS = {
@@ -99,11 +87,8 @@ OTHERS = {
         "host and GPU": slow_in(*FOURS, host_copy={5: 0.5}, gpu_copy={5: 0.5}),
         "GPU": slow_in(*FOURS, gpu_copy={5: 0.5}),
     },
-    f"{HELD}4-6": {"a quota of three": held_back([4, 5, 6])},
-    f"{HELD}node 4-5": {"a quota of a node of two": held_back([4, 5], [4, 2], 0.0)},
     f"{CORES}2": {"one among its own hardware": copies({2: 0.5}, classes=OLD)},
     "": {
-        "a quota of most": held_back([0, 1, 2], [4, 2], 0.0),
         "other hardware": copies(dict.fromkeys(range(4), 0.5), classes=OLD),
         "only once": verdict([8], only_at_first={"host_copy": {2: 0.5}}),
         "a small effect on a shared host": copies({2: 0.10}),

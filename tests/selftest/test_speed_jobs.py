@@ -2,16 +2,11 @@
 
 import subprocess
 import sys
-import tempfile
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
 from job import job
-from patience import until
 
-_QUOTA = Path("/sys/fs/cgroup/cpu")
 pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(240)]
 
 
@@ -44,30 +39,6 @@ def test_a_slow_rank_is_measured_again_and_named_and_other_bits_are_told_with_it
     named = {finding["cause"]: finding["who"]["ranks"] for finding in verdict.report["findings"]}
     assert named == {"slow-cores": [2], "wrong-arithmetic": [1]}
     assert "speed_recheck" in [stage["name"] for stage in verdict.report["data"]["stages"]]
-
-
-def _is_removed(group):
-    with suppress(OSError):
-        group.rmdir()
-    return not group.exists()
-
-
-@pytest.mark.needs("cpu-cgroup")
-def test_a_rank_that_a_cgroup_throttles_is_named_with_its_quota():
-    group = Path(tempfile.mkdtemp(prefix="oddrank-test-", dir=_QUOTA))
-    try:
-        (group / "cpu.cfs_quota_us").write_text("20000")
-        verdict = selftest(
-            "speed",
-            after="environment    4/4",
-            inject="slow:rank=2,stage=speed,seconds=12",  # it is moved before it measures
-            act=lambda live: (group / "cgroup.procs").write_text(str(live.pid_of(2))),
-        )
-    finally:
-        until(lambda: _is_removed(group))  # once its last process has ended
-    assert verdict.names(rank=2, stage="speed"), verdict
-    assert verdict.causes == {"cpu-quota"}
-    assert "its CPU quota (0.2 cores) holds it back" in verdict.report["summary"]
 
 
 @pytest.mark.soak

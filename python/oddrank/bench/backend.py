@@ -55,12 +55,10 @@ class Operation(Protocol):
     """One case, ready to run in its windows.
 
     send, recv: addresses of the first element of each buffer in the window that `once` uses.
-    footprint: bytes of all windows, which the runs use in turn.
     """
 
     send: int
     recv: int
-    footprint: int
 
     def once(self) -> None:
         """Runs the case once in the first window and waits for its end, for the check by value."""
@@ -128,11 +126,6 @@ def offsets(size: int, capacity: int) -> list[int]:
     stride = _stride(size)
     number = min(_MOST, -(-CACHES // stride), 1 + max(0, capacity - size) // stride)
     return [i * stride for i in range(max(1, number))]
-
-
-def footprint(size: int, windows: int, in_place: bool) -> int:
-    """Returns the bytes of `windows` windows of a case of `size` bytes."""
-    return size * windows * (1 if in_place else 2)
 
 
 def _stride(size: int) -> int:

@@ -13,7 +13,7 @@ from itertools import cycle, islice, pairwise
 from typing import Any
 
 from oddrank import _native
-from oddrank.bench.backend import Block, are_short, buffers, footprint, offsets, one_by_one
+from oddrank.bench.backend import Block, are_short, buffers, offsets, one_by_one
 from oddrank.bench.case import DTYPES, Case
 from oddrank.bench.collectives import COLLECTIVES, ROOT, split_counts
 from oddrank.bench.random_data import Noise
@@ -206,7 +206,6 @@ class _Operation:
         self._in_turn = cycle(calls)
         ours, got = self._windows[0]
         self.send, self.recv = ours.data_ptr(), got.data_ptr()
-        self.footprint = footprint(whole, len(calls), case.in_place)
         device = -1 if group.device.type == "cpu" else int(group.device.index)
         begin, sent = memory.data_ptr(), whole if case.in_place else layout.send_count * size
         windows = [(begin + place, sent) for place in places]

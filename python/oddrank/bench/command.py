@@ -333,32 +333,24 @@ def compare(  # noqa: PLR0917 (click passes them by name)
               help="Draw only rows with this word: a collective, dtype, op or back end, in or out"
               " (of place). Given twice: rows that have both words.")  # fmt: skip
 def plot(files: tuple[str, ...], output: str, only: tuple[str, ...]) -> None:
-    """Draw reports of `bench run` (bandwidth and latency against size) or of `bench pairs`.
+    """Draw reports of `bench run` into one picture: bandwidth and latency against size.
 
     \b
-    Examples:
+    Example:
       oddrank bench plot monday.json today.json -o curves.png
-      oddrank bench plot pairs.json -o pairs.svg
 
-    Draws several runs into one picture. Draws one FILE of pairs as a heat map, and frames the
-    senders, receivers and links that were named. Needs matplotlib: pip install matplotlib.
+    Needs matplotlib: pip install matplotlib.
 
     Exit codes: 0 drawn; 2 not readable, or nothing to draw.
     """
     from oddrank import pictures
-    from oddrank.bench.plot import curves, heat_map
+    from oddrank.bench.plot import collect, draw_curves
 
     pictures.check_target(output, "-o")
     pictures.matplotlib()  # fails early without it
     runs = [saved.read(file) for file in files]
     for run in runs:
-        if not run.matrices and not run.rows:
-            raise OddrankError(f"nothing to draw: {run.path} has neither rows nor pairs")
-        if run.matrices and len(runs) > 1:
-            raise OddrankError(f"{run.path} is of bench pairs: draw it alone")
-    if runs[0].matrices:
-        figure = heat_map.draw_matrices(runs[0])
-    else:
-        figure = curves.draw_curves(curves.collect(runs, only))
-    pictures.write(figure, output, "-o")
+        if not run.rows:
+            raise OddrankError(f"nothing to draw: {run.path} has no rows")
+    pictures.write(draw_curves(collect(runs, only)), output, "-o")
     render.line(f"drawn: {output}", sys.stdout)

@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 from oddrank import _native
 from oddrank.bench.case import size_text
-from oddrank.bench.saved import Key, Saved, SavedRow
+from oddrank.bench.data import Key, Row
+from oddrank.bench.saved import Saved
 from oddrank.errors import OddrankError
 from oddrank.finding import Condition, Confidence, Evidence, Finding, Who
 from oddrank.report import Report
@@ -71,8 +72,8 @@ class RunComparison:
     """Both runs. only_a, only_b: rows that the other run lacks."""
 
     rows: tuple[Compared, ...]
-    only_a: tuple[SavedRow, ...]
-    only_b: tuple[SavedRow, ...]
+    only_a: tuple[Row, ...]
+    only_b: tuple[Row, ...]
     within: float
     notes: tuple[str, ...]
 
@@ -85,8 +86,8 @@ def compare_runs(a: Saved, b: Saved, *, within: float, force: bool = False) -> R
     """
     for side in (a, b):
         if not side.rows:
-            what = "it is of bench pairs" if side.matrices else "its run ended before the first row"
-            raise OddrankError(f"cannot compare {side.path}: {what}; name reports of bench run")
+            why = "its run ended before the first row; name reports of bench run"
+            raise OddrankError(f"cannot compare {side.path}: {why}")
     worlds = _other_worlds(a, b)
     if worlds and not force:
         raise OddrankError(
@@ -117,17 +118,17 @@ def compare_runs(a: Saved, b: Saved, *, within: float, force: bool = False) -> R
     )
 
 
-def _judge(a: SavedRow, b: SavedRow, within: float) -> Compared:
+def _judge(a: Row, b: Row, within: float) -> Compared:
     why = "wrong values in B" if b.is_wrong else _useless(a, "A") or _useless(b, "B")
     if why:
         ratio = b.median_us / a.median_us if a.median_us and b.median_us else None
         verdict: RowVerdict = "WRONG" if b.is_wrong else "UNSURE"
         return Compared(a.key, a.median_us, b.median_us, ratio, None, None, verdict, why)
     _, low, high, *_ = _native.core().ratio_of_medians(
-        b.samples, a.samples, CONFIDENCE, _REPLICATES, _SEED
+        b.samples_us, a.samples_us, CONFIDENCE, _REPLICATES, _SEED
     )
     # Medians of the samples, not of all iterations, as for the interval.
-    a_us, b_us = statistics.median(a.samples), statistics.median(b.samples)
+    a_us, b_us = statistics.median(a.samples_us), statistics.median(b.samples_us)
     most = 1 + within
     verdict = "UNSURE"
     if low > most:
@@ -139,7 +140,7 @@ def _judge(a: SavedRow, b: SavedRow, within: float) -> Compared:
     return Compared(a.key, a_us, b_us, b_us / a_us, low, high, verdict)
 
 
-def _useless(row: SavedRow, side: str) -> str:
+def _useless(row: Row, side: str) -> str:
     """Returns why the row can't be judged; "" if it can."""
     if row.is_skipped:
         return f"skipped in {side}: {row.reason}"
@@ -147,14 +148,14 @@ def _useless(row: SavedRow, side: str) -> str:
         return f"not measured in {side}"
     if row.is_wrong:
         return f"wrong values in {side}"
-    count = len(row.samples)
+    count = len(row.samples_us)
     if count < _FEWEST:
         many = "1 iteration" if count == 1 else f"{count or 'no times of single'} iterations"
         return f"{many} (at least {_FEWEST} are needed) in {side}"
     return ""
 
 
-def _by_key(side: Saved, any_backend: bool) -> dict[tuple[Any, ...], SavedRow]:
+def _by_key(side: Saved, any_backend: bool) -> dict[tuple[Any, ...], Row]:
     """Indexes the rows. A repeated key gets a number: second rows are compared with second rows."""
     seen: Counter[tuple[Any, ...]] = Counter()
     found = {}

@@ -7,16 +7,13 @@ from typing import Any, TypedDict
 
 @dataclass(frozen=True)
 class Expected:
-    """An expectation in 1e9 bytes a second; algbw if busbw is not defined (one rank)."""
+    """An expectation in 1e9 bytes a second."""
 
-    busbw_GBps: float | None
+    busbw_GBps: float
     source: str
     note: str = ""
-    algbw_GBps: float | None = None
     judged: bool = False
     """Whether a row below it is a finding."""
-    physical: bool = False
-    """A limit that nothing exceeds, not the usual figure."""
     doubt: str = ""
     """Why the figure judges nothing here, though the topology fits."""
 
@@ -39,6 +36,10 @@ class Mismatch(TypedDict):
     among: str
 
 
+Key = tuple[str, str, str, str, int, bool]
+"""backend, collective, dtype, op, bytes, in place."""
+
+
 @dataclass(frozen=True)
 class Row:
     """Times in microseconds, bandwidths in 1e9 bytes a second; None: unknown, see reason.
@@ -49,9 +50,8 @@ class Row:
     passes they were made. median_us, p95_us, p99_us, min_us, cv: of single iterations, each as long
     as its slowest rank; stalls show here, and jitter makes them longer than the mean. error: half
     the 95 % confidence interval of the median, relative to it. samples_us: these iterations, in
-    their order, evenly thinned. footprint: bytes that a rank's runs use in turn; caches may serve
-    them if they are few. groups: with --split each group's ranks and figures; then the row's own
-    figures are those of the slowest group, and n is the ranks of one group.
+    their order, evenly thinned. groups: with --split each group's ranks and figures; then the row's
+    own figures are those of the slowest group, and n is the ranks of one group.
     """
 
     backend: str
@@ -82,15 +82,27 @@ class Row:
     expected_doubt: str | None = None
     reason: str | None = None
     samples_us: tuple[float, ...] = ()
-    footprint: int | None = None
     groups: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def is_skipped(self) -> bool:
+        return self.check == "skipped"
+
+    @property
+    def is_wrong(self) -> bool:
+        return self.check == "wrong"
+
+    @property
+    def key(self) -> Key:
+        """Identifies the measured case: rows with the same key can be compared."""
+        return (self.backend, self.collective, self.dtype, self.op, self.bytes, self.inplace)
 
     def expecting(self, what: Expected | None) -> "Row":
         if what is None:
             return self
         return replace(
             self,
-            expected_GBps=what.algbw_GBps if what.busbw_GBps is None else what.busbw_GBps,
+            expected_GBps=what.busbw_GBps,
             percent=percent(self, what),
             expected_source=what.source,
             expected_note=what.note or None,
@@ -100,10 +112,9 @@ class Row:
 
 def percent(row: Row, of: Expected | None) -> float | None:
     """Returns the percentage of the expected bandwidth that was reached; None if unknown."""
-    if of is None:
+    if of is None or row.busbw_GBps is None:
         return None
-    pairs = ((row.busbw_GBps, of.busbw_GBps), (row.algbw_GBps, of.algbw_GBps))
-    return next((100 * got / limit for got, limit in pairs if got is not None and limit), None)
+    return 100 * row.busbw_GBps / of.busbw_GBps
 
 
 class PassResult(TypedDict):
@@ -122,4 +133,3 @@ class PassResult(TypedDict):
     iterations: int
     times: list[list[float]]
     over: bool
-    footprint: int | None

@@ -1,8 +1,7 @@
 """Looks up the bandwidth that a collective should reach, and finds rows below it. Pure.
 
 limits.json has the figures, each with its source. Without a figure for this topology and number of
-GPUs there is no expectation. A physical limit is shown but never judged, because no transport
-reaches it.
+GPUs there is no expectation.
 
 If the switch adds up (NVLS), busbw is not the rate on the wire: each link carries (n + 1) / n of
 the buffer, wire = algbw (n + 1) / n, and busbw = wire * 2 (n - 1) / (n + 1) may exceed the link's
@@ -20,7 +19,6 @@ from typing import Any
 
 from oddrank import gpus
 from oddrank.bench import findings
-from oddrank.bench.backend import CACHES
 from oddrank.bench.case import Case
 from oddrank.bench.data import Expected, Row, percent
 from oddrank.bench.topology import Facts
@@ -39,20 +37,11 @@ _REDUCING = {"all_reduce", "reduce_scatter", "reduce"}
 _FIRST_NVLS = (2, 17)  # first NCCL version with NVLS
 
 
-def expected(facts: Facts, case: Case, footprint: int | None = None) -> Expected | None:
-    """Returns the expectation; None if neither the table nor physics has one.
-
-    footprint: bytes that its runs use, which a cache may serve if they are few; None: unknown.
-    """
-    if case.bytes < SMALLEST or case.collective == "barrier":
-        return None
-    if facts.gpu is None:
-        return _on_cpu(facts, case)
-    if "nccl" not in facts.backend:
+def expected(facts: Facts, case: Case) -> Expected | None:
+    """Returns the expectation; None if the table has none."""
+    if case.bytes < SMALLEST or case.collective == "barrier" or facts.n == 1:
         return None
     gpu = gpus.product(facts.gpu)
-    if facts.n == 1:
-        return _in_one_gpu(gpu, case, footprint)
     if case.collective in _REDUCING and (case.dtype not in _NVLS_DTYPES or case.op != "sum"):
         return None
     return (
@@ -82,7 +71,7 @@ def _in_node(facts: Facts, case: Case, gpu: Gpu | None) -> Expected | None:
     ]
     # NCCL prefers NVLS, and the table lists it first.
     if not rules:
-        return _link_limit(case, gpu)
+        return None
     rule = rules[0]
     link = rule.get("link_GBps", gpu.link)
     busbw = rule["share"] * link
@@ -128,33 +117,6 @@ def _over_pcie(facts: Facts, case: Case) -> Expected | None:
     if rule is None:
         return None
     return _from_rule(rule, case, _reached(rule), f"PCIe {facts.pcie}", judged=False)
-
-
-def _on_cpu(facts: Facts, case: Case) -> Expected | None:
-    """Returns the fastest NIC's line rate: gloo's ring can't exceed it. None on one host."""
-    if facts.nodes == 1 or not facts.nics or case.collective != "all_reduce":
-        return None
-    note = f"a physical limit ({max(facts.nics):g} Gb/s), which TCP does not reach"
-    return Expected(max(facts.nics) / 8, "line rate of the NIC", note, physical=True)
-
-
-def _in_one_gpu(gpu: Gpu | None, case: Case, footprint: int | None) -> Expected | None:
-    """Returns the memory's limit: one rank reads and writes every byte. None if in place."""
-    if gpu is None or gpu.memory is None or case.in_place:
-        return None
-    rate: float | None = gpu.memory / 2
-    note = "a physical limit: every byte is read and written once"
-    if footprint is not None and footprint < CACHES:
-        note = f"a cache may serve all of the {footprint / (1 << 20):.0f} MiB that the runs go over"
-        rate, note = None, f"{note}: memory is no limit"
-    return Expected(None, "specification of the memory", note, algbw_GBps=rate, physical=True)
-
-
-def _link_limit(case: Case, gpu: Gpu) -> Expected | None:
-    if case.collective != "sendrecv" or case.bytes < _FROM:
-        return None
-    source = f"one-way rate of all links of {gpu.name}"
-    return Expected(float(gpu.link), source, "a physical limit", physical=True)
 
 
 def _has_nvls(facts: Facts) -> bool:
@@ -262,7 +224,7 @@ def _is_crippled(facts: Facts, gpu: Gpu) -> bool:
 
 def lacking(facts: Facts) -> str:
     """Returns why the table does not apply to a GPU that is in it; "" if it does."""
-    gpu = gpus.product(facts.gpu or "")
+    gpu = gpus.product(facts.gpu)
     if gpu is None or not _is_crippled(facts, gpu):
         return ""
     return f"{facts.links or 0} of {gpu.links} NVLinks of a GPU are active"

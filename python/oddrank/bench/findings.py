@@ -236,8 +236,6 @@ def _why_not_held(row: Row, of: Expected | None, judged_from: int | None) -> str
         return f"{row.collective} is judged from {size_text(judged_from)} on"
     if of is None:
         return f"no figure is published for {row.collective} on these devices"
-    if of.physical:
-        return f"{row.collective} has a physical limit, but no published figure"
     if of.doubt:
         return f"the figure for {row.collective} is doubtful: {of.doubt}"
     return f"the figure for {row.collective} is from a similar topology only"

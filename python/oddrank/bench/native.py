@@ -7,7 +7,7 @@ latency.
 from typing import Any
 
 from oddrank import _native
-from oddrank.bench.backend import Block, are_short, buffers, footprint, offsets
+from oddrank.bench.backend import Block, are_short, buffers, offsets
 from oddrank.bench.case import NO_OP, Case
 from oddrank.bench.collectives import split_counts
 from oddrank.bench.random_data import Noise
@@ -127,7 +127,6 @@ class NativeOperation:
         )  # fmt: skip
         self.send: int = self._native.send
         self.recv: int = self._native.recv
-        self.footprint = footprint(size, len(places), in_place)
         sent = size if in_place else plan["send_count"] * plan["element"]
         windows = [(memory.data + at, sent) for at in places]
         self._noise = Noise(native.device, case, native.world, windows)

@@ -70,7 +70,6 @@ def summarise(case: Case, results: Mapping[int, PassResult], world: int) -> Row:
         busbw_GBps=busbw,
         reason=reason,
         samples_us=tuple(round(t, 3) for t in thinned(times)),
-        footprint=first["footprint"],
     )
 
 

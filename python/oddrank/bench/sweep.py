@@ -85,7 +85,7 @@ def expectation(task: Task, run: RunState, row: Row) -> Expected | None:
     if row.groups:
         return None
     facts = topology.facts(run, row.backend)
-    return expected.expected(facts, task.case, row.footprint) if facts else None
+    return expected.expected(facts, task.case) if facts else None
 
 
 def _see_devices(context: Context[object]) -> topology.Devices:
@@ -203,7 +203,7 @@ def _measure(context: Context[_Plan], one_pass: Pass, options: SweepOptions) -> 
     parameters, case = context.parameters, one_pass.task.case
     result: PassResult = {
         "backend": parameters["backend"], "skipped": None, "mismatch": None, "wrong_ranks": [],
-        "times": [], "mean": None, "iterations": 0, "over": True, "footprint": None,
+        "times": [], "mean": None, "iterations": 0, "over": True,
     }  # fmt: skip
     world = connect(context, parameters["transport"])
     group: Group = context.scratch[_MEASURED]
@@ -219,7 +219,6 @@ def _measure(context: Context[_Plan], one_pass: Pass, options: SweepOptions) -> 
             return result
         series = every[one_pass.task.name] = Series()
     operation = backend.prepare(case)
-    result["footprint"] = operation.footprint
     is_wrong = one_pass.number == 1 and _verify(group, backend, case, operation, result)
     operation.ready()
     world.barrier()  # all groups measure at once

@@ -24,16 +24,14 @@ _LANES = 16
 class Facts:
     """The topology of a job; None: unknown. If ranks differ, the worst (fewest links, slowest NIC).
 
-    gpu: the driver's name of the device, None on the CPU. per_node: ranks of a node, each with its
-    own GPU. nics: line rates in Gb/s of the NICs of a node that carry the traffic. links: active
-    NVLinks of a GPU. domain: GPUs in one NVLink switch fabric, on all nodes.
+    gpu: the driver's name of the device. per_node: ranks of a node, each with its own GPU. nics:
+    line rates in Gb/s of the NICs of a node that carry the traffic. links: active NVLinks of a
+    GPU. domain: GPUs in one NVLink switch fabric, on all nodes.
     """
 
-    gpu: str | None
+    gpu: str
     per_node: int
     nodes: int
-    backend: str
-    """"nccl", "c10d:nccl", "c10d:gloo"."""
     nccl: str | None = None
     link: Literal["nvlink", "pcie"] | None = None
     links: int | None = None
@@ -95,23 +93,24 @@ def connected_of(run: RunState) -> Mapping[int, Connected]:
 def of_rank(group: Group, limit: float, number: int) -> Connected:
     """Returns this rank's facts; `number` is its group's."""
     names = os.environ.get("GLOO_SOCKET_IFNAME", "")
-    nics = {} if group.backend == "gloo" else rdma_rates(os.environ)
+    on_nccl = group.backend == "nccl"
+    nics = rdma_rates(os.environ) if on_nccl else {}
     fabric: Literal["rdma", "tcp"] = "rdma" if nics else "tcp"
-    if not nics:
-        nics = tcp_rates(group.backend, os.environ)
-    nccl = group.torch.cuda.nccl.version() if group.backend == "nccl" else None
-    nvls, ring = algorithms(os.environ, _multicast(group) if group.backend == "nccl" else None)
+    if on_nccl and not nics:
+        nics = tcp_rates(os.environ)
+    nccl = group.torch.cuda.nccl.version() if on_nccl else None
+    nvls, ring = algorithms(os.environ, _multicast(group) if on_nccl else None)
     return {
         "transport": group.backend,
         "limit": limit,
         "group": number,
         "nics": nics,
         "fabric": fabric if nics else None,
-        "gloo_interface": names if group.backend == "gloo" else None,
+        "gloo_interface": None if on_nccl else names,
         "nccl": ".".join(map(str, nccl)) if nccl else None,
         "nvls": nvls,
         "ring": ring,
-        "links": _links(group) if group.backend == "nccl" else None,
+        "links": _links(group) if on_nccl else None,
     }
 
 
@@ -122,9 +121,9 @@ def rdma_rates(settings: Mapping[str, str], root: Path = INFINIBAND) -> dict[str
     return infiniband_rates(settings.get("NCCL_IB_HCA", ""), root)
 
 
-def tcp_rates(backend: str, settings: Mapping[str, str], root: Path = NET) -> dict[str, float]:
+def tcp_rates(settings: Mapping[str, str], root: Path = NET) -> dict[str, float]:
     """Returns the rates of the cards set for NCCL, else of gloo's interface to other hosts."""
-    listed = settings.get("NCCL_SOCKET_IFNAME", "") if backend == "nccl" else ""
+    listed = settings.get("NCCL_SOCKET_IFNAME", "")
     if len(listed) > 1:  # NCCL ignores a single character
         return line_rates(listed, root)
     name = settings.get("GLOO_SOCKET_IFNAME", "").split(",")[0]  # process_group.Group sets it
@@ -169,23 +168,23 @@ def _links(group: Group) -> dict[str, Any]:
 
 
 def facts(run: RunState, backend: str) -> Facts | None:
-    """Returns the whole job's facts; None if its nodes or GPUs differ: no figure fits then."""
+    """Returns the whole job's facts; None if no figure fits: over gloo, or its GPUs differ."""
     devices, connected = devices_of(run), connected_of(run)
     hosts: dict[tuple[int, str], list[int]] = {}
     for number, state in run.states.items():
         hosts.setdefault((state.node, state.host), []).append(number)
-    gpus = {None if backend == "c10d:gloo" else rank["gpu"] for rank in devices.values()}
-    if not connected or len({len(ranks) for ranks in hosts.values()}) != 1 or len(gpus) != 1:
+    gpu, *others = {rank["gpu"] for rank in devices.values()} or {None}
+    alike = not others and len({len(ranks) for ranks in hosts.values()}) == 1
+    if backend == "c10d:gloo" or not (connected and alike and gpu):
         return None
     nodes = [[connected[rank] for rank in ranks if rank in connected] for ranks in hosts.values()]
     # The slowest host counts: the others wait for it.
     slowest = min(nodes, key=lambda node: sum(_nics(node)))
     fabrics = {rank["fabric"] for rank in slowest}
     return Facts(
-        gpu=gpus.pop(),
+        gpu=gpu,
         per_node=len(next(iter(hosts.values()))),
         nodes=len(hosts),
-        backend=backend,
         nccl=next(iter(connected.values()))["nccl"],
         nics=_nics(slowest),
         uneven=len({tuple(sorted(_nics(node))) for node in nodes}) > 1,

@@ -4,14 +4,12 @@ oddrank.replicas.check(model, optimizer)             # compares now, returns a r
 oddrank.replicas.watch(model, optimizer, every=100)  # compares after every 100th step
 oddrank.replicas.watch_nonfinite(model, optimizer)   # finds which rank made the first NaN
 oddrank.replicas.trace(model, optimizer)             # keeps what each layer made, for a comparison
-oddrank.replicas.replay(step, model, optimizer)      # runs a step twice, compares the bits
 """
 
 from oddrank.replicas.check import check
 from oddrank.replicas.layers import Trace
 from oddrank.replicas.layers import trace_layers as trace  # oddrank.trace is a package
 from oddrank.replicas.nonfinite import NonfiniteError, NonfiniteWatch, watch_nonfinite
-from oddrank.replicas.replay import replay
 from oddrank.replicas.watch import ReplicasDifferError, Watch, watch
 
 __all__ = [
@@ -21,7 +19,6 @@ __all__ = [
     "Trace",
     "Watch",
     "check",
-    "replay",
     "trace",
     "watch",
     "watch_nonfinite",

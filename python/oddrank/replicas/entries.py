@@ -55,7 +55,7 @@ def collect(
     """Returns the tensors to compare, in an order that is alike on all ranks, and the others."""
     found: list[Entry] = []
     skipped: list[Skipped] = []
-    for name, kind, tensor, placed in every(module, optimizer, places, what):
+    for name, kind, tensor, placed in _every(module, optimizer, places, what):
         why = placed.why_not or unreadable(tensor) or _without_copy(placed)
         if why:
             skipped.append(Skipped(name, kind, why))
@@ -71,7 +71,7 @@ def _without_copy(placed: Placed) -> str:
     return "its group has one rank: no other rank has a copy"
 
 
-def every(
+def _every(
     module: Any, optimizer: Any, places: Places, what: Collection[str]
 ) -> Iterator[tuple[str, str, Any, Placed]]:
     """Yields name, kind, tensor and place of each tensor of the training."""
@@ -155,31 +155,19 @@ def local(tensor: Any) -> Any:
 
 def unreadable(tensor: Any) -> str:
     """Returns why a tensor can't be digested; "" if it can."""
-    return without_values(tensor) or _unlike_memory(local(tensor))
-
-
-def without_values(tensor: Any) -> str:
-    """Returns why a tensor has no values; "" if it has some."""
+    import torch
     from torch.nn.parameter import is_lazy
+    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
     if is_lazy(tensor):
         return "it has no shape before the first forward"
     own = local(tensor)
     if own.device.type == "meta":
         return "it is a meta tensor without values"
-    if not _unlike_memory(own) and own.numel() and not own.untyped_storage().size():
-        return "its memory is freed"
-    return ""
-
-
-def _unlike_memory(own: Any) -> str:
-    import torch
-    from torch.utils._python_dispatch import is_traceable_wrapper_subclass
-
     if own.layout != torch.strided or own.is_nested:
         return f"its layout is {own.layout}: only strided tensors are compared"
     if own.is_quantized:
         return "quantized tensors are not compared"
     if is_traceable_wrapper_subclass(own):
         return f"it is a {type(own).__name__}, which has no memory of its own"
-    return ""
+    return "its memory is freed" if own.numel() and not own.untyped_storage().size() else ""

@@ -1,6 +1,6 @@
 """The causes that a comparison of replicas can name."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
@@ -244,7 +244,7 @@ def first_nonfinite(
     first = found.first
     where = _value_in(first)
     has = [rank for rank, one in events.items() if one == first]
-    evidence = _first_events(events, _value_in)
+    evidence = _first_events(events)
     if not found.ranks:
         return Finding(
             cause="nonfinite-everywhere",
@@ -271,42 +271,13 @@ def _value_in(one: "Event") -> str:
     return f"{one.value} in {one.tensor} at step {one.step}"
 
 
-def _first_events(
-    events: Mapping[int, "Event | None"], words: Callable[["Event"], str]
-) -> tuple[Evidence, ...]:
+def _first_events(events: Mapping[int, "Event | None"]) -> tuple[Evidence, ...]:
     """Words the first event of each rank; ranks with the same one share a line."""
     ranks: dict[Event, list[int]] = {}
     for rank, one in events.items():
         if one is not None:
             ranks.setdefault(one, []).append(rank)
     return tuple(
-        Evidence(f"{ranks_text(own)}: {words(one)}", "each rank's first one")
+        Evidence(f"{ranks_text(own)}: {_value_in(one)}", "each rank's first one")
         for one, own in sorted(ranks.items(), key=lambda pair: (pair[0].step, pair[0].order))
     )[:_MOST_EVIDENCE]
-
-
-def not_repeated(
-    found: "Origin", events: Mapping[int, "Event | None"], hosts: Mapping[int, str]
-) -> Finding:
-    """A step that ran twice from the same state did not make the same bits."""
-    first = found.first
-    evidence = _first_events(events, lambda one: f"{one.tensor} {one.value}")
-    if not found.ranks:
-        return Finding(
-            cause="not-deterministic",
-            what=f"the step does not repeat: {first.tensor} {first.value}; {found.why}",
-            evidence=evidence,
-            confidence=Confidence("medium", found.why),
-            next=("torch.use_deterministic_algorithms(True), the same data in both runs",),
-        )
-    who = _who(found.ranks, hosts)
-    return Finding(
-        condition="different",
-        who=who,
-        cause="not-repeated",
-        what=f"{who} {'does' if len(found.ranks) == 1 else 'do'} not repeat a step: {first.tensor}"
-        f" {first.value}",
-        evidence=evidence,
-        confidence=Confidence("medium", f"{found.why}; a step may differ by design on some ranks"),
-        next=("replay again: a faulty device differs elsewhere", "oddrank selftest"),
-    )

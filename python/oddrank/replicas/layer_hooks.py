@@ -34,7 +34,6 @@ KINDS = {
     "output-grad": Kind("the gradient of the output of {}"),
     "grad": Kind("the gradient of {}"),
     "step-grad": Kind("the final gradient of {}", own=False, late=True),
-    "left": Kind("{} after the step", late=True),
 }
 
 # Takes a row of KINDS, the name of the layer or parameter, and the tensor.

@@ -36,19 +36,15 @@ class Metric:
         return 0.0 if self.scope == "host" else 1.645
 
 
-class _Measured(TypedDict):
-    classes: dict[Scope, str]
-    facts: dict[str, str]
-
-
-class Measured(_Measured, total=False):
+class Measured(TypedDict):
     """A rank's result of the stages speed and speed_recheck.
 
     Also has, by name, a list of figures for each metric that it measured: see `figures_of`.
-    classes: scope -> its class. facts: name -> text. held_back: share of the kernel's periods.
+    classes: scope -> its class. facts: name -> text.
     """
 
-    held_back: float
+    classes: dict[Scope, str]
+    facts: dict[str, str]
 
 
 def results(run: RunState) -> Mapping[int, Measured]:

@@ -92,7 +92,7 @@ def uneven_links(unit: Unit, where: Where, judgement: Judgement) -> Finding:
         evidence=(Evidence("spread of the repeats", what, spread=judgement.spread),),
         confidence=Confidence("low", "more than a few senders, receivers or links deviate"),
         next=(
-            "oddrank bench plot FILE, of the --json FILE: its heat map shows racks and sockets",
+            "look at data.pairs.GBps of the --json FILE, as a heat map: it shows racks and sockets",
             "run it on idle hosts, and inside one rack or one socket at a time",
         ),
     )

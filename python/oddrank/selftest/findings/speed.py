@@ -24,7 +24,6 @@ _WHO_ELSE = (
 )
 _GPU = ("nvidia-smi -q -d PERFORMANCE,CLOCK,PCIE",)
 _HOST = ("top  (on that host)",)
-_STAT = "cpu.stat of its cgroup"
 
 
 def of_slow(run: RunState, slow: Iterable[Slow]) -> list[Finding]:
@@ -98,30 +97,6 @@ def not_measured_again(ranks: Collection[int]) -> Finding:
         what=f"{some} may be slow: no time was left to measure again",
         confidence=Confidence("low", "only measured once"),
         next=("oddrank selftest --only speed",),
-    )
-
-
-def held_back(run: RunState, ranks: Sequence[int]) -> list[Finding]:
-    """Ranks that the kernel holds back by their CPU quota; one finding per host."""
-    by_host: dict[str, list[int]] = defaultdict(list)
-    for rank in ranks:
-        by_host[run.states[rank].host].append(rank)
-    return [_held_back(run, held) for held in by_host.values()]
-
-
-def _held_back(run: RunState, ranks: Sequence[int]) -> Finding:
-    who = node_or_rank(run, ranks)
-    results = [metrics.results(run)[rank] for rank in ranks]
-    least = min(result["held_back"] for result in results)
-    quota = results[0]["facts"].get("CPU quota", "unknown")
-    return Finding(
-        condition="slow",
-        who=who,
-        cause="cpu-quota",
-        what=f"{who} is slow: its CPU quota ({quota}) holds it back, and most ranks have another",
-        evidence=(Evidence(f"held back in {least:.0%} of the kernel's periods", _STAT, least),),
-        confidence=Confidence("medium", "counted by the kernel; the quota may be intended"),
-        next=("cat /sys/fs/cgroup/cpu.max  (in its container)",),
     )
 
 

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from oddrank import _native
-from oddrank.machine.device import CPU, cgroup_cpus, cgroups, free_bytes
+from oddrank.machine.device import CPU, cgroup_cpus, free_bytes
 from oddrank.machine.placement import bound_to
 from oddrank.selftest.probes import prints
 
@@ -133,29 +133,6 @@ def quota_text(proc: str = _PROC, root: str = _ROOT) -> str:
     """Returns the strictest CPU quota of this process's cgroups, as "2.5 cores" or "none"."""
     cores = cgroup_cpus(proc, root)
     return "none" if cores is None else f"{cores:g} cores"
-
-
-def periods(proc: str = _PROC, root: str = _ROOT) -> dict[str, tuple[int, int]]:
-    """Returns cgroup -> the kernel's periods so far: all under a quota, and those held back."""
-    found = {}
-    for folder, _ in cgroups("cpu", proc, root):
-        try:
-            with open(os.path.join(folder, "cpu.stat"), encoding="ascii") as file:
-                words = dict(line.split() for line in file)
-            found[folder] = (int(words["nr_periods"]), int(words["nr_throttled"]))
-        except (OSError, KeyError, ValueError):
-            continue  # no quota here
-    return found
-
-
-def share_held_back(before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]) -> float:
-    """Returns the share of held-back periods between two readings, by the strictest cgroup."""
-    shares = [0.0]
-    for folder, (ran, stopped) in after.items():
-        first = before.get(folder, (ran, stopped))
-        if ran > first[0]:
-            shares.append((stopped - first[1]) / (ran - first[0]))
-    return max(shares)
 
 
 FINGERPRINTS: dict[str, prints.Compute] = {"host": fingerprint}

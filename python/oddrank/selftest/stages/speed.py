@@ -19,19 +19,15 @@ from typing import Any, TypedDict, cast
 from oddrank.control.stages import Context, RunState, Skip, Stage, nodes_of
 from oddrank.finding import Finding
 from oddrank.job import job_name
-from oddrank.peers import MANY, majority
+from oddrank.peers import MANY
 from oddrank.selftest import Options, metrics, probes
 from oddrank.selftest import speed_judge as compare
 from oddrank.selftest.findings import speed as findings
 from oddrank.selftest.metrics import SPEED, Measured
-from oddrank.selftest.probes import host
 from oddrank.selftest.speed_judge import Class, Look, Slow
 from oddrank.selftest.stages import device
 
 RECHECK = "speed_recheck"
-# Share of the kernel's periods, with the waits between turns. Less is normal under a quota.
-_HELD_BACK = 0.2
-
 # One measuring thread for so many cores: they hardly share the memory's bandwidth.
 _CORES_EACH = 4
 # After so many seconds without a slot a rank measures beside others.
@@ -57,7 +53,6 @@ def measure(context: Context[Plan]) -> Measured:
     """Returns each planned metric's figures by name; none on a rank that is not planned for it."""
     params, launch = context.parameters, context.launch
     found: dict[str, Any] = {"classes": {}, "facts": {}}
-    before = host.periods()
     repeats = {
         name: count
         for name, count in params["repeats"].items()
@@ -74,7 +69,6 @@ def measure(context: Context[Plan]) -> Measured:
         # Five digits exceed the accuracy; more would only cost messages of 10,000 ranks.
         for name, values in figures.items():
             found[name] = [float(f"{value:.5g}") for value in to_send(values)]
-    found["held_back"] = round(host.share_held_back(before, host.periods()), 3)
     return cast("Measured", found)
 
 
@@ -156,16 +150,6 @@ def _take(lock: socket.socket, name: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def ranks_held_back(results: Mapping[int, Measured]) -> list[int]:
-    """Returns ranks that their CPU quota holds back, if most ranks have another quota."""
-    quotas = majority({rank: one["facts"].get("CPU quota") for rank, one in results.items()})
-    if not quotas.is_enough:
-        return []
-    return [
-        rank for rank in sorted(quotas.deviants) if results[rank].get("held_back", 0.0) > _HELD_BACK
-    ]
 
 
 # Per class and metric: at most so many ranks in doubt, the slowest first, and so many partners.
@@ -260,13 +244,11 @@ class Judged:
 
     look: Look
     doubted: Remeasure
-    held_back: list[int]
 
 
 def _findings(run: RunState, judged: Judged) -> list[Finding]:
-    found = findings.held_back(run, judged.held_back)
     doubted = {rank for one in judged.look.classes for rank in one.doubted()}
-    return found + ([findings.not_measured_again(doubted)] if doubted else [])
+    return [findings.not_measured_again(doubted)] if doubted else []
 
 
 def judged(run: RunState) -> Judged:
@@ -284,19 +266,13 @@ def _judge_again(run: RunState, results: Mapping[int, Measured]) -> list[Finding
         for one in doubted.of_doubted(again.slow())
         if one.metric.scope != "host"
         # On a shared host a rank is named only if it was slow in the first measurement, too.
-        or ((one.metric, one.ranks) in before and not _by_quota(one, first.held_back))
+        or (one.metric, one.ranks) in before
     ]
     # Other programs make a host's figures vary: the summary says what could be detected.
     seem = [one for one in doubted.of_doubted(again.seem_slow()) if one.metric.scope != "host"]
     found = findings.of_slow(run, slow) or findings.unsure(run, seem)
-    found += findings.held_back(run, first.held_back)  # the kernel counts it: no recheck is needed
     left = first.doubted.left
     return found + ([findings.not_measured_again(left)] if left else [])
-
-
-def _by_quota(slow: Slow, held: Collection[int]) -> bool:
-    """Returns whether most of its ranks are held back: a node's figures are its ranks' medians."""
-    return 2 * sum(rank in held for rank in slow.ranks) > len(slow.ranks)
 
 
 def stage(options: Options) -> Stage[Plan, Measured, Judged]:
@@ -310,7 +286,7 @@ def stage(options: Options) -> Stage[Plan, Measured, Judged]:
 
     def judge(run: RunState, results: Mapping[int, Measured]) -> Judged:
         look = compare.look(run, results)
-        return Judged(look, plan_recheck(run, look), ranks_held_back(results))
+        return Judged(look, plan_recheck(run, look))
 
     return Stage(SPEED, 90, measure, judge, make_plan, _findings)
 

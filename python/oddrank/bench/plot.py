@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from oddrank.bench.case import size_text
-from oddrank.bench.saved import Saved, SavedRow
+from oddrank.bench.data import Row
+from oddrank.bench.saved import Saved
 from oddrank.errors import OddrankError
 from oddrank.pictures import COLOURS, matplotlib, plain
 
@@ -16,10 +17,10 @@ MOST_CURVES = 10
 MOST_PANELS = 12
 _MOST_LABEL = 60
 
-_Rows = Sequence[tuple[int, SavedRow]]  # each with the number of its run
+_Rows = Sequence[tuple[int, Row]]  # each with the number of its run
 
 # Facts that may differ between two curves of a panel -> their texts.
-_FACTS: dict[str, Callable[[str, SavedRow], str]] = {
+_FACTS: dict[str, Callable[[str, Row], str]] = {
     "run": lambda run, row: run,
     "backend": lambda run, row: row.backend,
     "dtype": lambda run, row: row.dtype,
@@ -40,7 +41,7 @@ class Curve:
     label: str
     family: tuple[object, ...]
     in_place: bool
-    rows: tuple[SavedRow, ...]
+    rows: tuple[Row, ...]
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def collect(runs: Sequence[Saved], only: Sequence[str] = ()) -> Picture:
         where = f" with {' '.join(only)}" if only else ""
         raise OddrankError(f"nothing to draw: no row{where} has a size and a time")
     bandwidth = "busbw" if all(row.n > 1 for _, row in drawn) else "algbw"
-    grouped: dict[str, list[tuple[int, SavedRow]]] = {}
+    grouped: dict[str, list[tuple[int, Row]]] = {}
     for i, row in drawn:
         grouped.setdefault(row.collective, []).append((i, row))
     called = names(runs)
@@ -115,7 +116,7 @@ def _same(called: Sequence[str], rows: _Rows) -> dict[str, str]:
 
 def _panel(called: Sequence[str], collective: str, rows: _Rows, common: dict[str, str]) -> Panel:
     same = _same(called, rows)
-    grouped: dict[tuple[object, ...], list[tuple[int, SavedRow]]] = {}
+    grouped: dict[tuple[object, ...], list[tuple[int, Row]]] = {}
     for i, row in rows:
         kind = (i, row.backend, row.dtype, row.op, row.n, row.inplace)
         grouped.setdefault(kind, []).append((i, row))
@@ -137,7 +138,7 @@ def _listed(facts: dict[str, str]) -> str:
     return ", ".join(text for text in facts.values() if text)
 
 
-def _words(row: SavedRow) -> set[str]:
+def _words(row: Row) -> set[str]:
     return {row.collective, row.dtype, row.op, row.backend, "in" if row.inplace else "out"}
 
 
@@ -303,7 +304,7 @@ def _finish_sizes(mpl: Any, axes: Any, panel: Panel) -> None:
         axes.spines[side].set_visible(False)
 
 
-def _rate_of(row: SavedRow, bandwidth: str) -> float | None:
+def _rate_of(row: Row, bandwidth: str) -> float | None:
     return row.busbw_GBps if bandwidth == "busbw" else row.algbw_GBps
 
 

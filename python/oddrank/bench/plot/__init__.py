@@ -1,1 +1,0 @@
-"""Draws saved reports of `bench run` and `bench pairs`."""
