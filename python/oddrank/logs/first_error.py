@@ -17,7 +17,15 @@ from oddrank.inputs import Item, Notes
 from oddrank.logs import sources
 from oddrank.logs.sources import Source
 from oddrank.triage import report, timeline
-from oddrank.triage.evidence import awaited, kinds, launcher, log_lines, tracebacks, watchdog
+from oddrank.triage.evidence import (
+    awaited,
+    kinds,
+    kubernetes,
+    launcher,
+    log_lines,
+    tracebacks,
+    watchdog,
+)
 from oddrank.triage.facts import Death, Process, Progress, ranks
 from oddrank.triage.facts import Source as Place
 from oddrank.triage.judges import ends
@@ -25,7 +33,7 @@ from oddrank.triage.report import Triage
 from oddrank.triage.view import View
 from oddrank.triage.words import call_text, place_text
 
-_KINDS = (awaited.KIND, launcher.KIND, tracebacks.KIND, watchdog.KIND)
+_KINDS = (awaited.KIND, kubernetes.TYPED, launcher.KIND, tracebacks.KIND, watchdog.KIND)
 Basis = Literal["time", "line", "unknown"]
 # What a row is, as the list says it.
 _WHY = {
@@ -330,5 +338,5 @@ def data(told: Told) -> dict[str, Any]:
 
 def words() -> re.Pattern[bytes]:
     """Returns a pattern for lines that triage reads as failures, for a log that grows."""
-    texts = [word for kind in _KINDS for word, _ in log_lines.WORDS[kind.name]]
+    texts = [word for kind in _KINDS for word, _ in log_lines.WORDS.get(kind.name, ())]
     return re.compile(b"|".join(re.escape(text.encode()) for text in texts))

@@ -284,6 +284,8 @@ def _device(suspect: Suspect) -> tuple[Condition, str]:
 def _settings(suspect: Suspect) -> tuple[Condition, str]:
     told = dict.fromkeys(trouble.text for trouble in suspect.trouble)
     text = "; ".join(told) or "other settings than the others"
+    if "Duplicate GPU" in text:
+        return "unknown", f"processes share one GPU: {text}"
     if not suspect.processes:
         return "unknown", f"ranks differ in their settings: {text}"
     name, _, _ = subject(suspect)
@@ -322,8 +324,9 @@ def _different_calls(suspect: Suspect) -> str:
 
 
 def _lost_peers(suspect: Suspect) -> str:
-    verb = "a connection" if len(suspect.waiting) == 1 else "connections"
-    return f"{count(suspect.waiting)} lost {verb}, and {_NOT_TOLD} who ended first"
+    verb = "connections" if len(suspect.waiting) > 1 else "a connection"
+    who_ = count(suspect.waiting) if suspect.waiting else "a process"
+    return f"{who_} lost {verb}, and {_NOT_TOLD} who ended first"
 
 
 def _not_understood(suspect: Suspect) -> str:

@@ -263,8 +263,9 @@ STEPS: tuple[Step, ...] = (
         "kubernetes.io/docs/reference/kubectl",
     ),
     Step(
-        "sacct", lambda c: c.suspect.death is not None
-        and (c.suspect.death.by == "scheduler" or c.says("slurm", "srun", "stepid")),
+        "sacct", lambda c: (death := c.suspect.death) is not None
+        and ((death.by == "scheduler" and death.process.label in ("", "SLURM")
+              and not c.words.startswith("pod ")) or c.says("slurm", "srun", "stepid")),
         "sacct -j JOB --format=JobID,NodeList,State,ExitCode,MaxRSS,End",
         "slurm.schedmd.com/sacct.html",
     ),

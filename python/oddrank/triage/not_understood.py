@@ -24,11 +24,13 @@ _SHOWS_HEALTH = frozenset({"records", "flight_recorder", "reports", "nvidia-smi"
                            "NCCL RAS", "NCCL Inspector", "Kubernetes"})  # fmt: skip
 _LOUD_WORDS = ("rror", "ERROR", "atal", "FATAL", "died", "illed", "imed out", "imeout", "lost",
                "efused", "bort", "xception", "reempt", "issing ranks", "stall", "tuck",
-               "xited")  # fmt: skip
+               "xited", "victed", "ismatched", "Failed", "BackoffL", "CrashLoop",
+               "lame w")  # fmt: skip
 _LOUD = re.compile(
     r"(?<![\w-])(?:\w*error|fatal|died|killed|timed out|timeout(?![\w=:]| ?\()|lost|refused|stuck"
     r"|abort(?:ed|ing)?|\w*exception|preempted|missing ranks|stall(?:ed)?"
-    r"|exited with (?:exit )?code [1-9]\d*)(?!\w)", re.IGNORECASE,
+    r"|exited with (?:exit )?code [1-9]\d*|evicted|mismatched|lame workers"
+    r"|(?-i:[A-Z]\w+Failed|Failed[A-Z]\w+|BackoffLimitExceeded|CrashLoopBackOff))(?!\w)", re.I,
 )  # fmt: skip
 _QUIET = re.compile(  # a line of source in a traceback is none, either
     r"\b(?:no|0|without|ignor\w+) (?:errors?|exceptions?)|errors?[:=] ?0\b|^\s*raise \w", re.I

@@ -37,6 +37,7 @@ RULES = {
     "fault-of-its-gpu": "a fault of the GPU that this rank uses",
     "fault-of-its-host": "a fault of the host on which these ranks run",
     "other-settings": "NCCL's diagnostics list the settings of all ranks",
+    "one-gpu": "NCCL found that two processes of a communicator use one GPU, and says no more",
     "error-of-its-program": "GPUs report such errors where a program goes wrong on them",
     "fault-of-no-known-rank": "nothing that was read says which rank uses this device",
     "stacks-awaited": "others wait for peers, and its stack shows that it waits for none",

@@ -39,6 +39,7 @@ KINDS: dict[Kind, str] = {
     kernel.KIND: "`dmesg`, journals and syslog: Xid, SXid, NVLink, link flaps, out of memory, "
     "file systems",
     kubernetes.KIND: "`kubectl get pods,nodes -o json`",
+    kubernetes.TYPED: "text of `kubectl get pods` and `get events`, `kubectl describe pod`",
     launcher.KIND: "torchrun and its `error.json`, srun and slurmstepd, mpirun, Hydra, Ray, pdsh, "
     "kubectl, Docker's and Kubernetes' files; their prefixes say which rank wrote a line",
     nccl_debug.KIND: "`NCCL_DEBUG=INFO` with `NCCL_DEBUG_SUBSYS=COLL`",

@@ -1,4 +1,4 @@
-"""Reads `kubectl get pods|nodes|events -o json`: how containers ended, and faults of nodes.
+"""Reads what kubectl tells, as JSON or text: how containers ended, and faults of nodes.
 
 A pod is known by its name; its rank by RANK or NODE_RANK in its environment, or by the index that
 its job gives it, if the pod is one rank. Launchers such as torchrun start several ranks in a pod.
@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from oddrank.inputs import Item, Notes, unix_time
 from oddrank.inputs.files import is_text
-from oddrank.triage.evidence import Kind
+from oddrank.triage.evidence import Kind, lines
 from oddrank.triage.facts import Death, Fact, Identity, Process, Source, Trouble
 
 _MOST = 256 << 20
@@ -35,6 +35,15 @@ _EVENTS = {
     "FilesystemIsReadOnly": "disk", "NodeHasDiskPressure": "disk", "FailedMount": "file-system",
     "XidError": "xid", "GPUXid": "xid", "NVLinkError": "nvlink", "NodeShutdown": "node",
 }  # fmt: skip
+_FATAL = ("NodeNotReady", "Rebooted", "KernelDeadlock", "NodeShutdown")
+# Text: rows of `get pods`, events, and fields of `describe pod`, which come after its name.
+_STATES = ("Evicted", "OOMKilled", "NodeLost", "CrashLoopBackOff", "ContainerStatusUnknown",
+           "ContainerCannotRun", "Error    ")  # fmt: skip
+_TEXT = lines.words(*_STATES, *(f"{reason} " for reason in _EVENTS), "Exit Code:  ", "Reason:  ",
+                    "Name:  ", "Node:  ")  # fmt: skip
+_POD = re.compile(r"(?:^|\s)([a-z\d][a-z\d.-]*)\s+\d+/\d+\s+(\S+)\s+\d+\s")
+_WARNING = re.compile(r"\bWarning\s+(\w+)\s+(?:(pod|node)/(\S+)\s+)?(\S.*)")
+_FIELD = re.compile(r"(?:(Name|Node)|\s*(Reason|Exit Code)):\s+(\S+)")
 
 
 def _sniff(item: Item) -> bool:
@@ -117,7 +126,8 @@ def _ended(
         how, signal = "oom", 9
     elif signal:
         how = "signal"
-    what = f"pod {process.host}, container {container.get('name')}: {reason or 'ended'}"
+    name = f", container {container['name']}" if "name" in container else ""
+    what = f"pod {process.host or '?'}{name}: {reason or 'ended'}"
     message = str(ended.get("message") or "").strip().splitlines()
     yield Death(
         process, how, source, _time(ended.get("finishedAt")), True, signal, code,
@@ -181,7 +191,7 @@ def _event(event: dict[str, Any], source: Source) -> Iterator[Fact]:
         last = _time(event.get("lastTimestamp")) or first
         yield Trouble(
             _EVENTS[reason], f"{reason}: {event.get('message') or event.get('note')}"[:200], source,
-            host, fatal=reason in ("NodeNotReady", "Rebooted", "KernelDeadlock", "NodeShutdown"),
+            host, fatal=reason in _FATAL,
             count=int(event.get("count") or 1), time=first, last=last,
         )  # fmt: skip
 
@@ -193,6 +203,60 @@ def _time(text: object) -> float | None:
     return None
 
 
+def _typed(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
+    for item in items:
+        fields: dict[str, str] = {}
+        for number, line in lines.matching(item, _TEXT, notes):
+            yield from _of_line(line, fields, Source(item.name, number))
+
+
+def _of_line(line: str, fields: dict[str, str], source: Source) -> Iterator[Fact]:
+    """Reads a line of text. fields: what `describe` said before it of the same pod."""
+    pod = fields.get("Name", "")
+    if row := _POD.search(line):
+        yield from _state(row[2].rpartition(":")[2], row[1], source)
+    elif event := _WARNING.search(line):
+        if event[1] == "Evicted":
+            yield from _state(event[1], event[3] or pod, source, event[4])
+        elif event[1] in _EVENTS:
+            host = event[3] if event[2] == "node" else fields.get("Node")
+            yield Trouble(_EVENTS[event[1]], f"{event[1]}: {event[4]}"[:200], source, host,
+                          fatal=event[1] in _FATAL)  # fmt: skip
+    elif field := _FIELD.match(line):
+        name, value = field[1] or field[2], field[3]
+        fields[name] = value.partition("/")[0] if name == "Node" else value
+        reason = fields.get("Reason", "")
+        if name == "Reason" and value in _STATES[:3]:
+            yield from _state(value, pod, source, node=fields.get("Node"))
+        elif name == "Exit Code" and value.isdecimal() and reason != "OOMKilled":
+            ended = {"exitCode": value[:9], "reason": reason}
+            yield from _ended({}, ended, Process(None, pod or None), source)
+    elif "OOMKilled" in line:
+        yield from _state("OOMKilled", pod, source, line.strip())
+
+
+def _state(
+    state: str, pod: str, source: Source, text: str = "", node: str | None = None
+) -> Iterator[Fact]:
+    """Yields what the state of a pod tells, if it did not end well."""
+    process = Process(None, pod or None)
+    text = f"{f'pod {pod}: ' if pod else ''}{text or state}"[:200]
+    if state == "Evicted":
+        yield Death(process, "evicted", source, by="scheduler", text=text)
+    elif state == "OOMKilled":
+        yield Death(process, "oom", source, signal=9, by="kernel", text=text)
+    elif state == "NodeLost":
+        yield Trouble("node", f"pod {pod}: its node was lost", source, node, fatal=True)
+    elif state.strip() in _STATES or state.endswith("Error"):
+        yield Death(process, "exit", source, text=text)
+
+
+def _is_typed(item: Item) -> bool:
+    return is_text(item) and any(i < len(_STATES) + len(_EVENTS) or "Exit" in _TEXT.each[i][0]
+                                 for _, i in lines.numbers(item, _TEXT) or ())  # fmt: skip
+
+
 _READERS = {"Pod": _pod, "Node": _node, "Event": _event}
 # Readers of logs would take its words, such as OOMKilled, for a second death: it is of one kind.
 KIND = Kind("Kubernetes", binary=True, sniff=_sniff, read=_read)
+TYPED = Kind("kubectl", binary=False, sniff=_is_typed, read=_typed)

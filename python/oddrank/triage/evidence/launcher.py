@@ -49,9 +49,10 @@ _ENDS = tuple(
         # Lightning, with the number on its node as if it were the rank; and Paddle
         r"Child process with PID (?P<pid>\d+) terminated with code (?P<code>-?\d+)",
         r"Container rank (?P<local>\d+) status failed cmd .* code (?P<code>-?\d+) log ",
-        # horovodrun, shells
+        # horovodrun, Docker's compose, shells
         r"\bProcess (?P<rank>\d+) exit with status code (?P<code>-?\d+)",
-        r"(?-i:(?P<pid>\d+) (?P<name>Killed|Aborted|Segmentation fault)\s)",
+        r"^(?P<label>[a-z][\w.-]*-\d+) exited with code (?P<code>[1-9]\d*)$",
+        r"(?-i:(?:zsh: |(?P<pid>\d+) )(?P<name>[Kk]illed|[Aa]bort|[Ss]egmentation fault))",
         # vLLM, whose engine gives up afterwards
         r"(?-i:Worker) (?:proc )?(?P<label>\S+?)(?: pid (?P<pid>\d+))? died\b.*?"
         r"(?:code: (?P<code>-?\d+)|$)",
@@ -63,6 +64,11 @@ _RAY_PID = re.compile(r"(?:Worker PID|pid)[=: ]+(\d+)")
 _RAY_ACTOR = re.compile(r"\b(?:pid|Worker PID): (\d+)")
 _RAY_HOST = re.compile(r"\b(?:ip|Worker IP address): (?!0\.0\.0\.0\b)([\w.:-]+)")
 _OOM = re.compile(r"oom[-_]kill", re.IGNORECASE)
+# What PBS and LSF say of a job that they end. A limit of time has other names there, too.
+_LIMIT = re.compile(
+    r"(?:(?P<pbs>PBS)|TERM_\w+): job killed(?:: | after reaching LSF )?(?P<why>.*?)\.?$"
+    r"|Job exceeded its (?P<torque>walltime) limit"
+)
 _LATER_CODE = re.compile(r"exit (?:code|status):\s+(\d+)", re.IGNORECASE)
 _NAMED = {"SIGTERM": 15, "SIGKILL": 9, "SIGINT": 2, "SIGABRT": 6}
 _OF_MPI = ("process rank", "RUNNING AT", "MPI_ABORT was invoked", "Process name: ",
@@ -93,7 +99,7 @@ def _told(said: dict[str, str | None], line: Line, source: Source) -> Death:
     rank = line.process.rank if rank is None and not label else rank
     process = Process(rank, line.process.host, pid, label)
     if name := said.get("name"):
-        code = -tracebacks.SIGNALS[name]
+        code = -next(n for word, n in tracebacks.SIGNALS.items() if name.capitalize() in word)
     if code is None:
         return Death(process, "exit", source, line.time, text="its engine does not know how")
     code = -code if said.get("signal") else code
@@ -253,6 +259,11 @@ class _Reader:
             self._slurmstepd(text, line, source)
         elif line.word in _OF_MPI:
             self._mpi[line.writer] = line, text.strip()
+        elif found := _LIMIT.search(text):
+            why = found["torque"] or found["why"]
+            told = "time limit" if re.search("walltime|run time", why) else why
+            by = "PBS" if found["pbs"] or found["torque"] else "LSF"
+            self._others.append(Stop(by, source, line.time, why=told))
         elif found := next(filter(None, (pattern.search(text) for pattern in _ENDS)), None):
             self._others.append(_told(found.groupdict(), line, source))
         elif found := _DEEPSPEED.search(text):
@@ -271,11 +282,11 @@ class _Reader:
 
     def _memory(self, line: Line, source: Source) -> None:
         text = line.text.strip()
-        if line.word in ("OOMKilled", "running low on memory"):
+        if line.word == "running low on memory":
             pid = _RAY_PID.search(text)
             process = replace(line.process, pid=int(pid[1])) if pid else line.process
-            by = "kernel" if line.word == "OOMKilled" else "memory monitor of Ray"
-            self._others.append(Death(process, "oom", source, line.time, by=by, text=text[:300]))
+            self._others.append(Death(process, "oom", source, line.time,
+                                      by="memory monitor of Ray", text=text[:300]))  # fmt: skip
         elif line.word == "exit code 137":
             self._others.append(_ended(line.process, 137, source, time=line.time))
         elif line.word in _OF_RAY:

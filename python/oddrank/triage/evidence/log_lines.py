@@ -59,10 +59,11 @@ WORDS: dict[str, tuple[tuple[str, int], ...]] = {
             "forcefully exiting via|exitcode  :|error_file:|rank      :|host      :|time      :|"
             "will restart worker group|srun: error:|slurmstepd: error:|called MPI_Abort|"
             "died from signal|exited with code|crashed with exit code|Worker proc |"
-            "died, exit code|Child process with PID|exits with return code|OOMKilled|"
+            "died, exit code|Child process with PID|exits with return code|"
             "exit code 137| Killed       |running low on memory|Worker unexpectedly exits|"
             "Worker exits unexpectedly|node has died| exit with status code | status failed cmd |"
-            " Aborted       | Segmentation fault      "
+            " Aborted       | Segmentation fault      |zsh: | killed     | segmentation fault |"
+            ": job killed|walltime limit"
         ),
     ),
     "tracebacks": (
@@ -72,7 +73,9 @@ WORDS: dict[str, tuple[tuple[str, int], ...]] = {
             "terminate called after throwing|  what():  |CUDA error: |NCCL WARN|"
             "Segmentation fault|double free or corruption|corrupted size vs. prev_size|"
             "malloc(): |free(): invalid|Memory access fault by GPU|HW Exception by GPU|"
-            "aborting with error : HSA|Terminating process because the JAX|*** SIG|EI0002|EI0006"
+            "aborting with error : HSA|Terminating process because the JAX|*** SIG|EI0002|EI0006|"
+            "hccl fftsplus t|Duplicate GPU detected|TPU session error|!!!! FATAL ERROR|"
+            "terminated with signal|terminated with exit code"
         ),
         ("Last error:", -1),
         ("*** Process received signal", -2),

@@ -45,7 +45,7 @@ _OF_RAY = re.compile(r"\bray::\S+ \(pid=(\d+), ip=([\w.:-]+)")  # in which proce
 _ERRORS = lines.words("Error: ")
 _BARE = re.compile(r"\[rank(\d{1,7})\]: ?((?:\w+\.)*[A-Z]\w*Error: .*)")
 _FRONT = re.compile(r"\([^)]{0,80}\)|\[[^\]]{0,80}\]")
-_BEHIND = re.compile(r"[\])]:? (?=[A-Za-z])")
+_BEHIND = re.compile(r"(?:[\])]:?|^[\d:TZ.,+ -]{8,40}) (?=[A-Za-z])")
 _DECORATION = " \t|+-"
 _LONGEST = 4096
 _INNERMOST = 60  # lines behind a traceback's head that are read once more
@@ -53,7 +53,8 @@ _RICH_LINE = re.compile(r"^│ (\S+\.py):(\d+) in (\S+)")
 # Tracebacks of these are the launcher's own: it reports what became of a rank.
 _LAUNCHERS = ("torch/distributed/run.py", "torch/distributed/launch", "accelerate/commands/",
               "deepspeed/launcher/", "torch/distributed/elastic/agent/")  # fmt: skip
-_LAUNCHERS_WORDS = ("ChildFailedError", "SignalException", "Horovod detected that")
+_LAUNCHERS_WORDS = ("ChildFailedError", "SignalException", "Horovod detected that",
+                    "ProcessExitedException")  # fmt: skip
 # What torch.multiprocessing.spawn raises in the parent names the process by its index.
 _SPAWNER = "torch/multiprocessing/spawn.py"
 _SPAWNED = re.compile(
@@ -115,11 +116,16 @@ _HARDWARE = {
     "GPU is lost": "gpu",
     "fallen off the bus": "gpu",
 }
+# Lines behind an exception that say why it was raised.
+_REASONS = frozenset({"EI0002", "EI0006", "hccl fftsplus t", "Duplicate GPU detected",
+                      "TPU session error", "!!!! FATAL ERROR"})  # fmt: skip
 _NCCL_TROUBLE = (
     (re.compile(r"Got completion from peer (\S+).*status=(\d+)"), "network"),
     (re.compile(r"Got async event : (.+)"), "network"),
     (re.compile(r"[Ee]rror while creating shared memory segment"), "shm"),
     (re.compile(r"No space left on device"), "shm"),
+    (re.compile(r"Duplicate GPU detected"), "setting"),
+    (re.compile(r"TPU session error from worker (?P<host>[\w-]+)|!!!! FATAL ERROR !!!!"), "node"),
 )
 
 
@@ -333,11 +339,13 @@ class _Words:
             self._died(line, Death(line.process, "abort", source, line.time, signal=6, text=text))
         elif said := _LAST_WORDS.match(text):
             self._what(line, (said[1] or said[2] or text).strip(), source)
+        elif (found := _SPAWNED.search(text)) and found[2]:
+            self._told.append(_of_spawned(found, line.process, source, line.time))
         elif line.word == "CUDA error: ":
             self._hardware(line, text, source, line.process)
         elif line.word == "NCCL WARN":
             self._nccl(line, text, source)
-        elif line.word in ("EI0002", "EI0006") or (line.word == "Last error:" and line.follows):
+        elif line.word in _REASONS or (line.word == "Last error:" and line.follows):
             self._last_error(line, text)
             self._nccl(line, text, source)
         elif line.word in ("Segmentation fault", "*** Process received signal", "*** SIG"):
@@ -379,20 +387,22 @@ class _Words:
     def _hardware(self, line: Line, text: str, source: Source, process: Process) -> None:
         for words, kind in _HARDWARE.items():
             if words in text:
-                self._trouble(line, kind, text, source, process=process)
+                self._trouble(line, kind, text, source, process=process, host=line.process.host)
                 return
 
     def _nccl(self, line: Line, text: str, source: Source) -> None:
         for pattern, kind in _NCCL_TROUBLE:
             if found := pattern.search(text):
                 code = found[2] if found.lastindex == 2 else ""
-                said = text.rpartition("NCCL WARN")[2].strip()
-                self._trouble(line, kind, said, source, code=code)
+                said = text[found.start() if kind == "node" else 0 :]
+                said = said.rpartition("NCCL WARN")[2].strip()
+                host = found.groupdict().get("host") or line.process.host
+                self._trouble(line, kind, said, source, code=code, host=host)
                 return
 
     def _trouble(
-        self, line: Line, kind: str, text: str, source: Source, *, code: str = "",
-        process: Process | None = None,
+        self, line: Line, kind: str, text: str, source: Source, *, host: str | None,
+        code: str = "", process: Process | None = None,
     ) -> None:  # fmt: skip
         """Counts a fault. process: the one whose GPU it is, if its own line tells of it."""
         key = (line.writer, kind, code)
@@ -403,7 +413,7 @@ class _Words:
             self._troubles[key] = replace(old, count=old.count + 1, hits=hits)
             return
         self._troubles[key] = Trouble(
-            kind, text[:300], source, line.process.host, code=code, fatal=kind != "network",
+            kind, text[:300], source, host, code=code, fatal=kind != "network",
             time=line.time, pid=line.process.pid, hits=hits,
         )  # fmt: skip
 
@@ -430,12 +440,17 @@ class _Words:
                 self._told.append(Stop("torchrun", block.source, block.time, int(found[1])))
             found = _SPAWNED.search(block.text)
             if found and (found[2] or (not found[1] and self._done[writer] == [block])):
-                process = Process(None, block.process.host, label=_of_spawn(found[2] or ""))
-                number = _number_of(found[3]) if found[3] else None
-                self._told.append(
-                    Death(process, "signal" if found[3] else "exit", block.source, block.time,
-                          signal=number, code=int(found[4]) if found[4] else None)
-                )  # fmt: skip
+                self._told.append(_of_spawned(found, block.process, block.source, block.time))
+
+
+def _of_spawned(
+    found: re.Match[str], process: Process, source: Source, time: float | None
+) -> Death:
+    """Returns the end of a process that its parent tells of."""
+    number = _number_of(found[3]) if found[3] else None
+    return Death(Process(None, process.host, label=_of_spawn(found[2] or "")),
+                 "signal" if found[3] else "exit", source, time,
+                 signal=number, code=int(found[4]) if found[4] else None)  # fmt: skip
 
 
 def _number_of(name: str) -> int | None:

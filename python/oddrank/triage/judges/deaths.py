@@ -90,10 +90,16 @@ def _judge(view: View) -> list[Suspect]:
 
 
 def _causes(view: View, ends: Sequence[End], own: Sequence[End]) -> list[Suspect]:
-    """Returns a suspect for each kind of own end, the first one surest."""
+    """Returns a suspect for each kind of own end, the first one surest.
+
+    Of exits of some ranks that say no more than a code, the first ones are the cause.
+    """
     groups: dict[object, list[End]] = defaultdict(list)
     for end in own:
         groups[signature(end.best)].append(end)
+    for of, group in groups.items():
+        if _is_bare(group[0].best) and not _everywhere(view, ends, group):
+            groups[of] = [end for end in group if not any(before(o, end) for o in group)]
     firsts = [group for group in groups.values() if _may_be_first(group, groups.values())]
     found = [_cause(view, ends, group) for group in sorted(firsts, key=_weight)]
     later = len(groups) - len(firsts)
@@ -147,11 +153,10 @@ def _cause(view: View, ends: Sequence[End], group: list[End]) -> Suspect:
     if ended:
         was = "were" if len(ended) > 1 else "was"
         support.append(Point(f"{count(ended)} {was} ended after that"))
-    bare = best.how == "exit" and not best.text
     raised = best.how == "exception"
     doubts = (
         (unnamed, 1, "no line says which rank it was"),
-        (bare, 1, "why it exited is not in what was read"),
+        (_is_bare(best), 1, "why it exited is not in what was read"),
         (best.how == "exit" and best.code is None and (victims or view.timed_out), 0,
          "how it ended is not known, nor that it was before the others"),
         (raised and not best.text, 0, "what it raised is not in what was read"),
@@ -160,7 +165,8 @@ def _cause(view: View, ends: Sequence[End], group: list[End]) -> Suspect:
         ("watchdog got stuck" in best.text, 1, "why it stood still is not in what was read"),
         (_after_timeouts(view, group), 1, "other ranks had timed out before"),
     )  # fmt: skip
-    certainty, doubt = next(((sure, text) for fits, sure, text in doubts if fits), (2, ""))
+    certainty, doubt = min(((sure, text) for fits, sure, text in doubts if fits),
+                           key=lambda doubt: doubt[0], default=(2, ""))  # fmt: skip
     rule = "same-end-everywhere" if everywhere else "first-end"
     return Suspect(
         causes.DEAD, culprits, "ended-from-outside" if ended_job else rule, certainty,
@@ -181,6 +187,10 @@ def _of_cuda(death: Death) -> list[Point]:
         " the one that failed, so that this place is not its cause"
     )
     return [Point(text, death.source)]
+
+
+def _is_bare(death: Death) -> bool:
+    return death.how == "exit" and not death.text
 
 
 def _everywhere(view: View, ends: Sequence[End], group: list[End]) -> bool:

@@ -66,7 +66,8 @@ class _Ties:
         """Returns the processes whose device it is, or that it hit; empty if nothing ties it."""
         of = _OF_COMM.search(trouble.text)
         world = self._view.world
-        if trouble.hits and not (of and world and int(of[1]) != world):
+        told = trouble.hits or trouble.kind == "setting"
+        if told and not (of and world and int(of[1]) != world):
             return self._view.named(trouble.hits)
         host = self.host(trouble)
 
@@ -151,6 +152,7 @@ def _suspect(group: Sequence[Trouble], ties: _Ties, stall: float | None) -> Susp
         rule = "fault-of-its-gpu"
     if all(t.kind == "setting" for t in group):
         cause, rule, certainty = causes.SETTINGS, "other-settings", int(bool(processes))
+        rule = "one-gpu" if "Duplicate GPU" in worst.text else rule
     distance, against = _distance(worst, stall), []
     if distance is not None and distance > _OLD:
         against = [Point(f"it was logged {_span(distance)} away from the stall", worst.source)]
