@@ -31,7 +31,7 @@ _COMMANDS = {
     "replicas": ("oddrank.replicas.command", "Compare checkpoints tensor by tensor, bit by bit."),
     "plan": ("oddrank.plan.command", "Do the sums of a training run: speed, memory, batch sizes."),
     "advise": ("oddrank.advise.command", "Explain the environment variables of a job, and warn."),
-    "switch": ("oddrank.switches.command", "Tell all ranks of a job to save, pause or end."),
+    "switch": ("oddrank.switches.command", "Tell all ranks of a job to save or end."),
     "attach": ("oddrank.debugger.command", "Debug a rank that waits in oddrank.breakpoint()."),
     "doctor": ("oddrank.doctor.command", "Show what is built, what is missing, and what to type."),
 }  # fmt: skip

@@ -1,8 +1,8 @@
 """Pauses on purpose: a rank that waits because a person wants it to says so in its record.
 
-switch and breakpoint --Paused--> sections of the record, named oddrank:... --> the guard tells the
-stage "paused", and the judge of `oddrank run` starts its clock anew when it begins and ends
-                                            --> trace.ranks: Rank.pause --> where, top, triage
+breakpoint --Paused--> sections of the record, named oddrank:... --> the guard tells the stage
+"paused", and the judge of `oddrank run` starts its clock anew when it begins and ends
+                       --> trace.ranks: Rank.pause --> where, top, triage
 
 A section keeps 32 bytes of its name: a longer text goes on in further sections. In a process that
 is not armed, nothing is noted.
@@ -16,10 +16,8 @@ from typing import Any, Literal, get_args
 
 from oddrank import _native
 
-Kind = Literal["switch", "breakpoint", "waits"]
-"""switch: all ranks wait for `oddrank switch resume`. breakpoint: a debugger has the rank, or it
-waits for one. waits: for the rank in the breakpoint."""
-KINDS: tuple[Kind, ...] = get_args(Kind)
+Kind = Literal["breakpoint", "waits"]
+"""breakpoint: a debugger has the rank, or it waits for one. waits: for the rank in it."""
 
 PREFIX = "oddrank:"
 """Begins the names of the sections; the guard reads them, too (csrc/run/record_watch.cpp)."""
@@ -34,7 +32,7 @@ _LATE_SECONDS = 30.0
 class Pause:
     """One process waits on purpose, for `seconds` at most, since a Unix time (None: unknown).
 
-    what: the switch's folder; the place of the breakpoint; the rank that is waited for.
+    what: the place of the breakpoint; the rank that is waited for.
     """
 
     kind: Kind
@@ -50,8 +48,6 @@ class Pause:
 
     def __str__(self) -> str:
         """Returns what the rank does, as the end of a sentence whose subject is one rank."""
-        if self.kind == "switch":
-            return f"paused by the switch {self.what}"
         if self.kind == "breakpoint":
             return f"stands in a breakpoint ({self.what})"
         return f"waits for rank {self.what}, which stands in a breakpoint"
@@ -142,7 +138,7 @@ def _parsed(text: str, begin: int | None) -> Pause | None:
     """Returns the pause that a text notes; None if it notes none: a file may hold anything."""
     kind, _, rest = text.partition(" ")
     seconds, _, what = rest.partition(" ")
-    for known in KINDS:
+    for known in get_args(Kind):
         if kind == known:
             try:
                 limit = float(seconds)

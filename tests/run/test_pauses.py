@@ -2,41 +2,22 @@
 
 import shutil
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from debugger.programs import talk
 from oddrank.debugger import channel
-from oddrank.switches import job_reports, order_file
 from oddrank.trace import ranks
 from oddrank.triage import report as triage
 from patience import until
-from run.watched_job import LONGEST, named, watched_job
+from run.watched_job import LONGEST, watched_job
 
 pytestmark = [pytest.mark.job, pytest.mark.needs("torch-build"), pytest.mark.timeout(600)]
 PAUSING = Path(__file__).with_name("pausing.py")
 # Starved ranks that stand for so long while they end would be told as a stall.
 STALL = 6.0
 SHORTEST = 1.5 * STALL  # a pause of these tests
-RANKS = 3
-
-
-@contextmanager
-def pausing(how, steps, on_stall="collect"):
-    with watched_job(
-        how, 1, steps=steps, ranks=RANKS, stall=STALL, on_stall=on_stall, script=PAUSING
-    ) as job:
-        yield job
-
-
-def pause(job):
-    """Gives the order to pause, once all ranks watch; returns the switch's folder."""
-    switch = job.folder / "switch"
-    until(lambda: job_reports.reports(switch) or job.ended(), normal=LONGEST)
-    order_file.write(switch, "pause", "*", "alice@login1")
-    return switch
 
 
 def records(job):
@@ -75,36 +56,10 @@ def ends_well(job):
     assert (run["evidence"], run["killed"]) == (None, False)
 
 
-def test_a_pause_by_the_switch_is_no_stall(tmp_path):
-    with pausing("switch", steps=20) as job:
-        switch = pause(job)
-        waits(job, ["switch"] * RANKS)
-        time.sleep(2 * STALL)
-        verdict, summary = triaged(copied(job, tmp_path / "copy"))
-        assert verdict == "healthy"
-        assert summary.startswith(f"all ranks are paused by the switch {switch}, on purpose, for ")
-        assert summary.endswith(f"; to go on: oddrank switch resume {switch}")
-        order_file.write(switch, "resume", "*", "alice@login1")
-        ends_well(job)
-    verdict, summary = triaged(tmp_path / "copy")
-    assert verdict == "healthy"
-    assert summary.startswith(f"all ranks are paused by the switch {switch}, on purpose, since ")
-
-
-def test_a_rank_that_is_stopped_before_the_pause_is_named():
-    with pausing("stopped", steps=20, on_stall="report") as job:
-        switch = pause(job)
-        report = job.waits_for("stall")
-        assert named(report) == ([1], "host-stopped")
-        # The paused ranks do not wait for it.
-        (suspect,) = report["data"]["suspects"]
-        assert suspect["waiting"] == []
-        texts = [point["text"] for point in report["findings"][0]["evidence"]]
-        assert any(text.endswith(f"{switch}: ranks 0, 2") for text in texts)
-
-
 def test_a_breakpoint_is_no_stall_before_the_debugger_comes_and_at_its_prompt(tmp_path):
-    with pausing("breakpoint", steps=40) as job:
+    with watched_job(
+        "breakpoint", 1, steps=40, ranks=3, stall=STALL, on_stall="collect", script=PAUSING
+    ) as job:
         waits(job, ["waits", "breakpoint", "waits"])
         time.sleep(SHORTEST)
         verdict, summary = triaged(copied(job, tmp_path / "copy"))

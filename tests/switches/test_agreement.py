@@ -10,7 +10,7 @@ import pytest
 
 from oddrank.job_store import JobStore, _OwnMemory
 from oddrank.switches import agreement
-from oddrank.switches.agreement import AGREED, ASKED, PAUSED, Agreement, Root, SwitchError, Wanted
+from oddrank.switches.agreement import ASKED, Agreement, Root, SwitchError, Wanted
 from patience import PATIENCE, until
 
 
@@ -34,7 +34,7 @@ class Ranks:
     def __post_init__(self):
         self.memory = _OwnMemory()
         stores = [JobStore(self.memory, rank, self.world, "") for rank in range(self.world)]
-        self.each = [Agreement(store, pause_seconds=60) for store in stores]
+        self.each = [Agreement(store) for store in stores]
         self.root = Root(self.each[0], lambda: self.orders, self.told.append)
         self.obeyed = [[] for _ in stores]
 
@@ -56,8 +56,7 @@ class Ranks:
     def would_wait(self, rank):
         """Returns whether poll() would wait for another thread."""
         one = self.each[rank]
-        word = one.state == AGREED and one.word == "pause"
-        return (one.state == ASKED or word) and one.steps + 1 >= one._look_at
+        return one.state == ASKED and one.steps + 1 >= one._look_at
 
     @contextmanager
     def training(self):
@@ -128,20 +127,6 @@ def test_ranks_in_threads_that_train_at_other_speeds_obey_after_the_same_step(ea
     for job in jobs:
         job.join(PATIENCE.limit)
     assert all(one == ranks.obeyed[0] for one in ranks.obeyed)
-
-
-def test_a_pause_holds_all_ranks_after_one_step_until_it_is_taken_back():
-    ranks = Ranks(world=3, orders=[wanted("pause")])
-    with ranks.training():
-        until(lambda: ranks.turns() or all(one.state == PAUSED for one in ranks.each))
-        at = [one.steps for one in ranks.each]
-        for _ in range(20):
-            ranks.turns()
-        assert at == [one.steps for one in ranks.each] == [at[0]] * 3
-        assert ranks.root.state == f"paused after call {at[0]}"
-        ranks.orders = []
-        until(lambda: ranks.turns() or all(one.steps > at[0] for one in ranks.each))
-    assert ranks.obeyed == [[], [], []]
 
 
 def test_without_an_answer_nothing_happens_and_the_missing_rank_is_named(monkeypatch):

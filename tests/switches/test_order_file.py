@@ -32,16 +32,16 @@ def read(folder):
     return said[-1] if said else order_file.Order()
 
 
-def words(folder, name="slurm-4711.0"):
-    """Returns what a job with this name has to obey."""
+def words(folder):
+    """Returns what a job has to obey."""
     orders, errors = order_file.read(folder)
     assert not errors
-    return [one.word for one in order_file.standing(one for one in orders if one.is_for(name))]
+    return [one.word for one in order_file.standing(orders)]
 
 
-def write(folder, word, jobs="*"):
+def write(folder, word):
     """Writes an order, at a time of its own: files of one tick of the clock have one time."""
-    order_file.write(folder, word, jobs, "alice@login1")
+    order_file.write(folder, word, "alice@login1")
     clock = folder.with_name(f"{folder.name}-clock")
     clock.touch()
     now = clock.stat().st_mtime_ns
@@ -49,7 +49,7 @@ def write(folder, word, jobs="*"):
 
 
 def does(folder, step):
-    """Follows a step of a history: `WORD [JOBS]`, `sh: TEXT` by a shell, or `made again`."""
+    """Follows a step of a history: `WORD`, `sh: TEXT` by a shell, or `made again`."""
     if step.startswith("sh: "):
         time.sleep(0.01)
         (folder / "order").write_text(step.removeprefix("sh: ").replace("NULS", "\0" * 1000))
@@ -58,44 +58,34 @@ def does(folder, step):
         (folder / "order").unlink()
         order_file.prepare(folder)
     else:
-        write(folder, *step.split())
+        write(folder, step)
 
 
 def test_what_jobs_obey_after_a_history_of_orders_and_nothing_after_off(tmp_path):
-    # Orders, what slurm-4711.0 obeys after them, and what slurm-1.0 does.
-    for number, (history, *obeyed) in enumerate(rows(__file__, "histories")):
+    for number, (history, obeyed) in enumerate(rows(__file__, "histories")):
         folder = tmp_path / str(number)
         order_file.prepare(folder)
         for step in filter(None, history.split("; ")):
             does(folder, step)
-        found = [" ".join(words(folder, name)) for name in ("slurm-4711.0", "slurm-1.0")]
-        assert found == obeyed, history
+        assert " ".join(words(folder)) == obeyed, history
         write(folder, "off")
-        assert words(folder) == words(folder, "slurm-1.0") == [], history
-        assert all((folder / name).exists() for name in ("order", "order-pause", "order-save"))
-        assert not list((folder / "jobs").glob("*.order*"))
-    write(folder, "pause", "slurm-4711.*")
-    write(folder, "resume", "slurm-4711.*")
-    assert not list((folder / "jobs").glob("*.order*"))  # files for some jobs would pile up
+        assert words(folder) == [], history
+        assert all((folder / name).exists() for name in ("order", "order-dump", "order-save"))
 
 
 def test_an_order_is_read_with_its_writer_and_time(folder):
-    order_file.write(folder, "kill", "*", "somebody-with-a-long-name@login1")
-    order_file.write(folder, "off", "*", "x")
-    order_file.write(folder, "kill", "*", "alice@login1")
+    order_file.write(folder, "kill", "somebody-with-a-long-name@login1")
+    order_file.write(folder, "off", "x")
+    order_file.write(folder, "kill", "alice@login1")
     assert str(read(folder)).startswith("kill (alice@login1, 20")
     (folder / "order").write_bytes(b"kill by=\x1b[2Jmallory\n")
     assert str(read(folder)).isprintable()
-    write(folder, "off")
-    jobs = "\N{GRINNING FACE}" * 200  # the longest that the command allows
-    order_file.write(folder, "kill", jobs, "alice@login1")
-    assert read(folder).jobs == jobs
 
 
 def test_two_equal_orders_are_two_orders(folder):
     keys = set()
     for _ in range(2):
-        order_file.write(folder, "save", "*", "alice@login1")
+        order_file.write(folder, "save", "alice@login1")
         keys.add(read(folder).key)
     (folder / "order").write_text("kill\n")
     for at in (10**18, 10**18 + 1):
@@ -118,15 +108,15 @@ def test_who_reads_an_order_while_it_is_written_sees_the_old_one_or_the_new_one(
     write(folder, "kill")
     write(folder, "save")
     monkeypatch.setattr(os, "write", write_byte_by_byte)
-    for word, jobs in (("save", "*"), ("kill", "*"), ("kill", "slurm-1.*"), ("off", "*")):
+    for word in ("save", "kill", "off"):
         before = order_file.read(folder)
         seen.clear()
-        write(folder, word, jobs)
+        write(folder, word)
         after = order_file.read(folder)
         keys = {one.key for orders, _ in (before, after) for one in orders}
         assert len(seen) > 40
-        assert {one.key for orders, _ in seen for one in orders} <= keys, (word, jobs)
-        assert not any(errors for _, errors in (*seen, after)), (word, jobs)
+        assert {one.key for orders, _ in seen for one in orders} <= keys, word
+        assert not any(errors for _, errors in (*seen, after)), word
     assert not list(folder.rglob(".*"))
 
 
@@ -140,22 +130,21 @@ def test_a_disk_without_room_keeps_the_old_order(folder, monkeypatch):
         return real(file, text[: len(text) // 2])
 
     monkeypatch.setattr(os, "write", write_half)
-    for jobs in ("*", "slurm-1.*"):
-        with pytest.raises(OddrankError, match="No space left"):
-            order_file.write(folder, "kill", jobs, "bob@login1")
+    with pytest.raises(OddrankError, match="No space left"):
+        order_file.write(folder, "kill", "bob@login1")
     assert order_file.read(folder)[0][-1] == before
     assert not list(folder.rglob(".*"))
 
 
 def test_those_who_may_change_an_order_but_not_its_folder_write_into_the_file(folder, monkeypatch):
-    order_file.write(folder, "save", "*", "somebody-with-a-long-name@login1")
+    order_file.write(folder, "save", "somebody-with-a-long-name@login1")
     inode = (folder / "order-save").stat().st_ino
 
     def refuses(path, target):
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(Path, "replace", refuses)
-    order_file.write(folder, "save", "*", "bob@x")
+    order_file.write(folder, "save", "bob@x")
     assert str(read(folder)).startswith("save (bob@x, ")
     assert (folder / "order-save").stat().st_ino == inode
     assert len((folder / "order-save").read_text().splitlines()) == 1
@@ -198,61 +187,33 @@ def test_what_is_refused(folder, tmp_path, golden):
         file.unlink() if not file.is_dir() else file.rmdir()
         make(file)
         refuses("no file", read, folder)
-        refuses("no file", order_file.write, folder, "kill", "*", "alice@login1")
+        refuses("no file", order_file.write, folder, "kill", "alice@login1")
     file.unlink()
-    order_file.write(folder, "kill", "*", "alice@login1")
+    order_file.write(folder, "kill", "alice@login1")
     assert read(folder).word == "kill"
     for name in ("file", "missing/run17"):
         refuses(f"a job at {name}", order_file.prepare, tmp_path / name)
     for name in (".", "other"):
-        for jobs in ("*", "slurm-4711.*"):
-            refuses(f"{jobs} at {name}", order_file.write, tmp_path / name, "kill", jobs, "alice")
+        refuses(f"an order at {name}", order_file.write, tmp_path / name, "kill", "alice")
     assert [one.name for one in (tmp_path / "other").iterdir()] == ["jobs"]
     golden("\n".join(said))
 
 
-def test_off_takes_back_all_orders_but_the_one_that_it_names(folder, monkeypatch):
-    for word, jobs in (("kill", "*"), ("kill", "slurm-1.*"), ("kill", "slurm-2.*")):
-        write(folder, word, jobs)
+def test_off_takes_back_all_orders_but_the_one_that_it_names(folder):
+    write(folder, "kill")
     (folder / "order-save").unlink()
     (folder / "order-save").mkdir()
     with pytest.raises(OddrankError, match="order-save is no regular"):
         write(folder, "off")
     assert [one.word for one in order_file.read(folder)[0] if one.word != "off"] == []
-    (folder / "order-save").rmdir()
-    write(folder, "kill")
-    write(folder, "kill", "slurm-1.*")
-    fails(monkeypatch, "unlink", errno.EACCES)
-    with pytest.raises(OddrankError, match=r"jobs/slurm-1.*\.order .*Permission"):
-        write(folder, "off")
-    assert words(folder) == []
 
 
-def fails(monkeypatch, name, error):
-    """Makes a function of os fail for all that lies in or at `jobs`."""
-    real = getattr(os, name)
-
-    def function(path, *rest, **more):
-        if "jobs" in Path(path).parts[-2:]:
-            raise OSError(error, os.strerror(error), str(path))
-        return real(path, *rest, **more)
-
-    monkeypatch.setattr(os, name, function)
-
-
-def test_an_order_that_can_t_be_read_hides_no_other_one(folder, monkeypatch):
-    write(folder, "kill", "slurm-1.*")
+def test_an_order_that_can_t_be_read_hides_no_other_one(folder):
     write(folder, "save")
     (folder / "order").write_text("nonsense")
     orders, errors = order_file.read(folder)
-    assert {"kill", "save"} < {one.word for one in orders}
+    assert "save" in {one.word for one in orders}
     assert list(errors) == ["order"]
-    write(folder, "off")
-    for error in (errno.EIO, errno.ESTALE, errno.EACCES, errno.ENOTDIR):
-        with monkeypatch.context() as patched:
-            fails(patched, "listdir", error)
-            orders, errors = order_file.read(folder)
-        assert {name: one.errno for name, one in errors.items()} == {"jobs": error}
 
 
 @pytest.mark.parametrize(("mode", "made"), [(0o2770, 0o660), (0o777, 0o664), (0o700, 0o600)])
@@ -260,11 +221,10 @@ def test_those_who_may_write_to_the_folder_may_write_orders_but_for_everybody(tm
     tmp_path.chmod(mode)
     order_file.prepare(tmp_path)
     write(tmp_path, "kill")
-    write(tmp_path, "kill", "slurm-1.*")
     files = [one for one in tmp_path.rglob("*order*") if one.is_file()]
     assert {stat.S_IMODE(one.stat().st_mode) for one in files} == {made}
     assert stat.S_IMODE((tmp_path / "jobs").stat().st_mode) == mode
-    assert len(files) == 5
+    assert len(files) == 3
 
 
 def test_a_file_is_given_to_the_folder_s_group_and_by_root_to_its_owner(folder, monkeypatch):
@@ -277,7 +237,7 @@ def test_a_file_is_given_to_the_folder_s_group_and_by_root_to_its_owner(folder, 
     for user, owner in ((0, status.st_uid), (1000, -1)):
         given = []
         monkeypatch.setattr(os, "geteuid", lambda user=user: user)
-        write(folder, "kill", "slurm-4711.*")
+        write(folder, "kill")
         assert given == [(owner, status.st_gid)]
         assert words(folder) == ["kill"]
 
@@ -310,8 +270,6 @@ def test_jobs_report_side_by_side_and_hostile_reports_are_left_out(folder):
 
 def test_what_is_over_for_a_week_is_removed_by_the_next_job(folder):
     job_reports.report(folder, JobReport("slurm-1.0", "node1", 8, 120, "runs", time.time()))
-    for word in ("save", "kill", "pause"):
-        write(folder, word, "slurm-4711.*")
     for name in ("jobs/notes.txt", ".17-4711.new", "notes.json", "jobs/.17-4711.new"):
         (folder / name).touch()
     files = {one for one in folder.rglob("*") if one.is_file()}
@@ -321,9 +279,7 @@ def test_what_is_over_for_a_week_is_removed_by_the_next_job(folder):
         os.utime(file, (0, 0))
     order_file.prepare(folder)
     gone = files - set(folder.rglob("*"))
-    assert sorted(one.name.rpartition(".")[2] for one in gone) == [
-        "json", "new", "new", "order-save",
-    ]  # fmt: skip
+    assert sorted(one.name.rpartition(".")[2] for one in gone) == ["json", "new", "new"]
     assert (folder / "notes.json").exists()
 
 
@@ -337,5 +293,5 @@ def test_a_file_system_that_hangs_ends_a_command_with_one_line(tmp_path, monkeyp
 
 def test_the_command_that_takes_an_order_back_is_quoted(tmp_path):
     folder = tmp_path / "Ann's run; ls"
-    text = order_file.refusal(folder, [order_file.Order("kill")], "slurm-4711.0")
+    text = order_file.refusal(folder, [order_file.Order("kill")])
     assert shlex.split(text.rpartition(": ")[2]) == ["oddrank", "switch", "off", str(folder)]

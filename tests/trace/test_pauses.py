@@ -18,15 +18,15 @@ def test_a_pause_is_in_the_record_however_long_its_text_and_whatever_follows(scr
     rank = script.rank(NOTED.replace("FOLDER", repr(folder)), OFF)
     assert rank.sections == ("mine",)
     assert rank.pause is not None
-    assert (rank.pause.kind, rank.pause.seconds, rank.pause.what) == ("switch", 86400.0, folder)
+    assert (rank.pause.kind, rank.pause.seconds, rank.pause.what) == ("breakpoint", 86400.0, folder)
     assert rank.as_data()["pause"]["what"] == folder
     shown = "\n".join(text([rank], "j"))
-    assert f"  paused by the switch {folder}, on purpose, since " in shown
+    assert f"  stands in a breakpoint ({folder}), on purpose, since " in shown
 
 
 def test_a_longer_text_is_cut():
     (names, pause) = pauses.parted(
-        [(n, 1, 5 * 10**9) for n in pauses._names("switch 1 " + "x" * 999)]
+        [(n, 1, 5 * 10**9) for n in pauses._names("waits 1 " + "x" * 999)]
     )
     assert names == []
     assert pause is not None
@@ -43,8 +43,8 @@ def test_a_process_that_is_not_armed_notes_nothing_and_goes_on():
 # Names of open sections and their threads -> the pause that they note.
 NOTES = [
     *(([(name, 1)], None) for name in (
-        "oddrank:", "oddrank:switch", "oddrank:nap 3 x", "oddrank:switch x y", "oddrank:+ab",
-        "oddrank:switch nan x", "oddrank:waits inf 1", "oddrank:waits 0 1", "oddrank:waits -1 1",
+        "oddrank:", "oddrank:waits", "oddrank:nap 3 x", "oddrank:waits x y", "oddrank:+ab",
+        "oddrank:waits nan x", "oddrank:waits inf 1", "oddrank:waits 0 1", "oddrank:waits -1 1",
     )),
     # The last of several counts.
     ([("oddrank:waits 60 1", 1), ("oddrank:breakpoint 9.5 train.", 1), ("oddrank:+py:41", 1)],

@@ -4,9 +4,9 @@ import dataclasses
 from collections.abc import Callable, Iterable
 
 from golden import Golden
-from oddrank.triage import on_purpose
 from oddrank.triage.facts import Source
 from oddrank.triage.findings import finding
+from oddrank.triage.report import on_purpose
 from oddrank.triage.suspects import Suspect
 from oddrank.triage.verdict import suspects
 from oddrank.triage.view import View, view
@@ -37,7 +37,7 @@ def told(found: Iterable[Suspect], place: str = "") -> str:
     lines = []
     for suspect in found:
         if suspect.cause.says is None:  # it is no finding
-            lines.append(f"  {on_purpose.text(suspect, None)}")
+            lines.append(f"  {on_purpose(suspect)}")
             continue
         made = finding(suspect, folder=place)
         waiting = count(suspect.waiting) if suspect.waiting else "nobody"

@@ -27,8 +27,6 @@ from typing import NamedTuple
 from oddrank.errors import OddrankError
 from oddrank.finding import ranks_text
 from oddrank.job_store import JobStore
-from oddrank.pauses import Paused
-from oddrank.switches.order_file import PAUSE
 
 _NEVER = sys.maxsize
 _EVERY = 1.0
@@ -41,7 +39,7 @@ _DECISION_SECONDS = 300.0
 _AGAIN_SECONDS = 30.0
 """An order that was not agreed is tried again after so long."""
 
-IDLE, ASKED, AGREED, PAUSED, OBEYED = "idle", "asked", "agreed", "paused", "obeyed"
+IDLE, ASKED, AGREED, OBEYED = "idle", "asked", "agreed", "obeyed"
 
 
 class SwitchError(OddrankError):
@@ -68,7 +66,7 @@ class Wanted(NamedTuple):
 class Agreement:
     """One rank's part. poll() is the training thread's; all else is the switch's thread's."""
 
-    def __init__(self, store: JobStore, pause_seconds: float, folder: str = "") -> None:
+    def __init__(self, store: JobStore) -> None:
         self.store, self.steps, self.state, self.word = store, 0, IDLE, ""
         self.error = ""
         """Why this rank can't go on to obey; "" if it can."""
@@ -82,8 +80,6 @@ class Agreement:
         """The last order, if the ranks did not agree on it."""
         self._look_at = _NEVER  # poll() looks no further before this step
         self._changed = threading.Condition()
-        self._pause_seconds = pause_seconds
-        self._paused = Paused("switch", pause_seconds, folder)
         self._every = store.pace(_EVERY)
         self._soon = self._every / 10
         self._pace: deque[tuple[float, int]] = deque([(time.monotonic(), 0)], maxlen=10)
@@ -91,8 +87,8 @@ class Agreement:
     def poll(self) -> str:
         """Counts a step; returns what is to be done after it: "" (nearly always), save or kill.
 
-        All ranks call it equally often, and get the same answer after the same step. While the
-        order is to pause, it waits. SwitchError if the other ranks can't be reached any more.
+        All ranks call it equally often, and get the same answer after the same step.
+        SwitchError if the other ranks can't be reached any more.
         """
         self.steps = steps = self.steps + 1
         if steps < self._look_at:
@@ -113,16 +109,12 @@ class Agreement:
             decision = self.store.look(f"{self.number}/decision")
             if decision is not None:
                 self._decided(int(decision))
-        elif self.state == PAUSED:
-            if self.store.look(f"{self.number}/resume") is None:
-                return self._every
-            self._set(OBEYED, _NEVER)
         return self._soon
 
     def fail(self, why: str) -> None:
         """Makes a rank that waits for rank 0 raise an error, now and not at its deadline."""
         with self._changed:
-            if self.state in (ASKED, PAUSED):
+            if self.state == ASKED:
                 self.error = why
                 self._look_at = 0
             self._changed.notify_all()
@@ -166,15 +158,6 @@ class Agreement:
             )
             if steps < self._look_at and not self.error:
                 return ""
-            if self.state == AGREED and self.word == PAUSE and not self.error:
-                self.state = PAUSED
-                with self._paused:
-                    self._changed.wait_for(
-                        lambda: self.state != PAUSED or self.error, self._pause_seconds
-                    )
-                if not self.error:
-                    self.state, self._look_at = OBEYED, _NEVER
-                    return ""
             word, agreed = self.word, self.state == AGREED and not self.error
             self.state, self._look_at = OBEYED, _NEVER
             if agreed:
@@ -222,29 +205,24 @@ class Root:
             return f"runs; its last order: {last.text}" if last else "runs"
         if not self._decided:
             return f"asks all ranks to {order.text}"
-        if self._agreement.state == PAUSED:
-            return f"paused after call {at}"
         return f"will {order.text} after call {at}{self.behind}"
 
     def turn(self) -> None:
         agreement, now = self._agreement, time.monotonic()
-        wanted = self._wanted()
         if self._order is not None:
-            self._go_on(self._order, wanted, now)
+            self._go_on(self._order, now)
             return
-        new = next((one for one in wanted if one.key not in self._done), None)
+        new = next((one for one in self._wanted() if one.key not in self._done), None)
         if new is None:
             self._missing = ()
         elif agreement.state == IDLE and (now >= self._again or (new.urgent and not self._missing)):
             self._order, self._decided, self._put_at = new, False, now
             self._store.put(f"{agreement.number}/order", new.word)
 
-    def _go_on(self, order: Wanted, wanted: Sequence[Wanted], now: float) -> None:
+    def _go_on(self, order: Wanted, now: float) -> None:
         agreement = self._agreement
         if agreement.state == ASKED and not self._decided:
             self._decide(order, now)
-        elif agreement.state == PAUSED and order not in wanted:
-            self._store.put(f"{agreement.number}/resume", "")
         elif agreement.state == OBEYED or (self._decided and agreement.state == IDLE):
             if not self._missing:
                 self._done[order.key] = order

@@ -15,7 +15,7 @@ from oddrank.cli import CommandGroup, json_option
 from oddrank.errors import OddrankError
 from oddrank.report import envelope, write_json
 from oddrank.switches import job_reports, order_file
-from oddrank.switches.order_file import DUMP, KILL, PAUSE, SAVE, Order
+from oddrank.switches.order_file import DUMP, KILL, SAVE, Order
 
 _EXAMPLES = """Tell all ranks of running jobs to save or end, at the same step.
 
@@ -24,18 +24,16 @@ DIR is the folder that the jobs watch: oddrank.switch(DIR) in their scripts.
 
 \b
   oddrank switch save /shared/run17
-  oddrank switch kill /shared/run17 --jobs 'slurm-4711*'
+  oddrank switch kill /shared/run17
   oddrank switch status /shared/run17
 """
 # A job that has not reported for longer is taken for gone: it reports every 10 s.
 _LIVING_SECONDS = 60.0
-_LONGEST = 200  # characters of a pattern
 # The words of `check`: examples/slurm/torchrun.sbatch compares them.
 _REFUSED, _ALLOWED = "refused", "allowed"
 # Word -> what becomes of an order that no job hears.
 _UNHEARD = {
     KILL: ": jobs that start are refused, until `off`",
-    PAUSE: ": a job that starts waits after its first steps",
     SAVE: ": nobody obeys it, and a job that starts later will not, either",
     DUMP: ": nobody obeys it, and a job that starts later will not, either",
 }
@@ -59,34 +57,22 @@ def _orders(word: str, text: str) -> None:
 
     @command.command(word, help=text)
     @_folder
-    @click.option("--jobs", metavar="PATTERN", default="*", show_default=True,
-                  help="Names of the jobs that obey, as `status` shows them.")  # fmt: skip
-    def write(folder: Path, jobs: str) -> None:
-        unfit = any(one.isspace() or not one.isprintable() for one in jobs)
-        if unfit or not 0 < len(jobs) <= _LONGEST:
-            raise click.UsageError(f"--jobs {jobs[:60]!r} is no name or pattern like 'slurm-47*'")
-        order_file.in_time(folder, lambda: order_file.write(folder, word, jobs, _me()))
-        order = Order(word, jobs=jobs)
+    def write(folder: Path) -> None:
+        order_file.in_time(folder, lambda: order_file.write(folder, word, _me()))
         orders, reports = order_file.in_time(
             folder, lambda: (order_file.read(folder)[0], job_reports.reports(folder))
         )
         running = (one for one in reports if one.state != job_reports.ENDED)
-        recent = (one for one in running if time.time() - one.seen < _LIVING_SECONDS)
-        living = [one for one in recent if order.is_for(one.job)]
+        living = [one for one in running if time.time() - one.seen < _LIVING_SECONDS]
         if living:
             names = ", ".join(one.job for one in living[:5])
             more = f" and {len(living) - 5} more" if len(living) > 5 else ""
             render.line(f"{word} is written. Jobs that watch {folder}: {names}{more}", sys.stdout)
         else:
-            some = "" if jobs == "*" else f" and is named {jobs}"
-            text = f"No job watches {folder} now{some}{_UNHEARD.get(word, '')}"
+            text = f"No job watches {folder} now{_UNHEARD.get(word, '')}"
             render.line(f"{word} is written. {text}", sys.stdout)
-        lasting = [one for one in orders if one.word in (KILL, PAUSE)]
-        others = [one for one in lasting if (one.word, one.jobs) != (word, jobs)]
-        if others:
-            late = word == SAVE and all(one.word == PAUSE for one in others)
-            after = "; a paused job saves after `resume`" if late else ""
-            render.line(f"also in force: {', '.join(map(str, others))}{after}", sys.stdout)
+        for kill in (one for one in orders if one.word == KILL != word):
+            render.line(f"also in force: {kill}", sys.stdout)
         if living:
             render.line(f"next: oddrank switch status {shlex.quote(str(folder))}", sys.stdout)
 
@@ -94,9 +80,7 @@ def _orders(word: str, text: str) -> None:
 _orders("kill", "Make all ranks save, then end. Jobs that start later are refused, until `off`.")
 _orders("save", "Make all ranks save a checkpoint, and go on.")
 _orders("dump", "Make all ranks write their stacks at once, also if they hang; they go on.")
-_orders("pause", "Make all ranks wait after the same step, until `resume`, `kill` or `off`.")
-_orders("resume", "End a pause.")
-_orders("off", "Take back all orders, or those for --jobs: jobs may start again.")
+_orders("off", "Take back all orders: jobs may start again.")
 
 
 @command.command()
@@ -128,27 +112,20 @@ def status(folder: Path, json_path: str | None) -> None:
 
 @command.command()
 @_folder
-@click.option("--job", "name", metavar="NAME", default="",
-              help="The job that asks, for orders to some jobs: slurm-4711.0.")  # fmt: skip
-def check(folder: Path, name: str) -> int:
+def check(folder: Path) -> int:
     """Print `refused` if no job may start, else `allowed`: for scripts, before they start one.
 
     If it is refused, the reason is on stderr and the exit code 1. A script that must be sure
     compares the word: a Python that can't run this command exits with 1, too.
     """
-    name = name or job.job_name()
     try:
-        orders = [one for one in _read(folder) if one.is_for(name)]
+        orders = _read(folder)
     except FileNotFoundError:
         orders = []
         _may_be_made(folder)
-    why = order_file.refusal(folder.absolute(), orders, name)
+    why = order_file.refusal(folder.absolute(), orders)
     if why:
         render.line(f"oddrank: {why}", sys.stderr)
-    for one in order_file.standing(orders):
-        if one.word == PAUSE:
-            text = f"the switch {folder} says {one}: the job will wait after its first steps"
-            render.line(f"oddrank: {text}", sys.stderr)
     render.line(_REFUSED if why else _ALLOWED, sys.stdout)
     return 1 if why else 0
 

@@ -2,20 +2,15 @@
 
 An order is one line: a word, then its writer and time. `echo kill > DIR/order` is enough.
 
-  order                       kill and off, for all jobs; from a shell also pause and resume
-  order-pause                 pause and resume, so that they can't replace a kill of that moment
-  order-save, order-dump      so that a save takes back neither a kill nor a dump of that second
-  jobs/PATTERN-HASH.order*    the same for some jobs: they can't take back an order for others
+  order                     kill and off
+  order-save, order-dump    so that a save takes back neither a kill nor a dump of that second
 
 An order is written beside its file and then takes the file's place: a reader sees the old order or
-the new one, and nothing in between. The files for all jobs always exist: an NFS client that opens a
-name whose file was replaced looks the name up again, but sees a new name only after up to a minute.
-The files for some jobs are new, so they lie where each job renames its report every ten seconds:
-that makes an NFS client look at the folder again.
+the new one, and nothing in between. The files always exist: an NFS client that opens a name whose
+file was replaced looks the name up again, but sees a new name only after up to a minute.
 """
 
 import errno
-import fnmatch
 import os
 import re
 import shlex
@@ -23,7 +18,6 @@ import stat
 import string
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterable
 from concurrent import futures
 from contextlib import suppress
@@ -31,18 +25,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from oddrank import job
 from oddrank.errors import OddrankError
 
-KILL, SAVE, DUMP, PAUSE, RESUME, OFF = "kill", "save", "dump", "pause", "resume", "off"
-WORDS = (KILL, SAVE, DUMP, PAUSE, RESUME, OFF)
+KILL, SAVE, DUMP, OFF = "kill", "save", "dump", "off"
+WORDS = (KILL, SAVE, DUMP, OFF)
 ONCE = (SAVE, DUMP)
 """Each job obeys these once. A job that starts later does not."""
 JOBS = "jobs"
-"""The folder, in that of the switch, of the jobs' reports and of the orders for some jobs."""
-ORDER, _SUFFIX = "order", ".order"
-_ONCE_SUFFIXES = tuple(f"{ORDER}-{word}" for word in ONCE)
-_FOR_ALL = (ORDER, f"{ORDER}-{PAUSE}", *_ONCE_SUFFIXES)
+"""The folder, in that of the switch, of the jobs' reports."""
+ORDER = "order"
+_ONCE_FILES = tuple(f"{ORDER}-{word}" for word in ONCE)
+_FILES = (ORDER, *_ONCE_FILES)
 _MOST_BYTES = 2048
 _OLD_SECONDS = 7 * 24 * 3600
 ANSWERS_SECONDS = 30.0
@@ -53,14 +46,13 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Order:
-    """The order in a file. by: for people. jobs: a pattern of names of jobs. at: ns, of the file.
+    """The order in a file. by: for people. at: ns, of the file. file: its name in the folder.
 
-    file: its path in the folder. id: of the command that wrote it; "" if a shell did.
+    id: of the command that wrote it; "" if a shell did.
     """
 
     word: str = OFF
     by: str = ""
-    jobs: str = "*"
     at: int = 0
     file: str = ORDER
     id: str = ""
@@ -74,14 +66,9 @@ class Order:
         """
         return f"{self.file} {self.by} {self.id or self.at}"
 
-    def is_for(self, name: str) -> bool:
-        return fnmatch.fnmatchcase(name, self.jobs)
-
     def __str__(self) -> str:
         """Returns the order as messages name it: kill (alice@login1, 2026-11-24T01:29:09Z)."""
-        jobs = "" if self.jobs == "*" else f"jobs {self.jobs}"
-        said = ", ".join(filter(None, (self.by, jobs)))
-        return f"{self.word} ({said})" if said else self.word
+        return f"{self.word} ({self.by})" if self.by else self.word
 
 
 def prepare(folder: Path) -> bool:
@@ -94,13 +81,13 @@ def prepare(folder: Path) -> bool:
         is_new = not folder.is_dir()
         folder.mkdir(exist_ok=True)
         like = folder.stat()
-        for name in _FOR_ALL:
+        for name in _FILES:
             with suppress(FileExistsError):
                 _create(folder / name, b"", like)  # a word could replace an order of this moment
         (folder / JOBS).mkdir(exist_ok=True)
         with suppress(OSError):  # another user's
             _share_folder(folder / JOBS, like)
-        _remove_old(folder / JOBS, r".*\.(json|new|order-(save|dump))")
+        _remove_old(folder / JOBS, r".*\.(json|new)")
         _remove_old(folder, r"\..*\.new")
     except FileNotFoundError as error:
         raise OddrankError(
@@ -150,19 +137,13 @@ def _share(made: int, like: os.stat_result, mode: int) -> None:
 def read(folder: Path) -> tuple[list[Order], dict[str, OSError | OddrankError]]:
     """Returns the orders of all files, the oldest first, and the errors of those that have none.
 
-    Errors have their file's path in the folder as key; that of `order` is a FileNotFoundError in a
-    folder that no job has watched. The other files may be missing. The key `jobs` says that the
-    files for some jobs can't be listed: they may hold a kill.
+    Errors have their file's name as key; that of `order` is a FileNotFoundError in a folder that no
+    job has watched. The other files may be missing.
     """
     orders: list[Order] = []
     errors: dict[str, OSError | OddrankError] = {}
-    names = list(_FOR_ALL)
-    try:
-        names += _files_for_some(folder)
-    except OSError as error:
-        errors[JOBS] = error
     # A kill comes last: whoever sees a save that was written after it sees the kill, too.
-    for name in reversed(names):
+    for name in reversed(_FILES):
         try:
             orders.append(_read(folder, name))
         except (OSError, OddrankError) as error:
@@ -171,18 +152,10 @@ def read(folder: Path) -> tuple[list[Order], dict[str, OSError | OddrankError]]:
     return sorted(reversed(orders), key=lambda one: one.at), errors
 
 
-def _files_for_some(folder: Path) -> list[str]:
-    try:
-        names = os.listdir(folder / JOBS)
-    except FileNotFoundError:
-        return []
-    return [f"{JOBS}/{name}" for name in names if name.endswith((_SUFFIX, *_FOR_ALL[1:]))]
-
-
 def _read(folder: Path, name: str, *, again: bool = True) -> Order:
-    """Returns the order of one file. OSError if it can't be read; OddrankError if it is none.
+    """Returns the order of one file, `off` of an empty one.
 
-    An empty file is an `off` without a time: made again, it ends no pause.
+    OSError if it can't be read; OddrankError if it is none.
     """
     path = folder / name
     file = _open(path, os.O_RDONLY)
@@ -205,7 +178,7 @@ def _read(folder: Path, name: str, *, again: bool = True) -> Order:
         raise OddrankError(f"{path} says {shown!r}: it takes {', '.join(WORDS)}")
     said = dict(one.split("=", 1) for one in words[1:] if "=" in one)
     by = ", ".join(filter(None, (said.get("by"), said.get("at"))))
-    return Order(word, by, said.get("jobs", "*"), at, name, said.get("id", ""))
+    return Order(word, by, at, name, said.get("id", ""))
 
 
 def _open(path: Path, flags: int) -> int:
@@ -226,28 +199,32 @@ def _irregular(path: Path) -> OddrankError:
     return OddrankError(f"{path} is no regular file: remove it")
 
 
-def write(folder: Path, word: str, jobs: str, by: str) -> None:
-    """Writes an order. OddrankError if the folder is no switch, or can't be written."""
-    name = _name(word, jobs)
-    path = folder / name
+def write(folder: Path, word: str, by: str) -> None:
+    """Writes an order; `off` takes all orders back.
+
+    OddrankError if the folder is no switch, or can't be written.
+    """
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    some = "" if jobs == "*" else f" jobs={jobs}"
-    text = f"{word} by={by} at={at} id={time.time_ns()}-{os.getpid()}{some}\n".encode()
+    text = f"{word} by={by} at={at} id={time.time_ns()}-{os.getpid()}\n".encode()
     try:
         like = _status(folder)
-        if word == OFF:
-            _take_back(folder, jobs, text, like)
-        elif jobs != "*" and word == RESUME and not _is_paused(folder, name):
-            path.unlink(missing_ok=True)  # files for some jobs would pile up
-        else:
-            _replace(path, text, like)
     except FileNotFoundError as error:
         raise OddrankError(
             f"{folder} is no switch: no job has called oddrank.switch({str(folder)!r}). Check the"
             " path"
         ) from error
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise _unwritable(folder, error) from error
+    errors: list[Exception] = []
+    for name in _FILES if word == OFF else (f"{ORDER}-{word}" if word in ONCE else ORDER,):
+        try:
+            _replace(folder / name, text, like)
+        except OddrankError as error:
+            errors.append(error)
+        except OSError as error:
+            errors.append(_unwritable(folder / name, error))
+    if errors:  # after all others were taken back
+        raise errors[0]
 
 
 def _unwritable(path: Path, error: OSError) -> OddrankError:
@@ -257,54 +234,13 @@ def _unwritable(path: Path, error: OSError) -> OddrankError:
     return OddrankError(f"{path} can't be written: {error.strerror or error}. {then}")
 
 
-def _name(word: str, jobs: str) -> str:
-    """Returns the path, in the folder, of the file for an order."""
-    kind = {KILL: "", OFF: "", RESUME: f"-{PAUSE}"}.get(word, f"-{word}")
-    if jobs == "*":
-        return f"{ORDER}{kind}"
-    unlike = zlib.crc32(jobs.encode())  # patterns that differ in what no file's name may have
-    return f"{JOBS}/{job.file_name(jobs)[:80]}-{unlike:08x}{_SUFFIX}{kind}"
-
-
 def _status(folder: Path) -> os.stat_result:
     """Returns the folder's status. FileNotFoundError if it has no order's file: it is no switch."""
-    for name in _FOR_ALL:
+    for name in _FILES:
         with suppress(FileNotFoundError):
             (folder / name).lstat()
             return folder.stat()
     raise FileNotFoundError(folder)
-
-
-def _is_paused(folder: Path, but: str) -> bool:
-    """Returns whether a file other than `but` has a pause, or may have one."""
-    orders, errors = read(folder)
-    return bool(errors) or any(one.word == PAUSE and one.file != but for one in orders)
-
-
-def _take_back(folder: Path, jobs: str, text: bytes, like: os.stat_result) -> None:
-    """Takes back the orders for these jobs; for all jobs, all orders.
-
-    OddrankError names a file that could not be changed, after all others were.
-    """
-    names = [_name(word, jobs) for word in (OFF, PAUSE, *ONCE)]
-    errors: dict[str, OSError | OddrankError] = {}
-    if jobs == "*":
-        try:
-            names += _files_for_some(folder)
-        except OSError as error:
-            errors[JOBS] = error
-    for name in names:
-        try:
-            if name.startswith(JOBS):
-                (folder / name).unlink(missing_ok=True)
-            else:
-                _replace(folder / name, text, like)
-        except (OSError, OddrankError) as error:
-            errors[name] = error
-    for name, failure in errors.items():
-        if isinstance(failure, OddrankError):
-            raise failure
-        raise _unwritable(folder / name, failure) from failure
 
 
 def _replace(path: Path, text: bytes, like: os.stat_result) -> None:
@@ -327,23 +263,15 @@ def _replace(path: Path, text: bytes, like: os.stat_result) -> None:
 
 
 def standing(orders: Iterable[Order]) -> list[Order]:
-    """Returns which of the orders for one job it has to obey, without those that it has obeyed.
-
-    A kill stands alone. Else the saves and dumps, and the pause that nothing has ended, the oldest
-    first. orders: the oldest first.
-    """
-    found = [one for one in orders if one.word != OFF or not one.file.endswith(_ONCE_SUFFIXES)]
-    if kills := [one for one in found if one.word == KILL]:
-        return kills[:1]
-    lasting = [one for one in found if one.word not in ONCE]
-    paused = lasting[-1:] if lasting and lasting[-1].word == PAUSE else []
-    return [one for one in found if one.word in ONCE or one in paused]
+    """Returns which of the orders a job has to obey, the oldest first; a kill stands alone."""
+    found = [one for one in orders if one.word != OFF]
+    return [one for one in found if one.word == KILL][:1] or found
 
 
-def refusal(folder: Path, orders: Iterable[Order], name: str) -> str:
-    """Returns why the job `name` must not start under these orders; "" if it may."""
+def refusal(folder: Path, orders: Iterable[Order]) -> str:
+    """Returns why no job may start under these orders; "" if jobs may."""
     for order in orders:
-        if order.word == KILL and order.is_for(name):
+        if order.word == KILL:
             return (
                 f"the switch {folder} says {order}: no job may start. If it was for an earlier job:"
                 f" oddrank switch off {shlex.quote(str(folder))}"
@@ -352,7 +280,7 @@ def refusal(folder: Path, orders: Iterable[Order], name: str) -> str:
 
 
 def _remove_old(folder: Path, names: str) -> None:
-    """Removes what is over for a week. A kill or pause of some jobs stays until `off`."""
+    """Removes what is over for a week."""
     for entry in os.scandir(folder):
         if re.fullmatch(names, entry.name):
             with suppress(OSError):

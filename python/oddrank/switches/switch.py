@@ -23,7 +23,7 @@ from oddrank.job_store import Poller
 from oddrank.switches import job_reports, order_file
 from oddrank.switches.agreement import IDLE, Agreement, RefusedError, Root, Wanted
 from oddrank.switches.job_reports import JobReport
-from oddrank.switches.order_file import DUMP, JOBS, KILL, ONCE, SAVE, Order
+from oddrank.switches.order_file import DUMP, KILL, ONCE, SAVE, Order
 from oddrank.switches.signals import Signals
 
 _READ_EVERY = 1.0
@@ -41,14 +41,12 @@ _numbers = itertools.count()
 _open: "weakref.WeakSet[Switch]" = weakref.WeakSet()
 
 
-def switch(
-    path: str | os.PathLike[str], *, signals: bool = True, pause_seconds: float = 24 * 3600
-) -> "Switch":
+def switch(path: str | os.PathLike[str], *, signals: bool = True) -> "Switch":
     """Begins to watch a folder; all ranks call it, after init_process_group(). Returns a Switch.
 
-    Each rank calls poll() of the Switch after each step. `oddrank switch kill|save|dump|pause DIR`
-    writes an order. signals: SIGUSR1 (save) and SIGTERM (kill), sent to one rank or to all, are
-    orders, too. pause_seconds: a pause ends after so long.
+    Each rank calls poll() of the Switch after each step. `oddrank switch kill|save|dump DIR` writes
+    an order. signals: SIGUSR1 (save) and SIGTERM (kill), sent to one rank or to all, are orders,
+    too.
 
     Makes the folder, but not its parent. Raises RefusedError, a SwitchError, on all ranks if the
     folder says kill already, or has an order that can't be read.
@@ -59,13 +57,11 @@ def switch(
         raise OddrankError(f"oddrank.switch({path!r}): give a folder as text or a Path") from None
     if not os.fsdecode(path):
         raise OddrankError("oddrank.switch(''): give the name of a folder")
-    if not 0 < pause_seconds < math.inf:
-        raise OddrankError(f"pause_seconds={pause_seconds!r}: give a number of seconds above 0")
     if signals and threading.current_thread() is not threading.main_thread():
         raise OddrankError("only the main thread can take signals: give signals=False")
     for one in _open:
         raise OddrankError(f"this process watches {one.path} already: remove() that switch first")
-    return Switch(folder, signals, pause_seconds)
+    return Switch(folder, signals)
 
 
 class Switch:
@@ -73,15 +69,15 @@ class Switch:
 
     poll(): called by each rank after each step. Returns what to do now, on all ranks after the same
     step: "" (nearly always), "save" (write a checkpoint) or "kill" (write one, then leave the
-    loop). While the order is to pause, it waits. It costs less than a microsecond.
+    loop). It costs less than a microsecond.
     """
 
     poll: Callable[[], str]
 
-    def __init__(self, path: Path, signals: bool, pause_seconds: float) -> None:
+    def __init__(self, path: Path, signals: bool) -> None:
         self.path = path
         store = job_store.connect("oddrank.switch()", f"switch/{next(_numbers)}")
-        self._store, self._agreement = store, Agreement(store, pause_seconds, str(path.absolute()))
+        self._store, self._agreement = store, Agreement(store)
         self.poll = self._agreement.poll
         self._dumps = self._saves = 0
         self._signalled, self._signalled_at = 0, -math.inf  # signals to save that rank 0 has seen
@@ -248,7 +244,7 @@ class _Folder:
 
     def __init__(self, path: Path, switch: Switch) -> None:
         self.path = path.absolute()
-        self._switch, self._job = switch, job.job_name()
+        self._switch = switch
         self._orders: dict[str, Order] = {}  # by file, as it could be read last
         self._begun: frozenset[str] | None = None  # keys of the orders that were there before
         self._first = threading.Event()
@@ -270,7 +266,7 @@ class _Folder:
             return self._refusal
 
     def orders(self) -> list[Order]:
-        """Returns the orders for this job, the oldest first, without those for earlier jobs."""
+        """Returns the orders, the oldest first, without those for earlier jobs."""
         return [
             one for one in sorted(self._orders.values(), key=lambda one: one.at)
             if not (one.word in ONCE and one.key in (self._begun or ()))
@@ -298,20 +294,15 @@ class _Folder:
         texts = {f"an order can't be read: {error}" for error in errors.values()}
         if self._begun is None:
             self._begun = frozenset(one.key for one in found)
-            why = "; ".join(sorted(texts)) or order_file.refusal(self.path, found, self._job)
+            why = "; ".join(sorted(texts)) or order_file.refusal(self.path, found)
             self._refuse(why)
         if not self._refusal:
             for text in sorted(texts - self._warned):
                 self._switch._tell(text)
         self._warned = texts
         # A file that can't be read takes back nothing.
-        orders = {
-            name: one
-            for name, one in self._orders.items()
-            if name in errors or (JOBS in errors and name.startswith(f"{JOBS}/"))
-        }
-        orders.update({one.file: one for one in found if one.is_for(self._job)})
-        self._orders = orders
+        kept = {name: one for name, one in self._orders.items() if name in errors}
+        self._orders = kept | {one.file: one for one in found}
 
     def _refuse(self, why: str) -> bool:
         """Refuses the job. Returns False if it is too late for that."""

@@ -127,7 +127,6 @@ def _infinite_loop(suspect: Suspect) -> tuple[Condition, str]:
 
 
 _IN_PAUSE = {
-    "switch": " in a switch pause",
     "breakpoint": " in a breakpoint",
     "waits": " while it waited for a rank in a breakpoint",
 }
@@ -387,7 +386,7 @@ def _signal_name(number: int | None) -> str:
 
 PAUSED = Cause(
     "paused", "purpose",
-    "waits on purpose: in a switch's pause, at a breakpoint, or for a rank in one",
+    "waits on purpose: at a breakpoint, or for a rank in one",
     None,
 )  # fmt: skip
 DEAD = Cause(

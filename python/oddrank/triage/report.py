@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from oddrank.errors import OddrankError
 from oddrank.inputs import Item, Notes, files
 from oddrank.report import Report
+from oddrank.trace import where
 from oddrank.triage import (
     apart,
     causes,
     findings,
     folders,
     not_understood,
-    on_purpose,
     timeline,
     verdict,
     words,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from oddrank.page.parts import Parts
 
 _MOST_NOTES = 64
+_MOST_PAUSED = 4
 
 
 @dataclass
@@ -166,16 +167,30 @@ def _why(triage: Triage) -> str:
         rest += f"; not read: {skipped} (see skipped in the JSON, or --explain)"
     if triage.jobs > 1:
         rest += f"; of {triage.jobs} jobs, each judged alone"
-    pauses = [
-        on_purpose.text(s, triage.view.world, triage.view.heard)
-        for s in triage.suspects
-        if s.cause is causes.PAUSED
-    ]
-    if pauses:
+    if pauses := [on_purpose(one) for one in triage.suspects if one.cause is causes.PAUSED]:
         return "; ".join(pauses) + lost
     if triage.suspects:
         return f"read: {read}{rest}"
     return f"nothing in what was read tells of a stall or a death; read: {read}{rest}{lost}"
+
+
+def on_purpose(suspect: Suspect) -> str:
+    """Returns the sentence on ranks that wait on purpose. It is no finding: nothing is wrong."""
+    stopped = [one for one in suspect.pauses if one.pause.kind == "breakpoint"]
+    waiting = [one for one in suspect.pauses if one.pause.kind == "waits"]
+    texts = []
+    if stopped:
+        first = stopped[0]
+        few = [f"{words.count([one.process])} {one.pause}" for one in stopped[:_MOST_PAUSED]]
+        more = " and more" if len(stopped) > len(few) else ""
+        lasts = where.on_purpose(first.pause, None if first.gone else first.seen)
+        texts.append(f"{', '.join(few)}{more}{lasts}")
+    if waiting:
+        they = words.count([one.process for one in waiting])
+        wait = "wait" if len(waiting) > 1 else "waits"
+        whom = "it" if stopped else f"rank {waiting[0].pause.what} at a breakpoint"
+        texts.append(f"{they} {wait} for {whom}")
+    return "; ".join(texts)
 
 
 def _data(triage: Triage) -> dict[str, Any]:

@@ -26,7 +26,7 @@ RULES = {
     "opposed-messages": "two ranks do the same to each other, and each needs the other's part",
     "different-calls": "ranks issued different calls as the same call of a group",
     "threads-share-a-group": "threads of it were in calls of this group at the same time",
-    "paused-on-purpose": "a switch or a breakpoint makes it wait, as it says itself",
+    "paused-on-purpose": "a breakpoint makes it wait, as it says itself",
     "held": "the kernel keeps it from running",
     "no-recorded-call": "every rank has completed what is recorded of what it issued",
     "no-open-call": "every rank has completed what it issued",

@@ -42,9 +42,7 @@ def without_pauses(found: Sequence[Suspect], view: View) -> list[Suspect]:
 def _explains(view: View, process: Process, suspect: Suspect) -> bool:
     """Returns whether a pause is why this process of a suspect stands.
 
-    Ranks come to a pause by a switch after the same step, and leave it together; those that wait
-    at a breakpoint do so for the rank in it. If one of them is awaited by a rank that is not
-    paused, it has not got out.
+    If one that waits at a breakpoint is awaited by a rank that is not paused, it has not got out.
     """
     if process not in view.pauses:
         return False
