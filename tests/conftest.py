@@ -189,6 +189,9 @@ def _on_its_own(request: pytest.FixtureRequest) -> Iterator[None]:
     if pytest_plugin.HERE is not None:
         yield
         return
+    # It must have begun before: a test's parameter may ask for it later.
+    if any("slurm" in mark.args for mark in request.node.iter_markers("xdist_group")):
+        request.getfixturevalue("slurm")
     known = set(owned.below())
     with environment.kept():
         yield
