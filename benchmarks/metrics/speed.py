@@ -47,7 +47,7 @@ def rate(text: bytes, mib: int) -> tuple[float, int]:
     began, fed = time.thread_time(), 0
     while fed < mib << 20:
         for at in range(0, len(text), chunk):
-            job.feed(0, memoryview(text)[at : at + chunk])
+            job.feed(0, text[at : at + chunk])
         fed += len(text)
     job.end(0)
     job.flush()

@@ -7,7 +7,6 @@
 #include <memory>
 #include <utility>
 
-#include "logs/last_times.hpp"
 #include "logs/merger.hpp"
 #include "logs/scanner.hpp"
 #include "logs/splitter.hpp"
@@ -84,41 +83,28 @@ logs::WriterNumbers::Ask ask(py::function number) {
   };
 }
 
-std::string_view view(const py::bytes& bytes) { return bytes; }
-
-logs::MergeOptions merge_options(int fd, bool strip, bool clean, bool shifted, py::function label) {
-  logs::MergeOptions options;
-  options.fd = fd;
-  options.strip = strip;
-  options.clean = clean;
-  options.shifted = shifted;
-  options.label = [label = std::move(label)](std::size_t source, const logs::Writer& writer) {
-    auto [text, offset] =
-        label(source, to_tuple(writer)).cast<std::pair<std::string, std::int64_t>>();
-    return logs::Label{std::move(text), offset};
-  };
-  options.pause = [] {
-    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-  };
-  return options;
-}
-
-py::dict to_dict(const logs::Merged& merged) {
-  return dict_of({"lines"_k = merged.lines, "untimed"_k = merged.untimed, "late"_k = merged.late,
-                  "without_times"_k = list_of(merged.without_times)});
-}
-
 void bind_merging(py::module_& m) {
   m.def(
       "merge_logs",
       [](const std::vector<std::pair<std::string, std::int64_t>>& sources, int fd, bool strip,
-         bool clean, bool shifted, py::function label) {
+         bool clean, bool shifted, const py::function& label) {
         std::vector<logs::MergeSource> list;
         list.reserve(sources.size());
         for (const auto& [path, reference_ns] : sources) list.push_back({path, reference_ns});
-        const auto options = merge_options(fd, strip, clean, shifted, std::move(label));
+        const auto labelled = [&label](std::size_t source, const logs::Writer& writer) {
+          auto [text, offset] =
+              label(source, to_tuple(writer)).cast<std::pair<std::string, std::int64_t>>();
+          return logs::Label{std::move(text), offset};
+        };
+        const auto pause = [] {
+          if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+        };
         try {
-          return to_dict(logs::merge_logs(list, options));
+          const logs::Merged merged =
+              logs::merge_logs(list, {fd, strip, shifted, clean, labelled, pause});
+          return dict_of({"lines"_k = merged.lines, "untimed"_k = merged.untimed,
+                          "late"_k = merged.late,
+                          "without_times"_k = list_of(merged.without_times)});
         } catch (const SystemError& error) {
           if (error.number() != EPIPE) throw;  // else the reader has left
           PyErr_SetString(PyExc_BrokenPipeError, error.what());
@@ -142,7 +128,7 @@ void bind_readers(py::module_& m) {
            "number: writer -> the number that add() gave to its file.")
       .def("add", &logs::Splitter::add, py::arg("name"),
            "Makes a file, which must not exist, and returns its number.")
-      .def("feed", [](logs::Splitter& self, const py::bytes& chunk) { self.feed(view(chunk)); })
+      .def("feed", [](logs::Splitter& self, const py::bytes& chunk) { self.feed(chunk); })
       .def("finish", &logs::Splitter::finish, "Ends the log that was fed.")
       .def("flush", &logs::Splitter::flush)
       .def("shares", [](const logs::Splitter& self) {
@@ -176,16 +162,13 @@ void bind_logs(py::module_& m) {
       "scan_lines",
       [](const std::string& path, const Words& words, std::size_t most, std::size_t total,
          bool speakers, const std::vector<std::pair<std::uint64_t, std::uint64_t>>& ranges) {
-        std::vector<logs::Needle> list = needles(words);
         logs::Limits limits;
         limits.matches = most;
         limits.total = total;
         if (!speakers) limits.speakers = 0;
-        std::vector<logs::LineRange> lines;
-        lines.reserve(ranges.size());
-        for (const auto& [first, last] : ranges) lines.push_back({first, last});
-        return to_dict(without_gil(
-            [&] { return logs::scan_file(path, logs::Needles(std::move(list)), limits, lines); }));
+        for (const auto& [first, last] : ranges) limits.ranges.push_back({first, last});
+        const logs::Readers reader({{logs::Needles(needles(words)), limits}});
+        return to_dict(without_gil([&] { return reader.scan(path)[0]; }));
       },
       py::arg("path"), py::arg("needles"), py::arg("most") = logs::Limits{}.matches,
       py::arg("total") = logs::Limits{}.total, py::arg("speakers") = true,

@@ -15,10 +15,9 @@
 #include <string_view>
 #include <utility>
 
-#include "logs/docker.hpp"
 #include "logs/pieces.hpp"
 #include "logs/prefixes.hpp"
-#include "logs/terminal.hpp"
+#include "logs/raw_text.hpp"
 #include "logs/timestamps.hpp"
 #include "os/error.hpp"
 #include "os/fd.hpp"
@@ -29,21 +28,6 @@ namespace {
 
 constexpr std::size_t kAllBuffers = 64u << 20;
 constexpr std::size_t kOutputBlock = 1u << 20;  // of the output
-
-// A piece of a line. text: what is written of it.
-struct MergedPiece {
-  explicit MergedPiece(const Piece& piece)
-      : text(piece.text),
-        said(piece.said),
-        who(piece.who),
-        packed(piece.packed),
-        begins(piece.begins) {}
-  std::string_view text;
-  std::string_view said;
-  Prefix who;
-  bool packed;
-  bool begins;
-};
 
 // Writes what is in the block. Calls `pause` where a signal interrupts it: a reader that takes
 // nothing may be left. Throws SystemError if it can't be written.
@@ -147,7 +131,7 @@ class Stream {
 
   // Appends the line in hand, as the options say, each piece behind its writer's label.
   void give(std::string& out) {
-    for (const MergedPiece& piece : given_) append(piece, out);
+    for (const Piece& piece : given_) append(piece, out);
   }
   // Ends the line that was appended last, if it has no end yet.
   void finish(std::string& out) {
@@ -163,7 +147,7 @@ class Stream {
   // Reads until there is a line, or a part of a long one.
   void read() {
     given_.clear();
-    const auto take = [this](const Piece& piece) { given_.push_back(MergedPiece(piece)); };
+    const auto take = [this](const Piece& piece) { given_.push_back(piece); };
     while (given_.empty() && !at_end_) {
       at_end_ = !source_.next();
       if (at_end_) {
@@ -216,7 +200,7 @@ class Stream {
     return kNoTime;
   }
 
-  void append(const MergedPiece& piece, std::string& out) {
+  void append(const Piece& piece, std::string& out) {
     const Label& label = labels_[numbers_(piece.who)];
     if (piece.begins || piece.who.text > 0) {  // else the rest of a long line
       finish(out);
@@ -239,7 +223,7 @@ class Stream {
   std::vector<Label> labels_;
   WriterNumbers numbers_;
   PieceReader reader_;
-  std::vector<MergedPiece> given_;  // of the line in hand
+  std::vector<Piece> given_;  // of the line in hand
   std::int64_t time_ = kNoTime;
   bool timed_ = false;
   bool inside_ = false;  // the line that was appended last has no end yet
@@ -298,6 +282,36 @@ Merged merge_logs(const std::vector<MergeSource>& sources, const MergeOptions& o
   }
   flush(output, options);
   return merged;
+}
+
+std::vector<std::int64_t> last_times(
+    const std::string& path, const std::vector<std::pair<std::uint64_t, std::size_t>>& wanted,
+    std::int64_t reference_ns, WriterNumbers::Ask number) {
+  std::vector<std::int64_t> found, last;
+  WriterNumbers numbers(std::move(number));
+  std::optional<Timestamp::Clock> clock;
+  const auto take = [&](const Piece& piece) {
+    const std::size_t writer = numbers(piece.who);
+    last.resize(std::max(last.size(), writer + 1));
+    for (; found.size() < wanted.size() && wanted[found.size()].first <= piece.line;) {
+      const std::size_t of = wanted[found.size()].second;
+      found.push_back(of < last.size() ? last[of] : 0);
+    }
+    const auto time = find_time(piece.said, reference_ns);
+    if (!time || time->ns <= 0 || time->clock == Timestamp::Clock::boot) return;
+    if (clock.value_or(time->clock) != time->clock) return;
+    clock = time->clock;
+    last[writer] = std::max(last[writer], time->ns);
+  };
+  PieceReader reader;
+  struct stat info {};
+  read_chunks(open_regular(path, info), path, [&](std::string_view chunk) {
+    reader.feed(chunk, take);
+    return found.size() < wanted.size();
+  });
+  reader.finish(take);
+  found.resize(wanted.size());
+  return found;
 }
 
 }  // namespace oddrank::logs

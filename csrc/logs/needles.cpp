@@ -48,13 +48,6 @@ bool Needles::fits(std::string_view text, std::size_t at, const Place& place) co
   return text.substr(at - place.offset).starts_with(needles_[place.needle].text);
 }
 
-// Returns the first place of a group, which has one.
-std::vector<Needles::Place>::const_iterator Needles::places_of(std::uint16_t group) const {
-  auto place = places_.begin() + first_[group / 64];
-  while (place->group != group) ++place;
-  return place;
-}
-
 std::size_t Needles::candidate(std::string_view text, std::size_t at) const {
   const char* const data = text.data();
   const std::size_t end = text.size() < 4 ? 0 : text.size() - 3;
@@ -73,52 +66,46 @@ std::size_t Needles::candidate(std::string_view text, std::size_t at) const {
   return kNone;
 }
 
+// Calls take(Hit) with each needle in a text, and done() behind those of one group until it is
+// true.
+template <class Take, class Done>
+void Needles::each(std::string_view text, std::size_t from, Take take, Done done) const {
+  for (std::size_t at = from; (at = candidate(text, at)) != kNone; at += stride_) {
+    const std::uint16_t group = hash(four_bytes(text.data() + at));
+    auto place = places_.begin() + first_[group / 64];
+    while (place->group != group) ++place;
+    for (; place != places_.end() && place->group == group; ++place) {
+      if (at >= from + place->offset && fits(text, at, *place)) {
+        take(Hit{at - place->offset, place->needle});
+      }
+    }
+    if (done()) break;
+  }
+}
+
 std::size_t Needles::in(std::string_view text, std::size_t seen) const {
   std::size_t found = kNone;
-  for (std::size_t at = 0; (at = candidate(text, at)) != kNone; at += stride_) {
-    found = std::min(found, check(text, at, seen));
-  }
+  const auto take = [&](Hit hit) {
+    if (hit.at + needles_[hit.needle].text.size() > seen) found = std::min(found, hit.needle);
+  };
+  each(text, 0, take, [] { return false; });
   return found;
 }
 
 std::uint64_t Needles::readers_in(std::string_view text, std::uint64_t wanted) const {
   std::uint64_t readers = 0;
-  for (std::size_t at = 0; (at = candidate(text, at)) != kNone; at += stride_) {
-    const std::uint16_t group = hash(four_bytes(text.data() + at));
-    for (auto place = places_of(group); place != places_.end() && place->group == group; ++place) {
-      if (fits(text, at, *place)) readers |= std::uint64_t{1} << needles_[place->needle].reader;
-    }
-    if (readers != 0 && (readers & wanted) == wanted) break;
-  }
+  each(
+      text, 0, [&](Hit hit) { readers |= std::uint64_t{1} << needles_[hit.needle].reader; },
+      [&] { return readers != 0 && (readers & wanted) == wanted; });
   return readers;
 }
 
 Needles::Hit Needles::next(std::string_view text, std::size_t from) const {
-  for (std::size_t at = from; (at = candidate(text, at)) != kNone; at += stride_) {
-    const std::uint16_t group = hash(four_bytes(text.data() + at));
-    Hit first{std::string_view::npos, 0};
-    for (auto place = places_of(group); place != places_.end() && place->group == group; ++place) {
-      if (at < from + place->offset) continue;
-      const Hit found{at - place->offset, place->needle};
-      const bool sooner =
-          found.at < first.at || (found.at == first.at && found.needle < first.needle);
-      if (sooner && fits(text, at, *place)) first = found;
-    }
-    if (first.at != std::string_view::npos) return first;
-  }
-  return {std::string_view::npos, 0};
-}
-
-// Returns the first of the needles that hold such a group and stand around it.
-std::size_t Needles::check(std::string_view text, std::size_t at, std::size_t seen) const {
-  const std::uint16_t group = hash(four_bytes(text.data() + at));
-  std::size_t found = kNone;
-  for (auto place = places_of(group); place != places_.end() && place->group == group; ++place) {
-    if (!fits(text, at, *place)) continue;
-    const std::size_t end = at - place->offset + needles_[place->needle].text.size();
-    if (end > seen) found = std::min<std::size_t>(found, place->needle);
-  }
-  return found;
+  Hit first{kNone, 0};
+  each(
+      text, from, [&](Hit hit) { first = std::min(first, hit); },
+      [&] { return first.at != kNone; });
+  return first;
 }
 
 }  // namespace oddrank::logs

@@ -1,6 +1,7 @@
 // Finds any of a set of words in a text, at more than 1 GB/s.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -42,6 +43,7 @@ class Needles {
   struct Hit {
     std::size_t at;
     std::size_t needle;
+    auto operator<=>(const Hit&) const = default;
   };
   // Returns the first word that begins at `from` or behind it; {npos, 0} if there is none.
   Hit next(std::string_view text, std::size_t from) const;
@@ -68,7 +70,8 @@ class Needles {
   }
   // Returns whether a place's needle stands around these bytes of a text.
   bool fits(std::string_view text, std::size_t at, const Place& place) const;
-  std::vector<Place>::const_iterator places_of(std::uint16_t group) const;
+  template <class Take, class Done>
+  void each(std::string_view text, std::size_t from, Take take, Done done) const;
   bool is_group(const char* at) const {
     const std::uint16_t group = hash(four_bytes(at));
     return (bits_[group / 64] >> (group % 64) & 1) != 0;
@@ -76,7 +79,6 @@ class Needles {
   // Returns the first place from `at` on, in steps of the stride, where a group of a word may
   // stand.
   std::size_t candidate(std::string_view text, std::size_t at) const;
-  std::size_t check(std::string_view text, std::size_t at, std::size_t seen) const;
 
   std::vector<Needle> needles_;
   std::size_t stride_ = 1;

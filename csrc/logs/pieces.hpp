@@ -8,8 +8,8 @@
 #include <string_view>
 #include <utility>
 
-#include "logs/docker.hpp"
 #include "logs/prefixes.hpp"
+#include "logs/raw_text.hpp"
 #include "logs/writers.hpp"
 
 namespace oddrank::logs {
@@ -18,7 +18,7 @@ namespace oddrank::logs {
 struct Piece {
   std::string_view text;   // as in the file; the last one of a line has the line's end
   std::string_view said;   // the same, unpacked where the line is JSON of Docker
-  const Prefix& who;       // of `said`
+  Prefix who;              // of `said`
   std::uint64_t line = 0;  // the line of the log, from 1
   bool packed = false;     // `text` is JSON of Docker
   bool begins = false;     // it begins its line

@@ -7,7 +7,8 @@
 #include <bit>
 #include <cstring>
 
-#include "logs/characters.hpp"
+#include "logs/raw_text.hpp"
+#include "logs/timestamps.hpp"
 
 namespace oddrank::logs {
 namespace {
@@ -326,31 +327,15 @@ std::size_t srun(std::string_view text, Prefix& who) {
 // kubectl --timestamps, docker, GitHub: "2026-09-02T15:29:45.3372976Z "; without a zone only in
 // front of "[rankN]:", since lines of logging begin so, too. Only skipped.
 std::size_t stamp(std::string_view text, Prefix& /*who*/) {
-  // Lines of logging begin so, too, and are many: their punctuation tells most of them.
-  if (text.size() < 20 || text[4] != '-' || text[7] != '-' || text[13] != ':' || text[16] != ':') {
-    return 0;
-  }
+  // Lines of logging begin so, too, and are many: what is behind the time tells most of them.
   std::size_t end = 19;
-  while (end < text.size() && end < kLongestPrefix &&
-         (is_digit(text[end]) || text[end] == '.' || text[end] == ',')) {
-    ++end;
-  }
+  while (end < text.size() && (is_digit(text[end]) || text[end] == '.' || text[end] == ',')) ++end;
   if (text.size() < end + 2 || (text[end] == ' ' && text[end + 1] != '[')) return 0;
-  Cursor at(text);
-  std::int64_t number = 0;
-  for (const char separator : {'-', '-', 'T', ':', ':'}) {
-    if (!at.take_number(number, 4)) return 0;
-    if (!at.take(separator) && !(separator == 'T' && at.take(' '))) return 0;
-  }
-  if (!at.take_number(number, 2)) return 0;
-  if ((at.take('.') || at.take(',')) && !at.take_number(number, 9)) return 0;
-  bool zone = at.take('Z');
-  if (!zone && (at.take('+') || at.take('-'))) {
-    zone = at.take_number(number, 4) && (!at.take(':') || at.take_number(number, 2));
-    if (!zone) return 0;
-  }
-  if (!at.take(' ')) return 0;
-  return zone || text.substr(at.at()).starts_with("[rank") ? at.at() : 0;
+  end = 0;
+  const auto time = take_iso(text, end);
+  if (!time || text[4] != '-' || text[10] == '_' || !text.substr(end).starts_with(' ')) return 0;
+  const bool zone = time->clock == Timestamp::Clock::utc && text.find(' ', 11) == end;
+  return zone || text.substr(end).starts_with(" [rank") ? end + 1 : 0;
 }
 
 // A host in front: pdsh "node7: ", templates of torchrun "node7:3: ", NCCL "node7:99:101 [3] ".
@@ -476,15 +461,6 @@ constexpr RowsOfByte kByAfter = rows_by([](const Row& row, char c) {
   return row.after.empty() || row.after.find(c) != std::string_view::npos;
 });
 
-// Returns the length of an escape sequence at the front of a text, 0 if there is none.
-std::size_t escape(std::string_view text) {
-  if (text.size() < 2 || text[0] != '\x1b') return 0;
-  if (text[1] != '[') return 2;
-  std::size_t at = 2;
-  while (at < text.size() && at < kLongestPrefix && (text[at] < '@' || text[at] > '~')) ++at;
-  return std::min(at + 1, text.size());
-}
-
 std::size_t one_prefix(std::string_view text, Prefix& who) {
   const auto byte = [text](std::size_t at) -> std::size_t {
     return at < text.size() ? static_cast<unsigned char>(text[at]) : 0U;
@@ -508,13 +484,14 @@ void add_prefixes(std::string_view line, Prefix& who) {
     who.text = kByteOrderMark.size();
   }
   for (std::size_t nested = 0; nested < kNested && who.text < line.size();) {
-    std::size_t taken = escape(line.substr(who.text));
-    if (taken == 0) {
-      taken = one_prefix(line.substr(who.text), who);
+    if (line[who.text] == '\x1b') {
+      who.text = std::min(behind_escape(line, who.text), line.size());
+    } else {
+      const std::size_t taken = one_prefix(line.substr(who.text), who);
       if (taken == 0) return;
+      who.text += taken;
       ++nested;
     }
-    who.text += taken;
     if (who.stream != '\0' && who.tag == 0) who.tag = who.text;
     // One space belongs to the prefix; more of them are the text's own. Behind mpirun's tag all
     // are.

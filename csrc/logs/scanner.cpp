@@ -12,9 +12,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "logs/characters.hpp"
-#include "logs/docker.hpp"
-#include "logs/escapes.hpp"
+#include "logs/raw_text.hpp"
 #include "os/fd.hpp"
 #include "os/whole_file.hpp"
 
@@ -92,7 +90,7 @@ class Scanner::Parts {
     keep_heads();
   }
 
-  void go_to(std::uint64_t line) { scan_.lines = line - 1; }
+  std::uint64_t lines() const { return scan_.lines; }
 
   Scan finish() {
     if (!carry_.empty() || inside_) take_carry(true);
@@ -166,36 +164,38 @@ class Scanner::Parts {
 
   void line(std::string_view text, bool whole) {
     begins_ = !inside_;
-    const bool begins = begins_;
     inside_ = !whole;
+    if (begins_) ++scan_.lines;
+    if (!is_wanted()) return;
     // The beginning of a later piece has been scanned as the end of the piece before.
-    std::size_t seen = begins ? 0 : std::min(text.size(), needles_.longest() - 1);
+    const std::size_t seen = begins_ ? 0 : std::min(text.size(), needles_.longest() - 1);
     if (whole && text.ends_with('\r')) text.remove_suffix(1);
     const bool unpacked =
-        begins && whole && text.starts_with('{') && unpack_docker(text, unpacked_);
-    if (!unpacked) return scan(text, whole, begins, seen);
+        begins_ && whole && text.starts_with('{') && unpack_docker(text, unpacked_);
+    if (!unpacked) return scan(text, whole, seen);
     // Words are those of the file, as in a block of many lines: none appears by unpacking.
     const bool quiet = std::exchange(quiet_, quiet_ || !needles_.any_in(text));
-    scan(unpacked_, whole, begins, seen);
+    scan(unpacked_, whole, seen);
     quiet_ = quiet;
     keep_heads();  // what was heard lies in the text that goes
   }
 
-  void scan(std::string_view text, bool whole, bool begins, std::size_t seen) {
-    if (begins) {
-      ++scan_.lines;
-      line_who_ = find_prefix(text);
-      if (!whole) line_writer_ = Writer(line_who_);  // outlives this text
-    }
-    scan_said(text, begins, seen);
+  // Returns whether the line in hand is in one of the ranges.
+  bool is_wanted() {
+    while (range_ < limits_.ranges.size() && limits_.ranges[range_].last < scan_.lines) ++range_;
+    return limits_.ranges.empty() ||
+           (range_ < limits_.ranges.size() && limits_.ranges[range_].first <= scan_.lines);
   }
 
-  // Scans a line, or a piece of one, whose writer is known.
-  void scan_said(std::string_view text, bool begins, std::size_t seen) {
-    if (begins && !line_who_.empty()) speak(line_who_, text);
-    if (!blocks_.empty() && begins && follow(text)) return;
+  void scan(std::string_view text, bool whole, std::size_t seen) {
+    if (begins_) {
+      line_who_ = find_prefix(text);
+      if (!whole) line_writer_ = Writer(line_who_);  // outlives this text
+      if (!line_who_.empty()) speak(line_who_, text);
+      if (!blocks_.empty() && follow(text)) return;
+    }
     if (quiet_ || needles_.in(text, seen) == Needles::kNone) return;
-    for (bool first = begins; !text.empty(); first = false) {
+    for (bool first = begins_; !text.empty(); first = false) {
       const std::size_t end = std::min(text.find('\r'), text.size());
       piece(text.substr(0, end), first, std::min(seen, end));
       const std::size_t taken = std::min(end + 1, text.size());
@@ -308,8 +308,8 @@ class Scanner::Parts {
   }
 
   void speak(const Prefix& who, std::string_view text) {
-    const std::size_t* recent = recent_.find(who);
-    const std::size_t index = recent != nullptr ? *recent : index_of(who);
+    if (limits_.speakers == 0) return;
+    const std::size_t index = numbers_(who);
     if (index == heard_.size()) {
       scan_.speakers_left_out = true;
       return;
@@ -321,19 +321,13 @@ class Scanner::Parts {
     heard.last_line = text;
   }
 
-  // Returns a speaker's place in `heard_`, a new one at its first line; heard_.size() if there are
-  // too many.
-  std::size_t index_of(const Prefix& who) {
-    auto found = index_.find(who);
-    if (found == index_.end()) {
-      if (heard_.size() == limits_.speakers) return heard_.size();
-      Heard& heard = heard_.emplace_back();  // a deque never moves what it holds
-      heard.speaker.writer = Writer(who);
-      heard.speaker.first_line = scan_.lines;
-      found = index_.emplace(heard.speaker.writer.prefix(), heard_.size() - 1).first;
-    }
-    recent_.add(heard_[found->second].speaker.writer, found->second);
-    return found->second;
+  // Returns a new speaker's place in `heard_`; heard_.size() if there are too many.
+  std::size_t add_speaker(const Writer& writer) {
+    if (heard_.size() >= std::min(limits_.speakers, WriterNumbers::kMost)) return heard_.size();
+    Heard& heard = heard_.emplace_back();
+    heard.speaker.writer = writer;
+    heard.speaker.first_line = scan_.lines;
+    return heard_.size() - 1;
   }
 
   // Copies the beginnings of speakers' last lines: the block they are in goes.
@@ -361,66 +355,23 @@ class Scanner::Parts {
   std::uint64_t number_ = 0;
   std::size_t held_ = 0;
   std::unordered_map<Writer, Block, HashWriter, SameWriter> blocks_;
-  std::deque<Heard> heard_;
+  std::vector<Heard> heard_;
   std::vector<std::size_t> touched_;  // of heard_: spoke in the block in hand
-  std::unordered_map<Prefix, std::size_t, HashPrefix, SamePrefix> index_;
-  RecentWriters recent_;
+  WriterNumbers numbers_{[this](const Writer& writer) { return add_speaker(writer); }};
+  std::size_t range_ = 0;  // of the limits: the first that does not end before the line in hand
 };
 
 Scanner::Scanner(const Needles& needles, const Limits& limits)
     : parts_(std::make_unique<Parts>(needles, limits)) {}
 Scanner::~Scanner() = default;
+std::uint64_t Scanner::lines() const { return parts_->lines(); }
 void Scanner::feed(std::string_view chunk) { parts_->feed(chunk); }
 void Scanner::feed(std::string_view part, bool quiet, const Scanner& counted) {
   parts_->feed(part, quiet, *counted.parts_);
 }
-void Scanner::go_to(std::uint64_t line) { parts_->go_to(line); }
 Scan Scanner::finish() { return parts_->finish(); }
 
 namespace {
-
-// Feeds a scanner with ranges of the lines of a file.
-class Ranges {
- public:
-  Ranges(const std::vector<LineRange>& ranges, Scanner& scanner)
-      : range_(ranges.begin()), end_(ranges.end()), scanner_(scanner) {}
-
-  // Returns whether more is wanted.
-  bool feed(std::string_view chunk) {
-    while (range_ != end_ && !chunk.empty()) {
-      const bool inside = line_ >= range_->first;
-      const std::uint64_t until = inside ? range_->last + 1 : range_->first;
-      const std::size_t size = size_until(chunk, until);
-      if (inside) scanner_.feed(chunk.substr(0, size));
-      chunk.remove_prefix(size);
-      if (line_ != until) break;
-      if (inside) {
-        ++range_;
-      } else {
-        scanner_.go_to(until);
-      }
-    }
-    return range_ != end_;
-  }
-
- private:
-  // Returns the size of what stands before a line, and counts the lines.
-  std::size_t size_until(std::string_view chunk, std::uint64_t line) {
-    std::size_t size = 0;
-    while (line_ < line) {
-      const std::size_t end = chunk.find('\n', size);
-      if (end == std::string_view::npos) return chunk.size();
-      size = end + 1;
-      ++line_;
-    }
-    return size;
-  }
-
-  std::vector<LineRange>::const_iterator range_;
-  std::vector<LineRange>::const_iterator end_;
-  Scanner& scanner_;
-  std::uint64_t line_ = 1;
-};
 
 // Returns when a file was written, for limits that name no other time.
 Limits with_time(Limits limits, const struct stat& info) {
@@ -455,6 +406,7 @@ std::vector<Scan> Readers::scan(const std::string& path) const {
   const Fd fd = open_regular(path, info);
   std::deque<Scanner> scanners;
   std::uint64_t everyone = 0;
+  const std::vector<LineRange>& ranges = readers_[0].limits.ranges;
   for (const Reader& reader : readers_) {
     everyone |= std::uint64_t{1} << scanners.size();
     scanners.emplace_back(reader.needles, with_time(reader.limits, info));
@@ -467,27 +419,12 @@ std::vector<Scan> Readers::scan(const std::string& path) const {
         scanner.feed(block, (std::exchange(readers, readers >> 1) & 1) == 0, scanners.front());
       }
     }
-    return true;
+    return ranges.empty() || scanners.front().lines() <= ranges.back().last;
   });
   std::vector<Scan> found;
   found.reserve(scanners.size());
   for (Scanner& scanner : scanners) found.push_back(scanner.finish());
   return found;
-}
-
-Scan scan_file(const std::string& path, const Needles& needles, Limits limits,
-               const std::vector<LineRange>& ranges) {
-  struct stat info {};
-  const Fd fd = open_regular(path, info);
-  limits = with_time(limits, info);
-  Scanner scanner(needles, limits);
-  Ranges wanted(ranges, scanner);
-  read_chunks(fd, path, [&](std::string_view chunk) {
-    if (!ranges.empty()) return wanted.feed(chunk);
-    scanner.feed(chunk);
-    return true;
-  });
-  return scanner.finish();
 }
 
 }  // namespace oddrank::logs

@@ -38,6 +38,12 @@ struct Speaker {
   std::optional<Timestamp> last;  // of the last line, if it names one
 };
 
+// Lines from 1, the last one included.
+struct LineRange {
+  std::uint64_t first;
+  std::uint64_t last;
+};
+
 struct Limits {
   std::size_t matches = 20'000;   // of one needle; of more, the first and the last are kept
   std::size_t text = 2048;        // bytes of a match; 0: only its line and word are asked for
@@ -45,6 +51,7 @@ struct Limits {
   std::size_t speakers = 65'536;  // more are not counted; 0: nobody asks who wrote
   std::size_t line = 1u << 20;    // longer lines are scanned in pieces
   std::int64_t reference_ns = 0;  // for times without a year, see find_time()
+  std::vector<LineRange> ranges;  // looks only at these, sorted and apart; none: at all lines
 };
 
 struct Scan {
@@ -68,8 +75,7 @@ class Scanner {
   // Feeds a part of a chunk, less than Limits::line. quiet: no word lies in it. counted: was fed
   // the same and has counted its lines, or this.
   void feed(std::string_view part, bool quiet, const Scanner& counted);
-  // What is fed next begins with this line: those before it were left out. Only between lines.
-  void go_to(std::uint64_t line);
+  std::uint64_t lines() const;  // that were scanned
   Scan finish();
 
  private:
@@ -77,18 +83,7 @@ class Scanner {
   std::unique_ptr<Parts> parts_;
 };
 
-// Lines from 1, the last one included.
-struct LineRange {
-  std::uint64_t first;
-  std::uint64_t last;
-};
-
-// Scans a file, or of it only ranges of lines, sorted and apart. Throws SystemError if it cannot be
-// read.
-Scan scan_file(const std::string& path, const Needles& needles, Limits limits,
-               const std::vector<LineRange>& ranges = {});
-
-// Several who read a log in one pass, each with words and limits of its own.
+// Those who read a log in one pass, each with words and limits of its own.
 class Readers {
  public:
   struct Reader {
@@ -97,7 +92,7 @@ class Readers {
   };
   // Throws Error if there are more than 64.
   explicit Readers(std::vector<Reader> readers);
-  // Returns what each of them finds in a file. Throws as scan_file().
+  // Returns what each of them finds in a file. Throws SystemError if it cannot be read.
   std::vector<Scan> scan(const std::string& path) const;
 
  private:

@@ -6,8 +6,7 @@
 #include <cstddef>
 #include <utility>
 
-#include "logs/characters.hpp"
-#include "logs/escapes.hpp"
+#include "logs/raw_text.hpp"
 
 namespace oddrank::logs {
 namespace {
@@ -92,9 +91,10 @@ Timestamp wall(std::int64_t day, std::int64_t seconds, std::int64_t fraction, bo
   return {(day * kDay + seconds) * kSecond + fraction, Timestamp::Clock::wall, whole};
 }
 
-// Returns the seconds that a zone is ahead of UTC: "+02:00", "+0200", "+02", perhaps behind a
-// space.
-std::optional<std::int64_t> zone(Fields f) {
+// Returns the seconds that a zone is ahead of UTC, and moves behind it: "+02:00", "+0200", "+02",
+// perhaps behind a space.
+std::optional<std::int64_t> take_zone(Fields& from) {
+  Fields f = from;
   if (f.peek() == ' ') f.skip(" ");
   const char sign = f.peek();
   if (sign != '+' && sign != '-') return {};
@@ -105,6 +105,7 @@ std::optional<std::int64_t> zone(Fields f) {
   if (colon) f.skip(":");
   if (colon || is_digit(f.peek())) offset += f.number(2, 2, 0, 59) * 60;
   if (!f.ok() || is_digit(f.peek())) return {};
+  from = f;
   return sign == '+' ? offset : -offset;
 }
 
@@ -115,8 +116,10 @@ unsigned two_digits(const char* at) {
   return tens > 9 || ones > 9 ? 100U : tens * 10U + ones;
 }
 
+}  // namespace
+
 // 2026-01-01T00:00:00.123Z, 2026-01-01 00:00:00,123, 2026-01-01_00:00:00, 2026/01/01 00:00:00
-std::optional<Timestamp> iso(std::string_view text, std::size_t at) {
+std::optional<Timestamp> take_iso(std::string_view text, std::size_t& at) {
   constexpr std::size_t kLength = 19;
   if (text.size() - at < kLength) return {};
   const char* t = text.data() + at;
@@ -136,13 +139,17 @@ std::optional<Timestamp> iso(std::string_view text, std::size_t at) {
   Timestamp time =
       wall(days(year, month, day), hour * 3600 + minute * 60 + second, fraction, whole);
   if (f.peek() == 'Z') {
+    f.skip("Z");
     time.clock = Timestamp::Clock::utc;
-  } else if (const auto offset = zone(Fields(text, f.at()))) {
+  } else if (const auto offset = take_zone(f)) {
     time.ns -= *offset * kSecond;
     time.clock = Timestamp::Clock::utc;
   }
+  at = f.at();
   return time;
 }
+
+namespace {
 
 // 10/17/2025 16:31:56: month, day, year, as in the logs of nanotron and of transformers' examples.
 std::optional<Timestamp> american(std::string_view text, std::size_t at) {
@@ -273,7 +280,7 @@ std::optional<Timestamp> find_time(std::string_view line, std::int64_t reference
     if (!begins || (kind & (kDigit | kGlog | kMonth)) == 0) continue;
     if ((kind & kDigit) != 0) {
       if (at > 0 && line[at - 1] == '.') continue;
-      if (const auto time = iso(line, at)) return time;
+      if (const auto time = take_iso(line, at)) return time;
       if (const auto time = american(line, at)) return time;
       if (const auto time = seconds_since(line, at)) return time;
       continue;

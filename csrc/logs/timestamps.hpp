@@ -1,6 +1,7 @@
 // Finds the time that a line of a log names.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -16,6 +17,9 @@ struct Timestamp {
   Clock clock = Clock::wall;
   bool whole_seconds = false;
 };
+
+// Takes a time of ISO 8601 with its zone, and moves `at` behind it: the first form below.
+std::optional<Timestamp> take_iso(std::string_view text, std::size_t& at);
 
 // Returns the first time in the first 256 bytes of a line. Forms: ISO 8601 with "T" or a space and
 // "." or ",", "_" as in torchelastic's table, month/day/year as nanotron writes it, glog (E419

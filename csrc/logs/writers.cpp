@@ -3,7 +3,7 @@
 
 namespace oddrank::logs {
 
-std::size_t HashPrefix::operator()(const Prefix& p) const {
+std::size_t HashWriter::operator()(const Prefix& p) const {
   std::size_t hash = p.host.empty() && p.pod.empty() ? 0
                                                      : std::hash<std::string_view>()(p.host) * 31 +
                                                            std::hash<std::string_view>()(p.pod);
@@ -29,7 +29,12 @@ std::size_t WriterNumbers::find(const Prefix& who) {
   last_ = found->first.prefix();
   number_ = found->second;
   // A log of one writer needs no slots.
-  if (known_.size() > 1 && last_.same_writer(who)) recent_.add(found->first, number_);
+  if (known_.size() > 1 && last_.same_writer(who)) {
+    recent_.resize(kSlots);
+    Slot* slot = &recent_[place(who)];
+    slot[1] = slot[0];  // the older one of two goes
+    slot[0] = {&found->first, number_};
+  }
   return number_;
 }
 

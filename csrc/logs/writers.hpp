@@ -34,17 +34,10 @@ struct Writer : WriterIds {
   bool operator==(const Writer&) const = default;
 };
 
-struct HashPrefix {
-  std::size_t operator()(const Prefix& prefix) const;
-};
-struct SamePrefix {
-  bool operator()(const Prefix& a, const Prefix& b) const { return a.same_writer(b); }
-};
-
-// The same for a map of writers that is asked by prefix.
-struct HashWriter : HashPrefix {
+// For maps of writers that are asked by prefix.
+struct HashWriter {
   using is_transparent = void;
-  using HashPrefix::operator();
+  std::size_t operator()(const Prefix& prefix) const;
   std::size_t operator()(const Writer& writer) const { return (*this)(writer.prefix()); }
 };
 struct SameWriter {
@@ -52,39 +45,6 @@ struct SameWriter {
   static const Prefix& view(const Prefix& prefix) { return prefix; }
   static Prefix view(const Writer& writer) { return writer.prefix(); }
   bool operator()(const auto& a, const auto& b) const { return view(a).same_writer(view(b)); }
-};
-
-// Remembers the numbers of writers that wrote lately: in most logs another one writes each line.
-class RecentWriters {
- public:
-  // Returns the number of a writer; null if it is not remembered.
-  const std::size_t* find(const Prefix& who) const {
-    if (slots_.empty()) return nullptr;
-    const Slot* slot = &slots_[place(who)];
-    for (const Slot* end = slot + 2; slot < end; ++slot) {
-      if (slot->writer != nullptr && slot->writer->is(who)) return &slot->number;
-    }
-    return nullptr;
-  }
-  // Takes the place of the older one of two. The writer must live until clear().
-  void add(const Writer& writer, std::size_t number) {
-    slots_.resize(kSlots);
-    Slot* slot = &slots_[place(writer.prefix())];
-    slot[1] = slot[0];
-    slot[0] = {&writer, number};
-  }
-  void clear() { slots_.clear(); }
-
- private:
-  static constexpr std::size_t kSlots = 512;
-  struct Slot {
-    const Writer* writer = nullptr;
-    std::size_t number = 0;
-  };
-  // Returns where the two slots of a writer begin.
-  static std::size_t place(const Prefix& who) { return HashPrefix()(who) % kSlots / 2 * 2; }
-
-  std::vector<Slot> slots_;
 };
 
 // Maps prefixes to numbers. Asks its owner once for each writer: several writers may be one rank.
@@ -98,7 +58,12 @@ class WriterNumbers {
 
   std::size_t operator()(const Prefix& who) {
     if (!known_.empty() && who.same_writer(last_)) return number_;
-    if (const std::size_t* number = recent_.find(who)) return *number;
+    if (!recent_.empty()) {
+      const Slot* slot = &recent_[place(who)];
+      for (const Slot* end = slot + 2; slot < end; ++slot) {
+        if (slot->writer != nullptr && slot->writer->is(who)) return slot->number;
+      }
+    }
     return find(who);
   }
 
@@ -109,11 +74,20 @@ class WriterNumbers {
   }
 
  private:
+  // Writers that wrote lately are remembered: in most logs another one writes each line.
+  static constexpr std::size_t kSlots = 512;
+  struct Slot {
+    const Writer* writer = nullptr;  // a key of the map, which never moves
+    std::size_t number = 0;
+  };
+
+  // Returns where the two slots of a writer begin.
+  static std::size_t place(const Prefix& who) { return HashWriter()(who) % kSlots / 2 * 2; }
   std::size_t find(const Prefix& who);
 
   Ask ask_;
   std::unordered_map<Writer, std::size_t, HashWriter, SameWriter> known_;
-  RecentWriters recent_;
+  std::vector<Slot> recent_;
   Prefix last_;  // that find() found; views into a key of the map, which never moves
   std::size_t number_ = 0;
 };

@@ -15,26 +15,6 @@ namespace py = pybind11;
 
 namespace {
 
-// The bytes of an object that has them in one piece, held while this lives. Raises BufferError for
-// another object, such as a memoryview with steps.
-class Bytes {
- public:
-  explicit Bytes(const py::object& object) {
-    if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_SIMPLE) != 0) {
-      throw py::error_already_set();
-    }
-  }
-  Bytes(const Bytes&) = delete;
-  Bytes& operator=(const Bytes&) = delete;
-  ~Bytes() { PyBuffer_Release(&buffer_); }
-  std::string_view view() const {
-    return {static_cast<const char*>(buffer_.buf), static_cast<std::size_t>(buffer_.len)};
-  }
-
- private:
-  Py_buffer buffer_{};
-};
-
 Value number_or_none(double value) { return std::isfinite(value) ? Value(value) : Value(); }
 
 Value date_or_none(double seconds) {
@@ -43,7 +23,7 @@ Value date_or_none(double seconds) {
 
 py::dict to_dict(const metrics::Suspect& suspect) {
   return dict_of(
-      {"kind"_k = metrics::name_of(suspect.kind), "shape"_k = suspect.shape,
+      {"kind"_k = suspect.kind, "shape"_k = suspect.shape,
        "first"_k = number_or_none(suspect.first), "fired"_k = number_or_none(suspect.fired),
        "until"_k = number_or_none(suspect.until), "at"_k = number_or_none(suspect.at),
        "value"_k = number_or_none(suspect.value), "level"_k = number_or_none(suspect.level),
@@ -81,17 +61,16 @@ py::dict to_dict(const metrics::Figures& figures) {
 void bind_metrics(py::module_& m) {
   using metrics::Job;
   py::class_<Job>(m, "Metrics", "The numbers of a training's logs, judged as they are read.")
-      .def(py::init([](const std::vector<std::int64_t>& references_ns, std::size_t rows, bool csv,
+      .def(py::init([](const std::vector<std::int64_t>& references_ns, bool csv,
                        const std::string& pattern) {
-             return Job(references_ns, {rows, csv, pattern});
+             return Job(references_ns, {Job::Limits{}.rows, csv, pattern});
            }),
-           py::arg("references_ns"), py::arg("rows") = Job::Limits{}.rows, py::arg("csv") = false,
-           py::arg("pattern") = "")
+           py::arg("references_ns"), py::arg("csv") = false, py::arg("pattern") = "")
       .def("feed",
-           [](Job& job, std::size_t file, const py::object& bytes) {
-             const Bytes held(bytes);
+           [](Job& job, std::size_t file, const py::bytes& bytes) {
+             const std::string_view text = bytes;
              const WithoutGil unlocked;
-             job.feed(file, held.view());
+             job.feed(file, text);
            })
       .def("end", &Job::end, py::call_guard<WithoutGil>())
       .def("pause", &Job::pause, py::call_guard<WithoutGil>())

@@ -3,10 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
+#include <limits>
 
-#include "logs/characters.hpp"
-#include "metrics/numbers.hpp"
+#include "logs/raw_text.hpp"
 #include "os/words.hpp"
 
 namespace oddrank::metrics {
@@ -131,6 +132,17 @@ const Field* find(std::string_view key) {
   return nullptr;
 }
 
+// Takes what may follow a number and makes it larger: 41K, 1.2M, 3.5B or 3.5G, 2T.
+double take_thousands(std::string_view& text) {
+  if (text.empty() || (text.size() > 1 && logs::is_letter(text[1]))) return 1;
+  constexpr std::string_view kLetters = "KMBT";
+  constexpr std::array kSizes{1e3, 1e6, 1e9, 1e12};
+  const std::size_t found = kLetters.find(text[0] == 'G' ? 'B' : text[0]);
+  if (found == kNowhere) return 1;
+  text.remove_prefix(1);
+  return kSizes[found];
+}
+
 // Takes the value of a field: a number with its unit; of iterations also "/ 100", their total.
 void take(const Field& field, std::string_view& text, Row& row, int& weight) {
   double value = 0;
@@ -142,8 +154,7 @@ void take(const Field& field, std::string_view& text, Row& row, int& weight) {
   value *= take_thousands(text);
   double scale = field.scale;
   if (scale == 0) scale = text.starts_with("ms") ? 1e-3 : text.starts_with("us") ? 1e-6 : 1;
-  if (field.column == kTflops && text.starts_with("PFLOPS")) scale = 1e3;
-  if (field.column == kTflops && text.starts_with("GFLOPS")) scale = 1e-3;
+  if (text.starts_with("PFLOPS") || text.starts_with("GFLOPS")) scale = text[0] == 'P' ? 1e3 : 1e-3;
   if (field.column == kLoss && !std::isfinite(value)) row.loss_is_nan = true;
   if (field.column == kGradNorm && !std::isfinite(value)) row.grad_is_nan = true;
   if (!std::isfinite(value) || (row.has(field.column) && field.weight <= weight)) return;
@@ -196,6 +207,32 @@ bool is_unit_of_key(std::string_view text) {
 }
 
 }  // namespace
+
+bool take_number(std::string_view& text, double& value) {
+  const char* const end = text.data() + text.size();
+  const char* const begin = text.data() + (text.starts_with('+') ? 1 : 0);
+  auto [at, error] = std::from_chars(begin, end, value);
+  if (at == begin) return false;
+  const auto is_thousands = [end](const char* comma) {
+    return end - comma > 3 && *comma == ',' && std::all_of(comma + 1, comma + 4, logs::is_digit);
+  };
+  if (is_thousands(at) && std::all_of(begin + (*begin == '-' ? 1 : 0), at, logs::is_digit)) {
+    std::string plain(begin, at);
+    for (; is_thousands(at); at += 4) plain.append(at + 1, 3);
+    const std::size_t whole = plain.size();
+    const std::string_view rest(at, end);
+    plain.append(rest.substr(0, rest.find_first_not_of("0123456789.eE+-")));
+    at += std::from_chars(plain.data(), plain.data() + plain.size(), value).ptr -
+          (plain.data() + whole);
+  }
+  if (error == std::errc::result_out_of_range) {
+    const bool small = std::string_view(begin, at).find_first_of("-", 1) != kNowhere;
+    value = small ? 0 : std::numeric_limits<double>::infinity();
+    if (*begin == '-') value = -value;
+  }
+  text.remove_prefix(static_cast<std::size_t>(at - text.data()));
+  return true;
+}
 
 bool take_duration(std::string_view& text, double& seconds) {
   const char* const began = text.data();

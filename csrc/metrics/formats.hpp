@@ -43,6 +43,9 @@ struct Found {
 };
 // Reads the numbers of a line into a row.
 Found read_fields(std::string_view text, Row& row);
+// Takes a number from the front of a text, as frameworks print them: 2.35E+00, 89,241, +2, nan,
+// -inf. Returns false, and moves nothing, if there is none.
+bool take_number(std::string_view& text, double& value);
 // Takes a duration: 1d 2h 3m 4s, 1:02:03, or 1 day, 1:02:03.
 bool take_duration(std::string_view& text, double& seconds);
 // Returns whether a row says something of an iteration.

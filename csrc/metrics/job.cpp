@@ -15,25 +15,22 @@ Job::Job(const std::vector<std::int64_t>& references_ns, const Limits& limits) :
                 "' is none: give text with names of --csv's columns, as 'it#{iteration} L={loss}'");
   }
   for (std::size_t file = 0; file < references_ns.size(); ++file) {
-    files_.push_back(
-        {Reader(static_cast<std::uint16_t>(file), references_ns[file], pattern), {}, {}});
+    files_.push_back({Reader(static_cast<std::uint16_t>(file), references_ns[file], pattern), {}});
   }
 }
 
 void Job::feed(std::size_t index, std::string_view bytes) {
   File& file = files_.at(index);
   file.ended = false;
-  file.reader.feed(bytes, file.fresh);
+  file.reader.feed(bytes, file.rows);
   take(file);
-  drain(true);
 }
 
 void Job::end(std::size_t index) {
   File& file = files_.at(index);
-  file.reader.finish(file.fresh);
+  file.reader.finish(file.rows);
   file.ended = true;
   take(file);
-  drain(true);
 }
 
 void Job::pause(std::size_t index) {
@@ -42,18 +39,18 @@ void Job::pause(std::size_t index) {
 }
 
 void Job::replace(std::size_t index) {
-  files_.at(index).reader.begin_file(files_.at(index).fresh);
+  files_.at(index).reader.begin_file(files_.at(index).rows);
   end(index);
 }
 
 void Job::take(File& file) {
-  for (Row& row : file.fresh) {
+  for (; file.timed < file.rows.size(); ++file.timed) {
     // Signs name no time of their own: they stay with the row before them.
+    Row& row = file.rows[file.timed];
     if (row.has(kTime)) file.time = row[kTime];
     if (row.kind != Row::Kind::step && !row.has(kTime)) row[kTime] = file.time;
-    file.rows.push_back(row);
   }
-  file.fresh.clear();
+  drain(true);
 }
 
 std::ptrdiff_t Job::wanted() const {
@@ -78,19 +75,16 @@ void Job::drain(bool wait) {
       if (first == nullptr || is_before(file.rows.front(), first->rows.front())) first = &file;
     }
     if (first == nullptr) break;
-    judge(first->rows.front());
+    sequence_.add(first->rows.front(), steps_);
+    emit();
     first->rows.pop_front();
+    --first->timed;
   }
 }
 
 void Job::flush() {
   drain(false);
   sequence_.flush(steps_);
-  emit();
-}
-
-void Job::judge(const Row& row) {
-  sequence_.add(row, steps_);
   emit();
 }
 

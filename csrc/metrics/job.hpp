@@ -54,8 +54,8 @@ class Job {
  private:
   struct File {
     Reader reader;
-    std::vector<Row> fresh;
     std::deque<Row> rows;
+    std::size_t timed = 0;  // of the rows: those behind it are new
     bool ended = false;
     double time = kUnknown;  // of its last row that named one
   };
@@ -63,7 +63,6 @@ class Job {
   static bool is_before(const Row& a, const Row& b);
   void take(File& file);
   void drain(bool wait);
-  void judge(const Row& row);
   void emit();
   void keep(const Step& step);
   void write_csv(const Step& step);

@@ -5,13 +5,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "logs/characters.hpp"
-#include "logs/docker.hpp"
-#include "logs/escapes.hpp"
 #include "logs/prefixes.hpp"
+#include "logs/raw_text.hpp"
 #include "logs/timestamps.hpp"
 #include "logs/writers.hpp"
-#include "metrics/numbers.hpp"
 
 namespace oddrank::metrics {
 namespace {
@@ -19,7 +16,6 @@ namespace {
 constexpr std::size_t kLongest = 1u << 20;  // of a line; a longer one is read in pieces
 constexpr std::size_t kBehind = 4096;       // bytes before a line in which its progress bar may be
 constexpr std::size_t kMostText = 16'384;   // bytes of a line's numbers
-
 constexpr std::uint64_t kBlockLines = 100;  // below its head
 
 // The anchors of all formats, and behind them the signs.
@@ -37,12 +33,6 @@ std::uint64_t newlines(std::string_view text) {
   std::uint64_t count = 0;
   for (std::size_t at = 0; (at = text.find('\n', at)) != kNowhere; ++at) ++count;
   return count;
-}
-
-std::uint64_t writer_of(const logs::Prefix& who) {
-  if (who.empty()) return 0;
-  const std::uint64_t hash = logs::HashPrefix()(who);
-  return hash == 0 ? 1 : hash;
 }
 
 // Takes the number that ends at `end`, backwards. Returns where it begins, npos if there is none.
@@ -84,7 +74,7 @@ bool take_bar(std::string_view text, Row& row) {
 Reader::Reader(std::uint16_t file, std::int64_t reference_ns, Pattern pattern)
     : file_(file), reference_ns_(reference_ns), pattern_(std::move(pattern)) {}
 
-void Reader::feed(std::string_view chunk, std::vector<Row>& rows) {
+void Reader::feed(std::string_view chunk, std::deque<Row>& rows) {
   const std::size_t fresh = held_.size();
   held_.append(chunk);
   // Bars that redraw themselves have no other end than a carriage return.
@@ -94,21 +84,20 @@ void Reader::feed(std::string_view chunk, std::vector<Row>& rows) {
     if (held_.size() - open_ < kLongest) return;
     end = held_.size() - 1;
   }
-  const std::string_view text(held_);
-  scan(text, open_, end + 1, rows);
+  scan(held_, open_, end + 1, rows);
   const std::size_t keep = end + 1 - std::min(end + 1, kBehind);
   open_ = end + 1 - keep;
   held_.erase(0, keep);
 }
 
-void Reader::finish(std::vector<Row>& rows) {
+void Reader::finish(std::deque<Row>& rows) {
   if (held_.size() > open_) scan(held_, open_, held_.size(), rows);
   if (held_.size() > open_ && !held_.ends_with('\n')) ++lines_;
   held_.clear();
   open_ = 0;
 }
 
-void Reader::begin_file(std::vector<Row>& rows) {
+void Reader::begin_file(std::deque<Row>& rows) {
   finish(rows);
   earlier_ += std::exchange(lines_, 0);
   csv_.clear();
@@ -116,17 +105,16 @@ void Reader::begin_file(std::vector<Row>& rows) {
 }
 
 // Reads the lines of text[from, end); what stands before is known.
-void Reader::scan(std::string_view text, std::size_t from, std::size_t end,
-                  std::vector<Row>& rows) {
+void Reader::scan(std::string_view text, std::size_t from, std::size_t end, std::deque<Row>& rows) {
   text = text.substr(0, end);
   if (std::exchange(at_start_, false)) {
     csv_ = csv_columns(text.substr(from, text.find_first_of("\r\n", from) - from));
   }
-  if (!csv_.empty() || !pattern_.empty()) return take_each_line(text.substr(from), rows);
   std::size_t counted = from;
   std::size_t read = from;
-  while (true) {
-    const logs::Needles::Hit hit = words().next(text, from);
+  while (from < text.size()) {
+    const logs::Needles::Hit hit =
+        takes_all() ? logs::Needles::Hit{from, 0} : words().next(text, from);
     if (hit.at == kNowhere) break;
     lines_ += newlines(text.substr(counted, hit.at - counted));
     counted = hit.at;
@@ -135,26 +123,10 @@ void Reader::scan(std::string_view text, std::size_t from, std::size_t end,
   lines_ += newlines(text.substr(counted));
 }
 
-// Reads lines of CSV, or of the user's pattern.
-void Reader::take_each_line(std::string_view text, std::vector<Row>& rows) {
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find_first_of("\r\n"), text.size());
-    const std::string_view line = text.substr(0, end);
-    Row row;
-    if (!csv_.empty()) {
-      if (read_csv(csv_, line, row)) add({}, row, rows);
-    } else if (const std::size_t at = pattern_.read(line, row); at != kNowhere && says(row)) {
-      add(line.substr(0, at), row, rows);
-    }
-    lines_ += text.substr(end).starts_with('\n') ? 1 : 0;
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-}
-
 // Takes the numbers around a word. read: the end of the last line, which is read once. Returns
 // where the search goes on.
 std::size_t Reader::take_line(std::string_view text, std::size_t& read, logs::Needles::Hit hit,
-                              std::vector<Row>& rows) {
+                              std::deque<Row>& rows) {
   if (hit.needle >= anchors().size()) {
     const Row::Kind kind = signs()[hit.needle - anchors().size()].kind;
     // Of the many lines of a checkpoint one is enough.
@@ -178,10 +150,18 @@ std::size_t Reader::take_line(std::string_view text, std::size_t& read, logs::Ne
   std::string_view line = text.substr(begin, last - begin);
   const std::size_t lead = std::min(begin, kBehind);
   const std::string_view before = text.substr(begin - lead, lead);
-  if (line.starts_with("{\"log\":") && logs::unpack_docker(line, unpacked_)) line = unpacked_;
+  if (line.starts_with('{') && logs::unpack_docker(line, unpacked_)) line = unpacked_;
   if (line.find('\x1b') != kNowhere) {
     logs::without_escapes(line, plain_);
     line = plain_;
+  }
+  if (takes_all()) {
+    Row row;
+    const std::size_t front = csv_.empty() ? pattern_.read(line, row) : 0;
+    const bool fits = csv_.empty() ? front != kNowhere && says(row) : read_csv(csv_, line, row);
+    if (fits) add(line.substr(0, front), row, rows);
+    read = last;
+    return last + 1;
   }
   // Several processes may have written one line, and a progress bar may stand in front.
   for (std::size_t at = 0; at < line.size();) {
@@ -194,7 +174,7 @@ std::size_t Reader::take_line(std::string_view text, std::size_t& read, logs::Ne
 }
 
 // Adds the row of a line, or of the piece of one that a process wrote.
-void Reader::take_step(std::string_view before, std::string_view line, std::vector<Row>& rows) {
+void Reader::take_step(std::string_view before, std::string_view line, std::deque<Row>& rows) {
   Row row;
   const Found found = read_fields(line, row);
   if (found.begin == kNowhere) return;
@@ -220,11 +200,11 @@ void Reader::take_step(std::string_view before, std::string_view line, std::vect
 }
 
 // head: what stands before the numbers, and says who wrote them, and when.
-void Reader::add(std::string_view head, Row& row, std::vector<Row>& rows) {
+void Reader::add(std::string_view head, Row& row, std::deque<Row>& rows) {
   row.file = file_;
   row.line = lines_ + 1;
   const logs::Prefix who = logs::find_prefix_behind_bar(head);
-  row.writer = writer_of(who);
+  row.writer = who.empty() ? 0 : std::max<std::uint64_t>(logs::HashWriter()(who), 1);
   if (who.rank >= 0 && who.rank < 10'000'000) row.rank = static_cast<std::int32_t>(who.rank);
   if (const auto time = logs::find_time(head, reference_ns_)) {
     row[kTime] = static_cast<double>(time->ns) * 1e-9;

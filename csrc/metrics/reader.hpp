@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,22 +22,23 @@ class Reader {
   Reader(std::uint16_t file, std::int64_t reference_ns, Pattern pattern = {});
 
   // Adds the rows of all lines that end in this chunk.
-  void feed(std::string_view chunk, std::vector<Row>& rows);
+  void feed(std::string_view chunk, std::deque<Row>& rows);
   // Adds the rows of the last line, which has no end. The next chunk begins a new line.
-  void finish(std::vector<Row>& rows);
+  void finish(std::deque<Row>& rows);
   // As finish(). The next chunk is of another file, whose lines count from 1.
-  void begin_file(std::vector<Row>& rows);
+  void begin_file(std::deque<Row>& rows);
 
   // Counts lines of all files until now.
   std::uint64_t lines() const { return earlier_ + lines_; }
 
  private:
-  void scan(std::string_view text, std::size_t from, std::size_t end, std::vector<Row>& rows);
-  void take_each_line(std::string_view text, std::vector<Row>& rows);
+  void scan(std::string_view text, std::size_t from, std::size_t end, std::deque<Row>& rows);
+  // Whether each line is read: CSV, or the user's pattern.
+  bool takes_all() const { return !csv_.empty() || !pattern_.empty(); }
   std::size_t take_line(std::string_view text, std::size_t& read, logs::Needles::Hit hit,
-                        std::vector<Row>& rows);
-  void take_step(std::string_view before, std::string_view line, std::vector<Row>& rows);
-  void add(std::string_view head, Row& row, std::vector<Row>& rows);
+                        std::deque<Row>& rows);
+  void take_step(std::string_view before, std::string_view line, std::deque<Row>& rows);
+  void add(std::string_view head, Row& row, std::deque<Row>& rows);
 
   std::uint16_t file_;
   std::int64_t reference_ns_;

@@ -20,81 +20,65 @@ bool same(double a, double b) { return std::abs(a - b) <= kSame * std::max(std::
 }  // namespace
 
 void Sequence::add(const Row& row, std::vector<Step>& steps) {
-  switch (row.kind) {
-    case Row::Kind::start:
-      sign_start_ = true;
-      return;
-    case Row::Kind::checkpoint:
-      sign_checkpoint_ = true;
-      return;
-    case Row::Kind::evaluation:
-      sign_evaluation_ = true;
-      return;
-    case Row::Kind::straggler: {
-      Step made;
-      made.row = row;
-      if (started_) made.row[kIteration] = step_.row[kIteration];
-      steps.push_back(made);
-      return;
-    }
-    case Row::Kind::step:
-      break;
+  if (row.kind == Row::Kind::straggler) {
+    Step& made = steps.emplace_back();
+    made.row = row;
+    if (started_) made.row[kIteration] = step_.row[kIteration];
+    return;
+  }
+  if (row.kind != Row::Kind::step) {
+    sign(row.kind) = true;
+    return;
   }
   Row counted = row;
   // HF Trainer without its progress bar: the rows are counted.
   if (!row.has(kIteration)) counted[kIteration] = ++counted_;
-  switch (place_of(counted)) {
-    case Place::late:
-      break;
-    case Place::same:
-      join(counted);
-      break;
-    case Place::next:
-    case Place::again: {
-      const bool again = started_ && (sign_start_ || counted[kIteration] <= step_.row[kIteration]);
-      flush(steps);
-      begin(counted, again);
-      break;
-    }
+  const Place place = place_of(counted);
+  if (place == Place::same) join(counted);
+  if (place == Place::next) {
+    const bool back = sign(Row::Kind::start) || counted[kIteration] <= step_.row[kIteration];
+    flush(steps);
+    begin(counted, started_ && back);
   }
   remember(counted);
 }
 
-Sequence::Place Sequence::place_of(const Row& row) const {
+Sequence::Place Sequence::place_of(const Row& row) {
   if (!started_) return Place::next;
   const double at = row[kIteration];
   const double last = step_.row[kIteration];
   if (at > last) return Place::next;
-  if (sign_start_) return Place::again;
+  if (sign(Row::Kind::start)) return Place::next;
   const double gap = row[kTime] - step_.row[kTime];
   const bool waited = gap > std::max(5 * pace_, 30.0);  // false where a time is not known
-  if (at == last) return waited ? Place::again : Place::same;
+  if (at == last) return waited ? Place::next : Place::same;
   if (row.writer != 0) {
     const auto own = last_of_.find(row.writer);
-    if (own != last_of_.end()) return own->second < at ? Place::late : Place::again;
+    if (own != last_of_.end()) return own->second < at ? Place::late : Place::next;
   }
   // Of an unknown writer: what was printed before comes from another rank.
   const bool printed = std::any_of(recent_.begin(), recent_.end(), [&](const auto& known) {
     return known.first == at && (same(known.second, row[kLoss]) || !row.has(kLoss));
   });
-  return printed && !waited ? Place::late : Place::again;
+  return printed && !waited ? Place::late : Place::next;
 }
 
 void Sequence::begin(const Row& row, bool restarted) {
-  const Row before = step_.row;
+  const double before = step_.row[kIteration];
+  const double gap = row[kTime] - step_.row[kTime];
   const bool had = started_;
   step_ = Step{};
   step_.row = row;
-  step_.checkpoint = sign_checkpoint_;
-  step_.evaluation = sign_evaluation_;
-  sign_start_ = sign_checkpoint_ = sign_evaluation_ = false;
+  step_.checkpoint = sign(Row::Kind::checkpoint);
+  step_.evaluation = sign(Row::Kind::evaluation);
+  signs_ = {};
   in_hand_ = started_ = true;
   losses_.clear();
   if (row.has(kLoss)) losses_.emplace_back(row.rank, row[kLoss]);
   if (!had) return;
-  step_.before = before[kIteration];
+  step_.before = before;
   step_.restarted = restarted;
-  const double delta = row[kIteration] - before[kIteration];
+  const double delta = row[kIteration] - before;
   if (restarted) {
     const double back = std::isnan(interval_) ? 1 : interval_;
     step_.lost = std::max(0.0, back - delta);
@@ -104,7 +88,6 @@ void Sequence::begin(const Row& row, bool restarted) {
   }
   // A missing row makes one difference larger, never smaller.
   interval_ = std::isnan(interval_) || delta < interval_ ? delta : interval_;
-  const double gap = row[kTime] - before[kTime];
   if (gap > 0) pace_ = std::isnan(pace_) ? gap : pace_ + 0.1 * (std::min(gap, 3 * pace_) - pace_);
 }
 
@@ -141,7 +124,6 @@ void Sequence::judge_losses() {
   const auto most = std::max_element(
       votes.begin(), votes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   Disagreement& found = step_.disagreement;
-  step_.disagree = true;
   found.writers = losses_.size();
   const bool majority = most->second * 2 > losses_.size();
   found.loss = majority ? most->first : losses_.front().second;

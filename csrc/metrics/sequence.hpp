@@ -2,6 +2,7 @@
 // several ranks print of one iteration, and finds where the training was started again.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -18,7 +19,7 @@ struct Disagreement {
   double loss = kUnknown;   // of the majority; of two that differ, the first one's
   double other = kUnknown;  // the one farthest away
   std::vector<int> ranks;   // those in the minority, if there is one and all are known
-  std::size_t writers = 0;
+  std::size_t writers = 0;  // 0: they agree
 };
 
 // One iteration.
@@ -29,7 +30,6 @@ struct Step {
   double lost = 0;          // iterations that were done again, or will be
   bool checkpoint = false;  // what the job did since the iteration before
   bool evaluation = false;
-  bool disagree = false;
   Disagreement disagreement;
 };
 
@@ -41,8 +41,9 @@ class Sequence {
   void flush(std::vector<Step>& steps);
 
  private:
-  enum class Place { same, next, late, again };
-  Place place_of(const Row& row) const;
+  enum class Place { same, next, late };  // next: also where it goes back
+  Place place_of(const Row& row);
+  bool& sign(Row::Kind kind) { return signs_[static_cast<std::size_t>(kind)]; }
   void begin(const Row& row, bool restarted);
   void join(const Row& row);
   void judge_losses();
@@ -50,10 +51,8 @@ class Sequence {
 
   Step step_;
   bool in_hand_ = false;
-  bool started_ = false;     // step_ holds an iteration, in hand or not
-  bool sign_start_ = false;  // signs since the last row
-  bool sign_checkpoint_ = false;
-  bool sign_evaluation_ = false;
+  bool started_ = false;                               // step_ holds an iteration, in hand or not
+  std::array<bool, 5> signs_{};                        // since the last row, by kind
   double counted_ = 0;                                 // for rows that name no iteration
   double interval_ = kUnknown;                         // iterations between two rows
   double pace_ = kUnknown;                             // seconds between two rows

@@ -78,26 +78,26 @@ double Series::unscaled(double value) const {
   return linear_ ? limits_.sign * value * unit_ : std::exp(limits_.sign * value);
 }
 
-// Returns the median of the last values, scaled.
+// Returns the median of the last values.
 double Series::median(const std::deque<Value>& values, std::size_t last) const {
   std::vector<double> copy;
   for (auto row = values.rbegin(); row != values.rend() && copy.size() < last; ++row) {
     copy.push_back(row->value);
   }
-  return scaled(median_of(std::move(copy)));
+  return median_of(std::move(copy));
 }
 
 Series::Event Series::add(double value, double iteration, double first, bool briefly) {
   if (value <= 0 && !linear_) {  // no logarithms from now on
+    std::deque<Value> known = rows_;
     std::vector<double> sizes{std::abs(value)};
-    for (const Value& row : rows_) sizes.push_back(std::abs(row.value));
-    const std::deque<Value> known = rows_;
+    for (Value& row : known) sizes.push_back(row.value = unscaled(row.value));
     reset();
     linear_ = true;
     unit_ = std::max(median_of(sizes), 1e-12);
-    for (const Value& row : known) learn(row);
+    for (const Value& row : known) learn({scaled(row.value), row.iteration, row.first});
   }
-  const Value row{value, iteration, first};
+  const Value row{scaled(value), iteration, first};
   if (open_) {
     const Event event = go_on(row);
     if (!adopted_) return event;
@@ -120,11 +120,11 @@ Series::Event Series::add(double value, double iteration, double first, bool bri
 // Compares the last rows with the level before them.
 bool Series::judge_rows(const Value& row, std::size_t few) {
   push_bounded(last_, row, kMore);
-  const double newest = scaled(row.value) - level_;
+  const double newest = row.value - level_;
   const std::size_t least_rows = std::min(few, last_.size());
   std::array<double, kMore> excesses{};
   for (std::size_t i = 0; i < least_rows; ++i) {
-    excesses[i] = scaled(last_[last_.size() - 1 - i].value) - level_;
+    excesses[i] = last_[last_.size() - 1 - i].value - level_;
   }
   std::sort(excesses.begin(), excesses.begin() + static_cast<std::ptrdiff_t>(least_rows));
   const bool full = least_rows == few && excesses[0] > kLine * noise_;
@@ -137,7 +137,7 @@ bool Series::judge_rows(const Value& row, std::size_t few) {
   if (excess > limit || alone) {
     const std::deque<Value> rows(
         std::find_if(last_.end() - static_cast<std::ptrdiff_t>(least_rows), last_.end(),
-                     [&](const Value& each) { return scaled(each.value) - level_ > limit / 2; }),
+                     [&](const Value& each) { return each.value - level_ > limit / 2; }),
         last_.end());
     const Place first{rows.front().first, static_cast<double>(seen_ + 1 - rows.size())};
     begin("spike", first, level_, limit, kFew);
@@ -157,7 +157,7 @@ bool Series::judge_rows(const Value& row, std::size_t few) {
 // Compares a window that is full with those before it.
 bool Series::judge_window(Window& window) {
   std::vector<double> values;
-  for (const Value& row : window.rows) values.push_back(scaled(row.value));
+  for (const Value& row : window.rows) values.push_back(row.value);
   const double median = median_of(values);
   const Place behind{window.rows.back().iteration, static_cast<double>(seen_)};
   const std::vector<Value> rows = std::exchange(window.rows, {});
@@ -190,7 +190,7 @@ bool Series::judge_window(Window& window) {
       return true;
     }
     const auto began = std::find_if(rows.begin(), rows.end(), [&](const Value& row) {
-      return scaled(row.value) > (median + (step ? usual : best)) / 2;
+      return row.value > (median + (step ? usual : best)) / 2;
     });
     if (odd) window.odd = {began->first, behind.rows - static_cast<double>(rows.end() - began)};
     if (median - best > 2 * noise) {
@@ -239,7 +239,7 @@ void Series::begin(std::string_view shape, Place first, double level, double lim
 Series::Event Series::go_on(const Value& row) {
   push_bounded(held_, row, kHeld);
   ++change_.count;
-  const double excess = scaled(row.value) - from_;
+  const double excess = row.value - from_;
   if (excess > worst_) {
     worst_ = excess;
     change_.at = row.iteration;
@@ -251,9 +251,8 @@ Series::Event Series::go_on(const Value& row) {
   if (held_.size() >= width_ && (!adopted_ || seen_ % width_ == 0)) {
     if (!is_spike) change_.value = unscaled(median(held_, kHeld));
     if (median(held_, width_) - from_ < back_) {
-      auto back =
-          std::find_if(held_.end() - static_cast<std::ptrdiff_t>(width_), held_.end(),
-                       [&](const Value& each) { return scaled(each.value) - from_ < back_; });
+      auto back = std::find_if(held_.end() - static_cast<std::ptrdiff_t>(width_), held_.end(),
+                               [&](const Value& each) { return each.value - from_ < back_; });
       change_.until = back->first;
       change_.count -= static_cast<double>(held_.end() - back);
       open_ = false;
@@ -276,7 +275,7 @@ Series::Event Series::go_on(const Value& row) {
 
 void Series::learn(const Value& row) {
   ++seen_;
-  if (!rows_.empty()) push_bounded(deviations_, scaled(row.value) - level_, kNoiseRows);
+  if (!rows_.empty()) push_bounded(deviations_, row.value - level_, kNoiseRows);
   push_bounded(rows_, row, kLevelRows);
   for (Window& window : windows_) window.rows.push_back(row);
   if (seen_ < 64 ? seen_ % 8 == 1 : seen_ % 64 == 0) refresh();
@@ -289,7 +288,7 @@ void Series::refresh() {
   std::vector<double> values(deviations_.begin(), deviations_.end());
   if (values.size() < 8) {
     values.clear();
-    for (const Value& row : rows_) values.push_back(scaled(row.value));
+    for (const Value& row : rows_) values.push_back(row.value);
   }
   const double middle = median_of(values);
   for (double& value : values) value = std::abs(value - middle);

@@ -17,7 +17,7 @@ constexpr Limits kSpreadLimits{0, 0.18, 0.18, 0.18, 1};
 
 constexpr double kLeastSpell = 30;    // seconds of rows that the clock alone measures
 constexpr std::size_t kWarmUp = 5;    // rows after a start whose speed is not judged
-constexpr std::size_t kRecent = 256;  // rows that make the usual pace
+constexpr std::size_t kRecent = 256;  // rows that make the usual pace, and whose pauses count
 constexpr std::size_t kLeastGaps = 16;
 constexpr double kStall = 300;           // seconds; shorter pauses are no stall
 constexpr double kStallGaps = 10;        // nor are those of fewer usual iterations
@@ -33,20 +33,17 @@ constexpr double kAboveZero = 0.1;  // a loss that falls to 0 from less may have
 constexpr double kLeastPause = 5;   // seconds; clocks that show whole ones make shorter pauses up
 constexpr std::size_t kSlowLines = 10;  // stragglers' lines
 constexpr double kClearlySlow = 0.1;
-
-constexpr std::array<std::string_view, 13> kKinds{
-    "loss-spike", "loss-rise", "grad-growth", "slower",   "spread",    "stall",  "nan-loss",
-    "nan-grad",   "zero-loss", "skipped",     "disagree", "straggler", "restart"};
+constexpr std::size_t kLast = 16;     // rows that say what is now
+constexpr double kLeastClock = 60;    // seconds of rows by the clock, which may show whole seconds
+constexpr std::size_t kRepeated = 2;  // pauses that are expected to come again
 
 }  // namespace
 
-std::string_view name_of(Suspect::Kind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
-
 Verdicts::Verdicts()
-    : loss_{Series(kLossLimits), Suspect::Kind::loss_spike},
-      grad_{Series(kGradLimits), Suspect::Kind::grad_growth},
-      speed_{Series(kSpeedLimits), Suspect::Kind::slower},
-      spread_{Series(kSpreadLimits), Suspect::Kind::spread} {}
+    : loss_{Series(kLossLimits), "loss-spike"},
+      grad_{Series(kGradLimits), "grad-growth"},
+      speed_{Series(kSpeedLimits), "slower"},
+      spread_{Series(kSpreadLimits), "spread"} {}
 
 void Verdicts::add(const Step& step) {
   const Row& row = step.row;
@@ -65,12 +62,16 @@ void Verdicts::add(const Step& step) {
   if (row[kGradNorm] > 0) judge(grad_, row[kGradNorm], row, at);
   if (row.has(kLoss) && row[kLoss] != 0) judge(loss_, row[kLoss], row, at);
   if (!step.restarted) {
-    const Pause pause = judge_pause(step, gap);
+    Pause pause = judge_pause(step, gap);
     judge_speed(step, gap);
     spend(gap >= 0 ? gap : row[kStepSeconds] * (iterations > 0 ? iterations : 1), pause);
     // The first row of a run has its warm-up in it: it counts only while it is the only one.
-    if (run_rows_ == 1) recent_.reset();
-    recent_.add(row, iterations, gap, pause);
+    if (run_rows_ == 1) recent_.clear();
+    // Long rows one after another are no pauses: the training has become slow.
+    const bool is_long = pause.seconds > 0;
+    if (is_long && !recent_.empty() && recent_.back().is_long) pause = {};
+    const Speed speed = speed_of(row, iterations, gap);
+    push_bounded(recent_, {iterations, row[kStepSeconds], gap, pause, is_long, speed}, kRecent);
   }
   if (row[kStepMin] > 0 && row[kStepMax] >= row[kStepMin] && run_rows_ >= kWarmUp) {
     judge(spread_, row[kStepMax] / row[kStepMin], row, at, false);
@@ -118,7 +119,7 @@ void Verdicts::remember(const Row& row) {
   if (last.grad_is_nan) last[kGradNorm] = kUnknown;
 }
 
-std::size_t Verdicts::report(Suspect::Kind kind, const Row& row) {
+std::size_t Verdicts::report(std::string_view kind, const Row& row) {
   if (suspects_.size() == kMostSuspects) {
     ++figures_.left_out;
     return kNone;
@@ -137,8 +138,8 @@ void Verdicts::judge(Watched& watched, double value, const Row& row, double firs
   if (event == Series::Event::none) return;
   const Change& change = watched.series.change();
   if (event == Series::Event::began) {
-    const bool rises = watched.kind == Suspect::Kind::loss_spike && change.shape != "spike";
-    watched.open = report(rises ? Suspect::Kind::loss_rise : watched.kind, row);
+    const bool rises = watched.kind == "loss-spike" && change.shape != "spike";
+    watched.open = report(rises ? "loss-rise" : watched.kind, row);
   }
   Suspect* const made = suspect(watched.open);
   if (made == nullptr) return;
@@ -156,7 +157,7 @@ void Verdicts::judge_speed(const Step& step, double gap) {
   };
   if (differs(kBatch) || differs(kSequence)) {  // other work: other times
     for (Watched* each : {&speed_, &grad_, &spread_}) each->reset();
-    recent_.reset();
+    recent_.clear();
   }
   const Speed now = speed_of(row, row[kIteration] - step.before, gap);
   if (!(now.value > 0) || run_rows_ < kWarmUp) return;
@@ -215,7 +216,7 @@ Pause Verdicts::judge_pause(const Step& step, double gap) {
   if (gaps_.size() >= kLeastGaps && run_rows_ >= kWarmUp) {
     if (whole && beyond > pause_limit(step)) {
       pause.is_stall = true;
-      if (Suspect* const made = suspect(report(Suspect::Kind::stall, row))) {
+      if (Suspect* const made = suspect(report("stall", row))) {
         made->first = step.before;
         made->until = row[kIteration];
         made->seconds = beyond;
@@ -243,7 +244,7 @@ void Verdicts::silence(double seconds) {
   next.checkpoint = longest_signed_ > 0;  // it may be one: no sign tells yet
   if (seconds - usual_gap_ <= pause_limit(next)) return;
   silent_ = true;
-  if (const std::size_t made = report(Suspect::Kind::stall, last); made != kNone) {
+  if (const std::size_t made = report("stall", last); made != kNone) {
     suspects_[made].seconds = seconds;
     suspects_[made].level = usual_gap_;
     suspects_[made].known = static_cast<double>(gaps_.size());
@@ -298,9 +299,9 @@ void Verdicts::judge_numbers(const Step& step) {
   had_step_ |= row.has(kSkipped) && !all;
   count(skipped_, all ? row[kSkipped] : 0, !all, had_step_ ? kSkipStreak : kSkipStart, row);
   if (Suspect* const made = suspect(skipped_.open)) made->value = row[kLossScale];
-  if (!step.disagree) return;
+  if (step.disagreement.writers == 0) return;
   if (disagreement_ == kNone) {
-    disagreement_ = report(Suspect::Kind::disagree, row);
+    disagreement_ = report("disagree", row);
     if (disagreement_ == kNone) return;
     suspects_[disagreement_].value = step.disagreement.other;
     suspects_[disagreement_].level = step.disagreement.loss;
@@ -321,7 +322,7 @@ void Verdicts::judge_stragglers(const Row& row) {
     const double share = median_of(shares);
     if (share < kClearlySlow) continue;
     named_.push_back(rank);
-    const std::size_t made = report(Suspect::Kind::straggler, row);
+    const std::size_t made = report("straggler", row);
     if (made == kNone) return;
     suspects_[made].ranks = {rank};
     suspects_[made].share = share / (1 + share);
@@ -339,7 +340,7 @@ void Verdicts::judge_restart(const Step& step, double gap) {
   figures_.spent.all += gap > 0 ? gap : 0;
   figures_.spent.down += down;
   figures_.spent.again += again;
-  if (const std::size_t made = report(Suspect::Kind::restart, step.row); made != kNone) {
+  if (const std::size_t made = report("restart", step.row); made != kNone) {
     suspects_[made].first = step.before;
     suspects_[made].at = step.row[kIteration];
     suspects_[made].count = step.lost;
@@ -362,22 +363,47 @@ void Verdicts::judge_restart(const Step& step, double gap) {
 Figures Verdicts::figures() const {
   Figures made = figures_;
   made.judged = {loss_.series.judged(), grad_.series.judged(), speed_.series.judged()};
-  made.pace = recent_.pace();
-  made.pauses = recent_.pauses();
-  const Speed speed = recent_.speed(unit_);
-  made.speed = speed.value;
-  made.speed_unit = speed.unit;
+  made.speed_unit = unit_;
+  if (unit_.empty() && !recent_.empty()) made.speed_unit = recent_.back().speed.unit;
+  // Of the last rows that have a number, the median.
+  const auto median = [this](auto number) {
+    std::vector<double> numbers;
+    for (auto row = recent_.rbegin(); row != recent_.rend() && numbers.size() < kLast; ++row) {
+      if (number(*row) > 0) numbers.push_back(number(*row));
+    }
+    return numbers.empty() ? kUnknown : median_of(numbers);
+  };
+  made.pace = median([](const Entry& row) { return row.stated; });
+  if (std::isnan(made.pace)) made.pace = pace_by_clock();
+  made.speed = median([&made](const Entry& row) {
+    return row.speed.unit == made.speed_unit ? row.speed.value : kUnknown;
+  });
+  if (made.speed_unit.ends_with("clock")) made.speed = 1 / pace_by_clock();
+  double iterations = 0;
+  double seconds = 0;
+  std::size_t count = 0;
+  for (const Entry& row : recent_) {
+    if (row.iterations > 0) iterations += row.iterations;
+    if (row.pause.is_stall || !(row.pause.seconds > 0)) continue;
+    seconds += row.pause.seconds;
+    ++count;
+  }
+  if (count >= kRepeated) made.pauses = seconds / iterations;
   return made;
 }
 
-namespace {
-
-constexpr std::size_t kLast = 16;     // rows that say what is now
-constexpr double kLeastClock = 60;    // seconds of rows by the clock, which may show whole seconds
-constexpr std::size_t kKept = 256;    // rows whose pauses count
-constexpr std::size_t kRepeated = 2;  // pauses that are expected to come again
-
-}  // namespace
+double Verdicts::pace_by_clock() const {
+  double iterations = 0;
+  double seconds = 0;
+  std::size_t count = 0;
+  for (auto row = recent_.rbegin(); row != recent_.rend(); ++row) {
+    if (!(row->gap >= 0) || !(row->iterations > 0) || row->pause.seconds > 0) continue;
+    iterations += row->iterations;
+    seconds += row->gap;
+    if (++count >= kLast && seconds >= kLeastClock) break;
+  }
+  return seconds > 0 ? seconds / iterations : kUnknown;
+}
 
 Speed speed_of(const Row& row, double iterations, double gap) {
   if (row[kTflops] > 0) return {"TFLOP/s", row[kTflops], true};
@@ -389,69 +415,6 @@ Speed speed_of(const Row& row, double iterations, double gap) {
   }
   if (gap > 0 && iterations > 0) return {"iterations/s by the clock", iterations / gap, false};
   return {};
-}
-
-void Recent::add(const Row& row, double iterations, double gap, Pause pause) {
-  // Long rows one after another are no pauses: the training has become slow.
-  const bool is_long = pause.seconds > 0;
-  if (is_long && was_long_) pause = {};
-  was_long_ = is_long;
-  push_bounded(rows_, {iterations, row[kStepSeconds], gap, pause, speed_of(row, iterations, gap)},
-               kKept);
-}
-
-void Recent::reset() {
-  rows_.clear();
-  was_long_ = false;
-}
-
-double Recent::pace() const {
-  std::vector<double> stated;
-  for (auto row = rows_.rbegin(); row != rows_.rend() && stated.size() < kLast; ++row) {
-    if (row->stated > 0) stated.push_back(row->stated);
-  }
-  return stated.empty() ? pace_by_clock() : median_of(stated);
-}
-
-double Recent::pace_by_clock() const {
-  double iterations = 0;
-  double seconds = 0;
-  std::size_t count = 0;
-  for (auto row = rows_.rbegin(); row != rows_.rend(); ++row) {
-    if (!(row->gap >= 0) || !(row->iterations > 0) || row->pause.seconds > 0) continue;
-    iterations += row->iterations;
-    seconds += row->gap;
-    if (++count >= kLast && seconds >= kLeastClock) break;
-  }
-  return seconds > 0 ? seconds / iterations : kUnknown;
-}
-
-double Recent::pauses() const {
-  double iterations = 0;
-  double seconds = 0;
-  std::size_t count = 0;
-  for (const Entry& row : rows_) {
-    if (row.iterations > 0) iterations += row.iterations;
-    if (row.pause.is_stall || !(row.pause.seconds > 0)) continue;
-    seconds += row.pause.seconds;
-    ++count;
-  }
-  return count < kRepeated ? 0 : seconds / iterations;
-}
-
-Speed Recent::speed(std::string_view unit) const {
-  Speed made;
-  std::vector<double> values;
-  for (auto row = rows_.rbegin(); row != rows_.rend() && values.size() < kLast; ++row) {
-    if (unit.empty()) unit = row->speed.unit;
-    if (unit.empty() || row->speed.unit != unit) continue;
-    made = row->speed;
-    values.push_back(row->speed.value);
-  }
-  made.unit = unit;
-  if (values.empty()) return made;
-  made.value = unit.ends_with("clock") ? 1 / pace_by_clock() : median_of(values);
-  return made;
 }
 
 }  // namespace oddrank::metrics

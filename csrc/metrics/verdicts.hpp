@@ -31,55 +31,13 @@ struct Pause {
   bool is_stall = false;  // it is not expected again
 };
 
-// How fast a training is now: pace and throughput of its last rows, for tables and gauges. Judges
-// nothing: detectors compare with many more rows than people mean by "now".
-class Recent {
- public:
-  // iterations, gap: since the row before, as for speed_of().
-  void add(const Row& row, double iterations, double gap, Pause pause);
-  // Forgets all rows: from now on they are of another run, or of other work.
-  void reset();
-
-  // Seconds of an iteration, without pauses. Where lines state it: the median of the last rows.
-  // Else by the clock.
-  double pace() const;
-  // Seconds of pauses an iteration, stalls left out. A single pause is not expected again.
-  double pauses() const;
-  // The median of the last rows. unit: the one to give; "": that of the last row.
-  Speed speed(std::string_view unit) const;
-
- private:
-  struct Entry {
-    double iterations;
-    double stated;  // seconds of an iteration, as the line says
-    double gap;
-    Pause pause;
-    Speed speed;
-  };
-  double pace_by_clock() const;
-
-  std::deque<Entry> rows_;
-  bool was_long_ = false;
-};
-
 // A change of a level, or what is described by the same numbers.
 struct Suspect : Change {
-  enum class Kind : std::uint8_t {
-    loss_spike,  // value, level, shape: of this and the next four as in Change
-    loss_rise,   // what 3 rows do not show
-    grad_growth,
-    slower,  // throughput
-    spread,  // time of the slowest rank as a multiple of the fastest one's
-    stall,   // seconds beyond the usual
-    nan_loss,
-    nan_grad,
-    zero_loss,  // level: the last loss above 0
-    skipped,
-    disagree,  // value: another loss than `level`
-    straggler,
-    restart,  // count: lost iterations, seconds: lost time
-  };
-  Kind kind = Kind::stall;
+  // loss-spike, loss-rise (what 3 rows do not show), grad-growth, slower (throughput), spread (time
+  // of the slowest rank as a multiple of the fastest one's): as Change. stall: seconds beyond the
+  // usual. nan-loss, nan-grad, zero-loss (level: the last one above 0), skipped. disagree (value:
+  // another loss than `level`), straggler. restart (count: lost iterations, seconds: lost time).
+  std::string_view kind;
   double fired = kUnknown;  // iteration after which it could be said
   double share = kUnknown;  // of a drop or a slow rank: 0.05 is 5 %
   double seconds = kUnknown;
@@ -87,7 +45,6 @@ struct Suspect : Change {
   std::uint16_t file = 0;
   std::vector<int> ranks;
 };
-std::string_view name_of(Suspect::Kind kind);
 
 // Where the time of a training went, in seconds. The rest made progress that was kept.
 struct Spent {
@@ -131,16 +88,25 @@ class Verdicts {
   // A series, and its suspect while there is one.
   struct Watched {
     Series series;
-    Suspect::Kind kind;
+    std::string_view kind;
     std::size_t open = kNone;
     void reset() { series.reset(), open = kNone; }
   };
   // Rows one after another of which each is bad.
   struct Streak {
-    Suspect::Kind kind;
+    std::string_view kind;
     double count = 0;
     double first = kUnknown;
     std::size_t open = kNone;
+  };
+  // A row, for what a training does now: tables and gauges show it, nothing is judged by it.
+  struct Entry {
+    double iterations;
+    double stated;  // seconds of an iteration, as the line says
+    double gap;
+    Pause pause;
+    bool is_long;
+    Speed speed;
   };
   struct Spell {
     double iterations = 0;
@@ -149,7 +115,7 @@ class Verdicts {
   };
 
   Suspect* suspect(std::size_t index) { return index == kNone ? nullptr : &suspects_[index]; }
-  std::size_t report(Suspect::Kind kind, const Row& row);
+  std::size_t report(std::string_view kind, const Row& row);
   void judge(Watched& watched, double value, const Row& row, double first, bool briefly = true);
   bool count(Streak& streak, double bad, bool good, double needed, const Row& row);
   void judge_numbers(const Step& step);
@@ -161,20 +127,21 @@ class Verdicts {
   void remember(const Row& row);
   bool is_round(const Step& step) const;
   double pause_limit(const Step& step) const;
+  double pace_by_clock() const;
 
   Watched loss_;
   Watched grad_;
   Watched speed_;
   Watched spread_;  // of the ranks' times
-  Streak nan_loss_{Suspect::Kind::nan_loss};
-  Streak nan_grad_{Suspect::Kind::nan_grad};
-  Streak zero_loss_{Suspect::Kind::zero_loss};
-  Streak skipped_{Suspect::Kind::skipped};
+  Streak nan_loss_{"nan-loss"};
+  Streak nan_grad_{"nan-grad"};
+  Streak zero_loss_{"zero-loss"};
+  Streak skipped_{"skipped"};
   double starting_ = 0;  // seconds of first rows, of which the usual time is not known yet
   double starting_rows_ = 0;
   std::vector<Suspect> suspects_;
   Figures figures_;
-  Recent recent_;
+  std::deque<Entry> recent_;
   std::deque<double> gaps_;  // seconds of an iteration
   Spell spell_;              // rows by the clock that wait for more
   bool was_paused_ = false;

@@ -6,7 +6,7 @@
 #include <array>
 #include <charconv>
 
-#include "logs/characters.hpp"
+#include "logs/raw_text.hpp"
 
 namespace oddrank::triage {
 namespace {

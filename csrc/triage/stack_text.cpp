@@ -8,7 +8,7 @@
 #include <optional>
 #include <unordered_set>
 
-#include "logs/escapes.hpp"
+#include "logs/raw_text.hpp"
 #include "os/mix.hpp"
 
 namespace oddrank::triage {

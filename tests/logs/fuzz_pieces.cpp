@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "logs/pieces.hpp"
-#include "logs/terminal.hpp"
+#include "logs/raw_text.hpp"
 
 namespace {
 

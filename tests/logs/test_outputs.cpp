@@ -14,10 +14,9 @@
 #include <vector>
 
 #include "../in_folder.hpp"
-#include "logs/last_times.hpp"
 #include "logs/merger.hpp"
+#include "logs/raw_text.hpp"
 #include "logs/splitter.hpp"
-#include "logs/terminal.hpp"
 #include "os/error.hpp"
 
 namespace oddrank::logs {

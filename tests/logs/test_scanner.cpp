@@ -187,7 +187,6 @@ TEST(Scanner, OnlyRangesOfLinesAreLookedAtIfAskedFor) {
   text += "word, and no end of its line";
   ASSERT_EQ(::write(fd, text.data(), text.size()), static_cast<ssize_t>(text.size()));
   ::close(fd);
-  const Needles needles({{"word"}});
   const struct {
     std::vector<LineRange> ranges;
     std::string lines;
@@ -198,7 +197,9 @@ TEST(Scanner, OnlyRangesOfLinesAreLookedAtIfAskedFor) {
       {{{200'000, 200'001}}, ""},
   };
   for (const auto& row : rows) {
-    const Scan found = scan_file(path, needles, {}, row.ranges);
+    Limits limits;
+    limits.ranges = row.ranges;
+    const Scan found = Readers({{Needles({{"word"}}), limits}}).scan(path)[0];
     EXPECT_EQ(each(found.matches, &Match::line), row.lines);
     if (found.matches.size() > 1) EXPECT_EQ(found.matches[1].writer.rank, 1);
   }

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <deque>
 #include <string_view>
-#include <vector>
 
 #include "metrics/job.hpp"
 #include "metrics/reader.hpp"
@@ -20,9 +20,9 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-std::vector<Row> rows_of(std::string_view text, std::size_t chunk) {
+std::deque<Row> rows_of(std::string_view text, std::size_t chunk) {
   Reader reader(0, 0);
-  std::vector<Row> rows;
+  std::deque<Row> rows;
   for (std::size_t at = 0; at < text.size(); at += chunk) reader.feed(text.substr(at, chunk), rows);
   reader.finish(rows);
   return rows;

@@ -2,20 +2,6 @@
 
 import json
 
-import pytest
-
-from metrics.training_log import lines
-from oddrank import _native
-
-
-def test_bytes_that_are_not_in_one_piece_are_refused():
-    log = lines(1, 100).encode()
-    job = _native.core().Metrics([1_790_000_000_000_000_000])
-    with pytest.raises(BufferError):
-        job.feed(0, memoryview(log)[::-1])
-    job.feed(0, memoryview(log)[: len(log) // 2])
-    assert job.lines() > 0
-
 
 def test_times_since_the_start_of_a_run_do_not_mix_its_rows_with_those_of_another(
     oddrank, tmp_path

@@ -1,20 +1,19 @@
 // Lines become rows of numbers: torn and endless ones, too. test_formats.py has each format.
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "metrics/formats.hpp"
-#include "metrics/numbers.hpp"
 #include "metrics/reader.hpp"
 
 namespace oddrank::metrics {
 namespace {
 
-std::vector<Row> read(const std::string& text, std::size_t chunk = 7) {
+std::deque<Row> read(const std::string& text, std::size_t chunk = 7) {
   Reader reader(0, 1'790'000'000'000'000'000);
-  std::vector<Row> rows;
+  std::deque<Row> rows;
   for (std::size_t at = 0; at < text.size(); at += chunk) {
     reader.feed(std::string_view(text).substr(at, chunk), rows);
   }
@@ -44,10 +43,10 @@ TEST(Reader, TheSizeOfChunksDoesNotMatter) {
     text += std::string(static_cast<std::size_t>(i * 7), 'x') + "\nstep " + std::to_string(i) +
             "/200 | loss: 2.5 | dt: 10.00ms | tok/sec: 1\nsaving checkpoint at\n";
   }
-  const std::vector<Row> whole = read(text, text.size());
+  const std::deque<Row> whole = read(text, text.size());
   ASSERT_EQ(whole.size(), 398U);
   for (const std::size_t chunk : {1UL, 3UL, 64UL, 4096UL}) {
-    const std::vector<Row> rows = read(text, chunk);
+    const std::deque<Row> rows = read(text, chunk);
     ASSERT_EQ(rows.size(), whole.size()) << chunk;
     for (std::size_t i = 0; i < rows.size(); ++i) {
       ASSERT_EQ(rows[i].line, whole[i].line);
@@ -66,7 +65,7 @@ TEST(Reader, OnlyTheFirstLineIsAHeader) {
 
 TEST(Reader, LinesOfAnotherFileCountFrom1) {
   Reader reader(0, 0);
-  std::vector<Row> rows;
+  std::deque<Row> rows;
   reader.feed("one\ntwo\nhalf", rows);
   reader.begin_file(rows);
   reader.feed("one\niter 7: loss 2.5, time 1.00ms, mfu 1%\n", rows);
@@ -82,7 +81,7 @@ TEST(Reader, EndlessAndTornLines) {
   std::string words;  // each of which is looked at only once: else this takes minutes
   while (words.size() < 8 << 20) words += "{'loss': x, step loss: 1 ";
   EXPECT_TRUE(read(words, 1 << 16).empty());
-  const std::vector<Row> torn = read(
+  const std::deque<Row> torn = read(
       "[rank0]:[titan] step:  2  loss:  7.1  memory: 1  tps: 1[rank1]:[titan] step:  2  loss:  7.2 "
       " memory: 1  tps: 1\n");
   ASSERT_EQ(torn.size(), 2U);

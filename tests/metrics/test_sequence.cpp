@@ -55,7 +55,7 @@ TEST(Sequence, ALineOfManyRanksCountsOnce) {
   ASSERT_EQ(steps.size(), 20U);
   for (const Step& step : steps) {
     EXPECT_FALSE(step.restarted);
-    EXPECT_FALSE(step.disagree);
+    EXPECT_FALSE(step.disagreement.writers > 0);
   }
 }
 
@@ -63,13 +63,14 @@ TEST(Sequence, ARankThatDisagreesIsNamedUnlessAllPrintTheirOwnLoss) {
   const std::vector<Step> steps = sequence(of_writers(
       30, 4, [](int step, std::uint64_t writer) { return step == 20 && writer == 3 ? 2.6 : 2.5; }));
   ASSERT_EQ(steps.size(), 30U);
-  EXPECT_TRUE(steps[19].disagree);
+  EXPECT_TRUE(steps[19].disagreement.writers > 0);
   EXPECT_EQ(steps[19].disagreement.ranks, std::vector<int>{2});
   EXPECT_EQ(steps[19].disagreement.other, 2.6);
   const auto own = [](int, std::uint64_t writer) {
     return 2.5 + 0.01 * static_cast<double>(writer);
   };
-  for (const Step& step : sequence(of_writers(30, 4, own))) EXPECT_FALSE(step.disagree);
+  for (const Step& step : sequence(of_writers(30, 4, own)))
+    EXPECT_FALSE(step.disagreement.writers > 0);
 }
 
 TEST(Sequence, ANewStartAtTheNextIterationLosesNothing) {

@@ -1,4 +1,6 @@
-// Escape sequences of terminals: colours, links. They lie inside the words of a line.
+// Text as logs have it: ASCII characters, whatever the locale; escape sequences of terminals
+// (colours, links), which lie inside the words of a line; lines of Docker's json-file driver:
+// {"log":"text\n","stream":"stderr","time":"2026-..."}.
 #pragma once
 
 #include <cstddef>
@@ -6,6 +8,11 @@
 #include <string_view>
 
 namespace oddrank::logs {
+
+constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
+constexpr bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
+constexpr bool is_letter(char c) { return is_lower(c) || (c >= 'A' && c <= 'Z'); }
+constexpr char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
 
 // Returns where the text goes on behind the escape sequence that begins at `at`.
 inline std::size_t behind_escape(std::string_view text, std::size_t at) noexcept {
@@ -33,5 +40,12 @@ inline void without_escapes(std::string_view text, std::string& plain) {
     at = escape == std::string_view::npos ? escape : behind_escape(text, escape);
   }
 }
+
+// Puts what a container wrote into `text`, its time in front. Returns false for other lines.
+bool unpack_docker(std::string_view line, std::string& text);
+
+// Appends a line without escape sequences, and with '?' for each control character but the tab,
+// byte that is no UTF-8, and character that is invisible or changes the direction of text.
+void append_for_terminal(std::string_view line, std::string& to);
 
 }  // namespace oddrank::logs

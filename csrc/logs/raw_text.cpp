@@ -1,5 +1,5 @@
-// Takes the text out of lines of Docker's json-file driver.
-#include "logs/docker.hpp"
+// Takes lines out of Docker's JSON, and makes them harmless for a terminal.
+#include "logs/raw_text.hpp"
 
 #include <charconv>
 #include <cstddef>
@@ -48,6 +48,13 @@ bool take_string(std::string_view& line, std::string& text) {
   }
 }
 
+bool is_harmless(std::uint32_t code) {
+  return code >= 0xa0 && code != 0xad && code != 0x61c && !(code >= 0x200b && code <= 0x200f) &&
+         !(code >= 0x2028 && code <= 0x202e) && !(code >= 0x2060 && code <= 0x206f) &&
+         !(code >= 0xd800 && code <= 0xf8ff) && code != 0xfeff &&
+         !(code >= 0xfff0 && code <= 0xfffc) && code < 0xe0000;
+}
+
 }  // namespace
 
 bool unpack_docker(std::string_view line, std::string& text) {
@@ -59,6 +66,29 @@ bool unpack_docker(std::string_view line, std::string& text) {
   if (take_key(line, "\"time\":") && take_string(line, text)) text += ' ';
   text += said;
   return true;
+}
+
+void append_for_terminal(std::string_view line, std::string& to) {
+  for (std::size_t at = 0; at < line.size();) {
+    const auto byte = static_cast<unsigned char>(line[at]);
+    if (byte == 0x1b) {
+      at = behind_escape(line, at);
+    } else if (byte < 0x80) {
+      const bool shown = (byte >= 0x20 && byte != 0x7f) || byte == '\t';
+      // Of a progress bar's states each one is seen, as no carriage return moves back.
+      if (byte != '\r' || at + 1 < line.size()) to += shown ? line[at] : '?';
+      ++at;
+    } else {
+      std::uint32_t code = 0;
+      const std::size_t length = utf8_character(line.substr(at), code);
+      if (length > 0 && is_harmless(code)) {
+        to.append(line.substr(at, length));
+      } else {
+        to += '?';
+      }
+      at += length > 0 ? length : 1;
+    }
+  }
 }
 
 }  // namespace oddrank::logs
