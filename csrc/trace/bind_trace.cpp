@@ -282,6 +282,15 @@ void bind_trace(py::module_& m) {
       py::arg("raised"), py::arg("message"), py::arg("at"),
       "Notes in the record that the script has ended, by an exception of this type, with this "
       "first line of its message, or ('') by none; at: its line, function and file, in lines.");
+  m.def(
+      "trace_thread_raised",
+      [](const std::string& raised, const std::string& message, const std::string& at) {
+        trace::Recorder* recorder = Tracer::made();
+        if (recorder != nullptr) recorder->note_thread_raised(raised, message, at);
+      },
+      py::arg("raised"), py::arg("message"), py::arg("at"),
+      "Notes the first exception that ended a thread; as trace_script_ended(), `at` with a line "
+      "before: `thread NAME`.");
   m.def("trace_remove_dead_jobs", &trace::remove_dead_jobs, py::arg("base"), py::arg("own"),
         py::arg("keep"), py::call_guard<WithoutGil>(),
         "Removes jobs of a base folder whose processes have all ended, except the last `keep` of "

@@ -6,6 +6,7 @@ ends_program.py FAULT RANK STEPS FOLDER, as training.py.
 import ctypes
 import fcntl
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -51,6 +52,12 @@ def two_locks():
         time.sleep(0.3)
         with other:
             pass
+
+
+def its_thread_raises():
+    loaded = queue.Queue()
+    threading.Thread(target=lambda: loaded.put(raises()), name="loader").start()
+    loaded.get()
 
 
 def keeps_the_gil():
@@ -109,6 +116,7 @@ DOES = {
     "waits": wait_here,
     "named_like_data": next_batch,
     "two_locks": two_locks,
+    "its_thread_raises": its_thread_raises,
     "locked_file": locked_file,
     "starts_a_program": starts_a_program,
     "keeps_the_gil": keeps_the_gil,

@@ -1,5 +1,6 @@
 """A record tells how its process ended, and recording that changes nothing."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -40,6 +41,23 @@ def test_a_record_tells_how_its_process_ended(script):
         script(SCRIPT.format(statement), check=False)
         rank = max(script.records(), key=lambda each: each.started)
         assert (rank.alive, rank.end) == (False, end), statement
+
+
+def test_what_ended_a_thread_is_told_until_an_exception_ends_the_script(script, source):
+    for last, end in (
+        ("", End("exited", 0)),
+        ("raise ValueError\n", End("exited", 1, "ValueError")),
+    ):
+        done = script(source + last, check=False)
+        rank = max(script.records(), key=lambda each: each.started)
+        assert done.stdout == "['SystemExit', 'KeyError', 'ZeroDivisionError']\n"
+        assert rank.end == end
+        said = re.fullmatch(
+            r"its thread loader raised KeyError: 'lr', at load \(script.py:\d+\)",
+            rank.thread_raised,
+        )
+        assert bool(said) == (not last), rank.thread_raised
+        assert (f"  {rank.thread_raised}" in text([rank], "j")) == (not last)
 
 
 def test_a_script_that_our_launcher_runs_ends_likewise(tmp_path):

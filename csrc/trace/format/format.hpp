@@ -156,11 +156,12 @@ struct Header {
   Word lost_groups;        // groups in which collectives were begun without a slot in Groups
   char displaced_by[64];   // the tool that took the hook
   Word end;                // End 8 | 24 unused | exit code 32
-  char raised[64];         // type of the exception that ended the script; "": none
+  char raised[64];         // type of the exception that ended the script or, before, a thread
   char job[128];           // name of the folder in which the file was created
   Word collectives_since;  // ticks when collectives were first recorded; 0: never
   char message[192];       // first line of that exception's message; "" in files of before
-  char raised_at[256];     // where, in lines: line, function, file; "" in files of before
+  char raised_at[256];     // where, in lines: line, function, file; "" in files of before. Of a
+                           // thread that raised, a line before these: "thread", then its name
   Word gil_wanted;         // ticks since when the sampler waits for the GIL; 0: it does not
 };
 static_assert(sizeof(Header) <= kPage);

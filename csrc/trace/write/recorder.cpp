@@ -260,10 +260,21 @@ void Recorder::set_hook_state(HookState state, std::string_view displaced_by) no
 
 void Recorder::note_script_ended(std::string_view raised, std::string_view message,
                                  std::string_view at) noexcept {
-  if (!at.empty()) publish_text(header_->raised_at, at);
-  if (!message.empty()) publish_text(header_->message, message);
-  if (!raised.empty()) publish_text(header_->raised, raised);
+  if (!raised.empty()) note_raised(raised, message, at);
   header_->end.store(static_cast<std::uint64_t>(End::kEnding), std::memory_order_release);
+}
+
+void Recorder::note_thread_raised(std::string_view raised, std::string_view message,
+                                  std::string_view at) noexcept {
+  const bool runs = header_->end.load(std::memory_order_relaxed) == 0;
+  if (runs && header_->raised[0] == '\0') note_raised(raised, message, at);
+}
+
+void Recorder::note_raised(std::string_view raised, std::string_view message,
+                           std::string_view at) noexcept {
+  publish_text(header_->raised_at, at);
+  publish_text(header_->message, message);
+  publish_text(header_->raised, raised);
 }
 
 void Recorder::note_exit(int code) noexcept {

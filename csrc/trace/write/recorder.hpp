@@ -63,6 +63,9 @@ class Recorder {
   // without one keeps the earlier exception.
   void note_script_ended(std::string_view raised, std::string_view message,
                          std::string_view at) noexcept;
+  // Notes the first exception that ended a thread before the script has ended.
+  void note_thread_raised(std::string_view raised, std::string_view message,
+                          std::string_view at) noexcept;
   // Notes that exit(code) was called.
   void note_exit(int code) noexcept;
   // Notes that collectives are recorded from now on: one that is not in the file was not issued.
@@ -86,6 +89,7 @@ class Recorder {
 
  private:
   Event* take_blocks(std::uint32_t blocks) noexcept;
+  void note_raised(std::string_view raised, std::string_view message, std::string_view at) noexcept;
 
   char* map_;
   Header* header_;

@@ -26,7 +26,7 @@ from oddrank.trace.packages import Packages
 _DEFAULT_MB = 4
 _KEEP_JOBS = 3
 _LARGEST = 2**31 - 1
-_LONGEST_FILE, _LONGEST_NAME = 150, 80  # of the place of an exception
+_LONGEST_FILE, _LONGEST_NAME, _LONGEST_THREAD = 120, 80, 32  # of the place of an exception
 # Modules whose frames a warning skips: also under `with armed:`, a decorator and NicerTrace.run().
 _OURS = {
     "oddrank.trace.arm",
@@ -274,6 +274,20 @@ def _watch_end() -> None:
     os.register_at_fork(before=pause, after_in_parent=_native.core().trace_resume_sampler)
     if sys.version_info < (3, 13):  # later ones tell nobody which exception it was
         collectives.after_import("multiprocessing.util", _watch_children)
+    earlier = threading.excepthook
+
+    def note_thread(how: threading.ExceptHookArgs) -> None:
+        """Notes what ended a thread: the script may wait for it for ever."""
+        with suppress(Exception):
+            name = how.thread.name[:_LONGEST_THREAD] if how.thread is not None else ""
+            if how.exc_type is not SystemExit:
+                at = f"thread {name}\n{_place_of(how.exc_traceback)}"
+                _native.core().trace_thread_raised(
+                    _name(how.exc_type), _first_line(how.exc_value), at
+                )
+        earlier(how)
+
+    threading.excepthook = note_thread
 
 
 def _watch_children(util: ModuleType) -> None:

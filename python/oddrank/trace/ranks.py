@@ -1,5 +1,6 @@
 """Reads each rank's present or last state from its record file."""
 
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -26,6 +27,7 @@ _HELD = {_STATES[letter] for letter in "DTt"}
 _LAST_EVENTS = 128  # of all threads; more would slow down reading a thousand ranks
 _State: TypeAlias = tuple[str, int, int, int, str]
 _SIZES = ("dtype", "bytes_in", "bytes_out", "peer", "tag", "root", "failed")
+_THREAD = "thread "  # before the name of one that raised
 _HERTZ = 100.0  # USER_HZ, the unit of times in /proc on every Linux
 
 
@@ -123,6 +125,8 @@ class Rank(Process):
     end: End = End()
     gil_wanted: float | None = None
     """Unix time since which no other thread gets the GIL; None if that is not known."""
+    thread_raised: str = ""
+    """What ended a thread of it, as the end of a sentence on the rank; empty if nothing did."""
     last_at: Frame | None = None
     """Where the exception was raised that ended the script; else the last place of the main thread,
     if the process is gone and its stack is empty."""
@@ -159,6 +163,7 @@ class Rank(Process):
             "child": self.is_child,
             "alive": self.alive,
             "end": asdict(self.end),
+            "thread_raised": self.thread_raised,
             "runs_back": self.runs_back,
             "time": self.last,
             "step": self.step,
@@ -197,6 +202,10 @@ def _rank(found: dict[str, Any], file: str, content: bytes | None) -> Rank:
     if not collectives and found["last_collective"]:
         collectives = [_collective(found["last_collective"])]
     sections, pause = pauses.parted(found["sections"])
+    thread, _, at = found["raised_at"].partition("\n")
+    raised = End(None, None, found["raised"], found["message"])
+    if not thread.startswith(_THREAD):
+        thread, at = "", found["raised_at"]
     return Rank(
         **processes.identity(found),
         step=found["step"],
@@ -206,7 +215,7 @@ def _rank(found: dict[str, Any], file: str, content: bytes | None) -> Rank:
         pause=pause,
         threads=tuple(_thread(each) for each in found["threads"]),
         notes=tuple(_notes(found)),
-        end=End(found["end"], found["exit_code"], found["raised"], found["message"]),
+        end=replace(End() if thread else raised, how=found["end"], exit_code=found["exit_code"]),
         groups=tuple(_group(each) for each in found["groups"]),
         records_collectives=found["collectives_recorded"],
         has_all_collectives=found["has_all_collectives"],
@@ -216,7 +225,8 @@ def _rank(found: dict[str, Any], file: str, content: bytes | None) -> Rank:
         file=file,
         content=content,
         gil_wanted=seconds(found["gil_wanted_ns"]),
-        last_at=_place(found["raised_at"]),
+        last_at=None if thread else _place(at),
+        thread_raised=_thread_raised(thread, raised, _place(at)) if thread else "",
     )
 
 
@@ -230,6 +240,12 @@ def _last_place(rank: Rank) -> Frame | None:
         return None
     own = [Frame(*at) for _, tid, kind, at, _, _ in events if (tid, kind) == (rank.pid, "line")]
     return own[-1] if own else None
+
+
+def _thread_raised(thread: str, raised: End, place: Frame | None) -> str:
+    at = f" at {place.function} ({os.path.basename(place.file)}:{place.line})" if place else ""
+    comma = "," if raised.message else ""
+    return f"its thread {thread.removeprefix(_THREAD)} raised {raised.words}{comma}{at}"
 
 
 def _place(text: str) -> Frame | None:

@@ -87,7 +87,8 @@ def _place(rank: Rank, all_threads: bool) -> Any:
     life = (rank.runs_back, rank.alive, rank.end)
     place = (stacks, rank.last_at, rank.gil_wanted is None)
     pause = rank.pause and (rank.pause.kind, rank.pause.what)
-    return (life, rank.is_child, rank.step, issued, rank.sections, pause, place, rank.notes)
+    ends = (rank.thread_raised, rank.notes)
+    return (life, rank.is_child, rank.step, issued, rank.sections, pause, place, ends)
 
 
 def _progress(rank: Rank) -> tuple[int, int]:
@@ -182,6 +183,8 @@ def _group_lines(group: Group, all_threads: bool, now: float) -> Iterable[str]:
     first = group.first
     for note in first.notes:
         yield f"  note: {note}"
+    if first.thread_raised:
+        yield f"  {first.thread_raised}"
     for collective in first.collectives:
         yield f"  {_collective(first, collective, now if first.alive else None)}"
     if first.sections:

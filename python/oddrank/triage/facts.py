@@ -289,6 +289,8 @@ class Activity:
     """The longest time between two of its last calls with others, in seconds."""
     runs: bool = False
     """Its main thread ran code that runs too often to be recorded: `last` says nothing."""
+    raised: str = ""
+    """What ended another thread of it, as the end of a sentence on the process."""
 
     @property
     def rests(self) -> float | None:

@@ -18,6 +18,8 @@ def finding(suspect: Suspect, next_: Sequence[str] = (), folder: str = "") -> Fi
     says = suspect.cause.says
     assert says is not None, f"{suspect.cause.name} is no finding"
     condition, text = says(suspect)
+    if suspect.raised:
+        text = f"{text}; {suspect.raised}"
     return Finding(
         condition=condition,
         who=_who(suspect, condition),

@@ -89,6 +89,8 @@ class Suspect:
     """Of the cause shared-group: the threads, with their places."""
     step: int | None = None
     """The last training step that the culprit told of, if it is one process."""
+    raised: str = ""
+    """What ended another thread of it, likewise, as the end of a sentence."""
     stage: str = ""
     """The stage of a command of oddrank in which the culprit stands."""
     who: Who | None = None

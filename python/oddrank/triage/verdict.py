@@ -354,7 +354,7 @@ def _with_step(suspect: Suspect, view: View) -> Suspect:
     activities = [view.activities.get(process) for process in suspect.processes]
     if len(activities) != 1 or activities[0] is None:
         return suspect
-    return replace(suspect, step=activities[0].step)
+    return replace(suspect, step=activities[0].step, raised=activities[0].raised)
 
 
 def _moved_to_its_end(suspect: Suspect, view: View) -> bool:

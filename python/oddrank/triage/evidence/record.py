@@ -230,7 +230,7 @@ def _activity(
     yield Activity(
         process, source, rank.last if last is None else last, rank.step,
         " > ".join(rank.sections), time_seen, *record_calls.alone(history),
-        runs=_runs_unseen(rank, seen),
+        runs=_runs_unseen(rank, seen), raised=rank.thread_raised,
     )  # fmt: skip
 
 
