@@ -373,7 +373,8 @@ std::size_t host(std::string_view text, Prefix& who) {
   return at.at();
 }
 
-// syslog: "Apr 19 10:42:28 node7 train[123]: ".
+// syslog: "Apr 19 10:42:28 node7 train[123]: ". The pid is that of a service, which may be
+// torchrun.
 std::size_t syslog(std::string_view text, Prefix& who) {
   Cursor at(text);
   std::int64_t number = 0;
@@ -386,11 +387,9 @@ std::size_t syslog(std::string_view text, Prefix& who) {
   const std::string_view name = at.take_while(is_name);
   if (name.empty() || !at.take(' ')) return 0;
   if (at.take_while([](char c) { return is_name(c) || c == '/'; }).empty()) return 0;
-  std::int64_t pid = -1;
-  if (at.take('[') && (!at.take_number(pid) || !at.take(']'))) return 0;
+  if (at.take('[') && (!at.take_number(number) || !at.take(']'))) return 0;
   if (!at.take(": ")) return 0;
   who.host = name;
-  if (pid >= 0) who.pid = pid;
   return at.at();
 }
 

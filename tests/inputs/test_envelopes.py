@@ -80,6 +80,10 @@ WRAPPED = {
         {"asctime": "2026-01-05 09:22:44,1", "levelname": "ERROR", "message": "[rank2]: it failed",
          "exc_info": "\n".join(LINES[:4])}, {"time": 1767604964.5, "msg": WATCHDOG},
     ]),
+    "a logger in a pod": each(lambda n, line: "[pod/train-0/pytorch] "
+                              + json.dumps({"time": 1767604964, "msg": f"{line}\n[rank2]:"})),
+    "a logger on a node": each(lambda n, line: f"2026-01-05T09:22:44.{n:09}Z stderr F "
+                               + json.dumps({"level": "info", "msg": line})),
     "a query of CloudWatch": json_lines(
         [{"field": "@timestamp", "value": "2026-01-05 09:22:44.1"},
          {"field": "@message", "value": line}] for line in LINES

@@ -98,6 +98,20 @@ def test_the_file_the_node_and_the_launcher_say_whose_stack_it_is(tmp_path):
         assert {p.rank for p in processes(read(tmp_path, FAULTHANDLER, name))} == {None}, name
 
 
+def test_the_number_of_an_attempt_in_a_logs_name_is_no_rank(tmp_path):
+    log = 'Traceback (most recent call last):\n  File "a.py", line 4, in main\nValueError: y\n'
+    dump = "(Worker pid=7, ip=10.0.0.1) "
+
+    def ranks(*names: str) -> set[int | None]:
+        paths = [tmp_path / name for name in names]
+        for path in paths:
+            path.write_text("".join(f"{dump}{line}\n" for line in log.splitlines()))
+        return {one.process.rank for one in of_kind(facts_of(KIND, *paths), Identity)}
+
+    assert ranks("attempt_2.log") == ranks("attempt_1.log", "attempt_2.log") == {None}
+    assert ranks("trace_2.log") == {2}
+
+
 def test_prose_is_no_stack_and_no_head_of_a_process(tmp_path):
     (tmp_path / "a.md").write_text("shopping:\n  apples\n  broadcast\n")
     assert not KIND.sniff(item_of(tmp_path / "a.md"))

@@ -166,20 +166,29 @@ _TIME = ("__REALTIME_TIMESTAMP", "timestamp", "@timestamp", "time", "ts", "ascti
          "eventTime", "receiveTimestamp", "date")  # fmt: skip
 _POD = ("pod_name", "pod", "podName", "kubernetes_pod_name")
 _IN_POD = ("labels", "resource", "kubernetes", "fields", "attributes", "metadata")
+_FRONT = re.compile(rb"(\[pod/[\w./-]+\] )(?=\{)|\S{20,40} std(?:out|err) [FP] (?=\{)")
 _OF_LOGS = frozenset({"stream", "severity", "level", "levelname", "logStreamName"})
 _KERNEL = ("kernel", "systemd", "NetworkManager")
 
 
 def _json_line() -> Peel:
+    """Reads JSON, perhaps behind a pod that stays, or behind what a node's log has before it."""
+
     def peel(line: bytes) -> bytes | None:
-        if line[:1] not in (b"{", b"["):
+        front = _FRONT.match(line)
+        pod, told = (front[1] or b"", line[front.end() :]) if front else (b"", line)
+        if told[:1] not in (b"{", b"["):
             return None
         try:
-            entry = json.loads(line.rstrip(b","))
+            entry = json.loads(told.rstrip(b","))
         except (ValueError, RecursionError):
             return None
         text = _entry(entry)
-        return None if text is None else text.encode(errors="replace")
+        return (
+            None
+            if text is None
+            else pod + text.encode(errors="replace").replace(b"\n", b"\n" + pod)
+        )
 
     return peel
 
@@ -353,7 +362,8 @@ _FILE = r"[\w./+-]{0,300}[./][\w./+-]{0,300}?"
 _BY_LINE: tuple[tuple[Envelope, re.Pattern[bytes]], ...] = tuple(
     (Envelope(name, by=make), re.compile(first.encode()))
     for name, make, first in (
-        ("JSON lines", _json_line, r'\[?\{"(?!log":)[\w@]+": ?'),
+        ("JSON lines", _json_line,
+         r'(?:\[pod/[\w./-]+\] |\S{20,40} std(?:out|err) F |\[)?\{"(?!log":)[\w@]+": ?'),
         ("grep -Hn", _numbered(rf"(?P<file>{_FILE})[:-](?P<number>\d{{1,9}})[:-](?!\d+ \[)"),
          rf"{_FILE}[:-]\d+[:-]"),
         ("grep -n", _numbered(r"(?P<number>\d{1,9})[:-](?!\d\d:\d\d)"), r"\d+[:-]"),

@@ -27,7 +27,7 @@ _LOUD_WORDS = ("rror", "ERROR", "atal", "FATAL", "died", "illed", "imed out", "i
                "xited", "victed", "ismatched", "Failed", "BackoffL", "CrashLoop",
                "lame w")  # fmt: skip
 _LOUD = re.compile(
-    r"(?<![\w-])(?:\w*error|fatal|died|killed|timed out|timeout(?![\w=:]| ?\()|lost|refused|stuck"
+    r"(?<![\w-])(?:\w*errors?|fatal|died|killed|timed out|timeout(?![\w=:]| ?\()|lost|refused|stuck"
     r"|abort(?:ed|ing)?|\w*exception|preempted|missing ranks|stall(?:ed)?"
     r"|exited with (?:exit )?code [1-9]\d*|evicted|mismatched|lame workers"
     r"|(?-i:[A-Z]\w+Failed|Failed[A-Z]\w+|BackoffLimitExceeded|CrashLoopBackOff))(?!\w)", re.I,

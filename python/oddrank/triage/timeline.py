@@ -24,7 +24,8 @@ WAITED = re.compile(
     r"|timed out in monitoredBarrier|[Oo]peration timed out|Timeout\(ms\)="
     r"|waiting for clients\. \d+/\d+ clients joined|store based barrier"
     r"|rocess on rank \d+ due to timeout|Watchdog timeout \(|Barrier timed out\. "
-    r"|RPC call to \w+ timed out|EI000[26]\b|hccl fftsplus (?:task )?timeout"
+    r"|RPC call to \w+ timed out|EI000[26]\b|NPU error, error code is 107020"
+    r"|Hccl\w+, error code is [69]\b|hccl fftsplus (?:task )?timeout"
     # The watchdog's own words, cut off by a terminal or a limit.
     r"|watchdog thread terminated(?: with(?: exception:?)?)?\s*$|^\[(?:PG\b[^\]]*|Rank \d*)\]?\s*$"
 )

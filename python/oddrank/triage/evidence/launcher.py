@@ -4,7 +4,9 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from functools import partial
 from typing import TypeAlias
 
@@ -30,7 +32,7 @@ _STEP = re.compile(
 )
 # Open MPI's words, and those of Intel's, which tells of each process that it killed, too.
 _MPI = re.compile(
-    r"(?:(?:process rank|RANK) (\d+) )?(?:with )?PID (\d+) (?:on node|RUNNING AT) (\S+)[\s=]+(.*)"
+    r"(?:(?:process rank|RANK) (\d+) )?(?:with )?PID (\d+) (?:on node|RUNNING AT) (\S+)[\s=]*(.*)"
 )
 _MPI_SIGNAL = re.compile(r"signal:? (\d+)", re.IGNORECASE)
 # A rank of a part of the job's processes is none of the job.
@@ -103,7 +105,8 @@ def _told(said: dict[str, str | None], line: Line, source: Source) -> Death:
     if code is None:
         return Death(process, "exit", source, line.time, text="its engine does not know how")
     code = -code if said.get("signal") else code
-    return _ended(process, code, source, time=line.time, by="launcher" if code == -15 else "")
+    told = code == -15 or "exit with status code 143" in line.text  # horovodrun's
+    return _ended(process, code, source, time=line.time, by="launcher" if told else "")
 
 
 @dataclass
@@ -116,6 +119,8 @@ class _Entry:
     local: int | None = None
     pid: int | None = None
     code: int | None = None
+    when: float = 0.0
+    """When it ended by its own line, whose zone is not known."""
     traceback: tuple[str, ...] = ()
     ended: bool = False
     """The next entry of the table has begun: what follows is not of this traceback."""
@@ -173,6 +178,7 @@ class _Reader:
         self._others: list[Fact | _Later] = []
         self._mpi: dict[object, tuple[Line, str]] = {}
         self._hydra: list[Death] = []  # by Intel's mpirun, which kills those that are left
+        self._failed = False  # a task of srun, which then kills the others
         self.deepspeed = False
         self._read()
 
@@ -203,7 +209,9 @@ class _Reader:
         for writer in list(self._mpi):
             self._mpi_done(writer)
         killed = [death for death in self._hydra if death.signal == 9]
-        own = [d for d in self._hydra if d.signal not in (9, 15)] or killed * (len(killed) == 1)
+        told = [death for death in self._hydra if death.how != "abort"]  # else it was cut off
+        own = [death for death in told if death.signal not in (9, 15)]
+        own = own or killed * (len(killed) == 1 and told == self._hydra)
         self._others += own + [replace(d, by="launcher") for d in self._hydra if d not in own]
 
     def _agent(self, line: Line) -> _Agent:
@@ -227,7 +235,11 @@ class _Reader:
         if name == "time" or entry is None:
             entry = _Entry(line)
             entries.append(entry)
-        if name == "host":
+        if name == "time":
+            with suppress(ValueError):
+                read = datetime.strptime(value, "%Y-%m-%d_%H:%M:%S")
+                entry.when = read.replace(tzinfo=timezone.utc).timestamp()
+        elif name == "host":
             entry.host = value or None
         elif name == "rank" and (ranks := _RANKS.search(value)):
             entry.rank, entry.local = int(ranks[1]), int(ranks[2])
@@ -322,13 +334,15 @@ class _Reader:
         host, tasks, what = found[1], _numbers(found[2]), found[3].strip()
         number = next((n for word, n in tracebacks.SIGNALS.items() if what.startswith(word)), None)
         code = re.match(r"Exited with exit code (\d+)", what)
+        self._failed |= number not in (None, 9, 15) or what.startswith(("Exited", "Out"))
         # Tasks that are launchers, perhaps with a log elsewhere, have numbers of their own.
         for task in tasks:
             process = Process(None if job.launchers else task, host)
             if what.startswith("Out Of Memory"):
                 yield Death(process, "oom", source, line.time, by="kernel")
             elif number is not None:
-                yield Death(process, "signal", source, line.time, signal=number)
+                by = "launcher" if number == 15 or (number == 9 and self._failed) else ""
+                yield Death(process, "signal", source, line.time, signal=number, by=by)
             elif code and not job.launchers:
                 yield _ended(process, int(code[1]), source, time=line.time)
 
@@ -375,6 +389,7 @@ class _Reader:
     def _torchrun(self, agent: _Agent, job: _Job) -> Iterator[Fact]:
         """Yields what an agent says: first its table, which names ranks, then its other lines."""
         by_pid: dict[int, int] = {}
+        last = max(agent.entries, key=lambda entry: entry.when, default=None)
         for entry in agent.entries:
             process = Process(entry.rank, entry.host, entry.pid)
             source = self._log.source(entry.line)
@@ -383,7 +398,10 @@ class _Reader:
                 yield Identity(process, source)
             if entry.code is not None:
                 site, text = tracebacks.parse(entry.traceback[1:])
-                death = _ended(process, entry.code, source, time=entry.line.time, coarse=True)
+                time = entry.line.time
+                if last and last.line.time and entry.when:  # a prefix tells when it was written
+                    time = last.line.time + entry.when - last.when
+                death = _ended(process, entry.code, source, time=time, coarse=True)
                 if site:
                     death = replace(death, how="exception", text=text, site=site)
                 yield death

@@ -367,7 +367,13 @@ class Writers:
                 locals_.add(local)
             if number is not None:
                 hosts_of_number[number].add(host)
-        self._known = {key: ranks.pop() for key, ranks in known.items() if len(ranks) == 1}
+        # A pod has one rank if each of several has: a single one may have more that say nothing.
+        pods = [ranks for key, ranks in known.items() if key[0] == "pod"]
+        several = len(pods) > 1 and all(len(ranks) == 1 for ranks in pods)
+        self._known = {
+            key: next(iter(ranks)) for key, ranks in known.items()
+            if len(ranks) == 1 and (several or key[0] != "pod")
+        }  # fmt: skip
         # One node's log may be of any node, unless it has all ranks of the job.
         whole = not first_ranks and size == len(locals_)
         self._one_node = len(nodes) == 1 and (len(first_ranks) == 1 or whole)

@@ -329,7 +329,7 @@ class _Namer:
         if pid is None and (found := _PID.search(one.headline)):
             pid = int(found[1])
         if rank is None:
-            rank = self._rank_of_file(one, name)
+            rank = self._rank_of_file(number, one, name)
         return Process(rank, said.host or self._host(one, name), pid)
 
     def _host(self, one: _Seen, name: str) -> str | None:
@@ -344,7 +344,7 @@ class _Namer:
             return _host_of_name(base)
         return None
 
-    def _rank_of_file(self, one: _Seen, name: str) -> int | None:
+    def _rank_of_file(self, number: int, one: _Seen, name: str) -> int | None:
         if self._in_file[one.source] > 1 and len(self._pids[one.source]) > 1:
             return None
         base = name.rpartition("/")[2].rpartition(":")[2]
@@ -357,7 +357,9 @@ class _Namer:
         if found is None or int(found[1]) in self._pids[one.source]:
             return None
         alike = self._shapes[re.sub(r"\d+", "#", name)]
-        return int(found[1]) if int(found[1]) < max(64, 4 * alike) else None
+        # The last number of a log's name may be that of an attempt.
+        of_dump = (alike > 1 and self._threads[number]) or _WORD_OF_DUMP.search(base)
+        return int(found[1]) if of_dump and int(found[1]) < max(64, 4 * alike) else None
 
 
 def _host_of_name(name: str) -> str | None:

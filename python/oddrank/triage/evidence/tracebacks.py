@@ -475,6 +475,10 @@ def _went_on(log: Log, done: dict[object, list[_Block]]) -> set[int]:
     first = min(near, default=(0, 0))[0]
     near = _apart([*near, (max(log.count - _AFTER, first), log.count)])
     said = _progress(log, near) if left else {}
+    for writer, block in left:
+        if writer not in said and block.process.rank is not None:  # without a pod or a pid
+            of = (m for own in said.values() for m in own if m[3][0] == block.process.rank)
+            said[writer] = sorted(of)
     went_on = {block.number for writer, block in left if _goes_on(block, said[writer])}
     left = [
         (writer, block) for writer, block in left

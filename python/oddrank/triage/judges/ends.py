@@ -207,12 +207,13 @@ def _really(deaths: Sequence[Death], view: View) -> list[Death]:
 
 
 def _is_of_watchdog(death: Death, gave_up: float | None) -> bool:
-    """Returns whether a process aborted when others had timed out, without a word and a rank, which
-    is then one of these, or since its watchdog stood: in the abort that follows from a timeout."""
+    """Returns whether a process aborted when others had timed out, without a word, or since its
+    watchdog stood: in the abort that follows from a timeout. One of a rank has to be later."""
     bare = death.text.startswith("terminate ") or (not death.text and death.signal == 6)
     stood = "watchdog got stuck" in death.text
+    timed = death.time is not None and gave_up is not None
     before = death.time is not None and gave_up is not None and death.time < gave_up - 1.0
-    return (stood or (bare and death.process.rank is None)) and not before
+    return (stood or (bare and (timed or death.process.rank is None))) and not before
 
 
 def _end(deaths: Sequence[Death], late: set[int], gave_up: float | None) -> End:
@@ -323,11 +324,14 @@ def before(one: End, other: End) -> bool:
     )
     if a.wall != b.wall:
         return same_clock and b.time - a.time > timeline.ZONES
-    return same_clock and b.time - a.time > (1.0 if a.coarse or b.coarse else 0.0)
+    gap, close = b.time - a.time, 1.0 if a.coarse or b.coarse else 0.0
+    if abs(gap) <= close:
+        return _was_told_before(one.best, other.best)
+    return same_clock and gap > close
 
 
 def _was_told_before(one: Death, other: Death) -> bool:
-    """Returns whether a launcher that writes no times told of an exit or a crash before a kill: it
+    """Returns whether a launcher told of an exit or a crash before a kill, at no other time: it
     kills the others once a task has failed."""
     lines = one.source.line, other.source.line
     return (
