@@ -75,6 +75,7 @@ PROBES: dict[str, Callable[[], bool]] = {
     "compute-sanitizer": _programs("compute-sanitizer"),
     "greenlet": _module("greenlet"),
     "matplotlib": _module("matplotlib"),
+    "tensorboard": _module("tensorboard"),
     "mypy": _module("mypy"),
     "jinja2": _module("jinja2"),
     "chromium": lambda: _programs("chromium", "chromedriver")() and _module("selenium")(),

@@ -1,7 +1,6 @@
 // Finds any of a set of words in a text, at more than 1 GB/s.
 #pragma once
 
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -41,9 +40,10 @@ class Needles {
 
   // A word's place in a text. needle: the first of those that stand there.
   struct Hit {
-    std::size_t at;
-    std::size_t needle;
-    auto operator<=>(const Hit&) const = default;
+    std::size_t at, needle;
+    bool operator<(const Hit& other) const {
+      return at != other.at ? at < other.at : needle < other.needle;
+    }
   };
   // Returns the first word that begins at `from` or behind it; {npos, 0} if there is none.
   Hit next(std::string_view text, std::size_t from) const;

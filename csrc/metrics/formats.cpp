@@ -19,18 +19,18 @@ namespace {
 // not its global_step, and its bar has a rounded loss, too.
 constexpr Field kFields[] = {
     {"iteration|step|steps|iter|current_steps|global_step/max_steps", kIteration},
-    {"global_step|training/global_step", kIteration, 2},
-    {"batch", kIteration, 0},
+    {"global_step|training/global_step|train/global_step|trainer/global_step", kIteration, 2},
+    {"batch|_step", kIteration, 0},
     {"total_steps", kTotal},
     {"loss|lm loss|lm_loss|total loss|train loss|train_loss|train/loss|training_loss", kLoss},
     {"train_loss_step|loss/train/total|train loss/train/total|train/crossentropyloss", kLoss},
-    {"train/ce loss|actor/pg_loss", kLoss},
+    {"train/ce loss|actor/pg_loss|loss_metrics/global_avg_loss", kLoss},
     {"reduced_train_loss|loss/mean", kLoss, 2},
     {"loss/min", kLossMin},
     {"loss/max", kLossMax},
     {"grad norm|grad_norm|gradnorm|norm|actor/grad_norm|train/grad_norm", kGradNorm},
-    {"optim/total_grad_norm|optim/total grad norm", kGradNorm},
-    {"learning rate|learning_rate|lr", kLearningRate},
+    {"optim/total_grad_norm|optim/total grad norm|grad-norm", kGradNorm},
+    {"learning rate|learning_rate|learning-rate|lr", kLearningRate},
     {"consumed samples|consumed_samples", kSamples},
     {"consumed tokens|consumed_tokens|num_input_tokens_seen|total_tokens", kTokens},
     {"global batch size|global_batch_size", kBatch},
@@ -41,7 +41,7 @@ constexpr Field kFields[] = {
     {"elapsed time per iteration (ms)|time_per_iteration_ms", kStepSeconds, 1, 1e-3},
     {"elapsed_time_per_iteration_ms|ms", kStepSeconds, 1, 1e-3},
     {"elapsed time per iteration (s)|train_step_timing in s|iter time (s)", kStepSeconds},
-    {"timing_s/step|perf/time_per_step", kStepSeconds},
+    {"timing_s/step|perf/time_per_step|iteration-time", kStepSeconds},
     {"time|dt", kStepSeconds, 1, 0},
     {"dt/mean", kStepSeconds, 2},
     {"it/sec", kStepSeconds, 1, -1},
@@ -226,7 +226,7 @@ bool take_number(std::string_view& text, double& value) {
           (plain.data() + whole);
   }
   if (error == std::errc::result_out_of_range) {
-    const bool small = std::string_view(begin, at).find_first_of("-", 1) != kNowhere;
+    const bool small = std::string_view(begin, at).find('-', 1) != kNowhere;
     value = small ? 0 : std::numeric_limits<double>::infinity();
     if (*begin == '-') value = -value;
   }

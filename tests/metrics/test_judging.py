@@ -199,6 +199,12 @@ def test_what_a_restart_has_lost_is_counted():
     assert good["lost_s"] == {"restarts": 2900, "iterations done again": 700}
     assert good["total_s"] == 1 + 3600 + 2990 - 10  # the first row has its stated time
     assert good["share"] == pytest.approx(1 - 3600 / 6581)
+    ((_, _, rows),) = report.spent(report.made(judged(AGAIN), ["log"]))
+    assert list(rows) == [
+        ("progress", "45%", "49.7 min", "#" * 18), ("restarts", "44%", "48.3 min", "#" * 18),
+        ("iterations done again", "11%", "11.7 min", "#" * 4),
+    ]  # fmt: skip
+    assert report.spent(report.made(judged(quiet()), ["log"])) == []
 
 
 def test_stalls_pauses_and_slow_iterations_are_no_goodput():

@@ -16,7 +16,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
@@ -48,13 +48,17 @@ _ZEROS = re.compile(rb"\0+")
 # Control characters that terminals and logs have no use for.
 _CONTROLS = bytes(set(range(32)) - set(b"\0\a\b\t\n\v\f\r\x1b"))
 EMPTY = "left out: it is empty"
+Records = Callable[[bytes], Callable[[Path], Iterator[bytes]] | None]
+"""Returns what makes lines of a binary file that begins so; None for other files."""
 
 
 @contextmanager
-def opened(paths: Sequence[str], notes: Notes, *, peel: bool = True) -> Iterator[list[Item]]:
+def opened(
+    paths: Sequence[str], notes: Notes, *, peel: bool = True, records: Records | None = None
+) -> Iterator[list[Item]]:
     """Yields all files below the paths; unpacked copies live until the end. "-" is stdin.
 
-    peel: takes off what tools wrap around lines.
+    peel: takes off what tools wrap around lines. records: of binary files that are given by name.
 
     OddrankError if a path does not exist. What can't be read becomes a line of `notes`.
     """
@@ -63,18 +67,19 @@ def opened(paths: Sequence[str], notes: Notes, *, peel: bool = True) -> Iterator
             raise OddrankError(f"there is no {path!r}; give files or folders that a job left")
     notes.named = frozenset("stdin" if path == "-" else str(Path(path)) for path in paths)
     with ExitStack() as copies:
-        yield list(_Unpacker(copies, notes, peel=peel).items(paths))
+        yield list(_Unpacker(copies, notes, peel, records).items(paths))
 
 
 @contextmanager
 def texts(
-    paths: Sequence[str], notes: Notes, *, peel: bool = True, may_be_empty: bool = False
-) -> Iterator[list[Item]]:
+    paths: Sequence[str], notes: Notes, *, peel: bool = True, may_be_empty: bool = False,
+    records: Records | None = None,
+) -> Iterator[list[Item]]:  # fmt: skip
     """Yields the logs below the paths, as opened() does. may_be_empty: they grow.
 
     OddrankError if there is none.
     """
-    with opened(paths, notes, peel=peel) as items:
+    with opened(paths, notes, peel=peel, records=records) as items:
         found = []
         for item in items:
             # A folder may hold other things than logs.
@@ -144,8 +149,8 @@ class _Lines:
 
 
 class _Unpacker:
-    def __init__(self, undo: ExitStack, notes: Notes, *, peel: bool) -> None:
-        self._undo, self._notes, self._peel = undo, notes, peel
+    def __init__(self, undo: ExitStack, notes: Notes, peel: bool, records: Records | None) -> None:
+        self._undo, self._notes, self._peel, self._records = undo, notes, peel, records
         self._left = _MOST_UNPACKED
         self._room = 0  # bytes by which what is unpacked of a file given may still grow
         self._copies = self._files = 0
@@ -208,6 +213,8 @@ class _Unpacker:
         if depth == 0:
             self._room = max(_MOST_GROWTH * found.st_size, _MAY_GROW_TO)
         unpack = packing(head)
+        if self._records and name in self._notes.named and (lines := self._records(head)):
+            unpack = _compressed_by(lambda path: nullcontext(_Lines(lines(path))))
         if unpack is None:
             envelope = envelopes.found(head) if self._peel and depth < _DEEPEST else None
             copy = self._peeled(envelope, name, path) if envelope else None
@@ -249,9 +256,8 @@ class _Unpacker:
         """Notes why a file is not unpacked; returns whether what came before the error is right."""
         why = str(error) or type(error).__name__
         cut = getattr(error, "errno", None) is not None or any(words in why for words in _CUT)
-        self._notes.add(
-            name, f"{'unpacked only in part' if cut else 'left out: it is damaged'}: {why}"
-        )
+        how = "unpacked only in part" if cut else "left out: it is damaged"
+        self._notes.add(name, f"{'left out' if isinstance(error, ImportError) else how}: {why}")
         return cut
 
     def _copy(
@@ -385,8 +391,12 @@ def packing(head: bytes) -> _Unpack | None:
         return _Unpacker.utf16
     for magic, opener in _OPENERS.items():
         if head.startswith(magic):
-            return lambda self, *where: self.compressed(opener, *where)
+            return _compressed_by(opener)
     return None
+
+
+def _compressed_by(opener: Callable[[Path], Any]) -> _Unpack:
+    return lambda self, *where: self.compressed(opener, *where)
 
 
 def _zstd(path: Path) -> AbstractContextManager[IO[bytes]]:

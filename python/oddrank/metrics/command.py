@@ -19,7 +19,7 @@ from oddrank.cli import (
 )
 from oddrank.errors import OddrankError
 from oddrank.inputs import Notes, files, growing
-from oddrank.metrics import findings, report
+from oddrank.metrics import event_files, findings, report
 from oddrank.metrics.feeding import Logs
 from oddrank.report import write_json, write_text
 
@@ -27,9 +27,9 @@ _EXAMPLES = """Say from a training's log when loss or speed went wrong.
 
 \b
 Reads the lines of Megatron-LM, NeMo, DeepSpeed, torchtitan, nanotron, HF Trainer,
-Lightning, composer, OLMo, verl, TRL, nanoGPT, MLX and others, JSON lines and CSV; finds
-spikes and rises of the loss, growing grad norms, drops in throughput, stalls, NaN,
-skipped iterations, slow ranks, and what restarts have lost.
+Lightning, composer, OLMo, verl, TRL, nanoGPT, MLX and others, JSON lines, CSV and
+TensorBoard's event files; finds spikes and rises of the loss, growing grad norms, drops
+in throughput, stalls, NaN, skipped iterations, slow ranks, and what restarts have lost.
 LOGs are of one training, in any order if their lines name the time, else the oldest
 first; also packed, folders or pipes. - is stdin.
 
@@ -87,7 +87,8 @@ def command(
     if follow:
         growing.check(logs)
     notes = Notes()
-    with files.texts(logs, notes, peel=False, may_be_empty=follow) as items:
+    records = None if follow else event_files.reader
+    with files.texts(logs, notes, peel=False, may_be_empty=follow, records=records) as items:
         refuse_inputs(outputs, (str(item.path) for item in items))
         for note in notes.lines:
             render.line(note, sys.stderr)
@@ -118,7 +119,7 @@ def command(
     rows = [report.row(opened.job.figures())]
     whole = render.deliver(
         made, json_path, report.COLUMNS, rows, stdout_is_taken="-" in (csv_path, prometheus_path),
-        next_once=True,
+        tables=report.spent(made), next_once=True,
     )  # fmt: skip
     return made.exit_code(fail_on) or (0 if whole else OddrankError.exit_code)
 

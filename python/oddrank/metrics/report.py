@@ -4,7 +4,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from oddrank import exposition
@@ -106,9 +106,17 @@ def _why(figures: Mapping[str, Any], paths: Sequence[str]) -> str:
     good = _goodput(figures)
     if good["share"] is None:
         return many
-    lost = ", ".join(f"{name} {duration(seconds)}" for name, seconds in good["lost_s"].items())
-    took = f" ({lost})" if lost else ""
-    return f"{many}; goodput {good['share']:.0%} of {duration(good['total_s'])}{took}"
+    return f"{many}; goodput {good['share']:.0%} of {duration(good['total_s'])}"
+
+
+def spent(report: Report) -> list[tuple[str, Sequence[str], Iterable[Sequence[object]]]]:
+    """Returns a table of what the time went to, with a bar each; none where all of it was kept."""
+    total, lost = report.data["goodput"]["total_s"], report.data["goodput"]["lost_s"]
+    every = {"progress": max(0.0, total - sum(lost.values())), **lost}
+    shares = [(name, took, took / total) for name, took in every.items() if took >= total / 200 > 0]
+    rows = [(name, f"{share:.0%}", duration(took), "#" * round(40 * share))
+            for name, took, share in sorted(shares, key=lambda one: -one[2])]  # fmt: skip
+    return [("", ("spent on", "share", "time", ""), rows)] if len(rows) > 1 else []
 
 
 def row(figures: Mapping[str, Any]) -> tuple[object, ...]:
