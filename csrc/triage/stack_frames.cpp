@@ -98,6 +98,7 @@ std::optional<FrameLine> file_frame(std::string_view line) noexcept {
     found.function = "<module>";
     return number ? std::optional(found) : std::nullopt;
   }
+  line = line.substr(0, line.find("  opcode="));  // of profiling.sampling
   found.function = trimmed(line.substr(in + 3));
   if (found.native) {
     if (found.function.ends_with(')')) {

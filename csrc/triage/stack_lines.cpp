@@ -123,6 +123,24 @@ std::optional<ThreadLine> pystack_thread(std::string_view rest) noexcept {
   return found;
 }
 
+// "Stack dump for PID 12, thread 13 (main thread, has GIL; most recent call last):", of Python
+// 3.15's profiling.sampling. Only the first of several names the process.
+std::optional<ThreadLine> sampling_thread(std::string_view rest) noexcept {
+  ThreadLine found;
+  found.form = ThreadLine::Form::kPystack;
+  found.outermost_first = true;
+  if (cut(rest, " for PID ")) found.number = take_number(rest).value_or(0);
+  if (!cut(rest, ", thread ") || !rest.ends_with("most recent call last):")) return std::nullopt;
+  const auto id = take_number(rest);
+  if (!id) return std::nullopt;
+  found.id = *id;
+  found.decimal = true;
+  if (rest.find("main thread") != std::string_view::npos) found.name = "MainThread";
+  found.gil = rest.find("has GIL") != std::string_view::npos;
+  found.wants_gil = rest.find("waiting for GIL") != std::string_view::npos;
+  return found;
+}
+
 bool begins_with_word(std::string_view text, std::string_view word) noexcept {
   if (text.size() < word.size()) return false;
   for (std::size_t i = 0; i < word.size(); ++i) {
@@ -182,6 +200,7 @@ std::optional<ThreadLine> thread_line(std::string_view line) noexcept {
     return found;
   }
   if (cut(line, "Traceback for thread ")) return pystack_thread(line);
+  if (cut(line, "Stack dump")) return sampling_thread(line);
   if (cut(line, "TID ")) {
     ThreadLine found;
     found.form = ThreadLine::Form::kEuStack;

@@ -25,7 +25,7 @@ struct ThreadLine {
   bool decimal = false;  // the id is the kernel's number of the thread, not an address
   std::string_view name;
   std::string_view state;
-  std::uint64_t number = 0;      // gdb's own number of the thread, from 1
+  std::uint64_t number = 0;      // gdb's own number of the thread, from 1; kPystack: its process
   bool current = false;          // faulthandler's current thread, the one that failed
   std::optional<bool> gil;       // whether it holds the GIL
   bool wants_gil = false;        // pystack: it waits for the GIL

@@ -576,6 +576,9 @@ void StackReader::begin_thread(Stream& stream, const ThreadLine& head) {
       }
       break;
     case Form::kPystack:
+      if (head.number == 0) break;
+      end_process(stream);
+      stream.pid = head.number;
       break;
   }
   SeenThread thread;

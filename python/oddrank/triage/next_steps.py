@@ -1,6 +1,7 @@
 """Settings and commands to try next: one table, each row shown where the evidence points there."""
 
 import signal
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -102,6 +103,8 @@ class Step:
 
 
 _TORCH = "docs.pytorch.org: torch.distributed, CUDA semantics"
+_OF_PYTHON = "python -m profiling.sampling dump -a"
+_STACKS = _OF_PYTHON if sys.version_info >= (3, 15) else "py-spy dump --native --pid"
 _NCCL = "docs.nvidia.com/deeplearning/nccl/user-guide"
 
 STEPS: tuple[Step, ...] = (
@@ -163,7 +166,7 @@ STEPS: tuple[Step, ...] = (
     ),
     Step(
         "py-spy", lambda c: c.waits and not c.has_stack,
-        "py-spy dump --native --pid {pid} > rank.txt  (on {host}, {when})",
+        f"{_STACKS} {{pid}} > rank.txt  (on {{host}}, {{when}})",
         "github.com/benfred/py-spy",
     ),
     Step(

@@ -50,7 +50,8 @@ KINDS: dict[Kind, str] = {
     "`oddrank run`; what `oddrank collect` copied",
     reports.KIND: "`--json` of `selftest` and `bench`",
     stacks.KIND: "`py-spy dump` (also of many hosts in one file), faulthandler, Python tracebacks, "
-    "`gdb -ex 'thread apply all bt'`, pystack, torch's debug server",
+    "`gdb -ex 'thread apply all bt'`, pystack, `python -m profiling.sampling dump` (Python 3.15), "
+    "torch's debug server",
     tracebacks.KIND: "last words in logs: of Python, C++, signals, CUDA, NCCL and gloo",
     watchdog.KIND: "logs of torch 1.13 to 2.15's watchdogs (NCCL, nccl2, HCCL, XCCL), and those of "
     "engines",

@@ -1,4 +1,4 @@
-"""Reads stacks: py-spy, faulthandler, gdb, eu-stack, pystack, torch's debug server, tracebacks.
+"""Reads stacks: py-spy, faulthandler, gdb, pystack, profiling.sampling, tracebacks and others.
 
 Facts: Stack and Identity. Deaths are made from logs; `tracebacks` below gives the frames and the
 last line of each exception in a piece of text, for the reader of logs.
@@ -18,7 +18,7 @@ from oddrank.triage.evidence import Kind, rank_in_name, without_other_ranks
 from oddrank.triage.evidence.log_lines import Writers
 from oddrank.triage.facts import Child, Fact, Frame, Identity, Process, Source, Stack, Thread
 
-_SIGNS = (b"(most recent call ", b'"MainThread"', b"(LWP ", b"Traceback for thread ")
+_SIGNS = (b"most recent call ", b'"MainThread"', b"(LWP ", b"Traceback for thread ")
 _LIST = re.compile(
     rb"^ +(all_reduce|all_gather\w*|broadcast|barrier|reduce_scatter\w*|recv|send)\s*$", re.M
 )
