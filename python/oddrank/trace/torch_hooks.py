@@ -36,6 +36,10 @@ _KINDS = {
     "BARRIER": ("barrier", 0, 0, "", ""),
     "SCATTER": ("scatter_", 1, 2, "", ""),
     "GATHER": ("gather_", 1, 1, "", ""),
+    # Of torch 2.15; others have their name in lower case:
+    "ALLREDUCE_COALESCED": ("allreduce_coalesced_", 0, 0, "", ""),
+    "ALLGATHER_BASE": ("_allgather_base_", 0, 1, "", ""),
+    "REDUCE_SCATTER_BASE": ("_reduce_scatter_base_", 0, 1, "", ""),
 }  # fmt: skip
 _NO_CALLS = {"SPLIT", "NEW_WINDOW", "UNKNOWN"}
 _MESSAGES = {"send", "recv_", "recv_any_source_"}
@@ -74,7 +78,7 @@ class _Hooks:
     def __init__(self, group: Any, torch: Any) -> None:
         names = torch._C._distributed_c10d.HookOpName.__members__.items()
         self._kinds = {
-            each.value: _KINDS.get(name, (name.lower(), 0, 1, "", ""))
+            each.value: _KINDS.get(name, (f"{name.lower()}_", 0, 1, "", ""))
             for name, each in names
             if name not in _NO_CALLS
         }
