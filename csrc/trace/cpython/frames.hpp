@@ -92,7 +92,7 @@ inline const FrameView* innermost(const PyThreadState* state) noexcept {
 #endif
 }
 
-#else  // CPython 3.14: a frame's code is a tagged reference.
+#else  // CPython 3.14 and 3.15: a frame's code is a tagged reference.
 
 constexpr bool kHasMonitoring = true;
 

@@ -34,7 +34,7 @@ namespace oddrank::trace {
 constexpr char kMagic[8] = {'o', 'd', 'd', 'r', 'a', 'n', 'k', '\n'};
 constexpr std::uint32_t kVersion = 5;
 // The versions of CPython (sys.hexversion >> 16) whose frames and line tables are known.
-constexpr std::uint32_t kOldestPython = 0x030a, kNewestPython = 0x030e;
+constexpr std::uint32_t kOldestPython = 0x030a, kNewestPython = 0x030f;
 constexpr std::uint32_t kEndian = 0x01020304;
 constexpr std::size_t kPage = 4096;
 
