@@ -1,6 +1,7 @@
 """doctor tells what is here and what is not, and never hangs on what it asks."""
 
 import copy
+import os
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import oddrank
 from oddrank import _native, cli
 from oddrank.doctor import command, probes
 from patience import until
@@ -91,6 +93,19 @@ def test_a_missing_part_says_why_and_what_to_type(monkeypatch: pytest.MonkeyPatc
     assert command._part_row("_cuda", data) == (
         "_cuda", "missing", "nvcc was not found. Install the CUDA toolkit",
     )  # fmt: skip
+
+
+def test_a_part_that_is_older_than_its_sources_is_told(tmp_path, monkeypatch):
+    source = tmp_path / "csrc" / "os" / "clock.cpp"
+    source.parent.mkdir(parents=True)
+    source.touch()
+    monkeypatch.setattr(oddrank, "__file__", str(tmp_path / "python" / "oddrank" / "__init__.py"))
+    for seconds, state in ((-1, "ok"), (1, "warning")):
+        built = Path(_native.core().__file__).stat().st_mtime
+        os.utime(source, (built + seconds, built + seconds))
+        row = command._part_row("_core", probes.part_facts(_native.core_part()))
+        assert row[1] == state
+    assert f"{source} has changed since it was built. Type: pip install" in row[2]
 
 
 @pytest.mark.parametrize(("version", "state"), [("2.13.0+cu130", "ok"), ("2.11.0", "warning")])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import click
 
 from oddrank import launch, render
-from oddrank._native import minor_version
+from oddrank._native import minor_version, reinstall
 from oddrank.cli import Seconds, json_option
 from oddrank.doctor.probes import Facts, examine
 from oddrank.errors import LaunchError, OddrankError
@@ -95,6 +95,8 @@ def _part_row(name: str, part: Facts) -> Row:
     if not part["present"]:
         return name, "missing", f"{part['reason']}. {part['advice']}".rstrip(". ")
     build = part["build"]
+    if newer := part.get("newer"):
+        return name, "warning", f"{newer} has changed since it was built. Type: {reinstall()}"
     known = [f"{build['compiler']} {build['flags']}"]
     if "nvcc" in build:
         known += [build["nvcc"], f"nccl.h {build['nccl_header']}", f"sm {build['architectures']}"]

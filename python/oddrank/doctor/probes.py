@@ -130,7 +130,10 @@ def part_facts(part: _native.Part) -> Facts:
     """Describes a compiled module: its build, or why it is missing and what to type."""
     if part.module is None:
         return {"present": False, "reason": part.reason, "advice": part.advice}
-    return {"present": True, "build": dict(part.module.build_info)}
+    built = Path(str(part.module.__file__)).stat().st_mtime
+    sources = Path(oddrank.__file__).parents[2].glob("csrc/**/*.[ch]*")  # of an editable install
+    newer = next((str(file) for file in sources if file.stat().st_mtime > built), "")
+    return {"present": True, "build": dict(part.module.build_info), "newer": newer}
 
 
 def _torch() -> Facts:
