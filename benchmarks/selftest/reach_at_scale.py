@@ -55,8 +55,7 @@ def attempted(node: int, nodes: int, broken: Callable[[int, int], bool]) -> dict
 
 
 def measured_clock(node: int) -> dict[str, Any]:
-    kernel = {"synchronised": True, "rate_ppm": 1.5, "error_us": 20, "most_us": 900}
-    return {"epoch_ns": 1_790_000_000_000_000_000 + node, "error_ns": 40_000, "kernel": kernel}
+    return {"epoch_ns": 1_790_000_000_000_000_000 + node, "error_ns": 40_000}
 
 
 def tried(node: int) -> dict[str, Any]:

@@ -216,37 +216,22 @@ def test_ten_thousand_ranks_are_compared_in_one_pass_a_figure(monkeypatch):
 
 
 # GPUs that others use, too: neither named slow nor a reference for others.
-def in_use(slow, shared=(), profiled=()):
-    """Returns a run with such GPUs, and the suspects of its first measurement."""
+def doubted(slow, shared=()):
+    """Returns the suspects of the first measurement, if others use the GPUs of these ranks."""
     run = run_of([8, 8])
     run.results[SPEED] = measured(run, Random(1), noise=0.002, slow=slow)
     run.results["health"] = {
-        rank: {
-            "pid": 1, "processes": [1, 2] if rank in shared else [1],
-            "readings": {"profiled": int(rank in profiled)},
-        }
-        for rank in range(16)
-    }  # fmt: skip
+        rank: {"pid": 1, "processes": [1, 2] if rank in shared else [1]} for rank in range(16)
+    }
     found = speed.stage(Options()).conclude(run)
-    return run, {rank for finding in found for rank in finding.who.ranks}
+    return {rank for finding in found for rank in finding.who.ranks}
 
 
 def test_a_gpu_that_others_use_is_not_called_slow_and_its_host_is_compared_all_the_same():
     for figure in ("gpu_copy", "gemm_bf16", "pcie_to_host"):
-        assert in_use({figure: {5: 0.5}})[1] == {5}
-        assert in_use({figure: {5: 0.5}}, shared={5})[1] == set()
-    assert in_use({"host_copy": {5: 2.0}}, shared={5})[1] == {5}
-
-
-def test_a_profiler_excludes_no_gpu_and_is_told_beside_a_slow_one():
-    for profiled in ({5}, set(range(16))):
-        slow = {"gpu_copy": {5: 0.5}}
-        run, doubted = in_use(slow, profiled=profiled)
-        assert doubted == {5}
-        run.results[speed.RECHECK] = measured(run, Random(2), noise=0.002, slow=slow)
-        (found,) = speed.recheck(Options()).conclude(run)
-        assert (found.condition, found.who.ranks) == ("slow", (5,))
-        assert sum("profiler" in one.text for one in found.evidence) == 1
+        assert doubted({figure: {5: 0.5}}) == {5}
+        assert doubted({figure: {5: 0.5}}, shared={5}) == set()
+    assert doubted({"host_copy": {5: 2.0}}, shared={5}) == {5}
 
 
 # The recheck: which ranks measure again, beside which, and its message.

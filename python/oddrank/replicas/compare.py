@@ -15,8 +15,6 @@ _MOST_LOCATED = 8
 _STEP = 16 << 20
 _FEW = 1 << 20  # elements that are compared as float64 at a time
 _MOST_SKIPPED = 3
-# Bytes of a float -> the integer of its bits.
-_BITS = {2: "int16", 4: "int32", 8: "int64"}
 _TINY = 1e-300
 # Settings of a training, which transformers pickles: no tensors are lost with them.
 _SETTINGS = "training_args.bin"
@@ -168,7 +166,7 @@ def first_difference(one: Any, other: Any) -> str:
 
 
 def _distances(one: Any, other: Any) -> str:
-    """Words the largest difference of floats: absolute, relative, in units of the last place.
+    """Words the largest difference of floats: absolute, and relative.
 
     Counts apart what is NaN or infinite in one tensor only.
     """
@@ -178,14 +176,12 @@ def _distances(one: Any, other: Any) -> str:
         one, other = (torch.view_as_real(tensor) for tensor in (one, other))
     if not one.is_floating_point():
         return ""
-    bits = _BITS.get(one.element_size())
     compared, unlike = False, 0
-    largest = relative = places = 0.0
+    largest = relative = 0.0
     pair = [t.detach().contiguous().view(-1) for t in (one, other)]
     for at in range(0, pair[0].numel(), _FEW):
-        own = [t[at : at + _FEW] for t in pair]
         try:
-            a, b = (t.double() for t in own)
+            a, b = (t[at : at + _FEW].double() for t in pair)
         except NotImplementedError:  # a type that torch only stores
             return ""
         unlike += int((a.isfinite() != b.isfinite()).sum())
@@ -197,30 +193,7 @@ def _distances(one: Any, other: Any) -> str:
         largest = max(largest, float(apart[finite].max()))
         size = torch.maximum(a.abs(), b.abs())
         relative = max(relative, float((apart / size.clamp_min(_TINY))[finite].max()))
-        if bits:
-            one_bits, other_bits = (t.view(getattr(torch, bits)) for t in own)
-            places = max(places, _places(one_bits, other_bits, finite))
     text = f"; {unlike} are NaN or infinite in one of the two" if unlike else ""
     if not compared:
         return text
-    ulp = f", {places:.4g} ulp" if bits else ""
-    return f"{text}; largest difference {largest:.4g} (relative {relative:.4g}{ulp})"
-
-
-def _places(one: Any, other: Any, where: Any) -> float:
-    """Returns the largest distance in floats between the floats of two rows of bits."""
-    import torch
-
-    a, b = map(_ordered, (one, other))
-    rough = (a.double() - b.double()).abs()
-    # Exact where it counts; the difference of far numbers does not fit into 64 bits.
-    exact = torch.where(rough < 1 << 53, (a - b).abs().double(), rough)
-    return float(exact[where].max())
-
-
-def _ordered(bits: Any) -> Any:
-    """Returns integers that grow by one from each float to the next; both zeros are 0."""
-    import torch
-
-    wide = bits.long()
-    return torch.where(wide < 0, torch.iinfo(bits.dtype).min - wide, wide)
+    return f"{text}; largest difference {largest:.4g} (relative {relative:.4g})"

@@ -65,15 +65,6 @@ def others(run: RunState) -> dict[int, str]:
     return found
 
 
-def profiled(run: RunState) -> set[int]:
-    """Returns the ranks whose GPU streams its performance counters to a profiler (DCGM).
-
-    Most fleets monitor all GPUs so: it may explain a slow GPU, and excludes none from a comparison.
-    """
-    every = results(run).items()
-    return {rank for rank, reply in every if reply.get("readings", {}).get("profiled")}
-
-
 def xids(pci: str, path: str = "/dev/kmsg") -> Counts | str:
     """Counts each Xid logged for the GPU 0000:9b:00.0. Returns a text if the log can't be read.
 
@@ -110,14 +101,10 @@ def sxids(path: str = "/dev/kmsg") -> SwitchCounts | str:
 def _read(path: str) -> bytes | str:
     """Returns the kernel's log, or why it can't be read."""
     try:
-        with open(path, "rb", buffering=0, opener=_at_once) as log:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as log:
             return _records(log.fileno())
     except OSError as error:
         return f"not readable: {error.strerror}"
-
-
-def _at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _records(descriptor: int) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from oddrank.control.stages import RunState, nodes_of
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.peers import majority
-from oddrank.selftest import gpus, metrics
+from oddrank.selftest import metrics
 from oddrank.selftest.metrics import Metric
 from oddrank.selftest.nodes import node_or_rank
 from oddrank.selftest.speed_judge import Look, Slow
@@ -49,10 +49,6 @@ def _slow(run: RunState, found: Sequence[Slow], single: set[int]) -> Finding:
     different = _different_facts(run, worst.ranks)
     cause = "slow-node" if worst.is_node else "slow-cores" if own_cores else "slow-rank"
     likely = [_CORES] if own_cores else []
-    by_profiler = []
-    if streaming := sorted(gpus.profiled(run).intersection(worst.ranks)) if on_gpu else []:
-        text = f"a profiler (DCGM) reads the performance counters of {ranks_text(streaming)}"
-        by_profiler = [Evidence(f"{text} meanwhile", "NVML profiled")]
     return Finding(
         condition="slow",
         who=who,
@@ -62,7 +58,6 @@ def _slow(run: RunState, found: Sequence[Slow], single: set[int]) -> Finding:
         evidence=(
             *(_evidence(one) for one in found),
             *(Evidence(fact, "facts of the rank") for fact in different),
-            *by_profiler,
         ),
         confidence=_confidence(worst),
         next=_GPU if on_gpu else _WHO_ELSE if own_cores else _HOST,

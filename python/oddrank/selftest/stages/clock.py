@@ -1,8 +1,6 @@
 """Compares the hosts' wall clocks, by way of the root's monotonic clock."""
 
-import ctypes
 import statistics
-import struct
 import time
 from collections.abc import Mapping
 from typing import TypeAlias, TypedDict, final
@@ -20,30 +18,16 @@ from oddrank.selftest.nodes import NodeLeaders, by_lowest_rank, leaders_of_sever
 LIMIT = 1.0
 _SYNC_SECONDS = 5.0
 _READINGS = 8
-_STA_UNSYNC = 0x0040
 
 _NEXT = ("timedatectl timesync-status || chronyc tracking  (on that host)", "chronyc makestep")
 
 
-class Kernel(TypedDict):
-    """The kernel's state of its clock."""
-
-    synchronised: bool
-    rate_ppm: float
-    error_us: int
-    most_us: int
-
-
 @final
 class Reading(TypedDict):
-    """epoch_ns: the wall clock when the root's monotonic clock was 0: equal for clocks that agree.
-
-    kernel: None if a container forbids to ask.
-    """
+    """epoch_ns: the wall clock when the root's monotonic clock was 0: alike if clocks agree."""
 
     epoch_ns: int
     error_ns: int
-    kernel: Kernel | None
 
 
 @final
@@ -66,7 +50,7 @@ def _measure(context: Context[str]) -> Result:
     except OddrankError as failure:
         return {"unread": str(failure)[:200]}
     ahead, width = min((_read_both() for _ in range(_READINGS)), key=lambda reading: reading[1])
-    return {"epoch_ns": ahead - offset, "error_ns": error + width, "kernel": _kernels_word()}
+    return {"epoch_ns": ahead - offset, "error_ns": error + width}
 
 
 def _read_both() -> tuple[int, int]:
@@ -75,19 +59,6 @@ def _read_both() -> tuple[int, int]:
     wall = time.time_ns()
     after = time.monotonic_ns()
     return wall - (before + after) // 2, after - before
-
-
-def _kernels_word() -> Kernel | None:
-    timex = ctypes.create_string_buffer(512)  # 208 bytes, and room to grow
-    if ctypes.CDLL(None).adjtimex(timex) < 0:
-        return None
-    _, _, frequency, most, estimate, status = struct.unpack_from("@Illlli", timex)
-    return {
-        "synchronised": not status & _STA_UNSYNC,
-        "rate_ppm": round(frequency / 65536, 3),
-        "error_us": estimate,
-        "most_us": most,
-    }
 
 
 def _judge(run: RunState, results: Mapping[int, Result]) -> list[Finding]:
@@ -113,13 +84,8 @@ def _judge(run: RunState, results: Mapping[int, Result]) -> list[Finding]:
 
 def wrong_clock(node: Who, ahead: float, measured: Reading, others: int, limit: float) -> Finding:
     """One node's wall clock is off, and most nodes agree."""
-    error, kernel = measured["error_ns"] / 1e9, measured["kernel"]
+    error = measured["error_ns"] / 1e9
     apart = f"{number_text(abs(ahead), 3)} s {'ahead of' if ahead > 0 else 'behind'}"
-    by_kernel = []
-    if kernel:
-        text = "synchronised" if kernel["synchronised"] else "not synchronised (STA_UNSYNC)"
-        rate = f"the kernel calls it {text}, and corrects it by {kernel['rate_ppm']:g} ppm"
-        by_kernel.append(Evidence(rate, "adjtimex"))
     return Finding(
         condition="suspicious",
         who=node,
@@ -133,7 +99,6 @@ def wrong_clock(node: Who, ahead: float, measured: Reading, others: int, limit: 
                 value=round(ahead, 6),
                 unit="s",
             ),
-            *by_kernel,
         ),
         confidence=Confidence("high", f"measured; {others} other nodes agree with each other"),
         next=_NEXT,
