@@ -1,4 +1,4 @@
-"""The table of GPUs: dense peaks by data type, links, memory, and where each number comes from.
+"""The table of GPUs: dense peaks by data type, links, and where each number comes from.
 
 Vendors print peaks with 2:4 sparsity, which are twice as high: training does not use it. Rows whose
 source prints sparse numbers say so, and hold half of them.
@@ -18,8 +18,7 @@ class Gpu:
 
     product: matches the whole name that the driver says, if published bandwidths are about this
     product. bandwidths: the row under whose name they are, if not its own: with the same links.
-    link: bytes a second one way to the other GPUs of a node. links: NVLinks. memory: bytes
-    a second. All in GB.
+    link: bytes a second one way to the other GPUs of a node. links: NVLinks. In GB.
     """
 
     name: str
@@ -32,7 +31,6 @@ class Gpu:
     product: str = ""
     link: float = 0
     links: int | None = None
-    memory: float | None = None
     bandwidths: str = ""
 
 
@@ -50,29 +48,29 @@ GPUS: tuple[Gpu, ...] = (
         product="(NVIDIA |Tesla )?V100-SXM[23]-(16|32)GB(-LS)?", link=150, links=6),
     Gpu("V100 PCIe", 0, 112, 0, 0, "NVIDIA V100 datasheet"),
     Gpu("A100", 312, 312, 0, 156, "NVIDIA A100 datasheet", "SXM and PCIe",
-        product="(NVIDIA )?A100-SXM4?-80GB", link=300, links=12, memory=2000),
+        product="(NVIDIA )?A100-SXM4?-80GB", link=300, links=12),
     Gpu("A100 40GB", 312, 312, 0, 156, "NVIDIA A100 datasheet", "SXM and PCIe",
         product="(NVIDIA )?A100-SXM4?-40GB", link=300, links=12, bandwidths="A100"),
     Gpu("A800", 312, 312, 0, 156, "NVIDIA A800 datasheet", "an A100 with slower NVLink"),
     Gpu("A30", 165, 165, 0, 82, "NVIDIA A30 datasheet"),
     Gpu("A10", 125, 125, 0, 62.5, "NVIDIA A10 datasheet"),
     Gpu("H100 SXM", 989, 989, 1979, 494, _H100,
-        product="NVIDIA H100 80GB HBM3", link=450, links=18, memory=3350),
+        product="NVIDIA H100 80GB HBM3", link=450, links=18),
     Gpu("H100 PCIe", 756, 756, 1513, 378, _H100, product="NVIDIA H100 PCIe", link=63),
     Gpu("H100 NVL", 835, 835, 1671, 417, _H100),
     Gpu("H800 SXM", 989, 989, 1979, 494, f"NVIDIA H800 datasheet, {_HALVED}",
         "an H100 with slower NVLink"),
     Gpu("H20", 148, 148, 296, 74, "NVIDIA H20 datasheet"),
     Gpu("H200 SXM", 989, 989, 1979, 494, f"NVIDIA H200 datasheet, {_HALVED}",
-        product="NVIDIA H200", link=450, links=18, memory=4800),
+        product="NVIDIA H200", link=450, links=18),
     Gpu("GH200", 989, 989, 1979, 494, f"NVIDIA GH200 datasheet, {_HALVED}"),
     Gpu("B200", 2250, 2250, 4500, 1125, f"NVIDIA Blackwell datasheet, {_HALVED}", "HGX, one GPU",
-        product="NVIDIA B200", link=900, links=18, memory=8000),
+        product="NVIDIA B200", link=900, links=18),
     Gpu("B300", 2250, 2250, 4500, 1125, f"NVIDIA HGX B300 page, {_HALVED}", "HGX, one GPU",
-        product="NVIDIA B300( SXM6 AC)?", link=900, links=18, memory=8000),
+        product="NVIDIA B300( SXM6 AC)?", link=900, links=18),
     Gpu("GB200", 2500, 2500, 5000, 1250, f"NVIDIA GB200 NVL72 page, {_HALVED}",
         "one of the two GPUs of a superchip",
-        product="NVIDIA GB200", link=900, links=18, memory=8000),
+        product="NVIDIA GB200", link=900, links=18),
     Gpu("L40S", 362, 362, 733, 183, "NVIDIA L40S datasheet"),
     Gpu("L4", 121, 121, 242, 60, f"NVIDIA L4 datasheet, {_HALVED}"),
     Gpu("RTX 4090", 165.2, 165.2, 330.3, 82.6, "NVIDIA Ada whitepaper, appendix A", _FP32_SUMS),

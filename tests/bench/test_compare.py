@@ -1,12 +1,9 @@
 """`oddrank bench compare`: what each row is, the output, refusals and exit codes."""
 
-import click
 import pytest
 
 from bench.told import by_name, refusal
 from oddrank.bench import comparison
-from oddrank.bench.command import command as bench
-from oddrank.selftest.command import command as selftest
 from processes import typed
 from reports import valid
 from saved_runs import report, row, saved, write
@@ -217,24 +214,6 @@ def test_bad_options_and_files_are_refused_in_one_line(run, tmp_path, golden):
         assert (code, out, err.count("\n")) == (2, "", 1), arguments
         said.append(err)
     golden("".join(said).replace(str(tmp_path), "FOLDER"))
-
-
-@pytest.mark.parametrize("name", ["run", "pairs", "compare", "selftest"])
-def test_fail_on_is_read_alike_by_every_command(name):
-    command = selftest if name == "selftest" else bench.commands[name]
-    option = next(one for one in command.params if one.name == "fail_on")
-    known = ("odd", "unknown")
-
-    def given(text):
-        return option.process_value(click.Context(command), text)
-
-    for text in (",".join(known), f" {known[0].upper()} , {known[1]},"):
-        assert given(text) == set(known)
-    assert given("NONE") == frozenset()
-    for text in ("", ",", "red", f"none,{known[0]}", "x" * 1000):
-        with pytest.raises(click.BadParameter, match="neither none nor some of") as refused:
-            given(text)
-        assert len(refused.value.message) < 150
 
 
 def test_names_that_are_not_ours_move_no_cursor(run):

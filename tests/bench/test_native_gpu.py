@@ -2,7 +2,7 @@
 
 import statistics
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,8 +11,9 @@ import pytest
 from bench.nccl_process import in_process
 from oddrank import _native
 from oddrank.bench.case import DTYPES, NO_OP, OPS, Case
-from oddrank.bench.collectives import COLLECTIVES, Segment
+from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.native import Native
+from oddrank.bench.verify import Values
 from oddrank.errors import OddrankError
 
 pytestmark = [pytest.mark.gpu, pytest.mark.needs("cuda-build"), pytest.mark.timeout(120)]
@@ -47,24 +48,17 @@ def cases() -> Iterator[Case]:
 
 def wrong_values(case: Case, operation: Any, *, turn: int, checked_turn: int | None = None) -> int:
     """Runs once; returns the number of wrong values. checked_turn: check against this turn."""
-    cuda = _native.cuda()
-    layout = COLLECTIVES[case.collective].layout(case, 0, 1)
-
-    def places(address: int, segments: Iterable[Segment]) -> list[tuple[int, int, int, int]]:
-        size = DTYPES[case.dtype]
-        return [(address + s.offset * size, max(0, s.source), s.first, s.count) for s in segments]
-
-    what = (DEVICE, case.dtype, case.op, 1)
-    cuda.gpu_fill(*what, turn, places(operation.send, layout.send))
+    values, layout = Values(DEVICE, 1), COLLECTIVES[case.collective].layout(case, 0, 1)
+    values.fill(operation.send, case, case.op, layout.send, turn)
     operation.once()
     checked = turn if checked_turn is None else checked_turn
-    told = cuda.gpu_check(*what, checked, places(operation.recv, layout.recv))
+    told = values.check(operation.recv, case, case.op, layout.recv, checked)
     return sum(wrong for wrong, *_ in told)
 
 
 def test_every_collective_dtype_operation_and_place_gives_the_right_values(native: Native):
     assert native._communicator.direct, "it launches in our thread"
-    assert native.allocator == "ncclMemAlloc"
+    assert native._memory.allocator == "ncclMemAlloc"
     right, refused = 0, set()
     for number, case in enumerate(dict.fromkeys(cases())):
         why = native.refuses(case)
@@ -116,9 +110,8 @@ def test_windows_take_turns_and_the_first_is_the_one_that_is_checked(native: Nat
 def test_the_runs_one_by_one_add_up_to_the_one_figure_of_all(native: Native):
     native.reserve(512 * MIB)
     operation = native.prepare(Case("all_reduce", "float32", 256 * MIB, "sum", in_place=False))
-    ratios = [
-        statistics.median(operation.block(100).samples) / operation.mean(100) for _ in range(5)
-    ]
+    blocks = [operation.block(100) for _ in range(5)]
+    ratios = [statistics.median(block.samples) / block.mean for block in blocks]
     assert 0.9 < statistics.median(ratios) < 1.1
     native.reserve(16 * MIB)
 

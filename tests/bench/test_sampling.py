@@ -34,10 +34,9 @@ class Machine:
             dropped += 0 if counts else len(block)
         return kept, dropped
 
-    def blocks(self, rule, count=None):
+    def blocks(self, rule, count=1):
         """Yields each block, and whether it counts."""
         began, counts = self.now, False
-        count = rule.first() if count is None else count
         while count:
             block = [self.iteration() for _ in range(count)]
             yield block, counts

@@ -46,6 +46,7 @@ def test_the_verdict_is_the_exit_code_and_fail_on_picks_which_verdicts_fail(judg
         ("none", 0), ("odd", 1), ("deadline", 3), ("odd --fail-on odd", 1),
         ("odd --fail-on incomplete", 0), ("odd --fail-on none", 0), ("deadline --fail-on odd", 0),
         ("deadline --fail-on odd,incomplete", 3), ("unknown", 1), ("unknown --fail-on odd", 0),
+        ("odd --fail-on UNKNOWN,Odd,", 1), ("odd --fail-on NONE", 0),
     ):  # fmt: skip
         assert judge(*line.split()).returncode == code, line
 
@@ -68,6 +69,7 @@ def test_bad_input_is_one_line_that_says_what_to_do_and_nothing_runs(judge, gold
         ["judge", "one", "too-many"], ["judge", "--json"], ["judge", "--json", ""],
         ["judge", "--json", "/no/such/folder/report.json"], ["judge", "--fail-on", "red"],
         ["judge", "--fail-on", "healthy"], ["judge", "--fail-on", ""],
+        ["judge", "--fail-on", "none,odd"],
     ):  # fmt: skip
         run = typed(*arguments)
         assert (run.returncode, run.stdout) == (2, ""), arguments

@@ -63,16 +63,6 @@ def test_a_folder_has_the_tensors_and_values_of_a_file(folder: Path, tmp_path: P
     assert "model.weight (1 of 320 elements, first at [7, 3]:" in report.summary
 
 
-def test_a_bit_that_rots_in_the_file_is_found(folder: Path):
-    before = checkpoints.read(str(folder))
-    content = bytearray(distcp(folder).read_bytes())
-    weight = state()["model"]["weight"].numpy().tobytes()
-    content[content.index(weight) + 100] ^= 4
-    distcp(folder).write_bytes(content)
-    report = compare.report([before, checkpoints.read(str(folder))])
-    assert report.data["different"] == ["model.weight"]
-
-
 class Harmful:
     def __reduce__(self):
         return (os.system, ("touch harmed",))

@@ -183,11 +183,11 @@ def test_of_two_nodes_the_link_is_named_and_the_way_that_is_closed():
 
 def test_a_listener_without_a_free_descriptor_waits_and_then_answers(monkeypatch):
     """accept() fails with EMFILE while the listener stays readable: no busy loop."""
-    slept, tried, accept = [], [], Listeners._accept
+    slept, tried, accept = [], [], connections._Listener.get_request
     clock = {"monotonic": time.monotonic, "sleep": lambda s: slept.append(s) or time.sleep(s)}
     monkeypatch.setattr(connections, "time", SimpleNamespace(**clock))
     monkeypatch.setattr(
-        Listeners, "_accept", lambda *given: tried.append(len(slept)) or accept(*given)
+        connections._Listener, "get_request", lambda own: tried.append(len(slept)) or accept(own)
     )
     listeners = Listeners(["127.0.0.1"], 110)
     client = socket.socket()

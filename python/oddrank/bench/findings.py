@@ -1,7 +1,7 @@
 """The causes that a sweep and the self-test's collectives can name."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from oddrank.bench.case import size_text
@@ -31,8 +31,29 @@ def wrong_values(stage: str, seen: Sequence[Mismatch]) -> Finding:
     )
 
 
+def origin_of(
+    run: RunState,
+    stage: str,
+    seen: Sequence[Mismatch],
+    views: Mapping[int, Collection[int]],
+    groups: Iterable[Sequence[int]],
+) -> Finding:
+    """Names the ranks that all members of their group saw wrong: a rank that receives badly sees
+    all wrong. If half of a group or more are, the check or something shared may be at fault.
+
+    views: rank -> the ranks whose own values look wrong from there. seen: in these groups.
+    """
+    suspects, sure = set[int](), True
+    for ranks in groups:
+        wrong = set.intersection(*(set(views[rank]) for rank in ranks))
+        sure = sure and (len(wrong) < 2 or 2 * len(wrong) < len(ranks))
+        suspects |= wrong
+    say = wrong_contribution if suspects and sure else not_localised
+    return say(run, stage, sorted(suspects), seen)
+
+
 def not_localised(
-    run: RunState, stage: str, seen: Sequence[Mismatch], suspects: Sequence[int] = ()
+    run: RunState, stage: str, suspects: Sequence[int], seen: Sequence[Mismatch]
 ) -> Finding:
     """Wrong values whose origin gathering every rank's own values does not show.
 

@@ -65,11 +65,6 @@ class Native:
         )
         self._memory: Any = None
 
-    @property
-    def allocator(self) -> str:
-        """Returns ncclMemAlloc or cudaMalloc; "" without memory."""
-        return "" if self._memory is None else str(self._memory.allocator)
-
     def reserve(self, size: int) -> None:
         """Reserves zeroed memory for all cases to come; 0: none. Ends operations on the old one."""
         if self._memory is not None:
@@ -143,10 +138,6 @@ class NativeOperation:
     def block(self, n: int) -> Block:
         mean, samples = self._timed(n, each=not are_short(n))
         return Block(mean, samples or self._timed(n, each=True)[1])
-
-    def mean(self, n: int) -> float:
-        """Returns the mean microseconds of `n` runs, between one pair of events around them all."""
-        return self._timed(n, each=False)[0]
 
     def _timed(self, n: int, *, each: bool) -> tuple[float, list[float]]:
         """Returns the mean microseconds of `n` runs and, if wanted, those of each."""

@@ -95,10 +95,6 @@ class StoppingRule:
         self._blocks: list[float] = []  # medians while not warm
         self._times: list[float] = []
 
-    def first(self) -> int:
-        """Returns the iterations of the first block, which shows how long one takes."""
-        return 1
-
     def after(
         self, block: Sequence[float], spent: float, agreement: float = 0.0
     ) -> tuple[int, bool]:
@@ -195,7 +191,7 @@ def measure(
     decide together.
     """
     samples: list[float] = []
-    count, counts = rule.first(), False
+    count, counts = 1, False  # shows how long one takes
     began, agreement = time.monotonic(), 0.0
     while count:
         group.context.step(f"time {case}")

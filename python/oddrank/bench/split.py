@@ -32,6 +32,7 @@ _LINE = 2 / 3
 # Share of the cases in which a slow group is slow.
 _MOST_CASES = 2 / 3
 FEWEST_PASSES = 3
+_MOST_TOLD = 16
 
 
 @dataclass(frozen=True)
@@ -223,14 +224,11 @@ def _least_and_usual(groups: Sequence[Mapping[str, Any]], number: int) -> tuple[
     return min(shares, default=0.0), usual
 
 
-def groups_text(row: Row, most: int = 16) -> str:
+def groups_text(row: Row) -> str:
     """Returns each group's busbw as text, or the slowest and the fastest if they are many."""
     figures = [(group["busbw_GBps"], i) for i, group in enumerate(row.groups)]
     known = [(busbw, i) for busbw, i in figures if busbw is not None]
-    if not known:
-        return ""
-    shown = known
-    if len(known) > most:
-        shown = [min(known), max(known)]
+    many = len(known) > _MOST_TOLD
+    shown = [min(known), max(known)] if many else known
     text = ", ".join(f"{i}: {busbw:.3f}" for busbw, i in shown)
-    return f"busbw GB/s of groups {text}" + (f" of {len(known)}" if len(known) > most else "")
+    return f"busbw GB/s of groups {text}{f' of {len(known)}' * many}" if known else ""

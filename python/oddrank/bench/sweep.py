@@ -146,15 +146,8 @@ def _stage(
         seen = [r["mismatch"] for r in results.values() if r["mismatch"]]
         if not seen:
             return []
-        # A rank that receives badly sees all others wrong: only ranks that all see wrong count.
-        agreed, named = set[int](), True
-        for ranks in split.groups_of(run):
-            wrong = set.intersection(*(set(results[rank]["wrong_ranks"]) for rank in ranks))
-            named = named and (not wrong or verify.can_be_named(wrong, len(ranks)))
-            agreed |= wrong
-        if agreed and named:
-            return [findings.wrong_contribution(run, task.name, sorted(agreed), seen)]
-        return [findings.not_localised(run, task.name, seen, sorted(agreed))]
+        views = {rank: result["wrong_ranks"] for rank, result in results.items()}
+        return [findings.origin_of(run, task.name, seen, views, split.groups_of(run))]
 
     seconds = _PATIENCE + options.budget + task.case.bytes / _BYTES_PER_SECOND
     return Stage(

@@ -3,7 +3,7 @@
 csrc/bench/verify fills and compares the values in place, on the host or on the GPU.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from oddrank import _native
 from oddrank.bench.backend import Backend, Operation
@@ -109,14 +109,6 @@ def localise(group: Group, backend: Backend, case: Case, seen: Mismatch | None) 
     place = [seen["element"], seen["turn"]] if seen else [0, 0]
     element, turn = group.said_by(int(observer), place)
     return gathered_wrong(group, backend, case, element, turn)
-
-
-def can_be_named(wrong: Collection[int], world: int) -> bool:
-    """Returns whether ranks that every rank found wrong may be named: one, or under half.
-
-    If half or more are wrong, the check or something that they share may be at fault.
-    """
-    return len(wrong) == 1 or 0 < 2 * len(wrong) < world
 
 
 def turns_of(case: Case, world: int) -> int:

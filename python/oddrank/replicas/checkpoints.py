@@ -176,7 +176,7 @@ def _read_files(found: Checkpoint, files: list[Path]) -> None:
 
 def _read_dcp(found: Checkpoint, folder: Path) -> None:
     for name, part in dcp.read(folder).items():
-        if isinstance(part, dcp.Whole):
+        if part.file is None:
             found.add(name, part.load(), part.load)
             continue
         try:
@@ -250,7 +250,7 @@ def _safetensors(file: Path) -> Iterator[tuple[str, Any]]:
             parts = {name: _part(one) for name, one in header.items() if name != "__metadata__"}
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise OddrankError(f"{file}: its header is broken ({short(error)})") from error
-        content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
+        content: Any = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
     for name, (kind, shape, begin, end) in parts.items():
         dtype = getattr(torch, kind)
         count = 1
@@ -261,15 +261,11 @@ def _safetensors(file: Path) -> Iterator[tuple[str, Any]]:
         at = 8 + length + begin
         if not count:
             yield name, torch.empty(shape, dtype=dtype)
-        elif at % dtype.itemsize:
-            yield (
-                name,
-                torch.frombuffer(bytearray(content[at : at + end - begin]), dtype=dtype).view(
-                    shape
-                ),
-            )
-        else:
-            yield name, torch.frombuffer(content, dtype=dtype, count=count, offset=at).view(shape)
+            continue
+        data, offset = content, at
+        if at % dtype.itemsize:
+            data, offset = bytearray(content[at : at + end - begin]), 0
+        yield name, torch.frombuffer(data, dtype=dtype, count=count, offset=offset).view(shape)
 
 
 def _part(one: Mapping[str, Any]) -> tuple[str, tuple[int, ...], int, int]:

@@ -19,18 +19,14 @@ _INDEX = ".metadata"
 
 
 @dataclass(frozen=True)
-class Whole:
-    """A tensor. load: returns it, put together from its parts."""
+class Stored:
+    """A tensor, which load() puts together from its parts, or an object: load() returns plain data.
+
+    file: that the object is in; None for a tensor.
+    """
 
     load: Callable[[], Any]
-
-
-@dataclass(frozen=True)
-class Other:
-    """An object beside the tensors. load: returns it, if it is plain data. file: it is in."""
-
-    load: Callable[[], Any]
-    file: Path
+    file: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -52,7 +48,7 @@ def is_one(path: Path) -> bool:
     return (path / _INDEX).is_file()
 
 
-def read(folder: Path) -> dict[str, Whole | Other]:
+def read(folder: Path) -> dict[str, Stored]:
     """Returns what the folder holds, by name. Reads the index only; OddrankError if broken."""
     try:
         index = unpickle_inert((folder / _INDEX).read_bytes())
@@ -85,14 +81,14 @@ def _part(folder: Path, key: Mapping[str, Any], place: Mapping[str, Any]) -> _Pa
     return _Part(file, begin, length, _size(key.get("offset")))
 
 
-def _entry(name: str, entry: Inert, parts: list[_Part]) -> Whole | Other:
+def _entry(name: str, entry: Inert, parts: list[_Part]) -> Stored:
     if not entry.name.endswith(".TensorStorageMetadata"):
         if len(parts) != 1:
             raise ValueError(f"{name} is stored {len(parts)} times")
-        return Other(parts[0].load, parts[0].file)
+        return Stored(parts[0].load, parts[0].file)
     shape = _size(entry.state["size"])
     dtype = entry.state["properties"].state[0].name.removeprefix("torch.")
-    return Whole(lambda: _whole(name, dtype, shape, parts))
+    return Stored(lambda: _whole(name, dtype, shape, parts))
 
 
 def _whole(name: str, dtype: str, shape: tuple[int, ...], parts: list[_Part]) -> Any:

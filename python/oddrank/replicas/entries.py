@@ -42,11 +42,10 @@ class Skipped:
     why: str
 
 
-def check_choice(what: Collection[str]) -> None:
-    """Raises OddrankError if `what` is not some of ALL."""
-    unknown = [one for one in what if one not in ALL]
-    if isinstance(what, str) or unknown or not what:
-        raise OddrankError(f"what={what!r}: give some of {', '.join(ALL)}, as a tuple")
+def check_choice(what: Collection[str], known: Collection[str] = ALL) -> None:
+    """Raises OddrankError if `what` is not some of the known ones."""
+    if isinstance(what, str) or not what or not set(what) <= set(known):
+        raise OddrankError(f"what={what!r}: give some of {', '.join(known)}, as a tuple")
 
 
 def collect(

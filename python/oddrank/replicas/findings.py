@@ -41,14 +41,7 @@ def different_bits(outlier: "Outlier", hosts: Mapping[int, str]) -> Finding:
         cause="different-bits",
         what=f"{who} hold{'s' * (len(outlier.ranks) == 1)} other bits than {ranks_text(rest)} in"
         f" {_of(outlier)}: {first.name} ({first.what}){_place(first.place, outlier.ranks)}",
-        evidence=tuple(
-            Evidence(
-                f"{one.name} ({one.what}, {one.dtype} {list(one.shape)}):"
-                f" {_seen(one.place) or 'other digest'}",
-                "digests of 128 bits",
-            )
-            for one in outlier.tensors[:_MOST_EVIDENCE]
-        ),
+        evidence=_first_tensors(outlier),
         confidence=Confidence(
             "high",
             f"{len(rest)} of {len(outlier.group)} copies have the same bits; a fault of most ranks"
@@ -65,14 +58,21 @@ def no_majority(outlier: "Outlier", hosts: Mapping[int, str]) -> Finding:
         cause="no-majority",
         what=f"{ranks_text(outlier.group)} hold different bits in {_of(outlier)}: {first.name}"
         f" ({first.what}){_values(first.place)}; which is wrong is unknown",
-        evidence=tuple(
-            Evidence(f"{one.name} ({one.what}): {_seen(one.place) or 'other digest'}",
-                     "digests of 128 bits")
-            for one in outlier.tensors[:_MOST_EVIDENCE]
-        ),
+        evidence=_first_tensors(outlier),
         confidence=Confidence("medium", "no value is held by more than half of the copies"),
         next=("compare with a checkpoint or an earlier dump: oddrank replicas compare",),
-    )  # fmt: skip
+    )
+
+
+def _first_tensors(outlier: "Outlier") -> tuple[Evidence, ...]:
+    return tuple(
+        Evidence(
+            f"{one.name} ({one.what}, {one.dtype} {list(one.shape)}):"
+            f" {_seen(one.place) or 'other digest'}",
+            "digests of 128 bits",
+        )
+        for one in outlier.tensors[:_MOST_EVIDENCE]
+    )
 
 
 def different_tensors(layouts: "Layouts", hosts: Mapping[int, str]) -> Finding:
@@ -244,24 +244,17 @@ def first_nonfinite(
     first = found.first
     where = _value_in(first)
     has = [rank for rank, one in events.items() if one == first]
-    evidence = _first_events(events)
-    if not found.ranks:
-        return Finding(
-            cause="nonfinite-everywhere",
-            what=f"the first non-finite value is {where} on {ranks_text(has)}; which rank made it"
-            f" is unknown: {found.why}",
-            evidence=evidence,
-            confidence=Confidence("medium", found.why),
-            next=(_NEXT_NONFINITE[first.kind],),
-        )
-    who = _who(found.ranks, hosts)
+    who, verb = _who(found.ranks, hosts), "has" if len(found.ranks) == 1 else "have"
+    named = bool(found.ranks)
     return Finding(
-        condition="different",
+        condition="different" if named else "unknown",
         who=who,
-        cause="first-nonfinite",
-        what=f"{who} {'has' if len(found.ranks) == 1 else 'have'} the first non-finite value:"
-        f" {where}",
-        evidence=evidence,
+        cause="first-nonfinite" if named else "nonfinite-everywhere",
+        what=f"{who} {verb} the first non-finite value: {where}"
+        if named
+        else f"the first non-finite value is {where} on {ranks_text(has)}; which rank made it is"
+        f" unknown: {found.why}",
+        evidence=_first_events(events),
         confidence=Confidence("high" if len(found.ranks) == 1 else "medium", found.why),
         next=(_NEXT_NONFINITE[first.kind],),
     )

@@ -28,16 +28,14 @@ def gather(group: Any, data: bytes) -> list[bytes]:
 
 def gather_any(group: Any, data: bytes) -> list[bytes]:
     """Returns the bytes of each member, which may be of any length: two gathers."""
-    lengths = [int.from_bytes(one, "little") for one in gather(group, _number(len(data)))]
+    lengths = [
+        int.from_bytes(one, "little") for one in gather(group, len(data).to_bytes(8, "little"))
+    ]
     longest = max(lengths)
     if longest == 0:
         return [b"" for _ in lengths]
     padded = gather(group, data.ljust(longest, b"\0"))
     return [one[:length] for one, length in zip(padded, lengths, strict=True)]
-
-
-def _number(value: int) -> bytes:
-    return value.to_bytes(8, "little")
 
 
 def _device(group: Any) -> Any:

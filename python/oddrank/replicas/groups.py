@@ -34,19 +34,13 @@ class Placed:
 
 
 @dataclass
-class _Ddp:
-    group: Any
-    ignored: bool
-
-
-@dataclass
 class Places:
     """Answers for the tensors of one module."""
 
     wanted: Groups
     meshes: list[Any] = field(default_factory=list)
     matched: set[str] = field(default_factory=set)  # patterns of `wanted` that a tensor had
-    _ddp: dict[int, _Ddp] = field(default_factory=dict)
+    _ddp: dict[int, Placed] = field(default_factory=dict)
     _flat: set[int] = field(default_factory=set)  # parameters that FSDP1 shards
     _crossing: dict[Any, list[Any]] = field(default_factory=dict)  # mesh -> groups: see _across
 
@@ -100,13 +94,10 @@ class Places:
     def _auto(self, tensor: Any, known: bool) -> Placed:
         if hasattr(tensor, "placements"):
             return self._of_dtensor(tensor)
-        ddp = self._ddp.get(id(tensor))
-        if ddp is not None and not ddp.ignored:
-            return Placed((ddp.group,))
-        why_not = "DDP was told to ignore it" if ddp is not None else self._apart(tensor, known)
-        if why_not:
-            return Placed(why_not=why_not)
-        return Placed(tuple(self._everywhere()))
+        if id(tensor) in self._ddp:
+            return self._ddp[id(tensor)]
+        why_not = self._apart(tensor, known)
+        return Placed(why_not=why_not) if why_not else Placed(tuple(self._everywhere()))
 
     def _apart(self, tensor: Any, known: bool) -> str:
         """Returns why a plain tensor outside of DDP may be each rank's own; "" if it is not."""
@@ -174,9 +165,10 @@ class Places:
         return Placed((*over(mesh), *self._across(mesh)))
 
     def _add_ddp(self, ddp: Any) -> None:
-        ignored = set(getattr(ddp, "parameters_to_ignore", ()))
+        ignored, own = set(getattr(ddp, "parameters_to_ignore", ())), Placed((ddp.process_group,))
+        left_out = Placed(why_not="DDP was told to ignore it")
         for name, tensor in _tensors(ddp.module):
-            self._ddp.setdefault(id(tensor), _Ddp(ddp.process_group, name in ignored))
+            self._ddp.setdefault(id(tensor), left_out if name in ignored else own)
 
 
 def over(mesh: Any) -> Iterator[Any]:

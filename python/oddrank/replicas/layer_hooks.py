@@ -40,12 +40,6 @@ KINDS = {
 See = Callable[[str, str, Any], None]
 
 
-def check_choice(what: Collection[str]) -> None:
-    """Raises OddrankError if `what` is not some of ALL."""
-    if isinstance(what, str) or not what or not set(what) <= set(ALL):
-        raise OddrankError(f"what={what!r}: give some of {', '.join(ALL)}, as a tuple")
-
-
 def check_optimizer(optimizer: Any) -> None:
     """Raises OddrankError if an optimizer can't tell when it steps, as a wrapper of one."""
     try:

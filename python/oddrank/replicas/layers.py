@@ -9,6 +9,7 @@ from typing import Any
 from oddrank.errors import OddrankError
 from oddrank.replicas import digests, entries, layer_hooks
 from oddrank.replicas.nonfinite import largest_of
+from oddrank.replicas.watch import Handle
 from oddrank.report import envelope, whole_file, write_json
 
 _ADVICE = "give save() a file in a folder you can write"
@@ -31,7 +32,7 @@ def trace_layers(
 
     For a few steps: each tensor is read, and a GPU waited for, when it is made.
     """
-    layer_hooks.check_choice(what)
+    entries.check_choice(what, layer_hooks.ALL)
     if steps < 1:
         raise OddrankError(f"steps={steps}: give a number of steps from 1 on")
     return Trace(module, optimizer, steps, what, values)
@@ -45,7 +46,7 @@ class _Step:
     calls: Counter[str] = field(default_factory=Counter)
 
 
-class Trace:
+class Trace(Handle):
     """A running trace of one module."""
 
     def __init__(
@@ -63,12 +64,6 @@ class Trace:
     def remove(self) -> None:
         """Ends it; what it kept can still be saved. May be called twice."""
         self._hooks.remove()
-
-    def __enter__(self) -> "Trace":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.remove()
 
     def save(self, path: str | Path) -> None:
         """Writes the JSON of `oddrank replicas dump`; with values, a file of torch.save."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from oddrank.replicas import digests, entries, findings, gathers, layer_hooks, origin
 from oddrank.replicas.origin import Event
-from oddrank.replicas.watch import FoundError, OnDiff, check_arguments, tell
+from oddrank.replicas.watch import FoundError, Handle, OnDiff, check_arguments, tell
 from oddrank.report import Report
 
 # Tensors on a GPU whose extremes wait there to be read: a bound for its memory, 1 KiB each.
@@ -48,12 +48,12 @@ def watch_nonfinite(
     which has -inf and no value above 0, is no finding. steps_before: steps of the training before
     this call, such as those of a resumed one: they count in the report.
     """
-    layer_hooks.check_choice(what)
+    entries.check_choice(what, layer_hooks.ALL)
     check_arguments(every, on_found, "on_found")
     return NonfiniteWatch(module, optimizer, every, on_found, what=what, steps_before=steps_before)
 
 
-class NonfiniteWatch:
+class NonfiniteWatch(Handle):
     """A running search. `report` is None until something is found."""
 
     def __init__(
@@ -77,12 +77,6 @@ class NonfiniteWatch:
         """Ends it. May be called twice."""
         self._hooks.remove()
         self._pending.clear()
-
-    def __enter__(self) -> "NonfiniteWatch":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.remove()
 
     def _see(self, kind: str, name: str, tensor: Any) -> None:
         import torch

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from oddrank import render
 from oddrank.errors import OddrankError
@@ -51,7 +51,24 @@ def watch(
     return Watch(checker, optimizer, every, on_diff, facts)
 
 
-class Watch:
+Own = TypeVar("Own", bound="Handle")
+
+
+class Handle:
+    """What goes on until remove(), which may be called twice; also a context manager."""
+
+    def remove(self) -> None:
+        """Ends it. May be called twice."""
+        raise NotImplementedError
+
+    def __enter__(self: Own) -> Own:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.remove()
+
+
+class Watch(Handle):
     """A running comparison. `report` is the last one, None before the first step."""
 
     def __init__(
@@ -70,12 +87,6 @@ class Watch:
     def remove(self) -> None:
         """Ends it. May be called twice."""
         self._hook.remove()
-
-    def __enter__(self) -> "Watch":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.remove()
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self.steps += 1

@@ -8,8 +8,8 @@ import base64
 import errno
 import fcntl
 import os
-import selectors
 import socket
+import socketserver
 import struct
 import threading
 import time
@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from oddrank.machine.interfaces import is_allowed
 from oddrank.selftest.reach_matrix import (
@@ -139,8 +139,6 @@ _OWN_WANT = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADD
 
 # Bytes of an attempt's token.
 TOKEN = 16
-_BACKLOG = 256
-_MOST_CONNECTIONS = 512
 # Seconds until the next accept() if no descriptor is free.
 _NO_DESCRIPTOR = 0.05
 
@@ -200,8 +198,42 @@ def _failed(error: OSError, errors: dict[str, str]) -> str:
     return letter
 
 
+class _Echo(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        self.request.settimeout(2 * SECONDS)  # foreign connections may stay open
+        with suppress(OSError):  # the other end has gone
+            while data := self.request.recv(TOKEN):
+                self.request.sendall(data)
+
+
+class _Listener(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self, address: str) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        super().__init__((address, 0), _Echo)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(_NO_DESCRIPTOR)  # it stays readable meanwhile
+            raise
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """No thread could be started: the other end sees no answer."""
+
+    def serve(self, seconds: float) -> None:
+        end = threading.Timer(seconds, self.shutdown)
+        end.daemon = True
+        end.start()
+        with self:
+            self.serve_forever()
+
+
 class Listeners:
-    """Listens at an ephemeral port on each address, in a thread, for so many seconds.
+    """Listens at an ephemeral port on each address, in threads, for so many seconds.
 
     Not in the stages: they end at different times on different nodes, and a node that has made its
     own attempts must still answer those of others.
@@ -211,61 +243,12 @@ class Listeners:
         """Puts the addresses that can't be listened at into `failed`, with the error's text."""
         self.ports: dict[str, int] = {}
         self.failed: dict[str, str] = {}
-        self._end = time.monotonic() + seconds
-        self._selector = selectors.DefaultSelector()
         for address in addresses:
             try:
-                self.ports[address] = self._listen(address)
+                listener = _Listener(address)
             except OSError as error:
                 self.failed[address] = error.strerror or str(error)
-        threading.Thread(target=self._serve, name="oddrank-reach", daemon=True).start()
-
-    def _listen(self, address: str) -> int:
-        listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
-        try:
-            listener.bind((address, 0))
-            listener.listen(_BACKLOG)
-        except OSError:
-            listener.close()
-            raise
-        listener.setblocking(False)
-        self._selector.register(listener, selectors.EVENT_READ, True)
-        return int(listener.getsockname()[1])
-
-    def _serve(self) -> None:
-        while (left := self._end - time.monotonic()) > 0:
-            for key, _ in self._selector.select(left):
-                assert isinstance(key.fileobj, socket.socket)
-                try:
-                    if key.data:
-                        self._accept(key.fileobj)
-                    else:
-                        self._send_back(key.fileobj)
-                except OSError as error:  # the other end has gone, or no descriptor is free
-                    if not key.data:
-                        self._drop(key.fileobj)
-                    elif error.errno in (errno.EMFILE, errno.ENFILE):
-                        time.sleep(_NO_DESCRIPTOR)  # the listener stays readable meanwhile
-        for key in [*self._selector.get_map().values()]:
-            assert isinstance(key.fileobj, socket.socket)
-            self._drop(key.fileobj)
-        self._selector.close()
-
-    def _accept(self, listener: socket.socket) -> None:
-        connection, _ = listener.accept()
-        if len(self._selector.get_map()) > _MOST_CONNECTIONS:  # foreign connections that stay open
-            connection.close()
-            return
-        connection.setblocking(False)
-        self._selector.register(connection, selectors.EVENT_READ, False)
-
-    def _send_back(self, connection: socket.socket) -> None:
-        data = connection.recv(TOKEN)
-        if data:
-            connection.send(data)
-        else:
-            self._drop(connection)
-
-    def _drop(self, connection: socket.socket) -> None:
-        self._selector.unregister(connection)
-        connection.close()
+                continue
+            self.ports[address] = int(listener.server_address[1])
+            serve = threading.Thread(target=listener.serve, args=(seconds,), daemon=True)
+            serve.start()

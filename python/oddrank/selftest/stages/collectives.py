@@ -114,19 +114,13 @@ def _measure_own(context: Context[WrongValue]) -> Own:
 
 
 def _judge_own(run: RunState, results: Mapping[int, Own]) -> list[Finding]:
-    """Names a rank only if all of its group saw it wrong: a rank that receives badly sees all ranks
-    wrong. Groups without wrong values don't count."""
+    """Judges the groups in which wrong values were seen."""
     seen = seen_in(run)
     among = seen[0]["among"]
     observers = {m["observer"] for m in seen if m["among"] == among}
-    views = {rank: set(result["wrong"]) for rank, result in results.items()}
-    agreed: set[int] = set()
-    for team in teams_of(nodes_of(run))[among]:
-        if observers.intersection(team):
-            agreed |= set.intersection(*(views[rank] for rank in team))
-    if verify.can_be_named(agreed, run.world):
-        return [findings.wrong_contribution(run, NAME, sorted(agreed), seen)]
-    return [findings.not_localised(run, NAME, seen, sorted(agreed))]
+    teams = [team for team in teams_of(nodes_of(run))[among] if observers.intersection(team)]
+    views = {rank: result["wrong"] for rank, result in results.items()}
+    return [findings.origin_of(run, NAME, seen, views, teams)]
 
 
 def stage(options: Options) -> Stage[Sizes, Result, list[Finding]]:

@@ -157,12 +157,6 @@ def growth(before: Mapping[str, int], after: Mapping[str, int]) -> Read:
     }
 
 
-def split(key: str) -> tuple[str, str]:
-    """Splits a key into place and name of the counter."""
-    place, _, name = key.rpartition(" ")
-    return place, name
-
-
 # Key of the first reading in a rank's scratch.
 _KEPT = "counters"
 _MOST_TEXT = 100
@@ -236,7 +230,7 @@ _FEW = 3
 
 def _too_much(key: str, grown: Mapping[str, int], seconds: float) -> bool:
     """Returns whether a counter grew by more than on healthy hardware in that time, or a minute."""
-    counter, by = BY_NAME.get(split(key)[1]), grown[key]
+    counter, by = BY_NAME.get(key.rpartition(" ")[2]), grown[key]
     if counter is None or counter.a_minute is None:
         return False
     if counter.scope == "tcp":
@@ -251,7 +245,7 @@ def _judge_growth(run: RunState, results: Mapping[int, Grown]) -> list[Finding]:
     for rank, result in results.items():
         for key, by in result["grown"].items():
             if _too_much(key, result["grown"], result["seconds"]):
-                place, name = split(key)
+                place, _, name = key.rpartition(" ")
                 grown.setdefault(name, {}).setdefault(rank, {})[place] = by
     found = []
     nodes = {rank: node_of(run.states[rank]) for rank in results}
