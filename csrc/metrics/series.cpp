@@ -17,7 +17,8 @@ constexpr std::size_t kLevels = 64;      // windows of a size that are remembere
 constexpr std::size_t kSteps = 16;       // differences of windows that make their noise
 constexpr std::size_t kMostBack = 64;
 constexpr double kLine = 4.5;     // times the noise: each of 3 rows
-constexpr double kBeyond = 9;     // times the noise: the median of a window
+constexpr double kBeyond = 9;     // times the noise: the median of 3 rows
+constexpr double kShift = 7;      // times the noise of windows: the median of one
 constexpr double kAlone = 18;     // times the noise: a single row
 constexpr double kAgain = 1.5;    // times the largest excess that came back
 constexpr double kMean = 0.6;     // a mean of deviations as a median
@@ -173,7 +174,7 @@ bool Series::judge_window(Window& window) {
     }
     const double usual = median_of(late);
     const double noise = noise_of_windows(window);
-    const double most = std::max(kBeyond * noise, kAgain * window.returned);
+    const double most = std::max(kShift * noise, kAgain * window.returned);
     const double limit = std::max(limits_.drift, most);
     const bool drift = !open_ && median - best > limit;
     // Noise makes the best level a low one: what rose mostly since the last windows is a step.

@@ -2,9 +2,9 @@
 //
 // Windows of 3, 16, 64 and 256 rows are compared by their medians with the level before them and
 // with the best level so far, on a logarithmic scale, or on a linear one once a value is below 0.
-// A window is odd if its excess is beyond three limits: the least that matters, nine times the
-// usual noise of such windows, and 1.5 times the largest excess that came back by itself. 3 rows in
-// a row must be beyond the noise; of longer windows, two in a row beyond the limits.
+// A window is odd if its excess is beyond three limits: the least that matters, 9 times the noise of
+// rows or 7 times that of such windows, and 1.5 times the largest excess that came back by itself. 3
+// rows in a row must be beyond the noise; of longer windows, two in a row beyond the limits.
 #pragma once
 
 #include <array>

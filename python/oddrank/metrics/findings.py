@@ -102,12 +102,13 @@ def _change(s: Suspect, subject: str, unit: str = "") -> _Words:
     slowly = "slowly " if s["shape"] == "drift" else ""
     fell = s["kind"] == "slower"
     rose = f"fell {slowly}by {s['share']:.1%}" if fell else f"rose {slowly}".rstrip()
-    where = "at" if s["shape"] == "spike" and s["kind"] == "loss-spike" else "from"
-    at = s["at"] if where == "at" else s["first"]
-    on = "" if where == "at" else " on"
+    is_peak = s["shape"] == "spike" and s["kind"] == "loss-spike" and s["until"] is not None
+    when = (
+        f"at iteration {_whole(s['at'])}" if is_peak else f"from iteration {_whole(s['first'])} on"
+    )
     what = (
-        f"{subject} {rose} from {_number(s['level'])} to {_number(s['value'])}{unit} {where}"
-        f" iteration {_whole(at)}{on}, and {_end(s, 'was back', 'has not come back')}"
+        f"{subject} {rose} from {_number(s['level'])} to {_number(s['value'])}{unit}"
+        f" {when}, and {_end(s, 'was back', 'has not come back')}"
     )
     evidence = [f"began at iteration {_whole(s['first'])}; detected at {_whole(s['fired'])}"]
     return (
