@@ -77,6 +77,8 @@ PROBES: dict[str, Callable[[], bool]] = {
     "matplotlib": _module("matplotlib"),
     "tensorboard": _module("tensorboard"),
     "mypy": _module("mypy"),
+    "transformers": lambda: None not in map(find_spec, ("transformers", "accelerate")),
+    "lightning": _module("lightning"),
     "jinja2": _module("jinja2"),
     "chromium": lambda: _programs("chromium", "chromedriver")() and _module("selenium")(),
     "mpi": _succeeds("mpirun", "--version", saying="Open MPI"),

@@ -47,7 +47,7 @@ bool notes_pause(std::string_view name) {
 // Calls `take` with the path and the record of each living process that a process has started.
 // `paths`: where its own record may appear; theirs lie beside it. `since`: a start time, from which
 // on others that it has started count too, if they issued collectives: ranks that have ended, or
-// outlive it. None: 0.
+// outlive it; and what these ranks have started. None: 0.
 template <typename Take>
 void each_child(const std::vector<std::string>& paths, pid_t parent, std::uint64_t since,
                 const Take& take) {
@@ -63,7 +63,9 @@ void each_child(const std::vector<std::string>& paths, pid_t parent, std::uint64
       if (!other.starts_with(begin)) continue;
       std::from_chars(other.data() + begin.size(), other.data() + other.size(), pid);
       const ProcStat stat = read_stat(pid);
-      const bool lives = pid > 0 && stat.parent == parent && !stat.is_zombie();
+      const bool is_below =
+          stat.parent == parent || (since != 0 && read_stat(stat.parent).parent == parent);
+      const bool lives = pid > 0 && is_below && !stat.is_zombie();
       if (!lives && since == 0) continue;
       Fd fd(::open(at->path().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
       if (!fd) continue;

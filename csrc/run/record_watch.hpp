@@ -65,7 +65,8 @@ class RecordWatch {
 
 // Returns slim records of at most `most` living processes that a process has started. `paths`:
 // where its own record may appear; theirs lie beside it. `since`: a start time, from which on
-// others that it has started count too, if they issued collectives; 0: none.
+// others that it has started count too, if they issued collectives, and what these have started; 0:
+// none.
 std::vector<std::string> records_of_children(const std::vector<std::string>& paths, pid_t parent,
                                              std::uint64_t since, std::size_t most);
 

@@ -84,6 +84,7 @@ def spawned(**how):
 
 WAITS = ("host-stuck", "is stuck: waits for a lock in waits_for_a_licence (spawning.py:")
 RAISED = ("dead", "raised ValueError: bad shard 7, at reads_a_shard (spawning.py:")
+KILLED = ("dead", "was killed with SIGKILL at dies")
 # How the script starts its ranks, the cause that is named, and the sentence.
 SPAWNED = {
     "it is watched": ({}, *WAITS),
@@ -91,10 +92,12 @@ SPAWNED = {
         ({"program": (), "options": (), "environ": {"ARM": "kill"}}, *WAITS),
     "others came before those": ({"environ": {"TWICE": ""}}, *WAITS),
     "one of its ranks raises": ({"environ": {"DOES": "raises"}, "on_stall": "report"}, *RAISED),
+    "one of its ranks is killed":
+        ({"environ": {"DOES": "is_killed"}, "on_stall": "report"}, *KILLED),
     "programs, one of which waits": ({"environ": PROGRAMS | {"DOES": "waits"}}, *WAITS),
     "programs, one of which raises": ({"environ": PROGRAMS | {"DOES": "raises"}}, *RAISED),
     "programs, one of which is killed":
-        ({"environ": PROGRAMS | {"DOES": "is_killed"}}, "dead", "was killed with SIGKILL at dies"),
+        ({"environ": PROGRAMS | {"DOES": "is_killed"}}, *KILLED),
 }  # fmt: skip
 
 

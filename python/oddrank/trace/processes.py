@@ -28,6 +28,8 @@ class Process:
     """None if unknown: a process of another host cannot be looked up."""
     job: str = field(default="", kw_only=True)
     """The job's name in the record; empty in records of older versions."""
+    parent: int = field(default=0, kw_only=True)
+    """The pid of its parent when it was armed."""
 
 
 AnyProcess = TypeVar("AnyProcess", bound=Process)
@@ -75,6 +77,7 @@ def identity(found: dict[str, Any]) -> dict[str, Any]:
         "world": found["world"],
         "is_child": found["is_child"],
         "job": found["job"],
+        "parent": found["parent_pid"],
         # A process that has called exit() is gone, even if its pid cannot be looked up.
         "alive": {"alive": True, "dead": False}.get(
             found["life"], False if found["end"] == "exited" else None

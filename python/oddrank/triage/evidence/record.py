@@ -1,6 +1,7 @@
 """oddrank's own record files, and the states that `oddrank collect` keeps beside copies."""
 
 import json
+import re
 import signal
 import time
 from collections import defaultdict
@@ -36,6 +37,7 @@ from oddrank.triage.facts import (
 _LARGEST_STATES = 64 << 20
 # The recorder's thread that samples.
 _WANTS_GIL = Frame("PyGILState_Ensure", "", None, True)
+_SPAWNED = re.compile(r"ProcessExitedException: process (\d{1,5}) terminated with signal (SIG\w+)")
 _KERNEL_WORDS = ("running", "stopped", "uninterruptible", "zombie", "dead")
 
 
@@ -78,6 +80,7 @@ def _facts(
     # Several files may have a process: who saw it alive, or how it ended, knows more.
     kept.sort(key=lambda one: (_is_unexplained(one[0]), one[0].time))
     collected = {(s.pid, s.started): s for s, _ in reversed(kept) if s.state != states.SILENT}
+    as_recorded = found
     found = _ranks(found, collected)
     known = {(s.pid, s.started): s for s in states.look(found)}
     # What was seen at the time of the copy counts: here the process may be gone since.
@@ -93,6 +96,7 @@ def _facts(
     anybody = any(s is not None and s.state not in ("dead", "zombie") for s in seen.values())
     anybody = anybody or _alone_without_a_word(chosen)
     histories = record_calls.histories(chosen, sources, notes)
+    killed = _killed(as_recorded, chosen)
     for rank in chosen:
         source, process = sources[rank.file], record_calls.process_of(rank)
         for note in rank.notes:
@@ -104,6 +108,8 @@ def _facts(
         own = rank if rank.pause else replace(rank, pause=stopped.get((rank.host, rank.rank)))
         yield from _pause(own, seen[rank.file], process, source, now=now)
         gone = state.ended if (state := seen[rank.file]) is not None else None
+        if by := killed.get(rank.file):
+            state = Seen(rank.rank, rank.host, rank.pid, rank.started, "dead", now, by)
         for death in _death(rank, state, process, source, anybody=anybody):
             yield replace(death, gone=gone)
     known_ranks = {rank.rank for rank in chosen}
@@ -151,6 +157,22 @@ def _as_torch_says(found: Sequence[Rank]) -> list[Rank]:
         made.append(rank)
     sizes = {key: newest.world for key, newest in launched.items()}
     return [r for r in made if r.is_child or r.world == sizes.get((r.host, r.job), r.world)]
+
+
+def _killed(found: Sequence[Rank], chosen: Sequence[Rank]) -> dict[str, int]:
+    """Returns the signals, by file, that ended ranks of mp.spawn: what it raised in their parent.
+
+    It has asked how they ended, and ended the others: nobody else can tell.
+    """
+    parents = [rank for rank in found if not rank.is_child and rank.world == 1]
+    parent = max(parents, key=lambda rank: rank.started, default=None)
+    told = _SPAWNED.search(parent.end.words) if parent is not None else None
+    if parent is None or told is None:
+        return {}
+    children = {r.file for r in found if r.is_child and r.started >= parent.started}
+    spawned = sorted((r.started, r.pid, r.file) for r in chosen if r.file in children)
+    by = next((int(one) for one in signal.Signals if one.name == told[2]), 0)
+    return {spawned[int(told[1])][2]: by} if by and int(told[1]) < len(spawned) else {}
 
 
 def _unrecorded(lost: Seen, source: Source) -> Iterable[Fact]:
@@ -339,9 +361,12 @@ def _workers(
     """Tells where processes stand that ranks have started: workers that load data, mostly."""
     seen = {rank.file: known.get((rank.pid, rank.started)) for rank in newest if rank.is_child}
     living = [rank for rank in newest if rank.is_child and not _is_gone(rank, seen[rank.file])]
-    parents = {(rank.host, rank.rank): rank for rank in newest if not rank.is_child}
+    # Below ranks that a script has started, a worker bears the script's number and world.
+    parents = {(r.host, r.rank, r.world): r for r in newest if not r.is_child}
+    started = {(rank.host, rank.pid): rank for rank in newest if not rank.is_child}
     for rank in living:
-        if parent := parents.get((rank.host, rank.rank)):
+        parent = started.get((rank.host, rank.parent))
+        if parent or (parent := parents.get((rank.host, rank.rank, rank.world))):
             yield Child(_worker(rank), record_calls.process_of(parent), sources[rank.file])
     yield from _stacks(living, seen, sources, _worker)
 
