@@ -37,7 +37,7 @@ began := $(shell date +%s)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help selftest test golden jobs check test-needs lint-needs builds wheel soak pythons torches fuzz gpu-check gpu-wheels lint format docs venv clean
+.PHONY: help selftest test golden jobs check test-needs lint-needs builds wheel soak pythons torches frameworks fuzz gpu-check gpu-wheels lint format docs venv clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,10 @@ torches: $(VENV)/.built-test  ## test the recorder of collectives with the torch
 	@for other in $(TORCHES); do \
 	ODDRANK_TEST_OTHER_TORCH=$$other $(python) -m pytest --require=other-torch,torch-build \
 		tests/doctor/test_other_torch.py tests/trace/test_torch_hooks.py || exit 1; done
+
+frameworks: $(VENV)/.built-test build/frameworks/.ready  ## watch trainings with frameworks, with each fault and without, then their speed; write benchmarks/results
+	build/frameworks/bin/python benchmarks/run/frameworks.py --json benchmarks/results/frameworks.json
+	build/frameworks/bin/python benchmarks/run/frameworks.py --speed --json benchmarks/results/frameworks_speed.json
 
 fuzz: $(VENV)/.ready  ## feed RUNS changed inputs to each parser of files under sanitizers (clang), write benchmarks/results
 	.ci/build-fuzzer $(python) build/fuzz fuzzer
@@ -137,6 +141,14 @@ $(VENV)/.built-test: $(VENV)/.built
 $(VENV)/.built-gpu: $(VENV)/.built requirements-gpu-check.txt
 	@echo "installing what gpu-check needs"
 	@$(python) .ci/progress.py build/gpu-extra.log $(python) -m pip install -r requirements-gpu-check.txt
+	@touch $@
+
+build/frameworks/.ready: | $(VENV)/.built-test
+	@echo "installing the frameworks"
+	.ci/setup $(python) build/frameworks
+	build/frameworks/bin/python -m pip install -q transformers accelerate lightning "ray[train]"
+	@# Its own build imports torch, and may fail where there is no compiler for it.
+	DS_BUILD_OPS=0 build/frameworks/bin/python -m pip install -q --no-build-isolation deepspeed || echo "left out: DeepSpeed"
 	@touch $@
 
 $(VENV)/.lint-tools: $(VENV)/.built-test
