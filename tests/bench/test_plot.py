@@ -35,7 +35,7 @@ def test_curves_of_different_runs_are_no_family_whatever_their_files_are_called(
     rows = [row(), row(inplace=False)]
     runs = [
         saved(tmp_path, report(*rows), name)
-        for name in ("in place.json", "in place.json", "a" * 80 + "1.json", "a" * 80 + "2.json")
+        for name in ("in place.json", "out of place.json", f"{'a' * 80}1.json", f"{'a' * 80}2.json")
     ]
     (panel,) = collect(runs).panels
     families = [curve.family for curve in panel.curves]

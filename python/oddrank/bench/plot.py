@@ -89,16 +89,11 @@ def collect(runs: Sequence[Saved], only: Sequence[str] = ()) -> Picture:
 
 
 def names(runs: Sequence[Saved]) -> list[str]:
-    """Returns a short, distinct name of each run for legends: its file's name without .json, the
-    path if several files have that name, and a number if several have the same path."""
+    """Returns a short name of each run for legends: its file's name without .json, or the path if
+    several files have that name."""
     short = [Path(run.path).name.removesuffix(".json") or run.path for run in runs]
-    found = [
-        name if short.count(name) == 1 else run.path.removesuffix(".json")
-        for name, run in zip(short, runs, strict=True)
-    ]
     return [
-        name if found.count(name) == 1 else f"{name} #{found[: i + 1].count(name)}"
-        for i, name in enumerate(found)
+        name if short.count(name) == 1 else run.path for name, run in zip(short, runs, strict=True)
     ]
 
 
