@@ -2,7 +2,7 @@
 # imported here and find_package(Torch) never used: that of a CUDA build wants the whole CUDA toolkit.
 set(oddrank_torch_minimum 2.11)
 # Minor versions with which all tests have passed; `oddrank doctor` shows them.
-set(oddrank_torch_proven 2.13)
+set(oddrank_torch_proven 2.13 2.15)
 
 # Asks the target's interpreter: first as it is (--no-build-isolation, a torch on PYTHONPATH), then without the variables
 # by which pip's build isolation hides the environment's own packages.

@@ -29,7 +29,7 @@
 #include "os/thread_id.hpp"
 
 // The one place that knows of torch's versions. No function that we call changed between 2.8 and
-// 2.13. Operations and their arguments did: install() reads them from their schemas. The type of
+// 2.15. Operations and their arguments did: install() reads them from their schemas. The type of
 // Work's mutex did too: WorkEnd deduces it.
 static_assert(TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 11,
               "oddrank's collective recorder needs torch 2.11 or newer");
