@@ -57,6 +57,8 @@ LAUNCH_MODE|how kernels are launched; GROUP is deprecated since 2.9|PARALLEL|2.1
 RUN_DIAGNOSTICS|1: tries the paths between GPUs at the start|0|2.31|0/1
 IB_WQE_LATENCY_THRESHOLD_NS|logs InfiniBand requests that take longer, with both ends|off|2.32|0..
 PROGRESS_COUNTERS|1: kernels count their progress on the GPU|0|2.32|0/1
+PROGRESS_COUNTER_MONITOR_POLL_MS|time between two looks at these counters||2.32|0..
+PROGRESS_COUNTER_MONITOR_STALE_MS|time after which one that stands is stale||2.32|0..
 IB_DISABLE|1: no InfiniBand or RoCE, TCP instead|0||0/1
 IB_QPS_PER_CONNECTION|queue pairs of a connection|1|2.10|1..
 IB_SPLIT_DATA_ON_QPS|1: splits each message over the queue pairs|0, 1 before 2.20|2.18|0/1

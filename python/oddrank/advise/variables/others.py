@@ -59,6 +59,13 @@ TORCH_FR_WAIT_TIMEOUT_DUMP_MILSEC|longest wait for a dump, in ms|15000|2.14|0..
 TORCH_DIST_USE_NCCL2|0: the back end nccl is that of torch 2.13, not nccl2|0 in torch 2.14, 1
  since 2.15|2.14
 TORCH_DIST_NAN_CHECK|1: checks the inputs of collectives for NaN|0|2.14
+TORCH_DIST_INIT_BARRIER|1: a barrier after each new process group|0||0..
+TORCH_DISTRIBUTED_USE_TORCHCOMMS|1: torchcomms in the place of NCCL and gloo|0
+TORCH_ELASTIC_SHUTDOWN_TIMEOUT|seconds from torchrun's SIGTERM to SIGKILL|30||0..
+TORCH_GLOO_LAZY_INIT|1: gloo connects ranks when they first talk|0||BOOL
+TORCH_NCCL_TEARDOWN_ON_TIMEOUT|1: a timeout ends the process also if CUDA errors do not|0|2.15|BOOL
+TORCH_WATCHDOG_STUCK_ACTION|what torch's watchdog does once stuck: log, abort or exit|log|2.15
+TORCH_WATCHDOG_POLL_INTERVAL_SECS|seconds between its looks at the GPU|1|2.15
 """),
     *_torch("docs.pytorch.org, CUDA Environment Variables", """
 TORCH_NCCL_USE_COMM_NONBLOCKING|1: non-blocking NCCL communicators
