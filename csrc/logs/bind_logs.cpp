@@ -45,9 +45,11 @@ py::dict to_dict(const logs::Scan& scan) {
   for (const logs::Speaker& s : scan.speakers) {
     append(speakers, {to_tuple(s.writer), s.lines, s.first_line, s.last_line, to_tuple(s.last)});
   }
-  return dict_of({"matches"_k = matches, "left_out"_k = scan.left_out, "speakers"_k = speakers,
-                  "speakers_left_out"_k = scan.speakers_left_out, "lines"_k = scan.lines,
-                  "bytes"_k = scan.bytes});
+  py::list marks;
+  for (const logs::Mark& mark : scan.marks) append(marks, {mark.lines, mark.bytes});
+  return dict_of({"matches"_k = matches, "marks"_k = marks, "left_out"_k = scan.left_out,
+                  "speakers"_k = speakers, "speakers_left_out"_k = scan.speakers_left_out,
+                  "lines"_k = scan.lines, "bytes"_k = scan.bytes});
 }
 
 std::vector<logs::Needle> needles(const Words& words) {
@@ -161,21 +163,25 @@ void bind_logs(py::module_& m) {
   m.def(
       "scan_lines",
       [](const std::string& path, const Words& words, std::size_t most, std::size_t total,
-         bool speakers, const std::vector<std::pair<std::uint64_t, std::uint64_t>>& ranges) {
+         bool speakers, const std::vector<std::pair<std::uint64_t, std::uint64_t>>& ranges,
+         const std::pair<std::uint64_t, std::uint64_t>& begin) {
         logs::Limits limits;
         limits.matches = most;
         limits.total = total;
         if (!speakers) limits.speakers = 0;
         for (const auto& [first, last] : ranges) limits.ranges.push_back({first, last});
+        limits.begin = {begin.first, begin.second};
         const logs::Readers reader({{logs::Needles(needles(words)), limits}});
         return to_dict(without_gil([&] { return reader.scan(path)[0]; }));
       },
       py::arg("path"), py::arg("needles"), py::arg("most") = logs::Limits{}.matches,
       py::arg("total") = logs::Limits{}.total, py::arg("speakers") = true,
       py::arg("ranges") = std::vector<std::pair<std::uint64_t, std::uint64_t>>(),
+      py::arg("begin") = std::pair<std::uint64_t, std::uint64_t>(),
       "Returns the lines of a log that contain one of the needles, (word, lines that follow) "
       "each, and, if asked for, who wrote lines at all. `most` of a needle and `total` bytes are "
-      "kept. ranges: looks only at these lines, (first, last) from 1, sorted and apart.");
+      "kept. ranges: looks only at these lines, (first, last) from 1, sorted and apart. "
+      "begin: one of `marks`, (lines, bytes) before it; the ranges begin behind its line.");
 }
 
 }  // namespace oddrank

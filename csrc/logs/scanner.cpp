@@ -20,6 +20,7 @@ namespace oddrank::logs {
 namespace {
 
 constexpr std::size_t kBlock = 64u << 10;
+constexpr std::uint64_t kApart = 4u << 20;  // bytes between marks
 constexpr std::size_t kHead = 192;  // bytes of a speaker's last line that are kept for its time
 constexpr std::size_t kBlocks = 65'536;  // writers whose next lines are awaited
 constexpr std::size_t kLead = 96;        // bytes of a prefix that no table knows
@@ -58,7 +59,9 @@ bool begins_alike(std::string_view line, std::string_view other) {
 class Scanner::Parts {
  public:
   Parts(const Needles& needles, const Limits& limits)
-      : needles_(needles), limits_(limits), kept_(needles.size()) {}
+      : needles_(needles), limits_(limits), kept_(needles.size()) {
+    scan_.lines = limits.begin.lines;
+  }
 
   void feed(std::string_view chunk) {
     for (; !chunk.empty(); chunk.remove_prefix(std::min(kBlock, chunk.size()))) {
@@ -91,6 +94,7 @@ class Scanner::Parts {
   }
 
   std::uint64_t lines() const { return scan_.lines; }
+  std::uint64_t ended() const { return scan_.lines - (inside_ ? 1 : 0); }
 
   Scan finish() {
     if (!carry_.empty() || inside_) take_carry(true);
@@ -365,6 +369,7 @@ Scanner::Scanner(const Needles& needles, const Limits& limits)
     : parts_(std::make_unique<Parts>(needles, limits)) {}
 Scanner::~Scanner() = default;
 std::uint64_t Scanner::lines() const { return parts_->lines(); }
+std::uint64_t Scanner::ended() const { return parts_->ended(); }
 void Scanner::feed(std::string_view chunk) { parts_->feed(chunk); }
 void Scanner::feed(std::string_view part, bool quiet, const Scanner& counted) {
   parts_->feed(part, quiet, *counted.parts_);
@@ -411,7 +416,13 @@ std::vector<Scan> Readers::scan(const std::string& path) const {
     everyone |= std::uint64_t{1} << scanners.size();
     scanners.emplace_back(reader.needles, with_time(reader.limits, info));
   }
+  Mark at = readers_[0].limits.begin;
+  if (::lseek(fd.get(), static_cast<off_t>(at.bytes), SEEK_SET) < 0) throw_errno("seek " + path);
+  std::vector<Mark> marks{at};
   read_chunks(fd, path, [&](std::string_view chunk) {
+    at.lines = scanners.front().ended();
+    if (at.bytes >= marks.back().bytes + kApart) marks.push_back(at);
+    at.bytes += chunk.size();
     for (; !chunk.empty(); chunk.remove_prefix(std::min(kBlock, chunk.size()))) {
       const std::string_view block = chunk.substr(0, kBlock);
       std::uint64_t readers = all_.readers_in(block, everyone);
@@ -424,6 +435,7 @@ std::vector<Scan> Readers::scan(const std::string& path) const {
   std::vector<Scan> found;
   found.reserve(scanners.size());
   for (Scanner& scanner : scanners) found.push_back(scanner.finish());
+  found[0].marks = std::move(marks);
   return found;
 }
 

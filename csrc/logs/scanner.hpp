@@ -44,6 +44,12 @@ struct LineRange {
   std::uint64_t last;
 };
 
+// A place of a file, and how many lines end before it.
+struct Mark {
+  std::uint64_t lines = 0;
+  std::uint64_t bytes = 0;
+};
+
 struct Limits {
   std::size_t matches = 20'000;   // of one needle; of more, the first and the last are kept
   std::size_t text = 2048;        // bytes of a match; 0: only its line and word are asked for
@@ -52,6 +58,7 @@ struct Limits {
   std::size_t line = 1u << 20;    // longer lines are scanned in pieces
   std::int64_t reference_ns = 0;  // for times without a year, see find_time()
   std::vector<LineRange> ranges;  // looks only at these, sorted and apart; none: at all lines
+  Mark begin;                     // reads from there on; in the midst of a line: not that one
 };
 
 struct Scan {
@@ -61,6 +68,7 @@ struct Scan {
   bool speakers_left_out = false;
   std::uint64_t lines = 0;
   std::uint64_t bytes = 0;
+  std::vector<Mark> marks;  // every few MiB, for those who look at some lines once more
 };
 
 // Scans chunk by chunk. Feed it everything, then take finish().
@@ -76,6 +84,7 @@ class Scanner {
   // the same and has counted its lines, or this.
   void feed(std::string_view part, bool quiet, const Scanner& counted);
   std::uint64_t lines() const;  // that were scanned
+  std::uint64_t ended() const;  // the same, without a line that goes on
   Scan finish();
 
  private:

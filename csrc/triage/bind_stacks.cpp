@@ -67,17 +67,19 @@ py::dict everything(const StackReader& reader) {
 void bind_triage_stacks(py::module_& m) {
   m.def(
       "read_stack_files",
-      [](const std::vector<std::string>& paths) {
+      [](const std::vector<std::string>& paths, const std::vector<std::uint64_t>& last) {
         StackReader reader;
-        const auto failed = without_gil([&] { return triage::read_stack_files(reader, paths); });
+        const auto failed =
+            without_gil([&] { return triage::read_stack_files(reader, paths, last); });
         py::dict made = everything(reader);
         py::list unread;
         for (const auto& [index, why] : failed) append(unread, {index, why});
         add(made, {"failed"_k = unread});
         return made;
       },
-      py::arg("paths"),
-      "Reads the stacks in text files. Returns stacks (tuples of (function, file, line, native), "
+      py::arg("paths"), py::arg("last") = std::vector<std::uint64_t>(),
+      "Reads the stacks in text files, each up to about a line of `last`, 0: all. Returns stacks "
+      "(tuples of (function, file, line, native), "
       "innermost first), processes, threads and errors; failed: (index, why) of unreadable files.");
   m.def(
       "read_stack_text",

@@ -12,7 +12,8 @@
 
 namespace oddrank::triage {
 std::vector<std::pair<std::uint32_t, std::string>> read_stack_files(
-    StackReader& reader, const std::vector<std::string>& paths) {
+    StackReader& reader, const std::vector<std::string>& paths,
+    const std::vector<std::uint64_t>& last) {
   std::vector<std::pair<std::uint32_t, std::string>> failed;
   std::string buffer;
   for (std::uint32_t i = 0; i < paths.size(); ++i) {
@@ -26,7 +27,7 @@ std::vector<std::pair<std::uint32_t, std::string>> read_stack_files(
           [&](std::string_view bytes) {
             reader.read(i, bytes);
             left -= std::min(left, bytes.size());
-            return left > 0;
+            return left > 0 && (i >= last.size() || last[i] == 0 || reader.lines() < last[i]);
           },
           buffer);
     } catch (const Error& error) {

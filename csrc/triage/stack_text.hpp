@@ -118,6 +118,7 @@ class StackReader {
   // Takes the next bytes of a source, cut anywhere. finish() ends the source.
   void read(std::uint32_t source, std::string_view bytes);
   void finish();
+  std::uint32_t lines() const noexcept { return line_; }  // of the source, until now
 
   const Texts& texts() const noexcept { return texts_; }
   const std::vector<Frame>& frames() const noexcept { return frames_; }
@@ -196,9 +197,11 @@ class StackReader {
   std::size_t dropped_ = 0;
 };
 
-// Feeds all files to the reader: file i is source i. Returns (i, why) of each that can't be read.
+// Feeds all files to the reader: file i is source i, up to line last[i] or so, 0: all. Returns (i,
+// why) of each that can't be read.
 std::vector<std::pair<std::uint32_t, std::string>> read_stack_files(
-    StackReader& reader, const std::vector<std::string>& paths);
+    StackReader& reader, const std::vector<std::string>& paths,
+    const std::vector<std::uint64_t>& last = {});
 
 // Whether a file has a stack or traceback in its first 16 MiB. False if it can't be read.
 bool has_stacks(const std::string& path) noexcept;

@@ -47,6 +47,25 @@ def test_lines_are_whole_whatever_the_blocks_and_cut_if_they_are_very_long(file,
     assert len(line[1]) == 64 << 10
 
 
+def test_a_log_that_was_scanned_is_opened_near_the_lines_that_are_read_again(file):
+    log = [b"%d apple %s\n" % (n, b"x" * (n * 7919 % 400)) for n in range(60_000)]
+    log[20_000] = b"x" * (9 << 20) + b"\n"  # a line over several marks
+    item = file(b"".join(log))
+    assert under_test.begin(item, 50_000) == (0, 0)  # not scanned yet
+    assert len(under_test.scan(item)["marks"]) > 3
+    for first in (1, 9000, 19_999, 20_001, 20_002, 20_003, 59_990):
+        lines, at = under_test.begin(item, first)
+        assert b"".join(log)[:at].count(b"\n") == lines < first
+        assert (at > 0) == (first > 15_000)
+        wanted = range(first, first + 3)
+        whole = [(n, log[n - 1].decode()[:-1][: 64 << 10]) for n in wanted]
+        assert list(under_test.lines(item, wanted)) == whole
+        found = _native.core().scan_lines(
+            os.fsencode(item.path), [("apple", 0)], ranges=[(first, first + 2)], begin=(lines, at)
+        )
+        assert [m[0] for m in found["matches"]] == [n for n in wanted if n != 20_001]
+
+
 def test_readers_that_share_one_pass_find_what_each_finds_alone(tmp_path):
     seed = random.randrange(1 << 32)
     chance = random.Random(seed)

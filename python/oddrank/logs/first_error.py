@@ -26,6 +26,9 @@ from oddrank.triage.evidence import (
     tracebacks,
     watchdog,
 )
+from oddrank.triage.evidence import (
+    lines as log_text,
+)
 from oddrank.triage.facts import Death, Process, Progress, ranks
 from oddrank.triage.facts import Source as Place
 from oddrank.triage.judges import ends
@@ -46,6 +49,13 @@ _WHY = {
 }
 # Words of lines that are no end: what was said before the first failure.
 _SAID = [("WARNING", 0), ("Warning: ", 0), ("ERROR", 0), ("CRITICAL", 0), ("FATAL", 0)]
+# Their lines, as the pass finds them that all readers share, where short words cost much.
+_SAYING = log_text.words(
+    "WARNING",
+    "Warning: ",
+    "CRITICAL",
+    *(f"{word}{end}" for word in ("ERROR", "FATAL") for end in " :]|\t-,)"),
+)
 # How far a row is from the cause: ranks lose a peer, one of them exits, the launcher ends the rest.
 _DISTANCE = {"own": 0, "unlike": 0, "lost": 1, "waited": 1, "ended": 2}
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
@@ -222,9 +232,16 @@ def _warnings(
     """Yields warnings and errors that are no end, from before the first failure."""
     groups: dict[str, list[Said]] = defaultdict(list)
     for source in logs:
-        scan = _native.core().scan_lines
-        found = scan(os.fsencode(source.item.path), _SAID, speakers=False)["matches"]
-        for line, _, text, writer, time, follows, _ in found:
+        item = source.item
+        numbers = [number for number, _ in log_text.numbers(item, _SAYING) or ()]
+        if not numbers:
+            continue
+        around = [(min(numbers), max(numbers))]
+        found = _native.core().scan_lines(
+            os.fsencode(item.path), _SAID, speakers=False, ranges=around,
+            begin=log_text.begin(item, around[0][0]),
+        )  # fmt: skip
+        for line, _, text, writer, time, follows, _ in found["matches"]:
             place = Place(source.item.name, line)
             seconds = time[0] / 1e9 if time is not None and time[1] != "boot" else None
             said = Said("said", text.strip()[:_MOST_TEXT], (source.process(writer),), 1, place,

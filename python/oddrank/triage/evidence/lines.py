@@ -58,10 +58,14 @@ def _core(_: int) -> Any:
     return _native.core().LogReaders(told, others)
 
 
+def _key(item: Item) -> tuple[str, int, int, int]:
+    return str(item.path), item.size, item.written_ns, len(_readers)
+
+
 def _read(item: Item) -> tuple[Scan, dict[Words, Found]] | None:
     """Returns what a file holds for all readers, found once; None if it can't be read."""
     global _cached
-    key = (str(item.path), item.size, item.written_ns, len(_readers))
+    key = _key(item)
     if key in _cache:
         return _cache[key]
     try:
@@ -77,6 +81,16 @@ def _read(item: Item) -> tuple[Scan, dict[Words, Found]] | None:
         _cached = 0
     _cache[key] = scan, dict(zip(_readers, others, strict=True))
     return _cache[key]
+
+
+def begin(item: Item, first: int) -> tuple[int, int]:
+    """Returns lines and bytes before a place at which to open a file that is read from a line on.
+
+    That is the beginning if the file has not been scanned.
+    """
+    found = _cache.get(_key(item))
+    marks = found[0]["marks"] if found else ()
+    return max((mark for mark in marks if mark[0] + 1 < first), default=(0, 0))
 
 
 def scan(item: Item) -> Scan | None:
@@ -108,12 +122,14 @@ def lines(item: Item, wanted: Iterable[int]) -> Iterator[tuple[int, str]]:
     left = sorted(set(wanted), reverse=True)
     if not left:
         return
+    before, at = begin(item, left[-1])
     with suppress(OSError), open(item.path, "rb") as file:
-        yield from _wanted(file, left)
+        file.seek(at)
+        yield from _wanted(file, left, before + 1)
 
 
-def _wanted(file: BinaryIO, left: list[int]) -> Iterator[tuple[int, str]]:
-    number, rest = 1, b""
+def _wanted(file: BinaryIO, left: list[int], number: int) -> Iterator[tuple[int, str]]:
+    rest = b""
     while left:
         block = file.read(_BLOCK)
         end = number + block.count(b"\n")

@@ -6,9 +6,9 @@ A log is scanned once, for the words of all readers together (WORDS).
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -62,7 +62,7 @@ WORDS: dict[str, tuple[tuple[str, int], ...]] = {
             "died, exit code|Child process with PID|exits with return code|"
             "exit code 137| Killed       |running low on memory|Worker unexpectedly exits|"
             "Worker exits unexpectedly|node has died| exit with status code | status failed cmd |"
-            " Aborted       | Segmentation fault      |zsh: | killed     | segmentation fault |"
+            " Aborted       | Segmentation fault      | killed     | segmentation fault |"
             ": job killed|walltime limit"
         ),
     ),
@@ -139,6 +139,8 @@ class Log:
     left_out: int = 0
     restarted: int = 0
     """The last line at which the launcher started the ranks again."""
+    ends: Mapping[object, int] = field(default_factory=dict)
+    """The last line of each writer with a prefix."""
 
     def of(self, reader: str) -> Iterator[Line]:
         return (line for line in self.lines if line.reader == reader)
@@ -271,8 +273,9 @@ def _log(item: Item, found: dict[str, Any]) -> Log:
             )
         )  # fmt: skip
     return Log(
-        item, tuple(lines), _speakers(known, found), found["lines"], found["left_out"], restarted
-    )
+        item, tuple(lines), _speakers(known, found), found["lines"], found["left_out"], restarted,
+        {each[0]: each[3] for each in found["speakers"]},
+    )  # fmt: skip
 
 
 def _year(matches: Iterable[Sequence[Any]]) -> int:

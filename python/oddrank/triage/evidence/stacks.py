@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from oddrank import _native
 from oddrank.inputs import Item, Notes
-from oddrank.triage.evidence import Kind, rank_in_name, without_other_ranks
+from oddrank.triage.evidence import Kind, lines, rank_in_name, without_other_ranks
 from oddrank.triage.evidence.log_lines import Writers
 from oddrank.triage.facts import Child, Fact, Frame, Identity, Process, Source, Stack, Thread
 
@@ -25,6 +25,11 @@ _LIST = re.compile(
 _OPS = re.compile(r"all_\w+|broadcast\w*|barrier|reduce\w*|send|recv|isend|irecv|gather|scatter")
 # A crash shows where a process died. An abort, mostly by a watchdog, shows where it was stuck.
 _CRASHES = ("Segmentation fault", "Bus error", "Illegal instruction", "Floating-point exception")
+
+
+# Words of stacks' first lines, and how many lines behind the last of them are read of a large log.
+_WORDS = lines.words("most recent call ", "MainThread", "Thread ", "#0  0x")
+_LARGE, _BEHIND = 1 << 20, 20_000
 
 
 # Rank, local rank, task, number behind a host, pid, host, pod, as a launcher's prefix says them.
@@ -114,6 +119,13 @@ def _frames(stack: Iterable[tuple[str, str, int | None, bool]]) -> tuple[Frame, 
     return _Frames(Frame(*frame) for frame in stack)
 
 
+def _last(item: Item) -> int:
+    """Returns the line behind which a large log holds no more of stacks; 0: not known."""
+    if item.size < _LARGE or (found := lines.numbers(item, _WORDS)) is None:
+        return 0
+    return max((number for number, _ in found), default=0) + _BEHIND
+
+
 def _sniff(item: Item) -> bool:
     if b"\0" in item.head[:4096]:
         return False
@@ -123,7 +135,9 @@ def _sniff(item: Item) -> bool:
 
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterator[Fact]:
-    found = _native.core().read_stack_files([os.fsencode(item.path) for item in items])
+    found = _native.core().read_stack_files(
+        [os.fsencode(item.path) for item in items], [_last(item) for item in items]
+    )
     for index, why in found["failed"]:
         notes.add(items[index], why)
     if found["dropped"]:

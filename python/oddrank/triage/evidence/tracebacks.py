@@ -474,7 +474,7 @@ def _went_on(log: Log, done: dict[object, list[_Block]]) -> set[int]:
     near = [(block.number - _BEFORE, min(block.end + _AFTER, log.count)) for _, block in left]
     first = min(near, default=(0, 0))[0]
     near = _apart([*near, (max(log.count - _AFTER, first), log.count)])
-    said = _progress(log, near) if left else {}
+    said = _progress(log, near, left) if left else {}
     for writer, block in left:
         if writer not in said and block.process.rank is not None:  # without a pod or a pid
             of = (m for own in said.values() for m in own if m[3][0] == block.process.rank)
@@ -482,22 +482,25 @@ def _went_on(log: Log, done: dict[object, list[_Block]]) -> set[int]:
     went_on = {block.number for writer, block in left if _goes_on(block, said[writer])}
     left = [
         (writer, block) for writer, block in left
-        if block.number not in went_on and _is_open(log, block, said[writer])
+        if block.number not in went_on and _is_open(log, writer, block, said[writer])
     ]  # fmt: skip
     if not left:
         return went_on
     # Where nothing near it says so, all behind it counts, and what came last before it.
     first = min(_last_word(block, said[writer]) for writer, block in left)
     if (far := _apart([(first, log.count)])) != near:
-        said = _progress(log, far)
+        said = _progress(log, far, left)
         went_on |= {block.number for writer, block in left if _goes_on(block, said[writer])}
     return went_on
 
 
-def _is_open(log: Log, block: _Block, matches: Sequence[Any]) -> bool:
+def _is_open(log: Log, writer: object, block: _Block, matches: Sequence[Any]) -> bool:
     """Returns whether lines that were not searched may show that a process goes on."""
     behind = block.end + 2 * _AFTER < log.count
-    return behind or (block.process == Process() and any(m[0] > block.end for m in matches))
+    if block.process == Process():
+        timed = [match[4] for match in matches]
+        return any(timed) == bool(timed) and (behind or any(m[0] > block.end for m in matches))
+    return behind and log.ends.get(writer, log.count) > block.end + _AFTER
 
 
 def _last_word(block: _Block, matches: Sequence[Any]) -> int:
@@ -507,16 +510,25 @@ def _last_word(block: _Block, matches: Sequence[Any]) -> int:
     return block.number - _BEFORE
 
 
-def _progress(log: Log, ranges: list[tuple[int, int]]) -> dict[object, list[Any]]:
-    """Returns for each writer its lines that tell of progress."""
+def _progress(
+    log: Log, ranges: list[tuple[int, int]], of: Sequence[tuple[object, _Block]]
+) -> dict[object, list[Any]]:
+    """Returns for each writer its lines that tell of progress. of: whose are asked for."""
     said: dict[object, list[Any]] = defaultdict(list)
+    writers = {writer for writer, _ in of}
+    own = {block.process.rank for _, block in of} - {None}
     needles = [(word, 0) for word in _PROGRESS_WORDS]
     path = os.fsencode(log.item.path)
     with suppress(OSError, OddrankError):
-        found = _native.core().scan_lines(path, needles, speakers=False, ranges=ranges)
-        for match in found["matches"]:
-            if not NO_PROGRESS.search(match[2]):
-                said[match[3]].append(match)
+        for first, last in ranges:
+            found = _native.core().scan_lines(
+                path, needles, speakers=False, ranges=[(first, last)],
+                begin=lines.begin(log.item, first),
+            )  # fmt: skip
+            for match in found["matches"]:
+                is_own = match[3] in writers or match[3][0] in own
+                if is_own and not NO_PROGRESS.search(match[2]):
+                    said[match[3]].append(match)
     return said
 
 
