@@ -227,8 +227,8 @@ bool take_number(std::string_view& text, double& value) {
   }
   if (error == std::errc::result_out_of_range) {
     const bool small = std::string_view(begin, at).find('-', 1) != kNowhere;
-    value = small ? 0 : std::numeric_limits<double>::infinity();
-    if (*begin == '-') value = -value;
+    value =
+        std::copysign(small ? 0 : std::numeric_limits<double>::infinity(), *begin == '-' ? -1 : 1);
   }
   text.remove_prefix(static_cast<std::size_t>(at - text.data()));
   return true;

@@ -2,9 +2,9 @@
 //
 // Windows of 3, 16, 64 and 256 rows are compared by their medians with the level before them and
 // with the best level so far, on a logarithmic scale, or on a linear one once a value is below 0.
-// A window is odd if its excess is beyond three limits: the least that matters, 9 times the noise of
-// rows or 7 times that of such windows, and 1.5 times the largest excess that came back by itself. 3
-// rows in a row must be beyond the noise; of longer windows, two in a row beyond the limits.
+// A window is odd if its excess is beyond three limits: the least that matters, 9 times the noise
+// of rows or 7 times that of windows, and 1.5 times the largest excess that came back by itself. Of
+// 3 rows each must be beyond the noise; of longer windows, two in a row beyond the limits.
 #pragma once
 
 #include <array>
@@ -89,7 +89,6 @@ class Series {
   double scaled(double value) const;
   double unscaled(double value) const;
   double median(const std::deque<Value>& values, std::size_t last) const;
-  double noise_of_windows(const Window& window) const;
   void begin(std::string_view shape, Place first, double level, double limit, std::size_t width);
   Event go_on(const Value& row);
   bool judge_rows(const Value& row, std::size_t few);

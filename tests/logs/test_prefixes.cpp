@@ -66,7 +66,7 @@ TEST(Prefixes, SayWhoWroteALineAndWhereItsTextBegins) {
       {"node7:99:101 [3] NCCL WARN x", "pid=99 host=node7 | NCCL WARN x"},
       {"[pod/train-worker-3/pytorch] x", "pod=train-worker-3 | x"},
       {"train-worker-3  | x", "pod=train-worker-3 | x"},
-      {"Apr 19 10:42:28 node7 train[123]: x", "pid=123 host=node7 | x"},
+      {"Apr 19 10:42:28 node7 train[123]: x", "host=node7 | x"},
       {"2026-09-02T15:29:45.3372976Z x", "| x"},
       {"2026-09-02 15:29:45,337 [rank3]: x", "rank=3 | x"},
       {"2026-09-02 15:29:45,337 [INFO] x", "| 2026-09-02 15:29:45,337 [INFO] x"},
