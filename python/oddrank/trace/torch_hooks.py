@@ -10,7 +10,7 @@ import os
 import sys
 import time
 import weakref
-from _thread import get_ident, start_new_thread
+from _thread import allocate_lock, get_ident, start_new_thread
 from contextlib import suppress
 from threading import Event
 from typing import Any, NamedTuple
@@ -51,7 +51,8 @@ _issued: Any = None
 _recording = _over = False
 _watches = False  # the thread runs; not in a forked child
 _idle = True  # and would have to be woken
-_wake, _stopped = Event(), Event()
+_wake = allocate_lock()  # released to wake it: an Event's frames would be seen in its stack
+_stopped = Event()
 # Thread -> (ticket, what is known, frame and instruction that called).
 _calls: dict[int, tuple[int, "_Known", int, int]] = {}
 # Ticket -> [Work, whether only a wait ends it, in how many looks nobody else held it].
@@ -224,10 +225,10 @@ def _watch() -> None:
     global _idle
     pause, newest = _SHORTEST, 0
     while not _over:
-        _wake.clear()
+        _wake.acquire(blocking=False)
         _idle = True  # before the check: a call that begins now wakes us
         if not (_open or _calls):
-            _wake.wait()
+            _wake.acquire()
         time.sleep(pause)
         with suppress(Exception):  # of a back end: the others' ends are noted all the same
             _look_closely()
@@ -238,10 +239,16 @@ def _watch() -> None:
     _stopped.set()
 
 
+def _release() -> None:
+    if _wake.locked():
+        with suppress(RuntimeError):  # another thread was faster
+            _wake.release()
+
+
 def _rouse() -> None:
     global _idle, _watches
     _idle = False
-    _wake.set()
+    _release()
     if not _watches:
         _watches = True
         start_new_thread(_watch, ())
@@ -252,7 +259,7 @@ def _forget() -> None:
     global _idle, _wake, _watches
     _calls.clear()
     _open.clear()
-    _wake, _idle, _watches = Event(), True, False
+    _wake, _idle, _watches = allocate_lock(), True, False
 
 
 def _end() -> None:
@@ -260,7 +267,7 @@ def _end() -> None:
     global _over
     _over = True
     if _watches:
-        _wake.set()
+        _release()
         _stopped.wait(1)
         _look()
     for group in list(sys.modules["torch.distributed.distributed_c10d"]._world.pg_map):
