@@ -7,6 +7,7 @@ a state for each rank, up to the words of the findings. Targets: 1 s for 10,000 
 """
 
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -121,6 +122,17 @@ def seconds(call: object) -> float:
     return time.process_time() - begin
 
 
+def triaged(folder: str) -> float:
+    """Returns the CPU seconds of `oddrank triage` of a folder."""
+    before = os.times()
+    command = [sys.executable, "-m", "oddrank", "triage", folder]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False, timeout=600)
+    if f"rank {CULPRIT} ".encode() not in done.stdout:
+        raise SystemExit(f"triage has not found rank {CULPRIT}: {done.stdout[:300]!r}")
+    after = os.times()
+    return sum(after[2:4]) - sum(before[2:4])
+
+
 def main() -> None:
     options = harness.parser(str(__doc__)).parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -137,6 +149,7 @@ def main() -> None:
             {
                 "read and group": lambda: seconds(lambda: core.read_stack_files(paths)),
                 "all, with facts and verdict": lambda: seconds(lambda: read_and_judged(items)),
+                "oddrank triage": lambda: triaged(folder),
                 "naive Python": lambda: seconds(lambda: naive([item.path for item in items])),
                 f"judge facts of {DUMPS:,} ranks": lambda: seconds(lambda: judged(large)),
                 "judge facts of 4 ranks": lambda: seconds(lambda: judged(small)),

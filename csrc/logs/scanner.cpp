@@ -99,8 +99,9 @@ class Scanner::Parts {
   Scan finish() {
     if (!carry_.empty() || inside_) take_carry(true);
     std::vector<std::tuple<std::uint64_t, std::uint64_t, Match*>> order;
-    for (Kept& kept : kept_) {
-      for (auto* half : {&kept.first, &kept.last}) {
+    for (const std::unique_ptr<Kept>& kept : kept_) {
+      if (kept == nullptr) continue;
+      for (auto* half : {&kept->first, &kept->last}) {
         for (auto& [number, match] : *half) order.emplace_back(match.line, number, &match);
       }
     }
@@ -296,7 +297,8 @@ class Scanner::Parts {
   }
 
   void keep(Match match) {
-    Kept& kept = kept_[match.needle];
+    if (kept_[match.needle] == nullptr) kept_[match.needle] = std::make_unique<Kept>();
+    Kept& kept = *kept_[match.needle];
     const std::size_t half = std::max<std::size_t>(limits_.matches / 2, 1);
     held_ += match.text.size() + sizeof(Match);
     if (kept.last.empty() && kept.first.size() < half && held_ < limits_.total / 2) {
@@ -355,7 +357,7 @@ class Scanner::Parts {
   std::string unpacked_;     // the line, if it was packed into JSON
   Prefix line_who_;          // of the line whose first piece is being scanned
   Writer line_writer_;       // the same, for the later pieces of a long line
-  std::vector<Kept> kept_;
+  std::vector<std::unique_ptr<Kept>> kept_;  // of each needle that was found
   std::uint64_t number_ = 0;
   std::size_t held_ = 0;
   std::unordered_map<Writer, Block, HashWriter, SameWriter> blocks_;
@@ -419,7 +421,8 @@ std::vector<Scan> Readers::scan(const std::string& path) const {
   Mark at = readers_[0].limits.begin;
   if (::lseek(fd.get(), static_cast<off_t>(at.bytes), SEEK_SET) < 0) throw_errno("seek " + path);
   std::vector<Mark> marks{at};
-  read_chunks(fd, path, [&](std::string_view chunk) {
+  static thread_local std::string room;  // many files are small
+  const auto take = [&](std::string_view chunk) {
     at.lines = scanners.front().ended();
     if (at.bytes >= marks.back().bytes + kApart) marks.push_back(at);
     at.bytes += chunk.size();
@@ -431,7 +434,8 @@ std::vector<Scan> Readers::scan(const std::string& path) const {
       }
     }
     return ranges.empty() || scanners.front().lines() <= ranges.back().last;
-  });
+  };
+  read_chunks(fd, path, take, room);
   std::vector<Scan> found;
   found.reserve(scanners.size());
   for (Scanner& scanner : scanners) found.push_back(scanner.finish());

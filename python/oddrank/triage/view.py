@@ -147,7 +147,10 @@ def view(facts: Iterable[Fact]) -> View:
             group = groups.of(fact.group, first)
             found.mismatches.append(replace(fact, group=group))
         elif isinstance(fact, Stack):
-            threads = tuple(replace(t, process=join(t.process)) for t in fact.threads)
+            threads = tuple(
+                t if (process := join(t.process)) == t.process else replace(t, process=process)
+                for t in fact.threads
+            )
             found.stacks.append(Stack(fact.frames, threads))
         elif isinstance(fact, Child):
             child, parent = join(fact.process), join(fact.parent)

@@ -45,6 +45,7 @@ _HEADERS = tuple(
 )  # fmt: skip
 # Other programs may repeat a kernel's line: theirs is not counted.
 _PROGRAMS = re.compile(r"(kernel|systemd|NetworkManager|nv-?|nvidia|mce|edac|rasdaemon|dhclient)")
+_SIGNS = (b"[", b"kern", b"systemd", b";")  # one of them is in each line that _LOG finds
 _LOG = re.compile(
     rb"^(?:\[\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4}\] |\[ *\+?\d+\.\d{6}\] |kern +:\w+ *: |"
     rb"\d+,\d+,\d+,[-c][^;\n]*;|(?:<\d+>)?\w{3} +\d+ \d\d:\d\d:\d\d [\w.-]+ (?:kernel|systemd)|"
@@ -241,7 +242,7 @@ def _deaths(
 def _sniff(item: Item) -> bool:
     if not is_text(item):
         return False
-    if _LOG.search(item.head):
+    if any(sign in item.head for sign in _SIGNS) and _LOG.search(item.head):
         return True
     if not numbers(item, WORDS):
         return False
