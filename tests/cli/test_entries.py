@@ -1,7 +1,5 @@
 """Every way to start oddrank runs the same program, and --help is fast."""
 
-import contextlib
-import io
 import sys
 import sysconfig
 from importlib import import_module
@@ -12,7 +10,7 @@ import pytest
 
 from oddrank import __version__, cli
 from oddrank.trace.command import command as trace
-from processes import captured
+from processes import captured, typed
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "oddrank"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "1"]
@@ -23,21 +21,16 @@ ENTRIES = [
 ]
 
 
-def called(*command, **environ):
-    return captured(command, **environ)
-
-
 def output(*command, **environ):
-    run = called(*command, **environ)
+    run = captured(command, **environ)
     assert (run.returncode, run.stderr if environ else "") == (0, ""), run.stderr
     return run.stdout
 
 
 def in_process(*arguments):
-    stdout = io.StringIO()
-    with contextlib.redirect_stdout(stdout):
-        assert cli._run([*arguments]) == 0
-    return stdout.getvalue()
+    done = typed(*arguments)
+    assert done.returncode == 0
+    return done.stdout
 
 
 @pytest.mark.parametrize("entry", ENTRIES)
@@ -61,11 +54,11 @@ def test_every_shell_gets_its_completion_script_and_completes_commands_and_optio
     for shell in ("bash", "zsh", "fish"):
         script = output(str(SCRIPT), _ODDRANK_COMPLETE=f"{shell}_source")
         assert "_ODDRANK_COMPLETE" in script, shell
-    for typed, offered in (
+    for begun, offered in (
         ("oddrank sel", "selftest"), ("oddrank bench com", "compare"),
         ("oddrank doctor --js", "--json"),
     ):  # fmt: skip
-        words = {"COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
+        words = {"COMP_WORDS": begun, "COMP_CWORD": str(len(begun.split()) - 1)}
         said = output(str(SCRIPT), _ODDRANK_COMPLETE="bash_complete", **words)
         assert said == f"plain,{offered}\n"
 
@@ -78,7 +71,7 @@ def test_explaining_itself_loads_no_torch_no_numpy_no_rich_no_compiled_part_no_s
         "atexit.register(lambda: print('LOADED', *sys.modules))\n"
         f"cli.main([{argument!r}])\n"
     )
-    loaded = called(sys.executable, "-c", script).stdout.rpartition("LOADED")[2].split()
+    loaded = captured([sys.executable, "-c", script]).stdout.rpartition("LOADED")[2].split()
     assert "oddrank.cli" in loaded
     subjects = {module.rpartition(".")[0] for module, _ in cli._COMMANDS.values()}
     compiled = {"oddrank._core", "oddrank._cuda", "oddrank._torch"}

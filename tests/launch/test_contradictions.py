@@ -4,27 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.told import refusal
 from launch import environments as made
 from oddrank import LaunchError, launch
 from texts import rows
-
-
-def refusal(environ):
-    with pytest.raises(LaunchError) as caught:
-        launch.current(environ)
-    return one_line(caught.value)
-
-
-def one_line(error):
-    assert "\n" not in str(error)
-    return str(error)
-
 
 REFUSED = rows(__file__, "refused")
 
 
 def test_numbers_that_do_not_fit_each_other_are_refused_in_one_line_that_names_them(golden):
-    golden("\n".join(f"{name}: {refusal(made.environ(words))}" for name, words in REFUSED))
+    said = [(name, refusal(launch.current, made.environ(words))) for name, words in REFUSED]
+    golden("\n".join(map(": ".join, said)))
 
 
 FITTING = rows(__file__, "fitting")
@@ -52,7 +42,7 @@ def test_any_environment_gives_a_possible_place_or_one_clear_line(environ):
     try:
         me = launch.current(environ)
     except LaunchError as error:
-        one_line(error)
+        (_,) = str(error).splitlines()
     else:
         assert 0 <= me.rank < me.world
         assert 0 <= me.local_rank < me.local_world

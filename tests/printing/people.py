@@ -1,12 +1,12 @@
 """Starts, watches and stops processes that print, for the tests of this folder."""
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from oddrank.machine import process_state
 from patience import PATIENCE, until
 
 # Holds the print lock of stdout for longer than a test takes: printing to it never returns.
@@ -55,15 +55,6 @@ def hold(folder: Path, stdout: int) -> "subprocess.Popen[bytes]":
     return process
 
 
-def state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-def stop(process: "subprocess.Popen[bytes]") -> None:
-    process.send_signal(signal.SIGSTOP)
-    until(lambda: state(process.pid) == "T")
-
-
 # System calls: it waits for room in what it writes to, and in the queue of a lock.
 WRITE, FUTEX = "1", "202"
 
@@ -71,7 +62,7 @@ WRITE, FUTEX = "1", "202"
 def is_inside(process: "subprocess.Popen[bytes]", call: str) -> bool:
     """Returns whether the process sleeps in this system call."""
     place = Path(f"/proc/{process.pid}/syscall")
-    return place.read_text().split()[0] == call and state(process.pid) == "S"
+    return place.read_text().split()[0] == call and process_state(process.pid) == "S"
 
 
 def finish(process: "subprocess.Popen[bytes]") -> bytes:

@@ -8,6 +8,7 @@ import pytest
 
 from patience import until
 from printing import people
+from processes import stop
 
 pytestmark = pytest.mark.usefixtures("own_locks")
 BIG = "from oddrank import printflock\nprintflock('b' * 300_000)"
@@ -67,7 +68,7 @@ def test_a_killed_holder_is_followed_at_once_and_without_a_word(tmp_path, out):
 def test_a_stopped_holder_is_left_behind_after_the_deadline_with_one_warning(tmp_path, out, within):
     """Of two containers that share /dev/shm, a process id of one means nothing in the other."""
     holder = people.hold(tmp_path, out)
-    people.stop(holder)
+    stop(holder.pid)
     writer = people.start(say(20, "on"), out, timeout_s=0.2, within=within)
     warning = people.finish(writer).decode()
     people.end(holder)
@@ -78,7 +79,7 @@ def test_a_stopped_holder_is_left_behind_after_the_deadline_with_one_warning(tmp
 
 def test_all_the_others_still_print_whole_lines_while_one_is_stopped(tmp_path, out):
     holder = people.hold(tmp_path, out)
-    people.stop(holder)
+    stop(holder.pid)
     # One of them that does not get a core for ten timeouts would be left behind, too.
     others = [people.start(say(50, name, 30_000), out, timeout_s=2) for name in "abc"]
     warnings = [people.finish(other) for other in others]
@@ -105,7 +106,7 @@ def test_a_writer_killed_in_the_middle_of_a_line_leaves_a_cut_line_alone(pipe):
 def test_a_writer_stopped_in_the_middle_of_a_line_writes_it_again_when_it_goes_on(pipe):
     source, sink = pipe
     victim = inside_a_write(BIG, sink)
-    people.stop(victim)
+    stop(victim.pid)
     writer = people.start(say(1, "whole"), sink, timeout_s=0.2)
     os.close(sink)
     got = b""

@@ -141,11 +141,4 @@ TEST_F(Lock, message_from_inside_to_an_output_with_the_same_lock_is_written_at_o
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "now\nnow\n");
 }
 
-TEST(Prefix, stands_before_every_line_and_not_in_the_middle_of_one) {
-  EXPECT_EQ(prefix_lines("a\nb\n", "> ", true), "> a\n> b\n");
-  EXPECT_EQ(prefix_lines("a\nb", "> ", false), "a\n> b");
-  EXPECT_EQ(prefix_lines("\n", "> ", true), "> \n");
-  EXPECT_EQ(prefix_lines("", "> ", true), "");
-}
-
 }  // namespace
