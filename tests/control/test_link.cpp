@@ -33,24 +33,19 @@ class LinkToAPublishedRoot : public testing::Test {
   Link link_;
 };
 
-TEST_F(LinkToAPublishedRoot, is_lost_after_five_seconds_of_refusals) {
-  EXPECT_FALSE(is_lost_when_refused(1));
-  EXPECT_FALSE(is_lost_when_refused(5.9));
-  EXPECT_TRUE(is_lost_when_refused(6.1));
-}
-
-TEST_F(LinkToAPublishedRoot, counts_five_seconds_from_the_last_time_that_it_was_accepted) {
-  EXPECT_FALSE(is_lost_when_refused(1));
+TEST_F(LinkToAPublishedRoot, is_lost_five_seconds_after_it_was_last_accepted_or_first_refused) {
+  EXPECT_FALSE(is_lost_when_refused(2));
+  EXPECT_FALSE(is_lost_when_refused(6.4));
   {
     const Fd listener = listen_on(port_);
-    for (const double seconds : {2.0, 6.2, 6.3}) {
+    for (const double seconds : {6.8, 11.0, 11.1}) {
       turn(seconds);
       EXPECT_FALSE(link_.lost()) << "a busy root accepts, and answers later";
     }
   }
-  EXPECT_FALSE(is_lost_when_refused(7));
   EXPECT_FALSE(is_lost_when_refused(11.8));
-  EXPECT_TRUE(is_lost_when_refused(12.2));
+  EXPECT_FALSE(is_lost_when_refused(16.6));
+  EXPECT_TRUE(is_lost_when_refused(17));
 }
 
 }  // namespace

@@ -8,7 +8,6 @@ from itertools import pairwise
 
 import pytest
 
-from oddrank.machine import process_state
 from patience import until
 
 # The job lasts until its deadline.
@@ -25,7 +24,6 @@ def test_without_its_judge_each_node_says_what_it_sees(job, number):
     ranks = job(4, nodes=2, sleep=2, **LASTS)
     ranks.in_stage("second", 0, 1, 3)
     ranks.signal(ranks.workers[3].pid, signal.SIGSTOP)
-    until(lambda: process_state(ranks.workers[3].pid) == "T")
     ranks.signal(ranks.judge(), number)
     assert ranks.codes() == {0: 1, 1: 1, 2: 1, 3: -signal.SIGKILL}
     first, second = partial_views(ranks)

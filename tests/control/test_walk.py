@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from patience import PATIENCE
-from processes import captured
+import forked
 from texts import texts
 
 pytestmark = pytest.mark.needs("torch")
@@ -18,9 +17,7 @@ PROGRAM = texts(__file__)["program"]
 
 def walk(**options):
     """Returns how the walk ended: code, stderr, and what the judge concluded, if it did."""
-    done = captured(
-        [sys.executable, "-c", PROGRAM, json.dumps(options)], limit=PATIENCE.seconds(200),
-    )  # fmt: skip
+    done = forked.run([sys.executable, "-c", PROGRAM, json.dumps(options)], text=True)
     said = json.loads(done.stdout or "{}")
     return SimpleNamespace(code=done.returncode, stdout=done.stdout, stderr=done.stderr, **said)
 

@@ -27,9 +27,9 @@ def frame(kind: int, payload: bytes = b"") -> bytes:
     return struct.pack("<IB", len(payload) + 1, kind) + payload
 
 
-def proof(role: str, token: str, root_nonce: str) -> str:
-    """Returns the proof as text, one character per byte: see `proof_text`."""
-    said = f"oddrank {role}|{NONCE}|{root_nonce}".encode()
+def proof(role: str, token: str, root_nonce: str, nonce: str = NONCE) -> str:
+    """Returns the proof as text, one character per byte: see `proof_text`. nonce: the guard's."""
+    said = f"oddrank {role}|{nonce}|{root_nonce}".encode()
     return hmac.new(token.encode(), said, "sha256").digest().decode("latin-1")
 
 
@@ -90,10 +90,11 @@ class Hub:
 
 
 class Peer:
-    """One connection to a hub."""
+    """One connection to a hub, or one that a guard has made."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE.limit)
+    def __init__(self, port: int, accepted: socket.socket | None = None) -> None:
+        self.socket = accepted or socket.create_connection(("127.0.0.1", port))
+        self.socket.settimeout(PATIENCE.limit)
         self.bytes = b""
 
     def join(self, token: str, rank: int, world: int, **options: Any) -> "Peer":

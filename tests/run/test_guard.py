@@ -1,6 +1,5 @@
 """The guard of `oddrank run`: it tells what happens to its worker, and does nothing to it."""
 
-import hmac
 import os
 import signal
 import socket
@@ -496,20 +495,14 @@ class FakeRoot:
         self.address = f"127.0.0.1:{port}#{TOKEN}"
 
     def accept(self) -> wire.Peer:
-        peer = wire.Peer.__new__(wire.Peer)
-        peer.socket, _ = self.listener.accept()
-        peer.socket.settimeout(PATIENCE.limit)
-        peer.bytes = b""
-        return peer
+        return wire.Peer(0, self.listener.accept()[0])
 
     def welcome(self) -> wire.Peer:
         peer = self.accept()
         knock = peer.expect(wire.KNOCK)
         (size,) = struct.unpack_from("<I", knock, 4)
-        said = b"oddrank root|" + knock[8 : 8 + size] + b"|mine"
-        proof = hmac.new(TOKEN.encode(), said, "sha256").digest()
-        text = struct.pack("<I", 32) + proof
-        peer.send(wire.frame(wire.PROOF, wire.text("mine") + text))
+        proof = wire.proof("root", TOKEN, "mine", knock[8 : 8 + size].decode())
+        peer.send(wire.frame(wire.PROOF, wire.text("mine") + wire.proof_text(proof)))
         peer.expect(wire.HELLO)
         return peer.send(wire.frame(wire.WELCOME, struct.pack("<II", 10_000, 30_000)))
 
