@@ -5,7 +5,6 @@ The job is named: other jobs may run on this machine, which may be newer.
 
 import json
 import os
-import signal
 import socket
 import stat
 from dataclasses import replace
@@ -13,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from oddrank.machine import process_state
 from oddrank.trace import states
-from patience import until
+from processes import stop
 from run.collecting import JOB, RANK, archived, collect, killed_job, lacks, manifest, node, process
 
 BESIDE = "rank{}-4711-4712.trace"  # a valid name of a record
@@ -146,8 +144,7 @@ def kept(folder):
 def test_the_state_of_each_process_is_kept_with_its_copy_and_through_copies_of_copies(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     with process(WAITS, RANK, tmp_path) as running:
-        running.send_signal(signal.SIGSTOP)
-        until(lambda: process_state(running.pid) == "T")
+        stop(running.pid)
         collect(JOB, "-o", first, records=tmp_path / "records")
     # Again to the same folder, once it is gone; and from that folder to another one.
     collect(JOB, "-o", first, records=tmp_path / "records")

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from dead_fuse import dead_file_system
 from oddrank.run.collect import node
 from oddrank.run.collect.children import Stop
 from oddrank.run.collect.sources import Source
-from patience import until
+from patience import at_once, until
 from processes import lives
 from run.collecting import archived, collect, killed_job, lacks, manifest
 
@@ -115,13 +116,17 @@ def dead(tmp_path):
 
 
 @pytest.mark.needs("fuse")
-@pytest.mark.parametrize("takes", [False, True])
-def test_a_dead_output_folder_ends_it_in_words(dead, no_job_here, takes):
-    with dead_file_system(dead, takes=takes):
-        done = collect("--deadline", "20", "-o", dead / "out", records=no_job_here)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "no answer within 5 s" in done.stderr
-    assert "name another folder with -o" in done.stderr
+def test_a_dead_output_folder_ends_it_in_words(tmp_path, no_job_here):
+    def ended(takes):
+        folder = tmp_path / f"takes {takes}"
+        folder.mkdir()
+        with dead_file_system(folder, takes=takes):
+            return collect("--deadline", "20", "-o", folder / "out", records=no_job_here)
+
+    for done in at_once([partial(ended, False), partial(ended, True)]):
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "no answer within 5 s" in done.stderr
+        assert "name another folder with -o" in done.stderr
 
 
 @pytest.mark.needs("fuse")

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 import forked
-from oddrank.machine import process_state
 from patience import until
-from processes import typed
+from processes import stop, typed
 from run.collecting import archived, collect, environ, process
 
 RECORD_JOB = Path(__file__).parents[1] / "triage" / "record_job.py"
@@ -74,8 +73,7 @@ def test_a_stopped_rank_of_a_job_without_oddrank_is_named_after_its_end(tmp_path
                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}  # fmt: skip
         each = [job | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(3)]
         ranks = [stack.enter_context(process(SLEEPS, own, tmp_path)) for own in each]
-        ranks[1].send_signal(signal.SIGSTOP)
-        until(lambda: process_state(ranks[1].pid) == "T")
+        stop(ranks[1].pid)
         done = collect(name, "-o", tmp_path / "out", records=tmp_path / "records")
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith(f"0 records of job {name} and ")

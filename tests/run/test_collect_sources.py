@@ -36,7 +36,7 @@ from oddrank.triage.evidence import collected
 from oddrank.triage.evidence import kernel as kernel_evidence
 from oddrank.triage.evidence import nccl_ras as ras_evidence
 from patience import PATIENCE, until
-from processes import held_port, shell_script
+from processes import held_port, shell_script, stop
 from run.collecting import ras_server
 from texts import texts
 from triage.facts_of import facts_of
@@ -266,9 +266,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 def test_of_a_stopped_process_triage_learns_rank_state_and_threads(tmp_path):
     with sleeper() as stopped:
-        stopped.send_signal(signal.SIGSTOP)
-        until(lambda: Path(f"/proc/{stopped.pid}/wchan").read_text() == "do_signal_stop"
-              or "T (stopped)" in Path(f"/proc/{stopped.pid}/status").read_text())  # fmt: skip
+        stop(stopped.pid)
         found = ran(process.SOURCE, tmp_path, rank(2, pid=stopped.pid))
     (name,) = found.files
     content = json.loads(found.files[name])

@@ -22,6 +22,7 @@ from oddrank.inputs import Notes
 from oddrank.report import Report
 from oddrank.run import judge as judge_
 from oddrank.run import outputs, say, snapshot
+from oddrank.run.collect.children import Result
 from oddrank.run.decide import ATTEMPTS, Attempt, attempts, note
 from oddrank.run.start import Options, Settings
 from oddrank.run.watch import AllEnded, Awaited, Cascade, Death, Moved, Stall, Still, Watch, Work
@@ -259,9 +260,17 @@ def test_nothing_is_told_and_written_while(tmp_path):
 
 
 def story(folder, steps):
+    """Returns what is shown of a judge that writes its files itself: a hundred forks take long."""
+
+    def in_this_process(tasks, *_):
+        for task in tasks:
+            task.work(None)
+        return [Result()] * len(tasks)
+
     folder = folder / "run-7"
     folder.mkdir(parents=True)
     with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(outputs, "run_all", in_this_process)
         return Judged(folder, monkeypatch).takes(*steps).shown()
 
 

@@ -43,6 +43,7 @@ TEST_F(Watched, is_quiet_five_seconds_after_its_last_step_or_collective) {
   EXPECT_EQ(at(1), "moving");
   EXPECT_EQ(watch_.progress(), 0U);
   EXPECT_EQ(at(5), "moving");
+  record_.mark(trace::MarkKind::kMark, 0, "note");  // no progress
   EXPECT_EQ(at(6), "quiet");
   EXPECT_EQ(watch_.quiet_ns(8 * kSecond), 7 * kSecond);
   record_.header().step = 4;
@@ -51,12 +52,6 @@ TEST_F(Watched, is_quiet_five_seconds_after_its_last_step_or_collective) {
   EXPECT_EQ(at(14), "quiet");
   record_.collective(trace::Phase::kBegin, 1);
   EXPECT_EQ(at(15), "moving");
-}
-
-TEST_F(Watched, events_and_marks_alone_are_no_progress) {
-  at(1);
-  record_.mark(trace::MarkKind::kMark, 0, "note");
-  EXPECT_EQ(at(7), "quiet");
 }
 
 TEST_F(Watched, is_paused_while_a_section_of_that_name_is_open_and_moves_when_it_ends) {

@@ -13,7 +13,7 @@ import pytest
 import oddrank
 from oddrank.errors import OddrankError
 from oddrank.trace import jobs, ranks
-from processes import captured
+from processes import captured, typed
 from texts import texts
 
 TEXTS = texts(__file__)
@@ -170,7 +170,7 @@ def test_what_cannot_be_followed_is_one_line_before_the_script_runs(both, golden
     both.write("print('it runs')")
     told = []
     for arguments in [*((*options, "script.py") for options in REFUSED), ("nowhere.py",)]:
-        done = both.python("-m", "oddrank", "run", *arguments)
+        done = typed("run", *arguments, cwd=both.folder)
         assert (done.returncode, done.stdout) == (2, ""), arguments
         told.append(f"{' '.join(arguments)}\n  {done.stderr}")
         assert done.stderr.count("\n") == 1, arguments

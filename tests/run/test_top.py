@@ -1,9 +1,7 @@
 """`oddrank top` shows the ranks of this host live, from their records."""
 
-import os
 import re
 import signal
-import subprocess
 import sys
 import types
 from dataclasses import replace
@@ -11,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gloo_ranks import ranks as ranks_of
 from oddrank.pauses import Pause
 from oddrank.run.top import look as top
 from oddrank.run.top.look import COLUMNS, Gpu, Look
@@ -25,34 +24,18 @@ LOOP = texts(__file__)["loop"]
 @pytest.fixture
 def job(tmp_path):
     """Two ranks that step at different rates."""
-    script = tmp_path / "train.py"
+    script, files = tmp_path / "train.py", tmp_path / "records"
     script.write_text(LOOP, encoding="utf-8")
-    begun = [
-        subprocess.Popen(
-            [sys.executable, script, pause],
-            env={
-                **os.environ, "ODDRANK_DIR": str(tmp_path / "records"), "RANK": str(rank),
-                "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
-                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1",
-            },
-        )
-        for rank, pause in enumerate(("0.01", "0.2"))
-    ]  # fmt: skip
-    files = tmp_path / "records"
 
     def step() -> bool:
         found = ranks.read(sorted(files.rglob("rank*.trace")))[0]
         steps = {one.rank: one.step or 0 for one in found}
         # Whoever began first: rank 0 is ahead, also if it gets no core for ten seconds.
-        return len(steps) == len(begun) and min(steps.values()) > 1 and steps[0] > steps[1] + 50
+        return len(steps) == 2 and min(steps.values()) > 1 and steps[0] > steps[1] + 50
 
-    try:
+    with ranks_of([sys.executable, script], tmp_path, 2, fresh=True) as begun:
         until(step)
         yield files, begun
-    finally:
-        for process in begun:
-            process.kill()
-            process.wait()
 
 
 def shown(folder, *arguments):
