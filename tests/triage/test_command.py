@@ -1,23 +1,19 @@
 """`oddrank triage` as users call it: without a PATH on a real job that hangs, and on bad input."""
 
 import gzip
-import io
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from golden import Golden
-from oddrank import cli
 from oddrank.trace.ranks import read
 from patience import until
-from processes import Marked, captured
+from processes import Marked, typed
 from training import training
 
 RAISED = (
@@ -30,18 +26,11 @@ HEALTHY = (
 )
 
 
-def oddrank(*arguments: object, **environ: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "oddrank", *map(str, arguments)]
-    return captured(command, **environ)
-
-
 def refused(*arguments: object) -> str:
-    """Returns the only line of a call that read nothing. Calls it in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        assert cli._run(["triage", *map(str, arguments)]) == 2
-    (line,) = err.getvalue().splitlines()
-    assert (out.getvalue(), line[:9]) == ("", "oddrank: ")
+    """Returns the only line of a call that read nothing."""
+    done = typed("triage", *arguments)
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, done.stdout, line[:9]) == (2, "", "oddrank: ")
     return line
 
 
@@ -75,7 +64,7 @@ def hanging_job(folder: Path) -> Iterator[Marked]:
 
 
 def verdict(folder: Path) -> dict[str, Any]:
-    done = oddrank("triage", "--json", "-", ODDRANK_DIR=str(folder))
+    done = typed("triage", "--json", "-", ODDRANK_DIR=str(folder))
     assert done.returncode in (0, 1), done.stderr
     made: dict[str, Any] = json.loads(done.stdout)
     return made
@@ -144,9 +133,7 @@ def test_a_job_is_healthy_only_if_all_that_was_given_was_read(
     (tmp_path / name).write_bytes(content)
     log = tmp_path / "gpu.log"
     log.write_text(HEALTHY)
-    out = io.StringIO()
-    with redirect_stdout(out), redirect_stderr(io.StringIO()):
-        code = cli._run(["triage", "--json", "-", str(log), str(tmp_path / name)])
-    made = json.loads(out.getvalue())
-    assert (made["verdict"], code) == (verdict, 3 if verdict == "incomplete" else 0)
+    done = typed("triage", "--json", "-", log, tmp_path / name)
+    made = json.loads(done.stdout)
+    assert (made["verdict"], done.returncode) == (verdict, 3 * (verdict == "incomplete"))
     assert (f"{name}: " in made["summary"]) == (verdict == "incomplete")

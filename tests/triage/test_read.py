@@ -2,21 +2,12 @@
 
 import os
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from oddrank.triage.evidence import (
-    collected,
-    kernel,
-    kinds,
-    kubernetes,
-    nccl_debug,
-    nccl_inspector,
-    nccl_ras,
-    tracebacks,
-    watchdog,
-)
+from oddrank.triage.evidence import kinds
 from triage.facts_of import facts_of
 from triage.told import shown
 
@@ -24,24 +15,19 @@ DATA = Path(__file__).with_name("data") / "read"
 WRITTEN = 1_740_315_600  # 2025-02-23 13:00: dates without a year are before that
 
 
-MODULES = (
-    collected, kernel, kubernetes, nccl_debug, nccl_inspector, nccl_ras, tracebacks, watchdog,
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__.split(".")[-1])
-def test_what_is_read_of_each_log(tmp_path, module, golden):
+@pytest.mark.parametrize("name", [file.stem for file in sorted(DATA.iterdir())])
+def test_what_is_read_of_each_log(tmp_path, name, golden):
     """A part `=== NAME` of a file is a log; of `=== each line, NAME` each line is one."""
-    text = (DATA / f"{module.__name__.split('.')[-1]}.txt").read_text()
-    said = []
-    for name, _, log in (part.partition("\n") for part in re.split("(?m)^=== ", text)[1:]):
-        said.append(f"=== {name}")
-        for each in log.splitlines(keepends=True) if name.startswith("each line") else [log]:
+    kind = import_module(f"oddrank.triage.evidence.{name}").KIND
+    text, said = (DATA / f"{name}.txt").read_text(), []
+    for title, _, log in (part.partition("\n") for part in re.split("(?m)^=== ", text)[1:]):
+        said.append(f"=== {title}")
+        for each in log.splitlines(keepends=True) if title.startswith("each line") else [log]:
             path = tmp_path / f"{len(said)}"  # what was scanned is known by its file
             path.write_text(each)
             os.utime(path, (WRITTEN, WRITTEN))
             said += [each.rstrip("\n")] if each is not log else []
-            said += [f"  {shown(fact)}" for fact in facts_of(module.KIND, path)]
+            said += [f"  {shown(fact)}" for fact in facts_of(kind, path)]
     golden("\n".join(said))
 
 

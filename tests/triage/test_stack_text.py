@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from oddrank.triage.evidence.stacks import KIND, tracebacks
-from oddrank.triage.facts import Child, Fact, Frame, Identity, Process, Stack, Thread
+from oddrank.triage.facts import Fact, Frame, Identity, Process, Stack, Thread
 from triage.facts_of import facts_of, item_of, noted, of_kind
+from triage.told import shown
 
 DATA = Path(__file__).with_name("data")
 PY_SPY, FAULTHANDLER = (
@@ -34,26 +35,11 @@ def place(frame: Frame) -> str:
     return f"{frame.function} ({frame.file}{line}{', native' * frame.native})"
 
 
-def whose(process: Process) -> str:
-    named = {"rank": process.rank, "on": process.host, "pid": process.pid, "=": process.label}
-    return " ".join(f"{name} {value}" for name, value in named.items() if value not in (None, ""))
-
-
-def shown(facts: list[Fact]) -> str:
-    """Returns what facts say of threads, in the order of lines, and of processes."""
-    rows = []
-    for t, stack in threads(facts).items():
-        said = [t.state, "holds the GIL" * bool(t.gil), "timed out" * t.timed_out, "own" * t.own]
-        said.append(f"look {t.look}" * bool(t.look))
-        about = ", ".join(filter(None, said))
-        frames = "".join(f"\n      {place(frame)}" for frame in stack.frames)
-        text = f"  {t.source.line}: {whose(t.process)}: thread {t.id} {t.name!r} ({about}){frames}"
-        rows.append((t.source.line or 0, text))
-    lines = [text for _, text in sorted(rows)]
-    children = of_kind(facts, Child)
-    lines += [f"  {whose(c.process)} is a child of {whose(c.parent)}" for c in children]
-    lines += [f"  one process: {whose(i.process)}" for i in of_kind(facts, Identity)]
-    return "\n".join(lines)
+def in_lines(facts: list[Fact]) -> str:
+    """Returns threads with their frames, in the order of lines, and the other facts."""
+    found = sorted(threads(facts).items(), key=lambda one: one[0].source.line or 0)
+    lines = ["\n      ".join([f"  {shown(t)}", *map(place, s.frames)]) for t, s in found]
+    return "\n".join(lines + [f"  {shown(f)}" for f in facts if not isinstance(f, Stack)])
 
 
 def test_stacks_of_each_tool_become_threads_with_their_process(tmp_path, golden):
@@ -61,7 +47,7 @@ def test_stacks_of_each_tool_become_threads_with_their_process(tmp_path, golden)
     for path in sorted((DATA / "stacks").iterdir()):
         found = read(tmp_path, path.read_text(), path.stem)
         assert threads(found), path.name
-        said.append(f"{path.stem}\n{shown(found)}")
+        said.append(f"{path.stem}\n{in_lines(found)}")
     golden("\n\n".join(said))
 
 
@@ -70,7 +56,7 @@ def test_tracebacks_come_with_frames_and_last_line(golden):
     for path in sorted((DATA / "tracebacks").iterdir()):
         said.append(path.stem)
         for one in tracebacks(path.read_bytes()):
-            said.append(f"  {one.line}: {whose(one.process)} {one.kind} {one.link}: {one.text}")
+            said.append(f"  {one.line}: {shown(one.process)} {one.kind} {one.link}: {one.text}")
             said += [f"      {place(frame)}" for frame in one.frames]
     golden("\n".join(said))
 
