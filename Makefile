@@ -80,7 +80,7 @@ torches: $(VENV)/.built-test  ## test the recorder of collectives with the torch
 
 frameworks: $(VENV)/.built-test build/frameworks/.ready  ## watch trainings with frameworks, with each fault and without, then their speed; write benchmarks/results
 	build/frameworks/bin/python benchmarks/run/frameworks.py --json benchmarks/results/frameworks.json
-	build/frameworks/bin/python benchmarks/run/frameworks.py --speed --json benchmarks/results/frameworks_speed.json
+	build/frameworks/bin/python benchmarks/run/frameworks.py --speed --repetitions 5 --json benchmarks/results/frameworks_speed.json
 
 fuzz: $(VENV)/.ready  ## feed RUNS changed inputs to each parser of files under sanitizers (clang), write benchmarks/results
 	.ci/build-fuzzer $(python) build/fuzz fuzzer

@@ -5,7 +5,7 @@ name, where, and is any process of the job left? `make frameworks` makes the env
 
 frameworks.py                        all jobs, once: half an hour
 frameworks.py --only lightning       of these frameworks
-frameworks.py --speed                150 steps with and without oddrank, in pairs: wall and CPU time
+frameworks.py --speed --repetitions 5    150 steps with and without oddrank, in so many pairs
 
 right: of a job with a fault, only its rank is named, at the right line, and all of its processes
 end; a healthy one ends as without oddrank, and nothing is said.
@@ -23,7 +23,7 @@ import harness
 from run.framework_jobs import LAUNCHED, ODD, SAYS, framework_job
 
 _DEADLINE = 240.0
-_STEPS, _PAIRS = 150, 5
+_STEPS = 150
 _FAST = {("transformers", "torchrun"), ("lightning", "torchrun")}
 
 
@@ -49,17 +49,18 @@ def scored(framework: str, launcher: str, fault: str) -> dict[str, Any]:
         }  # fmt: skip
 
 
-def took(framework: str, launcher: str, watched: bool) -> tuple[float, float]:
-    """Returns the seconds of a healthy job's slower rank, and the CPU seconds of all ranks."""
+def took(framework: str, launcher: str, watched: bool) -> list[float]:
+    """Returns the seconds of the slower rank's steps, and CPU seconds of both ranks."""
     with framework_job(framework, launcher, steps=_STEPS, watched=watched) as job:
         assert job.ends() == [0], job.output[-3000:]
-        ranks = [file.read_text().split() for file in job.folder.glob("*.took")]
-        assert len(ranks) == 2, job.output[-3000:]
-        return max(float(one[0]) for one in ranks), sum(float(one[1]) for one in ranks)
+        texts = [file.read_text() for file in job.folder.glob("*.took")]
+        assert len(texts) == 2, job.output[-3000:]
+        steps, *cpu = zip(*(map(float, text.split()) for text in texts), strict=True)
+        return [max(steps), *map(sum, cpu)]
 
 
 def speed(framework: str, launcher: str, pairs: int) -> list[dict[str, Any]]:
-    figures: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
+    figures: dict[bool, list[list[float]]] = {False: [], True: []}
     for pair in range(pairs):
         for watched in (False, True) if pair % 2 == 0 else (True, False):
             figures[watched].append(took(framework, launcher, watched))
@@ -68,7 +69,7 @@ def speed(framework: str, launcher: str, pairs: int) -> list[dict[str, Any]]:
          "without_s": harness.spread([one[i] for one in figures[False]]),
          "with_s": harness.spread([one[i] for one in figures[True]]),
          "ratio": harness.ratio(*([one[i] for one in figures[side]] for side in (True, False)))}
-        for i, what in enumerate(("wall time", "CPU time"))
+        for i, what in enumerate(("steps", "steps, CPU time", "whole process, CPU time"))
     ]  # fmt: skip
 
 
@@ -86,7 +87,7 @@ def main() -> None:
             print(f"{framework} is not installed: left out", file=sys.stderr)
         elif arguments.speed:
             if (framework, launcher) in _FAST:
-                rows += speed(framework, launcher, max(_PAIRS, arguments.repetitions))
+                rows += speed(framework, launcher, arguments.repetitions)
         else:
             for _ in range(arguments.repetitions):
                 rows += [scored(framework, launcher, fault) for fault in arguments.faults]

@@ -1,8 +1,8 @@
 """What goes wrong in the trainings of this folder, at the step AT of their odd rank.
 
 train_X.py FAULT RANK STEPS FOLDER. hang: a callback waits. raise: a step fails. kill: it is killed.
-worker: a process of its DataLoader stands still. Each rank leaves the seconds that it took, and its
-CPU seconds, in FOLDER.
+worker: a process of its DataLoader stands still. Each rank leaves in FOLDER the seconds and the CPU
+seconds that its steps took, and the CPU seconds of its process.
 """
 
 import os
@@ -21,7 +21,7 @@ ODD, STEPS = map(int, _numbers)
 AT, BATCH = 6, 4
 WORKERS = int(FAULT == "worker")
 _calls = {"step": 0, "callback": 0}
-_began = [time.monotonic()]
+_began = {}  # at the first step
 
 
 def uploads_metrics():
@@ -54,13 +54,15 @@ def _is_odd():
 def comes_to(place):
     """Called in each step, and in the framework's callback after it."""
     _calls[place] += 1
+    _began.setdefault("at", (time.monotonic(), time.process_time()))
     if _calls[place] == AT and FAULT in HAPPENS[place] and _is_odd():
         HAPPENS[place][FAULT]()
 
 
 def ended(rank):
-    took = time.monotonic() - _began[0], time.process_time()
-    Path(FOLDER, f"{rank}.took").write_text(f"{took[0]} {took[1]}")
+    wall, cpu = _began["at"]
+    took = time.monotonic() - wall, time.process_time() - cpu, time.process_time()
+    Path(FOLDER, f"{rank}.took").write_text(" ".join(map(str, took)))
 
 
 class Rows(torch.utils.data.Dataset):

@@ -1,0 +1,113 @@
+"""Counts how jobs of two ranks over gloo end: alone, armed, and under `oddrank run`.
+
+Ranks are forks of this process, which has imported torch. They end as any Python does, and free
+their objects then. Every other job leaves its process group to that, as many scripts do.
+
+aborted: ranks that SIGABRT ended, by "terminate called without an active exception": gloo's thread
+lets go of the last collective's tensor, and asks for the GIL while Python ends. Python before 3.14
+ends such a thread by unwinding its stack, through destructors of torch. It needs no oddrank.
+hung: ranks that did not end within a minute.
+"""
+
+import collections
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+# Threads would not survive a fork.
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+import torch
+import torch.distributed as dist
+
+import forked
+import harness
+from oddrank import forks
+
+_SCRIPT = os.path.abspath(__file__)
+_LONGEST = 60.0
+_ENDS = {0: "well", -signal.SIGABRT: "aborted", -signal.SIGKILL: "hung"}
+KINDS = {
+    "alone": (),
+    "armed": ("-c", "import oddrank, runpy, sys; oddrank.arm(); del sys.argv[0]\n"
+              "runpy.run_path(sys.argv[0], run_name='__main__')"),
+    "oddrank run": ("-m", "oddrank", "run"),
+}  # fmt: skip
+
+
+def trains(leaves: bool) -> None:
+    dist.init_process_group("gloo")
+    for _ in range(5):
+        dist.all_reduce(torch.ones(1))
+    if not leaves:
+        dist.destroy_process_group()
+
+
+def start(kind: str, environ: dict[str, str], leaves: bool, folder: str) -> int:
+    """Forks a rank; returns its pid. In the rank it does not return."""
+    if pid := os.fork():
+        return pid
+    os.chdir(folder)
+    output = os.open("out", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.environ.update(environ)
+    forks.begin_anew()
+    forked.run_python([*KINDS[kind], _SCRIPT, "leaves" if leaves else "ends"])
+    sys.exit(0)
+
+
+def job(kind: str, leaves: bool) -> list[str]:
+    """Runs a job; returns how each rank ended."""
+    folder = tempfile.mkdtemp(prefix="oddrank-")  # no context: a rank would leave it, too
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    own = {
+        "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port, "ODDRANK_DIR": f"{folder}/records",
+    }  # fmt: skip
+    ranks = {
+        start(kind, {**own, "RANK": str(rank), "LOCAL_RANK": str(rank)}, leaves, folder)
+        for rank in range(2)
+    }
+    ends, limit = [], time.monotonic() + _LONGEST
+    while ranks:
+        for pid in [*ranks]:
+            if time.monotonic() > limit:
+                os.kill(pid, signal.SIGKILL)
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                ranks.remove(pid)
+                code = os.waitstatus_to_exitcode(status)
+                ends.append(_ENDS.get(code, f"exit code {code}"))
+        time.sleep(0.01)
+    if set(ends) != {"well"}:
+        print(kind, leaves, ends, Path(folder, "out").read_text()[-3000:], file=sys.stderr)
+    shutil.rmtree(folder, ignore_errors=True)
+    return ends
+
+
+def main() -> None:
+    arguments = harness.parser(__doc__ or "", default_repetitions=300).parse_args()
+    ends: dict[str, collections.Counter[str]] = {kind: collections.Counter() for kind in KINDS}
+    for number in range(arguments.repetitions):
+        for kind in KINDS:
+            ends[kind].update(job(kind, leaves=bool(number % 2)))
+    rows = [
+        {"jobs": kind, "ranks": sum(found.values()), **{how: found[how] for how in _ENDS.values()}}
+        for kind, found in ends.items()
+    ]
+    harness.report("run/ends", rows, arguments.json)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] in (["leaves"], ["ends"]):
+        trains(sys.argv[1] == "leaves")
+    else:
+        main()
