@@ -49,7 +49,7 @@ py::dict to_dict(const logs::Scan& scan) {
   for (const logs::Mark& mark : scan.marks) append(marks, {mark.lines, mark.bytes});
   return dict_of({"matches"_k = matches, "marks"_k = marks, "left_out"_k = scan.left_out,
                   "speakers"_k = speakers, "speakers_left_out"_k = scan.speakers_left_out,
-                  "lines"_k = scan.lines, "bytes"_k = scan.bytes});
+                  "lines"_k = scan.lines});
 }
 
 std::vector<logs::Needle> needles(const Words& words) {
@@ -57,25 +57,6 @@ std::vector<logs::Needle> needles(const Words& words) {
   list.reserve(words.size());
   for (const auto& [word, follow] : words) list.push_back({word, follow});
   return list;
-}
-
-logs::Readers make_readers(const Words& words, const std::vector<Words>& others) {
-  std::vector<logs::Readers::Reader> readers{{logs::Needles(needles(words)), {}}};
-  logs::Limits bare;
-  bare.text = bare.speakers = 0;
-  for (const Words& other : others) readers.push_back({logs::Needles(needles(other)), bare});
-  return logs::Readers(std::move(readers));
-}
-
-py::tuple read_log(const logs::Readers& readers, const std::string& path) {
-  const auto scans = without_gil([&] { return readers.scan(path); });
-  py::list others;
-  for (std::size_t other = 1; other < scans.size(); ++other) {
-    py::list found;
-    for (const logs::Match& m : scans[other].matches) append(found, {m.line, m.needle});
-    others.append(found);
-  }
-  return tuple_of({to_dict(scans[0]), others});
 }
 
 // Returns a function that asks Python for the number of a writer.
@@ -155,11 +136,32 @@ void bind_logs(py::module_& m) {
   bind_readers(m);
   bind_merging(m);
   py::class_<logs::Readers>(m, "LogReaders", "Readers of logs, who share one pass over each.")
-      .def(py::init(&make_readers), py::arg("words"), py::arg("others"),
+      .def(py::init([](const Words& words, const std::vector<Words>& others) {
+             std::vector<logs::Readers::Reader> readers{{logs::Needles(needles(words)), {}}};
+             logs::Limits bare;
+             bare.text = bare.speakers = 0;
+             for (const Words& other : others) {
+               readers.push_back({logs::Needles(needles(other)), bare});
+             }
+             return logs::Readers(std::move(readers));
+           }),
+           py::arg("words"), py::arg("others"),
            "words: (word, lines that follow) each. others: lists of such, of further readers.")
-      .def("read", &read_log, py::arg("path"),
-           "Returns what scan_lines() finds of the words, and for each other reader (line, index "
-           "of the word).");
+      .def(
+          "read",
+          [](const logs::Readers& readers, const std::string& path) {
+            const auto scans = without_gil([&] { return readers.scan(path); });
+            py::list others;
+            for (std::size_t other = 1; other < scans.size(); ++other) {
+              py::list found;
+              for (const logs::Match& m : scans[other].matches) append(found, {m.line, m.needle});
+              others.append(found);
+            }
+            return tuple_of({to_dict(scans[0]), others});
+          },
+          py::arg("path"),
+          "Returns what scan_lines() finds of the words, and for each other reader (line, index "
+          "of the word).");
   m.def(
       "scan_lines",
       [](const std::string& path, const Words& words, std::size_t most, std::size_t total,

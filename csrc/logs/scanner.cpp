@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <deque>
-#include <functional>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -63,16 +62,8 @@ class Scanner::Parts {
     scan_.lines = limits.begin.lines;
   }
 
-  void feed(std::string_view chunk) {
-    for (; !chunk.empty(); chunk.remove_prefix(std::min(kBlock, chunk.size()))) {
-      const std::string_view block = chunk.substr(0, kBlock);
-      feed(block, !needles_.any_in(block), *this);
-    }
-  }
-
   // Lines of a block without any needle only say which processes wrote.
   void feed(std::string_view block, bool quiet, const Parts& counted) {
-    scan_.bytes += block.size();
     quiet_ = quiet;
     while (!block.empty()) {
       if (quiet && limits_.speakers == 0 && carry_.empty() && !inside_ && blocks_.empty()) {
@@ -93,7 +84,6 @@ class Scanner::Parts {
     keep_heads();
   }
 
-  std::uint64_t lines() const { return scan_.lines; }
   std::uint64_t ended() const { return scan_.lines - (inside_ ? 1 : 0); }
 
   Scan finish() {
@@ -370,25 +360,13 @@ class Scanner::Parts {
 Scanner::Scanner(const Needles& needles, const Limits& limits)
     : parts_(std::make_unique<Parts>(needles, limits)) {}
 Scanner::~Scanner() = default;
-std::uint64_t Scanner::lines() const { return parts_->lines(); }
 std::uint64_t Scanner::ended() const { return parts_->ended(); }
-void Scanner::feed(std::string_view chunk) { parts_->feed(chunk); }
 void Scanner::feed(std::string_view part, bool quiet, const Scanner& counted) {
   parts_->feed(part, quiet, *counted.parts_);
 }
 Scan Scanner::finish() { return parts_->finish(); }
 
 namespace {
-
-// Returns when a file was written, for limits that name no other time.
-Limits with_time(Limits limits, const struct stat& info) {
-  if (limits.reference_ns == 0) {
-    // The year 2200 at the latest: file systems hold times whose nanoseconds are no int64.
-    const std::int64_t seconds = std::clamp<std::int64_t>(info.st_mtim.tv_sec, 0, 7'258'118'400);
-    limits.reference_ns = seconds * 1'000'000'000;
-  }
-  return limits;
-}
 
 // Returns the words of all readers, each with its reader's number.
 Needles joined(const std::vector<Readers::Reader>& readers) {
@@ -416,7 +394,11 @@ std::vector<Scan> Readers::scan(const std::string& path) const {
   const std::vector<LineRange>& ranges = readers_[0].limits.ranges;
   for (const Reader& reader : readers_) {
     everyone |= std::uint64_t{1} << scanners.size();
-    scanners.emplace_back(reader.needles, with_time(reader.limits, info));
+    Limits limits = reader.limits;
+    // The year 2200 at the latest: file systems hold times whose nanoseconds are no int64.
+    limits.reference_ns =
+        std::clamp<std::int64_t>(info.st_mtim.tv_sec, 0, 7'258'118'400) * 1'000'000'000;
+    scanners.emplace_back(reader.needles, limits);
   }
   Mark at = readers_[0].limits.begin;
   if (::lseek(fd.get(), static_cast<off_t>(at.bytes), SEEK_SET) < 0) throw_errno("seek " + path);
@@ -433,7 +415,7 @@ std::vector<Scan> Readers::scan(const std::string& path) const {
         scanner.feed(block, (std::exchange(readers, readers >> 1) & 1) == 0, scanners.front());
       }
     }
-    return ranges.empty() || scanners.front().lines() <= ranges.back().last;
+    return ranges.empty() || scanners.front().ended() <= ranges.back().last;
   };
   read_chunks(fd, path, take, room);
   std::vector<Scan> found;

@@ -67,7 +67,6 @@ struct Scan {
   std::vector<Speaker> speakers;
   bool speakers_left_out = false;
   std::uint64_t lines = 0;
-  std::uint64_t bytes = 0;
   std::vector<Mark> marks;  // every few MiB, for those who look at some lines once more
 };
 
@@ -79,12 +78,10 @@ class Scanner {
   Scanner(const Scanner&) = delete;
   Scanner& operator=(const Scanner&) = delete;
 
-  void feed(std::string_view chunk);
   // Feeds a part of a chunk, less than Limits::line. quiet: no word lies in it. counted: was fed
   // the same and has counted its lines, or this.
   void feed(std::string_view part, bool quiet, const Scanner& counted);
-  std::uint64_t lines() const;  // that were scanned
-  std::uint64_t ended() const;  // the same, without a line that goes on
+  std::uint64_t ended() const;  // lines that were scanned to their ends
   Scan finish();
 
  private:

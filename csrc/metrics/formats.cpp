@@ -369,8 +369,7 @@ std::size_t Pattern::read(std::string_view line, Row& row) const {
 
 std::vector<const Field*> csv_columns(std::string_view header) {
   std::vector<const Field*> made;
-  bool counts = false;
-  bool says = false;
+  bool counts = false, says = false;
   while (!header.empty()) {
     const std::size_t comma = std::min(header.find(','), header.size());
     made.push_back(find(trimmed(header.substr(0, comma))));

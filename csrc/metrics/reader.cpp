@@ -110,8 +110,7 @@ void Reader::scan(std::string_view text, std::size_t from, std::size_t end, std:
   if (std::exchange(at_start_, false)) {
     csv_ = csv_columns(text.substr(from, text.find_first_of("\r\n", from) - from));
   }
-  std::size_t counted = from;
-  std::size_t read = from;
+  std::size_t counted = from, read = from;
   while (from < text.size()) {
     const logs::Needles::Hit hit =
         takes_all() ? logs::Needles::Hit{from, 0} : words().next(text, from);

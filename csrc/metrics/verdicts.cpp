@@ -15,6 +15,7 @@ constexpr Limits kGradLimits{0, 1.3, 1.3, 1.6, 1};
 constexpr Limits kSpeedLimits{0, 0.03, 0.03, 0.1, -1};
 constexpr Limits kSpreadLimits{0, 0.18, 0.18, 0.18, 1};
 
+constexpr std::string_view kOfOneGpu = "TFLOP/s";
 constexpr double kLeastSpell = 30;    // seconds of rows that the clock alone measures
 constexpr std::size_t kWarmUp = 5;    // rows after a start whose speed is not judged
 constexpr std::size_t kRecent = 256;  // rows that make the usual pace, and whose pauses count
@@ -354,7 +355,7 @@ void Verdicts::judge_restart(const Step& step, double gap) {
     each->open = kNone;
   }
   spread_.reset();  // the ranks may be on other nodes
-  if (speed_of(step.row, 1, kUnknown).per_gpu) return;
+  if (speed_of(step.row, 1, kUnknown).unit == kOfOneGpu) return;
   speed_.reset();
   spell_ = {};
   unit_ = {};
@@ -379,8 +380,7 @@ Figures Verdicts::figures() const {
     return row.speed.unit == made.speed_unit ? row.speed.value : kUnknown;
   });
   if (made.speed_unit.ends_with("clock")) made.speed = 1 / pace_by_clock();
-  double iterations = 0;
-  double seconds = 0;
+  double iterations = 0, seconds = 0;
   std::size_t count = 0;
   for (const Entry& row : recent_) {
     if (row.iterations > 0) iterations += row.iterations;
@@ -393,8 +393,7 @@ Figures Verdicts::figures() const {
 }
 
 double Verdicts::pace_by_clock() const {
-  double iterations = 0;
-  double seconds = 0;
+  double iterations = 0, seconds = 0;
   std::size_t count = 0;
   for (auto row = recent_.rbegin(); row != recent_.rend(); ++row) {
     if (!(row->gap >= 0) || !(row->iterations > 0) || row->pause.seconds > 0) continue;
@@ -406,14 +405,14 @@ double Verdicts::pace_by_clock() const {
 }
 
 Speed speed_of(const Row& row, double iterations, double gap) {
-  if (row[kTflops] > 0) return {"TFLOP/s", row[kTflops], true};
-  if (row[kTokensPerSecond] > 0) return {"tokens/s", row[kTokensPerSecond], false};
-  if (row[kSamplesPerSecond] > 0) return {"samples/s", row[kSamplesPerSecond], false};
+  if (row[kTflops] > 0) return {kOfOneGpu, row[kTflops]};
+  if (row[kTokensPerSecond] > 0) return {"tokens/s", row[kTokensPerSecond]};
+  if (row[kSamplesPerSecond] > 0) return {"samples/s", row[kSamplesPerSecond]};
   if (row[kStepSeconds] > 0) {
-    if (row[kBatch] > 0) return {"samples/s", row[kBatch] / row[kStepSeconds], false};
-    return {"iterations/s", 1 / row[kStepSeconds], false};
+    if (row[kBatch] > 0) return {"samples/s", row[kBatch] / row[kStepSeconds]};
+    return {"iterations/s", 1 / row[kStepSeconds]};
   }
-  if (gap > 0 && iterations > 0) return {"iterations/s by the clock", iterations / gap, false};
+  if (gap > 0 && iterations > 0) return {"iterations/s by the clock", iterations / gap};
   return {};
 }
 

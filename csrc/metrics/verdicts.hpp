@@ -16,11 +16,10 @@
 
 namespace oddrank::metrics {
 
-// A measure of speed. Those of one GPU come first: the others change with the number of GPUs.
+// A measure of speed. That of one GPU comes first: the others change with the number of GPUs.
 struct Speed {
   std::string_view unit;
   double value = kUnknown;
-  bool per_gpu = false;
 };
 // Returns the best measure that a row has. `gap`: seconds since the row before, or unknown.
 Speed speed_of(const Row& row, double iterations, double gap);
