@@ -178,7 +178,7 @@ class _Reader:
         self._others: list[Fact | _Later] = []
         self._mpi: dict[object, tuple[Line, str]] = {}
         self._hydra: list[Death] = []  # by Intel's mpirun, which kills those that are left
-        self._failed = False  # a task of srun, which then kills the others
+        self._failed = False  # a task of srun or horovodrun, which then kill the others
         self.deepspeed = False
         self._read()
 
@@ -277,7 +277,11 @@ class _Reader:
             by = "PBS" if found["pbs"] or found["torque"] else "LSF"
             self._others.append(Stop(by, source, line.time, why=told))
         elif found := next(filter(None, (pattern.search(text) for pattern in _ENDS)), None):
-            self._others.append(_told(found.groupdict(), line, source))
+            death = _told(found.groupdict(), line, source)
+            if "exit with status code" in text:  # horovodrun kills those that are left
+                death = replace(death, by="launcher") if self._failed else death
+                self._failed |= death.signal not in (9, 15)
+            self._others.append(death)
         elif found := _DEEPSPEED.search(text):
             self.deepspeed = True
             # The command is always that of the last process, whichever it was that ended.
