@@ -159,9 +159,11 @@ def each_group_has_its_own_numbers_and_a_barrier_has_no_bytes(rank: int) -> Iter
     dist.monitored_barrier()
     yield
     name = group.group_name
-    same(issued("group", "op", "bytes"), [
-        (name, "allreduce_", 12), ("0", "allreduce_", 8), (name, "allreduce_", 16),
-        (name, "barrier", 0), ("0", "barrier", 0), ("0", "monitored_barrier_", 0),
+    floats, none = "float32", ""
+    same(issued("group", "op", "bytes", "dtype"), [
+        (name, "allreduce_", 12, floats), ("0", "allreduce_", 8, floats),
+        (name, "allreduce_", 16, floats), (name, "barrier", 0, none), ("0", "barrier", 0, none),
+        ("0", "monitored_barrier_", 0, none),
     ])  # fmt: skip
     assert is_consecutive([r for r in records() if r.group == name])
     assert is_consecutive([r for r in records() if r.group == "0"][:2])

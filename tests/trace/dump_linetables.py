@@ -12,12 +12,10 @@ from collections.abc import Iterator
 
 # Modules with many kinds of statements; a distribution may lack a few (turtle).
 STANDARD = """
-_pydecimal _pyio argparse ast asyncio/base_events asyncio/tasks calendar codecs
-collections/__init__ concurrent/futures/process configparser contextlib csv ctypes/__init__
-dataclasses datetime difflib dis email/_header_value_parser enum functools heapq html/entities
-http/client importlib/_bootstrap inspect json/decoder locale logging/__init__
-multiprocessing/managers opcode pathlib pickle queue random shutil socket statistics subprocess
-tarfile threading traceback turtle typing unittest/mock urllib/request xml/dom/minidom zipfile
+_pydecimal ast asyncio/base_events asyncio/tasks collections/__init__ contextlib ctypes/__init__
+dataclasses email/_header_value_parser enum functools html/entities importlib/_bootstrap inspect
+logging/__init__ multiprocessing/managers opcode pickle statistics subprocess threading typing
+unittest/mock
 """
 
 DATA = os.path.join(os.path.dirname(__file__), "data")

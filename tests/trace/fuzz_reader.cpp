@@ -17,6 +17,7 @@
 #include "os/error.hpp"
 #include "os/proc.hpp"
 #include "read_everything.hpp"
+#include "record_mutation.hpp"
 
 namespace {
 
@@ -85,6 +86,11 @@ bool is_json(std::string_view text) {
 }
 
 }  // namespace
+
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
+                                               std::size_t most, unsigned seed) {
+  return oddrank::trace::mutate_record(data, size, most, seed);
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   namespace trace = oddrank::trace;

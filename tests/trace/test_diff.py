@@ -92,7 +92,7 @@ def test_a_window_whose_beginning_is_overwritten_has_only_whole_steps(run_ranks,
 
 
 def test_a_step_longer_than_the_window_is_said_to_be_overwritten(run_ranks, tmp_path):
-    work = "    for _ in range(STEPS and 200_000):\n        forward()\n"
+    work = "    for _ in range(STEPS and 40_000):\n        forward()\n"
     busy = SCRIPT.replace("    forward()\n", work, 1).replace("STEPS", "1")
     found = found_in(run_ranks(tmp_path, busy))
     assert (found.a.steps, found.a.overwritten) == ([], (0,))

@@ -15,24 +15,6 @@ void expect_broken(const Dictionary& dictionary, std::size_t entries, std::strin
   EXPECT_NE(dictionary.broken().find(why), std::string::npos) << dictionary.broken();
 }
 
-TEST(ReadDictionary, gives_every_kind_by_its_id) {
-  FullRecord record;
-  const Dictionary dictionary(record.open());
-  EXPECT_EQ(words(dictionary.broken(), dictionary.entries()), "'' 5");
-  EXPECT_EQ(each(dictionary.codes(), &Code::id, &Code::qualified_name, &Code::file,
-                 &Code::first_line, &Code::level, &Code::source_hash,
-                 [](const Code& code) { return code.linetable.size(); }),
-            "1 main /home/user/train.py 10 2 43981 3, "
-            "2 Trainer.step /home/user/train.py 40 2 43981 0");
-  EXPECT_EQ(dictionary.code(1)->linetable[0], 0x80);
-  EXPECT_EQ(words(dictionary.text(1), dictionary.operation(2)), "/home/user/train.py all_reduce");
-  const ProcessGroup* group = dictionary.group(1);
-  ASSERT_NE(group, nullptr);
-  EXPECT_EQ(words(group->name, group->backend, group->text, group->size),
-            "default_pg gloo some text 6");
-  EXPECT_EQ(words(group->global(3), group->global(5), group->global(6)), "3 24 -");
-}
-
 TEST(ReadDictionary, an_id_that_is_not_there_is_nothing) {
   FullRecord record;
   record.code(9, "far", 12345, 1);

@@ -15,18 +15,6 @@ namespace {
 
 constexpr auto kLine = static_cast<std::uint8_t>(Kind::kLine);
 
-TEST(ReadThreads, shows_each_thread_with_its_stack_outermost_first) {
-  FullRecord record;
-  const Threads threads = read_threads(record.open());
-  EXPECT_EQ(threads.broken, 0U);
-  EXPECT_EQ(each(threads.list, &Thread::slot, &Thread::state, &Thread::generation, &Thread::tid,
-                 &Thread::python_id, &Thread::name, &Thread::depth, &Thread::torn, &Thread::cut,
-                 &Thread::events, &Thread::capacity),
-            "0 1 1 100 28672 MainThread 2 0 0 40 16, 2 1 1 102 28674 pin_memory 1 0 0 0 16");
-  EXPECT_EQ(each(threads.list.at(0).stack, &Place::code, &Place::position, &Place::kind),
-            words(1, 12, kLine) + ", " + words(2, 44, kLine));
-}
-
 TEST(ReadThreads, the_last_frame_of_a_stack_without_room_is_the_innermost) {
   RecordBuilder record;
   std::vector<Place> stack;
@@ -91,24 +79,6 @@ TEST(ReadThreads, a_stack_that_never_rests_is_shown_as_it_stands_and_flagged) {
   }));
 }
 
-TEST(ReadEvents, gives_the_last_ones_oldest_first) {
-  RecordBuilder record;
-  record.thread(1, "t", {});
-  for (std::uint64_t i = 0; i < 10; ++i) {
-    record.event(1, 100 + i, Place::of(static_cast<std::uint32_t>(i), 5, kLine));
-  }
-  const RecordFile file = record.open();
-  const Events events = read_events(file, 1, 4);
-  EXPECT_EQ(words(events.first, events.generation), "6 1");
-  EXPECT_EQ(each(events.list, &Moment::tsc, [](const Moment& one) { return one.place.code(); }),
-            "106 6, 107 7, 108 8, 109 9");
-  EXPECT_EQ(read_events(file, 1, ~std::uint64_t{0}).list.size(), 10U);
-  EXPECT_TRUE(read_events(file, 1, 0).list.empty());
-  EXPECT_TRUE(read_events(file, 0, 5).list.empty()) << "a free slot";
-  EXPECT_TRUE(read_events(file, 4, 5).list.empty()) << "no such slot";
-  EXPECT_TRUE(read_events(file, ~0U, 5).list.empty());
-}
-
 TEST(ReadEvents, a_thread_that_has_filled_its_ring_since_is_read_again) {
   RecordBuilder record;
   record.thread(1, "t", {});
@@ -130,6 +100,10 @@ TEST(ReadEvents, the_oldest_place_of_a_full_ring_is_left_out) {
     const Events events = read_events(record.open(), 1, 100);
     ASSERT_EQ(words(events.list.size(), events.first), words(15, laps - 15));
     for (std::size_t i = 0; i < 15; ++i) EXPECT_EQ(events.list[i].tsc, events.first + i);
+  }
+  EXPECT_EQ(read_events(record.open(), 1, 4).first, 65U);
+  for (const std::uint32_t no : {0U, 4U, ~0U}) {  // a free slot, and none
+    EXPECT_TRUE(read_events(record.open(), no, 5).list.empty()) << no;
   }
   record.slot(1).head = ~std::uint64_t{0};
   EXPECT_EQ(read_events(record.open(), 1, 100).list.size(), 15U);

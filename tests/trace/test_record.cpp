@@ -179,31 +179,6 @@ TEST(Dictionary, NamesOnceAndSaysWhenItIsFull) {
   EXPECT_LE(record.header().dictionary_head, record.header().dictionary.count);
 }
 
-// A group is one entry however many ranks it has, and another one with its name has another id.
-TEST(Dictionary, AGroupIsItsNameItsBackEndAndItsRanks) {
-  Record record(kRankBytes);
-  DictionaryWriter& dictionary = record->dictionary();
-  const std::uint64_t pair[] = {2, 3};
-  const std::uint64_t other[] = {0, 1};
-  GroupFacts facts{.name = "1", .backend = "gloo", .text = "tensor parallel", .ranks = pair};
-  facts.size = 2;
-  facts.own = 1;
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(dictionary.group(facts), 1U);
-  facts.ranks = other;
-  EXPECT_EQ(dictionary.group(facts), 2U);
-  facts.backend = "nccl";
-  EXPECT_EQ(dictionary.group(facts), 3U);
-  const Dictionary read(record.open());
-  const auto rank = [](std::uint32_t i) {
-    return [i](const ProcessGroup& group) { return group.global(i); };
-  };
-  EXPECT_EQ(each(read.groups(), &ProcessGroup::name, &ProcessGroup::backend, &ProcessGroup::text,
-                 &ProcessGroup::size, &ProcessGroup::own, rank(0), rank(1), rank(2)),
-            "1 gloo tensor parallel 2 1 2 3 -, 1 gloo tensor parallel 2 1 0 1 -, "
-            "1 nccl tensor parallel 2 1 0 1 -");
-  EXPECT_EQ(read.entries(), 3U);
-}
-
 TEST(Dictionary, KeepsTheRanksOfEveryGroupInItsOrderOrItsSizeAlone) {
   Record record(kRankBytes);
   DictionaryWriter& dictionary = record->dictionary();
@@ -222,6 +197,8 @@ TEST(Dictionary, KeepsTheRanksOfEveryGroupInItsOrderOrItsSizeAlone) {
         .name = "group", .ranks = ranks, .size = static_cast<std::uint32_t>(ranks.size())};
     ASSERT_EQ(dictionary.group(facts), &ranks - lists.data() + 1);
   }
+  const GroupFacts nccl{.name = "group", .backend = "nccl", .ranks = lists[0], .size = 1};
+  EXPECT_EQ(dictionary.group(nccl), lists.size() + 1);
   const Dictionary read(record.open());
   EXPECT_EQ(read.broken(), "");
   for (std::size_t i = 0; i < lists.size(); ++i) {
@@ -274,27 +251,6 @@ TEST(Collectives, ThoseThatAreOpenStayHoweverManyFollow) {
   EXPECT_EQ(record.header().lost_collectives, 0U);
   for (int i = 0; i < 100; ++i) static_cast<void>(ring.begin({}));
   EXPECT_EQ(record.header().lost_collectives, 100U - record.header().open.count);
-}
-
-TEST(Collectives, SaysHowFarEachGroupHasComeHoweverManyFollowInAnother) {
-  Record record;
-  CollectiveRing& ring = record->collectives();
-  const auto run = [&ring](std::uint32_t group, std::uint64_t sequence) {
-    const std::uint64_t number = ring.begin({.group = group, .operation = 1});
-    ring.numbered(number, sequence);
-    return number;
-  };
-  ring.end(run(1, 1));
-  ring.end(run(1, 2));
-  static_cast<void>(run(1, 3));
-  for (std::uint64_t i = 1; i <= 10'000; ++i) ring.end(run(2, i));
-  ring.issued(run(3, 5));
-  ring.failed(run(1, 4));
-  const auto progress = read_progress(record.open());
-  EXPECT_EQ(each(progress, &GroupProgress::group, &GroupProgress::begun, &GroupProgress::issued,
-                 &GroupProgress::ended),
-            "1 4 4 2, 2 10000 10000 10000, 3 1 5 0");
-  EXPECT_GT(progress[0].last, progress[1].last);
 }
 
 TEST(Collectives, MessagesAreNumberedByPartner) {

@@ -112,7 +112,7 @@ def test_forks_meet_no_thread_and_a_child_samples_itself(limited, script, source
 
 @pytest.mark.parametrize("how", ["pass", "raise SystemExit(0)", "sys.exit()"])
 def test_python_ends_while_it_samples(limited, how):
-    for _ in range(5):
+    for _ in range(2):
         done = limited(f"{TEXTS['ends']}{how}\n")
         assert (done.returncode, done.stderr) == (0, "")
 

@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
+import forked
 from oddrank import _native
-from processes import captured
 
 
 def answer_of(code: str) -> str:
-    """Runs code in a fresh interpreter; returns the error's text and whether _torch was mapped."""
+    """Runs code in a process; returns the error's text and whether _torch was mapped."""
     program = f"""
 import sys, types
 from oddrank import _native
@@ -23,7 +23,8 @@ except MissingPartError as error:
     print(error)
 print("mapped" if "/_torch." in open("/proc/self/maps").read() else "not mapped")
 """
-    done = captured([sys.executable, "-c", program], check=True)
+    done = forked.run([sys.executable, "-c", program], text=True)
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 

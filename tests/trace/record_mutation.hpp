@@ -1,5 +1,7 @@
-// Mutates records for the fuzzer: anything anywhere, but mostly so that the reader's first checks
-// pass. Regions stay findable; checksums and claims are usually corrected afterwards.
+// Mutates records for the fuzzer and a test: anything anywhere, but mostly so that the reader's
+// first checks pass. Regions stay findable; checksums and claims are usually corrected afterwards.
+#pragma once
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -14,7 +16,6 @@
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t most);
 
 namespace oddrank::trace {
-namespace {
 
 constexpr std::uint64_t kExtremes[] = {
     0,           1,           2,          7,     8,          16,         24,
@@ -169,16 +170,13 @@ class Mutation {
 };
 
 // libFuzzer's buffers come from its allocator and may not be aligned.
-bool is_record(const std::uint8_t* data, std::size_t size) {
+inline bool is_record(const std::uint8_t* data, std::size_t size) {
   return size >= kPage && std::bit_cast<std::uintptr_t>(data) % sizeof(Word) == 0;
 }
 
-}  // namespace
-}  // namespace oddrank::trace
-
-extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
-                                               std::size_t most, unsigned seed) {
-  using namespace oddrank::trace;
+// Returns the new size.
+inline std::size_t mutate_record(std::uint8_t* data, std::size_t size, std::size_t most,
+                                 unsigned seed) {
   Mutation mutation(data, size, seed);
   if (!is_record(data, size) || mutation.once_in(64)) return LLVMFuzzerMutate(data, size, most);
   if (mutation.once_in(128)) return kPage + mutation.below(size - kPage + 1);  // cut
@@ -186,3 +184,5 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
   if (!mutation.once_in(16)) mutation.make_right();
   return size;
 }
+
+}  // namespace oddrank::trace
