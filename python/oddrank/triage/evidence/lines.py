@@ -37,7 +37,10 @@ _cached = 0
 
 
 def words(*each: str | tuple[str, int]) -> Words:
-    """Registers words, of at least 4 letters, or (word, lines that come with it)."""
+    """Registers words, or (word, lines that come with it).
+
+    They need 4 letters, but the shortest of all sets the stride of the scan: take 6 or more.
+    """
     _readers.append(Words(tuple((one, 0) if isinstance(one, str) else one for one in each)))
     return _readers[-1]
 
