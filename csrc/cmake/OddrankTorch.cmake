@@ -1,7 +1,7 @@
 # Decides whether _torch is built: needs torch >= 2.11 in the environment that oddrank is installed into. torch is never
 # imported here and find_package(Torch) never used: that of a CUDA build wants the whole CUDA toolkit.
 set(oddrank_torch_minimum 2.11)
-# Minor versions with which all tests have passed; `oddrank doctor` shows them.
+# Minor versions with which the tests of the recorder and of doctor have passed; `oddrank doctor` shows them.
 set(oddrank_torch_proven 2.13 2.15)
 
 # Asks the target's interpreter: first as it is (--no-build-isolation, a torch on PYTHONPATH), then without the variables

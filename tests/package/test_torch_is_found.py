@@ -77,7 +77,7 @@ def test_a_torch_that_does_not_fit_is_skipped_with_the_reason(tmp_path: Path, na
     assert went_well, log
     assert reason in part["reason"]
     assert advice in part["advice"]
-    assert ("proven with (2.13)" in part["reason"]) == (header == DIFFERS)
+    assert ("proven with (2.13, 2.15)" in part["reason"]) == (header == DIFFERS)
     assert f"oddrank: _torch is not built: {part['reason'][:20]}" in log
 
 
@@ -96,8 +96,8 @@ def test_on_fails_where_auto_skips(tmp_path: Path):
     assert "torch 1.13.1 is too old" in log
 
 
-def test_the_tested_version_is_the_newest_of_the_proven():
+def test_the_tested_version_is_one_of_the_proven():
     (tested,) = re.findall(r"(?m)^torch==(\d+\.\d+)", (ROOT / "requirements-torch.txt").read_text())
     cmake = (ROOT / "csrc/cmake/OddrankTorch.cmake").read_text()
     (proven,) = re.findall(r"(?m)^set\(oddrank_torch_proven (.*)\)", cmake)
-    assert proven.split()[-1] == tested
+    assert tested in proven.split()
