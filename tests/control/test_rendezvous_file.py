@@ -2,6 +2,8 @@
 
 import os
 import stat
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -15,6 +17,15 @@ def test_the_name_belongs_to_whoever_started_the_ranks_and_to_one_run(tmp_path):
     assert first == path_under(tmp_path, "0")
     assert first != path_under(tmp_path, "1")
     assert f"-{os.getppid()}-" in first
+
+
+def test_a_program_between_launcher_and_rank_changes_no_name():
+    environ = {**os.environ, "TORCHELASTIC_RUN_ID": "none", "RANK": "1"}
+    code = "from oddrank import launch; print(launch.starter())"
+    rank = [sys.executable, "-c", code]
+    for line in (rank, ["sh", "-c", '"$@"; true', "sh", "sh", "-c", '"$@"; true', "sh", *rank]):
+        done = subprocess.run(line, env=environ, capture_output=True, text=True, check=True)
+        assert int(done.stdout) == os.getpid(), line
 
 
 def test_the_address_is_left_for_this_user_alone(tmp_path):

@@ -28,7 +28,7 @@ from oddrank import _native, child_code, job
 from oddrank.control import no_root
 from oddrank.control.stages import JOIN
 from oddrank.errors import OddrankError
-from oddrank.launch import current, refuse_half
+from oddrank.launch import current, refuse_half, starter
 
 if TYPE_CHECKING:
     from oddrank.control.session import Session
@@ -252,14 +252,14 @@ def _open_store(launch: "Launch", end: float, search: no_root.Search) -> Any:
 
 
 def path_under(folder: Path, run: str) -> str:
-    """Returns this run's file in the job's folder; "" if the parent's start time is unknown.
+    """Returns this run's file in the job's folder; "" if the launcher's start time is unknown.
 
     The name holds the launcher's pid and start time: no other run has the same name. Only for
     launchers that are one process per host and run.
     """
-    parent = os.getppid()
-    started = job.start_time(parent)
-    return str(folder / f"root-{parent}-{started}-{run}") if started else ""
+    launcher = starter()
+    started = job.start_time(launcher)
+    return str(folder / f"root-{launcher}-{started}-{run}") if started else ""
 
 
 def leave_address(path: str, address: str) -> None:
