@@ -37,6 +37,7 @@ def used(script):
 
     def run(package, **environ):
         (script.folder / package).mkdir()
+        (script.folder / package / "__init__.py").touch()  # it comes before an installed one
         source = "".join(METHOD.format(number=number) for number in range(CLASSES))
         for number in range(MODULES):
             (script.folder / package / f"module{number}.py").write_text(source)
