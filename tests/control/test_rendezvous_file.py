@@ -20,12 +20,20 @@ def test_the_name_belongs_to_whoever_started_the_ranks_and_to_one_run(tmp_path):
 
 
 def test_a_program_between_launcher_and_rank_changes_no_name():
-    environ = {**os.environ, "TORCHELASTIC_RUN_ID": "none", "RANK": "1"}
-    code = "from oddrank import launch; print(launch.starter())"
+    names = "TORCHELASTIC_RUN_ID=none RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 "
+    environ = {**os.environ, **dict(one.split("=") for one in names.split())}
+    code = "import os; from oddrank import launch; print(launch.starter(), os.getppid())"
     rank = [sys.executable, "-c", code]
-    for line in (rank, ["sh", "-c", '"$@"; true', "sh", "sh", "-c", '"$@"; true', "sh", *rank]):
-        done = subprocess.run(line, env=environ, capture_output=True, text=True, check=True)
-        assert int(done.stdout) == os.getpid(), line
+
+    def starter(*line, **environ):
+        done = subprocess.run(line, env={**os.environ, **environ}, stdout=-1, text=True, check=True)
+        return [int(pid) for pid in done.stdout.split()]
+
+    between = ("sh", "-c", '"$@"; true', "sh")
+    for line in (rank, [*between, *rank], [*between, *between, *rank]):
+        assert starter(*line, **environ)[0] == os.getpid()
+    found, parent = starter("sh", "-c", f'{names} "$@"; true', "sh", *rank, RANK="0")
+    assert found == parent  # a launcher that has a RANK itself
 
 
 def test_the_address_is_left_for_this_user_alone(tmp_path):

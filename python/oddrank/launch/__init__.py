@@ -135,11 +135,12 @@ def starter(environ: Environ = os.environ) -> int:
     """Returns the pid of the process that started this host's ranks.
 
     It is the nearest one above without this rank's variables: programs between them, as `timeout`,
-    a profiler or a script, have these.
+    a profiler or a script, have these. A launcher may have some: Kubernetes gives torchrun a RANK.
     """
     row = next((row for row in LAUNCHERS if not row.relabels and row.is_active(environ)), None)
-    names = row.rank.split() if row is not None else []
-    own = {f"{name}={environ[name]}".encode() for name in names if name in environ}
+    texts = (row.mark, row.rank, row.local_rank) if row is not None else ()
+    found = (find(environ, text) for text in texts)
+    own = {"=".join(one).encode() for one in found if one is not None}
     pid = os.getppid()
     with suppress(OSError, IndexError):  # another user's, or gone
         while own and own <= {*Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")}:
