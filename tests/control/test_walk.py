@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-import forked
+from patience import PATIENCE
+from processes import captured
 from texts import texts
 
 pytestmark = pytest.mark.needs("torch")
@@ -17,7 +18,9 @@ PROGRAM = texts(__file__)["program"]
 
 def walk(**options):
     """Returns how the walk ended: code, stderr, and what the judge concluded, if it did."""
-    done = forked.run([sys.executable, "-c", PROGRAM, json.dumps(options)], text=True)
+    done = captured(
+        [sys.executable, "-c", PROGRAM, json.dumps(options)], limit=PATIENCE.seconds(200),
+    )  # fmt: skip
     said = json.loads(done.stdout or "{}")
     return SimpleNamespace(code=done.returncode, stdout=done.stdout, stderr=done.stderr, **said)
 

@@ -208,12 +208,14 @@ def _really(deaths: Sequence[Death], view: View) -> list[Death]:
 
 def _is_of_watchdog(death: Death, gave_up: float | None) -> bool:
     """Returns whether a process aborted when others had timed out, without a word, or since its
-    watchdog stood: in the abort that follows from a timeout. One of a rank has to be later."""
+    watchdog stood: in the abort that follows from a timeout. One of a rank has to be later, by a
+    launcher's report: a guard that saw it end knows what came first."""
     bare = death.text.startswith("terminate ") or (not death.text and death.signal == 6)
+    behind = None if death.time is None or gave_up is None else death.time - gave_up
     stood = "watchdog got stuck" in death.text
-    timed = death.time is not None and gave_up is not None
-    before = death.time is not None and gave_up is not None and death.time < gave_up - 1.0
-    return (stood or (bare and (timed or death.process.rank is None))) and not before
+    if bare and not stood and death.process.rank is not None:
+        return death.coarse and behind is not None and behind > 0
+    return (stood or bare) and (behind is None or behind >= -1.0)
 
 
 def _end(deaths: Sequence[Death], late: set[int], gave_up: float | None) -> End:
