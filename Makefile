@@ -5,8 +5,6 @@ REPEATS ?= 20
 RUNS ?= 10000000
 # Tests that run at a time: two for each core, since most of them wait for something.
 WORKERS ?= $(shell n=$$(nproc); echo $$((n < 8 ? 2 * n : 16)))
-# Jobs wait for longer: three for each core.
-JOB_WORKERS ?= $(shell n=$$(nproc); echo $$((n < 8 ? 3 * n : 24)))
 # gpu-check: some of its parts, the seconds of one call (the next one goes on; 0: no limit), 1 for a run without a GPU,
 # the folder of results, and the folder of packages that `make gpu-wheels` has fetched.
 PARTS ?=
@@ -57,7 +55,7 @@ golden: $(VENV)/.built-test  ## rewrite the golden files of texts for users; rea
 check: lint test jobs builds  ## all that CI checks, but for soak, sanitizers and other Pythons
 
 jobs: $(VENV)/.built-test  ## start all the jobs: healthy, and with every fault
-	$(pytest) -n $(JOB_WORKERS) -m "job and not smoke"
+	$(pytest) -m "job and not smoke"
 
 builds: $(VENV)/.built-test  ## build wheel, sdist and editable install for real, each in a fresh environment
 	$(python) -m pytest -m "whole_build and not soak"
