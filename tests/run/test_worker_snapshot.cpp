@@ -21,6 +21,13 @@ std::string record_of(std::size_t words, unsigned seed) {
   return bytes;
 }
 
+TEST(PackedWords, come_back_whole) {
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    const std::string bytes = record_of(seed * 20, seed);
+    EXPECT_EQ(unpack_words(pack_words(bytes), bytes.size()), bytes);
+  }
+}
+
 TEST(PackedWords, are_few_where_there_are_zeros) {
   EXPECT_EQ(pack_words(std::string(8 * 256, '\0')).size(), 2U);
   EXPECT_EQ(pack_words(std::string(8 * 257, '\0')).size(), 4U);
