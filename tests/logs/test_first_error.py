@@ -2,12 +2,10 @@
 
 import os
 import sys
-import threading
 
 import pytest
 
 from logs.logs_command import oddrank, output, report, shown, stamp, written
-from patience import PATIENCE
 from processes import held_port
 
 
@@ -132,25 +130,6 @@ def test_a_real_watchdogs_victims_are_not_called_the_cause(samples):
     made = report("first-error", sample, check=1)
     assert {said["kind"] for said in made["data"]["said"]} & {"waited", "own"}
     assert made["verdict"] in ("odd", "unknown")
-
-
-def test_following_waits_for_a_failure(tmp_path):
-    log = written(tmp_path / "job.log", "[rank0]: step 1")
-
-    def fail():
-        with log.open("a") as file:
-            file.writelines(f"{line}\n" for line in raised(1))
-
-    thread = threading.Timer(0.5, fail)
-    thread.start()
-    made = report("first-error", log, "--follow", "--for", str(PATIENCE.limit), check=1)
-    thread.join()
-    assert made["findings"][0]["who"]["ranks"] == [1]
-
-
-def test_following_ends_at_its_time(tmp_path):
-    log = written(tmp_path / "job.log", "[rank0]: step 1", "[rank0]: step 2")
-    assert report("first-error", log, "--follow", "--for", "0")["verdict"] == "healthy"
 
 
 JOB = """

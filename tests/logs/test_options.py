@@ -1,15 +1,10 @@
 """`oddrank logs` refuses with one line and exit code 2, before it touches a file."""
 
-import json
 import os
-import signal
-import subprocess
-import sys
 
 import pytest
 
 from logs.logs_command import oddrank, written
-from patience import PATIENCE
 
 
 def refused(*arguments):
@@ -67,30 +62,9 @@ def test_what_cannot_be_read_or_written_is_refused_in_a_line(tmp_path, log, gold
         ("merge", log, "-o", tmp_path / "no" / "x"), ("merge", log, "--offset", "node7=3"),
         *(("merge", log, "--offset", odd) for odd in ("node7", "node7=x", "=3", "n=nan", "n=1e99")),
         ("first-error", empty), ("first-error", binary),
-        ("first-error", log, "--for", "1"),
     ]  # fmt: skip
     lines = [f"{' '.join(map(str, row))}\n  {refused(*row)}" for row in rows]
     assert not any(path.exists() for path in (tmp_path / "x", tmp_path / "no"))
     assert list(tmp_path.glob("out*/*")) == []  # an empty folder may be there
     assert (full / "rank0.log").read_text() == "precious\n"
     golden("\n".join(lines).replace(str(tmp_path), "FOLDER"))
-
-
-@pytest.mark.parametrize("ends", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_following_with_the_report(tmp_path, log, ends):
-    made = tmp_path / "made.json"
-    # So that the handler must be there before anything is read: what has come is then read.
-    script = f"""
-import os, signal
-from oddrank import cli
-from oddrank.inputs import growing
-read = growing.Follower.read
-def reads(self):
-    os.kill(os.getpid(), {int(ends)})
-    return read(self)
-growing.Follower.read = reads
-cli.main()
-"""
-    command = [sys.executable, "-c", script, "logs", "first-error", log, "--follow", "--json", made]
-    subprocess.run(command, timeout=PATIENCE.limit, check=False)
-    assert json.loads(made.read_text())["tool"] == "logs first-error"

@@ -112,7 +112,7 @@ def test_a_report_knows_who_raised():
 @pytest.mark.parametrize(
     ("broken", "part"),
     [
-        ("prometheus.text", "--prometheus"), ("exclude.text", "--exclude"), ("page.text", "--html"),
+        ("_gauges", "--prometheus"), ("exclude.text", "--exclude"), ("page.text", "--html"),
         ("_data_of_nodes", "data.nodes"), ("_data_of_facts", "data.environment"),
         ("as_data", "data.compared"), ("_all_well", "the summary of what was tested"),
     ],

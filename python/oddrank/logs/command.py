@@ -1,7 +1,6 @@
 """`oddrank logs`: which rank wrote which line, and which said first that something failed."""
 
 import sys
-import time
 from contextlib import ExitStack
 from typing import Any
 
@@ -10,18 +9,15 @@ import click
 from oddrank import render
 from oddrank.cli import (
     CommandGroup,
-    Seconds,
     fail_on_option,
     json_option,
     refuse_inputs,
     refuse_shared,
 )
 from oddrank.errors import OddrankError
-from oddrank.inputs import growing
 from oddrank.report import envelope, whole_file, write_json
 
 _MOST_ROWS = 32
-_SETTLE, _MOST_SETTLE = 2.0, 30.0  # seconds without a new line after a failure; at most
 _paths_argument = click.argument("paths", nargs=-1, required=True, metavar="FILE...")
 
 
@@ -124,34 +120,20 @@ def merge(
 
 @command.command("first-error")
 @_paths_argument
-@click.option("--follow", "-f", is_flag=True,
-              help="Read on while the files grow, until Ctrl-C or --for.")  # fmt: skip
-@click.option("--for", "seconds", type=Seconds(min=0), metavar="SECONDS",
-              help="End --follow after so long.")  # fmt: skip
 @json_option
 @fail_on_option
-def first_error(
-    paths: tuple[str, ...],
-    follow: bool,
-    seconds: float | None,
-    json_path: str | None,
-    fail_on: frozenset[str],
-) -> int:
+def first_error(paths: tuple[str, ...], json_path: str | None, fail_on: frozenset[str]) -> int:
     """Say which rank failed first, and list what failed in order.
 
     Equal failures of several ranks are one line. What follows from others is said to: ranks that
-    lost a peer, that timed out waiting, that the launcher ended. --follow waits for a failure.
+    lost a peer, that timed out waiting, that the launcher ended.
     """
     from oddrank.inputs import Notes
     from oddrank.logs import findings, sources
     from oddrank.logs import first_error as first_error_
 
-    if seconds is not None and not follow:
-        raise click.UsageError("--for says when --follow ends: give --follow, too")
     refuse_inputs({"--json": json_path}, paths)
     notes = Notes()
-    if follow:
-        _await_failure(paths, seconds)
     with sources.opened(paths, notes) as logs:
         told = first_error_.read(logs, notes)
     stream = sys.stderr if json_path == "-" else sys.stdout
@@ -162,27 +144,6 @@ def first_error(
     report = findings.first_error(told, data, notes.lost_text)
     render.deliver(report, json_path)
     return report.exit_code(fail_on)
-
-
-def _await_failure(paths: tuple[str, ...], seconds: float | None) -> None:
-    """Returns when a line tells of a failure and no more lines come, or the time is over."""
-    from oddrank.logs import first_error as first_error_
-
-    growing.check(paths)
-    words, tails = first_error_.words(), [b""] * len(paths)
-    failed = grown = 0.0
-    with growing.until_signal() as told:
-        for found in growing.follow([growing.Follower(path) for path in paths], seconds, told):
-            now = time.monotonic()
-            if found is None:
-                if failed and (now - grown > _SETTLE or now - failed > _MOST_SETTLE):
-                    return
-                continue
-            number, chunk = found
-            grown = now
-            if not failed and words.search(tails[number] + chunk):
-                failed = now
-            tails[number] = chunk[-128:]
 
 
 def _table(columns: tuple[str, ...], rows: Any) -> None:

@@ -351,9 +351,3 @@ def data(told: Told) -> dict[str, Any]:
             for said in told.said
         ],
     }  # fmt: skip
-
-
-def words() -> re.Pattern[bytes]:
-    """Returns a pattern for lines that triage reads as failures, for a log that grows."""
-    texts = [word for kind in _KINDS for word, _ in log_lines.WORDS.get(kind.name, ())]
-    return re.compile(b"|".join(re.escape(text.encode()) for text in texts))

@@ -18,7 +18,7 @@ from oddrank.page import page
 from oddrank.page.parts import Note, Parts, Table
 from oddrank.render import deliver
 from oddrank.report import Report, write_text
-from oddrank.selftest import facts, prometheus
+from oddrank.selftest import facts
 from oddrank.selftest.facts.compare import group, not_readable
 from oddrank.selftest.findings.speed import smallest_seen
 from oddrank.selftest.metrics import SPEED
@@ -130,7 +130,7 @@ def conclude(outcome: Outcome, launch: Launch, wanted: Wanted) -> int:
         (
             "--prometheus",
             wanted.prometheus_path,
-            lambda: prometheus.text(report, run, time.time()),
+            lambda: _gauges(report, run.hosts, time.time()),
             exposition.ADVICE,
         ),
         (
@@ -151,6 +151,18 @@ def conclude(outcome: Outcome, launch: Launch, wanted: Wanted) -> int:
             then.callback(write_text, *file)
         then.callback(partial(deliver, report, wanted.json_path, _COLUMNS, rows))
     return report.exit_code(wanted.fail_on)
+
+
+def _gauges(report: Report, hosts: Mapping[int, str], now: float) -> str:
+    """Returns the text of --prometheus. now: seconds since 1970."""
+    stages = [({"stage": one["name"]}, one["seconds"]) for one in report.data["stages"]]
+    families: list[exposition.Family] = [
+        ("time_seconds", "When the self-test ended, since 1970.", [({}, now)]),
+        ("ranks", "Ranks of the job.", [({}, float(report.world["size"]))]),
+        *exposition.of_report(report, lambda rank: hosts.get(rank, "")),
+        ("stage_seconds", "How long a stage took.", stages),
+    ]
+    return exposition.text("oddrank_selftest_", families)
 
 
 def _page(rows: Sequence[tuple[str, ...]], report: Report, run: RunState) -> str:
