@@ -21,8 +21,7 @@ void bind_bench(py::module_& m) {
         const WithoutGil unlocked;
         bench::fill(std::bit_cast<void*>(address), segment);
       },
-      py::arg("address"), py::arg("dtype"), py::arg("op"), py::arg("source"), py::arg("world"),
-      py::arg("first"), py::arg("count"), py::arg("turn"),
+      "address"_a, "dtype"_a, "op"_a, "source"_a, "world"_a, "first"_a, "count"_a, "turn"_a,
       "Writes elements first..first+count of rank `source`'s contribution to a collective.");
   m.def(
       "bench_check",
@@ -33,8 +32,7 @@ void bind_bench(py::module_& m) {
             without_gil([&] { return bench::check(std::bit_cast<const void*>(address), segment); });
         return tuple_of({found.wrong, found.index, found.expected, found.got});
       },
-      py::arg("address"), py::arg("dtype"), py::arg("op"), py::arg("source"), py::arg("world"),
-      py::arg("first"), py::arg("count"), py::arg("turn"),
+      "address"_a, "dtype"_a, "op"_a, "source"_a, "world"_a, "first"_a, "count"_a, "turn"_a,
       "Returns (number wrong, index of the first in the buffer or -1, expected, got).");
   m.def(
       "bench_noise",
@@ -44,8 +42,7 @@ void bind_bench(py::module_& m) {
         const WithoutGil unlocked;
         bench::fill_with_noise(std::bit_cast<void*>(address), bytes, noise);
       },
-      py::arg("address"), py::arg("bytes"), py::arg("dtype"), py::arg("op"), py::kw_only(),
-      py::arg("low"),
+      "address"_a, "bytes"_a, "dtype"_a, "op"_a, py::kw_only(), "low"_a,
       "Writes random values of a dtype; low: small ones, whose sums stay finite for longest.");
   m.def(
       "bench_turns",
@@ -55,7 +52,7 @@ void bind_bench(py::module_& m) {
         const WithoutGil unlocked;
         return bench::turns(all.dtype, all.op, all.world, all.count, most);
       },
-      py::arg("dtype"), py::arg("op"), py::arg("world"), py::arg("count"), py::arg("most"),
+      "dtype"_a, "op"_a, "world"_a, "count"_a, "most"_a,
       "Returns the turns until every rank has contributed to one of `count` elements, at most "
       "`most`.");
 }

@@ -69,8 +69,8 @@ void bind_verify(py::module_& m) {
         bench::fill_on_device(device, placed(dtype, op, world, turn, places),
                               Deadline::after_seconds(seconds));
       },
-      py::arg("device"), py::arg("dtype"), py::arg("op"), py::arg("world"), py::arg("turn"),
-      py::arg("places"), py::kw_only(), py::arg("seconds") = 60.0,
+      "device"_a, "dtype"_a, "op"_a, "world"_a, "turn"_a, "places"_a, py::kw_only(),
+      "seconds"_a = 60.0,
       "As bench_fill, in the memory of a GPU, for all places (address, source, first, count) in "
       "one launch.");
   m.def(
@@ -87,8 +87,8 @@ void bind_verify(py::module_& m) {
         }
         return mismatches;
       },
-      py::arg("device"), py::arg("dtype"), py::arg("op"), py::arg("world"), py::arg("turn"),
-      py::arg("places"), py::kw_only(), py::arg("seconds") = 60.0,
+      "device"_a, "dtype"_a, "op"_a, "world"_a, "turn"_a, "places"_a, py::kw_only(),
+      "seconds"_a = 60.0,
       "As bench_check, in the memory of a GPU, for all places in one launch. Returns a result for "
       "each.");
   m.def(
@@ -100,13 +100,12 @@ void bind_verify(py::module_& m) {
         bench::fill_with_noise_on_device(device, address, bytes, noise,
                                          Deadline::after_seconds(seconds));
       },
-      py::arg("device"), py::arg("address"), py::arg("bytes"), py::arg("dtype"), py::arg("op"),
-      py::kw_only(), py::arg("low"), py::arg("seconds") = 60.0,
-      "As bench_noise, in the memory of a GPU.");
+      "device"_a, "address"_a, "bytes"_a, "dtype"_a, "op"_a, py::kw_only(), "low"_a,
+      "seconds"_a = 60.0, "As bench_noise, in the memory of a GPU.");
 }
 
 void bind_library(py::module_& m) {
-  m.def("load_nccl", &load_nccl, py::arg("wheel") = "",
+  m.def("load_nccl", &load_nccl, "wheel"_a = "",
         "Loads NCCL once per process; `wheel`: libnccl.so.2 of the nvidia-nccl wheel, or ''.");
   m.def(
       "nccl_unique_id",
@@ -128,8 +127,7 @@ void bind_communicator(py::module_& m) {
              return std::make_shared<nccl::Communicator>(unique_id, rank, world, device,
                                                          Deadline::after_seconds(seconds));
            }),
-           py::arg("unique_id"), py::arg("rank"), py::arg("world"), py::kw_only(),
-           py::arg("device") = -1, py::arg("seconds") = 60.0)
+           "unique_id"_a, "rank"_a, "world"_a, py::kw_only(), "device"_a = -1, "seconds"_a = 60.0)
       .def_property_readonly("rank", &nccl::Communicator::rank)
       .def_property_readonly("world", &nccl::Communicator::world)
       .def_property_readonly("device", &nccl::Communicator::device)
@@ -139,7 +137,7 @@ void bind_communicator(py::module_& m) {
           [](nccl::Communicator& self, double seconds) {
             self.close(Deadline::after_seconds(seconds));
           },
-          py::kw_only(), py::arg("seconds") = 10.0, Unlocked())
+          py::kw_only(), "seconds"_a = 10.0, Unlocked())
       .def("abort", &nccl::Communicator::abort, Unlocked());
   py::class_<nccl::Memory, std::shared_ptr<nccl::Memory>>(
       m, "Memory", "The memory that a rank sends from and receives into: one allocation, zeroed.")
@@ -150,8 +148,8 @@ void bind_communicator(py::module_& m) {
                                                    nccl::registration_of(registered),
                                                    Deadline::after_seconds(seconds));
            }),
-           py::arg("communicator").none(false), py::arg("bytes"), py::kw_only(),
-           py::arg("register") = "", py::arg("seconds") = 60.0)
+           "communicator"_a.none(false), "bytes"_a, py::kw_only(), "register"_a = "",
+           "seconds"_a = 60.0)
       .def_property_readonly("data", [](const nccl::Memory& self) { return address(self.data()); })
       .def_property_readonly("bytes", &nccl::Memory::bytes)
       .def_property_readonly("allocator", &nccl::Memory::allocator)
@@ -198,8 +196,8 @@ void bind_plan(py::module_& m) {
                                      world, in_place, {}, {}),
                              able(version, true, compute_capability));
       },
-      py::arg("collective"), py::arg("dtype"), py::arg("op"), py::kw_only(), py::arg("world"),
-      py::arg("in_place"), py::arg("version") = 0, py::arg("compute_capability") = 0,
+      "collective"_a, "dtype"_a, "op"_a, py::kw_only(), "world"_a, "in_place"_a, "version"_a = 0,
+      "compute_capability"_a = 0,
       "Returns why NCCL cannot run it, '' if it can. version: the library's (22809), 0 for the "
       "loaded one.");
   m.def(
@@ -212,10 +210,9 @@ void bind_plan(py::module_& m) {
                                world, in_place, std::move(send_counts), std::move(recv_counts)),
                        able(version, newest, 0)));
       },
-      py::arg("collective"), py::arg("dtype"), py::arg("op"), py::arg("bytes"), py::arg("rank"),
-      py::arg("world"), py::kw_only(), py::arg("in_place") = false,
-      py::arg("send_counts") = Counts(), py::arg("recv_counts") = Counts(), py::arg("version") = 0,
-      py::arg("newest") = false,
+      "collective"_a, "dtype"_a, "op"_a, "bytes"_a, "rank"_a, "world"_a, py::kw_only(),
+      "in_place"_a = false, "send_counts"_a = Counts(), "recv_counts"_a = Counts(), "version"_a = 0,
+      "newest"_a = false,
       "Returns one rank's NCCL calls. calls: (function, send_at, recv_at, count, peer), in "
       "elements "
       "of `element` bytes; send_count, recv_count: its windows; send_at, recv_at: its own part in "
@@ -239,17 +236,15 @@ void bind_operation(py::module_& m) {
                                                       wanted,
                                                       nccl::Windows{recv_from, stride, windows});
            }),
-           py::arg("communicator").none(false), py::arg("memory").none(false),
-           py::arg("collective"), py::arg("dtype"), py::arg("op"), py::arg("bytes"), py::kw_only(),
-           py::arg("in_place") = false, py::arg("send_counts") = Counts(),
-           py::arg("recv_counts") = Counts(), py::arg("recv_from") = 0, py::arg("stride") = 0,
-           py::arg("windows") = 1)
+           "communicator"_a.none(false), "memory"_a.none(false), "collective"_a, "dtype"_a, "op"_a,
+           "bytes"_a, py::kw_only(), "in_place"_a = false, "send_counts"_a = Counts(),
+           "recv_counts"_a = Counts(), "recv_from"_a = 0, "stride"_a = 0, "windows"_a = 1)
       .def_property_readonly("send", [](const nccl::Operation& o) { return address(o.send()); })
       .def_property_readonly("recv", [](const nccl::Operation& o) { return address(o.recv()); })
       .def(
           "run",
           [](nccl::Operation& self, double seconds) { self.run(Deadline::after_seconds(seconds)); },
-          py::kw_only(), py::arg("seconds") = 60.0, Unlocked(), "Runs once, in the first window.")
+          py::kw_only(), "seconds"_a = 60.0, Unlocked(), "Runs once, in the first window.")
       .def(
           "block",
           [](nccl::Operation& self, std::size_t n, bool each, double seconds) {
@@ -257,7 +252,7 @@ void bind_operation(py::module_& m) {
                 without_gil([&] { return self.block(n, each, Deadline::after_seconds(seconds)); });
             return tuple_of({list_of(times.each), times.mean});
           },
-          py::arg("n"), py::kw_only(), py::arg("each") = true, py::arg("seconds") = 60.0,
+          "n"_a, py::kw_only(), "each"_a = true, "seconds"_a = 60.0,
           "Runs n times. Returns (microseconds of each, mean). each=False: the mean alone, by one "
           "pair of events around all.");
 }

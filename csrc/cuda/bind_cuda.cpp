@@ -24,7 +24,7 @@ py::dict to_dict(const cuda::Device& device) {
 }  // namespace
 
 void bind_cuda(py::module_& m) {
-  m.def("set_rank", &cuda::set_rank, py::arg("rank"), "Sets the rank that error messages name.");
+  m.def("set_rank", &cuda::set_rank, "rank"_a, "Sets the rank that error messages name.");
   m.def(
       "driver_version",
       []() -> py::object {
@@ -37,7 +37,7 @@ void bind_cuda(py::module_& m) {
       "Returns (major, minor) of the CUDA runtime in this module.");
   m.def("device_count", &cuda::device_count, py::call_guard<WithoutGil>(),
         "Returns the number of GPUs. Raises OddrankError without a usable driver.");
-  m.def("memory_info", &cuda::memory_info, py::arg("device"), py::call_guard<WithoutGil>(),
+  m.def("memory_info", &cuda::memory_info, "device"_a, py::call_guard<WithoutGil>(),
         "Returns (free, total) bytes of a GPU, shared by all its processes.");
   m.def(
       "devices",

@@ -94,8 +94,7 @@ void bind_merging(py::module_& m) {
           throw py::error_already_set();
         }
       },
-      py::arg("sources"), py::arg("fd"), py::arg("strip"), py::arg("clean"), py::arg("shifted"),
-      py::arg("label"),
+      "sources"_a, "fd"_a, "strip"_a, "clean"_a, "shifted"_a, "label"_a,
       "Writes the lines of logs, (path, reference_ns) each, in order of time. "
       "label: (source, writer) -> what to put in front, and nanoseconds to add to its times if "
       "`shifted`.");
@@ -107,9 +106,9 @@ void bind_readers(py::module_& m) {
              return std::make_unique<logs::Splitter>(std::move(folder), ask(std::move(number)),
                                                      strip);
            }),
-           py::arg("folder"), py::arg("number"), py::arg("strip"),
+           "folder"_a, "number"_a, "strip"_a,
            "number: writer -> the number that add() gave to its file.")
-      .def("add", &logs::Splitter::add, py::arg("name"),
+      .def("add", &logs::Splitter::add, "name"_a,
            "Makes a file, which must not exist, and returns its number.")
       .def("feed", [](logs::Splitter& self, const py::bytes& chunk) { self.feed(chunk); })
       .def("finish", &logs::Splitter::finish, "Ends the log that was fed.")
@@ -125,7 +124,7 @@ void bind_readers(py::module_& m) {
          std::int64_t reference_ns, py::function number) {
         return logs::last_times(path, wanted, reference_ns, ask(std::move(number)));
       },
-      py::arg("path"), py::arg("wanted"), py::arg("reference_ns"), py::arg("number"),
+      "path"_a, "wanted"_a, "reference_ns"_a, "number"_a,
       "Returns for each (line, number of a writer), in the order of lines, the time in nanoseconds "
       "that the writer named last before it; 0 if none. number: writer -> number.");
 }
@@ -145,7 +144,7 @@ void bind_logs(py::module_& m) {
              }
              return logs::Readers(std::move(readers));
            }),
-           py::arg("words"), py::arg("others"),
+           "words"_a, "others"_a,
            "words: (word, lines that follow) each. others: lists of such, of further readers.")
       .def(
           "read",
@@ -159,7 +158,7 @@ void bind_logs(py::module_& m) {
             }
             return tuple_of({to_dict(scans[0]), others});
           },
-          py::arg("path"),
+          "path"_a,
           "Returns what scan_lines() finds of the words, and for each other reader (line, index "
           "of the word).");
   m.def(
@@ -176,10 +175,9 @@ void bind_logs(py::module_& m) {
         const logs::Readers reader({{logs::Needles(needles(words)), limits}});
         return to_dict(without_gil([&] { return reader.scan(path)[0]; }));
       },
-      py::arg("path"), py::arg("needles"), py::arg("most") = logs::Limits{}.matches,
-      py::arg("total") = logs::Limits{}.total, py::arg("speakers") = true,
-      py::arg("ranges") = std::vector<std::pair<std::uint64_t, std::uint64_t>>(),
-      py::arg("begin") = std::pair<std::uint64_t, std::uint64_t>(),
+      "path"_a, "needles"_a, "most"_a = logs::Limits{}.matches, "total"_a = logs::Limits{}.total,
+      "speakers"_a = true, "ranges"_a = std::vector<std::pair<std::uint64_t, std::uint64_t>>(),
+      "begin"_a = std::pair<std::uint64_t, std::uint64_t>(),
       "Returns the lines of a log that contain one of the needles, (word, lines that follow) "
       "each, and, if asked for, who wrote lines at all. `most` of a needle and `total` bytes are "
       "kept. ranges: looks only at these lines, (first, last) from 1, sorted and apart. "

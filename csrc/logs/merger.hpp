@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "logs/writers.hpp"
+#include "logs/prefixes.hpp"
 
 namespace oddrank::logs {
 

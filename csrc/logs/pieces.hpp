@@ -10,7 +10,6 @@
 
 #include "logs/prefixes.hpp"
 #include "logs/raw_text.hpp"
-#include "logs/writers.hpp"
 
 namespace oddrank::logs {
 

@@ -15,7 +15,6 @@
 #include "logs/needles.hpp"
 #include "logs/prefixes.hpp"
 #include "logs/timestamps.hpp"
-#include "logs/writers.hpp"
 
 namespace oddrank::logs {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "logs/pieces.hpp"
-#include "logs/writers.hpp"
+#include "logs/prefixes.hpp"
 #include "os/fd.hpp"
 
 namespace oddrank::logs {

@@ -65,7 +65,7 @@ void bind_metrics(py::module_& m) {
                        const std::string& pattern) {
              return Job(references_ns, {Job::Limits{}.rows, csv, pattern});
            }),
-           py::arg("references_ns"), py::arg("csv") = false, py::arg("pattern") = "")
+           "references_ns"_a, "csv"_a = false, "pattern"_a = "")
       .def("feed",
            [](Job& job, std::size_t file, const py::bytes& bytes) {
              const std::string_view text = bytes;
@@ -81,20 +81,15 @@ void bind_metrics(py::module_& m) {
       .def("suspects",
            [](const Job& job) {
              py::list made;
-             for (const metrics::Suspect& suspect : job.verdicts().suspects()) {
-               append(made, to_dict(suspect));
-             }
+             for (const auto& suspect : job.verdicts().suspects()) append(made, to_dict(suspect));
              return made;
            })
       .def("figures", [](const Job& job) { return to_dict(job.verdicts().figures()); })
       .def("lines", &Job::lines)
       .def("csv", [](Job& job) { return py::bytes(job.take_csv()); })
       .def("points", [](const Job& job) {
-        const std::vector<Job::Point>& points = job.points();
         py::list made;
-        for (const Job::Point& p : points) {
-          append(made, {p[0], p[1], p[2], p[3], p[4], p[5] > 0});
-        }
+        for (const auto& p : job.points()) append(made, {p[0], p[1], p[2], p[3], p[4], p[5] > 0});
         return made;
       });
 }

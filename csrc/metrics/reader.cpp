@@ -8,7 +8,6 @@
 #include "logs/prefixes.hpp"
 #include "logs/raw_text.hpp"
 #include "logs/timestamps.hpp"
-#include "logs/writers.hpp"
 
 namespace oddrank::metrics {
 namespace {

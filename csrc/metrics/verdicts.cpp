@@ -97,7 +97,7 @@ void Verdicts::spend(double seconds, const Pause& pause) {
     spent.start += std::max(0.0, starting_ - starting_rows_ * usual_gap_);
     starting_ = starting_rows_ = 0;
   }
-  Suspect* const slower = suspect(speed_.open);
+  Suspect* const slower = speed_.open;
   if (slower == nullptr) return;
   const double lost = (seconds - pause.seconds) * std::clamp(slower->share, 0.0, 1.0);
   // A change is seen late: its first rows count, too, half of them if it came slowly.
@@ -120,17 +120,18 @@ void Verdicts::remember(const Row& row) {
   if (last.grad_is_nan) last[kGradNorm] = kUnknown;
 }
 
-std::size_t Verdicts::report(std::string_view kind, const Row& row) {
+// Returns null if there are too many.
+Suspect* Verdicts::report(std::string_view kind, const Row& row) {
   if (suspects_.size() == kMostSuspects) {
     ++figures_.left_out;
-    return kNone;
+    return nullptr;
   }
   Suspect& made = suspects_.emplace_back();
   made.kind = kind;
   made.first = made.fired = made.at = row[kIteration];
   made.line = row.line;
   made.file = row.file;
-  return suspects_.size() - 1;
+  return &made;
 }
 
 // Adds a value. The suspect grows with the series' change.
@@ -142,11 +143,10 @@ void Verdicts::judge(Watched& watched, double value, const Row& row, double firs
     const bool rises = watched.kind == "loss-spike" && change.shape != "spike";
     watched.open = report(rises ? "loss-rise" : watched.kind, row);
   }
-  Suspect* const made = suspect(watched.open);
-  if (made == nullptr) return;
-  static_cast<Change&>(*made) = change;
-  made->share = std::abs(change.value / change.level - 1);
-  if (event == Series::Event::over) watched.open = kNone;
+  if (watched.open == nullptr) return;
+  static_cast<Change&>(*watched.open) = change;
+  watched.open->share = std::abs(change.value / change.level - 1);
+  if (event == Series::Event::over) watched.open = nullptr;
 }
 
 void Verdicts::judge_speed(const Step& step, double gap) {
@@ -217,7 +217,7 @@ Pause Verdicts::judge_pause(const Step& step, double gap) {
   if (gaps_.size() >= kLeastGaps && run_rows_ >= kWarmUp) {
     if (whole && beyond > pause_limit(step)) {
       pause.is_stall = true;
-      if (Suspect* const made = suspect(report("stall", row))) {
+      if (Suspect* const made = report("stall", row)) {
         made->first = step.before;
         made->until = row[kIteration];
         made->seconds = beyond;
@@ -245,10 +245,10 @@ void Verdicts::silence(double seconds) {
   next.checkpoint = longest_signed_ > 0;  // it may be one: no sign tells yet
   if (seconds - usual_gap_ <= pause_limit(next)) return;
   silent_ = true;
-  if (const std::size_t made = report("stall", last); made != kNone) {
-    suspects_[made].seconds = seconds;
-    suspects_[made].level = usual_gap_;
-    suspects_[made].known = static_cast<double>(gaps_.size());
+  if (Suspect* const made = report("stall", last)) {
+    made->seconds = seconds;
+    made->level = usual_gap_;
+    made->known = static_cast<double>(gaps_.size());
   }
 }
 
@@ -256,19 +256,19 @@ void Verdicts::silence(double seconds) {
 // is long enough. Returns whether it had been one.
 bool Verdicts::count(Streak& streak, double bad, bool good, double needed, const Row& row) {
   if (good) {
-    const bool was = streak.open != kNone;
-    if (was) suspects_[streak.open].until = row[kIteration];
+    const bool was = streak.open != nullptr;
+    if (was) streak.open->until = row[kIteration];
     streak = {streak.kind};
     return was;
   }
   if (!(bad > 0)) return false;
   if (streak.count == 0) streak.first = row[kIteration];
   streak.count += bad;
-  if (streak.open == kNone && streak.count >= needed) streak.open = report(streak.kind, row);
-  if (Suspect* const made = suspect(streak.open)) {
-    made->first = streak.first;
-    made->at = row[kIteration];
-    made->count = streak.count;
+  if (streak.open == nullptr && streak.count >= needed) streak.open = report(streak.kind, row);
+  if (streak.open != nullptr) {
+    streak.open->first = streak.first;
+    streak.open->at = row[kIteration];
+    streak.open->count = streak.count;
   }
   return false;
 }
@@ -285,7 +285,7 @@ void Verdicts::judge_numbers(const Step& step) {
     const double zeros = zero_loss_.count;
     const bool was = count(zero_loss_, 1, row[kLoss] != 0,
                            odd ? kZeros : std::numeric_limits<double>::infinity(), row);
-    if (Suspect* const made = suspect(zero_loss_.open)) made->level = above_zero_;
+    if (zero_loss_.open != nullptr) zero_loss_.open->level = above_zero_;
     if (row[kLoss] != 0) {
       zero_is_usual_ |= zeros > 0 && !was;
       above_zero_ = row[kLoss];
@@ -299,17 +299,17 @@ void Verdicts::judge_numbers(const Step& step) {
   const bool all = row[kSkipped] > 0 && row[kSkipped] >= iterations;
   had_step_ |= row.has(kSkipped) && !all;
   count(skipped_, all ? row[kSkipped] : 0, !all, had_step_ ? kSkipStreak : kSkipStart, row);
-  if (Suspect* const made = suspect(skipped_.open)) made->value = row[kLossScale];
+  if (skipped_.open != nullptr) skipped_.open->value = row[kLossScale];
   if (step.disagreement.writers == 0) return;
-  if (disagreement_ == kNone) {
+  if (disagreement_ == nullptr) {
     disagreement_ = report("disagree", row);
-    if (disagreement_ == kNone) return;
-    suspects_[disagreement_].value = step.disagreement.other;
-    suspects_[disagreement_].level = step.disagreement.loss;
-    suspects_[disagreement_].known = static_cast<double>(step.disagreement.writers);
-    suspects_[disagreement_].ranks = step.disagreement.ranks;
+    if (disagreement_ == nullptr) return;
+    disagreement_->value = step.disagreement.other;
+    disagreement_->level = step.disagreement.loss;
+    disagreement_->known = static_cast<double>(step.disagreement.writers);
+    disagreement_->ranks = step.disagreement.ranks;
   }
-  ++suspects_[disagreement_].count;
+  ++disagreement_->count;
 }
 
 // A rank is slow if most of the last lines name it, each by a clear share.
@@ -323,12 +323,12 @@ void Verdicts::judge_stragglers(const Row& row) {
     const double share = median_of(shares);
     if (share < kClearlySlow) continue;
     named_.push_back(rank);
-    const std::size_t made = report("straggler", row);
-    if (made == kNone) return;
-    suspects_[made].ranks = {rank};
-    suspects_[made].share = share / (1 + share);
-    suspects_[made].count = static_cast<double>(shares.size());
-    suspects_[made].known = static_cast<double>(slow_.size());
+    Suspect* const made = report("straggler", row);
+    if (made == nullptr) return;
+    made->ranks = {rank};
+    made->share = share / (1 + share);
+    made->count = static_cast<double>(shares.size());
+    made->known = static_cast<double>(slow_.size());
   }
 }
 
@@ -341,18 +341,18 @@ void Verdicts::judge_restart(const Step& step, double gap) {
   figures_.spent.all += gap > 0 ? gap : 0;
   figures_.spent.down += down;
   figures_.spent.again += again;
-  if (const std::size_t made = report("restart", step.row); made != kNone) {
-    suspects_[made].first = step.before;
-    suspects_[made].at = step.row[kIteration];
-    suspects_[made].count = step.lost;
-    suspects_[made].seconds = again + down;
-    suspects_[made].value = down;
+  if (Suspect* const made = report("restart", step.row)) {
+    made->first = step.before;
+    made->at = step.row[kIteration];
+    made->count = step.lost;
+    made->seconds = again + down;
+    made->value = down;
   }
   run_rows_ = 0;
   // What is done again is compared with what was before it.
   for (Watched* each : {&loss_, &grad_}) {
     each->series.rewind(step.row[kIteration]);
-    each->open = kNone;
+    each->open = nullptr;
   }
   spread_.reset();  // the ranks may be on other nodes
   if (speed_of(step.row, 1, kUnknown).unit == kOfOneGpu) return;

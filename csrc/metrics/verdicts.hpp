@@ -75,28 +75,28 @@ class Verdicts {
  public:
   static constexpr std::size_t kMostSuspects = 1000;
   Verdicts();
+  Verdicts(Verdicts&&) = default;  // those open stay where they are
 
   void add(const Step& step);
   // The log has been silent for so many seconds. Adds a suspect once that is a stall.
   void silence(double seconds);
-  const std::vector<Suspect>& suspects() const { return suspects_; }
+  const std::deque<Suspect>& suspects() const { return suspects_; }
   Figures figures() const;
 
  private:
-  static constexpr std::size_t kNone = ~std::size_t{0};
   // A series, and its suspect while there is one.
   struct Watched {
     Series series;
     std::string_view kind;
-    std::size_t open = kNone;
-    void reset() { series.reset(), open = kNone; }
+    Suspect* open = nullptr;
+    void reset() { series.reset(), open = nullptr; }
   };
   // Rows one after another of which each is bad.
   struct Streak {
     std::string_view kind;
     double count = 0;
     double first = kUnknown;
-    std::size_t open = kNone;
+    Suspect* open = nullptr;
   };
   // A row, for what a training does now: tables and gauges show it, nothing is judged by it.
   struct Entry {
@@ -113,8 +113,7 @@ class Verdicts {
     double first = kUnknown;
   };
 
-  Suspect* suspect(std::size_t index) { return index == kNone ? nullptr : &suspects_[index]; }
-  std::size_t report(std::string_view kind, const Row& row);
+  Suspect* report(std::string_view kind, const Row& row);
   void judge(Watched& watched, double value, const Row& row, double first, bool briefly = true);
   bool count(Streak& streak, double bad, bool good, double needed, const Row& row);
   void judge_numbers(const Step& step);
@@ -138,7 +137,7 @@ class Verdicts {
   Streak skipped_{"skipped"};
   double starting_ = 0;  // seconds of first rows, of which the usual time is not known yet
   double starting_rows_ = 0;
-  std::vector<Suspect> suspects_;
+  std::deque<Suspect> suspects_;  // which never move
   Figures figures_;
   std::deque<Entry> recent_;
   std::deque<double> gaps_;  // seconds of an iteration
@@ -155,7 +154,7 @@ class Verdicts {
   bool zero_is_usual_ = false;  // this loss was 0 now and then
   bool had_grad_ = false;
   bool had_step_ = false;
-  std::size_t disagreement_ = kNone;
+  Suspect* disagreement_ = nullptr;
   std::deque<std::pair<int, double>> slow_;  // rank, share
   std::vector<int> named_;                   // slow ranks that have a suspect
   bool silent_ = false;

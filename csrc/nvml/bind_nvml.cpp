@@ -47,7 +47,7 @@ void bind_nvml(py::module_& m) {
         const auto health = without_gil([&] { return nvml::gpu_health(uuid, library); });
         return to_dict(health);
       },
-      py::arg("uuid"), py::arg("library") = "libnvidia-ml.so.1",
+      "uuid"_a, "library"_a = "libnvidia-ml.so.1",
       "Returns a GPU's health and settings from NVML. Raises OddrankError if NVML does not "
       "answer.");
   m.def(
@@ -56,7 +56,7 @@ void bind_nvml(py::module_& m) {
         const auto counters = without_gil([&] { return nvml::gpu_counters(uuid, library); });
         return to_dict(counters);
       },
-      py::arg("uuid"), py::arg("library") = "libnvidia-ml.so.1",
+      "uuid"_a, "library"_a = "libnvidia-ml.so.1",
       "Returns the error counters of a GPU and its NVLinks. Raises OddrankError if NVML does not "
       "answer.");
   m.def(
@@ -67,7 +67,7 @@ void bind_nvml(py::module_& m) {
                         "pcie"_k = links.pcie, "pcie_width"_k = links.pcie_width,
                         "fabric"_k = links.fabric});
       },
-      py::arg("uuid"), py::arg("library") = "libnvidia-ml.so.1",
+      "uuid"_a, "library"_a = "libnvidia-ml.so.1",
       "Returns the links of the GPU `GPU-...`. Raises OddrankError if NVML does not answer.");
 }
 

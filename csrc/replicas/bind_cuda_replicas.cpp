@@ -24,8 +24,7 @@ void bind_cuda_replicas(py::module_& m) {
         return replicas::gpu_digest(device, reinterpret_cast<cudaStream_t>(stream), all, block,
                                     rows, room);
       },
-      py::arg("device"), py::arg("stream"), py::arg("ranges"), py::arg("block"), py::arg("rows"),
-      py::arg("room"),
+      "device"_a, "stream"_a, "ranges"_a, "block"_a, "rows"_a, "room"_a,
       "Puts kernels on a stream that write 16 bytes for each block of each range (address, begin, "
       "end) to device memory `rows`, which has `room` rows. block: 0 for whole ranges. Returns the "
       "number of rows; with rows=0 that is all. Waits for nothing; may be captured into a graph.");

@@ -38,7 +38,7 @@ void bind_replicas(py::module_& m) {
         for (const Description& one : tensors) all.push_back(tensor_of(one));
         return bytes_of(without_gil([&] { return replicas::digest_tensors(all, threads); }));
       },
-      py::arg("tensors"), py::arg("threads") = 1,
+      "tensors"_a, "threads"_a = 1,
       "Returns 16 bytes for each tensor in host memory: (address, bytes of an element, sizes, "
       "strides in elements).");
   m.def(
@@ -50,7 +50,7 @@ void bind_replicas(py::module_& m) {
             without_gil([&] { return replicas::digest_blocks(one, block, begin, end, threads); });
         return bytes_of(digests);
       },
-      py::arg("tensor"), py::arg("block"), py::arg("begin"), py::arg("end"), py::arg("threads") = 1,
+      "tensor"_a, "block"_a, "begin"_a, "end"_a, "threads"_a = 1,
       "Returns 16 bytes for each block of `block` bytes that begins in [begin, end) of a tensor's "
       "bytes. block: a multiple of REPLICAS_CHUNK; begin: a multiple of block.");
   m.def(
@@ -62,7 +62,7 @@ void bind_replicas(py::module_& m) {
         replicas::copy_bytes(one, begin, end, reinterpret_cast<unsigned char*>(copy.data()));
         return py::bytes(copy);
       },
-      py::arg("tensor"), py::arg("begin"), py::arg("end"),
+      "tensor"_a, "begin"_a, "end"_a,
       "Returns bytes [begin, end) of a tensor's elements in row-major order.");
 }
 

@@ -57,9 +57,8 @@ void bind_cuda_selftest(py::module_& m) {
         });
         return memory_dict(result);
       },
-      py::arg("device"), py::arg("bytes"), py::arg("seed"), py::kw_only(),
-      py::arg("seconds") = 30.0, py::arg("enough") = 30.0, py::arg("thorough") = false,
-      py::arg("damage") = py::none(), py::arg("damage_pass") = 0,
+      "device"_a, "bytes"_a, "seed"_a, py::kw_only(), "seconds"_a = 30.0, "enough"_a = 30.0,
+      "thorough"_a = false, "damage"_a = py::none(), "damage_pass"_a = 0,
       "As verify_host_memory, in the memory of a GPU. Begins no further pass after `enough` "
       "seconds; result: passes, how many were done.");
   m.def(
@@ -67,8 +66,8 @@ void bind_cuda_selftest(py::module_& m) {
       [](int device, std::size_t bytes, int repeats, double seconds) {
         return selftest::time_copies(device, bytes, repeats, Deadline::after_seconds(seconds));
       },
-      py::arg("device"), py::arg("bytes"), py::arg("repeats"), py::kw_only(),
-      py::arg("seconds") = 30.0, py::call_guard<WithoutGil>(),
+      "device"_a, "bytes"_a, "repeats"_a, py::kw_only(), "seconds"_a = 30.0,
+      py::call_guard<WithoutGil>(),
       "Returns the seconds of each copy of `bytes` within the GPU's memory.");
   m.def(
       "time_device_memory",
@@ -80,8 +79,7 @@ void bind_cuda_selftest(py::module_& m) {
         return dict_of({"bytes"_k = times.bytes, "read"_k = list_of(times.read),
                         "write"_k = list_of(times.write), "copy"_k = list_of(times.copy)});
       },
-      py::arg("device"), py::arg("bytes"), py::arg("repeats"), py::kw_only(),
-      py::arg("seconds") = 30.0,
+      "device"_a, "bytes"_a, "repeats"_a, py::kw_only(), "seconds"_a = 30.0,
       "Returns the seconds of each read, write and copy of `bytes` by kernels.");
   m.def(
       "time_transfers",
@@ -92,8 +90,7 @@ void bind_cuda_selftest(py::module_& m) {
         return dict_of({"bytes"_k = times.bytes, "to_device"_k = list_of(times.to_device),
                         "to_host"_k = list_of(times.to_host)});
       },
-      py::arg("device"), py::arg("bytes"), py::arg("repeats"), py::kw_only(),
-      py::arg("seconds") = 30.0,
+      "device"_a, "bytes"_a, "repeats"_a, py::kw_only(), "seconds"_a = 30.0,
       "Returns the seconds of each copy of `bytes` between pinned host memory and the GPU.");
   m.def(
       "gpu_fingerprint",
@@ -105,8 +102,7 @@ void bind_cuda_selftest(py::module_& m) {
         });
         return to_dict(prints);
       },
-      py::arg("device"), py::arg("enough"), py::kw_only(), py::arg("seconds") = 30.0,
-      py::arg("spoil") = "",
+      "device"_a, "enough"_a, py::kw_only(), "seconds"_a = 30.0, "spoil"_a = "",
       "Known bits computed on every multiprocessor, again and again for `enough` seconds; seen: "
       "(multiprocessor, repeat, unit -> hash), each once and then those that differ from most.");
 }

@@ -43,8 +43,8 @@ void bind_selftest(py::module_& m) {
         });
         return memory_dict(result);
       },
-      py::arg("bytes"), py::arg("seed"), py::kw_only(), py::arg("thorough") = false,
-      py::arg("damage") = py::none(), py::arg("damage_pass") = 0,
+      "bytes"_a, "seed"_a, py::kw_only(), "thorough"_a = false, "damage"_a = py::none(),
+      "damage_pass"_a = 0,
       "Writes a keyed pattern and its complement through fresh host memory and reads them back; "
       "thorough: then each word's own address, and a walking bit.");
   m.def(
@@ -57,7 +57,7 @@ void bind_selftest(py::module_& m) {
         for (const selftest::FolderResult& result : results) list.append(folder_dict(result));
         return list;
       },
-      py::arg("folders"), py::arg("name"), py::arg("seconds"), py::arg("repeats"), py::pos_only(),
+      "folders"_a, "name"_a, "seconds"_a, "repeats"_a, py::pos_only(),
       "Creates, writes, syncs, reads and unlinks a small file in each folder, each in its own "
       "process.");
   m.def(
@@ -68,7 +68,7 @@ void bind_selftest(py::module_& m) {
         return dict_of({"bytes"_k = times.bytes, "read"_k = list_of(times.read),
                         "write"_k = list_of(times.write), "copy"_k = list_of(times.copy)});
       },
-      py::arg("bytes"), py::arg("repeats"), py::arg("slices"),
+      "bytes"_a, "repeats"_a, "slices"_a,
       "CPU seconds of this thread to read, write and copy `bytes`, each repeat as its fastest "
       "slice.");
   m.def(
@@ -78,7 +78,7 @@ void bind_selftest(py::module_& m) {
             without_gil([&] { return selftest::time_host_compute(seconds, repeats); });
         return dict_of({"operations"_k = times.operations, "seconds"_k = list_of(times.seconds)});
       },
-      py::arg("seconds"), py::arg("repeats"),
+      "seconds"_a, "repeats"_a,
       "CPU seconds that `operations` take in registers, each repeat as its fastest run.");
   m.def(
       "host_fingerprint",

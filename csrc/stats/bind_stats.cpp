@@ -21,8 +21,7 @@ void bind_stats(py::module_& m) {
         });
         return tuple_of({found.ratio, found.low, found.high, found.block_over, found.block_under});
       },
-      py::arg("over"), py::arg("under"), py::arg("confidence"), py::arg("replicates"),
-      py::arg("seed"),
+      "over"_a, "under"_a, "confidence"_a, "replicates"_a, "seed"_a,
       "Returns (ratio, low, high, block_over, block_under): the ratio of the medians of two time "
       "series, its confidence interval by a block bootstrap, and the lengths of the blocks.");
   m.def(
@@ -32,7 +31,7 @@ void bind_stats(py::module_& m) {
         return tuple_of(
             {list_of(found.medians), list_of(found.scatters), found.noise, found.deviations});
       },
-      py::arg("peers"), py::arg("rates"),
+      "peers"_a, "rates"_a,
       "Returns (medians, scatters, noise, deviations) of the repeats' logarithms: each peer's "
       "median and "
       "standard deviation (0 if it has one repeat), the pooled standard deviation of one repeat "

@@ -93,7 +93,7 @@ void bind_flight_recorder(py::module_& m) {
         const auto records = without_gil([&] { return read_flight_records(named, threads); });
         return records_dict(records);
       },
-      py::arg("files"), py::arg("threads"),
+      "files"_a, "threads"_a,
       "Reads flight-recorder dumps and compares their ranks. files: path, rank by the file's name "
       "(-1: unknown), time of the last change in ns. Returns dumps, tracks (a row per rank and "
       "group), groups, stacks and mismatches.");

@@ -77,7 +77,7 @@ void bind_triage_stacks(py::module_& m) {
         add(made, {"failed"_k = unread});
         return made;
       },
-      py::arg("paths"), py::arg("last") = std::vector<std::uint64_t>(),
+      "paths"_a, "last"_a = std::vector<std::uint64_t>(),
       "Reads the stacks in text files, each up to about a line of `last`, 0: all. Returns stacks "
       "(tuples of (function, file, line, native), "
       "innermost first), processes, threads and errors; failed: (index, why) of unreadable files.");
@@ -93,7 +93,7 @@ void bind_triage_stacks(py::module_& m) {
         }
         return everything(reader);
       },
-      py::arg("text"), "Reads the stacks in a text: as read_stack_files, of one file.");
+      "text"_a, "Reads the stacks in a text: as read_stack_files, of one file.");
   m.def(
       "stack_tree",
       [](const std::vector<std::pair<std::vector<std::string>, std::vector<std::int64_t>>>& all) {
@@ -112,7 +112,7 @@ void bind_triage_stacks(py::module_& m) {
         }
         return made;
       },
-      py::arg("stacks"),
+      "stacks"_a,
       "Groups stacks, each (frames from the outermost, numbers of processes), into a tree. Returns "
       "its lines: (depth, frames without a branch, numbers as ranges, their count).");
   m.def(
@@ -121,8 +121,7 @@ void bind_triage_stacks(py::module_& m) {
         const WithoutGil unlocked;
         return triage::has_stacks(path);
       },
-      py::arg("path"),
-      "Returns whether a file has at least one stack or traceback in its first 16 MiB.");
+      "path"_a, "Returns whether a file has at least one stack or traceback in its first 16 MiB.");
 }
 
 }  // namespace oddrank
