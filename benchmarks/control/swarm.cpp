@@ -127,21 +127,20 @@ class Swarm {
       const std::int64_t now = monotonic_ns();
       if (const auto reading = unpack<ClockReading>(frame.payload)) guard.clock.hear(*reading, now);
     } else if (frame.kind == FrameKind::kReport) {
-      state.report = Unpacker(frame.payload).u32();
+      state.report = Unpacker(frame.payload).next<std::uint32_t>();
       guard.channel.send(FrameKind::kState, pack(state));
     }
     return frame.kind != FrameKind::kEnd;
   }
 
   void publish(Guard& guard, const std::string& result) {
-    guard.channel.send(FrameKind::kResult, Packer().u32(guard.stage).take() + result);
+    guard.channel.send(FrameKind::kResult, packed(guard.stage) + result);
   }
 
   void ask_clock(std::int64_t now) {
     for (Guard& guard : guards_) {
       if (guard.clock.due(now)) {
-        guard.channel.send(FrameKind::kAskClock,
-                           Packer().u32(guard.clock.begin(monotonic_ns())).take());
+        guard.channel.send(FrameKind::kAskClock, packed(guard.clock.begin(monotonic_ns())));
       }
       if (const auto answer = guard.clock.answer(now, false)) {
         --asking_;

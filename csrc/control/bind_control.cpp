@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "control/cpython/timestamps_type.hpp"
 #include "control/hub.hpp"
 #include "control/net.hpp"
 #include "control/process.hpp"
@@ -16,6 +15,14 @@
 namespace py = pybind11;
 
 namespace oddrank {
+namespace control {
+
+// Defined in cpython/timestamps_type.cpp. Adds the class Timestamps to a module: -1 with a Python
+// error. Returns a new object of it; null with a Python error.
+int bind_timestamps(PyObject* module) noexcept;
+PyObject* make_timestamps(Timestamps timestamps) noexcept;
+
+}  // namespace control
 namespace {
 
 using namespace control;  // NOLINT: this file translates that namespace

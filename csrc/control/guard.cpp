@@ -1,7 +1,5 @@
 // Starts the guard process and runs its loop: watches its worker, reports its state to the root.
 // Then its phases: when it gives up the root, when it ends its worker, and what it prints then.
-#include "control/guard.hpp"
-
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -15,8 +13,17 @@
 #include <cstdio>
 #include <exception>
 #include <map>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "control/clock_exchange.hpp"
+#include "control/link.hpp"
+#include "control/page.hpp"
+#include "control/process.hpp"
+#include "control/rendezvous.hpp"
+#include "control/worker.hpp"
 #include "os/clock.hpp"
 #include "os/encoding.hpp"
 #include "os/error.hpp"
@@ -28,7 +35,82 @@ constexpr std::int64_t kTickNs = 50 * kMs;
 constexpr std::int64_t kLongestBlindNs = 5 * kMs;
 constexpr std::int64_t kResolverNs = 1'000 * kMs;
 
-}  // namespace
+// Runs in the guard process. Owns the connections to worker and root; the page is the worker's.
+class Guard {
+ public:
+  Guard(GuardOptions options, Page& page, Fd worker_socket, ProcessWatch worker);
+  // Returns when the worker has ended and the root needs no more of its state, or at the deadline.
+  void run();
+
+ private:
+  // The phases in their order; drawn above next_phase()
+  enum class Phase : std::uint8_t {
+    kSeeking,   // the root has not welcomed this guard yet
+    kWithRoot,  // the root decides
+    kGivingUp,  // tells the root why, if it can; soon prints it and ends the worker
+    kEnding,    // has told the worker to end; kills it if it does not
+    kDone,
+  };
+  // Why and how this guard gives up the root.
+  struct Loss {
+    std::string why;
+    bool reached = false;  // the root had welcomed it
+    bool speaker = false;  // this guard prints why, for its node
+    std::int64_t speak_at = 0, part_until = 0, patience_ns = 0;
+  };
+
+  void step(std::int64_t now);
+  void dial(const std::string& address);
+  void look_for_address(std::int64_t now);
+  void hear_worker();
+  void hear_root(const Frame& frame);
+  void look_at_worker(std::int64_t now);
+  bool worker_dead() const noexcept { return life_ == Liveness::kDead; }
+  bool resolver_slow(std::int64_t now) const;
+  State state(std::int64_t now) const;
+  void report(std::int64_t now, std::uint32_t question);
+  std::int64_t tick_ns() const;
+  void exchange_clock(std::int64_t now);
+  bool is_on_roots_node() const { return options_.rank == options_.local_rank; }
+
+  void change_phase(std::int64_t now);
+  Phase next_phase(std::int64_t now);
+  Phase give_up(const std::string& why, std::int64_t speak_in_ns, std::int64_t patience_ns);
+  Phase end_worker(int code, std::int64_t patience_ns);
+  Phase end_for_launcher();
+  bool launcher_ended_job(std::int64_t now) const;
+  bool is_unreportable(std::int64_t now) const;
+  void say_root_never_joined(int launcher);
+  void say_how_worker_died() const;
+  void hold_name() const;
+
+  GuardOptions options_;
+  Page& page_;
+  ProcessWatch worker_;
+  Channel to_worker_;
+  Link link_;
+  Rendezvous rendezvous_;
+  ClockExchange clock_;
+  pid_t launcher_;  // the worker's parent at the start
+
+  // The worker's own state. Its socket may be open for a moment after its death, or closed before.
+  bool worker_open_ = true;  // its socket
+  bool orphaned_ = false;
+  Liveness life_ = Liveness::kRunning;
+  std::int64_t changed_ns_ = 0;  // when `life_` changed
+  std::int64_t looked_ns_ = 0;   // last look_at_worker()
+  State reported_;
+
+  Phase phase_ = Phase::kSeeking;
+  std::optional<int> root_end_;  // the exit code in the root's END
+  Loss loss_;                    // from kGivingUp on
+  std::int64_t kill_at_ = 0;     // from kEnding on
+
+  std::int64_t last_ping_ = 0;
+  std::vector<Frame> outbox_;  // for the root once the link is up, in the worker's order
+  std::optional<Roster> roster_;
+  Fd speaks_for_host_;  // held by the one guard of this host that prints why rank 0 is missing
+};
 
 Guard::Guard(GuardOptions options, Page& page, Fd worker_socket, ProcessWatch worker)
     : options_(std::move(options)),
@@ -97,7 +179,7 @@ void Guard::step(std::int64_t now) {
 
 void Guard::exchange_clock(std::int64_t now) {
   if (link_.up() && clock_.due(now)) {
-    link_.send(FrameKind::kAskClock, Packer().u32(clock_.begin(monotonic_ns())).take());
+    link_.send(FrameKind::kAskClock, packed(clock_.begin(monotonic_ns())));
   }
   if (auto answer = clock_.answer(now, link_.lost())) {
     if (!answer->trouble.empty()) {
@@ -154,10 +236,10 @@ void Guard::hear_root(const Frame& frame) {
   if (frame.kind == FrameKind::kGo) {
     if (worker_open_) to_worker_.send(frame.kind, frame.payload);
   } else if (frame.kind == FrameKind::kEnd) {
-    root_end_ = Unpacker(frame.payload).i32();
+    root_end_ = Unpacker(frame.payload).next<std::int32_t>();
   } else if (frame.kind == FrameKind::kReport) {
     look_at_worker(monotonic_ns());
-    report(monotonic_ns(), Unpacker(frame.payload).u32());
+    report(monotonic_ns(), Unpacker(frame.payload).next<std::uint32_t>());
   } else if (frame.kind == FrameKind::kRoster) {
     roster_ = unpack<Roster>(frame.payload);
   } else if (frame.kind == FrameKind::kClock) {
@@ -218,27 +300,6 @@ void Guard::report(std::int64_t now, std::uint32_t question) {
   link_.send(FrameKind::kState, pack(reported_));
 }
 
-pid_t fork_guard(const GuardOptions& options, Page& page, int guard_socket) {
-  // Before the fork: this worker may be dead and reaped before its guard runs.
-  ProcessWatch worker(::getpid());
-  const pid_t child = ::fork();
-  if (child < 0) throw_errno("fork the guard of rank " + std::to_string(options.rank));
-  if (child > 0) return child;
-  try {
-    ::setsid();
-    close_descriptors_but(guard_socket, worker.fd());
-    reset_signals();
-    ::prctl(PR_SET_NAME, "oddrank-guard");
-    kill_this_process_at(options.deadline_ns + 1'500'000'000);
-    Guard(options, page, Fd(guard_socket), std::move(worker)).run();
-  } catch (const std::exception& error) {
-    const std::string line = std::string("oddrank: guard failed: ") + error.what() + "\n";
-    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
-    ::_exit(2);
-  }
-  ::_exit(0);  // never return to Python, run no exit handler of the worker
-}
-
 //   +---------+  welcome   +-----------+  the root's END
 //   | seeking |----------->| with root |-------------------------+
 //   +---------+            +-----------+                         |
@@ -256,8 +317,6 @@ pid_t fork_guard(const GuardOptions& options, Page& page, int guard_socket) {
 //                                                   +------+
 //
 // "Giving up" without an earlier welcome has the other exits of "seeking", too.
-namespace {
-
 // Seeking: time from the launcher's signal until the guard ends the worker.
 constexpr std::int64_t kLauncherNs = 2'000 * kMs;
 // The same with a rendezvous file, which may still bring the root's address (launchers kill 30 s
@@ -337,8 +396,6 @@ void print_partial_view(const GuardOptions& options, const std::optional<Roster>
   say(line + "; ranks here: " + states);
 }
 
-}  // namespace
-
 void Guard::change_phase(std::int64_t now) {
   for (Phase before = Phase::kDone; before != phase_;) {
     before = phase_;
@@ -406,7 +463,7 @@ Guard::Phase Guard::give_up(const std::string& why, std::int64_t speak_in_ns,
 
 Guard::Phase Guard::end_worker(int code, std::int64_t patience_ns) {
   kill_at_ = monotonic_ns() + patience_ns;
-  if (worker_open_) to_worker_.send(FrameKind::kEnd, Packer().i32(code).take());
+  if (worker_open_) to_worker_.send(FrameKind::kEnd, packed(code));
   return Phase::kEnding;
 }
 
@@ -469,6 +526,29 @@ void Guard::hold_name() const {
   const std::int64_t hold = std::clamp<std::int64_t>(left, 0, kHoldNs);
   const timespec pause{hold / 1'000'000'000, hold % 1'000'000'000};
   ::nanosleep(&pause, nullptr);
+}
+
+}  // namespace
+
+pid_t fork_guard(const GuardOptions& options, Page& page, int guard_socket) {
+  // Before the fork: this worker may be dead and reaped before its guard runs.
+  ProcessWatch worker(::getpid());
+  const pid_t child = ::fork();
+  if (child < 0) throw_errno("fork the guard of rank " + std::to_string(options.rank));
+  if (child > 0) return child;
+  try {
+    ::setsid();
+    close_descriptors_but(guard_socket, worker.fd());
+    reset_signals();
+    ::prctl(PR_SET_NAME, "oddrank-guard");
+    kill_this_process_at(options.deadline_ns + 1'500'000'000);
+    Guard(options, page, Fd(guard_socket), std::move(worker)).run();
+  } catch (const std::exception& error) {
+    const std::string line = std::string("oddrank: guard failed: ") + error.what() + "\n";
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+    ::_exit(2);
+  }
+  ::_exit(0);  // never return to Python, run no exit handler of the worker
 }
 
 }  // namespace oddrank::control

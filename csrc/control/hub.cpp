@@ -127,7 +127,7 @@ Reason Hub::wait(std::int64_t until_ns) {
 void Hub::refresh(std::int64_t until_ns) {
   std::unique_lock lock(mutex_);
   ++question_;
-  post(FrameKind::kReport, Packer().u32(question_).take());
+  post(FrameKind::kReport, packed(question_));
   const std::uint64_t mine = commands_posted_;
   changed_.wait_until(lock, time_point(until_ns),
                       [&] { return commands_done_ >= mine && unanswered_ == 0; });
@@ -141,7 +141,7 @@ void Hub::send_roster() {
 void Hub::end(int exit_code, std::int64_t until_ns) {
   std::unique_lock lock(mutex_);
   ended_ = true;
-  post(FrameKind::kEnd, Packer().i32(exit_code).take());
+  post(FrameKind::kEnd, packed(exit_code));
   const std::uint64_t mine = commands_posted_;
   changed_.wait_until(lock, time_point(until_ns),
                       [&] { return commands_done_ >= mine && unsent_ == 0; });
@@ -319,7 +319,7 @@ bool Hub::hear(Connection& connection, const Frame& frame, std::int64_t now) {
     return true;
   }
   Unpacker in(frame.payload);
-  const std::uint32_t stage = in.u32();
+  const auto stage = in.next<std::uint32_t>();
   if (frame.kind == FrameKind::kResult && in.ok()) {
     ranks_.set_result(rank, stage, in.rest());
     return true;
@@ -385,7 +385,7 @@ bool Hub::hear_hello(Connection& connection, const Frame& frame, std::int64_t no
                           std::to_string(taken->hello.pid) + " on " + taken->hello.host + ")"
                     : who + " says that the world has " + std::to_string(hello->world) +
                           " ranks; the root says " + std::to_string(options_.world)});
-    static_cast<void>(connection.channel.send(FrameKind::kEnd, Packer().i32(1).take()));
+    static_cast<void>(connection.channel.send(FrameKind::kEnd, packed(1)));
     return false;
   }
   connection.rank = hello->rank;
@@ -517,7 +517,7 @@ void Hub::deal_roster() {
 // Reads the clock just before sending: this turn of the loop may have begun much earlier.
 bool Hub::tell_clock(Connection& connection, const Frame& frame) {
   Unpacker in(frame.payload);
-  ClockReading reading{in.u32(), 0, clock_};
+  ClockReading reading{in.next<std::uint32_t>(), 0, clock_};
   if (!in.ok()) return false;
   reading.ns = monotonic_ns();
   return tell(connection, FrameKind::kClock, pack(reading));

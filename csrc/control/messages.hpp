@@ -153,7 +153,7 @@ struct ClockAnswer {
 
 template <typename Message>
 std::string pack(Message message) {
-  PackFields io;
+  Packer io;
   message.fields(io);
   return io.take();
 }
@@ -162,7 +162,7 @@ std::string pack(Message message) {
 template <typename Message>
 std::optional<Message> unpack(std::string_view payload) {
   Message message;
-  UnpackFields io(payload);
+  Unpacker io(payload);
   message.fields(io);
   if (!io.ok()) return std::nullopt;
   if constexpr (requires { message.valid(); }) {

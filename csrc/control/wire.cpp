@@ -9,10 +9,6 @@
 namespace oddrank::control {
 namespace {
 
-void append_number(std::string& to, std::uint64_t value, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; ++i) to.push_back(static_cast<char>(value >> (8 * i) & 0xff));
-}
-
 constexpr std::size_t kBlock = 64;  // bytes that SHA-256 takes at a time
 
 constexpr std::array<std::uint32_t, 64> kRounds = {
@@ -85,22 +81,8 @@ std::size_t frame_limit(std::uint8_t kind) noexcept {
   return kind == static_cast<std::uint8_t>(FrameKind::kResult) ? kResultFrame : kSmallFrame;
 }
 
-Packer& Packer::u8(std::uint8_t value) {
-  append_number(bytes_, value, 1);
-  return *this;
-}
-Packer& Packer::u32(std::uint32_t value) {
-  append_number(bytes_, value, 4);
-  return *this;
-}
-Packer& Packer::u64(std::uint64_t value) {
-  append_number(bytes_, value, 8);
-  return *this;
-}
-Packer& Packer::text(std::string_view value) {
-  u32(static_cast<std::uint32_t>(value.size()));
-  bytes_.append(value);
-  return *this;
+void Packer::number(std::uint64_t value, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; ++i) bytes_ += static_cast<char>(value >> (8 * i) & 0xff);
 }
 
 std::uint64_t Unpacker::number(std::size_t bytes) noexcept {
@@ -115,12 +97,9 @@ std::uint64_t Unpacker::number(std::size_t bytes) noexcept {
   rest_.remove_prefix(bytes);
   return value;
 }
-std::uint8_t Unpacker::u8() noexcept { return static_cast<std::uint8_t>(number(1)); }
-std::uint32_t Unpacker::u32() noexcept { return static_cast<std::uint32_t>(number(4)); }
-std::uint64_t Unpacker::u64() noexcept { return number(8); }
 
 std::string Unpacker::text(std::size_t limit) {
-  const std::size_t size = u32();
+  const std::size_t size = next<std::uint32_t>();
   if (!ok_ || size > limit || size > rest_.size()) {
     ok_ = false;
     return {};
@@ -137,12 +116,8 @@ std::string Unpacker::rest() {
 }
 
 std::string encode(FrameKind kind, std::string_view payload) {
-  std::string bytes;
-  bytes.reserve(payload.size() + 5);
-  append_number(bytes, payload.size() + 1, 4);
-  bytes.push_back(static_cast<char>(kind));
-  bytes.append(payload);
-  return bytes;
+  std::string bytes = packed(static_cast<std::uint32_t>(payload.size() + 1), kind);
+  return bytes.append(payload);
 }
 
 void FrameReader::feed(const char* bytes, std::size_t size) {
@@ -160,7 +135,7 @@ void FrameReader::feed(const char* bytes, std::size_t size) {
 std::optional<Frame> FrameReader::next() {
   const std::string_view rest = std::string_view(bytes_).substr(at_);
   if (broken_ || rest.size() < 5) return std::nullopt;
-  const std::size_t length = Unpacker(rest).u32();
+  const std::size_t length = Unpacker(rest).next<std::uint32_t>();
   const auto kind = static_cast<std::uint8_t>(rest[4]);
   if (length == 0 || length > std::min(limit_, frame_limit(kind))) {
     broken_ = true;

@@ -9,12 +9,14 @@
 // root -> guard      proof, welcome, go, end, report, roster, pong, clock
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace oddrank::control {
@@ -51,96 +53,78 @@ struct Frame {
   std::string payload;
 };
 
-// Builds a payload.
+// Builds a payload of fields: numbers, enums as a byte, texts and lists behind their size. A
+// message lists its fields for a Packer and an Unpacker.
 class Packer {
  public:
-  Packer& u8(std::uint8_t value);
-  Packer& u32(std::uint32_t value);
-  Packer& u64(std::uint64_t value);
-  Packer& i32(std::int32_t value) { return u32(static_cast<std::uint32_t>(value)); }
-  Packer& i64(std::int64_t value) { return u64(static_cast<std::uint64_t>(value)); }
-  Packer& text(std::string_view value);
+  Packer& operator()(const auto&... fields) {
+    (put(fields), ...);
+    return *this;
+  }
   std::string take() { return std::move(bytes_); }
 
  private:
+  void number(std::uint64_t value, std::size_t bytes);
+  void put(std::integral auto value) { number(static_cast<std::uint64_t>(value), sizeof value); }
+  template <typename Enum>
+  requires std::is_enum_v<Enum>
+  void put(Enum value) { number(static_cast<std::uint64_t>(value), 1); }
+  void put(std::string_view text) {
+    number(text.size(), 4);
+    bytes_.append(text);
+  }
+  template <typename Part>
+  void put(std::vector<Part> parts) {
+    number(parts.size(), 4);
+    for (Part& part : parts) part.fields(*this);
+  }
+
   std::string bytes_;
 };
+
+std::string packed(const auto&... fields) { return Packer()(fields...).take(); }
 
 // Reads a payload, never past its end. After the first field that does not fit ok() stays false,
 // and every field is zero or empty.
 class Unpacker {
  public:
   explicit Unpacker(std::string_view bytes) noexcept : rest_(bytes) {}
-  std::uint8_t u8() noexcept;
-  std::uint32_t u32() noexcept;
-  std::uint64_t u64() noexcept;
-  std::int32_t i32() noexcept { return static_cast<std::int32_t>(u32()); }
-  std::int64_t i64() noexcept { return static_cast<std::int64_t>(u64()); }
+  void operator()(auto&... fields) { (get(fields), ...); }
+  template <std::integral Number>
+  Number next() noexcept {
+    return static_cast<Number>(number(sizeof(Number)));
+  }
   // Reads a text of at most `limit` bytes; a longer one makes ok() false.
-  std::string text(std::size_t limit = 1024);
+  std::string text(std::size_t limit);
   // Returns all bytes that are left.
   std::string rest();
   bool ok() const noexcept { return ok_; }
 
  private:
   std::uint64_t number(std::size_t bytes) noexcept;
-  std::string_view rest_;
-  bool ok_ = true;
-};
-
-// Two visitors of a message's fields(): PackFields and UnpackFields.
-class PackFields {
- public:
-  void operator()(const auto&... fields) { (put(fields), ...); }
-  std::string take() { return out_.take(); }
-
- private:
-  void put(bool value) { out_.u8(value ? 1 : 0); }
-  void put(std::int32_t value) { out_.i32(value); }
-  void put(std::uint32_t value) { out_.u32(value); }
-  void put(std::int64_t value) { out_.i64(value); }
-  void put(std::uint64_t value) { out_.u64(value); }
-  void put(const std::string& value) { out_.text(value); }
-  template <typename Enum>
-  requires std::is_enum_v<Enum>
-  void put(Enum value) { out_.u8(static_cast<std::uint8_t>(value)); }
-  template <typename Part>
-  void put(std::vector<Part> parts) {
-    out_.u32(static_cast<std::uint32_t>(parts.size()));
-    for (Part& part : parts) part.fields(*this);
+  template <std::integral Number>
+  void get(Number& value) {
+    value = next<Number>();
   }
-  Packer out_;
-};
-
-class UnpackFields {
- public:
-  explicit UnpackFields(std::string_view payload) noexcept : in_(payload) {}
-  void operator()(auto&... fields) { (get(fields), ...); }
-  bool ok() const noexcept { return in_.ok(); }
-
- private:
-  void get(bool& value) { value = in_.u8() != 0; }
-  void get(std::int32_t& value) { value = in_.i32(); }
-  void get(std::uint32_t& value) { value = in_.u32(); }
-  void get(std::int64_t& value) { value = in_.i64(); }
-  void get(std::uint64_t& value) { value = in_.u64(); }
-  void get(std::string& value) { value = in_.text(kSmallFrame); }
   template <typename Enum>
   requires std::is_enum_v<Enum>
-  void get(Enum& value) { value = static_cast<Enum>(in_.u8()); }
+  void get(Enum& value) { value = static_cast<Enum>(number(1)); }
+  void get(std::string& value) { value = text(kSmallFrame); }
   template <typename Part>
   void get(std::vector<Part>& parts) {
-    for (std::uint32_t left = in_.u32(); left > 0 && in_.ok(); --left) {
+    for (auto left = next<std::uint32_t>(); left > 0 && ok_; --left) {
       Part part;
       if constexpr (std::is_same_v<Part, std::string>) {
         get(part);
       } else {
         part.fields(*this);
       }
-      if (in_.ok()) parts.push_back(part);
+      if (ok_) parts.push_back(std::move(part));
     }
   }
-  Unpacker in_;
+
+  std::string_view rest_;
+  bool ok_ = true;
 };
 
 // Returns the bytes of one frame.

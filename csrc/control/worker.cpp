@@ -192,7 +192,7 @@ void Worker::take_frames(bool open) {
       if (frame->kind == FrameKind::kGo) {
         if (auto go = unpack<Go>(frame->payload)) goes_.push_back(std::move(*go));
       } else if (frame->kind == FrameKind::kEnd) {
-        end_ = end = Unpacker(frame->payload).i32();
+        end_ = end = Unpacker(frame->payload).next<std::int32_t>();
       } else if (frame->kind == FrameKind::kClock) {
         clock_answer_ = unpack<ClockAnswer>(frame->payload);
       }
@@ -235,7 +235,7 @@ void Worker::publish(std::string_view payload) {
   check_length(FrameKind::kResult, sizeof mark_.stage_number + payload.size());
   {
     const std::lock_guard lock(mark_mutex_);
-    frame = Packer().u32(mark_.stage_number).take();
+    frame = packed(mark_.stage_number);
     mark_.published = 1;
     mark_.waiting = 0;
     ++mark_.progress;
@@ -251,7 +251,7 @@ void Worker::fail(std::string_view text) {
     const std::lock_guard lock(mark_mutex_);
     number = mark_.stage_number;
   }
-  write_frame(FrameKind::kFail, Packer().u32(number).text(text.substr(0, 2000)).take());
+  write_frame(FrameKind::kFail, packed(number, text.substr(0, 2000)));
 }
 
 void Worker::write_frame(FrameKind kind, std::string_view payload) {

@@ -1,6 +1,8 @@
 // The worker's side of the control plane: marks, messages to the guard, the watchdog thread.
 #pragma once
 
+#include <sys/types.h>
+
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -9,12 +11,27 @@
 #include <string>
 #include <string_view>
 
-#include "control/guard.hpp"
+#include "control/link.hpp"
 #include "control/messages.hpp"
 #include "control/net.hpp"
 #include "control/page.hpp"
 
 namespace oddrank::control {
+
+// What the guard of a worker is told: a small process beside it, which outlives its crash or end.
+// The end of the launcher ends the job. Without an address the worker will send it.
+struct GuardOptions : GuardIdentity {
+  bool published = false;             // the root already listens at `address`
+  std::int64_t deadline_ns = 0;       // CLOCK_MONOTONIC: for the root's verdict
+  std::int64_t join_deadline_ns = 0;  // CLOCK_MONOTONIC: for reaching the root
+  std::int32_t no_verdict = 1;        // the worker's exit code if the root gives none
+};
+
+// Forks the guard of the calling process and returns its pid. The child never returns: it keeps
+// only stdin, stdout, stderr, `guard_socket` and the worker's pidfd, has its own session, ignores
+// launchers' signals, and is killed at deadline + 1.5 s at the latest. Throws SystemError. Call
+// it before other threads exist.
+pid_t fork_guard(const GuardOptions& options, Page& page, int guard_socket);
 
 // One per process, never destroyed: its watchdog thread lives as long as the process. The watchdog
 // uses no Python: it works even if another thread never releases the GIL.

@@ -3,7 +3,7 @@
 
 #include "modules/begin_module.hpp"
 
-// Each is defined in its subject's bind_*.cpp.
+// Each is defined in its subject's bind_*.cpp, that of printing in cpython/printflock.cpp.
 namespace oddrank {
 void bind_bench(pybind11::module_& m);
 void bind_control(pybind11::module_& m);

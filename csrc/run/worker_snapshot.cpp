@@ -21,16 +21,16 @@ bool is_zero(std::string_view word) noexcept {
 
 std::string pack_snapshot(const WorkerSnapshot& snapshot) {
   control::Packer out;
-  out.text(control::pack(snapshot)).u32(static_cast<std::uint32_t>(snapshot.workers.size()));
-  out.text(pack_words(snapshot.record));
-  for (const std::string& worker : snapshot.workers) out.text(pack_words(worker));
+  out(control::pack(snapshot), static_cast<std::uint32_t>(snapshot.workers.size()));
+  out(pack_words(snapshot.record));
+  for (const std::string& worker : snapshot.workers) out(pack_words(worker));
   return out.take();
 }
 
 std::optional<WorkerSnapshot> unpack_snapshot(std::string_view bytes) {
   control::Unpacker in(bytes);
   auto snapshot = control::unpack<WorkerSnapshot>(in.text(control::kSmallFrame));
-  const std::size_t workers = in.u32();
+  const std::size_t workers = in.next<std::uint32_t>();
   if (!snapshot || workers > kMostWorkers) return std::nullopt;
   snapshot->workers.resize(workers);
   for (std::size_t i = 0; i <= workers; ++i) {

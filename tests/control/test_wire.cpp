@@ -71,14 +71,14 @@ TEST(Wire, a_text_is_read_up_to_its_limit_and_never_past_the_end) {
   const auto is_read = [](const std::string& bytes, std::size_t limit) {
     Unpacker in(bytes);
     const std::string value = in.text(limit);
-    EXPECT_EQ(in.u8(), in.ok() ? 7 : 0) << "a field after one that does not fit";
+    EXPECT_EQ(in.next<std::uint8_t>(), in.ok() ? 7 : 0) << "a field after one that does not fit";
     EXPECT_EQ(value, in.ok() ? "four" : "");
     return in.ok();
   };
-  const std::string bytes = Packer().text("four").u8(7).take();
+  const std::string bytes = packed("four", std::uint8_t{7});
   for (std::size_t limit = 0; limit < 6; ++limit) EXPECT_EQ(is_read(bytes, limit), limit >= 4);
   for (const std::uint32_t size : {6U, 1U << 31, UINT32_MAX}) {
-    EXPECT_FALSE(is_read(Packer().u32(size).take() + bytes.substr(4), SIZE_MAX)) << size;
+    EXPECT_FALSE(is_read(packed(size) + bytes.substr(4), SIZE_MAX)) << size;
   }
 }
 

@@ -1,9 +1,10 @@
-// The Python class Timestamps.
-#include "control/cpython/timestamps_type.hpp"
+// The Python class Timestamps, with plain CPython methods: pybind11 costs more than their work.
+#include <Python.h>
 
 #include <new>
 #include <utility>
 
+#include "control/page.hpp"
 #include "os/cpython.hpp"
 
 namespace oddrank::control {

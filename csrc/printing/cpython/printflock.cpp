@@ -1,18 +1,39 @@
 // The callable printflock: print's arguments become one message, the message one write.
-#include "printing/cpython/printflock.hpp"
+#include <pybind11/stl.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <string_view>
 
+#include "os/clock.hpp"
 #include "os/cpython.hpp"
 #include "os/error.hpp"
+#include "os/to_python.hpp"
 #include "printing/writer.hpp"
 
 namespace py = pybind11;
 
+namespace oddrank {
+void bind_printing(py::module_& m);
+}
+
 namespace oddrank::printing {
 namespace {
+
+// Settings of printflock. All but `warned` change only under the GIL.
+struct State {
+  Table* table = nullptr;  // null until _core.printing_open()
+  std::int64_t timeout_ms = 1000;
+  std::string prefix;
+  std::uint64_t mid_line = 0;  // output that this process left in the middle of a line
+  std::atomic<bool> warned = false;
+};
+
+State& state() noexcept {
+  static State the_state;
+  return the_state;
+}
 
 // A standard stream whose text we may encode and write ourselves, with the same result as its own
 // write().
@@ -351,8 +372,7 @@ PyObject* printflock(PyObject*, PyObject* const* args, Py_ssize_t count, PyObjec
   return nullptr;
 }
 
-}  // namespace
-
+// Returns the callable `printflock`: args, sep=, end=, file=, flush=.
 PyObject* make_printflock() {
   static PyMethodDef definition = {
       "printflock", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&printflock)),
@@ -365,4 +385,24 @@ PyObject* make_printflock() {
   return PyCFunction_NewEx(&definition, nullptr, module_name.ptr());
 }
 
+}  // namespace
 }  // namespace oddrank::printing
+
+void oddrank::bind_printing(py::module_& m) {
+  m.def(
+      "printing_open",
+      [](const std::vector<std::string>& folders, double timeout_s) {
+        const printing::LockFile file = printing::open_lock_file(folders);
+        printing::state().table = file.table;
+        printing::state().timeout_ms = ns_of_seconds(timeout_s) / kMs;
+        return tuple_of({file.path, file.refused});
+      },
+      py::arg("folders"), py::arg("timeout_s"),
+      "Opens the lock file in the first folder that can be used. Returns (path, why earlier "
+      "folders were refused). The path is empty if only this process and its forked children share "
+      "a lock.");
+  m.def(
+      "printing_prefix", [](std::string prefix) { printing::state().prefix = std::move(prefix); },
+      py::arg("prefix"), "Sets the text before each line ('' for none).");
+  m.attr("printflock") = py::reinterpret_steal<py::object>(printing::make_printflock());
+}

@@ -97,7 +97,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class GuardOptions:
-    """What a guard is told: the fields of WatchOptions in csrc/run/watcher.hpp."""
+    """What a guard is told: the fields of WatchOptions in csrc/run/program_guard.cpp."""
 
     pid: int
     rank: int = 0

@@ -1,7 +1,7 @@
 """Decides when a job has died or stands still: a pure state machine over its ranks' states.
 
-Guards report transitions only (csrc/run/watcher.cpp): a rank is `quiet` once nothing has moved for
-some seconds, and `moving` again at once. Who is to blame is triage's business.
+Guards report transitions only (csrc/run/program_guard.cpp): a rank is `quiet` once nothing has
+moved for some seconds, and `moving` again at once. Who is to blame is triage's business.
 """
 
 import signal
