@@ -205,7 +205,7 @@ void Guard::look_for_address(std::int64_t now) {
       rendezvous_.forget_file();  // another version wrote it: wait for the worker's
     }
   }
-  if (worker_dead() && !is_on_roots_node()) rendezvous_.start_fetch(now, options_.join_deadline_ns);
+  if (worker_dead() && !is_on_roots_node()) rendezvous_.start_fetch(options_.join_deadline_ns);
   if (const std::string address = rendezvous_.take_fetched(now); !address.empty()) {
     try {
       dial(address);

@@ -18,8 +18,7 @@
 namespace oddrank::control {
 namespace {
 constexpr std::int64_t kLookNs = 40 * kMs;
-constexpr std::int64_t kFetchNs = 60'000 * kMs;  // with an import of torch
-}  // namespace
+}
 
 void Command::start(const std::vector<std::string>& words, std::int64_t until_ns) {
   std::array<int, 2> pipe{};
@@ -85,11 +84,10 @@ std::string Rendezvous::look(std::int64_t now) {
   return read_rendezvous_file(file_);
 }
 
-void Rendezvous::start_fetch(std::int64_t now, std::int64_t last_ns) {
+void Rendezvous::start_fetch(std::int64_t until_ns) {
   if (fetched_ || fetcher_.empty()) return;
   fetched_ = true;
-  const std::int64_t until = std::min(now + kFetchNs, last_ns);
-  if (now < until) fetch_.start(fetcher_, until);
+  fetch_.start(fetcher_, until_ns);
 }
 
 std::string Rendezvous::take_fetched(std::int64_t now) { return fetch_.take(now).value_or(""); }

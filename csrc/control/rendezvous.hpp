@@ -49,8 +49,8 @@ class Rendezvous {
   void forget_file() noexcept { file_.clear(); }
   void remove_file() const noexcept { remove_rendezvous_file(file_); }
 
-  // Starts the fetcher, once. Gives it up after 60 s or at `last_ns`.
-  void start_fetch(std::int64_t now, std::int64_t last_ns);
+  // Starts the fetcher, once. Gives it up at `until_ns`.
+  void start_fetch(std::int64_t until_ns);
   bool fetching() const noexcept { return fetch_.running(); }
   // For poll(): the fetcher's output; -1 if it does not run.
   int fd() const noexcept { return fetch_.fd(); }

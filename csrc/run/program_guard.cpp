@@ -49,8 +49,8 @@ constexpr std::int64_t kLongestTurnNs = 2'500 * kMs;
 constexpr std::int64_t kSeekNs = 50 * kMs, kSeekLaterNs = kLookNs, kSeekSoonNs = 30'000 * kMs;
 // Most time between the two looks at the threads of a snapshot.
 constexpr std::int64_t kMostLookMs = 10'000;
-// After the worker's death, for the root's questions.
-constexpr std::int64_t kLingerNs = 4'500 * kMs;
+// After the worker's death, for the root's questions; for a root that it has not found yet.
+constexpr std::int64_t kLingerNs = 4'500 * kMs, kUnheardNs = 60'000 * kMs;
 // A collector has a deadline of its own, which is shorter.
 constexpr std::int64_t kCollectNs = 60'000 * kMs;
 // Between SIGTERM and SIGKILL.
@@ -108,8 +108,9 @@ struct WatchOptions : control::GuardIdentity {
 class Watcher {
  public:
   Watcher(WatchOptions options, control::ProcessWatch worker);
-  // Returns once the worker has been dead for 4.5 s (at once if the root wants no more), or the
-  // root is gone; later while the collector runs. A root that is silent is sought again.
+  // Returns once the worker has been dead for 4.5 s (60 s if it has found no root; at once if the
+  // root wants no more), or the root is gone; later while the collector runs. A root that is silent
+  // is sought again.
   void run();
 
  private:
@@ -123,6 +124,7 @@ class Watcher {
 
   void step(std::int64_t now, bool has_died);
   std::int64_t sleep_ns(std::int64_t now) const;
+  std::int64_t lingers_until() const noexcept;
   bool is_done(std::int64_t now) const;
   void look(std::int64_t now);
   void look_for_root(std::int64_t now);
@@ -196,7 +198,7 @@ void Watcher::run() {
 
 std::int64_t Watcher::sleep_ns(std::int64_t now) const {
   std::int64_t next = looked_ns_ + kLookNs;
-  if (is_dead()) next = std::min(now + kLookNs, changed_ns_ + kLingerNs);
+  if (is_dead()) next = std::min(now + kLookNs, lingers_until());
   if (!alone_ && !link_.up()) {
     const bool often = is_dead() || now - began_ns_ < kSeekSoonNs;
     next = std::min(next, now + (often ? kSeekNs : kSeekLaterNs));
@@ -208,10 +210,14 @@ std::int64_t Watcher::sleep_ns(std::int64_t now) const {
   return next - now;
 }
 
+std::int64_t Watcher::lingers_until() const noexcept {
+  return changed_ns_ + (welcomed_ ? kLingerNs : kUnheardNs);
+}
+
 bool Watcher::is_done(std::int64_t now) const {
   if (refused_) return true;
   if (collector_.running()) return false;
-  if (is_dead() && (alone_ || now - changed_ns_ >= kLingerNs)) return true;
+  if (is_dead() && (alone_ || now >= lingers_until())) return true;
   return link_.lost();
 }
 
@@ -271,7 +277,7 @@ void Watcher::look_for_root(std::int64_t now) {
     return;
   }
   if (dial(rendezvous_.look(now))) return;
-  rendezvous_.start_fetch(now, INT64_MAX);
+  rendezvous_.start_fetch(INT64_MAX);
   dial(rendezvous_.take_fetched(now));
 }
 

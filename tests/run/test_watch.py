@@ -256,6 +256,12 @@ def test_ranks_of_another_host_are_watched_too():
         assert sorted(report["data"]["heard"]) == [0, 1, 2, 3]
 
 
+@pytest.mark.needs("netns")
+def test_a_rank_of_another_host_that_dies_before_all_ranks_have_met_is_named():
+    with two_hosts() as hosts, watched_job("early", rank=3, hosts=hosts) as job:
+        assert named(job.waits_for("death")) == ([3], "dead")
+
+
 @pytest.mark.needs("slurm", "netns")
 def test_ranks_that_srun_started_on_two_nodes_are_watched(slurm):
     with watched_job("event", rank=3, launcher=slurm.srun(), hosts=slurm.hosts) as job:

@@ -173,10 +173,7 @@ def watched_job(
                 forked.popen(
                     [*line[:3], *of_launcher, *line[3:]], host=hosts[node] if hosts else None,
                     env=own | ({_INTERFACE: hosts[node].interface} if hosts else {}),
-                    cwd=folder, stdout=out, stderr=err,
-                    # Guards of other hosts import torch to find rank 0; a job that stands before
-                    # they have seen it move is watched for a minute first.
-                    fresh=fresh or bool(hosts),
+                    cwd=folder, stdout=out, stderr=err, fresh=fresh,
                 )
                 for node, line, own in plan(order)
             ]  # fmt: skip

@@ -56,7 +56,8 @@ def _judge(settings: Settings, address: str) -> None:
         LISTENER, settings.world["size"], token, settings.host, _FOREVER, _HEARTBEAT_MS,
         _SILENCE_MS,
     )  # fmt: skip
-    publisher = store.start_publisher(address, settings.restart) if settings.publish else None
+    if settings.publish:
+        store.start_publisher(address, settings.restart)
     # Modules stay. Snapshots of 10,000 ranks are objects enough to walk.
     gc.collect()
     gc.freeze()
@@ -70,8 +71,6 @@ def _judge(settings: Settings, address: str) -> None:
         judge.run()
     finally:
         hub.end(0, END_SECONDS)
-        if publisher is not None:
-            publisher.kill()
     judge.say_again()
 
 
