@@ -17,9 +17,8 @@ import harness
 SIZES = (4, 2, 1)  # MiB; the first is the default
 HEAD = "import oddrank; record = oddrank.arm(); import torch; data = torch.ones(8, 4)\n"
 TAIL = """
-import pathlib
-from oddrank.trace import stats
-print(stats.read([pathlib.Path(record.path)])[0][0].lost["codes"])
+from oddrank import _native
+print(_native.core().trace_snapshot(record.path)["lost"]["codes"])
 """
 TRAININGS = {
     "transformers": """

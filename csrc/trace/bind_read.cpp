@@ -278,23 +278,6 @@ py::bytes chunk(trace::Export& record) {
   return py::bytes(made);
 }
 
-py::dict stats(const std::string& path, std::size_t most) {
-  const auto read = without_gil([&] { return trace::read_stats(trace::RecordFile(path), most); });
-  py::list codes;
-  for (const trace::CodeUse& use : read.codes) {
-    append(codes, {use.frame.function, use.frame.file, use.frame.line, use.events, use.calls,
-                   use.seconds, use.own});
-  }
-  py::dict made = process_dict(read.process);
-  add_state(made, read.life, read.counters);
-  add(made, {"threads"_k = read.threads, "events"_k = read.events, "window_events"_k = read.window,
-             "window_lines"_k = read.lines, "marks"_k = read.counters.marks_claimed,
-             "collectives"_k = read.counters.collectives_claimed, "begin_ns"_k = read.begin,
-             "end_ns"_k = read.end, "window_begin_ns"_k = read.window_begin, "codes"_k = codes,
-             "lowered"_k = lowered_list(read.lowered), "trouble"_k = read.trouble});
-  return made;
-}
-
 }  // namespace
 
 void bind_trace_read(py::module_& m) {
@@ -353,9 +336,6 @@ void bind_trace_read(py::module_& m) {
       .def_property_readonly("events", &trace::Export::events)
       .def_property_readonly("trouble",
                              [](const trace::Export& record) { return text(record.trouble()); });
-  m.def("trace_stats", &stats, py::arg("path"), py::arg("most"),
-        "Returns how much a process has recorded and lost, and its busiest code: (function, file, "
-        "line, events, calls, seconds, own seconds). Raises OddrankError if it is no record.");
 }
 
 }  // namespace oddrank

@@ -56,7 +56,7 @@ inline std::size_t read_parts(const RecordFile& file) {
     if (group != nullptr) total += group->global(one.partner).value_or(0);
   }
   for (const GroupProgress& group : read_progress(file)) total += group.begun;
-  total += read_stats(file, 3).codes.size() + sum(slim_record(file));
+  total += sum(slim_record(file));
   return total + read_open_collectives(file).size();
 }
 

@@ -9,7 +9,7 @@ import pytest
 
 import oddrank
 from oddrank import _native
-from oddrank.trace import diff, stats, tail, where
+from oddrank.trace import diff, tail, where
 from texts import cases, texts
 from trace_command import oddrank as command
 
@@ -85,9 +85,6 @@ def test_readers_show_what_is_not_recorded(script, limited):
     (data,) = json.loads(done.stdout)["data"]["ranks"]
     (hot,) = [each for each in data["lowered"] if each["function"] == "hot"]
     assert (hot["level"], hot["wanted"]) == (LOWEST, "lines")
-    (read,), _ = stats.read([file])
-    assert "hot" in {each.function for each in read.lowered}
-    assert any("hot" in note for note in stats.notes([read]))
     command("export", file, "-o", script.folder / "out.json", folder=script.folder / "records")
     assert f"hot: recorded by {LOWEST} from here on" in (script.folder / "out.json").read_text()
     # Two ranks that limit themselves at different moments do not part.

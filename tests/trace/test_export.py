@@ -11,7 +11,7 @@ from chrome_trace import ChromeTrace
 from oddrank.errors import OddrankError
 from oddrank.trace import jobs
 from oddrank.trace.export import export
-from patience import PATIENCE
+from patience import PATIENCE, until
 from trace_command import plain
 
 # A rank of it runs ROUNDS steps with calls of all kinds, then is killed.
@@ -184,3 +184,21 @@ def test_earlier_runs_of_a_rank_are_left_out_unless_asked_for(job, tmp_path):
     for all_runs, expected in (False, (2, 1)), (True, (3, 0)):
         written = export(files, tmp_path / "out.json", all_runs=all_runs)
         assert (written.processes, written.earlier) == expected
+
+
+def test_the_window_of_a_rank_that_never_rests_is_not_empty(script):
+    """The rank fills its ring between the reads of its stack and of its events."""
+    source = """
+        oddrank.arm()
+        def works(n):
+            while n:
+                n = n + 1
+        print("works", flush=True)
+        works(1)
+    """
+    with script.running(source, ODDRANK_TRACE_MB="0.125"):
+        files, target = script.files, script.folder / "out.json"
+        until(lambda: export(files, target, lines=True).events > 100)
+        exported = [export(files, target, lines=True).events for _ in range(30)]
+    # The ring wraps in 50 us: how many reads succeed depends on the machine.
+    assert sum(events > 100 for events in exported) > 3, exported

@@ -172,8 +172,8 @@ def test_the_newest_of_several_jobs_is_shown_hides_no_other_and_none_are_summed(
     golden(transcript(source, folder=two_jobs, cwd=two_jobs.parent, jobs=two_jobs, tmp=tmp_path))
     assert [file.name for file in tmp_path.iterdir()] == ["out.json"]
     for choice, job in ([], "127.0.0.1:29600"), (["127.0.0.1:295"], "127.0.0.1:29500"):
-        done = oddrank("stats", *choice, folder=two_jobs)
-        assert done.stdout.startswith(f"job {job}\n")
+        done = oddrank("where", *choice, folder=two_jobs)
+        assert done.stdout.startswith(f"job {job}: ")
         assert ("also here: oddrank trace where 127.0.0.1:29500" in done.stderr) == (not choice)
 
 
@@ -203,7 +203,6 @@ def test_jobs_that_were_collected_into_one_folder_stay_apart_and_are_read_as_the
     assert "not shown" not in where.stdout
     assert "\n    script.py:7  work\n" in where.stdout
     assert headings(said("where", tmp_path / name)) == APART[1:]
-    assert said("stats", tmp_path / name).stdout.startswith(f"job {name}\n")
     out = tmp_path / "out.json"
     assert f" of 1 processes of job {name} to " in said("export", "-o", out, tmp_path / name).stdout
 
@@ -367,7 +366,7 @@ def test_tail_shows_lines_of_code_whose_file_is_no_possible_path(script, source)
 
 def test_what_each_command_writes_with_json_fits_the_schema(dead_job):
     reports = {}
-    for command in (["where"], ["stats"], ["diff", "0", "1"]):
+    for command in (["where"], ["diff", "0", "1"]):
         done = oddrank(*command, "--json", "-", folder=dead_job / "records", cwd=dead_job)
         assert done.returncode == 0, done.stderr
         reports[command[0]] = valid(done.stdout)
@@ -392,8 +391,7 @@ def test_several_nodes_do_not_write_one_file(two_jobs, tmp_path, monkeypatch):
         monkeypatch.setenv(name, value)
     out = tmp_path / "out.json"
     for command in (
-        ["export", "-o", out], ["where", "--json", out], ["stats", "--json", out],
-        ["diff", "0", "1", "--json", out],
+        ["export", "-o", out], ["where", "--json", out], ["diff", "0", "1", "--json", out],
     ):  # fmt: skip
         done = oddrank(*command, folder=two_jobs)
         assert (done.returncode, done.stdout) == (2, "")

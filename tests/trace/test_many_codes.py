@@ -1,8 +1,8 @@
-"""Every frame has its name, however many functions a framework brings along."""
+"""Every frame has its name, however many functions a framework brings; losses are told."""
+
+import re
 
 import pytest
-
-from oddrank.trace import stats
 
 MODULES, CLASSES = 50, 80
 # About as long as a method of a framework: its line table has hundreds of bytes.
@@ -42,8 +42,8 @@ def used(script):
         for number in range(MODULES):
             (script.folder / package / f"module{number}.py").write_text(source)
         rank = script.rank(USE, "budget=None", PACKAGE=package, **environ)
-        ((counted,), _) = stats.read([rank.file])
-        return counted.lost["codes"], [(frame.function, frame.line) for frame in rank.main.stack]
+        lost = [int(n) for n in re.findall(r"no room for (\d+) codes", "\n".join(rank.notes))]
+        return sum(lost), [(frame.function, frame.line) for frame in rank.main.stack]
 
     return run
 
@@ -58,3 +58,18 @@ def test_a_framework_too_large_for_the_record_leaves_room_for_own_code(used):
     lost, stack = used("transformers", ODDRANK_TRACE_MB="1")
     assert lost > 1000
     assert stack == [("<module>", 11), ("train", 9)]
+
+
+def test_losses_are_told(script):
+    rank = script.rank(
+        """
+        gate = threading.Barrier(200)
+        threads = [threading.Thread(target=gate.wait) for _ in range(199)]
+        for thread in threads:
+            thread.start()
+        gate.wait()
+        """,
+        ODDRANK_TRACE_MB="0.125",
+    )
+    assert any(re.fullmatch(r"no room for \d+ threads: raise ODDRANK_TRACE_MB", note)
+               for note in rank.notes)  # fmt: skip

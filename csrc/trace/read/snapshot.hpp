@@ -1,5 +1,5 @@
 // Reads a record as one value, with names and lines: what its process does now or did last
-// (Snapshot), its last events (History), its counts and times by code (Stats).
+// (Snapshot), its last events (History).
 #pragma once
 
 #include <cstdint>
@@ -90,31 +90,6 @@ struct History {
   std::string trouble;               // fault of the dictionary; empty if there is none
 };
 
-// One code object in the window: the events left in the rings of all threads.
-struct CodeUse {
-  Frame frame;  // `line` is the code's first line
-  std::uint64_t events = 0;
-  std::uint64_t calls = 0;        // begun in the window, including resumed generators
-  std::optional<double> seconds;  // between call and return, callees included
-  std::optional<double> own;      // without recorded callees
-};
-
-struct Stats {
-  Process process;
-  Liveness life = Liveness::kUnknown;
-  Counters counters;
-  std::uint64_t threads = 0;
-  std::uint64_t events = 0;  // ever recorded by threads that still have a slot
-  std::uint64_t window = 0;  // events still in the rings
-  std::uint64_t lines = 0;   // line events still in the rings
-  Time begin;                // when it was armed
-  Time end;                  // now, or a dead process's last event or mark
-  Time window_begin;         // oldest event in the main thread's ring
-  std::vector<Lowered> lowered;
-  std::vector<CodeUse> codes;  // the busiest by own time and by events
-  std::string trouble;         // why parts could not be read; empty if all could
-};
-
 // Maps ids to names and offsets to lines, for one record. Keeps decoded line tables.
 class Names {
  public:
@@ -156,8 +131,5 @@ History read_history(const RecordFile& file, std::size_t last);
 inline History read_history(const std::string& path, std::size_t last) {
   return read_history(RecordFile(path), last);
 }
-
-// Returns the statistics, with up to `most` codes by each of the two measures.
-Stats read_stats(const RecordFile& file, std::size_t most);
 
 }  // namespace oddrank::trace

@@ -162,46 +162,6 @@ def export(paths: tuple[str, ...], output: Path, lines: bool, all_runs: bool) ->
 
 
 @command.command()
-@click.argument("paths", nargs=-1, metavar="[PATH]...")
-@_all_runs_option
-@json_option
-def stats(paths: tuple[str, ...], all_runs: bool, json_path: str | None) -> int:
-    """Show how much each rank records, what was lost, what that costs, and the hottest code.
-
-    \b
-    Examples:
-      oddrank trace stats
-      oddrank trace stats 3 --json stats.json
-
-    Times are between call and return, within the part of the record that is not overwritten (the
-    window). A call that still runs ends now, or with the last event of a dead process. The overhead
-    is estimated: events per second times the cost of an event on the machine where oddrank was
-    measured. PATH: as for `trace where`.
-    """
-    from oddrank.trace import jobs, processes
-    from oddrank.trace import stats as stats_
-
-    _refuse_several_writers(json_path)
-    chosen = jobs.find(paths)
-    read, refused = stats_.read(chosen.files)
-    found, earlier = _last_run(read, refused, all_runs)
-    job = processes.only_job(found, jobs.job_of(chosen.files[0]))
-    hot = stats_.hottest(found)
-    if json_path is not None:
-        world = {"size": max(rank.world for rank in found)}
-        data = stats_.as_data(found, hot)
-        write_json(envelope("trace stats", world, data), json_path)
-    if json_path != "-":
-        render.table(*stats_.rank_table(found), sys.stdout, title=f"job {job}")
-        render.line("", sys.stdout)
-        render.table(*stats_.code_table(hot), sys.stdout, title="hottest code, all ranks")
-        for line in stats_.notes(found):
-            render.line(line, sys.stdout)
-        _print_earlier_runs(earlier)
-    return _print_notices(chosen, paths, refused)
-
-
-@command.command()
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @json_option

@@ -177,14 +177,6 @@ def lacks(found: dict[str, Any]) -> Iterable[str]:
         yield found["trouble"]
 
 
-def lowered_in(found: dict[str, Any]) -> tuple[Lowered, ...]:
-    """Returns what the recorder has limited, from a dict of the compiled reader."""
-    return tuple(
-        Lowered(function, file, line, level, wanted, seconds(since))
-        for function, file, line, level, wanted, since in found["lowered"]
-    )
-
-
 def seconds(nanoseconds: int | None) -> float | None:
     return None if nanoseconds is None else nanoseconds / 1e9
 

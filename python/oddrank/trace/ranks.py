@@ -221,7 +221,10 @@ def _rank(found: dict[str, Any], file: str, content: bytes | None) -> Rank:
         has_all_collectives=found["has_all_collectives"],
         lost_collectives=found["lost"]["collectives"],
         lost_groups=found["lost"]["groups"],
-        lowered=processes.lowered_in(found),
+        lowered=tuple(
+            Lowered(function, file, line, level, wanted, seconds(since))
+            for function, file, line, level, wanted, since in found["lowered"]
+        ),
         file=file,
         content=content,
         gil_wanted=seconds(found["gil_wanted_ns"]),
