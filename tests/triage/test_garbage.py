@@ -7,23 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oddrank.inputs import Item, Notes
-from oddrank.triage.evidence import (
-    kernel,
-    kubernetes,
-    nccl_debug,
-    nccl_inspector,
-    nccl_ras,
-    nvidia_smi,
-)
+from oddrank.triage.evidence import kernel, kubernetes, nccl_debug, nccl_ras, nvidia_smi
 from oddrank.triage.evidence.kernel_lines import WORDS
-from oddrank.triage.facts import Counts, Death, Progress
+from oddrank.triage.facts import Counts, Death
 from oddrank.triage.judges import ras
 from oddrank.triage.view import view
 from triage.facts_of import item_of, noted
 from triage.test_kernel import XID
 from triage.test_kubernetes import listed, pod
 from triage.test_nccl_debug import coll, completion, init
-from triage.test_nccl_inspector import row
 from triage.test_nccl_ras import document
 from triage.test_nvidia_smi import HEAD, gpu
 
@@ -31,8 +23,6 @@ PIECES = {
     kernel: [*(word for word, _ in WORDS.each), XID[:30], "[9.000000] ", "\n", "pid="],
     nccl_debug: [init(1), coll(1, 1), completion("n"), "\n", "opCount ", "comm 0x5", "9" * 30,
                  "- Init COMPLETE", init(1)[:-2], coll(1, 1)[:-3]],
-    nccl_inspector: [row(0, 1), row(1, 2)[:99] + "\n", "{}\n", "[]\n",
-                     '{"header": 1, "metadata": {}}\n'],
     nccl_ras: ["#0-0 (ab) MISMATCH", "  3 ranks have launched up to operation ", "\n", "9" * 40,
                "  Rank 5 -- GPU 5", " managed by process 1 on node x", '{"nccl_version": "x", ',
                '"ranks": [', '"communicators": [{"hash": 1, "size": -1, "ranks": [], "missing_ran',
@@ -89,7 +79,6 @@ def test_what_is_not_readable_in_a_file_is_a_note_and_the_rest_is_read(tmp_path,
         "pods cut off": (kubernetes, listed(pod({"exitCode": 1}))[:-9], Death, 0),
         "pods with odd values": (kubernetes, infinite, Death, 1),
         "RAS cut off": (nccl_ras, cut, Counts, 1),
-        "no JSON": (nccl_inspector, row(0, 1) + "x\n" * 9, Progress, 1),
     }
     said = []
     for name, (module, text, kind, count) in rows.items():

@@ -21,7 +21,7 @@ from oddrank.triage.suspects import Point, Suspect
 RULE = "not-understood"
 # Kinds of files that show what ranks or machines do when all is well. The others tell of trouble.
 _SHOWS_HEALTH = frozenset({"records", "flight_recorder", "reports", "nvidia-smi", "collected",
-                           "NCCL RAS", "NCCL Inspector", "Kubernetes"})  # fmt: skip
+                           "NCCL RAS", "Kubernetes"})  # fmt: skip
 _LOUD_WORDS = ("rror", "ERROR", "atal", "FATAL", "died", "illed", "imed out", "imeout", "lost",
                "efused", "bort", "xception", "reempt", "issing ranks", "stall", "tuck",
                "xited", "victed", "ismatched", "Failed", "BackoffL", "CrashLoop",

@@ -15,7 +15,6 @@ from oddrank.triage.evidence import (
     launcher,
     log_lines,
     nccl_debug,
-    nccl_inspector,
     nccl_ras,
     nvidia_smi,
     record,
@@ -43,7 +42,6 @@ KINDS: dict[Kind, str] = {
     launcher.KIND: "torchrun and its `error.json`, srun and slurmstepd, mpirun, Hydra, Ray, pdsh, "
     "kubectl, Docker's and Kubernetes' files; their prefixes say which rank wrote a line",
     nccl_debug.KIND: "`NCCL_DEBUG=INFO` with `NCCL_DEBUG_SUBSYS=COLL`",
-    nccl_inspector.KIND: "JSONL",
     nccl_ras.KIND: "`ncclras` as text or JSON",
     nvidia_smi.KIND: "`nvidia-smi -q`",
     record.KIND: "`/dev/shm/oddrank-$UID/<job>/` of a script with `oddrank.arm()` or under "
