@@ -16,20 +16,17 @@ from typing import Any
 import pytest
 
 from oddrank import job
+from oddrank.run.collect.node import SOURCES
 from oddrank.run.collect.sources import (
     Rank,
     Sink,
     Source,
     Target,
-    cgroups,
-    environment,
-    flight_recorder,
+    host,
     kernel,
     nccl_ras,
-    nvidia_smi,
     process,
-    table,
-    torchelastic,
+    torch_files,
 )
 from oddrank.triage import facts
 from oddrank.triage.evidence import collected
@@ -74,8 +71,8 @@ def ran(source: Source, folder: Path, *ranks: Rank, room: int = 1 << 20) -> Simp
 
 
 def test_the_shares_of_the_limit_sum_up_to_one():
-    assert sum(source.share for source in table.SOURCES) == pytest.approx(1.0)
-    names = [source.name for source in table.SOURCES]
+    assert sum(source.share for source in SOURCES) == pytest.approx(1.0)
+    names = [source.name for source in SOURCES]
     assert len(set(names)) == len(names)
 
 
@@ -167,7 +164,7 @@ def test_dumps_of_all_ranks_are_found_by_their_variables(tmp_path):
         rank(1, environ={"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(prefix)}),
         rank(2, environ={"HOME": str(tmp_path / "home")}),
     ]
-    found = ran(flight_recorder.SOURCE, tmp_path / "out", *ranks)
+    found = ran(torch_files.FLIGHT_RECORDER, tmp_path / "out", *ranks)
     assert found.lacks == {}
     assert found.files == {
         "flight_recorder/nccl_trace_0": b"dump0",
@@ -208,7 +205,7 @@ def test_what_is_no_dump_of_the_job_is_left_out(tmp_path):
             make(paths[why])
     environ = {"TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "dump")}
     ranks = [rank(number, environ=environ) for number in range(len(FOREIGN))]
-    found = ran(flight_recorder.SOURCE, tmp_path / "out", *ranks)
+    found = ran(torch_files.FLIGHT_RECORDER, tmp_path / "out", *ranks)
     assert found.files == {}
     for why, path in paths.items():
         assert why in found.lacks[str(path)]
@@ -218,7 +215,7 @@ DUMPS = texts(__file__)["dumps"]
 
 
 def test_torch_is_asked_for_a_new_dump_through_its_pipe(tmp_path, monkeypatch):
-    monkeypatch.setattr(flight_recorder, "_ANSWER", 60.0)
+    monkeypatch.setattr(torch_files, "_ANSWER", 60.0)
     stem, dump = tmp_path / "pipe_", tmp_path / "dump0"
     environ = {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(stem),
                "TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "dump")}  # fmt: skip
@@ -226,18 +223,18 @@ def test_torch_is_asked_for_a_new_dump_through_its_pipe(tmp_path, monkeypatch):
     torch = subprocess.Popen([sys.executable, "-c", DUMPS, stem, dump], stdout=subprocess.PIPE)
     try:
         torch.stdout.readline()
-        found = ran(flight_recorder.SOURCE, tmp_path / "out", rank(environ=environ))
+        found = ran(torch_files.FLIGHT_RECORDER, tmp_path / "out", rank(environ=environ))
     finally:
         torch.kill()
         torch.communicate()
     assert (found.files, found.lacks) == ({"flight_recorder/dump0": b"new dump"}, {})
-    again = ran(flight_recorder.SOURCE, tmp_path / "out", rank(environ=environ))
+    again = ran(torch_files.FLIGHT_RECORDER, tmp_path / "out", rank(environ=environ))
     assert again.lacks == {f"{stem}0.pipe": "no process reads it"}
     assert again.files == {"flight_recorder/dump0": b"new dump"}
 
 
 def test_a_stopped_torch_is_named_and_its_older_dump_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(flight_recorder, "_ANSWER", 0.5)
+    monkeypatch.setattr(torch_files, "_ANSWER", 0.5)
     stem = tmp_path / "pipe_"
     (tmp_path / "dump0").write_text("old dump")
     os.utime(tmp_path / "dump0", (time.time() - 0.2,) * 2)
@@ -245,7 +242,7 @@ def test_a_stopped_torch_is_named_and_its_older_dump_kept(tmp_path, monkeypatch)
     reader = os.open(f"{stem}0.pipe", os.O_RDONLY | os.O_NONBLOCK)
     environ = {"TORCH_FR_DEBUG_INFO_PIPE_FILE": str(stem),
                "TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "dump")}  # fmt: skip
-    found = ran(flight_recorder.SOURCE, tmp_path / "out", rank(environ=environ))
+    found = ran(torch_files.FLIGHT_RECORDER, tmp_path / "out", rank(environ=environ))
     assert os.read(reader, 10) == b"1\n"
     os.close(reader)
     assert found.lacks == {"a new dump of rank 0": "torch wrote none in 0.5 s"}
@@ -312,7 +309,7 @@ def test_a_cgroup_that_killed_a_process_says_so(tmp_path):
         assert done.returncode == -signal.SIGKILL
         with sleeper() as other:
             (folder / "tasks").write_text(str(other.pid))
-            found = ran(cgroups.SOURCE, tmp_path, rank(3, pid=other.pid))
+            found = ran(host.CGROUPS, tmp_path, rank(3, pid=other.pid))
     finally:
         until(lambda: not (folder / "tasks").read_text())
         folder.rmdir()
@@ -329,7 +326,7 @@ def test_error_files_are_named_by_the_global_rank_also_of_ranks_that_ended(tmp_p
         (attempt / local).mkdir(parents=True)
         (attempt / local / "error.json").write_text(f"error of {local}")
     one = rank(5, local_rank=1, environ={"TORCHELASTIC_ERROR_FILE": f"{attempt}/1/error.json"})
-    found = ran(torchelastic.SOURCE, tmp_path / "out", one)
+    found = ran(torch_files.TORCHELASTIC, tmp_path / "out", one)
     assert found.files == {
         "torchelastic/rank4.error.json": b"error of 0",
         "torchelastic/rank5.error.json": b"error of 1",
@@ -338,7 +335,7 @@ def test_error_files_are_named_by_the_global_rank_also_of_ranks_that_ended(tmp_p
 
 def test_no_variable_outside_of_the_white_list_is_written(tmp_path):
     one = rank(environ={"NCCL_DEBUG": "INFO", "HOME": "/home/me", "API_TOKEN": "secret"})
-    found = ran(environment.SOURCE, tmp_path, one)
+    found = ran(host.ENVIRONMENT, tmp_path, one)
     assert json.loads(found.files["environment.json"])["ranks"] == {"0": {"NCCL_DEBUG": "INFO"}}
     assert b"secret" not in found.files["environment.json"]
 
@@ -362,6 +359,6 @@ def test_the_kernel_s_log_is_read_or_it_is_said_why_not(tmp_path):
 def test_nvidia_smi_is_kept_also_if_it_fails(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     shell_script(tmp_path / "nvidia-smi", 'echo "$1: GPU is lost"\nexit 15')
-    found = ran(nvidia_smi.SOURCE, tmp_path / "out")
+    found = ran(host.NVIDIA_SMI, tmp_path / "out")
     assert found.files == {"nvidia-smi.txt": b"-q: GPU is lost\n"}
     assert found.lacks == {"nvidia-smi -q": "it exited with 15: -q: GPU is lost"}

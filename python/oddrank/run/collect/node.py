@@ -17,10 +17,26 @@ from oddrank.errors import OddrankError
 from oddrank.run.collect import children
 from oddrank.run.collect import find as find_
 from oddrank.run.collect.children import Result, Say, Stop, Task
-from oddrank.run.collect.sources import Rank, Sink, Source, Target, write
-from oddrank.run.collect.sources.table import SOURCES
+from oddrank.run.collect.sources import (
+    Rank,
+    Sink,
+    Source,
+    Target,
+    host,
+    kernel,
+    nccl_ras,
+    process,
+    records,
+    torch_files,
+    write,
+)
 from oddrank.trace import jobs
 
+SOURCES: tuple[Source, ...] = (
+    process.SOURCE, records.SOURCE, nccl_ras.SOURCE, torch_files.FLIGHT_RECORDER, host.NVIDIA_SMI,
+    kernel.SOURCE, host.CGROUPS, torch_files.TORCHELASTIC, host.ENVIRONMENT,
+)  # fmt: skip
+"""All sources of evidence. Their shares of --limit sum up to 1."""
 SCHEMA = "oddrank.collect/1"
 MANIFEST = "manifest.json"
 _WHERE_RECORDS_ARE = (

@@ -1,4 +1,4 @@
-"""Copies dumps of torch's flight recorder, and asks for new ones where torch has a dump pipe.
+"""Copies torchelastic's error files, and dumps of torch's flight recorder; asks for new dumps.
 
 torch writes PREFIX + rank: when a watchdog gives up, or when something is written to the rank's
 pipe, PREFIX + rank + .pipe (of NCCL and XCCL groups, with TORCH_NCCL_DEBUG_INFO_PIPE_FILE set).
@@ -15,14 +15,14 @@ from pathlib import Path
 
 from oddrank import job
 from oddrank.run.collect.sources import Rank, Sink, Source, Target, copy
-from oddrank.run.collect.sources.places import FLIGHT_FILE, FLIGHT_PIPE
+from oddrank.run.collect.sources.places import ERROR_FILE, FLIGHT_FILE, FLIGHT_PIPE
 
 _NAMES = ("comm_lib_trace_rank_", "nccl_trace_rank_")
 _ANSWER = 6.0  # seconds: torch looks at its pipes about once a second
 _STILL = 0.3  # a dump of this age is complete
 
 
-def _work(target: Target, _: object, sink: Sink) -> None:
+def _dumps(target: Target, _: object, sink: Sink) -> None:
     asked = {}
     for rank in target.living:
         begun = time.time()
@@ -115,4 +115,31 @@ def _prefixes(rank: Rank) -> Iterator[str]:
     yield from (f"/tmp/{name}" for name in _NAMES)
 
 
-SOURCE = Source("flight recorder", 12.0, 0.3, _work)
+def _errors(target: Target, _: object, sink: Sink) -> None:
+    """Copies the exception of each rank that raised one, in JSON."""
+    found: dict[Path, Rank] = {}
+    for path, (rank, *_others) in target.values(*ERROR_FILE).items():
+        file = Path(path)
+        found[file] = rank
+        # Its launcher's folder has one of each local rank: of those that have ended, too.
+        if file.parent.name == str(rank.local_rank) and rank.local_rank is not None:
+            sink.at(file.parent.parent)
+            for name in _numbers(file.parent.parent):
+                number = rank.rank - rank.local_rank + int(name)
+                beside = Rank(number, int(name), rank.world, 0, 0, rank.uid, False)
+                found.setdefault(file.parent.parent / name / file.name, beside)
+    for file, rank in found.items():
+        sink.at(file)
+        if os.path.lexists(file):
+            copy(sink, file, f"torchelastic/rank{rank.rank}.error.json", rank.uid)
+
+
+def _numbers(folder: Path) -> list[str]:
+    try:
+        return sorted(name for name in os.listdir(folder) if name.isascii() and name.isdigit())
+    except OSError:
+        return []
+
+
+FLIGHT_RECORDER = Source("flight recorder", 12.0, 0.3, _dumps)
+TORCHELASTIC = Source("torchelastic", 5.0, 0.01, _errors)

@@ -1,0 +1,144 @@
+"""What the node itself says: `nvidia-smi -q`, cgroups, memory, versions and load."""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+from oddrank._version import __version__
+from oddrank.machine import settings, small_file
+from oddrank.run.collect.sources import Sink, Source, Target
+from oddrank.run.collect.sources.places import SHOWN, chosen
+
+_CGROUPS = "oddrank.cgroups/1"
+_ROOT = Path("/sys/fs/cgroup")
+# Version 2 has one folder for all; version 1 one for each controller.
+_CGROUP_FILES = {
+    "": (
+        "memory.events", "memory.events.local", "memory.current", "memory.peak", "memory.max",
+        "memory.high", "memory.stat", "memory.pressure", "memory.swap.current", "memory.swap.max",
+        "pids.current", "pids.max", "pids.events", "cpu.max", "cpu.stat", "cgroup.events",
+        "cgroup.freeze", "cpuset.cpus.effective",
+    ),
+    "memory": (
+        "memory.oom_control", "memory.failcnt", "memory.usage_in_bytes",
+        "memory.max_usage_in_bytes", "memory.limit_in_bytes", "memory.stat",
+    ),
+    "freezer": ("freezer.state",),
+    "pids": ("pids.current", "pids.max", "pids.events"),
+    "cpu": ("cpu.stat", "cpu.cfs_quota_us", "cpu.cfs_period_us"),
+}  # fmt: skip
+_MOST_CGROUPS = 512
+_ENVIRONMENT = "oddrank.environment/1"
+
+
+def _nvidia_smi(target: Target, _: object, sink: Sink) -> None:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        sink.lacks("nvidia-smi -q", "there is no nvidia-smi here", absent=True)
+        return
+    sink.at("nvidia-smi -q")
+    with subprocess.Popen(
+        [program, "-q"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        assert process.stdout is not None
+        text = process.stdout.read(sink.room)
+        process.stdout.close()
+    if process.returncode:
+        sink.lacks("nvidia-smi -q", f"it exited with {process.returncode}: {_last(text)}")
+    if text:
+        sink.put("nvidia-smi.txt", text, of="nvidia-smi -q")
+
+
+def _last(text: bytes) -> str:
+    lines = text.decode(errors="backslashreplace").strip().splitlines()
+    return lines[-1][:200] if lines else "no output"
+
+
+def _cgroups(target: Target, _: object, sink: Sink) -> None:
+    users: dict[tuple[str, Path], list[int]] = {}
+    for rank in [*target.living, None]:
+        pid, number = (rank.pid, rank.rank) if rank else (os.getpid(), -1)
+        sink.at(f"/proc/{pid}/cgroup")
+        for kind, folder in _folders(pid):
+            users.setdefault((kind, folder), []).append(number)
+    found = []
+    for (kind, folder), numbers in list(users.items())[:_MOST_CGROUPS]:
+        sink.at(folder)
+        texts = {name: text for name in _CGROUP_FILES[kind] if (text := small_file(folder / name))}
+        if texts:
+            ranks = sorted(number for number in numbers if number >= 0)
+            found.append({"path": str(folder), "ranks": ranks, "files": texts})
+    if not found:
+        sink.lacks("cgroups", f"nothing of theirs is readable below {_ROOT}", absent=True)
+        return
+    data = {"schema": _CGROUPS, "host": target.host, "time": time.time(), "cgroups": found}
+    sink.put("cgroups.json", json.dumps(data).encode())
+
+
+def _folders(pid: int) -> list[tuple[str, Path]]:
+    """Returns the folders of a process's cgroups and of those above: counters of limits are there.
+
+    In a container the path may be one of the host's, which is not here: its root is.
+    """
+    found = []
+    for line in small_file(f"/proc/{pid}/cgroup").splitlines():
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        for kind in _CGROUP_FILES:
+            if kind and kind not in controllers.split(","):
+                continue
+            if not kind and controllers:
+                continue
+            roots = [_ROOT / controllers, _ROOT / kind] if kind else [_ROOT / "unified", _ROOT]
+            root = next((root for root in roots if root.is_dir()), None)
+            if root is None:
+                continue
+            folder = Path(os.path.normpath(f"{root}/{path}"))
+            while folder.is_relative_to(root):
+                found.append((kind, folder))
+                folder = folder.parent
+    return found
+
+
+def _environment(target: Target, _: object, sink: Sink) -> None:
+    sink.at("/proc")
+    memory = (line.partition(":") for line in small_file("/proc/meminfo").splitlines())
+    data = {
+        "schema": _ENVIRONMENT,
+        "host": target.host,
+        "time": time.time(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "oddrank": __version__,
+        "driver": settings.driver(),
+        "uptime": small_file("/proc/uptime"),
+        "load": small_file("/proc/loadavg"),
+        "boot_id": small_file("/proc/sys/kernel/random/boot_id"),
+        "memory": {name: value.strip() for name, _, value in memory},
+        "pressure": {
+            name: small_file(f"/proc/pressure/{name}") for name in ("cpu", "io", "memory")
+        },
+        "shm": _space("/dev/shm"),
+        "ranks": {str(rank.rank): chosen(rank.environ, SHOWN) for rank in target.ranks},
+    }
+    sink.put("environment.json", json.dumps(data).encode())
+    for rank in target.living:
+        if not rank.environ:
+            sink.lacks(f"/proc/{rank.pid}/environ", "its variables were not readable")
+
+
+def _space(folder: str) -> dict[str, int]:
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return {}
+    return {"bytes": found.f_blocks * found.f_frsize, "free": found.f_bavail * found.f_frsize}
+
+
+NVIDIA_SMI = Source("nvidia-smi", 15.0, 0.01, _nvidia_smi)
+CGROUPS = Source("cgroups", 5.0, 0.01, _cgroups)
+ENVIRONMENT = Source("environment", 5.0, 0.01, _environment)
