@@ -14,6 +14,7 @@ from oddrank.triage.suspects import Cause, Suspect
 from oddrank.triage.words import (
     call_text,
     count,
+    full_call,
     group_text,
     place_text,
     step_text,
@@ -42,23 +43,38 @@ _SIZES = re.compile(r"(\d+) vs\.? (\d+)")
 _NOT_TOLD = "what was read does not tell"
 
 
+def _several(suspect: Suspect) -> bool:
+    return len(suspect.processes) > 1
+
+
+def _they_have(suspect: Suspect) -> str:
+    return "they have" if _several(suspect) else "it has"
+
+
+def _have(suspect: Suspect) -> str:
+    return "have" if _several(suspect) else "has"
+
+
+def _in_leaf(suspect: Suspect) -> str:
+    """Returns ` in F (FILE:LINE)`; "" if its place is not known."""
+    place = place_text(suspect.leaf)
+    return f" in {place}" if place else ""
+
+
 def _host_stopped(suspect: Suspect) -> tuple[Condition, str]:
     return stuck(suspect, "stopped by a signal, a debugger or a frozen container")
 
 
 def _gpu_stopped(suspect: Suspect) -> tuple[Condition, str]:
-    if len(suspect.processes) > 1:
+    if _several(suspect):
         return stuck(suspect, "their hosts issue more calls, but their GPUs complete none")
     return stuck(suspect, "its host issues more calls, but its GPU completes none")
 
 
 def _not_entered(suspect: Suspect) -> tuple[Condition, str]:
-    they = "they have" if len(suspect.processes) > 1 else "it has"
-    at = call_text(suspect.at)
+    they, at = _they_have(suspect), full_call(suspect)
     if not at:
         return stuck(suspect, f"{they} not entered the call that the others are in")
-    if group := group_text(suspect.group):
-        at = f"{at} of {group}"
     return stuck(suspect, f"{they} not entered {at}", where="there")
 
 
@@ -66,10 +82,9 @@ def _inside_call(suspect: Suspect) -> tuple[Condition, str]:
     name, _, _ = subject(suspect)
     at, own = call_text(suspect.at) or "a call", suspect.own
     if own is not None and suspect.at is not None and own.seq != suspect.at.seq:
-        have = "have" if len(suspect.processes) > 1 else "has"
         of = group_text(suspect.group)
         how = f"inside {call_text(own)} of {of}, which the others have completed"
-        return stuck(suspect, f"{how}; {name} {have} not entered {at}", where="there")
+        return stuck(suspect, f"{how}; {name} {_have(suspect)} not entered {at}", where="there")
     return stuck(suspect, f"inside {at}, or in one before it, and nobody else is behind")
 
 
@@ -86,7 +101,7 @@ def _entered_or_inside(suspect: Suspect) -> tuple[Condition, str]:
         text = f"{count(suspect.waiting)} {wait(suspect.waiting)} in {at}"
         text += f", and {name} left no word of it"
         return "unknown", f"{text}: whether they wait for {them} can't be told"
-    they = "they have" if len(suspect.processes) > 1 else "it has"
+    they = _they_have(suspect)
     return stuck(suspect, f"{they} not entered {at}, or {be} inside it (a stack would tell)")
 
 
@@ -95,7 +110,7 @@ def _host_stuck(suspect: Suspect) -> tuple[Condition, str]:
     if suspect.rule == "held" and not suspect.leaf_class:
         doing = "inside the kernel (state D)"
     first, _, rest = doing.partition(" ")
-    if len(suspect.processes) > 1 and first.endswith("s"):
+    if _several(suspect) and first.endswith("s"):
         doing = f"{first[:-1]} {rest}".rstrip()
     place = place_text(suspect.leaf)
     if suspect.beside and len(suspect.processes) == 1:
@@ -107,23 +122,20 @@ def _host_stuck(suspect: Suspect) -> tuple[Condition, str]:
 
 
 def _deadlock(suspect: Suspect) -> tuple[Condition, str]:
-    its = "their" if len(suspect.processes) > 1 else "its"
+    its = "their" if _several(suspect) else "its"
     places = dict.fromkeys(filter(None, map(place_text, (suspect.leaf, *suspect.beside))))
     where = f", in {' and '.join(places)}" if places else ""
     return stuck(suspect, f"{its} threads wait for each other's locks{where}")
 
 
 def _gil_held(suspect: Suspect) -> tuple[Condition, str]:
-    place = place_text(suspect.leaf)
-    where = f" in {place}" if place else ""
+    where = _in_leaf(suspect)
     return stuck(suspect, f"one thread keeps the GIL{where}, and no other Python code can run")
 
 
 def _infinite_loop(suspect: Suspect) -> tuple[Condition, str]:
-    place = place_text(suspect.leaf)
-    where = f" in {place}" if place else ""
-    run, do = ("run", "do") if len(suspect.processes) > 1 else ("runs", "does")
-    return stuck(suspect, f"{run} on{where} and {do} not come to the next call")
+    run, do = ("run", "do") if _several(suspect) else ("runs", "does")
+    return stuck(suspect, f"{run} on{_in_leaf(suspect)} and {do} not come to the next call")
 
 
 _IN_PAUSE = {
@@ -160,16 +172,14 @@ def _dead(suspect: Suspect) -> tuple[Condition, str]:
         how = f"aborted{at}" + (f": {text}" if text else "")
     if death.how in ("signal", "oom", "exit", "evicted") and text:
         how += f" ({text})"
-    if len(suspect.processes) > 1:
+    if _several(suspect):
         how = how.replace("was ", "were ", 1)
     return "dead", f"{name} {how}{step_text(suspect)}{waiters(suspect)}"
 
 
 def _finished(suspect: Suspect) -> tuple[Condition, str]:
     name, _, _ = subject(suspect)
-    at, group = call_text(suspect.at) or "a call", group_text(suspect.group)
-    at += f" of {group}" if group else ""
-    death = suspect.death
+    at, death = full_call(suspect, "a call"), suspect.death
     if death is None:
         text = f"{name} {wait(suspect.processes)} in {at}, which "
         if len(suspect.waiting) == 1:
@@ -188,10 +198,9 @@ def _mismatch(suspect: Suspect) -> tuple[Condition, str]:
     found = suspect.mismatch
     name, _, _ = subject(suspect)
     if found is None:
-        at, of = call_text(suspect.at), group_text(suspect.group)
-        where = f" of {of}" if at and of else ""
+        at = full_call(suspect) or "a call"
         before = "what was never issued after the same calls before"
-        return "mismatch", f"{name} issued {at or 'a call'}{where}: {before}{waiters(suspect)}"
+        return "mismatch", f"{name} issued {at}: {before}{waiters(suspect)}"
     usual, *others = found.variants
     of = group_text(suspect.group or found.group)
     where = f"call {found.seq}" + (f" of {of}" if of else "")
@@ -220,7 +229,7 @@ def _with(call: Call, differs: str) -> str:
 
 def _shared_group(suspect: Suspect) -> tuple[Condition, str]:
     name, _, _ = subject(suspect)
-    use = "use" if len(suspect.processes) > 1 else "uses"
+    use = "use" if _several(suspect) else "uses"
     text = f"{name} {use} {group_text(suspect.group) or 'a group'} from several threads at once"
     each = f" ({', '.join(suspect.threads)})" if suspect.threads else ""
     return "mismatch", f"{text}{each}: their calls meet in no fixed order"
@@ -253,14 +262,12 @@ def _outside(suspect: Suspect) -> tuple[Condition, str]:
 
 def _moving(suspect: Suspect) -> tuple[Condition, str]:
     name, be, _ = subject(suspect)
-    place = place_text(suspect.leaf)
-    where = f" in {place}" if place else ""
     be = be if suspect.certainty else "may be"
-    return "slow", f"{name} {be} slow, but moves{where}{waiters(suspect)}"
+    return "slow", f"{name} {be} slow, but moves{_in_leaf(suspect)}{waiters(suspect)}"
 
 
 def _unreachable(suspect: Suspect) -> tuple[Condition, str]:
-    verb = "answer" if len(suspect.processes) > 1 else "answers"
+    verb = "answer" if _several(suspect) else "answers"
     return stuck(suspect, f"{verb} nobody: stopped, dead, or cut off from the network")
 
 
@@ -276,8 +283,7 @@ def _device(suspect: Suspect) -> tuple[Condition, str]:
         return "broken", f"{name} has a fault: {text}"
     place = f"{device}: " if device and device not in text else ""
     name, _, _ = subject(suspect)
-    have = "have" if len(suspect.processes) > 1 else "has"
-    return "broken", f"{name} {have} a fault: {place}{text}{waiters(suspect)}"
+    return "broken", f"{name} {_have(suspect)} a fault: {place}{text}{waiters(suspect)}"
 
 
 def _settings(suspect: Suspect) -> tuple[Condition, str]:
@@ -288,7 +294,7 @@ def _settings(suspect: Suspect) -> tuple[Condition, str]:
     if not suspect.processes:
         return "unknown", f"ranks differ in their settings: {text}"
     name, _, _ = subject(suspect)
-    return "different", f"{name} {'have' if len(suspect.processes) > 1 else 'has'} {text}"
+    return "different", f"{name} {_have(suspect)} {text}"
 
 
 def _application(suspect: Suspect) -> tuple[Condition, str]:
@@ -307,9 +313,7 @@ def _unknown(suspect: Suspect) -> tuple[Condition, str]:
     if not suspect.waiting:
         what = suspect.support[0].text if suspect.support else "something went wrong"
         return "unknown", f"{what}, and {_NOT_TOLD} which rank began it"
-    at, group = call_text(suspect.at), group_text(suspect.group)
-    where = f" in {at}" if at else ""
-    where += f" of {group}" if at and group else ""
+    where = f" in {at}" if (at := full_call(suspect)) else ""
     there = [p for p in suspect.waiting if not suspect.there or p in suspect.there]
     elsewhere = [p for p in suspect.waiting if p not in there]
     where += f", {count(elsewhere)} in other calls" if elsewhere else ""
@@ -384,120 +388,43 @@ def _signal_name(number: int | None) -> str:
         return f"signal {number}" if number else "a signal"
 
 
-PAUSED = Cause(
-    "paused", "purpose",
-    "waits on purpose: at a breakpoint, or for a rank in one",
-    None,
-)  # fmt: skip
-DEAD = Cause(
-    "dead", "end",
-    "died first: exception, signal, exit, out of memory; or a worker that it started did",
-    _dead,
-)  # fmt: skip
-FINISHED = Cause(
-    "finished", "end",
-    "ended with exit code 0, while others wait in a call that it never makes",
-    _finished,
-)  # fmt: skip
-HOST_STOPPED = Cause(
-    "host-stopped", "held",
-    "was stopped: SIGSTOP, a debugger, a frozen container",
-    _host_stopped,
-)  # fmt: skip
-DEVICE = Cause(
-    "device", "device",
-    "has a fault of its GPU, link or host",
-    _device,
-)  # fmt: skip
-GPU_STOPPED = Cause(
-    "gpu-stopped", "held",
-    "has a GPU that completes nothing, while its host issues more",
-    _gpu_stopped,
-)  # fmt: skip
-UNREACHABLE = Cause(
-    "unreachable", "held",
-    "answers no watcher: stopped, dead, or its node is cut off",
-    _unreachable,
-)  # fmt: skip
-GIL_HELD = Cause(
-    "gil-held", "stack",
-    "has a thread that keeps the GIL",
-    _gil_held,
-)  # fmt: skip
-DEADLOCK = Cause(
-    "deadlock", "stack",
-    "has threads that wait for each other's locks: both places are named",
-    _deadlock,
-)  # fmt: skip
-HOST_STUCK = Cause(
-    "host-stuck", "stack",
-    "stands in code that is no collective, which is named",
-    _host_stuck,
-)  # fmt: skip
-INFINITE_LOOP = Cause(
-    "infinite-loop", "stack",
-    "runs, and does not come to the next call",
-    _infinite_loop,
-)  # fmt: skip
-MOVING = Cause(
-    "moving", "stack",
-    "moves, but slowly",
-    _moving,
-)  # fmt: skip
-SHARED_GROUP = Cause(
-    "shared-group", "others",
-    "uses one group from several threads at once: its calls meet in no fixed order",
-    _shared_group,
-)  # fmt: skip
-MISMATCH = Cause(
-    "mismatch", "others",
-    "issued another call than the others",
-    _mismatch,
-)  # fmt: skip
-CYCLE = Cause(
-    "cycle", "others",
-    "is one of a circle that wait for each other",
-    _cycle,
-)  # fmt: skip
-NOT_ENTERED = Cause(
-    "not-entered", "call",
-    "has not issued the call in which the others wait",
-    _not_entered,
-)  # fmt: skip
-INSIDE_CALL = Cause(
-    "inside-call", "call",
-    "is in the call, and nobody else is behind",
-    _inside_call,
-)  # fmt: skip
-NOT_ENTERED_OR_INSIDE = Cause(
-    "not-entered-or-inside", "call",
-    "one of the two: only counters were there",
-    _entered_or_inside,
-)  # fmt: skip
-SETTINGS = Cause(
-    "settings", "device",
-    "has other settings than the other ranks",
-    _settings,
-)  # fmt: skip
-APPLICATION = Cause(
-    "application", "device",
-    "ran a program that made an error on its GPU; the GPU is sound",
-    _application,
-)  # fmt: skip
-OUTSIDE = Cause(
-    "outside", "nobody",
-    "nobody is named: no rank waits in a call",
-    _outside,
-)  # fmt: skip
-UNKNOWN = Cause(
-    "unknown", "nobody",
-    "nobody is named: what was read does not tell",
-    _unknown,
-)  # fmt: skip
-_ROWS = (
-    PAUSED, DEAD, FINISHED, HOST_STOPPED, DEVICE, GPU_STOPPED, UNREACHABLE, GIL_HELD, DEADLOCK,
-    HOST_STUCK, INFINITE_LOOP, MOVING, SHARED_GROUP, MISMATCH, CYCLE, NOT_ENTERED, INSIDE_CALL,
-    NOT_ENTERED_OR_INSIDE, SETTINGS, APPLICATION, OUTSIDE, UNKNOWN,
-)  # fmt: skip
-TABLE = {row.name: row for row in _ROWS}
+# fmt: off
+PAUSED = Cause("paused", "purpose", None, "waits on purpose: at a breakpoint, or for a rank in one")
+DEAD = Cause("dead", "end", _dead,
+             "died first: exception, signal, exit, out of memory; or a worker that it started did")
+FINISHED = Cause("finished", "end", _finished,
+                 "ended with exit code 0, while others wait in a call that it never makes")
+HOST_STOPPED = Cause("host-stopped", "held", _host_stopped,
+                     "was stopped: SIGSTOP, a debugger, a frozen container")
+DEVICE = Cause("device", "device", _device, "has a fault of its GPU, link or host")
+GPU_STOPPED = Cause("gpu-stopped", "held", _gpu_stopped,
+                    "has a GPU that completes nothing, while its host issues more")
+UNREACHABLE = Cause("unreachable", "held", _unreachable,
+                    "answers no watcher: stopped, dead, or its node is cut off")
+GIL_HELD = Cause("gil-held", "stack", _gil_held, "has a thread that keeps the GIL")
+DEADLOCK = Cause("deadlock", "stack", _deadlock,
+                 "has threads that wait for each other's locks: both places are named")
+HOST_STUCK = Cause("host-stuck", "stack", _host_stuck,
+                   "stands in code that is no collective, which is named")
+INFINITE_LOOP = Cause("infinite-loop", "stack", _infinite_loop,
+                      "runs, and does not come to the next call")
+MOVING = Cause("moving", "stack", _moving, "moves, but slowly")
+SHARED_GROUP = Cause("shared-group", "others", _shared_group,
+                     "uses one group from several threads at once: its calls meet in no fixed "
+                     "order")
+MISMATCH = Cause("mismatch", "others", _mismatch, "issued another call than the others")
+CYCLE = Cause("cycle", "others", _cycle, "is one of a circle that wait for each other")
+NOT_ENTERED = Cause("not-entered", "call", _not_entered,
+                    "has not issued the call in which the others wait")
+INSIDE_CALL = Cause("inside-call", "call", _inside_call,
+                    "is in the call, and nobody else is behind")
+NOT_ENTERED_OR_INSIDE = Cause("not-entered-or-inside", "call", _entered_or_inside,
+                              "one of the two: only counters were there")
+SETTINGS = Cause("settings", "device", _settings, "has other settings than the other ranks")
+APPLICATION = Cause("application", "device", _application,
+                    "ran a program that made an error on its GPU; the GPU is sound")
+OUTSIDE = Cause("outside", "nobody", _outside, "nobody is named: no rank waits in a call")
+UNKNOWN = Cause("unknown", "nobody", _unknown, "nobody is named: what was read does not tell")
+# fmt: on
+TABLE = {row.name: row for row in list(globals().values()) if isinstance(row, Cause)}
 """All causes by name, in their order."""

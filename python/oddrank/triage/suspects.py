@@ -38,14 +38,13 @@ class Cause:
     still say why; stack: where a rank stands; held: that it cannot run; end: how it ended; device:
     a fault of its GPU, link, host or settings; others: that ranks keep each other; purpose: that a
     person wants it to wait; nobody: that no rank can be named.
-    says: its sentence; made of a suspect, with the condition that it is in. None:
-    it is no finding.
+    says: its sentence; made of a suspect, with the condition that it is in. None: no finding.
     """
 
     name: str
     about: About
-    means: str
     says: Callable[[Suspect], tuple[Condition, str]] | None
+    means: str
 
 
 @dataclass(frozen=True)

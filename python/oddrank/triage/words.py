@@ -54,6 +54,12 @@ def group_text(group: Group | None) -> str:
     return group_name(group.title, group.ranks)
 
 
+def full_call(suspect: Suspect, unknown: str = "") -> str:
+    """Returns the call in which others wait, with its group: all_reduce 9 of default_pg."""
+    at, group = call_text(suspect.at) or unknown, group_text(suspect.group)
+    return f"{at} of {group}" if at and group else at
+
+
 def place_text(frame: Frame | None) -> str:
     """Returns a frame as _try_get_data (dataloader.py:1011); "" if nothing is known of it."""
     if frame is None or (frame.function == "?" and not frame.file):  # its name was lost
@@ -81,15 +87,14 @@ def waiters(suspect: Suspect, where: str = "") -> str:
         have = "have" if len(suspect.waiting) > 1 else "has"
         return f"; {count(suspect.waiting)} {have} finished"
     *_, them = subject(suspect)
-    at, group = call_text(suspect.at), group_text(suspect.group)
-    if not where and at:
-        where = f"in {at} of {group}" if group else f"in {at}"
+    if not where and (at := full_call(suspect)):
+        where = f"in {at}"
     # Others wait for those who are there, or for the culprits in other calls.
     members = set(suspect.group.ranks) if suspect.group else set()
     if suspect.there:
         members = set(ranks(suspect.there))
     there = [p for p in suspect.waiting if p.rank is None or p.rank in members]
-    if not members or not there or not at:
+    if not members or not there or not call_text(suspect.at):
         there = list(suspect.waiting)
     inside = set(map(id, there))
     others = [p for p in suspect.waiting if id(p) not in inside]
