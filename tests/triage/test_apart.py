@@ -5,7 +5,7 @@ import json
 import pytest
 
 from oddrank.inputs import Notes, files, unix_time
-from oddrank.triage import apart, folders
+from oddrank.triage import apart
 from oddrank.triage.facts import Counts, Death, Group, Process, Progress, Source, Trouble
 from triage.facts_of import judged
 from triage.flight_dumps import dump, entry, write
@@ -90,7 +90,7 @@ def dumped(folder, seqs, **more):
 
 def kept_apart(root):
     with files.opened([str(root)], Notes()) as items:
-        return [(name, len(own)) for name, own in folders.jobs(items)]
+        return [(name, len(own)) for name, own in apart.by_folder(items)]
 
 
 def test_folders_with_other_dumps_of_the_same_ranks_are_judged_alone(tmp_path, golden):

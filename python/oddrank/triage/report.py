@@ -15,19 +15,16 @@ from oddrank.triage import (
     apart,
     causes,
     findings,
-    folders,
     not_understood,
     timeline,
     verdict,
     words,
 )
-from oddrank.triage.bounds import bounded
 from oddrank.triage.evidence import kinds
 from oddrank.triage.facts import MOST_RANKS, Fact
 from oddrank.triage.next_steps import next_steps
-from oddrank.triage.rules import RULES
 from oddrank.triage.suspects import Point, Suspect
-from oddrank.triage.view import View, ours, view
+from oddrank.triage.view import View, bounded, ours, view
 
 if TYPE_CHECKING:
     from oddrank.page.parts import Parts
@@ -68,7 +65,7 @@ def judged(items: Sequence[Item], notes: Notes) -> Triage:
     """Reads all files and judges them. OddrankError if none of them is evidence."""
     parts: dict[str, list[Fact]] = {}
     read: dict[str, tuple[int, int]] = {}
-    for name, own in folders.jobs(items):
+    for name, own in apart.by_folder(items):
         for kind, chosen, found in kinds.read(own, notes):
             chosen_before, found_before = read.get(kind.name, (0, 0))
             read[kind.name] = (chosen_before + len(chosen), found_before + len(found))
@@ -227,7 +224,7 @@ def explanation(triage: Triage) -> Iterator[str]:
         yield f"not read: {line}"
     for suspect in triage.suspects:
         yield ""
-        meaning = RULES.get(suspect.rule, "")
+        meaning = findings.RULES.get(suspect.rule, "")
         yield f"rule {suspect.rule}" + (f": {meaning}" if meaning else "")
         for point in suspect.support:
             yield f"  for it      {_text(point, triage)}"

@@ -62,7 +62,7 @@ def ends_of(view: View) -> list[End]:
             strangers.append(death)
         else:
             of[death.process.key or number].append(_of_memory(death, view))
-    late = timed_out(view)
+    late = view.timed_out
     times = [p.time for of in view.progress.values() for p in of.values() if p.timed_out and p.time]
     gave_up = min(times, default=None)
     found = [_end(left, late, gave_up) for deaths in of.values()
@@ -355,13 +355,3 @@ def timed(end: End) -> Death | None:
 
 def time_of(death: Death | None) -> float:
     return death.time if death is not None and death.time is not None else float("inf")
-
-
-def timed_out(view: View) -> set[int]:
-    """Returns the ranks of which a call has timed out."""
-    return {
-        rank
-        for members in view.progress.values()
-        for rank, progress in members.items()
-        if progress.timed_out
-    }
