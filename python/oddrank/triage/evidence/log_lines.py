@@ -96,6 +96,10 @@ _SIZES = (
 )
 _RANK_ROW = "rank      :"
 _TABLE_RANK = re.compile(r"rank\s+: (\d+) \(local_rank: (\d+)\)")
+# Frames of launchers. Their tracebacks tell nothing of the ranks.
+LAUNCHERS = ("bin/torchrun", "bin/accelerate", "torch/distributed/run.py",
+             "torch/distributed/launch", "accelerate/commands/", "deepspeed/launcher/",
+             "torch/distributed/elastic/agent/")  # fmt: skip
 _LARGE = 8  # of the numbers before lines
 _FEWEST = 4  # ranks that speak, from 0 on, that are taken for the job: fewer may be any part of it
 # Ranks of an engine's groups: "[2026-01-01 00:00:00 DP0 TP1]", "scheduler_PP2_TP1".
@@ -249,8 +253,9 @@ def _log(item: Item, found: dict[str, Any]) -> Log:
         (m[0] for m in found["matches"] if _READERS[m[1]][1] == "will restart worker group"),
         default=0,
     )
-    if not any(m[0] > restarted and _READERS[m[1]][0] != "world" for m in found["matches"]):
-        restarted = 0
+    behind = [m for m in found["matches"] if m[0] > restarted and _READERS[m[1]][0] != "world"]
+    if not behind or _is_of_launcher(behind):
+        restarted = 0  # the ranks that it started have said nothing
     lines = []
     year = _year(found["matches"])
     for number, needle, text, writer, time, follows, _ in found["matches"]:
@@ -276,6 +281,16 @@ def _log(item: Item, found: dict[str, Any]) -> Log:
         item, tuple(lines), _speakers(known, found), found["lines"], found["left_out"], restarted,
         {each[0]: each[3] for each in found["speakers"]},
     )  # fmt: skip
+
+
+def _is_of_launcher(matches: Sequence[Sequence[Any]]) -> bool:
+    """Returns whether lines are one traceback, and a launcher's own."""
+    first, *rest = matches
+    return (
+        _READERS[first[1]][1] == "Traceback (most recent call last)"
+        and all(each[5] for each in rest)
+        and any(part in each[2] for each in rest for part in LAUNCHERS)
+    )
 
 
 def _year(matches: Iterable[Sequence[Any]]) -> int:

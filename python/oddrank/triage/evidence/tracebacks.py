@@ -32,7 +32,8 @@ _FILE_LINE = re.compile(r'^\W*File "([^"]+)", line (\d+)(?:, in (.+))?')
 _ANY_FILE_LINE = re.compile(r'\s(?=File "[^"]+", line \d+)')
 # An exception is a name, perhaps dotted, and a message, at less than the indent of its frames.
 _RAISED = re.compile(
-    r"(?!(?:Killed|Terminated|Aborted)$)(?:[a-z_]\w*\.)*(?![A-Z\d]+:)[A-Za-z_]*[A-Z]\w*(?:: .*|:?$)"
+    r"(?!(?:Killed|Terminated|Aborted|File)$)"
+    r"(?:[a-z_]\w*\.)*(?![A-Z\d]+:)[A-Za-z_]*[A-Z]\w*(?:: .*|:?$)"
     r"|(?:\w+\.)+\w+: "
 )
 # Where a line of another process may stand between: only names that leave no doubt.
@@ -50,9 +51,7 @@ _DECORATION = " \t|+-"
 _LONGEST = 4096
 _INNERMOST = 60  # lines behind a traceback's head that are read once more
 _RICH_LINE = re.compile(r"^│ (\S+\.py):(\d+) in (\S+)")
-# Tracebacks of these are the launcher's own: it reports what became of a rank.
-_LAUNCHERS = ("torch/distributed/run.py", "torch/distributed/launch", "accelerate/commands/",
-              "deepspeed/launcher/", "torch/distributed/elastic/agent/")  # fmt: skip
+# Tracebacks with these are the launcher's own: it reports what became of a rank.
 _LAUNCHERS_WORDS = ("ChildFailedError", "SignalException", "Horovod detected that",
                     "ProcessExitedException")  # fmt: skip
 # What torch.multiprocessing.spawn raises in the parent names the process by its index.
@@ -155,7 +154,7 @@ class _Block:
             return True
         if site and _SPAWNER in site[0].file and site[0].function == "join":
             return True
-        return any(part in frame.file for frame in site for part in _LAUNCHERS)
+        return any(part in frame.file for frame in site for part in log_lines.LAUNCHERS)
 
     @property
     def interrupted(self) -> bool:
@@ -564,10 +563,13 @@ def _deaths(blocks: Sequence[_Block], went_on: set[int]) -> Iterator[Death]:
     Without prefixes all ranks are one writer: then each traceback may be another rank's.
     """
     told = []
+    whole = [parse(block.lines)[0][::-1] for block in blocks if block.text]
     for block in blocks:
         site, text = parse(block.lines)
         text = block.text or text
-        if block.launcher:
+        # One that was cut off says no more than one that stands in the same code.
+        same = not text and any(each[: len(site)] == site[::-1] for each in whole)
+        if block.launcher or same:
             continue
         if block.interrupted:
             told.append(Death(block.process, "signal", block.source, block.time, signal=2,

@@ -88,6 +88,8 @@ class _Seen:
     time: float | None = None
     since: float | None = None
     timed_out: bool = False
+    stood: bool = False
+    """Its watchdog made no progress: the process stood in the driver or in NCCL."""
     backend: str = "nccl"
 
 
@@ -112,9 +114,11 @@ class _Lines:
         elif line.word == "Flight Recorder debug info to":
             if found := _DUMP_FILE.search(line.text):
                 self.others.append(Advice(f"flight-recorder-dump:{found[1]}", source))
-        elif line.word in ("watchdog got stuck for", "Could not acquire GIL"):
+        elif line.word == "Could not acquire GIL":
             self.others.append(Advice("stacks", source))
         else:
+            if line.word == "watchdog got stuck for":
+                self.others.append(Advice("stacks", source))
             if found := _DUMP_FROM.search(line.text):
                 # That rank timed out first and told the others: it waited, too.
                 self.victims.setdefault(int(found[1]), source)
@@ -145,6 +149,7 @@ class _Lines:
             seen.seq = seq
         gave_up = work or at or _GAVE_UP.search(line.text)
         seen.timed_out |= gave_up is not None
+        seen.stood |= line.word in ("Heartbeat monitor timed out", "watchdog got stuck for")
         for field_, pattern in (
             ("enqueued", _ENQUEUED), ("started", _STARTED), ("completed", _COMPLETED)
         ):  # fmt: skip
@@ -287,6 +292,11 @@ def _facts(lines: _Lines) -> Iterator[Fact]:
         each for each in lines.seen.values()
         if each.process.rank is not None or (each.name, each.member) not in ranked
     ]  # fmt: skip
+    stood = [each for each in seen if each.stood]
+    if len({each.process.key or each.member for each in stood}) > 1:
+        # Several stood still: they wait for something, and who spoke first is not who began it.
+        for each in stood:
+            each.timed_out = True
     _name(seen)
     ops = {(each.name, each.seq): each.op for each in seen if each.op}
     groups = _groups(seen)
@@ -313,7 +323,7 @@ def _name(seen: Sequence[_Seen]) -> None:
 
 
 def _progress(seen: _Seen, group: Group, ops: Mapping[tuple[str, int | None], str]) -> Progress:
-    pending = int(seen.timed_out and seen.seq is not None)
+    pending = int(seen.stood or (seen.timed_out and seen.seq is not None))
     if seen.enqueued is not None and seen.completed is not None:
         pending = max(pending, seen.enqueued - seen.completed)
     if seen.op in _OF_PAIRS:
