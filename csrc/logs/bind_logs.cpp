@@ -17,17 +17,15 @@
 namespace oddrank {
 namespace py = pybind11;
 
+py::tuple writer_tuple(const logs::Writer& w) {
+  const auto said = [](const std::string& text) { return text.empty() ? Value() : Value(text); };
+  return tuple_of({known_or_none(w.rank), known_or_none(w.local_rank), known_or_none(w.task),
+                   known_or_none(w.host_number), known_or_none(w.pid), said(w.host), said(w.pod)});
+}
+
 namespace {
 
 using Words = std::vector<std::pair<std::string, int>>;
-
-Value optional_text(const std::string& value) { return value.empty() ? Value() : Value(value); }
-
-py::tuple to_tuple(const logs::Writer& w) {
-  return tuple_of({known_or_none(w.rank), known_or_none(w.local_rank), known_or_none(w.task),
-                   known_or_none(w.host_number), known_or_none(w.pid), optional_text(w.host),
-                   optional_text(w.pod)});
-}
 
 py::object to_tuple(const std::optional<logs::Timestamp>& time) {
   if (!time) return py::none();
@@ -38,12 +36,13 @@ py::object to_tuple(const std::optional<logs::Timestamp>& time) {
 py::dict to_dict(const logs::Scan& scan) {
   py::list matches;
   for (const logs::Match& m : scan.matches) {
-    append(matches,
-           {m.line, m.needle, m.text, to_tuple(m.writer), to_tuple(m.time), m.follows, m.repeated});
+    append(matches, {m.line, m.needle, m.text, writer_tuple(m.writer), to_tuple(m.time), m.follows,
+                     m.repeated});
   }
   py::list speakers;
   for (const logs::Speaker& s : scan.speakers) {
-    append(speakers, {to_tuple(s.writer), s.lines, s.first_line, s.last_line, to_tuple(s.last)});
+    append(speakers,
+           {writer_tuple(s.writer), s.lines, s.first_line, s.last_line, to_tuple(s.last)});
   }
   py::list marks;
   for (const logs::Mark& mark : scan.marks) append(marks, {mark.lines, mark.bytes});
@@ -62,7 +61,7 @@ std::vector<logs::Needle> needles(const Words& words) {
 // Returns a function that asks Python for the number of a writer.
 logs::WriterNumbers::Ask ask(py::function number) {
   return [number = std::move(number)](const logs::Writer& writer) {
-    return number(to_tuple(writer)).cast<std::size_t>();
+    return number(writer_tuple(writer)).cast<std::size_t>();
   };
 }
 
@@ -76,7 +75,7 @@ void bind_merging(py::module_& m) {
         for (const auto& [path, reference_ns] : sources) list.push_back({path, reference_ns});
         const auto labelled = [&label](std::size_t source, const logs::Writer& writer) {
           auto [text, offset] =
-              label(source, to_tuple(writer)).cast<std::pair<std::string, std::int64_t>>();
+              label(source, writer_tuple(writer)).cast<std::pair<std::string, std::int64_t>>();
           return logs::Label{std::move(text), offset};
         };
         const auto pause = [] {

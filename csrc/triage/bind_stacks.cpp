@@ -6,60 +6,56 @@
 
 #include "os/cpython.hpp"
 #include "os/to_python.hpp"
-#include "triage/stack_tree.hpp"
+#include "triage/stack_text.hpp"
 
 namespace py = pybind11;
 
 namespace oddrank {
+
+py::tuple writer_tuple(const logs::Writer& writer);  // bind_logs.cpp
+
 namespace {
 
 using triage::StackReader;
 
-py::dict everything(const StackReader& reader) {
-  const auto& texts = reader.texts();
+py::dict everything(const triage::Stacks& found) {
   std::vector<py::object> strings;
-  strings.reserve(texts.size());
-  for (std::uint32_t i = 0; i < texts.size(); ++i) strings.push_back(text(texts[i]));
-  py::list frames;
-  for (const triage::Frame& frame : reader.frames()) {
-    append(frames, {strings[frame.function], strings[frame.file],
-                    frame.line == 0 ? Value() : Value(frame.line), frame.native});
+  strings.reserve(found.texts.size());
+  for (std::uint32_t i = 0; i < found.texts.size(); ++i) strings.push_back(text(found.texts[i]));
+  std::vector<py::object> frames;
+  for (const triage::Frame& frame : found.frames) {
+    frames.push_back(tuple_of({strings[frame.function], strings[frame.file],
+                               frame.line == 0 ? Value() : Value(frame.line), frame.native}));
   }
   py::list stacks;
-  for (std::size_t i = 0; i < reader.stack_count(); ++i) {
-    const auto& stack = reader.stack(i);
+  for (const auto& stack : found.stacks) {
     py::tuple made(stack.size());
     for (std::size_t k = 0; k < stack.size(); ++k) made[k] = frames[stack[k]];
     stacks.append(std::move(made));
   }
-  const auto writer = [&](const triage::Writer& one) {
-    return tuple_of({known_or_none(one.rank), known_or_none(one.local_rank),
-                     known_or_none(one.task), known_or_none(one.host_number),
-                     known_or_none(one.pid), strings[one.host], strings[one.pod]});
-  };
   py::list processes;
-  for (const triage::SeenProcess& one : reader.processes()) {
+  for (const triage::SeenProcess& one : found.processes) {
     append(processes,
            {one.source, one.line, one.pid, one.parent, strings[one.command], strings[one.headline],
-            writer(one.writer), strings[one.fatal], one.timeout, one.list});
+            writer_tuple(found.writers[one.writer]), strings[one.fatal], one.timeout, one.list});
   }
   static constexpr const char* kForms[] = {"py-spy", "faulthandler", "gdb", "pystack", "eu-stack"};
   py::list threads;
-  for (const triage::SeenThread& one : reader.threads()) {
+  for (const triage::SeenThread& one : found.threads) {
     append(threads, {one.process, one.stack, one.line, one.id, one.decimal, strings[one.name],
-                     strings[one.state], one.gil < 0 ? Value() : Value(one.gil != 0), one.wants_gil,
+                     strings[one.state], one.gil, one.wants_gil,
                      kForms[static_cast<std::size_t>(one.form)]});
   }
-  static constexpr const char* kKinds[] = {"exception", "native", "fatal"};
+  static constexpr const char* kErrorKinds[] = {"exception", "native", "fatal"};
   static constexpr const char* kLinks[] = {"", "cause", "context", "member"};
   py::list errors;
-  for (const triage::SeenError& one : reader.errors()) {
-    append(errors,
-           {kKinds[static_cast<std::size_t>(one.kind)], kLinks[static_cast<std::size_t>(one.link)],
-            one.process, one.stack, one.line, strings[one.text]});
+  for (const triage::SeenError& one : found.errors) {
+    append(errors, {kErrorKinds[static_cast<std::size_t>(one.kind)],
+                    kLinks[static_cast<std::size_t>(one.link)], one.process, one.stack, one.line,
+                    strings[one.text]});
   }
   return dict_of({"stacks"_k = stacks, "processes"_k = processes, "threads"_k = threads,
-                  "errors"_k = errors, "dropped"_k = reader.dropped()});
+                  "errors"_k = errors, "dropped"_k = found.dropped + found.texts.dropped()});
 }
 
 }  // namespace
@@ -71,7 +67,7 @@ void bind_triage_stacks(py::module_& m) {
         StackReader reader;
         const auto failed =
             without_gil([&] { return triage::read_stack_files(reader, paths, last); });
-        py::dict made = everything(reader);
+        py::dict made = everything(reader.found());
         py::list unread;
         for (const auto& [index, why] : failed) append(unread, {index, why});
         add(made, {"failed"_k = unread});
@@ -91,7 +87,7 @@ void bind_triage_stacks(py::module_& m) {
           reader.read(0, view);
           reader.finish();
         }
-        return everything(reader);
+        return everything(reader.found());
       },
       "text"_a, "Reads the stacks in a text: as read_stack_files, of one file.");
   m.def(

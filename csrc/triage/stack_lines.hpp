@@ -11,8 +11,8 @@ namespace oddrank::triage {
 
 // A frame as its line names it. Views point into the line. line 0: unknown.
 struct FrameLine {
-  std::string_view function;
-  std::string_view file;
+  std::string_view function{};
+  std::string_view file{};
   std::int32_t line = 0;
   bool native = false;
 };
@@ -23,11 +23,11 @@ struct ThreadLine {
   Form form = Form::kPySpy;
   std::uint64_t id = 0;
   bool decimal = false;  // the id is the kernel's number of the thread, not an address
-  std::string_view name;
-  std::string_view state;
+  std::string_view name{};
+  std::string_view state{};
   std::uint64_t number = 0;      // gdb's own number of the thread, from 1; kPystack: its process
   bool current = false;          // faulthandler's current thread, the one that failed
-  std::optional<bool> gil;       // whether it holds the GIL
+  std::optional<bool> gil{};     // whether it holds the GIL
   bool wants_gil = false;        // pystack: it waits for the GIL
   bool outermost_first = false;  // the order of the frames that follow
 };
@@ -37,9 +37,7 @@ std::string_view trimmed(std::string_view line) noexcept;
 // Returns the number of spaces and tabs before the text.
 std::size_t indentation(std::string_view line) noexcept;
 // Returns the number that the text begins with and cuts it off; none: no digit, or too large.
-std::optional<std::uint64_t> take_number(std::string_view& text) noexcept;
-// The same of a hexadecimal number without "0x".
-std::optional<std::uint64_t> take_hex(std::string_view& text) noexcept;
+std::optional<std::uint64_t> take_number(std::string_view& text, int base = 10) noexcept;
 // Cuts `start` off the text; returns whether the text began with it.
 bool cut(std::string_view& text, std::string_view start) noexcept;
 

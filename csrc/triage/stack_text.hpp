@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -26,10 +27,10 @@ constexpr std::uint32_t kNone = UINT32_MAX;
 // the empty one, and counted as dropped.
 class Texts {
  public:
-  Texts();
+  Texts() { add({}); }
   std::uint32_t add(std::string_view text);
-  std::string_view operator[](std::uint32_t number) const noexcept { return texts_[number]; }
-  std::size_t size() const noexcept { return texts_.size(); }
+  std::string_view operator[](std::uint32_t number) const noexcept { return kept_[number]; }
+  std::size_t size() const noexcept { return kept_.size(); }
   std::size_t dropped() const noexcept { return dropped_; }
 
  private:
@@ -38,15 +39,7 @@ class Texts {
   std::size_t bytes_ = 0;
   std::size_t dropped_ = 0;
   std::deque<std::string> kept_;  // never moves what views point to
-  std::vector<std::string_view> texts_;
   std::unordered_map<std::string_view, std::uint32_t> numbers_;
-};
-
-// Who wrote a line, by the launcher's prefix in front of it: logs::Prefix with numbers of texts.
-struct Writer : logs::WriterIds {
-  std::uint32_t host = 0;
-  std::uint32_t pod = 0;
-  bool operator==(const Writer&) const = default;
 };
 
 // All members are numbers of texts, but for those that say otherwise.
@@ -66,10 +59,10 @@ struct SeenProcess {
   std::uint64_t parent = 0;
   std::uint32_t command = 0;
   std::uint32_t headline = 0;  // the last line above that names a host or rank
-  Writer writer;
-  std::uint32_t fatal = 0;  // faulthandler's reason
-  bool timeout = false;     // faulthandler's timer has fired
-  bool list = false;        // a list of innermost functions, without files
+  std::uint32_t writer = 0;    // number of a writer, by the launcher's prefix
+  std::uint32_t fatal = 0;     // faulthandler's reason
+  bool timeout = false;        // faulthandler's timer has fired
+  bool list = false;           // a list of innermost functions, without files
 };
 
 struct SeenThread {
@@ -80,7 +73,7 @@ struct SeenThread {
   bool decimal = false;
   std::uint32_t name = 0;
   std::uint32_t state = 0;
-  std::int8_t gil = -1;  // 1, 0; -1: not said
+  std::optional<bool> gil{};
   bool wants_gil = false;
   bool current = false;
   ThreadLine::Form form = ThreadLine::Form::kPySpy;
@@ -98,17 +91,21 @@ struct SeenError {
   std::uint32_t text = 0;  // its last line: "ValueError: x"
 };
 
+// What was read of all sources.
+struct Stacks {
+  Texts texts;
+  std::vector<Frame> frames;
+  std::deque<std::vector<std::uint32_t>> stacks;  // numbers of frames, innermost first
+  std::vector<logs::Writer> writers;
+  std::vector<SeenProcess> processes;
+  std::vector<SeenThread> threads;
+  std::vector<SeenError> errors;
+  std::size_t dropped = 0;  // threads, errors and frames beyond the limits
+};
+
 class StackReader {
  public:
-  static constexpr std::size_t kLongestLine = 16 << 10;  // what is beyond is cut off
-  static constexpr std::size_t kDeepest = 1024;          // frames of a stack
-  static constexpr std::size_t kMostThreads = 4 << 20;
-  static constexpr std::size_t kMostErrors = 1 << 20;
-  static constexpr std::size_t kMostWriters = 1 << 16;
-  static constexpr std::size_t kMostFrames = 4 << 20;
-  static constexpr std::size_t kMostIds = 4096;        // threads of a process in faulthandler's
-  static constexpr std::size_t kMostKept = 128 << 20;  // bytes of lines that are known again
-  static constexpr std::size_t kLineOverhead = 128;
+  static constexpr std::size_t kDeepest = 1024;  // frames of a stack
 
   StackReader();
   ~StackReader();
@@ -118,83 +115,12 @@ class StackReader {
   // Takes the next bytes of a source, cut anywhere. finish() ends the source.
   void read(std::uint32_t source, std::string_view bytes);
   void finish();
-  std::uint32_t lines() const noexcept { return line_; }  // of the source, until now
-
-  const Texts& texts() const noexcept { return texts_; }
-  const std::vector<Frame>& frames() const noexcept { return frames_; }
-  const std::vector<SeenProcess>& processes() const noexcept { return processes_; }
-  const std::vector<SeenThread>& threads() const noexcept { return threads_; }
-  const std::vector<SeenError>& errors() const noexcept { return errors_; }
-  std::size_t stack_count() const noexcept { return stacks_.size(); }
-  // Numbers of frames, innermost first.
-  const std::vector<std::uint32_t>& stack(std::size_t number) const { return *stacks_[number]; }
-  // Threads, errors, frames and texts beyond the limits.
-  std::size_t dropped() const noexcept { return dropped_ + texts_.dropped(); }
+  std::uint32_t lines() const noexcept;  // of the source, until now
+  const Stacks& found() const noexcept;
 
  private:
-  struct Stream;
-  struct FrameHash {
-    std::size_t operator()(const Frame& frame) const noexcept;
-  };
-  struct StackHash {
-    std::size_t operator()(const std::vector<std::uint32_t>* stack) const noexcept;
-  };
-  struct StackEqual {
-    bool operator()(const std::vector<std::uint32_t>* one,
-                    const std::vector<std::uint32_t>* other) const noexcept {
-      return *one == *other;
-    }
-  };
-
-  void take_line(std::string_view line);
-  Stream& stream_of(std::string_view& line);
-  Stream& stream_of(const logs::Prefix& prefix);
-  void take(Stream& stream, std::string_view line);
-  bool take_frame(Stream& stream, std::string_view line);
-  bool take_traceback(Stream& stream, std::string_view line);
-  bool take_head(Stream& stream, std::string_view line);
-  bool take_note(Stream& stream, std::string_view line);
-  void take_other(Stream& stream, std::string_view line);
-  void begin_process(Stream& stream);
-  void begin_thread(Stream& stream, const ThreadLine& head);
-  void begin_error(Stream& stream, SeenError::Kind kind, std::size_t indent);
-  void end_error(Stream& stream, std::string_view text);
-  void end_debugger_frame(Stream& stream);
-  void end_stack(Stream& stream);
-  void end_process(Stream& stream);
-  std::uint32_t process_of(Stream& stream);
-  std::uint32_t new_process(Stream& stream);
-  void push(Stream& stream, std::uint32_t frame);
-  std::uint32_t add_frame(const FrameLine& line);
-  std::uint32_t add_frame(std::string_view text, const FrameLine& line);
-  std::uint32_t add_stack(std::vector<std::uint32_t>& frames);
-  void add_thread(SeenThread thread, std::uint32_t stack);
-
-  Texts texts_;
-  std::vector<Frame> frames_;
-  std::unordered_map<Frame, std::uint32_t, FrameHash> frame_numbers_;
-  // Lines of frames as written, so that a line is taken apart once.
-  std::deque<std::string> kept_lines_;
-  std::unordered_map<std::string_view, std::uint32_t> frame_lines_;
-  std::size_t kept_bytes_ = 0;
-  std::vector<std::unique_ptr<std::vector<std::uint32_t>>> stacks_;
-  std::unordered_map<const std::vector<std::uint32_t>*, std::uint32_t, StackHash, StackEqual>
-      stack_numbers_;
-  std::vector<SeenProcess> processes_;
-  std::vector<SeenThread> threads_;
-  std::vector<SeenError> errors_;
-  struct WriterHash {
-    std::size_t operator()(const Writer& writer) const noexcept;
-  };
-  // Ranks write lines in turn: each has a state of its own.
-  std::unordered_map<Writer, std::unique_ptr<Stream>, WriterHash> streams_;
-  Stream* last_ = nullptr;
-  std::string last_prefix_;
-  std::string rest_;   // a line that is not complete
-  std::string plain_;  // the line without escape sequences
-  std::uint32_t source_ = 0;
-  std::uint32_t line_ = 0;
-  std::size_t dropped_ = 0;
+  class Lines;
+  std::unique_ptr<Lines> lines_;
 };
 
 // Feeds all files to the reader: file i is source i, up to line last[i] or so, 0: all. Returns (i,
@@ -205,5 +131,36 @@ std::vector<std::pair<std::uint32_t, std::string>> read_stack_files(
 
 // Whether a file has a stack or traceback in its first 16 MiB. False if it can't be read.
 bool has_stacks(const std::string& path) noexcept;
+
+// Groups stacks of many processes into a tree of common paths, with the set of processes on each.
+class StackTree {
+ public:
+  // One line of the tree: frames that the same processes share and that lead to no branch.
+  struct Row {
+    std::size_t depth = 0;
+    std::vector<std::uint32_t> frames;  // numbers of texts, outermost first
+    std::string members;                // as ranges
+    std::size_t count = 0;
+  };
+
+  // Adds a stack, outermost frame first, and the numbers of the processes that stand there.
+  void add(const std::vector<std::string_view>& path, const std::vector<std::int64_t>& members);
+
+  // Returns the lines in depth-first order. Of the branches at one place the rarest comes first.
+  std::vector<Row> rows() const;
+  std::string_view text(std::uint32_t number) const { return texts_[number]; }
+
+ private:
+  struct Node {
+    std::uint32_t text = 0;
+    std::uint32_t parent = 0;
+    std::vector<std::uint32_t> children;
+    std::vector<std::int64_t> ends_here;
+  };
+
+  Texts texts_;
+  std::vector<Node> nodes_{1};                              // the first is the root
+  std::unordered_map<std::uint64_t, std::uint32_t> known_;  // parent and text -> node
+};
 
 }  // namespace oddrank::triage

@@ -8,41 +8,41 @@
 #include <vector>
 
 #include "triage/stack_text.hpp"
-#include "triage/stack_tree.hpp"
 
 namespace {
 
 using oddrank::triage::StackReader;
+using oddrank::triage::Stacks;
 
 void require(bool holds) {
   if (!holds) std::abort();
 }
 
-void check(const StackReader& reader) {
-  for (const auto& process : reader.processes()) {
-    require(process.command < reader.texts().size() && process.headline < reader.texts().size());
-    require(process.writer.host < reader.texts().size() && process.fatal < reader.texts().size());
+void check(const Stacks& found) {
+  for (const auto& process : found.processes) {
+    require(process.command < found.texts.size() && process.headline < found.texts.size());
+    require(process.writer < found.writers.size() && process.fatal < found.texts.size());
   }
-  for (const auto& thread : reader.threads()) {
-    require(thread.process < reader.processes().size() && thread.stack < reader.stack_count());
-    require(thread.name < reader.texts().size() && thread.state < reader.texts().size());
+  for (const auto& thread : found.threads) {
+    require(thread.process < found.processes.size() && thread.stack < found.stacks.size());
+    require(thread.name < found.texts.size() && thread.state < found.texts.size());
   }
-  for (const auto& error : reader.errors()) {
-    require(error.process < reader.processes().size() && error.stack < reader.stack_count());
-    require(error.text < reader.texts().size());
+  for (const auto& error : found.errors) {
+    require(error.process < found.processes.size() && error.stack < found.stacks.size());
+    require(error.text < found.texts.size());
   }
-  for (std::size_t i = 0; i < reader.stack_count(); ++i) {
-    require(reader.stack(i).size() <= StackReader::kDeepest);
-    for (const std::uint32_t frame : reader.stack(i)) require(frame < reader.frames().size());
+  for (const auto& stack : found.stacks) {
+    require(stack.size() <= StackReader::kDeepest);
+    for (const std::uint32_t frame : stack) require(frame < found.frames.size());
   }
 }
 
-void show(const StackReader& reader) {
+void show(const Stacks& found) {
   oddrank::triage::StackTree tree;
-  for (const auto& thread : reader.threads()) {
+  for (const auto& thread : found.threads) {
     std::vector<std::string_view> path;
-    for (const std::uint32_t frame : reader.stack(thread.stack)) {
-      path.push_back(reader.texts()[reader.frames()[frame].function]);
+    for (const std::uint32_t frame : found.stacks[thread.stack]) {
+      path.push_back(found.texts[found.frames[frame].function]);
     }
     tree.add(path, {static_cast<std::int64_t>(thread.process), thread.line});
   }
@@ -51,7 +51,7 @@ void show(const StackReader& reader) {
     frames += row.frames.size();
     require(row.count > 0 && !row.members.empty());
   }
-  require(frames <= (reader.threads().size() + 1) * StackReader::kDeepest);
+  require(frames <= (found.threads.size() + 1) * StackReader::kDeepest);
 }
 
 }  // namespace
@@ -61,14 +61,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   StackReader whole;
   whole.read(0, text);
   whole.finish();
-  check(whole);
-  show(whole);
+  check(whole.found());
+  show(whole.found());
   StackReader pieces;
   const std::size_t step = 1 + (size > 0 ? data[0] % 61U : 0U);
   for (std::size_t at = 0; at < size; at += step) pieces.read(0, text.substr(at, step));
   pieces.finish();
-  require(pieces.threads().size() == whole.threads().size());
-  require(pieces.errors().size() == whole.errors().size());
-  require(pieces.stack_count() == whole.stack_count());
+  require(pieces.found().threads.size() == whole.found().threads.size());
+  require(pieces.found().errors.size() == whole.found().errors.size());
+  require(pieces.found().stacks.size() == whole.found().stacks.size());
   return 0;
 }

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from oddrank import _native
 from oddrank.inputs import Item, Notes
@@ -53,12 +53,6 @@ class _Seen(NamedTuple):
     list: bool
 
 
-def _seen(row: Sequence[Any]) -> _Seen:
-    one = _Seen(*row)
-    rank, local, task, number, pid, host, pod = one.writer
-    return one._replace(writer=(rank, local, task, number, pid, host or None, pod or None))
-
-
 class _Row(NamedTuple):
     """One thread of a dump."""
 
@@ -96,7 +90,7 @@ def tracebacks(text: bytes) -> list[Error]:
     """Returns the exceptions in a piece of a log, in its order. Never raises for bad text."""
     found = _native.core().read_stack_text(text)
     frames = [_frames(stack) for stack in found["stacks"]]
-    writers = [_seen(one).writer for one in found["processes"]]
+    writers = [_Seen(*one).writer for one in found["processes"]]
     named = Writers(writers, None, set())
     return [
         Error(kind, link, frames[stack], last, line, named.process(writers[process]))
@@ -142,7 +136,7 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterator[Fact]:
         notes.add(items[index], why)
     if found["dropped"]:
         notes.add("stacks", f"{found['dropped']} threads or frames are too many: left out")
-    seen = [_seen(one) for one in found["processes"]]
+    seen = [_Seen(*one) for one in found["processes"]]
     rows = [_Row(*one) for one in found["threads"]]
     processes = _Namer(items, seen, rows).processes()
     frames = [_frames(stack) for stack in found["stacks"]]
