@@ -144,7 +144,7 @@ def never_started(rank: int, ranks: int) -> Case:
         return job(ranks, launcher="env", absent=[rank], deadline=20, command=only("join"))
 
     def right(verdict: Verdict) -> bool:
-        return verdict.causes == {"never-came"} and verdict.names(rank=rank, stage="join")
+        return verdict.causes == {"never-joined"} and verdict.names(rank=rank, stage="join")
 
     return Case("never started", f"rank {rank} of {ranks}, no torchrun", "join", run, right)
 

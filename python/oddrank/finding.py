@@ -89,6 +89,37 @@ class Finding:
         return fields
 
 
+@dataclass(frozen=True)
+class Row:
+    """A row of a command's table of causes: all that its findings say.
+
+    Texts name {who}, {be} (its is or are), and what `found` is told besides.
+    """
+
+    cause: str
+    condition: Condition
+    what: str
+    sure: tuple[Level, str]
+    """How sure, and why."""
+    next: tuple[str, ...] = ()
+    drains_node: bool = False
+
+    def found(self, who: Who = Who("rank"), /, *evidence: Evidence, **told: object) -> Finding:
+        """Makes a finding of what the row says."""
+        told |= {"who": who, "be": who.is_or_are}
+        level, why = self.sure
+        return Finding(
+            condition=self.condition,
+            who=who,
+            cause=self.cause,
+            what=self.what.format_map(told),
+            evidence=evidence,
+            confidence=Confidence(level, why.format_map(told)),
+            next=tuple(step.format_map(told) for step in self.next),
+            drains_node=self.drains_node,
+        )
+
+
 def ranks_text(ranks: Iterable[int]) -> str:
     """Returns ranks as sentences name them: `rank 3`, `ranks 0-5, 7`."""
     ranks = set(ranks)

@@ -5,10 +5,11 @@ Parts that begin with ranks have words for those, others a fact of the round and
 
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from oddrank.control.stages import PUBLISHING
+from oddrank.control.stages import PUBLISHING, OddClaim, RankState, StageRound
 
 _LAUNCHER = {"launcher": "torchrun", "launcher_pid": 5, "local_world": 2}
 _TOLD = {"sigterm": True, **_LAUNCHER}
@@ -62,6 +63,19 @@ def read(text: str) -> tuple[dict[str, str], dict[int, dict[str, Any]]]:
 def states(kind: Any, world: int, **usual: Any) -> dict[int, Any]:
     """Returns ranks of two nodes with two ranks each, all healthy."""
     return {r: kind(r, f"node{r // 2}", r // 2, r % 2, 7, "ok", **usual) for r in range(world)}
+
+
+def round_of(line: str) -> StageRound:
+    """Returns the evidence that a line of a table tells."""
+    said, listed = read(line)
+    stage, through = said.get("in", "all_reduce"), numbers(said.get("through", ""))
+    told = states(RankState, int(said.get("world", 4)), stage=stage, progress=10)
+    for rank, state in told.items():
+        told[rank] = replace(state, **listed.get(rank, {"waiting": rank not in through}))
+    (reason,) = {"complete", "deadline", "terminated"} & said.keys() or {"fault"}
+    others = numbers(said.get("others", ""))
+    results, odd = dict.fromkeys(through, b""), tuple(OddClaim(r, True, "") for r in others)
+    return StageRound(stage, results, told, reason, said.get("limits", ""), odd)
 
 
 def rows(name: str) -> Iterator[str]:

@@ -1,15 +1,15 @@
 """Every cause of a stage's failure gives one finding that the report's schema accepts."""
 
 from dataclasses import replace
-from typing import get_args
 
 from control import evidence
 from findings_shown import brief, shown
-from oddrank.control import culprits, findings
-from oddrank.control.culprits import Culprit
-from oddrank.control.stages import OddClaim, RankState, RunState, StageRound
+from oddrank.control import findings
+from oddrank.control.blame import blame
+from oddrank.control.stages import OddClaim, RankState, RunState
 from oddrank.control.walk import judge_join
 from oddrank.report import Report
+from oddrank.triage import causes
 
 CLAIMS = (
     OddClaim(2, False, "rank 2 (node1, pid 9) came although that rank was already here"),
@@ -18,58 +18,24 @@ CLAIMS = (
 
 
 def run(line):
-    """Returns a run of four ranks on two nodes."""
-    said, listed = evidence.read(line)
-    states = evidence.states(RankState, 4, stage="device")
-    states |= {rank: replace(states[rank], **facts) for rank, facts in listed.items()}
+    """Returns the evidence of a line, and its run of two nodes."""
+    said, _ = evidence.read(line)
+    round = evidence.round_of(line)
+    if "odd" in said:
+        round = replace(round, odd=CLAIMS if round.odd else CLAIMS[:1])
     master = (said["master"], 29500) if "master" in said else None
-    return RunState(4, states, nodes=int(said.get("nodes", 2)), master=master)
+    world = len(round.states)
+    return round, RunState(world, round.states, nodes=int(said.get("nodes", 2)), master=master)
 
 
 def told(line):
     """Returns the findings of a line of the table, without its name."""
-    culprit, _, known = line.partition(";")
-    cause, _, ranks = culprit.strip().partition(" ")
-    said, _ = evidence.read(known)
-    named, victims = map(evidence.numbers, (ranks, said.get("victims", "")))
-    stage, seen = said.get("in", "device"), run(known)
-    odd = CLAIMS if "odd" in said else ()
-    round = StageRound(stage, {}, seen.states, "fault", limits=said.get("limits", ""), odd=odd)
-    one = Culprit(cause.rstrip("?"), named, stage, victims, certain="?" not in cause)
-    return findings.of_round(round, [one], seen)
+    round, seen = run(line)
+    return findings.of_round(round, blame(round), seen)
 
 
 def check(cases, golden):
     golden("\n\n".join(f"=== {name}\n{shown(found)}" for name, found in cases.items()))
-
-
-KNOWN = """
-0 failed='ValueError: no' waiting;
-2 signal=9 exit_code=1 failed='ValueError: no' step=verify orphaned wchan=nfs_wait
-  parting='silent for 5012 ms' unreached='node1: no answer';
-3 told-by-launcher waiting step=copy
-"""
-NOBODY = ("all-raised", "all-wait", "no-address", "launcher-gone")
-NODE = ("node-lost", "link-cut", "lost-each-other")
-# Those of a single rank are rows of triage's table.
-ROWS = {
-    "raised": "dead", "stopped": "host-stopped", "uninterruptible": "host-stuck",
-    "no-progress": "host-stuck",
-}  # fmt: skip
-
-
-def test_every_cause_is_one_finding_with_its_ranks_and_stage(golden):
-    # Each other WORLD_SIZE gives a finding of its own.
-    cases = {}
-    for cause in sorted({*get_args(culprits.Cause)} - {"other-world"}):
-        ranks = () if cause in NOBODY else (2, 3) if cause in NODE else (2,)
-        victims = "0,1" if 3 in ranks else "0,1,3"
-        cases[cause] = told(f"{cause} {','.join(map(str, ranks))}; victims {victims}; {KNOWN}")
-        (finding,) = cases[cause]
-        row = ROWS.get(cause, cause)
-        assert (finding.cause, finding.who.ranks, finding.stage) == (row, ranks, "device")
-        assert finding.drains_node == (cause in ("uninterruptible", "node-lost", "link-cut")), cause
-    check(cases, golden)
 
 
 def error():
@@ -83,22 +49,28 @@ def error():
 def test_what_is_known_of_ranks_makes_their_sentences(golden):
     rows = dict(row.split(": ", 1) for row in evidence.rows("findings.txt"))
     cases = {name: told(line) for name, line in rows.items()}
+    every = {one.cause: one for found in cases.values() for one in found}
+    hub = {row.name for row in causes.TABLE.values() if row.about == "hub"}
+    assert every.keys() >= {*hub, "dead", "host-stopped", "host-stuck"}
+    drains = {name for name in hub if every[name].drains_node}
+    assert drains == {"node-lost", "link-cut"}
     kept_away = [*cases["open files"], *cases["resolver"]]
     assert brief(kept_away) == "unknown open-files: nobody; unknown resolver: nobody"
-    cases["LOCAL_RANK"] = judge_join(run("3 local_rank=0"))
+    cases["LOCAL_RANK"] = judge_join(run("3 local_rank=0")[1])
     cases["stage failed"] = [findings.stage_failed("device", "its plan", error())]
     cases["part failed"] = [findings.part_failed("the table", error())]
     check(cases, golden)
 
 
-def behind(cause, *ranks, stage="device"):
-    return [Culprit(cause, (rank,), stage, victims=(0, 1)) for rank in ranks]
+def early(line):
+    """Returns the findings where a signal ended the job while ranks showed what a line says."""
+    round, seen = run(f"{line}; deadline")
+    return findings.ended_early(blame(round), seen)
 
 
 def test_who_did_not_wait_when_a_signal_ended_the_job_is_where_to_look_and_not_named(golden):
-    waiting = run("0 waiting; 2 step=verify; 3 published")
-    one = findings.ended_early(behind("no-progress", 2, stage="collectives"), waiting)
-    two = findings.ended_early(behind("uninterruptible", 2, 3), run("0 waiting"))
+    one = early("2 works progress=7 step=verify; 3 works progress=9 published")
+    two = early("2-3 uninterruptible; 1 works")
     check({"one": one, "two": two}, golden)
     for (finding,) in (one, two):
         assert (finding.condition, finding.who.ranks) == ("unknown", ())
@@ -107,12 +79,8 @@ def test_who_did_not_wait_when_a_signal_ended_the_job_is_where_to_look_and_not_n
 
 
 def test_where_nobody_waited_or_nobody_stood_still_there_is_nothing_to_look_at():
-    for suspects, waiters in (
-        (behind("no-progress", 2), ""),
-        ([Culprit("all-wait", (), "device")], "0-3 waiting"),
-        (behind("never-came", 3), "0-1 waiting"),
-    ):
-        assert findings.ended_early(suspects, run(waiters)) == []
+    for line in ("0-3 works", "0-3 waiting", "3 never; in join; through 0-2"):
+        assert early(line) == []
 
 
 def test_who_has_anothers_local_rank_is_named():

@@ -265,15 +265,15 @@ def test_a_result_that_comes_while_the_judge_waits_for_silent_guards_counts(monk
     for peer in (quick, lost, slow):
         peer.expect(wire.GO)
         peer.send(wire.state(1))
-    judged = walk_.culprits
+    judged = walk_.blame
 
     def then_the_slow_one_comes(round):
         slow.send(wire.result(1, b"1"))
         until(lambda: hub.native.result_count() == 2)
-        monkeypatch.setattr(walk_, "culprits", judged)
+        monkeypatch.setattr(walk_, "blame", judged)
         return judged(round)
 
-    monkeypatch.setattr(walk_, "culprits", then_the_slow_one_comes)
+    monkeypatch.setattr(walk_, "blame", then_the_slow_one_comes)
     quick.send(wire.result(1, b"1"))
     until(lambda: hub.native.result_count() == 1)
     lost.socket.close()

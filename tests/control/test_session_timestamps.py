@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from oddrank.control.culprits import culprits
+from oddrank.control.blame import blame
 from oddrank.control.stages import RankState, StageRound
 
 TIMESTAMPS = {"TEST_TIMESTAMPS": "6"}
@@ -21,8 +21,8 @@ def stamps(ranks, stage: str, rank: int) -> tuple[list[int], list[int]]:
 @pytest.mark.parametrize(
     ("late", "victim", "number", "cause"),
     [
-        (1, 1, 0, "no-progress"),  # asleep between two collectives
-        (2, 1, signal.SIGSTOP, "stopped"),  # inside one
+        (1, 1, 0, "host-stuck"),  # asleep between two collectives
+        (2, 1, signal.SIGSTOP, "host-stopped"),  # inside one
         (0, 0, signal.SIGKILL, "dead"),
     ],
     ids=["sleeps", "is stopped", "dies"],
@@ -37,9 +37,9 @@ def test_a_rank_is_named_and_whether_it_waits_in_a_collective(job, late, victim,
     states = {rank: RankState(**state) for rank, state in verdict["states"].items()}
     assert [states[rank].waiting for rank in range(3)] == [rank != late for rank in range(3)]
     results = {int(rank): value.encode() for rank, value in verdict["results"].items()}
-    (culprit,) = culprits(StageRound("second", results, states, verdict["reason"]))
-    assert (culprit.cause, culprit.ranks, culprit.stage) == (cause, (victim,), "second")
-    assert culprit.victims == tuple({0, 1, 2} - {victim})
+    (one,) = blame(StageRound("second", results, states, verdict["reason"]))
+    named = [process.rank for process in one.processes]
+    assert (one.cause.name, named, one.stage) == (cause, [victim], "second")
 
 
 def late_in(ranks, stage: str) -> list[int]:

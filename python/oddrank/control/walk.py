@@ -1,4 +1,4 @@
-"""The judge's side of a run: collects each stage, finds culprits, decides whether to go on."""
+"""The judge's side of a run: collects each stage, finds whom to blame, decides whether to go on."""
 
 import json
 import math
@@ -13,12 +13,14 @@ from typing import Any
 
 from oddrank import launch
 from oddrank.control import findings
-from oddrank.control.culprits import Culprit, Motion, culprits, torn_down
+from oddrank.control.blame import Motion, blame, torn_down
 from oddrank.control.rendezvous import TAKEN
 from oddrank.control.root import Root, Snapshot
 from oddrank.control.stages import JOIN, AnyStage, RankState, RunState, Skip, StageRound, nodes_of
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding, Who
+from oddrank.triage import causes
+from oddrank.triage.suspects import Suspect
 
 # The ranks get this instead of a plan: nothing to measure.
 SKIP = "skip"
@@ -27,7 +29,7 @@ JOIN_SHARE = 0.75
 OVER = "no time left"
 FAILED = "its plan failed"
 _RAISED = object()
-_SILENT = ("guard-lost", "link-cut", "node-lost", "lost-each-other")
+_SILENT = (causes.GUARD_LOST, causes.LINK_CUT, causes.NODE_LOST, causes.LOST_EACH_OTHER)
 _GUARDS_SETTLE = 1.0
 # A stage that takes longer prints which ranks it waits for.
 _SHOW_EVERY = 5.0
@@ -196,7 +198,7 @@ class Walk:
         name: str,
         began: float,
         round: StageRound,
-        found: Sequence[Culprit],
+        found: Sequence[Suspect],
         shown: bool = True,
     ) -> bool:
         """Notes and prints how many ranks completed a stage; returns False if not all did."""
@@ -211,7 +213,7 @@ class Walk:
         outcome.findings += findings.of_round(round, found, run)
         if round.reason == "terminated" and not found:
             # Names, as suspects only, the ranks that the deadline would have named.
-            behind = self._motion.excuse(culprits(replace(round, reason="deadline")))
+            behind = self._motion.excuse(blame(replace(round, reason="deadline")))
             outcome.findings += findings.ended_early(behind, run)
         outcome.complete = False
         why: str = "named" if found else round.reason
@@ -238,8 +240,8 @@ class Walk:
             self._outcome.why += ", with nothing found until then"
         return True
 
-    def _settle(self, stage: str, end: float) -> tuple[StageRound, list[Culprit]]:
-        """Collects until the round is complete, a culprit is found, or its time is over."""
+    def _settle(self, stage: str, end: float) -> tuple[StageRound, list[Suspect]]:
+        """Collects until the round is complete, somebody is to blame, or its time is over."""
         settled = False
         while True:
             round = self._root.collect(stage, self._show, _LOOK_EVERY)
@@ -247,8 +249,8 @@ class Walk:
                 return round, []
             if time.monotonic() >= end:
                 round = replace(round, reason="deadline")
-            found = self._motion.excuse(culprits(round))
-            silent = any(culprit.cause in _SILENT for culprit in found)
+            found = self._motion.excuse(blame(round))
+            silent = any(one.cause in _SILENT for one in found)
             if silent and not settled:
                 # The guards of one node fall silent one after the other, and may come back.
                 settled = True

@@ -6,6 +6,10 @@ from oddrank.control.stages import RankState
 from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.lateness import Late
 from oddrank.run import watch
+from oddrank.triage import causes
+from oddrank.triage.facts import Process, Source
+from oddrank.triage.findings import finding
+from oddrank.triage.suspects import Point, Suspect
 
 
 def late(who: Who, one: Late, calls: str, members: int) -> Finding:
@@ -52,15 +56,10 @@ def never_joined(states: Sequence[RankState]) -> Finding | None:
     here = [s.rank for s in states if s.contact != "never"]
     if not never or not here or any(s.progress or watch.has_ended(s) for s in states):
         return None
-    has, it = ("has", "it") if len(never) == 1 else ("have", "them")
-    return Finding(
-        condition="missing", who=Who("rank", never), cause="never-joined",
-        what=f"{ranks_text(never)} {has} never joined: no process of {it} has reached rank 0, and"
-        f" {ranks_text(here)} wait{'s' * (len(here) == 1)}",
-        evidence=(Evidence(f"guards of {ranks_text(here)} are in contact", "oddrank run"),),
-        confidence=Confidence("medium", "a network that is cut would look the same"),
-        next=(f"read the launcher's log of {it}: was it started, and does it reach MASTER_ADDR?",),
-    )  # fmt: skip
+    seen = Point(f"guards of {ranks_text(here)} are in contact", Source("oddrank run"))
+    absent, waiting = tuple(map(Process, never)), tuple(map(Process, here))
+    one = Suspect(causes.NEVER_JOINED, absent, "others-joined", 1, (seen,), waiting=waiting)
+    return finding(one, ["read the launcher's log: was it started, and does it reach MASTER_ADDR?"])
 
 
 def _time(us: float) -> str:

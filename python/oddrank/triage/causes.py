@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from oddrank.finding import Condition, ranks_text
 from oddrank.triage.facts import Call
-from oddrank.triage.suspects import Cause, Suspect
+from oddrank.triage.suspects import Cause, Says, Suspect
 from oddrank.triage.words import (
     call_text,
     count,
@@ -381,6 +381,25 @@ _OF_RULES: dict[str, Callable[[Suspect], str]] = {
 }
 
 
+def _hub(condition: Condition, text: str, **of_rules: str) -> Says:
+    """Returns what makes a sentence of a text with places in braces. of_rules: of single rules."""
+
+    def says(suspect: Suspect) -> tuple[Condition, str]:
+        name = suspect.who or who(suspect.processes)
+        several, death, waiting = name.is_or_are == "are", suspect.death, suspect.waiting
+        return condition, of_rules.get(suspect.rule.replace("-", "_"), text).format(
+            name=name, be=name.is_or_are, have="have" if several else "has",
+            them="them" if several else "it", its="their" if several else "its",
+            host=(suspect.processes and suspect.processes[0].host) or name,
+            first=suspect.support[0].text if suspect.support else "nothing says more",
+            raised=death.text[:300] if death else "the same",
+            waits=f"{count(waiting)} {wait(waiting)}" if waiting else "all ranks wait",
+            stage=step_text(suspect), waiters=waiters(suspect),
+        )  # fmt: skip
+
+    return says
+
+
 def _signal_name(number: int | None) -> str:
     try:
         return signal.Signals(number or 0).name
@@ -420,9 +439,51 @@ INSIDE_CALL = Cause("inside-call", "call", _inside_call,
                     "is in the call, and nobody else is behind")
 NOT_ENTERED_OR_INSIDE = Cause("not-entered-or-inside", "call", _entered_or_inside,
                               "one of the two: only counters were there")
+NODE_LOST = Cause(
+    "node-lost", "hub",
+    _hub("dead", "{name} {be} dead: all of {its} processes ended{stage}{waiters}"),
+    "is a node of which all processes ended")
+LINK_CUT = Cause(
+    "link-cut", "hub",
+    _hub("broken",
+         "{name} {be} broken: no word from {them}, stopped or cut off the network{stage}{waiters}",
+         own_link="{host} lost all other nodes at once: its own network is cut{stage}"),
+    "is a node that fell silent: it stopped, or its network is cut")
+LOST_EACH_OTHER = Cause(
+    "lost-each-other", "hub",
+    _hub("broken", "{host} and the host of rank 0 lost each other{stage}; both live"),
+    "is a node that lives, and lost the host of rank 0")
+GUARD_LOST = Cause(
+    "guard-lost", "hub",
+    _hub("broken", "{name} {be} broken: {its} guard was lost{stage}{waiters}"),
+    "has no guard any more, while others of its node speak")
+NEVER_JOINED = Cause(
+    "never-joined", "hub",
+    _hub("missing", "{name} {have} never joined: no process of {them} has reached rank 0{waiters}",
+         launcher_ended_it="{name} never joined: {its} launcher ended the job{stage}, as it does"
+         " when a rank dies: {first}"),
+    "never reached rank 0, or its launcher ended it before that")
+UNREACHABLE_ROOT = Cause(
+    "unreachable-root", "hub",
+    _hub("broken", "{name} {be} broken: no way to rank 0{stage}: {first}"),
+    "cannot reach the port of rank 0")
 SETTINGS = Cause("settings", "device", _settings, "has other settings than the other ranks")
 APPLICATION = Cause("application", "device", _application,
                     "ran a program that made an error on its GPU; the GPU is sound")
+LAUNCHER_GONE = Cause(
+    "launcher-gone", "hub", _hub("unknown", "{first}; no rank is at fault"),
+    "nobody is named: a launcher ended, and with it the job")
+NO_ADDRESS = Cause(
+    "no-address", "hub",
+    _hub("unknown", "no rank can be named: rank 0's address did not get into torch's store, so that"
+         " no rank could join"),
+    "nobody is named: the address of rank 0 was not published")
+ALL_RAISED = Cause(
+    "all-raised", "hub", _hub("unknown", "all ranks raised {raised}{stage}: no rank is odd"),
+    "nobody is named: all ranks raised the same")
+ALL_WAIT = Cause(
+    "all-wait", "hub", _hub("unknown", "no rank can be named: {waits} for each other{stage}"),
+    "nobody is named: the ranks wait for each other, and none is behind")
 OUTSIDE = Cause("outside", "nobody", _outside, "nobody is named: no rank waits in a call")
 UNKNOWN = Cause("unknown", "nobody", _unknown, "nobody is named: what was read does not tell")
 # fmt: on

@@ -63,6 +63,17 @@ RULES = {
     "guard-saw-it": "its guard saw it",
     "behind": "it is behind and waits for no rank; slow looks the same",
     "left-alone": "it alone left the collective, and nothing else explains why",
+    "guards-saw-it": "the guards saw it",
+    "all-guards-lost": "every guard of the node was lost, and no other",
+    "own-link": "the link of this host is the one that all others share with it",
+    "two-nodes": "two nodes lost each other: either may be the cause",
+    "either-host": "either host, or the network between them",
+    "one-guard-lost": "its node has other guards that speak",
+    "others-joined": "it may only be slow to start; a network that is cut would look the same",
+    "launcher-ended-it": "it may also have been slow to start, and the job ended",
+    "told-in-store": "it said so itself, through torch's store",
+    "slow-store": "the store, or a slow import of torch, may be the reason",
+    "nobody-behind": "no rank is behind the others without waiting itself",
     "no-answer": "its watcher, NCCL's or oddrank's, gets no answer from it",
 }
 
@@ -92,14 +103,13 @@ def _is_fault_of_node(suspect: Suspect) -> bool:
     still, a node that nobody reaches. What a program or its user did goes on elsewhere."""
     if suspect.cause is causes.DEVICE:
         return any(t.fatal and t.whose == "hardware" for t in suspect.trouble)
-    return suspect.cause in (causes.GPU_STOPPED, causes.UNREACHABLE) or (
-        suspect.cause is causes.HOST_STUCK and suspect.rule == "held"
-    )
+    lost = (causes.GPU_STOPPED, causes.UNREACHABLE, causes.NODE_LOST, causes.LINK_CUT)
+    return suspect.cause in lost or (suspect.cause is causes.HOST_STUCK and suspect.rule == "held")
 
 
 def _who(suspect: Suspect, condition: Condition) -> Who:
     if condition == "unknown":
-        return who(suspect.processes or suspect.waiting)
+        return suspect.who or who(suspect.processes or suspect.waiting)
     if suspect.trouble and not suspect.processes and suspect.cause.about == "device":
         return _device_who(suspect.trouble[0])
     return suspect.who or who(suspect.processes)

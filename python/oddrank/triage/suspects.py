@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from oddrank.finding import Condition, Who
 from oddrank.triage.facts import (
@@ -19,7 +19,9 @@ from oddrank.triage.facts import (
     Trouble,
 )
 
-About = Literal["purpose", "end", "held", "device", "stack", "others", "call", "nobody"]
+About = Literal["purpose", "end", "held", "device", "stack", "others", "call", "nobody",
+                "hub"]  # fmt: skip
+Says: TypeAlias = "Callable[[Suspect], tuple[Condition, str]]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +39,14 @@ class Cause:
     about: what it tells of. call: only that a call was not entered, so that a state or a stack may
     still say why; stack: where a rank stands; held: that it cannot run; end: how it ended; device:
     a fault of its GPU, link, host or settings; others: that ranks keep each other; purpose: that a
-    person wants it to wait; nobody: that no rank can be named.
+    person wants it to wait; nobody: that no rank can be named; hub: what guards and launchers show
+    of ranks that may not have come to a call yet.
     says: its sentence; made of a suspect, with the condition that it is in. None: no finding.
     """
 
     name: str
     about: About
-    says: Callable[[Suspect], tuple[Condition, str]] | None
+    says: Says | None
     means: str
 
 
@@ -89,7 +92,7 @@ class Suspect:
     step: int | None = None
     """The last training step that the culprit told of, if it is one process."""
     raised: str = ""
-    """What ended another thread of it, likewise, as the end of a sentence."""
+    """What ended another thread of it, or keeps it away, as the end of a sentence."""
     stage: str = ""
     """The stage of a command of oddrank in which the culprit stands."""
     who: Who | None = None

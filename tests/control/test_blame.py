@@ -1,50 +1,35 @@
-"""The culprits of a stage that did not end: every rule is a line of a table, no process."""
+"""Whom to blame for a stage that did not end: every rule is a line of a table, no process."""
 
-from dataclasses import replace
 from itertools import product
 
 from control import evidence
-from oddrank.control.culprits import Culprit, Motion, culprits, torn_down
-from oddrank.control.stages import OddClaim, RankState, StageRound
-
-
-def round_of(line):
-    """Returns the evidence that a line of the table tells."""
-    said, listed = evidence.read(line)
-    stage, through = said.get("in", "all_reduce"), evidence.numbers(said.get("through", ""))
-    states = evidence.states(RankState, int(said.get("world", 4)), stage=stage, progress=10)
-    for rank, state in states.items():
-        states[rank] = replace(state, **listed.get(rank, {"waiting": rank not in through}))
-    (reason,) = {"complete", "deadline", "terminated"} & said.keys() or {"fault"}
-    others = evidence.numbers(said.get("others", ""))
-    results, odd = dict.fromkeys(through, b""), tuple(OddClaim(r, True, "") for r in others)
-    return StageRound(stage, results, states, reason, said.get("limits", ""), odd)
+from control.evidence import round_of
+from oddrank.control.blame import Motion, blame, torn_down
+from oddrank.control.stages import RankState
+from oddrank.triage import causes
+from oddrank.triage.facts import Process, ranks
+from oddrank.triage.suspects import Suspect
 
 
 def named(line):
-    """Returns the culprits of a line as the table words them."""
+    """Returns who is to blame as the table words it: cause, ranks, how sure, stage."""
     round = round_of(line)
-    found = culprits(round)
-    blamed = {rank for one in found for rank in one.ranks}
-    for one in found:  # the victims are the others that are not through
-        assert {*one.victims} >= {*round.states} - blamed - {*round.results}, line
-        assert not {*one.victims} & blamed, line
-    words = [
-        f"{one.cause}{'?' * (not one.certain)} {','.join(map(str, one.ranks))}".strip()
-        + f" in {one.stage}" * (one.stage != round.stage)
-        for one in found
-    ]
+    words = []
+    for one in blame(round):
+        who = f" {','.join(map(str, ranks(one.processes)))}" if one.processes else ""
+        stage = f" in {one.stage}" * (one.stage != round.stage)
+        words.append(f"{one.cause.name}{'?' * (2 - one.certainty)}{who}{stage}")
     return "; ".join(words) or "nobody"
 
 
 def test_who_kept_a_stage_from_its_end():
-    lines = [*evidence.rows("culprits.txt")]
+    lines = [*evidence.rows("blame.txt")]
     assert [f"{line} => {named(line)}" for line in (row.split(" => ")[0] for row in lines)] == lines
 
 
 OWN_FAULTS = {
     **dict.fromkeys(("killed", "killed zombie", "segfaulted", "exited", "ended"), "dead"),
-    "stopped": "stopped",
+    "stopped": "host-stopped",
 }
 
 
@@ -54,18 +39,16 @@ def test_a_rank_with_a_fault_of_its_own_is_named_wherever_it_stood():
         assert named(line) == f"{cause} {rank}", line
     # Inside a collective another rank may have done it.
     assert [named(f"{rank} {fault}") for rank in "02" for fault in ("raised", "aborted")] == [
-        f"{cause} {rank}" for rank in "02" for cause in ("raised", "dead")
+        f"dead {rank}" for rank in "02" for _ in range(2)
     ]
 
 
 def test_ranks_that_were_torn_down_inside_the_collective_are_victims():
     for (fault, cause), hit in product(
-        {**OWN_FAULTS, "raised": "raised"}.items(), ("raised", "aborted")
+        {**OWN_FAULTS, "raised": "dead"}.items(), ("raised", "aborted")
     ):
         line = f"2 {fault}; 0-1,3 waiting {hit}"
         assert named(line) == f"{cause} 2", line
-    (culprit,) = culprits(round_of("2 killed; through 0"))
-    assert culprit.victims == (1, 3)
 
 
 def test_a_round_is_over_when_the_launcher_has_ended_all_that_are_not_through():
@@ -79,14 +62,14 @@ def test_a_round_is_over_when_the_launcher_has_ended_all_that_are_not_through():
 
 
 # A rank that still moves at the deadline is slow, not stuck.
-STILL = Culprit("no-progress", (1,), "device")
-ALL_WAIT = Culprit("all-wait", (), "8 MiB", victims=(0, 1))
+STILL = Suspect(causes.HOST_STUCK, (Process(1),), "behind", 1)
+ALL_WAIT = Suspect(causes.ALL_WAIT, (), "nobody-behind", 0)
 BOTH = {0: range(1, 9), 1: range(1, 9)}
 ONLY_0 = {0: range(1, 9), 1: ()}
 
 
-def excused(culprit, moves, now):
-    """Returns whether `culprit` is excused if its ranks moved at these seconds: {rank: moves}."""
+def excused(suspect, moves, now):
+    """Returns whether `suspect` is excused if its ranks moved at these seconds: {rank: moves}."""
     clock = [0.0]
     motion = Motion(clock=lambda: clock[0])
     for second in range(int(now) + 1):
@@ -96,11 +79,11 @@ def excused(culprit, moves, now):
             for rank, times in moves.items()
         )
     clock[0] = now
-    return motion.excuse([culprit]) == []
+    return motion.excuse([suspect]) == []
 
 
 def test_only_who_lately_came_further_is_excused():
-    for name, culprit, moves, now, result in (
+    for name, suspect, moves, now, result in (
         ("moved just now", STILL, BOTH, 8.1, True),
         ("stood as long before", STILL, BOTH, 9, True),
         ("stands longer than before", STILL, BOTH, 10, False),
@@ -113,8 +96,8 @@ def test_only_who_lately_came_further_is_excused():
         ("all wait, some lately", ALL_WAIT, BOTH, 10, True),
         ("all wait, one lately", ALL_WAIT, ONLY_0, 10, True),
         ("all wait for long", ALL_WAIT, BOTH, 13.5, False),
-        ("death", Culprit("dead", (1,), "device"), BOTH, 8, False),
+        ("death", Suspect(causes.DEAD, (Process(1),), "guard-saw-it", 2), BOTH, 8, False),
         ("nobody was seen", STILL, {}, 1, False),
         ("nobody was seen waiting", ALL_WAIT, {}, 1, False),
     ):
-        assert excused(culprit, moves, now) is result, name
+        assert excused(suspect, moves, now) is result, name
