@@ -21,7 +21,7 @@ JOBS = ["selftest", "selftest --quick", "bench run --sizes 8", "bench pairs --si
 OTHERS = [
     "", "--help", "selftest --help", "bench", "bench compare a.json b.json",
     "bench plot a.json -o a.png", "bench run --dry-run", "bench run --sizes 8:1G -h",
-    "bench pairs --help", "doctor", "trace where --watch", "run train.py",
+    "bench pairs --help", "doctor", "trace where", "run train.py",
 ]  # fmt: skip
 
 

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import struct
-import subprocess
 import sys
 import time
 
@@ -318,22 +317,6 @@ def test_the_newest_job_is_the_living_one_that_began_last(script):
         several = oddrank("where", records, folder=records)
     expected = ["job first: 1 of 1 ranks, 1 alive", "job second: 1 of 1 ranks, 1 alive"]
     assert headings(several) == expected
-
-
-def test_pictures_that_follow_each_other_in_a_pipe_are_told_apart(dead_job):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "oddrank", "trace", "where", "--watch", dead_job / "records"],
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        lines = [process.stdout.readline() for _ in range(8)]
-        while not lines[-1].startswith("===="):
-            lines.append(process.stdout.readline())
-    finally:
-        process.kill()
-        process.communicate()
-    assert re.fullmatch(r"==== \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\n", lines[0])
-    assert lines[1].startswith("job 127.0.0.1:29500: ")
 
 
 def test_tail_says_times_to_the_microsecond_when_asked_and_what_a_gap_is(dead_job):

@@ -2,10 +2,9 @@
 
 import math
 import sys
-import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,11 +16,8 @@ from oddrank.report import envelope, write_json
 if TYPE_CHECKING:
     from oddrank.trace.jobs import Found
     from oddrank.trace.processes import AnyProcess
-    from oddrank.trace.ranks import Rank
 
-_WATCH = 1.0  # seconds between two pictures
 _LOOK = 0.2  # seconds over which CPU time is measured
-_CLEAR = "\x1b[2J\x1b[H"
 
 
 _all_runs_option = click.option(
@@ -51,14 +47,12 @@ def command() -> None:
 @click.option("--pid", type=int, help="Show this process only.")
 @click.option("--all-threads", is_flag=True, help="Show all threads, and child processes.")
 @_all_runs_option
-@click.option("--watch", is_flag=True, help="Look again every second, until Ctrl-C.")
 @json_option
-def where(  # noqa: PLR0917 (click passes them by name)
+def where(
     paths: tuple[str, ...],
     pid: int | None,
     all_threads: bool,
     all_runs: bool,
-    watch: bool,
     json_path: str | None,
 ) -> int:
     """Show where each rank is, or was when it died, the least progress first.
@@ -77,25 +71,21 @@ def where(  # noqa: PLR0917 (click passes them by name)
     from oddrank.trace import where as where_
 
     _refuse_several_writers(json_path)
-    while True:
-        chosen = jobs.find(paths, pid)
-        read, refused = ranks.read(chosen.files, _LOOK)
-        found, earlier = _last_run(read, refused, all_runs)
-        of_jobs = processes.by_job(found, jobs.job_of(chosen.files[0]))
-        if json_path is not None:
-            _write_where(found, ", ".join(of_jobs), json_path)
-        if json_path != "-":
-            if watch:
-                _begin_picture()
-            for i, (job, own) in enumerate(of_jobs.items()):
-                text = where_.text(own, job, all_threads=all_threads, chosen=chosen.is_part)
-                for line in [""] * (i > 0) + text:
-                    render.line(line, sys.stdout)
-            _print_earlier_runs(earlier)
-        code = _print_notices(chosen, paths, refused)
-        if not watch:
-            return code
-        time.sleep(_WATCH)
+    chosen = jobs.find(paths, pid)
+    read, refused = ranks.read(chosen.files, _LOOK)
+    found, earlier = _last_run(read, refused, all_runs)
+    of_jobs = processes.by_job(found, jobs.job_of(chosen.files[0]))
+    if json_path is not None:
+        world = {"size": max(rank.world for rank in found)}
+        data = {"job": ", ".join(of_jobs), "ranks": [rank.as_data() for rank in found]}
+        write_json(envelope("trace where", world, data), json_path)
+    if json_path != "-":
+        for i, (job, own) in enumerate(of_jobs.items()):
+            text = where_.text(own, job, all_threads=all_threads, chosen=chosen.is_part)
+            for line in [""] * (i > 0) + text:
+                render.line(line, sys.stdout)
+        _print_earlier_runs(earlier)
+    return _print_notices(chosen, paths, refused)
 
 
 @command.command()
@@ -206,20 +196,6 @@ def _refuse_several_writers(path: str | None) -> None:
         f"each of {nodes} nodes would write {path}: copy the records to one place first (srun"
         " --ntasks-per-node 1 oddrank collect -o DIR), then name DIR in a shell of its own"
     )
-
-
-def _begin_picture() -> None:
-    """Clears a terminal; elsewhere writes a line that separates two pictures."""
-    if sys.stdout.isatty():
-        click.echo(_CLEAR, nl=False)
-    else:
-        render.line(time.strftime("==== %Y-%m-%d %H:%M:%S"), sys.stdout)
-
-
-def _write_where(found: "list[Rank]", job: str, path: str) -> None:
-    world = {"size": max(rank.world for rank in found)}
-    data: dict[str, Any] = {"job": job, "ranks": [rank.as_data() for rank in found]}
-    write_json(envelope("trace where", world, data), path)
 
 
 def _last_run(
