@@ -4,6 +4,7 @@ import itertools
 import math
 import multiprocessing
 import os
+import pdb
 import sys
 import time
 import weakref
@@ -14,7 +15,6 @@ from typing import Any
 
 from oddrank import forks, job_store, launch, render
 from oddrank.debugger.channel import Channel, Listener, terminal
-from oddrank.debugger.rank_pdb import RankPdb, place_of
 from oddrank.debugger.waiting import Stopped, Waiting
 from oddrank.errors import LaunchError, OddrankError
 from oddrank.job_store import JobStore
@@ -27,7 +27,7 @@ _store: tuple[weakref.ref[Any], JobStore] | None = None
 A weak reference: a group that outlives destroy_process_group() may abort the process at its exit,
 as gloo's threads still run then.
 """
-_active: RankPdb | None = None
+_active: "_RankPdb | None" = None
 
 
 def breakpoint(
@@ -84,7 +84,7 @@ def _debug(
         _active.stop_at(frame)
         return True
     end = time.monotonic() + deadline
-    place = place_of(frame)
+    place = _place_of(frame)
     who = f"rank {rank} ({os.uname().nodename}, pid {os.getpid()})"
     channel: Channel | None = terminal(end)
     if channel is not None:
@@ -113,7 +113,7 @@ def _debug(
         if stopped is not None:
             stopped.steps()
 
-    _active = RankPdb(opened, steps, over)
+    _active = _RankPdb(opened, steps, over)
     _active.stop_at(frame)
     return True
 
@@ -159,3 +159,85 @@ def _own_rank() -> int:
         return launch.current().rank
     except LaunchError:
         return -1
+
+
+def _place_of(frame: FrameType | None) -> str:
+    """Returns a frame's place as people write it: train.py:41."""
+    if frame is None:
+        return "?"
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+class _RankPdb(pdb.Pdb):
+    """A pdb whose end is never the program's end.
+
+    steps: called when the program first goes on under the debugger. over: called once the debugger
+    has left it alone.
+    """
+
+    def __init__(
+        self, channel: Channel, steps: Callable[[], None], over: Callable[[], None]
+    ) -> None:
+        # No signal handler: Ctrl-C stays the program's. No .pdbrc: it may hold `continue`.
+        super().__init__(
+            stdin=channel,  # type: ignore[arg-type]
+            stdout=channel,  # type: ignore[arg-type]
+            skip=["oddrank", "oddrank.*"],
+            nosigint=True,
+            readrc=False,
+        )
+        self._channel, self._steps, self._over = channel, steps, over
+        self.is_over = False
+        self._previous = sys.gettrace()
+
+    def stop_at(self, frame: FrameType) -> None:
+        """Stops at the next line of the frame."""
+        sys.settrace(None)  # else, at another breakpoint, it would stop within itself
+        self.set_trace(frame)
+
+    def interaction(self, frame: FrameType | None, *more: Any) -> None:
+        with Paused("breakpoint", self._channel.left, _place_of(frame)):
+            super().interaction(frame, *more)
+        if sys.gettrace() is None:
+            self._end()
+        else:
+            self._steps()
+
+    def do_quit(self, arg: str) -> bool:
+        """q(uit) | exit
+        Leaves the debugger. The program goes on.
+        """
+        self.clear_all_breaks()
+        self.set_continue()
+        return True
+
+    do_q = do_exit = do_quit
+
+    def do_EOF(self, arg: str) -> bool:
+        """EOF
+        Leaves the debugger, as quit does.
+        """
+        if self._channel.is_late:
+            self._channel.is_open = True  # for a last word
+            self.message("\nthe deadline has passed: the rank goes on")
+        return self.do_quit(arg)
+
+    def do_run(self, arg: str) -> None:
+        """run | restart
+        Not here: a rank can't start again alone.
+        """
+        self.error("a rank can't start again alone")
+
+    do_restart = do_run
+
+    def do_interact(self, arg: str) -> None:
+        """interact
+        Not here: it takes a terminal. Type statements at the prompt, after a !.
+        """
+        self.error("it takes a terminal: type statements here, after a !")
+
+    def _end(self) -> None:
+        if not self.is_over:
+            self.is_over = True
+            sys.settrace(self._previous)  # oddrank's recorder has it up to Python 3.11
+            self._over()

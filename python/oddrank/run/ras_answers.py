@@ -12,7 +12,7 @@ from pathlib import Path
 
 from oddrank.inputs import HEAD, Item
 from oddrank.run.collect.sources import nccl_ras
-from oddrank.triage.evidence.nccl_ras_text import text_facts
+from oddrank.triage.evidence.nccl_ras import text_facts
 from oddrank.triage.facts import Counts, Fact
 
 APART = 6.0

@@ -31,7 +31,6 @@ _LONGEST_FILE, _LONGEST_NAME, _LONGEST_THREAD = 120, 80, 32  # of the place of a
 _OURS = {
     "oddrank.trace.arm",
     "oddrank.trace.nicer",
-    "oddrank.trace.printer",
     "oddrank.run.arm",
     "oddrank.run.start",
 }

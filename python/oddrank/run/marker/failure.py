@@ -3,9 +3,12 @@
 import bdb
 import builtins
 import os
+import re
+import signal
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,13 +18,12 @@ import pytest
 from oddrank.errors import type_and_text
 from oddrank.finding import ranks_text
 from oddrank.inputs import HEAD, Item, Notes
-from oddrank.run.marker import rank_texts
 from oddrank.run.marker.one_rank import Rank
 from oddrank.run.marker.rank_group import RankGroup
 from oddrank.trace import ranks as records
 from oddrank.triage import causes, findings, verdict, words
 from oddrank.triage.evidence import record
-from oddrank.triage.facts import Death, Fact, Frame, Process, Source, World
+from oddrank.triage.facts import Death, Fact, Frame, Process, Source, Stack, World
 from oddrank.triage.facts import ranks as ranks_of
 from oddrank.triage.suspects import Suspect
 from oddrank.triage.view import view
@@ -29,6 +31,11 @@ from oddrank.triage.view import view
 # Causes that say more than "it did not end" of a rank for which nobody waits in a call.
 _TELLING = ("end", "held", "others")
 _TELLING_TOO = (causes.DEVICE, causes.GIL_HELD)
+_MOST_FRAMES = 40  # of a stack
+_HIDDEN = ("/_pytest/", "/pluggy/", "/oddrank/run/marker/", "<frozen ", "<string>")
+# faulthandler's; the name is new in Python 3.14
+_THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+(?: \[(.*)\])? \(most recent call")
+_FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 
 
 @dataclass
@@ -211,7 +218,7 @@ class _Verdict:
         ranks = [rank for rank in self._group.ranks if rank.number in self.first]
         if any(rank.was_running or rank.has_failed or rank.has_died for rank in ranks):
             return ""
-        ended = " and ".join(dict.fromkeys(map(rank_texts.outcome, ranks)))
+        ended = " and ".join(dict.fromkeys(map(_outcome, ranks)))
         at = words.call_text(suspect.at) or "the call that the others are in"
         wait = "wait" if len(suspect.waiting) > 1 else "waits"
         return (
@@ -222,8 +229,8 @@ class _Verdict:
     def _late(self) -> str:
         late = [rank for rank in self._unfinished if self._group.begun or not rank.begins]
         self.first = [rank.number for rank in late]
-        places = {rank_texts.place(rank) for rank in late} - {""}
-        if {rank_texts.outcome(rank) for rank in late} == {"passed"}:
+        places = {_place(rank) for rank in late} - {""}
+        if {_outcome(rank) for rank in late} == {"passed"}:
             what = f"{ranks_text(self.first)} passed, but the process does not end"
         else:
             verb = "end" if self._group.begun else "begin the test"
@@ -245,7 +252,7 @@ class _Verdict:
         yield from self._notes
         told: dict[str, list[int]] = defaultdict(list)
         for rank in self._group.ranks:
-            told[rank_texts.state(rank)].append(rank.number)
+            told[_state(rank)].append(rank.number)
         yield from (f"  {ranks_text(numbers)}: {state}" for state, numbers in told.items())
 
     def _tracebacks(self) -> Iterator[str]:
@@ -253,7 +260,7 @@ class _Verdict:
         shown: dict[str, list[int]] = defaultdict(list)
         texts: dict[str, str] = {}
         for rank in self._in_order(self._group.ranks):
-            for error, text in rank_texts.errors(rank):
+            for error, text in _errors(rank):
                 shown[error].append(rank.number)
                 texts.setdefault(error, text)
         for index, (error, numbers) in enumerate(shown.items()):
@@ -266,7 +273,7 @@ class _Verdict:
         """Yields all stacks of the ranks that still ran, equal ones once."""
         same: dict[tuple[str, str], list[int]] = defaultdict(list)
         for rank in self._in_order(self._unfinished):
-            for name, frames in rank_texts.stacks(rank, self._evidence.facts):
+            for name, frames in _stacks(rank, self._evidence.facts):
                 same[name, "\n".join(frames)].append(rank.number)
         for (name, text), numbers in same.items():
             yield f"\n{ranks_text(numbers)}, {name} (most recent call first):\n{text}"
@@ -292,3 +299,90 @@ def _deaths(rank: Rank, site: tuple[Frame, ...]) -> Iterator[Death]:
         else:
             text = "" if "called" in rank.passed else "before its test had ended"
             yield Death(process, "exit", source, rank.ended, code=rank.code, text=text, site=site)
+
+
+# Texts about one rank.
+
+
+def _outcome(rank: Rank) -> str:
+    """Returns how its test ended, as a verb; "ran" if it has not ended."""
+    last = {phase["when"]: phase for phase in rank.phases if phase["whole"]}
+    phase = next((p for p in last.values() if p["outcome"] != "passed"), last.get("call"))
+    if phase is None:
+        return "ran"
+    if phase["outcome"] == "skipped" and phase["xfail"] is None:
+        return f"was skipped ({phase['text']})"
+    if phase["outcome"] == "failed" and phase["when"] != "call":
+        return f"failed in {phase['when']}"
+    return {"passed": "passed", "skipped": "failed as expected"}.get(phase["outcome"], "failed")
+
+
+def _state(rank: Rank) -> str:
+    """Returns what became of a rank, for a table."""
+    if rank.lost is not None:
+        return "did not run the test"
+    ended = _outcome(rank)
+    if rank.was_running:
+        where = _place(rank)
+        what = "had not ended" if ended == "ran" else f"{ended}, and ran on"
+        return f"{what}: {where}" if where else what
+    if rank.has_died and rank.code is not None:
+        how = f"exit code {rank.code}"
+        if rank.code < 0:
+            with suppress(ValueError):
+                how = signal.Signals(-rank.code).name
+        return f"ended by {how}" if ended == "ran" else f"{ended}, then ended by {how}"
+    return "waited for the others" if ended == "ran" else ended
+
+
+def _place(rank: Rank) -> str:
+    """Returns where a rank stood: the innermost frame of its main thread, or else of another."""
+    for name, frames in reversed(list(_dumped(rank.dump))):
+        found = _FRAME.match(frames[0]) if frames else None
+        if found:
+            thread = "" if name == "MainThread" else f"{name} "
+            return f"{thread}in {found[3]} ({Path(found[1]).name}:{found[2]})"
+    return ""
+
+
+def _errors(rank: Rank) -> Iterator[tuple[str, str]]:
+    """Yields each failure that a rank reported: as one line, and as its whole text."""
+    if rank.lost is not None:
+        yield rank.lost["text"], rank.lost.get("more", "")
+    for phase in rank.phases:
+        if phase["outcome"] == "failed" and (phase["error"] or not phase["whole"]):
+            line = phase["error"].partition("\n")[0] or "a subtest failed"
+            if phase["frames"]:
+                name, file, number = phase["frames"][-1]
+                line += f" at {name} ({Path(file).name}:{number})"
+            yield line, phase["text"]
+
+
+def _stacks(rank: Rank, facts: Iterable[Fact]) -> Iterator[tuple[str, list[str]]]:
+    """Yields name and frames of each thread: as it wrote them itself, else from its record."""
+    own = [(name, frames) for name, frames in _dumped(rank.dump) if frames]
+    yield from own
+    recorded = [fact for fact in facts if isinstance(fact, Stack)] if not own else []
+    for stack in recorded:
+        for thread in stack.threads:
+            if thread.process.rank == rank.number:
+                frames = [f'  File "{f.file}", line {f.line} in {f.function}' for f in stack.frames]
+                yield f"{thread.name} ({thread.state or 'as recorded'})", _shown(frames)
+
+
+def _dumped(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Parses what faulthandler wrote. The main thread comes last; pytest's frames are left out."""
+    threads: list[tuple[str, list[str]]] = []
+    for line in text.splitlines():
+        found = _THREAD.match(line)
+        if found:
+            threads.append((f"thread {found[1]}" if found[1] else "a thread", []))
+        elif threads and line.startswith("  File"):
+            threads[-1][1].append(line)
+    for index, (name, frames) in enumerate(threads):
+        yield ("MainThread" if index == len(threads) - 1 else name), _shown(frames)
+
+
+def _shown(frames: Sequence[str]) -> list[str]:
+    own = [line for line in frames if not any(part in line for part in _HIDDEN)]
+    return own[:_MOST_FRAMES]

@@ -12,7 +12,7 @@ from typing import Literal
 from oddrank.inputs import Item, Notes
 from oddrank.triage.evidence import Kind, lines, log_lines
 from oddrank.triage.evidence.log_lines import Line, Log
-from oddrank.triage.evidence.nccl_ras_text import ranks_of
+from oddrank.triage.evidence.nccl_ras import ranks_of
 from oddrank.triage.facts import Call, Fact, Group, Process, Progress, Source, Trouble, World
 
 _LIST = r"[\[{(]?([\d, -]+)"

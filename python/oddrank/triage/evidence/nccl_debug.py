@@ -16,7 +16,7 @@ from oddrank.inputs.files import is_text
 from oddrank.machine.xid import pci_slot
 from oddrank.triage.evidence import Kind
 from oddrank.triage.evidence.lines import matching, words
-from oddrank.triage.evidence.nccl_ras_text import op_name
+from oddrank.triage.evidence.nccl_ras import op_name
 from oddrank.triage.facts import (
     Call,
     Counts,
