@@ -144,6 +144,13 @@ def group_name(title: str, ranks: Collection[int] = ()) -> str:
     return (title if title and not title.isdecimal() else f"group {title}".strip()) + members
 
 
+def duration(seconds: float, digits: int = 0) -> str:
+    """Returns a time as a person says it: 95 s, 10 min, 3.5 h. digits: of seconds."""
+    if seconds < 120:
+        return f"{max(seconds, 0.0):.{digits}f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
 def number_text(value: float, digits: int = 4) -> str:
     """Returns a number with `digits` significant digits, without an exponent if it is large."""
     return f"{value:.0f}" if 10**digits <= abs(value) < 1e15 else f"{value:.{digits}g}"

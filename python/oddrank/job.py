@@ -72,11 +72,17 @@ def job_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 def start_time(pid: int) -> int:
     """Returns when process `pid` started, in clock ticks since boot; 0 if it is gone."""
+    fields = stat_fields(pid)
+    return int(fields[19]) if fields else 0
+
+
+def stat_fields(pid: int) -> list[str]:
+    """Returns /proc/PID/stat from the state on, which is letter, parent, ...; empty: it is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return 0
-    return int(text.rpartition(")")[2].split()[19])
+        return []
+    return text.rpartition(")")[2].split()
 
 
 def file_name(text: str) -> str:

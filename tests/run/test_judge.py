@@ -17,7 +17,7 @@ import pytest
 
 from dead_fuse import dead_file_system
 from oddrank.control.stages import RankState
-from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
+from oddrank.finding import Confidence, Evidence, Finding, Who, duration, ranks_text
 from oddrank.inputs import Notes
 from oddrank.report import Report
 from oddrank.run import judge as judge_
@@ -683,7 +683,7 @@ def test_torchruns_own_report_gets_the_sentence_where_no_rank_left_its_words(jud
 
 
 def test_durations():
-    assert [say.duration(s) for s in (3.2, 95, 600, 9000)] == ["3 s", "95 s", "10 min", "2.5 h"]
+    assert [duration(s) for s in (3.2, 95, 600, 9000)] == ["3 s", "95 s", "10 min", "2.5 h"]
 
 
 def test_a_judge_begins_with_the_last_attempts_of_the_history(tmp_path):

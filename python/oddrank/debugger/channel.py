@@ -140,7 +140,7 @@ def terminal(end: float) -> Terminal | None:
 
 def _device() -> str:
     """Returns the file of this process's terminal: all terminals share a lock of /dev/tty."""
-    number = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[4])
+    number = int(job.stat_fields(os.getpid())[4])
     major, minor = number >> 8 & 0xFFF, number & 0xFF | number >> 12 & 0xFFF00
     file = f"/dev/pts/{(major - _PTS) * 256 + minor}"
     with suppress(OSError):

@@ -144,8 +144,7 @@ def starter(environ: Environ = os.environ) -> int:
     pid = os.getppid()
     with suppress(OSError, IndexError):  # another user's, or gone
         while own and own <= {*Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")}:
-            stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-            pid = int(stat.rpartition(")")[2].split()[1])
+            pid = int(job.stat_fields(pid)[1])
     return pid
 
 

@@ -3,6 +3,7 @@
 import zlib
 from os import PathLike
 
+from oddrank import job
 from oddrank.launch import Launch
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -19,7 +20,7 @@ def small_file(path: str | PathLike[str]) -> str:
 
 def process_state(pid: int) -> str:
     """Returns the state of a process, a letter as in /proc/PID/stat; "" if it is gone."""
-    return small_file(f"/proc/{pid}/stat").rpartition(")")[2].strip()[:1]
+    return "".join(job.stat_fields(pid)[:1])
 
 
 def node_number(launch: Launch) -> int:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from oddrank import render
-from oddrank.finding import Finding, ranks_text
+from oddrank.finding import Finding, duration, ranks_text
 from oddrank.report import Report
 
 _MOST_EVIDENCE = 2
@@ -127,12 +127,3 @@ def went_on(seconds: float) -> str:
 
 def still(seconds: float) -> str:
     return f"still stuck after {duration(seconds)}"
-
-
-def duration(seconds: float) -> str:
-    """Returns a time as a person says it: 95 s, 10 min, 3.5 h."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oddrank.finding import fold, group_name, ranks_text
+from oddrank.finding import duration, fold, group_name, ranks_text
 from oddrank.pauses import Pause
 from oddrank.trace.collectives import op_name
 from oddrank.trace.processes import Frame, short
@@ -162,7 +162,7 @@ def _life(ranks: Sequence[Rank], now: float) -> str:
         life = f"alive, but its script has {what} and {still}"
     if last is None:
         return f"{life}, nothing recorded yet"
-    return f"{life}, last event {duration(now - last)} ago"
+    return f"{life}, last event {duration(now - last, 1)} ago"
 
 
 def _end(rank: Rank) -> str:
@@ -240,7 +240,7 @@ def _collective(rank: Rank, collective: Collective, now: float | None) -> str:
             return f"in {name}"
         if now is None:
             return f"in {name}, since {_clock(collective.began)}"
-        return f"in {name} for {duration(now - collective.began)}"
+        return f"in {name} for {duration(now - collective.began, 1)}"
     return f"last collective: {name}"
 
 
@@ -259,19 +259,21 @@ def on_purpose(pause: Pause, now: float | None) -> str:
     if now is None:
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(pause.since))
         return f", on purpose, since {since}"
-    return f", on purpose, for {duration(now - pause.since)}"
+    return f", on purpose, for {duration(now - pause.since, 1)}"
 
 
 def gil_text(since: float, now: float | None) -> str:
     """Says that a thread keeps the GIL. now: None if the process is not known to be alive."""
-    return f"GIL held {f'since {_clock(since)}' if now is None else f'for {duration(now - since)}'}"
+    when = f"since {_clock(since)}" if now is None else f"for {duration(now - since, 1)}"
+    return f"GIL held {when}"
 
 
 def _sampled(thread: Thread, rank: Rank, now: float) -> str:
     if thread.sampled is None:
         return ""
-    ago = f"{duration(now - thread.sampled)} ago" if rank.alive else f"at {_clock(thread.sampled)}"
-    return f", sampled {ago}"
+    if rank.alive:
+        return f", sampled {duration(now - thread.sampled, 1)} ago"
+    return f", sampled at {_clock(thread.sampled)}"
 
 
 def _states(group: Group, i: int, all_threads: bool) -> str:
@@ -329,14 +331,6 @@ def _hidden(ranks: Sequence[Rank]) -> list[str]:
         )
         if count
     ]  # fmt: skip
-
-
-def duration(seconds: float) -> str:
-    """Returns a time as 1.5 s, 4 min or 2.0 h."""
-    seconds = max(seconds, 0.0)
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _clock(seconds: float | None) -> str:

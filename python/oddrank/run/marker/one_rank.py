@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from oddrank import job
 from oddrank.run.marker.rank_process import MOST_TEXT
 from oddrank.run.marker.warm import Forked
 
@@ -179,12 +180,9 @@ class Rank:
 
     def cpu_ticks(self) -> int:
         """Returns the CPU time it has used; -1 if its main thread is about to use more."""
-        try:
-            text = Path(f"/proc/{self.process.pid}/stat").read_text(errors="replace")
-        except OSError:
+        if not (fields := job.stat_fields(self.process.pid)):
             return 0
-        parts = text.rpartition(")")[2].split()
-        return -1 if parts[0] in "RD" else int(parts[11]) + int(parts[12])
+        return -1 if fields[0] in "RD" else int(fields[11]) + int(fields[12])
 
     def close(self) -> None:
         """Reaps it, and closes its channel and pipes after a last look into them."""

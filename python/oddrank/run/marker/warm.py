@@ -26,7 +26,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from oddrank import forks
+from oddrank import forks, job
 from oddrank.errors import OddrankError
 
 _PROGRAM = Path(__file__).with_name("warm_program.py")
@@ -434,8 +434,7 @@ def _show(environ: Mapping[str, str]) -> None:
     `ps e`, and whoever looks for processes by a variable, shall find them.
     """
     with suppress(OSError, ValueError):
-        with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
-            begin, end = map(int, file.read().rpartition(")")[2].split()[47:49])
+        begin, end = map(int, job.stat_fields(os.getpid())[47:49])
         shown = ctypes.string_at(begin, end - begin)
         at = shown.index(b"\0" + _ROOM.encode() + b"=") + len(_ROOM) + 2
         pairs = [

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from oddrank.finding import ranks_text
+from oddrank import job
+from oddrank.finding import duration, ranks_text
 from oddrank.trace import processes, ranks
 from oddrank.trace.ranks import Collective, Rank
-from oddrank.trace.where import call_text, duration, gil_text, pause_text
+from oddrank.trace.where import call_text, gil_text, pause_text
 
 COLUMNS = ("rank", "pid", "step", "steps/s", "last event", "in", "at", "CPU %", "RSS MiB",
            "workers", "GPU %", "GPU MiB")  # fmt: skip
@@ -71,7 +72,7 @@ def rows(before: Look, now: Look) -> list[tuple[object, ...]]:
             cpu = round(100 * (now.cpu[rank.pid] - before.cpu[rank.pid]) / seconds)
         memory, gpu = now.memory.get(rank.pid), now.gpus.get(rank.pid)
         workers = sum(1 for r in now.ranks if r.is_child and r.alive and r.rank == rank.rank)
-        last = "-" if rank.last is None else duration(now.time - rank.last)
+        last = "-" if rank.last is None else duration(now.time - rank.last, 1)
         made.append((
             rank.rank, rank.pid, rank.step, rate, last if rank.alive else "dead",
             _call(rank, now.time), _place(rank), cpu,
@@ -109,7 +110,7 @@ def _call(rank: Rank, now: float) -> str:
     first: Collective | None = next((each for each in rank.collectives if each.open), None)
     if first is None:
         return " > ".join(rank.sections)
-    since = "" if first.began is None else f" for {duration(now - first.began)}"
+    since = "" if first.began is None else f" for {duration(now - first.began, 1)}"
     return f"{call_text(rank, first)}{since}"
 
 
@@ -125,13 +126,9 @@ def _place(rank: Rank) -> str:
 
 def _used(pid: int) -> tuple[float, int] | None:
     """Returns the CPU seconds of a process and its resident bytes; None if it is gone."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        numbers = fields.rpartition(")")[2].split()
-        cpu = (int(numbers[11]) + int(numbers[12])) / _HERTZ
-        return cpu, int(numbers[21]) * _PAGE
-    except (OSError, IndexError, ValueError):
+    if not (fields := job.stat_fields(pid)):
         return None
+    return (int(fields[11]) + int(fields[12])) / _HERTZ, int(fields[21]) * _PAGE
 
 
 def _gpus() -> dict[int, Gpu]:

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from oddrank import _native
+from oddrank import _native, job
 from oddrank.machine import process_state, small_file
 from oddrank.run.collect.sources import Rank, Sink, Source, Target, kernel_file
+from oddrank.trace.states import WORDS
 
 SCHEMA = "oddrank.process/1"
 _LOOK = 0.2  # seconds between two looks at CPU times and bytes
@@ -20,7 +21,6 @@ _DEEPEST = 4
 # waits for no lock of the process's memory.
 _FILES = ("status", "wchan", "syscall", "stack", "io", "limits", "schedstat", "oom_score", "cgroup")
 _OF_THREAD = ("wchan", "syscall", "stack")
-WORDS = {"T": "stopped", "t": "stopped", "Z": "zombie", "X": "dead", "D": "uninterruptible"}
 
 
 def _work(target: Target, rank: Rank | None, sink: Sink) -> None:
@@ -138,8 +138,8 @@ def _brief(pid: int) -> dict[str, Any]:
 
 def parent_of(pid: int) -> int:
     """Returns the parent's pid; 0 if the process is gone."""
-    fields = small_file(f"/proc/{pid}/stat").rpartition(")")[2].split()
-    return int(fields[1]) if len(fields) > 1 else 0
+    fields = job.stat_fields(pid)
+    return int(fields[1]) if fields else 0
 
 
 def children_of(pid: int) -> list[int]:
