@@ -25,13 +25,19 @@ _SHOWS_HEALTH = frozenset({"records", "flight_recorder", "reports", "nvidia-smi"
 _LOUD_WORDS = ("rror", "ERROR", "atal", "FATAL", "died", "illed", "imed out", "imeout", "lost",
                "efused", "bort", "xception", "reempt", "issing ranks", "stall", "tuck",
                "xited", "victed", "ismatched", "Failed", "BackoffL", "CrashLoop",
-               "lame w")  # fmt: skip
+               "lame w", "NCCL WARN", "illing sub", "Assertion `")  # fmt: skip
 _LOUD = re.compile(
-    r"(?<![\w-])(?:\w*errors?|fatal|died|killed|timed out|timeout(?![\w=:]| ?\()|lost|refused|stuck"
-    r"|abort(?:ed|ing)?|\w*exception|preempted|missing ranks|stall(?:ed)?"
-    r"|exited with (?:exit )?code [1-9]\d*|evicted|mismatched|lame workers"
+    r"(?<![\w-])(?:\w*errors?|fatal|died|killed|timed out|timeout(?![\w=:),]| ?\()|lost|refused"
+    r"|stuck|abort(?:ed|ing)?|\w*exception|preempted|missing ranks|stall(?:ed)?"
+    r"|exited with (?:exit )?code [1-9]\d*|evicted|mismatched|lame workers|nccl warn"
+    r"|killing subprocess|assertion .{1,200} failed"
     r"|(?-i:[A-Z]\w+Failed|Failed[A-Z]\w+|BackoffLimitExceeded|CrashLoopBackOff))(?!\w)", re.I,
 )  # fmt: skip
+# Of these the first is told before lines that may be prose.
+_PLAIN = re.compile(
+    r"\b(?:\w*[A-Z]\w*(?:Error|Exception)|ERROR|FATAL|CUDA_ERROR_\w+|NCCL WARN|died|[Kk]illed"
+    r"|timed out|refused)\b|\[[EF][ \d]"
+)
 _QUIET = re.compile(  # a line of source in a traceback is none, either
     r"\b(?:no|0|without|ignor\w+) (?:errors?|exceptions?)|errors?[:=] ?0\b|^\s*raise \w", re.I
 )
@@ -54,6 +60,7 @@ def judge(items: Sequence[Item], read: Mapping[str, tuple[int, int]]) -> Suspect
     if telling and all(each.well for each in telling):
         return None
     points = [point for each in looked for point in each.loud]
+    points.sort(key=lambda point: not _PLAIN.search(point.text))
     lines = sum(each.lines for each in looked)
     understood = sum(each.understood for each in looked)
     text = f"of {lines} line{'s' if lines != 1 else ''} {understood} were understood"

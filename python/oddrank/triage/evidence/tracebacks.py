@@ -4,9 +4,10 @@ import os
 import re
 import signal
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any
 
 from oddrank import _native
@@ -44,7 +45,9 @@ _SURELY_RAISED = re.compile(
 _OF_RAY = re.compile(r"\bray::\S+ \(pid=(\d+), ip=([\w.:-]+)")  # in which process it was raised
 # A rank's, as torch writes it.
 _ERRORS = lines.words("Error: ")
-_BARE = re.compile(r"\[rank(\d{1,7})\]: ?((?:\w+\.)*[A-Z]\w*Error: .*)")
+_BARE = re.compile(r"(?:\[rank(\d{1,7})\]: ?|^)((?:\w+\.)*[A-Z]\w*Error: .*)")
+# Lines above one without a prefix, which show that it ends a traceback, and below: NCCL's reason.
+_ABOVE, _BELOW = 60, 4
 _FRONT = re.compile(r"\([^)]{0,80}\)|\[[^\]]{0,80}\]")
 _BEHIND = re.compile(r"(?:[\])]:?|^[\d:TZ.,+ -]{8,40}) (?=[A-Za-z])")
 _DECORATION = " \t|+-"
@@ -119,7 +122,7 @@ _HARDWARE = {
 _REASONS = frozenset({"EI0002", "EI0006", "hccl fftsplus t", "Duplicate GPU detected",
                       "TPU session error", "!!!! FATAL ERROR"})  # fmt: skip
 _NCCL_TROUBLE = (
-    (re.compile(r"Got completion from peer (\S+).*status=(\d+)"), "network"),
+    (re.compile(r"Got completion (?:from peer (\S+) )?with (?:status=|error )(\d+)"), "network"),
     (re.compile(r"Got async event : (.+)"), "network"),
     (re.compile(r"[Ee]rror while creating shared memory segment"), "shm"),
     (re.compile(r"No space left on device"), "shm"),
@@ -199,12 +202,32 @@ def _again(log: Log, block: "_Block") -> None:
             return
 
 
-def _bare_lines(item: Item, but: frozenset[int] = frozenset()) -> Iterator[tuple[int, int, str]]:
-    """Yields number, rank and exception of lines that may be the last ones of a traceback."""
-    numbers = (number for number, _ in lines.numbers(item, _ERRORS) or () if number not in but)
+def _bare(item: Item, but: Callable[[int], bool] = lambda number: False) -> Iterator[_Block]:
+    """Yields what may be the ends of tracebacks whose heads are in no line: of each rank the first.
+
+    A line without a prefix is one if frames stand above it. but: says which lines are none.
+    """
+    numbers = (number for number, _ in lines.numbers(item, _ERRORS) or () if not but(number))
+    of: dict[str | None, dict[int, re.Match[str]]] = defaultdict(dict)
     for number, text in lines.lines(item, numbers):
-        if found := _BARE.search(text):
-            yield number, int(found[1]), found[2]
+        found = _BARE.search(text)
+        if found and len(of[found[1]]) < (1 if found[1] else _MOST_SITES):
+            of[found[1]][number] = found
+    every = {number: found for some in of.values() for number, found in some.items()}
+    near = dict(
+        lines.lines(item, {at for n in every for at in range(max(n - _ABOVE, 1), n + _BELOW)})
+    )
+    for number, found in sorted(every.items()):
+        above = (near.get(at, "") for at in range(number - 1, number - _ABOVE, -1))
+        frames = [*takewhile(lambda text: text[:1].isspace(), above)][::-1]
+        below = [near.get(at, "") for at in range(number + 1, number + _BELOW)]
+        heads = (at for at, text in enumerate(below[:-1], 1) if "Last error:" in text)
+        why = below[at][found.start(2) :] if (at := next(heads, 0)) else ""
+        if found[1] or parse(frames)[0]:
+            yield _Block(
+                Process(int(found[1]) if found[1] else None), Source(item.name, number), number,
+                frames, found[2] + (f" ({why})" if why else ""), end=number,
+            )  # fmt: skip
 
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
@@ -268,29 +291,32 @@ class _Words:
         for writer in list(self._open):
             self._close(writer)
         yield from self._told
-        self._bare()
-        went_on = _went_on(self._log, self._done)
         torn = [b for blocks in self._done.values() for b in blocks if not b.text]
         for block in torn[:_MOST_SITES]:
             if not parse(block.lines)[1]:
                 _again(self._log, block)
+        self._add_bare()
+        went_on = _went_on(self._log, self._done)
         for blocks in self._done.values():
             yield from _deaths(blocks, went_on)
         told = [d for d in self._deaths.values() if not d.text.startswith("terminate called")]
         yield from told or self._deaths.values()
         yield from self._troubles.values()
 
-    def _bare(self) -> None:
-        """Adds the exceptions of ranks whose tracebacks are in no line that was given."""
+    def _add_bare(self) -> None:
+        """Adds the exceptions of processes whose tracebacks are in no line that was given."""
         log, known = self._log, {death.process.rank for death in self._deaths.values()}
         known |= {block.process.rank for blocks in self._done.values() for block in blocks}
+        texts = {block.text for blocks in self._done.values() for block in blocks}
+        own = log_lines.writers(log.item)
         read = frozenset(line.number for line in log.lines if line.follows)
-        for number, rank, text in _bare_lines(log.item, read):
-            if rank not in known and number > log.restarted:
-                known.add(rank)
-                source = Source(log.item.name, number)
-                block = _Block(Process(rank), source, number, text=text, end=number)
-                self._done[(rank, None, None, None, None, None, None)] = [block]
+        for block in _bare(log.item, lambda number: number in read or number <= log.restarted):
+            rank = block.process.rank
+            if rank is None and own:
+                block.process = own.process((None,) * 7)
+            if block.text not in texts if rank is None else rank not in known:
+                key = (rank, None, None, None, None, None, None)
+                self._done.setdefault(key, []).append(block)
 
     def _add(self, line: Line) -> None:
         block = self._open.get(line.writer)
@@ -334,10 +360,11 @@ class _Words:
             number = next((n for word, n in SIGNALS.items() if about.startswith(word)), None)
             self._died(line, Death(line.process, "signal" if number else "abort", source, line.time,
                                    signal=number, text=about))  # fmt: skip
-        elif line.word in _ABORTS:
+        elif line.word in _ABORTS and "what(): " not in text:
             self._died(line, Death(line.process, "abort", source, line.time, signal=6, text=text))
         elif said := _LAST_WORDS.match(text):
             self._what(line, (said[1] or said[2] or text).strip(), source)
+            self._nccl(line, text, source)
         elif (found := _SPAWNED.search(text)) and found[2]:
             self._told.append(_of_spawned(found, line.process, source, line.time))
         elif line.word == "CUDA error: ":
@@ -394,7 +421,7 @@ class _Words:
             if found := pattern.search(text):
                 code = found[2] if found.lastindex == 2 else ""
                 said = text[found.start() if kind == "node" else 0 :]
-                said = said.rpartition("NCCL WARN")[2].strip()
+                said = re.split("NCCL WARN|Last error:", said)[-1].strip()
                 host = found.groupdict().get("host") or line.process.host
                 self._trouble(line, kind, said, source, code=code, host=host)
                 return
@@ -594,6 +621,6 @@ def _deaths(blocks: Sequence[_Block], went_on: set[int]) -> Iterator[Death]:
 KIND = Kind(
     "tracebacks",
     binary=False,
-    sniff=lambda item: log_lines.has(item, "tracebacks", "watchdog") or any(_bare_lines(item)),
+    sniff=lambda item: log_lines.has(item, "tracebacks", "watchdog") or any(_bare(item)),
     read=_read,
 )
