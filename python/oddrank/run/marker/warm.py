@@ -21,7 +21,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -173,11 +173,8 @@ class WarmParent:
             self._lose(_ENDED)
         except OSError as error:
             self._lose(str(error))
-        end = time.monotonic() + _FORK_SECONDS
-        while number not in self._pids:
-            if self._gone or time.monotonic() > end:
-                raise Cold(self._gone or "the warm parent did not answer")
-            self.listen(0.5)
+        if not self._hears(lambda: number in self._pids, _FORK_SECONDS):
+            raise Cold(self._gone or "the warm parent did not answer")
         return Forked(self, number, self._pids[number])
 
     def code(self, number: int) -> int | None:
@@ -187,9 +184,11 @@ class WarmParent:
         return self._codes.get(number)
 
     def reap(self, number: int) -> None:
+        """Frees the pid of a process that has ended: it is in /proc no longer."""
         with suppress(OSError):
             self._socket.setblocking(True)
             self._socket.sendall((number << 1 | 1 << 63).to_bytes(_HEADER, "big"))
+            self._hears(lambda: number not in self._pids, _FORK_SECONDS)
 
     def listen(self, seconds: float) -> None:
         """Reads what the parent says; waits at most so long for it."""
@@ -210,6 +209,8 @@ class WarmParent:
                 self._pids[said["number"]] = said["pid"]
             elif "code" in said:
                 self._codes[said["number"]] = said["code"]
+            elif "reaped" in said:
+                del self._pids[said["reaped"]]
 
     def close(self) -> None:
         """Ends it, and with it all its children."""
@@ -220,13 +221,17 @@ class WarmParent:
             os.waitpid(self.pid, 0)
 
     def _await_ready(self) -> None:
-        end = time.monotonic() + _START_SECONDS
-        while not self._ready and not self._gone:
-            if time.monotonic() > end:
-                self._lose(f"the warm parent was not ready after {_START_SECONDS:g} s")
-            self.listen(0.5)
+        if not self._hears(lambda: self._ready, _START_SECONDS):
+            self._lose(f"the warm parent was not ready after {_START_SECONDS:g} s")
         if self._gone:
             raise Cold(self._gone)
+
+    def _hears(self, true: Callable[[], bool], seconds: float) -> bool:
+        """Listens until it is true; False if the parent ends first, or says nothing in time."""
+        end = time.monotonic() + seconds
+        while not (heard := true()) and not self._gone and time.monotonic() < end:
+            self.listen(0.5)
+        return heard
 
     def _lose(self, why: str) -> None:
         self._gone = self._gone or why
@@ -316,7 +321,9 @@ def _serve(channel: socket.socket) -> NoReturn:
             os._exit(0)
         size = int.from_bytes(head + _received(channel, _HEADER - len(head)), "big")
         if size >> 63:  # an order to reap
-            os.waitpid(ended.pop((size & ~(1 << 63)) >> 1), 0)
+            number = (size & ~(1 << 63)) >> 1
+            os.waitpid(ended.pop(number), 0)
+            _say(channel, reaped=number)
             continue
         order = json.loads(_received(channel, size))
         pid = os.fork()
