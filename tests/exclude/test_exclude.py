@@ -16,7 +16,6 @@ from oddrank.control.stages import RankState, RunState
 from oddrank.finding import Who
 from oddrank.launch import hostlist
 from oddrank.report import Report
-from oddrank.selftest.findings.health import FAULTS
 from reports import finding
 
 HOSTS = ("node3", "node7", "node12", "login")
@@ -138,13 +137,26 @@ DRAINS = {
 }  # fmt: skip
 
 
-def functions(package):
-    """Returns the source of every function that makes findings, with the file's table of causes."""
+def draining(package):
+    """Yields the causes of rows that keep jobs from a node, and those of functions that do."""
     for file in package.rglob("*.py"):
         text = file.read_text()
-        for node in ast.walk(ast.parse(text)) if "drains_node" in text else ():
-            if isinstance(node, ast.FunctionDef):
-                yield node
+        tree = ast.parse(text) if "drains_node" in text else ast.Module([], [])
+        rows = [node for node in ast.walk(tree) if getattr(one_of(node), "id", "") == "Row"]
+        yield from (row.args[0].value for row in rows if drains(row))
+        for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+            if any(map(drains, ast.walk(function))) and function.name != "found":
+                yield from causes_in(function)
+
+
+def one_of(node):
+    return node.func if isinstance(node, ast.Call) else None
+
+
+def drains(node):
+    """Returns whether a call has drains_node=, and not False."""
+    keywords = node.keywords if isinstance(node, ast.Call) else ()
+    return any(one.arg == "drains_node" and ast.unparse(one.value) != "False" for one in keywords)
 
 
 def causes_in(tree):
@@ -154,16 +166,9 @@ def causes_in(tree):
 
 
 def test_only_faults_of_a_node_or_its_devices_keep_jobs_from_it():
-    draining = [
-        function
-        for function in functions(Path(oddrank.__file__).parent)
-        for call in ast.walk(function)
-        if isinstance(call, ast.keyword) and call.arg == "drains_node"
-    ]
-    told = set().union(*(causes_in(function) for function in draining))
-    told |= {fault.cause for fault in FAULTS if fault.drains_node}
-    assert len(draining) > 10
-    assert told <= DRAINS | {"slow-cores"}
+    told = set(draining(Path(oddrank.__file__).parent))
+    assert told <= DRAINS
+    assert len(told) > 15
 
 
 def test_a_slow_end_keeps_jobs_from_its_node_and_a_slow_link_does_not():

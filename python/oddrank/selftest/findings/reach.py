@@ -1,9 +1,9 @@
 """Findings of the stage reach: one function per cause."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from oddrank.finding import Confidence, Evidence, Finding, Who
+from oddrank.finding import Evidence, Finding, Level, Row, Who
 from oddrank.selftest.connections import RENDEZVOUS, Listening
 from oddrank.selftest.nodes import hosts
 from oddrank.selftest.reach_matrix import (
@@ -83,118 +83,103 @@ def of_way(network: Network, way: str, judgement: Judgement) -> list[Finding]:
     ]
 
 
+# fmt: off
+_OTHERS: tuple[Level, str] = ("high", "the {well} other nodes reach each other")
+ODD_NODES = {
+    "deaf": Row(
+        "unreachable-node", "broken", "{who} can't be reached {over}: {failed} connections to it"
+        " fail, its own come through", _OTHERS, drains_node=True),
+    "silent": Row(
+        "node-reaches-nobody", "broken", "{who} can't reach the others {over}: {failed} of its"
+        " connections fail, those to it come through", _OTHERS, drains_node=True),
+    "cut off": Row(
+        "node-cut-off", "broken", "{who} is cut off {over}: {failed} connections to it and from it"
+        " fail", _OTHERS, drains_node=True),
+}
+ONE_WAY = Row(
+    "one-way-link", "broken", "{first} can't connect to {second}, only the other way round, {over}",
+    ("medium", "{why}"))
+CLOSED = Row(
+    "closed-link", "broken", "{first} and {second} can't connect to each other {over}",
+    ("medium", "{why}"))
+# A firewall, or an interface that does not connect the nodes.
+ALL_CLOSED = Row(
+    "all-closed", "unknown",
+    "no node reaches any other {over}: the ranks have met by rank 0's port alone",
+    ("low", "all {tried} attempts failed"),
+    ("open {ports} between the nodes, or name another interface (NCCL_SOCKET_IFNAME,"
+     " GLOO_SOCKET_IFNAME)",))
+# Failures that no node and no few links explain.
+NO_PATTERN = Row(
+    "no-pattern", "unknown", "{failed} of {tried} connections between nodes fail {over},{how}",
+    ("low", "too few nodes reach each other to name one"))
+NO_INTERFACE = Row(
+    "no-interface", "broken", "{who} has no interface with an address that fits {value}",
+    ("high", "most nodes have one"), ("ip -br addr  (on {host})",))
+# If many lack it, the variable is wrong, not the nodes.
+NO_INTERFACE_ANYWHERE = Row(
+    "no-interface-anywhere", "unknown",
+    "no interface with an address fits {value} on {lacking} of {nodes} nodes: {whom}",
+    ("low", "half of the nodes or more have none"), ("ip -br addr",))
+# fmt: on
+
+
 def odd_node(network: Network, way: str, odd: Node, well: int) -> Finding:
     """Connections of one node fail, and the other nodes reach each other."""
-    who = network.nodes[odd.node]
-    failed, over = f"{len(odd.failures)} of {odd.tried}", _over(way)
-    cause, text = {
-        "deaf": (
-            "unreachable-node",
-            f"can't be reached {over}: {failed} connections to it fail, its own come through",
-        ),
-        "silent": (
-            "node-reaches-nobody",
-            f"can't reach the others {over}: {failed} of its connections fail, those to it come"
-            " through",
-        ),
-        "cut off": (
-            "node-cut-off",
-            f"is cut off {over}: {failed} connections to it and from it fail",
-        ),
-    }[odd.how]
-    return Finding(
-        condition="broken",
-        who=who,
-        cause=cause,
-        drains_node=True,
-        what=f"{who} {text}",
-        evidence=network.failures(way, odd.failures),
-        confidence=Confidence(
-            "high" if well > 2 else "medium", f"the {well} other nodes reach each other"
-        ),
-        next=network.advice(way, odd.failures[0]),
-    )
+    row, failed = ODD_NODES[odd.how], f"{len(odd.failures)} of {odd.tried}"
+    row = row if well > 2 else replace(row, sure=("medium", row.sure[1]))
+    seen = network.failures(way, odd.failures)
+    found = row.found(network.nodes[odd.node], *seen, over=_over(way), failed=failed, well=well)
+    return replace(found, next=network.advice(way, odd.failures[0]))
 
 
 def broken_link(network: Network, way: str, link: Link) -> Finding:
     """Two nodes can't connect to each other; both reach the others, if there are any."""
-    first, second = (network.nodes[end] for end in link.ends)
-    who = Who("link", (*first.ranks, *second.ranks))
-    if len(link.failures) == 1:
-        node, peer, _ = link.failures[0]
-        text = (
-            f"{network.nodes[node]} can't connect to {network.nodes[peer]}, only the other way"
-            " round,"
-        )
-    else:
-        text = f"{first} and {second} can't connect to each other"
-    others = len(network.nodes) - 2
+    one_way = len(link.failures) == 1
+    ends = link.failures[0][:2] if one_way else link.ends
+    first, second = (network.nodes[end] for end in ends)
+    ranks = [rank for end in link.ends for rank in network.nodes[end].ranks]
+    others = len(network.nodes) > 2
     why = "both reach the other nodes" if others else "with two nodes either end may be at fault"
-    return Finding(
-        condition="broken",
-        who=who,
-        cause="one-way-link" if len(link.failures) == 1 else "closed-link",
-        what=f"{text} {_over(way)}",
-        evidence=network.failures(way, link.failures),
-        confidence=Confidence("medium", why),
-        next=network.advice(way, link.failures[0]),
-    )
+    found = (ONE_WAY if one_way else CLOSED).found(
+        Who("link", tuple(ranks)), *network.failures(way, link.failures),
+        first=first, second=second, over=_over(way), why=why,
+    )  # fmt: skip
+    return replace(found, next=network.advice(way, link.failures[0]))
 
 
 def all_closed(network: Network, way: str, judgement: Judgement) -> Finding:
-    """All attempts fail: a firewall, or an interface that does not connect the nodes."""
-    return Finding(
-        who=Who("node"),
-        cause="all-closed",
-        what=f"no node reaches any other {_over(way)}: the ranks have met by rank 0's port alone",
-        evidence=network.failures(way, judgement.failures) + _same_addresses(network, way),
-        confidence=Confidence("low", f"all {judgement.tried} attempts failed"),
-        next=(
-            f"open {network.ports()} between the nodes, or name another interface"
-            " (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME)",
-            *network.advice(way, judgement.failures[0]),
-        ),
-    )
+    """All attempts fail."""
+    seen = network.failures(way, judgement.failures) + _same_addresses(network, way)
+    told = {"over": _over(way), "tried": judgement.tried, "ports": network.ports()}
+    found = ALL_CLOSED.found(Who("node"), *seen, **told)
+    return replace(found, next=found.next + network.advice(way, judgement.failures[0]))
 
 
 def scattered(network: Network, way: str, judgement: Judgement) -> Finding:
-    """Failures that no node and no few links explain."""
     groups = "; ".join(
         hosts(network.nodes[node] for node in group) for group in judgement.groups[:_SHOWN]
     )
-    found = (Evidence(f"nodes that reach each other: {groups}", "connect"),) if groups else ()
-    return Finding(
-        who=Who("node"),
-        cause="no-pattern",
-        what=f"{judgement.failed} of {judgement.tried} connections between nodes fail {_over(way)},"
-        + (" between groups of nodes" if groups else " and no node explains them"),
-        evidence=found + network.failures(way, judgement.failures) + _same_addresses(network, way),
-        confidence=Confidence("low", "too few nodes reach each other to name one"),
-        next=network.advice(way, judgement.failures[0]),
-    )
+    seen = (Evidence(f"nodes that reach each other: {groups}", "connect"),) if groups else ()
+    found = NO_PATTERN.found(
+        Who("node"),
+        *seen, *network.failures(way, judgement.failures), *_same_addresses(network, way),
+        failed=judgement.failed, tried=judgement.tried, over=_over(way),
+        how=" between groups of nodes" if groups else " and no node explains them",
+    )  # fmt: skip
+    return replace(found, next=network.advice(way, judgement.failures[0]))
 
 
 def no_interface(network: Network, lacking: Sequence[int], variable: str, *, many: bool) -> Finding:
-    """A node lacks what the variable names; if many do, the variable is wrong, not the nodes."""
+    """A node lacks what the variable names, or many do."""
     who, said = network.nodes[lacking[0]], network.listening[lacking[0]]
-    value = f"{variable}={said['asked'][variable]}"
     failed = "".join(f"; {at}: {text}" for at, text in [*said["failed"].items()][:_SHOWN])
     has = f"{who.host if many else 'it'} has {', '.join(said['interfaces'])}{failed}"
-    where = f"{len(lacking)} of {len(network.nodes)} nodes"
-    whom = hosts(network.nodes[node] for node in lacking)
-    return Finding(
-        condition="unknown" if many else "broken",
-        who=Who("node") if many else who,
-        cause="no-interface-anywhere" if many else "no-interface",
-        what=f"no interface with an address fits {value} on {where}: {whom}"
-        if many
-        else f"{who} has no interface with an address that fits {value}",
-        evidence=(Evidence(has, "interfaces with an address"),),
-        confidence=Confidence("low", "half of the nodes or more have none")
-        if many
-        else Confidence("high", "most nodes have one"),
-        next=("ip -br addr" if many else f"ip -br addr  (on {who.host})",),
-    )
+    return (NO_INTERFACE_ANYWHERE if many else NO_INTERFACE).found(
+        Who("node") if many else who, Evidence(has, "interfaces with an address"), host=who.host,
+        value=f"{variable}={said['asked'][variable]}", lacking=len(lacking),
+        nodes=len(network.nodes), whom=hosts(network.nodes[node] for node in lacking),
+    )  # fmt: skip
 
 
 def _over(way: str) -> str:

@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from oddrank.control.stages import RunState, nodes_of
-from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
+from oddrank.finding import Evidence, Finding, Level, Row, Who, ranks_text
 from oddrank.peers import majority
 from oddrank.selftest import metrics
 from oddrank.selftest.metrics import Metric
@@ -22,6 +23,20 @@ _WHO_ELSE = (
     "  (on that host: what runs, and on which core)",
     "taskset -cp PID; cat /proc/PID/cgroup  (PID: of that rank)",
 )
+# fmt: off
+_SURE: tuple[Level, str] = ("high", "measured twice")
+SLOW_NODE = Row("slow-node", "slow", "{who} is slow: {told}", _SURE, drains_node=True)
+SLOW_RANK = Row("slow-rank", "slow", "{who} is slow: {told}", _SURE, drains_node=True)
+# Likely another process, not hardware.
+SLOW_CORES = Row("slow-cores", "slow", "{who} is slow: {told}; " + _CORES, _SURE)
+UNSURE = Row(
+    "unsure", "unknown",
+    "{who} seems slow ({than}), but the figures vary too much to be sure",
+    ("low", "its slowdown may be too small to name it"), ("oddrank selftest --only speed --full",))
+NOT_MEASURED_AGAIN = Row(
+    "not-measured-again", "unknown", "{who} may be slow: no time was left to measure again",
+    ("low", "only measured once"), ("oddrank selftest --only speed",))
+# fmt: on
 _GPU = ("nvidia-smi -q -d PERFORMANCE,CLOCK,PCIE",)
 _HOST = ("top  (on that host)",)
 
@@ -47,21 +62,15 @@ def _slow(run: RunState, found: Sequence[Slow], single: set[int]) -> Finding:
     told += [than(one.metric, one.below) for one in found[1:TOLD]]
     more = [f"{len(found) - TOLD} more"] if len(found) > TOLD else []
     different = _different_facts(run, worst.ranks)
-    cause = "slow-node" if worst.is_node else "slow-cores" if own_cores else "slow-rank"
-    likely = [_CORES] if own_cores else []
-    return Finding(
-        condition="slow",
-        who=who,
-        cause=cause,
-        drains_node=not own_cores,  # likely another process, not hardware
-        what=f"{who} is slow: {'; '.join([', '.join(told + more), *different, *likely])}",
-        evidence=(
-            *(_evidence(one) for one in found),
-            *(Evidence(fact, "facts of the rank") for fact in different),
-        ),
-        confidence=_confidence(worst),
+    row = SLOW_NODE if worst.is_node else SLOW_CORES if own_cores else SLOW_RANK
+    facts = (Evidence(fact, "facts of the rank") for fact in different)
+    row = replace(
+        row,
+        sure=_sure(worst),
         next=_GPU if on_gpu else _WHO_ELSE if own_cores else _HOST,
     )
+    text = "; ".join([", ".join(told + more), *different])
+    return row.found(who, *map(_evidence, found), *facts, told=text)
 
 
 def unsure(run: RunState, seem: Sequence[Slow]) -> list[Finding]:
@@ -69,30 +78,13 @@ def unsure(run: RunState, seem: Sequence[Slow]) -> list[Finding]:
     if not seem:
         return []
     worst = seem[0]
-    who = run.who(worst.ranks)
-    return [
-        Finding(
-            who=who,
-            cause="unsure",
-            what=f"{who} seems slow ({than(worst.metric, worst.below, ' the median')}), but the"
-            " figures vary too much to be sure",
-            evidence=tuple(_evidence(one) for one in seem[:TOLD]),
-            confidence=Confidence("low", "its slowdown may be too small to name it"),
-            next=("oddrank selftest --only speed --full",),
-        )
-    ]
+    told = than(worst.metric, worst.below, " the median")
+    return [UNSURE.found(run.who(worst.ranks), *map(_evidence, seem[:TOLD]), than=told)]
 
 
 def not_measured_again(ranks: Collection[int]) -> Finding:
     """Ranks in doubt were not measured again."""
-    some = Who("rank", tuple(sorted(ranks)))
-    return Finding(
-        who=some,
-        cause="not-measured-again",
-        what=f"{some} may be slow: no time was left to measure again",
-        confidence=Confidence("low", "only measured once"),
-        next=("oddrank selftest --only speed",),
-    )
+    return NOT_MEASURED_AGAIN.found(Who("rank", tuple(sorted(ranks))))
 
 
 def smallest_seen(look: Look) -> str:
@@ -135,14 +127,12 @@ def _evidence(one: Slow) -> Evidence:
     )
 
 
-def _confidence(worst: Slow) -> Confidence:
+def _sure(worst: Slow) -> tuple[Level, str]:
     peers = "nodes" if worst.is_node else "ranks"
     if worst.level == "low":
-        return Confidence(
-            "low", f"half of the {peers} or more are slow: the others may be unusually fast"
-        )
+        return "low", f"half of the {peers} or more are slow: the others may be unusually fast"
     few = f", against two other {peers}" if worst.level == "medium" else ""
-    return Confidence(worst.level, f"measured twice{few}")
+    return worst.level, f"measured twice{few}"
 
 
 def _different_facts(run: RunState, ranks: Sequence[int]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TypeAlias, TypedDict, final
 
 from oddrank.control.stages import Context, RunState, Stage
 from oddrank.errors import OddrankError
-from oddrank.finding import Confidence, Evidence, Finding, Who, number_text
+from oddrank.finding import Evidence, Finding, Row, Who, number_text
 from oddrank.peers import majority
 from oddrank.selftest import Options
 from oddrank.selftest.nodes import NodeLeaders, by_lowest_rank, leaders_of_several
@@ -74,53 +74,42 @@ def _judge(run: RunState, results: Mapping[int, Result]) -> list[Finding]:
         {r: abs(ahead[r]) - (m["error_ns"] + usual) / 1e9 <= LIMIT for r, m in read.items()}
     )
     if not (agree.value and agree.is_enough):
-        return [disagree({nodes[rank]: ahead[rank] for rank in read}, LIMIT)]
+        return [disagree({nodes[rank]: ahead[rank] for rank in read})]
     off = agree.deviants
     return [
-        wrong_clock(nodes[rank], ahead[rank], read[rank], len(read) - len(off), LIMIT)
+        wrong_clock(nodes[rank], ahead[rank], read[rank], len(read) - len(off))
         for rank in sorted(off, key=lambda rank: -abs(ahead[rank]))
     ]
 
 
-def wrong_clock(node: Who, ahead: float, measured: Reading, others: int, limit: float) -> Finding:
+# fmt: off
+WRONG_CLOCK = Row(
+    "wrong-clock", "suspicious", "the wall clock of {who} is {apart} that of most nodes",
+    ("high", "measured; {others} other nodes agree with each other"), _NEXT)
+DISAGREE = Row(
+    "clocks-disagree", "unknown", "the nodes' wall clocks are up to {apart} s apart, and {why}",
+    ("low", f"no more than half of the nodes agree within {LIMIT:g} s"), _NEXT)
+# fmt: on
+
+
+def wrong_clock(node: Who, ahead: float, measured: Reading, others: int) -> Finding:
     """One node's wall clock is off, and most nodes agree."""
-    error = measured["error_ns"] / 1e9
     apart = f"{number_text(abs(ahead), 3)} s {'ahead of' if ahead > 0 else 'behind'}"
-    return Finding(
-        condition="suspicious",
-        who=node,
-        cause="wrong-clock",
-        what=f"the wall clock of {node} is {apart} that of most nodes",
-        evidence=(
-            Evidence(
-                f"CLOCK_REALTIME is {apart} the median of the nodes, known to within"
-                f" {error * 1e3:.2g} ms; {others} nodes agree within {limit:g} s",
-                "min-RTT to the root",
-                value=round(ahead, 6),
-                unit="s",
-            ),
-        ),
-        confidence=Confidence("high", f"measured; {others} other nodes agree with each other"),
-        next=_NEXT,
-    )
+    text = f"CLOCK_REALTIME is {apart} the median of the nodes, known to within"
+    text += f" {measured['error_ns'] / 1e6:.2g} ms; {others} nodes agree within {LIMIT:g} s"
+    seen = Evidence(text, "min-RTT to the root", round(ahead, 6), "s")
+    return WRONG_CLOCK.found(node, seen, apart=apart, others=others)
 
 
-def disagree(ahead: Mapping[Who, float], limit: float) -> Finding:
+def disagree(ahead: Mapping[Who, float]) -> Finding:
     """No majority agrees on the time."""
     clocks = sorted(ahead.items(), key=lambda one: one[1])
     apart = clocks[-1][1] - clocks[0][1]
     most = [*clocks[:4], *clocks[4:][-4:]]
     parts = "; ".join(f"{node}: {seconds - clocks[0][1]:+.3f} s" for node, seconds in most)
-    two = len(clocks) == 2
-    return Finding(
-        who=Who("node"),
-        cause="clocks-disagree",
-        what=f"the nodes' wall clocks are up to {number_text(apart, 3)} s apart, and "
-        + ("with two nodes either may be wrong" if two else "no majority agrees"),
-        evidence=(Evidence(parts, "min-RTT to the root", value=round(apart, 6), unit="s"),),
-        confidence=Confidence("low", f"no more than half of the nodes agree within {limit:g} s"),
-        next=_NEXT,
-    )
+    why = "with two nodes either may be wrong" if len(clocks) == 2 else "no majority agrees"
+    seen = Evidence(parts, "min-RTT to the root", round(apart, 6), "s")
+    return DISAGREE.found(Who("node"), seen, apart=number_text(apart, 3), why=why)
 
 
 def stage(options: Options) -> Stage[str, Result, list[Finding]]:

@@ -8,14 +8,14 @@ import re
 import time
 from collections import Counter as Count
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict
 
 from oddrank import _native
 from oddrank.control.stages import Context, Node, RunState, Skip, Stage, node_of
 from oddrank.errors import OddrankError
-from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
+from oddrank.finding import Evidence, Finding, Level, Row, Who, ranks_text
 from oddrank.machine import placement, small_file
 from oddrank.machine.device import GPU, choose
 from oddrank.selftest import Options, facts
@@ -293,37 +293,39 @@ _LOOK: dict[Scope, tuple[str, ...]] = {
 _MOST_PLACES = 8
 
 
+# fmt: off
+_GREW = "{who} is suspicious: {name} grew by {amount} within {seconds:.0f} s{where}"
+_ITS_OWN: tuple[Level, str] = ("medium", "the hardware counts its own errors")
+_OR_ITS_PEER: tuple[Level, str] = (
+    "medium", _ITS_OWN[1] + "; the other end of a link may be the cause")
+OWN_ERRORS = Row("own-errors-counted", "suspicious", _GREW, _ITS_OWN, drains_node=True)
+ERRORS = Row("errors-counted", "suspicious", _GREW, _OR_ITS_PEER)
+RETRANSMITS = Row("tcp-retransmits", "suspicious", _GREW, _OR_ITS_PEER)
+ON_A_NODE = Row(
+    "errors-everywhere", "suspicious", "{who} is suspicious: {name} grew on {count} of its GPUs",
+    ("medium", "most GPUs of the node count it: it points at no GPU"))
+ON_ALL_NODES = Row(
+    "errors-everywhere", "unknown",
+    "{name} grew on most nodes (read by {readers}): it points at no node",
+    ("low", "most nodes have it: it points at none"))
+# fmt: on
+
+
 def grew(
     run: RunState, rank: int, counter: Counter, places: Mapping[str, int], seconds: float
 ) -> Finding:
     """A rank's GPU, or its node's network devices, counted errors while the test ran."""
     shown = sorted(places.items(), key=lambda place: -place[1])[:_MOST_PLACES]
     where = ", ".join(place for place, _ in shown if place != "GPU")
-    who = run.who([rank]) if is_gpus(counter, places) else _node_of(run, rank)
-    link = "" if counter.own else "; the other end of a link may be the cause"
-    name = counter.name.replace("_", " ")
-    most = shown[0][1]
-    amount = f"{most / 1e9:.1f} s" if counter.unit == "ns" else f"{most}"
-    return Finding(
-        condition="suspicious",
-        who=who,
-        cause=_cause(counter),
-        drains_node=counter.own,
-        what=f"{who} is suspicious: {name.removesuffix(' ns')} grew by {amount}"
-        f" within {seconds:.0f} s" + (f" ({where})" if where else ""),
-        evidence=tuple(
-            Evidence(f"{place} {name}: +{by}", counter.name, by, counter.unit or None)
-            for place, by in shown
-        ),
-        confidence=Confidence("medium", f"the hardware counts its own errors{link}"),
-        next=_LOOK[counter.scope],
-    )
-
-
-def _cause(counter: Counter) -> str:
-    if counter.scope == "tcp":
-        return "tcp-retransmits"
-    return "own-errors-counted" if counter.own else "errors-counted"
+    name, most = counter.name.replace("_", " "), shown[0][1]
+    row = OWN_ERRORS if counter.own else RETRANSMITS if counter.scope == "tcp" else ERRORS
+    unit = counter.unit or None
+    return replace(row, next=_LOOK[counter.scope]).found(
+        run.who([rank]) if is_gpus(counter, places) else _node_of(run, rank),
+        *(Evidence(f"{at} {name}: +{by}", counter.name, by, unit) for at, by in shown),
+        name=name.removesuffix(" ns"), seconds=seconds, where=f" ({where})" if where else "",
+        amount=f"{most / 1e9:.1f} s" if counter.unit == "ns" else most,
+    )  # fmt: skip
 
 
 def is_gpus(counter: Counter, places: Collection[str]) -> bool:
@@ -339,22 +341,14 @@ def _node_of(run: RunState, rank: int) -> Who:
 
 def everywhere(counter: Counter, ranks: Collection[int], node: Who | None = None) -> Finding:
     """Most GPUs of a node count it, or most nodes: something that they share is at fault."""
-    name, who = counter.name.replace("_", " "), ranks_text(ranks)
-    what = f"{name} grew on most nodes (read by {who}): it points at no node"
-    sure = Confidence("low", "most nodes have it: it points at none")
+    name, readers = counter.name.replace("_", " "), ranks_text(ranks)
+    seen = Evidence(f"{readers} saw it grow", counter.name)
     if node:
-        grew_on = f"{name.removesuffix(' ns')} grew on {len(ranks)} of its GPUs"
-        what = f"{node} is suspicious: {grew_on}"
-        sure = Confidence("medium", "most GPUs of the node count it: it points at no GPU")
-    return Finding(
-        condition="suspicious" if node else "unknown",
-        who=node or Who("node"),
-        cause="errors-everywhere",
-        what=what,
-        evidence=(Evidence(f"{who} saw it grow", counter.name),),
-        confidence=sure,
-        next=_LOOK[counter.scope],
-    )
+        row, name = ON_A_NODE, name.removesuffix(" ns")
+    else:
+        row = ON_ALL_NODES
+    row = replace(row, next=_LOOK[counter.scope])
+    return row.found(node or Who("node"), seen, name=name, readers=readers, count=len(ranks))
 
 
 def stage(options: Options) -> Stage[str, Looked, list[Finding]]:

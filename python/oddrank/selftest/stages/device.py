@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from oddrank import _native
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.errors import OddrankError
-from oddrank.finding import Confidence, Evidence, Finding, Who, fold
+from oddrank.finding import Evidence, Finding, Row, Who, fold
 from oddrank.machine.device import BACKENDS, CPU, GPU, choose, free_bytes, gpu_index
 from oddrank.selftest import Depth, Options, facts, gpus
 
@@ -177,25 +177,21 @@ def covered(run: RunState) -> str:
     return f"; GPU memory tested: {least}{share:.0%}, {patterns} patterns"
 
 
+BAD_MEMORY = Row(
+    "bad-memory", "broken", "{who} is broken: its {device} memory does not keep what is written to"
+    " it", ("high", "written and read by this rank alone"), ("{look}",), drains_node=True,
+)  # fmt: skip
+
+
 def bad_memory(run: RunState, rank: int, device: str, size: int, wrong: WrongWords) -> Finding:
     """Memory gave back other words than were written."""
-    who = run.who([rank])
     bits = fold(bit for bit in range(64) if wrong["bits"] >> bit & 1)
     text = f"{wrong['count']} wrong words in {size >> 20} MiB, the first at {wrong['index']}:"
     text += f" wrote {wrong['expected']:#018x}, read {wrong['got']:#018x} (pattern"
     text += f" {wrong['pass']}); wrong bits in all of them: {bits}"
-    return Finding(
-        condition="broken",
-        who=who,
-        cause="bad-memory",
-        drains_node=True,
-        what=f"{who} is broken: its {device} memory does not keep what is written to it",
-        evidence=(Evidence(text, "memory pattern"),),
-        confidence=Confidence("high", "written and read by this rank alone"),
-        next=("nvidia-smi -q -d ECC,ROW_REMAPPER",)
-        if device == "GPU"
-        else ("dmesg -T | grep -i edac",),
-    )
+    look = "nvidia-smi -q -d ECC,ROW_REMAPPER" if device == "GPU" else "dmesg -T | grep -i edac"
+    seen = Evidence(text, "memory pattern")
+    return BAD_MEMORY.found(run.who([rank]), seen, device=device, look=look)
 
 
 def stage(options: Options) -> Stage[Plan, Result, list[Finding]]:

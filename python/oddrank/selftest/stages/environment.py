@@ -1,10 +1,11 @@
 """Compares the environment of all ranks: versions, limits, network, settings."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from oddrank.control.stages import Context, RunState, Stage, nodes_of
-from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
+from oddrank.finding import Evidence, Finding, Level, Row, Who, ranks_text
 from oddrank.machine import device
 from oddrank.selftest import Options
 from oddrank.selftest.facts import Fact, Facts, Here, host, software
@@ -39,6 +40,46 @@ STEPS: dict[str, tuple[Fact, ...]] = {
     "read the git commit of the working directory": software.COMMIT_FACTS,
 }
 FACTS = tuple(fact for facts in STEPS.values() for fact in facts)
+
+
+_READ: tuple[Level, str] = ("medium", "read there; whether it hurts depends on the job")
+_DOCTOR = ("oddrank doctor  (on that host)",)
+# fmt: off
+OTHER_VERSION = Row("other-version", "different", "{what}", ("medium", "{why}"), _DOCTOR)
+OTHER_SETTING = Row("other-setting", "suspicious", "{what}", ("medium", "{why}"), _DOCTOR)
+NO_MAJORITY = Row(
+    "no-majority", "unknown", "{what}",
+    ("low", "no value has two thirds of the nodes, or ranks of a node"),
+    ("{look}  (on each of these hosts)",))
+CUDA_PART_MISSING = Row(
+    "cuda-part-missing", "different", "{who} {verb} no part that tests GPUs, {why}",
+    ("high", "the other ranks have it"), _DOCTOR)
+NO_CUDA_PART = Row(
+    "cuda-part-missing", "unknown", "no rank has the part that tests GPUs, {why}",
+    ("low", "no GPU was tested"), _DOCTOR)
+SAME_GPU = Row(
+    "same-gpu", "mismatch", "{who} share one GPU, while other ranks have one each",
+    ("high", "reported by these ranks"),
+    ("echo $CUDA_VISIBLE_DEVICES $LOCAL_RANK  (in these ranks)",))
+SHM_NOT_WRITABLE = Row(
+    "shm-not-writable", "suspicious", "{who} can't write /dev/shm, which NCCL and DataLoader need"
+    " for shared memory", _READ,
+    ("findmnt /dev/shm; ls -ld /dev/shm  (on that host: it should be rw, and 1777)",))
+SHM_FULL = Row(
+    "shm-full", "suspicious", "{who} {has} {left:.1f} MiB left in /dev/shm, where NCCL takes"
+    " {needed:.0f} MiB for two ranks", _READ,
+    ("ls -l /dev/shm  (old nccl-* and torch_* files); a container: --shm-size",))
+FAR_FROM_GPU = Row(
+    "far-from-gpu", "suspicious", "{who} may not run on any processor at its GPU's NUMA node",
+    _READ, ("nvidia-smi topo -m; then bind each rank to the processors of its GPU",))
+# torch's store, in rank 0 or its launcher, needs a connection to each rank.
+FEW_OPEN_FILES = Row(
+    "few-open-files", "suspicious", "{who} may open only {soft} files: its store needs one for each"
+    " of {world} ranks", _READ, ("ulimit -n $(ulimit -Hn)",))
+NO_INTERFACE = Row(
+    "no-interface", "suspicious", "{who} {has} no network interface that NCCL_SOCKET_IFNAME names",
+    _READ, ("ip -brief address; echo $NCCL_SOCKET_IFNAME  (on that host)",))
+# fmt: on
 
 
 def _measure(context: Context[object]) -> Facts:
@@ -85,38 +126,28 @@ def _odd_alone(run: RunState, results: Mapping[int, Facts]) -> Iterator[Finding]
     if lacking := without_part(run):
         yield without_cuda_part(run, lacking)
     if ranks := [rank for rank in sharing if results[rank].get("shm_writable") is False]:
-        what = "can't write /dev/shm, which NCCL and DataLoader need for shared memory"
         why = f"{ranks_text(ranks)}: no permission to write, or mounted read-only"
-        advice = "findmnt /dev/shm; ls -ld /dev/shm  (on that host: it should be rw, and 1777)"
-        yield _suspicious(run, ranks, "shm-not-writable", what, ("access", why), advice=advice)
+        yield _suspicious(SHM_NOT_WRITABLE, run, ranks, Evidence(why, "access"))
     for gpu, ranks in shared_gpus(results, nodes):
         yield found_same_gpu(run, gpu, ranks)
     if ranks := [rank for rank, facts in results.items() if _is_far_from_gpu(facts)]:
-        what = "may not run on any processor at its GPU's NUMA node"
-        places = [("sched_getaffinity", _place(rank, results[rank])) for rank in ranks]
-        advice = "nvidia-smi topo -m; then bind each rank to the processors of its GPU"
-        yield _suspicious(run, ranks, "far-from-gpu", what, *places, advice=advice)
+        seen = [Evidence(_place(r, results[r]), "sched_getaffinity") for r in ranks[:_MOST_TOLD]]
+        yield _suspicious(FAR_FROM_GPU, run, ranks, *seen)
     free = {rank: results[rank].get("shm_free") for rank in sharing}
     full = {r: left for r, left in free.items() if isinstance(left, int) and left < _SHM_NEEDED}
     if full:
         left, mib = min(full.values()), 1 << 20
-        what = f"has {left / mib:.1f} MiB left in /dev/shm, where NCCL takes"
-        what += f" {_SHM_NEEDED / mib:.0f} MiB for two ranks"
-        why = f"{left} bytes free in /dev/shm"
-        advice = "ls -l /dev/shm  (old nccl-* and torch_* files); a container: --shm-size"
-        yield _suspicious(run, [*full], "shm-full", what, ("statvfs", why), advice=advice)
+        seen_free = Evidence(f"{left} bytes free in /dev/shm", "statvfs")
+        told = {"left": left / mib, "needed": _SHM_NEEDED / mib}
+        yield _suspicious(SHM_FULL, run, [*full], seen_free, **told)
     soft = results[0].get("nofile", "").partition("/")[0] if 0 in results else ""
     if soft.isdigit() and int(soft) < run.world + _OTHER_FILES:
-        # torch's store, in rank 0 or its launcher, needs a connection to each rank.
-        what = f"may open only {soft} files: its store needs one for each of {run.world} ranks"
-        why, advice = f"soft limit {soft}", "ulimit -n $(ulimit -Hn)"
-        yield _suspicious(run, [0], "few-open-files", what, ("getrlimit", why), advice=advice)
+        seen_limit = Evidence(f"soft limit {soft}", "getrlimit")
+        yield _suspicious(FEW_OPEN_FILES, run, [0], seen_limit, soft=soft, world=run.world)
     with_gpu = {rank: facts for rank, facts in results.items() if facts.get("gpus")}
     if ranks := [r for r, facts in with_gpu.items() if facts.get("nccl_interfaces") == ""]:
-        what = "has no network interface that NCCL_SOCKET_IFNAME names"
         why = f"{ranks_text(ranks)}: NCCL_SOCKET_IFNAME"
-        advice = "ip -brief address; echo $NCCL_SOCKET_IFNAME  (on that host)"
-        yield _suspicious(run, ranks, "no-interface", what, ("environment", why), advice=advice)
+        yield _suspicious(NO_INTERFACE, run, ranks, Evidence(why, "environment"))
 
 
 def _is_far_from_gpu(facts: Facts) -> bool:
@@ -156,15 +187,10 @@ def deviates(
     count, votes = round(least.most.count, 1), round(least.most.votes, 1)
     agree = f"{count:g} of {votes:g} {least.voters} agree"
     why = "nearly all others agree" if clear else f"{agree}, which is not much"
-    return Finding(
-        condition="different" if breaks else "suspicious",
-        who=who,
-        cause="other-version" if breaks else "other-setting",
-        what=what,
-        evidence=_evidence((d.name, part) for (d, _), part in zip(ordered, parts, strict=True)),
-        confidence=Confidence("high" if breaks and clear else "medium", why),
-        next=("oddrank doctor  (on that host)",),
-    )
+    row = OTHER_VERSION if breaks else OTHER_SETTING
+    row = replace(row, sure=("high", row.sure[1])) if breaks and clear else row
+    seen = _evidence((d.name, part) for (d, _), part in zip(ordered, parts, strict=True))
+    return row.found(who, *seen, what=what, why=why)
 
 
 def no_majority(places: Places, differences: Sequence[Difference]) -> Finding:
@@ -181,71 +207,33 @@ def no_majority(places: Places, differences: Sequence[Difference]) -> Finding:
     if len(parts) > 1:
         what = f"ranks differ in {names}, and no majority says which are odd. First: {parts[0]}"
     look = dict.fromkeys(_LOOK.get(d.name.partition(".")[0], "oddrank doctor") for d in differences)
-    return Finding(
-        cause="no-majority",
-        what=what,
-        evidence=_evidence((d.name, part) for d, part in zip(differences, parts, strict=True)),
-        confidence=Confidence("low", "no value has two thirds of the nodes, or ranks of a node"),
-        next=(f"{'; '.join(look)}  (on each of these hosts)",),
-    )
+    seen = _evidence((d.name, part) for d, part in zip(differences, parts, strict=True))
+    return NO_MAJORITY.found(Who("rank"), *seen, what=what, look="; ".join(look))
 
 
 def without_cuda_part(run: RunState, lacking: Mapping[int, str]) -> Finding:
     """Ranks can't test their GPUs: the part _cuda was not built there, or does not fit."""
-    ranks, all_of_them = tuple(lacking), len(lacking) == run.world
+    ranks, why = tuple(lacking), lacking[next(iter(lacking))]
     who = node_or_rank(run, ranks)
-    why = lacking[ranks[0]]
     verb = "have" if who.kind == "rank" and len(ranks) > 1 else "has"
-    return Finding(
-        condition="unknown" if all_of_them else "different",
-        who=Who("rank") if all_of_them else who,
-        cause="cuda-part-missing",
-        what=f"no rank has the part that tests GPUs, {why}"
-        if all_of_them
-        else f"{who} {verb} no part that tests GPUs, {why}",
-        evidence=(Evidence(f"{ranks_text(ranks)}: no {why}", "oddrank"),),
-        confidence=Confidence("low", "no GPU was tested")
-        if all_of_them
-        else Confidence("high", "the other ranks have it"),
-        next=("oddrank doctor  (on that host)",),
-    )
+    seen = Evidence(f"{ranks_text(ranks)}: no {why}", "oddrank")
+    if len(lacking) == run.world:
+        return NO_CUDA_PART.found(Who("rank"), seen, why=why)
+    return CUDA_PART_MISSING.found(who, seen, verb=verb, why=why)
 
 
 def found_same_gpu(run: RunState, gpu: str, ranks: Sequence[int]) -> Finding:
     """Several ranks of a node take the same GPU."""
-    host = run.who(ranks).host
-    who = Who("gpu", tuple(ranks), host, f"GPU {gpu}")
-    return Finding(
-        condition="mismatch",
-        who=who,
-        cause="same-gpu",
-        what=f"{who} share one GPU, while other ranks have one each",
-        evidence=(Evidence(f"{ranks_text(ranks)}: GPU {gpu}", "UUID"),),
-        confidence=Confidence("high", "reported by these ranks"),
-        next=("echo $CUDA_VISIBLE_DEVICES $LOCAL_RANK  (in these ranks)",),
-    )
+    who = Who("gpu", tuple(ranks), run.who(ranks).host, f"GPU {gpu}")
+    return SAME_GPU.found(who, Evidence(f"{ranks_text(ranks)}: GPU {gpu}", "UUID"))
 
 
 def _suspicious(
-    run: RunState,
-    ranks: Sequence[int],
-    cause: str,
-    what: str,
-    *evidence: tuple[str, str],
-    advice: str,
+    row: Row, run: RunState, ranks: Sequence[int], *seen: Evidence, **told: object
 ) -> Finding:
     who = node_or_rank(run, ranks)
-    if who.kind == "rank" and len(ranks) > 1 and what.startswith("has "):
-        what = what.replace("has", "have", 1)
-    return Finding(
-        condition="suspicious",
-        who=who,
-        cause=cause,
-        what=f"{who} {what}",
-        evidence=_evidence(evidence),
-        confidence=Confidence("medium", "read there; whether it hurts depends on the job"),
-        next=(advice,),
-    )
+    has = "have" if who.kind == "rank" and len(ranks) > 1 else "has"
+    return row.found(who, *seen, has=has, **told)
 
 
 def _evidence(ordered: Iterable[tuple[str, str]]) -> tuple[Evidence, ...]:

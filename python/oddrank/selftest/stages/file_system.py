@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypedDict
 
 from oddrank import _native
 from oddrank.control.stages import Context, RunState, Stage
-from oddrank.finding import Condition, Confidence, Evidence, Finding, Who
+from oddrank.finding import Evidence, Finding, Level, Row, Who
 from oddrank.machine import process_state, small_file
 from oddrank.selftest import Options
 from oddrank.selftest.nodes import NodeLeaders, by_lowest_rank, hosts
@@ -46,17 +46,29 @@ _HARMLESS = ("missing", "read-only", "not writable")
 # With only these states no node that answers has the folder.
 _NOWHERE = {"missing", "hangs"}
 
-# With these states a single odd node is left out of jobs: no setting of the node explains them.
-_DRAINS = ("hangs", "full", "broken")
-# State -> its words, condition and cause.
-_SAID: dict[str, tuple[str, Condition, str]] = {
-    "hangs": ("does not answer in time", "broken", "file-system-hangs"),
-    "missing": ("is missing", "different", "path-missing"),
-    "read-only": ("is read-only", "different", "path-read-only"),
-    "not writable": ("can't be written", "different", "path-not-writable"),
-    "full": ("is full", "broken", "file-system-full"),
-    "broken": ("is broken", "broken", "file-system-broken"),
+_WHAT = "file system {path} %s on {where}: {detail}{others}"
+_USE: tuple[Level, str] = ("high", "{why}")
+# fmt: off
+SAID = {
+    "hangs": Row("file-system-hangs", "broken", _WHAT % "does not answer in time", _USE,
+                 drains_node=True),
+    "missing": Row("path-missing", "different", _WHAT % "is missing", _USE),
+    "read-only": Row("path-read-only", "different", _WHAT % "is read-only", _USE),
+    "not writable": Row("path-not-writable", "different", _WHAT % "can't be written", _USE),
+    "full": Row("file-system-full", "broken", _WHAT % "is full", _USE, drains_node=True),
+    "broken": Row("file-system-broken", "broken", _WHAT % "is broken", _USE, drains_node=True),
 }
+# A path of --path is missing on all nodes that answer: mistyped, or mounted nowhere.
+NOWHERE = Row(
+    "no-such-path", "unknown", "{path} {said} on {where}: is it typed right, and mounted?",
+    ("medium", "missing everywhere: it points at no node"),
+    ("findmnt -T {path}; namei -l {path}  (on {host}: what is mounted there, and which part of it"
+     " is missing)",))
+SLOW = Row(
+    "slow-file-system", "suspicious", "file system {path} is slow on {who}: a small file takes"
+    " {seconds:.0f} ms, on most nodes {usual:.3g} ms",
+    ("medium", "measured once; {well} nodes are at least 10 times faster"))
+# fmt: on
 
 
 class Plan(TypedDict):
@@ -250,85 +262,51 @@ def _plain(text: str) -> str:
 
 def odd_node(who: Who, seen: Tried, well: int, usual: float) -> Finding:
     """Most nodes can use this path, and this node can't."""
-    _, condition, _ = _SAID[seen["state"]]
     nodes = f"{well} other node{'s' if well > 1 else ''}"
-    sure = Confidence("high" if well > 1 else "medium", f"{nodes} can use it")
-    found = _unusable(who, seen, str(who), f"; {nodes} took {usual * 1e3:.3g} ms", sure)
-    return replace(
-        found,
-        condition=condition,
-        drains_node=seen["state"] in _DRAINS,
-        next=_next(seen, who.host),
-    )
+    told = {"where": who, "others": f"; {nodes} took {usual * 1e3:.3g} ms"}
+    return _unusable(SAID[seen["state"]], who, seen, f"{nodes} can use it", well > 1, **told)
 
 
 def everywhere(seen: Tried, nodes: Sequence[Who], total: int) -> Finding:
     """Most nodes, or all, can't use this path: the file system is at fault, not a node."""
     where = f"{len(nodes)} of {total} nodes ({hosts(nodes)})" if total > 1 else str(nodes[0])
-    sure = Confidence("high" if total > 1 else "medium", f"seen on {where}")
-    found = _unusable(Who("file", (), None, seen["path"]), seen, where, "", sure)
+    row = replace(SAID[seen["state"]], condition="broken", drains_node=False)
+    who = Who("file", (), None, seen["path"])
+    found = _unusable(row, who, seen, f"seen on {where}", total > 1, where=where, others="")
     return replace(found, next=_next(seen, nodes[0].host))
 
 
-def _unusable(who: Who, seen: Tried, where: str, others: str, sure: Confidence) -> Finding:
-    text, _, cause = _SAID[seen["state"]]
-    return Finding(
-        condition="broken",
-        who=who,
-        cause=cause,
-        what=f"file system {seen['path']} {text} on {where}: {_detail(seen)}{others}",
-        evidence=_evidence(seen),
-        confidence=sure,
-    )
+def _unusable(row: Row, who: Who, seen: Tried, why: str, clear: bool, **told: object) -> Finding:
+    row = row if clear else replace(row, sure=("medium", "{why}"))
+    path, detail = seen["path"], _detail(seen)
+    found = row.found(who, *_evidence(seen), path=path, detail=detail, why=why, **told)
+    return replace(found, next=_next(seen, who.host))
 
 
 def nowhere(seen: Tried, nodes: Sequence[Who], total: int) -> Finding:
-    """A path of --path is missing on all nodes that answer: mistyped, or mounted nowhere."""
-    path = seen["path"]
     no_folder = seen["error"] == os.strerror(errno.ENOTDIR)
-    said = "is not a folder" if no_folder else "does not exist"
     several = "any node" if len(nodes) == total else "any of the nodes that answer"
-    where = several if total > 1 else str(nodes[0])
-    return Finding(
-        who=Who("file", (), None, path),
-        cause="no-such-path",
-        what=f"{path} {said} on {where}: is it typed right, and mounted?",
-        evidence=(Evidence(_detail(seen), path),),
-        confidence=Confidence("medium", "missing everywhere: it points at no node"),
-        next=(
-            f"findmnt -T {path}; namei -l {path}"
-            f"  (on {nodes[0].host}: what is mounted there, and which part of it is missing)",
-        ),
-    )
+    path = seen["path"]
+    return NOWHERE.found(
+        Who("file", (), None, path), Evidence(_detail(seen), path), path=path, host=nodes[0].host,
+        said="is not a folder" if no_folder else "does not exist",
+        where=several if total > 1 else nodes[0],
+    )  # fmt: skip
 
 
 def slow_node(who: Who, seen: Tried, seconds: float, usual: float, well: int) -> Finding:
     """One node is slower than the others by more than chance, and noticeably."""
-    path = seen["path"]
     steps = {step: min(repeats) for step, repeats in seen["seconds"].items() if repeats}
     worst = max(steps, key=lambda step: steps[step])
-    return Finding(
-        condition="suspicious",
-        who=who,
-        cause="slow-file-system",
-        what=f"file system {path} is slow on {who}: a small file takes {seconds * 1e3:.0f} ms,"
-        f" on most nodes {usual * 1e3:.3g} ms",
-        evidence=(
-            Evidence(
-                f"the best of {len(seen['seconds'][worst])}, of which {worst} takes"
-                f" {steps[worst] * 1e3:.0f} ms",
-                "create, write, fsync, read, unlink",
-                value=round(seconds, 6),
-                unit="s",
-                median=round(usual, 6),
-            ),
-            *_evidence(seen)[1:],
-        ),
-        confidence=Confidence(
-            "medium", f"measured once; {well} nodes are at least 10 times faster"
-        ),
-        next=_next(seen, who.host),
-    )
+    text = f"the best of {len(seen['seconds'][worst])}, of which {worst} takes"
+    text += f" {steps[worst] * 1e3:.0f} ms"
+    how = "create, write, fsync, read, unlink"
+    best = Evidence(text, how, round(seconds, 6), "s", round(usual, 6))
+    found = SLOW.found(
+        who, best, *_evidence(seen)[1:], path=seen["path"], seconds=seconds * 1e3,
+        usual=usual * 1e3, well=well,
+    )  # fmt: skip
+    return replace(found, next=_next(seen, who.host))
 
 
 def _detail(seen: Tried) -> str:

@@ -2,10 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias, TypedDict
 
 from oddrank.control.stages import Context, RunState, Skip, Stage
-from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
+from oddrank.finding import Evidence, Finding, Row, Who, ranks_text
 from oddrank.peers import Majority, majority
 from oddrank.selftest import Depth, Options, probes
 from oddrank.selftest.probes.prints import Prints
@@ -104,36 +105,33 @@ def _expected(hashes: Mapping[int, str], golden: list[str | None]) -> str | None
     return None if agree > 1 and 2 * agree >= len(hashes) else right
 
 
+# fmt: off
+WRONG_ARITHMETIC = Row(
+    "wrong-arithmetic", "broken", "{who} {be} broken: its {scope} computes {units} wrongly",
+    ("high", "exact bits, {why}"), drains_node=True)
+BITS_DIFFER = Row(
+    "bits-differ", "unknown", "ranks of one kind have different bits of {unit}, or most have other"
+    " bits than the known ones: {parts}", ("low", "nothing says which bits are right"))
+# fmt: on
+
+
 def wrong_arithmetic(
     run: RunState, rank: int, wrong: Sequence[Wrong], *, scope: str, known: bool
 ) -> Finding:
     """A rank computed other bits. known: whether the right bits are known beforehand."""
-    who = run.who([rank])
     units = ", ".join(dict.fromkeys(str(one["unit"]) for one in wrong))
     why = "computed by this rank alone" if known else "and most of its peers agree on others"
-    return Finding(
-        condition="broken",
-        who=who,
-        cause="wrong-arithmetic",
-        drains_node=True,
-        what=f"{who} {who.is_or_are} broken: its {scope} computes {units} wrongly",
-        evidence=tuple(Evidence(_text(one), "fingerprint") for one in wrong[:8]),
-        confidence=Confidence("high", f"exact bits, {why}"),
-        next=("nvidia-smi -q -d ECC", "dcgmi diag -r 3") if scope == "gpu" else ("lscpu",),
-    )
+    look = ("nvidia-smi -q -d ECC", "dcgmi diag -r 3") if scope == "gpu" else ("lscpu",)
+    seen = [Evidence(_text(one), "fingerprint") for one in wrong[:8]]
+    row = replace(WRONG_ARITHMETIC, next=look)
+    return row.found(run.who([rank]), *seen, scope=scope, units=units, why=why)
 
 
 def nobody_right(unit: str, most: Majority[int, str]) -> Finding:
     """Ranks of one kind differ in bits, or many agree on other bits than the known ones."""
     parts = "; ".join(f"{ranks_text(ranks)}: {got}" for got, ranks in most.groups[:4])
-    return Finding(
-        who=Who("rank", tuple(sorted(rank for _, ranks in most.groups for rank in ranks))),
-        cause="bits-differ",
-        what=f"ranks of one kind have different bits of {unit}, or most have other bits than the"
-        f" known ones: {parts}",
-        evidence=(Evidence(parts, "fingerprint"),),
-        confidence=Confidence("low", "nothing says which bits are right"),
-    )
+    who = Who("rank", tuple(sorted(rank for _, ranks in most.groups for rank in ranks)))
+    return BITS_DIFFER.found(who, Evidence(parts, "fingerprint"), unit=unit, parts=parts)
 
 
 def _text(one: Wrong) -> str:

@@ -84,8 +84,7 @@ def _own_faults(run: RunState, rank: int, reply: Health) -> Iterable[Finding]:
         yield findings.lost(run, rank, reply)
         return
     readings = reply.get("readings", {})
-    told = (findings.reported(run, rank, reply, fault) for fault in findings.FAULTS)
-    yield from filter(None, told)
+    yield from findings.reported(run, rank, reply)
     throttle = readings.get("throttle", 0)
     reasons = [name for bit, name in SLOWDOWNS.items() if throttle & bit]
     if reasons:
@@ -95,7 +94,7 @@ def _own_faults(run: RunState, rank: int, reply: Health) -> Iterable[Finding]:
     if isinstance(logged, dict):
         codes = {int(code): n for code, n in logged.items() if int(code) in HARDWARE}
         if codes:
-            yield findings.logged(run, rank, reply, codes)
+            yield findings.logged(run, rank, codes)
 
 
 def _number(readings: Mapping[str, int], name: str, unit: str, divisor: int = 1) -> str | None:
@@ -179,7 +178,7 @@ def _shared(run: RunState, reply: Mapping[int, Health]) -> list[Finding]:
     by = gpus.others(run)
     if len(by) > 1 and 2 * len(by) > len(reply):
         return [findings.shared_by_most(by)]
-    return [findings.shared(run, rank, why, reply[rank]) for rank, why in by.items()]
+    return [findings.shared(run, rank, why) for rank, why in by.items()]
 
 
 def stage(options: Options) -> Stage[str, Health, list[Finding]]:

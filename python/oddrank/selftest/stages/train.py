@@ -9,12 +9,12 @@ import ctypes
 import hashlib
 import math
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from oddrank.control.stages import Context, RunState, Stage
-from oddrank.finding import Confidence, Evidence, Finding, ranks_text
+from oddrank.finding import Evidence, Finding, Level, Row, Who, ranks_text
 from oddrank.peers import majority
 from oddrank.process_group import Group
 from oddrank.process_group import connect as group_of
@@ -224,8 +224,8 @@ def _unsound(run: RunState, said: Mapping[int, Result], step: int) -> list[Findi
     source = f"own loss in step {step}"
     losses = tuple(Evidence(f"rank {rank}: {loss:g}", source) for rank, loss in shown)
     if 2 * len(ranks) > len(said):
-        return [all_unsound(ranks, step, losses)]
-    return [unsound(run, ranks, step, losses)]
+        return [NOT_FINITE_ANYWHERE.found(Who("rank"), *losses, ranks=ranks_text(ranks), step=step)]
+    return [NOT_FINITE.found(run.who(ranks), *losses, step=step)]
 
 
 def _own(
@@ -235,13 +235,12 @@ def _own(
     found = []
     for kind, ranks in kinds.items():
         own = vote(run, {r: (said[r]["loss"][step], said[r]["gradients"][step]) for r in ranks})
-        bits = (Evidence(f"bits of loss and gradients in step {step}; {kind}", "own hash"),)
+        bits = Evidence(f"bits of loss and gradients in step {step}; {kind}", "own hash")
+        told = {"step": step, "ranks": ranks_text(ranks), "others": len(ranks) - len(own.odd)}
         if own.odd and not own.sure:
-            what = "compute different gradients from the same data and parameters in step"
-            found.append(_no_majority("gradients-differ", ranks, f"{what} {step}, and", bits))
-            continue
-        others = len(ranks) - len(own.odd)
-        found += [other_gradients(run, rank, step, others, bits) for rank in own.odd]
+            found.append(GRADIENTS_DIFFER.found(Who("rank"), bits, **told))
+        else:
+            found += [OTHER_GRADIENTS.found(run.who([rank]), bits, **told) for rank in own.odd]
     return found
 
 
@@ -254,95 +253,47 @@ def _replicas(
     though = ", though their own gradients were equal" if step else ""
     for kind, ranks in kinds.items():
         replicas = vote(run, {rank: said[rank]["parameters"][step] for rank in ranks})
-        if replicas.odd and not replicas.sure:
-            what = f"have different parameters {after}{though}, and"
-            bits = (Evidence(f"bits of the parameters {after}; {kind}", "hash"),)
-            found.append(_no_majority("replicas-differ", ranks, what, bits))
-            continue
-        others = f"those of the other {len(ranks) - len(replicas.odd)} ranks{though}"
-        found += [other_parameters(run, rank, after, others) for rank in replicas.odd]
+        odd = replicas.odd
+        told = {"after": after, "though": though, "others": len(ranks) - len(odd)}
+        if odd and not replicas.sure:
+            bits = Evidence(f"bits of the parameters {after}; {kind}", "hash")
+            found.append(REPLICAS_DIFFER.found(Who("rank"), bits, ranks=ranks_text(ranks), **told))
+        else:
+            bits = Evidence(f"bits of the parameters {after}", "hash")
+            found += [OTHER_PARAMETERS.found(run.who([rank]), bits, **told) for rank in odd]
     return found
 
 
 _AGAIN = ("run it again: an intermittent fault shows in another step, or not at all",)
 _ALONE = ("run the self-test on its host alone; if it differs there too, take the device out",)
-_LESS_SURE = "data and parameters are equal, but the bits also depend on the order of computation"
-
-
-def unsound(
-    run: RunState, ranks: Sequence[int], step: int, losses: tuple[Evidence, ...]
-) -> Finding:
-    """Loss or gradients of a few ranks are not finite; those of the others are."""
-    who = run.who(ranks)
-    return Finding(
-        condition="broken",
-        who=who,
-        cause="not-finite",
-        drains_node=True,
-        what=f"{who} is broken: it computes loss or gradients that are not finite in step {step},"
-        " from the same data and parameters as the others",
-        evidence=losses,
-        confidence=Confidence("high", "computed without the others, for whom all was finite"),
-        next=_ALONE,
-    )
-
-
-def all_unsound(ranks: Sequence[int], step: int, losses: tuple[Evidence, ...]) -> Finding:
-    """Most ranks have loss or gradients that are not finite: the cause is common to them."""
-    what = f"loss or gradients are not finite on {ranks_text(ranks)} in step {step}: what they have"
-    what += " in common is at fault, not a single rank"
-    return _nobody("not-finite-anywhere", what, losses, "most ranks have it")
-
-
-def other_gradients(
-    run: RunState, rank: int, step: int, others: int, bits: tuple[Evidence, ...]
-) -> Finding:
-    """A rank's own gradients, before they are reduced, are not those of all others."""
-    who = run.who([rank])
-    return Finding(
-        condition="different",
-        who=who,
-        cause="other-gradients",
-        drains_node=True,
-        what=f"{who} is different: its own gradients in step {step} are not those of the other"
-        f" {others} ranks, which are equal",
-        evidence=bits,
-        confidence=Confidence("medium", _LESS_SURE),
-        next=_ALONE,
-    )
-
-
-def other_parameters(run: RunState, rank: int, after: str, others: str) -> Finding:
-    """A rank's parameters are not those of the others, though all ranks' gradients were equal."""
-    who = run.who([rank])
-    return Finding(
-        condition="mismatch",
-        who=who,
-        cause="other-parameters",
-        what=f"{who} does not match: its parameters {after} are not {others}",
-        evidence=(Evidence(f"bits of the parameters {after}", "hash"),),
-        confidence=Confidence(
-            "medium", "what it received or made of it differs: the way to it may be at fault"
-        ),
-        next=("oddrank selftest --full --only collectives: is data changed on its way?", *_AGAIN),
-    )
-
-
-def _no_majority(
-    cause: str, ranks: Sequence[int], what: str, bits: tuple[Evidence, ...]
-) -> Finding:
-    what = f"{ranks_text(ranks)} {what} no majority says which are right"
-    return _nobody(cause, what, bits, "no large majority agrees")
-
-
-def _nobody(cause: str, what: str, evidence: tuple[Evidence, ...], why: str) -> Finding:
-    return Finding(
-        cause=cause,
-        what=what,
-        evidence=evidence,
-        confidence=Confidence("low", why),
-        next=_AGAIN,
-    )
+_COMMON: tuple[Level, str] = ("low", "most ranks have it")
+_DIVIDED: tuple[Level, str] = ("low", "no large majority agrees")
+# fmt: off
+NOT_FINITE = Row(
+    "not-finite", "broken", "{who} is broken: it computes loss or gradients that are not finite in"
+    " step {step}, from the same data and parameters as the others",
+    ("high", "computed without the others, for whom all was finite"), _ALONE, drains_node=True)
+NOT_FINITE_ANYWHERE = Row(
+    "not-finite-anywhere", "unknown", "loss or gradients are not finite on {ranks} in step {step}:"
+    " what they have in common is at fault, not a single rank", _COMMON, _AGAIN)
+OTHER_GRADIENTS = Row(
+    "other-gradients", "different", "{who} is different: its own gradients in step {step} are not"
+    " those of the other {others} ranks, which are equal",
+    ("medium", "data and parameters are equal, but the bits also depend on the order of"
+     " computation"), _ALONE, drains_node=True)
+GRADIENTS_DIFFER = Row(
+    "gradients-differ", "unknown", "{ranks} compute different gradients from the same data and"
+    " parameters in step {step}, and no majority says which are right", _DIVIDED, _AGAIN)
+# Though all ranks' gradients were equal.
+OTHER_PARAMETERS = Row(
+    "other-parameters", "mismatch", "{who} does not match: its parameters {after} are not those of"
+    " the other {others} ranks{though}",
+    ("medium", "what it received or made of it differs: the way to it may be at fault"),
+    ("oddrank selftest --full --only collectives: is data changed on its way?", *_AGAIN))
+REPLICAS_DIFFER = Row(
+    "replicas-differ", "unknown", "{ranks} have different parameters {after}{though}, and no"
+    " majority says which are right", _DIVIDED, _AGAIN)
+# fmt: on
 
 
 def stage(options: Options) -> Stage[Plan, Result, list[Finding]]:
