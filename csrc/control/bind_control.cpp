@@ -107,8 +107,10 @@ void bind_worker(py::module_& m) {
          std::string rendezvous_file, bool published, double deadline, double join_deadline,
          int no_verdict) {
         return &Worker::start(
-            {{rank, world, local_rank, local_world, node, std::move(host), std::move(launcher),
-              std::move(address), std::move(rendezvous_file), std::move(fetcher)},
+            {{{rank, world, local_rank, local_world, node, std::move(host), std::move(launcher)},
+              std::move(address),
+              std::move(rendezvous_file),
+              std::move(fetcher)},
              published,
              ns_in(deadline),
              ns_in(join_deadline),
@@ -127,8 +129,8 @@ void bind_hub(py::module_& m) {
                  Fd(listener), HubOptions{world, std::move(token), std::move(host), ns_in(deadline),
                                           heartbeat_ms, silence_ms});
            }),
-           py::arg("listener"), py::arg("world"), py::arg("token"), py::arg("host"),
-           py::arg("deadline"), py::arg("heartbeat_ms") = 0, py::arg("silence_ms") = 0)
+           "listener"_a, "world"_a, "token"_a, "host"_a, "deadline"_a, "heartbeat_ms"_a = 0,
+           "silence_ms"_a = 0)
       .def(
           "begin",
           [](Hub& self, unsigned number, const std::string& stage, const std::string& parameters,

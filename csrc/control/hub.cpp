@@ -74,10 +74,7 @@ Hub::Hub(Fd listener, HubOptions options)
                               " ranks reach the root: raise it (ulimit -Hn, LimitNOFILE)";
   }
   for (const int fd : {listener_.get(), wake_.get()}) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.fd = fd;
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) throw_errno("epoll_ctl");
+    if (!watch(EPOLL_CTL_ADD, fd, EPOLLIN)) throw_errno("epoll_ctl");
   }
   earliest_deadline_ns_ = options_.deadline_ns;
   ranks_.begin(0, options_.deadline_ns, monotonic_ns());
@@ -89,16 +86,26 @@ Hub::~Hub() {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
+  wake();
+  thread_.join();
+}
+
+void Hub::wake() noexcept {
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
-  thread_.join();
+}
+
+bool Hub::watch(int operation, int fd, int events) noexcept {
+  epoll_event event{};
+  event.events = static_cast<std::uint32_t>(events);
+  event.data.fd = fd;
+  return ::epoll_ctl(epoll_.get(), operation, fd, &event) == 0;
 }
 
 void Hub::post(FrameKind kind, std::string payload) {
   commands_.push_back({kind, std::move(payload)});
   ++commands_posted_;
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
+  wake();
 }
 
 void Hub::begin(std::uint32_t number, const std::string& stage, const std::string& parameters,
@@ -246,10 +253,7 @@ void Hub::accept_all(std::int64_t now) {
     note_room(false, now);
     tune_connection(socket.get(), static_cast<int>(welcome_.silence_ms));
     const int fd = socket.get();
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.fd = fd;
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) continue;
+    if (!watch(EPOLL_CTL_ADD, fd, EPOLLIN)) continue;
     const auto index = static_cast<std::size_t>(fd);
     if (connections_.size() <= index) connections_.resize(index + 1);
     connections_[index] = std::make_unique<Connection>(
@@ -273,10 +277,7 @@ void Hub::note_room(bool full, std::int64_t now) {
 // Turn off while there is no room: a pending connection would wake epoll in a busy loop.
 void Hub::listen_again(bool on) {
   listening_ = on;
-  epoll_event event{};
-  event.events = on ? static_cast<std::uint32_t>(EPOLLIN) : 0U;
-  event.data.fd = listener_.get();
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), &event);
+  watch(EPOLL_CTL_MOD, listener_.get(), on ? int{EPOLLIN} : 0);
 }
 
 void Hub::work(int fd, std::uint32_t events, std::int64_t now) {
@@ -340,12 +341,6 @@ bool Hub::hear_knock(Connection& connection, const Frame& frame) {
   return tell(connection, FrameKind::kProof, pack(Proof{connection.own_nonce, proof}));
 }
 
-// A live guard that gives up the root reports why on a new connection: the old one is stuck.
-void Hub::hear_parting(const Hello& hello, std::int64_t now) {
-  close_connection_of(hello.rank);
-  if (!ended_) ranks_.set_parting(hello.rank, hello.parting, now);
-}
-
 void Hub::close_connection_of(int rank) {
   int& fd = fd_of_rank_[static_cast<std::size_t>(rank)];
   if (fd < 0) return;
@@ -371,8 +366,12 @@ bool Hub::hear_hello(Connection& connection, const Frame& frame, std::int64_t no
   const RankRecord* taken = fits ? &ranks_.record(hello->rank) : nullptr;
   if (taken != nullptr && taken->contact == Contact::kNever) taken = nullptr;
   const bool again = taken != nullptr && taken->hello.is_of_same_process(*hello);
-  if (again && !hello->parting.empty()) hear_parting(*hello, now);
-  if (!hello->parting.empty()) return false;
+  if (!hello->parting.empty()) {
+    // A live guard that gives up the root reports why on a new connection: the old one is stuck.
+    if (again) close_connection_of(hello->rank);
+    if (again && !ended_) ranks_.set_parting(hello->rank, std::move(hello->parting), now);
+    return false;
+  }
   if (again) {
     const bool lost = taken->contact == Contact::kSilent || taken->contact == Contact::kClosed;
     // A guard dials several of the root's addresses: one of its hellos came earlier.
@@ -380,11 +379,13 @@ bool Hub::hear_hello(Connection& connection, const Frame& frame, std::int64_t no
     close_connection_of(hello->rank);  // the guard comes back: the network was cut for a while
   }
   if (!fits || (taken != nullptr && !again)) {
-    turn_away({hello->rank, !fits,
-               fits ? who + " came although that rank was already here (pid " +
-                          std::to_string(taken->hello.pid) + " on " + taken->hello.host + ")"
-                    : who + " says that the world has " + std::to_string(hello->world) +
-                          " ranks; the root says " + std::to_string(options_.world)});
+    std::string odd = who + " says that the world has " + std::to_string(hello->world) +
+                      " ranks; the root says " + std::to_string(options_.world);
+    if (fits) {
+      odd = who + " came although that rank was already here (pid " +
+            std::to_string(taken->hello.pid) + " on " + taken->hello.host + ")";
+    }
+    if (notes_.odd.size() < 16) notes_.odd.push_back({hello->rank, !fits, std::move(odd)});
     static_cast<void>(connection.channel.send(FrameKind::kEnd, packed(1)));
     return false;
   }
@@ -407,10 +408,7 @@ bool Hub::tell(Connection& connection, FrameKind kind, std::string_view payload)
 bool Hub::watch_writes(Connection& connection) {
   if (connection.channel.wants_write() != connection.writes) {
     connection.writes = connection.channel.wants_write();
-    epoll_event event{};
-    event.events = connection.writes ? EPOLLIN | EPOLLOUT : EPOLLIN;
-    event.data.fd = connection.channel.fd();
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, connection.channel.fd(), &event);
+    watch(EPOLL_CTL_MOD, connection.channel.fd(), connection.writes ? EPOLLIN | EPOLLOUT : EPOLLIN);
   }
   return connection.channel.unsent() < kMostUnsent;
 }
@@ -521,10 +519,6 @@ bool Hub::tell_clock(Connection& connection, const Frame& frame) {
   if (!in.ok()) return false;
   reading.ns = monotonic_ns();
   return tell(connection, FrameKind::kClock, pack(reading));
-}
-
-void Hub::turn_away(OddClaim claim) {
-  if (notes_.odd.size() < 16) notes_.odd.push_back(std::move(claim));
 }
 
 }  // namespace oddrank::control

@@ -84,12 +84,13 @@ class Hub {
   };
 
   void serve();
+  void wake() noexcept;
+  bool watch(int operation, int fd, int events) noexcept;
   void accept_all(std::int64_t now);
   bool make_room(std::int64_t now);
   void work(int fd, std::uint32_t events, std::int64_t now);
   bool hear(Connection& connection, const Frame& frame, std::int64_t now);
   bool hear_knock(Connection& connection, const Frame& frame);
-  void hear_parting(const Hello& hello, std::int64_t now);
   void close_connection_of(int rank);
   bool hear_hello(Connection& connection, const Frame& frame, std::int64_t now);
   bool tell_clock(Connection& connection, const Frame& frame);
@@ -103,7 +104,6 @@ class Hub {
   void post(FrameKind kind, std::string payload);
   void settle_answer(Connection& connection);
   void deal_roster();
-  void turn_away(OddClaim claim);
 
   HubOptions options_;
   Fd listener_;

@@ -21,14 +21,9 @@ Hello GuardIdentity::hello(const ProcessWatch& worker, pid_t launcher_pid,
                            std::uint32_t remaining_ms) const {
   constexpr std::size_t kLongestHost = 200;
   Hello made;
-  made.rank = rank;
-  made.world = world;
-  made.local_rank = local_rank;
-  made.local_world = local_world;
-  made.node = node;
+  static_cast<Identity&>(made) = *this;
+  made.host.resize(std::min(made.host.size(), kLongestHost));
   made.launcher_pid = launcher_pid;
-  made.launcher = launcher;
-  made.host = host.substr(0, kLongestHost);
   made.pid = worker.pid();
   made.start_time = worker.start_time();
   made.remaining_ms = remaining_ms;

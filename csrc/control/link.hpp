@@ -15,10 +15,7 @@
 namespace oddrank::control {
 
 // Who a guard's worker is, and what may bring the root's address.
-struct GuardIdentity {
-  std::int32_t rank = 0, world = 1, local_rank = 0, local_world = 1, node = 0;
-  std::string host;
-  std::string launcher;              // its name; empty: none
+struct GuardIdentity : Identity {
   std::string address;               // the root's; empty: something else will bring it
   std::string rendezvous_file;       // a file where the address may appear; empty: none
   std::vector<std::string> fetcher;  // a command that prints it; empty: none

@@ -36,17 +36,21 @@ struct Proof {
   void fields(auto& io) { io(nonce, proof); }
 };
 
-// Guard to root, after the root's Proof.
-struct Hello {
-  std::string proof;  // see guard_proof()
+// Who a guard's worker is.
+struct Identity {
   std::int32_t rank = 0, world = 0, local_rank = 0, local_world = 0, node = 0;
+  std::string host;
+  std::string launcher;  // its name; "": none, or the job survives its end
+};
+
+// Guard to root, after the root's Proof.
+struct Hello : Identity {
+  std::string proof;  // see guard_proof()
   std::int32_t pid = 0;
   std::uint64_t start_time = 0;    // of the worker, in clock ticks since boot: pids are reused
   std::uint32_t remaining_ms = 0;  // until this rank's deadline; the earliest of all counts
-  std::string host;
-  std::int32_t launcher_pid = 0;  // the worker's parent at the start
-  std::string launcher;           // its name; "": the job survives its end
-  std::string parting;            // why this guard gives up the root; "": it joins
+  std::int32_t launcher_pid = 0;   // the worker's parent at the start
+  std::string parting;             // why this guard gives up the root; "": it joins
 
   void fields(auto& io) {
     io(proof, rank, world, local_rank, local_world, node, pid, start_time, remaining_ms, host,

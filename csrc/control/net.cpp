@@ -41,6 +41,14 @@ Fd listen_on_family(int family, std::uint16_t port) {
   return socket;
 }
 
+using Interfaces = std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)>;
+
+// Returns none where no descriptor is free.
+Interfaces interfaces() {
+  ifaddrs* list = nullptr;
+  return {::getifaddrs(&list) == 0 ? list : nullptr, ::freeifaddrs};
+}
+
 using AskedEnd = int (*)(int, sockaddr*, socklen_t*);
 
 std::string address_of(int socket, AskedEnd end) {
@@ -145,10 +153,8 @@ std::vector<std::string> interface_addresses(const std::string& first) {
   std::vector<std::string> later;
   std::vector<std::string> loopback;
   if (numeric_address(first, 0)) found.push_back(first);
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) list = nullptr;  // no descriptor is free: as if there were none
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, ::freeifaddrs);
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+  const Interfaces list = interfaces();
+  for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
     const std::string text = numeric_text(entry->ifa_addr);
     if (text.empty() || text.rfind("fe80", 0) == 0) continue;  // link-local needs a scope
@@ -184,11 +190,10 @@ std::string interface_towards(const std::string& address) {
     return "";
   }
   const std::string from = address_of(probe.get(), ::getsockname);
-  ifaddrs* list = nullptr;
-  if (from.empty() || ::getifaddrs(&list) != 0) return "";
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, ::freeifaddrs);
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr != nullptr && numeric_text(entry->ifa_addr) == from) return entry->ifa_name;
+  const Interfaces list = interfaces();
+  for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
+    const bool is_it = entry->ifa_addr != nullptr && numeric_text(entry->ifa_addr) == from;
+    if (is_it && !from.empty()) return entry->ifa_name;
   }
   return "";
 }

@@ -33,14 +33,6 @@ struct Progress {
   std::uint8_t unused = 0;
   char stage[48] = {};
   char step[128] = {};
-
-  // Copies `text`, cut to fit, padded with zeros and terminated.
-  template <std::size_t kSize>
-  static void set(char (&field)[kSize], std::string_view text) noexcept {
-    const std::size_t size = text.size() < kSize - 1 ? text.size() : kSize - 1;
-    std::memcpy(field, text.data(), size);
-    std::memset(field + size, 0, kSize - size);
-  }
 };
 static_assert(sizeof(Progress) % 8 == 0);
 

@@ -20,6 +20,7 @@
 
 #include "control/process.hpp"
 #include "os/clock.hpp"
+#include "os/encoding.hpp"
 #include "os/error.hpp"
 
 namespace oddrank::control {
@@ -133,7 +134,7 @@ Worker& Worker::start(const GuardOptions& options) {
 
 Worker::Worker(GuardOptions options, Page& page, Fd socket)
     : options_(std::move(options)), page_(page), socket_(std::move(socket)) {
-  Progress::set(mark_.stage, "join");
+  set_text(mark_.stage, "join");
   page_.write(mark_);
 }
 
@@ -144,8 +145,8 @@ void Worker::mark_stage(std::uint32_t number, std::string_view stage) noexcept {
   mark_.stage_number = number;
   mark_.waiting = 0;
   mark_.published = 0;
-  Progress::set(mark_.stage, stage);
-  Progress::set(mark_.step, "");
+  set_text(mark_.stage, stage);
+  set_text(mark_.step, "");
   page_.begin_stage(mark_);
 }
 
@@ -153,7 +154,7 @@ void Worker::mark_step(std::string_view step, bool waiting) noexcept {
   const std::lock_guard lock(mark_mutex_);
   ++mark_.progress;
   mark_.waiting = waiting ? 1 : 0;
-  Progress::set(mark_.step, step);
+  set_text(mark_.step, step);
   page_.write(mark_);
 }
 
@@ -162,7 +163,7 @@ void Worker::mark_waiting_in_join(std::string_view step) noexcept {
   if (mark_.stage_number != 0) return;
   ++mark_.progress;
   mark_.waiting = 1;
-  Progress::set(mark_.step, step);
+  set_text(mark_.step, step);
   page_.write(mark_);
 }
 

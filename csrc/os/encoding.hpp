@@ -1,8 +1,10 @@
-// UTF-8, hexadecimal digits and ranges of numbers, for all that reads and writes texts.
+// UTF-8, hexadecimal digits, fixed fields and ranges of numbers, for all that reads and writes
+// texts.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,6 +58,14 @@ inline void append_hex(unsigned char byte, std::string& text) {
   constexpr char kDigits[] = "0123456789abcdef";
   text += kDigits[byte >> 4];
   text += kDigits[byte & 15];
+}
+
+// Copies `text` into a fixed field: cut to fit, padded with zeros, always terminated.
+template <std::size_t kSize>
+void set_text(char (&field)[kSize], std::string_view text) noexcept {
+  const std::size_t size = text.size() < kSize - 1 ? text.size() : kSize - 1;
+  std::memcpy(field, text.data(), size);
+  std::memset(field + size, 0, kSize - size);
 }
 
 // Returns numbers as ranges: "0-5,7". They must be sorted, each once.

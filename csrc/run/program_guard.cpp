@@ -15,11 +15,13 @@
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -29,8 +31,8 @@
 #include "control/rendezvous.hpp"
 #include "os/clock.hpp"
 #include "os/error.hpp"
+#include "os/fd.hpp"
 #include "os/proc.hpp"
-#include "run/kernel_facts.hpp"
 #include "run/record_watch.hpp"
 #include "run/worker_snapshot.hpp"
 #include "trace/read/slim.hpp"
@@ -38,6 +40,198 @@
 
 namespace oddrank::run {
 namespace {
+
+// What /proc and the cgroup say of a process, without its help. What is not readable counts as zero
+// or empty.
+
+constexpr std::size_t kMostProcesses = 1 << 16;
+constexpr std::size_t kMostText = std::size_t{1} << 18;
+
+std::string read_text(const std::string& path) {
+  std::string text;
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::array<char, 4096> part{};
+  ssize_t got = 0;
+  while (file && text.size() < kMostText &&
+         (got = ::read(file.get(), part.data(), part.size())) > 0) {
+    text.append(part.data(), static_cast<std::size_t>(got));
+  }
+  return text;
+}
+
+std::string proc(pid_t pid, const std::string& name) {
+  return "/proc/" + std::to_string(pid) + "/" + name;
+}
+
+// Returns the number after `name` at the begin of a line of "name value" or "name: value".
+std::optional<std::uint64_t> value_after(std::string_view text, std::string_view name) {
+  while (!text.empty()) {
+    std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    if (!line.starts_with(name)) continue;
+    line.remove_prefix(name.size());
+    if (line.starts_with(':')) line.remove_prefix(1);
+    if (!line.starts_with(' ')) continue;
+    line.remove_prefix(1);
+    std::uint64_t value = 0;
+    if (std::from_chars(line.data(), line.data() + line.size(), value).ec == std::errc{}) {
+      return value;
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<pid_t> all_processes() {
+  std::vector<pid_t> pids;
+  std::error_code failed;
+  for (std::filesystem::directory_iterator at("/proc", failed), end;
+       !failed && at != end && pids.size() < kMostProcesses; at.increment(failed)) {
+    const std::string name = at->path().filename();
+    const char* const last = name.data() + name.size();
+    pid_t pid = 0;
+    if (std::from_chars(name.data(), last, pid).ptr == last) pids.push_back(pid);
+  }
+  return pids;
+}
+
+std::uint64_t ns_of(std::uint64_t ticks) noexcept {
+  static const auto hertz = static_cast<std::uint64_t>(std::max(::sysconf(_SC_CLK_TCK), 1L));
+  return ticks * (1'000'000'000 / hertz);
+}
+
+// Returns the process, if it lives, and its descendants. Reads every process of the host: not each
+// kernel has the lists of children in /proc.
+std::vector<std::pair<pid_t, ProcStat>> family_of(pid_t pid) {
+  std::multimap<pid_t, std::pair<pid_t, ProcStat>> children;
+  for (const pid_t each : all_processes()) {
+    const ProcStat stat = read_stat(each);
+    if (stat.state != 0 && each != pid) children.insert({stat.parent, {each, stat}});
+  }
+  std::vector<std::pair<pid_t, ProcStat>> family;
+  const ProcStat own = read_stat(pid);
+  if (own.state != 0) family.emplace_back(pid, own);
+  for (std::size_t i = 0; i < family.size(); ++i) {
+    const auto [first, last] = children.equal_range(family[i].first);
+    for (auto child = first; child != last; ++child) family.push_back(child->second);
+    children.erase(first, last);  // a pid that was used again can make no circle
+  }
+  return family;
+}
+
+// Returns for how long the main thread waited for a core; 0 if the kernel does not count it.
+std::uint64_t starved_ns_of(pid_t pid) {
+  const std::string text = read_text(proc(pid, "schedstat"));  // nanoseconds: ran, waited; turns
+  const char* const end = text.data() + text.size();
+  const char* const waited = std::find(text.data(), end, ' ');
+  std::uint64_t ns = 0;
+  if (waited != end) std::from_chars(waited + 1, end, ns);
+  return ns;
+}
+
+std::uint64_t io_bytes_of(pid_t pid) {
+  const std::string text = read_text(proc(pid, "io"));
+  std::uint64_t sum = 0;
+  for (const std::string_view name : {"rchar", "wchar", "read_bytes", "write_bytes"}) {
+    sum += value_after(text, name).value_or(0);
+  }
+  return sum;
+}
+
+// The files of a cgroup that may count kills, best first. In a container the path may be that of
+// the host: then the container's own cgroup is at the top.
+std::vector<std::string> files_with_kills(pid_t pid) {
+  std::vector<std::string> files;
+  const std::string text = read_text(proc(pid, "cgroup"));
+  for (std::size_t at = 0; at < text.size();) {
+    const std::string line = text.substr(at, text.find('\n', at) - at);
+    at += line.size() + 1;
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string path = line.substr(second + 1);
+    if (controllers == "memory") {
+      files.push_back("/sys/fs/cgroup/memory" + path + "/memory.oom_control");
+      files.emplace_back("/sys/fs/cgroup/memory/memory.oom_control");
+    } else if (controllers.empty()) {
+      files.push_back("/sys/fs/cgroup" + path + "/memory.events");
+      files.emplace_back("/sys/fs/cgroup/memory.events");
+      files.push_back("/sys/fs/cgroup/unified" + path + "/memory.events");
+    }
+  }
+  return files;
+}
+
+// Returns the living descendants of a process, and when they started.
+std::map<pid_t, std::uint64_t> descendants_of(pid_t pid) {
+  std::map<pid_t, std::uint64_t> found;
+  for (const auto& [each, stat] : family_of(pid)) {
+    if (each != pid) found.emplace(each, stat.start_time);
+  }
+  return found;
+}
+
+struct Usage {
+  // CPU time, in steps of a clock tick (10 ms), and the time for which main threads could run and
+  // got no core: on a busy host a process at work has little of the former.
+  std::uint64_t cpu_ns = 0;
+  std::uint64_t io_bytes = 0;  // passed to read() and write(), and read from and written to disks
+};
+
+// Returns the sums of a process and its descendants. CPU time of those that have ended counts once
+// their parent has waited for them. Reads /proc of each process of the host.
+Usage usage_of(pid_t pid) {
+  Usage usage;
+  for (const auto& [each, stat] : family_of(pid)) {
+    usage.cpu_ns += ns_of(stat.cpu_ticks + stat.child_ticks) + starved_ns_of(each);
+    usage.io_bytes += io_bytes_of(each);
+  }
+  return usage;
+}
+
+struct TaskLook {
+  char state = 0;  // letter of /proc/PID/stat; 0: gone
+  std::uint64_t cpu_ns = 0;
+};
+
+// Looks at these threads of a process, and at the main one.
+std::map<std::uint32_t, TaskLook> look_at_threads(pid_t pid,
+                                                  const std::vector<std::uint32_t>& tids) {
+  std::map<std::uint32_t, TaskLook> looks;
+  const auto look = [&](std::uint32_t tid) {
+    const ProcStat stat = read_task_stat(pid, static_cast<pid_t>(tid));
+    looks[tid] = {stat.state, ns_of(stat.cpu_ticks)};
+  };
+  look(static_cast<std::uint32_t>(pid));
+  for (const std::uint32_t tid : tids) look(tid);
+  return looks;
+}
+
+// Counts the processes that the kernel killed in a process's cgroup because memory was short.
+class OomKills {
+ public:
+  explicit OomKills(pid_t pid) {
+    for (const std::string& file : files_with_kills(pid)) {
+      if (const auto count = value_after(read_text(file), "oom_kill")) {
+        file_ = file;
+        first_ = last_ = *count;
+        return;
+      }
+    }
+  }
+
+  // Returns the number since the constructor. It stays once the cgroup is gone.
+  std::uint64_t count() {
+    if (!file_.empty()) {
+      last_ = std::max(last_, value_after(read_text(file_), "oom_kill").value_or(0));
+    }
+    return last_ - first_;
+  }
+
+ private:
+  std::string file_;  // memory.events of cgroup 2, memory.oom_control of cgroup 1; "": none
+  std::uint64_t first_ = 0, last_ = 0;
+};
 
 using control::FrameKind;
 using control::Liveness;

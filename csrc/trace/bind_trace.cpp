@@ -196,28 +196,23 @@ py::object next_text(TextWriter& writer, const py::function& lines_of) {
   return text(made);
 }
 
-py::tuple function_tuple(const TextWriter::Function& function) {
-  return tuple_of({function.file, function.name});
-}
-
 py::list line_counts(const TextWriter& writer) {
   py::list made;
-  for (const auto& line : writer.lines()) {
-    append(made, {line.file, line.line, line.count});
-  }
+  for (const auto& [file, line, count] : writer.lines()) append(made, {file, line, count});
   return made;
 }
 
 py::list called(const TextWriter& writer) {
   py::list made;
-  for (const auto& function : writer.called()) made.append(function_tuple(function));
+  for (const auto& [file, name] : writer.called()) append(made, {file, name});
   return made;
 }
 
 py::list callers(const TextWriter& writer) {
   py::list made;
   for (const auto& [caller, function] : writer.callers()) {
-    append(made, {function_tuple(caller), function_tuple(function)});
+    append(made,
+           {tuple_of({caller.first, caller.second}), tuple_of({function.first, function.second})});
   }
   return made;
 }

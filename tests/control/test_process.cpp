@@ -8,6 +8,7 @@
 #include "control/page.hpp"
 #include "control/process.hpp"
 #include "os/clock.hpp"
+#include "os/encoding.hpp"
 
 namespace oddrank::control {
 namespace {
@@ -28,8 +29,8 @@ TEST(Page, gives_one_consistent_mark_and_cuts_what_is_too_long) {
   Page page;
   Progress mark;
   mark.progress = 7;
-  Progress::set(mark.stage, std::string(1000, 's'));
-  Progress::set(mark.step, "step");
+  set_text(mark.stage, std::string(1000, 's'));
+  set_text(mark.step, "step");
   page.write(mark);
   const Progress read = page.read();
   EXPECT_EQ(read.progress, 7U);

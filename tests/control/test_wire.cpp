@@ -92,7 +92,7 @@ void is_refused_cut(const Message& message) {
 }
 
 TEST(Wire, every_message_cut_short_is_refused) {
-  is_refused_cut(Hello{.proof = "p", .host = "node1", .launcher = "mpirun", .parting = "gone"});
+  is_refused_cut(Hello{{0, 8, 0, 4, 0, "node1", "mpirun"}, "p", 1, 2, 3, 4, "gone"});
   is_refused_cut(Roster{.root_host = "node0", .processes = {{1, 2, 3}, {4, 5, 6}}});
   is_refused_cut(some_state());
   is_refused_cut(Go{1, "s", "{}"});

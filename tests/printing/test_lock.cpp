@@ -15,7 +15,6 @@
 #include "../in_folder.hpp"
 #include "os/fd.hpp"
 #include "printing/lock.hpp"
-#include "printing/writer.hpp"
 
 namespace {
 

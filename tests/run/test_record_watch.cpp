@@ -97,10 +97,10 @@ TEST_F(Watched, is_not_paused_any_more_once_it_goes_on) {
 TEST_F(Watched, tells_the_end_that_its_process_noted) {
   at(1);
   EXPECT_EQ(watch_.exit_code(), -1);
-  trace::set_text(record_.header().raised, "ValueError");
+  set_text(record_.header().raised, "ValueError");
   at(2);
   EXPECT_EQ(watch_.exit_code(), 1);
-  trace::set_text(record_.header().raised, "KeyboardInterrupt");
+  set_text(record_.header().raised, "KeyboardInterrupt");
   at(3);
   EXPECT_EQ(watch_.exit_code(), 130);
   record_.header().end = static_cast<std::uint64_t>(End::kExited) | std::uint64_t{7} << 32;

@@ -167,7 +167,6 @@ TEST_F(ReadFile, clocks_make_a_line_through_the_last_picture_and_a_clock_that_is
     written.tsc = ~std::uint64_t{0};
     const Clock clock(record.open().clocks());
     ASSERT_EQ(clock.knows(), Clock::Knows::kLine);
-    EXPECT_DOUBLE_EQ(clock.ticks_per_ns(), 2);
     for (const std::int64_t after : {std::int64_t{0}, std::int64_t{1'000}, std::int64_t{-500},
                                      kSecond / 2, kSecond, 10'000 * kSecond}) {
       const auto tsc = static_cast<std::uint64_t>(1'000 + 2 * after);

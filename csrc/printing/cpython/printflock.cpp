@@ -10,7 +10,7 @@
 #include "os/cpython.hpp"
 #include "os/error.hpp"
 #include "os/to_python.hpp"
-#include "printing/writer.hpp"
+#include "printing/lock.hpp"
 
 namespace py = pybind11;
 
@@ -43,25 +43,30 @@ struct Target {
 };
 
 // Never freed: types and names that outlive every call.
-struct Standard {
-  PyObject* text_type;
-  PyObject* buffered_type;
-  PyObject* random_type;
-  PyObject* raw_type;
+struct Names {
+  PyObject* sep = PyUnicode_InternFromString("sep");
+  PyObject* end = PyUnicode_InternFromString("end");
+  PyObject* file = PyUnicode_InternFromString("file");
+  PyObject* flush = PyUnicode_InternFromString("flush");
+  PyObject* write = PyUnicode_InternFromString("write");
+  PyObject* fileno = PyUnicode_InternFromString("fileno");
+  PyObject* errors = PyUnicode_InternFromString("errors");
   PyObject* encoding = PyUnicode_InternFromString("encoding");
+  PyObject* standard_output = PyUnicode_InternFromString("stdout");
+  PyObject* sys = PyModule_GetDict(PyImport_AddModule("sys"));  // both are borrowed
+  PyObject* text_type = of_io("TextIOWrapper");
+  PyObject* buffered_type = of_io("BufferedWriter");
+  PyObject* random_type = of_io("BufferedRandom");
+  PyObject* raw_type = of_io("FileIO");
 
-  Standard() {
-    const py::module_ io = py::module_::import("io");
-    text_type = py::object(io.attr("TextIOWrapper")).release().ptr();
-    buffered_type = py::object(io.attr("BufferedWriter")).release().ptr();
-    random_type = py::object(io.attr("BufferedRandom")).release().ptr();
-    raw_type = py::object(io.attr("FileIO")).release().ptr();
+  static PyObject* of_io(const char* name) {
+    return py::object(py::module_::import("io").attr(name)).release().ptr();
   }
 };
 
-const Standard& standard() {
-  static const Standard* const the_standard = new Standard;
-  return *the_standard;
+const Names& names() {
+  static const Names* const the_names = new Names;
+  return *the_names;
 }
 
 bool is_exactly(PyObject* object, PyObject* type) {
@@ -87,8 +92,8 @@ Target examine(PyObject* file, const py::object& encoding) {
   if (file != PySys_GetObject("__stdout__") && file != PySys_GetObject("__stderr__")) return {};
   const py::object buffer = py::handle(file).attr("buffer");
   py::object raw = buffer;
-  if (is_exactly(buffer.ptr(), standard().buffered_type)) raw = buffer.attr("raw");
-  if (!is_exactly(raw.ptr(), standard().raw_type) || !PyUnicode_Check(encoding.ptr())) return {};
+  if (is_exactly(buffer.ptr(), names().buffered_type)) raw = buffer.attr("raw");
+  if (!is_exactly(raw.ptr(), names().raw_type) || !PyUnicode_Check(encoding.ptr())) return {};
   const auto name = py::cast<std::string>(encoding.attr("lower")().attr("replace")("_", "-"));
   const bool utf8 = name == "utf-8" || name == "utf8";
   // Others may keep state between writes (a byte order mark, shifts).
@@ -102,8 +107,8 @@ Target examine(PyObject* file, const py::object& encoding) {
 Target find_target(PyObject* file) {
   static auto& known = *new std::array<Known, 2>;
   static std::size_t next = 0;
-  if (!is_exactly(file, standard().text_type) || !untouched(file)) return {};
-  auto encoding = py::reinterpret_steal<py::object>(PyObject_GetAttr(file, standard().encoding));
+  if (!is_exactly(file, names().text_type) || !untouched(file)) return {};
+  auto encoding = py::reinterpret_steal<py::object>(PyObject_GetAttr(file, names().encoding));
   if (!encoding) throw py::error_already_set();
   for (const Known& one : known)
     if (one.file == file && one.encoding == encoding.ptr()) return one.target;
@@ -119,31 +124,14 @@ Target find_target(PyObject* file) {
 
 // Returns whether `file` is a text file over a plain file, whose flush() is one write(2).
 bool flushes_cheaply(PyObject* file) {
-  if (PyObject_IsInstance(file, standard().text_type) != 1) return false;
+  if (PyObject_IsInstance(file, names().text_type) != 1) return false;
   const py::object buffer = py::getattr(file, "buffer", py::none());
-  return is_exactly(buffer.ptr(), standard().buffered_type) ||
-         is_exactly(buffer.ptr(), standard().random_type) ||
-         is_exactly(buffer.ptr(), standard().raw_type);
+  return is_exactly(buffer.ptr(), names().buffered_type) ||
+         is_exactly(buffer.ptr(), names().random_type) ||
+         is_exactly(buffer.ptr(), names().raw_type);
 }
 
 constexpr std::size_t kSpareBytes = 1 << 18;
-
-struct Names {
-  PyObject* sep = PyUnicode_InternFromString("sep");
-  PyObject* end = PyUnicode_InternFromString("end");
-  PyObject* file = PyUnicode_InternFromString("file");
-  PyObject* flush = PyUnicode_InternFromString("flush");
-  PyObject* write = PyUnicode_InternFromString("write");
-  PyObject* fileno = PyUnicode_InternFromString("fileno");
-  PyObject* errors = PyUnicode_InternFromString("errors");
-  PyObject* standard_output = PyUnicode_InternFromString("stdout");
-  PyObject* sys = PyModule_GetDict(PyImport_AddModule("sys"));  // both are borrowed
-};
-
-const Names& names() {
-  static const Names* const the_names = new Names;
-  return *the_names;
-}
 
 py::object owned(PyObject* object) {
   if (object == nullptr) throw py::error_already_set();
@@ -397,12 +385,12 @@ void oddrank::bind_printing(py::module_& m) {
         printing::state().timeout_ms = ns_of_seconds(timeout_s) / kMs;
         return tuple_of({file.path, file.refused});
       },
-      py::arg("folders"), py::arg("timeout_s"),
+      "folders"_a, "timeout_s"_a,
       "Opens the lock file in the first folder that can be used. Returns (path, why earlier "
       "folders were refused). The path is empty if only this process and its forked children share "
       "a lock.");
   m.def(
       "printing_prefix", [](std::string prefix) { printing::state().prefix = std::move(prefix); },
-      py::arg("prefix"), "Sets the text before each line ('' for none).");
+      "prefix"_a, "Sets the text before each line ('' for none).");
   m.attr("printflock") = py::reinterpret_steal<py::object>(printing::make_printflock());
 }

@@ -13,8 +13,6 @@
 namespace oddrank::trace {
 namespace {
 
-constexpr auto kLineByOffset =
-    static_cast<std::uint8_t>(static_cast<std::uint8_t>(Kind::kLine) | kIsOffset);
 constexpr int kGenerators = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR;
 
 // Measured by benchmarks/trace/event_cost.py. Calls come from the profile function, for all code:
@@ -256,7 +254,7 @@ int on_trace(PyObject* /*self*/, PyFrameObject* object, int what, PyObject* argu
     return 0;
   const cpython::Frame frame = cpython::frame_of(object);
   if (what == PyTrace_LINE) [[likely]] {
-    thread->move(frame, cpython::offset_of(frame), kLineByOffset);
+    thread->move(frame, cpython::offset_of(frame), kIsOffset);
     Tracer::get().check(*thread, frame);
     if (thread->is_due()) [[unlikely]]
       Tracer::get().review(*thread, frame);

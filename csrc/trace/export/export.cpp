@@ -3,7 +3,6 @@
 #include "trace/export/export.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <map>
 #include <utility>
@@ -178,7 +177,7 @@ void ExportCalls::close(std::uint64_t tsc, std::uint32_t /*code*/, std::size_t d
   if (depth >= kDeepest) return;
   const bool runs = why == Why::kEnd && !ended_;
   out_.begin_event('E', tid_, runs ? std::max(out_.end(), out_.time(tsc)) : out_.time(tsc));
-  if (runs) out_.text += ",\"args\":{\"open\":\"to the end of the record\"}";
+  if (runs) out_.text += ",\"args\":{" + std::string(kOpen) + "}";
   if (why == Why::kUnwind) out_.text += ",\"args\":{\"left by\":\"an exception\"}";
   if (why == Why::kGap) out_.text += ",\"args\":{\"cut\":\"events are missing from here on\"}";
   out_.text += '}';
@@ -190,11 +189,7 @@ void ExportCalls::line(std::uint64_t tsc, Place place) {
   const auto line = code == nullptr ? std::nullopt : names_.line(*code, place);
   out_.begin_event('i', tid_, out_.time(tsc));
   out_.text += text_of(place.code()).line;
-  if (line) {
-    append_number(out_.text, *line);
-  } else {
-    out_.text += '?';
-  }
+  out_.text += line ? std::to_string(*line) : "?";
   out_.text += "\"}";
 }
 
@@ -203,7 +198,7 @@ void ExportCalls::gap(std::uint64_t tsc) {
 }
 
 void ExportCalls::level(std::uint64_t tsc, Place place) {
-  const Frame frame = names_.frame(Place::of(place.code(), kNoPosition, 0));
+  const Frame frame = names_.frame(place.code());
   std::string name = frame.function.substr(0, kLongestText) + ": recorded by ";
   out_.instant(tid_, out_.time(tsc), name + kLevelNames[place.position() & 3] + " from here on");
 }
@@ -212,19 +207,12 @@ const ExportCalls::Text& ExportCalls::text_of(std::uint32_t id) {
   const auto [found, is_new] = texts_.try_emplace(id);
   Text& text = found->second;
   if (!is_new) return text;
-  const Frame frame = names_.frame(Place::of(id, kNoPosition, 0));
-  const Code* code = names_.dictionary().code(id);
+  const Frame frame = names_.frame(id);
   text.call = ",\"cat\":\"call\",\"name\":\"";
   append_escaped(text.call, frame.function, kLongestText);
   text.call += "\",\"args\":{\"at\":\"";
-  if (code == nullptr) {
-    text.call += '?';
-  } else {
-    append_escaped(text.call, frame.file, kLongestText);
-    text.call += ':';
-    append_number(text.call, code->first_line);
-  }
-  text.call += '"';
+  append_escaped(text.call, frame.file, kLongestText);
+  text.call += frame.line ? ":" + std::to_string(*frame.line) + '"' : "?\"";
   text.line = ",\"s\":\"t\",\"cat\":\"line\",\"name\":\"";
   append_escaped(text.line, base_name(frame.file), kLongestText);
   text.line += ':';
@@ -340,29 +328,16 @@ namespace {
 constexpr std::size_t kMostRows = 32;
 
 // The ends of a row's open slices, outermost first.
-class Row {
- public:
-  // Adds a slice; slices come in the order of their begins. Returns false if it overlaps an open
-  // one in a way that `within` does not allow.
-  bool take(const Slice& slice, Within within) {
-    while (!ends_.empty() && ends_.back() <= slice.begin) ends_.pop_back();
-    const bool is_inside = within == Within::kSameRow && !ends_.empty();
-    if (!ends_.empty() && !(is_inside && slice.end <= ends_.back())) return false;
-    ends_.push_back(slice.end);
-    return true;
-  }
+using Row = std::vector<std::int64_t>;
 
- private:
-  std::vector<std::int64_t> ends_;
-};
-
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-
-// Returns the length of the first UTF-8 character, or 0 if it is invalid (RFC 3629: no surrogates).
-std::size_t length_of_character(std::string_view bytes) noexcept {
-  std::uint32_t code = 0;
-  const std::size_t length = utf8_character(bytes, code);
-  return is_surrogate(code) ? 0 : length;
+// Adds a slice; slices come in the order of their begins. Returns false if it overlaps an open one
+// in a way that `within` does not allow.
+bool take(Row& row, const Slice& slice, Within within) {
+  while (!row.empty() && row.back() <= slice.begin) row.pop_back();
+  const bool is_inside = within == Within::kSameRow && !row.empty();
+  if (!row.empty() && !(is_inside && slice.end <= row.back())) return false;
+  row.push_back(slice.end);
+  return true;
 }
 
 }  // namespace
@@ -379,11 +354,8 @@ std::int64_t ExportText::time(std::uint64_t tsc) noexcept {
 void ExportText::begin_event(char phase, std::uint64_t row, std::int64_t ns) {
   if (row != prefix_row_) {
     prefix_row_ = row;
-    prefix_ = "\",\"pid\":";
-    append_number(prefix_, process_id_);
-    prefix_ += ",\"tid\":";
-    append_number(prefix_, static_cast<std::int64_t>(row));
-    prefix_ += ",\"ts\":";
+    prefix_ = "\",\"pid\":" + std::to_string(process_id_) + ",\"tid\":" + std::to_string(row) +
+              ",\"ts\":";
   }
   text += ",\n{\"ph\":\"";
   text += phase;
@@ -405,28 +377,22 @@ void ExportText::name(std::string_view bytes) {
   text += '"';
 }
 
-void ExportText::metadata(std::string_view what, std::uint64_t row) {
-  text += ",\n{\"ph\":\"M\",\"pid\":";
-  append_number(text, process_id_);
-  text += ",\"tid\":";
-  append_number(text, static_cast<std::int64_t>(row));
-  text += ",\"name\":\"";
-  text += what;
-  text += "\",\"args\":{";
+void ExportText::metadata(std::string_view what, std::uint64_t row, std::string_view key) {
+  text += ",\n{\"ph\":\"M\",\"pid\":" + std::to_string(process_id_);
+  text += ",\"tid\":" + std::to_string(row) + ",\"name\":\"";
+  text.append(what).append("\",\"args\":{\"").append(key).append("\":");
 }
 
 void ExportText::describe(std::string_view what, std::uint64_t row, std::string_view name) {
-  metadata(what, row);
-  text += what == "process_labels" ? "\"labels\":\"" : "\"name\":\"";
+  metadata(what, row, what == "process_labels" ? "labels" : "name");
+  text += '"';
   append_escaped(text, name, kLongestText);
   text += "\"}}";
 }
 
 void ExportText::describe(std::string_view what, std::uint64_t row, std::int64_t number) {
-  metadata(what, row);
-  text += "\"sort_index\":";
-  append_number(text, number);
-  text += "}}";
+  metadata(what, row, "sort_index");
+  text += std::to_string(number) + "}}";
 }
 
 std::uint64_t write_slices(ExportText& out, std::uint64_t row, std::string_view title,
@@ -436,7 +402,7 @@ std::uint64_t write_slices(ExportText& out, std::uint64_t row, std::string_view 
   });
   std::vector<Row> rows;
   for (const Slice& slice : slices) {
-    auto at = std::ranges::find_if(rows, [&](Row& each) { return each.take(slice, within); });
+    auto at = std::ranges::find_if(rows, [&](Row& each) { return take(each, slice, within); });
     if (at == rows.end()) {
       if (rows.size() == kMostRows) {
         ++out.left_out;
@@ -446,8 +412,7 @@ std::uint64_t write_slices(ExportText& out, std::uint64_t row, std::string_view 
       if (!rows.empty()) name += " (" + std::to_string(rows.size() + 1) + ")";
       out.describe("thread_name", row + rows.size(), name);
       out.describe("thread_sort_index", row + rows.size(), order);
-      at = rows.insert(rows.end(), Row{});
-      at->take(slice, within);
+      at = rows.insert(rows.end(), Row{slice.end});
     }
     out.begin_event('X', row + static_cast<std::uint64_t>(at - rows.begin()), slice.begin);
     out.text += ",\"dur\":";
@@ -461,14 +426,16 @@ std::uint64_t write_slices(ExportText& out, std::uint64_t row, std::string_view 
 void append_escaped(std::string& to, std::string_view bytes, std::size_t most) {
   std::size_t at = 0;
   while (at < bytes.size()) {
-    const std::size_t length = length_of_character(bytes.substr(at, 4));
+    std::uint32_t code = 0;
+    std::size_t length = utf8_character(bytes.substr(at, 4), code);
+    if (is_surrogate(code)) length = 0;  // RFC 3629
     if (at + length > most || at >= most) {
       to += "...";
       return;
     }
     const auto first = static_cast<unsigned char>(bytes[at]);
     if (length == 0) {
-      to += kReplacement;
+      to += "\xEF\xBF\xBD";  // U+FFFD
     } else if (first < 0x20) {
       to += "\\u00";
       append_hex(first, to);
@@ -480,25 +447,16 @@ void append_escaped(std::string& to, std::string_view bytes, std::size_t most) {
   }
 }
 
-void append_number(std::string& to, std::int64_t number) {
-  char digits[24];
-  const auto result = std::to_chars(digits, digits + sizeof digits, number);
-  to.append(digits, result.ptr);
-}
-
 void append_microseconds(std::string& to, std::int64_t nanoseconds) {
   if (nanoseconds < 0) to += '-';
   // Unsigned: the smallest int64 has no positive counterpart.
   const auto value = nanoseconds < 0 ? 0 - static_cast<std::uint64_t>(nanoseconds)
                                      : static_cast<std::uint64_t>(nanoseconds);
-  char digits[28];
-  char* end = std::to_chars(digits, digits + sizeof digits, value / 1000).ptr;
-  const std::uint64_t rest = value % 1000;
-  *end++ = '.';
-  *end++ = static_cast<char>('0' + rest / 100);
-  *end++ = static_cast<char>('0' + rest / 10 % 10);
-  *end++ = static_cast<char>('0' + rest % 10);
-  to.append(digits, end);
+  to += std::to_string(value / 1000);
+  to += '.';
+  for (const std::uint64_t unit : {100, 10, 1}) {
+    to += static_cast<char>('0' + value / unit % 10);
+  }
 }
 
 }  // namespace oddrank::trace

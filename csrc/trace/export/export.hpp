@@ -66,7 +66,7 @@ class ExportText {
   std::uint64_t left_out = 0;  // number of calls and slices left out (too deep, too many rows)
 
  private:
-  void metadata(std::string_view what, std::uint64_t row);
+  void metadata(std::string_view what, std::uint64_t row, std::string_view key);
 
   std::int64_t process_id_;
   std::int64_t origin_ns_;
@@ -97,8 +97,6 @@ std::uint64_t write_slices(ExportText& out, std::uint64_t row, std::string_view 
 // Appends the inside of a JSON string. Each invalid byte becomes U+FFFD. A text longer than `most`
 // bytes is cut and ends in "...".
 void append_escaped(std::string& to, std::string_view bytes, std::size_t most);
-
-void append_number(std::string& to, std::int64_t number);
 
 // Appends nanoseconds as microseconds, the unit of the Trace Event Format: 1234567 is 1234.567.
 void append_microseconds(std::string& to, std::int64_t nanoseconds);

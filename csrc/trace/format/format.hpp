@@ -29,6 +29,8 @@
 #include <x86intrin.h>
 #endif
 
+#include "os/encoding.hpp"
+
 namespace oddrank::trace {
 
 constexpr char kMagic[8] = {'o', 'd', 'd', 'r', 'a', 'n', 'k', '\n'};
@@ -71,6 +73,10 @@ struct Place {
                             std::uint8_t kind) noexcept {
     const std::uint64_t cut = position < kNoPosition ? position : kNoPosition;
     return {std::uint64_t{code} | cut << 32 | std::uint64_t{kind} << 56};
+  }
+  static constexpr Place of(std::uint32_t code, std::uint32_t position, Kind kind,
+                            std::uint8_t flag = 0) noexcept {
+    return of(code, position, static_cast<std::uint8_t>(static_cast<std::uint8_t>(kind) | flag));
   }
   constexpr std::uint32_t code() const noexcept { return static_cast<std::uint32_t>(bits); }
   constexpr std::uint32_t position() const noexcept {
@@ -334,14 +340,6 @@ inline std::uint64_t read_tsc() noexcept {
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U +
          static_cast<std::uint64_t>(now.tv_nsec);
 #endif
-}
-
-// Copies `text` into a fixed field: cut to fit, padded with zeros, always terminated.
-template <std::size_t kSize>
-void set_text(char (&field)[kSize], std::string_view text) noexcept {
-  const std::size_t size = text.size() < kSize - 1 ? text.size() : kSize - 1;
-  std::memcpy(field, text.data(), size);
-  std::memset(field + size, 0, kSize - size);
 }
 
 // Returns the bytes of a plain struct.

@@ -96,7 +96,7 @@ PyObject* ends(PyObject*, PyObject* const*, std::size_t, PyObject*) {
 PyObject* on_line(PyObject*, PyObject* const* args, std::size_t, PyObject*) {
   return at_frame([args](Tracer& tracer, TracedThread& thread, cpython::Frame frame) {
     if (is_off(thread, frame)) return;
-    thread.move(frame, cpython::small_number(args[1]), static_cast<std::uint8_t>(Kind::kLine));
+    thread.move(frame, cpython::small_number(args[1]), 0);
     checked(tracer, thread, frame);
   });
 }

@@ -1,7 +1,11 @@
 // Starts and stops the record, prepares threads and forked children, decides each code's level.
+// Behind it, what it has of each thread, and the thread that samples.
 #include "trace/hooks/tracer.hpp"
 
+#include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,6 +40,25 @@ int tell_exit() noexcept {
         recorder->note_exit(code);
       },
       nullptr);
+}
+
+// Most callers that reaches_top() walks: CPython's default recursion limit. It walks them at every
+// call from code that is not recorded.
+constexpr int kFurthest = 1000;
+
+using std::chrono::nanoseconds;
+
+constexpr nanoseconds kPause = std::chrono::milliseconds(50);
+// A sample's CPU time is at most this part of the time to the next one: many threads, deep stacks.
+constexpr int kLeastIdle = 200;
+constexpr std::size_t kStackBytes = std::size_t{512} << 10;
+constexpr int kMostYields = 10'000;
+
+// pthread_join() returns a moment before the kernel forgets the thread.
+void wait_until_gone(pid_t tid) noexcept {
+  for (int i = 0; i < kMostYields && ::syscall(SYS_tgkill, ::getpid(), tid, 0) == 0; ++i) {
+    ::sched_yield();
+  }
 }
 
 std::uint64_t thread_cpu_ns() noexcept {
@@ -259,8 +282,8 @@ void Tracer::apply(std::span<const LevelChange> changes, TracedThread& thread,
   }
   for (const LevelChange& change : lasting) {
     if (thread.pen_ == nullptr) break;
-    thread.pen_->append(Place::of(change.code, static_cast<std::uint32_t>(change.level),
-                                  static_cast<std::uint8_t>(Kind::kLevel)));
+    thread.pen_->append(
+        Place::of(change.code, static_cast<std::uint32_t>(change.level), Kind::kLevel));
   }
   change_codes();
   each_traced([&](TracedThread& found, PyThreadState* state, cpython::Frame innermost) {
@@ -359,6 +382,297 @@ CodeInfo Tracer::decide(cpython::Frame frame) noexcept {
     the_hook().include(code, info.level);
   }
   return info;
+}
+
+// The list of running frames and the shadow stack of a thread.
+
+TracedThread::~TracedThread() {
+  Tracer::get().remove(*this);
+  // In a forked child the slot is the parent's: leave it.
+  if (pen_ != nullptr && owner_ == Tracer::get().made_) owner_->end_thread(*pen_);
+}
+
+void TracedThread::find_name() noexcept {
+  --nameless_;
+  const KeepError keep;
+  const std::string name = thread_name(PyThreadState_Get());
+  if (name.empty()) return;
+  nameless_ = 0;
+  owner_->name_thread(*pen_, name);
+}
+
+void TracedThread::push(cpython::Frame frame, CodeInfo info, Kind kind) noexcept {
+  try {
+    running_.push_back({frame, info});
+  } catch (const std::exception&) {
+    return;  // out of memory: the next event does not match, and resynchronise() runs
+  }
+  if (info.level == Level::kOff || pen_ == nullptr) return;
+  const bool has_line = info.level == Level::kLines && !lines_lost_;
+  const std::uint32_t position = has_line ? cpython::offset_of(frame) : kNoPosition;
+  pen_->enter(Place::of(info.id, position, kind, kIsOffset));
+}
+
+CodeInfo TracedThread::enter(cpython::Frame frame, Kind kind) noexcept {
+  const cpython::Frame caller = cpython::caller_of(frame);
+  if (kSparse) {
+    if (!stands_on(caller) && !reaches_top(caller)) resynchronise(caller);
+  } else if (caller != nullptr ? !stands_on(caller) : !running_.empty()) {
+    resynchronise(caller);
+  }
+  if (shows_more_) [[unlikely]]
+    rebuild(caller);
+  const CodeInfo info = Tracer::get().info_of(frame);
+  Tracer::get().budget().count_call(info.id);
+  push(frame, info, kind);
+  if (nameless_ != 0) [[unlikely]]
+    find_name();
+  if (info.level >= Level::kCalls && pen_ != nullptr) {
+    pen_->append(Place::of(info.id, kNoPosition, kind));
+  }
+  return info;
+}
+
+bool TracedThread::reaches_top(cpython::Frame caller) const noexcept {
+  if (doubtful_) return false;
+  int left = kFurthest;
+  if (running_.empty()) {
+    for (cpython::Frame at = caller; at != nullptr && left > 0;
+         at = cpython::caller_of(at), --left) {
+      if (Tracer::get().info_of(at).level != Level::kOff) return false;
+    }
+    return true;
+  }
+  const cpython::Frame top = running_.back().frame;
+  for (cpython::Frame at = caller; at != nullptr && at != top; at = at->previous) {
+    if (--left == 0) return true;
+    if (at->previous == nullptr) return false;
+    // 3.14 links the frame of a generator that delegates throw(), but sends no event for it.
+    if (cpython::is_generators(at) && Tracer::get().info_of(at).level != Level::kOff) return false;
+  }
+  return caller != nullptr;
+}
+
+CodeInfo TracedThread::leave(cpython::Frame frame, Kind kind) noexcept {
+  if (!stands_on(frame) || shows_more_) catch_up(frame);
+  if (running_.empty()) return {};
+  const CodeInfo info = running_.back().info;
+  Tracer::get().budget().count_call(info.id);
+  if (info.level >= Level::kCalls && pen_ != nullptr) {
+    pen_->append(Place::of(info.id, kNoPosition, kind));
+  }
+  if (info.level != Level::kOff && pen_ != nullptr) pen_->leave();
+  running_.pop_back();
+  return running_.empty() ? CodeInfo{} : running_.back().info;
+}
+
+void TracedThread::enter_by_throw(cpython::Frame frame) noexcept {
+  resynchronise(frame);
+  if (running_.empty() || running_.back().frame != frame || pen_ == nullptr) return;
+  const CodeInfo info = running_.back().info;
+  if (info.level < Level::kCalls) return;
+  pen_->append(Place::of(info.id, kNoPosition, Kind::kThrow));
+}
+
+void TracedThread::lose_lines() noexcept {
+  if (lines_lost_) return;
+  lines_lost_ = true;
+  shows_more_ = false;
+  if (pen_ == nullptr) return;
+  pen_->clear_stack();
+  for (const Running& one : running_) {
+    if (one.info.level == Level::kOff) continue;
+    pen_->enter(Place::of(one.info.id, kNoPosition, Kind::kLine, kIsOffset));
+  }
+}
+
+void TracedThread::catch_up(cpython::Frame frame) noexcept {
+  if (stands_on(frame) && !lines_lost_) {
+    rebuild(frame);
+  } else {
+    resynchronise(frame);
+  }
+}
+
+void TracedThread::resynchronise(cpython::Frame innermost) noexcept {
+  if (pen_ != nullptr) {
+    pen_->append(Place::of(0, kNoPosition, Kind::kGap));
+  }
+  rebuild(innermost);
+}
+
+void TracedThread::sample(cpython::Frame innermost, std::uint64_t tsc) noexcept {
+  if (pen_ == nullptr) return;
+  const Tracer& tracer = Tracer::get();
+  // A copy of info_of(): a code object that no event has shown yet is none that was lowered.
+  const auto info_of = [&tracer](cpython::Frame frame) {
+    const CodeInfo* known = tracer.codes_.find(cpython::code_of(frame));
+    return known != nullptr ? *known : CodeInfo{};
+  };
+  std::vector<cpython::Frame> frames;
+  bool lowered = false;
+  try {
+    for (cpython::Frame at = innermost; at != nullptr; at = cpython::caller_of(at)) {
+      const CodeInfo info = info_of(at);
+      if (info.id == 0) continue;
+      frames.push_back(at);
+      lowered = lowered || tracer.budget_.is_lowered(info.id);
+    }
+  } catch (const std::exception&) {
+    return;
+  }
+  if (!lowered) {
+    if (shows_more_) rebuild(innermost);
+    return;
+  }
+  shows_more_ = !lists(innermost);
+  pen_->note_sample(tsc);
+  pen_->clear_stack();
+  for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
+    const CodeInfo info = info_of(*frame);
+    const bool is_lowered = tracer.budget_.is_lowered(info.id);
+    const bool has_line = info.level == Level::kLines || is_lowered;
+    const Kind kind = info.level != Level::kLines && is_lowered ? Kind::kSampled : Kind::kLine;
+    pen_->enter(
+        Place::of(info.id, has_line ? cpython::offset_of(*frame) : kNoPosition, kind, kIsOffset));
+    shows_more_ = shows_more_ || info.level == Level::kOff;
+  }
+}
+
+void TracedThread::rebuild(cpython::Frame innermost) noexcept {
+  doubtful_ = false;
+  lines_lost_ = false;
+  shows_more_ = false;
+  std::vector<cpython::Frame> frames;
+  try {
+    for (cpython::Frame at = innermost; at != nullptr; at = cpython::caller_of(at)) {
+      frames.push_back(at);
+    }
+  } catch (const std::exception&) {
+    frames.clear();
+  }
+  running_.clear();
+  if (pen_ != nullptr) pen_->clear_stack();
+  for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
+    const CodeInfo info = Tracer::get().info_of(*frame);
+    if (!kSparse || info.level != Level::kOff) push(*frame, info, Kind::kLine);
+  }
+}
+
+bool TracedThread::is_true_of(cpython::Frame innermost) const noexcept {
+  if (!lists(innermost)) return false;
+  const auto recorded = std::ranges::count_if(
+      running_, [](const Running& one) { return one.info.level != Level::kOff; });
+  return pen_ == nullptr || shows_more_ || pen_->depth() == static_cast<std::uint64_t>(recorded);
+}
+
+bool TracedThread::lists(cpython::Frame innermost) const noexcept {
+  auto known = running_.rbegin();
+  for (cpython::Frame at = innermost; at != nullptr; at = cpython::caller_of(at)) {
+    const Level level = Tracer::get().info_of(at).level;
+    if (kSparse && level == Level::kOff) continue;
+    if (known == running_.rend() || known->frame != at || known->info.level != level) return false;
+    ++known;
+  }
+  return known == running_.rend();
+}
+
+// The sampling thread. Its functions are not noexcept: if Python finalizes after all, versions
+// before 3.14 end the thread inside PyGILState_Ensure() by unwinding its stack.
+
+void Sampler::want(bool wanted) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (wanted_ == wanted) return;
+  wanted_ = wanted;
+  if (wanted_ && !has_thread_ && pauses_ == 0) start();
+  changed_.notify_all();
+}
+
+void Sampler::start() noexcept {
+  // Signals are for the program's threads.
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_attr_t attributes;
+  ::pthread_attr_init(&attributes);
+  ::pthread_attr_setstacksize(&attributes, kStackBytes);
+  ends_ = false;
+  tid_ = 0;
+  has_thread_ = ::pthread_create(&thread_, &attributes, &run, this) == 0;
+  ::pthread_attr_destroy(&attributes);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Sampler::pause() noexcept {
+  {
+    // Other threads get no turn where there is nothing to wait for: Python may be ending.
+    const std::lock_guard lock(mutex_);
+    ++pauses_;
+    if (!has_thread_) return;
+  }
+  const WithoutGil unlocked;
+  std::unique_lock lock(mutex_);
+  if (!has_thread_) return;
+  const bool is_first = !ends_;
+  ends_ = true;
+  changed_.notify_all();
+  if (!is_first) {
+    changed_.wait(lock, [this] { return !has_thread_; });
+    return;
+  }
+  lock.unlock();
+  ::pthread_join(thread_, nullptr);
+  lock.lock();
+  wait_until_gone(tid_);
+  has_thread_ = false;
+  changed_.notify_all();
+}
+
+void Sampler::resume() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (--pauses_ == 0 && wanted_ && !has_thread_) start();
+}
+
+void Sampler::forget() noexcept {
+  // The parent's thread may have held the mutex.
+  new (&mutex_) std::mutex;
+  new (&changed_) std::condition_variable;
+  wanted_ = has_thread_ = ends_ = false;
+  pauses_ = 0;
+}
+
+void* Sampler::run(void* self) {
+  static_cast<Sampler*>(self)->work();
+  return nullptr;
+}
+
+void Sampler::work() {
+  std::unique_lock lock(mutex_);
+  tid_ = static_cast<pid_t>(thread_id());
+  nanoseconds pause = kPause;
+  while (true) {
+    changed_.wait(lock, [this] { return wanted_ || ends_; });
+    changed_.wait_for(lock, pause, [this] { return ends_; });
+    if (ends_) return;
+    if (!wanted_) continue;
+    lock.unlock();
+    pause = sample_once();
+    lock.lock();
+  }
+}
+
+// Returns the time until the next sample.
+nanoseconds Sampler::sample_once() {
+  Recorder* recorder = Tracer::made();
+  if (recorder == nullptr) return kPause;
+  recorder->note_gil_wanted(read_tsc());
+  const PyGILState_STATE state = PyGILState_Ensure();
+  recorder->note_gil_wanted(0);
+  const std::int64_t begin = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+  Tracer::get().sample();
+  const std::int64_t used = clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin;
+  PyGILState_Release(state);
+  return std::max(kPause, nanoseconds(kLeastIdle * used));
 }
 
 }  // namespace oddrank::trace

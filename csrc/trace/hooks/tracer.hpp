@@ -5,8 +5,11 @@
 
 #include <Python.h>
 #include <pthread.h>
+#include <sys/types.h>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -20,7 +23,6 @@
 
 #include "trace/cpython/frames.hpp"
 #include "trace/hooks/filter.hpp"
-#include "trace/hooks/sampler.hpp"
 #include "trace/write/budget.hpp"
 #include "trace/write/recorder.hpp"
 
@@ -86,15 +88,16 @@ class TracedThread {
   CodeInfo leave(cpython::Frame frame, Kind kind) noexcept;
   // Counts down to the next review of the budget. Call it once per event, at its end.
   bool is_due() noexcept { return --left_ == 0; }
-  // Moves the top frame to a position: a line or an offset. Inline: the most frequent event.
-  void move(cpython::Frame frame, std::uint32_t position, std::uint8_t kind) noexcept {
+  // Moves the top frame to a position: a line or, with kIsOffset, an offset. Inline: the most
+  // frequent event.
+  void move(cpython::Frame frame, std::uint32_t position, std::uint8_t flag) noexcept {
     if (!stands_on(frame) || lines_lost_ || shows_more_) [[unlikely]]
       catch_up(frame);
     if (running_.empty() || pen_ == nullptr) [[unlikely]]
       return;
     const CodeInfo info = running_.back().info;
     if (info.level != Level::kLines) return;
-    const Place place = Place::of(info.id, position, kind);
+    const Place place = Place::of(info.id, position, Kind::kLine, flag);
     pen_->move(place);
     pen_->append(place);
     count_line(info.id);
@@ -142,6 +145,37 @@ class TracedThread {
   bool shows_more_ = false;  // the shadow stack is a sample's: the next event shows the list again
   bool doubtful_ = false;    // frames may run that are not in the list
   std::vector<Running> running_;
+};
+
+// The thread that samples: while code runs too often to be recorded as closely as asked for, it
+// takes the GIL 20 times a second and has the stacks of all threads read.
+// Call all functions with the GIL, but forget().
+class Sampler {
+ public:
+  // Samples from now on, or no longer. Without room for a thread it samples nothing.
+  void want(bool wanted) noexcept;
+  // Ends the thread and waits until it is gone, without the GIL: before fork(), else Python warns
+  // of threads, and before Python finalizes, when no other thread may ask for the GIL.
+  void pause() noexcept;
+  // Allows want() to start a thread again, and starts it if it samples now.
+  void resume() noexcept;
+  // In a forked child, which has no such thread.
+  void forget() noexcept;
+
+ private:
+  static void* run(void* self);
+  void work();
+  std::chrono::nanoseconds sample_once();
+  void start() noexcept;
+
+  std::mutex mutex_;  // guards all; never held while waiting for the GIL
+  std::condition_variable changed_;
+  bool wanted_ = false;
+  bool has_thread_ = false;
+  bool ends_ = false;
+  int pauses_ = 0;  // pause() calls without their resume()
+  pthread_t thread_{};
+  pid_t tid_ = 0;
 };
 
 // Everything needed to make this process's file, and later a forked child's.

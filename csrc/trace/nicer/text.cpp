@@ -183,7 +183,7 @@ std::vector<TextWriter::LineCount> TextWriter::lines() const {
   std::vector<LineCount> lines;
   for (const auto& [file, source] : sources_) {
     for (std::uint32_t line = 0; line < source->counts.size(); ++line) {
-      if (source->counts[line] != 0) lines.push_back({file, line, source->counts[line]});
+      if (source->counts[line] != 0) lines.emplace_back(file, line, source->counts[line]);
     }
   }
   return lines;
@@ -192,17 +192,17 @@ std::vector<TextWriter::LineCount> TextWriter::lines() const {
 std::vector<TextWriter::Function> TextWriter::called() const {
   std::vector<Function> functions;
   for (const CodeText& code : codes_) {
-    if (code.called) functions.push_back({code.source->file, code.name});
+    if (code.called) functions.emplace_back(code.source->file, code.name);
   }
   return functions;
 }
 
 std::vector<std::pair<TextWriter::Function, TextWriter::Function>> TextWriter::callers() const {
   std::vector<std::pair<Function, Function>> pairs;
+  const auto function = [this](std::uint32_t id) {
+    return Function{codes_[id].source->file, codes_[id].name};
+  };
   for (const auto& [caller, called] : callers_) {
-    const auto function = [this](std::uint32_t id) {
-      return Function{codes_[id].source->file, codes_[id].name};
-    };
     pairs.emplace_back(function(caller), function(called));
   }
   return pairs;

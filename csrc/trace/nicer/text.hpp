@@ -11,6 +11,8 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -98,15 +100,8 @@ struct TextOptions {
 // "h:mm:ss file:  line: source".
 class TextWriter {
  public:
-  struct LineCount {
-    std::string file;
-    std::uint32_t line = 0;
-    std::uint64_t count = 0;
-  };
-  struct Function {
-    std::string file;
-    std::string name;
-  };
+  using LineCount = std::tuple<std::string_view, std::uint32_t, std::uint64_t>;  // file, line
+  using Function = std::pair<std::string_view, std::string_view>;                // file, name
 
   explicit TextWriter(TextOptions options) : options_(std::move(options)) {}
 
@@ -117,6 +112,7 @@ class TextWriter {
   // Appends the text of these events.
   void write(std::span<const FedEvent> events, const Clock& clock, std::string& out);
 
+  // The results are of this object's strings.
   std::vector<LineCount> lines() const;
   std::vector<Function> called() const;
   // (caller, called).

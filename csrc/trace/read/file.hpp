@@ -149,8 +149,6 @@ class Clock {
   Knows knows() const noexcept { return knows_; }
   // Returns nanoseconds of CLOCK_REALTIME; empty if unknown.
   Time realtime_ns(std::uint64_t tsc) const noexcept;
-  // Returns 0 unless the line is known.
-  double ticks_per_ns() const noexcept { return ticks_per_ns_; }
 
  private:
   // One moment by both clocks; for a line the first reading's.

@@ -134,8 +134,7 @@ class SlimDictionary {
 Place with_line(Names& names, Place place) {
   const Code* code = names.dictionary().code(place.code());
   if (!place.is_offset() || code == nullptr) return place;
-  return Place::of(place.code(), names.line(*code, place).value_or(kNoPosition),
-                   static_cast<std::uint8_t>(place.kind()));
+  return Place::of(place.code(), names.line(*code, place).value_or(kNoPosition), place.kind());
 }
 
 // The least power of two whose ring gives back all these events; 0 if there are none. A ring that

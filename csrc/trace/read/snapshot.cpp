@@ -118,6 +118,12 @@ Frame Names::frame(Place place) {
   return frame;
 }
 
+Frame Names::frame(std::uint32_t id) {
+  Frame frame = this->frame(Place::of(id, kNoPosition, Kind::kNone));
+  if (const Code* code = dictionary_.code(id)) frame.line = code->first_line;
+  return frame;
+}
+
 std::optional<std::uint32_t> Names::line(const Code& code, Place place) {
   if (place.position() == kNoPosition) return std::nullopt;
   if (!place.is_offset()) return place.position();
@@ -131,8 +137,7 @@ std::vector<Lowered> lowered_in(Names& names, const Clock& clock) {
   for (const Code& code : names.dictionary().codes()) {
     if (!code.is_lowered()) continue;
     Lowered one;
-    one.frame = names.frame(Place::of(code.id, kNoPosition, 0));
-    one.frame.line = code.first_line;
+    one.frame = names.frame(code.id);
     one.level = code.now.level();
     one.wanted = static_cast<Level>(code.level & 3);
     one.since = clock.realtime_ns(code.now.since());
@@ -200,7 +205,7 @@ History read_history(const RecordFile& file, std::size_t last) {
       event.kind = one.place.kind();
       if (event.kind == Kind::kLevel) {
         event.mark = kLevelNames[one.place.position() & 3];
-        event.frame = names.frame(Place::of(one.place.code(), kNoPosition, 0));
+        event.frame = names.frame(Place::of(one.place.code(), kNoPosition, Kind::kNone));
       } else if (event.kind != Kind::kGap) {
         event.frame = names.frame(one.place);
       }

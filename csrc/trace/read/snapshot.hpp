@@ -100,6 +100,8 @@ class Names {
   // Frames copy their names. Once a hostile record has asked for more text than any writer's has,
   // its code objects have numbers only.
   Frame frame(Place place);
+  // A code object at its first line.
+  Frame frame(std::uint32_t id);
   // Returns empty if only calls were recorded or the line table has no entry.
   std::optional<std::uint32_t> line(const Code& code, Place place);
   const Dictionary& dictionary() const noexcept { return dictionary_; }

@@ -27,6 +27,8 @@ namespace oddrank::trace {
 namespace {
 
 constexpr std::uint64_t kShare = 16;
+// Ranks that start together count each other's files. After a second they go on without the lock,
+// and at once if the file system has no locks (NFS).
 constexpr int kLockMs = 1000;
 constexpr std::size_t kKeepDead = 3;
 constexpr std::size_t kRoomyBytes = 1024 * kChildBytes;
@@ -174,35 +176,33 @@ std::uint64_t bytes_in(int base) {
   return sum;
 }
 
-// Waits for the lock on `base`, so that ranks that start together count each other's files.
-// Returns without it after a second, or at once if the file system has no locks (NFS).
-void lock_base(int base) noexcept {
-  static_cast<void>(lock_exclusively(base, Deadline::after_ms(kLockMs)));
-}
+// The bytes of a file system; nothing if they are not known.
+struct Space {
+  std::uint64_t whole = 0, used = 0, free = 0;
 
-// Whether all that is stored on the file system, with these bytes, is within oddrank's share: no
-// record needs to be looked at then. A forked child asks at its first event.
-bool is_roomy(int base, std::size_t bytes) noexcept {
-  struct statvfs system {};
-  if (::fstatvfs(base, &system) != 0) return false;
-  const std::uint64_t used =
-      (std::uint64_t{system.f_blocks} - std::uint64_t{system.f_bfree}) * system.f_frsize;
-  const std::uint64_t budget = std::uint64_t{system.f_blocks} * system.f_frsize / kShare;
-  return used + bytes <= budget && bytes <= std::uint64_t{system.f_bavail} * system.f_frsize / 2;
-}
+  explicit Space(int folder) noexcept {
+    struct statvfs system {};
+    if (::fstatvfs(folder, &system) != 0) return;
+    whole = std::uint64_t{system.f_blocks} * system.f_frsize;
+    used = whole - std::uint64_t{system.f_bfree} * system.f_frsize;
+    free = std::uint64_t{system.f_bavail} * system.f_frsize;
+  }
+  // Whether all that is stored there, with these bytes, is within oddrank's share: no record needs
+  // to be looked at then. A forked child asks at its first event.
+  bool is_roomy(std::size_t bytes) const noexcept {
+    return used + bytes <= whole / kShare && bytes <= free / 2;
+  }
+};
 
 // Returns the largest of bytes, bytes/2, ... that fits the budget and half of the free space; 0 if
 // none does.
 std::size_t fitting(int base, std::size_t bytes, std::uint64_t small_bytes, bool last) {
-  struct statvfs system {};
-  if (::fstatvfs(base, &system) != 0) return 0;
-  const std::uint64_t whole = std::uint64_t{system.f_blocks} * system.f_frsize;
-  const std::uint64_t free = std::uint64_t{system.f_bavail} * system.f_frsize;
-  if (whole < small_bytes && !last) return 0;
-  if (is_roomy(base, bytes)) return bytes;
+  const Space space(base);
+  if (space.whole < small_bytes && !last) return 0;
+  if (space.is_roomy(bytes)) return bytes;
   const std::uint64_t taken = bytes_in(base);
-  const std::uint64_t budget = whole / kShare;
-  const std::uint64_t room = std::min(budget > taken ? budget - taken : 0, free / 2);
+  const std::uint64_t budget = space.whole / kShare;
+  const std::uint64_t room = std::min(budget > taken ? budget - taken : 0, space.free / 2);
   while (bytes >= kFewestBytes && bytes > room) bytes /= 2;
   return bytes >= kFewestBytes ? bytes : 0;
 }
@@ -237,7 +237,8 @@ NewRecordFile make_in(const std::string& base_path, const std::string& job, Reco
   const Fd base = open_private_folder(base_path);
   // A child's parent keeps the job's folder; and where there is much room, siblings need not count
   // each other's files.
-  if (!owner.is_child || !is_roomy(base.get(), kRoomyBytes)) lock_base(base.get());
+  if (!owner.is_child || !Space(base.get()).is_roomy(kRoomyBytes))
+    lock_exclusively(base.get(), Deadline::after_ms(kLockMs));
   if (const Fd old = open_folder(base.get(), job)) prune(old.get(), job, owner);
   const std::size_t bytes = fitting(base.get(), wanted, small_bytes, last);
   if (bytes == 0) throw Error(base_path + ": no room for a record file");
@@ -315,7 +316,8 @@ int remove_dead_jobs(const std::string& base_path, const std::string& own, int k
   int removed = 0;
   try {
     const Fd base = open_private_folder(base_path);
-    lock_base(base.get());  // a job that restarts under its name waits for us
+    lock_exclusively(base.get(), Deadline::after_ms(
+                                     kLockMs));  // a job that restarts under its name waits for us
     // Counted separately: trial runs of one rank must not push out the record of a training.
     std::vector<DeadJob> of_one_rank;
     std::vector<DeadJob> of_several_ranks;
