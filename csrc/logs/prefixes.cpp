@@ -293,7 +293,10 @@ std::size_t bare_colour(std::string_view text, Prefix& /*who*/) {
 // Ray: "(Worker[rank=9] pid=3098846, ip=10.65.5.217)", "(pid=12)"; vLLM: "(VllmWorker rank=3
 // pid=12)", whose rank is that in its engine, of which a job may have several.
 std::size_t ray(std::string_view text, Prefix& who) {
-  const std::size_t end = text.substr(0, kLongestPrefix).find(')');
+  text = text.substr(0, kLongestPrefix);
+  std::size_t end = text.find(')');
+  // "(Worker(train-1) pid=12)": a name may have brackets, too.
+  if (const std::size_t inner = text.find('(', 1); inner < end) end = text.find(')', end + 1);
   if (end == kNone) return 0;
   const std::string_view inside = text.substr(0, end);
   const std::size_t pid_at = inside.starts_with("(pid=") ? 1 : inside.find(" pid=") + 1;

@@ -31,7 +31,8 @@ class Who:
         ranks = ranks_text(self.ranks)
         name, detail = (ranks, place) if self.kind in ("rank", "gpu") else (self.kind, ranks)
         if self.kind == "process":  # known by its pid alone, which `device` holds
-            return f"{self.device} ({self.host})" if self.host else str(self.device)
+            known = str(self.device)
+            return f"{known} ({self.host})".replace(") (", ", ") if self.host else known
         if not self.ranks:
             return f"{self.kind} {place}".rstrip()
         if name == self.kind and place:

@@ -25,12 +25,12 @@ _SHOWS_HEALTH = frozenset({"records", "flight_recorder", "reports", "nvidia-smi"
 _LOUD_WORDS = ("rror", "ERROR", "atal", "FATAL", "died", "illed", "imed out", "imeout", "lost",
                "efused", "bort", "xception", "reempt", "issing ranks", "stall", "tuck",
                "xited", "victed", "ismatched", "Failed", "BackoffL", "CrashLoop",
-               "lame w", "NCCL WARN", "illing sub", "Assertion `")  # fmt: skip
+               "lame w", "NCCL WARN", "illing sub", "Assertion `", "lready in use")  # fmt: skip
 _LOUD = re.compile(
     r"(?<![\w-])(?:\w*errors?|fatal|died|killed|timed out|timeout(?![\w=:),]| ?\()|lost|refused"
     r"|stuck|abort(?:ed|ing)?|\w*exception|preempted|missing ranks|stall(?:ed)?"
     r"|exited with (?:exit )?code [1-9]\d*|evicted|mismatched|lame workers|nccl warn"
-    r"|killing subprocess|assertion .{1,200} failed"
+    r"|already in use|killing subprocess|assertion .{1,200} failed"
     r"|(?-i:[A-Z]\w+Failed|Failed[A-Z]\w+|BackoffLimitExceeded|CrashLoopBackOff))(?!\w)", re.I,
 )  # fmt: skip
 # Of these the first is told before lines that may be prose.

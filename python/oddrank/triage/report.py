@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _MOST_NOTES = 64
 _MOST_PAUSED = 4
+_MOST_SAID = 2  # lines of trouble that are told beside an exception that is cut off
 
 
 @dataclass
@@ -121,7 +122,19 @@ def _judged(
     quiet = not suspects and not whole.finished and not notes.lost
     if quiet and (unread := not_understood.judge(items, read)):
         suspects = [unread]
+    elif suspects and all(_is_cut_off(one) for one in suspects):
+        unread = not_understood.judge(items, read)
+        own = {one.death.source for one in suspects if one.death}
+        points = unread.support if unread else ()
+        said = [point for point in points if point.source and point.source not in own]
+        suspects = [replace(s, support=(*s.support, *said[:_MOST_SAID])) for s in suspects]
     return Triage(whole, suspects, notes, read, len(jobs_found), _folder(items))
+
+
+def _is_cut_off(suspect: Suspect) -> bool:
+    """Returns whether a process raised what was not read: other lines may tell what."""
+    death = suspect.death
+    return death is not None and death.how == "exception" and not death.text
 
 
 def _folder(items: Sequence[Item]) -> str:

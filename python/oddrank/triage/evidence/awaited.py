@@ -42,7 +42,7 @@ _WORDINGS = tuple(
 )
 # Lists of Horovod and JAX stand below their heads, a line a rank. unhealthy: a watcher lost them.
 _HEAD = re.compile(r"(?:Missing ranks|[Tt]imed out task names|(unhealthy)\b.*):\s*$")
-_TENSOR = re.compile(r"([\w./-]+) \[(?:missing|ready) ranks:")
+_TENSOR = re.compile(r"([\w./-]+) \[(missing|ready) ranks: ?([\d, ]+)")
 _LISTED = re.compile(
     r"(?:^|[\s>\]:|])(?:(\d{1,7}): \[([\w./-]+)|/job:jax_worker/\S*/task:(\d+)\s*$)"
 )
@@ -66,6 +66,12 @@ def _near(log: Log) -> dict[int, str]:
 
 def _facts(log: Log, line: Line, near: Mapping[int, str]) -> Iterator[Fact]:
     source = log.source(line)
+    tensors = _TENSOR.findall(line.text)
+    if len(tensors) > 1:  # Horovod's of 2018 stand in one line
+        for op, says, numbers in tensors:
+            lists = {says: ranks_of(numbers)}
+            yield from _waits(op, lists.get("missing", ()), lists.get("ready", ()), line, source)
+        return
     # JAX's list begins where the line above is its head.
     listed = bool(_LISTED.match(line.text))
     if begins := _HEAD.search(near.get(line.number - 1, "") if listed else line.text):
@@ -87,8 +93,7 @@ def _facts(log: Log, line: Line, near: Mapping[int, str]) -> Iterator[Fact]:
     below = range(line.number + 1, line.number + 6) if missing else ()
     if found := _EXPECTED.search("\n".join(near.get(number, "") for number in below)):
         ready += [rank for rank in ranks_of(found[1]) if rank not in missing]
-    tensor = _TENSOR.search(line.text)
-    yield from _waits(tensor[1] if tensor else "", missing, ready, line, source)
+    yield from _waits(tensors[0][0] if tensors else "", missing, ready, line, source)
 
 
 def _below(

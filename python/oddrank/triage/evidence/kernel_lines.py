@@ -96,6 +96,15 @@ RULES: tuple[Rule, ...] = (
         fatal=True,
         alone=True,
     ),
+    _rule(
+        "gpu",
+        "Timedout job|GPU HANG",
+        r"\b(?:xe|i915) " + _PCI + r": \[drm\] .*(?:Timedout job|GPU HANG)",
+        "",
+        "GPU {}",
+        fatal=True,
+        alone=True,
+    ),
     # Links
     _rule("link", " carrier", rf"^{_NIC}: [Ll]ost carrier", "it lost its link"),
     _rule("link", " carrier", rf"^{_NIC}: [Gg]ained carrier", ends=True),

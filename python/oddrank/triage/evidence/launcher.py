@@ -32,7 +32,8 @@ _STEP = re.compile(
 )
 # Open MPI's words, and those of Intel's, which tells of each process that it killed, too.
 _MPI = re.compile(
-    r"(?:(?:process rank|RANK) (\d+) )?(?:with )?PID (\d+) (?:on node|RUNNING AT) (\S+)[\s=]*(.*)"
+    r"(?:(?:process rank|RANK) (\d+) )?(?:with )?PID (\d+) (?:on node|RUNNING AT)"
+    r"(?: (?!exited on )(\S+))?[\s=]*(.*)"
 )
 _MPI_SIGNAL = re.compile(r"signal:? (\d+)", re.IGNORECASE)
 # A rank of a part of the job's processes is none of the job.
@@ -64,7 +65,8 @@ _MPI_NAME = re.compile(r"Process name: (?:\[\S*,)?(\d+)\b")
 _DEEPSPEED = re.compile(r"--local_rank[=', ]+(\d+).*exits with return code = (-?\d+)")
 _RAY_PID = re.compile(r"(?:Worker PID|pid)[=: ]+(\d+)")
 _RAY_ACTOR = re.compile(r"\b(?:pid|Worker PID): (\d+)")
-_RAY_HOST = re.compile(r"\b(?:ip|Worker IP address): (?!0\.0\.0\.0\b)([\w.:-]+)")
+_RAY_NAME = re.compile(r"^\s*(?:class_)?name: (?:.*\.)?(\S+)\s*$", re.MULTILINE)
+_RAY_HOST = re.compile(r"\b(?:ip|Worker IP address|Owner Ip address): (?!0\.0\.0\.0\b)([\w.:-]+)")
 _OOM = re.compile(r"oom[-_]kill", re.IGNORECASE)
 # What PBS and LSF say of a job that they end. A limit of time has other names there, too.
 _LIMIT = re.compile(
@@ -75,7 +77,8 @@ _LATER_CODE = re.compile(r"exit (?:code|status):\s+(\d+)", re.IGNORECASE)
 _NAMED = {"SIGTERM": 15, "SIGKILL": 9, "SIGINT": 2, "SIGABRT": 6}
 _OF_MPI = ("process rank", "RUNNING AT", "MPI_ABORT was invoked", "Process name: ",
            "called MPI_Abort")  # fmt: skip
-_OF_RAY = ("Worker unexpectedly exits", "Worker exits unexpectedly", "node has died")
+_NODES_OF_RAY = ("node has died", "node has crashed")
+_OF_RAY = ("Worker unexpectedly exits", "Worker exits unexpectedly", *_NODES_OF_RAY)
 _ROWS = frozenset({"time      :", "host      :", "rank      :", "exitcode  :", "error_file:",
                    "traceback :"})  # fmt: skip
 
@@ -179,6 +182,7 @@ class _Reader:
         self._mpi: dict[object, tuple[Line, str]] = {}
         self._hydra: list[Death] = []  # by Intel's mpirun, which kills those that are left
         self._failed = False  # a task of srun or horovodrun, which then kill the others
+        self._sum: Death | None = None  # of Ray's memory monitor
         self.deepspeed = False
         self._read()
 
@@ -208,6 +212,8 @@ class _Reader:
                 self._line(line)
         for writer in list(self._mpi):
             self._mpi_done(writer)
+        if self._sum and not any(isinstance(d, Death) and d.how == "oom" for d in self._others):
+            self._others.append(self._sum)
         killed = [death for death in self._hydra if death.signal == 9]
         told = [death for death in self._hydra if death.how != "abort"]  # else it was cut off
         own = [death for death in told if death.signal not in (9, 15)]
@@ -303,6 +309,15 @@ class _Reader:
             process = replace(line.process, pid=int(pid[1])) if pid else line.process
             self._others.append(Death(process, "oom", source, line.time,
                                       by="memory monitor of Ray", text=text[:300]))  # fmt: skip
+        elif line.word == "memory pressure (OOM)":  # it sums up what it has killed
+            host = re.search(r"\bIP: ([\w.:-]+)", text)
+            process = Process(None, host[1] if host else line.process.host)
+            self._sum = Death(process, "oom", source, line.time, by="memory monitor of Ray",
+                              text=text[:300])  # fmt: skip
+        elif line.word == "Peer host:":
+            peer = Process(None, text.partition("Peer host:")[2].strip() or None)
+            self._others.append(Death(peer, "exit", source, line.time,
+                                      text="Open MPI does not know how"))  # fmt: skip
         elif line.word == "exit code 137":
             self._others.append(_ended(line.process, 137, source, time=line.time))
         elif line.word in _OF_RAY:
@@ -313,9 +328,11 @@ class _Reader:
         near = {number: self._near.get(number, "") for number in _around(line)}
         above = "\n".join(text for number, text in near.items() if number <= line.number)
         pid, host = _RAY_ACTOR.findall(above), _RAY_HOST.findall(above)
-        if line.word != "node has died":
+        if line.word not in _NODES_OF_RAY:
             process = replace(line.process, pid=int(pid[-1])) if pid else line.process
             process = replace(process, host=host[-1]) if host else process
+            if process.rank is None and (names := _RAY_NAME.findall(above)):
+                process = replace(process, label=names[-1])
             self._others.append(Death(process, "exit", source, line.time,
                                       text="Ray does not know how"))  # fmt: skip
             return
@@ -371,7 +388,7 @@ class _Reader:
         if found := _MPI.search(text):
             pid = int(found[2]) or None
             rank = int(found[1]) if found[1] else None
-            process = Process(rank, found[3].rstrip("."), pid)
+            process = Process(rank, (found[3] or "").rstrip(".") or None, pid)
             number, code = _MPI_SIGNAL.search(found[4]), _LATER_CODE.search(found[4])
             death = Death(process, "abort", source, line.time)
             if number or code:

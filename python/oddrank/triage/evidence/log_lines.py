@@ -61,7 +61,8 @@ WORDS: dict[str, tuple[tuple[str, int], ...]] = {
             "died from signal|exited with code|crashed with exit code|Worker proc |"
             "died, exit code|Child process with PID|exits with return code|"
             "exit code 137| Killed       |running low on memory|Worker unexpectedly exits|"
-            "Worker exits unexpectedly|node has died| exit with status code | status failed cmd |"
+            "Worker exits unexpectedly|node has died|node has crashed|memory pressure (OOM)|"
+            "Peer host:| exit with status code | status failed cmd |"
             " Aborted       | Segmentation fault      | killed     | segmentation fault |"
             ": job killed|walltime limit"
         ),
@@ -75,7 +76,8 @@ WORDS: dict[str, tuple[tuple[str, int], ...]] = {
             "malloc(): |free(): invalid|Memory access fault by GPU|HW Exception by GPU|"
             "aborting with error : HSA|Terminating process because the JAX|*** SIG|EI0002|EI0006|"
             "hccl fftsplus t|Duplicate GPU detected|TPU session error|!!!! FATAL ERROR|"
-            "terminated with signal|terminated with exit code"
+            "terminated with signal|terminated with exit code|CUDA_ERROR_ECC|CUDA_ERROR_NVLINK|"
+            "Unhandled exception: |SignalException: Process "
         ),
         ("Last error:", -1),
         ("*** Process received signal", -2),

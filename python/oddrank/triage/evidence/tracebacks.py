@@ -91,6 +91,8 @@ SIGNALS = {
     "Floating": 8, "Illegal instruction": 4, "Interrupt": 2,
     "User defined signal": 10,
 }  # fmt: skip
+_SIGNAL_WORDS = ("Segmentation fault", "*** Process received signal", "*** SIG",
+                 "SignalException: Process ")  # fmt: skip
 # What a C++ exception and watchdogs say when they end their process.
 _LAST_WORDS = re.compile(
     r".*(?:what\(\): |with exception:)(.*)|.*?(Aborting process on rank .*|Watchdog timeout \(.*"
@@ -367,17 +369,20 @@ class _Words:
             self._nccl(line, text, source)
         elif (found := _SPAWNED.search(text)) and found[2]:
             self._told.append(_of_spawned(found, line.process, source, line.time))
-        elif line.word == "CUDA error: ":
+        elif line.word in ("CUDA error: ", "CUDA_ERROR_ECC", "CUDA_ERROR_NVLINK"):
             self._hardware(line, text, source, line.process)
         elif line.word == "NCCL WARN":
             self._nccl(line, text, source)
         elif line.word in _REASONS or (line.word == "Last error:" and line.follows):
             self._last_error(line, text)
             self._nccl(line, text, source)
-        elif line.word in ("Segmentation fault", "*** Process received signal", "*** SIG"):
+        elif line.word in _SIGNAL_WORDS:
             self._signal(line, text, source)
 
     def _signal(self, line: Line, text: str, source: Source) -> None:
+        if stopped := _GOT_SIGNAL.search(text):
+            self._told.append(Stop("torchrun", source, line.time, int(stopped[1])))
+            return
         found = _HANDLED.search(text)
         process = replace(line.process, pid=int(found[2])) if found and found[2] else line.process
         told = _NUMBER.search(text) if "Signal:" in text else None

@@ -9,7 +9,9 @@ from oddrank.triage.facts import Call, Group, Progress, Source
 from oddrank.triage.judges.wait_graph import Graph, Place, oldest
 from oddrank.triage.suspects import Point, Suspect
 from oddrank.triage.view import View
+from oddrank.triage.words import call_text
 
+_MOST_APART = 4  # ranks in other calls that are told
 # So many ranks that do as always make one odd that does not.
 _MOST_DO = 2
 
@@ -108,12 +110,16 @@ def _nobody(graph: Graph, inside: Collection[int]) -> Suspect:
     there = graph.in_call(inside, group, call)
     text, rule = "every rank of the group is inside the call, none is behind", "all-inside"
     if group is None and all(place.call.peer is None for place in graph.places):
-        text, rule = "no line says in which call they wait, nor who is behind", "group-unknown"
+        text, rule = "no line names a call that all of them issue", "group-unknown"
     elif group is None:
         text = "every rank is inside messages whose other ends were issued, none is behind"
     elif not group.ranks or not set(group.ranks) <= set(there):
         text, rule = "the ranks of a group are not known, nor who is behind", "group-unknown"
     points = [Point(text, _first_source(view, group))]
+    apart = [(rank, places[0]) for rank, places in sorted(graph.of.items()) if rank not in there]
+    for rank, place in apart[:_MOST_APART] if group is not None else ():
+        if progress := view.progress[place.group].get(rank):
+            points.append(Point(f"rank {rank} waits in {call_text(place.call)}", progress.source))
     if (
         call
         and call.seq == 1
