@@ -262,6 +262,17 @@ def test_a_rank_of_another_host_that_dies_before_all_ranks_have_met_is_named():
         assert named(job.waits_for("death")) == ([3], "dead")
 
 
+@pytest.mark.needs("netns")
+def test_a_host_that_is_gone_with_its_guards_is_named():
+    with two_hosts() as hosts, watched_job(rank=3, hosts=hosts) as job:
+        job.comes_to_its_fault()
+        namespace = hosts[1].namespace
+        subprocess.run(f"ip netns pids {namespace} | xargs kill -9", shell=True, check=True)
+        # At first the judge may not have heard that it is gone.
+        until(lambda: job.report and job.report["verdict"] == "odd", normal=LONGEST)
+        assert named(job.report) == ([2, 3], "unreachable")
+
+
 @pytest.mark.needs("slurm", "netns")
 def test_ranks_that_srun_started_on_two_nodes_are_watched(slurm):
     with watched_job("event", rank=3, launcher=slurm.srun(), hosts=slurm.hosts) as job:

@@ -158,12 +158,10 @@ def watched_job(
             options = (*json_and_stall, "--on-stall", on_stall, *every)
         tool = [*program, *options, str(script), fault, str(rank), str(steps), name]
         master = (hosts[0].address if hosts else "127.0.0.1", port)
-        is_judged = "ARM" in (environ or {}) or (program and "--no-watch" not in options)
         variables = {
             **os.environ, **mark.environ, "PATH": PATH, "OMP_NUM_THREADS": "1",
             "MASTER_ADDR": master[0], "MASTER_PORT": str(port),
             "ODDRANK_DIR": str(folder / "records"), **(environ or {}),
-            **({"TEST_IS_JUDGED": "1"} if is_judged else {}),
         }  # fmt: skip
         order = Order(tool, ranks, max(1, len(hosts)), master, variables)
         plan = LAUNCHERS[launcher] if isinstance(launcher, str) else launcher

@@ -66,12 +66,15 @@ class Taker:
                 answers[rank] = _native.core().run_unpack_snapshot(payload)
         taken = Snapshot({rank: _work(found) for rank, found in answers.items()}, asked, answered)
         now, since_boot = time.time(), time.monotonic()
-        for state in self._ranks():  # as they are now: who ended meanwhile has said how
+        ranks = self._ranks()
+        reached = {s.host for s in ranks if s.contact != "closed" or has_ended(s)} | {self._host}
+        for state in ranks:  # as they are now: who ended meanwhile has said how
             found = answers.get(state.rank) or self._earlier(state)
             if found is not None:
                 self._last[state.rank] = {**found, "progress": state.progress, "workers": ()}
                 one = seen_of(state, found)
-            elif has_ended(state) or state.contact == "silent":
+            # A guard that was killed says nothing of its rank; all of a host do.
+            elif has_ended(state) or state.contact == "silent" or state.host not in reached:
                 life = "dead" if has_ended(state) else states.SILENT
                 one = Seen(
                     state.rank, state.host, state.pid, 0, life, now, state.signal, state.exit_code

@@ -179,7 +179,7 @@ def _unrecorded(lost: Seen, source: Source) -> Iterable[Fact]:
     """Says what is known of a process without a record: nothing, if it only runs."""
     process = Process(lost.rank, lost.host, lost.pid)
     if lost.state == states.SILENT:
-        text = "the guard beside it has fallen silent"
+        text = "the guard beside it says nothing any more"
         yield Identity(process, source)
         yield Trouble("unreachable", text, source, lost.host, time=lost.time, pid=lost.pid)
     elif lost.state in ("zombie", "dead") and (lost.signal or lost.code):
