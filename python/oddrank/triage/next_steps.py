@@ -90,228 +90,120 @@ class Case:
 class Step:
     """One row. text: with {pid}, {rank}, {host} and {pod} of the suspect's first process.
 
-    source: where the setting or command is documented. versions: that know it; "": all. timing:
-    it changes timing.
+    versions: that know it; "": all. timing: it changes timing.
     """
 
     key: str
     when: Callable[[Case], bool]
     text: str
-    source: str
     versions: str = ""
     timing: bool = False
 
 
-_TORCH = "docs.pytorch.org: torch.distributed, CUDA semantics"
 _OF_PYTHON = "python -m profiling.sampling dump -a"
 _STACKS = _OF_PYTHON if sys.version_info >= (3, 15) else "py-spy dump --native --pid"
-_NCCL = "docs.nvidia.com/deeplearning/nccl/user-guide"
 
 STEPS: tuple[Step, ...] = (
-    Step(
-        "second look", lambda c: c.suspect.rule.startswith("stacks-") and c.suspect.certainty < 2
-        and c.suspect.rule != "stacks-awaited-still" and not c.over,
-        "take the stacks again after a minute, into other files, and give both to oddrank triage",
-        "oddrank triage --help",
-    ),
-    Step(
-        "kill -CONT", lambda c: c.suspect.cause is causes.HOST_STOPPED,
-        "grep -e State -e TracerPid /proc/{pid}/status  (on {host}); kill -CONT {pid} wakes it",
-        "man proc(5), kill(1)",
-    ),
-    Step(
-        "batches", lambda c: c.suspect.cause is causes.FINISHED,
-        "compare len(dataloader) on all ranks; DistributedSampler(drop_last=True), or torch's Join",
-        "docs.pytorch.org: torch.distributed.algorithms.join",
-    ),
-    Step(
-        "ps", lambda c: c.suspect.cause is causes.UNREACHABLE,
-        "ps -o pid,stat,wchan,etime -p {pid}  (on {host}; T: stopped, D: in the kernel)",
-        "man ps(1)",
-    ),
-    Step(
-        "oddrank trace where",
-        lambda c: c.recorded and c.suspect.cause.about == "stack",
-        "oddrank trace where {rank} --all-threads  (on {host}, {when}: other threads)",
-        "oddrank trace where --help",
-    ),
-    Step(
-        "/dev/shm", lambda c: c.says("bus error", "shared memory") or c.signal == signal.SIGBUS,
-        "df -h /dev/shm  (on {host}; a container needs more: docker run --shm-size, or --ipc=host)",
-        "docs.pytorch.org: torch.utils.data",
-    ),
-    Step(
-        "/proc/PID/stack",
-        lambda c: c.suspect.cause is causes.HOST_STUCK and c.suspect.leaf_class == "disk",
-        "cat /proc/{pid}/stack  (on {host}, as root); dmesg -T | grep -e nfs -e Lustre",
-        "man proc(5)",
-    ),
-    Step(
-        "lock files",
-        lambda c: c.suspect.leaf_class == "file-lock",
-        "find ~/.cache/torch_extensions /tmp/torchinductor_* -name '*lock*' -mmin +10  (on {host};"
-        " a killed compiler leaves one: remove it if nobody compiles)",
-        "docs.pytorch.org: torch.utils.cpp_extension",
-    ),
-    Step(
-        "pystack", lambda c: c.suspect.cause is causes.GIL_HELD,
-        "pystack remote {pid} --native-all  (on {host}; it says which thread holds the GIL)",
-        "bloomberg.github.io/pystack", "pystack 1.0+",
-    ),
-    Step(
-        "flight-recorder-dump",
-        lambda c: any(key.startswith("flight-recorder-dump:") for key in c.advice),
-        "add the dumps that the log names: {dumps}",
-        _TORCH,
-    ),
-    Step(
-        "py-spy", lambda c: c.waits and not c.has_stack,
-        f"{_STACKS} {{pid}} > rank.txt  (on {{host}}, {{when}})",
-        "github.com/benfred/py-spy",
-    ),
-    Step(
-        "ncclras",
-        lambda c: c.waits and bool(c.view.counts),
-        "ncclras -v > ras1; sleep 30; ncclras -v > ras2  (on any node of the job)",
-        f"{_NCCL} RAS", "NCCL 2.24+",
-    ),
-    Step(
-        "dmesg",
-        lambda c: not c.has_kernel_log
-        and (c.suspect.cause in (causes.GPU_STOPPED, causes.UNREACHABLE) or c.signal in (7, 9, 11)),
-        "dmesg -T | grep -i -e xid -e 'killed process' -e segfault  (on {host})",
-        "man dmesg(1)",
-    ),
-    Step(
-        "nvidia-smi", lambda c: c.suspect.cause is causes.GPU_STOPPED or bool(c.kinds & _GPU_KINDS),
-        "nvidia-smi -q > smi.txt  (on {host})",
-        "docs.nvidia.com/deploy/nvidia-smi",
-    ),
-    Step(
-        "dcgmi", lambda c: bool(c.kinds & {"xid", "gpu", "nvlink", "ecc", "sxid"}),
-        "dcgmi diag -r 3  (on {host}, with nothing else running; 15 minutes)",
-        "docs.nvidia.com/datacenter/dcgm, diagnostics",
-    ),
-    Step(
-        "ibstat", lambda c: bool(c.kinds & _LINK_KINDS),
-        "ibstat; ip -s link show  (on {host}, and the port's counters on its switch)",
-        "man ibstat(8), ip-link(8)",
-    ),
-    Step(
-        "NCCL_DEBUG",
-        lambda c: bool(c.kinds & {"network", "nccl", "ib-flap"}) or c.says("nccl"),
-        "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET NCCL_DEBUG_FILE=nccl.%h.%p",
-        f"{_NCCL} environment variables",
-    ),
-    Step(
-        "NCCL_RUN_DIAGNOSTICS",
-        lambda c: bool(c.kinds & {"nvlink", "nccl", "sxid"}),
-        "NCCL_RUN_DIAGNOSTICS=1  (checks the paths between GPUs when the job starts)",
-        f"{_NCCL} diagnostics", "NCCL 2.31+",
-    ),
-    Step(
-        "oddrank selftest",
-        lambda c: c.suspect.cause in (causes.DEVICE, causes.GPU_STOPPED),
-        "torchrun ... -m oddrank selftest  (on the nodes of the job, with nothing else running)",
-        "oddrank selftest --help",
-    ),
-    Step(
-        "CUDA_LAUNCH_BLOCKING",
-        lambda c: c.suspect.cause is causes.APPLICATION
-        or c.says("cuda error", "illegal memory access", "device-side assert", "cublas"),
-        "CUDA_LAUNCH_BLOCKING=1  (the traceback then shows the call that failed)",
-        _TORCH, timing=True,
-    ),
-    Step(
-        "compute-sanitizer", lambda c: c.suspect.cause is causes.APPLICATION,
-        "compute-sanitizer python train.py  (names the kernel and the line; many times slower)",
-        "docs.nvidia.com/compute-sanitizer",
-    ),
-    Step(
-        "before its end",
-        lambda c: c.suspect.rule == "told-to-end"
-        or (bool(c.view.stops) and c.suspect.certainty < 2 and not (c.suspect.death or c.waits)),
-        "if it hung: py-spy dump --pid PID > rankN.txt for each rank, before it is ended next time",
-        "github.com/benfred/py-spy",
-    ),
-    Step(
-        "memory", lambda c: c.suspect.death is not None and c.suspect.death.how == "oom",
-        "cat memory.max memory.peak memory.events  (of the job's cgroup, on {host})",
-        "docs.kernel.org: cgroup v2",
-    ),
-    Step(
-        "core",
-        lambda c: c.signal in _CRASH_SIGNALS and not c.has_stack
-        and c.suspect.rule != "sizes-differ",
-        "ulimit -c unlimited, then pystack core CORE --native  (or gdb's thread apply all bt)",
-        "man core(5), bloomberg.github.io/pystack",
-    ),
-    Step(
-        "TORCH_SHOW_CPP_STACKTRACES",
-        lambda c: c.suspect.death is not None and c.suspect.death.how in ("exception", "abort")
-        and c.suspect.rule != "sizes-differ"
-        and c.says("c10", "processgroup", "torch.distributed."),
-        "TORCH_SHOW_CPP_STACKTRACES=1  (shows where C++ raised it)",
-        _TORCH,
-    ),
-    Step(
-        "tail", lambda c: c.recorded and c.suspect.death is not None
-        and c.suspect.cause is causes.DEAD and c.suspect.death.how in ("exception", "exit"),
-        "oddrank trace tail {rank}  (on {host}: the lines that it ran last)",
-        "oddrank trace tail --help",
-    ),
-    Step(
-        "kubectl", lambda c: c.words.startswith("pod "),
-        "kubectl describe pod {pod}; kubectl logs {pod} --previous",
-        "kubernetes.io/docs/reference/kubectl",
-    ),
-    Step(
-        "sacct", lambda c: (death := c.suspect.death) is not None
-        and ((death.by == "scheduler" and death.process.label in ("", "SLURM")
-              and not c.words.startswith("pod ")) or c.says("slurm", "srun", "stepid")),
-        "sacct -j JOB --format=JobID,NodeList,State,ExitCode,MaxRSS,End",
-        "slurm.schedmd.com/sacct.html",
-    ),
-    Step(
-        "TORCH_DISTRIBUTED_DEBUG",
-        lambda c: (c.suspect.cause is causes.MISMATCH and not (c.suspect.at and c.suspect.at.site))
-        or c.suspect.rule == "sizes-differ",
-        "TORCH_DISTRIBUTED_DEBUG=DETAIL  (compares each call before it runs)",
-        _TORCH, "torch 1.9+", timing=True,
-    ),
-    Step(
-        "TORCH_FR_BUFFER_SIZE", lambda c: "flight-recorder" in c.advice,
-        "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1"
-        "  (before torch 2.9: TORCH_NCCL_TRACE_BUFFER_SIZE=2000)",
-        _TORCH, "torch 2.2+",
-    ),
-    Step(
-        "TORCH_FR_DUMP_TEMP_FILE",
-        lambda c: c.suspect.rule == "awaited-and-silent" and bool(c.view.progress),
-        "TORCH_FR_DUMP_TEMP_FILE=/shared/folder/dump_  (one folder for all nodes)",
-        _TORCH, "torch 2.9+; before: TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
-    ),
-    Step(
-        "oddrank run",
-        lambda c: not c.recorded
-        and (c.waits or c.suspect.cause in (causes.INFINITE_LOOP, causes.MOVING)
-             or c.suspect.rule == "told-to-end"),
-        "torchrun ... -m oddrank run train.py  (records where each rank is)",
-        "oddrank run --help",
-    ),
-    Step(
-        "COLL",
-        lambda c: c.may_use_nccl
-        and c.suspect.cause in (causes.MISMATCH, causes.UNKNOWN) and bool(c.suspect.waiting),
-        "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=COLL NCCL_DEBUG_FILE=nccl.%h.%p",
-        f"{_NCCL} environment variables", timing=True,
-    ),
-    Step(
-        "TORCH_NCCL_DESYNC_DEBUG",
-        lambda c: c.may_use_nccl and c.suspect.cause is causes.UNKNOWN and bool(c.suspect.waiting),
-        "TORCH_NCCL_DESYNC_DEBUG=1  (the watchdog then prints who did not join)",
-        _TORCH, "torch 2.2+; before: NCCL_DESYNC_DEBUG", timing=True,
-    ),
+    Step("second look", lambda c: c.suspect.rule.startswith("stacks-") and c.suspect.certainty < 2
+         and c.suspect.rule != "stacks-awaited-still" and not c.over,
+         "take the stacks again after a minute, into other files, and give both to oddrank triage"),
+    Step("kill -CONT", lambda c: c.suspect.cause is causes.HOST_STOPPED,
+         "grep -e State -e TracerPid /proc/{pid}/status  (on {host}); kill -CONT {pid} wakes it"),
+    Step("batches", lambda c: c.suspect.cause is causes.FINISHED,
+         "compare len(dataloader) on all ranks; DistributedSampler(drop_last=True), or torch's"
+         " Join"),
+    Step("ps", lambda c: c.suspect.cause is causes.UNREACHABLE,
+         "ps -o pid,stat,wchan,etime -p {pid}  (on {host}; T: stopped, D: in the kernel)"),
+    Step("oddrank trace where", lambda c: c.recorded and c.suspect.cause.about == "stack",
+         "oddrank trace where {rank} --all-threads  (on {host}, {when}: other threads)"),
+    Step("/dev/shm", lambda c: c.says("bus error", "shared memory") or c.signal == signal.SIGBUS,
+         "df -h /dev/shm  (on {host}; a container needs more: docker run --shm-size, or"
+         " --ipc=host)"),
+    Step("/proc/PID/stack",
+         lambda c: c.suspect.cause is causes.HOST_STUCK and c.suspect.leaf_class == "disk",
+         "cat /proc/{pid}/stack  (on {host}, as root); dmesg -T | grep -e nfs -e Lustre"),
+    Step("lock files", lambda c: c.suspect.leaf_class == "file-lock",
+         "find ~/.cache/torch_extensions /tmp/torchinductor_* -name '*lock*' -mmin +10  (on {host};"
+         " a killed compiler leaves one: remove it if nobody compiles)"),
+    Step("pystack", lambda c: c.suspect.cause is causes.GIL_HELD,
+         "pystack remote {pid} --native-all  (on {host}; it says which thread holds the GIL)",
+         "pystack 1.0+"),
+    Step("flight-recorder-dump",
+         lambda c: any(key.startswith("flight-recorder-dump:") for key in c.advice),
+         "add the dumps that the log names: {dumps}"),
+    Step("py-spy", lambda c: c.waits and not c.has_stack,
+         f"{_STACKS} {{pid}} > rank.txt  (on {{host}}, {{when}})"),
+    Step("ncclras", lambda c: c.waits and bool(c.view.counts),
+         "ncclras -v > ras1; sleep 30; ncclras -v > ras2  (on any node of the job)", "NCCL 2.24+"),
+    Step("dmesg", lambda c: not c.has_kernel_log
+         and (c.suspect.cause in (causes.GPU_STOPPED, causes.UNREACHABLE)
+              or c.signal in (7, 9, 11)),
+         "dmesg -T | grep -i -e xid -e 'killed process' -e segfault  (on {host})"),
+    Step("nvidia-smi",
+         lambda c: c.suspect.cause is causes.GPU_STOPPED or bool(c.kinds & _GPU_KINDS),
+         "nvidia-smi -q > smi.txt  (on {host})"),
+    Step("dcgmi", lambda c: bool(c.kinds & {"xid", "gpu", "nvlink", "ecc", "sxid"}),
+         "dcgmi diag -r 3  (on {host}, with nothing else running; 15 minutes)"),
+    Step("ibstat", lambda c: bool(c.kinds & _LINK_KINDS),
+         "ibstat; ip -s link show  (on {host}, and the port's counters on its switch)"),
+    Step("NCCL_DEBUG", lambda c: bool(c.kinds & {"network", "nccl", "ib-flap"}) or c.says("nccl"),
+         "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET NCCL_DEBUG_FILE=nccl.%h.%p"),
+    Step("NCCL_RUN_DIAGNOSTICS", lambda c: bool(c.kinds & {"nvlink", "nccl", "sxid"}),
+         "NCCL_RUN_DIAGNOSTICS=1  (checks the paths between GPUs when the job starts)",
+         "NCCL 2.31+"),
+    Step("oddrank selftest", lambda c: c.suspect.cause in (causes.DEVICE, causes.GPU_STOPPED),
+         "torchrun ... -m oddrank selftest  (on the nodes of the job, with nothing else running)"),
+    Step("CUDA_LAUNCH_BLOCKING", lambda c: c.suspect.cause is causes.APPLICATION
+         or c.says("cuda error", "illegal memory access", "device-side assert", "cublas"),
+         "CUDA_LAUNCH_BLOCKING=1  (the traceback then shows the call that failed)", timing=True),
+    Step("compute-sanitizer", lambda c: c.suspect.cause is causes.APPLICATION,
+         "compute-sanitizer python train.py  (names the kernel and the line; many times slower)"),
+    Step("before its end", lambda c: c.suspect.rule == "told-to-end"
+         or (bool(c.view.stops) and c.suspect.certainty < 2 and not (c.suspect.death or c.waits)),
+         "if it hung: py-spy dump --pid PID > rankN.txt for each rank, before it is ended next"
+         " time"),
+    Step("memory", lambda c: c.suspect.death is not None and c.suspect.death.how == "oom",
+         "cat memory.max memory.peak memory.events  (of the job's cgroup, on {host})"),
+    Step("core", lambda c: c.signal in _CRASH_SIGNALS and not c.has_stack
+         and c.suspect.rule != "sizes-differ",
+         "ulimit -c unlimited, then pystack core CORE --native  (or gdb's thread apply all bt)"),
+    Step("TORCH_SHOW_CPP_STACKTRACES",
+         lambda c: c.suspect.death is not None and c.suspect.death.how in ("exception", "abort")
+         and c.suspect.rule != "sizes-differ"
+         and c.says("c10", "processgroup", "torch.distributed."),
+         "TORCH_SHOW_CPP_STACKTRACES=1  (shows where C++ raised it)"),
+    Step("tail", lambda c: c.recorded and c.suspect.death is not None
+         and c.suspect.cause is causes.DEAD and c.suspect.death.how in ("exception", "exit"),
+         "oddrank trace tail {rank}  (on {host}: the lines that it ran last)"),
+    Step("kubectl", lambda c: c.words.startswith("pod "),
+         "kubectl describe pod {pod}; kubectl logs {pod} --previous"),
+    Step("sacct", lambda c: (death := c.suspect.death) is not None
+         and ((death.by == "scheduler" and death.process.label in ("", "SLURM")
+               and not c.words.startswith("pod ")) or c.says("slurm", "srun", "stepid")),
+         "sacct -j JOB --format=JobID,NodeList,State,ExitCode,MaxRSS,End"),
+    Step("TORCH_DISTRIBUTED_DEBUG",
+         lambda c: (c.suspect.cause is causes.MISMATCH and not (c.suspect.at and c.suspect.at.site))
+         or c.suspect.rule == "sizes-differ",
+         "TORCH_DISTRIBUTED_DEBUG=DETAIL  (compares each call before it runs)",
+         "torch 1.9+", timing=True),
+    Step("TORCH_FR_BUFFER_SIZE", lambda c: "flight-recorder" in c.advice,
+         "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1"
+         "  (before torch 2.9: TORCH_NCCL_TRACE_BUFFER_SIZE=2000)", "torch 2.2+"),
+    Step("TORCH_FR_DUMP_TEMP_FILE",
+         lambda c: c.suspect.rule == "awaited-and-silent" and bool(c.view.progress),
+         "TORCH_FR_DUMP_TEMP_FILE=/shared/folder/dump_  (one folder for all nodes)",
+         "torch 2.9+; before: TORCH_NCCL_DEBUG_INFO_TEMP_FILE"),
+    Step("oddrank run", lambda c: not c.recorded
+         and (c.waits or c.suspect.cause in (causes.INFINITE_LOOP, causes.MOVING)
+              or c.suspect.rule == "told-to-end"),
+         "torchrun ... -m oddrank run train.py  (records where each rank is)"),
+    Step("COLL", lambda c: c.may_use_nccl
+         and c.suspect.cause in (causes.MISMATCH, causes.UNKNOWN) and bool(c.suspect.waiting),
+         "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=COLL NCCL_DEBUG_FILE=nccl.%h.%p", timing=True),
+    Step("TORCH_NCCL_DESYNC_DEBUG",
+         lambda c: c.may_use_nccl and c.suspect.cause is causes.UNKNOWN and bool(c.suspect.waiting),
+         "TORCH_NCCL_DESYNC_DEBUG=1  (the watchdog then prints who did not join)",
+         "torch 2.2+; before: NCCL_DESYNC_DEBUG", timing=True),
 )  # fmt: skip
 
 
