@@ -185,8 +185,8 @@ py::dict snapshot(const std::string& path, const std::optional<std::string_view>
        "gil_wanted_ns"_k = now.gil_wanted, "threads"_k = threads, "open"_k = open,
        "last_collective"_k = now.last ? collective_dict(*now.last, names) : py::object(py::none()),
        "groups"_k = groups, "collectives_recorded"_k = now.counters.collectives_since != 0,
-       "has_all_collectives"_k = now.has_all_collectives, "sections"_k = sections,
-       "lowered"_k = lowered_list(now.lowered), "trouble"_k = now.trouble});
+       "sections"_k = sections, "lowered"_k = lowered_list(now.lowered),
+       "trouble"_k = now.trouble});
   return made;
 }
 

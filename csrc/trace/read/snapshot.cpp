@@ -162,8 +162,6 @@ Snapshot read_snapshot(const RecordFile& file) {
   Names names(file);
   snapshot.threads = threads_of(file, clock, names, snapshot);
   read_collectives_of(file, clock, snapshot);
-  snapshot.has_all_collectives = snapshot.counters.lost_collectives == 0 &&
-                                 file.counters().collectives_claimed <= file.collectives().count;
   read_marks_of(file, clock, snapshot);
   snapshot.gil_wanted = gil_wanted_in(file, clock, snapshot);
   for (const GroupProgress& group : read_progress(file)) {

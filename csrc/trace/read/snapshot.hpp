@@ -65,7 +65,6 @@ struct Snapshot {
   std::optional<CollectiveNow> last;  // the last one issued that is not open
   std::vector<GroupNow> groups;       // by id in `names`
   std::vector<Lowered> lowered;       // by id in `names`
-  bool has_all_collectives = true;    // none that was issued was overwritten or had no room
   std::optional<Dictionary> names;
   std::vector<Section> sections;  // begun and not ended, outermost first
   Time step;                      // when the last step() was called

@@ -38,96 +38,50 @@ def _share(_context: click.Context, _option: click.Parameter, value: str) -> flo
     help=_ABOUT, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
 )
 @click.option("-m", "is_module", is_flag=True, help="Run a module, as `python -m` does.")
-@click.option(
-    "--stall",
-    type=Seconds(min=1),
-    default=STALL,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long no step and no collective of any rank begins or ends until a rank is named."
-    " Longer if this job had long pauses before, and while the rank that others wait for works.",
-)
-@click.option(
-    "--on-stall",
-    default=COLLECT,
-    show_default=True,
-    metavar="ACTION",
-    help="report: only say it. collect: also save the evidence of all nodes, as oddrank collect"
-    " does; at a death, too. kill: then end all ranks. Anything else is a shell command for rank"
-    " 0's host, after the evidence is saved; {report} in it stands for --json's file.",
-)
-@click.option(
-    "--on-verdict",
-    metavar="COMMAND",
-    help="A shell command for rank 0's host whenever a death or a stall is told, or told better:"
-    " to notify somebody. {report} in it stands for --json's file.",
-)
-@click.option(
-    "-o",
-    "--output",
-    metavar="DIR",
-    default=OUTPUT,
-    show_default=True,
-    help="Folder for the evidence; on several nodes a shared one.",
-)
-@click.option(
-    "--json",
-    "json_path",
-    metavar="FILE",
-    callback=writable("give --json a file in a folder you can write"),
-    help="Write the report to FILE, as soon as there is one and whenever it changes.",
-)
-@click.option(
-    "--exclude",
-    "exclude_path",
-    metavar="FILE",
-    callback=writable("give --exclude a file in a folder you can write"),
-    help="Write the nodes to leave out when the job starts again, as selftest does.",
-)
+@click.option("--stall", type=Seconds(min=1), default=STALL, show_default=True, metavar="SECONDS",
+              help="How long no step and no collective of any rank begins or ends until a rank is"
+              " named. Longer if this job had long pauses before, and while the rank that others"
+              " wait for works.")  # fmt: skip
+@click.option("--on-stall", default=COLLECT, show_default=True, metavar="ACTION",
+              help="report: only say it. collect: also save the evidence of all nodes, as oddrank"
+              " collect does; at a death, too. kill: then end all ranks. Anything else is a shell"
+              " command for rank 0's host, after the evidence is saved; {report} in it stands for"
+              " --json's file.")  # fmt: skip
+@click.option("--on-verdict", metavar="COMMAND",
+              help="A shell command for rank 0's host whenever a death or a stall is told, or told"
+              " better: to notify somebody. {report} in it stands for --json's file.")  # fmt: skip
+@click.option("-o", "--output", metavar="DIR", default=OUTPUT, show_default=True,
+              help="Folder for the evidence; on several nodes a shared one.")  # fmt: skip
+@click.option("--json", "json_path", metavar="FILE",
+              callback=writable("give --json a file in a folder you can write"),
+              help="Write the report to FILE, as soon as there is one and whenever it"
+              " changes.")  # fmt: skip
+@click.option("--exclude", "exclude_path", metavar="FILE",
+              callback=writable("give --exclude a file in a folder you can write"),
+              help="Write the nodes to leave out when the job starts again, as selftest"
+              " does.")  # fmt: skip
 @html_option
-@click.option(
-    "--prometheus",
-    "prometheus_path",
-    metavar="FILE.prom",
-    callback=prometheus_file,
-    help="Write every 15 s what each rank does, for Prometheus's textfile collector.",
-)
-@click.option(
-    "--history",
-    "history_path",
-    metavar="DIR",
-    help="A folder of this training: keep in it how each attempt ended. Three ends by one cause"
-    " without progress make the decision do-not-restart.",
-)
-@click.option(
-    "--report-every",
-    type=Seconds(min=1),
-    metavar="SECONDS",
-    help="How often to look for ranks that come late to collectives. Names a rank that is late in"
-    " two reports in a row. Only on gloo; default: never.",
-)
-@click.option(
-    "--prefix",
-    is_flag=True,
-    help="Put [host:rankN] before each line that Python writes to stdout and stderr, not before"
-    " those of C and C++ libraries, and of other programs.",
-)
+@click.option("--prometheus", "prometheus_path", metavar="FILE.prom", callback=prometheus_file,
+              help="Write every 15 s what each rank does, for Prometheus's textfile"
+              " collector.")  # fmt: skip
+@click.option("--history", "history_path", metavar="DIR",
+              help="A folder of this training: keep in it how each attempt ended. Three ends by one"
+              " cause without progress make the decision do-not-restart.")  # fmt: skip
+@click.option("--report-every", type=Seconds(min=1), metavar="SECONDS",
+              help="How often to look for ranks that come late to collectives. Names a rank that is"
+              " late in two reports in a row. Only on gloo; default: never.")  # fmt: skip
+@click.option("--prefix", is_flag=True,
+              help="Put [host:rankN] before each line that Python writes to stdout and stderr, not"
+              " before those of C and C++ libraries, and of other programs.")  # fmt: skip
 @click.option("--no-watch", is_flag=True, help="Record only: start no guard and no judge.")
-@click.option(
-    "--packages",
-    metavar="LIST",
-    help="How closely to record packages, on top of the defaults: mypkg=lines,torch=calls. Levels:"
-    " off, where, calls, lines (of a name alone).",
-)
-@click.option(
-    "--budget",
-    metavar="SHARE",
-    default=str(BUDGET),
-    show_default=True,
-    callback=_share,
-    help="The share of each rank's CPU time that recording may take. Functions that run too often"
-    " are recorded less closely for a while; the record says which. none: no limit.",
-)
+@click.option("--packages", metavar="LIST",
+              help="How closely to record packages, on top of the defaults:"
+              " mypkg=lines,torch=calls. Levels: off, where, calls, lines (of a name"
+              " alone).")  # fmt: skip
+@click.option("--budget", metavar="SHARE", default=str(BUDGET), show_default=True, callback=_share,
+              help="The share of each rank's CPU time that recording may take. Functions that run"
+              " too often are recorded less closely for a while; the record says which. none: no"
+              " limit.")  # fmt: skip
 @click.argument("program", metavar="SCRIPT|MODULE")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
 def command(  # noqa: PLR0917 (click passes them by name)

@@ -136,8 +136,6 @@ class Rank(Process):
     """The process groups that it has begun a collective in."""
     records_collectives: bool = False
     """Since it was armed, or torch was imported."""
-    has_all_collectives: bool = False
-    """None of them has been overwritten."""
     lost_collectives: int = 0
     """Those for which the table of open ones had no room."""
     lost_groups: int = 0
@@ -218,7 +216,6 @@ def _rank(found: dict[str, Any], file: str, content: bytes | None) -> Rank:
         end=replace(End() if thread else raised, how=found["end"], exit_code=found["exit_code"]),
         groups=tuple(_group(each) for each in found["groups"]),
         records_collectives=found["collectives_recorded"],
-        has_all_collectives=found["has_all_collectives"],
         lost_collectives=found["lost"]["collectives"],
         lost_groups=found["lost"]["groups"],
         lowered=tuple(

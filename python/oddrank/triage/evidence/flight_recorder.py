@@ -78,15 +78,11 @@ class _Records:
         yield from self._about_processes()
         yield from self._progress()
         for group, seq, differs, variants in self._found["mismatches"]:
-            yield Mismatch(
-                self._groups[group],
-                seq,
-                differs,
-                tuple(
-                    Variant(self._call(call), tuple(ranks), self._sources[file], usual)
-                    for call, ranks, file, usual in variants
-                ),
+            called = tuple(
+                Variant(self._call(call), tuple(ranks), self._sources[file], usual)
+                for call, ranks, file, usual in variants
             )
+            yield Mismatch(self._groups[group], seq, differs, called)
 
     def _about_processes(self) -> Iterator[Fact]:
         sizes: set[int] = set()
@@ -114,39 +110,18 @@ class _Records:
             own = tracks.get(i, ())
             gloo = any(track[2] == "gloo" for track in own)
             said: set[int] = set()
-            for (
-                _,
-                group,
-                backend,
-                enqueued,
-                started,
-                completed,
-                calls,
-                count,
-                late,
-                recorded,
-            ) in own:
-                if not recorded and enqueued is None:
+            for track in own:
+                _, group, backend, enqueued, started, completed, calls, count, late, known = track
+                if not known and enqueued is None:
                     continue
                 said.add(group)
                 yield Progress(
-                    self._processes[i],
-                    self._groups[group],
-                    self._sources[i],
-                    "nccl" if backend in _NCCL else backend,
-                    enqueued,
-                    started,
-                    completed,
-                    tuple(self._call(call) for call in calls),
-                    count,
-                    whole,
-                    time=self._times[i],
-                    timed_out=late,
-                    unseen=backend == "gloo" and not whole,
-                    no_messages=backend == "gloo",
-                    pause=pause,
-                    cut=not whole and not gloo,
-                )
+                    self._processes[i], self._groups[group], self._sources[i],
+                    "nccl" if backend in _NCCL else backend, enqueued, started, completed,
+                    tuple(map(self._call, calls)), count, whole, time=self._times[i],
+                    timed_out=late, unseen=backend == "gloo" and not whole,
+                    no_messages=backend == "gloo", pause=pause, cut=not whole and not gloo,
+                )  # fmt: skip
             # A rank with nothing open anywhere is not in the calls of its other groups either. If
             # its buffer still has its first operation, it has issued none in them.
             if not whole or (not from_first and any(track[6] for track in own)):
@@ -155,14 +130,9 @@ class _Records:
             for group in groups:
                 if group not in said and len(self._groups[group].ranks) > 1:
                     yield Progress(
-                        self._processes[i],
-                        self._groups[group],
-                        self._sources[i],
-                        enqueued=none,
-                        completed=none,
-                        whole=True,
-                        no_messages=gloo,
-                    )
+                        self._processes[i], self._groups[group], self._sources[i], enqueued=none,
+                        completed=none, whole=True, no_messages=gloo,
+                    )  # fmt: skip
 
     def _call(self, call: tuple[Any, ...]) -> Call:
         seq, op, peer, dtype, sizes, size, state, since, stack, thread, usual = call
