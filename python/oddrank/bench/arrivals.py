@@ -170,11 +170,11 @@ def _run(group: Group, operation: Operation, timestamps: Timestamps, count: int)
 
 def _judge(run: RunState, results: Mapping[int, _Result]) -> list[Finding]:
     """Returns the findings if there is no recheck; else those of `_judge_recheck` replace them."""
-    return [findings.late_once(run, one) for one in late_ranks(_read(results))]
+    return [findings.late(run, one, findings.LATE_ONCE) for one in late_ranks(_read(results))]
 
 
 def _judge_recheck(run: RunState, results: Mapping[int, _Result]) -> list[Finding]:
     first, again = of(run), _read(results)
     sure = are_enough(first) and are_enough(again)
-    say = findings.late if sure else findings.late_in_few
-    return [say(run, one) for one in both_times(first, again)]
+    row = findings.LATE if sure else findings.LATE_IN_FEW
+    return [findings.late(run, one, row) for one in both_times(first, again)]

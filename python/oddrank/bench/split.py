@@ -14,7 +14,8 @@ from oddrank.bench.case import size_text
 from oddrank.bench.data import Row
 from oddrank.control.stages import RunState
 from oddrank.errors import OddrankError
-from oddrank.finding import Confidence, Evidence, Finding, Who
+from oddrank.finding import Evidence, Finding, Who
+from oddrank.finding import Row as CauseRow
 from oddrank.launch import Launch
 from oddrank.machine import node_number
 from oddrank.process_group import Group
@@ -33,6 +34,16 @@ _LINE = 2 / 3
 _MOST_CASES = 2 / 3
 FEWEST_PASSES = 3
 _MOST_TOLD = 16
+# fmt: off
+SLOW_GROUP = CauseRow(
+    "slow-group", "slow", "group {number} ({group}) takes {by:.0%} longer than the other groups",
+    ("medium", "{groups} groups at once, {passes} passes"),
+    ("oddrank bench pairs, launched in the same way: which link or rank of the group",
+     "oddrank selftest on its hosts: GPUs, links and clocks"))
+ONE_OF_TWO = replace(
+    SLOW_GROUP, condition="unknown", sure=("low", "two groups: no third tells what is usual"),
+    next=("divide the ranks into more groups",))
+# fmt: on
 
 
 @dataclass(frozen=True)
@@ -179,30 +190,15 @@ def _finding(run: RunState, by: float, number: int, slow: Sequence[Row], cases: 
     others = [group["median_us"] for i, group in enumerate(row.groups) if i != number]
     passes = min(len(row.groups[number]["passes_us"]) for row in slow)
     sure = len(others) > 1
-    return Finding(
-        condition="slow" if sure else "unknown",
-        who=who if sure else Who("rank"),
-        cause="slow-group",
-        what=f"group {number} ({who}) takes {by:.0%} longer than the other groups",
-        stage="sweep",
-        evidence=(
-            Evidence(
-                f"{row.collective} {row.dtype} {size_text(row.bytes)},"
-                " the others' median beside it",
-                "median time", own["median_us"], "us", statistics.median(others),
-            ),
-            Evidence(f"slower in every pass of {len(slow)} of {cases} cases", "groups at once"),
-        ),
-        confidence=Confidence("medium", f"{len(row.groups)} groups at once, {passes} passes")
-        if sure
-        else Confidence("low", "two groups: no third tells what is usual"),
-        next=(
-            "oddrank bench pairs, launched in the same way: which link or rank of the group",
-            "oddrank selftest on its hosts: GPUs, links and clocks",
-        )
-        if sure
-        else ("divide the ranks into more groups",),
+    case = f"{row.collective} {row.dtype} {size_text(row.bytes)}, the others' median beside it"
+    median = statistics.median(others)
+    found = (SLOW_GROUP if sure else ONE_OF_TWO).found(
+        who if sure else Who("rank"),
+        Evidence(case, "median time", own["median_us"], "us", median),
+        Evidence(f"slower in every pass of {len(slow)} of {cases} cases", "groups at once"),
+        number=number, group=who, by=by, groups=len(row.groups), passes=passes,
     )  # fmt: skip
+    return replace(found, stage="sweep")
 
 
 def _all_timed(groups: Sequence[Mapping[str, Any]]) -> bool:

@@ -2,131 +2,111 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from oddrank.bench.pairs.matrix import Judgement, Part, Suspect
 from oddrank.bench.pairs.measurement import Unit
 from oddrank.bench.pairs.schedule import Where
 from oddrank.control.stages import RunState
-from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
+from oddrank.finding import Evidence, Finding, Level, Row, Who, ranks_text
 
-SLOW_ONCE = "slow-once"
 _PLACES: dict[Where, str] = {
     "nodes": "between nodes", "ranks": "between single ranks", "inside": "inside nodes",
 }  # fmt: skip
 _AGAIN = "run it again: other jobs on the network or the host may have been in the way"
 
 
+# fmt: off
+SLOW = Row(
+    "slow", "slow", "{who} {be} slow: {figures}",
+    ("medium", "measured twice, but against few others, or close to the limit"))
+# Sureness of SLOW with too few others, and with enough of them.
+_FEW: tuple[Level, str] = (
+    "low", "too few others to compare with: the other end may be slow instead")
+_MANY: tuple[Level, str] = ("high", "measured twice, the second time with known-good partners")
+_ONCE: tuple[Level, str] = ("low", "seen in one of two measurements at most")
+# Suspects of the first measurement that are not named.
+NO_TIME = Row(
+    "not-confirmed", "unknown",
+    "{part} was slow once and there was no time to measure it again: {figures}", _ONCE,
+    ("run it again with a longer --deadline, or on fewer nodes",))
+NOT_SURE = Row(
+    "not-confirmed", "unknown",
+    "{part} was slow once and neither clearly slow nor clearly healthy in the recheck: {figures}",
+    _ONCE, (_AGAIN,))
+PASSED = Row(
+    "slow-once", "unknown",
+    "{part} was slow once and as fast as the others in the recheck: {figures}", _ONCE, (_AGAIN,))
+UNEVEN_LINKS = Row(
+    "uneven-links", "unknown", "{where} the {what} differ in too many places to name one: there are"
+    " several kinds of links, or the hosts are busy",
+    ("low", "more than a few senders, receivers or links deviate"),
+    ("look at data.pairs.GBps of the --json FILE, as a heat map: it shows racks and sockets",
+     "run it on idle hosts, and inside one rack or one socket at a time"))
+# A rail, or a socket without a network card.
+UNEVEN_PLACES = Row(
+    "uneven-places", "unknown", "between nodes, {ranks} of all nodes move less data than the others"
+    " at the same time: a slower rail or socket, or a network card that does not serve all ranks"
+    " equally", ("low", "single ranks were not measured while the others wait"),
+    ("nvidia-smi topo -m; numactl --hardware",
+     "run it on two nodes: there each rank is measured while the others wait"))
+TOO_NOISY = Row(
+    "too-noisy", "unknown", "no rank looks slow, but a slowdown of {effect:.0%} could have been"
+    " missed: {where} {seen}", ("low", "the repeats differ too much"),
+    ("give a larger --size or a longer --deadline, or use idle machines", "--effect {least}%"))
+# fmt: on
+
+
 def slow_part(
     run: RunState, suspect: Suspect, unit: Unit, where: Where, judgement: Judgement
 ) -> Finding:
     """Slow in the first measurement, and again with known-good partners."""
-    part = suspect.part
-    who = _who_of(run, part)
-    delayed = unit == "us"
+    part, cause = suspect.part, _cause(suspect.part, unit == "us")
+    sure = SLOW.sure
     if suspect.others <= 2:
-        sure = Confidence(
-            "low", "too few others to compare with: the other end may be slow instead"
-        )
+        sure = _FEW
     elif judgement.is_clear(suspect) and suspect.others >= 4:
-        sure = Confidence("high", "measured twice, the second time with known-good partners")
-    else:
-        sure = Confidence("medium", "measured twice, but against few others, or close to the limit")
-    return Finding(
-        condition="slow",
-        who=who,
-        cause=_cause(part, delayed),
-        drains_node=not _cause(part, delayed).endswith("-link"),
-        what=f"{who} {who.is_or_are} slow: {_figures(part, suspect, unit)}",
-        evidence=(
-            Evidence(
-                f"{_cells(part)}, median of {len(part.cells)}",
-                f"{'latency' if delayed else 'bandwidth'} {_PLACES[where]}",
-                _shown(suspect.value, unit),
-                unit,
-                _shown(suspect.median, unit),
-                judgement.spread,
-            ),
-            *_detectable(judgement, unit),
-        ),
-        confidence=sure,
-        next=_next_for_link(run, part, where),
-    )
+        sure = _MANY
+    row = replace(SLOW, cause=cause, sure=sure, drains_node=not cause.endswith("-link"))
+    seen = _seen(suspect, unit, f" {_PLACES[where]}", f", median of {len(part.cells)}")
+    seen, more = replace(seen, spread=judgement.spread), _detectable(judgement, unit)
+    found = row.found(_who_of(run, part), seen, *more, figures=_figures(part, suspect, unit))
+    return replace(found, next=_next_for_link(run, part, where))
 
 
-# Why a suspect is not named: the end of a sentence, and what to do.
-NO_TIME = (
-    "and there was no time to measure it again",
-    "run it again with a longer --deadline, or on fewer nodes",
-)
-NOT_SURE = ("and neither clearly slow nor clearly healthy in the recheck", _AGAIN)
-PASSED = ("and as fast as the others in the recheck", _AGAIN)
+def _seen(suspect: Suspect, unit: Unit, where: str = "", how: str = "") -> Evidence:
+    kind = "latency" if unit == "us" else "bandwidth"
+    value, median = _shown(suspect.value, unit), _shown(suspect.median, unit)
+    return Evidence(f"{_cells(suspect.part)}{how}", f"{kind}{where}", value, unit, median)
 
 
-def not_confirmed(run: RunState, suspect: Suspect, unit: Unit, why: tuple[str, str]) -> Finding:
-    """A suspect of the first measurement that is not named. why: NO_TIME, NOT_SURE or PASSED."""
-    who, (but, advice) = _who_of(run, suspect.part), why
-    return Finding(
-        cause=SLOW_ONCE if why is PASSED else "not-confirmed",
-        what=f"{who} was slow once {but}: {_figures(suspect.part, suspect, unit)}",
-        evidence=(
-            Evidence(
-                _cells(suspect.part),
-                "latency" if unit == "us" else "bandwidth",
-                _shown(suspect.value, unit),
-                unit,
-                _shown(suspect.median, unit),
-            ),
-        ),
-        confidence=Confidence("low", "seen in one of two measurements at most"),
-        next=(advice,),
-    )
+def not_confirmed(run: RunState, suspect: Suspect, unit: Unit, row: Row) -> Finding:
+    """A suspect of the first measurement that is not named. row: NO_TIME, NOT_SURE or PASSED."""
+    part, figures = _who_of(run, suspect.part), _figures(suspect.part, suspect, unit)
+    return row.found(Who("rank"), _seen(suspect, unit), part=part, figures=figures)
 
 
 def uneven_links(unit: Unit, where: Where, judgement: Judgement) -> Finding:
     """Too many parts differ to name one."""
     what = "latencies" if unit == "us" else "bandwidths"
-    return Finding(
-        cause="uneven-links",
-        what=f"{_PLACES[where]} the {what} differ in too many places to name one: there are"
-        " several kinds of links, or the hosts are busy",
-        evidence=(Evidence("spread of the repeats", what, spread=judgement.spread),),
-        confidence=Confidence("low", "more than a few senders, receivers or links deviate"),
-        next=(
-            "look at data.pairs.GBps of the --json FILE, as a heat map: it shows racks and sockets",
-            "run it on idle hosts, and inside one rack or one socket at a time",
-        ),
-    )
+    seen = Evidence("spread of the repeats", what, spread=judgement.spread)
+    return UNEVEN_LINKS.found(Who("rank"), seen, where=_PLACES[where], what=what)
 
 
 def uneven_places(slower: Sequence[int]) -> Finding:
-    """The same local ranks are slower on all nodes: a rail, or a socket without a network card."""
+    """The same local ranks are slower on all nodes."""
     ranks = f"local {ranks_text(slower)}"
-    return Finding(
-        cause="uneven-places",
-        what=f"between nodes, {ranks} of all nodes move less data than the others at the same time:"
-        " a slower rail or socket, or a network card that does not serve all ranks equally",
-        evidence=(Evidence(f"sent by {ranks}, node by node beside the best", "bandwidth"),),
-        confidence=Confidence("low", "single ranks were not measured while the others wait"),
-        next=(
-            "nvidia-smi topo -m; numactl --hardware",
-            "run it on two nodes: there each rank is measured while the others wait",
-        ),
-    )
+    seen = Evidence(f"sent by {ranks}, node by node beside the best", "bandwidth")
+    return UNEVEN_PLACES.found(Who("rank"), seen, ranks=ranks)
 
 
 def too_noisy(judgement: Judgement, where: Where, effect: float) -> Finding:
     """The noise hides a slowdown of the size looked for."""
-    return Finding(
-        cause="too-noisy",
-        what=f"no rank looks slow, but a slowdown of {effect:.0%} could have been missed:"
-        f" {_PLACES[where]} {_could_see(judgement, 'GB/s')}",
-        evidence=(Evidence("spread of the repeats", "bandwidth", spread=judgement.spread),),
-        confidence=Confidence("low", "the repeats differ too much"),
-        next=(
-            "give a larger --size or a longer --deadline, or use idle machines",
-            f"--effect {min(95, 5 * math.ceil(20 * judgement.smallest()))}%",
-        ),
-    )
+    return TOO_NOISY.found(
+        Who("rank"), Evidence("spread of the repeats", "bandwidth", spread=judgement.spread),
+        effect=effect, where=_PLACES[where], seen=_could_see(judgement, "GB/s"),
+        least=min(95, 5 * math.ceil(20 * judgement.smallest())),
+    )  # fmt: skip
 
 
 def nobody_is_slow(

@@ -138,7 +138,7 @@ def _no_search_for_cycles() -> Iterator[None]:
 
 def settle(found: list[Finding]) -> tuple[list[Finding], str]:
     """Returns the findings except slowdowns that passed, and a sentence about the passed ones."""
-    passed = [one for one in found if one.cause == findings.SLOW_ONCE]
+    passed = [one for one in found if one.cause == findings.PASSED.cause]
     return [one for one in found if one not in passed], "; ".join(one.what for one in passed)
 
 
