@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from oddrank.finding import Confidence, Evidence, Finding, Who
+from oddrank.finding import Evidence, Finding, Row, Who
 from oddrank.logs.first_error import Said, Told
 from oddrank.report import Report
 from oddrank.triage import findings
@@ -21,9 +21,9 @@ def first_error(told: Told, data: dict[str, object], lost: str) -> Report:
     failures = told.failures
     own = [said for said in failures if said.why == "own"]
     if len(own) > 1 and (told.basis == "unknown" or any(said.carried for said in own)):
-        found = [_unordered(own)]
+        found = [_found(NO_ORDER, own[:_MOST_EVIDENCE])]
     elif failures and not found:
-        found = [_only_said(failures[0])]
+        found = [_found(FIRST_SAID, failures[:1])]
     why = f"read: {told.files} log{plural}"
     if not failures:
         why = f"no line of {told.files} log{plural} tells of a failure"
@@ -32,22 +32,21 @@ def first_error(told: Told, data: dict[str, object], lost: str) -> Report:
                      complete=bool(found) or not lost, why=why + lost)  # fmt: skip
 
 
-def _unordered(own: Sequence[Said]) -> Finding:
-    names = "; ".join(said.who for said in own[:_MOST_EVIDENCE])
-    return Finding(
-        condition="unknown", who=Who("process", (), None, own[0].who), cause="no-order",
-        what=f"{names}: each failed in its own way, and no times tell which was first",
-        evidence=tuple(Evidence(s.text, str(s.source)) for s in own[:_MOST_EVIDENCE]),
-        confidence=Confidence("low", "lines without times in several logs have no order"),
-        next=("give the log of the launcher, or logs whose lines name times",),
-    )  # fmt: skip
+# fmt: off
+NO_ORDER = Row(
+    "no-order", "unknown",
+    "{names}: each failed in its own way, and no times tell which was first",
+    ("low", "lines without times in several logs have no order"),
+    ("give the log of the launcher, or logs whose lines name times",))
+FIRST_SAID = Row(
+    "first-said", "unknown",
+    "{name} said first that it failed, and nothing says whose fault that was",
+    ("low", "a log tells who spoke first, not who was at fault"),
+    ("oddrank triage PATH... with stacks or dumps of the ranks",))
+# fmt: on
 
 
-def _only_said(first: Said) -> Finding:
-    return Finding(
-        condition="unknown", who=Who("process", (), None, first.who), cause="first-said",
-        what=f"{first.who} said first that it failed, and nothing says whose fault that was",
-        evidence=(Evidence(first.text, str(first.source)),),
-        confidence=Confidence("low", "a log tells who spoke first, not who was at fault"),
-        next=("oddrank triage PATH... with stacks or dumps of the ranks",),
-    )  # fmt: skip
+def _found(row: Row, said: Sequence[Said]) -> Finding:
+    names = "; ".join(one.who for one in said)
+    seen = (Evidence(one.text, str(one.source)) for one in said)
+    return row.found(Who("process", (), None, said[0].who), *seen, names=names, name=said[0].who)

@@ -9,6 +9,7 @@ from oddrank.finding import (
     Evidence,
     Finding,
     Level,
+    Row,
     Who,
     number_text,
     ranks_text,
@@ -221,30 +222,30 @@ _TABLE: dict[str, _Row] = {
 }  # fmt: skip
 
 
+RESTART = Row(
+    "restart", "dead", "{what} cost {lost}{cost}", ("high", "the iterations of the log go back"),
+    ("oddrank triage LOG...  (why it ended)",),
+)  # fmt: skip
+
+
 def _restarts(restarts: Sequence[Suspect], logs: Sequence[str]) -> Finding:
     lost = sum(each["count"] for each in restarts)
     seconds = sum(each["seconds"] for each in restarts)
     last = restarts[-1]
     cost = f" and {duration(seconds)}, downtime included" if seconds else ""
-    one = len(restarts) == 1
-    what = (
-        f"a restart after iteration {_whole(last['first'])}" if one else f"{len(restarts)} restarts"
-    ) + f" cost {_times(lost, 'iteration')}{cost}"
-    return Finding(
-        condition="dead",
-        who=_who(last, logs),
-        cause="restart",
-        what=what,
-        evidence=tuple(
+    many = f"{len(restarts)} restarts"
+    return RESTART.found(
+        _who(last, logs),
+        *(
             Evidence(
                 f"after iteration {_whole(each['first'])} comes {_whole(each['at'])}",
                 source(each, logs),
             )
             for each in restarts[-_MOST_RESTARTS:]
         ),
-        confidence=Confidence("high", "the iterations of the log go back"),
-        next=("oddrank triage LOG...  (why it ended)",),
-    )
+        what=many if restarts[1:] else f"a restart after iteration {_whole(last['first'])}",
+        lost=_times(lost, "iteration"), cost=cost,
+    )  # fmt: skip
 
 
 def _precedes(suspect: Suspect, spikes: Sequence[Suspect]) -> bool:

@@ -101,7 +101,7 @@ class Checker:
             odd, other = _merged(world, odd, other)
         found += [findings.different_tensors(one, self._hosts) for one in other]
         found += [
-            (findings.different_bits if one.ranks else findings.no_majority)(one, self._hosts)
+            findings.different_bits(one, self._hosts) if one.ranks else findings.no_majority(one)
             for one in odd
         ]
         seconds = time.perf_counter() - began

@@ -1,9 +1,10 @@
 """The causes that a comparison of replicas can name."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
+from oddrank.finding import Evidence, Finding, Row, Who, ranks_text
 
 if TYPE_CHECKING:
     from oddrank.replicas.majority import Layouts, Outlier
@@ -29,39 +30,73 @@ _NEXT_NONFINITE = {
 }
 
 
+# fmt: off
+DIFFERENT_BITS = Row(
+    "different-bits", "different", "{who} {hold} other bits than {rest} in {part}: {tensor}{place}",
+    ("high", "{agree} of {copies} copies have the same bits; a fault of most ranks would name the"
+     " others"))
+NO_MAJORITY = Row(
+    "no-majority", "unknown",
+    "{ranks} hold different bits in {part}: {tensor}{place}; which is wrong is unknown",
+    ("medium", "no value is held by more than half of the copies"),
+    ("compare with a checkpoint or an earlier dump: oddrank replicas compare",))
+DIFFERENT_TENSORS = Row(
+    "different-tensors", "different", "{among} {have} other tensors: {first}",
+    ("high", "most ranks have the same tensors"),
+    ("give groups= the ranks that hold the same tensors, if this is by design",))
+TENSORS_DIFFER = replace(
+    DIFFERENT_TENSORS, condition="unknown", sure=("medium", "no list of tensors has a majority"))
+# Some ranks of a group do not compare within it.
+DIFFERENT_GROUPS = Row(
+    "different-groups", "unknown", "{present} compare tensors within {group}, but {absent} {do}"
+    " not: no tensor was compared", ("medium", "which of them has the wrong groups is unknown"),
+    ("give groups= alike on all ranks, and modules with the same tensors",))
+DIFFERENT_FACT = Row(
+    "different-facts", "different", "{who} {have} {own}",
+    ("high", "{agree} of {all} ranks have the same"),
+    ("look at how this rank was started and what it loaded",))
+BY_DESIGN = replace(
+    DIFFERENT_FACT, condition="suspicious",
+    sure=("low", "a rank may have random numbers of its own on purpose"))
+FACTS_DIFFER = Row(
+    "different-facts", "unknown", "{name} is not the same on all ranks: {text}",
+    ("medium", "no value is that of most ranks"), ("set it to the same value on all ranks",))
+DIFFERENT_FILE = Row(
+    "different-files", "different", "{named} {differ} from {rest} in {part}",
+    ("high", "most files have the same bits"))
+FILES_DIFFER = Row(
+    "different-files", "different", "{files} differ in {part}",
+    ("high", "their bits are not the same"))
+DIFFERENT_VALUES = Row(
+    "different-values", "different", "{name} is {text}", ("high", "they are saved so"))
+FIRST_NONFINITE = Row(
+    "first-nonfinite", "different", "{who} {have} the first non-finite value: {where}",
+    ("high", "{why}"))
+NONFINITE_EVERYWHERE = Row(
+    "nonfinite-everywhere", "unknown", "the first non-finite value is {where} on {has}; which rank"
+    " made it is unknown: {why}", ("medium", "{why}"))
+# fmt: on
+
+
 def different_bits(outlier: "Outlier", hosts: Mapping[int, str]) -> Finding:
     """A minority holds other bits than most copies."""
-    first = outlier.tensors[0]
-    who = _who(outlier.ranks, hosts)
-    rest = [rank for rank in outlier.group if rank not in outlier.ranks]
+    first, odd = outlier.tensors[0], outlier.ranks
+    rest = [rank for rank in outlier.group if rank not in odd]
     whats = list(dict.fromkeys(one.what for one in outlier.tensors))
-    return Finding(
-        condition="different",
-        who=who,
-        cause="different-bits",
-        what=f"{who} hold{'s' * (len(outlier.ranks) == 1)} other bits than {ranks_text(rest)} in"
-        f" {_of(outlier)}: {first.name} ({first.what}){_place(first.place, outlier.ranks)}",
-        evidence=_first_tensors(outlier),
-        confidence=Confidence(
-            "high",
-            f"{len(rest)} of {len(outlier.group)} copies have the same bits; a fault of most ranks"
-            " would name the others",
-        ),
-        next=tuple(_NEXT[what] for what in whats[:2]),
-    )
+    return replace(DIFFERENT_BITS, next=tuple(_NEXT[what] for what in whats[:2])).found(
+        _who(odd, hosts), *_first_tensors(outlier), hold="holds" if len(odd) == 1 else "hold",
+        rest=ranks_text(rest), part=_of(outlier), tensor=f"{first.name} ({first.what})",
+        place=_place(first.place, odd), agree=len(rest), copies=len(outlier.group),
+    )  # fmt: skip
 
 
-def no_majority(outlier: "Outlier", hosts: Mapping[int, str]) -> Finding:
+def no_majority(outlier: "Outlier") -> Finding:
     """Copies differ, and no value has a majority."""
     first = outlier.tensors[0]
-    return Finding(
-        cause="no-majority",
-        what=f"{ranks_text(outlier.group)} hold different bits in {_of(outlier)}: {first.name}"
-        f" ({first.what}){_values(first.place)}; which is wrong is unknown",
-        evidence=_first_tensors(outlier),
-        confidence=Confidence("medium", "no value is held by more than half of the copies"),
-        next=("compare with a checkpoint or an earlier dump: oddrank replicas compare",),
-    )
+    return NO_MAJORITY.found(
+        Who("rank"), *_first_tensors(outlier), ranks=ranks_text(outlier.group), part=_of(outlier),
+        tensor=f"{first.name} ({first.what})", place=_values(first.place),
+    )  # fmt: skip
 
 
 def _first_tensors(outlier: "Outlier") -> tuple[Evidence, ...]:
@@ -79,35 +114,22 @@ def different_tensors(layouts: "Layouts", hosts: Mapping[int, str]) -> Finding:
     """Ranks do not hold the same tensors: names, shapes or types differ."""
     named = bool(layouts.ranks)
     who = _who(layouts.ranks, hosts) if named else Who("rank")
-    among = str(who) if named else ranks_text(layouts.group)
-    return Finding(
-        condition="different" if named else "unknown",
-        who=who,
-        cause="different-tensors",
-        what=f"{among} {'has' if named and len(layouts.ranks) == 1 else 'have'} other tensors:"
-        f" {layouts.lines[0]}",
-        evidence=tuple(Evidence(line, "names, shapes, types") for line in layouts.lines[:8]),
-        confidence=Confidence(
-            "high" if named else "medium",
-            "most ranks have the same tensors" if named else "no list of tensors has a majority",
-        ),
-        next=("give groups= the ranks that hold the same tensors, if this is by design",),
-    )
+    return (DIFFERENT_TENSORS if named else TENSORS_DIFFER).found(
+        who, *(Evidence(line, "names, shapes, types") for line in layouts.lines[:8]),
+        among=who if named else ranks_text(layouts.group), first=layouts.lines[0],
+        have=_have(layouts.ranks),
+    )  # fmt: skip
 
 
 def different_groups(
     group: Sequence[int], absent: Sequence[int], hosts: Mapping[int, str]
 ) -> Finding:
     """Some ranks of a group do not compare within it: nothing can be compared."""
-    return Finding(
-        cause="different-groups",
-        what=f"{ranks_text(set(group) - set(absent))} compare tensors within {ranks_text(group)},"
-        f" but {_who(absent, hosts)} {'does' if len(absent) == 1 else 'do'} not: no tensor was"
-        " compared",
-        evidence=(Evidence(f"group {ranks_text(group)}", "groups of each rank"),),
-        confidence=Confidence("medium", "which of them has the wrong groups is unknown"),
-        next=("give groups= alike on all ranks, and modules with the same tensors",),
-    )
+    return DIFFERENT_GROUPS.found(
+        Who("rank"), Evidence(f"group {ranks_text(group)}", "groups of each rank"),
+        present=ranks_text(set(group) - set(absent)), group=ranks_text(group),
+        absent=_who(absent, hosts), do="does" if len(absent) == 1 else "do",
+    )  # fmt: skip
 
 
 def different_fact(
@@ -118,32 +140,21 @@ def different_fact(
     text = "; ".join(
         f"{ranks_text(ranks)}: {_short(value)}" for value, ranks in _by_value(values).items()
     )
-    evidence = (Evidence(f"{name}: {text}", "facts of each rank"),)
+    seen = Evidence(f"{name}: {text}", "facts of each rank")
     if not odd:
-        return Finding(
-            cause="different-facts",
-            what=f"{name} is not the same on all ranks: {_short(text)}",
-            evidence=evidence,
-            confidence=Confidence("medium", "no value is that of most ranks"),
-            next=("set it to the same value on all ranks",),
-        )
-    who = _who(odd, hosts)
+        return FACTS_DIFFER.found(Who("rank"), seen, name=name, text=_short(text))
     usual = next(value for rank, value in values.items() if rank not in odd)
-    own = values[odd[0]]
-    return Finding(
-        condition="suspicious" if by_design else "different",
-        who=who,
-        cause="different-facts",
-        what=f"{who} {'has' if len(odd) == 1 else 'have'} another {name[4:]} than the others"
-        if name.startswith("the state of ")
-        else f"{who} {'has' if len(odd) == 1 else 'have'} {name} {_short(own)},"
-        f" the others {_short(usual)}",
-        evidence=evidence,
-        confidence=Confidence("low", "a rank may have random numbers of its own on purpose")
-        if by_design
-        else Confidence("high", f"{len(values) - len(odd)} of {len(values)} ranks have the same"),
-        next=("look at how this rank was started and what it loaded",),
-    )
+    own = f"{name} {_short(values[odd[0]])}, the others {_short(usual)}"
+    if name.startswith("the state of "):
+        own = f"another {name[4:]} than the others"
+    return (BY_DESIGN if by_design else DIFFERENT_FACT).found(
+        _who(odd, hosts), seen, have=_have(odd), own=own, agree=len(values) - len(odd),
+        all=len(values),
+    )  # fmt: skip
+
+
+def _have(ranks: Sequence[int]) -> str:
+    return "has" if len(ranks) == 1 else "have"
 
 
 def _who(ranks: Sequence[int], hosts: Mapping[int, str]) -> Who:
@@ -201,40 +212,22 @@ def different_files(
     compared: int,
 ) -> Finding:
     """Checkpoints differ. odd: numbers of the files that differ from most, or none."""
-    named = [paths[i] for i in odd]
-    rest = [path for i, path in enumerate(paths) if i not in odd]
+    named = ", ".join(paths[i] for i in odd)
     how = f" ({told[tensors[0]]})" if tensors[0] in told else ""
-    part = f"{len(tensors)} of {compared} tensors: {tensors[0]}{how}"
-    return Finding(
-        condition="different",
-        who=Who("file", device=", ".join(named) if named else None),
-        cause="different-files",
-        what=f"{', '.join(named)} {'differs' if len(named) == 1 else 'differ'} from"
-        f" {', '.join(rest)} in {part}"
-        if named
-        else f"{' and '.join(paths)} differ in {part}",
-        evidence=tuple(
-            Evidence(f"{name}: {told[name]}", "digests of 128 bits")
-            for name in tensors
-            if name in told
-        ),
-        confidence=Confidence(
-            "high", "most files have the same bits" if named else "their bits are not the same"
-        ),
-    )
+    return (DIFFERENT_FILE if odd else FILES_DIFFER).found(
+        Who("file", device=named or None),
+        *(Evidence(f"{t}: {told[t]}", "digests of 128 bits") for t in tensors if t in told),
+        named=named, differ="differs" if len(odd) == 1 else "differ", files=" and ".join(paths),
+        rest=", ".join(path for i, path in enumerate(paths) if i not in odd),
+        part=f"{len(tensors)} of {compared} tensors: {tensors[0]}{how}",
+    )  # fmt: skip
 
 
 def different_values(name: str, values: Sequence[str], paths: Sequence[str]) -> Finding:
     """A number or text beside the tensors differs, such as the step."""
     text = ", ".join(f"{_short(v)} in {path}" for v, path in zip(values, paths, strict=True))
-    return Finding(
-        condition="different",
-        who=Who("file"),
-        cause="different-values",
-        what=f"{name} is {text}",
-        evidence=(Evidence(f"{name}: {text}", "values beside the tensors"),),
-        confidence=Confidence("high", "they are saved so"),
-    )
+    seen = Evidence(f"{name}: {text}", "values beside the tensors")
+    return DIFFERENT_VALUES.found(Who("file"), seen, name=name, text=text)
 
 
 def first_nonfinite(
@@ -242,22 +235,14 @@ def first_nonfinite(
 ) -> Finding:
     """A NaN or an infinity, where it appears first."""
     first = found.first
-    where = _value_in(first)
-    has = [rank for rank, one in events.items() if one == first]
-    who, verb = _who(found.ranks, hosts), "has" if len(found.ranks) == 1 else "have"
-    named = bool(found.ranks)
-    return Finding(
-        condition="different" if named else "unknown",
-        who=who,
-        cause="first-nonfinite" if named else "nonfinite-everywhere",
-        what=f"{who} {verb} the first non-finite value: {where}"
-        if named
-        else f"the first non-finite value is {where} on {ranks_text(has)}; which rank made it is"
-        f" unknown: {found.why}",
-        evidence=_first_events(events),
-        confidence=Confidence("high" if len(found.ranks) == 1 else "medium", found.why),
-        next=(_NEXT_NONFINITE[first.kind],),
-    )
+    row = FIRST_NONFINITE if found.ranks else NONFINITE_EVERYWHERE
+    row = replace(row, next=(_NEXT_NONFINITE[first.kind],))
+    row = row if len(found.ranks) == 1 else replace(row, sure=NONFINITE_EVERYWHERE.sure)
+    return row.found(
+        _who(found.ranks, hosts), *_first_events(events), have=_have(found.ranks),
+        where=_value_in(first), why=found.why,
+        has=ranks_text(rank for rank, one in events.items() if one == first),
+    )  # fmt: skip
 
 
 def _value_in(one: "Event") -> str:
