@@ -7,7 +7,7 @@ from findings_shown import brief
 from oddrank import exclude, peers
 from oddrank.report import Report
 from oddrank.selftest import Options, metrics
-from oddrank.selftest.findings import speed as findings
+from oddrank.selftest import speed_findings as findings
 from oddrank.selftest.metrics import SPEED, Metric
 from oddrank.selftest.speed_judge import look
 from oddrank.selftest.stages import speed

@@ -18,7 +18,8 @@ from oddrank.bench.case import size_text
 from oddrank.bench.data import Key, Row
 from oddrank.bench.saved import Saved
 from oddrank.errors import OddrankError
-from oddrank.finding import Condition, Confidence, Evidence, Finding, Who
+from oddrank.finding import Evidence, Finding, Who
+from oddrank.finding import Row as CauseRow
 from oddrank.report import Report
 
 CONFIDENCE = 0.99
@@ -270,21 +271,16 @@ def report(found: RunComparison, a: Saved, b: Saved) -> Report:
 
 def _finding(verdict: str, rows: Sequence[Compared], total: int, a: str, b: str) -> Finding:
     """Returns the finding of rows of B that are WRONG, SLOWER or UNSURE against those of A."""
-    worst = max(rows, key=lambda row: row.ratio or 0.0)
-    among = f"{len(rows)} of {total} row{'s' if total > 1 else ''}"
-    condition, cause, what, why, next_ = _FINDINGS[verdict]
-    return Finding(
-        condition=condition,
-        who=Who("file", device=b if condition != "unknown" else None),
-        cause=cause,
-        what=f"{what.format(a=a, b=b, among=among)}: {worst}{_compared(worst)}",
-        evidence=tuple(
-            Evidence(f"{row}{_compared(row)}", "99 % interval of the ratio of medians")
-            for row in rows[:8]
-        ),
-        confidence=Confidence("medium", why),
-        next=next_,
+    worst, row = max(rows, key=lambda row: row.ratio or 0.0), _FINDINGS[verdict]
+    seen = (
+        Evidence(f"{one}{_compared(one)}", "99 % interval of the ratio of medians")
+        for one in rows[:8]
     )
+    return row.found(
+        Who("file", device=b if row.condition != "unknown" else None), *seen, a=a, b=b,
+        among=f"{len(rows)} of {total} row{'s' if total > 1 else ''}",
+        worst=f"{worst}{_compared(worst)}",
+    )  # fmt: skip
 
 
 def _compared(row: Compared) -> str:
@@ -293,32 +289,26 @@ def _compared(row: Compared) -> str:
     return f" takes {row.ratio:.2f} times as long ({row.low:.3f} to {row.high:.3f})"
 
 
-# Verdict of rows -> condition, cause, sentence, why it is sure, what to do.
-_FINDINGS: dict[str, tuple[Condition, str, str, str, tuple[str, ...]]] = {
-    "WRONG": (
-        "broken", "wrong-values", "{b} has wrong values in {among}", "the run compared its values",
-        (
-            "read B's findings first: which ranks saw wrong values, and whose values were wrong",
-            "run oddrank selftest several times on B's hosts: it compares every rank's own values",
-        ),
-    ),
-    "SLOWER": (
-        "slow", "slower-than-before", "{b} is slower than {a} in {among}, most",
-        "the interval covers the noise within a run: two runs of one machine may differ by more",
-        (
-            "compare with further runs before you blame a change",
-            "oddrank bench pairs, launched in the same way: which link or rank is slower",
-        ),
-    ),
-    "UNSURE": (
-        "unknown", "unsure", "whether {b} is slower than {a} is unsure in {among}",
-        "too few iterations, or too much noise",
-        (
-            "measure both again with a longer --budget and a smaller --precision",
-            "or measure both several times: noise is different in each run, a real change is not",
-        ),
-    ),
-}  # fmt: skip
+# fmt: off
+_FINDINGS = {
+    "WRONG": CauseRow(
+        "wrong-values", "broken", "{b} has wrong values in {among}: {worst}",
+        ("medium", "the run compared its values"),
+        ("read B's findings first: which ranks saw wrong values, and whose values were wrong",
+         "run oddrank selftest several times on B's hosts: it compares every rank's own values")),
+    "SLOWER": CauseRow(
+        "slower-than-before", "slow", "{b} is slower than {a} in {among}, most: {worst}",
+        ("medium",
+         "the interval covers the noise within a run: two runs of one machine may differ by more"),
+        ("compare with further runs before you blame a change",
+         "oddrank bench pairs, launched in the same way: which link or rank is slower")),
+    "UNSURE": CauseRow(
+        "unsure", "unknown", "whether {b} is slower than {a} is unsure in {among}: {worst}",
+        ("medium", "too few iterations, or too much noise"),
+        ("measure both again with a longer --budget and a smaller --precision",
+         "or measure both several times: noise is different in each run, a real change is not")),
+}
+# fmt: on
 
 
 def text(found: RunComparison) -> Iterable[str]:

@@ -19,8 +19,8 @@ from oddrank.cli import (
 )
 from oddrank.errors import OddrankError
 from oddrank.inputs import Notes, files, growing
-from oddrank.metrics import event_files, findings, report
-from oddrank.metrics.feeding import Logs
+from oddrank.metrics import findings, report
+from oddrank.metrics.feeding import Logs, events
 from oddrank.report import write_json, write_text
 
 _EXAMPLES = """Say from a training's log when loss or speed went wrong.
@@ -87,7 +87,7 @@ def command(
     if follow:
         growing.check(logs)
     notes = Notes()
-    records = None if follow else event_files.reader
+    records = None if follow else events
     with files.texts(logs, notes, peel=False, may_be_empty=follow, records=records) as items:
         refuse_inputs(outputs, (str(item.path) for item in items))
         for note in notes.lines:

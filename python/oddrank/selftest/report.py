@@ -20,8 +20,8 @@ from oddrank.render import deliver
 from oddrank.report import Report, write_text
 from oddrank.selftest import facts
 from oddrank.selftest.facts.compare import group, not_readable
-from oddrank.selftest.findings.speed import smallest_seen
 from oddrank.selftest.metrics import SPEED
+from oddrank.selftest.speed_findings import smallest_seen
 from oddrank.selftest.speed_judge import as_data
 from oddrank.selftest.stages import device, speed
 

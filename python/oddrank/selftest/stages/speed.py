@@ -21,8 +21,8 @@ from oddrank.finding import Finding
 from oddrank.job import job_name
 from oddrank.peers import MANY
 from oddrank.selftest import Options, metrics, probes
+from oddrank.selftest import speed_findings as findings
 from oddrank.selftest import speed_judge as compare
-from oddrank.selftest.findings import speed as findings
 from oddrank.selftest.metrics import SPEED, Measured
 from oddrank.selftest.speed_judge import Class, Look, Slow
 from oddrank.selftest.stages import device
