@@ -25,12 +25,12 @@ namespace oddrank {
 namespace {
 
 py::dict process_dict(const trace::Process& process) {
-  return dict_of({"pid"_k = process.pid, "parent_pid"_k = process.parent_pid,
-                  "start_time"_k = process.start_time, "boot_id"_k = process.boot_id,
-                  "rank"_k = process.rank, "local_rank"_k = process.local_rank,
-                  "world"_k = process.world, "node"_k = process.node, "python"_k = process.python,
-                  "is_child"_k = process.is_child, "host"_k = process.host, "job"_k = process.job,
-                  "hook"_k = process.hook, "arguments"_k = process.arguments});
+  return dict_of(
+      {"pid"_k = process.pid, "parent_pid"_k = process.parent_pid,
+       "start_time"_k = process.start_time, "boot_id"_k = process.boot_id, "rank"_k = process.rank,
+       "local_rank"_k = process.local_rank, "world"_k = process.world, "node"_k = process.node,
+       "python"_k = process.python, "is_child"_k = process.is_child != 0, "host"_k = process.host,
+       "job"_k = process.job, "hook"_k = process.hook, "arguments"_k = process.arguments});
 }
 
 constexpr std::array kLives{"unknown", "alive", "dead"};

@@ -59,7 +59,7 @@ std::string arm(const std::vector<std::string>& bases, const std::string& job, s
   ArmOptions options{bases, job, is_worker ? trace::kChildBytes : bytes, budget, {}};
   std::tie(options.process.rank, options.process.local_rank, options.process.world,
            options.process.node) = place;
-  options.process.is_child = is_child;
+  options.process.is_child = is_child ? 1 : 0;
   options.process.python = trace::cpython::kVersion;
   options.process.host = host;
   options.process.job = job;

@@ -17,7 +17,7 @@ constexpr pid_t kPid = 4711;
 class Watched : public ::testing::Test {
  protected:
   Watched() {
-    record_.header().start_time = 99;
+    record_.header().process.start_time = 99;
     record_.header().step = 0;
   }
   ~Watched() override { ::unlink(path_.c_str()); }
@@ -33,9 +33,9 @@ class Watched : public ::testing::Test {
 };
 
 TEST_F(Watched, of_another_process_is_no_record) {
-  record_.header().start_time = 98;
+  record_.header().process.start_time = 98;
   EXPECT_EQ(at(1), "starting");
-  record_.header().start_time = 99;
+  record_.header().process.start_time = 99;
   EXPECT_EQ(at(2), "moving");
 }
 
@@ -116,7 +116,7 @@ TEST_F(Watched, keeps_a_record_whose_file_was_removed_and_takes_a_new_one) {
   EXPECT_EQ(watch_.step(), "5");
   EXPECT_NE(watch_.file(), nullptr);
   RecordBuilder other;
-  other.header().start_time = 99;
+  other.header().process.start_time = 99;
   other.header().step = 2;
   other.save(path_);
   watch_.look(20 * kSecond);

@@ -43,7 +43,7 @@ void record_calls(RecordBuilder& record, std::uint32_t thread, std::uint64_t fro
 // Records names and line tables as Python 3.`minor` has them.
 void record_names(RecordBuilder& record, unsigned minor) {
   using namespace std::string_view_literals;
-  record.header().python = 0x03000000U | minor << 16 | 0x07f0;
+  record.header().process.python = 0x03000000U | minor << 16 | 0x07f0;
   record.entry(EntryKind::kText, 1, "/home/user/train.py");
   const auto table = minor == 10
                          ? "\x04\x01\x02\x80\x02\x00\x04\xfe\x00\x7f\x02\x2e"sv
@@ -84,10 +84,11 @@ int main(int count, char** arguments) {
     record.save(folder + "/of_3." + std::to_string(minor));
     // The same for a process of this boot, and for a child.
     set_text(record.header().boot_id, "boot");
-    record.header().pid_namespace = 7;
-    record.header().start_time = 1234;
-    record.header().is_child = 1;
-    record.header().pid = 100 + 1;  // equal to a thread's id, which makes that the main thread
+    record.header().process.pid_namespace = 7;
+    record.header().process.start_time = 1234;
+    record.header().process.is_child = 1;
+    record.header().process.pid =
+        100 + 1;  // equal to a thread's id, which makes that the main thread
     record.save(folder + "/alive_3." + std::to_string(minor));
   }
   return 0;

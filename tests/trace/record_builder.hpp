@@ -47,9 +47,9 @@ class RecordBuilder {
     made->version = kVersion;
     made->endian = kEndian;
     made->size = size_;
-    made->pid = 4711;
-    made->rank = 3;
-    made->world = 8;
+    made->process.pid = 4711;
+    made->process.rank = 3;
+    made->process.world = 8;
     set_text(made->host, "node1");
     set_text(made->hook, "monitoring");
     set_text(made->arguments, "train.py --lr 1");

@@ -17,7 +17,7 @@ struct Recording {
   explicit Recording(std::size_t size = kRankBytes)
       : bytes(size), file(::memfd_create("record", MFD_CLOEXEC)) {
     if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) throw_errno("ftruncate");
-    recorder = std::make_unique<Recorder>(file, bytes, ProcessFacts());
+    recorder = std::make_unique<Recorder>(file, bytes, Process());
   }
   Recorder* operator->() const { return recorder.get(); }
   const Header& header() const { return recorder->header(); }

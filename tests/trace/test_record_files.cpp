@@ -57,12 +57,12 @@ class RecordFiles : public InFolder {
     header->version = kVersion;
     header->endian = kEndian;
     header->size = kPage;
-    header->pid = static_cast<std::uint32_t>(pid);
-    header->start_time = start;
-    header->rank = owner.rank;
-    header->world = 1;
-    header->is_child = owner.is_child ? 1 : 0;
-    header->pid_namespace = pid_namespace();
+    header->process.pid = static_cast<std::uint32_t>(pid);
+    header->process.start_time = start;
+    header->process.rank = owner.rank;
+    header->process.world = 1;
+    header->process.is_child = owner.is_child ? 1 : 0;
+    header->process.pid_namespace = pid_namespace();
     set_text(header->boot_id, boot_id());
     set_text(header->job, job);
     change(*header);
@@ -155,7 +155,7 @@ TEST_F(RecordFiles, DeadJobsGoButTheNewestAndThoseWithALivingProcessStay) {
 
 TEST_F(RecordFiles, AJobInAnotherContainerThatHasRunForWeeksKeepsItsRecord) {
   const auto in_container = [](Header& header, std::int64_t hours_ago) {
-    header.pid_namespace = pid_namespace() + 1;
+    header.process.pid_namespace = pid_namespace() + 1;
     const auto now = std::chrono::system_clock::now() - std::chrono::hours(hours_ago);
     header.clocks[1].realtime_ns = static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::nanoseconds>(now.time_since_epoch()).count());
@@ -176,7 +176,7 @@ TEST_F(RecordFiles, JobsOfOneProcessPushOutNoJobOfSeveralRanks) {
     const std::string many = "many" + std::to_string(i);
     const std::string one = "one" + std::to_string(i);
     // One rank per node: this host has only one file of the job.
-    leave_record(many, {5}, kNoProcess, 1, [](Header& header) { header.world = 8; });
+    leave_record(many, {5}, kNoProcess, 1, [](Header& header) { header.process.world = 8; });
     leave_job(one, kNoProcess, 1);
     age(root / many, 50 - i);
     age(root / one, 10 - i);
@@ -232,7 +232,7 @@ TEST_F(RecordFiles, FilesThatOddrankDidNotWriteAreNeverTouched) {
       of_the_user.push_back(leave_record(job, {0}, kNoProcess, 10 + i,
                                          [](Header& header) { set_text(header.job, "other"); }));
       of_the_user.push_back(leave_record(job, {0}, kNoProcess, 20 + i,
-                                         [](Header& header) { header.start_time = 5; }));
+                                         [](Header& header) { header.process.start_time = 5; }));
     }
   }
   // Our own dead records beside them go.

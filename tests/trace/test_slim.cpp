@@ -147,7 +147,7 @@ TEST_F(Slim, has_the_code_that_is_recorded_less_closely_in_stacks_and_elsewhere)
 
 TEST_F(Slim, has_lines_without_line_tables) {
   FullRecord record;
-  record.header().python = 0x030b07f0;
+  record.header().process.python = 0x030b07f0;
   // One entry of 3.11: two units at one line below the first.
   record.code(7, "offsets", 1, 90, std::string_view("\xe9\x02\x80\x00", 4).substr(0, 2));
   const Place places[] = {Place::of(7, 2, kOfLine | kIsOffset),
@@ -163,7 +163,7 @@ TEST_F(Slim, has_lines_without_line_tables) {
 TEST_F(Slim, leaves_out_ended_threads_but_not_the_main_one_or_an_issuer) {
   FullRecord record;
   constexpr auto ended = static_cast<std::uint64_t>(ThreadState::kEnded) | std::uint64_t{1} << 32;
-  record.header().pid = 100;  // the first thread is the main one
+  record.header().process.pid = 100;  // the first thread is the main one
   record.slot(0).state = ended;
   record.slot(2).state = ended;
   record.slot(2).tid = 77;  // issued the open collective
@@ -177,7 +177,7 @@ TEST_F(Slim, leaves_out_ended_threads_but_not_the_main_one_or_an_issuer) {
 
 TEST_F(Slim, of_a_process_whose_main_thread_has_gone_shows_its_last_events) {
   FullRecord record({.ring_events = 256});
-  record.header().pid = 100;
+  record.header().process.pid = 100;
   record.slot(0).depth = 0;
   for (std::uint64_t i = 0; i < 1000; ++i) record.event(0, 200 + i, Place::of(2, 7, kOfLine));
   slim_of(record);
@@ -201,7 +201,7 @@ TEST_F(Slim, stays_below_its_limit_with_many_deep_threads_and_long_names) {
     record.code(100 + i, name + std::to_string(i), 1, 1);
     stack.push_back(Place::of(100 + i, i, kOfLine));
   }
-  record.header().pid = 100 + 599;
+  record.header().process.pid = 100 + 599;
   for (std::uint32_t i = 0; i < 600; ++i) {
     record.thread(i, "many", stack);
     record.open_collective(i, 1000 + i);

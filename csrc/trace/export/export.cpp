@@ -284,12 +284,11 @@ void Export::describe() {
   const Process& process = file_.process();
   const std::uint64_t main = process.pid;
   std::string name = "rank " + std::to_string(process.rank) + " (" + process.host + ")";
-  if (process.is_child) name += " child " + std::to_string(process.pid);
+  if (process.is_child != 0) name += " child " + std::to_string(process.pid);
   out_->describe("process_name", main, name);
   out_->describe("process_labels", main, process.arguments);
   // Children come directly after their rank.
-  out_->describe("process_sort_index", main,
-                 std::int64_t{process.rank} * 2 + (process.is_child ? 1 : 0));
+  out_->describe("process_sort_index", main, std::int64_t{process.rank} * 2 + process.is_child);
   for (const Thread& thread : threads_) {
     out_->describe("thread_name", thread.tid, thread.name.empty() ? "thread" : thread.name);
     out_->describe("thread_sort_index", thread.tid, thread.tid == main ? 0 : kThreadOrder);

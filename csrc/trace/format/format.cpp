@@ -8,7 +8,8 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <iterator>
+#include <string>
+#include <string_view>
 
 #include "os/fd.hpp"
 
@@ -79,17 +80,33 @@ std::uint32_t first_ring_blocks(const Header& header) noexcept {
   return std::max<std::uint32_t>(1, std::bit_floor(header.rings.count / 2));
 }
 
-HeaderFault check_header(const Header& header, std::uint64_t bytes_on_disk) noexcept {
-  if (bytes_on_disk < kPage) return HeaderFault::kTooShort;
-  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) {
-    const bool blank = std::all_of(std::begin(header.magic), std::end(header.magic),
-                                   [](char byte) { return byte == 0; });
-    return blank ? HeaderFault::kBlank : HeaderFault::kForeign;
+std::string fault_of(const Header& header, std::uint64_t on_disk) {
+  const std::string_view magic(header.magic, sizeof kMagic);
+  const bool is_blank = magic.find_first_not_of('\0') == std::string_view::npos;
+  if (!is_blank && magic != std::string_view(kMagic, sizeof kMagic)) {
+    return "is not a record of oddrank: it begins with other bytes";
   }
-  if (header.endian != kEndian) return HeaderFault::kByteOrder;
-  if (header.version != kVersion) return HeaderFault::kOtherVersion;
-  if (header.size < kPage || header.size > kLargestFile) return HeaderFault::kSize;
-  return header.size > bytes_on_disk ? HeaderFault::kCut : HeaderFault::kNone;
+  if (on_disk < kPage) {
+    return "has " + std::to_string(on_disk) +
+           " bytes, less than a header: it was cut, or its process died before it began";
+  }
+  if (is_blank) {
+    return "is not a record of oddrank, or its process died before it could begin one";
+  }
+  if (header.endian != kEndian) {
+    return "has another byte order: read it on a machine like the one that wrote it";
+  }
+  if (header.version != kVersion) {
+    return "has version " + std::to_string(header.version) + " and this oddrank reads version " +
+           std::to_string(kVersion) + ": read it with the oddrank that the job uses";
+  }
+  const std::string size = std::to_string(header.size);
+  if (header.size < kPage || header.size > kLargestFile) {
+    return "says that it has " + size + " bytes: its header is broken";
+  }
+  if (header.size <= on_disk) return "";
+  return "has only " + std::to_string(on_disk) + " of its " + size +
+         " bytes: it was cut, copy it again";
 }
 
 std::uint32_t crc32(const void* data, std::size_t size, std::uint32_t begin) noexcept {

@@ -109,10 +109,31 @@ struct Region {
   std::uint64_t bytes() const noexcept { return std::uint64_t{count} * stride; }
 };
 
+// The numbers of a process.
+struct ProcessNumbers {
+  std::uint32_t pid = 0;
+  std::uint32_t parent_pid = 0;
+  std::uint64_t start_time = 0;     // in clock ticks since boot: pids are reused
+  std::uint64_t pid_namespace = 0;  // inode of /proc/self/ns/pid: `pid` is valid only within it
+  std::int32_t rank = 0, local_rank = 0, world = 0, node = 0;
+  std::uint32_t python = 0;    // sys.hexversion
+  std::uint32_t is_child = 0;  // 1: forked or spawned by a rank (a DataLoader worker)
+};
+
 // CPython's interfaces that the recorder can hook.
 inline constexpr std::string_view kHooks[] = {"settrace", "monitoring"};
 
 enum class HookState : std::uint32_t { kOff = 0, kArmed = 1, kDisarmed = 2, kDisplaced = 3 };
+
+// The process of a record. A reader's texts are the writer's bytes, cut to fit: possibly invalid
+// UTF-8.
+struct Process : ProcessNumbers {
+  std::string host;
+  std::string boot_id;
+  std::string job;
+  std::string hook;
+  std::string arguments;
+};
 
 // How the process ended, as it noted itself. A process that is killed, crashes or calls _exit()
 // notes nothing.
@@ -136,13 +157,7 @@ struct Header {
   Region open;
   Region groups;
 
-  std::uint32_t pid;
-  std::uint32_t parent_pid;
-  std::uint64_t start_time;     // of the process, in clock ticks since boot: pids are reused
-  std::uint64_t pid_namespace;  // inode of /proc/self/ns/pid: `pid` is valid only within it
-  std::int32_t rank, local_rank, world, node;
-  std::uint32_t python;    // sys.hexversion
-  std::uint32_t is_child;  // 1: forked or spawned by a rank (a DataLoader worker)
+  ProcessNumbers process;
   char host[64];
   char boot_id[40];
   char hook[16];  // one of kHooks
@@ -384,20 +399,9 @@ std::uint32_t stack_room_of(const Header& header) noexcept;
 // Blocks in the ring of a file's first thread (a power of two); every later thread gets one.
 std::uint32_t first_ring_blocks(const Header& header) noexcept;
 
-// Why a reader refuses a file.
-enum class HeaderFault {
-  kNone,
-  kTooShort,   // shorter than a header
-  kBlank,      // the magic number is still zero: its process is filling the header
-  kForeign,    // another magic number
-  kByteOrder,  // written on a machine with another byte order
-  kOtherVersion,
-  kSize,  // not a size that a record can have
-  kCut,   // the file is shorter than the header says
-};
-
-// Checks a copy of the first page of a file of `bytes_on_disk` bytes.
-HeaderFault check_header(const Header& header, std::uint64_t bytes_on_disk) noexcept;
+// Returns why a file of `on_disk` bytes is no record that a reader can take, by a copy of its first
+// page or of what there is of it; "" if it is one.
+std::string fault_of(const Header& header, std::uint64_t on_disk);
 
 // CRC-32 (IEEE 802.3, as in zlib). `begin` is the CRC of the preceding bytes.
 std::uint32_t crc32(const void* data, std::size_t size, std::uint32_t begin = 0) noexcept;

@@ -34,7 +34,7 @@ int tell_exit() noexcept {
         Recorder* recorder = Tracer::made();
         // A child made by clone() runs no fork handler and still has its parent's recorder.
         if (recorder == nullptr ||
-            recorder->header().pid != static_cast<std::uint32_t>(::getpid())) {
+            recorder->header().process.pid != static_cast<std::uint32_t>(::getpid())) {
           return;
         }
         recorder->note_exit(code);
@@ -114,8 +114,9 @@ void Tracer::start(ArmOptions options, Filter filter) {
 }
 
 void Tracer::open(const ArmOptions& options) {
-  NewRecordFile created = make_record_file(
-      options.bases, options.job, {options.process.rank, options.process.is_child}, options.bytes);
+  NewRecordFile created =
+      make_record_file(options.bases, options.job,
+                       {options.process.rank, options.process.is_child != 0}, options.bytes);
   auto* made = new Recorder(created.file, created.bytes, options.process);
   made->set_hook_state(HookState::kArmed);
   made_.store(made, std::memory_order_release);
@@ -168,7 +169,7 @@ bool Tracer::open_in_child() noexcept {
   try {
     ArmOptions child = options_;
     child.bytes = kChildBytes;
-    child.process.is_child = true;
+    child.process.is_child = 1;
     open(child);
   } catch (const std::exception&) {
     return false;

@@ -184,7 +184,7 @@ struct ArmOptions {
   std::string job;
   std::size_t bytes = 0;
   double budget = 0;  // share of CPU time; 0: no limit
-  ProcessFacts process;
+  Process process;
 };
 
 class Tracer {

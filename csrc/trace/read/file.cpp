@@ -43,13 +43,6 @@ Fd open_for_reading(const std::string& path) {
   throw SystemError("cannot open the record " + path + " (" + advice + ")", number);
 }
 
-std::string magic_is(const char (&magic)[8]) {
-  for (const char c : magic) {
-    if (c != 0) return "is not a record of oddrank: it begins with other bytes";
-  }
-  return "is not a record of oddrank, or its process died before it could begin one";
-}
-
 // Copies whole words that other threads may write meanwhile. The acquire order makes data that a
 // word publishes visible to later loads.
 void copy_words(std::span<const unsigned char> from, unsigned char* to) {
@@ -113,18 +106,11 @@ RecordFile::RecordFile(std::span<const unsigned char> memory, std::string path)
 }
 
 void RecordFile::open(std::uint64_t on_disk) {
-  if (on_disk < kPage) {
-    char magic[sizeof kMagic] = {};
-    if (on_disk >= sizeof magic) copy(0, magic, sizeof magic);
-    if (magic[0] != 0 && std::memcmp(magic, kMagic, sizeof magic) != 0) {
-      throw Error("the record " + path_ + " " + magic_is(magic));
-    }
-    throw Error("the record " + path_ + " has " + std::to_string(on_disk) +
-                " bytes, less than a header: it was cut, or its process died before it began");
-  }
-  const auto page = this->header();
-  const Header& header = page->header();
-  check(header, on_disk);
+  Page page{};
+  if (on_disk >= sizeof kMagic) copy(0, page.bytes, std::min<std::uint64_t>(on_disk, kPage));
+  const Header& header = page.header();
+  const std::string fault = fault_of(header, on_disk);
+  if (!fault.empty()) throw Error("the record " + path_ + " " + fault);
   size_ = header.size;
 
   dictionary_ = checked(header.dictionary, "dictionary", 1, 1);
@@ -136,16 +122,7 @@ void RecordFile::open(std::uint64_t on_disk) {
   open_ = checked(header.open, "open collectives", sizeof(CollectiveSlot), sizeof(CollectiveSlot));
   groups_ = checked(header.groups, "groups", sizeof(GroupSlot), sizeof(GroupSlot));
 
-  process_.pid = header.pid;
-  process_.parent_pid = header.parent_pid;
-  process_.start_time = header.start_time;
-  process_.pid_namespace = header.pid_namespace;
-  process_.rank = header.rank;
-  process_.local_rank = header.local_rank;
-  process_.world = header.world;
-  process_.node = header.node;
-  process_.python = header.python;
-  process_.is_child = header.is_child != 0;
+  static_cast<ProcessNumbers&>(process_) = header.process;
   process_.host = text_of(header.host);
   process_.boot_id = text_of(header.boot_id);
   process_.job = text_of(header.job);
@@ -157,34 +134,6 @@ std::unique_ptr<RecordFile::Page> RecordFile::header() const {
   auto page = std::make_unique<Page>();
   copy(0, page->bytes, sizeof page->bytes);
   return page;
-}
-
-void RecordFile::check(const Header& header, std::uint64_t on_disk) const {
-  const auto refuse = [this](const std::string& why) {
-    throw Error("the record " + path_ + " " + why);
-  };
-  switch (check_header(header, on_disk)) {
-    case HeaderFault::kNone:
-      return;
-    case HeaderFault::kTooShort:
-    case HeaderFault::kBlank:
-    case HeaderFault::kForeign:
-      refuse(magic_is(header.magic));
-      break;
-    case HeaderFault::kByteOrder:
-      refuse("has another byte order: read it on a machine like the one that wrote it");
-      break;
-    case HeaderFault::kOtherVersion:
-      refuse("has version " + std::to_string(header.version) + " and this oddrank reads version " +
-             std::to_string(kVersion) + ": read it with the oddrank that the job uses");
-      break;
-    case HeaderFault::kSize:
-      refuse("says that it has " + std::to_string(header.size) + " bytes: its header is broken");
-      break;
-    case HeaderFault::kCut:
-      refuse("has only " + std::to_string(on_disk) + " of its " + std::to_string(header.size) +
-             " bytes: it was cut, copy it again");
-  }
 }
 
 Region RecordFile::checked(const Region& region, const char* name, std::uint64_t least_stride,

@@ -15,22 +15,6 @@
 
 namespace oddrank::trace {
 
-// The process of a record. Texts are the writer's bytes, cut to fit: possibly invalid UTF-8.
-struct Process {
-  std::uint32_t pid = 0;
-  std::uint32_t parent_pid = 0;
-  std::uint64_t start_time = 0;
-  std::uint64_t pid_namespace = 0;
-  std::int32_t rank = 0, local_rank = 0, world = 0, node = 0;
-  std::uint32_t python = 0;
-  bool is_child = false;
-  std::string host;
-  std::string boot_id;
-  std::string job;
-  std::string hook;
-  std::string arguments;
-};
-
 // kUnknown: the record comes from another machine, boot or pid namespace: its pid is meaningless.
 enum class Liveness : std::uint8_t { kUnknown, kAlive, kDead };
 
@@ -118,7 +102,6 @@ class RecordFile {
   struct Page;
   void open(std::uint64_t on_disk);
   std::unique_ptr<Page> header() const;
-  void check(const Header& header, std::uint64_t on_disk) const;
   Region checked(const Region& region, const char* name, std::uint64_t least_stride,
                  std::uint64_t most_stride) const;
 

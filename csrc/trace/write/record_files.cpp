@@ -108,11 +108,11 @@ std::int64_t last_change_ns(const Header& header, const struct stat& entry) {
 
 bool is_alive(const Header& header, std::int64_t changed_ns) {
   const std::string_view boot(header.boot_id, ::strnlen(header.boot_id, sizeof header.boot_id));
-  if (header.pid_namespace != pid_namespace() || !is_this_boot(boot)) {
+  if (header.process.pid_namespace != pid_namespace() || !is_this_boot(boot)) {
     return changed_ns / 1'000'000'000 + kForgotten > clock_ns(CLOCK_REALTIME) / 1'000'000'000;
   }
-  const ProcStat stat = read_stat(static_cast<pid_t>(header.pid));
-  return stat.state != 0 && stat.start_time == header.start_time;
+  const ProcStat stat = read_stat(static_cast<pid_t>(header.process.pid));
+  return stat.state != 0 && stat.start_time == header.process.start_time;
 }
 
 // Returns the record named `file` in the folder of `job`, if oddrank made it there.
@@ -129,18 +129,19 @@ std::optional<Record> find_record(int folder, const std::string& job, const std:
   const auto got = ::pread(fd.get(), page->bytes.data(), page->bytes.size(), 0);
   const Header& header = page->header();
   if (got != static_cast<ssize_t>(page->bytes.size()) ||
-      check_header(header, static_cast<std::uint64_t>(entry.st_size)) != HeaderFault::kNone) {
+      !fault_of(header, static_cast<std::uint64_t>(entry.st_size)).empty()) {
     return {};
   }
   char made_in[sizeof header.job];
   set_text(made_in, job);
-  const RecordOwner owner{header.rank, header.is_child != 0};
-  if (owner != name->owner || header.pid != name->pid || header.start_time != name->start_time ||
+  const RecordOwner owner{header.process.rank, header.process.is_child != 0};
+  if (owner != name->owner || header.process.pid != name->pid ||
+      header.process.start_time != name->start_time ||
       std::memcmp(made_in, header.job, sizeof made_in) != 0) {
     return {};
   }
   const std::int64_t changed = last_change_ns(header, entry);
-  return Record{file, *name, changed, is_alive(header, changed), header.world > 1};
+  return Record{file, *name, changed, is_alive(header, changed), header.process.world > 1};
 }
 
 // Removes a record, if its file is still a record of a dead process.

@@ -27,26 +27,21 @@ char* map_file(const Fd& file, std::size_t bytes) {
 }
 
 // Fills in all but the magic number: readers refuse the file until the constructor writes it.
-Header* fill_header(char* map, std::size_t bytes, const ProcessFacts& facts) {
+Header* fill_header(char* map, std::size_t bytes, const Process& process) {
   auto* header = new (map) Header;
   header->version = kVersion;
   header->endian = kEndian;
   share_out(*header, bytes);
-  header->pid = static_cast<std::uint32_t>(::getpid());
-  header->parent_pid = static_cast<std::uint32_t>(::getppid());
-  header->start_time = read_stat(::getpid()).start_time;
-  header->pid_namespace = pid_namespace();
-  header->rank = facts.rank;
-  header->local_rank = facts.local_rank;
-  header->world = facts.world;
-  header->node = facts.node;
-  header->python = facts.python;
-  header->is_child = facts.is_child ? 1 : 0;
+  header->process = process;
+  header->process.pid = static_cast<std::uint32_t>(::getpid());
+  header->process.parent_pid = static_cast<std::uint32_t>(::getppid());
+  header->process.start_time = read_stat(::getpid()).start_time;
+  header->process.pid_namespace = pid_namespace();
   set_text(header->boot_id, boot_id());
-  set_text(header->host, facts.host);
-  set_text(header->job, facts.job);
-  set_text(header->hook, facts.hook);
-  set_text(header->arguments, facts.arguments);
+  set_text(header->host, process.host);
+  set_text(header->job, process.job);
+  set_text(header->hook, process.hook);
+  set_text(header->arguments, process.arguments);
   return header;
 }
 
@@ -153,9 +148,9 @@ constexpr CollectiveSink kSink{.begin = &begin,
 
 }  // namespace
 
-Recorder::Recorder(const Fd& file, std::size_t bytes, const ProcessFacts& facts)
+Recorder::Recorder(const Fd& file, std::size_t bytes, const Process& process)
     : map_(map_file(file, bytes)),
-      header_(fill_header(map_, bytes, facts)),
+      header_(fill_header(map_, bytes, process)),
       dictionary_(map_ + header_->dictionary.offset, header_->dictionary.count,
                   header_->dictionary_head, header_->lost_codes),
       marks_(reinterpret_cast<MarkSlot*>(map_ + header_->marks.offset), header_->marks.count,

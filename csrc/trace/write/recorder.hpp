@@ -18,24 +18,13 @@ namespace oddrank::trace {
 
 struct CollectiveSink;
 
-// The header's facts of the process.
-struct ProcessFacts {
-  std::int32_t rank = 0, local_rank = 0, world = 1, node = 0;
-  std::uint32_t python = 0;  // sys.hexversion
-  bool is_child = false;
-  std::string host;
-  std::string job;
-  std::string hook;
-  std::string arguments;
-};
-
 // Made once per process and leaked on purpose, with its mapping: threads may write until the end.
 // A forked child must not touch its parent's recorder; it makes its own.
 class Recorder {
  public:
   // `file` must be empty, with `bytes` reserved on disk (see make_record_file()). Throws
-  // SystemError if it cannot be mapped.
-  Recorder(const Fd& file, std::size_t bytes, const ProcessFacts& facts);
+  // SystemError if it cannot be mapped. Finds out pids, start and boot of the process itself.
+  Recorder(const Fd& file, std::size_t bytes, const Process& process);
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
   ~Recorder();
