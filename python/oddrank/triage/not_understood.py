@@ -25,12 +25,13 @@ _SHOWS_HEALTH = frozenset({"records", "flight_recorder", "reports", "nvidia-smi"
 _LOUD_WORDS = ("rror", "ERROR", "atal", "FATAL", "died", "illed", "imed out", "imeout", "lost",
                "efused", "bort", "xception", "reempt", "issing ranks", "stall", "tuck",
                "xited", "victed", "ismatched", "Failed", "BackoffL", "CrashLoop",
-               "lame w", "NCCL WARN", "illing sub", "Assertion `", "lready in use")  # fmt: skip
+               "lame w", "NCCL WARN", "illing sub", "Assertion `", "lready in use",
+               "CRITICAL", "CUDA_ERROR_", " dead")  # fmt: skip
 _LOUD = re.compile(
     r"(?<![\w-])(?:\w*errors?|fatal|died|killed|timed out|timeout(?![\w=:),]| ?\()|lost|refused"
     r"|stuck|abort(?:ed|ing)?|\w*exception|preempted|missing ranks|stall(?:ed)?"
-    r"|exited with (?:exit )?code [1-9]\d*|evicted|mismatched|lame workers|nccl warn"
-    r"|already in use|killing subprocess|assertion .{1,200} failed"
+    r"|exited with (?:exit )?code [1-9]\d*|evicted|mismatched|lame workers|nccl warn|critical|dead"
+    r"|already in use|cuda_error_\w+|killing subprocess|assertion .{1,200} failed"
     r"|(?-i:[A-Z]\w+Failed|Failed[A-Z]\w+|BackoffLimitExceeded|CrashLoopBackOff))(?!\w)", re.I,
 )  # fmt: skip
 # Of these the first is told before lines that may be prose.
@@ -39,7 +40,9 @@ _PLAIN = re.compile(
     r"|timed out|refused)\b|\[[EF][ \d]"
 )
 _QUIET = re.compile(  # a line of source in a traceback is none, either
-    r"\b(?:no|0|without|ignor\w+) (?:errors?|exceptions?)|errors?[:=] ?0\b|^\s*raise \w", re.I
+    r"\b(?:no|0|without|ignor\w+) (?:errors?|exceptions?)|errors?[:=] ?0\b|(?:^|[\]:])\s*raise \w"
+    r'|File "[^"]+", line \d',
+    re.I,
 )
 _NO_LOG = (".py", ".sh", ".yaml", ".yml", ".toml", ".md", ".c", ".cpp", ".h")
 _MOST, _MOST_TEXT, _MOST_OF_A_WORD = 8, 300, 1000

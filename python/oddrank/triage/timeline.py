@@ -36,7 +36,7 @@ LOST = re.compile(
     r"|communicator was aborted|aborted communicator|another rank|DistStoreError|DistNetworkError"
     r"|RendezvousConnectionError|RendezvousClosedError|client socket has|Socket Timeout"
     r"|wait timeout after|Socket closed|store->get\(|Application timeout caused pair closure"
-    r"|NCCL watchdog|No route to host|Software caused connection abort"
+    r"|NCCL watchdog(?! hang)|No route to host|Software caused connection abort"
     r"|rocess on rank \d+ due to error"
     # What drivers and engines say of a worker that died.
     r"|ActorDied|ActorUnavailable|RayActorError|WorkerCrashed|[Aa]ctor (?:died|is dead)"

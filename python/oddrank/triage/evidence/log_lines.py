@@ -40,7 +40,7 @@ WORDS: dict[str, tuple[tuple[str, int], ...]] = {
     "watchdog": (
         *_alone(
             "Watchdog caught collective operation timeout|detected by watchdog|"
-            "watchdog thread terminated with exception|watchdog got stuck for|"
+            "watchdog thread terminated with exception|watchdog got stuck for|watchdog hang|"
             "Watchdog timeout (|Timeout at |dump signal|[TC][rank=|"
             "Heartbeat monitor timed out|Could not acquire GIL|"
             "Stack trace of the failed collective not found|Flight Recorder debug info to|"
@@ -77,7 +77,7 @@ WORDS: dict[str, tuple[tuple[str, int], ...]] = {
             "aborting with error : HSA|Terminating process because the JAX|*** SIG|EI0002|EI0006|"
             "hccl fftsplus t|Duplicate GPU detected|TPU session error|!!!! FATAL ERROR|"
             "terminated with signal|terminated with exit code|CUDA_ERROR_ECC|CUDA_ERROR_NVLINK|"
-            "Unhandled exception: |SignalException: Process "
+            "Unhandled exception: |SignalException: Process |following async exception: "
         ),
         ("Last error:", -1),
         ("*** Process received signal", -2),

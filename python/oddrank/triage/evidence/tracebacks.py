@@ -95,8 +95,9 @@ _SIGNAL_WORDS = ("Segmentation fault", "*** Process received signal", "*** SIG",
                  "SignalException: Process ")  # fmt: skip
 # What a C++ exception and watchdogs say when they end their process.
 _LAST_WORDS = re.compile(
-    r".*(?:what\(\): |with exception:)(.*)|.*?(Aborting process on rank .*|Watchdog timeout \(.*"
-    r"|\S* watchdog got stuck for .*)"
+    r".*(?:what\(\): |with exception:|async exception: )(.*)"
+    r"|.*?(Aborting process on rank .*|Watchdog timeout \(.*|\S* watchdog got stuck for .*"
+    r"|Terminating the process .* watchdog hang.*)"
 )
 # Its rank: of a group, unless that is the default one.
 _OF_WATCHDOG = re.compile(r"\[PG (?:ID )?(\d+)[^\]]*Rank (\d+)\]|\[Rank (\d+)\]")
@@ -281,7 +282,7 @@ class _Words:
         self._open: dict[object, _Block] = {}
         self._done: dict[object, list[_Block]] = {}
         self._goes_on: dict[object, int] = {}
-        self._deaths: dict[object, Death] = {}
+        self._deaths: dict[tuple[object, Process], Death] = {}
         self._troubles: dict[tuple[object, str, str], Trouble] = {}
         self._ended: set[object] = set()  # writers of which a launcher has ended
         self._told: list[Fact] = []  # by launchers
@@ -292,12 +293,12 @@ class _Words:
             self._add(line)
         for writer in list(self._open):
             self._close(writer)
-        yield from self._told
         torn = [b for blocks in self._done.values() for b in blocks if not b.text]
         for block in torn[:_MOST_SITES]:
             if not parse(block.lines)[1]:
                 _again(self._log, block)
         self._add_bare()
+        yield from self._told
         went_on = _went_on(self._log, self._done)
         for blocks in self._done.values():
             yield from _deaths(blocks, went_on)
@@ -316,7 +317,9 @@ class _Words:
             rank = block.process.rank
             if rank is None and own:
                 block.process = own.process((None,) * 7)
-            if block.text not in texts if rank is None else rank not in known:
+            if block.launcher:
+                self._tell(block, alone=not self._done)
+            elif block.text not in texts if rank is None else rank not in known:
                 key = (rank, None, None, None, None, None, None)
                 self._done.setdefault(key, []).append(block)
 
@@ -408,7 +411,7 @@ class _Words:
     def _what(self, line: Line, text: str, source: Source) -> None:
         """Reads last words; those of a watchdog name its rank, and mostly end one that waited."""
         process, of = line.process, _OF_WATCHDOG.search(line.text)
-        if of and process.rank is None and (of[3] or of[1] == "0"):
+        if of and (of[1] == "0" or (of[3] and process.rank is None)):
             process = replace(process, rank=int(of[2] or of[3]))
         waited = timeline.WAITED.search(text or line.text)
         self._died(line, Death(process, "abort", source, line.time, signal=6, text=text,
@@ -451,6 +454,10 @@ class _Words:
     def _last_error(self, line: Line, text: str) -> None:
         """NCCL's or HCCL's reason follows an exception that only says that there was one."""
         blocks = self._done.get(line.writer)
+        for key, death in self._deaths.items() if text and not blocks else ():
+            near = key[0] == line.writer or not any(line.writer)
+            if near and line.number - (death.source.line or 0) < _BELOW:
+                self._deaths[key] = replace(death, text=f"{death.text} ({text})")
         if blocks and text and line.number - blocks[-1].number < 1000:
             blocks[-1].text += f" ({text})"
 
@@ -467,11 +474,15 @@ class _Words:
         self._done.setdefault(writer, []).append(block)
         if block.launcher:
             self._ended.add(writer)  # what dies there afterwards is the launcher itself
-            if found := _GOT_SIGNAL.search(block.text):
-                self._told.append(Stop("torchrun", block.source, block.time, int(found[1])))
-            found = _SPAWNED.search(block.text)
-            if found and (found[2] or (not found[1] and self._done[writer] == [block])):
-                self._told.append(_of_spawned(found, block.process, block.source, block.time))
+            self._tell(block, alone=self._done[writer] == [block])
+
+    def _tell(self, block: _Block, *, alone: bool) -> None:
+        """Reads what a launcher's own exception says of its processes."""
+        if found := _GOT_SIGNAL.search(block.text):
+            self._told.append(Stop("torchrun", block.source, block.time, int(found[1])))
+        found = _SPAWNED.search(block.text)
+        if found and (found[2] or (not found[1] and alone)):
+            self._told.append(_of_spawned(found, block.process, block.source, block.time))
 
 
 def _of_spawned(

@@ -68,6 +68,7 @@ _FINGERPRINT = re.compile(
 )
 _DUMP_FILE = re.compile(r"Flight Recorder debug info to (\S+)")
 _DEFAULT = "default_pg"
+_STOOD = ("Heartbeat monitor timed out", "watchdog got stuck for", "watchdog hang")
 
 
 @dataclass
@@ -117,7 +118,7 @@ class _Lines:
         elif line.word == "Could not acquire GIL":
             self.others.append(Advice("stacks", source))
         else:
-            if line.word == "watchdog got stuck for":
+            if line.word in _STOOD[1:]:
                 self.others.append(Advice("stacks", source))
             if found := _DUMP_FROM.search(line.text):
                 # That rank timed out first and told the others: it waited, too.
@@ -149,7 +150,7 @@ class _Lines:
             seen.seq = seq
         gave_up = work or at or _GAVE_UP.search(line.text)
         seen.timed_out |= gave_up is not None
-        seen.stood |= line.word in ("Heartbeat monitor timed out", "watchdog got stuck for")
+        seen.stood |= line.word in _STOOD
         for field_, pattern in (
             ("enqueued", _ENQUEUED), ("started", _STARTED), ("completed", _COMPLETED)
         ):  # fmt: skip
@@ -165,8 +166,9 @@ class _Lines:
     ) -> _Seen:
         name, text, member = where
         process = line.process
-        if process.rank is None and (not name or text == _DEFAULT):
-            process = replace(process, rank=member)  # the group is the default one, or unnamed
+        if text == _DEFAULT or (process.rank is None and not name):
+            # Ranks of the default group are the job's; a launcher's prefix may be a local one.
+            process = replace(process, rank=member, label="")
         who: object = process.rank if process.rank is not None else (line.writer, member)
         if name:
             key = (who, name, member)

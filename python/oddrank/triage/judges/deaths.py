@@ -16,6 +16,7 @@ from oddrank.triage import causes, timeline
 from oddrank.triage.facts import Call, Death, Process, Stop, World
 from oddrank.triage.judges.ends import (
     FROM_OUTSIDE,
+    STOOD,
     End,
     before,
     ends_of,
@@ -162,7 +163,7 @@ def _cause(view: View, ends: Sequence[End], group: list[End]) -> Suspect:
         (raised and not best.text, 0, "what it raised is not in what was read"),
         (raised and not _confirmed(first, victims, ended), 1,
          "nothing says that the process ended by it"),
-        ("watchdog got stuck" in best.text, 1, "why it stood still is not in what was read"),
+        (STOOD.search(best.text), 1, "why it stood still is not in what was read"),
         (_after_timeouts(view, group), 1, "other ranks had timed out before"),
     )  # fmt: skip
     certainty, doubt = min(((sure, text) for fits, sure, text in doubts if fits),

@@ -22,6 +22,7 @@ _UNLIKE = re.compile(
     r"op\.preamble\.length <= op\.nbytes|Received data size doesn't match expected"
     r"|Detected mismatch between collectives"
 )
+STOOD = re.compile("watchdog (?:got stuck|hang)")
 _STOPPED = re.compile(r"^(?:KeyboardInterrupt|SignalException|SystemExit)\b")
 # Signals that others send: SIGINT, SIGKILL, SIGTERM.
 FROM_OUTSIDE = frozenset({2, 9, 15})
@@ -212,7 +213,7 @@ def _is_of_watchdog(death: Death, gave_up: float | None) -> bool:
     launcher's report: a guard that saw it end knows what came first."""
     bare = death.text.startswith("terminate ") or (not death.text and death.signal == 6)
     behind = None if death.time is None or gave_up is None else death.time - gave_up
-    stood = "watchdog got stuck" in death.text
+    stood = STOOD.search(death.text) is not None
     if bare and not stood and death.process.rank is not None:
         return death.coarse and behind is not None and behind > 0
     return (stood or bare) and (behind is None or behind >= -1.0)
