@@ -1,9 +1,10 @@
 """The causes that `oddrank run` names itself; all others are triage's."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from oddrank.control.stages import RankState
-from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
+from oddrank.finding import Evidence, Finding, Row, Who, ranks_text
 from oddrank.lateness import Late
 from oddrank.run import watch
 from oddrank.triage import causes
@@ -11,42 +12,34 @@ from oddrank.triage.facts import Process, Source
 from oddrank.triage.findings import finding
 from oddrank.triage.suspects import Point, Suspect
 
+LATE = Row(
+    "late-arrival", "late", "{who} is late: it spends {by} more than the others between"
+    " collectives, and they wait for it in {share:.0%} of {calls}",
+    ("high", "in two reports in a row, and its median is outside the range of the others"),
+    ("top -H on its host: which processes use the cores of this rank",
+     "oddrank trace where: what it does while the others wait"),
+)  # fmt: skip
+OF_TWO = replace(
+    LATE, sure=("medium", "in two reports in a row, but with only one other rank to compare with")
+)
+
 
 def late(who: Who, one: Late, calls: str, members: int) -> Finding:
     """In two reports in a row the rank was later than the healthy spread explains.
 
     calls: what was compared, with its number. members: ranks of the group.
     """
-    alone = members == 2
-    return Finding(
-        condition="late",
-        who=who,
-        cause="late-arrival",
-        what=f"{who} is late: it spends {_time(one.by)} more than the others between collectives,"
-        f" and they wait for it in {one.share:.0%} of {calls}",
-        evidence=(
-            Evidence(
-                "time from one collective to the next, without what it waits for others",
-                f"median of {calls}", (one.others + one.by) / 1e3, "ms", one.others / 1e3,
-            ),
-            Evidence("arrives after the others by", "wall clocks", one.behind / 1e3, "ms"),
-            Evidence(
-                "healthy spread (median of last minus first)", "the same", one.spread / 1e3, "ms"
-            ),
-            Evidence(
-                "smallest delay that counts as late", "twice the spread", one.line / 1e3, "ms"
-            ),
+    usual, spread = one.others / 1e3, "healthy spread (median of last minus first)"
+    return (OF_TWO if members == 2 else LATE).found(
+        who,
+        Evidence(
+            "time from one collective to the next, without what it waits for others",
+            f"median of {calls}", usual + one.by / 1e3, "ms", usual,
         ),
-        confidence=Confidence(
-            "medium" if alone else "high",
-            "in two reports in a row, but with only one other rank to compare with"
-            if alone
-            else "in two reports in a row, and its median is outside the range of the others",
-        ),
-        next=(
-            "top -H on its host: which processes use the cores of this rank",
-            "oddrank trace where: what it does while the others wait",
-        ),
+        Evidence("arrives after the others by", "wall clocks", one.behind / 1e3, "ms"),
+        Evidence(spread, "the same", one.spread / 1e3, "ms"),
+        Evidence("smallest delay that counts as late", "twice the spread", one.line / 1e3, "ms"),
+        by=_time(one.by), share=one.share, calls=calls,
     )  # fmt: skip
 
 
