@@ -77,6 +77,11 @@ class Report:
         summary = _summary(verdict, world, ordered, why)
         return Report(tool, world, data, ordered, verdict, summary, why, tuple(raised))
 
+    @property
+    def surest(self) -> Finding | None:
+        """The surest finding that names somebody."""
+        return next((finding for finding in self.findings if finding.names_somebody()), None)
+
     def envelope(self) -> dict[str, Any]:
         """Returns the JSON of report.schema.json."""
         return {

@@ -60,7 +60,7 @@ def decide(
 
     earlier: the attempts before, oldest first; `now` is this one.
     """
-    first = next((f for f in report.findings if f.names_somebody()), None)
+    first = report.surest
     if told:
         return Decision("same-nodes", "somebody ended the job: that says nothing of its nodes")
     if first is None:
@@ -80,8 +80,7 @@ def signature(report: Report) -> str:
 
     "" if nobody is named.
     """
-    first = next((f for f in report.findings if f.names_somebody()), None)
-    if first is None:
+    if (first := report.surest) is None:
         return ""
     what = first.what.removeprefix(str(first.who)).partition(";")[0]
     return f"{first.cause}: {_NUMBERS.sub('#', what).strip()}"

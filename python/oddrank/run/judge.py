@@ -540,16 +540,14 @@ def _write_new(paths: Sequence[Path], text: str) -> None:
 
 def _blame(report: Report) -> tuple[tuple[int, ...], str, int] | None:
     """Returns the ranks, the cause and the confidence of the surest finding of somebody."""
-    for finding in report.findings:
-        if finding.names_somebody():
-            return finding.who.ranks, finding.cause, _LEVELS.index(finding.confidence.level)
-    return None
+    if (first := report.surest) is None:
+        return None
+    return first.who.ranks, first.cause, _LEVELS.index(first.confidence.level)
 
 
 def _why_not_kill(report: Report) -> str:
     """Returns why a stall is no reason to end a job; "" if a rank is named or all of them wait."""
-    first = next((finding for finding in report.findings if finding.names_somebody()), None)
-    if first is not None:
+    if (first := report.surest) is not None:
         if first.cause == causes.MOVING.name:
             return "the rank that others wait for moves"
         return "no rank waits for it" if first.cause == causes.OUTSIDE.name else ""

@@ -307,14 +307,9 @@ def _death(
         )  # fmt: skip
     elif end.how == "exited" and end.exit_code:
         yield Death(
-            process,
-            "exit",
-            source,
-            rank.last,
-            code=end.exit_code,
-            site=site,
+            process, "exit", source, rank.last, code=end.exit_code, site=site,
             failed=record_calls.lost(rank),
-        )
+        )  # fmt: skip
     elif seen is not None and seen.signal == signal.SIGKILL and seen.oom_kills:
         text = f"oom_kill of its cgroup has grown by {seen.oom_kills}"
         yield Death(process, "oom", source, seen.ended, signal=seen.signal, text=text, site=site)

@@ -207,7 +207,10 @@ def _sizes(inputs: int, outputs: int, dtype: str) -> str:
     """Returns the numbers of elements; inputs and outputs where they differ."""
     if not dtype:
         return ""
-    one, other = _elements(inputs, dtype), _elements(outputs, dtype)
+    return _pair(_elements(inputs, dtype), _elements(outputs, dtype))
+
+
+def _pair(one: int, other: int) -> str:
     return str(max(one, other)) if one == other or not (one and other) else f"{one} to {other}"
 
 
@@ -241,16 +244,11 @@ def mismatches(
             seq, how, variants = different
             group, usual = Group(name, ids), matching.expected(found, seq)
             known = usual is not None and any(usual == signature for signature, _ in variants)
-            yield Mismatch(
-                group, seq, how,
-                tuple(
-                    replace(
-                        _variant(seq, v, by_rank, sources, group),
-                        usual=v[0] == usual if known else None,
-                    )
-                    for v in variants
-                ),
-            )  # fmt: skip
+            made = (
+                _variant(seq, v, by_rank, sources, group, usual=v[0] == usual if known else None)
+                for v in variants
+            )
+            yield Mismatch(group, seq, how, tuple(made))
 
 
 def _threads(
@@ -292,6 +290,8 @@ def _variant(
     by_rank: Mapping[int, Rank],
     sources: Mapping[str, Source],
     group: Group,
+    *,
+    usual: bool | None,
 ) -> Variant:
     signature, numbers = variant
     first = by_rank[min(numbers)]
@@ -300,10 +300,8 @@ def _variant(
          if key[:2] == (group.name, group.ranks) and call.seq == seq),
         (),
     )  # fmt: skip
-    one, other = signature.inputs or 0, signature.outputs or 0
-    sizes = str(max(one, other)) if one == other or not (one and other) else f"{one} to {other}"
+    sizes = _pair(signature.inputs or 0, signature.outputs or 0) if signature.dtype else ""
     call = Call(
-        seq, signature.op, root=signature.root, dtype=signature.dtype,
-        sizes=sizes if signature.dtype else "", site=site,
-    )  # fmt: skip
-    return Variant(call, tuple(sorted(numbers)), sources[first.file])
+        seq, signature.op, root=signature.root, dtype=signature.dtype, sizes=sizes, site=site
+    )
+    return Variant(call, tuple(sorted(numbers)), sources[first.file], usual)
