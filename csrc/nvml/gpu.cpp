@@ -38,95 +38,76 @@ struct FieldValue {  // nvmlFieldValue_t
 };
 static_assert(sizeof(FieldValue) == 40);
 
-// Keeps NVML initialized while it lives. Several may live: NVML counts.
-class Library {
- public:
-  // Throws Error if the library or the driver is missing.
-  explicit Library(const std::string& file);
-  Library(const Library&) = delete;
-  Library& operator=(const Library&) = delete;
-  ~Library();
-
-  // Returns kNotSupported if this driver's library has no such function.
-  template <class F, class... Arguments>
-  Result call(const char* name, Arguments... arguments) const {
-    const auto function = library_.find<F*>(name);
-    return function == nullptr ? kNotSupported : function(arguments...);
-  }
-  std::string text_of(Result result) const;
-  void check(Result result, const char* what) const;
-
-  Result device_of(const std::string& uuid, Device* device) const;
-  // Reads a number by the name of a function that takes the GPU alone.
-  Result number(const char* name, Device device, std::uint64_t* found) const;
-  // Reads the number NVML_FI_DEV_* `id`. `scope`: the link, for numbers of links.
-  Result field(Device device, unsigned id, unsigned scope, std::uint64_t* found) const;
-  // Sets `up`. Returns kNotSupported or kInvalidArgument for links that are absent: numbers may
-  // have gaps.
-  Result link_is_up(Device device, unsigned link, bool* up) const;
-
- private:
-  DynamicLibrary library_;
-};
-
 // Values of nvmlValueType_t, which say where a value lies in the union.
 constexpr int kDouble = 0;
 constexpr int kUnsigned = 1;
 constexpr int kSigned = 5;
 
-Library::Library(const std::string& file) {
-  std::string why;
-  library_ = DynamicLibrary::open(file, &why);
-  if (!library_) throw Error("NVML, the library of the NVIDIA driver, cannot be loaded: " + why);
-  check(call<Result()>("nvmlInit_v2"), "nvmlInit_v2");
-}
+// Keeps NVML initialized while it lives. Several may live: NVML counts.
+class Library {
+ public:
+  // Throws Error if the library or the driver is missing.
+  explicit Library(const std::string& file) {
+    std::string why;
+    library_ = DynamicLibrary::open(file, &why);
+    if (!library_) throw Error("NVML, the library of the NVIDIA driver, cannot be loaded: " + why);
+    check(call("nvmlInit_v2"), "nvmlInit_v2");
+  }
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+  ~Library() { call("nvmlShutdown"); }
 
-Library::~Library() {
-  if (const auto end = library_.find<Result (*)()>("nvmlShutdown")) end();
-}
+  // Calls a function, whose parameters are of the arguments' very types. Returns kNotSupported if
+  // this driver's library has no such function.
+  template <class... Arguments>
+  Result call(const char* name, Arguments... arguments) const {
+    const auto function = library_.find<Result (*)(Arguments...)>(name);
+    return function == nullptr ? kNotSupported : function(arguments...);
+  }
+  std::string text_of(Result result) const {
+    const auto text = library_.find<const char* (*)(Result)>("nvmlErrorString");
+    return text == nullptr ? "error " + std::to_string(result) : text(result);
+  }
+  void check(Result result, const char* what) const {
+    if (result != kSuccess) throw Error(std::string("NVML: ") + what + ": " + text_of(result));
+  }
 
-std::string Library::text_of(Result result) const {
-  const auto text = library_.find<const char* (*)(Result)>("nvmlErrorString");
-  return text == nullptr ? "error " + std::to_string(result) : text(result);
-}
+  Result device_of(const std::string& uuid, Device* device) const {
+    return call("nvmlDeviceGetHandleByUUID", uuid.c_str(), device);
+  }
+  // Reads a number by the name of a function that takes the GPU alone.
+  Result number(const char* name, Device device, std::uint64_t* found) const {
+    unsigned number = 0;
+    const Result told = call(name, device, &number);
+    *found = number;
+    return told;
+  }
+  // Reads the number NVML_FI_DEV_* `id`. `scope`: the link, for numbers of links.
+  Result field(Device device, unsigned id, unsigned scope, std::uint64_t* found) const {
+    FieldValue field;
+    field.id = id;
+    field.scope = scope;
+    const Result told = call("nvmlDeviceGetFieldValues", device, 1, &field);
+    if (told != kSuccess) return told;
+    // First: a driver sets no type for a value that it could not read.
+    if (field.result != kSuccess) return field.result;
+    if (field.type == kDouble) return kNotSupported;  // no counter is one
+    const bool narrow = field.type == kUnsigned || field.type == kSigned;
+    *found = narrow ? field.value.number : field.value.large;
+    return kSuccess;
+  }
+  // Sets `up`. Returns kNotSupported or kInvalidArgument for links that are absent: numbers may
+  // have gaps.
+  Result link_is_up(Device device, unsigned link, bool* up) const {
+    int on = 0;
+    const Result told = call("nvmlDeviceGetNvLinkState", device, link, &on);
+    *up = told == kSuccess && on != 0;
+    return told;
+  }
 
-void Library::check(Result result, const char* what) const {
-  if (result != kSuccess) throw Error(std::string("NVML: ") + what + ": " + text_of(result));
-}
-
-Result Library::device_of(const std::string& uuid, Device* device) const {
-  return call<Result(const char*, Device*)>("nvmlDeviceGetHandleByUUID", uuid.c_str(), device);
-}
-
-Result Library::number(const char* name, Device device, std::uint64_t* found) const {
-  unsigned number = 0;
-  const Result told = call<Result(Device, unsigned*)>(name, device, &number);
-  *found = number;
-  return told;
-}
-
-Result Library::field(Device device, unsigned id, unsigned scope, std::uint64_t* found) const {
-  FieldValue field;
-  field.id = id;
-  field.scope = scope;
-  const Result told =
-      call<Result(Device, int, FieldValue*)>("nvmlDeviceGetFieldValues", device, 1, &field);
-  if (told != kSuccess) return told;
-  // First: a driver sets no type for a value that it could not read.
-  if (field.result != kSuccess) return field.result;
-  if (field.type == kDouble) return kNotSupported;  // no counter is one
-  const bool narrow = field.type == kUnsigned || field.type == kSigned;
-  *found = narrow ? field.value.number : field.value.large;
-  return kSuccess;
-}
-
-Result Library::link_is_up(Device device, unsigned link, bool* up) const {
-  int on = 0;
-  const Result told =
-      call<Result(Device, unsigned, int*)>("nvmlDeviceGetNvLinkState", device, link, &on);
-  *up = told == kSuccess && on != 0;
-  return told;
-}
+ private:
+  DynamicLibrary library_;
+};
 
 // NVML functions that return one unsigned number of a GPU.
 struct Number {
@@ -224,11 +205,10 @@ void ask_fields(const Notes& notes, Device device, const Rows& rows, unsigned sc
 }
 
 Result throttle_reasons(const Library& library, Device device, std::uint64_t* found) {
-  using Ask = Result(Device, unsigned long long*);
   unsigned long long reasons = 0;
-  Result told = library.call<Ask>("nvmlDeviceGetCurrentClocksEventReasons", device, &reasons);
+  Result told = library.call("nvmlDeviceGetCurrentClocksEventReasons", device, &reasons);
   if (told == kNotSupported) {  // its name before driver 535
-    told = library.call<Ask>("nvmlDeviceGetCurrentClocksThrottleReasons", device, &reasons);
+    told = library.call("nvmlDeviceGetCurrentClocksThrottleReasons", device, &reasons);
   }
   *found = reasons;
   return told;
@@ -242,16 +222,14 @@ void ask_numbers(const Notes& notes, Device device) {
   }
   for (const OfKind& row : kOfKind) {
     unsigned number = 0;
-    const Result told = notes.library.call<Result(Device, unsigned, unsigned*)>(
-        row.function, device, row.kind, &number);
+    const Result told = notes.library.call(row.function, device, row.kind, &number);
     notes.add(row.name, told, number);
   }
   const Result told = throttle_reasons(notes.library, device, &found);
   notes.add("throttle", told, found);
   unsigned mig = 0;
   unsigned pending = 0;
-  const Result mode = notes.library.call<Result(Device, unsigned*, unsigned*)>(
-      "nvmlDeviceGetMigMode", device, &mig, &pending);
+  const Result mode = notes.library.call("nvmlDeviceGetMigMode", device, &mig, &pending);
   notes.add("mig", mode, mig);
 }
 
@@ -269,8 +247,7 @@ std::optional<std::vector<unsigned>> processes(const Library& library, Device de
   std::array<Process, 256> list{};
   for (const char* version : {"_v3", "_v2"}) {
     unsigned count = list.size();
-    const Result told = library.call<Result(Device, unsigned*, Process*)>(
-        (function + version).c_str(), device, &count, list.data());
+    const Result told = library.call((function + version).c_str(), device, &count, list.data());
     if (told == kNotSupported) continue;
     if (told != kSuccess) return std::nullopt;
     std::vector<unsigned> pids;
@@ -308,9 +285,8 @@ Found find(const Library& library, const std::string& uuid) {
 // Returns the GPU of a slice: it has the errors and clocks.
 Device whole(const Library& library, const Found& found) {
   Device parent = nullptr;
-  const bool known = found.slice && library.call<Result(Device, Device*)>(
-                                        "nvmlDeviceGetDeviceHandleFromMigDeviceHandle",
-                                        found.device, &parent) == kSuccess;
+  const bool known = found.slice && library.call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle",
+                                                 found.device, &parent) == kSuccess;
   return known ? parent : found.device;
 }
 
@@ -324,9 +300,8 @@ GpuHealth gpu_health(const std::string& uuid, const std::string& file) {
   health.lost = found.lost;
   if (!health.lost.empty()) return health;
   std::array<char, 128> name{};  // NVML_DEVICE_NAME_V2_BUFFER_SIZE is 96
-  if (library.call<Result(Device, char*, unsigned)>("nvmlDeviceGetName", found.device, name.data(),
-                                                    static_cast<unsigned>(name.size() - 1)) ==
-      kSuccess) {
+  if (library.call("nvmlDeviceGetName", found.device, name.data(),
+                   static_cast<unsigned>(name.size() - 1)) == kSuccess) {
     health.name = name.data();
   }
   const Device gpu = whole(library, found);
@@ -352,8 +327,7 @@ GpuCounters gpu_counters(const std::string& uuid, const std::string& file) {
     const Notes notes{library, counters.links[link], counters.lost};
     for (unsigned which = 0; which < kLinkErrors.size(); ++which) {
       unsigned long long count = 0;
-      const Result told = library.call<Result(Device, unsigned, unsigned, unsigned long long*)>(
-          "nvmlDeviceGetNvLinkErrorCounter", gpu, link, which, &count);
+      const Result told = library.call("nvmlDeviceGetNvLinkErrorCounter", gpu, link, which, &count);
       notes.add(kLinkErrors[which], told, count);
     }
     ask_fields(notes, gpu, kLinkFields, link);
@@ -404,8 +378,7 @@ unsigned speed_of_links(const Library& library, Device device) {
 std::string fabric_of(const Library& library, Device device) {
   FabricInfo info;
   info.version = kFabricVersion;
-  const Result told =
-      library.call<Result(Device, FabricInfo*)>("nvmlDeviceGetGpuFabricInfoV", device, &info);
+  const Result told = library.call("nvmlDeviceGetGpuFabricInfoV", device, &info);
   // The cluster is zero if the switches join no other host (NCCL reads it so, too).
   const bool none =
       std::all_of(info.cluster.begin(), info.cluster.end(), [](auto b) { return b == 0; });

@@ -2,21 +2,116 @@
 // its number, what it was and where it was called; of each group how far the rank has come.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
-
-#include "triage/flight_tables.hpp"
 
 namespace oddrank {
 
-// So many operations before one, of which each length is tried, and so often seen, are a pattern.
-inline constexpr std::array<std::size_t, 3> kPatternLengths{3, 8, 24};
-inline constexpr std::size_t kPatternMatches = 2;
+// What many dumps have in common is kept once: groups, frames, stacks, signatures of operations.
+
+struct TextHash {
+  using is_transparent = void;
+  std::size_t operator()(std::string_view text) const noexcept {
+    return std::hash<std::string_view>()(text);
+  }
+};
+template <typename Mapped>
+using TextMap = std::unordered_map<std::string, Mapped, TextHash, std::equal_to<>>;
+
+// What all ranks must issue alike. Two that are equal have one id.
+struct FlightSignature {
+  std::string op;
+  std::string dtype;
+  std::string sizes;  // of one rank: others may have another shape of as many elements
+  std::int64_t elements = -1;
+  std::int64_t group_size = 0;  // as the sizes show it; 0: they don't
+  bool synchronises = false;
+  bool coalesced = false;
+};
+
+struct FlightFrame {
+  std::string function;
+  std::string file;
+  std::int64_t line = 0;
+};
+
+struct FlightGroup {
+  std::string name;
+  std::string text;
+  std::vector<std::int32_t> ranks;  // in the order of the group's own ranks; empty: unknown
+  bool whole_world() const { return text == "default_pg" || name == "default_pg"; }
+};
+
+inline constexpr std::uint32_t kNoId = UINT32_MAX;
+
+// Texts to numbers from 0, for several threads.
+template <typename Thing>
+class Interned {
+ public:
+  explicit Interned(std::size_t most) : most_(most) {}
+
+  // Returns the id of `key`; makes its thing by `make` at the first time. kNoId if it is full.
+  template <typename Make>
+  std::uint32_t id(std::string_view key, Make make) {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = ids_.find(key); found != ids_.end()) return found->second;
+    if (things_.size() >= most_) return kNoId;
+    things_.push_back(std::make_unique<Thing>(make()));
+    const auto made = static_cast<std::uint32_t>(things_.size() - 1);
+    ids_.emplace(key, made);
+    return made;
+  }
+  // Stays where it is for as long as this lives.
+  Thing& operator[](std::uint32_t id) const {
+    const std::lock_guard lock(mutex_);
+    return *things_[id];
+  }
+  std::size_t size() const {
+    const std::lock_guard lock(mutex_);
+    return things_.size();
+  }
+
+ private:
+  std::size_t most_;
+  mutable std::mutex mutex_;
+  TextMap<std::uint32_t> ids_;
+  std::vector<std::unique_ptr<Thing>> things_;
+};
+
+struct FlightTables {
+  Interned<FlightGroup> groups{std::size_t{4} << 20};
+  Interned<FlightFrame> frames{std::size_t{1} << 18};
+  Interned<std::vector<std::uint32_t>> stacks{std::size_t{1} << 16};  // ids of frames
+  Interned<FlightSignature> signatures{std::size_t{1} << 20};
+};
+
+// Training repeats itself. Returns the last operation before `end` that came behind the same ones
+// as that at `end` does, if always the same followed, more than once; same(a, b): whether two are
+// alike. Lengths of the history that must repeat are tried in turn.
+template <class Same>
+std::optional<std::size_t> usual_next(std::size_t end, const Same& same) {
+  for (const std::size_t length : {3, 8, 24}) {
+    std::size_t matches = 0, next = 0;
+    bool always = true;
+    for (std::size_t at = length; at < end && always; ++at) {
+      std::size_t matched = 0;
+      while (matched < length && same(at - 1 - matched, end - 1 - matched)) ++matched;
+      if (matched < length) continue;
+      always = matches++ == 0 || same(at, next);
+      next = at;
+    }
+    if (always && matches > 1) return next;
+  }
+  return {};
+}
 
 // Larger sequence numbers are taken for this one.
 inline constexpr std::int64_t kLargestFlightSeq = std::int64_t{1} << 53;
@@ -104,20 +199,8 @@ struct FlightDump {
   std::vector<FlightTrack> tracks;
 };
 
-// Reads dumps one after the other. One object a thread; the tables are shared.
-class FlightReader {
- public:
-  explicit FlightReader(FlightTables& tables);
-  ~FlightReader();
-  FlightReader(const FlightReader&) = delete;
-  FlightReader& operator=(const FlightReader&) = delete;
-
-  // Returns what a dump holds: a pickle or JSON. What is wrong with it is in its notes.
-  FlightDump read(std::string_view bytes);
-
- private:
-  class Consumer;
-  std::unique_ptr<Consumer> consumer_;
-};
+// Returns a function that reads dumps one after the other, pickles or JSON. What is wrong with one
+// is in its notes. One a thread; the tables are shared.
+std::function<FlightDump(std::string_view)> flight_reader(FlightTables& tables);
 
 }  // namespace oddrank

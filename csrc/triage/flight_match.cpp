@@ -24,31 +24,6 @@ struct FlightMember {
 };
 using FlightMembers = std::vector<FlightMember>;
 
-// Finds where the ranks of a group issued different operations under one number.
-class FlightMismatches {
- public:
-  FlightMismatches(const FlightTables& tables, const std::vector<std::int64_t>& ranks,
-                   std::vector<FlightMismatch>& found)
-      : tables_(tables), ranks_(ranks), found_(found) {}
-
-  // Finds the first call of a group in which its members differ.
-  void of_group(std::uint32_t group, const FlightMembers& members);
-
- private:
-  struct Held {
-    std::uint32_t signature;
-    FlightMembers members;
-  };
-
-  bool report(std::uint32_t group, const FlightMembers& members, std::int64_t seq);
-  bool compatible(std::uint32_t one, std::uint32_t two) const;
-  static std::uint32_t expected_at(const std::vector<Held>& held, std::int64_t seq);
-
-  const FlightTables& tables_;
-  const std::vector<std::int64_t>& ranks_;
-  std::vector<FlightMismatch>& found_;
-};
-
 std::uint32_t signature_at(const FlightTrack& track, std::int64_t seq,
                            std::size_t* index = nullptr) {
   const std::int64_t offset = seq - track.base;
@@ -127,123 +102,132 @@ bool reordered(const FlightTrack& one, const FlightTrack& two, std::int64_t seq)
   return false;
 }
 
-void FlightMismatches::of_group(std::uint32_t group, const FlightMembers& members) {
-  for (const std::int64_t seq : suspicious(members)) {
-    if (report(group, members, seq)) return;
-  }
-}
+// Finds where the ranks of a group issued different operations under one number.
+class FlightMismatches {
+ public:
+  FlightMismatches(const FlightTables& tables, const std::vector<std::int64_t>& ranks,
+                   std::vector<FlightMismatch>& found)
+      : tables_(tables), ranks_(ranks), found_(found) {}
 
-bool FlightMismatches::report(std::uint32_t group, const FlightMembers& members, std::int64_t seq) {
-  struct Issued {
-    FlightMember member;
+  // Finds the first call of a group in which its members differ.
+  void of_group(std::uint32_t group, const FlightMembers& members) {
+    for (const std::int64_t seq : suspicious(members)) {
+      if (report(group, members, seq)) return;
+    }
+  }
+
+ private:
+  struct Held {
     std::uint32_t signature;
-    bool newest, coalesced, known;
+    FlightMembers members;
   };
-  std::vector<Issued> issued;
-  bool coalesced = false;
-  for (const FlightMember& member : members) {
-    std::size_t index = 0;
-    const std::uint32_t id = signature_at(*member.track, seq, &index);
-    if (id == kNoId) continue;
-    const FlightSignature& signature = tables_.signatures[id];
-    issued.push_back({member, id, index + 1 == member.track->rows.size(), signature.coalesced,
-                      !signature.dtype.empty() && signature.elements >= 0});
-    coalesced |= signature.coalesced;
-  }
-  // Where others ended a coalesced group, the newest operation may be the first of one that is
-  // being filled.
-  if (coalesced) {
-    std::erase_if(issued, [](const Issued& one) { return one.newest && !one.coalesced; });
-  }
-  // What lacks a dtype or a size agrees with several that differ: those come first.
-  std::stable_partition(issued.begin(), issued.end(), [](const Issued& one) { return one.known; });
-  std::vector<Held> held;
-  for (const Issued& one : issued) {
-    auto same = std::ranges::find_if(
-        held, [&](const Held& each) { return compatible(each.signature, one.signature); });
-    if (same == held.end()) same = held.insert(held.end(), {one.signature, {}});
-    same->members.push_back(one.member);
-  }
-  if (held.size() < 2) return false;
-  std::ranges::stable_sort(held, [](const Held& one, const Held& two) {
-    return one.members.size() > two.members.size();
-  });
-  FlightMismatch made;
-  made.group = group;
-  made.seq = seq;
-  if (!differ(tables_.signatures[held[0].signature], tables_.signatures[held[1].signature],
-              made.differs)) {
-    return false;
-  }
-  if (reordered(*held[0].members.front().track, *held[1].members.front().track, seq)) {
-    made.differs = Differs::order;
-  }
-  const std::uint32_t expected = expected_at(held, seq);
-  for (const Held& each : held) {
-    FlightVariant variant;
-    const FlightSignature& signature = tables_.signatures[each.signature];
-    variant.call.seq = seq;
-    variant.call.op = signature.op;
-    variant.call.dtype = signature.dtype;
-    variant.call.sizes = signature.sizes;
-    std::size_t index = 0;
-    signature_at(*each.members.front().track, seq, &index);
-    variant.call.stack = each.members.front().track->rows[index].stack;
-    variant.call.state =
-        each.members.front().track->completed >= seq ? CallState::completed : CallState::enqueued;
-    if (expected != kNoId) variant.usual = each.signature == expected ? 1 : 0;
-    variant.file = each.members.front().file;
-    for (const FlightMember& member : each.members) variant.ranks.push_back(ranks_[member.file]);
-    std::ranges::sort(variant.ranks);
-    made.variants.push_back(std::move(variant));
-  }
-  found_.push_back(std::move(made));
-  return true;
-}
 
-bool FlightMismatches::compatible(std::uint32_t one, std::uint32_t two) const {
-  Differs in{};
-  return one == two || !differ(tables_.signatures[one], tables_.signatures[two], in);
-}
-
-// Training repeats itself. Returns the one operation that always followed the calls before
-// `seq`, if it is among those that are held; else kNoId.
-std::uint32_t FlightMismatches::expected_at(const std::vector<Held>& held, std::int64_t seq) {
-  const FlightTrack* longest = nullptr;
-  std::size_t before = 0;
-  for (const Held& each : held) {
-    for (const FlightMember& member : each.members) {
+  bool report(std::uint32_t group, const FlightMembers& members, std::int64_t seq) {
+    struct Issued {
+      FlightMember member;
+      std::uint32_t signature;
+      bool newest, coalesced, known;
+    };
+    std::vector<Issued> issued;
+    bool coalesced = false;
+    for (const FlightMember& member : members) {
       std::size_t index = 0;
-      signature_at(*member.track, seq, &index);
-      if (longest == nullptr || index > before) {
-        longest = member.track;
-        before = index;
+      const std::uint32_t id = signature_at(*member.track, seq, &index);
+      if (id == kNoId) continue;
+      const FlightSignature& signature = tables_.signatures[id];
+      issued.push_back({member, id, index + 1 == member.track->rows.size(), signature.coalesced,
+                        !signature.dtype.empty() && signature.elements >= 0});
+      coalesced |= signature.coalesced;
+    }
+    // Where others ended a coalesced group, the newest operation may be the first of one that is
+    // being filled.
+    if (coalesced) {
+      std::erase_if(issued, [](const Issued& one) { return one.newest && !one.coalesced; });
+    }
+    // What lacks a dtype or a size agrees with several that differ: those come first.
+    std::stable_partition(issued.begin(), issued.end(),
+                          [](const Issued& one) { return one.known; });
+    std::vector<Held> held;
+    for (const Issued& one : issued) {
+      auto same = std::ranges::find_if(
+          held, [&](const Held& each) { return compatible(each.signature, one.signature); });
+      if (same == held.end()) same = held.insert(held.end(), {one.signature, {}});
+      same->members.push_back(one.member);
+    }
+    if (held.size() < 2) return false;
+    std::ranges::stable_sort(held, [](const Held& one, const Held& two) {
+      return one.members.size() > two.members.size();
+    });
+    FlightMismatch made;
+    made.group = group;
+    made.seq = seq;
+    if (!differ(tables_.signatures[held[0].signature], tables_.signatures[held[1].signature],
+                made.differs)) {
+      return false;
+    }
+    if (reordered(*held[0].members.front().track, *held[1].members.front().track, seq)) {
+      made.differs = Differs::order;
+    }
+    const std::uint32_t expected = expected_at(held, seq);
+    for (const Held& each : held) {
+      FlightVariant variant;
+      const FlightSignature& signature = tables_.signatures[each.signature];
+      variant.call.seq = seq;
+      variant.call.op = signature.op;
+      variant.call.dtype = signature.dtype;
+      variant.call.sizes = signature.sizes;
+      std::size_t index = 0;
+      signature_at(*each.members.front().track, seq, &index);
+      variant.call.stack = each.members.front().track->rows[index].stack;
+      variant.call.state =
+          each.members.front().track->completed >= seq ? CallState::completed : CallState::enqueued;
+      if (expected != kNoId) variant.usual = each.signature == expected ? 1 : 0;
+      variant.file = each.members.front().file;
+      for (const FlightMember& member : each.members) variant.ranks.push_back(ranks_[member.file]);
+      std::ranges::sort(variant.ranks);
+      made.variants.push_back(std::move(variant));
+    }
+    found_.push_back(std::move(made));
+    return true;
+  }
+
+  bool compatible(std::uint32_t one, std::uint32_t two) const {
+    Differs in{};
+    return one == two || !differ(tables_.signatures[one], tables_.signatures[two], in);
+  }
+
+  // Returns the one operation that always followed the calls before `seq`, if it is among those
+  // that are held; else kNoId.
+  static std::uint32_t expected_at(const std::vector<Held>& held, std::int64_t seq) {
+    const FlightTrack* longest = nullptr;
+    std::size_t before = 0;
+    for (const Held& each : held) {
+      for (const FlightMember& member : each.members) {
+        std::size_t index = 0;
+        signature_at(*member.track, seq, &index);
+        if (longest == nullptr || index > before) {
+          longest = member.track;
+          before = index;
+        }
       }
     }
-  }
-  if (longest == nullptr) return kNoId;
-  const auto& rows = longest->rows;
-  const auto same = [&](std::size_t one, std::size_t two) {
-    return rows[one].signature == rows[two].signature;
-  };
-  for (const std::size_t length : kPatternLengths) {
-    std::size_t matches = 0;
-    std::uint32_t next = kNoId;
-    bool always = true;
-    for (std::size_t at = length; at < before && always; ++at) {
-      std::size_t matched = 0;
-      while (matched < length && same(at - 1 - matched, before - 1 - matched)) ++matched;
-      if (matched < length) continue;
-      always = matches++ == 0 || rows[at].signature == next;
-      next = rows[at].signature;
-    }
-    if (!always || matches < kPatternMatches) continue;
+    if (longest == nullptr) return kNoId;
+    const auto& rows = longest->rows;
+    const auto same = [&](std::size_t one, std::size_t two) {
+      return rows[one].signature == rows[two].signature;
+    };
+    const auto usual = usual_next(before, same);
+    if (!usual) return kNoId;
+    const std::uint32_t next = rows[*usual].signature;
     const bool held_by_any =
         std::ranges::any_of(held, [&](const Held& each) { return each.signature == next; });
     return held_by_any ? next : kNoId;
   }
-  return kNoId;
-}
+
+  const FlightTables& tables_;
+  const std::vector<std::int64_t>& ranks_;
+  std::vector<FlightMismatch>& found_;
+};
 
 constexpr std::size_t kLargestFile = std::size_t{1} << 30;
 constexpr std::size_t kMostMismatches = 1024;
@@ -559,12 +543,12 @@ FlightRecords read_flight_records(const std::vector<FlightFile>& files, std::siz
   records.dumps.resize(files.size());
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
-    FlightReader reader(*records.tables);  // may lack memory
+    const auto read = flight_reader(*records.tables);  // may lack memory
     for (std::size_t i = next++; i < files.size(); i = next++) {
       FlightDump& dump = records.dumps[i];
       try {
         const auto [bytes, whole] = read_whole_file(files[i].path, kLargestFile);
-        dump = reader.read(bytes);
+        dump = read(bytes);
         if (!whole) dump.notes.emplace_back("only its first 1 GiB was read");
       } catch (const std::exception& error) {
         dump.notes.emplace_back(error.what());
@@ -601,8 +585,8 @@ FlightRecords read_flight_records(const std::vector<FlightFile>& files, std::siz
 FlightRecords read_flight_records(const std::vector<FlightFile>& files,
                                   const std::vector<std::string>& texts) {
   FlightRecords records;
-  FlightReader reader(*records.tables);
-  for (const std::string& text : texts) records.dumps.push_back(reader.read(text));
+  const auto read = flight_reader(*records.tables);
+  for (const std::string& text : texts) records.dumps.push_back(read(text));
   compare(files, records);
   return records;
 }
