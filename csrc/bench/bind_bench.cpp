@@ -4,7 +4,6 @@
 #include <bit>
 #include <string_view>
 
-#include "bench/verify/noise.hpp"
 #include "bench/verify/verify.hpp"
 #include "os/cpython.hpp"
 #include "os/to_python.hpp"

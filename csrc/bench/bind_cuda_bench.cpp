@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "bench/nccl/operation.hpp"
-#include "bench/verify/noise.hpp"
 #include "bench/verify/verify.hpp"
 #include "os/cpython.hpp"
 #include "os/error.hpp"

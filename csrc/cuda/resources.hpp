@@ -6,34 +6,42 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
-#include <utility>
 
 #include "cuda/runtime.hpp"
 #include "os/clock.hpp"
 
 namespace oddrank::cuda {
 
+// Gives what a unique_ptr owns back to CUDA.
+template <auto destroy>
+struct Destroy {
+  template <class T>
+  void operator()(T* owned) const noexcept {
+    destroy(owned);
+  }
+};
+
 // A stream whose work is not ordered after the default stream's. Belongs to the device that was
 // current when it was made.
 class Stream {
  public:
-  Stream() { ODDRANK_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking)); }
-  Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
-  Stream& operator=(Stream&&) = delete;
-  ~Stream() {
-    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  Stream() {
+    cudaStream_t made = nullptr;
+    ODDRANK_CUDA_CHECK(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));
+    stream_.reset(made);
   }
 
-  cudaStream_t get() const noexcept { return stream_; }
+  cudaStream_t get() const noexcept { return stream_.get(); }
   // Forgets the stream. For work that does not end: destroying what it uses would wait for it.
-  void abandon() noexcept { stream_ = nullptr; }
+  void abandon() noexcept { static_cast<void>(stream_.release()); }
 
   // Returns whether all work was done by the deadline. Throws the error of failed work. Polls, for
   // cudaStreamSynchronize has no deadline.
   bool wait(Deadline deadline) const {
     while (true) {
-      const cudaError_t state = cudaStreamQuery(stream_);
+      const cudaError_t state = cudaStreamQuery(get());
       if (state == cudaSuccess) return true;
       if (state != cudaErrorNotReady) throw_error(state, "work on the GPU");
       cudaGetLastError();  // "not ready" is kept as the last error, too
@@ -44,24 +52,23 @@ class Stream {
   }
 
  private:
-  cudaStream_t stream_ = nullptr;
+  std::unique_ptr<CUstream_st, Destroy<cudaStreamDestroy>> stream_;
 };
 
 // A point in a stream. The GPU takes the time between two of them.
 class Event {
  public:
-  Event() { ODDRANK_CUDA_CHECK(cudaEventCreate(&event_)); }
-  Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
-  Event& operator=(Event&&) = delete;
-  ~Event() {
-    if (event_ != nullptr) cudaEventDestroy(event_);
+  Event() {
+    cudaEvent_t made = nullptr;
+    ODDRANK_CUDA_CHECK(cudaEventCreate(&made));
+    event_.reset(made);
   }
 
-  cudaEvent_t get() const noexcept { return event_; }
-  void record(cudaStream_t stream) { ODDRANK_CUDA_CHECK(cudaEventRecord(event_, stream)); }
+  cudaEvent_t get() const noexcept { return event_.get(); }
+  void record(cudaStream_t stream) { ODDRANK_CUDA_CHECK(cudaEventRecord(get(), stream)); }
 
  private:
-  cudaEvent_t event_ = nullptr;
+  std::unique_ptr<CUevent_st, Destroy<cudaEventDestroy>> event_;
 };
 
 // Returns the seconds from `begin` to `end`. Both must have happened: wait for the stream first.
@@ -71,52 +78,40 @@ inline double seconds_between(const Event& begin, const Event& end) {
   return static_cast<double>(milliseconds) * 1e-3;
 }
 
-// cudaMalloc memory of the current device. Freeing waits for all work of the device: see abandon().
-class Buffer {
- public:
-  explicit Buffer(std::size_t bytes) : bytes_(bytes) {
-    ODDRANK_CUDA_CHECK(cudaMalloc(&data_, bytes));
-  }
-  Buffer(Buffer&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-  Buffer& operator=(Buffer&&) = delete;
-  ~Buffer() {
-    if (data_ != nullptr) cudaFree(data_);
-  }
+inline void* device_memory(std::size_t bytes) {
+  void* data = nullptr;
+  ODDRANK_CUDA_CHECK(cudaMalloc(&data, bytes));
+  return data;
+}
 
-  template <class T>
+inline void* pinned_memory(std::size_t bytes) {
+  void* data = nullptr;
+  ODDRANK_CUDA_CHECK(cudaHostAlloc(&data, bytes, cudaHostAllocDefault));
+  return data;
+}
+
+template <auto allocate, auto free>
+class Memory {
+ public:
+  explicit Memory(std::size_t bytes) : data_(allocate(bytes)), bytes_(bytes) {}
+
+  template <class T = void>
   T* as() const noexcept {
-    return static_cast<T*>(data_);
+    return static_cast<T*>(data_.get());
   }
   std::size_t bytes() const noexcept { return bytes_; }
-  // Forgets the memory. For work that does not end: cudaFree would wait for it.
-  void abandon() noexcept { data_ = nullptr; }
+  // Forgets the memory, for work that does not end: freeing waits for all work of the device.
+  void abandon() noexcept { static_cast<void>(data_.release()); }
 
  private:
-  void* data_ = nullptr;
+  std::unique_ptr<void, Destroy<free>> data_;
   std::size_t bytes_;
 };
 
-// Page-locked host memory that the GPU reads and writes. Freeing waits for all work of the device:
-// see abandon().
-class PinnedBuffer {
- public:
-  explicit PinnedBuffer(std::size_t bytes) {
-    ODDRANK_CUDA_CHECK(cudaHostAlloc(&data_, bytes, cudaHostAllocDefault));
-  }
-  PinnedBuffer(const PinnedBuffer&) = delete;
-  PinnedBuffer& operator=(const PinnedBuffer&) = delete;
-  ~PinnedBuffer() {
-    if (data_ != nullptr) cudaFreeHost(data_);
-  }
-
-  void* data() const noexcept { return data_; }
-  // Forgets the memory, for work that does not end.
-  void abandon() noexcept { data_ = nullptr; }
-
- private:
-  void* data_ = nullptr;
-};
+// Memory of the current device.
+using Buffer = Memory<device_memory, cudaFree>;
+// Page-locked memory of the host, which the GPU reads and writes.
+using PinnedBuffer = Memory<pinned_memory, cudaFreeHost>;
 
 // Waits until all work on `stream` is done. At the deadline it abandons the stream and what the
 // work holds (buffers, pinned memory), for freeing them would wait, and throws Error.

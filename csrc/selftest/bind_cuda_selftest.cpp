@@ -55,7 +55,7 @@ void bind_cuda_selftest(py::module_& m) {
                                          Deadline::after_seconds(seconds), passes_of(thorough),
                                          damage_of(damage, damage_pass));
         });
-        return memory_dict(result);
+        return to_dict(result);
       },
       "device"_a, "bytes"_a, "seed"_a, py::kw_only(), "seconds"_a = 30.0, "enough"_a = 30.0,
       "thorough"_a = false, "damage"_a = py::none(), "damage_pass"_a = 0,
@@ -76,8 +76,7 @@ void bind_cuda_selftest(py::module_& m) {
           return selftest::time_device_memory(device, bytes, repeats,
                                               Deadline::after_seconds(seconds));
         });
-        return dict_of({"bytes"_k = times.bytes, "read"_k = list_of(times.read),
-                        "write"_k = list_of(times.write), "copy"_k = list_of(times.copy)});
+        return to_dict(times);
       },
       "device"_a, "bytes"_a, "repeats"_a, py::kw_only(), "seconds"_a = 30.0,
       "Returns the seconds of each read, write and copy of `bytes` by kernels.");

@@ -41,7 +41,7 @@ void bind_selftest(py::module_& m) {
           return selftest::verify_host_memory(bytes, seed, passes_of(thorough),
                                               damage_of(damage, damage_pass));
         });
-        return memory_dict(result);
+        return to_dict(result);
       },
       "bytes"_a, "seed"_a, py::kw_only(), "thorough"_a = false, "damage"_a = py::none(),
       "damage_pass"_a = 0,
@@ -65,8 +65,7 @@ void bind_selftest(py::module_& m) {
       [](std::size_t bytes, int repeats, int slices) {
         const auto times =
             without_gil([&] { return selftest::time_host_memory(bytes, repeats, slices); });
-        return dict_of({"bytes"_k = times.bytes, "read"_k = list_of(times.read),
-                        "write"_k = list_of(times.write), "copy"_k = list_of(times.copy)});
+        return to_dict(times);
       },
       "bytes"_a, "repeats"_a, "slices"_a,
       "CPU seconds of this thread to read, write and copy `bytes`, each repeat as its fastest "

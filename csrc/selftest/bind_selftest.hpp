@@ -18,9 +18,12 @@ inline std::optional<selftest::Damage> damage_of(std::optional<std::size_t> inde
   return index ? std::optional<selftest::Damage>({*index, pass}) : std::nullopt;
 }
 
-// Returns the Python result of both memory tests.
-inline pybind11::dict memory_dict(const selftest::MemoryResult& result) {
-  pybind11::dict mismatches =
+inline pybind11::dict to_dict(const selftest::MemoryTimes& times) {
+  return dict_of({"bytes"_k = times.bytes, "read"_k = list_of(times.read),
+                  "write"_k = list_of(times.write), "copy"_k = list_of(times.copy)});
+}
+inline pybind11::dict to_dict(const selftest::MemoryResult& result) {
+  const pybind11::dict mismatches =
       dict_of({"count"_k = result.mismatches.count, "bits"_k = result.mismatches.bits,
                "pass"_k = result.mismatches.pass, "index"_k = result.mismatches.index,
                "expected"_k = result.mismatches.expected, "got"_k = result.mismatches.got});

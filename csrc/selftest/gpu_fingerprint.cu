@@ -165,18 +165,12 @@ std::vector<BlockPrint> odd_of(const std::vector<BlockPrint>& prints,
   return odd;
 }
 
-int attribute(cudaDeviceAttr which, int device) {
-  int value = 0;
-  ODDRANK_CUDA_CHECK(cudaDeviceGetAttribute(&value, which, device));
-  return value;
-}
-
 }  // namespace
 
 GpuPrints gpu_fingerprint(int device, Deadline enough, Deadline deadline, int spoil) {
   const cuda::OnDevice chosen(device);
   GpuPrints result;
-  result.multiprocessors = attribute(cudaDevAttrMultiProcessorCount, device);
+  result.multiprocessors = static_cast<int>(cuda::multiprocessors(device));
   cudaFuncAttributes code{};
   ODDRANK_CUDA_CHECK(cudaFuncGetAttributes(&code, fingerprint_blocks));
   result.code = code.ptxVersion;
@@ -190,12 +184,11 @@ GpuPrints gpu_fingerprint(int device, Deadline enough, Deadline deadline, int sp
     fingerprint_blocks<<<blocks, kPrintThreads, 0, stream.get()>>>(buffer.as<BlockPrint>(), repeat,
                                                                    static_cast<unsigned>(spoil));
     cuda::launched("launch of fingerprint_blocks");
-    ODDRANK_CUDA_CHECK(cudaMemcpyAsync(here.data(), buffer.as<void>(), buffer.bytes(),
+    ODDRANK_CUDA_CHECK(cudaMemcpyAsync(here.as(), buffer.as(), buffer.bytes(),
                                        cudaMemcpyDeviceToHost, stream.get()));
     cuda::wait_or_abandon(stream, deadline, "fingerprint", buffer, here);
     result.computed += blocks;
-    const auto* const prints = static_cast<const BlockPrint*>(here.data());
-    return std::vector<BlockPrint>(prints, prints + blocks);
+    return std::vector<BlockPrint>(here.as<BlockPrint>(), here.as<BlockPrint>() + blocks);
   };
 
   std::vector<std::uint64_t> usual;

@@ -142,31 +142,14 @@ MemoryResult verify_memory(int device, std::size_t bytes, std::uint64_t seed, De
     end.record(stream.get());
     // To page-locked memory: another copy would wait inside the driver, without a deadline.
     ODDRANK_CUDA_CHECK(
-        cudaMemcpyAsync(noted.data(), found, sizeof(Found), cudaMemcpyDeviceToHost, stream.get()));
+        cudaMemcpyAsync(noted.as(), found, sizeof(Found), cudaMemcpyDeviceToHost, stream.get()));
     cuda::wait_or_abandon(stream, deadline, "memory test", memory, notes, noted);
-    add(result.mismatches, *static_cast<const Found*>(noted.data()), seed, pass);
+    add(result.mismatches, *noted.as<Found>(), seed, pass);
     result.write_seconds = faster(result.write_seconds, cuda::seconds_between(begin, middle));
     result.read_seconds = faster(result.read_seconds, cuda::seconds_between(middle, end));
     ++result.passes;
   }
   return result;
-}
-
-std::vector<double> time_copies(int device, std::size_t bytes, int repeats, Deadline deadline) {
-  const cuda::OnDevice chosen(device);
-  cuda::Buffer source(bytes), target(bytes);
-  cuda::Stream stream;
-  cuda::Event begin, end;
-  std::vector<double> seconds;
-  for (int i = 0; i < repeats; ++i) {
-    begin.record(stream.get());
-    ODDRANK_CUDA_CHECK(cudaMemcpyAsync(target.as<void>(), source.as<void>(), bytes,
-                                       cudaMemcpyDeviceToDevice, stream.get()));
-    end.record(stream.get());
-    cuda::wait_or_abandon(stream, deadline, "copy", source, target);
-    seconds.push_back(cuda::seconds_between(begin, end));
-  }
-  return seconds;
 }
 
 namespace {
@@ -175,7 +158,6 @@ constexpr unsigned kStreamThreads = 512;
 constexpr unsigned kStreamBlocksPerProcessor = 4;  // 2048 threads: what one multiprocessor holds
 constexpr unsigned kInFlight = 4;                  // loads of 16 bytes that a thread has under way
 constexpr int kStreamPasses = 4;                   // of a repeat: one launch alone would show in it
-constexpr int kTransferPasses = 1;                 // slow enough for one
 
 // A block of threads takes tiles of kStreamThreads * kInFlight words; count is a multiple of that.
 constexpr std::size_t kStreamTile = std::size_t{kStreamThreads} * kInFlight;
@@ -226,10 +208,10 @@ __global__ void __launch_bounds__(kStreamThreads)
   }
 }
 
-// Returns the seconds of each repeat of `work(stream)`, without the first one: clocks and pages
-// come up.
-template <int passes, class Work, class... Held>
-std::vector<double> time_each(int repeats, cuda::Stream& stream, Deadline deadline,
+// Returns the seconds of `work(stream)` in each repeat, which does it `passes` times, without the
+// first one: clocks and pages come up.
+template <class Work, class... Held>
+std::vector<double> time_each(int passes, int repeats, cuda::Stream& stream, Deadline deadline,
                               const char* what, const Work& work, Held&... held) {
   cuda::Event begin, end;
   std::vector<double> seconds;
@@ -245,8 +227,18 @@ std::vector<double> time_each(int repeats, cuda::Stream& stream, Deadline deadli
 
 }  // namespace
 
-DeviceMemoryTimes time_device_memory(int device, std::size_t bytes, int repeats,
-                                     Deadline deadline) {
+std::vector<double> time_copies(int device, std::size_t bytes, int repeats, Deadline deadline) {
+  const cuda::OnDevice chosen(device);
+  cuda::Buffer source(bytes), target(bytes);
+  cuda::Stream stream;
+  const auto copy = [&](cudaStream_t on) {
+    ODDRANK_CUDA_CHECK(
+        cudaMemcpyAsync(target.as(), source.as(), bytes, cudaMemcpyDeviceToDevice, on));
+  };
+  return time_each(1, repeats, stream, deadline, "copy", copy, source, target);
+}
+
+MemoryTimes time_device_memory(int device, std::size_t bytes, int repeats, Deadline deadline) {
   const std::size_t count = bytes / sizeof(uint4) / kStreamTile * kStreamTile;
   if (count == 0) throw Error("a bandwidth test needs at least 32 KiB");
   const cuda::OnDevice chosen(device);
@@ -269,14 +261,14 @@ DeviceMemoryTimes time_device_memory(int device, std::size_t bytes, int repeats,
     copy_words<<<grid, kStreamThreads, 0, on>>>(others, words, count);
     cuda::launched("launch of copy_words");
   };
-  DeviceMemoryTimes times;
+  const auto time = [&](const char* what, const auto& work) {
+    return time_each(kStreamPasses, repeats, stream, deadline, what, work, first, second);
+  };
+  MemoryTimes times;
   times.bytes = count * sizeof(uint4);
-  times.write =
-      time_each<kStreamPasses>(repeats, stream, deadline, "memory writes", write, first, second);
-  times.read =
-      time_each<kStreamPasses>(repeats, stream, deadline, "memory reads", read, first, second);
-  times.copy =
-      time_each<kStreamPasses>(repeats, stream, deadline, "memory copies", copy, first, second);
+  times.write = time("memory writes", write);
+  times.read = time("memory reads", read);
+  times.copy = time("memory copies", copy);
   return times;
 }
 
@@ -287,19 +279,17 @@ TransferTimes time_transfers(int device, std::size_t bytes, int repeats, Deadlin
   cuda::PinnedBuffer here(bytes);
   cuda::Stream stream;
   const auto to_device = [&](cudaStream_t on) {
-    ODDRANK_CUDA_CHECK(
-        cudaMemcpyAsync(there.as<void>(), here.data(), bytes, cudaMemcpyHostToDevice, on));
+    ODDRANK_CUDA_CHECK(cudaMemcpyAsync(there.as(), here.as(), bytes, cudaMemcpyHostToDevice, on));
   };
   const auto to_host = [&](cudaStream_t on) {
-    ODDRANK_CUDA_CHECK(
-        cudaMemcpyAsync(here.data(), there.as<void>(), bytes, cudaMemcpyDeviceToHost, on));
+    ODDRANK_CUDA_CHECK(cudaMemcpyAsync(here.as(), there.as(), bytes, cudaMemcpyDeviceToHost, on));
   };
   TransferTimes times;
   times.bytes = bytes;
-  times.to_device = time_each<kTransferPasses>(repeats, stream, deadline, "copies to the GPU",
-                                               to_device, there, here);
-  times.to_host = time_each<kTransferPasses>(repeats, stream, deadline, "copies to the host",
-                                             to_host, there, here);
+  times.to_device =
+      time_each(1, repeats, stream, deadline, "copies to the GPU", to_device, there, here);
+  times.to_host =
+      time_each(1, repeats, stream, deadline, "copies to the host", to_host, there, here);
   return times;
 }
 

@@ -29,12 +29,7 @@ MemoryResult verify_memory(int device, std::size_t bytes, std::uint64_t seed, De
 // the yardstick of verify_memory. Each copy reads and writes `bytes`.
 std::vector<double> time_copies(int device, std::size_t bytes, int repeats, Deadline deadline);
 
-// The GPU's seconds of each repeat.
-struct DeviceMemoryTimes {
-  std::size_t bytes = 0;  // read or written by a repeat; a copy does both
-  std::vector<double> read, write, copy;
-};
-
+// The GPU's seconds of each repeat, as are those of MemoryTimes here.
 struct TransferTimes {
   std::size_t bytes = 0;
   std::vector<double> to_device, to_host;
@@ -43,7 +38,7 @@ struct TransferTimes {
 // Streams through two buffers of `bytes` (rounded down to whole blocks) of `device`; `bytes` should
 // be several times the L2 cache. Both functions throw Error if an allocation or work fails, or the
 // deadline passes: memory that the GPU still uses then stays allocated.
-DeviceMemoryTimes time_device_memory(int device, std::size_t bytes, int repeats, Deadline deadline);
+MemoryTimes time_device_memory(int device, std::size_t bytes, int repeats, Deadline deadline);
 // Copies through pinned memory of the host, one direction after the other.
 TransferTimes time_transfers(int device, std::size_t bytes, int repeats, Deadline deadline);
 

@@ -101,7 +101,7 @@ TEST(VerifyHost, AddressesNeedNoAlignment) {
 
 TEST(VerifyHost, ANegativeZeroEqualsZeroAndNanEqualsNothing) {
   const Segment none{Dtype::kBfloat16, Op::kNone, 0, 1, 0, kSlots, 0};
-  const Table table = Table::of_result(none);
+  const Table table(none, true);
   auto data = filled(none);
   std::uint64_t index = 0;
   while (index < kSlots && table.value_at(index) != 0) ++index;

@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "bench/verify/noise.hpp"
 #include "bench/verify/verify.hpp"
 #include "cuda/resources.hpp"
 #include "os/error.hpp"
@@ -147,21 +146,15 @@ class Workspace {
       device_ = std::make_unique<cuda::Buffer>(size);
       size_ = size;
     }
-    return static_cast<std::byte*>(host_->data());
+    return host_->as<std::byte>();
   }
   void upload(std::size_t bytes) {
-    ODDRANK_CUDA_CHECK(cudaMemcpyAsync(device_->as<std::byte>(), host_->data(), bytes,
-                                       cudaMemcpyHostToDevice, stream()));
+    ODDRANK_CUDA_CHECK(
+        cudaMemcpyAsync(on_device(), host_->as(), bytes, cudaMemcpyHostToDevice, stream()));
   }
-  // From the same place on the device back into the staging memory.
-  void download(std::size_t at, std::size_t bytes) {
-    ODDRANK_CUDA_CHECK(cudaMemcpyAsync(static_cast<std::byte*>(host_->data()) + at,
-                                       device_->as<std::byte>() + at, bytes, cudaMemcpyDeviceToHost,
-                                       stream()));
-  }
-  // Copies a caller's memory on the device to this place of the staging memory.
+  // Copies memory of the device to this place of the staging memory.
   void fetch(std::size_t at, const void* from, std::size_t bytes) {
-    ODDRANK_CUDA_CHECK(cudaMemcpyAsync(static_cast<std::byte*>(host_->data()) + at, from, bytes,
+    ODDRANK_CUDA_CHECK(cudaMemcpyAsync(host_->as<std::byte>() + at, from, bytes,
                                        cudaMemcpyDeviceToHost, stream()));
   }
   std::byte* on_device() const noexcept { return device_->as<std::byte>(); }
@@ -199,8 +192,7 @@ class Batch {
         tables_at_(found_at_ + aligned(number_ * sizeof(Found))) {
     tables_.reserve(number_);
     for (const Placed* one = begin; one != end; ++one) {
-      tables_.push_back(contributes ? Table::of_contribution(one->segment)
-                                    : Table::of_result(one->segment));
+      tables_.emplace_back(one->segment, !contributes);
       bytes_ += (tables_.back().exact() ? 1 : 2) * aligned(tables_.back().bytes());
     }
     bytes_ += tables_at_;
@@ -236,18 +228,16 @@ class Batch {
 
   // The results arrive with the next wait.
   void download(Workspace& workspace) const {
-    workspace.download(found_at_, number_ * sizeof(Found));
+    workspace.fetch(found_at_, workspace.on_device() + found_at_, number_ * sizeof(Found));
   }
   Found found(Workspace& workspace, std::size_t i) const {
-    Found one;
-    std::memcpy(&one, workspace.stage(bytes_) + found_at_ + i * sizeof one, sizeof one);
-    return one;
+    return read<Found>(workspace, found_at_, i);
   }
-  // Returns the word that was fetched for a segment.
-  template <class Word>
-  Word fetched(Workspace& workspace, std::size_t i) const {
-    Word one;
-    std::memcpy(&one, workspace.stage(bytes_) + i * sizeof one, sizeof one);
+  // Returns element `i` of what begins at a place of the staging memory.
+  template <class T>
+  T read(Workspace& workspace, std::size_t begin, std::size_t i) const {
+    T one;
+    std::memcpy(&one, workspace.stage(bytes_) + begin + i * sizeof one, sizeof one);
     return one;
   }
   const Table& table(std::size_t i) const { return tables_[i]; }
@@ -292,7 +282,7 @@ void check_words(int device, Workspace& workspace, const Placed* begin, const Pl
     const Found found = batch.found(workspace, i);
     if (found.wrong == 0) continue;
     const Segment& segment = begin[i].segment;
-    const Word got = batch.fetched<Word>(workspace, i);
+    const Word got = batch.read<Word>(workspace, 0, i);
     mismatches[i] = {found.wrong, static_cast<std::int64_t>(found.first),
                      batch.table(i).value_at(segment.first + found.first),
                      decode(segment.dtype, got)};
@@ -338,21 +328,6 @@ void in_launches(int device, const std::vector<Placed>& placed, const Work& work
   });
 }
 
-// Calls work(Word) with the unsigned integer of the dtype's size.
-template <class Work>
-void with_word(const std::vector<Placed>& placed, const Work& work) {
-  switch (traits(placed.front().segment.dtype).size) {
-    case 1:
-      return work(std::uint8_t{});
-    case 2:
-      return work(std::uint16_t{});
-    case 4:
-      return work(std::uint32_t{});
-    default:
-      return work(std::uint64_t{});
-  }
-}
-
 // Segments without elements have nothing to fill or to check.
 std::vector<Placed> filled(const std::vector<Placed>& placed, std::vector<std::size_t>* numbers) {
   std::vector<Placed> kept;
@@ -369,7 +344,7 @@ std::vector<Placed> filled(const std::vector<Placed>& placed, std::vector<std::s
 void fill_on_device(int device, const std::vector<Placed>& all, Deadline deadline) {
   const std::vector<Placed> placed = filled(all, nullptr);
   in_launches(device, placed, [&](Workspace& workspace, const Placed* begin, const Placed* end) {
-    with_word(placed, [&](auto word) {
+    with_word(begin->segment.dtype, [&](auto word) {
       fill_words<decltype(word)>(device, workspace, begin, end, deadline);
     });
   });
@@ -381,7 +356,7 @@ std::vector<Mismatch> check_on_device(int device, const std::vector<Placed>& all
   const std::vector<Placed> placed = filled(all, &numbers);
   std::vector<Mismatch> seen(placed.size());
   in_launches(device, placed, [&](Workspace& workspace, const Placed* begin, const Placed* end) {
-    with_word(placed, [&](auto word) {
+    with_word(begin->segment.dtype, [&](auto word) {
       check_words<decltype(word)>(device, workspace, begin, end, deadline,
                                   seen.data() + (begin - placed.data()));
     });

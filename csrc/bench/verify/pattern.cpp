@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
-#include <cstring>
 #include <iterator>
 #include <limits>
 #include <string>
@@ -31,14 +31,6 @@ constexpr DtypeTraits kDtypes[] = {
     {"uint32", 4, 0, 0, false, 4294967295.0, 4294967295.0, 16777213, false},
     {"uint64", 8, 0, 0, false, kTwoTo53, kTwoTo53, 16777213, false},
 };
-
-template <class To, class From>
-To bits_as(From from) noexcept {
-  static_assert(sizeof(To) == sizeof(From));
-  To to;
-  std::memcpy(&to, &from, sizeof to);
-  return to;
-}
 
 // The exponent of the smallest normal number.
 int smallest_exponent(const DtypeTraits& t) noexcept { return 2 - (1 << (t.exponent_bits - 1)); }
@@ -106,15 +98,13 @@ class Draw {
   std::uint64_t state_;
 };
 
-bool is_power_of_two(std::uint32_t n) noexcept { return (n & (n - 1)) == 0; }
-
 // Returns 1/n as the dtype rounds it.
 double rounded_share(Dtype dtype, std::uint32_t world) noexcept {
   return decode(dtype, encode(dtype, 1.0 / world));
 }
 
 bool divides_exactly(Dtype dtype, std::uint32_t world) noexcept {
-  return is_power_of_two(world) && rounded_share(dtype, world) * world == 1;
+  return std::has_single_bit(world) && rounded_share(dtype, world) * world == 1;
 }
 
 // A number of 6 bits that both 8-bit floats hold: +-(4..7) * 2^(-2..5).
@@ -139,8 +129,8 @@ Dtype dtype_of(std::string_view name) {
 std::uint64_t encode(Dtype dtype, double value) noexcept {
   const DtypeTraits& t = traits(dtype);
   if (!t.is_float()) return static_cast<std::uint64_t>(static_cast<std::int64_t>(value));
-  if (dtype == Dtype::kFloat64) return bits_as<std::uint64_t>(value);
-  if (dtype == Dtype::kFloat32) return bits_as<std::uint32_t>(static_cast<float>(value));
+  if (dtype == Dtype::kFloat64) return std::bit_cast<std::uint64_t>(value);
+  if (dtype == Dtype::kFloat32) return std::bit_cast<std::uint32_t>(static_cast<float>(value));
   return encode_small_float(t, value);
 }
 
@@ -151,8 +141,8 @@ double decode(Dtype dtype, std::uint64_t bits) noexcept {
     if (!t.is_signed) return static_cast<double>(bits << unused >> unused);
     return static_cast<double>(static_cast<std::int64_t>(bits << unused) >> unused);
   }
-  if (dtype == Dtype::kFloat64) return bits_as<double>(bits);
-  if (dtype == Dtype::kFloat32) return bits_as<float>(static_cast<std::uint32_t>(bits));
+  if (dtype == Dtype::kFloat64) return std::bit_cast<double>(bits);
+  if (dtype == Dtype::kFloat32) return std::bit_cast<float>(static_cast<std::uint32_t>(bits));
   return decode_small_float(t, bits);
 }
 

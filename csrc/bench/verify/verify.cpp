@@ -1,5 +1,5 @@
 // Makes the table of a segment's pattern; copies it into host memory and compares memory with it,
-// at the speed of memory.
+// at the speed of memory; fills host memory with random values.
 #include "bench/verify/verify.hpp"
 
 #include <cstring>
@@ -20,6 +20,12 @@ std::uint64_t in_range(const char* name, std::int64_t value, std::int64_t least,
                 std::to_string(least) + " and " + std::to_string(most));
   }
   return static_cast<std::uint64_t>(value);
+}
+
+// Repeats the lowest `size` bytes over 8.
+std::uint64_t repeated(std::uint64_t bits, unsigned size) noexcept {
+  for (unsigned have = size; have < 8; have *= 2) bits |= bits << (8 * have);
+  return bits;
 }
 
 void put(std::vector<std::byte>& table, std::uint32_t slot, std::uint64_t bits,
@@ -46,13 +52,13 @@ Segment make_segment(std::string_view dtype, std::string_view op, std::int64_t s
   return segment;
 }
 
-Table::Table(const Segment& segment, Kind kind)
+Table::Table(const Segment& segment, bool result)
     : segment_(segment),
       pattern_(segment.dtype, segment.op, segment.world, segment.turn),
-      kind_(kind) {
+      result_(result && segment.op != Op::kNone) {
   const std::size_t bytes = std::size_t{2} * kSlots * traits(segment.dtype).size;
   low_.resize(bytes);
-  if (kind == Kind::kResult) tolerance_ = pattern_.tolerance();
+  if (result) tolerance_ = pattern_.tolerance();
   if (tolerance_.ulp != 0) high_.resize(bytes);
   if (segment.count < kSlots) {
     for (std::uint64_t k = 0; k < segment.count; ++k) set(slot_of(segment.first + k));
@@ -60,9 +66,6 @@ Table::Table(const Segment& segment, Kind kind)
     for (std::uint32_t slot = 0; slot < kSlots; ++slot) set(slot);
   }
 }
-
-Table Table::of_contribution(const Segment& segment) { return {segment, Kind::kContribution}; }
-Table Table::of_result(const Segment& segment) { return {segment, Kind::kResult}; }
 
 std::uint64_t Table::negative_zero() const noexcept {
   const DtypeTraits& t = traits(segment_.dtype);
@@ -74,9 +77,7 @@ double Table::value_at(std::uint64_t index) const noexcept {
 }
 
 double Table::value(std::uint32_t slot) const noexcept {
-  return kind_ == Kind::kContribution || segment_.op == Op::kNone
-             ? pattern_.contribution(segment_.source, slot)
-             : pattern_.result(slot);
+  return result_ ? pattern_.result(slot) : pattern_.contribution(segment_.source, slot);
 }
 
 void Table::set(std::uint32_t slot) noexcept {
@@ -165,7 +166,7 @@ void need(const void* address, const Segment& segment) {
 
 void fill(void* address, const Segment& segment) {
   need(address, segment);
-  const Table table = Table::of_contribution(segment);
+  const Table table(segment, false);
   const std::size_t size = traits(segment.dtype).size;
   auto* const data = static_cast<std::byte*>(address);
   for_each_run(segment, [&](std::size_t slot, std::uint64_t offset, std::uint64_t count) {
@@ -175,17 +176,28 @@ void fill(void* address, const Segment& segment) {
 
 Mismatch check(const void* address, const Segment& segment) {
   need(address, segment);
-  const Table table = Table::of_result(segment);
+  const Table table(segment, true);
   const auto* const data = static_cast<const std::byte*>(address);
-  switch (traits(segment.dtype).size) {
-    case 1:
-      return check_words<std::uint8_t>(data, segment, table);
-    case 2:
-      return check_words<std::uint16_t>(data, segment, table);
-    case 4:
-      return check_words<std::uint32_t>(data, segment, table);
-    default:
-      return check_words<std::uint64_t>(data, segment, table);
+  return with_word(segment.dtype,
+                   [&](auto word) { return check_words<decltype(word)>(data, segment, table); });
+}
+
+Noise noise_of(Dtype dtype, Op op, bool low) noexcept {
+  const DtypeTraits& t = traits(dtype);
+  const bool product = op == Op::kProd;
+  if (!t.is_float()) return {~std::uint64_t{0}, product ? repeated(1, t.size) : 0};  // odd
+  const std::uint64_t sign = std::uint64_t{1} << (8 * t.size - 1);
+  const std::uint64_t mantissa = product ? 0 : (std::uint64_t{1} << t.mantissa_bits) - 1;
+  const std::uint64_t exponent =
+      low && !product ? 2 : (std::uint64_t{1} << (t.exponent_bits - 1)) - 1;
+  return {repeated(sign | mantissa, t.size), repeated(exponent << t.mantissa_bits, t.size)};
+}
+
+void fill_with_noise(void* address, std::size_t bytes, const Noise& noise) noexcept {
+  auto* const data = static_cast<std::byte*>(address);
+  for (std::size_t at = 0; at < bytes; at += 8) {
+    const std::uint64_t word = noise_word(noise, at / 8);
+    std::memcpy(data + at, &word, std::min<std::size_t>(8, bytes - at));
   }
 }
 

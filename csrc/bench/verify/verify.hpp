@@ -58,15 +58,35 @@ void fill_on_device(int device, const std::vector<Placed>& placed, Deadline dead
 std::vector<Mismatch> check_on_device(int device, const std::vector<Placed>& placed,
                                       Deadline deadline);
 
+// Random values to time collectives with: zeros take less power, and GPUs run faster on them.
+// Word i of the data is (mix(i) & mask) | base: random mantissas and signs at one exponent, so that
+// no value is zero, infinite or subnormal. The same on all ranks: nothing cancels in a sum.
+struct Noise {
+  std::uint64_t mask, base;
+};
+
+// low: at the smallest exponent, so that a sum can double for longest; else around 1. A product of
+// floats always gets 1 and -1, which stay what they are.
+Noise noise_of(Dtype dtype, Op op, bool low) noexcept;
+
+ODDRANK_HOST_DEVICE constexpr std::uint64_t noise_word(const Noise& noise,
+                                                       std::uint64_t index) noexcept {
+  return (mix(index) & noise.mask) | noise.base;
+}
+
+void fill_with_noise(void* address, std::size_t bytes, const Noise& noise) noexcept;
+// The same on `device`, until it is done, through fill_on_device's stream. Throws Error if the
+// address is no multiple of 8 or not memory of that GPU, and if the deadline passes.
+void fill_with_noise_on_device(int device, std::uintptr_t address, std::size_t bytes,
+                               const Noise& noise, Deadline deadline);
+
 // The bits to write or to compare with, which device.cu copies to the GPU: all slots, twice in a
 // row, so that the successors of any slot lie behind it. Of a segment with fewer elements than
 // slots only the segment's own are set.
 class Table {
  public:
-  // The table of the values that `source` contributes.
-  static Table of_contribution(const Segment& segment);
-  // The table of the collective's result: over all ranks, or with op none the source's data.
-  static Table of_result(const Segment& segment);
+  // result: of the collective over all ranks; else, and with op none, what `source` contributes.
+  Table(const Segment& segment, bool result);
 
   // A value is right where its bits lie between those of `low` and of `high` at its slot. The two
   // are one array unless exact() is false: then all values are positive, and ordered as their bits.
@@ -81,17 +101,30 @@ class Table {
   double value_at(std::uint64_t index) const noexcept;
 
  private:
-  enum class Kind { kContribution, kResult };
-  Table(const Segment& segment, Kind kind);
   double value(std::uint32_t slot) const noexcept;
   void set(std::uint32_t slot) noexcept;
 
   Segment segment_;
   Pattern pattern_;
-  Kind kind_;
+  bool result_;
   Pattern::Tolerance tolerance_;
   std::vector<std::byte> low_, high_;
 };
+
+// Calls work(Word{}) with the unsigned integer of a dtype's size, and returns what it returns.
+template <class Work>
+auto with_word(Dtype dtype, const Work& work) {
+  switch (traits(dtype).size) {
+    case 1:
+      return work(std::uint8_t{});
+    case 2:
+      return work(std::uint16_t{});
+    case 4:
+      return work(std::uint32_t{});
+    default:
+      return work(std::uint64_t{});
+  }
+}
 
 // Calls visit(slot, offset, count) for each run of elements that lie in one block: the slot of the
 // first (its successors' follow in the table), where it is in the segment, how many.
