@@ -2,7 +2,6 @@
 #include <pybind11/pybind11.h>
 
 #include <bit>
-#include <string_view>
 
 #include "bench/verify/verify.hpp"
 #include "os/cpython.hpp"

@@ -2,18 +2,11 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <algorithm>
-#include <cstdint>
-#include <memory>
-#include <string_view>
 #include <tuple>
-#include <utility>
-#include <vector>
 
 #include "bench/nccl/operation.hpp"
 #include "bench/verify/verify.hpp"
 #include "os/cpython.hpp"
-#include "os/error.hpp"
 #include "os/to_python.hpp"
 
 namespace oddrank {

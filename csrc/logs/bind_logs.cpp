@@ -4,8 +4,6 @@
 #include <pybind11/stl.h>
 
 #include <cerrno>
-#include <memory>
-#include <utility>
 
 #include "logs/merger.hpp"
 #include "logs/scanner.hpp"

@@ -6,14 +6,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <limits>
 #include <memory>
-#include <optional>
 #include <queue>
-#include <string_view>
-#include <utility>
 
 #include "logs/pieces.hpp"
 #include "logs/prefixes.hpp"

@@ -9,6 +9,7 @@
 
 #include "logs/raw_text.hpp"
 #include "logs/timestamps.hpp"
+#include "os/words.hpp"
 
 namespace oddrank::logs {
 namespace {
@@ -95,11 +96,9 @@ bool is_small(char c) { return is_lower(c) || is_digit(c) || c == '-' || c == '.
 // Returns whether a name is a word with a number: gpu0, step-12, Epoch_3. A number with a zero in
 // front is a host's: gpu07.
 bool is_word(std::string_view word, std::string_view number) {
-  constexpr std::array kWords{"step",  "epoch", "iter",   "gpu",  "cuda",  "layer", "python",
-                              "torch", "stage", "fold",   "loss", "test",  "line",  "phase",
-                              "round", "batch", "h",      "nccl", "utf",   "sha",   "md",
-                              "int",   "float", "fp",     "bf",   "v",     "port",  "pid",
-                              "conv",  "fc",    "device", "uint", "block", "param"};
+  constexpr auto kWords = split<34>(
+      "step epoch iter gpu cuda layer python torch stage fold loss test line phase round batch h "
+      "nccl utf sha md int float fp bf v port pid conv fc device uint block param");
   if (number.size() > 1 && number[0] == '0') return false;
   while (!word.empty() && !is_letter(word.back()) && !is_digit(word.back())) word.remove_suffix(1);
   return std::any_of(kWords.begin(), kWords.end(), [word](std::string_view each) {
@@ -118,7 +117,7 @@ bool has_labels_of_host(std::string_view name) {
     if (std::all_of(label.begin(), label.end(), is_digit)) ++numbers;
     rest.remove_prefix(std::min(label.size() + 1, rest.size()));
   }
-  constexpr std::array kSources{"py", "cpp", "cc", "cu", "h", "hpp", "cuh", "c", "pyx", "sh"};
+  constexpr auto kSources = split<10>("py cpp cc cu h hpp cuh c pyx sh");
   const bool is_file =
       labels > 1 && std::find(kSources.begin(), kSources.end(), label) != kSources.end();
   return !is_file && (numbers == 0 || (numbers == 4 && labels == 4));

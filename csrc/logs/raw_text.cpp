@@ -1,12 +1,6 @@
 // Takes lines out of Docker's JSON, and makes them harmless for a terminal.
 #include "logs/raw_text.hpp"
 
-#include <charconv>
-#include <cstddef>
-#include <cstdint>
-
-#include "os/encoding.hpp"
-
 namespace oddrank::logs {
 namespace {
 
@@ -28,23 +22,9 @@ bool take_string(std::string_view& line, std::string& text) {
     if (end == std::string_view::npos) return false;
     text.append(line.substr(0, end));
     const bool escape = line[end] == '\\';
-    line.remove_prefix(end + 1);
+    line.remove_prefix(end + (escape ? 0 : 1));
     if (!escape) return true;
-    if (line.empty()) return false;
-    const char c = line[0];
-    line.remove_prefix(1);
-    if (c == 'u') {
-      std::uint32_t code = 0;
-      const std::string_view digits = line.substr(0, 4);
-      const auto [last, error] =
-          std::from_chars(digits.data(), digits.data() + digits.size(), code, 16);
-      if (digits.size() < 4 || last != digits.data() + 4) return false;
-      // Half of a pair: no word that is looked for.
-      put_utf8(is_surrogate(code) ? '?' : code, [&text](char byte) { text += byte; });
-      line.remove_prefix(4);
-    } else {
-      text += c == 'n' ? '\n' : c == 't' ? '\t' : c == 'r' ? '\r' : c;
-    }
+    if (!take_json_escape(line, [&text](char byte) { text += byte; })) return false;
   }
 }
 

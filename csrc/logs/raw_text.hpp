@@ -3,9 +3,13 @@
 // {"log":"text\n","stream":"stderr","time":"2026-..."}.
 #pragma once
 
+#include <charconv>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
+
+#include "os/encoding.hpp"
 
 namespace oddrank::logs {
 
@@ -39,6 +43,36 @@ inline void without_escapes(std::string_view text, std::string& plain) {
     plain.append(text.substr(at, escape - at));
     at = escape == std::string_view::npos ? escape : behind_escape(text, escape);
   }
+}
+
+// Takes an escape sequence of a JSON string, whose backslash is at the front, and calls `put` with
+// each byte that it stands for: never more than it has. Half of a surrogate pair is U+FFFD. Returns
+// false, and has taken a part of it, if it is none.
+template <class Put>
+bool take_json_escape(std::string_view& text, Put put) {
+  const auto take_hex = [&text](std::uint32_t& code) {
+    const std::string_view digits = text.substr(0, 4);
+    if (digits.size() < 4 ||
+        std::from_chars(digits.begin(), digits.end(), code, 16).ptr != digits.end())
+      return false;
+    text.remove_prefix(4);
+    return true;
+  };
+  if (text.size() < 2) return false;
+  const char c = text[1];
+  text.remove_prefix(2);
+  constexpr std::string_view kFrom = "bfnrt", kTo = "\b\f\n\r\t";
+  const std::size_t known = kFrom.find(c);
+  if (c != 'u') return put(known == std::string_view::npos ? c : kTo[known]), true;
+  std::uint32_t code = 0, low = 0;
+  if (!take_hex(code)) return false;
+  if (code >= 0xd800 && code < 0xdc00 && text.size() >= 6 && text.starts_with("\\u")) {
+    text.remove_prefix(2);
+    if (!take_hex(low)) return false;
+    if (low >= 0xdc00 && low < 0xe000) code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+  }
+  put_utf8(is_surrogate(code) ? 0xfffd : code, put);
+  return true;
 }
 
 // Puts what a container wrote into `text`, its time in front. Returns false for other lines.

@@ -8,8 +8,6 @@
 #include <cstdlib>
 #include <deque>
 #include <tuple>
-#include <unordered_map>
-#include <utility>
 
 #include "logs/raw_text.hpp"
 #include "os/fd.hpp"

@@ -2,9 +2,7 @@
 #include "logs/splitter.hpp"
 
 #include <fcntl.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 
 #include "os/error.hpp"

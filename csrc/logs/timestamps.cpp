@@ -3,10 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
+#include <chrono>
 #include <utility>
 
 #include "logs/raw_text.hpp"
+#include "os/words.hpp"
 
 namespace oddrank::logs {
 namespace {
@@ -15,20 +16,19 @@ constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kDay = 86'400;
 constexpr std::size_t kWithin = 256;
 
-// Days since 1970 of a date of the Gregorian calendar (Howard Hinnant's days_from_civil).
+// Days since 1970.
 std::int64_t days(std::int64_t year, std::int64_t month, std::int64_t day) {
-  year -= month <= 2 ? 1 : 0;
-  const std::int64_t era = year / 400;
-  const std::int64_t in_era = year - era * 400;
-  const std::int64_t in_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
-  return era * 146'097 + in_era * 365 + in_era / 4 - in_era / 100 + in_year - 719'468;
+  using namespace std::chrono;
+  const auto whole = [](std::int64_t number) { return static_cast<unsigned>(number); };
+  return sys_days(std::chrono::year(static_cast<int>(year)) / whole(month) / whole(day))
+      .time_since_epoch()
+      .count();
 }
 
 std::int64_t year_of(std::int64_t ns) {
-  const std::int64_t day = ns / kSecond / kDay;
-  std::int64_t year = 1970 + day / 366;
-  while (days(year + 1, 1, 1) <= day) ++year;
-  return year;
+  using namespace std::chrono;
+  return static_cast<int>(
+      year_month_day(floor<std::chrono::days>(sys_time(nanoseconds(ns)))).year());
 }
 
 // Reads fields from a text. The first that does not fit makes all that follow fail, too.
@@ -55,14 +55,12 @@ class Fields {
     ok_ = ok_ && got >= least && value >= low && value <= high;
     return value;
   }
-  // Nanoseconds behind a point or comma; 0 and `none` if there are none.
-  std::int64_t fraction(bool& none) {
-    none = true;
+  // Nanoseconds behind a point or comma.
+  std::optional<std::int64_t> fraction() {
     if (!ok_ || (peek() != '.' && peek() != ',') || at_ + 1 >= text_.size() ||
         !is_digit(text_[at_ + 1])) {
-      return 0;
+      return {};
     }
-    none = false;
     std::int64_t value = 0;
     std::int64_t unit = kSecond;
     for (++at_; at_ < text_.size() && is_digit(text_[at_]); ++at_) {
@@ -87,8 +85,9 @@ class Fields {
   bool ok_ = true;
 };
 
-Timestamp wall(std::int64_t day, std::int64_t seconds, std::int64_t fraction, bool whole) {
-  return {(day * kDay + seconds) * kSecond + fraction, Timestamp::Clock::wall, whole};
+Timestamp wall(std::int64_t day, std::int64_t seconds, std::optional<std::int64_t> fraction) {
+  return {(day * kDay + seconds) * kSecond + fraction.value_or(0), Timestamp::Clock::wall,
+          !fraction};
 }
 
 // Returns the seconds that a zone is ahead of UTC, and moves behind it: "+02:00", "+0200", "+02",
@@ -134,10 +133,7 @@ std::optional<Timestamp> take_iso(std::string_view text, std::size_t& at) {
     return {};
   }
   Fields f(text, at + kLength);
-  bool whole = false;
-  const std::int64_t fraction = f.fraction(whole);
-  Timestamp time =
-      wall(days(year, month, day), hour * 3600 + minute * 60 + second, fraction, whole);
+  Timestamp time = wall(days(year, month, day), hour * 3600 + minute * 60 + second, f.fraction());
   if (f.peek() == 'Z') {
     f.skip("Z");
     time.clock = Timestamp::Clock::utc;
@@ -165,23 +161,22 @@ std::optional<Timestamp> american(std::string_view text, std::size_t at) {
   const std::int64_t year = f.number(4, 4, 1990, 2199);
   f.skip(" ");
   std::int64_t seconds = f.clock();
-  bool whole = false;
-  const std::int64_t fraction = f.fraction(whole);
+  const auto fraction = f.fraction();
   if (!f.ok()) return {};
   const std::string_view half = text.substr(f.at(), 3);
   if (half == " AM" || half == " PM") {  // the hours of a half day: 12, 1, ... 11
     seconds = seconds % (kDay / 2) + (half == " PM" ? kDay / 2 : 0);
   }
-  return wall(days(year, month, day), seconds, fraction, whole);
+  return wall(days(year, month, day), seconds, fraction);
 }
 
 // Picks the year that puts a date last before the reference, with a day for clocks that go wrong.
 Timestamp without_year(std::int64_t month, std::int64_t day, std::int64_t seconds,
-                       std::int64_t fraction, bool whole, std::int64_t reference_ns) {
+                       std::optional<std::int64_t> fraction, std::int64_t reference_ns) {
   const std::int64_t year = year_of(std::max<std::int64_t>(reference_ns, 0));
-  const Timestamp time = wall(days(year, month, day), seconds, fraction, whole);
+  const Timestamp time = wall(days(year, month, day), seconds, fraction);
   if (time.ns <= reference_ns + kDay * kSecond) return time;
-  return wall(days(year - 1, month, day), seconds, fraction, whole);
+  return wall(days(year - 1, month, day), seconds, fraction);
 }
 
 // glog, as c10 writes it: a letter, the month without a zero, the day: E419 10:42:28.858931807
@@ -194,16 +189,14 @@ std::optional<Timestamp> glog(std::string_view text, std::size_t at, std::int64_
   const std::int64_t day = f.number(2, 2, 1, 31);
   f.skip(" ");
   const std::int64_t seconds = f.clock();
-  bool whole = false;
-  const std::int64_t fraction = f.fraction(whole);
+  const auto fraction = f.fraction();
   if (!f.ok()) return {};
-  return without_year(month, day, seconds, fraction, whole, reference_ns);
+  return without_year(month, day, seconds, fraction, reference_ns);
 }
 
 // Apr 19 10:42:28, and with a year behind it as ctime() has it: Sun Apr 19 10:42:28 2026
 std::optional<Timestamp> syslog(std::string_view text, std::size_t at, std::int64_t reference_ns) {
-  constexpr std::array<std::string_view, 12> kMonths{"Jan", "Feb", "Mar", "Apr", "May", "Jun",
-                                                     "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  constexpr auto kMonths = split<12>("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec");
   if (at + 3 >= text.size() || text[at + 3] != ' ') return {};
   const auto* month = std::find(kMonths.begin(), kMonths.end(), text.substr(at, 3));
   if (month == kMonths.end()) return {};
@@ -214,14 +207,13 @@ std::optional<Timestamp> syslog(std::string_view text, std::size_t at, std::int6
   f.skip(" ");
   const std::int64_t seconds = f.clock();
   if (!f.ok()) return {};
-  bool whole = false;
-  const std::int64_t fraction = f.fraction(whole);
+  const auto fraction = f.fraction();
   const std::int64_t number = month - kMonths.begin() + 1;
   Fields year(text, f.at());
   year.skip(" ");
   const std::int64_t named = year.number(4, 4, 1990, 2199);
-  if (year.ok()) return wall(days(named, number, day), seconds, fraction, whole);
-  return without_year(number, day, seconds, fraction, whole, reference_ns);
+  if (year.ok()) return wall(days(named, number, day), seconds, fraction);
+  return without_year(number, day, seconds, fraction, reference_ns);
 }
 
 // 1777777777.123 or [12345.678901], both only at the front or in brackets: elsewhere a number of
@@ -232,19 +224,18 @@ std::optional<Timestamp> seconds_since(std::string_view text, std::size_t at) {
   const std::int64_t seconds = f.number(1, 10, 0, 4'102'444'800);
   if (f.peek() != '.' && f.peek() != ',') return {};
   const bool point = f.peek() == '.';
-  bool none = true;
-  const std::int64_t fraction = f.fraction(none);
-  if (!f.ok() || none) return {};
+  const auto fraction = f.fraction();
+  if (!f.ok() || !fraction) return {};
   const std::size_t before = text.substr(0, at).find_last_not_of(' ');
   const bool front = before == std::string_view::npos;
   const bool bracket = !front && (text[before] == '[' || text[before] == '(');
   if (seconds >= 946'684'800 && (front || bracket)) {
-    return Timestamp{seconds * kSecond + fraction, Timestamp::Clock::utc, false};
+    return Timestamp{seconds * kSecond + *fraction, Timestamp::Clock::utc, false};
   }
   // Since boot only in brackets at the front: "[12345.678901]", "[    1.25]". mpirun tags lines of
   // rank 3 with "[1,3]".
   if (!point || before != 0 || text[0] != '[' || f.peek() != ']') return {};
-  return Timestamp{seconds * kSecond + fraction, Timestamp::Clock::boot, false};
+  return Timestamp{seconds * kSecond + *fraction, Timestamp::Clock::boot, false};
 }
 
 // The things that a byte may begin or be part of.
@@ -255,12 +246,8 @@ constexpr std::array<std::uint8_t, 256> kKinds = [] {
     const auto c = static_cast<char>(byte);
     kinds[byte] = is_digit(c) ? kDigit : is_letter(c) ? kLetter : 0;
   }
-  for (const char c : {'D', 'I', 'W', 'E', 'F', 'C', 'V'}) {
-    kinds[static_cast<unsigned char>(c)] |= kGlog;
-  }
-  for (const char c : {'J', 'F', 'M', 'A', 'S', 'O', 'N', 'D'}) {
-    kinds[static_cast<unsigned char>(c)] |= kMonth;
-  }
+  for (const unsigned char c : std::string_view("DIWEFCV")) kinds[c] |= kGlog;
+  for (const unsigned char c : std::string_view("JFMASOND")) kinds[c] |= kMonth;
   kinds['\x1b'] = kEscape;
   return kinds;
 }();

@@ -3,8 +3,6 @@
 #include <pybind11/stl.h>
 
 #include <cmath>
-#include <string_view>
-#include <vector>
 
 #include "metrics/job.hpp"
 #include "os/cpython.hpp"

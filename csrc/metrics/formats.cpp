@@ -1,14 +1,10 @@
 // The tables of words, and the rule by which numbers find theirs.
 #include "metrics/formats.hpp"
 
-#include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
-#include <limits>
 
 #include "logs/raw_text.hpp"
-#include "os/words.hpp"
 
 namespace oddrank::metrics {
 namespace {

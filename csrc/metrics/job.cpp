@@ -2,7 +2,6 @@
 #include "metrics/job.hpp"
 
 #include <charconv>
-#include <utility>
 
 #include "os/error.hpp"
 

@@ -2,9 +2,6 @@
 // Lines without such a word are never looked at by themselves: their ends are only counted.
 #include "metrics/reader.hpp"
 
-#include <algorithm>
-#include <utility>
-
 #include "logs/prefixes.hpp"
 #include "logs/raw_text.hpp"
 #include "logs/timestamps.hpp"

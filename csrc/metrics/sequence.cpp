@@ -2,7 +2,6 @@
 // late print of an older one, or a new start?
 #include "metrics/sequence.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <map>
 

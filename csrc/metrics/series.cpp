@@ -1,7 +1,6 @@
 // The rule for series. Its figures are at the top; benchmarks/metrics/detection.py measures them.
 #include "metrics/series.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 

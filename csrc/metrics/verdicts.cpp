@@ -1,9 +1,7 @@
 // What is asked of each iteration, in the order of add(). Limits are at the top.
 #include "metrics/verdicts.hpp"
 
-#include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 
 namespace oddrank::metrics {

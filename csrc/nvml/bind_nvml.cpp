@@ -44,8 +44,7 @@ void bind_nvml(py::module_& m) {
   m.def(
       "gpu_health",
       [](const std::string& uuid, const std::string& library) {
-        const auto health = without_gil([&] { return nvml::gpu_health(uuid, library); });
-        return to_dict(health);
+        return to_dict(without_gil([&] { return nvml::gpu_health(uuid, library); }));
       },
       "uuid"_a, "library"_a = "libnvidia-ml.so.1",
       "Returns a GPU's health and settings from NVML. Raises OddrankError if NVML does not "
@@ -53,8 +52,7 @@ void bind_nvml(py::module_& m) {
   m.def(
       "gpu_counters",
       [](const std::string& uuid, const std::string& library) {
-        const auto counters = without_gil([&] { return nvml::gpu_counters(uuid, library); });
-        return to_dict(counters);
+        return to_dict(without_gil([&] { return nvml::gpu_counters(uuid, library); }));
       },
       "uuid"_a, "library"_a = "libnvidia-ml.so.1",
       "Returns the error counters of a GPU and its NVLinks. Raises OddrankError if NVML does not "

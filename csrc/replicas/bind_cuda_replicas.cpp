@@ -3,7 +3,6 @@
 #include <pybind11/stl.h>
 
 #include <tuple>
-#include <vector>
 
 #include "os/cpython.hpp"
 #include "replicas/gpu_digest.hpp"

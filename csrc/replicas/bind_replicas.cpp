@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <string>
 #include <tuple>
-#include <vector>
 
 #include "os/cpython.hpp"
 #include "replicas/tensors.hpp"
@@ -46,9 +45,8 @@ void bind_replicas(py::module_& m) {
       [](const Description& tensor, std::uint64_t block, std::uint64_t begin, std::uint64_t end,
          int threads) {
         const replicas::Tensor one = tensor_of(tensor);
-        const auto digests =
-            without_gil([&] { return replicas::digest_blocks(one, block, begin, end, threads); });
-        return bytes_of(digests);
+        return bytes_of(
+            without_gil([&] { return replicas::digest_blocks(one, block, begin, end, threads); }));
       },
       "tensor"_a, "block"_a, "begin"_a, "end"_a, "threads"_a = 1,
       "Returns 16 bytes for each block of `block` bytes that begins in [begin, end) of a tensor's "

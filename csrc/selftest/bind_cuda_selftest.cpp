@@ -1,10 +1,8 @@
 // Bindings of csrc/selftest that need CUDA: translate types, release the GIL; no logic.
-#include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include "os/cpython.hpp"
 #include "os/error.hpp"
-#include "os/to_python.hpp"
 #include "selftest/bind_selftest.hpp"
 #include "selftest/gpu_tests.hpp"
 
@@ -50,12 +48,11 @@ void bind_cuda_selftest(py::module_& m) {
       "verify_memory",
       [](int device, std::size_t bytes, std::uint64_t seed, double seconds, double enough,
          bool thorough, std::optional<std::size_t> damage, std::size_t damage_pass) {
-        const auto result = without_gil([&] {
+        return to_dict(without_gil([&] {
           return selftest::verify_memory(device, bytes, seed, Deadline::after_seconds(enough),
                                          Deadline::after_seconds(seconds), passes_of(thorough),
                                          damage_of(damage, damage_pass));
-        });
-        return to_dict(result);
+        }));
       },
       "device"_a, "bytes"_a, "seed"_a, py::kw_only(), "seconds"_a = 30.0, "enough"_a = 30.0,
       "thorough"_a = false, "damage"_a = py::none(), "damage_pass"_a = 0,
@@ -72,11 +69,10 @@ void bind_cuda_selftest(py::module_& m) {
   m.def(
       "time_device_memory",
       [](int device, std::size_t bytes, int repeats, double seconds) {
-        const auto times = without_gil([&] {
+        return to_dict(without_gil([&] {
           return selftest::time_device_memory(device, bytes, repeats,
                                               Deadline::after_seconds(seconds));
-        });
-        return to_dict(times);
+        }));
       },
       "device"_a, "bytes"_a, "repeats"_a, py::kw_only(), "seconds"_a = 30.0,
       "Returns the seconds of each read, write and copy of `bytes` by kernels.");
@@ -95,11 +91,10 @@ void bind_cuda_selftest(py::module_& m) {
       "gpu_fingerprint",
       [](int device, double enough, double seconds, const std::string& spoil) {
         const int spoilt = unit_of(spoil);
-        const auto prints = without_gil([&] {
+        return to_dict(without_gil([&] {
           return selftest::gpu_fingerprint(device, Deadline::after_seconds(enough),
                                            Deadline::after_seconds(seconds), spoilt);
-        });
-        return to_dict(prints);
+        }));
       },
       "device"_a, "enough"_a, py::kw_only(), "seconds"_a = 30.0, "spoil"_a = "",
       "Known bits computed on every multiprocessor, again and again for `enough` seconds; seen: "

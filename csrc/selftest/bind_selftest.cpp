@@ -3,8 +3,6 @@
 
 #include <pybind11/stl.h>
 
-#include <array>
-
 #include "os/cpython.hpp"
 #include "selftest/fingerprint.hpp"
 #include "selftest/folder_probe.hpp"
@@ -37,11 +35,10 @@ void bind_selftest(py::module_& m) {
       "verify_host_memory",
       [](std::size_t bytes, std::uint64_t seed, bool thorough, std::optional<std::size_t> damage,
          std::size_t damage_pass) {
-        const auto result = without_gil([&] {
+        return to_dict(without_gil([&] {
           return selftest::verify_host_memory(bytes, seed, passes_of(thorough),
                                               damage_of(damage, damage_pass));
-        });
-        return to_dict(result);
+        }));
       },
       "bytes"_a, "seed"_a, py::kw_only(), "thorough"_a = false, "damage"_a = py::none(),
       "damage_pass"_a = 0,
@@ -63,9 +60,8 @@ void bind_selftest(py::module_& m) {
   m.def(
       "time_host_memory",
       [](std::size_t bytes, int repeats, int slices) {
-        const auto times =
-            without_gil([&] { return selftest::time_host_memory(bytes, repeats, slices); });
-        return to_dict(times);
+        return to_dict(
+            without_gil([&] { return selftest::time_host_memory(bytes, repeats, slices); }));
       },
       "bytes"_a, "repeats"_a, "slices"_a,
       "CPU seconds of this thread to read, write and copy `bytes`, each repeat as its fastest "

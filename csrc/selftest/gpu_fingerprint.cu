@@ -1,7 +1,6 @@
 // Arithmetic whose bits are known beforehand, on every multiprocessor. No atomics, fixed order.
 #include <mma.h>
 
-#include <algorithm>
 #include <iterator>
 #include <map>
 #include <set>

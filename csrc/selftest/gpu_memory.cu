@@ -1,6 +1,5 @@
 // Kernels that write and check patterns in the GPU's memory, or stream through it, timed on the
 // GPU.
-#include <algorithm>
 
 #include "cuda/resources.hpp"
 #include "selftest/gpu_tests.hpp"

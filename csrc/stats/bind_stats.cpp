@@ -2,8 +2,6 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <vector>
-
 #include "os/cpython.hpp"
 #include "os/to_python.hpp"
 #include "stats/statistics.hpp"

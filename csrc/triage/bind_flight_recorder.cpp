@@ -3,9 +3,7 @@
 #include <pybind11/stl.h>
 
 #include <array>
-#include <string>
 #include <tuple>
-#include <vector>
 
 #include "os/cpython.hpp"
 #include "os/to_python.hpp"
@@ -90,8 +88,7 @@ void bind_flight_recorder(py::module_& m) {
         std::vector<FlightFile> named;
         named.reserve(files.size());
         for (const auto& [path, rank, modified] : files) named.push_back({path, rank, modified});
-        const auto records = without_gil([&] { return read_flight_records(named, threads); });
-        return records_dict(records);
+        return records_dict(without_gil([&] { return read_flight_records(named, threads); }));
       },
       "files"_a, "threads"_a,
       "Reads flight-recorder dumps and compares their ranks. files: path, rank by the file's name "

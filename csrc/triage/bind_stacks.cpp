@@ -1,9 +1,6 @@
 // Binds csrc/triage's reader of stacks: translates types, releases the GIL; no logic.
 #include <pybind11/stl.h>
 
-#include <string>
-#include <vector>
-
 #include "os/cpython.hpp"
 #include "os/to_python.hpp"
 #include "triage/stack_text.hpp"
@@ -82,11 +79,7 @@ void bind_triage_stacks(py::module_& m) {
       [](const py::bytes& bytes) {
         const auto view = static_cast<std::string_view>(bytes);
         StackReader reader;
-        {
-          const WithoutGil unlocked;
-          reader.read(0, view);
-          reader.finish();
-        }
+        without_gil([&] { reader.read(0, view), reader.finish(); });
         return everything(reader.found());
       },
       "text"_a, "Reads the stacks in a text: as read_stack_files, of one file.");
@@ -94,14 +87,12 @@ void bind_triage_stacks(py::module_& m) {
       "stack_tree",
       [](const std::vector<std::pair<std::vector<std::string>, std::vector<std::int64_t>>>& all) {
         triage::StackTree tree;
-        std::vector<triage::StackTree::Row> rows;
-        {
-          const WithoutGil unlocked;
+        const auto rows = without_gil([&] {
           for (const auto& [path, members] : all) tree.add({path.begin(), path.end()}, members);
-          rows = tree.rows();
-        }
+          return tree.rows();
+        });
         py::list made;
-        for (const triage::StackTree::Row& row : rows) {
+        for (const auto& row : rows) {
           py::list frames;
           for (const std::uint32_t frame : row.frames) append(frames, tree.text(frame));
           append(made, {row.depth, frames, row.members, row.count});
@@ -111,13 +102,8 @@ void bind_triage_stacks(py::module_& m) {
       "stacks"_a,
       "Groups stacks, each (frames from the outermost, numbers of processes), into a tree. Returns "
       "its lines: (depth, frames without a branch, numbers as ranges, their count).");
-  m.def(
-      "has_stacks",
-      [](const std::string& path) {
-        const WithoutGil unlocked;
-        return triage::has_stacks(path);
-      },
-      "path"_a, "Returns whether a file has at least one stack or traceback in its first 16 MiB.");
+  m.def("has_stacks", &triage::has_stacks, "path"_a, py::call_guard<WithoutGil>(),
+        "Returns whether a file has at least one stack or traceback in its first 16 MiB.");
 }
 
 }  // namespace oddrank

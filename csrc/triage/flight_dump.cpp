@@ -3,19 +3,11 @@
 // it was called.
 #include "triage/flight_dump.hpp"
 
-#include <algorithm>
-#include <array>
 #include <bit>
 #include <charconv>
 #include <limits>
-#include <memory>
-#include <optional>
-#include <span>
-#include <unordered_map>
 #include <unordered_set>
-#include <utility>
 
-#include "os/error.hpp"
 #include "os/mix.hpp"
 #include "triage/values.hpp"
 

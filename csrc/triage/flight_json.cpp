@@ -1,11 +1,7 @@
 // A JSON reader without recursion. Numbers past 64 bits become reals; invalid UTF-8 passes through.
 #include <charconv>
-#include <cstdint>
-#include <string>
-#include <vector>
 
-#include "os/encoding.hpp"
-#include "os/error.hpp"
+#include "logs/raw_text.hpp"
 #include "triage/values.hpp"
 
 namespace oddrank {
@@ -158,58 +154,25 @@ class JsonReader {
       at_ = end_;
       peek();
     }
-    char* const made = builder_.text_memory(static_cast<std::size_t>(stop - from));
+    std::string_view raw(from, static_cast<std::size_t>(stop - from));
+    char* const made = builder_.text_memory(raw.size());
     char* to = made;
-    while (at_ != stop) {
-      if (*at_ == '\\') {
-        to = escape(to, stop);
-      } else {
-        *to++ = *at_++;
+    while (!raw.empty()) {
+      const std::size_t plain = std::min(raw.find('\\'), raw.size());
+      to = std::copy_n(raw.begin(), plain, to);
+      raw.remove_prefix(plain);
+      at_ = raw.data();
+      if (!raw.empty() && !logs::take_json_escape(raw, [&to](char byte) { *to++ = byte; })) {
+        damaged("a bad escape");
       }
     }
-    ++at_;
+    at_ = stop + 1;
     return sized(made, static_cast<std::size_t>(to - made));
   }
 
   static Value sized(const char* text, std::size_t size) {
     if (size > UINT32_MAX) throw Error("it holds a text of more than 4 GiB");
     return make_text({text, size});
-  }
-
-  // Writes what an escape stands for, never more bytes than it has.
-  char* escape(char* to, const char* stop) {
-    const char c = at_[1];
-    at_ += 2;
-    constexpr std::string_view kFrom = "bfnrt";
-    constexpr std::string_view kTo = "\b\f\n\r\t";
-    if (const std::size_t i = kFrom.find(c); i != std::string_view::npos) {
-      *to++ = kTo[i];
-      return to;
-    }
-    if (c != 'u') {
-      *to++ = c;
-      return to;
-    }
-    std::uint32_t code = hex(stop);
-    if (code >= 0xd800 && code < 0xdc00 && stop - at_ >= 6 && at_[0] == '\\' && at_[1] == 'u') {
-      at_ += 2;
-      const std::uint32_t low = hex(stop);
-      code = low >= 0xdc00 && low < 0xe000 ? 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00)
-                                           : 0xfffd;
-    } else if (is_surrogate(code)) {
-      code = 0xfffd;
-    }
-    put_utf8(code, [&to](char byte) { *to++ = byte; });
-    return to;
-  }
-
-  std::uint32_t hex(const char* stop) {
-    std::uint32_t code = 0;
-    if (stop - at_ < 4 || std::from_chars(at_, at_ + 4, code, 16).ptr != at_ + 4) {
-      damaged("a bad escape");
-    }
-    at_ += 4;
-    return code;
   }
 
   static constexpr std::size_t kDeepest = 1000;

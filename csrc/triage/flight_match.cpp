@@ -3,12 +3,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstddef>
 #include <map>
 #include <set>
 #include <thread>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 
 #include "os/error.hpp"

@@ -1,13 +1,9 @@
 // The loop over a pickle's opcodes. What is not plain data is refused, never done.
-#include <array>
 #include <bit>
 #include <charconv>
-#include <cstdint>
 #include <cstring>
-#include <string>
 
 #include "os/encoding.hpp"
-#include "os/error.hpp"
 #include "triage/values.hpp"
 
 namespace oddrank {

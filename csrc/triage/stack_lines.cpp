@@ -7,6 +7,7 @@
 #include <charconv>
 
 #include "logs/raw_text.hpp"
+#include "os/words.hpp"
 
 namespace oddrank::triage {
 namespace {
@@ -227,8 +228,7 @@ bool is_headline(std::string_view line, std::string_view& text) noexcept {
   while (text.ends_with(':')) text.remove_suffix(1);
   if (text.size() < 2) return false;
   const bool word = text.find_first_of(" \t") == std::string_view::npos;
-  static constexpr std::array<std::string_view, 8> kWords{"node", "host",    "hostname", "rank",
-                                                          "pid",  "machine", "worker",   "pod"};
+  static constexpr auto kWords = split<8>("node host hostname rank pid machine worker pod");
   const bool named = std::any_of(kWords.begin(), kWords.end(),
                                  [&](std::string_view one) { return begins_with_word(text, one); });
   const auto words = 1 + std::count(text.begin(), text.end(), ' ');
@@ -258,7 +258,7 @@ std::string_view base_name(std::string_view path) noexcept {
 // Whether a file is Python's: by its ending, or a place such as <string>.
 bool is_python(std::string_view file) noexcept {
   if (file.starts_with('<')) return true;
-  static constexpr std::array<std::string_view, 4> kEndings{".py", ".pyx", ".pyw", ".pyc"};
+  static constexpr auto kEndings = split<4>(".py .pyx .pyw .pyc");
   return std::any_of(kEndings.begin(), kEndings.end(),
                      [&](std::string_view ending) { return file.ends_with(ending); });
 }

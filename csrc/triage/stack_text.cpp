@@ -9,7 +9,6 @@
 #include <array>
 #include <cstring>
 #include <exception>
-#include <optional>
 #include <unordered_set>
 
 #include "logs/raw_text.hpp"

@@ -58,34 +58,18 @@ struct Value {
 };
 
 inline Value make_boolean(bool value) noexcept {
-  Value made;
-  made.kind = Kind::boolean;
-  made.integer = value;
-  return made;
+  return {Kind::boolean, Word::other, 0, {.integer = value}};
 }
-
 inline Value make_integer(std::int64_t value) noexcept {
-  Value made;
-  made.kind = Kind::integer;
-  made.integer = value;
-  return made;
+  return {Kind::integer, Word::other, 0, {.integer = value}};
 }
-
 inline Value make_real(double value) noexcept {
-  Value made;
-  made.kind = Kind::real;
-  made.real = value;
-  return made;
+  return {Kind::real, Word::other, 0, {.real = value}};
 }
-
 // `text` must have less than 4 GiB and live as long as the value.
 inline Value make_text(std::string_view text) noexcept {
-  Value made;
-  made.kind = Kind::text;
-  made.word = word_of(text);
-  made.size = static_cast<std::uint32_t>(text.size());
-  made.text = text.data();
-  return made;
+  return {
+      Kind::text, word_of(text), static_cast<std::uint32_t>(text.size()), {.text = text.data()}};
 }
 
 // Empties a vector, and gives its memory back where one dump needed unusually much.
@@ -200,7 +184,7 @@ struct Items {
   Chunk* first = nullptr;
   Chunk* last = nullptr;
   std::size_t count = 0;
-  Arena::Place place;          // before this container
+  Arena::Place place{};        // before this container
   std::size_t remembered = 0;  // what the builder had counted then
 };
 
@@ -353,12 +337,9 @@ class Builder {
   void push_items(Kind kind) { push(new_items(kind)); }
   Value new_items(Kind kind) {
     const Arena::Place place = arena_.place();
-    Value made;
-    made.kind = kind;
-    made.items = new (arena_.take(sizeof(Items))) Items;
-    made.items->place = place;
-    made.items->remembered = remembered_;
-    return made;
+    Items* const items =
+        new (arena_.take(sizeof(Items))) Items{.place = place, .remembered = remembered_};
+    return {kind, Word::other, 0, {.items = items}};
   }
   void items_of_marked(Kind kind);
   void add(Value& container, std::span<const Value> values) {

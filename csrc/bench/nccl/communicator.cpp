@@ -2,7 +2,6 @@
 // and registers their memory.
 #include "bench/nccl/communicator.hpp"
 
-#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <exception>
@@ -28,14 +27,16 @@ bool is_ready(const Api& api, ncclComm_t comm, const char* call) {
   return state != ncclInProgress;
 }
 
-void zero(const Communicator& communicator, char* data, std::size_t bytes, Deadline deadline) {
+void zero(char* data, std::size_t bytes, Deadline deadline) {
   if (bytes == 0) return;
   cuda::Stream stream;
   ODDRANK_CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, stream.get()));
-  if (stream.wait(deadline)) return;
-  stream.abandon();
-  throw Error("cudaMemsetAsync: the GPU did not finish before the deadline; " + cuda::place() +
-              ", rank " + std::to_string(communicator.rank()) + " of the communicator");
+  cuda::wait_or_abandon(stream, deadline, "cudaMemsetAsync");
+}
+
+std::string left_behind(const char* call, int rank) {
+  return std::string(call) + ": the communicator was not ended before the deadline (rank " +
+         std::to_string(rank) + "); it is left behind";
 }
 
 }  // namespace
@@ -101,9 +102,7 @@ void Communicator::make_direct(Deadline deadline) {
 void Communicator::destroy(ncclComm_t comm, Deadline deadline) const {
   const bool ended = finished_by(
       deadline, device_, [&api = api_, comm] { check(api.CommDestroy(comm), "ncclCommDestroy"); });
-  if (ended) return;
-  throw Error("ncclCommDestroy: the communicator was not ended before the deadline (rank " +
-              std::to_string(rank_) + "); it is left behind");
+  if (!ended) throw Error(left_behind("ncclCommDestroy", rank_));
 }
 
 bool Communicator::ready(const char* call) const { return is_ready(api_, comm_, call); }
@@ -139,9 +138,7 @@ void Communicator::close(Deadline deadline) {
   if (direct_) {
     // These block: in a thread that may be left behind, with a communicator that may be, too.
     const ncclComm_t comm = comm_.exchange(nullptr);
-    const std::string late =
-        "ncclCommFinalize: the communicator was not ended before the deadline (rank " +
-        std::to_string(rank_) + "); it is left behind";
+    const std::string late = left_behind("ncclCommFinalize", rank_);
     const bool ended = finished_by(deadline, device_, [&api = api_, comm, deadline, late] {
       check(api.CommFinalize(comm), "ncclCommFinalize", comm);
       // NCCL's own files of settings (nccl.conf) can make it non-blocking, too.
@@ -236,7 +233,7 @@ Memory::Memory(std::shared_ptr<Communicator> communicator, std::size_t bytes,
     allocate(bytes);
     make_known(deadline);
     try {
-      zero(*communicator_, data_, bytes_, deadline);
+      zero(data_, bytes_, deadline);
     } catch (...) {
       abandon();  // the GPU may still write there
       throw;

@@ -1,13 +1,6 @@
 // Runs a collective once or in blocks, with events between the runs and a deadline on every wait.
 #include "bench/nccl/operation.hpp"
 
-#include <time.h>
-
-#include <algorithm>
-#include <utility>
-
-#include "os/error.hpp"
-
 namespace oddrank::nccl {
 namespace {
 
@@ -146,27 +139,24 @@ auto Operation::guarded(const Work& work) {
   try {
     return work();
   } catch (...) {
-    if (communicator_->get() != nullptr) {
-      bool idle = false;
-      try {
-        idle = stream_.wait(Deadline::after_ms(kPatienceMs));
-      } catch (const Error&) {
-        idle = false;
-      }
-      if (!idle) let_go();
-    }
+    if (communicator_->get() != nullptr && !ends()) let_go();
     throw;
+  }
+}
+
+// Whether all work ends soon, and none has failed.
+bool Operation::ends() const noexcept {
+  try {
+    return stream_.wait(Deadline::after_ms(kPatienceMs));
+  } catch (const Error&) {
+    return false;
   }
 }
 
 // An aborted operation leaves the GPU; where that does not help, all it may touch is left as it is.
 void Operation::let_go() noexcept {
   communicator_->abort();
-  try {
-    if (stream_.wait(Deadline::after_ms(kPatienceMs))) return;
-  } catch (const Error&) {
-    stream_.abandon();
-  }
+  if (ends()) return;
   stream_.abandon();
   memory_->abandon();
 }

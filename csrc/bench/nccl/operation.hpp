@@ -67,6 +67,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
   void wait_for_all(Deadline deadline, const What& what);
   template <class Work>
   auto guarded(const Work& work);
+  bool ends() const noexcept;
   void let_go() noexcept;
 
   std::shared_ptr<Communicator> communicator_;

@@ -140,24 +140,10 @@ const auto* find(const Rows& rows, std::string_view name) {
 bool is_barrier(const Row& row) { return row.name == "barrier"; }
 
 bool has(const Abilities& able, Function function) {
-  switch (function) {
-    case Function::kAlltoAll:
-      return able.all_to_all;
-    case Function::kGather:
-      return able.gather;
-    case Function::kScatter:
-      return able.scatter;
-    case Function::kSend:
-      return false;
-    case Function::kAllReduce:
-    case Function::kAllGather:
-    case Function::kReduceScatter:
-    case Function::kBroadcast:
-    case Function::kReduce:
-    case Function::kRecv:
-      break;
-  }
-  return true;
+  if (function == Function::kAlltoAll) return able.all_to_all;
+  if (function == Function::kGather) return able.gather;
+  if (function == Function::kScatter) return able.scatter;
+  return function != Function::kSend;
 }
 
 std::string refuse_float8(const Request& r, const Row& row, const Abilities& able) {

@@ -1,13 +1,10 @@
 // Kernels that copy the pattern out of its tables, compare with them (all segments in one launch,
 // through memory that each device keeps), and write random values.
-#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "bench/verify/verify.hpp"
 #include "cuda/resources.hpp"
