@@ -1,5 +1,4 @@
 // Bindings of csrc/bench that run everywhere: translate types, release the GIL; no logic.
-#include <pybind11/pybind11.h>
 
 #include <bit>
 
@@ -8,7 +7,6 @@
 #include "os/to_python.hpp"
 
 namespace oddrank {
-namespace py = pybind11;
 
 void bind_bench(py::module_& m) {
   m.def(

@@ -1,5 +1,4 @@
 // Bindings of csrc/bench that need CUDA or NCCL: translate types, release the GIL; no logic.
-#include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <tuple>
@@ -10,8 +9,6 @@
 #include "os/to_python.hpp"
 
 namespace oddrank {
-namespace py = pybind11;
-
 namespace {
 
 using Unlocked = py::call_guard<WithoutGil>;

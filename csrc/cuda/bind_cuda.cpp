@@ -1,5 +1,4 @@
 // Bindings of csrc/cuda: translate types, release the GIL; no logic.
-#include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include "cuda/runtime.hpp"
@@ -7,8 +6,6 @@
 #include "os/to_python.hpp"
 
 namespace oddrank {
-namespace py = pybind11;
-
 namespace {
 
 py::tuple version_tuple(int version) { return tuple_of({version / 1000, version % 1000 / 10}); }

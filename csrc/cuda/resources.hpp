@@ -4,10 +4,8 @@
 
 #include <time.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 
 #include "cuda/runtime.hpp"
 #include "os/clock.hpp"

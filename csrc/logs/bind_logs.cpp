@@ -1,6 +1,5 @@
 // Bindings of csrc/logs: translate types, no logic. Those that ask Python who a writer is keep the
 // GIL: one thread reads a log.
-#include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <cerrno>
@@ -13,7 +12,6 @@
 #include "os/to_python.hpp"
 
 namespace oddrank {
-namespace py = pybind11;
 
 py::tuple writer_tuple(const logs::Writer& w) {
   const auto said = [](const std::string& text) { return text.empty() ? Value() : Value(text); };

@@ -1,13 +1,6 @@
 // Merges logs by the times of their lines, however large they are; finds the times of writers.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "logs/prefixes.hpp"
 
 namespace oddrank::logs {

@@ -2,11 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <string_view>
-#include <utility>
 
 #include "logs/prefixes.hpp"
 #include "logs/raw_text.hpp"

@@ -4,13 +4,7 @@
 // as they are: carriage returns, escape sequences, NUL and torn lines are all expected.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "logs/needles.hpp"
 #include "logs/prefixes.hpp"

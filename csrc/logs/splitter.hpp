@@ -1,12 +1,6 @@
 // Splits a log by who wrote its lines: each byte goes to one file.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "logs/pieces.hpp"
 #include "logs/prefixes.hpp"
 #include "os/fd.hpp"

@@ -1,5 +1,4 @@
 // Bindings of csrc/metrics: translate types, release the GIL; no logic.
-#include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <cmath>
@@ -9,8 +8,6 @@
 #include "os/to_python.hpp"
 
 namespace oddrank {
-namespace py = pybind11;
-
 namespace {
 
 Value number_or_none(double value) { return std::isfinite(value) ? Value(value) : Value(); }

@@ -5,11 +5,8 @@
 // number without words belongs to its unit: "(2300.55 ms | 227910 tok/s)".
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 

@@ -1,14 +1,6 @@
 // A training's logs: merges the rows of all files, judges them, and keeps a bounded number of them.
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <deque>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "metrics/reader.hpp"
 #include "metrics/row.hpp"
 #include "metrics/sequence.hpp"

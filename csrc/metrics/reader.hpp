@@ -2,12 +2,7 @@
 // lines do not matter: what is held is a line's beginning, at most 1 MiB.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <deque>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "logs/needles.hpp"
 #include "metrics/formats.hpp"

@@ -2,9 +2,6 @@
 // several ranks print of one iteration, and finds where the training was started again.
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <deque>
 #include <unordered_map>
 #include <utility>

@@ -7,11 +7,7 @@
 // 3 rows each must be beyond the noise; of longer windows, two in a row beyond the limits.
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <deque>
-#include <string_view>
 #include <vector>
 
 #include "metrics/row.hpp"

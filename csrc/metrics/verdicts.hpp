@@ -3,13 +3,6 @@
 // grows.
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <deque>
-#include <string_view>
-#include <vector>
-
 #include "metrics/row.hpp"
 #include "metrics/sequence.hpp"
 #include "metrics/series.hpp"

@@ -1,5 +1,4 @@
 // Bindings of csrc/nvml: translate types, release the GIL; no logic.
-#include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include "nvml/gpu.hpp"
@@ -7,8 +6,6 @@
 #include "os/to_python.hpp"
 
 namespace oddrank {
-namespace py = pybind11;
-
 namespace {
 
 template <class T>

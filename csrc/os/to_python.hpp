@@ -14,6 +14,7 @@
 #include <string_view>
 
 namespace oddrank {
+namespace py = pybind11;
 using namespace pybind11::literals;  // "name"_a
 
 // Decodes UTF-8. Each invalid byte becomes U+FFFD: a broken name must not lose a report.

@@ -1,14 +1,13 @@
 // Bindings of csrc/replicas to the GPU: translate types, release the GIL; no logic.
-#include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <tuple>
 
 #include "os/cpython.hpp"
+#include "os/to_python.hpp"
 #include "replicas/gpu_digest.hpp"
 
 namespace oddrank {
-namespace py = pybind11;
 
 void bind_cuda_replicas(py::module_& m) {
   m.def(

@@ -1,5 +1,4 @@
 // Bindings of csrc/replicas that run everywhere: translate types, release the GIL; no logic.
-#include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <algorithm>
@@ -7,10 +6,10 @@
 #include <tuple>
 
 #include "os/cpython.hpp"
+#include "os/to_python.hpp"
 #include "replicas/tensors.hpp"
 
 namespace oddrank {
-namespace py = pybind11;
 namespace {
 
 // (address, bytes of an element, sizes, strides in elements)

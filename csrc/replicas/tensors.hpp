@@ -1,8 +1,6 @@
 // Digests of tensors in host memory, by several threads, whole or block by block.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <vector>
 
 #include "replicas/digest.hpp"

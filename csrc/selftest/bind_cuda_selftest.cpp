@@ -7,8 +7,6 @@
 #include "selftest/gpu_tests.hpp"
 
 namespace oddrank {
-namespace py = pybind11;
-
 namespace {
 
 // code: the architecture that the code was compiled for.

@@ -8,7 +8,6 @@
 #include "selftest/folder_probe.hpp"
 
 namespace oddrank {
-namespace py = pybind11;
 namespace {
 
 py::dict folder_dict(const selftest::FolderResult& result) {

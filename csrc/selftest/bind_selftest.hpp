@@ -1,10 +1,6 @@
 // Shared by the bindings of csrc/selftest.
 #pragma once
 
-#include <pybind11/pybind11.h>
-
-#include <optional>
-
 #include "os/to_python.hpp"
 #include "selftest/host_tests.hpp"
 

@@ -9,8 +9,6 @@
 // intrinsic that nvcc never contracts. Values stay far from overflow and from denormals.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
 
 #include "selftest/host_tests.hpp"

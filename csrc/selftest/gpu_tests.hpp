@@ -6,11 +6,6 @@
 // sums are exact in whatever order it adds them: all its number formats end in the same hash.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <vector>
-
 #include "os/clock.hpp"
 #include "selftest/fingerprint.hpp"
 #include "selftest/host_tests.hpp"

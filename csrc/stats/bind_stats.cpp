@@ -1,5 +1,4 @@
 // Bindings of csrc/stats: translate types, release the GIL; no logic.
-#include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include "os/cpython.hpp"
@@ -7,7 +6,6 @@
 #include "stats/statistics.hpp"
 
 namespace oddrank {
-namespace py = pybind11;
 
 void bind_stats(py::module_& m) {
   m.def(

@@ -1,5 +1,4 @@
 // Binding of the flight-recorder reader: translates types, releases the GIL; no logic.
-#include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <array>
@@ -10,7 +9,6 @@
 #include "triage/flight_match.hpp"
 
 namespace oddrank {
-namespace py = pybind11;
 namespace {
 
 Value usual(std::int8_t value) { return value < 0 ? Value() : Value(value > 0); }

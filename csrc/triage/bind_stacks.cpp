@@ -5,8 +5,6 @@
 #include "os/to_python.hpp"
 #include "triage/stack_text.hpp"
 
-namespace py = pybind11;
-
 namespace oddrank {
 
 py::tuple writer_tuple(const logs::Writer& writer);  // bind_logs.cpp

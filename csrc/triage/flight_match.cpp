@@ -5,6 +5,7 @@
 #include <atomic>
 #include <map>
 #include <set>
+#include <span>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -22,14 +23,12 @@ struct FlightMember {
 };
 using FlightMembers = std::vector<FlightMember>;
 
-std::uint32_t signature_at(const FlightTrack& track, std::int64_t seq,
-                           std::size_t* index = nullptr) {
+// Returns what a rank holds of a number, null if nothing.
+const FlightRow* row_at(const FlightTrack& track, std::int64_t seq) {
   const std::int64_t offset = seq - track.base;
   const auto found = std::ranges::lower_bound(
       track.rows, offset, {}, [](const FlightRow& row) { return std::int64_t{row.seq}; });
-  if (found == track.rows.end() || found->seq != offset) return kNoId;
-  if (index != nullptr) *index = static_cast<std::size_t>(found - track.rows.begin());
-  return found->signature;
+  return found == track.rows.end() || found->seq != offset ? nullptr : &*found;
 }
 
 // Returns whether two operations can't belong to one call, and in what.
@@ -90,11 +89,13 @@ bool reordered(const FlightTrack& one, const FlightTrack& two, std::int64_t seq)
   constexpr std::size_t kWindow = 16;
   std::multiset<std::uint32_t> ahead, behind;
   for (std::size_t i = 0; i < kWindow; ++i) {
-    const std::uint32_t left = signature_at(one, seq + static_cast<std::int64_t>(i));
-    const std::uint32_t right = signature_at(two, seq + static_cast<std::int64_t>(i));
-    if (left == kNoId || right == kNoId) return false;
-    ahead.insert(left);
-    behind.insert(right);
+    const FlightRow* const left = row_at(one, seq + static_cast<std::int64_t>(i));
+    const FlightRow* const right = row_at(two, seq + static_cast<std::int64_t>(i));
+    for (const FlightRow* const row : {left, right}) {
+      if (row == nullptr || row->signature == kNoId) return false;
+    }
+    ahead.insert(left->signature);
+    behind.insert(right->signature);
     if (i > 0 && ahead == behind) return true;
   }
   return false;
@@ -129,12 +130,11 @@ class FlightMismatches {
     std::vector<Issued> issued;
     bool coalesced = false;
     for (const FlightMember& member : members) {
-      std::size_t index = 0;
-      const std::uint32_t id = signature_at(*member.track, seq, &index);
-      if (id == kNoId) continue;
-      const FlightSignature& signature = tables_.signatures[id];
-      issued.push_back({member, id, index + 1 == member.track->rows.size(), signature.coalesced,
-                        !signature.dtype.empty() && signature.elements >= 0});
+      const FlightRow* const row = row_at(*member.track, seq);
+      if (row == nullptr || row->signature == kNoId) continue;
+      const FlightSignature& signature = tables_.signatures[row->signature];
+      issued.push_back({member, row->signature, row == &member.track->rows.back(),
+                        signature.coalesced, !signature.dtype.empty() && signature.elements >= 0});
       coalesced |= signature.coalesced;
     }
     // Where others ended a coalesced group, the newest operation may be the first of one that is
@@ -174,11 +174,9 @@ class FlightMismatches {
       variant.call.op = signature.op;
       variant.call.dtype = signature.dtype;
       variant.call.sizes = signature.sizes;
-      std::size_t index = 0;
-      signature_at(*each.members.front().track, seq, &index);
-      variant.call.stack = each.members.front().track->rows[index].stack;
-      variant.call.state =
-          each.members.front().track->completed >= seq ? CallState::completed : CallState::enqueued;
+      const FlightTrack& track = *each.members.front().track;
+      variant.call.stack = row_at(track, seq)->stack;
+      variant.call.state = track.completed >= seq ? CallState::completed : CallState::enqueued;
       if (expected != kNoId) variant.usual = each.signature == expected ? 1 : 0;
       variant.file = each.members.front().file;
       for (const FlightMember& member : each.members) variant.ranks.push_back(ranks_[member.file]);
@@ -197,26 +195,19 @@ class FlightMismatches {
   // Returns the one operation that always followed the calls before `seq`, if it is among those
   // that are held; else kNoId.
   static std::uint32_t expected_at(const std::vector<Held>& held, std::int64_t seq) {
-    const FlightTrack* longest = nullptr;
-    std::size_t before = 0;
+    std::span<const FlightRow> longest;  // of all ranks, up to `seq`
     for (const Held& each : held) {
       for (const FlightMember& member : each.members) {
-        std::size_t index = 0;
-        signature_at(*member.track, seq, &index);
-        if (longest == nullptr || index > before) {
-          longest = member.track;
-          before = index;
-        }
+        const std::span<const FlightRow> rows(member.track->rows.data(),
+                                              row_at(*member.track, seq));
+        if (longest.data() == nullptr || rows.size() > longest.size()) longest = rows;
       }
     }
-    if (longest == nullptr) return kNoId;
-    const auto& rows = longest->rows;
-    const auto same = [&](std::size_t one, std::size_t two) {
-      return rows[one].signature == rows[two].signature;
-    };
-    const auto usual = usual_next(before, same);
+    const auto usual = usual_next(longest.size(), [&](std::size_t one, std::size_t two) {
+      return longest[one].signature == longest[two].signature;
+    });
     if (!usual) return kNoId;
-    const std::uint32_t next = rows[*usual].signature;
+    const std::uint32_t next = longest[*usual].signature;
     const bool held_by_any =
         std::ranges::any_of(held, [&](const Held& each) { return each.signature == next; });
     return held_by_any ? next : kNoId;

@@ -2,11 +2,6 @@
 // different operations.
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "triage/flight_dump.hpp"
 
 namespace oddrank {

@@ -5,13 +5,8 @@
 // of threads, up to the limits below; what goes beyond is counted as dropped.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <deque>
 #include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>

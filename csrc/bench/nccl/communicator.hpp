@@ -4,10 +4,8 @@
 
 #include <array>
 #include <atomic>
-#include <cstddef>
 #include <functional>
 #include <memory>
-#include <string>
 
 #include "bench/nccl/api.hpp"
 #include "os/clock.hpp"

@@ -1,15 +1,9 @@
 // One collective on its memory, ready to run: once for a check, or many times against the clock.
 #pragma once
 
-#include <cstddef>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "bench/nccl/communicator.hpp"
 #include "bench/nccl/plan.hpp"
 #include "cuda/resources.hpp"
-#include "os/clock.hpp"
 
 namespace oddrank::nccl {
 

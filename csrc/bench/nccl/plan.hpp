@@ -1,12 +1,7 @@
 // The collectives as NCCL calls: the plan of a case on one rank, and the calls themselves.
 #pragma once
 
-#include <nccl.h>
-
-#include <cstddef>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "bench/nccl/api.hpp"
 

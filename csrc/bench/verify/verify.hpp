@@ -3,9 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "bench/verify/pattern.hpp"
