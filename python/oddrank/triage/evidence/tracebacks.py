@@ -208,7 +208,8 @@ def _again(log: Log, block: "_Block") -> None:
 def _bare(item: Item, but: Callable[[int], bool] = lambda number: False) -> Iterator[_Block]:
     """Yields what may be the ends of tracebacks whose heads are in no line: of each rank the first.
 
-    A line without a prefix is one if frames stand above it. but: says which lines are none.
+    A line without a prefix is one if frames stand above it, or if torch tells of a worker's end.
+    but: says which lines are none.
     """
     numbers = (number for number, _ in lines.numbers(item, _ERRORS) or () if not but(number))
     of: dict[str | None, dict[int, re.Match[str]]] = defaultdict(dict)
@@ -226,7 +227,7 @@ def _bare(item: Item, but: Callable[[int], bool] = lambda number: False) -> Iter
         below = [near.get(at, "") for at in range(number + 1, number + _BELOW)]
         heads = (at for at, text in enumerate(below[:-1], 1) if "Last error:" in text)
         why = below[at][found.start(2) :] if (at := next(heads, 0)) else ""
-        if found[1] or parse(frames)[0]:
+        if found[1] or parse(frames)[0] or _WORKERS.search(found[2]):
             yield _Block(
                 Process(int(found[1]) if found[1] else None), Source(item.name, number), number,
                 frames, found[2] + (f" ({why})" if why else ""), end=number,

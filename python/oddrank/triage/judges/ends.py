@@ -62,7 +62,7 @@ def ends_of(view: View) -> list[End]:
         if _is_stranger(death, view):
             strangers.append(death)
         else:
-            of[death.process.key or number].append(_of_memory(death, view))
+            of[death.process.key or death.child or number].append(_of_memory(death, view))
     late = view.timed_out
     times = [p.time for of in view.progress.values() for p in of.values() if p.timed_out and p.time]
     gave_up = min(times, default=None)
