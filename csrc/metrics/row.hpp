@@ -6,7 +6,7 @@
 #include <limits>
 #include <string_view>
 
-#include "os/words.hpp"
+#include "os/encoding.hpp"
 
 namespace oddrank::metrics {
 

@@ -1,7 +1,9 @@
-// UTF-8, hexadecimal digits, fixed fields and ranges of numbers, for all that reads and writes
-// texts.
+// UTF-8, hexadecimal digits, fixed fields, tables of texts and ranges of numbers, for all that
+// reads and writes texts.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -66,6 +68,21 @@ void set_text(char (&field)[kSize], std::string_view text) noexcept {
   const std::size_t size = text.size() < kSize - 1 ? text.size() : kSize - 1;
   std::memcpy(field, text.data(), size);
   std::memset(field + size, 0, kSize - size);
+}
+
+// Splits a table of texts, written as one. It does not compile if there are not so many parts, or
+// one is empty.
+template <std::size_t kCount>
+consteval std::array<std::string_view, kCount> split(std::string_view text, char at = ' ') {
+  std::array<std::string_view, kCount> parts;
+  if (text.ends_with(at)) throw "the last part is empty";
+  for (std::string_view& part : parts) {
+    part = text.substr(0, text.find(at));
+    if (part.empty()) throw "too few parts";
+    text.remove_prefix(std::min(part.size() + 1, text.size()));
+  }
+  if (!text.empty()) throw "too many parts";
+  return parts;
 }
 
 // Returns numbers as ranges: "0-5,7". They must be sorted, each once.

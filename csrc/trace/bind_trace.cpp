@@ -4,7 +4,7 @@
 
 #include "os/cpython.hpp"
 #include "os/error.hpp"
-#include "os/thread_id.hpp"
+#include "os/proc.hpp"
 #include "os/to_python.hpp"
 #include "trace/format/format.hpp"
 #include "trace/hooks/tracer.hpp"

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "os/encoding.hpp"
 #include "os/error.hpp"
-#include "os/words.hpp"
 
 namespace oddrank {
 

@@ -6,7 +6,7 @@
 
 #include <thread>
 
-#include "os/thread_id.hpp"
+#include "os/proc.hpp"
 
 namespace oddrank {
 namespace {

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "os/cpython.hpp"
-#include "os/thread_id.hpp"
+#include "os/proc.hpp"
 #include "trace/hooks/tracer.hpp"
 
 namespace oddrank::trace::marks {

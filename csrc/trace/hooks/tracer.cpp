@@ -15,7 +15,7 @@
 #include "os/clock.hpp"
 #include "os/cpython.hpp"
 #include "os/error.hpp"
-#include "os/thread_id.hpp"
+#include "os/proc.hpp"
 #include "trace/cpython/code.hpp"
 #include "trace/format/format.hpp"
 #include "trace/write/record_files.hpp"

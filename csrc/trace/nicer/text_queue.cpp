@@ -9,7 +9,7 @@
 
 #include "os/cpython.hpp"
 #include "os/error.hpp"
-#include "os/thread_id.hpp"
+#include "os/proc.hpp"
 #include "trace/hooks/tracer.hpp"
 #include "trace/nicer/text.hpp"
 

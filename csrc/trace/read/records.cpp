@@ -6,7 +6,7 @@
 #include <map>
 #include <unordered_set>
 
-#include "os/words.hpp"
+#include "os/encoding.hpp"
 
 namespace oddrank::trace {
 namespace {

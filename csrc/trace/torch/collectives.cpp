@@ -26,7 +26,7 @@
 #include <utility>
 
 #include "os/error.hpp"
-#include "os/thread_id.hpp"
+#include "os/proc.hpp"
 
 // The one place that knows of torch's versions. No function that we call changed between 2.8 and
 // 2.15. Operations and their arguments did: install() reads them from their schemas. The type of
