@@ -9,7 +9,7 @@
 
 #include "logs/raw_text.hpp"
 #include "logs/timestamps.hpp"
-#include "os/words.hpp"
+#include "os/encoding.hpp"
 
 namespace oddrank::logs {
 namespace {

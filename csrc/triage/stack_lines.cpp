@@ -7,7 +7,7 @@
 #include <charconv>
 
 #include "logs/raw_text.hpp"
-#include "os/words.hpp"
+#include "os/encoding.hpp"
 
 namespace oddrank::triage {
 namespace {
