@@ -18,17 +18,17 @@ constexpr std::size_t kWithin = 256;
 
 // Days since 1970.
 std::int64_t days(std::int64_t year, std::int64_t month, std::int64_t day) {
-  using namespace std::chrono;
-  const auto whole = [](std::int64_t number) { return static_cast<unsigned>(number); };
-  return sys_days(std::chrono::year(static_cast<int>(year)) / whole(month) / whole(day))
-      .time_since_epoch()
-      .count();
+  namespace time = std::chrono;
+  const time::year_month_day date(time::year(static_cast<int>(year)),
+                                  time::month(static_cast<unsigned>(month)),
+                                  time::day(static_cast<unsigned>(day)));
+  return time::sys_days(date).time_since_epoch().count();
 }
 
 std::int64_t year_of(std::int64_t ns) {
-  using namespace std::chrono;
-  return static_cast<int>(
-      year_month_day(floor<std::chrono::days>(sys_time(nanoseconds(ns)))).year());
+  namespace time = std::chrono;
+  const time::sys_time<time::nanoseconds> at(time::nanoseconds{ns});
+  return static_cast<int>(time::year_month_day(time::floor<time::days>(at)).year());
 }
 
 // Reads fields from a text. The first that does not fit makes all that follow fail, too.

@@ -14,6 +14,8 @@ namespace {
 
 constexpr std::string_view kFirst = "(most recent call first)";
 constexpr std::string_view kLast = "(most recent call last)";
+constexpr auto kHeadWords = split<8>("node host hostname rank pid machine worker pod");
+constexpr auto kEndings = split<4>(".py .pyx .pyw .pyc");
 
 using logs::is_digit;
 using logs::is_letter;
@@ -228,8 +230,7 @@ bool is_headline(std::string_view line, std::string_view& text) noexcept {
   while (text.ends_with(':')) text.remove_suffix(1);
   if (text.size() < 2) return false;
   const bool word = text.find_first_of(" \t") == std::string_view::npos;
-  static constexpr auto kWords = split<8>("node host hostname rank pid machine worker pod");
-  const bool named = std::any_of(kWords.begin(), kWords.end(),
+  const bool named = std::any_of(kHeadWords.begin(), kHeadWords.end(),
                                  [&](std::string_view one) { return begins_with_word(text, one); });
   const auto words = 1 + std::count(text.begin(), text.end(), ' ');
   const bool digit = std::any_of(text.begin(), text.end(), is_digit);
@@ -258,7 +259,6 @@ std::string_view base_name(std::string_view path) noexcept {
 // Whether a file is Python's: by its ending, or a place such as <string>.
 bool is_python(std::string_view file) noexcept {
   if (file.starts_with('<')) return true;
-  static constexpr auto kEndings = split<4>(".py .pyx .pyw .pyc");
   return std::any_of(kEndings.begin(), kEndings.end(),
                      [&](std::string_view ending) { return file.ends_with(ending); });
 }
