@@ -15,6 +15,7 @@ from oddrank.triage.view import View, is_address
 
 _HIGH, _MEDIUM, _LOW = 2, 1, 0
 _MOST = 16
+_JUST_AFTER = 60.0  # seconds
 # Kinds that other judges take: what died, stands in the kernel, or does not answer.
 _OF_OTHERS = frozenset({"oom", "hung-task", "unreachable"})
 _OF_A_GPU = frozenset({"xid", "gpu", "nvlink", "nccl"})
@@ -104,6 +105,8 @@ def judge(view: View) -> list[Suspect]:
     for trouble in view.troubles:
         if trouble.kind in _OF_OTHERS or trouble.whose not in ("hardware", "unknown"):
             continue
+        if trouble.whose == "unknown" and _follows_a_program(trouble, view):
+            continue
         device = trouble.device
         if trouble.kind == "pcie" and hosts[trouble.host] == 1:  # both ends of one link
             device = next(gpu.device for gpu in gpus if gpu.host == trouble.host)
@@ -115,11 +118,25 @@ def judge(view: View) -> list[Suspect]:
     return sorted(found, key=lambda s: (-s.certainty, not s.processes, ranks(s.processes)))[:_MOST]
 
 
+def _follows_a_program(trouble: Trouble, view: View) -> bool:
+    """Returns whether a program's error on the same GPU, just before, explains a fault."""
+    return any(
+        other.kind == trouble.kind == "xid"
+        and other.whose == "application"
+        and (other.host, other.device) == (trouble.host, trouble.device)
+        and other.time is not None
+        and trouble.time is not None
+        and 0 <= trouble.time - other.time <= _JUST_AFTER
+        for other in view.troubles
+    )
+
+
 def _of_applications(view: View, ties: _Ties) -> list[Suspect]:
     """Returns the errors of programs that GPUs report, where nothing else was read."""
     several: dict[object, list[Trouble]] = defaultdict(list)
     for trouble in view.troubles:
-        if trouble.kind == "xid" and trouble.whose in ("application", "cleanup"):
+        own = trouble.whose in ("application", "cleanup") or _follows_a_program(trouble, view)
+        if trouble.kind == "xid" and own:
             several[ties.processes(trouble) or (ties.host(trouble), trouble.device)].append(trouble)
     found = []
     for group in several.values():
