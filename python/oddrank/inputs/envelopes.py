@@ -166,7 +166,9 @@ _TIME = ("__REALTIME_TIMESTAMP", "timestamp", "@timestamp", "time", "ts", "ascti
          "eventTime", "receiveTimestamp", "date")  # fmt: skip
 _POD = ("pod_name", "pod", "podName", "kubernetes_pod_name")
 _IN_POD = ("labels", "resource", "kubernetes", "fields", "attributes", "metadata")
-_FRONT = re.compile(rb"(\[pod/[\w./-]+\] )(?=\{)|\S{20,40} std(?:out|err) [FP] (?=\{)")
+_FRONTS = (r"(\[pod/[\w./-]+\] )", r"\S{20,40} std(?:out|err) [FP] ",
+           r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S{0,16} ")  # fmt: skip
+_FRONT = re.compile("|".join(rf"{front}(?=\{{)" for front in _FRONTS).encode())
 _OF_LOGS = frozenset({"stream", "severity", "level", "levelname", "logStreamName"})
 _KERNEL = ("kernel", "systemd", "NetworkManager")
 
@@ -363,7 +365,7 @@ _BY_LINE: tuple[tuple[Envelope, re.Pattern[bytes]], ...] = tuple(
     (Envelope(name, by=make), re.compile(first.encode()))
     for name, make, first in (
         ("JSON lines", _json_line,
-         r'(?:\[pod/[\w./-]+\] |\S{20,40} std(?:out|err) F |\[)?\{"(?!log":)[\w@]+": ?'),
+         rf'(?:(?:{"|".join(_FRONTS)})\{{"|\[?\{{"(?!log":))[\w@]+": ?'),
         ("grep -Hn", _numbered(rf"(?P<file>{_FILE})[:-](?P<number>\d{{1,9}})[:-](?!\d+ \[)"),
          rf"{_FILE}[:-]\d+[:-]"),
         ("grep -n", _numbered(r"(?P<number>\d{1,9})[:-](?!\d\d:\d\d)"), r"\d+[:-]"),

@@ -337,6 +337,8 @@ class Death:
     """Frames of the traceback, innermost first."""
     failed: str = ""
     """The operation with other ranks that failed and made it raise: mostly, as a peer was gone."""
+    among: bool = False
+    """It is told in words that also tell of victims, or of what a process got over."""
     child: str = ""
     """Not the process itself ended but one that it started: DataLoader worker pid 4711."""
     wall: bool = False

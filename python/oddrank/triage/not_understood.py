@@ -22,14 +22,15 @@ RULE = "not-understood"
 # Kinds of files that show what ranks or machines do when all is well. The others tell of trouble.
 _SHOWS_HEALTH = frozenset({"records", "flight_recorder", "reports", "nvidia-smi", "collected",
                            "NCCL RAS", "Kubernetes"})  # fmt: skip
+_TRACEBACK = "Traceback (most recent"
 _LOUD_WORDS = ("rror", "ERROR", "atal", "FATAL", "died", "illed", "imed out", "imeout", "lost",
                "efused", "bort", "xception", "reempt", "issing ranks", "stall", "tuck",
                "xited", "victed", "ismatched", "Failed", "BackoffL", "CrashLoop",
                "lame w", "NCCL WARN", "illing sub", "Assertion `", "lready in use",
-               "CRITICAL", "CUDA_ERROR_", " dead")  # fmt: skip
+               "CRITICAL", "CUDA_ERROR_", " dead", "iming out", _TRACEBACK)  # fmt: skip
 _LOUD = re.compile(
-    r"(?<![\w-])(?:\w*errors?|fatal|died|killed|timed out|timeout(?![\w=:),]| ?\()|lost|refused"
-    r"|stuck|abort(?:ed|ing)?|\w*exception|preempted|missing ranks|stall(?:ed)?"
+    r"(?<![\w-])(?:\w*errors?|fatal|died|killed|tim(?:ed|ing) out|timeout(?![\w=:),]| ?\()|lost"
+    r"|refused|stuck|traceback|abort(?:ed|ing)?|\w*exception|preempted|missing ranks|stall(?:ed)?"
     r"|exited with (?:exit )?code [1-9]\d*|evicted|mismatched|lame workers|nccl warn|critical|dead"
     r"|already in use|cuda_error_\w+|killing subprocess|assertion .{1,200} failed"
     r"|(?-i:[A-Z]\w+Failed|Failed[A-Z]\w+|BackoffLimitExceeded|CrashLoopBackOff))(?!\w)", re.I,
@@ -49,18 +50,20 @@ _MOST, _MOST_TEXT, _MOST_OF_A_WORD = 8, 300, 1000
 _END = 1 << 18  # bytes
 
 
-def judge(items: Sequence[Item], read: Mapping[str, tuple[int, int]]) -> Suspect | None:
+def judge(
+    items: Sequence[Item], read: Mapping[str, tuple[int, int]], *, ended: bool = False
+) -> Suspect | None:
     """Returns what is said if nothing was found; None if there are no files, or if other kinds of
     evidence, or signs of ranks that moved or ended well, tell that all is well.
 
-    read: kind -> (files, facts).
+    read: kind -> (files, facts). ended: a process or a device did.
     """
     if not items or any(facts and kind in _SHOWS_HEALTH for kind, (_, facts) in read.items()):
         return None
     texts = [item for item in items if is_text(item) and not _is_code(item)]
     looked = [found for item in texts if (found := _Looked.at(item))]
     telling = [each for each in looked if each.loud or each.steps]
-    if telling and all(each.well for each in telling):
+    if telling and not ended and all(each.well for each in telling):
         return None
     points = [point for each in looked for point in each.loud]
     points.sort(key=lambda point: not _PLAIN.search(point.text))
@@ -101,7 +104,7 @@ class _Looked:
         for number, _, text, writer, *_ in scan["matches"]:
             if _LOUD.search(text) and not _QUIET.search(text):
                 last_loud = number
-                if len(self.loud) < _MOST:
+                if len(self.loud) < _MOST and _TRACEBACK not in text:  # which says no more
                     process = writers.process(writer) if writers else Process()
                     self.speakers.append(process)
                     who = f"rank {process.rank}: " if process.rank is not None else ""

@@ -120,7 +120,8 @@ def _judged(
     suspects = _suspects(jobs_found, views)
     whole = views[0] if len(views) == 1 else view(together)
     quiet = not suspects and not whole.finished and not notes.lost
-    if quiet and (unread := not_understood.judge(items, read)):
+    ended = any(not d.went_on for d in whole.deaths) or any(t.fatal for t in whole.troubles)
+    if quiet and (unread := not_understood.judge(items, read, ended=ended)):
         suspects = [unread]
     elif suspects and all(_is_cut_off(one) for one in suspects):
         unread = not_understood.judge(items, read)

@@ -285,7 +285,8 @@ class _Reader:
         elif found := next(filter(None, (pattern.search(text) for pattern in _ENDS)), None):
             death = _told(found.groupdict(), line, source)
             if "exit with status code" in text:  # horovodrun kills those that are left
-                death = replace(death, by="launcher") if self._failed else death
+                by = "launcher" if self._failed else death.by
+                death = replace(death, by=by, among=death.signal == 9)
                 self._failed |= death.signal not in (9, 15)
             self._others.append(death)
         elif found := _DEEPSPEED.search(text):
@@ -363,7 +364,8 @@ class _Reader:
                 yield Death(process, "oom", source, line.time, by="kernel")
             elif number is not None:
                 by = "launcher" if number == 15 or (number == 9 and self._failed) else ""
-                yield Death(process, "signal", source, line.time, signal=number, by=by)
+                yield Death(process, "signal", source, line.time, signal=number, by=by,
+                            among=number in (6, 9))  # fmt: skip
             elif code and not job.launchers:
                 yield _ended(process, int(code[1]), source, time=line.time)
 
@@ -395,7 +397,7 @@ class _Reader:
                 ended = -int(number[1]) if number else int(code[1]) if code else 0
                 death = _ended(process, ended, source, time=line.time)
             if line.word == "RUNNING AT":
-                self._hydra.append(death)
+                self._hydra.append(replace(death, among=death.signal in (6, 9)))
             else:
                 self._others.append(partial(_of_mpi, death))
         elif found := _MPI_ABORT.search(text):
@@ -422,7 +424,8 @@ class _Reader:
                 time = entry.line.time
                 if last and last.line.time and entry.when:  # a prefix tells when it was written
                     time = last.line.time + entry.when - last.when
-                death = _ended(process, entry.code, source, time=time, coarse=True)
+                among = not agent.failed and entry.code in (1, -6)
+                death = _ended(process, entry.code, source, time=time, coarse=True, among=among)
                 if site:
                     death = replace(death, how="exception", text=text, site=site)
                 yield death

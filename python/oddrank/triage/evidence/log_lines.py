@@ -231,8 +231,8 @@ def _speakers(known: "Writers", found: dict[str, Any]) -> tuple[Process, ...]:
 def _are_numbers(found: dict[str, Any]) -> bool:
     """Returns whether what looks like tasks of srun are numbers of lines: each is of one line."""
     tasks = [(each[0][2], each[1], each[2]) for each in found["speakers"] if each[0][2] is not None]
-    # Of two lines only large numbers tell that.
-    enough = len(tasks) > 2 or (len(tasks) == 2 and min(task for task, _, _ in tasks) >= _LARGE)
+    # Of one or two lines only large numbers tell that.
+    enough = len(tasks) > 2 or min((task for task, _, _ in tasks), default=0) >= _LARGE
     alone = enough and all(task and count == 1 for task, count, _ in tasks)
     return alone and len({line - task for task, _, line in tasks}) == 1
 

@@ -365,7 +365,7 @@ class _Words:
             about = text.partition("Fatal Python error:")[2].strip()
             number = next((n for word, n in SIGNALS.items() if about.startswith(word)), None)
             self._died(line, Death(line.process, "signal" if number else "abort", source, line.time,
-                                   signal=number, text=about))  # fmt: skip
+                                   signal=number, text=about, among=number == 6))  # fmt: skip
         elif line.word in _ABORTS and "what(): " not in text:
             self._died(line, Death(line.process, "abort", source, line.time, signal=6, text=text))
         elif said := _LAST_WORDS.match(text):

@@ -155,6 +155,8 @@ def _cause(view: View, ends: Sequence[End], group: list[End]) -> Suspect:
         was = "were" if len(ended) > 1 else "was"
         support.append(Point(f"{count(ended)} {was} ended after that"))
     raised = best.how == "exception"
+    single = len(first.deaths) == 1 and not everywhere
+    alone = single and not ended and not any(before(first, end) for end in ends)
     doubts = (
         (unnamed, 1, "no line says which rank it was"),
         (_is_bare(best), 1, "why it exited is not in what was read"),
@@ -163,7 +165,9 @@ def _cause(view: View, ends: Sequence[End], group: list[End]) -> Suspect:
         (raised and not best.text, 0, "what it raised is not in what was read"),
         (raised and not _confirmed(first, victims, ended), 1,
          "nothing says that the process ended by it"),
-        (STOOD.search(best.text), 1, "why it stood still is not in what was read"),
+        (STOOD.search(best.text), int(not alone), "why it stood still is not in what was read"),
+        (best.among and (alone or (single and best.signal == 9)), 0,
+         "what came before it may not be in what was read"),
         (_after_timeouts(view, group), 1, "other ranks had timed out before"),
     )  # fmt: skip
     certainty, doubt = min(((sure, text) for fits, sure, text in doubts if fits),
@@ -249,7 +253,7 @@ def _awaited(view: View, ends: Sequence[End]) -> list[Suspect]:
         return [_gone(view, victims, Process(silent.pop()))]
     unresponsive = [
         end for end in ends if end.why == "ended" and end.best.signal == 9
-        and any(d.by == "launcher" and d.signal == 9 for d in end.deaths)
+        and any(d.by == "launcher" and d.signal == 9 and d.text for d in end.deaths)
     ]  # fmt: skip
     named = [end.process for end in unresponsive]
     points = []

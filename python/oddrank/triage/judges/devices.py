@@ -85,9 +85,8 @@ class _Ties:
         hit = {p for pid in trouble.pids for p in here(self.by_pid.get(pid, ()))}
         if len(hit) == 1:
             return tuple(hit)
-        of_one = _of_a_gpu(trouble) or trouble.kind == "pcie"
-        if of_one and trouble.host is None and not self._by_file(trouble):
-            return ()  # a kernel's log that names no host may be of any
+        if trouble.host is None and not self._by_file(trouble):
+            return ()  # a log that names no host may be of any
         of_host = self.by_host.get(host or "", set())
         if len(of_host) == 1 or (
             of_host and not _of_a_gpu(trouble) and trouble.kind not in _SHARED

@@ -190,11 +190,11 @@ def _of_memory(death: Death, view: View) -> Death:
         named = trouble.pid is not None or trouble.pids
         apart = trouble.host and death.process.host and trouble.host != death.process.host
         if trouble.kind == "oom" and trouble.code != OF_CGROUP and not named and not apart:
-            return replace(death, how="oom", by="kernel", text=trouble.text)
+            return replace(death, how="oom", by="kernel", text=trouble.text, among=False)
         gap = abs(trouble.time - death.time) if trouble.time and death.time else 0.0
         of_node = trouble.kind == "node" and trouble.host and trouble.host == death.process.host
         if of_node and gap <= _WITH_ITS_NODE:
-            return replace(death, text=trouble.text)
+            return replace(death, text=trouble.text, among=False)
     return death
 
 
@@ -289,6 +289,7 @@ def _attached(ends: list[End]) -> list[End]:
         and (end.best.how == "exit" or end.best.signal == 6)
     ]  # fmt: skip
     own = [*{signature(end.best): end for end in nameless if end.why == "own"}.values()]
+    silent = [end for end in silent if all(_is_one_end(end.best, other.best) for other in own)]
     whys = {end.why for end in nameless}
     if len(own) == 1 and silent and (len(silent) == 1 or ("own" in whys and len(whys) == 1)):
         best = own[0].best
@@ -304,6 +305,12 @@ def _attached(ends: list[End]) -> list[End]:
                 for end in silent]  # fmt: skip
         return [end for end in named if end not in silent] + told
     return named + nameless
+
+
+def _is_one_end(bare: Death, told: Death) -> bool:
+    """Returns whether an exit code or SIGABRT may be the end that other words tell."""
+    by = 6 if told.how == "abort" else told.signal or 9
+    return told.how in ("exception", "exit") or bare.signal == by
 
 
 def signature(death: Death) -> object:
