@@ -226,20 +226,22 @@ py::list kernel_states(const std::vector<std::int64_t>& ids) {
   return states;
 }
 
-py::list collectives_of(const std::string& path, const std::optional<std::string_view>& content) {
+py::list collectives_of(const std::string& path, const std::optional<std::string_view>& content,
+                        bool timed) {
   std::vector<trace::Collective> found;
   std::optional<trace::Dictionary> dictionary;
   trace::Clock clock;
   {
     const WithoutGil unlocked;
     const trace::RecordFile file = opened(path, content);
-    found = trace::read_joined_collectives(file);
+    found = timed ? trace::read_timed(file) : trace::read_joined_collectives(file);
     // After the collectives, so that every id is there.
     dictionary.emplace(file);
     clock = trace::clock_of(file);
   }
-  const auto time = [&clock](std::optional<std::uint64_t> ticks) {
-    return ticks ? clock.realtime_ns(*ticks) : std::nullopt;
+  const auto time = [&clock, timed](std::optional<std::uint64_t> ticks) {
+    if (!ticks) return trace::Time();
+    return timed ? trace::Time(*ticks) : clock.realtime_ns(*ticks);
   };
   py::list tuples;
   CollectiveNames names(*dictionary);
@@ -313,12 +315,14 @@ void bind_trace_read(py::module_& m) {
       "gives it, its start in ticks since boot, the kernel's function in which it sleeps or \"\") "
       "of each process or thread.");
   m.def("trace_collectives", &collectives_of, py::arg("path"), py::arg("content") = py::none(),
+        py::arg("timed") = false,
         "Returns the collectives of a record in the order of issue: (thread, group, sequence or "
         "None, op, bytes, \"open\", \"ended\" or \"issued\", begin and end as wall-clock ns or "
         "None, sizes). group: (name, back end, description, size, own rank or None, ranks as "
         "((first, step, count), ...)). sizes: (data type, bytes in, bytes out, peer, tag, root, "
         "failed), "
-        "None where unknown.");
+        "None where unknown. timed: instead those whose time on a device is known, \"timed\", from "
+        "when they were issued until as much later.");
   py::class_<trace::Export>(
       m, "TraceExport",
       "Turns a record into events of the Trace Event Format. One thread at a time.")

@@ -121,6 +121,16 @@ class HookedCalls {
     return sink().begin(call);
   }
 
+  // Notes how long such a call took on its device; times are nanoseconds.
+  void timed(std::optional<std::uint64_t> sequence, std::uint64_t bytes, std::uint64_t begin,
+             std::uint64_t time) const {
+    trace::CollectiveCall call = call_;
+    call.bytes = bytes;
+    if (trace::Recorder* recorder = Tracer::current()) {
+      recorder->note_timed(call, sequence.value_or(trace::kNoSequence), begin, time);
+    }
+  }
+
  private:
   const Group group_;
   const std::string operation_;
@@ -148,7 +158,9 @@ void bind_collectives(py::module_& m) {
           "group: name, back end, description, ranks, size and own rank.")
       .def("begin", &HookedCalls::begin, py::arg("put"), py::arg("take"), py::arg("partner"),
            "Writes that one begins. put, take: bytes; partner: a rank in the group, -1: none. "
-           "Returns a ticket, 0 where nothing records.");
+           "Returns a ticket, 0 where nothing records.")
+      .def("timed", &HookedCalls::timed, py::arg("sequence"), py::arg("bytes"), py::arg("begin_ns"),
+           py::arg("ns"), "Notes how long one took on its device, and when it was issued.");
   m.def(
       "trace_collective_numbered",
       [](std::uint64_t ticket, std::uint64_t number) { sink().numbered(ticket, number); },

@@ -72,3 +72,48 @@ class MadeJob:
 
     def _noise(self) -> float:
         return self._chance.expovariate(1 / self._jitter)
+
+
+class MadeBackward:
+    """A training with DDP on GPUs: buckets are reduced while the backward pass goes on.
+
+    So all ranks take as long for a step, and for their backward pass, whoever is slow. As records
+    show it: when the host issued each bucket, far ahead of the GPU, and how long NCCL had it.
+    """
+
+    def __init__(self, world: int, *, jitter: float = 0.0003, seed: int = 1) -> None:
+        self._ranks, self._buckets = tuple(range(world)), 0
+        self._chance, self._jitter = random.Random(seed), jitter
+        self._now = [0.0] * world
+
+    def runs(
+        self,
+        steps: int,
+        *,
+        slow: Mapping[int, float] | None = None,
+        loads: Mapping[int, float] | None = None,
+    ) -> dict[int, list[Collective]]:
+        """slow: how many times as long a rank's backward pass takes. loads: seconds before it."""
+        found: dict[int, list[Collective]] = {rank: [] for rank in self._ranks}
+        for _ in range(steps):
+            ready = [at + 0.03 + (loads or {}).get(r, 0.0) for r, at in enumerate(self._now)]
+            free = [0.0] * len(ready)
+            for bucket in range(1, 6):
+                self._buckets += 1
+                for rank in self._ranks:
+                    ready[rank] += 0.01 * (slow or {}).get(rank, 1.0) + self._noise()
+                begins = [max(pair) for pair in zip(ready, free, strict=True)]
+                free = [max(begins) + 0.004 + self._noise() / 10 for _ in begins]
+                for rank, (begin, end) in enumerate(zip(begins, free, strict=True)):
+                    issued = round((self._now[rank] + 0.001 * bucket + 1000 * rank) * _NS)
+                    found[rank].append(
+                        Collective(
+                            7, "0", self._buckets, "all_reduce", bucket << 20, "timed", issued,
+                            issued + round((end - begin) * _NS), self._ranks, "nccl", "float32",
+                        )
+                    )  # fmt: skip
+            self._now = free
+        return {rank: calls[-256:] for rank, calls in found.items()}
+
+    def _noise(self) -> float:
+        return self._chance.expovariate(1 / self._jitter)

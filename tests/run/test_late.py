@@ -6,11 +6,21 @@ from oddrank.run import late
 from oddrank.run.late import Clocks, Lateness
 from oddrank.run.snapshot import Snapshot
 from oddrank.run.watch import Work
-from run.made_job import MadeJob
+from run.made_job import MadeBackward, MadeJob
 
 SHARED = Clocks(dict.fromkeys(range(64), "node0"), {})
+UNKNOWN = Clocks({}, {})
 LATE = {"late": {1: 0.02}}
 NOBODY = ". . . ."
+
+
+def on_device(histories):
+    """Makes them NCCL's: their times on the device are known, and hosts' clocks tell nothing."""
+    for rank, own in histories.items():
+        off = rank * 10**12
+        histories[rank] = [
+            c._replace(state="timed", begin_ns=c.begin_ns + off, end_ns=c.end_ns + off) for c in own
+        ]
 
 
 def told(job, *reports, clocks=SHARED, steps=64, change=lambda histories: None):
@@ -91,6 +101,52 @@ REPORTS = {
 def test_a_rank_is_named_that_stays_late_and_no_other():
     for name, (world, job, reports, expected, *more) in REPORTS.items():
         assert told(MadeJob(world, **job), *reports, **dict(*more)) == expected, name
+
+
+def test_on_a_device_the_rank_that_spends_the_least_time_in_calls_is_late():
+    for name, (world, job, reports, expected, *more) in REPORTS.items():
+        how = dict(*more)
+        change = how.pop("change", lambda histories: None)
+
+        def both(histories, change=change):
+            change(histories)
+            on_device(histories)
+
+        found = told(MadeJob(world, **job), *reports, change=both, clocks=UNKNOWN, **how)
+        assert found == expected, name
+    for world in (2, 4, 8, 16):
+        for seed in range(10 if world < 16 else 4):
+            found = told(MadeJob(world, jitter=0.003, seed=seed), *[{}] * 6, change=on_device)
+            assert found == f"{NOBODY} . .", (world, seed)
+    for groups in (TENSOR + DATA, DATA + TENSOR):
+        for seed in range(5):
+            found = told(MadeJob(4, groups, seed=seed), *[LATE] * 3, change=on_device)
+            assert found == ". +1 .", (groups, seed)
+
+
+def test_a_slow_backward_pass_that_all_reduces_hide_is_seen():
+    faults = {
+        "none": ({}, NOBODY),
+        "a backward pass": ({"slow": {3: 1.2}}, ". +3 . ."),
+        "a loader": ({"loads": {2: 0.01}}, ". +2 . ."),
+        "both, of two ranks": ({"slow": {1: 1.4}, "loads": {2: 0.004}}, ". +1+2 . ."),
+    }
+    for name, (how, expected) in faults.items():
+        for world in (4, 8):
+            found = told(MadeBackward(world), *[how] * 4, steps=60, clocks=UNKNOWN)
+            assert found == expected, name
+    for seed in range(10):
+        job = MadeBackward(8, jitter=0.002, seed=seed)
+        assert told(job, *[{}] * 4, steps=60, clocks=UNKNOWN) == NOBODY, seed
+
+
+def test_calls_that_were_noted_twice_or_in_part_count_once():
+    job, lateness = MadeBackward(4), Lateness()
+    for turn in range(2):
+        made = job.runs(60, slow={3: 1.2})
+        half = {rank: [*own[-200:], *own[:-50:7]] for rank, own in made.items()}
+        found = lateness.look(half | {0: made[0]}, UNKNOWN).named
+        assert [one.rank for _, one in found] == [3] * turn
 
 
 def test_the_same_collectives_are_not_evidence_twice():

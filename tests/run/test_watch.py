@@ -210,9 +210,10 @@ def test_a_healthy_job_looks_as_without_oddrank():
     assert looks(options=("--no-watch",)) == plain
 
 
-def test_a_rank_that_stays_late_is_named_once_and_the_report_keeps_it():
+@pytest.mark.parametrize("environ", [{}, {"DEVICE": "1"}], ids=["host", "device"])
+def test_a_rank_that_stays_late_is_named_once_and_the_report_keeps_it(environ):
     options = (*["--json", "report.json", "--report-every", "1", "--prometheus", "job.prom"],)
-    with watched_job("late", rank=2, steps=150, options=options) as job:
+    with watched_job("late", rank=2, steps=150, options=options, environ=environ) as job:
         gauges = job.folder / "job.prom"
         until(gauges.exists)  # nothing has happened yet
         job.waits_for("late")
@@ -224,6 +225,8 @@ def test_a_rank_that_stays_late_is_named_once_and_the_report_keeps_it():
         report = job.report
         assert named(report) == ([2], "late-arrival")
         assert report["findings"][0]["condition"] == "late"
+        clocks = "times that its device was in the calls" if environ else "wall clocks"
+        assert clocks in [each["source"] for each in report["findings"][0]["evidence"]]
         assert [e["event"] for e in job.history] == ["late", "end"]
         assert job.said == [f"oddrank: {report['summary']}"]
         assert re.search(r"rank 2 .* \d+ all_reduces of default_pg$", report["summary"])

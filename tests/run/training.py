@@ -1,11 +1,13 @@
 """A small training over gloo. At step 20 its odd rank does what the first argument names.
 
 With "late" each of its steps takes longer from there on, and more so on a busy machine, which makes
-every rank late now and then.
+every rank late now and then. With DEVICE in the environment its all_reduces look like NCCL's: torch
+knows how long each took.
 training.py FAULT RANK STEPS FOLDER: each rank writes its pid to FOLDER. With ARM in the environment
 it arms and watches itself; the value says what to do at a stall.
 """
 
+import json
 import os
 import signal
 import statistics
@@ -20,6 +22,7 @@ import torch.distributed as dist
 
 import oddrank
 from oddrank import launch
+from oddrank.trace import device_times
 
 FAULT_AT = 20
 SECONDS_A_STEP = 0.02
@@ -68,6 +71,22 @@ FAULTS = {
 }
 
 
+def looks_like_a_device(took: list[float]) -> None:
+    """took: milliseconds of each all_reduce, in order; torch's recorder of gloo tells all else."""
+
+    def dump(*_: bool) -> bytes:
+        told = json.loads(of_torch._dump_fr_trace_json(True, False))
+        for entry in told["entries"]:
+            entry["duration_ms"] = dict(enumerate(took, 1)).get(entry["collective_seq_id"])
+        return json.dumps(told).encode()
+
+    of_torch = torch._C._distributed_c10d
+    of_torch._dump_nccl_trace_json = dump
+    device_times._leaves_captures_alone = lambda: True
+    groups = dist.distributed_c10d._world.pg_map
+    groups.update({group: ("nccl", store) for group, (_, store) in groups.items()})
+
+
 def take_rank_from_launcher() -> None:
     """Sets torch's variables under launchers that set only their own, as such scripts do."""
     here = launch.current()
@@ -80,6 +99,9 @@ def train(fault: str, odd: int, steps: int, folder: Path) -> None:
     if fault == "early" and rank == odd:
         fails()
     dist.init_process_group("gloo", timeout=timedelta(minutes=20))
+    took: list[float] = []
+    if "DEVICE" in os.environ:
+        looks_like_a_device(took)
     value = torch.zeros(8)
     overslept, slept = 0.0, [0.0]  # by this rank in a step, by all in the last steps
     for step in range(steps):
@@ -88,7 +110,9 @@ def train(fault: str, odd: int, steps: int, folder: Path) -> None:
             FAULTS[fault]()
         value += 1
         value[-1] = overslept
+        begin = time.monotonic()
         dist.all_reduce(value)
+        took.append((time.monotonic() - begin) * 1e3)
         slept = [*slept[-9:], value[-1].item()]
         is_late = fault == "late" and rank == odd and step >= FAULT_AT
         seconds = SECONDS_A_STEP + is_late * max(LATE_SECONDS, 4 * statistics.median(slept))

@@ -55,6 +55,10 @@ inline std::size_t read_parts(const RecordFile& file) {
     const ProcessGroup* group = dictionary.group(one.group);
     if (group != nullptr) total += group->global(one.partner).value_or(0);
   }
+  for (const auto& one : read_timed(file)) {
+    total += sum(dictionary.group_name(one.group)) + sum(dictionary.operation(one.operation)) +
+             one.begin.value_or(0) + one.end.value_or(0);
+  }
   for (const GroupProgress& group : read_progress(file)) total += group.begun;
   total += sum(slim_record(file));
   return total + read_open_collectives(file).size();

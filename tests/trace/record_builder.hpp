@@ -28,6 +28,7 @@ struct RecordSizes {
   std::uint32_t collectives = 8;
   std::uint32_t open = 4;
   std::uint32_t groups = 4;
+  std::uint32_t timed = 4;
 };
 
 // A memory file with a whole record, mapped: readers see changes at once.
@@ -153,6 +154,13 @@ class RecordBuilder {
     made->commit = claim + 1;
     return *made;
   }
+  void timed_call(std::uint64_t begin_ns, std::uint64_t ns) {
+    const std::uint64_t claim = header().timed_claimed++;
+    auto* made = at<CollectiveSlot>(header().timed.offset) + claim % sizes_.timed;
+    fill(*made, Phase::kEnd, begin_ns);
+    made->tsc = ns;
+    made->commit = claim + 1;
+  }
   CollectiveSlot& open_collective(std::uint32_t i, std::uint64_t number) {
     auto* made = at<CollectiveSlot>(header().open.offset) + i;
     fill(*made, Phase::kBegin, number);
@@ -177,6 +185,7 @@ class RecordBuilder {
     header.collectives = place(sizes_.collectives, sizeof(CollectiveSlot));
     header.open = place(sizes_.open, sizeof(CollectiveSlot));
     header.groups = place(sizes_.groups, sizeof(GroupSlot));
+    header.timed = place(sizes_.timed, sizeof(CollectiveSlot));
     return at;
   }
   static void fill(CollectiveSlot& slot, Phase phase, std::uint64_t number) {
@@ -204,6 +213,7 @@ inline void fill_rings(RecordBuilder& record) {
   record.collective(Phase::kEnd, 1);
   record.collective(Phase::kBegin, 2);
   record.open_collective(1, 2);
+  record.timed_call(1'700'000'000'000'000'000, 5000);
   auto* group = record.at<GroupSlot>(record.header().groups.offset);
   group->begun = 2;
   group->issued = 20;

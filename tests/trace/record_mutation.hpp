@@ -53,6 +53,7 @@ class Mutation {
     if (!once_in(8)) threads();
     if (!once_in(8)) claims<MarkSlot>(head->marks, head->marks_claimed);
     if (!once_in(8)) claims<CollectiveSlot>(head->collectives, head->collectives_claimed);
+    if (!once_in(8)) claims<CollectiveSlot>(head->timed, head->timed_claimed);
     if (!once_in(8)) open();
   }
 
@@ -84,6 +85,7 @@ class Mutation {
                           part_of(head->rings),
                           part_of(head->marks),
                           part_of(head->collectives),
+                          part_of(head->timed),
                           part_of(head->groups),
                           part_of(head->open)};
     return parts[below(std::size(parts))];

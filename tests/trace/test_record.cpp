@@ -46,7 +46,8 @@ TEST(Layout, RegionsLieOneAfterTheOtherInsideTheFile) {
     EXPECT_GE(header.size, kFewestBytes);
     std::uint64_t end = kPage;
     for (const Region& region : {header.dictionary, header.threads, header.open, header.groups,
-                                 header.marks, header.collectives, header.rings}) {
+                                 header.marks, header.collectives, header.timed, header.rings}) {
+      if (region.stride == sizeof(CollectiveSlot) && region.count == 0) continue;  // a small file
       EXPECT_GE(region.offset, end);
       EXPECT_EQ(region.offset % 64, 0U);
       EXPECT_GT(region.count, 0U);

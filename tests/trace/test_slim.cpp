@@ -117,6 +117,20 @@ TEST_F(Slim, keeps_the_last_128_ends_and_begins_of_collectives_and_all_open_ones
   }
 }
 
+TEST_F(Slim, keeps_the_calls_whose_time_is_known) {
+  FullRecord record;
+  for (std::uint64_t begin = 1; begin < 10; ++begin) record.timed_call(begin, 100 * begin);
+  slim_of(record);
+  const auto timed = [](const std::string& path) {
+    return each(read_timed(RecordFile(path)), &Collective::state, &Collective::begin,
+                &Collective::end, &Collective::sequence, &Collective::group);
+  };
+  EXPECT_EQ(timed(slim_path_), timed(path_));
+  EXPECT_EQ(read_timed(RecordFile(slim_path_)).back().end, 909U);
+  EXPECT_EQ(read_timed(RecordFile(slim_path_)).size(), 4U);
+  EXPECT_EQ(Dictionary(RecordFile(slim_path_)).group_name(1), "default_pg");
+}
+
 TEST_F(Slim, keeps_the_last_step_and_open_sections_however_many_marks_came_later) {
   FullRecord record({.marks = 256});
   for (std::uint64_t number = 10; number < 20; ++number) {

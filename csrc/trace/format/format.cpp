@@ -66,6 +66,7 @@ void share_out(Header& header, std::size_t bytes) noexcept {
   header.marks = take(at, std::bit_floor(part(32, sizeof(MarkSlot))), sizeof(MarkSlot));
   header.collectives =
       take(at, std::bit_floor(part(32, sizeof(CollectiveSlot))), sizeof(CollectiveSlot));
+  header.timed = take(at, large ? 256 : 0, sizeof(CollectiveSlot));
   const auto block = static_cast<std::uint32_t>(
       std::clamp<std::size_t>(std::bit_floor(size / 64), 8 << 10, 1 << 20));
   at = (at + kPage - 1) / kPage * kPage;

@@ -7,6 +7,7 @@
 //   |     Groups       how far each process group has come: never overwritten
 //   |     Marks        64-byte slots, claimed by fetch_add: steps, marks, sections
 //   |     Collectives  64-byte slots, claimed by fetch_add: begin and end of each collective
+//   |     Timed        64-byte slots: calls whose time on a device is known
 //   |     Rings        blocks of 16-byte events; a thread's ring is one run of blocks
 //   size
 //
@@ -34,7 +35,7 @@
 namespace oddrank::trace {
 
 constexpr char kMagic[8] = {'o', 'd', 'd', 'r', 'a', 'n', 'k', '\n'};
-constexpr std::uint32_t kVersion = 5;
+constexpr std::uint32_t kVersion = 6;
 // The versions of CPython (sys.hexversion >> 16) whose frames and line tables are known.
 constexpr std::uint32_t kOldestPython = 0x030a, kNewestPython = 0x030f;
 constexpr std::uint32_t kEndian = 0x01020304;
@@ -184,6 +185,8 @@ struct Header {
   char raised_at[256];     // where, in lines: line, function, file; "" in files of before. Of a
                            // thread that raised, a line before these: "thread", then its name
   Word gil_wanted;         // ticks since when the sampler waits for the GIL; 0: it does not
+  Region timed;            // stride of a CollectiveSlot
+  Word timed_claimed;
 };
 static_assert(sizeof(Header) <= kPage);
 
@@ -329,6 +332,8 @@ struct CollectiveSlot {
   Word other;     // bytes of the other side; of send and recv the tag
 };
 static_assert(sizeof(CollectiveSlot) == 64);
+// A slot of the region Timed has instead of `tsc` the nanoseconds that the call took on its device,
+// and instead of `number` the wall clock, in nanoseconds, when it was issued.
 constexpr std::uint32_t kLastNameId = 0xFFFF;  // of groups and operations in `names`
 
 // ---- groups: slot i is of the group with id i + 1. Only collectives count, not send and recv.
@@ -391,7 +396,8 @@ constexpr std::uint64_t kLargestFile = std::uint64_t{1} << 30;
 //
 // The dictionary gets 1/4, marks and collectives 1/32 each, and rings the rest after threads,
 // groups and open collectives. A rank's 4 MiB: 256 threads with 256 frames each, 64 open
-// collectives, 256 groups, 2,048 marks, 2,048 collectives, 35 blocks of 4,096 events.
+// collectives, 256 groups, 2,048 marks, 2,048 collectives, 256 timed ones, 35 blocks of 4,096
+// events.
 void share_out(Header& header, std::size_t bytes) noexcept;
 
 // Number of frames that fit into a thread slot.

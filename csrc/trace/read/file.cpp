@@ -120,6 +120,7 @@ void RecordFile::open(std::uint64_t on_disk) {
   collectives_ =
       checked(header.collectives, "collectives", sizeof(CollectiveSlot), sizeof(CollectiveSlot));
   open_ = checked(header.open, "open collectives", sizeof(CollectiveSlot), sizeof(CollectiveSlot));
+  timed_ = checked(header.timed, "timed calls", sizeof(CollectiveSlot), sizeof(CollectiveSlot));
   groups_ = checked(header.groups, "groups", sizeof(GroupSlot), sizeof(GroupSlot));
 
   static_cast<ProcessNumbers&>(process_) = header.process;
@@ -160,6 +161,7 @@ Counters RecordFile::counters() const {
   now.blocks_taken = value_of(header.blocks_taken);
   now.marks_claimed = value_of(header.marks_claimed);
   now.collectives_claimed = value_of(header.collectives_claimed);
+  now.timed_claimed = value_of(header.timed_claimed);
   if (const std::uint64_t next = value_of(header.step); next != 0) now.step = next - 1;
   now.hook_state = value_of(header.hook_state);
   now.lost_threads = value_of(header.lost_threads);

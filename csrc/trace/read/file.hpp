@@ -27,6 +27,7 @@ struct Counters {
   std::uint64_t blocks_taken = 0;
   std::uint64_t marks_claimed = 0;
   std::uint64_t collectives_claimed = 0;
+  std::uint64_t timed_claimed = 0;
   std::optional<std::uint64_t> step;  // the last step(i); empty before the first
   std::uint64_t hook_state = 0;       // a HookState; a broken file may hold any number
   std::uint64_t lost_threads = 0;
@@ -87,6 +88,7 @@ class RecordFile {
   const Region& collectives() const noexcept { return collectives_; }
   const Region& open() const noexcept { return open_; }
   const Region& groups() const noexcept { return groups_; }
+  const Region& timed() const noexcept { return timed_; }
 
   // Reads the current values.
   Counters counters() const;
@@ -110,7 +112,7 @@ class RecordFile {
   std::string path_;
   std::uint64_t size_ = 0;
   Process process_;
-  Region dictionary_, threads_, rings_, marks_, collectives_, open_, groups_;
+  Region dictionary_, threads_, rings_, marks_, collectives_, open_, groups_, timed_;
 };
 
 // Wall-clock time in nanoseconds; empty if unknown.

@@ -140,7 +140,7 @@ std::vector<CollectiveRecord> read_open_collectives(const RecordFile& file) {
 }
 
 std::string_view name_of(Collective::State state) noexcept {
-  static constexpr std::array kNames{"open", "ended", "issued"};
+  static constexpr std::array kNames{"open", "ended", "issued", "timed"};
   return kNames[static_cast<std::size_t>(state)];
 }
 
@@ -179,6 +179,21 @@ std::vector<GroupProgress> read_progress(const RecordFile& file) {
     }
   }
   return progress;
+}
+
+std::vector<Collective> read_timed(const RecordFile& file) {
+  const auto found = read_ring<CollectiveSlot, CollectiveRecord>(
+      file, file.timed(), [&file] { return file.counters().timed_claimed; });
+  std::vector<Collective> list;
+  list.reserve(found.list.size());
+  for (const CollectiveRecord& one : found.list) {
+    Collective& made = list.emplace_back();
+    static_cast<CollectiveFacts&>(made) = one;
+    made.state = Collective::State::kTimed;
+    made.begin = one.number;
+    made.end = one.number + one.tsc;
+  }
+  return list;
 }
 
 std::vector<Collective> read_joined_collectives(const RecordFile& file) {

@@ -47,6 +47,7 @@ struct Collective : CollectiveFacts {
     kOpen,    // no end was recorded before the file was read
     kEnded,   // or failed
     kIssued,  // handed to a device; its end is not recorded
+    kTimed,   // of read_timed()
   };
 
   std::uint64_t number = 0;  // in its process, from 1
@@ -81,6 +82,10 @@ struct GroupProgress {
 std::vector<GroupProgress> read_progress(const RecordFile& file);
 
 std::string_view name_of(Collective::State state) noexcept;
+
+// Returns the newest calls whose time on a device is known. Their begins and ends are nanoseconds
+// of the wall clock: when the call was issued, and as much later as it took on the device.
+std::vector<Collective> read_timed(const RecordFile& file);
 
 // Joins begins, ends and the table of open ones, in the order of issue. Later collectives never
 // hide an open one.

@@ -18,6 +18,7 @@ namespace oddrank::trace {
 namespace {
 
 constexpr std::uint64_t kMostCollectives = 128;
+constexpr std::uint64_t kMostTimed = 256;
 constexpr std::size_t kMostOpen = 256;
 constexpr std::size_t kMostMarks = 32;
 constexpr std::size_t kMostSections = 64;
@@ -27,7 +28,7 @@ constexpr std::uint64_t kEventsOfMain = 7, kEventsOfGoneMain = 127, kEventsOfOth
 constexpr std::size_t kStackBytes = std::size_t{80} << 10;  // slots of threads with their stacks
 constexpr std::size_t kDictionaryBytes = std::size_t{96} << 10;
 static_assert(kPage + kDictionaryBytes + kStackBytes + kMostGroups * sizeof(GroupSlot) +
-                  (kMostOpen + kMostCollectives) * sizeof(CollectiveSlot) +
+                  (kMostOpen + kMostCollectives + kMostTimed) * sizeof(CollectiveSlot) +
                   (kMostMarks + kMostSections + 1) * sizeof(MarkSlot) +
                   (kEventsOfGoneMain + 1 + 2 * kMostThreads) * sizeof(Event) <=
               kLargestSlim);
@@ -218,6 +219,8 @@ std::string slim_record(const RecordFile& file) {
   if (open.size() > kMostOpen) open.resize(kMostOpen);
   const std::vector<KeptThread> threads = threads_of(file, open);
   const Records<CollectiveRecord> ring = read_collectives(file);
+  std::vector<Collective> timed = read_timed(file);
+  if (timed.size() > kMostTimed) timed.resize(kMostTimed);
   const std::vector<Mark> marks = marks_of(file);
   const std::vector<GroupProgress> progress = read_progress(file);
   Names names(file);  // last: it has every id
@@ -243,11 +246,12 @@ std::string slim_record(const RecordFile& file) {
 
   SlimDictionary dictionary(names.dictionary());
   for (const GroupProgress& group : progress) dictionary.add_group(group.group);
-  const auto name = [&dictionary](const CollectiveRecord& one) {
+  const auto name = [&dictionary](const CollectiveFacts& one) {
     dictionary.add_group(one.group);
     dictionary.add_operation(one.operation);
   };
   std::for_each(open.begin(), open.end(), name);
+  std::for_each(timed.begin(), timed.end(), name);
   for (const CollectiveRecord& one : ring.list) {
     if (one.claim >= oldest) name(one);
   }
@@ -275,6 +279,7 @@ std::string slim_record(const RecordFile& file) {
   const Region group_slots = made.place(groups, sizeof(GroupSlot));
   const Region mark_slots = made.place(marks.size(), sizeof(MarkSlot));
   const Region collective_slots = made.place(kept, sizeof(CollectiveSlot));
+  const Region timed_slots = made.place(timed.size(), sizeof(CollectiveSlot));
   const Region rings = made.place(events, sizeof(Event));
   made.make();
 
@@ -287,6 +292,8 @@ std::string slim_record(const RecordFile& file) {
   header.groups = group_slots;
   header.marks = mark_slots;
   header.collectives = collective_slots;
+  header.timed = timed_slots;
+  header.timed_claimed = timed.size();
   header.rings = rings;
   header.dictionary_head = words.bytes();
   header.blocks_taken = 0;
@@ -322,6 +329,11 @@ std::string slim_record(const RecordFile& file) {
     auto& slot = made.at<CollectiveSlot>(collective_slots, one.claim % kept);
     pack(slot, one, one.number, one.phase, one.tsc);
     slot.commit = one.claim + 1;
+  }
+  for (std::size_t i = 0; i < timed.size(); ++i) {
+    auto& slot = made.at<CollectiveSlot>(timed_slots, i);
+    pack(slot, timed[i], *timed[i].begin, Phase::kEnd, *timed[i].end - *timed[i].begin);
+    slot.commit = i + 1;
   }
   for (std::size_t i = 0; i < marks.size(); ++i) {
     auto& slot = made.at<MarkSlot>(mark_slots, i);

@@ -81,13 +81,8 @@ Recorder* recorder_of(std::uint64_t ticket) noexcept {
   return place < kMostRecorders ? recorders[place].load(std::memory_order_acquire) : nullptr;
 }
 
-std::uint64_t begin(const CollectiveCall& call) noexcept {
-  Recorder* recorder = who_records.load(std::memory_order_acquire)();
-  if (recorder == nullptr) return 0;
-  const std::uint64_t place = place_of(recorder);
-  if (place == kMostRecorders) return 0;
-  // The dictionary returns the same id for the same name.
-  DictionaryWriter& dictionary = recorder->dictionary();
+// The dictionary returns the same id for the same name.
+CollectiveFacts facts_of(DictionaryWriter& dictionary, const CollectiveCall& call) noexcept {
   CollectiveFacts facts;
   facts.group = dictionary.group(call.group);
   facts.operation = dictionary.operation(call.operation);
@@ -99,6 +94,15 @@ std::uint64_t begin(const CollectiveCall& call) noexcept {
   facts.role = call.role;
   facts.side = call.side;
   if (facts.group > kLastNameId) facts.group = 0;
+  return facts;
+}
+
+std::uint64_t begin(const CollectiveCall& call) noexcept {
+  Recorder* recorder = who_records.load(std::memory_order_acquire)();
+  if (recorder == nullptr) return 0;
+  const std::uint64_t place = place_of(recorder);
+  if (place == kMostRecorders) return 0;
+  const CollectiveFacts facts = facts_of(recorder->dictionary(), call);
   const std::uint64_t number = recorder->collectives().begin(facts, call.count);
   if (number % kClockEvery == 1) recorder->refresh_clock();
   return (place << kGroupBits | facts.group) << kNumberBits | (number & kNumberMask);
@@ -281,6 +285,15 @@ void Recorder::note_exit(int code) noexcept {
 void Recorder::note_collectives() noexcept {
   std::uint64_t never = 0;
   header_->collectives_since.compare_exchange_strong(never, read_tsc(), std::memory_order_relaxed);
+}
+
+void Recorder::note_timed(const CollectiveCall& call, std::uint64_t sequence, std::uint64_t begin,
+                          std::uint64_t time) noexcept {
+  if (header_->timed.count == 0) return;  // a small file
+  CollectiveFacts facts = facts_of(dictionary_, call);
+  facts.sequence = sequence;
+  append_to(reinterpret_cast<CollectiveSlot*>(map_ + header_->timed.offset), header_->timed.count,
+            header_->timed_claimed, facts, begin, Phase::kEnd, time);
 }
 
 // Reads the clocks again where this thread was interrupted between two of them.

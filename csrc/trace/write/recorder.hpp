@@ -16,6 +16,8 @@
 
 namespace oddrank::trace {
 
+struct CollectiveCall;
+
 struct CollectiveSink;
 
 // Made once per process and leaked on purpose, with its mapping: threads may write until the end.
@@ -59,6 +61,9 @@ class Recorder {
   void note_exit(int code) noexcept;
   // Notes that collectives are recorded from now on: one that is not in the file was not issued.
   void note_collectives() noexcept;
+  // Notes how long a call of another thread or moment took on its device. Times: nanoseconds.
+  void note_timed(const CollectiveCall& call, std::uint64_t sequence, std::uint64_t begin,
+                  std::uint64_t time) noexcept;
   // Notes since when the GIL is wanted for a sample; 0: it is not.
   void note_gil_wanted(std::uint64_t tsc) noexcept {
     header_->gil_wanted.store(tsc, std::memory_order_relaxed);

@@ -204,11 +204,17 @@ void CollectiveRing::close(std::uint64_t number, Phase phase) noexcept {
 
 void CollectiveRing::append(const CollectiveFacts& facts, std::uint64_t number,
                             Phase phase) noexcept {
-  const std::uint64_t claim = claimed_.fetch_add(1, std::memory_order_relaxed);
-  CollectiveSlot& slot = slots_[claim & mask_];
+  append_to(slots_, mask_ + 1, claimed_, facts, number, phase, read_tsc());
+}
+
+void append_to(CollectiveSlot* slots, std::uint64_t count, Word& claimed,
+               const CollectiveFacts& facts, std::uint64_t number, Phase phase,
+               std::uint64_t tsc) noexcept {
+  const std::uint64_t claim = claimed.fetch_add(1, std::memory_order_relaxed);
+  CollectiveSlot& slot = slots[claim & (count - 1)];
   slot.commit.store(0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
-  pack(slot, facts, number, phase, read_tsc());
+  pack(slot, facts, number, phase, tsc);
   slot.commit.store(claim + 1, std::memory_order_release);
 }
 

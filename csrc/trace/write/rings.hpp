@@ -195,6 +195,11 @@ class GroupCounts {
   std::vector<Group> groups_;  // by id - 1
 };
 
+// Claims a ring's next slot and fills it. count: of slots, a power of two.
+void append_to(CollectiveSlot* slots, std::uint64_t count, Word& claimed,
+               const CollectiveFacts& facts, std::uint64_t number, Phase phase,
+               std::uint64_t tsc) noexcept;
+
 // The history of collectives, a table of the open ones, and how far each group has come: later
 // collectives cannot push out one that hangs, or a group that is seldom used.
 class CollectiveRing {

@@ -24,11 +24,12 @@ OF_TWO = replace(
 )
 
 
-def late(who: Who, one: Late, calls: str, members: int) -> Finding:
+def late(who: Who, one: Late, calls: str, members: int, *, on_device: bool) -> Finding:
     """In two reports in a row the rank was later than the healthy spread explains.
 
     calls: what was compared, with its number. members: ranks of the group.
     """
+    clocks = "times that its device was in the calls" if on_device else "wall clocks"
     usual, spread = one.others / 1e3, "healthy spread (median of last minus first)"
     return (OF_TWO if members == 2 else LATE).found(
         who,
@@ -36,7 +37,7 @@ def late(who: Who, one: Late, calls: str, members: int) -> Finding:
             "time from one collective to the next, without what it waits for others",
             f"median of {calls}", usual + one.by / 1e3, "ms", usual,
         ),
-        Evidence("arrives after the others by", "wall clocks", one.behind / 1e3, "ms"),
+        Evidence("arrives after the others by", clocks, one.behind / 1e3, "ms"),
         Evidence(spread, "the same", one.spread / 1e3, "ms"),
         Evidence("smallest delay that counts as late", "twice the spread", one.line / 1e3, "ms"),
         by=_time(one.by), share=one.share, calls=calls,

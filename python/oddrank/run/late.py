@@ -1,9 +1,11 @@
 """Finds ranks that stay late, from the collectives in the records of a running job.
 
 The rule is in oddrank.lateness. A rank's own time runs from the last begin or end of any of its
-collectives and messages to the next begin: what it waits for in between is not its own. Therefore a
-rank that uses a device is not judged: the record has no ends there (NCCL), and a host that waits
-for its GPU waits for other ranks, too.
+collectives and messages to the next begin: what it waits for in between is not its own.
+
+Of a rank that uses a device only calls count whose time there is known (trace/device_times.py): a
+host that waits for its GPU waits for other ranks, too. All ranks leave a call at about the same
+time, so the one that came last has spent the shortest time in it, whatever their clocks say.
 """
 
 import functools
@@ -31,6 +33,8 @@ FEWEST = 20
 """Fewest collectives that a report compares."""
 # A process may be interrupted while it reads its clocks: error bound of the times in a record.
 _CLOCK_US = 1000.0
+# Ranks do not leave a call at quite the same time, and a device's clock ticks coarsely.
+_DEVICE_US = 20.0
 # A smaller share of the time from one collective to the next is not worth a sentence.
 _LEAST_PART = 0.03
 # So many reports without lateness end it, as many as begin it.
@@ -55,6 +59,7 @@ class Kind:
     dtype: str = ""
     ranks: tuple[int, ...] = field(default=(), compare=False)
     """The group's ranks, global."""
+    on_device: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,8 @@ def read(snapshot: Snapshot) -> dict[int, list[Collective]]:
     found = {}
     for rank, name in snapshot.records.items():
         with suppress(OddrankError):  # of another version
-            found[rank] = collectives.read(name, snapshot.contents[name])
+            content = snapshot.contents[name]
+            found[rank] = [*collectives.read(name, content), *collectives.timed(name, content)]
     return found
 
 
@@ -120,7 +126,7 @@ def findings_of(told: Told, snapshot: Snapshot, hosts: Mapping[int, str]) -> lis
     for kind, one in told.named:
         who = Who("rank", (one.rank,), hosts.get(one.rank) or None)
         calls = _calls_text(kind, one.n, snapshot.records[one.rank], snapshot.contents)
-        found.append(findings.late(who, one, calls, len(kind.ranks)))
+        found.append(findings.late(who, one, calls, len(kind.ranks), on_device=kind.on_device))
     return found
 
 
@@ -146,9 +152,12 @@ class _Point(NamedTuple):
     begin: int
     """Wall clock, in nanoseconds."""
     own: float
-    """Microseconds since the rank last began or ended anything; NaN: not known."""
+    """Microseconds since the rank last began or ended anything; NaN: not known. On a device: that
+    it spent in calls from the last one of this group on."""
     call: tuple[str, int, str]
     """Operation, bytes, data type."""
+    inside: float = 0.0
+    """On a device: microseconds that it spent in this call."""
 
 
 @dataclass
@@ -156,7 +165,46 @@ class _Track:
     """A rank's arrivals in a group, by sequence number."""
 
     members: tuple[int, ...]
+    on_device: bool = False
     points: dict[int, _Point] = field(default_factory=dict)
+
+
+def _tracks_on_device(calls: Sequence[Collective]) -> dict[_Key, _Track]:
+    """calls: in the order of issue, messages too. Some were noted a second time meanwhile."""
+    found: dict[_Key, _Track] = {}
+    last: dict[_Key, tuple[int, float]] = {}
+    inside = 0.0
+    for each in calls:
+        took = ((each.end_ns or 0) - (each.begin_ns or 0)) / 1e3
+        inside += took
+        if each.seq is None or len(each.ranks) < 2:
+            continue
+        key = each.group, each.ranks[0]
+        number, before = last.get(key, (-1, 0.0))
+        last[key] = each.seq, inside
+        if _is_together(each.op):
+            own = inside - before if number == each.seq - 1 else math.nan
+            point = _Point(each.begin_ns or 0, own, (each.op, each.bytes, each.dtype), took)
+            found.setdefault(key, _Track(each.ranks, True)).points.setdefault(each.seq, point)
+    return found
+
+
+def _as_arrivals(points: Sequence[Sequence[_Point]], calls: int) -> list[list[_Point]]:
+    """Turns times in a device's calls to arrivals at calls that all ranks leave together.
+
+    The first rank's clock stands for all. calls: of the group, from the first to the last.
+    """
+    ends = [point.begin for point in points[0]]
+    period = (ends[-1] - ends[0]) / 1e3 / calls
+    # From one call to the next it takes as long as they do, at least: many may be issued at once.
+    period = max(period, *(statistics.median(p.own for p in of_rank) for of_rank in points))
+    return [
+        [
+            point._replace(begin=end - round(point.inside * 1e3), own=period - point.own)
+            for point, end in zip(of_rank, ends, strict=True)
+        ]
+        for of_rank in points
+    ]
 
 
 @functools.cache
@@ -166,9 +214,10 @@ def _is_together(op: str) -> bool:
 
 
 def _tracks(history: Sequence[Collective]) -> dict[_Key, _Track]:
-    """Returns a rank's arrivals by group; empty if some of its work is on a device."""
-    if any(each.state == "issued" for each in history):
-        return {}
+    """Returns a rank's arrivals by group: those on a device, if some of its work is there."""
+    timed = {each for each in history if each.state == "timed"}
+    if timed or any(each.state == "issued" for each in history):
+        return _tracks_on_device(sorted(timed, key=lambda each: each.begin_ns or 0))
     stamps = sorted(t for c in history for t in (c.begin_ns, c.end_ns) if t is not None)
     found: dict[_Key, _Track] = {}
     for each in history:
@@ -192,8 +241,9 @@ def _kinds(every: Mapping[int, Mapping[_Key, _Track]]) -> Iterator[tuple[Kind, l
     members = {key: track.members for tracks in every.values() for key, track in tracks.items()}
     for key, group in members.items():
         tracks = [every[rank][key] for rank in group if rank in every and key in every[rank]]
-        if len(tracks) < len(group) or any(t.members != group for t in tracks):
+        if len(tracks) < len(group) or len({(t.members, t.on_device) for t in tracks}) > 1:
             continue
+        on_device = tracks[0].on_device
         common = set.intersection(*(set(t.points) for t in tracks))
         # The oldest one of a record has no predecessor.
         known = [n for n in sorted(common) if not any(math.isnan(t.points[n].own) for t in tracks)]
@@ -203,11 +253,11 @@ def _kinds(every: Mapping[int, Mapping[_Key, _Track]]) -> Iterator[tuple[Kind, l
         rest = []
         for (op, size, dtype), numbers in by_call.items():
             if len(numbers) >= FEWEST:
-                yield Kind(*key, op_name(op), size, dtype, group), numbers
+                yield Kind(*key, op_name(op), size, dtype, group, on_device), numbers
             else:
                 rest += numbers
         if len(rest) >= FEWEST:
-            yield Kind(*key, ranks=group), sorted(rest)
+            yield Kind(*key, ranks=group, on_device=on_device), sorted(rest)
 
 
 def _arrivals(
@@ -255,12 +305,16 @@ class Lateness:
                 del self._last[kind], self._before[kind]
             new = [number for number in numbers if number > self._last.get(kind, -1)]
             of_clocks = clocks.compare(kind.ranks)
+            if kind.on_device:
+                of_clocks = [(0.0, _DEVICE_US)] * len(kind.ranks)
             if len(new) < FEWEST or of_clocks is None:
                 continue
             tracks = [every[rank][kind.group, kind.first] for rank in kind.ranks]
             points = [[track.points[number] for number in new] for track in tracks]
-            now = dict(zip(kind.ranks, _arrivals(points, of_clocks), strict=True))
             begins = [point.begin / 1e3 for point in points[0]]
+            if kind.on_device:
+                points = _as_arrivals(points, new[-1] - new[0])
+            now = dict(zip(kind.ranks, _arrivals(points, of_clocks), strict=True))
             least = _LEAST_PART * statistics.median(b - a for a, b in itertools.pairwise(begins))
             judged |= set(kind.ranks)
             late |= {one.rank for one in late_ranks(now) if one.by >= least}

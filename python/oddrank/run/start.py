@@ -20,6 +20,7 @@ from oddrank.control.session import listen
 from oddrank.errors import OddrankError
 from oddrank.run import store
 from oddrank.run.arm import COLLECT, OUTPUT, REPORT
+from oddrank.trace import device_times
 from oddrank.trace.arm import warn
 
 LISTENER = 3
@@ -133,6 +134,8 @@ def begin(options: Options) -> None:
     """Watches this process from here on, as one rank of its job. Call it before the training."""
     try:
         here = launch.current()
+        if options.report_every:
+            device_times.ask(options.report_every / 2)
         restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         settings = Settings(
             pid=os.getpid(),

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from oddrank import _native
 from oddrank.errors import OddrankError
-from oddrank.trace import torch_hooks
+from oddrank.trace import device_times, torch_hooks
 
 # c10d's names of operations -> those that users call.
 _OPS = {
@@ -52,10 +52,10 @@ class Collective(NamedTuple):
     """c10d's name: allreduce_, _allgather_base_, send, ..."""
     bytes: int
     """Bytes that this rank puts in (broadcast, scatter, recv: that it gets); 0 for barriers."""
-    state: Literal["open", "ended", "issued"]
+    state: Literal["open", "ended", "issued", "timed"]
     """open: begun and not ended. ended: completed or failed; gloo's send and recv end once they are
     waited for, or their Work is gone. issued: it goes on on a device (NCCL); its end is not
-    recorded."""
+    recorded. timed: of timed()."""
     begin_ns: int | None
     """Wall clock; None: overwritten by newer ones, or the record's clocks can't convert it."""
     end_ns: int | None
@@ -138,6 +138,7 @@ def start() -> None:
         torch_hooks.start()
     else:
         _native.torch().start_collectives(_native.core().trace_collective_sink())
+    device_times.start()
 
 
 def stop() -> None:
@@ -154,13 +155,25 @@ def read(path: str | PathLike[str], content: bytes | None = None) -> list[Collec
     These are the newest ones and all open ones. The process may be running, hung or dead.
     content: the record, if it is in no file. OddrankError if it is no record.
     """
+    return _read(path, content, False)
+
+
+def timed(path: str | PathLike[str], content: bytes | None = None) -> list[Collective]:
+    """Reads the newest calls whose time on a device is known, with read()'s arguments.
+
+    They end as much later than they were issued as they took there.
+    """
+    return _read(path, content, True)
+
+
+def _read(path: str | PathLike[str], content: bytes | None, timed: bool) -> list[Collective]:
     return [
         Collective(
             thread, group[0], seq, op, size, cast(Any, state), begin, end,
             ranks_of(group[5]), group[1], *sizes,
         )
         for thread, group, seq, op, size, state, begin, end, sizes
-        in _native.core().trace_collectives(fspath(path), content)
+        in _native.core().trace_collectives(fspath(path), content, timed)
     ]  # fmt: skip
 
 
