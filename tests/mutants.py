@@ -1,7 +1,8 @@
 """Breaks the product in random places, one at a time, and counts which breaks no test finds.
 
 `python tests/mutants.py --count 50 triage run control trace` changes python/oddrank/<subject>, runs
-the tests of the subject that start no jobs, and restores the file. Prints each survivor as a diff.
+the subject's tests that call the changed function and start no jobs, and restores the file. Prints
+each survivor as a diff.
 Start it in a checkout without uncommitted changes, from which oddrank is installed with -e.
 """
 
@@ -12,8 +13,11 @@ import random
 import subprocess
 import sys
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parents[1]
 _FLIPPED: dict[type, type] = {
@@ -49,8 +53,8 @@ def _flipped(operator: ast.AST) -> ast.AST:
     return _FLIPPED.get(type(operator), type(operator))()
 
 
-def mutant(source: str, choose: random.Random) -> str | None:
-    """Returns the source with one break, or None if there is nothing to break in it."""
+def mutant(source: str, choose: random.Random) -> tuple[str, str] | None:
+    """Returns the source with one break, and the function it is in; None if there is nothing."""
     tree = ast.parse(source)
     found = list(changes(tree))
     if not found:
@@ -59,24 +63,89 @@ def mutant(source: str, choose: random.Random) -> str | None:
     before = ast.unparse(tree)
     setattr(node, field, value)
     after = ast.unparse(ast.fix_missing_locations(tree))
-    return after if after != before else None
+    return (after, _place(tree, node)) if after != before else None
 
 
-def survives(subject: str, file: Path, text: str, seconds: float) -> bool:
-    """Runs the subject's tests on a changed file, which is restored whatever happens."""
+def _functions(tree: ast.AST) -> dict[str, ast.FunctionDef]:
+    return {f"{n.name}:{n.lineno}": n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+
+
+def _place(tree: ast.Module, node: ast.AST) -> str:
+    """Names the innermost function whose body has the node; "": it is run when imported."""
+    within = [
+        (function.lineno, name)
+        for name, function in _functions(tree).items()
+        if any(node is part for line in function.body for part in ast.walk(line))
+    ]
+    return max(within, default=(0, ""))[1]
+
+
+_TELL = """
+def oddrank_mutants_tell(place, told=set()):
+    import os
+    test, _, when = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")
+    line = f"{place}\\t{test if when == '(call)' else test.partition('::')[0]}\\n"
+    if line not in told:
+        told.add(line)
+        with open(%r, "a") as out:
+            out.write(line)
+"""
+
+
+def _telling(source: str, file: Path, out: Path) -> str:
+    """Returns a source whose functions write to `out` which tests call them."""
+    tree = ast.parse(source)
+    for name, function in _functions(tree).items():
+        told = ast.parse(f"oddrank_mutants_tell({f'{file} {name}'!r})").body
+        function.body[ast.get_docstring(function) is not None : 0] = told
+    first = sum(isinstance(n, ast.ImportFrom) and n.module == "__future__" for n in tree.body)
+    first += ast.get_docstring(tree) is not None
+    tree.body[first:first] = ast.parse(_TELL % str(out)).body
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def callers(subject: str, files: list[Path]) -> dict[str, list[str]]:
+    """Runs the subject's tests once; returns those of each function, the most special first.
+
+    What a fixture calls is of use to all tests of its file, what an import calls to all tests.
+    """
+    sources = {file: file.read_text() for file in files}
+    with TemporaryDirectory() as folder:
+        out = Path(folder, "told")
+        try:
+            for file, source in sources.items():
+                file.write_text(_telling(source, file, out))
+            if not passes([f"tests/{subject}"], 3600.0, "-q"):
+                sys.exit(f"tests/{subject} fails without a break: rebuild, and try again")
+        finally:
+            for file, source in sources.items():
+                file.write_text(source)
+        told = [line.split("\t") for line in out.read_text().splitlines()]
+    width, found = Counter(test for _, test in told), defaultdict(set)
+    for place, test in told:
+        found[place].add(test or f"tests/{subject}")
+    return {place: sorted(tests, key=width.__getitem__) for place, tests in found.items()}
+
+
+def passes(tests: list[str], seconds: float, how: str = "-x") -> bool:
+    few = len(tests) < 30 and all("::" in test for test in tests)
+    pytest = [sys.executable, "-m", "pytest", how, "-m", "not job", "-p", "no:cacheprovider"]
+    with suppress(subprocess.TimeoutExpired):
+        return not subprocess.run(
+            [*pytest, "-n", "0" if few else "4", *tests],
+            cwd=ROOT, capture_output=True, timeout=seconds, check=False,
+        ).returncode  # fmt: skip
+    return False
+
+
+def survives(tests: list[str], file: Path, text: str, seconds: float) -> bool:
+    """Runs tests on a changed file, which is restored whatever happens."""
     original = file.read_text()
-    pytest = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "2", "--dist", "loadgroup"]
     try:
         file.write_text(text)
-        done = subprocess.run(
-            [*pytest, "-p", "no:cacheprovider", "-m", "not job", f"tests/{subject}"],
-            cwd=ROOT, capture_output=True, timeout=seconds, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return False
+        return not tests or passes(tests, seconds)
     finally:
         file.write_text(original)
-    return done.returncode == 0
 
 
 def main() -> None:
@@ -92,13 +161,16 @@ def main() -> None:
         files = sorted((ROOT / "python/oddrank" / subject).rglob("*.py"))
         files = [file for file in files if file.name not in _NO_LOGIC]
         weights = [file.stat().st_size for file in files]
+        known = callers(subject, files)
         for _ in range(given.count):
-            text = None
-            while text is None:
+            made = None
+            while made is None:
                 (file,) = choose.choices(files, weights)
-                text = mutant(file.read_text(), choose)
+                made = mutant(file.read_text(), choose)
+            text, place = made
+            tests = known.get(f"{file} {place}", []) if place else [f"tests/{subject}"]
             tried += 1
-            if survives(subject, file, text, given.seconds):
+            if survives(tests, file, text, given.seconds):
                 left += 1
                 plain = ast.unparse(ast.parse(file.read_text())).splitlines()
                 name = str(file.relative_to(ROOT))
