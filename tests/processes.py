@@ -3,15 +3,19 @@
 import io
 import os
 import resource
+import shutil
 import signal
 import socket
 import subprocess
+import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import environment
 from oddrank import cli
@@ -138,6 +142,18 @@ def captured(
         line, env={**env, **environ}, cwd=cwd, capture_output=True, text=True, check=check,
         stdin=subprocess.DEVNULL, timeout=PATIENCE.limit if limit == 0 else limit,
     )  # fmt: skip
+
+
+def configured(
+    folder: Path, *arguments: str, cmake: str = "cmake", python: Path | str = sys.executable,
+    **environ: str,
+) -> "subprocess.CompletedProcess[str]":  # fmt: skip
+    """Configures the build of this checkout in a folder."""
+    found = shutil.which(cmake) or pytest.skip("no cmake on PATH")
+    pybind11 = captured([sys.executable, "-m", "pybind11", "--cmakedir"], check=True).stdout.strip()
+    own = [f"-DPython_EXECUTABLE={python}", f"-Dpybind11_DIR={pybind11}"]
+    line = [found, "-S", Path(__file__).parents[1], "-B", folder, *own, *arguments]
+    return captured(line, limit=None, **environ)
 
 
 def typed(

@@ -3,27 +3,19 @@
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from processes import captured, shell_script
+from processes import configured, shell_script
 
-ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.whole_build, pytest.mark.needs("cuda-build"), pytest.mark.timeout(1200)]
 
 
 def configure(folder: Path, *arguments: str, cmake: str = "cmake", **environ: str) -> str:
     """Configures; returns the log, errors included."""
-    pybind11 = [sys.executable, "-m", "pybind11", "--cmakedir"]
-    command = [
-        cmake, "-S", ROOT, "-B", folder, "-DCMAKE_BUILD_TYPE=Release", "-DODDRANK_TORCH=OFF",
-        f"-DPython_EXECUTABLE={sys.executable}",
-        f"-Dpybind11_DIR={subprocess.check_output(pybind11, text=True).strip()}",
-        *arguments,
-    ]  # fmt: skip
-    done = captured(command, limit=None, **environ)
+    own = ["-DCMAKE_BUILD_TYPE=Release", "-DODDRANK_TORCH=OFF"]
+    done = configured(folder, *own, *arguments, cmake=cmake, **environ)
     log = " ".join((done.stdout + done.stderr).split())
     assert (done.returncode == 0) == ("CMake Error" not in log), log
     return log

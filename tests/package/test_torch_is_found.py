@@ -1,14 +1,13 @@
 """Runs CMake: which torch the build uses, and its message if it uses none."""
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from processes import captured
+from processes import configured
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,11 +20,6 @@ def configure(
 
     Returns whether it went well, the log, and what it wrote for _native.py.
     """
-    cmake = shutil.which("cmake")
-    if cmake is None:
-        pytest.skip("no cmake on PATH")
-    line = [sys.executable, "-m", "pybind11", "--cmakedir"]
-    pybind11 = subprocess.check_output(line, text=True).strip()
     environ = {}
     if version is not None:
         package = tmp_path / "site" / "torch"
@@ -39,11 +33,8 @@ def configure(
             (package / "lib").mkdir()
             (package / "lib" / "libtorch_cpu.so").touch()
         environ["PYTHONPATH"] = str(tmp_path / "site")
-    done = captured(
-        [cmake, "-S", ROOT, "-B", tmp_path / "build", "-DODDRANK_CUDA=OFF",
-         f"-DODDRANK_TORCH={mode}", f"-Dpybind11_DIR={pybind11}", f"-DPython_EXECUTABLE={python}"],
-        limit=None, **environ,
-    )  # fmt: skip
+    parts = ["-DODDRANK_CUDA=OFF", f"-DODDRANK_TORCH={mode}"]
+    done = configured(tmp_path / "build", *parts, python=python, **environ)
     namespace: dict[str, dict[str, dict[str, str]]] = {"PARTS": {"_torch": {}}}
     report = tmp_path / "build" / "_build.py"
     if report.exists():
