@@ -70,7 +70,7 @@ _RAY_HOST = re.compile(r"\b(?:ip|Worker IP address|Owner Ip address): (?!0\.0\.0
 _OOM = re.compile(r"oom[-_]kill", re.IGNORECASE)
 # What PBS and LSF say of a job that they end. A limit of time has other names there, too.
 _LIMIT = re.compile(
-    r"(?:(?P<pbs>PBS)|TERM_\w+): job killed(?:: | after reaching LSF )?(?P<why>.*?)\.?$"
+    r"(?:(?P<pbs>PBS)|TERM_\w+): job killed(?:: | after reaching LSF | )?(?P<why>.*?)\.?$"
     r"|Job exceeded its (?P<torque>walltime) limit"
 )
 _LATER_CODE = re.compile(r"exit (?:code|status):\s+(\d+)", re.IGNORECASE)

@@ -80,7 +80,8 @@ def _judge(view: View) -> list[Suspect]:
             by += f", or SIGINT to {who([whose])} alone,"
         return [_told([Stop(by, best.source, best.time, why="SIGINT", wall=best.wall)])]
     # A crash among other ends may be theirs: a library that is torn down under a thread.
-    first = [end for end in own if end.best.signal not in _CASCADES or end.best.how != "signal"]
+    first = [end for end in own if not (end.best.among and end.best.signal == 9)
+             and (end.best.signal not in _CASCADES or end.best.how != "signal")]  # fmt: skip
     if first and len(first) < len(own):
         crashes = [end for end in own if end not in first]
         own = first + [end for end in crashes if all(before(end, other) for other in first)]
