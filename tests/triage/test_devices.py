@@ -64,6 +64,8 @@ def test_what_ties_a_fault_to_ranks_and_how_near_it_is(golden):
         "without a time": ([*JOB, STALLED, xid(time=None)], ("device", (3,), 1)),
         "without a time of the stall": ([*JOB, xid(time=None)], ("device", (3,), 1)),
         "days before": ([*JOB, STALLED, xid(time=STALL - 5 * 24 * HOUR)], ("device", (3,), 0)),
+        "days before, and again near it":
+            ([*JOB, STALLED, replace(xid(time=STALL - 5 * 24 * HOUR), last=STALL - 60)], RANK_3),
         "hours before in an unknown zone":
             ([*JOB, STALLED, xid(time=STALL - 8 * HOUR, coarse=True)], RANK_3),
         "hours before": ([*JOB, STALLED, xid(time=STALL - 8 * HOUR)], ("device", (3,), 1)),

@@ -25,11 +25,11 @@ class Rule:
     kind: str
     words: tuple[str, ...]
     pattern: re.Pattern[str]
-    text: str = ""
-    device: str = "{}"
-    fatal: bool = False
-    alone: bool = False
-    ends: bool = False
+    text: str
+    device: str
+    fatal: bool
+    alone: bool
+    ends: bool
 
 
 def _rule(
