@@ -113,6 +113,8 @@ def test_times_order_ends_as_far_as_clocks_allow(golden):
     key, coarse = {"text": "KeyError: 1"}, {"coarse": True}
     check(golden, {
         "the earlier of two": ([death(0, 10.0, **key), death(1, 12.0)], dead(0, certainty=1)),
+        "memory says more than the pod's end": (
+            [death(0, 10.0, how="evicted"), death(0, 12.0, how="oom")], dead(0)),
         "whole seconds": ([death(0, 10.0, **key, **coarse), death(1, 11.0, **coarse)],
                           dead(0, certainty=1), dead(1, certainty=0)),
         "clocks of two hosts": ([death(0, 10.0, **key, host="a"), death(1, 99.0, host="b")],

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from oddrank.inputs import Notes
 from oddrank.triage.evidence import kinds
-from triage.facts_of import facts_of
+from triage.facts_of import facts_of, item_of
 from triage.told import shown
 
 DATA = Path(__file__).with_name("data") / "read"
@@ -36,3 +37,12 @@ def test_the_docs_list_all_kinds_of_evidence_in_the_table_s_order():
     head = "| kind | what it is, and where it comes from |\n|---|---|\n"
     table = docs.partition(head)[2].partition("\n\n")[0]
     assert table.splitlines() == [f"| {kind.name} | {is_} |" for kind, is_ in kinds.KINDS.items()]
+
+
+def test_of_many_files_without_evidence_one_that_was_named_is_told_first(tmp_path):
+    for name in "0123456789":
+        (tmp_path / name).write_text("hello\n")
+    notes = Notes()
+    notes.named = frozenset("9")
+    assert list(kinds.read([item_of(file) for file in sorted(tmp_path.iterdir())], notes)) == []
+    assert [line.partition(":")[0] for line in notes.lines] == [*"90123456", "2 more files"]
