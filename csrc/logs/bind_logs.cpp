@@ -7,18 +7,11 @@
 #include "logs/merger.hpp"
 #include "logs/scanner.hpp"
 #include "logs/splitter.hpp"
+#include "logs/to_python.hpp"
 #include "os/cpython.hpp"
 #include "os/error.hpp"
-#include "os/to_python.hpp"
 
 namespace oddrank {
-
-py::tuple writer_tuple(const logs::Writer& w) {
-  const auto said = [](const std::string& text) { return text.empty() ? Value() : Value(text); };
-  return tuple_of({known_or_none(w.rank), known_or_none(w.local_rank), known_or_none(w.task),
-                   known_or_none(w.host_number), known_or_none(w.pid), said(w.host), said(w.pod)});
-}
-
 namespace {
 
 using Words = std::vector<std::pair<std::string, int>>;

@@ -1,14 +1,11 @@
 // Binds csrc/triage's reader of stacks: translates types, releases the GIL; no logic.
 #include <pybind11/stl.h>
 
+#include "logs/to_python.hpp"
 #include "os/cpython.hpp"
-#include "os/to_python.hpp"
 #include "triage/stack_text.hpp"
 
 namespace oddrank {
-
-py::tuple writer_tuple(const logs::Writer& writer);  // bind_logs.cpp
-
 namespace {
 
 using triage::StackReader;
