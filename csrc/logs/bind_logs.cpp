@@ -7,7 +7,7 @@
 #include "logs/merger.hpp"
 #include "logs/scanner.hpp"
 #include "logs/splitter.hpp"
-#include "logs/to_python.hpp"
+#include "logs/writer_tuple.hpp"
 #include "os/cpython.hpp"
 #include "os/error.hpp"
 

@@ -1,7 +1,7 @@
 // Binds csrc/triage's reader of stacks: translates types, releases the GIL; no logic.
 #include <pybind11/stl.h>
 
-#include "logs/to_python.hpp"
+#include "logs/writer_tuple.hpp"
 #include "os/cpython.hpp"
 #include "triage/stack_text.hpp"
 

@@ -26,7 +26,7 @@ def nvcc() -> str:
 def message(tmp_path_factory):
     program = tmp_path_factory.mktemp("cuda") / "throw_error"
     sources = [ROOT / "csrc/cuda/runtime.cpp", Path(__file__).with_name("throw_error.cpp")]
-    command = [nvcc(), "-std=c++17", "-I", ROOT / "csrc", *sources, "-o", program]
+    command = [nvcc(), "-std=c++20", "-I", ROOT / "csrc", *sources, "-o", program]
     subprocess.run(command, check=True)
 
     return lambda code: captured([program, str(code)], check=True).stdout
