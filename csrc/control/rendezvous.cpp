@@ -31,8 +31,8 @@ void Command::start(const std::vector<std::string>& words, std::int64_t until_ns
   arguments.reserve(words.size() + 1);
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
-  const pid_t child = ::fork();
-  if (child != 0) return;
+  child_ = ::fork();
+  if (child_ != 0) return;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::dup2(theirs.get(), STDOUT_FILENO);
   ::execv(arguments[0], arguments.data());
@@ -52,6 +52,11 @@ std::optional<std::string> Command::take(std::int64_t now) {
   if (open) return std::nullopt;
   output_.reset();
   return std::exchange(text_, {});
+}
+
+void Command::stop() noexcept {
+  if (output_ && child_ > 0) ::kill(child_, SIGKILL);
+  output_.reset();
 }
 
 std::string read_rendezvous_file(const std::string& path) {

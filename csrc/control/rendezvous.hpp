@@ -23,9 +23,12 @@ class Command {
   int fd() const noexcept { return output_.get(); }
   // Returns what it printed, once, after its end: at most 64 KiB. Nothing before.
   std::optional<std::string> take(std::int64_t now);
+  // Kills it, if it runs.
+  void stop() noexcept;
 
  private:
   Fd output_;
+  pid_t child_ = 0;
   std::int64_t until_ns_ = 0;
   std::string text_;
 };
@@ -49,6 +52,8 @@ class Rendezvous {
   void forget_file() noexcept { file_.clear(); }
   void remove_file() const noexcept { remove_rendezvous_file(file_); }
 
+  // Ends the fetcher: the address has come by another way.
+  void stop_fetch() noexcept { fetch_.stop(); }
   // Starts the fetcher, once. Gives it up at `until_ns`.
   void start_fetch(std::int64_t until_ns);
   bool fetching() const noexcept { return fetch_.running(); }

@@ -67,9 +67,14 @@ bool take_json_escape(std::string_view& text, Put put) {
   std::uint32_t code = 0, low = 0;
   if (!take_hex(code)) return false;
   if (code >= 0xd800 && code < 0xdc00 && text.size() >= 6 && text.starts_with("\\u")) {
+    const std::string_view second = text;
     text.remove_prefix(2);
     if (!take_hex(low)) return false;
-    if (low >= 0xdc00 && low < 0xe000) code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+    if (low >= 0xdc00 && low < 0xe000) {
+      code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
+    } else {
+      text = second;  // a character of its own
+    }
   }
   put_utf8(is_surrogate(code) ? 0xfffd : code, put);
   return true;

@@ -435,6 +435,7 @@ void Watcher::step(std::int64_t now, bool has_died) {
   if (link_.up() && !was_up) {
     welcomed_ = true;
     silent_ = false;
+    rendezvous_.stop_fetch();
     report(now, 0);
   }
   for (const control::Frame& frame : frames) {

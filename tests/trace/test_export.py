@@ -199,6 +199,6 @@ def test_the_window_of_a_rank_that_never_rests_is_not_empty(script):
     with script.running(source, ODDRANK_TRACE_MB="0.125"):
         files, target = script.files, script.folder / "out.json"
         until(lambda: export(files, target, lines=True).events > 100)
-        exported = [export(files, target, lines=True).events for _ in range(30)]
-    # The ring wraps in 50 us: how many reads succeed depends on the machine.
-    assert sum(events > 100 for events in exported) > 3, exported
+        # The ring wraps in 50 us: how many reads succeed depends on the machine.
+        for _ in range(3):
+            until(lambda: export(files, target, lines=True).events > 100)

@@ -220,7 +220,7 @@ std::string slim_record(const RecordFile& file) {
   const std::vector<KeptThread> threads = threads_of(file, open);
   const Records<CollectiveRecord> ring = read_collectives(file);
   std::vector<Collective> timed = read_timed(file);
-  if (timed.size() > kMostTimed) timed.resize(kMostTimed);
+  if (timed.size() > kMostTimed) timed.erase(timed.begin(), timed.end() - kMostTimed);
   const std::vector<Mark> marks = marks_of(file);
   const std::vector<GroupProgress> progress = read_progress(file);
   Names names(file);  // last: it has every id

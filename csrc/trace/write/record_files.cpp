@@ -317,8 +317,8 @@ int remove_dead_jobs(const std::string& base_path, const std::string& own, int k
   int removed = 0;
   try {
     const Fd base = open_private_folder(base_path);
-    lock_exclusively(base.get(), Deadline::after_ms(
-                                     kLockMs));  // a job that restarts under its name waits for us
+    // A job that restarts under its name waits for us.
+    lock_exclusively(base.get(), Deadline::after_ms(kLockMs));
     // Counted separately: trial runs of one rank must not push out the record of a training.
     std::vector<DeadJob> of_one_rank;
     std::vector<DeadJob> of_several_ranks;

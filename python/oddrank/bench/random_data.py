@@ -8,8 +8,8 @@ from oddrank import _native
 from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
 
-# Dtype -> how often its smallest random value (csrc/bench/verify/noise.hpp) can double and still is
-# finite. Integers lose a bit of randomness with each.
+# Dtype -> how often its smallest random value (csrc/bench/verify/verify.hpp) can double and still
+# is finite. Integers lose a bit of randomness with each.
 _DOUBLINGS = {"float32": 250, "float16": 26, "bfloat16": 250, "float8_e4m3fn": 10,
               "float8_e5m2": 26, "float64": 2000, "int8": 6, "int32": 30, "int64": 62,
               "uint8": 6, "uint32": 30, "uint64": 62}  # fmt: skip

@@ -66,7 +66,7 @@ def _ask(
             with link:
                 link.settimeout(min(_ANSWER_SECONDS, left))
                 link.sendall(struct.pack("<BI", _VALIDATE, _MAGIC) + query)
-                if _bytes(link, 1) == _DONE:
+                if link.recv(1) == _DONE:
                     return then(link)
         time.sleep(pause)
         pause = min(2 * pause, _MOST_PAUSE)
@@ -74,12 +74,8 @@ def _ask(
 
 
 def _bytes(link: socket.socket, count: int) -> bytes:
-    """Returns so many bytes of the connection."""
-    if count > _MOST_BYTES:
-        raise ValueError(f"{count} bytes are no address")
-    data = b""
-    while len(data) < count:
-        if not (more := link.recv(count - len(data))):
-            raise ConnectionResetError
-        data += more
+    """Returns so many bytes of the connection, which come at once if a store sends them."""
+    data = link.recv(count, socket.MSG_WAITALL) if count <= _MOST_BYTES else b""
+    if len(data) < count:
+        raise ValueError("no value of a store")
     return data

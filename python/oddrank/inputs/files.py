@@ -138,13 +138,19 @@ class _Lines:
 
     def __init__(self, lines: Iterator[bytes]) -> None:
         self._lines = lines
+        self._error: Exception | None = None
 
     def read(self, size: int) -> bytes:
         chunk = bytearray()
-        for line in self._lines:
-            chunk += line
-            if len(chunk) >= size:
-                break
+        try:
+            for line in self._lines:
+                chunk += line
+                if len(chunk) >= size:
+                    break
+        except _BROKEN as error:
+            self._error = error
+        if self._error and not chunk:  # what came before it was given
+            raise self._error
         return bytes(chunk)
 
 

@@ -28,8 +28,9 @@ _EXAMPLES = """Say from a training's log when loss or speed went wrong.
 \b
 Reads the lines of Megatron-LM, NeMo, DeepSpeed, torchtitan, nanotron, HF Trainer,
 Lightning, composer, OLMo, verl, TRL, nanoGPT, MLX and others, JSON lines, CSV and
-TensorBoard's event files; finds spikes and rises of the loss, growing grad norms, drops
-in throughput, stalls, NaN, skipped iterations, slow ranks, and what restarts have lost.
+files of TensorBoard and wandb; finds spikes and rises of the loss, growing grad norms,
+drops in throughput, stalls, NaN, skipped iterations, slow ranks, and what restarts have
+lost.
 LOGs are of one training, in any order if their lines name the time, else the oldest
 first; also packed, folders or pipes. - is stdin.
 

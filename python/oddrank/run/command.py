@@ -69,7 +69,7 @@ def _share(_context: click.Context, _option: click.Parameter, value: str) -> flo
               " cause without progress make the decision do-not-restart.")  # fmt: skip
 @click.option("--report-every", type=Seconds(min=1), metavar="SECONDS",
               help="How often to look for ranks that come late to collectives. Names a rank that is"
-              " late in two reports in a row. Only on gloo; default: never.")  # fmt: skip
+              " late in two reports in a row, over gloo or NCCL. Default: never.")  # fmt: skip
 @click.option("--prefix", is_flag=True,
               help="Put [host:rankN] before each line that Python writes to stdout and stderr, not"
               " before those of C and C++ libraries, and of other programs.")  # fmt: skip

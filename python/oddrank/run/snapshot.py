@@ -21,6 +21,7 @@ _POLL = 0.005
 # Classes of places (triage/leaves.py) in which a process waits, perhaps in a loop.
 _WAITS = ("peers", "gpu", "lock", "network")
 _GONE = ("dead", "zombie")
+_LEAVES_SECONDS = 10.0  # as long as a guard may stay after the end of its rank
 MOST_KEPT = 64 << 20
 """Bytes of records, of all ranks, that are kept from one snapshot to the next."""
 
@@ -67,14 +68,13 @@ class Taker:
         taken = Snapshot({rank: _work(found) for rank, found in answers.items()}, asked, answered)
         now, since_boot = time.time(), time.monotonic()
         ranks = self._ranks()
-        reached = {s.host for s in ranks if s.contact != "closed" or has_ended(s)} | {self._host}
+        gone = self._gone_hosts(ranks, lambda rank: since_boot - ended.get(rank, since_boot))
         for state in ranks:  # as they are now: who ended meanwhile has said how
             found = answers.get(state.rank) or self._earlier(state)
             if found is not None:
                 self._last[state.rank] = {**found, "progress": state.progress, "workers": ()}
                 one = seen_of(state, found)
-            # A guard that was killed says nothing of its rank; all of a host do.
-            elif has_ended(state) or state.contact == "silent" or state.host not in reached:
+            elif has_ended(state) or state.contact == "silent" or state.host in gone:
                 life = "dead" if has_ended(state) else states.SILENT
                 one = Seen(
                     state.rank, state.host, state.pid, 0, life, now, state.signal, state.exit_code
@@ -105,6 +105,21 @@ class Taker:
         if last is None or not has_ended(state) or last["progress"] != state.progress:
             return None
         return last | {"letter": "", "wait_status": -1, "realtime_ns": time.time_ns()}
+
+    def _gone_hosts(self, ranks: Sequence[RankState], ago: Callable[[int], float]) -> set[str]:
+        """Returns other hosts of which all guards are gone: a lone one may have been killed.
+
+        ago: how many seconds ago a rank ended. Its guard leaves soon after, which tells nothing.
+        """
+        gone: dict[str, list[bool]] = {}
+        for state in ranks:
+            left = has_ended(state) and ago(state.rank) < _LEAVES_SECONDS
+            gone.setdefault(state.host, []).append(state.contact == "closed" and not left)
+        return {
+            host
+            for host, each in gone.items()
+            if host != self._host and len(each) > 1 and all(each)
+        }
 
     def _forget(self) -> None:
         """Forgets records, those of the living first, so that all together are not too large."""

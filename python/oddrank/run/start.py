@@ -178,8 +178,8 @@ def _start_guard(here: launch.Launch, settings: Settings, address: str) -> None:
     quiet = min(_MOST_QUIET, max(_LEAST_QUIET, settings.options["stall"] * _STALLS_PART))
     record = f"rank{here.rank}-{settings.pid}-{settings.started}.trace"
     collects = settings.options["on_stall"] != REPORT
-    # A guard loads torch to ask its store. One of each host does; all do if no common parent's pid
-    # names the rendezvous file.
+    # One guard of each host asks torch's store; all do if no common parent's pid names the
+    # rendezvous file.
     one_asks = here.nodes > 1 and here.local_rank == 0
     asks = not address and (not here.one_parent or one_asks)
     options = GuardOptions(

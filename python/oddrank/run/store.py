@@ -6,7 +6,7 @@ from oddrank import child_code, launch
 from oddrank.control import tcp_store
 from oddrank.control.rendezvous import leave_address
 
-# A store that the script opens comes when rank 0 has imported torch. This process ends before.
+# A store that the script opens comes when rank 0 has imported torch. Who asks ends with the job.
 _SECONDS = 10 * 365 * 86400.0
 _FETCH = "from oddrank.run import store as s; s.fetch({restart}, {file!r})"
 
@@ -24,7 +24,7 @@ def start_publisher(address: str, restart: int) -> None:
 
 
 def fetch(restart: int, file: str) -> None:
-    """Prints rank 0's address once it is there. The guard that reads it ends this process."""
+    """Prints rank 0's address once it is there. The process ends with the guard that reads it."""
     if master := launch.current().master:
         address = tcp_store.get(master, _key(restart), _SECONDS)
         leave_address(file, address)

@@ -20,6 +20,7 @@ from oddrank import _native
 
 EVERY = "ODDRANK_DEVICE_TIMES"
 """The variable that names the seconds between two readings."""
+_LEAST, _MOST = 0.01, 86400.0
 _KEPT = 256  # as a record does
 _ROLES = {"send": 2, "recv": 3}  # Role in csrc/trace/format/format.hpp
 # torch's older recorder, of NCCL alone, and that of all other back ends.
@@ -39,7 +40,9 @@ def ask(every: float) -> None:
 def start() -> None:
     """Reads in a thread of its own from now on, if ask() was called. Needs torch.distributed."""
     with suppress(KeyError, ValueError):
-        _start_once(float(os.environ[EVERY]))
+        every = float(os.environ[EVERY])
+        if _LEAST <= every <= _MOST:
+            _start_once(every)
 
 
 @functools.cache
@@ -50,21 +53,42 @@ def _start_once(every: float) -> None:
 def _watch(every: float) -> None:
     c10d: Any = sys.modules["torch.distributed.distributed_c10d"]
     torch_c: Any = sys.modules["torch._C._distributed_c10d"]
+    dumps = [getattr(torch_c, name) for name in _DUMPS if hasattr(torch_c, name)]
     timed: WeakSet[Any] = WeakSet()
     harmless = False
     while True:
         time.sleep(every - time.time() % every)
         with suppress(Exception):  # of a torch that differs
-            groups = [group for group, (name, _) in c10d._world.pg_map.items() if "ccl" in name]
-            harmless = harmless or (bool(groups) and _leaves_captures_alone())
-            if not (groups and harmless):
-                continue
-            for group in groups:
-                if group not in timed:
-                    timed.add(group)
-                    with suppress(RuntimeError):  # a back end of another device cannot do it
-                        group._enable_collectives_timing()
-            note([getattr(torch_c, name) for name in _DUMPS if hasattr(torch_c, name)], c10d)
+            if _has_timed(c10d, timed):
+                harmless = harmless or (_is_on_own_device() and _leaves_captures_alone())
+                if harmless:
+                    note(dumps, c10d)
+
+
+def _has_timed(c10d: Any, timed: "WeakSet[Any]") -> bool:
+    """Has all groups of GPUs time their calls; returns whether there is one.
+
+    Its references end here: a group that is destroyed must not live on in this thread.
+    """
+    groups = [group for group, (name, _) in c10d._world.pg_map.items() if "ccl" in name]
+    for group in groups:
+        if group not in timed:
+            with suppress(RuntimeError):  # its back end is not ready, or of another device
+                group._enable_collectives_timing()
+                timed.add(group)
+    return bool(groups)
+
+
+def _is_on_own_device() -> bool:
+    """Brings this thread to the GPU of its process; returns whether there is one yet.
+
+    A new thread is on GPU 0, where its first call would make a context of hundreds of MiB.
+    """
+    torch = sys.modules["torch"]
+    own = [n for n in range(torch.cuda.device_count()) if torch._C._cuda_hasPrimaryContext(n)]
+    if own:
+        torch.cuda.set_device(own[-1])
+    return bool(own)
 
 
 def _leaves_captures_alone() -> bool:

@@ -1,7 +1,7 @@
 """Finds the first call of a group in which its ranks issued different operations. Pure.
 
 Only what is the same on all ranks of a right program is compared: not outputs of which only the
-root has one, and not splits that each rank chooses. csrc/triage/flight_tables.cpp has the same
+root has one, and not splits that each rank chooses. csrc/triage/flight_dump.cpp has the same
 rules for Flight Recorder dumps, whose names of operations differ.
 """
 

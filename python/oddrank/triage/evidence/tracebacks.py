@@ -456,7 +456,7 @@ class _Words:
         """NCCL's or HCCL's reason follows an exception that only says that there was one."""
         blocks = self._done.get(line.writer)
         for key, death in self._deaths.items() if text and not blocks else ():
-            near = key[0] == line.writer or not any(line.writer)
+            near = key[0] == line.writer or line.writer == (None,) * len(line.writer)
             if near and line.number - (death.source.line or 0) < _BELOW:
                 self._deaths[key] = replace(death, text=f"{death.text} ({text})")
         if blocks and text and line.number - blocks[-1].number < 1000:
