@@ -4,10 +4,12 @@ import json
 import os
 import subprocess
 import sys
+import weakref
+from types import SimpleNamespace
 
 import pytest
 
-from oddrank.trace import collectives
+from oddrank.trace import collectives, device_times
 from patience import PATIENCE
 
 pytestmark = pytest.mark.needs("torch")
@@ -90,3 +92,25 @@ def test_calls_of_nccl_have_times_and_graphs_are_captured_meanwhile(tmp_path):
     found = timed(tmp_path, ON_A_GPU)
     assert {(c.op, c.seq is None) for c in found} == {("all_reduce", False)}
     assert all(1_000 < c.end_ns - c.begin_ns < 1_000_000_000 for c in found)
+
+
+def test_a_group_that_is_not_ready_is_asked_again_and_no_group_is_kept():
+    class Group:
+        ready = False
+
+        def _enable_collectives_timing(self):
+            if not self.ready:
+                raise RuntimeError
+
+    group, timed = Group(), weakref.WeakSet()
+    c10d = SimpleNamespace(_world=SimpleNamespace(pg_map={group: ("nccl", None)}))
+    assert device_times._has_timed(c10d, timed)
+    assert not timed
+    group.ready = True
+    assert device_times._has_timed(c10d, timed)
+    assert list(timed) == [group]
+    kept = weakref.ref(group)
+    c10d._world.pg_map.clear()
+    del group
+    assert kept() is None
+    assert not device_times._has_timed(c10d, timed)
