@@ -82,7 +82,7 @@ def looks_like_a_device(took: list[float]) -> None:
 
     of_torch = torch._C._distributed_c10d
     of_torch._dump_nccl_trace_json = dump
-    device_times._leaves_captures_alone = lambda: True
+    device_times._is_harmless = lambda: True
     groups = dist.distributed_c10d._world.pg_map
     groups.update({group: ("nccl", store) for group, (_, store) in groups.items()})
 

@@ -53,16 +53,15 @@ def _start_once(every: float) -> None:
 def _watch(every: float) -> None:
     c10d: Any = sys.modules["torch.distributed.distributed_c10d"]
     torch_c: Any = sys.modules["torch._C._distributed_c10d"]
-    dumps = [getattr(torch_c, name) for name in _DUMPS if hasattr(torch_c, name)]
     timed: WeakSet[Any] = WeakSet()
     harmless = False
     while True:
         time.sleep(every - time.time() % every)
         with suppress(Exception):  # of a torch that differs
             if _has_timed(c10d, timed):
-                harmless = harmless or (_is_on_own_device() and _leaves_captures_alone())
+                harmless = harmless or _is_harmless()
                 if harmless:
-                    note(dumps, c10d)
+                    note([getattr(torch_c, n) for n in _DUMPS if hasattr(torch_c, n)], c10d)
 
 
 def _has_timed(c10d: Any, timed: "WeakSet[Any]") -> bool:
@@ -79,23 +78,17 @@ def _has_timed(c10d: Any, timed: "WeakSet[Any]") -> bool:
     return bool(groups)
 
 
-def _is_on_own_device() -> bool:
-    """Brings this thread to the GPU of its process; returns whether there is one yet.
+def _is_harmless() -> bool:
+    """Returns whether this thread may ask events of its process's GPU.
 
-    A new thread is on GPU 0, where its first call would make a context of hundreds of MiB.
+    A new thread is on GPU 0, where its first call would make a context of hundreds of MiB. And a
+    capture of a graph would fail that another thread begins while the Flight Recorder is read.
     """
     torch = sys.modules["torch"]
     own = [n for n in range(torch.cuda.device_count()) if torch._C._cuda_hasPrimaryContext(n)]
-    if own:
-        torch.cuda.set_device(own[-1])
-    return bool(own)
-
-
-def _leaves_captures_alone() -> bool:
-    """Returns whether this thread's questions to events end no other thread's capture of a graph.
-
-    Otherwise a capture fails that begins while the Flight Recorder is read.
-    """
+    if not own:
+        return False
+    torch.cuda.set_device(own[-1])
     library, mode = ctypes.CDLL(None), ctypes.c_int(_THREADS_OWN)
     for runtime in _RUNTIMES:
         exchange = getattr(library, f"{runtime}ThreadExchangeStreamCaptureMode", None)

@@ -167,7 +167,7 @@ def _cause(view: View, ends: Sequence[End], group: list[End]) -> Suspect:
         (raised and not _confirmed(first, victims, ended), 1,
          "nothing says that the process ended by it"),
         (STOOD.search(best.text), int(not alone), "why it stood still is not in what was read"),
-        (best.among and (alone or (single and best.signal == 9)), 0,
+        (best.among and alone, 0,
          "what came before it may not be in what was read"),
         (_after_timeouts(view, group), 1, "other ranks had timed out before"),
     )  # fmt: skip
