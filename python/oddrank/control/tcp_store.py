@@ -74,8 +74,8 @@ def _ask(
 
 
 def _bytes(link: socket.socket, count: int) -> bytes:
-    """Returns so many bytes of the connection, which come at once if a store sends them."""
-    data = link.recv(count, socket.MSG_WAITALL) if count <= _MOST_BYTES else b""
+    """Returns so many bytes of the connection. If they come in pieces, the store is asked anew."""
+    data = link.recv(count) if count <= _MOST_BYTES else b""
     if len(data) < count:
         raise ValueError("no value of a store")
     return data

@@ -1,7 +1,7 @@
 """Reads the rows of `.wandb` files, which wandb's own Python can't: what `wandb.log` was given.
 
 A file is a log of records, as of LevelDB, each a message of protobuf (wandb_internal.proto):
-a HistoryRecord holds a row, whose values are JSON.
+a HistoryRecord holds a row, whose values are JSON. Checksums (CRC-32C) are not checked.
 """
 
 import json
