@@ -1,20 +1,15 @@
-"""`oddrank advise` on this environment, on a process and on the ranks of a job."""
+"""`oddrank advise` on this environment."""
 
 import json
 import os
-import re
 
 import pytest
 
-from oddrank import OddrankError
-from oddrank.advise import environ as environments
 from oddrank.advise.environ import here
 from processes import typed
 from reports import valid
-from run.collecting import process
 
 SECRET = "hunter2"
-WAITS = "import sys\nprint('ready', flush=True)\nsys.stdin.readline()\n"
 KIN = ("NCCL_", "TORCH", "OMP_", "CUDA_", "PYTORCH_")
 
 
@@ -94,62 +89,9 @@ def test_in_a_job_one_rank_of_each_node_prints():
         assert (done.returncode, "NCCL_DEBUG" in done.stdout) == (0, prints)
 
 
-def test_a_process_is_asked_as_it_began(tmp_path):
-    with process(WAITS, {"NCCL_P2P_DISABLE": "1", "TOKEN": SECRET}, tmp_path) as running:
-        found, said = report("--pid", str(running.pid))
-    assert ("left-over",) in named(found)
-    assert f"process {running.pid}" in said
-    assert SECRET not in said
-
-
-def test_the_ranks_of_a_job_that_do_not_agree(tmp_path):
-    name = "127.0.0.1:4711"
-    place = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
-             "MASTER_PORT": "4711", "OMP_NUM_THREADS": "1"}  # fmt: skip
-    first, second = (
-        {**place, "RANK": str(rank), "LOCAL_RANK": str(rank), "NCCL_ALGO": algorithm}
-        for rank, algorithm in enumerate(("Ring", "Tree"))
-    )
-    with process(WAITS, first, tmp_path), process(WAITS, second, tmp_path):
-        found, said = report(
-            "--job", name, "--deadline", "600", ODDRANK_DIR=str(tmp_path / "records")
-        )
-    assert found["world"] == {"job": name}
-    assert found["data"]["ranks"] == [0, 1]
-    assert {cause for cause, *_ in named(found)} >= {"differs"}
-    values = {row["value"]: row["ranks"] for row in found["data"]["variables"]
-              if row["name"] == "NCCL_ALGO"}  # fmt: skip
-    assert values == {"Ring": "0", "Tree": "1"}
-    assert re.search(r"NCCL_ALGO=Tree .*; ranks 1\n", said)
-
-
-def test_what_is_not_there_is_one_line(golden):
-    lines = []
-    for line in ("--pid 4194303", "--pid 0", "--pid 1 --job", "--job no-such-job"):
-        done = advise(*line.split())
-        assert (done.returncode, done.stderr.count("\n")) == (2, 1), line
-        lines.append(f"{line}\n  {done.stderr}")
-    golden("".join(lines))
-
-
 def test_this_process_keeps_no_value_of_an_unknown_variable(monkeypatch):
     monkeypatch.setenv("NCCL_TOKEN", SECRET)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     variables = here().variables
     assert variables["NCCL_TOKEN"] is None
     assert "AWS_SECRET_ACCESS_KEY" not in variables
-
-
-def test_a_process_that_may_not_be_read_is_told_with_the_reason(monkeypatch, golden):
-    def refuse(*_):
-        raise PermissionError(13, "Permission denied")
-
-    own, said = os.geteuid(), []
-    for other in (1, 0):
-        with monkeypatch.context() as patch:
-            patch.setattr("builtins.open", refuse)
-            patch.setattr("os.geteuid", lambda other=other: own + other)
-            with pytest.raises(OddrankError) as refused:
-                environments._tell([os.getpid()], lambda told: None)
-        said.append(str(refused.value).replace(str(os.getpid()), "PID"))
-    golden("\n".join(said))

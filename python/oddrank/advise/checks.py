@@ -1,13 +1,11 @@
 """The checks of advise: what is wrong with the variables of a process. Pure; no sentences."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from oddrank.advise.environ import Process
-from oddrank.advise.spelling import nearest
+from oddrank.advise.environ import Process, nearest
 from oddrank.advise.variables import TABLE
-from oddrank.machine.settings import MUST_AGREE
 
 MANY_RANKS = 64
 """From so many ranks on, NCCL_DEBUG=INFO floods the log of a job."""
@@ -54,17 +52,6 @@ Check = Callable[[Process], Iterator[Hit]]
 def judge(process: Process) -> list[Hit]:
     """Returns what is wrong in one process."""
     return [hit for check in CHECKS for hit in check(process)]
-
-
-def judge_together(processes: Sequence[Process]) -> Iterator[tuple[Hit, Sequence[Process]]]:
-    """Yields variables that must agree and do not, and the processes with the rarest value."""
-    for name in sorted(MUST_AGREE):
-        groups: dict[str | None, list[Process]] = {}
-        for process in processes:
-            groups.setdefault(process.variables.get(name), []).append(process)
-        if len(groups) > 1:
-            fewest = min(groups, key=lambda value: (len(groups[value]), str(value)))
-            yield Hit("differs", (name,), {"values": len(groups)}), groups[fewest]
 
 
 def _misspelt(process: Process) -> Iterator[Hit]:

@@ -1,12 +1,9 @@
 """The causes of advise: for each its sentence, how sure it is, its source, and what to type."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from oddrank.advise.checks import Hit
-from oddrank.advise.environ import Process
 from oddrank.finding import Condition, Confidence, Evidence, Finding, Level, Who
-from oddrank.run.collect.sources.places import SHOWN
 
 _GUIDE = "NCCL 2.30 user guide, Environment Variables"
 _TORCH = "docs.pytorch.org, ProcessGroupNCCL Environment Variables"
@@ -128,28 +125,22 @@ CAUSES: dict[str, Cause] = {
         "{name} has {device} without =, and so also takes {more}", "names are prefixes without =",
         ("export {name}==${name}",), _GUIDE,
     ),
-    "differs": Cause(
-        "{name} has {values} values among the ranks of this host",
-        "all ranks must choose alike, else NCCL hangs or fails",
-        ("oddrank advise --job --json -  (values and ranks)",), _GUIDE, "high", "mismatch",
-    ),
 }  # fmt: skip
 
 
-def finding(hit: Hit, who: Who) -> Finding:
+def finding(hit: Hit) -> Finding:
     """Puts a hit into words."""
     cause = CAUSES[hit.cause]
     facts = {**hit.facts, "name": hit.names[0], "other": hit.names[-1]}
     if "takes" in facts:
         facts["values"] = _values_text(str(facts["takes"]))
         facts["then"] = f": {facts['otherwise']}" if facts["otherwise"] else ""
-    whole = cause.what.format(**facts)
     state = "set" if cause.is_set else "not set"
     return Finding(
         condition=cause.condition,
-        who=who,
+        who=Who("process", device="this environment"),
         cause=hit.cause,
-        what=f"{who}: {whole}" if who.kind == "rank" else whole,
+        what=cause.what.format(**facts),
         evidence=(
             Evidence(f"{' and '.join(hit.names)}: {state}", "environment"),
             Evidence("documented", cause.source.format(**facts)),
@@ -171,15 +162,3 @@ def _range_text(one: str) -> str:
     if not is_range:
         return one
     return "a whole number" + (f" from {low}" if low else "") + (f" to {high}" if high else "")
-
-
-def who(processes: Sequence[Process], host: str, alone: str) -> Who:
-    """Returns the subject: the ranks of a job, or `alone`, the one process that was asked for."""
-    if alone:
-        return Who("process", device=alone)
-    return Who("rank", tuple(p.rank for p in processes if p.rank is not None), host)
-
-
-def value_text(name: str, value: str | None) -> str | None:
-    """Returns the value of a variable of the white list; else None: it may be a secret."""
-    return value if name in SHOWN and value is not None else None
