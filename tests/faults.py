@@ -41,7 +41,7 @@ _PATIENT = 60.0
 # run that has found its culprit does not wait for them.
 _HELD_OPEN = 25
 # A stage that --only can't name -> the stage to choose so that the run passes through it.
-_ON_THE_WAY = {"join": "device", "environment": "device", "connect": "train"}
+_ON_THE_WAY = {"join": "device", "environment": "device", "connect": "collectives"}
 
 
 def only(stage: str) -> tuple[str, ...]:
@@ -208,7 +208,7 @@ _ALL = [
         for number, (stage, kind) in enumerate(zip(STAGES, cycle(RANK_FAULTS), strict=False))
     ),
     hurt_rank("kill", 3, "collectives", ranks=4, nodes=2),
-    hurt_rank("stop", 0, "train", ranks=4, nodes=2),
+    hurt_rank("stop", 0, "collectives", ranks=4, nodes=2),
     hurt_node(0, signal.SIGKILL, "collectives"),
     hurt_node(1, signal.SIGSTOP, "collectives"),
 ]

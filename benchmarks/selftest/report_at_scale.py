@@ -37,7 +37,7 @@ PER_NODE = 8
 # Stage -> metrics that a rank publishes, repeats of each.
 FIGURES = {
     "clock": (2, 8), "reach": (2, 8), "file_system": (4, 9), "speed": (14, 9),
-    "speed_recheck": (2, 9), "links": (4, 24), "collectives": (12, 5), "train": (2, 20),
+    "speed_recheck": (2, 9), "links": (4, 24), "collectives": (12, 5),
 }  # fmt: skip
 PARTS = 132  # of a GPU, each with its own fingerprint
 PORTS = {f"mlx5_{i}/1": "ACTIVE, 400 Gb/sec (4X NDR), InfiniBand" for i in range(8)}

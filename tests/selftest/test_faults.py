@@ -137,12 +137,6 @@ def test_wrong_values_that_nobody_can_be_blamed_for_name_nobody():
     assert len({text.partition(": ")[2] for text in told}) == len(told)
 
 
-def test_a_rank_that_computes_other_gradients_is_named_and_not_those_that_took_them_in():
-    verdict = job(3, value=1, at="train", deadline=90, command=only("train"))
-    assert verdict.names(rank=1, stage="train"), str(verdict)
-    assert verdict.causes == {"other-gradients"}
-
-
 @pytest.mark.smoke
 def test_an_exception_in_a_stage_is_told_with_file_and_line():
     verdict = RAISES.run(())
@@ -157,10 +151,10 @@ def test_an_exception_in_a_stage_is_told_with_file_and_line():
 
 @pytest.mark.smoke
 def test_a_rank_that_exits_is_named_and_stages_behind_are_told_as_not_begun():
-    chosen = ("selftest", "--quick", "--only", "device,fingerprint,train")
+    chosen = ("selftest", "--quick", "--only", "device,fingerprint,collectives")
     verdict = job(2, exit0=1, at="device", deadline=90, command=chosen)
     assert verdict.names(rank=1, stage="device"), str(verdict)
-    behind = {"fingerprint": "not begun", "connect": "not begun", "train": "not begun"}
+    behind = {"fingerprint": "not begun", "connect": "not begun", "collectives": "not begun"}
     skipped = verdict.report["data"]["skipped"]
     assert {name: why for name, why in skipped.items() if why != "--only"} == behind, str(verdict)
     for name in behind:

@@ -12,7 +12,7 @@ from oddrank import _native
 from oddrank.errors import OddrankError
 from oddrank.selftest.metrics import TABLE
 from oddrank.selftest.probes import host
-from oddrank.selftest.stages import speed, train
+from oddrank.selftest.stages import speed
 from patience import until
 
 MIB = 1 << 20
@@ -102,9 +102,7 @@ def test_other_threads_run_while_memory_is_tested():
     until(runs_beside_it)  # without a free core this thread may get none during one test
 
 
-def test_cpus_are_told_apart_by_what_the_kernel_tells_in_short_and_so_in_training(
-    tmp_path, monkeypatch
-):
+def test_cpus_are_told_apart_by_what_the_kernel_tells_in_short(tmp_path):
     file = tmp_path / "cpuinfo"
     assert host.cpu_model(str(file))  # the architecture at least
     for lines, model in (
@@ -114,11 +112,6 @@ def test_cpus_are_told_apart_by_what_the_kernel_tells_in_short_and_so_in_trainin
     ):
         file.write_text(f"processor : 0\n{lines}")
         assert host.cpu_model(str(file)) == model
-    monkeypatch.setattr(host, "cpu_model", lambda: "0xd4f")
-    cpu = SimpleNamespace(get_cpu_capability=lambda: "AVX2")
-    torch = SimpleNamespace(backends=SimpleNamespace(cpu=cpu), __version__="2.9")
-    group = SimpleNamespace(torch=torch, device=SimpleNamespace(type="cpu"))
-    assert train.kind_of_device(group) == "0xd4f, AVX2, torch 2.9"
 
 
 def test_a_quota_is_told_in_cores(tmp_path):

@@ -22,7 +22,6 @@ from oddrank.selftest.stages import (
     links,
     reach,
     speed,
-    train,
 )
 
 
@@ -55,12 +54,11 @@ TABLE = (
     StageRow(speed.stage),
     StageRow(fingerprint.stage),
     StageRow(speed.recheck),
-    StageRow(connect.stage, needed_by=(links.NAME, collectives.NAME, train.NAME)),
+    StageRow(connect.stage, needed_by=(links.NAME, collectives.NAME)),
     StageRow(links.stage),
     StageRow(links.recheck),
     StageRow(collectives.stage),
     StageRow(collectives.localise),
-    StageRow(train.stage),
     StageRow(counters.recheck, needed_by=("counters",)),
 )
 
