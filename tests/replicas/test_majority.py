@@ -59,7 +59,7 @@ def test_the_value_that_is_shown_is_one_that_differs():
     """Ranks 1 and 4 are odd in one tensor, each at another element: the first is rank 4's."""
     place = {"blocks": 1, "different": 1, "block_bytes": 4096, "index": [3],
              "values": {"1.0 (0x1)": [0, 1, 2, 3], "7.0 (0x7)": [4]}}  # fmt: skip
-    tensor = majority.Different("w", "params", "float32", (9,), {}, place)
+    tensor = majority.Different("w", "params", "float32", (9,), place)
     outlier = majority.Outlier((0, 1, 2, 3, 4), (1, 4), 1, [tensor])
     said = findings.different_bits(outlier, {}).what
     assert "first at [3]: 7.0 (0x7) instead of 1.0 (0x1)" in said

@@ -1,4 +1,4 @@
-"""Compares what all ranks share besides tensors: settings, seeds, the step, the data position."""
+"""Compares what all ranks share besides tensors: settings, the step, the data position."""
 
 import sys
 from collections.abc import Mapping
@@ -6,13 +6,11 @@ from typing import Any
 
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
-from oddrank.replicas import digests, findings
+from oddrank.replicas import findings
 from oddrank.replicas.majority import minority
 
-# May differ on purpose, on each rank.
-_OWN = ("the seed of ", "the state of ")
-# A rank lacks these if it does not use numpy or a GPU, or holds other layers: a pipeline stage.
-_MAY_LACK = ("numpy's ", "the state of ", " of parameter group ")
+# A rank lacks these if it does not use numpy, or holds other layers: a pipeline stage.
+_MAY_LACK = ("numpy's ", " of parameter group ")
 
 
 def facts(module: Any, optimizer: Any, given: Mapping[str, Any]) -> dict[str, str]:
@@ -25,7 +23,6 @@ def facts(module: Any, optimizer: Any, given: Mapping[str, Any]) -> dict[str, st
         "the float32 matmul precision": torch.get_float32_matmul_precision(),
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
         "training mode": module.training,
-        "the seed of torch": torch.initial_seed(),
     }
     if torch.cuda.is_available():
         known["TF32 in cuDNN"] = torch.backends.cudnn.allow_tf32
@@ -45,23 +42,6 @@ def facts(module: Any, optimizer: Any, given: Mapping[str, Any]) -> dict[str, st
     return {key: str(value)[:2000] for key, value in known.items()}
 
 
-def generators() -> dict[str, str]:
-    """Returns digests of the states of this process's random generators."""
-    import random
-
-    import torch
-
-    states = {
-        "torch's generator": bytes(torch.get_rng_state().tolist()),
-        "Python's generator": repr(random.getstate()).encode(),
-    }
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        states["the GPU's generator"] = bytes(torch.cuda.get_rng_state().tolist())
-    if numpy := sys.modules.get("numpy"):
-        states["numpy's generator"] = repr(numpy.random.get_state(legacy=False)).encode()
-    return {f"the state of {name}": digests.of_bytes(s).hex() for name, s in states.items()}
-
-
 def judge(by_rank: Mapping[int, Mapping[str, str]], hosts: Mapping[int, str]) -> list[Finding]:
     """Returns a finding for each fact that is not the same on all ranks."""
     found = []
@@ -70,8 +50,6 @@ def judge(by_rank: Mapping[int, Mapping[str, str]], hosts: Mapping[int, str]) ->
         if any(part in name for part in _MAY_LACK):
             values = {rank: own[name] for rank, own in by_rank.items() if name in own}
         odd = minority(values)
-        own = name.startswith(_OWN)
-        if odd is None or (own and not odd):
-            continue
-        found.append(findings.different_fact(name, values, odd, hosts, by_design=own))
+        if odd is not None:
+            found.append(findings.different_fact(name, values, odd, hosts))
     return found

@@ -39,7 +39,7 @@ def check(
     them; or a state dict. optimizer: torch optimizer, for its state. groups: "auto"; a process
     group (or several, or a device mesh) whose members hold the same tensors; a mapping of name
     patterns to such, or a function of name and tensor; None leaves a tensor out. what: some of
-    params, buffers, grads, optim, rng. facts: what must be alike besides, such as {"step": step,
+    params, buffers, grads, optim. facts: what must be alike besides, such as {"step": step,
     "resumed from": path}.
 
     Waits for the other ranks, at most for the timeout of torch's process groups. Changes nothing,
@@ -57,7 +57,6 @@ class Checker:
         as_module(module)  # OddrankError if it is none
         self._module, self._optimizer = module, optimizer
         self._groups, self._what = groups, what
-        self._only_rng = set(what) == {entries.RNG}
         self._hosts: dict[int, str] = {}
         self._has_parts = False  # whether some rank has a group without all ranks
         self._agreed: list[bytes] = []  # digests of each rank's groups, when they fitted
@@ -67,8 +66,6 @@ class Checker:
         import torch.distributed as dist
 
         began = time.perf_counter()
-        if self._only_rng:  # generators are facts
-            facts = facts or {}
         if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
             return _alone()
         world = dist.group.WORLD
@@ -80,7 +77,12 @@ class Checker:
         # A rank that waits in a group which another one no longer has would wait for ever.
         every_groups = gathers.gather(world, digests.of_bytes(json.dumps(groups).encode()))
         if facts is not None or every_groups != self._agreed:
-            found = self._agree(world, groups, self._facts(facts), places.unmatched())
+            own = (
+                {}
+                if facts is None
+                else alike.facts(as_module(self._module), self._optimizer, facts)
+            )
+            found = self._agree(world, groups, own, places.unmatched())
             if any(one.cause == "different-groups" for one in found):
                 seconds = time.perf_counter() - began
                 return self._report(found, chosen, skipped, by_group, seconds=seconds)
@@ -106,12 +108,6 @@ class Checker:
         ]
         seconds = time.perf_counter() - began
         return self._report(found, chosen, skipped, by_group, seconds=seconds, odd=odd)
-
-    def _facts(self, given: Mapping[str, Any] | None) -> dict[str, str]:
-        if given is None:
-            return {}
-        own = alike.facts(as_module(self._module), self._optimizer, given)
-        return own | alike.generators() if entries.RNG in self._what else own
 
     def _agree(
         self, world: Any, groups: Sequence[str], facts: Mapping[str, str], unmatched: Sequence[str]
@@ -158,9 +154,7 @@ class Checker:
         why = f"{are} of {size / 2**20:.4g} MiB compared on each rank"
         if skipped:
             why += f"; {len(skipped)} not compared: {'; '.join(reasons[:3])}"
-        if self._only_rng:
-            why = "random states compared on each rank"
-        elif not tensors:
+        if not tensors:
             why = f"nothing was compared: {'; '.join(reasons[:3]) or 'there are no tensors'}"
         data = {
             "tensors": len(tensors),
@@ -171,8 +165,7 @@ class Checker:
             "different": [one.as_json() for one in odd],
         }
         world = {"size": dist.get_world_size(), "rank": dist.get_rank(), "hosts": self._hosts}
-        complete = bool(tensors) or self._only_rng
-        return Report.of("replicas", world, data, found, complete=complete, why=why)
+        return Report.of("replicas", world, data, found, complete=bool(tensors), why=why)
 
 
 def _alone() -> Report:

@@ -1,7 +1,7 @@
 """Compares checkpoints tensor by tensor, bit by bit: where they part, and which file is odd."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from oddrank.finding import Finding
@@ -110,20 +110,8 @@ def _are_near(every: Sequence[Saved | None], within: float) -> bool:
 def _is_near(first: Saved, other: Saved, within: float) -> bool:
     if first.load is None or other.load is None:
         return False
-    pair = [load().detach().contiguous().view(-1) for load in (first.load, other.load)]
-    if not all(one.is_floating_point() for one in pair):
-        return False
-    largest = apart = 0.0
-    for at in range(0, pair[0].numel(), _FEW):
-        a, b = (one[at : at + _FEW].double() for one in pair)
-        finite = a.isfinite() & b.isfinite()
-        if not ((a == b) | (a.isnan() & b.isnan()) | finite).all():
-            return False
-        if finite.any():
-            a, b = a[finite], b[finite]
-            largest = max(largest, float(a.abs().max()), float(b.abs().max()))
-            apart = max(apart, float((a - b).abs().max()))
-    return apart <= within * largest
+    found = _apart(first.load(), other.load())
+    return found is not None and not found.unlike and found.difference <= within * found.largest
 
 
 def _how(every: Sequence[Saved | None]) -> str:
@@ -165,35 +153,52 @@ def first_difference(one: Any, other: Any) -> str:
     return text + _distances(one, other)
 
 
-def _distances(one: Any, other: Any) -> str:
-    """Words the largest difference of floats: absolute, and relative.
+@dataclass
+class _Apart:
+    """How far two tensors are apart: see `_apart`."""
 
-    Counts apart what is NaN or infinite in one tensor only.
+    unlike: int = 0
+    difference: float = -1.0
+    relative: float = 0.0
+    largest: float = 0.0
+
+
+def _apart(one: Any, other: Any) -> _Apart | None:
+    """Returns how many elements differ by what is not finite, and of finite ones the largest
+
+    difference, the largest relative one, and the largest value. difference: -1 if none is finite.
+    None: they are no floats, or of a type that torch only stores.
     """
     import torch
 
-    if one.is_complex():
-        one, other = (torch.view_as_real(tensor) for tensor in (one, other))
-    if not one.is_floating_point():
-        return ""
-    compared, unlike = False, 0
-    largest = relative = 0.0
-    pair = [t.detach().contiguous().view(-1) for t in (one, other)]
-    for at in range(0, pair[0].numel(), _FEW):
+    pair = [torch.view_as_real(t) if t.is_complex() else t for t in (one.detach(), other.detach())]
+    if not all(t.is_floating_point() for t in pair):
+        return None
+    found = _Apart()
+    flat = [t.contiguous().view(-1) for t in pair]
+    for at in range(0, flat[0].numel(), _FEW):
         try:
-            a, b = (t[at : at + _FEW].double() for t in pair)
-        except NotImplementedError:  # a type that torch only stores
-            return ""
-        unlike += int((a.isfinite() != b.isfinite()).sum())
-        apart = (a - b).abs()
-        finite = apart.isfinite()
+            a, b = (t[at : at + _FEW].double() for t in flat)
+        except NotImplementedError:
+            return None
+        finite = a.isfinite() & b.isfinite()
+        found.unlike += int((~finite & (a != b) & ~(a.isnan() & b.isnan())).sum())
         if not finite.any():
             continue
-        compared = True
-        largest = max(largest, float(apart[finite].max()))
-        size = torch.maximum(a.abs(), b.abs())
-        relative = max(relative, float((apart / size.clamp_min(_TINY))[finite].max()))
-    text = f"; {unlike} are NaN or infinite in one of the two" if unlike else ""
-    if not compared:
+        a, b = a[finite], b[finite]
+        apart, size = (a - b).abs(), torch.maximum(a.abs(), b.abs())
+        found.difference = max(found.difference, float(apart.max()))
+        found.relative = max(found.relative, float((apart / size.clamp_min(_TINY)).max()))
+        found.largest = max(found.largest, float(size.max()))
+    return found
+
+
+def _distances(one: Any, other: Any) -> str:
+    """Words the largest difference of floats: absolute, and relative."""
+    found = _apart(one, other)
+    if found is None:
+        return ""
+    text = f"; {found.unlike} are NaN or infinite in one of the two" if found.unlike else ""
+    if found.difference < 0:
         return text
-    return f"{text}; largest difference {largest:.4g} (relative {relative:.4g})"
+    return f"{text}; largest difference {found.difference:.4g} (relative {found.relative:.4g})"

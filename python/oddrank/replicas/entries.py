@@ -1,4 +1,4 @@
-"""The tensors of a training: parameters, buffers, gradients, optimizer state, generators."""
+"""The tensors of a training: parameters, buffers, gradients, optimizer state."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from oddrank.errors import OddrankError
 from oddrank.replicas import state_dicts
 from oddrank.replicas.groups import Placed, Places, unwrapped
 
-PARAMS, BUFFERS, GRADS, OPTIM, RNG = ALL = ("params", "buffers", "grads", "optim", "rng")
+PARAMS, BUFFERS, GRADS, OPTIM = ALL = ("params", "buffers", "grads", "optim")
 
 
 @dataclass(frozen=True)

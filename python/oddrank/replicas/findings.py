@@ -55,9 +55,6 @@ DIFFERENT_FACT = Row(
     "different-facts", "different", "{who} {have} {own}",
     ("high", "{agree} of {all} ranks have the same"),
     ("look at how this rank was started and what it loaded",))
-BY_DESIGN = replace(
-    DIFFERENT_FACT, condition="suspicious",
-    sure=("low", "a rank may have random numbers of its own on purpose"))
 FACTS_DIFFER = Row(
     "different-facts", "unknown", "{name} is not the same on all ranks: {text}",
     ("medium", "no value is that of most ranks"), ("set it to the same value on all ranks",))
@@ -133,9 +130,8 @@ def different_groups(
 
 
 def different_fact(
-    name: str, values: Mapping[int, Any], odd: Sequence[int], hosts: Mapping[int, str],
-    *, by_design: bool = False,
-) -> Finding:  # fmt: skip
+    name: str, values: Mapping[int, Any], odd: Sequence[int], hosts: Mapping[int, str]
+) -> Finding:
     """A setting, step or position that is not the same on all ranks. odd: a minority, or none."""
     text = "; ".join(
         f"{ranks_text(ranks)}: {_short(value)}" for value, ranks in _by_value(values).items()
@@ -145,9 +141,7 @@ def different_fact(
         return FACTS_DIFFER.found(Who("rank"), seen, name=name, text=_short(text))
     usual = next(value for rank, value in values.items() if rank not in odd)
     own = f"{name} {_short(values[odd[0]])}, the others {_short(usual)}"
-    if name.startswith("the state of "):
-        own = f"another {name[4:]} than the others"
-    return (BY_DESIGN if by_design else DIFFERENT_FACT).found(
+    return DIFFERENT_FACT.found(
         _who(odd, hosts), seen, have=_have(odd), own=own, agree=len(values) - len(odd),
         all=len(values),
     )  # fmt: skip

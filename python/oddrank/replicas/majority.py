@@ -18,7 +18,6 @@ class Different:
     what: str
     dtype: str
     shape: tuple[int, ...]
-    digests: Mapping[int, str]
     place: Mapping[str, Any] | None = None
 
 
@@ -36,11 +35,7 @@ class Outlier:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> "Outlier":
-        tensors = [
-            Different(**{**one, "shape": tuple(one["shape"]),
-                         "digests": {int(rank): text for rank, text in one["digests"].items()}})
-            for one in data["tensors"]
-        ]  # fmt: skip
+        tensors = [Different(**{**one, "shape": tuple(one["shape"])}) for one in data["tensors"]]
         return Outlier(tuple(data["group"]), tuple(data["ranks"]), int(data["compared"]), tensors)
 
 
@@ -83,7 +78,7 @@ def outliers(
         if odd is None:
             continue
         outlier = found.setdefault(odd, Outlier(tuple(group), odd, len(lines)))
-        outlier.tensors.append(Different(name, what, dtype, tuple(shape), own))
+        outlier.tensors.append(Different(name, what, dtype, tuple(shape)))
     return sorted(found.values(), key=lambda one: (not one.ranks, one.ranks))
 
 

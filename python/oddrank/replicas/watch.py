@@ -116,7 +116,7 @@ def tell(report: Report, on_found: OnDiff, error: type[FoundError]) -> None:
     """Raises `error`, prints the report on rank 0, or calls the user's function with it."""
     if callable(on_found):
         on_found(report)
-    elif on_found == "warn" or _only_shows(report):
+    elif on_found == "warn":
         if report.world.get("rank", 0) == 0:
             render.report(report, sys.stderr)
     else:
@@ -126,8 +126,3 @@ def tell(report: Report, on_found: OnDiff, error: type[FoundError]) -> None:
 def _say(text: str, report: Report) -> None:
     if report.world.get("rank", 0) == 0:
         render.line(f"oddrank: replicas.watch: {text}", sys.stderr)
-
-
-def _only_shows(report: Report) -> bool:
-    """Returns whether nothing but suspicions were found: a job must not end for them."""
-    return all(finding.condition == "suspicious" for finding in report.findings)
