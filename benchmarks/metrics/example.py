@@ -1,7 +1,4 @@
-"""Draws examples/metrics.png: a simulated training with a restart, a spike and a slower node.
-
-python benchmarks/metrics/picture.py examples/metrics.png
-"""
+"""Prints the example of docs/metrics.md: a training with a restart, a spike and a slower node."""
 
 import subprocess
 import sys
@@ -39,7 +36,7 @@ def main() -> None:
         with log.open("w") as file:
             for row in rows():
                 file.writelines(f"{line}\n" for line in (*row.before, *megatron(row)))
-        command = [sys.executable, "-m", "oddrank", "metrics", str(log), "--plot", sys.argv[1]]
+        command = [sys.executable, "-m", "oddrank", "metrics", str(log)]
         subprocess.run(command, check=False)
 
 
