@@ -12,7 +12,7 @@ from oddrank.selftest import Options
 from oddrank.selftest.stages import TABLE, choose
 
 # These stages measure nothing on one host without a GPU; they have tests of their own.
-_NOT_HERE = ("clock", "listen", "reach", "health", "counters_recheck")
+_NOT_HERE = ("listen", "reach", "health", "counters_recheck")
 # The stages that every run measures: faults can be injected there.
 STAGES = (
     "join",

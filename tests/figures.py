@@ -30,7 +30,6 @@ def measured(
     slow: Slow | None = None,
     classes: Mapping[int, str] | None = None,
     repeats: Mapping[str, int] | None = None,
-    facts: Mapping[int, Mapping[str, str]] | None = None,
 ) -> dict[int, dict[str, Any]]:
     """Returns results of stage speed, all around 100; a GPU figure only if a rank is slow in it."""
     slow_scopes = {row.scope for row in metrics.TABLE if row.name in (slow or {})}
@@ -42,7 +41,6 @@ def measured(
                 "host": (classes or {}).get(rank, "a CPU"),
                 "gpu": (classes or {}).get(rank, "a GPU"),
             },
-            "facts": dict((facts or {}).get(rank, {})),
             **{
                 row.name: [
                     100
@@ -64,7 +62,6 @@ def verdict(
     only_at_first: Slow | None = None,
     noise: float = 0.01,
     classes: Mapping[int, str] | None = None,
-    facts: Mapping[int, Mapping[str, str]] | None = None,
     seed: int = 0,
 ) -> list[Finding]:
     """Returns the findings after the recheck."""
@@ -73,7 +70,7 @@ def verdict(
         name: {**(slow or {}).get(name, {}), **more} for name, more in (only_at_first or {}).items()
     }
     run.results[SPEED] = measured(
-        run, random, noise=noise, slow={**(slow or {}), **first}, classes=classes, facts=facts
+        run, random, noise=noise, slow={**(slow or {}), **first}, classes=classes
     )
     found = speed.stage(Options()).conclude(run)
     if not any(finding.stage == SPEED for finding in found):

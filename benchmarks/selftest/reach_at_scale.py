@@ -1,4 +1,4 @@
-"""Measures the root's seconds and bytes for clocks, connections and file systems of 10,000 nodes.
+"""Measures the root's seconds and bytes for connections and file systems of 10,000 nodes.
 
 python benchmarks/selftest/reach_at_scale.py --json benchmarks/results/reach_at_scale.json
 
@@ -21,7 +21,7 @@ from oddrank.control.stages import RankState, RunState
 from oddrank.selftest import Options
 from oddrank.selftest.connections import RENDEZVOUS, unpack
 from oddrank.selftest.reach_matrix import PEERS, peers
-from oddrank.selftest.stages import clock, file_system, reach
+from oddrank.selftest.stages import file_system, reach
 
 FAULTS: dict[str, Callable[[int, int], bool]] = {
     "healthy": lambda i, j: False,
@@ -54,13 +54,9 @@ def attempted(node: int, nodes: int, broken: Callable[[int, int], bool]) -> dict
     return {"rows": {RENDEZVOUS: row}, "errors": {}}
 
 
-def measured_clock(node: int) -> dict[str, Any]:
-    return {"epoch_ns": 1_790_000_000_000_000_000 + node, "error_ns": 40_000}
-
-
 def tried(node: int) -> dict[str, Any]:
     one = {
-        "path": "/data", "mount": "nfs4 server:/export", "state": "", "stopped_at": "",
+        "path": "/data", "state": "", "stopped_at": "",
         "error": "", "left": "", "waited": 0.02,
         "seconds": {step: [0.002 + node % 7 * 1e-4] * 3 for step in STEPS},
     }  # fmt: skip
@@ -79,11 +75,8 @@ def run(nodes: int, fault: str) -> dict[str, Any]:
     state.results["reach"] = state.results["reach_recheck"] = read
     found, judged = timed(lambda: reach.stage(options).judge(state))
     again = timed(lambda: reach.recheck(options).judge(state))[1] if found else 0.0
-    state.results["clock"] = {node: measured_clock(node) for node in range(nodes)}
     state.results["file_system"] = {node: tried(node) for node in range(nodes)}
-    clocks, clock_seconds = timed(lambda: clock.stage(options).judge(state))
     files, file_seconds = timed(lambda: file_system.stage(options).judge(state))
-    assert not clocks
     assert not files
     return {
         "nodes": nodes,
@@ -95,10 +88,10 @@ def run(nodes: int, fault: str) -> dict[str, Any]:
         "results_MB": round(len(said) / 1e6, 2),
         "seconds": {
             "plan": plan, "a node's own part": own, "read": reading, "judge": judged,
-            "judge again": again, "judge clocks": clock_seconds, "judge files": file_seconds,
+            "judge again": again, "judge files": file_seconds,
         },
         "total_seconds": round(
-            plan + own + reading + judged + again + clock_seconds + file_seconds, 2
+            plan + own + reading + judged + again + file_seconds, 2
         ),
     }  # fmt: skip
 

@@ -36,7 +36,7 @@ from oddrank.selftest.stages import TABLE, choose
 PER_NODE = 8
 # Stage -> metrics that a rank publishes, repeats of each.
 FIGURES = {
-    "clock": (2, 8), "reach": (2, 8), "file_system": (4, 9), "speed": (14, 9),
+    "reach": (2, 8), "file_system": (4, 9), "speed": (14, 9),
     "speed_recheck": (2, 9), "links": (4, 24), "collectives": (12, 5),
 }  # fmt: skip
 PARTS = 132  # of a GPU, each with its own fingerprint
@@ -67,7 +67,7 @@ def facts_of(rank: int) -> dict[str, Any]:
         "numa": {"0": ("not used", "used")[rank % 8 < 4], "1": ("used", "not used")[rank % 8 < 4]},
         "settings": {"NCCL_SOCKET_IFNAME": "eth0", "NCCL_IB_HCA": "mlx5", "OMP_NUM_THREADS": "1"},
         "network_cards": "1 up (100 Gb/s), 8 up (400 Gb/s)", "interface": "eth0", "mtu": 9000,
-        "nccl_interfaces": "eth0", "rdma_ports": PORTS, "git_commit": "0123456789abcdef" * 2,
+        "rdma_ports": PORTS, "git_commit": "0123456789abcdef" * 2,
     }  # fmt: skip
 
 

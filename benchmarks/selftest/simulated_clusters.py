@@ -83,9 +83,7 @@ class Cluster:
     ) -> dict[int, dict[str, Any]]:
         """Returns the results of stage speed."""
         results: dict[int, dict[str, Any]] = {
-            rank: {"classes": {"gpu": "a GPU"}, "facts": {}}
-            for some in ranks.values()
-            for rank in some
+            rank: {"classes": {"gpu": "a GPU"}} for some in ranks.values() for rank in some
         }
         for name, some in ranks.items():
             rates = self.rates(int(name[1:]), np.array(some), repeats[name]).tolist()

@@ -19,7 +19,6 @@ from oddrank.selftest.nodes import NodeLeaders
 from oddrank.selftest.stages import file_system
 from patience import PATIENCE, until
 from selftest.said import check
-from texts import texts
 
 STEPS = ("create", "write", "fsync", "read", "close", "unlink")
 
@@ -37,7 +36,7 @@ HANGS = hangs()
 
 def seen(path="/data", ms=10.0, **changes):
     return {
-        "path": path, "asked": True, "mount": "nfs4 server:/export", "state": "",
+        "path": path, "asked": True, "state": "",
         "stopped_at": "", "error": "", "left": "", "waited": 0.01,
         "seconds": {step: [ms / 6e3, ms / 3e3] for step in STEPS},
         **changes,
@@ -206,18 +205,6 @@ def test_the_usual_paths_are_read_without_asking_a_file_system(monkeypatch):
     assert list(paths) == ["/tmp", "/data", "working directory", "home"]
     monkeypatch.delenv("HOME")
     assert "home" not in file_system._usual()
-
-
-def test_the_innermost_and_last_mount_is_what_a_path_lies_on():
-    mounts = texts(__file__)["mounts"]
-    for path, mount in {
-        "/etc": "ext4 /dev/vda1", "/database": "ext4 /dev/vda1", "/data/../etc": "ext4 /dev/vda1",
-        "/data": "nfs4 server:/export", "/data/": "nfs4 server:/export",
-        "/data/set/a": "nfs4 server:/export", "/data/with space/b": "lustre mgs@tcp:/scratch",
-        "/data2/x": "nfs other:/second",
-    }.items():  # fmt: skip
-        assert file_system.mount_of(path, mounts) == mount, path
-    assert file_system.mount_of("/data", "") == ""
 
 
 @pytest.mark.needs("torch", "fuse")

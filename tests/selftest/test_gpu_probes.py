@@ -94,18 +94,6 @@ def test_peers_have_the_same_gpu_or_slice_and_the_same_power_cap(use):
         assert gpu.kind(HERE) == kind
 
 
-def test_what_may_explain_a_slow_one_is_told(use, monkeypatch):
-    slow = {"gpu": "H200", "readings": {"pcie": 4, "pcie_width": 8, "throttle": 0x43}}
-    for reasons, health, told in (
-        ({}, slow,
-         {"PCIe": "gen4 x8", "throttle reasons": "0x42", "not measured": "nothing"}),
-        ({"gemm_fp8": "no such thing"}, None, {"not measured": "gemm_fp8: no such thing"}),
-    ):  # fmt: skip
-        monkeypatch.setattr(gpu, "reasons", reasons)
-        use(FakeCuda(), health)
-        assert gpu.facts(HERE) == told
-
-
 def test_an_odd_multiprocessor_is_told_by_its_number(use):
     use(FakeCuda(seen=[(0, 0, GOLDEN), (1, 0, GOLDEN), (1, 7, {**GOLDEN, "tensor_fp16": 9})]))
     odd = {"unit": "tensor_fp16", "place": "SM 1", "repeat": 7, "got": f"{9:016x}"}

@@ -112,13 +112,3 @@ def test_cpus_are_told_apart_by_what_the_kernel_tells_in_short(tmp_path):
     ):
         file.write_text(f"processor : 0\n{lines}")
         assert host.cpu_model(str(file)) == model
-
-
-def test_a_quota_is_told_in_cores(tmp_path):
-    proc, group = tmp_path / "cgroup", tmp_path / "root" / "job"
-    places = (str(proc), str(tmp_path / "root"))
-    group.mkdir(parents=True)
-    proc.write_text("0::/job\n")
-    for limit, said in (("max 100000", "none"), ("50000 100000", "0.5 cores")):
-        (group / "cpu.max").write_text(limit)
-        assert host.quota_text(*places) == said

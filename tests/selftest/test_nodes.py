@@ -6,7 +6,7 @@ from oddrank.selftest.stages.connect import teams_of
 
 
 def test_the_ranks_are_found_again_in_the_text_of_a_plan():
-    chosen = NodeLeaders.of(run_by_node("clock", [None] * 5000))
+    chosen = NodeLeaders.of(run_by_node("reach", [None] * 5000))
     again = NodeLeaders.unpack(chosen.pack())
     assert len(chosen.pack()) <= 2500
     assert (len(again), 4 in again, 5 in again, again.place(9998)) == (5000, True, False, 4999)

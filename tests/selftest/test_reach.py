@@ -155,19 +155,13 @@ def test_a_want_of_this_process_is_nobodys_fault(monkeypatch):
 
 
 @pytest.mark.needs("torch", "netns", "nft")
-def test_a_node_behind_a_firewall_and_a_node_with_a_wrong_clock_are_named():
-    wrong = time.time_ns() - time.monotonic_ns() - 4_200_000_000
+def test_a_node_behind_a_firewall_is_named():
     with network(3) as net:
         net.hosts[2].firewall("ct state established accept", "tcp flags syn drop")
-        verdict = job(
-            3, 3, hosts=net.hosts, deadline=90, command=("selftest", "--only", "clock,reach"),
-            inject=f"set:rank=1,stage=clock,name=epoch_ns,value={wrong}",
-        )  # fmt: skip
-    found = {one["cause"]: one for one in verdict.report["findings"]}
-    named = {cause: (one["stage"], one["who"]["ranks"]) for cause, one in found.items()}
-    assert named == {"wrong-clock": ("clock", [1]), "unreachable-node": ("reach", [2])}, verdict
-    assert "4.2 s behind" in found["wrong-clock"]["what"]
-    assert "no answer" in found["unreachable-node"]["evidence"][0]["text"]
+        verdict = job(3, 3, hosts=net.hosts, deadline=90, command=ONLY)
+    assert verdict.causes == {"unreachable-node"}, str(verdict)
+    assert verdict.names(rank=2, stage="reach")
+    assert "no answer" in verdict.report["findings"][0]["evidence"][0]["text"]
     assert verdict.gone()
 
 

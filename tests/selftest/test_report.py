@@ -97,7 +97,7 @@ def test_what_a_healthy_run_has_not_tested_is_in_its_summary(golden):
     facts = {rank: {"gpus": 0, "governor": None} for rank in range(4)}
     facts[1]["governor"] = "not readable"
     hurried, unread = outcome(), report(outcome(environment=facts))
-    hurried.skipped = {"clock": "all ranks are on one host", "speed": OVER, "collectives": OVER}
+    hurried.skipped = {"reach": "all ranks are on one host", "speed": OVER, "collectives": OVER}
     golden("\n".join(one["summary"] for one in (report(outcome()), report(hurried), unread)))
     assert unread["verdict"] == "healthy"
     assert unread["data"]["environment"]["not_readable"] == {"governor": "1"}

@@ -35,10 +35,8 @@ def left_out(found):
 HOST_FIGURES = [row.name for row in metrics.TABLE if row.scope == "host"]
 # Ranks 8-11: one of two sockets of the second node; nodes have eight ranks.
 A_SOCKET = {name: dict.fromkeys(range(8, 12), 0.5) for name in HOST_FIGURES}
-QUOTA = {rank: {"CPU quota": "0.4 cores" if rank == 2 else "none"} for rank in range(8)}
 FOURS = [4] * 4
 A_NODE = dict.fromkeys(range(4, 8), 0.5)
-GEN4 = {rank: {"PCIe": "gen4 x8" if rank == 2 else "gen5 x16"} for rank in range(8)}
 
 
 def copies(by, nodes=(8,), **more):
@@ -59,10 +57,6 @@ SAID = {
     f"{CORES}5": {"one on its cores": copies({5: 0.5}, FOURS)},
     f"{CORES}3": {"two figures of one": slow_in(8, host_copy={3: 0.5}, host_read={3: 1.0})},
     f"{RANK}5, 3|node0": {"the slowest first": slow_in(8, host_copy={3: 0.4}, host_read={5: 1.0})},
-    f"{CORES}2": {
-        "its link is unlike that of its peers": copies({2: 0.5}, facts=GEN4),
-        "its quota is": copies({2: 0.5}, facts=QUOTA),
-    },
     f"{RANK}3|node1": {"one of a node of two": copies({3: 1.0}, [2] * 4)},
     f"{RANK}1": {"one of two": copies({1: 0.5}, [2])},
     f"{NODE}node 4-7|node1": {"a node": copies(A_NODE, FOURS)},

@@ -40,11 +40,10 @@ class Measured(TypedDict):
     """A rank's result of the stages speed and speed_recheck.
 
     Also has, by name, a list of figures for each metric that it measured: see `figures_of`.
-    classes: scope -> its class. facts: name -> text.
+    classes: scope -> its class.
     """
 
     classes: dict[Scope, str]
-    facts: dict[str, str]
 
 
 def results(run: RunState) -> Mapping[int, Measured]:

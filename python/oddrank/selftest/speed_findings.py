@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from oddrank.control.stages import RunState, nodes_of
 from oddrank.finding import Evidence, Finding, Level, Row, Who, ranks_text
-from oddrank.peers import majority
 from oddrank.selftest import metrics
 from oddrank.selftest.metrics import Metric
 from oddrank.selftest.nodes import node_or_rank
@@ -61,16 +60,13 @@ def _slow(run: RunState, found: Sequence[Slow], single: set[int]) -> Finding:
     told = [than(worst.metric, worst.below, " the median of its peers")]
     told += [than(one.metric, one.below) for one in found[1:TOLD]]
     more = [f"{len(found) - TOLD} more"] if len(found) > TOLD else []
-    different = _different_facts(run, worst.ranks)
     row = SLOW_NODE if worst.is_node else SLOW_CORES if own_cores else SLOW_RANK
-    facts = (Evidence(fact, "facts of the rank") for fact in different)
     row = replace(
         row,
         sure=_sure(worst),
         next=_GPU if on_gpu else _WHO_ELSE if own_cores else _HOST,
     )
-    text = "; ".join([", ".join(told + more), *different])
-    return row.found(who, *map(_evidence, found), *facts, told=text)
+    return row.found(who, *map(_evidence, found), told=", ".join(told + more))
 
 
 def unsure(run: RunState, seem: Sequence[Slow]) -> list[Finding]:
@@ -133,18 +129,3 @@ def _sure(worst: Slow) -> tuple[Level, str]:
         return "low", f"half of the {peers} or more are slow: the others may be unusually fast"
     few = f", against two other {peers}" if worst.level == "medium" else ""
     return worst.level, f"measured twice{few}"
-
-
-def _different_facts(run: RunState, ranks: Sequence[int]) -> list[str]:
-    """Returns facts that these ranks share and most others have otherwise."""
-    facts = {rank: result["facts"] for rank, result in metrics.results(run).items()}
-    found = []
-    for name, value in facts.get(ranks[0], {}).items():
-        others = {
-            rank: own[name] for rank, own in facts.items() if rank not in ranks and name in own
-        }
-        usual = majority(others) if others else None
-        alike = all(facts[rank].get(name) == value for rank in ranks)
-        if alike and usual and usual.is_enough and usual.value != value:
-            found.append(f"{name} {value}, its peers {usual.value}")
-    return found

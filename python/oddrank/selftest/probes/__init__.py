@@ -7,7 +7,6 @@ from oddrank.selftest.probes import gpu, host
 
 # Scope -> the module with
 #   kind(launch) -> str: equal for ranks whose figures may be compared;
-#   facts(launch) -> dict[str, str]: may explain a slow rank, shown if peers have other values;
 #   A_TURN: repeats that a rank makes before others of its host have their turn;
 #   speed(launch, repeats) -> dict[str, list[float]]: metric -> figures, for wanted metrics that can
 #       be measured here; repeats: metric -> number of repeats;

@@ -40,21 +40,6 @@ def kind(launch: "Launch") -> str:
     return f"{name}, {cap // 1000} W" if cap else str(name)
 
 
-def facts(launch: "Launch") -> dict[str, str]:
-    """Returns facts, read right after work: an idle link falls to a lower generation."""
-    found = {"not measured": ", ".join(f"{k}: {v}" for k, v in reasons.items()) or "nothing"}
-    gpu = placement.of_rank(launch)
-    readings = _asked(gpu).get("readings", {})
-    if "pcie" in readings and "pcie_width" in readings:
-        found["PCIe"] = f"gen{readings['pcie']} x{readings['pcie_width']}"
-    if "throttle" in readings:
-        found["throttle reasons"] = f"{readings['throttle'] & ~1:#x}"  # 1: idle
-    if gpu.cpus:
-        with placement.bound_to(gpu.cpus) as near:
-            found["cores near its GPU"] = "allowed" if near else "not allowed"
-    return found
-
-
 def speed(launch: "Launch", repeats: Mapping[str, int]) -> dict[str, list[float]]:
     """Measures GB/s of the GPU's memory and its link to the host, TFLOP/s of matrix products."""
     cuda, place = _native.cuda(), placement.of_rank(launch)

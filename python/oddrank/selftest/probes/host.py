@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from oddrank import _native
-from oddrank.machine.device import CPU, cgroup_cpus, free_bytes
+from oddrank.machine.device import CPU, free_bytes
 from oddrank.machine.placement import bound_to
 from oddrank.selftest.probes import prints
 
@@ -32,16 +32,10 @@ _MEMORY = {"host_read": "read", "host_write": "write", "host_copy": "copy"}
 # Bytes moved per byte of the buffer.
 _MOVED = {"read": 1, "write": 1, "copy": 2}
 
-_PROC, _ROOT = "/proc/self/cgroup", "/sys/fs/cgroup"
-
 
 def kind(launch: "Launch") -> str:
     """Returns the CPU's model and the size of the buffer, of which caches hold a part."""
     return f"{cpu_model()}, {platform.machine()}, {_bytes(launch) >> 20} MiB"
-
-
-def facts(launch: "Launch") -> dict[str, str]:
-    return {"CPU quota": quota_text()}
 
 
 def speed(launch: "Launch", repeats: Mapping[str, int]) -> dict[str, list[float]]:
@@ -127,12 +121,6 @@ def _own_cores(launch: "Launch") -> list[int]:
     """Returns the cores that this rank tests: ranks that share cores divide them."""
     cores = sorted(os.sched_getaffinity(0))
     return cores[launch.local_rank :: launch.local_world] or [cores[launch.local_rank % len(cores)]]
-
-
-def quota_text(proc: str = _PROC, root: str = _ROOT) -> str:
-    """Returns the strictest CPU quota of this process's cgroups, as "2.5 cores" or "none"."""
-    cores = cgroup_cpus(proc, root)
-    return "none" if cores is None else f"{cores:g} cores"
 
 
 FINGERPRINTS: dict[str, prints.Compute] = {"host": fingerprint}

@@ -10,7 +10,6 @@ from oddrank.control.stages import AnyStage
 from oddrank.selftest import Options
 from oddrank.selftest.metrics import SPEED
 from oddrank.selftest.stages import (
-    clock,
     collectives,
     connect,
     counters,
@@ -44,7 +43,6 @@ class StageRow:
 TABLE = (
     StageRow(environment.stage, always=True),
     StageRow(counters.stage),
-    StageRow(clock.stage),
     StageRow(reach.listen, needed_by=("reach",)),
     StageRow(reach.stage),
     StageRow(reach.recheck),

@@ -76,9 +76,6 @@ FAR_FROM_GPU = Row(
 FEW_OPEN_FILES = Row(
     "few-open-files", "suspicious", "{who} may open only {soft} files: its store needs one for each"
     " of {world} ranks", _READ, ("ulimit -n $(ulimit -Hn)",))
-NO_INTERFACE = Row(
-    "no-interface", "suspicious", "{who} {has} no network interface that NCCL_SOCKET_IFNAME names",
-    _READ, ("ip -brief address; echo $NCCL_SOCKET_IFNAME  (on that host)",))
 # fmt: on
 
 
@@ -144,10 +141,6 @@ def _odd_alone(run: RunState, results: Mapping[int, Facts]) -> Iterator[Finding]
     if soft.isdigit() and int(soft) < run.world + _OTHER_FILES:
         seen_limit = Evidence(f"soft limit {soft}", "getrlimit")
         yield _suspicious(FEW_OPEN_FILES, run, [0], seen_limit, soft=soft, world=run.world)
-    with_gpu = {rank: facts for rank, facts in results.items() if facts.get("gpus")}
-    if ranks := [r for r, facts in with_gpu.items() if facts.get("nccl_interfaces") == ""]:
-        why = f"{ranks_text(ranks)}: NCCL_SOCKET_IFNAME"
-        yield _suspicious(NO_INTERFACE, run, ranks, Evidence(why, "environment"))
 
 
 def _is_far_from_gpu(facts: Facts) -> bool:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeAlias, TypedDict
 
 from oddrank import _native
@@ -93,7 +92,6 @@ class Tried(TypedDict):
     left: str
     path: str
     asked: bool
-    mount: str
     state: str
     waited: float
 
@@ -116,16 +114,12 @@ def _measure(context: Context[Plan]) -> Result:
     began = time.monotonic()
     results = _native.core().probe_folders([*paths.values()], name, params["seconds"], _REPEATS)
     waited = round(time.monotonic() - began, 3)
-    mounts = ""
-    with suppress(OSError):
-        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
     return {
         role: {
             "seconds": result["seconds"],
             "stopped_at": result["stopped_at"],
             "path": path[:300],
             "asked": role == path,
-            "mount": mount_of(path, mounts),
             "error": _text_of(result["error"]),
             "state": _state(result),
             "left": _left(result["left"]),
@@ -237,29 +231,6 @@ def _best(one: Tried) -> float:
     return float(min(map(sum, zip(*one["seconds"].values(), strict=True))))
 
 
-def mount_of(path: str, mountinfo: str) -> str:
-    """Returns type and source, "nfs4 server:/export"; "" if the list does not tell.
-
-    Does not follow links in the path: that would ask the file system.
-    """
-    best, found = "", ""
-    inside = os.path.normpath(path) + "/"
-    for line in mountinfo.splitlines():
-        before, dash, after = line.partition(" - ")
-        fields, kind = before.split(" "), after.split(" ")
-        if not dash or len(fields) < 5 or len(kind) < 2:
-            continue
-        point = _plain(fields[4]).rstrip("/") + "/"
-        # The last mount on a point hides the others there.
-        if inside.startswith(point) and len(point) >= len(best):
-            best, found = point, f"{kind[0]} {_plain(kind[1])}"
-    return found[:200]
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
-
-
 def odd_node(who: Who, seen: Tried, well: int, usual: float) -> Finding:
     """Most nodes can use this path, and this node can't."""
     nodes = f"{well} other node{'s' if well > 1 else ''}"
@@ -321,8 +292,6 @@ def _detail(seen: Tried) -> str:
 
 def _evidence(seen: Tried) -> tuple[Evidence, ...]:
     found = [Evidence(_detail(seen), seen["path"])]
-    if seen["mount"]:
-        found.append(Evidence(f"{seen['path']} is {seen['mount']}", "/proc/self/mountinfo"))
     if seen["left"]:
         found.append(Evidence(f"left behind, and no signal ends it: {seen['left']}", "wchan"))
     return tuple(found)

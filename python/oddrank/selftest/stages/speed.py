@@ -52,7 +52,7 @@ def parameters(
 def measure(context: Context[Plan]) -> Measured:
     """Returns each planned metric's figures by name; none on a rank that is not planned for it."""
     params, launch = context.parameters, context.launch
-    found: dict[str, Any] = {"classes": {}, "facts": {}}
+    found: dict[str, Any] = {"classes": {}}
     repeats = {
         name: count
         for name, count in params["repeats"].items()
@@ -65,7 +65,6 @@ def measure(context: Context[Plan]) -> Measured:
             continue
         figures = _figures(context, scope, probe, wanted)
         found["classes"][scope] = probe.kind(launch)
-        found["facts"] |= probe.facts(launch)
         # Five digits exceed the accuracy; more would only cost messages of 10,000 ranks.
         for name, values in figures.items():
             found[name] = [float(f"{value:.5g}") for value in to_send(values)]
