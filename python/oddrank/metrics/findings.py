@@ -1,7 +1,8 @@
 """The causes of `oddrank metrics`, and the only sentences about them."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from oddrank.finding import (
     Condition,
@@ -51,12 +52,11 @@ def one(
         return _restarts([suspect], logs) if suspect["count"] > 0 else None
     if suspect["kind"] in ("slower", "spread") and suspect["until"] and suspect["count"] < _LASTING:
         return None
-    condition, words, level, steps = _TABLE[suspect["kind"]]
-    what, said, why = words(suspect, unit)
+    row, told = _TABLE[suspect["kind"]], _told(suspect, unit)
     warned = [
         each for each in every if suspect["kind"] == "loss-spike" and _precedes(each, [suspect])
     ]
-    evidence = [Evidence(text, source(suspect, logs)) for text in said]
+    evidence = [Evidence(text.format_map(told), source(suspect, logs)) for text in row.shown]
     evidence += [
         Evidence(f"the grad norm grew from iteration {_whole(each['first'])} on",
                  source(each, logs))
@@ -64,137 +64,22 @@ def one(
     ]  # fmt: skip
     now = suspect["kind"] == "stall" and suspect["until"] is None
     return Finding(
-        condition="stuck" if now else condition,
+        condition="stuck" if now else row.condition,
         who=_who(suspect, logs),
         cause=suspect["kind"],
-        what=what,
+        what=row.what.format_map(told),
         evidence=tuple(evidence),
-        confidence=Confidence(level(suspect), why),
-        next=("oddrank trace where", *steps) if now else steps,
+        confidence=Confidence(row.sure(suspect), row.why.format_map(told)),
+        next=("oddrank trace where", *row.next) if now else row.next,
     )
 
 
 def is_over(suspect: Suspect) -> str:
     """Returns the sentence of --follow that a spike or a drop is over; "" if it is not."""
-    if suspect["until"] is None or suspect["kind"] not in _OVER:
+    row = _TABLE.get(suspect["kind"])  # a restart has none
+    if suspect["until"] is None or row is None or not row.over:
         return ""
-    return f"{_OVER[suspect['kind']]} iteration {_whole(suspect['until'])}"
-
-
-_OVER = {
-    "loss-spike": "the loss is back at its level since",
-    "loss-rise": "the loss is back at its level since",
-    "grad-growth": "the grad norm is back at its level since",
-    "slower": "throughput is back at its level since",
-    "spread": "the ranks take equally long again since",
-    "nan-loss": "the loss is a number again since",
-    "nan-grad": "the grad norm is a number again since",
-    "zero-loss": "the loss is above 0 again since",
-    "skipped": "no iteration is skipped any more since",
-}
-
-
-# A sentence; what shows it; why it is believed.
-_Words = tuple[str, Sequence[str], str]
-
-
-def _change(s: Suspect, subject: str, unit: str = "") -> _Words:
-    """Words a change of a level: its rows, the level before and after, and where it began."""
-    slowly = "slowly " if s["shape"] == "drift" else ""
-    fell = s["kind"] == "slower"
-    rose = f"fell {slowly}by {s['share']:.1%}" if fell else f"rose {slowly}".rstrip()
-    is_peak = s["shape"] == "spike" and s["kind"] == "loss-spike" and s["until"] is not None
-    when = (
-        f"at iteration {_whole(s['at'])}" if is_peak else f"from iteration {_whole(s['first'])} on"
-    )
-    what = (
-        f"{subject} {rose} from {_number(s['level'])} to {_number(s['value'])}{unit}"
-        f" {when}, and {_end(s, 'was back', 'has not come back')}"
-    )
-    evidence = [f"began at iteration {_whole(s['first'])}; detected at {_whole(s['fired'])}"]
-    return (
-        what,
-        evidence,
-        f"{_rows(s['count'])} since then, compared with {_rows(s['known'])} before",
-    )
-
-
-def _stall(s: Suspect, unit: str) -> _Words:
-    now = s["until"] is None
-    return (
-        f"{'no iteration has come' if now else 'nothing came'} for {duration(s['seconds'])} after"
-        f" iteration {_whole(s['first'])}; one usually takes {duration(s['level'])}",
-        [],
-        f"the longest pause of {_rows(s['known'])} by far; none of that kind came before",
-    )
-
-
-def _nan_loss(s: Suspect, unit: str) -> _Words:
-    return (
-        f"the loss is NaN or infinite from iteration {_whole(s['first'])} on"
-        f" ({_times(s['count'], 'iteration')}), and"
-        f" {_end(s, 'was a number again', 'did not become a number again')}",
-        [],
-        "the log says so",
-    )
-
-
-def _nan_grad(s: Suspect, unit: str) -> _Words:
-    return (
-        f"the grad norm is NaN or infinite in {_rows(s['count'])} one after another, from iteration"
-        f" {_whole(s['first'])} to {_whole(s['at'])}, and"
-        f" {_end(s, 'was a number again', 'did not become a number again')}",
-        [],
-        "a loss scale that adapts makes fewer",
-    )
-
-
-def _zero_loss(s: Suspect, unit: str) -> _Words:
-    return (
-        f"the loss is exactly 0 from iteration {_whole(s['first'])} on ({_rows(s['count'])}), after"
-        f" {_number(s['level'])}, and {_end(s, 'was above 0 again', 'has not come back')}",
-        ["HF Trainer prints 0 where the loss is NaN, unless logging_nan_inf_filter is off"],
-        "the log says so, and no row before had a loss of 0",
-    )
-
-
-def _skipped(s: Suspect, unit: str) -> _Words:
-    scale = f"; the loss scale was {_number(s['value'])}" if s["value"] is not None else ""
-    return (
-        f"iterations {_whole(s['first'])}-{_whole(s['at'])} were skipped ({s['count']:.0f} in a"
-        f" row), and {_end(s, 'the next was done', 'none after them was done')}",
-        [f"a loss scale that adapts skips one now and then, and more only at the start{scale}"],
-        "the log says so",
-    )
-
-
-def _disagree(s: Suspect, unit: str) -> _Words:
-    who = ranks_text(s["ranks"]) if s["ranks"] else "one of the ranks"
-    verb = "print" if len(s["ranks"]) > 1 else "prints"
-    return (
-        f"{who} {verb} loss {_number(s['value'], 8)} at iteration {_whole(s['first'])}, the others"
-        f" {_number(s['level'], 8)}",
-        [f"{_times(s['count'], 'iteration')} with different losses, of {s['known']:.0f} writers"],
-        "all agreed to the last digit before",
-    )
-
-
-def _straggler(s: Suspect, unit: str) -> _Words:
-    return (
-        f"{ranks_text(s['ranks'])} has {s['share']:.1%} less throughput than the fastest rank",
-        [f"the slowest in {s['count']:.0f} of the last {s['known']:.0f} lines of the detector"],
-        "stages of a pipeline may differ by design",
-    )
-
-
-def _spread(s: Suspect, unit: str) -> _Words:
-    _, evidence, why = _change(s, "")
-    return (
-        f"a rank has become slow: since iteration {_whole(s['first'])} the slowest one takes"
-        f" {s['value']:.2f} times as long as the fastest, before {s['level']:.2f} times",
-        [*evidence, "the lines do not name the rank"],
-        why,
-    )
+    return f"{row.over} since iteration {_whole(suspect['until'])}"
 
 
 def _sure(rows: int, known: int) -> Callable[[Suspect], Level]:
@@ -202,24 +87,104 @@ def _sure(rows: int, known: int) -> Callable[[Suspect], Level]:
     return lambda s: "high" if s["count"] >= rows and s["known"] >= known else "medium"
 
 
-_Row = tuple[Condition, Callable[[Suspect, str], _Words], Callable[[Suspect], Level],
-             tuple[str, ...]]  # fmt: skip
-_TABLE: dict[str, _Row] = {
-    "loss-spike": ("suspicious", lambda s, _: _change(s, "the loss"), _sure(3, 32), ()),
-    "loss-rise": ("suspicious", lambda s, _: _change(s, "the loss"), _sure(32, 100), ()),
-    "grad-growth": ("suspicious", lambda s, _: _change(s, "the grad norm"), lambda s: "medium", ()),
-    "slower": ("slow", lambda s, unit: _change(s, "throughput", f" {unit}"),
-               _sure(_LASTING, 100), _SPEED_NEXT),
-    "spread": ("slow", _spread, _sure(_LASTING, 100), _SPEED_NEXT),
-    "stall": ("late", _stall, _sure(0, 100), ("oddrank triage LOG...",)),
-    "nan-loss": ("broken", _nan_loss, _sure(0, 0), _NAN_NEXT),
-    "nan-grad": ("broken", _nan_grad, _sure(0, 0), _NAN_NEXT),
-    "zero-loss": ("broken", _zero_loss, _sure(0, 0), _NAN_NEXT),
-    "skipped": ("broken", _skipped, _sure(0, 0), _NAN_NEXT),
-    "disagree": ("different", _disagree, lambda s: "high" if s["ranks"] else "medium",
-                 ("oddrank.replicas.check(model, optimizer)  (names rank, tensor and element)",)),
-    "straggler": ("slow", _straggler, lambda s: "medium", _SPEED_NEXT),
+class _Row(NamedTuple):
+    """A row of the table of causes, of texts that `_told` fills in.
+
+    shown: the evidence. end: of the sentence, if it is over, and if it lasts. over: what --follow
+    says then.
+    """
+
+    condition: Condition
+    what: str
+    why: str
+    sure: Callable[[Suspect], Level]
+    next: tuple[str, ...] = ()
+    shown: tuple[str, ...] = ()
+    end: tuple[str, str] = ("was back", "has not come back")
+    over: str = ""
+
+
+def _change(subject: str) -> str:
+    return subject + " {rose} from {level} to {value}{unit} {when}, and {end}"
+
+
+_SINCE = "{rows} since then, compared with {known} before"
+_BEGAN = ("began at iteration {first}; detected at {fired}",)
+_MEDIUM = _sure(sys.maxsize, 0)
+_SAYS = "the log says so"
+_NUMBER_AGAIN = ("was a number again", "did not become a number again")
+_TABLE = {
+    "loss-spike": _Row("suspicious", _change("the loss"), _SINCE, _sure(3, 32), (), _BEGAN,
+                       over="the loss is back at its level"),
+    "loss-rise": _Row("suspicious", _change("the loss"), _SINCE, _sure(32, 100), (), _BEGAN,
+                      over="the loss is back at its level"),
+    "grad-growth": _Row("suspicious", _change("the grad norm"), _SINCE, _MEDIUM, (), _BEGAN,
+                        over="the grad norm is back at its level"),
+    "slower": _Row("slow", _change("throughput"), _SINCE, _sure(_LASTING, 100), _SPEED_NEXT, _BEGAN,
+                   over="throughput is back at its level"),
+    "spread": _Row(
+        "slow", "a rank has become slow: since iteration {first} the slowest one takes {times:.2f}"
+        " times as long as the fastest, before {times_before:.2f} times", _SINCE,
+        _sure(_LASTING, 100), _SPEED_NEXT, (*_BEGAN, "the lines do not name the rank"),
+        over="the ranks take equally long again"),
+    "stall": _Row(
+        "late", "{came} for {seconds} after iteration {first}; one usually takes {usual}",
+        "the longest pause of {known} by far; none of that kind came before", _sure(0, 100),
+        ("oddrank triage LOG...",)),
+    "nan-loss": _Row(
+        "broken", "the loss is NaN or infinite from iteration {first} on ({iterations}), and {end}",
+        _SAYS, _sure(0, 0), _NAN_NEXT, end=_NUMBER_AGAIN, over="the loss is a number again"),
+    "nan-grad": _Row(
+        "broken", "the grad norm is NaN or infinite in {rows} one after another, from iteration"
+        " {first} to {at}, and {end}", "a loss scale that adapts makes fewer", _sure(0, 0),
+        _NAN_NEXT, end=_NUMBER_AGAIN, over="the grad norm is a number again"),
+    "zero-loss": _Row(
+        "broken", "the loss is exactly 0 from iteration {first} on ({rows}), after {level}, and"
+        " {end}", _SAYS + ", and no row before had a loss of 0", _sure(0, 0), _NAN_NEXT,
+        ("HF Trainer prints 0 where the loss is NaN, unless logging_nan_inf_filter is off",),
+        ("was above 0 again", "has not come back"), "the loss is above 0 again"),
+    "skipped": _Row(
+        "broken", "iterations {first}-{at} were skipped ({count:.0f} in a row), and {end}", _SAYS,
+        _sure(0, 0), _NAN_NEXT,
+        ("a loss scale that adapts skips one now and then, and more only at the start{scale}",),
+        ("the next was done", "none after them was done"), "no iteration is skipped any more"),
+    "disagree": _Row(
+        "different", "{ranks} loss {exact} at iteration {first}, the others {exact_before}",
+        "all agreed to the last digit before", lambda s: "high" if s["ranks"] else "medium",
+        ("oddrank.replicas.check(model, optimizer)  (names rank, tensor and element)",),
+        ("{iterations} with different losses, of {writers:.0f} writers",)),
+    "straggler": _Row(
+        "slow", "{ranks} has {share:.1%} less throughput than the fastest rank",
+        "stages of a pipeline may differ by design", _MEDIUM, _SPEED_NEXT,
+        ("the slowest in {count:.0f} of the last {writers:.0f} lines of the detector",)),
 }  # fmt: skip
+
+
+def _told(s: Suspect, unit: str) -> dict[str, Any]:
+    """Returns what the texts of the table name."""
+    slowly = " slowly" if s["shape"] == "drift" else ""
+    is_peak = s["shape"] == "spike" and s["kind"] == "loss-spike" and s["until"] is not None
+    over, lasts = _TABLE[s["kind"]].end
+    ranks = ranks_text(s["ranks"]) if s["ranks"] else "one of the ranks"
+    if s["kind"] == "disagree":
+        ranks += " print" if len(s["ranks"]) > 1 else " prints"
+    return {
+        **{name: _whole(s[name]) for name in ("first", "at", "fired")},
+        **{name: _number(s[name]) for name in ("level", "value")},
+        "exact": _number(s["value"], 8), "exact_before": _number(s["level"], 8),
+        "times": s["value"], "times_before": s["level"],
+        "rows": _rows(s["count"]), "known": _rows(s["known"]), "writers": s["known"],
+        "iterations": _times(s["count"], "iteration"), "count": s["count"], "share": s["share"],
+        "rose": f"fell{slowly} by {s['share']:.1%}" if s["kind"] == "slower" else f"rose{slowly}",
+        "unit": f" {unit}" if s["kind"] == "slower" else "",
+        "when": f"at iteration {_whole(s['at'])}" if is_peak
+        else f"from iteration {_whole(s['first'])} on",
+        "came": "no iteration has come" if s["until"] is None else "nothing came",
+        "seconds": duration(s["seconds"] or 0.0), "usual": duration(s["level"] or 0.0),
+        "end": lasts if s["until"] is None else f"{over} at iteration {_whole(s['until'])}",
+        "scale": "" if s["value"] is None else f"; the loss scale was {_number(s['value'])}",
+        "ranks": ranks,
+    }  # fmt: skip
 
 
 RESTART = Row(
@@ -265,10 +230,6 @@ def _who(suspect: Suspect, logs: Sequence[str]) -> Who:
 def source(suspect: Suspect, logs: Sequence[str]) -> str:
     """Returns the line of the log that shows it: file:line."""
     return f"{logs[suspect['file']]}:{suspect['line']}"
-
-
-def _end(suspect: Suspect, over: str, lasts: str) -> str:
-    return lasts if suspect["until"] is None else f"{over} at iteration {_whole(suspect['until'])}"
 
 
 def _whole(iteration: float | None) -> str:
