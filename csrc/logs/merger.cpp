@@ -157,7 +157,7 @@ class Stream {
   // Counts the line in hand. Without a time, or with an earlier one, its place is that of the line
   // before it; if there is none, that of the first line with a time.
   void place(Merged& merged) {
-    const std::optional<std::int64_t> time = time_of(given_[0].said, given_[0].who);
+    const std::optional<std::int64_t> time = time_of(given_[0].text, given_[0].who);
     ++merged.lines;
     if (!time) {
       ++merged.untimed;
@@ -186,8 +186,7 @@ class Stream {
     if (begin < untimed_) ahead.remove_prefix(untimed_ - begin);
     while (!ahead.empty()) {
       const std::size_t newline = ahead.find('\n');
-      std::string_view line = ahead.substr(0, newline);
-      if (line.starts_with('{') && unpack_docker(line, unpacked_)) line = unpacked_;
+      const std::string_view line = ahead.substr(0, newline);
       if (const auto time = time_of(line, find_prefix(line))) return *time;
       if (newline == std::string_view::npos) break;  // its time may come with the next bytes
       ahead.remove_prefix(newline + 1);
@@ -203,7 +202,7 @@ class Stream {
       out += label.text;
     }
     std::string_view text = piece.text;
-    if (options_.strip && !piece.packed) text.remove_prefix(piece.who.text);
+    if (options_.strip) text.remove_prefix(piece.who.text);
     inside_ = !text.ends_with('\n');
     if (!options_.clean) {
       out += text;
@@ -226,7 +225,6 @@ class Stream {
   bool at_end_ = false;
   std::uint64_t untimed_ = 0;   // bytes of the log, from its beginning, whose lines name no time
   std::uint64_t searched_ = 0;  // bytes of the log that were in the buffer at the last search
-  std::string unpacked_;
 };
 
 // Raises the limit of open files as far as it goes.
@@ -293,7 +291,7 @@ std::vector<std::int64_t> last_times(
       const std::size_t of = wanted[found.size()].second;
       found.push_back(of < last.size() ? last[of] : 0);
     }
-    const auto time = find_time(piece.said, reference_ns);
+    const auto time = find_time(piece.text, reference_ns);
     if (!time || time->ns <= 0 || time->clock == Timestamp::Clock::boot) return;
     if (clock.value_or(time->clock) != time->clock) return;
     clock = time->clock;

@@ -10,16 +10,14 @@ namespace oddrank::logs {
 
 // A part of a line by one process. Its views live until the reader reads the next line of the log.
 struct Piece {
-  std::string_view text;   // as in the file; the last one of a line has the line's end
-  std::string_view said;   // the same, unpacked where the line is JSON of Docker
-  Prefix who;              // of `said`
+  std::string_view text;  // as in the file; the last one of a line has the line's end
+  Prefix who;
   std::uint64_t line = 0;  // the line of the log, from 1
-  bool packed = false;     // `text` is JSON of Docker
   bool begins = false;     // it begins its line
   bool ends = false;       // it ends its line, or the file
 
   // Returns it without launchers' prefixes.
-  std::string_view stripped() const { return packed ? text : said.substr(who.text); }
+  std::string_view stripped() const { return text.substr(who.text); }
 };
 
 // Reads a log chunk by chunk. take(const Piece&) gets all bytes, each once and in their order.
@@ -72,15 +70,11 @@ class PieceReader {
   void line(std::string_view text, bool whole, Take& take) {
     const bool begins = !std::exchange(inside_, !whole);
     if (begins) ++number_;
-    std::string_view said = text;
-    const bool packed = begins && whole && text.starts_with('{') && unpack_docker(text, unpacked_);
-    if (packed) said = unpacked_;
-    const Prefix who = begins ? find_prefix(said) : writer_.prefix();
-    if (packed) return take(Piece{text, said, who, number_, true, true, true});
+    const Prefix who = begins ? find_prefix(text) : writer_.prefix();
     if (is_mixed(text, std::max(who.text, std::size_t{1}))) {
       return mixed(text, who, begins, whole, take);
     }
-    take(Piece{text, text, who, number_, false, begins, whole});
+    take(Piece{text, who, number_, begins, whole});
     if (!whole && begins) writer_ = Writer(who);
   }
 
@@ -107,12 +101,12 @@ class PieceReader {
       if (bar < at - 1) bar = text.find('\r', at - 1);
       if (other.empty() || other.same_writer(who)) continue;
       const std::string_view part = text.substr(from, next - from);
-      take(Piece{part, part, who, number_, false, begins && from == 0, false});
+      take(Piece{part, who, number_, begins && from == 0, false});
       who = other;
       from = next;
     }
     const std::string_view rest = text.substr(from);
-    take(Piece{rest, rest, who, number_, false, begins && from == 0, whole});
+    take(Piece{rest, who, number_, begins && from == 0, whole});
     if (!whole) writer_ = Writer(who);  // `who` may be a view into it
   }
 
@@ -122,7 +116,6 @@ class PieceReader {
   bool bars_ = true;          // the chunk in hand may hold carriage returns
   bool inside_ = false;       // a piece of a long line has been given
   std::uint64_t number_ = 0;  // of the line in hand, from 1
-  std::string unpacked_;      // the line, if it was packed into JSON
   Writer writer_;             // of the last piece of a long line
 };
 

@@ -163,14 +163,7 @@ class Scanner::Parts {
     // The beginning of a later piece has been scanned as the end of the piece before.
     const std::size_t seen = begins_ ? 0 : std::min(text.size(), needles_.longest() - 1);
     if (whole && text.ends_with('\r')) text.remove_suffix(1);
-    const bool unpacked =
-        begins_ && whole && text.starts_with('{') && unpack_docker(text, unpacked_);
-    if (!unpacked) return scan(text, whole, seen);
-    // Words are those of the file, as in a block of many lines: none appears by unpacking.
-    const bool quiet = std::exchange(quiet_, quiet_ || !needles_.any_in(text));
-    scan(unpacked_, whole, seen);
-    quiet_ = quiet;
-    keep_heads();  // what was heard lies in the text that goes
+    scan(text, whole, seen);
   }
 
   // Returns whether the line in hand is in one of the ranges.
@@ -342,7 +335,6 @@ class Scanner::Parts {
   bool quiet_ = false;       // the block in hand holds no needle
   bool carry_quiet_ = true;  // nor does what is carried
   bool begins_ = true;       // this is the first piece of its line
-  std::string unpacked_;     // the line, if it was packed into JSON
   Prefix line_who_;          // of the line whose first piece is being scanned
   Writer line_writer_;       // the same, for the later pieces of a long line
   std::vector<std::unique_ptr<Kept>> kept_;  // of each needle that was found

@@ -105,9 +105,17 @@ WRAPPED = {
     "a notebook": json.dumps(NOTEBOOK, indent=1),
     "asciinema": json_lines(CAST),
     "grep of a quoted mail": each(lambda n, line: f"{n}:> {line}"),
-    "JSON of a list, indented": each(lambda n, line: "  " + json.dumps({"log": line, "ts": n})),
+    "JSON of a list, indented": each(
+        lambda n, line: "  " + json.dumps({"log": line, "ts": 1767604964 + n})
+    ),
     "a terminal of 100 columns": "".join(
         f"{line[at : at + 100]}\n" for line in LINES for at in range(0, len(line), 100)
+    ),
+    "Docker": each(
+        lambda n, line: json.dumps(
+            {"log": f"{line}\n", "stream": "stderr", "time": f"2026-01-05T09:22:44.{n:09}Z"},
+            separators=(",", ":"),
+        )
     ),
     "a line that does not fit": each(lambda n, line: f"{n}:{line}") + "and so on\n",
 }  # fmt: skip
@@ -137,7 +145,6 @@ BARE = {
     "a dump": '{"version": "2.10", "entries": [{"message": "a", "time": 1}]}\n',
     "an error file": '{"message": {"message": "E", "extraInfo": {"timestamp": "1"}}}\n',
     "Kubernetes": '{"kind": "List", "items": [{"message": "x", "time": "2026-01-05T09:22:44Z"}]}',
-    "Docker": json_lines({"log": f"{line}\n", "time": "2026-01-05T09:22:44Z"} for line in LINES),
 }  # fmt: skip
 
 

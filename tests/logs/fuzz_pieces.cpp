@@ -23,7 +23,7 @@ std::string pieces(const std::string_view log, std::size_t chunk, std::size_t lo
   oddrank::logs::PieceReader reader(longest);
   std::string whole, bytes;
   const auto take = [&whole, &bytes](const Piece& piece) {
-    require(piece.who.text <= piece.said.size());
+    require(piece.who.text <= piece.text.size());
     bytes += piece.text;
     whole += std::string(piece.text) + '|' + std::to_string(piece.who.rank) + '|';
   };

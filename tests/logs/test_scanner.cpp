@@ -221,21 +221,5 @@ TEST(Scanner, LinesOfQuietBlocksAreCountedWhereNobodyAsksWhoWrote) {
   }
 }
 
-TEST(Scanner, LinesThatDockerPackedAreReadAsTheyWereWritten) {
-  const Scan found = scan(
-      "{\"log\": \"[rank3]: Killed \\\"\\u00e9\\u2192\\\"\\r\\n\", \"stream\": \"stderr\", "
-      "\"time\": "
-      "\"2026-11-23T03:00:01.5Z\"}\n{\"log\":\"Killed\n{\"log\":\"Killed\\u12\"}\n",
-      {{"Killed"}});
-  ASSERT_EQ(found.matches.size(), 3U);
-  EXPECT_EQ(found.matches[0].text, "Killed \"\u00e9\u2192\"");
-  EXPECT_EQ(found.matches[0].writer.rank, 3);
-  ASSERT_TRUE(found.matches[0].time.has_value());
-  EXPECT_EQ(found.matches[0].time->clock, Timestamp::Clock::utc);
-  ASSERT_EQ(found.speakers.size(), 1U);
-  EXPECT_TRUE(found.speakers[0].last.has_value());
-  EXPECT_EQ(found.matches[1].text, "{\"log\":\"Killed");
-}
-
 }  // namespace
 }  // namespace oddrank::logs

@@ -169,6 +169,10 @@ _IN_POD = ("labels", "resource", "kubernetes", "fields", "attributes", "metadata
 _FRONTS = (r"(\[pod/[\w./-]+\] )", r"\S{20,40} std(?:out|err) [FP] ",
            r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S{0,16} ")  # fmt: skip
 _FRONT = re.compile("|".join(rf"{front}(?=\{{)" for front in _FRONTS).encode())
+# What Docker writes of a line without escapes: many times faster than JSON is read.
+_PLAIN = re.compile(
+    rb'\{"log": ?"([^"\\]*)\\n", ?"stream": ?"\w+", ?"time": ?"(\d{4}-[\d:.T-]{15,26}Z)"\}'
+)
 _OF_LOGS = frozenset({"stream", "severity", "level", "levelname", "logStreamName"})
 _KERNEL = ("kernel", "systemd", "NetworkManager")
 
@@ -177,6 +181,8 @@ def _json_line() -> Peel:
     """Reads JSON, perhaps behind a pod that stays, or behind what a node's log has before it."""
 
     def peel(line: bytes) -> bytes | None:
+        if plain := _PLAIN.fullmatch(line):
+            return b"%s %s" % (plain[2], plain[1])
         front = _FRONT.match(line)
         pod, told = (front[1] or b"", line[front.end() :]) if front else (b"", line)
         if told[:1] not in (b"{", b"["):
@@ -365,7 +371,7 @@ _BY_LINE: tuple[tuple[Envelope, re.Pattern[bytes]], ...] = tuple(
     (Envelope(name, by=make), re.compile(first.encode()))
     for name, make, first in (
         ("JSON lines", _json_line,
-         rf'(?:(?:{"|".join(_FRONTS)})\{{"|\[?\{{"(?!log":))[\w@]+": ?'),
+         rf'(?:(?:{"|".join(_FRONTS)})\{{"|\[?\{{")[\w@]+": ?'),
         ("grep -Hn", _numbered(rf"(?P<file>{_FILE})[:-](?P<number>\d{{1,9}})[:-](?!\d+ \[)"),
          rf"{_FILE}[:-]\d+[:-]"),
         ("grep -n", _numbered(r"(?P<number>\d{1,9})[:-](?!\d\d:\d\d)"), r"\d+[:-]"),
