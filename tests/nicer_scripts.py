@@ -11,6 +11,7 @@ from pathlib import Path
 from subprocess import PIPE
 
 from patience import PATIENCE
+from texts import texts
 
 # Replaces the empty first line of a script, so line numbers stay.
 HEAD = (
@@ -19,15 +20,7 @@ HEAD = (
     "run = lambda *work, **named: NicerTrace(**UNINSTALLED).runfunc(*work, **named)"
 )
 
-IMAGE = """\
-def new(size):
-    check(size)
-    return [0] * size
-
-
-def check(size):
-    assert size > 0
-"""
+IMAGE = texts(__file__)["image"][1:]
 
 
 class Scripts:

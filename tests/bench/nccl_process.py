@@ -11,19 +11,9 @@ from typing import Any
 
 from oddrank import _native
 from processes import captured
+from texts import texts
 
-_BEGIN = """
-import ctypes, json, os, time
-from oddrank import _native
-from oddrank.errors import OddrankError
-
-def error_of(function, *arguments, **options):
-    try:
-        function(*arguments, **options)
-    except OddrankError as error:
-        return str(error)
-    return None
-"""
+_BEGIN = texts(__file__)["begin"]
 
 
 def real_nccl() -> str:

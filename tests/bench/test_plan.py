@@ -12,7 +12,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bench.told import refusal, refusals
-from job import job
 from oddrank import launch
 from oddrank.bench import report
 from oddrank.bench.case import Case, parse_size, parse_sizes, size_text
@@ -30,7 +29,6 @@ from oddrank.bench.plan import (
     reserve,
     tasks,
 )
-from patience import PATIENCE
 
 SWEEP = {"backends": ["auto"], "dtypes": ["float32"], "ops": ["sum"], "places": ["auto"]}
 MIB, GIB = 1 << 20, 1 << 30
@@ -194,13 +192,6 @@ def test_a_dry_run_tells_the_time_that_many_cases_take_whatever_the_budget(golde
         _, sentence = report.plan_rows(todo, here, Limits(20, 700))
         said.append(sentence[sentence.index("Measuring takes") :])
     golden("\n".join(said))
-
-
-@pytest.mark.needs("torch")
-def test_a_deadline_alone_leaves_every_case_its_part():
-    verdict = job(2, command=("bench", "run", "--sizes", "8:1M:x2"), deadline=PATIENCE.seconds(30))
-    assert verdict.healthy(), str(verdict)
-    assert verdict.report["data"]["not_measured"] == []
 
 
 def test_cases_have_as_many_passes_as_there_is_time_for():

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from subprocess import PIPE
@@ -15,10 +14,8 @@ import pytest
 from bench.fake_gpu import HERE, compiler, make_fake_gpu
 from bench.told import by_name
 from golden import Golden
-from oddrank.bench.backend import offsets
 from patience import PATIENCE, at_once
 from processes import captured
-from texts import texts
 
 # The first test compiles.
 pytestmark = [pytest.mark.needs("cuda-build"), pytest.mark.timeout(600)]
@@ -160,38 +157,3 @@ def test_many_segments_are_filled_by_one_launch_and_checked_by_one(checker: Path
 def test_a_check_waits_for_its_own_stream_alone_and_leaves_the_device_as_it_was(checker: Path):
     seen = checked(checker, 512, 1, faults=1)
     assert (seen["wrong"], seen["blocking_copies"], seen["device"]) == (512, 0, 0)
-
-
-def test_nvcc_is_looked_for_where_the_build_looks(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(GPU_BENCHMARKS)
-    from nccl_launch_cost import nvcc
-
-    for name in ("CUDACXX", "CUDA_HOME", "CUDA_PATH"):
-        monkeypatch.delenv(name, raising=False)
-    for folder in ("path", "home/bin"):
-        (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "nvcc").touch(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path / "path"))
-    assert nvcc() == str(tmp_path / "path/nvcc")
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "home"))
-    assert nvcc() == str(tmp_path / "home/bin/nvcc")
-    monkeypatch.setenv("CUDACXX", "/of/my/own/nvcc")
-    assert nvcc() == "/of/my/own/nvcc"
-
-
-@pytest.mark.needs("cuda-build")
-@pytest.mark.parametrize(("allocator", "by_nccl"), [("ncclMemAlloc", 1), ("cudaMalloc", 0)])
-def test_the_bare_loop_has_our_kind_of_memory_and_our_windows(tmp_path, allocator, by_nccl):
-    fake, built = make_fake_gpu(tmp_path), tmp_path / "raw_loop.so"
-    options = ["-shared", "-fPIC", GPU_BENCHMARKS / "nccl_raw_loop.cpp", fake]
-    subprocess.run([*compiler(), *options, f"-Wl,-rpath,{tmp_path}", "-o", built], check=True)
-    # In a separate process: the fake is both NCCL and CUDA runtime.
-    program = [sys.executable, "-c", texts(__file__)["loop"]]
-    done = captured([*program, GPU_BENCHMARKS, fake, built, allocator], check=True)
-    found = json.loads(done.stdout)
-    assert (found["step"], found["by_nccl"]) == (0, by_nccl)
-    assert found["us"] == pytest.approx(5, rel=1e-3)
-    first = found["windows"][0]
-    places = offsets(found["bytes"], found["memory"])
-    assert len(places) == 64
-    assert [at - first for at in found["windows"]] == (places * 4)[:200]

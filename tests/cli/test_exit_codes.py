@@ -16,14 +16,10 @@ from oddrank.cli import Seconds
 from oddrank.report import EXIT_CODES, FAILING
 from patience import PATIENCE
 from processes import typed
+from texts import texts
 
 TESTS = Path(__file__).parents[1]
-MAIN = """
-import sys
-from oddrank import cli
-cli._COMMANDS["judge"] = ("cli.judging", "Judge a job of four ranks.")
-cli.main()
-"""
+MAIN = texts(__file__)["main"]
 
 
 def oddrank(*arguments, cwd=None, stdout=subprocess.PIPE, shell=(), **environ):

@@ -8,6 +8,7 @@ import pytest
 import oddrank
 from patience import PATIENCE
 from processes import captured
+from texts import texts
 
 # A first run of mypy takes a minute, and more beside compilers.
 pytestmark = pytest.mark.timeout(600)
@@ -43,19 +44,7 @@ def test_a_type_checker_knows_every_public_name(tmp_path, cache):
     assert not [line for line in types if 'is "Any"' in line]
 
 
-WRONG = """oddrank.armed()
-oddrank.arm(budget='3')
-oddrank.step('four')
-report: oddrank.Report
-report.verdict = 'fine'
-oddrank.trace.Tee(3)
-def one() -> int:
-    with oddrank.section('data'):
-        return 1
-oddrank.printflock('a', end='', flush=True)
-with oddrank.install_printing(prefix='[{rank}] '):
-    pass
-"""
+WRONG = texts(__file__)["wrong"][1:]
 
 
 @pytest.mark.needs("mypy")

@@ -3,13 +3,9 @@
 import sys
 
 from processes import captured
+from texts import texts
 
-SHOW = """
-import signal, sys
-sys.argv = ["oddrank", *sys.argv[1:]]
-import oddrank.__main__
-print(signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, []))
-"""
+SHOW = texts(__file__)["show"]
 
 
 def blocks_sigterm(line: str) -> bool:

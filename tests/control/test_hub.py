@@ -192,12 +192,7 @@ def test_a_rank_that_joins_late_and_goes_does_not_end_the_wait_for_states():
     assert hub.root.snapshot()[1].progress == 41
 
 
-_LIMITED = """
-import os, resource, sys, time
-resource.setrlimit(resource.RLIMIT_NOFILE, (64, 100))  # a hub raises it to 100
-sys.path.insert(0, sys.argv[1])
-from control.wire_peer import Hub
-"""
+_LIMITED = texts(__file__)["limited"]
 
 
 @contextmanager

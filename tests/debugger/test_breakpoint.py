@@ -58,12 +58,7 @@ def test_however_a_debugger_leaves_the_program_goes_on(tmp_path, typed, shown):
         assert "total 33" in job.ends()
 
 
-EACH = """
-import oddrank
-for i in range(3):
-    oddrank.breakpoint()
-    print("turn", i, flush=True)
-"""
+EACH = texts(__file__)["each"]
 
 
 def test_a_debugger_that_steps_to_the_next_breakpoint_stays(tmp_path):

@@ -9,6 +9,7 @@ import forked
 from oddrank.inputs import envelopes
 from oddrank.triage import report
 from patience import PATIENCE
+from texts import texts
 
 WATCHDOG = (
     "[rank0]:[E105 09:12:44.1 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective"
@@ -153,14 +154,7 @@ def test_lines_that_only_look_wrapped_stay(name):
     assert envelopes.found(BARE[name].encode()) is None
 
 
-HOSTILE = """
-from oddrank.inputs import envelopes
-for unit in (b"a word ", b"message,", b"a/", b"a.1-", b"a-1", b"| a ", b'"a": '):
-    line = unit * ((1 << 20) // len(unit)) + b":,\\n"
-    assert envelopes.found(line) is None
-    for envelope, _ in envelopes._BY_LINE:
-        envelope.by()(line)
-"""
+HOSTILE = texts(__file__)["hostile"]
 
 
 def test_a_line_of_a_mebibyte_is_looked_at_in_one_pass():

@@ -6,16 +6,10 @@ import pytest
 
 from patience import PATIENCE
 from processes import captured
+from texts import texts
 
 # Each rank writes its own file: launchers mix the output of ranks.
-ASK = """
-from pathlib import Path
-from oddrank import launch
-me = launch.current()
-facts = me.launcher, me.rank, me.world, me.local_rank, me.local_world, me.node, me.nodes, me.job
-Path(__file__).with_suffix(f".{me.rank}").write_text(" ".join(map(str, facts)))
-assert me.master is not None
-"""
+ASK = texts(__file__)["ask"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
 MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable]
 HYDRA = ["mpiexec.hydra", "-n", "2", sys.executable]

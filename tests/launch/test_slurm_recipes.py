@@ -15,6 +15,7 @@ from netns import PATH
 from oddrank.switches import order_file
 from patience import until
 from processes import shell_script
+from texts import texts
 
 # The first test that needs SLURM starts it, within its timeout.
 pytestmark = [pytest.mark.needs("torch", "slurm", "netns"), pytest.mark.timeout(600)]
@@ -179,12 +180,7 @@ WORDS = [
     "",
     "é=;&|",
 ]
-SHOW = """
-import json, os, sys
-names = "RANK WORLD_SIZE SLURMD_NODENAME".split()
-json.dump([[os.environ[n] for n in names], sys.argv[1:]], open("rank" + os.environ["RANK"], "w"))
-print("said by", os.environ["RANK"])
-"""
+SHOW = texts(__file__)["show"]
 
 
 def test_torchruns_arguments_reach_all_nodes_unchanged(submit, slurm, tmp_path):
@@ -225,19 +221,7 @@ def signal_the_script(slurm, number):
     return script
 
 
-WAIT = """
-import os, sys, time
-import oddrank
-def load_batch():
-    open(__file__ + ".waits", "a").write("x")
-    time.sleep(600)
-def average_gradients():
-    open(__file__ + ".waits", "a").write("x")
-    time.sleep(600)
-if "arm" in sys.argv:
-    oddrank.arm()
-(average_gradients, load_batch)[int(os.environ["RANK"])]()
-"""
+WAIT = texts(__file__)["wait"]
 
 
 @pytest.fixture

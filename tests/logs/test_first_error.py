@@ -7,6 +7,7 @@ import pytest
 
 from logs.logs_command import oddrank, output, report, shown, stamp, written
 from processes import held_port
+from texts import texts
 
 
 def raised(rank, text="ValueError: boom", prefix="[rank{}]: ", line=9):
@@ -132,38 +133,8 @@ def test_a_real_watchdogs_victims_are_not_called_the_cause(samples):
     assert made["verdict"] in ("odd", "unknown")
 
 
-JOB = """
-import datetime, os, sys, time
-from pathlib import Path
-import torch, torch.distributed as dist
-dist.init_process_group("gloo")
-rank, how = dist.get_rank(), sys.argv[1]
-for step in range(2):
-    dist.all_reduce(torch.ones(8))
-    print("step", step, flush=True)
-if rank == 1:
-    if how == "raises":
-        raise ValueError("boom")
-    time.sleep(300)
-if how == "hangs":
-    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=5))
-try:
-    dist.all_reduce(torch.ones(8))
-except RuntimeError:
-    # The launcher reads each rank's lines by itself, and may come to those of rank 1 late.
-    log, end = Path(__file__).with_name("job.log"), time.monotonic() + 200
-    while how == "raises" and "boom" not in log.read_text() and time.monotonic() < end:
-        time.sleep(0.01)
-    raise
-"""
-ALONE = """
-import os, time
-rank = next(os.environ[v] for v in ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK") if v in os.environ)
-print("hello of", rank, flush=True)
-if rank == "2":
-    raise ValueError("boom")
-time.sleep(300)
-"""
+JOB = texts(__file__)["job"]
+ALONE = texts(__file__)["alone"]
 
 
 @pytest.mark.job
@@ -199,11 +170,7 @@ def test_mpiruns_tagged_output_tells_who_failed_first(tmp_path, unbuffered):
     assert made["findings"][0]["who"]["ranks"] == [2]
 
 
-OF_MPI = """
-import os
-for name in ("RANK", "SIZE"):
-    os.environ[name.replace("SIZE", "WORLD_SIZE")] = os.environ["OMPI_COMM_WORLD_" + name]
-"""
+OF_MPI = texts(__file__)["of mpi"]
 
 
 @pytest.mark.job

@@ -6,27 +6,9 @@ import sys
 
 from logs.logs_command import oddrank, written
 from patience import PATIENCE
+from texts import texts
 
-SCRIPT = """
-import logging, os, subprocess, sys, threading, warnings
-print("printed", end=""); print(" whole")
-sys.stdout.write("one\\ntwo\\n")
-logging.warning("logged")
-warnings.warn("warned")
-sys.stderr.write("\\r 10%"); sys.stderr.flush(); sys.stderr.write("\\r 20%\\n")
-thread = threading.Thread(target=lambda: print("of a thread"))
-thread.start()
-thread.join()
-pid = os.fork()
-if not pid:
-    print("of a child")
-    sys.stdout.flush()
-    os._exit(0)
-os.waitpid(pid, 0)
-os.write(1, b"raw bytes\\n")
-assert sys.stdout.encoding and not sys.stdout.isatty() and sys.stdout.fileno() == 1
-raise ValueError("boom")
-"""
+SCRIPT = texts(__file__)["script"]
 
 
 def run(folder, *options, rank=3):

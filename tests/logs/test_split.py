@@ -7,6 +7,7 @@ import pytest
 
 from logs.logs_command import oddrank, output, report, written
 from oddrank import _native
+from texts import texts
 
 
 def files(folder):
@@ -67,30 +68,7 @@ def test_a_last_line_without_an_end_gets_one(tmp_path):
     assert files(tmp_path / "out") == {"rank0.log": "[rank0]: a\n[rank0]: no end\n"}
 
 
-TALK = """
-import os, re, sys, time
-from pathlib import Path
-rank = os.environ["OMPI_COMM_WORLD_RANK"]
-log = Path(sys.argv[1])
-
-def say(stream, *words):
-    # mpirun drops some of very many short parts in one read: each line waits for the one before.
-    print(*words, file=getattr(sys, stream), flush=True)
-    line = " ".join(map(str, words)) + "\\n"
-    until = time.monotonic() + 600
-    while line not in said(stream):
-        assert time.monotonic() < until, f"mpirun has not written {line!r}"
-        time.sleep(0.001)
-
-def said(stream):
-    text = re.sub(r"\\w{3} \\w{3} +\\d+ [\\d:]+ \\d{4}(?=\\[)", "", log.read_text())
-    return "".join(re.findall(rf"\\[1,{rank}\\]<{stream}>:([^[]*)", text))
-
-for line in range(200):
-    say("stdout", "  line", line, "of", rank)
-    if line % 10 == 0:
-        say("stderr", "warning", line, "of", rank)
-"""
+TALK = texts(__file__)["talk"]
 
 
 @pytest.mark.job
@@ -116,18 +94,7 @@ def test_mpiruns_tagged_output_is_split_into_what_each_rank_printed(tmp_path, op
 
 # A rank starts later than another, and torchrun reads each rank's lines by itself: no rank goes on
 # before the lines of all are in the log.
-TEE = """
-import os, time
-from pathlib import Path
-rank, log = int(os.environ["RANK"]), Path(__file__).with_name("job.log")
-lines, end = [40, 20, 40], time.monotonic() + 200
-for line in range(1, 41):
-    if line <= lines[rank]:
-        os.write(1, b"at work\\n")
-    while any(log.read_text().count(f"{r}]:at work") < min(line, lines[r]) for r in range(3)):
-        assert time.monotonic() < end, "torchrun has not written the lines of all"
-        time.sleep(0.01)
-"""
+TEE = texts(__file__)["tee"]
 
 
 @pytest.mark.job

@@ -11,15 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from processes import captured
+from texts import texts
 
-_ASK = """
-import json, sys
-from oddrank import OddrankError, _native
-try:
-    print(json.dumps(getattr(_native.core(), sys.argv[1])(*sys.argv[2:])))
-except OddrankError as error:
-    print(json.dumps(str(error)))
-"""
+_ASK = texts(__file__)["ask"]
 
 
 def build(folder: Path, *, old: bool = False) -> str:

@@ -58,13 +58,6 @@ def run(check: ModuleType, monkeypatch: pytest.MonkeyPatch, folder: Path, *argum
     return code
 
 
-def test_an_import_of_torch_that_hangs_ends_in_a_line(monkeypatch, tmp_path):
-    made = script(monkeypatch)
-    (tmp_path / "torch.py").write_text("import time; time.sleep(1000)")
-    monkeypatch.setattr(made, "MOST", 1)
-    assert "not imported" in made._import_torch({**os.environ, "PYTHONPATH": str(tmp_path)})
-
-
 def test_a_part_that_fails_or_hangs_is_named_and_the_next_ones_run(
     check, monkeypatch, tmp_path, capsys
 ):
@@ -133,18 +126,6 @@ def test_a_call_with_a_limit_leaves_the_rest_to_the_next(check, monkeypatch, tmp
     assert "good " in capsys.readouterr().out  # all had ended: this call began anew
 
 
-def test_a_call_goes_on_only_with_calls_on_the_same_gpus(check, monkeypatch, tmp_path, capsys):
-    some = ("--parts", "good,late", "--limit", "60")
-    summary = tmp_path / "out" / "summary.json"
-    for changed in ({"dry": True}, {"gpus": ["GPU 0: another"]}):
-        assert run(check, monkeypatch, tmp_path / "out", *some) == 1
-        summary.write_text(json.dumps(json.loads(summary.read_text()) | changed))
-        capsys.readouterr()
-        assert run(check, monkeypatch, tmp_path / "out", *some) == 1
-        assert "good " in capsys.readouterr().out
-        summary.write_text("[1]")
-
-
 def test_without_a_gpu_it_says_so_and_how_to_run_it_dry(check, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(check, "_gpus", list)
     assert run(check, monkeypatch, tmp_path / "out") == 2
@@ -207,19 +188,3 @@ def test_a_kernel_that_is_called_wrongly_fails_the_dry_run():
     assert cuda.time_copies(0, 1 << 20, 3) == [1e-3] * 3
     with pytest.raises(TypeError, match="repeats"):
         cuda.time_copies(0, 1 << 20, passes=3)
-
-
-@pytest.mark.needs("torch")
-def test_a_self_test_that_left_no_report_ends_the_benchmark_in_one_line():
-    code = (
-        "import sys, subprocess; sys.path.insert(0, 'benchmarks/gpu');"
-        "import selftest_speed as s, harness; from pathlib import Path;"
-        "done = subprocess.run([sys.executable, '-c', 'import sys; sys.exit(\"no room\")'],"
-        "                      capture_output=True, text=True);"
-        "harness.end(lambda: s.verdict(Path('/nothing'), done), 'selftest_speed')"
-    )
-    done = captured([sys.executable, "-c", code], cwd=ROOT)
-    assert done.returncode == 2
-    assert done.stderr.splitlines() == [
-        "selftest_speed: oddrank selftest --quick left no report (exit code 1): no room"
-    ]

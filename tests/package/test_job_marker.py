@@ -9,21 +9,10 @@ from job import job
 from job_marker import starts_a_job
 from netns import two_hosts
 
-TORCHRUN = ["python", "-m", "torch.distributed.run"]
-
-
-def run_once(case):
-    return case.run()
-
 
 class Case:
     def run(self):
         return job(2)
-
-
-class Harmless:
-    def run(self):
-        return len("job")
 
 
 @pytest.fixture
@@ -32,48 +21,19 @@ def hosts():
         yield made
 
 
-@pytest.fixture
-def nothing():
-    return None
-
-
-def calls_it():
-    job(2)
-
-
-def calls_a_helper():
-    with two_hosts():
-        pass
-
-
-def calls_it_inside():
-    return [job(ranks) for ranks in (1, 2)]
-
-
-def does_not():
-    assert Harmless().run() == 3
-
-
-def item_of(function, parameter=None, info=None):
-    """Returns a collected test with the attributes that the marker reads."""
-    call = SimpleNamespace(params={"parameter": parameter})
-    return SimpleNamespace(function=function, callspec=call, _fixtureinfo=info)
-
-
-def test_a_test_that_calls_the_harness_starts_jobs_and_one_that_only_mentions_it_does_not():
-    for function in (calls_it, calls_a_helper, calls_it_inside):
-        assert starts_a_job(item_of(function)), function
-    for parameter, starts in (
-        (None, False), (Case(), True), (partial(run_once, Case()), True), (TORCHRUN, True),
-        (Harmless(), False),
-    ):  # fmt: skip
-        assert starts_a_job(item_of(does_not, parameter)) == starts, parameter
-
-
-def test_a_fixture_that_starts_nothing_does_not_count(request, nothing):
-    assert not starts_a_job(item_of(does_not, info=request.node._fixtureinfo))
+def only_mentions_it():
+    return "job"
 
 
 @pytest.mark.needs("netns")
-def test_a_fixture_that_makes_hosts_counts(request, hosts):
+def test_a_test_starts_jobs_by_its_code_its_fixtures_or_its_parameters(request, hosts):
     assert request.node.get_closest_marker("job")
+    for function, parameter, starts in (
+        (lambda: [job(ranks) for ranks in (1, 2)], None, True),
+        (only_mentions_it, None, False),
+        (only_mentions_it, partial(Case.run, Case()), True),
+        (only_mentions_it, ["python", "-m", "torch.distributed.run"], True),
+    ):
+        call = SimpleNamespace(params={"parameter": parameter})
+        item = SimpleNamespace(function=function, callspec=call, _fixtureinfo=None)
+        assert starts_a_job(item) == starts, parameter

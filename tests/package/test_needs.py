@@ -1,15 +1,12 @@
 """`make` names everything that the machine lacks, at once and before any download."""
 
 import os
-import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from processes import captured, shell_script
-from texts import texts
 
 ROOT = Path(__file__).parents[2]
 NEEDS = ROOT / ".ci" / "needs"
@@ -84,38 +81,3 @@ def test_an_old_python_and_an_old_compiler_are_told_apart_from_missing_ones(tmp_
     done = run(NEEDS, sys.executable, "build", CXX=str(compiler))
     assert done.returncode == 2
     assert "does not know C++20" in done.stderr
-
-
-PROGRAM = texts(__file__)["program"]
-
-
-def progress(tmp_path, code):
-    """Returns (exit code, different lines, errors) of a build that goes on as a step is shown."""
-    script = (ROOT / ".ci" / "progress.py").read_text().replace("EVERY = 5.0", "EVERY = 0.05")
-    tmp_path.mkdir()
-    (tmp_path / "progress").write_text(script)
-    building = subprocess.Popen(
-        [sys.executable, tmp_path / "progress", tmp_path / "log" / "all",
-         sys.executable, "-c", PROGRAM, str(code), tmp_path],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    said = []
-    for line in building.stdout:
-        said.append(line.strip().split(": ")[1])
-        if found := re.fullmatch(r"compiled (\d) of 4", said[-1]):
-            (tmp_path / f"{found[1]} was seen").touch()
-    _, errors = building.communicate()
-    return building.returncode, list(dict.fromkeys(said)), errors
-
-
-def test_a_long_build_says_how_far_it_is_and_one_that_fails_shows_its_end(tmp_path):
-    code, said, _ = progress(tmp_path / "well", 0)
-    assert code == 0
-    assert [line for line in said if line != "started"] == [
-        f"compiled {step} of 4" for step in range(1, 5)
-    ]
-    assert len((tmp_path / "well" / "log" / "all").read_text().splitlines()) == 4
-    code, _, errors = progress(tmp_path / "failed", 3)
-    assert code == 3
-    assert "[4/4] Building" in errors
-    assert str(tmp_path / "failed" / "log" / "all") in errors

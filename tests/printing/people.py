@@ -8,18 +8,10 @@ from pathlib import Path
 
 from oddrank.machine import process_state
 from patience import PATIENCE, until
+from texts import texts
 
 # Holds the print lock of stdout for longer than a test takes: printing to it never returns.
-HOLD = """
-import time
-from oddrank import printflock
-class Holder:
-    def fileno(self): return 1
-    def write(self, text):
-        open({ready!r}, "w").close()
-        time.sleep(120)
-printflock("held", file=Holder())
-"""
+HOLD = texts(__file__)["hold"]
 
 
 def start(

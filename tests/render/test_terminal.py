@@ -6,16 +6,10 @@ from pathlib import Path
 import pytest
 
 from terminal import on_terminal
+from texts import texts
 
 TESTS = str(Path(__file__).parents[1])
-SHOW = """
-import sys
-from pathlib import Path
-from oddrank import render
-from reports import finding, report
-render.report(report(finding(what="[red]a\\x1b[2Jb[/red] :smile: \\u5927")), sys.stdout)
-render.table(["[bold]rank", "us"], [["\\x1b[2J", 1.5]], sys.stdout, title="\\x1b[2Jt")
-"""
+SHOW = texts(__file__)["show"]
 
 
 def shown(script=SHOW, **environ):

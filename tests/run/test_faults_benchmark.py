@@ -12,10 +12,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "run"))
 import fault_jobs
 import fault_runs
 
-from soak import RESULTS
-
 # `make soak REPEATS=1` makes these: a stall and a death. All others from twice as many on.
 FEW = ("lock", "killed")
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 KINDS = [*fault_runs.with_fault(), *fault_runs.without_fault()]
 
 

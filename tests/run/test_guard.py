@@ -32,6 +32,7 @@ from run.watched import (
     start_guard,
     watched,
 )
+from texts import texts
 
 MOST_PRIVATE = 3 << 20
 BUSY = f"while os.getppid() == {os.getpid()}: pass"  # outlives no test
@@ -227,15 +228,7 @@ def test_a_root_may_end_the_worker_and_what_it_has_started(tmp_path, before, num
         until(lambda: "sleep" not in [process.name for process in mark.living()])
 
 
-CHILD_STEPS = """
-import multiprocessing, itertools
-def steps():
-    for number in itertools.count():
-        oddrank.step(number)
-        time.sleep(0.05)
-child = multiprocessing.get_context("fork").Process(target=steps)
-child.start()
-"""
+CHILD_STEPS = texts(__file__)["child steps"]
 
 
 def test_what_a_child_does_moves_a_worker_that_only_waits_for_it(tmp_path):

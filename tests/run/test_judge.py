@@ -34,6 +34,7 @@ from oddrank.triage.facts import Death as FactOfDeath
 from patience import PATIENCE, until
 from reports import valid
 from run.made_job import MadeJob
+from texts import texts
 
 RESTING, BUSY = Work(1, 10.0, 1.0, 0, 0), Work(1, 12.0, 3.0, 0, 0)
 SEEN = Seen(2, "node1", 7, 1, "stopped", 9.0)
@@ -639,17 +640,7 @@ def test_a_judge_whose_stderr_nobody_reads_goes_on_and_its_words_are_there_once_
     assert process.returncode == 0
 
 
-SAYS = """
-import os, sys
-from oddrank.run import say
-say.lines(["rank 2 died", "next: look"])
-say.again("rank 2 died", after_others=False)
-say.again("rank 2 died", after_others=False)
-say.wait_written(60)
-os.write(2, b"torchrun: 1 failed\\n" * (len(sys.argv) > 1))
-say.again("rank 2 died", after_others=False)
-say.again("rank 2 died", after_others=True)
-"""
+SAYS = texts(__file__)["says"]
 
 
 @pytest.mark.parametrize("others", [False, True])

@@ -12,18 +12,11 @@ from launchers import Order
 from patience import until
 from processes import held_port
 from run.watched_job import LONGEST, named, watched_job
+from texts import texts
 
 pytestmark = [pytest.mark.needs("torch"), pytest.mark.job, pytest.mark.timeout(600)]
 
-OF_ANOTHER_USER = """
-import os, sysconfig
-import oddrank, oddrank.trace.arm
-sysconfig.get_paths()  # Python itself may lie where only root reads
-os.setgroups([])
-os.setgid(65534)
-os.setuid(65534)
-print(oddrank.arm().path)
-"""
+OF_ANOTHER_USER = texts(__file__)["of another user"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")

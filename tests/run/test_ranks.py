@@ -15,16 +15,11 @@ import pytest
 
 from patience import PATIENCE, until
 from processes import Marked
+from texts import texts
 
 pytestmark = [pytest.mark.job, pytest.mark.timeout(900)]
 SCENARIOS = Path(__file__).with_name("rank_scenarios.py")
-CONFIG = """
-[pytest]
-markers = torch: takes torch
-xfail_strict = false
-junit_logging = all
-addopts = --strict-markers -ra
-"""
+CONFIG = texts(__file__)["config"]
 
 
 @dataclass(frozen=True)

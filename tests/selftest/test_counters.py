@@ -12,14 +12,11 @@ from oddrank.control.stages import RunState, Skip
 from oddrank.selftest import Options
 from oddrank.selftest.stages import counters
 from selftest.said import check
+from texts import texts
 
 PORT = "class/infiniband/mlx5_0/ports/1"
 SECOND = SimpleNamespace(rank=1, local_rank=1)
-SNMP = """Ip: Forwarding DefaultTTL
-Ip: 1 64
-Tcp: RtoAlgorithm RtoMax MaxConn InSegs OutSegs RetransSegs
-Tcp: 1 120000 -1 {sent} {sent} {repeated}
-"""
+SNMP = texts(__file__)["snmp"][1:]
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from faults import IN_EVERY_RUN, SMOKE, Case, healthy, hurt_rank, only, run_once
 from job import job
 from launchers import env
 from processes import held_port
+from texts import texts
 
 pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(300)]
 
@@ -75,13 +76,7 @@ def test_without_rank_0_the_others_end_by_themselves_and_say_so(master, why, fai
 
 
 # A rank that says why it finds no rank 0, if no other of its host does, and then lives on.
-SAYS = """
-from oddrank import launch
-from oddrank.control import no_root
-no_root.Search(launch.current(), 0.0, lambda: False)._say("nobody listens", last=True)
-print("lives on", flush=True)
-input()
-"""
+SAYS = texts(__file__)["says"]
 
 
 def test_while_one_rank_that_finds_no_rank_0_lives_no_other_of_its_host_says_so():

@@ -11,39 +11,13 @@ import pytest
 
 from oddrank.trace import collectives, device_times
 from patience import PATIENCE
+from texts import texts
 
 pytestmark = pytest.mark.needs("torch")
 
-NOTES = """
-import json, sys
-from types import SimpleNamespace
-import torch, oddrank
-from oddrank.trace import device_times
-handle = oddrank.arm()
-world = SimpleNamespace(pg_names={"a group": "0"}, pg_group_ranks={"a group": {8: 1, 4: 0}})
-dump = json.dumps({"entries": json.loads(sys.argv[1])}).encode()
-device_times.note([lambda *_: dump, lambda *_: b"{}"], SimpleNamespace(_world=world))
-print(handle.path)
-"""
+NOTES = texts(__file__)["notes"]
 # One GPU is enough for times of calls, and for graphs that are captured meanwhile.
-ON_A_GPU = """
-import os, time
-from oddrank.trace import collectives, device_times
-device_times.ask(0.05)
-import oddrank
-handle = oddrank.arm()
-import torch, torch.distributed as dist
-dist.init_process_group("nccl", init_method=f"file://{os.getcwd()}/store", rank=0, world_size=1)
-value, end = torch.ones(1 << 24, device="cuda"), time.monotonic() + 3
-while time.monotonic() < end:
-    dist.all_reduce(value)
-    torch.cuda.synchronize()
-    with torch.cuda.graph(torch.cuda.CUDAGraph()):  # in "global" mode
-        value += 1
-        time.sleep(0.06)
-dist.destroy_process_group()
-print(handle.path)
-"""
+ON_A_GPU = texts(__file__)["on a gpu"]
 ENTRY = {
     "process_group": ["0", "default_pg"], "profiling_name": "nccl:all_reduce", "is_p2p": False,
     "collective_seq_id": 7, "p2p_seq_id": 0, "input_sizes": [[2, 3], [4]],

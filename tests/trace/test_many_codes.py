@@ -4,17 +4,11 @@ import re
 
 import pytest
 
+from texts import texts
+
 MODULES, CLASSES = 50, 80
 # About as long as a method of a framework: its line table has hundreds of bytes.
-METHOD = """
-class Class{number}:
-    def method(self, config, *arguments):
-        for index, argument in enumerate(arguments):
-            if argument is not None and config.get("enabled", True):
-                self.values[index] = max(argument.size(0), config["least"], self.least)
-                self.names.append(f"{{index}} of {{len(arguments)}}: {{argument!r}}")
-        return self
-"""
+METHOD = texts(__file__)["method"]
 
 
 USE = f"""

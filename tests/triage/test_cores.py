@@ -11,14 +11,10 @@ import pytest
 
 from oddrank.triage.evidence import cores
 from oddrank.triage.facts import Death, Identity, Process, Stack
+from texts import texts
 from triage.facts_of import read_all
 
-CRASH = """
-import ctypes
-def read_null():
-    ctypes.string_at(0)
-read_null()
-"""
+CRASH = texts(__file__)["crash"]
 STACK = 0x7FFC_0000_0000
 PATTERN = Path("/proc/sys/kernel/core_pattern")
 

@@ -19,6 +19,7 @@ from hang_score import Named
 from hang_table import BY_NAME, FAULTS, Case, Layout, plan
 
 from oddrank.triage import causes
+from texts import texts
 
 ROOT = Path(__file__).parents[2]
 BENCHMARK = ROOT / "benchmarks" / "triage"
@@ -88,14 +89,7 @@ def test_an_answer_is_right_wrong_or_unknown():
 
 
 # Prints a report about the rank in the name of its argument's folder; "none" names nobody.
-FAKE = """
-import json, pathlib, sys
-case, form = pathlib.Path(sys.argv[-1]).parts[-2:]
-said = json.loads((pathlib.Path(sys.argv[-1]) / "said").read_text())
-print(json.dumps({"summary": "s", "findings": [
-    {"who": {"ranks": [rank]}, "cause": cause, "confidence": {"level": level}}
-    for rank, cause, level in said]}) if said is not None else "no report")
-"""
+FAKE = texts(__file__)["fake"]
 
 
 def test_the_scorer_counts_a_known_set_of_answers_right(tmp_path):

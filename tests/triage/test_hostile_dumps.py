@@ -16,6 +16,7 @@ import pytest
 from oddrank.inputs import Notes
 from oddrank.triage.evidence import flight_recorder
 from oddrank.triage.facts import Progress
+from texts import texts
 from triage.facts_of import item_of, noted, of_kind
 from triage.flight_dumps import dump, entry, healthy, progress, write
 
@@ -289,16 +290,7 @@ def test_texts_that_are_no_utf_8_reach_nobody_raw(tmp_path: Path) -> None:
         assert read(path)[0][0] > 0
 
 
-FEW_THREADS = """
-import os, resource, sys
-from oddrank import _native
-read = _native.core().read_flight_records
-files = [(os.fsencode(path), rank, 0) for rank, path in enumerate(sys.argv[1:])]
-with open("/proc/self/statm") as file:
-    used = int(file.read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (used + (30 << 20),) * 2)
-print(sum(dump[0] for dump in read(files, 16)["dumps"]))
-"""
+FEW_THREADS = texts(__file__)["few threads"]
 
 
 def test_fewer_threads_than_asked_for_are_enough(tmp_path: Path) -> None:

@@ -10,26 +10,12 @@ from oddrank.inputs import Notes
 from oddrank.triage import verdict
 from oddrank.triage.evidence import kinds, launcher, tracebacks, watchdog
 from oddrank.triage.view import view
+from texts import texts
 from triage.facts_of import item_of
 
 pytestmark = [pytest.mark.job, pytest.mark.needs("torch"), pytest.mark.timeout(600)]
 
-JOB = """
-import datetime, os, signal, sys
-import torch, torch.distributed as dist
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=200))
-how, rank = sys.argv[1], dist.get_rank()
-for step in range(3):
-    dist.all_reduce(torch.ones(8))
-    if rank == 1 and step == 1:
-        if how == "raises":
-            raise ValueError("boom")
-        if how == "exits":
-            os._exit(7)
-        os.kill(os.getpid(), {"killed": 9, "crashes": 11}[how])
-    if how == "all":
-        raise KeyError("everywhere")
-"""
+JOB = texts(__file__)["job"]
 
 
 def culprits(tmp_path, command, program, *arguments, **more):
@@ -55,17 +41,7 @@ def test_torchruns_output_names_the_rank_that_ended_first(tmp_path, how, death):
         assert [p.rank for p in suspect.processes] == [1]
 
 
-SRUN_JOB = """
-import os, sys, time
-how = sys.argv[1]
-if os.environ["SLURM_PROCID"] == "2":
-    if how == "raises":
-        raise ValueError("boom")
-    if how == "exits":
-        os._exit(7)
-    os.kill(os.getpid(), {"killed": 9, "crashes": 11}[how])
-time.sleep(300)
-"""
+SRUN_JOB = texts(__file__)["srun job"]
 
 
 @pytest.mark.needs("slurm", "netns")

@@ -8,6 +8,7 @@ from oddrank.triage.evidence.nccl_ras import KIND
 from oddrank.triage.facts import Counts, Identity, Process, Source, Trouble, World
 from oddrank.triage.judges import ras
 from oddrank.triage.view import view
+from texts import texts
 from triage.facts_of import facts_of, of_kind, reader
 from triage.told import check
 
@@ -92,12 +93,7 @@ def answer(behind=1, least=99, most=100, op="AllReduce", date=""):
     return head + TABLE.format(error="MISMATCH", errors="") + "\n".join(lines) + "\n"
 
 
-DEAD = (
-    "DEAD\n  1 job process is considered dead (unreachable via the RAS network)\n"
-    "  Process 505 on node 10.0.0.1 managing GPU 5\n\n"
-    "#0-0 (abc123) INCOMPLETE\n  Missing communicator data from 1 rank\n"
-    "  Rank 5 -- GPU 5 managed by process 505 on node 10.0.0.1\n"
-)
+DEAD = texts(__file__)["dead"][1:]
 ENDED = [
     f"[2026-01-01 00:00:0{n}] PEER_DEAD: Process {500 + n} on node 10.0.0.1 managing GPU {n}\n"
     for n in range(8)

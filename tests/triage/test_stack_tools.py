@@ -17,26 +17,11 @@ from oddrank.triage.suspects import Suspect
 from oddrank.triage.view import view
 from patience import until
 from processes import held_port
+from texts import texts
 from triage.facts_of import facts_of
 
 pytestmark = pytest.mark.timeout(600)  # tools that read torch's symbols take long
-SCRIPT = """
-import faulthandler, os, queue, signal, sys
-import torch, torch.distributed as dist
-rank, folder = int(os.environ["RANK"]), sys.argv[1]
-text = open(f"{folder}/rank{rank}.txt", "w")
-faulthandler.register(signal.SIGUSR1, file=text, all_threads=True)
-dist.init_process_group("gloo")
-dist.all_reduce(torch.ones(1))
-open(f"{folder}/{rank}.ready", "w").close()
-
-def load():
-    return queue.Queue().get()
-
-if rank == 1:
-    load()
-dist.all_reduce(torch.ones(1))
-"""
+SCRIPT = texts(__file__)["script"]
 
 
 def tool(name: str) -> str:
