@@ -60,14 +60,18 @@ def test_what_ended_a_thread_is_told_until_an_exception_ends_the_script(script, 
         assert (f"  {rank.thread_raised}" in text([rank], "j")) == (not last)
 
 
+# The handler of SIGCHLD raises, as torch's does, while another exception already ends the script.
+DIES_TWICE = TEXTS["dies twice"]
+
+
 def test_a_script_that_our_launcher_runs_ends_likewise(tmp_path):
     script = tmp_path / "script.py"
-    script.write_text("def fails():\n    raise ValueError\nfails()\n")
     line = [sys.executable, "-m", "oddrank", "run", "--no-watch", script]
-    done = captured(line, ODDRANK_DIR=str(tmp_path / "records"))
-    assert done.returncode == 1
-    ((rank,), _) = ranks.read(jobs.find([str(tmp_path / "records")]).files)
-    assert rank.end == End("exited", 1, "ValueError")
+    for name, source in (("ValueError", "raise ValueError"), ("KeyError", DIES_TWICE)):
+        script.write_text(source)
+        assert captured(line, ODDRANK_DIR=str(tmp_path / name)).returncode == 1
+        ((rank,), _) = ranks.read(jobs.find([str(tmp_path / name)]).files)
+        assert (rank.end.exit_code, rank.end.raised) == (1, name)
 
 
 def test_children_note_their_own_ends_and_never_their_parents(script, source):

@@ -126,6 +126,11 @@ def _run(body: Any, packages: Packages, budget: float | None) -> NoReturn:
     except SystemExit:
         raise
     except BaseException as error:  # print it as Python would, without our frames
+        # torch's handler raises once more for each further worker that died.
+        try:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        except Exception:  # it has raised just now
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         note_end(error)
         traceback = error.__traceback__
         while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
