@@ -44,7 +44,7 @@ def test_the_schema_knows_the_data_of_each_tool():
         ("logs split", {"files": []}), ("logs merge", {"files": [], "lines": -1}),
         ("logs first-error", {"order": "alphabet", "said": [], "skipped": []}),
         ("switch status", {"orders": [{"word": "explode"}], "jobs": []}),
-        ("trace where", {"job": "1", "ranks": [{"rank": 0}]}), ("trace diff", {"compared": "yes"}),
+        ("trace where", {"job": "1", "ranks": [{"rank": 0}]}),
     ):  # fmt: skip
         assert not CHECKER.is_valid(envelope(tool, {}, data)), tool
 

@@ -3,7 +3,6 @@
 import re
 import signal
 import sys
-import types
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +10,8 @@ import pytest
 
 from gloo_ranks import ranks as ranks_of
 from oddrank.pauses import Pause
-from oddrank.run.top import look as top
-from oddrank.run.top.look import COLUMNS, Gpu, Look
+from oddrank.run.top import command as top
+from oddrank.run.top.command import COLUMNS, Look
 from oddrank.trace import ranks
 from patience import until
 from processes import typed
@@ -80,25 +79,6 @@ def test_without_a_job_it_says_what_to_type(tmp_path):
     assert len(ended.stderr.splitlines()) == 1
 
 
-def nvml(pids):
-    """Stands in for nvidia-ml-py, with a GPU for each pid, of which the second does not answer."""
-
-    def handle(index):
-        if index == 1:
-            raise LookupError("lost")
-        return index
-
-    def processes(gpu):
-        return [types.SimpleNamespace(pid=pids[gpu], usedGpuMemory=(gpu or None) and 5 << 20)]
-
-    return types.SimpleNamespace(
-        NVMLError=LookupError, nvmlInit=lambda: None, nvmlShutdown=lambda: None,
-        nvmlDeviceGetCount=lambda: len(pids), nvmlDeviceGetHandleByIndex=handle,
-        nvmlDeviceGetUtilizationRates=lambda gpu: types.SimpleNamespace(gpu=90 + gpu),
-        nvmlDeviceGetComputeRunningProcesses=processes,
-    )  # fmt: skip
-
-
 def look_at(folder):
     return top.look(sorted(Path(folder).rglob("rank*.trace")))
 
@@ -106,15 +86,6 @@ def look_at(folder):
 def cells(before, now):
     """Returns the cells of each process."""
     return {row[1]: dict(zip(COLUMNS, row, strict=True)) for row in top.rows(before, now)}
-
-
-def test_gpus_are_those_that_nvml_says_a_process_uses(monkeypatch, job):
-    monkeypatch.setitem(sys.modules, "pynvml", nvml([11, 12, 13]))
-    assert top._gpus() == {11: Gpu(0, 90, None), 13: Gpu(2, 92, 5 << 20)}
-    before = look_at(job[0])
-    pid, other = (rank.pid for rank in before.ranks)
-    made = cells(before, replace(before, gpus={pid: Gpu(4, 97, 5 << 20)}))
-    assert (made[pid]["GPU %"], made[pid]["GPU MiB"], made[other]["GPU %"]) == (97, 5, None)
 
 
 def test_a_rank_that_has_just_begun_has_no_rate_and_one_that_waits_on_purpose_says_so(job):

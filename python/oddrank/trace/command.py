@@ -151,37 +151,6 @@ def export(paths: tuple[str, ...], output: Path, lines: bool, all_runs: bool) ->
     return _print_notices(chosen, paths, written.refused)
 
 
-@command.command()
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
-@json_option
-def diff(a: str, b: str, json_path: str | None) -> int:
-    """Show where the histories of two ranks part: calls, steps and collectives.
-
-    \b
-    Examples:
-      oddrank trace diff 0 3
-      oddrank trace diff /shared/records/JOB/node1/rank0-4711-8150.trace 3
-
-    A, B: record files, or numbers of ranks of your newest job. Main threads are compared, from the
-    last step that both records have; without steps from arm(), or from the last collective that
-    both have.
-    """
-    from oddrank.trace import diff as diff_
-    from oddrank.trace import jobs
-
-    _refuse_several_writers(json_path)
-    chosen = [jobs.find_one(side) for side in (a, b)]
-    found = diff_.compare(*(diff_.read(side.files[0]) for side in chosen))
-    if json_path is not None:
-        write_json(envelope("trace diff", {}, found.as_data()), json_path)
-    if json_path != "-":
-        for line in diff_.text(found):
-            render.line(line, sys.stdout)
-    lacking = [line for side in chosen for line in side.lacking]
-    return _print_notices(jobs.Found((), lacking, also=max(side.also for side in chosen)))
-
-
 def _refuse_several_writers(path: str | None) -> None:
     """Raises OddrankError if each node of a job would write `path` and replace the others'."""
     from oddrank import launch

@@ -7,7 +7,7 @@ returns when everything is written. If the process is killed, the rest is in the
 """
 
 import atexit
-import io
+import functools
 import linecache
 import os
 import signal
@@ -17,23 +17,22 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from trace import CoverageResults
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import __main__
 from oddrank import _native
+from oddrank.printing import printflock
 from oddrank.trace import packages
 from oddrank.trace.arm import Armed, arm, warn
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
-_Function: TypeAlias = tuple[str, str | None, str]  # file, module, name: as trace has them
 _EVERY_MS = 200
 # Time limit for a thread that forks to wait until the printing thread is between two writes.
 _FORK_SECONDS = 1.0
 
-_one_run = threading.Lock()  # held from begin() to finish()
+_one_run = threading.Lock()  # held for a run
 _now: "_Printing | None" = None
-_process_is_hooked = False
 
 
 class NicerTrace:
@@ -96,8 +95,9 @@ class NicerTrace:
         self._rules = _rules(
             "calls" if self._functions else "lines", packages_to_include, ignoremods, ignoredirs
         )
-        self._calledfuncs: dict[_Function, int] = {}
-        self._callers: dict[tuple[_Function, _Function], int] = {}
+        # Functions: file, module, name.
+        self._calledfuncs: dict[Any, int] = {}
+        self._callers: dict[Any, int] = {}
 
     def run(self, cmd: Any) -> None:
         """Executes `cmd` (text or code) in the namespace of __main__, and traces it."""
@@ -131,20 +131,21 @@ class NicerTrace:
     def _traced(self, work: Callable[[], Result], script: str) -> Result:
         if self.donothing:
             return work()
-        core = _native.core()
+        if not _one_run.acquire(blocking=False):
+            warn("another NicerTrace is running: this one traces nothing")
+            return work()
         roots = [folder for folders in reversed(packages.roots()) for folder in folders]
 
         def make_text() -> Any:
-            return core.TraceText(
+            return _native.core().TraceText(
                 says=self._says, counts=self._counts, callers=self._with_callers,
                 start_ns=self.start_ns, pid=os.getpid() if self.log_pids else 0,
                 script=script, roots=roots,
             )  # fmt: skip
 
-        printing = _begin(make_text, lambda: arm(self._rules, budget=None))
-        if printing is None:
-            return work()
+        printing = _Printing(make_text)
         try:
+            printing.start(self._rules)
             return work()
         finally:
             printing.finish()
@@ -155,9 +156,10 @@ class NicerTrace:
             self.counts[file, line] = self.counts.get((file, line), 0) + count
         if self._functions:
             for file, name in text.called():
-                self._calledfuncs[_function(file, name)] = 1
-            for caller, called in text.callers():
-                self._callers[_function(*caller), _function(*called)] = 1
+                self._calledfuncs[file, Path(file).stem, name] = 1
+            for each in text.callers():
+                caller, called = ((file, Path(file).stem, name) for file, name in each)
+                self._callers[caller, called] = 1
 
 
 def _rules(
@@ -190,59 +192,34 @@ def _rules(
     return rules
 
 
-def _function(file: str, name: str) -> _Function:
-    return file, Path(file).stem, name
-
-
-# The thread that turns recorded events into text and writes it to sys.stdout.
-
-
-def _begin(make_text: Callable[[], Any], arm: Callable[[], Armed]) -> "_Printing | None":
-    """Starts to record and print until finish(). Returns None if another run is doing so."""
-    global _now
-    if not _one_run.acquire(blocking=False):
-        warn("another NicerTrace is running: this one traces nothing")
-        return None
-    try:
-        _hook_process()
-        _now = _Printing(make_text)
-        _now.start(arm)
-    except BaseException:
-        _now = None
-        _one_run.release()
-        raise
-    return _now
-
-
 class _Printing:
-    """One run's printing thread.
+    """One run: the thread that turns recorded events into text and writes it to sys.stdout.
 
     text: the compiled core's text and counts of this run.
     """
 
     def __init__(self, make_text: Callable[[], Any]) -> None:
-        self._make_text = make_text
-        self.text = make_text()
+        self._make_text, self.text = make_text, make_text()
         self._core = _native.core()
         self._armed: Armed | None = None
         self._trouble: Exception | None = None
         self._unread = False  # stdout has no reader any more
         self._finishing = threading.Lock()  # its holder finishes
         self._forking = 0  # id of the thread that holds _lock while it forks
-        self._begin_thread()
+        self._prepare_thread()
 
-    def start(self, arm: Callable[[], Armed]) -> None:
-        """Begins to record, as the last step: our own code is not recorded."""
-        try:
-            self._armed = arm()
-            if not self._core.trace_armed():
-                return  # no room for a record: arm() has warned
-            if not self._armed.path:
-                warn("oddrank.arm() has been called before: what it records is traced")
-            self._core.trace_text_begin()
-        except BaseException:
-            self._finish()
-            raise
+    def start(self, rules: dict[str, str]) -> None:
+        """Begins to print, then to record: our own code is not recorded."""
+        global _now
+        _hook_process()
+        _now = self
+        self._start_thread()
+        self._armed = arm(rules, budget=None)
+        if not self._core.trace_armed():
+            return  # no room for a record: arm() has warned
+        if not self._armed.path:
+            warn("oddrank.arm() has been called before: what it records is traced")
+        self._core.trace_text_begin()
 
     def finish(self) -> None:
         """Stops recording and returns when everything is written. A second call does nothing."""
@@ -250,53 +227,40 @@ class _Printing:
         if not self._finishing.acquire(blocking=False):
             return
         try:
-            self._finish()
+            self._core.trace_text_close()
+            if self._armed is not None:
+                self._armed.remove()
+            self._end_thread()
         finally:
+            self._core.trace_text_end()
             _now = None
             _one_run.release()
         if self._trouble is not None:
             warn(f"a part of the trace could not be written: {self._trouble!r}")
 
-    def _finish(self) -> None:
-        self._core.trace_text_close()
-        if self._armed is not None:
-            self._armed.remove()
-        try:
-            self._end_thread()
-        finally:
-            self._core.trace_text_end()
-
-    def _begin_thread(self) -> None:
+    def _prepare_thread(self) -> None:
         self._stopping = self._abandoned = False
         self._lock = threading.Lock()  # held while a piece is taken and written
-        self._thread: threading.Thread | None = threading.Thread(
-            target=self._run, name="oddrank-print", daemon=True
-        )
-        try:
-            self._start_thread(self._thread)
-        except BaseException:  # control-C: no one else would end the thread
-            self._stopping = self._abandoned = True
-            self._core.trace_text_wake()
-            raise
+        self._thread = threading.Thread(target=self._run, name="oddrank-print", daemon=True)
 
-    def _start_thread(self, thread: threading.Thread) -> None:
+    def _start_thread(self) -> None:
         # Blocks all signals in the new thread: they belong to the program's threads, and sigwait()
         # needs them blocked in all others.
         program = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            thread.start()
+            self._thread.start()
         except RuntimeError:  # no more threads: finish() prints everything
-            self._thread = None
+            pass
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, program)
-        self._core.trace_text_printer((self._thread and self._thread.native_id) or 0)
+        self._core.trace_text_printer(self._thread.native_id or 0)
 
     def _end_thread(self) -> None:
         """Ends the thread. Like print(), waits for the reader of stdout without a limit."""
         self._stopping = True
         self._core.trace_text_wake()
         try:
-            if self._thread is not None:
+            if self._thread.ident is not None:
                 self._thread.join()
             else:
                 self._print()
@@ -313,24 +277,17 @@ class _Printing:
 
     def _print(self) -> None:
         self._core.trace_text_collect()
-        more = True
-        while more and not self._abandoned:
+        text: str | None = ""
+        while text is not None and not self._abandoned:
             with self._lock:
-                more = self._print_piece()
-
-    def _print_piece(self) -> bool:
-        try:
-            text = self.text.next(_lines_of)
-            if text and not self._unread:
-                _write(text)
-        except BrokenPipeError:  # `... | head`: the program goes on, its lines are still counted
-            self._unread = True
-            return True
-        except Exception as error:
-            # A stdout that fails is no reason to end a training.
-            self._trouble = error
-            return True
-        return text is not None
+                try:
+                    text = self.text.next(_lines_of)
+                    if text and not self._unread:
+                        _write(text)
+                except BrokenPipeError:  # `... | head`: the program goes on, its lines still count
+                    self._unread = True
+                except Exception as error:  # no reason to end a training
+                    self._trouble = error
 
     def before_fork(self) -> None:
         if self._lock.acquire(timeout=_FORK_SECONDS):
@@ -346,53 +303,31 @@ class _Printing:
         self._core.trace_text_forked()
         self._forking = 0
         self.text = self._make_text()
-        self._begin_thread()
+        self._prepare_thread()
+        self._start_thread()
         # multiprocessing ends its children by os._exit(), after its own exit functions.
-        util = sys.modules.get("multiprocessing.util")
-        if util is not None:
-            util.register_after_fork(self, _finish_at_exit)
-
-
-def _finish_at_exit(printing: _Printing) -> None:
-    sys.modules["multiprocessing.util"].Finalize(None, printing.finish, exitpriority=1000)
+        if util := sys.modules.get("multiprocessing.util"):
+            finalize = util.Finalize
+            util.register_after_fork(
+                self, lambda one: finalize(None, one.finish, exitpriority=1000)
+            )
 
 
 def _write(text: str) -> None:
     """Writes to sys.stdout and flushes it; escapes characters that its encoding lacks.
 
-    Writes past the buffer of Python's own stdout: text without a reader would stay in the buffer
+    printflock writes past the buffer of Python's own stdout: text without a reader would stay there
     and cause a second error when Python ends.
     """
     stream = sys.stdout
     if stream is None:
         return
-    if _is_plain(stream):
-        try:
-            data = text.encode("utf-8", stream.errors or "strict")
-        except UnicodeEncodeError:
-            data = text.encode("utf-8", "backslashreplace")
-        stream.flush()
-        _write_all(stream.fileno(), data)
-        return
     try:
-        stream.write(text)
+        printflock(text, end="", file=stream)
     except UnicodeEncodeError:
         encoding = getattr(stream, "encoding", None) or "ascii"
-        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        printflock(text.encode(encoding, "backslashreplace").decode(encoding), end="", file=stream)
     stream.flush()
-
-
-def _is_plain(stream: Any) -> bool:
-    if type(stream) is not io.TextIOWrapper or stream.encoding.lower() != "utf-8":
-        return False
-    raw = getattr(stream.buffer, "raw", None)
-    return isinstance(raw, io.FileIO) and os.get_blocking(raw.fileno())
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(fd, left) :]
 
 
 def _lines_of(path: str) -> list[str]:
@@ -404,18 +339,14 @@ def _lines_of(path: str) -> list[str]:
     return lines
 
 
+@functools.cache
 def _hook_process() -> None:
-    global _process_is_hooked
-    if not _process_is_hooked:
-        _process_is_hooked = True
-        atexit.register(_tell, "finish")  # for a run in a thread that Python does not wait for
-        os.register_at_fork(
-            before=lambda: _tell("before_fork"),
-            after_in_parent=lambda: _tell("after_fork_in_parent"),
-            after_in_child=lambda: _tell("after_fork_in_child"),
-        )
+    def tell(what: str) -> Callable[[], None]:
+        return lambda: None if _now is None else getattr(_now, what)()
 
-
-def _tell(what: str) -> None:
-    if _now is not None:
-        getattr(_now, what)()
+    atexit.register(tell("finish"))  # for a run in a thread that Python does not wait for
+    os.register_at_fork(
+        before=tell("before_fork"),
+        after_in_parent=tell("after_fork_in_parent"),
+        after_in_child=tell("after_fork_in_child"),
+    )

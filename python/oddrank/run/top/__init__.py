@@ -1,1 +1,1 @@
-"""All ranks of this host, live."""
+"""`oddrank top`: the ranks of this host, live."""
