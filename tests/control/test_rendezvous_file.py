@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from oddrank.control.rendezvous import leave_address, path_under
+from oddrank.control.address import leave_address, path_under
 
 ADDRESS = "10.0.0.1:29511#secret"
 

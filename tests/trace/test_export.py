@@ -179,11 +179,9 @@ def test_ranks_of_two_hosts_with_the_same_pid_stay_apart(files, tmp_path):
     assert len({e["pid"] for e in ChromeTrace(target).events}) == 2
 
 
-def test_earlier_runs_of_a_rank_are_left_out_unless_asked_for(job, tmp_path):
-    files = jobs.find([str(job)]).files
-    for all_runs, expected in (False, (2, 1)), (True, (3, 0)):
-        written = export(files, tmp_path / "out.json", all_runs=all_runs)
-        assert (written.processes, written.earlier) == expected
+def test_earlier_runs_of_a_rank_are_left_out(job, tmp_path):
+    written = export(jobs.find([str(job)]).files, tmp_path / "out.json")
+    assert (written.processes, written.earlier) == (2, 1)
 
 
 def test_the_window_of_a_rank_that_never_rests_is_not_empty(script):

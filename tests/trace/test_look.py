@@ -95,7 +95,6 @@ SCENES = {
     "ranks without a record, and what is not shown": [
         rank(0), rank(1, threads=(thread(tid=9),)), rank(1, is_child=True)
     ],
-    "three runs": [rank(0), rank(1), *SECOND, *FIRST],
     "ends": [
         *(rank(i, alive=False, end=end, world=7) for i, end in enumerate(ENDS)),
         rank(6, end=End("ending", None, "ValueError"), world=7),
@@ -235,23 +234,6 @@ def test_a_number_is_a_rank_first_and_then_a_job(run_ranks, tmp_path, monkeypatc
     assert oddrank("where", "4711", folder=records).stdout.startswith("job 4711: 1 of 2 ranks")
     assert "\nrank 1 (" in oddrank("where", "1", folder=records).stdout
     assert oddrank("where", "47", folder=records).returncode == 2
-
-
-def test_the_record_of_one_process_among_what_was_named(two_jobs, waiting, script):
-    files = sorted((two_jobs / "127.0.0.1:29500").iterdir())
-    pids = [file.name.split("-")[1] for file in files]
-    choices = [(two_jobs, [path], pid) for file, pid in zip(files, pids, strict=True)
-               for path in (two_jobs, "127.0.0.1:29500", file)]  # fmt: skip
-    # Of a living process without a path.
-    for folder, path, pid in [*choices, (script.folder / "records", [], waiting.pid)]:
-        done = oddrank("where", *path, "--pid", pid, folder=folder)
-        assert done.returncode == 0, done.stderr
-        (title,) = (line for line in done.stdout.splitlines() if line.startswith("rank"))
-        assert f"pid {pid})" in title
-        assert " of 2 ranks" not in done.stdout.splitlines()[0]
-    other = oddrank("where", files[0], "--pid", pids[1], folder=two_jobs)
-    assert (other.returncode, other.stdout) == (2, "")
-    assert f"process {pids[1]} has no record in the named files" in other.stderr
 
 
 def test_a_jobs_folder_with_a_bracket_in_its_name_is_told_whole(two_jobs, tmp_path):

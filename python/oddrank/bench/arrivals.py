@@ -16,8 +16,7 @@ from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
 from oddrank.bench.plan import ARRIVALS, Budget
 from oddrank.bench.sampling import ENOUGH
-from oddrank.control.session import Timestamps
-from oddrank.control.stages import AnyStage, Context, RunState, Stage
+from oddrank.control.stages import AnyStage, Context, RunState, Stage, Timestamps
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
 from oddrank.lateness import SMALLEST_EFFECT, Arrival, both_times, late_ranks, quantiles_of

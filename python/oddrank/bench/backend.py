@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from oddrank.bench.case import Case
-from oddrank.control.session import Timestamps
+from oddrank.control.stages import Timestamps
 
 # Sampling cuts blocks of 20 ms: in longer blocks a run takes less than 0.6 ms.
 _FEW = 32

@@ -17,15 +17,15 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from oddrank.control.stages import JOIN
+from oddrank.control.stages import JOIN, Timestamps
 from oddrank.errors import OddrankError
 
-if TYPE_CHECKING:
-    from oddrank.control.session import Timestamps
-
-_FOR_EVER = 1_000_000
+_FORM = (
+    "expected kind:rank=N,stage=NAME[,step=TEXT], of slow, late and jitter also [,seconds=S],"
+    " of jitter [,share=0..1], of scale ,name=NAME,by=X, of set ,name=NAME,value=V"
+)
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class Fault:
     """One fault. Fires when `stage` begins, or at its `step` if one is given.
 
     late and jitter delay enter() of the timestamps made in that stage: late each call, jitter a
-    random `share` of the calls, the same ones in every run.
+    random `share` of the calls, the same ones in every run. name: of the entry that scale and set
+    falsify.
     """
 
     kind: str
@@ -42,9 +43,13 @@ class Fault:
     step: str | None = None
     seconds: float = 1.0
     share: float = 1.0
-    name: str = ""  # of the entry that scale and set falsify
+    name: str = ""
     by: float = 1.0
     value: str = ""
+
+    def is_at(self, stage: str, step: str) -> bool:
+        """Returns whether it is for this stage, and for this step or one word of it, if for one."""
+        return self.stage == stage and (self.step is None or self.step in (step, *step.split()))
 
 
 def _raise(_: Fault) -> NoReturn:
@@ -57,30 +62,25 @@ def _hold_gil(_: Fault) -> None:
     ctypes.PyDLL(None).read(reader, ctypes.create_string_buffer(1), 1)
 
 
-def _nothing(_: Fault) -> None:
-    """Applied elsewhere: by the Context, timestamps or said."""
-
-
 _KINDS: dict[str, Callable[[Fault], object]] = {
     "kill": lambda _: os.kill(os.getpid(), signal.SIGKILL),
     "stop": lambda _: os.kill(os.getpid(), signal.SIGSTOP),
     "segfault": lambda _: ctypes.string_at(8),
     "abort": lambda _: os.abort(),
-    "sleep": lambda _: time.sleep(_FOR_EVER),
+    "sleep": lambda _: time.sleep(1e6),
     "raise": _raise,
     "exit0": lambda _: sys.exit(0),
     "gil": _hold_gil,
     "slow": lambda fault: time.sleep(fault.seconds),
-    **dict.fromkeys(("value", "late", "jitter", "scale", "set"), _nothing),
+    # Applied elsewhere: by the Context, timestamps or said.
+    **dict.fromkeys(("value", "late", "jitter", "scale", "set"), lambda _: None),
 }
 # Parameters of a kind, besides rank, stage and step.
 _MORE = {
-    "slow": {"seconds"},
-    "late": {"seconds"},
-    "jitter": {"seconds", "share"},
-    "scale": {"name", "by"},
-    "set": {"name", "value"},
-}
+    "slow": {"seconds"}, "late": {"seconds"}, "jitter": {"seconds", "share"},
+    "scale": {"name", "by"}, "set": {"name", "value"},
+}  # fmt: skip
+_TYPES = {"rank": int, "seconds": float, "share": float, "by": float}
 
 
 def parse(text: str) -> tuple[Fault, ...]:
@@ -90,22 +90,21 @@ def parse(text: str) -> tuple[Fault, ...]:
 
 def _fault(text: str) -> Fault:
     kind, _, rest = text.partition(":")
-    form = "expected kind:rank=N,stage=NAME[,step=TEXT], of slow, late and jitter also [,seconds=S]"
-    form += ", of jitter [,share=0..1], of scale ,name=NAME,by=X, of set ,name=NAME,value=V"
-    form += f"; kinds: {', '.join(_KINDS)}"
+    form = f"{_FORM}; kinds: {', '.join(_KINDS)}"
     pairs = dict(pair.strip().partition("=")[::2] for pair in rest.split(",") if pair.strip())
     fields = {"rank", "stage", "step"} | _MORE.get(kind, set())
     if kind not in _KINDS or not {"rank", "stage"} <= set(pairs) <= fields:
         raise OddrankError(f"ODDRANK_INJECT: {text!r}: {form}")
     try:
-        rank, seconds = int(pairs["rank"]), float(pairs.get("seconds", "1"))
-        share, by = float(pairs.get("share", "1")), float(pairs.get("by", "1"))
-        if not (0 <= seconds < math.inf and 0 <= share <= 1):
+        values: dict[str, Any] = {
+            name: _TYPES.get(name, str)(value) for name, value in pairs.items()
+        }
+        made = Fault(kind, **values)
+        if not (0 <= made.seconds < math.inf and 0 <= made.share <= 1):
             raise ValueError("seconds are not negative, and a share is between 0 and 1")
     except ValueError as error:
         raise OddrankError(f"ODDRANK_INJECT: {text!r}: {error}; {form}") from error
-    name, value = pairs.get("name", ""), pairs.get("value", "")
-    return Fault(kind, rank, pairs["stage"], pairs.get("step"), seconds, share, name, by, value)
+    return made
 
 
 def check(stages: Sequence[str], world: int) -> None:
@@ -118,27 +117,16 @@ def check(stages: Sequence[str], world: int) -> None:
             raise OddrankError(f"ODDRANK_INJECT: no rank {fault.rank}: there are {world}")
 
 
-def _is_at(fault: Fault, step: str) -> bool:
-    return fault.step == step or fault.step in step.split()
-
-
 class _DelayedTimestamps:
     """Native timestamps with an enter() that sleeps first."""
 
     def __init__(
-        self, timestamps: "Timestamps", delays: Sequence[tuple[Fault, random.Random]]
+        self, timestamps: Timestamps, delays: Sequence[tuple[Fault, random.Random]]
     ) -> None:
         self._timestamps, self._delays = timestamps, delays
-        self.leave = timestamps.leave
-        self.starts, self.durations = timestamps.starts, timestamps.durations
 
-    @property
-    def count(self) -> int:
-        return self._timestamps.count
-
-    @property
-    def dropped(self) -> int:
-        return self._timestamps.dropped
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._timestamps, name)
 
     def enter(self) -> None:
         for fault, dice in self._delays:
@@ -161,8 +149,7 @@ class Injector:
 
     def __init__(self, faults: tuple[Fault, ...]) -> None:
         self._faults = faults
-        self._stage = JOIN
-        self._step = ""
+        self._stage, self._step = JOIN, ""
         # Seeded by the fault, shared by all blocks of timestamps: every run is the same.
         self._dice = {fault: random.Random(repr(fault)) for fault in faults}
 
@@ -185,18 +172,18 @@ class Injector:
         """Begins a step and fires its faults: those with this text, or one word of it."""
         self._step = step
         for fault in self._faults:
-            if fault.stage == self._stage and fault.step is not None and _is_at(fault, step):
+            if fault.step is not None and fault.is_at(self._stage, step):
                 _KINDS[fault.kind](fault)
 
-    def timestamps(self, timestamps: "Timestamps") -> "Timestamps":
+    def timestamps(self, timestamps: Timestamps) -> Timestamps:
         """Returns `timestamps`, with delays if a fault has some for this stage and step."""
         delays = [
             (fault, self._dice[fault])
             for fault in self._faults
-            if fault.kind in ("late", "jitter") and fault.stage == self._stage
-            if fault.step is None or _is_at(fault, self._step)
+            if fault.kind in ("late", "jitter") and fault.is_at(self._stage, self._step)
         ]
-        return _DelayedTimestamps(timestamps, delays) if delays else timestamps
+        delayed: Any = _DelayedTimestamps(timestamps, delays)
+        return delayed if delays else timestamps
 
     def said(self, measured: Any) -> Any:
         """Returns `measured`, falsified in place by the faults of the current stage."""

@@ -13,13 +13,10 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from oddrank.errors import OddrankError, type_and_text
 from oddrank.job import job_name
-
-if TYPE_CHECKING:
-    from oddrank.launch import Launch
+from oddrank.launch import Launch
 
 # The steps of a rank on its way to rank 0.
 IMPORT, OPEN, ASK = "import torch", "open the store", "ask it for rank 0"
@@ -37,7 +34,7 @@ _held: list[socket.socket] = []
 class Search:
     """One rank's search for rank 0. Explains a step that takes too long or fails."""
 
-    def __init__(self, launch: "Launch", end: float, is_over: Callable[[], bool]) -> None:
+    def __init__(self, launch: Launch, end: float, is_over: Callable[[], bool]) -> None:
         """end: by time.monotonic(). is_over: whether this rank has joined by another way."""
         self._launch, self._end, self._is_over = launch, end, is_over
         self._began = self._since = time.monotonic()

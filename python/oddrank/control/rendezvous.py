@@ -13,27 +13,21 @@ import errno
 import gc
 import json
 import os
-import re
 import socket
-import stat
 import threading
 import time
 from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from oddrank import _native, child_code, job
+from oddrank import _native, child_code
 from oddrank.control import no_root, tcp_store
+from oddrank.control.address import ADDRESS
+from oddrank.control.session import Session
 from oddrank.control.stages import JOIN
 from oddrank.errors import OddrankError
-from oddrank.launch import current, refuse_half, starter
+from oddrank.launch import Launch, current, refuse_half
 
-if TYPE_CHECKING:
-    from oddrank.control.session import Session
-    from oddrank.launch import Launch
-
-ADDRESS = "ODDRANK_CONTROL_ADDR"
 # Prints rank 0's address: run by the guard of a rank that died before it knew the address.
 FETCHER = child_code.command("from oddrank.control import rendezvous as r; r.print_address()")
 _FETCH_SECONDS = 60
@@ -46,15 +40,12 @@ _READ_EVERY = 1.0
 _MOST_NOTES = 64
 # Rank 0's step once its address is published: it waits for the others and is not at fault.
 _PUBLISHED = "wait for the others"
-_FILE_NAME = re.compile(r"root-(\d{1,10})-(\d{1,20})-.*")
-# Only older rendezvous files are removed: their launcher may live unseen, in another pid namespace.
-_OLD_SECONDS = 24 * 3600
 
 
 class Rendezvous:
     """Publishes rank 0's address, or hands it to this rank's guard, in the background."""
 
-    def __init__(self, launch: "Launch", session: "Session", seconds: float) -> None:
+    def __init__(self, launch: Launch, session: Session, seconds: float) -> None:
         self._launch, self._session = launch, session
         # Before the deadline: leaves time to print that rank 0 was not found.
         self._end = time.monotonic() + seconds - 1.5
@@ -147,7 +138,7 @@ class Rendezvous:
             self._session.connect(self._root)
 
 
-def check(launch: "Launch") -> None:
+def check(launch: Launch) -> None:
     """Raises OddrankError if torch could never connect the ranks."""
     if launch.launcher == "alone":
         refuse_half()
@@ -201,7 +192,7 @@ def _import_torch() -> Any:
     return dist
 
 
-def refuse_taken_port(launch: "Launch") -> None:
+def refuse_taken_port(launch: Launch) -> None:
     """Raise OddrankError on rank 0 if another program listens at MASTER_PORT.
 
     Called before torch is imported: it is quick, and torch's own error is a back trace.
@@ -224,7 +215,7 @@ def _is_hosted() -> bool:
     return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
-def _open_store(launch: "Launch", end: float, search: no_root.Search) -> Any:
+def _open_store(launch: Launch, end: float, search: no_root.Search) -> Any:
     dist = _import_torch()
     search.goes_on(no_root.OPEN)
     if launch.master is None:
@@ -243,58 +234,3 @@ def _open_store(launch: "Launch", end: float, search: no_root.Search) -> Any:
     )
     store.set_timeout(timedelta(seconds=max(1.0, end - time.monotonic())))
     return store
-
-
-def path_under(folder: Path, run: str) -> str:
-    """Returns this run's file in the job's folder; "" if the launcher's start time is unknown.
-
-    The name holds the launcher's pid and start time: no other run has the same name. Only for
-    launchers that are one process per host and run.
-    """
-    launcher = starter()
-    started = job.start_time(launcher)
-    return str(folder / f"root-{launcher}-{started}-{run}") if started else ""
-
-
-def leave_address(path: str, address: str) -> None:
-    """Writes the address, a secret of this user's, for this host's guards: whole or not at all."""
-    if not path:
-        return
-    file = Path(path)
-    with suppress(OSError):  # full, read-only or another's: the store brings the address too
-        for folder in (file.parent.parent, file.parent):  # the user's, the job's
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            seen = folder.lstat()
-            if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid():
-                return
-        temporary = f"{path}.{os.getpid()}"
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with open(descriptor, "w", encoding="ascii") as stream:
-            stream.write(address)
-        os.replace(temporary, path)
-    with suppress(OSError):
-        _clear_up(Path(path).parent.parent)
-
-
-def _clear_up(user: Path) -> None:
-    """Removes rendezvous files left in this user's job folders, and folders that this empties.
-
-    A guard removes the file once it has read it, if it is not killed before. Folders with records
-    belong to trace.
-    """
-    folders = list(os.scandir(user)) if os.access(user, os.R_OK | os.X_OK) else []
-    for folder in folders:
-        with suppress(OSError):  # gone meanwhile, or not ours
-            if folder.is_dir(follow_symlinks=False):
-                left = [file for file in os.scandir(folder) if _is_left(file)]
-                for file in left:
-                    os.unlink(file)
-                if left:
-                    os.rmdir(folder)
-
-
-def _is_left(file: "os.DirEntry[str]") -> bool:
-    name = _FILE_NAME.fullmatch(file.name)
-    if name is None or job.start_time(int(name[1])) == int(name[2]):
-        return False
-    return file.stat(follow_symlinks=False).st_mtime + _OLD_SECONDS < time.time()

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from oddrank import _native
 from oddrank.control import rendezvous
+from oddrank.control.address import path_under
 from oddrank.control.inject import check
 from oddrank.control.root import VERDICT_SECONDS
 from oddrank.control.session import Session, SessionEnded, start
@@ -68,7 +69,7 @@ def run(
     rendezvous_file = ""  # unless one process per host and run starts the ranks
     if launch.one_parent:  # before a keeper becomes the parent
         restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        rendezvous_file = rendezvous.path_under(job_folder(), restarts)
+        rendezvous_file = path_under(job_folder(), restarts)
     if launch.clears_up:
         keep_this_rank(deadline)
     session = start(

@@ -8,17 +8,15 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from oddrank import _native
+from oddrank.control.address import ADDRESS, leave_address, listen
 from oddrank.control.inject import Injector
-from oddrank.control.rendezvous import leave_address
 from oddrank.control.root import Root
-from oddrank.control.stages import JOIN
+from oddrank.control.stages import JOIN, Timestamps
 from oddrank.errors import OddrankError
-
-if TYPE_CHECKING:
-    from oddrank.launch import Launch
+from oddrank.launch import Launch
 
 # The judge ends by the deadline; the kernel kills it this many seconds later.
 _LAST_SECONDS = 1.5
@@ -35,37 +33,6 @@ class SessionEnded(Exception):
     def __init__(self, exit_code: int) -> None:
         super().__init__(f"the run has ended with exit code {exit_code}")
         self.exit_code = exit_code
-
-
-class Timestamps(Protocol):
-    """Times of collectives. Between enter and leave the rank shows as waiting for others.
-
-    enter and leave cost less than 100 ns each. Both are marks of this rank's progress: every rank
-    must make the same number. One thread.
-    """
-
-    @property
-    def count(self) -> int:
-        """Collectives that have ended and were kept."""
-
-    @property
-    def dropped(self) -> int:
-        """Collectives beyond the capacity: not kept."""
-
-    def enter(self) -> None:
-        """Begins a collective."""
-
-    def leave(self) -> None:
-        """Ends the collective. Does nothing without enter()."""
-
-    def starts(self) -> bytes:
-        """Returns when each collective began: int64 ns of this host's CLOCK_MONOTONIC.
-
-        As numbers: array("q", timestamps.starts()) or memoryview(timestamps.starts()).cast("q").
-        """
-
-    def durations(self) -> bytes:
-        """Returns the ns from enter to leave of each collective: int64, as many as starts()."""
 
 
 class Session:
@@ -196,7 +163,7 @@ def _cut(text: str) -> str:
 
 
 def start(
-    here: "Launch",
+    here: Launch,
     *,
     deadline: float,
     judge: Callable[[Root], int],
@@ -211,7 +178,7 @@ def start(
     `here`: this process's place, with the number of its node as machine.node_number has it.
     `deadline`: seconds from now for the whole run; all processes are gone 2 s later at the latest.
     `join_seconds`: after which a guard that has not reached the root gives up (default: deadline).
-    `rendezvous_file`: see rendezvous.path_under; "" if the ranks of a host can't agree on one.
+    `rendezvous_file`: see address.path_under; "" if the ranks of a host can't agree on one.
     `launcher`: the name of this process's parent, if its end ends the job; "": it does not.
     `fetcher`: a command that prints the root's address; a guard runs it once its rank is dead.
     `no_verdict`: the exit code of a rank that hears none.
@@ -220,7 +187,7 @@ def start(
     """
     injector = Injector.of(here.rank)
     core = _native.core()
-    given = os.environ.get("ODDRANK_CONTROL_ADDR", "")
+    given = os.environ.get(ADDRESS, "")
     address: str | None = None
     notes = -1
     guards_address = given
@@ -237,57 +204,23 @@ def start(
         os.close(listener)
         os.close(judges_notes)
     worker = core.start_worker(
-        here.rank,
-        here.world,
-        here.local_rank,
-        here.local_world,
-        here.node,
-        here.host,
-        launcher,
-        list(fetcher),
-        guards_address,
-        rendezvous_file,
-        here.rank == 0,
-        deadline,
-        min(deadline, join_seconds if join_seconds is not None else deadline),
-        no_verdict,
-    )
+        here.rank, here.world, here.local_rank, here.local_world, here.node, here.host, launcher,
+        list(fetcher), guards_address, rendezvous_file, here.rank == 0, deadline,
+        min(deadline, join_seconds if join_seconds is not None else deadline), no_verdict,
+    )  # fmt: skip
     session = Session(
-        worker,
-        address,
-        bool(guards_address),
-        deadline,
-        rendezvous_file,
-        injector=injector,
-        notes=notes,
-        no_verdict=no_verdict,
-    )
+        worker, address, bool(guards_address), deadline, rendezvous_file, injector=injector,
+        notes=notes, no_verdict=no_verdict,
+    )  # fmt: skip
     injector.enter(JOIN)
     return session
-
-
-def listen(given: str) -> tuple[int, str, str]:
-    """Return (listening descriptor, address for the others, address for rank 0's own guard).
-
-    given: the address that the user chose; "": any port, and a new secret.
-    """
-    core = _native.core()
-    if given:
-        hosts, port, token = core.control_parse_address(given)
-        listener, _ = core.control_listen(port)
-    else:
-        listener, port = core.control_listen(0)
-        hosts = core.control_interfaces(os.environ.get("MASTER_ADDR", ""))
-        token = core.control_token()
-    own = ",".join(["127.0.0.1", *hosts])
-    return listener, f"{','.join(hosts)}:{port}#{token}", f"{own}:{port}#{token}"
 
 
 def _be_judge(
     listener: int,
     notes: int,
     address: str,
-    here: "Launch",
+    here: Launch,
     deadline: float,
     *,
     judge: Callable[[Root], int],

@@ -3,13 +3,10 @@
 import signal
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from oddrank.finding import Finding, Who
-
-if TYPE_CHECKING:
-    from oddrank.control.session import Timestamps
-    from oddrank.launch import Launch
+from oddrank.launch import Launch
 
 # The stage with which every command begins: a rank's result is that its guard has come.
 JOIN = "join"
@@ -28,10 +25,41 @@ Result = TypeVar("Result")
 Judged = TypeVar("Judged")
 
 
+class Timestamps(Protocol):
+    """Times of collectives. Between enter and leave the rank shows as waiting for others.
+
+    enter and leave cost less than 100 ns each. Both are marks of this rank's progress: every rank
+    must make the same number. One thread.
+    """
+
+    @property
+    def count(self) -> int:
+        """Collectives that have ended and were kept."""
+
+    @property
+    def dropped(self) -> int:
+        """Collectives beyond the capacity: not kept."""
+
+    def enter(self) -> None:
+        """Begins a collective."""
+
+    def leave(self) -> None:
+        """Ends the collective. Does nothing without enter()."""
+
+    def starts(self) -> bytes:
+        """Returns when each collective began: int64 ns of this host's CLOCK_MONOTONIC.
+
+        As numbers: array("q", timestamps.starts()) or memoryview(timestamps.starts()).cast("q").
+        """
+
+    def durations(self) -> bytes:
+        """Returns the ns from enter to leave of each collective: int64, as many as starts()."""
+
+
 class Context(Protocol[Plan_co]):
     """The argument of a measurement, in the worker. Context[object]: it reads no plan."""
 
-    launch: "Launch"
+    launch: Launch
     master: str  # rank 0's address for ranks on other hosts; "" where all are on one host
     seconds: float  # of the whole command: no wait inside a stage needs to be shorter
     scratch: dict[str, Any]  # kept from stage to stage of this rank (the process group)
@@ -43,7 +71,7 @@ class Context(Protocol[Plan_co]):
     def step(self, text: str, /, *, waiting: bool = False) -> None:
         """Reports this rank's next step; waiting: a collective, which only ends with the others."""
 
-    def timestamps(self, capacity: int) -> "Timestamps":
+    def timestamps(self, capacity: int) -> Timestamps:
         """Returns timestamps for many collectives: see Session.timestamps."""
 
     def sync_clock(self, seconds: float = 5.0) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from oddrank import _native
-from oddrank.control.rendezvous import ADDRESS
+from oddrank.control.address import ADDRESS
 from oddrank.run import say, store
 from oddrank.run.collect import children
 from oddrank.run.judge import END_SECONDS, Judge

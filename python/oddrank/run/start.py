@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from oddrank import _native, child_code, job, launch
-from oddrank.control.rendezvous import ADDRESS, leave_address, path_under
-from oddrank.control.session import listen
+from oddrank.control.address import ADDRESS, leave_address, listen, path_under
 from oddrank.errors import OddrankError
 from oddrank.run import store
 from oddrank.run.arm import COLLECT, OUTPUT, REPORT

@@ -4,7 +4,7 @@ import threading
 
 from oddrank import child_code, launch
 from oddrank.control import tcp_store
-from oddrank.control.rendezvous import leave_address
+from oddrank.control.address import leave_address
 
 # A store that the script opens comes when rank 0 has imported torch. Who asks ends with the job.
 _SECONDS = 10 * 365 * 86400.0

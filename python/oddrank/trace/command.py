@@ -15,14 +15,8 @@ from oddrank.report import envelope, write_json
 
 if TYPE_CHECKING:
     from oddrank.trace.jobs import Found
-    from oddrank.trace.processes import AnyProcess
 
 _LOOK = 0.2  # seconds over which CPU time is measured
-
-
-_all_runs_option = click.option(
-    "--all-runs", is_flag=True, help="Also show dead processes of a job's earlier runs."
-)
 
 
 @click.group(cls=CommandGroup)
@@ -44,15 +38,11 @@ def command() -> None:
 
 @command.command()
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
-@click.option("--pid", type=int, help="Show this process only.")
 @click.option("--all-threads", is_flag=True, help="Show all threads, and child processes.")
-@_all_runs_option
 @json_option
 def where(
     paths: tuple[str, ...],
-    pid: int | None,
     all_threads: bool,
-    all_runs: bool,
     json_path: str | None,
 ) -> int:
     """Show where each rank is, or was when it died, the least progress first.
@@ -71,9 +61,14 @@ def where(
     from oddrank.trace import where as where_
 
     _refuse_several_writers(json_path)
-    chosen = jobs.find(paths, pid)
+    chosen = jobs.find(paths)
     read, refused = ranks.read(chosen.files, _LOOK)
-    found, earlier = _last_run(read, refused, all_runs)
+    if not read and len(refused) == 1:
+        raise OddrankError(*refused.values())
+    _print_lines(refused.values())
+    if not read:
+        raise OddrankError(f"none of {len(refused)} files is a record that can be read")
+    found = processes.last_run(read)
     of_jobs = processes.by_job(found, jobs.job_of(chosen.files[0]))
     if json_path is not None:
         world = {"size": max(rank.world for rank in found)}
@@ -84,7 +79,7 @@ def where(
             text = where_.text(own, job, all_threads=all_threads, chosen=chosen.is_part)
             for line in [""] * (i > 0) + text:
                 render.line(line, sys.stdout)
-        _print_earlier_runs(earlier)
+        _print_earlier_runs(len(read) - len(found))
     return _print_notices(chosen, paths, refused)
 
 
@@ -120,8 +115,7 @@ def tail(file: str, count: int, source: bool, microseconds: bool) -> int:
               type=click.Path(dir_okay=False, path_type=Path),
               help="File to write; compressed if its name ends in .gz.")  # fmt: skip
 @click.option("--lines", is_flag=True, help="Write every line too, as an instant event.")
-@_all_runs_option
-def export(paths: tuple[str, ...], output: Path, lines: bool, all_runs: bool) -> int:
+def export(paths: tuple[str, ...], output: Path, lines: bool) -> int:
     """Write what all ranks did last as one Chrome trace, for https://ui.perfetto.dev.
 
     \b
@@ -138,7 +132,7 @@ def export(paths: tuple[str, ...], output: Path, lines: bool, all_runs: bool) ->
         raise OddrankError("export cannot write to stdout: name a file, such as train.json.gz")
     _refuse_several_writers(str(output))
     chosen = jobs.find(paths)
-    written = export_.export(chosen.files, output, lines=lines, all_runs=all_runs)
+    written = export_.export(chosen.files, output, lines=lines)
     _print_lines(written.notes)
     kib = math.ceil(written.bytes / (1 << 10))
     size = f"{kib} KiB" if kib < 1 << 10 else f"{kib / (1 << 10):.1f} MiB"
@@ -167,24 +161,11 @@ def _refuse_several_writers(path: str | None) -> None:
     )
 
 
-def _last_run(
-    found: "list[AnyProcess]", refused: dict[Path, str], all_runs: bool
-) -> "tuple[list[AnyProcess], int]":
-    """Returns the processes to show, and how many of earlier runs are left out."""
-    from oddrank.trace import processes
-
-    if not found and len(refused) == 1:
-        raise OddrankError(*refused.values())
-    _print_lines(refused.values())
-    if not found:
-        raise OddrankError(f"none of {len(refused)} files is a record that can be read")
-    last = found if all_runs else processes.last_run(found)
-    return last, len(found) - len(last)
-
-
 def _print_earlier_runs(count: int) -> None:
     if count:
-        render.line(f"not shown: {count} records of earlier runs (--all-runs)", sys.stdout)
+        render.line(
+            f"not shown: {count} records of earlier runs: name a file to see one", sys.stdout
+        )
 
 
 def _print_notices(

@@ -6,8 +6,8 @@ of their records together map it to wall-clock time. Hosts fit as well as their 
 C++ makes the text, a MiB at a time, while Python compresses the MiB before it.
 """
 
+import gzip
 import json
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from oddrank.trace.processes import Process
 
 # Ids of processes in the picture if two hosts use one pid. No pid is so large.
 _FIRST_OWN_ID = 10_000_000
-_GZIP = 31  # zlib's window bits for a gzip header
+_LEVEL = 1  # of compression: the fastest
 
 Clocks = list[tuple[int, int, int]]
 
@@ -66,24 +66,24 @@ def export(
     target: Path,
     *,
     lines: bool = False,
-    all_runs: bool = False,
-    level: int = 1,
 ) -> Exported:
     """Writes the records to `target`, whole or not at all; compressed if its name ends in .gz.
 
-    lines: write each line as an instant event. all_runs: include dead processes of earlier runs.
-    level: zlib's level, 1 is fastest. Raises OddrankError if no record can be read and timed, or
-    `target` cannot be written.
+    Dead processes of earlier runs are left out. lines: write each line as an instant event. Raises
+    OddrankError if no record can be read and timed, or `target` cannot be written.
     """
     found, refused = _sources(files)
     notes = list(refused.values())
     if not found:
         raise _nothing(files, notes)
     job = processes.only_job(found, files[0].parent.name)
-    sources = found if all_runs else processes.last_run(found)
+    sources = processes.last_run(found)
     with whole_file(target, "name a file in a folder you can write") as file:
-        packed = _Packed(file, level if target.suffix == ".gz" else None)
-        written, events = _write(packed, sources, lines, notes)
+        if target.suffix == ".gz":
+            with gzip.GzipFile("", "wb", _LEVEL, file, mtime=0) as packed:
+                written, events = _write(packed, sources, lines, notes)
+        else:
+            written, events = _write(file, sources, lines, notes)
         if written == 0:
             raise _nothing(files, notes)
     earlier = len(found) - len(sources)
@@ -117,13 +117,14 @@ def _sources(files: Sequence[Path]) -> tuple[list[_Source], dict[Path, str]]:
 
 
 def _write(
-    packed: "_Packed", sources: Sequence[_Source], lines: bool, notes: list[str]
+    file: IO[bytes] | gzip.GzipFile, sources: Sequence[_Source], lines: bool, notes: list[str]
 ) -> tuple[int, int]:
     origin = min((s.begin for s in sources if s.begin is not None), default=0)
     clocks = _clocks(sources)
     own_ids = len({s.pid for s in sources}) < len(sources)
-    packed.write(_head(origin, sources))
+    file.write(_head(origin, sources))
     written = events = 0
+    is_first = True
     for i, source in enumerate(sources):
         process_id = _FIRST_OWN_ID + i if own_ids else source.pid
         try:
@@ -132,15 +133,16 @@ def _write(
                 notes.append(f"{source} is left out: its clock can only be read on its own host")
                 continue
             for chunk in _chunks(record.chunk):
-                packed.write_event_text(chunk)
+                # Each event begins with a comma.
+                file.write(memoryview(chunk)[is_first:])
+                is_first = False
         except OddrankError as error:  # removed since, or cut while it was read
             notes.append(str(error))
             continue
         notes += [f"{source}: {note}" for note in (*source.notes, record.trouble) if note]
         written += 1
         events += record.events
-    packed.write(b"\n]}\n")
-    packed.finish()
+    file.write(b"\n]}\n")
     return written, events
 
 
@@ -168,24 +170,3 @@ def _head(origin: int, sources: Sequence[_Source]) -> bytes:
         "origin_ns": str(origin),  # Unix time of ts 0; as text, since readers would round it
     }
     return f'{{"displayTimeUnit":"ns","otherData":{json.dumps(about)},"traceEvents":['.encode()
-
-
-class _Packed:
-    """Writes bytes unchanged (level None) or as gzip."""
-
-    def __init__(self, file: IO[bytes], level: int | None) -> None:
-        self._file = file
-        self._packer = None if level is None else zlib.compressobj(level, zlib.DEFLATED, _GZIP)
-        self._first = True
-
-    def write(self, data: bytes | memoryview) -> None:
-        self._file.write(data if self._packer is None else self._packer.compress(data))
-
-    def write_event_text(self, chunk: bytes) -> None:
-        """Drops the comma before the file's first event: each event begins with one."""
-        self.write(memoryview(chunk)[1:] if self._first else chunk)
-        self._first = False
-
-    def finish(self) -> None:
-        if self._packer is not None:
-            self._file.write(self._packer.flush())

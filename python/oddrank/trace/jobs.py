@@ -1,4 +1,4 @@
-"""Finds the records for a command: named by path, job, rank or pid, or of the newest job."""
+"""Finds the records for a command: named by path, job or rank, or of the newest job."""
 
 import os
 import re
@@ -38,16 +38,14 @@ class Job:
 
     @property
     def lives(self) -> bool:
-        return any(map(_lives, self.files))
+        names = filter(None, (NAME.fullmatch(file.name) for file in self.files))
+        return any(job.start_time(int(name[3])) == int(name[4]) for name in names)
 
     @property
     def age(self) -> tuple[int, float]:
         """Sorts jobs: running ones are newer than others, later ones newer than earlier ones."""
         living = max(map(started, self.files)) if self.lives else 0
         return (living, max(map(_changed, self.files)))
-
-    def __str__(self) -> str:
-        return f"{self.folder.name} ({self.size_and_age()})"
 
     def size_and_age(self) -> str:
         """Returns `3 ranks, last event at 11:19`."""
@@ -71,25 +69,48 @@ class Found:
     also: str = ""
     """A line about another job that the user may have meant; empty if there is none."""
     is_part: bool = False
-    """The user named ranks or a process, not whole jobs."""
+    """The user named ranks, not whole jobs."""
 
 
-def find(paths: Iterable[str] = (), pid: int | None = None) -> Found:
+def find(paths: Iterable[str] = ()) -> Found:
     """Finds the records that `paths` name; by default, those of this user's newest job here.
 
     paths: record files, folders of one or more jobs, folders from `oddrank collect` (JOB/HOST below
     them), names of jobs on this host or their beginnings, or numbers of ranks of the newest job.
-    pid: find only this process's record. Raises OddrankError if there is no record.
+    Raises OddrankError if there is no record.
     """
-    typed = list(paths)
-    if pid is not None:
-        found = _typed(typed) if typed else None
-        files = [_of_pid(pid, found)]
-        return replace(found or Found(files), files=files, also="", is_part=True)
-    if typed:
-        return _typed(typed)
-    newest, *others = here()
-    return Found(sorted(newest.files, key=_rank_and_pid), also=_also_here(newest, others))
+    names = list(paths)
+    if not names:
+        newest, *others = here()
+        return Found(sorted(newest.files, key=_rank_and_pid), also=_also_here(newest, others))
+    files: list[Path] = []
+    lacking: list[str] = []
+    closed: list[Path] = []
+    present: list[Job] = []
+    is_part = False
+    for name in names:
+        try:
+            if os.path.exists(name):
+                files += _below(Path(name), closed)
+                continue
+            with suppress(OddrankError):
+                present = present or here()
+            number = int(name) if name.isdecimal() and len(name) <= _MOST_DIGITS else None
+            is_job = any(each.folder.name == name for each in present)
+            if number is None or (is_job and number not in present[0].ranks):
+                files += _of_jobs(name, present) or _below(Path(name), closed)
+                continue
+            rank_files, lack = _of_rank(number, present or here())
+            files += rank_files
+            lacking += lack
+            is_part = True
+        except OddrankError as error:
+            lacking.append(str(error))
+    if not files:
+        raise OddrankError("; ".join(lacking))
+    in_order = sorted(dict.fromkeys(files), key=_rank_and_pid)
+    also = _also_here(present[0], present[1:]) if is_part else ""
+    return Found(in_order, lacking, _closed(closed), also, is_part)
 
 
 def find_one(name: str) -> Found:
@@ -115,8 +136,8 @@ def here() -> list[Job]:
     found = [each for each in found if each.files]
     if not found:
         raise OddrankError(
-            f"no record of yours in {looked_at()}: call oddrank.arm() in the script, start it with"
-            " `-m oddrank run`, or name the folder"
+            f"no record of yours in {', '.join(map(str, bases()))}: call oddrank.arm() in the"
+            " script, start it with `-m oddrank run`, or name the folder"
         )
     return sorted(found, key=lambda each: each.age, reverse=True)
 
@@ -125,10 +146,6 @@ def bases() -> tuple[Path, ...]:
     """Returns the folders that hold jobs; only ODDRANK_DIR if it is set."""
     folders = job.base_folders()
     return folders[:1] if os.environ.get("ODDRANK_DIR") else folders
-
-
-def looked_at() -> str:
-    return ", ".join(map(os.fspath, bases()))
 
 
 def below(path: Path) -> list[Path]:
@@ -155,13 +172,6 @@ def _closed(folders: Sequence[Path], why: str = "") -> str:
     return f"cannot look into {names}{more}{why}: run as the job's user or as root"
 
 
-def readable_records(folder: Path) -> list[Path]:
-    """Returns the same; none if the folder is another user's."""
-    with suppress(OddrankError):
-        return records(folder)
-    return []
-
-
 def job_of(file: Path) -> str:
     """Returns the job that a record belongs to: its folder's name."""
     return file.parent.name
@@ -176,42 +186,6 @@ def started(file: Path) -> int:
     """Returns the start of a record's process, in ticks since boot."""
     name = NAME.fullmatch(file.name)
     return int(name[4]) if name else 0
-
-
-def _typed(names: Sequence[str]) -> Found:
-    files: list[Path] = []
-    lacking: list[str] = []
-    closed: list[Path] = []
-    present: list[Job] = []
-    is_part = False
-    for name in names:
-        try:
-            if os.path.exists(name):
-                files += _below(Path(name), closed)
-                continue
-            with suppress(OddrankError):
-                present = present or here()
-            number = int(name) if name.isdecimal() and len(name) <= _MOST_DIGITS else None
-            if number is None or _is_job_alone(name, number, present):
-                files += _of_jobs(name, present) or _below(Path(name), closed)
-                continue
-            rank_files, lack = _of_rank(number, present or here())
-            files += rank_files
-            lacking += lack
-            is_part = True
-        except OddrankError as error:
-            lacking.append(str(error))
-    if not files:
-        raise OddrankError("; ".join(lacking))
-    in_order = sorted(dict.fromkeys(files), key=_rank_and_pid)
-    also = _also_here(present[0], present[1:]) if is_part else ""
-    return Found(in_order, lacking, _closed(closed), also, is_part)
-
-
-def _is_job_alone(name: str, number: int, present: Sequence[Job]) -> bool:
-    """Returns whether `name` means a job: one has this name, and the newest has no such rank."""
-    is_job = any(each.folder.name == name for each in present)
-    return is_job and number not in present[0].ranks
 
 
 def _of_jobs(name: str, present: Sequence[Job]) -> list[Path]:
@@ -248,7 +222,8 @@ def _below(path: Path, closed: list[Path]) -> list[Path]:
     found, hidden = records(path), []
     for folder in [] if found else below(path):
         for each in (folder, *below(folder)):
-            found += readable_records(each)
+            with suppress(OddrankError):
+                found += records(each)
             hidden += [] if os.access(each, os.R_OK | os.X_OK) else [each]
     if not found:
         if hidden:
@@ -268,25 +243,10 @@ def _of_rank(number: int, present: Sequence[Job]) -> tuple[list[Path], list[str]
         what += f", only {len(found)} of its child processes"
     for other in present[1:]:
         for file in filter(is_own, other.of_rank(number)):
-            return found, [f"{what}; {other} has one: name {file}"]
+            return found, [
+                f"{what}; {other.folder.name} ({other.size_and_age()}) has one: name {file}"
+            ]
     return found, [f"{what}: name a file or another job"]
-
-
-def _of_pid(pid: int, among: Found | None) -> Path:
-    """Returns the record of the process, or else of the last one that had its pid."""
-    files = (
-        (file for base in bases() for folder in below(base) for file in readable_records(folder))
-        if among is None
-        else among.files
-    )
-    alive = job.start_time(pid)
-    names = ((file, NAME.fullmatch(file.name)) for file in files)
-    own = [file for file, name in names if name and int(name[3]) == pid]
-    own = [file for file in own if among is not None or alive in (0, started(file))]
-    if own:
-        return max(own, key=lambda file: (started(file) == alive, started(file)))
-    where = looked_at() if among is None else "the named files"
-    raise OddrankError(f"process {pid} has no record in {where}: was oddrank.arm() called?")
 
 
 def _also_here(newest: Job, others: Sequence[Job]) -> str:
@@ -298,11 +258,6 @@ def _also_here(newest: Job, others: Sequence[Job]) -> str:
     more = f", and {len(meant) - 1} more" if len(meant) > 1 else ""
     name = shlex.quote(first.folder.name)
     return f"also here: oddrank trace where {name} ({first.size_and_age()}){more}"
-
-
-def _lives(file: Path) -> bool:
-    name = NAME.fullmatch(file.name)
-    return name is not None and job.start_time(int(name[3])) == int(name[4])
 
 
 def _changed(file: Path) -> float:

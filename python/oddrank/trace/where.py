@@ -29,7 +29,7 @@ class Group:
 
 
 def groups(ranks: Iterable[Rank], *, all_threads: bool = False) -> list[Group]:
-    """Groups ranks, and sorts the groups: earlier runs, then least progress, then smallest group.
+    """Groups ranks, and sorts the groups: least progress first, then the smallest group.
 
     Progress is the step, then the number of collectives issued. This is no judgement. Child
     processes (DataLoader workers) are included with `all_threads` only.
@@ -39,12 +39,7 @@ def groups(ranks: Iterable[Rank], *, all_threads: bool = False) -> list[Group]:
         if all_threads or not rank.is_child:
             found.setdefault(_place(rank, all_threads), []).append(rank)
     made = [Group(tuple(sorted(group, key=lambda r: (r.rank, r.pid)))) for group in found.values()]
-    return sorted(
-        made,
-        key=lambda group: (
-            -group.first.runs_back, _progress(group.first), len(group.ranks), _who(group)
-        ),
-    )  # fmt: skip
+    return sorted(made, key=lambda g: (_progress(g.first), len(g.ranks), g.first.rank, g.first.pid))
 
 
 def text(
@@ -64,7 +59,7 @@ def text(
     all_threads = all_threads or all(rank.is_child for rank in ranks)
     lines = [f"job {job}" if chosen else _heading(ranks, job)]
     for group in groups(ranks, all_threads=all_threads):
-        lines += ["", _title(group, ranks, now), *_group_lines(group, all_threads, now)]
+        lines += ["", _title(group, now), *_group_lines(group, all_threads, now)]
     hidden = [] if all_threads else _hidden(ranks)
     return [*lines, *(["", f"not shown: {', '.join(hidden)} (--all-threads)"] if hidden else [])]
 
@@ -84,7 +79,7 @@ def _place(rank: Rank, all_threads: bool) -> Any:
     )  # fmt: skip
     # `held` keeps a stopped rank out of a group of sleeping ranks.
     stacks = tuple((t.name, t.stack, t.hidden, t.held) for t in shown_threads(rank, all_threads))
-    life = (rank.runs_back, rank.alive, rank.end)
+    life = (rank.alive, rank.end)
     place = (stacks, rank.last_at, rank.gil_wanted is None)
     pause = rank.pause and (rank.pause.kind, rank.pause.what)
     ends = (rank.thread_raised, rank.notes)
@@ -96,12 +91,7 @@ def _progress(rank: Rank) -> tuple[int, int]:
     return (-1 if rank.step is None else rank.step, issued)
 
 
-def _who(group: Group) -> tuple[int, int]:
-    return (group.first.rank, group.first.pid)
-
-
 def _heading(ranks: Sequence[Rank], job: str) -> str:
-    ranks = [rank for rank in ranks if rank.runs_back == 0]
     parents = [rank for rank in ranks if not rank.is_child]
     world = max((rank.world for rank in parents), default=0)
     numbers = {rank.rank for rank in parents}
@@ -130,11 +120,7 @@ def _gaps(numbers: list[int], world: int) -> str:
     return ",".join(gaps[:20]) + (" and more" if len(gaps) > 20 else "")
 
 
-def _run(back: int) -> str:
-    return ("the last run", "the run before")[back] if back < 2 else f"{back} runs before the last"
-
-
-def _title(group: Group, every: Sequence[Rank], now: float) -> str:
+def _title(group: Group, now: float) -> str:
     first, ranks = group.first, group.ranks
     hosts = sorted({rank.host for rank in ranks})
     where = hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts"
@@ -143,8 +129,6 @@ def _title(group: Group, every: Sequence[Rank], now: float) -> str:
         who = f"{len(ranks)} child process{'es' if len(ranks) > 1 else ''} of {who}"
     if len(hosts) == 1:
         where += f", pid{'' if len(ranks) == 1 else 's'} {fold((rank.pid for rank in ranks), ', ')}"
-    if len({rank.runs_back for rank in every}) > 1:
-        who = f"{_run(first.runs_back)}, {who}"
     step = "no step yet" if first.step is None else f"step {first.step}"
     return f"{who} ({where}): {step}, {_life(ranks, now)}"
 

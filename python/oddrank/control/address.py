@@ -1,0 +1,88 @@
+"""The root's address: where it listens, and the file in which a host's guards find it."""
+
+import os
+import re
+import stat
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from oddrank import _native, job
+from oddrank.launch import starter
+
+ADDRESS = "ODDRANK_CONTROL_ADDR"
+_FILE_NAME = re.compile(r"root-(\d{1,10})-(\d{1,20})-.*")
+# Only older rendezvous files are removed: their launcher may live unseen, in another pid namespace.
+_OLD_SECONDS = 24 * 3600
+
+
+def listen(given: str) -> tuple[int, str, str]:
+    """Return (listening descriptor, address for the others, address for rank 0's own guard).
+
+    given: the address that the user chose; "": any port, and a new secret.
+    """
+    core = _native.core()
+    if given:
+        hosts, port, token = core.control_parse_address(given)
+        listener, _ = core.control_listen(port)
+    else:
+        listener, port = core.control_listen(0)
+        hosts = core.control_interfaces(os.environ.get("MASTER_ADDR", ""))
+        token = core.control_token()
+    own = ",".join(["127.0.0.1", *hosts])
+    return listener, f"{','.join(hosts)}:{port}#{token}", f"{own}:{port}#{token}"
+
+
+def path_under(folder: Path, run: str) -> str:
+    """Returns this run's file in the job's folder; "" if the launcher's start time is unknown.
+
+    The name holds the launcher's pid and start time: no other run has the same name. Only for
+    launchers that are one process per host and run.
+    """
+    launcher = starter()
+    started = job.start_time(launcher)
+    return str(folder / f"root-{launcher}-{started}-{run}") if started else ""
+
+
+def leave_address(path: str, address: str) -> None:
+    """Writes the address, a secret of this user's, for this host's guards: whole or not at all."""
+    if not path:
+        return
+    file = Path(path)
+    with suppress(OSError):  # full, read-only or another's: the store brings the address too
+        for folder in (file.parent.parent, file.parent):  # the user's, the job's
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            seen = folder.lstat()
+            if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid():
+                return
+        temporary = f"{path}.{os.getpid()}"
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with open(descriptor, "w", encoding="ascii") as stream:
+            stream.write(address)
+        os.replace(temporary, path)
+    with suppress(OSError):
+        _clear_up(Path(path).parent.parent)
+
+
+def _clear_up(user: Path) -> None:
+    """Removes rendezvous files left in this user's job folders, and folders that this empties.
+
+    A guard removes the file once it has read it, if it is not killed before. Folders with records
+    belong to trace.
+    """
+    folders = list(os.scandir(user)) if os.access(user, os.R_OK | os.X_OK) else []
+    for folder in folders:
+        with suppress(OSError):  # gone meanwhile, or not ours
+            if folder.is_dir(follow_symlinks=False):
+                left = [file for file in os.scandir(folder) if _is_left(file)]
+                for file in left:
+                    os.unlink(file)
+                if left:
+                    os.rmdir(folder)
+
+
+def _is_left(file: "os.DirEntry[str]") -> bool:
+    name = _FILE_NAME.fullmatch(file.name)
+    if name is None or job.start_time(int(name[1])) == int(name[2]):
+        return False
+    return file.stat(follow_symlinks=False).st_mtime + _OLD_SECONDS < time.time()
