@@ -26,7 +26,7 @@ class Program:
         return (self.folder / "out").read_text(errors="replace")
 
     def sessions(self) -> list[Session]:
-        return [channel.read(one) for one in sorted(self.folder.glob("*/debug-*.json"))]
+        return channel.sessions([self.folder])
 
     def waits(self, count: int = 1) -> list[Session]:
         """Waits until processes wait for a debugger."""
@@ -59,8 +59,9 @@ def started(folder: Path, command: Sequence[str], **environ: str) -> Iterator[Pr
 
 def talk(session: Session, typed: str, *, leaves: bool = True) -> str:
     """Debugs without `oddrank attach`; returns what was shown. leaves: closes after the lines."""
-    with socket.create_connection((session.address, session.port), PATIENCE.limit) as rank:
-        rank.sendall(session.token.encode() + typed.encode())
+    with session.connect() as rank:
+        rank.settimeout(PATIENCE.limit)
+        rank.sendall(typed.encode())
         if leaves:
             rank.shutdown(socket.SHUT_WR)
         shown = b""

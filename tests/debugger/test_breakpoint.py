@@ -138,7 +138,7 @@ def test_at_its_terminal_it_reads_lines_and_leaves_the_terminal_as_it_was(tmp_pa
     with Terminal(tmp_path) as terminal:
         before = termios.tcgetattr(terminal.descriptor)
         terminal.shows(b"(Pdb) ")
-        assert not list(tmp_path.glob("*/debug-*.json"))
+        assert not list(tmp_path.glob("*/debug-*"))
         terminal.types(b"p total\n")
         terminal.shows(b"11\r\n(Pdb) ")
         if killed:
@@ -165,7 +165,7 @@ def test_what_is_no_rank_no_deadline_and_no_session_is_refused_in_one_line(tmp_p
         with pytest.raises(OddrankError) as refused:
             oddrank.breakpoint(**options)
         said.append(str(refused.value))
-    for argument in ("3", "nothing.json"):
+    for argument in ("3", "x"):
         done = attach(tmp_path, argument, typed="")
         assert done.returncode == 2
         said.append(done.stderr.rstrip())

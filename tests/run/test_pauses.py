@@ -66,7 +66,7 @@ def test_a_breakpoint_is_no_stall_before_the_debugger_comes_and_at_its_prompt(tm
         assert verdict == "healthy"
         assert summary.startswith("rank 1 stands in a breakpoint (pausing.py:")
         assert summary.endswith("; ranks 0, 2 wait for it")
-        (session,) = [channel.read(one) for one in job.folder.glob("records/*/debug-*.json")]
+        (session,) = channel.sessions([job.folder / "records"])
         # The first step lets the others go on, to the collective in which they wait for it.
         talk(session, f"n\n!import time; time.sleep({2 * STALL})\nc\n")
         ends_well(job)

@@ -35,7 +35,6 @@ def breakpoint(
     when: Callable[[], object] | None = None,
     *,
     deadline: float = 3600.0,
-    listen: str = "127.0.0.1",
 ) -> None:
     """Stops `rank` at the caller's next line; all ranks call it, and the others wait.
 
@@ -43,7 +42,7 @@ def breakpoint(
     it first steps or continues, when it quits or dies, and after `deadline` seconds.
 
     rank: None stops each process that comes here, and nobody waits. when: called on that rank; it
-    stops if the result is true. listen: the address for `oddrank attach` from elsewhere.
+    stops if the result is true.
     In other processes than the ranks themselves (workers of a DataLoader, forked children) nobody
     waits, and `rank` is the rank that they belong to.
     """
@@ -55,7 +54,7 @@ def breakpoint(
     if rank is None or not _is_rank():
         own = _own_rank()
         if (rank is None or rank == own) and (when is None or when()):
-            _debug(frame, own, deadline, listen, None)
+            _debug(frame, own, deadline, None)
         return
     store, key = _connected(), f"{next(_numbers)}/{rank}"
     if not 0 <= rank < store.world:
@@ -67,15 +66,13 @@ def breakpoint(
     is_debugged = False
     try:
         if when is None or when():
-            is_debugged = _debug(frame, rank, deadline, listen, stopped)
+            is_debugged = _debug(frame, rank, deadline, stopped)
     finally:
         if not is_debugged:
             stopped.over()
 
 
-def _debug(
-    frame: FrameType, rank: int, deadline: float, listen: str, stopped: Stopped | None
-) -> bool:
+def _debug(frame: FrameType, rank: int, deadline: float, stopped: Stopped | None) -> bool:
     """Returns whether a debugger has come: then it tells the others when it is over."""
     global _active
     if _active is not None and not _active.is_over:  # it has come to the next breakpoint
@@ -91,7 +88,7 @@ def _debug(
         _tell(f"{who} stops at {place}, in pdb at its terminal", stopped)
     else:
         waits = Paused("breakpoint", deadline, place)
-        with waits, closing(Listener(rank, place, listen)) as listener:
+        with waits, closing(Listener(rank)) as listener:
             name = rank if _is_rank() else f"{rank} --pid {os.getpid()}"
             _tell(
                 f"{who} stops at {place} for a debugger, at most {deadline:g} s. On"

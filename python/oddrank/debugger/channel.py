@@ -5,33 +5,28 @@ is killed at the prompt.
 """
 
 import fcntl
-import hmac
-import json
 import os
-import secrets
+import re
 import select
 import socket
 import stat
 import termios
 import time
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from oddrank import job
 from oddrank.errors import OddrankError
 
 _LONGEST_LINE = 1 << 16
-_TOKEN_SECONDS = 10.0
-"""A client has so long to send the token."""
 _WRITE_SECONDS = 10.0
 """A client that takes no text for so long is gone."""
-_FILE = "debug-"
+_NAME = "debug-rank"
+_OWN = re.compile(rf"{_NAME}(-?\d+)-(\d+)-(\d+)")
 _PTS = 136  # the first major number of pseudo-terminals
 _MOST_SESSIONS = 1000
-_MOST_CLIENTS = 64  # that have not sent the token yet
 
 
 class Channel:
@@ -151,95 +146,57 @@ def _device() -> str:
 
 @dataclass(frozen=True)
 class Session:
-    """A process that waits for a debugger, as its file says. rank: -1 outside of a job."""
+    """A process that waits for a debugger at a socket. rank: -1 outside of a job."""
 
+    file: Path
     rank: int
     pid: int
-    started: int
-    host: str
-    place: str
-    address: str
-    port: int
-    token: str
 
-    @property
-    def is_alive(self) -> bool:
-        """Returns whether the process lives; True for another host's, which nobody here knows."""
-        here = self.host == os.uname().nodename
-        return not here or job.start_time(self.pid) == self.started
+    def connect(self) -> socket.socket:
+        made = socket.socket(socket.AF_UNIX)
+        try:
+            with _short(self.file) as path:
+                made.connect(path)
+        except OSError:
+            made.close()
+            raise
+        return made
 
 
 class Listener:
-    """Waits for `oddrank attach`, at a TCP port that a file of this user's alone names.
+    """Waits for `oddrank attach`, at a socket that this user alone may connect to."""
 
-    Of those who connect, one that sends the file's token first gets the debugger.
-    """
-
-    def __init__(self, rank: int, place: str, listen: str) -> None:
+    def __init__(self, rank: int) -> None:
+        pid, folder = os.getpid(), job.job_folder()
+        self._file = folder / f"{_NAME}{rank}-{pid}-{job.start_time(pid)}"
+        self._socket = socket.socket(socket.AF_UNIX)
         try:
-            self._socket = socket.create_server((listen, 0))
-        except OSError as error:
-            raise OddrankError(
-                f"no debugger can listen at {listen!r}: {error.strerror or error}. Give listen= an"
-                " address of this host, or leave it out"
-            ) from error
-        port = self._socket.getsockname()[1]
-        address = os.uname().nodename if listen in ("", "0.0.0.0") else listen
-        pid = os.getpid()
-        self.session = Session(
-            rank, pid, job.start_time(pid), os.uname().nodename, place, address, port,
-            secrets.token_hex(16),
-        )  # fmt: skip
-        try:
-            self._file = _write(self.session)
+            for one in (folder.parent, folder):
+                one.mkdir(mode=0o700, parents=True, exist_ok=True)
+                found = one.lstat()
+                if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+                    raise PermissionError(f"{one} is not yours")
+            self._file.unlink(missing_ok=True)
+            with _short(self._file) as path:
+                self._socket.bind(path)
+            self._file.chmod(0o600)
+            self._socket.listen()
         except OSError as error:
             self._socket.close()
             raise OddrankError(
-                f"no debugger can attach: {job.job_folder()} can't be written:"
+                f"no debugger can attach: {folder} can't be written:"
                 f" {error.strerror or error}. Set ODDRANK_DIR to a folder of yours"
             ) from error
 
     def accept(self, end: float) -> Channel | None:
-        """Returns the channel to the debugger; None at the deadline.
-
-        It hears all clients at the same time: those that stay silent hold nobody up.
-        """
-        clients: dict[int, _Client] = {}  # by descriptor, the oldest first
+        """Returns the channel to the debugger; None at the deadline."""
+        self._socket.settimeout(max(0.0, end - time.monotonic()))
         try:
-            return self._wait(clients, end)
-        finally:
-            for client in clients.values():
-                client.stream.close()
-
-    def _wait(self, clients: dict[int, "_Client"], end: float) -> Channel | None:
-        token = self.session.token.encode()
-        self._socket.setblocking(False)
-        while (now := time.monotonic()) < end:
-            waiter = select.poll()
-            for descriptor in (*clients, self._socket.fileno()):  # in the order of their events
-                waiter.register(descriptor, select.POLLIN)
-            until = min([end, *(client.until for client in clients.values())])
-            readable = waiter.poll(max(1.0, (until - now) * 1000))
-            for descriptor, _ in readable:
-                if descriptor == self._socket.fileno():
-                    self._let_in(clients)
-                elif not clients[descriptor].hear(len(token)):
-                    client = clients.pop(descriptor)
-                    if hmac.compare_digest(client.said, token):
-                        return Channel(client.stream.detach(), end)
-                    client.stream.close()
-            # The oldest one's time is over; whatever had come in time has been read.
-            if not readable and clients:
-                clients.pop(next(iter(clients))).stream.close()
-        return None
-
-    def _let_in(self, clients: dict[int, "_Client"]) -> None:
-        with suppress(OSError):  # a client that has left already
-            made, _ = self._socket.accept()
-            made.setblocking(False)
-            if len(clients) == _MOST_CLIENTS:
-                clients.pop(next(iter(clients))).stream.close()
-            clients[made.fileno()] = _Client(made, time.monotonic() + _TOKEN_SECONDS)
+            client = self._socket.accept()[0]
+        except (TimeoutError, BlockingIOError):
+            return None
+        client.setblocking(False)
+        return Channel(client.detach(), end)
 
     def close(self) -> None:
         self._socket.close()
@@ -247,74 +204,30 @@ class Listener:
             self._file.unlink()
 
 
-@dataclass
-class _Client:
-    """Somebody who has connected. until: when it must have sent the token."""
-
-    stream: socket.socket
-    until: float
-    said: bytes = b""
-
-    def hear(self, count: int) -> bool:
-        """Takes what it sends. Returns whether more is to come, up to `count` bytes."""
-        try:
-            more = self.stream.recv(count - len(self.said))
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        self.said += more
-        return bool(more) and len(self.said) < count
+@contextmanager
+def _short(file: Path) -> Iterator[str]:
+    """Yields a path of the file that is short enough for a socket, whatever the folder's name."""
+    folder = os.open(file.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{file.name}"
+    finally:
+        os.close(folder)
 
 
-def _write(session: Session) -> Path:
-    folder = job.job_folder()
-    for one in (folder.parent, folder):
-        one.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = one.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            raise PermissionError(f"{one} is not yours")
-    file = folder / f"{_FILE}{session.pid}.json"
-    new = folder / f".{file.name}.new"
-    new.unlink(missing_ok=True)  # of a dead process with this number
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with open(os.open(new, flags, 0o600), "w", encoding="utf-8") as stream:
-        json.dump(asdict(session), stream)
-    return new.replace(file)
+def sessions(bases: Iterable[Path] | None = None) -> list[Session]:
+    """Returns this user's processes on this host that wait for a debugger; removes dead ones.
 
-
-def sessions() -> list[Session]:
-    """Returns this user's processes on this host that wait for a debugger; removes dead ones."""
-    return sorted(_living(), key=lambda one: (one.rank, one.pid))
-
-
-def _living() -> Iterator[Session]:
-    for base in job.base_folders():
+    bases: the folders that hold the jobs' folders; None: as this process's variables say.
+    """
+    found: list[Session] = []
+    for base in job.base_folders() if bases is None else bases:
         with suppress(OSError):
             if base.lstat().st_uid != os.geteuid():
                 continue
-            for file in list(base.glob(f"*/{_FILE}*.json"))[:_MOST_SESSIONS]:
-                with suppress(OddrankError):
-                    session = read(file)
-                    if session.is_alive:
-                        yield session
-                    else:
-                        file.unlink(missing_ok=True)
-
-
-def read(file: Path) -> Session:
-    """Returns what the file of a waiting process says. OddrankError if it says nothing."""
-    try:
-        opened = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(opened, "rb") as stream:
-            if os.fstat(opened).st_uid != os.geteuid():
-                raise OddrankError(f"{file} is another user's")
-            said: dict[str, Any] = json.loads(stream.read(_LONGEST_LINE))
-        numbers = [int(said[name]) for name in ("rank", "pid", "started", "port")]
-        host, place, address, token = (
-            str(said[name]) for name in ("host", "place", "address", "token")
-        )
-        rank, pid, started, port = numbers
-        return Session(rank, pid, started, host, place, address, port, token)
-    except (OSError, ValueError, TypeError, KeyError, OverflowError) as error:
-        raise OddrankError(f"{file} names no process that waits for a debugger") from error
+            for file in list(base.glob(f"*/{_NAME}*"))[:_MOST_SESSIONS]:
+                name = _OWN.fullmatch(file.name)
+                if name and job.start_time(int(name[2])) == int(name[3]):
+                    found.append(Session(file, int(name[1]), int(name[2])))
+                elif name:
+                    file.unlink(missing_ok=True)
+    return sorted(found, key=lambda one: (one.rank, one.pid))

@@ -6,22 +6,19 @@ import socket
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import click
 
 from oddrank.cli import Seconds
 from oddrank.debugger import channel
-from oddrank.debugger.channel import Session
 from oddrank.errors import OddrankError
 
-_CONNECT_SECONDS = 10.0
 _LOOK_SECONDS = 0.2
 _HINT = "\n(q or Ctrl-D lets the rank go on; Ctrl-C again does, too)\n"
 
 
 @click.command()
-@click.argument("rank", required=False, metavar="[RANK|FILE]")
+@click.argument("rank", required=False, metavar="[RANK]", type=int)
 @click.option("--pid", type=click.IntRange(min=1), help="Choose this process of the rank.")
 @click.option(
     "--wait",
@@ -31,7 +28,7 @@ _HINT = "\n(q or Ctrl-D lets the rank go on; Ctrl-C again does, too)\n"
     metavar="SECONDS",
     help="Wait so long for a rank to come to a breakpoint.",
 )
-def command(rank: str | None, pid: int | None, wait: float) -> int:
+def command(rank: int | None, pid: int | None, wait: float) -> int:
     """Debug a rank that waits in oddrank.breakpoint(), with pdb's commands.
 
     \b
@@ -40,12 +37,14 @@ def command(rank: str | None, pid: int | None, wait: float) -> int:
       srun --overlap --pty --jobid 4711 -w node7 oddrank attach 3
       kubectl exec -it worker-7 -- oddrank attach 3
 
-    Run it on the rank's host, as the same user. FILE is the debug-PID.json of a rank that listens
-    for other hosts (listen=). When this command ends, in whatever way, the rank goes on.
+    Run it on the rank's host, as the same user. When this command ends, in whatever way, the rank
+    goes on.
     """
     end = time.monotonic() + wait
     while True:
-        found = _find(rank, pid)
+        found = [
+            one for one in channel.sessions() if rank in (None, one.rank) and pid in (None, one.pid)
+        ]
         if found or time.monotonic() >= end:
             break
         time.sleep(_LOOK_SECONDS)
@@ -56,37 +55,16 @@ def command(rank: str | None, pid: int | None, wait: float) -> int:
             " rank's host, or wait for it with --wait 10m"
         )
     if len(found) > 1:
-        named = "; ".join(f"rank {one.rank}, --pid {one.pid}, {one.place}" for one in found[:8])
+        named = "; ".join(f"rank {one.rank}, --pid {one.pid}" for one in found[:8])
         raise OddrankError(f"{len(found)} processes wait for a debugger: choose one: {named}")
-    _talk(_connect(found[0]))
-    return 0
-
-
-def _find(rank: str | None, pid: int | None) -> list[Session]:
-    """Returns the waiting processes that the arguments choose."""
-    if rank is not None and not rank.isdecimal():
-        return [channel.read(Path(rank))]
-    found = channel.sessions()
-    return [
-        one
-        for one in found
-        if (rank is None or one.rank == int(rank)) and (pid is None or one.pid == pid)
-    ]
-
-
-def _connect(session: Session) -> socket.socket:
     try:
-        made = socket.create_connection((session.address, session.port), _CONNECT_SECONDS)
-        made.sendall(session.token.encode())
+        stream = found[0].connect()
     except OSError as error:
         raise OddrankError(
-            f"rank {session.rank} does not answer at {session.address}:{session.port}"
-            f" ({error.strerror or error}): it has gone on, or run this on {session.host}"
+            f"rank {found[0].rank} does not answer ({error.strerror or error}): it has gone on"
         ) from error
-    made.setblocking(True)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a host may vanish
-    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
-    return made
+    _talk(stream)
+    return 0
 
 
 def _talk(rank: socket.socket) -> None:
