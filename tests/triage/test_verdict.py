@@ -263,6 +263,8 @@ def test_every_sentence_can_be_made_with_little_and_with_much(golden):
         "at": Call(7, "all_reduce"), "group": Group("0", (0, 1, 2, 3)), "leaf": GET,
         "leaf_class": "data", "waiting": (Process(0), Process(1)), "against": (Point("but"),),
     }  # fmt: skip
+    killed = Death(Process(2), "signal", FILE, signal=9)
+    xid = (Trouble("xid", "Xid 79: fell off the bus", FILE, "n1", "GPU 3"),)
     lines = []
     for cause in causes.TABLE.values():
         if cause.says is None:  # no finding
@@ -271,7 +273,8 @@ def test_every_sentence_can_be_made_with_little_and_with_much(golden):
         one, two = (Process(2),), (Process(2, "n1"), Process(3, "n1"))
         for certainty, who in ((2, one), (2, two), (2, (Process(pid=7),)), (0, two)):
             for more in ({}, much):
-                made = finding(Suspect(cause, who, "held", certainty, **more))
+                own = {"death": killed} if cause is causes.DEAD else {}
+                made = finding(Suspect(cause, who, "held", certainty, trouble=xid, **own, **more))
                 lines.append(f"  {made.what} [{made.who}]\n")
     assert "None" not in "".join(lines)
     golden("".join(lines))

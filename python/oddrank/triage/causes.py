@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable
 
-from oddrank.finding import Condition, ranks_text
+from oddrank.finding import Condition, Who, ranks_text
 from oddrank.triage.facts import Call
 from oddrank.triage.suspects import Cause, Says, Suspect
 from oddrank.triage.words import (
@@ -18,8 +18,6 @@ from oddrank.triage.words import (
     group_text,
     place_text,
     step_text,
-    stuck,
-    subject,
     wait,
     waiters,
     who,
@@ -39,70 +37,86 @@ _DOING = {
     "running": "runs",
 }
 _MOST_CALLS = 4  # that a sentence names
+_CHOICE = re.compile(r"\[([^]|]*)\|([^]]*)\]")
 _SIZES = re.compile(r"(\d+) vs\.? (\d+)")
 _NOT_TOLD = "what was read does not tell"
 
 
-def _several(suspect: Suspect) -> bool:
-    return len(suspect.processes) > 1
+def _name(suspect: Suspect) -> Who:
+    return suspect.who or who(suspect.processes)
 
 
-def _they_have(suspect: Suspect) -> str:
-    return "they have" if _several(suspect) else "it has"
+def _is_one(suspect: Suspect) -> bool:
+    if suspect.who is not None:
+        return suspect.who.is_or_are == "is"
+    return len(suspect.processes) < 2
 
 
-def _have(suspect: Suspect) -> str:
-    return "have" if _several(suspect) else "has"
+def _filled(text: str, suspect: Suspect) -> str:
+    """Returns the text of a row with what is in braces, and of [one|several] what fits."""
+    is_one = _is_one(suspect)
+    text = _CHOICE.sub(lambda found: found[1] if is_one else found[2], text)
+    name, waiting, death = _name(suspect), suspect.waiting, suspect.death
+    be, place, at = "is" if is_one else "are", place_text(suspect.leaf), full_call(suspect)
+    all_places = filter(None, (place, *map(place_text, suspect.beside)))
+    places = " and ".join(dict.fromkeys(all_places))
+    return text.format(
+        name=name, be=be, may_be=be if suspect.certainty else "may be",
+        host=(suspect.processes and suspect.processes[0].host) or name,
+        first=suspect.support[0].text if suspect.support else "nothing says more",
+        raised=death.text[:300] if death else "the same",
+        waits=f"{count(waiting)} {wait(waiting)}" if waiting else "all ranks wait",
+        call=call_text(suspect.at) or "the call", own=call_text(suspect.own), others=count(waiting),
+        at=at or "the call that the others are in", group=group_text(suspect.group) or "a group",
+        in_leaf=f" in {place}" if place else "", in_all=f", in {places}" if places else "",
+        worker=place_text(suspect.beside[0]) if suspect.beside else "",
+        threads=f" ({', '.join(suspect.threads)})" if suspect.threads else "",
+        step=step_text(suspect), waiters=waiters(suspect),
+        there=waiters(suspect, "there" if at else ""),
+    )  # fmt: skip
 
 
-def _in_leaf(suspect: Suspect) -> str:
-    """Returns ` in F (FILE:LINE)`; "" if its place is not known."""
-    place = place_text(suspect.leaf)
-    return f" in {place}" if place else ""
+def _text(condition: Condition, text: str, **of_rules: str) -> Says:
+    """Returns what makes a sentence of a row's text. of_rules: of single rules."""
+
+    def says(suspect: Suspect) -> tuple[Condition, str]:
+        return condition, _filled(of_rules.get(suspect.rule.replace("-", "_"), text), suspect)
+
+    return says
 
 
-def _host_stopped(suspect: Suspect) -> tuple[Condition, str]:
-    return stuck(suspect, "stopped by a signal, a debugger or a frozen container")
+def _stuck(how: str, waiters: str = "{waiters}") -> Says:
+    return _text("stuck", f"{{name}} {{may_be}} stuck: {how}{{step}}{waiters}")
 
 
-def _gpu_stopped(suspect: Suspect) -> tuple[Condition, str]:
-    if _several(suspect):
-        return stuck(suspect, "their hosts issue more calls, but their GPUs complete none")
-    return stuck(suspect, "its host issues more calls, but its GPU completes none")
-
-
-def _not_entered(suspect: Suspect) -> tuple[Condition, str]:
-    they, at = _they_have(suspect), full_call(suspect)
-    if not at:
-        return stuck(suspect, f"{they} not entered the call that the others are in")
-    return stuck(suspect, f"{they} not entered {at}", where="there")
+_INSIDE = _stuck("inside {call}, or in one before it, and nobody else is behind")
+_INSIDE_OLDER = _stuck(
+    "inside {own} of {group}, which the others have completed; {name} [has|have] not entered"
+    " {call}",
+    "{there}",
+)
+_ENTERED_OR_INSIDE = _stuck(
+    "[it has|they have] not entered {call}, or {be} inside it (a stack would tell)"
+)
+_MAYBE_AWAITED = _text(
+    "unknown",
+    "{waits} in {call}, and {name} left no word of it: whether they wait for [it|them] can't be"
+    " told",
+    init_not_begun="{waits} in {call}, and {name} printed no line of it: whether it was not"
+    " reached or not logged can't be told",
+    counts_behind="{name} {be} behind {others} in {call}, as in healthy jobs, too: only counts"
+    " that stand still tell",
+)
 
 
 def _inside_call(suspect: Suspect) -> tuple[Condition, str]:
-    name, _, _ = subject(suspect)
-    at, own = call_text(suspect.at) or "a call", suspect.own
-    if own is not None and suspect.at is not None and own.seq != suspect.at.seq:
-        of = group_text(suspect.group)
-        how = f"inside {call_text(own)} of {of}, which the others have completed"
-        return stuck(suspect, f"{how}; {name} {_have(suspect)} not entered {at}", where="there")
-    return stuck(suspect, f"inside {at}, or in one before it, and nobody else is behind")
+    own, at = suspect.own, suspect.at
+    is_older = own is not None and at is not None and own.seq != at.seq
+    return (_INSIDE_OLDER if is_older else _INSIDE)(suspect)
 
 
 def _entered_or_inside(suspect: Suspect) -> tuple[Condition, str]:
-    name, be, them = subject(suspect)
-    at = call_text(suspect.at) or "the call"
-    if suspect.rule == "init-not-begun":
-        text = f"{count(suspect.waiting)} wait in {at}, and {name} printed no line of it"
-        return "unknown", f"{text}: whether it was not reached or not logged can't be told"
-    if suspect.certainty == 0 and suspect.rule == "counts-behind":
-        text = f"{name} {be} behind {count(suspect.waiting)} in {at}"
-        return "unknown", f"{text}, as in healthy jobs, too: only counts that stand still tell"
-    if suspect.certainty == 0:
-        text = f"{count(suspect.waiting)} {wait(suspect.waiting)} in {at}"
-        text += f", and {name} left no word of it"
-        return "unknown", f"{text}: whether they wait for {them} can't be told"
-    they = _they_have(suspect)
-    return stuck(suspect, f"{they} not entered {at}, or {be} inside it (a stack would tell)")
+    return (_ENTERED_OR_INSIDE if suspect.certainty else _MAYBE_AWAITED)(suspect)
 
 
 def _host_stuck(suspect: Suspect) -> tuple[Condition, str]:
@@ -110,32 +124,15 @@ def _host_stuck(suspect: Suspect) -> tuple[Condition, str]:
     if suspect.rule == "held" and not suspect.leaf_class:
         doing = "inside the kernel (state D)"
     first, _, rest = doing.partition(" ")
-    if _several(suspect) and first.endswith("s"):
+    if not _is_one(suspect) and first.endswith("s"):
         doing = f"{first[:-1]} {rest}".rstrip()
-    place = place_text(suspect.leaf)
     if suspect.beside and len(suspect.processes) == 1:
-        worker = place_text(suspect.beside[0])
-        return stuck(suspect, f"waits for its DataLoader worker, which stands in {worker}")
-    if place and suspect.leaf_class not in _DOING:
-        return stuck(suspect, doing, place=place)
-    return stuck(suspect, f"{doing} in {place}" if place else doing)
-
-
-def _deadlock(suspect: Suspect) -> tuple[Condition, str]:
-    its = "their" if _several(suspect) else "its"
-    places = dict.fromkeys(filter(None, map(place_text, (suspect.leaf, *suspect.beside))))
-    where = f", in {' and '.join(places)}" if places else ""
-    return stuck(suspect, f"{its} threads wait for each other's locks{where}")
-
-
-def _gil_held(suspect: Suspect) -> tuple[Condition, str]:
-    where = _in_leaf(suspect)
-    return stuck(suspect, f"one thread keeps the GIL{where}, and no other Python code can run")
-
-
-def _infinite_loop(suspect: Suspect) -> tuple[Condition, str]:
-    run, do = ("run", "do") if _several(suspect) else ("runs", "does")
-    return stuck(suspect, f"{run} on{_in_leaf(suspect)} and {do} not come to the next call")
+        doing = "waits for its DataLoader worker, which stands in {worker}"
+    elif suspect.leaf_class not in _DOING and place_text(suspect.leaf):
+        return _text("stuck", "{name} {may_be} stuck{in_leaf}{step}{waiters}")(suspect)
+    else:
+        doing += "{in_leaf}"
+    return _stuck(doing)(suspect)
 
 
 _IN_PAUSE = {
@@ -145,40 +142,33 @@ _IN_PAUSE = {
 
 
 def _dead(suspect: Suspect) -> tuple[Condition, str]:
-    name, _, _ = subject(suspect)
     death = suspect.death
-    if death is None:
-        return "dead", f"{name} died{waiters(suspect)}"
-    if death.child:
-        name = f"{name}'s {death.child}"
+    assert death is not None
+    name = str(_name(suspect)) + (f"'s {death.child}" if death.child else "")
     text = death.text.strip().partition("\n")[0][:300]
     place = place_text(death.site[0] if death.site else suspect.leaf)
     comma = "," if death.how == "exception" and ": " in text else ""
     at = f"{comma} at {place}" if place else ""
     by = f" by the {death.by}" if death.by else ""
-    if death.how == "exception":
-        how = f"raised {text or 'an exception'}{at}"
-    elif death.how == "signal":
-        if suspect.pauses and not death.site:
-            at = _IN_PAUSE[suspect.pauses[0].pause.kind]
-        how = f"was killed{by} with {_signal_name(death.signal)}{at}"
-    elif death.how == "oom":
-        how = f"ran out of memory and was killed{by}" if death.by else "ran out of memory"
-    elif death.how == "exit":
-        how = "ended" if death.code is None else f"exited with code {death.code}{at}"
-    elif death.how == "evicted":
-        how = f"was evicted{by}"
-    else:
-        how = f"aborted{at}" + (f": {text}" if text else "")
+    if suspect.pauses and not death.site and death.how == "signal":
+        at = _IN_PAUSE[suspect.pauses[0].pause.kind]
+    how = {
+        "exception": f"raised {text or 'an exception'}{at}",
+        "signal": f"was killed{by} with {_signal_name(death.signal)}{at}",
+        "oom": "ran out of memory" + (f" and was killed{by}" if death.by else ""),
+        "exit": "ended" if death.code is None else f"exited with code {death.code}{at}",
+        "evicted": f"was evicted{by}",
+        "abort": f"aborted{at}" + (f": {text}" if text else ""),
+    }[death.how]
     if death.how in ("signal", "oom", "exit", "evicted") and text:
         how += f" ({text})"
-    if _several(suspect):
+    if not _is_one(suspect):
         how = how.replace("was ", "were ", 1)
     return "dead", f"{name} {how}{step_text(suspect)}{waiters(suspect)}"
 
 
 def _finished(suspect: Suspect) -> tuple[Condition, str]:
-    name, _, _ = subject(suspect)
+    name = _name(suspect)
     at, death = full_call(suspect, "a call"), suspect.death
     if death is None:
         text = f"{name} {wait(suspect.processes)} in {at}, which "
@@ -196,7 +186,7 @@ def _finished(suspect: Suspect) -> tuple[Condition, str]:
 
 def _mismatch(suspect: Suspect) -> tuple[Condition, str]:
     found = suspect.mismatch
-    name, _, _ = subject(suspect)
+    name = _name(suspect)
     if found is None:
         at = full_call(suspect) or "a call"
         before = "what was never issued after the same calls before"
@@ -227,84 +217,45 @@ def _with(call: Call, differs: str) -> str:
     return f"{call.op} with {name} {value}"
 
 
-def _shared_group(suspect: Suspect) -> tuple[Condition, str]:
-    name, _, _ = subject(suspect)
-    use = "use" if _several(suspect) else "uses"
-    text = f"{name} {use} {group_text(suspect.group) or 'a group'} from several threads at once"
-    each = f" ({', '.join(suspect.threads)})" if suspect.threads else ""
-    return "mismatch", f"{text}{each}: their calls meet in no fixed order"
-
-
 def _cycle(suspect: Suspect) -> tuple[Condition, str]:
     # Other evidence has added its points after those of the circle.
     parts = "; ".join(point.text for point in suspect.support[: max(1, len(suspect.cycle))])
-    name, _, _ = subject(suspect)
+    name = _name(suspect)
     wait = "wait" if suspect.certainty else "may wait"
     if suspect.rule == "opposed-messages":
         return "stuck", f"{name} {wait} for each other: {parts}{waiters(suspect)}"
     return "stuck", f"{name} {wait} for each other in a circle: {parts}"
 
 
-def _outside(suspect: Suspect) -> tuple[Condition, str]:
-    place = place_text(suspect.leaf)
-    text = "no rank waits in a call: a stall, if there is one, is in code that is no collective"
-    if suspect.processes and place:
-        name, be, _ = subject(suspect)
-        doing = _DOING.get(suspect.leaf_class, "stands")
-        return "stuck", f"no rank waits in a call; {name} {be} in {place}: it {doing}"
-    if suspect.rule == "no-recorded-call":
-        text = (
-            "no rank waits in a call that is recorded: a stall, if there is one, is in a send or"
-            " receive over gloo, or in code that is no collective"
-        )
-    return "unknown", text
-
-
-def _moving(suspect: Suspect) -> tuple[Condition, str]:
-    name, be, _ = subject(suspect)
-    be = be if suspect.certainty else "may be"
-    return "slow", f"{name} {be} slow, but moves{_in_leaf(suspect)}{waiters(suspect)}"
-
-
-def _unreachable(suspect: Suspect) -> tuple[Condition, str]:
-    verb = "answer" if _several(suspect) else "answers"
-    return stuck(suspect, f"{verb} nobody: stopped, dead, or cut off from the network")
-
-
 def _device(suspect: Suspect) -> tuple[Condition, str]:
-    trouble = suspect.trouble[0] if suspect.trouble else None
-    text = trouble.text.strip()[:300] if trouble else "a fault of a device"
-    if trouble and trouble.count > 1:
+    trouble = suspect.trouble[0]
+    text, device = trouble.text.strip()[:300], trouble.device
+    if trouble.count > 1:
         text += f" ({trouble.count} times)"
-    device = trouble.device if trouble else None
     if not suspect.processes:
-        host = f"node {trouble.host}" if trouble and trouble.host else None
+        host = f"node {trouble.host}" if trouble.host else None
         name = " of ".join(part for part in (device, host) if part) or "a host"
         return "broken", f"{name} has a fault: {text}"
     place = f"{device}: " if device and device not in text else ""
-    name, _, _ = subject(suspect)
-    return "broken", f"{name} {_have(suspect)} a fault: {place}{text}{waiters(suspect)}"
+    has = "has" if _is_one(suspect) else "have"
+    return "broken", f"{_name(suspect)} {has} a fault: {place}{text}{waiters(suspect)}"
 
 
 def _settings(suspect: Suspect) -> tuple[Condition, str]:
-    told = dict.fromkeys(trouble.text for trouble in suspect.trouble)
-    text = "; ".join(told) or "other settings than the others"
+    text = "; ".join(dict.fromkeys(trouble.text for trouble in suspect.trouble))
     if "Duplicate GPU" in text:
         return "unknown", f"processes share one GPU: {text}"
     if not suspect.processes:
         return "unknown", f"ranks differ in their settings: {text}"
-    name, _, _ = subject(suspect)
-    return "different", f"{name} {_have(suspect)} {text}"
+    return "different", f"{_name(suspect)} {'has' if _is_one(suspect) else 'have'} {text}"
 
 
 def _application(suspect: Suspect) -> tuple[Condition, str]:
-    trouble = suspect.trouble[0] if suspect.trouble else None
-    device, host = (trouble.device, trouble.host) if trouble else (None, None)
-    place = " of ".join(part for part in (device, host) if part) or "a GPU"
-    text = trouble.text.strip()[:300] if trouble else "an error"
-    name, _, _ = subject(suspect)
-    whose = f"an error of the program of {name}" if suspect.processes else "an error of a program"
-    return "suspicious", f"{place} reports {text}: {whose}, not of the GPU"
+    trouble = suspect.trouble[0]
+    place = " of ".join(part for part in (trouble.device, trouble.host) if part) or "a GPU"
+    of = f"the program of {_name(suspect)}" if suspect.processes else "a program"
+    text = f"{place} reports {trouble.text.strip()[:300]}: an error of {of}, not of the GPU"
+    return "suspicious", text
 
 
 def _unknown(suspect: Suspect) -> tuple[Condition, str]:
@@ -327,9 +278,11 @@ def _different_calls(suspect: Suspect) -> str:
 
 
 def _lost_peers(suspect: Suspect) -> str:
-    verb = "connections" if len(suspect.waiting) > 1 else "a connection"
-    who_ = count(suspect.waiting) if suspect.waiting else "a process"
-    return f"{who_} lost {verb}, and {_NOT_TOLD} who ended first"
+    several = len(suspect.waiting) > 1
+    lost = f"{count(suspect.waiting) if suspect.waiting else 'a process'} lost "
+    return (
+        f"{lost}{'' if several else 'a '}connection{'s' * several}, and {_NOT_TOLD} who ended first"
+    )
 
 
 def _not_understood(suspect: Suspect) -> str:
@@ -340,8 +293,7 @@ def _not_understood(suspect: Suspect) -> str:
 
 def _told_to_end(suspect: Suspect) -> str:
     death = suspect.death
-    if death is None:
-        return f"the job was ended, and {_NOT_TOLD} by whom"
+    assert death is not None
     name = death.process.label
     at = ""
     if death.time is not None:
@@ -359,8 +311,7 @@ def _told_to_end(suspect: Suspect) -> str:
 
 def _sizes_differ(suspect: Suspect) -> str:
     death = suspect.death
-    if death is None:
-        return f"sizes differ, and {_NOT_TOLD} whose is wrong"
+    assert death is not None
     process = death.process
     known = process.rank is not None or process.pid is not None or process.label
     name = str(who([process])) if known else "a process"
@@ -381,25 +332,6 @@ _OF_RULES: dict[str, Callable[[Suspect], str]] = {
 }
 
 
-def _hub(condition: Condition, text: str, **of_rules: str) -> Says:
-    """Returns what makes a sentence of a text with places in braces. of_rules: of single rules."""
-
-    def says(suspect: Suspect) -> tuple[Condition, str]:
-        name = suspect.who or who(suspect.processes)
-        several, death, waiting = name.is_or_are == "are", suspect.death, suspect.waiting
-        return condition, of_rules.get(suspect.rule.replace("-", "_"), text).format(
-            name=name, be=name.is_or_are, have="have" if several else "has",
-            them="them" if several else "it", its="their" if several else "its",
-            host=(suspect.processes and suspect.processes[0].host) or name,
-            first=suspect.support[0].text if suspect.support else "nothing says more",
-            raised=death.text[:300] if death else "the same",
-            waits=f"{count(waiting)} {wait(waiting)}" if waiting else "all ranks wait",
-            stage=step_text(suspect), waiters=waiters(suspect),
-        )  # fmt: skip
-
-    return says
-
-
 def _signal_name(number: int | None) -> str:
     try:
         return signal.Signals(number or 0).name
@@ -410,81 +342,90 @@ def _signal_name(number: int | None) -> str:
 # fmt: off
 PAUSED = Cause("paused", "purpose", None, "waits on purpose: at a breakpoint, or for a rank in one")
 DEAD = Cause("dead", "end", _dead,
-             "died first: exception, signal, exit, out of memory; or a worker that it started did")
+    "died first: exception, signal, exit, out of memory; or a worker that it started did")
 FINISHED = Cause("finished", "end", _finished,
-                 "ended with exit code 0, while others wait in a call that it never makes")
-HOST_STOPPED = Cause("host-stopped", "held", _host_stopped,
-                     "was stopped: SIGSTOP, a debugger, a frozen container")
+    "ended with exit code 0, while others wait in a call that it never makes")
+HOST_STOPPED = Cause("host-stopped", "held",
+    _stuck("stopped by a signal, a debugger or a frozen container"),
+    "was stopped: SIGSTOP, a debugger, a frozen container")
 DEVICE = Cause("device", "device", _device, "has a fault of its GPU, link or host")
-GPU_STOPPED = Cause("gpu-stopped", "held", _gpu_stopped,
-                    "has a GPU that completes nothing, while its host issues more")
-UNREACHABLE = Cause("unreachable", "held", _unreachable,
-                    "answers no watcher: stopped, dead, or its node is cut off")
-GIL_HELD = Cause("gil-held", "stack", _gil_held, "has a thread that keeps the GIL")
-DEADLOCK = Cause("deadlock", "stack", _deadlock,
-                 "has threads that wait for each other's locks: both places are named")
+GPU_STOPPED = Cause("gpu-stopped", "held",
+    _stuck("[its host issues|their hosts issue] more calls, but [its GPU completes|their GPUs"
+           " complete] none"),
+    "has a GPU that completes nothing, while its host issues more")
+UNREACHABLE = Cause("unreachable", "held",
+    _stuck("[answers|answer] nobody: stopped, dead, or cut off from the network"),
+    "answers no watcher: stopped, dead, or its node is cut off")
+GIL_HELD = Cause("gil-held", "stack",
+    _stuck("one thread keeps the GIL{in_leaf}, and no other Python code can run"),
+    "has a thread that keeps the GIL")
+DEADLOCK = Cause("deadlock", "stack",
+    _stuck("[its|their] threads wait for each other's locks{in_all}"),
+    "has threads that wait for each other's locks: both places are named")
 HOST_STUCK = Cause("host-stuck", "stack", _host_stuck,
-                   "stands in code that is no collective, which is named")
-INFINITE_LOOP = Cause("infinite-loop", "stack", _infinite_loop,
-                      "runs, and does not come to the next call")
-MOVING = Cause("moving", "stack", _moving, "moves, but slowly")
-SHARED_GROUP = Cause("shared-group", "others", _shared_group,
-                     "uses one group from several threads at once: its calls meet in no fixed "
-                     "order")
+    "stands in code that is no collective, which is named")
+INFINITE_LOOP = Cause("infinite-loop", "stack",
+    _stuck("[runs|run] on{in_leaf} and [does|do] not come to the next call"),
+    "runs, and does not come to the next call")
+MOVING = Cause("moving", "stack",
+    _text("slow", "{name} {may_be} slow, but moves{in_leaf}{waiters}"), "moves, but slowly")
+SHARED_GROUP = Cause("shared-group", "others",
+    _text("mismatch", "{name} [uses|use] {group} from several threads at once{threads}: their"
+          " calls meet in no fixed order"),
+    "uses one group from several threads at once: its calls meet in no fixed order")
 MISMATCH = Cause("mismatch", "others", _mismatch, "issued another call than the others")
 CYCLE = Cause("cycle", "others", _cycle, "is one of a circle that wait for each other")
-NOT_ENTERED = Cause("not-entered", "call", _not_entered,
-                    "has not issued the call in which the others wait")
+NOT_ENTERED = Cause("not-entered", "call",
+    _stuck("[it has|they have] not entered {at}", "{there}"),
+    "has not issued the call in which the others wait")
 INSIDE_CALL = Cause("inside-call", "call", _inside_call,
-                    "is in the call, and nobody else is behind")
+    "is in the call, and nobody else is behind")
 NOT_ENTERED_OR_INSIDE = Cause("not-entered-or-inside", "call", _entered_or_inside,
-                              "one of the two: only counters were there")
-NODE_LOST = Cause(
-    "node-lost", "hub",
-    _hub("dead", "{name} {be} dead: all of {its} processes ended{stage}{waiters}"),
+    "one of the two: only counters were there")
+NODE_LOST = Cause("node-lost", "hub",
+    _text("dead", "{name} {be} dead: all of [its|their] processes ended{step}{waiters}"),
     "is a node of which all processes ended")
-LINK_CUT = Cause(
-    "link-cut", "hub",
-    _hub("broken",
-         "{name} {be} broken: no word from {them}, stopped or cut off the network{stage}{waiters}",
-         own_link="{host} lost all other nodes at once: its own network is cut{stage}"),
+LINK_CUT = Cause("link-cut", "hub",
+    _text("broken", "{name} {be} broken: no word from [it|them], stopped or cut off the"
+          " network{step}{waiters}",
+          own_link="{host} lost all other nodes at once: its own network is cut{step}"),
     "is a node that fell silent: it stopped, or its network is cut")
-LOST_EACH_OTHER = Cause(
-    "lost-each-other", "hub",
-    _hub("broken", "{host} and the host of rank 0 lost each other{stage}; both live"),
+LOST_EACH_OTHER = Cause("lost-each-other", "hub",
+    _text("broken", "{host} and the host of rank 0 lost each other{step}; both live"),
     "is a node that lives, and lost the host of rank 0")
-GUARD_LOST = Cause(
-    "guard-lost", "hub",
-    _hub("broken", "{name} {be} broken: {its} guard was lost{stage}{waiters}"),
+GUARD_LOST = Cause("guard-lost", "hub",
+    _text("broken", "{name} {be} broken: [its|their] guard was lost{step}{waiters}"),
     "has no guard any more, while others of its node speak")
-NEVER_JOINED = Cause(
-    "never-joined", "hub",
-    _hub("missing", "{name} {have} never joined: no process of {them} has reached rank 0{waiters}",
-         launcher_ended_it="{name} never joined: {its} launcher ended the job{stage}, as it does"
-         " when a rank dies: {first}"),
+NEVER_JOINED = Cause("never-joined", "hub",
+    _text("missing", "{name} [has|have] never joined: no process of [it|them] has reached rank"
+          " 0{waiters}",
+          launcher_ended_it="{name} never joined: [its|their] launcher ended the job{step}, as it"
+          " does when a rank dies: {first}"),
     "never reached rank 0, or its launcher ended it before that")
-UNREACHABLE_ROOT = Cause(
-    "unreachable-root", "hub",
-    _hub("broken", "{name} {be} broken: no way to rank 0{stage}: {first}"),
+UNREACHABLE_ROOT = Cause("unreachable-root", "hub",
+    _text("broken", "{name} {be} broken: no way to rank 0{step}: {first}"),
     "cannot reach the port of rank 0")
 SETTINGS = Cause("settings", "device", _settings, "has other settings than the other ranks")
 APPLICATION = Cause("application", "device", _application,
-                    "ran a program that made an error on its GPU; the GPU is sound")
-LAUNCHER_GONE = Cause(
-    "launcher-gone", "hub", _hub("unknown", "{first}; no rank is at fault"),
+    "ran a program that made an error on its GPU; the GPU is sound")
+LAUNCHER_GONE = Cause("launcher-gone", "hub", _text("unknown", "{first}; no rank is at fault"),
     "nobody is named: a launcher ended, and with it the job")
-NO_ADDRESS = Cause(
-    "no-address", "hub",
-    _hub("unknown", "no rank can be named: rank 0's address did not get into torch's store, so that"
-         " no rank could join"),
+NO_ADDRESS = Cause("no-address", "hub",
+    _text("unknown", "no rank can be named: rank 0's address did not get into torch's store, so"
+          " that no rank could join"),
     "nobody is named: the address of rank 0 was not published")
-ALL_RAISED = Cause(
-    "all-raised", "hub", _hub("unknown", "all ranks raised {raised}{stage}: no rank is odd"),
+ALL_RAISED = Cause("all-raised", "hub",
+    _text("unknown", "all ranks raised {raised}{step}: no rank is odd"),
     "nobody is named: all ranks raised the same")
-ALL_WAIT = Cause(
-    "all-wait", "hub", _hub("unknown", "no rank can be named: {waits} for each other{stage}"),
+ALL_WAIT = Cause("all-wait", "hub",
+    _text("unknown", "no rank can be named: {waits} for each other{step}"),
     "nobody is named: the ranks wait for each other, and none is behind")
-OUTSIDE = Cause("outside", "nobody", _outside, "nobody is named: no rank waits in a call")
+OUTSIDE = Cause("outside", "nobody",
+    _text("unknown", "no rank waits in a call: a stall, if there is one, is in code that is no"
+          " collective",
+          no_recorded_call="no rank waits in a call that is recorded: a stall, if there is one, is"
+          " in a send or receive over gloo, or in code that is no collective"),
+    "nobody is named: no rank waits in a call")
 UNKNOWN = Cause("unknown", "nobody", _unknown, "nobody is named: what was read does not tell")
 # fmt: on
 TABLE = {row.name: row for row in list(globals().values()) if isinstance(row, Cause)}

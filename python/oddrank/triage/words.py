@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from oddrank.finding import Condition, Who, group_name, ranks_text
+from oddrank.finding import Who, group_name, ranks_text
 from oddrank.triage.facts import Call, Frame, Group, Process, ranks
 from oddrank.triage.suspects import Suspect
 
@@ -69,13 +69,6 @@ def place_text(frame: Frame | None) -> str:
     return f"{frame.function} ({file}{line})" if file else frame.function
 
 
-def subject(suspect: Suspect) -> tuple[str, str, str]:
-    """Returns the subject, its verb "to be", and its pronoun as an object."""
-    name = suspect.who or who(suspect.processes)
-    several = len(suspect.processes) > 1
-    return str(name), "are" if several else "is", "them" if several else "it"
-
-
 def waiters(suspect: Suspect, where: str = "") -> str:
     """Returns who waits for the culprits: the last part of a sentence.
 
@@ -86,7 +79,7 @@ def waiters(suspect: Suspect, where: str = "") -> str:
     if suspect.rule == "last-to-end":
         have = "have" if len(suspect.waiting) > 1 else "has"
         return f"; {count(suspect.waiting)} {have} finished"
-    *_, them = subject(suspect)
+    them = "them" if len(suspect.processes) > 1 else "it"
     if not where and (at := full_call(suspect)):
         where = f"in {at}"
     # Others wait for those who are there, or for the culprits in other calls.
@@ -104,13 +97,6 @@ def waiters(suspect: Suspect, where: str = "") -> str:
 
 def wait(processes: Sequence[Process]) -> str:
     return "wait" if len(processes) > 1 else "waits"
-
-
-def stuck(suspect: Suspect, how: str, *, place: str = "", where: str = "") -> tuple[Condition, str]:
-    name, be, _ = subject(suspect)
-    be = be if suspect.certainty else "may be"
-    why = f" in {place}" if place else f": {how}"
-    return "stuck", f"{name} {be} stuck{why}{step_text(suspect)}{waiters(suspect, where)}"
 
 
 def step_text(suspect: Suspect) -> str:
