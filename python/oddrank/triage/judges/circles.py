@@ -1,7 +1,7 @@
 """Ranks that wait for each other: the two sides of messages, or ranks in a circle."""
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from oddrank.finding import group_name, ranks_text
 from oddrank.triage import causes
@@ -10,7 +10,7 @@ from oddrank.triage.suspects import Point, Suspect
 from oddrank.triage.words import call_text
 
 _MOST_PAIRS = 16
-# From so many ranks at most a circle is looked for, if no two wait for each other.
+# From so many ranks at most a circle is looked for.
 _MOST_STARTS = 64
 
 
@@ -20,13 +20,14 @@ def judge(graph: Graph) -> list[Suspect]:
     Who breaks every circle by coming is to blame. If that is true of several, what they always
     did before may tell; else all of them are named.
     """
-    pairs = [
+    opposed = {
         (rank, peer)
-        for rank, peers in sorted(graph.pairs.items())
-        for peer in sorted(peers)
-        if rank < peer and rank in graph.pairs.get(peer, ())
-        and _waits_for(graph, rank, peer) and _waits_for(graph, peer, rank)
-    ]  # fmt: skip
+        for place in graph.places if place.call.peer is not None
+        for rank in place.calls for peer in place.missing
+    }  # fmt: skip
+    pairs = sorted(
+        (one, other) for one, other in opposed if one < other and (other, one) in opposed
+    )
     for circles in (_Circles(graph, gpus=False), _Circles(graph, gpus=True)):
         circle = circles.shortest()
         if not circle:
@@ -43,10 +44,6 @@ def judge(graph: Graph) -> list[Suspect]:
             sets = [circles.beside(rank) for rank in circle]
         return [_cycle(graph, sets, certainty=1 if circles.gpus else 2)]
     return []
-
-
-def _waits_for(graph: Graph, rank: int, peer: int) -> bool:
-    return any(peer in place.missing for place in graph.of[rank])
 
 
 class _Circles:
@@ -68,23 +65,12 @@ class _Circles:
     def _peeled(self, gone: Collection[int]) -> set[int]:
         """Returns the ranks that are left if whoever waits for nobody goes on, again and again."""
         alive = set(self._of) - set(gone)
-        counts = {place: len(targets & alive) for place, targets in self._targets.items()}
-        awaiting: dict[int, list[Place]] = {}
-        for place, targets in self._targets.items():
-            for rank in targets:
-                awaiting.setdefault(rank, []).append(place)
-        ends = deque(r for r in alive if not any(counts[place] for place in self._of[r]))
-        alive.difference_update(ends)
-        while ends:
-            for place in awaiting.get(ends.popleft(), ()):
-                counts[place] -= 1
-                if counts[place]:
-                    continue
-                for rank in place.calls:
-                    if rank in alive and not any(counts[other] for other in self._of[rank]):
-                        alive.discard(rank)
-                        ends.append(rank)
-        return alive
+        while True:
+            held = {p for p, targets in self._targets.items() if not targets.isdisjoint(alive)}
+            ends = {rank for rank in alive if held.isdisjoint(self._of[rank])}
+            if not ends:
+                return alive
+            alive -= ends
 
     def beside(self, rank: int) -> set[int]:
         """Returns all ranks that stand where this one does."""
@@ -93,7 +79,7 @@ class _Circles:
     def shortest(self) -> list[int]:
         """Returns the ranks of a shortest circle, each waiting for the next; empty: none."""
         best: list[int] = []
-        for start in self._starts():
+        for start in sorted({self._ahead(rank) for rank in sorted(self._alive)[:_MOST_STARTS]}):
             found = self._back_to(start)
             if found and (not best or len(found) < len(best)):
                 best = found
@@ -101,19 +87,13 @@ class _Circles:
                 break
         return best
 
-    def _starts(self) -> Iterable[int]:
-        """Yields ranks of circles of two first: these need no search."""
-        for place, targets in self._targets.items():
-            standing = self._alive & place.calls.keys()
-            looked: set[Place] = set()
-            for rank in targets & self._alive if standing else ():
-                for back in self._of[rank]:
-                    if back not in looked:
-                        looked.add(back)
-                        common = standing & self._targets[back]
-                        if common:
-                            yield min(common)
-        yield from sorted(self._alive)[:_MOST_STARTS]
+    def _ahead(self, rank: int) -> int:
+        """Returns a rank of a circle that this one waits for, if it is in none itself."""
+        passed: set[int] = set()
+        while rank not in passed:
+            passed.add(rank)
+            rank = next(t for p in self._of[rank] for t in self._targets[p] if t in self._alive)
+        return rank
 
     def _back_to(self, start: int) -> list[int]:
         before: dict[int, int] = {}
@@ -130,7 +110,7 @@ class _Circles:
                         path = [rank]
                         while path[-1] != start:
                             path.append(before[path[-1]])
-                        return path[::-1] if len(path) > 1 else []
+                        return path[::-1]
                     if target not in before:
                         before[target] = rank
                         work.append(target)

@@ -1,6 +1,6 @@
 """Ranks that left no word of calls in which others wait: named only if no other can be it."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Set
 
 from oddrank.finding import ranks_text
@@ -19,12 +19,17 @@ _MOST_DO = 2
 def judge(graph: Graph) -> list[Suspect]:
     """All that left evidence wait: for ranks without evidence, or for nobody known."""
     view, inside = graph.view, graph.inside()
-    unusual, usual = _by_pattern(graph)
+    calls = [(rank, place, call) for place in graph.places for rank, call in place.calls.items()]
+    # Who stands in a call that it never issued after the same calls, and who does as always.
+    unusual = {rank: place for rank, place, call in calls if call.usual is False}
+    usual = {rank for rank, _, call in calls if call.usual}
     if len(unusual) == 1 and len(usual) >= _MOST_DO:
         return [_odd(graph, unusual)]
     missing = _ends_of_chains(graph, inside)
-    unknown = any(not group.ranks for group in graph.fronts)
-    alone = _only_other(view, inside) if not missing and unknown else set()
+    # Who is in the groups is not known, but that all other ranks of the job are inside.
+    others = set(range(view.world or 0)) - inside
+    unknown = not missing and any(not group.ranks for group in graph.fronts)
+    alone = others if unknown and len(others) == 1 < len(inside) else set()
     # Who did what it never did may be odd itself: the silent one may be in that call with it.
     sure = alone or (set() if unusual else _sure(graph, missing))
     silent = sure or missing
@@ -71,20 +76,6 @@ def _ends_of_chains(graph: Graph, inside: Set[int]) -> set[int]:
         found[any(place.known for place in places)].update(*(place.unheard for place in places))
     ends, others = found
     return ends - inside or others - inside
-
-
-def _by_pattern(graph: Graph) -> tuple[dict[int, Place], set[int]]:
-    """Returns who stands in a call that it never issued after the same calls, and who does as
-    always."""
-    unusual: dict[int, Place] = {}
-    usual: set[int] = set()
-    for place in graph.places:
-        for rank, call in place.calls.items():
-            if call.usual is False:
-                unusual[rank] = place
-            elif call.usual:
-                usual.add(rank)
-    return unusual, usual
 
 
 def _odd(graph: Graph, unusual: Mapping[int, Place]) -> Suspect:
@@ -149,22 +140,25 @@ def _sure(graph: Graph, missing: Collection[int]) -> set[int]:
     If the GPU of one rank stops in a call, the others get out: so one rank alone in a call with a
     silent one may itself be stuck, unless all other ranks of the job left evidence.
     """
-    awaiting: dict[int, set[int]] = {}
+    awaiting: dict[int, set[int]] = defaultdict(set)
     alone: set[int] = set()
     for place in graph.places:
         if len(place.unheard) == 1 and not place.known:
-            awaiting.setdefault(next(iter(place.unheard)), set()).update(place.calls)
+            awaiting[next(iter(place.unheard))].update(place.calls)
         if len(place.calls) == 1:
             alone |= place.unheard
-    groups = _groups(graph.view)
+    groups: dict[int, list[Group]] = defaultdict(list)
+    for group in graph.view.progress:
+        for rank in group.ranks if len(group.ranks) > 1 else ():
+            groups[rank].append(group)
     others = _without_word(graph.view)
-    most = max((len(groups.get(rank, ())) for rank in graph.view.of_rank), default=0)
+    most = max((len(groups[rank]) for rank in graph.view.of_rank), default=0)
     return {
         rank
         for rank, waiting in awaiting.items()
         if rank in missing
-        and (others <= {rank} or (rank not in alone and len(groups.get(rank, ())) >= most))
-        and _is_end(graph, groups.get(rank, ()), rank, waiting)
+        and (others <= {rank} or (rank not in alone and len(groups[rank]) >= most))
+        and _is_end(graph, groups[rank], rank, waiting)
     }
 
 
@@ -184,14 +178,6 @@ def cut(view: View) -> set[int]:
     }
 
 
-def _groups(view: View) -> Mapping[int, list[Group]]:
-    found: dict[int, list[Group]] = {}
-    for group in view.progress:
-        for rank in group.ranks if len(group.ranks) > 1 else ():
-            found.setdefault(rank, []).append(group)
-    return found
-
-
 def _is_end(graph: Graph, groups: Iterable[Group], rank: int, waiting: Set[int]) -> bool:
     """Returns whether everybody that a rank without evidence could wait for waits for that rank.
 
@@ -199,12 +185,15 @@ def _is_end(graph: Graph, groups: Iterable[Group], rank: int, waiting: Set[int])
     has been through all calls before it, so that the rank is not in one of these. That says
     nothing of messages, which are of two alone.
     """
-    own = [
-        group
+    work = {
+        member
         for group in groups
-        if waiting.isdisjoint(group.ranks) or _has_messages(graph.view, group)
-    ]
-    work = {member for group in own for member in group.ranks} - {rank}
+        if waiting.isdisjoint(group.ranks)
+        or any(
+            call.peer is not None for p in graph.view.progress[group].values() for call in p.open
+        )
+        for member in group.ranks
+    } - {rank}
     seen = set(work)
     while work:
         places = graph.of.get(work.pop(), ())
@@ -217,26 +206,12 @@ def _is_end(graph: Graph, groups: Iterable[Group], rank: int, waiting: Set[int])
     return True
 
 
-def _has_messages(view: View, group: Group) -> bool:
-    return any(call.peer is not None for p in view.progress[group].values() for call in p.open)
-
-
-def _only_other(view: View, inside: Collection[int]) -> set[int]:
-    """Returns the one rank of the job that is inside no call, though who is in the groups is not
-    known; else nothing. If no source says how many ranks the job has, others may be silent, too."""
-    others = set(range(view.world or 0)) - set(inside)
-    return others if len(others) == 1 and len(inside) > 1 else set()
-
-
 def _common(view: View, ranks: Collection[int]) -> tuple[Group | None, Call | None]:
     """Returns the call in which most of the ranks are."""
-    where: Counter[tuple[Group, Call]] = Counter()
-    for group, members in view.progress.items():
-        for rank in ranks:
-            call = oldest(members[rank]) if rank in members else None
-            if call is not None:
-                plain = Call(call.seq, call.op)
-                where[(group, plain)] += 1
-    if not where:
-        return None, None
-    return max(where, key=lambda key: where[key])
+    where = Counter(
+        (group, Call(call.seq, call.op))
+        for group, members in view.progress.items()
+        for rank in ranks
+        if rank in members and (call := oldest(members[rank])) is not None
+    )
+    return max(where, key=lambda key: where[key], default=(None, None))

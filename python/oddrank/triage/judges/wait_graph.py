@@ -77,13 +77,8 @@ class Graph:
 
     def among_unknown(self) -> set[int]:
         """Returns ranks inside calls of groups whose ranks are not known."""
-        return {
-            rank
-            for group, fronts in self.fronts.items()
-            if not group.ranks
-            for rank, front in fronts.items()
-            if front[1]
-        }
+        unknown = (fronts for group, fronts in self.fronts.items() if not group.ranks)
+        return {rank for fronts in unknown for rank, (_, is_inside) in fronts.items() if is_inside}
 
     def waiting_for(self, culprits: Collection[int]) -> tuple[set[int], Group | None, Call | None]:
         """Returns who waits directly for any of the culprits, and in which call most of them."""

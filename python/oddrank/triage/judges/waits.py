@@ -130,20 +130,16 @@ def _own_call(view: View, ranks: Sequence[int], group: Group | None) -> Call | N
     """Returns the call of a group in which all of the ranks are."""
     members = view.progress[group] if group is not None else {}
     calls = [oldest(members[rank]) if rank in members else None for rank in ranks]
-    first = calls[0]
-    same = all(c is not None and first is not None and c.seq == first.seq for c in calls)
-    return first if same else None
+    return calls[0] if len({call and call.seq for call in calls}) == 1 else None
 
 
 def _hidden(view: View, ranks: Sequence[int]) -> Progress | None:
     """Returns progress of one of the ranks that need not show all that it has open."""
     for rank in ranks:
         own = view.of_rank.get(rank, {}).values()
-        if any(p.whole and not p.no_messages and not p.unseen for p in own):
-            continue
-        for progress in own:
-            if not progress.timed_out:
-                return progress
+        hides = not any(p.whole and not p.no_messages and not p.unseen for p in own)
+        if found := next((p for p in own if hides and not p.timed_out), None):
+            return found
     return None
 
 
@@ -242,12 +238,10 @@ def _mismatches(view: View) -> list[Suspect]:
     firsts: dict[Group, Mismatch] = {}
     for mismatch in view.mismatches:
         members = view.progress.get(mismatch.group, {})
-        stuck = [
-            rank
-            for variant in mismatch.variants
-            for rank in variant.ranks
-            if rank in members and not _done(members[rank], mismatch.seq)
-        ]
+        of_variants = (rank for variant in mismatch.variants for rank in variant.ranks)
+        stuck = any(
+            (members[rank].completed or 0) < mismatch.seq for rank in of_variants if rank in members
+        )
         old = firsts.get(mismatch.group)
         if stuck and (old is None or mismatch.seq < old.seq):
             firsts[mismatch.group] = mismatch
@@ -268,7 +262,7 @@ def _mismatched(view: View, group: Group, mismatch: Mismatch) -> Suspect:
     told = not clear and bool(usual.usual) and all(v.usual is False for v in others)
     named = minority if clear or told else [*usual.ranks, *minority]
     points = tuple(
-        Point(f"{ranks_text(v.ranks)}: {_signature(v.call, mismatch)}"
+        Point(f"{ranks_text(v.ranks)}: {_signature(v.call, mismatch.differs)}"
               + (", as always after these calls" if v.usual else ""), v.source)
         for v in mismatch.variants
     )  # fmt: skip
@@ -293,18 +287,6 @@ def _mismatched(view: View, group: Group, mismatch: Mismatch) -> Suspect:
     )  # fmt: skip
 
 
-def _done(progress: Progress, seq: int) -> bool:
-    return progress.completed is not None and progress.completed >= seq
-
-
-def _signature(call: Call, mismatch: Mismatch) -> str:
-    parts = [call.op]
-    if mismatch.differs in ("sizes", "op"):
-        parts.append(call.sizes)
-    if mismatch.differs == "dtype":
-        parts.append(call.dtype)
-    if mismatch.differs == "root":
-        parts.append(f"root {call.root}")
-    if mismatch.differs == "peer":
-        parts.append(f"peer {call.peer}")
-    return " ".join(part for part in parts if part)
+def _signature(call: Call, differs: str) -> str:
+    what = {"sizes": call.sizes, "op": call.sizes, "dtype": call.dtype, "root": f"root {call.root}"}
+    return f"{call.op} {what.get(differs, '')}".rstrip()
