@@ -66,38 +66,28 @@ _TEMPLATE = re.compile(r"<[^<>]*>")
 
 # The tables are compiled when the first stack is judged: that takes longer than to read a log.
 @cache
-def _python_rows() -> tuple[tuple[str, re.Pattern[str], re.Pattern[str]], ...]:
-    return tuple((kind, _files(f), _functions(names)) for kind, f, names in model_frames.PYTHON)
+def _rows(table: str) -> tuple[tuple[str, re.Pattern[str], re.Pattern[str]], ...]:
+    rows: tuple[tuple[str, str, str], ...] = getattr(model_frames, table)
+    return tuple((what, _files(files), _functions(names)) for what, files, names in rows)
 
 
 @cache
-def _native_rows() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    return tuple((kind, re.compile("|".join(names))) for kind, names in model_frames.NATIVE)
+def _patterns(table: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    rows: tuple[tuple[str, str | tuple[str, ...]], ...] = getattr(model_frames, table)
+    return tuple((what, re.compile(t if isinstance(t, str) else "|".join(t))) for what, t in rows)
 
 
-@cache
-def _kernel_rows() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    return tuple((kind, re.compile(f"(?:{text})")) for kind, text in model_frames.KERNEL)
-
-
-@cache
-def _helper_rows() -> tuple[tuple[re.Pattern[str], re.Pattern[str]], ...]:
-    return tuple((_files(f), _functions(names)) for f, names in model_frames.HELPER_FRAMES)
-
-
-@cache
-def _no_rank_rows() -> tuple[tuple[str, re.Pattern[str], re.Pattern[str]], ...]:
-    return tuple((what, _files(f), _functions(names)) for what, f, names in model_frames.NO_RANKS)
-
-
-@cache
-def _context_rows() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    return tuple((kind, _functions(names)) for kind, names in model_frames.CONTEXTS)
-
-
-@cache
-def _op_rows() -> tuple[tuple[re.Pattern[str], str], ...]:
-    return tuple((re.compile(pattern, re.I), op) for pattern, op in model_frames.NATIVE_OPS)
+def _row(table: str, frame: Frame) -> str:
+    """Returns what the first row of a table says of a frame of Python; "" if none fits."""
+    function = bare(frame)
+    return next(
+        (
+            what
+            for what, file, known in _rows(table)
+            if known.fullmatch(function) and file.search(_marked(frame.file))
+        ),
+        "",
+    )
 
 
 _MOST_WRAPPERS = 4
@@ -130,20 +120,13 @@ def kind_of(frame: Frame) -> str:
         if frame.file.startswith("libcuda.so"):
             return GPU
         plain = _plain(frame.function)
-        return next((kind for kind, known in _native_rows() if known.search(plain)), "")
-    return next(
-        (
-            kind
-            for kind, file, known in _python_rows()
-            if known.fullmatch(function) and file.search(_marked(frame.file))
-        ),
-        "",
-    )
+        return next((kind for kind, known in _patterns("NATIVE") if known.search(plain)), "")
+    return _row("PYTHON", frame)
 
 
 def kernel_class(function: str) -> str:
     """Returns what a thread inside this function of the kernel waits for; "" if unknown."""
-    return next((kind for kind, known in _kernel_rows() if known.match(function)), "")
+    return next((kind for kind, known in _patterns("KERNEL") if known.match(function)), "")
 
 
 def _plain(function: str) -> str:
@@ -193,7 +176,7 @@ def leaf(frames: tuple[Frame, ...]) -> Leaf:
             continue
         if not kind:
             user = user or frame
-            context = next((k for k, known in _context_rows() if known.fullmatch(bare(frame))), "")
+            context = _row("CONTEXTS", frame)
             if context and waits in ("", LOCK):
                 return Leaf(context, user, cut=frames.index(user), by_name=True)
             continue
@@ -249,7 +232,7 @@ def _op(block: Sequence[Frame]) -> str:
                 return name.lstrip("_") if name != "_store_based_barrier" else "barrier"
     for frame in reversed(block):
         if kind_of(frame) == PEERS:
-            for pattern, op in _op_rows():
+            for op, pattern in _patterns("NATIVE_OPS"):
                 if pattern.search(_plain(frame.function)):
                     return op
     return ""
@@ -267,25 +250,19 @@ def is_helper(name: str, frames: tuple[Frame, ...]) -> bool:
             if model_frames.HELPER_NATIVE.search(frame.function):
                 return True
             continue
-        for file, function in _helper_rows():
-            if function.fullmatch(bare(frame)) and file.search(_marked(frame.file)):
-                # A pool's thread is a helper only while it waits for work.
-                return bare(frame) != "_worker" or all(
-                    kind_of(f) == LOCK or f.native for f in frames[:i]
-                )
+        if _row("HELPER_FRAMES", frame):
+            # A pool's thread is a helper only while it waits for work.
+            return bare(frame) != "_worker" or all(
+                kind_of(f) == LOCK or f.native for f in frames[:i]
+            )
     return False
 
 
 @lru_cache(maxsize=1 << 14)
 def no_rank(frames: tuple[Frame, ...]) -> str:
     """Returns what a process with this stack is, if it is no rank: dataloader worker, launcher."""
-    for frame in frames:
-        if frame.native:
-            continue
-        for what, file, function in _no_rank_rows():
-            if function.fullmatch(bare(frame)) and file.search(_marked(frame.file)):
-                return what
-    return ""
+    told = (_row("NO_RANKS", frame) for frame in frames if not frame.native)
+    return next(filter(None, told), "")
 
 
 def wants_gil(frames: Sequence[Frame]) -> bool:

@@ -154,15 +154,15 @@ HELPER_NAMES = re.compile(
     r"|ray[._]|jemalloc_bg_thd",
     re.I,
 )
-HELPER_FRAMES: tuple[tuple[str, str], ...] = (
-    ("torch/utils/data/_utils/pin_memory.py", "_pin_memory_loop do_one_step"),
-    ("multiprocessing/queues.py", "_feed"),
-    ("multiprocessing/pool.py", "_handle_* _help_stuff_finish worker"),
-    ("multiprocessing/resource_sharer.py", "_serve"),
-    ("tqdm/_monitor.py", "run"),
-    ("concurrent/futures/thread.py", "_worker"),
-    ("concurrent/futures/process.py", "run wait_result_broken_or_wakeup"),
-    ("torch/_inductor/compile_worker/*.py torch/distributed/elastic/timer/*.py"
+HELPER_FRAMES: tuple[tuple[str, str, str], ...] = (
+    ("helper", "torch/utils/data/_utils/pin_memory.py", "_pin_memory_loop do_one_step"),
+    ("helper", "multiprocessing/queues.py", "_feed"),
+    ("helper", "multiprocessing/pool.py", "_handle_* _help_stuff_finish worker"),
+    ("helper", "multiprocessing/resource_sharer.py", "_serve"),
+    ("helper", "tqdm/_monitor.py", "run"),
+    ("helper", "concurrent/futures/thread.py", "_worker"),
+    ("helper", "concurrent/futures/process.py", "run wait_result_broken_or_wakeup"),
+    ("helper", "torch/_inductor/compile_worker/*.py torch/distributed/elastic/timer/*.py"
      " torch/distributed/elastic/events/*.py torch/distributed/elastic/multiprocessing/tail_log.py"
      " torch/distributed/debug/*.py torch/distributed/elastic/control_plane.py tensorboard*"
      " torch/utils/tensorboard/* wandb/* mlflow/* prometheus_client/* ray/_private/* neptune/*"
@@ -190,13 +190,13 @@ NO_RANKS: tuple[tuple[str, str, str], ...] = (
 )  # fmt: skip
 
 # Functions of the user or a framework that say what an unknown leaf inside them is about.
-CONTEXTS: tuple[tuple[str, str], ...] = (
-    (DISK, "save_*checkpoint* load_*checkpoint* _save_*checkpoint* _load_*checkpoint*"
+CONTEXTS: tuple[tuple[str, str, str], ...] = (
+    (DISK, "*", "save_*checkpoint* load_*checkpoint* _save_*checkpoint* _load_*checkpoint*"
      " read_*checkpoint* write_*checkpoint* restore_*checkpoint* *_checkpoint_save"
      " *_checkpoint_load"
      " save_*ckpt* load_*ckpt* save_*state* load_*state* read_*shard* write_*shard* load_*weights*"
      " save_*weights* save_pretrained from_pretrained checkpoint_read* checkpoint_write*"),
-    (DATA, "get_batch* _next_batch next_batch load_batch* fetch_batch* load_data* get_data"
+    (DATA, "*", "get_batch* _next_batch next_batch load_batch* fetch_batch* load_data* get_data"
      " _get_data read_batch* _load_micro_batch load_micro_batch next_data* tokenize* tokenise*"
      " collate* __getitem__"),
 )  # fmt: skip
@@ -209,14 +209,14 @@ MAYBE_WAITS = (
 )
 
 NATIVE_OPS: tuple[tuple[str, str], ...] = (
-    (r"reduce_?scatter", "reduce_scatter"),
-    (r"all_?reduce", "all_reduce"),
-    (r"all_?gather", "all_gather"),
-    (r"all_?to_?all", "all_to_all"),
-    (r"broadcast|bcast", "broadcast"),
-    (r"barrier", "barrier"),
-    (r"(?<!i)(?:\brecv|MPI_I?Recv|ncclRecv|::recv)", "recv"),
-    (r"(?:\bsend|MPI_I?Send|ncclSend|::send)", "send"),
-    (r"CommInitRank|CommInit|bootstrapInit", "communicator init"),
-    (r"reduce", "reduce"),
+    ("reduce_scatter", r"(?i)reduce_?scatter"),
+    ("all_reduce", r"(?i)all_?reduce"),
+    ("all_gather", r"(?i)all_?gather"),
+    ("all_to_all", r"(?i)all_?to_?all"),
+    ("broadcast", r"(?i)broadcast|bcast"),
+    ("barrier", r"(?i)barrier"),
+    ("recv", r"(?i)(?<!i)(?:\brecv|MPI_I?Recv|ncclRecv|::recv)"),
+    ("send", r"(?i)(?:\bsend|MPI_I?Send|ncclSend|::send)"),
+    ("communicator init", r"(?i)CommInitRank|CommInit|bootstrapInit"),
+    ("reduce", r"(?i)reduce"),
 )
