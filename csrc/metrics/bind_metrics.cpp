@@ -57,7 +57,9 @@ void bind_metrics(py::module_& m) {
   using metrics::Job;
   py::class_<Job>(m, "Metrics", "The numbers of a training's logs, judged as they are read.")
       .def(py::init([](const std::vector<std::int64_t>& references_ns, bool csv,
-                       const std::string& pattern) { return Job(references_ns, csv, pattern); }),
+                       const std::string& pattern) {
+             return Job(references_ns, {Job::Limits{}.rows, csv, pattern});
+           }),
            "references_ns"_a, "csv"_a = false, "pattern"_a = "")
       .def("feed",
            [](Job& job, std::size_t file, const py::bytes& bytes) {
@@ -79,7 +81,12 @@ void bind_metrics(py::module_& m) {
            })
       .def("figures", [](const Job& job) { return to_dict(job.verdicts().figures()); })
       .def("lines", &Job::lines)
-      .def("csv", [](Job& job) { return py::bytes(job.take_csv()); });
+      .def("csv", [](Job& job) { return py::bytes(job.take_csv()); })
+      .def("points", [](const Job& job) {
+        py::list made;
+        for (const auto& p : job.points()) append(made, {p[0], p[1], p[2], p[3], p[4], p[5] > 0});
+        return made;
+      });
 }
 
 }  // namespace oddrank

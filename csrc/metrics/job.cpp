@@ -1,4 +1,4 @@
-// Merges files by time and passes rows on: file -> queue -> sequence -> verdicts, CSV.
+// Merges files by time and passes rows on: file -> queue -> sequence -> verdicts, CSV, points.
 #include "metrics/job.hpp"
 
 #include <charconv>
@@ -7,11 +7,10 @@
 
 namespace oddrank::metrics {
 
-Job::Job(const std::vector<std::int64_t>& references_ns, bool csv, const std::string& text)
-    : makes_csv_(csv) {
+Job::Job(const std::vector<std::int64_t>& references_ns, const Limits& limits) : limits_(limits) {
   Pattern pattern;
-  if (!text.empty() && !pattern.parse(text)) {
-    throw Error("the pattern '" + text +
+  if (!limits.pattern.empty() && !pattern.parse(limits.pattern)) {
+    throw Error("the pattern '" + limits.pattern +
                 "' is none: give text with names of --csv's columns, as 'it#{iteration} L={loss}'");
   }
   for (std::size_t file = 0; file < references_ns.size(); ++file) {
@@ -91,7 +90,9 @@ void Job::flush() {
 void Job::emit() {
   for (const Step& step : steps_) {
     verdicts_.add(step);
-    if (makes_csv_ && step.row.kind == Row::Kind::step) write_csv(step);
+    if (step.row.kind != Row::Kind::step) continue;
+    keep(step);
+    if (limits_.csv) write_csv(step);
   }
   steps_.clear();
 }
@@ -100,6 +101,23 @@ std::uint64_t Job::lines() const {
   std::uint64_t sum = 0;
   for (const File& file : files_) sum += file.reader.lines();
   return sum;
+}
+
+// Keeps one row in `stride_`, and each first one after a new start.
+void Job::keep(const Step& step) {
+  const Row& row = step.row;
+  const double gap = row[kTime] - std::exchange(last_time_, row[kTime]);
+  if (seen_++ % stride_ != 0 && !step.restarted) return;
+  const Speed speed = speed_of(row, row[kIteration] - step.before, step.restarted ? 0 : gap);
+  points_.push_back({row[kIteration], row[kTime], row[kLoss], row[kGradNorm], speed.value,
+                     step.restarted ? 1.0 : 0.0});
+  if (points_.size() < limits_.rows) return;
+  std::size_t kept = 0;
+  for (std::size_t index = 0; index < points_.size(); ++index) {
+    if (index % 2 == 0 || points_[index][5] > 0) points_[kept++] = points_[index];
+  }
+  points_.resize(kept);
+  stride_ *= 2;
 }
 
 void Job::write_csv(const Step& step) {

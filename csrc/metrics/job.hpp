@@ -1,4 +1,4 @@
-// A training's logs: merges the rows of all files and judges them.
+// A training's logs: merges the rows of all files, judges them, and keeps a bounded number of them.
 #pragma once
 
 #include "metrics/reader.hpp"
@@ -10,10 +10,13 @@ namespace oddrank::metrics {
 
 class Job {
  public:
-  // One file's reference: for times without a year, as in logs::find_time(). csv: makes lines for
-  // take_csv(). pattern: lines to read, as in Pattern; "": those of all formats.
-  explicit Job(const std::vector<std::int64_t>& references_ns, bool csv = false,
-               const std::string& pattern = {});
+  struct Limits {
+    std::size_t rows = 65'536;  // kept for pictures, 48 bytes each; of more, every second one goes
+    bool csv = false;           // makes lines for take_csv()
+    std::string pattern{};      // lines to read, as in Pattern; "": those of all formats
+  };
+  // One file's reference: for times without a year, as in logs::find_time().
+  Job(const std::vector<std::int64_t>& references_ns, const Limits& limits);
 
   // Adds the next bytes of a file.
   void feed(std::size_t file, std::string_view bytes);
@@ -36,6 +39,10 @@ class Job {
   // Returns the CSV's lines since the last call; the first one names the columns.
   std::string take_csv();
 
+  // A kept row, for pictures: iteration, time, loss, grad norm, speed, and whether it restarted.
+  using Point = std::array<double, 6>;
+  const std::vector<Point>& points() const { return points_; }
+
  private:
   struct File {
     Reader reader;
@@ -49,13 +56,18 @@ class Job {
   void take(File& file);
   void drain(bool wait);
   void emit();
+  void keep(const Step& step);
   void write_csv(const Step& step);
 
-  bool makes_csv_;
+  Limits limits_;
   std::vector<File> files_;
   Sequence sequence_;
   Verdicts verdicts_;
   std::vector<Step> steps_;
+  std::vector<Point> points_;
+  std::uint64_t stride_ = 1;  // one in so many rows is kept
+  std::uint64_t seen_ = 0;
+  double last_time_ = kUnknown;
   std::string csv_;
   bool has_head_ = false;
 };

@@ -39,13 +39,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const Row& row : rows_of(text, text.size())) steps += row.kind == Row::Kind::step ? 1 : 0;
   for (const Row& row : rows_of(text, chunk)) pieces += row.kind == Row::Kind::step ? 1 : 0;
   require(steps == pieces);
-  Job job({0, 0}, true);
+  Job job({0, 0}, {4, true});
   job.feed(0, text);
   job.feed(1, text.substr(text.size() / 2));
   job.end(0);
   job.end(1);
   job.flush();
   job.silence(1e6);
+  require(job.points().size() <= 2 * steps + 4);
   require(job.verdicts().suspects().size() <= Verdicts::kMostSuspects);
   require(job.take_csv().empty() == (job.verdicts().figures().rows == 0));
   return 0;

@@ -56,6 +56,16 @@ def test_logs_of_one_training_are_merged_by_their_times(oddrank, spiky, tmp_path
     assert (data["rows"], data["restarts"]) == (1200, 0)
 
 
+@pytest.mark.needs("matplotlib")
+def test_a_picture_is_written(oddrank, spiky, tmp_path):
+    assert oddrank(spiky, "--plot", tmp_path / "out.png")[0] == 1
+    assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
+    few = tmp_path / "few"
+    few.write_text("nothing here\n")
+    assert oddrank(few, "--plot", tmp_path / "few.svg")[0] == 3
+    assert (tmp_path / "few.svg").read_bytes().startswith(b"<?xml")
+
+
 def test_few_rows_and_none_give_no_verdict(oddrank, tmp_path, golden):
     said = []
     for name, text in {"none": "nothing\n", "44": lines(1, 45), "45": lines(1, 46)}.items():
@@ -77,7 +87,7 @@ def test_bad_input_is_one_line_that_says_what_to_do(refused, spiky, tmp_path, go
         for arguments in (
             [tmp_path / "none"], [""], ["/dev/zero"], [tmp_path / "pipe", "--follow"],
             [tmp_path / "empty", tmp_path / "binary"],
-            [spiky, "--prometheus", tmp_path / "x.txt"],
+            [spiky, "--plot", tmp_path / "x.txt"], [spiky, "--prometheus", tmp_path / "x.txt"],
             [spiky, "--csv", tmp_path / "no" / "x.csv"], ["-", "--follow"],
             [tmp_path / "utf16", "--follow"],
             [spiky, "--deadline", "3"], [spiky, "--csv", "-", "--json", "-"],
@@ -86,10 +96,10 @@ def test_bad_input_is_one_line_that_says_what_to_do(refused, spiky, tmp_path, go
     golden("\n".join(lines).replace(str(tmp_path), "FOLDER"))
 
 
-@pytest.mark.parametrize("option", ["--csv", "--json", "--prometheus"])
+@pytest.mark.parametrize("option", ["--csv", "--json", "--plot", "--prometheus"])
 def test_a_log_is_never_overwritten(refused, spiky, tmp_path, option):
     text = spiky.read_bytes()
-    suffix = ".prom" if option == "--prometheus" else ""
+    suffix = {"--plot": ".png", "--prometheus": ".prom"}.get(option, "")
     link = tmp_path / f"link{suffix}"
     link.symlink_to(spiky.name)
     assert f"{link} is also an input: give another file" in refused(spiky, option, link)

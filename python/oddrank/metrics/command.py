@@ -7,7 +7,7 @@ from typing import IO, TextIO
 
 import click
 
-from oddrank import exposition, render
+from oddrank import exposition, pictures, render
 from oddrank.cli import (
     Seconds,
     fail_on_option,
@@ -36,7 +36,7 @@ first; also packed, folders or pipes. - is stdin.
 
 \b
   oddrank metrics slurm-*.out
-  oddrank metrics main_log.txt --csv rows.csv
+  oddrank metrics main_log.txt --plot loss.png --csv rows.csv
   oddrank metrics main_log.txt --follow --prometheus /var/lib/node_exporter/job.prom
 """
 _CSV_ADVICE = "give --csv a file in a folder you can write"
@@ -53,6 +53,9 @@ _MONTH = 30 * 86400.0
 @click.option("--pattern", default="", metavar="TEXT",
               help="Read only lines of this form, as 'it#{iteration} L={loss} {step_seconds} s';"
               " the names are those of --csv.")  # fmt: skip
+@click.option("--plot", "picture", metavar="OUT.png",
+              help="Draw loss, grad norm and throughput, with restarts and findings: .png, .svg"
+              " or .pdf.")  # fmt: skip
 @click.option("--csv", "csv_path", metavar="FILE", callback=writable(_CSV_ADVICE),
               help="File for all rows, a column a number.")  # fmt: skip
 @click.option("--prometheus", "prometheus_path", metavar="FILE.prom", callback=prometheus_file,
@@ -66,16 +69,22 @@ def command(
     follow: bool,
     deadline: float | None,
     pattern: str,
+    picture: str | None,
     csv_path: str | None,
     prometheus_path: str | None,
     json_path: str | None,
     fail_on: frozenset[str],
 ) -> int:
-    outputs = {"--csv": csv_path, "--prometheus": prometheus_path, "--json": json_path}
+    outputs = {
+        "--plot": picture, "--csv": csv_path, "--prometheus": prometheus_path, "--json": json_path
+    }  # fmt: skip
     refuse_shared(outputs)
     refuse_inputs(outputs, logs)
     if deadline is not None and not follow:
         raise click.UsageError("--deadline ends --follow: give both or neither")
+    if picture:
+        pictures.check_target(picture, "--plot")
+        pictures.matplotlib()  # fails early without it
     if follow:
         growing.check(logs)
     notes = Notes()
@@ -104,6 +113,10 @@ def command(
     made = report.made(opened.job, opened.paths, notes)
     if prometheus_path:
         write_text(report.prometheus(made), prometheus_path, exposition.ADVICE)
+    if picture:
+        from oddrank.metrics import picture as drawing
+
+        pictures.write(drawing.draw(opened.job, made), picture, "--plot")
     rows = [report.row(opened.job.figures())]
     whole = render.deliver(
         made, json_path, report.COLUMNS, rows, stdout_is_taken="-" in (csv_path, prometheus_path),

@@ -1,4 +1,7 @@
-"""Prints the example of docs/metrics.md: a training with a restart, a spike and a slower node."""
+"""Draws examples/metrics.png: a simulated training with a restart, a spike and a slower node.
+
+python benchmarks/metrics/picture.py examples/metrics.png
+"""
 
 import subprocess
 import sys
@@ -36,7 +39,7 @@ def main() -> None:
         with log.open("w") as file:
             for row in rows():
                 file.writelines(f"{line}\n" for line in (*row.before, *megatron(row)))
-        command = [sys.executable, "-m", "oddrank", "metrics", str(log)]
+        command = [sys.executable, "-m", "oddrank", "metrics", str(log), "--plot", sys.argv[1]]
         subprocess.run(command, check=False)
 
 
