@@ -46,3 +46,13 @@ def test_of_many_files_without_evidence_one_that_was_named_is_told_first(tmp_pat
     notes.named = frozenset("9")
     assert list(kinds.read([item_of(file) for file in sorted(tmp_path.iterdir())], notes)) == []
     assert [line.partition(":")[0] for line in notes.lines] == [*"90123456", "2 more files"]
+
+
+def test_a_core_is_not_read_and_the_note_says_what_is(tmp_path):
+    core = tmp_path / "core.4711"
+    core.write_bytes(
+        b"\x7fELF\x02\x01".ljust(16, b"\0") + b"\x04\0" + b"\nSegmentation fault\n" * 9
+    )
+    notes = Notes()
+    assert list(kinds.read([item_of(core)], notes)) == []
+    assert notes.lines == [f"core.4711: {kinds._CORE}"]

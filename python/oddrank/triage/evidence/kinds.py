@@ -8,7 +8,6 @@ from oddrank.triage.evidence import (
     Kind,
     awaited,
     collected,
-    cores,
     flight_recorder,
     kernel,
     kubernetes,
@@ -30,8 +29,6 @@ KINDS: dict[Kind, str] = {
     awaited.KIND: "lines that name ranks that Horovod, JAX, a store or an engine misses",
     collected.KIND: "an archive of `oddrank collect`: the states of a node's ranks and their "
     "cgroups' counts, with all else here that the node had ([collect](collect.md))",
-    cores.KIND: "rank, host and signal from the file itself; the place by pystack, else gdb, "
-    "where installed",
     flight_recorder.KIND: "pickle or JSON, of torch 2.2 and newer (`TORCH_FR_DUMP_TEMP_FILE`; "
     "before torch 2.9 `TORCH_NCCL_DEBUG_INFO_TEMP_FILE`), NCCL (nccl2 of torch 2.15, too), Gloo, "
     "XCCL, RCCL",
@@ -55,14 +52,18 @@ KINDS: dict[Kind, str] = {
     "engines",
 }
 _MOST_STRANGE = 8
+_CORE = "a core is not read: give what `pystack core` or gdb's `thread apply all bt` say of it"
 
 
 def read(
     items: Sequence[Item], notes: Notes, kinds: Sequence[Kind] | None = None
 ) -> Iterator[tuple[Kind, list[Item], list[Fact]]]:
     """Yields each kind that was found, its files and its facts. Files of no kind get a note."""
-    left = items = log_lines.placed(items)
-    known: set[str] = set()
+    items = log_lines.placed(items)
+    left = [item for item in items if not _is_core(item)]
+    known = {item.name for item in items if _is_core(item)}
+    for name in sorted(known):
+        notes.add(name, _CORE)
     kinds = tuple(KINDS) if kinds is None else kinds
     for kind in sorted(kinds, key=lambda kind: not kind.binary):
         chosen = [item for item in left if kind.sniff(item)]
@@ -81,3 +82,8 @@ def read(
         notes.add(item, why, lost=lost)
     if len(strange) > _MOST_STRANGE:
         notes.add(f"{len(strange) - _MOST_STRANGE} more files", "nothing found in them", lost=False)
+
+
+def _is_core(item: Item) -> bool:
+    """Returns whether a file holds the memory of a process, which may say anything."""
+    return item.head.startswith(b"\x7fELF") and item.head[16:18] == b"\x04\0"
