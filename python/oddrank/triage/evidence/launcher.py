@@ -7,28 +7,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from functools import partial
 from typing import TypeAlias
 
 from oddrank.inputs import Item, Notes, unix_time
 from oddrank.triage.evidence import Kind, lines, log_lines, rank_in_name, tracebacks
 from oddrank.triage.evidence.log_lines import Line, Log
+from oddrank.triage.evidence.nccl_ras import ranks_of
 from oddrank.triage.facts import Death, Fact, Identity, Process, Source, Stop, Trouble, World
 
 _MOST_JSON = 4 << 20
 _AGENT = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 _CLOSING = re.compile(r"[Ss]ending process (\d+) closing signal (\w+)")
-_TOLD = re.compile(r"Received (?:Signals\.)?(\w+) death signal")
 _FORCED = re.compile(r"process (\d+) via .*forcefully exiting via (?:Signals\.)?(\w+)")
 # The line that ends an entry of torchrun's table: a rule, or the number of the next one.
 _TABLE_LINE = re.compile(r"-{10,}|={10,}|\[\d+\]:|Root Cause .*")
-_ROW = re.compile(r"(time|host|rank|exitcode|error_file|traceback)\s*: ?(.*)")
-_RANKS = re.compile(r"(\d+) \(local_rank: (\d+)\)")
-_CODE = re.compile(r"(-?\d+)\s*\(pid: (\d+)\)")
-_SRUN = re.compile(r"srun: error: (\S+): tasks? ([\d,\- \[\]]+): (.+)")
-_SRUN_NODE = re.compile(r"error: (?:Node failure on (\S+)|(\S+): .*[Nn]ode fail)")
-_STEP = re.compile(
-    r"\*\*\* (?:JOB|STEP) (\S+) ON (\S+) CANCELLED AT (\S+?)(?: DUE TO (.+?))? \*\*\*"
+_ROW = re.compile(
+    r"time\s*: ?(?P<when>.*)|host\s*: ?(?P<host>.*)|traceback\s*: ?(?P<traceback>.*)|error_file\s*:"
+    r"|rank\s*: ?(?P<rank>\d+) \(local_rank: (?P<local>\d+)\)"
+    r"|exitcode\s*: ?(?P<code>-?\d+)\s*\(pid: (?P<pid>\d+)\)"
 )
 # Open MPI's words, and those of Intel's, which tells of each process that it killed, too.
 _MPI = re.compile(
@@ -68,11 +64,6 @@ _RAY_ACTOR = re.compile(r"\b(?:pid|Worker PID): (\d+)")
 _RAY_NAME = re.compile(r"^\s*(?:class_)?name: (?:.*\.)?(\S+)\s*$", re.MULTILINE)
 _RAY_HOST = re.compile(r"\b(?:ip|Worker IP address|Owner Ip address): (?!0\.0\.0\.0\b)([\w.:-]+)")
 _OOM = re.compile(r"oom[-_]kill", re.IGNORECASE)
-# What PBS and LSF say of a job that they end. A limit of time has other names there, too.
-_LIMIT = re.compile(
-    r"(?:(?P<pbs>PBS)|TERM_\w+): job killed(?:: | after reaching LSF | )?(?P<why>.*?)\.?$"
-    r"|Job exceeded its (?P<torque>walltime) limit"
-)
 _LATER_CODE = re.compile(r"exit (?:code|status):\s+(\d+)", re.IGNORECASE)
 _NAMED = {"SIGTERM": 15, "SIGKILL": 9, "SIGINT": 2, "SIGABRT": 6}
 _OF_MPI = ("process rank", "RUNNING AT", "MPI_ABORT was invoked", "Process name: ",
@@ -92,10 +83,13 @@ def _ended(process: Process, code: int, source: Source, **more: object) -> Death
     return replace(death, **more)  # type: ignore[arg-type]
 
 
+def _number(text: str | None) -> int | None:
+    return int(text) if text else None
+
+
 def _told(said: dict[str, str | None], line: Line, source: Source) -> Death:
     """Returns the end that a row of _ENDS tells."""
-    rank, pid, code = (int(text) if (text := said.get(name)) else None
-                       for name in ("rank", "pid", "code"))  # fmt: skip
+    rank, pid, code = (_number(said.get(name)) for name in ("rank", "pid", "code"))
     label = said.get("label") or ""
     local: object = said.get("local")
     if line.word == "Child process with PID":
@@ -131,12 +125,15 @@ class _Entry:
 
 @dataclass
 class _Agent:
-    """Lines of one node's agent. failed: line, exit code, local rank, pid."""
+    """Lines of one node's agent. failed: line, exit code, local rank, pid.
+
+    closed, forced: by pid, the line and the signal. It forces those that closing does not end.
+    """
 
     entries: list[_Entry] = field(default_factory=list)
     failed: list[tuple[Line, int, int, int]] = field(default_factory=list)
-    closed: dict[int, Line] = field(default_factory=dict)
-    forced: dict[int, Line] = field(default_factory=dict)
+    closed: dict[int, tuple[Line, int]] = field(default_factory=dict)
+    forced: dict[int, tuple[Line, int]] = field(default_factory=dict)
 
     @property
     def pids(self) -> list[int]:
@@ -146,6 +143,31 @@ class _Agent:
     def launches(self) -> bool:
         """Whether it ended processes. Other lines look like rows of its table, too."""
         return bool(self.pids) or any(entry.code is not None for entry in self.entries)
+
+    def row(self, line: Line) -> None:
+        """Takes a row of its table, or a line of a traceback in it."""
+        entry = self.entries[-1] if self.entries else None
+        if line.follows:
+            if entry is not None and _TABLE_LINE.fullmatch(line.text.strip()):
+                entry.ended = True
+            elif entry is not None and not entry.ended:
+                entry.traceback = (*entry.traceback, line.text)
+            return
+        if (found := _ROW.search(line.text)) is None:
+            return
+        told = {name: value for name, value in found.groupdict().items() if value is not None}
+        if entry is None or "when" in told:
+            entry = _Entry(line)
+            self.entries.append(entry)
+        for name, value in told.items():
+            if name == "when":
+                with suppress(ValueError):
+                    read = datetime.strptime(value, "%Y-%m-%d_%H:%M:%S")
+                    entry.when = read.replace(tzinfo=timezone.utc).timestamp()
+            elif name == "traceback":
+                entry.traceback = (value,)
+            else:
+                setattr(entry, name, (value.strip() or None) if name == "host" else int(value))
 
 
 @dataclass(frozen=True)
@@ -157,257 +179,202 @@ class _Job:
     size: int
 
 
-_Later: TypeAlias = Callable[[_Job], Iterator[Fact]]
-"""Makes facts of a line when all files have been read."""
-
-
 def _around(line: Line) -> range:
     """Returns the numbers of the lines in which Ray tells more of what it tells in one."""
     return range(max(line.number - 8, 1), line.number + 3)
 
 
-def _of_mpi(death: Death, job: _Job) -> Iterator[Fact]:
-    """Yields an end of a process of mpirun: no rank of the job, if such a process is a launcher."""
-    rank = None if job.launchers else death.process.rank
-    yield replace(death, process=replace(death.process, rank=rank))
-
-
 class _Reader:
-    """Reads one log's lines of launchers, and of SLURM."""
+    """Reads one log's lines of launchers, and of SLURM: first those of agents, then the others."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._agents: dict[object, _Agent] = defaultdict(_Agent)
-        self._others: list[Fact | _Later] = []
+        self._lines: list[Line] = []  # those of no agent
         self._mpi: dict[object, tuple[Line, str]] = {}
         self._hydra: list[Death] = []  # by Intel's mpirun, which kills those that are left
         self._failed = False  # a task of srun or horovodrun, which then kill the others
         self._sum: Death | None = None  # of Ray's memory monitor
-        self.deepspeed = False
-        self._read()
-
-    @property
-    def agents(self) -> list[_Agent]:
-        return [agent for agent in self._agents.values() if agent.launches]
+        for line in log.of("launcher"):
+            # Prefixes tell the agents of several nodes apart.
+            _, _, task, _, _, host, pod = line.writer
+            node = task, host, pod
+            if line.word in _ROWS:
+                self._agents[node].row(line)
+            elif line.follows:
+                self._lines.append(line)
+            elif found := _AGENT.search(line.text):
+                failed = line, int(found[1]), int(found[2]), int(found[3])
+                self._agents[node].failed.append(failed)
+            elif found := _FORCED.search(line.text):
+                self._agents[node].forced.setdefault(int(found[1]), (line, 9))
+            elif found := _CLOSING.search(line.text):
+                ended = line, _NAMED.get(found[2], 15)
+                self._agents[node].closed.setdefault(int(found[1]), ended)
+            else:
+                self._lines.append(line)
+        self.agents = [agent for agent in self._agents.values() if agent.launches]
+        self.deepspeed = any(_DEEPSPEED.search(line.text) for line in self._lines)
 
     def facts(self, job: _Job) -> Iterator[Fact]:
+        self._job = job
+        near = {n for line in self._lines if line.word in _OF_RAY for n in _around(line)}
+        self._near = dict(lines.lines(self._log.item, near))
         for agent in self._agents.values():
             yield from self._torchrun(agent, job)
-        for other in self._others:
-            if callable(other):
-                yield from other(job)
-            else:
-                yield other
-
-    def _read(self) -> None:
-        near = {n for line in self._log.of("launcher") if line.word in _OF_RAY
-                for n in _around(line)}  # fmt: skip
-        self._near = dict(lines.lines(self._log.item, near))
-        for line in self._log.of("launcher"):
-            if line.word in _ROWS:
-                self._row(line)
-            elif line.follows:
-                self._follow(line)
-            else:
-                self._line(line)
+        dead = False
+        for line in self._lines:
+            for fact in self._line(line):
+                dead |= isinstance(fact, Death) and fact.how == "oom"
+                yield fact
         for writer in list(self._mpi):
-            self._mpi_done(writer)
-        if self._sum and not any(isinstance(d, Death) and d.how == "oom" for d in self._others):
-            self._others.append(self._sum)
+            yield from self._mpi_done(writer)
+        if self._sum and not dead:
+            yield self._sum
         killed = [death for death in self._hydra if death.signal == 9]
         told = [death for death in self._hydra if death.how != "abort"]  # else it was cut off
         own = [death for death in told if death.signal not in (9, 15)]
         own = own or killed * (len(killed) == 1 and told == self._hydra)
-        self._others += own + [replace(d, by="launcher") for d in self._hydra if d not in own]
+        yield from own
+        yield from (replace(d, by="launcher") for d in self._hydra if d not in own)
 
-    def _agent(self, line: Line) -> _Agent:
-        """Returns the agent that wrote a line: prefixes tell those of several nodes apart."""
-        _, _, task, _, _, host, pod = line.writer
-        return self._agents[task, host, pod]
-
-    def _row(self, line: Line) -> None:
-        entries = self._agent(line).entries
-        entry = entries[-1] if entries else None
-        found = _ROW.search(line.text)
+    def _line(self, line: Line) -> Iterator[Fact]:
         if line.follows:
-            if entry is not None and _TABLE_LINE.fullmatch(line.text.strip()):
-                entry.ended = True
-            elif entry is not None and not entry.ended:
-                entry.traceback = (*entry.traceback, line.text)
+            if line.writer in self._mpi:
+                first, text = self._mpi[line.writer]
+                self._mpi[line.writer] = first, f"{text} {line.text.strip()}"
             return
-        if found is None:
+        yield from self._mpi_done(line.writer)
+        if line.word in _OF_MPI:
+            self._mpi[line.writer] = line, line.text.strip()
             return
-        name, value = found[1], found[2].strip()
-        if name == "time" or entry is None:
-            entry = _Entry(line)
-            entries.append(entry)
-        if name == "time":
-            with suppress(ValueError):
-                read = datetime.strptime(value, "%Y-%m-%d_%H:%M:%S")
-                entry.when = read.replace(tzinfo=timezone.utc).timestamp()
-        elif name == "host":
-            entry.host = value or None
-        elif name == "rank" and (ranks := _RANKS.search(value)):
-            entry.rank, entry.local = int(ranks[1]), int(ranks[2])
-        elif name == "exitcode" and (code := _CODE.search(value)):
-            entry.code, entry.pid = int(code[1]), int(code[2])
-        elif name == "traceback":
-            entry.traceback = (value,)
+        for pattern, take in _LINES:
+            if found := pattern.search(line.text):
+                yield from take(self, found, line, self._log.source(line))
+                return
 
-    def _follow(self, line: Line) -> None:
-        if line.writer in self._mpi:
-            first, text = self._mpi[line.writer]
-            self._mpi[line.writer] = first, f"{text} {line.text.strip()}"
+    def _told_to_end(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
+        number = int(found[1]) if found[1].isdecimal() else _NAMED.get(found[1])
+        yield Stop("torchrun", source, line.time, number)
 
-    def _line(self, line: Line) -> None:
-        source, text = self._log.source(line), line.text
-        self._mpi_done(line.writer)
-        if found := _AGENT.search(text):
-            self._agent(line).failed.append((line, int(found[1]), int(found[2]), int(found[3])))
-        elif found := _FORCED.search(text):
-            self._agent(line).forced.setdefault(int(found[1]), line)
-        elif found := _CLOSING.search(text):
-            self._agent(line).closed.setdefault(int(found[1]), line)
-        elif found := _TOLD.search(text):
-            number = int(found[1]) if found[1].isdecimal() else _NAMED.get(found[1])
-            self._others.append(Stop("torchrun", source, line.time, number))
-        elif "srun: error:" in text:
-            self._srun(text, line, source)
-        elif "slurmstepd" in text:
-            self._slurmstepd(text, line, source)
-        elif line.word in _OF_MPI:
-            self._mpi[line.writer] = line, text.strip()
-        elif found := _LIMIT.search(text):
-            why = found["torque"] or found["why"]
-            told = "time limit" if re.search("walltime|run time", why) else why
-            by = "PBS" if found["pbs"] or found["torque"] else "LSF"
-            self._others.append(Stop(by, source, line.time, why=told))
-        elif found := next(filter(None, (pattern.search(text) for pattern in _ENDS)), None):
-            death = _told(found.groupdict(), line, source)
-            if "exit with status code" in text:  # horovodrun kills those that are left
-                by = "launcher" if self._failed else death.by
-                death = replace(death, by=by, among=death.signal == 9)
-                self._failed |= death.signal not in (9, 15)
-            self._others.append(death)
-        elif found := _DEEPSPEED.search(text):
-            self.deepspeed = True
-            # The command is always that of the last process, whichever it was that ended.
-            last = int(found[1])
-            label = f"one of local ranks 0-{last}" if last else "local rank 0"
-            process = Process(None, line.process.host, label=label)
-            self._others.append(_ended(process, int(found[2]), source, time=line.time))
-        else:
-            self._memory(line, source)
+    def _over_limit(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
+        why = found["torque"] or found["why"]
+        told = "time limit" if re.search("walltime|run time", why) else why
+        by = "PBS" if found["pbs"] or found["torque"] else "LSF"
+        yield Stop(by, source, line.time, why=told)
 
-    def _spoke(self) -> set[int]:
-        """Returns the ranks whose own lines are in the file."""
-        return {process.rank for process in self._log.speakers if process.rank is not None}
+    def _ended(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
+        death = _told(found.groupdict(), line, source)
+        if "exit with status code" in line.text:  # horovodrun kills those that are left
+            by = "launcher" if self._failed else death.by
+            death = replace(death, by=by, among=death.signal == 9)
+            self._failed |= death.signal not in (9, 15)
+        yield death
 
-    def _memory(self, line: Line, source: Source) -> None:
-        text = line.text.strip()
-        if line.word == "running low on memory":
-            pid = _RAY_PID.search(text)
-            process = replace(line.process, pid=int(pid[1])) if pid else line.process
-            self._others.append(Death(process, "oom", source, line.time,
-                                      by="memory monitor of Ray", text=text[:300]))  # fmt: skip
-        elif line.word == "memory pressure (OOM)":  # it sums up what it has killed
+    def _deepspeed(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
+        # The command is always that of the last process, whichever it was that ended.
+        last = int(found[1])
+        label = f"one of local ranks 0-{last}" if last else "local rank 0"
+        process = Process(None, line.process.host, label=label)
+        yield _ended(process, int(found[2]), source, time=line.time)
+
+    def _peer(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
+        peer = Process(None, found[1].strip() or None)
+        yield Death(peer, "exit", source, line.time, text="Open MPI does not know how")
+
+    def _killed(self, _: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
+        yield _ended(line.process, 137, source, time=line.time)
+
+    def _of_memory(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
+        text, pid = line.text.strip(), _RAY_PID.search(line.text)
+        process = replace(line.process, pid=int(pid[1])) if pid else line.process
+        if sums := found[0].startswith("memory"):  # it sums up what it has killed
             host = re.search(r"\bIP: ([\w.:-]+)", text)
             process = Process(None, host[1] if host else line.process.host)
-            self._sum = Death(process, "oom", source, line.time, by="memory monitor of Ray",
-                              text=text[:300])  # fmt: skip
-        elif line.word == "Peer host:":
-            peer = Process(None, text.partition("Peer host:")[2].strip() or None)
-            self._others.append(Death(peer, "exit", source, line.time,
-                                      text="Open MPI does not know how"))  # fmt: skip
-        elif line.word == "exit code 137":
-            self._others.append(_ended(line.process, 137, source, time=line.time))
-        elif line.word in _OF_RAY:
-            self._ray(line, source)
+        death = Death(process, "oom", source, line.time, by="memory monitor of Ray",
+                      text=text[:300])  # fmt: skip
+        if sums:
+            self._sum = death
+        else:
+            yield death
 
-    def _ray(self, line: Line, source: Source) -> None:
+    def _ray(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
         """Reads what a driver says of an actor that died: its pid and address stand above."""
         near = {number: self._near.get(number, "") for number in _around(line)}
         above = "\n".join(text for number, text in near.items() if number <= line.number)
         pid, host = _RAY_ACTOR.findall(above), _RAY_HOST.findall(above)
-        if line.word not in _NODES_OF_RAY:
+        if found[0] not in _NODES_OF_RAY:
             process = replace(line.process, pid=int(pid[-1])) if pid else line.process
             process = replace(process, host=host[-1]) if host else process
             if process.rank is None and (names := _RAY_NAME.findall(above)):
                 process = replace(process, label=names[-1])
-            self._others.append(Death(process, "exit", source, line.time,
-                                      text="Ray does not know how"))  # fmt: skip
+            yield Death(process, "exit", source, line.time, text="Ray does not know how")
             return
         taken = any("preempt" in text for text in near.values())
         why = "the node was preempted" if taken else "the node died"
         worker = f", with the actor of pid {pid[-1]}" if pid else ""
         told, node = f"{why}{worker}, as Ray says", host[-1] if host else None
-        self._others.append(Trouble("node", told, source, node, fatal=True, time=line.time))
+        yield Trouble("node", told, source, node, fatal=True, time=line.time)
 
-    def _srun(self, text: str, line: Line, source: Source) -> None:
-        if found := _SRUN_NODE.search(text):
-            host = (found[1] or found[2]).strip(":,")
-            self._others.append(Trouble("node", f"SLURM: node failure on {host}", source, host,
-                                        fatal=True, time=line.time))  # fmt: skip
-            return
-        if found := _SRUN.search(text):
-            self._others.append(partial(self._tasks, found, line, source))
+    def _srun_node(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
+        host = (found[1] or found[2]).strip(":,")
+        yield Trouble("node", f"SLURM: node failure on {host}", source, host, fatal=True,
+                      time=line.time)  # fmt: skip
 
-    def _tasks(self, found: re.Match[str], line: Line, source: Source, job: _Job) -> Iterator[Fact]:
-        host, tasks, what = found[1], _numbers(found[2]), found[3].strip()
+    def _tasks(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
+        host, what = found[1], found[3].strip()
         number = next((n for word, n in tracebacks.SIGNALS.items() if what.startswith(word)), None)
         code = re.match(r"Exited with exit code (\d+)", what)
         self._failed |= number not in (None, 9, 15) or what.startswith(("Exited", "Out"))
         # Tasks that are launchers, perhaps with a log elsewhere, have numbers of their own.
-        for task in tasks:
-            process = Process(None if job.launchers else task, host)
+        for task in ranks_of(found[2]):
+            process = Process(None if self._job.launchers else task, host)
             if what.startswith("Out Of Memory"):
                 yield Death(process, "oom", source, line.time, by="kernel")
             elif number is not None:
                 by = "launcher" if number == 15 or (number == 9 and self._failed) else ""
                 yield Death(process, "signal", source, line.time, signal=number, by=by,
                             among=number in (6, 9))  # fmt: skip
-            elif code and not job.launchers:
+            elif code and not self._job.launchers:
                 yield _ended(process, int(code[1]), source, time=line.time)
 
-    def _slurmstepd(self, text: str, line: Line, source: Source) -> None:
-        if _OOM.search(text):
-            self._others.append(Trouble("oom", text.partition("error:")[2].strip()[:300], source,
-                                        line.process.host, fatal=True, time=line.time))  # fmt: skip
-        if not (found := _STEP.search(text)):
-            return
-        why = found[4] or ""
-        if "NODE FAIL" in why:
-            self._others.append(Trouble("node", "SLURM cancelled the step: node failure", source,
-                                        fatal=True, time=line.time))  # fmt: skip
-        else:
-            self._others.append(Stop("SLURM", source, line.time, why=why.lower()))
+    def _slurmstepd(self, found: re.Match[str], line: Line, source: Source) -> Iterator[Fact]:
+        if _OOM.search(line.text):
+            yield Trouble("oom", line.text.partition("error:")[2].strip()[:300], source,
+                          line.process.host, fatal=True, time=line.time)  # fmt: skip
+        if "NODE FAIL" in (found[2] or ""):
+            yield Trouble("node", "SLURM cancelled the step: node failure", source, fatal=True,
+                          time=line.time)  # fmt: skip
+        elif found[1] is not None:
+            yield Stop("SLURM", source, line.time, why=(found[2] or "").lower())
 
-    def _mpi_done(self, writer: object) -> None:
+    def _mpi_done(self, writer: object) -> Iterator[Fact]:
+        """Yields an end of a process of mpirun: no rank of the job if it is a launcher."""
         if writer not in self._mpi:
             return
         line, text = self._mpi.pop(writer)
-        source = self._log.source(line)
+        source, process, code = self._log.source(line), line.process, _LATER_CODE.search(text)
         if found := _MPI.search(text):
-            pid = int(found[2]) or None
-            rank = int(found[1]) if found[1] else None
-            process = Process(rank, (found[3] or "").rstrip(".") or None, pid)
-            number, code = _MPI_SIGNAL.search(found[4]), _LATER_CODE.search(found[4])
+            process = Process(_number(found[1]), (found[3] or "").rstrip(".") or None,
+                              int(found[2]) or None)  # fmt: skip
             death = Death(process, "abort", source, line.time)
-            if number or code:
-                ended = -int(number[1]) if number else int(code[1]) if code else 0
-                death = _ended(process, ended, source, time=line.time)
+            if number := _MPI_SIGNAL.search(found[4]):
+                death = _ended(process, -int(number[1]), source, time=line.time)
+            elif code := _LATER_CODE.search(found[4]):
+                death = _ended(process, int(code[1]), source, time=line.time)
             if line.word == "RUNNING AT":
                 self._hydra.append(replace(death, among=death.signal in (6, 9)))
-            else:
-                self._others.append(partial(_of_mpi, death))
+                return
         elif found := _MPI_ABORT.search(text):
             named = next(filter(None, found.groups()), None)
-            process = Process(int(named)) if named else line.process
+            process = Process(int(named)) if named else process
             death = Death(process, "abort", source, line.time, text="it called MPI_Abort")
-            self._others.append(partial(_of_mpi, death))
-        elif (found := _MPI_NAME.search(text)) and (code := _LATER_CODE.search(text)):
+        elif code and (found := _MPI_NAME.search(text)):
             death = _ended(Process(int(found[1])), int(code[1]), source, time=line.time)
-            self._others.append(partial(_of_mpi, death))
+        else:
+            return
+        rank = None if self._job.launchers else death.process.rank
+        yield replace(death, process=replace(death.process, rank=rank))
 
     def _torchrun(self, agent: _Agent, job: _Job) -> Iterator[Fact]:
         """Yields what an agent says: first its table, which names ranks, then its other lines."""
@@ -448,13 +415,10 @@ class _Reader:
         for line, code, _, pid in agent.failed:
             if pid not in by_pid:
                 yield _ended(named(pid, line), code, self._log.source(line), time=line.time)
-        for pid, line in (agent.closed | agent.forced).items():
-            forced = pid in agent.forced
-            yield Death(
-                named(pid, line), "signal", self._log.source(line), line.time,
-                signal=9 if forced else _NAMED.get(_closing_signal(line), 15), by="launcher",
-                text="it did not end at SIGTERM" if forced else "",
-            )  # fmt: skip
+        for pid, (line, number) in (agent.closed | agent.forced).items():
+            text = "it did not end at SIGTERM" if pid in agent.forced else ""
+            yield Death(named(pid, line), "signal", self._log.source(line), line.time,
+                        signal=number, by="launcher", text=text)  # fmt: skip
 
     def _first_rank(self, agent: _Agent, job: _Job) -> int | None:
         """Returns the global rank of an agent's local rank 0; None if it is unknown.
@@ -472,7 +436,7 @@ class _Reader:
             if said is not None:
                 return said
         whole = job.size == len(agent.pids) and job.agents == 1
-        spoke = self._spoke()
+        spoke = {process.rank for process in self._log.speakers if process.rank is not None}
         own = spoke == set(range(len(agent.pids))) and len(spoke) > 1
         alone = job.size <= len(agent.pids) and len(self.agents) == 1
         return 0 if whole or (alone and own) else None
@@ -490,18 +454,25 @@ def _ranks_by_pid(known: dict[int, int], pids: list[int]) -> dict[int, int]:
     return {pid: first + index for index, pid in enumerate(pids)}
 
 
-def _closing_signal(line: Line) -> str:
-    found = _CLOSING.search(line.text)
-    return found[2] if found else ""
-
-
-def _numbers(text: str) -> list[int]:
-    """Returns the numbers of a list such as 0-2,5, at most 4096 of them."""
-    found: list[int] = []
-    for low, high in re.findall(r"(\d+)(?:-(\d+))?", text):
-        end = min(int(high) if high else int(low), int(low) + 4096)
-        found += range(int(low), end + 1)
-    return found[:4096]
+_Take: TypeAlias = Callable[[_Reader, re.Match[str], Line, Source], Iterator[Fact]]
+# The first that a line fits counts.
+_LINES: tuple[tuple[re.Pattern[str], _Take], ...] = (
+    (re.compile(r"Received (?:Signals\.)?(\w+) death signal"), _Reader._told_to_end),
+    (re.compile(r"srun: error: (?:Node failure on (\S+)|(\S+): .*[Nn]ode fail)"),
+     _Reader._srun_node),
+    (re.compile(r"srun: error: (\S+): tasks? ([\d,\- \[\]]+): (.+)"), _Reader._tasks),
+    (re.compile(r"slurmstepd(?:.*(\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+?"
+                r"(?: DUE TO (.+?))? \*\*\*))?"), _Reader._slurmstepd),
+    # What PBS and LSF say of a job that they end. A limit of time has other names there, too.
+    (re.compile(r"(?:(?P<pbs>PBS)|TERM_\w+): job killed(?:: | after reaching LSF | )?(?P<why>.*?)"
+                r"\.?$|Job exceeded its (?P<torque>walltime) limit"), _Reader._over_limit),
+    *((pattern, _Reader._ended) for pattern in _ENDS),
+    (_DEEPSPEED, _Reader._deepspeed),
+    (re.compile(r"running low on memory|memory pressure \(OOM\)"), _Reader._of_memory),
+    (re.compile(r"Peer host:(.*)"), _Reader._peer),
+    (re.compile(r"exit code 137"), _Reader._killed),
+    (re.compile("|".join(_OF_RAY)), _Reader._ray),
+)  # fmt: skip
 
 
 def _is_error_file(item: Item) -> bool:
