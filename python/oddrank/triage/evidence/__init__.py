@@ -1,8 +1,10 @@
 """Finds the kind of each file by its content, and reads it: a row a kind."""
 
+import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from oddrank.inputs import Item, Notes
 from oddrank.triage.facts import MOST_RANKS, Fact
@@ -11,6 +13,8 @@ _RANK = re.compile(r"(?<![a-z])rank(?:[^\w/]|_){0,3}(\d{1,7})(?!\d)", re.IGNOREC
 # Ranks within a node or among nodes.
 _LOCAL_RANK = re.compile(r"local[_.=-]?rank[_.=-]{0,2}(\d{1,7})(?!\d)", re.IGNORECASE)
 _OTHER_RANK = re.compile(r"(?:local|node|group)[_.=-]?rank[_.=-]{0,2}\d+", re.IGNORECASE)
+_LARGEST_JSON = 256 << 20
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,20 @@ class Kind:
     binary: bool
     sniff: Callable[[Item], bool]
     read: Callable[[Sequence[Item], Notes], Iterable[Fact]]
+
+
+def of_json(item: Item, notes: Notes, make: Callable[[Any], Iterable[T]]) -> Iterator[T]:
+    """Yields what `make` makes of a file of JSON. One that is too large or broken is a note."""
+    if item.size > _LARGEST_JSON:
+        notes.add(item, f"JSON of over {_LARGEST_JSON >> 20} MiB is not read")
+        return
+    try:
+        yield from list(make(json.loads(item.path.read_bytes())))
+    except OSError as error:
+        notes.add(item, f"not readable: {error.strerror}")
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError,
+            RecursionError) as error:  # fmt: skip
+        notes.add(item, f"JSON that is cut off or broken ({type(error).__name__}: {error})")
 
 
 def rank_in_name(name: str) -> int | None:

@@ -1,13 +1,13 @@
 """Reads what `oddrank collect` wrote beside the evidence: its manifest, /proc facts and cgroups."""
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 from oddrank.inputs import Item, Notes
-from oddrank.triage.evidence import Kind
+from oddrank.triage.evidence import Kind, of_json
 from oddrank.triage.facts import (
     OF_CGROUP,
     Death,
@@ -21,7 +21,6 @@ from oddrank.triage.facts import (
     World,
 )
 
-_LARGEST = 64 << 20
 _BEGIN = re.compile(rb'\{\s*"schema": "oddrank\.(collect|process|cgroups|environment)/1"')
 _STATES = ("running", "stopped", "uninterruptible", "zombie", "dead")
 _KILLS = re.compile(r"^oom_kill (\d{1,12})$", re.MULTILINE)
@@ -35,25 +34,15 @@ def _sniff(item: Item) -> bool:
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     for item in items:
-        found = _BEGIN.match(item.head)
-        if found is None:
-            continue
-        if item.size > _LARGEST:
-            notes.add(item, f"a file of oddrank collect over {_LARGEST >> 20} MiB is not read")
-            continue
-        try:
-            content = json.loads(item.path.read_bytes())
-            yield from list(_READERS[found[1].decode()](content, item, notes))
-        except (OSError, ValueError, RecursionError) as error:
-            notes.add(item, f"it was not read: {error}")
-        except (KeyError, TypeError, AttributeError, OverflowError) as error:
-            notes.add(item, f"it is broken ({type(error).__name__}: {error})")
+        if found := _BEGIN.match(item.head):
+            make = partial(_READERS[found[1].decode()], item, notes)
+            yield from of_json(item, notes, make)
 
 
 KIND = Kind("collected", binary=True, sniff=_sniff, read=_read)
 
 
-def _manifest(content: Mapping[str, Any], item: Item, notes: Notes) -> Iterator[Fact]:
+def _manifest(item: Item, notes: Notes, content: Mapping[str, Any]) -> Iterator[Fact]:
     """Takes when the job began here, its ranks, and what could not be read."""
     source, host = Source(item.name), str(content["host"])
     begun = [float(rank["since"]) for rank in content["ranks"] if rank["since"]]
@@ -76,7 +65,7 @@ def _manifest(content: Mapping[str, Any], item: Item, notes: Notes) -> Iterator[
             notes.add(f"{host}: {what}", f"not collected: {why}", lost=False)
 
 
-def _process(content: Mapping[str, Any], item: Item, notes: Notes) -> Iterator[Fact]:
+def _process(item: Item, _: Notes, content: Mapping[str, Any]) -> Iterator[Fact]:
     """Takes the state of a rank's process as /proc had it."""
     source = Source(item.name)
     rank = int(content["rank"]) if int(content["world"]) > 1 else None
@@ -98,7 +87,7 @@ def _process(content: Mapping[str, Any], item: Item, notes: Notes) -> Iterator[F
         yield Death(process, "exit", source, None, code=os.WEXITSTATUS(status))
 
 
-def _cgroups(content: Mapping[str, Any], item: Item, notes: Notes) -> Iterator[Fact]:
+def _cgroups(item: Item, _: Notes, content: Mapping[str, Any]) -> Iterator[Fact]:
     """Takes counts of processes that were killed because a cgroup's memory was used up."""
     for group in content["cgroups"]:
         files = {str(name): str(text) for name, text in group["files"].items()}
@@ -122,14 +111,9 @@ def _cgroups(content: Mapping[str, Any], item: Item, notes: Notes) -> Iterator[F
         )  # fmt: skip
 
 
-def _environment(content: Mapping[str, Any], item: Item, notes: Notes) -> Iterator[Fact]:
-    """Takes nothing: people read it."""
-    yield from ()
-
-
-_READERS: dict[str, Callable[[Mapping[str, Any], Item, Notes], Iterator[Fact]]] = {
+_READERS: dict[str, Callable[[Item, Notes, Mapping[str, Any]], Iterable[Fact]]] = {
     "collect": _manifest,
     "process": _process,
     "cgroups": _cgroups,
-    "environment": _environment,
+    "environment": lambda *_: (),  # people read it
 }

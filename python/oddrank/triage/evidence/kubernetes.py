@@ -4,19 +4,18 @@ A pod is known by its name; its rank by RANK or NODE_RANK in its environment, or
 its job gives it, if the pod is one rank. Launchers such as torchrun start several ranks in a pod.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal
 
 from oddrank.inputs import Item, Notes, unix_time
 from oddrank.inputs.files import is_text
-from oddrank.triage.evidence import Kind, lines
+from oddrank.triage.evidence import Kind, lines, of_json
 from oddrank.triage.facts import Death, Fact, Identity, Process, Source, Trouble
 
-_MOST = 256 << 20
 _VERSION = re.compile(rb'"apiVersion"\s*:\s*"')
 _KIND = re.compile(rb'"kind"\s*:\s*"(?:Pod|Node|Event|List)')
 _LAUNCHER = re.compile(
@@ -24,7 +23,6 @@ _LAUNCHER = re.compile(
     r"|horovodrun|colossalai)\b"
 )
 _PER_POD = re.compile(r"--n(?:proc|procs)[-_]per[-_]node[=\s]+(\w+)")
-_KINDS = {"Pod", "Node", "Event"}
 # Conditions of a node that are well when they are "True"; all others when they are not.
 _WELL_IF_TRUE = frozenset({"Ready"})
 _ENDED = {137: 9, 139: 11, 134: 6, 143: 15}
@@ -58,33 +56,19 @@ def _sniff(item: Item) -> bool:
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     for item in items:
-        if item.size > _MOST:
-            notes.add(item, f"Kubernetes objects over {_MOST >> 20} MiB are not read")
-            continue
+        yield from of_json(item, notes, partial(_objects, item, notes))
+
+
+def _objects(item: Item, notes: Notes, document: dict[str, Any]) -> Iterator[Fact]:
+    broken = 0
+    for row in document.get("items", [document]):
         try:
-            text = item.path.read_text(encoding="utf-8", errors="replace")
-            document = json.loads(text)
-        except OSError as error:
-            notes.add(item, f"not readable: {error.strerror}")
-            continue
-        except (ValueError, RecursionError):
-            notes.add(item, "JSON of Kubernetes that is cut off or broken")
-            continue
-        broken = 0
-        for row in _objects(document):
-            try:
-                yield from list(_READERS[row["kind"]](row, Source(item.name)))
-            except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
-                broken += 1
-        if broken:
-            notes.add(item, f"{broken} objects of Kubernetes with unexpected values")
-
-
-def _objects(document: Any) -> Iterator[dict[str, Any]]:
-    rows = document.get("items", [document]) if isinstance(document, dict) else []
-    for row in rows if isinstance(rows, list) else []:
-        if isinstance(row, dict) and str(row.get("kind")) in _KINDS:
-            yield row
+            if read := _READERS.get(row["kind"]):
+                yield from list(read(row, Source(item.name)))
+        except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
+            broken += 1
+    if broken:
+        notes.add(item, f"{broken} objects of Kubernetes with unexpected values")
 
 
 def _pod(pod: dict[str, Any], source: Source) -> Iterator[Fact]:

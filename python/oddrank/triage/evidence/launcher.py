@@ -1,21 +1,20 @@
 """Reads the ends of ranks from lines of launchers and schedulers: torchrun, srun, mpirun, ..."""
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import TypeAlias
+from functools import partial
+from typing import Any, TypeAlias
 
 from oddrank.inputs import Item, Notes, unix_time
-from oddrank.triage.evidence import Kind, lines, log_lines, rank_in_name, tracebacks
+from oddrank.triage.evidence import Kind, lines, log_lines, of_json, rank_in_name, tracebacks
 from oddrank.triage.evidence.log_lines import Line, Log
 from oddrank.triage.evidence.nccl_ras import ranks_of
 from oddrank.triage.facts import Death, Fact, Identity, Process, Source, Stop, Trouble, World
 
-_MOST_JSON = 4 << 20
 _AGENT = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 _CLOSING = re.compile(r"[Ss]ending process (\d+) closing signal (\w+)")
 _FORCED = re.compile(r"process (\d+) via .*forcefully exiting via (?:Signals\.)?(\w+)")
@@ -483,18 +482,11 @@ def _is_error_file(item: Item) -> bool:
     )  # fmt: skip
 
 
-def _error_file(item: Item, notes: Notes) -> Iterator[Fact]:
-    try:
-        if item.size > _MOST_JSON:
-            raise ValueError("too large")
-        content = json.loads(item.path.read_bytes())["message"]
-        extra = content.get("extraInfo", {}) if isinstance(content, dict) else {}
-        text = str(content.get("message", "") if isinstance(content, dict) else content)
-        stack = str(extra.get("py_callstack", ""))
-        stamp = unix_time(extra.get("timestamp"))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        notes.add(item, f"no error file of torchelastic: {error}")
-        return
+def _error_file(item: Item, content: dict[str, Any]) -> Iterator[Fact]:
+    told = content["message"]
+    extra = told.get("extraInfo", {}) if isinstance(told, dict) else {}
+    text = str(told.get("message", "") if isinstance(told, dict) else told)
+    stack, stamp = str(extra.get("py_callstack", "")), unix_time(extra.get("timestamp"))
     site, _ = tracebacks.parse(stack.splitlines()[:10_000])
     stopped = "SignalException" in text
     # `oddrank collect` names its copies by the rank.
@@ -514,7 +506,7 @@ def _sniff(item: Item) -> bool:
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     for item in items:
         if _is_error_file(item):
-            yield from _error_file(item, notes)
+            yield from of_json(item, notes, partial(_error_file, item))
     logs = list(log_lines.read([item for item in items if not _is_error_file(item)], notes))
     readers = [_Reader(log) for log in logs]
     named = [list(log_lines.identities(log)) for log in logs]

@@ -1,6 +1,5 @@
 """oddrank's own record files, and the states that `oddrank collect` keeps beside copies."""
 
-import json
 import re
 import signal
 import time
@@ -8,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from oddrank import _native
 from oddrank.inputs import Item, Notes, unix_time
@@ -16,7 +15,7 @@ from oddrank.pauses import Pause
 from oddrank.trace import collectives, processes, ranks, states
 from oddrank.trace.ranks import Rank
 from oddrank.trace.states import Seen
-from oddrank.triage.evidence import Kind, record_calls
+from oddrank.triage.evidence import Kind, of_json, record_calls
 from oddrank.triage.facts import (
     Activity,
     Child,
@@ -34,7 +33,6 @@ from oddrank.triage.facts import (
     World,
 )
 
-_LARGEST_STATES = 64 << 20
 # The recorder's thread that samples.
 _WANTS_GIL = Frame("PyGILState_Ensure", "", None, True)
 _SPAWNED = re.compile(r"ProcessExitedException: process (\d{1,5}) terminated with signal (SIG\w+)")
@@ -60,7 +58,9 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     for path, why in refused.items():
         name = names[str(path)]
         notes.add(name, why.replace(str(path), name))
-    return _facts(found, list(_collected(items, notes)), names, notes)
+    kept = [(seen, Source(item.name)) for item in items if _is_states(item)
+            for seen in of_json(item, notes, _states)]  # fmt: skip
+    return _facts(found, kept, names, notes)
 
 
 def held(records: Mapping[str, bytes], seen: Iterable[Seen], notes: Notes) -> list[Fact]:
@@ -188,19 +188,11 @@ def _unrecorded(lost: Seen, source: Source) -> Iterable[Fact]:
         yield Death(process, kind, source, lost.ended, signal=lost.signal, code=lost.code)
 
 
-def _collected(items: Iterable[Item], notes: Notes) -> Iterable[tuple[Seen, Source]]:
-    for item in items:
-        if not _is_states(item):
-            continue
-        try:
-            if item.size > _LARGEST_STATES:
-                raise ValueError("the file is too large")
-            found = states.parse(json.loads(item.path.read_bytes()))
-            if any(unix_time(each.time) is None for each in found):
-                raise ValueError("it has times that cannot be")
-            yield from ((each, Source(item.name)) for each in found)
-        except (OSError, ValueError, OverflowError, RecursionError) as error:
-            notes.add(item, f"its states were not read: {error}")
+def _states(content: Any) -> list[Seen]:
+    found = states.parse(content)
+    if any(unix_time(each.time) is None for each in found):
+        raise ValueError("it has times that cannot be")
+    return found
 
 
 def _is_unexplained(seen: Seen) -> bool:

@@ -1,17 +1,16 @@
 """oddrank's own JSON reports of the self-test and of bench: what they found before the job."""
 
-import json
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from oddrank.inputs import Item, Notes, unix_time
 from oddrank.report import SCHEMA
-from oddrank.triage.evidence import Kind
+from oddrank.triage.evidence import Kind, of_json
 from oddrank.triage.facts import Fact, Source, Trouble
 
-_LARGEST = 256 << 20
 _NAMES = {"selftest": "the self-test", "bench": "oddrank bench"}
 _BEGIN = re.compile(rb'^\s*\{\s*"schema"\s*:\s*"%s"' % SCHEMA.encode())
 _TEXT = 400
@@ -24,20 +23,16 @@ def _sniff(item: Item) -> bool:
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     for item in items:
-        if item.size > _LARGEST:
-            notes.add(item, "not read: it is larger than any report of oddrank")
-            continue
-        try:
-            report = json.loads(item.path.read_bytes())
-            tool, findings = report["tool"], report.get("findings", [])
-            if tool not in _NAMES:
-                notes.add(item, f"a report of oddrank {tool} is no evidence of a job", lost=False)
-                continue
-            yield from [_trouble(item, tool, finding) for finding in findings if _tells(finding)]
-        except (OSError, ValueError, RecursionError) as error:
-            notes.add(item, f"its report was not read: {error}")
-        except (KeyError, TypeError, AttributeError, OverflowError) as error:
-            notes.add(item, f"its report is broken ({type(error).__name__}: {error})")
+        yield from of_json(item, notes, partial(_report, item, notes))
+
+
+def _report(item: Item, notes: Notes, report: Mapping[str, Any]) -> Iterator[Fact]:
+    tool = report["tool"]
+    if tool in _NAMES:
+        found = report.get("findings", [])
+        yield from (_trouble(item, tool, finding) for finding in found if _tells(finding))
+    else:
+        notes.add(item, f"a report of oddrank {tool} is no evidence of a job", lost=False)
 
 
 KIND = Kind("reports", binary=True, sniff=_sniff, read=_read)
