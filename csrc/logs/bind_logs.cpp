@@ -115,6 +115,14 @@ void bind_readers(py::module_& m) {
       "path"_a, "wanted"_a, "reference_ns"_a, "number"_a,
       "Returns for each (line, number of a writer), in the order of lines, the time in nanoseconds "
       "that the writer named last before it; 0 if none. number: writer -> number.");
+  m.def(
+      "find_time",
+      [](std::string_view line, std::int64_t reference_ns) {
+        return to_tuple(logs::find_time(line, reference_ns));
+      },
+      "line"_a, "reference_ns"_a,
+      "Returns (nanoseconds, clock, whether in whole seconds) of the first time that a line names; "
+      "None if it names none. Without a year it is the last one before reference_ns.");
 }
 
 }  // namespace

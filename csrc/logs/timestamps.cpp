@@ -77,6 +77,12 @@ class Fields {
     skip(":");
     return seconds + number(2, 2, 0, 60);
   }
+  // Skips a zone's name and the space behind it: "UTC ".
+  void zone() {
+    const std::size_t before = at_;
+    while (peek() >= 'A' && peek() <= 'Z') ++at_;
+    if (at_ != before) skip(" ");
+  }
   std::size_t at() const { return at_; }
 
  private:
@@ -194,7 +200,8 @@ std::optional<Timestamp> glog(std::string_view text, std::size_t at, std::int64_
   return without_year(month, day, seconds, fraction, reference_ns);
 }
 
-// Apr 19 10:42:28, and with a year behind it as ctime() has it: Sun Apr 19 10:42:28 2026
+// Apr 19 10:42:28, with a year behind it as ctime() and date have it: Sun Apr 19 10:42:28 UTC 2026,
+// or before the clock as NVIDIA's fabric manager has it: [Apr 19 2026 10:42:28]
 std::optional<Timestamp> syslog(std::string_view text, std::size_t at, std::int64_t reference_ns) {
   constexpr auto kMonths = split<12>("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec");
   if (at + 3 >= text.size() || text[at + 3] != ' ') return {};
@@ -205,13 +212,20 @@ std::optional<Timestamp> syslog(std::string_view text, std::size_t at, std::int6
   if (f.peek() == ' ') f.skip(" ");
   const std::int64_t day = f.number(1, 2, 1, 31);
   f.skip(" ");
+  const std::int64_t number = month - kMonths.begin() + 1;
+  Fields year = f;
+  std::int64_t named = year.number(4, 4, 1990, 2199);
+  const bool year_first = year.skip(" ");
+  if (year_first) f = year;
   const std::int64_t seconds = f.clock();
   if (!f.ok()) return {};
   const auto fraction = f.fraction();
-  const std::int64_t number = month - kMonths.begin() + 1;
-  Fields year(text, f.at());
-  year.skip(" ");
-  const std::int64_t named = year.number(4, 4, 1990, 2199);
+  if (!year_first) {
+    year = f;
+    year.skip(" ");
+    year.zone();
+    named = year.number(4, 4, 1990, 2199);
+  }
   if (year.ok()) return wall(days(named, number, day), seconds, fraction);
   return without_year(number, day, seconds, fraction, reference_ns);
 }

@@ -119,6 +119,7 @@ def kill_this_process_in(seconds: float, /) -> None: ...
 
 # logs
 
+def find_time(line: str, reference_ns: int) -> tuple[int, str, bool] | None: ...
 def scan_lines(
     path: bytes,
     needles: Sequence[tuple[str, int]],

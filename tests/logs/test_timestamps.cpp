@@ -34,6 +34,8 @@ TEST(Timestamps, IsoNamesItsZoneOrNot) {
 }
 
 TEST(Timestamps, MonthDayYear) {
+  check("[Jan 01 2026 00:00:00] [ERROR] [tid 7] x", kNewYear, Clock::wall, true);
+  check("Thu Jan  1 00:00:00 CET 2026", kNewYear, Clock::wall, true);
   check("01/01/2026 00:00:00 [INFO|DP=0|PP=0]: x", kNewYear, Clock::wall, true);
   check("\x1b[32m01/01/2026 00:00:00 [INFO|DP=0]: x", kNewYear, Clock::wall, true);
   check("[rank0]: 12/31/2025 23:59:59.5 - INFO", kNewYear - kSecond / 2, Clock::wall);

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from oddrank.inputs import Item, Notes
+from oddrank import _native
+from oddrank.inputs import Item, Notes, unix_time
 from oddrank.triage.facts import MOST_RANKS, Fact
 
 _RANK = re.compile(r"(?<![a-z])rank(?:[^\w/]|_){0,3}(\d{1,7})(?!\d)", re.IGNORECASE)
@@ -44,6 +45,17 @@ def of_json(item: Item, notes: Notes, make: Callable[[Any], Iterable[T]]) -> Ite
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError,
             RecursionError) as error:  # fmt: skip
         notes.add(item, f"JSON that is cut off or broken ({type(error).__name__}: {error})")
+
+
+def time_in(text: str, newest: float = 0.0) -> tuple[float | None, bool]:
+    """Returns the first time that a text names, and whether its zone or year is a guess.
+
+    The guess is UTC, and the last such day before `newest`, in Unix seconds.
+    """
+    found = _native.core().find_time(text, int(newest * 1e9))
+    if found is None or found[1] == "boot":
+        return None, False
+    return unix_time(found[0] / 10**9), found[1] == "wall"
 
 
 def rank_in_name(name: str) -> int | None:

@@ -4,16 +4,13 @@ import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
-from functools import partial
 from typing import Any
 
 from oddrank.inputs import Item, Notes, unix_time
 from oddrank.inputs.files import is_text
 from oddrank.machine.xid import UNKNOWN, XIDS, harmless, pci_slot
-from oddrank.triage.evidence import Kind
+from oddrank.triage.evidence import Kind, time_in
 from oddrank.triage.evidence.kernel_lines import RULES, VIRTUAL, WORDS, Rule
 from oddrank.triage.evidence.lines import matching, numbers
 from oddrank.triage.facts import Death, Fact, Process, Source, State, Trouble, Whose
@@ -21,10 +18,8 @@ from oddrank.triage.facts import Death, Fact, Process, Source, State, Trouble, W
 _MOST_PIDS = 64
 _BEFORE = re.compile(r"previous Xid:? (\d+)")
 _TEXT = 200
-_MONTHS = {name: number for number, name in enumerate(
-    ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), 1
-)}  # fmt: skip
-_ISO = r"(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?P<zone>Z|[+-]\d\d:?\d\d)?)"
+_CLOCK = r"\d\d:\d\d:\d\d"
+_ISO = rf"\d{{4}}-\d\d-\d\d[T ]{_CLOCK}(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 _PROGRAM = r"(?P<program>[\w.@/-]+)(?:\[\d+\])?:"
 # Times since boot; dmesg --reltime and -H write those since the line before, +0.000041.
 _BOOT = r"(?:\[(?: *\+?\d+\.\d{3,9}|\w{3} ?\d+ \d\d:\d\d)(?:\]|, *[TC]\d+\]) ?)"
@@ -32,13 +27,11 @@ _BOOT = r"(?:\[(?: *\+?\d+\.\d{3,9}|\w{3} ?\d+ \d\d:\d\d)(?:\]|, *[TC]\d+\]) ?)"
 _HEADERS = tuple(
     re.compile(pattern)
     for pattern in (
-        r"\[\w{3} (?P<month>\w{3}) +(?P<day>\d+) (?P<clock>\d\d:\d\d:\d\d) (?P<year>\d{4})\] ",
+        rf"\[\w{{3}} \w{{3}} +\d+ {_CLOCK} \d{{4}}\] ",
         rf"(?:\w+ *:\w+ *: )?\[?{_ISO}\]? (?:(?P<host>[\w.-]+) {_PROGRAM} {_BOOT}?)?",
-        rf"(?:<\d+>)?(?P<month>[A-Z][a-z]{{2}}) +(?P<day>\d+) (?P<clock>\d\d:\d\d:\d\d)(?:\.\d+)? "
-        rf"(?P<host>[\w.-]+) {_PROGRAM} {_BOOT}?",
-        r"\[(?P<month>\w{3}) (?P<day>\d+) (?P<year>\d{4}) (?P<clock>\d\d:\d\d:\d\d)\] "
-        r"\[\w+\] \[tid \d+\] ",
-        rf"(?P<unix>\d{{9,11}}\.\d{{3,6}}) (?P<host>[\w.-]+) {_PROGRAM} {_BOOT}?",
+        rf"(?:<\d+>)?[A-Z][a-z]{{2}} +\d+ {_CLOCK}(?:\.\d+)? (?P<host>[\w.-]+) {_PROGRAM} {_BOOT}?",
+        rf"\[\w{{3}} \d+ \d{{4}} {_CLOCK}\] \[\w+\] \[tid \d+\] ",
+        rf"\d{{9,11}}\.\d{{3,6}} (?P<host>[\w.-]+) {_PROGRAM} {_BOOT}?",
         r"\d+,\d+,\d+,[-c][^;]{0,200};",
         rf"(?:<\d+>|\w+ *:\w+ *: )?{_BOOT}(?:(?P<host>[\w.-]+) kernel: )?",
     )
@@ -80,7 +73,7 @@ def _line(text: str, newest: float) -> _Line:
             groups = found.groupdict()
             if groups.get("program") and not _PROGRAMS.match(groups["program"]):
                 return _Line("")
-            when, coarse = _when(groups, newest)
+            when, coarse = time_in(found[0], newest)
             return _Line(text[found.end() :], True, groups.get("host"), when, coarse)
     return _Line(text)
 
@@ -96,35 +89,6 @@ def _journal(text: str) -> _Line:
     if not isinstance(message, str) or not _PROGRAMS.match(program):
         return _Line("")
     return _Line(message, True, str(entry.get("_HOSTNAME") or "") or None, when)
-
-
-def _when(groups: dict[str, Any], newest: float) -> tuple[float | None, bool]:
-    """Returns Unix seconds, and whether zone or year is a guess (UTC; the file's)."""
-    with suppress(ValueError, OverflowError, KeyError):
-        if groups.get("unix"):
-            return unix_time(groups["unix"]), False
-        if groups.get("iso"):
-            iso = groups["iso"].replace(",", ".").replace("Z", "+00:00")
-            iso = re.sub(r"(\.\d{1,6})\d*", lambda m: m[1].ljust(7, "0"), iso)
-            iso = re.sub(r"([+-]\d\d)(\d\d)$", r"\1:\2", iso)
-            read = datetime.fromisoformat(iso)
-            if read.tzinfo is None:
-                return unix_time(read.replace(tzinfo=timezone.utc).timestamp()), True
-            return unix_time(read.timestamp()), False
-        if groups.get("month"):
-            month, day = _MONTHS[groups["month"]], int(groups["day"])
-            hour, minute, second = (int(part) for part in groups["clock"].split(":"))
-            clock = partial(datetime, month=month, day=day, hour=hour, minute=minute,
-                            second=second, tzinfo=timezone.utc)  # fmt: skip
-            if groups.get("year"):
-                return unix_time(clock(int(groups["year"])).timestamp()), True
-            year = datetime.fromtimestamp(newest, timezone.utc).year
-            for guess in range(year, year - 5, -1):  # 29 February is not in every year
-                with suppress(ValueError):
-                    read = clock(guess)
-                    if read.timestamp() < newest + 86400:
-                        return read.timestamp(), True
-    return None, False
 
 
 @dataclass

@@ -6,14 +6,12 @@ its job gives it, if the pod is one rank. Launchers such as torchrun start sever
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
-from datetime import datetime
 from functools import partial
 from typing import Any, Literal
 
-from oddrank.inputs import Item, Notes, unix_time
+from oddrank.inputs import Item, Notes
 from oddrank.inputs.files import is_text
-from oddrank.triage.evidence import Kind, lines, of_json
+from oddrank.triage.evidence import Kind, lines, of_json, time_in
 from oddrank.triage.facts import Death, Fact, Identity, Process, Source, Trouble
 
 _VERSION = re.compile(rb'"apiVersion"\s*:\s*"')
@@ -181,10 +179,8 @@ def _event(event: dict[str, Any], source: Source) -> Iterator[Fact]:
 
 
 def _time(text: object) -> float | None:
-    with suppress(ValueError, OverflowError):
-        read = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
-        return unix_time(read.timestamp()) if read.tzinfo else None
-    return None
+    when, guessed = time_in(str(text))
+    return None if guessed else when
 
 
 def _typed(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:

@@ -3,14 +3,20 @@
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 from functools import partial
 from typing import Any, TypeAlias
 
 from oddrank.inputs import Item, Notes, unix_time
-from oddrank.triage.evidence import Kind, lines, log_lines, of_json, rank_in_name, tracebacks
+from oddrank.triage.evidence import (
+    Kind,
+    lines,
+    log_lines,
+    of_json,
+    rank_in_name,
+    time_in,
+    tracebacks,
+)
 from oddrank.triage.evidence.log_lines import Line, Log
 from oddrank.triage.evidence.nccl_ras import ranks_of
 from oddrank.triage.facts import Death, Fact, Identity, Process, Source, Stop, Trouble, World
@@ -160,9 +166,7 @@ class _Agent:
             self.entries.append(entry)
         for name, value in told.items():
             if name == "when":
-                with suppress(ValueError):
-                    read = datetime.strptime(value, "%Y-%m-%d_%H:%M:%S")
-                    entry.when = read.replace(tzinfo=timezone.utc).timestamp()
+                entry.when = time_in(value)[0] or 0.0
             elif name == "traceback":
                 entry.traceback = (value,)
             else:

@@ -9,15 +9,13 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 from typing import Any
 
 from oddrank.finding import ranks_text
-from oddrank.inputs import Item, Notes, unix_time
+from oddrank.inputs import Item, Notes
 from oddrank.inputs.files import is_text
-from oddrank.triage.evidence import Kind, kernel
+from oddrank.triage.evidence import Kind, kernel, time_in
 from oddrank.triage.evidence.lines import lines, numbers, words
 from oddrank.triage.facts import Counts, Fact, Identity, Process, Source, Trouble, World
 
@@ -48,19 +46,20 @@ _TOTAL = re.compile(r"^\s+\d+\s+\d+\s+(?:\d+\s+\d+\s+)?(\d+)\s*$")
 _HEAD = re.compile(r"#(\d+)-\d+ \(([0-9a-f]+)\) (MISMATCH|INCOMPLETE|ERROR)")
 _BEGIN = re.compile(r"Job summary|Communicators\.\.\.|^\s*Errors\s*$")
 _SECTION = re.compile(r"Missing communicator data from \d+ job process|considered dead")
-_OP = re.compile(
-    r"Communicator ranks have different (?:(\w+) operation counts|status)|\d+ ranks have status"
+_OF_BLOCK = re.compile(
+    r"(?P<different>Communicator ranks have different (?:(?P<op>\w+) operation counts|status)"
+    r"|\d+ ranks have status)|\d+ ranks reported (?P<reported>[\w ]+)"
+    r"|(?P<level>\d+) ranks have (?:launched up to operation (?P<up_to>\d+)|not launched any)"
+    r"|The missing ranks?: (?P<missing>[\d, ]+)"
 )
-_LEVEL = re.compile(r"(\d+) ranks have (?:launched up to operation (\d+)|not launched any)")
-_REPORTED = re.compile(r"\d+ ranks reported ([\w ]+)")
 _RANK = re.compile(
     r"Rank (\d+)(?: has launched up to operation (?P<op>\d+)| (?P<none>has not launched any "
     r"operations)| has status (?P<status>\w+)| reported (?P<error>[\w ]+?))? -- "
     r"(?:GPU (?P<gpu>\d+)(?: \(NVML (?P<nvml>\d+)\))? managed by process (?P<pid>\d+) on node "
     r"(?P<host>\S+))?"
 )
-_MISSING = re.compile(r"The missing ranks?: ([\d, ]+)")
 _PROCESS = re.compile(r"Process (\d+) on node (\S+) managing GPUs? ([\d,]+)")
+_DEATHS = ("PEER_DEAD", "PEER_TIMEOUT_DEAD")
 _PEER = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\] (PEER_\w+): (.*)")
 _DIAG = re.compile(r"NCCL DIAG \[(\w+)\] *(.*)")
 _DIAG_BAD = re.compile(
@@ -73,12 +72,9 @@ _DIAG_XID = re.compile(
 _DIAG_RANKS = re.compile(r"rank\(s\) \{([\d, -]+)\}")
 _DIAG_SETTING = re.compile(r"NCCL environment: (\w+)=(.*) on rank\(s\) \{([\d, -]+)\}")
 _DIAG_HOST = re.compile(r"\brank \d+ \(([\w.-]+)\)")
-_DATES = (
-    (re.compile(r"^\W*(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)\W*$"), "%Y-%m-%d %H:%M:%S"),
-    (
-        re.compile(r"^(\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d)(?: \w+)? (\d{4})$"),
-        "%a %b %d %H:%M:%S %Y",
-    ),
+_DATE = re.compile(
+    r"^\W*\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\W*$"
+    r"|^\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d(?: \w+)? \d{4}$"
 )
 _MOST_RANKS = 1 << 20
 # Names in NCCL -> as users call them.
@@ -133,8 +129,8 @@ def has_json(item: Item) -> bool:
     return any(index in _JSON for _, index in numbers(item, WORDS) or ())
 
 
-def text_facts(item: Item) -> Iterator[Fact]:
-    """Yields the facts of a file, in which other lines may stand and answers may repeat."""
+def text_facts(item: Item) -> list[Fact]:
+    """Returns the facts of a file, in which other lines may stand and answers may repeat."""
     reader = _Reader()
     found = numbers(item, WORDS) or []
     # Users print the date before each answer.
@@ -142,10 +138,11 @@ def text_facts(item: Item) -> Iterator[Fact]:
     for number, line in lines(item, dates | {number for number, _ in found}):
         for pattern, take in _LINES:
             if match := pattern.search(line):
-                yield from take(reader, match, Source(item.name, number))
+                take(reader, match, Source(item.name, number))
                 break
-    yield from reader.end()
-    yield from reader.settings()
+    reader.end()
+    reader.settings()
+    return reader.facts
 
 
 def ranks_of(text: str) -> tuple[int, ...]:
@@ -171,17 +168,18 @@ class _Reader:
     """Goes through the lines. Each method takes one kind of line: the table is _LINES."""
 
     def __init__(self) -> None:
+        self.facts: list[Fact] = []
         self._seen = _Snapshot()
         self._block: _Block | None = None
         self._differ: list[tuple[str, Source]] = []
         self._settings: dict[str, list[tuple[str, tuple[int, ...], Source]]] = defaultdict(list)
 
-    def end(self) -> Iterator[Fact]:
-        """Yields the counts of a block that has ended, and who is missing in it."""
+    def end(self) -> None:
+        """Adds the counts of a block that has ended, and who is missing in it."""
         block, seen, self._block = self._block, self._seen, None
         if block is None:
             return
-        yield from _counts(block, seen)
+        self._counts(block)
         if block.missing:
             lost = [process for several in seen.lost.values() for process in several]
             if len(block.missing) == 1 == len(lost):
@@ -189,19 +187,29 @@ class _Reader:
             died = set(seen.lost.get("dead", ()))
             only_dead = bool(died) and "silent" not in seen.lost
             dead = [r for r in block.missing if only_dead or block.members.get(r) in died]
-            yield Counts(
-                block.communicator, "", (), block.source, seen.time, tuple(dead),
-                tuple(r for r in block.missing if r not in dead), _size(block, seen),
-                _whole(block, seen), _members(block, seen),
-            )  # fmt: skip
+            silent = tuple(r for r in block.missing if r not in dead)
+            self.facts.append(_counts(block, seen, {}, dead=tuple(dead), silent=silent))
 
-    def date(self, found: re.Match[str], _: Source) -> Iterator[Fact]:
-        yield from self.end()
-        self._seen = _Snapshot(_date(found[0]))
+    def _counts(self, block: _Block) -> None:
+        """Adds the counts of one operation, of all ranks: those of one level may be unlisted."""
+        if block.op is None or not block.levels:
+            return
+        counts = {rank: value for _, value, listed in block.levels for rank in listed}
+        unlisted = [(value, ranks) for ranks, value, listed in block.levels if not listed]
+        ranks = range(_size(block, self._seen))
+        left = [rank for rank in ranks if rank not in counts and rank not in block.missing]
+        if len(unlisted) == 1 and len(left) == unlisted[0][1]:
+            counts.update(dict.fromkeys(left, unlisted[0][0]))
+            unlisted = []
+        self.facts.append(_counts(block, self._seen, counts, op=block.op, unnamed=tuple(unlisted)))
 
-    def begin(self, found: re.Match[str], _: Source) -> Iterator[Fact]:
+    def date(self, found: re.Match[str], _: Source) -> None:
+        self.end()
+        self._seen = _Snapshot(time_in(found[0])[0])
+
+    def begin(self, found: re.Match[str], _: Source) -> None:
         """Takes the first lines of an answer, and of its parts."""
-        yield from self.end()
+        self.end()
         if found[0] == "Job summary":
             self._seen = _Snapshot(None if self._seen.sizes else self._seen.time)
         self._seen.summary = found[0] == "Job summary"
@@ -209,32 +217,32 @@ class _Reader:
             self._seen.sizes = {}
         self._seen.section, self._seen.lost = "", {}
 
-    def head(self, found: re.Match[str], source: Source) -> Iterator[Fact]:
-        yield from self.end()
+    def head(self, found: re.Match[str], source: Source) -> None:
+        self.end()
         self._block = _Block(int(found[1][:9]), found[2], found[3], source)
 
-    def table(self, found: re.Match[str], _: Source) -> Iterator[Fact]:
+    def table(self, found: re.Match[str], _: Source) -> None:
         self._seen.sizes[int(found[1][:9])] = min(int(found[2][:9]), _MOST_RANKS)
-        yield from ()
 
-    def total(self, found: re.Match[str], source: Source) -> Iterator[Fact]:
+    def total(self, found: re.Match[str], source: Source) -> None:
         if self._seen.summary:
             self._seen.gpus = int(found[1][:9])
-            yield World(self._seen.gpus, source)
+            self.facts.append(World(self._seen.gpus, source))
 
-    def peer(self, found: re.Match[str], source: Source) -> Iterator[Fact]:
+    def peer(self, found: re.Match[str], source: Source) -> None:
         """Takes an event of the monitor. Only a death is a fact: the rest is everyday life."""
         process = _PROCESS.search(found[3])
-        if found[2] in ("PEER_DEAD", "PEER_TIMEOUT_DEAD") and process:
-            yield _lost(process, _Snapshot(_date(f"[{found[1]}]"), section="dead"), source)
+        if found[2] in _DEATHS and process:
+            when = time_in(found[1])[0]
+            self.facts.append(_lost(process[2], int(process[1][:18]), process[3], source, when))
 
-    def diagnostic(self, found: re.Match[str], source: Source) -> Iterator[Fact]:
+    def diagnostic(self, found: re.Match[str], source: Source) -> None:
         """Takes a line of NCCL's diagnostics. [INFO] tags what failed, and what was not asked."""
         text = found[2].strip()
         if found[1] == "OK" or "unavailable" in text:
             return
         if told := _DIAG_XID.search(text):
-            yield from _xid(told, source)
+            self.facts += _xid(told, source)
         elif told := _DIAG_SETTING.search(text):
             self._settings[told[1]].append((told[2], ranks_of(told[3]), source))
         elif text.startswith("NCCL environment: mismatch"):
@@ -242,80 +250,73 @@ class _Reader:
         elif _DIAG_BAD.search(text) and not text.startswith("NCCL environment"):
             host, on = _DIAG_HOST.search(text), _DIAG_RANKS.search(text)
             fatal = "verification" in text or "uncorrect" in text or "inactive link" in text
-            yield Trouble(
+            self.facts.append(Trouble(
                 "nccl", f"NCCL's diagnostics say: {text}"[:200], source,
                 host[1] if host else None, fatal=fatal, whose="unknown",
                 hits=ranks_of(on[1]) if on else (),
-            )  # fmt: skip
+            ))  # fmt: skip
 
-    def settings(self) -> Iterator[Fact]:
-        """Yields which ranks have another setting than most, or that some have."""
+    def settings(self) -> None:
+        """Adds which ranks have another setting than most, or that some have."""
         for text, source in self._differ:
             if not any(name in text for name in self._settings):
-                yield Trouble("setting", text[:200], source, whose="unknown")
+                self.facts.append(Trouble("setting", text[:200], source, whose="unknown"))
         for name, values in self._settings.items():
             (most, many, _), *others = sorted(values, key=lambda value: -len(value[1]))
             for value, ranks, source in others:
                 few = ranks if len(ranks) < len(many) else ()
                 text = f"{name}={value}, and {ranks_text(many)} {name}={most}"
-                yield Trouble("setting", text, source, whose="unknown", hits=few)
+                self.facts.append(Trouble("setting", text, source, whose="unknown", hits=few))
 
-    def section(self, found: re.Match[str], _: Source) -> Iterator[Fact]:
+    def section(self, found: re.Match[str], _: Source) -> None:
         self._seen.section = "dead" if "dead" in found[0] else "silent"
-        yield from ()
 
-    def process(self, found: re.Match[str], source: Source) -> Iterator[Fact]:
-        if self._seen.section:
-            yield _lost(found, self._seen, source)
+    def process(self, found: re.Match[str], source: Source) -> None:
+        seen, host, pid = self._seen, found[2], int(found[1][:18])
+        if seen.section:
+            seen.lost.setdefault(seen.section, []).append((host, pid))
+            dead = seen.section == "dead"
+            self.facts.append(_lost(host, pid, found[3], source, seen.time, dead=dead))
 
-    def op(self, found: re.Match[str], _: Source) -> Iterator[Fact]:
-        """Takes the line before the counts of one operation, or before other lists of ranks."""
-        if self._block is not None:
-            yield from _counts(self._block, self._seen)
-            self._block.op = None if found[1] is None else op_name(found[1])
-            self._block.levels = []
+    def of_block(self, found: re.Match[str], source: Source) -> None:
+        """Takes what stands below the head of a communicator."""
+        block, told = self._block, found.groupdict()
+        if block is None:
+            return
+        if told["different"]:  # the line before the counts of one operation, or before other lists
+            self._counts(block)
+            block.op = None if told["op"] is None else op_name(told["op"])
+            block.levels = []
+        elif told["level"]:
+            block.levels.append((int(told["level"][:9]), int((told["up_to"] or "0")[:18]), []))
+        elif told["reported"]:
+            block.error = told["reported"].strip()
+        else:
+            block.missing += [int(n[:9]) for n in re.findall(r"\d+", told["missing"])]
 
-    def level(self, found: re.Match[str], _: Source) -> Iterator[Fact]:
-        if self._block is not None:
-            value = int((found[2] or "0")[:18])
-            self._block.levels.append((int(found[1][:9]), value, []))
-        yield from ()
-
-    def reported(self, found: re.Match[str], _: Source) -> Iterator[Fact]:
-        if self._block is not None:
-            self._block.error = found[1].strip()
-        yield from ()
-
-    def missing(self, found: re.Match[str], _: Source) -> Iterator[Fact]:
-        if self._block is not None:
-            self._block.missing += [int(n[:9]) for n in re.findall(r"\d+", found[1])]
-        yield from ()
-
-    def rank(self, found: re.Match[str], source: Source) -> Iterator[Fact]:
+    def rank(self, found: re.Match[str], source: Source) -> None:
         block, seen, rank, groups = self._block, self._seen, int(found[1][:9]), found.groupdict()
         if block is None:
             return
         if groups["pid"] and rank not in block.members:
             block.members[rank] = (groups["host"], int(groups["pid"][:18]))
             index = int((groups["nvml"] or groups["gpu"])[:4])
-            yield Identity(_process(rank, block, seen), source, gpu_index=index)
+            self.facts.append(Identity(_process(rank, block, seen), source, gpu_index=index))
         if block.kind == "INCOMPLETE":
             block.missing.append(rank)
         elif block.kind == "ERROR":
-            host, pid = block.members.get(rank, (None, None))
-            yield nccl_error(
-                groups["error"] or block.error, source, Process(None, host, pid), groups["gpu"],
-                seen.time,
-            )  # fmt: skip
+            process = Process(None, *block.members.get(rank, (None, None)))
+            error = groups["error"] or block.error
+            self.facts.append(_error(error, source, process, groups["gpu"], seen.time))
         elif groups["op"] or groups["none"]:
             block.levels.append((1, int((groups["op"] or "0")[:18]), [rank]))
         elif block.op is not None and block.levels and not groups["status"]:
             block.levels[-1][2].append(rank)
 
 
-_Take = Callable[[_Reader, re.Match[str], Source], Iterator[Fact]]
+_Take = Callable[[_Reader, re.Match[str], Source], None]
 _LINES: tuple[tuple[re.Pattern[str], _Take], ...] = (
-    *((pattern, _Reader.date) for pattern, _ in _DATES),
+    (_DATE, _Reader.date),
     (_BEGIN, _Reader.begin),
     (_HEAD, _Reader.head),
     (_TABLE, _Reader.table),
@@ -324,15 +325,12 @@ _LINES: tuple[tuple[re.Pattern[str], _Take], ...] = (
     (_DIAG, _Reader.diagnostic),
     (_SECTION, _Reader.section),
     (_PROCESS, _Reader.process),
-    (_OP, _Reader.op),
-    (_LEVEL, _Reader.level),
-    (_REPORTED, _Reader.reported),
-    (_MISSING, _Reader.missing),
+    (_OF_BLOCK, _Reader.of_block),
     (_RANK, _Reader.rank),
 )
 
 
-def nccl_error(
+def _error(
     error: str, source: Source, process: Process, gpu: object, when: float | None
 ) -> Trouble:
     """Makes the fact of an error of a communicator. A remote error is another process's."""
@@ -343,42 +341,23 @@ def nccl_error(
     )  # fmt: skip
 
 
-def _date(line: str) -> float | None:
-    for pattern, form in _DATES:
-        if found := pattern.match(line):
-            with suppress(ValueError):
-                read = datetime.strptime(f"{found[1]} {found[2]}", form)
-                return unix_time(read.replace(tzinfo=timezone.utc).timestamp())
-    return None
-
-
-def _lost(found: re.Match[str], seen: _Snapshot, source: Source) -> Fact:
+def _lost(
+    host: str, pid: int, gpus: str, source: Source, when: float | None, *, dead: bool = True
+) -> Trouble:
     """Makes the fact of a process that RAS gets no answer from: stopped, dead, or cut off."""
-    dead = seen.section == "dead"
-    host, pid = found[2], int(found[1][:18])
-    seen.lost.setdefault(seen.section, []).append((host, pid))
     text = "NCCL RAS calls its process dead" if dead else "its process does not answer NCCL RAS"
     return Trouble(
-        "unreachable", text, source, host, f"GPU {found[3]}", fatal=dead, time=seen.time,
-        last=seen.time, pid=pid, pids=(pid,), coarse=True,
+        "unreachable", text, source, host, f"GPU {gpus}", fatal=dead, time=when, last=when,
+        pid=pid, pids=(pid,), coarse=True,
     )  # fmt: skip
 
 
-def _counts(block: _Block, seen: _Snapshot) -> Iterator[Fact]:
-    """Yields the counts of one operation, of all ranks: those of one level may be unlisted."""
-    if block.op is None or not block.levels:
-        return
-    counts = {rank: value for _, value, listed in block.levels for rank in listed}
-    unlisted = [(value, ranks) for ranks, value, listed in block.levels if not listed]
-    size = _size(block, seen)
-    left = [rank for rank in range(size) if rank not in counts and rank not in block.missing]
-    if len(unlisted) == 1 and len(left) == unlisted[0][1]:
-        counts.update(dict.fromkeys(left, unlisted[0][0]))
-        unlisted = []
-    block_counts = tuple(sorted(counts.items()))
-    yield Counts(
-        block.communicator, block.op, block_counts, block.source, seen.time, size=size,
-        whole=_whole(block, seen), members=_members(block, seen), unnamed=tuple(unlisted),
+def _counts(block: _Block, seen: _Snapshot, counts: dict[int, int], **more: Any) -> Counts:
+    return Counts(
+        block.communicator, counts=tuple(sorted(counts.items())), source=block.source,
+        time=seen.time, size=_size(block, seen), whole=_whole(block, seen),
+        members=tuple((rank, _process(rank, block, seen)) for rank in sorted(block.members)),
+        **{"op": "", **more},
     )  # fmt: skip
 
 
@@ -389,10 +368,6 @@ def _size(block: _Block, seen: _Snapshot) -> int:
 
 def _whole(block: _Block, seen: _Snapshot) -> bool:
     return seen.gpus is not None and seen.sizes.get(block.group) == seen.gpus
-
-
-def _members(block: _Block, seen: _Snapshot) -> tuple[tuple[int, Process], ...]:
-    return tuple((rank, _process(rank, block, seen)) for rank in sorted(block.members))
 
 
 def _process(rank: int, block: _Block, seen: _Snapshot) -> Process:
@@ -461,7 +436,7 @@ def _json_facts(item: Item, notes: Notes) -> Iterator[Fact]:
 
 
 def _document(document: dict[str, Any], source: Source) -> Iterator[Fact]:
-    when = _time(document.get("timestamp"))
+    when = time_in(str(document.get("timestamp")))[0]
     communicators = [c for c in document["communicators"] if isinstance(c, dict)]
     everyone = {
         (str(rank["host"]), int(rank["pid"]), int(rank.get("nvml_dev", rank["cuda_dev"])))
@@ -514,28 +489,15 @@ def _errors(rows: Sequence[dict[str, Any]], source: Source, when: float | None) 
             if code not in (0, _IN_PROGRESS):
                 error = ERRORS.get(code, f"error {code}")
                 process = Process(None, str(row["host"]), int(row["pid"]))
-                yield nccl_error(error, source, process, int(row["cuda_dev"]), when)
+                yield _error(error, source, process, int(row["cuda_dev"]), when)
 
 
 def _event(document: dict[str, Any], source: Source) -> Iterator[Fact]:
     """Reads an event of the monitor. Only a death is a fact: the rest happens in healthy jobs."""
-    if document["event"] in ("PEER_DEAD", "PEER_TIMEOUT_DEAD") and "peer" in document:
-        peer, when = document["peer"], _time(document.get("timestamp"))
+    if document["event"] in _DEATHS and "peer" in document:
+        peer, when = document["peer"], time_in(str(document.get("timestamp")))[0]
         gpus = ",".join(str(int(gpu)) for gpu in peer["cuda_devs"])
-        yield Trouble(
-            "unreachable", "NCCL RAS calls its process dead", source, str(peer["host"]),
-            f"GPU {gpus}", fatal=True, time=when, last=when, pid=int(peer["pid"]),
-            pids=(int(peer["pid"]),), coarse=True,
-        )  # fmt: skip
-
-
-def _time(text: object) -> float | None:
-    """Returns Unix seconds of a local time without zone, taken as UTC."""
-    try:
-        read = datetime.fromisoformat(str(text))
-        return unix_time(read.replace(tzinfo=timezone.utc).timestamp())
-    except ValueError:
-        return None
+        yield _lost(str(peer["host"]), int(peer["pid"]), gpus, source, when)
 
 
 KIND = Kind("NCCL RAS", binary=False, sniff=_sniff, read=_read)

@@ -7,14 +7,12 @@ is not judged: it tells only beside the same GPU's power in health.
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 
-from oddrank.inputs import Item, Notes, unix_time
+from oddrank.inputs import Item, Notes
 from oddrank.inputs.files import is_text
 from oddrank.machine.xid import pci_slot
-from oddrank.triage.evidence import Kind
+from oddrank.triage.evidence import Kind, time_in
 from oddrank.triage.evidence.lines import matching, words
 from oddrank.triage.facts import Fact, Identity, Process, Source, Trouble
 
@@ -119,7 +117,7 @@ def _facts(name: str, lines: Iterable[str]) -> Iterator[Fact]:
         elif found := _GPU.match(text):
             gpu, above = replace(gpu, slot=pci_slot(found[1]), index=gpu.index + 1), []
         elif text.startswith("Timestamp"):
-            gpu = replace(gpu, when=_time(text.partition(":")[2].strip()))
+            gpu = replace(gpu, when=time_in(text)[0])
         elif gpu.slot and text.startswith(" "):
             yield from _value(text, above, gpu, source)
 
@@ -159,13 +157,6 @@ def _fits(wanted: Sequence[str], path: Sequence[str]) -> bool:
     return len(tail) == len(wanted) and all(
         re.fullmatch(pattern, part) for pattern, part in zip(wanted, tail, strict=True)
     )
-
-
-def _time(text: str) -> float | None:
-    with suppress(ValueError):
-        read = datetime.strptime(text, "%a %b %d %H:%M:%S %Y").replace(tzinfo=timezone.utc)
-        return unix_time(read.timestamp())
-    return None
 
 
 KIND = Kind("nvidia-smi", binary=False, sniff=_sniff, read=_read)
