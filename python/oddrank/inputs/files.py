@@ -17,7 +17,7 @@ import time
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -123,35 +123,10 @@ def _behind_zeros(item: Item) -> bytes:
     return b""
 
 
-class _AsUtf8:
-    """Gives the bytes of a text in UTF-8."""
-
-    def __init__(self, text: IO[str]) -> None:
-        self._text = text
-
-    def read(self, size: int) -> bytes:
-        return self._text.read(size).encode(errors="replace")
-
-
-class _Lines:
-    """Gives lines as a file does."""
-
-    def __init__(self, lines: Iterator[bytes]) -> None:
-        self._lines = lines
-        self._error: Exception | None = None
-
-    def read(self, size: int) -> bytes:
-        chunk = bytearray()
-        try:
-            for line in self._lines:
-                chunk += line
-                if len(chunk) >= size:
-                    break
-        except _BROKEN as error:
-            self._error = error
-        if self._error and not chunk:  # what came before it was given
-            raise self._error
-        return bytes(chunk)
+def _chunks(source: Any) -> Iterator[bytes]:
+    """Yields what a file gives up to where it is cut off, which read() would not give."""
+    read = getattr(source, "read1", source.read)
+    return iter(partial(read, _CHUNK), b"")
 
 
 class _Unpacker:
@@ -172,13 +147,13 @@ class _Unpacker:
     def items(self, paths: Iterable[str]) -> Iterator[Item]:
         for path in paths:
             if path == "-":
-                copy = self._copy(sys.stdin.buffer, "stdin")
+                copy = self._copy(_chunks(sys.stdin.buffer), "stdin")
                 yield from self._copied("stdin", copy, 0)
             elif Path(path).is_fifo():  # <(ssh node7 dmesg)
                 # Without waiting for a writer: where there is none, the pipe is at its end.
                 with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as pipe:
                     os.set_blocking(pipe.fileno(), True)
-                    copy = self._copy(pipe, path)
+                    copy = self._copy(_chunks(pipe), path)
                 yield from self._copied(path, copy, 0)
             else:
                 for file in self._walk(Path(path)):
@@ -220,7 +195,7 @@ class _Unpacker:
             self._room = max(_MOST_GROWTH * found.st_size, _MAY_GROW_TO)
         unpack = packing(head)
         if self._records and name in self._notes.named and (lines := self._records(head)):
-            unpack = _compressed_by(lambda path: nullcontext(_Lines(lines(path))))
+            unpack = _compressed_by(lambda path: nullcontext(lines(path)), lambda opened: opened)
         if unpack is None:
             envelope = envelopes.found(head) if self._peel and depth < _DEEPEST else None
             copy = self._peeled(envelope, name, path) if envelope else None
@@ -249,7 +224,7 @@ class _Unpacker:
     def _peeled(self, envelope: envelopes.Envelope, name: str, path: Path) -> Path | None:
         """Copies a file without an envelope; None if it can't be taken off."""
         lines, left = envelopes.peeled(envelope, path)
-        copy = self._copy(_Lines(lines), name, path.stat().st_mtime)
+        copy = self._copy(lines, name, path.stat().st_mtime)
         if copy is None or not copy.stat().st_size:
             return None
         if left[0]:
@@ -267,18 +242,15 @@ class _Unpacker:
         return cut
 
     def _copy(
-        self,
-        source: IO[bytes] | _AsUtf8 | _Lines,
-        name: str,
-        changed: float | None = None,
+        self, chunks: Iterable[bytes], name: str, changed: float | None = None,
         packed: int | None = None,
-    ) -> Path | None:
-        """Copies to a file of the folder what `source` yields until its end or an error.
+    ) -> Path | None:  # fmt: skip
+        """Copies chunks to a file of the folder, until their end or an error.
 
         Returns None if an error left nothing that can be trusted: it is a note then.
 
         changed: Unix time that the copy keeps. It tells when a dump was made. packed: bytes that
-        the source takes packed; None: it is not packed.
+        they take packed; None: they are not packed.
         """
         self._copies += 1
         try:
@@ -287,12 +259,10 @@ class _Unpacker:
             self._notes.add(name, f"not unpacked: {error.strerror}", lost=True)
             return None
         room = self._left if packed is None else packed + max(self._room, 0)
-        # Gives what came before the place where a file is cut off; read() would raise instead.
-        read = getattr(source, "read1", source.read)
         whole, right = False, True
-        with path.open("wb") as file:
+        with path.open("wb", _CHUNK) as file:
             try:
-                while chunk := read(_CHUNK):
+                for chunk in chunks:
                     self._left -= len(chunk)
                     room -= len(chunk)
                     if packed is not None and room < 0:
@@ -317,11 +287,14 @@ class _Unpacker:
             os.utime(path, (changed, changed))
         return path if whole or (right and path.stat().st_size) else None
 
-    def compressed(self, opener: Callable[[Path], Any], name: str, path: Path, depth: int) -> Any:
+    def compressed(
+        self, opener: Callable[[Path], Any], chunks: Callable[[Any], Iterable[bytes]], name: str,
+        path: Path, depth: int,
+    ) -> Iterator[Item]:  # fmt: skip
         copy, found = None, path.stat()
         try:
             with opener(path) as source:
-                copy = self._copy(source, name, found.st_mtime, found.st_size)
+                copy = self._copy(chunks(source), name, found.st_mtime, found.st_size)
         except _BROKEN as error:  # zstd says only at its end that the file is broken
             right = self._broken(name, error)
             copy = copy if right and copy and copy.stat().st_size else None
@@ -330,7 +303,9 @@ class _Unpacker:
     def utf16(self, name: str, path: Path, depth: int) -> Iterator[Item]:
         """Copies a text of two bytes a character, as Windows' shells redirect it, as UTF-8."""
         with path.open("r", encoding="utf-16", errors="replace", newline="") as source:
-            copy = self._copy(_AsUtf8(source), name, path.stat().st_mtime)
+            chunks = iter(partial(source.read, _CHUNK), "")
+            encoded = (chunk.encode(errors="replace") for chunk in chunks)
+            copy = self._copy(encoded, name, path.stat().st_mtime)
         yield from self._copied(name, copy, depth)
 
     def tar(self, name: str, path: Path, depth: int) -> Iterator[Item]:
@@ -344,7 +319,7 @@ class _Unpacker:
                     # Of a sparse file the archive holds its parts alone.
                     parts: Any = member.sparse or [(0, member.size)]
                     packed = min(sum(size for _, size in parts), path.stat().st_size)
-                    copy = self._copy(source, own, member.mtime, packed)
+                    copy = self._copy(_chunks(source), own, member.mtime, packed)
                     yield from self._copied(own, copy, depth)
         self._say_empty(name, empty)
 
@@ -362,7 +337,7 @@ class _Unpacker:
                     # The clock of a zip has no time zone.
                     changed = time.mktime((*member.date_time, 0, 0, -1))
                     with archive.open(member) as source:
-                        copy = self._copy(source, own, changed, member.compress_size)
+                        copy = self._copy(_chunks(source), own, changed, member.compress_size)
                 except _BROKEN as error:  # the other members may be well
                     self._notes.add(own, f"not unpacked: {error}")
                     continue
@@ -401,8 +376,10 @@ def packing(head: bytes) -> _Unpack | None:
     return None
 
 
-def _compressed_by(opener: Callable[[Path], Any]) -> _Unpack:
-    return lambda self, *where: self.compressed(opener, *where)
+def _compressed_by(
+    opener: Callable[[Path], Any], chunks: Callable[[Any], Iterable[bytes]] = _chunks
+) -> _Unpack:
+    return lambda self, *where: self.compressed(opener, chunks, *where)
 
 
 def _zstd(path: Path) -> AbstractContextManager[IO[bytes]]:
