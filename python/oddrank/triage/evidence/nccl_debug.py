@@ -6,10 +6,9 @@ communicator are a mismatch; the last opCounts are counts, as RAS has them: they
 
 import itertools
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from oddrank.inputs import Item, Notes
 from oddrank.inputs.files import is_text
@@ -30,6 +29,7 @@ from oddrank.triage.facts import (
     Variant,
     World,
 )
+from oddrank.triage.matching import Signature, first_difference
 
 _WORDS = words(
     "opCount ", "- Init COMPLETE", "- Init START", "NCCL WARN NET", "Got completion from peer",
@@ -261,39 +261,28 @@ def _calls(
 
 
 def _mismatch(group: Group, called: list[_Rank], known: Mapping[Process, int]) -> Mismatch | None:
-    counted = Counter(count for rank in called for count in rank.calls)
-    for count in sorted(count for count, number in counted.items() if number > 1):
-        several = [rank for rank in called if count in rank.calls]
-        for at in range(min(len(rank.calls[count]) for rank in several)):
-            variants: dict[tuple[object, ...], list[_Rank]] = defaultdict(list)
-            for rank in several:
-                variants[_shown(rank.calls[count][at][0])].append(rank)
-            if len(variants) > 1:
-                return _variants(group, count, at, list(variants.values()), known)
-    return None
-
-
-def _shown(call: Call) -> tuple[object, ...]:
-    return call.op, call.dtype, call.sizes, call.root
-
-
-def _variants(
-    group: Group, count: int, at: int, several: list[list[_Rank]], known: Mapping[Process, int]
-) -> Mismatch | None:
-    several.sort(key=len, reverse=True)
-    calls = [ranks[0].calls[count][at] for ranks in several]
-    first, other = calls[0][0], calls[1][0]
-    differs: Literal["op", "dtype", "sizes", "root"] = "op"
-    for name in ("op", "dtype", "sizes", "root"):
-        if getattr(first, name) != getattr(other, name):
-            differs = name
-            break
+    """Returns the first difference, if all who called are known: others can't be named."""
+    places = sorted({(count, at) for rank in called for count in rank.calls
+                     for at in range(len(rank.calls[count]))})  # fmt: skip
+    issued: dict[int, dict[Signature, list[int]]] = {}
+    for number, (count, at) in enumerate(places):
+        signatures = issued.setdefault(number, defaultdict(list))
+        for index, rank in enumerate(called):
+            for call, _ in rank.calls.get(count, ())[at : at + 1]:
+                size = int(call.sizes[:18])
+                signature = Signature(call.op, call.dtype, size, size, call.root)
+                signatures[signature].append(index)
+    if (found := first_difference(issued)) is None:
+        return None
+    number, differs, several = found
+    count, at = places[number]
     variants = []
-    for ranks, (call, source) in zip(several, calls, strict=True):
-        named = tuple(sorted(known[r.process] for r in ranks if r.process in known))
-        if len(named) != len(ranks):
-            return None  # ranks of a communicator that is not the job's: they can't be named
-        variants.append(Variant(call, named, source))
+    for _, indices in several:
+        processes = [called[index].process for index in indices]
+        if not known.keys() >= set(processes):
+            return None
+        call, source = called[indices[0]].calls[count][at]
+        variants.append(Variant(call, tuple(sorted(map(known.__getitem__, processes))), source))
     return Mismatch(group, count + 1, differs, tuple(variants))
 
 
