@@ -24,8 +24,6 @@ ROWS = {
         ({"a.log": X_Z, "b.log": [f"[b-1:rank1] {stamp(41)} y"]}, "--offset b-1=-30"),
     "an offset names a file without its suffix":
         ({"n1.log": X_Z, "n2.log": [f"{stamp(41)} y"]}, "--offset n2=-30"),
-    "few steps tell no clock": ({f"{name}.log": [f"{stamp(n)} step {n}"]
-                                 for n, name in enumerate("ab")}, "--offset auto"),
     "a log keeps its order": ({"a.log": [f"{stamp(5)} late", f"{stamp(1)} early"],
                                "b.log": [f"{stamp(2)} between"]}, ""),
     "lines before the first time stay in front":
@@ -64,34 +62,6 @@ def test_a_log_without_times_is_searched_for_one_only_once(tmp_path):
     made = report("merge", log, "-o", tmp_path / "out")["data"]
     assert (made["lines"], made["untimed"]) == (300_000, 300_000)
     assert (tmp_path / "out").read_bytes() == log.read_bytes()
-
-
-def test_clocks_are_estimated_from_common_steps(tmp_path):
-    for host, ahead in (("a-1", 0), ("b-1", 37.25)):
-        written(tmp_path / f"{host}.log", *(
-            f"[{host}:rank0] {stamp(second + ahead + second % 3 / 50)} step {second} loss 2.1"
-            for second in range(1, 30)
-        ))  # fmt: skip
-    logs = sorted(tmp_path.glob("*.log"))
-    text = oddrank("merge", *logs, "-o", tmp_path / "out", "--offset", "auto", check=0).stderr
-    assert "37.250 s" in text
-    assert ("a-1 is 37.250 s behind that of b-1; 37.250 s are added" in text
-            or "b-1 is 37.250 s ahead of that of a-1; 37.250 s are subtracted" in text)  # fmt: skip
-    made = report("merge", *logs, "-o", tmp_path / "out", "--offset", "auto")["data"]
-    (found,) = (one for one in made["offsets"] if one["events"])
-    assert abs(abs(found["seconds"]) - 37.25) < 0.1
-    assert (found["events"], found["used"]) == (29, True)
-    steps = [line.split("step ")[1] for line in (tmp_path / "out").read_text().splitlines()]
-    assert steps == sorted(steps, key=lambda text: int(text.split()[0]))
-
-
-def test_clocks_that_differ_more_and_more_are_left_and_it_is_said(tmp_path):
-    wild = [
-        written(tmp_path / f"{host}.txt", *(f"{stamp(n * n * f)} step {n}" for n in range(20)))
-        for host, f in (("a", 0.5), ("b", 5.5))
-    ]
-    done = oddrank("merge", *wild, "-o", tmp_path / "out", "--offset", "auto", check=0)
-    assert "is taken as it is" in done.stderr
 
 
 def test_a_reader_that_leaves_early_ends_the_merge(tmp_path):

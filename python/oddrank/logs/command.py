@@ -29,7 +29,7 @@ def command() -> None:
     Examples:
       oddrank logs first-error slurm-4711.out
       oddrank logs split slurm-4711.out -o ranks/
-      oddrank logs merge node*.log --offset auto | less
+      oddrank logs merge node*.log --offset node7=-1.5 | less
 
     FILEs are logs in any mix of launchers' prefixes (torchrun, srun, mpirun, kubectl, Ray, oddrank
     run --prefix), folders, or packed. - is stdin. Size does not matter.
@@ -69,8 +69,7 @@ def split(paths: tuple[str, ...], output: str, strip: bool, json_path: str | Non
 @_paths_argument
 @click.option("-o", "--output", metavar="FILE", help="File to write, as it is; default: stdout.")
 @click.option("--offset", "offsets", multiple=True, metavar="HOST=SECONDS",
-              help="Seconds to add to the times of a host, or of a file; auto: estimate them from"
-              " steps that several hosts log.")  # fmt: skip
+              help="Seconds to add to the times of a host, or of a file.")  # fmt: skip
 @click.option("--strip", is_flag=True, help="Leave launchers' prefixes out.")
 @json_option
 def merge(
@@ -99,12 +98,8 @@ def merge(
         logs = stack.enter_context(sources.opened(paths, notes))
         # A folder may hold the file that an earlier merge has written there.
         refuse_inputs({"-o": output}, (str(source.item.path) for source in logs))
-        clocks = merging.given(text for text in offsets if text != "auto")
+        clocks = merging.given(offsets)
         merging.check_names(logs, clocks)
-        said: list[str] = []
-        if "auto" in offsets:
-            estimated, said = merging.estimate(logs)
-            clocks = {**estimated, **clocks}
         if output is None:
             sys.stdout.flush()
             fd = sys.stdout.fileno()
@@ -112,7 +107,7 @@ def merge(
             hint = "give -o a file in a folder you can write"
             fd = stack.enter_context(whole_file(output, hint)).fileno()
         data = merging.merge(logs, clocks, fd, strip=strip, clean=output is None)
-    said += merging.notes(data)
+    said = merging.notes(data)
     made = envelope("logs merge", {}, {**data, "notes": said, "skipped": notes.lines})
     _end([*notes.lines, *said], made, json_path)
     return 0

@@ -1,15 +1,7 @@
-"""Merges logs by time, with the offsets of their hosts' clocks: given, or estimated from steps.
-
-Ranks end a step at the same moment, within what a collective takes. So the first lines of one step
-on two hosts show how far their clocks are apart: the median over many steps, if they agree.
-"""
+"""Merges logs by time, with the offsets of their hosts' clocks that a user gives."""
 
 import os
-import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 from oddrank import _native
@@ -19,37 +11,12 @@ from oddrank.logs.sources import Source
 from oddrank.render import safe
 from oddrank.triage.facts import Process
 
-_STEP = re.compile(
-    r"(?<![a-z])(step|iter(?:ation)?)(?![a-z])\W{0,12}(\d+)|commId (\w+).*Init COMPLETE",
-    re.IGNORECASE,
-)
-_STEP_WORDS = [("step", 0), ("Step", 0), ("iter", 0), ("Iter", 0), ("Init COMPLETE", 0)]
-_LEAST_EVENTS = 8
-_MOST_SPREAD = 1.0  # seconds: if steps disagree by more, they are not the same event
 _MOST_OFFSET = 1e9
 _MOST_NAMES = 8
 
 
-@dataclass(frozen=True)
-class Offset:
-    """Seconds to add to the times of a host. events: how many it is estimated from; 0: given.
-
-    to: whose clock it gives, if it is estimated.
-    """
-
-    seconds: float
-    to: str = ""
-    events: int = 0
-    spread: float = 0.0
-
-
-def place(source: Source, process: Process) -> str:
-    """Returns whose clock the times of a line are of: its host's, else its file's."""
-    return process.host or source.item.name
-
-
-def given(texts: Iterable[str]) -> dict[str, Offset]:
-    """Returns the offsets of host=seconds options; OddrankError for other texts."""
+def given(texts: Iterable[str]) -> dict[str, float]:
+    """Returns the seconds of host=seconds options; OddrankError for other texts."""
     found = {}
     for text in texts:
         name, equals, value = text.rpartition("=")
@@ -58,8 +25,8 @@ def given(texts: Iterable[str]) -> dict[str, Offset]:
         except ValueError:
             seconds = _MOST_OFFSET
         if not equals or not name or not abs(seconds) < _MOST_OFFSET:
-            raise OddrankError(f"--offset {text[:60]!r} is not like node7=-1.5, or auto")
-        found[name] = Offset(seconds)
+            raise OddrankError(f"--offset {text[:60]!r} is not like node7=-1.5")
+        found[name] = seconds
     return found
 
 
@@ -83,43 +50,8 @@ def _names(source: Source) -> tuple[str, ...]:
     return source.item.name, base, os.path.splitext(base)[0], base.partition(".")[0]
 
 
-def estimate(logs: Sequence[Source]) -> tuple[dict[str, Offset], list[str]]:
-    """Returns the offsets of all hosts to the one with most events, and why others have none."""
-    events: dict[str, dict[object, float]] = defaultdict(dict)
-    for source in logs:
-        for key, who, seconds in _events(source):
-            times = events[who]
-            times[key] = min(seconds, times.get(key, seconds))
-    if len(events) < 2:
-        return {}, ["clocks are taken as they are: no step was logged by two hosts or files"]
-    reference = max(events, key=lambda who: (len(events[who]), who))
-    found, notes = {reference: Offset(0.0)}, []
-    for who, times in sorted(events.items()):
-        apart = [times[key] - t for key, t in events[reference].items() if key in times]
-        if who == reference:
-            continue
-        middle = median(apart) if apart else 0.0
-        spread = 1.4826 * median(abs(a - middle) for a in apart) if apart else 0.0
-        if len(apart) < _LEAST_EVENTS or spread > _MOST_SPREAD:
-            why = f"{len(apart)} common steps, which differ by {spread:.1f} s"
-            notes.append(f"the clock of {who} is taken as it is: {why}")
-        else:
-            found[who] = Offset(-middle, reference, len(apart), spread)
-    return found, notes
-
-
-def _events(source: Source) -> Iterable[tuple[object, str, float]]:
-    path = os.fsencode(source.item.path)
-    for match in _native.core().scan_lines(path, _STEP_WORDS)["matches"]:
-        _, _, text, writer, time, _, _ = match
-        step = _STEP.search(text)
-        if step and time is not None and time[1] != "boot":
-            key = ("commId", step[3]) if step[3] else (step[1].lower()[:4], int(step[2][:18]))
-            yield key, place(source, source.process(writer)), time[0] / 1e9
-
-
 def merge(
-    logs: Sequence[Source], offsets: Mapping[str, Offset], fd: int, *, strip: bool, clean: bool
+    logs: Sequence[Source], offsets: Mapping[str, float], fd: int, *, strip: bool, clean: bool
 ) -> dict[str, Any]:
     """Writes all lines to a descriptor by time, each behind who wrote it; returns the data."""
     used: set[str] = set()
@@ -131,7 +63,7 @@ def merge(
         seconds = 0.0
         if who is not None:
             used.add(who)
-            seconds = offsets[who].seconds
+            seconds = offsets[who]
         says_it = writer[0] is not None and not strip
         return "" if says_it else _label(source, process), round(seconds * 1e9)
 
@@ -142,11 +74,9 @@ def merge(
         **{key: counts[key] for key in ("lines", "untimed", "late")},
         "without_times": [logs[number].item.name for number in counts["without_times"]],
         "offsets": [
-            {"of": who, "seconds": o.seconds, "events": o.events, "spread": o.spread,
-             "to": o.to or None, "used": who in used}
-            for who, o in offsets.items()
+            {"of": who, "seconds": seconds, "used": who in used} for who, seconds in offsets.items()
         ],
-    }  # fmt: skip
+    }
 
 
 def _label(source: Source, process: Process) -> str:
@@ -171,19 +101,7 @@ def notes(data: Mapping[str, Any]) -> list[str]:
             f" {'they stay behind it' if many else 'it stays behind that one'}"
         )
     found += [
-        f"the clock of {o['of']} is {_apart(o['seconds'], o['to'])} ({o['events']} common steps,"
-        f" spread {o['spread']:.3f} s)" for o in data["offsets"] if o["events"]
-    ]  # fmt: skip
-    found += [
         f"no line is by {o['of']}: its offset was not used"
         for o in data["offsets"] if o["seconds"] and not o["used"]
     ]  # fmt: skip
     return found
-
-
-def _apart(seconds: float, to: str) -> str:
-    """Says how far a clock is from another one, and what is done. seconds: to add to its times."""
-    far = f"{abs(seconds):.3f} s"
-    if seconds < 0:
-        return f"{far} ahead of that of {to}; {far} are subtracted"
-    return f"{far} behind that of {to}; {far} are added"

@@ -1,6 +1,5 @@
 """Reads kernel logs: dmesg, journalctl -k, syslog, /dev/kmsg. Faults of devices, and kills."""
 
-import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -66,8 +65,6 @@ class _Line:
 
 def _line(text: str, newest: float) -> _Line:
     """Takes the header off. newest: when the file was written, for dates without a year."""
-    if text.startswith("{") and '"MESSAGE"' in text:
-        return _journal(text)
     for header in _HEADERS:
         if found := header.match(text):
             groups = found.groupdict()
@@ -76,19 +73,6 @@ def _line(text: str, newest: float) -> _Line:
             when, coarse = time_in(found[0], newest)
             return _Line(text[found.end() :], True, groups.get("host"), when, coarse)
     return _Line(text)
-
-
-def _journal(text: str) -> _Line:
-    """Reads a line of `journalctl -o json`."""
-    try:
-        entry = json.loads(text)
-        message, program = entry["MESSAGE"], str(entry.get("SYSLOG_IDENTIFIER", "kernel"))
-        when = unix_time(float(entry["__REALTIME_TIMESTAMP"]) / 1e6)
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-        return _Line("")
-    if not isinstance(message, str) or not _PROGRAMS.match(program):
-        return _Line("")
-    return _Line(message, True, str(entry.get("_HOSTNAME") or "") or None, when)
 
 
 @dataclass
@@ -167,11 +151,8 @@ def _trouble(rule: Rule, found: re.Match[str]) -> Trouble | None:
     if device is not None:
         slot = pci_slot(device) if rule.device.startswith("GPU") else device
         name = rule.device.format(slot)
-    said = rule.text or found[0].strip()[:_TEXT]
-    if kind == "oom":
-        said = f"out of memory: the kernel killed {groups.get('name') or 'a process'}"
-    elif kind == "hung-task":
-        said = f"{groups['name']} was stuck in the kernel for over {groups['code']} s"
+    told = {**groups, "name": groups.get("name") or "a process"}
+    said = rule.text.format(**told) or found[0].strip()[:_TEXT]
     pid = int(groups["pid"][:18]) if groups.get("pid") else None
     fatal = rule.fatal or "(Fatal)" in str(groups.get("code"))
     return Trouble(

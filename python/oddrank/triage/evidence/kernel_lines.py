@@ -18,8 +18,8 @@ class Rule:
     kind: of the Trouble; xid, sxid, oom, segfault and hung-task are treated by name in kernel.py.
     words: a line holds one of them, if the pattern can match. pattern: its groups device, pid, name
     and code are used. device: how it is shown; {} is what the group found. text: the sentence's
-    end; "": the message itself. alone: the message is recognised without a kernel log's header.
-    ends: the message says that it is over.
+    end, with groups; "": the message itself. alone: the message is recognised without the header
+    of a kernel log. ends: the message says that it is over.
     """
 
     kind: str
@@ -43,6 +43,7 @@ def _rule(
 _NIC = r"(?P<device>[\w.-]{1,40})"
 _PCI = r"(?P<device>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
 _SLOT = r"(?P<device>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2})"
+_OOM = "out of memory: the kernel killed {name}"
 _SERVER = r"(?P<device>[^\s,]{1,120})"
 # Networks that come and go with containers and virtual machines.
 VIRTUAL = re.compile(r"(veth|docker|br-|cali|cni|tap|tun|lxc|virbr|flannel|vxlan|dummy|lo$)")
@@ -123,18 +124,19 @@ RULES: tuple[Rule, ...] = (
           "it reached its critical temperature", fatal=True),
     # The operating system
     _rule("oom", "oom-kill:",
-          r"oom-kill:constraint=(?P<code>\w+),.*task=(?P<name>[^,]*),pid=(?P<pid>\d+)", alone=True),
+          r"oom-kill:constraint=(?P<code>\w+),.*task=(?P<name>[^,]*),pid=(?P<pid>\d+)", _OOM,
+          alone=True),
     _rule("oom", "Killed process|Kill process",
           r"(?P<code>Memory cgroup out of memory|Out of memory)[^:]*: Kill(?:ed)? process "
-          r"(?P<pid>\d+),? (?:UID \d+,? )?\((?P<name>[^)]*)\)", alone=True),
-    _rule("oom", "Killed process", r"^Killed process (?P<pid>\d+) \((?P<name>[^)]*)\)"),
+          r"(?P<pid>\d+),? (?:UID \d+,? )?\((?P<name>[^)]*)\)", _OOM, alone=True),
+    _rule("oom", "Killed process", r"^Killed process (?P<pid>\d+) \((?P<name>[^)]*)\)", _OOM),
     _rule("segfault", "segfault at", r"(?P<name>[^\s\[]+)\[(?P<pid>\d+)\]: segfault at \S+ ip ",
           alone=True),
     _rule("segfault", "traps:", r"traps: (?P<name>[^\[]+)\[(?P<pid>\d+)\] "
           r"(?P<code>general protection|trap [\w ]+?)(?: fault)? ip:"),
     _rule("hung-task", "blocked for more than",
           r"(?:INFO: )?task (?P<name>.+):(?P<pid>\d+) (?:is )?blocked for more than "
-          r"(?P<code>\d+) seconds"),
+          r"(?P<code>\d+) seconds", "{name} was stuck in the kernel for over {code} s"),
     _rule("lockup", "lockup|LOCKUP",
           r"(?:soft lockup - CPU#\d+ stuck for \d+s! \[(?P<name>.+):(?P<pid>\d+)\]|"
           r"hard LOCKUP on cpu)", "a processor is stuck in the kernel"),
