@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,10 @@ Peel = Callable[[bytes], bytes | None]
 
 @dataclass(frozen=True)
 class Envelope:
-    """How to open a file. by: makes what peels lines, which may count. text: of a whole file."""
+    """What is around lines. lines: those of a file without it, and counts those that do not fit."""
 
     name: str
-    by: Callable[[], Peel] | None = None
-    text: Callable[[bytes], str | None] | None = None
+    lines: Callable[[Path, list[int]], Iterator[bytes]]
 
 
 def found(head: bytes) -> Envelope | None:
@@ -50,56 +50,53 @@ def found(head: bytes) -> Envelope | None:
         return _BY_WIDTH
     told = (line.rstrip(b"\r") for line in lines if line.strip())
     first_two = list(itertools.islice(told, 2))
-    tried = [e for e, first in _BY_LINE if any(map(first.match, first_two))]
+    tried = [row for row in _BY_LINE if any(map(row[2].match, first_two))]
     lines = [*first_two, *told] if tried else []
-    return next((envelope for envelope in tried if _fits(envelope, lines)), None)
+    fitting = (Envelope(name, partial(_peeled, make)) for name, make, _ in tried
+               if _fits(name, make(), lines))  # fmt: skip
+    return next(fitting, None)
 
 
-def peeled(envelope: Envelope, path: Path) -> tuple[Iterator[bytes], list[int]]:
-    """Returns the lines of a file without an envelope, and where the number of lines is counted
-    that did not fit it: they are given as they are."""
-    left = [0]
-    if envelope.text is not None:
+def _read_by(read: Callable[[bytes], str | None]) -> Callable[[Path, list[int]], Iterator[bytes]]:
+    """Returns what gives the text that is read of a whole file."""
+
+    def lines(path: Path, left: list[int]) -> Iterator[bytes]:
         text = None
         if path.stat().st_size <= _MOST_WHOLE:
             with suppress(
                 ValueError, TypeError, KeyError, AttributeError, RecursionError, csv.Error
             ):
-                text = envelope.text(path.read_bytes())
-        if text is None:
-            left[0] = 1
-            return iter(()), left
-        return iter([text.encode(errors="replace")]), left
-    assert envelope.by is not None
-    return _lines(envelope.by(), path, left), left
+                text = read(path.read_bytes())
+        left[0] += text is None
+        yield (text or "").encode(errors="replace")
+
+    return lines
 
 
-def _lines(peel: Peel, path: Path, left: list[int]) -> Iterator[bytes]:
+def _peeled(make: Callable[[], Peel], path: Path, left: list[int]) -> Iterator[bytes]:
+    """Yields lines; those that do not fit as they are."""
+    peel = make()
     with path.open("rb") as file:
         for line in file:
             bare = line.rstrip(b"\r\n")
             inner = peel(bare)
-            if inner is None and bare.strip():
-                left[0] += 1
+            left[0] += inner is None and bool(bare.strip())
             yield (bare if inner is None else inner) + b"\n"
 
 
-def _fits(envelope: Envelope, lines: list[bytes]) -> bool:
+def _fits(name: str, peel: Peel, lines: list[bytes]) -> bool:
     """Returns whether nearly all lines fit, of which not all begin with a blank behind a number.
 
     `srun --label` writes a blank behind a task's number, and lines that grep found have their own.
     """
-    assert envelope.by is not None
-    peel = envelope.by()
-    inner = [peel(line) for line in lines]
-    fitting = [line for line in inner if line is not None]
-    most_left = 0 if envelope.name == "an indent" else _MOST_LEFT * len(inner)
-    if not fitting or len(inner) - len(fitting) > most_left:
+    fitting = [inner for line in lines if (inner := peel(line)) is not None]
+    most_left = 0 if name == "an indent" else _MOST_LEFT * len(lines)
+    if not fitting or len(lines) - len(fitting) > most_left:
         return False
-    if envelope.name.startswith("grep"):
+    if name.startswith("grep"):
         blanks = {len(line) - len(line.lstrip(b" ")) for line in fitting if line.strip()}
         return len(fitting) > 1 and (0 in blanks or 1 not in blanks)
-    return len(fitting) > 1 or envelope.name == "JSON lines"
+    return len(fitting) > 1 or name == "JSON lines"
 
 
 def _cut(pattern: str) -> Callable[[], Peel]:
@@ -280,16 +277,12 @@ def _csv(content: bytes) -> str | None:
 def _notebook(content: bytes) -> str | None:
     """Reads what the cells of a notebook printed and raised."""
     return "".join(
-        _joined(part) + "\n"
+        (part if isinstance(part, str) else "".join(part)) + "\n"
         for cell in json.loads(content)["cells"]
         for output in cell.get("outputs", ())
         for part in (output.get("text"), "\n".join(output.get("traceback", ())))
         if part
     )
-
-
-def _joined(text: Any) -> str:
-    return text if isinstance(text, str) else "".join(text)
 
 
 def _cast(content: bytes) -> str | None:
@@ -312,12 +305,11 @@ def _width(text: str) -> int:
     elsewhere.
     """
     lines = _split(text)
-    lengths = list(map(len, lines))
-    width = max(lengths)
-    if width < _NARROWEST or lengths.count(width) > len(lines) * 0.7:
+    width = max(map(len, lines))
+    cut = [pair for pair in itertools.pairwise(lines) if len(pair[0]) == width]
+    if width < _NARROWEST or len(cut) > len(lines) * 0.7:
         return 0
-    cut = [at for at in range(len(lines) - 1) if lengths[at] == width]
-    halves = [(_WORD_AT_END.search(lines[at]), _WORD.match(lines[at + 1])) for at in cut]
+    halves = ((_WORD_AT_END.search(line, width - 40), _WORD.match(after)) for line, after in cut)
     joined = [end[0] + begin[0] for end, begin in halves if end and begin]
     joined = [word for word in joined if len(word) >= _LEAST_WORD and not word.isdigit()]
     words = set(_WORD.findall(text)) if len(joined) > 1 else set()
@@ -346,19 +338,19 @@ _OF_WATCHDOGS = frozenset((
 ))  # fmt: skip
 _WORD, _WORD_AT_END = re.compile(r"\w+"), re.compile(r"\w+\Z")
 _BEGINS = re.compile(r"\[|\d{4}-\d\d-|[EWIF]\d{4} |Traceback |  File ")
-_BY_WIDTH = Envelope("lines that a terminal cut", text=_uncut)
+_BY_WIDTH = Envelope("lines that a terminal cut", _read_by(_uncut))
 # A file of one JSON text, and what its head holds.
 _WHOLE: tuple[tuple[Envelope, re.Pattern[bytes]], ...] = (
-    (Envelope("a notebook", text=_notebook),
+    (Envelope("a notebook", _read_by(_notebook)),
      re.compile(rb'\A\s*\{(?s:.*)"(?:cell_type|nbformat)"\s*:')),
-    (Envelope("a recording of asciinema", text=_cast),
+    (Envelope("a recording of asciinema", _read_by(_cast)),
      re.compile(rb'\A\{"version": ?[23], ?(?s:.*)"(?:width|cols|term)"[^\n]*\}\r?\n\[')),
-    (Envelope("a table of log entries", text=_csv),
+    (Envelope("a table of log entries", _read_by(_csv)),
      re.compile(rb'\A(?=[\w@.", -]+\r?\n)(?:[^,\n]*,)*? ?"?'
                 rb'(?:textPayload|@?message|line|log|body)"?[,\r\n]')),
-    (Envelope("a text in quotation marks", text=_entries),
+    (Envelope("a text in quotation marks", _read_by(_entries)),
      re.compile(rb'\A"(?=[^\n]*\\n)[^\n]*\n?\Z')),
-    (Envelope("a list of log entries", text=_entries),
+    (Envelope("a list of log entries", _read_by(_entries)),
      re.compile(rb'\A\s*(?:\[\s*\{|\{\s*"(?:events|entries|logs|results|hits)"\s*:)(?s:.*)'
                 rb'"(?:textPayload|jsonPayload|@?message|MESSAGE|line|value)"\s*:|'
                 rb'\A\s*\{(?s:.*)"resultType"\s*:\s*"streams"')),
@@ -367,8 +359,8 @@ _STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)"
 # Bounded: a line may be long, and the time grows with the product.
 _FILE = r"[\w./+-]{0,300}[./][\w./+-]{0,300}?"
 # The envelopes of single lines, and what their first lines begin with.
-_BY_LINE: tuple[tuple[Envelope, re.Pattern[bytes]], ...] = tuple(
-    (Envelope(name, by=make), re.compile(first.encode()))
+_BY_LINE: tuple[tuple[str, Callable[[], Peel], re.Pattern[bytes]], ...] = tuple(
+    (name, make, re.compile(first.encode()))
     for name, make, first in (
         ("JSON lines", _json_line,
          rf'(?:(?:{"|".join(_FRONTS)})\{{"|\[?\{{")[\w@]+": ?'),

@@ -223,8 +223,8 @@ class _Unpacker:
 
     def _peeled(self, envelope: envelopes.Envelope, name: str, path: Path) -> Path | None:
         """Copies a file without an envelope; None if it can't be taken off."""
-        lines, left = envelopes.peeled(envelope, path)
-        copy = self._copy(lines, name, path.stat().st_mtime)
+        left = [0]
+        copy = self._copy(envelope.lines(path, left), name, path.stat().st_mtime)
         if copy is None or not copy.stat().st_size:
             return None
         if left[0]:
