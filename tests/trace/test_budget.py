@@ -9,7 +9,7 @@ import pytest
 
 import oddrank
 from oddrank import _native
-from oddrank.trace import diff, tail, where
+from oddrank.trace import tail, where
 from texts import cases, texts
 from trace_command import oddrank as command
 
@@ -87,13 +87,6 @@ def test_readers_show_what_is_not_recorded(script, limited):
     assert (hot["level"], hot["wanted"]) == (LOWEST, "lines")
     command("export", file, "-o", script.folder / "out.json", folder=script.folder / "records")
     assert f"hot: recorded by {LOWEST} from here on" in (script.folder / "out.json").read_text()
-    # Two ranks that limit themselves at different moments do not part.
-    a = diff.read(file)
-    assert "hot" in {function for function, _ in a.lowered}
-    b = diff.History(1, "host", 1, tuple(i for i in a.items if i.name != "hot"), a.whole)
-    found = diff.compare(a, b)
-    assert (found.a_next, found.b_next) == ((), ())
-    assert "hot" in "\n".join(diff.text(found))
 
 
 def test_a_function_that_waits_stays_as_it_is(limited, source):
