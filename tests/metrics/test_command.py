@@ -15,6 +15,7 @@ from metrics.training_log import Fault, Training, lines, stamp
 from patience import PATIENCE, until
 from processes import captured
 from reports import valid
+from texts import texts
 
 METRICS = [sys.executable, "-m", "oddrank", "metrics"]
 
@@ -236,22 +237,8 @@ def test_a_line_that_is_half_written_when_follow_begins_is_read_whole(follow):
 def test_what_comes_while_follow_sleeps_for_the_last_time_is_read(tmp_path, ends):
     log, report = tmp_path / "log", tmp_path / "r.json"
     log.write_text(lines(1, 100, loss=2.5))
-    script = f"""
-import os, signal, sys, time
-from oddrank import cli
-from oddrank.inputs import growing
-sleep = time.sleep
-def sleeps(seconds):
-    with open(sys.argv[2], "a") as file:
-        file.write({lines(100, 101, loss="nan")!r})
-    if {ends!r} == "signal":
-        os.kill(os.getpid(), signal.SIGTERM)
-    else:
-        sleep(seconds)
-        growing.time.monotonic = lambda: float("inf")
-growing.time.sleep = sleeps
-cli.main()
-"""
+    script = texts(__file__)["sleeps"].replace("ENDS", repr(ends))
+    script = script.replace("LINE", repr(lines(100, 101, loss="nan")))
     options = ["--follow", "--deadline", "1d", "--json", report]
     done = captured([sys.executable, "-c", script, "metrics", log, *options])
     assert done.returncode == 1, done.stdout + done.stderr

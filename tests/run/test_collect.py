@@ -118,6 +118,7 @@ def test_the_archive_has_what_the_folder_has_the_manifest_lists_it_and_only_the_
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
     loose = [path for path in files if not path.name.endswith(".tar.gz")]
     assert archived(out) == {str(path.relative_to(out)): path.read_bytes() for path in loose}
+    assert next(iter(archived(out))).endswith("/manifest.json")  # who opens it reads that first
     listed = [file for one in manifest(out)["sources"] for file in one["files"]]
     sizes = {str(path.relative_to(node(out))): path.stat().st_size for path in loose}
     del sizes["manifest.json"]

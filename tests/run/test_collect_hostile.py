@@ -16,6 +16,7 @@ from oddrank.run.collect.sources import Source
 from patience import at_once, until
 from processes import lives
 from run.collecting import archived, collect, killed_job, lacks, manifest
+from texts import texts
 
 
 @pytest.fixture(autouse=True)
@@ -77,22 +78,7 @@ def test_a_file_that_grows_while_it_is_read_stays_below_the_limit(tmp_path, no_j
 
 
 def test_a_signal_keeps_what_is_done_and_the_manifest_says_so(tmp_path, no_job_here):
-    program = (
-        "import sys, time\n"
-        "from pathlib import Path\n"
-        "from oddrank.run.collect import children, node\n"
-        "from oddrank.run.collect.sources import Source\n"
-        "def done(target, part, sink): sink.put('done.txt', b'done')\n"
-        "def slow(target, part, sink):\n"
-        "    sink.at('/nfs/data')\n"
-        "    sink.put('early.txt', b'early')\n"
-        "    time.sleep(1000)\n"
-        "stop = children.Stop()\n"
-        "with stop.on_signals():\n"
-        "    sources = [Source('done', 600, .1, done), Source('slow', 600, .1, slow)]\n"
-        "    node.gather(sys.argv[1:2], Path(sys.argv[2]), 'node1', limit=1 << 26, deadline=900,\n"
-        "                stop=stop, sources=sources)\n"
-    )
+    program = texts(__file__)["signal"]
     folder, out = next(no_job_here.iterdir()), tmp_path / "out"
     running = subprocess.Popen([sys.executable, "-c", program, folder, out])
     try:
@@ -150,15 +136,7 @@ def test_a_full_disk_leaves_a_manifest_that_says_what_has_no_room(tmp_path, no_j
 
 
 def test_children_of_a_killed_collect_end_with_it(tmp_path, no_job_here):
-    program = (
-        "import os, sys, time\n"
-        "from oddrank.run.collect import children\n"
-        "def work(say):\n"
-        "    open(sys.argv[1], 'w').write(str(os.getpid()))\n"
-        "    time.sleep(1000)\n"
-        "tasks = [children.Task('work', work, 900)]\n"
-        "children.run_all(tasks, time.monotonic() + 900, children.Stop())\n"
-    )
+    program = texts(__file__)["killed"]
     file = tmp_path / "pid"
     running = subprocess.Popen([sys.executable, "-c", program, file])
     until(lambda: file.exists() and file.read_text(), 600)

@@ -322,7 +322,7 @@ def test_a_cgroup_that_killed_a_process_says_so(tmp_path):
 
 def test_error_files_are_named_by_the_global_rank_also_of_ranks_that_ended(tmp_path):
     attempt = tmp_path / "none_x" / "attempt_0"
-    for local in ("0", "1"):
+    for local in ("0", "1", "2"):
         (attempt / local).mkdir(parents=True)
         (attempt / local / "error.json").write_text(f"error of {local}")
     one = rank(5, local_rank=1, environ={"TORCHELASTIC_ERROR_FILE": f"{attempt}/1/error.json"})
@@ -330,6 +330,7 @@ def test_error_files_are_named_by_the_global_rank_also_of_ranks_that_ended(tmp_p
     assert found.files == {
         "torchelastic/rank4.error.json": b"error of 0",
         "torchelastic/rank5.error.json": b"error of 1",
+        "torchelastic/rank6.error.json": b"error of 2",
     }
 
 

@@ -46,25 +46,6 @@ def test_a_row_counts_what_was_right_wrong_unknown_and_what_the_archive_says():
     assert [fault_runs.is_bad(one) for one in made] == [False, True, False]
 
 
-def test_healthy_runs_are_dealt_out_among_their_kinds():
-    chosen = ["lock", "healthy", "compile"]
-    assert fault_runs.plan(chosen, 2, None) == [
-        ("lock", 0), ("lock", 1), ("healthy", 0), ("compile", 0), ("healthy", 1), ("compile", 1),
-    ]  # fmt: skip
-    assert fault_runs.plan(chosen, 1, 3)[1:] == [("healthy", 0), ("compile", 0), ("healthy", 1)]
-    assert fault_runs.plan(["lock"], 1, 100) == [("lock", 0)]
-
-
-def test_a_run_that_breaks_has_failed_and_the_next_one_begins(monkeypatch):
-    def breaks(number):
-        raise OSError("no network namespaces")
-
-    monkeypatch.setattr(fault_runs, "with_fault", lambda: {"link-cut": breaks})
-    made = fault_runs.make("link-cut", 3)
-    assert (made["outcome"], made["text"]) == ("failed", "OSError: no network namespaces")
-    assert (made["fault"], made["number"]) == ("link-cut", 3)
-
-
 TRUTH = {"ranks": [2], "accept": [2], "accept_cycle": [], "kinds": ["lock"]}
 
 

@@ -195,12 +195,6 @@ def test_the_collector_runs_once_asked_and_its_words_are_the_answer(tmp_path):
         assert worker.does("print(1 + 1)") == "2"
 
 
-def test_a_guard_without_a_collector_says_so_at_once(tmp_path):
-    with watched(tmp_path) as (_, root, _):
-        root.begin("collect", "0")
-        assert root.result() == b""
-
-
 def test_the_end_of_the_worker_does_not_end_the_collector(tmp_path):
     go = tmp_path / "go"
     os.mkfifo(go)

@@ -17,7 +17,7 @@ import pytest
 
 from dead_fuse import dead_file_system
 from oddrank.control.stages import RankState
-from oddrank.finding import Confidence, Evidence, Finding, Who, duration, ranks_text
+from oddrank.finding import Confidence, Evidence, Finding, Who, ranks_text
 from oddrank.inputs import Notes
 from oddrank.report import Report
 from oddrank.run import judge as judge_
@@ -406,14 +406,6 @@ def test_many_late_ranks_are_few_lines():
     assert say.late(found[:4]) == lines
 
 
-def test_a_command_gets_the_report(judged):
-    copy = judged.folder / "a copy.json"
-    judged.takes(does("on_stall", f"cp {{report}} '{copy}'"), STALL)
-    until(copy.exists)
-    until(lambda: copy.read_text() == judged.json.read_text())
-    assert [stage for stage, _ in judged.asked] == ["collect"]
-
-
 def test_a_command_is_told_of_each_verdict_and_of_nothing_else(judged):
     told = judged.folder / "told"
     judged.options["on_verdict"] = f"cat {{report}} >> {told}; echo >> {told}"
@@ -671,10 +663,6 @@ def test_torchruns_own_report_gets_the_sentence_where_no_rank_left_its_words(jud
     assert json.loads(files[0].read_text())["message"]["message"] == finding().what
     assert (files[2].read_text(), files[1].exists()) == ("its own", False)
     until(lambda: [path.name for path in judged.folder.rglob(".*")] == [])
-
-
-def test_durations():
-    assert [duration(s) for s in (3.2, 95, 600, 9000)] == ["3 s", "95 s", "10 min", "2.5 h"]
 
 
 def test_a_judge_begins_with_the_last_attempts_of_the_history(tmp_path):

@@ -121,31 +121,8 @@ def test_why_a_test_failed_is_told(pytester, name):
 
 
 def test_a_pytest_that_is_paused_beyond_the_deadline_blames_no_rank(pytester):
-    pytester.makeconftest(
-        """
-        import time
-        from oddrank.run.marker.rank_group import RankGroup
-
-        waits = RankGroup._wait
-
-        def waits_late(self):
-            if self.begun and not hasattr(self, "paused"):
-                self.paused = True
-                time.sleep(4)
-            waits(self)
-
-        RankGroup._wait = waits_late
-        """
-    )
-    pytester.makepyfile(
-        """
-        import pytest
-
-        @pytest.mark.ranks(2, deadline=3)
-        def test_it(ranks):
-            pass
-        """
-    )
+    pytester.makeconftest(TEXTS["waits late"])
+    pytester.makepyfile(TEXTS["with a deadline"])
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
 
 

@@ -211,16 +211,6 @@ def what_is_open_as_recording_stops_still_ends(rank: int) -> Iterator[None]:
 
 
 @scenario(2)
-def the_profiler_sees_what_it_sees_without_the_recorder(rank: int) -> Iterator[None]:
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
-        dist.all_reduce(torch.ones(4))
-        dist.all_reduce(torch.ones(4), async_op=True).wait()
-    yield
-    same(sum(e.count for e in profiler.key_averages() if e.key == "gloo:all_reduce"), 2)
-    same(states(), ["ended", "ended"])
-
-
-@scenario(2)
 def four_threads_and_a_reader_lose_nothing(rank: int) -> Iterator[None]:
     """Gives each thread its own group of one rank, so ranks need no common order."""
     collectives.stop()

@@ -30,7 +30,7 @@ def ranks(folder: Path, world: int, *fault: str) -> "AbstractContextManager[list
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("world", "scenarios"), [(2, 10), (4, 4)])
+@pytest.mark.parametrize(("world", "scenarios"), [(2, 9), (4, 4)])
 def test_each_collective_is_recorded_with_its_group_bytes_and_end(tmp_path, world, scenarios):
     with ranks(tmp_path, world) as started:
         output = [rank.communicate(timeout=PATIENCE.seconds(170))[0] for rank in started]

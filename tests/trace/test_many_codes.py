@@ -11,18 +11,7 @@ MODULES, CLASSES = 50, 80
 METHOD = texts(__file__)["method"]
 
 
-USE = f"""
-        import importlib
-        def use(package):
-            for number in range({MODULES}):
-                module = importlib.import_module(f"{{package}}.module{{number}}")
-                for name in range({CLASSES}):
-                    getattr(module, f"Class{{name}}")().method({{}})
-        def train():
-            os.kill(os.getpid(), signal.SIGKILL)
-        use(os.environ["PACKAGE"])
-        train()
-"""
+USE = texts(__file__)["use"].replace("MODULES", f"{MODULES}").replace("CLASSES", f"{CLASSES}")
 
 
 @pytest.fixture

@@ -7,22 +7,12 @@ import pytest
 
 import forked
 from oddrank import _native
+from texts import texts
 
 
 def answer_of(code: str) -> str:
     """Runs code in a process; returns the error's text and whether _torch was mapped."""
-    program = f"""
-import sys, types
-from oddrank import _native
-from oddrank.errors import MissingPartError
-torch = types.ModuleType("torch")
-{code}
-try:
-    _native.torch()
-except MissingPartError as error:
-    print(error)
-print("mapped" if "/_torch." in open("/proc/self/maps").read() else "not mapped")
-"""
+    program = texts(__file__)["answer"].replace("CODE", code)
     done = forked.run([sys.executable, "-c", program], text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout

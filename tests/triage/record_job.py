@@ -4,7 +4,6 @@ Rank 2 is the culprit. Prints "ready" once it can come no further.
 """
 
 import os
-import queue
 import sys
 import threading
 import time
@@ -17,17 +16,6 @@ import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
 CULPRIT = 2
-
-
-def waits_for_a_batch() -> None:
-    with oddrank.section("data"):
-        queue.Queue().get()
-
-
-def spins() -> None:
-    turns = 0
-    while True:
-        turns += 1
 
 
 def watches() -> None:
@@ -43,10 +31,6 @@ def exchange(rank: int) -> list[dist.Work]:
     return list(dist.batch_isend_irecv(ops)) if ops else []
 
 
-def raises() -> None:
-    raise ValueError("labels out of range")
-
-
 def reduce_and_broadcast(rank: int) -> None:
     """The culprit does it in the other order."""
     model = torch.ones(8)
@@ -57,11 +41,6 @@ def reduce_and_broadcast(rank: int) -> None:
 
 
 FAULTS = {  # of the culprit alone
-    "dataloader": waits_for_a_batch,
-    "loop": spins,
-    "raises": raises,
-    "exits": lambda: os._exit(7),
-    "returns": lambda: sys.exit(0),
     "stopped": lambda: time.sleep(1000),
     "messages": lambda: time.sleep(1000),
     "killed": lambda: time.sleep(1000),

@@ -57,16 +57,6 @@ def test_a_seed_chooses_the_same_jobs_and_another_one_others():
     assert [case.fault for case in plan(["lock", "healthy"], 1, 1, 1)] == ["lock", "healthy"]
 
 
-def test_a_layout_puts_each_rank_into_one_group_of_each_sort():
-    layout = Layout(8, tp=2, pp=2)
-    for groups in (layout.tensor_groups(), layout.data_groups(), layout.pipelines()):
-        assert sorted(rank for group in groups for rank in group) == list(range(8))
-    assert layout.tensor_groups()[0] == [0, 1]
-    assert layout.data_groups()[0] == [0, 2]
-    assert layout.pipelines()[0] == [0, 4]
-    assert layout.stage(1) == [4, 5, 6, 7]
-
-
 def truth(**more):
     return {"ranks": [2], "accept": [2], "accept_cycle": [], "kinds": ["lock"], **more}
 

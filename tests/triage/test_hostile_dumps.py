@@ -23,22 +23,7 @@ from triage.flight_dumps import dump, entry, healthy, progress, write
 # CPU seconds, so that a busy machine does not matter. The limits are far above what is needed.
 CPU = 60
 MIB = 1024
-READ = f"""
-import json, re, resource, sys
-from pathlib import Path
-resource.setrlimit(resource.RLIMIT_CPU, ({CPU}, {CPU}))
-from oddrank.inputs import HEAD, Item, Notes
-from oddrank.triage.evidence import flight_recorder
-for path in map(Path, sys.argv[1:]):
-    with path.open("rb") as file:
-        item = Item(path.name, path, path.stat().st_size, file.read(HEAD))
-    assert flight_recorder.sniff(item)
-    notes = Notes()
-    facts = list(flight_recorder.read([item], notes))
-    # Not ru_maxrss: after exec it still has the peak of the process that forked.
-    peak = re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())
-    print(json.dumps([len(facts), notes.lines, int(peak[1]) / 1024]))
-"""
+READ = texts(__file__)["read"].replace("CPU, CPU", f"{CPU}, {CPU}")
 
 
 def read(*paths: Path) -> list[tuple[int, list[str]]]:

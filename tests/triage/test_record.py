@@ -244,56 +244,6 @@ def test_a_killed_rank_is_dead_by_its_signal_until_somebody_asks_for_it(tmp_path
         assert read(copy).of(facts.Death)[0].signal == signal.SIGKILL
 
 
-@pytest.mark.parametrize(
-    ("fault", "ends"),
-    [("raises", [("exception", "ValueError: labels out of range", 1, "raises")]),
-     ("exits", [("exit", "os._exit() or exec", 7, "<lambda>")]),
-     ("returns", [("exit", "", 0, "<lambda>")])],
-)  # fmt: skip
-def test_a_rank_that_ended_by_itself_says_how_and_where(tmp_path, fault, ends):
-    with job(tmp_path, fault) as running:
-        if fault == "exits":  # nobody has asked yet how it ended
-            running.until(lambda: bool(read(running.records).of(facts.Death)))
-        else:
-            running.processes[CULPRIT].wait()
-        found = read(running.records)
-    assert [
-        (death.how, death.text, death.code, death.site[0].function)
-        for death in found.of(facts.Death)
-    ] == ends
-    if fault == "returns":  # it is no death, but its rank is gone
-        assert [state.state for state in found.of(facts.State)] == ["dead"]
-    has_not_entered(found)
-
-
-def test_a_rank_without_data_stands_in_its_queue(tmp_path):
-    with job(tmp_path, "dataloader") as running:
-        # Another thread of it goes on: the pause is that of the main thread.
-        found = running.found(
-            lambda found: (
-                "waits_for_a_batch" in found.functions()
-                and found.functions()[0] in ("wait", "Condition.wait")
-                and found.pause() > 1.5
-            )
-        )
-    assert found.of(facts.Activity)[0].section == "data"
-    has_not_entered(found)
-
-
-def test_a_rank_in_a_loop_is_active_and_uses_the_processor(tmp_path):
-    def spins(found: Read) -> bool:
-        # It gets a CPU now and then only on a busy machine.
-        (activity,) = found.of(facts.Activity)
-        threads = [t for s in found.all(facts.Stack) for t in s.threads if t.name == "MainThread"]
-        cpu = {thread.process.rank: thread.cpu or 0 for thread in threads}
-        most = max(cpu, key=lambda rank: cpu[rank])
-        return found.functions()[0] == "spins" and activity.rests < 5 and most == CULPRIT
-
-    with job(tmp_path, "loop") as running:
-        found = running.found(spins)
-    has_not_entered(found)
-
-
 @pytest.mark.parametrize(("fault", "differs"), [("size", "sizes"), ("dtype", ""), ("order", "")])
 def test_ranks_that_issued_other_calls_are_told_apart(tmp_path, fault, differs):
     calls = 5 if fault == "order" else 4
