@@ -13,7 +13,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import harness
 from oddrank.bench import sweep
-from oddrank.bench.plan import in_turn, tasks
+from oddrank.bench.case import Case
+from oddrank.bench.plan import in_turn
 from oddrank.control.stages import RankState, RunState, Stage, StageRound
 from oddrank.control.walk import Outcome, Walk
 
@@ -53,8 +54,7 @@ def answer(stage: str, rank: int) -> Any:
         return {"gpus": 0, "gpu": None, "local_world": 8, "gpu_id": None, "cuda_part": "",
                 "obstacle": ""}  # fmt: skip
     if stage == "connect":
-        facts = {"transport": "gloo", "limit": 1e9, "nics": {}, "fabric": None}
-        return {**facts, "nccl": None, "nvls": None, "ring": None, "links": None}
+        return {"transport": "gloo", "nccl": None, "nvls": None, "ring": None, "links": None}
     if stage == "arrival":
         return None
     times = [[100.0 + i / 3 for i in range(ITERATIONS)]] if rank == 0 else []
@@ -73,11 +73,7 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, default=10_000)
     parser.add_argument("--cases", type=int, default=30)
     given = parser.parse_args()
-    sizes = [8 * (i + 1) for i in range(given.cases)]
-    todo = tasks(
-        backends=["c10d"], collectives=["all_reduce"], dtypes=["float32"], ops=["sum"],
-        sizes=sizes, places=["auto"], world=given.ranks,
-    )  # fmt: skip
+    todo = [Case("all_reduce", "float32", 8 * (i + 1)) for i in range(given.cases)]
     passes = in_turn(todo, 1)
     by_stage = {one_pass.name: one_pass for one_pass in passes}
     rows, memory = [], []

@@ -104,7 +104,7 @@ def ours(collectives: Sequence[str], gpus: int) -> list[dict[str, Any]]:
     low, high, factor = SIZES
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.json")
-        run = ["bench", "run", "--collectives", ",".join(collectives), "--place", "both"]
+        run = ["bench", "run", "--collectives", ",".join(collectives)]
         run += ["--backend", BACKEND, "--sizes", f"{low}:{high}:x{factor}", "--json", str(report)]
         run += ["--budget", str(BUDGET), "--deadline", str(2 * SECONDS)]
         launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(gpus), "-m", "oddrank"]

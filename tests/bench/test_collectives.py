@@ -13,7 +13,7 @@ from oddrank.bench.case import DTYPES, NO_OP, OPS
 from oddrank.bench.collectives import COLLECTIVES, REDUCED, ROOT, parts_of
 from oddrank.bench.command import run
 from oddrank.bench.data import Row
-from oddrank.bench.plan import in_turn, tasks
+from oddrank.bench.plan import cases_of, in_turn
 from oddrank.bench.sampling import MOST_PASSES
 from oddrank.bench.split import Split
 from oddrank.control.stages import RankState, RunState
@@ -81,7 +81,7 @@ PLAYED = {
 
 def test_every_rank_receives_what_the_collective_defines():
     for (name, play), world in product(PLAYED.items(), WORLDS):
-        case = COLLECTIVES[name].case("int32", 4 * 100, "sum", False, world)
+        case = COLLECTIVES[name].case("int32", 4 * 100, "sum", world)
         due = play(sends(name, case, world), world)
         for rank in range(world):
             where = f"{name}, rank {rank} of {world}"
@@ -106,7 +106,7 @@ def test_a_size_is_rounded_to_what_the_ranks_can_share_and_never_to_nothing():
     sizes = (1, 8, 4096, 1 << 20, (1 << 34) + 5)
     every = product(COLLECTIVES.values(), DTYPES, (1, 2, 7, 8, 1000), sizes)
     for row, dtype, world, size in every:
-        case = row.case(dtype, size, "sum", True, world)
+        case = row.case(dtype, size, "sum", world)
         where = f"{case} of {size} B on {world} ranks"
         assert case.op == ("sum" if row.reduces else NO_OP), where
         if row.name == "barrier":
@@ -131,24 +131,22 @@ def test_bus_factors_are_those_of_nccl_tests_and_help_says_where_they_are_too_lo
 
 
 def names_of(**wanted):
-    sweep = {"backends": ["auto"], "dtypes": ["float32"], "ops": ["sum"], "places": ["auto"]}
-    return [task.name for task in tasks(**{**sweep, **wanted})]
+    todo = cases_of(**{"dtypes": ["float32"], "ops": ["sum"], **wanted})
+    return [one_pass.name for one_pass in in_turn(todo, 1)]
 
 
-def test_tasks_that_round_to_one_are_run_once_and_a_barrier_whatever_else_varies():
+def test_cases_that_round_to_one_are_run_once_and_a_barrier_whatever_else_varies():
     assert names_of(
         collectives=["all_gather", "barrier"], ops=["sum", "max"], sizes=[8, 16, 32, 64], world=8
     ) == ["all_gather float32 32 B", "all_gather float32 64 B", "barrier float32 0 B"]
-    assert names_of(
-        collectives=["barrier"], dtypes=list(DTYPES), places=["in", "out"], sizes=[8, 64], world=2
-    ) == ["barrier float32 0 B"]
+    assert names_of(collectives=["barrier"], dtypes=list(DTYPES), sizes=[8, 64], world=2) == [
+        "barrier float32 0 B"
+    ]
 
 
 def test_no_name_is_longer_than_a_stages_and_all_differ():
-    todo = tasks(
-        backends=["nccl", "c10d"], collectives=list(COLLECTIVES), dtypes=list(DTYPES),
-        ops=list(OPS), sizes=[8, 1024, 16777201], places=["in", "out"], world=7,
-    )  # fmt: skip
+    sizes = [8, 1024, 16777201, 1 << 40]
+    todo = cases_of(collectives=COLLECTIVES, dtypes=DTYPES, ops=OPS, sizes=sizes, world=7)
     names = [one_pass.name for one_pass in in_turn(todo, MOST_PASSES)]
     assert max(map(len, names)) <= 47
     assert len(set(names)) == len(todo) * MOST_PASSES

@@ -116,7 +116,7 @@ def test_other_worlds_are_refused_and_possible_reasons_told(tmp_path, golden):
             said[f"{name}, refused"] = refusal(compared, tmp_path, one, other)
         found, _ = compared(tmp_path, one, other, force=is_another)
         assert len(found.rows) == 1
-        assert max([0, *map(len, found.notes)]) < 200
+        assert max([0, *map(len, found.notes)]) < 250
         said[name] = "\n".join(found.notes)
     golden(by_name(said))
     assert compared(tmp_path, *rows["back end"][:2], force=True)[1].verdict == "odd"

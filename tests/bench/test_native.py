@@ -15,7 +15,7 @@ from oddrank.bench.case import DTYPES, NO_OP, OPS, Case
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.native import Native, NativeOperation
 from oddrank.bench.random_data import runs_of
-from oddrank.bench.sweep import _choose
+from oddrank.bench.sweep import SweepOptions, _choose
 from oddrank.control.stages import RunState
 
 BLOCKING = "NCCL_COMM_BLOCKING is set: unset it"
@@ -97,16 +97,18 @@ def of_two_gpus(**facts: str) -> RunState:
     return RunState(2, results={"devices": {0: WELL, 1: {**WELL, **facts}}})
 
 
+def chosen(name: str, run: RunState) -> str:
+    return _choose(SweepOptions(0.01, 60, 300, name), run)
+
+
 def test_a_back_end_that_a_rank_lacks_is_refused_where_it_was_asked_for_and_else_replaced(golden):
     run = of_two_gpus(obstacle=BLOCKING)
-    said = [refusal(_choose, "nccl", run)]
-    assert _choose("auto", run) == "c10d"
-    assert _choose("auto", of_two_gpus()) == _choose("nccl", of_two_gpus()) == "nccl"
+    said = [refusal(chosen, "nccl", run)]
+    assert chosen("auto", run) == "c10d"
+    assert chosen("auto", of_two_gpus()) == chosen("nccl", of_two_gpus()) == "nccl"
     # Values on GPUs that nobody could check are refused over every back end.
     blind = of_two_gpus(cuda_part="_cuda: nvcc was not found. Install it")
-    golden(
-        "\n".join([*said, *(refusal(_choose, name, blind) for name in ("auto", "nccl", "c10d"))])
-    )
+    golden("\n".join([*said, *(refusal(chosen, name, blind) for name in ("auto", "nccl", "c10d"))]))
 
 
 def refuses(
@@ -147,7 +149,7 @@ def test_what_nccl_cannot_reduce_or_leaves_out_is_refused_and_never_raised(golde
 @pytest.mark.needs("cuda-build")
 def test_all_else_is_asked_for():
     for row, dtype, op in product(COLLECTIVES.values(), DTYPES, OPS):
-        case = row.case(dtype, 4096, op, row.in_place, 8)
+        case = row.case(dtype, 4096, op, 8)
         known = case.dtype not in ("uint32", "uint64")
         said = None if known else f"torch.distributed over nccl has no {dtype}"
         assert refuses(case, world=8) == said, str(case)

@@ -4,6 +4,7 @@ import ctypes
 import re
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -30,7 +31,7 @@ IN_PLACE = {
 def case_of(collective: str, world: int, *, in_place: bool, count: int = 6) -> Case:
     row = COLLECTIVES[collective]
     size = count * row.shares(world) * DTYPES["float32"]
-    return row.case("float32", size, "sum", in_place, world)
+    return replace(row.case("float32", size, "sum", world), in_place=in_place)
 
 
 def gathered(world: int, count: int, first_of: list[int]) -> list[tuple[int, int, int]]:

@@ -2,7 +2,6 @@
 
 import re
 import time
-from dataclasses import replace
 from itertools import pairwise, product
 from unittest import mock
 from unittest.mock import MagicMock
@@ -12,25 +11,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bench.told import refusal, refusals
-from oddrank import launch
-from oddrank.bench import report
 from oddrank.bench.case import Case, parse_size, parse_sizes, size_text
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.plan import (
     ARRIVALS,
     LEAST,
     Budget,
-    Limits,
-    Task,
+    cases_of,
     limits,
     longest,
     memory_of,
     passes_within,
     reserve,
-    tasks,
 )
 
-SWEEP = {"backends": ["auto"], "dtypes": ["float32"], "ops": ["sum"], "places": ["auto"]}
 MIB, GIB = 1 << 20, 1 << 30
 
 
@@ -184,16 +178,6 @@ def test_a_budget_or_cases_that_do_not_fit_are_refused_and_every_advice_is_good(
     golden("\n".join(said))
 
 
-def test_a_dry_run_tells_the_time_that_many_cases_take_whatever_the_budget(golden):
-    said = []
-    for number, world in ((10, 1), (4500, 1), (4500, 2)):
-        todo = [Task("auto", case, "") for case in cases(number)]
-        here = replace(launch.current({}), world=world, local_world=world)
-        _, sentence = report.plan_rows(todo, here, Limits(20, 700))
-        said.append(sentence[sentence.index("Measuring takes") :])
-    golden("\n".join(said))
-
-
 def test_cases_have_as_many_passes_as_there_is_time_for():
     assert passes_within(60, 26, 8) == 4
     assert passes_within(60, 13, 8) == 9
@@ -218,14 +202,15 @@ def test_what_checks_take_is_gone_for_further_passes_and_not_for_the_first(clock
     assert clock[0] - 1000 <= (number + 1) * (check + LEAST)
 
 
-def cases_of(collectives, sizes, world=2):
-    return [t.case for t in tasks(**SWEEP, collectives=collectives, sizes=sizes, world=world)]
+def sums(collectives, sizes, world=2):
+    kind = {"dtypes": ["float32"], "ops": ["sum"]}
+    return cases_of(collectives=collectives, sizes=sizes, world=world, **kind)
 
 
 def test_memory_is_for_the_largest_case_that_fits_and_64_mib_for_windows_at_most():
-    one = cases_of(["all_gather"], [8, MIB, GIB])
+    one = sums(["all_gather"], [8, MIB, GIB])
     # 16 GiB in place and twice 8 GiB out of place share 16 GiB, not the sum of both.
-    both = cases_of(["all_reduce", "all_gather"], [8 * GIB, 16 * GIB])
+    both = sums(["all_reduce", "all_gather"], [8 * GIB, 16 * GIB])
     for todo, limit, reserved in (
         (one, 4.0 * GIB, 2 * GIB),
         (one, 1.0 * GIB, 64 * MIB),
@@ -240,22 +225,12 @@ def test_memory_is_for_the_largest_case_that_fits_and_64_mib_for_windows_at_most
 def test_no_more_is_reserved_than_there_is_and_enough_for_every_case_that_fits():
     limits = (0, 100, 5000, MIB + 1, 20.5 * MIB, 100 * MIB, 3.3 * GIB)
     for world, limit in product((1, 3, 8), limits):
-        todo = cases_of(list(COLLECTIVES), [1, 1000, 4096, MIB, 48 * MIB, GIB, 2 * GIB], world)
+        todo = sums(COLLECTIVES, [1, 1000, 4096, MIB, 48 * MIB, GIB, 2 * GIB], world)
         reserved = reserve(todo, world, limit)
         assert reserved <= limit
         for case in todo:
             memory = memory_of(case, world)
             assert (memory <= reserved) == (memory <= limit), (case, world, limit)
-
-
-def test_a_dry_run_says_what_is_reserved(monkeypatch, golden):
-    both, said = (["all_reduce", "all_gather"], [8 * GIB, 16 * GIB]), []
-    for what, free in (((["all_gather"], [MIB]), 80), (both, 80), (both, 40)):
-        there_is = "oddrank.machine.device.free_host_memory"
-        monkeypatch.setattr(there_is, lambda bytes_=2 * free * GIB: bytes_)
-        todo = tasks(**SWEEP, collectives=what[0], sizes=what[1], world=2)
-        said.append(report.plan_rows(todo, MagicMock(world=2, local_world=1), Limits(60, 300))[1])
-    golden("\n".join(said))
 
 
 @pytest.mark.needs("torch")
@@ -266,10 +241,9 @@ def test_each_case_sends_from_and_receives_into_memory_of_its_own(name):
     from oddrank.bench.c10d import C10d
 
     world, sizes = 3, [64, 3000, 50_000, MIB]
-    for place, limit, rank in product(("in", "out"), (5000, MIB + 1, 20 * MIB), range(world)):
-        wanted = {**SWEEP, "places": [place]}
-        todo = tasks(**wanted, collectives=[name], sizes=sizes, world=world)
-        fitting = [task.case for task in todo if memory_of(task.case, world) <= limit]
+    for limit, rank in product((5000, MIB + 1, 20 * MIB), range(world)):
+        todo = sums([name], sizes, world)
+        fitting = [case for case in todo if memory_of(case, world) <= limit]
         assert fitting
         device = torch.device("cpu")
         group = MagicMock(rank=rank, world=world, ranks=range(world), torch=torch, device=device)
@@ -281,8 +255,7 @@ def test_each_case_sends_from_and_receives_into_memory_of_its_own(name):
             seen = []
             for ours, got in backend.prepare(case)._windows:
                 assert (len(ours), len(got)) == (layout.send_count, layout.recv_count)
-                # In place one buffer is inside the other, or the same.
-                seen += [max(ours, got, key=len)] if place == "in" else [ours, got]
+                seen += [max(ours, got, key=len)] if case.in_place else [ours, got]
             seen = [(t.data_ptr(), 4 * len(t)) for t in seen if len(t)]
             assert {(at - first) % 512 for at, _ in seen} <= {0}, case
             ends = sorted((at, at + size) for at, size in seen)

@@ -16,7 +16,7 @@ def blocks_sigterm(line: str) -> bool:
 JOBS = ["selftest", "selftest --quick", "bench run --sizes 8", "bench pairs --size 1M"]
 OTHERS = [
     "", "--help", "selftest --help", "bench", "bench compare a.json b.json",
-    "bench plot a.json -o a.png", "bench run --dry-run", "bench run --sizes 8:1G -h",
+    "bench plot a.json -o a.png", "bench run --sizes 8:1G -h",
     "bench pairs --help", "doctor", "trace where", "run train.py",
 ]  # fmt: skip
 

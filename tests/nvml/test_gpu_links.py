@@ -1,19 +1,15 @@
-"""What joins GPUs to each other: NVML's word on it, and what is expected of them then."""
+"""What joins GPUs to each other: NVML's word on it."""
 
 import pytest
 
 from nvml import fake_nvml
 from oddrank import _native
 from oddrank.bench import topology
-from oddrank.bench.case import Case
-from oddrank.bench.expected import expected
-from oddrank.bench.topology import Facts
 from oddrank.errors import OddrankError
 
 pytestmark = pytest.mark.xdist_group("nvml")  # the fakes are built once
 
 HGX = {"nvlinks": 18, "nvlink_MBps": 26562, "pcie": 5, "pcie_width": 16, "fabric": ""}
-NVL72 = {**HGX, "fabric": "07" * 16 + ".3"}
 
 
 def ask(library, uuid="GPU-fake", **fake):
@@ -42,36 +38,6 @@ def test_what_the_driver_tells_of_links_pcie_and_fabrics(fakes, golden):
         {"init": 9}, {"uuid": "GPU-slice"}, {"links": 18, "lost": 5},
     )]  # fmt: skip
     golden("\n".join([ask("libnothing-of-the-kind.so").partition(": libnothing")[0], *said]))
-
-
-def test_ranks_are_as_well_joined_as_the_worst_of_them():
-    assert topology.joined([HGX] * 8) == {"link": "nvlink", "links": 18, "pcie": 5, "domain": None}
-    assert topology.joined([HGX, {**HGX, "nvlinks": 17}])["links"] == 17
-    assert topology.joined([HGX, {**HGX, "nvlinks": 0}])["link"] == "pcie"
-    assert topology.joined([HGX, {**HGX, "pcie_width": 8}])["pcie"] is None
-    assert topology.joined([NVL72] * 72)["domain"] == 72
-    assert topology.joined([NVL72, {**NVL72, "fabric": "other"}])["domain"] is None
-    nothing = {"link": None, "links": None, "pcie": None, "domain": None}
-    assert topology.joined([HGX, {"unknown": "no NVML"}]) == nothing
-    assert topology.joined([None, None]) == nothing
-
-
-@pytest.mark.parametrize("nodes", [2, 4])  # of 16 GPUs there is no figure
-def test_nodes_of_one_fabric_are_never_expected_to_reach_what_their_nics_can(nodes):
-    case = Case("all_reduce", "float32", 8 << 30)
-    n = 4 * nodes
-
-    def told(*ranks):
-        facts = Facts(
-            "NVIDIA GB200", 4, nodes, "2.29.7", nics=(400.0,) * 4, fabric="rdma",
-            nvls=True, **topology.joined(ranks),
-        )  # fmt: skip
-        return expected(facts, case)
-
-    apart = told(*[HGX] * n)
-    assert "NIC" in apart.note
-    together = told(*[NVL72] * n)
-    assert (together and together.note.split(",")[0]) == ("NVLS" if n == 8 else None)
 
 
 def test_links_are_told_for_people():

@@ -111,9 +111,6 @@ _ISSUERS: dict[str, Callable[[Any, At], Call]] = {
     "sendrecv": _ring,
     "barrier": _barrier,
 }
-_IN_PLACE_ONLY = ("all_reduce", "broadcast", "reduce", "barrier")
-_OUT_OF_PLACE_ONLY = ("gather", "scatter", "all_to_all", "all_to_all_v", "sendrecv")
-
 # gloo can't reduce these; it only moves their bytes.
 _NOT_IN_GLOO = ("float8_e4m3fn", "float8_e5m2", "uint32", "uint64")
 # NCCL has them; torch's table of NCCL's dtypes does not, or only in the newest torch.
@@ -145,9 +142,6 @@ class C10d:
         return part
 
     def refuses(self, case: Case) -> str | None:
-        if case.collective in (_OUT_OF_PLACE_ONLY if case.in_place else _IN_PLACE_ONLY):
-            place = "in place" if case.in_place else "out of place"
-            return f"torch.distributed has no {case.collective} {place}"
         if self._group.backend == "gloo":
             return _gloo_refuses(case)
         return self._nccl_refuses(case)
@@ -191,14 +185,13 @@ class _Operation:
         whole = max(layout.send_count, layout.recv_count) * size
         capacity, behind = buffers(memory.numel(), case.in_place)
         places = offsets(whole, capacity)
-        send_at, recv_at = (layout.send_at, layout.recv_at) if case.in_place else (0, 0)
 
         def view(begin: int, count: int) -> Any:
             return memory[begin : begin + count * size].view(dtype)
 
         for offset in places:
-            ours = view(offset + send_at * size, layout.send_count)
-            got = view(offset + behind + recv_at * size, layout.recv_count)
+            ours = view(offset, layout.send_count)
+            got = view(offset + behind, layout.recv_count)
             self._windows.append((ours, got))
             at = At(case, ours, got, group.rank, group.ranks, group.handle)
             calls.append(_ISSUERS[case.collective](group.dist, at))

@@ -26,24 +26,20 @@ class Segment:
 
 @dataclass(frozen=True)
 class Layout:
-    """The elements that one rank fills before a run (`send`) and checks after it (`recv`).
-
-    In place both buffers are one: its sent elements begin at `send_at`, its received at `recv_at`.
-    """
+    """The elements that one rank fills before a run (`send`) and checks after it (`recv`); in place
+    both buffers are one."""
 
     send: tuple[Segment, ...]
     recv: tuple[Segment, ...]
     send_count: int
     recv_count: int
-    send_at: int = 0
-    recv_at: int = 0
 
 
 @dataclass(frozen=True)
 class Collective:
     """A row. shares(n): number of equal parts into which n ranks cut the size.
 
-    in_place: whether it is mostly used in place.
+    in_place: whether it is measured in place, as it is mostly used.
     """
 
     name: str
@@ -53,7 +49,7 @@ class Collective:
     reduces: bool = False
     in_place: bool = False
 
-    def case(self, dtype: str, size: int, op: str, in_place: bool, world: int) -> Case:
+    def case(self, dtype: str, size: int, op: str, world: int) -> Case:
         """Returns the largest case of at most `size` bytes that the ranks can share evenly.
 
         If `size` is too small for that: the smallest one.
@@ -61,13 +57,8 @@ class Collective:
         if self.name == "barrier":
             return Case(self.name, "float32", 0, NO_OP)
         unit = DTYPES[dtype] * self.shares(world)
-        return Case(
-            self.name,
-            dtype,
-            max(unit, size // unit * unit),
-            op if self.reduces else NO_OP,
-            in_place,
-        )
+        size = max(unit, size // unit * unit)
+        return Case(self.name, dtype, size, op if self.reduces else NO_OP, self.in_place)
 
 
 def parts_of(rank: int, world: int) -> list[int]:
@@ -102,14 +93,13 @@ def _whole(case: Case, rank: int, world: int) -> Layout:
 def _all_gather(case: Case, rank: int, world: int) -> Layout:
     part = case.count // world
     recv = tuple(Segment(source * part, part, source, 0) for source in range(world))
-    return Layout((Segment(0, part, rank, 0),), recv, part, case.count, send_at=rank * part)
+    return Layout((Segment(0, part, rank, 0),), recv, part, case.count)
 
 
 def _reduce_scatter(case: Case, rank: int, world: int) -> Layout:
     part = case.count // world
     send = (Segment(0, case.count, rank, 0),)
-    recv = (Segment(0, part, REDUCED, rank * part),)
-    return Layout(send, recv, case.count, part, recv_at=rank * part)
+    return Layout(send, (Segment(0, part, REDUCED, rank * part),), case.count, part)
 
 
 def _broadcast(case: Case, rank: int, world: int) -> Layout:

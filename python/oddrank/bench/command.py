@@ -14,17 +14,7 @@ from oddrank.bench.data import Row
 from oddrank.bench.pairs import stages as pairs_stages
 from oddrank.bench.pairs.judge import Judge
 from oddrank.bench.pairs.report import of_pairs
-from oddrank.bench.plan import (
-    AUTO,
-    BACKENDS,
-    BUDGET,
-    DEADLINE,
-    PLACES,
-    in_turn,
-    limits,
-    passes_within,
-    tasks,
-)
+from oddrank.bench.plan import BUDGET, DEADLINE, cases_of, in_turn, limits, passes_within
 from oddrank.bench.row import Table
 from oddrank.bench.split import Split
 from oddrank.cli import (
@@ -42,7 +32,6 @@ from oddrank.control.walk import Outcome
 from oddrank.errors import OddrankError
 from oddrank.report import exit_code
 
-_ALL = "all"
 _LARGEST_EFFECT = 0.95
 
 
@@ -59,28 +48,19 @@ def _parsed(parse: Callable[[str], Any]) -> Callable[..., Any]:
     return convert
 
 
-def _names(
-    known: Iterable[str],
-    aliases: Mapping[str, str] | None = None,
-    all_of: Iterable[str] | None = None,
-) -> Callable[..., Any]:
-    """Returns the callback of an option for a comma-separated list of known names.
-
-    `all` means all_of, by default all known names; `both` means the same if all_of is two names.
-    """
+def _names(known: Iterable[str], aliases: Mapping[str, str] | None = None) -> Callable[..., Any]:
+    """Returns the callback of an option for a comma-separated list of known names, or `all`."""
     every = tuple(known)
-    all_names = every if all_of is None else tuple(all_of)
-    words = {_ALL, "both"} if len(all_names) == 2 else {_ALL}
 
     def convert(ctx: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
         given = value.replace(" ", "").split(",")
         names = tuple(dict.fromkeys((aliases or {}).get(name, name) for name in given))
         for name in names:
-            if name not in words and name not in every:
+            if name != "all" and name not in every:
                 raise click.BadParameter(
                     f"{name[:40]!r} is none of {', '.join(every)}{near(name, every)}"
                 )
-        return all_names if words.intersection(names) else names
+        return every if "all" in names else names
 
     return convert
 
@@ -110,14 +90,10 @@ _RUN_OPTIONS = (
                  help=f"all, or some of {', '.join(DTYPES)}."),
     click.option("--ops", default="sum", show_default=True, metavar="LIST", callback=_names(OPS),
                  help=f"For collectives that reduce: all, or some of {', '.join(OPS)}."),
-    click.option("--place", "places", default=AUTO, show_default=True, metavar="LIST",
-                 callback=_names(PLACES, all_of=("in", "out")),
-                 help="in place, out of place, or both; auto: the usual one of each collective."),
-    click.option("--backend", default=AUTO, show_default=True,
-                 type=click.Choice((AUTO, *BACKENDS, "both")),
+    click.option("--backend", default=sweep.AUTO, show_default=True,
+                 type=click.Choice((sweep.AUTO, *sweep.BACKENDS)),
                  help="nccl: NCCL with a communicator of our own; c10d: torch.distributed over nccl"
-                 " or gloo; both: the difference is what the framework costs; auto: nccl if every"
-                 " rank can, else c10d."),
+                 " or gloo; auto: nccl if every rank can, else c10d."),
     click.option("--precision", "target", default="1%", show_default=True, callback=share,
                  metavar="PERCENT", help="A case is done when the 95 % interval of its median is"
                  " this narrow, or after ten passes, or when --budget is used up."),
@@ -140,8 +116,6 @@ _RUN_OPTIONS = (
                  callback=lambda *given: None if given[2] is None else share(*given),
                  help="The verdict is unknown if a row reaches less than this share of the figure"
                  " published for these GPUs, or if no published figure fits any row."),
-    click.option("--dry-run", is_flag=True,
-                 help="Print the cases, their memory and time, and measure nothing."),
 )  # fmt: skip
 
 
@@ -161,7 +135,6 @@ def run(
     sizes: list[int],
     dtypes: tuple[str, ...],
     ops: tuple[str, ...],
-    places: tuple[str, ...],
     backend: str,
     target: float,
     budget: float | None,
@@ -169,51 +142,41 @@ def run(
     register: str,
     divided: Split | None,
     fail_below: float | None,
-    dry_run: bool,
     json_path: str | None,
     fail_on: frozenset[str],
-) -> int:
+) -> None:
     """Measure collectives over sizes, check every value, and look for a rank that arrives late.
 
     \b
     Examples:
       torchrun --nproc-per-node 4 -m oddrank bench run --sizes 8:64M
       srun -N 4 --ntasks-per-node 8 python -m oddrank bench run --json run.json
-      oddrank bench run --sizes 1K:1G --collectives all --dry-run
 
-    A row shows the mean time of an iteration on the slowest rank; median, p95, p99 and min are of
-    single iterations. algbw and busbw are those of nccl-tests. busbw of all_to_all_v assumes even
-    splits, as nccl-tests does. Our splits are uneven and move more: it is 10 % below what crosses
-    the bus on 8 ranks, 25 % on 2.
+    A row shows the mean time of an iteration on the slowest rank; median, p95, p99 and min, of
+    single iterations, are in the file of --json. algbw and busbw are those of nccl-tests. busbw of
+    all_to_all_v assumes even splits, as nccl-tests does. Our splits are uneven and move more: it is
+    10 % below what crosses the bus on 8 ranks, 25 % on 2.
 
     Exit codes: 0 healthy; 1 a rank is named, or unknown; 2 could not run; 3 incomplete.
     """
     here = launch.current()
-    backends = BACKENDS if backend == "both" else (backend,)
     if register and backend == "c10d":
         raise click.UsageError("--register needs the back end nccl: add --backend nccl")
     with alike_on_all_ranks():
-        ranks = divided.size(here) if divided else here.world
-        todo = tasks(
-            backends=backends, collectives=collectives, dtypes=dtypes, ops=ops, sizes=sizes,
-            places=places, world=ranks,
+        todo = cases_of(
+            collectives=collectives, dtypes=dtypes, ops=ops, sizes=sizes,
+            world=divided.size(here) if divided else here.world,
         )  # fmt: skip
-        time = limits(budget, deadline, [task.case for task in todo], here.world)
-    if dry_run:
-        rows, sentence = report.plan_rows(todo, here, time, ranks=ranks)
-        if here.rank == 0:
-            render.table(report.PLAN_COLUMNS, rows, sys.stdout)
-            render.line(sentence, sys.stdout)
-        return 0
+        time = limits(budget, deadline, todo, here.world)
     stream = sys.stderr if json_path == "-" else sys.stdout
     passes = in_turn(todo, passes_within(time.budget, len(todo), here.world))
     by_stage = {one_pass.name: one_pass for one_pass in passes}
-    table, measured = Table(stream), dict[str, Row]()
+    table, measured = Table(stream), dict[int, Row]()
 
     def show(stage: AnyStage, run: RunState) -> None:
         one_pass = by_stage.get(stage.name)
         if one_pass is not None:
-            row = measured[one_pass.task.name] = sweep.row_of(one_pass, run)
+            row = measured[one_pass.index] = sweep.row_of(one_pass, run)
             table.add(one_pass, row)
 
     def conclude(outcome: Outcome) -> int:
@@ -223,7 +186,7 @@ def run(
         render.deliver(found_report, json_path)
         return found_report.exit_code(fail_on)
 
-    options = sweep.SweepOptions(target, time.budget, time.deadline, register, divided)
+    options = sweep.SweepOptions(target, *time, backend, register, divided)
     runner.run(
         sweep.stages(passes, options),
         here,
@@ -349,8 +312,5 @@ def plot(files: tuple[str, ...], output: str, only: tuple[str, ...]) -> None:
     pictures.check_target(output, "-o")
     pictures.matplotlib()  # fails early without it
     runs = [saved.read(file) for file in files]
-    for run in runs:
-        if not run.rows:
-            raise OddrankError(f"nothing to draw: {run.path} has no rows")
     pictures.write(draw_curves(collect(runs, only)), output, "-o")
     render.line(f"drawn: {output}", sys.stdout)

@@ -30,7 +30,6 @@ _SEED = 20
 _FEWEST = 10  # iterations: with fewer, the interval does not have its confidence
 _OF_A_JOB = {"job", "launcher"}  # facts about the job, not about its machines
 _MOST_TOLD = 100
-_MOST_HOSTS = 5
 
 RowVerdict = Literal["SAME", "FASTER", "SLOWER", "UNSURE", "WRONG"]
 
@@ -48,24 +47,15 @@ class Compared:
     verdict: RowVerdict
     why: str = ""
 
-    def __str__(self) -> str:
-        return name_text(self.key)
-
     def as_data(self) -> dict[str, Any]:
-        figures = asdict(self)
-        return {**name_data(figures.pop("key")), **figures}
+        return {**self.key._asdict(), **{k: v for k, v in asdict(self).items() if k != "key"}}
 
-
-def name_text(key: Key) -> str:
-    backend, collective, dtype, op, size, in_place = key
-    place = "in place" if in_place else "out of place"
-    kind = "" if op == "none" else f" {op}"
-    return f"{collective} {dtype}{kind} {size_text(size)} {place} ({backend})"
-
-
-def name_data(key: Key) -> dict[str, Any]:
-    names = ("backend", "collective", "dtype", "op", "bytes", "inplace")
-    return dict(zip(names, key, strict=True))
+    def __str__(self) -> str:
+        if self.why or self.ratio is None:
+            return f"{self.key}: {self.why}" if self.why else str(self.key)
+        return (
+            f"{self.key} takes {self.ratio:.2f} times as long ({self.low:.3f} to {self.high:.3f})"
+        )
 
 
 @dataclass(frozen=True)
@@ -111,10 +101,7 @@ def compare_runs(a: Saved, b: Saved, *, within: float, force: bool = False) -> R
         (
             *(f"not the same world: {what}" for what in worlds),
             *_other_setups(a, b),
-            *(
-                f"skipped in A and B: {name_text(ours[key].key)}: {ours[key].reason}"
-                for key in skipped
-            ),
+            *(f"skipped in A and B: {ours[key].key}: {ours[key].reason}" for key in skipped),
         ),
     )
 
@@ -185,17 +172,12 @@ def _other_worlds(a: Saved, b: Saved) -> list[str]:
 
 
 def _other_setups(a: Saved, b: Saved) -> list[str]:
-    """Returns other versions, links, settings and hosts, which may explain a change."""
+    """Returns other hosts, versions, links and settings, which may explain a change."""
     ours, theirs = (_mapping(side.data.get("setup")) for side in (a, b))
-    found = _differing(ours, theirs, leave_out={"hosts", "settings"})
+    found = _differing(ours, theirs, leave_out={"settings"})
     settings = (_mapping(setup.get("settings")) for setup in (ours, theirs))
     found += _differing(*settings, absent="not set")
-    notes = [f"differs: {what}" for what in found]
-    hosts = [setup.get("hosts") for setup in (ours, theirs)]
-    one, other = (list(map(str, names)) if isinstance(names, list) else [] for names in hosts)
-    only = (("A", set(one) - set(other), one), ("B", set(other) - set(one), other))
-    shown = [f"only {side} ran on {_few(names, order)}" for side, names, order in only if names]
-    return [*notes, f"other hosts: {', '.join(shown)}"] if shown else notes
+    return [f"differs: {what}" for what in found]
 
 
 def _differing(
@@ -215,12 +197,6 @@ def _differing(
 
 def _mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _few(names: set[str], order: Sequence[str]) -> str:
-    shown = [_cut(name) for name in order if name in names][:_MOST_HOSTS]
-    more = len(names) - _MOST_HOSTS
-    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
 def _told(value: object, absent: str) -> str:
@@ -252,7 +228,7 @@ def report(found: RunComparison, a: Saved, b: Saved) -> Report:
         if verdict in by_verdict
     ]
     why = f"B is {' and '.join(fast)}" if fast else ""
-    lacking = [name_text(row.key) for row in found.only_a if row.median_us is not None]
+    lacking = [row.key for row in found.only_a if row.median_us is not None]
     if lacking:
         more = f" and {_rows(len(lacking) - 1)} more" if len(lacking) > 1 else ""
         why = f"B lacks {lacking[0]}{more}, which A has measured{'; ' * bool(why)}{why}"
@@ -262,8 +238,8 @@ def report(found: RunComparison, a: Saved, b: Saved) -> Report:
         "within": found.within,
         "confidence": CONFIDENCE,
         "rows": [row.as_data() for row in found.rows],
-        "only_a": [name_data(row.key) for row in found.only_a],
-        "only_b": [name_data(row.key) for row in found.only_b],
+        "only_a": [row.key._asdict() for row in found.only_a],
+        "only_b": [row.key._asdict() for row in found.only_b],
         "notes": list(found.notes),
     }
     return Report.of("bench compare", {}, data, made, complete=not lacking, why=why)
@@ -272,21 +248,11 @@ def report(found: RunComparison, a: Saved, b: Saved) -> Report:
 def _finding(verdict: str, rows: Sequence[Compared], total: int, a: str, b: str) -> Finding:
     """Returns the finding of rows of B that are WRONG, SLOWER or UNSURE against those of A."""
     worst, row = max(rows, key=lambda row: row.ratio or 0.0), _FINDINGS[verdict]
-    seen = (
-        Evidence(f"{one}{_compared(one)}", "99 % interval of the ratio of medians")
-        for one in rows[:8]
-    )
     return row.found(
-        Who("file", device=b if row.condition != "unknown" else None), *seen, a=a, b=b,
-        among=f"{len(rows)} of {total} row{'s' if total > 1 else ''}",
-        worst=f"{worst}{_compared(worst)}",
+        Who("file", device=b if row.condition != "unknown" else None),
+        *(Evidence(str(one), "99 % interval of the ratio of medians") for one in rows[:8]),
+        a=a, b=b, worst=worst, among=f"{len(rows)} of {total} row{'s' if total > 1 else ''}",
     )  # fmt: skip
-
-
-def _compared(row: Compared) -> str:
-    if row.why or row.ratio is None:
-        return f": {row.why}" if row.why else ""
-    return f" takes {row.ratio:.2f} times as long ({row.low:.3f} to {row.high:.3f})"
 
 
 # fmt: off
@@ -315,14 +281,13 @@ def text(found: RunComparison) -> Iterable[str]:
     """Yields the lines below the table."""
     for row in found.rows:
         if row.why:
-            yield f"{row.verdict.lower()}: {row}: {row.why}"
+            yield f"{row.verdict.lower()}: {row}"
     for side, other, rows in (("A", "B", found.only_a), ("B", "A", found.only_b)):
         for alone in rows:
-            name = name_text(alone.key)
             if alone.is_skipped:
-                yield f"skipped in {side}: {name}: {alone.reason}; not in {other}"
+                yield f"skipped in {side}: {alone.key}: {alone.reason}; not in {other}"
             else:
-                yield f"only in {side}: {name}"
+                yield f"only in {side}: {alone.key}"
     yield from found.notes
 
 

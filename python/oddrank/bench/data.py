@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
+
+from oddrank.bench.case import NO_OP, size_text
 
 
 @dataclass(frozen=True)
@@ -14,8 +16,6 @@ class Expected:
     note: str = ""
     judged: bool = False
     """Whether a row below it is a finding."""
-    doubt: str = ""
-    """Why the figure judges nothing here, though the topology fits."""
 
 
 class Mismatch(TypedDict):
@@ -36,8 +36,20 @@ class Mismatch(TypedDict):
     among: str
 
 
-Key = tuple[str, str, str, str, int, bool]
-"""backend, collective, dtype, op, bytes, in place."""
+class Key(NamedTuple):
+    """Identifies a measured case: rows with the same key can be compared."""
+
+    backend: str
+    collective: str
+    dtype: str
+    op: str
+    bytes: int
+    inplace: bool
+
+    def __str__(self) -> str:
+        place = "in place" if self.inplace else "out of place"
+        kind = self.dtype if self.op == NO_OP else f"{self.dtype} {self.op}"
+        return f"{self.collective} {kind} {size_text(self.bytes)} {place} ({self.backend})"
 
 
 @dataclass(frozen=True)
@@ -79,7 +91,6 @@ class Row:
     percent: float | None = None
     expected_source: str | None = None
     expected_note: str | None = None
-    expected_doubt: str | None = None
     reason: str | None = None
     samples_us: tuple[float, ...] = ()
     groups: tuple[Mapping[str, Any], ...] = ()
@@ -94,8 +105,7 @@ class Row:
 
     @property
     def key(self) -> Key:
-        """Identifies the measured case: rows with the same key can be compared."""
-        return (self.backend, self.collective, self.dtype, self.op, self.bytes, self.inplace)
+        return Key(self.backend, self.collective, self.dtype, self.op, self.bytes, self.inplace)
 
     def expecting(self, what: Expected | None) -> "Row":
         if what is None:
@@ -103,18 +113,10 @@ class Row:
         return replace(
             self,
             expected_GBps=what.busbw_GBps,
-            percent=percent(self, what),
+            percent=None if self.busbw_GBps is None else 100 * self.busbw_GBps / what.busbw_GBps,
             expected_source=what.source,
             expected_note=what.note or None,
-            expected_doubt=what.doubt or None,
         )
-
-
-def percent(row: Row, of: Expected | None) -> float | None:
-    """Returns the percentage of the expected bandwidth that was reached; None if unknown."""
-    if of is None or row.busbw_GBps is None:
-        return None
-    return 100 * row.busbw_GBps / of.busbw_GBps
 
 
 class PassResult(TypedDict):

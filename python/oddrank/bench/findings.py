@@ -168,40 +168,14 @@ def below_expected(low: Sequence[tuple[Row, Expected, float]], threshold: float)
     return replace(found, next=found.next + (NVLS if "(n+1)/n" in of.note else ()))
 
 
-def nothing_published(
-    rows: Sequence[Row],
-    due: Sequence[Expected | None],
-    judged_from: Sequence[int | None],
-    threshold: float,
-    where: str,
-    *,
-    lacks: Collection[str] = (),
-) -> Finding:
+def nothing_published(threshold: float, where: str, sizes: Sequence[int], lacks: str) -> Finding:
     """No published figure could judge any row: nothing is known to be slow or healthy.
 
-    judged_from: the smallest size at which each row would be judged (`expected.judged_from`).
-    lacks: links that are down (`expected.lacking`).
+    sizes: from which each case would be judged. lacks: links that are down, "" if none.
     """
-    whys = Counter(map(_why_not_held, rows, due, judged_from)).most_common(8)
-    larger = min((size for size in judged_from if size is not None), default=None)
-    found = NOTHING_PUBLISHED.found(
-        Who("rank"), *(Evidence(lack, "NVML") for lack in lacks),
-        *(Evidence(f"{count} of {len(rows)} rows: {why}", "limits.json") for why, count in whys),
-        threshold=100 * threshold, where=where,
-    )  # fmt: skip
-    first = [] if larger is None else [size_text(larger).replace(" ", "")]
-    first = [f"measure sizes that have a figure: --sizes {size}" for size in first]
+    shown = [Evidence(lacks, "NVML")] if lacks else []
+    found = NOTHING_PUBLISHED.found(Who("rank"), *shown, threshold=100 * threshold, where=where)
+    least = size_text(min(sizes)).replace(" ", "") if sizes else ""
+    first = [f"measure sizes that have a figure: --sizes {least}"] if sizes else []
     down = ["nvidia-smi nvlink --status, on each host: which links are down"] if lacks else []
     return replace(found, next=(*first, *down, *found.next))
-
-
-def _why_not_held(row: Row, of: Expected | None, judged_from: int | None) -> str:
-    if of is not None and of.judged:
-        return "wrong values" if row.check == "wrong" else "not measured"
-    if judged_from is not None and row.bytes < judged_from:
-        return f"{row.collective} is judged from {size_text(judged_from)} on"
-    if of is None:
-        return f"no figure is published for {row.collective} on these devices"
-    if of.doubt:
-        return f"the figure for {row.collective} is doubtful: {of.doubt}"
-    return f"the figure for {row.collective} is from a similar topology only"

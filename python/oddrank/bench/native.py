@@ -79,7 +79,7 @@ class Native:
     def refuses(self, case: Case) -> str | None:
         refusal = _native.cuda().nccl_refusal(
             case.collective, case.dtype, case.op,
-            world=self.world, in_place=_in_place(case), compute_capability=self._capability,
+            world=self.world, in_place=case.in_place, compute_capability=self._capability,
         )  # fmt: skip
         return refusal or None
 
@@ -105,24 +105,23 @@ class Native:
 
 class NativeOperation:
     def __init__(self, native: Native, communicator: Any, memory: Any, case: Case) -> None:
-        in_place = _in_place(case)
         self._seconds = native.seconds
         counts = given_counts(case, native.rank, native.world)
         plan = _native.cuda().nccl_plan(
             case.collective, case.dtype, case.op, case.bytes, native.rank, native.world,
-            in_place=in_place, **counts,
+            in_place=case.in_place, **counts,
         )  # fmt: skip
         size = max(plan["send_count"], plan["recv_count"]) * plan["element"]
-        capacity, behind = buffers(memory.bytes, in_place)
+        capacity, behind = buffers(memory.bytes, case.in_place)
         places = offsets(size, capacity)
         self._native = _native.cuda().Operation(
             communicator, memory, case.collective, case.dtype, case.op, case.bytes,
-            in_place=in_place, recv_from=behind,
+            in_place=case.in_place, recv_from=behind,
             stride=places[1] if len(places) > 1 else 0, windows=len(places), **counts,
         )  # fmt: skip
         self.send: int = self._native.send
         self.recv: int = self._native.recv
-        sent = size if in_place else plan["send_count"] * plan["element"]
+        sent = size if case.in_place else plan["send_count"] * plan["element"]
         windows = [(memory.data + at, sent) for at in places]
         self._noise = Noise(native.device, case, native.world, windows)
 
@@ -165,8 +164,3 @@ def _counts_of(peer: int, world: int, sent: int, received: int) -> dict[str, lis
         "send_counts": [sent if rank == peer else 0 for rank in ranks],
         "recv_counts": [received if rank == peer else 0 for rank in ranks],
     }
-
-
-def _in_place(case: Case) -> bool:
-    """Returns whether one buffer is enough: in place, or a barrier, which has no data."""
-    return case.in_place or case.collective == "barrier"

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby, product
+from itertools import product
 from typing import NamedTuple
 
 from oddrank.bench.backend import capacity_of, needed
@@ -15,80 +15,55 @@ from oddrank.errors import OddrankError
 
 # Bytes of a buffer for the windows of small cases; both buffers take 64 MiB.
 _FOR_WINDOWS = 32 << 20
-_MOST_TASKS = 5000
+_MOST_CASES = 5000
 # A stage's name has at most 47 characters (control's limit) and may end with a pass's number.
 _LONGEST_NAME = 47 - len(f" ({MOST_PASSES})")
-AUTO = "auto"
-BACKENDS = ("nccl", "c10d")
-# auto: in place or out of place as the collective is mostly used.
-PLACES = (AUTO, "in", "out")
-_FEWER = "fewer --sizes, --collectives, --dtypes, --ops or --place"
+_FEWER = "fewer --sizes, --collectives, --dtypes or --ops"
 
 
-@dataclass(frozen=True)
-class Task:
-    """A case on a back end ("auto": the one that fits the device); `name` names its stage."""
-
-    backend: str
-    case: Case
-    name: str
-
-
-def tasks(
+def cases_of(
     *,
-    backends: Sequence[str],
     collectives: Sequence[str],
     dtypes: Sequence[str],
     ops: Sequence[str],
     sizes: Sequence[int],
-    places: Sequence[str],
     world: int,
-) -> list[Task]:
-    """Returns the tasks in the order of the table, each once: several sizes may round to one.
+) -> list[Case]:
+    """Returns the cases in the order of the table, each once: several sizes may round to one.
 
-    OddrankError if there are more than _MOST_TASKS.
+    OddrankError if there are more than _MOST_CASES.
     """
-    found: dict[tuple[str, Case], Task] = {}
-    wanted = product(backends, collectives, dtypes, ops, places, sizes)
-    for backend, row, dtype, op, place, size in wanted:
-        collective = COLLECTIVES[row]
-        in_place = collective.in_place if place == AUTO else place == "in"
-        case = collective.case(dtype, size, op, in_place, world)
-        words = [backend] if len(backends) > 1 else []
-        words += [str(case)]
-        if case.in_place != collective.in_place:
-            words += ["in place" if in_place else "out of place"]
-        name = " ".join(words)
-        if len(name) > _LONGEST_NAME:
-            name = f"{name[: _LONGEST_NAME - 7]} #{len(found)}"
-        found.setdefault((backend, case), Task(backend, case, name))
-        if len(found) > _MOST_TASKS:
-            raise OddrankError(f"this is more than {_MOST_TASKS} cases: give {_FEWER}")
-    return list(found.values())
+    found: dict[Case, None] = {}
+    for row, dtype, op, size in product(collectives, dtypes, ops, sizes):
+        found[COLLECTIVES[row].case(dtype, size, op, world)] = None
+        if len(found) > _MOST_CASES:
+            raise OddrankError(f"this is more than {_MOST_CASES} cases: give {_FEWER}")
+    return list(found)
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass over a case. number: 1 to `of`; index: index of its task among all tasks."""
+    """One pass over a case. number: 1 to `of`; index: the case's among all; name: its stage's."""
 
-    task: Task
+    case: Case
     index: int
     number: int
     of: int
 
     @property
     def name(self) -> str:
-        return self.task.name if self.number == 1 else f"{self.task.name} ({self.number})"
+        name = str(self.case)
+        if len(name) > _LONGEST_NAME:
+            name = f"{name[: _LONGEST_NAME - 7]} #{self.index}"
+        return name if self.number == 1 else f"{name} ({self.number})"
 
 
-def in_turn(tasks: Sequence[Task], times: int) -> list[Pass]:
-    """Returns all passes, one back end after the other: each reserves its memory once."""
+def in_turn(cases: Sequence[Case], times: int) -> list[Pass]:
+    """Returns all passes: all cases come between two passes to one."""
     return [
-        Pass(task, index, number, times)
-        for _, same in groupby(enumerate(tasks), key=lambda one: one[1].backend)
-        for cases in [list(same)]
+        Pass(case, index, number, times)
         for number in range(1, times + 1)
-        for index, task in cases
+        for index, case in enumerate(cases)
     ]
 
 

@@ -1,46 +1,40 @@
-"""Makes a sweep's report from the judge's outcome, and the text of --dry-run."""
+"""Makes a sweep's report from the judge's outcome."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from oddrank.bench import arrivals, expected, findings, split, sweep, topology
-from oddrank.bench.case import size_text
+from oddrank.bench import arrivals, expected, split, sweep, topology
 from oddrank.bench.data import Row
-from oddrank.bench.plan import ARRIVALS, LEAST, Limits, Pass, Task, longest, memory_of, reserve
+from oddrank.bench.plan import Pass
 from oddrank.bench.sampling import ENOUGH
 from oddrank.control.stages import RunState
 from oddrank.control.walk import Outcome
 from oddrank.errors import OddrankError
-from oddrank.finding import Finding
 from oddrank.launch import Launch
-from oddrank.machine.device import CPU, usable_bytes
 from oddrank.report import Report
 
-PLAN_COLUMNS = ("collective", "type", "redop", "place", "size", "count", "memory of a rank", "note")
-
-_OTHERS = "give other --dtypes, --ops or --place"
+_OTHERS = "give other --dtypes or --ops"
 
 
 def of_sweep(
     passes: Sequence[Pass],
     launch: Launch,
     outcome: Outcome,
-    measured: Mapping[str, Row],
+    measured: Mapping[int, Row],
     fail_below: float | None,
 ) -> Report:
     """Returns the report: rows, late or wrong ranks, and the cases that were not measured.
 
-    measured: by the task's name. fail_below: a row below this share of its expectation is a
+    measured: by the case's index. fail_below: a row below this share of its expectation is a
     finding. OddrankError if nothing could be measured.
     """
     run = outcome.run
-    tasks = list(dict.fromkeys(one_pass.task for one_pass in passes))
-    done = [task for task in tasks if task.name in measured]
-    rows = [measured[task.name] for task in done]
-    if outcome.error and not done:
+    firsts = [one_pass for one_pass in passes if one_pass.number == 1]
+    each = [(first.case, measured[first.index]) for first in firsts if first.index in measured]
+    rows = [row for _, row in each]
+    if outcome.error and not rows:
         raise outcome.error
     if outcome.complete and not outcome.findings and all(row.median_us is None for row in rows):
         raise OddrankError(_nothing(rows))
@@ -50,14 +44,17 @@ def of_sweep(
     outcome.findings += split.slow_group(run, rows)
     well = not outcome.findings and not unseen
     if fail_below is not None:
-        outcome.findings += _below(done, rows, outcome, fail_below)
+        devices, ranks = ", ".join(_devices(run)), f"{run.world} rank{'s' * (run.world > 1)}"
+        backend = rows[0].backend if rows else ""
+        facts, where = topology.facts(run, backend), f"{ranks} ({devices}) over {backend}"
+        outcome.findings += expected.of_gate(facts, each, fail_below, where)
     arrived = arrivals.of(run)
     return Report.of(
         "bench",
         launch.as_world(),
         {
             "rows": [asdict(row) for row in rows],
-            "not_measured": [task.name for task in tasks if task.name not in measured],
+            "not_measured": [first.name for first in firsts if first.index not in measured],
             "seconds": sum(outcome.seconds.get(one_pass.name, 0.0) for one_pass in passes),
             "arrival": _arrival_data(arrived),
             "devices": _devices(run),
@@ -68,78 +65,6 @@ def of_sweep(
         why=why or _measured(rows, arrived, launch, well=well),
         raised=run.raised(),
     )
-
-
-def plan_rows(
-    tasks: Sequence[Task], launch: Launch, limits: Limits, *, ranks: int | None = None
-) -> tuple[list[tuple[str, ...]], str]:
-    """Returns the table of --dry-run, and sentences on memory and time.
-
-    ranks: of each group with --split; None: all.
-    """
-    ranks = ranks or launch.world
-    limit = usable_bytes(CPU, launch)
-    rows: list[tuple[str, ...]] = []
-    for task in tasks:
-        case, memory = task.case, memory_of(task.case, ranks)
-        note = "" if memory <= limit else f"skipped on the CPU: {sweep.TOO_LARGE}"
-        rows.append(
-            (
-                case.collective, case.dtype, case.op, "in" if case.in_place else "out",
-                size_text(case.bytes), str(case.count), size_text(memory),
-                note,
-            )
-        )  # fmt: skip
-    cases = [task.case for task in tasks]
-    wanted, on_cpu = (reserve(cases, ranks, most) for most in (math.inf, limit))
-    less = f"; so it takes {size_text(on_cpu)}" if on_cpu < wanted else ""
-    every, local = (
-        f"{number} rank{'s' if number > 1 else ''}" for number in (launch.world, launch.local_world)
-    )
-    groups = "" if ranks == launch.world else f", in {launch.world // ranks} groups of {ranks}"
-    sentence = (
-        f"{len(rows)} case{'s' if len(rows) > 1 else ''} on"
-        f" {every}{groups}. Cases reuse one buffer: {size_text(wanted)} a"
-        f" rank, of {limit / 1e9:.1f} GB allowed on the CPU of this host (a quarter of the free"
-        f" memory, divided by {local}){less}."
-        f" {_time(limits, len(rows), launch.world)}"
-    )
-    return rows, sentence
-
-
-def _time(limits: Limits, cases: int, world: int) -> str:
-    most = longest(limits.budget, cases, world)
-    text = f"Everything ends within {limits.deadline:g} s (--deadline). Measuring takes up to "
-    text += f"{most:g} s" if most > limits.budget else f"{most:g} s (--budget)"
-    if most > limits.budget:
-        text += f": {LEAST:g} s for each case at least, whatever --budget says"
-    if world > 1:
-        text += (
-            f", of them up to {ARRIVALS * limits.budget:.3g} s for the check for late ranks, and as"
-            " long again if it finds one"
-        )
-    return text
-
-
-def _below(
-    tasks: Sequence[Task], rows: Sequence[Row], outcome: Outcome, threshold: float
-) -> list[Finding]:
-    """Returns the findings of --fail-below; one of them if no row could be judged."""
-    run, each = outcome.run, list(zip(tasks, rows, strict=True))
-    due = [sweep.expectation(task, run, row) for task, row in each]
-    if not outcome.complete or expected.held(rows, due):
-        return expected.shortfalls(rows, due, threshold)
-    backends = dict.fromkeys(row.backend for row in rows)
-    facts = {backend: topology.facts(run, backend) for backend in backends}
-    judged_from = [
-        expected.judged_from(known, task.case) if (known := facts[row.backend]) else None
-        for task, row in each
-    ]
-    devices = ", ".join(_devices(run))
-    ranks = "1 rank" if run.world == 1 else f"{run.world} ranks"
-    where = f"{ranks} ({devices}) over {', '.join(backends)}"
-    lacks = {expected.lacking(known) for known in facts.values() if known} - {""}
-    return [findings.nothing_published(rows, due, judged_from, threshold, where, lacks=lacks)]
 
 
 def _unseen(rows: Sequence[Row]) -> str:

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import TextIO
 
 from oddrank.bench import split
-from oddrank.bench.case import Case, size_text
+from oddrank.bench.case import NO_OP, Case, size_text
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.bench.data import PassResult, Row
 from oddrank.bench.plan import Pass
 from oddrank.bench.sampling import error_of_passes
 from oddrank.finding import Who
-from oddrank.render import progress, terminal_width
+from oddrank.render import progress
 
 # With fewer samples a percentile (nearest rank) is the largest one.
 _ENOUGH_FOR_P95, _ENOUGH_FOR_P99 = 20, 100
@@ -93,30 +93,22 @@ def _percentile(times: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, math.ceil(share * len(ordered)) - 1)]
 
 
-# Heading, width, and order of leaving on a narrow terminal (highest first; 0 never leaves): the
-# columns of nccl-tests and some more.
-_COLUMNS = (
-    ("size", 10, 0), ("count", 12, 10), ("type", 10, 3), ("redop", 5, 5), ("place", 5, 4),
-    ("mean us", 11, 0), ("median us", 11, 7), ("p95 us", 11, 11), ("p99 us", 11, 8),
-    ("min us", 11, 12), ("algbw GB/s", 10, 6), ("busbw GB/s", 10, 0), ("+- %", 6, 1),
-    ("% exp", 6, 2), ("CV %", 6, 13), ("iters", 6, 9), ("check", 7, 0),
-)  # fmt: skip
+# Heading and width; together they fit 80 columns.
+_COLUMNS = (("size", 9), ("type", 10), ("mean us", 10), ("algbw GB/s", 10), ("busbw GB/s", 10),
+            ("+- %", 5), ("% exp", 5), ("check", 0))  # fmt: skip
 
 
 class Table:
-    """Prints to one stream, with a heading where the collective or the back end changes.
+    """Prints to one stream, with a heading where the collective changes.
 
     Shows a row after its first pass, so that the user sees progress even if the run is killed.
-    Shows all rows again at the end if there were more passes. Leaves out columns that do not fit
-    the terminal, or $COLUMNS.
+    Shows all rows again at the end if there were more passes.
     """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._heading = ""
         self._round = 1
-        self._width = terminal_width(stream)
-        self._shown = _fitting(self._width)
 
     def add(self, one_pass: Pass, row: Row) -> None:
         """Shows the row of a case after that pass."""
@@ -141,55 +133,35 @@ class Table:
         ranks = f"{row.n} rank{'s' if row.n > 1 else ''}"
         if row.groups:
             ranks = f"{len(row.groups)} groups of {ranks} at once, figures of the slowest group"
-        heading = f"{row.collective} over {row.backend}, {ranks}"
+        heading = f"{row.collective} over {row.backend}, {ranks}{', in place' * row.inplace}"
         if heading != self._heading:
             if self._heading:
                 progress("", self._stream)
             self._heading = heading
             progress(heading, self._stream)
-            left_out = [name for i, (name, *_) in enumerate(_COLUMNS) if i not in self._shown]
-            if left_out:
-                progress(f"not shown for lack of width: {', '.join(left_out)}", self._stream)
-            progress(self._line([name for name, *_ in _COLUMNS]), self._stream)
-        progress(self._line(cells(row)), self._stream)
+            progress(_line([name for name, _ in _COLUMNS]), self._stream)
+        progress(_line(cells(row)), self._stream)
         if row.groups:
-            progress(f"{'':12}{split.groups_text(row)}", self._stream)
-
-    def _line(self, texts: Sequence[str]) -> str:
-        padded = [texts[i].rjust(_COLUMNS[i][1]) for i in self._shown]
-        return "  ".join([*padded[:-1], padded[-1].strip()])
+            progress(f"{'':11}{split.groups_text(row)}", self._stream)
 
 
-def _fitting(width: int | None) -> list[int]:
-    """Returns the indices of the columns that fit together, all of them if width is None."""
-    shown = list(range(len(_COLUMNS)))
-    leaving = sorted((i for i in shown if _COLUMNS[i][2]), key=lambda i: _COLUMNS[i][2])
-    while width is not None and leaving and sum(_COLUMNS[i][1] + 2 for i in shown) - 2 > width:
-        shown.remove(leaving.pop())
-    return shown
+def _line(texts: Iterable[str]) -> str:
+    return "  ".join(text.rjust(width) for text, (_, width) in zip(texts, _COLUMNS, strict=True))
 
 
 def cells(row: Row) -> tuple[str, ...]:
     """Returns the cells as text, in the order of the columns; a dash if unknown."""
+    error = None if row.error is None else 100 * row.error
     return (
-        size_text(row.bytes), str(row.count), row.dtype, row.op,
-        "in" if row.inplace else "out",
-        _number(row.mean_us, 1), _number(row.median_us, 1), _number(row.p95_us, 1),
-        _number(row.p99_us, 1), _number(row.min_us, 1), _number(row.algbw_GBps, 3),
-        _number(row.busbw_GBps, 3), _hundredfold(row.error), _percent(row),
-        _hundredfold(row.cv), str(row.iterations),
-        f"skipped: {row.reason}" if row.check == "skipped" else row.check,
-    )  # fmt: skip
-
-
-def _hundredfold(share: float | None) -> str:
-    return _number(None if share is None else 100 * share, 1)
-
-
-def _percent(row: Row) -> str:
-    """Returns the percentage, with a ? if the expectation is doubtful."""
-    doubted = row.percent is not None and row.expected_doubt
-    return _number(row.percent, 0) + ("?" if doubted else "")
+        size_text(row.bytes),
+        row.dtype if row.op in ("sum", NO_OP) else f"{row.dtype} {row.op}",
+        _number(row.mean_us, 1),
+        _number(row.algbw_GBps, 3),
+        _number(row.busbw_GBps, 3),
+        _number(error, 1),
+        _number(row.percent, 0),
+        f"skipped: {row.reason}" if row.is_skipped else row.check,
+    )
 
 
 def _number(value: float | None, digits: int) -> str:

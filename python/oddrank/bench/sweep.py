@@ -9,7 +9,7 @@ from oddrank.bench.backend import Backend, Operation
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
 from oddrank.bench.data import Expected, PassResult, Row
-from oddrank.bench.plan import AUTO, Budget, Pass, Task, memory_of, reserve
+from oddrank.bench.plan import Budget, Pass, memory_of, reserve
 from oddrank.bench.row import summarise
 from oddrank.bench.sampling import Series, StoppingRule, measure
 from oddrank.bench.split import Split
@@ -20,11 +20,13 @@ from oddrank.machine import device, settings
 from oddrank.machine.device import usable_bytes
 from oddrank.process_group import Group, connect
 
+AUTO = "auto"
+BACKENDS = ("nccl", "c10d")
 TOO_LARGE = "not enough free memory"
 NO_GPU = "the back end nccl needs a GPU for every rank"
 # Reason why a case was not measured -> the option to change.
 ADVICE = {TOO_LARGE: "give smaller --sizes", NO_GPU: "give --backend c10d"}
-_BACKEND, _SERIES, _MEASURED = "backend", "series", "measured"
+_BACKEND, _SERIES, _MEASURED, _RESERVED = "backend", "series", "measured", "reserved"
 # A pass's own deadline: the whole budget, this many seconds more, and the time of its bytes at the
 # speed below.
 _PATIENCE = 60.0
@@ -37,6 +39,7 @@ _MOST_IN_ALL = 20_000
 class SweepOptions:
     """`target` relative error of the median, `budget` and `deadline` in seconds.
 
+    backend: one of BACKENDS, or AUTO: the one that fits the device.
     register: how the back end nccl registers memory, "buffer", "window" or "".
     split: divides the ranks into groups that measure at once; None: one group of all.
     """
@@ -44,27 +47,25 @@ class SweepOptions:
     target: float
     budget: float
     deadline: float
+    backend: str = AUTO
     register: str = ""
     split: Split | None = None
 
 
 def stages(passes: Sequence[Pass], options: SweepOptions) -> list[AnyStage]:
     """Returns the stages of a sweep: one for each pass, named as the pass."""
-    tasks = list(dict.fromkeys(one_pass.task for one_pass in passes))
-    times = max((one_pass.of for one_pass in passes), default=1)
-    budget = Budget(options.budget, [task.case for task in tasks], times)
-    reserved: dict[str, int] = {}
+    cases = [one_pass.case for one_pass in passes if one_pass.number == 1]
+    budget = Budget(options.budget, cases, passes[0].of)
 
     def plan_transport(run: RunState) -> str:
-        for name in dict.fromkeys(task.backend for task in tasks):
-            _choose(name, run, options)  # refuses before the ranks connect
+        _choose(options, run)  # refuses before the ranks connect
         return device.BACKENDS[device.choose(topology.devices_of(run).values())]
 
     return [
         Stage("devices", options.deadline, measure=_see_devices),
-        Stage("connect", options.deadline, _connect_as(options.split), plan=plan_transport),
+        Stage("connect", options.deadline, _connect_as(options.split, cases), plan=plan_transport),
         *arrivals.stages(options.deadline, budget),
-        *(_stage(one_pass, tasks, options, budget, reserved) for one_pass in passes),
+        *(_stage(one_pass, options, budget) for one_pass in passes),
     ]
 
 
@@ -73,19 +74,19 @@ def row_of(one_pass: Pass, run: RunState) -> Row:
     results: Mapping[int, PassResult] = run.of(one_pass.name)
     groups = split.groups_of(run)
     if len(groups) == 1:
-        row = summarise(one_pass.task.case, results, run.world)
-        return row.expecting(expectation(one_pass.task, run, row))
+        row = summarise(one_pass.case, results, run.world)
+        return row.expecting(expectation(one_pass.case, run, row))
     of_groups = [{rank: results[rank] for rank in ranks} for ranks in groups]
-    rows = [summarise(one_pass.task.case, of, len(of)) for of in of_groups]
+    rows = [summarise(one_pass.case, of, len(of)) for of in of_groups]
     return split.joined(rows, groups, [of[min(of)]["times"] for of in of_groups])
 
 
-def expectation(task: Task, run: RunState, row: Row) -> Expected | None:
+def expectation(case: Case, run: RunState, row: Row) -> Expected | None:
     """Returns what this case should reach on this job's topology, if known; None with --split."""
     if row.groups:
         return None
     facts = topology.facts(run, row.backend)
-    return expected.expected(facts, task.case) if facts else None
+    return expected.expected(facts, case) if facts else None
 
 
 def _see_devices(context: Context[object]) -> topology.Devices:
@@ -93,48 +94,36 @@ def _see_devices(context: Context[object]) -> topology.Devices:
     return {**device.facts(context.launch), **settings.of_rank()}
 
 
-def _connect_as(wanted: Split | None) -> Callable[[Context[str]], topology.Connected]:
+def _connect_as(
+    wanted: Split | None, cases: Sequence[Case]
+) -> Callable[[Context[str]], topology.Connected]:
     def measure(context: Context[str]) -> topology.Connected:
         world = connect(context, context.parameters)
         (limit,) = world.smallest([usable_bytes(world.computes_on, context.launch)])
         group, number = split.divide(world, wanted) if wanted else (world, 0)
         context.scratch[_MEASURED] = group
-        return topology.of_rank(world, limit, number)
+        context.scratch[_RESERVED] = reserve(cases, group.world, limit)
+        return topology.of_rank(world, number)
 
     return measure
 
 
 class _Plan(TypedDict):
-    """seconds: as Budget.share. reserve: bytes for the buffers of all cases of the back end."""
+    """seconds: as Budget.share."""
 
     transport: str
     backend: str
     seconds: tuple[float, float]
-    reserve: int
 
 
-def _stage(
-    one_pass: Pass,
-    tasks: Sequence[Task],
-    options: SweepOptions,
-    budget: Budget,
-    reserved: dict[str, int],
-) -> AnyStage:
-    task = one_pass.task
-
+def _stage(one_pass: Pass, options: SweepOptions, budget: Budget) -> AnyStage:
     def make_plan(run: RunState) -> _Plan | Skip:
         if budget.is_over(one_pass.index):
             return Skip("its case needs no further pass, or there is no time for it")
-        connected = topology.connected_of(run)[0]
-        if task.backend not in reserved:
-            same = [other.case for other in tasks if other.backend == task.backend]
-            ranks = len(split.groups_of(run)[0])
-            reserved[task.backend] = reserve(same, ranks, connected["limit"])
         return {
-            "transport": connected["transport"],
-            "backend": _choose(task.backend, run, options),
+            "transport": topology.connected_of(run)[0]["transport"],
+            "backend": _choose(options, run),
             "seconds": budget.share(one_pass.index),
-            "reserve": reserved[task.backend],
         }
 
     def measure_case(context: Context[_Plan]) -> PassResult:
@@ -147,17 +136,17 @@ def _stage(
         if not seen:
             return []
         views = {rank: result["wrong_ranks"] for rank, result in results.items()}
-        return [findings.origin_of(run, task.name, seen, views, split.groups_of(run))]
+        return [findings.origin_of(run, one_pass.name, seen, views, split.groups_of(run))]
 
-    seconds = _PATIENCE + options.budget + task.case.bytes / _BYTES_PER_SECOND
+    seconds = _PATIENCE + options.budget + one_pass.case.bytes / _BYTES_PER_SECOND
     return Stage(
         one_pass.name, min(options.deadline, seconds), measure_case, judge, make_plan,
         shown=False, keeps_results=False,
     )  # fmt: skip
 
 
-def _choose(name: str, run: RunState, options: "SweepOptions | None" = None) -> str:
-    """Resolves "auto": nccl if every rank can use it, else c10d. Returns other names unchanged.
+def _choose(options: SweepOptions, run: RunState) -> str:
+    """Returns the back end: of AUTO nccl if every rank can use it, else c10d.
 
     OddrankError if the ranks compute on GPUs and one lacks the part _cuda, which checks values
     there; if nccl or an option that needs it was given and a rank can't use it. A rank without a
@@ -170,13 +159,13 @@ def _choose(name: str, run: RunState, options: "SweepOptions | None" = None) -> 
             f"bench run checks every value on the GPU, over c10d too, and can't here: {lacking}"
         )
     obstacle = _first(facts["obstacle"] for facts in ranks)
-    if name == "nccl" and on_gpus and obstacle:
+    if options.backend == "nccl" and on_gpus and obstacle:
         raise OddrankError(f"the back end nccl can't be used: {obstacle}")
-    if name != AUTO:
-        return name
+    if options.backend != AUTO:
+        return options.backend
     if on_gpus and not obstacle:
         return "nccl"
-    if options and options.register:
+    if options.register:
         why = obstacle if on_gpus else NO_GPU
         raise OddrankError(f"--register needs the back end nccl: {why}; leave the option out")
     return "c10d"
@@ -193,7 +182,7 @@ def _measure(context: Context[_Plan], one_pass: Pass, options: SweepOptions) -> 
     times covers all passes so far: there may be no time for another. Checks the values in the first
     pass, and again after the last one.
     """
-    parameters, case = context.parameters, one_pass.task.case
+    parameters, case = context.parameters, one_pass.case
     result: PassResult = {
         "backend": parameters["backend"], "skipped": None, "mismatch": None, "wrong_ranks": [],
         "times": [], "mean": None, "iterations": 0, "over": True,
@@ -202,15 +191,15 @@ def _measure(context: Context[_Plan], one_pass: Pass, options: SweepOptions) -> 
     group: Group = context.scratch[_MEASURED]
     if parameters["backend"] == "nccl" and group.backend != "nccl":
         return {**result, "skipped": NO_GPU}
-    backend = _backend(context, group, parameters, options)
+    backend = _backend(context, group, options)
     result["backend"] = backend.name
-    every: dict[str, Series] = context.scratch.setdefault(_SERIES, {})
-    series = every.get(one_pass.task.name)
+    every: dict[int, Series] = context.scratch.setdefault(_SERIES, {})
+    series = every.get(one_pass.index)
     if series is None:
-        result["skipped"] = _why_not(world, group, backend, case, parameters["reserve"])
+        result["skipped"] = _why_not(world, group, backend, case)
         if result["skipped"] is not None:
             return result
-        series = every[one_pass.task.name] = Series()
+        series = every[one_pass.index] = Series()
     operation = backend.prepare(case)
     is_wrong = one_pass.number == 1 and _verify(group, backend, case, operation, result)
     operation.ready()
@@ -230,7 +219,7 @@ def _measure(context: Context[_Plan], one_pass: Pass, options: SweepOptions) -> 
         result["times"] = series.samples
     result["mean"], result["iterations"] = series.mean, series.iterations
     if result["over"]:
-        del every[one_pass.task.name]
+        del every[one_pass.index]
     return result
 
 
@@ -245,30 +234,24 @@ def _verify(
     return wrong is not None
 
 
-def _why_not(world: Group, group: Group, backend: Backend, case: Case, reserved: int) -> str | None:
+def _why_not(world: Group, group: Group, backend: Backend, case: Case) -> str | None:
     """Returns None if every rank can run the case, else why this rank can't, "" if it could.
 
     All ranks call it together: another rank's GPU or NCCL may be older.
     """
     refused = backend.refuses(case)
-    if refused is None and memory_of(case, group.world) > reserved:
+    if refused is None and memory_of(case, group.world) > group.context.scratch[_RESERVED]:
         refused = TOO_LARGE
     (anywhere,) = world.largest([refused is not None])
     return refused or "" if anywhere else None
 
 
-def _backend(
-    context: Context[object], group: Group, parameters: _Plan, options: SweepOptions
-) -> Backend:
-    """Returns the plan's back end with its memory; first frees the memory of the one before."""
-    name = parameters["backend"]
-    held: tuple[str, Backend] | None = context.scratch.get(_BACKEND)
-    if held is None or held[0] != name:
-        if held is not None:
-            held[1].reserve(0)
-        made: Backend = C10d(group)
-        if name == "nccl":
-            made = native.connect(group, register=options.register)
-        made.reserve(parameters["reserve"])
-        held = context.scratch[_BACKEND] = (name, made)
-    return held[1]
+def _backend(context: Context[_Plan], group: Group, options: SweepOptions) -> Backend:
+    """Returns the plan's back end with its memory, made on first use."""
+    held: Backend | None = context.scratch.get(_BACKEND)
+    if held is None:
+        is_nccl = context.parameters["backend"] == "nccl"
+        held = native.connect(group, register=options.register) if is_nccl else C10d(group)
+        held.reserve(context.scratch[_RESERVED])
+        context.scratch[_BACKEND] = held
+    return held

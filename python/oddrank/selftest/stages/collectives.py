@@ -65,8 +65,7 @@ class Own(TypedDict):
 def case_of(asked: Asked, world: int) -> Case:
     """Makes a case. world: size of the group that runs it."""
     name, dtype, size = asked
-    row = COLLECTIVES[name]
-    return row.case(dtype, size, "sum", row.in_place, world)
+    return COLLECTIVES[name].case(dtype, size, "sum", world)
 
 
 def seen_in(run: RunState) -> list[WrongValue]:
