@@ -151,6 +151,16 @@ void bind_collectives(py::module_& m) {
         return py::reinterpret_steal<py::function>(made);
       },
       py::arg("function"), "Takes one argument. Up to 3.11 no profiler or tracer sees its calls.");
+  m.def(
+      "trace_quiet_imports",
+      [](const py::function& function) {
+        PyObject* made = trace::quiet_imports(function.ptr());
+        if (made == nullptr) throw py::error_already_set();
+        return py::reinterpret_steal<py::function>(made);
+      },
+      py::arg("function"),
+      "For importlib's _call_with_frames_removed: up to 3.11 installed modules are imported "
+      "without events, unless there is no budget.");
   py::class_<HookedCalls>(m, "TraceCalls", "Calls that Python tells of, and that are alike.")
       .def(
           py::init<HookedCalls::Group, std::string, std::uint8_t, std::uint8_t, std::string_view>(),

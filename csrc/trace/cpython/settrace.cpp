@@ -7,6 +7,7 @@
 #include <opcode.h>
 
 #include <cstring>
+#include <optional>
 
 #include "os/cpython.hpp"
 
@@ -31,6 +32,12 @@ int on_profile(PyObject* self, PyFrameObject* object, int what, PyObject* argume
 // as a trace function, it hooks the calling thread. Borrowed; nullptr with a Python error.
 PyObject* slot_object();
 
+// Whether our functions are out of this thread's slots for a while: see set_quiet().
+bool is_quiet(const PyThreadState* state) noexcept {
+  return state->c_profilefunc == nullptr && state->c_profileobj != nullptr &&
+         state->c_profileobj == slot_object();
+}
+
 // Returns whether the calling thread's trace slot is ours, and notes a change.
 bool is_ours(PyThreadState* state) noexcept {
   const bool ours = state->c_traceobj == slot_object();
@@ -39,7 +46,7 @@ bool is_ours(PyThreadState* state) noexcept {
     Tracer::get().note_displaced(ours ? nullptr : tool);
   }
   // Another tool took the profile slot while our trace function was off: switch it on for good.
-  if (ours && state->c_profilefunc != &on_profile) [[unlikely]]
+  if (ours && state->c_profilefunc != &on_profile && !is_quiet(state)) [[unlikely]]
     state->c_tracefunc = &on_trace;
   return ours;
 }
@@ -69,7 +76,8 @@ void release(PyThreadState* state) {
   if (state->c_traceobj == slot_object() && _PyEval_SetTrace(state, nullptr, nullptr) < 0) {
     PyErr_Clear();
   }
-  if (state->c_profilefunc == &on_profile && _PyEval_SetProfile(state, nullptr, nullptr) < 0) {
+  const bool ours = state->c_profilefunc == &on_profile || is_quiet(state);
+  if (ours && _PyEval_SetProfile(state, nullptr, nullptr) < 0) {
     PyErr_Clear();
   }
 }
@@ -186,6 +194,71 @@ void go_on(TracedThread& thread, cpython::Frame frame) noexcept {
   want_lines(thread, frame, thread.stands_on(frame) && thread.top().info.level == Level::kLines);
 }
 
+// Takes our functions out of the calling thread's slots, where our object stays, or puts them back:
+// while a thread has them, CPython runs all its code slower. The trace function comes back by
+// want_lines().
+void set_quiet(PyThreadState* state, bool quiet) noexcept {
+  if (quiet) state->c_tracefunc = nullptr;
+  if (quiet || is_quiet(state)) state->c_profilefunc = quiet ? nullptr : &on_profile;
+  const bool any = state->c_tracefunc != nullptr || state->c_profilefunc != nullptr;
+#if PY_VERSION_HEX < 0x030B0000
+  state->cframe->use_tracing = any ? 1 : 0;
+#else
+  state->cframe->use_tracing = any ? 255 : 0;
+#endif
+}
+
+// Ends the events of the calling thread within `frame`, which imports a module.
+void begin_quiet(PyThreadState* state, TracedThread& thread, cpython::Frame frame) noexcept {
+  set_quiet(state, true);
+  thread.begin_import(frame);
+}
+
+// The other way; `frame` is the innermost.
+void end_quiet(PyThreadState* state, cpython::Frame frame) noexcept {
+  const KeepError keep;
+  TracedThread* thread = Tracer::get().here();
+  if (thread == nullptr) return;
+  set_quiet(state, false);
+  thread->end_import(frame);
+  if (state->c_profilefunc != &on_profile) return;
+  want_lines(*thread, frame, thread->stands_on(frame) && thread->top().info.level == Level::kLines);
+}
+
+// Returns whether these arguments of importlib's function run a module that is recorded.
+std::optional<bool> runs_recorded(PyObject* args) noexcept {
+  PyObject* code = PyTuple_GET_SIZE(args) == 3 ? PyTuple_GET_ITEM(args, 1) : nullptr;
+  PyObject* globals = code == nullptr ? nullptr : PyTuple_GET_ITEM(args, 2);
+  if (code == nullptr || PyCode_Check(code) == 0 || PyDict_Check(globals) == 0) return {};
+  const std::string_view module = utf8_of(PyDict_GetItemString(globals, "__name__"));
+  return Tracer::get().records_import(module, reinterpret_cast<PyCodeObject*>(code));
+}
+
+// No destructor stands around a call: while Python ends, it may end this thread.
+PyObject* call_import(PyObject* function, PyObject* args, PyObject* keywords) {
+  PyThreadState* state = PyThreadState_Get();
+  const bool quiet = is_quiet(state);
+  const bool hooked = state->c_profilefunc == &on_profile && is_ours(state);
+  TracedThread* thread = state->tracing == 0 && (quiet || hooked) ? Tracer::get().here() : nullptr;
+  const std::optional<bool> recorded = thread == nullptr ? std::nullopt : runs_recorded(args);
+  if (recorded.value_or(hooked) == hooked) return PyObject_Call(function, args, keywords);
+  const cpython::Frame within = thread->imports();
+  const cpython::Frame frame = cpython::innermost(state);
+  if (hooked) {
+    begin_quiet(state, *thread, frame);
+  } else {
+    end_quiet(state, frame);
+  }
+  PyObject* result = PyObject_Call(function, args, keywords);
+  if (hooked) {
+    end_quiet(state, frame);
+  } else if (state->c_profilefunc == &on_profile) {
+    thread = within == nullptr ? nullptr : Tracer::get().here();
+    if (thread != nullptr) begin_quiet(state, *thread, within);
+  }
+  return result;
+}
+
 // Returns None, never itself: else it becomes the frame's trace function, which other tools call.
 PyObject* call_slot_object(PyObject* /*self*/, PyObject* args, PyObject* /*keywords*/) {
   PyObject* what = PyTuple_GET_SIZE(args) == 3 ? PyTuple_GET_ITEM(args, 1) : nullptr;
@@ -288,6 +361,14 @@ PyObject* unseen(PyObject* function) {
   return PyCFunction_New(&method, function);
 }
 
+PyObject* quiet_imports(PyObject* function) {
+  static PyMethodDef method{
+      "_call_with_frames_removed",
+      reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&call_import)),
+      METH_VARARGS | METH_KEYWORDS, nullptr};
+  return PyCFunction_New(&method, function);
+}
+
 const Hook& settrace_hook() noexcept {
   static const Hook made{"settrace", nullptr, &settle,        kCosts,
                          &look,      &arm,    &release_slots, &trace_object};
@@ -299,5 +380,6 @@ const Hook& settrace_hook() noexcept {
 #else
 
 PyObject* oddrank::trace::unseen(PyObject* function) { return Py_NewRef(function); }
+PyObject* oddrank::trace::quiet_imports(PyObject* function) { return Py_NewRef(function); }
 
 #endif

@@ -155,6 +155,7 @@ void Tracer::after_fork() noexcept {
   tracer.threads_.clear();
   tracer.ended_cpu_ns_ = 0;
   tracer.applying_ = false;
+  tracer.importing_ = this_thread != nullptr && this_thread->imports_ != nullptr ? 1 : 0;
   tracer.sampler_.forget();
   tracer.made_.store(nullptr, std::memory_order_relaxed);
   if (tracer.recorder_.exchange(nullptr, std::memory_order_relaxed) == nullptr) return;
@@ -210,6 +211,7 @@ TracedThread* Tracer::prepare() noexcept {
   thread.python_id_ = PyThreadState_Get()->thread_id;
   thread.cpu_ns_ = thread_cpu_ns();
   thread.left_ = budget_.pause();
+  thread.set_import(nullptr);
   thread.running_.clear();
   if (thread.pen_ != nullptr) thread.pen_->clear_stack();
   thread.doubtful_ = true;  // earlier frames may still run
@@ -259,7 +261,7 @@ void Tracer::review(TracedThread& thread, cpython::Frame innermost) noexcept {
     thread.cpu_ns_ = cpu_ns;
     if (!changes.empty()) apply(changes, thread, innermost);
     applying_ = false;
-    sampler_.want(running() && budget_.lowers_any());
+    sampler_.want(has_to_sample());
   }
   thread.left_ = budget_.pause();
 }
@@ -288,6 +290,7 @@ void Tracer::apply(std::span<const LevelChange> changes, TracedThread& thread,
   }
   change_codes();
   each_traced([&](TracedThread& found, PyThreadState* state, cpython::Frame innermost) {
+    if (found.imports_ != nullptr) return;  // its events begin anew
     if (&found == &thread) innermost = here;
     if (found.is_true_of(innermost)) return;
     found.resynchronise(innermost);
@@ -313,7 +316,9 @@ void Tracer::each_traced(See see) noexcept {
 }
 
 void Tracer::sample() noexcept {
-  if (!running() || applying_) return;
+  if (applying_) return;
+  sampler_.want(has_to_sample());
+  if (!running()) return;
   const std::uint64_t tsc = read_tsc();
   each_traced([tsc](TracedThread& thread, const PyThreadState*, cpython::Frame innermost) {
     thread.sample(innermost, tsc);
@@ -350,6 +355,10 @@ void Tracer::raise_all() noexcept {
   Recorder* made = made_.load(std::memory_order_relaxed);
   if (made != nullptr) made->dictionary().note_levels(changes, read_tsc());
   change_codes();
+}
+
+bool Tracer::records_import(std::string_view module, const PyCodeObject* code) const noexcept {
+  return options_.budget <= 0 || filter_.level_of(module, {}, file_of(code), 0) == Level::kLines;
 }
 
 CodeInfo Tracer::decide(cpython::Frame frame) noexcept {
@@ -475,6 +484,23 @@ void TracedThread::enter_by_throw(cpython::Frame frame) noexcept {
   pen_->append(Place::of(info.id, kNoPosition, Kind::kThrow));
 }
 
+void TracedThread::set_import(cpython::Frame frame) noexcept {
+  Tracer& tracer = Tracer::get();
+  tracer.importing_ += static_cast<int>(frame != nullptr) - static_cast<int>(imports_ != nullptr);
+  imports_ = frame;
+}
+
+void TracedThread::begin_import(cpython::Frame frame) noexcept {
+  set_import(frame);
+  if (!stands_on(frame) || shows_more_) rebuild(frame);
+  Tracer::get().sampler_.want(true);
+}
+
+void TracedThread::end_import(cpython::Frame frame) noexcept {
+  set_import(nullptr);
+  if (!lines_lost_ && (!stands_on(frame) || shows_more_)) rebuild(frame);
+}
+
 void TracedThread::lose_lines() noexcept {
   if (lines_lost_) return;
   lines_lost_ = true;
@@ -504,20 +530,23 @@ void TracedThread::resynchronise(cpython::Frame innermost) noexcept {
 
 void TracedThread::sample(cpython::Frame innermost, std::uint64_t tsc) noexcept {
   if (pen_ == nullptr) return;
-  const Tracer& tracer = Tracer::get();
-  // A copy of info_of(): a code object that no event has shown yet is none that was lowered.
-  const auto info_of = [&tracer](cpython::Frame frame) {
+  Tracer& tracer = Tracer::get();
+  // A code object that no event has shown yet is none that was lowered; an import shows none.
+  const auto info_of = [&tracer, this](cpython::Frame frame) {
+    if (imports_ != nullptr) return tracer.info_of(frame);
     const CodeInfo* known = tracer.codes_.find(cpython::code_of(frame));
     return known != nullptr ? *known : CodeInfo{};
   };
-  std::vector<cpython::Frame> frames;
-  bool lowered = false;
+  std::vector<std::pair<cpython::Frame, bool>> frames;  // and whether it has no events now
+  bool within = imports_ != nullptr;
+  bool lowered = within;
   try {
     for (cpython::Frame at = innermost; at != nullptr; at = cpython::caller_of(at)) {
+      within = within && at != imports_;
       const CodeInfo info = info_of(at);
       if (info.id == 0) continue;
-      frames.push_back(at);
-      lowered = lowered || tracer.budget_.is_lowered(info.id);
+      frames.emplace_back(at, within || tracer.budget_.is_lowered(info.id));
+      lowered = lowered || frames.back().second;
     }
   } catch (const std::exception&) {
     return;
@@ -529,13 +558,15 @@ void TracedThread::sample(cpython::Frame innermost, std::uint64_t tsc) noexcept 
   shows_more_ = !lists(innermost);
   pen_->note_sample(tsc);
   pen_->clear_stack();
-  for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
-    const CodeInfo info = info_of(*frame);
-    const bool is_lowered = tracer.budget_.is_lowered(info.id);
-    const bool has_line = info.level == Level::kLines || is_lowered;
-    const Kind kind = info.level != Level::kLines && is_lowered ? Kind::kSampled : Kind::kLine;
+  for (auto one = frames.rbegin(); one != frames.rend(); ++one) {
+    const auto [frame, is_sampled] = *one;
+    const CodeInfo info = info_of(frame);
+    const bool has_line = info.level == Level::kLines || is_sampled;
+    const Kind kind = is_sampled && (imports_ != nullptr || info.level != Level::kLines)
+                          ? Kind::kSampled
+                          : Kind::kLine;
     pen_->enter(
-        Place::of(info.id, has_line ? cpython::offset_of(*frame) : kNoPosition, kind, kIsOffset));
+        Place::of(info.id, has_line ? cpython::offset_of(frame) : kNoPosition, kind, kIsOffset));
     shows_more_ = shows_more_ || info.level == Level::kOff;
   }
 }

@@ -109,6 +109,12 @@ class TracedThread {
   // Shows readers the frames up to and including `innermost` if code among them is recorded less
   // closely than asked for: with its present lines, also what the list does not have.
   void sample(cpython::Frame innermost, std::uint64_t tsc) noexcept;
+  // Frames within `frame`, which imports a module, give no events from now on: samples show them.
+  void begin_import(cpython::Frame frame) noexcept;
+  // The frame within which there are no events; nullptr: there are.
+  cpython::Frame imports() const noexcept { return imports_; }
+  // There are events again; the innermost frame is `frame`.
+  void end_import(cpython::Frame frame) noexcept;
   // Another tool takes this thread's line events: removes the positions from the shadow stack until
   // resynchronise() restores them.
   void lose_lines() noexcept;
@@ -130,6 +136,7 @@ class TracedThread {
   // Whether the list matches the frames from `innermost` outwards, with their levels.
   bool lists(cpython::Frame innermost) const noexcept;
   void find_name() noexcept;
+  void set_import(cpython::Frame frame) noexcept;
   static void count_line(std::uint32_t code) noexcept;
 
   ThreadRecorder* pen_ = nullptr;
@@ -144,6 +151,7 @@ class TracedThread {
   bool lines_lost_ = false;
   bool shows_more_ = false;  // the shadow stack is a sample's: the next event shows the list again
   bool doubtful_ = false;    // frames may run that are not in the list
+  cpython::Frame imports_ = nullptr;  // as imports() says
   std::vector<Running> running_;
 };
 
@@ -229,6 +237,9 @@ class Tracer {
   // Decides whether code is recorded less closely, or as closely as wanted again. Called by each
   // thread after every few thousand events; its innermost frame after the event is `innermost`.
   void review(TracedThread& thread, cpython::Frame innermost) noexcept;
+  // Whether a module's own code is recorded, as it is imported: what an installed one does then is
+  // sampled, unless there is no budget.
+  bool records_import(std::string_view module, const PyCodeObject* code) const noexcept;
   Budget& budget() noexcept { return budget_; }
   bool knows(cpython::Frame frame) const noexcept {
     return codes_.find(cpython::code_of(frame)) != nullptr;
@@ -262,6 +273,9 @@ class Tracer {
   static std::optional<pthread_key_t> key_of_threads() noexcept;
   bool open_in_child() noexcept;
   CodeInfo decide(cpython::Frame frame) noexcept;
+  bool has_to_sample() const noexcept {
+    return running() && (budget_.lowers_any() || importing_ > 0);
+  }
   void apply(std::span<const LevelChange> changes, TracedThread& thread,
              cpython::Frame innermost) noexcept;
   // Calls `see(thread, state, innermost frame)` for each traced thread that is ready to record, but
@@ -292,6 +306,7 @@ class Tracer {
   bool forked_ = false;
   bool checks_ = false;
   bool displaced_ = false;
+  int importing_ = 0;      // threads in an import that gives no events
   bool applying_ = false;  // a review's changes; Python that runs meanwhile must not wait for it
   std::uint64_t events_checked_ = 0;
   std::uint64_t wrong_stacks_ = 0;
@@ -317,5 +332,10 @@ inline void TracedThread::count_line(std::uint32_t code) noexcept {
 // more than our own short functions. From 3.12 on code that is not recorded gives none. A new
 // reference; nullptr with a Python error.
 PyObject* unseen(PyObject* function);
+
+// Returns a callable for importlib's _call_with_frames_removed(), given that: the code of installed
+// modules runs without events while they are imported, unless there is no budget. A new reference;
+// nullptr with a Python error.
+PyObject* quiet_imports(PyObject* function);
 
 }  // namespace oddrank::trace
