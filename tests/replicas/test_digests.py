@@ -6,7 +6,7 @@ from oddrank import _native
 
 torch = pytest.importorskip("torch")
 from oddrank.replicas import digests  # noqa: E402
-from oddrank.replicas.locate import index_of, locate, text_of  # noqa: E402
+from oddrank.replicas.majority import index_of, locate, text_of  # noqa: E402
 
 DTYPES = (
     torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.float8_e4m3fn,

@@ -1,8 +1,8 @@
 """Compares the copies that ranks hold of the same tensors, and names the rank that differs.
 
 The way of the data: tensors and their groups (`entries`, `groups`), digests (`digests`), one
-exchange of 32 bytes in each group, 16 bytes a tensor where that differs, then blocks of the tensors
-that differ (`locate`), the majority (`majority`), sentences (`findings`).
+exchange of 32 bytes in each group, 16 bytes a tensor where that differs, then the majority and the
+blocks of tensors that differ (`majority`), sentences (`findings`).
 """
 
 import json
@@ -17,7 +17,6 @@ from oddrank.finding import Finding
 from oddrank.replicas import alike, digests, entries, findings, gathers, majority
 from oddrank.replicas.entries import Entry, Skipped
 from oddrank.replicas.groups import AUTO, Groups, Places, as_module
-from oddrank.replicas.locate import locate
 from oddrank.report import Report
 
 # Tensors of a group whose blocks are compared. The others are named.
@@ -232,7 +231,7 @@ def _locate(
 
     for outlier in odd:
         for i, one in enumerate(outlier.tensors[:_MOST_LOCATED]):
-            place = locate(tensors[one.what, one.name], gather)
+            place = majority.locate(tensors[one.what, one.name], gather)
             outlier.tensors[i] = replace(one, place=place)
 
 

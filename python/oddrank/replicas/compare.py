@@ -7,8 +7,7 @@ from typing import Any
 from oddrank.finding import Finding
 from oddrank.replicas import findings
 from oddrank.replicas.checkpoints import Checkpoint, Saved
-from oddrank.replicas.locate import index_of, text_of
-from oddrank.replicas.majority import minority
+from oddrank.replicas.majority import index_of, minority, text_of
 from oddrank.report import Report
 
 _MOST_LOCATED = 8

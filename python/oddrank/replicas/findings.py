@@ -8,7 +8,7 @@ from oddrank.finding import Evidence, Finding, Row, Who, ranks_text
 
 if TYPE_CHECKING:
     from oddrank.replicas.majority import Layouts, Outlier
-    from oddrank.replicas.origin import Event, Origin
+    from oddrank.replicas.nonfinite import Event, Origin
 
 _MOST_EVIDENCE = 8
 # Kind of tensor that differs -> where to look.
