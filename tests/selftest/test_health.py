@@ -66,8 +66,8 @@ def unreadable():
 SWITCH = {"sxid": {"0000:c3:00.0": {"24007": 2}}}
 SHARED, MPS = {"processes": [8, 9]}, {"mps_clients": [7]}
 LOW_POWER = {"power_cap_mW": 500_000}
-OTHER, IN_USE = "suspicious other-gpu-setting: ", "suspicious gpu-shared: "
-NO_MAJORITY, PENDING = "unknown no-gpu-majority: nobody", "suspicious remap-pending: "
+OTHER, IN_USE = "suspicious other-setting: ", "suspicious gpu-shared: "
+NO_MAJORITY, PENDING = "unknown no-majority: nobody", "suspicious remap-pending: "
 SAID = {
     "broken remap-failed: 0": {"remap failed": reads(0, remap_failed=2)},
     "broken recovery-needed: 3": {"recovery": reads(3, recovery_action=1)},

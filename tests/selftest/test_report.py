@@ -9,7 +9,7 @@ from oddrank.control.walk import OVER, Outcome
 from oddrank.launch import Launch
 from oddrank.report import FAILING, write_json
 from oddrank.selftest import Options
-from oddrank.selftest.report import Wanted, conclude, note_device, report_of
+from oddrank.selftest.report import conclude, note_device, report_of
 from oddrank.selftest.stages import environment
 from reports import valid
 
@@ -126,7 +126,8 @@ def test_a_part_of_the_report_that_fails_is_a_finding_and_the_others_are_written
     monkeypatch.setattr(f"oddrank.selftest.report.{broken}", fail)
     names = ("json", "exclude", "oddrank.prom", "page")
     report, exclude, figures, html = (str(tmp_path / name) for name in names)
-    code = conclude(outcome(), _launch(4), Wanted({}, report, exclude, figures, FAILING, html))
+    files = {"--json": report, "--exclude": exclude, "--prometheus": figures, "--html": html}
+    code = conclude(outcome(), _launch(4), {}, files, FAILING)
     assert code == 1
     said = valid((tmp_path / "json").read_text())
     (found,) = said["findings"]

@@ -20,7 +20,7 @@ from oddrank.control import runner
 from oddrank.control.walk import JOIN_SHARE
 from oddrank.report import exit_code
 from oddrank.selftest import Depth, Options
-from oddrank.selftest.report import Wanted, conclude, note_device
+from oddrank.selftest.report import conclude, note_device
 from oddrank.selftest.stages import TABLE, Choice, choose, file_system, names
 
 # Depth -> seconds for the whole command.
@@ -125,10 +125,9 @@ def command(
 
     Exit codes: 0 healthy, 1 odd or unknown, 2 could not run, 3 incomplete; see --fail-on.
     """
-    refuse_shared(
-        {"--json": json_path, "--exclude": exclude_path, "--prometheus": prometheus_path,
-         "--html": html_path}
-    )  # fmt: skip
+    files = {"--json": json_path, "--exclude": exclude_path, "--prometheus": prometheus_path,
+             "--html": html_path}  # fmt: skip
+    refuse_shared(files)
     if quick and full:
         raise click.UsageError("--quick and --full contradict each other: give one of them")
     here = launch.current()
@@ -141,11 +140,7 @@ def command(
         here,
         deadline=deadline or _DEADLINES[depth],
         conclude=partial(
-            conclude,
-            launch=here,
-            wanted=Wanted(
-                choice.left_out, json_path, exclude_path, prometheus_path, fail_on, html_path
-            ),
+            conclude, launch=here, left_out=choice.left_out, files=files, fail_on=fail_on
         ),
         on_stage=note_device,
         enough=_ENOUGH.get(depth, math.inf),

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -31,18 +30,6 @@ _COLUMNS = ("stage", "ranks", "seconds", "result")
 _ENVIRONMENT = "environment"
 # A fact with more values than this is listed with each rank.
 _MOST_VALUES = 64
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """The files to write besides the verdict. left_out: stages not asked for, and why."""
-
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    json_path: str | None = None
-    exclude_path: str | None = None
-    prometheus_path: str | None = None
-    fail_on: frozenset[str] = frozenset()
-    html_path: str | None = None
 
 
 def report_of(outcome: Outcome, launch: Launch, left_out: Mapping[str, str]) -> Report:
@@ -122,35 +109,38 @@ def note_device(stage: AnyStage, run: RunState) -> None:
             }
 
 
-def conclude(outcome: Outcome, launch: Launch, wanted: Wanted) -> int:
-    """Prints the verdict and writes the wanted files; returns every rank's exit code."""
-    report = report_of(outcome, launch, wanted.left_out)
-    rows, run, files = rows_of(outcome, wanted.left_out), outcome.run, []
-    for option, path, text, advice in (
-        (
-            "--prometheus",
-            wanted.prometheus_path,
-            lambda: _gauges(report, run.hosts, time.time()),
-            exposition.ADVICE,
+def conclude(
+    outcome: Outcome,
+    launch: Launch,
+    left_out: Mapping[str, str],
+    files: Mapping[str, str | None],
+    fail_on: frozenset[str],
+) -> int:
+    """Prints the verdict and writes the wanted files; returns every rank's exit code.
+
+    files: option -> the path that it names. left_out: stages not asked for, and why.
+    """
+    report = report_of(outcome, launch, left_out)
+    rows, run = rows_of(outcome, left_out), outcome.run
+    texts = {
+        "--prometheus": (lambda: _gauges(report, run.hosts, time.time()), exposition.ADVICE),
+        "--exclude": (
+            lambda: exclude.text(report, run.hosts, exclude.slurm_nodes()), exclude.ADVICE
         ),
-        (
-            "--exclude",
-            wanted.exclude_path,
-            lambda: exclude.text(report, run.hosts, exclude.slurm_nodes()),
-            exclude.ADVICE,
-        ),
-        ("--html", wanted.html_path, lambda: _page(rows, report, run), page.ADVICE),
-    ):
-        made = path and _made(outcome, option, None, text)
-        if made is not None and path:
-            files.append((made, path, advice))
+        "--html": (lambda: _page(rows, report, run), page.ADVICE),
+    }  # fmt: skip
+    made = []
+    for option, (text, advice) in texts.items():
+        path = files.get(option)
+        if path and (content := _made(outcome, option, None, text)) is not None:
+            made.append((content, path, advice))
     if len(outcome.findings) > len(report.findings):  # a file could not be made
-        report = report_of(outcome, launch, wanted.left_out)
+        report = report_of(outcome, launch, left_out)
     with ExitStack() as then:  # each is tried, also if the verdict or a file can't be written
-        for file in files:
+        for file in made:
             then.callback(write_text, *file)
-        then.callback(partial(deliver, report, wanted.json_path, _COLUMNS, rows))
-    return report.exit_code(wanted.fail_on)
+        then.callback(partial(deliver, report, files.get("--json"), _COLUMNS, rows))
+    return report.exit_code(fail_on)
 
 
 def _gauges(report: Report, hosts: Mapping[int, str], now: float) -> str:

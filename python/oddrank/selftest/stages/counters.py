@@ -17,8 +17,9 @@ from oddrank.control.stages import Context, Node, RunState, Skip, Stage, node_of
 from oddrank.errors import OddrankError
 from oddrank.finding import Evidence, Finding, Level, Row, Who, ranks_text
 from oddrank.machine import placement, small_file
-from oddrank.machine.device import GPU, choose
-from oddrank.selftest import Options, facts
+from oddrank.machine.device import GPU
+from oddrank.selftest import Options
+from oddrank.selftest.stages.device import tested
 
 Scope = Literal["gpu", "nvlink", "port", "pci", "tcp"]
 Read: TypeAlias = "dict[str, int]"
@@ -177,11 +178,6 @@ class Grown(TypedDict):
     not_readable: str
 
 
-def make_plan(run: RunState) -> str:
-    """Returns the tested device, also if a rank lacks the part that tests it."""
-    return choose(facts.results(run).values())
-
-
 def read(context: Context[str]) -> tuple[Read, str]:
     """Returns the counters, and why its GPU's are missing. One rank reads its node's counters."""
     found: Read = {}
@@ -211,7 +207,7 @@ def _measure(context: Context[str]) -> Looked:
 def _plan_again(run: RunState) -> str | Skip:
     if not any(result["counters"] for result in run.of("counters").values()):
         return Skip("no counter of a link or device is readable here")
-    return make_plan(run)
+    return tested(run)
 
 
 def _measure_again(context: Context[str]) -> Grown:
@@ -352,7 +348,7 @@ def everywhere(counter: Counter, ranks: Collection[int], node: Who | None = None
 
 
 def stage(options: Options) -> Stage[str, Looked, list[Finding]]:
-    return Stage("counters", 60, _measure, plan=make_plan)
+    return Stage("counters", 60, _measure, plan=tested)  # also if a rank lacks _cuda
 
 
 def recheck(options: Options) -> Stage[str, Grown, list[Finding]]:

@@ -77,11 +77,18 @@ def _measure(context: Context[Plan], depth: Depth) -> Result:
 
 
 def _judge(run: RunState, results: Mapping[int, Result]) -> list[Finding]:
-    return [
-        bad_memory(run, rank, result["device"], result["bytes"], wrong)
-        for rank, result in results.items()
-        if (wrong := result["wrong"]) is not None
-    ]
+    found = []
+    for rank, result in results.items():
+        if (wrong := result["wrong"]) is not None:
+            bits = fold(bit for bit in range(64) if wrong["bits"] >> bit & 1)
+            size, here = result["bytes"] >> 20, result["device"]
+            text = f"{wrong['count']} wrong words in {size} MiB, the first at {wrong['index']}:"
+            text += f" wrote {wrong['expected']:#018x}, read {wrong['got']:#018x} (pattern"
+            text += f" {wrong['pass']}); wrong bits in all of them: {bits}"
+            look = "nvidia-smi -q -d ECC,ROW_REMAPPER" if here == GPU else "dmesg -T | grep -i edac"
+            seen = Evidence(text, "memory pattern")
+            found.append(BAD_MEMORY.found(run.who([rank]), seen, device=here, look=look))
+    return found
 
 
 def tested(run: RunState) -> str:
@@ -181,17 +188,6 @@ BAD_MEMORY = Row(
     "bad-memory", "broken", "{who} is broken: its {device} memory does not keep what is written to"
     " it", ("high", "written and read by this rank alone"), ("{look}",), drains_node=True,
 )  # fmt: skip
-
-
-def bad_memory(run: RunState, rank: int, device: str, size: int, wrong: WrongWords) -> Finding:
-    """Memory gave back other words than were written."""
-    bits = fold(bit for bit in range(64) if wrong["bits"] >> bit & 1)
-    text = f"{wrong['count']} wrong words in {size >> 20} MiB, the first at {wrong['index']}:"
-    text += f" wrote {wrong['expected']:#018x}, read {wrong['got']:#018x} (pattern"
-    text += f" {wrong['pass']}); wrong bits in all of them: {bits}"
-    look = "nvidia-smi -q -d ECC,ROW_REMAPPER" if device == "GPU" else "dmesg -T | grep -i edac"
-    seen = Evidence(text, "memory pattern")
-    return BAD_MEMORY.found(run.who([rank]), seen, device=device, look=look)
 
 
 def stage(options: Options) -> Stage[Plan, Result, list[Finding]]:

@@ -1,6 +1,6 @@
 """Compares the environment of all ranks: versions, limits, network, settings."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -27,6 +27,11 @@ _LOOK = {
     "rdma_ports": "ibstat",
     "gpus": "nvidia-smi -L",
     "gpu": "nvidia-smi -L",
+    "PCIe": "lspci -vv | grep -i lnk",
+    **dict.fromkeys(
+        ("power cap", "highest SM clock", "highest memory clock", "ECC mode", "MIG mode"),
+        "nvidia-smi -q",
+    ),
 }
 
 # Step that a rank shows -> the facts that it reads then. The git commit has a step of its own, the
@@ -45,14 +50,15 @@ FACTS = tuple(fact for facts in STEPS.values() for fact in facts)
 _READ: tuple[Level, str] = ("medium", "read there; whether it hurts depends on the job")
 _DOCTOR = ("oddrank doctor  (on that host)",)
 # fmt: off
-OTHER_VERSION = Row("other-version", "different", "{what}", ("medium", "{why}"), _DOCTOR)
-OTHER_SETTING = Row("other-setting", "suspicious", "{what}", ("medium", "{why}"), _DOCTOR)
+_LOOK_THERE = ("{look}  (on that host)",)
+OTHER_VERSION = Row("other-version", "different", "{what}", ("medium", "{why}"), _LOOK_THERE)
+OTHER_SETTING = Row("other-setting", "suspicious", "{what}", ("medium", "{why}"), _LOOK_THERE)
 NO_MAJORITY = Row(
     "no-majority", "unknown", "{what}",
     ("low", "no value has two thirds of the nodes, or ranks of a node"),
     ("{look}  (on each of these hosts)",))
 CUDA_PART_MISSING = Row(
-    "cuda-part-missing", "different", "{who} {verb} no part that tests GPUs, {why}",
+    "cuda-part-missing", "different", "{who} {has} no part that tests GPUs, {why}",
     ("high", "the other ranks have it"), _DOCTOR)
 NO_CUDA_PART = Row(
     "cuda-part-missing", "unknown", "no rank has the part that tests GPUs, {why}",
@@ -94,14 +100,16 @@ def _measure(context: Context[object]) -> Facts:
 
 
 def _judge(run: RunState, results: Mapping[int, Facts]) -> list[Finding]:
-    return [*_differences(run, results), *_odd_alone(run, results)]
+    return [*differences(run, FACTS, results), *_odd_alone(run, results)]
 
 
-def _differences(run: RunState, results: Mapping[int, Facts]) -> Iterator[Finding]:
+def differences(
+    run: RunState, table: Iterable[Fact], results: Mapping[int, Mapping[str, object]]
+) -> Iterator[Finding]:
     """Yields one finding for all facts in which the same ranks differ: an image changes many."""
     deviants: dict[tuple[int, ...], list[tuple[Difference, Group]]] = {}
     parted: dict[frozenset[tuple[int, ...]], list[Difference]] = {}
-    for difference in compare(FACTS, results, nodes_of(run)):
+    for difference in compare(table, results, nodes_of(run)):
         if difference.common is None:
             parts = frozenset(ranks for _, ranks in difference.groups)
             parted.setdefault(parts, []).append(difference)
@@ -121,26 +129,32 @@ def _odd_alone(run: RunState, results: Mapping[int, Facts]) -> Iterator[Finding]
     # NCCL and DataLoader make their shared memory in /dev/shm.
     sharing = [rank for node in nodes if len(node) > 1 for rank in node if rank in results]
     if lacking := without_part(run):
-        yield without_cuda_part(run, lacking)
+        why = next(iter(lacking.values()))
+        missing = Evidence(f"{ranks_text(lacking)}: no {why}", "oddrank")
+        if len(lacking) == run.world:
+            yield NO_CUDA_PART.found(Who("rank"), missing, why=why)
+        else:
+            yield _of_ranks(CUDA_PART_MISSING, run, lacking, missing, why=why)
     if ranks := [rank for rank in sharing if results[rank].get("shm_writable") is False]:
         why = f"{ranks_text(ranks)}: no permission to write, or mounted read-only"
-        yield _suspicious(SHM_NOT_WRITABLE, run, ranks, Evidence(why, "access"))
+        yield _of_ranks(SHM_NOT_WRITABLE, run, ranks, Evidence(why, "access"))
     for gpu, ranks in shared_gpus(results, nodes):
-        yield found_same_gpu(run, gpu, ranks)
+        who = Who("gpu", tuple(ranks), run.who(ranks).host, f"GPU {gpu}")
+        yield SAME_GPU.found(who, Evidence(f"{ranks_text(ranks)}: GPU {gpu}", "UUID"))
     if ranks := [rank for rank, facts in results.items() if _is_far_from_gpu(facts)]:
         seen = [Evidence(_place(r, results[r]), "sched_getaffinity") for r in ranks[:_MOST_TOLD]]
-        yield _suspicious(FAR_FROM_GPU, run, ranks, *seen)
+        yield _of_ranks(FAR_FROM_GPU, run, ranks, *seen)
     free = {rank: results[rank].get("shm_free") for rank in sharing}
     full = {r: left for r, left in free.items() if isinstance(left, int) and left < _SHM_NEEDED}
     if full:
         left, mib = min(full.values()), 1 << 20
         seen_free = Evidence(f"{left} bytes free in /dev/shm", "statvfs")
         told = {"left": left / mib, "needed": _SHM_NEEDED / mib}
-        yield _suspicious(SHM_FULL, run, [*full], seen_free, **told)
+        yield _of_ranks(SHM_FULL, run, [*full], seen_free, **told)
     soft = results[0].get("nofile", "").partition("/")[0] if 0 in results else ""
     if soft.isdigit() and int(soft) < run.world + _OTHER_FILES:
         seen_limit = Evidence(f"soft limit {soft}", "getrlimit")
-        yield _suspicious(FEW_OPEN_FILES, run, [0], seen_limit, soft=soft, world=run.world)
+        yield _of_ranks(FEW_OPEN_FILES, run, [0], seen_limit, soft=soft, world=run.world)
 
 
 def _is_far_from_gpu(facts: Facts) -> bool:
@@ -183,7 +197,7 @@ def deviates(
     row = OTHER_VERSION if breaks else OTHER_SETTING
     row = replace(row, sure=("high", row.sure[1])) if breaks and clear else row
     seen = _evidence((d.name, part) for (d, _), part in zip(ordered, parts, strict=True))
-    return row.found(who, *seen, what=what, why=why)
+    return row.found(who, *seen, what=what, why=why, look=_look(d for d, _ in ordered))
 
 
 def no_majority(places: Places, differences: Sequence[Difference]) -> Finding:
@@ -199,30 +213,12 @@ def no_majority(places: Places, differences: Sequence[Difference]) -> Finding:
     what = f"{names}: {parts[0]}; no majority says which is odd"
     if len(parts) > 1:
         what = f"ranks differ in {names}, and no majority says which are odd. First: {parts[0]}"
-    look = dict.fromkeys(_LOOK.get(d.name.partition(".")[0], "oddrank doctor") for d in differences)
     seen = _evidence((d.name, part) for d, part in zip(differences, parts, strict=True))
-    return NO_MAJORITY.found(Who("rank"), *seen, what=what, look="; ".join(look))
+    return NO_MAJORITY.found(Who("rank"), *seen, what=what, look=_look(differences))
 
 
-def without_cuda_part(run: RunState, lacking: Mapping[int, str]) -> Finding:
-    """Ranks can't test their GPUs: the part _cuda was not built there, or does not fit."""
-    ranks, why = tuple(lacking), lacking[next(iter(lacking))]
-    who = node_or_rank(run, ranks)
-    verb = "have" if who.kind == "rank" and len(ranks) > 1 else "has"
-    seen = Evidence(f"{ranks_text(ranks)}: no {why}", "oddrank")
-    if len(lacking) == run.world:
-        return NO_CUDA_PART.found(Who("rank"), seen, why=why)
-    return CUDA_PART_MISSING.found(who, seen, verb=verb, why=why)
-
-
-def found_same_gpu(run: RunState, gpu: str, ranks: Sequence[int]) -> Finding:
-    """Several ranks of a node take the same GPU."""
-    who = Who("gpu", tuple(ranks), run.who(ranks).host, f"GPU {gpu}")
-    return SAME_GPU.found(who, Evidence(f"{ranks_text(ranks)}: GPU {gpu}", "UUID"))
-
-
-def _suspicious(
-    row: Row, run: RunState, ranks: Sequence[int], *seen: Evidence, **told: object
+def _of_ranks(
+    row: Row, run: RunState, ranks: Collection[int], *seen: Evidence, **told: object
 ) -> Finding:
     who = node_or_rank(run, ranks)
     has = "have" if who.kind == "rank" and len(ranks) > 1 else "has"
@@ -231,6 +227,12 @@ def _suspicious(
 
 def _evidence(ordered: Iterable[tuple[str, str]]) -> tuple[Evidence, ...]:
     return tuple(Evidence(text, source) for source, text in list(ordered)[:_MOST_TOLD])
+
+
+def _look(differences: Iterable[Difference]) -> str:
+    """Returns the commands that show these facts on a host."""
+    names = (d.name.partition(".")[0] for d in differences)
+    return "; ".join(dict.fromkeys(_LOOK.get(name, "oddrank doctor") for name in names))
 
 
 def _label(difference: Difference) -> str:

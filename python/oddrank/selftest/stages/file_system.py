@@ -206,7 +206,15 @@ def _judge_path(seen: Mapping[Who, Tried], *, asked: bool) -> list[Finding]:
             usual = statistics.median(map(_best, well.values()))
             found += [odd_node(node, seen[node], len(well), usual) for node in nodes]
         elif asked and state == "missing" and {one["state"] for one in seen.values()} <= _NOWHERE:
-            found.append(nowhere(seen[nodes[0]], nodes, len(seen)))
+            one = seen[nodes[0]]
+            several = "any node" if len(nodes) == len(seen) else "any of the nodes that answer"
+            no_folder = one["error"] == os.strerror(errno.ENOTDIR)
+            found.append(NOWHERE.found(
+                Who("file", (), None, one["path"]), Evidence(_detail(one), one["path"]),
+                path=one["path"], host=nodes[0].host,
+                said="is not a folder" if no_folder else "does not exist",
+                where=several if len(seen) > 1 else nodes[0],
+            ))  # fmt: skip
         elif asked or len(nodes) < len(seen) or state not in _HARMLESS:
             found.append(everywhere(seen[nodes[0]], nodes, len(seen)))
     return found + _slow(well)
@@ -219,11 +227,21 @@ def _slow(well: Mapping[Who, Tried]) -> list[Finding]:
     if 3 * len(suspects) > len(best):
         return []
     usual = statistics.median(s for n, s in best.items() if n not in suspects) if suspects else 0.0
-    return [
-        slow_node(node, well[node], best[node], usual, len(best) - len(suspects))
-        for node in suspects
-        if best[node] > _TIMES_SLOWER * usual
-    ]
+    found = []
+    for node in suspects:
+        seconds, seen = best[node], well[node]
+        if seconds > _TIMES_SLOWER * usual:
+            steps = {step: min(repeats) for step, repeats in seen["seconds"].items() if repeats}
+            worst = max(steps, key=lambda step: steps[step])
+            text = f"the best of {len(seen['seconds'][worst])}, of which {worst} takes"
+            text += f" {steps[worst] * 1e3:.0f} ms"
+            how = "create, write, fsync, read, unlink"
+            shown = Evidence(text, how, round(seconds, 6), "s", round(usual, 6))
+            told = {"seconds": seconds * 1e3, "usual": usual * 1e3, "path": seen["path"]}
+            row = replace(SLOW, next=_next(seen, node.host))
+            well_ = len(best) - len(suspects)
+            found.append(row.found(node, shown, *_evidence(seen)[1:], **told, well=well_))
+    return found
 
 
 def _best(one: Tried) -> float:
@@ -251,32 +269,6 @@ def _unusable(row: Row, who: Who, seen: Tried, why: str, clear: bool, **told: ob
     row = row if clear else replace(row, sure=("medium", "{why}"))
     path, detail = seen["path"], _detail(seen)
     found = row.found(who, *_evidence(seen), path=path, detail=detail, why=why, **told)
-    return replace(found, next=_next(seen, who.host))
-
-
-def nowhere(seen: Tried, nodes: Sequence[Who], total: int) -> Finding:
-    no_folder = seen["error"] == os.strerror(errno.ENOTDIR)
-    several = "any node" if len(nodes) == total else "any of the nodes that answer"
-    path = seen["path"]
-    return NOWHERE.found(
-        Who("file", (), None, path), Evidence(_detail(seen), path), path=path, host=nodes[0].host,
-        said="is not a folder" if no_folder else "does not exist",
-        where=several if total > 1 else nodes[0],
-    )  # fmt: skip
-
-
-def slow_node(who: Who, seen: Tried, seconds: float, usual: float, well: int) -> Finding:
-    """One node is slower than the others by more than chance, and noticeably."""
-    steps = {step: min(repeats) for step, repeats in seen["seconds"].items() if repeats}
-    worst = max(steps, key=lambda step: steps[step])
-    text = f"the best of {len(seen['seconds'][worst])}, of which {worst} takes"
-    text += f" {steps[worst] * 1e3:.0f} ms"
-    how = "create, write, fsync, read, unlink"
-    best = Evidence(text, how, round(seconds, 6), "s", round(usual, 6))
-    found = SLOW.found(
-        who, best, *_evidence(seen)[1:], path=seen["path"], seconds=seconds * 1e3,
-        usual=usual * 1e3, well=well,
-    )  # fmt: skip
     return replace(found, next=_next(seen, who.host))
 
 

@@ -1,13 +1,13 @@
 """Computes in a fixed order: every bit of the results is known, or the same on all peers."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeAlias, TypedDict
 
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.finding import Evidence, Finding, Row, Who, ranks_text
-from oddrank.peers import Majority, majority
+from oddrank.peers import majority
 from oddrank.selftest import Depth, Options, probes
 from oddrank.selftest.probes.prints import Prints
 from oddrank.selftest.stages import device
@@ -69,7 +69,12 @@ def _judge_kind(run: RunState, scope: str, ranks: Mapping[int, Prints]) -> list[
         hashes = {rank: one["hashes"][unit] for rank, one in ranks.items() if unit in one["hashes"]}
         expected = _expected(hashes, [one["golden"].get(unit) for one in ranks.values()])
         if expected is None:
-            found.append(nobody_right(unit, majority(hashes)))
+            most = majority(hashes)
+            parts = "; ".join(f"{ranks_text(who)}: {got}" for got, who in most.groups[:4])
+            seen = Evidence(parts, "fingerprint")
+            found.append(
+                BITS_DIFFER.found(Who("rank", tuple(sorted(hashes))), seen, unit=unit, parts=parts)
+            )
         else:
             right[unit] = expected
     for rank, one in ranks.items():
@@ -85,7 +90,14 @@ def _judge_kind(run: RunState, scope: str, ranks: Mapping[int, Prints]) -> list[
         ]
         if wrong:
             known = all(one["golden"].get(each["unit"]) == each["expected"] for each in wrong)
-            found.append(wrong_arithmetic(run, rank, wrong, scope=scope, known=known))
+            why = (
+                "computed by this rank alone" if known else "and most of its peers agree on others"
+            )
+            on_gpu = ("nvidia-smi -q -d ECC", "dcgmi diag -r 3")
+            row = replace(WRONG_ARITHMETIC, next=on_gpu if scope == "gpu" else ("lscpu",))
+            told = [Evidence(_text(each), "fingerprint") for each in wrong[:8]]
+            names = ", ".join(dict.fromkeys(each["unit"] for each in wrong))
+            found.append(row.found(run.who([rank]), *told, scope=scope, units=names, why=why))
     return found
 
 
@@ -113,25 +125,6 @@ BITS_DIFFER = Row(
     "bits-differ", "unknown", "ranks of one kind have different bits of {unit}, or most have other"
     " bits than the known ones: {parts}", ("low", "nothing says which bits are right"))
 # fmt: on
-
-
-def wrong_arithmetic(
-    run: RunState, rank: int, wrong: Sequence[Wrong], *, scope: str, known: bool
-) -> Finding:
-    """A rank computed other bits. known: whether the right bits are known beforehand."""
-    units = ", ".join(dict.fromkeys(str(one["unit"]) for one in wrong))
-    why = "computed by this rank alone" if known else "and most of its peers agree on others"
-    look = ("nvidia-smi -q -d ECC", "dcgmi diag -r 3") if scope == "gpu" else ("lscpu",)
-    seen = [Evidence(_text(one), "fingerprint") for one in wrong[:8]]
-    row = replace(WRONG_ARITHMETIC, next=look)
-    return row.found(run.who([rank]), *seen, scope=scope, units=units, why=why)
-
-
-def nobody_right(unit: str, most: Majority[int, str]) -> Finding:
-    """Ranks of one kind differ in bits, or many agree on other bits than the known ones."""
-    parts = "; ".join(f"{ranks_text(ranks)}: {got}" for got, ranks in most.groups[:4])
-    who = Who("rank", tuple(sorted(rank for _, ranks in most.groups for rank in ranks)))
-    return BITS_DIFFER.found(who, Evidence(parts, "fingerprint"), unit=unit, parts=parts)
 
 
 def _text(one: Wrong) -> str:

@@ -1,24 +1,24 @@
 """Reads GPU health from NVML and the kernel's log: faults, and settings unlike its peers'."""
 
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
 from oddrank import _native
-from oddrank.control.stages import Context, Node, RunState, Skip, Stage, node_of, nodes_of
+from oddrank.control.stages import Context, RunState, Skip, Stage, nodes_of
 from oddrank.errors import OddrankError
 from oddrank.finding import Evidence, Finding, Level, Row, Who, ranks_text
 from oddrank.machine import placement
 from oddrank.machine.device import CPU
 from oddrank.machine.xid import HARDWARE
-from oddrank.peers import Majority, majority
 from oddrank.selftest import Options, gpus
+from oddrank.selftest.facts import NOT_READABLE, Fact
 from oddrank.selftest.gpus import Health, results
 from oddrank.selftest.nodes import node_or_rank
 from oddrank.selftest.stages import device
+from oddrank.selftest.stages.environment import differences
 
 _LOAD_BYTES = 64 << 20
 _SAMPLES = 3
@@ -84,16 +84,8 @@ SHARED = Row(
 MOSTLY_SHARED = Row(
     "gpu-shared", "unknown", "the GPUs of {ranks} are shared ({by}): speed not judged",
     ("low", "most GPUs have it: it points at none"), (f"nvidia-smi {_PROCESSES}",))
-UNLIKE = Row(
-    "other-gpu-setting", "suspicious",
-    "{who} {be} suspicious: {name} {value}, {votes} others of {kind} have {common}",
-    ("medium", "most GPUs of its kind agree"), ("{look}",))
-NO_MAJORITY = Row(
-    "no-gpu-majority", "unknown",
-    "the {kind} differ in their {name}, and no value has a majority: {parts}",
-    ("low", "too few GPUs, or nodes, agree"))
 # NVML can't be asked: that is no fault of a GPU, and no proof of health.
-NOT_READABLE = Row(
+UNKNOWN_HEALTH = Row(
     "health-not-readable", "unknown", "the health of the GPUs of {ranks} is not readable: {why}",
     ("low", "nothing could be read"),
     ("nvidia-smi -q  (on those hosts; a container needs the capability utility)",))
@@ -103,103 +95,6 @@ NOT_READABLE = Row(
 def of_gpu(row: Row, run: RunState, rank: int, seen: Evidence, **told: object) -> Finding:
     gpu = results(run)[rank].get("pci", "GPU")
     return row.found(run.who([rank]), seen, smi=f"nvidia-smi -i {gpu}", **told)
-
-
-def lost(run: RunState, rank: int, reply: Health) -> Finding:
-    """The GPU fell off the bus, or does nothing until it is reset."""
-    words = reply["lost"]
-    return of_gpu(LOST, run, rank, Evidence(f"NVML: {words}", "NVML"), words=words)
-
-
-def reported(run: RunState, rank: int, reply: Health) -> list[Finding]:
-    """The GPU itself reports faults."""
-    readings, found = reply.get("readings", {}), []
-    for names, row in FAULTS.items():
-        name = next((name for name in names if readings.get(name)), None)
-        if name is not None:
-            value = readings[name]
-            seen = Evidence(f"{name.replace('_', ' ')}: {value}", f"NVML {name}", value)
-            action = _ACTIONS.get(value, f"recovery action {value}")
-            errors = f"{value} uncorrected memory error{'s' * (value > 1)}"
-            found.append(of_gpu(row, run, rank, seen, action=action, errors=errors))
-    return found
-
-
-def slowed_down(
-    run: RunState, rank: int, reply: Health, reasons: Sequence[str], *, hardware: bool
-) -> Finding:
-    """The GPU slows down though it is nearly idle."""
-    readings = reply["readings"]
-    heat, clock = readings.get("temperature_C", "?"), readings.get("clock_sm_MHz", "?")
-    text = f"throttle reasons {readings['throttle']:#x}, {heat} C, SM clock {clock} MHz"
-    seen = Evidence(text, "NVML throttle", readings["throttle"])
-    row = replace(THROTTLED, cause="hardware-slowdown") if hardware else THROTTLED
-    return of_gpu(row, run, rank, seen, reasons=", ".join(reasons))
-
-
-def xids_logged(run: RunState, rank: int, codes: Mapping[int, int]) -> Finding:
-    """The kernel has logged hardware faults of the GPU, which may have been reset since."""
-    words = ", ".join(f"Xid {code} ({HARDWARE[code]}) x{n}" for code, n in sorted(codes.items()))
-    return of_gpu(XID, run, rank, Evidence(words, "kernel log"), words=words)
-
-
-def switches_logged(
-    run: RunState, ranks: tuple[int, ...], logged: Mapping[str, Mapping[str, int]]
-) -> Finding:
-    """The kernel has logged fatal errors of the node's NVSwitches, which may be reset since."""
-    words = "; ".join(
-        f"{switch}: " + ", ".join(f"SXid {code} x{n}" for code, n in counts.items())
-        for switch, counts in logged.items()
-    )
-    return SXID.found(node_or_rank(run, ranks), Evidence(words, "kernel log"), words=words)
-
-
-def shared(run: RunState, rank: int, by: str) -> Finding:
-    """Other processes may compute on the GPU: its speed says nothing."""
-    seen = Evidence(f"on the GPU besides this rank: {by}", "NVML processes")
-    return of_gpu(SHARED, run, rank, seen, by=by)
-
-
-def shared_by_most(by: Mapping[int, str]) -> Finding:
-    """Most GPUs are shared: none is odd, and their speed is not judged."""
-    ranks: dict[str, list[int]] = {}
-    for rank, why in by.items():
-        ranks.setdefault(why, []).append(rank)
-    ways = sorted(ranks.items(), key=lambda way: -len(way[1]))[:_MOST_VALUES]
-    seen = (Evidence(f"{why}: {ranks_text(who)}", "NVML processes") for why, who in ways)
-    return MOSTLY_SHARED.found(Who("rank"), *seen, ranks=ranks_text(by), by=", ".join(dict(ways)))
-
-
-def unlike(
-    run: RunState,
-    kind: str,
-    name: str,
-    most: Majority[int, str],
-    odd: tuple[str, tuple[int, ...]],
-) -> Finding:
-    """GPUs differ from most of their kind. odd: their value and ranks."""
-    (value, ranks), common, votes = odd, most.value, len(most.groups[0][1])
-    look = "lspci -vv -s {} | grep -i lnk" if name == "PCIe" else "nvidia-smi -i {} -q"
-    row = replace(UNLIKE, sure=("high", UNLIKE.sure[1])) if votes >= 3 * len(ranks) else UNLIKE
-    return row.found(
-        node_or_rank(run, ranks),
-        Evidence(f"{name}: {value} instead of {common}", f"NVML {name}"),
-        name=name, value=value, votes=votes, kind=kind, common=common,
-        look=look.format(results(run)[ranks[0]].get("pci", "GPU")),
-    )  # fmt: skip
-
-
-def no_majority(kind: str, name: str, most: Majority[int, str]) -> Finding:
-    """The GPUs of one kind differ, and no value has a majority."""
-    parts = "; ".join(
-        f"{ranks_text(ranks)}: {value}" for value, ranks in most.groups[:_MOST_VALUES]
-    )
-    seen = Evidence(parts, f"NVML {name}")
-    return NO_MAJORITY.found(Who("rank"), seen, kind=kind, name=name, parts=parts)
-
-
-def not_readable(ranks: list[int], why: str) -> Finding:
-    return NOT_READABLE.found(Who("rank"), Evidence(why, "NVML"), ranks=ranks_text(ranks), why=why)
 
 
 def _plan(run: RunState) -> str | Skip:
@@ -254,87 +149,74 @@ def _under_load(cuda: Any, index: int, uuid: str) -> Health:
 
 
 def _own_faults(run: RunState, rank: int, reply: Health) -> Iterable[Finding]:
-    if reply.get("lost"):
-        yield lost(run, rank, reply)
+    """Yields the faults of one GPU that NVML or the kernel's log tells."""
+    if lost := reply.get("lost"):  # it fell off the bus, or does nothing until it is reset
+        yield of_gpu(LOST, run, rank, Evidence(f"NVML: {lost}", "NVML"), words=lost)
         return
     readings = reply.get("readings", {})
-    yield from reported(run, rank, reply)
+    for names, row in FAULTS.items():
+        for name in [name for name in names if readings.get(name)][:1]:
+            value = readings[name]
+            seen = Evidence(f"{name.replace('_', ' ')}: {value}", f"NVML {name}", value)
+            action = _ACTIONS.get(value, f"recovery action {value}")
+            errors = f"{value} uncorrected memory error{'s' * (value > 1)}"
+            yield of_gpu(row, run, rank, seen, action=action, errors=errors)
     throttle = readings.get("throttle", 0)
-    reasons = [name for bit, name in SLOWDOWNS.items() if throttle & bit]
-    if reasons:
-        hardware = bool(throttle & _BY_HARDWARE)
-        yield slowed_down(run, rank, reply, reasons, hardware=hardware)
+    if reasons := [name for bit, name in SLOWDOWNS.items() if throttle & bit]:
+        heat, clock = readings.get("temperature_C", "?"), readings.get("clock_sm_MHz", "?")
+        text = f"throttle reasons {throttle:#x}, {heat} C, SM clock {clock} MHz"
+        cause = "hardware-slowdown" if throttle & _BY_HARDWARE else THROTTLED.cause
+        row, seen = replace(THROTTLED, cause=cause), Evidence(text, "NVML throttle", throttle)
+        yield of_gpu(row, run, rank, seen, reasons=", ".join(reasons))
     logged = reply.get("xid")
-    if isinstance(logged, dict):
-        codes = {int(code): n for code, n in logged.items() if int(code) in HARDWARE}
-        if codes:
-            yield xids_logged(run, rank, codes)
+    codes = {int(code): n for code, n in logged.items()} if isinstance(logged, dict) else {}
+    if faults := [(code, n) for code, n in sorted(codes.items()) if code in HARDWARE]:
+        words = ", ".join(f"Xid {code} ({HARDWARE[code]}) x{n}" for code, n in faults)
+        yield of_gpu(XID, run, rank, Evidence(words, "kernel log"), words=words)
 
 
-def _number(readings: Mapping[str, int], name: str, unit: str, divisor: int = 1) -> str | None:
+def _number(readings: Mapping[str, int], name: str, unit: str, divisor: int = 1) -> str:
     value = readings.get(name)
-    return None if value is None else f"{value // divisor}{unit}"
+    return NOT_READABLE if value is None else f"{value // divisor}{unit}"
 
 
-def _pcie(readings: Mapping[str, int]) -> str | None:
-    """Returns both or None: a GPU that could not be asked under load is not different for that."""
+def _pcie(readings: Mapping[str, int]) -> str:
+    """Returns both, or none: a GPU that was not asked under load is not different for that."""
     generation, width = readings.get("pcie"), readings.get("pcie_width")
-    return f"gen{generation} x{width}" if generation and width else None
+    return f"gen{generation} x{width}" if generation and width else NOT_READABLE
 
 
+_SWITCH = {0: "off", 1: "on"}
 # Settings compared among GPUs of one kind -> text from the readings.
-_COMPARED: dict[str, Callable[[Mapping[str, int]], str | None]] = {
+_COMPARED: dict[str, Callable[[Mapping[str, int]], str]] = {
     "PCIe": _pcie,
     "power cap": lambda readings: _number(readings, "power_cap_mW", " W", 1000),
     "highest SM clock": lambda readings: _number(readings, "max_clock_sm_MHz", " MHz"),
     "highest memory clock": lambda readings: _number(readings, "max_clock_memory_MHz", " MHz"),
-    "ECC mode": lambda readings: {0: "off", 1: "on"}.get(readings.get("ecc", -1)),
-    "MIG mode": lambda readings: {0: "off", 1: "on"}.get(readings.get("mig", -1)),
+    "ECC mode": lambda readings: _SWITCH.get(readings.get("ecc", -1), NOT_READABLE),
+    "MIG mode": lambda readings: _SWITCH.get(readings.get("mig", -1), NOT_READABLE),
 }
-
-
-def _unlike_others(
-    run: RunState, reply: Mapping[int, Health], kind: str, ranks: list[int]
-) -> list[Finding]:
-    """Finds settings unlike most GPUs' of one kind: a majority of GPUs and of nodes must agree."""
-    found = []
-    for name, text in _COMPARED.items():
-        every = {rank: text(reply[rank]["readings"]) for rank in ranks}
-        seen = {rank: value for rank, value in every.items() if value is not None}
-        most = majority(seen) if seen else None
-        if most is None or not most.deviants:
-            continue
-        if most.is_enough and _most_nodes(run, seen, most.value):
-            found += [unlike(run, kind, name, most, group) for group in most.groups[1:]]
-        else:
-            found.append(no_majority(kind, name, most))
-    return found
-
-
-def _most_nodes(run: RunState, seen: Mapping[int, str], common: str) -> bool:
-    """Returns whether on most nodes no value is more frequent than the common one."""
-    nodes: dict[Node, Counter[str]] = {}
-    for rank, value in seen.items():
-        nodes.setdefault(node_of(run.states[rank]), Counter())[value] += 1
-    agreeing = sum(votes[common] == max(votes.values()) for votes in nodes.values())
-    return 2 * agreeing > len(nodes)
+_FACTS = [Fact(name, str, "odd") for name in _COMPARED]
 
 
 def _judge(run: RunState, reply: Mapping[int, Health]) -> list[Finding]:
     found = [one for rank in reply for one in _own_faults(run, rank, reply[rank])]
-    kinds: dict[str, list[int]] = {}
+    kinds: dict[str, dict[int, dict[str, str]]] = {}
     for rank, values in reply.items():
         if "readings" in values and not values.get("lost"):
-            kinds.setdefault(values["gpu"], []).append(rank)
-    for kind, ranks in kinds.items():
-        found += _unlike_others(run, reply, kind, ranks)
+            own = {name: text(values["readings"]) for name, text in _COMPARED.items()}
+            kinds.setdefault(values["gpu"], {})[rank] = own
+    for settings in kinds.values():
+        found += differences(run, _FACTS, settings)
     found += _of_switches(run, reply)
     found += _shared(run, reply)
     unread: dict[str, list[int]] = {}
     for rank, values in reply.items():
         if "unknown" in values:
             unread.setdefault(values["unknown"], []).append(rank)
-    found += [not_readable(ranks, why) for why, ranks in unread.items()]
+    for why, ranks in unread.items():
+        seen = Evidence(why, "NVML")
+        found.append(UNKNOWN_HEALTH.found(Who("rank"), seen, ranks=ranks_text(ranks), why=why))
     return found
 
 
@@ -342,17 +224,31 @@ def _of_switches(run: RunState, reply: Mapping[int, Health]) -> Iterable[Finding
     """Finds nodes whose NVSwitches had fatal errors: all ranks of a node read the same log."""
     for ranks in nodes_of(run):
         told = (reply[rank].get("sxid") for rank in ranks if rank in reply)
-        logged = next((one for one in told if one and isinstance(one, dict)), None)
-        if logged:
-            yield switches_logged(run, ranks, logged)
+        logged = next((one for one in told if one and isinstance(one, dict)), {})
+        words = "; ".join(
+            f"{switch}: " + ", ".join(f"SXid {code} x{n}" for code, n in counts.items())
+            for switch, counts in logged.items()
+        )
+        if words:
+            seen = Evidence(words, "kernel log")
+            yield SXID.found(node_or_rank(run, ranks), seen, words=words)
 
 
-def _shared(run: RunState, reply: Mapping[int, Health]) -> list[Finding]:
+def _shared(run: RunState, reply: Mapping[int, Health]) -> Iterable[Finding]:
     """Finds shared GPUs. If most are shared, the machine is set up so, and no rank is odd."""
     by = gpus.others(run)
-    if len(by) > 1 and 2 * len(by) > len(reply):
-        return [shared_by_most(by)]
-    return [shared(run, rank, why) for rank, why in by.items()]
+    if len(by) < 2 or 2 * len(by) <= len(reply):
+        for rank, why in by.items():
+            seen = Evidence(f"on the GPU besides this rank: {why}", "NVML processes")
+            yield of_gpu(SHARED, run, rank, seen, by=why)
+        return
+    ranks: dict[str, list[int]] = {}
+    for rank, why in by.items():
+        ranks.setdefault(why, []).append(rank)
+    ways = sorted(ranks.items(), key=lambda way: -len(way[1]))[:_MOST_VALUES]
+    every = (Evidence(f"{why}: {ranks_text(who)}", "NVML processes") for why, who in ways)
+    told = {"ranks": ranks_text(by), "by": ", ".join(dict(ways))}
+    yield MOSTLY_SHARED.found(Who("rank"), *every, **told)
 
 
 def stage(options: Options) -> Stage[str, Health, list[Finding]]:

@@ -7,12 +7,12 @@ more. The kernel routes these connections as it routes those of NCCL and gloo.
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TypeAlias, TypedDict
 
 from oddrank import _native
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.finding import Evidence, Finding, Level, Row, Who
+from oddrank.machine import small_file
 from oddrank.selftest import Options, reach_matrix
 from oddrank.selftest.connections import (
     GLOO,
@@ -45,7 +45,7 @@ _LISTEN_SECONDS, _TRY_SECONDS = 10, 20
 _SERVE_SECONDS = _LISTEN_SECONDS + 2 * _TRY_SECONDS
 # A plan may have 65,000 bytes.
 _PLAN_BYTES = 60_000
-_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_PORTS = "/proc/sys/net/ipv4/ip_local_port_range"
 
 
 _WORDS = {
@@ -102,10 +102,8 @@ class Network:
 
 def of_way(network: Network, way: str, judgement: Judgement) -> list[Finding]:
     """Makes the findings of one way's matrix."""
-    if judgement.all_closed:
-        return [all_closed(network, way, judgement)]
-    if judgement.scattered:
-        return [scattered(network, way, judgement)]
+    if judgement.all_closed or judgement.scattered:
+        return [of_nobody(network, way, judgement)]
     well = len(network.nodes) - len(judgement.nodes)
     return [
         *(odd_node(network, way, node, well) for node in judgement.nodes),
@@ -178,26 +176,19 @@ def broken_link(network: Network, way: str, link: Link) -> Finding:
     return replace(found, next=network.advice(way, link.failures[0]))
 
 
-def all_closed(network: Network, way: str, judgement: Judgement) -> Finding:
-    """All attempts fail."""
-    seen = network.failures(way, judgement.failures) + _same_addresses(network, way)
-    told = {"over": _over(way), "tried": judgement.tried, "ports": network.ports()}
-    found = ALL_CLOSED.found(Who("node"), *seen, **told)
-    return replace(found, next=found.next + network.advice(way, judgement.failures[0]))
-
-
-def scattered(network: Network, way: str, judgement: Judgement) -> Finding:
+def of_nobody(network: Network, way: str, judgement: Judgement) -> Finding:
+    """All attempts fail, or so many that no node and no few links explain them."""
     groups = "; ".join(
         hosts(network.nodes[node] for node in group) for group in judgement.groups[:_SHOWN]
     )
     seen = (Evidence(f"nodes that reach each other: {groups}", "connect"),) if groups else ()
-    found = NO_PATTERN.found(
+    found = (ALL_CLOSED if judgement.all_closed else NO_PATTERN).found(
         Who("node"),
         *seen, *network.failures(way, judgement.failures), *_same_addresses(network, way),
-        failed=judgement.failed, tried=judgement.tried, over=_over(way),
+        failed=judgement.failed, tried=judgement.tried, over=_over(way), ports=network.ports(),
         how=" between groups of nodes" if groups else " and no node explains them",
     )  # fmt: skip
-    return replace(found, next=network.advice(way, judgement.failures[0]))
+    return replace(found, next=found.next + network.advice(way, judgement.failures[0]))
 
 
 def no_interface(network: Network, lacking: Sequence[int], variable: str, *, many: bool) -> Finding:
@@ -250,15 +241,8 @@ def _listen(context: Context[str]) -> Listening | None:
         "failed": listeners.failed,
         "asked": {name: os.environ[name][:200] for name in (NCCL, GLOO) if os.environ.get(name)},
         "interfaces": sorted(known)[:32],
-        "ephemeral": _ephemeral(),
+        "ephemeral": "-".join(small_file(_PORTS).split()) or None,
     }
-
-
-def _ephemeral() -> str | None:
-    try:
-        return "-".join(_PORTS.read_text(encoding="ascii").split())
-    except OSError:
-        return None
 
 
 def _listening(run: RunState) -> dict[int, Listening]:

@@ -67,7 +67,7 @@ def measure(context: Context[Plan]) -> Measured:
         found["classes"][scope] = probe.kind(launch)
         # Five digits exceed the accuracy; more would only cost messages of 10,000 ranks.
         for name, values in figures.items():
-            found[name] = [float(f"{value:.5g}") for value in to_send(values)]
+            found[name] = [float(f"{value:.5g}") for value in values]
     return cast("Measured", found)
 
 
@@ -93,20 +93,6 @@ def _figures(
             if not left:
                 break
     return figures
-
-
-# A rank sends at most so many figures of a metric.
-_MOST_SENT = 400
-
-
-def to_send(values: Sequence[float]) -> list[float]:
-    """Returns the values, or medians of some hundred parts, which tell nearly as much.
-
-    Each part has repeats from begin to end: a drift meanwhile is alike in all parts.
-    """
-    if len(values) <= _MOST_SENT:
-        return list(values)
-    return [median(values[i::_MOST_SENT]) for i in range(_MOST_SENT)]
 
 
 class HostSlots:
