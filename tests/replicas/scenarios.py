@@ -94,6 +94,11 @@ def sentences(report: dict[str, Any]) -> str:
     return re.sub(r"[-+.\w()]+ \(0x[0-9a-f]+\)|\b[0-9a-f]{32}\b", "VALUE", text)
 
 
+def bits(found: Any) -> dict[str, tuple[object, ...]]:
+    """Returns the tensors of a checkpoint."""
+    return {name: (one.dtype, one.shape, one.digest) for name, one in found.tensors.items()}
+
+
 def without_own(answer: Any) -> Any:
     """Leaves out what differs from rank to rank: its number, its time, its own tensors."""
     if isinstance(answer, list):

@@ -142,10 +142,8 @@ def test_bad_arguments_end_in_one_clear_line(job: None, golden: Golden):
     for call, *every_how in (
         (replicas.watch, {"every": 0}, {"on_diff": "stop"}),
         (replicas.watch_nonfinite, {"every": 0}, {"on_found": "stop"}, {"what": ("weights",)}),
-        (replicas.trace, {"steps": 0}, {"what": "values"}),
     ):
         said += [refusal(call, module, optimizer, **how) for how in every_how]
-    said.append(refusal(replicas.trace(module).save, "x.json"))
     golden("\n".join(said))
 
 
@@ -157,7 +155,7 @@ class Wrapper:
 
 
 def test_an_optimizer_without_hooks_is_one_line():
-    for call in (replicas.watch, replicas.watch_nonfinite, replicas.trace):
+    for call in (replicas.watch, replicas.watch_nonfinite):
         with pytest.raises(
             OddrankError, match="a Wrapper has no hooks on its steps: give the torch"
         ):

@@ -3,12 +3,9 @@
 oddrank.replicas.check(model, optimizer)             # compares now, returns a report
 oddrank.replicas.watch(model, optimizer, every=100)  # compares after every 100th step
 oddrank.replicas.watch_nonfinite(model, optimizer)   # finds which rank made the first NaN
-oddrank.replicas.trace(model, optimizer)             # keeps what each layer made, for a comparison
 """
 
 from oddrank.replicas.check import check
-from oddrank.replicas.layers import Trace
-from oddrank.replicas.layers import trace_layers as trace  # oddrank.trace is a package
 from oddrank.replicas.nonfinite import NonfiniteError, NonfiniteWatch, watch_nonfinite
 from oddrank.replicas.watch import ReplicasDifferError, Watch, watch
 
@@ -16,10 +13,8 @@ __all__ = [
     "NonfiniteError",
     "NonfiniteWatch",
     "ReplicasDifferError",
-    "Trace",
     "Watch",
     "check",
-    "trace",
     "watch",
     "watch_nonfinite",
 ]

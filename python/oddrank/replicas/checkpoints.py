@@ -1,4 +1,4 @@
-"""Digests of saved tensors: safetensors, torch.save, folders of both, DCP folders, earlier dumps.
+"""Digests of saved tensors: safetensors, torch.save, folders of both, DCP folders.
 
 Runs no code of a file: torch.save's pickles are read with weights_only, everything else is checked
 before it is used.
@@ -39,16 +39,12 @@ _MOST_NODES = 1 << 20
 
 @dataclass(frozen=True)
 class Saved:
-    """One tensor of a file. load: returns its values; None if only its digest was saved.
-
-    largest: its largest absolute value as a text, if a trace has saved it.
-    """
+    """One tensor of a file. load: returns its values."""
 
     dtype: str
     shape: tuple[int, ...]
     digest: str
-    load: Callable[[], Any] | None = None
-    largest: str | None = None
+    load: Callable[[], Any]
 
 
 @dataclass
@@ -62,17 +58,6 @@ class Checkpoint:
     tensors: dict[str, Saved] = field(default_factory=dict)
     values: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "path": self.path,
-            "tensors": {
-                name: {"dtype": one.dtype, "shape": list(one.shape), "digest": one.digest}
-                for name, one in self.tensors.items()
-            },
-            "values": self.values,
-            "skipped": self.skipped,
-        }
 
     def add(self, name: str, tensor: Any, load: Callable[[], Any]) -> None:
         """Digests a tensor. load: returns it again."""
@@ -191,9 +176,7 @@ def _read_file(found: Checkpoint, file: Path, prefix: str) -> None:
         raise OddrankError(f"{file} is no regular file: {ADVICE}")
     with file.open("rb") as stream:
         begin = stream.read(16)
-    if begin[:1] == b"{":
-        _read_dump(found, file)
-    elif begin[8:9] == b"{":
+    if begin[8:9] == b"{":
         # Shards of one state have names of their own, whatever the number of shards is.
         for name, tensor in _safetensors(file):
             known = f"{prefix}{name}" if name in found.tensors else name
@@ -275,23 +258,3 @@ def _part(one: Mapping[str, Any]) -> tuple[str, tuple[int, ...], int, int]:
     if not all(type(number) is int and 0 <= number < 1 << 48 for number in (*shape, begin, end)):
         raise ValueError("sizes are no whole numbers")
     return kind, shape, begin, end
-
-
-def _read_dump(found: Checkpoint, file: Path) -> None:
-    try:
-        data = json.loads(file.read_text(encoding="utf-8"))["data"]
-        for name, one in data["tensors"].items():
-            digest = bytes.fromhex(one["digest"])
-            if len(digest) != digests.BYTES:
-                raise ValueError("a digest is not 16 bytes long")
-            shape, largest = tuple(int(n) for n in one["shape"]), one.get("largest")
-            found.tensors[str(name)] = Saved(
-                str(one["dtype"]), shape, digest.hex(),
-                largest=None if largest is None else str(largest),
-            )  # fmt: skip
-        found.values |= {str(name): str(value) for name, value in data["values"].items()}
-        found.skipped |= {str(name): str(why) for name, why in data.get("skipped", {}).items()}
-    except (
-        ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError
-    ) as error:  # fmt: skip
-        raise OddrankError(f"{file} is no JSON of replicas dump ({short(error)})") from error

@@ -1,7 +1,7 @@
 """Compares checkpoints tensor by tensor, bit by bit: where they part, and which file is odd."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from oddrank.finding import Finding
@@ -40,12 +40,8 @@ def _unwrapped(given: Sequence[Checkpoint]) -> tuple[list[Checkpoint], str]:
     return made, f", names without {' and '.join(_WRAPPERS)}, which DDP and torch.compile add"
 
 
-def report(given: Sequence[Checkpoint], within: float = 0.0) -> Report:
-    """Compares two or more. Of three or more, the files that differ from most are named.
-
-    within: floats that are as near to the first file's are the same, as a fraction of the tensor's
-    largest absolute value. 0: the bits are the same.
-    """
+def report(given: Sequence[Checkpoint]) -> Report:
+    """Compares two or more. Of three or more, the files that differ from most are named."""
     given, renamed = _unwrapped(given)
     names = list(dict.fromkeys(name for one in given for name in one.tensors))
     odd: dict[tuple[int, ...], list[str]] = {}
@@ -53,7 +49,7 @@ def report(given: Sequence[Checkpoint], within: float = 0.0) -> Report:
     for name in names:
         every = [one.tensors.get(name) for one in given]
         out = minority({i: _key(one) for i, one in enumerate(every)})
-        if out is None or (within and _are_near(every, within)):
+        if out is None:
             continue
         odd.setdefault(out, []).append(name)
         if len(told) < _MOST_LOCATED:
@@ -73,8 +69,6 @@ def report(given: Sequence[Checkpoint], within: float = 0.0) -> Report:
     complete = all(name == _SETTINGS for one in given for name in one.skipped)
     tensors = f"{len(names)} tensor{'s' * (len(names) != 1)}"
     why = f"{tensors} of {len(given)} files compared{renamed}"
-    if within:
-        why += f", floats within {within:g} of the largest value in a tensor"
     if skipped:
         more = f" and {len(skipped) - _MOST_SKIPPED} more" if len(skipped) > _MOST_SKIPPED else ""
         why += f"; not compared: {', '.join(list(skipped)[:_MOST_SKIPPED])}{more}"
@@ -95,24 +89,6 @@ def _key(one: Saved | None) -> str:
     return "" if one is None else f"{one.dtype} {one.shape} {one.digest}"
 
 
-def _are_near(every: Sequence[Saved | None], within: float) -> bool:
-    """Returns whether all have the same shape, and floats near those of the first."""
-    first, *others = every
-    return first is not None and all(
-        one is not None
-        and one.shape == first.shape
-        and (_key(one) == _key(first) or _is_near(first, one, within))
-        for one in others
-    )
-
-
-def _is_near(first: Saved, other: Saved, within: float) -> bool:
-    if first.load is None or other.load is None:
-        return False
-    found = _apart(first.load(), other.load())
-    return found is not None and not found.unlike and found.difference <= within * found.largest
-
-
 def _how(every: Sequence[Saved | None]) -> str:
     """Words how the first file's tensor differs from the next other one's."""
     first = every[0]
@@ -121,9 +97,6 @@ def _how(every: Sequence[Saved | None]) -> str:
         return "not in all files"
     if (first.dtype, first.shape) != (other.dtype, other.shape):
         return f"{first.dtype} {list(first.shape)} is not {other.dtype} {list(other.shape)}"
-    if first.load is None or other.load is None:
-        largest = f"{first.largest}, {other.largest}"
-        return f"other digest; largest: {largest}" if first.largest else "other digest"
     return first_difference(first.load(), other.load())
 
 
@@ -152,52 +125,31 @@ def first_difference(one: Any, other: Any) -> str:
     return text + _distances(one, other)
 
 
-@dataclass
-class _Apart:
-    """How far two tensors are apart: see `_apart`."""
+def _distances(one: Any, other: Any) -> str:
+    """Words the largest difference of floats: absolute, and relative.
 
-    unlike: int = 0
-    difference: float = -1.0
-    relative: float = 0.0
-    largest: float = 0.0
-
-
-def _apart(one: Any, other: Any) -> _Apart | None:
-    """Returns how many elements differ by what is not finite, and of finite ones the largest
-
-    difference, the largest relative one, and the largest value. difference: -1 if none is finite.
-    None: they are no floats, or of a type that torch only stores.
+    Counts apart what is NaN or infinite in one tensor only.
     """
     import torch
 
-    pair = [torch.view_as_real(t) if t.is_complex() else t for t in (one.detach(), other.detach())]
-    if not all(t.is_floating_point() for t in pair):
-        return None
-    found = _Apart()
-    flat = [t.contiguous().view(-1) for t in pair]
-    for at in range(0, flat[0].numel(), _FEW):
-        try:
-            a, b = (t[at : at + _FEW].double() for t in flat)
-        except NotImplementedError:
-            return None
-        finite = a.isfinite() & b.isfinite()
-        found.unlike += int((~finite & (a != b) & ~(a.isnan() & b.isnan())).sum())
-        if not finite.any():
-            continue
-        a, b = a[finite], b[finite]
-        apart, size = (a - b).abs(), torch.maximum(a.abs(), b.abs())
-        found.difference = max(found.difference, float(apart.max()))
-        found.relative = max(found.relative, float((apart / size.clamp_min(_TINY)).max()))
-        found.largest = max(found.largest, float(size.max()))
-    return found
-
-
-def _distances(one: Any, other: Any) -> str:
-    """Words the largest difference of floats: absolute, and relative."""
-    found = _apart(one, other)
-    if found is None:
+    if one.is_complex():
+        one, other = (torch.view_as_real(tensor) for tensor in (one, other))
+    if not one.is_floating_point():
         return ""
-    text = f"; {found.unlike} are NaN or infinite in one of the two" if found.unlike else ""
-    if found.difference < 0:
+    unlike, largest, relative = 0, -1.0, 0.0
+    pair = [t.contiguous().view(-1) for t in (one, other)]
+    for at in range(0, pair[0].numel(), _FEW):
+        try:
+            a, b = (t[at : at + _FEW].double() for t in pair)
+        except NotImplementedError:  # a type that torch only stores
+            return ""
+        unlike += int((a.isfinite() != b.isfinite()).sum())
+        apart, size = (a - b).abs(), torch.maximum(a.abs(), b.abs())
+        finite = apart.isfinite()
+        if finite.any():
+            largest = max(largest, float(apart[finite].max()))
+            relative = max(relative, float((apart / size.clamp_min(_TINY))[finite].max()))
+    text = f"; {unlike} are NaN or infinite in one of the two" if unlike else ""
+    if largest < 0:
         return text
-    return f"{text}; largest difference {found.difference:.4g} (relative {found.relative:.4g})"
+    return f"{text}; largest difference {largest:.4g} (relative {relative:.4g})"

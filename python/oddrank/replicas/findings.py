@@ -39,7 +39,7 @@ NO_MAJORITY = Row(
     "no-majority", "unknown",
     "{ranks} hold different bits in {part}: {tensor}{place}; which is wrong is unknown",
     ("medium", "no value is held by more than half of the copies"),
-    ("compare with a checkpoint or an earlier dump: oddrank replicas compare",))
+    ("compare with a checkpoint: oddrank replicas compare",))
 DIFFERENT_TENSORS = Row(
     "different-tensors", "different", "{among} {have} other tensors: {first}",
     ("high", "most ranks have the same tensors"),

@@ -56,10 +56,9 @@ class LayerHooks:
 
     def __init__(
         self, module: Any, optimizer: Any, what: Collection[str], see: See,
-        after_step: Callable[[], None] = lambda: None,
+        after_step: Callable[[], None],
     ) -> None:  # fmt: skip
-        if optimizer is not None:
-            check_optimizer(optimizer)
+        check_optimizer(optimizer)
         self._see, self._what, self._after = see, what, after_step
         self._inner = unwrapped(module)
         self._shown: set[int] = set()  # parameters that this step has shown
@@ -79,9 +78,8 @@ class LayerHooks:
             for name, parameter in self._inner.named_parameters():
                 if parameter.requires_grad:
                     self._hooks.append(parameter.register_hook(self._shows("grad", name)))
-        if optimizer is not None:
-            self._hooks.append(optimizer.register_step_pre_hook(self._before_step))
-            self._hooks.append(optimizer.register_step_post_hook(self._after_step))
+        self._hooks.append(optimizer.register_step_pre_hook(self._before_step))
+        self._hooks.append(optimizer.register_step_post_hook(self._after_step))
 
     def remove(self) -> None:
         """Ends it. May be called twice."""
@@ -139,13 +137,9 @@ class LayerHooks:
                     self._see("step-grad", name, parameter.grad)
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self.next_step()
-        self._after()
-
-    def next_step(self) -> None:
-        """Shows parameters again, which are shown once a step. An optimizer's step calls it."""
         self._shown.clear()
         self._last = None
+        self._after()
 
 
 def tensors_of(thing: Any) -> Iterator[Any]:

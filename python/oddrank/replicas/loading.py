@@ -12,8 +12,8 @@ from oddrank import errors
 from oddrank.errors import OddrankError
 
 ADVICE = (
-    "give safetensors, a file of torch.save, a folder of these or of"
-    " torch.distributed.checkpoint, or JSON of replicas dump"
+    "give safetensors, a file of torch.save, or a folder of these or of"
+    " torch.distributed.checkpoint"
 )
 # Words of torch's reader on a sound file whose objects need code.
 _NEEDS_CODE = re.compile(

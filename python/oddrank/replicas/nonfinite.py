@@ -206,14 +206,6 @@ class NonfiniteWatch(Handle):
                 del self._paths[step]
 
 
-def largest_of(tensor: Any) -> Any:
-    """Returns the largest absolute value as a tensor: nan if one is. The tensor is not empty."""
-    import torch
-
-    low, high = _extremes(tensor)
-    return torch.maximum(high, -low)
-
-
 def _extremes(tensor: Any) -> tuple[Any, Any]:
     """Returns the smallest and the largest value as tensors: both nan if one is."""
     import torch
