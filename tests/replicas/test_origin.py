@@ -45,7 +45,6 @@ def test_the_earliest_step_and_then_the_earliest_tensor_before_an_exchange_count
     assert first_within([event(3, 900), received, None]) == event(3, 900)
     assert first_within([event(3, 900), event(2, 5, "step-grad")]) is None
     assert first_within([None]) is None
-    assert Event.from_json(event(3, 8).as_json()) == event(3, 8)
 
 
 def test_a_value_that_is_not_finite_shows_at_each_place():

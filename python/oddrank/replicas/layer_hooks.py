@@ -69,7 +69,7 @@ class LayerHooks:
             hasattr(part, "_orig_mod") or getattr(part, "_compiled_call_impl", None) is not None
             for part in module.modules()
         ):
-            _say("torch.compile hides the layers of this module: only its gradients are seen")
+            say("torch.compile hides the layers of this module: only its gradients are seen")
         for name, layer in self._inner.named_modules():
             if layer is self._inner or _does_work(layer):
                 self.names.append(name or "the model")
@@ -159,7 +159,7 @@ def text(kind: str, name: str) -> str:
     return KINDS[kind].words.format(name)
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     """Prints a line on one rank."""
     import torch.distributed as dist
 

@@ -36,16 +36,6 @@ class Event:
     def tensor(self) -> str:
         return layer_hooks.text(self.kind, self.name)
 
-    def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "tensor": self.tensor}
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> "Event":
-        return Event(
-            int(data["step"]), int(data["order"]), str(data["kind"]), str(data["name"]),
-            str(data["value"]),
-        )  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Origin:
@@ -225,7 +215,7 @@ def _report(
     """Exchanges the first events of all ranks. None: there are none."""
     import torch.distributed as dist
 
-    rank, event = 0, None if first is None else first.as_json()
+    rank, event = 0, None if first is None else asdict(first)
     own: dict[str, Any] = {"host": socket.gethostname(), "layers": layers, "event": event}
     every = [own]
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
@@ -234,8 +224,7 @@ def _report(
             return None
         every = [json.loads(one) for one in gathers.gather_any(world, json.dumps(own).encode())]
     events = {
-        i: None if one["event"] is None else Event.from_json(one["event"])
-        for i, one in enumerate(every)
+        i: None if one["event"] is None else Event(**one["event"]) for i, one in enumerate(every)
     }
     same = len({one["layers"] for one in every}) == 1
     if len(every) > 1 and (meeting := first_within(events.values())) is not None:
@@ -252,7 +241,7 @@ def _report(
     hosts = {i: one["host"] for i, one in enumerate(every)}
     data = {
         "steps": steps,
-        "first": {str(i): one["event"] for i, one in enumerate(every)},
+        "first": {str(i): e and {**asdict(e), "tensor": e.tensor} for i, e in events.items()},
     }
     why = f"{steps} steps; NaN and infinities are looked for on each rank"
     finding = findings.first_nonfinite(found, events, hosts)

@@ -95,7 +95,7 @@ class Watch(Handle):
             # Ranks that compare after other steps would wait for each other there.
             self.report = self._checker.run({**(facts or {}), "every= of watch": self._every})
             if self.report.data["skipped"] or self.report.verdict == "incomplete":
-                _say(self.report.why, self.report)
+                layer_hooks.say(f"replicas.watch: {self.report.why}")
         elif self.steps % self._every == 0:
             self.report = self._checker.run()
         else:
@@ -121,8 +121,3 @@ def tell(report: Report, on_found: OnDiff, error: type[FoundError]) -> None:
             render.report(report, sys.stderr)
     else:
         raise error(report)
-
-
-def _say(text: str, report: Report) -> None:
-    if report.world.get("rank", 0) == 0:
-        render.line(f"oddrank: replicas.watch: {text}", sys.stderr)

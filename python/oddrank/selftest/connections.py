@@ -12,7 +12,6 @@ import socket
 import socketserver
 import struct
 import threading
-import time
 import zlib
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -139,8 +138,6 @@ _OWN_WANT = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADD
 
 # Bytes of an attempt's token.
 TOKEN = 16
-# Seconds until the next accept() if no descriptor is free.
-_NO_DESCRIPTOR = 0.05
 
 
 def attempts(places: Sequence[Place], seconds: float = SECONDS) -> tuple[str, dict[str, str]]:
@@ -213,13 +210,6 @@ class _Listener(socketserver.ThreadingTCPServer):
     def __init__(self, address: str) -> None:
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
         super().__init__((address, 0), _Echo)
-
-    def get_request(self) -> tuple[socket.socket, Any]:
-        try:
-            return super().get_request()
-        except OSError:
-            time.sleep(_NO_DESCRIPTOR)  # it stays readable meanwhile
-            raise
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """No thread could be started: the other end sees no answer."""

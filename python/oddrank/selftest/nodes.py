@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from oddrank.control.stages import RunState, Skip, nodes_of
+from oddrank.control.stages import RunState, nodes_of
 from oddrank.finding import Who, ranks_text
 
 _MOST_NAMED = 4
@@ -39,11 +39,6 @@ class NodeLeaders:
     def place(self, rank: int) -> int:
         """Returns the index of the rank's node: 0, 1, ..."""
         return bin(self.mask & ((1 << rank) - 1)).count("1")
-
-
-def leaders_of_several(run: RunState) -> str | Skip:
-    """The plan of a stage that compares nodes: the ranks that measure for theirs, packed."""
-    return NodeLeaders.of(run).pack() if len(nodes_of(run)) > 1 else Skip("one node")
 
 
 def node_or_rank(run: RunState, ranks: Iterable[int]) -> Who:

@@ -195,18 +195,18 @@ def look(
     ]
     together = [one for one in measured if len(one[2]) > 1]
     count = sum(len(values) + len(_several(nodes, values)) for _, _, values in together)
-    against = _Against(nodes, first.comparisons if first else count, good or {})
+    comparisons = first.comparisons if first else count
     found = []
-    for metric, name, values in together:
-        before = first.of(metric, name) if first else None
+    for row in together:
+        before = first.of(*row[:2]) if first else None
         if first is None or before is not None:
-            found.append(against.judge(metric, name, values, before))
+            found.append(_compared(nodes, comparisons, good or {}, row, before))
     if first is None:
-        found = _with_common_spreads(found, against.comparisons)
+        found = _with_common_spreads(found, comparisons)
     else:
-        found = _with_sure_lines(found, against.comparisons, first)
+        found = _with_sure_lines(found, comparisons, first)
     alone = {rank for _, _, values in measured if len(values) == 1 for rank in values}
-    return Look(tuple(found), against.comparisons, tuple(sorted(alone)))
+    return Look(tuple(found), comparisons, tuple(sorted(alone)))
 
 
 def _with_common_spreads(classes: Sequence[Class], comparisons: int) -> list[Class]:
@@ -286,44 +286,43 @@ def _by_class(
     return iter(classes.items())
 
 
-@dataclass(frozen=True)
-class _Against:
-    """The arguments that all classes of a comparison have in common: see `look`."""
+def _compared(
+    nodes: Sequence[Node],
+    comparisons: int,
+    good: Mapping[str, Collection[int]],
+    row: tuple[Metric, str, Values],
+    before: Class | None,
+) -> Class:
+    """Compares the ranks of a class by one metric, and their nodes. The rest: see `look`."""
+    metric, name, measured = row
 
-    nodes: Sequence[Node]
-    comparisons: int
-    good: Mapping[str, Collection[int]]
-
-    def judge(self, metric: Metric, name: str, measured: Values, before: Class | None) -> Class:
-        good = set(self.good.get(metric.name, ()))
-        ranks = self._compare(metric, measured, before.ranks if before else None, good)
-        several = _several(self.nodes, measured)
-        if before:  # other nodes have only some of their ranks here
-            whole = {node.name for node in before.nodes.peers} if before.nodes else set()
-            several = [node for node in several if node in whole]
-        if len(several) < 2:
-            return Class(metric, name, ranks, None)
-        middles = {node: _middle(node, measured) for node in several}
-        good_nodes = [node for node in several if good.issuperset(node)]
-        nodes = self._compare(metric, middles, before.nodes if before else None, good_nodes)
-        return Class(metric, name, ranks, nodes)
-
-    def _compare(
-        self,
-        metric: Metric,
-        measured: Mapping[_Name, Sequence[float]],
-        before: peers.Comparison[_Name] | None,
+    def compare(
+        values: Mapping[_Name, Sequence[float]],
+        first: peers.Comparison[_Name] | None,
         good: Collection[_Name],
     ) -> peers.Comparison[_Name]:
         return peers.compare(
-            measured,
+            values,
             smallest=metric.smallest,
             better="high",
-            comparisons=self.comparisons,
-            spread=before.spread if before else None,
-            line=before.line if before else None,
+            comparisons=comparisons,
+            spread=first.spread if first else None,
+            line=first.line if first else None,
             good=good,
         )
+
+    known = set(good.get(metric.name, ()))
+    ranks = compare(measured, before.ranks if before else None, known)
+    several = _several(nodes, measured)
+    if before:  # other nodes have only some of their ranks here
+        whole = {node.name for node in before.nodes.peers} if before.nodes else set()
+        several = [node for node in several if node in whole]
+    if len(several) < 2:
+        return Class(metric, name, ranks, None)
+    middles = {node: _middle(node, measured) for node in several}
+    good_nodes = [node for node in several if known.issuperset(node)]
+    by_node = compare(middles, before.nodes if before else None, good_nodes)
+    return Class(metric, name, ranks, by_node)
 
 
 def _several(nodes: Sequence[Node], measured: Collection[int]) -> list[Node]:

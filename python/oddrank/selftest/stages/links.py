@@ -36,14 +36,6 @@ def _options(options: Options, run: RunState) -> pairs.PairOptions:
     return pairs.PairOptions(size, _EFFECTS[depth], _SECONDS[depth])
 
 
-def _suspects(run: RunState, judge: Judge) -> list[Finding]:
-    return [*map(as_links, judge.suspects(run))]
-
-
-def _confirmed(run: RunState, judge: Judge) -> list[Finding]:
-    return [*map(as_links, settle(judge.confirmed(run))[0])]
-
-
 def as_links(found: Finding) -> Finding:
     """Advises bench pairs if no rank is named: pairs' own advice names options of pairs."""
     return replace(found, next=found.next if found.names_somebody() else (_LONGER,))
@@ -67,13 +59,14 @@ def stage(options: Options) -> Stage[Meetings, Met, Judge]:
         return Judge(_EFFECTS[options.depth], NAME, RECHECK)
 
     seconds = 2 * _SECONDS[options.depth] + 60
-    return Stage(NAME, seconds, pairs.measure, judge, make_plan, _suspects)
-
-
-def _first(run: RunState) -> Judge:
-    """Returns the judge of the first measurement."""
-    judge: Judge = run.judged[NAME]
-    return judge
+    return Stage(
+        NAME,
+        seconds,
+        pairs.measure,
+        judge,
+        make_plan,
+        lambda run, judge: [*map(as_links, judge.suspects(run))],
+    )
 
 
 def recheck(options: Options) -> Stage[Meetings, Met, Judge]:
@@ -81,11 +74,15 @@ def recheck(options: Options) -> Stage[Meetings, Met, Judge]:
     ones vary, too."""
 
     def make_plan(run: RunState) -> Meetings:
-        games = games_of_recheck(_first(run), run)
+        games = games_of_recheck(run.judged[NAME], run)
         return pairs.plan_of(run, _options(options, run), games, again=True)
 
     def judge(run: RunState, met: Mapping[int, Met]) -> Judge:
-        return _first(run)
+        first: Judge = run.judged[NAME]
+        return first
+
+    def confirmed(run: RunState, judge: Judge) -> list[Finding]:
+        return [*map(as_links, settle(judge.confirmed(run))[0])]
 
     seconds = 2 * _SECONDS[options.depth] + 60
-    return Stage(RECHECK, seconds, pairs.measure, judge, make_plan, _confirmed, confirms=NAME)
+    return Stage(RECHECK, seconds, pairs.measure, judge, make_plan, confirmed, confirms=NAME)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, TypedDict
 
 from oddrank import _native
-from oddrank.control.stages import Context, RunState, Skip, Stage
+from oddrank.control.stages import Context, RunState, Skip, Stage, nodes_of
 from oddrank.finding import Evidence, Finding, Level, Row, Who
 from oddrank.machine import small_file
 from oddrank.selftest import Options, reach_matrix
@@ -27,7 +27,7 @@ from oddrank.selftest.connections import (
     unpack,
     ways,
 )
-from oddrank.selftest.nodes import NodeLeaders, by_lowest_rank, hosts, leaders_of_several
+from oddrank.selftest.nodes import NodeLeaders, by_lowest_rank, hosts
 from oddrank.selftest.reach_matrix import (
     NO_ANSWER,
     OTHER,
@@ -364,7 +364,10 @@ def _without_interface(network: Network) -> list[Finding]:
 
 
 def listen(options: Options) -> Stage[str, Listening | None, list[Finding]]:
-    return Stage("listen", _LISTEN_SECONDS, _listen, plan=leaders_of_several, shown=False)
+    def make_plan(run: RunState) -> str | Skip:
+        return NodeLeaders.of(run).pack() if len(nodes_of(run)) > 1 else Skip("one node")
+
+    return Stage("listen", _LISTEN_SECONDS, _listen, plan=make_plan, shown=False)
 
 
 def stage(options: Options) -> Stage[Plan, Result, list[Finding]]:
