@@ -28,9 +28,10 @@ from oddrank import exclude
 from oddrank.control.stages import RankState, RunState
 from oddrank.control.walk import Outcome
 from oddrank.launch import Launch
-from oddrank.selftest import Options, prometheus
+from oddrank.render import deliver
+from oddrank.selftest import Options
 from oddrank.selftest.metrics import TABLE as COMPARED
-from oddrank.selftest.report import deliver, report_of, rows_of
+from oddrank.selftest.report import _gauges, report_of, rows_of
 from oddrank.selftest.stages import TABLE, choose
 
 PER_NODE = 8
@@ -148,7 +149,7 @@ def run(world: int, fault: str) -> dict[str, Any]:
         )
         size = path.stat().st_size
     nodes = timed("nodes to leave out", lambda: exclude.text(report, outcome.run.hosts))
-    figures = timed("Prometheus", lambda: prometheus.text(report, outcome.run, 0))
+    figures = timed("Prometheus", lambda: _gauges(report, outcome.run.hosts, 0))
     assert nodes
     return {
         "ranks": world,

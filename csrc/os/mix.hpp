@@ -23,6 +23,13 @@ ODDRANK_HOST_DEVICE constexpr std::uint64_t mix_bits(std::uint64_t x) noexcept {
   return x ^ (x >> 31U);
 }
 
+// The 64-bit word that belongs at `index`. Different for every index (a wrong address line shows),
+// keyed (yesterday's contents never fit), and one multiplication (as fast as memory).
+ODDRANK_HOST_DEVICE constexpr std::uint64_t keyed_word(std::uint64_t index, std::uint64_t seed) {
+  const std::uint64_t product = (index ^ seed) * kMixStep;
+  return product ^ (product >> 32U);
+}
+
 // Hashes a number: those of a file may be chosen so that all of them meet in one bucket of an
 // identity hash.
 struct MixedHash {

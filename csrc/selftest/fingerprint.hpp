@@ -11,7 +11,7 @@
 
 #include <cstring>
 
-#include "selftest/host_tests.hpp"
+#include "os/mix.hpp"
 
 #if !defined(__CUDA_ARCH__)
 #include <cmath>
@@ -114,7 +114,7 @@ ODDRANK_HOST_DEVICE std::uint64_t float_lane(std::uint32_t lane) {
 }
 
 ODDRANK_HOST_DEVICE inline std::uint64_t integer_lane(std::uint32_t lane) {
-  std::uint64_t x = pattern(lane, 0x0DD0DD0DD0DD0DD1u) | 1;
+  std::uint64_t x = keyed_word(lane, 0x0DD0DD0DD0DD0DD1u) | 1;
   std::uint32_t y = lane + 1;
   for (std::uint32_t i = 0; i < kFingerprintRounds; ++i) {
     x = x * 6364136223846793005u + y;

@@ -51,7 +51,7 @@ ODDRANK_HOST_DEVICE constexpr std::uint32_t shared_place(std::uint32_t i, std::u
   return (i * (2 * (round * 1021 + 77) + 1) + round * 977) % kSharedWords;
 }
 ODDRANK_HOST_DEVICE constexpr std::uint64_t shared_word(std::uint32_t i, std::uint32_t round) {
-  return pattern(std::uint64_t{round} * kSharedWords + i, 0x5AFE5AFE5AFE5AFFu);
+  return keyed_word(std::uint64_t{round} * kSharedWords + i, 0x5AFE5AFE5AFE5AFFu);
 }
 
 // Tensor cores: each of 8 warps adds up kTensorRounds products of 16 x 16 matrices.
@@ -62,8 +62,8 @@ inline constexpr std::uint32_t kTensorRounds = 64;
 // to 7, so that no sum is beyond 65536.
 ODDRANK_HOST_DEVICE constexpr std::uint64_t tensor_row(std::uint32_t warp, std::uint32_t round,
                                                        std::uint32_t row) {
-  return pattern((std::uint64_t{warp} * kTensorRounds + round) * 2 * kTensorTile + row,
-                 0x7E4507E4507E4507u);
+  return keyed_word((std::uint64_t{warp} * kTensorRounds + round) * 2 * kTensorTile + row,
+                    0x7E4507E4507E4507u);
 }
 ODDRANK_HOST_DEVICE constexpr int tensor_element(std::uint64_t row, std::uint32_t column) {
   return static_cast<int>((row >> (4 * column)) & 15) - 8;

@@ -13,14 +13,7 @@
 
 namespace oddrank::selftest {
 
-// The 64-bit word that belongs at `index`. Different for every index (a wrong address line shows),
-// keyed (yesterday's contents never fit), and one multiplication (as fast as memory).
-ODDRANK_HOST_DEVICE constexpr std::uint64_t pattern(std::uint64_t index, std::uint64_t seed) {
-  const std::uint64_t product = (index ^ seed) * 0x9E3779B97F4A7C15u;
-  return product ^ (product >> 32);
-}
-
-// The contents that a pass writes: `pattern`; the index of each word (a word at a wrong address
+// The contents that a pass writes: `keyed_word`; the index of each word (a word at a wrong address
 // shows its own); a single set bit at another position in each word.
 enum class Filling : std::uint32_t { kRandom, kAddress, kWalking };
 
@@ -28,7 +21,7 @@ template <Filling filling>
 ODDRANK_HOST_DEVICE constexpr std::uint64_t word_at(std::uint64_t index, std::uint64_t seed) {
   if constexpr (filling == Filling::kAddress) return index;
   if constexpr (filling == Filling::kWalking) return std::uint64_t{1} << ((index + seed) & 63);
-  return pattern(index, seed);
+  return keyed_word(index, seed);
 }
 
 // Every word is XORed with `flip`. Each filling comes with its complement: every bit must hold 0
