@@ -4,7 +4,6 @@ import copy
 import os
 import subprocess
 import sys
-import time
 from functools import cache
 from pathlib import Path
 
@@ -13,7 +12,6 @@ import pytest
 import oddrank
 from oddrank import _native, cli
 from oddrank.doctor import command, probes
-from patience import until
 from processes import captured
 from reports import valid
 
@@ -209,41 +207,13 @@ def test_a_torch_whose_import_hangs_costs_the_deadline_and_no_more(tmp_path: Pat
     path = on_path(tmp_path, "import time\ntime.sleep(1000)")
     done = doctor("--deadline", "2", PYTHONPATH=path)  # which ends by its own timeout
     assert done.returncode == 0
-    assert "the torch probe hung and was killed" in done.stdout
+    assert "the torch probe: no answer within 2 s" in done.stdout
     assert "NCCL" in done.stdout
-
-
-def test_a_probe_that_takes_long_to_die_is_not_said_to_hang_in_the_kernel(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    began = tmp_path / "began"
-    body = f"import time\nopen({str(began)!r}, 'w').close()\ntime.sleep(1000)"
-    monkeypatch.syspath_prepend(on_path(tmp_path, body))
-    monkeypatch.setattr(probes, "_KILLED_SECONDS", 0.0)  # as if it had got no core meanwhile
-    with probes._Child("torch") as child:
-        until(began.exists)
-        said = child.answer(time.monotonic(), 0)
-        until(lambda: child._process.poll() is not None)
-    assert said == {"problem": "no answer within 0 s: the torch probe hung and was killed"}
 
 
 def test_a_torch_that_crashes_is_named_with_its_signal(tmp_path: Path):
     path = on_path(tmp_path, "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
-    assert "the probe was ended by SIGSEGV" in doctor(PYTHONPATH=path).stdout
-
-
-def test_an_interrupted_question_leaves_no_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(on_path(tmp_path, "import time\ntime.sleep(1000)"))
-
-    def interrupt(self: probes._Child, *_: float) -> None:
-        children.append(self._process)
-        raise KeyboardInterrupt
-
-    children: list[subprocess.Popen[bytes]] = []
-    monkeypatch.setattr(probes._Child, "answer", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        probes.ask(["torch"], 60)
-    assert children[0].poll() is not None
+    assert "the torch probe: signal 11 ended it" in doctor(PYTHONPATH=path).stdout
 
 
 def test_contradicting_launch_variables_are_a_row(broken_torch: str):

@@ -1,35 +1,25 @@
 """Collects doctor's facts. Asks torch and CUDA in child processes, killed if they hang."""
 
-import json
+import math
 import os
 import platform
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import oddrank
-from oddrank import _native, child_code, job, launch
+from oddrank import _native, job, launch
 from oddrank.errors import LaunchError, OddrankError, type_and_text
-from oddrank.machine import process_state
+from oddrank.run.collect import children
+from oddrank.run.collect.children import Say, Stop, Task
 
 Facts = dict[str, Any]
 
-# The child gets our sys.path, to find the same torch.
-_CHILD = """
-import json
-sys.path[:] = json.loads(sys.argv[2])
-from oddrank.doctor import probes
-probes.main(sys.argv[1])
-"""
-_KILLED_SECONDS = 1.0
-_POLL_SECONDS = 0.02
 # Files of NVIDIA's kernel driver, on Linux and under WSL.
 _DRIVER_FILES = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
 
@@ -176,85 +166,21 @@ def _nccl() -> Facts:
 PROBES: dict[str, Callable[[], Facts]] = {"torch": torch_probe, "gpu": gpu_probe}
 
 
-def main(name: str) -> None:
-    """Runs in the child: writes one JSON object as the last line of stdout, and ends."""
-    facts = PROBES[name]()
-    sys.stdout.write("\n" + json.dumps(facts) + "\n")
-    sys.stdout.flush()
-    os._exit(0)  # else libraries might print after it
-
-
 def ask(names: Iterable[str], seconds: float) -> dict[str, Facts]:
     """Returns each probe's facts; {"problem": ...} if it failed or did not answer in time."""
-    deadline = time.monotonic() + seconds
-    with ExitStack() as ends:
-        children = {name: ends.enter_context(_Child(name)) for name in names}  # all at once
-        return {name: child.answer(deadline, seconds) for name, child in children.items()}
+    tasks = [Task(name, partial(_tell, PROBES[name]), seconds) for name in names]
+    stop = Stop()
+    with stop.on_signals():
+        results = children.run_all(tasks, math.inf, stop)
+    if stop.by:
+        raise OddrankError(f"{stop.by} ended it")
+    return {
+        task.name: result.said[0]
+        if result.said
+        else {"problem": f"the {task.name} probe: {result.why or 'it ended without an answer'}"}
+        for task, result in zip(tasks, results, strict=True)
+    }
 
 
-class _Child:
-    """A child that runs one probe. It writes to files: a pipe could stay open in grandchildren."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> "_Child":
-        with ExitStack() as files:
-            self._out = files.enter_context(tempfile.TemporaryFile())
-            self._err = files.enter_context(tempfile.TemporaryFile())
-            self._process = subprocess.Popen(
-                [*child_code.command(_CHILD), self._name, json.dumps(sys.path)],
-                stdin=subprocess.DEVNULL,
-                stdout=self._out,
-                stderr=self._err,
-                start_new_session=True,
-            )
-            self._files = files.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Kills the child, on Ctrl-C too: it has its own session and would go on."""
-        if self._process.poll() is None:
-            self._kill()
-        self._files.close()
-
-    def answer(self, deadline: float, seconds: float) -> Facts:
-        code = self._wait(deadline)
-        if code is None:
-            return {"problem": f"no answer within {seconds:g} s: {self._kill()}"}
-        lines = _lines(self._out)
-        if code == 0 and lines:
-            facts: Facts = json.loads(lines[-1])
-            return facts
-        said = _lines(self._err)
-        return {"problem": f"{_ending(code)}{f': {said[-1]}' if said else ''}"}
-
-    def _wait(self, deadline: float) -> int | None:
-        while self._process.poll() is None and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
-        return self._process.poll()
-
-    def _kill(self) -> str:
-        """Kills the child; says whether it hangs in the kernel, where no signal ends it.
-
-        A child in another state only waits for a core in which to end.
-        """
-        os.killpg(self._process.pid, signal.SIGKILL)
-        pid = self._process.pid
-        if self._wait(time.monotonic() + _KILLED_SECONDS) is None and process_state(pid) == "D":
-            return f"the {self._name} probe hangs in the kernel (process {pid}, state D)"
-        return f"the {self._name} probe hung and was killed"
-
-
-def _lines(file: IO[bytes]) -> list[str]:
-    file.seek(0)
-    return [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-
-
-def _ending(code: int) -> str:
-    if code >= 0:
-        return f"the probe ended with code {code}"
-    try:
-        return f"the probe was ended by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"the probe was ended by signal {-code}"
+def _tell(probe: Callable[[], Facts], say: Say) -> None:
+    say(probe())

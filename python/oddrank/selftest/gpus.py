@@ -1,15 +1,16 @@
 """Finds ranks that share their GPU, and errors of GPUs and NVSwitches in the kernel's log."""
 
-import os
 import re
 from collections.abc import Mapping
+from itertools import islice
 from typing import TypeAlias, TypedDict
 
 from oddrank.control.stages import Node, RunState, node_of
+from oddrank.machine import kernel_log
 from oddrank.machine.xid import SXID, XID, harmless, pci_slot
 
 _XID, _SXID = re.compile(XID.encode()), re.compile(SXID.encode())
-_MOST = 32 << 20
+_MOST = 1 << 17  # records
 Counts: TypeAlias = dict[str, int]
 SwitchCounts: TypeAlias = dict[str, Counts]
 
@@ -65,7 +66,7 @@ def others(run: RunState) -> dict[int, str]:
     return found
 
 
-def xids(pci: str, path: str = "/dev/kmsg") -> Counts | str:
+def xids(pci: str, path: str = kernel_log.DEVICE) -> Counts | str:
     """Counts each Xid logged for the GPU 0000:9b:00.0. Returns a text if the log can't be read.
 
     Leaves out lines that tell of no fault.
@@ -83,7 +84,7 @@ def xids(pci: str, path: str = "/dev/kmsg") -> Counts | str:
     return counts
 
 
-def sxids(path: str = "/dev/kmsg") -> SwitchCounts | str:
+def sxids(path: str = kernel_log.DEVICE) -> SwitchCounts | str:
     """Counts the fatal SXids of each NVSwitch of this host. Returns a text as `xids` does."""
     log = _read(path)
     if isinstance(log, str):
@@ -101,24 +102,6 @@ def sxids(path: str = "/dev/kmsg") -> SwitchCounts | str:
 def _read(path: str) -> bytes | str:
     """Returns the kernel's log, or why it can't be read."""
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as log:
-            return _records(log.fileno())
+        return b"".join(islice(kernel_log.records(path), _MOST))
     except OSError as error:
         return f"not readable: {error.strerror}"
-
-
-def _records(descriptor: int) -> bytes:
-    """Reads to the end of the log. Each read gives one record and must not wait for the next."""
-    parts, size = [], 0
-    while size < _MOST:
-        try:
-            part = os.read(descriptor, 1 << 16)
-        except BrokenPipeError:  # the kernel has overwritten the next records
-            continue
-        except BlockingIOError:
-            break
-        if not part:
-            break
-        parts.append(part)
-        size += len(part)
-    return b"".join(parts)

@@ -1,17 +1,15 @@
 """Reads the end of the kernel's log: /dev/kmsg, or else the log that syslog(2) gives."""
 
 import ctypes
-import errno
 import os
 import re
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 
+from oddrank.machine import kernel_log
 from oddrank.run.collect.sources import Sink, Source, Target, iso
 
-_DEVICE = "/dev/kmsg"
-_RECORD = 8192  # the kernel's largest
 _READ_ALL, _SIZE = 3, 10  # of syslog(2)
 _MOST = 1 << 20
 _ENTRY = re.compile(r"\d+,\d+,(\d+),[^;]*;(.*)")
@@ -20,7 +18,7 @@ _PRINTK = re.compile(r"<\d+>\[ *(\d+\.\d+)\](?:\[[ \w]+\])? ?(.*)")
 
 def _work(target: Target, _: object, sink: Sink) -> None:
     why = []
-    for read, place in ((_of_device, _DEVICE), (_of_syslog, "syslog(2)")):
+    for read, place in ((_of_device, kernel_log.DEVICE), (_of_syslog, "syslog(2)")):
         sink.at(place)
         try:
             text = _tail(read(), target.host, min(sink.room, _MOST))
@@ -49,24 +47,10 @@ def _tail(entries: Iterable[tuple[float, str]], host: str, most: int) -> bytes:
 
 
 def _of_device() -> Iterator[tuple[float, str]]:
-    device = os.open(_DEVICE, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        while True:
-            try:
-                entry = os.read(device, _RECORD)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno == errno.EPIPE:  # overwritten before it was read
-                    continue
-                raise
-            line = entry.decode(errors="backslashreplace").partition("\n")[0]
-            if found := _ENTRY.match(line):
-                yield int(found[1]) / 1e6, found[2]
-            elif not entry:
-                return
-    finally:
-        os.close(device)
+    for entry in kernel_log.records():
+        line = entry.decode(errors="backslashreplace").partition("\n")[0]
+        if found := _ENTRY.match(line):
+            yield int(found[1]) / 1e6, found[2]
 
 
 def _of_syslog() -> Iterator[tuple[float, str]]:
