@@ -25,19 +25,17 @@ py::object to_tuple(const std::optional<logs::Timestamp>& time) {
 py::dict to_dict(const logs::Scan& scan) {
   py::list matches;
   for (const logs::Match& m : scan.matches) {
-    append(matches, {m.line, m.needle, m.text, writer_tuple(m.writer), to_tuple(m.time), m.follows,
-                     m.repeated});
+    append(matches,
+           {m.line, m.needle, m.text, writer_tuple(m.writer), to_tuple(m.time), m.follows});
   }
   py::list speakers;
   for (const logs::Speaker& s : scan.speakers) {
-    append(speakers,
-           {writer_tuple(s.writer), s.lines, s.first_line, s.last_line, to_tuple(s.last)});
+    append(speakers, {writer_tuple(s.writer), s.lines, s.first_line, s.last_line});
   }
   py::list marks;
   for (const logs::Mark& mark : scan.marks) append(marks, {mark.lines, mark.bytes});
   return dict_of({"matches"_k = matches, "marks"_k = marks, "left_out"_k = scan.left_out,
-                  "speakers"_k = speakers, "speakers_left_out"_k = scan.speakers_left_out,
-                  "lines"_k = scan.lines});
+                  "speakers"_k = speakers, "lines"_k = scan.lines});
 }
 
 std::vector<logs::Needle> needles(const Words& words) {

@@ -527,8 +527,6 @@ Prefix find_prefix_behind_bar(std::string_view line) {
     add_prefixes(line, who);
     break;
   }
-  constexpr std::string_view kRepeated = "x across cluster]";
-  who.repeated = line.find(kRepeated) != kNone;
   return who;
 }
 

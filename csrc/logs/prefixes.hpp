@@ -29,9 +29,8 @@ struct Prefix : WriterIds {
   std::size_t text = 0;  // where the line's own text begins
   std::string_view host{};
   std::string_view pod{};
-  bool repeated = false;  // Ray printed this line for other processes, too
-  char stream = '\0';     // mpirun: 'o' of stdout, 'e' of stderr, 'd' of stddiag
-  std::size_t tag = 0;    // where mpirun's tag ends, if `stream` is known
+  char stream = '\0';   // mpirun: 'o' of stdout, 'e' of stderr, 'd' of stddiag
+  std::size_t tag = 0;  // where mpirun's tag ends, if `stream` is known
 
   bool same_writer(const Prefix& other) const {
     return WriterIds::operator==(other) && same(host, other.host) && same(pod, other.pod);

@@ -18,9 +18,8 @@ namespace {
 
 constexpr std::size_t kBlock = 64u << 10;
 constexpr std::uint64_t kApart = 4u << 20;  // bytes between marks
-constexpr std::size_t kHead = 192;  // bytes of a speaker's last line that are kept for its time
-constexpr std::size_t kBlocks = 65'536;  // writers whose next lines are awaited
-constexpr std::size_t kLead = 96;        // bytes of a prefix that no table knows
+constexpr std::size_t kBlocks = 65'536;     // writers whose next lines are awaited
+constexpr std::size_t kLead = 96;           // bytes of a prefix that no table knows
 
 // Returns a text without escape sequences and control characters.
 std::string plain(std::string_view text, std::size_t most) {
@@ -79,7 +78,6 @@ class Scanner::Parts {
       if (!whole) break;
       block.remove_prefix(newline + 1);
     }
-    keep_heads();
   }
 
   std::uint64_t ended() const { return scan_.lines - (inside_ ? 1 : 0); }
@@ -96,10 +94,6 @@ class Scanner::Parts {
     std::sort(order.begin(), order.end());
     scan_.matches.reserve(order.size());
     for (auto& [line, number, match] : order) scan_.matches.push_back(std::move(*match));
-    for (Heard& heard : heard_) {
-      heard.speaker.last = find_time(heard.head, limits_.reference_ns);
-      scan_.speakers.push_back(std::move(heard.speaker));
-    }
     return std::move(scan_);
   }
 
@@ -107,11 +101,6 @@ class Scanner::Parts {
   struct Kept {
     std::deque<std::pair<std::uint64_t, Match>> first;
     std::deque<std::pair<std::uint64_t, Match>> last;
-  };
-  struct Heard {
-    Speaker speaker;
-    std::string head;            // of its last line
-    std::string_view last_line;  // of the block in hand, if not empty
   };
   struct Block {
     std::size_t needle;
@@ -149,7 +138,6 @@ class Scanner::Parts {
     const bool quiet = std::exchange(quiet_, std::exchange(carry_quiet_, true));
     line(line_, whole);
     quiet_ = quiet;
-    keep_heads();
     if (!whole && inside_ && needles_.longest() > 1) {
       carry_.assign(line_, line_.size() - std::min(line_.size(), needles_.longest() - 1));
     }
@@ -177,7 +165,7 @@ class Scanner::Parts {
     if (begins_) {
       line_who_ = find_prefix(text);
       if (!whole) line_writer_ = Writer(line_who_);  // outlives this text
-      if (!line_who_.empty()) speak(line_who_, text);
+      if (!line_who_.empty()) speak(line_who_);
       if (!blocks_.empty() && follow(text)) return;
     }
     if (quiet_ || needles_.in(text, seen) == Needles::kNone) return;
@@ -216,7 +204,6 @@ class Scanner::Parts {
     Match found;
     found.line = scan_.lines;
     found.needle = needle;
-    found.repeated = who.repeated;
     found.writer = writer;
     if (limits_.text > 0) found.time = find_time(text, limits_.reference_ns);
     std::string_view own = text.substr(who.text);
@@ -226,7 +213,7 @@ class Scanner::Parts {
       own.remove_prefix(at - std::min(at, limits_.text / 4));
     }
     found.text = plain(own, limits_.text);
-    if (!who.empty()) speak(who, text);
+    if (!who.empty()) speak(who);
     keep(std::move(found));
     const int lines = needles_[needle].follow;
     if (lines == 0) return;
@@ -294,36 +281,21 @@ class Scanner::Parts {
     }
   }
 
-  void speak(const Prefix& who, std::string_view text) {
+  void speak(const Prefix& who) {
     if (limits_.speakers == 0) return;
     const std::size_t index = numbers_(who);
-    if (index == heard_.size()) {
-      scan_.speakers_left_out = true;
-      return;
-    }
-    Heard& heard = heard_[index];
-    if (heard.speaker.last_line != scan_.lines) ++heard.speaker.lines;
-    heard.speaker.last_line = scan_.lines;
-    if (heard.last_line.empty()) touched_.push_back(index);
-    heard.last_line = text;
+    if (index >= limits_.speakers) return;
+    Speaker& speaker = scan_.speakers[index];
+    if (speaker.last_line != scan_.lines) ++speaker.lines;
+    speaker.last_line = scan_.lines;
   }
 
-  // Returns a new speaker's place in `heard_`; heard_.size() if there are too many.
+  // Returns a new speaker's number; Limits::speakers if there are too many.
   std::size_t add_speaker(const Writer& writer) {
-    if (heard_.size() >= std::min(limits_.speakers, WriterNumbers::kMost)) return heard_.size();
-    Heard& heard = heard_.emplace_back();
-    heard.speaker.writer = writer;
-    heard.speaker.first_line = scan_.lines;
-    return heard_.size() - 1;
-  }
-
-  // Copies the beginnings of speakers' last lines: the block they are in goes.
-  void keep_heads() {
-    for (const std::size_t index : touched_) {
-      heard_[index].head.assign(heard_[index].last_line.substr(0, kHead));
-      heard_[index].last_line = {};
-    }
-    touched_.clear();
+    const std::size_t index = scan_.speakers.size();
+    if (index >= limits_.speakers) return limits_.speakers;
+    scan_.speakers.push_back({writer, 0, scan_.lines, 0});
+    return index;
   }
 
   const Needles& needles_;
@@ -341,8 +313,6 @@ class Scanner::Parts {
   std::uint64_t number_ = 0;
   std::size_t held_ = 0;
   std::unordered_map<Writer, Block, HashWriter, SameWriter> blocks_;
-  std::vector<Heard> heard_;
-  std::vector<std::size_t> touched_;  // of heard_: spoke in the block in hand
   WriterNumbers numbers_{[this](const Writer& writer) { return add_speaker(writer); }};
   std::size_t range_ = 0;  // of the limits: the first that does not end before the line in hand
 };

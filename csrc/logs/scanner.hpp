@@ -16,8 +16,7 @@ struct Match {
   std::uint64_t line = 0;  // from 1
   std::size_t needle = 0;  // the first of those that match
   bool follows = false;    // comes with a match before it, by the same writer
-  bool repeated = false;
-  std::string text;  // without prefixes, escape sequences and control characters
+  std::string text;        // without prefixes, escape sequences and control characters
   Writer writer;
   std::optional<Timestamp> time;
 };
@@ -28,7 +27,6 @@ struct Speaker {
   std::uint64_t lines = 0;
   std::uint64_t first_line = 0;
   std::uint64_t last_line = 0;
-  std::optional<Timestamp> last;  // of the last line, if it names one
 };
 
 // Lines from 1, the last one included.
@@ -58,7 +56,6 @@ struct Scan {
   std::vector<Match> matches;  // in the order in which their lines begin
   std::uint64_t left_out = 0;
   std::vector<Speaker> speakers;
-  bool speakers_left_out = false;
   std::uint64_t lines = 0;
   std::vector<Mark> marks;  // every few MiB, for those who look at some lines once more
 };

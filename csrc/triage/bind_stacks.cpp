@@ -28,15 +28,15 @@ py::dict everything(const triage::Stacks& found) {
   py::list processes;
   for (const triage::SeenProcess& one : found.processes) {
     append(processes,
-           {one.source, one.line, one.pid, one.parent, strings[one.command], strings[one.headline],
+           {one.source, one.line, one.pid, one.parent, strings[one.headline],
             writer_tuple(found.writers[one.writer]), strings[one.fatal], one.timeout, one.list});
   }
   static constexpr const char* kForms[] = {"py-spy", "faulthandler", "gdb", "pystack", "eu-stack"};
   py::list threads;
   for (const triage::SeenThread& one : found.threads) {
-    append(threads, {one.process, one.stack, one.line, one.id, one.decimal, strings[one.name],
-                     strings[one.state], one.gil, one.wants_gil,
-                     kForms[static_cast<std::size_t>(one.form)]});
+    append(threads,
+           {one.process, one.stack, one.line, one.id, strings[one.name], strings[one.state],
+            one.gil, one.wants_gil, kForms[static_cast<std::size_t>(one.form)]});
   }
   static constexpr const char* kErrorKinds[] = {"exception", "native", "fatal"};
   static constexpr const char* kLinks[] = {"", "cause", "context", "member"};

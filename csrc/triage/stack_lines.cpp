@@ -188,20 +188,16 @@ std::optional<ThreadLine> thread_line(std::string_view line) noexcept {
   return std::nullopt;
 }
 
-std::optional<std::uint64_t> process_line(std::string_view line,
-                                          std::string_view& command) noexcept {
+std::optional<std::uint64_t> process_line(std::string_view line) noexcept {
   line = trimmed(line);
   if (!cut(line, "Process ")) return std::nullopt;
   const auto pid = take_number(line);
-  if (!pid || !cut(line, ":")) return std::nullopt;
-  command = trimmed(line);
-  return pid;
+  return cut(line, ":") ? pid : std::nullopt;
 }
 
 std::optional<std::uint64_t> parent_line(std::string_view line) noexcept {
-  std::string_view command;
   line = trimmed(line);
-  return cut(line, "Parent ") ? process_line(line, command) : std::nullopt;
+  return cut(line, "Parent ") ? process_line(line) : std::nullopt;
 }
 
 std::optional<std::uint64_t> debugger_process(std::string_view line) noexcept {

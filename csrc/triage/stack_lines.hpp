@@ -43,9 +43,8 @@ bool cut(std::string_view& text, std::string_view start) noexcept;
 
 std::optional<ThreadLine> thread_line(std::string_view line) noexcept;
 
-// "Process 123: python train.py" of py-spy. `command` receives the rest.
-std::optional<std::uint64_t> process_line(std::string_view line,
-                                          std::string_view& command) noexcept;
+// "Process 123: python train.py" of py-spy.
+std::optional<std::uint64_t> process_line(std::string_view line) noexcept;
 // "Parent Process 122: python train.py", of py-spy dump --subprocesses.
 std::optional<std::uint64_t> parent_line(std::string_view line) noexcept;
 // "Attaching to process 123", "[Inferior 1 (process 123) detached]", "PID 123 - process".

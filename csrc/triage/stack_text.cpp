@@ -130,10 +130,8 @@ class StackReader::Lines : public Stacks {
     std::uint64_t pid = 0;
     std::uint64_t parent = 0;
     std::unordered_set<std::uint64_t, MixedHash> ids;  // of faulthandler's threads in this dump
-    std::uint32_t command = 0;
     // "Process 12: command", which only py-spy's next lines prove to be no prose:
     std::optional<std::uint64_t> maybe_pid;
-    std::string maybe_command;
     // Of an error:
     std::string raised;  // the last name of a C++ exception
     std::string what;    // the last "what():"
@@ -188,7 +186,6 @@ class StackReader::Lines : public Stacks {
                          .line = line_,
                          .pid = stream.pid,
                          .parent = stream.parent,
-                         .command = stream.command,
                          .headline = texts.add(named ? stream.name : stream.headline),
                          .writer = stream.writer,
                          .fatal = stream.fatal,
@@ -355,7 +352,6 @@ class StackReader::Lines : public Stacks {
     if (!stream.maybe_pid) return;
     end_process(stream);
     stream.pid = *stream.maybe_pid;
-    stream.command = texts.add(stream.maybe_command);
     stream.maybe_pid.reset();
   }
 
@@ -363,11 +359,9 @@ class StackReader::Lines : public Stacks {
   bool take_head(Stream& stream, std::string_view line) {
     std::string_view text = trimmed(line);
     if (text[0] == 'P') {
-      std::string_view command;
-      if (const auto pid = process_line(text, command)) {
+      if (const auto pid = process_line(text)) {
         end_stack(stream);
         stream.maybe_pid = pid;
-        stream.maybe_command = command;
         return true;
       }
       if (text.starts_with("Python v")) {
@@ -511,7 +505,6 @@ class StackReader::Lines : public Stacks {
             if (shares) {
               stream.process = kNone;  // keeps the threads that wait for their stack
               stream.pid = 0;
-              stream.command = 0;
             } else {
               end_process(stream);
             }
@@ -558,7 +551,6 @@ class StackReader::Lines : public Stacks {
     const SeenThread thread{.process = process_of(stream),
                             .line = line_,
                             .id = head.id,
-                            .decimal = head.decimal,
                             .name = texts.add(head.name),
                             .state = texts.add(head.state),
                             .gil = head.gil,
@@ -649,7 +641,7 @@ class StackReader::Lines : public Stacks {
     stream.process = kNone;
     stream.has_main = stream.has_current = stream.timeout = false;
     stream.gdb_number = stream.pid = stream.parent = 0;
-    stream.fatal = stream.command = 0;
+    stream.fatal = 0;
     stream.ids.clear();
   }
 

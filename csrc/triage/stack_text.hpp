@@ -52,7 +52,6 @@ struct SeenProcess {
   std::uint32_t line = 0;
   std::uint64_t pid = 0;  // 0: not said
   std::uint64_t parent = 0;
-  std::uint32_t command = 0;
   std::uint32_t headline = 0;  // the last line above that names a host or rank
   std::uint32_t writer = 0;    // number of a writer, by the launcher's prefix
   std::uint32_t fatal = 0;     // faulthandler's reason
@@ -65,7 +64,6 @@ struct SeenThread {
   std::uint32_t stack = 0;    // number of a stack
   std::uint32_t line = 0;
   std::uint64_t id = 0;  // 0: not said
-  bool decimal = false;
   std::uint32_t name = 0;
   std::uint32_t state = 0;
   std::optional<bool> gil{};

@@ -24,7 +24,6 @@ std::string shown(std::string_view line) {
   say("pid", who.pid, who.pid != -1);
   say("host", who.host, !who.host.empty());
   say("pod", who.pod, !who.pod.empty());
-  say("repeated", 1, who.repeated);
   return said + "| " + std::string(line.substr(who.text));
 }
 
@@ -81,7 +80,7 @@ TEST(Prefixes, SayWhoWroteALineAndWhereItsTextBegins) {
       {"[36m(Worker pid=12)[0m x", "pid=12 | x"},
       {"(pid=12, ip=10.0.0.2) x", "pid=12 host=10.0.0.2 | x"},
       {"(W pid=1) hello [repeated 15x across cluster]",
-       "pid=1 repeated=1 | hello [repeated 15x across cluster]"},
+       "pid=1 | hello [repeated 15x across cluster]"},
       // Several are nested.
       {"node7: 12: [default3]:[rank99]: Traceback",
        "rank=99 local=3 task=12 host=node7 | Traceback"},

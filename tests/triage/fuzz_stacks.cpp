@@ -20,7 +20,7 @@ void require(bool holds) {
 
 void check(const Stacks& found) {
   for (const auto& process : found.processes) {
-    require(process.command < found.texts.size() && process.headline < found.texts.size());
+    require(process.headline < found.texts.size());
     require(process.writer < found.writers.size() && process.fatal < found.texts.size());
   }
   for (const auto& thread : found.threads) {

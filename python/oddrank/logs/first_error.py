@@ -241,7 +241,7 @@ def _warnings(
             os.fsencode(item.path), _SAID, speakers=False, ranges=around,
             begin=log_text.begin(item, around[0][0]),
         )  # fmt: skip
-        for line, _, text, writer, time, follows, _ in found["matches"]:
+        for line, _, text, writer, time, follows in found["matches"]:
             place = Place(source.item.name, line)
             seconds = time[0] / 1e9 if time is not None and time[1] != "boot" else None
             said = Said("said", text.strip()[:_MOST_TEXT], (source.process(writer),), 1, place,

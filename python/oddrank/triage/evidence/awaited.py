@@ -6,8 +6,6 @@ are none of the job's.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 from oddrank.inputs import Item, Notes
 from oddrank.triage.evidence import Kind, lines, log_lines
@@ -18,16 +16,9 @@ from oddrank.triage.facts import Call, Fact, Group, Process, Progress, Source, T
 _LIST = r"[\[{(]?([\d, -]+)"
 
 
-@dataclass(frozen=True)
-class _Wording:
-    """missing: these did not come to a call; ready: these wait in it; lost: a watcher lost it."""
-
-    says: Literal["missing", "ready", "lost", "size"]
-    pattern: re.Pattern[str]
-
-
+# missing: these did not come to a call; ready: these wait in it; lost: a watcher lost it.
 _WORDINGS = tuple(
-    _Wording(says, re.compile(pattern))  # type: ignore[arg-type]
+    (says, re.compile(pattern))
     for says, pattern in (
         ("missing", rf"[Mm]issing ranks: ?{_LIST}"),
         ("missing", rf"did not respond: ranks? ?{_LIST}"),
@@ -78,14 +69,14 @@ def _facts(log: Log, line: Line, near: Mapping[int, str]) -> Iterator[Fact]:
         yield from _below(near, line, line.number + (not listed), source, begins[1])
     missing: list[int] = []
     ready: list[int] = []
-    for wording in _WORDINGS:
-        found = wording.pattern.search(line.text)
+    for says, pattern in _WORDINGS:
+        found = pattern.search(line.text)
         numbers = ranks_of(next(filter(None, found.groups()), "")) if found else ()
-        if wording.says == "missing":
+        if says == "missing":
             missing += numbers
-        elif wording.says == "ready":
+        elif says == "ready":
             ready += numbers
-        elif numbers and wording.says == "lost":
+        elif numbers and says == "lost":
             yield Trouble("unreachable", line.text.strip()[:300], source, time=line.time,
                           hits=(numbers[0],))  # fmt: skip
         elif numbers:

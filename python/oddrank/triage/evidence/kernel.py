@@ -168,20 +168,16 @@ def _deaths(
     process = Process(host=line.host, pid=trouble.pid)
     if trouble.pid is None:
         return
-    if rule.kind == "oom":
-        yield Death(
-            process, "oom", place, time=line.time, coarse=True, signal=9, by="kernel",
-            text=line.text[:_TEXT], wall=line.coarse,
-        )  # fmt: skip
-    elif rule.kind == "segfault":
-        signals = {"trap invalid opcode": 4, "trap divide error": 8}
-        yield Death(
-            process, "signal", place, time=line.time, coarse=True, by="kernel",
-            signal=signals.get(found.groupdict().get("code") or "", 11), text=line.text[:_TEXT],
-            wall=line.coarse,
-        )  # fmt: skip
-    elif rule.kind == "hung-task":
+    if rule.kind == "hung-task":
         yield State(process, "uninterruptible", place, line.time)
+    elif rule.kind in ("oom", "segfault"):
+        traps = {"trap invalid opcode": 4, "trap divide error": 8}
+        killed = rule.kind == "oom"
+        number = 9 if killed else traps.get(found.groupdict().get("code") or "", 11)
+        yield Death(
+            process, "oom" if killed else "signal", place, time=line.time, coarse=True,
+            signal=number, by="kernel", text=line.text[:_TEXT], wall=line.coarse,
+        )  # fmt: skip
 
 
 def _sniff(item: Item) -> bool:

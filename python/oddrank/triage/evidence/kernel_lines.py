@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 from oddrank.machine.xid import SXID, XID
-from oddrank.triage.evidence.lines import sorted_words
+from oddrank.triage.evidence.lines import words
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,10 @@ class Rule:
 
 
 def _rule(
-    kind: str, words: str, pattern: str, text: str = "", device: str = "{}", *, fatal: bool = False,
-    alone: bool = False, ends: bool = False,
+    kind: str, any_of: str, pattern: str, text: str = "", device: str = "{}", *,
+    fatal: bool = False, alone: bool = False, ends: bool = False,
 ) -> Rule:  # fmt: skip
-    pieces = tuple(words.split("|"))
+    pieces = tuple(any_of.split("|"))
     return Rule(kind, pieces, re.compile(pattern), text, device, fatal, alone, ends)
 
 
@@ -175,4 +175,4 @@ RULES: tuple[Rule, ...] = (
           r"Disabling device after reset|controller is down)", "it stopped answering", "disk {}"),
 )
 # fmt: on
-WORDS = sorted_words(rule.words for rule in RULES)
+WORDS = words(*sorted({word for rule in RULES for word in rule.words}))

@@ -153,8 +153,3 @@ def _tail(rest: bytes, block: bytes) -> bytes:
     """Returns the beginning of the line in which a block ends; its first bytes are enough."""
     cut = block.rfind(b"\n") + 1
     return block[cut : cut + _LONGEST] if cut else (rest + block)[:_LONGEST]
-
-
-def sorted_words(several: Iterable[Sequence[str]]) -> Words:
-    """Registers the words of several lists, each word once."""
-    return words(*sorted({word for some in several for word in some}))

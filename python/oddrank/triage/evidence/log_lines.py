@@ -142,7 +142,6 @@ class Log:
     speakers: tuple[Process, ...] = ()
     count: int = 0
     """How many lines the file has."""
-    left_out: int = 0
     restarted: int = 0
     """The last line at which the launcher started the ranks again."""
     ends: Mapping[object, int] = field(default_factory=dict)
@@ -260,7 +259,7 @@ def _log(item: Item, found: dict[str, Any]) -> Log:
         restarted = 0  # the ranks that it started have said nothing
     lines = []
     year = _year(found["matches"])
-    for number, needle, text, writer, time, follows, _ in found["matches"]:
+    for number, needle, text, writer, time, follows in found["matches"]:
         reader, word = _READERS[needle]
         if number < restarted:
             continue
@@ -280,7 +279,7 @@ def _log(item: Item, found: dict[str, Any]) -> Log:
             )
         )  # fmt: skip
     return Log(
-        item, tuple(lines), _speakers(known, found), found["lines"], found["left_out"], restarted,
+        item, tuple(lines), _speakers(known, found), found["lines"], restarted,
         {each[0]: each[3] for each in found["speakers"]},
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -289,36 +290,25 @@ def _death(
 
     If nobody did, a record without a word says nothing: somebody may have ended the job since.
     """
-    end, site = rank.end, _site(rank)
+    end, call = rank.end, record_calls.lost(rank)
+    ended = seen.ended if seen is not None else None
+    died = partial(Death, process, source=source, site=_site(rank))
     if end.raised:
-        call = record_calls.lost(rank)
         text = f"{end.raised} after {call} failed" if call else end.words
-        yield Death(
-            process, "exception", source, rank.last, code=end.exit_code, text=text, site=site,
-            failed=call,
-        )  # fmt: skip
+        yield died("exception", time=rank.last, code=end.exit_code, text=text, failed=call)
     elif end.how == "exited" and end.exit_code:
-        yield Death(
-            process, "exit", source, rank.last, code=end.exit_code, site=site,
-            failed=record_calls.lost(rank),
-        )  # fmt: skip
+        yield died("exit", time=rank.last, code=end.exit_code, failed=call)
     elif seen is not None and seen.signal == signal.SIGKILL and seen.oom_kills:
         text = f"oom_kill of its cgroup has grown by {seen.oom_kills}"
-        yield Death(process, "oom", source, seen.ended, signal=seen.signal, text=text, site=site)
+        yield died("oom", time=ended, signal=seen.signal, text=text)
     elif seen is not None and seen.signal is not None:
-        yield Death(process, "signal", source, seen.ended, signal=seen.signal, site=site)
+        yield died("signal", time=ended, signal=seen.signal)
     elif seen is not None and seen.code and end.how == "no word":
-        yield Death(
-            process, "exit", source, seen.ended, code=seen.code, text="os._exit() or exec",
-            site=site, failed=record_calls.lost(rank),
-        )  # fmt: skip
+        yield died("exit", time=ended, code=seen.code, text="os._exit() or exec", failed=call)
     elif end.how == "exited" or (seen is not None and seen.code == 0):
-        ended = seen.ended if seen is not None and seen.ended else rank.last
-        yield Death(process, "exit", source, ended, code=0, site=site)
+        yield died("exit", time=ended or rank.last, code=0)
     elif _is_gone(rank, seen) and anybody and end.how in ("no word", "ending"):
-        text = "killed, crashed or called os._exit()"
-        ended = seen.ended if seen is not None else None
-        yield Death(process, "signal", source, ended, text=text, site=site)
+        yield died("signal", time=ended, text="killed, crashed or called os._exit()")
 
 
 def _is_gone(rank: Rank, seen: Seen | None) -> bool:

@@ -45,7 +45,6 @@ class _Seen(NamedTuple):
     line: int
     pid: int
     parent: int
-    command: str
     headline: str
     writer: Writer
     fatal: str
@@ -60,7 +59,6 @@ class _Row(NamedTuple):
     stack: int
     line: int
     id: int
-    decimal: bool
     name: str
     state: str
     gil: bool | None
@@ -140,7 +138,7 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterator[Fact]:
     rows = [_Row(*one) for one in found["threads"]]
     processes = _Namer(items, seen, rows).processes()
     frames = [_frames(stack) for stack in found["stacks"]]
-    looks = _looks(processes, seen, rows)
+    looks = _looks(processes, rows)
     threads: dict[int, list[Thread]] = defaultdict(list)
     skip = _prose(seen, rows, frames)
     for row in rows:
@@ -195,16 +193,13 @@ def _stood(frames: tuple[Frame, ...], before: tuple[Frame, ...]) -> tuple[Frame,
     return ()
 
 
-def _looks(
-    processes: Sequence[Process], seen: Sequence[_Seen], rows: Sequence[_Row]
-) -> dict[int, int]:
+def _looks(processes: Sequence[Process], rows: Sequence[_Row]) -> dict[int, int]:
     """Numbers the dumps of each process. Only dumps with threads count."""
     count: Counter[Process] = Counter()
-    looks: dict[int, int] = {}
+    looks = {}
     for number in sorted({row.process for row in rows}):
-        process = processes[number]
-        looks[number] = count[process]
-        count[process] += 1
+        looks[number] = count[processes[number]]
+        count[processes[number]] += 1
     return looks
 
 

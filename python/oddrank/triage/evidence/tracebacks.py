@@ -68,7 +68,6 @@ _SPAWNED = re.compile(
 # Handlers of absl and glog, in JAX and in Ray's workers.
 _HANDLED = re.compile(r"\*\*\* (SIG[A-Z]+) .*?received (?:by PID (\d+)|at time)")
 _GOT_SIGNAL = re.compile(r"got signal: (\d+)")
-_INTERRUPTED = "KeyboardInterrupt"
 # Lines of a process that goes on. Bars are drawn once more when a process ends, and wandb sums up.
 _PROGRESS_WORDS = ("step", "Step", "iter", "Iter", "poch", "loss", "Loss", "inished", "omplete")
 PROGRESS = re.compile(
@@ -161,10 +160,6 @@ class _Block:
         if site and _SPAWNER in site[0].file and site[0].function == "join":
             return True
         return any(part in frame.file for frame in site for part in log_lines.LAUNCHERS)
-
-    @property
-    def interrupted(self) -> bool:
-        return self.text == _INTERRUPTED
 
 
 def parse(lines: Sequence[str]) -> tuple[tuple[Frame, ...], str]:
@@ -615,7 +610,7 @@ def _deaths(blocks: Sequence[_Block], went_on: set[int]) -> Iterator[Death]:
         same = not text and any(each[: len(site)] == site[::-1] for each in whole)
         if block.launcher or same:
             continue
-        if block.interrupted:
+        if block.text == "KeyboardInterrupt":
             told.append(Death(block.process, "signal", block.source, block.time, signal=2,
                               site=site))  # fmt: skip
         elif text or site:

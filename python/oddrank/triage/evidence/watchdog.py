@@ -101,6 +101,10 @@ class _Lines:
     seen: dict[tuple[object, str, int], _Seen] = field(default_factory=dict)
     victims: dict[int, Source] = field(default_factory=dict)
     others: list[Fact] = field(default_factory=list)
+    issued: dict[int, dict[Call, dict[int, Source]]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(dict))
+    )
+    """Number -> call -> the ranks that were about to issue it, as torch compares them."""
 
     def add(self, log: Log, line: Line) -> None:
         source = log.source(line)
@@ -231,45 +235,25 @@ class _Lines:
         both = list(_FINGERPRINT.finditer(line.text))[:2]
         if len(both) < 2:
             return
-        calls = [
-            Call(
-                int(f[2]) if f[2] else None, _op(f[3]), sizes=f[4] or "", dtype=(f[5] or "").lower()
-            )
-            for f in both
-        ]
-        first, second = calls
-        differs = (
-            "op" if first.op != second.op
-            else "sizes" if first.sizes != second.sizes
-            else "dtype"
-        )  # fmt: skip
-        seq = max(first.seq or 0, second.seq or 0)
-        variants = [
-            Variant(replace(call, seq=seq), (int(f[1]),), source)
-            for f, call in zip(both, calls, strict=True)
-        ]
-        group = Group("0", (), _DEFAULT)
-        known = next((m for m in self.others if isinstance(m, Mismatch) and m.seq == seq), None)
-        if known is None:
-            self.others.append(Mismatch(group, seq, differs, tuple(variants)))  # type: ignore[arg-type]
-        else:
-            self.others[self.others.index(known)] = _joined(known, variants)
-        for variant in variants:
+        seq = max(int(found[2] or 0) for found in both)
+        for found in both:
+            dtype = (found[5] or "").lower()
+            call = Call(seq, _op(found[3]), sizes=found[4] or "", dtype=dtype)
+            self.issued[seq][call].setdefault(int(found[1]), source)
             self.others.append(
-                Progress(Process(variant.ranks[0]), group, source, enqueued=seq,
+                Progress(Process(int(found[1])), Group("0", (), _DEFAULT), source, enqueued=seq,
                          completed=seq - 1 if seq else None,  # without a number: unknown
-                         open=(variant.call,), open_count=1, time=line.time)
+                         open=(call,), open_count=1, time=line.time)
             )  # fmt: skip
 
 
-def _joined(known: Mismatch, variants: Sequence[Variant]) -> Mismatch:
-    """Adds what another rank saw of the same mismatch; the commonest variant comes first."""
-    ranks: dict[Call, set[int]] = {v.call: set(v.ranks) for v in known.variants}
-    for variant in variants:
-        ranks.setdefault(variant.call, set()).update(variant.ranks)
-    source = known.variants[0].source
-    found = [Variant(call, tuple(sorted(of)), source) for call, of in ranks.items()]
-    return replace(known, variants=tuple(sorted(found, key=lambda v: -len(v.ranks))))
+def _mismatch(group: Group, seq: int, ranks: Mapping[Call, Iterable[int]], source: Source) -> Fact:
+    """Makes the fact of calls that differ: the commonest comes first."""
+    variants = [Variant(call, tuple(sorted(of)), source) for call, of in ranks.items()]
+    differs = next((name for name in ("op", "sizes") if len({getattr(c, name) for c in ranks}) > 1),
+                   "dtype")  # fmt: skip
+    variants.sort(key=lambda variant: -len(variant.ranks))
+    return Mismatch(group, seq, differs, tuple(variants))  # type: ignore[arg-type]
 
 
 def _op(name: str) -> str:
@@ -288,6 +272,9 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
 
 def _facts(lines: _Lines) -> Iterator[Fact]:
     yield from lines.others
+    for seq, calls in lines.issued.items():
+        source = next(iter(next(iter(calls.values())).values()))
+        yield _mismatch(Group("0", (), _DEFAULT), seq, calls, source)
     ranked = {(s.name, s.member) for s in lines.seen.values() if s.process.rank is not None}
     # What a process without a prefix repeats of one that has said it is no other one's.
     seen = [
@@ -400,14 +387,7 @@ def _mismatches(seen: Sequence[_Seen], groups: Sequence[Group]) -> Iterator[Fact
             if each.process.rank is not None:
                 variants[Call(seq, _op(each.op), sizes=sizes)].append(each.process.rank)
         if len(variants) > 1:
-            differs = "op" if len({call.op for call in variants}) > 1 else "sizes"
-            order = sorted(variants.items(), key=lambda item: -len(item[1]))
-            yield Mismatch(
-                group,
-                seq,
-                differs,  # type: ignore[arg-type]
-                tuple(Variant(call, tuple(sorted(of)), several[0].source) for call, of in order),
-            )
+            yield _mismatch(group, seq, variants, several[0].source)
 
 
 KIND = Kind(
