@@ -305,10 +305,12 @@ def _width(text: str) -> int:
     elsewhere.
     """
     lines = _split(text)
-    width = max(map(len, lines))
-    cut = [pair for pair in itertools.pairwise(lines) if len(pair[0]) == width]
-    if width < _NARROWEST or len(cut) > len(lines) * 0.7:
+    lengths = list(map(len, lines))
+    width = max(lengths)
+    if width < _NARROWEST or lengths.count(width) > len(lines) * 0.7:
         return 0
+    cut = [(line, after) for line, after in itertools.pairwise(lines)
+           if len(line) == width and _IN_WORD.match(line[-1] + after[:1])]  # fmt: skip
     halves = ((_WORD_AT_END.search(line, width - 40), _WORD.match(after)) for line, after in cut)
     joined = [end[0] + begin[0] for end, begin in halves if end and begin]
     joined = [word for word in joined if len(word) >= _LEAST_WORD and not word.isdigit()]
@@ -336,6 +338,7 @@ _OF_WATCHDOGS = frozenset((
     "OpType", "SeqNum", "NumelIn", "NumelOut", "Timeout", "Watchdog", "collective", "operation",
     "timeout", "milliseconds", "exception", "terminated", "enqueued", "completed", "Traceback",
 ))  # fmt: skip
+_IN_WORD = re.compile(r"\w\w")  # quick: few lines of stacks end in words
 _WORD, _WORD_AT_END = re.compile(r"\w+"), re.compile(r"\w+\Z")
 _BEGINS = re.compile(r"\[|\d{4}-\d\d-|[EWIF]\d{4} |Traceback |  File ")
 _BY_WIDTH = Envelope("lines that a terminal cut", _read_by(_uncut))
