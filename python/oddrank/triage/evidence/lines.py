@@ -1,19 +1,22 @@
 """Finds the lines of a text that hold one of some words, and gives them as they stand."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Any, BinaryIO
 
 from oddrank import _native
 from oddrank.errors import OddrankError
 from oddrank.inputs import Item, Notes
+from oddrank.inputs.files import is_text
 
 _BLOCK = 4 << 20
 _LONGEST = 64 << 10
 _MOST_CACHED = 1_000_000
+_MOST_TRIED = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +121,12 @@ def matching(item: Item, words: Words, notes: Notes) -> Iterator[tuple[int, str]
         notes.add(item, "not readable as a log")
         return
     yield from lines(item, (number for number, _ in found))
+
+
+def any_tells(item: Item, words: Words, tells: Callable[[str], object]) -> bool:
+    """Returns whether one of the first lines with a word, in a text, tells of a kind."""
+    some = islice(matching(item, words, Notes()), _MOST_TRIED)
+    return is_text(item) and any(tells(line) for _, line in some)
 
 
 def lines(item: Item, wanted: Iterable[int]) -> Iterator[tuple[int, str]]:

@@ -4,17 +4,15 @@ With NCCL_DEBUG_SUBSYS=COLL each call prints its opCount. Calls that differ at t
 communicator are a mismatch; the last opCounts are counts, as RAS has them: they blame nobody.
 """
 
-import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from oddrank.inputs import Item, Notes
-from oddrank.inputs.files import is_text
 from oddrank.machine.xid import pci_slot
 from oddrank.triage.evidence import Kind
-from oddrank.triage.evidence.lines import matching, words
+from oddrank.triage.evidence.lines import any_tells, matching, words
 from oddrank.triage.evidence.nccl_ras import op_name
 from oddrank.triage.facts import (
     Call,
@@ -72,7 +70,6 @@ _STATUS = {
 _FLUSHED = 5
 _TYPES = ("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
           "bfloat16", "float8_e4m3", "float8_e5m2")  # fmt: skip
-_MOST_TRIED = 1000
 _MOST_RANKS = 1 << 20
 _PAIR = frozenset({"Send", "Recv"})
 _Key = tuple[str, int, str]
@@ -109,13 +106,6 @@ class _Job:
     )
     """Peer's address and status -> who complained."""
     troubles: list[Trouble] = field(default_factory=list)
-
-
-def _sniff(item: Item) -> bool:
-    if not is_text(item):
-        return False
-    found = itertools.islice(matching(item, _WORDS, Notes()), _MOST_TRIED)
-    return any(_WHO.search(line) for _, line in found)
 
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
@@ -303,4 +293,4 @@ def _lost(job: _Job) -> Iterator[Trouble]:
         )  # fmt: skip
 
 
-KIND = Kind("NCCL debug log", binary=False, sniff=_sniff, read=_read)
+KIND = Kind("NCCL debug log", False, lambda item: any_tells(item, _WORDS, _WHO.search), _read)

@@ -4,21 +4,18 @@ Volatile errors count, since the driver was loaded; Aggregate ones are the GPU's
 is not judged: it tells only beside the same GPU's power in health.
 """
 
-import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from oddrank.inputs import Item, Notes
-from oddrank.inputs.files import is_text
 from oddrank.machine.xid import pci_slot
 from oddrank.triage.evidence import Kind, time_in
-from oddrank.triage.evidence.lines import matching, words
+from oddrank.triage.evidence.lines import any_tells, words
 from oddrank.triage.facts import Fact, Identity, Process, Source, Trouble
 
 _WORDS = words("NVSMI LOG", "Unable to determine the device handle", "GPU is lost")
 _MOST = 64 << 20
-_MOST_TRIED = 1000
 _GPU = re.compile(r"GPU ([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.\d)\s*$")
 _LOST = re.compile(
     r"(?:Unable to determine the device handle for )?(?:GPU ?\d*:? ?)?"
@@ -85,10 +82,7 @@ _ROWS = (
 
 
 def _sniff(item: Item) -> bool:
-    if not is_text(item):
-        return False
-    found = itertools.islice(matching(item, _WORDS, Notes()), _MOST_TRIED)
-    return any("NVSMI LOG" in line or _LOST.search(line) for _, line in found)
+    return any_tells(item, _WORDS, lambda line: "NVSMI LOG" in line or _LOST.search(line))
 
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
