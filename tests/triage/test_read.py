@@ -36,7 +36,8 @@ def test_the_docs_list_all_kinds_of_evidence_in_the_table_s_order():
     docs = (Path(__file__).parents[2] / "docs" / "triage.md").read_text()
     head = "| kind | what it is, and where it comes from |\n|---|---|\n"
     table = docs.partition(head)[2].partition("\n\n")[0]
-    assert table.splitlines() == [f"| {kind.name} | {is_} |" for kind, is_ in kinds.KINDS.items()]
+    names = [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines()]
+    assert names == [kind.name for kind in kinds.KINDS]
 
 
 def test_of_many_files_without_evidence_one_that_was_named_is_told_first(tmp_path):
