@@ -60,7 +60,7 @@ def split(paths: tuple[str, ...], output: str, strip: bool, json_path: str | Non
             splitter.add(source)
     data = {**splitter.data(), "skipped": notes.lines}
     if json_path != "-":
-        _table(("file", "lines", "bytes"), splitting.rows(data))
+        render.table(("file", "lines", "bytes"), splitting.rows(data), sys.stdout)
     _end(notes.lines, envelope("logs split", {}, data), json_path)
     return 0
 
@@ -139,10 +139,6 @@ def first_error(paths: tuple[str, ...], json_path: str | None, fail_on: frozense
     report = findings.first_error(told, data, notes.lost_text)
     render.deliver(report, json_path)
     return report.exit_code(fail_on)
-
-
-def _table(columns: tuple[str, ...], rows: Any) -> None:
-    render.table(columns, rows, sys.stdout)
 
 
 def _say(lines: list[str]) -> None:
