@@ -8,10 +8,11 @@ import pytest
 from oddrank.errors import OddrankError
 from oddrank.run.collect import find
 from oddrank.run.collect.children import Stop
-from oddrank.run.collect.find import _chosen, _jobs, _Recorded
-from oddrank.run.collect.sources import Rank
+from oddrank.run.collect.find import _chosen, _jobs
+from oddrank.run.collect.sources import Rank, Target
 from run.collecting import process
 
+NONE = Target("", "node1")
 FORKS = "import os, sys\nos.fork()\nprint('ready', flush=True)\nsys.stdin.readline()\n"
 
 
@@ -22,7 +23,7 @@ def seen(pid, number, job="a", *, world=4, parent=1, started=100):
 
 def recorded(job="r", *, alive=True, started=50):
     ranks = (Rank(0, None, 1, 4711, started, 0, alive),)
-    return _Recorded(("/r/rank0-4711-50.trace",), job, ranks)
+    return Target(job, "node1", ("/r/rank0-4711-50.trace",), ranks)
 
 
 def pids(ranks):
@@ -32,7 +33,7 @@ def pids(ranks):
 def chosen(own, *processes, names=()):
     """Returns the job that is collected, its ranks, how many records it has, and what is said."""
     fresh = {one["pid"]: one for one in processes}
-    target, lines = _chosen(own, fresh, names, "node1", "no such job")
+    target, lines = _chosen(own, fresh, names, "no such job")
     return target.job, pids(target.ranks), len(target.records), lines
 
 
@@ -51,13 +52,13 @@ def test_the_newest_job_counts_but_one_that_lives_and_recorded_itself_comes_firs
     ended, newer = recorded(alive=False), recorded(alive=False, started=300)
     slurm = [seen(11, 0, "slurm-4711.0")]
     found = {
-        "two jobs without records": chosen(_Recorded(), *a_and_b),
+        "two jobs without records": chosen(NONE, *a_and_b),
         "and one that has ended before": chosen(ended, *a_and_b),
         "and one that lives and has records": chosen(recorded(), *a_and_b),
         "and one that ended after they began": chosen(newer, *a_and_b),
         "a rank without a record, of the job that has": chosen(recorded("a"), seen(11, 3)),
-        "a job by its name, without any record": chosen(_Recorded(), *slurm, names=["slurm-4711"]),
-        "no job": chosen(_Recorded()),
+        "a job by its name, without any record": chosen(NONE, *slurm, names=["slurm-4711"]),
+        "no job": chosen(NONE),
     }
     assert [one[:3] for one in found.values()] == [
         ("b", {0: 12}, 0), ("b", {0: 12}, 0), ("r", {0: 4711}, 1), ("r", {0: 4711}, 1),
@@ -65,7 +66,7 @@ def test_the_newest_job_counts_but_one_that_lives_and_recorded_itself_comes_firs
     ]  # fmt: skip
     golden("\n".join(line for name, one in found.items() for line in (f"{name}:", *one[3])))
     with pytest.raises(OddrankError, match="no such job"):
-        chosen(_Recorded(), *slurm, names=["slurm-12"])
+        chosen(NONE, *slurm, names=["slurm-12"])
 
 
 def test_a_real_rank_without_oddrank_is_found_by_its_variables(tmp_path, monkeypatch):

@@ -20,10 +20,8 @@ Importing this module opens the lock file, once.
 import builtins
 import logging
 import os
-import socket
 import string
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from oddrank import _native
@@ -155,53 +153,26 @@ def install_printing(
     return Installed(print, logging, prefix)
 
 
-@dataclass(frozen=True)
-class Prefix:
-    """A checked template."""
-
-    template: str
-
-    def __post_init__(self) -> None:
-        try:
-            names = [
-                name
-                for _, name, _, _ in string.Formatter().parse(self.template)
-                if name is not None
-            ]
-        except ValueError as error:
-            raise OddrankError(
-                f"prefix {self.template!r}: {error}; write {{{{ for a brace"
-            ) from None
-        for name in names:
-            if name not in _FIELDS:
-                raise OddrankError(
-                    f"prefix {self.template!r}: no field {name!r}; known: {', '.join(_FIELDS)}"
-                )
-
-    def text(self) -> str:
-        """Returns the template with this process's values."""
-        if not self.template:
+def _filled(template: str) -> str:
+    """Returns a prefix with this process's values. OddrankError for an unknown field."""
+    try:
+        names = {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
+        if unknown := names - set(_FIELDS):
+            known = ", ".join(_FIELDS)
+            raise OddrankError(f"prefix {template!r}: no field {min(unknown)!r}; known: {known}")
+        if not template:
             return ""
-        try:
-            return self.template.format(**_values())
-        except ValueError as error:
-            raise OddrankError(f"prefix {self.template!r}: {error}") from None
+        from oddrank import launch
+
+        me = launch.current()
+        return template.format(
+            host=me.host, rank=me.rank, local_rank=me.local_rank, world=me.world, pid=os.getpid()
+        )
+    except ValueError as error:
+        raise OddrankError(f"prefix {template!r}: {error}; write {{{{ for a brace") from None
 
 
-def _values() -> dict[str, int | str]:
-    from oddrank import launch
-
-    me = launch.current()
-    return {
-        "host": me.host or socket.gethostname(),
-        "rank": me.rank,
-        "local_rank": me.local_rank,
-        "world": me.world,
-        "pid": os.getpid(),
-    }
-
-
-_current = Prefix("")
+_template = ""
 
 
 def set_prefix(template: str) -> str:
@@ -209,17 +180,16 @@ def set_prefix(template: str) -> str:
 
     Raises OddrankError for an unknown field, LaunchError for a contradicting environment.
     """
-    global _current
-    before = _current.template
-    fresh = Prefix(template)
-    _native.core().printing_prefix(fresh.text())
-    _current = fresh
+    global _template
+    before = _template
+    _native.core().printing_prefix(_filled(template))
+    _template = template
     return before
 
 
 def _after_fork() -> None:
-    if _current.template:
-        _native.core().printing_prefix(_current.text())
+    if _template:
+        _native.core().printing_prefix(_filled(_template))
 
 
 os.register_at_fork(after_in_child=_after_fork)

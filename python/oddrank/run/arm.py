@@ -74,7 +74,9 @@ def arm(
         from oddrank.run import start
 
         start.begin(start.Options(stall, json, on_stall=on_stall))
-    return recorder.arm(packages, budget=budget)
+    if callable(packages):
+        return Armed(None, budget)(packages)
+    return Armed(packages, budget)
 
 
 def check_action(action: str, json_path: str | None) -> None:

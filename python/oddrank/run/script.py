@@ -12,13 +12,13 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.machinery import SourceFileLoader
 from types import ModuleType
 from typing import Any, NoReturn
 
 from oddrank import launch
 from oddrank.errors import LaunchError, OddrankError
-from oddrank.trace.arm import BUDGET, arm, arm_child, note_end
+from oddrank.trace.arm import BUDGET, Armed, arm_child, note_end
 from oddrank.trace.packages import Packages, rules
 
 _PROGRAMS = os.path.join(os.path.dirname(__file__), "programs")
@@ -70,15 +70,11 @@ def module(
     packages: Packages,
     budget: float | None = BUDGET,
 ) -> NoReturn:
-    """Does the same as `python -m name ...`. If there is no such module, nothing is recorded."""
+    """Does the same as `python -m name ...`."""
     sys.argv[:] = [name, *arguments]
     _lead_path(os.getcwd())
     # `python -m` calls this function; it replaces __main__ in place and sets sys.argv[0].
-    body = functools.partial(_runpy._run_module_as_main, name, alter_argv=True)
-    if _is_there(name):
-        _run(body, packages, budget)
-    body()  # says that there is none, in Python's words, and exits
-    raise OddrankError(f"module {name!r} has appeared just now: start the command again")
+    _run(functools.partial(_runpy._run_module_as_main, name, alter_argv=True), packages, budget)
 
 
 def _lead_path(folder: str) -> None:
@@ -87,39 +83,8 @@ def _lead_path(folder: str) -> None:
         sys.path[0] = folder
 
 
-def _is_there(name: str) -> bool:
-    """Returns whether the module exists. If possible, imports no package: it is to be recorded."""
-    if _found(name):
-        return True
-    try:
-        _runpy._get_module_details(name, _runpy._Error)
-    except _runpy._Error:
-        return False
-    except Exception:  # importing its package fails: the run records that
-        return True
-    return True
-
-
-def _found(name: str) -> bool:
-    folders: Sequence[str] | None = None
-    parts = name.split(".")
-    for i in range(1, len(parts) + 1):
-        spec = _spec(".".join(parts[:i]), folders)
-        if spec is None:
-            return False
-        folders = spec.submodule_search_locations
-        if folders is None:
-            return i == len(parts)
-    return _spec(f"{name}.__main__", folders) is not None
-
-
-def _spec(name: str, folders: Sequence[str] | None) -> ModuleSpec | None:
-    finders = (getattr(finder, "find_spec", None) for finder in sys.meta_path)
-    return next((spec for find in finders if find and (spec := find(name, folders))), None)
-
-
 def _run(body: Any, packages: Packages, budget: float | None) -> NoReturn:
-    arm(packages, budget=budget)
+    Armed(packages, budget)
     _lead_programs(packages, budget)
     try:
         body()

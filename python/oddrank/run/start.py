@@ -8,7 +8,7 @@ import json
 import os
 import struct
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -162,13 +162,25 @@ def begin(options: Options) -> None:
 
 
 def _start_judge(settings: Settings, address: str, listener: int) -> None:
+    """Starts a program that detaches itself, and waits for its first process to end."""
     # glibc before 2.29 would close it on exec if it has the right number already.
     os.set_inheritable(listener, True)
-    _spawn(
+    pid = os.posix_spawn(
+        _DETACHED[0],
         [*_DETACHED, *_JUDGE, json.dumps(asdict(settings))],
         {**os.environ, ADDRESS: address},
-        [(os.POSIX_SPAWN_DUP2, listener, LISTENER)],
+        file_actions=[
+            # First: a rank without stdin or stdout may have the listener there.
+            (os.POSIX_SPAWN_DUP2, listener, LISTENER),
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+        ],
+        setsid=True,
     )
+    status = 0
+    with suppress(ChildProcessError):  # SIGCHLD is ignored: the kernel has reaped it
+        _, status = os.waitpid(pid, 0)
+    _must_be_well(_DETACHED[0], status)
 
 
 def _start_guard(here: launch.Launch, settings: Settings, address: str) -> None:
@@ -197,27 +209,6 @@ def _start_guard(here: launch.Launch, settings: Settings, address: str) -> None:
     done = subprocess.run(command, input=options.packed(), stdout=null, stderr=null,
                           start_new_session=True, check=False, timeout=_TO_DETACH)  # fmt: skip
     _must_be_well(program, done.returncode)
-
-
-def _spawn(
-    command: Sequence[str], environ: Mapping[str, str], actions: Sequence[tuple[object, ...]]
-) -> None:
-    """Starts a program that detaches itself, and waits for its first process to end."""
-    pid = os.posix_spawn(
-        command[0],
-        [*command],
-        environ,
-        file_actions=[
-            *actions,  # first: a rank without stdin or stdout may have the listener there
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-        ],
-        setsid=True,
-    )
-    status = 0
-    with suppress(ChildProcessError):  # SIGCHLD is ignored: the kernel has reaped it
-        _, status = os.waitpid(pid, 0)
-    _must_be_well(command[0], status)
 
 
 def _must_be_well(program: str | Path, status: int) -> None:

@@ -1,4 +1,4 @@
-"""`arm()`: records where this process is, in a file that survives it.
+"""Armed: records where this process is, in a file that survives it.
 
 `step`, `mark` and `section`: a training script notes its own progress in that file.
 """
@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType, TracebackType
-from typing import Any, SupportsIndex, TypeVar, overload
+from typing import Any, SupportsIndex, TypeVar
 
 from oddrank import _native, job, launch
 from oddrank.errors import LaunchError, OddrankError
@@ -98,17 +98,6 @@ class Armed:
         if inspect.isgeneratorfunction(function):
             return generator  # type: ignore[return-value]
         return armed  # type: ignore[return-value]
-
-
-@overload
-def arm(packages: Packages = None, *, budget: float | None = BUDGET) -> Armed: ...
-@overload
-def arm(packages: Function) -> Function: ...
-def arm(packages: Any = None, *, budget: float | None = BUDGET) -> Any:
-    """Begins to record, as oddrank.arm() says, which can watch as well."""
-    if callable(packages):
-        return Armed(None, budget)(packages)
-    return Armed(packages, budget)
 
 
 class _ArmChild:

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from os import PathLike, fspath
 from types import ModuleType
@@ -220,26 +220,16 @@ class _Watch(MetaPathFinder):
         self._asked = True
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._act)
+            loader: Any = spec.loader
+            exec_module = loader.exec_module
+
+            def act(module: ModuleType) -> None:
+                del loader.exec_module
+                exec_module(module)
+                _quietly(self._act, module)
+
+            loader.exec_module = act
         return spec
-
-
-class _Loader(Loader):
-    """Stands in for the module's own loader, and puts it back when it loads the module."""
-
-    def __init__(self, loader: Any, act: Callable[[ModuleType], None]) -> None:
-        self._loader, self._act = loader, act
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        module: ModuleType | None = self._loader.create_module(spec)
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__loader__ = self._loader
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._loader
-        self._loader.exec_module(module)
-        _quietly(self._act, module)
 
 
 def _quietly(act: Callable[[ModuleType], None], module: ModuleType) -> None:

@@ -23,7 +23,7 @@ import __main__
 from oddrank import _native
 from oddrank.printing import printflock
 from oddrank.trace import packages
-from oddrank.trace.arm import Armed, arm, warn
+from oddrank.trace.arm import Armed, warn
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -214,7 +214,7 @@ class _Printing:
         _hook_process()
         _now = self
         self._start_thread()
-        self._armed = arm(rules, budget=None)
+        self._armed = Armed(rules, None)
         if not self._core.trace_armed():
             return  # no room for a record: arm() has warned
         if not self._armed.path:

@@ -1,5 +1,6 @@
 """Prints the last lines that a process ran: `hh:mm:ss file:line: source`."""
 
+import os
 import time
 from collections.abc import Iterable
 from functools import lru_cache
@@ -52,7 +53,7 @@ def _event(kind: str, frame: Frame, level: str) -> str:
 def _source(frame: Frame, source_hash: int) -> str:
     lines = _lines(frame.file, source_hash)
     if lines is None:
-        return "(the file has changed)" if _is_file(frame.file) else "(no such file here)"
+        return "(the file has changed)" if os.path.isfile(frame.file) else "(no such file here)"
     known = frame.line is not None and 0 < frame.line <= len(lines)
     return lines[(frame.line or 1) - 1].strip() if known else ""
 
@@ -66,14 +67,6 @@ def _lines(path: str, source_hash: int) -> list[str] | None:
         return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
     except (OSError, ValueError):
         return None
-
-
-def _is_file(path: str) -> bool:
-    """Returns whether `path` is a file. `path` may be any text: code can name anything its file."""
-    try:
-        return Path(path).is_file()
-    except (OSError, ValueError):  # too long a name, or a NUL in it
-        return False
 
 
 def _clock(nanoseconds: int | None, microseconds: bool) -> str:

@@ -41,17 +41,6 @@ class Found:
     not_read: list[dict[str, Any]] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class _Recorded:
-    """What records tell."""
-
-    files: tuple[str, ...] = ()
-    job: str = ""
-    ranks: tuple[Rank, ...] = ()
-    lacking: tuple[str, ...] = ()
-    also: str = ""
-
-
 def find(paths: Sequence[str], host: str, until: float, stop: Stop) -> Found:
     """Finds the job. paths: as for jobs.find(); by default the newest job here.
 
@@ -71,20 +60,18 @@ def find(paths: Sequence[str], host: str, until: float, stop: Stop) -> Found:
         {"what": result.at, "why": result.why, "absent": False}
         for result in (look, pythons) if result.why
     ]  # fmt: skip
-    recorded = _Recorded()
+    recorded = Target("", host)
     if told:
-        recorded = _Recorded(
-            tuple(told["files"]), told["job"], tuple(Rank(**rank) for rank in told["ranks"]),
-            tuple(told["lacking"]), told["also"],
-        )  # fmt: skip
+        ranks = [Rank(**rank) for rank in told["ranks"]]
+        recorded = Target(told["job"], host, told["files"], ranks)
     pids = [rank.pid for rank in recorded.ranks if rank.alive]
-    if not paths or not recorded.files:
+    if not paths or not recorded.records:
         pids += [pid for pid in pythons.of("pid") if pid not in pids]
     seen, more = _look(pids, until, stop)
     refused = told.get("refused") or f"the records were not read: {look.why}"
-    target, lines = _chosen(recorded, seen, paths, host, refused)
-    lines += [recorded.also] if recorded.also else []
-    return Found(target, lines, list(recorded.lacking), [*not_read, *more])
+    target, lines = _chosen(recorded, seen, paths, refused)
+    lines += filter(None, [told.get("also")])
+    return Found(target, lines, told.get("lacking", []), [*not_read, *more])
 
 
 def _records(paths: Sequence[str], say: Say) -> None:
@@ -190,10 +177,9 @@ def _place(environ: dict[str, str], parent: int) -> dict[str, Any]:
 
 
 def _chosen(
-    recorded: _Recorded,
+    recorded: Target,
     seen: dict[int, dict[str, Any]],
     paths: Sequence[str],
-    host: str,
     refused: str,
 ) -> tuple[Target, list[str]]:
     """Takes the newest job: a recorded one, or one without records that began after its end."""
@@ -203,24 +189,24 @@ def _chosen(
         name: ranks for name, ranks in by_job.items()
         if name != recorded.job and not known & {rank.pid for rank in ranks}
     }  # fmt: skip
-    if paths and not recorded.files:
+    if paths and not recorded.records:
         named = [name for name in unrecorded if len(paths) == 1 and name.startswith(paths[0])]
         if len(named) != 1:
             raise OddrankError(refused)
-        return Target(named[0], host, (), unrecorded[named[0]]), []
+        return Target(named[0], recorded.host, (), unrecorded[named[0]]), []
     newest = max(unrecorded, key=lambda name: _begin(unrecorded[name]), default="")
     lines = []
     lives = any(rank.alive for rank in recorded.ranks)
     is_newer = bool(newest) and _begin(unrecorded[newest]) > _begin(recorded.ranks)
-    if not paths and newest and (not recorded.files or (is_newer and not lives)):
+    if not paths and newest and (not recorded.records or (is_newer and not lives)):
         others = [name for name in unrecorded if name != newest]
         if others:
             lines.append(f"also here: {', '.join(others[:_MOST_NAMES])}: name one to collect it")
-        if recorded.files:
+        if recorded.records:
             lines.append(f"also here, but ended before: {recorded.job}: name it to collect it")
-        return Target(newest, host, (), unrecorded[newest]), lines
-    if not recorded.files:
-        return Target("no-job", host), [
+        return Target(newest, recorded.host, (), unrecorded[newest]), lines
+    if not recorded.records:
+        return Target("no-job", recorded.host), [
             "no job of yours runs or has records here: collected is what the node itself says"
         ]
     if newest and not paths:
@@ -229,7 +215,7 @@ def _chosen(
     more = [rank for rank in by_job.get(recorded.job, ()) if rank.pid not in known]
     more = [rank for rank in more if rank.rank not in {one.rank for one in ranks if one.alive}]
     in_order = sorted([*ranks, *more], key=lambda rank: (rank.rank, rank.started))
-    return Target(recorded.job, host, recorded.files, in_order), lines
+    return Target(recorded.job, recorded.host, recorded.records, in_order), lines
 
 
 def _with_variables(rank: Rank, seen: dict[int, dict[str, Any]]) -> Rank:

@@ -80,9 +80,9 @@ def _arm() -> None:
     """Starts the recorder. Without it the test runs all the same; the verdict knows less."""
     with warnings.catch_warnings(), suppress(Exception):
         warnings.simplefilter("ignore")
-        from oddrank.trace.arm import arm
+        from oddrank.trace.arm import BUDGET, Armed
 
-        arm()
+        Armed(None, BUDGET)
 
 
 class _Quiet:

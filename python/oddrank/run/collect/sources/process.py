@@ -4,19 +4,16 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from oddrank import _native, job
-from oddrank.machine import process_state, small_file
+from oddrank.machine import small_file
 from oddrank.run.collect.sources import Rank, Sink, Source, Target, kernel_file
 from oddrank.trace.states import WORDS
 
 SCHEMA = "oddrank.process/1"
 _LOOK = 0.2  # seconds between two looks at CPU times and bytes
 _MOST_THREADS = 2048
-_MOST_CHILDREN = 256
-_DEEPEST = 4
 # No memory map, no command line, no variables: they are long, or may hold secrets. What is first
 # waits for no lock of the process's memory.
 _FILES = ("status", "wchan", "syscall", "stack", "io", "limits", "schedstat", "oom_score", "cgroup")
@@ -56,7 +53,6 @@ def _work(target: Target, rank: Rank | None, sink: Sink) -> None:
         "threads": [
             _thread(rank.pid, tid, first[tid], second[tid]) for tid in threads if second[tid][0]
         ],
-        "near": _near(rank.pid),
         "files": {},
     }
     unread: dict[str, list[str]] = {}
@@ -110,44 +106,10 @@ def _numbers(folder: str, first: int, sink: Sink) -> list[int]:
     return sorted(numbers, key=lambda number: number != first)
 
 
-def _near(pid: int) -> list[dict[str, Any]]:
-    """Returns the parents of a process and what it has started: loaders, compilers, checkpoints."""
-    found: list[dict[str, Any]] = []
-    parent = pid
-    for _ in range(_DEEPEST):
-        parent = parent_of(parent)
-        if parent <= 1:
-            break
-        found.append({"is": "parent", **_brief(parent)})
-    wanted = [pid]
-    while wanted and len(found) < _MOST_CHILDREN:
-        for child in children_of(wanted.pop()):
-            found.append({"is": "child", **_brief(child)})
-            wanted.append(child)
-    return found
-
-
-def _brief(pid: int) -> dict[str, Any]:
-    return {
-        "pid": pid,
-        "name": small_file(f"/proc/{pid}/comm"),
-        "letter": process_state(pid),
-        "wchan": small_file(f"/proc/{pid}/wchan"),
-    }
-
-
 def parent_of(pid: int) -> int:
     """Returns the parent's pid; 0 if the process is gone."""
     fields = job.stat_fields(pid)
     return int(fields[1]) if fields else 0
-
-
-def children_of(pid: int) -> list[int]:
-    found: list[int] = []
-    with suppress(OSError):
-        for tid in os.listdir(f"/proc/{pid}/task"):
-            found += map(int, small_file(f"/proc/{pid}/task/{tid}/children").split())
-    return found
 
 
 def _parts(target: Target) -> Mapping[str, Rank | None]:
