@@ -5,9 +5,8 @@ import sys
 import pytest
 
 from oddrank import child_code
-from oddrank.control import rendezvous
+from oddrank.control import address
 from oddrank.doctor import probes
-from oddrank.run import store
 from patience import PATIENCE
 from processes import captured
 
@@ -32,7 +31,7 @@ def test_the_look_up_of_addresses_and_probes_import_nothing_of_the_current_folde
     assert said(plain) == (1, "the own module\n")
     there = str(own_modules / "tokenize.py")  # a rendezvous file that has come
     for command in (
-        rendezvous.FETCHER, store.fetcher(0, there),
+        address.fetcher("key", 1.0), address.fetcher("key", 1.0, there),
         *(child_code.command(f"import {name}") for name in HIDING),
     ):  # fmt: skip
         assert said(command) == (0, ""), command

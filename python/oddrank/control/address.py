@@ -1,4 +1,4 @@
-"""The root's address: where it listens, and the file in which a host's guards find it."""
+"""The root's address: where it listens, and the file and the store in which guards find it."""
 
 import os
 import re
@@ -7,8 +7,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from oddrank import _native, job
-from oddrank.launch import starter
+from oddrank import _native, child_code, job
+from oddrank.control import tcp_store
+from oddrank.launch import current, starter
 
 ADDRESS = "ODDRANK_CONTROL_ADDR"
 _FILE_NAME = re.compile(r"root-(\d{1,10})-(\d{1,20})-.*")
@@ -86,3 +87,22 @@ def _is_left(file: "os.DirEntry[str]") -> bool:
     if name is None or job.start_time(int(name[1])) == int(name[2]):
         return False
     return file.stat(follow_symlinks=False).st_mtime + _OLD_SECONDS < time.time()
+
+
+def fetcher(key: str, seconds: float, file: str = "") -> tuple[str, ...]:
+    """Returns a command that prints rank 0's address once it is in torch's store, if ever.
+
+    It leaves the address in the rendezvous file, too.
+    """
+    return child_code.command(
+        f"from oddrank.control import address as a; a.fetch({key!r}, {seconds}, {file!r})"
+    )
+
+
+def fetch(key: str, seconds: float, file: str) -> None:
+    """Is that command."""
+    master = current().master
+    with suppress(TimeoutError):
+        if master and (address := tcp_store.get(master, key, seconds)):
+            leave_address(file, address)
+            print(address, end="")

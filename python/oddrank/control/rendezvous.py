@@ -20,17 +20,14 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from oddrank import _native, child_code
-from oddrank.control import no_root, tcp_store
+from oddrank import _native
+from oddrank.control import no_root
 from oddrank.control.address import ADDRESS
 from oddrank.control.session import Session
 from oddrank.control.stages import JOIN
 from oddrank.errors import OddrankError
-from oddrank.launch import Launch, current, refuse_half
+from oddrank.launch import Launch, refuse_half
 
-# Prints rank 0's address: run by the guard of a rank that died before it knew the address.
-FETCHER = child_code.command("from oddrank.control import rendezvous as r; r.print_address()")
-_FETCH_SECONDS = 60
 TAKEN = "is taken by another program"
 _NVIDIA = "/dev/nvidiactl"
 # After so long in join a rank tries to reach rank 0 itself, as its guard has not.
@@ -53,7 +50,7 @@ class Rendezvous:
         self._root = ""  # rank 0's address, once it is known
         self._lock = threading.Lock()
         self._by_store = launch.world > 1 and not os.environ.get(ADDRESS)
-        self._key = _key()
+        self._key = key()
         self._search = no_root.Search(launch, self._end, lambda: session.stage != JOIN)
 
     def start(self) -> None:
@@ -150,15 +147,6 @@ def check(launch: Launch) -> None:
         )
 
 
-def print_address() -> None:
-    """Print rank 0's address, read from torch's store; print nothing if it is not there."""
-    launch = current()
-    if launch.rank == 0 or launch.master is None or os.environ.get(ADDRESS):
-        return
-    with suppress(TimeoutError):
-        print(tcp_store.get(launch.master, _key(), _FETCH_SECONDS), end="")
-
-
 def _no_answer(address: str) -> str:
     """Return why no host of a root's address answers at its port; "" if one does."""
     hosts, port, _ = _native.core().control_parse_address(address)
@@ -172,7 +160,7 @@ def _no_answer(address: str) -> str:
     return why
 
 
-def _key() -> str:
+def key() -> str:
     """Return a key of this run only: a launcher that restarts ranks keeps its store."""
     return f"oddrank/root/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
 

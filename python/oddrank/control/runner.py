@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from oddrank import _native
 from oddrank.control import rendezvous
-from oddrank.control.address import path_under
+from oddrank.control.address import fetcher, path_under
 from oddrank.control.inject import check
 from oddrank.control.root import VERDICT_SECONDS
 from oddrank.control.session import Session, SessionEnded, start
@@ -30,6 +30,8 @@ from oddrank.machine import node_number
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 # Signals that launchers send, or people through them.
 _PASSED_ON = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2]
+# For the address in torch's store, after a rank has died that did not know it.
+_FETCH_SECONDS = 60.0
 # Added to the deadline: the kernel ends worker, guard and judge a little earlier.
 _KEEPER_SECONDS = 1.8
 
@@ -79,7 +81,7 @@ def run(
             conclude
         ),
         rendezvous_file=rendezvous_file,
-        fetcher=rendezvous.FETCHER if launch.world > 1 else (),
+        fetcher=fetcher(rendezvous.key(), _FETCH_SECONDS) if launch.world > 1 else (),
         launcher=launch.launcher if launch.one_parent and not launch.clears_up else "",
         no_verdict=no_verdict,
     )
@@ -154,11 +156,6 @@ def _work(stages: Sequence[AnyStage], worker: _Worker) -> int:
         return ended.exit_code
     except Exception as error:
         with contextlib.suppress(OddrankError):  # the guard is gone: finish() says so
-            session.fail(type_and_text(error), _place(error))
+            *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+            session.fail(type_and_text(error), f"{frame.f_code.co_filename}:{line}")
     return session.finish()
-
-
-def _place(error: BaseException) -> str:
-    """Returns the file:line that raised it."""
-    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
-    return f"{frame.f_code.co_filename}:{line}"

@@ -69,7 +69,8 @@ def decide(
         return Decision("wait", "the rank that others wait for moves")
     if hopeless := _hopeless(first, [*earlier, now]):
         return Decision("do-not-restart", hopeless)
-    nodes = _nodes(first, host_of)
+    hosts = {host_of[rank] for rank in first.who.ranks if rank in host_of}
+    nodes = tuple(sorted(hosts or filter(None, [first.who.host])))
     if first.drains_node and nodes:
         return Decision("exclude", f"{', '.join(nodes)}: {first.what}", nodes)
     return Decision("same-nodes", "what was found is no fault of a node")
@@ -97,11 +98,6 @@ def _hopeless(first: Finding, attempts: Sequence[Attempt]) -> str:
         return ""
     at = f" at step {steps[0]}" if steps[0] else ""
     return f"the last {ATTEMPTS} attempts ended by the same cause{at}, without progress"
-
-
-def _nodes(finding: Finding, host_of: Mapping[int, str]) -> tuple[str, ...]:
-    hosts = {host_of[rank] for rank in finding.who.ranks if rank in host_of}
-    return tuple(sorted(hosts or {finding.who.host} - {None}))  # type: ignore[arg-type]
 
 
 def attempts(folder: Path) -> list[Attempt]:

@@ -31,6 +31,7 @@ def late(who: Who, one: Late, calls: str, members: int, *, on_device: bool) -> F
     """
     clocks = "times that its device was in the calls" if on_device else "wall clocks"
     usual, spread = one.others / 1e3, "healthy spread (median of last minus first)"
+    by = f"{one.by / 1e6:.3g} s" if one.by >= 1e6 else f"{one.by / 1e3:.3g} ms"
     return (OF_TWO if members == 2 else LATE).found(
         who,
         Evidence(
@@ -40,7 +41,7 @@ def late(who: Who, one: Late, calls: str, members: int, *, on_device: bool) -> F
         Evidence("arrives after the others by", clocks, one.behind / 1e3, "ms"),
         Evidence(spread, "the same", one.spread / 1e3, "ms"),
         Evidence("smallest delay that counts as late", "twice the spread", one.line / 1e3, "ms"),
-        by=_time(one.by), share=one.share, calls=calls,
+        by=by, share=one.share, calls=calls,
     )  # fmt: skip
 
 
@@ -54,7 +55,3 @@ def never_joined(states: Sequence[RankState]) -> Finding | None:
     absent, waiting = tuple(map(Process, never)), tuple(map(Process, here))
     one = Suspect(causes.NEVER_JOINED, absent, "others-joined", 1, (seen,), waiting=waiting)
     return finding(one, ["read the launcher's log: was it started, and does it reach MASTER_ADDR?"])
-
-
-def _time(us: float) -> str:
-    return f"{us / 1e6:.3g} s" if us >= 1e6 else f"{us / 1e3:.3g} ms"

@@ -13,7 +13,7 @@ from typing import Any
 
 from oddrank import exclude, exposition, job, launch
 from oddrank.control.stages import RankState
-from oddrank.finding import Finding, ranks_text
+from oddrank.finding import Finding, duration, ranks_text
 from oddrank.inputs import Notes
 from oddrank.page import page
 from oddrank.page.parts import Parts, Table, utc
@@ -172,11 +172,13 @@ class Judge:
             if _is_paused(made.report):
                 self.watch.excuse(time.monotonic())
                 return
-            self._tell("still-stuck", event.seconds, made, say.still(event.seconds))
+            self._tell(
+                "still-stuck", event.seconds, made, f"still stuck after {duration(event.seconds)}"
+            )
         elif isinstance(event, AllEnded):
             self._on_end()
         elif self.said:
-            say.lines([say.went_on(event.seconds)])
+            say.lines([f"went on after {duration(event.seconds)}"])
             self.said = ""
             self._note("went-on", event.seconds, None)
 
@@ -188,7 +190,7 @@ class Judge:
             self._note("death", after, None)
             return
         snapshot = self._snapshot(_DEATH_SECONDS, look=0.0)
-        made = self._judge(snapshot, say.died(event.ranks))
+        made = self._judge(snapshot, f"{ranks_text(event.ranks)} died, and nothing says why")
         # Who got a signal before all others is the first death, not the job's end.
         first = any(
             f.cause == causes.DEAD.name and f.names_somebody() for f in made.report.findings
@@ -331,7 +333,8 @@ class Judge:
             self.late |= {rank: finding for finding in found for rank in finding.who.ranks}
             self._tell_of_late("late", say.late(found))
         if told.over:
-            self._tell_of_late("no-longer-late", [say.no_longer_late(told.over)])
+            verb = "is" if len(told.over) == 1 else "are"
+            self._tell_of_late("no-longer-late", [f"{ranks_text(told.over)} {verb} no longer late"])
 
     def _tell_of_late(self, event: str, texts: Sequence[str]) -> None:
         say.lines(texts)

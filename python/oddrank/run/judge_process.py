@@ -8,24 +8,25 @@ import gc
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from oddrank import _native
+from oddrank import _native, launch
+from oddrank.control import tcp_store
 from oddrank.control.address import ADDRESS
-from oddrank.run import say, store
+from oddrank.run import say
 from oddrank.run.collect import children
 from oddrank.run.judge import END_SECONDS, Judge
 from oddrank.run.outputs import earlier
 from oddrank.run.snapshot import Taker
-from oddrank.run.start import LISTENER, Settings
+from oddrank.run.start import FOREVER, LISTENER, Settings, store_key
 from oddrank.run.watch import Watch
 
 # Guards say what changes at once. Heartbeats only show that a host is still there.
 _HEARTBEAT_MS, _SILENCE_MS = 10_000, 30_000
-_FOREVER = 10 * 365 * 86400.0
 # For who reads stderr slowly: if nobody does, a launcher may wait for this process to end.
 _LAST_WORDS_SECONDS = 5.0
 _PR_SET_NAME = 15
@@ -53,11 +54,12 @@ def _judge(settings: Settings, address: str) -> None:
     core = _native.core()
     token = core.control_parse_address(address)[2]
     hub = core.Hub(
-        LISTENER, settings.world["size"], token, settings.host, _FOREVER, _HEARTBEAT_MS,
+        LISTENER, settings.world["size"], token, settings.host, FOREVER, _HEARTBEAT_MS,
         _SILENCE_MS,
     )  # fmt: skip
-    if settings.publish:
-        store.start_publisher(address, settings.restart)
+    if settings.publish and (master := launch.current().master):  # nobody waits for the thread
+        arguments = (master, store_key(settings.restart), address, FOREVER)
+        threading.Thread(target=tcp_store.put, args=arguments, daemon=True).start()
     # Modules stay. Snapshots of 10,000 ranks are objects enough to walk.
     gc.collect()
     gc.freeze()

@@ -106,24 +106,8 @@ def stands(seconds: float) -> str:
     return f"no rank has moved for {duration(seconds)}, and nothing says why"
 
 
-def died(ranks: Sequence[int]) -> str:
-    return f"{ranks_text(ranks)} died, and nothing says why"
-
-
 def late(found: Sequence[Finding]) -> list[str]:
     """Returns a sentence for each of the latest ranks, then how many more there are."""
     texts = [finding.what for finding in found[:_MOST_LATE]]
     more = {rank for finding in found[_MOST_LATE:] for rank in finding.who.ranks}
     return [*texts, *([f"late, too: {ranks_text(more)}"] if more else [])]
-
-
-def no_longer_late(ranks: Sequence[int]) -> str:
-    return f"{ranks_text(ranks)} {'is' if len(ranks) == 1 else 'are'} no longer late"
-
-
-def went_on(seconds: float) -> str:
-    return f"went on after {duration(seconds)}"
-
-
-def still(seconds: float) -> str:
-    return f"still stuck after {duration(seconds)}"

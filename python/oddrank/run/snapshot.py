@@ -65,7 +65,14 @@ class Taker:
         for rank, payload in results.items():
             with suppress(OddrankError):  # a guard of another version
                 answers[rank] = _native.core().run_unpack_snapshot(payload)
-        taken = Snapshot({rank: _work(found) for rank, found in answers.items()}, asked, answered)
+        work = {
+            rank: Work(
+                found["start_time"], found["realtime_ns"] / 1e9, found["cpu_ns"] / 1e9,
+                found["io_bytes"], found["events"],
+            )
+            for rank, found in answers.items()
+        }  # fmt: skip
+        taken = Snapshot(work, asked, answered)
         now, since_boot = time.time(), time.monotonic()
         ranks = self._ranks()
         gone = self._gone_hosts(ranks, lambda rank: since_boot - ended.get(rank, since_boot))
@@ -200,13 +207,6 @@ def seen_of(state: RankState, found: Mapping[str, Any]) -> Seen:
 def _is_over(found: Mapping[str, Any]) -> bool:
     """Returns whether a rank had ended when this was seen of it."""
     return found["letter"] in ("", "Z", "X")
-
-
-def _work(found: Mapping[str, Any]) -> Work:
-    return Work(
-        found["start_time"], found["realtime_ns"] / 1e9, found["cpu_ns"] / 1e9, found["io_bytes"],
-        found["events"],
-    )  # fmt: skip
 
 
 def awaited(

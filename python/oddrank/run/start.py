@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from oddrank import _native, child_code, job, launch
-from oddrank.control.address import ADDRESS, leave_address, listen, path_under
+from oddrank.control.address import ADDRESS, fetcher, leave_address, listen, path_under
 from oddrank.errors import OddrankError
-from oddrank.run import store
 from oddrank.run.arm import COLLECT, OUTPUT, REPORT
 from oddrank.trace import device_times
 from oddrank.trace.arm import warn
 
 LISTENER = 3
 """The judge's descriptor of the socket that guards connect to."""
+FOREVER = 10 * 365 * 86400.0
+"""Rank 0 may import torch for long before its store comes. Who asks for it ends with the job."""
 _PROGRAM = "oddrank-guard"
 _TO_DETACH = 120.0  # seconds that a guard may take until it runs by itself
 # Resolves how long this job's own pauses are. A guard looks once a second.
@@ -129,6 +130,11 @@ def _packed(value: int | str | Sequence[str]) -> bytes:
     return struct.pack("<I", len(value)) + b"".join(map(_packed, value))
 
 
+def store_key(restart: int) -> str:
+    """Returns the key in torch's store under which guards on other hosts find rank 0's address."""
+    return f"oddrank/run/{restart}"
+
+
 def begin(options: Options) -> None:
     """Watches this process from here on, as one rank of its job. Call it before the training."""
     try:
@@ -200,7 +206,7 @@ def _start_guard(here: launch.Launch, settings: Settings, address: str) -> None:
         launcher=here.launcher if here.one_parent else "",
         address=address,
         rendezvous_file="" if address else settings.file,
-        fetcher=store.fetcher(settings.restart, settings.file) if asks else (),
+        fetcher=fetcher(store_key(settings.restart), FOREVER, settings.file) if asks else (),
         records=[os.path.join(folder, record) for folder in settings.folders],
         collector=(*_ALL_OUTPUT, *_COLLECT, settings.job, here.host) if collects else (),
     )

@@ -207,7 +207,9 @@ class Watch:
             self._dead |= {s.rank for s in new}
             yield Cascade(_ranks(new))
             return
-        first = [s for s in new if not _is_told(s) and not _is_unknown(s)]
+        # Of whom nobody saw how it ended, its parent was faster: it may have been well.
+        seen = [s for s in new if (s.signal, s.exit_code) != (None, None)]
+        first = [s for s in seen if not _is_told(s)]
         if not first:
             # A launcher or a user mostly ends all ranks: the others' ends come within moments.
             old = [s for s in new if over or now - self._ranks[s.rank].ended >= _TOLD_SECONDS]
@@ -334,11 +336,6 @@ def _is_told(state: RankState) -> bool:
 def _as_shells(state: RankState) -> int:
     """Returns the signal that an exit code names, as shells tell it; below 1: none."""
     return (state.exit_code or 0) - 128
-
-
-def _is_unknown(state: RankState) -> bool:
-    """Returns whether nobody saw how it ended: its parent was faster, and it may have been well."""
-    return state.signal is None and state.exit_code is None
 
 
 def _ranks(states: Iterable[RankState]) -> tuple[int, ...]:

@@ -163,7 +163,7 @@ def _begin(
         _quiet_imports()
     os.environ[job.INHERITED] = name
     collectives.start_with_torch(speaks=place[1] == 0 and not is_child)
-    _count_steps_with_torch()
+    _count_steps()
     _watch_end()
     _tell_children(_ArmChild(made, place, budget))
     return path
@@ -348,22 +348,18 @@ def _first_line(raised: BaseException | None) -> str:
 
 
 def _script_has_ended() -> None:
-    raised = None
-    with suppress(Exception):  # sys.last_type may hold anything
-        raised = _unhandled()
-    note_end(raised)
-
-
-def _unhandled() -> BaseException | None:
-    """Returns the exception that ended the script, which Python keeps after printing it.
+    """Notes the exception that ended the script, which Python keeps after printing it.
 
     PyErr_Print() in an extension and an interactive Python keep theirs too, though it ended
     nothing. Only a script's exception has left the outermost frame, which has no caller.
     """
-    error, traceback = getattr(sys, "last_value", None), getattr(sys, "last_traceback", None)
-    if hasattr(sys, "ps1") or traceback is None or traceback.tb_frame.f_back is not None:
-        return None
-    return error if isinstance(error, BaseException) else None
+    raised = None
+    with suppress(Exception):  # they may hold anything
+        error, traceback = sys.last_value, sys.last_traceback
+        is_scripts = traceback is not None and traceback.tb_frame.f_back is None
+        if is_scripts and not hasattr(sys, "ps1") and isinstance(error, BaseException):
+            raised = error
+    note_end(raised)
 
 
 def _name(kind: type[BaseException]) -> str:
@@ -398,11 +394,10 @@ def _stepped(optimizer: object, *_: object) -> None:
 
 
 @functools.cache
-def _count_steps_with_torch() -> None:
-    def count(optimizers: ModuleType) -> None:
-        optimizers.register_optimizer_step_post_hook(_stepped)
-
-    collectives.after_import("torch.optim.optimizer", count)
+def _count_steps() -> None:
+    collectives.after_import(
+        "torch.optim.optimizer", lambda torchs: torchs.register_optimizer_step_post_hook(_stepped)
+    )
 
 
 def _let_compile(dynamo_config: ModuleType) -> None:

@@ -59,7 +59,12 @@ def rules(packages: Packages = None) -> list[tuple[str, str]]:
                 f"packages: {package}={level!r} is none of {', '.join(LEVELS)}: correct it"
             )
     own = dict.fromkeys(("oddrank", f"{sysconfig.get_path('scripts')}/oddrank"), "off")
-    chosen = {**own, **({} if "*" in wanted else _left_of_defaults(wanted)), **wanted}
+    left = {
+        package: level
+        for package, level in DEFAULTS.items()
+        if "*" not in wanted and not any(package.startswith(f"{name}.") for name in wanted)
+    }
+    chosen = {**own, **left, **wanted}
     return list(chosen.items())
 
 
@@ -87,14 +92,6 @@ def roots() -> tuple[list[str], list[str]]:
         entry for entry in sys.path if os.path.basename(entry) in ("site-packages", "dist-packages")
     )
     return _folders(stdlib), _folders(installed)
-
-
-def _left_of_defaults(wanted: Mapping[str, str]) -> dict[str, str]:
-    return {
-        package: level
-        for package, level in DEFAULTS.items()
-        if not any(package.startswith(f"{name}.") for name in wanted)
-    }
 
 
 def _folders(paths: set[str]) -> list[str]:

@@ -168,7 +168,9 @@ class Rank(Process):
             "sections": list(self.sections),
             "pause": self.pause and asdict(self.pause),
             "gil_held_since": self.gil_wanted,
-            "collective": first and _collective_data(first),
+            # The ranks as text: a list for each rank would be megabytes for a thousand ranks.
+            "collective": first
+            and {**asdict(replace(first, ranks=())), "ranks": fold(first.ranks)},
             "threads": [_thread_data(thread) for thread in self.threads],
             "last_at": self.last_at and self.last_at.as_data(),
             "lowered": [asdict(each) for each in self.lowered],
@@ -214,7 +216,10 @@ def _rank(found: dict[str, Any], file: str, content: bytes | None) -> Rank:
         threads=tuple(_thread(each) for each in found["threads"]),
         notes=tuple(_notes(found)),
         end=replace(End() if thread else raised, how=found["end"], exit_code=found["exit_code"]),
-        groups=tuple(_group(each) for each in found["groups"]),
+        groups=tuple(
+            group_of(facts, begun, issued or None, ended or None, seconds(last))
+            for facts, begun, issued, ended, last in found["groups"]
+        ),
         records_collectives=found["collectives_recorded"],
         lost_collectives=found["lost"]["collectives"],
         lost_groups=found["lost"]["groups"],
@@ -266,11 +271,6 @@ def _thread(found: dict[str, Any]) -> Thread:
     )  # fmt: skip
 
 
-def _group(found: tuple[Any, ...]) -> ProcessGroup:
-    facts, begun, issued, ended, last = found
-    return group_of(facts, begun, issued or None, ended or None, seconds(last))
-
-
 def _collective(found: dict[str, Any]) -> Collective:
     group = group_of(found["group"])
     return Collective(
@@ -287,11 +287,6 @@ def _collective(found: dict[str, Any]) -> Collective:
         backend=group.backend,
         **dict(zip(_SIZES, found["sizes"], strict=True)),
     )
-
-
-def _collective_data(found: Collective) -> dict[str, Any]:
-    # The ranks as text: a list for each rank would be megabytes for a thousand ranks.
-    return {**asdict(replace(found, ranks=())), "ranks": fold(found.ranks)}
 
 
 def _notes(found: dict[str, Any]) -> Iterable[str]:

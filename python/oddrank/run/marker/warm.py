@@ -373,7 +373,10 @@ def _be(order: dict[str, Any], descriptors: Sequence[int]) -> NoReturn:
         _unlike_its_siblings()
         for where, arguments in order["calls"]:
             module, _, function = where.partition(":")
-            given = [_descriptor(argument, descriptors) for argument in arguments]
+            given = [
+                descriptors[int(one[3:])] if isinstance(one, str) and one.startswith("fd:") else one
+                for one in arguments
+            ]
             getattr(importlib.import_module(module), function)(*given)
         code = 0
     except SystemExit as error:
@@ -403,12 +406,6 @@ def _unlike_its_siblings() -> None:
     if any(name in os.environ for name in _COVERAGE):
         with suppress(ImportError):
             importlib.import_module("coverage").process_startup()
-
-
-def _descriptor(argument: object, descriptors: Sequence[int]) -> object:
-    if isinstance(argument, str) and argument.startswith("fd:"):
-        return descriptors[int(argument[3:])]
-    return argument
 
 
 def _exit_code(error: SystemExit) -> int:

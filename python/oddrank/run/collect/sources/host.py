@@ -48,14 +48,11 @@ def _nvidia_smi(target: Target, _: object, sink: Sink) -> None:
         text = process.stdout.read(sink.room)
         process.stdout.close()
     if process.returncode:
-        sink.lacks("nvidia-smi -q", f"it exited with {process.returncode}: {_last(text)}")
+        lines = text.decode(errors="backslashreplace").strip().splitlines()
+        last = lines[-1][:200] if lines else "no output"
+        sink.lacks("nvidia-smi -q", f"it exited with {process.returncode}: {last}")
     if text:
         sink.put("nvidia-smi.txt", text, of="nvidia-smi -q")
-
-
-def _last(text: bytes) -> str:
-    lines = text.decode(errors="backslashreplace").strip().splitlines()
-    return lines[-1][:200] if lines else "no output"
 
 
 def _cgroups(target: Target, _: object, sink: Sink) -> None:
