@@ -11,7 +11,6 @@ import pytest
 import oddrank
 from bench.told import refusal
 from oddrank import printflock
-from oddrank.printing import set_prefix
 from oddrank.printing.streams import PrefixedStream
 from printing import people
 
@@ -155,7 +154,8 @@ def test_a_bad_prefix_is_one_clear_error_and_changes_nothing(golden):
     for template in ("{nobody} ", "{} ", "{rank", "{rank.real} ", "{rank:q} "):
         said.append(refusal(oddrank.install_printing, prefix=template))
         assert builtins.print is PLAIN_PRINT
-        assert set_prefix("") == ""
+        oddrank.printflock("a", file=(file := io.StringIO()))
+        assert file.getvalue() == "a\n"
     golden("\n".join(said))
 
 

@@ -93,25 +93,19 @@ class Installed:
     """What install_printing() changed: `remove()`, or the end of its `with`, takes it back."""
 
     def __init__(self, print: bool, logging: bool, prefix: str | None) -> None:
-        self.print, self.logging = print, logging
-        # Sets the prefix first: a bad template changes nothing.
-        self.before = None if prefix is None else set_prefix(prefix)
+        self.print, self.logging, self.prefix = print, logging, prefix
         _installed.append(self)
-        _replace()
+        try:
+            _apply()
+        except OddrankError:  # a bad template changes nothing
+            _installed.remove(self)
+            raise
 
     def remove(self) -> None:
         """Takes this call's changes back, once; what other calls installed stays."""
-        if self not in _installed:
-            return
-        later = _installed[_installed.index(self) + 1 :]
-        _installed.remove(self)
-        if self.before is not None:
-            above = next((one for one in later if one.before is not None), None)
-            if above is None:
-                set_prefix(self.before)
-            else:  # its prefix stays, and goes back to that from before this call
-                above.before = self.before
-        _replace()
+        if self in _installed:
+            _installed.remove(self)
+            _apply()
 
     def __enter__(self) -> "Installed":
         return self
@@ -125,8 +119,12 @@ _installed: list[Installed] = []
 _replaced = {"print": False, "logging": False}
 
 
-def _replace() -> None:
-    """Replaces print() and logging's writing while a call of install_printing() asks for it."""
+def _apply() -> None:
+    """Replaces print() and logging's writing while a call of install_printing() asks for it.
+
+    Before that it sets the prefix that the newest one asks for.
+    """
+    _prefix_lines()
     wanted = any(one.print for one in _installed)
     if wanted and builtins.print is not printflock:
         builtins.print, _replaced["print"] = printflock, True
@@ -147,49 +145,38 @@ def install_printing(
     """Keeps every print() and logging line of this process whole, with `prefix` before each line.
 
     `prefix` is a template of host, rank, local_rank, world and pid, e.g. "[{host}:{rank}] "; None
-    keeps the present one, "" removes it. Safe to call again. Not covered: logging handlers with
+    keeps the present one, "" removes it. Safe to call again. Raises OddrankError for an unknown
+    field, LaunchError for a contradicting environment. Not covered: logging handlers with
     their own emit(), sys.stdout.write() and the output of C libraries.
     """
     return Installed(print, logging, prefix)
 
 
 def _filled(template: str) -> str:
-    """Returns a prefix with this process's values. OddrankError for an unknown field."""
+    """Returns a prefix with this process's values."""
     try:
         names = {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
-        if unknown := names - set(_FIELDS):
-            known = ", ".join(_FIELDS)
-            raise OddrankError(f"prefix {template!r}: no field {min(unknown)!r}; known: {known}")
-        if not template:
-            return ""
-        from oddrank import launch
+    except ValueError as error:
+        raise OddrankError(f"prefix {template!r}: {error}; write {{{{ for a brace") from None
+    if unknown := names - set(_FIELDS):
+        known = ", ".join(_FIELDS)
+        raise OddrankError(f"prefix {template!r}: no field {min(unknown)!r}; known: {known}")
+    if not template:
+        return ""
+    from oddrank import launch
 
-        me = launch.current()
+    me = launch.current()
+    try:
         return template.format(
             host=me.host, rank=me.rank, local_rank=me.local_rank, world=me.world, pid=os.getpid()
         )
     except ValueError as error:
-        raise OddrankError(f"prefix {template!r}: {error}; write {{{{ for a brace") from None
+        raise OddrankError(f"prefix {template!r}: {error}") from None
 
 
-_template = ""
+def _prefix_lines() -> None:
+    templates = (one.prefix for one in reversed(_installed) if one.prefix is not None)
+    _native.core().printing_prefix(_filled(next(templates, "")))
 
 
-def set_prefix(template: str) -> str:
-    """Puts `template` before each line of printflock from now on. Returns the former one.
-
-    Raises OddrankError for an unknown field, LaunchError for a contradicting environment.
-    """
-    global _template
-    before = _template
-    _native.core().printing_prefix(_filled(template))
-    _template = template
-    return before
-
-
-def _after_fork() -> None:
-    if _template:
-        _native.core().printing_prefix(_filled(_template))
-
-
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_prefix_lines)

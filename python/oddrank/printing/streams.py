@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import TextIO
 
-from oddrank.printing import printflock, set_prefix
+from oddrank.printing import install_printing, printflock
 
 PREFIX = "[{host}:rank{rank}] "
 """A form that the scanner of logs knows (csrc/logs/prefixes.cpp)."""
@@ -55,6 +55,6 @@ def prefix_streams() -> None:
     Also of children by fork, which set the prefix anew. Raises LaunchError if nobody says which
     rank this is.
     """
-    set_prefix(PREFIX)
+    install_printing(print=False, logging=False, prefix=PREFIX)
     sys.stdout = PrefixedStream(sys.stdout)
     sys.stderr = PrefixedStream(sys.stderr)

@@ -1,6 +1,6 @@
 """`oddrank run`: runs a training script unchanged, watched and recorded."""
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -52,19 +52,19 @@ def _share(_context: click.Context, _option: click.Parameter, value: str) -> flo
               " better: to notify somebody. {report} in it stands for --json's file.")  # fmt: skip
 @click.option("-o", "--output", metavar="DIR", default=OUTPUT, show_default=True,
               help="Folder for the evidence; on several nodes a shared one.")  # fmt: skip
-@click.option("--json", "json_path", metavar="FILE",
+@click.option("--json", "json", metavar="FILE",
               callback=writable("give --json a file in a folder you can write"),
               help="Write the report to FILE, as soon as there is one and whenever it"
               " changes.")  # fmt: skip
-@click.option("--exclude", "exclude_path", metavar="FILE",
+@click.option("--exclude", "exclude", metavar="FILE",
               callback=writable("give --exclude a file in a folder you can write"),
               help="Write the nodes to leave out when the job starts again, as selftest"
               " does.")  # fmt: skip
 @html_option
-@click.option("--prometheus", "prometheus_path", metavar="FILE.prom", callback=prometheus_file,
+@click.option("--prometheus", "prometheus", metavar="FILE.prom", callback=prometheus_file,
               help="Write every 15 s what each rank does, for Prometheus's textfile"
               " collector.")  # fmt: skip
-@click.option("--history", "history_path", metavar="DIR",
+@click.option("--history", "history", metavar="DIR",
               help="A folder of this training: keep in it how each attempt ended. Three ends by one"
               " cause without progress make the decision do-not-restart.")  # fmt: skip
 @click.option("--report-every", type=Seconds(min=1), metavar="SECONDS",
@@ -85,29 +85,22 @@ def _share(_context: click.Context, _option: click.Parameter, value: str) -> flo
 @click.argument("program", metavar="SCRIPT|MODULE")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
 def command(  # noqa: PLR0917 (click passes them by name)
+    program: str,
+    arguments: tuple[str, ...],
     is_module: bool,
-    stall: float,
-    on_stall: str,
-    on_verdict: str | None,
-    output: str,
-    json_path: str | None,
-    exclude_path: str | None,
-    html_path: str | None,
-    prometheus_path: str | None,
-    history_path: str | None,
-    report_every: float | None,
     prefix: bool,
     no_watch: bool,
     packages: str | None,
     budget: float | None,
-    program: str,
-    arguments: tuple[str, ...],
+    html_path: str | None,
+    **watch: Any,
 ) -> NoReturn:
     from oddrank.run import script, start
 
+    options = start.Options(html=html_path, **watch)
     files = {
-        "--json": json_path, "--exclude": exclude_path, "--html": html_path,
-        "--prometheus": prometheus_path,
+        "--json": options.json, "--exclude": options.exclude, "--html": options.html,
+        "--prometheus": options.prometheus,
     }  # fmt: skip
     refuse_shared(files)
     for option, path in files.items():
@@ -115,16 +108,12 @@ def command(  # noqa: PLR0917 (click passes them by name)
             raise OddrankError(f"{option} - would mix with the script's output: name a file")
         if path is not None and no_watch:
             raise OddrankError(f"{option} has nothing to write with --no-watch: leave one out")
-    check_action(on_stall, json_path)
-    if on_verdict is not None:
+    check_action(options.on_stall, options.json)
+    if options.on_verdict is not None:
         if no_watch:
             raise OddrankError("--on-verdict has no verdict with --no-watch: leave one out")
-        check_command("on a verdict", on_verdict, json_path)
+        check_command("on a verdict", options.on_verdict, options.json)
     if not no_watch:
-        options = start.Options(
-            stall, json_path, exclude_path, history_path, on_stall, output, report_every,
-            html_path, on_verdict, prometheus_path,
-        )  # fmt: skip
         start.begin(options)
     if prefix:
         from oddrank.printing.streams import prefix_streams
