@@ -86,10 +86,7 @@ class Root:
         self._hub.begin(self._number, stage, parameters, self._stage_ends - time.monotonic())
 
     def collect(
-        self,
-        stage: str,
-        on_progress: Callable[[Snapshot], None] | None = None,
-        every: float = 0.5,
+        self, stage: str, on_progress: Callable[[Snapshot], None] | None = None, every: float = 0.5
     ) -> StageRound:
         """Wait until `stage` is over: all results | all accounted for | fault and grace | deadline.
 

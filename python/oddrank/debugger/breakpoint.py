@@ -31,10 +31,7 @@ _active: "_RankPdb | None" = None
 
 
 def breakpoint(
-    rank: int | None = 0,
-    when: Callable[[], object] | None = None,
-    *,
-    deadline: float = 3600.0,
+    rank: int | None = 0, when: Callable[[], object] | None = None, *, deadline: float = 3600.0
 ) -> None:
     """Stops `rank` at the caller's next line; all ranks call it, and the others wait.
 

@@ -61,12 +61,7 @@ class Launch:
 
     def as_world(self) -> dict[str, object]:
         """The `world` entry of a report."""
-        return {
-            "size": self.world,
-            "nodes": self.nodes,
-            "launcher": self.launcher,
-            "job": self.job,
-        }
+        return {"size": self.world, "nodes": self.nodes, "launcher": self.launcher, "job": self.job}
 
 
 def current(environ: Environ = os.environ) -> Launch:

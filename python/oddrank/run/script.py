@@ -31,10 +31,7 @@ _atexit: Any = atexit
 
 
 def script(
-    path: str,
-    arguments: Sequence[str],
-    packages: Packages,
-    budget: float | None = BUDGET,
+    path: str, arguments: Sequence[str], packages: Packages, budget: float | None = BUDGET
 ) -> NoReturn:
     """Runs `path` as __main__ and ends as Python would. OddrankError if there is no such file.
 
@@ -48,9 +45,7 @@ def script(
     main = ModuleType("__main__")
     main.__file__ = path
     main.__dict__.update(
-        __builtins__=builtins,
-        __loader__=SourceFileLoader("__main__", path),
-        __cached__=None,
+        __builtins__=builtins, __loader__=SourceFileLoader("__main__", path), __cached__=None
     )
     if sys.version_info < (3, 14):  # newer ones make it when it is first asked for
         main.__annotations__ = {}
@@ -65,10 +60,7 @@ def script(
 
 
 def module(
-    name: str,
-    arguments: Sequence[str],
-    packages: Packages,
-    budget: float | None = BUDGET,
+    name: str, arguments: Sequence[str], packages: Packages, budget: float | None = BUDGET
 ) -> NoReturn:
     """Does the same as `python -m name ...`."""
     sys.argv[:] = [name, *arguments]

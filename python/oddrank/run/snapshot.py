@@ -210,9 +210,7 @@ def _is_over(found: Mapping[str, Any]) -> bool:
 
 
 def awaited(
-    found: Iterable[Mapping[str, Any]],
-    ranks: Iterable[RankState],
-    activities: Iterable[Activity],
+    found: Iterable[Mapping[str, Any]], ranks: Iterable[RankState], activities: Iterable[Activity]
 ) -> dict[int, Awaited]:
     """Returns the ranks that a report's suspects are; all that live if it names nobody.
 

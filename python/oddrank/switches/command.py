@@ -97,10 +97,7 @@ def status(folder: Path, json_path: str | None) -> None:
         ) from error
     found = order_file.in_time(folder, lambda: job_reports.reports(folder))
     if json_path is not None:
-        said = {
-            "orders": [asdict(one) for one in orders],
-            "jobs": [asdict(one) for one in found],
-        }
+        said = {"orders": [asdict(one) for one in orders], "jobs": [asdict(one) for one in found]}
         write_json(envelope("switch status", {}, said), json_path)
     if json_path == "-":
         return

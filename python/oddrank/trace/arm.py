@@ -29,12 +29,7 @@ _KEEP_JOBS = 3
 _LARGEST = 2**31 - 1
 _LONGEST_FILE, _LONGEST_NAME, _LONGEST_THREAD = 120, 80, 32  # of the place of an exception
 # Modules whose frames a warning skips: also under `with armed:`, a decorator and NicerTrace.run().
-_OURS = {
-    "oddrank.trace.arm",
-    "oddrank.trace.nicer",
-    "oddrank.run.arm",
-    "oddrank.run.start",
-}
+_OURS = {"oddrank.trace.arm", "oddrank.trace.nicer", "oddrank.run.arm", "oddrank.run.start"}
 
 BUDGET = 0.03
 """The share of its CPU time that a process spends on recording at most, by default."""
@@ -126,10 +121,7 @@ def _start(packages: Packages, budget: float | None) -> str:
 
 
 def _begin(
-    made: list[tuple[str, str]],
-    place: tuple[int, int, int, int],
-    is_child: bool,
-    budget: float,
+    made: list[tuple[str, str]], place: tuple[int, int, int, int], is_child: bool, budget: float
 ) -> str:
     core = _native.core()
     if core.trace_armed():

@@ -40,11 +40,7 @@ def command() -> None:
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @click.option("--all-threads", is_flag=True, help="Show all threads, and child processes.")
 @json_option
-def where(
-    paths: tuple[str, ...],
-    all_threads: bool,
-    json_path: str | None,
-) -> int:
+def where(paths: tuple[str, ...], all_threads: bool, json_path: str | None) -> int:
     """Show where each rank is, or was when it died, the least progress first.
 
     \b

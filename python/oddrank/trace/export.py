@@ -61,12 +61,7 @@ class _Source(Process):
         return f"rank {self.rank} (pid {self.pid})"
 
 
-def export(
-    files: Sequence[Path],
-    target: Path,
-    *,
-    lines: bool = False,
-) -> Exported:
+def export(files: Sequence[Path], target: Path, *, lines: bool = False) -> Exported:
     """Writes the records to `target`, whole or not at all; compressed if its name ends in .gz.
 
     Dead processes of earlier runs are left out. lines: write each line as an instant event. Raises

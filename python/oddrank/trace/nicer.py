@@ -112,11 +112,7 @@ class NicerTrace:
         self._traced(lambda: exec(cmd, globals, locals), str(globals.get("__file__") or ""))
 
     def runfunc(
-        self,
-        func: Callable[Parameters, Result],
-        /,
-        *args: Parameters.args,
-        **kw: Parameters.kwargs,
+        self, func: Callable[Parameters, Result], /, *args: Parameters.args, **kw: Parameters.kwargs
     ) -> Result:
         """Returns or raises what func(*args, **kw) does, and traces it."""
         return self._traced(lambda: func(*args, **kw), "")

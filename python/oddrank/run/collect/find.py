@@ -177,10 +177,7 @@ def _place(environ: dict[str, str], parent: int) -> dict[str, Any]:
 
 
 def _chosen(
-    recorded: Target,
-    seen: dict[int, dict[str, Any]],
-    paths: Sequence[str],
-    refused: str,
+    recorded: Target, seen: dict[int, dict[str, Any]], paths: Sequence[str], refused: str
 ) -> tuple[Target, list[str]]:
     """Takes the newest job: a recorded one, or one without records that began after its end."""
     known = {rank.pid for rank in recorded.ranks}
