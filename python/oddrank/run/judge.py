@@ -18,7 +18,7 @@ from oddrank.inputs import Notes
 from oddrank.page import page
 from oddrank.page.parts import Parts, Table, utc
 from oddrank.report import Report, write_json, write_text
-from oddrank.run import evidence, findings, gauges, late, say, watch
+from oddrank.run import gauges, late, outputs, say, watch
 from oddrank.run.arm import COLLECT, KILL, REPORT
 from oddrank.run.decide import Attempt, Decision, decide, note, signature
 from oddrank.run.outputs import Outputs
@@ -29,8 +29,10 @@ from oddrank.run.watch import AllEnded, Awaited, Cascade, Death, Event, Stall, S
 from oddrank.triage import causes
 from oddrank.triage import report as triage
 from oddrank.triage.evidence import record
-from oddrank.triage.facts import Fact
+from oddrank.triage.facts import Fact, Process, Source
+from oddrank.triage.findings import finding
 from oddrank.triage.judges import ends
+from oddrank.triage.suspects import Point, Suspect
 
 _STDERR = 2
 # Between two looks at the states: they take about 5 % of a core, if there are many ranks.
@@ -88,7 +90,7 @@ class Judge:
     killed: bool = False
     """The judge itself has ended all ranks."""
     evidence: dict[str, Any] | None = None
-    """What was saved, as evidence.save()."""
+    """What was saved, as outputs.save()."""
     earlier: list[Attempt] = field(default_factory=list)
     """The attempts before this one."""
     outputs: Outputs = field(default_factory=Outputs)
@@ -255,7 +257,7 @@ class Judge:
         if made.report.verdict != "odd":
             if not event.last:
                 return
-            if absent := findings.never_joined(self._states()):
+            if absent := _never_joined(self._states()):
                 was = made.report
                 report = Report.of("run", was.world, was.data, [absent], complete=True)
                 made = replace(made, report=report)
@@ -302,9 +304,9 @@ class Judge:
             return
         began = time.strftime("%Y-%m-%dT%H%M%S", time.gmtime(self.began))
         folder = Path(self.settings.options["output"], f"{began}-{self.settings.pid}")
-        evidence.leave_states(snapshot, folder / self.settings.job)
-        self.evidence = evidence.save(self.taker, self._states(), folder, self.settings.job, over)
-        say.lines(evidence.words(self.evidence))
+        outputs.leave_states(snapshot, folder / self.settings.job)
+        self.evidence = outputs.save(self.taker, self._states(), folder, self.settings.job, over)
+        say.lines(outputs.words(self.evidence))
         self._write()
 
     def _start(self, option: str, command: str) -> None:
@@ -488,7 +490,7 @@ class Judge:
         rows = [(utc(row["time"]), row["event"], row["summary"]) for row in self.history]
         last = rows[-1] if rows else ("", "", "")
         status = [f"last: {last[1]} at {last[0]}"] if rows else []
-        status += evidence.words(self.evidence) if self.evidence else []
+        status += outputs.words(self.evidence) if self.evidence else []
         status += ["all ranks were ended, as --on-stall kill asks"] if self.killed else []
         if self.report is not None and self.report.verdict != "healthy":
             nodes = f" {', '.join(decision.nodes)}" if decision.nodes else ""
@@ -523,6 +525,18 @@ class Judge:
         }
         decision = {"action": made.action, "why": made.why, "nodes": list(made.nodes)}
         return replace(report, data={**report.data, "run": run, "decision": decision})
+
+
+def _never_joined(states: Sequence[RankState]) -> Finding | None:
+    """Names the ranks that never came, of a job in which no rank has come further than waiting."""
+    never = tuple(s.rank for s in states if s.contact == "never")
+    here = [s.rank for s in states if s.contact != "never"]
+    if not never or not here or any(s.progress or watch.has_ended(s) for s in states):
+        return None
+    seen = Point(f"guards of {ranks_text(here)} are in contact", Source("oddrank run"))
+    absent, waiting = tuple(map(Process, never)), tuple(map(Process, here))
+    one = Suspect(causes.NEVER_JOINED, absent, "others-joined", 1, (seen,), waiting=waiting)
+    return finding(one, ["read the launcher's log: was it started, and does it reach MASTER_ADDR?"])
 
 
 def _rest(cost: float) -> None:

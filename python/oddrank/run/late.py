@@ -15,14 +15,13 @@ import statistics
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from oddrank.errors import OddrankError
-from oddrank.finding import Finding, Who, group_name
+from oddrank.finding import Evidence, Finding, Row, Who, group_name
 from oddrank.lateness import Arrival, Late, both_times, late_ranks, quantiles_of
-from oddrank.run import findings
 from oddrank.run.snapshot import Snapshot
 from oddrank.trace import collectives, ranks
 from oddrank.trace.collectives import Collective, op_name
@@ -39,6 +38,17 @@ _DEVICE_US = 20.0
 _LEAST_PART = 0.03
 # So many reports without lateness end it, as many as begin it.
 _REPORTS = 2
+
+LATE = Row(
+    "late-arrival", "late", "{who} is late: it spends {by} more than the others between"
+    " collectives, and they wait for it in {share:.0%} of {calls}",
+    ("high", "in two reports in a row, and its median is outside the range of the others"),
+    ("top -H on its host: which processes use the cores of this rank",
+     "oddrank trace where: what it does while the others wait"),
+)  # fmt: skip
+OF_TWO = replace(
+    LATE, sure=("medium", "in two reports in a row, but with only one other rank to compare with")
+)
 
 # Groups of one name share no rank: the first rank tells them apart.
 _Key: TypeAlias = tuple[str, int]
@@ -126,8 +136,29 @@ def findings_of(told: Told, snapshot: Snapshot, hosts: Mapping[int, str]) -> lis
     for kind, one in told.named:
         who = Who("rank", (one.rank,), hosts.get(one.rank) or None)
         calls = _calls_text(kind, one.n, snapshot.records[one.rank], snapshot.contents)
-        found.append(findings.late(who, one, calls, len(kind.ranks), on_device=kind.on_device))
+        found.append(_finding(who, one, calls, len(kind.ranks), on_device=kind.on_device))
     return found
+
+
+def _finding(who: Who, one: Late, calls: str, members: int, *, on_device: bool) -> Finding:
+    """In two reports in a row the rank was later than the healthy spread explains.
+
+    calls: what was compared, with its number. members: ranks of the group.
+    """
+    clocks = "times that its device was in the calls" if on_device else "wall clocks"
+    usual, spread = one.others / 1e3, "healthy spread (median of last minus first)"
+    by = f"{one.by / 1e6:.3g} s" if one.by >= 1e6 else f"{one.by / 1e3:.3g} ms"
+    return (OF_TWO if members == 2 else LATE).found(
+        who,
+        Evidence(
+            "time from one collective to the next, without what it waits for others",
+            f"median of {calls}", usual + one.by / 1e3, "ms", usual,
+        ),
+        Evidence("arrives after the others by", clocks, one.behind / 1e3, "ms"),
+        Evidence(spread, "the same", one.spread / 1e3, "ms"),
+        Evidence("smallest delay that counts as late", "twice the spread", one.line / 1e3, "ms"),
+        by=by, share=one.share, calls=calls,
+    )  # fmt: skip
 
 
 def _calls_text(kind: Kind, n: int, record: str, contents: Mapping[str, bytes]) -> str:

@@ -1,21 +1,35 @@
-"""Writes the files that the user wants of a job, and reads its history, each in a child.
+"""Writes the files that the user wants of a job, reads its history, has its evidence saved.
 
-Their file systems may not answer: that costs the judge some seconds, and no sentence.
+Each in a child: their file systems may not answer. That costs the judge some seconds, and no
+sentence. Evidence is saved by one guard of each node, which runs `oddrank collect` there.
 """
 
+import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from oddrank.control.stages import RankState
 from oddrank.errors import OddrankError
 from oddrank.run.collect.children import Result, Say, Stop, Task, run_all
 from oddrank.run.decide import ATTEMPTS, Attempt, attempts
+from oddrank.run.snapshot import Snapshot, Taker
+from oddrank.run.watch import has_ended, is_heard
+from oddrank.trace import states
 
 # Guards of dead ranks wait 4.5 s for the judge's next question.
 _SECONDS = 3.0
+# A guard answers after 60 s at the latest, collect ends after about 35 s.
+_ANSWER_SECONDS = 62.0
+_POLL = 0.1
+_TO_WRITE = 5.0
+_MOST_HOSTS = 3
+_SILENT = {"saved": None, "lines": ["its guards are silent"]}
+_NO_ANSWER = {"saved": None, "lines": ["there was no answer while the judge waited"]}
 
 
 class Outputs:
@@ -84,3 +98,64 @@ def _hangs(pid: int) -> bool:
     with suppress(ChildProcessError):
         return os.waitpid(pid, os.WNOHANG)[0] == 0
     return False
+
+
+def leave_states(snapshot: Snapshot, folder: Path) -> None:
+    """Leaves there how ranks were, and ended, as their guards saw it: soon nobody can see it."""
+
+    def write(_: Say) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / states.NAME).write_text(states.text(snapshot.seen))
+
+    # In a child: the folder's file system may not answer. Why it failed, the collectors say.
+    _run(Task("states", write, _TO_WRITE))
+
+
+def save(
+    taker: Taker, ranks: Sequence[RankState], folder: Path, job: str, over: Callable[[], bool]
+) -> dict[str, Any]:
+    """Saves in folder/job/HOST; returns what was done, as the report has it.
+
+    over: there is nothing more to wait for.
+    """
+    asked: dict[str, int] = {}
+    # The guard of a dead rank ends soon.
+    for state in sorted(filter(is_heard, ranks), key=lambda s: (has_ended(s), s.rank)):
+        asked.setdefault(state.host, state.rank)
+    chosen = f"{','.join(map(str, asked.values()))} {folder}"
+    results = taker.ask("collect", chosen, len(asked), _ANSWER_SECONDS, over=over, poll=_POLL)
+    hosts = {state.host: _SILENT for state in ranks if state.host}
+    hosts |= {host: _of_host(results.get(rank)) for host, rank in asked.items()}
+    return {"folder": str(folder / job), "hosts": hosts}
+
+
+def _of_host(result: bytes | None) -> dict[str, Any]:
+    """Reads what collect/command.py prints for a guard; anything else is what went wrong."""
+    if result is None:
+        return _NO_ANSWER
+    last = result.decode(errors="replace").strip().rpartition("\n")[2]
+    with suppress(ValueError, TypeError, KeyError):
+        found = json.loads(last)
+        saved, lines = found["saved"], [str(line) for line in found["lines"]]
+        return {"saved": None if saved is None else str(saved), "lines": lines}
+    return {"saved": None, "lines": [last or "the collector printed nothing"]}
+
+
+def words(found: dict[str, Any]) -> list[str]:
+    """Says where the evidence is, and of which hosts there is none."""
+    hosts = found["hosts"]
+    saved = [host for host, told in hosts.items() if told["saved"] is not None]
+    lacks = [(host, told["lines"][0]) for host, told in hosts.items() if told["saved"] is None]
+    texts = []
+    if saved:
+        whose = saved[0] if len(saved) == 1 else f"{len(saved)} hosts"
+        texts.append(f"the evidence of {whose} is saved: oddrank triage {found['folder']}")
+    texts += [
+        f"no word yet from {host} about its evidence: look in {found['folder']} later"
+        if found["hosts"][host] is _NO_ANSWER
+        else f"no evidence of {host} was saved: {why}"
+        for host, why in lacks[:_MOST_HOSTS]
+    ]
+    if len(lacks) > _MOST_HOSTS:
+        texts.append(f"nor of {len(lacks) - _MOST_HOSTS} more hosts")
+    return texts

@@ -37,17 +37,13 @@ def ask(every: float) -> None:
     os.environ[EVERY] = str(every)
 
 
+@functools.cache
 def start() -> None:
     """Reads in a thread of its own from now on, if ask() was called. Needs torch.distributed."""
     with suppress(KeyError, ValueError):
         every = float(os.environ[EVERY])
         if _LEAST <= every <= _MOST:
-            _start_once(every)
-
-
-@functools.cache
-def _start_once(every: float) -> None:
-    start_new_thread(_watch, (every,))
+            start_new_thread(_watch, (every,))
 
 
 def _watch(every: float) -> None:
