@@ -110,11 +110,6 @@ def _pass_on(rank: socket.socket, waiter: "select.poll") -> bool:
 
 def _show(text: str) -> None:
     """Prints the rank's text; what would move a cursor is shown, not obeyed."""
-    sys.stdout.write("".join(_visible(one) for one in text))
+    shown = (c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+    sys.stdout.write("".join(shown))
     sys.stdout.flush()
-
-
-def _visible(one: str) -> str:
-    if one.isprintable() or one in "\n\t":
-        return one
-    return one.encode("unicode_escape").decode("ascii")

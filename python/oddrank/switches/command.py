@@ -13,6 +13,7 @@ import click
 from oddrank import job, render
 from oddrank.cli import CommandGroup, json_option
 from oddrank.errors import OddrankError
+from oddrank.finding import duration
 from oddrank.report import envelope, write_json
 from oddrank.switches import job_reports, order_file
 from oddrank.switches.order_file import DUMP, KILL, SAVE, Order
@@ -166,10 +167,5 @@ def _me() -> str:
 
 def _ago(seen: float) -> str:
     seconds = time.time() - seen
-    if not 0 <= seconds < 365 * 24 * 3600:  # another host's clock, or nonsense
-        return "?"
-    unit, size = next(
-        (unit, size) for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 0))
-        if seconds >= 2 * size
-    )  # fmt: skip
-    return f"{seconds / (size or 1):.0f} {unit} ago"
+    is_known = 0 <= seconds < 365 * 24 * 3600  # else another host's clock, or nonsense
+    return f"{duration(seconds)} ago" if is_known else "?"
