@@ -51,9 +51,9 @@ def text_speed(file: Path, lines: bool) -> float:
     return record.events / (time.process_time() - begin)
 
 
-def file_speed(file: Path, target: Path, level: int) -> float:
+def file_speed(file: Path, target: Path) -> float:
     begin = time.process_time()
-    return export.export([file], target, level=level).events / (time.process_time() - begin)
+    return export.export([file], target).events / (time.process_time() - begin)
 
 
 def main() -> None:
@@ -64,8 +64,7 @@ def main() -> None:
         sides = {
             "text of calls": partial(text_speed, file, False),
             "text of calls and lines": partial(text_speed, file, True),
-            "file, gzip level 1": partial(file_speed, file, target, 1),
-            "file, gzip level 6": partial(file_speed, file, target, 6),
+            "file, gzip level 1": partial(file_speed, file, target),
         }
         figures = harness.paired(sides, arguments.repetitions)
     millions = {name: [value / 1e6 for value in values] for name, values in figures.items()}

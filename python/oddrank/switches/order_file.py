@@ -207,7 +207,9 @@ def write(folder: Path, word: str, by: str) -> None:
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     text = f"{word} by={by} at={at} id={time.time_ns()}-{os.getpid()}\n".encode()
     try:
-        like = _status(folder)
+        like = folder.stat()
+        if not any(os.path.lexists(folder / name) for name in _FILES):
+            raise FileNotFoundError(folder)
     except FileNotFoundError as error:
         raise OddrankError(
             f"{folder} is no switch: no job has called oddrank.switch({str(folder)!r}). Check the"
@@ -232,15 +234,6 @@ def _unwritable(path: Path, error: OSError) -> OddrankError:
     if isinstance(error, PermissionError):
         then = "Ask its owner, or for a folder that your group can write to"
     return OddrankError(f"{path} can't be written: {error.strerror or error}. {then}")
-
-
-def _status(folder: Path) -> os.stat_result:
-    """Returns the folder's status. FileNotFoundError if it has no order's file: it is no switch."""
-    for name in _FILES:
-        with suppress(FileNotFoundError):
-            (folder / name).lstat()
-            return folder.stat()
-    raise FileNotFoundError(folder)
 
 
 def _replace(path: Path, text: bytes, like: os.stat_result) -> None:
