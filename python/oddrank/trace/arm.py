@@ -62,36 +62,23 @@ class Armed:
         self.remove()
 
     def __call__(self, function: Function) -> Function:
-        """Decorates `function`: armed while it runs; a generator or coroutine, until it ends."""
+        """Decorates `function`: armed while it runs."""
         import inspect
 
         self.remove()
-        again = functools.partial(Armed, *self._arguments)
-        if inspect.isasyncgenfunction(function):
+        kinds = (inspect.isgeneratorfunction, inspect.iscoroutinefunction,
+                 inspect.isasyncgenfunction)  # fmt: skip
+        if any(is_one(function) for is_one in kinds):  # it runs after its call has returned
             raise OddrankError(
-                f"@oddrank.arm: {function.__qualname__} is an asynchronous generator: put"
+                f"@oddrank.arm: {function.__qualname__} is a generator or a coroutine: put"
                 " `with oddrank.arm():` into it"
             )
 
         @functools.wraps(function)
         def armed(*args: Any, **kwargs: Any) -> Any:
-            with again():
+            with Armed(*self._arguments):
                 return function(*args, **kwargs)
 
-        @functools.wraps(function)
-        def generator(*args: Any, **kwargs: Any) -> Any:
-            with again():
-                return (yield from function(*args, **kwargs))
-
-        @functools.wraps(function)
-        async def coroutine(*args: Any, **kwargs: Any) -> Any:
-            with again():
-                return await function(*args, **kwargs)
-
-        if inspect.iscoroutinefunction(function):
-            return coroutine  # type: ignore[return-value]
-        if inspect.isgeneratorfunction(function):
-            return generator  # type: ignore[return-value]
         return armed  # type: ignore[return-value]
 
 
