@@ -54,7 +54,7 @@ def answer(stage: str, rank: int) -> Any:
         return {"gpus": 0, "gpu": None, "local_world": 8, "gpu_id": None, "cuda_part": "",
                 "obstacle": ""}  # fmt: skip
     if stage == "connect":
-        return {"transport": "gloo", "nccl": None, "nvls": None, "ring": None, "links": None}
+        return {"transport": "gloo", "nccl": None, "links": None}
     if stage == "arrival":
         return None
     times = [[100.0 + i / 3 for i in range(ITERATIONS)]] if rank == 0 else []

@@ -1,10 +1,9 @@
-"""The table of GPUs: dense peaks by data type, links, and where each number comes from.
+"""The table of GPUs: dense peaks by data type, and where each number comes from.
 
 Vendors print peaks with 2:4 sparsity, which are twice as high: training does not use it. Rows whose
 source prints sparse numbers say so, and hold half of them.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -14,12 +13,7 @@ from oddrank.errors import OddrankError
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as torch sees one. Peaks in TFLOP/s, dense; 0: the type has no matrix unit.
-
-    product: matches the whole name that the driver says, if published bandwidths are about this
-    product. bandwidths: the row under whose name they are, if not its own: with the same links.
-    link: bytes a second one way to the other GPUs of a node. links: NVLinks. In GB.
-    """
+    """A GPU as torch sees one. Peaks in TFLOP/s, dense; 0: the type has no matrix unit."""
 
     name: str
     bf16: float
@@ -28,10 +22,6 @@ class Gpu:
     tf32: float
     source: str
     note: str = ""
-    product: str = ""
-    link: float = 0
-    links: int | None = None
-    bandwidths: str = ""
 
 
 DTYPES = ("bf16", "fp16", "fp8", "tf32")
@@ -44,33 +34,24 @@ _CDNA = "AMD Instinct {} product page, numbers without sparsity"
 _BOTH, _ONE = "both dies, which torch sees as two GPUs", "one die, which torch sees as a GPU"
 
 GPUS: tuple[Gpu, ...] = (
-    Gpu("V100 SXM", 0, 125, 0, 0, "NVIDIA Tesla V100 whitepaper, table 1",
-        product="(NVIDIA |Tesla )?V100-SXM[23]-(16|32)GB(-LS)?", link=150, links=6),
+    Gpu("V100 SXM", 0, 125, 0, 0, "NVIDIA Tesla V100 whitepaper, table 1"),
     Gpu("V100 PCIe", 0, 112, 0, 0, "NVIDIA V100 datasheet"),
-    Gpu("A100", 312, 312, 0, 156, "NVIDIA A100 datasheet", "SXM and PCIe",
-        product="(NVIDIA )?A100-SXM4?-80GB", link=300, links=12),
-    Gpu("A100 40GB", 312, 312, 0, 156, "NVIDIA A100 datasheet", "SXM and PCIe",
-        product="(NVIDIA )?A100-SXM4?-40GB", link=300, links=12, bandwidths="A100"),
+    Gpu("A100", 312, 312, 0, 156, "NVIDIA A100 datasheet", "SXM and PCIe"),
     Gpu("A800", 312, 312, 0, 156, "NVIDIA A800 datasheet", "an A100 with slower NVLink"),
     Gpu("A30", 165, 165, 0, 82, "NVIDIA A30 datasheet"),
     Gpu("A10", 125, 125, 0, 62.5, "NVIDIA A10 datasheet"),
-    Gpu("H100 SXM", 989, 989, 1979, 494, _H100,
-        product="NVIDIA H100 80GB HBM3", link=450, links=18),
-    Gpu("H100 PCIe", 756, 756, 1513, 378, _H100, product="NVIDIA H100 PCIe", link=63),
+    Gpu("H100 SXM", 989, 989, 1979, 494, _H100),
+    Gpu("H100 PCIe", 756, 756, 1513, 378, _H100),
     Gpu("H100 NVL", 835, 835, 1671, 417, _H100),
     Gpu("H800 SXM", 989, 989, 1979, 494, f"NVIDIA H800 datasheet, {_HALVED}",
         "an H100 with slower NVLink"),
     Gpu("H20", 148, 148, 296, 74, "NVIDIA H20 datasheet"),
-    Gpu("H200 SXM", 989, 989, 1979, 494, f"NVIDIA H200 datasheet, {_HALVED}",
-        product="NVIDIA H200", link=450, links=18),
+    Gpu("H200 SXM", 989, 989, 1979, 494, f"NVIDIA H200 datasheet, {_HALVED}"),
     Gpu("GH200", 989, 989, 1979, 494, f"NVIDIA GH200 datasheet, {_HALVED}"),
-    Gpu("B200", 2250, 2250, 4500, 1125, f"NVIDIA Blackwell datasheet, {_HALVED}", "HGX, one GPU",
-        product="NVIDIA B200", link=900, links=18),
-    Gpu("B300", 2250, 2250, 4500, 1125, f"NVIDIA HGX B300 page, {_HALVED}", "HGX, one GPU",
-        product="NVIDIA B300( SXM6 AC)?", link=900, links=18),
+    Gpu("B200", 2250, 2250, 4500, 1125, f"NVIDIA Blackwell datasheet, {_HALVED}", "HGX, one GPU"),
+    Gpu("B300", 2250, 2250, 4500, 1125, f"NVIDIA HGX B300 page, {_HALVED}", "HGX, one GPU"),
     Gpu("GB200", 2500, 2500, 5000, 1250, f"NVIDIA GB200 NVL72 page, {_HALVED}",
-        "one of the two GPUs of a superchip",
-        product="NVIDIA GB200", link=900, links=18),
+        "one of the two GPUs of a superchip"),
     Gpu("L40S", 362, 362, 733, 183, "NVIDIA L40S datasheet"),
     Gpu("L4", 121, 121, 242, 60, f"NVIDIA L4 datasheet, {_HALVED}"),
     Gpu("RTX 4090", 165.2, 165.2, 330.3, 82.6, "NVIDIA Ada whitepaper, appendix A", _FP32_SUMS),
@@ -78,17 +59,10 @@ GPUS: tuple[Gpu, ...] = (
         _FP32_SUMS),
     Gpu("MI250X card", 383, 383, 0, 0, _CDNA.format("MI250X"), _BOTH),
     Gpu("MI250X GCD", 191.5, 191.5, 0, 0, _CDNA.format("MI250X"), _ONE),
-    Gpu("MI300X", 1307, 1307, 2615, 654, _CDNA.format("MI300X"),
-        product="AMD Instinct MI300X( OAM)?", link=448),
+    Gpu("MI300X", 1307, 1307, 2615, 654, _CDNA.format("MI300X")),
     Gpu("MI325X", 1307, 1307, 2615, 654, _CDNA.format("MI325X")),
     Gpu("MI355X", 2516, 2516, 5033, 0, _CDNA.format("MI355X")),
 )  # fmt: skip
-
-
-def product(name: str) -> Gpu | None:
-    """Finds a product by its whole name: an H100 PCIe, an H200 NVL or a MIG slice is no H100."""
-    rows = (gpu for gpu in GPUS if gpu.product and re.fullmatch(gpu.product, name.strip()))
-    return next(rows, None)
 
 
 def peak(gpu: str, dtype: str = "bf16") -> tuple[Gpu, float]:
@@ -113,8 +87,6 @@ def peak(gpu: str, dtype: str = "bf16") -> tuple[Gpu, float]:
 
 def matching(gpu: str) -> list[Gpu]:
     """Returns the rows that a name may mean: `h100` has several. OddrankError if there is none."""
-    if named := product(gpu):
-        return [named]
     words = _words(gpu)
     exact = [row for row in GPUS if _words(row.name) == words]
     # torch says "NVIDIA H100 80GB HBM3": the words of a row in any order, the longest row first.

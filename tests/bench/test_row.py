@@ -122,7 +122,7 @@ def test_a_rank_counts_the_wrong_values_of_all_it_received(monkeypatch):
 
 SETUP = {"torch": "2.11.0", "cuda": None, "driver": None, "settings": {}, "gpu": "NVIDIA H200"}
 CONNECTED = {
-    "gloo_interface": None, "nccl": None, "nvls": True, "ring": None, "links": None,
+    "gloo_interface": None, "nccl": None, "links": None,
 }  # fmt: skip
 HGX = {"nvlinks": 18, "nvlink_MBps": 26562, "pcie": 5, "pcie_width": 16, "fabric": ""}
 
@@ -143,7 +143,7 @@ def test_devices_are_those_that_the_ranks_have_computed_on():
         ({}, "NVIDIA H200"),  # the run ended before the ranks were connected
     ):
         ended = Outcome(run_of(2, **connected), complete=False, why="the deadline came")
-        said = report.of_sweep([], launch.current({}), ended, {}, None)
+        said = report.of_sweep([], launch.current({}), ended, {})
         assert said.data["devices"] == {device: 2}
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from bench.told import refused_calls
 from oddrank import plan
-from oddrank.gpus import DTYPES, GPUS, product
+from oddrank.gpus import DTYPES, GPUS
 
 REFUSED = (
     "h100 = fp16", "v100 = fp16", "AMD Instinct MI250X = fp16",  # several GPUs
@@ -33,8 +33,6 @@ def test_a_name_of_several_or_no_gpu_and_a_type_that_it_does_not_have_are_refuse
 
 def test_every_row_has_a_source_and_is_found_by_its_own_name_and_has_no_sparse_numbers():
     """A sparse number among dense ones would be twice too high."""
-    assert product("NVIDIA H100 80GB HBM3").name == "H100 SXM"
-    assert product("NVIDIA H100 80GB HBM3 MIG 1g.10gb") is None
     for gpu in GPUS:
         assert gpu.source
         for dtype in DTYPES:

@@ -112,10 +112,6 @@ _RUN_OPTIONS = (
                  help="Groups of ranks that measure at once: node (the ranks of each node), rail"
                  " (the first rank of all nodes, the second, ...), or NCCL_TESTS_SPLIT's AND, OR,"
                  " MOD, DIV with a number, as in 'DIV 8'. The report names a slow group."),
-    click.option("--fail-below", default=None, metavar="PERCENT",
-                 callback=lambda *given: None if given[2] is None else share(*given),
-                 help="The verdict is unknown if a row reaches less than this share of the figure"
-                 " published for these GPUs, or if no published figure fits any row."),
 )  # fmt: skip
 
 
@@ -141,7 +137,6 @@ def run(
     deadline: float | None,
     register: str,
     divided: Split | None,
-    fail_below: float | None,
     json_path: str | None,
     fail_on: frozenset[str],
 ) -> None:
@@ -181,7 +176,7 @@ def run(
 
     def conclude(outcome: Outcome) -> int:
         table.end(measured.values())
-        found_report = report.of_sweep(passes, here, outcome, measured, fail_below)
+        found_report = report.of_sweep(passes, here, outcome, measured)
         render.progress("", stream)
         render.deliver(found_report, json_path)
         return found_report.exit_code(fail_on)

@@ -1,21 +1,10 @@
-"""The data of a sweep, from measuring to judging: rows, what is expected of them, what is wrong."""
+"""The data of a sweep, from measuring to judging: rows, and what is wrong in them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypedDict
 
 from oddrank.bench.case import NO_OP, size_text
-
-
-@dataclass(frozen=True)
-class Expected:
-    """An expectation in 1e9 bytes a second."""
-
-    busbw_GBps: float
-    source: str
-    note: str = ""
-    judged: bool = False
-    """Whether a row below it is a finding."""
 
 
 class Mismatch(TypedDict):
@@ -87,10 +76,6 @@ class Row:
     error: float | None = None
     algbw_GBps: float | None = None
     busbw_GBps: float | None = None
-    expected_GBps: float | None = None
-    percent: float | None = None
-    expected_source: str | None = None
-    expected_note: str | None = None
     reason: str | None = None
     samples_us: tuple[float, ...] = ()
     groups: tuple[Mapping[str, Any], ...] = ()
@@ -106,17 +91,6 @@ class Row:
     @property
     def key(self) -> Key:
         return Key(self.backend, self.collective, self.dtype, self.op, self.bytes, self.inplace)
-
-    def expecting(self, what: Expected | None) -> "Row":
-        if what is None:
-            return self
-        return replace(
-            self,
-            expected_GBps=what.busbw_GBps,
-            percent=None if self.busbw_GBps is None else 100 * self.busbw_GBps / what.busbw_GBps,
-            expected_source=what.source,
-            expected_note=what.note or None,
-        )
 
 
 class PassResult(TypedDict):

@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from oddrank.bench.case import size_text
-from oddrank.bench.data import Expected, Mismatch, Row
+from oddrank.bench.data import Mismatch
 from oddrank.bench.sampling import ENOUGH
 from oddrank.control.stages import RunState
 from oddrank.finding import Evidence, Finding, Who, ranks_text
@@ -48,19 +47,6 @@ LATE_IN_FEW = CauseRow(
     "too-few-iterations", "unknown", "{rank} seems to arrive {by_ms:.3g} ms late, but in only {n}"
     f" iterations: {ENOUGH} are needed",
     ("low", "too few iterations fit into the budget"), ("run it again, with a longer --budget",))
-BELOW_EXPECTED = CauseRow(
-    "below-expected", "unknown", "{row} on {ranks} reaches {share:.0f}% of what is expected{more}:"
-    " which rank or link holds them up is unknown",
-    ("medium", "below {threshold:g}% of a figure published for this topology; all ranks wait for"
-     " the slowest, so all look slow"),
-    ("oddrank bench pairs, launched in the same way: which link or node is slower",))
-NVLS = ("NCCL_DEBUG=INFO on one rank: is NVLS used? Without it a ring reaches less",)
-NOTHING_PUBLISHED = CauseRow(
-    "nothing-published", "unknown",
-    "--fail-below {threshold:g}% judged nothing: no published figure fits any row of {where}",
-    ("low", "without a figure, fast and slow look the same"),
-    ("compare with an earlier run of the same ranks: oddrank bench compare BEFORE.json NOW.json",
-     "or leave out --fail-below: values and late ranks are judged anyway"))
 # fmt: on
 
 
@@ -146,36 +132,3 @@ def _mismatch(m: Mismatch) -> str:
         f"{m['case']}{among}: {m['wrong']} wrong values,"
         f" the first at {m['index']}: expected {m['expected']:g}, got {m['got']:g}"
     )
-
-
-def below_expected(low: Sequence[tuple[Row, Expected, float]], threshold: float) -> Finding:
-    """Rows below the published figure, the worst first. They name no rank."""
-    row, of, share = low[0]
-    found = BELOW_EXPECTED.found(
-        Who("rank"),
-        *(
-            Evidence(
-                f"{row.collective} {row.dtype} {size_text(row.bytes)}: {share:.1f}% of"
-                f" {of.busbw_GBps:.4g} GB/s ({of.note}; {of.source})",
-                "busbw", row.busbw_GBps, "GB/s",
-            )
-            for row, of, share in low[:8]
-        ),
-        row=f"{row.collective} {row.dtype} of {size_text(row.bytes)}", threshold=100 * threshold,
-        ranks=Who("rank", tuple(range(row.n))), share=share,
-        more=f" (and {len(low) - 1} more size{'s' * (len(low) > 2)})" if len(low) > 1 else "",
-    )  # fmt: skip
-    return replace(found, next=found.next + (NVLS if "(n+1)/n" in of.note else ()))
-
-
-def nothing_published(threshold: float, where: str, sizes: Sequence[int], lacks: str) -> Finding:
-    """No published figure could judge any row: nothing is known to be slow or healthy.
-
-    sizes: from which each case would be judged. lacks: links that are down, "" if none.
-    """
-    shown = [Evidence(lacks, "NVML")] if lacks else []
-    found = NOTHING_PUBLISHED.found(Who("rank"), *shown, threshold=100 * threshold, where=where)
-    least = size_text(min(sizes)).replace(" ", "") if sizes else ""
-    first = [f"measure sizes that have a figure: --sizes {least}"] if sizes else []
-    down = ["nvidia-smi nvlink --status, on each host: which links are down"] if lacks else []
-    return replace(found, next=(*first, *down, *found.next))

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from oddrank.bench import arrivals, expected, split, sweep, topology
+from oddrank.bench import arrivals, split, sweep, topology
 from oddrank.bench.data import Row
 from oddrank.bench.plan import Pass
 from oddrank.bench.sampling import ENOUGH
@@ -23,17 +23,14 @@ def of_sweep(
     launch: Launch,
     outcome: Outcome,
     measured: Mapping[int, Row],
-    fail_below: float | None,
 ) -> Report:
     """Returns the report: rows, late or wrong ranks, and the cases that were not measured.
 
-    measured: by the case's index. fail_below: a row below this share of its expectation is a
-    finding. OddrankError if nothing could be measured.
+    measured: by the case's index. OddrankError if nothing could be measured.
     """
     run = outcome.run
     firsts = [one_pass for one_pass in passes if one_pass.number == 1]
-    each = [(first.case, measured[first.index]) for first in firsts if first.index in measured]
-    rows = [row for _, row in each]
+    rows = [measured[first.index] for first in firsts if first.index in measured]
     if outcome.error and not rows:
         raise outcome.error
     if outcome.complete and not outcome.findings and all(row.median_us is None for row in rows):
@@ -43,11 +40,6 @@ def of_sweep(
     why = outcome.why or (_unseen(with_data) if unseen else "")
     outcome.findings += split.slow_group(run, rows)
     well = not outcome.findings and not unseen
-    if fail_below is not None:
-        devices, ranks = ", ".join(_devices(run)), f"{run.world} rank{'s' * (run.world > 1)}"
-        backend = rows[0].backend if rows else ""
-        facts, where = topology.facts(run, backend), f"{ranks} ({devices}) over {backend}"
-        outcome.findings += expected.of_gate(facts, each, fail_below, where)
     arrived = arrivals.of(run)
     return Report.of(
         "bench",

@@ -95,7 +95,7 @@ def _percentile(times: Sequence[float], share: float) -> float:
 
 # Heading and width; together they fit 80 columns.
 _COLUMNS = (("size", 9), ("type", 10), ("mean us", 10), ("algbw GB/s", 10), ("busbw GB/s", 10),
-            ("+- %", 5), ("% exp", 5), ("check", 0))  # fmt: skip
+            ("+- %", 5), ("check", 0))  # fmt: skip
 
 
 class Table:
@@ -159,7 +159,6 @@ def cells(row: Row) -> tuple[str, ...]:
         _number(row.algbw_GBps, 3),
         _number(row.busbw_GBps, 3),
         _number(error, 1),
-        _number(row.percent, 0),
         f"skipped: {row.reason}" if row.is_skipped else row.check,
     )
 

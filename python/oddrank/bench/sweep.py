@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
-from oddrank.bench import arrivals, expected, findings, native, split, topology, verify
+from oddrank.bench import arrivals, findings, native, split, topology, verify
 from oddrank.bench.backend import Backend, Operation
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
-from oddrank.bench.data import Expected, PassResult, Row
+from oddrank.bench.data import PassResult, Row
 from oddrank.bench.plan import Budget, Pass, memory_of, reserve
 from oddrank.bench.row import summarise
 from oddrank.bench.sampling import Series, StoppingRule, measure
@@ -70,23 +70,14 @@ def stages(passes: Sequence[Pass], options: SweepOptions) -> list[AnyStage]:
 
 
 def row_of(one_pass: Pass, run: RunState) -> Row:
-    """Returns the row of a case from all its passes up to this one, with its expectation."""
+    """Returns the row of a case from all its passes up to this one."""
     results: Mapping[int, PassResult] = run.of(one_pass.name)
     groups = split.groups_of(run)
     if len(groups) == 1:
-        row = summarise(one_pass.case, results, run.world)
-        return row.expecting(expectation(one_pass.case, run, row))
+        return summarise(one_pass.case, results, run.world)
     of_groups = [{rank: results[rank] for rank in ranks} for ranks in groups]
     rows = [summarise(one_pass.case, of, len(of)) for of in of_groups]
     return split.joined(rows, groups, [of[min(of)]["times"] for of in of_groups])
-
-
-def expectation(case: Case, run: RunState, row: Row) -> Expected | None:
-    """Returns what this case should reach on this job's topology, if known; None with --split."""
-    if row.groups:
-        return None
-    facts = topology.facts(run, row.backend)
-    return expected.expected(facts, case) if facts else None
 
 
 def _see_devices(context: Context[object]) -> topology.Devices:

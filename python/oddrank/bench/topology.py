@@ -1,36 +1,16 @@
-"""The topology of a job, which selects what to expect: read on every rank, then joined."""
+"""The setup of a job, read on every rank, then joined: what a sweep was measured with."""
 
 import os
 from collections import Counter
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from oddrank import _native
 from oddrank.control.stages import RunState
 from oddrank.errors import OddrankError
-from oddrank.machine import placement
 from oddrank.machine.device import GpuFacts
 from oddrank.machine.settings import Setup
 from oddrank.process_group import Group
-
-
-@dataclass(frozen=True)
-class Facts:
-    """The GPUs of a job that NVLink or one host joins, with no NIC between them; None: unknown.
-
-    gpu: the driver's name of the device. n: ranks, each with its own. links: active NVLinks of a
-    GPU, the fewest: the others wait for it.
-    """
-
-    gpu: str
-    n: int
-    nccl: str | None = None
-    links: int | None = None
-    nvls: bool | None = None
-    """Whether the NVLink switches can add up for every GPU, and no setting forbids it."""
-    ring: bool | None = None
-    """False if the environment turns it off."""
 
 
 class Devices(GpuFacts, Setup):
@@ -38,19 +18,16 @@ class Devices(GpuFacts, Setup):
 
 
 class Connected(TypedDict):
-    """A rank's result of stage connect: its share of Facts.
+    """A rank's result of stage connect.
 
-    transport: torch's back end. group: the number of its group with --split, else 0. nvls, ring: as
-    `algorithms` says. links: the links of its GPU to others (csrc/nvml/gpu.hpp), or why they are
-    unknown.
+    transport: torch's back end. group: the number of its group with --split, else 0. links: of its
+    GPU to others (csrc/nvml/gpu.hpp), or why they are unknown.
     """
 
     transport: str
     group: int
     gloo_interface: str | None
     nccl: str | None
-    nvls: bool | None
-    ring: bool | None
     links: dict[str, Any] | None
 
 
@@ -66,43 +43,13 @@ def of_rank(group: Group, number: int) -> Connected:
     """Returns this rank's facts; `number` is its group's."""
     on_nccl = group.backend == "nccl"
     nccl = group.torch.cuda.nccl.version() if on_nccl else None
-    nvls, ring = algorithms(os.environ, _multicast(group) if on_nccl else None)
     return {
         "transport": group.backend,
         "group": number,
         "gloo_interface": None if on_nccl else os.environ.get("GLOO_SOCKET_IFNAME", ""),
         "nccl": ".".join(map(str, nccl)) if nccl else None,
-        "nvls": nvls,
-        "ring": ring,
         "links": _links(group) if on_nccl else None,
     }
-
-
-def algorithms(
-    settings: Mapping[str, str], multicast: bool | None
-) -> tuple[bool | None, bool | None]:
-    """Returns False for NVLS and for rings if NCCL's settings forbid them in an all_reduce.
-
-    multicast: whether this rank's GPU supports it, which NVLS needs; None: unknown.
-    NCCL_ALGO has lists separated by `;`, each for the function before its colon; a list without a
-    colon is for all other functions; ^ inverts a list (NCCL's user guide, "Environment Variables").
-    """
-    lists = {"": ""}
-    for part in settings.get("NCCL_ALGO", "").lower().replace(" ", "").split(";"):
-        function, _, names = part.rpartition(":")
-        lists[function] = names
-    names = lists.get("allreduce", lists[""])
-    listed, inverted = names.removeprefix("^").split(","), names.startswith("^")
-    left = {name: not names or (name in listed) != inverted for name in ("nvls", "ring")}
-    left["nvls"] &= settings.get("NCCL_NVLS_ENABLE") != "0"
-    return multicast if left["nvls"] else False, None if left["ring"] else False
-
-
-def _multicast(group: Group) -> bool | None:
-    """Returns whether this rank's GPU supports multicast; None if nothing here can ask."""
-    if not _native.cuda_part().module:
-        return None
-    return placement.of_gpu(group.device.index).multicast
 
 
 def _links(group: Group) -> dict[str, Any]:
@@ -112,35 +59,6 @@ def _links(group: Group) -> dict[str, Any]:
     except OddrankError as error:
         return {"unknown": str(error)}
     return found
-
-
-def facts(run: RunState, backend: str) -> Facts | None:
-    """Returns the whole job's facts; None if no figure fits: over gloo, its GPUs differ, or NICs
-    lie between them."""
-    connected = connected_of(run)
-    gpu, *others = {rank["gpu"] for rank in devices_of(run).values()} or {None}
-    if backend == "c10d:gloo" or others or not (gpu and connected):
-        return None
-    links = [rank["links"] for rank in connected.values()]
-    known = [rank for rank in links if rank is not None and "unknown" not in rank]
-    known = known if len(known) == len(links) else []
-    fabrics = {rank["fabric"] for rank in known}
-    one_fabric = len(fabrics) == 1 and "" not in fabrics
-    if len({(state.node, state.host) for state in run.states.values()}) > 1 and not one_fabric:
-        return None
-    return Facts(
-        gpu,
-        run.world,
-        nccl=next(iter(connected.values()))["nccl"],
-        links=min((rank["nvlinks"] for rank in known), default=None),
-        nvls=_everywhere([rank["nvls"] for rank in connected.values()]),
-        ring=_everywhere([rank["ring"] for rank in connected.values()]),
-    )
-
-
-def _everywhere(ranks: Collection[bool | None]) -> bool | None:
-    """Returns False if any rank lacks it, True if all have it, None if that is unknown."""
-    return False if False in ranks else None if None in ranks else True
 
 
 def links_text(rank: Mapping[str, Any] | None) -> str | None:
