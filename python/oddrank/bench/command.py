@@ -77,52 +77,41 @@ def command() -> None:
     """How fast are the collectives and links of these ranks, and which rank holds them up?"""
 
 
-_RUN_OPTIONS = (
-    click.option("--collectives", default="all_reduce", show_default=True, metavar="LIST",
-                 callback=_names(COLLECTIVES),
-                 help=f"all, or some of {', '.join(COLLECTIVES)}."),
-    click.option("--sizes", default="8:256M:x2", show_default=True,
-                 callback=_parsed(parse_sizes), metavar="MIN:MAX[:xN|:+N]",
-                 help="Bytes, as nccl-tests counts them: a range with a factor or a step, one size,"
-                 " or a list; K, M, G: powers of 1024. Rounded to what the ranks can share."),
-    click.option("--dtypes", default="float32", show_default=True, metavar="LIST",
-                 callback=_names(DTYPES, DTYPE_ALIASES),
-                 help=f"all, or some of {', '.join(DTYPES)}."),
-    click.option("--ops", default="sum", show_default=True, metavar="LIST", callback=_names(OPS),
-                 help=f"For collectives that reduce: all, or some of {', '.join(OPS)}."),
-    click.option("--backend", default=sweep.AUTO, show_default=True,
-                 type=click.Choice((sweep.AUTO, *sweep.BACKENDS)),
-                 help="nccl: NCCL with a communicator of our own; c10d: torch.distributed over nccl"
-                 " or gloo; auto: nccl if every rank can, else c10d."),
-    click.option("--precision", "target", default="1%", show_default=True, callback=share,
-                 metavar="PERCENT", help="A case is done when the 95 % interval of its median is"
-                 " this narrow, or after ten passes, or when --budget is used up."),
-    click.option("--budget", type=Seconds(1, 86400), metavar="SECONDS",
-                 show_default=f"{BUDGET:g}, or what --deadline leaves of it",
-                 help="Time for all measurements: the cases, and the check for late ranks."),
-    click.option("--deadline", type=Seconds(5, 86400), metavar="SECONDS",
-                 show_default=f"{DEADLINE:g}, or longer where --budget or the cases need it",
-                 help="Time limit for the whole run; what was measured by then is printed."),
-    click.option("--register", is_flag=False, flag_value="buffer", default="",
-                 type=click.Choice(("", "buffer", "window")), metavar="[buffer|window]",
-                 help="Back end nccl: register the buffers; window: as symmetric windows (NCCL"
-                 " 2.27 and newer), which its low-latency kernels need."),
-    click.option("--split", "divided", metavar="HOW", default=None,
-                 callback=_parsed(split.parse),
-                 help="Groups of ranks that measure at once: node (the ranks of each node), rail"
-                 " (the first rank of all nodes, the second, ...), or NCCL_TESTS_SPLIT's AND, OR,"
-                 " MOD, DIV with a number, as in 'DIV 8'. The report names a slow group."),
-)  # fmt: skip
-
-
-def _run_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(_RUN_OPTIONS):
-        function = option(function)
-    return function
-
-
 @command.command()
-@_run_options
+@click.option("--collectives", default="all_reduce", show_default=True, metavar="LIST",
+              callback=_names(COLLECTIVES),
+              help=f"all, or some of {', '.join(COLLECTIVES)}.")  # fmt: skip
+@click.option("--sizes", default="8:256M:x2", show_default=True,
+              callback=_parsed(parse_sizes), metavar="MIN:MAX[:xN|:+N]",
+              help="Bytes, as nccl-tests counts them: a range with a factor or a step, one size, or"
+              " a list; K, M, G: powers of 1024. Rounded to what ranks can share.")  # fmt: skip
+@click.option("--dtypes", default="float32", show_default=True, metavar="LIST",
+              callback=_names(DTYPES, DTYPE_ALIASES),
+              help=f"all, or some of {', '.join(DTYPES)}.")  # fmt: skip
+@click.option("--ops", default="sum", show_default=True, metavar="LIST", callback=_names(OPS),
+              help=f"For collectives that reduce: all, or some of {', '.join(OPS)}.")  # fmt: skip
+@click.option("--backend", default=sweep.AUTO, show_default=True,
+              type=click.Choice((sweep.AUTO, *sweep.BACKENDS)),
+              help="nccl: NCCL with a communicator of our own; c10d: torch.distributed over nccl"
+              " or gloo; auto: nccl if every rank can, else c10d.")  # fmt: skip
+@click.option("--precision", "target", default="1%", show_default=True, callback=share,
+              metavar="PERCENT", help="A case is done when the 95 % interval of its median is"
+              " this narrow, or after ten passes, or when --budget is used up.")  # fmt: skip
+@click.option("--budget", type=Seconds(1, 86400), metavar="SECONDS",
+              show_default=f"{BUDGET:g}, or what --deadline leaves of it",
+              help="Time for all measurements: cases, and the check for late ranks.")  # fmt: skip
+@click.option("--deadline", type=Seconds(5, 86400), metavar="SECONDS",
+              show_default=f"{DEADLINE:g}, or longer where --budget or the cases need it",
+              help="Time limit for the whole run; it then prints what it has.")  # fmt: skip
+@click.option("--register", is_flag=False, flag_value="buffer", default="",
+              type=click.Choice(("", "buffer", "window")), metavar="[buffer|window]",
+              help="Back end nccl: register the buffers; window: as symmetric windows (NCCL"
+              " 2.27 and newer), which its low-latency kernels need.")  # fmt: skip
+@click.option("--split", "divided", metavar="HOW", default=None,
+              callback=_parsed(split.parse),
+              help="Groups of ranks that measure at once: node (the ranks of each node), rail"
+              " (the first rank of all nodes, the second, ...), or NCCL_TESTS_SPLIT's AND, OR,"
+              " MOD, DIV with a number, as in 'DIV 8'. The report names a slow group.")  # fmt: skip
 @json_option
 @fail_on_option
 def run(

@@ -131,23 +131,23 @@ def limits(
     OddrankError if the deadline is too short for the budget, or for the cases.
     """
     number = len(cases)
+
+    def takes(seconds: float) -> float:
+        return longest(seconds, number, world) + number * (_CASE + _RANK * world)
+
     if deadline is None:
         budget = budget or BUDGET
         checks = sum(case.bytes for case in cases) / _CHECKED_BYTES_PER_SECOND
-        needed = _START + longest(budget, number, world) + _beside(number, world) + checks
-        return Limits(budget, max(DEADLINE, math.ceil(needed)))
-
-    def fits(seconds: float) -> bool:
-        # Ignores the check of large sizes: its time is known only once it runs.
-        start = min(_START, _START_SHARE * deadline)
-        return longest(seconds, number, world) + _beside(number, world) <= deadline - start + 1e-6
-
-    if budget is not None and fits(budget):
+        return Limits(budget, max(DEADLINE, math.ceil(_START + takes(budget) + checks)))
+    # Ignores the check of large sizes: its time is known only once it runs.
+    room = deadline - min(_START, _START_SHARE * deadline) + 1e-6
+    if budget is not None and takes(budget) <= room:
         return Limits(budget, deadline)
-    most = next((n for n in range(int(min(budget or BUDGET, deadline)), 0, -1) if fits(n)), 0)
+    shorter = range(int(min(budget or BUDGET, deadline)), 0, -1)
+    most = next((seconds for seconds in shorter if takes(seconds) <= room), 0)
     if budget is None and most:
         return Limits(most, deadline)
-    needed = longest(budget or 1.0, number, world) + _beside(number, world)
+    needed = takes(budget or 1.0)
     least = math.ceil(min(needed + _START, needed / (1 - _START_SHARE)))
     what = f"{number} cases" + (f" and --budget {budget:g}" if budget else "")
     raise OddrankError(
@@ -161,10 +161,6 @@ def longest(budget: float, cases: int, world: int) -> float:
     LEAST for each case; or the budget if that is more."""
     looks = 2 * ARRIVALS * budget if world > 1 else 0.0
     return max(budget, looks + LEAST * cases)
-
-
-def _beside(cases: int, world: int) -> float:
-    return cases * (_CASE + _RANK * world)
 
 
 def passes_within(budget: float, cases: int, world: int) -> int:
