@@ -3,7 +3,7 @@
 nccl-tests' programs (all_reduce_perf, ...) are looked for in $NCCL_TESTS_HOME, its folder build/
 and PATH. If $NCCL_TESTS_HOME holds only the source, they are built for the GPUs of this machine,
 against the NCCL that oddrank loads. Both sides run with that NCCL, and both times are those of the
-slowest rank. A ratio below 1: ours is faster. The first ratio of a size is out of place.
+slowest rank. A ratio below 1: ours is faster.
 """
 
 import json
