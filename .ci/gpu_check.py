@@ -60,6 +60,12 @@ def _benchmark(name: str) -> tuple[str, ...]:
     return ("{benchmark}", f"benchmarks/gpu/{name}.py", "--json", f"{{out}}/{name}.json")
 
 
+def _sweep(backend: str, name: str) -> tuple[str, ...]:
+    run = (*TORCHRUN, "bench", "run", "--backend", backend, "--collectives",
+           "all_reduce,all_gather,reduce_scatter", "--sizes", "{sizes}")  # fmt: skip
+    return (*run, "--budget", "{budget}", "--json", f"{{out}}/{name}.json")
+
+
 # The CUDA context of another part's process would look like a foreign process to the self-test:
 # each command is a process of its own.
 PARTS = (
@@ -67,10 +73,7 @@ PARTS = (
     Part("quick", ((*TORCHRUN, "selftest", "--quick", "--json", "{out}/quick.json"),), 240,
          report="quick.json"),
     Part("values", (_tests("values", *VALUES),), least=60),
-    Part("sweep", ((*TORCHRUN, "bench", "run", "--backend", "both", "--collectives",
-                    "all_reduce,all_gather,reduce_scatter", "--place", "both", "--sizes",
-                    "{sizes}", "--budget", "{budget}", "--json", "{out}/sweep.json"),),
-         report="sweep.json"),
+    Part("sweep", (_sweep("c10d", "sweep_c10d"), _sweep("nccl", "sweep")), report="sweep.json"),
     Part("nccl-tests", (_benchmark("against_nccl_tests"), _benchmark("nccl_launch_cost"))),
     Part("bandwidth", (_benchmark("device_memory"), _benchmark("verify_speed"),
                        _benchmark("selftest_speed"), _benchmark("digest_speed"))),
@@ -102,7 +105,7 @@ class Check:
             "{out}": str(self.out),
             "{gpus}": str(self.gpus),
             "{sizes}": "8:64K:x64" if self.dry else "8:1G:x8",
-            "{budget}": "2" if self.dry else "120",
+            "{budget}": "2" if self.dry else "60",
             "{require}": "--require=" + ("torch" if self.dry else "gpu,cuda-build,torch"),
         }
         found: list[str] = []
@@ -113,8 +116,8 @@ class Check:
                 found += ["tests/dry_gpu.py"] if self.dry else []
             else:
                 found.append(reduce(lambda left, one: left.replace(*one), words.items(), word))
-        if self.dry and "run" in found and "both" in found:  # without a GPU: gloo
-            found[found.index("both")] = "auto"
+        if self.dry and "run" in found and "nccl" in found:  # without a GPU: gloo
+            found[found.index("nccl")] = "auto"
         return found
 
     def run(self, part: Part) -> dict[str, Any]:
