@@ -79,10 +79,10 @@ def test_ends_with_impossible_times_are_ends_without_times(tmp_path, odd):
     assert (found.jobs, len(found.view.deaths)) == (1, 4)
 
 
-def dumped(folder, seqs, **more):
-    """Writes a dump a rank: how far each one has come in all_reduce."""
+def dumped(folder, seqs, first=0, **more):
+    """Writes a dump a rank from `first` on: how far each one has come in all_reduce."""
     folder.mkdir(parents=True)
-    for rank, seq in enumerate(seqs):
+    for rank, seq in enumerate(seqs, first):
         entries = [entry("all_reduce", one) for one in range(1, seq + 1)]
         entries.append(entry("all_reduce", seq + 1, state="started"))
         write(folder / f"_dump_{rank}", dump(*entries, **more))
@@ -110,6 +110,7 @@ def test_folders_of_nodes_copies_and_one_folder_stay_together(tmp_path):
         "nodes": lambda b: [write(b / f"_dump_{rank}", one) for rank in range(4, 8)],
         "copies": lambda b: dumped(b / "more", [5, 5, 3, 5]),
         "hanging": lambda b: dumped(b / "more", [5, 5, 3, 5], version="2.9"),
+        "half": lambda b: dumped(b / "more", [9, 7, 9, 9], first=2),
         "partly": lambda b: [write(b / f"_dump_{rank}", one) for rank in (0, 5, 6, 7)],
         "one": lambda b: None,
     }.items():

@@ -2,7 +2,6 @@
 
 import ast
 import json
-import pickle
 import random
 import re
 import sys
@@ -177,18 +176,6 @@ def cases(tmp_path_factory):
     return folder, made
 
 
-def dump(folder, rank):
-    return pickle.loads((folder / f"{hang_evidence.DUMP_NAME}{rank}").read_bytes())
-
-
-def open_ops(folder, rank):
-    return [
-        (one["process_group"][1], one["profiling_name"])
-        for one in dump(folder, rank)["entries"]
-        if not one["retired"]
-    ]
-
-
 @pytest.mark.job
 @pytest.mark.needs("torch")
 @pytest.mark.timeout(600)
@@ -204,28 +191,6 @@ class TestRealCases:
         assert stacks == ["rank0.txt", "rank1.txt", "rank3.txt"]
         assert dumps == ["0", "1", "3"]
         assert len(list((folder / "stopped-000/records").rglob("rank*.trace"))) == 4
-
-    def test_the_others_dumps_show_the_missing_collective_open(self, cases):
-        folder, made = cases
-        recorder = folder / "missing-collective-000/flight_recorder"
-        for rank in (0, 2, 3):
-            assert ("data", "gloo:all_reduce") in open_ops(recorder, rank)
-        assert open_ops(recorder, 1) == [("flags", "gloo:all_reduce")]
-        groups = dump(folder / "missing-collective-000/flight_recorder_groups", 0)["pg_config"]
-        assert {row["ranks"] for row in groups.values() if row["desc"] == "data"} == {
-            "[0, 1, 2, 3]"
-        }
-        lines = (folder / "missing-collective-000/watchdog/train.log").read_text()
-        assert lines.count("[rank1]:") == 2  # it waits too, for the flags
-        assert "flight_recorder_json" in made["missing-collective"]["forms"]
-
-    def test_the_launcher_has_seen_the_exception_of_the_rank_that_raised(self, cases):
-        folder, made = cases
-        assert made["raised"]["states"][3] == "Z"
-        (error,) = (folder / "raised-000/torchrun/logs").rglob("3/error.json")
-        assert "label 50257 is out of range" in error.read_text()
-        assert "ValueError" in (folder / "raised-000/torchrun/torchrun.log").read_text()
-        assert not (folder / "raised-000/watchdog").exists()
 
     def test_truth_and_all_forms_are_there_and_torchs_analyzer_is_scored(self, cases):
         folder, made = cases

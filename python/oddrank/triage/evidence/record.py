@@ -237,9 +237,8 @@ def _activity(
         yield State(process, state, source, seen.time)  # type: ignore[arg-type]
     elif rank.alive is False:
         yield State(process, "dead", source)
-    time_seen = seen.time if seen is not None else None
-    if seen is not None and seen.time >= now:
-        time_seen = now  # the record was read before the threads were looked at
+    # A record is read before the threads are looked at.
+    time_seen = min(seen.time, now) if seen is not None else None
     main = rank.main
     last = main.last if main is not None and not main.ended else None
     yield Activity(

@@ -115,8 +115,8 @@ def progress(
         absent = [key for key in texts if rank.rank in key[1] and key not in own] if whole else []
         failed = last_failed(rank)
         # A group with messages alone is not among those that its process began a collective in.
-        gave_up = [(failed.group, failed.ranks, failed.backend)] if failed is not None else []
-        for key in {**own, **calls, **dict.fromkeys(absent), **dict.fromkeys(gave_up)}:
+        gave_up = {(failed.group, failed.ranks, failed.backend): failed} if failed else {}
+        for key in {**own, **calls, **dict.fromkeys(absent), **gave_up}:
             name, ids, backend = key
             yield _progress_of(
                 Progress(
@@ -124,7 +124,7 @@ def progress(
                     backend, whole=whole, time=at.time if at is not None else rank.last,
                     threads=_threads(rank, histories.get(rank.file, ()), name, ids),
                 ),
-                own.get(key), calls.get(key, []), failed, key,
+                own.get(key), calls.get(key, []), gave_up.get(key),
             )  # fmt: skip
 
 
@@ -133,9 +133,8 @@ def _progress_of(
     group: collectives.ProcessGroup | None,
     calls: Sequence[Call],
     failed: ranks.Collective | None,
-    key: _Key,
 ) -> Progress:
-    ends_known = key[2] in ON_HOST or (group is not None and group.ended is not None)
+    ends_known = progress.backend in ON_HOST or (group is not None and group.ended is not None)
     enqueued = group.issued if group is not None else None
     completed = group.ended if group is not None else None
     if group is None or ends_known:
@@ -149,8 +148,7 @@ def _progress_of(
         for call in calls
     ]  # fmt: skip
     enqueued = max([enqueued, *(c.seq for c in calls if c.seq and c.op not in _MESSAGES)])
-    is_failed = failed is not None and (failed.group, failed.ranks, failed.backend) == key
-    if failed is not None and is_failed and not calls and _is_last(failed, enqueued):
+    if failed is not None and not calls and _is_last(failed, enqueued):
         # Its rank was in this call when it gave up, or lost somebody.
         calls = [_call(failed, ())]
         time = failed.ended or progress.time
