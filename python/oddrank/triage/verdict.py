@@ -6,12 +6,13 @@ facts give the same suspects. Every rule has a name, which --explain shows.
 """
 
 import signal
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from oddrank.triage import causes
-from oddrank.triage.facts import Activity, Frame, Process, Source, State, ranks
-from oddrank.triage.judges import deaths, devices, paused, ras, stacks, waits
+from oddrank.triage.facts import Activity, Frame, Paused, Process, Source, State, ranks
+from oddrank.triage.judges import deaths, devices, ras, stacks, waits
 from oddrank.triage.leaves import kernel_class
 from oddrank.triage.model_frames import PEERS
 from oddrank.triage.suspects import Point, Suspect
@@ -26,6 +27,9 @@ _MAYBE_AT_WORK = frozenset({"stacks-awaited", "stacks-awaited-by-gpu", "stacks-m
 _CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV})
 _HIGH, _MEDIUM, _LOW = 2, 1, 0
 _SEEN = ("end", "device")
+_MOST_PAUSES = 4
+# What a pause explains. A rank that died, is stopped or issued another call is no pause.
+_OF_PAUSES = ("call", "stack", "nobody")
 _STANDS = (causes.HOST_STUCK, causes.INFINITE_LOOP)
 _GONE = ("dead", "zombie")
 # Seconds since the last event of a process that goes on. Recorders see each line of its own code.
@@ -50,10 +54,10 @@ def suspects(view: View) -> list[Suspect]:
     for what, some in (("stacks", stood), ("operation counts", counted), ("timeouts", awaited)):
         for new in some:
             found = _add(found, new, view, what)
-    found = paused.without_pauses(found, view)
+    found = _without_pauses(found, view)
     for new in (*_held(view), *ends, *broken):
         found = _add(found, new, view)
-    found = paused.with_pauses([_explained(suspect, view) for suspect in found], view)
+    found = _with_pauses([_explained(suspect, view) for suspect in found], view)
     return sorted((_with_step(suspect, view) for suspect in _distinct(found)), key=_weight)
 
 
@@ -244,6 +248,79 @@ _STATES = {
     "stopped": (causes.HOST_STOPPED, "stopped (state T)"),
     "uninterruptible": (causes.HOST_STUCK, "inside the kernel (state D)"),
 }
+
+
+# Pauses on purpose explain why their ranks stand and why others wait for these, and no other rank:
+# one that is stopped, or hangs elsewhere, while the others are paused is named as ever.
+
+
+def _without_pauses(found: Sequence[Suspect], view: View) -> list[Suspect]:
+    """Takes away what pauses explain: suspects that are paused, and stalls that name nobody."""
+    if not view.pauses:
+        return list(found)
+    left = []
+    for suspect in found:
+        if suspect.cause.about in _OF_PAUSES or suspect.cause is causes.CYCLE:
+            guilty = tuple(p for p in suspect.processes if not _is_why(view, p, suspect))
+            if not guilty:
+                continue
+            # Paused ranks wait for a person, not for them.
+            waiting = tuple(p for p in suspect.waiting if p not in view.pauses)
+            same = waiting == suspect.waiting
+            at, group = (suspect.at, suspect.group) if same else (None, None)
+            left.append(replace(suspect, processes=guilty, waiting=waiting, at=at, group=group))
+        else:
+            left.append(suspect)
+    return left
+
+
+def _is_why(view: View, process: Process, suspect: Suspect) -> bool:
+    """Returns whether a pause is why this process of a suspect stands.
+
+    If one that waits at a breakpoint is awaited by a rank that is not paused, it has not got out.
+    """
+    if process not in view.pauses:
+        return False
+    own = view.pauses[process].pause
+    if own.kind == "breakpoint" or all(p in view.pauses for p in suspect.waiting):
+        return True
+    others = [one.pause.kind for one in view.pauses.values()]
+    return own.kind == "waits" and "breakpoint" in others
+
+
+def _with_pauses(found: Sequence[Suspect], view: View) -> list[Suspect]:
+    """Tells of the pauses: beside what was found, or as all that there is to tell."""
+    found = [_ended_in_pause(suspect, view) for suspect in found]
+    if not view.pauses:
+        return list(found)
+    pauses = tuple(view.pauses.values())
+    if found:
+        return [replace(found[0], support=(*found[0].support, *_of_pauses(pauses))), *found[1:]]
+    return [
+        Suspect(
+            causes.PAUSED, tuple(view.pauses), rule="paused-on-purpose", certainty=2,
+            support=_of_pauses(pauses), pauses=pauses,
+        )
+    ]  # fmt: skip
+
+
+def _ended_in_pause(suspect: Suspect, view: View) -> Suspect:
+    """Adds the pause in which a process was ended: its stack only shows how it waited."""
+    ended = view.pauses_at_end
+    if suspect.cause is not causes.DEAD or not all(p in ended for p in suspect.processes):
+        return suspect
+    return replace(suspect, pauses=tuple(ended[p] for p in suspect.processes))
+
+
+def _of_pauses(pauses: Sequence[Paused]) -> tuple[Point, ...]:
+    """Returns a point for each group of processes that wait for the same."""
+    alike: dict[str, list[Paused]] = defaultdict(list)
+    for one in pauses:
+        alike[str(one.pause)].append(one)
+    return tuple(
+        Point(f"{text}: {stacks.who([one.process for one in same])}", same[0].source)
+        for text, same in list(alike.items())[:_MOST_PAUSES]
+    )
 
 
 # Rows that a suspect's own processes fit.

@@ -1,7 +1,7 @@
 """One view of all facts: processes joined over their sources, groups by name and ranks."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -65,6 +65,8 @@ class View:
     world: int | None = None
     processes: tuple[Process, ...] = ()
     members: frozenset[Process] = frozenset()
+    join: Callable[[Process], Process] = lambda process: process
+    """Joins what sources call one process."""
 
     def child(self, process: Process) -> Child | None:
         """Returns what is known of a process that a rank started; None if it is not known as one.
@@ -128,9 +130,11 @@ class View:
 
 def view(facts: Iterable[Fact]) -> View:
     """Joins facts: a pid and a rank of one process become one, group names get their ranks."""
-    facts = tuple(bounded(facts)[0])
+    facts = bounded(facts)[0]
+    world = _world(facts)
+    facts = tuple(_with_ranks(f, world) if isinstance(f, Counts) else f for f in facts)
     join = Joiner(facts)
-    found = View(facts=facts, began=_began(facts), world=_world(facts))
+    found = View(facts=facts, began=_began(facts), world=world, join=join)
     groups = _Groups(facts, found.world)
     progress: dict[Group, dict[int, list[Progress]]] = defaultdict(lambda: defaultdict(list))
     kept: dict[type, list[Any]] = {
@@ -174,6 +178,10 @@ def view(facts: Iterable[Fact]) -> View:
         group: {rank: merged(several) for rank, several in members.items()}
         for group, members in progress.items()
     }
+    found.counts = [
+        replace(counts, members=tuple((rank, join(process)) for rank, process in counts.members))
+        for counts in found.counts
+    ]
     ends = [(death, death.how == "exit" and death.code == 0) for death in found.deaths]
     found.finished = {d.process: d for d, is_well in ends if is_well and not d.text}
     found.deaths = [
@@ -190,6 +198,13 @@ def view(facts: Iterable[Fact]) -> View:
         if not isinstance(fact, State) and (named := _process_of(fact)) is not None
     ) | {thread.process for stack in found.stacks for thread in stack.threads}
     return found
+
+
+def _with_ranks(counts: Counts, world: int | None) -> Counts:
+    """Gives members of a communicator the job's ranks, if it has all of these."""
+    whole = counts.whole if None in (world, counts.size) else counts.size == world
+    members = ((n, replace(p, rank=n) if whole else p) for n, p in counts.members)
+    return replace(counts, whole=whole, members=tuple(members))
 
 
 def _joined(fact: Progress, process: Process, group: Group) -> Progress:
@@ -347,6 +362,7 @@ class Joiner:
     def __init__(self, facts: Sequence[Fact]) -> None:
         named = [p for p in map(_process_of, facts) if p is not None]
         named += [t.process for f in facts if isinstance(f, Stack) for t in f.threads]
+        named += [process for f in facts if isinstance(f, Counts) for _, process in f.members]
         self._by_rank: dict[int, Process] = {}
         self._by_pid: dict[tuple[str | None, int], set[int]] = defaultdict(set)
         self._seen: dict[Process, None] = {}

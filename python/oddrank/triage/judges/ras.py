@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from oddrank.finding import ranks_text
 from oddrank.triage import causes
-from oddrank.triage.facts import Call, Counts, Group, Identity, Process
+from oddrank.triage.facts import Call, Counts, Group, Process
 from oddrank.triage.suspects import Point, Suspect
 from oddrank.triage.view import View
 
@@ -43,16 +43,15 @@ class _Answers:
 
 def judge(view: View) -> list[Suspect]:
     """Returns processes that a watcher gets no answer from, then ranks that are behind."""
-    names = _Names(view)
-    found = _unreachable(view, names)
+    found = _unreachable(view)
     answers = _answers(view.counts)
     if any(each.moving for each in answers):
         return found
     missing = {p.rank for s in found for p in s.processes}
     begun = [each.last for each in answers if each.last.op == "init"]
     if begun:
-        return [*found, _not_begun(max(begun, key=lambda counts: counts.size or 0), names)]
-    skewed = [suspect for each in answers if (suspect := _skewed(each, names, missing)) is not None]
+        return [*found, _not_begun(max(begun, key=lambda counts: counts.size or 0))]
+    skewed = [suspect for each in answers if (suspect := _skewed(each, missing)) is not None]
     if skewed:
         return [*found, *_surest(skewed)]
     if not found and answers and all(each.frozen for each in answers):
@@ -74,7 +73,7 @@ def _answers(counts: Iterable[Counts]) -> list[_Answers]:
     return found
 
 
-def _skewed(answers: _Answers, names: "_Names", missing: Iterable[int | None]) -> Suspect | None:
+def _skewed(answers: _Answers, missing: Iterable[int | None]) -> Suspect | None:
     """Judges one operation whose ranks have different counts."""
     counts = answers.last
     levels: Counter[int] = Counter(value for _, value in counts.counts)
@@ -99,7 +98,7 @@ def _skewed(answers: _Answers, names: "_Names", missing: Iterable[int | None]) -
     else:
         why = "counts of one answer differ in healthy jobs, too: ask again after some seconds"
         against = (Point(why, counts.source),)
-    waiting = names.of(counts, ahead)
+    waiting = _named(counts, ahead)
     at = Call(None, counts.op or "a collective")
     group = Group(counts.communicator, text=f"NCCL communicator {counts.communicator}")
     if not listed or not few or set(behind) <= set(missing):
@@ -108,13 +107,13 @@ def _skewed(answers: _Answers, names: "_Names", missing: Iterable[int | None]) -
             group, time=counts.time,
         )  # fmt: skip
     return Suspect(
-        causes.NOT_ENTERED_OR_INSIDE, names.of(counts, behind), "counts-behind",
+        causes.NOT_ENTERED_OR_INSIDE, _named(counts, behind), "counts-behind",
         _MEDIUM if answers.frozen else _LOW, tuple(texts), against, waiting, at, group,
         time=counts.time,
     )  # fmt: skip
 
 
-def _not_begun(counts: Counts, names: "_Names") -> Suspect:
+def _not_begun(counts: Counts) -> Suspect:
     """Judges a communicator that nobody has set up: who has not begun is awaited, if it lives."""
     begun = [rank for rank, number in counts.counts if number]
     behind = [rank for rank, number in counts.counts if not number]
@@ -124,8 +123,8 @@ def _not_begun(counts: Counts, names: "_Names") -> Suspect:
     )
     why = "a line that is not there means only that it was not printed, or not collected"
     return Suspect(
-        causes.NOT_ENTERED_OR_INSIDE, names.of(counts, behind), "init-not-begun", _LOW,
-        (Point(text, counts.source),), (Point(why, counts.source),), names.of(counts, begun),
+        causes.NOT_ENTERED_OR_INSIDE, _named(counts, behind), "init-not-begun", _LOW,
+        (Point(text, counts.source),), (Point(why, counts.source),), _named(counts, begun),
         Call(None, "the set-up of NCCL"), time=counts.time,
     )  # fmt: skip
 
@@ -151,7 +150,7 @@ def _all_equal(answers: Sequence[_Answers]) -> Suspect:
     )  # fmt: skip
 
 
-def _unreachable(view: View, names: "_Names") -> list[Suspect]:
+def _unreachable(view: View) -> list[Suspect]:
     """Makes suspects of processes that did not answer the watcher: stopped, dead, or cut off.
 
     Those of which the same is said are one suspect: a node has several.
@@ -159,17 +158,18 @@ def _unreachable(view: View, names: "_Names") -> list[Suspect]:
     said: dict[Process, dict[Point, float | None]] = defaultdict(dict)
     for each in view.counts:
         for lost, says in ((each.dead, "calls it dead"), (each.silent, "got no answer from it")):
-            for process in names.of(each, lost):
+            for process in _named(each, lost):
                 said[process].setdefault(Point(f"NCCL RAS {says}", each.source), each.time)
     for trouble in view.troubles:
         if trouble.kind == "unreachable":
             known = Process(trouble.hits[0]) if trouble.hits else None
-            process = known or names.process(trouble.host, trouble.pid)
+            process = known or view.join(Process(None, trouble.host, trouble.pid))
             said[process].setdefault(Point(trouble.text, trouble.source), trouble.time)
     several = len(said) > 1
-    if several and names and len(said) * 2 > len(names):
+    size = max(sum(None not in (p.rank, p.pid) for p in view.processes), view.world or 0)
+    if several and size and len(said) * 2 > size:
         return []  # the job has ended, or the watcher itself is cut off
-    sure = _LOW if several and len(said) * 2 == len(names) else _MEDIUM  # either half may be
+    sure = _LOW if several and len(said) * 2 == size else _MEDIUM  # either half may be
     alike: dict[tuple[Point, ...], list[Process]] = defaultdict(list)
     for process, points in said.items():
         alike[tuple(points)].append(process)
@@ -182,47 +182,11 @@ def _unreachable(view: View, names: "_Names") -> list[Suspect]:
     ]  # fmt: skip
 
 
-class _Names:
-    """Names ranks of communicators as processes of the job."""
-
-    def __init__(self, view: View) -> None:
-        self._world = view.world
-        self._known: dict[tuple[str | None, int | None], Process] = {}
-        members = (
-            replace(process, rank=rank)
-            for counts in view.counts
-            if self._whole(counts)
-            for rank, process in counts.members
-        )
-        said = (fact.process for fact in view.facts if isinstance(fact, Identity))
-        for process in (*members, *said):
-            if process.rank is not None and process.pid is not None:
-                self._known[process.host, process.pid] = process
-
-    def __len__(self) -> int:
-        """Returns how many processes of the job are known."""
-        return max(len(self._known), self._world or 0)
-
-    def process(self, host: str | None, pid: int | None) -> Process:
-        return self._known.get((host, pid), Process(None, host, pid))
-
-    def of(self, counts: Counts, ranks: Iterable[int]) -> tuple[Process, ...]:
-        """Returns processes with the job's rank, else host and pid; those unknown are left out."""
-        members, whole = dict(counts.members), self._whole(counts)
-        found = []
-        for rank in ranks:
-            process = members.get(rank, Process())
-            if whole:
-                found.append(replace(process, rank=rank))
-            elif process.pid is not None:
-                found.append(self.process(process.host, process.pid))
-        return tuple(found)
-
-    def _whole(self, counts: Counts) -> bool:
-        """Returns whether the communicator's ranks are the job's."""
-        if self._world is not None and counts.size is not None:
-            return counts.size == self._world
-        return counts.whole
+def _named(counts: Counts, ranks: Iterable[int]) -> tuple[Process, ...]:
+    """Returns ranks of a communicator as processes of the job; those unknown are left out."""
+    members = dict(counts.members)
+    found = (members.get(rank, Process(rank if counts.whole else None)) for rank in ranks)
+    return tuple(process for process in found if process.key is not None)
 
 
 def _ranks(counts: Counts, value: int) -> str:
