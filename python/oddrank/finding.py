@@ -146,10 +146,12 @@ def group_name(title: str, ranks: Collection[int] = ()) -> str:
 
 
 def duration(seconds: float, digits: int = 0) -> str:
-    """Returns a time as a person says it: 95 s, 10 min, 3.5 h. digits: of seconds."""
+    """Returns a time as a person says it: 95 s, 10 min, 3.5 h, 4 days. digits: of seconds."""
     if seconds < 120:
         return f"{max(seconds, 0.0):.{digits}f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 2 * 86400 else f"{seconds / 86400:.0f} days"
 
 
 def number_text(value: float, digits: int = 4) -> str:

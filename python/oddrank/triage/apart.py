@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import NamedTuple
+from typing import TypeAlias
 
 from oddrank.inputs import Item, Notes
 from oddrank.triage.evidence import flight_recorder
@@ -139,8 +139,9 @@ def by_folder(items: Sequence[Item]) -> list[tuple[str, list[Item]]]:
     dumps = {name: found for name, own in folders.items() if (found := _dumps(own))}
     if not 1 < len(dumps) <= _MOST:
         return everything
-    if not all(_mostly_shared({*one}, {*other}) for one, other in combinations(dumps.values(), 2)):
-        return everything
+    for one, other in combinations(dumps.values(), 2):
+        if 2 * len(one.keys() & other.keys()) <= min(len(one), len(other)):
+            return everything  # most of the fewer ranks are not in both
     moments = [_moment(found.values()) for found in dumps.values()]
     if not all(_are_others(one, other) for one, other in combinations(moments, 2)):
         return everything
@@ -174,26 +175,17 @@ def _dumps(items: Iterable[Item]) -> dict[int, Item]:
     return found
 
 
-def _mostly_shared(one: set[int], other: set[int]) -> bool:
-    """Returns whether most of the fewer ranks are in both folders."""
-    return 2 * len(one & other) > min(len(one), len(other))
-
-
-class _Calls(NamedTuple):
-    """A rank's calls in one folder. issued: group -> the last one. open: groups and numbers."""
-
-    issued: dict[tuple[object, ...], int | None]
-    open: set[tuple[object, ...]]
+_Calls: TypeAlias = "dict[object, tuple[int | None, set[tuple[str, int | None]]]]"
+"""A rank's calls in one folder: group -> the last one that was issued, those that are open."""
 
 
 def _moment(dumps: Iterable[Item]) -> Mapping[int, _Calls]:
     """Returns the calls of each rank."""
-    found: dict[int, _Calls] = defaultdict(lambda: _Calls({}, set()))
+    found: dict[int, _Calls] = defaultdict(dict)
     for fact in flight_recorder.read([*dumps], Notes()):
         if isinstance(fact, Progress) and fact.process.rank is not None:
-            calls, group = found[fact.process.rank], (fact.group, fact.backend)
-            calls.issued[group] = fact.enqueued
-            calls.open.update((*group, call.op, call.seq) for call in fact.open)
+            is_open = {(call.op, call.seq) for call in fact.open}
+            found[fact.process.rank][fact.group, fact.backend] = (fact.enqueued, is_open)
     return found
 
 
@@ -207,7 +199,7 @@ def _are_others(one: Mapping[int, _Calls], other: Mapping[int, _Calls]) -> bool:
     moved = stayed = 0
     for rank in both:
         mine, yours = one[rank], other[rank]
-        groups = mine.issued.keys() & yours.issued.keys()
-        moved += any(mine.issued[group] != yours.issued[group] for group in groups)
-        stayed += bool(mine.open & yours.open)
+        groups = mine.keys() & yours.keys()
+        moved += any(mine[group][0] != yours[group][0] for group in groups)
+        stayed += any(mine[group][1] & yours[group][1] for group in groups)
     return 2 * moved > len(both) and 2 * stayed <= len(both)

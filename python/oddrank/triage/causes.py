@@ -4,11 +4,11 @@ They are in the order of how surely they explain a rank that is absent.
 """
 
 import re
-import signal
 import time
 from collections.abc import Callable
 
 from oddrank.finding import Condition, Who, ranks_text
+from oddrank.triage import timeline
 from oddrank.triage.facts import Call
 from oddrank.triage.suspects import Cause, Says, Suspect
 from oddrank.triage.words import (
@@ -145,23 +145,12 @@ def _dead(suspect: Suspect) -> tuple[Condition, str]:
     death = suspect.death
     assert death is not None
     name = str(_name(suspect)) + (f"'s {death.child}" if death.child else "")
-    text = death.text.strip().partition("\n")[0][:300]
     place = place_text(death.site[0] if death.site else suspect.leaf)
-    comma = "," if death.how == "exception" and ": " in text else ""
+    comma = "," if death.how == "exception" and ": " in timeline.said(death) else ""
     at = f"{comma} at {place}" if place else ""
-    by = f" by the {death.by}" if death.by else ""
     if suspect.pauses and not death.site and death.how == "signal":
         at = _IN_PAUSE[suspect.pauses[0].pause.kind]
-    how = {
-        "exception": f"raised {text or 'an exception'}{at}",
-        "signal": f"was killed{by} with {_signal_name(death.signal)}{at}",
-        "oom": "ran out of memory" + (f" and was killed{by}" if death.by else ""),
-        "exit": "ended" if death.code is None else f"exited with code {death.code}{at}",
-        "evicted": f"was evicted{by}",
-        "abort": f"aborted{at}" + (f": {text}" if text else ""),
-    }[death.how]
-    if death.how in ("signal", "oom", "exit", "evicted") and text:
-        how += f" ({text})"
+    how = timeline.death_text(death, at)
     if not _is_one(suspect):
         how = how.replace("was ", "were ", 1)
     return "dead", f"{name} {how}{step_text(suspect)}{waiters(suspect)}"
@@ -306,7 +295,8 @@ def _told_to_end(suspect: Suspect) -> str:
         return f"{name} ended the job{at} {why}: nobody is to blame for that, and {_NOT_TOLD} more"
     if death.signal is None:
         return f"{name} cancelled the job{at}; its log does not say why"
-    return f"{name} was told to end ({_signal_name(death.signal)}){at}; its log does not say why"
+    by = timeline.signal_name(death.signal)
+    return f"{name} was told to end ({by}){at}; its log does not say why"
 
 
 def _sizes_differ(suspect: Suspect) -> str:
@@ -330,13 +320,6 @@ _OF_RULES: dict[str, Callable[[Suspect], str]] = {
     "not-understood": _not_understood,
     "never-came": lambda suspect: suspect.support[0].text,
 }
-
-
-def _signal_name(number: int | None) -> str:
-    try:
-        return signal.Signals(number or 0).name
-    except ValueError:
-        return f"signal {number}" if number else "a signal"
 
 
 # fmt: off

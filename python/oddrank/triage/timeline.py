@@ -6,6 +6,7 @@ without a zone are hours off, perhaps: nothing orders them and those with one.
 """
 
 import re
+import signal
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ from oddrank.triage.facts import Death, Fact, Progress, Source, Stop, Trouble
 
 # Clocks of hosts that keep time are this close, in seconds; whole seconds are less exact.
 _CLOCKS = 1.0
-_MOST_TEXT, _MOST_WORDS = 160, 200
+_MOST_TEXT, _MOST_WORDS = 160, 300
 # How an error says that a call waited in vain, and that a peer was gone.
 WAITED = re.compile(
     r"Timed out waiting \d+ ?ms|Watchdog caught"
@@ -186,18 +187,22 @@ def said(death: Death) -> str:
     return death.text.strip().partition("\n")[0][:_MOST_WORDS]
 
 
-def death_text(death: Death) -> str:
-    """Returns how a process ended, as the predicate of a sentence."""
-    text = said(death)
-    by = f" by the {death.by}" if death.by else ""
-    if death.how == "signal":
-        return f"ended by {f'signal {death.signal}' if death.signal else 'a signal'}{by}"
-    if death.how == "exit":
-        return "exited" + (f" with code {death.code}" if death.code is not None else "")
-    if death.how == "oom":
-        return "ran out of memory" + (f" and was killed{by}" if by else "")
-    if death.how == "evicted":
-        return f"was evicted{by}" + (f": {text}" if text else "")
-    if death.how == "exception":
-        return f"raised {text or 'an exception'}"
-    return f"aborted{by}" + (f": {text}" if text else "")
+def signal_name(number: int | None) -> str:
+    try:
+        return signal.Signals(number or 0).name
+    except ValueError:
+        return f"signal {number}" if number else "a signal"
+
+
+def death_text(death: Death, at: str = "") -> str:
+    """Returns how a process ended, as the predicate of a sentence. at: where."""
+    text, by = said(death), f" by the {death.by}" if death.by else ""
+    how = {
+        "exception": f"raised {text or 'an exception'}{at}",
+        "signal": f"was killed{by} with {signal_name(death.signal)}{at}",
+        "oom": "ran out of memory" + (f" and was killed{by}" if by else ""),
+        "exit": "ended" if death.code is None else f"exited with code {death.code}{at}",
+        "evicted": f"was evicted{by}",
+        "abort": f"aborted{by}{at}" + (f": {text}" if text else ""),
+    }[death.how]
+    return f"{how} ({text})" if text and death.how not in ("exception", "abort") else how

@@ -8,6 +8,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
+from oddrank.finding import duration
 from oddrank.triage import causes
 from oddrank.triage.facts import Process, Trouble, ranks
 from oddrank.triage.suspects import Point, Suspect
@@ -171,7 +172,7 @@ def _suspect(group: Sequence[Trouble], ties: _Ties, stall: float | None) -> Susp
         rule = "one-gpu" if "Duplicate GPU" in worst.text else rule
     distance, against = _distance(worst, stall), []
     if distance is not None and distance > _OLD:
-        against = [Point(f"it was logged {_span(distance)} away from the stall", worst.source)]
+        against = [Point(f"it was logged {duration(distance)} away from the stall", worst.source)]
     return Suspect(
         cause, processes, rule, certainty, tuple(Point(_text(t, ties), t.source) for t in group),
         tuple(against), trouble=tuple(group), time=worst.time,
@@ -200,16 +201,8 @@ def _text(trouble: Trouble, ties: _Ties) -> str:
     if trouble.count > 1:
         times = f", {trouble.count} times"
         if trouble.time is not None and trouble.last is not None:
-            times += f" in {_span(trouble.last - trouble.time)}"
+            times += f" in {duration(trouble.last - trouble.time)}"
     return f"{where}: {trouble.text}{times}" if where else f"{trouble.text}{times}"
-
-
-def _span(seconds: float) -> str:
-    seconds = abs(seconds)
-    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} s"
 
 
 def _distance(trouble: Trouble, stall: float | None) -> float | None:

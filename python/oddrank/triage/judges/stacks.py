@@ -12,23 +12,9 @@ from dataclasses import replace
 
 from oddrank.finding import fold, ranks_text
 from oddrank.triage import causes, leaves
+from oddrank.triage import model_frames as kinds
 from oddrank.triage.facts import Call, Process, Source
 from oddrank.triage.judges.stands import ORDER, Frames, Stand
-from oddrank.triage.model_frames import (
-    CHILD,
-    DATA,
-    DISK,
-    FILE_LOCK,
-    GPU,
-    LEAVING,
-    LOCK,
-    MAYBE,
-    NETWORK,
-    PEERS,
-    PIPE,
-    RUNNING,
-    THREADS,
-)
 from oddrank.triage.suspects import Cause, Point, Suspect
 from oddrank.triage.view import View
 
@@ -41,8 +27,19 @@ _MANY, _MANY_FOR_DATA, _FEW = 7, 14, 3
 _OF_PAIRS = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
 _NUMBERED = re.compile(r"stack (\d+) of (.*)", re.S)
 # Classes of leaves that block a host without a peer: one look tells that it stands still.
-_TELLING = frozenset({DATA, DISK, NETWORK, FILE_LOCK, PIPE, CHILD, LOCK, LEAVING})
-_MAYBE = frozenset({GPU, THREADS, MAYBE})
+_TELLING = frozenset(
+    {
+        kinds.DATA,
+        kinds.DISK,
+        kinds.NETWORK,
+        kinds.FILE_LOCK,
+        kinds.PIPE,
+        kinds.CHILD,
+        kinds.LOCK,
+        kinds.LEAVING,
+    }
+)
+_MAYBE = frozenset({kinds.GPU, kinds.THREADS, kinds.MAYBE})
 
 
 def judge(view: View) -> list[Suspect]:
@@ -53,9 +50,9 @@ def judge(view: View) -> list[Suspect]:
     # A paused rank waits for the ranks that have yet to come, and for none that stands.
     found = [_paused(s) if s.process in view.pauses else s for s in found]
     held = [s for s in found if s.gil]
-    waiting = [s for s in found if s.kind == PEERS and not s.gil]
+    waiting = [s for s in found if s.kind == kinds.PEERS and not s.gil]
     maybe = [s for s in found if s.kind in _MAYBE and not s.gil]
-    outside = [s for s in found if s.kind != PEERS and s.kind not in _MAYBE and not s.gil]
+    outside = [s for s in found if s.kind != kinds.PEERS and s.kind not in _MAYBE and not s.gil]
     victims = waiting or maybe
     missing = _missing(view, found)
     if held and victims:
@@ -74,7 +71,7 @@ def judge(view: View) -> list[Suspect]:
 
 
 def _paused(stand: Stand) -> Stand:
-    return replace(stand, kind=PEERS, leaf=replace(stand.leaf, op="a pause on purpose"))
+    return replace(stand, kind=kinds.PEERS, leaf=replace(stand.leaf, op="a pause on purpose"))
 
 
 def _missing(view: View, found: Sequence[Stand]) -> list[int]:
@@ -140,7 +137,7 @@ def _awaited(
     if not still:
         return [_moving(outside, waiting or maybe)]
     telling = [s for s in still if s.kind in _TELLING]
-    turning = [s for s in still if s.kind == RUNNING and s.frozen]
+    turning = [s for s in still if s.kind == kinds.RUNNING and s.frozen]
     named = telling + turning or still
     rest = [s for s in outside if s not in named]
     victims = waiting or maybe
@@ -173,18 +170,18 @@ def _certainty(
     """Returns how sure stacks alone make it that those named are awaited and stand still."""
     telling = any(s.kind in _TELLING for s in named)
     if all(s.frozen for s in named):
-        if any(s.kind == RUNNING for s in named):
+        if any(s.kind == kinds.RUNNING for s in named):
             return 1
         if telling:
             return 2 if waiting else 1
     if not telling or rest:
         # Ranks on their way say that the looks are of a job that goes on.
         return 0
-    loads = any(s.kind == DATA for s in named)
+    loads = any(s.kind == kinds.DATA for s in named)
     many = _MANY_FOR_DATA if loads else _MANY
     if len(waiting) + len(maybe) >= many:
         return 2 if len(waiting) >= many and not maybe else 1
-    gone = all(s.kind == LEAVING for s in named)
+    gone = all(s.kind == kinds.LEAVING for s in named)
     alone = len(named) == 1 and named[0].rests and not loads
     return int(gone or (alone and _at_rest([*waiting, *maybe])))
 
@@ -201,7 +198,7 @@ def _at_rest(victims: Sequence[Stand]) -> bool:
 
 
 def _cause(stand: Stand) -> Cause:
-    return causes.INFINITE_LOOP if stand.kind == RUNNING else causes.HOST_STUCK
+    return causes.INFINITE_LOOP if stand.kind == kinds.RUNNING else causes.HOST_STUCK
 
 
 def _one_look(group: Sequence[Stand]) -> tuple[Point, ...]:
@@ -227,14 +224,14 @@ def with_threads(suspect: Suspect, view: View) -> Suspect:
         parent = view.children[stand.process].parent if stand.process in view.children else None
         if parent in own:
             whose = f"its {what}" if len(own) == 1 else f"a {what} of {who([parent])}"
-        elif parent is None and suspect.leaf_class == DATA and what == "dataloader worker":
+        elif parent is None and suspect.leaf_class == kinds.DATA and what == "dataloader worker":
             whose = f"a {what}" if stand.process.host in hosts else ""
         else:
             whose = ""
-        if whose and stand.kind not in (LOCK, ""):
+        if whose and stand.kind not in (kinds.LOCK, ""):
             text = f"{whose} ({_who([stand])}) stands in {_place(stand)}"
             points.append(Point(text, stand.thread.source))
-            if suspect.leaf_class == DATA and stand.leaf.frame is not None:
+            if suspect.leaf_class == kinds.DATA and stand.leaf.frame is not None:
                 places.append(stand.leaf.frame)
     return replace(
         suspect, support=(*suspect.support, *points[:4]), beside=tuple(dict.fromkeys(places))
@@ -252,7 +249,7 @@ def _all_outside(outside: Sequence[Stand]) -> Suspect:
     groups = _groups(outside)
     first = groups[0][0]
     one = len(groups) == 1
-    locked = one and first.told == FILE_LOCK
+    locked = one and first.told == kinds.FILE_LOCK
     still = len(outside) > 1 and all(s.frozen for s in outside)
     return Suspect(
         causes.HOST_STUCK if locked else causes.OUTSIDE, _processes(outside) if locked else (),
@@ -274,11 +271,11 @@ def _all_wait(
     if differ:
         points = [point for call in calls[:_MOST_GROUPS] for point in _points(call)]
     if jammed:
-        points.append(Point(f"{_who(jammed)}: the queue of the GPU is full: victims"))
+        points.append(Point(f"{_who(jammed)}: the queue of the kinds.GPU is full: victims"))
     return Suspect(
         causes.UNKNOWN, (), "stacks-different-calls" if differ else "stacks-all-wait", 0,
         support=(*points, *unseen), waiting=_processes(victims), at=_call(_largest(victims)),
-        leaf_class=PEERS if waiting else GPU,
+        leaf_class=kinds.PEERS if waiting else kinds.GPU,
     )  # fmt: skip
 
 
@@ -288,7 +285,7 @@ def _silent(missing: int, waiting: Sequence[Stand], maybe: Sequence[Stand]) -> S
     text = f"rank {missing} wrote no dump of itself, as all others did"
     return Suspect(
         causes.NOT_ENTERED_OR_INSIDE, (Process(missing),), "stacks-no-answer",
-        certainty=int(any(s.kind in (PEERS, MAYBE) for s in victims)),
+        certainty=int(any(s.kind in (kinds.PEERS, kinds.MAYBE) for s in victims)),
         support=(Point(text, _source(victims)), *_points(both)),
         against=(Point("a stopped or dead process writes none, nor does one that was not asked"),),
         waiting=_processes(both), at=_call(_largest(victims)),
@@ -376,8 +373,8 @@ def _source(stands: Sequence[Stand]) -> Source:
 
 
 def _doing(stand: Stand) -> str:
-    where = f" at {leaves.text(stand.site[0])}" if stand.kind == PEERS and stand.site else ""
-    if stand.kind == PEERS:
+    where = f" at {leaves.text(stand.site[0])}" if stand.kind == kinds.PEERS and stand.site else ""
+    if stand.kind == kinds.PEERS:
         return f"in {stand.leaf.op or 'a collective'}{where}"
     return f"in {_place(stand)}"
 

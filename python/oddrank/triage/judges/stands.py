@@ -6,31 +6,16 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from oddrank.triage import leaves
+from oddrank.triage import model_frames as kinds
 from oddrank.triage.facts import Child, Frame, Process, Stack, Thread
 from oddrank.triage.leaves import Leaf
-from oddrank.triage.model_frames import (
-    CHILD,
-    DATA,
-    DISK,
-    FILE_LOCK,
-    GPU,
-    LEAVING,
-    LOCK,
-    MAYBE,
-    NETWORK,
-    PEERS,
-    PIPE,
-    RUNNING,
-    THREADS,
-    THROUGH,
-)
 
 _ASLEEP = "asleep in "  # before the kernel's function, as oddrank.trace.ranks writes it
 Frames: TypeAlias = tuple[Frame, ...]
 # With several threads in a process, the class that says most about it.
 ORDER = (
-    PEERS, DATA, DISK, NETWORK, FILE_LOCK, PIPE, CHILD, LOCK, GPU, THREADS, MAYBE, LEAVING, RUNNING,
-    "",
+    kinds.PEERS, kinds.DATA, kinds.DISK, kinds.NETWORK, kinds.FILE_LOCK, kinds.PIPE, kinds.CHILD,
+    kinds.LOCK, kinds.GPU, kinds.THREADS, kinds.MAYBE, kinds.LEAVING, kinds.RUNNING, "",
 )  # fmt: skip
 
 
@@ -57,17 +42,17 @@ class Stand:
     @property
     def site(self) -> Frames:
         """The user's frames from the call on, innermost first."""
-        if self.kind not in (PEERS, LEAVING):
+        if self.kind not in (kinds.PEERS, kinds.LEAVING):
             return self.frames[self.leaf.cut :]
         outer = self.frames[self.leaf.cut + 1 :]
-        while outer and (outer[0].native or leaves.kind_of(outer[0]) == THROUGH):
+        while outer and (outer[0].native or leaves.kind_of(outer[0]) == kinds.THROUGH):
             outer = outer[1:]
         return outer
 
     @property
     def place(self) -> tuple[str, str, str, int | None]:
         """What makes two processes stand at one place."""
-        frame = self.site[0] if self.kind == PEERS and self.site else self.leaf.frame
+        frame = self.site[0] if self.kind == kinds.PEERS and self.site else self.leaf.frame
         if frame is None:
             return (self.kind, self.leaf.op, "", None)
         # Tools shorten paths in different ways.
@@ -77,15 +62,19 @@ class Stand:
     @property
     def told(self) -> str:
         """What a sentence says that it does: by its frames, or by the kernel, never by a name."""
-        told = "" if self.kind in (THREADS, LEAVING, MAYBE) or self.leaf.by_name else self.kind
-        if told in ("", LOCK):  # a library's wait, or nobody's that is known
+        told = (
+            ""
+            if self.kind in (kinds.THREADS, kinds.LEAVING, kinds.MAYBE) or self.leaf.by_name
+            else self.kind
+        )
+        if told in ("", kinds.LOCK):  # a library's wait, or nobody's that is known
             told = leaves.kernel_class(self.thread.state.removeprefix(_ASLEEP)) or told
         return told
 
     @property
     def takes_lock(self) -> bool:
         """Whether its own code waits for a lock, and no library in it for work."""
-        return self.told == LOCK and self.leaf.frame == self.frames[0]
+        return self.told == kinds.LOCK and self.leaf.frame == self.frames[0]
 
     @property
     def rests(self) -> bool:
@@ -172,8 +161,8 @@ def _stand(process: Process, dump: Sequence[tuple[Thread, Frames]]) -> Stand | N
     others = sorted((s for s in told if s is not first), key=lambda s: ORDER.index(s.kind))
     chosen = first or others[0]
     # The main thread waits for a thread of its own: for the autograd's, mostly.
-    if first is not None and others and first.kind in (THREADS, LOCK):
-        useful = [s for s in others if s.kind == PEERS or first.kind == THREADS]
+    if first is not None and others and first.kind in (kinds.THREADS, kinds.LOCK):
+        useful = [s for s in others if s.kind == kinds.PEERS or first.kind == kinds.THREADS]
         chosen = useful[0] if useful else first
     holder = next((s for s in told if s.thread.gil), None)
     wanting = any(
@@ -181,7 +170,7 @@ def _stand(process: Process, dump: Sequence[tuple[Thread, Frames]]) -> Stand | N
     )
     # Holding it while asleep is enough: no other thread can run.
     asleep = holder is not None and holder.thread.state.startswith("idle")
-    if holder is not None and (wanting or asleep) and holder.kind != PEERS:
+    if holder is not None and (wanting or asleep) and holder.kind != kinds.PEERS:
         return replace(holder, gil=True)
     if chosen.takes_lock:
         locked = tuple(s.frames[0] for s in told if s is not chosen and s.takes_lock)
@@ -193,12 +182,16 @@ def _of_thread(process: Process, thread: Thread, frames: Frames) -> Stand:
     leaf = leaves.leaf(frames)
     kind = leaf.kind
     kernel = leaves.kernel_class(thread.state.removeprefix(_ASLEEP))
-    if not kind and kernel in (FILE_LOCK, PIPE, CHILD):  # peers are waited for in none of these
+    if not kind and kernel in (
+        kinds.FILE_LOCK,
+        kinds.PIPE,
+        kinds.CHILD,
+    ):  # peers are waited for in none of these
         kind = kernel
     elif not kind and thread.gil and "idle" not in thread.state:
-        kind = RUNNING
+        kind = kinds.RUNNING
     elif not kind and leaf.frame is not None and leaves.may_wait(leaf.frame):
-        kind = MAYBE
+        kind = kinds.MAYBE
     return Stand(process, thread, frames, leaf, kind)
 
 
@@ -211,7 +204,7 @@ def _main(process: Process, dump: Sequence[tuple[Thread, Frames]]) -> tuple[Thre
             frames[-1].function in ("<module>", "_start", "__libc_start_main", "main")
             or frames[-1].function.startswith("__libc_start_")
             # Behind the end of the program, only the main thread goes on.
-            or leaves.kind_of(frames[-1]) == LEAVING
+            or leaves.kind_of(frames[-1]) == kinds.LEAVING
         ):
             return thread, frames
     return dump[0] if len(dump) == 1 else None
