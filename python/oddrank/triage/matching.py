@@ -10,22 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Compared = Literal["input", "output", "none"]
-# Operation -> the side whose size all ranks share. Others: none.
-_COMPARED: dict[str, Compared] = {
-    "all_reduce": "input",
-    "all_reduce_coalesced": "input",
-    "broadcast": "input",
-    "reduce": "input",
-    "all_gather": "output",  # inputs may differ, the lists of outputs are of all ranks
-    "all_gather_into_tensor": "input",
-    "all_gather_into_tensor_coalesced": "input",
-    "reduce_scatter": "input",
-    "reduce_scatter_tensor": "input",
-    "reduce_scatter_tensor_coalesced": "input",
-    "gather": "input",
-    "scatter": "output",
-}
+# Operations of which all ranks share the size that they put in, or the one that they get. Inputs of
+# all_gather may differ: the lists of outputs are of all ranks.
+_BY_INPUT = (
+    "all_reduce", "all_reduce_coalesced", "broadcast", "reduce", "gather", "reduce_scatter",
+    "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced", "all_gather_into_tensor",
+    "all_gather_into_tensor_coalesced",
+)  # fmt: skip
+_BY_OUTPUT = ("all_gather", "scatter")
 # So many calls before one, of which each length is tried, and so often seen, are a pattern.
 _PATTERNS = (3, 8, 24)
 _SEEN = 2
@@ -47,8 +39,9 @@ class Signature:
 
     @property
     def size(self) -> int | None:
-        side = _COMPARED.get(self.op, "none")
-        return {"input": self.inputs, "output": self.outputs, "none": None}[side]
+        if self.op in _BY_OUTPUT:
+            return self.outputs
+        return self.inputs if self.op in _BY_INPUT else None
 
 
 def differs(one: Signature, other: Signature) -> Differs | None:
@@ -76,18 +69,13 @@ def first_difference(
     The commonest variant is the first.
     """
     for seq in sorted(issued):
-        if len(issued[seq]) < 2:
-            continue
-        variants = _variants(issued[seq])
+        variants = _variants(issued[seq]) if len(issued[seq]) > 1 else []
         if len(variants) < 2:
             continue
         (usual, usual_ranks), (odd, odd_ranks) = variants[:2]
-        how = differs(usual, odd)
-        if how is None:
-            continue
-        if _reordered(issued, seq, usual_ranks[0], odd_ranks[0]):
-            how = "order"
-        return seq, how, variants
+        if how := differs(usual, odd):
+            is_reordered = _reordered(issued, seq, usual_ranks[0], odd_ranks[0])
+            return seq, "order" if is_reordered else how, variants
     return None
 
 

@@ -19,65 +19,32 @@ _GPU_KINDS = frozenset({"xid", "gpu", "nvlink", "ecc", "sxid", "thermal", "power
 _LINK_KINDS = frozenset({"ib-flap", "link-flap", "network"})
 
 
-@dataclass(frozen=True)
 class Case:
     """A suspect and what else is known: the predicates of the table ask it."""
 
-    suspect: Suspect
-    view: View
-
-    @property
-    def waits(self) -> bool:
-        return (
-            (self.suspect.cause.about in ("call", "nobody") or self.suspect.cause is causes.CYCLE)
-            and self.suspect.leaf is None
-            and self.suspect.rule not in _OVER
+    def __init__(self, suspect: Suspect, view: View) -> None:
+        self.suspect, self.view = suspect, view
+        cause, death, own = suspect.cause, suspect.death, set(suspect.processes)
+        self.signal = death.signal if death else None
+        self.words = death.text if death else ""
+        # Who was stuck cannot be looked at any more, most likely, if processes have ended.
+        self.over = bool(view.deaths or view.stops)
+        self.waits = (
+            (cause.about in ("call", "nobody") or cause is causes.CYCLE)
+            and suspect.leaf is None
+            and suspect.rule not in _OVER
         )
-
-    @property
-    def over(self) -> bool:
-        """Whether processes ended: who was stuck cannot be looked at any more, most likely."""
-        return bool(self.view.deaths or self.view.stops)
-
-    @property
-    def signal(self) -> int | None:
-        return self.suspect.death.signal if self.suspect.death else None
-
-    @property
-    def words(self) -> str:
-        """The dead process's own words."""
-        return self.suspect.death.text if self.suspect.death else ""
-
-    @property
-    def kinds(self) -> set[str]:
-        """The kinds of the suspect's faults, if they are no errors of a program."""
-        if self.suspect.cause is causes.APPLICATION:
-            return set()
-        return {trouble.kind for trouble in self.suspect.trouble}
-
-    @property
-    def advice(self) -> set[str]:
-        return {fact.key for fact in self.view.facts if isinstance(fact, Advice)}
-
-    @property
-    def has_stack(self) -> bool:
-        own = set(self.suspect.processes)
-        return any(t.process in own for s in self.view.stacks for t in s.threads)
-
-    @property
-    def has_kernel_log(self) -> bool:
-        return any(t.kind in _GPU_KINDS or t.kind == "oom" for t in self.view.troubles)
-
-    @property
-    def recorded(self) -> bool:
-        """Whether oddrank's recorder was on."""
-        return any(isinstance(fact, Activity) for fact in self.view.facts)
-
-    @property
-    def may_use_nccl(self) -> bool:
-        """Whether calls may be NCCL's: all that is known is of another back end."""
-        backends = {p.backend for members in self.view.progress.values() for p in members.values()}
-        return not backends or bool(backends - ON_HOST)
+        # The kinds of the suspect's faults, if they are no errors of a program.
+        troubles = suspect.trouble if cause is not causes.APPLICATION else ()
+        self.kinds = {trouble.kind for trouble in troubles}
+        self.advice = {fact.key for fact in view.facts if isinstance(fact, Advice)}
+        self.has_stack = any(t.process in own for s in view.stacks for t in s.threads)
+        self.has_kernel_log = any(t.kind in _GPU_KINDS or t.kind == "oom" for t in view.troubles)
+        # Whether oddrank's recorder was on.
+        self.recorded = any(isinstance(fact, Activity) for fact in view.facts)
+        # Calls may be NCCL's unless all that is known is of another back end.
+        backends = {p.backend for members in view.progress.values() for p in members.values()}
+        self.may_use_nccl = not backends or bool(backends - ON_HOST)
 
     def says(self, *words: str) -> bool:
         """Returns whether the death's text, or a file that supports the suspicion, has a word."""

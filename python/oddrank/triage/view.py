@@ -120,11 +120,9 @@ class View:
     def heard(self) -> frozenset[int]:
         """Ranks with evidence of their own, not only named by others."""
         own = {rank for members in self.progress.values() for rank in members}
-        own |= {
-            t.process.rank for s in self.stacks for t in s.threads if t.process.rank is not None
-        }
-        own |= {p.rank for p in (*self.states, *self.activities) if p.rank is not None}
-        own |= {d.process.rank for d in self.deaths if d.process.rank is not None}
+        seen = [thread.process for stack in self.stacks for thread in stack.threads]
+        seen += [*self.states, *self.activities, *(death.process for death in self.deaths)]
+        own.update(ranks(seen))
         return frozenset(own)
 
 
