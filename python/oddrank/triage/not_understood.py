@@ -60,7 +60,10 @@ def judge(
     """
     if not items or any(facts and kind in _SHOWS_HEALTH for kind, (_, facts) in read.items()):
         return None
-    texts = [item for item in items if is_text(item) and not _is_code(item)]
+    texts = [
+        item for item in items
+        if is_text(item) and not item.name.endswith(_NO_LOG) and item.head.lstrip()[:1] != b"{"
+    ]  # fmt: skip
     looked = [found for item in texts if (found := _Looked.at(item))]
     telling = [each for each in looked if each.loud or each.steps]
     if telling and not ended and all(each.well for each in telling):
@@ -75,10 +78,6 @@ def judge(
         causes.UNKNOWN, (), rule=RULE, certainty=0, support=(*points[:_MOST], Point(text)),
         waiting=tuple(told),
     )  # fmt: skip
-
-
-def _is_code(item: Item) -> bool:
-    return item.name.endswith(_NO_LOG) or item.head.lstrip()[:1] == b"{"
 
 
 def _end(item: Item, count: int) -> Iterator[tuple[int, str]]:

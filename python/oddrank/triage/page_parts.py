@@ -89,7 +89,15 @@ def _timeline(view: View, suspects: Sequence[Suspect], odd: set[int]) -> Timelin
     group = named or max(view.progress, key=lambda g: len(view.progress[g]), default=None)
     if group is None:
         return None
-    rows = sorted(_rows(view.progress[group], odd), key=_how_far)
+    rows = sorted(
+        _rows(view.progress[group], odd),
+        key=lambda row: (
+            not row.odd,
+            -1 if row.completed is None else row.completed,
+            bool(row.call),
+            row.ranks,
+        ),
+    )
     title = words.group_text(group)
     return Timeline(title, tuple(rows[:_MOST_ROWS]), max(len(rows) - _MOST_ROWS, 0))
 
@@ -108,7 +116,3 @@ def _rows(members: dict[int, Progress], odd: set[int]) -> Iterator[Row]:
         times = [entered[call][rank] - first for rank in same if rank in entered[call]]
         span = (min(times), max(times)) if times else None
         yield Row(tuple(sorted(same)), completed, call, span, is_odd)
-
-
-def _how_far(row: Row) -> tuple[bool, int, bool, tuple[int, ...]]:
-    return (not row.odd, -1 if row.completed is None else row.completed, bool(row.call), row.ranks)

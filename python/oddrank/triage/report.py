@@ -123,19 +123,15 @@ def _judged(
     ended = any(not d.went_on for d in whole.deaths) or any(t.fatal for t in whole.troubles)
     if quiet and (unread := not_understood.judge(items, read, ended=ended)):
         suspects = [unread]
-    elif suspects and all(_is_cut_off(one) for one in suspects):
+    # If a process raised what was not read, other lines may tell what.
+    deaths = [one.death for one in suspects]
+    if suspects and all(d is not None and d.how == "exception" and not d.text for d in deaths):
         unread = not_understood.judge(items, read)
-        own = {one.death.source for one in suspects if one.death}
+        own = {death.source for death in deaths if death}
         points = unread.support if unread else ()
         said = [point for point in points if point.source and point.source not in own]
         suspects = [replace(s, support=(*s.support, *said[:_MOST_SAID])) for s in suspects]
     return Triage(whole, suspects, notes, read, len(jobs_found), _folder(items))
-
-
-def _is_cut_off(suspect: Suspect) -> bool:
-    """Returns whether a process raised what was not read: other lines may tell what."""
-    death = suspect.death
-    return death is not None and death.how == "exception" and not death.text
 
 
 def _folder(items: Sequence[Item]) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from oddrank.triage import causes
-from oddrank.triage.facts import Activity, Frame, Paused, Process, Source, State, ranks
+from oddrank.triage.facts import Frame, Paused, Process, Source, State, ranks
 from oddrank.triage.judges import deaths, devices, ras, stacks, waits
 from oddrank.triage.leaves import kernel_class
 from oddrank.triage.model_frames import PEERS
@@ -58,7 +58,7 @@ def suspects(view: View) -> list[Suspect]:
     for new in (*_held(view), *ends, *broken):
         found = _add(found, new, view)
     found = _with_pauses([_explained(suspect, view) for suspect in found], view)
-    return sorted((_with_step(suspect, view) for suspect in _distinct(found)), key=_weight)
+    return sorted(_distinct(found), key=_weight)
 
 
 def _add(found: list[Suspect], new: Suspect, view: View, what: str = "") -> list[Suspect]:
@@ -330,7 +330,11 @@ def _explained(suspect: Suspect, view: View) -> Suspect:
     """Returns the suspect with the first row that its stack, record, group or end fits."""
     suspect = _with_activity(_with_place(suspect, view), view)
     rows = [row(suspect, view) for row in (_shared_group, stacks.with_threads, _finished)]
-    return min((s for s in rows if s is not None), key=lambda s: _ROWS[s.cause])
+    first = min((s for s in rows if s is not None), key=lambda s: _ROWS[s.cause])
+    own = [view.activities.get(process) for process in first.processes]
+    if len(own) != 1 or own[0] is None:
+        return first
+    return replace(first, step=own[0].step, raised=own[0].raised)
 
 
 def _shared_group(suspect: Suspect, view: View) -> Suspect | None:
@@ -410,7 +414,13 @@ def _with_activity(suspect: Suspect, view: View) -> Suspect:
         if max(rests) < _JUST_NOW:
             # From one look, slow work and an endless loop are the same: both run.
             slow = suspect.leaf_class in ("disk", "data", "network") or suspect.young
-            slow = slow or suspect.rule == "last-to-end" or all(map(_as_always, active))
+            # It has not been out of calls much longer than it was before.
+            as_always = all(
+                None not in (a.alone, a.pause, a.seen)
+                and (a.seen or 0.0) - (a.alone or 0.0) < _LONGER * (a.pause or 0.0)
+                for a in active
+            )
+            slow = slow or suspect.rule == "last-to-end" or as_always
             cause = causes.MOVING if slow else causes.INFINITE_LOOP
     text = f"{its} last recorded event was {since}" if since else ""
     if not gone and all(each.runs for each in active):
@@ -418,20 +428,6 @@ def _with_activity(suspect: Suspect, view: View) -> Suspect:
         text = f"{they} code that runs too often to be recorded"
     points = (Point(text, source),) if text else ()
     return replace(suspect, cause=cause, support=(*suspect.support, *points))
-
-
-def _as_always(activity: Activity) -> bool:
-    """Returns whether a process has not been out of calls much longer than it was before."""
-    if activity.alone is None or activity.pause is None or activity.seen is None:
-        return False
-    return activity.seen - activity.alone < _LONGER * activity.pause
-
-
-def _with_step(suspect: Suspect, view: View) -> Suspect:
-    activities = [view.activities.get(process) for process in suspect.processes]
-    if len(activities) != 1 or activities[0] is None:
-        return suspect
-    return replace(suspect, step=activities[0].step, raised=activities[0].raised)
 
 
 def _moved_to_its_end(suspect: Suspect, view: View) -> bool:

@@ -42,7 +42,11 @@ def judge(graph: Graph) -> list[Suspect]:
             sets = [{rank} for rank in breakers]
         else:
             sets = [circles.beside(rank) for rank in circle]
-        return [_cycle(graph, sets, certainty=1 if circles.gpus else 2)]
+        return [Suspect(
+            causes.CYCLE, graph.view.named(sorted(set().union(*sets))), rule="circle",
+            certainty=1 if circles.gpus else 2, support=_points(graph, sets),
+            cycle=tuple(graph.view.named(sorted(members)) for members in sets),
+        )]  # fmt: skip
     return []
 
 
@@ -170,15 +174,6 @@ def _opposed(graph: Graph, pairs: list[tuple[int, int]]) -> Suspect:
         causes.CYCLE, view.named(named), rule="opposed-messages", certainty=2,
         support=tuple(points), waiting=view.named(sorted(waiting)), at=at, group=common,
         cycle=tuple(map(view.named, pairs[:_MOST_PAIRS])),
-    )  # fmt: skip
-
-
-def _cycle(graph: Graph, circle: list[set[int]], certainty: int) -> Suspect:
-    everyone = sorted(set().union(*circle))
-    return Suspect(
-        causes.CYCLE, graph.view.named(everyone), rule="circle", certainty=certainty,
-        support=_points(graph, circle),
-        cycle=tuple(graph.view.named(sorted(members)) for members in circle),
     )  # fmt: skip
 
 

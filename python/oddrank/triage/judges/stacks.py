@@ -48,7 +48,11 @@ def judge(view: View) -> list[Suspect]:
     if not found:
         return []
     # A paused rank waits for the ranks that have yet to come, and for none that stands.
-    found = [_paused(s) if s.process in view.pauses else s for s in found]
+    found = [
+        replace(s, kind=kinds.PEERS, leaf=replace(s.leaf, op="a pause on purpose"))
+        if s.process in view.pauses else s
+        for s in found
+    ]  # fmt: skip
     held = [s for s in found if s.gil]
     waiting = [s for s in found if s.kind == kinds.PEERS and not s.gil]
     maybe = [s for s in found if s.kind in _MAYBE and not s.gil]
@@ -56,7 +60,11 @@ def judge(view: View) -> list[Suspect]:
     victims = waiting or maybe
     missing = _missing(view, found)
     if held and victims:
-        return [_gil_held(held, victims, outside)]
+        return [_blamed(
+            causes.GIL_HELD, "stacks-gil-held", held, victims,
+            certainty=2 if any(s.frozen for s in held) else 1,
+            points=_each(held, "holds the GIL in"), against=_points(outside),
+        )]  # fmt: skip
     if outside and victims:
         # The job stands still: twice at the same lines, or calls have timed out.
         is_stuck = bool(view.timed_out) or all(s.exact for s in found)
@@ -68,10 +76,6 @@ def judge(view: View) -> list[Suspect]:
         others = [[s for s in some if s.process.rank != mute] for some in (waiting, maybe)]
         return [_silent(mute, *others)]
     return [_all_wait(waiting, maybe, _unseen(missing))]
-
-
-def _paused(stand: Stand) -> Stand:
-    return replace(stand, kind=kinds.PEERS, leaf=replace(stand.leaf, op="a pause on purpose"))
 
 
 def _missing(view: View, found: Sequence[Stand]) -> list[int]:
@@ -116,14 +120,6 @@ def _each(stands: Sequence[Stand], does: str) -> list[Point]:
     return [Point(f"{_who([s])} {does} {_place(s)}", s.thread.source) for s in stands]
 
 
-def _gil_held(held: Sequence[Stand], victims: Sequence[Stand], outside: Sequence[Stand]) -> Suspect:
-    return _blamed(
-        causes.GIL_HELD, "stacks-gil-held", held, victims,
-        certainty=2 if any(s.frozen for s in held) else 1,
-        points=_each(held, "holds the GIL in"), against=_points(outside),
-    )  # fmt: skip
-
-
 def _awaited(
     outside: Sequence[Stand],
     waiting: Sequence[Stand],
@@ -135,7 +131,10 @@ def _awaited(
     """Those who stand outside of collectives are awaited by those inside."""
     still = [s for s in outside if not s.moved]
     if not still:
-        return [_moving(outside, waiting or maybe)]
+        point = Point(f"{_who(outside)}: stood elsewhere in the look before", _source(outside))
+        return [_blamed(
+            causes.MOVING, "stacks-moving", outside, waiting or maybe, certainty=0, points=[point]
+        )]  # fmt: skip
     telling = [s for s in still if s.kind in _TELLING]
     turning = [s for s in still if s.kind == kinds.RUNNING and s.frozen]
     named = telling + turning or still
@@ -146,12 +145,17 @@ def _awaited(
         certainty = max(certainty, 1)
     if missing or any(not s.frames[0].file for s in named):
         certainty = min(certainty, 1)  # only names of functions: a wait may be for peers
+    one_look = (Point("one look only: a second dump must show that it does not move"),)
     others = (*_points(rest, "may be on the way: "), *(_points(maybe) if waiting else ()))
     return [
         _blamed(
-            _cause(group[0]), _rule(group, waiting), group, victims, certainty=certainty,
+            causes.INFINITE_LOOP if group[0].kind == kinds.RUNNING else causes.HOST_STUCK,
+            _rule(group, waiting), group, victims, certainty=certainty,
             points=_each(group[:4], "stands in"),
-            against=(*others, *_unseen(missing), *(_one_look(group) if certainty < 2 else ())),
+            against=(
+                *others, *_unseen(missing),
+                *(() if certainty > 1 or any(s.frozen for s in group) else one_look),
+            ),
         )
         for group in _groups(named)
     ]  # fmt: skip
@@ -197,16 +201,6 @@ def _at_rest(victims: Sequence[Stand]) -> bool:
     )
 
 
-def _cause(stand: Stand) -> Cause:
-    return causes.INFINITE_LOOP if stand.kind == kinds.RUNNING else causes.HOST_STUCK
-
-
-def _one_look(group: Sequence[Stand]) -> tuple[Point, ...]:
-    if any(stand.frozen for stand in group):
-        return ()
-    return (Point("one look only: a second dump must show that it does not move"),)
-
-
 def with_threads(suspect: Suspect, view: View) -> Suspect:
     """Adds where other threads of a culprit wait for locks, or the processes that it started
     stand: it may wait for one of them.
@@ -236,13 +230,6 @@ def with_threads(suspect: Suspect, view: View) -> Suspect:
     return replace(
         suspect, support=(*suspect.support, *points[:4]), beside=tuple(dict.fromkeys(places))
     )
-
-
-def _moving(outside: Sequence[Stand], victims: Sequence[Stand]) -> Suspect:
-    point = Point(f"{_who(outside)}: stood elsewhere in the look before", _source(outside))
-    return _blamed(
-        causes.MOVING, "stacks-moving", outside, victims, certainty=0, points=[point]
-    )  # fmt: skip
 
 
 def _all_outside(outside: Sequence[Stand]) -> Suspect:

@@ -1,5 +1,6 @@
 """Says where each process stands: the thread of it that counts, its stack and what that means."""
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -102,7 +103,10 @@ def stands(
     launchers = {
         t.process for s in stacks if leaves.no_rank(s.frames) == "launcher" for t in s.threads
     }
-    for process in sorted(looks, key=_order):
+    for process in sorted(
+        looks,
+        key=lambda p: (math.inf if p.rank is None else p.rank, p.host or "", p.pid or 0, p.label),
+    ):
         dumps = [looks[process][look] for look in sorted(looks[process])]
         told = [(d, s) for d in dumps if (s := _stand(process, d))]
         if any(_has_python(s.frames) for _, s in told):  # a dump of C alone says less
@@ -208,8 +212,3 @@ def _main(process: Process, dump: Sequence[tuple[Thread, Frames]]) -> tuple[Thre
         ):
             return thread, frames
     return dump[0] if len(dump) == 1 else None
-
-
-def _order(process: Process) -> tuple[float, str, int, str]:
-    rank = process.rank if process.rank is not None else float("inf")
-    return (rank, process.host or "", process.pid or 0, process.label)

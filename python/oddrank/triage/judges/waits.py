@@ -245,17 +245,14 @@ def _mismatches(view: View) -> list[Suspect]:
         old = firsts.get(mismatch.group)
         if stuck and (old is None or mismatch.seq < old.seq):
             firsts[mismatch.group] = mismatch
-    return [_mismatched(view, group, _usual_first(firsts[group])) for group in firsts]
-
-
-def _usual_first(mismatch: Mismatch) -> Mismatch:
-    """Puts first, of several that as many ranks issued, what always came after these calls."""
-    order = sorted(mismatch.variants, key=lambda v: (-len(v.ranks), v.usual is not True))
-    return replace(mismatch, variants=tuple(order))
+    return [_mismatched(view, group, firsts[group]) for group in firsts]
 
 
 def _mismatched(view: View, group: Group, mismatch: Mismatch) -> Suspect:
-    usual, *others = mismatch.variants
+    # First, of several that as many ranks issued, what always came after these calls.
+    order = sorted(mismatch.variants, key=lambda v: (-len(v.ranks), v.usual is not True))
+    mismatch = replace(mismatch, variants=tuple(order))
+    usual, *others = order
     minority = [rank for variant in others for rank in variant.ranks]
     clear = len(usual.ranks) > len(minority)
     # Of two sides of one size, the one that did what it never did before is odd.
