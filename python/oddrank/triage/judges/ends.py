@@ -96,8 +96,8 @@ def _of_worker(death: Death) -> Death:
     pid, name = found.groups()
     known = (n for n in signal.valid_signals() if name and signal.strsignal(n) == name)
     return replace(
-        death, how="signal" if name else "exit", signal=next(known, None), text="", site=(),
-        failed="", child=f"DataLoader worker pid {pid}",
+        death, how="signal" if name else "exit", signal=next(known, None), code=None,
+        text="", site=(), failed="", child=f"DataLoader worker pid {pid}",
     )  # fmt: skip
 
 
