@@ -117,7 +117,10 @@ def _reordered(issued: Issued, seq: int, one: int, other: int) -> bool:
     left: Counter[Signature] = Counter()
     right: Counter[Signature] = Counter()
     for at in range(seq, seq + _WINDOW):
-        of_one, of_other = (_by(issued.get(at, {}), rank) for rank in (one, other))
+        of_one, of_other = (
+            next((each for each, ranks in issued.get(at, {}).items() if rank in ranks), None)
+            for rank in (one, other)
+        )
         if of_one is None or of_other is None:
             return False
         left[of_one] += 1
@@ -125,7 +128,3 @@ def _reordered(issued: Issued, seq: int, one: int, other: int) -> bool:
         if at > seq and left == right:
             return True
     return False
-
-
-def _by(found: Mapping[Signature, Sequence[int]], rank: int) -> Signature | None:
-    return next((signature for signature, ranks in found.items() if rank in ranks), None)

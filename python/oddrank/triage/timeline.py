@@ -97,7 +97,11 @@ def lines(events: Iterable[Event], most: int = 20) -> list[str]:
         name = ranks_text(event.ranks) if event.ranks else event.host or ""
         times = f" ({event.count} times)" if event.count > max(len(event.ranks), 1) else ""
         who = f"{name}: " if name else ""
-        when = _moment(event.time) if dated else f"{event.time - events[0].time:+9.3f} s"
+        when = f"{event.time - events[0].time:+9.3f} s"
+        if dated:
+            whole, thousandths = divmod(round(event.time * 1000), 1000)
+            day = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(whole))
+            when = f"{day}.{thousandths:03}"
         found.append(f"{mark}{when}  {who}{event.text}{times}")
     if len(events) > most:
         found.append(f"... and {len(events) - most} more")
@@ -107,11 +111,6 @@ def lines(events: Iterable[Event], most: int = 20) -> list[str]:
 def over_hours(events: Sequence[Event]) -> bool:
     """Returns whether events, the earliest first, are more than an hour apart."""
     return bool(events) and events[-1].time - events[0].time > _HOUR
-
-
-def _moment(seconds: float) -> str:
-    whole, thousandths = divmod(round(seconds * 1000), 1000)
-    return f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(whole))}.{thousandths:03}"
 
 
 def ordered(first: Event, second: Event) -> bool:

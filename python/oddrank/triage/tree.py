@@ -58,15 +58,12 @@ def lines(stacks: Sequence[Stack]) -> Iterator[str]:
     yield made.title
     for branch in made.branches:
         many = f" ({branch.count})" if branch.count > 1 else ""
-        yield f"{'  ' * branch.depth}{branch.members}{many}: {_chain(branch.frames)}"
+        frames = branch.frames
+        if len(frames) > _LONGEST_CHAIN:
+            left_out = f"... {len(frames) - _LONGEST_CHAIN + 1} frames ..."
+            frames = (*frames[:2], left_out, *frames[-_LONGEST_CHAIN + 3 :])
+        yield f"{'  ' * branch.depth}{branch.members}{many}: {' > '.join(frames)}"
     yield from made.remarks
-
-
-def _chain(frames: Sequence[str]) -> str:
-    if len(frames) > _LONGEST_CHAIN:
-        left_out = len(frames) - _LONGEST_CHAIN + 1
-        frames = [*frames[:2], f"... {left_out} frames ...", *frames[-_LONGEST_CHAIN + 3 :]]
-    return " > ".join(frames)
 
 
 def _path(thread: Thread, frames: tuple[Frame, ...]) -> tuple[str, ...]:

@@ -116,6 +116,16 @@ class View:
         raised = (death for death in self.deaths if death.how == "exception")
         return frozenset(death.process for death in raised if not death.went_on)
 
+    @cached_property
+    def is_size_told(self) -> bool:
+        """Whether a source says how many ranks the job has: those that spoke may be a part."""
+        return any(isinstance(fact, World) and not fact.implied for fact in self.facts)
+
+    @property
+    def everyone(self) -> set[int]:
+        """The ranks of the job, as far as its size is known."""
+        return set(range(max(self.world or 0, max(self.heard, default=-1) + 1)))
+
     @property
     def heard(self) -> frozenset[int]:
         """Ranks with evidence of their own, not only named by others."""
@@ -188,7 +198,11 @@ def view(facts: Iterable[Fact]) -> View:
     ]  # fmt: skip
     died = {death.process for death in found.deaths}
     found.pauses_at_end = {p: one for p, one in found.pauses.items() if p in died}
-    found.pauses = {p: one for p, one in found.pauses.items() if _may_go_on(one, found)}
+    stopped = {p for p, state in found.states.items() if state.state == "stopped"}
+    found.pauses = {
+        p: one for p, one in found.pauses.items()
+        if p not in died | stopped and not one.pause.is_over(one.seen)
+    }  # fmt: skip
     found.processes = join.all()
     found.members = frozenset(
         join(named)
@@ -210,14 +224,6 @@ def _joined(fact: Progress, process: Process, group: Group) -> Progress:
     if process == fact.process and group is fact.group:
         return fact
     return replace(fact, process=process, group=group)
-
-
-def _may_go_on(paused: Paused, found: View) -> bool:
-    """Returns whether a process is paused by nothing but its pause."""
-    state = found.states.get(paused.process)
-    died = any(death.process == paused.process for death in found.deaths)
-    stopped = state is not None and state.state == "stopped"
-    return not (died or stopped or paused.pause.is_over(paused.seen))
 
 
 def _outlived(death: Death, found: View) -> bool:
@@ -367,10 +373,11 @@ class Joiner:
         for process in named:
             if process.rank is not None:
                 old = self._by_rank.get(process.rank, Process(process.rank))
+                # An address only if no source says the host's name.
+                keep = process.host is None or (old.host is not None and is_address(process.host))
+                host = old.host if keep else process.host
                 # A second life of a rank has another pid: the one seen last counts.
-                self._by_rank[process.rank] = Process(
-                    process.rank, _host(process.host, old.host), process.pid or old.pid
-                )
+                self._by_rank[process.rank] = Process(process.rank, host, process.pid or old.pid)
         for process in named:
             if process.rank is not None and process.pid is not None:
                 for host in {process.host, None}:
@@ -390,13 +397,6 @@ class Joiner:
 
     def all(self) -> tuple[Process, ...]:
         return tuple(self._seen)
-
-
-def _host(new: str | None, old: str | None) -> str | None:
-    """Returns the later name of a host; an address only if no source says its name."""
-    if new is None or (old is not None and is_address(new)):
-        return old
-    return new
 
 
 def is_address(host: str) -> bool:

@@ -8,12 +8,12 @@ expects shows a mismatch, and not whose size is wrong.
 import re
 import textwrap
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
 from oddrank.triage import causes, timeline
-from oddrank.triage.facts import Call, Death, Process, Stop, World
+from oddrank.triage.facts import Call, Death, Process, Stop
 from oddrank.triage.judges.ends import (
     FROM_OUTSIDE,
     STOOD,
@@ -102,7 +102,16 @@ def _causes(view: View, ends: Sequence[End], own: Sequence[End]) -> list[Suspect
     for of, group in groups.items():
         if _is_bare(group[0].best) and not _everywhere(view, ends, group):
             groups[of] = [end for end in group if not any(before(o, end) for o in group)]
-    firsts = [group for group in groups.values() if _may_be_first(group, groups.values())]
+    # No other kind of end is known to have come before all of these.
+    firsts = [
+        group
+        for group in groups.values()
+        if not any(
+            all(any(before(other, end) for other in others) for end in group)
+            for others in groups.values()
+            if others is not group
+        )
+    ]
     found = [_cause(view, ends, group) for group in sorted(firsts, key=_weight)]
     later = len(groups) - len(firsts)
     if len(found) > 1:
@@ -116,15 +125,6 @@ def _causes(view: View, ends: Sequence[End], own: Sequence[End]) -> list[Suspect
         point = Point(f"{later} other end{'s' if later > 1 else ''} came after it")
         found = [replace(found[0], support=(*found[0].support, point))]
     return found
-
-
-def _may_be_first(group: list[End], all_groups: Iterable[list[End]]) -> bool:
-    """Returns whether no other kind of end is known to have come before."""
-    return not any(
-        all(any(before(other, end) for other in others) for end in group)
-        for others in all_groups
-        if others is not group
-    )
 
 
 def _weight(group: list[End]) -> tuple[bool, int, int, float, int]:
@@ -164,7 +164,7 @@ def _cause(view: View, ends: Sequence[End], group: list[End]) -> Suspect:
         (best.how == "exit" and best.code is None and (victims or view.timed_out), 0,
          "how it ended is not known, nor that it was before the others"),
         (raised and not best.text, 0, "what it raised is not in what was read"),
-        (raised and not _confirmed(first, victims, ended), 1,
+        (raised and not (len(first.deaths) > 1 or victims or ended), 1,
          "nothing says that the process ended by it"),
         (STOOD.search(best.text), int(not alone), "why it stood still is not in what was read"),
         (best.among and alone, 0,
@@ -208,11 +208,6 @@ def _everywhere(view: View, ends: Sequence[End], group: list[End]) -> bool:
     return len(known) > 1 and len(known) >= world
 
 
-def _confirmed(end: End, victims: Sequence[End], ended: Sequence[Process]) -> bool:
-    """Returns whether more than a traceback says that the process ended: it may have gone on."""
-    return len(end.deaths) > 1 or bool(victims) or bool(ended)
-
-
 def _after_timeouts(view: View, group: list[End]) -> bool:
     """Returns whether a watchdog gave up on the same host before the first of these ended."""
     first = min((timed(end) for end in group), key=time_of, default=None)
@@ -241,9 +236,19 @@ def _awaited(view: View, ends: Sequence[End]) -> list[Suspect]:
         return [absent]
     ended = {end.process for end in ends}
     if finished := [death for p, death in view.finished.items() if p not in ended]:
-        return [_finished(finished, victims)]
+        left = sorted(finished, key=lambda death: death.process.rank or 0)
+        points = [Point(f"{count([d.process])} ended with exit code 0", d.source) for d in left]
+        named = [death.process for death in left]
+        found = _left(causes.NOT_ENTERED, named, "finished", points[:_MOST_POINTS], victims)
+        return [replace(found, certainty=2)]
     if len(victims) == 1 and not waited and victims[0].best.how == "exception":
-        return [_alone(victims[0])]
+        (end,) = victims
+        return [Suspect(
+            causes.DEAD, (end.process,) if end.process.key else (), "lost-one-connection", 0,
+            support=(Point(_words(end), end.best.source),),
+            against=(Point("whom it lost, and why, is not in what was read"),),
+            death=end.best, leaf=end.best.site[0] if end.best.site else None, time=end.time,
+        )]  # fmt: skip
     sure = False
     known = {end.process.rank for end in ends if end.process.rank is not None}
     everyone = set(range(view.world or max(known, default=-1) + 1))
@@ -269,7 +274,7 @@ def _awaited(view: View, ends: Sequence[End]) -> list[Suspect]:
         if silent and len(silent) < max(2, len(everyone) // 2) and few:
             named = [*view.named(sorted(silent))]
             points.append(Point(f"{count(named)} never said to have timed out"))
-        sure = _is_size_told(view) and bool(everyone - said)
+        sure = view.is_size_told and bool(everyone - said)
     names = bool(named) and (bool(waited) or bool(unresponsive))
     rule = "did-not-end" if unresponsive else "without-a-timeout" if waited else "lost-peers"
     cause = causes.NOT_ENTERED_OR_INSIDE if names else causes.UNKNOWN
@@ -292,15 +297,6 @@ def _known(ends: Sequence[End], but: Sequence[Process] = ()) -> tuple[Process, .
     return tuple(e.process for e in ends if e.process.key is not None and e.process not in but)
 
 
-def _finished(finished: Sequence[Death], victims: list[End]) -> Suspect:
-    """Who ended well left those that lost a peer, or waited in vain."""
-    left = sorted(finished, key=lambda death: death.process.rank or 0)
-    points = [Point(f"{count([d.process])} ended with exit code 0", d.source) for d in left]
-    named = [death.process for death in left]
-    found = _left(causes.NOT_ENTERED, named, "finished", points[:_MOST_POINTS], victims)
-    return replace(found, certainty=2)
-
-
 def _absent_in_store(view: View, ends: Sequence[End]) -> Suspect | None:
     """Returns whom others waited for when they set up their group: a key in the store names it."""
     found = [(d, seen) for d in view.deaths if (seen := _STORE_KEY.search(d.text))]
@@ -316,11 +312,6 @@ def _absent_in_store(view: View, ends: Sequence[End]) -> Suspect | None:
         waiting=tuple(death.process for death, _ in found if death.process.key is not None),
         at=Call(None, "init_process_group"),
     )  # fmt: skip
-
-
-def _is_size_told(view: View) -> bool:
-    """Returns whether a source says how many ranks the job has: those that spoke may be a part."""
-    return any(isinstance(fact, World) and not fact.implied for fact in view.facts)
 
 
 def _never_came(victims: list[End]) -> Suspect | None:
@@ -344,18 +335,8 @@ def _gone(view: View, victims: list[End], process: Process) -> Suspect:
     point = Point(f"{count([process])} is the only one that lost no peer", source)
     return replace(
         _left(causes.DEAD, [process], "gone-without-a-word", [point], victims),
-        certainty=int(_is_size_told(view)), death=Death(process, "exit", source),
+        certainty=int(view.is_size_told), death=Death(process, "exit", source),
         against=(Point("no line says how it ended"),),
-    )  # fmt: skip
-
-
-def _alone(end: End) -> Suspect:
-    """Only one rank lost a connection: it ended the job, or somebody of whom nothing was read."""
-    return Suspect(
-        causes.DEAD, (end.process,) if end.process.key else (), "lost-one-connection", 0,
-        support=(Point(_words(end), end.best.source),),
-        against=(Point("whom it lost, and why, is not in what was read"),),
-        death=end.best, leaf=end.best.site[0] if end.best.site else None, time=end.time,
     )  # fmt: skip
 
 

@@ -59,7 +59,10 @@ def ends_of(view: View) -> list[End]:
         if child := view.child(death.process):
             what = f"{child.what or 'child process'} pid {death.process.pid}"
             death = replace(death, process=child.parent, child=what)  # noqa: PLW2901
-        if _is_stranger(death, view):
+        # The log of a whole host may tell of processes that are none of the job's: that shows only
+        # where a source says which processes the job has.
+        whose = death.process
+        if whose.rank is None and whose.host in view.began and death.by == "kernel":
             strangers.append(death)
         else:
             of[death.process.key or death.child or number].append(_of_memory(death, view))
@@ -143,15 +146,6 @@ def is_interrupt(death: Death) -> bool:
     return death.text.startswith("KeyboardInterrupt") or (
         death.how == "signal" and death.signal == 2
     )
-
-
-def _is_stranger(death: Death, view: View) -> bool:
-    """Returns whether the log of a whole host tells of a process that is none of the job's.
-
-    Only where a source says which processes the job has.
-    """
-    process = death.process
-    return process.rank is None and process.host in view.began and death.by == "kernel"
 
 
 def _with_kills(ends: list[End], strangers: Iterable[Death], view: View) -> list[End]:

@@ -164,9 +164,8 @@ def _sure(graph: Graph, missing: Collection[int]) -> set[int]:
 
 def _without_word(view: View) -> set[int]:
     """Returns the ranks of the job of which nothing is known to be whole."""
-    world = range(max(view.world or 0, max(view.heard, default=-1) + 1))
-    everyone = set(world) | {rank for group in view.progress for rank in group.ranks}
-    return everyone - (view.of_rank.keys() - cut(view))
+    members = {rank for group in view.progress for rank in group.ranks}
+    return (view.everyone | members) - (view.of_rank.keys() - cut(view))
 
 
 def cut(view: View) -> set[int]:

@@ -195,7 +195,12 @@ def _without_counterpart(own: Sequence[Call], back: Sequence[Call]) -> int | Non
     issued; a batch may mix both in another order on each side, and both sides number them alike.
     """
     if all(call.nth is not None for call in (*own, *back)):
-        return next((at for at, call in enumerate(own) if not _is_met(call, back)), None)
+        # A call is met if the peer is in the other end of the message, or in a later one that way.
+        last = {
+            sends: max((each.nth or 0 for each in back if is_send(each) != sends), default=0)
+            for sends in (True, False)
+        }
+        return next((at for at, c in enumerate(own) if last[is_send(c)] < (c.nth or 0)), None)
     numbers = [[call.seq for call in calls if call.seq is not None] for calls in (own, back)]
     numbered = all(numbers) and len(numbers[0]) == len(own) and len(numbers[1]) == len(back)
     # What is open on one side only from before this number on, the other side has completed.
@@ -212,12 +217,6 @@ def _without_counterpart(own: Sequence[Call], back: Sequence[Call]) -> int | Non
         if met[is_send(call)] > len(others):
             return index
     return None
-
-
-def _is_met(call: Call, back: Sequence[Call]) -> bool:
-    """Returns whether the peer is in the other end of a message, or in a later one that way."""
-    others = (each.nth or 0 for each in back if is_send(each) != is_send(call))
-    return max(others, default=0) >= (call.nth or 0)
 
 
 def is_send(call: Call) -> bool:

@@ -149,7 +149,7 @@ def _doubt(view: View, ranks: Sequence[int], call: Call | None) -> str:
     A rank alone that shows nothing open is behind: were it in a message, its peer would be in a
     call with it all the same. Of several, some may only wait for another one in messages.
     """
-    unheard = set(range(max(view.world or 0, max(view.heard, default=-1) + 1))) - view.heard
+    unheard = view.everyone - view.heard
     own = [p for rank in ranks for p in view.of_rank.get(rank, {}).values()]
     if any(progress.unseen for progress in own):
         return "of which it issued some"
