@@ -53,10 +53,9 @@ void bind_verify(py::module_& m) {
   m.def(
       "gpu_fill",
       [](int device, std::string_view dtype, std::string_view op, std::int64_t world,
-         std::int64_t turn, const std::vector<Place>& places, double seconds) {
+         std::int64_t turn, const std::vector<Place>& places, Deadline deadline) {
         const WithoutGil unlocked;
-        bench::fill_on_device(device, placed(dtype, op, world, turn, places),
-                              Deadline::after_seconds(seconds));
+        bench::fill_on_device(device, placed(dtype, op, world, turn, places), deadline);
       },
       "device"_a, "dtype"_a, "op"_a, "world"_a, "turn"_a, "places"_a, py::kw_only(),
       "seconds"_a = 60.0,
@@ -65,10 +64,9 @@ void bind_verify(py::module_& m) {
   m.def(
       "gpu_check",
       [](int device, std::string_view dtype, std::string_view op, std::int64_t world,
-         std::int64_t turn, const std::vector<Place>& places, double seconds) {
+         std::int64_t turn, const std::vector<Place>& places, Deadline deadline) {
         const auto found = without_gil([&] {
-          return bench::check_on_device(device, placed(dtype, op, world, turn, places),
-                                        Deadline::after_seconds(seconds));
+          return bench::check_on_device(device, placed(dtype, op, world, turn, places), deadline);
         });
         py::list mismatches;
         for (const bench::Mismatch& one : found) {
@@ -83,11 +81,10 @@ void bind_verify(py::module_& m) {
   m.def(
       "gpu_noise",
       [](int device, std::uintptr_t address, std::size_t bytes, std::string_view dtype,
-         std::string_view op, bool low, double seconds) {
+         std::string_view op, bool low, Deadline deadline) {
         const auto noise = bench::noise_of(bench::dtype_of(dtype), bench::op_of(op), low);
         const WithoutGil unlocked;
-        bench::fill_with_noise_on_device(device, address, bytes, noise,
-                                         Deadline::after_seconds(seconds));
+        bench::fill_with_noise_on_device(device, address, bytes, noise, deadline);
       },
       "device"_a, "address"_a, "bytes"_a, "dtype"_a, "op"_a, py::kw_only(), "low"_a,
       "seconds"_a = 60.0, "As bench_noise, in the memory of a GPU.");
@@ -110,32 +107,25 @@ void bind_library(py::module_& m) {
 void bind_communicator(py::module_& m) {
   py::class_<nccl::Communicator, std::shared_ptr<nccl::Communicator>>(
       m, "Communicator", "An NCCL communicator that is created and closed with deadlines.")
-      .def(py::init([](const py::bytes& id, int rank, int world, int device, double seconds) {
+      .def(py::init([](const py::bytes& id, int rank, int world, int device, Deadline deadline) {
              const nccl::UniqueId unique_id = to_unique_id(id);
              const WithoutGil unlocked;
-             return std::make_shared<nccl::Communicator>(unique_id, rank, world, device,
-                                                         Deadline::after_seconds(seconds));
+             return std::make_shared<nccl::Communicator>(unique_id, rank, world, device, deadline);
            }),
            "unique_id"_a, "rank"_a, "world"_a, py::kw_only(), "device"_a = -1, "seconds"_a = 60.0)
       .def_property_readonly("rank", &nccl::Communicator::rank)
       .def_property_readonly("world", &nccl::Communicator::world)
       .def_property_readonly("device", &nccl::Communicator::device)
       .def_property_readonly("direct", &nccl::Communicator::direct)
-      .def(
-          "close",
-          [](nccl::Communicator& self, double seconds) {
-            self.close(Deadline::after_seconds(seconds));
-          },
-          py::kw_only(), "seconds"_a = 10.0, Unlocked())
+      .def("close", &nccl::Communicator::close, py::kw_only(), "seconds"_a = 10.0, Unlocked())
       .def("abort", &nccl::Communicator::abort, Unlocked());
   py::class_<nccl::Memory, std::shared_ptr<nccl::Memory>>(
       m, "Memory", "The memory that a rank sends from and receives into: one allocation, zeroed.")
       .def(py::init([](std::shared_ptr<nccl::Communicator> communicator, std::size_t bytes,
-                       const std::string& registered, double seconds) {
+                       const std::string& registered, Deadline deadline) {
              const WithoutGil unlocked;
              return std::make_shared<nccl::Memory>(std::move(communicator), bytes,
-                                                   nccl::registration_of(registered),
-                                                   Deadline::after_seconds(seconds));
+                                                   nccl::registration_of(registered), deadline);
            }),
            "communicator"_a.none(false), "bytes"_a, py::kw_only(), "register"_a = "",
            "seconds"_a = 60.0)
@@ -230,15 +220,12 @@ void bind_operation(py::module_& m) {
            "recv_counts"_a = Counts(), "recv_from"_a = 0, "stride"_a = 0, "windows"_a = 1)
       .def_property_readonly("send", [](const nccl::Operation& o) { return address(o.send()); })
       .def_property_readonly("recv", [](const nccl::Operation& o) { return address(o.recv()); })
-      .def(
-          "run",
-          [](nccl::Operation& self, double seconds) { self.run(Deadline::after_seconds(seconds)); },
-          py::kw_only(), "seconds"_a = 60.0, Unlocked(), "Runs once, in the first window.")
+      .def("run", &nccl::Operation::run, py::kw_only(), "seconds"_a = 60.0, Unlocked(),
+           "Runs once, in the first window.")
       .def(
           "block",
-          [](nccl::Operation& self, std::size_t n, bool each, double seconds) {
-            const auto times =
-                without_gil([&] { return self.block(n, each, Deadline::after_seconds(seconds)); });
+          [](nccl::Operation& self, std::size_t n, bool each, Deadline deadline) {
+            const auto times = without_gil([&] { return self.block(n, each, deadline); });
             return tuple_of({list_of(times.each), times.mean});
           },
           "n"_a, py::kw_only(), "each"_a = true, "seconds"_a = 60.0,

@@ -37,11 +37,11 @@ if(ODDRANK_SANITIZE STREQUAL "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 endif()
 
 # csrc/<subject>/**/*.cpp becomes the static library oddrank_<subject>, without bind*.cpp, program*.cpp and the folders nccl/, torch/
-# (see OddrankCuda.cmake and OddrankTorch.cmake), and without the files that need Python.h: cpython/, hooks/, text_queue.cpp.
+# (see OddrankCuda.cmake and OddrankTorch.cmake), and without the files that need Python.h: cpython/, hooks/.
 function(oddrank_library subject)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
        ${PROJECT_SOURCE_DIR}/csrc/${subject}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/(bind_[a-z_]*|program_[a-z_]*|nccl/.*|torch/.*|cpython/.*|hooks/.*|nicer/text_queue)\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "/(bind_[a-z_]*|program_[a-z_]*|nccl/.*|torch/.*|cpython/.*|hooks/.*)\\.cpp$")
   add_library(oddrank_${subject} STATIC ${sources})
   target_include_directories(oddrank_${subject} PUBLIC ${PROJECT_SOURCE_DIR}/csrc)
   list(TRANSFORM ARGN PREPEND oddrank_ OUTPUT_VARIABLE uses)
@@ -53,7 +53,7 @@ endfunction()
 function(oddrank_cpython_library)
   set(csrc ${PROJECT_SOURCE_DIR}/csrc)
   file(GLOB sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
-       ${csrc}/*/cpython/*.cpp ${csrc}/*/hooks/*.cpp ${csrc}/trace/nicer/text_queue.cpp)
+       ${csrc}/*/cpython/*.cpp ${csrc}/*/hooks/*.cpp)
   add_library(oddrank_cpython STATIC ${sources})
   # The hooks use the same names for the same things, so they cannot be compiled as one file.
   list(FILTER sources INCLUDE REGEX "/trace/")

@@ -2,32 +2,98 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <new>
 #include <utility>
 
 #include "control/hub.hpp"
 #include "control/net.hpp"
 #include "control/process.hpp"
 #include "control/worker.hpp"
-#include "os/clock.hpp"
 #include "os/cpython.hpp"
 #include "os/to_python.hpp"
 
-namespace py = pybind11;
-
 namespace oddrank {
-namespace control {
-
-// Defined in cpython/timestamps_type.cpp. Adds the class Timestamps to a module: -1 with a Python
-// error. Returns a new object of it; null with a Python error.
-int bind_timestamps(PyObject* module) noexcept;
-PyObject* make_timestamps(Timestamps timestamps) noexcept;
-
-}  // namespace control
 namespace {
 
 using namespace control;  // NOLINT: this file translates that namespace
 
-std::int64_t ns_in(double seconds) { return Deadline::after_seconds(seconds).ns(); }
+// The Python class Timestamps, with plain CPython methods: pybind11 costs more than their work.
+namespace timestamps {
+
+struct TimestampsObject {
+  PyObject_HEAD Timestamps timestamps;
+};
+
+Timestamps& timestamps_of(PyObject* self) noexcept {
+  return reinterpret_cast<TimestampsObject*>(self)->timestamps;
+}
+
+PyObject* enter(PyObject* self, PyObject* /*unused*/) {
+  timestamps_of(self).enter();
+  Py_RETURN_NONE;
+}
+
+PyObject* leave(PyObject* self, PyObject* /*unused*/) {
+  timestamps_of(self).leave();
+  Py_RETURN_NONE;
+}
+
+PyObject* bytes_of(const std::int64_t* values, std::size_t count) {
+  return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(values),
+                                   static_cast<Py_ssize_t>(count * sizeof *values));
+}
+
+PyObject* starts(PyObject* self, PyObject* /*unused*/) {
+  return bytes_of(timestamps_of(self).starts(), timestamps_of(self).count());
+}
+
+PyObject* durations(PyObject* self, PyObject* /*unused*/) {
+  return bytes_of(timestamps_of(self).durations(), timestamps_of(self).count());
+}
+
+PyObject* count(PyObject* self, void* /*unused*/) {
+  return PyLong_FromSize_t(timestamps_of(self).count());
+}
+
+PyObject* dropped(PyObject* self, void* /*unused*/) {
+  return PyLong_FromUnsignedLongLong(timestamps_of(self).dropped());
+}
+
+void destroy(PyObject* self) {
+  timestamps_of(self).~Timestamps();
+  PyObject_Free(self);
+}
+
+PyMethodDef methods[] = {
+    {"enter", &enter, METH_NOARGS,
+     "enter($self, /)\n--\n\nA collective begins: from now on this rank waits for others."},
+    {"leave", &leave, METH_NOARGS,
+     "leave($self, /)\n--\n\nThe collective has ended. Does nothing without enter."},
+    {"starts", &starts, METH_NOARGS,
+     "starts($self, /)\n--\n\nWhen each collective began: int64 nanoseconds of CLOCK_MONOTONIC."},
+    {"durations", &durations, METH_NOARGS,
+     "durations($self, /)\n--\n\nFrom enter to leave of each collective: int64 nanoseconds."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyGetSetDef values[] = {
+    {"count", &count, nullptr, "Collectives with both timestamps.", nullptr},
+    {"dropped", &dropped, nullptr, "Collectives beyond the capacity: not kept.", nullptr},
+    {nullptr, nullptr, nullptr, nullptr, nullptr}};
+
+PyTypeObject type = [] {
+  PyTypeObject made = blank_static_type();
+  made.tp_name = "oddrank._core.Timestamps";
+  made.tp_basicsize = sizeof(TimestampsObject);
+  made.tp_dealloc = &destroy;
+  made.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION;
+  made.tp_doc =
+      "When collectives began and how long they took; made by Worker.timestamps(capacity).";
+  made.tp_methods = methods;
+  made.tp_getset = values;
+  return made;
+}();
+
+}  // namespace timestamps
 
 // The fields of oddrank.control.root.RankState by name.
 py::dict rank_state(int rank, const RankRecord& one) {
@@ -65,11 +131,13 @@ py::dict rank_state(int rank, const RankRecord& one) {
 void bind_worker(py::module_& m) {
   py::class_<Worker, std::unique_ptr<Worker, py::nodelete>>(m, "Worker")
       .def("mark_stage", &Worker::mark_stage)
-      .def("mark_step", &Worker::mark_step)
-      .def("mark_waiting_in_join", &Worker::mark_waiting_in_join)
+      .def("mark_step",
+           [](Worker& self, std::string_view step, bool waiting) { self.mark_step(step, waiting); })
+      .def("mark_waiting_in_join",
+           [](Worker& self, std::string_view step) { self.mark_step(step, true, true); })
       .def("wait",
-           [](Worker& self, double seconds) {
-             const auto signal = without_gil([&] { return self.wait(ns_in(seconds)); });
+           [](Worker& self, Deadline deadline) {
+             const auto signal = without_gil([&] { return self.wait(deadline); });
              using What = Worker::Signal::What;
              const char* what = signal.what == What::kGo     ? "go"
                                 : signal.what == What::kEnd  ? "end"
@@ -80,16 +148,17 @@ void bind_worker(py::module_& m) {
            })
       // Returns (nanoseconds to add to this rank's CLOCK_MONOTONIC to get the root's, error bound).
       .def("sync_clock",
-           [](Worker& self, double seconds, bool shortcut) {
-             const auto answer =
-                 without_gil([&] { return self.sync_clock(ns_in(seconds), shortcut); });
+           [](Worker& self, Deadline deadline, bool shortcut) {
+             const auto answer = without_gil([&] { return self.sync_clock(deadline, shortcut); });
              return tuple_of({answer.offset_ns, answer.error_ns});
            })
       .def("timestamps",
            [](Worker& self, std::int64_t capacity) {
-             PyObject* made = make_timestamps(self.timestamps(capacity));
-             if (made == nullptr) throw py::error_already_set();
-             return py::reinterpret_steal<py::object>(made);
+             Timestamps made = self.timestamps(capacity);
+             auto* object = PyObject_New(timestamps::TimestampsObject, &timestamps::type);
+             if (object == nullptr) throw py::error_already_set();
+             new (&object->timestamps) Timestamps(std::move(made));
+             return py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(object));
            })
       .def("send_address", &Worker::send_address, py::call_guard<WithoutGil>())
       .def("publish",
@@ -104,7 +173,7 @@ void bind_worker(py::module_& m) {
       "start_worker",
       [](int rank, int world, int local_rank, int local_world, int node, std::string host,
          std::string launcher, std::vector<std::string> fetcher, std::string address,
-         std::string rendezvous_file, bool published, double deadline, double join_deadline,
+         std::string rendezvous_file, bool published, Deadline deadline, Deadline join_deadline,
          int no_verdict) {
         return &Worker::start(
             {{{rank, world, local_rank, local_world, node, std::move(host), std::move(launcher)},
@@ -112,8 +181,8 @@ void bind_worker(py::module_& m) {
               std::move(rendezvous_file),
               std::move(fetcher)},
              published,
-             ns_in(deadline),
-             ns_in(join_deadline),
+             deadline.ns(),
+             join_deadline.ns(),
              no_verdict});
       },
       py::return_value_policy::reference);
@@ -124,28 +193,20 @@ void bind_hub(py::module_& m) {
         "Ignores the signals that launchers and users send to all processes of a job.");
   py::class_<Hub>(m, "Hub")
       .def(py::init([](int listener, int world, std::string token, std::string host,
-                       double deadline, unsigned heartbeat_ms, unsigned silence_ms) {
+                       Deadline deadline, unsigned heartbeat_ms, unsigned silence_ms) {
              return std::make_unique<Hub>(
-                 Fd(listener), HubOptions{world, std::move(token), std::move(host), ns_in(deadline),
+                 Fd(listener), HubOptions{world, std::move(token), std::move(host), deadline.ns(),
                                           heartbeat_ms, silence_ms});
            }),
            "listener"_a, "world"_a, "token"_a, "host"_a, "deadline"_a, "heartbeat_ms"_a = 0,
            "silence_ms"_a = 0)
+      .def("begin", &Hub::begin, py::call_guard<WithoutGil>())
       .def(
-          "begin",
-          [](Hub& self, unsigned number, const std::string& stage, const std::string& parameters,
-             double seconds) { self.begin(number, stage, parameters, ns_in(seconds)); },
+          "wait", [](Hub& self, Deadline until) { return name_of(self.wait(until)); },
           py::call_guard<WithoutGil>())
-      .def(
-          "wait", [](Hub& self, double seconds) { return name_of(self.wait(ns_in(seconds))); },
-          py::call_guard<WithoutGil>())
-      .def(
-          "refresh", [](Hub& self, double seconds) { self.refresh(ns_in(seconds)); },
-          py::call_guard<WithoutGil>())
+      .def("refresh", &Hub::refresh, py::call_guard<WithoutGil>())
       .def("send_roster", &Hub::send_roster, py::call_guard<WithoutGil>())
-      .def(
-          "end", [](Hub& self, int code, double seconds) { self.end(code, ns_in(seconds)); },
-          py::call_guard<WithoutGil>())
+      .def("end", &Hub::end, py::call_guard<WithoutGil>())
       .def("snapshot",
            [](Hub& self) {
              const auto records = without_gil([&] { return self.snapshot(); });
@@ -181,7 +242,8 @@ void bind_hub(py::module_& m) {
 }  // namespace
 
 void bind_control(py::module_& m) {
-  if (bind_timestamps(m.ptr()) != 0) throw py::error_already_set();
+  if (PyType_Ready(&timestamps::type) != 0) throw py::error_already_set();
+  m.attr("Timestamps") = py::handle(reinterpret_cast<PyObject*>(&timestamps::type));
   bind_worker(m);
   bind_hub(m);
   // Returns (listening descriptor, port). Port 0: any.
@@ -198,10 +260,10 @@ void bind_control(py::module_& m) {
     const RootAddress parsed = RootAddress::parse(address);
     return tuple_of({list_of(parsed.hosts), parsed.port, parsed.token});
   });
-  m.def("control_keep", [](pid_t rank, double seconds, const std::vector<int>& passed_on) {
-    keep(rank, ns_in(seconds), passed_on);
+  m.def("control_keep", [](pid_t rank, Deadline deadline, const std::vector<int>& passed_on) {
+    keep(rank, deadline.ns(), passed_on);
   });
-  m.def("kill_this_process_in", [](double seconds) { kill_this_process_at(ns_in(seconds)); });
+  m.def("kill_this_process_in", [](Deadline deadline) { kill_this_process_at(deadline.ns()); });
 }
 
 }  // namespace oddrank

@@ -35,271 +35,6 @@ constexpr std::int64_t kTickNs = 50 * kMs;
 constexpr std::int64_t kLongestBlindNs = 5 * kMs;
 constexpr std::int64_t kResolverNs = 1'000 * kMs;
 
-// Runs in the guard process. Owns the connections to worker and root; the page is the worker's.
-class Guard {
- public:
-  Guard(GuardOptions options, Page& page, Fd worker_socket, ProcessWatch worker);
-  // Returns when the worker has ended and the root needs no more of its state, or at the deadline.
-  void run();
-
- private:
-  // The phases in their order; drawn above next_phase()
-  enum class Phase : std::uint8_t {
-    kSeeking,   // the root has not welcomed this guard yet
-    kWithRoot,  // the root decides
-    kGivingUp,  // tells the root why, if it can; soon prints it and ends the worker
-    kEnding,    // has told the worker to end; kills it if it does not
-    kDone,
-  };
-  // Why and how this guard gives up the root.
-  struct Loss {
-    std::string why;
-    bool reached = false;  // the root had welcomed it
-    bool speaker = false;  // this guard prints why, for its node
-    std::int64_t speak_at = 0, part_until = 0, patience_ns = 0;
-  };
-
-  void step(std::int64_t now);
-  void dial(const std::string& address);
-  void look_for_address(std::int64_t now);
-  void hear_worker();
-  void hear_root(const Frame& frame);
-  void look_at_worker(std::int64_t now);
-  bool worker_dead() const noexcept { return life_ == Liveness::kDead; }
-  bool resolver_slow(std::int64_t now) const;
-  State state(std::int64_t now) const;
-  void report(std::int64_t now, std::uint32_t question);
-  std::int64_t tick_ns() const;
-  void exchange_clock(std::int64_t now);
-  bool is_on_roots_node() const { return options_.rank == options_.local_rank; }
-
-  void change_phase(std::int64_t now);
-  Phase next_phase(std::int64_t now);
-  Phase give_up(const std::string& why, std::int64_t speak_in_ns, std::int64_t patience_ns);
-  Phase end_worker(int code, std::int64_t patience_ns);
-  Phase end_for_launcher();
-  bool launcher_ended_job(std::int64_t now) const;
-  bool is_unreportable(std::int64_t now) const;
-  void say_root_never_joined(int launcher);
-  void say_how_worker_died() const;
-  void hold_name() const;
-
-  GuardOptions options_;
-  Page& page_;
-  ProcessWatch worker_;
-  Channel to_worker_;
-  Link link_;
-  Rendezvous rendezvous_;
-  ClockExchange clock_;
-  pid_t launcher_;  // the worker's parent at the start
-
-  // The worker's own state. Its socket may be open for a moment after its death, or closed before.
-  bool worker_open_ = true;  // its socket
-  bool orphaned_ = false;
-  Liveness life_ = Liveness::kRunning;
-  std::int64_t changed_ns_ = 0;  // when `life_` changed
-  std::int64_t looked_ns_ = 0;   // last look_at_worker()
-  State reported_;
-
-  Phase phase_ = Phase::kSeeking;
-  std::optional<int> root_end_;  // the exit code in the root's END
-  Loss loss_;                    // from kGivingUp on
-  std::int64_t kill_at_ = 0;     // from kEnding on
-
-  std::int64_t last_ping_ = 0;
-  std::vector<Frame> outbox_;  // for the root once the link is up, in the worker's order
-  std::optional<Roster> roster_;
-  Fd speaks_for_host_;  // held by the one guard of this host that prints why rank 0 is missing
-};
-
-Guard::Guard(GuardOptions options, Page& page, Fd worker_socket, ProcessWatch worker)
-    : options_(std::move(options)),
-      page_(page),
-      worker_(std::move(worker)),
-      to_worker_(std::move(worker_socket)),
-      rendezvous_(options_.rendezvous_file, options_.fetcher),
-      clock_(options_.rank, options_.world, which_clock()),
-      launcher_(worker_.parent()) {
-  if (!options_.address.empty()) dial(options_.address);
-}
-
-void Guard::dial(const std::string& address) {
-  const auto remaining_ms =
-      static_cast<std::uint32_t>(Deadline::at_ns(options_.deadline_ns).remaining_ms());
-  Hello hello = options_.hello(worker_, launcher_, remaining_ms);
-  link_.dial(RootAddress::parse(address), std::move(hello),
-             options_.published || options_.address.empty());
-}
-
-void Guard::run() {
-  while (phase_ != Phase::kDone) {
-    std::vector<pollfd> polls;
-    if (worker_open_) {
-      const short events = to_worker_.wants_write() ? POLLIN | POLLOUT : POLLIN;
-      polls.push_back({to_worker_.fd(), events, 0});
-    }
-    // poll() skips fd -1.
-    if (!worker_dead()) polls.push_back({worker_.fd(), POLLIN, 0});
-    polls.push_back({rendezvous_.fd(), POLLIN, 0});
-    link_.add_polls(polls);
-    const timespec tick{0, tick_ns()};
-    ::ppoll(polls.data(), polls.size(), &tick, nullptr);
-    step(monotonic_ns());
-  }
-  // The other guards of this host have read it by now, or the root is gone.
-  if (link_.has_address()) rendezvous_.remove_file();
-  if (speaks_for_host_) hold_name();
-}
-
-std::int64_t Guard::tick_ns() const {
-  return link_.up() ? std::min(kTickNs, clock_.wait_ns(monotonic_ns())) : kTickNs;
-}
-
-void Guard::step(std::int64_t now) {
-  hear_worker();
-  // Reading /proc delays the clock reply, which would count as round trip: skip it for a moment.
-  if (!clock_.awaits_reply() || now - looked_ns_ > kLongestBlindNs) look_at_worker(now);
-  look_for_address(now);
-  link_.tick(now);
-  const bool was_up = link_.up();
-  for (const Frame& frame : link_.work(now)) hear_root(frame);
-  if (link_.up()) {
-    if (!was_up) report(now, 0);
-    for (const Frame& frame : outbox_) link_.send(frame.kind, frame.payload);
-    outbox_.clear();
-    if (now - last_ping_ >= link_.welcome().heartbeat_ms * kMs) {
-      last_ping_ = now;
-      if (page_.read().progress != reported_.progress) report(now, 0);
-      link_.send(FrameKind::kPing, {});
-    }
-  }
-  exchange_clock(monotonic_ns());  // a reply may have made the next exchange due
-  change_phase(now);
-}
-
-void Guard::exchange_clock(std::int64_t now) {
-  if (link_.up() && clock_.due(now)) {
-    link_.send(FrameKind::kAskClock, packed(clock_.begin(monotonic_ns())));
-  }
-  if (auto answer = clock_.answer(now, link_.lost())) {
-    if (!answer->trouble.empty()) {
-      answer->trouble = link_.up() ? "the root is silent" : link_.trouble();
-    }
-    if (worker_open_) to_worker_.send(FrameKind::kClock, pack(*answer));
-  }
-}
-
-// Looks where the worker does not bring the root's address. Once it is dead, runs the fetcher, so
-// that the root learns how it died: before a worker on another node has imported torch it does not
-// know that address.
-void Guard::look_for_address(std::int64_t now) {
-  if (link_.has_address()) {
-    rendezvous_.take_fetched(now);
-    return;
-  }
-  if (const std::string address = rendezvous_.look(now); !address.empty()) {
-    try {
-      dial(address);
-      return;
-    } catch (const Error&) {
-      rendezvous_.forget_file();  // another version wrote it: wait for the worker's
-    }
-  }
-  if (worker_dead() && !is_on_roots_node()) rendezvous_.start_fetch(options_.join_deadline_ns);
-  if (const std::string address = rendezvous_.take_fetched(now); !address.empty()) {
-    try {
-      dial(address);
-    } catch (const Error&) {
-      return;  // the fetcher failed
-    }
-  }
-}
-
-void Guard::hear_worker() {
-  if (!worker_open_) return;
-  worker_open_ = to_worker_.flush() && to_worker_.receive();
-  while (auto frame = to_worker_.next()) {
-    if (frame->kind == FrameKind::kAddress) {
-      if (!link_.has_address()) dial(frame->payload);
-    } else if (frame->kind == FrameKind::kResult || frame->kind == FrameKind::kFail) {
-      // The root takes `waiting` from the state just before a result or failure.
-      outbox_.push_back({FrameKind::kState, pack(state(monotonic_ns()))});
-      outbox_.push_back(std::move(*frame));
-    } else if (frame->kind == FrameKind::kAskClock) {
-      const auto question = unpack<ClockQuestion>(frame->payload);
-      if (question) clock_.ask(*question, monotonic_ns());
-    }
-  }
-}
-
-void Guard::hear_root(const Frame& frame) {
-  if (frame.kind == FrameKind::kGo) {
-    if (worker_open_) to_worker_.send(frame.kind, frame.payload);
-  } else if (frame.kind == FrameKind::kEnd) {
-    root_end_ = Unpacker(frame.payload).next<std::int32_t>();
-  } else if (frame.kind == FrameKind::kReport) {
-    look_at_worker(monotonic_ns());
-    report(monotonic_ns(), Unpacker(frame.payload).next<std::uint32_t>());
-  } else if (frame.kind == FrameKind::kRoster) {
-    roster_ = unpack<Roster>(frame.payload);
-  } else if (frame.kind == FrameKind::kClock) {
-    const std::int64_t now = monotonic_ns();  // before unpacking: it ends the round trip
-    if (const auto reading = unpack<ClockReading>(frame.payload)) clock_.hear(*reading, now);
-  }
-}
-
-void Guard::look_at_worker(std::int64_t now) {
-  if (worker_dead()) return;
-  looked_ns_ = now;
-  // Its socket closes only when the worker dies: read what it wrote before that.
-  const Liveness before = life_;
-  life_ = worker_.look().life;
-  if (life_ != before) changed_ns_ = now;
-  if (worker_dead()) hear_worker();
-  const bool orphaned = launcher_ > 1 && worker_.parent() != launcher_;
-  const bool slow = resolver_slow(now);
-  if (life_ != before || orphaned != reported_.orphaned || slow != reported_.resolver_slow ||
-      page_.terminated.load() != reported_.terminated) {
-    orphaned_ = orphaned;
-    report(now, 0);
-  }
-}
-
-bool Guard::resolver_slow(std::int64_t now) const {
-  const std::int64_t started = page_.resolver_started.load();
-  const std::int64_t answered = page_.resolver_answered.load();
-  return started != 0 && (answered != 0 ? answered : now) - started > kResolverNs;
-}
-
-State Guard::state(std::int64_t now) const {
-  const Progress mark = page_.read();
-  State state;
-  static_cast<ProcessState&>(state) = worker_.last();
-  state.life = life_;
-  const std::int32_t noted = page_.exit_noted.load();
-  if (worker_dead() && state.signal == 0 && state.exit_code < 0 && noted != INT_MIN) {
-    state.exit_code = noted & 0xff;
-  }
-  state.stage = mark.stage;
-  state.step = mark.step;
-  state.stage_number = mark.stage_number;
-  state.progress = mark.progress;
-  state.waiting = mark.waiting != 0;
-  state.published = mark.published != 0;
-  state.terminated = page_.terminated.load();
-  state.terminated_by = page_.terminated_by.load();
-  state.orphaned = orphaned_;
-  state.resolver_slow = resolver_slow(now);
-  state.fault_age_ns = life_ == Liveness::kRunning ? -1 : now - changed_ns_;
-  return state;
-}
-
-void Guard::report(std::int64_t now, std::uint32_t question) {
-  reported_ = state(now);
-  reported_.report = question;
-  link_.send(FrameKind::kState, pack(reported_));
-}
-
 //   +---------+  welcome   +-----------+  the root's END
 //   | seeking |----------->| with root |-------------------------+
 //   +---------+            +-----------+                         |
@@ -396,137 +131,344 @@ void print_partial_view(const GuardOptions& options, const std::optional<Roster>
   say(line + "; ranks here: " + states);
 }
 
-void Guard::change_phase(std::int64_t now) {
-  for (Phase before = Phase::kDone; before != phase_;) {
-    before = phase_;
-    phase_ = next_phase(now);
+// Runs in the guard process. Owns the connections to worker and root; the page is the worker's.
+class Guard {
+ public:
+  Guard(GuardOptions options, Page& page, Fd worker_socket, ProcessWatch worker)
+      : options_(std::move(options)),
+        page_(page),
+        worker_(std::move(worker)),
+        to_worker_(std::move(worker_socket)),
+        rendezvous_(options_.rendezvous_file, options_.fetcher),
+        clock_(options_.rank, options_.world, which_clock()),
+        launcher_(worker_.parent()) {
+    if (!options_.address.empty() && !dial(options_.address)) throw Error("no root address");
   }
-}
-
-// Names every transition. It alone calls the functions that begin a phase; these return it.
-Guard::Phase Guard::next_phase(std::int64_t now) {
-  const bool is_late = now >= options_.deadline_ns + kVerdictNs;
-  switch (phase_) {
-    case Phase::kSeeking:
-      if (root_end_) return end_worker(*root_end_, kPatienceNs);  // it refused the hello
-      if (link_.up()) return Phase::kWithRoot;
-      if (launcher_ended_job(now)) return end_for_launcher();
-      if (link_.lost() || now >= options_.join_deadline_ns) {
-        return give_up("never reached the root, " + link_.trouble(), kSpeakNs, kPatienceNs);
+  // Returns when the worker has ended and the root needs no more of its state, or at the deadline.
+  void run() {
+    while (phase_ != Phase::kDone) {
+      std::vector<pollfd> polls;
+      if (worker_open_) {
+        const short events = to_worker_.wants_write() ? POLLIN | POLLOUT : POLLIN;
+        polls.push_back({to_worker_.fd(), events, 0});
       }
-      if (is_late) return give_up("the root gave no verdict by the deadline", 0, kLastPatienceNs);
-      break;
-    case Phase::kWithRoot:
-      if (root_end_) return end_worker(*root_end_, kPatienceNs);
-      if (link_.lost()) {
-        return give_up("lost the root, " + link_.trouble(), kSpeakNs, kPatienceNs);
-      }
-      if (is_late) return give_up("the root gave no verdict by the deadline", 0, kLastPatienceNs);
-      return phase_;
-    case Phase::kGivingUp:
-      if (root_end_) return end_worker(*root_end_, kPatienceNs);
-      if (!loss_.reached && link_.up()) return Phase::kWithRoot;  // just after the join deadline
-      if (!loss_.reached && launcher_ended_job(now)) return end_for_launcher();
-      if (now >= loss_.speak_at || is_late) {
-        if (loss_.speaker) {
-          print_partial_view(options_, roster_, loss_.why, page_.read().stage, life_);
-        }
-        return end_worker(options_.no_verdict, loss_.patience_ns);
-      }
-      break;
-    case Phase::kEnding: {
-      if (now >= kill_at_ && !worker_dead()) worker_.kill();
-      const bool is_parting = link_.parting() && now < loss_.part_until;
-      const bool ended = worker_dead() ? !rendezvous_.fetching() : now >= kill_at_ + kKilledNs;
-      return ended && !is_parting ? Phase::kDone : phase_;
+      // poll() skips fd -1.
+      if (!worker_dead()) polls.push_back({worker_.fd(), POLLIN, 0});
+      polls.push_back({rendezvous_.fd(), POLLIN, 0});
+      link_.add_polls(polls);
+      const timespec tick{0, tick_ns()};
+      ::ppoll(polls.data(), polls.size(), &tick, nullptr);
+      step(monotonic_ns());
     }
-    case Phase::kDone:
-      return phase_;
+    // The other guards of this host have read it by now, or the root is gone.
+    if (link_.has_address()) rendezvous_.remove_file();
+    if (speaks_for_host_) hold_name();
   }
-  if (!is_unreportable(now)) return phase_;
-  say_how_worker_died();
-  return Phase::kDone;
-}
 
-Guard::Phase Guard::give_up(const std::string& why, std::int64_t speak_in_ns,
-                            std::int64_t patience_ns) {
-  loss_.why = why;
-  loss_.reached = phase_ == Phase::kWithRoot;
-  // If the root was never reached, its own node is silent: there the root itself prints.
-  loss_.speaker = (roster_ || options_.local_rank == 0) && (loss_.reached || options_.node != 0);
-  const std::int64_t now = monotonic_ns();
-  loss_.speak_at = now + (loss_.speaker ? speak_in_ns : 4 * speak_in_ns);
-  loss_.part_until = std::min(now + kPartingNs, options_.deadline_ns + kLastPartingNs);
-  loss_.patience_ns = patience_ns;
-  return Phase::kGivingUp;
-}
+ private:
+  // The phases in their order, drawn above
+  enum class Phase : std::uint8_t {
+    kSeeking,   // the root has not welcomed this guard yet
+    kWithRoot,  // the root decides
+    kGivingUp,  // tells the root why, if it can; soon prints it and ends the worker
+    kEnding,    // has told the worker to end; kills it if it does not
+    kDone,
+  };
+  // Why and how this guard gives up the root.
+  struct Loss {
+    std::string why;
+    bool reached = false;  // the root had welcomed it
+    bool speaker = false;  // this guard prints why, for its node
+    std::int64_t speak_at = 0, part_until = 0, patience_ns = 0;
+  };
 
-Guard::Phase Guard::end_worker(int code, std::int64_t patience_ns) {
-  kill_at_ = monotonic_ns() + patience_ns;
-  if (worker_open_) to_worker_.send(FrameKind::kEnd, packed(code));
-  return Phase::kEnding;
-}
-
-Guard::Phase Guard::end_for_launcher() {
-  if (!link_.has_address()) say_root_never_joined(page_.terminated_by.load());
-  return end_worker(options_.no_verdict, kPatienceNs);
-}
-
-// Whether the launcher's signal came so long ago that no root is to be expected.
-bool Guard::launcher_ended_job(std::int64_t now) const {
-  const std::int64_t terminated = page_.terminated_ns.load();
-  // On rank 0's node only rank 0 itself can bring the address.
-  const bool may_come = rendezvous_.has_file() && !is_on_roots_node();
-  return terminated != 0 && now - terminated > (may_come ? kNeighbourNs : kLauncherNs);
-}
-
-// Whether the worker died before its guard knew the root's address, and nobody will bring it: no
-// fetcher runs, and no other worker of this host can write the rendezvous file, for which the
-// launcher must live.
-bool Guard::is_unreportable(std::int64_t now) const {
-  if (!worker_dead() || rendezvous_.fetching() || link_.has_address()) return false;
-  const bool may_be_told = rendezvous_.has_file() && now - changed_ns_ < kNeighbourNs &&
-                           launcher_ > 1 && (::kill(launcher_, 0) == 0 || errno == EPERM);
-  return !may_be_told;  // EPERM: under srun the parent belongs to root
-}
-
-// For a launcher that ended the job before rank 0 had a guard: then no report is written.
-void Guard::say_root_never_joined(int by) {
-  if (!is_on_roots_node() || options_.launcher.empty() || by != launcher_) return;
-  // Only one guard of the host prints: the first to bind this name.
-  speaks_for_host_.reset(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  const int door = speaks_for_host_.get();
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  std::snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "oddrank-no-rank-0-%u-%d", ::geteuid(),
-                launcher_);
-  if (door >= 0 && ::bind(door, reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0) {
-    speaks_for_host_.reset();
-    return;
+  void step(std::int64_t now) {
+    hear_worker();
+    // Reading /proc delays the clock reply, which would count as round trip: skip it for a moment.
+    if (!clock_.awaits_reply() || now - looked_ns_ > kLongestBlindNs) look_at_worker(now);
+    look_for_address(now);
+    link_.tick(now);
+    const bool was_up = link_.up();
+    for (const Frame& frame : link_.work(now)) hear_root(frame);
+    if (link_.up()) {
+      if (!was_up) report(now, 0);
+      for (const Frame& frame : outbox_) link_.send(frame.kind, frame.payload);
+      outbox_.clear();
+      if (now - last_ping_ >= link_.welcome().heartbeat_ms * kMs) {
+        last_ping_ = now;
+        if (page_.read().progress != reported_.progress) report(now, 0);
+        link_.send(FrameKind::kPing, {});
+      }
+    }
+    exchange_clock(monotonic_ns());  // a reply may have made the next exchange due
+    change_phase(now);
   }
-  say("rank 0 (" + options_.host + ", local rank 0) never joined: its launcher, " +
-      options_.launcher + " (pid " + std::to_string(launcher_) +
-      "), ended the job, as it does when a rank dies; without rank 0 there is no report");
-}
-
-void Guard::say_how_worker_died() const {
-  if (page_.terminated.load() != 0) return;  // its launcher ended it: another rank is the cause
-  const State last = state(monotonic_ns());
-  std::string how = "ended";
-  if (last.signal != 0) how = "was killed by " + signal_name(last.signal);
-  if (last.signal == 0 && last.exit_code >= 0) {
-    how = "exited with code " + std::to_string(last.exit_code);
+  bool dial(const std::string& address) {
+    const auto remaining_ms =
+        static_cast<std::uint32_t>(Deadline::at_ns(options_.deadline_ns).remaining_ms());
+    Hello hello = options_.hello(worker_, launcher_, remaining_ms);
+    return link_.dial(address, std::move(hello), options_.published || options_.address.empty());
   }
-  say("rank " + std::to_string(options_.rank) + " (" + options_.host + ", local rank " +
-      std::to_string(options_.local_rank) + ") " + how + " before it reached rank 0");
-}
+  // Looks where the worker does not bring the root's address. Once it is dead, runs the fetcher, so
+  // that the root learns how it died: before a worker on another node has imported torch it does
+  // not know that address.
+  void look_for_address(std::int64_t now) {
+    if (link_.has_address()) {
+      rendezvous_.take_fetched(now);
+      return;
+    }
+    if (const std::string address = rendezvous_.look(now); !address.empty()) {
+      if (dial(address)) return;
+      rendezvous_.forget_file();  // another version wrote it: wait for the worker's
+    }
+    if (worker_dead() && !is_on_roots_node()) rendezvous_.start_fetch(options_.join_deadline_ns);
+    dial(rendezvous_.take_fetched(now));  // nothing, if the fetcher failed
+  }
+  void hear_worker() {
+    if (!worker_open_) return;
+    worker_open_ = to_worker_.flush() && to_worker_.receive();
+    while (auto frame = to_worker_.next()) {
+      if (frame->kind == FrameKind::kAddress) {
+        if (!link_.has_address()) dial(frame->payload);
+      } else if (frame->kind == FrameKind::kResult || frame->kind == FrameKind::kFail) {
+        // The root takes `waiting` from the state just before a result or failure.
+        outbox_.push_back({FrameKind::kState, pack(state(monotonic_ns()))});
+        outbox_.push_back(std::move(*frame));
+      } else if (frame->kind == FrameKind::kAskClock) {
+        const auto question = unpack<ClockQuestion>(frame->payload);
+        if (question) clock_.ask(*question, monotonic_ns());
+      }
+    }
+  }
+  void hear_root(const Frame& frame) {
+    if (frame.kind == FrameKind::kGo) {
+      if (worker_open_) to_worker_.send(frame.kind, frame.payload);
+    } else if (frame.kind == FrameKind::kEnd) {
+      root_end_ = Unpacker(frame.payload).next<std::int32_t>();
+    } else if (frame.kind == FrameKind::kReport) {
+      look_at_worker(monotonic_ns());
+      report(monotonic_ns(), Unpacker(frame.payload).next<std::uint32_t>());
+    } else if (frame.kind == FrameKind::kRoster) {
+      roster_ = unpack<Roster>(frame.payload);
+    } else if (frame.kind == FrameKind::kClock) {
+      const std::int64_t now = monotonic_ns();  // before unpacking: it ends the round trip
+      if (const auto reading = unpack<ClockReading>(frame.payload)) clock_.hear(*reading, now);
+    }
+  }
+  void look_at_worker(std::int64_t now) {
+    if (worker_dead()) return;
+    looked_ns_ = now;
+    // Its socket closes only when the worker dies: read what it wrote before that.
+    const Liveness before = life_;
+    life_ = worker_.look().life;
+    if (life_ != before) changed_ns_ = now;
+    if (worker_dead()) hear_worker();
+    const bool orphaned = launcher_ > 1 && worker_.parent() != launcher_;
+    const bool slow = resolver_slow(now);
+    if (life_ != before || orphaned != reported_.orphaned || slow != reported_.resolver_slow ||
+        page_.terminated.load() != reported_.terminated) {
+      orphaned_ = orphaned;
+      report(now, 0);
+    }
+  }
+  bool worker_dead() const noexcept { return life_ == Liveness::kDead; }
+  bool resolver_slow(std::int64_t now) const {
+    const std::int64_t started = page_.resolver_started.load();
+    const std::int64_t answered = page_.resolver_answered.load();
+    return started != 0 && (answered != 0 ? answered : now) - started > kResolverNs;
+  }
+  State state(std::int64_t now) const {
+    const Progress mark = page_.read();
+    State state;
+    static_cast<ProcessState&>(state) = worker_.last();
+    state.life = life_;
+    const std::int32_t noted = page_.exit_noted.load();
+    if (worker_dead() && state.signal == 0 && state.exit_code < 0 && noted != INT_MIN) {
+      state.exit_code = noted & 0xff;
+    }
+    state.stage = mark.stage;
+    state.step = mark.step;
+    state.stage_number = mark.stage_number;
+    state.progress = mark.progress;
+    state.waiting = mark.waiting != 0;
+    state.published = mark.published != 0;
+    state.terminated = page_.terminated.load();
+    state.terminated_by = page_.terminated_by.load();
+    state.orphaned = orphaned_;
+    state.resolver_slow = resolver_slow(now);
+    state.fault_age_ns = life_ == Liveness::kRunning ? -1 : now - changed_ns_;
+    return state;
+  }
+  void report(std::int64_t now, std::uint32_t question) {
+    reported_ = state(now);
+    reported_.report = question;
+    link_.send(FrameKind::kState, pack(reported_));
+  }
+  std::int64_t tick_ns() const {
+    return link_.up() ? std::min(kTickNs, clock_.wait_ns(monotonic_ns())) : kTickNs;
+  }
+  void exchange_clock(std::int64_t now) {
+    if (link_.up() && clock_.due(now)) {
+      link_.send(FrameKind::kAskClock, packed(clock_.begin(monotonic_ns())));
+    }
+    if (auto answer = clock_.answer(now, link_.lost())) {
+      if (!answer->trouble.empty()) {
+        answer->trouble = link_.up() ? "the root is silent" : link_.trouble();
+      }
+      if (worker_open_) to_worker_.send(FrameKind::kClock, pack(*answer));
+    }
+  }
+  bool is_on_roots_node() const { return options_.rank == options_.local_rank; }
 
-void Guard::hold_name() const {
-  const std::int64_t left = options_.deadline_ns + kLastPartingNs - monotonic_ns();
-  const std::int64_t hold = std::clamp<std::int64_t>(left, 0, kHoldNs);
-  const timespec pause{hold / 1'000'000'000, hold % 1'000'000'000};
-  ::nanosleep(&pause, nullptr);
-}
+  void change_phase(std::int64_t now) {
+    for (Phase before = Phase::kDone; before != phase_;) {
+      before = phase_;
+      phase_ = next_phase(now);
+    }
+  }
+  // Names every transition. It alone calls the functions that begin a phase; these return it.
+  Phase next_phase(std::int64_t now) {
+    const bool is_late = now >= options_.deadline_ns + kVerdictNs;
+    switch (phase_) {
+      case Phase::kSeeking:
+        if (root_end_) return end_worker(*root_end_, kPatienceNs);  // it refused the hello
+        if (link_.up()) return Phase::kWithRoot;
+        if (launcher_ended_job(now)) return end_for_launcher();
+        if (link_.lost() || now >= options_.join_deadline_ns) {
+          return give_up("never reached the root, " + link_.trouble(), kSpeakNs, kPatienceNs);
+        }
+        if (is_late) return give_up("the root gave no verdict by the deadline", 0, kLastPatienceNs);
+        break;
+      case Phase::kWithRoot:
+        if (root_end_) return end_worker(*root_end_, kPatienceNs);
+        if (link_.lost()) {
+          return give_up("lost the root, " + link_.trouble(), kSpeakNs, kPatienceNs);
+        }
+        if (is_late) return give_up("the root gave no verdict by the deadline", 0, kLastPatienceNs);
+        return phase_;
+      case Phase::kGivingUp:
+        if (root_end_) return end_worker(*root_end_, kPatienceNs);
+        if (!loss_.reached && link_.up()) return Phase::kWithRoot;  // just after the join deadline
+        if (!loss_.reached && launcher_ended_job(now)) return end_for_launcher();
+        if (now >= loss_.speak_at || is_late) {
+          if (loss_.speaker) {
+            print_partial_view(options_, roster_, loss_.why, page_.read().stage, life_);
+          }
+          return end_worker(options_.no_verdict, loss_.patience_ns);
+        }
+        break;
+      case Phase::kEnding: {
+        if (now >= kill_at_ && !worker_dead()) worker_.kill();
+        const bool is_parting = link_.parting() && now < loss_.part_until;
+        const bool ended = worker_dead() ? !rendezvous_.fetching() : now >= kill_at_ + kKilledNs;
+        return ended && !is_parting ? Phase::kDone : phase_;
+      }
+      case Phase::kDone:
+        return phase_;
+    }
+    if (!is_unreportable(now)) return phase_;
+    say_how_worker_died();
+    return Phase::kDone;
+  }
+  Phase give_up(const std::string& why, std::int64_t speak_in_ns, std::int64_t patience_ns) {
+    loss_.why = why;
+    loss_.reached = phase_ == Phase::kWithRoot;
+    // If the root was never reached, its own node is silent: there the root itself prints.
+    loss_.speaker = (roster_ || options_.local_rank == 0) && (loss_.reached || options_.node != 0);
+    const std::int64_t now = monotonic_ns();
+    loss_.speak_at = now + (loss_.speaker ? speak_in_ns : 4 * speak_in_ns);
+    loss_.part_until = std::min(now + kPartingNs, options_.deadline_ns + kLastPartingNs);
+    loss_.patience_ns = patience_ns;
+    return Phase::kGivingUp;
+  }
+  Phase end_worker(int code, std::int64_t patience_ns) {
+    kill_at_ = monotonic_ns() + patience_ns;
+    if (worker_open_) to_worker_.send(FrameKind::kEnd, packed(code));
+    return Phase::kEnding;
+  }
+  Phase end_for_launcher() {
+    if (!link_.has_address()) say_root_never_joined(page_.terminated_by.load());
+    return end_worker(options_.no_verdict, kPatienceNs);
+  }
+  // Whether the launcher's signal came so long ago that no root is to be expected.
+  bool launcher_ended_job(std::int64_t now) const {
+    const std::int64_t terminated = page_.terminated_ns.load();
+    // On rank 0's node only rank 0 itself can bring the address.
+    const bool may_come = rendezvous_.has_file() && !is_on_roots_node();
+    return terminated != 0 && now - terminated > (may_come ? kNeighbourNs : kLauncherNs);
+  }
+  // Whether the worker died before its guard knew the root's address, and nobody will bring it: no
+  // fetcher runs, and no other worker of this host can write the rendezvous file, for which the
+  // launcher must live.
+  bool is_unreportable(std::int64_t now) const {
+    if (!worker_dead() || rendezvous_.fetching() || link_.has_address()) return false;
+    const bool may_be_told = rendezvous_.has_file() && now - changed_ns_ < kNeighbourNs &&
+                             launcher_ > 1 && (::kill(launcher_, 0) == 0 || errno == EPERM);
+    return !may_be_told;  // EPERM: under srun the parent belongs to root
+  }
+  // For a launcher that ended the job before rank 0 had a guard: then no report is written.
+  void say_root_never_joined(int by) {
+    if (!is_on_roots_node() || options_.launcher.empty() || by != launcher_) return;
+    // Only one guard of the host prints: the first to bind this name.
+    speaks_for_host_.reset(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    const int door = speaks_for_host_.get();
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    std::snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "oddrank-no-rank-0-%u-%d",
+                  ::geteuid(), launcher_);
+    if (door >= 0 && ::bind(door, reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0) {
+      speaks_for_host_.reset();
+      return;
+    }
+    say("rank 0 (" + options_.host + ", local rank 0) never joined: its launcher, " +
+        options_.launcher + " (pid " + std::to_string(launcher_) +
+        "), ended the job, as it does when a rank dies; without rank 0 there is no report");
+  }
+  void say_how_worker_died() const {
+    if (page_.terminated.load() != 0) return;  // its launcher ended it: another rank is the cause
+    const State last = state(monotonic_ns());
+    std::string how = "ended";
+    if (last.signal != 0) how = "was killed by " + signal_name(last.signal);
+    if (last.signal == 0 && last.exit_code >= 0) {
+      how = "exited with code " + std::to_string(last.exit_code);
+    }
+    say("rank " + std::to_string(options_.rank) + " (" + options_.host + ", local rank " +
+        std::to_string(options_.local_rank) + ") " + how + " before it reached rank 0");
+  }
+  void hold_name() const {
+    const std::int64_t left = options_.deadline_ns + kLastPartingNs - monotonic_ns();
+    const std::int64_t hold = std::clamp<std::int64_t>(left, 0, kHoldNs);
+    const timespec pause{hold / 1'000'000'000, hold % 1'000'000'000};
+    ::nanosleep(&pause, nullptr);
+  }
+
+  GuardOptions options_;
+  Page& page_;
+  ProcessWatch worker_;
+  Channel to_worker_;
+  Link link_;
+  Rendezvous rendezvous_;
+  ClockExchange clock_;
+  pid_t launcher_;  // the worker's parent at the start
+
+  // The worker's own state. Its socket may be open for a moment after its death, or closed before.
+  bool worker_open_ = true;  // its socket
+  bool orphaned_ = false;
+  Liveness life_ = Liveness::kRunning;
+  std::int64_t changed_ns_ = 0;  // when `life_` changed
+  std::int64_t looked_ns_ = 0;   // last look_at_worker()
+  State reported_;
+
+  Phase phase_ = Phase::kSeeking;
+  std::optional<int> root_end_;  // the exit code in the root's END
+  Loss loss_;                    // from kGivingUp on
+  std::int64_t kill_at_ = 0;     // from kEnding on
+
+  std::int64_t last_ping_ = 0;
+  std::vector<Frame> outbox_;  // for the root once the link is up, in the worker's order
+  std::optional<Roster> roster_;
+  Fd speaks_for_host_;  // held by the one guard of this host that prints why rank 0 is missing
+};
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <memory>
 
@@ -63,20 +64,18 @@ std::string address_of(int socket, AskedEnd end) {
 std::optional<SocketAddress> numeric_address(const std::string& host, std::uint16_t port) {
   SocketAddress address;
   auto* v4 = reinterpret_cast<sockaddr_in*>(&address.storage);
-  if (::inet_pton(AF_INET, host.c_str(), &v4->sin_addr) == 1) {
-    v4->sin_family = AF_INET;
-    v4->sin_port = htons(port);
-    address.size = sizeof *v4;
-    return address;
-  }
   auto* v6 = reinterpret_cast<sockaddr_in6*>(&address.storage);
-  if (::inet_pton(AF_INET6, host.c_str(), &v6->sin6_addr) == 1) {
-    v6->sin6_family = AF_INET6;
-    v6->sin6_port = htons(port);
+  if (::inet_pton(AF_INET, host.c_str(), &v4->sin_addr) == 1) {
+    address.storage.ss_family = AF_INET;
+    address.size = sizeof *v4;
+  } else if (::inet_pton(AF_INET6, host.c_str(), &v6->sin6_addr) == 1) {
+    address.storage.ss_family = AF_INET6;
     address.size = sizeof *v6;
-    return address;
+  } else {
+    return std::nullopt;
   }
-  return std::nullopt;
+  v4->sin_port = htons(port);  // sin6_port has the same offset
+  return address;
 }
 
 std::string numeric_text(const sockaddr* address) {
@@ -115,18 +114,14 @@ RootAddress RootAddress::parse(const std::string& text) {
     throw Error("root address \"" + text.substr(0, hash) + "\": " + kAddressForm);
   }
   address.token = text.substr(hash + 1);
-  const std::string port = text.substr(colon + 1, hash - colon - 1);
-  const bool digits =
-      !port.empty() && port.size() <= 5 &&
-      std::all_of(port.begin(), port.end(), [](char c) { return c >= '0' && c <= '9'; });
-  const int number = digits ? std::stoi(port) : 0;
-  if (number < 1 || number > 65535) {
+  const char* const end = text.data() + hash;
+  const auto [stop, bad] = std::from_chars(text.data() + colon + 1, end, address.port);
+  if (bad != std::errc{} || stop != end || address.port == 0) {
     throw Error("root address \"" + text.substr(0, hash) + "\": bad port; " + kAddressForm);
   }
-  address.port = static_cast<std::uint16_t>(number);
   for (std::size_t at = 0; at <= colon && address.hosts.size() < 64;) {
-    const std::size_t end = std::min(text.find(',', at), colon);
-    std::string host = text.substr(at, end - at);
+    const std::size_t comma = std::min(text.find(',', at), colon);
+    std::string host = text.substr(at, comma - at);
     if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
       host = host.substr(1, host.size() - 2);
     }
@@ -135,7 +130,7 @@ RootAddress RootAddress::parse(const std::string& text) {
                   "\" is not a numeric address; " + kAddressForm);
     }
     address.hosts.push_back(host);
-    at = end + 1;
+    at = comma + 1;
   }
   return address;
 }

@@ -76,7 +76,13 @@ class Packer {
   template <typename Part>
   void put(std::vector<Part> parts) {
     number(parts.size(), 4);
-    for (Part& part : parts) part.fields(*this);
+    for (Part& part : parts) {
+      if constexpr (std::is_same_v<Part, std::string>) {
+        put(part);
+      } else {
+        part.fields(*this);
+      }
+    }
   }
 
   std::string bytes_;
@@ -109,7 +115,7 @@ class Unpacker {
   template <typename Enum>
   requires std::is_enum_v<Enum>
   void get(Enum& value) { value = static_cast<Enum>(number(1)); }
-  void get(std::string& value) { value = text(kSmallFrame); }
+  void get(std::string& value) { value = text(kResultFrame); }
   template <typename Part>
   void get(std::vector<Part>& parts) {
     for (auto left = next<std::uint32_t>(); left > 0 && ok_; --left) {

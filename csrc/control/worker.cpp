@@ -150,19 +150,11 @@ void Worker::mark_stage(std::uint32_t number, std::string_view stage) noexcept {
   page_.begin_stage(mark_);
 }
 
-void Worker::mark_step(std::string_view step, bool waiting) noexcept {
+void Worker::mark_step(std::string_view step, bool waiting, bool in_join) noexcept {
   const std::lock_guard lock(mark_mutex_);
+  if (in_join && mark_.stage_number != 0) return;
   ++mark_.progress;
   mark_.waiting = waiting ? 1 : 0;
-  set_text(mark_.step, step);
-  page_.write(mark_);
-}
-
-void Worker::mark_waiting_in_join(std::string_view step) noexcept {
-  const std::lock_guard lock(mark_mutex_);
-  if (mark_.stage_number != 0) return;
-  ++mark_.progress;
-  mark_.waiting = 1;
   set_text(mark_.step, step);
   page_.write(mark_);
 }
@@ -207,11 +199,10 @@ void Worker::take_frames(bool open) {
   ::_exit(*end);
 }
 
-Worker::Signal Worker::wait(std::int64_t deadline_ns) {
+Worker::Signal Worker::wait(Deadline deadline) {
   std::unique_lock lock(mutex_);
   const auto ready = [&] { return end_ || lost_ || !goes_.empty(); };
-  const auto left = std::chrono::nanoseconds(deadline_ns - monotonic_ns());
-  heard_.wait_for(lock, left, ready);
+  heard_.wait_for(lock, std::chrono::nanoseconds(deadline.ns() - monotonic_ns()), ready);
   Signal signal;
   if (end_) {
     signal.what = Signal::What::kEnd;
@@ -277,7 +268,8 @@ void Worker::write_frame(FrameKind kind, std::string_view payload) {
   }
 }
 
-ClockAnswer Worker::sync_clock(std::int64_t deadline_ns, bool shortcut) {
+ClockAnswer Worker::sync_clock(Deadline deadline, bool shortcut) {
+  const std::int64_t deadline_ns = deadline.ns();
   const std::int64_t time = deadline_ns - monotonic_ns();
   ClockQuestion question;
   {

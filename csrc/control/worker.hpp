@@ -44,9 +44,9 @@ class Worker {
 
   // Set the worker's marks on the page, from any thread. About 100 ns.
   void mark_stage(std::uint32_t number, std::string_view stage) noexcept;
-  void mark_step(std::string_view step, bool waiting) noexcept;
-  // Does nothing once a stage has begun: for a thread that does not know the current stage.
-  void mark_waiting_in_join(std::string_view step) noexcept;
+  // `in_join`: does nothing once a stage has begun, for a thread that does not know the current
+  // one.
+  void mark_step(std::string_view step, bool waiting, bool in_join = false) noexcept;
 
   struct Signal {
     enum class What : std::uint8_t { kGo, kEnd, kLost, kTimeout } what = What::kTimeout;
@@ -54,11 +54,11 @@ class Worker {
     int exit_code = 0;
   };
   // Waits for the next GO or END. A GO is returned once, END every time. kLost: the guard is gone.
-  Signal wait(std::int64_t deadline_ns);
+  Signal wait(Deadline deadline);
 
   // Returns the offset to the root's CLOCK_MONOTONIC, which the guard measures until the deadline.
   // `shortcut`: offset 0 if both read the same clock. Throws Error. One thread at a time.
-  ClockAnswer sync_clock(std::int64_t deadline_ns, bool shortcut);
+  ClockAnswer sync_clock(Deadline deadline, bool shortcut);
   // Returns Timestamps that show each collective on this worker's page.
   Timestamps timestamps(std::int64_t capacity) { return Timestamps(page_, capacity); }
 

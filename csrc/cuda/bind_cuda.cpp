@@ -11,11 +11,11 @@ namespace {
 py::tuple version_tuple(int version) { return tuple_of({version / 1000, version % 1000 / 10}); }
 
 py::dict to_dict(const cuda::Device& device) {
-  py::dict d = dict_of({"index"_k = device.index, "name"_k = device.name, "uuid"_k = device.uuid,
-                        "pci_bus_id"_k = device.pci_bus, "memory_bytes"_k = device.memory_bytes});
-  d["compute_capability"] = tuple_of({device.compute_capability[0], device.compute_capability[1]});
-  add(d, {"multiprocessors"_k = device.multiprocessors, "multicast"_k = device.multicast});
-  return d;
+  const auto [major, minor] = device.compute_capability;
+  return dict_of({"index"_k = device.index, "name"_k = device.name, "uuid"_k = device.uuid,
+                  "pci_bus_id"_k = device.pci_bus, "memory_bytes"_k = device.memory_bytes,
+                  "compute_capability"_k = tuple_of({major, minor}),
+                  "multiprocessors"_k = device.multiprocessors, "multicast"_k = device.multicast});
 }
 
 }  // namespace

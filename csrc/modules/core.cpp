@@ -18,6 +18,7 @@ void bind_selftest(pybind11::module_& m);
 void bind_stats(pybind11::module_& m);
 void bind_trace(pybind11::module_& m);
 int bind_trace_marks(PyObject* module);  // in plain CPython: -1 with a Python error
+void bind_trace_nicer(pybind11::module_& m);
 void bind_trace_read(pybind11::module_& m);
 void bind_triage_stacks(pybind11::module_& m);
 }  // namespace oddrank
@@ -38,6 +39,7 @@ PYBIND11_MODULE(_core, m) {
   oddrank::bind_stats(m);
   oddrank::bind_trace(m);
   if (oddrank::bind_trace_marks(m.ptr()) != 0) throw pybind11::error_already_set();
+  oddrank::bind_trace_nicer(m);
   oddrank::bind_trace_read(m);
   oddrank::bind_triage_stacks(m);
 }

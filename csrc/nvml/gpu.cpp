@@ -351,12 +351,6 @@ struct FabricInfo {  // nvmlGpuFabricInfo_v2_t
 constexpr unsigned kFabricVersion = sizeof(FabricInfo) | 2U << 24U;
 static_assert(sizeof(FabricInfo) == 36);
 
-// Returns 0 if the driver does not report the number.
-unsigned number_or_0(const Library& library, const char* name, Device device) {
-  std::uint64_t found = 0;
-  return library.number(name, device, &found) == kSuccess ? static_cast<unsigned>(found) : 0;
-}
-
 unsigned active_links(const Library& library, Device device) {
   unsigned active = 0;
   for (unsigned link = 0; link < kMostLinks; ++link) {
@@ -367,12 +361,6 @@ unsigned active_links(const Library& library, Device device) {
     active += up ? 1 : 0;
   }
   return active;
-}
-
-unsigned speed_of_links(const Library& library, Device device) {
-  std::uint64_t found = 0;
-  const Result told = library.field(device, kSpeedOfNvlinks, 0, &found);
-  return told == kSuccess ? static_cast<unsigned>(found) : 0;
 }
 
 std::string fabric_of(const Library& library, Device device) {
@@ -396,10 +384,16 @@ GpuLinks gpu_links(const std::string& uuid, const std::string& file) {
   library.check(library.device_of(uuid, &device), "nvmlDeviceGetHandleByUUID");
   GpuLinks links;
   links.nvlinks = active_links(library, device);
-  links.nvlink_MBps = links.nvlinks == 0 ? 0 : speed_of_links(library, device);
+  std::uint64_t found = 0;
+  const auto or_0 = [&found](Result told) {
+    return told == kSuccess ? static_cast<unsigned>(found) : 0;
+  };
+  if (links.nvlinks > 0) {
+    links.nvlink_MBps = or_0(library.field(device, kSpeedOfNvlinks, 0, &found));
+  }
   // The current generation falls while a GPU idles; lanes that are missing stay so.
-  links.pcie = number_or_0(library, "nvmlDeviceGetMaxPcieLinkGeneration", device);
-  links.pcie_width = number_or_0(library, "nvmlDeviceGetCurrPcieLinkWidth", device);
+  links.pcie = or_0(library.number("nvmlDeviceGetMaxPcieLinkGeneration", device, &found));
+  links.pcie_width = or_0(library.number("nvmlDeviceGetCurrPcieLinkWidth", device, &found));
   links.fabric = fabric_of(library, device);
   return links;
 }

@@ -30,6 +30,7 @@ inline std::int64_t ns_of_seconds(double seconds) noexcept {
 // A point in monotonic time. Every wait in oddrank has one.
 class Deadline {
  public:
+  Deadline() = default;  // passed
   static Deadline after_ms(std::int64_t milliseconds) noexcept {
     return Deadline(monotonic_ns() + milliseconds * kMs);
   }
@@ -50,7 +51,7 @@ class Deadline {
 
  private:
   explicit Deadline(std::int64_t at) noexcept : at_(at) {}
-  std::int64_t at_;
+  std::int64_t at_ = 0;
 };
 
 }  // namespace oddrank

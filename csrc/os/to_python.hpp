@@ -13,6 +13,21 @@
 #include <string>
 #include <string_view>
 
+#include "os/clock.hpp"
+
+// Python gives a deadline as seconds from now on.
+template <>
+struct pybind11::detail::type_caster<oddrank::Deadline> {
+  PYBIND11_TYPE_CASTER(oddrank::Deadline, const_name("float"));
+  bool load(handle seconds, bool /*convert*/) {
+    const double given = PyFloat_AsDouble(seconds.ptr());
+    const bool failed = PyErr_Occurred() != nullptr;
+    PyErr_Clear();
+    value = oddrank::Deadline::after_seconds(given);
+    return !failed;
+  }
+};
+
 namespace oddrank {
 namespace py = pybind11;
 using namespace pybind11::literals;  // "name"_a

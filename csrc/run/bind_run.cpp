@@ -1,17 +1,16 @@
 // Bindings of csrc/run: the snapshots that guards send.
 #include <pybind11/pybind11.h>
 
+#include "control/messages.hpp"
 #include "os/error.hpp"
 #include "os/to_python.hpp"
 #include "run/worker_snapshot.hpp"
-
-namespace py = pybind11;
 
 namespace oddrank {
 namespace {
 
 py::dict unpack_snapshot(const py::bytes& bytes) {
-  const auto snapshot = run::unpack_snapshot(std::string_view(bytes));
+  const auto snapshot = control::unpack<run::WorkerSnapshot>(std::string_view(bytes));
   if (!snapshot) throw Error("a guard sent a snapshot that is broken");
   py::list threads;
   for (const auto& thread : snapshot->threads) {

@@ -301,11 +301,34 @@ struct WatchOptions : control::GuardIdentity {
 // Sleeps but for a look a second.
 class Watcher {
  public:
-  Watcher(WatchOptions options, control::ProcessWatch worker);
+  Watcher(WatchOptions options, control::ProcessWatch worker)
+      : options_(std::move(options)),
+        worker_(std::move(worker)),
+        record_(options_.records, worker_.pid(), worker_.start_time(), options_.quiet_ms * kMs),
+        oom_kills_(worker_.pid()),
+        link_(kLongestTurnNs),
+        rendezvous_(options_.rendezvous_file, options_.fetcher),
+        launcher_(worker_.parent()),
+        began_ns_(monotonic_ns()) {
+    if (!options_.address.empty()) dial(options_.address);
+  }
   // Returns once the worker has been dead for 4.5 s (60 s if it has found no root; at once if the
   // root wants no more), or the root is gone; later while the collector runs. A root that is silent
   // is sought again.
-  void run();
+  void run() {
+    for (std::int64_t now = began_ns_; !is_done(now); now = monotonic_ns()) {
+      std::vector<pollfd> polls;
+      // poll() skips fd -1.
+      polls.push_back({is_dead() ? -1 : worker_.fd(), POLLIN, 0});
+      polls.push_back({rendezvous_.fd(), POLLIN, 0});
+      polls.push_back({collector_.fd(), POLLIN, 0});
+      link_.add_polls(polls);
+      const std::int64_t sleep = std::max<std::int64_t>(sleep_ns(now), 0);
+      const timespec pause{sleep / 1'000'000'000, sleep % 1'000'000'000};
+      ::ppoll(polls.data(), polls.size(), &pause, nullptr);
+      step(monotonic_ns(), polls[0].revents != 0);
+    }
+  }
 
  private:
   // A snapshot that the root has asked for.
@@ -316,25 +339,245 @@ class Watcher {
     std::map<std::uint32_t, TaskLook> before;
   };
 
-  void step(std::int64_t now, bool has_died);
-  std::int64_t sleep_ns(std::int64_t now) const;
-  std::int64_t lingers_until() const noexcept;
-  bool is_done(std::int64_t now) const;
-  void look(std::int64_t now);
-  void look_for_root(std::int64_t now);
-  bool dial(const std::string& address);
-  void hear(const control::Frame& frame, std::int64_t now);
-  void kill_family();
-  void go_alone();
-  void forget_root();
-  void seek_again();
-  control::State state(std::int64_t now) const;
-  void report(std::int64_t now, std::uint32_t question);
-  void send_result(std::uint32_t stage, const std::string& result);
-  void collect(const control::Go& go, std::int64_t now);
-  void begin_snapshot(const control::Go& go, std::int64_t now);
-  void send_snapshot();
-  std::vector<std::uint32_t> threads() const;
+  void step(std::int64_t now, bool has_died) {
+    const bool blind = worker_.fd() < 0;
+    if (!is_dead() && (has_died || blind || now - looked_ns_ >= kLookNs)) look(now);
+    if (kill_at_ns_ != 0 && now >= kill_at_ns_ && !is_dead()) {
+      family_.merge(descendants_of(worker_.pid()));
+      worker_.kill();
+      kill_at_ns_ = now + kGraceNs;
+    }
+    if (kill_at_ns_ != 0 && is_dead()) kill_family();
+    while (::waitpid(-1, nullptr, WNOHANG) > 0) continue;  // the fetcher, the collector
+    const auto collected = collector_.take(now);
+    if (alone_) return;
+    look_for_root(now);
+    if (collected) send_result(collects_, *collected);
+    link_.tick(now);
+    const bool was_up = link_.up();
+    const std::vector<control::Frame> frames = link_.work(now);
+    if (link_.up() && !was_up) {
+      welcomed_ = true;
+      silent_ = false;
+      rendezvous_.stop_fetch();
+      report(now, 0);
+    }
+    for (const control::Frame& frame : frames) {
+      if (!alone_) hear(frame, now);
+    }
+    if (alone_) return;
+    if (asked_ && (now >= asked_->due_ns || is_dead())) send_snapshot();
+    if (link_.up() && now - pinged_ns_ >= link_.welcome().heartbeat_ms * kMs) {
+      pinged_ns_ = now;
+      link_.send(FrameKind::kPing, {});
+    }
+    if (link_.lost() && !welcomed_ && options_.address.empty()) forget_root();
+    silent_ = silent_ || link_.parting();
+    if (link_.lost() && silent_) seek_again();
+  }
+  std::int64_t sleep_ns(std::int64_t now) const {
+    std::int64_t next = looked_ns_ + kLookNs;
+    if (is_dead()) next = std::min(now + kLookNs, lingers_until());
+    if (!alone_ && !link_.up()) {
+      const bool often = is_dead() || now - began_ns_ < kSeekSoonNs;
+      next = std::min(next, now + (often ? kSeekNs : kSeekLaterNs));
+    }
+    if (worker_.fd() < 0)
+      next = std::min(next, now + kSeekNs);  // an old kernel: the look sees a death
+    if (asked_) next = std::min(next, asked_->due_ns);
+    if (kill_at_ns_ != 0 && !is_dead()) next = std::min(next, kill_at_ns_);
+    return next - now;
+  }
+  std::int64_t lingers_until() const noexcept {
+    return changed_ns_ + (welcomed_ ? kLingerNs : kUnheardNs);
+  }
+  bool is_done(std::int64_t now) const {
+    if (refused_) return true;
+    if (collector_.running()) return false;
+    if (is_dead() && (alone_ || now >= lingers_until())) return true;
+    return link_.lost();
+  }
+  void look(std::int64_t now) {
+    looked_ns_ = now;
+    const Liveness before = worker_.last().life;
+    const Liveness life = worker_.look().life;
+    if (life != before) changed_ns_ = now;
+    record_.look(now);
+    kills_ = oom_kills_.count();
+    orphaned_ = launcher_ > 1 && worker_.parent() != launcher_;
+    if (life != before || record_.stage() != reported_.stage || kills_ != reported_.oom_kills ||
+        orphaned_ != reported_.orphaned) {
+      report(now, 0);
+    }
+  }
+  void look_for_root(std::int64_t now) {
+    if (link_.has_address()) {
+      rendezvous_.take_fetched(now);
+      return;
+    }
+    if (dial(rendezvous_.look(now))) return;
+    rendezvous_.start_fetch(INT64_MAX);
+    dial(rendezvous_.take_fetched(now));
+  }
+  bool dial(const std::string& address) {
+    if (address.empty() || address == forgotten_) return false;
+    constexpr std::uint32_t kNoDeadline = UINT32_MAX;
+    control::Hello hello = options_.hello(worker_, launcher_, kNoDeadline);
+    // No address: a fetcher failed, or another version left the file.
+    if (!link_.dial(address, std::move(hello), true)) return false;
+    dialed_ = address;
+    return true;
+  }
+  void hear(const control::Frame& frame, std::int64_t now) {
+    if (frame.kind == FrameKind::kEnd) {
+      const bool refused = !link_.up();  // an END without a welcome
+      if (refused && options_.address.empty()) {
+        forget_root();
+        return;
+      }
+      refused_ = refused;
+      go_alone();
+    } else if (frame.kind == FrameKind::kReport) {
+      if (!is_dead()) look(now);
+      report(now, control::Unpacker(frame.payload).next<std::uint32_t>());
+    } else if (frame.kind == FrameKind::kGo) {
+      const auto go = control::unpack<control::Go>(frame.payload);
+      if (go && go->stage == "snapshot") begin_snapshot(*go, now);
+      if (go && go->stage == "collect") collect(*go, now);
+      if (go && go->stage == "kill" && kill_at_ns_ == 0) {
+        family_ = descendants_of(worker_.pid());
+        worker_.kill(SIGTERM);
+        kill_at_ns_ = now + kGraceNs;
+      }
+      if (go && go->stage == "end") go_alone();
+    }
+  }
+  // What the worker had started outlives it: workers that load data, ranks of a script that starts
+  // them itself.
+  void kill_family() {
+    for (const auto& [pid, started] : std::exchange(family_, {})) {
+      if (read_stat(pid).start_time == started) ::kill(pid, SIGKILL);
+    }
+  }
+  void go_alone() {
+    alone_ = true;
+    asked_.reset();
+    link_ = control::Link(kLongestTurnNs);
+  }
+  // The root of an earlier run of the same launcher, whose address was still in the file: that of
+  // this one will take its place.
+  void forget_root() {
+    forgotten_ = dialed_;
+    link_ = control::Link(kLongestTurnNs);
+  }
+  // The network may be cut for long, and the root may take this guard for connected at first: both
+  // look like a root that is gone. The search ends with the worker.
+  void seek_again() {
+    asked_.reset();
+    link_ = control::Link(kLongestTurnNs);
+    dial(dialed_);
+  }
+  control::State state(std::int64_t now) const {
+    control::State state;
+    static_cast<control::ProcessState&>(state) = worker_.last();
+    // Of a zombie, threads may take long to end: drivers free the memory of a GPU.
+    const bool has_ended = is_dead() || state.life == Liveness::kZombie;
+    if (has_ended && state.signal == 0 && state.exit_code < 0)
+      state.exit_code = record_.exit_code();
+    state.stage = record_.stage();
+    state.step = record_.step();
+    state.progress = record_.progress();
+    state.orphaned = orphaned_;
+    state.fault_age_ns = state.life == Liveness::kRunning ? -1 : now - changed_ns_;
+    const std::int64_t quiet = record_.quiet_ns(now);
+    state.quiet_ms = quiet < 0 ? -1 : quiet / kMs;
+    state.oom_kills = kills_;
+    return state;
+  }
+  void report(std::int64_t now, std::uint32_t question) {
+    reported_ = state(now);
+    reported_.report = question;
+    link_.send(FrameKind::kState, control::pack(reported_));
+  }
+  void send_result(std::uint32_t stage, const std::string& result) {
+    link_.send(FrameKind::kResult, control::packed(stage) + result);
+  }
+  void collect(const control::Go& go, std::int64_t now) {
+    const std::size_t end = std::min(go.parameters.find(' '), go.parameters.size());
+    if (!has(std::string_view(go.parameters).substr(0, end), options_.rank)) return;
+    collects_ = go.stage_number;
+    if (!collector_.running()) {
+      std::vector<std::string> command = options_.collector;
+      command.push_back(go.parameters.substr(std::min(end + 1, go.parameters.size())));
+      collector_.start(command, now + kCollectNs);
+    }
+    if (!collector_.running()) send_result(collects_, "");
+  }
+  void begin_snapshot(const control::Go& go, std::int64_t now) {
+    if (!is_dead()) look(now);
+    const std::int64_t look = look_ns(go.parameters);
+    asked_ = Asked{go.stage_number, look == 0, now + look, {}};
+    if (!is_dead()) asked_->before = look_at_threads(worker_.pid(), threads());
+  }
+  void send_snapshot() {
+    WorkerSnapshot snapshot;
+    const pid_t pid = worker_.pid();
+    if (!is_dead()) {
+      const auto after = asked_->once ? asked_->before : look_at_threads(pid, threads());
+      for (const auto& [tid, before] : asked_->before) {
+        const auto found = after.find(tid);
+        if (found == after.end() || found->second.state == 0) continue;
+        const std::uint64_t end = std::max(found->second.cpu_ns, before.cpu_ns);
+        snapshot.threads.push_back({tid, std::string(1, found->second.state),
+                                    wchan_of(static_cast<pid_t>(tid)), end - before.cpu_ns});
+      }
+      const Usage usage = usage_of(pid);
+      snapshot.cpu_ns = usage.cpu_ns;
+      snapshot.io_bytes = usage.io_bytes;
+      if (!asked_->once && options_.world > 1 && options_.world <= kMostWithWorkers) {
+        snapshot.workers = records_of_children(options_.records, pid, 0, kMostWorkersOfOne);
+      }
+    }
+    if (options_.world == 1) {  // it may have started its ranks itself: those are all that there is
+      snapshot.workers =
+          records_of_children(options_.records, pid, worker_.start_time(), kMostWorkers);
+    }
+    const ProcStat stat = read_stat(pid);
+    if (stat.state != 0 && stat.start_time == worker_.start_time()) {
+      snapshot.letter = std::string(1, stat.state);
+      // A main thread may end before the process does.
+      if (stat.is_zombie() && is_dead()) snapshot.wait_status = stat.wait_status;
+    }
+    snapshot.start_time = worker_.start_time();
+    snapshot.oom_kills = kills_ = oom_kills_.count();
+    if (record_.file() != nullptr) {
+      try {
+        for (const trace::Thread& thread : trace::read_threads(*record_.file(), 1).list) {
+          snapshot.events += thread.events;
+        }
+        snapshot.record = trace::slim_record(*record_.file());
+      } catch (const Error&) {
+        snapshot.record.clear();  // cut
+      }
+    }
+    snapshot.realtime_ns = clock_ns(CLOCK_REALTIME);
+    send_result(asked_->stage, control::pack(snapshot));
+    asked_.reset();
+    ::malloc_trim(0);  // the dictionary of the record
+  }
+  // Returns the live threads of the record.
+  std::vector<std::uint32_t> threads() const {
+    std::set<std::uint32_t> tids;
+    if (record_.file() == nullptr) return {};
+    try {
+      for (const trace::Thread& thread : trace::read_threads(*record_.file(), 1).list) {
+        if (thread.state == trace::ThreadState::kLive) tids.insert(thread.tid);
+      }
+    } catch (const Error&) {
+      return {};  // cut
+    }
+    return {tids.begin(), tids.end()};
+  }
   bool is_dead() const noexcept { return worker_.last().life == control::Liveness::kDead; }
 
   WatchOptions options_;
@@ -362,293 +605,6 @@ class Watcher {
   control::State reported_;
   std::optional<Asked> asked_;
 };
-
-Watcher::Watcher(WatchOptions options, control::ProcessWatch worker)
-    : options_(std::move(options)),
-      worker_(std::move(worker)),
-      record_(options_.records, worker_.pid(), worker_.start_time(), options_.quiet_ms * kMs),
-      oom_kills_(worker_.pid()),
-      link_(kLongestTurnNs),
-      rendezvous_(options_.rendezvous_file, options_.fetcher),
-      launcher_(worker_.parent()),
-      began_ns_(monotonic_ns()) {
-  if (!options_.address.empty()) dial(options_.address);
-}
-
-void Watcher::run() {
-  for (std::int64_t now = began_ns_; !is_done(now); now = monotonic_ns()) {
-    std::vector<pollfd> polls;
-    // poll() skips fd -1.
-    polls.push_back({is_dead() ? -1 : worker_.fd(), POLLIN, 0});
-    polls.push_back({rendezvous_.fd(), POLLIN, 0});
-    polls.push_back({collector_.fd(), POLLIN, 0});
-    link_.add_polls(polls);
-    const std::int64_t sleep = std::max<std::int64_t>(sleep_ns(now), 0);
-    const timespec pause{sleep / 1'000'000'000, sleep % 1'000'000'000};
-    ::ppoll(polls.data(), polls.size(), &pause, nullptr);
-    step(monotonic_ns(), polls[0].revents != 0);
-  }
-}
-
-std::int64_t Watcher::sleep_ns(std::int64_t now) const {
-  std::int64_t next = looked_ns_ + kLookNs;
-  if (is_dead()) next = std::min(now + kLookNs, lingers_until());
-  if (!alone_ && !link_.up()) {
-    const bool often = is_dead() || now - began_ns_ < kSeekSoonNs;
-    next = std::min(next, now + (often ? kSeekNs : kSeekLaterNs));
-  }
-  if (worker_.fd() < 0)
-    next = std::min(next, now + kSeekNs);  // an old kernel: the look sees a death
-  if (asked_) next = std::min(next, asked_->due_ns);
-  if (kill_at_ns_ != 0 && !is_dead()) next = std::min(next, kill_at_ns_);
-  return next - now;
-}
-
-std::int64_t Watcher::lingers_until() const noexcept {
-  return changed_ns_ + (welcomed_ ? kLingerNs : kUnheardNs);
-}
-
-bool Watcher::is_done(std::int64_t now) const {
-  if (refused_) return true;
-  if (collector_.running()) return false;
-  if (is_dead() && (alone_ || now >= lingers_until())) return true;
-  return link_.lost();
-}
-
-void Watcher::step(std::int64_t now, bool has_died) {
-  const bool blind = worker_.fd() < 0;
-  if (!is_dead() && (has_died || blind || now - looked_ns_ >= kLookNs)) look(now);
-  if (kill_at_ns_ != 0 && now >= kill_at_ns_ && !is_dead()) {
-    family_.merge(descendants_of(worker_.pid()));
-    worker_.kill();
-    kill_at_ns_ = now + kGraceNs;
-  }
-  if (kill_at_ns_ != 0 && is_dead()) kill_family();
-  while (::waitpid(-1, nullptr, WNOHANG) > 0) continue;  // the fetcher, the collector
-  const auto collected = collector_.take(now);
-  if (alone_) return;
-  look_for_root(now);
-  if (collected) send_result(collects_, *collected);
-  link_.tick(now);
-  const bool was_up = link_.up();
-  const std::vector<control::Frame> frames = link_.work(now);
-  if (link_.up() && !was_up) {
-    welcomed_ = true;
-    silent_ = false;
-    rendezvous_.stop_fetch();
-    report(now, 0);
-  }
-  for (const control::Frame& frame : frames) {
-    if (!alone_) hear(frame, now);
-  }
-  if (alone_) return;
-  if (asked_ && (now >= asked_->due_ns || is_dead())) send_snapshot();
-  if (link_.up() && now - pinged_ns_ >= link_.welcome().heartbeat_ms * kMs) {
-    pinged_ns_ = now;
-    link_.send(FrameKind::kPing, {});
-  }
-  if (link_.lost() && !welcomed_ && options_.address.empty()) forget_root();
-  silent_ = silent_ || link_.parting();
-  if (link_.lost() && silent_) seek_again();
-}
-
-void Watcher::look(std::int64_t now) {
-  looked_ns_ = now;
-  const Liveness before = worker_.last().life;
-  const Liveness life = worker_.look().life;
-  if (life != before) changed_ns_ = now;
-  record_.look(now);
-  kills_ = oom_kills_.count();
-  orphaned_ = launcher_ > 1 && worker_.parent() != launcher_;
-  if (life != before || record_.stage() != reported_.stage || kills_ != reported_.oom_kills ||
-      orphaned_ != reported_.orphaned) {
-    report(now, 0);
-  }
-}
-
-void Watcher::look_for_root(std::int64_t now) {
-  if (link_.has_address()) {
-    rendezvous_.take_fetched(now);
-    return;
-  }
-  if (dial(rendezvous_.look(now))) return;
-  rendezvous_.start_fetch(INT64_MAX);
-  dial(rendezvous_.take_fetched(now));
-}
-
-bool Watcher::dial(const std::string& address) {
-  if (address.empty() || address == forgotten_) return false;
-  constexpr std::uint32_t kNoDeadline = UINT32_MAX;
-  control::Hello hello = options_.hello(worker_, launcher_, kNoDeadline);
-  try {
-    link_.dial(control::RootAddress::parse(address), std::move(hello), true);
-  } catch (const Error&) {
-    return false;  // a fetcher failed, or another version left the file
-  }
-  dialed_ = address;
-  return link_.has_address();
-}
-
-void Watcher::hear(const control::Frame& frame, std::int64_t now) {
-  if (frame.kind == FrameKind::kEnd) {
-    const bool refused = !link_.up();  // an END without a welcome
-    if (refused && options_.address.empty()) {
-      forget_root();
-      return;
-    }
-    refused_ = refused;
-    go_alone();
-  } else if (frame.kind == FrameKind::kReport) {
-    if (!is_dead()) look(now);
-    report(now, control::Unpacker(frame.payload).next<std::uint32_t>());
-  } else if (frame.kind == FrameKind::kGo) {
-    const auto go = control::unpack<control::Go>(frame.payload);
-    if (go && go->stage == "snapshot") begin_snapshot(*go, now);
-    if (go && go->stage == "collect") collect(*go, now);
-    if (go && go->stage == "kill" && kill_at_ns_ == 0) {
-      family_ = descendants_of(worker_.pid());
-      worker_.kill(SIGTERM);
-      kill_at_ns_ = now + kGraceNs;
-    }
-    if (go && go->stage == "end") go_alone();
-  }
-}
-
-// What the worker had started outlives it: workers that load data, ranks of a script that starts
-// them itself.
-void Watcher::kill_family() {
-  for (const auto& [pid, started] : std::exchange(family_, {})) {
-    if (read_stat(pid).start_time == started) ::kill(pid, SIGKILL);
-  }
-}
-
-void Watcher::go_alone() {
-  alone_ = true;
-  asked_.reset();
-  link_ = control::Link(kLongestTurnNs);
-}
-
-// The root of an earlier run of the same launcher, whose address was still in the file: that of
-// this one will take its place.
-void Watcher::forget_root() {
-  forgotten_ = dialed_;
-  link_ = control::Link(kLongestTurnNs);
-}
-
-// The network may be cut for long, and the root may take this guard for connected at first: both
-// look like a root that is gone. The search ends with the worker.
-void Watcher::seek_again() {
-  asked_.reset();
-  link_ = control::Link(kLongestTurnNs);
-  dial(dialed_);
-}
-
-control::State Watcher::state(std::int64_t now) const {
-  control::State state;
-  static_cast<control::ProcessState&>(state) = worker_.last();
-  // Of a zombie, threads may take long to end: drivers free the memory of a GPU.
-  const bool has_ended = is_dead() || state.life == Liveness::kZombie;
-  if (has_ended && state.signal == 0 && state.exit_code < 0) state.exit_code = record_.exit_code();
-  state.stage = record_.stage();
-  state.step = record_.step();
-  state.progress = record_.progress();
-  state.orphaned = orphaned_;
-  state.fault_age_ns = state.life == Liveness::kRunning ? -1 : now - changed_ns_;
-  const std::int64_t quiet = record_.quiet_ns(now);
-  state.quiet_ms = quiet < 0 ? -1 : quiet / kMs;
-  state.oom_kills = kills_;
-  return state;
-}
-
-void Watcher::report(std::int64_t now, std::uint32_t question) {
-  reported_ = state(now);
-  reported_.report = question;
-  link_.send(FrameKind::kState, control::pack(reported_));
-}
-
-void Watcher::send_result(std::uint32_t stage, const std::string& result) {
-  link_.send(FrameKind::kResult, control::packed(stage) + result);
-}
-
-void Watcher::collect(const control::Go& go, std::int64_t now) {
-  const std::size_t end = std::min(go.parameters.find(' '), go.parameters.size());
-  if (!has(std::string_view(go.parameters).substr(0, end), options_.rank)) return;
-  collects_ = go.stage_number;
-  if (!collector_.running()) {
-    std::vector<std::string> command = options_.collector;
-    command.push_back(go.parameters.substr(std::min(end + 1, go.parameters.size())));
-    collector_.start(command, now + kCollectNs);
-  }
-  if (!collector_.running()) send_result(collects_, "");
-}
-
-void Watcher::begin_snapshot(const control::Go& go, std::int64_t now) {
-  if (!is_dead()) look(now);
-  const std::int64_t look = look_ns(go.parameters);
-  asked_ = Asked{go.stage_number, look == 0, now + look, {}};
-  if (!is_dead()) asked_->before = look_at_threads(worker_.pid(), threads());
-}
-
-// Returns the live threads of the record.
-std::vector<std::uint32_t> Watcher::threads() const {
-  std::set<std::uint32_t> tids;
-  if (record_.file() == nullptr) return {};
-  try {
-    for (const trace::Thread& thread : trace::read_threads(*record_.file(), 1).list) {
-      if (thread.state == trace::ThreadState::kLive) tids.insert(thread.tid);
-    }
-  } catch (const Error&) {
-    return {};  // cut
-  }
-  return {tids.begin(), tids.end()};
-}
-
-void Watcher::send_snapshot() {
-  WorkerSnapshot snapshot;
-  const pid_t pid = worker_.pid();
-  if (!is_dead()) {
-    const auto after = asked_->once ? asked_->before : look_at_threads(pid, threads());
-    for (const auto& [tid, before] : asked_->before) {
-      const auto found = after.find(tid);
-      if (found == after.end() || found->second.state == 0) continue;
-      const std::uint64_t end = std::max(found->second.cpu_ns, before.cpu_ns);
-      snapshot.threads.push_back({tid, std::string(1, found->second.state),
-                                  wchan_of(static_cast<pid_t>(tid)), end - before.cpu_ns});
-    }
-    const Usage usage = usage_of(pid);
-    snapshot.cpu_ns = usage.cpu_ns;
-    snapshot.io_bytes = usage.io_bytes;
-    if (!asked_->once && options_.world > 1 && options_.world <= kMostWithWorkers) {
-      snapshot.workers = records_of_children(options_.records, pid, 0, kMostWorkersOfOne);
-    }
-  }
-  if (options_.world == 1) {  // it may have started its ranks itself: those are all that there is
-    snapshot.workers =
-        records_of_children(options_.records, pid, worker_.start_time(), kMostWorkers);
-  }
-  const ProcStat stat = read_stat(pid);
-  if (stat.state != 0 && stat.start_time == worker_.start_time()) {
-    snapshot.letter = std::string(1, stat.state);
-    // A main thread may end before the process does.
-    if (stat.is_zombie() && is_dead()) snapshot.wait_status = stat.wait_status;
-  }
-  snapshot.start_time = worker_.start_time();
-  snapshot.oom_kills = kills_ = oom_kills_.count();
-  if (record_.file() != nullptr) {
-    try {
-      for (const trace::Thread& thread : trace::read_threads(*record_.file(), 1).list) {
-        snapshot.events += thread.events;
-      }
-      snapshot.record = trace::slim_record(*record_.file());
-    } catch (const Error&) {
-      snapshot.record.clear();  // cut
-    }
-  }
-  snapshot.realtime_ns = clock_ns(CLOCK_REALTIME);
-  send_result(asked_->stage, pack_snapshot(snapshot));
-  asked_.reset();
-  ::malloc_trim(0);  // the dictionary of the record
-}
 
 constexpr int kUsage = 2;
 constexpr int kFailed = 1;

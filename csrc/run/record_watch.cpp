@@ -23,6 +23,8 @@
 namespace oddrank::run {
 namespace {
 
+using trace::value_of;
+
 // PREFIX and KINDS of oddrank/pauses.py.
 constexpr std::string_view kPrefix = "oddrank:";
 constexpr std::array<std::string_view, 3> kKinds{"switch ", "breakpoint ", "waits "};
@@ -73,8 +75,8 @@ void each_child(const std::vector<std::string>& paths, pid_t parent, std::uint64
         const trace::RecordFile file(std::move(fd), at->path());
         const std::uint64_t began = file.process().start_time;
         const bool is_own = file.process().parent_pid == static_cast<std::uint32_t>(parent);
-        const bool is_rank =
-            since != 0 && is_own && began >= since && file.counters().collectives_claimed > 0;
+        const bool is_rank = since != 0 && is_own && began >= since &&
+                             value_of(file.header()->collectives_claimed) > 0;
         if ((lives && began == stat.start_time) || is_rank) take(at->path().native(), file);
       } catch (const Error&) {
         continue;
@@ -119,17 +121,18 @@ void RecordWatch::find() {
 void RecordWatch::look(std::int64_t now) {
   find();
   if (!file_) return;
-  trace::Counters heads;
+  trace::HeaderCopy heads;
   try {
-    heads = file_->counters();
+    heads = file_->header();
   } catch (const Error&) {
     return;  // cut: the last heads stay
   }
   // A step may be set back, by another epoch.
-  const std::uint64_t step = heads.step.value_or(0), last = heads_.step.value_or(0);
-  std::uint64_t moved = heads.collectives_claimed - heads_.collectives_claimed;
-  if (heads.step != heads_.step) moved += step > last ? step - last : 1;
-  heads_ = std::move(heads);
+  const std::uint64_t step = heads.step().value_or(0), last = heads_.step().value_or(0);
+  std::uint64_t moved =
+      value_of(heads->collectives_claimed) - value_of(heads_->collectives_claimed);
+  if (heads.step() != heads_.step()) moved += step > last ? step - last : 1;
+  heads_ = heads;
   if (moved == 0) moved = moved_by_children();
   progress_ += moved;
   const bool is_new = stage_ == std::string_view("starting");
@@ -137,10 +140,10 @@ void RecordWatch::look(std::int64_t now) {
   // Marks are read only of a rank that stands still, and once.
   if (moved != 0) {
     marks_read_ = 0;
-  } else if (heads_.marks_claimed != marks_read_) {
+  } else if (value_of(heads_->marks_claimed) != marks_read_) {
     try {
       paused = is_paused();
-      marks_read_ = heads_.marks_claimed;
+      marks_read_ = value_of(heads_->marks_claimed);
     } catch (const Error&) {
       return;  // cut
     }
@@ -156,8 +159,8 @@ std::uint64_t RecordWatch::moved_by_children() {
   std::map<std::string, std::uint64_t> seen;
   std::uint64_t moved = 0;
   each_child(paths_, pid_, 0, [&](const std::string& path, const trace::RecordFile& file) {
-    const trace::Counters heads = file.counters();
-    const std::uint64_t now = heads.collectives_claimed + heads.step.value_or(0);
+    const trace::HeaderCopy heads = file.header();
+    const std::uint64_t now = value_of(heads->collectives_claimed) + heads.step().value_or(0);
     seen[path] = now;
     if (const auto before = children_.find(path); before != children_.end()) {
       moved += now != before->second ? 1 : 0;
@@ -188,9 +191,10 @@ std::vector<std::string> records_of_children(const std::vector<std::string>& pat
 }
 
 int RecordWatch::exit_code() const noexcept {
-  if (heads_.end == trace::End::kExited) return heads_.exit_code;
-  if (heads_.raised == "KeyboardInterrupt") return 128 + SIGINT;  // Python dies of the signal
-  return heads_.raised.empty() ? -1 : 1;
+  if (heads_.end() == trace::End::kExited) return heads_.exit_code();
+  const std::string_view raised = trace::text_of(heads_->raised);
+  if (raised == "KeyboardInterrupt") return 128 + SIGINT;  // Python dies of the signal
+  return raised.empty() ? -1 : 1;
 }
 
 }  // namespace oddrank::run

@@ -30,7 +30,7 @@ class RecordWatch {
   // has noted it (oddrank/pauses.py).
   const char* stage() const noexcept { return stage_; }
   // The number of the last step(); "" before the first.
-  std::string step() const { return heads_.step ? std::to_string(*heads_.step) : ""; }
+  std::string step() const { return heads_.step() ? std::to_string(*heads_.step()) : ""; }
   // Grows with each step, and each begin and end of a collective; while there are none, with those
   // of processes that this one has started: a launcher in the script, such as mp.spawn.
   std::uint64_t progress() const noexcept { return progress_; }
@@ -54,7 +54,7 @@ class RecordWatch {
   std::optional<trace::RecordFile> file_;
   std::string path_;
   std::uint64_t inode_ = 0;
-  trace::Counters heads_;
+  trace::HeaderCopy heads_;
   const char* stage_ = "starting";
   std::uint64_t progress_ = 0;
   std::int64_t moved_ns_ = 0;

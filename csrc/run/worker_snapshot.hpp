@@ -1,13 +1,16 @@
 // A guard's answer to a snapshot: what /proc and the record say of its worker at one moment.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "trace/read/slim.hpp"
+
 namespace oddrank::run {
+
+constexpr std::size_t kMostWorkers = 64, kMostWorkersOfOne = 4;
 
 struct WorkerSnapshot {
   struct Thread {
@@ -31,24 +34,15 @@ struct WorkerSnapshot {
   std::string record;                // a slim record; "": there is none
   std::vector<std::string> workers;  // slim records of processes that it has started, some of them
 
-  // Without the records, which follow packed.
   void fields(auto& io) {
-    io(realtime_ns, letter, wait_status, start_time, oom_kills, cpu_ns, io_bytes, events, threads);
+    io(realtime_ns, letter, wait_status, start_time, oom_kills, cpu_ns, io_bytes, events, threads,
+       record, workers);
+  }
+  bool valid() const {
+    const auto fits = [](const std::string& one) { return one.size() <= trace::kLargestSlim; };
+    return realtime_ns > 0 && fits(record) && workers.size() <= kMostWorkers &&
+           std::ranges::all_of(workers, fits);
   }
 };
-
-constexpr std::size_t kMostWorkers = 64, kMostWorkersOfOne = 4;
-
-// A training rank's takes 4 to 10 KiB, each worker as much.
-std::string pack_snapshot(const WorkerSnapshot& snapshot);
-// Returns empty if the bytes are no snapshot.
-std::optional<WorkerSnapshot> unpack_snapshot(std::string_view bytes);
-
-// Packs words of 8 bytes, many of whose bytes are zero: for each word a byte whose bits say which
-// bytes are not zero, then those. After 0x00 comes the number of further words of zeros. Bytes
-// after the last whole word are lost.
-std::string pack_words(std::string_view bytes);
-// Returns empty if the input is broken or has more than `most` bytes once unpacked.
-std::optional<std::string> unpack_words(std::string_view packed, std::size_t most);
 
 }  // namespace oddrank::run

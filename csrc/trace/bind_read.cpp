@@ -19,10 +19,11 @@
 #include "trace/read/slim.hpp"
 #include "trace/read/snapshot.hpp"
 
-namespace py = pybind11;
-
 namespace oddrank {
 namespace {
+
+using trace::text_of;
+using trace::value_of;
 
 py::dict process_dict(const trace::Process& process) {
   return dict_of(
@@ -50,18 +51,19 @@ std::string name_of(trace::Kind kind) {
 }
 
 // Adds whether the process is alive, how it ended, and what its record lost.
-void add_state(py::dict& made, trace::Liveness life, const trace::Counters& counters) {
-  py::dict lost =
-      dict_of({"threads"_k = counters.lost_threads, "codes"_k = counters.lost_codes,
-               "collectives"_k = counters.lost_collectives, "groups"_k = counters.lost_groups});
+void add_state(py::dict& made, trace::Liveness life, const trace::HeaderCopy& header) {
+  py::dict lost = dict_of({"threads"_k = value_of(header->lost_threads),
+                           "codes"_k = value_of(header->lost_codes),
+                           "collectives"_k = value_of(header->lost_collectives),
+                           "groups"_k = value_of(header->lost_groups)});
   add(made,
-      {"life"_k = kLives[static_cast<std::size_t>(life)], "end"_k = name_of(counters.end),
-       "exit_code"_k = counters.end == trace::End::kExited ? Value(counters.exit_code) : Value(),
-       "raised"_k = counters.raised, "message"_k = counters.message,
-       "raised_at"_k = counters.raised_at,
+      {"life"_k = kLives[static_cast<std::size_t>(life)], "end"_k = name_of(header.end()),
+       "exit_code"_k = header.end() == trace::End::kExited ? Value(header.exit_code()) : Value(),
+       "raised"_k = text_of(header->raised), "message"_k = text_of(header->message),
+       "raised_at"_k = text_of(header->raised_at),
        "disarmed"_k =
-           counters.hook_state == static_cast<std::uint64_t>(trace::HookState::kDisarmed),
-       "displaced_by"_k = counters.displaced_by, "lost"_k = lost});
+           value_of(header->hook_state) == static_cast<std::uint64_t>(trace::HookState::kDisarmed),
+       "displaced_by"_k = text_of(header->displaced_by), "lost"_k = lost});
 }
 
 py::tuple frame_tuple(const trace::Frame& frame) {
@@ -139,7 +141,7 @@ py::tuple sizes_tuple(const trace::Collective& c, const trace::Dictionary& names
   std::optional<std::uint32_t> partner, peer, root;
   std::optional<std::int64_t> tag;
   if (group != nullptr && c.partner != trace::kNoRank) partner = group->global(c.partner);
-  if (c.is_pair()) {
+  if (is_pair(c.role)) {
     peer = partner;
     if (c.other != trace::kNoTag) tag = static_cast<std::int64_t>(c.other);
   } else if (c.role == trace::Role::kRoot) {
@@ -148,14 +150,13 @@ py::tuple sizes_tuple(const trace::Collective& c, const trace::Dictionary& names
   return tuple_of({trace::name_of_type(c.type), c.input(), c.output(), peer, tag, root, c.failed});
 }
 
-py::dict collective_dict(const trace::CollectiveNow& now, CollectiveNames& names) {
-  return dict_of({"operation"_k = names.operation(now.collective.operation),
-                  "group"_k = names.group(now.collective.group),
-                  "sizes"_k = sizes_tuple(now.collective, names.dictionary()),
-                  "sequence"_k = now.collective.known_sequence(), "bytes"_k = now.collective.bytes,
-                  "tid"_k = now.collective.tid, "number"_k = now.collective.number,
-                  "state"_k = trace::name_of(now.collective.state), "begin_ns"_k = now.begin,
-                  "end_ns"_k = now.end});
+py::dict collective_dict(const trace::Collective& c, const trace::Clock& clock,
+                         CollectiveNames& names) {
+  return dict_of({"operation"_k = names.operation(c.operation), "group"_k = names.group(c.group),
+                  "sizes"_k = sizes_tuple(c, names.dictionary()), "sequence"_k = c.known_sequence(),
+                  "bytes"_k = c.bytes, "tid"_k = c.tid, "number"_k = c.number,
+                  "state"_k = trace::name_of(c.state), "begin_ns"_k = clock.realtime_ns(c.begin),
+                  "end_ns"_k = clock.realtime_ns(c.end)});
 }
 
 // Opens the record of a file, or reads `content`, which must outlive it; then `path` is only shown.
@@ -170,21 +171,23 @@ py::dict snapshot(const std::string& path, const std::optional<std::string_view>
   CollectiveNames names(*now.names);
   py::list threads, open, sections, groups;
   for (const auto& thread : now.threads) append(threads, thread_dict(thread));
-  for (const auto& collective : now.open) append(open, collective_dict(collective, names));
+  for (const auto& collective : now.open)
+    append(open, collective_dict(collective, now.clock, names));
   for (const auto& group : now.groups) {
-    append(groups, {names.group(group.progress.group), group.progress.begun, group.progress.issued,
-                    group.progress.ended, group.last});
+    append(groups, {names.group(group.group), group.begun, group.issued, group.ended,
+                    now.clock.realtime_ns(group.last)});
   }
   for (const auto& section : now.sections) {
-    append(sections, {section.mark.text, section.mark.tid, section.begin});
+    append(sections, {section.text, section.tid, now.clock.realtime_ns(section.tsc)});
   }
   py::dict made = process_dict(now.process);
-  add_state(made, now.life, now.counters);
+  add_state(made, now.life, now.header);
   add(made,
-      {"step"_k = now.counters.step, "step_ns"_k = now.step, "last_ns"_k = now.last_event,
+      {"step"_k = now.header.step(), "step_ns"_k = now.step, "last_ns"_k = now.last_event,
        "gil_wanted_ns"_k = now.gil_wanted, "threads"_k = threads, "open"_k = open,
-       "last_collective"_k = now.last ? collective_dict(*now.last, names) : py::object(py::none()),
-       "groups"_k = groups, "collectives_recorded"_k = now.counters.collectives_since != 0,
+       "last_collective"_k =
+           now.last ? collective_dict(*now.last, now.clock, names) : py::object(py::none()),
+       "groups"_k = groups, "collectives_recorded"_k = value_of(now.header->collectives_since) != 0,
        "sections"_k = sections, "lowered"_k = lowered_list(now.lowered),
        "trouble"_k = now.trouble});
   return made;
@@ -240,8 +243,7 @@ py::list collectives_of(const std::string& path, const std::optional<std::string
     clock = trace::clock_of(file);
   }
   const auto time = [&clock, timed](std::optional<std::uint64_t> ticks) {
-    if (!ticks) return trace::Time();
-    return timed ? trace::Time(*ticks) : clock.realtime_ns(*ticks);
+    return timed ? trace::Time(ticks) : clock.realtime_ns(ticks);
   };
   py::list tuples;
   CollectiveNames names(*dictionary);
@@ -260,7 +262,7 @@ py::dict facts(const trace::Export& record) {
     append(clocks, {picture.tsc, picture.monotonic_ns, picture.realtime_ns});
   }
   py::dict made = process_dict(found.process);
-  add_state(made, found.life, found.counters);
+  add_state(made, found.life, found.header);
   add(made, {"begin_ns"_k = found.begin, "clocks"_k = clocks});
   return made;
 }
@@ -283,15 +285,13 @@ py::bytes chunk(trace::Export& record) {
 }  // namespace
 
 void bind_trace_read(py::module_& m) {
-  m.def("trace_lines", &lines, py::arg("version_hex"), py::arg("linetable"), py::arg("first_line"),
-        py::arg("offsets"),
+  m.def("trace_lines", &lines, "version_hex"_a, "linetable"_a, "first_line"_a, "offsets"_a,
         "Returns the lines at these offsets (bytes) of a code object; None if there is none, "
         "and for a table that no known CPython writes.");
-  m.def("trace_snapshot", &snapshot, py::arg("path"), py::arg("content") = py::none(),
+  m.def("trace_snapshot", &snapshot, "path"_a, "content"_a = py::none(),
         "Returns what the process of a record does now or did last (oddrank/trace/ranks.py). "
         "content: the record, if it is in no file. Raises OddrankError if it is no record.");
-  m.def("trace_history", &history, py::arg("path"), py::arg("last"),
-        py::arg("content") = py::none(),
+  m.def("trace_history", &history, "path"_a, "last"_a, "content"_a = py::none(),
         "Returns (process, the last events and marks, why parts could not be read). An event is "
         "(ns, tid, kind, (function, file, line), source hash, mark); its kind is mark, call, "
         "resume, line, return, yield, unwind, throw, gap or level (the function is recorded at the "
@@ -302,20 +302,19 @@ void bind_trace_read(py::module_& m) {
         const auto made = without_gil([&] { return trace::slim_record(trace::RecordFile(path)); });
         return py::bytes(made);
       },
-      py::arg("path"),
+      "path"_a,
       "Returns a small copy of a record (csrc/trace/read/slim.hpp), of which trace_snapshot says "
       "what it says of the record. Raises OddrankError if it is no record.");
   m.attr("TRACE_MAGIC") = py::bytes(trace::kMagic, sizeof trace::kMagic);
   m.attr("TRACE_LARGEST") = trace::kLargestFile;
-  m.def("trace_source_hash", &trace::source_hash, py::arg("path"), py::call_guard<WithoutGil>(),
+  m.def("trace_source_hash", &trace::source_hash, "path"_a, py::call_guard<WithoutGil>(),
         "Returns the hash that a record keeps of a source file; 0 if it can't be read.");
   m.def(
-      "trace_kernel_states", &kernel_states, py::arg("ids"),
+      "trace_kernel_states", &kernel_states, "ids"_a,
       "Returns (state as in /proc or '', ticks of CPU time, of a zombie the status as os.waitpid() "
       "gives it, its start in ticks since boot, the kernel's function in which it sleeps or \"\") "
       "of each process or thread.");
-  m.def("trace_collectives", &collectives_of, py::arg("path"), py::arg("content") = py::none(),
-        py::arg("timed") = false,
+  m.def("trace_collectives", &collectives_of, "path"_a, "content"_a = py::none(), "timed"_a = false,
         "Returns the collectives of a record in the order of issue: (thread, group, sequence or "
         "None, op, bytes, \"open\", \"ended\" or \"issued\", begin and end as wall-clock ns or "
         "None, sizes). group: (name, back end, description, size, own rank or None, ranks as "
@@ -326,13 +325,13 @@ void bind_trace_read(py::module_& m) {
   py::class_<trace::Export>(
       m, "TraceExport",
       "Turns a record into events of the Trace Event Format. One thread at a time.")
-      .def(py::init<const std::string&>(), py::arg("path"), py::call_guard<WithoutGil>(),
+      .def(py::init<const std::string&>(), "path"_a, py::call_guard<WithoutGil>(),
            "Raises OddrankError if it is no record.")
       .def_property_readonly("facts", &facts,
                              "The process, what the record lacks, begin_ns (None: not known), "
                              "clocks: [(ticks, monotonic ns, wall-clock ns)].")
-      .def("start", &start, py::arg("process_id"), py::arg("origin_ns"), py::arg("clocks"),
-           py::arg("lines"), py::call_guard<WithoutGil>(),
+      .def("start", &start, "process_id"_a, "origin_ns"_a, "clocks"_a, "lines"_a,
+           py::call_guard<WithoutGil>(),
            "Starts the export. clocks: those in the facts of all records of its boot. Returns "
            "False if the record's ticks can't be converted to times.")
       .def("chunk", &chunk,

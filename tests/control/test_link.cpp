@@ -11,7 +11,7 @@ class LinkToAPublishedRoot : public testing::Test {
  protected:
   LinkToAPublishedRoot() {
     port_ = port_of(listen_on(0).get());  // refuses: the listener is closed again
-    link_.dial(RootAddress{{"127.0.0.1"}, port_, "token"}, Hello{}, true);
+    link_.dial(RootAddress{{"127.0.0.1"}, port_, "token"}.text(), Hello{}, true);
   }
   // One turn of a guard's loop, at `seconds` of simulated time.
   void turn(double seconds) {

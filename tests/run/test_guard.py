@@ -83,7 +83,7 @@ def test_a_zombie_whose_threads_still_end_is_told_with_what_its_record_says(tmp_
     with watched(tmp_path) as (worker, root, _):
         worker.does("oddrank.arm(); import ctypes; from oddrank import _native")
         worker.does("threading.Thread(target=time.sleep, args=(1000,)).start()")
-        ends = "_native.core().trace_script_ended('ValueError', '', '')"
+        ends = "_native.core().trace_raised('ValueError', '', '', True)"
         worker.begins(f"{ends}; ctypes.CDLL(None).syscall({number}, 0)")
         assert root.until(state="zombie")["exit_code"] == 1
 

@@ -1,9 +1,10 @@
-// Packed snapshots: what comes out is what went in, and nothing of what strangers send is trusted.
+// Snapshots: what comes out is what went in, and nothing of what strangers send is trusted.
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "../words.hpp"
+#include "control/messages.hpp"
 #include "run/worker_snapshot.hpp"
 #include "trace/read/slim.hpp"
 
@@ -19,29 +20,6 @@ std::string record_of(std::size_t words, unsigned seed) {
   }
   bytes.resize(words * 8);
   return bytes;
-}
-
-TEST(PackedWords, come_back_whole) {
-  for (unsigned seed = 0; seed < 200; ++seed) {
-    const std::string bytes = record_of(seed * 20, seed);
-    EXPECT_EQ(unpack_words(pack_words(bytes), bytes.size()), bytes);
-  }
-}
-
-TEST(PackedWords, are_few_where_there_are_zeros) {
-  EXPECT_EQ(pack_words(std::string(8 * 256, '\0')).size(), 2U);
-  EXPECT_EQ(pack_words(std::string(8 * 257, '\0')).size(), 4U);
-  EXPECT_EQ(pack_words(std::string("\x01\0\0\0\0\0\0\x02", 8)).size(), 3U);
-  EXPECT_EQ(pack_words(std::string(80, 'x')).size(), 90U);
-}
-
-TEST(PackedWords, that_are_too_many_or_cut_are_refused) {
-  const std::string packed = pack_words(std::string(800, 'x'));
-  EXPECT_FALSE(unpack_words(packed, 799));
-  EXPECT_TRUE(unpack_words(packed, 800));
-  EXPECT_FALSE(unpack_words(packed.substr(0, packed.size() - 1), 800));
-  EXPECT_FALSE(unpack_words(std::string(1, '\0'), 800));
-  EXPECT_FALSE(unpack_words(std::string(1000, '\xff'), 8));
 }
 
 WorkerSnapshot some_snapshot() {
@@ -60,7 +38,7 @@ WorkerSnapshot some_snapshot() {
 }
 
 TEST(WorkerSnapshots, come_back_whole) {
-  const auto read = unpack_snapshot(pack_snapshot(some_snapshot()));
+  const auto read = control::unpack<WorkerSnapshot>(control::pack(some_snapshot()));
   ASSERT_TRUE(read.has_value());
   EXPECT_EQ(words(read->letter, read->wait_status, read->io_bytes), "S -1 1152921504606846976");
   using Thread = WorkerSnapshot::Thread;
@@ -71,14 +49,14 @@ TEST(WorkerSnapshots, come_back_whole) {
 }
 
 TEST(WorkerSnapshots, that_are_cut_or_changed_never_give_more_than_a_record_may_have) {
-  const std::string good = pack_snapshot(some_snapshot());
+  const std::string good = control::pack(some_snapshot());
   std::mt19937 random(7);
   for (int i = 0; i < 20'000; ++i) {
     std::string bytes = good.substr(0, random() % 8 == 0 ? random() % good.size() : good.size());
     for (unsigned change = 0; change < random() % 4 && !bytes.empty(); ++change) {
       bytes[random() % std::min<std::size_t>(bytes.size(), 300)] = static_cast<char>(random());
     }
-    const auto read = unpack_snapshot(bytes);
+    const auto read = control::unpack<WorkerSnapshot>(bytes);
     if (read) {
       EXPECT_LE(read->record.size(), trace::kLargestSlim);
     }

@@ -31,7 +31,7 @@ inline std::size_t read_names(const RecordFile& file) {
 
 // Reads each part, and the counts.
 inline std::size_t read_parts(const RecordFile& file) {
-  std::size_t total = sum(file.process().host) + file.counters().marks_claimed + read_names(file);
+  std::size_t total = sum(file.process().host) + file.header()->marks_claimed + read_names(file);
   const Clock clock(file.clocks());
   const Dictionary dictionary(file);
   for (const Thread& thread : read_threads(file).list) {

@@ -35,18 +35,19 @@ const CollectiveSink& sink() {
 }
 
 CollectiveCall call(std::string_view group, std::string_view op, std::uint64_t bytes = 8) {
-  return {.group = {.name = group}, .operation = op, .bytes = bytes, .tid = 77, .type = 6};
+  return {
+      .group = {.name = group}, .operation = op, .facts = {.bytes = bytes, .type = 6, .tid = 77}};
 }
 
 TEST(Sink, WritesBeginNumberAndEndWithTheirNames) {
   const struct {
-    void (*end)(std::uint64_t);
+    Phase phase;
     State state;
     bool failed;
     std::uint64_t ended;
-  } rows[] = {{sink().end, State::kEnded, false, 41},
-              {sink().failed, State::kEnded, true, 0},
-              {sink().issued, State::kIssued, false, 0}};  // a device goes on with it
+  } rows[] = {{Phase::kEnd, State::kEnded, false, 41},
+              {Phase::kFailed, State::kEnded, true, 0},
+              {Phase::kIssued, State::kIssued, false, 0}};  // a device goes on with it
   for (const auto& row : rows) {
     const Record record;
     const std::uint64_t ticket = sink().begin(call("7", "allreduce_", 4096));
@@ -59,7 +60,7 @@ TEST(Sink, WritesBeginNumberAndEndWithTheirNames) {
     EXPECT_EQ(read_open_collectives(record.open()).size(), 1U);
     sink().numbered(ticket, 41);
     EXPECT_EQ(all(), words(State::kOpen, 41, false));
-    row.end(ticket);
+    sink().closed(ticket, row.phase);
     sink().numbered(ticket, 99);  // too late: ignored
     EXPECT_EQ(all(), words(row.state, 41, row.failed));
     EXPECT_TRUE(read_open_collectives(record.open()).empty());
@@ -73,7 +74,7 @@ TEST(Sink, WritesBeginNumberAndEndWithTheirNames) {
     const GroupProgress progress = read_progress(record.open()).at(0);
     EXPECT_EQ(words(progress.issued, progress.ended), words(41, row.ended));
     EXPECT_GT(progress.last, 0U);
-    sink().end(sink().begin(call("7", "allreduce_")));
+    sink().closed(sink().begin(call("7", "allreduce_")), Phase::kEnd);
     EXPECT_FALSE(record.read().at(1).failed);
   }
 }
@@ -83,11 +84,11 @@ TEST(Sink, WhatOneRecorderHasBegunAnotherDoesNotEnd) {
   const std::uint64_t of_first = sink().begin(call("0", "send"));
   const Record second;
   const std::uint64_t of_second = sink().begin(call("group", "recv_"));
-  sink().end(of_first);
+  sink().closed(of_first, Phase::kEnd);
   EXPECT_EQ(first.read().at(0).state, State::kEnded);
   EXPECT_EQ(second.read().at(0).state, State::kOpen);
   EXPECT_EQ(Dictionary(second.open()).operation(1), "recv_");
-  sink().end(of_second);
+  sink().closed(of_second, Phase::kEnd);
   EXPECT_EQ(second.read().at(0).state, State::kEnded);
 }
 
@@ -97,10 +98,10 @@ TEST(Sink, AForkedChildEndsNothingOfItsParent) {
   const pid_t child = ::fork();
   if (child == 0) {
     const Record own;
-    sink().end(ticket);
+    sink().closed(ticket, Phase::kEnd);
     const std::uint64_t new_ticket = sink().begin(call("0", "send"));
     sink().numbered(ticket, 9);
-    sink().end(ticket);
+    sink().closed(ticket, Phase::kEnd);
     const bool right = new_ticket != ticket && own.read().at(0).state == State::kOpen;
     ::_exit(right ? 0 : 1);
   }
@@ -109,7 +110,7 @@ TEST(Sink, AForkedChildEndsNothingOfItsParent) {
   EXPECT_EQ(status, 0);
   EXPECT_EQ(each(parent.read(), &Collective::state, &Collective::known_sequence),
             words(State::kOpen, std::nullopt));
-  sink().end(ticket);
+  sink().closed(ticket, Phase::kEnd);
   EXPECT_EQ(parent.read()[0].state, State::kEnded);
 }
 
@@ -122,14 +123,14 @@ TEST(Sink, OfManyThreadsAndEndsElsewhereNothingStaysOpen) {
       for (std::uint64_t i = 0; i < 20'000; ++i) {
         const std::uint64_t ticket = sink().begin(call(group, "allreduce_"));
         sink().numbered(ticket, i);
-        sink().end(ticket);
+        sink().closed(ticket, Phase::kEnd);
       }
     });
   }
   threads.clear();
   EXPECT_TRUE(read_open_collectives(record.open()).empty());
-  EXPECT_EQ(record.open().counters().lost_collectives, 0U);
-  EXPECT_EQ(record.open().counters().collectives_claimed, 160'000U);
+  EXPECT_EQ(record.open().header()->lost_collectives, 0U);
+  EXPECT_EQ(record.open().header()->collectives_claimed, 160'000U);
   EXPECT_TRUE(Clock(record.open().clocks()).realtime_ns(read_tsc()).has_value());
   EXPECT_EQ(Dictionary(record.open()).entries(), 5U) << "names are written once";
 }
@@ -139,14 +140,14 @@ struct Counter {
   std::uint64_t begin(std::string_view op, Role role = Role::kNone) const {
     CollectiveCall one = call("0", op);
     one.count = count;
-    one.role = role;
-    one.partner = 1;
+    one.facts.role = role;
+    one.facts.partner = 1;
     return sink().begin(one);
   }
   void end(std::uint64_t ticket, std::uint64_t steps = 1, bool is_issued = true) {
     count += steps;
     sink().counted(ticket, count, is_issued);
-    sink().end(ticket);
+    sink().closed(ticket, Phase::kEnd);
   }
   std::uint64_t count = 0;
 };
@@ -196,7 +197,7 @@ TEST(Sink, NumbersGoOnAfterWhatNobodyRecorded) {
     open.push_back(gloo.begin("allreduce_"));
     sink().counted(open.back(), ++gloo.count, true);
   }
-  for (const std::uint64_t ticket : open) sink().end(ticket);
+  for (const std::uint64_t ticket : open) sink().closed(ticket, Phase::kEnd);
   gloo.end(gloo.begin("allreduce_"));
   EXPECT_EQ(record.read().back().known_sequence(), 120U);
 }
@@ -205,13 +206,13 @@ TEST(Sink, SaysOfHowManyGroupsNoProgressIsKept) {
   const Record record(kChildBytes);
   const std::uint32_t slots = record->header().groups.count;
   for (std::uint32_t i = 1; i <= slots; ++i) sink().begin(call(std::to_string(i), "allreduce_"));
-  EXPECT_EQ(record.open().counters().lost_groups, 0U);
+  EXPECT_EQ(record.open().header()->lost_groups, 0U);
   for (const char* name : {"one", "another", "one"}) sink().begin(call(name, "allreduce_"));
-  EXPECT_EQ(record.open().counters().lost_groups, 2U);
+  EXPECT_EQ(record.open().header()->lost_groups, 2U);
   CollectiveCall send = call("a third", "send");
-  send.role = Role::kSend;
+  send.facts.role = Role::kSend;
   sink().begin(send);
-  EXPECT_EQ(record.open().counters().lost_groups, 2U) << "messages have no progress to keep";
+  EXPECT_EQ(record.open().header()->lost_groups, 2U) << "messages have no progress to keep";
 }
 
 TEST(Sink, AGroupWhoseRanksHaveNoRoomKeepsItsNameAndOneWithoutAnyIsCounted) {
@@ -222,10 +223,10 @@ TEST(Sink, AGroupWhoseRanksHaveNoRoomKeepsItsNameAndOneWithoutAnyIsCounted) {
     CollectiveCall one = call(name, "allreduce_");
     one.group.ranks = ranks;
     one.group.size = 900;
-    sink().end(sink().begin(one));
+    sink().closed(sink().begin(one), Phase::kEnd);
   };
   std::uint32_t most = 0;
-  while (record.open().counters().lost_groups == 0) begin("group " + std::to_string(most++));
+  while (record.open().header()->lost_groups == 0) begin("group " + std::to_string(most++));
   const Dictionary names(record.open());
   const std::size_t with_ranks =
       std::ranges::count_if(names.groups(), [](const auto& one) { return !one.runs.empty(); });

@@ -40,7 +40,7 @@ void expect_in(const std::string& text, std::string_view part) {
 
 TEST_F(ReadFile, says_whose_it_is_where_it_stands_and_how_its_process_ended) {
   FullRecord record;
-  EXPECT_EQ(record.open().counters().end, End::kNone);
+  EXPECT_EQ(record.open().header().end(), End::kNone);
   record.header().lost_codes = 5;
   record.header().end = static_cast<std::uint64_t>(End::kExited) | std::uint64_t{137} << 32;
   set_text(record.header().displaced_by, "coverage");
@@ -52,11 +52,12 @@ TEST_F(ReadFile, says_whose_it_is_where_it_stands_and_how_its_process_ended) {
   EXPECT_EQ(words(who.pid, who.rank, who.world, who.host, who.arguments, who.is_child, who.job),
             "4711 3 8 node1 train.py --lr 1 0 slurm-7.0");
   EXPECT_EQ(file.size(), record.size());
-  const Counters now = file.counters();
-  EXPECT_EQ(words(now.step, now.lost_codes, now.displaced_by, now.end, now.exit_code, now.raised),
+  const HeaderCopy now = file.header();
+  EXPECT_EQ(words(now.step(), value_of(now->lost_codes), text_of(now->displaced_by), now.end(),
+                  now.exit_code(), text_of(now->raised)),
             words(6, 5, "coverage", End::kExited, 137, "ValueError"));
   record.header().step = 0;
-  EXPECT_EQ(record.open().counters().step, std::nullopt);
+  EXPECT_EQ(record.open().header().step(), std::nullopt);
   std::memset(record.header().host, 0xFF, sizeof record.header().host);
   EXPECT_EQ(record.open().process().host, std::string(64, '\xFF')) << "cut at its field";
 }
@@ -136,7 +137,7 @@ TEST_F(ReadFile, a_file_that_is_cut_while_it_is_read_is_an_error_and_no_signal) 
   EXPECT_EQ(file.words(kPage, 16).size(), 2U);
   expect_in(refusal([&] { file.words(kPage, 24); }), "while it was read");
   fs::resize_file(path("file"), 0);
-  expect_in(refusal([&] { file.counters(); }), "while it was read");
+  expect_in(refusal([&] { file.header(); }), "while it was read");
 }
 
 TEST_F(ReadFile, clocks_make_a_line_through_the_last_picture_and_a_clock_that_is_set_bends_it_not) {

@@ -26,7 +26,7 @@ class SavedRecord : public InFolder {
 
 TEST_F(SavedRecord, stacks_have_names_and_lines_and_the_last_event_its_time) {
   const Snapshot now = read_snapshot(path());
-  EXPECT_EQ(words(now.process.rank, now.trouble, now.counters.step, now.threads.size()),
+  EXPECT_EQ(words(now.process.rank, now.trouble, now.header.step(), now.threads.size()),
             "3 '' 6 2");
   const ThreadNow& main = now.threads.at(0);
   EXPECT_EQ(each(main.stack, &Frame::function, &Frame::file, &Frame::line),
@@ -38,14 +38,13 @@ TEST_F(SavedRecord, stacks_have_names_and_lines_and_the_last_event_its_time) {
 TEST_F(SavedRecord, an_ended_collective_is_last_and_the_others_are_open) {
   const Snapshot now = read_snapshot(path());
   ASSERT_TRUE(now.last.has_value());
-  EXPECT_EQ(
-      words(now.last->collective.number, now.names->group_name(now.last->collective.group),
-            now.names->operation(now.last->collective.operation), now.last->begin.has_value()),
-      "1 default_pg all_reduce 1");
+  EXPECT_EQ(words(now.last->number, now.names->group_name(now.last->group),
+                  now.names->operation(now.last->operation), now.last->begin.has_value()),
+            "1 default_pg all_reduce 1");
   ASSERT_EQ(now.open.size(), 1U);
-  EXPECT_EQ(words(now.open[0].collective.number, now.open[0].end), "2 -");
+  EXPECT_EQ(words(now.open[0].number, now.open[0].end), "2 -");
   ASSERT_EQ(now.sections.size(), 1U);
-  EXPECT_EQ(now.sections[0].mark.text, "forward");
+  EXPECT_EQ(now.sections[0].text, "forward");
   record_.mark(MarkKind::kSectionEnd, 1, "forward");
   EXPECT_TRUE(read_snapshot(path()).sections.empty());
 }

@@ -245,9 +245,9 @@ TEST(Collectives, ThoseThatAreOpenStayHoweverManyFollow) {
   Record record;
   CollectiveRing& ring = record->collectives();
   const std::uint64_t hung = ring.begin({.group = 1, .operation = 2, .sequence = 7, .bytes = 64});
-  for (int i = 0; i < 10'000; ++i) ring.end(ring.begin({.group = 1, .operation = 3}));
+  for (int i = 0; i < 10'000; ++i) ring.close(ring.begin({.group = 1, .operation = 3}));
   EXPECT_EQ(each(read_open_collectives(record.open()), &CollectiveRecord::sequence), "7");
-  ring.end(hung);
+  ring.close(hung);
   EXPECT_TRUE(read_open_collectives(record.open()).empty());
   EXPECT_EQ(record.header().lost_collectives, 0U);
   for (int i = 0; i < 100; ++i) static_cast<void>(ring.begin({}));
@@ -258,7 +258,7 @@ TEST(Collectives, MessagesAreNumberedByPartner) {
   Record record;
   CollectiveRing& ring = record->collectives();
   const auto number_of = [&](Role role, std::uint32_t partner, std::uint32_t group = 1) {
-    ring.end(ring.begin({.group = group, .operation = 1, .partner = partner, .role = role}));
+    ring.close(ring.begin({.group = group, .operation = 1, .partner = partner, .role = role}));
     return read_joined_collectives(record.open()).back().known_sequence();
   };
   EXPECT_EQ(number_of(Role::kSend, 3), 1U);
@@ -272,7 +272,7 @@ TEST(Collectives, MessagesAreNumberedByPartner) {
   EXPECT_EQ(number_of(Role::kRecv, 3, 2), 2U) << "another group";
   EXPECT_EQ(number_of(Role::kSend, 3, 0), std::nullopt) << "of any group without an id";
   for (std::uint32_t i = 0; i < 5000; ++i) {
-    ring.end(ring.begin({.group = 3, .operation = 1, .partner = 100 + i, .role = Role::kSend}));
+    ring.close(ring.begin({.group = 3, .operation = 1, .partner = 100 + i, .role = Role::kSend}));
   }
   EXPECT_EQ(number_of(Role::kSend, 6000, 3), std::nullopt) << "no room";
   EXPECT_EQ(number_of(Role::kSend, 4), 2U);

@@ -138,7 +138,7 @@ TEST(RecordOfManyThreads, AMarkIsWholeHoweverOftenItsSlotIsLapped) {
       EXPECT_EQ(mark.text, mark.kind == MarkKind::kStep ? "" : std::to_string(mark.value));
       ++seen;
     }
-    EXPECT_LE(file.counters().step.value_or(0) % 1'000'003, 4U);
+    EXPECT_LE(file.header().step().value_or(0) % 1'000'003, 4U);
   });
   EXPECT_GT(seen, 0U);
   const Records<Mark> marks = read_marks(record.open());
@@ -157,11 +157,7 @@ TEST(RecordOfManyThreads, ACollectiveIsWholeInTheRingAndAmongTheOpenOnes) {
         const std::uint64_t number = ring.begin(
             {.group = i, .operation = i + tid, .bytes = std::uint64_t{i} * tid, .tid = tid});
         ring.numbered(number, i);
-        if (i % 2 == 0) {
-          ring.end(number);
-        } else {
-          ring.issued(number);
-        }
+        ring.close(number, i % 2 == 0 ? Phase::kEnd : Phase::kIssued);
       }
     };
   };
@@ -214,7 +210,7 @@ TEST(RecordOfManyThreads, NamesClocksAndTheHookAreWhole) {
       latest = std::max(latest, clock.tsc);
     }
     EXPECT_LE(latest, read_tsc());
-    const std::string displaced_by = file.counters().displaced_by;
+    const std::string displaced_by(text_of(file.header()->displaced_by));
     EXPECT_TRUE(displaced_by.empty() || displaced_by == "pdb") << displaced_by;
   });
 }

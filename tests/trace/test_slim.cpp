@@ -46,25 +46,26 @@ std::string show(const Frame& one) { return words(one.function, one.file, one.li
 // All that a judge reads, a line for each thing.
 std::string show(const Snapshot& now) {
   const Process& process = now.process;
-  const Counters& counters = now.counters;
-  std::string all =
-      words(process.rank, process.pid, process.host, process.arguments, counters.step, counters.end,
-            counters.exit_code, counters.raised, now.step, now.last_event, now.trouble);
+  std::string all = words(process.rank, process.pid, process.host, process.arguments,
+                          now.header.step(), now.header.end(), now.header.exit_code(),
+                          text_of(now.header->raised), now.step, now.last_event, now.trouble);
   const auto add = [&all](const std::string& line) { all += "\n" + line; };
   for (const ThreadNow& one : now.threads) {
     const Thread& thread = one.thread;
     add(words(thread.tid, thread.name, thread.state, thread.depth, thread.events, one.last));
     for (const Frame& frame : one.stack) add("  " + show(frame));
   }
-  for (const CollectiveNow& one : now.open) {
-    add(words("open", show(one.collective), now.names->operation(one.collective.operation)));
+  for (const Collective& one : now.open) {
+    add(words("open", show(one), now.names->operation(one.operation)));
   }
-  if (now.last) add("last " + show(now.last->collective));
-  for (const GroupNow& one : now.groups) {
-    add(words(one.progress.group, one.progress.begun, one.progress.ended, one.last,
-              now.names->group_name(one.progress.group)));
+  if (now.last) add("last " + show(*now.last));
+  for (const GroupProgress& one : now.groups) {
+    add(words(one.group, one.begun, one.ended, now.clock.realtime_ns(one.last),
+              now.names->group_name(one.group)));
   }
-  for (const Section& one : now.sections) add(words("section", one.mark.text, one.begin));
+  for (const Mark& one : now.sections) {
+    add(words("section", one.text, now.clock.realtime_ns(one.tsc)));
+  }
   for (const Lowered& one : now.lowered) {
     add(words("lowered", show(one.frame), one.level, one.wanted, one.since));
   }
@@ -74,9 +75,9 @@ std::string show(const Snapshot& now) {
 void expect_same(const Both& both) {
   EXPECT_EQ(show(both.whole), show(both.slim));
   EXPECT_EQ(both.slim.trouble, "");
-  for (const GroupNow& one : both.slim.groups) {
-    const ProcessGroup* group = both.slim.names->group(one.progress.group);
-    const ProcessGroup* of_whole = both.whole.names->group(one.progress.group);
+  for (const GroupProgress& one : both.slim.groups) {
+    const ProcessGroup* group = both.slim.names->group(one.group);
+    const ProcessGroup* of_whole = both.whole.names->group(one.group);
     ASSERT_TRUE(group == nullptr || of_whole->size == group->size);
   }
 }
@@ -106,7 +107,7 @@ TEST_F(Slim, keeps_the_last_128_ends_and_begins_of_collectives_and_all_open_ones
   record.open_collective(2, 200);
   expect_same(both(record));
   const RecordFile slim(slim_path_);
-  EXPECT_EQ(slim.collectives().count, 128U);
+  EXPECT_EQ(slim.layout().collectives.count, 128U);
   EXPECT_EQ(read_collectives(slim).list.size(), 128U);
   EXPECT_EQ(read_collectives(slim).list.back().number, 199U);
   EXPECT_EQ(read_open_collectives(slim).size(), 2U);  // the first one began long ago
@@ -234,7 +235,7 @@ TEST_F(Slim, stays_below_its_limit_with_many_deep_threads_and_long_names) {
   EXPECT_EQ(main.thread.depth, 200U);
   EXPECT_TRUE(main.thread.cut);
   EXPECT_EQ(main.stack.back().line, 199U);  // the innermost frame
-  EXPECT_EQ(read.slim.counters.lost_groups, 4096U - 512U);
+  EXPECT_EQ(read.slim.header->lost_groups, 4096U - 512U);
 }
 
 TEST_F(Slim, of_a_broken_record_is_a_good_one) {

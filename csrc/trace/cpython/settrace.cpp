@@ -16,10 +16,6 @@ namespace {
 
 constexpr int kGenerators = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR;
 
-// Measured by benchmarks/trace/event_cost.py. Calls come from the profile function, for all code:
-// only lines can be saved.
-constexpr EventCosts kCosts{30, 60};
-
 // Set while oddrank changes slots itself: CPython raises the same audit event for that.
 bool we_are_at_it = false;
 
@@ -80,12 +76,6 @@ void release(PyThreadState* state) {
   if (ours && _PyEval_SetProfile(state, nullptr, nullptr) < 0) {
     PyErr_Clear();
   }
-}
-
-void release_slots() {
-  we_are_at_it = true;
-  cpython::each_thread(&release);
-  we_are_at_it = false;
 }
 
 // A tool sets this thread's trace function: treat the lines as lost until the slot is ours again.
@@ -282,40 +272,6 @@ PyTypeObject* slot_type() {
   return ready == 0 ? &type : nullptr;
 }
 
-PyObject* trace_object() {
-  PyObject* object = slot_object();
-  Py_XINCREF(object);
-  return object;
-}
-
-// Takes the slot again if it is empty: a debugger that has ended leaves it so.
-void look() {
-  PyThreadState* state = PyThreadState_Get();
-  if (!is_ours(state) && state->c_traceobj == nullptr && !take_this_thread()) PyErr_Clear();
-}
-
-bool arm() {
-  static const int audited = PySys_AddAuditHook(&on_audit, nullptr);
-  static_cast<void>(audited);
-  Tracer::get().budget().set_lowest(Level::kCalls);
-  PyObject* object = slot_object();
-  if (object == nullptr) return false;
-  // Another thread's stack becomes known at its next event.
-  const PyThreadState* self = PyThreadState_Get();
-  cpython::each_thread([self, object](PyThreadState* state) {
-    if (state != self && !take(state, object)) PyErr_Clear();
-  });
-  return take_this_thread();
-}
-
-// Switches a thread's trace function on if the frame on top of its list is recorded at level lines.
-// Only if our profile function is there to switch it back.
-void settle(PyThreadState* state, Level level) noexcept {
-  const bool ours = state->c_traceobj != nullptr && state->c_traceobj == slot_object();
-  if (!ours || state->c_profilefunc != &on_profile) return;
-  state->c_tracefunc = level == Level::kLines ? &on_trace : nullptr;
-}
-
 PyObject* slot_object() {
   static PyObject* const object = slot_type() == nullptr ? nullptr : _PyObject_New(slot_type());
   return object;
@@ -369,17 +325,57 @@ PyObject* quiet_imports(PyObject* function) {
   return PyCFunction_New(&method, function);
 }
 
-const Hook& settrace_hook() noexcept {
-  static const Hook made{"settrace", nullptr, &settle,        kCosts,
-                         &look,      &arm,    &release_slots, &trace_object};
-  return made;
+namespace hook {
+
+const char* const kName = "settrace";
+// Measured by benchmarks/trace/event_cost.py. Calls come from the profile function, for all code:
+// only lines can be saved.
+const EventCosts kCosts{30, 60};
+
+void include(PyCodeObject* /*code*/, Level /*level*/) {}
+
+PyObject* trace_object() {
+  PyObject* object = slot_object();
+  Py_XINCREF(object);
+  return object;
 }
 
+// Takes the slot again if it is empty: a debugger that has ended leaves it so.
+void look() {
+  PyThreadState* state = PyThreadState_Get();
+  if (!is_ours(state) && state->c_traceobj == nullptr && !take_this_thread()) PyErr_Clear();
+}
+
+bool arm() {
+  static const int audited = PySys_AddAuditHook(&on_audit, nullptr);
+  static_cast<void>(audited);
+  Tracer::get().budget().set_lowest(Level::kCalls);
+  PyObject* object = slot_object();
+  if (object == nullptr) return false;
+  // Another thread's stack becomes known at its next event.
+  const PyThreadState* self = PyThreadState_Get();
+  cpython::each_thread([self, object](PyThreadState* state) {
+    if (state != self && !take(state, object)) PyErr_Clear();
+  });
+  return take_this_thread();
+}
+
+void disarm() {
+  we_are_at_it = true;
+  cpython::each_thread(&release);
+  we_are_at_it = false;
+}
+
+// Switches a thread's trace function on if the frame on top of its list is recorded at level lines.
+// Only if our profile function is there to switch it back.
+void settle(PyThreadState* state, Level level) noexcept {
+  const bool ours = state->c_traceobj != nullptr && state->c_traceobj == slot_object();
+  if (!ours || state->c_profilefunc != &on_profile) return;
+  state->c_tracefunc = level == Level::kLines ? &on_trace : nullptr;
+}
+
+}  // namespace hook
+
 }  // namespace oddrank::trace
-
-#else
-
-PyObject* oddrank::trace::unseen(PyObject* function) { return Py_NewRef(function); }
-PyObject* oddrank::trace::quiet_imports(PyObject* function) { return Py_NewRef(function); }
 
 #endif

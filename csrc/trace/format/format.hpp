@@ -20,10 +20,13 @@
 
 #include <time.h>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #if defined(__x86_64__)
@@ -190,6 +193,26 @@ struct Header {
 };
 static_assert(sizeof(Header) <= kPage);
 
+// Reads a word of a copied struct. Only one thread uses a copy, so relaxed order suffices.
+inline std::uint64_t value_of(const Word& word) noexcept {
+  return word.load(std::memory_order_relaxed);
+}
+
+// A header at one moment. A broken file may hold any number.
+struct HeaderCopy {
+  alignas(Header) std::array<unsigned char, sizeof(Header)> bytes{};
+
+  const Header& operator*() const noexcept { return *reinterpret_cast<const Header*>(&bytes); }
+  const Header* operator->() const noexcept { return &**this; }
+  // Returns the number of the last step(); empty before the first.
+  std::optional<std::uint64_t> step() const noexcept {
+    const std::uint64_t next = value_of((*this)->step);
+    return next == 0 ? std::nullopt : std::optional(next - 1);
+  }
+  End end() const noexcept { return static_cast<End>(value_of((*this)->end) & 0xFF); }
+  int exit_code() const noexcept { return static_cast<int>(value_of((*this)->end) >> 32 & 0xFF); }
+};
+
 // ---- dictionary: consecutive entries, padded to 8 bytes; an entry's size word is written last.
 // The writer cuts longer names: they would fill the dictionary. Readers cut them too: a hostile
 // file could repeat a long name in every frame.
@@ -311,6 +334,7 @@ enum class Role : std::uint8_t {
   kSend = 2,  // to the partner
   kRecv = 3,  // from the partner
 };
+constexpr bool is_pair(Role role) noexcept { return role == Role::kSend || role == Role::kRecv; }
 
 // Which side of an operation its message is; the other side is larger or smaller. The message is
 // the side that every rank has: ranks can be compared by it.
@@ -345,6 +369,83 @@ struct GroupSlot {
 };
 static_assert(sizeof(GroupSlot) == 32);
 
+// ---- what slots hold
+// A process group as the recorder sees it. The views must live only during the call.
+struct GroupFacts {
+  std::string_view name = {};
+  std::string_view backend = {};
+  std::string_view text = {};                 // its description
+  std::span<const std::uint64_t> ranks = {};  // global, in group order; empty: see is_whole_job
+  std::uint32_t size = 0;                     // 0: unknown
+  std::uint32_t own = kNoRank;
+  bool is_whole_job = false;  // it has the global ranks 0 to size - 1
+};
+
+// A collective as recorder and reader see it. A broken file may hold any role and side.
+struct CollectiveFacts {
+  std::uint32_t group = 0;  // dictionary ids of group and operation
+  std::uint32_t operation = 0;
+  std::uint64_t sequence = kNoSequence;
+  std::uint64_t bytes = 0;          // of the message
+  std::uint16_t type = kNoType;     // torch's ScalarType
+  std::uint32_t tid = 0;            // of the thread that issued it
+  std::uint64_t other = 0;          // see CollectiveSlot
+  std::uint32_t partner = kNoRank;  // a rank in the group
+  Role role = Role::kNone;
+  Side side = Side::kBoth;
+};
+
+// Fills in all but `commit`.
+inline void pack(CollectiveSlot& slot, const CollectiveFacts& facts, std::uint64_t number,
+                 Phase phase, std::uint64_t tsc) noexcept {
+  const auto set = [](Word& word, std::uint64_t value) {
+    word.store(value, std::memory_order_relaxed);
+  };
+  set(slot.tsc, tsc);
+  set(slot.number, number);
+  set(slot.sequence, facts.sequence);
+  set(slot.bytes, facts.bytes);
+  set(slot.names, std::uint64_t{facts.group & kLastNameId} << 48 |
+                      std::uint64_t{facts.operation & kLastNameId} << 32 | facts.partner);
+  set(slot.who, std::uint64_t{facts.tid} << 32 | std::uint64_t{facts.type} << 16 |
+                    static_cast<std::uint64_t>(facts.side) << 12 |
+                    static_cast<std::uint64_t>(facts.role) << 8 |
+                    static_cast<std::uint64_t>(phase));
+  set(slot.other, facts.other);
+}
+
+inline Phase phase_of(const CollectiveSlot& slot) noexcept {
+  return static_cast<Phase>(slot.who.load(std::memory_order_relaxed) & 0xFF);
+}
+
+inline CollectiveFacts unpack(const CollectiveSlot& slot) noexcept {
+  const std::uint64_t names = slot.names.load(std::memory_order_relaxed);
+  const std::uint64_t who = slot.who.load(std::memory_order_relaxed);
+  return {.group = static_cast<std::uint32_t>(names >> 48),
+          .operation = static_cast<std::uint32_t>(names >> 32) & kLastNameId,
+          .sequence = slot.sequence.load(std::memory_order_relaxed),
+          .bytes = slot.bytes.load(std::memory_order_relaxed),
+          .type = static_cast<std::uint16_t>(who >> 16),
+          .tid = static_cast<std::uint32_t>(who >> 32),
+          .other = slot.other.load(std::memory_order_relaxed),
+          .partner = static_cast<std::uint32_t>(names),
+          .role = static_cast<Role>(who >> 8 & 0xF),
+          .side = static_cast<Side>(who >> 12 & 0xF)};
+}
+
+// Fills in all but `commit`. `text` is cut.
+inline void pack(MarkSlot& slot, MarkKind kind, std::uint64_t value, std::string_view text,
+                 std::uint32_t tid, std::uint64_t tsc) noexcept {
+  std::uint64_t words[4] = {};
+  const std::size_t size = text.size() < sizeof words ? text.size() : sizeof words;
+  text.copy(reinterpret_cast<char*>(words), size);
+  slot.tsc.store(tsc, std::memory_order_relaxed);
+  slot.value.store(value, std::memory_order_relaxed);
+  slot.who.store(std::uint64_t{tid} << 32 | size << 16 | static_cast<std::uint64_t>(kind),
+                 std::memory_order_relaxed);
+  for (int i = 0; i < 4; ++i) slot.text[i].store(words[i], std::memory_order_relaxed);
+}
+
 // ---- the clock of events: the processor's counter, the cheapest. Clock pairs convert it to time.
 // Returns ticks at a constant rate, equal on all cores; nanoseconds on other processors.
 inline std::uint64_t read_tsc() noexcept {
@@ -360,6 +461,12 @@ inline std::uint64_t read_tsc() noexcept {
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U +
          static_cast<std::uint64_t>(now.tv_nsec);
 #endif
+}
+
+// Returns a fixed field up to its first zero byte.
+template <std::size_t kSize>
+std::string_view text_of(const char (&field)[kSize]) noexcept {
+  return {field, ::strnlen(field, kSize)};
 }
 
 // Returns the bytes of a plain struct.

@@ -42,7 +42,7 @@ void note_step(std::uint64_t number) {
   recorder->step(number, thread_id());
   if (number % kLookEvery == 0) {
     recorder->refresh_clock();
-    the_hook().look();
+    hook::look();
   }
 }
 

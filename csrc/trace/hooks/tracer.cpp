@@ -95,7 +95,7 @@ void Tracer::start(ArmOptions options, Filter filter) {
   static const int registered = ::pthread_atfork(nullptr, nullptr, &after_fork) + tell_exit();
   static_cast<void>(registered);
   options_ = std::move(options);
-  budget_.start(options_.budget, the_hook().costs);
+  budget_.start(options_.budget, hook::kCosts);
   raise_all();
   forked_ = false;  // this is the record of a child that arms itself
   Recorder* made = made_.load(std::memory_order_relaxed);
@@ -294,8 +294,7 @@ void Tracer::apply(std::span<const LevelChange> changes, TracedThread& thread,
     if (&found == &thread) innermost = here;
     if (found.is_true_of(innermost)) return;
     found.resynchronise(innermost);
-    if (the_hook().settle == nullptr) return;
-    the_hook().settle(state, found.empty() ? Level::kOff : found.top().info.level);
+    hook::settle(state, found.empty() ? Level::kOff : found.top().info.level);
   });
 }
 
@@ -331,7 +330,6 @@ void Tracer::change_codes() noexcept {
   codes_.each([&](const PyCodeObject* code, CodeInfo& info) {
     if (info.id == 0 || info.level == budget_.level(info.id)) return;
     info.level = budget_.level(info.id);
-    if (the_hook().include == nullptr) return;
     auto* object = reinterpret_cast<PyObject*>(const_cast<PyCodeObject*>(code));
     try {
       changed.emplace_back(object, info.level);
@@ -341,7 +339,7 @@ void Tracer::change_codes() noexcept {
     }
   });
   for (const auto& [object, level] : changed) {
-    the_hook().include(reinterpret_cast<PyCodeObject*>(object), level);
+    hook::include(reinterpret_cast<PyCodeObject*>(object), level);
     Py_DECREF(object);
   }
 }
@@ -388,9 +386,7 @@ CodeInfo Tracer::decide(cpython::Frame frame) noexcept {
   }
   codes_.insert(code, info);
   watch_code(code);
-  if (info.level != Level::kOff && the_hook().include != nullptr) {
-    the_hook().include(code, info.level);
-  }
+  if (info.level != Level::kOff) hook::include(code, info.level);
   return info;
 }
 

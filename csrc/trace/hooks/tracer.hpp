@@ -1,6 +1,6 @@
 // The tracer of this process: its Recorder, its Filter and each thread's state. A hook into CPython
 // calls it for each event: PyEval_SetTrace (cpython/settrace.cpp) up to 3.11, sys.monitoring
-// (monitoring.cpp) from 3.12 on.
+// (cpython/monitoring.cpp) from 3.12 on.
 #pragma once
 
 #include <Python.h>
@@ -28,37 +28,27 @@
 
 namespace oddrank::trace {
 
-// What the tracer needs of a hook. Call all functions with the GIL.
-struct Hook {
-  const char* name = "";
-  // Asks for the events of a recorded code object; nullptr if they come anyway. Errors are ignored.
-  void (*include)(PyCodeObject* code, Level level) = nullptr;
-  // Tells a thread's slots how its innermost listed frame is recorded now; nullptr if no need.
-  void (*settle)(PyThreadState* state, Level level) = nullptr;
-  EventCosts costs = {};  // of its events
-  // Checks whether another tool has taken the hook, and notes it. Called every 64 steps.
-  void (*look)() = nullptr;
-  // Hooks all running threads, and tells the budget to which level code can go down. Call after
-  // Tracer::start(). Returns false with a Python error.
-  bool (*arm)() = nullptr;
-  // Removes the hook. Call before Tracer::stop().
-  void (*disarm)() = nullptr;
-  // Returns a new reference to a callable for threading.settrace(): it hooks the thread that calls
-  // it, also by sys.settrace(sys.gettrace()). nullptr if new threads need no hook.
-  PyObject* (*trace_object)() = nullptr;
-};
+// The hook of this version of Python. Call all functions with the GIL.
+namespace hook {
 
-const Hook& settrace_hook() noexcept;
-const Hook& monitoring_hook() noexcept;
+extern const char* const kName;
+extern const EventCosts kCosts;  // of its events
+// Asks for the events of a recorded code object, where they do not come anyway. Ignores errors.
+void include(PyCodeObject* code, Level level);
+// Tells a thread's slots how its innermost listed frame is recorded now.
+void settle(PyThreadState* state, Level level) noexcept;
+// Checks whether another tool has taken the hook, and notes it. Called every 64 steps.
+void look();
+// Hooks all running threads, and tells the budget to which level code can go down. Call after
+// Tracer::start(). Returns false with a Python error.
+bool arm();
+// Removes the hook. Call before Tracer::stop().
+void disarm();
+// Returns a new reference to a callable for threading.settrace(): it hooks the thread that calls
+// it, also by sys.settrace(sys.gettrace()). nullptr if new threads need no hook.
+PyObject* trace_object();
 
-// Returns the hook of this version of Python.
-inline const Hook& the_hook() noexcept {
-  if constexpr (cpython::kHasMonitoring) {
-    return monitoring_hook();
-  } else {
-    return settrace_hook();
-  }
-}
+}  // namespace hook
 
 // Only recorded code gives events: a thread's list holds only recorded frames.
 constexpr bool kSparse = cpython::kHasMonitoring;

@@ -52,8 +52,8 @@ const char* wrong_size(const EntryHead& head, std::uint64_t room) noexcept {
 }  // namespace
 
 Dictionary::Dictionary(const RecordFile& file) {
-  const std::uint64_t end =
-      std::min<std::uint64_t>(file.counters().dictionary_bytes, file.dictionary().bytes());
+  const std::uint64_t end = std::min<std::uint64_t>(value_of(file.header()->dictionary_head),
+                                                    file.layout().dictionary.bytes());
   std::uint64_t at = 0;
   bool looked_again = false;
   while (at < end) {
@@ -87,7 +87,7 @@ std::uint64_t Dictionary::read_chunk(const RecordFile& file, std::uint64_t from,
     trouble = "is cut";
     return 0;
   }
-  const std::uint64_t begin = file.dictionary().offset + from;
+  const std::uint64_t begin = file.layout().dictionary.offset + from;
   std::uint64_t size = std::min(left, kChunk);
   auto words = file.words(begin, size);
   const auto* head = reinterpret_cast<const EntryHead*>(words.data());
@@ -332,9 +332,7 @@ std::string LineTable::without_columns(std::uint32_t first_line) const {
 }
 
 std::optional<std::uint32_t> LineTable::line_at(std::uint32_t offset) const noexcept {
-  const auto after =
-      std::upper_bound(ranges_.begin(), ranges_.end(), offset,
-                       [](std::uint32_t at, const Range& range) { return at < range.start; });
+  const auto after = std::ranges::upper_bound(ranges_, offset, {}, &Range::start);
   if (after == ranges_.begin()) return std::nullopt;
   const std::uint32_t line = std::prev(after)->line;
   return line == kNoLine ? std::nullopt : std::optional(line);

@@ -83,12 +83,6 @@ Liveness liveness_of(const Process& process) {
   return same && !stat.is_zombie() ? Liveness::kAlive : Liveness::kDead;
 }
 
-// The file's first page, which begins with the Header, aligned for its words.
-struct RecordFile::Page {
-  alignas(kPage) unsigned char bytes[kPage];
-  const Header& header() const noexcept { return *reinterpret_cast<const Header*>(bytes); }
-};
-
 RecordFile::RecordFile(const std::string& path) : RecordFile(open_for_reading(path), path) {}
 
 RecordFile::RecordFile(Fd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {
@@ -106,22 +100,21 @@ RecordFile::RecordFile(std::span<const unsigned char> memory, std::string path)
 }
 
 void RecordFile::open(std::uint64_t on_disk) {
-  Page page{};
-  if (on_disk >= sizeof kMagic) copy(0, page.bytes, std::min<std::uint64_t>(on_disk, kPage));
-  const Header& header = page.header();
+  if (on_disk >= sizeof kMagic) {
+    copy(0, layout_.bytes.data(), std::min<std::uint64_t>(on_disk, sizeof(Header)));
+  }
+  const Header& header = layout();
   const std::string fault = fault_of(header, on_disk);
   if (!fault.empty()) throw Error("the record " + path_ + " " + fault);
-  size_ = header.size;
 
-  dictionary_ = checked(header.dictionary, "dictionary", 1, 1);
-  threads_ = checked(header.threads, "threads", sizeof(ThreadSlot) + sizeof(Word), kAnyStride);
-  rings_ = checked(header.rings, "rings", sizeof(Event), kAnyStride);
-  marks_ = checked(header.marks, "marks", sizeof(MarkSlot), sizeof(MarkSlot));
-  collectives_ =
-      checked(header.collectives, "collectives", sizeof(CollectiveSlot), sizeof(CollectiveSlot));
-  open_ = checked(header.open, "open collectives", sizeof(CollectiveSlot), sizeof(CollectiveSlot));
-  timed_ = checked(header.timed, "timed calls", sizeof(CollectiveSlot), sizeof(CollectiveSlot));
-  groups_ = checked(header.groups, "groups", sizeof(GroupSlot), sizeof(GroupSlot));
+  check(header.dictionary, "dictionary", 1, 1);
+  check(header.threads, "threads", sizeof(ThreadSlot) + sizeof(Word), kAnyStride);
+  check(header.rings, "rings", sizeof(Event), kAnyStride);
+  check(header.marks, "marks", sizeof(MarkSlot), sizeof(MarkSlot));
+  check(header.collectives, "collectives", sizeof(CollectiveSlot), sizeof(CollectiveSlot));
+  check(header.open, "open collectives", sizeof(CollectiveSlot), sizeof(CollectiveSlot));
+  check(header.timed, "timed calls", sizeof(CollectiveSlot), sizeof(CollectiveSlot));
+  check(header.groups, "groups", sizeof(GroupSlot), sizeof(GroupSlot));
 
   static_cast<ProcessNumbers&>(process_) = header.process;
   process_.host = text_of(header.host);
@@ -131,66 +124,39 @@ void RecordFile::open(std::uint64_t on_disk) {
   process_.arguments = text_of(header.arguments);
 }
 
-std::unique_ptr<RecordFile::Page> RecordFile::header() const {
-  auto page = std::make_unique<Page>();
-  copy(0, page->bytes, sizeof page->bytes);
-  return page;
-}
-
-Region RecordFile::checked(const Region& region, const char* name, std::uint64_t least_stride,
-                           std::uint64_t most_stride) const {
-  if (region.count == 0) return {};
-  // A stride of 1 means bytes; all other regions hold words.
-  const bool whole_words = region.stride == 1 || region.stride % sizeof(Word) == 0;
-  if (region.stride < least_stride || region.stride > most_stride || !whole_words ||
-      region.offset % sizeof(Word) != 0 || region.offset < sizeof(Header) ||
-      region.bytes() > size_ || region.offset > size_ - region.bytes()) {
-    throw Error("the record " + path_ + " has a broken header: its " + name + ", " +
-                std::to_string(region.count) + " times " + std::to_string(region.stride) +
-                " bytes at " + std::to_string(region.offset) + ", do not fit into " +
-                std::to_string(size_) + " bytes");
-  }
-  return region;
-}
-
-Counters RecordFile::counters() const {
-  const auto page = this->header();
-  const Header& header = page->header();
-  Counters now;
-  now.dictionary_bytes = value_of(header.dictionary_head);
-  now.blocks_taken = value_of(header.blocks_taken);
-  now.marks_claimed = value_of(header.marks_claimed);
-  now.collectives_claimed = value_of(header.collectives_claimed);
-  now.timed_claimed = value_of(header.timed_claimed);
-  if (const std::uint64_t next = value_of(header.step); next != 0) now.step = next - 1;
-  now.hook_state = value_of(header.hook_state);
-  now.lost_threads = value_of(header.lost_threads);
-  now.lost_codes = value_of(header.lost_codes);
-  now.lost_collectives = value_of(header.lost_collectives);
-  now.lost_groups = value_of(header.lost_groups);
-  now.collectives_since = value_of(header.collectives_since);
-  now.gil_wanted = value_of(header.gil_wanted);
-  now.displaced_by = text_of(header.displaced_by);
-  const std::uint64_t end = value_of(header.end);
-  now.end = static_cast<End>(end & 0xFF);
-  now.exit_code = static_cast<int>(end >> 32 & 0xFF);
-  now.raised = text_of(header.raised);
-  now.message = text_of(header.message);
-  now.raised_at = text_of(header.raised_at);
+HeaderCopy RecordFile::header() const {
+  HeaderCopy now;
+  copy(0, now.bytes.data(), now.bytes.size());
   return now;
 }
 
+void RecordFile::check(const Region& region, const char* name, std::uint64_t least_stride,
+                       std::uint64_t most_stride) const {
+  if (region.count == 0) return;
+  // A stride of 1 means bytes; all other regions hold words.
+  const bool whole_words = region.stride == 1 || region.stride % sizeof(Word) == 0;
+  if (region.stride >= least_stride && region.stride <= most_stride && whole_words &&
+      region.offset % sizeof(Word) == 0 && region.offset >= sizeof(Header) &&
+      region.bytes() <= size() && region.offset <= size() - region.bytes()) {
+    return;
+  }
+  throw Error("the record " + path_ + " has a broken header: its " + name + ", " +
+              std::to_string(region.count) + " times " + std::to_string(region.stride) +
+              " bytes at " + std::to_string(region.offset) + ", do not fit into " +
+              std::to_string(size()) + " bytes");
+}
+
 std::vector<ClockPicture> RecordFile::clocks() const {
-  const auto page = this->header();
+  const HeaderCopy first = header();
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const auto again = this->header();
+  const HeaderCopy again = header();
   std::vector<ClockPicture> whole;
   for (std::size_t i = 0; i < kClockPairs; ++i) {
-    const ClockPair& pair = page->header().clocks[i];
+    const ClockPair& pair = first->clocks[i];
     const std::uint64_t number = value_of(pair.number);
     // Skip a pair that was never written (0) or is half written (odd).
     if (number == 0 || number % 2 != 0) continue;
-    if (std::memcmp(&pair, &again->header().clocks[i], sizeof pair) != 0) continue;
+    if (std::memcmp(&pair, &again->clocks[i], sizeof pair) != 0) continue;
     whole.push_back({value_of(pair.tsc), value_of(pair.monotonic_ns), value_of(pair.realtime_ns)});
   }
   return whole;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,29 +19,6 @@ enum class Liveness : std::uint8_t { kUnknown, kAlive, kDead };
 
 // Looks the process up in /proc. A zombie counts as dead.
 Liveness liveness_of(const Process& process);
-
-// The header's live words at one moment.
-struct Counters {
-  std::uint64_t dictionary_bytes = 0;
-  std::uint64_t blocks_taken = 0;
-  std::uint64_t marks_claimed = 0;
-  std::uint64_t collectives_claimed = 0;
-  std::uint64_t timed_claimed = 0;
-  std::optional<std::uint64_t> step;  // the last step(i); empty before the first
-  std::uint64_t hook_state = 0;       // a HookState; a broken file may hold any number
-  std::uint64_t lost_threads = 0;
-  std::uint64_t lost_codes = 0;
-  std::uint64_t lost_collectives = 0;
-  std::uint64_t lost_groups = 0;
-  std::uint64_t collectives_since = 0;  // ticks; 0: never recorded
-  std::uint64_t gil_wanted = 0;         // Header::gil_wanted
-  std::string displaced_by;
-  End end = End::kNone;
-  int exit_code = 0;  // of End::kExited
-  std::string raised;
-  std::string message;    // of what was raised
-  std::string raised_at;  // Header::raised_at
-};
 
 // One reading of all clocks: a ClockPair of the file.
 struct ClockPicture {
@@ -78,20 +54,12 @@ class RecordFile {
 
   const std::string& path() const noexcept { return path_; }
   const Process& process() const noexcept { return process_; }
-  std::uint64_t size() const noexcept { return size_; }
+  std::uint64_t size() const noexcept { return layout_->size; }
 
-  // If `count` is 0, `offset` and `stride` are 0 too.
-  const Region& dictionary() const noexcept { return dictionary_; }
-  const Region& threads() const noexcept { return threads_; }
-  const Region& rings() const noexcept { return rings_; }
-  const Region& marks() const noexcept { return marks_; }
-  const Region& collectives() const noexcept { return collectives_; }
-  const Region& open() const noexcept { return open_; }
-  const Region& groups() const noexcept { return groups_; }
-  const Region& timed() const noexcept { return timed_; }
-
+  // Where the regions lie. Its words are of the moment when the file was opened.
+  const Header& layout() const noexcept { return *layout_; }
   // Reads the current values.
-  Counters counters() const;
+  HeaderCopy header() const;
   // Returns the complete readings, in the file's order.
   std::vector<ClockPicture> clocks() const;
 
@@ -101,18 +69,15 @@ class RecordFile {
   std::vector<std::uint64_t> words(std::uint64_t offset, std::size_t bytes) const;
 
  private:
-  struct Page;
   void open(std::uint64_t on_disk);
-  std::unique_ptr<Page> header() const;
-  Region checked(const Region& region, const char* name, std::uint64_t least_stride,
-                 std::uint64_t most_stride) const;
+  void check(const Region& region, const char* name, std::uint64_t least_stride,
+             std::uint64_t most_stride) const;
 
   Fd fd_;
   std::span<const unsigned char> memory_;  // instead of fd_
   std::string path_;
-  std::uint64_t size_ = 0;
+  HeaderCopy layout_;
   Process process_;
-  Region dictionary_, threads_, rings_, marks_, collectives_, open_, groups_, timed_;
 };
 
 // Wall-clock time in nanoseconds; empty if unknown.
@@ -134,6 +99,9 @@ class Clock {
   Knows knows() const noexcept { return knows_; }
   // Returns nanoseconds of CLOCK_REALTIME; empty if unknown.
   Time realtime_ns(std::uint64_t tsc) const noexcept;
+  Time realtime_ns(std::optional<std::uint64_t> tsc) const noexcept {
+    return tsc ? realtime_ns(*tsc) : std::nullopt;
+  }
 
  private:
   // One moment by both clocks; for a line the first reading's.
@@ -146,16 +114,5 @@ class Clock {
 // Returns the record's clock readings, and one of now if it was written on this boot.
 std::vector<ClockPicture> clock_pictures(const RecordFile& file);
 inline Clock clock_of(const RecordFile& file) { return Clock(clock_pictures(file)); }
-
-// Returns a fixed field up to its first zero byte.
-template <std::size_t kSize>
-std::string_view text_of(const char (&field)[kSize]) noexcept {
-  return {field, ::strnlen(field, kSize)};
-}
-
-// Reads a word of a copied struct. Only one thread uses a copy, so relaxed order suffices.
-inline std::uint64_t value_of(const Word& word) noexcept {
-  return word.load(std::memory_order_relaxed);
-}
 
 }  // namespace oddrank::trace

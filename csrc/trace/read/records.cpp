@@ -54,9 +54,9 @@ void for_each_slot(const RecordFile& file, const Region& region, std::uint64_t c
   }
 }
 
-// `claimed` reads the region's counter.
-template <class Slot, class Record, class Claimed>
-Records<Record> read_ring(const RecordFile& file, const Region& region, Claimed claimed) {
+template <class Slot, class Record>
+Records<Record> read_ring(const RecordFile& file, const Region& region, Word Header::*counter) {
+  const auto claimed = [&] { return value_of((*file.header()).*counter); };
   Records<Record> records;
   const std::uint64_t room = region.count;
   const std::uint64_t used = std::min(claimed(), room);
@@ -108,8 +108,7 @@ constexpr auto kTypes = split<47>(
 }  // namespace
 
 Records<Mark> read_marks(const RecordFile& file) {
-  auto marks = read_ring<MarkSlot, Mark>(file, file.marks(),
-                                         [&file] { return file.counters().marks_claimed; });
+  auto marks = read_ring<MarkSlot, Mark>(file, file.layout().marks, &Header::marks_claimed);
   // The writer repeats the begin of an open section, so that later marks don't push it out.
   std::unordered_set<std::uint64_t> begun;
   std::erase_if(marks.list, [&begun](const Mark& mark) {
@@ -119,13 +118,13 @@ Records<Mark> read_marks(const RecordFile& file) {
 }
 
 Records<CollectiveRecord> read_collectives(const RecordFile& file) {
-  return read_ring<CollectiveSlot, CollectiveRecord>(
-      file, file.collectives(), [&file] { return file.counters().collectives_claimed; });
+  return read_ring<CollectiveSlot, CollectiveRecord>(file, file.layout().collectives,
+                                                     &Header::collectives_claimed);
 }
 
 std::vector<CollectiveRecord> read_open_collectives(const RecordFile& file) {
   std::vector<CollectiveRecord> records;
-  const Region& region = file.open();
+  const Region& region = file.layout().open;
   for_each_slot<CollectiveSlot>(file, region, region.count,
                                 [&](std::uint64_t, const CollectiveSlot& slot) {
                                   const std::uint64_t claim = value_of(slot.commit);
@@ -164,7 +163,7 @@ std::uint64_t Collective::output() const noexcept {
 }
 
 std::vector<GroupProgress> read_progress(const RecordFile& file) {
-  const Region& region = file.groups();
+  const Region& region = file.layout().groups;
   std::vector<GroupProgress> progress;
   for (std::uint32_t begin = 0; begin < region.count; begin += kBlock) {
     const std::uint32_t count = std::min(kBlock, region.count - begin);
@@ -182,8 +181,8 @@ std::vector<GroupProgress> read_progress(const RecordFile& file) {
 }
 
 std::vector<Collective> read_timed(const RecordFile& file) {
-  const auto found = read_ring<CollectiveSlot, CollectiveRecord>(
-      file, file.timed(), [&file] { return file.counters().timed_claimed; });
+  const auto found = read_ring<CollectiveSlot, CollectiveRecord>(file, file.layout().timed,
+                                                                 &Header::timed_claimed);
   std::vector<Collective> list;
   list.reserve(found.list.size());
   for (const CollectiveRecord& one : found.list) {

@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "trace/format/collective.hpp"
 #include "trace/read/file.hpp"
 
 namespace oddrank::trace {
@@ -58,7 +57,6 @@ struct Collective : CollectiveFacts {
   std::optional<std::uint64_t> known_sequence() const noexcept {
     return sequence == kNoSequence ? std::nullopt : std::optional(sequence);
   }
-  bool is_pair() const noexcept { return role == Role::kSend || role == Role::kRecv; }
   // Bytes that this rank puts in, and that it gets.
   std::uint64_t input() const noexcept;
   std::uint64_t output() const noexcept;

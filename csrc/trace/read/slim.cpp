@@ -151,8 +151,6 @@ std::uint32_t ring_of(const Events& events) noexcept {
 // Lays out the parts one after the other and fills them in.
 class SlimFile {
  public:
-  SlimFile() : size_((sizeof(Header) + 7) / 8 * 8) {}
-
   Region place(std::size_t count, std::size_t stride) {
     if (count == 0) return {};
     const Region region{size_, static_cast<std::uint32_t>(count),
@@ -176,7 +174,7 @@ class SlimFile {
   std::string text() const { return {reinterpret_cast<const char*>(words_.data()), size_}; }
 
  private:
-  std::uint64_t size_;
+  std::uint64_t size_ = sizeof(Header);
   std::vector<std::uint64_t> words_;
 };
 
@@ -199,8 +197,7 @@ void fill(ThreadSlot& slot, const Thread& from, std::uint64_t room, Names& names
 
 // The first and the last reading of the clocks: a reader uses no others.
 void fill(ClockPair (&pairs)[kClockPairs], std::vector<ClockPicture> pictures) {
-  std::sort(pictures.begin(), pictures.end(),
-            [](const ClockPicture& a, const ClockPicture& b) { return a.tsc < b.tsc; });
+  std::ranges::sort(pictures, {}, &ClockPicture::tsc);
   if (pictures.size() > 2) pictures.erase(pictures.begin() + 1, pictures.end() - 1);
   for (std::size_t i = 0; i < kClockPairs; ++i) {
     const bool known = i < pictures.size();
@@ -241,7 +238,7 @@ std::string slim_record(const RecordFile& file) {
     lost_groups += group.group <= kMostGroups ? 0 : 1;
   }
   const std::uint64_t kept =
-      std::min<std::uint64_t>({ring.claimed, kMostCollectives, file.collectives().count});
+      std::min<std::uint64_t>({ring.claimed, kMostCollectives, file.layout().collectives.count});
   const std::uint64_t oldest = ring.claimed - kept;
 
   SlimDictionary dictionary(names.dictionary());
@@ -273,77 +270,69 @@ std::string slim_record(const RecordFile& file) {
   }
 
   SlimFile made;
-  const Region words = made.place(dictionary.bytes().size(), 1);
-  const Region slots = made.place(threads.size(), sizeof(ThreadSlot) + room * sizeof(Word));
-  const Region open_slots = made.place(open.size(), sizeof(CollectiveSlot));
-  const Region group_slots = made.place(groups, sizeof(GroupSlot));
-  const Region mark_slots = made.place(marks.size(), sizeof(MarkSlot));
-  const Region collective_slots = made.place(kept, sizeof(CollectiveSlot));
-  const Region timed_slots = made.place(timed.size(), sizeof(CollectiveSlot));
-  const Region rings = made.place(events, sizeof(Event));
+  auto& header = *reinterpret_cast<Header*>(raw.data());
+  header.dictionary = made.place(dictionary.bytes().size(), 1);
+  header.threads = made.place(threads.size(), sizeof(ThreadSlot) + room * sizeof(Word));
+  header.open = made.place(open.size(), sizeof(CollectiveSlot));
+  header.groups = made.place(groups, sizeof(GroupSlot));
+  header.marks = made.place(marks.size(), sizeof(MarkSlot));
+  header.collectives = made.place(kept, sizeof(CollectiveSlot));
+  header.timed = made.place(timed.size(), sizeof(CollectiveSlot));
+  header.rings = made.place(events, sizeof(Event));
   made.make();
-
-  std::memcpy(made.bytes(0), raw.data(), sizeof(Header));
-  Header& header = *reinterpret_cast<Header*>(made.bytes(0));
   header.size = made.size();
-  header.dictionary = words;
-  header.threads = slots;
-  header.open = open_slots;
-  header.groups = group_slots;
-  header.marks = mark_slots;
-  header.collectives = collective_slots;
-  header.timed = timed_slots;
   header.timed_claimed = timed.size();
-  header.rings = rings;
-  header.dictionary_head = words.bytes();
+  header.dictionary_head = header.dictionary.bytes();
   header.blocks_taken = 0;
   header.marks_claimed = marks.size();
   header.collectives_claimed = ring.claimed;
   header.lost_groups = value_of(header.lost_groups) + lost_groups;
   fill(header.clocks, clock_pictures(file));
+  std::memcpy(made.bytes(0), raw.data(), sizeof(Header));
 
-  std::memcpy(made.bytes(words.offset), dictionary.bytes().data(), dictionary.bytes().size());
+  std::memcpy(made.bytes(header.dictionary.offset), dictionary.bytes().data(),
+              dictionary.bytes().size());
   std::uint64_t next = 0;  // free event in the rings
   for (std::size_t i = 0; i < threads.size(); ++i) {
-    auto& slot = made.at<ThreadSlot>(slots, i);
+    auto& slot = made.at<ThreadSlot>(header.threads, i);
     fill(slot, threads[i].thread, room, names);
     const Events& last = threads[i].events;
     slot.head = last.list.empty() ? threads[i].thread.events : last.first + last.list.size();
     slot.ring_events = ring_of(last);
-    slot.ring_offset = slot.ring_events == 0 ? 0 : rings.offset + next * sizeof(Event);
+    slot.ring_offset = slot.ring_events == 0 ? 0 : header.rings.offset + next * sizeof(Event);
     for (std::size_t event = 0; event < last.list.size(); ++event) {
       const std::uint64_t at = (last.first + event) & (slot.ring_events - 1);  // a power of two
-      auto& to = made.at<Event>(rings, next + at);
+      auto& to = made.at<Event>(header.rings, next + at);
       to.tsc = last.list[event].tsc;
       to.place = with_line(names, last.list[event].place).bits;
     }
     next += slot.ring_events;
   }
   for (std::size_t i = 0; i < open.size(); ++i) {
-    auto& slot = made.at<CollectiveSlot>(open_slots, i);
+    auto& slot = made.at<CollectiveSlot>(header.open, i);
     pack(slot, open[i], open[i].number, open[i].phase, open[i].tsc);
     slot.commit = open[i].number;
   }
   for (const CollectiveRecord& one : ring.list) {
     if (one.claim < oldest) continue;
-    auto& slot = made.at<CollectiveSlot>(collective_slots, one.claim % kept);
+    auto& slot = made.at<CollectiveSlot>(header.collectives, one.claim % kept);
     pack(slot, one, one.number, one.phase, one.tsc);
     slot.commit = one.claim + 1;
   }
   for (std::size_t i = 0; i < timed.size(); ++i) {
-    auto& slot = made.at<CollectiveSlot>(timed_slots, i);
+    auto& slot = made.at<CollectiveSlot>(header.timed, i);
     pack(slot, timed[i], *timed[i].begin, Phase::kEnd, *timed[i].end - *timed[i].begin);
     slot.commit = i + 1;
   }
   for (std::size_t i = 0; i < marks.size(); ++i) {
-    auto& slot = made.at<MarkSlot>(mark_slots, i);
+    auto& slot = made.at<MarkSlot>(header.marks, i);
     const Mark& mark = marks[i];
     pack(slot, mark.kind, mark.value, mark.text, mark.tid, mark.tsc);
     slot.commit = i + 1;
   }
   for (const GroupProgress& group : progress) {
     if (group.group > kMostGroups) continue;
-    auto& slot = made.at<GroupSlot>(group_slots, group.group - 1);
+    auto& slot = made.at<GroupSlot>(header.groups, group.group - 1);
     slot.begun = group.begun;
     slot.issued = group.issued;
     slot.ended = group.ended;

@@ -7,8 +7,8 @@
 namespace oddrank::trace {
 namespace {
 
-std::vector<ThreadNow> threads_of(const RecordFile& file, const Clock& clock, Names& names,
-                                  Snapshot& snapshot) {
+std::vector<ThreadNow> threads_of(const RecordFile& file, Names& names, Snapshot& snapshot) {
+  const Clock& clock = snapshot.clock;
   std::vector<ThreadNow> threads;
   Threads read = read_threads(file);
   snapshot.trouble = trouble_of(names.dictionary(), read);
@@ -33,41 +33,38 @@ std::vector<ThreadNow> threads_of(const RecordFile& file, const Clock& clock, Na
 
 // Returns since when the GIL is held, if it is for at least a second. The moment of reading counts
 // if the process lives; else its last clock reading, which a slim copy has from its making.
-Time gil_wanted_in(const RecordFile& file, const Clock& clock, const Snapshot& snapshot) {
+Time gil_wanted_in(const RecordFile& file, const Snapshot& snapshot) {
   constexpr std::int64_t kLongNs = 1'000'000'000;
-  if (snapshot.counters.gil_wanted == 0) return std::nullopt;
+  const std::uint64_t wanted = value_of(snapshot.header->gil_wanted);
+  if (wanted == 0) return std::nullopt;
   Time last = snapshot.last_event;
   for (const ClockPicture& picture :
        snapshot.life == Liveness::kAlive ? clock_pictures(file) : file.clocks()) {
-    note_latest(last, clock.realtime_ns(picture.tsc));
+    note_latest(last, snapshot.clock.realtime_ns(picture.tsc));
   }
-  const Time since = clock.realtime_ns(snapshot.counters.gil_wanted);
+  const Time since = snapshot.clock.realtime_ns(wanted);
   return since && last && *last - *since >= kLongNs ? since : std::nullopt;
 }
 
-void read_collectives_of(const RecordFile& file, const Clock& clock, Snapshot& snapshot) {
-  const auto time = [&clock](std::optional<std::uint64_t> ticks) {
-    return ticks ? clock.realtime_ns(*ticks) : std::nullopt;
-  };
-  for (const Collective& collective : read_joined_collectives(file)) {
-    CollectiveNow now{collective, time(collective.begin), time(collective.end)};
-    note_latest(snapshot.last_event, now.begin);
-    note_latest(snapshot.last_event, now.end);
-    if (collective.state == Collective::State::kOpen) {
-      snapshot.open.push_back(now);
+void read_collectives_of(const RecordFile& file, Snapshot& snapshot) {
+  for (const Collective& one : read_joined_collectives(file)) {
+    note_latest(snapshot.last_event, snapshot.clock.realtime_ns(one.begin));
+    note_latest(snapshot.last_event, snapshot.clock.realtime_ns(one.end));
+    if (one.state == Collective::State::kOpen) {
+      snapshot.open.push_back(one);
     } else {
-      snapshot.last = now;
+      snapshot.last = one;
     }
   }
 }
 
-void read_marks_of(const RecordFile& file, const Clock& clock, Snapshot& snapshot) {
-  std::map<std::uint64_t, Section> open;
+void read_marks_of(const RecordFile& file, Snapshot& snapshot) {
+  std::map<std::uint64_t, Mark> open;
   for (const Mark& mark : read_marks(file).list) {
-    const Time time = clock.realtime_ns(mark.tsc);
+    const Time time = snapshot.clock.realtime_ns(mark.tsc);
     note_latest(snapshot.last_event, time);
-    if (mark.kind == MarkKind::kStep && mark.value == snapshot.counters.step) snapshot.step = time;
-    if (mark.kind == MarkKind::kSectionBegin) open[mark.value] = {mark, time};
+    if (mark.kind == MarkKind::kStep && mark.value == snapshot.header.step()) snapshot.step = time;
+    if (mark.kind == MarkKind::kSectionBegin) open[mark.value] = mark;
     if (mark.kind == MarkKind::kSectionEnd) open.erase(mark.value);
   }
   for (auto& [number, section] : open) snapshot.sections.push_back(std::move(section));
@@ -157,17 +154,15 @@ Snapshot read_snapshot(const RecordFile& file) {
   Snapshot snapshot;
   snapshot.process = file.process();
   snapshot.life = liveness_of(file.process());
-  snapshot.counters = file.counters();
-  const Clock clock = clock_of(file);
+  snapshot.header = file.header();
+  snapshot.clock = clock_of(file);
   Names names(file);
-  snapshot.threads = threads_of(file, clock, names, snapshot);
-  read_collectives_of(file, clock, snapshot);
-  read_marks_of(file, clock, snapshot);
-  snapshot.gil_wanted = gil_wanted_in(file, clock, snapshot);
-  for (const GroupProgress& group : read_progress(file)) {
-    snapshot.groups.push_back({group, clock.realtime_ns(group.last)});
-  }
-  snapshot.lowered = lowered_in(names, clock);
+  snapshot.threads = threads_of(file, names, snapshot);
+  read_collectives_of(file, snapshot);
+  read_marks_of(file, snapshot);
+  snapshot.gil_wanted = gil_wanted_in(file, snapshot);
+  snapshot.groups = read_progress(file);
+  snapshot.lowered = lowered_in(names, snapshot.clock);
   snapshot.names = std::move(names).take();
   return snapshot;
 }

@@ -40,37 +40,22 @@ struct ThreadNow {
   Time sampled;              // when lines of its stack were sampled; empty: none was
 };
 
-struct CollectiveNow {
-  Collective collective;
-  Time begin;
-  Time end;
-};
-
-struct GroupNow {
-  GroupProgress progress;
-  Time last;  // when its last collective began
-};
-
-struct Section {
-  Mark mark;
-  Time begin;
-};
-
 struct Snapshot {
   Process process;
-  Counters counters;
+  HeaderCopy header;
   Liveness life = Liveness::kUnknown;
+  Clock clock;  // of all ticks here
   std::vector<ThreadNow> threads;
-  std::vector<CollectiveNow> open;
-  std::optional<CollectiveNow> last;  // the last one issued that is not open
-  std::vector<GroupNow> groups;       // by id in `names`
+  std::vector<Collective> open;
+  std::optional<Collective> last;     // the last one issued that is not open
+  std::vector<GroupProgress> groups;  // by id in `names`
   std::vector<Lowered> lowered;       // by id in `names`
   std::optional<Dictionary> names;
-  std::vector<Section> sections;  // begun and not ended, outermost first
-  Time step;                      // when the last step() was called
-  Time last_event;                // of any thread, mark or collective
-  Time gil_wanted;                // since when the GIL is held, if for long; else empty
-  std::string trouble;            // why parts of the file could not be read; "": all could
+  std::vector<Mark> sections;  // begun and not ended, outermost first
+  Time step;                   // when the last step() was called
+  Time last_event;             // of any thread, mark or collective
+  Time gil_wanted;             // since when the GIL is held, if for long; else empty
+  std::string trouble;         // why parts of the file could not be read; "": all could
 };
 
 struct HistoryEvent {

@@ -34,7 +34,7 @@ struct SlotHead {
 };
 
 std::uint64_t offset_of(const RecordFile& file, std::uint32_t slot) noexcept {
-  return file.threads().offset + std::uint64_t{slot} * file.threads().stride;
+  return file.layout().threads.offset + std::uint64_t{slot} * file.layout().threads.stride;
 }
 
 // Orders the copies before and after it.
@@ -59,12 +59,12 @@ bool same_picture(const SlotHead& a, const SlotHead& b) noexcept {
 }
 
 bool has_good_stack(const RecordFile& file, const SlotHead& head) noexcept {
-  const std::uint64_t room = (file.threads().stride - sizeof(ThreadSlot)) / sizeof(Word);
+  const std::uint64_t room = (file.layout().threads.stride - sizeof(ThreadSlot)) / sizeof(Word);
   return head.slot().stack_room > 0 && head.slot().stack_room <= room;
 }
 
 bool has_good_ring(const RecordFile& file, const SlotHead& head) noexcept {
-  const Region& rings = file.rings();
+  const Region& rings = file.layout().rings;
   const std::uint64_t offset = head.slot().ring_offset;
   const std::uint64_t bytes = std::uint64_t{head.slot().ring_events} * sizeof(Event);
   return std::has_single_bit(head.slot().ring_events) && offset % sizeof(Word) == 0 &&
@@ -124,9 +124,9 @@ void add_missing(std::uint64_t count, std::uint64_t tsc, std::uint32_t tid,
 
 Threads read_threads(const RecordFile& file, unsigned tries) {
   Threads threads;
-  const std::uint32_t count = std::min(file.threads().count, kMostSlots);
+  const std::uint32_t count = std::min(file.layout().threads.count, kMostSlots);
   // Rings don't overlap. This limit stops a hostile file from having one large ring read per slot.
-  std::uint64_t room = file.rings().bytes() / sizeof(Event);
+  std::uint64_t room = file.layout().rings.bytes() / sizeof(Event);
   for (std::uint32_t slot = 0; slot < count; ++slot) {
     const SlotHead head = read_head(file, slot);
     if (head.state() == static_cast<std::uint32_t>(ThreadState::kFree)) continue;
@@ -149,7 +149,7 @@ Threads read_threads(const RecordFile& file, unsigned tries) {
 
 Events read_events(const RecordFile& file, std::uint32_t slot, std::uint64_t last) {
   Events events;
-  if (slot >= std::min(file.threads().count, kMostSlots)) return events;
+  if (slot >= std::min(file.layout().threads.count, kMostSlots)) return events;
   const SlotHead before = read_head(file, slot);
   if (!before.in_use() || !has_good_ring(file, before)) return events;
   events.generation = before.generation();
@@ -209,7 +209,7 @@ EventFeed::EventFeed(RecordFile file, bool from_now) : file_(std::move(file)) {
 
 std::vector<EventFeed::Ring> EventFeed::read_rings(const RecordFile& file) {
   std::vector<Ring> rings;
-  const std::uint32_t slots = std::min(file.threads().count, kMostSlots);
+  const std::uint32_t slots = std::min(file.layout().threads.count, kMostSlots);
   for (std::uint32_t slot = 0; slot < slots; ++slot) {
     const SlotHead head = read_head(file, slot);
     if (head.state_word() == 0) break;
@@ -233,9 +233,7 @@ void EventFeed::read(std::vector<FedEvent>& to, std::uint32_t silent) {
     read_ring(ring, position, to);
     ++threads;
   }
-  if (threads > 1)
-    std::stable_sort(to.begin() + begin, to.end(),
-                     [](const auto& a, const auto& b) { return a.tsc < b.tsc; });
+  if (threads > 1) std::ranges::stable_sort(to.begin() + begin, to.end(), {}, &FedEvent::tsc);
 }
 
 void EventFeed::read_ring(const Ring& ring, Position& position, std::vector<FedEvent>& to) {

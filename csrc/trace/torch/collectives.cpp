@@ -90,7 +90,6 @@ struct Shape {
   bool returns_work = false;
   Role role = Role::kNone;
   Side side = Side::kBoth;
-  bool is_pair() const noexcept { return role == Role::kSend || role == Role::kRecv; }
 };
 
 Role role_of(std::string_view op, bool has_root) {
@@ -122,7 +121,7 @@ std::optional<Shape> shape_of(std::string_view op, const c10::FunctionSchema& sc
   shape.returns_work =
       !returns.empty() && returns.back().type()->kind() == c10::TypeKind::ClassType;
   shape.role = role_of(op, shape.partner.has_value());
-  if (shape.is_pair()) shape.side = shape.role == Role::kSend ? Side::kInput : Side::kOutput;
+  if (is_pair(shape.role)) shape.side = shape.role == Role::kSend ? Side::kInput : Side::kOutput;
   return shape;
 }
 
@@ -210,27 +209,21 @@ bool reports_ends(c10::DispatchKeySet keys, const BackEnd& back_end) noexcept {
   return keys.highestBackendKey() == c10::BackendComponent::CPUBit || back_end.name == "gloo";
 }
 
-// Closes a ticket exactly once: by end(), failed(), issued() or, at the latest, its destructor.
+// Closes a ticket exactly once: by close() or, at the latest, its destructor.
 class OpenCall {
  public:
   OpenCall(const CollectiveSink& sink, std::uint64_t ticket) noexcept
       : sink_(sink), ticket_(ticket) {}
   OpenCall(const OpenCall&) = delete;
   OpenCall& operator=(const OpenCall&) = delete;
-  ~OpenCall() { end(); }
+  ~OpenCall() { close(Phase::kEnd); }
 
   void numbered(std::uint64_t sequence) const noexcept { sink_.numbered(ticket_, sequence); }
   void counted(std::uint64_t count, bool is_issued) const noexcept {
     sink_.counted(ticket_, count, is_issued);
   }
-  void end() noexcept {
-    if (!closed_.exchange(true, std::memory_order_acq_rel)) sink_.end(ticket_);
-  }
-  void failed() noexcept {
-    if (!closed_.exchange(true, std::memory_order_acq_rel)) sink_.failed(ticket_);
-  }
-  void issued() noexcept {
-    if (!closed_.exchange(true, std::memory_order_acq_rel)) sink_.issued(ticket_);
+  void close(Phase phase) noexcept {
+    if (!closed_.exchange(true, std::memory_order_acq_rel)) sink_.closed(ticket_, phase);
   }
 
  private:
@@ -251,12 +244,12 @@ class WorkEnd : public c10d::Work {
   static void tell(c10d::Work& work, std::shared_ptr<OpenCall> call) {
     const std::lock_guard lock(work.*(&WorkEnd::mutex_));
     if (work.*(&WorkEnd::completed_)) {
-      work.*(&WorkEnd::exception_) ? call->failed() : call->end();
+      call->close(work.*(&WorkEnd::exception_) ? Phase::kFailed : Phase::kEnd);
       return;
     }
     auto& callback = work.*(&WorkEnd::recordFunctionEndCallback_);
     callback = [call = std::move(call), profiler = std::move(callback), &work] {
-      work.*(&WorkEnd::exception_) ? call->failed() : call->end();
+      call->close(work.*(&WorkEnd::exception_) ? Phase::kFailed : Phase::kEnd);
       if (profiler) profiler();
     };
   }
@@ -284,7 +277,7 @@ class Kernel final : public c10::OperatorKernel {
     } catch (...) {
       if (issue.call) {
         if (issue.counts) issue.call->counted(new_count(issue), false);
-        issue.call->failed();
+        issue.call->close(Phase::kFailed);
       }
       throw;
     }
@@ -318,15 +311,16 @@ class Kernel final : public c10::OperatorKernel {
         call.count = count_of(*issue.back_end.backend).value_or(kNoCount);
         issue.counts = call.count != kNoCount;
       }
-      call.tid = thread_id();
-      call.role = shape_.role;
-      call.side = shape_.side;
-      if (shape_.message) add_tensors(argument[*shape_.message], call.bytes, call.type);
-      if (shape_.other) add_tensors(argument[*shape_.other], call.other, call.type);
-      if (shape_.tag) call.other = static_cast<std::uint64_t>(argument[*shape_.tag].toInt());
+      CollectiveFacts& facts = call.facts;
+      facts.tid = thread_id();
+      facts.role = shape_.role;
+      facts.side = shape_.side;
+      if (shape_.message) add_tensors(argument[*shape_.message], facts.bytes, facts.type);
+      if (shape_.other) add_tensors(argument[*shape_.other], facts.other, facts.type);
+      if (shape_.tag) facts.other = static_cast<std::uint64_t>(argument[*shape_.tag].toInt());
       if (shape_.partner) {
         const std::int64_t rank = argument[*shape_.partner].toInt();
-        if (rank >= 0) call.partner = static_cast<std::uint32_t>(rank);
+        if (rank >= 0) facts.partner = static_cast<std::uint32_t>(rank);
       }
       const std::uint64_t ticket = sink.begin(call);
       if (ticket != 0) issue.call = std::make_shared<OpenCall>(sink, ticket);
@@ -342,13 +336,13 @@ class Kernel final : public c10::OperatorKernel {
       c10::intrusive_ptr<c10d::Work> work;
       if (shape_.returns_work) work = stack.back().toCustomClass<c10d::Work>();
       if (issue.counts) {
-        issue.call->counted(new_count(issue), !shape_.is_pair());
-      } else if (!shape_.is_pair()) {
+        issue.call->counted(new_count(issue), !is_pair(shape_.role));
+      } else if (!is_pair(shape_.role)) {
         const auto sequence = sequence_of(work.get(), *issue.group);
         if (sequence) issue.call->numbered(*sequence);
       }
       if (!issue.reports_end) {
-        issue.call->issued();
+        issue.call->close(Phase::kIssued);
       } else if (work) {
         WorkEnd::tell(*work, std::move(issue.call));
       }

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <string_view>
 
-#include "trace/format/collective.hpp"
 #include "trace/format/format.hpp"
 
 namespace oddrank::trace {
@@ -15,13 +14,7 @@ namespace oddrank::trace {
 struct CollectiveCall {
   GroupFacts group = {};
   std::string_view operation = {};
-  std::uint64_t bytes = 0;  // of its message
-  std::uint64_t other = 0;  // bytes of the other side; of send and recv the tag
-  std::uint32_t partner = kNoRank;
-  std::uint32_t tid = 0;
-  std::uint16_t type = kNoType;  // torch's ScalarType
-  Role role = Role::kNone;
-  Side side = Side::kBoth;
+  CollectiveFacts facts = {};  // without ids and sequence
   // Of a back end that numbers sends and receives along with collectives (gloo): how many
   // operations it has issued in the group. The record then numbers the collectives itself.
   std::uint64_t count = kNoCount;
@@ -31,23 +24,21 @@ struct CollectiveCall {
 // The functions never throw, never wait for Python and never call back.
 struct CollectiveSink {
   // Increase with every change of layout or meaning: the modules may come from different builds.
-  static constexpr std::uint32_t kVersion = 3;
+  static constexpr std::uint32_t kVersion = 4;
   static constexpr const char* kCapsule = "oddrank.collective_sink";
 
   std::uint32_t version = kVersion;
   // Returns a ticket; 0 if nothing records: then don't call the others.
   std::uint64_t (*begin)(const CollectiveCall& call) noexcept = nullptr;
   // Sets the collective's sequence number in its group, if it has one; not of send and recv, which
-  // the record counts itself. Call it before end().
+  // the record counts itself. Call it before closed().
   void (*numbered)(std::uint64_t ticket, std::uint64_t sequence) noexcept = nullptr;
-  // Call it instead, before end() or failed(), after each operation that began with a count:
+  // Call it instead, before closed(), after each operation that began with a count:
   // `count` is the new one. is_issued: it is a collective, and its call did not raise an error.
   void (*counted)(std::uint64_t ticket, std::uint64_t count, bool is_issued) noexcept = nullptr;
-  // Call exactly one of the three, once. failed: it ended with an error. issued: a device runs it,
-  // and its end will not be reported.
-  void (*end)(std::uint64_t ticket) noexcept = nullptr;
-  void (*failed)(std::uint64_t ticket) noexcept = nullptr;
-  void (*issued)(std::uint64_t ticket) noexcept = nullptr;
+  // Call it once. kEnd; kFailed: it ended with an error; kIssued: a device runs it, and its end
+  // will not be reported.
+  void (*closed)(std::uint64_t ticket, Phase phase) noexcept = nullptr;
 };
 
 // The collective recorder in _torch: reports the begin and end of every c10d operation of this

@@ -8,10 +8,10 @@
 #include <sys/statvfs.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -37,11 +37,6 @@ constexpr int kMostInterrupts = 1000;
 constexpr const char* kSuffix = ".trace";
 
 using Folder = std::unique_ptr<DIR, int (*)(DIR*)>;
-
-struct HeaderBytes {
-  alignas(Header) std::array<unsigned char, sizeof(Header)> bytes{};
-  const Header& header() const noexcept { return *reinterpret_cast<const Header*>(bytes.data()); }
-};
 
 // Lists the names in a folder, except those that begin with a dot.
 std::vector<std::string> list(int folder) {
@@ -70,7 +65,7 @@ struct RecordName {
   std::uint64_t start_time = 0;
 };
 
-std::string text_of(const RecordName& name) {
+std::string file_name_of(const RecordName& name) {
   return (name.owner.is_child ? "child" : "rank") + std::to_string(name.owner.rank) + "-" +
          std::to_string(name.pid) + "-" + std::to_string(name.start_time) + kSuffix;
 }
@@ -83,7 +78,7 @@ std::optional<RecordName> parse_name(const std::string& text) {
   if (std::sscanf(text.c_str(), format, &name.owner.rank, &name.pid, &start) != 3) return {};
   name.start_time = start;
   // sscanf() accepts spaces, signs, leading zeros and trailing text: compare.
-  if (text_of(name) != text) return {};
+  if (file_name_of(name) != text) return {};
   return name;
 }
 
@@ -107,8 +102,7 @@ std::int64_t last_change_ns(const Header& header, const struct stat& entry) {
 }
 
 bool is_alive(const Header& header, std::int64_t changed_ns) {
-  const std::string_view boot(header.boot_id, ::strnlen(header.boot_id, sizeof header.boot_id));
-  if (header.process.pid_namespace != pid_namespace() || !is_this_boot(boot)) {
+  if (header.process.pid_namespace != pid_namespace() || !is_this_boot(text_of(header.boot_id))) {
     return changed_ns / 1'000'000'000 + kForgotten > clock_ns(CLOCK_REALTIME) / 1'000'000'000;
   }
   const ProcStat stat = read_stat(static_cast<pid_t>(header.process.pid));
@@ -125,10 +119,9 @@ std::optional<Record> find_record(int folder, const std::string& job, const std:
       entry.st_uid != ::geteuid()) {
     return {};
   }
-  const auto page = std::make_unique<HeaderBytes>();
-  const auto got = ::pread(fd.get(), page->bytes.data(), page->bytes.size(), 0);
-  const Header& header = page->header();
-  if (got != static_cast<ssize_t>(page->bytes.size()) ||
+  HeaderCopy copy;
+  const Header& header = *copy;
+  if (::pread(fd.get(), copy.bytes.data(), sizeof copy.bytes, 0) != sizeof copy.bytes ||
       !fault_of(header, static_cast<std::uint64_t>(entry.st_size)).empty()) {
     return {};
   }
@@ -219,8 +212,7 @@ void prune(int folder, const std::string& job, RecordOwner owner) {
     auto record = find_record(folder, job, file);
     if (record && !record->is_alive) dead.push_back(*std::move(record));
   }
-  std::sort(dead.begin(), dead.end(),
-            [](const Record& a, const Record& b) { return a.changed_ns > b.changed_ns; });
+  std::ranges::sort(dead, std::greater(), &Record::changed_ns);
   for (std::size_t i = kKeepDead; i < dead.size(); ++i) remove_record(folder, job, dead[i]);
 }
 
@@ -246,7 +238,7 @@ NewRecordFile make_in(const std::string& base_path, const std::string& job, Reco
   const Fd folder = open_private_folder(base_path + "/" + job);
   const pid_t pid = ::getpid();
   const std::string name =
-      text_of({owner, static_cast<std::uint32_t>(pid), read_stat(pid).start_time});
+      file_name_of({owner, static_cast<std::uint32_t>(pid), read_stat(pid).start_time});
   // A process that called exec() may have made this file before.
   if (record_bytes(folder.get(), name) != 0) ::unlinkat(folder.get(), name.c_str(), 0);
   NewRecordFile made{Fd(), bytes, base_path + "/" + job + "/" + name};
@@ -275,17 +267,14 @@ std::optional<DeadJob> find_dead_job(int base, const std::string& name) {
       job.records.push_back(*std::move(record));
     }
   }
-  const bool runs = std::any_of(job.records.begin(), job.records.end(),
-                                [](const Record& record) { return record.is_alive; });
-  if (job.records.empty() || runs) return {};
+  if (job.records.empty() || std::ranges::any_of(job.records, &Record::is_alive)) return {};
   return job;
 }
 
 // Removes all jobs but the newest `keep`. Returns the number of folders removed.
 int remove_oldest(int base, std::vector<DeadJob> jobs, int keep) {
   int removed = 0;
-  std::sort(jobs.begin(), jobs.end(),
-            [](const DeadJob& a, const DeadJob& b) { return a.changed_ns > b.changed_ns; });
+  std::ranges::sort(jobs, std::greater(), &DeadJob::changed_ns);
   for (std::size_t i = static_cast<std::size_t>(std::max(keep, 0)); i < jobs.size(); ++i) {
     const Fd folder = open_folder(base, jobs[i].name);
     if (!folder) continue;
@@ -328,9 +317,7 @@ int remove_dead_jobs(const std::string& base_path, const std::string& own, int k
       if (!job) continue;
       // Use the world size, not the file count: with one rank per node a large job has one file
       // here.
-      const bool several =
-          std::any_of(job->records.begin(), job->records.end(),
-                      [](const Record& record) { return record.of_several_ranks; });
+      const bool several = std::ranges::any_of(job->records, &Record::of_several_ranks);
       (several ? of_several_ranks : of_one_rank).push_back(*std::move(job));
     }
     removed += remove_oldest(base.get(), std::move(of_one_rank), keep);

@@ -1,3 +1,4 @@
+// The rarer steps of the writers, and collectives: into the ring and into the table of open ones.
 // Maps the file, fills its header, gives slots and rings to threads. Sends the end of a collective
 // to the recorder that holds its begin.
 #include "trace/write/recorder.hpp"
@@ -13,6 +14,7 @@
 
 #include "os/clock.hpp"
 #include "os/error.hpp"
+#include "os/mix.hpp"
 #include "os/proc.hpp"
 #include "trace/torch/collectives.hpp"
 
@@ -81,20 +83,23 @@ Recorder* recorder_of(std::uint64_t ticket) noexcept {
   return place < kMostRecorders ? recorders[place].load(std::memory_order_acquire) : nullptr;
 }
 
-// The dictionary returns the same id for the same name.
-CollectiveFacts facts_of(DictionaryWriter& dictionary, const CollectiveCall& call) noexcept {
-  CollectiveFacts facts;
-  facts.group = dictionary.group(call.group);
-  facts.operation = dictionary.operation(call.operation);
-  facts.bytes = call.bytes;
-  facts.type = call.type;
-  facts.tid = call.tid;
-  facts.other = call.other;
-  facts.partner = call.partner;
-  facts.role = call.role;
-  facts.side = call.side;
-  if (facts.group > kLastNameId) facts.group = 0;
-  return facts;
+// Raises `highest` to `value`. Two threads may do it at once.
+void raise(Word& highest, std::uint64_t value) noexcept {
+  std::uint64_t known = highest.load(std::memory_order_relaxed);
+  while (known < value && !highest.compare_exchange_weak(known, value, std::memory_order_relaxed)) {
+  }
+}
+
+// Claims a ring's next slot and fills it. count: of slots, a power of two.
+void append_to(CollectiveSlot* slots, std::uint64_t count, Word& claimed,
+               const CollectiveFacts& facts, std::uint64_t number, Phase phase,
+               std::uint64_t tsc) noexcept {
+  const std::uint64_t claim = claimed.fetch_add(1, std::memory_order_relaxed);
+  CollectiveSlot& slot = slots[claim & (count - 1)];
+  slot.commit.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  pack(slot, facts, number, phase, tsc);
+  slot.commit.store(claim + 1, std::memory_order_release);
 }
 
 std::uint64_t begin(const CollectiveCall& call) noexcept {
@@ -102,7 +107,7 @@ std::uint64_t begin(const CollectiveCall& call) noexcept {
   if (recorder == nullptr) return 0;
   const std::uint64_t place = place_of(recorder);
   if (place == kMostRecorders) return 0;
-  const CollectiveFacts facts = facts_of(recorder->dictionary(), call);
+  const CollectiveFacts facts = recorder->facts_of(call);
   const std::uint64_t number = recorder->collectives().begin(facts, call.count);
   if (number % kClockEvery == 1) recorder->refresh_clock();
   return (place << kGroupBits | facts.group) << kNumberBits | (number & kNumberMask);
@@ -122,19 +127,9 @@ void counted(std::uint64_t ticket, std::uint64_t count, bool is_issued) noexcept
   }
 }
 
-void end(std::uint64_t ticket) noexcept {
-  if (Recorder* recorder = recorder_of(ticket)) recorder->collectives().end(ticket & kNumberMask);
-}
-
-void failed(std::uint64_t ticket) noexcept {
+void closed(std::uint64_t ticket, Phase phase) noexcept {
   if (Recorder* recorder = recorder_of(ticket)) {
-    recorder->collectives().failed(ticket & kNumberMask);
-  }
-}
-
-void issued(std::uint64_t ticket) noexcept {
-  if (Recorder* recorder = recorder_of(ticket)) {
-    recorder->collectives().issued(ticket & kNumberMask);
+    recorder->collectives().close(ticket & kNumberMask, phase);
   }
 }
 
@@ -143,29 +138,211 @@ void detach_child() noexcept {
   for (auto& recorder : recorders) recorder.store(nullptr, std::memory_order_relaxed);
 }
 
-constexpr CollectiveSink kSink{.begin = &begin,
-                               .numbered = &numbered,
-                               .counted = &counted,
-                               .end = &end,
-                               .failed = &failed,
-                               .issued = &issued};
+constexpr CollectiveSink kSink{
+    .begin = &begin, .numbered = &numbered, .counted = &counted, .closed = &closed};
 
 }  // namespace
+
+void ThreadRecorder::begin(ThreadSlot& slot, Event* ring) noexcept {
+  slot_ = &slot;
+  room_ = slot.stack_room;
+  if (ring == nullptr) return;
+  ring_ = ring;
+  mask_ = slot.ring_events - 1;
+  notice_ = std::min(kClockEvery, (mask_ + 1) / 2) - 1;
+}
+
+void ThreadRecorder::give_notice() noexcept {
+  if (head_ % kClockEvery == 0) recorder_->refresh_clock();
+  if (Recorder::listener != nullptr) Recorder::listener(true);
+}
+
+MarkRing::OpenSection* MarkRing::find_open(std::uint64_t number) noexcept {
+  const auto used = std::span(open_).first(std::min<std::size_t>(open_.size(), (mask_ + 1) / 8));
+  const auto found = std::ranges::find(used, number, &OpenSection::number);
+  return found == used.end() ? nullptr : &*found;
+}
+
+void MarkRing::begin_section(std::uint64_t number, std::string_view name,
+                             std::uint32_t tid) noexcept {
+  const std::uint64_t tsc = read_tsc();
+  {
+    const std::lock_guard lock(mutex_);
+    if (OpenSection* one = find_open(0)) {
+      const std::size_t size = std::min(name.size(), sizeof one->name);
+      *one = {number, tsc, tid, static_cast<std::uint32_t>(size), {}};
+      name.copy(one->name, size);
+    }
+  }
+  if ((write(MarkKind::kSectionBegin, number, name, tid, tsc) & (mask_ / 2)) == 0) {
+    write_open_sections();
+  }
+}
+
+void MarkRing::end_section(std::uint64_t number, std::string_view name,
+                           std::uint32_t tid) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (OpenSection* open = find_open(number)) open->number = 0;
+  }
+  add(MarkKind::kSectionEnd, number, name, tid);
+}
+
+void MarkRing::forget_open_sections() noexcept {
+  const std::lock_guard lock(mutex_);
+  open_ = {};
+}
+
+void MarkRing::write_open_sections() noexcept {
+  const std::lock_guard lock(mutex_);
+  for (const OpenSection& one : open_) {
+    if (one.number == 0) continue;
+    write(MarkKind::kSectionBegin, one.number, {one.name, one.size}, one.tid, one.tsc);
+  }
+}
+
+PairCounts::Slot* PairCounts::find(std::uint64_t key, bool add) noexcept {
+  const std::size_t begin = key * kMixStep >> 32;
+  for (std::size_t i = 0; i < kMostTried; ++i) {
+    Slot& slot = slots_[(begin + i) % slots_.size()];
+    std::uint64_t known = slot.key.load(std::memory_order_relaxed);
+    if (known == 0 && !add) return nullptr;
+    if (known == 0 && slot.key.compare_exchange_strong(known, key, std::memory_order_relaxed)) {
+      return &slot;
+    }
+    if (known == key) return &slot;
+  }
+  return nullptr;
+}
+
+std::uint64_t PairCounts::next(std::uint32_t group, std::uint32_t partner, Role role) noexcept {
+  if (group == 0) return kNoSequence;
+  const bool receives = role == Role::kRecv;
+  const auto key = [&](std::uint32_t of) {
+    return std::uint64_t{group} << 33 | std::uint64_t{receives ? 1U : 0U} << 32 | of;
+  };
+  if (partner == kNoRank) {
+    // A receive without room to note it: no later one is sure of its number.
+    if (find(key(kNoRank), true) == nullptr) receives_unknown_.store(true);
+    return kNoSequence;
+  }
+  Slot* slot = find(key(partner), true);
+  if (slot == nullptr) return kNoSequence;
+  const std::uint64_t count = slot->count.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (!receives) return count;
+  const bool known = !receives_unknown_.load() && find(key(kNoRank), false) == nullptr;
+  return known ? count : kNoSequence;
+}
+
+void GroupCounts::begin(std::uint32_t group, std::uint64_t count) noexcept {
+  if (group == 0 || group > groups_.size()) return;
+  const std::lock_guard lock(mutex_);
+  Group& known = groups_[group - 1];
+  if (known.under_way++ == 0 && count > known.count) {
+    known.last += count - known.count;
+    known.count = count;
+  }
+}
+
+std::uint64_t GroupCounts::end(std::uint32_t group, std::uint64_t count, bool is_issued) noexcept {
+  if (group == 0 || group > groups_.size()) return kNoSequence;
+  const std::lock_guard lock(mutex_);
+  Group& known = groups_[group - 1];
+  if (known.under_way > 0) --known.under_way;
+  known.count = std::max(known.count, count);
+  return is_issued ? ++known.last : kNoSequence;
+}
+
+GroupSlot* CollectiveRing::group_of(std::uint32_t id, Role role) noexcept {
+  if (id == 0 || id > groups_.size() || is_pair(role)) return nullptr;
+  return &groups_[id - 1];
+}
+
+void CollectiveRing::note_begin(std::uint32_t group) noexcept {
+  if (GroupSlot* slot = group_of(group, Role::kNone)) {
+    slot->begun.fetch_add(1, std::memory_order_relaxed);
+    slot->last.store(read_tsc(), std::memory_order_relaxed);
+    return;
+  }
+  // Ids have no gaps. How many groups have none is not known.
+  raise(header_.lost_groups, group == 0 ? 1 : group - groups_.size());
+}
+
+std::uint64_t CollectiveRing::begin(CollectiveFacts facts, std::uint64_t count) noexcept {
+  const std::uint64_t number = last_number_.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (facts.group > kLastNameId) facts.group = 0;
+  if (facts.operation > kLastNameId) facts.operation = 0;
+  if (is_pair(facts.role)) {
+    facts.sequence = pairs_.next(facts.group, facts.partner, facts.role);
+  } else {
+    note_begin(facts.group);
+  }
+  if (count != kNoCount) counts_.begin(facts.group, count);
+  append_to(slots_, header_.collectives.count, header_.collectives_claimed, facts, number,
+            Phase::kBegin, read_tsc());
+  for (std::size_t i = 0; i < open_.size(); ++i) {
+    CollectiveSlot& slot = open_[(number + i) % open_.size()];
+    // `number` claims the slot; `commit` publishes its other fields.
+    std::uint64_t free = 0;
+    if (!slot.number.compare_exchange_strong(free, number, std::memory_order_acquire)) continue;
+    pack(slot, facts, number, Phase::kBegin, read_tsc());
+    slot.commit.store(number, std::memory_order_release);
+    return number;
+  }
+  header_.lost_collectives.fetch_add(1, std::memory_order_relaxed);
+  return number;
+}
+
+CollectiveSlot* CollectiveRing::find_open(std::uint64_t number) noexcept {
+  for (std::size_t i = 0; i < open_.size(); ++i) {
+    CollectiveSlot& slot = open_[(number + i) % open_.size()];
+    if (slot.number.load(std::memory_order_acquire) == number) return &slot;
+  }
+  return nullptr;
+}
+
+void CollectiveRing::numbered(std::uint64_t number, std::uint64_t sequence) noexcept {
+  CollectiveSlot* slot = find_open(number);
+  if (slot == nullptr) return;
+  slot->sequence.store(sequence, std::memory_order_relaxed);
+  const CollectiveFacts facts = unpack(*slot);
+  if (GroupSlot* group = group_of(facts.group, facts.role)) raise(group->issued, sequence);
+}
+
+void CollectiveRing::counted(std::uint64_t number, std::uint32_t group, std::uint64_t count,
+                             bool is_issued) noexcept {
+  const std::uint64_t sequence = counts_.end(group, count, is_issued);
+  if (sequence != kNoSequence) numbered(number, sequence);
+}
+
+void CollectiveRing::close(std::uint64_t number, Phase phase) noexcept {
+  CollectiveFacts facts;
+  if (CollectiveSlot* slot = find_open(number)) {
+    facts = unpack(*slot);
+    slot->commit.store(0, std::memory_order_relaxed);
+    slot->number.store(0, std::memory_order_release);
+  }
+  append_to(slots_, header_.collectives.count, header_.collectives_claimed, facts, number, phase,
+            read_tsc());
+  GroupSlot* group = group_of(facts.group, facts.role);
+  if (group != nullptr && phase == Phase::kEnd && facts.sequence != kNoSequence) {
+    raise(group->ended, facts.sequence);
+  }
+}
+
+void CollectiveRing::note_timed(const CollectiveFacts& facts, std::uint64_t begin,
+                                std::uint64_t time) noexcept {
+  if (header_.timed.count == 0) return;  // a small file
+  append_to(timed_, header_.timed.count, header_.timed_claimed, facts, begin, Phase::kEnd, time);
+}
 
 Recorder::Recorder(const Fd& file, std::size_t bytes, const Process& process)
     : map_(map_file(file, bytes)),
       header_(fill_header(map_, bytes, process)),
       dictionary_(map_ + header_->dictionary.offset, header_->dictionary.count,
                   header_->dictionary_head, header_->lost_codes),
-      marks_(reinterpret_cast<MarkSlot*>(map_ + header_->marks.offset), header_->marks.count,
-             header_->marks_claimed),
-      collectives_(
-          reinterpret_cast<CollectiveSlot*>(map_ + header_->collectives.offset),
-          header_->collectives.count, header_->collectives_claimed,
-          reinterpret_cast<CollectiveSlot*>(map_ + header_->open.offset), header_->open.count,
-          header_->lost_collectives,
-          {reinterpret_cast<GroupSlot*>(map_ + header_->groups.offset), header_->groups.count},
-          header_->lost_groups) {
+      marks_(map_, *header_),
+      collectives_(map_, *header_) {
   // end_thread() must not allocate, and add_thread() only before it takes a slot.
   ended_.reserve(header_->threads.count);
   pens_.reserve(header_->threads.count);
@@ -257,23 +434,17 @@ void Recorder::set_hook_state(HookState state, std::string_view displaced_by) no
   header_->hook_state.store(static_cast<std::uint64_t>(state), std::memory_order_release);
 }
 
-void Recorder::note_script_ended(std::string_view raised, std::string_view message,
-                                 std::string_view at) noexcept {
-  if (!raised.empty()) note_raised(raised, message, at);
-  header_->end.store(static_cast<std::uint64_t>(End::kEnding), std::memory_order_release);
-}
-
-void Recorder::note_thread_raised(std::string_view raised, std::string_view message,
-                                  std::string_view at) noexcept {
+void Recorder::note_raised(std::string_view raised, std::string_view message, std::string_view at,
+                           bool has_ended) noexcept {
   const bool runs = header_->end.load(std::memory_order_relaxed) == 0;
-  if (runs && header_->raised[0] == '\0') note_raised(raised, message, at);
-}
-
-void Recorder::note_raised(std::string_view raised, std::string_view message,
-                           std::string_view at) noexcept {
-  publish_text(header_->raised_at, at);
-  publish_text(header_->message, message);
-  publish_text(header_->raised, raised);
+  if (!raised.empty() && (has_ended || (runs && header_->raised[0] == '\0'))) {
+    publish_text(header_->raised_at, at);
+    publish_text(header_->message, message);
+    publish_text(header_->raised, raised);
+  }
+  if (has_ended) {
+    header_->end.store(static_cast<std::uint64_t>(End::kEnding), std::memory_order_release);
+  }
 }
 
 void Recorder::note_exit(int code) noexcept {
@@ -287,13 +458,13 @@ void Recorder::note_collectives() noexcept {
   header_->collectives_since.compare_exchange_strong(never, read_tsc(), std::memory_order_relaxed);
 }
 
-void Recorder::note_timed(const CollectiveCall& call, std::uint64_t sequence, std::uint64_t begin,
-                          std::uint64_t time) noexcept {
-  if (header_->timed.count == 0) return;  // a small file
-  CollectiveFacts facts = facts_of(dictionary_, call);
-  facts.sequence = sequence;
-  append_to(reinterpret_cast<CollectiveSlot*>(map_ + header_->timed.offset), header_->timed.count,
-            header_->timed_claimed, facts, begin, Phase::kEnd, time);
+// The dictionary returns the same id for the same name.
+CollectiveFacts Recorder::facts_of(const CollectiveCall& call) noexcept {
+  CollectiveFacts facts = call.facts;
+  facts.group = dictionary_.group(call.group);
+  facts.operation = dictionary_.operation(call.operation);
+  if (facts.group > kLastNameId) facts.group = 0;
+  return facts;
 }
 
 // Reads the clocks again where this thread was interrupted between two of them.

@@ -1,6 +1,10 @@
-// A process's recorder: owns the mapping of its record file and gives each thread its writer.
+// What writes into a record while the job runs: each thread's ring of events and shadow stack, the
+// rings of marks and collectives, whose slots any thread claims, and the process's recorder, which
+// owns the mapping of the file and gives each thread its writer. The hot path; no Python.h.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -12,12 +16,234 @@
 #include "os/fd.hpp"
 #include "trace/format/format.hpp"
 #include "trace/write/dictionary_writer.hpp"
-#include "trace/write/rings.hpp"
 
 namespace oddrank::trace {
 
-struct CollectiveCall;
+class Recorder;
 
+// One thread's writer. Only its thread writes, and the sampler while it has the GIL. Nothing in it
+// allocates, locks, calls libc or throws, except give_notice().
+class ThreadRecorder {
+ public:
+  // Events between two clock readings. A killed process cannot read its clocks at its end.
+  static constexpr std::uint64_t kClockEvery = 1 << 16;
+
+  // Pushes a frame that begins or resumes: it becomes the innermost one.
+  void enter(Place place) noexcept {
+    const std::uint64_t depth = depth_++;
+    const std::uint64_t at = depth < room_ ? depth : room_ - 1;
+    slot_->stack()[at].store(place.bits, std::memory_order_relaxed);
+    publish_depth();
+  }
+  // Pops the innermost frame, which ends or is suspended.
+  void leave() noexcept {
+    if (depth_ == 0) return;
+    --depth_;
+    publish_depth();
+  }
+  // Updates the innermost frame's position. The stack must not be empty.
+  void move(Place place) noexcept {
+    const std::uint64_t at = depth_ <= room_ ? depth_ - 1 : room_ - 1;
+    slot_->stack()[at].store(place.bits, std::memory_order_release);
+  }
+  // Empties the stack; rebuild it with enter(), outermost frame first.
+  void clear_stack() noexcept {
+    depth_ = 0;
+    publish_depth();
+  }
+
+  // Notes when positions of Kind::kSampled in the stack were read.
+  void note_sample(std::uint64_t tsc) noexcept {
+    slot_->sampled.store(tsc, std::memory_order_relaxed);
+  }
+
+  // Order: event, then head. A thread that dies in between leaves the old head, never half an
+  // event.
+  void append(Place place) noexcept {
+    Event& event = ring_[head_ & mask_];
+    event.tsc.store(read_tsc(), std::memory_order_relaxed);
+    event.place.store(place.bits, std::memory_order_relaxed);
+    slot_->head.store(++head_, std::memory_order_release);
+    if ((head_ & notice_) == 0) [[unlikely]]
+      give_notice();
+  }
+
+  std::uint64_t depth() const noexcept { return depth_; }
+  std::uint64_t head() const noexcept { return head_; }
+  ThreadSlot& slot() noexcept { return *slot_; }
+
+ private:
+  friend class Recorder;
+  explicit ThreadRecorder(Recorder& recorder) noexcept : recorder_(&recorder) {}
+  // Gives it its slot, which is filled in, and its ring; nullptr: it has none.
+  void begin(ThreadSlot& slot, Event* ring) noexcept;
+  void publish_depth() noexcept {
+    slot_->changes.store(++changes_, std::memory_order_relaxed);
+    slot_->depth.store(depth_, std::memory_order_release);
+  }
+  void give_notice() noexcept;
+
+  Recorder* recorder_;
+  ThreadSlot* slot_ = nullptr;
+  Event* ring_ = &spare_;  // in the file, unless this thread has no ring there
+  std::uint64_t mask_ = 0;
+  // A mask: give_notice() every half ring, and at least every kClockEvery events.
+  std::uint64_t notice_ = kClockEvery - 1;
+  std::uint64_t head_ = 0;
+  std::uint64_t depth_ = 0;
+  std::uint64_t changes_ = 0;
+  std::uint64_t room_ = 0;
+  Event spare_{};
+};
+
+// 64-byte slots that any thread claims with fetch_add. If a slot is overwritten while a reader
+// copies it, its commit word differs afterwards. If its writer died in the middle, the commit word
+// is 0 or still the old one.
+class MarkRing {
+ public:
+  MarkRing(char* map, Header& header) noexcept
+      : slots_(reinterpret_cast<MarkSlot*>(map + header.marks.offset)),
+        mask_(header.marks.count - 1),
+        claimed_(header.marks_claimed) {}
+
+  void add(MarkKind kind, std::uint64_t value, std::string_view text, std::uint32_t tid) noexcept {
+    const std::uint64_t number = write(kind, value, text, tid, read_tsc());
+    if ((number & (mask_ / 2)) == 0) [[unlikely]]
+      write_open_sections();
+  }
+  // `number` identifies the section; no other section of this process ever has it.
+  void begin_section(std::uint64_t number, std::string_view name, std::uint32_t tid) noexcept;
+  void end_section(std::uint64_t number, std::string_view name, std::uint32_t tid) noexcept;
+  // Call it when ends will not be recorded: the open sections then go with their marks.
+  void forget_open_sections() noexcept;
+
+ private:
+  // A section that has begun and not ended.
+  struct OpenSection {
+    std::uint64_t number;  // 0: free
+    std::uint64_t tsc;
+    std::uint32_t tid;
+    std::uint32_t size;
+    char name[sizeof(MarkSlot::text)];
+  };
+  static constexpr std::size_t kMostOpen = 64;
+
+  // Writes the begins of open sections again, twice per turn of the ring: later marks would
+  // overwrite them.
+  void write_open_sections() noexcept;
+  OpenSection* find_open(std::uint64_t number) noexcept;
+  std::uint64_t write(MarkKind kind, std::uint64_t value, std::string_view text, std::uint32_t tid,
+                      std::uint64_t tsc) noexcept {
+    const std::uint64_t number = claimed_.fetch_add(1, std::memory_order_relaxed);
+    MarkSlot& slot = slots_[number & mask_];
+    // Invalidate the old mark before overwriting it.
+    slot.commit.store(0, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+    pack(slot, kind, value, text, tid, tsc);
+    slot.commit.store(number + 1, std::memory_order_release);
+    return number;
+  }
+
+  MarkSlot* slots_;
+  std::uint64_t mask_;
+  Word& claimed_;
+  std::mutex mutex_;  // guards open_
+  // At most an eighth of the ring is in use. Sections beyond it go with their marks.
+  std::array<OpenSection, kMostOpen> open_{};
+};
+
+// Counts sends to and receives from each partner in each group, apart: both ends of a message give
+// it the same number, in whatever order a batch has them. Of any thread; allocates only in its
+// constructor.
+class PairCounts {
+ public:
+  PairCounts() : slots_(kMostPairs) {}
+
+  // Returns the number of the next one, from 1. kNoSequence: unknown, of a receive after one from
+  // any rank in its group, of a group without an id, or without room.
+  std::uint64_t next(std::uint32_t group, std::uint32_t partner, Role role) noexcept;
+
+ private:
+  static constexpr std::size_t kMostPairs = 2048;  // a power of two
+  // Slots that a key may be in: looking through a full table would take microseconds.
+  static constexpr std::size_t kMostTried = 16;
+  struct Slot {
+    Word key{0};  // 0: free
+    Word count{0};
+  };
+  Slot* find(std::uint64_t key, bool add) noexcept;
+  std::vector<Slot> slots_;
+  std::atomic<bool> receives_unknown_{false};  // of all groups
+};
+
+// Numbers collectives of back ends that count sends and receives along with them: these differ from
+// rank to rank. Operations that the back end has counted and nobody has recorded (the recorder was
+// off) count as collectives: other ranks may have recorded them. Of any thread; allocates only in
+// its constructor.
+class GroupCounts {
+ public:
+  GroupCounts() : groups_(kMostGroups) {}
+
+  // `count`: the back end's before the operation.
+  void begin(std::uint32_t group, std::uint64_t count) noexcept;
+  // `count`: the back end's after it. Returns the number of a collective that was issued, from 1;
+  // else, and without room, kNoSequence.
+  std::uint64_t end(std::uint32_t group, std::uint64_t count, bool is_issued) noexcept;
+
+ private:
+  static constexpr std::size_t kMostGroups = 1024;
+  struct Group {
+    std::uint64_t last = 0;       // the number of the last collective
+    std::uint64_t count = 0;      // the back end's, of operations that are recorded or in `last`
+    std::uint32_t under_way = 0;  // operations begun and not ended; `count` may not have them yet
+  };
+  std::mutex mutex_;
+  std::vector<Group> groups_;  // by id - 1
+};
+
+// The history of collectives, a table of the open ones, and how far each group has come: later
+// collectives cannot push out one that hangs, or a group that is seldom used.
+class CollectiveRing {
+ public:
+  CollectiveRing(char* map, Header& header)
+      : header_(header),
+        slots_(reinterpret_cast<CollectiveSlot*>(map + header.collectives.offset)),
+        timed_(reinterpret_cast<CollectiveSlot*>(map + header.timed.offset)),
+        open_(reinterpret_cast<CollectiveSlot*>(map + header.open.offset), header.open.count),
+        groups_(reinterpret_cast<GroupSlot*>(map + header.groups.offset), header.groups.count) {}
+
+  // Returns the collective's number, from 1, which the other functions take. Numbers a send or
+  // recv in its sequence. `count`: see CollectiveCall.
+  std::uint64_t begin(CollectiveFacts facts, std::uint64_t count = kNoCount) noexcept;
+  // Sets the sequence number, known once the collective is issued: the open slot and the end show
+  // it, the begin does not. Call it before close().
+  void numbered(std::uint64_t number, std::uint64_t sequence) noexcept;
+  // Call it instead, of send and recv too, if begin() had a count: `count` is the new one.
+  void counted(std::uint64_t number, std::uint32_t group, std::uint64_t count,
+               bool is_issued) noexcept;
+  // Records how it ended, or that this will not be known (kIssued). Call it once per number, from
+  // any thread.
+  void close(std::uint64_t number, Phase phase = Phase::kEnd) noexcept;
+  // Records how long a call of another thread or moment took on its device. Times: nanoseconds.
+  void note_timed(const CollectiveFacts& facts, std::uint64_t begin, std::uint64_t time) noexcept;
+
+ private:
+  CollectiveSlot* find_open(std::uint64_t number) noexcept;
+  // Returns null for send and recv, and a group without a slot.
+  GroupSlot* group_of(std::uint32_t id, Role role) noexcept;
+  void note_begin(std::uint32_t group) noexcept;
+
+  Header& header_;
+  CollectiveSlot* slots_;
+  CollectiveSlot* timed_;
+  std::span<CollectiveSlot> open_;
+  std::span<GroupSlot> groups_;
+  PairCounts pairs_;
+  GroupCounts counts_;
+  Word last_number_{0};
+};
+
+struct CollectiveCall;
 struct CollectiveSink;
 
 // Made once per process and leaked on purpose, with its mapping: threads may write until the end.
@@ -44,26 +270,24 @@ class Recorder {
   MarkRing& marks() noexcept { return marks_; }
   CollectiveRing& collectives() noexcept { return collectives_; }
 
+  // Returns the facts with the ids of the names.
+  CollectiveFacts facts_of(const CollectiveCall& call) noexcept;
+
   // oddrank.step(i).
   void step(std::uint64_t number, std::uint32_t tid) noexcept {
     header_->step.store(number + 1, std::memory_order_relaxed);
     marks_.add(MarkKind::kStep, number, {}, tid);
   }
   void set_hook_state(HookState state, std::string_view displaced_by = {}) noexcept;
-  // Notes that the script has ended, by an exception of this type or (empty) none. A later call
-  // without one keeps the earlier exception.
-  void note_script_ended(std::string_view raised, std::string_view message,
-                         std::string_view at) noexcept;
-  // Notes the first exception that ended a thread before the script has ended.
-  void note_thread_raised(std::string_view raised, std::string_view message,
-                          std::string_view at) noexcept;
+  // Notes the exception ("": none) that ended a thread or, has_ended, the script. That of the
+  // script takes the place of a thread's; of those of threads the first counts, before the script's
+  // end.
+  void note_raised(std::string_view raised, std::string_view message, std::string_view at,
+                   bool has_ended) noexcept;
   // Notes that exit(code) was called.
   void note_exit(int code) noexcept;
   // Notes that collectives are recorded from now on: one that is not in the file was not issued.
   void note_collectives() noexcept;
-  // Notes how long a call of another thread or moment took on its device. Times: nanoseconds.
-  void note_timed(const CollectiveCall& call, std::uint64_t sequence, std::uint64_t begin,
-                  std::uint64_t time) noexcept;
   // Notes since when the GIL is wanted for a sample; 0: it is not.
   void note_gil_wanted(std::uint64_t tsc) noexcept {
     header_->gil_wanted.store(tsc, std::memory_order_relaxed);
@@ -83,7 +307,6 @@ class Recorder {
 
  private:
   Event* take_blocks(std::uint32_t blocks) noexcept;
-  void note_raised(std::string_view raised, std::string_view message, std::string_view at) noexcept;
 
   char* map_;
   Header* header_;

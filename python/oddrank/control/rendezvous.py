@@ -6,7 +6,7 @@ a time: while a call waits for a key, this process can't set another.
 
 The store comes seconds later than the rendezvous file, and only to workers that live to import
 torch. The first worker of a host to know the root's address leaves it in that file. The guards read
-it (csrc/control/rendezvous.cpp): a rank that dies at once is named, too.
+it (csrc/control/rendezvous.hpp): a rank that dies at once is named, too.
 """
 
 import errno

@@ -258,9 +258,8 @@ def _watch_end() -> None:
             name = how.thread.name[:_LONGEST_THREAD] if how.thread is not None else ""
             if how.exc_type is not SystemExit:
                 at = f"thread {name}\n{_place_of(how.exc_traceback)}"
-                _native.core().trace_thread_raised(
-                    _name(how.exc_type), _first_line(how.exc_value), at
-                )
+                name, first = _name(how.exc_type), _first_line(how.exc_value)
+                _native.core().trace_raised(name, first, at, False)
         earlier(how)
 
     threading.excepthook = note_thread
@@ -292,7 +291,7 @@ def note_end(raised: BaseException | None) -> None:
     with suppress(Exception):  # nothing may disturb the shutdown
         name = _name(type(raised)) if raised is not None else ""
         at = _place_of(raised.__traceback__) if raised is not None else ""
-        _native.core().trace_script_ended(name, _first_line(raised), at)
+        _native.core().trace_raised(name, _first_line(raised), at, True)
 
 
 def _place_of(traceback: TracebackType | None) -> str:

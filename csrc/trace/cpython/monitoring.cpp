@@ -1,15 +1,18 @@
-// Passes events of sys.monitoring to the tracer. arm() needs CPython 3.12 or later.
+// The hook from 3.12 on: passes events of sys.monitoring to the tracer.
 //
 // We use two tools. The first one finds code: PY_START and PY_RESUME are global, and disabled
 // location by location once their code is known. Code that is not recorded then runs at full speed.
 // Recorded code gets local events of the second tool, which can be taken away and asked for again.
 // PY_UNWIND and PY_THROW cannot be local before 3.15: they are global, and cost time only when an
 // exception passes.
+#include "trace/hooks/tracer.hpp"
+
+#if PY_VERSION_HEX >= 0x030C0000
+
 #include <array>
 #include <utility>
 
 #include "os/cpython.hpp"
-#include "trace/hooks/tracer.hpp"
 
 namespace oddrank::trace {
 namespace {
@@ -22,10 +25,7 @@ std::array<int, kEvents> bits{};
 // Tool ids without a purpose; 0 is for debuggers, 1 coverage, 2 profilers, 5 optimisers.
 constexpr int kFinder = 4, kTool = 3;  // kTool: of recorded code
 
-constexpr const char* kName = "oddrank";
-// Up to twice what benchmarks/trace/event_cost.py measures: below callers that are off, each call
-// searches the frames.
-constexpr EventCosts kCosts{45, 90};
+constexpr const char* kToolName = "oddrank";
 
 bool has_tools = false;
 PyObject* disable = nullptr;
@@ -142,8 +142,8 @@ bool call(const char* name, const char* format, Args... args) {
 
 bool take_tools() {
   if (has_tools) return true;
-  if (call("use_tool_id", "is", kFinder, kName)) {
-    has_tools = call("use_tool_id", "is", kTool, kName);
+  if (call("use_tool_id", "is", kFinder, kToolName)) {
+    has_tools = call("use_tool_id", "is", kTool, kToolName);
     if (has_tools) return true;
     const KeepError keep;
     if (!call("free_tool_id", "i", kFinder)) PyErr_Clear();
@@ -192,8 +192,32 @@ PyObject* name_of_tool(int id) {
 
 bool is_our_name(PyObject* name) {
   return name != nullptr && PyUnicode_Check(name) != 0 &&
-         PyUnicode_CompareWithASCIIString(name, kName) == 0;
+         PyUnicode_CompareWithASCIIString(name, kToolName) == 0;
 }
+
+// Includes code that already runs in some thread.
+void include_running() {
+  cpython::each_thread([](const PyThreadState* state) {
+    cpython::Frame frame = cpython::innermost(state);
+    for (; frame != nullptr; frame = cpython::caller_of(frame)) Tracer::get().info_of(frame);
+  });
+}
+
+bool is_ours(int id) {
+  PyObject* name = name_of_tool(id);
+  const bool ours = is_our_name(name);
+  Py_XDECREF(name);
+  return ours;
+}
+
+}  // namespace
+
+namespace hook {
+
+const char* const kName = "monitoring";
+// Up to twice what benchmarks/trace/event_cost.py measures: below callers that are off, each call
+// searches the frames.
+const EventCosts kCosts{45, 90};
 
 void include(PyCodeObject* code, Level level) {
   const int lines = level == Level::kLines ? bits[kLine] : 0;
@@ -216,14 +240,6 @@ void look() {
   Py_XDECREF(name);
 }
 
-// Includes code that already runs in some thread.
-void include_running() {
-  cpython::each_thread([](const PyThreadState* state) {
-    cpython::Frame frame = cpython::innermost(state);
-    for (; frame != nullptr; frame = cpython::caller_of(frame)) Tracer::get().info_of(frame);
-  });
-}
-
 bool arm() {
   if (disable == nullptr) disable = PyObject_GetAttrString(monitoring(), "DISABLE");
   if (disable == nullptr || !ask_for_bits() || !take_tools() || !register_callbacks()) return false;
@@ -243,13 +259,6 @@ bool arm() {
   return true;
 }
 
-bool is_ours(int id) {
-  PyObject* name = name_of_tool(id);
-  const bool ours = is_our_name(name);
-  Py_XDECREF(name);
-  return ours;
-}
-
 void disarm() {
   if (!std::exchange(has_tools, false)) return;
   if (is_ours(kTool)) {
@@ -264,11 +273,16 @@ void disarm() {
   }
 }
 
-}  // namespace
+void settle(PyThreadState* /*state*/, Level /*level*/) noexcept {}
 
-const Hook& monitoring_hook() noexcept {
-  static const Hook made{"monitoring", &include, nullptr, kCosts, &look, &arm, &disarm, nullptr};
-  return made;
-}
+PyObject* trace_object() { return nullptr; }
+
+}  // namespace hook
+
+PyObject* unseen(PyObject* function) { return Py_NewRef(function); }
+
+PyObject* quiet_imports(PyObject* function) { return Py_NewRef(function); }
 
 }  // namespace oddrank::trace
+
+#endif

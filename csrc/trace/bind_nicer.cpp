@@ -1,0 +1,315 @@
+// Binds the text of NicerTrace: its events' way from the threads that record to the thread that
+// prints.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <limits>
+#include <mutex>
+#include <utility>
+
+#include "os/cpython.hpp"
+#include "os/error.hpp"
+#include "os/proc.hpp"
+#include "os/to_python.hpp"
+#include "trace/hooks/tracer.hpp"
+#include "trace/nicer/text.hpp"
+
+namespace oddrank {
+namespace trace {
+namespace {
+
+// 20 waits of 0.1 s without progress, not one of 2 s: in one, the process may have had no core.
+constexpr std::chrono::milliseconds kWait{100};
+constexpr int kPatience = 20;
+
+// Recording and printing threads wait for each other here, without the GIL.
+struct Turnstile {
+  std::mutex mutex;
+  std::condition_variable room;  // for recording threads
+  std::condition_variable work;  // for the printing thread
+  std::size_t queued = 0;
+  std::uint64_t moves = 0;  // number of times that the printing thread took events
+  bool wanted = false;      // the printing thread should work
+};
+
+// Never destroyed: threads may wait while the process ends.
+Turnstile* turnstile = new Turnstile;
+
+void tell_queued(std::size_t queued, bool moved) {
+  const std::lock_guard lock(turnstile->mutex);
+  turnstile->queued = queued;
+  turnstile->moves += moved ? 1 : 0;
+  turnstile->room.notify_all();
+}
+
+// Passes events from the threads that record to the thread that prints.
+//
+// A thread that has filled half of its ring copies the new events of all rings to the queue, inside
+// that event's callback and with the GIL. The printing thread turns the events into text. If it
+// can't keep up, recording threads wait for it without the GIL and without running Python: nothing
+// raises in them and no signal handler runs. If it makes no progress (nothing reads its stdout, or
+// it waits for a lock of theirs), they continue, and their events are dropped and counted.
+//
+// The GIL guards all members.
+class TextQueue {
+ public:
+  static constexpr std::size_t kWake = 1 << 15;  // events that wake the printing thread
+  static constexpr std::size_t kFull = 1 << 19;  // recording threads wait from here on
+  static constexpr std::size_t kMost = 2 * kFull;
+
+  // Starts to collect events. Throws Error if a queue exists or the process does not record.
+  static void begin() {
+    if (instance != nullptr) throw Error("the text of a run is being written: one at a time");
+    auto made = std::make_unique<TextQueue>();
+    if (!made->open_feed()) throw Error("this process records nothing");
+    instance = made.release();
+    Recorder::listener = &listen;
+  }
+  // Returns null if there is none.
+  static TextQueue* current() noexcept { return instance; }
+  // Collects a last time and stops. Collected events can still be taken.
+  static void close() noexcept {
+    Recorder::listener = nullptr;
+    if (instance == nullptr) return;
+    instance->collect();
+    instance->closed_ = true;
+  }
+  static void end() noexcept {
+    Recorder::listener = nullptr;
+    delete std::exchange(instance, nullptr);
+    tell_queued(0, true);
+  }
+  // Call it in a forked child: drops the parent's events, which the parent prints.
+  static void forget_parent() {
+    // Threads of the parent may hold the old one's mutex; they don't exist here.
+    turnstile = new Turnstile;
+    if (instance == nullptr) return;
+    instance->stuck_ = false;
+    instance->batch_.clear();
+    instance->taken_ = 0;
+    instance->events_.clear();
+    instance->feed_.reset();
+    instance->pid_ = ::getpid();
+    instance->child_ = true;
+  }
+
+  // Native id of the printing thread, whose events are not shown; 0: there is none.
+  static void set_printer(std::uint32_t tid) noexcept { printer = tid; }
+  // Waits, without the GIL, for kWake events or wake(), at most `most`.
+  static void wait_for_work(std::chrono::milliseconds most) {
+    Turnstile* const at = turnstile;
+    const WithoutGil unlocked;
+    std::unique_lock lock(at->mutex);
+    at->work.wait_for(lock, most, [at] { return at->wanted; });
+    at->wanted = false;
+  }
+  static void wake() {
+    const std::lock_guard lock(turnstile->mutex);
+    turnstile->wanted = true;
+    turnstile->work.notify_all();
+  }
+
+  // Copies the new events of all rings to the queue.
+  void collect() noexcept {
+    if (closed_ || is_parents()) return;
+    try {
+      if (feed_ == nullptr && !open_feed()) return;
+      const std::size_t before = events_.size();
+      feed_->read(events_, printer);
+      if (size() > kMost) drop_from(before);
+      tell_queued(size(), false);
+    } catch (const std::exception&) {
+      // Out of memory: the next read counts what it missed.
+    }
+  }
+  // The rest of the batch, which holds the oldest events.
+  std::span<const FedEvent> batch() const noexcept { return std::span(batch_).subspan(taken_); }
+  // Makes all other events the batch if it is empty.
+  void next_batch() noexcept {
+    if (!batch().empty()) return;
+    batch_.clear();
+    batch_.swap(events_);
+    taken_ = 0;
+  }
+  // Takes at most `most` events from the batch. Wakes waiting threads.
+  std::vector<FedEvent> take(std::size_t most) {
+    const auto taken = batch().first(std::min(most, batch().size()));
+    std::vector<FedEvent> oldest(taken.begin(), taken.end());
+    taken_ += taken.size();
+    if (!taken.empty()) stuck_ = false;
+    tell_queued(size(), true);
+    return oldest;
+  }
+  // The record of the batch's events. Null in a forked child before its first events.
+  const RecordFile* file() const noexcept { return feed_ ? &feed_->file() : nullptr; }
+
+ private:
+  static void listen(bool may_wait) noexcept {
+    TextQueue* queue = instance;
+    if (queue == nullptr || queue->is_parents()) return;
+    queue->collect();
+    if (queue->size() < kWake || thread_id() == printer) return;
+    wake();
+    if (may_wait && queue->size() >= kFull && !queue->stuck_) queue->wait_for_room();
+  }
+  // True in a forked child before forget_parent().
+  bool is_parents() const noexcept { return pid_ != ::getpid(); }
+  // Returns false if this process has no record: a forked child before its first event.
+  bool open_feed() {
+    const Recorder* recorder = Tracer::current();
+    if (recorder == nullptr) return false;
+    feed_ =
+        std::make_unique<EventFeed>(RecordFile(recorder->memory(), Tracer::get().path()), !child_);
+    return true;
+  }
+  std::size_t size() const noexcept { return batch().size() + events_.size(); }
+  // Waits while the printing thread makes progress. The queue may be deleted meanwhile.
+  void wait_for_room() {
+    bool has_room = false;
+    {
+      Turnstile* const at = turnstile;
+      const WithoutGil unlocked;
+      std::unique_lock lock(at->mutex);
+      for (int idle = 0; !has_room && idle < kPatience; ++idle) {
+        const std::uint64_t before = at->moves;
+        has_room = at->room.wait_for(lock, kWait, [at] { return at->queued < kFull; });
+        if (at->moves != before) idle = -1;
+      }
+    }
+    if (!has_room && instance == this) stuck_ = true;
+  }
+  // Replaces the events from index `begin` on by one that counts them.
+  void drop_from(std::size_t begin) {
+    if (begin >= events_.size()) return;
+    std::uint64_t missing = 0;
+    for (std::size_t i = begin; i < events_.size(); ++i) {
+      missing += std::max<std::uint64_t>(events_[i].missing, 1);
+    }
+    FedEvent gap{events_[begin].tsc, Place{}, 0, 0};
+    events_.resize(begin);
+    // Merge with the count of events dropped before.
+    constexpr std::uint64_t kLargest = std::numeric_limits<std::uint32_t>::max();
+    if (!events_.empty() && events_.back().missing != 0 && events_.back().tid == 0 &&
+        events_.back().missing + missing <= kLargest) {
+      missing += events_.back().missing;
+      gap.tsc = events_.back().tsc;
+      events_.pop_back();
+    }
+    gap.missing = static_cast<std::uint32_t>(std::min(missing, kLargest));
+    events_.push_back(gap);
+  }
+
+  static inline TextQueue* instance = nullptr;
+  static inline std::uint32_t printer = 0;
+  int pid_ = ::getpid();
+  bool child_ = false;
+  bool closed_ = false;
+  bool stuck_ = false;  // the printing thread made no progress while a thread waited
+  std::unique_ptr<EventFeed> feed_;
+  std::vector<FedEvent> batch_;  // valid from taken_ on
+  std::size_t taken_ = 0;
+  std::vector<FedEvent> events_;
+};
+
+}  // namespace
+}  // namespace trace
+
+namespace {
+
+using trace::FedEvent;
+using trace::TextQueue;
+using trace::TextWriter;
+
+// Most events per call. Small, so that waiting threads see progress even if stdout is read slowly.
+constexpr std::size_t kPiece = 1 << 12;
+
+TextWriter writer(bool says, bool counts, bool callers, std::optional<std::int64_t> start_ns,
+                  std::uint32_t pid, std::string script, std::vector<std::string> roots) {
+  return TextWriter({says, counts, callers, start_ns, pid, std::move(script), std::move(roots)});
+}
+
+// Looks up the code and source that the next batch needs.
+void learn(TextWriter& writer, const TextQueue& queue, const py::function& lines_of) {
+  for (const std::string& wanted : writer.learn(*queue.file(), queue.batch())) {
+    writer.add_source(wanted, lines_of(text(wanted)).cast<std::vector<std::string>>());
+  }
+}
+
+// Returns None if there is nothing more.
+py::object next_text(TextWriter& writer, const py::function& lines_of) {
+  TextQueue* queue = TextQueue::current();
+  if (queue != nullptr && queue->batch().empty()) {
+    queue->next_batch();
+    if (!queue->batch().empty()) learn(writer, *queue, lines_of);
+    queue = TextQueue::current();  // lines_of is Python: the run may have ended
+  }
+  if (queue == nullptr || queue->batch().empty()) return py::none();
+  const auto clock = trace::clock_of(*queue->file());
+  const std::vector<FedEvent> events = queue->take(kPiece);
+  std::string made;
+  {
+    const WithoutGil unlocked;
+    writer.write(events, clock, made);
+  }
+  return text(made);
+}
+
+py::list line_counts(const TextWriter& writer) {
+  py::list made;
+  for (const auto& [file, line, count] : writer.lines()) append(made, {file, line, count});
+  return made;
+}
+
+py::list called(const TextWriter& writer) {
+  py::list made;
+  for (const auto& [file, name] : writer.called()) append(made, {file, name});
+  return made;
+}
+
+py::list callers(const TextWriter& writer) {
+  py::list made;
+  for (const auto& [caller, function] : writer.callers()) {
+    append(made,
+           {tuple_of({caller.first, caller.second}), tuple_of({function.first, function.second})});
+  }
+  return made;
+}
+
+}  // namespace
+
+void bind_trace_nicer(py::module_& m) {
+  py::class_<TextWriter>(m, "TraceText", "Events as NicerTrace prints and counts them.")
+      .def(py::init(&writer), "says"_a, "counts"_a, "callers"_a, "start_ns"_a, "pid"_a, "script"_a,
+           "roots"_a)
+      .def("next", &next_text, "lines_of"_a,
+           "Returns the text of the oldest events not yet taken, None if there are none. "
+           "lines_of: path -> its source lines.")
+      .def("lines", &line_counts, "(file, line, count).")
+      .def("called", &called, "(file, qualified name).")
+      .def("callers", &callers, "(caller, called) as in called().");
+  m.def("trace_text_begin", &TextQueue::begin,
+        "Keeps all events from now on for TraceText.next().");
+  m.def("trace_text_printer", &TextQueue::set_printer, "tid"_a,
+        "Sets the native id of the thread that calls next(); it is not shown. 0: there is none.");
+  m.def(
+      "trace_text_wait",
+      [](unsigned ms) { TextQueue::wait_for_work(std::chrono::milliseconds(ms)); }, "ms"_a,
+      "Waits until there are many events, or trace_text_wake(), or so long.");
+  m.def("trace_text_wake", &TextQueue::wake);
+  m.def(
+      "trace_text_collect",
+      [] {
+        if (TextQueue* queue = TextQueue::current()) queue->collect();
+      },
+      "Collects what the threads have recorded so far.");
+  m.def("trace_text_close", &TextQueue::close, "Collects a last time and stops.");
+  m.def("trace_text_end", &TextQueue::end, "Ends the run; events not taken are lost.");
+  m.def("trace_text_forked", &TextQueue::forget_parent,
+        "In a forked child: leaves the parent's events to the parent.");
+}
+
+}  // namespace oddrank
