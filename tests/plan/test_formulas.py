@@ -26,7 +26,7 @@ def test_palm_s_utilization_with_and_without_attention():
 
 
 def gpt(layers, hidden, vocabulary, seq, batch, **how):
-    parameters = 12 * layers * hidden**2 + hidden * vocabulary
+    parameters = plan.parameters(layers, hidden, vocabulary)
     shape = {"layers": layers, "width": hidden, "vocabulary": vocabulary}
     return plan.flops(parameters, seq, batch, **shape, **how)
 
@@ -55,6 +55,21 @@ def test_recomputation_adds_a_forward_pass_of_the_layers(layers, hidden, seq, vo
     assert 1 < hardware / model <= 4 / 3 * (1 + 1e-9)
 
 
+@pytest.mark.parametrize(
+    ("shape", "ffn", "heads", "experts", "billions"),
+    [((32, 4096, 128_256), 14336, 32, 1, 8.03), ((80, 8192, 128_256), 28672, 64, 1, 70.6),
+     ((126, 16384, 128_256), 53248, 128, 1, 405.8), ((32, 4096, 32_000), 14336, 32, 2, 12.9),
+     ((32, 4096, 32_000), 14336, 32, 8, 46.7)],
+)  # fmt: skip
+def test_the_parameters_of_llama_3_and_mixtral(shape, ffn, heads, experts, billions):
+    """Model cards, which count the input embedding, too. Mixtral: 2 of 8 experts active, then all.
+
+    Grouped-query attention: 8 heads of keys and values.
+    """
+    found = plan.parameters(*shape, heads=heads, kv_heads=8, ffn=ffn, experts=experts)
+    assert (found + shape[1] * shape[2]) / 1e9 == pytest.approx(billions, rel=0.002)
+
+
 def test_the_flops_of_llama_3_and_deepseek_v3():
     """Llama 3 paper: 3.8e25 FLOPs for 15.6T tokens. DeepSeek-V3 (arXiv 2505.09343, table 2): 250
     GFLOPs a token of 4096; heads of 192 for keys and 128 for values; 36.6B multiply a token.
@@ -66,8 +81,10 @@ def test_the_flops_of_llama_3_and_deepseek_v3():
     )
 
 
-def test_llama_3_s_utilizations():
-    """Table 4 of its paper: 430, 400, 380 TFLOP/s."""
+def test_llama_3_s_parallelism():
+    """Table 4 of its paper: TP 8, PP 16; CP 16 for 131,072 tokens; 430, 400, 380 TFLOP/s."""
+    for world, cp, dp in ((8192, 1, 64), (16384, 1, 128), (16384, 16, 8)):
+        assert plan.data_parallel(world, tp=8, pp=16, cp=cp) == dp
     for speed, mfu in ((430, 0.43), (400, 0.41), (380, 0.38)):
         assert plan.utilization(speed, plan.peak("h100 sxm")[1]) == pytest.approx(mfu, abs=0.007)
 
@@ -76,6 +93,7 @@ def test_more_than_the_peak_and_what_cannot_be_is_refused(golden):
     calls = {"more than the peak": lambda: plan.utilization(400, 312)}
     for batch in (0, -1, float("nan"), float("inf")):
         calls[f"batch {batch}"] = partial(plan.flops, 1e9, 1, batch)
+    calls["no layer"] = lambda: plan.parameters(0, 1, 1)
     golden(refused_calls(calls))
 
 
@@ -149,6 +167,27 @@ def test_memory_that_cannot_be_and_a_shape_that_no_gpu_can_hold_its_part_of_are_
     }))  # fmt: skip
 
 
+def test_replicas_and_micro_batches_of_tr1_13b_and_bloom_176b():
+    """DP_SIZE=$NNODES*$GPUS_PER_NODE/($PP_SIZE*$TP_SIZE): 16 = 32*4/(4*2)
+
+    With MBS=2 each replica has 784/(2*8) = 49 microbatches over 12 PP stages.
+    """
+    assert plan.data_parallel(32 * 4, tp=2, pp=4) == 16
+    assert plan.data_parallel(384, tp=4, pp=12) == 8
+    assert plan.microbatches(784, 2, 8) == 49
+    assert plan.bubble(12, 49) == pytest.approx(11 / 60)
+
+
+def test_sizes_that_do_not_divide_are_refused_with_those_that_do(golden):
+    golden(refused_calls({
+        "100 ranks by TP 4 and PP 2": lambda: plan.data_parallel(100, tp=4, pp=2),
+        "4 ranks by TP 8": lambda: plan.data_parallel(4, tp=8),
+        "no rank": lambda: plan.data_parallel(0),
+        "1000 samples": lambda: plan.microbatches(1000, 2, 8),
+        "3 samples": lambda: plan.microbatches(3, 2, 8),
+    }))  # fmt: skip
+
+
 def test_dalys_intervals_are_those_of_his_figures():
     """Daly 2006, figures 3 to 5: dumps of 5 minutes."""
     for mtbf, minutes in ((24 * HOUR, 117), (6 * HOUR, 57), (900, 9.1)):
@@ -171,15 +210,15 @@ def test_the_lost_share_is_a_share(save, mtbf, interval):
 
 
 def test_intervals_where_failures_are_rare_and_where_they_come_faster_than_saves():
-    young = math.sqrt(2 * 10 * 30 * DAY)
-    assert plan.daly_interval(10, 30 * DAY) == pytest.approx(young, rel=0.01)
+    young, daly = (f(10, 30 * DAY) for f in (plan.young_interval, plan.daly_interval))
+    assert daly == pytest.approx(young, rel=0.01)
     assert plan.daly_interval(100, 40) == 40
     assert plan.lost_share(1e9, 1, 1) == 1.0
 
 
 def test_times_that_cannot_be_are_refused(golden):
     golden(refused_calls({
-        "save 0": lambda: plan.daly_interval(0, 1),
-        "save nan": lambda: plan.daly_interval(math.nan, 1),
+        "save 0": lambda: plan.young_interval(0, 1),
+        "save nan": lambda: plan.young_interval(math.nan, 1),
         "restart -1": lambda: plan.lost_share(1, 1, 1, -1),
     }))  # fmt: skip

@@ -41,9 +41,15 @@ def test_the_speed_of_a_run_with_its_mfu_and_hfu():
         assert ("without attention" in " ".join(shown.split())) == (not shape)
 
 
+def test_the_speed_of_a_shape_with_grouped_attention_and_experts():
+    run = "--layers 32 --hidden 4096 --vocab 32000 --seq 4096 --batch 256 --seconds 10 --gpus 64"
+    _, data = told(f"flops {run} --heads 32 --kv-heads 8 --ffn 14336 --experts 2 --causal")
+    flops = 6 * 12.75e9 + 6 * 32 * 4096 * 4096
+    assert value(data, "model_tflops") == pytest.approx(flops * 4096 * 256 / 640e12, rel=1e-3)
+
+
 def test_the_speed_of_bloom_by_its_layers_and_the_share_of_a_peak_that_is_given():
-    params = 12 * 70 * 14336**2 + 14336 * 250880
-    shape = f"--params {params} --layers 70 --hidden 14336 --vocab 250880 --seq 2048 --batch 2048"
+    shape = "--layers 70 --hidden 14336 --vocab 250880 --seq 2048 --batch 2048"
     _, data = told(f"flops {shape} --seconds 105.22s --gpus 384 --recompute")
     assert value(data, "hardware_tflops") == pytest.approx(149.02, abs=0.01)
     assert "mfu" not in data["results"]
@@ -62,10 +68,16 @@ def test_mfu_without_a_speed_shows_the_table_of_peaks_or_a_gpus_rows():
         assert "V100" not in shown
 
 
-def test_a_number_is_read_exactly_however_it_is_written():
-    for number in ("1.005K", "1005", "1_005", "1.005e3", "0.001005M"):
-        _, data = told(f"flops --params 1B --seq 1 --batch {number} --seconds 1 --gpus 1")
-        assert value(data, "tokens_per_second") == 1005
+def test_replicas_and_micro_batches_and_tensor_parallelism_over_nodes_is_told():
+    _, data = told("dp --world 384 --tp 4 --pp 12 --mbs 2 --gbs 784 --gpus-per-node 8")
+    assert [value(data, key) for key in ("dp", "microbatches", "nodes")] == [8, 49, 6]
+    assert value(data, "gbs_multiple") == 16
+    for tp, spans in ((16, True), (6, True), (4, False), (8, False)):
+        done = typed("plan", *f"dp --world 48 --tp {tp} --gpus-per-node 8".split())
+        assert ("keep TP inside a node" in done.stderr) == spans
+    for number in ("1.005K", "1005", "1_005", "1.005e3", "0.001005M"):  # exact
+        _, data = told(f"dp --world {number} --mbs {number}")
+        assert value(data, "gbs_multiple") == 1005**2
 
 
 def test_memory_by_stage_and_of_activations():
@@ -79,11 +91,12 @@ def test_memory_by_stage_and_of_activations():
 
 def test_checkpoints():
     shown, data = told("ckpt --save 40 --mtbf 168h --seconds 105 --every 100")
-    daly, own = data["rows"]
-    assert daly["iterations"] == pytest.approx(66, abs=1)
+    young, daly, own = data["rows"]
+    assert young["iterations"] == pytest.approx(66, abs=1)
     assert daly["lost %"] < own["lost %"] < 1.2 * daly["lost %"]
+    assert "Young" in shown
     _, data = told("ckpt --save 40 --mtbf 4704h --nodes 28")
-    assert data["rows"][0]["interval s"] == pytest.approx(daly["interval s"])
+    assert data["rows"][0]["interval s"] == pytest.approx(young["interval s"])
     assert value(data, "training") == pytest.approx(100 - daly["lost %"])
     assert "hardly" not in shown
 

@@ -1,4 +1,4 @@
-"""Sums for a training run: FLOPs, MFU, memory, checkpoints.
+"""Sums for a training run: FLOPs, MFU, batch sizes, memory, checkpoints.
 
 oddrank.plan.flops(52e9, 2048, 1024)              # FLOPs of an iteration
 oddrank.plan.peak("a100", "bf16")                 # row and dense peak of a GPU, in TFLOP/s
@@ -12,21 +12,31 @@ from oddrank.gpus import GPUS, peak
 from oddrank.plan.formulas import (
     ADAM,
     activation_memory,
+    bubble,
     daly_interval,
+    data_parallel,
     flops,
     lost_share,
+    microbatches,
+    parameters,
     state_memory,
     utilization,
+    young_interval,
 )
 
 __all__ = [
     "ADAM",
     "GPUS",
     "activation_memory",
+    "bubble",
     "daly_interval",
+    "data_parallel",
     "flops",
     "lost_share",
+    "microbatches",
+    "parameters",
     "peak",
     "state_memory",
     "utilization",
+    "young_interval",
 ]

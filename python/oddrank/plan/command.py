@@ -91,7 +91,7 @@ _RECOMPUTE = click.option(
 
 @click.group(cls=CommandGroup)
 def command() -> None:
-    """Do the sums of a training run: speed, memory, checkpoints.
+    """Do the sums of a training run: speed, memory, batch sizes, checkpoints.
 
     \b
     Numbers may be written as 52B, 145M, 2048 or 9_765_625; times as 105, 105s, 5m, 168h or 7d.
@@ -103,11 +103,16 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--params", type=_PARAMETERS, required=True, metavar="NUMBER",
-              help="Parameters; of a mixture of experts those that a token passes.")  # fmt: skip
+@click.option("--params", type=_PARAMETERS, metavar="NUMBER",
+              help="Parameters; of a mixture of experts those that a token passes. Or give the"
+              " shape: --layers, --hidden, --vocab.")  # fmt: skip
 @_count("--layers", "Layers: with --hidden, attention is counted.")
 @_count("--hidden", "Hidden size; heads x their size, if that differs.")
-@_count("--vocab", "Vocabulary: its layer is not computed again with --recompute.")
+@_count("--vocab", "Vocabulary, padded.")
+@_count("--heads", "Of the shape: attention heads, with --kv-heads.")
+@_count("--kv-heads", "Of the shape: heads of keys and values (GQA).")
+@_count("--ffn", "Of the shape: width of a gated feed-forward layer.  [default: GPT's]")
+@_count("--experts", "Of the shape: experts that a token passes.", default=1, show_default=True)
 @click.option("--causal", is_flag=True, help="Count half of attention, as flash attention does.")
 @_SEQ
 @_count("--batch", "Global batch size, in samples.", required=True)
@@ -119,13 +124,24 @@ def command() -> None:
 @_PEAK
 @json_option
 def flops(
-    *, params: float, layers: int | None, hidden: int | None, vocab: int | None, causal: bool,
-    seq: int, batch: int, seconds: float, gpus: int, recompute: bool, gpu: str | None,
-    dtype: str | None, given_peak: float | None, json_path: str | None,
+    *, params: float | None, layers: int | None, hidden: int | None, vocab: int | None,
+    heads: int | None, kv_heads: int | None, ffn: int | None, experts: int, causal: bool, seq: int,
+    batch: int, seconds: float, gpus: int, recompute: bool, gpu: str | None, dtype: str | None,
+    given_peak: float | None, json_path: str | None,
 ) -> None:  # fmt: skip
     """Show TFLOPs per GPU from the time of an iteration, and MFU and HFU with --gpu."""
     if bool(layers) != bool(hidden):
         raise click.UsageError("give --layers and --hidden together, for attention")
+    if params is None:
+        if not (layers and hidden and vocab):
+            raise click.UsageError("give --params, or --layers, --hidden and --vocab")
+        if kv_heads and not heads:
+            raise click.UsageError("--kv-heads needs --heads")
+        params = formulas.parameters(
+            layers, hidden, vocab, heads=heads or 1, kv_heads=kv_heads, ffn=ffn, experts=experts
+        )
+    elif heads or kv_heads or ffn or experts > 1:
+        raise click.UsageError("--params has counted --heads, --kv-heads, --ffn and --experts")
     model, hardware = (
         formulas.flops(
             params, seq, batch, layers=layers or 0, width=hidden or 0, vocabulary=vocab or 0,
@@ -170,6 +186,39 @@ def mfu(
         raise click.UsageError("give --gpu or --peak")
     model = tflops * 3 / 4 if recompute else tflops
     _show("mfu", _speeds(model, tflops, "given", peak), json_path)
+
+
+@command.command()
+@_count("--world", "Ranks of the job.", required=True)
+@_TP
+@_PP
+@_CP
+@_count("--mbs", "Micro-batch size.", default=1, show_default=True)
+@_count("--gbs", "Global batch size: checks that it divides.")
+@_count("--gpus-per-node", "GPUs of a node.")
+@json_option
+def dp(
+    *, world: int, tp: int, pp: int, cp: int, mbs: int, gbs: int | None,
+    gpus_per_node: int | None, json_path: str | None,
+) -> None:  # fmt: skip
+    """Show the replicas of a job, and which global batch sizes are possible."""
+    count = formulas.data_parallel(world, tp, pp, cp)
+    rows = [
+        Row("dp", "replicas (DP)", count, "", "world / (TP x PP x CP)"),
+        Row("gbs_multiple", "global batch size", mbs * count, "samples", "multiple of MBS x DP"),
+    ]
+    if gbs is not None:
+        micro = formulas.microbatches(gbs, mbs, count)
+        rows.append(Row("microbatches", "micro-batches", micro, "a replica", "GBS / (MBS x DP)"))
+        idle = 100 * formulas.bubble(pp, micro)
+        rows.append(Row("bubble", "pipeline bubble", idle, "%", "(p - 1) / (m + p - 1), 1F1B"))
+    if gpus_per_node is not None:
+        nodes = tp * pp * cp / gpus_per_node
+        rows.append(Row("nodes", "nodes of a replica", nodes, "", "TP x PP x CP / GPUs per node"))
+    _show("dp", rows, json_path)
+    if gpus_per_node is not None and gpus_per_node % tp:
+        said = f"some groups of TP {tp} span nodes of {gpus_per_node} GPUs: keep TP inside a node"
+        render.line(f"oddrank: {said}", sys.stderr)
 
 
 @command.command()
@@ -231,7 +280,10 @@ def ckpt(
 ) -> None:  # fmt: skip
     """Show how often to save a checkpoint, and which share of time failures and saves cost."""
     apart = mtbf / nodes
-    intervals = [("Daly", formulas.daly_interval(save, apart))]
+    intervals = [
+        ("Young", formulas.young_interval(save, apart)),
+        ("Daly", formulas.daly_interval(save, apart)),
+    ]
     if every is not None:
         if seconds is None:
             raise click.UsageError("--every needs --seconds, the time of an iteration")
@@ -244,7 +296,7 @@ def ckpt(
             f" and a failure comes every {apart:g} s"
         )
     rows = [
-        Row("mtbf", "failures", apart / _HOUR, "hours apart", formulas.DALY),
+        Row("mtbf", "failures", apart / _HOUR, "hours apart", f"{formulas.YOUNG}; {formulas.DALY}"),
         Row("training", "time for training", 100 - min(lost), "%", progress),
     ]
     columns = ("rule", "interval s", "iterations", "lost %")

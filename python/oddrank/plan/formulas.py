@@ -1,4 +1,4 @@
-"""The formulas: FLOPs and utilization, memory, checkpoints.
+"""The formulas: FLOPs and utilization, memory, sizes of groups and batches, checkpoints.
 
 Model FLOPs are those that the model needs: one forward pass, and a backward pass of twice its size.
 Hardware FLOPs count what the GPUs do: with full activation recomputation a second forward pass.
@@ -12,6 +12,7 @@ PALM = "6 N + 12 L H Q T a token: PaLM (arXiv 2204.02311), appendix B"
 WITHOUT_ATTENTION = "6 N a token, without attention"
 ZERO = "Rajbhandari et al. 2020, ZeRO (arXiv 1910.02054), section 3.1 and figure 1"
 ACTIVATIONS = "Korthikanti et al. 2022 (arXiv 2205.05198), table 2"
+YOUNG = "Young 1974, sqrt(2 x save x MTBF)"
 DALY = "Daly 2006 (doi 10.1016/j.future.2004.11.016)"
 
 ADAM: dict[str, tuple[int, int, int]] = {
@@ -23,6 +24,22 @@ ADAM: dict[str, tuple[int, int, int]] = {
 
 RECOMPUTE = ("none", "selective", "full")
 _MOST_GROUPS = 4096  # larger sizes of TP are not searched for
+
+
+def parameters(
+    layers: int, hidden: int, vocabulary: int, *, heads: int = 1, kv_heads: int | None = None,
+    ffn: int | None = None, experts: int = 1,
+) -> float:  # fmt: skip
+    """Returns the parameters that multiply a token: attention, feed-forward and output layer.
+
+    kv_heads: of grouped-query attention. ffn: the width of a gated feed-forward layer (SwiGLU);
+    None: GPT's, 4 x hidden without a gate. experts: those that a token passes, shared ones too.
+    Leaves out the input embedding, norms and biases.
+    """
+    _positive(layers=layers, hidden=hidden, vocabulary=vocabulary, heads=heads, experts=experts)
+    attention = 2 * hidden**2 * (1 + (kv_heads or heads) / heads)
+    forward = 8 * hidden**2 if ffn is None else 3 * hidden * ffn
+    return layers * (attention + experts * forward) + float(hidden) * vocabulary
 
 
 def flops(
@@ -126,12 +143,70 @@ def _nearest_divisors(value: int, near: int) -> str:
     return " or ".join(str(one) for one in (max(below), min(above, default=0)) if one)
 
 
-def daly_interval(save: float, mtbf: float) -> float:
-    """Returns the seconds of work between two checkpoints that lose the least time.
+def data_parallel(world: int, tp: int = 1, pp: int = 1, cp: int = 1) -> int:
+    """Returns the number of replicas: world / (TP x PP x CP), all of them ranks.
+
+    OddrankError with the nearest worlds if it does not divide.
+    """
+    _positive(world=world, tp=tp, pp=pp, cp=cp)
+    replica = tp * pp * cp
+    if world % replica:
+        raise OddrankError(
+            f"{world} ranks don't divide by TP x PP x CP = {tp} x {pp} x {cp} = {replica}: use"
+            f" {_nearest(world, replica)} ranks"
+        )
+    return world // replica
+
+
+def microbatches(global_batch: int, micro_batch: int, dp: int) -> int:
+    """Returns the micro-batches of one replica in an iteration (gradient accumulation steps).
+
+    global_batch, micro_batch: samples. dp: replicas.
+    OddrankError with the nearest global batch sizes if it does not divide.
+    """
+    _positive(global_batch=global_batch, micro_batch=micro_batch, dp=dp)
+    at_once = micro_batch * dp
+    if global_batch % at_once:
+        raise OddrankError(
+            f"global batch size {global_batch} doesn't divide by micro-batch size x DP ="
+            f" {micro_batch} x {dp} = {at_once}: use {_nearest(global_batch, at_once)}"
+        )
+    return global_batch // at_once
+
+
+def _nearest(value: int, step: int) -> str:
+    """Returns the multiples of `step` next to `value`: "992 or 1008"."""
+    low = value // step * step
+    return f"{low} or {low + step}" if low else str(step)
+
+
+def bubble(pp: int, microbatches: int) -> float:
+    """Returns the share of an iteration in which a pipeline stage waits: (p - 1) / (m + p - 1).
+
+    For the 1F1B schedule. Source: Narayanan et al. 2021 (arXiv 2104.04473), section 2.2.1, which
+    gives the bubble as (p - 1) / m of the ideal time; the iteration has both.
+    """
+    _positive(pp=pp, microbatches=microbatches)
+    return (pp - 1) / (microbatches + pp - 1)
+
+
+def young_interval(save: float, mtbf: float) -> float:
+    """Returns the seconds of work between two checkpoints: sqrt(2 * save * mtbf).
 
     save: seconds that training waits for a checkpoint. mtbf: mean seconds between two failures of
-    the whole job. Source: Daly 2006, A higher order estimate of the optimum checkpoint interval for
-    restart dumps: sqrt(2dM) [1 + sqrt(d/2M) / 3 + d/18M] - d for d < 2M, else M.
+    the whole job. Source: Young 1974, A first order approximation to the optimum checkpoint
+    interval.
+    """
+    _positive(save=save, mtbf=mtbf)
+    return math.sqrt(2 * save * mtbf)
+
+
+def daly_interval(save: float, mtbf: float) -> float:
+    """Returns the seconds of work between two checkpoints, for a save that is not short, too.
+
+    Arguments as young_interval's. Source: Daly 2006, A higher order estimate of the optimum
+    checkpoint interval for restart dumps: sqrt(2dM) [1 + sqrt(d/2M) / 3 + d/18M] - d for d < 2M,
+    else M.
     """
     _positive(save=save, mtbf=mtbf)
     if save >= 2 * mtbf:
