@@ -231,7 +231,8 @@ PyObject* call_import(PyObject* function, PyObject* args, PyObject* keywords) {
   const bool hooked = state->c_profilefunc == &on_profile && is_ours(state);
   TracedThread* thread = state->tracing == 0 && (quiet || hooked) ? Tracer::get().here() : nullptr;
   const std::optional<bool> recorded = thread == nullptr ? std::nullopt : runs_recorded(args);
-  if (recorded.value_or(hooked) == hooked) return PyObject_Call(function, args, keywords);
+  if (thread == nullptr || recorded.value_or(hooked) == hooked)
+    return PyObject_Call(function, args, keywords);
   const cpython::Frame within = thread->imports();
   const cpython::Frame frame = cpython::innermost(state);
   if (hooked) {
