@@ -173,3 +173,26 @@ def test_of_two_nodes_the_link_is_named_and_the_way_that_is_closed():
     assert verdict.causes == {"one-way-link"}, str(verdict)
     assert verdict.names(rank=[0, 1], stage="reach")
     assert "node0 (rank 0) can't connect to node node1" in verdict.report["summary"]
+
+
+def test_a_listener_without_a_free_descriptor_waits_and_then_answers(monkeypatch):
+    """accept() fails with EMFILE while the listener stays readable: no busy loop."""
+    slept, tried, accept = [], [], connections._Listener.get_request
+    clock = {"monotonic": time.monotonic, "sleep": lambda s: slept.append(s) or time.sleep(s)}
+    monkeypatch.setattr(connections, "time", SimpleNamespace(**clock))
+    monkeypatch.setattr(
+        connections._Listener, "get_request", lambda own: tried.append(len(slept)) or accept(own)
+    )
+    listeners = Listeners(["127.0.0.1"], 110)
+    client = socket.socket()
+    client.settimeout(PATIENCE.limit)
+    lowest = os.dup(0)
+    os.close(lowest)
+    with most_open_files(lowest):
+        client.connect(("127.0.0.1", listeners.ports["127.0.0.1"]))
+        until(lambda: len(tried) > 5)
+    assert tried[:6] == [*range(6)]
+    assert min(slept) > 0.01
+    with client:
+        client.sendall(b"x" * 16)
+        assert client.recv(16) == b"x" * 16

@@ -12,6 +12,7 @@ import socket
 import socketserver
 import struct
 import threading
+import time
 import zlib
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -138,6 +139,8 @@ _OWN_WANT = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADD
 
 # Bytes of an attempt's token.
 TOKEN = 16
+# Seconds until the next accept() if no descriptor is free.
+_NO_DESCRIPTOR = 0.05
 
 
 def attempts(places: Sequence[Place], seconds: float = SECONDS) -> tuple[str, dict[str, str]]:
@@ -210,6 +213,13 @@ class _Listener(socketserver.ThreadingTCPServer):
     def __init__(self, address: str) -> None:
         self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
         super().__init__((address, 0), _Echo)
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(_NO_DESCRIPTOR)  # it stays readable meanwhile
+            raise
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """No thread could be started: the other end sees no answer."""
