@@ -30,6 +30,7 @@ _SEED = 20
 _FEWEST = 10  # iterations: with fewer, the interval does not have its confidence
 _OF_A_JOB = {"job", "launcher"}  # facts about the job, not about its machines
 _MOST_TOLD = 100
+_MOST_HOSTS = 5
 
 RowVerdict = Literal["SAME", "FASTER", "SLOWER", "UNSURE", "WRONG"]
 
@@ -172,12 +173,19 @@ def _other_worlds(a: Saved, b: Saved) -> list[str]:
 
 
 def _other_setups(a: Saved, b: Saved) -> list[str]:
-    """Returns other hosts, versions, links and settings, which may explain a change."""
+    """Returns other versions, links, settings and hosts, which may explain a change."""
     ours, theirs = (_mapping(side.data.get("setup")) for side in (a, b))
-    found = _differing(ours, theirs, leave_out={"settings"})
+    found = _differing(ours, theirs, leave_out={"hosts", "settings"})
     settings = (_mapping(setup.get("settings")) for setup in (ours, theirs))
     found += _differing(*settings, absent="not set")
-    return [f"differs: {what}" for what in found]
+    notes = [f"differs: {what}" for what in found]
+    hosts = [setup.get("hosts") for setup in (ours, theirs)]
+    one, other = (
+        dict.fromkeys(map(str, names if isinstance(names, list) else ())) for names in hosts
+    )
+    only = (("A", [h for h in one if h not in other]), ("B", [h for h in other if h not in one]))
+    shown = [f"only {side} ran on {_few(names)}" for side, names in only if names]
+    return [*notes, f"other hosts: {', '.join(shown)}"] if shown else notes
 
 
 def _differing(
@@ -197,6 +205,11 @@ def _differing(
 
 def _mapping(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_HOSTS
+    return ", ".join(map(_cut, names[:_MOST_HOSTS])) + (f" and {more} more" if more > 0 else "")
 
 
 def _told(value: object, absent: str) -> str:
