@@ -155,12 +155,26 @@ def git(path, *arguments):
     ).stdout.strip()  # fmt: skip
 
 
-def test_the_commit_is_that_of_the_working_directory(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert software.commit(here()) is None
-    git(tmp_path, "init", "-q", "-b", "main")
-    assert software.commit(here()) is None
-    git(tmp_path, "commit", "-q", "--allow-empty", "-m", "one")
-    assert software.commit(here()) == git(tmp_path, "rev-parse", "HEAD")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert Fact("x", software.commit, "odd").value(here()) is None
+def test_the_commit_is_what_git_says_in_every_kind_of_folder(tmp_path):
+    whole, other = tmp_path / "whole", tmp_path / "other"
+    whole.mkdir()
+    assert software.commit(here(), whole) is None
+    git(whole, "init", "-q", "-b", "main")
+    assert Fact("x", lambda here: software.commit(here, whole), "odd").value(here()) is None
+    git(whole, "commit", "-q", "--allow-empty", "-m", "one")
+    one = git(whole, "rev-parse", "HEAD")
+    (whole / "deep").mkdir()
+    assert software.commit(here(), whole / "deep") == one
+    git(whole, "worktree", "add", "-q", "-b", "side", str(other))
+    git(other, "commit", "-q", "--allow-empty", "-m", "two")
+    two = git(other, "rev-parse", "HEAD")
+    for command in ("status", "pack-refs --all", f"checkout -q --detach {one}"):
+        git(whole, *command.split())
+        found = [software.commit(here(), folder) for folder in (whole, other)]
+        assert found == [one, two], command
+
+
+def test_a_head_that_is_none_of_gits_gives_nothing(tmp_path):
+    for head in ("ref: ../../etc/passwd", "ref: /etc/passwd", "garbage", ""):
+        files(tmp_path, **{".git__HEAD": head, ".git__packed-refs": "x refs/heads/main\n"})
+        assert software.commit(here(), tmp_path) is None, head

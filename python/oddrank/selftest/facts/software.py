@@ -4,7 +4,6 @@ import ctypes
 import os
 import platform
 import re
-import subprocess
 from pathlib import Path
 
 from oddrank._version import __version__
@@ -17,7 +16,7 @@ _IMAGE_VARIABLES = (
     "CONTAINER_IMAGE", "NVIDIA_BUILD_ID",
 )  # fmt: skip
 
-_PATIENCE = 30.0
+_MOST_BYTES = 1 << 22
 
 
 def loaded_nccl(here: Here, maps: Path = Path("/proc/self/maps")) -> str | None:
@@ -67,11 +66,47 @@ SOFTWARE_FACTS = (
 )
 
 
-def commit(here: Here) -> str | None:
+def commit(here: Here, folder: Path | None = None) -> str | None:
     """Returns HEAD's commit, None outside a repository. Does not see uncommitted changes."""
-    asked = ("git", "rev-parse", "--verify", "HEAD")
-    done = subprocess.run(asked, capture_output=True, check=False, text=True, timeout=_PATIENCE)
-    return done.stdout.strip() or None
+    start = folder or Path.cwd()
+    for place in (start, *start.parents):
+        mark = place / ".git"
+        if mark.is_dir():
+            return _head(mark, mark)
+        if mark.is_file():  # a further working tree, or a submodule
+            own = place / _first_line(mark).removeprefix("gitdir:").strip()
+            shared = own / "commondir"
+            return _head(own, own / _first_line(shared) if shared.is_file() else own)
+    return None
+
+
+def _head(own: Path, shared: Path) -> str | None:
+    head = _first_line(own / "HEAD")
+    name = head.removeprefix("ref:").strip()
+    if not head.startswith("ref:"):
+        return _hash(head)
+    if ".." in name or name.startswith("/"):
+        return None
+    loose = shared / name
+    return _hash(_first_line(loose)) if loose.is_file() else _packed(shared / "packed-refs", name)
+
+
+def _packed(file: Path, name: str) -> str | None:
+    with open(file, encoding="utf-8", errors="replace") as lines:
+        for line in lines.read(_MOST_BYTES).splitlines():
+            found, _, ref = line.partition(" ")
+            if ref == name:
+                return _hash(found)
+    return None
+
+
+def _first_line(file: Path) -> str:
+    with open(file, encoding="utf-8", errors="replace") as text:
+        return text.readline(4096).strip()
+
+
+def _hash(text: str) -> str | None:
+    return text if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", text) else None
 
 
 COMMIT_FACTS = (Fact("git_commit", commit, "breaks"),)
