@@ -68,7 +68,7 @@ def facts_of(rank: int) -> dict[str, Any]:
         "numa": {"0": ("not used", "used")[rank % 8 < 4], "1": ("used", "not used")[rank % 8 < 4]},
         "settings": {"NCCL_SOCKET_IFNAME": "eth0", "NCCL_IB_HCA": "mlx5", "OMP_NUM_THREADS": "1"},
         "network_cards": "1 up (100 Gb/s), 8 up (400 Gb/s)", "interface": "eth0", "mtu": 9000,
-        "rdma_ports": PORTS, "git_commit": "0123456789abcdef" * 2,
+        "nccl_interfaces": "eth0", "rdma_ports": PORTS, "git_commit": "0123456789abcdef" * 2,
     }  # fmt: skip
 
 

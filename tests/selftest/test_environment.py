@@ -88,7 +88,11 @@ SAID = {
         "bound away from its GPU": findings((range(4), NEAR), ([3], {"gpu_numa": 1}))
     },
     "suspicious few-open-files: 0": {"few open files": findings((range(4), {"nofile": "66/66"}))},
+    "suspicious no-interface: 1": {
+        "no such interface": findings(GPUS, ([1], {"nccl_interfaces": ""}), per_node=4)
+    },
     "": {
+        "no such interface on one of two nodes": findings(GPUS, ([1], {"nccl_interfaces": ""})),
         "equal ranks": findings(),
         "sizes that differ by pages": findings(([0, 1], {"shm_bytes": (1 << 30) - 4096})),
         "not read": findings(([1], {"governor": "not readable"}), ([0, 2, 3], {"governor": "x"})),

@@ -41,6 +41,7 @@ class Facts(GpuFacts, total=False):
     nofile: str
     shm_free: int | str
     shm_writable: bool | str
+    nccl_interfaces: str | None
 
 
 @dataclass(frozen=True)

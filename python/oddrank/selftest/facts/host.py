@@ -3,6 +3,7 @@
 import os
 import re
 import resource
+import socket
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from oddrank import _native
 from oddrank.machine import placement, settings, small_file
 from oddrank.machine.device import cgroup_cpus, cgroup_memory, gpu_index
+from oddrank.machine.interfaces import is_allowed
 from oddrank.selftest.facts import Fact, Here
 
 _CPUS = Path("/sys/devices/system/cpu")
@@ -164,6 +166,14 @@ def mtu(here: Here, root: Path = _NET) -> int | None:
     return int((root / name / "mtu").read_text(encoding="ascii"))
 
 
+def nccl_interfaces(here: Here) -> str | None:
+    """Returns interfaces that NCCL_SOCKET_IFNAME allows, "" for none; None if it is not set."""
+    listed = os.environ.get("NCCL_SOCKET_IFNAME", "")
+    if len(listed) < 2:  # NCCL ignores a single character
+        return None
+    return ", ".join(name for _, name in socket.if_nameindex() if is_allowed(name, listed))
+
+
 def cards(here: Here, root: Path = _NET) -> str | None:
     """Counts network cards by state and speed: their names may differ on equal hosts."""
     found: Counter[str] = Counter()
@@ -201,6 +211,7 @@ NETWORK_FACTS = (
     Fact("network_cards", cards, "odd"),
     Fact("interface", _interface, "fine"),
     Fact("mtu", mtu, "odd"),
+    Fact("nccl_interfaces", nccl_interfaces, "fine"),
     # One host with a port fewer hangs jobs silently (NVIDIA/nccl#2428).
     Fact("rdma_ports", ports, "breaks"),
 )

@@ -82,6 +82,10 @@ FAR_FROM_GPU = Row(
 FEW_OPEN_FILES = Row(
     "few-open-files", "suspicious", "{who} may open only {soft} files: its store needs one for each"
     " of {world} ranks", _READ, ("ulimit -n $(ulimit -Hn)",))
+# Of one node alone: reach tells it of several.
+NO_INTERFACE = Row(
+    "no-interface", "suspicious", "{who} {has} no network interface that NCCL_SOCKET_IFNAME names",
+    _READ, ("ip -brief address; echo $NCCL_SOCKET_IFNAME  (on that host)",))
 # fmt: on
 
 
@@ -155,6 +159,11 @@ def _odd_alone(run: RunState, results: Mapping[int, Facts]) -> Iterator[Finding]
     if soft.isdigit() and int(soft) < run.world + _OTHER_FILES:
         seen_limit = Evidence(f"soft limit {soft}", "getrlimit")
         yield _of_ranks(FEW_OPEN_FILES, run, [0], seen_limit, soft=soft, world=run.world)
+    with_gpu = {rank: facts for rank, facts in results.items() if facts.get("gpus")}
+    ranks = [rank for rank, facts in with_gpu.items() if facts.get("nccl_interfaces") == ""]
+    if ranks and len(nodes) == 1:
+        why = f"{ranks_text(ranks)}: NCCL_SOCKET_IFNAME"
+        yield _of_ranks(NO_INTERFACE, run, ranks, Evidence(why, "environment"))
 
 
 def _is_far_from_gpu(facts: Facts) -> bool:
