@@ -20,17 +20,17 @@ _MOST_NAMED = 4
 _SHM_NEEDED = 4 * 9_637_888
 # Files that rank 0 has open besides a connection to each rank: libraries, logs, data.
 _OTHER_FILES = 64
-# Fact -> the command that shows it on a host, if not doctor.
+# Fact -> the command that shows it on a host, if not doctor. gpu: its PCI address.
 _LOOK = {
     "network_cards": "ip -br link",
     "mtu": "ip link",
     "rdma_ports": "ibstat",
     "gpus": "nvidia-smi -L",
     "gpu": "nvidia-smi -L",
-    "PCIe": "lspci -vv | grep -i lnk",
+    "PCIe": "lspci -vv -s {gpu} | grep -i lnk",
     **dict.fromkeys(
         ("power cap", "highest SM clock", "highest memory clock", "ECC mode", "MIG mode"),
-        "nvidia-smi -q",
+        "nvidia-smi -i {gpu} -q",
     ),
 }
 
@@ -104,13 +104,19 @@ def _measure(context: Context[object]) -> Facts:
 
 
 def _judge(run: RunState, results: Mapping[int, Facts]) -> list[Finding]:
-    return [*differences(run, FACTS, results), *_odd_alone(run, results)]
+    return [*differences(run, FACTS, results, {}), *_odd_alone(run, results)]
 
 
 def differences(
-    run: RunState, table: Iterable[Fact], results: Mapping[int, Mapping[str, object]]
+    run: RunState,
+    table: Iterable[Fact],
+    results: Mapping[int, Mapping[str, object]],
+    gpus: Mapping[int, str],
 ) -> Iterator[Finding]:
-    """Yields one finding for all facts in which the same ranks differ: an image changes many."""
+    """Yields one finding for all facts in which the same ranks differ: an image changes many.
+
+    gpus: the PCI addresses of the ranks' GPUs, for facts of GPUs.
+    """
     deviants: dict[tuple[int, ...], list[tuple[Difference, Group]]] = {}
     parted: dict[frozenset[tuple[int, ...]], list[Difference]] = {}
     for difference in compare(table, results, nodes_of(run)):
@@ -122,9 +128,9 @@ def differences(
             deviants.setdefault(group[1], []).append((difference, group))
     places = Places(run)
     for found in deviants.values():
-        yield deviates(run, places, found)
+        yield deviates(run, places, found, gpus)
     for differences in parted.values():
-        yield no_majority(places, differences)
+        yield no_majority(places, differences, gpus)
 
 
 def _odd_alone(run: RunState, results: Mapping[int, Facts]) -> Iterator[Finding]:
@@ -180,7 +186,10 @@ def _place(rank: int, own: Facts) -> str:
 
 
 def deviates(
-    run: RunState, places: Places, differences: Sequence[tuple[Difference, Group]]
+    run: RunState,
+    places: Places,
+    differences: Sequence[tuple[Difference, Group]],
+    gpus: Mapping[int, str],
 ) -> Finding:
     """The same ranks differ from most ranks in some facts."""
     ranks = differences[0][1][1]
@@ -206,10 +215,13 @@ def deviates(
     row = OTHER_VERSION if breaks else OTHER_SETTING
     row = replace(row, sure=("high", row.sure[1])) if breaks and clear else row
     seen = _evidence((d.name, part) for (d, _), part in zip(ordered, parts, strict=True))
-    return row.found(who, *seen, what=what, why=why, look=_look(d for d, _ in ordered))
+    look = _look((d for d, _ in ordered), gpus, ranks[:1])
+    return row.found(who, *seen, what=what, why=why, look=look)
 
 
-def no_majority(places: Places, differences: Sequence[Difference]) -> Finding:
+def no_majority(
+    places: Places, differences: Sequence[Difference], gpus: Mapping[int, str]
+) -> Finding:
     """Some facts divide the ranks in the same way, and no part is most of the ranks."""
     parts = [
         "; ".join(
@@ -223,7 +235,9 @@ def no_majority(places: Places, differences: Sequence[Difference]) -> Finding:
     if len(parts) > 1:
         what = f"ranks differ in {names}, and no majority says which are odd. First: {parts[0]}"
     seen = _evidence((d.name, part) for d, part in zip(differences, parts, strict=True))
-    return NO_MAJORITY.found(Who("rank"), *seen, what=what, look=_look(differences))
+    ranks = [ranks[0] for _, ranks in differences[0].groups[:_MOST_NAMED]]
+    look = _look(differences, gpus, ranks)
+    return NO_MAJORITY.found(Who("rank"), *seen, what=what, look=look)
 
 
 def _of_ranks(
@@ -238,10 +252,12 @@ def _evidence(ordered: Iterable[tuple[str, str]]) -> tuple[Evidence, ...]:
     return tuple(Evidence(text, source) for source, text in list(ordered)[:_MOST_TOLD])
 
 
-def _look(differences: Iterable[Difference]) -> str:
-    """Returns the commands that show these facts on a host."""
+def _look(differences: Iterable[Difference], gpus: Mapping[int, str], ranks: Sequence[int]) -> str:
+    """Returns the commands that show these facts of these ranks on a host."""
     names = (d.name.partition(".")[0] for d in differences)
-    return "; ".join(dict.fromkeys(_LOOK.get(name, "oddrank doctor") for name in names))
+    commands = [_LOOK.get(name, "oddrank doctor") for name in names]
+    told = (each.format(gpu=gpus.get(rank, "GPU")) for each in commands for rank in ranks)
+    return "; ".join(dict.fromkeys(told))
 
 
 def _label(difference: Difference) -> str:

@@ -207,7 +207,8 @@ def _judge(run: RunState, reply: Mapping[int, Health]) -> list[Finding]:
             own = {name: text(values["readings"]) for name, text in _COMPARED.items()}
             kinds.setdefault(values["gpu"], {})[rank] = own
     for settings in kinds.values():
-        found += differences(run, _FACTS, settings)
+        buses = {rank: reply[rank].get("pci", "GPU") for rank in settings}
+        found += differences(run, _FACTS, settings, buses)
     found += _of_switches(run, reply)
     found += _shared(run, reply)
     unread: dict[str, list[int]] = {}
