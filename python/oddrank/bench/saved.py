@@ -16,7 +16,9 @@ from oddrank.report import SCHEMA
 
 _MOST_BYTES = 64 << 20  # in a file
 _MOST_SAMPLES = 1 << 12  # in a row; bench.row writes 512
+_DIGITS = 30  # in a number: int() of millions of digits takes minutes
 _MOST_TEXT = 200  # characters
+_MOST_SHOWN = 40  # characters of a value in a sentence
 _LARGEST = 1 << 62  # count or size
 _LEAST, _MOST = 1e-9, 1e15  # range of a time or a bandwidth
 
@@ -34,9 +36,12 @@ class Saved:
 def read(path: str) -> Saved:
     """Reads a report. OddrankError if it can't be read or is no report of `bench run`."""
     try:
-        found = json.loads(_content(path))
-        if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-            raise ValueError(f"it is no {SCHEMA}")
+        found = json.loads(_content(path), parse_int=_integer)
+        if not isinstance(found, dict) or "schema" not in found:
+            raise ValueError("it is no report of oddrank")
+        if found["schema"] != SCHEMA:
+            schema = _short(found["schema"])
+            raise ValueError(f"its schema is {schema}, this oddrank reads {SCHEMA}")
         if found.get("tool") != "bench":
             raise ValueError(f'its "tool" is {_short(found.get("tool"))}, not "bench"')
         world, data = _member(found, "world", _OBJECT), _member(found, "data", _OBJECT)
@@ -47,7 +52,11 @@ def read(path: str) -> Saved:
     except (OSError, ValueError, RecursionError) as error:
         why = getattr(error, "strerror", None) or str(error)
         if isinstance(error, json.JSONDecodeError):
-            why = f"it is no JSON: {why}"
+            cut = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated")
+            said = "it ends in the middle" if cut else f"{error.msg} in line {error.lineno}"
+            why = f"it is no JSON: {said}"
+        elif isinstance(error, RecursionError):
+            why = "it is nested too deeply"
         raise OddrankError(
             f"cannot read {path}: {why}; name a file that bench run wrote with --json"
         ) from None
@@ -62,7 +71,15 @@ def _content(path: str) -> bytes:
         content = file.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
         raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
+    if not content.strip():
+        raise ValueError("it is empty")
     return content
+
+
+def _integer(text: str) -> int:
+    if len(text) > _DIGITS:
+        raise ValueError(f"it has a number with {len(text)} digits")
+    return int(text)
 
 
 def _is_figure(value: Any) -> bool:
@@ -116,4 +133,7 @@ def _row(row: Any, place: str) -> Row:
 
 def _short(value: object) -> str:
     """Shortens an untrusted value to fit into a sentence."""
-    return "missing" if value is None else repr(value)[:40]
+    if isinstance(value, str):
+        return repr(value[:_MOST_SHOWN])
+    text = "missing" if value is None else repr(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
