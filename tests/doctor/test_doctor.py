@@ -212,8 +212,10 @@ def test_a_torch_whose_import_hangs_costs_the_deadline_and_no_more(tmp_path: Pat
 
 
 def test_a_torch_that_crashes_is_named_with_its_signal(tmp_path: Path):
-    path = on_path(tmp_path, "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
-    assert "the torch probe: signal 11 ended it" in doctor(PYTHONPATH=path).stdout
+    says, dies = "os.write(2, b'a\\nCUDA: no\\n\\n')", "os.kill(os.getpid(), signal.SIGSEGV)"
+    path = on_path(tmp_path, f"import os, signal\n{says}\n{dies}")
+    said = "the torch probe: SIGSEGV ended it; its last words: CUDA: no"
+    assert said in " ".join(doctor(PYTHONPATH=path).stdout.split())
 
 
 def test_contradicting_launch_variables_are_a_row(broken_torch: str):

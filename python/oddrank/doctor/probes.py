@@ -7,10 +7,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import oddrank
 from oddrank import _native, job, launch
@@ -22,6 +23,7 @@ Facts = dict[str, Any]
 
 # Files of NVIDIA's kernel driver, on Linux and under WSL.
 _DRIVER_FILES = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
+_MOST_ERRORS = 1000  # bytes at the end of a probe's stderr
 
 
 def examine(seconds: float, environ: Mapping[str, str] = os.environ) -> Facts:
@@ -168,18 +170,29 @@ PROBES: dict[str, Callable[[], Facts]] = {"torch": torch_probe, "gpu": gpu_probe
 
 def ask(names: Iterable[str], seconds: float) -> dict[str, Facts]:
     """Returns each probe's facts; {"problem": ...} if it failed or did not answer in time."""
-    tasks = [Task(name, partial(_tell, PROBES[name]), seconds) for name in names]
-    stop = Stop()
-    with stop.on_signals():
-        results = children.run_all(tasks, math.inf, stop)
-    if stop.by:
-        raise OddrankError(f"{stop.by} ended it")
-    return {
-        task.name: result.said[0]
-        if result.said
-        else {"problem": f"the {task.name} probe: {result.why or 'it ended without an answer'}"}
-        for task, result in zip(tasks, results, strict=True)
-    }
+    stop, answers = Stop(), {}
+    with ExitStack() as files:
+        errors = {name: files.enter_context(open(os.memfd_create(name), "r+b")) for name in names}
+        tasks = [
+            Task(name, partial(_tell, PROBES[name]), seconds, file.fileno())
+            for name, file in errors.items()
+        ]
+        with stop.on_signals():
+            results = children.run_all(tasks, math.inf, stop)
+        if stop.by:
+            raise OddrankError(f"{stop.by} ended it")
+        for (name, file), result in zip(errors.items(), results, strict=True):
+            why = f"the {name} probe: {result.why or 'it ended without an answer'}"
+            said = _last_line(file)
+            problem = f"{why}; its last words: {said}" if said else why
+            answers[name] = result.said[0] if result.said else {"problem": problem}
+    return answers
+
+
+def _last_line(file: IO[bytes]) -> str:
+    file.seek(max(0, file.seek(0, os.SEEK_END) - _MOST_ERRORS))
+    lines = file.read().decode(errors="replace").splitlines()
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def _tell(probe: Callable[[], Facts], say: Say) -> None:

@@ -37,6 +37,8 @@ class Task:
     name: str
     work: Callable[[Say], None]
     seconds: float
+    errors: int | None = None
+    """The descriptor of a file for its stderr."""
 
 
 @dataclass
@@ -147,6 +149,8 @@ def _work(task: Task, pipe: int, parent: int) -> NoReturn:
         nothing = os.open(os.devnull, os.O_RDWR)
         for stream in range(3):
             os.dup2(nothing, stream)
+        if task.errors is not None:
+            os.dup2(task.errors, 2)
         close_all_but(pipe)
         task.work(lambda message: _send(pipe, message))
         code = 0
@@ -202,8 +206,15 @@ def _ended(child: _Child) -> Result:
     os.close(child.pipe)
     status = _reaped(child.pid)
     if status is not None and os.WIFSIGNALED(status) and not child.result.why:
-        child.result.why = f"signal {os.WTERMSIG(status)} ended it"
+        child.result.why = f"{_signal(os.WTERMSIG(status))} ended it"
     return child.result
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time one
+        return f"signal {number}"
 
 
 def _killed(child: _Child, stop: Stop) -> Result:
