@@ -258,7 +258,7 @@ def _all_wait(
     if differ:
         points = [point for call in calls[:_MOST_GROUPS] for point in _points(call)]
     if jammed:
-        points.append(Point(f"{_who(jammed)}: the queue of the kinds.GPU is full: victims"))
+        points.append(Point(f"{_who(jammed)}: the queue of the GPU is full: victims"))
     return Suspect(
         causes.UNKNOWN, (), "stacks-different-calls" if differ else "stacks-all-wait", 0,
         support=(*points, *unseen), waiting=_processes(victims), at=_call(_largest(victims)),
