@@ -1,9 +1,13 @@
 """Of ranks that wait for each other, the one that all circles pass through is to blame."""
 
 from oddrank.triage.facts import Call, Group
+from oddrank.triage.judges import circles
+from oddrank.triage.judges.wait_graph import graph
+from oddrank.triage.view import view
 from progress import ALL4 as WORLD
 from progress import done, inside, messages, progress
-from triage.told import check, ended, into
+from selftest.said import takes_one_pass
+from triage.told import check, ended, into, verdicts
 
 DATA, DATA3 = Group("d", (0, 1)), Group("d", (0, 1, 2))
 PIPE, OTHER, A, B = (
@@ -81,3 +85,39 @@ def test_who_is_to_blame_for_a_circle(golden):
         "two that both send":
             ([messages(1, ("send", 2, 4)), messages(2, ("send", 1, 4))], ("cycle", (1, 2), 2)),
     })  # fmt: skip
+
+
+def ring(ranks, first=0):
+    """A graph of ranks from `first` on, each of which receives from the next."""
+    return [
+        messages(first + at, ("recv", first + (at + 1) % ranks, 1), group=Group("r"))
+        for at in range(ranks)
+    ]
+
+
+def judged(facts):
+    return verdicts(circles.judge(graph(view(facts))))
+
+
+def test_a_ring_of_many_ranks_takes_one_pass():
+    rings = {ranks: graph(view(ring(ranks))) for ranks in (200, 2000)}
+    takes_one_pass(lambda ranks: circles.judge(rings[ranks]), ranks=2000)
+    (made,) = circles.judge(rings[2000])
+    assert len(made.processes) == len(made.cycle) == 2000
+
+
+def test_a_circle_is_found_behind_many_ranks_that_wait_for_it():
+    """Of a circle of three and one of two, the shorter one counts, wherever it is."""
+    row = [messages(rank, ("recv", rank + 1, 1), group=Group("r")) for rank in range(100)]
+    assert judged([*row, *ring(3, first=100)]) == [("cycle", (100, 101, 102), 2)]
+    found = judged([*ring(3), *row[3:], *ring(2, first=100)])
+    assert found == [("cycle", (100, 101), 2)]
+
+
+def test_the_rank_that_is_in_each_of_two_large_circles_breaks_both():
+    """The last rank of a row of 100 receives from 0 and from one of another row that leads to 0."""
+    end = messages(99, ("recv", 0, 1), ("recv", 200, 2), group=Group("r"))
+    rows = [messages(r, ("recv", r + 1, 1), group=Group("r")) for r in (*range(99), 200)]
+    back = messages(201, ("recv", 50, 1), group=Group("r"))
+    (made,) = circles.judge(graph(view([*rows, end, back])))
+    assert {p.rank for p in made.processes} == set(range(50, 100))

@@ -1,7 +1,7 @@
 """Ranks that wait for each other: the two sides of messages, or ranks in a circle."""
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from oddrank.finding import group_name, ranks_text
 from oddrank.triage import causes
@@ -10,7 +10,8 @@ from oddrank.triage.suspects import Point, Suspect
 from oddrank.triage.words import call_text
 
 _MOST_PAIRS = 16
-# From so many ranks at most a circle is looked for.
+# From so many ranks at most a circle is looked for, if no two wait for each other; and so many are
+# tried at most as those without which there is none.
 _MOST_STARTS = 64
 
 
@@ -32,7 +33,7 @@ def judge(graph: Graph) -> list[Suspect]:
         circle = circles.shortest()
         if not circle:
             continue
-        breakers = [rank for rank in circle if not circles.without(rank)]
+        breakers = circles.breakers(circle)
         odd = _odd(graph, breakers, ordered=graph.ordered.issuperset(circle))
         if odd is not None and len(pairs) < 2:
             return [_one(graph, circle, odd, sure=len(breakers) == 1)]
@@ -62,28 +63,78 @@ class _Circles:
         }
         self._alive = self._peeled(())
 
-    def without(self, rank: int) -> set[int]:
-        """Returns the ranks that wait in circles, or for such ranks, if this one came."""
-        return self._peeled((rank,))
-
     def _peeled(self, gone: Collection[int]) -> set[int]:
         """Returns the ranks that are left if whoever waits for nobody goes on, again and again."""
         alive = set(self._of) - set(gone)
-        while True:
-            held = {p for p, targets in self._targets.items() if not targets.isdisjoint(alive)}
-            ends = {rank for rank in alive if held.isdisjoint(self._of[rank])}
-            if not ends:
-                return alive
-            alive -= ends
+        counts = {place: len(targets & alive) for place, targets in self._targets.items()}
+        awaiting: dict[int, list[Place]] = {}
+        for place, targets in self._targets.items():
+            for rank in targets:
+                awaiting.setdefault(rank, []).append(place)
+        ends = deque(r for r in alive if not any(counts[place] for place in self._of[r]))
+        alive.difference_update(ends)
+        while ends:
+            for place in awaiting.get(ends.popleft(), ()):
+                counts[place] -= 1
+                if counts[place]:
+                    continue
+                for rank in place.calls:
+                    if rank in alive and not any(counts[other] for other in self._of[rank]):
+                        alive.discard(rank)
+                        ends.append(rank)
+        return alive
+
+    def breakers(self, circle: list[int]) -> list[int]:
+        """Returns the ranks of a circle that are in every circle, so that none is left without one.
+
+        Empty, too, if none was found among the first that were tried.
+        """
+        tried = circle
+        for _ in range(_MOST_STARTS):
+            if not tried:
+                return []
+            left = self._peeled(tried[:1])
+            if not left:
+                break
+            other = set(self._circle_ahead(min(left), left))
+            tried = [rank for rank in tried if rank in other]
+        else:
+            return []
+        # The circle is a way from one of them to itself. No path beside the way goes back: that
+        # would be a circle without this rank. One that goes forward passes those between its ends.
+        first = tried[0]
+        at = circle.index(first)
+        numbers = {rank: number for number, rank in enumerate([*circle[at:], *circle[:at]])}
+        found: set[int] = set()
+        seen: set[Place] = set()
+        far = 0
+        for rank, number in numbers.items():
+            if far <= number:
+                found.add(rank)
+            work = [rank]
+            while work:
+                for place in set(self._of[work.pop()]) - seen:
+                    seen.add(place)
+                    for target in self._targets[place] & self._alive:
+                        if target == first:
+                            far = len(circle)
+                        elif target in numbers:
+                            far = max(far, numbers[target])
+                        else:
+                            work.append(target)
+        return [rank for rank in circle if rank in found]
 
     def beside(self, rank: int) -> set[int]:
         """Returns all ranks that stand where this one does."""
         return set(next(p for p in self._of[rank] if self._targets[p] & self._alive).calls)
 
     def shortest(self) -> list[int]:
-        """Returns the ranks of a shortest circle, each waiting for the next; empty: none."""
+        """Returns the ranks of a circle, each waiting for the next; empty: none.
+
+        If no two wait for each other, it is the shortest to which the first _MOST_STARTS lead.
+        """
         best: list[int] = []
-        for start in sorted({self._ahead(rank) for rank in sorted(self._alive)[:_MOST_STARTS]}):
+        for start in self._starts():
             found = self._back_to(start)
             if found and (not best or len(found) < len(best)):
                 best = found
@@ -91,13 +142,28 @@ class _Circles:
                 break
         return best
 
-    def _ahead(self, rank: int) -> int:
-        """Returns a rank of a circle that this one waits for, if it is in none itself."""
-        passed: set[int] = set()
+    def _starts(self) -> Iterator[int]:
+        """Yields ranks of circles: first one of each two that wait for each other."""
+        for place, targets in self._targets.items():
+            standing = self._alive & place.calls.keys()
+            looked: set[Place] = set()
+            for rank in targets & self._alive if standing else ():
+                for back in self._of[rank]:
+                    if back not in looked:
+                        looked.add(back)
+                        if common := standing & self._targets[back]:
+                            yield min(common)
+        firsts = sorted(self._alive)[:_MOST_STARTS]
+        yield from sorted({self._circle_ahead(rank, self._alive)[0] for rank in firsts})
+
+    def _circle_ahead(self, rank: int, alive: Collection[int]) -> list[int]:
+        """Returns a circle that this rank is in, or waits for. alive: each waits for another."""
+        passed: dict[int, None] = {}
         while rank not in passed:
-            passed.add(rank)
-            rank = next(t for p in self._of[rank] for t in self._targets[p] if t in self._alive)
-        return rank
+            passed[rank] = None
+            rank = next(t for p in self._of[rank] for t in self._targets[p] if t in alive)
+        way = list(passed)
+        return way[way.index(rank) :]
 
     def _back_to(self, start: int) -> list[int]:
         before: dict[int, int] = {}
