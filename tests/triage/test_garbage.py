@@ -77,12 +77,16 @@ def test_what_is_not_readable_in_a_file_is_a_note_and_the_rest_is_read(tmp_path,
     cut = document({0: 1})[:99] + "\n" + document({0: 2}, size=1)
     rows = {
         "pods cut off": (kubernetes, listed(pod({"exitCode": 1}))[:-9], Death, 0),
+        "pods in another encoding": (kubernetes, '{"kind": "Pod",\n"x": "\udcff"}', Death, 0),
+        "pods in many lists": (kubernetes, '{"kind": "Pod", "x": ' + "[" * 100_000, Death, 0),
+        "pods that are a number": (kubernetes, '{"kind": "List", "items": 5}', Death, 0),
         "pods with odd values": (kubernetes, infinite, Death, 1),
         "RAS cut off": (nccl_ras, cut, Counts, 1),
     }
     said = []
     for name, (module, text, kind, count) in rows.items():
-        found, lines = noted(module.KIND, tmp_path / "file.json", text.encode())
+        content = text.encode(errors="surrogateescape")
+        found, lines = noted(module.KIND, tmp_path / "file.json", content)
         assert sum(isinstance(fact, kind) for fact in found) == count, name
         said += [name, *lines]
     notes = Notes()

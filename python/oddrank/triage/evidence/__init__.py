@@ -14,7 +14,6 @@ _RANK = re.compile(r"(?<![a-z])rank(?:[^\w/]|_){0,3}(\d{1,7})(?!\d)", re.IGNOREC
 # Ranks within a node or among nodes.
 _LOCAL_RANK = re.compile(r"local[_.=-]?rank[_.=-]{0,2}(\d{1,7})(?!\d)", re.IGNORECASE)
 _OTHER_RANK = re.compile(r"(?:local|node|group)[_.=-]?rank[_.=-]{0,2}\d+", re.IGNORECASE)
-_LARGEST_JSON = 256 << 20
 T = TypeVar("T")
 
 
@@ -33,18 +32,26 @@ class Kind:
     read: Callable[[Sequence[Item], Notes], Iterable[Fact]]
 
 
-def of_json(item: Item, notes: Notes, make: Callable[[Any], Iterable[T]]) -> Iterator[T]:
-    """Yields what `make` makes of a file of JSON. One that is too large or broken is a note."""
-    if item.size > _LARGEST_JSON:
-        notes.add(item, f"JSON of over {_LARGEST_JSON >> 20} MiB is not read")
+def of_json(
+    item: Item, notes: Notes, make: Callable[[Any], Iterable[T]], most: int = 64 << 20
+) -> Iterator[T]:
+    """Yields what `make` makes of a file of JSON. One of over `most` bytes or broken is a note."""
+    if item.size > most:
+        notes.add(item, f"JSON of over {most >> 20} MiB is not read")
         return
     try:
         yield from list(make(json.loads(item.path.read_bytes())))
     except OSError as error:
         notes.add(item, f"not readable: {error.strerror}")
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError,
-            RecursionError) as error:  # fmt: skip
-        notes.add(item, f"JSON that is cut off or broken ({type(error).__name__}: {error})")
+    except json.JSONDecodeError as error:
+        notes.add(item, f"JSON that ends or is broken in line {error.lineno}")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        notes.add(item, f"JSON that is broken in line {line}: it is no {error.encoding}")
+    except RecursionError:
+        notes.add(item, "JSON of too many lists in each other is not read")
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
+        notes.add(item, "JSON without what is read of such files")
 
 
 def time_in(text: str, newest: float = 0.0) -> tuple[float | None, bool]:

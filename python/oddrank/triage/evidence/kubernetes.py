@@ -54,7 +54,7 @@ def _sniff(item: Item) -> bool:
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     for item in items:
-        yield from of_json(item, notes, partial(_objects, item, notes))
+        yield from of_json(item, notes, partial(_objects, item, notes), most=256 << 20)
 
 
 def _objects(item: Item, notes: Notes, document: dict[str, Any]) -> Iterator[Fact]:

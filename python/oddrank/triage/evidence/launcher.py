@@ -510,7 +510,7 @@ def _sniff(item: Item) -> bool:
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     for item in items:
         if _is_error_file(item):
-            yield from of_json(item, notes, partial(_error_file, item))
+            yield from of_json(item, notes, partial(_error_file, item), most=4 << 20)
     logs = list(log_lines.read([item for item in items if not _is_error_file(item)], notes))
     readers = [_Reader(log) for log in logs]
     named = [list(log_lines.identities(log)) for log in logs]

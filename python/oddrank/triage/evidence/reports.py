@@ -23,7 +23,7 @@ def _sniff(item: Item) -> bool:
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     for item in items:
-        yield from of_json(item, notes, partial(_report, item, notes))
+        yield from of_json(item, notes, partial(_report, item, notes), most=256 << 20)
 
 
 def _report(item: Item, notes: Notes, report: Mapping[str, Any]) -> Iterator[Fact]:
