@@ -204,4 +204,6 @@ def death_text(death: Death, at: str = "") -> str:
         "evicted": f"was evicted{by}",
         "abort": f"aborted{by}{at}" + (f": {text}" if text else ""),
     }[death.how]
-    return f"{how} ({text})" if text and death.how not in ("exception", "abort") else how
+    # The words of who killed it for memory say the same again.
+    told = death.how in ("exception", "abort") or (death.how == "oom" and death.by)
+    return f"{how} ({text})" if text and not told else how
