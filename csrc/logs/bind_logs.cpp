@@ -157,24 +157,23 @@ void bind_logs(py::module_& m) {
           "of the word).");
   m.def(
       "scan_lines",
-      [](const std::string& path, const Words& words, std::size_t most, std::size_t total,
-         bool speakers, const std::vector<std::pair<std::uint64_t, std::uint64_t>>& ranges,
+      [](const std::string& path, const Words& words, std::size_t most, bool speakers,
+         const std::vector<std::pair<std::uint64_t, std::uint64_t>>& ranges,
          const std::pair<std::uint64_t, std::uint64_t>& begin) {
         logs::Limits limits;
         limits.matches = most;
-        limits.total = total;
         if (!speakers) limits.speakers = 0;
         for (const auto& [first, last] : ranges) limits.ranges.push_back({first, last});
         limits.begin = {begin.first, begin.second};
         const logs::Readers reader({{logs::Needles(needles(words)), limits}});
         return to_dict(without_gil([&] { return reader.scan(path)[0]; }));
       },
-      "path"_a, "needles"_a, "most"_a = logs::Limits{}.matches, "total"_a = logs::Limits{}.total,
-      "speakers"_a = true, "ranges"_a = std::vector<std::pair<std::uint64_t, std::uint64_t>>(),
+      "path"_a, "needles"_a, "most"_a = logs::Limits{}.matches, "speakers"_a = true,
+      "ranges"_a = std::vector<std::pair<std::uint64_t, std::uint64_t>>(),
       "begin"_a = std::pair<std::uint64_t, std::uint64_t>(),
       "Returns the lines of a log that contain one of the needles, (word, lines that follow) "
-      "each, and, if asked for, who wrote lines at all. `most` of a needle and `total` bytes are "
-      "kept. ranges: looks only at these lines, (first, last) from 1, sorted and apart. "
+      "each, and, if asked for, who wrote lines at all. `most` of a needle are kept. "
+      "ranges: looks only at these lines, (first, last) from 1, sorted and apart. "
       "begin: one of `marks`, (lines, bytes) before it; the ranges begin behind its line.");
 }
 

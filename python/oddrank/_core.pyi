@@ -124,7 +124,6 @@ def scan_lines(
     path: bytes,
     needles: Sequence[tuple[str, int]],
     most: int = 20000,
-    total: int = 64 << 20,
     speakers: bool = True,
     ranges: Sequence[tuple[int, int]] = (),
     begin: tuple[int, int] = (0, 0),
