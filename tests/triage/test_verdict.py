@@ -280,6 +280,17 @@ def test_every_sentence_can_be_made_with_little_and_with_much(golden):
     golden("".join(lines))
 
 
+def test_every_sentence_can_be_made_of_a_bare_suspect(golden):
+    rules = {causes.UNKNOWN: causes._OF_RULES, causes.CYCLE: ("opposed-messages",)}
+    lines = []
+    for cause in causes.TABLE.values():
+        for rule in ("", *rules.get(cause, ())) if cause.says else ():
+            lines.append(f"{cause.name} {rule}".rstrip() + "\n")
+            for who in ((), (Process(2),)):
+                lines.append(f"  {finding(Suspect(cause, who, rule, 0)).what}\n")
+    golden("".join(lines))
+
+
 def test_the_docs_list_all_causes_in_the_table_s_order():
     docs = (Path(__file__).parents[2] / "docs" / "triage.md").read_text()
     table = docs.partition("| cause | the named rank |\n|---|---|\n")[2].partition("\n\n")[0]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from oddrank.finding import Condition, Who, ranks_text
 from oddrank.triage import timeline
-from oddrank.triage.facts import Call
+from oddrank.triage.facts import Call, Death, Process, Source, Trouble
 from oddrank.triage.suspects import Cause, Says, Suspect
 from oddrank.triage.words import (
     call_text,
@@ -40,6 +40,9 @@ _MOST_CALLS = 4  # that a sentence names
 _CHOICE = re.compile(r"\[([^]|]*)\|([^]]*)\]")
 _SIZES = re.compile(r"(\d+) vs\.? (\d+)")
 _NOT_TOLD = "what was read does not tell"
+# What sentences say of a suspect that comes without them.
+_SOME_END = Death(Process(), "exit", Source(""))
+_SOME_FAULT = Trouble("", "an error of which no more is known", Source(""))
 
 
 def _name(suspect: Suspect) -> Who:
@@ -52,6 +55,10 @@ def _is_one(suspect: Suspect) -> bool:
     return len(suspect.processes) < 2
 
 
+def _said(suspect: Suspect) -> list[str]:
+    return [point.text for point in suspect.support] or ["nothing says more"]
+
+
 def _filled(text: str, suspect: Suspect) -> str:
     """Returns the text of a row with what is in braces, and of [one|several] what fits."""
     is_one = _is_one(suspect)
@@ -60,13 +67,15 @@ def _filled(text: str, suspect: Suspect) -> str:
     be, place, at = "is" if is_one else "are", place_text(suspect.leaf), full_call(suspect)
     all_places = filter(None, (place, *map(place_text, suspect.beside)))
     places = " and ".join(dict.fromkeys(all_places))
+    waits = f"{count(waiting)} {wait(waiting)}" if waiting else ""
     return text.format(
         name=name, be=be, may_be=be if suspect.certainty else "may be",
         host=(suspect.processes and suspect.processes[0].host) or name,
-        first=suspect.support[0].text if suspect.support else "nothing says more",
+        first=_said(suspect)[0],
         raised=death.text[:300] if death else "the same",
-        waits=f"{count(waiting)} {wait(waiting)}" if waiting else "all ranks wait",
-        call=call_text(suspect.at) or "the call", own=call_text(suspect.own), others=count(waiting),
+        waits=waits or "others wait", all_wait=waits or "all ranks wait",
+        call=call_text(suspect.at) or "the call", own=call_text(suspect.own),
+        others=count(waiting) if waiting else "the others",
         at=at or "the call that the others are in", group=group_text(suspect.group) or "a group",
         in_leaf=f" in {place}" if place else "", in_all=f", in {places}" if places else "",
         worker=place_text(suspect.beside[0]) if suspect.beside else "",
@@ -142,8 +151,7 @@ _IN_PAUSE = {
 
 
 def _dead(suspect: Suspect) -> tuple[Condition, str]:
-    death = suspect.death
-    assert death is not None
+    death = suspect.death or _SOME_END
     name = str(_name(suspect)) + (f"'s {death.child}" if death.child else "")
     place = place_text(death.site[0] if death.site else suspect.leaf)
     comma = "," if death.how == "exception" and ": " in timeline.said(death) else ""
@@ -208,7 +216,7 @@ def _with(call: Call, differs: str) -> str:
 
 def _cycle(suspect: Suspect) -> tuple[Condition, str]:
     # Other evidence has added its points after those of the circle.
-    parts = "; ".join(point.text for point in suspect.support[: max(1, len(suspect.cycle))])
+    parts = "; ".join(_said(suspect)[: max(1, len(suspect.cycle))])
     name = _name(suspect)
     wait = "wait" if suspect.certainty else "may wait"
     if suspect.rule == "opposed-messages":
@@ -217,7 +225,7 @@ def _cycle(suspect: Suspect) -> tuple[Condition, str]:
 
 
 def _device(suspect: Suspect) -> tuple[Condition, str]:
-    trouble = suspect.trouble[0]
+    trouble = next(iter(suspect.trouble), _SOME_FAULT)
     text, device = trouble.text.strip()[:300], trouble.device
     if trouble.count > 1:
         text += f" ({trouble.count} times)"
@@ -231,7 +239,7 @@ def _device(suspect: Suspect) -> tuple[Condition, str]:
 
 
 def _settings(suspect: Suspect) -> tuple[Condition, str]:
-    text = "; ".join(dict.fromkeys(trouble.text for trouble in suspect.trouble))
+    text = "; ".join(dict.fromkeys(each.text for each in suspect.trouble)) or "other settings"
     if "Duplicate GPU" in text:
         return "unknown", f"processes share one GPU: {text}"
     if not suspect.processes:
@@ -240,7 +248,7 @@ def _settings(suspect: Suspect) -> tuple[Condition, str]:
 
 
 def _application(suspect: Suspect) -> tuple[Condition, str]:
-    trouble = suspect.trouble[0]
+    trouble = next(iter(suspect.trouble), _SOME_FAULT)
     place = " of ".join(part for part in (trouble.device, trouble.host) if part) or "a GPU"
     of = f"the program of {_name(suspect)}" if suspect.processes else "a program"
     text = f"{place} reports {trouble.text.strip()[:300]}: an error of {of}, not of the GPU"
@@ -261,7 +269,7 @@ def _unknown(suspect: Suspect) -> tuple[Condition, str]:
 
 
 def _different_calls(suspect: Suspect) -> str:
-    first, *others = (point.text for point in suspect.support[:_MOST_CALLS])
+    first, *others = _said(suspect)[:_MOST_CALLS]
     text = "; ".join([*others, first])
     return f"{text}: not the same call, and {_NOT_TOLD} who waits for whom"
 
@@ -275,15 +283,14 @@ def _lost_peers(suspect: Suspect) -> str:
 
 
 def _not_understood(suspect: Suspect) -> str:
-    *loud, understood = (point.text for point in suspect.support)
+    *loud, understood = _said(suspect)
     first = f"the first that tells of trouble: {loud[0]}" if loud else "none tells of an end"
     return f"{understood}, and {_NOT_TOLD} what happened; {first}"
 
 
 def _told_to_end(suspect: Suspect) -> str:
-    death = suspect.death
-    assert death is not None
-    name = death.process.label
+    death = suspect.death or _SOME_END
+    name = death.process.label or "a launcher"
     at = ""
     if death.time is not None:
         at = time.strftime(" at %H:%M:%S", time.gmtime(death.time))
@@ -300,8 +307,7 @@ def _told_to_end(suspect: Suspect) -> str:
 
 
 def _sizes_differ(suspect: Suspect) -> str:
-    death = suspect.death
-    assert death is not None
+    death = suspect.death or _SOME_END
     process = death.process
     known = process.rank is not None or process.pid is not None or process.label
     name = str(who([process])) if known else "a process"
@@ -318,7 +324,7 @@ _OF_RULES: dict[str, Callable[[Suspect], str]] = {
     "stacks-different-calls": _different_calls,
     "lost-peers": _lost_peers,
     "not-understood": _not_understood,
-    "never-came": lambda suspect: suspect.support[0].text,
+    "never-came": lambda suspect: _said(suspect)[0],
 }
 
 
@@ -401,7 +407,7 @@ ALL_RAISED = Cause("all-raised", "hub",
     _text("unknown", "all ranks raised {raised}{step}: no rank is odd"),
     "nobody is named: all ranks raised the same")
 ALL_WAIT = Cause("all-wait", "hub",
-    _text("unknown", "no rank can be named: {waits} for each other{step}"),
+    _text("unknown", "no rank can be named: {all_wait} for each other{step}"),
     "nobody is named: the ranks wait for each other, and none is behind")
 OUTSIDE = Cause("outside", "nobody",
     _text("unknown", "no rank waits in a call: a stall, if there is one, is in code that is no"
