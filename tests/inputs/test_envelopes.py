@@ -134,6 +134,26 @@ def test_a_rank_is_named_through_an_envelope(tmp_path, name):
     assert suspect.leaf.function == "step"
 
 
+def test_lines_of_docker_with_and_without_escapes_come_out_alike(tmp_path):
+    """Those without are cut by a pattern, the others are read as JSON."""
+    path = tmp_path / "0-json.log"
+    said = ["step 1", 'say "hi"', "", "a\tb", "50 \u00b5s", "\033[31mred", "step 2", "C:\\n"]
+    times = [f"2026-01-05T09:22:44{part}Z" for part in ("", ".1", ".000000097", ".123456789")]
+    rows = [(text, time) for text in said for time in times]
+    for blank in ("", " "):
+        path.write_text("".join(
+            json.dumps({"log": f"{text}\n", "stream": "stderr", "time": time},
+                       separators=(f",{blank}", f":{blank}"), ensure_ascii=number % 2 > 0) + "\n"
+            for number, (text, time) in enumerate(rows)
+        ), encoding="utf-8")  # fmt: skip
+        envelope = envelopes.found(path.read_bytes())
+        assert envelope is not None
+        left = [0]
+        lines = b"".join(envelope.lines(path, left)).decode().split("\n")
+        assert lines == [*(f"{time} {text}" for text, time in rows), ""]
+        assert left == [0]
+
+
 # Lines that begin as wrapped ones do.
 BARE = {
     "srun --label": each(lambda n, line: f"{n}: {line}"),
