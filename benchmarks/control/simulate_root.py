@@ -20,12 +20,7 @@ from oddrank import _native
 from oddrank.control.root import Root
 
 HERE = Path(__file__).parent
-SOURCES = [
-    "os/proc.cpp",
-    "control/wire.cpp",
-    "control/net.cpp",
-    "control/clock_exchange.cpp",
-]
+SOURCES = ["os/proc.cpp", "control/wire.cpp", "control/net.cpp"]
 
 
 def build(folder: Path) -> Path:
