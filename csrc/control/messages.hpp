@@ -14,7 +14,7 @@ namespace oddrank::control {
 
 // First field of a knock: the root refuses a guard of another version. Increase it with any change
 // to a message.
-inline constexpr std::uint32_t kWireVersion = 4;
+inline constexpr std::uint32_t kWireVersion = 5;
 
 // A process's state in the kernel.
 enum class Liveness : std::uint8_t { kRunning, kStopped, kZombie, kDead, kUninterruptible };
@@ -162,11 +162,14 @@ std::string pack(Message message) {
   return io.take();
 }
 
-// Returns empty if the payload is too short or a value is out of range.
+// Returns empty if the payload is too short or a value is out of range. Texts of a message that has
+// no kLongestText of its own are as long as kSmallFrame at most.
 template <typename Message>
 std::optional<Message> unpack(std::string_view payload) {
   Message message;
-  Unpacker io(payload);
+  std::size_t longest = kSmallFrame;
+  if constexpr (requires { Message::kLongestText; }) longest = Message::kLongestText;
+  Unpacker io(payload, longest);
   message.fields(io);
   if (!io.ok()) return std::nullopt;
   if constexpr (requires { message.valid(); }) {

@@ -25,6 +25,8 @@ inline constexpr std::size_t kSmallFrame = std::size_t{64} << 10;
 inline constexpr std::size_t kResultFrame = std::size_t{64} << 20;
 // Longest frame of a connection whose hello has not been accepted yet.
 inline constexpr std::size_t kStrangerFrame = 2048;
+// Most parts of a list: each takes many times the memory of its bytes in a frame.
+inline constexpr std::uint32_t kMostParts = 4096;
 
 enum class FrameKind : std::uint8_t {
   kHello = 1,
@@ -94,7 +96,8 @@ std::string packed(const auto&... fields) { return Packer()(fields...).take(); }
 // and every field is zero or empty.
 class Unpacker {
  public:
-  explicit Unpacker(std::string_view bytes) noexcept : rest_(bytes) {}
+  explicit Unpacker(std::string_view bytes, std::size_t longest_text = kSmallFrame) noexcept
+      : rest_(bytes), longest_text_(longest_text) {}
   void operator()(auto&... fields) { (get(fields), ...); }
   template <std::integral Number>
   Number next() noexcept {
@@ -115,10 +118,12 @@ class Unpacker {
   template <typename Enum>
   requires std::is_enum_v<Enum>
   void get(Enum& value) { value = static_cast<Enum>(number(1)); }
-  void get(std::string& value) { value = text(kResultFrame); }
+  void get(std::string& value) { value = text(longest_text_); }
   template <typename Part>
   void get(std::vector<Part>& parts) {
-    for (auto left = next<std::uint32_t>(); left > 0 && ok_; --left) {
+    auto left = next<std::uint32_t>();
+    ok_ = ok_ && left <= kMostParts;
+    for (; left > 0 && ok_; --left) {
       Part part;
       if constexpr (std::is_same_v<Part, std::string>) {
         get(part);
@@ -130,6 +135,7 @@ class Unpacker {
   }
 
   std::string_view rest_;
+  std::size_t longest_text_;
   bool ok_ = true;
 };
 

@@ -82,6 +82,21 @@ TEST(Wire, a_text_is_read_up_to_its_limit_and_never_past_the_end) {
   }
 }
 
+TEST(Wire, a_list_or_text_of_a_stranger_is_refused_before_it_takes_more_than_its_limit) {
+  const auto made = [](std::uint32_t parts) {
+    const std::string bytes = packed(parts) + std::string(kResultFrame, '\0');  // empty texts
+    Unpacker in(bytes);
+    std::vector<std::string> list;
+    in(list);
+    EXPECT_EQ(in.ok(), list.size() == parts) << parts;
+    return list.size();
+  };
+  EXPECT_EQ(words(made(kMostParts), made(kMostParts + 1), made(kResultFrame / 4)),
+            words(kMostParts, 0, 0));
+  EXPECT_TRUE(unpack<Go>(pack(Go{1, "s", std::string(kSmallFrame, 'x')})));
+  EXPECT_FALSE(unpack<Go>(pack(Go{1, "s", std::string(kSmallFrame + 1, 'x')})));
+}
+
 template <class Message>
 void is_refused_cut(const Message& message) {
   const std::string whole = pack(message);

@@ -11,7 +11,7 @@ from oddrank import _native
 from oddrank.control.root import Root
 from patience import PATIENCE
 
-VERSION = 4
+VERSION = 5
 TOKEN = "a-secret"
 NONCE = "nonce of a test"
 HELLO, WELCOME, GO, END, STATE, RESULT, FAIL, PING, PONG = 1, 2, 4, 5, 6, 7, 8, 9, 10

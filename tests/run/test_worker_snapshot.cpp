@@ -48,6 +48,18 @@ TEST(WorkerSnapshots, come_back_whole) {
   EXPECT_EQ(read->workers, some_snapshot().workers);
 }
 
+TEST(WorkerSnapshots, with_too_large_or_too_many_records_are_refused) {
+  const auto is_read = [](std::size_t bytes, std::size_t workers) {
+    WorkerSnapshot snapshot = some_snapshot();
+    snapshot.record.assign(bytes, 'x');
+    snapshot.workers.assign(workers, "");
+    return control::unpack<WorkerSnapshot>(control::pack(snapshot)).has_value();
+  };
+  EXPECT_TRUE(is_read(trace::kLargestSlim, kMostWorkers));
+  EXPECT_FALSE(is_read(trace::kLargestSlim + 1, 0));
+  EXPECT_FALSE(is_read(0, kMostWorkers + 1));
+}
+
 TEST(WorkerSnapshots, that_are_cut_or_changed_never_give_more_than_a_record_may_have) {
   const std::string good = control::pack(some_snapshot());
   std::mt19937 random(7);
