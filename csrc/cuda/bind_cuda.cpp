@@ -15,7 +15,7 @@ py::dict to_dict(const cuda::Device& device) {
   return dict_of({"index"_k = device.index, "name"_k = device.name, "uuid"_k = device.uuid,
                   "pci_bus_id"_k = device.pci_bus, "memory_bytes"_k = device.memory_bytes,
                   "compute_capability"_k = tuple_of({major, minor}),
-                  "multiprocessors"_k = device.multiprocessors, "multicast"_k = device.multicast});
+                  "multiprocessors"_k = device.multiprocessors});
 }
 
 }  // namespace

@@ -48,19 +48,6 @@ std::string uuid_text(const cudaUUID_t& uuid) {
   return text;
 }
 
-// Asks the driver itself: the runtime has no name for this attribute. Returns false for a driver
-// that does not know it, for NCCL cannot use multicast then.
-bool has_multicast(int device) {
-  constexpr int kMulticastSupported = 132;  // CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, CUDA 12.1
-  const DynamicLibrary driver = DynamicLibrary::open("libcuda.so.1", nullptr);
-  const auto handle_of = driver.find<int (*)(int*, int)>("cuDeviceGet");
-  const auto attribute_of = driver.find<int (*)(int*, int, int)>("cuDeviceGetAttribute");
-  int handle = 0;
-  int supported = 0;
-  return handle_of != nullptr && attribute_of != nullptr && handle_of(&handle, device) == 0 &&
-         attribute_of(&supported, kMulticastSupported, handle) == 0 && supported != 0;
-}
-
 }  // namespace
 
 void set_rank(int rank) noexcept { known_rank.store(rank); }
@@ -152,8 +139,7 @@ std::vector<Device> devices() {
                     pci,
                     device.totalGlobalMem,
                     {device.major, device.minor},
-                    device.multiProcessorCount,
-                    has_multicast(i)});
+                    device.multiProcessorCount});
   }
   return list;
 }

@@ -72,7 +72,6 @@ struct Device {
   std::size_t memory_bytes;
   std::array<int, 2> compute_capability;
   int multiprocessors;
-  bool multicast;  // whether NVLink switches can add up for it, which NCCL's NVLS needs
 };
 
 // Returns the newest CUDA that the driver knows (13000 = 13.0); empty without a driver.

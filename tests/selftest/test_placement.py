@@ -44,7 +44,7 @@ def cuda(monkeypatch):
     def listed(*addresses):
         gpus = [
             {"name": "NVIDIA H100 80GB HBM3", "uuid": "GPU-ab", "pci_bus_id": address,
-             "compute_capability": (9, 0), "multicast": True} for address in addresses
+             "compute_capability": (9, 0)} for address in addresses
         ]  # fmt: skip
         module = SimpleNamespace(devices=lambda: gpus)
         monkeypatch.setattr(_native, "cuda", lambda: module)
@@ -57,7 +57,7 @@ def test_a_gpu_has_the_node_processors_and_switch_that_the_kernel_shows(devices,
     found = of_gpu(1, devices)
     assert (found.index, found.pci, found.architecture) == (1, "0000:1b:00.0", (9, 0))
     assert (found.numa_node, found.cpus) == (0, {0, 1, 2, 3, 8})
-    assert (found.switch, found.multicast) == ("0000:16:01.0", True)
+    assert found.switch == "0000:16:01.0"
     virtual, unseen = of_gpu(2, devices), of_gpu(3, devices)
     assert (virtual.switch, virtual.numa_node) == (None, None)
     assert (unseen.switch, unseen.numa_node, unseen.cpus) == (None, None, frozenset())

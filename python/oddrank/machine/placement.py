@@ -24,10 +24,9 @@ class Placement:
     """A rank's GPU and its place. index: CUDA's number of it in this process.
 
     uuid: as nvidia-smi -L prints it. pci: as the kernel writes it, 0000:1b:00.0. architecture: the
-    compute capability. multicast: whether NVLink switches can add up for it (NVLS needs that).
-    numa_node: None if the kernel does not know it. cpus: processors near the GPU; empty: unknown.
-    switch: the topmost PCIe bridge above the GPU, whose link all GPUs below it share; None if the
-    kernel shows none, as in most virtual machines.
+    compute capability. numa_node: None if the kernel does not know it. cpus: processors near the
+    GPU; empty: unknown. switch: the topmost PCIe bridge above the GPU, whose link all GPUs below it
+    share; None if the kernel shows none, as in most virtual machines.
     """
 
     index: int
@@ -35,7 +34,6 @@ class Placement:
     uuid: str
     pci: str
     architecture: tuple[int, int]
-    multicast: bool
     numa_node: int | None
     cpus: frozenset[int]
     switch: str | None
@@ -58,7 +56,6 @@ def of_gpu(index: int, devices: Path | None = None) -> Placement:
         uuid=gpu["uuid"],
         pci=pci,
         architecture=(major, minor),
-        multicast=gpu["multicast"],
         numa_node=numa_node(pci, devices),
         cpus=frozenset(numbers(small_file(devices / pci / "local_cpulist"))),
         switch=topmost_bridge(pci, devices),
