@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from oddrank.run.marker import warm
+from oddrank.run.marker import rank_start, warm
 from patience import PATIENCE
 from texts import texts
 
@@ -141,3 +141,11 @@ def test_ranks_are_fresh_interpreters_if_somebody_asks_or_starting_python_starts
 def test_each_of_four_ranks_that_meet_has_its_own_of_everything_random(pytester, source):
     pytester.makepyfile(source)
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
+
+
+def test_a_rank_gets_what_json_can_hold_of_the_input_of_an_xdist_worker():
+    loops: list[object] = []
+    loops.append(loops)
+    plain = {"workerid": "gw0", "seed": 1}
+    odd = {"tuple": {(1, 2): 3}, "bytes": b"x", "set": {1}, "loops": loops}
+    assert rank_start._plain({**odd, **plain}) == plain

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from _pytest.config import default_plugins
@@ -115,10 +116,10 @@ def start(
         "parent": process.parent_pid if isinstance(process, Forked) else os.getpid(),
         "nodeid": item.nodeid, "file": str(item.path), "stacks": str(stacks),
         "folder": str(place.base / "shared"), "basetemp": str(place.base / f"rank{number}"),
-        "workerinput": getattr(config, "workerinput", {"workerid": "master"}),
+        "workerinput": _plain(getattr(config, "workerinput", {"workerid": "master"})),
     }  # fmt: skip
     with suppress(OSError):  # it has ended already
-        ours.sendall(json.dumps(plan, default=str).encode() + b"\n")
+        ours.sendall(json.dumps(plan).encode() + b"\n")
     ours.setblocking(False)
     return Rank(number, process, ours, out, err, pipes, stacks)
 
@@ -148,6 +149,16 @@ def _fork(
         [("oddrank.run.marker.rank_process:main", ["fd:3"])],
         environ=environ, descriptors=descriptors, argv=sys.argv, cwd=cwd,
     )  # fmt: skip
+
+
+def _plain(values: Any) -> dict[str, Any]:
+    """Returns the values that JSON can hold."""
+    found = {}
+    for name, value in dict(values).items():
+        with suppress(TypeError, ValueError):
+            json.dumps(value)
+            found[name] = value
+    return found
 
 
 def _arguments(config: pytest.Config) -> list[str]:
