@@ -1,12 +1,15 @@
 """Installed modules are imported without events up to Python 3.11: samples show their frames."""
 
 import sys
+from importlib import import_module
+from importlib.machinery import ModuleSpec
 
 import pytest
 
 import patience
 from oddrank import _native
 from oddrank.trace import where
+from oddrank.trace.collectives import after_import
 
 NEW = sys.version_info >= (3, 12)
 # `installed` stands for a folder of installed packages: the rule says so.
@@ -113,3 +116,46 @@ def test_a_child_forked_in_an_import_has_its_place(run, script):
     )  # fmt: skip
     child = next(rank for rank in script.records() if rank.is_child)
     assert script.functions(child) == ["<module>", "<module>", "dies"]
+
+
+class Slots:
+    __slots__ = ("ran",)
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        self.ran = [*getattr(self, "ran", []), module.__name__]
+
+
+class OnlyClass:
+    create_module = staticmethod(lambda spec: None)
+    ran = ()
+
+    @classmethod
+    def exec_module(cls, module):
+        cls.ran = [*cls.ran, module.__name__]
+
+
+@pytest.mark.parametrize("loader", [Slots(), OnlyClass], ids=["slots", "class"])
+def test_what_waits_for_a_module_leaves_its_loader_which_others_share_as_it_was(
+    monkeypatch, loader
+):
+    class Finder:
+        def find_spec(self, name, target=None):
+            return ModuleSpec(name, loader) if name.startswith("shared_") else None
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    monkeypatch.setattr(sys, "path", ["shared loader", *sys.path])
+    monkeypatch.setattr(
+        sys, "path_importer_cache", {**sys.path_importer_cache, "shared loader": Finder()}
+    )
+    seen = []
+    after_import("shared_wanted", seen.append)
+    names = ["shared_before", "shared_wanted", "shared_after"]
+    modules = [import_module(name) for name in names]
+    for name in names:
+        del sys.modules[name]
+    assert seen == [modules[1]]
+    assert loader.ran == names
+    assert all(module.__loader__ is module.__spec__.loader is loader for module in modules)

@@ -219,17 +219,26 @@ class _Watch(MetaPathFinder):
         # Stays in sys.meta_path: importlib is walking the list.
         self._asked = True
         spec = PathFinder.find_spec(name, path, target)
-        if spec is not None and spec.loader is not None:
-            loader: Any = spec.loader
-            exec_module = loader.exec_module
-
-            def act(module: ModuleType) -> None:
-                del loader.exec_module
-                exec_module(module)
-                _quietly(self._act, module)
-
-            loader.exec_module = act
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            spec.loader = cast(Any, _Loader(spec.loader, self._act))
         return spec
+
+
+class _Loader:
+    """Stands in for the module's own loader, and puts it back when it loads the module."""
+
+    def __init__(self, loader: Any, act: Callable[[ModuleType], None]) -> None:
+        self._loader, self._act = loader, act
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        _quietly(self._act, module)
 
 
 def _quietly(act: Callable[[ModuleType], None], module: ModuleType) -> None:
