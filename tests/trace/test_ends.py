@@ -60,7 +60,8 @@ def test_what_ended_a_thread_is_told_until_an_exception_ends_the_script(script, 
         assert (f"  {rank.thread_raised}" in text([rank], "j")) == (not last)
 
 
-# The handler of SIGCHLD raises, as torch's does, while another exception already ends the script.
+# torch's handler of SIGCHLD raises for each worker that died, while another exception already ends
+# the script.
 DIES_TWICE = TEXTS["dies twice"]
 
 
@@ -69,7 +70,9 @@ def test_a_script_that_our_launcher_runs_ends_likewise(tmp_path):
     line = [sys.executable, "-m", "oddrank", "run", "--no-watch", script]
     for name, source in (("ValueError", "raise ValueError"), ("KeyError", DIES_TWICE)):
         script.write_text(source)
-        assert captured(line, ODDRANK_DIR=str(tmp_path / name)).returncode == 1
+        done = captured(line, ODDRANK_DIR=str(tmp_path / name))
+        assert done.returncode == 1
+        assert done.stdout == ("told KeyError True\n" if source is DIES_TWICE else "")
         ((rank,), _) = ranks.read(jobs.find([str(tmp_path / name)]).files)
         assert (rank.end.exit_code, rank.end.raised) == (1, name)
 
