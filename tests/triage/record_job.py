@@ -4,6 +4,7 @@ Rank 2 is the culprit. Prints "ready" once it can come no further.
 """
 
 import os
+import queue
 import sys
 import threading
 import time
@@ -16,6 +17,11 @@ import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
 CULPRIT = 2
+
+
+def waits_for_a_batch() -> None:
+    with oddrank.section("data"):
+        queue.Queue().get()
 
 
 def watches() -> None:
@@ -41,6 +47,7 @@ def reduce_and_broadcast(rank: int) -> None:
 
 
 FAULTS = {  # of the culprit alone
+    "dataloader": waits_for_a_batch,
     "stopped": lambda: time.sleep(1000),
     "messages": lambda: time.sleep(1000),
     "killed": lambda: time.sleep(1000),
