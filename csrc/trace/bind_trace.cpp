@@ -195,8 +195,12 @@ void bind_trace(py::module_& m) {
   m.def(
       "trace_armed", [] { return Tracer::current() != nullptr; }, "Whether this process records.");
   m.def(
-      "trace_pause_sampler", [] { Tracer::make().sampler().pause(); },
-      "Ends the thread that samples: before a fork, and before Python finalizes.");
+      "trace_pause_sampler", [] {
+        Tracer::make().wake();
+        Tracer::make().sampler().pause();
+      },
+      "Ends the thread that samples, and lets all code give events: before a fork, and before "
+      "Python finalizes.");
   m.def(
       "trace_resume_sampler", [] { Tracer::make().sampler().resume(); },
       "Allows a thread that samples again, once per trace_pause_sampler().");

@@ -219,6 +219,10 @@ const char* const kName = "monitoring";
 // searches the frames.
 const EventCosts kCosts{45, 90};
 
+const bool kMayRest = false;
+
+void set_quiet(PyThreadState* /*state*/, bool /*quiet*/) noexcept {}
+
 void include(PyCodeObject* code, Level level) {
   const int lines = level == Level::kLines ? bits[kLine] : 0;
   const int calls = bits[kStart] | bits[kResume] | bits[kReturn] | bits[kYield];

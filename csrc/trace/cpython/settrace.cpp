@@ -42,7 +42,8 @@ bool is_ours(PyThreadState* state) noexcept {
     Tracer::get().note_displaced(ours ? nullptr : tool);
   }
   // Another tool took the profile slot while our trace function was off: switch it on for good.
-  if (ours && state->c_profilefunc != &on_profile && !is_quiet(state)) [[unlikely]]
+  const bool quiet = is_quiet(state) || Tracer::get().rests();
+  if (ours && state->c_profilefunc != &on_profile && !quiet) [[unlikely]]
     state->c_tracefunc = &on_trace;
   return ours;
 }
@@ -64,7 +65,12 @@ bool take_this_thread() {
   if (object == nullptr || !take(state, object)) return false;
   is_ours(state);
   TracedThread* thread = Tracer::get().here();
-  if (thread != nullptr) thread->resynchronise(cpython::innermost(state));
+  if (thread == nullptr) return true;
+  thread->resynchronise(cpython::innermost(state));
+  if (Tracer::get().rests()) {
+    hook::set_quiet(state, true);
+    thread->sample(cpython::innermost(state), read_tsc());
+  }
   return true;
 }
 
@@ -90,7 +96,7 @@ void lose_lines_here() noexcept {
 // switches our trace function on and off: once it is gone, the trace function must stay on.
 int on_audit(const char* event, PyObject* /*args*/, void* /*unused*/) {
   if (std::strcmp(event, "sys.settrace") == 0) lose_lines_here();
-  if (std::strcmp(event, "sys.setprofile") != 0) return 0;
+  if (std::strcmp(event, "sys.setprofile") != 0 || Tracer::get().rests()) return 0;
   PyThreadState* state = PyThreadState_Get();
   if (state->c_traceobj != nullptr && state->c_traceobj == slot_object()) {
     state->c_tracefunc = &on_trace;
@@ -184,23 +190,9 @@ void go_on(TracedThread& thread, cpython::Frame frame) noexcept {
   want_lines(thread, frame, thread.stands_on(frame) && thread.top().info.level == Level::kLines);
 }
 
-// Takes our functions out of the calling thread's slots, where our object stays, or puts them back:
-// while a thread has them, CPython runs all its code slower. The trace function comes back by
-// want_lines().
-void set_quiet(PyThreadState* state, bool quiet) noexcept {
-  if (quiet) state->c_tracefunc = nullptr;
-  if (quiet || is_quiet(state)) state->c_profilefunc = quiet ? nullptr : &on_profile;
-  const bool any = state->c_tracefunc != nullptr || state->c_profilefunc != nullptr;
-#if PY_VERSION_HEX < 0x030B0000
-  state->cframe->use_tracing = any ? 1 : 0;
-#else
-  state->cframe->use_tracing = any ? 255 : 0;
-#endif
-}
-
 // Ends the events of the calling thread within `frame`, which imports a module.
 void begin_quiet(PyThreadState* state, TracedThread& thread, cpython::Frame frame) noexcept {
-  set_quiet(state, true);
+  hook::set_quiet(state, true);
   thread.begin_import(frame);
 }
 
@@ -209,7 +201,7 @@ void end_quiet(PyThreadState* state, cpython::Frame frame) noexcept {
   const KeepError keep;
   TracedThread* thread = Tracer::get().here();
   if (thread == nullptr) return;
-  set_quiet(state, false);
+  if (!Tracer::get().rests()) hook::set_quiet(state, false);
   thread->end_import(frame);
   if (state->c_profilefunc != &on_profile) return;
   want_lines(*thread, frame, thread->stands_on(frame) && thread->top().info.level == Level::kLines);
@@ -229,7 +221,8 @@ PyObject* call_import(PyObject* function, PyObject* args, PyObject* keywords) {
   PyThreadState* state = PyThreadState_Get();
   const bool quiet = is_quiet(state);
   const bool hooked = state->c_profilefunc == &on_profile && is_ours(state);
-  TracedThread* thread = state->tracing == 0 && (quiet || hooked) ? Tracer::get().here() : nullptr;
+  const bool may_change = state->tracing == 0 && (quiet || hooked) && !Tracer::get().rests();
+  TracedThread* thread = may_change ? Tracer::get().here() : nullptr;
   const std::optional<bool> recorded = thread == nullptr ? std::nullopt : runs_recorded(args);
   if (thread == nullptr || recorded.value_or(hooked) == hooked)
     return PyObject_Call(function, args, keywords);
@@ -333,7 +326,25 @@ const char* const kName = "settrace";
 // only lines can be saved.
 const EventCosts kCosts{30, 60};
 
+const bool kMayRest = true;
+
 void include(PyCodeObject* /*code*/, Level /*level*/) {}
+
+// Takes our functions out of the slots that hold our object, or puts them back: while a thread has
+// them, CPython runs all its code slower.
+void set_quiet(PyThreadState* state, bool quiet) noexcept {
+  const PyObject* object = slot_object();
+  if (object == nullptr) return;
+  if (state->c_profileobj == object) state->c_profilefunc = quiet ? nullptr : &on_profile;
+  if (state->c_traceobj == object) state->c_tracefunc = quiet ? nullptr : &on_trace;
+  if (state->tracing != 0) return;  // CPython sets it once the hook returns
+  const bool any = state->c_tracefunc != nullptr || state->c_profilefunc != nullptr;
+#if PY_VERSION_HEX < 0x030B0000
+  state->cframe->use_tracing = any ? 1 : 0;
+#else
+  state->cframe->use_tracing = any ? 255 : 0;
+#endif
+}
 
 PyObject* trace_object() {
   PyObject* object = slot_object();

@@ -190,6 +190,7 @@ struct Header {
   Word gil_wanted;         // ticks since when the sampler waits for the GIL; 0: it does not
   Region timed;            // stride of a CollectiveSlot
   Word timed_claimed;
+  Word sampled_since;  // ticks since when no code gives events, only samples; 0: code does
 };
 static_assert(sizeof(Header) <= kPage);
 

@@ -131,8 +131,10 @@ void Tracer::stop() noexcept {
   if (Recorder* recorder = recorder_.exchange(nullptr, std::memory_order_acq_rel)) {
     recorder->refresh_clock();
     recorder->marks().forget_open_sections();
+    recorder->note_rest(0);
     recorder->set_hook_state(HookState::kDisarmed);
   }
+  budget_.wake(0);
   sampler_.want(false);
   generation_ = 0;
   displaced_ = false;
@@ -247,19 +249,27 @@ void Tracer::hash_imported() noexcept {
 // Called by the thread, at its end: what it has used since its last review counts in another's.
 void Tracer::remove(TracedThread& thread) noexcept {
   const std::lock_guard lock(mutex_);
-  ended_cpu_ns_ += std::erase(threads_, &thread) == 0 ? 0 : thread_cpu_ns() - thread.cpu_ns_;
+  const bool known = std::erase(threads_, &thread) != 0 && thread.cpu_ns_ != 0;
+  ended_cpu_ns_ += known ? thread_cpu_ns() - thread.cpu_ns_ : 0;
 }
 
 void Tracer::review(TracedThread& thread, cpython::Frame innermost) noexcept {
-  if (!applying_ && options_.budget > 0) {
+  if (rests()) {  // a tool has put our function back
+    hook::set_quiet(PyThreadState_Get(), true);
+  } else if (thread.cpu_ns_ == 0) {
+    thread.cpu_ns_ = thread_cpu_ns();
+  } else if (!applying_ && options_.budget > 0) {
     applying_ = true;
     const std::uint64_t cpu_ns = thread_cpu_ns();
     std::unique_lock lock(mutex_);
     const std::uint64_t used_ns = cpu_ns - thread.cpu_ns_ + std::exchange(ended_cpu_ns_, 0);
     lock.unlock();
-    const auto changes = budget_.review(used_ns, static_cast<std::uint64_t>(monotonic_ns()));
+    const bool may_rest = hook::kMayRest && sampler_.can_sample();
+    const auto changes =
+        budget_.review(used_ns, static_cast<std::uint64_t>(monotonic_ns()), may_rest);
     thread.cpu_ns_ = cpu_ns;
     if (!changes.empty()) apply(changes, thread, innermost);
+    if (rests()) rest(thread, innermost);
     applying_ = false;
     sampler_.want(has_to_sample());
   }
@@ -298,6 +308,36 @@ void Tracer::apply(std::span<const LevelChange> changes, TracedThread& thread,
   });
 }
 
+// Shows at once that the places are samples: no event moves them from here on.
+void Tracer::rest(TracedThread& thread, cpython::Frame here) noexcept {
+  const std::uint64_t tsc = read_tsc();
+  recorder()->note_rest(tsc);
+  each_traced([&](TracedThread& found, const PyThreadState*, cpython::Frame innermost) {
+    found.sample(&found == &thread ? here : innermost, tsc);
+  });
+  cpython::each_thread([](PyThreadState* state) { hook::set_quiet(state, true); });
+}
+
+void Tracer::wake() noexcept {
+  if (!rests() || !running() || applying_) return;
+  const KeepError keep;
+  applying_ = true;
+  cpython::each_thread([](PyThreadState* state) { hook::set_quiet(state, false); });
+  each_traced([](TracedThread& found, PyThreadState* state, cpython::Frame innermost) {
+    if (found.imports_ != nullptr) {
+      hook::set_quiet(state, true);
+      return;
+    }
+    found.wake(innermost);
+    hook::settle(state, found.empty() ? Level::kOff : found.top().info.level);
+  });
+  budget_.wake(static_cast<std::uint64_t>(monotonic_ns()));
+  recorder()->note_rest(0);
+  const std::lock_guard lock(mutex_);
+  ended_cpu_ns_ = 0;
+  applying_ = false;
+}
+
 template <class See>
 void Tracer::each_traced(See see) noexcept {
   const std::lock_guard lock(mutex_);
@@ -305,7 +345,7 @@ void Tracer::each_traced(See see) noexcept {
     // By ident, never by address: C++ threads leave theirs to others.
     const auto found = std::ranges::find(threads_, state->thread_id, &TracedThread::python_id_);
     if (found == threads_.end() || (*found)->generation_ != generation_) return;
-    if ((*found)->lines_lost()) return;
+    if ((*found)->lines_lost() && !rests()) return;
     cpython::Frame innermost = cpython::innermost(state);
     if (innermost != nullptr && !cpython::is_python(innermost)) {
       innermost = cpython::caller_of(innermost);
@@ -316,6 +356,7 @@ void Tracer::each_traced(See see) noexcept {
 
 void Tracer::sample() noexcept {
   if (applying_) return;
+  if (budget_.is_rested(static_cast<std::uint64_t>(monotonic_ns()))) wake();
   sampler_.want(has_to_sample());
   if (!running()) return;
   const std::uint64_t tsc = read_tsc();
@@ -494,14 +535,24 @@ void TracedThread::begin_import(cpython::Frame frame) noexcept {
 
 void TracedThread::end_import(cpython::Frame frame) noexcept {
   set_import(nullptr);
+  if (Tracer::get().rests()) return;
   if (!lines_lost_ && (!stands_on(frame) || shows_more_)) rebuild(frame);
+}
+
+// Counts anew: the CPU time since the last review is that of code without events.
+void TracedThread::wake(cpython::Frame innermost) noexcept {
+  cpu_ns_ = 0;
+  left_ = 1;
+  const bool lost = lines_lost_;
+  resynchronise(innermost);
+  if (lost) lose_lines();
 }
 
 void TracedThread::lose_lines() noexcept {
   if (lines_lost_) return;
   lines_lost_ = true;
+  if (pen_ == nullptr || Tracer::get().rests()) return;
   shows_more_ = false;
-  if (pen_ == nullptr) return;
   pen_->clear_stack();
   for (const Running& one : running_) {
     if (one.info.level == Level::kOff) continue;
@@ -527,18 +578,20 @@ void TracedThread::resynchronise(cpython::Frame innermost) noexcept {
 void TracedThread::sample(cpython::Frame innermost, std::uint64_t tsc) noexcept {
   if (pen_ == nullptr) return;
   Tracer& tracer = Tracer::get();
-  // A code object that no event has shown yet is none that was lowered; an import shows none.
-  const auto info_of = [&tracer, this](cpython::Frame frame) {
-    if (imports_ != nullptr) return tracer.info_of(frame);
+  const bool rests = tracer.rests();
+  const bool quiet = rests || imports_ != nullptr;
+  // A code object that no event has shown yet is none that was lowered, unless none comes.
+  const auto info_of = [&tracer, quiet](cpython::Frame frame) {
+    if (quiet) return tracer.info_of(frame);
     const CodeInfo* known = tracer.codes_.find(cpython::code_of(frame));
     return known != nullptr ? *known : CodeInfo{};
   };
   std::vector<std::pair<cpython::Frame, bool>> frames;  // and whether it has no events now
-  bool within = imports_ != nullptr;
+  bool within = quiet;
   bool lowered = within;
   try {
     for (cpython::Frame at = innermost; at != nullptr; at = cpython::caller_of(at)) {
-      within = within && at != imports_;
+      within = within && (rests || at != imports_);
       const CodeInfo info = info_of(at);
       if (info.id == 0) continue;
       frames.emplace_back(at, within || tracer.budget_.is_lowered(info.id));
@@ -558,7 +611,7 @@ void TracedThread::sample(cpython::Frame innermost, std::uint64_t tsc) noexcept 
     const auto [frame, is_sampled] = *one;
     const CodeInfo info = info_of(frame);
     const bool has_line = info.level == Level::kLines || is_sampled;
-    const Kind kind = is_sampled && (imports_ != nullptr || info.level != Level::kLines)
+    const Kind kind = is_sampled && (quiet || info.level != Level::kLines)
                           ? Kind::kSampled
                           : Kind::kLine;
     pen_->enter(
@@ -654,6 +707,12 @@ void Sampler::pause() noexcept {
   wait_until_gone(tid_);
   has_thread_ = false;
   changed_.notify_all();
+}
+
+bool Sampler::can_sample() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!has_thread_ && pauses_ == 0) start();
+  return has_thread_ && !ends_;
 }
 
 void Sampler::resume() noexcept {

@@ -35,6 +35,10 @@ extern const char* const kName;
 extern const EventCosts kCosts;  // of its events
 // Asks for the events of a recorded code object, where they do not come anyway. Ignores errors.
 void include(PyCodeObject* code, Level level);
+// Whether the interpreter runs all code slower while it gives events, so that code rests.
+extern const bool kMayRest;
+// Takes the events of a thread away, or lets them come again, where they come by its slots.
+void set_quiet(PyThreadState* state, bool quiet) noexcept;
 // Tells a thread's slots how its innermost listed frame is recorded now.
 void settle(PyThreadState* state, Level level) noexcept;
 // Checks whether another tool has taken the hook, and notes it. Called every 64 steps.
@@ -105,6 +109,8 @@ class TracedThread {
   cpython::Frame imports() const noexcept { return imports_; }
   // There are events again; the innermost frame is `frame`.
   void end_import(cpython::Frame frame) noexcept;
+  // All code gives events again, after a rest.
+  void wake(cpython::Frame innermost) noexcept;
   // Another tool takes this thread's line events: removes the positions from the shadow stack until
   // resynchronise() restores them.
   void lose_lines() noexcept;
@@ -136,7 +142,7 @@ class TracedThread {
   // Calls left in which to look for the thread's name: threading registers it a little late.
   unsigned nameless_ = 0;
   std::uint32_t left_ = 0;       // events until the next review of the budget
-  std::uint64_t cpu_ns_ = 0;     // this thread's CPU time at the last one
+  std::uint64_t cpu_ns_ = 0;     // this thread's CPU time at the last one; 0: unknown
   unsigned long python_id_ = 0;  // its threading ident, by which a PyThreadState names it
   bool lines_lost_ = false;
   bool shows_more_ = false;  // the shadow stack is a sample's: the next event shows the list again
@@ -157,6 +163,8 @@ class Sampler {
   void pause() noexcept;
   // Allows want() to start a thread again, and starts it if it samples now.
   void resume() noexcept;
+  // Whether it samples what is wanted: not while it is paused.
+  bool can_sample() noexcept;
   // In a forked child, which has no such thread.
   void forget() noexcept;
 
@@ -234,6 +242,10 @@ class Tracer {
   bool knows(cpython::Frame frame) const noexcept {
     return codes_.find(cpython::code_of(frame)) != nullptr;
   }
+  // Whether no code gives events: samples show all.
+  bool rests() const noexcept { return budget_.rests(); }
+  // Lets all code give events again if none does.
+  void wake() noexcept;
   // Samples all threads. Called by the sampler, with the GIL.
   void sample() noexcept;
   Sampler& sampler() noexcept { return sampler_; }
@@ -264,12 +276,14 @@ class Tracer {
   bool open_in_child() noexcept;
   CodeInfo decide(cpython::Frame frame) noexcept;
   bool has_to_sample() const noexcept {
-    return running() && (budget_.lowers_any() || importing_ > 0);
+    return running() && (budget_.lowers_any() || importing_ > 0 || rests());
   }
   void apply(std::span<const LevelChange> changes, TracedThread& thread,
              cpython::Frame innermost) noexcept;
+  void rest(TracedThread& thread, cpython::Frame innermost) noexcept;
   // Calls `see(thread, state, innermost frame)` for each traced thread that is ready to record, but
-  // not one whose slot another tool has: that shows no positions. It has the mutex.
+  // not one whose slot another tool has, unless all code rests: that shows no positions. It has the
+  // mutex.
   template <class See>
   void each_traced(See see) noexcept;
   void change_codes() noexcept;

@@ -161,6 +161,8 @@ Snapshot read_snapshot(const RecordFile& file) {
   read_collectives_of(file, snapshot);
   read_marks_of(file, snapshot);
   snapshot.gil_wanted = gil_wanted_in(file, snapshot);
+  const std::uint64_t rests = value_of(snapshot.header->sampled_since);
+  if (rests != 0) snapshot.sampled_since = snapshot.clock.realtime_ns(rests);
   snapshot.groups = read_progress(file);
   snapshot.lowered = lowered_in(names, snapshot.clock);
   snapshot.names = std::move(names).take();

@@ -9,6 +9,9 @@
 // Later each is tried at its full level again: a code object that is quiet stays there.
 // A function that waits has no events, so it does not go down.
 //
+// Where the interpreter runs all code slower while it gives events, that is not enough: if it takes
+// three times the budget, all code rests, without any events, and is tried again as above.
+//
 // Reads no clock and no Python. The GIL guards it.
 #pragma once
 
@@ -16,6 +19,7 @@
 #include <cstdint>
 #include <exception>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "trace/format/format.hpp"
@@ -41,10 +45,22 @@ class Budget {
   void start(double share, EventCosts costs) noexcept {
     share_ = share;
     costs_ = costs;
-    saved_ns_ = share * kSavedNs;
+    saved_ns_ = rest_saved_ns_ = share * kSavedNs;
+    rests_ = false;
+    rest_failures_ = 0;
   }
   // No code goes below this level from now on. At the begin it is off.
   void set_lowest(Level lowest) noexcept { lowest_ = lowest; }
+  // Ends a rest of all code. What may be spent from then on is little: a trial.
+  void wake(std::uint64_t now_ns) noexcept {
+    rests_ = false;
+    woke_ns_ = now_ns;
+    saved_ns_ = rest_saved_ns_ = share_ * kTrialSavedNs;
+    window_ns_ = floor_ns_ = 0;
+  }
+  // Whether all code rests: the caller takes its events away.
+  bool rests() const noexcept { return rests_; }
+  bool is_rested(std::uint64_t now_ns) const noexcept { return rests_ && now_ns >= rested_ns_; }
   // Gives all code objects the filter's level again. Returns what changes, as review().
   std::span<const LevelChange> raise_all() noexcept {
     changes_.clear();
@@ -63,8 +79,10 @@ class Budget {
     heats_.resize(1);
     lowered_.clear();
     trials_ = 0;
-    window_ns_ = 0;
-    saved_ns_ = share_ * kSavedNs;
+    window_ns_ = floor_ns_ = 0;
+    saved_ns_ = rest_saved_ns_ = share_ * kSavedNs;
+    rests_ = false;
+    rest_failures_ = 0;
   }
 
   // Adds a code object at the filter's level, if it is new. Ids count from 1. Returns false if out
@@ -112,16 +130,25 @@ class Budget {
   }
 
   // Decides anew. `cpu_ns`: CPU time of the calling thread since it last called this. `now_ns`: any
-  // clock that is never set. Returns what changes now, valid until the next call of add().
-  std::span<const LevelChange> review(std::uint64_t cpu_ns, std::uint64_t now_ns) noexcept {
+  // clock that is never set. `may_rest`: see rests(). Returns what changes now, valid until the next
+  // call of add().
+  std::span<const LevelChange> review(std::uint64_t cpu_ns, std::uint64_t now_ns,
+                                      bool may_rest = false) noexcept {
     changes_.clear();
     if (share_ <= 0) return changes_;
     now_ns_ = now_ns;
     const double spent = take_in(cpu_ns);
     const double most = share_ * kSavedNs;
     saved_ns_ = std::min(saved_ns_ + static_cast<double>(cpu_ns) * share_ - spent, most);
-    judge_trials(now_ns);
-    if (saved_ns_ < 0) {
+    const double room = share_ * kRestShare;
+    rest_saved_ns_ =
+        std::min(rest_saved_ns_ + static_cast<double>(cpu_ns) * room - new_floor_ns_, most);
+    bool too_hot = judge_trials(now_ns);
+    if (saved_ns_ < 0 || rest_saved_ns_ < 0) too_hot = too_hot || floor_ns_ > window_ns_ * room;
+    rest_saved_ns_ = std::max(rest_saved_ns_, -most);
+    if (too_hot && may_rest) {
+      begin_rest();
+    } else if (saved_ns_ < 0) {
       lower();
       saved_ns_ = std::max(saved_ns_, -most);
     } else if (saved_ns_ > most / 2) {
@@ -148,6 +175,12 @@ class Budget {
   // Code that has been at its level for so long begins with the shortest wait again.
   static constexpr std::uint64_t kLongNs = 60'000'000'000;
   static constexpr std::uint32_t kMostTrials = 4;
+  // All code rests if its events cost more than this many times the budget, even where only calls
+  // are recorded, or nothing. With the interpreter's own part, an event then costs at least this.
+  static constexpr double kRestShare = 3;
+  static constexpr double kFloorNs = 60;
+  // What all code may spend once it is tried again: the budget of so much CPU time.
+  static constexpr double kTrialSavedNs = kSavedNs / 30;
   // Cost of the begin or end of a call that only moves the stack.
   static constexpr double kWhereShare = 0.8;
 
@@ -189,6 +222,8 @@ class Budget {
   // Moves the new counts to the past. Returns what the new events cost.
   double take_in(std::uint64_t cpu_ns) noexcept {
     double spent = 0;
+    // Code that is not recorded, too, where it gives events.
+    double events = std::exchange(counts_[0], {}).calls;
     window_ns_ = window_ns_ / 2 + static_cast<double>(cpu_ns);
     for (std::uint32_t code = 1; code < counts_.size(); ++code) {
       Counts& counts = counts_[code];
@@ -200,12 +235,15 @@ class Budget {
       counts.past_lines = counts.past_lines < 1 ? lines : counts.past_lines / 2 + lines;
       counts.past_calls = counts.past_calls < 1 ? calls : counts.past_calls / 2 + calls;
       counts.lines = counts.calls = 0;
+      events += lines + calls;
       Heat& heat = heats_[code];
       if (heat.on_trial) {
         heat.trial_lines += lines;
         heat.trial_calls += calls;
       }
     }
+    new_floor_ns_ = events * kFloorNs;
+    floor_ns_ = floor_ns_ / 2 + new_floor_ns_;
     if (trials_ > 0) {
       for (const std::uint32_t code : lowered_) {
         Heat& heat = heats_[code];
@@ -216,14 +254,18 @@ class Budget {
     }
     return spent;
   }
-  void judge_trials(std::uint64_t now_ns) noexcept {
-    if (trials_ == 0) return;
+  // Returns whether code on trial alone costs too much for code that must not rest.
+  bool judge_trials(std::uint64_t now_ns) noexcept {
+    if (trials_ == 0) return false;
+    bool too_hot = false;
     for (const std::uint32_t code : lowered_) {
       Heat& heat = heats_[code];
       if (!heat.on_trial) continue;
       const double room = heat.trial_cpu_ns * share_ * kTarget;
       Level level = heat.level;
       const bool told = heat.trial_lines + heat.trial_calls >= kFewest;
+      const double floor = (heat.trial_lines + heat.trial_calls) * kFloorNs;
+      too_hot = too_hot || (told && floor > heat.trial_cpu_ns * share_ * kRestShare);
       while (told && level > lowest_ && cost(level, heat.trial_lines, heat.trial_calls) > room) {
         level = below(level);
       }
@@ -244,6 +286,15 @@ class Budget {
     std::erase_if(lowered_, [this](std::uint32_t code) {
       return heats_[code].level == heats_[code].wanted && !heats_[code].on_trial;
     });
+    return too_hot;
+  }
+  // Later all code is tried as the filter says.
+  void begin_rest() noexcept {
+    if (now_ns_ - woke_ns_ > kLongNs) rest_failures_ = 0;
+    rested_ns_ = now_ns_ + (kWaitNs << rest_failures_);
+    rest_failures_ = std::min(rest_failures_ + 1, kMostFailures);
+    rests_ = true;
+    raise_all();
   }
   void lower() noexcept {
     double sum = 0;
@@ -327,7 +378,14 @@ class Budget {
   EventCosts costs_;
   Level lowest_ = Level::kOff;
   double saved_ns_ = 0;
-  double window_ns_ = 0;  // CPU time of past_lines and past_calls
+  double window_ns_ = 0;      // CPU time of past_lines and past_calls
+  double floor_ns_ = 0;       // cost of all events in it
+  double new_floor_ns_ = 0;   // of those since the last review
+  double rest_saved_ns_ = 0;  // as saved_ns_, of kRestShare budgets and the cost of all events
+  bool rests_ = false;
+  int rest_failures_ = 0;        // rests in a row
+  std::uint64_t rested_ns_ = 0;  // when the rest ends
+  std::uint64_t woke_ns_ = 0;    // when the last one ended
   std::uint64_t now_ns_ = 0;
   std::uint32_t trials_ = 0;
   std::vector<Counts> counts_ = std::vector<Counts>(1);  // by code id; 0 is no code

@@ -292,6 +292,10 @@ class Recorder {
   void note_gil_wanted(std::uint64_t tsc) noexcept {
     header_->gil_wanted.store(tsc, std::memory_order_relaxed);
   }
+  // Notes since when no code gives events; 0: it does.
+  void note_rest(std::uint64_t tsc) noexcept {
+    header_->sampled_since.store(tsc, std::memory_order_relaxed);
+  }
   // Writes a new ClockPair. Returns at once if another thread is doing it.
   void refresh_clock() noexcept;
   // Called by a thread at least after every half of its ring, so that events can be read before

@@ -125,6 +125,8 @@ class Rank(Process):
     end: End = End()
     gil_wanted: float | None = None
     """Unix time since which no other thread gets the GIL; None if that is not known."""
+    sampled_since: float | None = None
+    """Unix time since which no code gives events, only samples; None: code does."""
     thread_raised: str = ""
     """What ended a thread of it, as the end of a sentence on the rank; empty if nothing did."""
     last_at: Frame | None = None
@@ -168,6 +170,7 @@ class Rank(Process):
             "sections": list(self.sections),
             "pause": self.pause and asdict(self.pause),
             "gil_held_since": self.gil_wanted,
+            "sampled_since": self.sampled_since,
             # The ranks as text: a list for each rank would be megabytes for a thousand ranks.
             "collective": first
             and {**asdict(replace(first, ranks=())), "ranks": fold(first.ranks)},
@@ -230,6 +233,7 @@ def _rank(found: dict[str, Any], file: str, content: bytes | None) -> Rank:
         file=file,
         content=content,
         gil_wanted=seconds(found["gil_wanted_ns"]),
+        sampled_since=seconds(found["sampled_since_ns"]),
         last_at=None if thread else _place(at),
         thread_raised=_thread_raised(thread, raised, _place(at)) if thread else "",
     )

@@ -192,6 +192,9 @@ def _group_lines(group: Group, all_threads: bool, now: float) -> Iterable[str]:
 
 def _missing_lines(rank: Rank) -> Iterable[str]:
     """Yields a line on the functions that run too often to be recorded."""
+    if rank.sampled_since is not None:
+        yield f"  only sampled since {_clock(rank.sampled_since)}, called too often: all code"
+        return
     off = sorted(
         (each for each in rank.lowered if each.level == "off"),
         key=lambda each: (_CLOSEST.index(each.wanted), -(each.since or 0)),

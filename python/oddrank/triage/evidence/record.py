@@ -279,7 +279,8 @@ def _runs_unseen(rank: Rank, seen: Seen | None) -> bool:
         state, _ = seen.threads[main.tid]
     last = main.stack[-1]
     lowered = {(each.function, each.file) for each in rank.lowered}
-    return state == "running" and (last.function, last.file) in lowered
+    unseen = rank.sampled_since is not None or (last.function, last.file) in lowered
+    return state == "running" and unseen
 
 
 def _death(
