@@ -23,7 +23,8 @@ struct Work {
 // A process with one thread: only recorded events happen, reviews come where the budget wants them.
 class Process {
  public:
-  explicit Process(Level lowest = Level::kOff, double share = kShare) {
+  explicit Process(Level lowest = Level::kOff, double share = kShare, bool may_rest = false)
+      : may_rest_(may_rest) {
     budget.start(share, kCosts);
     budget.set_lowest(lowest);
   }
@@ -38,6 +39,11 @@ class Process {
       for (int part = 0; part < kParts; ++part) {
         for (const auto& [code, work] : works) spent += record(code, work);
         now_ns += kMs / kParts;
+        if (budget.is_rested(now_ns)) {
+          budget.wake(now_ns);
+          reviewed_ns_ = now_ns;
+          ++wakes;
+        }
         if (events_left <= 0) review();
       }
     }
@@ -49,11 +55,14 @@ class Process {
   std::map<std::uint32_t, Work> works;
   std::vector<LevelChange> lasting;
   int trials = 0;  // changes that don't last
+  int wakes = 0;
 
  private:
   static constexpr int kParts = 10;
+  bool may_rest_;
 
   double record(std::uint32_t code, Work work) {
+    if (budget.rests()) return 0;
     const Level level = budget.level(code);
     carried_[code].lines += level == Level::kLines ? work.lines : 0;
     carried_[code].calls += level == Level::kOff ? 0 : work.calls;
@@ -68,7 +77,7 @@ class Process {
     return spent;
   }
   void review() {
-    for (const LevelChange& change : budget.review(now_ns - reviewed_ns_, now_ns)) {
+    for (const LevelChange& change : budget.review(now_ns - reviewed_ns_, now_ns, may_rest_)) {
       if (change.lasting) lasting.push_back(change);
       trials += change.lasting ? 0 : 1;
     }
@@ -158,6 +167,31 @@ TEST(Budget, hot_code_is_tried_in_short_and_rises_to_what_it_has_become) {
     EXPECT_GE(process.trials, 4);
     EXPECT_EQ(process.lasting.size(), notes) << "trials leave no note";
   }
+}
+
+TEST(Budget, all_code_rests_if_its_lowest_level_costs_too_much_and_wakes_when_it_is_quiet) {
+  Process process(Level::kCalls, kShare, true);
+  process.add(1, kHot);
+  process.add(2, kCool);
+  process.run(500);
+  EXPECT_TRUE(process.budget.rests());
+  EXPECT_TRUE(process.lasting.empty());
+  EXPECT_LT(process.run(40'000), kShare / 5);
+  EXPECT_GE(process.wakes, 4);
+  EXPECT_LE(process.wakes, 8);
+  EXPECT_EQ(process.level(1), Level::kLines);
+  process.works[1] = {.lines = 1, .calls = 1};
+  process.run(20'000);
+  EXPECT_FALSE(process.budget.rests());
+  EXPECT_EQ(process.level(1), Level::kLines);
+}
+
+TEST(Budget, no_code_rests_below_three_budgets) {
+  Process process(Level::kCalls, kShare, true);
+  process.add(1, {.lines = 1'100, .calls = 200});  // 4 %, and 8 % with the interpreter's part
+  process.run(20'000);
+  EXPECT_FALSE(process.budget.rests());
+  EXPECT_EQ(process.level(1), Level::kCalls);
 }
 
 TEST(Budget, equal_code_shares_its_level_and_everything_rises_at_a_new_start) {

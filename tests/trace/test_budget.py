@@ -20,7 +20,6 @@ NEW = sys.version_info >= (3, 12)
 # A thousandth of the CPU time is spent within milliseconds. `hot` runs until the record says what
 # has happened to it, so that no speed is assumed.
 HOT = TEXTS["hot"]
-LOWEST = "off" if NEW else "calls"
 
 
 @pytest.fixture
@@ -51,7 +50,10 @@ def test_of_deaths_elsewhere_each_has_its_line_and_stack_while_hot_code_goes_dow
     wrong = []
     for depth in (0, 1, 2, 3, 5, 8, 13, 19):
         rank = max(limited(DEATHS, DEPTH=str(depth)), key=lambda each: each.started)
-        assert lowered(rank)["hot"] == (LOWEST, "lines")
+        if rank.sampled_since is not None:
+            assert rank.main.sampled is not None
+            continue
+        assert not NEW or lowered(rank)["hot"] == ("off", "lines")
         lines = (script.folder / "script.py").read_text().splitlines()
         functions = [frame.function for frame in rank.main.stack]
         last = rank.main.stack[-1]
@@ -75,18 +77,20 @@ def test_a_stack_holds_no_line_of_a_function_just_lowered_or_a_sampled_one(limit
 
 
 def test_readers_show_what_is_not_recorded(script, limited):
-    (rank,) = limited("until()\n")
+    (rank,) = limited("until()\nos.kill(os.getpid(), signal.SIGKILL)\n")
     (file,) = script.files
-    if NEW:
-        shown = "\n".join(where.text([rank], "job"))
-        assert re.search(r"only sampled since [\d: -]{19}, called too often: .*hot \(.*:2\)", shown)
+    shown = "\n".join(where.text([rank], "job"))
+    missing = r".*hot \(.*:2\)" if NEW else "all code"
+    assert re.search(rf"only sampled since [\d: -]{{19}}, called too often: {missing}", shown)
+    if not NEW:
+        return
     assert any("hot" in line and "from here on" in line for line in tail.text(file, 1 << 20))
     done = command("where", file, "--json", "-", folder=script.folder / "records")
     (data,) = json.loads(done.stdout)["data"]["ranks"]
     (hot,) = [each for each in data["lowered"] if each["function"] == "hot"]
-    assert (hot["level"], hot["wanted"]) == (LOWEST, "lines")
+    assert (hot["level"], hot["wanted"]) == ("off", "lines")
     command("export", file, "-o", script.folder / "out.json", folder=script.folder / "records")
-    assert f"hot: recorded by {LOWEST} from here on" in (script.folder / "out.json").read_text()
+    assert "hot: recorded by off from here on" in (script.folder / "out.json").read_text()
 
 
 def test_a_function_that_waits_stays_as_it_is(limited, source):
@@ -111,6 +115,9 @@ def test_stacks_are_right_after_each_change(script, change):
 def test_a_function_that_has_become_quiet_is_recorded_as_before(limited, source):
     (rank,) = limited(source, budget=1e-2)  # so less CPU time saves enough
     assert "hot" not in lowered(rank)
+    assert rank.sampled_since is None
+    assert rank.main.sampled is None
+    assert "line" in events_of(rank, "hot")
 
 
 def test_arming_again_records_everything_again(limited, source):
@@ -121,6 +128,7 @@ def test_arming_again_records_everything_again(limited, source):
 def test_a_forked_child_begins_with_everything(limited, source):
     _, child = limited(source)
     assert not child.lowered
+    assert child.sampled_since is None
     assert "line" in events_of(child, "hot")
 
 

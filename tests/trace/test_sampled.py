@@ -2,6 +2,7 @@
 
 import re
 import signal
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from oddrank.trace import where
 from texts import texts
 
 TEXTS = texts(__file__)
+
+NEW = sys.version_info >= (3, 12)
 
 
 @pytest.fixture
@@ -58,6 +61,7 @@ def line_in(script, rank):
 
 def spun_and_killed(script, until):
     process, rank = until(TEXTS["spins"], spins)
+    assert ("called too often: all code" in "\n".join(where.text([rank], "job"))) != NEW
     assert re.search(r"MainThread.*, sampled \d.* ago", "\n".join(where.text([rank], "job")))
     process.kill()
     process.wait()
@@ -78,12 +82,32 @@ def test_a_hot_function_that_spins_is_told_with_its_line_also_after_sigkill(scri
 
 def test_hot_code_that_calls_hot_code_is_told_while_it_runs(script, until):
     def in_both(rank):
-        if rank.main is None or not {"outer", "hot"} & {each.function for each in rank.lowered}:
+        lowered = {each.function for each in rank.lowered}
+        if rank.main is None or not (rank.sampled_since or {"outer", "hot"} & lowered):
             return False
         functions = [frame.function for frame in rank.main.stack[-2:]]
         return functions == ["outer", "hot"] and None not in [f.line for f in rank.main.stack]
 
     until(TEXTS["outer"], in_both)
+
+
+def test_a_thread_that_starts_while_code_is_sampled_has_its_place(limited, script, source):
+    limited(source)
+    (rank,) = script.records()
+    (late,) = [thread for thread in rank.threads if thread.name == "late"]
+    assert late.stack
+    at = next(frame for frame in late.stack if frame.function == "waits")
+    lines = (script.folder / "script.py").read_text().splitlines()
+    assert lines[at.line - 1].strip() == "event.wait()"
+    assert (late.sampled is None) == NEW
+
+
+def test_a_tracer_of_the_script_is_left_alone_while_code_is_sampled(limited, script, source):
+    done = limited(source)
+    assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")
+    assert done.stdout.split() == ["call", "line", "return"]
+    (rank,) = script.records()
+    assert rank.main.sampled is not None or line_in(script, rank).endswith("# fatal")
 
 
 def test_a_gil_that_is_held_is_told(until, script):
