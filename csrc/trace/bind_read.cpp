@@ -184,8 +184,8 @@ py::dict snapshot(const std::string& path, const std::optional<std::string_view>
   add_state(made, now.life, now.header);
   add(made,
       {"step"_k = now.header.step(), "step_ns"_k = now.step, "last_ns"_k = now.last_event,
-       "gil_wanted_ns"_k = now.gil_wanted,
-       "sampled_since_ns"_k = now.sampled_since, "threads"_k = threads, "open"_k = open,
+       "gil_wanted_ns"_k = now.gil_wanted, "sampled_since_ns"_k = now.sampled_since,
+       "threads"_k = threads, "open"_k = open,
        "last_collective"_k =
            now.last ? collective_dict(*now.last, now.clock, names) : py::object(py::none()),
        "groups"_k = groups, "collectives_recorded"_k = value_of(now.header->collectives_since) != 0,

@@ -195,7 +195,8 @@ void bind_trace(py::module_& m) {
   m.def(
       "trace_armed", [] { return Tracer::current() != nullptr; }, "Whether this process records.");
   m.def(
-      "trace_pause_sampler", [] {
+      "trace_pause_sampler",
+      [] {
         Tracer::make().wake();
         Tracer::make().sampler().pause();
       },

@@ -611,9 +611,8 @@ void TracedThread::sample(cpython::Frame innermost, std::uint64_t tsc) noexcept 
     const auto [frame, is_sampled] = *one;
     const CodeInfo info = info_of(frame);
     const bool has_line = info.level == Level::kLines || is_sampled;
-    const Kind kind = is_sampled && (quiet || info.level != Level::kLines)
-                          ? Kind::kSampled
-                          : Kind::kLine;
+    const Kind kind =
+        is_sampled && (quiet || info.level != Level::kLines) ? Kind::kSampled : Kind::kLine;
     pen_->enter(
         Place::of(info.id, has_line ? cpython::offset_of(frame) : kNoPosition, kind, kIsOffset));
     shows_more_ = shows_more_ || info.level == Level::kOff;

@@ -130,8 +130,8 @@ class Budget {
   }
 
   // Decides anew. `cpu_ns`: CPU time of the calling thread since it last called this. `now_ns`: any
-  // clock that is never set. `may_rest`: see rests(). Returns what changes now, valid until the next
-  // call of add().
+  // clock that is never set. `may_rest`: see rests(). Returns what changes now, valid until the
+  // next call of add().
   std::span<const LevelChange> review(std::uint64_t cpu_ns, std::uint64_t now_ns,
                                       bool may_rest = false) noexcept {
     changes_.clear();
