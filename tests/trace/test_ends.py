@@ -68,7 +68,10 @@ DIES_TWICE = TEXTS["dies twice"]
 def test_a_script_that_our_launcher_runs_ends_likewise(tmp_path):
     script = tmp_path / "script.py"
     line = [sys.executable, "-m", "oddrank", "run", "--no-watch", script]
-    for name, source in (("ValueError", "raise ValueError"), ("KeyError", DIES_TWICE)):
+    cases = {"ValueError": "raise ValueError", "KeyError": DIES_TWICE}
+    if sys.version_info < (3, 11):  # it runs handlers before each bytecode: nothing can be first
+        del cases["KeyError"]
+    for name, source in cases.items():
         script.write_text(source)
         done = captured(line, ODDRANK_DIR=str(tmp_path / name))
         assert done.returncode == 1

@@ -120,7 +120,7 @@ def _run(body: Any, packages: Packages, budget: float | None) -> NoReturn:
         raise
     except BaseException as error:  # print it as Python would, without our frames
         # torch's handler of SIGCHLD raises once more for each further worker that died. No call
-        # here: after one Python runs handlers.
+        # here: after one Python runs handlers (3.10 before each bytecode, so it may come first).
         try:  # noqa: SIM105
             sys.modules[_TORCHS_HANDLER].__dict__["_error_if_any_worker_fails"] = bool
         except (KeyError, AttributeError):  # no DataLoader was imported
