@@ -52,7 +52,7 @@ def scored(framework: str, launcher: str, fault: str) -> dict[str, Any]:
 def took(framework: str, launcher: str, watched: bool) -> list[float]:
     """Returns the seconds of the slower rank's steps, and CPU seconds of both ranks."""
     with framework_job(framework, launcher, steps=_STEPS, watched=watched) as job:
-        assert job.ends() == [0], job.output[-3000:]
+        job.ends()  # not always with 0: gloo may abort in Python's end (docs/run.md)
         texts = [file.read_text() for file in job.folder.glob("*.took")]
         assert len(texts) == 2, job.output[-3000:]
         steps, *cpu = zip(*(map(float, text.split()) for text in texts), strict=True)
