@@ -1,8 +1,8 @@
 """Breaks the product in random places, one at a time, and counts which breaks no test finds.
 
 `python tests/mutants.py --count 50 triage run control trace` changes python/oddrank/<subject>, runs
-the subject's tests that call the changed function and start no jobs, and restores the file. Prints
-each survivor as a diff.
+the subject's tests that call the changed function, and restores the file. Prints each survivor as a
+diff. Tests that start jobs are left out without --jobs.
 Start it in a checkout without uncommitted changes, from which oddrank is installed with -e.
 """
 
@@ -105,7 +105,7 @@ def _telling(source: str, file: Path, out: Path) -> str:
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
-def callers(subject: str, files: list[Path]) -> dict[str, list[str]]:
+def callers(subject: str, files: list[Path], which: str) -> dict[str, list[str]]:
     """Runs the subject's tests once; returns those of each function, the most special first.
 
     What a fixture calls is of use to all tests of its file, what an import calls to all tests.
@@ -116,7 +116,7 @@ def callers(subject: str, files: list[Path]) -> dict[str, list[str]]:
         try:
             for file, source in sources.items():
                 file.write_text(_telling(source, file, out))
-            done = _pytest([f"tests/{subject}"], 3600.0, "-q")
+            done = _pytest([f"tests/{subject}"], 3600.0, "-q", which)
         finally:
             for file, source in sources.items():
                 file.write_text(source)
@@ -132,27 +132,29 @@ def callers(subject: str, files: list[Path]) -> dict[str, list[str]]:
     return {place: sorted(tests, key=width.__getitem__) for place, tests in found.items()}
 
 
-def passes(tests: list[str], seconds: float) -> bool:
+def passes(tests: list[str], seconds: float, which: str) -> bool:
     with suppress(subprocess.TimeoutExpired):
-        return not _pytest(tests, seconds, "-x").returncode
+        return not _pytest(tests, seconds, "-x", which).returncode
     return False
 
 
-def _pytest(tests: list[str], seconds: float, how: str) -> "subprocess.CompletedProcess[str]":
+def _pytest(
+    tests: list[str], seconds: float, how: str, which: str
+) -> "subprocess.CompletedProcess[str]":
     few = len(tests) < 30 and all("::" in test for test in tests)
-    pytest = [sys.executable, "-m", "pytest", how, "-m", "not job", "-p", "no:cacheprovider"]
+    pytest = [sys.executable, "-m", "pytest", how, "-m", which, "-p", "no:cacheprovider"]
     return subprocess.run(
         [*pytest, "-n", "0" if few else "4", *tests],
         cwd=ROOT, capture_output=True, timeout=seconds, check=False, text=True,
     )  # fmt: skip
 
 
-def survives(tests: list[str], file: Path, text: str, seconds: float) -> bool:
+def survives(tests: list[str], file: Path, text: str, seconds: float, which: str) -> bool:
     """Runs tests on a changed file, which is restored whatever happens."""
     original = file.read_text()
     try:
         file.write_text(text)
-        return not tests or passes(tests, seconds)
+        return not tests or passes(tests, seconds, which)
     finally:
         file.write_text(original)
 
@@ -163,14 +165,16 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=50, help="mutants of each subject")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--seconds", type=float, default=600.0, help="of one mutant's tests")
+    parser.add_argument("--jobs", action="store_true", help="also with tests that start jobs")
     given = parser.parse_args()
+    which = "not soak and not gpu" if given.jobs else "not job"
     choose, tried, left = random.Random(given.seed), 0, 0
     print(f"seed {given.seed}")
     for subject in given.subjects:
         files = sorted((ROOT / "python/oddrank" / subject).rglob("*.py"))
         files = [file for file in files if file.name not in _NO_LOGIC]
         weights = [file.stat().st_size for file in files]
-        known = callers(subject, files)
+        known = callers(subject, files, which)
         for _ in range(given.count):
             made = None
             while made is None:
@@ -179,7 +183,7 @@ def main() -> None:
             text, place = made
             tests = known.get(f"{file} {place}", []) if place else [f"tests/{subject}"]
             tried += 1
-            if survives(tests, file, text, given.seconds):
+            if survives(tests, file, text, given.seconds, which):
                 left += 1
                 plain = ast.unparse(ast.parse(file.read_text())).splitlines()
                 name = str(file.relative_to(ROOT))
