@@ -41,74 +41,23 @@ void flush(std::string& block, const MergeOptions& options) {
   block.clear();
 }
 
-// Reads a file line by line through a buffer of its own. Longer lines come in several parts.
-class Source {
- public:
-  Source(const MergeSource& from, std::size_t buffer) : path_(from.path) {
-    struct stat info {};
-    fd_ = open_regular(path_, info);
-    buffer_.resize(buffer);
-  }
-
-  // Moves to the next line, or part of one. False: the file is at its end.
-  bool next() {
-    begin_ += line_.size();
-    while (true) {
-      const std::string_view left(buffer_.data() + begin_, end_ - begin_);
-      const std::size_t newline = left.find('\n');
-      if (newline != std::string_view::npos || at_end_ || left.size() == buffer_.size()) {
-        line_ = left.substr(0, newline == std::string_view::npos ? newline : newline + 1);
-        return !line_.empty();
-      }
-      read_more();
-    }
-  }
-
-  std::string_view line() const { return line_; }
-  // Returns what is in the buffer from this line on.
-  std::string_view ahead() const { return {buffer_.data() + begin_, end_ - begin_}; }
-  // Returns how many bytes of the file have been read into the buffer so far.
-  std::uint64_t end() const { return read_; }
-
- private:
-  void read_more() {
-    std::copy(buffer_.begin() + static_cast<std::ptrdiff_t>(begin_),
-              buffer_.begin() + static_cast<std::ptrdiff_t>(end_), buffer_.begin());
-    end_ -= std::exchange(begin_, 0);
-    line_ = {};
-    while (true) {
-      const ssize_t got = ::read(fd_.get(), buffer_.data() + end_, buffer_.size() - end_);
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) throw_errno("read " + path_);
-      end_ += static_cast<std::size_t>(got);
-      read_ += static_cast<std::uint64_t>(got);
-      at_end_ = got == 0;
-      return;
-    }
-  }
-
-  const std::string path_;
-  Fd fd_;
-  std::string buffer_;
-  std::size_t begin_ = 0, end_ = 0;  // of what is left in the buffer
-  std::uint64_t read_ = 0;
-  std::string_view line_;
-  bool at_end_ = false;
-};
-
 // One log: what comes next, its place in time, and how it is written.
 class Stream {
  public:
   // options: must outlive this.
   Stream(std::size_t number, const MergeSource& from, std::size_t buffer,
          const MergeOptions& options)
-      : source_(from, buffer),
+      : path_(from.path),
+        buffer_(buffer, '\0'),
         reference_ns_(from.reference_ns),
         options_(options),
         numbers_([this, number](const Writer& who) {
           labels_.push_back(options_.label(number, who));
           return labels_.size() - 1;
-        }) {}
+        }) {
+    struct stat info {};
+    fd_ = open_regular(path_, info);
+  }
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
@@ -117,17 +66,21 @@ class Stream {
   // Whether a line has named its time.
   bool timed() const { return timed_; }
 
-  // Moves to the next line and finds its time. False: the log is at its end.
+  // Moves to the next line, or part of a long one, and finds its time. False: the log is at its
+  // end.
   bool next(Merged& merged) {
-    read();
-    if (given_.empty()) return false;
+    begin_ = end_;
+    while (begin_ == pieces_.size() && !at_end_) read();
+    if (begin_ == pieces_.size()) return false;
+    while (end_ < pieces_.size() && !pieces_[end_++].ends) {
+    }
     if (!goes_on()) place(merged);
     return true;
   }
 
   // Appends the line in hand, as the options say, each piece behind its writer's label.
   void give(std::string& out) {
-    for (const Piece& piece : given_) append(piece, out);
+    for (std::size_t i = begin_; i < end_; ++i) append(pieces_[i], out);
   }
   // Ends the line that was appended last, if it has no end yet.
   void finish(std::string& out) {
@@ -135,33 +88,37 @@ class Stream {
     inside_ = false;
   }
   // Whether the next part belongs to the line that was given last.
-  bool goes_on() const { return !given_[0].begins; }
+  bool goes_on() const { return !pieces_[begin_].begins; }
 
  private:
   static constexpr std::int64_t kNoTime = std::numeric_limits<std::int64_t>::min();
 
-  // Reads until there is a line, or a part of a long one.
+  // Reads the pieces of the next chunk.
   void read() {
-    given_.clear();
-    const auto take = [this](const Piece& piece) { given_.push_back(piece); };
-    while (given_.empty() && !at_end_) {
-      at_end_ = !source_.next();
-      if (at_end_) {
-        reader_.finish(take);
-      } else {
-        reader_.feed(source_.line(), take);
-      }
+    pieces_.clear();
+    begin_ = end_ = 0;
+    searched_ = false;
+    const auto take = [this](const Piece& piece) { pieces_.push_back(piece); };
+    ssize_t got = -1;
+    while ((got = ::read(fd_.get(), buffer_.data(), buffer_.size())) < 0) {
+      if (errno != EINTR) throw_errno("read " + path_);
+    }
+    at_end_ = got == 0;
+    if (at_end_) {
+      reader_.finish(take);
+    } else {
+      reader_.feed({buffer_.data(), static_cast<std::size_t>(got)}, take);
     }
   }
 
   // Counts the line in hand. Without a time, or with an earlier one, its place is that of the line
   // before it; if there is none, that of the first line with a time.
   void place(Merged& merged) {
-    const std::optional<std::int64_t> time = time_of(given_[0].text, given_[0].who);
+    const std::optional<std::int64_t> time = time_of(pieces_[begin_]);
     ++merged.lines;
     if (!time) {
       ++merged.untimed;
-      if (time_ == kNoTime) time_ = first_time();
+      if (time_ == kNoTime && !std::exchange(searched_, true)) time_ = first_time();
       return;
     }
     timed_ = true;
@@ -170,28 +127,19 @@ class Stream {
   }
 
   // Returns the time that a line names, on the clock that its writer's label gives.
-  std::optional<std::int64_t> time_of(std::string_view line, const Prefix& who) {
-    const auto time = find_time(line, reference_ns_);
+  std::optional<std::int64_t> time_of(const Piece& piece) {
+    const auto time = find_time(piece.text, reference_ns_);
     if (!time || time->clock == Timestamp::Clock::boot) return {};
     if (!options_.shifted) return time->ns;
-    return time->ns + labels_[numbers_(who)].offset_ns;
+    return time->ns + labels_[numbers_(piece.who)].offset_ns;
   }
 
-  // Returns the first time in the buffer: lines before it go with it. kNoTime: there is none.
-  // Searches no line twice: a log may name no time at all.
+  // Returns the first time in the chunk: lines before it go with it. kNoTime: there is none.
   std::int64_t first_time() {
-    std::string_view ahead = source_.ahead();
-    const std::uint64_t begin = source_.end() - ahead.size();
-    if (std::exchange(searched_, source_.end()) == source_.end()) return kNoTime;
-    if (begin < untimed_) ahead.remove_prefix(untimed_ - begin);
-    while (!ahead.empty()) {
-      const std::size_t newline = ahead.find('\n');
-      const std::string_view line = ahead.substr(0, newline);
-      if (const auto time = time_of(line, find_prefix(line))) return *time;
-      if (newline == std::string_view::npos) break;  // its time may come with the next bytes
-      ahead.remove_prefix(newline + 1);
+    for (std::size_t i = end_; i < pieces_.size(); ++i) {
+      if (!pieces_[i].begins) continue;
+      if (const auto time = time_of(pieces_[i])) return *time;
     }
-    untimed_ = source_.end() - ahead.size();
     return kNoTime;
   }
 
@@ -212,19 +160,21 @@ class Stream {
     if (!inside_) out += '\n';
   }
 
-  Source source_;
+  const std::string path_;
+  Fd fd_;
+  std::string buffer_;
   const std::int64_t reference_ns_;
   const MergeOptions& options_;
   std::vector<Label> labels_;
   WriterNumbers numbers_;
   PieceReader reader_;
-  std::vector<Piece> given_;  // of the line in hand
+  std::vector<Piece> pieces_;        // of the chunk in the buffer
+  std::size_t begin_ = 0, end_ = 0;  // the line in hand, among them
   std::int64_t time_ = kNoTime;
   bool timed_ = false;
   bool inside_ = false;  // the line that was appended last has no end yet
   bool at_end_ = false;
-  std::uint64_t untimed_ = 0;   // bytes of the log, from its beginning, whose lines name no time
-  std::uint64_t searched_ = 0;  // bytes of the log that were in the buffer at the last search
+  bool searched_ = false;  // for the first time in the chunk
 };
 
 // Raises the limit of open files as far as it goes.

@@ -8,7 +8,7 @@
 
 namespace oddrank::logs {
 
-// A part of a line by one process. Its views live until the reader reads the next line of the log.
+// A part of a line by one process. Its views live until the reader is fed once more.
 struct Piece {
   std::string_view text;  // as in the file; the last one of a line has the line's end
   Prefix who;
@@ -39,13 +39,12 @@ class PieceReader {
       const bool whole = newline != std::string_view::npos;
       const std::string_view part = chunk.substr(0, whole ? newline + 1 : newline);
       chunk.remove_prefix(part.size());
-      if (carry_.empty() && whole) {
-        line(part, true, take);
+      if (carry_.empty() && (whole || part.size() >= longest_)) {
+        line(part, whole, take);
         continue;
       }
       carry_.append(part);
-      if (!whole && carry_.size() < longest_) continue;
-      carried(whole, take);
+      if (whole || carry_.size() >= longest_) carried(whole, take);
     }
   }
 

@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 
-#include "logs/raw_text.hpp"
+#include "logs/patterns.hpp"
 #include "logs/timestamps.hpp"
 #include "os/encoding.hpp"
 
@@ -15,77 +14,6 @@ namespace oddrank::logs {
 namespace {
 
 constexpr auto kNone = std::string_view::npos;
-constexpr std::size_t kLongestPrefix = 256;  // bytes of one prefix
-
-// For each byte whether names of hosts, roles and pods hold it.
-constexpr std::array<bool, 256> kNameBytes = [] {
-  std::array<bool, 256> names{};
-  for (std::size_t byte = 0; byte < names.size(); ++byte) {
-    const auto c = static_cast<char>(byte);
-    names[byte] = is_letter(c) || is_digit(c) || c == '.' || c == '_' || c == '-';
-  }
-  return names;
-}();
-
-constexpr bool is_name(char c) { return kNameBytes[static_cast<unsigned char>(c)]; }
-
-// Reads a text from its front. All of its functions return false, and move nothing, where the text
-// does not fit.
-class Cursor {
- public:
-  explicit Cursor(std::string_view text) : text_(text) {}
-
-  std::size_t at() const { return at_; }
-  bool done() const { return at_ == text_.size(); }
-  char peek() const { return done() ? '\0' : text_[at_]; }
-
-  bool take(char c) {
-    if (peek() != c || done()) return false;
-    ++at_;
-    return true;
-  }
-  template <std::size_t kSize>
-  bool take(const char (&word)[kSize]) {
-    constexpr std::size_t kLength = kSize - 1;
-    if (text_.size() - at_ < kLength || std::memcmp(text_.data() + at_, word, kLength) != 0) {
-      return false;
-    }
-    at_ += kLength;
-    return true;
-  }
-  bool take_number(std::int64_t& number, std::size_t most_digits = 10) {
-    std::size_t end = at_;
-    std::int64_t value = 0;
-    while (end < text_.size() && is_digit(text_[end])) {
-      if (end - at_ == most_digits) return false;
-      value = value * 10 + (text_[end++] - '0');
-    }
-    if (end == at_) return false;
-    at_ = end;
-    number = value;
-    return true;
-  }
-  template <class Is>
-  std::string_view take_while(Is is) {
-    const std::size_t begin = at_;
-    while (at_ < text_.size() && at_ - begin < kLongestPrefix && is(text_[at_])) ++at_;
-    return text_.substr(begin, at_ - begin);
-  }
-  // "2026-": a date begins.
-  bool take_year() {
-    std::int64_t year = 0;
-    Cursor ahead = *this;
-    if (!ahead.take_number(year, 4) || year < 1000 || !ahead.take('-')) return false;
-    *this = ahead;
-    return true;
-  }
-  std::string_view rest() const { return text_.substr(at_); }
-
- private:
-  std::string_view text_;
-  std::size_t at_ = 0;
-};
-
 // The forms: each takes its own from the front of a text, notes what it says, and returns how many
 // bytes it takes: 0 if the text begins otherwise. The table below says where each is tried.
 
@@ -136,98 +64,85 @@ bool may_be_host(std::string_view name) {
   return !is_word(word, number) && has_labels_of_host(name);
 }
 
+// Returns whether a text begins with a year: "2026-".
+bool is_year(std::string_view text) {
+  std::int64_t year = 0;
+  return take<"%4-">(text, year) && year >= 1000;
+}
+
 // Returns whether a text is a number and nothing else: "conv1: 0.3" names a value, no host.
 bool is_value(std::string_view text) {
   if (text.starts_with("nan") || text.starts_with("inf")) return text.size() == 3;
   return !text.empty() && text.find_first_not_of("0123456789.+-eE") == std::string_view::npos;
 }
 
-// "[rank3]:" of torch's C++ and Python messages; "[rank: 3] " of Lightning.
-std::size_t torch_rank(std::string_view text, Prefix& who) {
-  Cursor at(text);
-  std::int64_t rank = 0;
-  if (!at.take("[rank")) return 0;
-  const bool lightning = at.take(": ");
-  if (!at.take_number(rank, 7) || !at.take(']')) return 0;
-  if (!(lightning ? at.take(' ') : at.take(':'))) return 0;
-  who.rank = rank;
-  return at.at();
+std::size_t taken(std::string_view text, std::string_view left) {
+  return text.size() - left.size();
 }
 
-// oddrank run --prefix: "[node7:rank3] ".
-std::size_t oddrank_run(std::string_view text, Prefix& who) {
-  Cursor at(text);
-  if (!at.take('[')) return 0;
-  const std::string_view host = at.take_while(is_name);
-  std::int64_t rank = 0;
-  if (host.empty() || !at.take(":rank") || !at.take_number(rank, 7) || !at.take("] ")) return 0;
-  who.host = host;
-  who.rank = rank;
-  return at.at();
+// A form that is one pattern, and where its parts go.
+template <Pattern kPattern, auto... kParts>
+std::size_t form(std::string_view text, Prefix& who) {
+  std::string_view left = text;
+  Prefix made = who;
+  if (!take<kPattern>(left, made.*kParts...)) return 0;
+  who = made;
+  return taken(text, left);
 }
 
 // torchrun --tee: "[default3]:", "[worker3]:", with the host as the role "[node7:3]:" or
 // "[worker/node7:3]:", with both ranks "[default3|11]:", and a bare "[11]:".
 std::size_t torchrun(std::string_view text, Prefix& who) {
-  Cursor at(text);
-  if (!at.take('[')) return 0;
-  std::string_view name = at.take_while(is_name);
-  if (at.take('/')) name = at.take_while(is_name);
-  std::int64_t number = 0;
-  if (at.take(':')) {
-    if (!at.take_number(number, 7) || !at.take("]:") || name.empty()) return 0;
+  std::string_view left = text.substr(1);
+  std::string_view name = take_while(left, is_name);
+  if (take<"/">(left)) name = take_while(left, is_name);
+  std::int64_t number = 0, rank = -1;
+  if (left.starts_with(':')) {
+    if (name.empty() || !take<":%7]:">(left, number)) return 0;
     who.host = name;
     who.local_rank = number;
-    return at.at();
+    return taken(text, left);
   }
-  std::size_t digits = 0;
-  while (digits < name.size() && is_digit(name[name.size() - digits - 1])) ++digits;
-  if (digits == 0 || digits > 7) return 0;
-  Cursor tail(name.substr(name.size() - digits));
-  tail.take_number(number, 7);
-  if (digits == name.size()) {  // an entry of torchelastic's table is "[0]:" and nothing else
-    if (!at.take("]:") || at.done()) return 0;
+  const std::size_t letters = name.find_last_not_of("0123456789") + 1;
+  std::string_view digits = name.substr(letters);
+  if (!take_digits(digits, number, 7)) return 0;
+  if (letters == 0) {  // an entry of torchelastic's table is "[0]:" and nothing else
+    if (!take<"]:">(left) || left.empty()) return 0;
     who.task = number;
-    return at.at();
+    return taken(text, left);
   }
-  std::int64_t rank = -1;
-  if (at.take('|') && !at.take_number(rank, 7)) return 0;
-  if (!at.take("]:")) return 0;
-  if (name.substr(0, name.size() - digits) == "rank") {
-    who.rank = number;
-    return at.at();
-  }
-  who.local_rank = number;
-  if (rank >= 0) who.rank = rank;
-  return at.at();
+  if ((left.starts_with('|') && !take<"|%7">(left, rank)) || !take<"]:">(left)) return 0;
+  const bool is_rank = name.substr(0, letters) == "rank";
+  (is_rank ? who.rank : who.local_rank) = number;
+  if (!is_rank && rank >= 0) who.rank = rank;
+  return taken(text, left);
 }
 
 // mpirun --tag-output: "[1,3]<stdout>:", PRRTE: "[prterun-node7-99@1,3]<stderr>: "; horovodrun:
 // "[3]<stdout>:"; SageMaker: "[1,mpirank:3,algo-1]<stdout>:".
 std::size_t mpirun(std::string_view text, Prefix& who) {
-  Cursor at(text);
-  if (!at.take('[')) return 0;
-  const bool prrte = !is_digit(at.peek());
-  if (prrte) {
-    at.take_while([](char c) { return is_name(c); });
-    if (!at.take('@')) return 0;
-  }
+  std::string_view left = text, host;
+  if (!take<"[">(left)) return 0;
+  const bool prrte = left.empty() || !is_digit(left[0]);
   std::int64_t number = 0;
-  if (!at.take_number(number)) return 0;
-  std::string_view host;
-  if (at.take(',')) {
-    const bool sagemaker = at.take("mpirank:");
-    if (!at.take_number(number)) return 0;
-    if (sagemaker && at.take(',')) host = at.take_while(is_name);
+  if (prrte) {
+    take_while(left, is_name);
+    if (!take<"@">(left)) return 0;
   }
-  if (!at.take("]<std")) return 0;
-  const std::string_view stream = at.take_while(is_lower);
-  if (stream.empty() || !at.take('>')) return 0;
-  if (at.take(':') && prrte) at.take(' ');
+  if (!take<"%d">(left, number)) return 0;
+  if (take<",">(left)) {
+    const bool sagemaker = take<"mpirank:">(left);
+    if (!take<"%d">(left, number)) return 0;
+    if (sagemaker) take<",%n">(left, host);
+  }
+  if (!take<"]<std">(left)) return 0;
+  const std::string_view stream = take_while(left, is_lower);
+  if (stream.empty() || !take<">">(left)) return 0;
+  if (take<":">(left) && prrte) take<" ">(left);
   if (!host.empty()) who.host = host;
   who.task = number;
   who.stream = stream[0];
-  return at.at();
+  return taken(text, left);
 }
 
 // mpirun --timestamp-output: "Mon Nov 23 15:00:00 2026[1,3]<stdout>:". Only its time is skipped.
@@ -241,52 +156,28 @@ std::size_t mpirun_time(std::string_view text, Prefix& /*who*/) {
 
 // Messages of mpirun and the MPI library themselves: "[node7:12345] ".
 std::size_t mpi_message(std::string_view text, Prefix& who) {
-  Cursor at(text);
-  if (!at.take('[')) return 0;
-  const std::string_view host = at.take_while(is_name);
-  std::int64_t pid = 0;
-  if (host.empty() || !is_letter(host[0]) || !at.take(':') || !at.take_number(pid) ||
-      !at.take("] ")) {
-    return 0;
-  }
-  who.host = host;
-  who.pid = pid;
-  return at.at();
-}
-
-// kubectl logs --prefix: "[pod/train-worker-3/pytorch] ".
-std::size_t kubectl(std::string_view text, Prefix& who) {
-  Cursor at(text);
-  if (!at.take("[pod/")) return 0;
-  const std::string_view pod = at.take_while(is_name);
-  if (pod.empty() || !at.take('/')) return 0;
-  at.take_while(is_name);
-  if (!at.take(']')) return 0;
-  who.pod = pod;
-  return at.at();
+  return is_letter(text[1]) ? form<"[%n:%d] ", &Prefix::host, &Prefix::pid>(text, who) : 0;
 }
 
 // Determined: "[2026-09-02T15:29:45.33Z] 1a2b3c4d [rank=3] || ", and without the rank.
 std::size_t determined(std::string_view text, Prefix& who) {
   const std::size_t end = text.substr(0, kLongestPrefix).find("|| ");
-  Cursor at(text.substr(1));
-  if (end == kNone || !at.take_year()) return 0;
+  if (end == kNone || !is_year(text.substr(1))) return 0;
   const std::string_view front = text.substr(0, end);
   if (front.find("Z] ") == kNone) return 0;
   if (const std::size_t rank = front.rfind(" [rank="); rank != kNone) {
-    Cursor value(front.substr(rank + 7));
+    std::string_view value = front.substr(rank);
     std::int64_t number = 0;
-    if (value.take_number(number, 7) && value.take("] ") && value.done()) who.rank = number;
+    if (take<" [rank=%7] ">(value, number) && value.empty()) who.rank = number;
   }
   return end + 3;
 }
 
 // Colours whose escape character was lost on the way: "[36m". Whole ones are skipped everywhere.
 std::size_t bare_colour(std::string_view text, Prefix& /*who*/) {
-  Cursor at(text);
-  if (!at.take('[') || !is_digit(at.peek())) return 0;
-  at.take_while([](char c) { return is_digit(c) || c == ';'; });
-  return at.take('m') ? at.at() : 0;
+  std::string_view left = text.substr(1);
+  take_while(left, [](char c) { return is_digit(c) || c == ';'; });
+  return take<"m">(left) ? taken(text, left) : 0;
 }
 
 // Ray: "(Worker[rank=9] pid=3098846, ip=10.65.5.217)", "(pid=12)"; vLLM: "(VllmWorker rank=3
@@ -300,30 +191,30 @@ std::size_t ray(std::string_view text, Prefix& who) {
   const std::string_view inside = text.substr(0, end);
   const std::size_t pid_at = inside.starts_with("(pid=") ? 1 : inside.find(" pid=") + 1;
   if (pid_at == 0) return 0;
-  Cursor pid(inside.substr(pid_at + 4));
+  std::string_view value = inside.substr(pid_at);
   std::int64_t number = 0;
-  if (!pid.take_number(number)) return 0;
+  if (!take<"pid=%d">(value, number)) return 0;
   who.pid = number;
   if (const std::size_t ip = inside.find("ip=", pid_at); ip != kNone) {
-    Cursor address(inside.substr(ip + 3));
-    who.host = address.take_while([](char c) { return is_name(c) || c == ':'; });
+    value = inside.substr(ip + 3);
+    who.host = take_while(value, [](char c) { return is_name(c) || c == ':'; });
   }
   const std::size_t rank = inside.substr(0, pid_at).find("rank=");
   if (rank != kNone && !inside.starts_with("(VllmWorker ")) {
-    Cursor value(inside.substr(rank + 5));
-    if (value.take_number(number, 7)) who.rank = number;
+    value = inside.substr(rank);
+    if (take<"rank=%7">(value, number)) who.rank = number;
   }
   return end + 1;
 }
 
 // srun --label, flux: "12: ", padded with spaces on the left.
 std::size_t srun(std::string_view text, Prefix& who) {
-  Cursor at(text);
-  if (at.take_while([](char c) { return c == ' '; }).size() > 5) return 0;
+  std::string_view left = text.substr(std::min(text.find_first_not_of(' '), text.size()));
   std::int64_t task = 0;
-  if (!at.take_number(task, 7) || !at.take(':') || !(at.take(' ') || at.done())) return 0;
+  if (taken(text, left) > 5 || !take<"%7:">(left, task)) return 0;
+  if (!left.empty() && !take<" ">(left)) return 0;
   who.task = task;
-  return at.at();
+  return taken(text, left);
 }
 
 // kubectl --timestamps, docker, GitHub: "2026-09-02T15:29:45.3372976Z "; without a zone only in
@@ -333,85 +224,75 @@ std::size_t stamp(std::string_view text, Prefix& /*who*/) {
   std::size_t end = 19;
   while (end < text.size() && (is_digit(text[end]) || text[end] == '.' || text[end] == ',')) ++end;
   if (text.size() < end + 2 || (text[end] == ' ' && text[end + 1] != '[')) return 0;
-  end = 0;
-  const auto time = take_iso(text, end);
-  if (!time || text[4] != '-' || text[10] == '_' || !text.substr(end).starts_with(' ')) return 0;
-  const bool zone = time->clock == Timestamp::Clock::utc && text.find(' ', 11) == end;
-  return zone || text.substr(end).starts_with(" [rank") ? end + 1 : 0;
+  std::string_view left = text;
+  const auto time = take_iso(left);
+  if (!time || text[4] != '-' || text[10] == '_' || !take<" ">(left)) return 0;
+  end = taken(text, left);
+  const bool zone = time->clock == Timestamp::Clock::utc && text.find(' ', 11) + 1 == end;
+  return zone || left.starts_with("[rank") ? end : 0;
 }
 
 // A host in front: pdsh "node7: ", templates of torchrun "node7:3: ", NCCL "node7:99:101 [3] ".
 std::size_t host(std::string_view text, Prefix& who) {
-  Cursor at(text);
-  const std::string_view name = at.take_while(is_name);
-  if (name.size() < 2 || !at.take(':')) return 0;
-  std::int64_t first = 0;
-  if (at.take_number(first)) {
-    std::int64_t second = 0;
-    if (!at.take(':')) return 0;
-    if (at.take_number(second)) {  // host:pid:tid [device]; not the time 10:42:28 [0]
-      const bool is_date = Cursor(name).take_year();
-      if (is_date || std::all_of(name.begin(), name.end(), is_digit)) return 0;
-      if (!at.take(" [") || !at.take_number(second, 4) || !at.take("] ")) return 0;
-      who.host = name;
+  std::string_view left = text;
+  const std::string_view name = take_while(left, is_name);
+  std::int64_t first = 0, second = 0;
+  if (name.size() < 2) return 0;
+  if (take<":%d:">(left, first)) {
+    if (take<"%d">(left, second)) {  // host:pid:tid [device]; not the time 10:42:28 [0]
+      if (is_year(name) || std::all_of(name.begin(), name.end(), is_digit)) return 0;
+      if (!take<" [%4] ">(left, second)) return 0;
       who.pid = first;
-      return at.at();
+    } else {
+      if (first > 9'999'999 || !take<" ">(left) || !may_be_host(name)) return 0;
+      who.host_number = first;
     }
-    if (first > 9'999'999 || !at.take(' ') || !may_be_host(name)) return 0;
     who.host = name;
-    who.host_number = first;
-    return at.at();
+    return taken(text, left);
   }
-  if (!at.take(' ')) return 0;
-  if (name.starts_with("rank")) {
-    Cursor rank(name.substr(4));
-    std::int64_t number = 0;
-    if (!rank.take_number(number, 7) || !rank.done()) return 0;
-    who.rank = number;
-    return at.at();
+  if (!take<": ">(left)) return 0;
+  if (std::string_view rank = name; take<"rank">(rank)) {
+    if (!take_digits(rank, first, 7) || !rank.empty()) return 0;
+    who.rank = first;
+    return taken(text, left);
   }
-  if (!may_be_host(name) || is_value(at.rest())) return 0;
+  if (!may_be_host(name) || is_value(left)) return 0;
   who.host = name;
-  return at.at();
+  return taken(text, left);
 }
 
 // syslog: "Apr 19 10:42:28 node7 train[123]: ". The pid is that of a service, which may be
 // torchrun.
 std::size_t syslog(std::string_view text, Prefix& who) {
-  Cursor at(text);
-  std::int64_t number = 0;
-  if (at.take_while(is_letter).size() != 3 || !at.take(' ')) return 0;
-  at.take(' ');
-  if (!at.take_number(number, 2) || !at.take(' ') || !at.take_number(number, 2) || !at.take(':') ||
-      !at.take_number(number, 2) || !at.take(':') || !at.take_number(number, 2) || !at.take(' ')) {
-    return 0;
-  }
-  const std::string_view name = at.take_while(is_name);
-  if (name.empty() || !at.take(' ')) return 0;
-  if (at.take_while([](char c) { return is_name(c) || c == '/'; }).empty()) return 0;
-  if (at.take('[') && (!at.take_number(number) || !at.take(']'))) return 0;
-  if (!at.take(": ")) return 0;
+  std::string_view left = text, name;
+  std::int64_t part = 0;
+  if (take_while(left, is_letter).size() != 3 || !take<" ">(left)) return 0;
+  take<" ">(left);
+  if (!take<"%2 %2:%2:%2 %n ">(left, part, part, part, part, name)) return 0;
+  if (take_while(left, [](char c) { return is_name(c) || c == '/'; }).empty()) return 0;
+  take<"[%d]">(left, part);
+  if (!take<": ">(left)) return 0;
   who.host = name;
-  return at.at();
+  return taken(text, left);
 }
 
 // docker compose: "worker-1  | ".
 std::size_t compose(std::string_view text, Prefix& who) {
-  Cursor at(text);
-  const std::string_view name = at.take_while(is_name);
+  std::string_view left = text;
+  const std::string_view name = take_while(left, is_name);
   const std::size_t letters = name.find_last_not_of("0123456789");
   if (letters == kNone || letters + 1 == name.size() || name[letters] != '-') return 0;
-  if (at.take_while([](char c) { return c == ' '; }).empty() || !at.take("| ")) return 0;
+  if (take_while(left, [](char c) { return c == ' '; }).empty() || !take<"| ">(left)) return 0;
   who.pod = name;
-  return at.at();
+  return taken(text, left);
 }
 
 // accelerate test and other parents that print a child's output: "stderr: "; logs of Kubernetes'
 // nodes, behind a time: "stderr F " (F: a full line, P: a part of one).
 std::size_t stream(std::string_view text, Prefix& /*who*/) {
-  Cursor at(text);
-  if (!at.take("stderr") && !at.take("stdout")) return 0;
-  return at.take(": ") || at.take(" F ") || at.take(" P ") ? at.at() : 0;
+  std::string_view left = text;
+  if (!take<"stderr">(left) && !take<"stdout">(left)) return 0;
+  return take<": ">(left) || take<" F ">(left) || take<" P ">(left) ? taken(text, left) : 0;
 }
 
 constexpr std::size_t kNested = 8;      // prefixes of one line
@@ -428,12 +309,28 @@ struct Row {
   Parse parse;
 };
 constexpr Row kRows[] = {
-    {'[', 'r', "]:", torch_rank}, {'[', '0', ",]", mpirun},     {'[', 'a', "@", mpirun},
-    {'[', 'p', "/", kubectl},     {'[', '.', "]:/|", torchrun}, {'[', 'a', ":", mpi_message},
-    {'[', '.', ":", oddrank_run}, {'[', '0', ":", determined},  {'[', '0', "", bare_colour},
-    {'(', '.', "", ray},          {'0', '.', ":", srun},        {' ', '.', "", srun},
-    {'0', '.', ": ", stamp},      {'0', '.', ":", host},        {'a', '.', ": ", stream},
-    {'a', '.', ":", host},        {'a', '.', " ", syslog},      {'a', '.', " ", compose},
+    // torch's C++ and Python messages, and Lightning's
+    {'[', 'r', "]", form<"[rank%7]:", &Prefix::rank>},
+    {'[', 'r', ":", form<"[rank: %7] ", &Prefix::rank>},
+    {'[', '0', ",]", mpirun},
+    {'[', 'a', "@", mpirun},
+    // kubectl logs --prefix
+    {'[', 'p', "/", form<"[pod/%n/%N]", &Prefix::pod>},
+    {'[', '.', "]:/|", torchrun},
+    {'[', 'a', ":", mpi_message},
+    // oddrank run --prefix
+    {'[', '.', ":", form<"[%n:rank%7] ", &Prefix::host, &Prefix::rank>},
+    {'[', '0', ":", determined},
+    {'[', '0', "", bare_colour},
+    {'(', '.', "", ray},
+    {'0', '.', ":", srun},
+    {' ', '.', "", srun},
+    {'0', '.', ": ", stamp},
+    {'0', '.', ":", host},
+    {'a', '.', ": ", stream},
+    {'a', '.', ":", host},
+    {'a', '.', " ", syslog},
+    {'a', '.', " ", compose},
     {'a', '.', " ", mpirun_time},
 };
 static_assert(std::size(kRows) <= 32);
@@ -538,13 +435,14 @@ std::size_t next_torn(std::string_view line, std::size_t from) {
     Prefix who;
     if (is_digit(text[1]) && mpirun(text, who) > 0) return from;
     if (!is_letter(text[1])) continue;
-    Cursor at(text.substr(1)), named = at;
-    if ((at.take("rank") || at.take("default")) && !at.take_while(is_digit).empty() &&
-        at.take("]:")) {
+    std::string_view left = text;
+    if (take<"[rank">(left) || take<"[default">(left)) {
+      if (!take_while(left, is_digit).empty() && take<"]:">(left)) return from;
+    }
+    left = text;
+    if (take<"[%N:rank">(left) && !take_while(left, is_digit).empty() && take<"] ">(left)) {
       return from;
     }
-    named.take_while(is_name);
-    if (named.take(":rank") && !named.take_while(is_digit).empty() && named.take("] ")) return from;
   }
   return kNone;
 }

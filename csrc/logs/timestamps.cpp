@@ -1,12 +1,9 @@
 // The forms of time that lines of logs name.
 #include "logs/timestamps.hpp"
 
-#include <algorithm>
-#include <array>
 #include <chrono>
-#include <utility>
 
-#include "logs/raw_text.hpp"
+#include "logs/patterns.hpp"
 #include "os/encoding.hpp"
 
 namespace oddrank::logs {
@@ -31,87 +28,51 @@ std::int64_t year_of(std::int64_t ns) {
   return static_cast<int>(time::year_month_day(time::floor<time::days>(at)).year());
 }
 
-// Reads fields from a text. The first that does not fit makes all that follow fail, too.
-class Fields {
- public:
-  Fields(std::string_view text, std::size_t at) : text_(text), at_(at) {}
+bool is_date(std::int64_t year, std::int64_t month, std::int64_t day) {
+  return year >= 1990 && year <= 2199 && month >= 1 && month <= 12 && day >= 1 && day <= 31;
+}
 
-  bool ok() const { return ok_; }
-  char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
-  bool skip(std::string_view any_of) {
-    if (!ok_ || at_ >= text_.size() || any_of.find(text_[at_]) == std::string_view::npos) {
-      return ok_ = false;
-    }
-    ++at_;
-    return true;
-  }
-  std::int64_t number(std::size_t least, std::size_t most, std::int64_t low, std::int64_t high) {
-    std::int64_t value = 0;
-    std::size_t got = 0;
-    while (ok_ && got < most && at_ < text_.size() && is_digit(text_[at_])) {
-      value = value * 10 + (text_[at_++] - '0');
-      ++got;
-    }
-    ok_ = ok_ && got >= least && value >= low && value <= high;
-    return value;
-  }
-  // Nanoseconds behind a point or comma.
-  std::optional<std::int64_t> fraction() {
-    if (!ok_ || (peek() != '.' && peek() != ',') || at_ + 1 >= text_.size() ||
-        !is_digit(text_[at_ + 1])) {
-      return {};
-    }
-    std::int64_t value = 0;
-    std::int64_t unit = kSecond;
-    for (++at_; at_ < text_.size() && is_digit(text_[at_]); ++at_) {
-      if (unit == 1) continue;
-      unit /= 10;
-      value += (text_[at_] - '0') * unit;
-    }
-    return value;
-  }
-  std::int64_t clock() {  // hh:mm:ss
-    std::int64_t seconds = number(2, 2, 0, 23) * 3600;
-    skip(":");
-    seconds += number(2, 2, 0, 59) * 60;
-    skip(":");
-    return seconds + number(2, 2, 0, 60);
-  }
-  // Skips a zone's name and the space behind it: "UTC ".
-  void zone() {
-    const std::size_t before = at_;
-    while (peek() >= 'A' && peek() <= 'Z') ++at_;
-    if (at_ != before) skip(" ");
-  }
-  std::size_t at() const { return at_; }
+// Takes hh:mm:ss.
+bool take_clock(std::string_view& text, std::int64_t& seconds) {
+  std::int64_t hour = 0, minute = 0, second = 0;
+  if (!take<"%=2:%=2:%=2">(text, hour, minute, second)) return false;
+  seconds = hour * 3600 + minute * 60 + second;
+  return hour <= 23 && minute <= 59 && second <= 60;
+}
 
- private:
-  std::string_view text_;
-  std::size_t at_;
-  bool ok_ = true;
-};
+// Takes nanoseconds behind a point or comma.
+std::optional<std::int64_t> take_fraction(std::string_view& text) {
+  if (text.size() < 2 || (text[0] != '.' && text[0] != ',') || !is_digit(text[1])) return {};
+  std::int64_t value = 0, unit = kSecond;
+  for (text.remove_prefix(1); !text.empty() && is_digit(text[0]); text.remove_prefix(1)) {
+    unit /= 10;
+    value += (text[0] - '0') * unit;
+  }
+  return value;
+}
 
 Timestamp wall(std::int64_t day, std::int64_t seconds, std::optional<std::int64_t> fraction) {
   return {(day * kDay + seconds) * kSecond + fraction.value_or(0), Timestamp::Clock::wall,
           !fraction};
 }
 
-// Returns the seconds that a zone is ahead of UTC, and moves behind it: "+02:00", "+0200", "+02",
-// perhaps behind a space.
-std::optional<std::int64_t> take_zone(Fields& from) {
-  Fields f = from;
-  if (f.peek() == ' ') f.skip(" ");
-  const char sign = f.peek();
-  if (sign != '+' && sign != '-') return {};
-  f.skip("+-");
-  std::int64_t offset = f.number(2, 2, 0, 15) * 3600;
-  if (!f.ok()) return {};
-  const bool colon = f.peek() == ':';
-  if (colon) f.skip(":");
-  if (colon || is_digit(f.peek())) offset += f.number(2, 2, 0, 59) * 60;
-  if (!f.ok() || is_digit(f.peek())) return {};
-  from = f;
-  return sign == '+' ? offset : -offset;
+// Takes a zone, "+02:00", "+0200", "+02", perhaps behind a space. Returns the seconds that it is
+// ahead of UTC.
+std::optional<std::int64_t> take_zone(std::string_view& text) {
+  std::string_view left = text;
+  take<" ">(left);
+  const bool behind = left.starts_with('-');
+  std::int64_t hours = 0, minutes = 0;
+  if ((!take<"+">(left) && !take<"-">(left)) || left.size() < 2) return {};
+  std::string_view digits = left.substr(0, 2);
+  if (!take<"%=2">(digits, hours) || hours > 15) return {};
+  left.remove_prefix(2);
+  const bool colon = take<":">(left);
+  if (!take<"%=2">(left, minutes) && (colon || (!left.empty() && is_digit(left[0])))) return {};
+  if (minutes > 59) return {};
+  text = left;
+  const std::int64_t offset = hours * 3600 + minutes * 60;
+  return behind ? -offset : offset;
 }
 
 // Returns the number of two digits; 100 or more where there are none.
@@ -124,54 +85,42 @@ unsigned two_digits(const char* at) {
 }  // namespace
 
 // 2026-01-01T00:00:00.123Z, 2026-01-01 00:00:00,123, 2026-01-01_00:00:00, 2026/01/01 00:00:00
-std::optional<Timestamp> take_iso(std::string_view text, std::size_t& at) {
+std::optional<Timestamp> take_iso(std::string_view& text) {
   constexpr std::size_t kLength = 19;
-  if (text.size() - at < kLength) return {};
-  const char* t = text.data() + at;
-  const auto is_date = [](char c) { return c == '-' || c == '/'; };
-  if (!is_date(t[4]) || !is_date(t[7]) || t[13] != ':' || t[16] != ':') return {};
+  if (text.size() < kLength) return {};
+  const char* t = text.data();
+  const auto parts = [](char c) { return c == '-' || c == '/'; };
+  if (!parts(t[4]) || !parts(t[7]) || t[13] != ':' || t[16] != ':') return {};
   if (t[10] != ' ' && t[10] != 'T' && t[10] != '_') return {};
   const unsigned century = two_digits(t), of_century = two_digits(t + 2), month = two_digits(t + 5),
                  day = two_digits(t + 8), hour = two_digits(t + 11), minute = two_digits(t + 14),
                  second = two_digits(t + 17), year = century * 100 + of_century;
-  if (of_century > 99 || year < 1990 || year > 2199 || month < 1 || month > 12 || day < 1 ||
-      day > 31 || hour > 23 || minute > 59 || second > 60) {
+  if (of_century > 99 || !is_date(year, month, day) || hour > 23 || minute > 59 || second > 60) {
     return {};
   }
-  Fields f(text, at + kLength);
-  Timestamp time = wall(days(year, month, day), hour * 3600 + minute * 60 + second, f.fraction());
-  if (f.peek() == 'Z') {
-    f.skip("Z");
+  text.remove_prefix(kLength);
+  Timestamp time =
+      wall(days(year, month, day), hour * 3600 + minute * 60 + second, take_fraction(text));
+  if (take<"Z">(text)) {
     time.clock = Timestamp::Clock::utc;
-  } else if (const auto offset = take_zone(f)) {
+  } else if (const auto offset = take_zone(text)) {
     time.ns -= *offset * kSecond;
     time.clock = Timestamp::Clock::utc;
   }
-  at = f.at();
   return time;
 }
 
 namespace {
 
 // 10/17/2025 16:31:56: month, day, year, as in the logs of nanotron and of transformers' examples.
-std::optional<Timestamp> american(std::string_view text, std::size_t at) {
-  constexpr std::size_t kLength = 19;
-  if (text.size() - at < kLength) return {};
-  const char* t = text.data() + at;
-  if (t[2] != '/' || t[5] != '/' || t[10] != ' ' || t[13] != ':' || t[16] != ':') return {};
-  Fields f(text, at);
-  const std::int64_t month = f.number(2, 2, 1, 12);
-  f.skip("/");
-  const std::int64_t day = f.number(2, 2, 1, 31);
-  f.skip("/");
-  const std::int64_t year = f.number(4, 4, 1990, 2199);
-  f.skip(" ");
-  std::int64_t seconds = f.clock();
-  const auto fraction = f.fraction();
-  if (!f.ok()) return {};
-  const std::string_view half = text.substr(f.at(), 3);
-  if (half == " AM" || half == " PM") {  // the hours of a half day: 12, 1, ... 11
-    seconds = seconds % (kDay / 2) + (half == " PM" ? kDay / 2 : 0);
+std::optional<Timestamp> american(std::string_view text) {
+  std::int64_t month = 0, day = 0, year = 0, seconds = 0;
+  if (!take<"%=2/%=2/%=4 ">(text, month, day, year) || !is_date(year, month, day)) return {};
+  if (!take_clock(text, seconds)) return {};
+  const auto fraction = take_fraction(text);
+  const bool afternoon = text.starts_with(" PM");
+  if (afternoon || text.starts_with(" AM")) {  // the hours of a half day: 12, 1, ... 11
+    seconds = seconds % (kDay / 2) + (afternoon ? kDay / 2 : 0);
   }
   return wall(days(year, month, day), seconds, fraction);
 }
@@ -186,69 +135,56 @@ Timestamp without_year(std::int64_t month, std::int64_t day, std::int64_t second
 }
 
 // glog, as c10 writes it: a letter, the month without a zero, the day: E419 10:42:28.858931807
-std::optional<Timestamp> glog(std::string_view text, std::size_t at, std::int64_t reference_ns) {
-  std::size_t digits = 0;
-  while (at + 1 + digits < text.size() && is_digit(text[at + 1 + digits])) ++digits;
-  if (digits != 3 && digits != 4) return {};
-  Fields f(text, at + 1);
-  const std::int64_t month = f.number(digits - 2, digits - 2, 1, 12);
-  const std::int64_t day = f.number(2, 2, 1, 31);
-  f.skip(" ");
-  const std::int64_t seconds = f.clock();
-  const auto fraction = f.fraction();
-  if (!f.ok()) return {};
-  return without_year(month, day, seconds, fraction, reference_ns);
+std::optional<Timestamp> glog(std::string_view text, std::int64_t reference_ns) {
+  std::int64_t date = 0, seconds = 0;
+  text.remove_prefix(1);
+  if (!take<"%4 ">(text, date) || !is_date(2000, date / 100, date % 100)) return {};
+  if (!take_clock(text, seconds)) return {};
+  return without_year(date / 100, date % 100, seconds, take_fraction(text), reference_ns);
 }
 
 // Apr 19 10:42:28, with a year behind it as ctime() and date have it: Sun Apr 19 10:42:28 UTC 2026,
 // or before the clock as NVIDIA's fabric manager has it: [Apr 19 2026 10:42:28]
-std::optional<Timestamp> syslog(std::string_view text, std::size_t at, std::int64_t reference_ns) {
+std::optional<Timestamp> syslog(std::string_view text, std::int64_t reference_ns) {
   constexpr auto kMonths = split<12>("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec");
-  if (at + 3 >= text.size() || text[at + 3] != ' ') return {};
-  const auto* month = std::find(kMonths.begin(), kMonths.end(), text.substr(at, 3));
-  if (month == kMonths.end()) return {};
-  Fields f(text, at + 3);
-  f.skip(" ");
-  if (f.peek() == ' ') f.skip(" ");
-  const std::int64_t day = f.number(1, 2, 1, 31);
-  f.skip(" ");
-  const std::int64_t number = month - kMonths.begin() + 1;
-  Fields year = f;
-  std::int64_t named = year.number(4, 4, 1990, 2199);
-  const bool year_first = year.skip(" ");
-  if (year_first) f = year;
-  const std::int64_t seconds = f.clock();
-  if (!f.ok()) return {};
-  const auto fraction = f.fraction();
-  if (!year_first) {
-    year = f;
-    year.skip(" ");
-    year.zone();
-    named = year.number(4, 4, 1990, 2199);
+  const auto* name = std::find(kMonths.begin(), kMonths.end(), text.substr(0, 3));
+  if (name == kMonths.end()) return {};
+  const std::int64_t month = name - kMonths.begin() + 1;
+  std::int64_t day = 0, year = 0, seconds = 0;
+  text.remove_prefix(3);
+  if (!take<" ">(text)) return {};
+  take<" ">(text);
+  if (!take<"%2 ">(text, day)) return {};
+  const bool year_first = take<"%=4 ">(text, year);
+  if (!take_clock(text, seconds) || !is_date(2000, month, day)) return {};
+  const auto fraction = take_fraction(text);
+  if (!year_first && take<" ">(text)) {
+    const auto zone = take_while(text, [](char c) { return c >= 'A' && c <= 'Z'; });
+    if (zone.empty() || take<" ">(text)) take<"%=4">(text, year);
   }
-  if (year.ok()) return wall(days(named, number, day), seconds, fraction);
-  return without_year(number, day, seconds, fraction, reference_ns);
+  if (is_date(year, month, day)) return wall(days(year, month, day), seconds, fraction);
+  return without_year(month, day, seconds, fraction, reference_ns);
 }
 
 // 1777777777.123 or [12345.678901], both only at the front or in brackets: elsewhere a number of
 // that size may count bytes.
-std::optional<Timestamp> seconds_since(std::string_view text, std::size_t at) {
-  if (at > 0 && text[at - 1] != ' ' && text[at - 1] != '[' && text[at - 1] != '(') return {};
-  Fields f(text, at);
-  const std::int64_t seconds = f.number(1, 10, 0, 4'102'444'800);
-  if (f.peek() != '.' && f.peek() != ',') return {};
-  const bool point = f.peek() == '.';
-  const auto fraction = f.fraction();
-  if (!f.ok() || !fraction) return {};
-  const std::size_t before = text.substr(0, at).find_last_not_of(' ');
+std::optional<Timestamp> seconds_since(std::string_view line, std::size_t at) {
+  if (at > 0 && line[at - 1] != ' ' && line[at - 1] != '[' && line[at - 1] != '(') return {};
+  std::string_view text = line.substr(at);
+  std::int64_t seconds = 0;
+  if (!take<"%d">(text, seconds) || seconds > 4'102'444'800) return {};
+  const bool point = text.starts_with('.');
+  const auto fraction = take_fraction(text);
+  if (!fraction) return {};
+  const std::size_t before = line.substr(0, at).find_last_not_of(' ');
   const bool front = before == std::string_view::npos;
-  const bool bracket = !front && (text[before] == '[' || text[before] == '(');
+  const bool bracket = !front && (line[before] == '[' || line[before] == '(');
   if (seconds >= 946'684'800 && (front || bracket)) {
     return Timestamp{seconds * kSecond + *fraction, Timestamp::Clock::utc, false};
   }
   // Since boot only in brackets at the front: "[12345.678901]", "[    1.25]". mpirun tags lines of
   // rank 3 with "[1,3]".
-  if (!point || before != 0 || text[0] != '[' || f.peek() != ']') return {};
+  if (!point || before != 0 || line[0] != '[' || !text.starts_with(']')) return {};
   return Timestamp{seconds * kSecond + *fraction, Timestamp::Clock::boot, false};
 }
 
@@ -281,16 +217,17 @@ std::optional<Timestamp> find_time(std::string_view line, std::int64_t reference
     if (!begins || (kind & (kDigit | kGlog | kMonth)) == 0) continue;
     if ((kind & kDigit) != 0) {
       if (at > 0 && line[at - 1] == '.') continue;
-      if (const auto time = take_iso(line, at)) return time;
-      if (const auto time = american(line, at)) return time;
+      std::string_view text = line.substr(at);
+      if (const auto time = take_iso(text)) return time;
+      if (const auto time = american(line.substr(at))) return time;
       if (const auto time = seconds_since(line, at)) return time;
       continue;
     }
     if ((kind & kGlog) != 0) {
-      if (const auto time = glog(line, at, reference_ns)) return time;
+      if (const auto time = glog(line.substr(at), reference_ns)) return time;
     }
     if ((kind & kMonth) != 0) {
-      if (const auto time = syslog(line, at, reference_ns)) return time;
+      if (const auto time = syslog(line.substr(at), reference_ns)) return time;
     }
   }
   return {};

@@ -18,8 +18,8 @@ struct Timestamp {
   bool whole_seconds = false;
 };
 
-// Takes a time of ISO 8601 with its zone, and moves `at` behind it: the first form below.
-std::optional<Timestamp> take_iso(std::string_view text, std::size_t& at);
+// Takes a time of ISO 8601 with its zone from the front of a text: the first form below.
+std::optional<Timestamp> take_iso(std::string_view& text);
 
 // Returns the first time in the first 256 bytes of a line. Forms: ISO 8601 with "T" or a space and
 // "." or ",", "_" as in torchelastic's table, month/day/year as nanotron writes it, glog (E419

@@ -78,25 +78,6 @@ void bind_triage_stacks(py::module_& m) {
         return everything(reader.found());
       },
       "text"_a, "Reads the stacks in a text: as read_stack_files, of one file.");
-  m.def(
-      "stack_tree",
-      [](const std::vector<std::pair<std::vector<std::string>, std::vector<std::int64_t>>>& all) {
-        triage::StackTree tree;
-        const auto rows = without_gil([&] {
-          for (const auto& [path, members] : all) tree.add({path.begin(), path.end()}, members);
-          return tree.rows();
-        });
-        py::list made;
-        for (const auto& row : rows) {
-          py::list frames;
-          for (const std::uint32_t frame : row.frames) append(frames, tree.text(frame));
-          append(made, {row.depth, frames, row.members, row.count});
-        }
-        return made;
-      },
-      "stacks"_a,
-      "Groups stacks, each (frames from the outermost, numbers of processes), into a tree. Returns "
-      "its lines: (depth, frames without a branch, numbers as ranges, their count).");
   m.def("has_stacks", &triage::has_stacks, "path"_a, py::call_guard<WithoutGil>(),
         "Returns whether a file has at least one stack or traceback in its first 16 MiB.");
 }

@@ -2,42 +2,27 @@
 // take any bytes.
 #include "triage/stack_lines.hpp"
 
-#include <algorithm>
-#include <array>
-#include <charconv>
-
-#include "logs/raw_text.hpp"
+#include "logs/patterns.hpp"
 #include "os/encoding.hpp"
 
 namespace oddrank::triage {
 namespace {
 
-constexpr std::string_view kFirst = "(most recent call first)";
-constexpr std::string_view kLast = "(most recent call last)";
 constexpr auto kHeadWords = split<8>("node host hostname rank pid machine worker pod");
 constexpr auto kEndings = split<4>(".py .pyx .pyw .pyc");
 
+using logs::has;
 using logs::is_digit;
 using logs::is_letter;
-
-// Takes the kernel's number of a thread. Returns whether there is one.
-bool take_id(std::string_view& text, ThreadLine& found) noexcept {
-  const auto id = take_number(text);
-  found.id = id.value_or(0);
-  return found.decimal = id.has_value();
-}
+using logs::take;
+using logs::take_number;
 
 std::optional<ThreadLine> py_spy_thread(std::string_view rest) noexcept {
   ThreadLine found;
-  if (cut(rest, "0x") || cut(rest, "0X")) {
-    const auto id = take_number(rest, 16);
-    if (!id) return std::nullopt;
-    found.id = *id;
-  } else if (!take_id(rest, found)) {
-    return std::nullopt;
-  }
-  bool said = false;
-  if (cut(rest, " (")) {
+  found.decimal = !take<"0x">(rest) && !take<"0X">(rest);
+  if (!take_number(rest, found.id, found.decimal ? 10 : 16)) return std::nullopt;
+  const bool stated = take<" (">(rest);
+  if (stated) {
     const auto close = rest.find(')');
     if (close == std::string_view::npos || close == 0 || close > 24) return std::nullopt;
     found.state = rest.substr(0, close);
@@ -50,70 +35,54 @@ std::optional<ThreadLine> py_spy_thread(std::string_view rest) noexcept {
     if (gil || found.state.starts_with("active") || found.state.starts_with("idle")) {
       found.gil = gil;
     }
-    said = true;
   }
-  if (cut(rest, ": \"")) {
+  if (take<": \"">(rest)) {
     if (!rest.ends_with('"')) return std::nullopt;
     found.name = rest.substr(0, rest.size() - 1);
-    rest = {};
-    said = true;
+    return found;
   }
-  if (!said || !rest.empty()) return std::nullopt;
-  return found;
+  return stated && rest.empty() ? std::optional(found) : std::nullopt;
 }
 
 std::optional<ThreadLine> faulthandler_thread(std::string_view rest, bool current) noexcept {
   ThreadLine found{.form = ThreadLine::Form::kFaulthandler, .current = current};
-  if (!cut(rest, "0x")) return std::nullopt;
-  const auto id = take_number(rest, 16);
-  if (!id) return std::nullopt;
-  found.id = *id;
-  if (cut(rest, " [")) {  // from 3.14 on: the thread's name
+  if (!take<"0x%x">(rest, found.id)) return std::nullopt;
+  if (take<" [">(rest)) {  // from 3.14 on: the thread's name
     const auto close = rest.rfind("] (");
     if (close == std::string_view::npos) return std::nullopt;
     found.name = rest.substr(0, close);
     rest.remove_prefix(close + 1);
   }
-  if (!cut(rest, " ") || !rest.starts_with(kFirst)) return std::nullopt;
+  if (!take<" (most recent call first)">(rest)) return std::nullopt;
   return found;
 }
 
 // "3 (Thread 0x7f55 (LWP 3514) "name"):" or "3 (LWP 3514):", the colon missing in some dumps.
 std::optional<ThreadLine> gdb_thread(std::string_view rest) noexcept {
-  ThreadLine found{.form = ThreadLine::Form::kGdb};
-  const auto number = take_number(rest);
-  if (!number || !cut(rest, " (")) return std::nullopt;
-  found.number = *number;
-  auto at = rest.find("LWP ");
-  std::size_t skip = 4;
-  if (at == std::string_view::npos) {
-    at = rest.find("process ");
-    skip = 8;
-  }
-  if (at == std::string_view::npos) return std::nullopt;
-  rest.remove_prefix(at + skip);
-  if (!take_id(rest, found) || !rest.starts_with(')')) return std::nullopt;
+  ThreadLine found{.form = ThreadLine::Form::kGdb, .decimal = true};
+  if (!take<"%u (">(rest, found.number)) return std::nullopt;
+  rest = rest.substr(std::min({rest.size(), rest.find("LWP "), rest.find("process ")}));
+  if (!take<"LWP ">(rest)) take<"process ">(rest);
+  if (!take<"%u)">(rest, found.id)) return std::nullopt;
   if (const auto quote = rest.find('"'); quote != std::string_view::npos) {
     const auto close = rest.find('"', quote + 1);
     if (close != std::string_view::npos) found.name = rest.substr(quote + 1, close - quote - 1);
     rest = close == std::string_view::npos ? rest : rest.substr(close + 1);
   }
-  if (rest.find("received") != std::string_view::npos) return std::nullopt;
+  if (has(rest, "received")) return std::nullopt;
   return found;
 }
 
 // "Traceback for thread 123 (name) [Has the GIL] (most recent call last):".
 std::optional<ThreadLine> pystack_thread(std::string_view rest) noexcept {
-  ThreadLine found{.form = ThreadLine::Form::kPystack, .outermost_first = true};
-  if (!take_id(rest, found) || rest.find(kLast) == std::string_view::npos) return std::nullopt;
-  const auto marks = rest.rfind('[');
-  if (cut(rest, " (")) {
-    const auto close = rest.find(") [");
-    if (close != std::string_view::npos) found.name = rest.substr(0, close);
+  ThreadLine found{.form = ThreadLine::Form::kPystack, .decimal = true, .outermost_first = true};
+  if (!take_number(rest, found.id) || !has(rest, "(most recent call last)")) return std::nullopt;
+  if (has(rest, "[")) {
+    found.gil = has(rest, "Has the GIL");
+    found.wants_gil = has(rest, "Waiting for the GIL");
   }
-  if (marks != std::string_view::npos) {
-    found.gil = rest.find("Has the GIL") != std::string_view::npos;
-    found.wants_gil = rest.find("Waiting for the GIL") != std::string_view::npos;
+  if (const auto close = rest.find(") ["); take<" (">(rest) && close != std::string_view::npos) {
+    found.name = rest.substr(0, close - 2);
   }
   return found;
 }
@@ -121,13 +90,13 @@ std::optional<ThreadLine> pystack_thread(std::string_view rest) noexcept {
 // "Stack dump for PID 12, thread 13 (main thread, has GIL; most recent call last):", of Python
 // 3.15's profiling.sampling. Only the first of several names the process.
 std::optional<ThreadLine> sampling_thread(std::string_view rest) noexcept {
-  ThreadLine found{.form = ThreadLine::Form::kPystack, .outermost_first = true};
-  if (cut(rest, " for PID ")) found.number = take_number(rest).value_or(0);
-  if (!cut(rest, ", thread ") || !rest.ends_with("most recent call last):")) return std::nullopt;
-  if (!take_id(rest, found)) return std::nullopt;
-  if (rest.find("main thread") != std::string_view::npos) found.name = "MainThread";
-  found.gil = rest.find("has GIL") != std::string_view::npos;
-  found.wants_gil = rest.find("waiting for GIL") != std::string_view::npos;
+  ThreadLine found{.form = ThreadLine::Form::kPystack, .decimal = true, .outermost_first = true};
+  take<" for PID %u">(rest, found.number);
+  if (!take<", thread %u">(rest, found.id) || !rest.ends_with("most recent call last):"))
+    return std::nullopt;
+  if (has(rest, "main thread")) found.name = "MainThread";
+  found.gil = has(rest, "has GIL");
+  found.wants_gil = has(rest, "waiting for GIL");
   return found;
 }
 
@@ -137,115 +106,6 @@ bool begins_with_word(std::string_view text, std::string_view word) noexcept {
                     [](char a, char b) { return a == logs::lower(b); }) &&
          (text.size() == word.size() || !is_letter(text[word.size()]));
 }
-
-}  // namespace
-
-bool cut(std::string_view& text, std::string_view start) noexcept {
-  if (!text.starts_with(start)) return false;
-  text.remove_prefix(start.size());
-  return true;
-}
-
-std::string_view trimmed(std::string_view line) noexcept {
-  constexpr std::string_view kSpace = " \t\r\v\f";
-  const auto first = line.find_first_not_of(kSpace);
-  if (first == std::string_view::npos) return {};
-  return line.substr(first, line.find_last_not_of(kSpace) - first + 1);
-}
-
-std::size_t indentation(std::string_view line) noexcept {
-  const auto first = line.find_first_not_of(" \t");
-  return first == std::string_view::npos ? line.size() : first;
-}
-
-std::optional<std::uint64_t> take_number(std::string_view& text, int base) noexcept {
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
-  if (error != std::errc{} || (base == 10 && number > INT64_MAX)) return std::nullopt;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  return number;
-}
-
-std::optional<ThreadLine> thread_line(std::string_view line) noexcept {
-  line = trimmed(line);
-  if (line.size() < 8) return std::nullopt;
-  if (cut(line, "Thread ")) {
-    if (const auto found = faulthandler_thread(line, false)) return found;
-    if (const auto found = gdb_thread(line)) return found;
-    return py_spy_thread(line);
-  }
-  if (cut(line, "Current thread ")) return faulthandler_thread(line, true);
-  if (line.starts_with("Stack (most recent call first)")) {
-    return ThreadLine{.form = ThreadLine::Form::kFaulthandler};
-  }
-  if (cut(line, "Traceback for thread ")) return pystack_thread(line);
-  if (cut(line, "Stack dump")) return sampling_thread(line);
-  if (cut(line, "TID ")) {
-    ThreadLine found{.form = ThreadLine::Form::kEuStack};
-    if (!take_id(line, found) || (!line.empty() && line != ":")) return std::nullopt;
-    return found;
-  }
-  return std::nullopt;
-}
-
-std::optional<std::uint64_t> process_line(std::string_view line) noexcept {
-  line = trimmed(line);
-  if (!cut(line, "Process ")) return std::nullopt;
-  const auto pid = take_number(line);
-  return cut(line, ":") ? pid : std::nullopt;
-}
-
-std::optional<std::uint64_t> parent_line(std::string_view line) noexcept {
-  line = trimmed(line);
-  return cut(line, "Parent ") ? process_line(line) : std::nullopt;
-}
-
-std::optional<std::uint64_t> debugger_process(std::string_view line) noexcept {
-  line = trimmed(line);
-  if (cut(line, "Attaching to process ")) return take_number(line);
-  if (cut(line, "PID ")) {
-    const auto pid = take_number(line);
-    return line.starts_with(" - process") || line.starts_with(" - core") ? pid : std::nullopt;
-  }
-  if (line.starts_with("[Inferior ") && line.ends_with("detached]")) {
-    const auto at = line.find("(process ");
-    if (at == std::string_view::npos) return std::nullopt;
-    line.remove_prefix(at + 9);
-    return take_number(line);
-  }
-  return std::nullopt;
-}
-
-bool is_headline(std::string_view line, std::string_view& text) noexcept {
-  if (line.size() > 160 || indentation(line) > 0) return false;
-  line = trimmed(line);
-  const auto first = line.find_first_not_of("=-#*~<> \t");
-  if (first == std::string_view::npos) return false;
-  const auto last = line.find_last_not_of("=-#*~<> \t");
-  text = line.substr(first, last - first + 1);
-  while (text.ends_with(':')) text.remove_suffix(1);
-  if (text.size() < 2) return false;
-  const bool word = text.find_first_of(" \t") == std::string_view::npos;
-  const bool named = std::any_of(kHeadWords.begin(), kHeadWords.end(),
-                                 [&](std::string_view one) { return begins_with_word(text, one); });
-  const auto words = 1 + std::count(text.begin(), text.end(), ' ');
-  const bool digit = std::any_of(text.begin(), text.end(), is_digit);
-  // "=== node48 ===", "==> trace-3.out <==", "### Rank 3"; a rule of equal signs alone is none.
-  if (first >= 2 && last + 2 <= line.size() && (word || (named && words <= 8))) return true;
-  if (first >= 2 && named && digit && words <= 8) return true;
-  if (named && words <= 4 && digit) return true;
-  return word && line.ends_with(':') && digit && is_name(text);
-}
-
-bool is_name(std::string_view line) noexcept {
-  line = trimmed(line);
-  if (line.size() < 2 || line.size() > 120) return false;
-  return std::all_of(line.begin(), line.end(), [](char c) {
-    return is_digit(c) || is_letter(c) || c == '-' || c == '_' || c == '.' || c == '/';
-  });
-}
-
-namespace {
 
 std::string_view base_name(std::string_view path) noexcept {
   const auto slash = path.rfind('/');
@@ -284,6 +144,82 @@ std::int32_t cut_line(std::string_view& file) noexcept {
 
 }  // namespace
 
+std::string_view trimmed(std::string_view line) noexcept {
+  constexpr std::string_view kSpace = " \t\r\v\f";
+  const auto first = line.find_first_not_of(kSpace);
+  if (first == std::string_view::npos) return {};
+  return line.substr(first, line.find_last_not_of(kSpace) - first + 1);
+}
+
+std::size_t indentation(std::string_view line) noexcept {
+  const auto first = line.find_first_not_of(" \t");
+  return first == std::string_view::npos ? line.size() : first;
+}
+
+std::optional<ThreadLine> thread_line(std::string_view line) noexcept {
+  line = trimmed(line);
+  if (line.size() < 8) return std::nullopt;
+  if (take<"Thread ">(line)) {
+    if (const auto found = faulthandler_thread(line, false)) return found;
+    if (const auto found = gdb_thread(line)) return found;
+    return py_spy_thread(line);
+  }
+  if (take<"Current thread ">(line)) return faulthandler_thread(line, true);
+  if (line.starts_with("Stack (most recent call first)")) {
+    return ThreadLine{.form = ThreadLine::Form::kFaulthandler};
+  }
+  if (take<"Traceback for thread ">(line)) return pystack_thread(line);
+  if (take<"Stack dump">(line)) return sampling_thread(line);
+  ThreadLine found{.form = ThreadLine::Form::kEuStack, .decimal = true};
+  if (!take<"TID %u">(line, found.id) || (!line.empty() && line != ":")) return std::nullopt;
+  return found;
+}
+
+std::uint64_t process_line(std::string_view line) noexcept {
+  std::uint64_t pid = 0;
+  return take<"Process %u:">(line, pid) ? pid : 0;
+}
+
+std::uint64_t debugger_process(std::string_view line) noexcept {
+  std::uint64_t pid = 0;
+  if (take<"Attaching to process %u">(line, pid) || take<"PID %u - process">(line, pid) ||
+      take<"PID %u - core">(line, pid)) {
+    return pid;
+  }
+  if (!line.starts_with("[Inferior ") || !line.ends_with("detached]")) return 0;
+  line.remove_prefix(std::min(line.find("(process "), line.size()));
+  return take<"(process %u">(line, pid) ? pid : 0;
+}
+
+bool is_headline(std::string_view line, std::string_view& text) noexcept {
+  if (line.size() > 160 || indentation(line) > 0) return false;
+  line = trimmed(line);
+  const auto first = line.find_first_not_of("=-#*~<> \t");
+  if (first == std::string_view::npos) return false;
+  const auto last = line.find_last_not_of("=-#*~<> \t");
+  text = line.substr(first, last - first + 1);
+  while (text.ends_with(':')) text.remove_suffix(1);
+  if (text.size() < 2) return false;
+  const bool word = text.find_first_of(" \t") == std::string_view::npos;
+  const bool named = std::any_of(kHeadWords.begin(), kHeadWords.end(),
+                                 [&](std::string_view one) { return begins_with_word(text, one); });
+  const auto words = 1 + std::count(text.begin(), text.end(), ' ');
+  const bool digit = std::any_of(text.begin(), text.end(), is_digit);
+  // "=== node48 ===", "==> trace-3.out <==", "### Rank 3"; a rule of equal signs alone is none.
+  if (first >= 2 && last + 2 <= line.size() && (word || (named && words <= 8))) return true;
+  if (first >= 2 && named && digit && words <= 8) return true;
+  if (named && words <= 4 && digit) return true;
+  return word && line.ends_with(':') && digit && is_name(text);
+}
+
+bool is_name(std::string_view line) noexcept {
+  line = trimmed(line);
+  if (line.size() < 2 || line.size() > 120) return false;
+  return std::all_of(line.begin(), line.end(), [](char c) {
+    return is_digit(c) || is_letter(c) || c == '-' || c == '_' || c == '.' || c == '/';
+  });
+}
+
 std::optional<FrameLine> py_spy_frame(std::string_view line) noexcept {
   line = trimmed(line);
   if (line.size() < 4 || line.back() != ')') return std::nullopt;
@@ -303,12 +239,9 @@ std::optional<FrameLine> py_spy_frame(std::string_view line) noexcept {
 std::optional<FrameLine> file_frame(std::string_view line) noexcept {
   line = trimmed(line);
   FrameLine found;
-  if (cut(line, "(C) ")) {
-    found.native = true;
-  } else {
-    cut(line, "(Python) ");
-  }
-  if (cut(line, "Binary file \"")) {  // faulthandler's C stack, from 3.14 on
+  found.native = take<"(C) ">(line);
+  if (!found.native) take<"(Python) ">(line);
+  if (take<"Binary file \"">(line)) {  // faulthandler's C stack, from 3.14 on
     const auto close = line.find('"');
     if (close == std::string_view::npos) return std::nullopt;
     found.native = true;
@@ -322,19 +255,20 @@ std::optional<FrameLine> file_frame(std::string_view line) noexcept {
     }
     return found;
   }
-  if (!cut(line, "File \"")) return std::nullopt;
+  if (!take<"File \"">(line)) return std::nullopt;
   const auto close = line.find("\", line ");
   if (close == std::string_view::npos) return std::nullopt;
   found.file = line.substr(0, close);
   line.remove_prefix(close + 8);
   std::string_view digits = line;
-  const auto number = take_number(digits);
-  if (number && *number <= INT32_MAX) found.line = static_cast<std::int32_t>(*number);
+  std::uint64_t number = 0;
+  const bool numbered = take_number(digits, number);
+  if (number <= INT32_MAX) found.line = static_cast<std::int32_t>(number);
   const auto in = line.find("in ");
   // Behind a number or "???" and a comma; a traceback of a module that was never run has none.
   if (in == std::string_view::npos || in > 24) {
     found.function = "<module>";
-    return number ? std::optional(found) : std::nullopt;
+    return numbered ? std::optional(found) : std::nullopt;
   }
   line = line.substr(0, line.find("  opcode="));  // of profiling.sampling
   found.function = trimmed(line.substr(in + 3));
@@ -355,21 +289,16 @@ std::optional<FrameLine> file_frame(std::string_view line) noexcept {
 
 std::optional<FrameLine> debugger_frame(std::string_view text) noexcept {
   text = trimmed(text);
-  if (!cut(text, "#")) return std::nullopt;
-  const auto number = take_number(text);
-  if (!number || *number > 1'000'000 || !text.starts_with(' ')) return std::nullopt;
+  std::uint64_t number = 0;
+  if (!take<"#%u ">(text, number) || number > 1'000'000) return std::nullopt;
   text = trimmed(text);
   FrameLine found;
   found.native = true;
   bool bare = false;  // eu-stack and pstack: "0x00007f poll" without " in "
-  if (text.starts_with("0x")) {
-    std::string_view rest = text.substr(2);
-    if (!take_number(rest, 16)) return std::nullopt;
-    if (!cut(rest, " in ")) {
-      bare = !rest.empty();
-      if (rest.empty()) return std::nullopt;
-    }
-    text = trimmed(rest);
+  if (take<"0x">(text)) {
+    if (!take_number(text, number, 16) || text.empty()) return std::nullopt;
+    bare = !take<" in ">(text);
+    text = trimmed(text);
   }
   // The arguments begin at the first " (" outside of template brackets.
   std::size_t open = std::string_view::npos;
@@ -401,8 +330,8 @@ std::optional<FrameLine> debugger_frame(std::string_view text) noexcept {
 
 std::optional<FrameLine> c10_frame(std::string_view line) noexcept {
   line = trimmed(line);
-  if (!cut(line, "frame #")) return std::nullopt;
-  if (!take_number(line) || !cut(line, ": ")) return std::nullopt;
+  std::uint64_t number = 0;
+  if (!take<"frame #%u: ">(line, number)) return std::nullopt;
   FrameLine found;
   found.native = true;
   const auto plus = line.rfind(" + 0x");
@@ -415,7 +344,7 @@ std::optional<FrameLine> c10_frame(std::string_view line) noexcept {
 }
 
 std::optional<FrameLine> raised_frame(std::string_view text) noexcept {
-  if (!cut(text, "Exception raised from ")) return std::nullopt;
+  if (!take<"Exception raised from ">(text)) return std::nullopt;
   const auto end = text.rfind(" (most recent call first):");
   if (end == std::string_view::npos) return std::nullopt;
   text = text.substr(0, end);

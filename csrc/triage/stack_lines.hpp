@@ -36,19 +36,12 @@ struct ThreadLine {
 std::string_view trimmed(std::string_view line) noexcept;
 // Returns the number of spaces and tabs before the text.
 std::size_t indentation(std::string_view line) noexcept;
-// Returns the number that the text begins with and cuts it off; none: no digit, or too large.
-std::optional<std::uint64_t> take_number(std::string_view& text, int base = 10) noexcept;
-// Cuts `start` off the text; returns whether the text began with it.
-bool cut(std::string_view& text, std::string_view start) noexcept;
-
 std::optional<ThreadLine> thread_line(std::string_view line) noexcept;
 
-// "Process 123: python train.py" of py-spy.
-std::optional<std::uint64_t> process_line(std::string_view line) noexcept;
-// "Parent Process 122: python train.py", of py-spy dump --subprocesses.
-std::optional<std::uint64_t> parent_line(std::string_view line) noexcept;
-// "Attaching to process 123", "[Inferior 1 (process 123) detached]", "PID 123 - process".
-std::optional<std::uint64_t> debugger_process(std::string_view line) noexcept;
+// "Process 123: python train.py" of py-spy. 0: none.
+std::uint64_t process_line(std::string_view line) noexcept;
+// "Attaching to process 123", "[Inferior 1 (process 123) detached]", "PID 123 - process". 0: none.
+std::uint64_t debugger_process(std::string_view line) noexcept;
 
 // "    function (file.py:12)".
 std::optional<FrameLine> py_spy_frame(std::string_view line) noexcept;

@@ -11,7 +11,7 @@
 #include <exception>
 #include <unordered_set>
 
-#include "logs/raw_text.hpp"
+#include "logs/patterns.hpp"
 #include "os/encoding.hpp"
 #include "os/error.hpp"
 #include "os/mix.hpp"
@@ -131,7 +131,7 @@ class StackReader::Lines : public Stacks {
     std::uint64_t parent = 0;
     std::unordered_set<std::uint64_t, MixedHash> ids;  // of faulthandler's threads in this dump
     // "Process 12: command", which only py-spy's next lines prove to be no prose:
-    std::optional<std::uint64_t> maybe_pid;
+    std::uint64_t maybe_pid = 0;
     // Of an error:
     std::string raised;  // the last name of a C++ exception
     std::string what;    // the last "what():"
@@ -349,10 +349,9 @@ class StackReader::Lines : public Stacks {
 
   // Begins the process that py-spy has named in the line above.
   void begin_process(Stream& stream) {
-    if (!stream.maybe_pid) return;
+    if (stream.maybe_pid == 0) return;
     end_process(stream);
-    stream.pid = *stream.maybe_pid;
-    stream.maybe_pid.reset();
+    stream.pid = std::exchange(stream.maybe_pid, 0);
   }
 
   // Takes a line that begins a process, a thread or a traceback.
@@ -368,15 +367,16 @@ class StackReader::Lines : public Stacks {
         begin_process(stream);
         return true;
       }
-      if (const auto parent = parent_line(text)) {
+      // "Parent Process 122: python train.py", of py-spy dump --subprocesses
+      if (logs::take<"Parent ">(text)) {
         begin_process(stream);
-        stream.parent = *parent;
+        stream.parent = process_line(text);
         return true;
       }
     }
     const std::optional<ThreadLine> head = thread_line(text);
     if (head && head->form == ThreadLine::Form::kPySpy) begin_process(stream);
-    stream.maybe_pid.reset();
+    stream.maybe_pid = 0;
     if (text.find("raceback (most recent call last)") != std::string_view::npos &&
         !text.starts_with("Traceback for thread")) {
       bool margin = false;
@@ -399,12 +399,12 @@ class StackReader::Lines : public Stacks {
       if (text[0] == '[') {  // at the end
         if (stream.process != kNone && processes[stream.process].pid == 0) {
           end_stack(stream);
-          processes[stream.process].pid = *pid;
+          processes[stream.process].pid = pid;
         }
         end_process(stream);
       } else {
         end_process(stream);
-        stream.pid = *pid;
+        stream.pid = pid;
       }
       return true;
     }
@@ -417,7 +417,7 @@ class StackReader::Lines : public Stacks {
 
   // Takes a line that says something about the stacks after it.
   bool take_note(Stream& stream, std::string_view text) {
-    if (cut(text, "Fatal Python error: ")) {
+    if (logs::take<"Fatal Python error: ">(text)) {
       end_process(stream);
       stream.fatal = texts.add(text);
       return true;
@@ -435,11 +435,11 @@ class StackReader::Lines : public Stacks {
       stream.link = SeenError::Link::kContext;
       return true;
     }
-    if (cut(text, "what():")) {
+    if (logs::take<"what():">(text)) {
       stream.what = trimmed(text);
       return true;
     }
-    if (cut(text, "terminate called after throwing an instance of '")) {
+    if (logs::take<"terminate called after throwing an instance of '">(text)) {
       stream.raised = text.substr(0, text.find('\''));
       stream.what.clear();
       return true;
@@ -723,75 +723,6 @@ bool has_stacks(const std::string& path) noexcept {
   } catch (const std::exception&) {
     return false;
   }
-}
-
-// The tree is small: as many nodes as frames differ. Sets are merged from the leaves up, once.
-void StackTree::add(const std::vector<std::string_view>& path,
-                    const std::vector<std::int64_t>& members) {
-  std::uint32_t at = 0;
-  for (const std::string_view frame : path) {
-    const std::uint32_t text = texts_.add(frame);
-    const auto next = static_cast<std::uint32_t>(nodes_.size());
-    const auto [found, fresh] =
-        known_.try_emplace((static_cast<std::uint64_t>(at) << 32) | text, next);
-    if (fresh) {
-      nodes_[at].children.push_back(next);
-      nodes_.push_back({text, at, {}, {}});
-    }
-    at = found->second;
-  }
-  auto& ends = nodes_[at].ends_here;
-  ends.insert(ends.end(), members.begin(), members.end());
-}
-
-std::vector<StackTree::Row> StackTree::rows() const {
-  // Children come after their parents: from the last to the first, each set is whole. A node that
-  // leads to one place has that place's set.
-  using Set = std::vector<std::int64_t>;
-  std::vector<std::shared_ptr<const Set>> members(nodes_.size());
-  for (std::size_t i = nodes_.size(); i-- > 0;) {
-    const Node& node = nodes_[i];
-    if (node.ends_here.empty() && node.children.size() == 1) {
-      members[i] = members[node.children.front()];
-      continue;
-    }
-    Set all = node.ends_here;
-    for (const std::uint32_t child : node.children) {
-      all.insert(all.end(), members[child]->begin(), members[child]->end());
-    }
-    std::sort(all.begin(), all.end());
-    all.erase(std::unique(all.begin(), all.end()), all.end());
-    members[i] = std::make_shared<const Set>(std::move(all));
-  }
-  const auto rarest_first = [&](std::vector<std::uint32_t> children) {
-    std::sort(children.begin(), children.end(), [&](std::uint32_t a, std::uint32_t b) {
-      return std::pair(members[a]->size(), a) < std::pair(members[b]->size(), b);
-    });
-    return children;
-  };
-  std::vector<Row> rows;
-  std::vector<std::pair<std::uint32_t, std::size_t>> open;  // nodes and depths, the next one last
-  const auto push = [&](std::uint32_t node, std::size_t depth) {
-    const std::vector<std::uint32_t> children = rarest_first(nodes_[node].children);
-    for (std::size_t i = children.size(); i-- > 0;) open.emplace_back(children[i], depth);
-  };
-  push(0, 0);
-  while (!open.empty()) {
-    auto [node, depth] = open.back();
-    open.pop_back();
-    Row row;
-    row.depth = depth;
-    row.count = members[node]->size();
-    row.members = folded(*members[node]);
-    row.frames.push_back(nodes_[node].text);
-    while (nodes_[node].children.size() == 1 && nodes_[node].ends_here.empty()) {
-      node = nodes_[node].children.front();
-      row.frames.push_back(nodes_[node].text);
-    }
-    rows.push_back(std::move(row));
-    push(node, depth + 1);
-  }
-  return rows;
 }
 
 }  // namespace oddrank::triage

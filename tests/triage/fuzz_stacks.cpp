@@ -1,4 +1,4 @@
-// The fuzzer's target for stacks: any bytes as a file, whole and in pieces, and the tree of them.
+// The fuzzer's target for stacks: any bytes as a file, whole and in pieces.
 //
 // Pieces must not change what is read: a file is read in chunks.
 #include <cstddef>
@@ -37,23 +37,6 @@ void check(const Stacks& found) {
   }
 }
 
-void show(const Stacks& found) {
-  oddrank::triage::StackTree tree;
-  for (const auto& thread : found.threads) {
-    std::vector<std::string_view> path;
-    for (const std::uint32_t frame : found.stacks[thread.stack]) {
-      path.push_back(found.texts[found.frames[frame].function]);
-    }
-    tree.add(path, {static_cast<std::int64_t>(thread.process), thread.line});
-  }
-  std::size_t frames = 0;
-  for (const auto& row : tree.rows()) {
-    frames += row.frames.size();
-    require(row.count > 0 && !row.members.empty());
-  }
-  require(frames <= (found.threads.size() + 1) * StackReader::kDeepest);
-}
-
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -62,7 +45,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   whole.read(0, text);
   whole.finish();
   check(whole.found());
-  show(whole.found());
   StackReader pieces;
   const std::size_t step = 1 + (size > 0 ? data[0] % 61U : 0U);
   for (std::size_t at = 0; at < size; at += step) pieces.read(0, text.substr(at, step));

@@ -2,15 +2,15 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
-from oddrank import _native
 from oddrank.finding import fold
 from oddrank.page.parts import Branch, Tree
 from oddrank.triage import leaves
 from oddrank.triage.facts import Frame, Process, Stack, Thread
 
 _LONGEST_CHAIN = 6
+Row = tuple[int, tuple[str, ...], Set[int]]
 _WORDS = {
     "peers": "waits for peers",
     "data": "waits for data",
@@ -39,15 +39,48 @@ def tree(stacks: Sequence[Stack]) -> Tree | None:
             paths[_path(thread, stack.frames)].add(names.number(thread.process))
     if not paths:
         return None
-    branches = []
-    rows = _native.core().stack_tree([(path, sorted(who)) for path, who in paths.items()])
-    for depth, frames, members, count in rows:
-        branches.append(Branch(depth, f"{names.words(count)} {members}", count, tuple(frames)))
+    branches = [
+        Branch(depth, f"{names.words(len(who))} {fold(who)}", len(who), frames)
+        for depth, frames, who in rows(paths)
+    ]
     remarks = list(names.legend())
     if idle:
         threads = f"{idle} thread{'s' if idle > 1 else ''}"
         remarks.insert(0, f"left out: {threads} without frames of Python, or waiting for work")
     return Tree(names.title, tuple(branches), tuple(remarks))
+
+
+def rows(paths: Mapping[tuple[str, ...], Set[int]]) -> Iterator[Row]:
+    """Yields depth, frames that lead to no branch and who stands there, the rarest branch first.
+
+    paths: frames from the outermost on, and who ends there.
+    """
+    nodes: list[tuple[dict[str, int], set[int]]] = [({}, set())]  # children; who ends there
+    for path, who in paths.items():
+        at = 0
+        for frame in path:
+            at = nodes[at][0].setdefault(frame, len(nodes))
+            if at == len(nodes):
+                nodes.append(({}, set()))
+        nodes[at][1].update(who)
+    below: list[Set[int]] = [who for _, who in nodes]
+    for at, (children, who) in reversed([*enumerate(nodes)]):  # children come behind their parents
+        sets = [below[child] for child in children.values()]
+        below[at] = sets[0] if len(sets) == 1 and not who else who.union(*sets)
+
+    def branches(at: int, depth: int) -> list[tuple[int, int, str]]:
+        found = ((depth, child, frame) for frame, child in nodes[at][0].items())
+        return sorted(found, key=lambda node: (-len(below[node[1]]), -node[1]))
+
+    left = branches(0, 0)
+    while left:
+        depth, at, frame = left.pop()
+        frames = [frame]
+        while len(nodes[at][0]) == 1 and not nodes[at][1]:
+            ((frame, at),) = nodes[at][0].items()
+            frames.append(frame)
+        yield depth, tuple(frames), below[at]
+        left += branches(at, depth + 1)
 
 
 def lines(stacks: Sequence[Stack]) -> Iterator[str]:
