@@ -981,18 +981,6 @@ class FlightReader {
     if (dump.rank >= kMostFlightRanks) dump.rank = -1;
     dump.pid = integer_in(fields["pid"_word]).value_or(-1);
     dump.world = std::min(integer_in(fields["world_size"_word]).value_or(-1), kMostFlightRanks);
-    // Entries that were filled pair by pair were not taken on the way.
-    std::vector<Value> pairs;
-    for_each(entries, visits_, [&](const Value& entry) {
-      if (!entry.is(Kind::dict)) return true;
-      pairs.clear();
-      for_each_pair(entry, visits_, [&](const Value& key, const Value& about) {
-        pairs.push_back(key);
-        pairs.push_back(about);
-      });
-      taken_.take(pairs);
-      return true;
-    });
     if (entries_.empty() && !fields.has("pg_config"_word) && !fields.has("pg_status"_word) &&
         !(fields.has("version"_word) && fields.has("entries"_word))) {
       dump.notes.emplace_back("no flight-recorder dump: it has no entries, pg_config or pg_status");

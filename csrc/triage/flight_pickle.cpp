@@ -1,6 +1,5 @@
 // The loop over a pickle's opcodes. What is not plain data is refused, never done.
 #include <bit>
-#include <charconv>
 #include <cstring>
 
 #include "os/encoding.hpp"
@@ -72,15 +71,6 @@ class PickleBytes {
     Number value;
     std::memcpy(&value, take(sizeof value).data(), sizeof value);
     return value;
-  }
-  // Returns what is before the next end of line, for the text opcodes of protocol 0.
-  std::string_view line() {
-    const void* const found = std::memchr(at_, '\n', static_cast<std::size_t>(end_ - at_));
-    if (found == nullptr) cut_off();
-    const char* const stop = static_cast<const char*>(found);
-    const std::string_view text(at_, static_cast<std::size_t>(stop - at_));
-    at_ = stop + 1;
-    return text;
   }
   [[noreturn]] void cut_off() const {
     throw Error("it is cut off" + at_offset(static_cast<std::size_t>(end_ - begin_)));
@@ -163,21 +153,8 @@ Value text_value(std::string_view text) {
   return make_text(text);
 }
 
-// Returns the number in `text`. Past 64 bits it becomes the nearest that fits.
-Value integer_of(std::string_view text, std::size_t offset) {
-  if (!text.empty() && text.back() == 'L') text.remove_suffix(1);
-  std::int64_t value = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc::result_out_of_range) {
-    return make_integer(text.front() == '-' ? INT64_MIN : INT64_MAX);
-  }
-  if (error != std::errc() || stop != text.data() + text.size()) {
-    throw Error("it is damaged: no number" + at_offset(offset));
-  }
-  return make_integer(value);
-}
-
-// Returns a little-endian two's complement number of any length, cut to 64 bits like integer_of.
+// Returns a little-endian two's complement number of any length, which past 64 bits becomes the
+// nearest that fits.
 Value long_of(std::string_view bytes) {
   if (bytes.size() == sizeof(std::int64_t)) {  // a time
     std::int64_t time = 0;
@@ -203,27 +180,10 @@ Value long_of(std::string_view bytes) {
   return make_integer(number);
 }
 
-// Returns the number in a line of protocol 0. The list of locales of strtod is no matter: "C".
-Value real_of(std::string_view text, std::size_t offset) {
-  double value = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc::invalid_argument || stop != text.data() + text.size()) {
-    throw Error("it is damaged: no number" + at_offset(offset));
-  }
-  return make_real(value);
-}
-
 Value big_endian_real(std::string_view bytes) {
   std::uint64_t bits = 0;
   for (const char byte : bytes) bits = bits << 8 | static_cast<unsigned char>(byte);
   return make_real(std::bit_cast<double>(bits));
-}
-
-// Returns a memo index of protocol 0.
-std::size_t index_of(std::string_view text, std::size_t offset) {
-  const std::int64_t index = integer_of(text, offset).integer;
-  if (index < 0) throw Error("it is damaged: a negative index" + at_offset(offset));
-  return static_cast<std::size_t>(index);
 }
 
 [[noreturn]] void refuse(unsigned char code, std::size_t offset) {
@@ -330,11 +290,7 @@ Value read_pickle(std::string_view all, Builder& builder) {
         builder.list_of_top(code - 0x84U);
         break;
       case 't':  // TUPLE
-      case 'l':  // LIST
         builder.list_of_marked();
-        break;
-      case 'd':  // DICT
-        builder.dict_of_marked();
         break;
       case 'a':  // APPEND
         builder.append_one();
@@ -360,40 +316,11 @@ Value read_pickle(std::string_view all, Builder& builder) {
       case 'B':  // BINBYTES
         builder.push(text_value(bytes.take(bytes.number<std::uint32_t>())));
         break;
-      case 'I': {  // INT, and the booleans of protocols 0 and 1
-        const std::string_view text = bytes.line();
-        const bool boolean = text == "00" || text == "01";
-        builder.push(boolean ? make_boolean(text == "01") : integer_of(text, offset));
-        break;
-      }
-      case 'L':  // LONG
-        builder.push(integer_of(bytes.line(), offset));
-        break;
-      case 'F':  // FLOAT
-        builder.push(real_of(bytes.line(), offset));
-        break;
-      case 'V':  // UNICODE: its escapes stay as they are
-        builder.push(text_value(bytes.line()));
-        break;
-      case 'S': {  // STRING, in quotes
-        const std::string_view text = bytes.line();
-        if (text.size() < 2 || text.front() != text.back()) {
-          throw Error("it is damaged: a text without quotes" + at_offset(offset));
-        }
-        builder.push(text_value(text.substr(1, text.size() - 2)));
-        break;
-      }
-      case 'g':  // GET
-        builder.memo_get(index_of(bytes.line(), offset));
-        break;
-      case 'p':  // PUT
-        builder.memo_put(index_of(bytes.line(), offset));
-        break;
       case 0x80: {  // PROTO
         const auto protocol = bytes.number<std::uint8_t>();
         if (protocol > 5) {
           throw Error("refused: pickle protocol " + std::to_string(protocol) +
-                      " is unknown (0 to 5 are read)");
+                      " is unknown (2 to 5 are read)");
         }
         break;
       }

@@ -96,19 +96,12 @@ void Builder::list_of_top(std::size_t count) {
   list_of_marked();
 }
 
-void Builder::items_of_marked(Kind kind) {
+void Builder::list_of_marked() {
   const std::size_t from = pop_mark();
-  Value made = new_items(kind);
-  if (kind == Kind::dict) {
-    push(made);
-    const std::span<Value> all(&stack_[from], stack_.size() - from);
-    std::rotate(all.begin(), all.end() - 1, all.end());
-    set(stack_[from], from + 1);
-  } else {
-    add(made, stack_.from(from));
-    stack_.cut(from);
-    push(made);
-  }
+  Value made = new_items(Kind::list);
+  add(made, stack_.from(from));
+  stack_.cut(from);
+  push(made);
 }
 
 void Builder::append_one() {
@@ -186,11 +179,7 @@ Value Builder::salvage() {
       stack_.cut(stack_.size() - 1);
     }
   }
-  if (stack_.empty()) return {};
-  // Old protocols set pairs one by one, without a mark.
-  Value root = stack_[0];
-  if (root.is(Kind::dict) && stack_.size() >= 3) add(root, stack_.from(1).first(2));
-  return root;
+  return stack_.empty() ? Value() : stack_[0];
 }
 
 }  // namespace oddrank

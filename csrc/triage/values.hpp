@@ -286,9 +286,8 @@ class Builder {
   void mark() { marks_.push(stack_.size()); }
   void push_list() { push_items(Kind::list); }
   void push_dict() { push_items(Kind::dict); }
-  // Make a container of what is above the mark, or of the top `count` values.
-  void list_of_marked() { items_of_marked(Kind::list); }
-  void dict_of_marked() { items_of_marked(Kind::dict); }
+  // Make a list of what is above the mark, or of the top `count` values.
+  void list_of_marked();
   void list_of_top(std::size_t count);
   // Append to the container below: what is above the mark, or the top.
   void append_marked() {
@@ -341,7 +340,6 @@ class Builder {
         new (arena_.take(sizeof(Items))) Items{.place = place, .remembered = remembered_};
     return {kind, Word::other, 0, {.items = items}};
   }
-  void items_of_marked(Kind kind);
   void add(Value& container, std::span<const Value> values) {
     if (values.empty()) return;
     auto* const chunk = new (arena_.take(sizeof(Chunk) + values.size_bytes())) Chunk;
@@ -369,7 +367,7 @@ class Builder {
 // Error with one line if the text ends early or is no JSON. `text` must outlive the values.
 Value read_json(std::string_view text, Builder& builder);
 
-// Runs the opcodes of a pickle (protocols 0 to 5) on `builder`, which must have begun. Returns the
+// Runs the opcodes of a pickle (protocols 2 to 5) on `builder`, which must have begun. Returns the
 // root. Throws Error with one line if the bytes end early, are damaged, or hold an opcode that is
 // not plain data: the line names the opcode and what it would do. `bytes` must outlive the values.
 Value read_pickle(std::string_view bytes, Builder& builder);

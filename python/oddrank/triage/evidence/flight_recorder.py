@@ -23,7 +23,7 @@ from oddrank.triage.facts import (
     World,
 )
 
-# Texts that every dump has and other files rarely have. Old protocols write no length before them.
+# Texts that every dump has and other files rarely have.
 _MARKS = (b"pg_config", b"pg_status", b"profiling_name", b"collective_seq_id")
 _NAMED = re.compile(r"(?:dump|trace)[_-]?(\d+)(?![\d])", re.IGNORECASE)
 _LAST = re.compile(r"(\d+)$")
@@ -41,7 +41,7 @@ def sniff(item: Item) -> bool:
     if len(head) > 1 and head[0] == 0x80 and head[1] <= 5:
         return True
     start = head[:64].lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-    return start in (b"{", b"[", b"(", b"}", b"]") and any(mark in head for mark in _MARKS)
+    return start in (b"{", b"[") and any(mark in head for mark in _MARKS)
 
 
 def read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
