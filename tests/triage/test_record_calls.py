@@ -62,11 +62,9 @@ def test_a_gil_that_is_held_is_kept_by_the_only_thread_that_runs():
         ]
         rank = SimpleNamespace(
             threads=threads, gil_wanted=gil_wanted, lowered=(), file="f", last=None, rank=0,
-            host="node1", pid=7,
+            host="node1", pid=7, is_child=False,
         )  # fmt: skip
-        stacks = record._stacks(
-            [cast(Any, rank)], {"f": None}, {"f": Source("f")}, record_calls.process_of
-        )
+        stacks = record._stacks([record_calls.Seat(cast(Any, rank), None, Source("f"))])
         return {t.name: t.gil if t.state != "waits for the GIL" else t.state
                 for stack in stacks for t in stack.threads}  # fmt: skip
 

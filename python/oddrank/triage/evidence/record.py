@@ -4,7 +4,7 @@ import re
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 from oddrank import _native
 from oddrank.inputs import Item, Notes, unix_time
-from oddrank.pauses import Pause
-from oddrank.trace import collectives, processes, ranks, states
+from oddrank.trace import processes, ranks, states
 from oddrank.trace.ranks import Rank
 from oddrank.trace.states import Seen
 from oddrank.triage.evidence import Kind, of_json, record_calls
+from oddrank.triage.evidence.record_calls import Seat
 from oddrank.triage.facts import (
     Activity,
     Child,
@@ -81,47 +81,55 @@ def _facts(
     # Several files may have a process: who saw it alive, or how it ended, knows more.
     kept.sort(key=lambda one: (_is_unexplained(one[0]), one[0].time))
     collected = {(s.pid, s.started): s for s, _ in reversed(kept) if s.state != states.SILENT}
-    as_recorded = found
-    found = _ranks(found, collected)
-    known = {(s.pid, s.started): s for s in states.look(found)}
+    as_recorded, found = found, _ranks(found, collected)
     # What was seen at the time of the copy counts: here the process may be gone since.
-    known |= collected
-    newest = _newest_run(found, notes)
-    chosen = [rank for rank in newest if not rank.is_child]
-    stopped = _paused_children(newest, known)
-    sources = {rank.file: Source(names[rank.file]) for rank in chosen}
-    for size in {rank.world for rank in chosen if rank.world > 1}:
-        first = next(rank for rank in chosen if rank.world == size)
-        yield World(size, sources[first.file])
-    seen = {rank.file: known.get((rank.pid, rank.started)) for rank in chosen}
-    anybody = any(s is not None and s.state not in ("dead", "zombie") for s in seen.values())
-    anybody = anybody or _alone_without_a_word(chosen)
-    histories = record_calls.histories(chosen, sources, notes)
-    killed = _killed(as_recorded, chosen)
-    for rank in chosen:
-        source, process = sources[rank.file], record_calls.process_of(rank)
+    known = {(s.pid, s.started): s for s in states.look(found)} | collected
+    every = [
+        Seat(rank, known.get((rank.pid, rank.started)), Source(names[rank.file]))
+        for rank in _newest_run(found, notes)
+    ]
+    chosen = [seat for seat in every if not seat.rank.is_child]
+    seats = [record_calls.with_history(seat, len(chosen), notes) for seat in chosen]
+    children = [seat for seat in every if seat.rank.is_child and not seat.gone]
+    stopped = {(s.rank.host, s.rank.rank): s.rank.pause for s in children if s.rank.pause}
+    for size, source in {s.rank.world: s.source for s in reversed(seats)}.items():
+        if size > 1:
+            yield World(size, source)
+    anybody = any(s.seen is not None and not s.gone for s in seats)
+    anybody = anybody or _alone_without_a_word(seats)
+    killed = _killed(as_recorded, [seat.rank for seat in seats])
+    for seat in seats:
+        rank, seen, process, source = seat.rank, seat.seen, seat.process, seat.source
         for note in rank.notes:
             notes.add(source.file, note, lost=False)
         yield Identity(process, source)
-        history = histories.get(rank.file, [])
-        yield from _activity(rank, seen[rank.file], process, source, now=now, history=history)
+        yield from _activity(seat, now)
         # A rank whose worker stands in a breakpoint waits for it.
-        own = rank if rank.pause else replace(rank, pause=stopped.get((rank.host, rank.rank)))
-        yield from _pause(own, seen[rank.file], process, source, now=now)
-        gone = state.ended if (state := seen[rank.file]) is not None else None
+        if pause := rank.pause or stopped.get((rank.host, rank.rank)):
+            last = rank.last if seat.gone or seen is None else min(seen.time, now)
+            yield Paused(process, pause, source, last, seat.gone)
         if by := killed.get(rank.file):
-            state = Seen(rank.rank, rank.host, rank.pid, rank.started, "dead", now, by)
-        for death in _death(rank, state, process, source, anybody=anybody):
-            yield replace(death, gone=gone)
-    known_ranks = {rank.rank for rank in chosen}
+            dead = Seen(rank.rank, rank.host, rank.pid, rank.started, "dead", now, by)
+            seat = replace(seat, seen=dead)  # noqa: PLW2901
+        for death in _death(seat, anybody=anybody):
+            yield replace(death, gone=seen.ended if seen is not None else None)
+    known_ranks = {seat.rank.rank for seat in seats}
     recorded = {(rank.pid, rank.started) for rank in found}
     for lost, source in {one.rank: (one, source) for one, source in kept}.values():
         if lost.rank not in known_ranks and (lost.pid, lost.started) not in recorded:
             yield from _unrecorded(lost, source)
-    yield from record_calls.progress(chosen, seen, sources, histories)
-    yield from _stacks(chosen, seen, sources, record_calls.process_of)
-    yield from _workers(newest, known, {r.file: Source(names[r.file]) for r in newest})
-    yield from record_calls.mismatches(chosen, sources, histories)
+    yield from record_calls.progress(seats)
+    yield from _stacks(seats)
+    # Below ranks that a script has started, a worker bears the script's number and world.
+    parents = {(s.rank.host, s.rank.rank, s.rank.world): s for s in seats}
+    started = {(s.rank.host, s.rank.pid): s for s in seats}
+    for child in children:
+        host, rank = child.rank.host, child.rank
+        parent = started.get((host, rank.parent)) or parents.get((host, rank.rank, rank.world))
+        if parent:
+            yield Child(child.process, parent.process, child.source)
+    yield from _stacks(children)
+    yield from record_calls.mismatches(seats)
 
 
 KIND = Kind("records", binary=True, sniff=_sniff, read=_read)
@@ -223,76 +231,46 @@ def _age(found: Sequence[Rank]) -> tuple[bool, float]:
     return any(rank.alive for rank in found), max(rank.last or 0.0 for rank in found)
 
 
-def _activity(
-    rank: Rank,
-    seen: Seen | None,
-    process: Process,
-    source: Source,
-    *,
-    now: float,
-    history: Sequence[collectives.Collective],
-) -> Iterable[Fact]:
+def _activity(seat: Seat, now: float) -> Iterable[Fact]:
+    rank, seen = seat.rank, seat.seen
     if seen is not None and seen.state in _KERNEL_WORDS:
         state = "dead" if seen.state == "zombie" else seen.state
-        yield State(process, state, source, seen.time)  # type: ignore[arg-type]
+        yield State(seat.process, state, seat.source, seen.time)  # type: ignore[arg-type]
     elif rank.alive is False:
-        yield State(process, "dead", source)
+        yield State(seat.process, "dead", seat.source)
     # A record is read before the threads are looked at.
     time_seen = min(seen.time, now) if seen is not None else None
     main = rank.main
     last = main.last if main is not None and not main.ended else None
     yield Activity(
-        process, source, rank.last if last is None else last, rank.step,
-        " > ".join(rank.sections), time_seen, *record_calls.alone(history),
-        runs=_runs_unseen(rank, seen), raised=rank.thread_raised,
+        seat.process, seat.source, rank.last if last is None else last, rank.step,
+        " > ".join(rank.sections), time_seen, *record_calls.alone(seat.history),
+        runs=_runs_unseen(seat), raised=rank.thread_raised,
     )  # fmt: skip
 
 
-def _paused_children(
-    newest: Iterable[Rank], known: Mapping[tuple[int, int], Seen]
-) -> dict[tuple[str, int], Pause]:
-    """Returns the breakpoints in which processes of ranks stand, by the rank's host and number."""
-    return {
-        (child.host, child.rank): child.pause
-        for child in newest
-        if child.is_child and child.pause is not None
-        if not _is_gone(child, known.get((child.pid, child.started)))
-    }
-
-
-def _pause(
-    rank: Rank, seen: Seen | None, process: Process, source: Source, *, now: float
-) -> Iterable[Fact]:
-    if rank.pause is not None:
-        gone = _is_gone(rank, seen)
-        last = rank.last if gone or seen is None else min(seen.time, now)
-        yield Paused(process, rank.pause, source, last, gone)
-
-
-def _runs_unseen(rank: Rank, seen: Seen | None) -> bool:
+def _runs_unseen(seat: Seat) -> bool:
     """Returns whether the main thread runs in a function whose lines are not recorded any more."""
-    main = rank.main
+    rank, main = seat.rank, seat.rank.main
     if main is None or main.ended or not main.stack:
         return False
-    state = main.state
-    if seen is not None and main.tid in seen.threads:
-        state, _ = seen.threads[main.tid]
+    threads = seat.seen.threads if seat.seen is not None else {}
+    state, _ = threads.get(main.tid, (main.state, 0.0))
     last = main.stack[-1]
     lowered = {(each.function, each.file) for each in rank.lowered}
     unseen = rank.sampled_since is not None or (last.function, last.file) in lowered
     return state == "running" and unseen
 
 
-def _death(
-    rank: Rank, seen: Seen | None, process: Process, source: Source, *, anybody: bool
-) -> Iterable[Death]:
+def _death(seat: Seat, *, anybody: bool) -> Iterable[Death]:
     """Says how it ended. anybody: somebody lived when the states were looked at.
 
     If nobody did, a record without a word says nothing: somebody may have ended the job since.
     """
+    rank, seen = seat.rank, seat.seen
     end, call = rank.end, record_calls.lost(rank)
     ended = seen.ended if seen is not None else None
-    died = partial(Death, process, source=source, site=_site(rank))
+    died = partial(Death, seat.process, source=seat.source, site=_site(rank))
     if end.raised:
         text = f"{end.raised} after {call} failed" if call else end.words
         yield died("exception", time=rank.last, code=end.exit_code, text=text, failed=call)
@@ -307,20 +285,14 @@ def _death(
         yield died("exit", time=ended, code=seen.code, text="os._exit() or exec", failed=call)
     elif end.how == "exited" or (seen is not None and seen.code == 0):
         yield died("exit", time=ended or rank.last, code=0)
-    elif _is_gone(rank, seen) and anybody and end.how in ("no word", "ending"):
+    elif seat.gone and anybody and end.how in ("no word", "ending"):
         yield died("signal", time=ended, text="killed, crashed or called os._exit()")
 
 
-def _is_gone(rank: Rank, seen: Seen | None) -> bool:
-    return rank.alive is False if seen is None else seen.state in ("dead", "zombie")
-
-
-def _alone_without_a_word(chosen: Sequence[Rank]) -> bool:
+def _alone_without_a_word(seats: Sequence[Seat]) -> bool:
     """Returns whether one rank is gone without a word, and all others lost it in a call."""
-    silent = [rank for rank in chosen if rank.end.how == "no word"]
-    return len(silent) == 1 and all(
-        record_calls.last_failed(rank) for rank in chosen if rank is not silent[0]
-    )
+    others = [seat.rank for seat in seats if seat.rank.end.how != "no word"]
+    return len(others) + 1 == len(seats) and all(map(record_calls.last_failed, others))
 
 
 def _site(rank: Rank) -> tuple[Frame, ...]:
@@ -330,42 +302,14 @@ def _site(rank: Rank) -> tuple[Frame, ...]:
     return (Frame(at.function, at.file, at.line),) if at is not None else ()
 
 
-def _workers(
-    newest: Sequence[Rank],
-    known: Mapping[tuple[int, int], Seen],
-    sources: Mapping[str, Source],
-) -> Iterable[Fact]:
-    """Tells where processes stand that ranks have started: workers that load data, mostly."""
-    seen = {rank.file: known.get((rank.pid, rank.started)) for rank in newest if rank.is_child}
-    living = [rank for rank in newest if rank.is_child and not _is_gone(rank, seen[rank.file])]
-    # Below ranks that a script has started, a worker bears the script's number and world.
-    parents = {(r.host, r.rank, r.world): r for r in newest if not r.is_child}
-    started = {(rank.host, rank.pid): rank for rank in newest if not rank.is_child}
-    for rank in living:
-        parent = started.get((rank.host, rank.parent))
-        if parent or (parent := parents.get((rank.host, rank.rank, rank.world))):
-            yield Child(_worker(rank), record_calls.process_of(parent), sources[rank.file])
-    yield from _stacks(living, seen, sources, _worker)
-
-
-def _worker(rank: Rank) -> Process:
-    return Process(None, rank.host or None, rank.pid)
-
-
-def _stacks(
-    chosen: Sequence[Rank],
-    seen: Mapping[str, Seen | None],
-    sources: Mapping[str, Source],
-    process_of: Callable[[Rank], Process],
-) -> Iterable[Stack]:
+def _stacks(seats: Sequence[Seat]) -> Iterable[Stack]:
     found: dict[tuple[Frame, ...], list[Thread]] = defaultdict(list)
-    missing = record_calls.missing(chosen)
-    for rank in chosen:
-        at = seen[rank.file]
-        time_seen = at.time if at is not None else rank.last
+    missing = record_calls.missing(seat.rank for seat in seats)
+    for seat in seats:
+        rank, process, source = seat.rank, seat.process, seat.source
         living = [thread for thread in rank.threads if not thread.ended]
         states_of = {thread.tid: (thread.state or "", thread.cpu) for thread in living}
-        states_of |= at.threads if at is not None else {}
+        states_of |= seat.seen.threads if seat.seen is not None else {}
         running = [thread for thread in living if states_of[thread.tid][0] == "running"]
         for thread in living:
             if not thread.stack:
@@ -374,15 +318,11 @@ def _stacks(
             # The only thread that runs, or that there is, must be the one that keeps the GIL.
             gil = None if rank.gil_wanted is None else (running or living) == [thread]
             found[record_calls.frames(thread, missing)].append(
-                Thread(
-                    process_of(rank), thread.name, thread.tid, state, gil, sources[rank.file],
-                    time_seen, cpu,
-                )
-            )  # fmt: skip
+                Thread(process, thread.name, thread.tid, state, gil, source, seat.time, cpu)
+            )
         if rank.gil_wanted is not None:
-            found[(_WANTS_GIL,)].append(
-                Thread(process_of(rank), "oddrank", state="waits for the GIL",
-                       source=sources[rank.file], time=time_seen)
-            )  # fmt: skip
+            waits = Thread(process, "oddrank", state="waits for the GIL", source=source,
+                           time=seat.time)  # fmt: skip
+            found[(_WANTS_GIL,)].append(waits)
     for frames, threads in found.items():
         yield Stack(frames, tuple(threads))

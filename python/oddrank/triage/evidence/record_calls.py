@@ -4,8 +4,8 @@ import itertools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from oddrank.errors import OddrankError
 from oddrank.inputs import Notes
@@ -35,18 +35,40 @@ _PAUSES = 32
 _Key = tuple[str, tuple[int, ...], str]  # name, ranks and back end of a group
 
 
-def histories(
-    chosen: Sequence[Rank], sources: Mapping[str, Source], notes: Notes
-) -> dict[str, list[collectives.Collective]]:
-    """Returns the newest calls of each record."""
-    last = max(1, _MOST_COMPARED // max(1, len(chosen)))
-    found = {}
-    for rank in chosen:
-        try:
-            found[rank.file] = collectives.read(rank.file, rank.content)[-last:]
-        except OddrankError as error:  # removed since
-            notes.add(sources[rank.file].file, str(error))
-    return found
+@dataclass(frozen=True)
+class Seat:
+    """A process with a record. seen: as somebody saw it. history: its newest calls."""
+
+    rank: Rank
+    seen: Seen | None
+    source: Source
+    history: Sequence[collectives.Collective] = ()
+
+    @property
+    def process(self) -> Process:
+        number = None if self.rank.is_child else self.rank.rank
+        return Process(number, self.rank.host or None, self.rank.pid)
+
+    @property
+    def gone(self) -> bool:
+        if self.seen is None:
+            return self.rank.alive is False
+        return self.seen.state in ("dead", "zombie")
+
+    @property
+    def time(self) -> float | None:
+        """When it was looked at."""
+        return self.rank.last if self.seen is None else self.seen.time
+
+
+def with_history(seat: Seat, of: int, notes: Notes) -> Seat:
+    """Adds its newest calls. of: so many processes are compared."""
+    try:
+        found = collectives.read(seat.rank.file, seat.rank.content)
+    except OddrankError as error:  # removed since
+        notes.add(seat.source.file, str(error))
+        return seat
+    return replace(seat, history=found[-max(1, _MOST_COMPARED // of) :])
 
 
 def alone(history: Sequence[collectives.Collective]) -> tuple[float | None, float | None]:
@@ -65,12 +87,8 @@ def alone(history: Sequence[collectives.Collective]) -> tuple[float | None, floa
 
 def missing(chosen: Iterable[Rank]) -> frozenset[tuple[str, str]]:
     """Returns function and file of what is not in the stacks of some record: called too often."""
-    return frozenset(
-        (each.function, each.file)
-        for rank in chosen
-        for each in rank.lowered
-        if each.level == "off"
-    )
+    lowered = (each for rank in chosen for each in rank.lowered)
+    return frozenset((each.function, each.file) for each in lowered if each.level == "off")
 
 
 def frames(
@@ -89,26 +107,11 @@ def frames(
     )
 
 
-def process_of(rank: Rank) -> Process:
-    return Process(rank.rank, rank.host or None, rank.pid)
-
-
-def progress(
-    chosen: Sequence[Rank],
-    seen: Mapping[str, Seen | None],
-    sources: Mapping[str, Source],
-    histories: Mapping[str, Sequence[collectives.Collective]],
-) -> Iterable[Progress]:
-    texts: dict[_Key, str] = {}
-    members: dict[_Key, list[int]] = defaultdict(list)
-    for rank in chosen:
-        for group in rank.groups:
-            key = (group.name, group.ranks, group.backend)
-            texts[key] = group.text
-            members[key].append(rank.rank)
-    for rank in chosen:
-        at = seen[rank.file]
-        own = {(g.name, g.ranks, g.backend): g for g in rank.groups}
+def progress(seats: Sequence[Seat]) -> Iterable[Progress]:
+    texts = {_key(group): group.text for seat in seats for group in seat.rank.groups}
+    for seat in seats:
+        rank = seat.rank
+        own = {_key(group): group for group in rank.groups}
         calls = _open_calls(rank)
         whole = _is_whole(rank)
         # Groups that others use: its process has issued nothing there.
@@ -120,12 +123,15 @@ def progress(
             name, ids, backend = key
             yield _progress_of(
                 Progress(
-                    process_of(rank), Group(name, ids, texts.get(key, "")), sources[rank.file],
-                    backend, whole=whole, time=at.time if at is not None else rank.last,
-                    threads=_threads(rank, histories.get(rank.file, ()), name, ids),
+                    seat.process, Group(name, ids, texts.get(key, "")), seat.source, backend,
+                    whole=whole, time=seat.time, threads=_threads(seat, name, ids),
                 ),
                 own.get(key), calls.get(key, []), gave_up.get(key),
             )  # fmt: skip
+
+
+def _key(group: collectives.ProcessGroup) -> _Key:
+    return group.name, group.ranks, group.backend
 
 
 def _progress_of(
@@ -134,21 +140,19 @@ def _progress_of(
     calls: Sequence[Call],
     failed: ranks.Collective | None,
 ) -> Progress:
-    ends_known = progress.backend in ON_HOST or (group is not None and group.ended is not None)
-    enqueued = group.issued if group is not None else None
-    completed = group.ended if group is not None else None
-    if group is None or ends_known:
-        enqueued, completed = enqueued or 0, completed or 0
-    elif enqueued is None:
-        enqueued = 0
-    numbered = [call for call in calls if call.op not in _MESSAGES]
+    enqueued = (group.issued if group is not None else None) or 0
+    completed = group.ended if group is not None else 0
+    if completed is None and progress.backend in ON_HOST:
+        completed = 0
+    alone = sum(call.op not in _MESSAGES for call in calls) == 1
     calls = [
         replace(call, seq=enqueued + 1)
-        if call.seq is None and call.op not in _MESSAGES and len(numbered) == 1 else call
+        if alone and call.seq is None and call.op not in _MESSAGES else call
         for call in calls
     ]  # fmt: skip
     enqueued = max([enqueued, *(c.seq for c in calls if c.seq and c.op not in _MESSAGES)])
-    if failed is not None and not calls and _is_last(failed, enqueued):
+    message = failed is not None and op_name(failed.operation) in _MESSAGES
+    if failed is not None and not calls and (message or failed.sequence in (None, enqueued)):
         # Its rank was in this call when it gave up, or lost somebody.
         calls = [_call(failed, ())]
         time = failed.ended or progress.time
@@ -159,10 +163,6 @@ def _progress_of(
     return replace(
         progress, enqueued=enqueued, completed=completed, open=tuple(calls), open_count=len(calls)
     )
-
-
-def _is_last(failed: ranks.Collective, enqueued: int) -> bool:
-    return op_name(failed.operation) in _MESSAGES or failed.sequence in (None, enqueued)
 
 
 def _is_whole(rank: Rank) -> bool:
@@ -223,19 +223,15 @@ def lost(rank: Rank) -> str:
     return op_name(failed.operation) if failed is not None else ""
 
 
-def mismatches(
-    chosen: Sequence[Rank],
-    sources: Mapping[str, Source],
-    histories: Mapping[str, Sequence[collectives.Collective]],
-) -> Iterable[Mismatch]:
+def mismatches(seats: Sequence[Seat]) -> Iterable[Mismatch]:
     issued: dict[_Key, dict[int, dict[matching.Signature, list[int]]]] = {}
-    for rank in chosen:
-        for each in histories.get(rank.file, ()):
+    for seat in seats:
+        for each in seat.history:
             if each.seq is None or each.op in _MESSAGES or op_name(each.op) in _MESSAGES:
                 continue
             at = issued.setdefault((each.group, each.ranks, each.backend), {})
-            at.setdefault(each.seq, {}).setdefault(_signature(each), []).append(rank.rank)
-    by_rank = {rank.rank: rank for rank in chosen}
+            at.setdefault(each.seq, {}).setdefault(_signature(each), []).append(seat.rank.rank)
+    by_rank = {seat.rank.rank: seat for seat in seats}
     for (name, ids, _), found in issued.items():
         different = matching.first_difference(found) if ids else None
         if different is not None:
@@ -243,19 +239,17 @@ def mismatches(
             group, usual = Group(name, ids), matching.expected(found, seq)
             known = usual is not None and any(usual == signature for signature, _ in variants)
             made = (
-                _variant(seq, v, by_rank, sources, group, usual=v[0] == usual if known else None)
+                _variant(seq, v, by_rank, group, usual=v[0] == usual if known else None)
                 for v in variants
             )
             yield Mismatch(group, seq, how, tuple(made))
 
 
-def _threads(
-    rank: Rank, history: Sequence[collectives.Collective], group: str, ranks: tuple[int, ...]
-) -> tuple[str, ...]:
+def _threads(seat: Seat, group: str, ranks: tuple[int, ...]) -> tuple[str, ...]:
     """Returns the threads that were in calls of a group at the same time, not long ago."""
     # Of a call on a device only the begin is recorded; messages need no order.
     calls = [
-        c for c in history[-_PAUSES:]
+        c for c in seat.history[-_PAUSES:]
         if (c.group, c.ranks) == (group, ranks) and c.state != "issued" and c.op not in _MESSAGES
     ]  # fmt: skip
     found = {
@@ -267,7 +261,7 @@ def _threads(
     }  # fmt: skip
     return tuple(
         f"{thread.name or 'a thread'}{_place(frames(thread))}"
-        for thread in rank.threads if thread.tid in found
+        for thread in seat.rank.threads if thread.tid in found
     )  # fmt: skip
 
 
@@ -283,18 +277,13 @@ def _signature(each: collectives.Collective) -> matching.Signature:
 
 
 def _variant(
-    seq: int,
-    variant: tuple[matching.Signature, Collection[int]],
-    by_rank: Mapping[int, Rank],
-    sources: Mapping[str, Source],
-    group: Group,
-    *,
-    usual: bool | None,
-) -> Variant:
+    seq: int, variant: tuple[matching.Signature, Collection[int]], by_rank: dict[int, Seat],
+    group: Group, *, usual: bool | None,
+) -> Variant:  # fmt: skip
     signature, numbers = variant
     first = by_rank[min(numbers)]
     site = next(
-        (call.site for key, calls in _open_calls(first).items() for call in calls
+        (call.site for key, calls in _open_calls(first.rank).items() for call in calls
          if key[:2] == (group.name, group.ranks) and call.seq == seq),
         (),
     )  # fmt: skip
@@ -302,4 +291,4 @@ def _variant(
     call = Call(
         seq, signature.op, root=signature.root, dtype=signature.dtype, sizes=sizes, site=site
     )
-    return Variant(call, tuple(sorted(numbers)), sources[first.file], usual)
+    return Variant(call, tuple(sorted(numbers)), first.source, usual)

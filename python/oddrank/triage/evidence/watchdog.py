@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from oddrank.inputs import Item, Notes, unix_time
 from oddrank.triage.evidence import Kind, log_lines
@@ -23,18 +24,12 @@ from oddrank.triage.facts import (
 
 # OpType= -> the name as users call it. The others become lower case.
 _OPS = {
-    "ALLREDUCE": "all_reduce",
-    "ALLREDUCE_COALESCED": "all_reduce_coalesced",
-    "_ALLREDUCE_SPARSE": "all_reduce_sparse",
-    "ALLGATHER": "all_gather",
-    "_ALLGATHER_BASE": "all_gather_into_tensor",
-    "ALLGATHER_COALESCED": "all_gather_coalesced",
-    "_REDUCE_SCATTER_BASE": "reduce_scatter_tensor",
-    "ALLTOALL": "all_to_all",
-    "ALLTOALL_BASE": "all_to_all_single",
-    "RECVANYSOURCE": "recv",
-    "UNKNOWN": "",
-}
+    "ALLREDUCE": "all_reduce", "ALLREDUCE_COALESCED": "all_reduce_coalesced",
+    "_ALLREDUCE_SPARSE": "all_reduce_sparse", "ALLGATHER": "all_gather",
+    "_ALLGATHER_BASE": "all_gather_into_tensor", "ALLGATHER_COALESCED": "all_gather_coalesced",
+    "_REDUCE_SCATTER_BASE": "reduce_scatter_tensor", "ALLTOALL": "all_to_all",
+    "ALLTOALL_BASE": "all_to_all_single", "RECVANYSOURCE": "recv", "UNKNOWN": "",
+}  # fmt: skip
 # Their numbers are not those of all members: a batch of sends and receives counts as one call.
 _OF_PAIRS = frozenset({"SEND", "RECV", "RECVANYSOURCE", "COALESCED"})
 # Calls in which every rank must give as many elements.
@@ -54,9 +49,7 @@ _RANK = re.compile(r"\[Rank (\d+)\]")
 _NCCL2 = re.compile(r"\[TC\]\[rank=(\d+)\]\[name=([^\]]*)\]")
 _GAVE_UP = re.compile(r"Watchdog caught collective operation timeout|timed out after|to timeout - ")
 _AT_WORK = re.compile(r"at (?:\w+ )?work(?: sequence id)?: (-?\d+)")
-_ENQUEUED = re.compile(r"[Ll]ast enqueued(?: \w+)? work: (-?\d+)")
-_STARTED = re.compile(r"[Ll]ast started(?: \w+)? work: (-?\d+)")
-_COMPLETED = re.compile(r"[Ll]ast completed(?: \w+)? work: (-?\d+)")
+_LAST = re.compile(r"[Ll]ast (enqueued|started|completed)(?: \w+)? work: (-?\d+)")
 _DUMP_FROM = re.compile(r"collective timeout from\s+rank (\d+)")
 _BARRIER = re.compile(r"Ranks? ([\d, ]+?) failed to pass monitoredBarrier")
 _NOT_JOINED = re.compile(r"\[([\d, ]+)\] finished collective #(\d+), but didn't join collective")
@@ -68,7 +61,13 @@ _FINGERPRINT = re.compile(
 )
 _DUMP_FILE = re.compile(r"Flight Recorder debug info to (\S+)")
 _DEFAULT = "default_pg"
+_WORLD = Group("0", (), _DEFAULT)
 _STOOD = ("Heartbeat monitor timed out", "watchdog got stuck for", "watchdog hang")
+_ADVICE = {
+    "Stack trace of the failed collective not found": "flight-recorder",
+    "Could not acquire GIL": "stacks", "watchdog got stuck for": "stacks",
+    "watchdog hang": "stacks",
+}  # fmt: skip
 
 
 @dataclass
@@ -108,22 +107,18 @@ class _Lines:
 
     def add(self, log: Log, line: Line) -> None:
         source = log.source(line)
+        if advice := _ADVICE.get(line.word):
+            self.others.append(Advice(advice, source))
         if line.word == "Detected mismatch between":
             self._fingerprints(line, source)
         elif line.word == "monitoredBarrier":
             self._barrier(line, source)
         elif line.word == " collective #":
             self._desync(line, source)
-        elif line.word.startswith("Stack trace of the failed"):
-            self.others.append(Advice("flight-recorder", source))
         elif line.word == "Flight Recorder debug info to":
             if found := _DUMP_FILE.search(line.text):
                 self.others.append(Advice(f"flight-recorder-dump:{found[1]}", source))
-        elif line.word == "Could not acquire GIL":
-            self.others.append(Advice("stacks", source))
-        else:
-            if line.word in _STOOD[1:]:
-                self.others.append(Advice("stacks", source))
+        elif not advice or line.word in _STOOD:
             if found := _DUMP_FROM.search(line.text):
                 # That rank timed out first and told the others: it waited, too.
                 self.victims.setdefault(int(found[1]), source)
@@ -134,10 +129,10 @@ class _Lines:
         group, plain = _GROUP.search(line.text), _RANK.search(line.text)
         if nccl2 := _NCCL2.search(line.text):
             member, name, text = int(nccl2[1]), nccl2[2], ""
-        elif group or plain:
-            member = int(group[4] if group else plain[1] if plain else 0)
-            name = (group[2] or group[1]) if group else ""
-            text = (group[3] or "") if group else ""
+        elif group:
+            member, name, text = int(group[4]), group[2] or group[1], group[3] or ""
+        elif plain:
+            member, name, text = int(plain[1]), "", ""
         else:
             return
         if name == "0" and (nccl2 or (group and group[1] == "0")):
@@ -155,11 +150,8 @@ class _Lines:
         gave_up = work or at or _GAVE_UP.search(line.text)
         seen.timed_out |= gave_up is not None
         seen.stood |= line.word in _STOOD
-        for field_, pattern in (
-            ("enqueued", _ENQUEUED), ("started", _STARTED), ("completed", _COMPLETED)
-        ):  # fmt: skip
-            if number := pattern.search(line.text):
-                setattr(seen, field_, max(int(number[1]), 0))
+        for name, number in _LAST.findall(line.text):
+            setattr(seen, name, max(int(number), 0))
         if line.time is not None:
             seen.time = line.time if seen.time is None else min(seen.time, line.time)
             if ran := _RAN.search(line.text):
@@ -193,42 +185,38 @@ class _Lines:
             self.seen[key] = _Seen(process, name, text, member, source)
         return self.seen[key]
 
+    def _stand(
+        self, ranks: Iterable[int], group: Group, line: Line, source: Source, *counts: Any,
+        **more: Any,
+    ) -> None:  # fmt: skip
+        self.others += [
+            Progress(Process(rank), group, source, *counts, time=line.time, **more)  # type: ignore[misc]
+            for rank in ranks
+        ]
+
     def _barrier(self, line: Line, source: Source) -> None:
         """monitored_barrier(): rank 0 names the ranks that did not come."""
         if not (found := _BARRIER.search(line.text)):
             return
         group = Group("monitored_barrier", (), "the gloo group of monitored_barrier")
-        late = [int(rank) for rank in found[1].replace(",", " ").split()]
         own = line.process.rank if line.process.rank is not None else 0
         plain = _RANK.search(line.text)
-        if plain and int(plain[1]) != own:  # these are ranks of a part of the job
-            late = []
         call = Call(1, "monitored_barrier")
-        self.others.append(
-            Progress(Process(own), group, source, "gloo", 1, open=(call,), open_count=1,
-                     completed=0, time=line.time, timed_out=True)
-        )  # fmt: skip
-        for rank in late:
-            self.others.append(
-                Progress(Process(rank), group, source, "gloo", 0, completed=0, time=line.time)
-            )
+        self._stand([own], group, line, source, "gloo", 1, completed=0, open=(call,), open_count=1,
+                    timed_out=True)  # fmt: skip
+        if not plain or int(plain[1]) == own:  # else these are ranks of a part of the job
+            self._stand(_ranks(found[1]), group, line, source, "gloo", 0, completed=0)
 
     def _desync(self, line: Line, source: Source) -> None:
         """The desync report: TORCH_NCCL_DESYNC_DEBUG=1."""
-        group = Group("0", (), _DEFAULT)
         if found := _NOT_JOINED.search(line.text):
-            for rank in found[1].replace(",", " ").split():
-                self.others.append(
-                    Progress(Process(int(rank)), group, source, "nccl", int(found[2]),
-                             completed=int(found[2]), time=line.time)
-                )  # fmt: skip
+            seq = int(found[2])
+            self._stand(_ranks(found[1]), _WORLD, line, source, "nccl", seq, completed=seq)
         if found := _NOT_FINISHED.search(line.text):
             seq = int(found[2])
-            for rank in found[1].replace(",", " ").split():
-                self.others.append(
-                    Progress(Process(int(rank)), group, source, "nccl", seq, seq, seq - 1,
-                             (Call(seq, "", state="started"),), 1, time=line.time)
-                )  # fmt: skip
+            call = Call(seq, "", state="started")
+            self._stand(_ranks(found[1]), _WORLD, line, source, "nccl", seq, seq, seq - 1, (call,),
+                        1)  # fmt: skip
 
     def _fingerprints(self, line: Line, source: Source) -> None:
         """TORCH_DISTRIBUTED_DEBUG=DETAIL: two ranks about to issue different calls."""
@@ -240,11 +228,13 @@ class _Lines:
             dtype = (found[5] or "").lower()
             call = Call(seq, _op(found[3]), sizes=found[4] or "", dtype=dtype)
             self.issued[seq][call].setdefault(int(found[1]), source)
-            self.others.append(
-                Progress(Process(int(found[1])), Group("0", (), _DEFAULT), source, enqueued=seq,
-                         completed=seq - 1 if seq else None,  # without a number: unknown
-                         open=(call,), open_count=1, time=line.time)
-            )  # fmt: skip
+            # Without a number: unknown.
+            self._stand([int(found[1])], _WORLD, line, source, enqueued=seq, open=(call,),
+                        completed=seq - 1 if seq else None, open_count=1)  # fmt: skip
+
+
+def _ranks(text: str) -> list[int]:
+    return [int(rank) for rank in text.replace(",", " ").split()]
 
 
 def _mismatch(group: Group, seq: int, ranks: Mapping[Call, Iterable[int]], source: Source) -> Fact:
@@ -274,7 +264,7 @@ def _facts(lines: _Lines) -> Iterator[Fact]:
     yield from lines.others
     for seq, calls in lines.issued.items():
         source = next(iter(next(iter(calls.values())).values()))
-        yield _mismatch(Group("0", (), _DEFAULT), seq, calls, source)
+        yield _mismatch(_WORLD, seq, calls, source)
     ranked = {(s.name, s.member) for s in lines.seen.values() if s.process.rank is not None}
     # What a process without a prefix repeats of one that has said it is no other one's.
     seen = [
@@ -347,7 +337,7 @@ def _groups(seen: Sequence[_Seen]) -> list[Group]:
         rank = each.process.rank
         alone = Group("", (), f"an unnamed group of rank {rank}")
         if not each.name:
-            found.append(Group("0", (), _DEFAULT) if unnamed else alone)
+            found.append(_WORLD if unnamed else alone)
             continue
         members = {(one.member, one.process.rank) for one in by_name[each.name]}
         if len({member for member, _ in members}) < len(members):
