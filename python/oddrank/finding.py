@@ -106,7 +106,7 @@ class Row:
     drains_node: bool = False
 
     def found(self, who: Who = Who("rank"), /, *evidence: Evidence, **told: object) -> Finding:
-        """Makes a finding of what the row says."""
+        """Makes a finding of what the row says; with a stage, if it is told one."""
         told |= {"who": who, "be": who.is_or_are}
         level, why = self.sure
         return Finding(
@@ -114,6 +114,7 @@ class Row:
             who=who,
             cause=self.cause,
             what=self.what.format_map(told),
+            stage=str(told["stage"]) if told.get("stage") else None,
             evidence=evidence,
             confidence=Confidence(level, why.format_map(told)),
             next=tuple(step.format_map(told) for step in self.next),

@@ -57,8 +57,8 @@ def test_what_is_known_of_ranks_makes_their_sentences(golden):
     kept_away = [*cases["open files"], *cases["resolver"]]
     assert brief(kept_away) == "unknown open-files: nobody; unknown resolver: nobody"
     cases["LOCAL_RANK"] = judge_join(run("3 local_rank=0")[1])
-    cases["stage failed"] = [findings.stage_failed("device", "its plan", error())]
-    cases["part failed"] = [findings.part_failed("the table", error())]
+    cases["stage failed"] = [findings.failed("its plan", error(), "device")]
+    cases["part failed"] = [findings.failed("the table", error())]
     check(cases, golden)
 
 

@@ -59,8 +59,7 @@ def _wrong(
     row: CauseRow, who: Who, stage: str, seen: Sequence[Mismatch], *, more: str = "", why: str = ""
 ) -> Finding:
     observers, shown = Who("rank", tuple(m["observer"] for m in seen)), mismatch_evidence(seen)
-    found = row.found(who, *shown, stage=stage, observers=observers, more=more, why=why)
-    return replace(found, stage=stage)
+    return row.found(who, *shown, stage=stage, observers=observers, more=more, why=why)
 
 
 def origin_of(

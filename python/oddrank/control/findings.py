@@ -238,18 +238,17 @@ def _kept_away(round: StageRound) -> list[Finding]:
     told = {"missing": missing, "limits": round.limits, "host": round.states[0].host}
     if round.limits:
         seen = Evidence(round.limits, "open-file limit")
-        return [replace(OPEN_FILES.found(_NOBODY, seen, **told), stage=JOIN)]
+        return [OPEN_FILES.found(_NOBODY, seen, stage=JOIN, **told)]
     if round.states[0].resolver_slow:
         seen = Evidence("no answer within a second", "reverse DNS of its own address")
-        return [replace(RESOLVER.found(_NOBODY, seen, **told), stage=JOIN)]
+        return [RESOLVER.found(_NOBODY, seen, stage=JOIN, **told)]
     return []
 
 
 def _turned_away(claim: OddClaim) -> Finding:
     """Two processes claim one rank, or the WORLD_SIZE of a rank is not rank 0's."""
     row = OTHER_WORLD if claim.other_world else CLAIMED_TWICE
-    seen = Evidence(claim.text, str(SOURCE))
-    return replace(row.found(_NOBODY, seen, claim=claim.text), stage=JOIN)
+    return row.found(_NOBODY, Evidence(claim.text, str(SOURCE)), stage=JOIN, claim=claim.text)
 
 
 def wrong_local_rank(run: RunState, rank: int, expected: int, twins: list[int]) -> Finding:
@@ -257,7 +256,7 @@ def wrong_local_rank(run: RunState, rank: int, expected: int, twins: list[int]) 
     has = run.states[rank].local_rank
     seen = Evidence(f"{ranks_text([rank, *twins])}: LOCAL_RANK={has}", "environment", has)
     told = {"has": has, "twins": ranks_text(twins), "expected": expected}
-    return replace(WRONG_LOCAL_RANK.found(run.who([rank]), seen, **told), stage=JOIN)
+    return WRONG_LOCAL_RANK.found(run.who([rank]), seen, stage=JOIN, **told)
 
 
 def ended_early(behind: Sequence[Suspect], run: RunState) -> list[Finding]:
@@ -275,22 +274,16 @@ def ended_early(behind: Sequence[Suspect], run: RunState) -> list[Finding]:
     points = _stand([run.states[rank] for rank in stood[:_MOST_TOLD]], ())
     seen = [Evidence(point.text, str(SOURCE)) for point in points]
     stage, host = behind[0].stage, run.states[stood[0]].host
-    found = ENDED_EARLY.found(_NOBODY, *seen, stage=stage, host=host, **told, **verbs)
-    return [replace(found, stage=stage)]
+    return [ENDED_EARLY.found(_NOBODY, *seen, stage=stage, host=host, **told, **verbs)]
 
 
-def stage_failed(stage: str, part: str, error: BaseException) -> Finding:
-    """The plan or the judgement of a stage raised. part: "its plan", "its judgement"."""
-    return replace(_own_error(STAGE_FAILED, part, error, stage), stage=stage)
+def failed(part: str, error: BaseException, stage: str = "") -> Finding:
+    """The plan or the judgement of a stage raised, or a part of the report could not be made.
 
-
-def part_failed(part: str, error: BaseException) -> Finding:
-    """A part of the report, or one of its files, could not be made."""
-    return _own_error(PART_FAILED, part, error)
-
-
-def _own_error(row: Row, part: str, error: BaseException, stage: str = "") -> Finding:
+    part: "its plan", "its judgement"; or a part, or a file, of the report.
+    """
     raised = type_and_text(error)[:300]
     *_, frame = traceback.extract_tb(error.__traceback__)
     seen = Evidence(raised, f"{frame.filename}:{frame.lineno}")
+    row = STAGE_FAILED if stage else PART_FAILED
     return row.found(_NOBODY, seen, part=part, error=raised, stage=stage)

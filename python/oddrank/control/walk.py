@@ -187,7 +187,7 @@ class Walk:
 
     def _try(self, stage: AnyStage, part: str, do: Callable[[], Any]) -> Any:
         """Returns do(), or _RAISED. The walk goes on: other stages' findings must not be lost."""
-        failed = partial(findings.stage_failed, stage.name, part)
+        failed = partial(findings.failed, part, stage=stage.name)
         done = self._outcome.attempt(do, failed, _RAISED, passes=OddrankError)
         if done is _RAISED:
             self._outcome.complete = False

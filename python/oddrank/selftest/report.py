@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from oddrank import exclude, exposition
-from oddrank.control.findings import part_failed
+from oddrank.control.findings import failed
 from oddrank.control.stages import AnyStage, RunState, nodes_of
 from oddrank.control.walk import OVER, Outcome
 from oddrank.finding import fold, ranks_text
@@ -74,7 +74,7 @@ def _made(
     outcome: Outcome, part: str, otherwise: Any, make: Callable[..., Any], *given: Any
 ) -> Any:
     """Returns make(*given), or `otherwise` and a finding of the outcome that says why."""
-    return outcome.attempt(partial(make, *given), partial(part_failed, part), otherwise)
+    return outcome.attempt(partial(make, *given), partial(failed, part), otherwise)
 
 
 def _all_well(outcome: Outcome, launch: Launch) -> str:
