@@ -6,7 +6,7 @@ leaves behind (Xid 13, 31, 43, 45) are consequences: they are suspects only wher
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 from oddrank.finding import duration
 from oddrank.triage import causes
@@ -35,34 +35,31 @@ class _Ties:
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self.by_gpu: dict[str, set[Process]] = defaultdict(set)
-        self.by_index: dict[tuple[str | None, int | None], set[Process]] = defaultdict(set)
-        self.by_pid: dict[int | None, set[Process]] = defaultdict(set)
-        self.by_host: dict[str, set[Process]] = {}
-        for process in view.processes:
-            if process.rank is not None:
-                self.by_pid[process.pid].add(process)
-                if process.host:
-                    self.by_host.setdefault(process.host, set()).add(process)
+        self._by_host: dict[str, set[Process]] = defaultdict(set)
+        self._by_gpu: dict[object, set[Process]] = defaultdict(set)
         for known in view.identities:
             if known.process.rank is not None:
-                self.by_gpu[known.gpu].add(known.process)
-                self.by_index[known.process.host, known.gpu_index].add(known.process)
+                for key in (known.gpu, (known.process.host, str(known.gpu_index))):
+                    self._by_gpu[key].add(known.process)
+        for process in view.processes:
+            if process.rank is not None and process.host:
+                self._by_host[process.host].add(process)
 
     def host(self, trouble: Trouble) -> str | None:
         """Returns the host as the job calls it: said, in the file's name, or the only one."""
         if trouble.host is not None:
             short = _short(trouble.host)
-            return next((h for h in self.by_host if _short(h) == short), trouble.host)
-        named = self._by_file(trouble)
-        if len(named) == 1:
-            return named[0]
-        return next(iter(self.by_host)) if len(self.by_host) == 1 else None
+            return next((h for h in self._by_host if _short(h) == short), trouble.host)
+        named = self._by_file(trouble) or [*self._by_host]
+        return named[0] if len(named) == 1 else None
 
     def _by_file(self, trouble: Trouble) -> list[str]:
-        """Returns the hosts that the name of a fault's file names."""
-        parts = {_short(part) for part in _names(trouble.source.file)}
-        return [host for host in self.by_host if _short(host) in parts]
+        """Returns the hosts that the name of a fault's file names: node7/dmesg, dmesg-node7.txt."""
+        file = trouble.source.file.lower()
+        return [
+            host for host in self._by_host if (short := _short(host)) in file
+            and re.search(rf"(?:^|[/:_-]){re.escape(short)}(?:$|[/:._-])", file)
+        ]  # fmt: skip
 
     def processes(self, trouble: Trouble) -> tuple[Process, ...]:
         """Returns the processes whose device it is, or that it hit; empty if nothing ties it."""
@@ -72,90 +69,69 @@ class _Ties:
         if told and not (of and world and int(of[1]) != world):
             return self._view.named(trouble.hits)
         host = self.host(trouble)
-
-        def here(several: Iterable[Process]) -> set[Process]:
-            return {p for p in several if host is None or p.host is None or _same(p.host, host)}
-
         if _of_a_gpu(trouble) and trouble.device:
             device = trouble.device.removeprefix("GPU ")
-            own = here(self.by_gpu.get(device, ()))
-            if not own and device.isdecimal() and host is not None:
-                own = set(self.by_index.get((host, int(device[:9])), ()))
+            own = {p for p in self._by_gpu.get(device, ()) if _may_be(p.host, host)}
+            own = own or self._by_gpu.get((host or "", device), set())
             if len(own) == 1:
                 return tuple(own)
-        hit = {p for pid in trouble.pids for p in here(self.by_pid.get(pid, ()))}
+        join, at = self._view.join, (host, None)
+        named = (join(Process(None, place, pid)) for pid in trouble.pids for place in at)
+        hit = {p for p in named if p.rank is not None and _may_be(p.host, host)}
         if len(hit) == 1:
             return tuple(hit)
         if trouble.host is None and not self._by_file(trouble):
             return ()  # a log that names no host may be of any
-        of_host = self.by_host.get(host or "", set())
-        if len(of_host) == 1 or (
-            of_host and not _of_a_gpu(trouble) and trouble.kind not in _SHARED
-        ):
+        of_host = self._by_host.get(host or "", set())
+        if len(of_host) == 1 or not (_of_a_gpu(trouble) or trouble.kind in _SHARED):
             return tuple(sorted(of_host, key=lambda p: (p.rank is None, p.rank or 0)))
         return ()
 
 
 def judge(view: View) -> list[Suspect]:
-    """Returns a suspect for each process or device with faults, the surest first."""
+    """Returns a suspect for each process or device with faults, the surest first.
+
+    Errors of programs that GPUs report count where nothing else was read.
+    """
     ties, stall = _Ties(view), _when(view)
+    of_program = {t for t in view.troubles if _is_of_program(t, view)}
+    faults = [
+        t for t in view.troubles
+        if t.kind not in _OF_OTHERS and t.whose in ("hardware", "unknown") and t not in of_program
+    ]  # fmt: skip
+    if not faults and not (view.deaths or view.progress or view.stacks or view.counts):
+        faults = [t for t in view.troubles if t.kind == "xid" and t in of_program]
     several: dict[object, list[Trouble]] = defaultdict(list)
     gpus = [t for t in view.troubles if t.kind == "pcie" and (t.device or "").startswith("GPU ")]
     hosts = Counter(t.host for t in gpus)
-    for trouble in view.troubles:
-        if trouble.kind in _OF_OTHERS or trouble.whose not in ("hardware", "unknown"):
-            continue
-        if trouble.whose == "unknown" and _follows_a_program(trouble, view):
-            continue
+    for trouble in faults:
         device = trouble.device
         if trouble.kind == "pcie" and hosts[trouble.host] == 1:  # both ends of one link
             device = next(gpu.device for gpu in gpus if gpu.host == trouble.host)
         key = frozenset(ties.processes(trouble)) or (ties.host(trouble), device, trouble.kind)
         several[key].append(trouble)
-    if not several and not (view.deaths or view.progress or view.stacks or view.counts):
-        return _of_applications(view, ties)
-    found = [_suspect(group, ties, stall) for group in several.values()]
+    found = [_suspect(group, ties, stall, of_program) for group in several.values()]
     return sorted(found, key=lambda s: (-s.certainty, not s.processes, ranks(s.processes)))[:_MOST]
 
 
-def _follows_a_program(trouble: Trouble, view: View) -> bool:
-    """Returns whether a program's error on the same GPU, just before, explains a fault."""
+def _is_of_program(trouble: Trouble, view: View) -> bool:
+    """Returns whether a program made a fault: it says so, or one of a program's on the same GPU,
+    just before, explains it."""
+    if trouble.whose != "unknown":
+        return trouble.whose in ("application", "cleanup")
     return any(
         other.kind == trouble.kind == "xid"
         and other.whose == "application"
         and (other.host, other.device) == (trouble.host, trouble.device)
-        and other.time is not None
-        and trouble.time is not None
-        and 0 <= trouble.time - other.time <= _JUST_AFTER
+        and None not in (other.time, trouble.time)
+        and 0 <= (trouble.time or 0.0) - (other.time or 0.0) <= _JUST_AFTER
         for other in view.troubles
     )
 
 
-def _of_applications(view: View, ties: _Ties) -> list[Suspect]:
-    """Returns the errors of programs that GPUs report, where nothing else was read."""
-    several: dict[object, list[Trouble]] = defaultdict(list)
-    for trouble in view.troubles:
-        own = trouble.whose in ("application", "cleanup") or _follows_a_program(trouble, view)
-        if trouble.kind == "xid" and own:
-            several[ties.processes(trouble) or (ties.host(trouble), trouble.device)].append(trouble)
-    found = []
-    for group in several.values():
-        group.sort(key=lambda t: (t.whose != "application", t.time or 0.0))
-        processes = ties.processes(group[0])
-        if not processes and len(group[0].pids) == 1:
-            processes = (Process(None, ties.host(group[0]), group[0].pids[0]),)
-        found.append(
-            Suspect(
-                causes.APPLICATION, processes, "error-of-its-program",
-                _MEDIUM if group[0].whose == "application" and len(processes) == 1 else _LOW,
-                tuple(Point(_text(trouble, ties), trouble.source) for trouble in group),
-                trouble=tuple(group), time=group[0].time,
-            )
-        )  # fmt: skip
-    return sorted(found, key=lambda s: (-s.certainty, s.time or 0.0))[:_MOST]
-
-
-def _suspect(group: Sequence[Trouble], ties: _Ties, stall: float | None) -> Suspect:
+def _suspect(
+    group: Sequence[Trouble], ties: _Ties, stall: float | None, of_program: Collection[Trouble]
+) -> Suspect:
     """Makes one suspect of all faults of the same processes or device: the worst one first."""
     processes = ties.processes(group[0])
     sure = {id(t): _certainty(t, stall, tied=bool(processes)) for t in group}
@@ -170,8 +146,14 @@ def _suspect(group: Sequence[Trouble], ties: _Ties, stall: float | None) -> Susp
     if all(t.kind == "setting" for t in group):
         cause, rule, certainty = causes.SETTINGS, "other-settings", int(bool(processes))
         rule = "one-gpu" if "Duplicate GPU" in worst.text else rule
-    distance, against = _distance(worst, stall), []
-    if distance is not None and distance > _OLD:
+    if worst in of_program:
+        group = sorted(group, key=lambda t: (t.whose != "application", t.time or 0.0))
+        worst, cause, rule = group[0], causes.APPLICATION, "error-of-its-program"
+        if not processes and len(worst.pids) == 1:
+            processes = (Process(None, ties.host(worst), worst.pids[0]),)
+        certainty = int(worst.whose == "application" and len(processes) == 1)
+    distance, against = _distance(worst, stall) or 0.0, []
+    if distance > _OLD:
         against = [Point(f"it was logged {duration(distance)} away from the stall", worst.source)]
     return Suspect(
         cause, processes, rule, certainty, tuple(Point(_text(t, ties), t.source) for t in group),
@@ -228,23 +210,13 @@ def _of_a_gpu(trouble: Trouble) -> bool:
     return trouble.kind in _OF_A_GPU or (trouble.device or "").startswith("GPU ")
 
 
-def _same(one: str, other: str) -> bool:
+def _may_be(one: str | None, other: str | None) -> bool:
     """Returns whether two hosts may be one: a name and an address may."""
+    if one is None or other is None:
+        return True
     return _short(one) == _short(other) or is_address(one) != is_address(other)
 
 
 def _short(host: str) -> str:
     """Returns a host's name without its domain; an address as it is."""
     return host if is_address(host) else host.lower().partition(".")[0]
-
-
-def _names(file: str) -> Iterator[str]:
-    """Yields parts of a file's name that may be a host's: logs/node7/dmesg, dmesg-node7.txt."""
-    for part in file.replace(":", "/").split("/"):
-        yield part
-        stem = part.partition(".")[0]
-        yield stem
-        for separator in "-_":
-            for piece in (stem.partition(separator)[2], stem.rpartition(separator)[0]):
-                if piece:
-                    yield piece
