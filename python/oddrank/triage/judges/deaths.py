@@ -10,7 +10,7 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from oddrank.triage import causes, timeline
 from oddrank.triage.facts import Call, Death, Process, Stop
@@ -22,7 +22,6 @@ from oddrank.triage.judges.ends import (
     ends_of,
     is_interrupt,
     signature,
-    time_of,
     timed,
 )
 from oddrank.triage.suspects import Cause, Point, Suspect
@@ -82,13 +81,16 @@ def _judge(view: View) -> list[Suspect]:
     # A crash among other ends may be theirs: a library that is torn down under a thread.
     first = [end for end in own if not (end.best.among and end.best.signal == 9)
              and (end.best.signal not in _CASCADES or end.best.how != "signal")]  # fmt: skip
-    if first and len(first) < len(own):
-        crashes = [end for end in own if end not in first]
-        own = first + [end for end in crashes if all(before(end, other) for other in first)]
+    own = [end for end in own if end in first or all(before(end, other) for other in first)]
     unlike = [end for end in ends if end.why == "unlike"]
-    if own and not unlike:
-        return _causes(view, ends, own)
-    return _mismatch(view, ends, unlike) if unlike else _awaited(view, ends)
+    if not unlike:
+        return _causes(view, ends, own) if own else _awaited(view, ends)
+    if view.mismatches:  # both calls are known: they are judged themselves
+        return []
+    # Who was sent more than it expected, or its peer, gave another size.
+    points = [Point(_words(end), end.best.source) for end in unlike]
+    victims = [end for end in ends if end.why in ("waited", "lost")]
+    return [_left(causes.UNKNOWN, (), "sizes-differ", points, victims, death=unlike[0].best)]
 
 
 def _causes(view: View, ends: Sequence[End], own: Sequence[End]) -> list[Suspect]:
@@ -104,14 +106,12 @@ def _causes(view: View, ends: Sequence[End], own: Sequence[End]) -> list[Suspect
             groups[of] = [end for end in group if not any(before(o, end) for o in group)]
     # No other kind of end is known to have come before all of these.
     firsts = [
-        group
-        for group in groups.values()
+        group for group in groups.values()
         if not any(
             all(any(before(other, end) for other in others) for end in group)
-            for others in groups.values()
-            if others is not group
+            for others in groups.values() if others is not group
         )
-    ]
+    ]  # fmt: skip
     found = [_cause(view, ends, group) for group in sorted(firsts, key=_weight)]
     later = len(groups) - len(firsts)
     if len(found) > 1:
@@ -210,20 +210,14 @@ def _everywhere(view: View, ends: Sequence[End], group: list[End]) -> bool:
 
 def _after_timeouts(view: View, group: list[End]) -> bool:
     """Returns whether a watchdog gave up on the same host before the first of these ended."""
-    first = min((timed(end) for end in group), key=time_of, default=None)
+    known = [death for end in group if (death := timed(end))]
+    first = min(known, key=lambda death: death.time or 0.0, default=None)
     hosts = {end.process.host for end in group}
-    return (
-        first is not None
-        and first.time is not None
-        and any(
-            p.time is not None
-            and p.process.host in hosts
-            and p.time + (1.0 if p.wall == first.wall else timeline.ZONES) < first.time
-            for members in view.progress.values()
-            for p in members.values()
-            if p.timed_out
-        )
-    )
+    return first is not None and any(
+        p.timed_out and p.time is not None and p.process.host in hosts
+        and p.time + (1.0 if p.wall == first.wall else timeline.ZONES) < (first.time or 0.0)
+        for members in view.progress.values() for p in members.values()
+    )  # fmt: skip
 
 
 def _awaited(view: View, ends: Sequence[End]) -> list[Suspect]:
@@ -236,11 +230,10 @@ def _awaited(view: View, ends: Sequence[End]) -> list[Suspect]:
         return [absent]
     ended = {end.process for end in ends}
     if finished := [death for p, death in view.finished.items() if p not in ended]:
-        left = sorted(finished, key=lambda death: death.process.rank or 0)
-        points = [Point(f"{count([d.process])} ended with exit code 0", d.source) for d in left]
-        named = [death.process for death in left]
-        found = _left(causes.NOT_ENTERED, named, "finished", points[:_MOST_POINTS], victims)
-        return [replace(found, certainty=2)]
+        finished.sort(key=lambda death: death.process.rank or 0)
+        points = [Point(f"{count([d.process])} ended with exit code 0", d.source) for d in finished]
+        left = [death.process for death in finished]
+        return [_left(causes.NOT_ENTERED, left, "finished", points, victims, certainty=2)]
     if len(victims) == 1 and not waited and victims[0].best.how == "exception":
         (end,) = victims
         return [Suspect(
@@ -256,7 +249,14 @@ def _awaited(view: View, ends: Sequence[End]) -> list[Suspect]:
     silent = everyone - known
     enough = known if view.world else len(known) > 2  # the few that spoke may be any part of a job
     if not waited and enough and len(silent) == 1 and not silent & alive:
-        return [_gone(view, victims, Process(silent.pop()))]
+        # All but one lost a peer, and nothing says how that one ended: it left them.
+        gone, source = Process(silent.pop()), victims[0].best.source
+        point = Point(f"{count([gone])} is the only one that lost no peer", source)
+        return [_left(
+            causes.DEAD, [gone], "gone-without-a-word", [point], victims,
+            certainty=int(view.is_size_told), death=Death(gone, "exit", source),
+            against=(Point("no line says how it ended"),),
+        )]  # fmt: skip
     unresponsive = [
         end for end in ends if end.why == "ended" and end.best.signal == 9
         and any(d.by == "launcher" and d.signal == 9 and d.text for d in end.deaths)
@@ -275,20 +275,20 @@ def _awaited(view: View, ends: Sequence[End]) -> list[Suspect]:
             named = [*view.named(sorted(silent))]
             points.append(Point(f"{count(named)} never said to have timed out"))
         sure = view.is_size_told and bool(everyone - said)
-    names = bool(named) and (bool(waited) or bool(unresponsive))
     rule = "did-not-end" if unresponsive else "without-a-timeout" if waited else "lost-peers"
-    cause = causes.NOT_ENTERED_OR_INSIDE if names else causes.UNKNOWN
-    found = _left(cause, named if names else (), rule, points, victims)
-    return [replace(found, certainty=int(len(named) == 1 and (bool(unresponsive) or sure)))]
+    certainty = int(len(named) == 1 and (bool(unresponsive) or sure))
+    cause = causes.NOT_ENTERED_OR_INSIDE if named else causes.UNKNOWN
+    return [_left(cause, named, rule, points, victims, certainty=certainty)]
 
 
 def _left(
-    cause: Cause, named: Sequence[Process], rule: str, points: Sequence[Point], victims: list[End]
-) -> Suspect:
+    cause: Cause, named: Sequence[Process], rule: str, points: Sequence[Point], victims: list[End],
+    **more: Any,
+) -> Suspect:  # fmt: skip
     """Makes a suspect whom those waited for that lost a peer, or waited in vain."""
     return Suspect(
-        cause, tuple(named), rule, 0, (*points, *_victims(victims)),
-        waiting=_known(victims, named), at=_call(victims),
+        cause, tuple(named), rule, support=(*points[:_MOST_POINTS], *_victims(victims)),
+        waiting=_known(victims, named), at=_call(victims), **{"certainty": 0, **more},
     )  # fmt: skip
 
 
@@ -324,33 +324,6 @@ def _never_came(victims: list[End]) -> Suspect | None:
             points = [Point(text, end.best.source)]
             return _left(causes.UNKNOWN, (), "never-came", points, victims)
     return None
-
-
-def _gone(view: View, victims: list[End], process: Process) -> Suspect:
-    """All but one rank lost a peer, and nothing says how that one ended: it left them.
-
-    If nobody says how many ranks the job has, there may be others.
-    """
-    source = victims[0].best.source
-    point = Point(f"{count([process])} is the only one that lost no peer", source)
-    return replace(
-        _left(causes.DEAD, [process], "gone-without-a-word", [point], victims),
-        certainty=int(view.is_size_told), death=Death(process, "exit", source),
-        against=(Point("no line says how it ended"),),
-    )  # fmt: skip
-
-
-def _mismatch(view: View, ends: Sequence[End], unlike: Sequence[End]) -> list[Suspect]:
-    """Ranks that were sent more than they expected: they or their peers gave another size.
-
-    Where both calls are known, they are judged themselves.
-    """
-    if view.mismatches:
-        return []
-    points = [Point(_words(end), end.best.source) for end in unlike[:_MOST_POINTS]]
-    victims = [end for end in ends if end.why in ("waited", "lost")]
-    found = _left(causes.UNKNOWN, (), "sizes-differ", points, victims)
-    return [replace(found, death=unlike[0].best)]
 
 
 def _victims(victims: Sequence[End]) -> list[Point]:

@@ -66,29 +66,13 @@ def ends_of(view: View) -> list[End]:
             strangers.append(death)
         else:
             of[death.process.key or death.child or number].append(_of_memory(death, view))
-    late = view.timed_out
     times = [p.time for of in view.progress.values() for p in of.values() if p.timed_out and p.time]
     gave_up = min(times, default=None)
-    found = [_end(left, late, gave_up) for deaths in of.values()
+    found = [_end(left, view, gave_up) for deaths in of.values()
              if (left := _really(deaths, view))]  # fmt: skip
     if not view.stops:
         found = _from_outside(found, view)
-    found = _left_behind(found, view)
     return _with_kills(_attached(found), strangers, view)
-
-
-def _left_behind(found: list[End], view: View) -> list[End]:
-    """Takes a process that is gone, nobody says why, for one that waited, if it stood in a call
-    with a rank that had ended well."""
-    gone = {process.rank for process in view.finished}
-
-    def waited(end: End) -> bool:
-        if end.why != "own" or end.best.how != "signal" or end.best.signal is not None:
-            return False
-        groups = view.of_rank.get(-1 if end.process.rank is None else end.process.rank, {})
-        return any(p.open and gone & view.progress[group].keys() for group, p in groups.items())
-
-    return [replace(end, why="waited") if gone and waited(end) else end for end in found]
 
 
 def _of_worker(death: Death) -> Death:
@@ -114,7 +98,9 @@ def _from_outside(found: list[End], view: View) -> list[End]:
         if end.why == "ended" and not is_interrupt(end.best)
         and not any(death.by == "launcher" for death in end.deaths)
     ]  # fmt: skip
-    if any(end.why != "ended" for end in found):
+    if all(end.why == "ended" for end in found):
+        told = told if len(told) == len(found) else []
+    else:
         # A launcher that has noticed the first end sends signals to the other ranks, too.
         since = min((end.best.gone or 0.0 for end in told), default=0.0)
         told = [end for end in told if (end.best.gone or 0.0) <= since + _AT_ONCE]
@@ -123,8 +109,6 @@ def _from_outside(found: list[End], view: View) -> list[End]:
         one = len(told) == 1 and len({end.process.host for end in found}) == 1
         few = one or 2 * len(told) < max(len(found), view.world or 0)
         told = [end for end in told if few and all(_is_gone_before(end, o) for o in others)]
-    elif len(told) < len(found):
-        return found
     return [replace(end, why="own") if end in told else end for end in found]
 
 
@@ -213,26 +197,30 @@ def _is_of_watchdog(death: Death, gave_up: float | None) -> bool:
     return (stood or bare) and (behind is None or behind >= -1.0)
 
 
-def _end(deaths: Sequence[Death], late: set[int], gave_up: float | None) -> End:
+def _end(deaths: Sequence[Death], view: View, gave_up: float | None) -> End:
     """Returns why a process ended. Its own words count more than its exit code."""
+    late = view.timed_out
     whys: list[tuple[Why, Death]] = [
         ("waited" if late and _is_of_watchdog(death, gave_up) else _why(death), death)
         for death in deaths
     ]
     process = next((d.process for d in deaths if d.process.rank is not None), deaths[0].process)
-    launched = any(death.by == "launcher" for death in deaths)
     order: tuple[Why, ...] = ("unlike", "own", "waited", "lost")
     for why in order:
         spoke = [d for w, d in whys if w == why and (d.text or d.how in ("oom", "evicted"))]
         if spoke and (why != "own" or any(d.how != "signal" for d in spoke)):
             return End(process, why, _best(spoke), tuple(deaths))
-    if launched:
-        return End(process, "ended", _best(deaths), tuple(deaths))
+    launched = any(death.by == "launcher" for death in deaths)
     own = [d for w, d in whys if w == "own"]
-    if not own:
-        return End(process, whys[0][0], _best(deaths), tuple(deaths))
+    if launched or not own:
+        return End(process, "ended" if launched else whys[0][0], _best(deaths), tuple(deaths))
     best = _best(own)
     waited = process.rank in late and (best.signal in (6, None) or best.how == "exit")
+    # Who is gone, and nobody says why, waited if it stood in a call with one that had ended well.
+    if best.how == "signal" and best.signal is None and process.rank is not None:
+        gone = {each.rank for each in view.finished}
+        groups = view.of_rank.get(process.rank, {})
+        waited |= any(p.open and gone & view.progress[of].keys() for of, p in groups.items())
     return End(process, "waited" if waited else "own", best, tuple(deaths))
 
 
@@ -282,29 +270,20 @@ def _attached(ends: list[End]) -> list[End]:
         end for end in named if end.why == "own" and not end.best.text
         and (end.best.how == "exit" or end.best.signal == 6)
     ]  # fmt: skip
+    # If none ended by itself, they all lost or awaited another one: so did the silent ones.
     own = [*{signature(end.best): end for end in nameless if end.why == "own"}.values()]
-    silent = [end for end in silent if all(_is_one_end(end.best, other.best) for other in own)]
-    whys = {end.why for end in nameless}
-    if len(own) == 1 and silent and (len(silent) == 1 or ("own" in whys and len(whys) == 1)):
-        best = own[0].best
-        told = [
-            replace(end, best=replace(best, process=end.process, time=end.time), deaths=end.deaths)
-            for end in silent
-        ]
-        return [end for end in named if end not in silent] + told
-    if not own:
-        # They all lost or awaited another process: so did those that exited without a word.
-        why = nameless[0].why
-        told = [replace(end, why=why, best=replace(nameless[0].best, process=end.process))
-                for end in silent]  # fmt: skip
-        return [end for end in named if end not in silent] + told
-    return named + nameless
-
-
-def _is_one_end(bare: Death, told: Death) -> bool:
-    """Returns whether an exit code or SIGABRT may be the end that other words tell."""
-    by = 6 if told.how == "abort" else told.signal or 9
-    return told.how in ("exception", "exit") or bare.signal == by
+    said = (own or nameless)[0]
+    if own and said.best.how not in ("exception", "exit"):
+        aborted = said.best.how == "abort" or said.best.signal == 6
+        silent = [end for end in silent if aborted and end.best.signal == 6]
+    same = not own or len(silent) == 1 or all(end.why == "own" for end in nameless)
+    if len(own) > 1 or (own and not silent) or not same:
+        return named + nameless
+    told = [
+        replace(end, why=said.why, best=replace(said.best, process=end.process, time=end.time))
+        for end in silent
+    ]
+    return [end for end in named if end not in silent] + told
 
 
 def signature(death: Death) -> object:
@@ -337,15 +316,11 @@ def before(one: End, other: End) -> bool:
 def _was_told_before(one: Death, other: Death) -> bool:
     """Returns whether a launcher told of an exit or a crash before a kill, at no other time: it
     kills the others once a task has failed."""
-    lines = one.source.line, other.source.line
     return (
         (one.how == "exit" or (one.how == "signal" and one.signal not in FROM_OUTSIDE))
-        and other.how == "signal"
-        and other.signal in FROM_OUTSIDE
+        and (other.how == "signal" and other.signal in FROM_OUTSIDE)
         and one.source.file == other.source.file
-        and lines[0] is not None
-        and lines[1] is not None
-        and lines[0] < lines[1]
+        and 0 < (one.source.line or 0) < (other.source.line or 0)
     )
 
 
@@ -353,7 +328,3 @@ def timed(end: End) -> Death | None:
     """Returns the most exact time that is known of an end."""
     known = [death for death in end.deaths if death.time is not None]
     return min(known, key=lambda d: (d.coarse, d.time or 0.0), default=None)
-
-
-def time_of(death: Death | None) -> float:
-    return death.time if death is not None and death.time is not None else float("inf")
