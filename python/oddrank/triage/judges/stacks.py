@@ -13,7 +13,7 @@ from dataclasses import replace
 from oddrank.finding import fold, ranks_text
 from oddrank.triage import causes, leaves
 from oddrank.triage import model_frames as kinds
-from oddrank.triage.facts import Call, Process, Source
+from oddrank.triage.facts import Call, Process
 from oddrank.triage.judges.stands import ORDER, Frames, Stand
 from oddrank.triage.suspects import Cause, Point, Suspect
 from oddrank.triage.view import View
@@ -27,18 +27,10 @@ _MANY, _MANY_FOR_DATA, _FEW = 7, 14, 3
 _OF_PAIRS = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
 _NUMBERED = re.compile(r"stack (\d+) of (.*)", re.S)
 # Classes of leaves that block a host without a peer: one look tells that it stands still.
-_TELLING = frozenset(
-    {
-        kinds.DATA,
-        kinds.DISK,
-        kinds.NETWORK,
-        kinds.FILE_LOCK,
-        kinds.PIPE,
-        kinds.CHILD,
-        kinds.LOCK,
-        kinds.LEAVING,
-    }
-)
+_TELLING = frozenset({
+    kinds.DATA, kinds.DISK, kinds.NETWORK, kinds.FILE_LOCK, kinds.PIPE, kinds.CHILD, kinds.LOCK,
+    kinds.LEAVING,
+})  # fmt: skip
 _MAYBE = frozenset({kinds.GPU, kinds.THREADS, kinds.MAYBE})
 
 
@@ -98,15 +90,9 @@ def _mute(view: View, all_ranks: set[int | None]) -> int | None:
 
 
 def _blamed(
-    cause: Cause,
-    rule: str,
-    named: Sequence[Stand],
-    victims: Sequence[Stand],
-    *,
-    certainty: int,
-    points: Sequence[Point],
-    against: Sequence[Point] = (),
-) -> Suspect:
+    cause: Cause, rule: str, named: Sequence[Stand], victims: Sequence[Stand], *,
+    certainty: int, points: Sequence[Point], against: Sequence[Point] = (),
+) -> Suspect:  # fmt: skip
     """Makes a suspect of processes for whom victims wait."""
     return Suspect(
         cause, _processes(named), rule, certainty, (*points, *_points(victims)), tuple(against),
@@ -117,21 +103,18 @@ def _blamed(
 
 def _each(stands: Sequence[Stand], does: str) -> list[Point]:
     """Returns a point for each process: what it does, and where."""
-    return [Point(f"{_who([s])} {does} {_place(s)}", s.thread.source) for s in stands]
+    return [Point(f"{who([s.process])} {does} {_place(s)}", s.thread.source) for s in stands]
 
 
 def _awaited(
-    outside: Sequence[Stand],
-    waiting: Sequence[Stand],
-    maybe: Sequence[Stand],
-    *,
-    missing: Sequence[int],
-    is_stuck: bool,
-) -> list[Suspect]:
+    outside: Sequence[Stand], waiting: Sequence[Stand], maybe: Sequence[Stand], *,
+    missing: Sequence[int], is_stuck: bool,
+) -> list[Suspect]:  # fmt: skip
     """Those who stand outside of collectives are awaited by those inside."""
     still = [s for s in outside if not s.moved]
     if not still:
-        point = Point(f"{_who(outside)}: stood elsewhere in the look before", _source(outside))
+        text = f"{who(_processes(outside))}: stood elsewhere in the look before"
+        point = Point(text, outside[0].thread.source)
         return [_blamed(
             causes.MOVING, "stacks-moving", outside, waiting or maybe, certainty=0, points=[point]
         )]  # fmt: skip
@@ -146,26 +129,21 @@ def _awaited(
     if missing or any(not s.frames[0].file for s in named):
         certainty = min(certainty, 1)  # only names of functions: a wait may be for peers
     one_look = (Point("one look only: a second dump must show that it does not move"),)
-    others = (*_points(rest, "may be on the way: "), *(_points(maybe) if waiting else ()))
-    return [
-        _blamed(
+    others = (
+        *_points(rest, "may be on the way: "), *(_points(maybe) if waiting else ()),
+        *_unseen(missing),
+    )  # fmt: skip
+    found = []
+    for group in _groups(named):
+        twice = all(stand.frozen and not stand.thread.timed_out for stand in group)
+        rule = "stacks-awaited-still" if twice else "stacks-awaited"
+        seen = certainty > 1 or any(stand.frozen for stand in group)
+        found.append(_blamed(
             causes.INFINITE_LOOP if group[0].kind == kinds.RUNNING else causes.HOST_STUCK,
-            _rule(group, waiting), group, victims, certainty=certainty,
-            points=_each(group[:4], "stands in"),
-            against=(
-                *others, *_unseen(missing),
-                *(() if certainty > 1 or any(s.frozen for s in group) else one_look),
-            ),
-        )
-        for group in _groups(named)
-    ]  # fmt: skip
-
-
-def _rule(group: Sequence[Stand], waiting: Sequence[Stand]) -> str:
-    if not waiting:
-        return "stacks-awaited-by-gpu"
-    looked_twice = all(stand.frozen and not stand.thread.timed_out for stand in group)
-    return "stacks-awaited-still" if looked_twice else "stacks-awaited"
+            rule if waiting else "stacks-awaited-by-gpu", group, victims, certainty=certainty,
+            points=_each(group[:4], "stands in"), against=others if seen else (*others, *one_look),
+        ))  # fmt: skip
+    return found
 
 
 def _certainty(
@@ -184,7 +162,7 @@ def _certainty(
     loads = any(s.kind == kinds.DATA for s in named)
     many = _MANY_FOR_DATA if loads else _MANY
     if len(waiting) + len(maybe) >= many:
-        return 2 if len(waiting) >= many and not maybe else 1
+        return 1 if maybe else 2
     gone = all(s.kind == kinds.LEAVING for s in named)
     alone = len(named) == 1 and named[0].rests and not loads
     return int(gone or (alone and _at_rest([*waiting, *maybe])))
@@ -223,7 +201,7 @@ def with_threads(suspect: Suspect, view: View) -> Suspect:
         else:
             whose = ""
         if whose and stand.kind not in (kinds.LOCK, ""):
-            text = f"{whose} ({_who([stand])}) stands in {_place(stand)}"
+            text = f"{whose} ({who([stand.process])}) stands in {_place(stand)}"
             points.append(Point(text, stand.thread.source))
             if suspect.leaf_class == kinds.DATA and stand.leaf.frame is not None:
                 places.append(stand.leaf.frame)
@@ -258,10 +236,10 @@ def _all_wait(
     if differ:
         points = [point for call in calls[:_MOST_GROUPS] for point in _points(call)]
     if jammed:
-        points.append(Point(f"{_who(jammed)}: the queue of the GPU is full: victims"))
+        points.append(Point(f"{who(_processes(jammed))}: the queue of the GPU is full: victims"))
     return Suspect(
         causes.UNKNOWN, (), "stacks-different-calls" if differ else "stacks-all-wait", 0,
-        support=(*points, *unseen), waiting=_processes(victims), at=_call(_largest(victims)),
+        support=(*points, *unseen), waiting=_processes(victims), at=_call(victims),
         leaf_class=kinds.PEERS if waiting else kinds.GPU,
     )  # fmt: skip
 
@@ -273,9 +251,9 @@ def _silent(missing: int, waiting: Sequence[Stand], maybe: Sequence[Stand]) -> S
     return Suspect(
         causes.NOT_ENTERED_OR_INSIDE, (Process(missing),), "stacks-no-answer",
         certainty=int(any(s.kind in (kinds.PEERS, kinds.MAYBE) for s in victims)),
-        support=(Point(text, _source(victims)), *_points(both)),
+        support=(Point(text, victims[0].thread.source), *_points(both)),
         against=(Point("a stopped or dead process writes none, nor does one that was not asked"),),
-        waiting=_processes(both), at=_call(_largest(victims)),
+        waiting=_processes(both), at=_call(victims),
     )  # fmt: skip
 
 
@@ -296,10 +274,6 @@ def _groups(stands: Iterable[Stand]) -> list[list[Stand]]:
         last = [stand for group in groups[_MOST_GROUPS - 1 :] for stand in group]
         groups = [*groups[: _MOST_GROUPS - 1], last]
     return groups
-
-
-def _largest(stands: Iterable[Stand]) -> list[Stand]:
-    return max(_groups(stands), key=len)
 
 
 def _by_line(stands: Iterable[Stand]) -> dict[object, list[Stand]]:
@@ -337,8 +311,9 @@ def _shared(one: Frames, other: Frames) -> int:
     return count
 
 
-def _call(group: Sequence[Stand]) -> Call:
-    first = group[0]
+def _call(stands: Sequence[Stand]) -> Call:
+    """Returns the call in which most of them stand."""
+    first = max(_groups(stands), key=len)[0]
     frame = first.leaf.frame
     name = first.leaf.op or (frame.function if frame and not frame.native else "a collective")
     return Call(None, name, site=first.site[:16], thread=first.thread.name)
@@ -350,28 +325,20 @@ def _processes(stands: Iterable[Stand]) -> tuple[Process, ...]:
 
 def _points(stands: Sequence[Stand], before: str = "") -> tuple[Point, ...]:
     return tuple(
-        Point(f"{before}{_who(group)} {_doing(group[0])}", _source(group))
+        Point(f"{before}{who(_processes(group))} {_doing(group[0])}", group[0].thread.source)
         for group in _groups(stands)
     )
 
 
-def _source(stands: Sequence[Stand]) -> Source:
-    return stands[0].thread.source
-
-
 def _doing(stand: Stand) -> str:
-    where = f" at {leaves.text(stand.site[0])}" if stand.kind == kinds.PEERS and stand.site else ""
-    if stand.kind == kinds.PEERS:
-        return f"in {stand.leaf.op or 'a collective'}{where}"
-    return f"in {_place(stand)}"
+    if stand.kind != kinds.PEERS:
+        return f"in {_place(stand)}"
+    where = f" at {leaves.text(stand.site[0])}" if stand.site else ""
+    return f"in {stand.leaf.op or 'a collective'}{where}"
 
 
 def _place(stand: Stand) -> str:
     return leaves.text(stand.leaf.frame) if stand.leaf.frame else "unknown code"
-
-
-def _who(stands: Sequence[Stand]) -> str:
-    return who([stand.process for stand in stands])
 
 
 def who(processes: Collection[Process]) -> str:
