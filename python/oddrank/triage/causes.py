@@ -12,6 +12,7 @@ from oddrank.triage import timeline
 from oddrank.triage.facts import Call, Death, Process, Source, Trouble
 from oddrank.triage.suspects import Cause, Says, Suspect
 from oddrank.triage.words import (
+    apart,
     call_text,
     count,
     full_call,
@@ -145,9 +146,8 @@ def _host_stuck(suspect: Suspect) -> tuple[Condition, str]:
 
 
 _IN_PAUSE = {
-    "breakpoint": " in a breakpoint",
-    "waits": " while it waited for a rank in a breakpoint",
-}
+    "breakpoint": " in a breakpoint", "waits": " while it waited for a rank in a breakpoint",
+}  # fmt: skip
 
 
 def _dead(suspect: Suspect) -> tuple[Condition, str]:
@@ -191,27 +191,23 @@ def _mismatch(suspect: Suspect) -> tuple[Condition, str]:
     usual, *others = found.variants
     of = group_text(suspect.group or found.group)
     where = f"call {found.seq}" + (f" of {of}" if of else "")
-    says = _same if found.differs in ("op", "order") else _with
-    odd = "; ".join(f"{ranks_text(v.ranks)} issued {says(v.call, found.differs)}" for v in others)
-    text = f"{odd} as {where}, {ranks_text(usual.ranks)} {says(usual.call, found.differs)}"
+    odd = "; ".join(
+        f"{ranks_text(v.ranks)} issued {_issued(v.call, found.differs)}" for v in others
+    )
+    text = f"{odd} as {where}, {ranks_text(usual.ranks)} {_issued(usual.call, found.differs)}"
     if found.differs == "order":
         text += ": the same calls, in another order"
     return "mismatch", text
 
 
-def _same(call: Call, _: str) -> str:
-    return f"{call.op}{f' of {call.sizes}' if call.sizes else ''}"
-
-
-def _with(call: Call, differs: str) -> str:
+def _issued(call: Call, differs: str) -> str:
+    if differs in ("op", "order"):
+        return f"{call.op}{f' of {call.sizes}' if call.sizes else ''}"
     value = {
-        "dtype": call.dtype,
-        "sizes": call.sizes or f"{call.bytes} bytes",
-        "root": call.root,
+        "dtype": call.dtype, "sizes": call.sizes or f"{call.bytes} bytes", "root": call.root,
         "peer": call.peer,
-    }[differs]
-    name = {"sizes": "sizes", "dtype": "dtype"}.get(differs, differs)
-    return f"{call.op} with {name} {value}"
+    }[differs]  # fmt: skip
+    return f"{call.op} with {differs} {value}"
 
 
 def _cycle(suspect: Suspect) -> tuple[Condition, str]:
@@ -261,25 +257,10 @@ def _unknown(suspect: Suspect) -> tuple[Condition, str]:
     if not suspect.waiting:
         what = suspect.support[0].text if suspect.support else "something went wrong"
         return "unknown", f"{what}, and {_NOT_TOLD} which rank began it"
+    there, elsewhere = apart(suspect)
     where = f" in {at}" if (at := full_call(suspect)) else ""
-    there = [p for p in suspect.waiting if not suspect.there or p in suspect.there]
-    elsewhere = [p for p in suspect.waiting if p not in there]
     where += f", {count(elsewhere)} in other calls" if elsewhere else ""
     return "unknown", f"{count(there)} {wait(there)}{where}, and {_NOT_TOLD} for whom"
-
-
-def _different_calls(suspect: Suspect) -> str:
-    first, *others = _said(suspect)[:_MOST_CALLS]
-    text = "; ".join([*others, first])
-    return f"{text}: not the same call, and {_NOT_TOLD} who waits for whom"
-
-
-def _lost_peers(suspect: Suspect) -> str:
-    several = len(suspect.waiting) > 1
-    lost = f"{count(suspect.waiting) if suspect.waiting else 'a process'} lost "
-    return (
-        f"{lost}{'' if several else 'a '}connection{'s' * several}, and {_NOT_TOLD} who ended first"
-    )
 
 
 def _not_understood(suspect: Suspect) -> str:
@@ -321,8 +302,14 @@ def _sizes_differ(suspect: Suspect) -> str:
 _OF_RULES: dict[str, Callable[[Suspect], str]] = {
     "told-to-end": _told_to_end,
     "sizes-differ": _sizes_differ,
-    "stacks-different-calls": _different_calls,
-    "lost-peers": _lost_peers,
+    "stacks-different-calls": lambda suspect: (
+        "; ".join([*_said(suspect)[1:_MOST_CALLS], _said(suspect)[0]])
+        + f": not the same call, and {_NOT_TOLD} who waits for whom"
+    ),
+    "lost-peers": lambda suspect: (
+        f"{count(suspect.waiting) if suspect.waiting else 'a process'} lost a peer, and {_NOT_TOLD}"
+        " who ended first"
+    ),
     "not-understood": _not_understood,
     "never-came": lambda suspect: _said(suspect)[0],
 }

@@ -82,17 +82,18 @@ def waiters(suspect: Suspect, where: str = "") -> str:
     them = "them" if len(suspect.processes) > 1 else "it"
     if not where and (at := full_call(suspect)):
         where = f"in {at}"
-    # Others wait for those who are there, or for the culprits in other calls.
-    members = set(suspect.group.ranks) if suspect.group else set()
-    if suspect.there:
-        members = set(ranks(suspect.there))
-    there = [p for p in suspect.waiting if p.rank is None or p.rank in members]
-    if not members or not there or not call_text(suspect.at):
-        there = list(suspect.waiting)
-    inside = set(map(id, there))
-    others = [p for p in suspect.waiting if id(p) not in inside]
+    there, others = apart(suspect)
     text = f"; {count(there)} {wait(there)} for {them} {where}".rstrip()
     return f"{text}, {count(others)} in other calls" if others else text
+
+
+def apart(suspect: Suspect) -> tuple[list[Process], list[Process]]:
+    """Returns who of those that wait stands in the call that is told, and who elsewhere."""
+    group = suspect.group.ranks if suspect.group and call_text(suspect.at) else ()
+    members = {None, *(ranks(suspect.there) if suspect.there else group)}
+    there = [p for p in suspect.waiting if p.rank in members or len(members) == 1]
+    others = [p for p in suspect.waiting if p.rank not in members] if len(members) > 1 else []
+    return (there, others) if there else (others, there)
 
 
 def wait(processes: Sequence[Process]) -> str:
