@@ -130,32 +130,26 @@ class Hub {
     std::unique_lock lock(mutex_);
     ++question_;
     post(FrameKind::kReport, packed(question_));
-    const std::uint64_t mine = commands_posted_;
-    changed_.wait_until(lock, time_point(until),
-                        [&] { return commands_done_ >= mine && unanswered_ == 0; });
+    changed_.wait_until(lock, time_point(until), [&] {
+      return commands_.empty() && none_connected([&](const RankRecord& one) {
+               return one.asked == question_ && one.answered != question_;
+             });
+    });
   }
   // Sends each node's list of ranks to the guard of its lowest connected rank.
   void send_roster() {
     const std::lock_guard lock(mutex_);
     post(FrameKind::kRoster, {});
   }
-  // Sends END to all guards and waits until it is sent and they have closed, or `until`.
+  // Sends END to all guards and waits until they have closed, or `until`: if this process ended
+  // with a ping unread, the kernel would reset the connection, and a guard could lose an END that
+  // it has not read yet.
   void end(int exit_code, Deadline until) {
     std::unique_lock lock(mutex_);
     ended_ = true;
     post(FrameKind::kEnd, packed(exit_code));
-    const std::uint64_t mine = commands_posted_;
-    changed_.wait_until(lock, time_point(until),
-                        [&] { return commands_done_ >= mine && unsent_ == 0; });
-    // Let the guards close first: if this process ended with a ping unread, the kernel would reset
-    // the connection, and a guard could lose an END that it has not read yet.
-    const auto last = Deadline::at_ns(std::min(until.ns(), monotonic_ns() + kLingerNs));
-    changed_.wait_until(lock, time_point(last), [&] {
-      for (int rank = 0; rank < ranks_.world(); ++rank) {
-        const bool open = fd_of_rank_[static_cast<std::size_t>(rank)] >= 0;
-        if (open && ranks_.record(rank).contact == Contact::kOk) return false;
-      }
-      return true;
+    changed_.wait_until(lock, time_point(until), [&] {
+      return commands_.empty() && none_connected([](const RankRecord&) { return true; });
     });
   }
 
@@ -181,7 +175,6 @@ class Hub {
   static std::chrono::steady_clock::time_point time_point(Deadline at) {
     return std::chrono::steady_clock::now() + std::chrono::nanoseconds(at.ns() - monotonic_ns());
   }
-  static constexpr std::int64_t kLingerNs = 500 * kMs;
   static constexpr rlim_t kSpareFiles = 32;  // for Python, reports and libraries of this process
 
   // Returns the guards' heartbeat interval: the root receives at most 5,000 heartbeats a second.
@@ -204,6 +197,7 @@ class Hub {
     return limit.rlim_cur;
   }
 
+  // Time for a hello; less where there is no room: the guards of ranks say it at once.
   static constexpr std::int64_t kStrangerNs = 5'000 * kMs;
   static constexpr std::int64_t kPoliteNs = 1'000 * kMs;
   static constexpr std::int64_t kSweepNs = 200 * kMs;
@@ -213,7 +207,6 @@ class Hub {
     Channel channel;
     int rank = -1;  // -1: no hello yet
     std::int64_t accepted_ns = 0;
-    bool owes_answer = false;                    // to the current question
     bool writes = false;                         // epoll watches for EPOLLOUT
     std::string its_nonce = {}, own_nonce = {};  // "": no knock yet
     bool ours = false;                           // the peer has proved that it knows the token
@@ -249,6 +242,16 @@ class Hub {
       changed_.notify_all();
     }
   }
+  // Whether no guard that is in contact has this trait.
+  template <typename Trait>
+  bool none_connected(const Trait& trait) {
+    for (int rank = 0; rank < ranks_.world(); ++rank) {
+      const RankRecord& one = ranks_.record(rank);
+      const bool is_open = fd_of_rank_[static_cast<std::size_t>(rank)] >= 0;
+      if (is_open && one.contact == Contact::kOk && trait(one)) return false;
+    }
+    return true;
+  }
   void wake() noexcept {
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);
@@ -261,14 +264,13 @@ class Hub {
   }
   void accept_all(std::int64_t now) {
     for (int turn = 0; turn < 512; ++turn) {
-      if (open_ >= most_connections_ && !make_room(now)) {
+      if (open_ >= most_connections_) {
         listen_again(false);
         return;
       }
       Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (!socket) {
         const bool full = errno == EMFILE || errno == ENFILE;
-        if (full && make_room(now)) continue;
         if (full) listen_again(false);
         note_room(full, now);
         return;
@@ -284,20 +286,6 @@ class Hub {
       ++open_;
       ++strangers_;
     }
-  }
-  // Closes the oldest connection without a hello, if it is over a second old (younger ones may be
-  // guards that are joining). Returns false if there is none.
-  bool make_room(std::int64_t now) {
-    int oldest = -1;
-    std::int64_t accepted = now - kPoliteNs;
-    for (std::size_t fd = 0; strangers_ > 0 && fd < connections_.size(); ++fd) {
-      const auto& one = connections_[fd];
-      if (!one || one->rank >= 0 || one->accepted_ns >= accepted) continue;
-      oldest = static_cast<int>(fd);
-      accepted = one->accepted_ns;
-    }
-    if (oldest >= 0) drop(oldest, now);
-    return oldest >= 0;
   }
   void work(int fd, std::uint32_t events, std::int64_t now) {
     const auto index = static_cast<std::size_t>(fd);
@@ -333,7 +321,6 @@ class Hub {
     if (frame.kind == FrameKind::kState) {
       auto state = unpack<State>(frame.payload);
       if (!state) return false;
-      if (state->report == question_) settle_answer(connection);
       if (!ended_) ranks_.set_state(rank, std::move(*state), now);
       return true;
     }
@@ -360,9 +347,7 @@ class Hub {
   void close_connection_of(int rank) {
     int& fd = fd_of_rank_[static_cast<std::size_t>(rank)];
     if (fd < 0) return;
-    auto& old = connections_[static_cast<std::size_t>(fd)];
-    settle_answer(*old);
-    old.reset();
+    connections_[static_cast<std::size_t>(fd)].reset();
     --open_;
     fd = -1;
   }
@@ -457,7 +442,6 @@ class Hub {
     const Channel& channel = connections_[index]->channel;
     // A reset does not prove a death: a guard that gives up a stuck connection causes one too.
     const bool silent = channel.unreachable() || channel.error() == ECONNRESET;
-    settle_answer(*connections_[index]);
     connections_[index].reset();
     --open_;
     if (rank < 0) {
@@ -478,9 +462,11 @@ class Hub {
       accept_all(now);
     }
     if (strangers_ > 0) {
+      const bool has_room = listening_ && full_since_ns_ == 0;
+      const std::int64_t patience = has_room ? kStrangerNs : kPoliteNs;
       for (std::size_t fd = 0; fd < connections_.size(); ++fd) {
         const auto& one = connections_[fd];
-        if (one && one->rank < 0 && now - one->accepted_ns > kStrangerNs) {
+        if (one && one->rank < 0 && now - one->accepted_ns > patience) {
           drop(static_cast<int>(fd), now);
         }
       }
@@ -499,36 +485,19 @@ class Hub {
         deal_roster();
         continue;
       }
-      if (command.kind == FrameKind::kReport) unanswered_ = 0;
       for (const int fd : fd_of_rank_) {
         if (fd < 0) continue;
         Connection& one = *connections_[static_cast<std::size_t>(fd)];
-        // Don't count on an answer of a silent guard, but send: it may come back.
-        if (command.kind == FrameKind::kReport) {
-          one.owes_answer = ranks_.record(one.rank).contact == Contact::kOk;
-          unanswered_ += one.owes_answer ? 1 : 0;
-        }
+        // A guard that joins later is not asked. A silent one may come back.
+        if (command.kind == FrameKind::kReport) ranks_.record(one.rank).asked = question_;
         if (!tell(one, command.kind, command.payload)) drop(fd, now);
       }
     }
-    commands_done_ += commands_.size();
     commands_.clear();
-    unsent_ = 0;
-    if (!ended_) return;
-    for (const int fd : fd_of_rank_) {
-      if (fd < 0) continue;
-      const Connection& one = *connections_[static_cast<std::size_t>(fd)];
-      if (ranks_.record(one.rank).contact == Contact::kOk) unsent_ += one.channel.unsent();
-    }
   }
   void post(FrameKind kind, std::string payload) {
     commands_.push_back({kind, std::move(payload)});
-    ++commands_posted_;
     wake();
-  }
-  // Counts no answer of a guard that was not asked: it joined later.
-  void settle_answer(Connection& connection) {
-    if (std::exchange(connection.owes_answer, false)) --unanswered_;
   }
   void deal_roster() {
     std::map<std::pair<int, std::string>, Roster> nodes;
@@ -576,9 +545,6 @@ class Hub {
   std::int64_t full_since_ns_ = 0;  // no rank can join since then; 0: there is room
   std::vector<Frame> commands_;     // to all guards
   std::uint32_t question_ = 0;
-  std::uint64_t commands_posted_ = 0, commands_done_ = 0;
-  std::size_t unsent_ = 0;
-  std::size_t unanswered_ = 0;  // number of connections that owe an answer
   bool ended_ = false;
   bool stop_ = false;
   std::thread thread_;  // last: uses all members above

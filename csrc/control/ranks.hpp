@@ -34,6 +34,7 @@ struct RankRecord {
   std::int64_t fault_known_ns = 0;  // when the root heard of it: grace periods begin here
   std::int64_t terminated_known_ns = 0;
   std::int64_t last_heard_ns = 0;
+  std::uint32_t asked = 0, answered = 0;  // the root's last question that it got, and answered
 };
 
 enum class Reason : std::uint8_t { kOpen, kComplete, kFault, kDeadline, kTerminated };
@@ -77,6 +78,7 @@ class Ranks {
       ++terminated_;
     }
     const std::int64_t age = std::max<std::int64_t>(state.fault_age_ns, 0);
+    if (state.report != 0) one.answered = state.report;
     one.state = std::move(state);
     note_fault(one, now - age, now);
   }
