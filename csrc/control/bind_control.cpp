@@ -95,7 +95,7 @@ PyTypeObject type = [] {
 
 }  // namespace timestamps
 
-// The fields of oddrank.control.root.RankState by name.
+// The fields of oddrank.control.stages.RankState by name.
 py::dict rank_state(int rank, const RankRecord& one) {
   const Hello& hello = one.hello;
   const State& state = one.state;

@@ -132,16 +132,14 @@ void print_partial_view(const GuardOptions& options, const std::optional<Roster>
 }
 
 // Runs in the guard process. Owns the connections to worker and root; the page is the worker's.
-class Guard {
+class Guard final : GuardBase {
  public:
-  Guard(GuardOptions options, Page& page, Fd worker_socket, ProcessWatch worker)
-      : options_(std::move(options)),
+  Guard(const GuardOptions& options, Page& page, Fd worker_socket, ProcessWatch worker)
+      : GuardBase(options, std::move(worker), kOwnPauseNs),
+        options_(options),
         page_(page),
-        worker_(std::move(worker)),
         to_worker_(std::move(worker_socket)),
-        rendezvous_(options_.rendezvous_file, options_.fetcher),
-        clock_(options_.rank, options_.world, which_clock()),
-        launcher_(worker_.parent()) {
+        clock_(options_.rank, options_.world, which_clock()) {
     if (!options_.address.empty() && !dial(options_.address)) throw Error("no root address");
   }
   // Returns when the worker has ended and the root needs no more of its state, or at the deadline.
@@ -152,16 +150,11 @@ class Guard {
         const short events = to_worker_.wants_write() ? POLLIN | POLLOUT : POLLIN;
         polls.push_back({to_worker_.fd(), events, 0});
       }
-      // poll() skips fd -1.
-      if (!worker_dead()) polls.push_back({worker_.fd(), POLLIN, 0});
-      polls.push_back({rendezvous_.fd(), POLLIN, 0});
-      link_.add_polls(polls);
-      const timespec tick{0, tick_ns()};
-      ::ppoll(polls.data(), polls.size(), &tick, nullptr);
+      sleep(tick_ns(), polls);
       step(monotonic_ns());
     }
     // The other guards of this host have read it by now, or the root is gone.
-    if (link_.has_address()) rendezvous_.remove_file();
+    if (link_.has_address()) remove_rendezvous_file(identity_.rendezvous_file);
     if (speaks_for_host_) hold_name();
   }
 
@@ -185,8 +178,10 @@ class Guard {
   void step(std::int64_t now) {
     hear_worker();
     // Reading /proc delays the clock reply, which would count as round trip: skip it for a moment.
-    if (!clock_.awaits_reply() || now - looked_ns_ > kLongestBlindNs) look_at_worker(now);
-    look_for_address(now);
+    if (!clock_.awaits_reply() || now - looked_ns_ > kLongestBlindNs) look(now);
+    // Runs the fetcher once the worker is dead, so that the root learns how it died: before a
+    // worker on another node has imported torch it does not know that address.
+    seek(now, is_dead() && !is_on_roots_node() ? options_.join_deadline_ns : 0);
     link_.tick(now);
     const bool was_up = link_.up();
     for (const Frame& frame : link_.work(now)) hear_root(frame);
@@ -194,35 +189,16 @@ class Guard {
       if (!was_up) report(now, 0);
       for (const Frame& frame : outbox_) link_.send(frame.kind, frame.payload);
       outbox_.clear();
-      if (now - last_ping_ >= link_.welcome().heartbeat_ms * kMs) {
-        last_ping_ = now;
-        if (page_.read().progress != reported_.progress) report(now, 0);
-        link_.send(FrameKind::kPing, {});
-      }
+      if (ping(now) && page_.read().progress != reported_.progress) report(now, 0);
     }
     exchange_clock(monotonic_ns());  // a reply may have made the next exchange due
     change_phase(now);
   }
-  bool dial(const std::string& address) {
+  bool dial(const std::string& address) override {
     const auto remaining_ms =
         static_cast<std::uint32_t>(Deadline::at_ns(options_.deadline_ns).remaining_ms());
-    Hello hello = options_.hello(worker_, launcher_, remaining_ms);
+    Hello hello = identity_.hello(worker_, launcher_, remaining_ms);
     return link_.dial(address, std::move(hello), options_.published || options_.address.empty());
-  }
-  // Looks where the worker does not bring the root's address. Once it is dead, runs the fetcher, so
-  // that the root learns how it died: before a worker on another node has imported torch it does
-  // not know that address.
-  void look_for_address(std::int64_t now) {
-    if (link_.has_address()) {
-      rendezvous_.take_fetched(now);
-      return;
-    }
-    if (const std::string address = rendezvous_.look(now); !address.empty()) {
-      if (dial(address)) return;
-      rendezvous_.forget_file();  // another version wrote it: wait for the worker's
-    }
-    if (worker_dead() && !is_on_roots_node()) rendezvous_.start_fetch(options_.join_deadline_ns);
-    dial(rendezvous_.take_fetched(now));  // nothing, if the fetcher failed
   }
   void hear_worker() {
     if (!worker_open_) return;
@@ -246,7 +222,7 @@ class Guard {
     } else if (frame.kind == FrameKind::kEnd) {
       root_end_ = Unpacker(frame.payload).next<std::int32_t>();
     } else if (frame.kind == FrameKind::kReport) {
-      look_at_worker(monotonic_ns());
+      look(monotonic_ns());
       report(monotonic_ns(), Unpacker(frame.payload).next<std::uint32_t>());
     } else if (frame.kind == FrameKind::kRoster) {
       roster_ = unpack<Roster>(frame.payload);
@@ -255,35 +231,26 @@ class Guard {
       if (const auto reading = unpack<ClockReading>(frame.payload)) clock_.hear(*reading, now);
     }
   }
-  void look_at_worker(std::int64_t now) {
-    if (worker_dead()) return;
-    looked_ns_ = now;
+  void look(std::int64_t now) {
+    if (is_dead()) return;
+    const bool changed = look_at_worker(now);
     // Its socket closes only when the worker dies: read what it wrote before that.
-    const Liveness before = life_;
-    life_ = worker_.look().life;
-    if (life_ != before) changed_ns_ = now;
-    if (worker_dead()) hear_worker();
-    const bool orphaned = launcher_ > 1 && worker_.parent() != launcher_;
-    const bool slow = resolver_slow(now);
-    if (life_ != before || orphaned != reported_.orphaned || slow != reported_.resolver_slow ||
+    if (is_dead()) hear_worker();
+    if (changed || resolver_slow(now) != reported_.resolver_slow ||
         page_.terminated.load() != reported_.terminated) {
-      orphaned_ = orphaned;
       report(now, 0);
     }
   }
-  bool worker_dead() const noexcept { return life_ == Liveness::kDead; }
   bool resolver_slow(std::int64_t now) const {
     const std::int64_t started = page_.resolver_started.load();
     const std::int64_t answered = page_.resolver_answered.load();
     return started != 0 && (answered != 0 ? answered : now) - started > kResolverNs;
   }
-  State state(std::int64_t now) const {
+  State state(std::int64_t now) const override {
     const Progress mark = page_.read();
-    State state;
-    static_cast<ProcessState&>(state) = worker_.last();
-    state.life = life_;
+    State state = process_state(now);
     const std::int32_t noted = page_.exit_noted.load();
-    if (worker_dead() && state.signal == 0 && state.exit_code < 0 && noted != INT_MIN) {
+    if (is_dead() && state.signal == 0 && state.exit_code < 0 && noted != INT_MIN) {
       state.exit_code = noted & 0xff;
     }
     state.stage = mark.stage;
@@ -294,15 +261,8 @@ class Guard {
     state.published = mark.published != 0;
     state.terminated = page_.terminated.load();
     state.terminated_by = page_.terminated_by.load();
-    state.orphaned = orphaned_;
     state.resolver_slow = resolver_slow(now);
-    state.fault_age_ns = life_ == Liveness::kRunning ? -1 : now - changed_ns_;
     return state;
-  }
-  void report(std::int64_t now, std::uint32_t question) {
-    reported_ = state(now);
-    reported_.report = question;
-    link_.send(FrameKind::kState, pack(reported_));
   }
   std::int64_t tick_ns() const {
     return link_.up() ? std::min(kTickNs, clock_.wait_ns(monotonic_ns())) : kTickNs;
@@ -352,15 +312,16 @@ class Guard {
         if (!loss_.reached && launcher_ended_job(now)) return end_for_launcher();
         if (now >= loss_.speak_at || is_late) {
           if (loss_.speaker) {
-            print_partial_view(options_, roster_, loss_.why, page_.read().stage, life_);
+            print_partial_view(options_, roster_, loss_.why, page_.read().stage,
+                               worker_.last().life);
           }
           return end_worker(options_.no_verdict, loss_.patience_ns);
         }
         break;
       case Phase::kEnding: {
-        if (now >= kill_at_ && !worker_dead()) worker_.kill();
+        if (now >= kill_at_ && !is_dead()) worker_.kill();
         const bool is_parting = link_.parting() && now < loss_.part_until;
-        const bool ended = worker_dead() ? !rendezvous_.fetching() : now >= kill_at_ + kKilledNs;
+        const bool ended = is_dead() ? !fetch_.running() : now >= kill_at_ + kKilledNs;
         return ended && !is_parting ? Phase::kDone : phase_;
       }
       case Phase::kDone:
@@ -394,16 +355,17 @@ class Guard {
   bool launcher_ended_job(std::int64_t now) const {
     const std::int64_t terminated = page_.terminated_ns.load();
     // On rank 0's node only rank 0 itself can bring the address.
-    const bool may_come = rendezvous_.has_file() && !is_on_roots_node();
+    const bool may_come = !identity_.rendezvous_file.empty() && !is_on_roots_node();
     return terminated != 0 && now - terminated > (may_come ? kNeighbourNs : kLauncherNs);
   }
   // Whether the worker died before its guard knew the root's address, and nobody will bring it: no
   // fetcher runs, and no other worker of this host can write the rendezvous file, for which the
   // launcher must live.
   bool is_unreportable(std::int64_t now) const {
-    if (!worker_dead() || rendezvous_.fetching() || link_.has_address()) return false;
-    const bool may_be_told = rendezvous_.has_file() && now - changed_ns_ < kNeighbourNs &&
-                             launcher_ > 1 && (::kill(launcher_, 0) == 0 || errno == EPERM);
+    if (!is_dead() || fetch_.running() || link_.has_address()) return false;
+    const bool may_be_told = !identity_.rendezvous_file.empty() &&
+                             now - changed_ns_ < kNeighbourNs && launcher_ > 1 &&
+                             (::kill(launcher_, 0) == 0 || errno == EPERM);
     return !may_be_told;  // EPERM: under srun the parent belongs to root
   }
   // For a launcher that ended the job before rank 0 had a guard: then no report is written.
@@ -444,27 +406,15 @@ class Guard {
 
   GuardOptions options_;
   Page& page_;
-  ProcessWatch worker_;
   Channel to_worker_;
-  Link link_;
-  Rendezvous rendezvous_;
   ClockExchange clock_;
-  pid_t launcher_;  // the worker's parent at the start
-
-  // The worker's own state. Its socket may be open for a moment after its death, or closed before.
-  bool worker_open_ = true;  // its socket
-  bool orphaned_ = false;
-  Liveness life_ = Liveness::kRunning;
-  std::int64_t changed_ns_ = 0;  // when `life_` changed
-  std::int64_t looked_ns_ = 0;   // last look_at_worker()
-  State reported_;
-
+  // The worker's socket. It may be open for a moment after its death, or closed before.
+  bool worker_open_ = true;
   Phase phase_ = Phase::kSeeking;
   std::optional<int> root_end_;  // the exit code in the root's END
   Loss loss_;                    // from kGivingUp on
   std::int64_t kill_at_ = 0;     // from kEnding on
 
-  std::int64_t last_ping_ = 0;
   std::vector<Frame> outbox_;  // for the root once the link is up, in the worker's order
   std::optional<Roster> roster_;
   Fd speaks_for_host_;  // held by the one guard of this host that prints why rank 0 is missing

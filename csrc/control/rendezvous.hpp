@@ -1,5 +1,6 @@
-// How a guard finds the root's address if its worker does not bring it: the rendezvous file, where
-// a host's guards read it once one worker knows it, and the fetcher, which asks torch's store.
+// What both kinds of guards share, and how a guard finds the root's address if its worker does not
+// bring it: the rendezvous file, where a host's guards read it once one worker knows it, and the
+// fetcher, which asks torch's store.
 #pragma once
 
 #include <fcntl.h>
@@ -7,6 +8,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,7 +19,9 @@
 #include <utility>
 #include <vector>
 
-#include "control/wire.hpp"
+#include "control/link.hpp"
+#include "control/messages.hpp"
+#include "control/process.hpp"
 #include "os/clock.hpp"
 #include "os/fd.hpp"
 
@@ -104,44 +108,93 @@ inline void remove_rendezvous_file(const std::string& path) noexcept {
   ::rmdir(folder.data());
 }
 
-// Not thread-safe. What it returns may be no address: call forget_file() then.
-class Rendezvous {
+// What both kinds of guards do: watch a worker, seek the root, report to it. Not thread-safe.
+class GuardBase {
  public:
-  // `file`: its path; empty: none. `fetcher`: a command that prints the address; empty: none.
-  Rendezvous(std::string file, std::vector<std::string> fetcher)
-      : file_(std::move(file)), fetcher_(std::move(fetcher)) {}
+  GuardBase(const GuardBase&) = delete;
+  GuardBase& operator=(const GuardBase&) = delete;
 
-  bool has_file() const noexcept { return !file_.empty(); }
-  // Returns the text of the file, which it reads at most every 40 ms; "" if there is none.
-  std::string look(std::int64_t now) {
-    if (now - last_look_ < kLookNs) return "";
-    last_look_ = now;
-    return read_rendezvous_file(file_);
-  }
-  void forget_file() noexcept { file_.clear(); }
-  void remove_file() const noexcept { remove_rendezvous_file(file_); }
+ protected:
+  GuardBase(const GuardIdentity& identity, ProcessWatch worker, std::int64_t longest_turn_ns)
+      : identity_(identity),
+        worker_(std::move(worker)),
+        link_(longest_turn_ns),
+        launcher_(worker_.parent()) {}
+  virtual ~GuardBase() = default;
 
-  // Ends the fetcher: the address has come by another way.
-  void stop_fetch() noexcept { fetch_.stop(); }
-  // Starts the fetcher, once. Gives it up at `until_ns`.
-  void start_fetch(std::int64_t until_ns) {
-    if (fetched_ || fetcher_.empty()) return;
-    fetched_ = true;
-    fetch_.start(fetcher_, until_ns);
+  // Dials the root. Returns false if the text is not its address.
+  virtual bool dial(const std::string& address) = 0;
+  virtual State state(std::int64_t now) const = 0;
+
+  bool is_dead() const noexcept { return worker_.last().life == Liveness::kDead; }
+  // Sleeps until something happens, at most so long. Returns whether the worker has died.
+  bool sleep(std::int64_t ns, const std::vector<pollfd>& more) const {
+    // poll() skips fd -1.
+    std::vector<pollfd> polls{{is_dead() ? -1 : worker_.fd(), POLLIN, 0}, {fetch_.fd(), POLLIN, 0}};
+    polls.insert(polls.end(), more.begin(), more.end());
+    link_.add_polls(polls);
+    const timespec pause{ns / 1'000'000'000, ns % 1'000'000'000};
+    ::ppoll(polls.data(), polls.size(), &pause, nullptr);
+    return polls[0].revents != 0;
   }
-  bool fetching() const noexcept { return fetch_.running(); }
-  // For poll(): the fetcher's output; -1 if it does not run.
-  int fd() const noexcept { return fetch_.fd(); }
-  // Returns the fetcher's output once, after its end; "" before.
-  std::string take_fetched(std::int64_t now) { return fetch_.take(now).value_or(""); }
+  // Looks for the root's address where the worker does not bring it: in the rendezvous file, at
+  // most every 40 ms, and by the fetcher, which runs once, until then; 0: not yet.
+  void seek(std::int64_t now, std::int64_t fetch_until) {
+    if (!link_.has_address()) {
+      if (now - file_read_ns_ >= 40 * kMs) {
+        file_read_ns_ = now;
+        if (dial(read_rendezvous_file(identity_.rendezvous_file))) return;
+      }
+      if (fetch_until != 0 && !std::exchange(fetched_, true)) {
+        fetch_.start(identity_.fetcher, fetch_until);
+      }
+    }
+    const auto address = fetch_.take(now);
+    if (address && !link_.has_address()) dial(*address);
+  }
+  // Returns whether the worker's life, or its parent, has changed.
+  bool look_at_worker(std::int64_t now) {
+    looked_ns_ = now;
+    const Liveness before = worker_.last().life;
+    const Liveness life = worker_.look().life;
+    if (life != before) changed_ns_ = now;
+    orphaned_ = launcher_ > 1 && worker_.parent() != launcher_;
+    return life != before || orphaned_ != reported_.orphaned;
+  }
+  // Returns what is known of any worker.
+  State process_state(std::int64_t now) const {
+    State state;
+    static_cast<ProcessState&>(state) = worker_.last();
+    state.orphaned = orphaned_;
+    state.fault_age_ns = state.life == Liveness::kRunning ? -1 : now - changed_ns_;
+    return state;
+  }
+  void report(std::int64_t now, std::uint32_t question) {
+    reported_ = state(now);
+    reported_.report = question;
+    link_.send(FrameKind::kState, pack(reported_));
+  }
+  // Sends a heartbeat if it is time. Returns whether it was.
+  bool ping(std::int64_t now) {
+    if (!link_.up() || now - pinged_ns_ < link_.welcome().heartbeat_ms * kMs) return false;
+    pinged_ns_ = now;
+    link_.send(FrameKind::kPing, {});
+    return true;
+  }
+
+  const GuardIdentity identity_;
+  ProcessWatch worker_;
+  Link link_;
+  Command fetch_;
+  pid_t launcher_;  // the worker's parent at the start
+  std::int64_t looked_ns_ = 0;
+  std::int64_t changed_ns_ = 0;  // when the worker's life changed
+  bool orphaned_ = false;
+  State reported_;
 
  private:
-  static constexpr std::int64_t kLookNs = 40 * kMs;
-
-  std::string file_;
-  std::vector<std::string> fetcher_;
-  std::int64_t last_look_ = 0;
-  Command fetch_;
+  std::int64_t pinged_ns_ = 0;
+  std::int64_t file_read_ns_ = 0;
   bool fetched_ = false;  // the fetcher was started
 };
 

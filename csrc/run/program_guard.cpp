@@ -7,7 +7,6 @@
 #include <signal.h>
 #include <sys/types.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,9 +24,6 @@
 #include <utility>
 #include <vector>
 
-#include "control/link.hpp"
-#include "control/messages.hpp"
-#include "control/process.hpp"
 #include "control/rendezvous.hpp"
 #include "os/clock.hpp"
 #include "os/error.hpp"
@@ -299,16 +295,13 @@ struct WatchOptions : control::GuardIdentity {
 // - "kill": ends the worker, by SIGTERM, and by SIGKILL 5 s later; then what it had started.
 // - "end", or an END: only waits for the worker's end from now on.
 // Sleeps but for a look a second.
-class Watcher {
+class Watcher final : control::GuardBase {
  public:
-  Watcher(WatchOptions options, control::ProcessWatch worker)
-      : options_(std::move(options)),
-        worker_(std::move(worker)),
+  Watcher(const WatchOptions& options, control::ProcessWatch worker)
+      : GuardBase(options, std::move(worker), kLongestTurnNs),
+        options_(options),
         record_(options_.records, worker_.pid(), worker_.start_time(), options_.quiet_ms * kMs),
         oom_kills_(worker_.pid()),
-        link_(kLongestTurnNs),
-        rendezvous_(options_.rendezvous_file, options_.fetcher),
-        launcher_(worker_.parent()),
         began_ns_(monotonic_ns()) {
     if (!options_.address.empty()) dial(options_.address);
   }
@@ -317,16 +310,9 @@ class Watcher {
   // is sought again.
   void run() {
     for (std::int64_t now = began_ns_; !is_done(now); now = monotonic_ns()) {
-      std::vector<pollfd> polls;
-      // poll() skips fd -1.
-      polls.push_back({is_dead() ? -1 : worker_.fd(), POLLIN, 0});
-      polls.push_back({rendezvous_.fd(), POLLIN, 0});
-      polls.push_back({collector_.fd(), POLLIN, 0});
-      link_.add_polls(polls);
-      const std::int64_t sleep = std::max<std::int64_t>(sleep_ns(now), 0);
-      const timespec pause{sleep / 1'000'000'000, sleep % 1'000'000'000};
-      ::ppoll(polls.data(), polls.size(), &pause, nullptr);
-      step(monotonic_ns(), polls[0].revents != 0);
+      const bool has_died =
+          sleep(std::max<std::int64_t>(sleep_ns(now), 0), {{collector_.fd(), POLLIN, 0}});
+      step(monotonic_ns(), has_died);
     }
   }
 
@@ -351,7 +337,7 @@ class Watcher {
     while (::waitpid(-1, nullptr, WNOHANG) > 0) continue;  // the fetcher, the collector
     const auto collected = collector_.take(now);
     if (alone_) return;
-    look_for_root(now);
+    seek(now, INT64_MAX);
     if (collected) send_result(collects_, *collected);
     link_.tick(now);
     const bool was_up = link_.up();
@@ -359,7 +345,7 @@ class Watcher {
     if (link_.up() && !was_up) {
       welcomed_ = true;
       silent_ = false;
-      rendezvous_.stop_fetch();
+      fetch_.stop();  // the address has come by another way
       report(now, 0);
     }
     for (const control::Frame& frame : frames) {
@@ -367,10 +353,7 @@ class Watcher {
     }
     if (alone_) return;
     if (asked_ && (now >= asked_->due_ns || is_dead())) send_snapshot();
-    if (link_.up() && now - pinged_ns_ >= link_.welcome().heartbeat_ms * kMs) {
-      pinged_ns_ = now;
-      link_.send(FrameKind::kPing, {});
-    }
+    ping(now);
     if (link_.lost() && !welcomed_ && options_.address.empty()) forget_root();
     silent_ = silent_ || link_.parting();
     if (link_.lost() && silent_) seek_again();
@@ -398,31 +381,17 @@ class Watcher {
     return link_.lost();
   }
   void look(std::int64_t now) {
-    looked_ns_ = now;
-    const Liveness before = worker_.last().life;
-    const Liveness life = worker_.look().life;
-    if (life != before) changed_ns_ = now;
+    const bool changed = look_at_worker(now);
     record_.look(now);
     kills_ = oom_kills_.count();
-    orphaned_ = launcher_ > 1 && worker_.parent() != launcher_;
-    if (life != before || record_.stage() != reported_.stage || kills_ != reported_.oom_kills ||
-        orphaned_ != reported_.orphaned) {
+    if (changed || record_.stage() != reported_.stage || kills_ != reported_.oom_kills) {
       report(now, 0);
     }
   }
-  void look_for_root(std::int64_t now) {
-    if (link_.has_address()) {
-      rendezvous_.take_fetched(now);
-      return;
-    }
-    if (dial(rendezvous_.look(now))) return;
-    rendezvous_.start_fetch(INT64_MAX);
-    dial(rendezvous_.take_fetched(now));
-  }
-  bool dial(const std::string& address) {
+  bool dial(const std::string& address) override {
     if (address.empty() || address == forgotten_) return false;
     constexpr std::uint32_t kNoDeadline = UINT32_MAX;
-    control::Hello hello = options_.hello(worker_, launcher_, kNoDeadline);
+    control::Hello hello = identity_.hello(worker_, launcher_, kNoDeadline);
     // No address: a fetcher failed, or another version left the file.
     if (!link_.dial(address, std::move(hello), true)) return false;
     dialed_ = address;
@@ -477,9 +446,8 @@ class Watcher {
     link_ = control::Link(kLongestTurnNs);
     dial(dialed_);
   }
-  control::State state(std::int64_t now) const {
-    control::State state;
-    static_cast<control::ProcessState&>(state) = worker_.last();
+  control::State state(std::int64_t now) const override {
+    control::State state = process_state(now);
     // Of a zombie, threads may take long to end: drivers free the memory of a GPU.
     const bool has_ended = is_dead() || state.life == Liveness::kZombie;
     if (has_ended && state.signal == 0 && state.exit_code < 0)
@@ -487,17 +455,10 @@ class Watcher {
     state.stage = record_.stage();
     state.step = record_.step();
     state.progress = record_.progress();
-    state.orphaned = orphaned_;
-    state.fault_age_ns = state.life == Liveness::kRunning ? -1 : now - changed_ns_;
     const std::int64_t quiet = record_.quiet_ns(now);
     state.quiet_ms = quiet < 0 ? -1 : quiet / kMs;
     state.oom_kills = kills_;
     return state;
-  }
-  void report(std::int64_t now, std::uint32_t question) {
-    reported_ = state(now);
-    reported_.report = question;
-    link_.send(FrameKind::kState, control::pack(reported_));
   }
   void send_result(std::uint32_t stage, const std::string& result) {
     link_.send(FrameKind::kResult, control::packed(stage) + result);
@@ -578,31 +539,21 @@ class Watcher {
     }
     return {tids.begin(), tids.end()};
   }
-  bool is_dead() const noexcept { return worker_.last().life == control::Liveness::kDead; }
 
   WatchOptions options_;
-  control::ProcessWatch worker_;
   RecordWatch record_;
   OomKills oom_kills_;
-  control::Link link_;
-  control::Rendezvous rendezvous_;
   control::Command collector_;
   std::uint32_t collects_ = 0;             // the stage whose result the collector's output is
   std::int64_t kill_at_ns_ = 0;            // 0: the root has not asked for the worker's end
   std::map<pid_t, std::uint64_t> family_;  // the worker's descendants when it was told to end
-  pid_t launcher_;                         // its parent at the start
   std::int64_t began_ns_;
-  std::int64_t looked_ns_ = 0;
-  std::int64_t pinged_ns_ = 0;
-  std::int64_t changed_ns_ = 0;  // when the worker's life changed
   std::uint64_t kills_ = 0;
-  bool orphaned_ = false;
   bool alone_ = false;    // the root wants no more
   bool refused_ = false;  // it has refused this guard
   bool welcomed_ = false;
   bool silent_ = false;             // the root has welcomed it, and is silent now
   std::string dialed_, forgotten_;  // addresses: of the present root, of one that was another run's
-  control::State reported_;
   std::optional<Asked> asked_;
 };
 
@@ -642,7 +593,7 @@ int guard() {
   // No descriptor of ours may be 0 to 2: those are replaced later.
   for (int fd = 0; fd >= 0 && fd <= 2;) fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   try {
-    WatchOptions options = read_options();
+    const WatchOptions options = read_options();
     // Before the fork: the process that started this one waits for it, so that its worker still is
     // who it is.
     control::ProcessWatch worker(options.pid);
@@ -651,7 +602,7 @@ int guard() {
     }
     detach(worker.fd());
     try {
-      Watcher(std::move(options), std::move(worker)).run();
+      Watcher(options, std::move(worker)).run();
     } catch (const std::exception&) {
       ::_exit(kFailed);  // nobody reads a message
     }
