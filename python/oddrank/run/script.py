@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.machinery import SourceFileLoader
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -63,52 +63,17 @@ def script(
 def module(
     name: str, arguments: Sequence[str], packages: Packages, budget: float | None = BUDGET
 ) -> NoReturn:
-    """Does the same as `python -m name ...`. If there is no such module, nothing is recorded."""
+    """Does the same as `python -m name ...`."""
     sys.argv[:] = [name, *arguments]
     _lead_path(os.getcwd())
     # `python -m` calls this function; it replaces __main__ in place and sets sys.argv[0].
-    body = functools.partial(_runpy._run_module_as_main, name, alter_argv=True)
-    if _is_there(name):
-        _run(body, packages, budget)
-    body()  # says that there is none, in Python's words, and exits
-    raise OddrankError(f"module {name!r} has appeared just now: start the command again")
+    _run(functools.partial(_runpy._run_module_as_main, name, alter_argv=True), packages, budget)
 
 
 def _lead_path(folder: str) -> None:
     """Puts a folder in the place of the one that Python put first: none with -P and -I."""
     if not getattr(sys.flags, "safe_path", sys.flags.isolated):
         sys.path[0] = folder
-
-
-def _is_there(name: str) -> bool:
-    """Returns whether the module exists. If possible, imports no package: it is to be recorded."""
-    if _found(name):
-        return True
-    try:
-        _runpy._get_module_details(name, _runpy._Error)
-    except _runpy._Error:
-        return False
-    except Exception:  # importing its package fails: the run records that
-        return True
-    return True
-
-
-def _found(name: str) -> bool:
-    folders: Sequence[str] | None = None
-    parts = name.split(".")
-    for i in range(1, len(parts) + 1):
-        spec = _spec(".".join(parts[:i]), folders)
-        if spec is None:
-            return False
-        folders = spec.submodule_search_locations
-        if folders is None:
-            return i == len(parts)
-    return _spec(f"{name}.__main__", folders) is not None
-
-
-def _spec(name: str, folders: Sequence[str] | None) -> ModuleSpec | None:
-    finders = (getattr(finder, "find_spec", None) for finder in sys.meta_path)
-    return next((spec for find in finders if find and (spec := find(name, folders))), None)
 
 
 def _run(body: Any, packages: Packages, budget: float | None) -> NoReturn:
