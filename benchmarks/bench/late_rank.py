@@ -68,7 +68,7 @@ def measure(context: Any) -> dict[str, Any]:
 def judged(results: dict[int, Any]) -> list[dict[str, Any]]:
     """Returns a row for each kind: rounds that named the right rank, none, or a wrong one."""
     from oddrank.bench.arrivals import of_payload
-    from oddrank.lateness import both_times
+    from oddrank.peers import both_times
 
     counts = {kind: {"rounds": 0, "right": 0, "nobody": 0, "wrong": 0} for kind in KINDS}
     for number, (kind, rank, _) in enumerate(results[0]["rounds"]):

@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import harness
 from oddrank import _native
-from oddrank.control.root import Root
+from oddrank.control.session import Root
 
 HERE = Path(__file__).parent
 SOURCES = ["os/proc.cpp", "control/wire.cpp", "control/net.cpp"]
@@ -46,7 +46,7 @@ def run_once(swarm: Path, world: int, rounds: int) -> dict[str, object]:
     guards = subprocess.Popen([swarm, str(port), "secret", str(world)], stdin=subprocess.PIPE)
     assert guards.stdin is not None
     time.sleep(0.2)
-    root.open_join(60)
+    root.go("join", 60)
     start = time.monotonic()
     guards.stdin.write(b"go\n")
     guards.stdin.flush()

@@ -17,8 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import harness
-from oddrank.control.root import Root
-from oddrank.control.session import Session, start
+from oddrank.control.session import Root, Session, start
 from oddrank.launch import Launch
 
 DEADLINE = 60.0
@@ -79,7 +78,7 @@ def clocks(session: Session) -> list[tuple[int, int, float]]:
 
 
 def judge(root: Root) -> int:
-    root.open_join(DEADLINE)
+    root.go("join", DEADLINE)
     root.collect("join")
     root.go("measure", DEADLINE)
     round_ = root.collect("measure")

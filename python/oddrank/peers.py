@@ -1,7 +1,8 @@
-"""Statistics of peers: which is slower, which slowdown could be detected, and what most have.
+"""Statistics of peers: which is slower or late, which slowdown could be seen, what most have.
 
 Numbers in, numbers out. `majority` is for peers that should have the same value, `compare` for
-figures. Peers of one class have the same hardware, MIG profile and power cap. The rule:
+figures, `late_ranks` for arrivals at collectives, which `oddrank bench` measures and `oddrank run`
+reads in records. Peers of one class have the same hardware, MIG profile and power cap. The rule:
 
 - A peer's value is the median of its repeats. Its reference is the median of the *others'* values:
   with few peers, a median that includes the suspect would halve its lag.
@@ -20,6 +21,7 @@ The healthy spread is how much healthy peers differ, beyond the noise of their r
 protects healthy peers. Simulated: benchmarks/selftest/simulated_clusters.py.
 """
 
+import bisect
 import math
 import statistics
 from collections import Counter
@@ -35,23 +37,24 @@ ALARM = 0.01
 """Probability that a run names a healthy peer, over all of its comparisons."""
 MANY = 16
 """Least number of peers whose values estimate the healthy spread."""
-
 LINE = 2 / 3
 """A peer is named if its lower bound exceeds this share of the smallest effect looked for."""
 MAD = 1.4826
 """Standard deviation of a normal distribution, in median absolute deviations."""
 DEGREES_OF_DEVIATION = 0.37
 """Degrees of freedom that a value adds to `deviation`, which is less efficient."""
-
 _FOUND = 0.95  # share of runs that find the effect `visible`
 _QUANTILE = statistics.NormalDist().inv_cdf(_FOUND)
 _MEDIAN = 1.2533  # standard error of a median, in those of a mean: sqrt(pi / 2)
 _OWN = 4  # least repeats for a peer's own noise to count
 _CHANCE = 4  # standard deviations by which a figure's spread differs from the others' by chance
 _FEW = 4  # among fewer peers a single slow one makes up most of the spread
-
 Name = TypeVar("Name", bound=Hashable)
 Value = TypeVar("Value", bound=Hashable)
+# Quantiles in steps of 5 %: enough to read the share of iterations above any line.
+_STEPS = 20
+SMALLEST_EFFECT = 3.0
+"""The smallest lateness looked for, in healthy spreads."""
 
 
 @dataclass(frozen=True)
@@ -382,3 +385,80 @@ def _deviations(found: Comparison[Name], left_out: Collection[Name]) -> list[flo
     logs = [math.log(peer.value) for peer in found.peers if peer.name not in left_out]
     center = statistics.median(logs) if logs else 0.0
     return [log - center for log in logs]
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """One rank's arrivals, in microseconds.
+
+    median, quantiles (0 %, 5 % ... 100 %): delay behind the first rank of each iteration. own:
+    median time between leaving one collective and arriving at the next: only this time is the
+    rank's own, since some ranks leave a collective later by its algorithm. spread: median over
+    iterations of the last minus the first arrival, with every rank's own time subtracted: the value
+    of a machine without a late rank, the same on all ranks. error: error bound of this rank's clock
+    offset; n: iterations.
+    """
+
+    n: int
+    median: float
+    own: float
+    quantiles: tuple[float, ...]
+    spread: float
+    error: float
+
+
+def quantiles_of(ordered: Sequence[float]) -> tuple[float, ...]:
+    """Returns the quantiles of ascending values, 0 % to 100 % in steps of 5 %."""
+    top = len(ordered) - 1
+    return tuple(ordered[round(top * step / _STEPS)] for step in range(_STEPS + 1))
+
+
+@dataclass(frozen=True)
+class Late:
+    """A late rank; times in microseconds.
+
+    by: its own time minus the others' median; behind: the same of its delay behind the first rank;
+    share: share of iterations in which it is late; line: smallest delay that counts as late;
+    spread: healthy spread; others: the others' median own time.
+    """
+
+    rank: int
+    by: float
+    behind: float
+    share: float
+    line: float
+    spread: float
+    others: float
+    n: int
+
+
+def late_ranks(arrivals: Mapping[int, Arrival]) -> list[Late]:
+    """Returns the late ranks, the latest first: they spend longer than their peers between
+    collectives, and arrive after them. Empty with one rank.
+
+    Few iterations give suspicions, which name no rank: how many are needed is the caller's to say.
+
+    Uses medians of arrivals: jitter hardly moves a median, and durations would show the late rank
+    as the fastest. Needs both a longer own time and a later arrival: either alone may come from the
+    order in which the collective releases its ranks.
+    """
+    if len(arrivals) < 2:
+        return []
+    worst_clock = max(a.error for a in arrivals.values())
+    found = []
+    owns = medians_of_others([a.own for a in arrivals.values()])
+    medians = medians_of_others([a.median for a in arrivals.values()])
+    for (rank, a), usual, first in zip(arrivals.items(), owns, medians, strict=True):
+        own, behind = a.own - usual, a.median - first
+        line = LINE * SMALLEST_EFFECT * a.spread
+        if own > line and behind > line / 2 + a.error + worst_clock:
+            at = a.median - behind + line / 2
+            share = 1 - bisect.bisect_right(a.quantiles, at) / len(a.quantiles)
+            found.append(Late(rank, own, behind, share, line, a.spread, a.own - own, a.n))
+    return sorted(found, key=lambda one: -one.by)
+
+
+def both_times(first: Mapping[int, Arrival], again: Mapping[int, Arrival]) -> list[Late]:
+    """Returns the ranks that were late in both measurements, with the figures of the second."""
+    before = {one.rank for one in late_ranks(first)}
+    return [one for one in late_ranks(again) if one.rank in before]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from oddrank.advise import checks, findings
 from oddrank.advise.environ import Process
 from oddrank.advise.variables import TABLE
-from oddrank.run.collect.sources.places import SHOWN
+from oddrank.run.collect.sources import SHOWN
 from texts import rows
 
 JOB = {"world": 16, "local_world": 8, "nodes": 2, "processors": 64, "of_host": 64,

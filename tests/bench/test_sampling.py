@@ -10,7 +10,7 @@ from oddrank.bench.arrivals import are_enough, smallest_effect
 from oddrank.bench.case import Case
 from oddrank.bench.plan import Budget
 from oddrank.bench.sampling import StoppingRule, error_of_passes, relative_error
-from oddrank.lateness import Arrival, late_ranks, quantiles_of
+from oddrank.peers import Arrival, late_ranks, quantiles_of
 
 
 class Machine:

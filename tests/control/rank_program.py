@@ -11,8 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from oddrank.control.root import Root, Snapshot
-from oddrank.control.session import Session, SessionEnded, start
+from oddrank.control.session import Root, Session, SessionEnded, Snapshot, start
 from oddrank.errors import OddrankError
 from oddrank.launch import Launch
 
@@ -27,7 +26,7 @@ def judge(root: Root) -> int:
     here = int(os.environ.get("TEST_HERE", "0"))
     while sum(one.contact == "ok" for one in root.snapshot()) < here:
         time.sleep(0.01)
-    root.open_join(float(os.environ.get("TEST_OPEN_JOIN", "30")))
+    root.go("join", float(os.environ.get("TEST_OPEN_JOIN", "30")))
     round_ = root.collect("join")
     for stage in STAGES:
         if round_.reason != "complete":

@@ -23,7 +23,7 @@ from texts import texts
 def test_500_ranks_join_and_publish_a_stage():
     world = 500
     hub = Hub(world)
-    hub.root.open_join(100)
+    hub.root.go("join", 100)
     peers = [hub.join(rank, node=rank // 8) for rank in range(world)]
     assert hub.root.collect("join").reason == "complete"
     hub.root.go("s", 100, "parameters")
@@ -96,7 +96,7 @@ def test_a_rank_claimed_twice_and_another_world_are_told():
 
 def test_a_guard_that_gives_up_the_root_says_so_on_another_connection():
     hub = Hub(2)
-    hub.root.open_join(5)
+    hub.root.go("join", 5)
     _guards = [hub.join(0), hub.join(1)]
     hub.root.collect("join")
     hub.knock(1, parting="silent for 5000 ms").is_closed()
@@ -107,7 +107,7 @@ def test_a_guard_that_gives_up_the_root_says_so_on_another_connection():
 
 def test_a_silent_guard_is_told_and_forgiven_when_it_speaks_again():
     hub = Hub(2, silence_ms=3000, heartbeat_ms=100)
-    hub.root.open_join(5)
+    hub.root.go("join", 5)
     loud, quiet = hub.join(0), hub.join(1)
 
     def speaks(peer, *contacts):
@@ -123,7 +123,7 @@ def test_a_silent_guard_is_told_and_forgiven_when_it_speaks_again():
 
 def test_a_guard_that_was_lost_may_come_back_on_another_connection():
     hub = Hub(3, silence_ms=2000, heartbeat_ms=100)
-    hub.root.open_join(5)
+    hub.root.go("join", 5)
     lost, reset, closed = (hub.join(rank) for rank in range(3))
     # A connection that is reset is no proof of death, as one that is closed is.
     reset.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -150,9 +150,9 @@ def test_a_guard_that_was_lost_may_come_back_on_another_connection():
 
 
 def test_states_are_asked_for_once_more_when_a_stage_fails(monkeypatch):
-    monkeypatch.setattr("oddrank.control.root._REFRESH_SECONDS", PATIENCE.limit)
+    monkeypatch.setattr("oddrank.control.session._REFRESH_SECONDS", PATIENCE.limit)
     hub = Hub(2)
-    hub.root.open_join(5)
+    hub.root.go("join", 5)
     dead, alive = hub.join(0), hub.join(1)
     hub.root.collect("join")
     hub.root.go("s", 60)
@@ -175,7 +175,7 @@ def test_states_are_asked_for_once_more_when_a_stage_fails(monkeypatch):
 
 def test_a_rank_that_joins_late_and_goes_does_not_end_the_wait_for_states():
     hub = Hub(3)
-    hub.root.open_join(60)
+    hub.root.go("join", 60)
     answers, owes = hub.join(0), hub.join(1)
     asks = threading.Thread(target=hub.native.refresh, args=(60.0,))
     asks.start()

@@ -11,8 +11,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from oddrank.control import no_root
-from oddrank.control.no_root import ASK, IMPORT, OPEN, Search
+from oddrank.control import rendezvous
+from oddrank.control.rendezvous import ASK, IMPORT, OPEN, Search
 from oddrank.errors import OddrankError
 from oddrank.launch import Launch
 from patience import PATIENCE, until
@@ -26,8 +26,8 @@ RANK_5 = Launch("env", 5, 1, 8, 4, 1, 2, "node1", None, "job")
 def search(monkeypatch):
     """Yields search(port, rank=...): a rank of a new job that looks for rank 0."""
     held = []
-    monkeypatch.setattr(no_root, "_held", held)
-    monkeypatch.setattr(no_root, "_LOOK_SECONDS", 60.0)  # it looks in a thread
+    monkeypatch.setattr(rendezvous, "_held", held)
+    monkeypatch.setattr(rendezvous, "_LOOK_SECONDS", 60.0)  # it looks in a thread
 
     def make(port, host="127.0.0.1", seconds=6.5, over=lambda: False, **changes):
         monkeypatch.setenv("TORCHELASTIC_RUN_ID", f"{os.getpid()}-{port}")
@@ -57,7 +57,7 @@ def resolving(monkeypatch, *answers):
 
 def test_it_is_said_while_there_is_time_and_again_at_the_end(search, capsys, monkeypatch, port):
     """torch's store overstays its timeout meanwhile."""
-    monkeypatch.setattr(no_root, "_FIRST_SECONDS", 0.2)
+    monkeypatch.setattr(rendezvous, "_FIRST_SECONDS", 0.2)
     one = search(port, seconds=200)
     one.start()
     one.goes_on(OPEN)
@@ -74,7 +74,7 @@ def test_it_is_said_while_there_is_time_and_again_at_the_end(search, capsys, mon
 
 @pytest.mark.parametrize("ends", [Search.ends, lambda search: None])
 def test_who_was_found_says_nothing(search, capsys, monkeypatch, port, ends):
-    monkeypatch.setattr(no_root, "_FIRST_SECONDS", 60.0)  # nothing is due before it has come
+    monkeypatch.setattr(rendezvous, "_FIRST_SECONDS", 60.0)  # nothing is due before it has come
     came = threading.Event()
     one = search(port, seconds=120.0, over=came.is_set)
     one.start()
@@ -121,13 +121,13 @@ def test_why_rank_0_is_not_found_is_told_in_one_line(search, capsys, port, monke
         lines["unknown name"] = said(1, "nosuch")
     with monkeypatch.context() as patched:
         stuck = threading.Event()
-        patched.setattr(no_root, "_LOOK_SECONDS", 0.1)
+        patched.setattr(rendezvous, "_LOOK_SECONDS", 0.1)
         patched.setattr(socket, "getaddrinfo", lambda *_, **__: stuck.wait(PATIENCE.limit) and [])
         lines["a resolver that never answers"] = said(1, "node0")
         stuck.set()
     with monkeypatch.context() as patched:
         resolving(patched, "2001:db8::1")
-        patched.setattr(no_root, "_is_first", lambda: True)
+        patched.setattr(rendezvous, "_is_first", lambda: True)
         no_family = OSError(97, "Address family not supported by protocol")
         patched.setattr(socket, "socket", Mock(side_effect=no_family))
         lines["no IPv6"] = said(1, "node0")
@@ -140,6 +140,6 @@ def test_why_rank_0_is_not_found_is_told_in_one_line(search, capsys, port, monke
 def test_an_address_counts_as_silent_until_it_answers(monkeypatch):
     resolving(monkeypatch, "127.0.0.1")
     seen = []
-    monkeypatch.setattr(no_root, "_knock", lambda *_: (6, f"not yet: {max(seen)[1]}"))
-    no_root._look_into("node0", 1, seen)
+    monkeypatch.setattr(rendezvous, "_knock", lambda *_: (6, f"not yet: {max(seen)[1]}"))
+    rendezvous._look_into("node0", 1, seen)
     assert max(seen)[1] == "not yet: 127.0.0.1 has not answered yet"

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from oddrank.control import tcp_store
+from oddrank.control.address import get_from_store, put_in_store
 from patience import PATIENCE
 
 
@@ -19,9 +19,9 @@ def test_torch_reads_what_was_put_and_the_other_way_round(use_libuv):
     master = ("127.0.0.1", store.port)
     later = threading.Timer(0.3, store.set, ("é", "from torch"))  # the reader waits for it
     later.start()
-    assert tcp_store.get(master, "é", PATIENCE.limit) == "from torch"
+    assert get_from_store(master, "é", PATIENCE.limit) == "from torch"
     later.join()
-    tcp_store.put(master, "oddrank/run/0", "from oddrank", PATIENCE.limit)
+    put_in_store(master, "oddrank/run/0", "from oddrank", PATIENCE.limit)
     assert store.get("oddrank/run/0") == b"from oddrank"
 
 
@@ -38,4 +38,4 @@ def test_a_stranger_at_the_port_is_no_store(answer):
 
         threading.Thread(target=serve, daemon=True).start()
         with pytest.raises(TimeoutError, match="no answer from torch's store"):
-            tcp_store.get(server.getsockname(), "key", 0.5)
+            get_from_store(server.getsockname(), "key", 0.5)

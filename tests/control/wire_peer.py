@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from oddrank import _native
-from oddrank.control.root import Root
+from oddrank.control.session import Root
 from patience import PATIENCE
 
 VERSION = 5

@@ -23,7 +23,6 @@ from oddrank.run.collect.sources import (
     Source,
     Target,
     host,
-    kernel,
     nccl_ras,
     process,
     torch_files,
@@ -343,7 +342,7 @@ def test_no_variable_outside_of_the_white_list_is_written(tmp_path):
 def test_of_the_kernel_s_log_the_end_is_kept_and_triage_reads_its_lines(tmp_path):
     entries = [(float(i), f"line {i}") for i in range(1000)]
     entries.append((1000.0, "NVRM: Xid (PCI:0000:9b:00): 79, GPU has fallen off the bus."))
-    text = kernel._tail(entries, HOST, 5000)
+    text = host._tail(entries, HOST, 5000)
     assert 4000 < len(text) <= 5000
     (tmp_path / "kernel.log").write_bytes(text)
     (xid,) = facts_of(kernel_evidence.KIND, tmp_path / "kernel.log")
@@ -352,7 +351,7 @@ def test_of_the_kernel_s_log_the_end_is_kept_and_triage_reads_its_lines(tmp_path
 
 
 def test_the_kernel_s_log_is_read_or_it_is_said_why_not(tmp_path):
-    found = ran(kernel.SOURCE, tmp_path)
+    found = ran(host.KERNEL_LOG, tmp_path)
     assert bool(found.files) != bool(found.lacks)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from oddrank.control.stages import RankState
 from oddrank.report import Report
-from oddrank.run import gauges
+from oddrank.run import outputs
 from oddrank.run.watch import Watch
 from prometheus_text import read
 from reports import finding
@@ -24,7 +24,7 @@ RANKS = [
 def written(report=None):
     watch = Watch(0.0, 60.0)
     watch.feed(10.0, RANKS)
-    text = gauges.text(
+    text = outputs.gauges(
         RANKS, quiet=watch.quiet(25.0, RANKS), late={1: 0.5}, events=["late", "death", "late"],
         report=report, now=1.25,
     )  # fmt: skip

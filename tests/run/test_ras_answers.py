@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from oddrank.run import judge, ras_answers, say, snapshot
+from oddrank.run import judge, say, snapshot
 from oddrank.run.collect.sources import nccl_ras
 from oddrank.run.start import Options, Settings
 from oddrank.run.watch import Stall, Still, Watch
@@ -30,9 +30,9 @@ class Job:
         self.judge = judge.Judge(settings, self, self, Watch(0.0, 60.0))
         monkeypatch.setattr(judge, "APART", 0.0)
         monkeypatch.setattr(judge, "_WORK_SECONDS", 0.0)
-        monkeypatch.setattr(ras_answers, "time", SimpleNamespace(time=self.time, time_ns=self.time))
+        monkeypatch.setattr(snapshot, "time", SimpleNamespace(time=self.time, time_ns=self.time))
         monkeypatch.setattr(nccl_ras, "_HELLO", PATIENCE.limit)
-        monkeypatch.setattr(ras_answers, "_SECONDS", PATIENCE.limit)
+        monkeypatch.setattr(snapshot, "_RAS_SECONDS", PATIENCE.limit)
         monkeypatch.setattr(say, "lines", self.lines.extend)
 
     def time(self):
@@ -93,7 +93,7 @@ def test_nobody_is_named_where(tmp_path, monkeypatch, why):
 
 def test_who_takes_a_connection_and_says_nothing_keeps_no_verdict_back(tmp_path, monkeypatch):
     job = Job(monkeypatch, tmp_path)
-    monkeypatch.setattr(ras_answers, "_SECONDS", 0.01)
+    monkeypatch.setattr(snapshot, "_RAS_SECONDS", 0.01)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("NCCL_RAS_ADDR", f"127.0.0.1:{silent.getsockname()[1]}")
         assert not job.judge.ras.ask()

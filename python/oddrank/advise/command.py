@@ -11,7 +11,7 @@ from oddrank.advise.variables import TABLE
 from oddrank.cli import fail_on_option, json_option
 from oddrank.errors import LaunchError
 from oddrank.report import Report
-from oddrank.run.collect.sources.places import SHOWN
+from oddrank.run.collect.sources import SHOWN
 
 COLUMNS = ("variable", "what it does")
 _MOST_VALUE = 24  # characters in the table; the JSON has all

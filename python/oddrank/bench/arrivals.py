@@ -1,6 +1,6 @@
 """Measures all ranks' arrivals at many small all_reduces, on rank 0's clock, and finds late ranks.
 
-The rule is in oddrank.lateness.
+The rule is in oddrank.peers.
 """
 
 import statistics
@@ -19,7 +19,7 @@ from oddrank.bench.sampling import ENOUGH
 from oddrank.control.stages import AnyStage, Context, RunState, Stage, Timestamps
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
-from oddrank.lateness import SMALLEST_EFFECT, Arrival, both_times, late_ranks, quantiles_of
+from oddrank.peers import SMALLEST_EFFECT, Arrival, both_times, late_ranks, quantiles_of
 from oddrank.process_group import Group, connect
 
 # Error bound of a clock that could not be compared with rank 0's.

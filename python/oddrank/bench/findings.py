@@ -9,7 +9,7 @@ from oddrank.bench.sampling import ENOUGH
 from oddrank.control.stages import RunState
 from oddrank.finding import Evidence, Finding, Who, ranks_text
 from oddrank.finding import Row as CauseRow
-from oddrank.lateness import Late
+from oddrank.peers import Late
 
 # Group that ran the case -> end of a sentence.
 _AMONG = {"world": "", "node": " within its node", "across": " across nodes"}

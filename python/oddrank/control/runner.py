@@ -11,16 +11,15 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from oddrank import _native
 from oddrank.control import rendezvous
 from oddrank.control.address import fetcher, path_under
 from oddrank.control.inject import check
-from oddrank.control.root import VERDICT_SECONDS
-from oddrank.control.session import Session, SessionEnded, start
-from oddrank.control.stages import PUBLISHING, AnyStage, RunState
+from oddrank.control.session import VERDICT_SECONDS, SessionEnded, start
+from oddrank.control.stages import PUBLISHING, AnyStage, Context, RunState
 from oddrank.control.walk import SKIP, Outcome, Walk
 from oddrank.errors import OddrankError, type_and_text
 from oddrank.job import job_folder
@@ -88,7 +87,7 @@ def run(
     meeting = rendezvous.Rendezvous(launch, session, deadline)
     session.progress(PUBLISHING if launch.rank == 0 else "find rank 0")
     meeting.start()
-    code = _work(stages, _Worker(launch, session, meeting, deadline))
+    code = _work(stages, Context[Any](launch, session, meeting.store, deadline, None))
     # Skips the interpreter's shutdown: torch's threads that wait for a lost rank would delay it.
     sys.stdout.flush()
     sys.stderr.flush()
@@ -121,36 +120,14 @@ def keep_this_rank(deadline: float) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-@dataclass
-class _Worker:
-    """The Context of a rank."""
-
-    launch: Launch
-    session: Session
-    meeting: rendezvous.Rendezvous
-    seconds: float
-    parameters: Any = None
-    master: str = ""
-    scratch: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.step, self.timestamps = self.session.progress, self.session.timestamps
-        self.sync_clock, self.store = self.session.sync_clock, self.meeting.store
-
-    def own(self, values: Any) -> Any:
-        if self.session.injector.has("value"):
-            values[len(values) // 2] += 1
-        return values
-
-
-def _work(stages: Sequence[AnyStage], worker: _Worker) -> int:
+def _work(stages: Sequence[AnyStage], context: Context[Any]) -> int:
     """Measures stage after stage; after an exception waits for the end. Returns the exit code."""
-    session = worker.session
+    session = context.session
     try:
         for stage in stages:
             request = json.loads(session.enter(stage.name))
-            worker.parameters, worker.master = request["plan"], request["master"]
-            measured = None if worker.parameters == SKIP else stage.measure(worker)
+            context.parameters, context.master = request["plan"], request["master"]
+            measured = None if context.parameters == SKIP else stage.measure(context)
             session.publish(json.dumps(session.injector.said(measured)).encode())
     except SessionEnded as ended:
         return ended.exit_code

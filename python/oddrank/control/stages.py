@@ -3,10 +3,13 @@
 import signal
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 from oddrank.finding import Finding, Who
 from oddrank.launch import Launch
+
+if TYPE_CHECKING:
+    from oddrank.control.session import Session
 
 # The stage with which every command begins: a rank's result is that its guard has come.
 JOIN = "join"
@@ -19,69 +22,46 @@ Reason = Literal["complete", "fault", "deadline", "terminated"]
 Node: TypeAlias = tuple[int, str]
 """The number of a node, and the name of its host."""
 
+Timestamps: TypeAlias = Any
+"""Times of collectives, as Session.timestamps makes them (csrc/control/bind_control.cpp).
+
+Between enter and leave, which cost less than 100 ns each, the rank shows as waiting for others.
+Both are marks of this rank's progress: every rank must make the same number. One thread.
+"""
+
 Plan = TypeVar("Plan")
 Plan_co = TypeVar("Plan_co", covariant=True)
 Result = TypeVar("Result")
 Judged = TypeVar("Judged")
 
 
-class Timestamps(Protocol):
-    """Times of collectives. Between enter and leave the rank shows as waiting for others.
+@dataclass
+class Context(Generic[Plan_co]):
+    """The argument of a measurement, in the worker. Context[object]: it reads no plan.
 
-    enter and leave cost less than 100 ns each. Both are marks of this rank's progress: every rank
-    must make the same number. One thread.
+    store: torch's, where the ranks exchange addresses. seconds: of the whole command: no wait
+    inside a stage needs to be shorter. parameters: the value of this stage's plan(): the same on
+    every rank, and once through JSON. master: rank 0's address for ranks on other hosts; "" where
+    all are on one host. scratch: kept from stage to stage of this rank (the process group).
     """
 
-    @property
-    def count(self) -> int:
-        """Collectives that have ended and were kept."""
-
-    @property
-    def dropped(self) -> int:
-        """Collectives beyond the capacity: not kept."""
-
-    def enter(self) -> None:
-        """Begins a collective."""
-
-    def leave(self) -> None:
-        """Ends the collective. Does nothing without enter()."""
-
-    def starts(self) -> bytes:
-        """Returns when each collective began: int64 ns of this host's CLOCK_MONOTONIC.
-
-        As numbers: array("q", timestamps.starts()) or memoryview(timestamps.starts()).cast("q").
-        """
-
-    def durations(self) -> bytes:
-        """Returns the ns from enter to leave of each collective: int64, as many as starts()."""
-
-
-class Context(Protocol[Plan_co]):
-    """The argument of a measurement, in the worker. Context[object]: it reads no plan."""
-
     launch: Launch
-    master: str  # rank 0's address for ranks on other hosts; "" where all are on one host
-    seconds: float  # of the whole command: no wait inside a stage needs to be shorter
-    scratch: dict[str, Any]  # kept from stage to stage of this rank (the process group)
+    session: "Session"
+    store: Callable[[], Any]
+    seconds: float
+    parameters: Plan_co
+    master: str = ""
+    scratch: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def parameters(self) -> Plan_co:
-        """The value of this stage's plan(): the same on every rank, and once through JSON."""
-
-    def step(self, text: str, /, *, waiting: bool = False) -> None:
-        """Reports this rank's next step; waiting: a collective, which only ends with the others."""
-
-    def timestamps(self, capacity: int) -> Timestamps:
-        """Returns timestamps for many collectives: see Session.timestamps."""
-
-    def sync_clock(self, seconds: float = 5.0) -> tuple[int, int]:
-        """Returns (the root's CLOCK_MONOTONIC less this rank's, error) in ns: see Session."""
+    def __post_init__(self) -> None:
+        self.step, self.timestamps = self.session.progress, self.session.timestamps
+        self.sync_clock = self.session.sync_clock
 
     def own(self, values: Any) -> Any:
         """Returns the tensor that this rank gives to a collective; a test may have spoilt it."""
-
-    def store(self) -> Any:
-        """Returns torch's store, where the ranks exchange addresses."""
+        if self.session.injector.has("value"):
+            values[len(values) // 2] += 1
+        return values
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from oddrank import launch
 from oddrank.control import findings
 from oddrank.control.blame import Motion, blame, torn_down
 from oddrank.control.rendezvous import TAKEN
-from oddrank.control.root import Root, Snapshot
+from oddrank.control.session import Root, Snapshot
 from oddrank.control.stages import JOIN, AnyStage, RankState, RunState, Skip, StageRound, nodes_of
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding, Who
@@ -131,7 +131,7 @@ class Walk:
     def _join(self) -> bool:
         began = self._shown = time.monotonic()
         seconds = JOIN_SHARE * (self._end - began)
-        self._root.open_join(seconds)
+        self._root.go(JOIN, seconds)
         self._began = began
         round, found = self._settle(JOIN, began + seconds)
         self._note_joined(round.states.values())

@@ -1,7 +1,15 @@
-"""The judge hears all guards of a job and says what went wrong; judge_process.py is its process."""
+"""The judge hears all guards of a job and says what went wrong.
 
+Its process belongs to no launcher, ends by itself, and nobody waits for it. If it fails, the job
+only runs unwatched.
+"""
+
+import ctypes
+import gc
+import json
 import os
 import shlex
+import signal
 import subprocess
 import threading
 import time
@@ -11,20 +19,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from oddrank import exclude, exposition, job, launch
+from oddrank import _native, exclude, exposition, job, launch
+from oddrank.control.address import ADDRESS, put_in_store
 from oddrank.control.stages import RankState
 from oddrank.finding import Finding, duration, ranks_text
 from oddrank.inputs import Notes
 from oddrank.page import page
 from oddrank.page.parts import Parts, Table, utc
 from oddrank.report import Report, write_json, write_text
-from oddrank.run import gauges, late, outputs, say, watch
+from oddrank.run import late, outputs, say, watch
 from oddrank.run.arm import COLLECT, KILL, REPORT
+from oddrank.run.collect import children
 from oddrank.run.decide import Attempt, Decision, decide, note, signature
 from oddrank.run.outputs import Outputs
-from oddrank.run.ras_answers import APART, Ras
-from oddrank.run.snapshot import Snapshot, Taker, awaited
-from oddrank.run.start import Settings
+from oddrank.run.snapshot import APART, Ras, Snapshot, Taker, awaited
+from oddrank.run.start import FOREVER, LISTENER, Settings, store_key
 from oddrank.run.watch import AllEnded, Awaited, Cascade, Death, Event, Stall, Still, Watch
 from oddrank.triage import causes
 from oddrank.triage import report as triage
@@ -50,7 +59,7 @@ _LAUNCHER_SECONDS = 5.0
 # After a death, for the ends that follow from it, or came before it.
 _AGAIN_SECONDS = 0.5
 _LOOK = 0.2  # seconds between two looks at threads
-END_SECONDS = 0.3
+_END_SECONDS = 0.3
 _GAUGES_SECONDS = 15.0  # as often as collectors are read
 _KILL_SECONDS = 10.0  # between two orders to end all ranks
 _WORK_SECONDS = 1.0  # between the two snapshots that show who is at work
@@ -61,6 +70,11 @@ _LEVELS = ("low", "medium", "high")
 _EACH_OTHER = {cause.name for cause in causes.TABLE.values() if cause.about == "others"}
 # Popen waits for a child that enters a folder, whose file system may not answer: a shell enters it.
 _IN_FOLDER = 'cd "$1" && exec /bin/sh -c "$2"'
+# Guards say what changes at once. Heartbeats only show that a host is still there.
+_HEARTBEAT_MS, _SILENCE_MS = 10_000, 30_000
+# For who reads stderr slowly: if nobody does, a launcher may wait for this process to end.
+_LAST_WORDS_SECONDS = 5.0
+_PR_SET_NAME = 15
 
 
 @dataclass
@@ -296,7 +310,7 @@ class Judge:
 
     def _kill(self) -> None:
         self.kill_again = time.monotonic() + _KILL_SECONDS
-        self.taker.ask("kill", "", 0, END_SECONDS)
+        self.taker.ask("kill", "", 0, _END_SECONDS)
 
     def _save(self, snapshot: Snapshot, over: Callable[[], bool]) -> None:
         """Has all nodes save their evidence, unless the user wants none."""
@@ -462,7 +476,7 @@ class Judge:
         states, now = self._states(), time.monotonic()
 
         def write() -> None:  # in a child: what fails here costs no other file
-            text = gauges.text(
+            text = outputs.gauges(
                 states,
                 quiet=self.watch.quiet(now, states),
                 late=self.lateness.by,
@@ -582,3 +596,58 @@ def _is_paused(report: Report) -> bool:
     """Returns whether ranks wait on purpose, and nothing else is wrong."""
     found = [suspect["cause"] for suspect in report.data["suspects"]]
     return found == [causes.PAUSED.name]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Runs as the judge's process. Its only argument: Settings as JSON, its secret in ADDRESS."""
+    _leave_everything()
+    try:
+        settings = Settings(**json.loads(arguments[0]))
+        address = os.environ.pop(ADDRESS)
+        try:
+            _watch(settings, address)
+        finally:
+            # Another run of the same launcher may have left its own address there by now.
+            with suppress(OSError, ValueError):
+                if Path(settings.file).read_text(encoding="ascii") == address:
+                    os.unlink(settings.file)
+    except Exception as error:
+        say.lines([f"the job goes on unwatched: {type(error).__name__}: {error}"])
+    say.wait_written(_LAST_WORDS_SECONDS)
+
+
+def _watch(settings: Settings, address: str) -> None:
+    core = _native.core()
+    token = core.control_parse_address(address)[2]
+    hub = core.Hub(
+        LISTENER, settings.world["size"], token, settings.host, FOREVER, _HEARTBEAT_MS,
+        _SILENCE_MS,
+    )  # fmt: skip
+    if settings.publish and (master := launch.current().master):  # nobody waits for the thread
+        arguments = (master, store_key(settings.restart), address, FOREVER)
+        threading.Thread(target=put_in_store, args=arguments, daemon=True).start()
+    # Modules stay. Snapshots of 10,000 ranks are objects enough to walk.
+    gc.collect()
+    gc.freeze()
+    taker = Taker(hub, settings.host, [Path(each) for each in settings.folders])
+    try:
+        judge = Judge(settings, hub, taker, Watch(time.monotonic(), settings.options["stall"]))
+        if settings.options["history"] is not None:
+            judge.earlier, trouble = outputs.earlier(Path(settings.options["history"]))
+            if trouble:
+                say.lines([trouble])
+        judge.run()
+    finally:
+        hub.end(0, _END_SECONDS)
+    judge.say_again()
+
+
+def _leave_everything() -> None:
+    """Keeps stderr and the listener of what rank 0 has open: a launcher may wait for the rest."""
+    _native.core().ignore_launchers_signals()
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, b"oddrank-judge", 0, 0, 0)
+    children.close_all_but(LISTENER)
+    os.set_inheritable(LISTENER, False)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    with suppress(OSError):
+        os.chdir("/")

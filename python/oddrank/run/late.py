@@ -1,6 +1,6 @@
 """Finds ranks that stay late, from the collectives in the records of a running job.
 
-The rule is in oddrank.lateness. A rank's own time runs from the last begin or end of any of its
+The rule is in oddrank.peers. A rank's own time runs from the last begin or end of any of its
 collectives and messages to the next begin: what it waits for in between is not its own.
 
 Of a rank that uses a device only calls count whose time there is known (trace/device_times.py): a
@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeAlias
 
 from oddrank.errors import OddrankError
 from oddrank.finding import Evidence, Finding, Row, Who, group_name
-from oddrank.lateness import Arrival, Late, both_times, late_ranks, quantiles_of
+from oddrank.peers import Arrival, Late, both_times, late_ranks, quantiles_of
 from oddrank.run.snapshot import Snapshot
 from oddrank.trace import collectives, ranks
 from oddrank.trace.collectives import Collective, op_name

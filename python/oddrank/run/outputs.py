@@ -7,14 +7,17 @@ sentence. Evidence is saved by one guard of each node, which runs `oddrank colle
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from oddrank import exposition
 from oddrank.control.stages import RankState
 from oddrank.errors import OddrankError
+from oddrank.report import Report
 from oddrank.run.collect.children import Result, Say, Stop, Task, run_all
 from oddrank.run.decide import ATTEMPTS, Attempt, attempts
 from oddrank.run.snapshot import Snapshot, Taker
@@ -30,6 +33,7 @@ _TO_WRITE = 5.0
 _MOST_HOSTS = 3
 _SILENT = {"saved": None, "lines": ["its guards are silent"]}
 _NO_ANSWER = {"saved": None, "lines": ["there was no answer while the judge waited"]}
+_PREFIX = "oddrank_run_"
 
 
 class Outputs:
@@ -159,3 +163,43 @@ def words(found: dict[str, Any]) -> list[str]:
     if len(lacks) > _MOST_HOSTS:
         texts.append(f"nor of {len(lacks) - _MOST_HOSTS} more hosts")
     return texts
+
+
+def gauges(
+    ranks: Sequence[RankState],
+    *,
+    quiet: Mapping[int, float],
+    late: Mapping[int, float],
+    events: Sequence[str],
+    report: Report | None,
+    now: float,
+) -> str:
+    """Returns what the judge knows of a running job, for Prometheus's textfile collector.
+
+    quiet: seconds since each living rank moved. late: by how many seconds a rank is late. events:
+    what was told until now. report: None: nothing has happened. now: seconds since 1970.
+    """
+    came = [state for state in ranks if state.contact != "never"]
+    host_of = {s.rank: s.host for s in ranks}
+    who = {rank: {"rank": rank, "host": host} for rank, host in host_of.items()}
+    steps = [(who[s.rank], float(s.step)) for s in came if s.step.isdecimal()]
+    families: list[exposition.Family] = [
+        ("time_seconds", "When this was written, since 1970.", [({}, now)]),
+        ("ranks", "Ranks of the job.", [({}, float(len(ranks)))]),
+        ("rank_alive", "1 while the rank's process lives, 0 after its end.",
+         [(who[s.rank], float(not has_ended(s))) for s in came
+          if is_heard(s) or has_ended(s)]),
+        ("rank_quiet_seconds", "Since the rank's last step or collective.",
+         [(who[rank], seconds) for rank, seconds in quiet.items()]),
+        ("rank_progress", "Steps, and begins and ends of collectives.",
+         [(who[s.rank], float(s.progress)) for s in came]),
+        ("rank_step", "The rank's last step.", steps),
+        ("rank_late_seconds", "How late the rank comes to collectives, if it stays late.",
+         [(who[rank], seconds) for rank, seconds in late.items()]),
+        ("events", "What was told until now: deaths, stalls and so on.",
+         [({"event": event}, float(count)) for event, count in Counter(events).items()]),
+    ]  # fmt: skip
+    if report is not None:
+        # A script that starts its ranks itself has one guard for all of them.
+        families += exposition.of_report(report, lambda rank: host_of.get(rank, ""))
+    return exposition.text(_PREFIX, families)

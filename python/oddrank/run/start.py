@@ -29,7 +29,7 @@ _PROGRAM = "oddrank-guard"
 _TO_DETACH = 120.0  # seconds that a guard may take until it runs by itself
 # Resolves how long this job's own pauses are. A guard looks once a second.
 _MOST_QUIET, _LEAST_QUIET, _STALLS_PART = 5.0, 1.0, 0.1
-_JUDGE = child_code.command("from oddrank.run.judge_process import main; main(sys.argv[1:])")
+_JUDGE = child_code.command("from oddrank.run.judge import main; main(sys.argv[1:])")
 _COLLECT = child_code.command(
     "from oddrank.run.collect.command import for_guard; for_guard(*sys.argv[1:])"
 )

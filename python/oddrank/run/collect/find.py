@@ -16,8 +16,7 @@ from oddrank import _native, job, launch
 from oddrank.errors import LaunchError, OddrankError
 from oddrank.run.collect import children
 from oddrank.run.collect.children import Say, Stop, Task
-from oddrank.run.collect.sources import Rank, Target
-from oddrank.run.collect.sources.places import NAMES, chosen
+from oddrank.run.collect.sources import NAMES, Rank, Target, chosen
 from oddrank.run.collect.sources.process import parent_of
 from oddrank.trace import jobs, processes
 

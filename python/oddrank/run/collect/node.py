@@ -1,7 +1,6 @@
 """Collects all sources of a node into one folder, a manifest and an archive, within a deadline."""
 
 import errno
-import importlib
 import json
 import os
 import tarfile
@@ -23,7 +22,6 @@ from oddrank.run.collect.sources import (
     Source,
     Target,
     host,
-    kernel,
     nccl_ras,
     process,
     records,
@@ -34,7 +32,7 @@ from oddrank.trace import jobs
 
 SOURCES: tuple[Source, ...] = (
     process.SOURCE, records.SOURCE, nccl_ras.SOURCE, torch_files.FLIGHT_RECORDER, host.NVIDIA_SMI,
-    kernel.SOURCE, host.CGROUPS, torch_files.TORCHELASTIC, host.ENVIRONMENT,
+    host.KERNEL_LOG, host.CGROUPS, torch_files.TORCHELASTIC, host.ENVIRONMENT,
 )  # fmt: skip
 """All sources of evidence. Their shares of --limit sum up to 1."""
 SCHEMA = "oddrank.collect/1"
@@ -243,39 +241,24 @@ def _remove_halves(folder: Path) -> None:
 
 
 def _pack(folder: Path) -> Path:
-    """Packs a folder beside itself: HOST.tar.zst if this Python has zstd, else HOST.tar.gz."""
-    try:
-        zstd: Any = importlib.import_module("compression.zstd")
-    except ImportError:
-        zstd = None
-    archive = folder.parent / f"{folder.name}.tar.{'zst' if zstd else 'gz'}"
+    """Packs a folder beside itself, the manifest first: who opens the archive reads it first."""
+    archive = folder.parent / f"{folder.name}.tar.gz"
     half = archive.parent / f".{archive.name}.{os.getpid()}"
-    try:
-        made = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with open(made, "wb") as file:
-            if zstd is None:
-                with tarfile.open(fileobj=file, mode="w:gz", compresslevel=_LEVEL) as tar:
-                    _add(tar, folder)
-            else:
-                with (
-                    zstd.open(file, "wb") as packed,
-                    tarfile.open(fileobj=packed, mode="w|") as tar,
-                ):
-                    _add(tar, folder)
-        half.replace(archive)
-    finally:
-        half.unlink(missing_ok=True)
-    return archive
-
-
-def _add(tar: tarfile.TarFile, folder: Path) -> None:
-    """Adds all files, the manifest first: who opens the archive reads it first."""
-    base = folder.parent.parent
     files = sorted(
         (file for file in folder.rglob("*") if file.is_file() and not file.name.startswith(".")),
         key=lambda file: (file.name != MANIFEST, str(file)),
     )
-    for file in files:
-        info = tar.gettarinfo(str(file), str(file.relative_to(base)))
-        with file.open("rb") as content:
-            tar.addfile(info, content)
+    try:
+        made = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with (
+            open(made, "wb") as packed,
+            tarfile.open(fileobj=packed, mode="w:gz", compresslevel=_LEVEL) as tar,
+        ):
+            for file in files:
+                info = tar.gettarinfo(str(file), str(file.relative_to(folder.parent.parent)))
+                with file.open("rb") as content:
+                    tar.addfile(info, content)
+        half.replace(archive)
+    finally:
+        half.unlink(missing_ok=True)
+    return archive

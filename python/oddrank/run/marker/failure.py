@@ -18,8 +18,8 @@ import pytest
 from oddrank.errors import type_and_text
 from oddrank.finding import ranks_text
 from oddrank.inputs import HEAD, Item, Notes
-from oddrank.run.marker.one_rank import Rank
 from oddrank.run.marker.rank_group import RankGroup
+from oddrank.run.marker.rank_start import Rank
 from oddrank.trace import ranks as records
 from oddrank.triage import causes, findings, verdict, words
 from oddrank.triage.evidence import record
@@ -227,7 +227,9 @@ class _Verdict:
         )
 
     def _late(self) -> str:
-        late = [rank for rank in self._unfinished if self._group.begun or not rank.begins]
+        late = [
+            rank for rank in self._unfinished if self._group.begun or "begins" not in rank.passed
+        ]
         self.first = [rank.number for rank in late]
         places = {_place(rank) for rank in late} - {""}
         if {_outcome(rank) for rank in late} == {"passed"}:

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from oddrank.run.marker import leftovers, rank_start, warm
-from oddrank.run.marker.one_rank import Rank, drain
 from oddrank.run.marker.rank_process import DUMP, shortened
+from oddrank.run.marker.rank_start import Rank, drain
 
 # After the first failure the other ranks may end by themselves, or fail too, until they have used
 # no CPU for _IDLE seconds, and not longer than _SETTLE: NCCL spins while it waits.
@@ -102,10 +102,12 @@ class RankGroup:
                     paused += turn - last
                     start += turn - last
                 self._release_if_all_hold()
-                if not self.begun and all(r.begins or r.code is not None for r in self.ranks):
+                if not self.begun and all(
+                    "begins" in r.passed or r.code is not None for r in self.ranks
+                ):
                     self.begun = True
                     start, seconds = time.monotonic(), self.deadline
-                if any(rank.debugs for rank in self.ranks):
+                if any("debugs" in rank.passed for rank in self.ranks):
                     continue  # a person decides how long it takes
                 if not self._all_ended() and time.monotonic() >= start + seconds:
                     self.late = f"{seconds:g} s"
@@ -142,7 +144,7 @@ class RankGroup:
             if any(rank.has_failed or rank.has_died for rank in self.ranks):
                 self._first_failure = now
             return False
-        if any(rank.debugs for rank in self.ranks):
+        if any("debugs" in rank.passed for rank in self.ranks):
             return False
         if now - self._first_failure > _SETTLE:
             return True
@@ -157,7 +159,7 @@ class RankGroup:
         """Keeps what the verdict needs: stacks and records, while the ranks still stand there."""
         for rank in self.ranks:
             rank.was_running = rank.code is None and not rank.holds
-        asked = [rank for rank in self.ranks if rank.was_running and rank.is_ready]
+        asked = [rank for rank in self.ranks if rank.was_running and "ready" in rank.passed]
         for rank in asked:
             rank.ask_for_stacks(DUMP)
         limit = time.monotonic() + _DUMP

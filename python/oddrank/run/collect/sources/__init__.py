@@ -15,18 +15,44 @@ from typing import Any
 
 from oddrank import job
 from oddrank.errors import OddrankError
+from oddrank.launch.launchers import LAUNCHERS
 from oddrank.machine import small_file
+from oddrank.machine.settings import SETTINGS
 from oddrank.run.collect.children import Say
 
 _PIECE = 1 << 20
 SMALL = 1 << 20  # a file of the kernel is never longer
+# Variables of ranks that say where evidence is, and those that may be shown.
+FLIGHT_FILE = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+FLIGHT_PIPE = ("TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
+ERROR_FILE = ("TORCHELASTIC_ERROR_FILE",)
+RAS = ("NCCL_RAS_ADDR",)
+_HOMES = ("HOME", "XDG_CACHE_HOME")
+_LAUNCH = tuple(
+    name
+    for row in LAUNCHERS
+    for names in (row.rank, row.world, row.local_rank, row.local_world, row.node, row.nodes)
+    for name in names.split()
+)
+# Names of jobs and attempts, numbers and addresses: no secrets.
+_JOB = (
+    "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_MAX_RESTARTS", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_JOB_NODELIST",
+    "SLURM_RESTART_COUNT", "CUDA_VISIBLE_DEVICES", "ODDRANK_DIR", "ODDRANK_JOB",
+    "ODDRANK_TRACE_MB", "TORCH_FR_BUFFER_SIZE",
+)  # fmt: skip
+SHOWN = frozenset((*SETTINGS, *_LAUNCH, *_JOB, *FLIGHT_FILE, *FLIGHT_PIPE, *ERROR_FILE, *RAS))
+"""The white list: values of other variables may be secrets."""
+NAMES = SHOWN | set(_HOMES)
+"""Those that sources use. They stay in this process."""
+_MOST_TEXT = 4096
 
 
 @dataclass(frozen=True)
 class Rank:
     """A process of the job on this node.
 
-    started: in ticks since boot. environ: of its variables, those in places.NAMES, as it began;
+    started: in ticks since boot. environ: of its variables, those in NAMES, as it began;
     empty if it is gone or not readable. world: 0 if unknown.
     """
 
@@ -221,3 +247,8 @@ def iso(seconds: float) -> str:
     """Returns a time as 2026-11-23T15:04:05.123456+00:00."""
     whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     return f"{whole}.{int(seconds % 1 * 1e6):06d}+00:00"
+
+
+def chosen(environ: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
+    """Returns the variables with these names; a very long value is cut."""
+    return {name: environ[name][:_MOST_TEXT] for name in sorted(names & environ.keys())}

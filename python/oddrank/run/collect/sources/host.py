@@ -1,17 +1,19 @@
-"""What the node itself says: `nvidia-smi -q`, cgroups, memory, versions and load."""
+"""What the node itself says: `nvidia-smi -q`, cgroups, memory, versions and load, its kernel."""
 
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import time
+from collections import deque
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from oddrank._version import __version__
-from oddrank.machine import settings, small_file
-from oddrank.run.collect.sources import Sink, Source, Target
-from oddrank.run.collect.sources.places import SHOWN, chosen
+from oddrank.machine import kernel_log, settings, small_file
+from oddrank.run.collect.sources import SHOWN, Sink, Source, Target, chosen, iso
 
 _CGROUPS = "oddrank.cgroups/1"
 _ROOT = Path("/sys/fs/cgroup")
@@ -33,6 +35,8 @@ _CGROUP_FILES = {
 }  # fmt: skip
 _MOST_CGROUPS = 512
 _ENVIRONMENT = "oddrank.environment/1"
+_MOST_OF_LOG = 1 << 20
+_ENTRY = re.compile(r"\d+,\d+,(\d+),[^;]*;(.*)")
 
 
 def _nvidia_smi(target: Target, _: object, sink: Sink) -> None:
@@ -139,3 +143,39 @@ def _space(folder: str) -> dict[str, int]:
 NVIDIA_SMI = Source("nvidia-smi", 15.0, 0.01, _nvidia_smi)
 CGROUPS = Source("cgroups", 5.0, 0.01, _cgroups)
 ENVIRONMENT = Source("environment", 5.0, 0.01, _environment)
+
+
+def _kernel_log(target: Target, _: object, sink: Sink) -> None:
+    sink.at(kernel_log.DEVICE)
+    try:
+        text = _tail(_entries(), target.host, min(sink.room, _MOST_OF_LOG))
+    except OSError as error:
+        sink.lacks("the kernel's log", f"{kernel_log.DEVICE}: {error.strerror}")
+        return
+    if text:
+        sink.put("kernel.log", text, of=kernel_log.DEVICE)
+    else:
+        sink.lacks("the kernel's log", "it is empty")
+
+
+def _tail(entries: Iterable[tuple[float, str]], host: str, most: int) -> bytes:
+    """Returns the last lines, with dates: the kernel counts seconds since boot."""
+    boot = time.time() - time.monotonic()
+    lines: deque[bytes] = deque()
+    size = 0
+    for seconds, text in entries:
+        lines.append(f"{iso(boot + seconds)} {host} kernel: {text}\n".encode())
+        size += len(lines[-1])
+        while size > most:
+            size -= len(lines.popleft())
+    return b"".join(lines)
+
+
+def _entries() -> Iterator[tuple[float, str]]:
+    for entry in kernel_log.records():
+        line = entry.decode(errors="backslashreplace").partition("\n")[0]
+        if found := _ENTRY.match(line):
+            yield int(found[1]) / 1e6, found[2]
+
+
+KERNEL_LOG = Source("kernel log", 5.0, 0.01, _kernel_log)

@@ -9,8 +9,7 @@ import time
 from collections.abc import Mapping
 
 from oddrank import job
-from oddrank.run.collect.sources import Sink, Source, Target, iso
-from oddrank.run.collect.sources.places import RAS
+from oddrank.run.collect.sources import RAS, Sink, Source, Target, iso
 
 DEFAULT = "127.0.0.1:28028"
 """Where NCCL listens."""

@@ -14,8 +14,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from oddrank import job
-from oddrank.run.collect.sources import Rank, Sink, Source, Target, copy
-from oddrank.run.collect.sources.places import ERROR_FILE, FLIGHT_FILE, FLIGHT_PIPE
+from oddrank.run.collect.sources import (
+    ERROR_FILE,
+    FLIGHT_FILE,
+    FLIGHT_PIPE,
+    Rank,
+    Sink,
+    Source,
+    Target,
+    copy,
+)
 
 _NAMES = ("comm_lib_trace_rank_", "nccl_trace_rank_")
 _ANSWER = 6.0  # seconds: torch looks at its pipes about once a second
