@@ -20,12 +20,43 @@ import torch.distributed as dist
 from torch.utils.file_baton import FileBaton
 
 import oddrank
+from oddrank.trace import jobs, ranks
 
 FAULT, ODD, FOLDER = sys.argv[1], int(sys.argv[2]), Path(sys.argv[4])
 RANK = int(os.environ["RANK"])
 AT = 20
 # In these, all but the odd rank have no step 20.
 OTHERS_FINISH = ("one_more", "sleeps_after_all", "works_after_all")
+
+
+def hot(i):
+    return i + 1
+
+
+def runs_until_it_is_sampled():
+    (own,) = (file for file in jobs.find([]).files if f"-{os.getpid()}-" in file.name)
+    limited = False
+    while not limited:
+        for i in range(2000):
+            hot(i)
+        (record,), _ = ranks.read([own])
+        limited = record.sampled_since is not None or bool(record.lowered)
+
+
+def spins_here():
+    value = 0
+    while value < 2:
+        value = 1 - value
+
+
+def works_here():
+    end = time.monotonic() + 8
+    while time.monotonic() < end:
+        hot(1)
+
+
+def dies_here():
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 # As users name functions: the name of one says nothing of what it waits for.
@@ -119,6 +150,9 @@ DOES = {
     "locked_file": locked_file,
     "starts_a_program": starts_a_program,
     "keeps_the_gil": keeps_the_gil,
+    "spins": spins_here,
+    "is_killed": dies_here,
+    "works": works_here,
 }
 
 
@@ -132,8 +166,10 @@ def step(i, value):
         (FOLDER / "fault").write_text("")
         if FAULT == "same_function":
             time.sleep(1000)
-        elif FAULT in DOES:
-            DOES[FAULT]()
+        elif FAULT.removeprefix("sampled_") in DOES:
+            if FAULT.startswith("sampled_"):
+                runs_until_it_is_sampled()
+            DOES[FAULT.removeprefix("sampled_")]()
         elif FAULT == "sizes":
             value = torch.zeros(12345)
     dist.all_reduce(value)
@@ -159,9 +195,7 @@ def main():
     if RANK == ODD and FAULT == "sleeps_after_all":
         time.sleep(1000)
     if RANK == ODD and FAULT == "works_after_all":
-        end = time.monotonic() + 8
-        while time.monotonic() < end:
-            sum(range(1000))
+        works_here()
 
 
 main()

@@ -46,8 +46,9 @@ def test_the_odd_rank_is_named_with_cause_and_place(fault):
     assert offline["summary"] == report["summary"]
 
 
-def test_a_rank_that_works_on_after_all_others_is_held_against_nobody():
-    with watched_job("works_after_all", rank=1, stall=2, script=PROGRAM) as job:
+@pytest.mark.parametrize("fault", ["works_after_all", "sampled_works"])
+def test_a_rank_that_works_on_while_others_wait_or_have_ended_is_held_against_nobody(fault):
+    with watched_job(fault, rank=1, steps=60, stall=2, script=PROGRAM) as job:
         assert job.ends() == [0]
         assert (job.report["verdict"], job.said) == ("healthy", [])
 

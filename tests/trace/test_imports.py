@@ -1,6 +1,7 @@
 """Installed modules are imported without events up to Python 3.11: samples show their frames."""
 
 import sys
+import textwrap
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 
@@ -102,6 +103,34 @@ def test_a_tracer_that_an_installed_module_sets_sees_its_lines(run):
     )
     done = run("import debugs\nprint(debugs.seen)\n", debugs=debugs)
     assert done.stdout.strip() == "['call', 'line', 'return']"
+
+
+def test_a_tracer_that_an_installed_module_sets_back_brings_no_events(run):
+    sets = """
+        import sys
+        from oddrank import _native
+        core = _native.core()
+        def f():
+            pass
+        before = sys.gettrace()
+        sys.settrace(None)
+        sys.settrace(before)
+        f()
+        core.trace_check(True)
+        for _ in range(100):
+            f()
+        events, _ = core.trace_check_result()
+    """
+    done = run("import sets\nprint(sets.events)\n", sets=textwrap.dedent(sets))
+    assert done.stdout.strip() == "0"
+
+
+def test_a_profiler_that_an_installed_module_sets_brings_its_events(run, script):
+    sets = "import sys\nsys.setprofile(None)\nimport own\n"
+    run("import sets\n", f"import os, signal, time\n{DIES}\ntime.sleep(0.3)\ndies()\n", sets=sets)
+    (rank,) = script.records()
+    assert last_line(script, rank.main.stack[-1]).endswith("# fatal")
+    assert rank.main.sampled is None
 
 
 def test_a_traceback_shows_no_frame_of_the_import_system(run):

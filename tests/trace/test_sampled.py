@@ -102,6 +102,20 @@ def test_a_thread_that_starts_while_code_is_sampled_has_its_place(limited, scrip
     assert (late.sampled is None) == NEW
 
 
+@pytest.mark.skipif(NEW, reason="its code always gives events")
+def test_a_thread_that_sleeps_while_others_are_sampled_and_tried_again_has_no_new_event(until):
+    rests, lasts = set(), set()
+
+    def thrice(rank):
+        if rank.sampled_since is not None:
+            rests.add(rank.sampled_since)
+            lasts.add(rank.main.last)
+        return len(rests) == 3
+
+    until("threading.Thread(target=spins, daemon=True).start()\ntime.sleep(1000)\n", thrice)
+    assert len(lasts) == 1
+
+
 def test_a_tracer_of_the_script_is_left_alone_while_code_is_sampled(limited, script, source):
     done = limited(source)
     assert (done.returncode, done.stderr) == (-signal.SIGKILL, "")

@@ -51,8 +51,9 @@ bool is_ours(PyThreadState* state) noexcept {
 // Takes a thread's slots that are free or hold our object (a tool may have restored it). Leaves
 // another tool's slots alone: without the trace slot there are no lines, without both no events.
 bool take(PyThreadState* state, PyObject* object) {
-  const bool may_profile = state->c_profileobj == nullptr ||
-                           (state->c_profileobj == object && state->c_profilefunc != &on_profile);
+  const bool has_ours = state->c_profilefunc == &on_profile || is_quiet(state);
+  const bool may_profile =
+      state->c_profileobj == nullptr || (state->c_profileobj == object && !has_ours);
   if (may_profile && _PyEval_SetProfile(state, &on_profile, object) < 0) return false;
   const bool may_trace = state->c_traceobj == nullptr || state->c_traceobj == object;
   return !may_trace || _PyEval_SetTrace(state, &on_trace, object) == 0;
@@ -67,7 +68,7 @@ bool take_this_thread() {
   TracedThread* thread = Tracer::get().here();
   if (thread == nullptr) return true;
   thread->resynchronise(cpython::innermost(state));
-  if (Tracer::get().rests()) {
+  if (Tracer::get().rests() || thread->imports() != nullptr) {  // a tool puts our functions back
     hook::set_quiet(state, true);
     thread->sample(cpython::innermost(state), read_tsc());
   }
@@ -99,6 +100,8 @@ int on_audit(const char* event, PyObject* /*args*/, void* /*unused*/) {
   if (std::strcmp(event, "sys.setprofile") != 0 || Tracer::get().rests()) return 0;
   PyThreadState* state = PyThreadState_Get();
   if (state->c_traceobj != nullptr && state->c_traceobj == slot_object()) {
+    TracedThread* thread = is_quiet(state) ? Tracer::get().here() : nullptr;
+    if (thread != nullptr) thread->end_import(cpython::innermost(state));
     state->c_tracefunc = &on_trace;
   }
   return 0;

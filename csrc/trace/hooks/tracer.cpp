@@ -308,12 +308,14 @@ void Tracer::apply(std::span<const LevelChange> changes, TracedThread& thread,
   });
 }
 
-// Shows at once that the places are samples: no event moves them from here on.
+// Shows at once that the places are samples: no event moves them from here on. The gaps are noted
+// here, not when events come again: a thread that sleeps then has done nothing.
 void Tracer::rest(TracedThread& thread, cpython::Frame here) noexcept {
   const std::uint64_t tsc = read_tsc();
   recorder()->note_rest(tsc);
   each_traced([&](TracedThread& found, const PyThreadState*, cpython::Frame innermost) {
     found.sample(&found == &thread ? here : innermost, tsc);
+    if (found.pen_ != nullptr) found.pen_->note_gap();
   });
   cpython::each_thread([](PyThreadState* state) { hook::set_quiet(state, true); });
 }
@@ -569,9 +571,7 @@ void TracedThread::catch_up(cpython::Frame frame) noexcept {
 }
 
 void TracedThread::resynchronise(cpython::Frame innermost) noexcept {
-  if (pen_ != nullptr) {
-    pen_->append(Place::of(0, kNoPosition, Kind::kGap));
-  }
+  if (pen_ != nullptr) pen_->note_gap();
   rebuild(innermost);
 }
 

@@ -24,7 +24,7 @@ constexpr std::size_t kMostMarks = 32;
 constexpr std::size_t kMostSections = 64;
 constexpr std::uint32_t kMostGroups = 512;
 constexpr std::size_t kMostThreads = 256;
-constexpr std::uint64_t kEventsOfMain = 7, kEventsOfGoneMain = 127, kEventsOfOthers = 1;
+constexpr std::uint64_t kEventsOfMain = 7, kEventsOfGoneMain = 127;
 constexpr std::size_t kStackBytes = std::size_t{80} << 10;  // slots of threads with their stacks
 constexpr std::size_t kDictionaryBytes = std::size_t{96} << 10;
 static_assert(kPage + kDictionaryBytes + kStackBytes + kMostGroups * sizeof(GroupSlot) +
@@ -49,9 +49,9 @@ std::vector<KeptThread> threads_of(const RecordFile& file,
     if (thread.state != ThreadState::kLive && !is_main && !issuers.contains(thread.tid)) continue;
     if (kept.size() + (has_main || is_main ? 0 : 1) >= kMostThreads) continue;
     has_main = has_main || is_main;
-    std::uint64_t last = is_main ? kEventsOfMain : kEventsOfOthers;
-    if (is_main && thread.stack.empty()) last = kEventsOfGoneMain;
-    Events events = read_events(file, thread.slot, last);
+    const std::uint64_t last = thread.stack.empty() ? kEventsOfGoneMain : kEventsOfMain;
+    Events events =
+        is_main ? read_events(file, thread.slot, last) : read_last_event(file, thread.slot);
     if (events.generation != thread.generation || thread.capacity == 0) events = {};
     kept.push_back({std::move(thread), std::move(events)});
   }

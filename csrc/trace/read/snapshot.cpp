@@ -20,7 +20,7 @@ std::vector<ThreadNow> threads_of(const RecordFile& file, Names& names, Snapshot
       const LevelNow level = now.stack.back().now;
       now.since.push_back(level.is_changed() ? clock.realtime_ns(level.since()) : Time());
     }
-    const Events events = read_events(file, thread.slot, 1);
+    const Events events = read_last_event(file, thread.slot);
     if (!events.list.empty() && events.generation == thread.generation) {
       now.last = clock.realtime_ns(events.list.back().tsc);
       note_latest(snapshot.last_event, now.last);

@@ -181,6 +181,18 @@ Events read_events(const RecordFile& file, std::uint32_t slot, std::uint64_t las
   return events;
 }
 
+Events read_last_event(const RecordFile& file, std::uint32_t slot) {
+  Events events = read_events(file, slot, 2);
+  if (events.list.size() < 2) return events;
+  if (events.list.back().place.kind() == Kind::kGap) {
+    events.list.pop_back();
+  } else {
+    events.list.erase(events.list.begin());
+    ++events.first;
+  }
+  return events;
+}
+
 Events read_events(const RecordFile& file, Thread& thread) {
   for (unsigned look = 0; look < kLooks && thread.capacity > 0 && thread.events > 0; ++look) {
     Events events = read_events(file, thread.slot, std::numeric_limits<std::uint64_t>::max());

@@ -60,6 +60,9 @@ constexpr std::uint64_t overwritten(std::uint64_t first, std::uint64_t room,
 // Returns the last `last` events of a slot, at most the ring's size - 1: the oldest entry may be
 // half overwritten. Empty for a free or broken slot.
 Events read_events(const RecordFile& file, std::uint32_t slot, std::uint64_t last);
+// Returns the last event that its thread has made. A gap counts only if there is nothing else:
+// another thread may have noted it.
+Events read_last_event(const RecordFile& file, std::uint32_t slot);
 // Returns the events that precede the read of `thread`, so that its stack is the state after the
 // last one. Reads `thread` again if they are all overwritten. Empty if another thread took its
 // slot.

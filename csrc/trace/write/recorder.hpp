@@ -70,6 +70,11 @@ class ThreadRecorder {
 
   std::uint64_t depth() const noexcept { return depth_; }
   std::uint64_t head() const noexcept { return head_; }
+  // Notes that events are missing from here on. After a gap there is nothing new to say.
+  void note_gap() noexcept {
+    const Place last{ring_[(head_ - 1) & mask_].place.load(std::memory_order_relaxed)};
+    if (head_ == 0 || last.kind() != Kind::kGap) append(Place::of(0, kNoPosition, Kind::kGap));
+  }
   ThreadSlot& slot() noexcept { return *slot_; }
 
  private:

@@ -155,7 +155,7 @@ def _dead(suspect: Suspect) -> tuple[Condition, str]:
     name = str(_name(suspect)) + (f"'s {death.child}" if death.child else "")
     place = place_text(death.site[0] if death.site else suspect.leaf)
     comma = "," if death.how == "exception" and ": " in timeline.said(death) else ""
-    at = f"{comma} at {place}" if place else ""
+    at = f"{comma} {'near' if death.sampled else 'at'} {place}" if place else ""
     if suspect.pauses and not death.site and death.how == "signal":
         at = _IN_PAUSE[suspect.pauses[0].pause.kind]
     how = timeline.death_text(death, at)

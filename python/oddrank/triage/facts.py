@@ -335,6 +335,8 @@ class Death:
     text: str = ""
     site: tuple[Frame, ...] = ()
     """Frames of the traceback, innermost first."""
+    sampled: bool = False
+    """The site is that of a sample: it may have come further."""
     failed: str = ""
     """The operation with other ranks that failed and made it raise: mostly, as a peer was gone."""
     among: bool = False

@@ -252,14 +252,21 @@ def _activity(seat: Seat, now: float) -> Iterable[Fact]:
 def _runs_unseen(seat: Seat) -> bool:
     """Returns whether the main thread runs in a function whose lines are not recorded any more."""
     rank, main = seat.rank, seat.rank.main
-    if main is None or main.ended or not main.stack:
+    if main is None or not _is_unseen(rank):
         return False
     threads = seat.seen.threads if seat.seen is not None else {}
     state, _ = threads.get(main.tid, (main.state, 0.0))
+    return state == "running"
+
+
+def _is_unseen(rank: Rank) -> bool:
+    """Returns whether the main thread stands in a function whose lines are only sampled."""
+    main = rank.main
+    if main is None or main.ended or not main.stack:
+        return False
     last = main.stack[-1]
     lowered = {(each.function, each.file) for each in rank.lowered}
-    unseen = rank.sampled_since is not None or (last.function, last.file) in lowered
-    return state == "running" and unseen
+    return rank.sampled_since is not None or (last.function, last.file) in lowered
 
 
 def _death(seat: Seat, *, anybody: bool) -> Iterable[Death]:
@@ -270,7 +277,8 @@ def _death(seat: Seat, *, anybody: bool) -> Iterable[Death]:
     rank, seen = seat.rank, seat.seen
     end, call = rank.end, record_calls.lost(rank)
     ended = seen.ended if seen is not None else None
-    died = partial(Death, seat.process, source=seat.source, site=_site(rank))
+    sampled = _is_unseen(rank) and not end.raised
+    died = partial(Death, seat.process, source=seat.source, site=_site(rank), sampled=sampled)
     if end.raised:
         text = f"{end.raised} after {call} failed" if call else end.words
         yield died("exception", time=rank.last, code=end.exit_code, text=text, failed=call)
