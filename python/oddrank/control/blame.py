@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from oddrank.control.stages import JOIN, PUBLISHING, RankState, StageRound, by_node, node_of
 from oddrank.triage import causes
@@ -45,8 +46,8 @@ def blame(round: StageRound) -> list[Suspect]:
     faults = {rank: fault for rank, s in left.items() if (fault := _fault(round, s))}
     found += [suspect for suspect, own in faults.values() if own]
     if len(left) == len(states) and _raised_the_same(round, here.values()):
-        all_raised = _suspect(round, causes.ALL_RAISED, (), "same-end-everywhere")
-        found = [replace(all_raised, death=_ended(round, states[0]).death)]
+        first = _ended(round, states[0]).death
+        found = [_suspect(round, causes.ALL_RAISED, (), "same-end-everywhere", death=first)]
     orphans = [s for s in states.values() if s.orphaned and s.launcher]
     if any(s.state not in _GONE for s in orphans):  # also of ranks that are through
         # torch's store is gone with a launcher, and rank 0's address with it.
@@ -55,9 +56,8 @@ def blame(round: StageRound) -> list[Suspect]:
     elif round.other_worlds & set(never):
         found.append(_suspect(round, causes.SETTINGS, (), "other-settings"))
         found += _absent(round, [rank for rank in never if rank not in round.other_worlds])
-    elif _nobody_could_come(round, never):
-        of_root = [one for one in found if ranks(one.processes) == (0,)]
-        found = of_root or _no_address(round, states[0])
+    elif of_root := _no_address(round, never, found):
+        found = of_root
     elif not found:
         found = _unexplained(round, here, {r: one for r, (one, _) in faults.items()}, never)
     elif never and round.reason == "deadline":
@@ -87,12 +87,13 @@ def torn_down(round: StageRound) -> bool:
 
 
 def _suspect(
-    round: StageRound, cause: Cause, of: Sequence[RankState], rule: str, certainty: int = _HIGH
-) -> Suspect:
+    round: StageRound, cause: Cause, of: Sequence[RankState], rule: str, certainty: int = _HIGH,
+    **more: Any,
+) -> Suspect:  # fmt: skip
     """A rank stands in its own stage: after an earlier stage's result, in the current one."""
     processes = tuple(Process(s.rank, s.host or None, s.pid or None) for s in of)
     own = of[0].stage if len(of) == 1 and not of[0].published else ""
-    return Suspect(cause, processes, rule, certainty, stage=own or round.stage)
+    return Suspect(cause, processes, rule, certainty, stage=own or round.stage, **more)
 
 
 def _first_fault(states: Mapping[int, RankState], suspect: Suspect) -> float:
@@ -112,8 +113,8 @@ def _fault(round: StageRound, s: RankState) -> tuple[Suspect, bool] | None:
         return _ended(round, s), not (s.sigterm or s.waiting)
     if s.state == "uninterruptible" and round.reason == "deadline":
         leaf = Frame(s.wchan, "kernel", None, True) if s.wchan else None
-        stuck = _suspect(round, causes.HOST_STUCK, [s], "held")
-        return replace(stuck, leaf=leaf, leaf_class=kernel_class(s.wchan) if leaf else ""), True
+        of = kernel_class(s.wchan) if leaf else ""
+        return _suspect(round, causes.HOST_STUCK, [s], "held", leaf=leaf, leaf_class=of), True
     return None
 
 
@@ -127,37 +128,26 @@ def _ended(round: StageRound, s: RankState) -> Suspect:
     else:
         unseen = "nobody saw how: killed, crashed, or os._exit()" if s.exit_code is None else ""
         death = Death(process, "exit", SOURCE, code=s.exit_code, text=unseen)
-    return replace(_suspect(round, causes.DEAD, [s], "guard-saw-it"), death=death)
+    return _suspect(round, causes.DEAD, [s], "guard-saw-it", death=death)
 
 
 def _lost(round: StageRound) -> list[Suspect]:
     """Returns suspects among guards that no longer speak: whole nodes, then single guards."""
     nodes = by_node(round.states.values())
     home = node_of(round.states[0]) if 0 in round.states else None
-    parted = {
-        node
-        for node, members in nodes.items()
-        if node != home and any(s.contact == "gave-up" for s in members)
-    }
-    gone = {
-        node: members
-        for node, members in nodes.items()
-        if node != home
-        and (node in parted or all(s.contact in ("silent", "closed") for s in members))
-    }
-    silent = all(s.contact in ("silent", "gave-up") for m in gone.values() for s in m)
+    seen = {node: {s.contact for s in members} for node, members in nodes.items() if node != home}
+    parted = {node for node, contacts in seen.items() if "gave-up" in contacts}
+    gone = parted | {node for node, contacts in seen.items() if contacts <= {"silent", "closed"}}
     # All other nodes fell silent: what they share is the root's own link.
-    all_silent = silent and bool(gone) and nodes.keys() - gone.keys() == {home}
-    if all_silent and len(gone) > 1:
-        at_home = nodes[home] if home is not None else []
-        return [_suspect(round, causes.LINK_CUT, at_home, "own-link", _MEDIUM)]
+    all_silent = gone == seen.keys() and all(seen[node] <= {"silent", "gave-up"} for node in gone)
+    if all_silent and len(gone) > 1 and home is not None:
+        return [_suspect(round, causes.LINK_CUT, nodes[home], "own-link", _MEDIUM)]
     found = []
     for node, members in nodes.items():
         if node in parted:
             found.append(_suspect(round, causes.LOST_EACH_OTHER, members, "either-host", _MEDIUM))
         elif node in gone:
-            closed = all(s.contact == "closed" for s in members)
-            cause = causes.NODE_LOST if closed else causes.LINK_CUT
+            cause = causes.NODE_LOST if seen[node] == {"closed"} else causes.LINK_CUT
             # Between two nodes, either may have cut the link.
             rule, sure = ("two-nodes", _LOW) if all_silent else ("all-guards-lost", _HIGH)
             found.append(_suspect(round, cause, members, rule, sure))
@@ -170,20 +160,21 @@ def _lost(round: StageRound) -> list[Suspect]:
     return found
 
 
-def _nobody_could_come(round: StageRound, never: Sequence[int]) -> bool:
-    """Returns whether rank 0 has not published its address: once it has, it waits for others."""
-    if round.stage != JOIN or not never or len(never) != len(round.states) - 1:
-        return False
-    root = round.states[0]
-    return _fault(round, root) is not None or (round.reason == "deadline" and not root.waiting)
+def _no_address(round: StageRound, never: Sequence[int], found: Sequence[Suspect]) -> list[Suspect]:
+    """Returns why rank 0 has not published its address; empty if it has, or may yet.
 
-
-def _no_address(round: StageRound, root: RankState) -> list[Suspect]:
-    """Returns why rank 0 published nothing: it is stuck only if it did not try.
-
-    Otherwise the store may be slow, or the import of torch.
+    Once it has, it waits for others. It is stuck only if it did not try: else the store may be
+    slow, or the import of torch.
     """
-    if fault := _fault(round, root):
+    if round.stage != JOIN or not never or len(never) != len(round.states) - 1:
+        return []
+    root = round.states[0]
+    fault = _fault(round, root)
+    if fault is None and (round.reason != "deadline" or root.waiting):
+        return []
+    if of_root := [one for one in found if ranks(one.processes) == (0,)]:
+        return of_root
+    if fault:
         return [fault[0]]
     if root.step == PUBLISHING:
         return [_suspect(round, causes.NO_ADDRESS, (), "slow-store", _LOW)]
@@ -197,11 +188,9 @@ def _behind(round: StageRound, s: RankState) -> Suspect:
 
 
 def _unexplained(
-    round: StageRound,
-    here: Mapping[int, RankState],
-    suffered: Mapping[int, Suspect],
+    round: StageRound, here: Mapping[int, RankState], suffered: Mapping[int, Suspect],
     never: Sequence[int],
-) -> list[Suspect]:
+) -> list[Suspect]:  # fmt: skip
     """Returns the suspects of a round in which no rank has a fault of its own."""
     if never or round.reason != "deadline":
         return _absent(round, never)
@@ -230,9 +219,8 @@ def _absent(round: StageRound, never: Sequence[int]) -> list[Suspect]:
     )
     return [
         Suspect(cause, tuple(map(Process, sorted(who))), rule, sure, stage=JOIN)
-        for cause, who, rule, sure in every
-        if who
-    ]
+        for cause, who, rule, sure in every if who
+    ]  # fmt: skip
 
 
 def _told_to_end(round: StageRound) -> set[int]:
