@@ -171,7 +171,11 @@ def _known(one: Suspect, states: Sequence[RankState], run: RunState) -> tuple[li
         only = _loopback(run)
         texts = [f"{run.world - len(states)} of {run.world} ranks came", *([only] if only else [])]
     elif cause is causes.LAUNCHER_GONE:
-        texts = [_gone(run)]
+        left = _orphans(run)
+        gone = sorted({f"{s.launcher} (pid {s.launcher_pid}) on {s.host}" for s in left})
+        texts = [f"{', '.join(gone)} {'has' if len(gone) == 1 else 'have'} gone"]
+        if run.master and any(node_of(s) == node_of(run.states[0]) for s in left):
+            texts[0] += f", and with it the store at {run.master[0]}:{run.master[1]}"
     return [Point(text, SOURCE) for text in texts], who
 
 
@@ -188,15 +192,6 @@ def _by_launcher(missing: Sequence[int], run: RunState) -> tuple[list[Point], Wh
 
 def _orphans(run: RunState) -> list[RankState]:
     return [s for s in run.states.values() if s.orphaned and s.launcher]
-
-
-def _gone(run: RunState) -> str:
-    left = _orphans(run)
-    gone = sorted({f"{s.launcher} (pid {s.launcher_pid}) on {s.host}" for s in left})
-    store = ""
-    if run.master and any(node_of(s) == node_of(run.states[0]) for s in left):
-        store = f", and with it the store at {run.master[0]}:{run.master[1]}"
-    return f"{', '.join(gone)} {'has' if len(gone) == 1 else 'have'} gone{store}"
 
 
 def _stand(own: Sequence[RankState], victims: Sequence[RankState]) -> list[Point]:

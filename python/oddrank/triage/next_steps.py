@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from oddrank.triage import causes
-from oddrank.triage.facts import ON_HOST, Activity, Advice
+from oddrank.triage.facts import ON_HOST, Activity, Advice, Process
 from oddrank.triage.suspects import Suspect
 from oddrank.triage.view import View
 
@@ -182,23 +182,17 @@ def next_steps(suspect: Suspect, view: View) -> tuple[str, ...]:
 
 
 def _text(step: Step, case: Case) -> str:
-    processes = case.suspect.processes
-    first = processes[0] if processes else None
-    trouble = case.suspect.trouble[0] if case.suspect.trouble else None
-    host = (first.host if first else None) or (trouble.host if trouble else None)
-    if host is None and first is not None and first.rank is not None:
-        host = f"the host of rank {first.rank}"
-    pid = str(first.pid) if first and first.pid is not None else "PID"
-    dumps = ", ".join(
-        sorted(key.partition(":")[2] for key in case.advice if key.startswith("flight-recorder-d"))
+    first = case.suspect.processes[0] if case.suspect.processes else Process()
+    host = first.host or (case.suspect.trouble[0].host if case.suspect.trouble else None)
+    of_rank = "its host" if first.rank is None else f"the host of rank {first.rank}"
+    dumps = sorted(
+        key.partition(":")[2] for key in case.advice if key.startswith("flight-recorder-d")
     )
-    rank = str(first.rank) if first and first.rank is not None else ""
-    values = {
-        "{pid}": pid, "{rank}": rank, "{host}": host or "its host",
-        "{when}": "the next time it is stuck" if case.over else "while it is stuck",
-        "{pod}": (first.host if first else "") or "POD", "{dumps}": dumps[:200],
-    }  # fmt: skip
-    text = f"{step.text}  [{step.versions}]" if step.versions else step.text
-    for name, value in values.items():
-        text = text.replace(name, value)
+    text = step.text.format(
+        pid="PID" if first.pid is None else first.pid, host=host or of_rank,
+        rank="" if first.rank is None else first.rank, pod=first.host or "POD",
+        when="the next time it is stuck" if case.over else "while it is stuck",
+        dumps=", ".join(dumps)[:200],
+    )  # fmt: skip
+    text += f"  [{step.versions}]" if step.versions else ""
     return f"{text}; {_TIMING}" if step.timing else text

@@ -58,13 +58,9 @@ def suspects(view: View) -> list[Suspect]:
     for new in (*_held(view), *(s for s in died if s not in awaited), *broken):
         found = _add(found, new, view)
     found = _with_pauses([_explained(suspect, view) for suspect in found], view)
-    # Of low certainty those count that name others, or if nobody is surely named.
+    # What names nobody, and is not sure, counts if nobody is surely named.
     surer = [s for s in found if _names(s) and s.certainty]
-    kept = [
-        s for s in found
-        if s.certainty or s.cause is causes.DEVICE or not surer
-        or (_names(s) and not any(_overlap(one, s) for one in surer))
-    ]  # fmt: skip
+    kept = [s for s in found if s.certainty or s.cause is causes.DEVICE or _names(s) or not surer]
     kept.sort(key=lambda s: math.inf if s.time is None else s.time)
     return sorted(kept, key=lambda s: (-s.certainty, s.cause.about == "nobody"))
 
