@@ -191,20 +191,18 @@ def with_threads(suspect: Suspect, view: View) -> Suspect:
     stood = [s for s in view.stands[0] if s.process in own]
     if len(stood) == 1 and stood[0].locked:
         return replace(suspect, cause=causes.DEADLOCK, beside=stood[0].locked)
-    hosts = {process.host for process in own}
+    hosts, loads = {process.host for process in own}, suspect.leaf_class == kinds.DATA
     for what, stand in view.stands[1]:
-        parent = view.children[stand.process].parent if stand.process in view.children else None
-        if parent in own:
-            whose = f"its {what}" if len(own) == 1 else f"a {what} of {who([parent])}"
-        elif parent is None and suspect.leaf_class == kinds.DATA and what == "dataloader worker":
-            whose = f"a {what}" if stand.process.host in hosts else ""
-        else:
-            whose = ""
-        if whose and stand.kind not in (kinds.LOCK, ""):
-            text = f"{whose} ({who([stand.process])}) stands in {_place(stand)}"
-            points.append(Point(text, stand.thread.source))
-            if suspect.leaf_class == kinds.DATA and stand.leaf.frame is not None:
-                places.append(stand.leaf.frame)
+        child = view.children.get(stand.process)
+        of_host = loads and what == "dataloader worker" and stand.process.host in hosts
+        if stand.kind in (kinds.LOCK, "") or not (child.parent in own if child else of_host):
+            continue
+        whose = f"a {what}" + (f" of {who([child.parent])}" if child else "")
+        whose = f"its {what}" if child and len(own) == 1 else whose
+        text = f"{whose} ({who([stand.process])}) stands in {_place(stand)}"
+        points.append(Point(text, stand.thread.source))
+        if loads and stand.leaf.frame is not None:
+            places.append(stand.leaf.frame)
     return replace(
         suspect, support=(*suspect.support, *points[:4]), beside=tuple(dict.fromkeys(places))
     )
