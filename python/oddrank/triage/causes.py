@@ -26,16 +26,16 @@ from oddrank.triage.words import (
 
 # Class of a leaf -> what a host does that stands there.
 _DOING = {
-    "data": "waits for data",
-    "gpu": "waits for its GPU",
-    "disk": "waits for a file",
-    "file-lock": "waits for the lock of a file",
-    "pipe": "waits for a pipe",
-    "child": "waits for a child process",
-    "lock": "waits for a lock",
-    "network": "waits for the network",
-    "peers": "waits for other ranks",
-    "running": "runs",
+    "data": "[waits|wait] for data",
+    "gpu": "[waits|wait] for [its GPU|their GPUs]",
+    "disk": "[waits|wait] for a file",
+    "file-lock": "[waits|wait] for the lock of a file",
+    "pipe": "[waits|wait] for a pipe",
+    "child": "[waits|wait] for a child process",
+    "lock": "[waits|wait] for a lock",
+    "network": "[waits|wait] for the network",
+    "peers": "[waits|wait] for other ranks",
+    "running": "[runs|run]",
 }
 _MOST_CALLS = 4  # that a sentence names
 _CHOICE = re.compile(r"\[([^]|]*)\|([^]]*)\]")
@@ -130,12 +130,9 @@ def _entered_or_inside(suspect: Suspect) -> tuple[Condition, str]:
 
 
 def _host_stuck(suspect: Suspect) -> tuple[Condition, str]:
-    doing = _DOING.get(suspect.leaf_class, "stands")
+    doing = _DOING.get(suspect.leaf_class, "[stands|stand]")
     if suspect.rule == "held" and not suspect.leaf_class:
         doing = "inside the kernel (state D)"
-    first, _, rest = doing.partition(" ")
-    if not _is_one(suspect) and first.endswith("s"):
-        doing = f"{first[:-1]} {rest}".rstrip()
     if suspect.beside and len(suspect.processes) == 1:
         doing = "waits for its DataLoader worker, which stands in {worker}"
     elif suspect.leaf_class not in _DOING and place_text(suspect.leaf):

@@ -67,8 +67,6 @@ def _told(stops: Sequence[Stop]) -> Suspect:
 
 
 def _judge(view: View) -> list[Suspect]:
-    if not view.deaths:
-        return []
     ends = ends_of(view)
     own = [end for end in ends if end.why == "own"]
     interrupted = [end for end in ends if end.why == "ended" and is_interrupt(end.best)]
