@@ -77,8 +77,8 @@ def _judge(view: View) -> list[Suspect]:
             by += f", or SIGINT to {who([whose])} alone,"
         return [_told([Stop(by, best.source, best.time, why="SIGINT", wall=best.wall)])]
     # A crash among other ends may be theirs: a library that is torn down under a thread.
-    first = [end for end in own if not (end.best.among and end.best.signal == 9)
-             and (end.best.signal not in _CASCADES or end.best.how != "signal")]  # fmt: skip
+    first = {end for end in own if not (end.best.among and end.best.signal == 9)
+             and (end.best.signal not in _CASCADES or end.best.how != "signal")}  # fmt: skip
     own = [end for end in own if end in first or all(before(end, other) for other in first)]
     unlike = [end for end in ends if end.why == "unlike"]
     if not unlike:

@@ -93,22 +93,22 @@ def _from_outside(found: list[End], view: View) -> list[End]:
     to a few that ended before all others. Who lost a rank that ended well was then told to end."""
     if view.finished and any(end.why == "lost" for end in found):
         return found
-    told = [
+    told = {
         end for end in found
         if end.why == "ended" and not is_interrupt(end.best)
         and not any(death.by == "launcher" for death in end.deaths)
-    ]  # fmt: skip
+    }  # fmt: skip
     if all(end.why == "ended" for end in found):
-        told = told if len(told) == len(found) else []
+        told = told if len(told) == len(found) else set()
     else:
         # A launcher that has noticed the first end sends signals to the other ranks, too.
         since = min((end.best.gone or 0.0 for end in told), default=0.0)
-        told = [end for end in told if (end.best.gone or 0.0) <= since + _AT_ONCE]
+        told = {end for end in told if (end.best.gone or 0.0) <= since + _AT_ONCE}
         others = [end for end in found if end not in told]
         # A job's end comes to each host at another time.
         one = len(told) == 1 and len({end.process.host for end in found}) == 1
         few = one or 2 * len(told) < max(len(found), view.world or 0)
-        told = [end for end in told if few and all(_is_gone_before(end, o) for o in others)]
+        told = {end for end in told if few and all(_is_gone_before(end, o) for o in others)}
     return [replace(end, why="own") if end in told else end for end in found]
 
 
