@@ -216,14 +216,22 @@ class StackReader::Lines : public Stacks {
     return at->second;
   }
 
-  // Adds a frame by its line; equal lines are taken apart once.
-  std::uint32_t add_frame(std::string_view text, const FrameLine& line) {
-    const std::uint32_t number = add_frame(line);
-    if (kept_bytes_ + text.size() < kMostKept) {
-      kept_bytes_ += text.size() + kLineOverhead;
-      frame_lines_.emplace(kept_lines_.emplace_back(text), number);
+  // Adds the frame that a line is, if it is one; equal lines are taken apart once.
+  bool push_line(Stream& stream, std::string_view line,
+                 std::optional<FrameLine> (*frame_of)(std::string_view) noexcept) {
+    if (const auto known = frame_lines_.find(line); known != frame_lines_.end()) {
+      push(stream, known->second);
+      return true;
     }
-    return number;
+    const auto frame = frame_of(line);
+    if (!frame) return false;
+    const std::uint32_t number = add_frame(*frame);
+    if (kept_bytes_ + line.size() < kMostKept) {
+      kept_bytes_ += line.size() + kLineOverhead;
+      frame_lines_.emplace(kept_lines_.emplace_back(line), number);
+    }
+    push(stream, number);
+    return true;
   }
 
   std::uint32_t add_stack(const std::vector<std::uint32_t>& stack) {
@@ -238,13 +246,12 @@ class StackReader::Lines : public Stacks {
     return number;
   }
 
-  void add_thread(SeenThread thread, std::uint32_t stack) {
-    if (threads.size() >= kMostThreads) {
-      ++dropped;
-      return;
-    }
-    thread.stack = stack;
-    threads.push_back(thread);
+  // Adds to one of the lists of what was seen; false if it is full.
+  template <class Seen>
+  bool add(std::vector<Seen>& list, const Seen& one, std::size_t most) {
+    if (list.size() >= most) return ++dropped, false;
+    list.push_back(one);
+    return true;
   }
 
   void take(Stream& stream, std::string_view line) {
@@ -272,14 +279,7 @@ class StackReader::Lines : public Stacks {
       } else if (indent < stream.indent) {
         return false;
       }
-      if (const auto known = frame_lines_.find(line); known != frame_lines_.end()) {
-        push(stream, known->second);
-        return true;
-      }
-      const auto frame = py_spy_frame(line);
-      if (!frame) return false;
-      push(stream, add_frame(line, *frame));
-      return true;
+      return push_line(stream, line, py_spy_frame);
     }
     if (form == Form::kGdb || form == Form::kEuStack) {
       const std::string_view text = trimmed(line);
@@ -313,16 +313,8 @@ class StackReader::Lines : public Stacks {
     }
     // faulthandler and pystack
     if (indent == 0) return false;
-    if (const auto known = frame_lines_.find(line); known != frame_lines_.end()) {
-      push(stream, known->second);
-      return true;
-    }
-    if (const auto frame = file_frame(line)) {
-      push(stream, add_frame(line, *frame));
-      return true;
-    }
-    // Lines of source code, arguments, "<no Python frame>", "..." of a stack that was cut off.
-    return !thread_line(line);
+    // Else it is source code, arguments, "<no Python frame>", "..." of a stack that was cut off.
+    return push_line(stream, line, file_frame) || !thread_line(line);
   }
 
   // Takes a line of a traceback or of c10's frames. Returns false if it is none.
@@ -396,16 +388,10 @@ class StackReader::Lines : public Stacks {
       return true;
     }
     if (const auto pid = debugger_process(text)) {
-      if (text[0] == '[') {  // at the end
-        if (stream.process != kNone && processes[stream.process].pid == 0) {
-          end_stack(stream);
-          processes[stream.process].pid = pid;
-        }
-        end_process(stream);
-      } else {
-        end_process(stream);
-        stream.pid = pid;
-      }
+      const bool at_end = text[0] == '[';
+      if (at_end) set_pid(stream, pid);
+      end_process(stream);
+      if (!at_end) stream.pid = pid;
       return true;
     }
     if (text.starts_with("#0 ") && debugger_frame(text)) {  // pstack, or bt alone
@@ -420,36 +406,26 @@ class StackReader::Lines : public Stacks {
     if (logs::take<"Fatal Python error: ">(text)) {
       end_process(stream);
       stream.fatal = texts.add(text);
-      return true;
-    }
-    if (text.starts_with("Timeout (") && text.ends_with(")!")) {
+    } else if (text.starts_with("Timeout (") && text.ends_with(")!")) {
       end_process(stream);
       stream.timeout = true;
-      return true;
-    }
-    if (text.starts_with("The above exception was the direct cause of")) {
+    } else if (text.starts_with("The above exception was the direct cause of")) {
       stream.link = SeenError::Link::kCause;
-      return true;
-    }
-    if (text.starts_with("During handling of the above exception")) {
+    } else if (text.starts_with("During handling of the above exception")) {
       stream.link = SeenError::Link::kContext;
-      return true;
-    }
-    if (logs::take<"what():">(text)) {
+    } else if (logs::take<"what():">(text)) {
       stream.what = trimmed(text);
-      return true;
-    }
-    if (logs::take<"terminate called after throwing an instance of '">(text)) {
+    } else if (logs::take<"terminate called after throwing an instance of '">(text)) {
       stream.raised = text.substr(0, text.find('\''));
       stream.what.clear();
-      return true;
-    }
-    if (text.starts_with("Extension modules:") || text.starts_with("Python runtime state:") ||
-        text.starts_with("Current thread's C stack trace")) {
+    } else if (text.starts_with("Extension modules:") ||
+               text.starts_with("Python runtime state:") ||
+               text.starts_with("Current thread's C stack trace")) {
       end_stack(stream);
-      return true;
+    } else {
+      return false;
     }
-    return false;
+    return true;
   }
 
   // Takes a line that is neither: headlines, lists of functions, prose.
@@ -468,7 +444,8 @@ class StackReader::Lines : public Stacks {
         processes[process].list = true;
         processes[process].headline = texts.add(stream.name);
         stream.frames.assign(1, add_frame({.function = text}));
-        add_thread({.process = process, .line = line_}, add_stack(stream.frames));
+        const std::uint32_t stack = add_stack(stream.frames);
+        add(threads, {.process = process, .stack = stack, .line = line_}, kMostThreads);
         stream.process = kNone;
         return;
       }
@@ -489,6 +466,14 @@ class StackReader::Lines : public Stacks {
     }
   }
 
+  // Says the pid of the process in hand, if no line has.
+  void set_pid(Stream& stream, std::uint64_t pid) {
+    stream.pid = pid;
+    if (stream.process != kNone && processes[stream.process].pid == 0) {
+      processes[stream.process].pid = pid;
+    }
+  }
+
   void begin_thread(Stream& stream, const ThreadLine& head) {
     using Form = ThreadLine::Form;
     const bool main = head.form == Form::kPySpy && head.name == "MainThread";
@@ -500,21 +485,15 @@ class StackReader::Lines : public Stacks {
     if (stream.mode == Stream::Mode::kError) end_error(stream, {});
     switch (head.form) {
       case Form::kPySpy:
-        if (main) {
-          if (stream.has_main) {
-            if (shares) {
-              stream.process = kNone;  // keeps the threads that wait for their stack
-              stream.pid = 0;
-            } else {
-              end_process(stream);
-            }
-          }
-          stream.has_main = true;
-          if (head.decimal && stream.pid == 0) {
-            stream.pid = head.id;
-            if (stream.process != kNone) processes[stream.process].pid = head.id;
-          }
+        if (!main) break;
+        if (stream.has_main && shares) {
+          stream.process = kNone;  // keeps the threads that wait for their stack
+          stream.pid = 0;
+        } else if (stream.has_main) {
+          end_process(stream);
         }
+        stream.has_main = true;
+        if (head.decimal && stream.pid == 0) set_pid(stream, head.id);
         break;
       case Form::kFaulthandler: {
         const bool again = stream.ids.contains(head.id) || stream.ids.size() >= kMostIds;
@@ -532,15 +511,8 @@ class StackReader::Lines : public Stacks {
           end_process(stream);
         }
         if (stream.gdb_number == 0) stream.gdb_rises = head.number == 1;
-        if (head.form == Form::kGdb) {
-          stream.gdb_number = head.number;
-          if (head.number == 1 && head.id != 0) {
-            if (stream.pid == 0) stream.pid = head.id;
-            if (stream.process != kNone && processes[stream.process].pid == 0) {
-              processes[stream.process].pid = head.id;
-            }
-          }
-        }
+        if (head.form == Form::kGdb) stream.gdb_number = head.number;
+        if (head.number == 1 && head.id != 0 && stream.pid == 0) set_pid(stream, head.id);
         break;
       case Form::kPystack:
         if (head.number == 0) break;
@@ -557,11 +529,7 @@ class StackReader::Lines : public Stacks {
                             .wants_gil = head.wants_gil,
                             .current = head.current,
                             .form = head.form};
-    if (stream.threads.size() >= kMostThreads) {
-      ++dropped;
-      return;
-    }
-    stream.threads.push_back(thread);
+    if (!add(stream.threads, thread, kMostThreads)) return;
     stream.mode = Stream::Mode::kThread;
     stream.outermost_first = head.outermost_first;
     stream.python_only = false;
@@ -584,10 +552,6 @@ class StackReader::Lines : public Stacks {
     error.link = stream.link;
     stream.link = SeenError::Link::kFirst;
     if (stream.frames.empty() && text.empty()) return;
-    if (errors.size() >= kMostErrors) {
-      ++dropped;
-      return;
-    }
     error.process = process_of(stream);
     if (error.kind == SeenError::Kind::kNative) {
       std::string& said = stream.raised;
@@ -601,7 +565,7 @@ class StackReader::Lines : public Stacks {
     if (stream.outermost_first) std::reverse(stream.frames.begin(), stream.frames.end());
     error.stack = add_stack(stream.frames);
     stream.frames.clear();
-    errors.push_back(error);
+    add(errors, error, kMostErrors);
   }
 
   void end_debugger_frame(Stream& stream) {
@@ -616,17 +580,19 @@ class StackReader::Lines : public Stacks {
     end_debugger_frame(stream);
     if (stream.outermost_first) std::reverse(stream.frames.begin(), stream.frames.end());
     const std::uint32_t stack = add_stack(stream.frames);
-    for (const SeenThread& thread : stream.threads) {
-      add_thread(thread, stack);
-      if (stream.fatal != 0 && (thread.current || !stream.has_current) &&
-          errors.size() < kMostErrors) {
-        // Without a current thread the first one stands for it.
-        if (!thread.current && stream.ids.size() > 1) continue;
-        errors.push_back({.kind = SeenError::Kind::kFatal,
-                          .process = thread.process,
-                          .stack = stack,
-                          .line = thread.line,
-                          .text = stream.fatal});
+    for (SeenThread& thread : stream.threads) {
+      thread.stack = stack;
+      add(threads, thread, kMostThreads);
+      // Without a current thread the first one stands for it.
+      const bool first = !stream.has_current && stream.ids.size() <= 1;
+      if (stream.fatal != 0 && (thread.current || first)) {
+        add(errors,
+            {.kind = SeenError::Kind::kFatal,
+             .process = thread.process,
+             .stack = stack,
+             .line = thread.line,
+             .text = stream.fatal},
+            kMostErrors);
       }
     }
     stream.threads.clear();
