@@ -130,7 +130,7 @@ def main() -> None:
                     **judged,
                 }
             )
-    words = sum(len(each) for each in lines.all_words())
+    words = sum(len(each) for each in [lines._told, *(reader.each for reader in lines._readers)])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     harness.report("triage_logs", rows, options.json, needles=words, peak_mib=peak)
 

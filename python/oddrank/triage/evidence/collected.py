@@ -28,10 +28,6 @@ _NO_LIMIT = 1 << 60  # version 1 writes a number near 2^63
 _TEXT = 300
 
 
-def _sniff(item: Item) -> bool:
-    return _BEGIN.match(item.head) is not None
-
-
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     for item in items:
         if found := _BEGIN.match(item.head):
@@ -39,7 +35,7 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
             yield from of_json(item, notes, make)
 
 
-KIND = Kind("collected", binary=True, sniff=_sniff, read=_read)
+KIND = Kind("collected", True, lambda item: _BEGIN.match(item.head) is not None, _read)
 
 
 def _manifest(item: Item, notes: Notes, content: Mapping[str, Any]) -> Iterator[Fact]:
@@ -95,18 +91,15 @@ def _cgroups(item: Item, _: Notes, content: Mapping[str, Any]) -> Iterator[Fact]
         events = files.get("memory.events.local", files.get("memory.events", ""))
         kills = _KILLS.search(files.get("memory.oom_control", events))
         limit = files.get("memory.max", files.get("memory.limit_in_bytes", "max"))
-        if kills is None or int(kills[1]) == 0:
+        limited = limit.isdigit() and int(limit) < _NO_LIMIT
+        # The root of version 1 counts all of the machine's.
+        if not kills or not int(kills[1]) or not (limited or "memory.oom_control" not in files):
             continue
-        if not limit.isdigit() or int(limit) >= _NO_LIMIT:
-            limited = ""
-            if "memory.oom_control" in files:  # the root of version 1: all of the machine's
-                continue
-        else:
-            limited = f" (limit {int(limit) >> 20} MiB)"
+        told = f" (limit {int(limit) >> 20} MiB)" if limited else ""
         count, path = int(kills[1]), str(group["path"])[:_TEXT]
         yield Trouble(
             "oom", f"the kernel killed {count} process{'es' if count > 1 else ''} of cgroup {path}"
-            f"{limited} for memory", Source(item.name), str(content["host"]), code=OF_CGROUP,
+            f"{told} for memory", Source(item.name), str(content["host"]), code=OF_CGROUP,
             count=count,
         )  # fmt: skip
 

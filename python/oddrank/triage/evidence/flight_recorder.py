@@ -29,7 +29,6 @@ _NAMED = re.compile(r"(?:dump|trace)[_-]?(\d+)(?![\d])", re.IGNORECASE)
 _LAST = re.compile(r"(\d+)$")
 # torch's second back end for NCCL, and the one that sets it up at the first call.
 _NCCL = ("nccl2", "nccl-lazy")
-_STACK = tuple[Frame, ...]
 
 
 def sniff(item: Item) -> bool:
@@ -64,7 +63,7 @@ class _Records:
     ) -> None:
         self._found = found
         self._groups = [Group(name, ranks, text) for name, ranks, text in found["groups"]]
-        self._stacks: dict[int, _STACK] = {}
+        self._stacks: dict[int, tuple[Frame, ...]] = {}
         self._sources = [Source(item.name) for item in items]
         # A dump does not say when it was made: its file does.
         self._times = [unix_time(when / 1e9) or None for when in modified]
@@ -85,19 +84,15 @@ class _Records:
             yield Mismatch(self._groups[group], seq, differs, called)
 
     def _about_processes(self) -> Iterator[Fact]:
-        sizes: set[int] = set()
+        sizes: dict[int, Source] = {}
         for i, (readable, rank, host, pid, world, *_) in enumerate(self._found["dumps"]):
             if readable and rank is not None and (host or pid is not None):
                 yield Identity(self._processes[i], self._sources[i])
-            if world and world not in sizes:
-                sizes.add(world)
-                yield World(world, self._sources[i])
+            sizes.setdefault(world or 0, self._sources[i])
         for file, group, *_ in self._found["tracks"]:
-            whole = self._groups[group]
-            size = len(whole.ranks)
-            if whole.text == "default_pg" and size and size not in sizes:
-                sizes.add(size)
-                yield World(size, self._sources[file])
+            if self._groups[group].text == "default_pg":
+                sizes.setdefault(len(self._groups[group].ranks), self._sources[file])
+        yield from (World(size, source) for size, source in sizes.items() if size)
 
     def _progress(self) -> Iterator[Progress]:
         tracks: dict[int, list[Any]] = {}
@@ -136,18 +131,12 @@ class _Records:
 
     def _call(self, call: tuple[Any, ...]) -> Call:
         seq, op, peer, dtype, sizes, size, state, since, stack, thread, usual = call
-        site = () if stack is None else self._stack(stack)
+        if stack is not None and stack not in self._stacks:
+            self._stacks[stack] = tuple(Frame(*frame) for frame in self._found["stacks"][stack])
+        site = self._stacks.get(stack, ())
         return Call(
             seq, op, peer, None, dtype, sizes, size, state, since, site, thread, usual=usual
         )
-
-    def _stack(self, index: int) -> _STACK:
-        known = self._stacks.get(index)
-        if known is None:
-            frames = self._found["stacks"][index]
-            known = tuple(Frame(function, file, line) for function, file, line in frames)
-            self._stacks[index] = known
-        return known
 
 
 def named_rank(name: str) -> int:

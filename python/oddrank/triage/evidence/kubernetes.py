@@ -7,7 +7,7 @@ its job gives it, if the pod is one rank. Launchers such as torchrun start sever
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from oddrank.inputs import Item, Notes
 from oddrank.inputs.files import is_text
@@ -44,12 +44,8 @@ _FIELD = re.compile(r"(?:(Name|Node)|\s*(Reason|Exit Code)):\s+(\S+)")
 
 def _sniff(item: Item) -> bool:
     head = item.head.lstrip()
-    return (
-        is_text(item)
-        and head.startswith(b"{")
-        and _VERSION.search(head) is not None
-        and _KIND.search(head) is not None
-    )
+    found = head.startswith(b"{") and _VERSION.search(head) and _KIND.search(head)
+    return bool(found) and is_text(item)
 
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
@@ -80,18 +76,13 @@ def _pod(pod: dict[str, Any], source: Source) -> Iterator[Fact]:
         yield Death(process, "evicted", source, _time(_evicted(status)), True, by="scheduler",
                     text=f"pod {name}: {text}")  # fmt: skip
     elif status.get("reason") == "NodeLost":
-        yield Trouble("node", f"pod {name}: its node was lost", source, node, fatal=True)
-    for container in (
-        *status.get("containerStatuses", ()),
-        *status.get("initContainerStatuses", ()),
-    ):
+        yield from _state("NodeLost", name, source, node=node)
+    containers = status.get("containerStatuses", ())
+    for container in (*containers, *status.get("initContainerStatuses", ())):
         for state in ("state", "lastState"):
-            ended = container.get(state, {}).get("terminated")
-            if ended:
+            if ended := container.get(state, {}).get("terminated"):
                 yield from _ended(container, ended, process, source)
-    restarts = max((int(c.get("restartCount", 0)) for c in status.get("containerStatuses", ())),
-                   default=0)  # fmt: skip
-    if restarts:
+    if restarts := max((int(c.get("restartCount", 0)) for c in containers), default=0):
         text = f"pod {name}: its container was restarted"
         yield Trouble("node", text, source, node, count=restarts, whose="notice")
 
@@ -103,26 +94,25 @@ def _ended(
     signal = int(ended.get("signal") or 0) or _ENDED.get(code)
     if not code and not signal and reason in ("Completed", ""):
         return
-    how: Literal["oom", "signal", "exit"] = "exit"
-    if reason == "OOMKilled":
-        how, signal = "oom", 9
-    elif signal:
-        how = "signal"
+    oom = reason == "OOMKilled"
+    signal = 9 if oom else signal
     name = f", container {container['name']}" if "name" in container else ""
     what = f"pod {process.host or '?'}{name}: {reason or 'ended'}"
     message = str(ended.get("message") or "").strip().splitlines()
     yield Death(
-        process, how, source, _time(ended.get("finishedAt")), True, signal, code,
-        "kernel" if how == "oom" else "", f"{what}{f': {message[-1]}' if message else ''}"[:300],
+        process, "oom" if oom else "signal" if signal else "exit", source,
+        _time(ended.get("finishedAt")), True, signal, code, "kernel" if oom else "",
+        f"{what}{f': {message[-1]}' if message else ''}"[:300],
     )  # fmt: skip
 
 
 def _evicted(status: dict[str, Any]) -> Any:
     """Returns when a pod was evicted or preempted; None if it was not."""
-    for condition in status.get("conditions", ()):
-        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
-            return condition.get("lastTransitionTime")
-    return None
+    return next(
+        (each.get("lastTransitionTime") for each in status.get("conditions", ())
+         if each.get("type") == "DisruptionTarget" and each.get("status") == "True"),
+        None,
+    )  # fmt: skip
 
 
 def _rank(pod: dict[str, Any]) -> int | None:
@@ -159,9 +149,8 @@ def _node(node: dict[str, Any], source: Source) -> Iterator[Fact]:
         if not well:
             text = f"{kind} is {value}: {condition.get('message') or condition.get('reason')}"
             when = _time(condition.get("lastTransitionTime"))
-            yield Trouble(
-                "node", text[:200], source, name, fatal=kind == "Ready", time=when, last=when
-            )
+            yield Trouble("node", text[:200], source, name, fatal=kind == "Ready", time=when,
+                          last=when)  # fmt: skip
 
 
 def _event(event: dict[str, Any], source: Source) -> Iterator[Fact]:
@@ -171,11 +160,9 @@ def _event(event: dict[str, Any], source: Source) -> Iterator[Fact]:
         host = about.get("name") if about["kind"] == "Node" else event.get("source", {}).get("host")
         first = _time(event.get("firstTimestamp") or event.get("eventTime"))
         last = _time(event.get("lastTimestamp")) or first
-        yield Trouble(
-            _EVENTS[reason], f"{reason}: {event.get('message') or event.get('note')}"[:200], source,
-            host, fatal=reason in _FATAL,
-            count=int(event.get("count") or 1), time=first, last=last,
-        )  # fmt: skip
+        text = f"{reason}: {event.get('message') or event.get('note')}"[:200]
+        yield Trouble(_EVENTS[reason], text, source, host, fatal=reason in _FATAL,
+                      count=int(event.get("count") or 1), time=first, last=last)  # fmt: skip
 
 
 def _time(text: object) -> float | None:

@@ -79,13 +79,12 @@ _ROWS = frozenset({"time      :", "host      :", "rank      :", "exitcode  :", "
                    "traceback :"})  # fmt: skip
 
 
-def _ended(process: Process, code: int, source: Source, **more: object) -> Death:
+def _ended(process: Process, code: int, source: Source, **more: Any) -> Death:
     """Returns a death by an exit code; negative and above 128: a signal ended the process."""
     number = -code if code < 0 else code - 128 if 128 < code < 160 else None
-    death = Death(process, "signal", source, signal=number)
     if number is None:
-        death = Death(process, "exit", source, code=code)
-    return replace(death, **more)  # type: ignore[arg-type]
+        return Death(process, "exit", source, code=code, **more)
+    return Death(process, "signal", source, signal=number, **more)
 
 
 def _number(text: str | None) -> int | None:
@@ -95,11 +94,9 @@ def _number(text: str | None) -> int | None:
 def _told(said: dict[str, str | None], line: Line, source: Source) -> Death:
     """Returns the end that a row of _ENDS tells."""
     rank, pid, code = (_number(said.get(name)) for name in ("rank", "pid", "code"))
-    label = said.get("label") or ""
-    local: object = said.get("local")
-    if line.word == "Child process with PID":
-        local = line.process.rank
-    label = label if local is None else f"local rank {local}"
+    of_child = line.word == "Child process with PID"
+    local = line.process.rank if of_child else said.get("local")
+    label = (said.get("label") or "") if local is None else f"local rank {local}"
     rank = line.process.rank if rank is None and not label else rank
     process = Process(rank, line.process.host, pid, label)
     if name := said.get("name"):
@@ -109,6 +106,12 @@ def _told(said: dict[str, str | None], line: Line, source: Source) -> Death:
     code = -code if said.get("signal") else code
     told = code == -15 or "exit with status code 143" in line.text  # horovodrun's
     return _ended(process, code, source, time=line.time, by="launcher" if told else "")
+
+
+_OF_ROW: dict[str, Callable[[str], object]] = {
+    "when": lambda text: time_in(text)[0] or 0.0, "host": lambda text: text.strip() or None,
+    "traceback": lambda text: (text,),
+}  # fmt: skip
 
 
 @dataclass
@@ -144,11 +147,6 @@ class _Agent:
     def pids(self) -> list[int]:
         return sorted({pid for *_, pid in self.failed} | self.closed.keys() | self.forced.keys())
 
-    @property
-    def launches(self) -> bool:
-        """Whether it ended processes. Other lines look like rows of its table, too."""
-        return bool(self.pids) or any(entry.code is not None for entry in self.entries)
-
     def row(self, line: Line) -> None:
         """Takes a row of its table, or a line of a traceback in it."""
         entry = self.entries[-1] if self.entries else None
@@ -162,15 +160,9 @@ class _Agent:
             return
         told = {name: value for name, value in found.groupdict().items() if value is not None}
         if entry is None or "when" in told:
-            entry = _Entry(line)
-            self.entries.append(entry)
+            self.entries.append(entry := _Entry(line))
         for name, value in told.items():
-            if name == "when":
-                entry.when = time_in(value)[0] or 0.0
-            elif name == "traceback":
-                entry.traceback = (value,)
-            else:
-                setattr(entry, name, (value.strip() or None) if name == "host" else int(value))
+            setattr(entry, name, _OF_ROW.get(name, int)(value))
 
 
 @dataclass(frozen=True)
@@ -216,7 +208,11 @@ class _Reader:
                 self._agents[node].closed.setdefault(int(found[1]), ended)
             else:
                 self._lines.append(line)
-        self.agents = [agent for agent in self._agents.values() if agent.launches]
+        # Those that ended processes: other lines look like rows of a table, too.
+        self.agents = [
+            agent for agent in self._agents.values()
+            if agent.pids or any(entry.code is not None for entry in agent.entries)
+        ]  # fmt: skip
         self.deepspeed = any(_DEEPSPEED.search(line.text) for line in self._lines)
 
     def facts(self, job: _Job) -> Iterator[Fact]:
@@ -357,10 +353,11 @@ class _Reader:
             return
         line, text = self._mpi.pop(writer)
         source, process, code = self._log.source(line), line.process, _LATER_CODE.search(text)
+        death = Death(process, "abort", source, line.time)
         if found := _MPI.search(text):
             process = Process(_number(found[1]), (found[3] or "").rstrip(".") or None,
                               int(found[2]) or None)  # fmt: skip
-            death = Death(process, "abort", source, line.time)
+            death = replace(death, process=process)
             if number := _MPI_SIGNAL.search(found[4]):
                 death = _ended(process, -int(number[1]), source, time=line.time)
             elif code := _LATER_CODE.search(found[4]):
@@ -371,7 +368,7 @@ class _Reader:
         elif found := _MPI_ABORT.search(text):
             named = next(filter(None, found.groups()), None)
             process = Process(int(named)) if named else process
-            death = Death(process, "abort", source, line.time, text="it called MPI_Abort")
+            death = replace(death, process=process, text="it called MPI_Abort")
         elif code and (found := _MPI_NAME.search(text)):
             death = _ended(Process(int(found[1])), int(code[1]), source, time=line.time)
         else:
@@ -480,10 +477,9 @@ _LINES: tuple[tuple[re.Pattern[str], _Take], ...] = (
 
 def _is_error_file(item: Item) -> bool:
     """Returns whether a file is an error.json of torchelastic."""
-    head = item.head.lstrip()[:1]
-    return head == b"{" and b'"message"' in item.head and (
-        b'"extraInfo"' in item.head or b'"py_callstack"' in item.head
-    )  # fmt: skip
+    head = item.head
+    other = b'"extraInfo"' in head or b'"py_callstack"' in head
+    return other and head.lstrip()[:1] == b"{" and b'"message"' in head
 
 
 def _error_file(item: Item, content: dict[str, Any]) -> Iterator[Fact]:
@@ -504,7 +500,7 @@ def _error_file(item: Item, content: dict[str, Any]) -> Iterator[Fact]:
 
 
 def _sniff(item: Item) -> bool:
-    return _is_error_file(item) or log_lines.has(item, "launcher") or log_lines.has(item, "world")
+    return _is_error_file(item) or log_lines.has(item, "launcher", "world")
 
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:

@@ -1,7 +1,7 @@
 """Finds the lines of a text that hold one of some words, and gives them as they stand."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -53,15 +53,9 @@ def words_of_logs(words: Iterable[tuple[str, int]]) -> None:
     _told.extend(words)
 
 
-def all_words() -> list[Sequence[tuple[str, int]]]:
-    """Returns the words of all readers."""
-    return [_told, *(reader.each for reader in _readers)]
-
-
 @lru_cache(1)
 def _core(_: int) -> Any:
-    told, *others = all_words()
-    return _native.core().LogReaders(told, others)
+    return _native.core().LogReaders(_told, [reader.each for reader in _readers])
 
 
 def _key(item: Item) -> tuple[str, int, int, int]:

@@ -15,7 +15,7 @@ from typing import Any
 from oddrank.inputs import Item, Notes, unix_time
 from oddrank.inputs.files import is_text
 from oddrank.triage.evidence import local_rank_in_name, rank_in_name
-from oddrank.triage.evidence.lines import scan, words_of_logs
+from oddrank.triage.evidence.lines import Scan, scan, words_of_logs
 from oddrank.triage.facts import (
     Death,
     Fact,
@@ -193,6 +193,12 @@ def _size(text: str) -> int:
     return max((int(each[1]) for each in found if each), default=0)
 
 
+def _job_size(found: Scan) -> int:
+    """Returns the largest number of ranks that a log says; 0 if it says none."""
+    said = (_size(m[2]) for m in found["matches"] if _READERS[m[1]][0] == "world")
+    return max(said, default=0)
+
+
 def clocked(logs: Iterable[Log], facts: Iterable[Fact]) -> Iterator[Fact]:
     """Yields facts made of lines; those with times without a zone say so."""
     wall = {log.source(line) for log in logs for line in log.lines if line.wall}
@@ -243,7 +249,7 @@ def _writers(item: Item, found: dict[str, Any]) -> "Writers":
         _file_rank(item),
         {int(row[1]) - int(row[2]) for row in table if row},
         item.label,
-        max((_size(m[2]) for m in found["matches"] if _READERS[m[1]][0] == "world"), default=0),
+        _job_size(found),
         numbered=_are_numbers(found),
     )
 
@@ -322,31 +328,24 @@ def placed(items: Sequence[Item]) -> list[Item]:
         return list(items)
     folders = {folder for folder, _ in found.values()}
     numbers = {local for _, local in found.values()}
-    one_node = len(folders) == 1 and _job_size(items) == max(numbers) + 1 == len(numbers)
+    one_node = len(folders) == 1 and max(numbers) + 1 == len(numbers)
+    one_node = one_node and len(numbers) == max(
+        (_job_size(told) for item in items if is_text(item) and (told := scan(item))), default=0
+    )
     common = ""
     with suppress(ValueError):  # some paths are absolute, some are not
         common = os.path.commonpath(folders)
-    made = []
-    for item in items:
-        if item.name in found:
-            folder, local = found[item.name]
-            own = folder.removeprefix(common).strip("/")
-            label = f"local rank {local}{f' of {own}' if own else ''}"
-            rank = local if one_node else None
-            made.append(replace(item, rank=rank, label="" if one_node else label))
-        else:
-            made.append(item)
-    return made
 
+    def with_place(item: Item) -> Item:
+        if item.name not in found:
+            return item
+        folder, local = found[item.name]
+        if one_node:
+            return replace(item, rank=local, label="")
+        own = folder.removeprefix(common).strip("/")
+        return replace(item, rank=None, label=f"local rank {local}{f' of {own}' if own else ''}")
 
-def _job_size(items: Iterable[Item]) -> int:
-    """Returns the largest number of ranks that a log says; 0 if none says one."""
-    scans = (scan(item) for item in items if is_text(item))
-    return max(
-        (_size(m[2]) for found in scans if found for m in found["matches"]
-         if _READERS[m[1]][0] == "world"),
-        default=0,
-    )  # fmt: skip
+    return [*map(with_place, items)]
 
 
 class Writers:

@@ -120,20 +120,20 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
 def _take(job: _Job, found: re.Match[str], source: Source) -> None:
     host, pid, text = found["host"], int(found["pid"]), found["text"]
     if match := _COLL.search(text):
-        pair = match["op"] in _PAIR
+        pair, dtype = match["op"] in _PAIR, int(match["dtype"][:4])
         call = Call(
             None, op_name(match["op"]),
             root=int(match["root"]) if match["op"] in ("Broadcast", "Reduce") else None,
-            dtype=_type(int(match["dtype"][:4])), sizes=match["elements"], state="enqueued",
+            dtype=_TYPES[dtype] if dtype < len(_TYPES) else f"type {dtype}",
+            sizes=match["elements"], state="enqueued",
         )  # fmt: skip
         count = int(match["count"][:16], 16)
         key = (host, pid, match["comm"])
         job.calls[key].append((count, int(match["size"][:9]), call, pair, source))
     elif match := _INIT.search(text):
-        key = (host, pid, match["comm"])
         bus, nvml = match["bus"], match["nvml"]
-        job.ranks[key] = _Rank(
-            int(match["rank"][:9]), int(match["size"][:9]), _communicator(match, key),
+        job.ranks[host, pid, match["comm"]] = _Rank(
+            int(match["rank"][:9]), int(match["size"][:9]), _communicator(match),
             Process(None, host, pid), source, pci_slot(bus) if bus else "",
             int(nvml[:4]) if nvml else None, complete=match["stage"] == "COMPLETE",
         )  # fmt: skip
@@ -146,9 +146,8 @@ def _take(job: _Job, found: re.Match[str], source: Source) -> None:
     elif match := _WQE.search(text):
         waits = f" for {int(match[5][:18]) / 1e9:.3g} s" if match[5] else ""
         told = f"a work request to {match[1]} (qpn {match[4]}) waits{waits} for its completion"
-        job.troubles.append(
-            Trouble("network", told, source, host, f"{match[2]} port {match[3]}", whose="unknown")
-        )
+        port = f"{match[2]} port {match[3]}"
+        job.troubles.append(Trouble("network", told, source, host, port, whose="unknown"))
     elif match := _QP.search(text):
         told = f"NCCL could not use its network card: {match[1]}: {match[3].strip()}"[:200]
         job.troubles.append(Trouble("network", told, source, host, fatal=True, whose="unknown"))
@@ -156,7 +155,7 @@ def _take(job: _Job, found: re.Match[str], source: Source) -> None:
         job.addresses[match[1]] = host
 
 
-def _communicator(match: re.Match[str], key: _Key) -> str:
+def _communicator(match: re.Match[str]) -> str:
     """Returns a name that all ranks of a communicator print."""
     if found := _ID.search(match["rest"]):
         return found[1]
@@ -164,10 +163,6 @@ def _communicator(match: re.Match[str], key: _Key) -> str:
         # The parent's address is each process's own, so a split's color tells it from others.
         return f"split {found[2]} color {found[3]} of {match['size']}"
     return f"of {match['size']} ranks"
-
-
-def _type(number: int) -> str:
-    return _TYPES[number] if number < len(_TYPES) else f"type {number}"
 
 
 def _facts(job: _Job) -> Iterator[Fact]:
@@ -239,8 +234,7 @@ def _calls(
     ranks = [known.get(rank.process) for rank in members]
     all_known = tuple(rank for rank in ranks if rank is not None)
     group = Group(name, all_known if len(all_known) == members[0].size else ())
-    mismatch = _mismatch(group, called, known)
-    if mismatch is not None:
+    if mismatch := _mismatch(group, called, known):
         yield mismatch
         return
     counts = tuple((rank.rank, max(rank.calls) + 1) for rank in called)
@@ -279,17 +273,13 @@ def _mismatch(group: Group, called: list[_Rank], known: Mapping[Process, int]) -
 def _lost(job: _Job) -> Iterator[Trouble]:
     """Yields each peer with which connections failed: whoever complains is mostly a victim."""
     for (peer, status), complaints in job.lost.items():
-        hosts = {host for host, _ in complaints}
-        host = job.addresses.get(peer, peer)
-        number = len(complaints)
-        text = (
-            f"{number} connection{'s' if number > 1 else ''} of {len(hosts)} "
-            f"host{'s' if len(hosts) > 1 else ''} to it failed: "
-            + _STATUS.get(status, f"status {status}")
-        )
+        number, hosts = len(complaints), len({host for host, _ in complaints})
+        what = f"{number} connection{'s' if number > 1 else ''}"
+        of = f"{hosts} host{'s' if hosts > 1 else ''}"
+        text = f"{what} of {of} to it failed: {_STATUS.get(status, f'status {status}')}"
         yield Trouble(
-            "network", text, complaints[0][1], host, code=str(status), fatal=len(hosts) > 1,
-            count=number, whose="cleanup" if status == _FLUSHED else "unknown",
+            "network", text, complaints[0][1], job.addresses.get(peer, peer), code=str(status),
+            fatal=hosts > 1, count=number, whose="cleanup" if status == _FLUSHED else "unknown",
         )  # fmt: skip
 
 

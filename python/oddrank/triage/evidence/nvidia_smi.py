@@ -81,10 +81,6 @@ _ROWS = (
 )  # fmt: skip
 
 
-def _sniff(item: Item) -> bool:
-    return any_tells(item, _WORDS, lambda line: "NVSMI LOG" in line or _LOST.search(line))
-
-
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     for item in items:
         if item.size > _MOST:
@@ -153,4 +149,8 @@ def _fits(wanted: Sequence[str], path: Sequence[str]) -> bool:
     )
 
 
-KIND = Kind("nvidia-smi", binary=False, sniff=_sniff, read=_read)
+def _tells(line: str) -> bool:
+    return "NVSMI LOG" in line or _LOST.search(line) is not None
+
+
+KIND = Kind("nvidia-smi", False, lambda item: any_tells(item, _WORDS, _tells), _read)

@@ -17,10 +17,6 @@ _TEXT = 400
 _WHO = ("gpu", "node", "link", "rank")
 
 
-def _sniff(item: Item) -> bool:
-    return _BEGIN.match(item.head) is not None
-
-
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     for item in items:
         yield from of_json(item, notes, partial(_report, item, notes), most=256 << 20)
@@ -35,7 +31,7 @@ def _report(item: Item, notes: Notes, report: Mapping[str, Any]) -> Iterator[Fac
         notes.add(item, f"a report of oddrank {tool} is no evidence of a job", lost=False)
 
 
-KIND = Kind("reports", binary=True, sniff=_sniff, read=_read)
+KIND = Kind("reports", True, lambda item: _BEGIN.match(item.head) is not None, _read)
 
 
 def _tells(finding: Mapping[str, Any]) -> bool:
@@ -48,7 +44,9 @@ def _tells(finding: Mapping[str, Any]) -> bool:
 
 
 def _trouble(item: Item, tool: str, finding: Mapping[str, Any]) -> Trouble:
-    who, made = finding["who"], _time(item)
+    who = finding["who"]
+    # An unpacked copy has another time.
+    made = unix_time(item.written_ns / 1e9) if str(item.path) == item.name else None
     when = f" of {time.strftime('%Y-%m-%d %H:%M', time.localtime(made))}" if made else ""
     level = str(finding["confidence"]["level"])
     text = f"{_NAMES[tool]}{when} found: {str(finding['what'])[:_TEXT]} ({level} confidence)"
@@ -61,10 +59,3 @@ def _trouble(item: Item, tool: str, finding: Mapping[str, Any]) -> Trouble:
 
 def _word(value: Any) -> str | None:
     return str(value) if value else None
-
-
-def _time(item: Item) -> float | None:
-    """Returns when the file was written; None for an unpacked copy, which has another time."""
-    if str(item.path) == item.name:
-        return unix_time(item.written_ns / 1e9)
-    return None

@@ -145,19 +145,13 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterator[Fact]:
         one = seen[row.process]
         if row.process in skip or one.fatal.startswith(_CRASHES):
             continue
+        state = row.state or ("waits for the GIL" if row.wants_gil else "")
+        source = Source(items[one.source].name, row.line)
+        aborted = one.timed_out or one.fatal.startswith("Aborted")
         threads[row.stack].append(
-            Thread(
-                processes[row.process],
-                row.name,
-                row.id or None,
-                row.state or ("waits for the GIL" if row.wants_gil else ""),
-                row.gil,
-                Source(items[one.source].name, row.line),
-                look=looks[row.process],
-                timed_out=one.timed_out or one.fatal.startswith("Aborted"),
-                own=row.form == "faulthandler",
-            )
-        )
+            Thread(processes[row.process], row.name, row.id or None, state, row.gil, source,
+                   look=looks[row.process], timed_out=aborted, own=row.form == "faulthandler")
+        )  # fmt: skip
     before: dict[int, tuple[Frame, ...]] = {}
     for kind, link, process, stack, line, last in found["errors"]:
         if kind == "exception" and last.startswith("KeyboardInterrupt"):
@@ -195,41 +189,35 @@ def _stood(frames: tuple[Frame, ...], before: tuple[Frame, ...]) -> tuple[Frame,
 
 def _looks(processes: Sequence[Process], rows: Sequence[_Row]) -> dict[int, int]:
     """Numbers the dumps of each process. Only dumps with threads count."""
-    count: Counter[Process] = Counter()
-    looks = {}
+    of: dict[Process, list[int]] = defaultdict(list)
     for number in sorted({row.process for row in rows}):
-        looks[number] = count[processes[number]]
-        count[processes[number]] += 1
-    return looks
+        of[processes[number]].append(number)
+    return {number: look for numbers in of.values() for look, number in enumerate(numbers)}
 
 
 def _prose(
     seen: Sequence[_Seen], rows: Sequence[_Row], frames: Sequence[tuple[Frame, ...]]
 ) -> set[int]:
     """Returns the "processes" of lists of words that are no functions of stacks."""
-    words: dict[int, list[str]] = defaultdict(list)
-    listed: dict[int, list[int]] = defaultdict(list)
+    listed: dict[int, list[_Row]] = defaultdict(list)
     for row in rows:
         if seen[row.process].list:
-            words[seen[row.process].source].append(frames[row.stack][0].function)
-            listed[seen[row.process].source].append(row.process)
+            listed[seen[row.process].source].append(row)
     skip: set[int] = set()
-    for source, found in words.items():
-        known = sum(_OPS.fullmatch(word) is not None for word in found)
+    for found in listed.values():
+        known = sum(bool(_OPS.fullmatch(frames[row.stack][0].function)) for row in found)
         if known < 4 or 2 * known < len(found):
-            skip.update(listed[source])
+            skip.update(row.process for row in found)
     return skip
 
 
 def _identities(
     processes: Sequence[Process], seen: Sequence[_Seen], items: Sequence[Item]
 ) -> Iterator[Identity]:
-    known: set[Process] = set()
-    for process, one in zip(processes, seen, strict=True):
-        told = (process.rank is not None) + (process.pid is not None) + (process.host is not None)
-        if told > 1 and process not in known:
-            known.add(process)
-            yield Identity(process, Source(items[one.source].name, one.line))
+    first = dict(reversed([*zip(processes, seen, strict=True)]))
+    for process in dict.fromkeys(processes):
+        if [process.rank, process.pid, process.host].count(None) < 2:
+            yield Identity(process, Source(items[first[process].source].name, first[process].line))
 
 
 _RANK = re.compile(r"(?<!local[\W_])(?<![a-z])rank[\W_]*(\d{1,7})(?!\d)", re.I)
@@ -258,9 +246,7 @@ class _Namer:
         by_file: dict[int, list[Writer]] = defaultdict(list)
         for one in seen:
             by_file[one.source].append(one.writer)
-        self._writers = {
-            source: Writers(writers, None, set()) for source, writers in by_file.items()
-        }
+        self._writers = {file: Writers(of, None, set()) for file, of in by_file.items()}
         # The children of a process are dumped behind it: they are no other ranks.
         known = {(one.source, one.pid) for one in seen if one.pid}
         self._children = {

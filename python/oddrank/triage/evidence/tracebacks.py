@@ -1,5 +1,6 @@
 """Last words of processes in logs: Python tracebacks, C++ exceptions, signals, CUDA's errors."""
 
+import itertools
 import os
 import re
 import signal
@@ -7,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
 from typing import Any
 
 from oddrank import _native
@@ -113,13 +113,9 @@ _WORKERS = re.compile(r"DataLoader worker \(pid(?:\(s\))? (\d[\d, ]{0,200})\)")
 _NUMBER = re.compile(r"\((\d+)\)")
 # Text of an error -> kind of trouble. These are faults of hardware, not of code.
 _HARDWARE = {
-    "uncorrectable ECC error": "ecc",
-    "uncorrectable NVLink error": "nvlink",
-    "NVLink error": "nvlink",
-    "an unrecoverable": "gpu",
-    "GPU is lost": "gpu",
-    "fallen off the bus": "gpu",
-}
+    "uncorrectable ECC error": "ecc", "NVLink error": "nvlink", "an unrecoverable": "gpu",
+    "GPU is lost": "gpu", "fallen off the bus": "gpu",
+}  # fmt: skip
 # Lines behind an exception that say why it was raised.
 _REASONS = frozenset({"EI0002", "EI0006", "hccl fftsplus t", "Duplicate GPU detected",
                       "TPU session error", "!!!! FATAL ERROR"})  # fmt: skip
@@ -154,12 +150,12 @@ class _Block:
     def launcher(self) -> bool:
         """Whether it is the launcher's own, which reports what became of a rank."""
         site, text = parse(self.lines)
-        text = self.text or text
-        if any(word in text for word in _LAUNCHERS_WORDS):
-            return True
-        if site and _SPAWNER in site[0].file and site[0].function == "join":
-            return True
-        return any(part in frame.file for frame in site for part in log_lines.LAUNCHERS)
+        spawns = site and _SPAWNER in site[0].file and site[0].function == "join"
+        return bool(
+            spawns
+            or any(word in (self.text or text) for word in _LAUNCHERS_WORDS)
+            or any(part in frame.file for frame in site for part in log_lines.LAUNCHERS)
+        )
 
 
 def parse(lines: Sequence[str]) -> tuple[tuple[Frame, ...], str]:
@@ -218,7 +214,7 @@ def _bare(item: Item, but: Callable[[int], bool] = lambda number: False) -> Iter
     )
     for number, found in sorted(every.items()):
         above = (near.get(at, "") for at in range(number - 1, number - _ABOVE, -1))
-        frames = [*takewhile(lambda text: text[:1].isspace(), above)][::-1]
+        frames = [*itertools.takewhile(lambda text: text[:1].isspace(), above)][::-1]
         below = [near.get(at, "") for at in range(number + 1, number + _BELOW)]
         heads = (at for at, text in enumerate(below[:-1], 1) if "Last error:" in text)
         why = below[at][found.start(2) :] if (at := next(heads, 0)) else ""
@@ -249,25 +245,23 @@ def _workers(death: Death) -> Iterator[Child]:
 
 def _with_sites(log: Log, facts: Sequence[Fact]) -> Iterator[Fact]:
     """Adds to deaths by C++ exceptions the frames that c10 prints behind their texts."""
-    wanting = [
-        fact
-        for fact in facts
+    wanting = {
+        number: range(fact.source.line, fact.source.line + _NEAR)
+        for number, fact in enumerate(facts)
         if isinstance(fact, Death) and fact.how == "abort" and not fact.site and fact.source.line
-    ][:_MOST_SITES]
-    numbers = {n for d in wanting for n in range(d.source.line or 0, (d.source.line or 0) + _NEAR)}
-    text = dict(lines.lines(log.item, numbers))
-    for fact in facts:
-        if not isinstance(fact, Death) or not any(fact is each for each in wanting):
+    }
+    wanting = dict(itertools.islice(wanting.items(), _MOST_SITES))
+    text = dict(lines.lines(log.item, {n for near in wanting.values() for n in near}))
+    for number, fact in enumerate(facts):
+        if isinstance(fact, Death) and number in wanting:
+            near = "\n".join(text.get(n, "") for n in wanting[number])
+            sites = (
+                error.frames for error in stacks.tracebacks(near.encode())
+                if error.kind == "native" and fact.text in error.text
+            )  # fmt: skip
+            yield replace(fact, site=next(sites, ()))
+        else:
             yield fact
-            continue
-        first = fact.source.line or 0
-        near = "\n".join(text.get(n, "") for n in range(first, first + _NEAR))
-        sites = (
-            error.frames
-            for error in stacks.tracebacks(near.encode())
-            if error.kind == "native" and fact.text in error.text
-        )
-        yield replace(fact, site=next(sites, ()))
 
 
 class _Words:
@@ -330,9 +324,8 @@ class _Words:
                 process = Process(None, process.host, label=label)
             self._open[line.writer] = _Block(
                 process, self._log.source(line), line.number, time=line.time,
-                goes_on=line.number - began <= 3,
+                goes_on=line.number - began <= 3, original="Original Traceback" in line.text,
             )  # fmt: skip
-            self._open[line.writer].original = "Original Traceback" in line.text
             return
         if block is not None:
             if line.text[:1] in (" ", "\t", "│", "╭", "╰"):
@@ -619,11 +612,10 @@ def _deaths(blocks: Sequence[_Block], went_on: set[int]) -> Iterator[Death]:
     if not told:
         return
     if told[-1].process == Process():
-        seen = set()
+        first: dict[object, Death] = {}
         for death in told:
-            if (death.text, death.site) not in seen:
-                seen.add((death.text, death.site))
-                yield death
+            first.setdefault((death.text, death.site), death)
+        yield from first.values()
     else:
         # That a worker exited is raised from what tells by which signal.
         signals = (" is killed by signal: " in death.text for death in told)
