@@ -25,22 +25,6 @@ namespace {
 constexpr std::size_t kAllBuffers = 64u << 20;
 constexpr std::size_t kOutputBlock = 1u << 20;  // of the output
 
-// Writes what is in the block. Calls `pause` where a signal interrupts it: a reader that takes
-// nothing may be left. Throws SystemError if it can't be written.
-void flush(std::string& block, const MergeOptions& options) {
-  for (std::string_view left = block; !left.empty();) {
-    const ssize_t put = ::write(options.fd, left.data(), left.size());
-    if (put >= 0) {
-      left.remove_prefix(static_cast<std::size_t>(put));
-    } else if (errno == EINTR) {
-      options.pause();
-    } else {
-      throw_errno("write the merged log");
-    }
-  }
-  block.clear();
-}
-
 // One log: what comes next, its place in time, and how it is written.
 class Stream {
  public:
@@ -211,7 +195,9 @@ Merged merge_logs(const std::vector<MergeSource>& sources, const MergeOptions& o
     do {
       stream.give(output);
       if (output.size() >= kOutputBlock) {
-        flush(output, options);
+        // A reader that takes nothing may be left: signals are heard.
+        write_all(options.fd, output, "the merged log", options.pause);
+        output.clear();
         options.pause();
       }
       more = stream.next(merged);
@@ -224,7 +210,7 @@ Merged merge_logs(const std::vector<MergeSource>& sources, const MergeOptions& o
       streams[i].reset();  // its buffers and its file
     }
   }
-  flush(output, options);
+  write_all(options.fd, output, "the merged log", options.pause);
   return merged;
 }
 

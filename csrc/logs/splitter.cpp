@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "os/error.hpp"
+#include "os/whole_file.hpp"
 
 namespace oddrank::logs {
 
@@ -62,15 +63,6 @@ Fd open_output(const std::string& path, int flags) {
   return fd;
 }
 
-void write_all(int fd, std::string_view text, const std::string& path) {
-  while (!text.empty()) {
-    const ssize_t put = ::write(fd, text.data(), text.size());
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) throw_errno("write " + path);
-    text.remove_prefix(static_cast<std::size_t>(put));
-  }
-}
-
 }  // namespace
 
 std::size_t Outputs::add(const std::string& name) {
@@ -102,7 +94,7 @@ void Outputs::flush(File& file) {
     file.fd = open_output(file.path, 0);
     ++open_;
   }
-  write_all(file.fd.get(), file.waiting, file.path);
+  write_all(file.fd.get(), file.waiting, file.path, [] {});
   waiting_ -= file.waiting.size();
   file.waiting.clear();
 }

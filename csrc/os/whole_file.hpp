@@ -70,4 +70,15 @@ inline WholeFile read_whole_file(const std::string& path, std::size_t most) {
   return {std::move(bytes), size <= most};
 }
 
+// Writes all of a text, and calls `pause` where a signal interrupts it. Throws SystemError.
+template <class Pause>
+void write_all(int fd, std::string_view text, const std::string& what, Pause&& pause) {
+  while (!text.empty()) {
+    const ssize_t put = ::write(fd, text.data(), text.size());
+    if (put < 0 && errno != EINTR) throw_errno("write " + what);
+    if (put < 0) pause();
+    text.remove_prefix(put < 0 ? 0 : static_cast<std::size_t>(put));
+  }
+}
+
 }  // namespace oddrank

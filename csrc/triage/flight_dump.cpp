@@ -8,6 +8,7 @@
 #include <limits>
 #include <unordered_set>
 
+#include "logs/patterns.hpp"
 #include "os/mix.hpp"
 #include "triage/values.hpp"
 
@@ -67,12 +68,6 @@ constexpr std::array kRules{
     OpRule{"coalesced", "coalesced", Sizes::none, false, false},
 };
 
-// Returns the rule of a recorded operation ("_all_gather_base"), null if it is not known.
-const OpRule* op_rule(std::string_view recorded) noexcept {
-  const auto* const found = std::ranges::find(kRules, recorded, &OpRule::recorded);
-  return found == kRules.end() ? nullptr : found;
-}
-
 // Returns the size of an element of a dtype as torch writes it ("BFloat16"), 0 if unknown.
 std::int64_t dtype_bytes(const std::string& dtype) {
   static constexpr std::pair<std::int64_t, std::string_view> kDtypes[] = {
@@ -97,10 +92,8 @@ constexpr std::uint64_t kCopiesOfName = 4;  // of an operation's name that the t
 // Returns the number that a text is, and nothing else.
 std::optional<std::int64_t> whole_number(std::string_view text) {
   std::int64_t number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  if (text.empty() || error != std::errc() || stop != end) return {};
-  return number;
+  const auto [stop, error] = std::from_chars(text.begin(), text.end(), number);
+  return error == std::errc() && stop == text.end() ? std::optional(number) : std::nullopt;
 }
 
 // Returns the integer of a value, or of its text: JSON dumps have counters as texts.
@@ -253,23 +246,19 @@ FlightOperation operation_of(std::string_view text) {
   }
   const std::size_t space = text.find(' ');
   found.name = text.substr(0, space);
-  found.rule = op_rule(found.name);
+  const auto* const rule = std::ranges::find(kRules, found.name, &OpRule::recorded);
+  found.rule = rule == kRules.end() ? nullptr : rule;
   found.send = found.name == "send";
   found.recv = found.name.starts_with("recv");
-  if (space == std::string_view::npos || (!found.send && !found.recv)) return found;
-  text.remove_prefix(space + 1);
-  const char* const end = text.data() + text.size();
-  std::int32_t left = -1;
-  std::int32_t right = -1;
-  const auto [middle, bad] = std::from_chars(text.data(), end, left);
-  if (bad != std::errc() || end - middle < 3) return found;
-  const std::string_view arrow(middle, 2);
-  const auto [stop, wrong] = std::from_chars(middle + 2, end, right);
+  if (space == std::string_view::npos) return found;
+  text.remove_prefix(space);
+  std::int64_t own = 0, peer = 0;
   // A send is written 0->1, a recv 1<-0: the rank itself comes first.
-  if (wrong == std::errc() && stop == end && left >= 0 && right >= 0 &&
-      arrow == (found.send ? "->" : "<-")) {
-    found.own = left;
-    found.peer = right;
+  const bool named = (found.send && logs::take<" %9->%9">(text, own, peer)) ||
+                     (found.recv && logs::take<" %9<-%9">(text, own, peer));
+  if (named && text.empty()) {
+    found.own = static_cast<std::int32_t>(own);
+    found.peer = static_cast<std::int32_t>(peer);
   }
   return found;
 }
@@ -437,10 +426,9 @@ class FlightEntries final : public DictSink {
     }
     const Signed parts{entry.operation.name.data(), only_text(dtypes), elements, group_size};
     if (parts.dtype == nullptr) return signature_by_text(entry, parts, input, output, dtypes);
-    const std::uint64_t operation = reinterpret_cast<std::uintptr_t>(parts.operation);
-    const std::uint64_t dtype = reinterpret_cast<std::uintptr_t>(parts.dtype);
-    const std::uint64_t mixed =
-        operation ^ std::rotl(dtype, 21) ^ std::rotl(static_cast<std::uint64_t>(elements), 42);
+    const std::uint64_t mixed = reinterpret_cast<std::uintptr_t>(parts.operation) ^
+                                std::rotl(reinterpret_cast<std::uintptr_t>(parts.dtype), 21) ^
+                                std::rotl(static_cast<std::uint64_t>(elements), 42);
     KnownSignature& known = known_signatures_[mixed * 0x9e3779b97f4a7c15ULL >> 58];
     if (known.of != parts) {
       known = {parts, signature_by_text(entry, parts, input, output, dtypes)};
@@ -718,8 +706,7 @@ class FlightTracker {
              a.operation.name == b.operation.name && a.operation.peer == b.operation.peer;
     };
     const auto usual = usual_next(index, same);
-    if (usual) return same(*usual, index) ? 1 : 0;
-    return -1;
+    return !usual ? -1 : same(*usual, index) ? 1 : 0;
   }
 
   // Keeps the oldest open calls: half of them collectives, and of messages one per peer and way.
@@ -788,15 +775,12 @@ constexpr std::size_t kMostCounters = 65'536;
 // Returns the numbers of "[0, 1]", or of a list.
 std::vector<std::int32_t> ranks_of(std::string_view text) {
   std::vector<std::int32_t> ranks;
-  for (const char *at = text.data(), *const end = at + text.size(); at != end;) {
-    if (*at < '0' || *at > '9') {
-      ++at;
-      continue;
-    }
+  while (!text.empty()) {
+    text.remove_prefix(std::min(text.find_first_of("0123456789"), text.size()));
     std::int32_t rank = 0;
-    const auto [stop, error] = std::from_chars(at, end, rank);
+    const auto [stop, error] = std::from_chars(text.begin(), text.end(), rank);
     if (error == std::errc() && rank < kMostFlightRanks) ranks.push_back(rank);
-    at = stop;
+    text.remove_prefix(static_cast<std::size_t>(stop - text.begin()));
   }
   return ranks;
 }
@@ -973,8 +957,6 @@ class FlightReader {
 
   void root(const Value& value, FlightDump& dump) {
     const Fields fields = fields_of(value, visits_);
-    // torch 2.2 wrote the entries alone.
-    const Value& entries = value.is(Kind::list) ? value : fields["entries"_word];
     dump.version = kept_text(fields["version"_word].string());
     dump.host = kept_text(fields["hostname"_word].string());
     dump.rank = integer_in(fields["rank"_word]).value_or(-1);

@@ -44,11 +44,7 @@ class JsonReader {
     if (open_.size() >= kDeepest) throw Error("it is nested more than 1,000 deep");
     open_.push_back(kind);
     first_ = true;
-    if (kind == '{') {
-      builder_.push_dict();
-    } else {
-      builder_.push_list();
-    }
+    kind == '{' ? builder_.push_dict() : builder_.push_list();
     builder_.mark();
     ++at_;
   }
@@ -61,12 +57,7 @@ class JsonReader {
       ++at_;
       open_.pop_back();
       first_ = false;
-      if (kind == '{') {
-        builder_.set_marked();
-      } else {
-        builder_.append_marked();
-      }
-      return;
+      return kind == '{' ? builder_.set_marked() : builder_.append_marked();
     }
     if (!first_) {
       if (c != ',') damaged("no comma");
@@ -94,33 +85,26 @@ class JsonReader {
         builder_.push(text());
         return;
       case 't':
-        literal("true");
-        builder_.push(make_boolean(true));
-        return;
+        return literal("true", make_boolean(true));
       case 'f':
-        literal("false");
-        builder_.push(make_boolean(false));
-        return;
+        return literal("false", make_boolean(false));
       case 'n':
-        literal("null");
-        builder_.push(Value());
-        return;
+        return literal("null", {});
       case 'N':  // Python's json writes these
-        literal("NaN");
-        builder_.push(Value());
-        return;
+        return literal("NaN", {});
       default:
         number();
     }
   }
 
-  void literal(std::string_view word) {
+  void literal(std::string_view word, const Value& value) {
     if (rest() < word.size() && word.starts_with(std::string_view(at_, rest()))) {
       at_ = end_;
       peek();
     }
     if (!std::string_view(at_, rest()).starts_with(word)) damaged("an unknown word");
     at_ += word.size();
+    builder_.push(value);
   }
 
   void number() {

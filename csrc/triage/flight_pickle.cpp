@@ -161,23 +161,13 @@ Value long_of(std::string_view bytes) {
     std::memcpy(&time, bytes.data(), sizeof time);
     return make_integer(time);
   }
-  std::uint64_t value = 0;
-  const bool negative = !bytes.empty() && (static_cast<unsigned char>(bytes.back()) & 0x80U) != 0;
-  if (negative) value = ~std::uint64_t{0};
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(bytes[i]);
-    if (i >= 8) {
-      if (byte != (negative ? 0xffU : 0U)) return make_integer(negative ? INT64_MIN : INT64_MAX);
-      continue;
-    }
-    value &= ~(std::uint64_t{0xff} << (8 * i));
-    value |= std::uint64_t{byte} << (8 * i);
-  }
-  const auto number = static_cast<std::int64_t>(value);
-  if (bytes.size() > 8 && (number < 0) != negative) {
-    return make_integer(negative ? INT64_MIN : INT64_MAX);
-  }
-  return make_integer(number);
+  const bool negative = !bytes.empty() && static_cast<signed char>(bytes.back()) < 0;
+  std::int64_t number = negative ? -1 : 0;
+  std::memcpy(&number, bytes.data(), std::min(bytes.size(), sizeof number));
+  const char sign = negative ? '\xff' : '\0';
+  const bool cut = bytes.size() > 8 && ((number < 0) != negative ||
+                                        bytes.find_first_not_of(sign, 8) != std::string_view::npos);
+  return make_integer(!cut ? number : negative ? INT64_MIN : INT64_MAX);
 }
 
 Value big_endian_real(std::string_view bytes) {
@@ -266,9 +256,13 @@ Value read_pickle(std::string_view all, Builder& builder) {
         builder.push(long_of(bytes.take(bytes.number<std::uint8_t>())));
         break;
       case 'X':  // BINUNICODE
+      case 'T':  // BINSTRING
+      case 'B':  // BINBYTES
         builder.push(text_value(bytes.take(bytes.number<std::uint32_t>())));
         break;
       case 0x8c:  // SHORT_BINUNICODE
+      case 'U':   // SHORT_BINSTRING
+      case 'C':   // SHORT_BINBYTES
         builder.push(text_value(bytes.take(bytes.number<std::uint8_t>())));
         break;
       case 'N':  // NONE
@@ -307,14 +301,6 @@ Value read_pickle(std::string_view all, Builder& builder) {
       case 0x8d:  // BINUNICODE8
       case 0x8e:  // BINBYTES8
         builder.push(text_value(bytes.take(bytes.number<std::uint64_t>())));
-        break;
-      case 'U':  // SHORT_BINSTRING
-      case 'C':  // SHORT_BINBYTES
-        builder.push(text_value(bytes.take(bytes.number<std::uint8_t>())));
-        break;
-      case 'T':  // BINSTRING
-      case 'B':  // BINBYTES
-        builder.push(text_value(bytes.take(bytes.number<std::uint32_t>())));
         break;
       case 0x80: {  // PROTO
         const auto protocol = bytes.number<std::uint8_t>();

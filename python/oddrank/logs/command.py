@@ -7,13 +7,7 @@ from typing import Any
 import click
 
 from oddrank import render
-from oddrank.cli import (
-    CommandGroup,
-    fail_on_option,
-    json_option,
-    refuse_inputs,
-    refuse_shared,
-)
+from oddrank.cli import CommandGroup, fail_on_option, json_option, refuse_inputs, refuse_shared
 from oddrank.errors import OddrankError
 from oddrank.report import envelope, whole_file, write_json
 
@@ -73,12 +67,9 @@ def split(paths: tuple[str, ...], output: str, strip: bool, json_path: str | Non
 @click.option("--strip", is_flag=True, help="Leave launchers' prefixes out.")
 @json_option
 def merge(
-    paths: tuple[str, ...],
-    output: str | None,
-    offsets: tuple[str, ...],
-    strip: bool,
+    paths: tuple[str, ...], output: str | None, offsets: tuple[str, ...], strip: bool,
     json_path: str | None,
-) -> int:
+) -> int:  # fmt: skip
     """Merge logs by the times of their lines, each behind who wrote it.
 
     Lines without a time stay behind the line before them. On stdout, escape sequences and control

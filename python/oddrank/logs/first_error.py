@@ -26,9 +26,7 @@ from oddrank.triage.evidence import (
     tracebacks,
     watchdog,
 )
-from oddrank.triage.evidence import (
-    lines as log_text,
-)
+from oddrank.triage.evidence import lines as log_text
 from oddrank.triage.facts import Death, Process, Progress, ranks
 from oddrank.triage.facts import Source as Place
 from oddrank.triage.judges import ends
@@ -40,22 +38,16 @@ _KINDS = (awaited.KIND, kubernetes.TYPED, launcher.KIND, tracebacks.KIND, watchd
 Basis = Literal["time", "line", "unknown"]
 # What a row is, as the list says it.
 _WHY = {
-    "own": "",
-    "unlike": "was sent another size than expected",
-    "lost": "lost a peer",
-    "waited": "timed out waiting for others",
-    "ended": "",
-    "said": "warned",
-}
+    "own": "", "unlike": "was sent another size than expected", "lost": "lost a peer",
+    "waited": "timed out waiting for others", "ended": "", "said": "warned",
+}  # fmt: skip
 # Words of lines that are no end: what was said before the first failure.
 _SAID = [("WARNING", 0), ("Warning: ", 0), ("ERROR", 0), ("CRITICAL", 0), ("FATAL", 0)]
 # Their lines, as the pass finds them that all readers share, where short words cost much.
 _SAYING = log_text.words(
-    "WARNING",
-    "Warning: ",
-    "CRITICAL",
+    "WARNING", "Warning: ", "CRITICAL",
     *(f"{word}{end}" for word in ("ERROR", "FATAL") for end in " :]|\t-,)"),
-)
+)  # fmt: skip
 # How far a row is from the cause: ranks lose a peer, one of them exits, the launcher ends the rest.
 _DISTANCE = {"own": 0, "unlike": 0, "lost": 1, "waited": 1, "ended": 2}
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")

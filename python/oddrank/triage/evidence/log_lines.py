@@ -256,10 +256,8 @@ def _writers(item: Item, found: dict[str, Any]) -> "Writers":
 
 def _log(item: Item, found: dict[str, Any]) -> Log:
     known = _writers(item, found)
-    restarted = max(
-        (m[0] for m in found["matches"] if _READERS[m[1]][1] == "will restart worker group"),
-        default=0,
-    )
+    restarts = (m for m in found["matches"] if _READERS[m[1]][1] == "will restart worker group")
+    restarted = max((m[0] for m in restarts), default=0)
     behind = [m for m in found["matches"] if m[0] > restarted and _READERS[m[1]][0] != "world"]
     if not behind or _is_of_launcher(behind):
         restarted = 0  # the ranks that it started have said nothing
@@ -277,17 +275,12 @@ def _log(item: Item, found: dict[str, Any]) -> Log:
             with suppress(ValueError):  # the 29th of February
                 told = datetime.fromtimestamp(seconds, timezone.utc).replace(year=year)
                 seconds = told.timestamp()
+        coarse, wall = (bool(time[2]), time[1] == "wall") if time is not None else (False, False)
         lines.append(
-            Line(
-                number, reader, word, text, process, writer, seconds,
-                coarse=bool(time is not None and time[2]),
-                wall=bool(time is not None and time[1] == "wall"), follows=follows,
-            )
-        )  # fmt: skip
-    return Log(
-        item, tuple(lines), _speakers(known, found), found["lines"], restarted,
-        {each[0]: each[3] for each in found["speakers"]},
-    )  # fmt: skip
+            Line(number, reader, word, text, process, writer, seconds, coarse, wall, follows)
+        )
+    ends = {each[0]: each[3] for each in found["speakers"]}
+    return Log(item, tuple(lines), _speakers(known, found), found["lines"], restarted, ends)
 
 
 def _is_of_launcher(matches: Sequence[Sequence[Any]]) -> bool:
@@ -358,15 +351,9 @@ class Writers:
     """
 
     def __init__(
-        self,
-        writers: Iterable[tuple[Any, ...]],
-        file_rank: int | None,
-        first_ranks: set[int],
-        label: str = "",
-        size: int = 0,
-        *,
-        numbered: bool = False,
-    ) -> None:
+        self, writers: Iterable[tuple[Any, ...]], file_rank: int | None, first_ranks: set[int],
+        label: str = "", size: int = 0, *, numbered: bool = False,
+    ) -> None:  # fmt: skip
         self._file_rank, self._label = file_rank, label
         self._first_rank = next(iter(first_ranks), 0)
         known: dict[tuple[Any, ...], set[int]] = defaultdict(set)

@@ -7,7 +7,7 @@ ahead: the facts hold the counts of all ranks, and blame nobody.
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,30 +36,34 @@ _SURE = re.compile(
 _MOST_TRIED = 1000
 _MOST_LISTED = 4096
 _BEGINS = {i for i, (word, _) in enumerate(WORDS.each) if word in ("NCCL version", "Job summary")}
-_TABLE = re.compile(
-    r"^\s*(\d+)\s+\d+\s+\d+\s+[\d-]+\s+(\d+)\s+\d+\s+"
-    r"(RUNNING|INIT|FINALIZE|ABORT|NOCOMM)\s+([A-Z,+]+)\s*$"
-)
-_TOTAL = re.compile(r"^\s+\d+\s+\d+\s+(?:\d+\s+\d+\s+)?(\d+)\s*$")
-_HEAD = re.compile(r"#(\d+)-\d+ \(([0-9a-f]+)\) (MISMATCH|INCOMPLETE|ERROR)")
-_BEGIN = re.compile(r"Job summary|Communicators\.\.\.|^\s*Errors\s*$")
-_SECTION = re.compile(r"Missing communicator data from \d+ job process|considered dead")
-_OF_BLOCK = re.compile(
-    r"(?P<different>Communicator ranks have different (?:(?P<op>\w+) operation counts|status)"
-    r"|\d+ ranks have status)|\d+ ranks reported (?P<reported>[\w ]+)"
-    r"|(?P<level>\d+) ranks have (?:launched up to operation (?P<up_to>\d+)|not launched any)"
-    r"|The missing ranks?: (?P<missing>[\d, ]+)"
-)
-_RANK = re.compile(
-    r"Rank (\d+)(?: has launched up to operation (?P<op>\d+)| (?P<none>has not launched any "
-    r"operations)| has status (?P<status>\w+)| reported (?P<error>[\w ]+?))? -- "
-    r"(?:GPU (?P<gpu>\d+)(?: \(NVML (?P<nvml>\d+)\))? managed by process (?P<pid>\d+) on node "
-    r"(?P<host>\S+))?"
-)
-_PROCESS = re.compile(r"Process (\d+) on node (\S+) managing GPUs? ([\d,]+)")
+_PROCESS = r"Process (\d+) on node (\S+) managing GPUs? ([\d,]+)"
+# Who of _Reader takes a line: the first that fits.
+_LINES = tuple((take, re.compile(pattern)) for take, pattern in (
+    ("date",
+     r"^\W*\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\W*$"
+     r"|^\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d(?: \w+)? \d{4}$"),
+    ("begin", r"Job summary|Communicators\.\.\.|^\s*Errors\s*$"),
+    ("head", r"#(\d+)-\d+ \(([0-9a-f]+)\) (MISMATCH|INCOMPLETE|ERROR)"),
+    ("table",
+     r"^\s*(\d+)\s+\d+\s+\d+\s+[\d-]+\s+(\d+)\s+\d+\s+"
+     r"(RUNNING|INIT|FINALIZE|ABORT|NOCOMM)\s+([A-Z,+]+)\s*$"),
+    ("total", r"^\s+\d+\s+\d+\s+(?:\d+\s+\d+\s+)?(\d+)\s*$"),
+    ("peer", r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\] (PEER_\w+): (.*)"),
+    ("diagnostic", r"NCCL DIAG \[(\w+)\] *(.*)"),
+    ("section", r"Missing communicator data from \d+ job process|considered dead"),
+    ("process", _PROCESS),
+    ("of_block",
+     r"(?P<different>Communicator ranks have different (?:(?P<op>\w+) operation counts|status)"
+     r"|\d+ ranks have status)|\d+ ranks reported (?P<reported>[\w ]+)"
+     r"|(?P<level>\d+) ranks have (?:launched up to operation (?P<up_to>\d+)|not launched any)"
+     r"|The missing ranks?: (?P<missing>[\d, ]+)"),
+    ("rank",
+     r"Rank (\d+)(?: has launched up to operation (?P<op>\d+)| (?P<none>has not launched any "
+     r"operations)| has status (?P<status>\w+)| reported (?P<error>[\w ]+?))? -- "
+     r"(?:GPU (?P<gpu>\d+)(?: \(NVML (?P<nvml>\d+)\))? managed by process (?P<pid>\d+) on node "
+     r"(?P<host>\S+))?"),
+))  # fmt: skip
 _DEATHS = ("PEER_DEAD", "PEER_TIMEOUT_DEAD")
-_PEER = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\] (PEER_\w+): (.*)")
-_DIAG = re.compile(r"NCCL DIAG \[(\w+)\] *(.*)")
 _DIAG_BAD = re.compile(
     r"passed verification|mismatch|differ across|% off median|timed out|incomplete|uncorrect|"
     r"deferred|link.* (?:down|inactive)|failed", re.IGNORECASE,
@@ -70,10 +74,6 @@ _DIAG_XID = re.compile(
 _DIAG_RANKS = re.compile(r"rank\(s\) \{([\d, -]+)\}")
 _DIAG_SETTING = re.compile(r"NCCL environment: (\w+)=(.*) on rank\(s\) \{([\d, -]+)\}")
 _DIAG_HOST = re.compile(r"\brank \d+ \(([\w.-]+)\)")
-_DATE = re.compile(
-    r"^\W*\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\W*$"
-    r"|^\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d(?: \w+)? \d{4}$"
-)
 _MOST_RANKS = 1 << 20
 # Names in NCCL -> as users call them.
 _OPS = {
@@ -123,9 +123,9 @@ def text_facts(item: Item) -> list[Fact]:
     # Users print the date before each answer.
     dates = {number - 1 for number, index in found if index in _BEGINS and number > 1}
     for number, line in lines(item, dates | {number for number, _ in found}):
-        for pattern, take in _LINES:
+        for take, pattern in _LINES:
             if match := pattern.search(line):
-                take(reader, match, Source(item.name, number))
+                getattr(reader, take)(match, Source(item.name, number))
                 break
     reader.end()
     reader.settings()
@@ -218,7 +218,7 @@ class _Reader:
 
     def peer(self, found: re.Match[str], source: Source) -> None:
         """Takes an event of the monitor. Only a death is a fact: the rest is everyday life."""
-        process = _PROCESS.search(found[3])
+        process = re.search(_PROCESS, found[3])
         if found[2] in _DEATHS and process:
             when = time_in(found[1])[0]
             self.facts.append(_lost(process[2], int(process[1][:18]), process[3], source, when))
@@ -299,22 +299,6 @@ class _Reader:
             block.levels.append((1, int((groups["op"] or "0")[:18]), [rank]))
         elif block.op is not None and block.levels and not groups["status"]:
             block.levels[-1][2].append(rank)
-
-
-_Take = Callable[[_Reader, re.Match[str], Source], None]
-_LINES: tuple[tuple[re.Pattern[str], _Take], ...] = (
-    (_DATE, _Reader.date),
-    (_BEGIN, _Reader.begin),
-    (_HEAD, _Reader.head),
-    (_TABLE, _Reader.table),
-    (_TOTAL, _Reader.total),
-    (_PEER, _Reader.peer),
-    (_DIAG, _Reader.diagnostic),
-    (_SECTION, _Reader.section),
-    (_PROCESS, _Reader.process),
-    (_OF_BLOCK, _Reader.of_block),
-    (_RANK, _Reader.rank),
-)
 
 
 def _error(

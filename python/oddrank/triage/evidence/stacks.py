@@ -258,9 +258,7 @@ class _Namer:
             for number, one in enumerate(seen)
             if one.pid and number not in self._children
         )
-        self._most_in_a_task: dict[int, int] = defaultdict(int)
-        for (source, _), count in tasks.items():
-            self._most_in_a_task[source] = max(count, self._most_in_a_task[source])
+        self._of_nodes = {source for (source, _), count in tasks.items() if count > 1}
         self._pids: dict[int, set[int]] = defaultdict(set)
         for number, one in enumerate(seen):
             if number not in self._children:
@@ -289,13 +287,10 @@ class _Namer:
         _, local, task, _, _, host, pod = one.writer
         item = self._items[one.source]
         place = one.headline or host or pod or item.label or item.name
-        if local is not None:
-            place = f"local rank {local}"
-        elif task is not None:
-            place = f"task {task}"
-        if one.list or nth > 1 or self._in_file[one.source] > 1:
-            return f"stack {nth} of {place}"
-        return place
+        if local is not None or task is not None:
+            place = f"task {task}" if local is None else f"local rank {local}"
+        several = one.list or nth > 1 or self._in_file[one.source] > 1
+        return f"stack {nth} of {place}" if several else place
 
     def _pid(self, number: int, one: _Seen) -> int | None:
         if one.pid:
@@ -310,8 +305,8 @@ class _Namer:
             return Process(None, self._host(one, name), one.pid)
         said = self._writers[one.source].process(one.writer)
         rank = said.rank
-        if rank is not None and rank == one.writer[2]:
-            rank = rank if self._most_in_a_task[one.source] <= 1 else None
+        if rank == one.writer[2] and one.source in self._of_nodes:
+            rank = None
         if rank is None and (found := _RANK.search(one.headline)):
             rank = int(found[1])
         pid = self._pid(number, one) or said.pid
