@@ -2,7 +2,7 @@
 
 from oddrank.triage.facts import Call, Group
 from oddrank.triage.judges import circles
-from oddrank.triage.judges.wait_graph import graph
+from oddrank.triage.judges.wait_graph import Graph
 from oddrank.triage.view import view
 from progress import ALL4 as WORLD
 from progress import done, inside, messages, progress
@@ -96,11 +96,11 @@ def ring(ranks, first=0):
 
 
 def judged(facts):
-    return verdicts(circles.judge(graph(view(facts))))
+    return verdicts(circles.judge(Graph(view(facts))))
 
 
 def test_a_ring_of_many_ranks_takes_one_pass():
-    rings = {ranks: graph(view(ring(ranks))) for ranks in (200, 2000)}
+    rings = {ranks: Graph(view(ring(ranks))) for ranks in (200, 2000)}
     takes_one_pass(lambda ranks: circles.judge(rings[ranks]), ranks=2000)
     (made,) = circles.judge(rings[2000])
     assert len(made.processes) == len(made.cycle) == 2000
@@ -119,5 +119,5 @@ def test_the_rank_that_is_in_each_of_two_large_circles_breaks_both():
     end = messages(99, ("recv", 0, 1), ("recv", 200, 2), group=Group("r"))
     rows = [messages(r, ("recv", r + 1, 1), group=Group("r")) for r in (*range(99), 200)]
     back = messages(201, ("recv", 50, 1), group=Group("r"))
-    (made,) = circles.judge(graph(view([*rows, end, back])))
+    (made,) = circles.judge(Graph(view([*rows, end, back])))
     assert {p.rank for p in made.processes} == set(range(50, 100))

@@ -13,7 +13,7 @@ from oddrank.triage.facts import Process, Source, ranks
 from oddrank.triage.findings import finding
 from oddrank.triage.next_steps import next_steps
 from oddrank.triage.suspects import Point, Suspect
-from oddrank.triage.view import View
+from oddrank.triage.view import view
 
 _NOBODY = Who("rank")
 _MOST_TOLD = 4
@@ -147,7 +147,7 @@ def _finding(one: Suspect, victims: Sequence[RankState], run: RunState) -> Findi
         "home": run.states[0].host, "address": address, "port": port,
         "launchers": ", ".join(sorted({s.host for s in _orphans(run)})),
     }  # fmt: skip
-    made = finding(told, [*next_steps(told, View()), *(step.format(**words) for step in steps)])
+    made = finding(told, [*next_steps(told, view(())), *(step.format(**words) for step in steps)])
     return replace(made, stage=one.stage)
 
 

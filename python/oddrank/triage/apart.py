@@ -8,9 +8,11 @@ recorder says neither of which job it is nor when it was made, and copies of fil
 A rank's newest dump would be judged beside an older one of another rank.
 """
 
+import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TypeAlias
@@ -18,13 +20,11 @@ from typing import TypeAlias
 from oddrank.inputs import Item, Notes
 from oddrank.triage.evidence import flight_recorder
 from oddrank.triage.facts import (
-    Advice,
     Counts,
     Death,
     Fact,
     Mismatch,
     Progress,
-    Source,
     Stack,
     Stop,
 )
@@ -49,7 +49,7 @@ class Job:
         """Returns when and where it was, for a sentence."""
         if self.folder and self.time is None:
             return f"the one in {self.folder}/"
-        files = sorted({source.file for fact in self.facts if (source := _source(fact))})
+        files = sorted({file_of(fact) for fact in self.facts} - {""})
         more = f" and {len(files) - 1} more" if len(files) > 1 else ""
         where = f" ({files[0]}{more})" if files else ""
         if self.time is None:
@@ -66,25 +66,19 @@ def jobs(facts: Sequence[Fact]) -> list[Job]:
     made = {start: Job(start) for start in starts}
     of_file: dict[str, set[float]] = defaultdict(set)
     for fact in facts:
-        if (source := _source(fact)) and (moment := _end(fact)) is not None:
-            of_file[source.file].add(_nearest(starts, moment))
+        if (file := file_of(fact)) and (moment := _end(fact)) is not None:
+            of_file[file].add(_nearest(starts, moment))
     undated: dict[str, Job] = {}
     for fact in facts:
-        moment, source = _end(fact), _source(fact)
-        own = of_file.get(source.file, set()) if source else set()
-        if moment is not None:
-            made[_nearest(starts, moment)].facts.append(fact)
-        elif len(own) == 1:
-            made[next(iter(own))].facts.append(fact)
-        elif own and source and isinstance(fact, (Death, Progress, Mismatch, Counts, Stack)):
-            undated.setdefault(source.file, Job(None)).facts.append(fact)
-        elif own and source and not isinstance(fact, Advice):
-            for start in own:
-                made[start].facts.append(fact)
-        else:
-            # Nothing in a file without such times says of which job it is, and the last one is the
-            # one that people ask about. Faults of devices are judged by their own times.
-            made[starts[-1]].facts.append(fact)
+        moment, file = _end(fact), file_of(fact)
+        own = of_file.get(file, set()) if moment is None else {_nearest(starts, moment)}
+        if len(own) > 1 and isinstance(fact, (Death, Progress, Mismatch, Counts, Stack)):
+            undated.setdefault(file, Job(None)).facts.append(fact)
+            continue
+        # Nothing in a file without such times says of which job it is, and the last one is the one
+        # that people ask about. Faults of devices are judged by their own times.
+        for start in own or starts[-1:]:
+            made[start].facts.append(fact)
     found = [made[start] for start in reversed(starts)][:_MOST]
     return [*found, *undated.values()][:_MOST]
 
@@ -113,16 +107,11 @@ def _end(fact: Fact) -> float | None:
 
 def file_of(fact: Fact) -> str:
     """Returns the file in which a fact was read; "" if it names none."""
-    source = _source(fact)
-    return source.file if source else ""
-
-
-def _source(fact: Fact) -> Source | None:
     if isinstance(fact, Mismatch):
-        return fact.variants[0].source if fact.variants else None
+        return fact.variants[0].source.file if fact.variants else ""
     if isinstance(fact, Stack):
-        return fact.threads[0].source if fact.threads else None
-    return fact.source
+        return fact.threads[0].source.file if fact.threads else ""
+    return fact.source.file
 
 
 # By their folders.
@@ -154,16 +143,20 @@ def by_folder(items: Sequence[Item]) -> list[tuple[str, list[Item]]]:
 
 def _folders(items: Sequence[Item]) -> Mapping[str, list[Item]]:
     """Returns the files by their folder below the one that all files share, "" for that itself."""
-    parts = [item.name.split("/") for item in items]
-    shared = 0
-    for level in zip(*(one[:-1] for one in parts), strict=False):
-        if len({*level}) > 1:
-            break
-        shared += 1
+    shared = shared_folder(items)
     found: dict[str, list[Item]] = defaultdict(list)
-    for item, one in zip(items, parts, strict=True):
-        found[one[shared] if len(one) > shared + 1 else ""].append(item)
+    for item in items:
+        folder, slash, _ = item.name.removeprefix(shared).lstrip("/").partition("/")
+        found[folder if slash else ""].append(item)
     return found
+
+
+def shared_folder(items: Sequence[Item]) -> str:
+    """Returns the folder that all files share, with a slash at its end; "" if there is none."""
+    common = ""
+    with suppress(ValueError):  # some paths are absolute, some are not
+        common = os.path.commonpath([os.path.dirname(item.name) for item in items])
+    return f"{common}/" if common.strip("/") else ""
 
 
 def _dumps(items: Iterable[Item]) -> dict[int, Item]:

@@ -101,30 +101,26 @@ def _variants(
     found: Mapping[Signature, Sequence[int]],
 ) -> list[tuple[Signature, tuple[int, ...]]]:
     """Joins signatures that may belong to one call. The commonest first, then the lowest rank."""
-    joined: list[tuple[Signature, list[int]]] = []
+    joined: dict[Signature, list[int]] = {}
     for signature, ranks in found.items():
-        same = next((v for v in joined if differs(v[0], signature) is None), None)
-        if same is None:
-            joined.append((signature, list(ranks)))
-        else:
-            same[1].extend(ranks)
-    made = [(signature, tuple(sorted(ranks))) for signature, ranks in joined]
+        same = next((v for v in joined if differs(v, signature) is None), signature)
+        joined.setdefault(same, []).extend(ranks)
+    made = [(signature, tuple(sorted(ranks))) for signature, ranks in joined.items()]
     return sorted(made, key=lambda variant: (-len(variant[1]), variant[1]))
 
 
-def _reordered(issued: Issued, seq: int, one: int, other: int) -> bool:
+def _reordered(issued: Issued, seq: int, *ranks: int) -> bool:
     """Returns whether two ranks issued the same operations from `seq` on in another order."""
-    left: Counter[Signature] = Counter()
-    right: Counter[Signature] = Counter()
+    left: Counter[Signature | None] = Counter()
     for at in range(seq, seq + _WINDOW):
-        of_one, of_other = (
-            next((each for each, ranks in issued.get(at, {}).items() if rank in ranks), None)
-            for rank in (one, other)
+        one, other = (
+            next((each for each, whose in issued.get(at, {}).items() if rank in whose), None)
+            for rank in ranks
         )
-        if of_one is None or of_other is None:
+        if one is None or other is None:
             return False
-        left[of_one] += 1
-        right[of_other] += 1
-        if at > seq and left == right:
+        left[one] += 1
+        left[other] -= 1
+        if at > seq and not any(left.values()):
             return True
     return False

@@ -1,9 +1,7 @@
 """From files to the report: reads the evidence, asks the judges, and says what they found."""
 
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +72,7 @@ def judged(items: Sequence[Item], notes: Notes) -> Triage:
     if not any(parts.values()):
         suspect = not_understood.judge(items, read)
         if suspect is not None and len(suspect.support) > 1:
-            return Triage(view(()), [suspect], notes, read, 1, _folder(items))
+            return Triage(view(()), [suspect], notes, read, 1, apart.shared_folder(items))
         why = f" ({notes.lines[0]})" if notes.lines else ""
         count = f"{len(items)} file{'s' if len(items) != 1 else ''}"
         if not items and not notes.lines:
@@ -131,14 +129,7 @@ def _judged(
         points = unread.support if unread else ()
         said = [point for point in points if point.source and point.source not in own]
         suspects = [replace(s, support=(*s.support, *said[:_MOST_SAID])) for s in suspects]
-    return Triage(whole, suspects, notes, read, len(jobs_found), _folder(items))
-
-
-def _folder(items: Sequence[Item]) -> str:
-    common = ""
-    with suppress(ValueError):  # some paths are absolute, some are not
-        common = os.path.commonpath([os.path.dirname(item.name) for item in items])
-    return f"{common}/" if common.strip("/") else ""
+    return Triage(whole, suspects, notes, read, len(jobs_found), apart.shared_folder(items))
 
 
 def _suspects(found: Sequence[apart.Job], views: Sequence[View]) -> list[Suspect]:

@@ -1,10 +1,10 @@
 """One view of all facts: processes joined over their sources, groups by name and ranks."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from oddrank.triage.facts import (
     MOST_RANKS,
@@ -31,8 +31,6 @@ from oddrank.triage.facts import (
 from oddrank.triage.judges.stands import Stand, stands
 from oddrank.triage.timeline import ZONES
 
-T = TypeVar("T")
-
 
 @dataclass
 class View:
@@ -42,30 +40,30 @@ class View:
     heard: ranks with evidence of their own.
     """
 
-    progress: dict[Group, dict[int, Progress]] = field(default_factory=dict)
-    mismatches: list[Mismatch] = field(default_factory=list)
-    stacks: list[Stack] = field(default_factory=list)
-    children: dict[Process, Child] = field(default_factory=dict)
-    states: dict[Process, State] = field(default_factory=dict)
-    activities: dict[Process, Activity] = field(default_factory=dict)
-    pauses: dict[Process, Paused] = field(default_factory=dict)
+    progress: dict[Group, dict[int, Progress]]
+    mismatches: list[Mismatch]
+    stacks: list[Stack]
+    children: dict[Process, Child]
+    states: dict[Process, State]
+    activities: dict[Process, Activity]
+    pauses: dict[Process, Paused]
     """Processes that wait on purpose, and could go on: not those that are stopped, or too late."""
-    pauses_at_end: dict[Process, Paused] = field(default_factory=dict)
+    pauses_at_end: dict[Process, Paused]
     """Pauses of processes that died in them."""
-    deaths: list[Death] = field(default_factory=list)
-    finished: dict[Process, Death] = field(default_factory=dict)
+    deaths: list[Death]
+    finished: dict[Process, Death]
     """Processes that ended with exit code 0: that is a fault only if others wait for them."""
-    stops: list[Stop] = field(default_factory=list)
-    troubles: list[Trouble] = field(default_factory=list)
-    counts: list[Counts] = field(default_factory=list)
-    identities: list[Identity] = field(default_factory=list)
-    facts: tuple[Fact, ...] = ()
-    began: dict[str, float] = field(default_factory=dict)
+    stops: list[Stop]
+    troubles: list[Trouble]
+    counts: list[Counts]
+    identities: list[Identity]
+    facts: tuple[Fact, ...]
+    began: dict[str, float]
     """Host -> when the job began there."""
-    world: int | None = None
-    processes: tuple[Process, ...] = ()
-    members: frozenset[Process] = frozenset()
-    join: Callable[[Process], Process] = lambda process: process
+    world: int | None
+    processes: tuple[Process, ...]
+    members: frozenset[Process]
+    join: Callable[[Process], Process]
     """Joins what sources call one process."""
 
     def child(self, process: Process) -> Child | None:
@@ -91,6 +89,11 @@ class View:
             for rank, progress in members.items():
                 found[rank][group] = progress
         return dict(found)
+
+    @property
+    def all_progress(self) -> Iterator[Progress]:
+        """The progress of all ranks in all groups."""
+        return (progress for members in self.progress.values() for progress in members.values())
 
     @cached_property
     def timed_out(self) -> set[int]:
@@ -141,75 +144,80 @@ def view(facts: Iterable[Fact]) -> View:
     facts = bounded(facts)[0]
     world = _world(facts)
     facts = tuple(_with_ranks(f, world) if isinstance(f, Counts) else f for f in facts)
-    join = Joiner(facts)
-    found = View(facts=facts, began=_began(facts), world=world, join=join)
-    groups = _Groups(facts, found.world)
-    progress: dict[Group, dict[int, list[Progress]]] = defaultdict(lambda: defaultdict(list))
-    kept: dict[type, list[Any]] = {
-        Identity: found.identities, Death: found.deaths,
-        Stop: found.stops, Trouble: found.troubles, Counts: found.counts,
-    }  # fmt: skip
-    last: dict[type, dict[Process, Any]] = {Activity: found.activities, Paused: found.pauses}
+    join, groups = Joiner(facts), _Groups(facts, world)
+    own: dict[type, list[Any]] = defaultdict(list)
     for fact in facts:
-        if isinstance(fact, Progress):
-            process = join(fact.process)
-            if process.rank is not None:
-                group = groups.of(fact.group, process.rank)
-                progress[group][process.rank].append(_joined(fact, process, group))
-        elif isinstance(fact, Mismatch):
-            first = next((v.ranks[0] for v in fact.variants if v.ranks), None)
-            group = groups.of(fact.group, first)
-            found.mismatches.append(replace(fact, group=group))
-        elif isinstance(fact, Stack):
-            threads = tuple(
-                t if (process := join(t.process)) == t.process else replace(t, process=process)
-                for t in fact.threads
-            )
-            found.stacks.append(Stack(fact.frames, threads))
-        elif isinstance(fact, Child):
-            child, parent = join(fact.process), join(fact.parent)
-            old = found.children.get(child)
-            if child != parent and (old is None or fact.what):
-                found.children[child] = replace(fact, process=child, parent=parent)
-        elif isinstance(fact, (Identity, State, Activity, Paused, Death)):
-            process = join(fact.process)
-            own = fact if process == fact.process else replace(fact, process=process)
-            if isinstance(own, State):
-                found.states[process] = _newer(found.states.get(process), own)
-            elif type(own) in last:
-                last[type(own)][process] = own
-            else:
-                kept[type(own)].append(own)
-        elif type(fact) in kept:
-            kept[type(fact)].append(fact)
-    found.progress = {
-        group: {rank: merged(several) for rank, several in members.items()}
-        for group, members in progress.items()
-    }
-    found.counts = [
-        replace(counts, members=tuple((rank, join(process)) for rank, process in counts.members))
-        for counts in found.counts
-    ]
-    ends = [(death, death.how == "exit" and death.code == 0) for death in found.deaths]
-    found.finished = {d.process: d for d, is_well in ends if is_well and not d.text}
-    found.deaths = [
-        death for death, is_well in ends
-        if (not is_well or death.text) and not _outlived(death, found)
+        own[type(fact)].append(_joined(fact, join, groups))
+    several: dict[tuple[Group, int], list[Progress]] = defaultdict(list)
+    for each in own[Progress]:
+        if each.process.rank is not None:
+            several[each.group, each.process.rank].append(each)
+    progress: dict[Group, dict[int, Progress]] = defaultdict(dict)
+    for (group, rank), some in several.items():
+        # One that was cut off before what is open does not tell how far its rank has come.
+        if (whole := merged(some)).open or not whole.cut:
+            progress[group][rank] = whole
+    children: dict[Process, Child] = {}
+    for child in own[Child]:
+        if child.process != child.parent and (child.what or child.process not in children):
+            children[child.process] = child
+    states: dict[Process, State] = {}
+    for state in own[State]:
+        states[state.process] = _newer(states.get(state.process), state)
+    activities = {each.process: each for each in own[Activity]}
+    finished = {death.process: death for death in own[Death] if _is_well(death)}
+    deaths = [
+        death for death in own[Death]
+        if not _is_well(death)
+        and not _outlived(death, finished, states.get(death.process), activities.get(death.process))
     ]  # fmt: skip
-    died = {death.process for death in found.deaths}
-    found.pauses_at_end = {p: one for p, one in found.pauses.items() if p in died}
-    stopped = {p for p, state in found.states.items() if state.state == "stopped"}
-    found.pauses = {
-        p: one for p, one in found.pauses.items()
-        if p not in died | stopped and not one.pause.is_over(one.seen)
-    }  # fmt: skip
-    found.processes = join.all()
-    found.members = frozenset(
-        join(named)
-        for fact in facts
-        if not isinstance(fact, State) and (named := _process_of(fact)) is not None
-    ) | {thread.process for stack in found.stacks for thread in stack.threads}
-    return found
+    died = {death.process for death in deaths}
+    gone = died | {process for process, state in states.items() if state.state == "stopped"}
+    pauses = {each.process: each for each in own[Paused]}
+    kinds = (Identity, Progress, Activity, Paused, Death)
+    telling = {each.process for kind in kinds for each in own[kind]}
+    return View(
+        dict(progress), own[Mismatch], own[Stack], children, states, activities,
+        pauses={
+            process: one for process, one in pauses.items()
+            if process not in gone and not one.pause.is_over(one.seen)
+        },
+        pauses_at_end={process: one for process, one in pauses.items() if process in died},
+        deaths=deaths, finished=finished, stops=own[Stop], troubles=own[Trouble],
+        counts=own[Counts], identities=own[Identity], facts=facts, began=_began(facts),
+        world=world, processes=join.all(), join=join,
+        members=frozenset(telling | {t.process for stack in own[Stack] for t in stack.threads}),
+    )  # fmt: skip
+
+
+def _is_well(death: Death) -> bool:
+    return death.how == "exit" and death.code == 0 and not death.text
+
+
+def _joined(fact: Fact, join: "Joiner", groups: "_Groups") -> Fact:
+    """Returns a fact of joined processes and groups."""
+    new: dict[str, Any] = {}
+    if isinstance(fact, Mismatch):
+        first = next((v.ranks[0] for v in fact.variants if v.ranks), None)
+        new["group"] = groups.of(fact.group, first)
+    elif isinstance(fact, Stack):
+        new["threads"] = tuple(
+            t if (process := join(t.process)) == t.process else replace(t, process=process)
+            for t in fact.threads
+        )
+    elif isinstance(fact, Counts):
+        new["members"] = tuple((rank, join(process)) for rank, process in fact.members)
+    elif isinstance(fact, Child):
+        new = {"process": join(fact.process), "parent": join(fact.parent)}
+    elif not isinstance(fact, (World, Span, Stop, Trouble, Advice)):
+        # Most are as they were, and replace() takes long for a large job.
+        if (process := join(fact.process)) != fact.process:
+            new["process"] = process
+        if isinstance(fact, Progress):
+            group = groups.of(fact.group, process.rank)
+            if group is not fact.group:
+                new["group"] = group
+    return replace(fact, **new) if new else fact
 
 
 def _with_ranks(counts: Counts, world: int | None) -> Counts:
@@ -219,21 +227,15 @@ def _with_ranks(counts: Counts, world: int | None) -> Counts:
     return replace(counts, whole=whole, members=tuple(members))
 
 
-def _joined(fact: Progress, process: Process, group: Group) -> Progress:
-    """Returns the fact with these. Most have them, and replace() takes long for a large job."""
-    if process == fact.process and group is fact.group:
-        return fact
-    return replace(fact, process=process, group=group)
-
-
-def _outlived(death: Death, found: View) -> bool:
+def _outlived(
+    death: Death, finished: Container[Process], state: State | None, active: Activity | None
+) -> bool:
     """Returns whether a kernel's line is of an earlier process with the same pid: this one was
     seen alive after it, or ended by itself."""
     if death.by != "kernel":
         return False
-    if death.process in found.finished:
+    if death.process in finished:
         return True
-    state, active = found.states.get(death.process), found.activities.get(death.process)
     seen = state.time if state is not None and state.state != "dead" else None
     if seen is not None and (death.time is None or death.time < seen):
         return True
@@ -364,9 +366,11 @@ class Joiner:
     """
 
     def __init__(self, facts: Sequence[Fact]) -> None:
-        named = [p for p in map(_process_of, facts) if p is not None]
-        named += [t.process for f in facts if isinstance(f, Stack) for t in f.threads]
-        named += [process for f in facts if isinstance(f, Counts) for _, process in f.members]
+        # What is told of one process alone comes first.
+        ordered = sorted(
+            facts, key=lambda fact: (isinstance(fact, Counts), isinstance(fact, Stack))
+        )
+        named = [process for fact in ordered for process in _processes(fact)]
         self._by_rank: dict[int, Process] = {}
         self._by_pid: dict[tuple[str | None, int], set[int]] = defaultdict(set)
         self._seen: dict[Process, None] = {}
@@ -404,10 +408,15 @@ def is_address(host: str) -> bool:
     return ":" in host or host.replace(".", "").isdecimal()
 
 
-def _process_of(fact: Fact) -> Process | None:
-    if isinstance(fact, (Identity, Progress, State, Activity, Paused, Death)):
-        return fact.process
-    return None
+def _processes(fact: Fact) -> list[Process]:
+    """Returns the processes that a fact tells of."""
+    if isinstance(fact, Stack):
+        return [thread.process for thread in fact.threads]
+    if isinstance(fact, Counts):
+        return [process for _, process in fact.members]
+    if isinstance(fact, (World, Span, Child, Mismatch, Stop, Trouble, Advice)):
+        return []
+    return [fact.process]
 
 
 def bounded(facts: Iterable[Fact]) -> tuple[list[Fact], list[Fact]]:
@@ -427,18 +436,14 @@ def bounded(facts: Iterable[Fact]) -> tuple[list[Fact], list[Fact]]:
 
 def _own_numbers(fact: Fact) -> Iterator[int]:
     """Yields the ranks and sizes in a fact, but for those of its group."""
+    yield from ranks(_processes(fact))
     if isinstance(fact, World):
         yield fact.size
-    elif isinstance(fact, Stack):
-        yield from ranks([thread.process for thread in fact.threads])
     elif isinstance(fact, Mismatch):
         for variant in fact.variants:
             yield from variant.ranks
     elif isinstance(fact, Counts):
         yield from (rank for rank, _ in fact.counts)
         yield from (*fact.dead, *fact.silent, fact.size or 0)
-        yield from ranks([process for _, process in fact.members])
     elif isinstance(fact, Trouble):
         yield from fact.ranks
-    elif not isinstance(fact, (Span, Stop, Advice)) and fact.process.rank is not None:
-        yield fact.process.rank

@@ -1,7 +1,9 @@
 """Ranks that wait for each other: the two sides of messages, or ranks in a circle."""
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from typing import TypeAlias
 
 from oddrank.finding import group_name, ranks_text
 from oddrank.triage import causes
@@ -10,9 +12,10 @@ from oddrank.triage.suspects import Point, Suspect
 from oddrank.triage.words import call_text
 
 _MOST_PAIRS = 16
-# From so many ranks at most a circle is looked for, if no two wait for each other; and so many are
-# tried at most as those without which there is none.
-_MOST_STARTS = 64
+# From so many places of a circle at most a shorter one is looked for, and so many ranks are tried
+# at most as those without which there is none.
+_MOST_TRIED = 64
+_Edges: TypeAlias = Mapping[Place, Sequence[Place]]
 
 
 def judge(graph: Graph) -> list[Suspect]:
@@ -29,162 +32,99 @@ def judge(graph: Graph) -> list[Suspect]:
     pairs = sorted(
         (one, other) for one, other in opposed if one < other and (other, one) in opposed
     )
-    for circles in (_Circles(graph, gpus=False), _Circles(graph, gpus=True)):
-        circle = circles.shortest()
-        if not circle:
+    missing = {place: place.missing for place in graph.places}
+    for targets, sure in ((missing, True), ({p: p.known for p in graph.places}, False)):
+        around = _shortest(_edges(graph, targets))
+        if not around:
             continue
-        breakers = circles.breakers(circle)
+        circle = _ranks(around, targets)
+        breakers = _breakers(graph, targets, circle)
         odd = _odd(graph, breakers, ordered=graph.ordered.issuperset(circle))
         if odd is not None and len(pairs) < 2:
             return [_one(graph, circle, odd, sure=len(breakers) == 1)]
         if pairs:
             return [_opposed(graph, pairs)]
-        if len(breakers) > 1:
-            sets = [{rank} for rank in breakers]
-        else:
-            sets = [circles.beside(rank) for rank in circle]
+        sets = [{rank} for rank in breakers] if len(breakers) > 1 else [{*p.calls} for p in around]
         return [Suspect(
             causes.CYCLE, graph.view.named(sorted(set().union(*sets))), rule="circle",
-            certainty=1 if circles.gpus else 2, support=_points(graph, sets),
+            certainty=2 if sure else 1, support=_points(graph, sets),
             cycle=tuple(graph.view.named(sorted(members)) for members in sets),
         )]  # fmt: skip
     return []
 
 
-class _Circles:
-    """The part of the graph in which ranks wait for each other. gpus: also for ranks elsewhere."""
+# Places wait for places: those in which the ranks stand for whom a place's ranks wait.
 
-    def __init__(self, graph: Graph, *, gpus: bool) -> None:
-        self._of = graph.of
-        self.gpus = gpus
-        self._targets = {
-            place: frozenset((place.known if gpus else place.missing) & graph.of.keys())
-            for place in graph.places
-        }
-        self._alive = self._peeled(())
 
-    def _peeled(self, gone: Collection[int]) -> set[int]:
-        """Returns the ranks that are left if whoever waits for nobody goes on, again and again."""
-        alive = set(self._of) - set(gone)
-        counts = {place: len(targets & alive) for place, targets in self._targets.items()}
-        awaiting: dict[int, list[Place]] = {}
-        for place, targets in self._targets.items():
-            for rank in targets:
-                awaiting.setdefault(rank, []).append(place)
-        ends = deque(r for r in alive if not any(counts[place] for place in self._of[r]))
-        alive.difference_update(ends)
-        while ends:
-            for place in awaiting.get(ends.popleft(), ()):
-                counts[place] -= 1
-                if counts[place]:
-                    continue
-                for rank in place.calls:
-                    if rank in alive and not any(counts[other] for other in self._of[rank]):
-                        alive.discard(rank)
-                        ends.append(rank)
-        return alive
+def _edges(
+    graph: Graph, targets: Mapping[Place, Collection[int]], without: int | None = None
+) -> _Edges:
+    return {
+        place: list(dict.fromkeys(
+            to for rank in sorted(awaited) if rank != without for to in graph.of.get(rank, ())
+        ))
+        for place, awaited in targets.items()
+    }  # fmt: skip
 
-    def breakers(self, circle: list[int]) -> list[int]:
-        """Returns the ranks of a circle that are in every circle, so that none is left without one.
 
-        Empty, too, if none was found among the first that were tried.
-        """
-        tried = circle
-        for _ in range(_MOST_STARTS):
-            if not tried:
-                return []
-            left = self._peeled(tried[:1])
-            if not left:
-                break
-            other = set(self._circle_ahead(min(left), left))
-            tried = [rank for rank in tried if rank in other]
-        else:
-            return []
-        # The circle is a way from one of them to itself. No path beside the way goes back: that
-        # would be a circle without this rank. One that goes forward passes those between its ends.
-        first = tried[0]
-        at = circle.index(first)
-        numbers = {rank: number for number, rank in enumerate([*circle[at:], *circle[:at]])}
-        found: set[int] = set()
-        seen: set[Place] = set()
-        far = 0
-        for rank, number in numbers.items():
-            if far <= number:
-                found.add(rank)
-            work = [rank]
-            while work:
-                for place in set(self._of[work.pop()]) - seen:
-                    seen.add(place)
-                    for target in self._targets[place] & self._alive:
-                        if target == first:
-                            far = len(circle)
-                        elif target in numbers:
-                            far = max(far, numbers[target])
-                        else:
-                            work.append(target)
-        return [rank for rank in circle if rank in found]
+def _shortest(edges: _Edges) -> list[Place]:
+    """Returns the places of a circle, each of which waits for the next; empty: there is none.
 
-    def beside(self, rank: int) -> set[int]:
-        """Returns all ranks that stand where this one does."""
-        return set(next(p for p in self._of[rank] if self._targets[p] & self._alive).calls)
+    It is the shortest one through a place of the first that is found.
+    """
+    try:
+        TopologicalSorter(edges).prepare()
+    except CycleError as error:
+        starts = sorted(error.args[1], key=lambda place: min(place.calls))[:_MOST_TRIED]
+        return min((_back_to(place, edges) for place in starts), key=len)
+    return []
 
-    def shortest(self) -> list[int]:
-        """Returns the ranks of a circle, each waiting for the next; empty: none.
 
-        If no two wait for each other, it is the shortest to which the first _MOST_STARTS lead.
-        """
-        best: list[int] = []
-        for start in self._starts():
-            found = self._back_to(start)
-            if found and (not best or len(found) < len(best)):
-                best = found
-            if len(best) == 2:
-                break
-        return best
+def _back_to(start: Place, edges: _Edges) -> list[Place]:
+    before: dict[Place, Place] = {}
+    work = deque([start])
+    while work:
+        place = work.popleft()
+        for to in edges[place]:
+            if to not in before:
+                before[to] = place
+                work.append(to)
+        if start in before:
+            path = [before[start]]
+            while path[-1] is not start:
+                path.append(before[path[-1]])
+            return path[::-1]
+    return []
 
-    def _starts(self) -> Iterator[int]:
-        """Yields ranks of circles: first one of each two that wait for each other."""
-        for place, targets in self._targets.items():
-            standing = self._alive & place.calls.keys()
-            looked: set[Place] = set()
-            for rank in targets & self._alive if standing else ():
-                for back in self._of[rank]:
-                    if back not in looked:
-                        looked.add(back)
-                        if common := standing & self._targets[back]:
-                            yield min(common)
-        firsts = sorted(self._alive)[:_MOST_STARTS]
-        yield from sorted({self._circle_ahead(rank, self._alive)[0] for rank in firsts})
 
-    def _circle_ahead(self, rank: int, alive: Collection[int]) -> list[int]:
-        """Returns a circle that this rank is in, or waits for. alive: each waits for another."""
-        passed: dict[int, None] = {}
-        while rank not in passed:
-            passed[rank] = None
-            rank = next(t for p in self._of[rank] for t in self._targets[p] if t in alive)
-        way = list(passed)
-        return way[way.index(rank) :]
+def _ranks(around: Sequence[Place], targets: Mapping[Place, Collection[int]]) -> list[int]:
+    """Returns a rank of each place of a circle: it waits for the next."""
+    before = [around[-1], *around[:-1]]
+    return [min(targets[b] & place.calls.keys()) for b, place in zip(before, around, strict=True)]
 
-    def _back_to(self, start: int) -> list[int]:
-        before: dict[int, int] = {}
-        seen: set[Place] = set()
-        work = deque([start])
-        while work:
-            rank = work.popleft()
-            for place in self._of[rank]:
-                if place in seen:
-                    continue
-                seen.add(place)
-                for target in sorted(self._targets[place] & self._alive):
-                    if target == start:
-                        path = [rank]
-                        while path[-1] != start:
-                            path.append(before[path[-1]])
-                        return path[::-1]
-                    if target not in before:
-                        before[target] = rank
-                        work.append(target)
-        return []
+
+def _breakers(
+    graph: Graph, targets: Mapping[Place, Collection[int]], circle: Collection[int]
+) -> list[int]:
+    """Returns the ranks of a circle that are in every circle, so that none is left without one.
+
+    Empty, too, if too many would have to be tried.
+    """
+    found: list[int] = []
+    left = list(circle)
+    for _ in range(_MOST_TRIED):
+        if not left:
+            return [rank for rank in circle if rank in found]
+        try:
+            TopologicalSorter(_edges(graph, targets, without=left[0])).prepare()
+            found.append(left.pop(0))
+        except CycleError as error:
+            other = _ranks(error.args[1][:0:-1], targets)
+            left = [rank for rank in left[1:] if rank in other]
+    return []
+
+
+# Who is named, and why.
 
 
 def _odd(graph: Graph, breakers: Collection[int], *, ordered: bool) -> int | None:
@@ -205,17 +145,14 @@ def _odd(graph: Graph, breakers: Collection[int], *, ordered: bool) -> int | Non
 
 def _one(graph: Graph, circle: list[int], odd: int, *, sure: bool) -> Suspect:
     at = circle.index(odd)
-    sets = [{rank} for rank in (*circle[at:], *circle[:at])]
-    waiting, group, call = graph.waiting_for([odd])
     why = (
         f"every circle of ranks that wait for each other passes through rank {odd}" if sure
         else f"rank {odd} issued what it never issued after the same calls before"
     )  # fmt: skip
-    return Suspect(
-        causes.NOT_ENTERED, graph.view.named([odd]), rule="in-every-circle", certainty=1,
-        support=(*_points(graph, sets), Point(why)),
+    return graph.suspect(
+        causes.NOT_ENTERED, {odd}, "in-every-circle", 1,
+        (*_points(graph, [{rank} for rank in (*circle[at:], *circle[:at])]), Point(why)),
         against=(Point("it waits for others, too: the order of its calls makes it odd"),),
-        waiting=graph.view.named(sorted(waiting)), at=call, group=group,
     )  # fmt: skip
 
 
@@ -223,8 +160,8 @@ def _opposed(graph: Graph, pairs: list[tuple[int, int]]) -> Suspect:
     """Two ranks that both send to each other, or both receive: the others wait for them."""
     view, points = graph.view, []
     for one, other in pairs[:_MOST_PAIRS]:
-        group, call = graph.calls[(one, other)]
-        back = graph.calls[(other, one)][1]
+        group, call = graph.unmet[one, other]
+        back = graph.unmet[other, one][1]
         place = f" in {group_name(group.title)}"
         if is_send(call) == is_send(back):
             does, lacks = ("send to", "receives") if is_send(call) else ("receive from", "sends")
@@ -234,16 +171,13 @@ def _opposed(graph: Graph, pairs: list[tuple[int, int]]) -> Suspect:
                 f"rank {one} is in {call_text(call)} and rank {other} in {call_text(back)}{place}"
             )
         points.append(Point(text, view.progress[group][one].source))
-    named = sorted({rank for pair in pairs for rank in pair})
-    waiting, common, at = graph.waiting_for(named)
-    return Suspect(
-        causes.CYCLE, view.named(named), rule="opposed-messages", certainty=2,
-        support=tuple(points), waiting=view.named(sorted(waiting)), at=at, group=common,
+    return graph.suspect(
+        causes.CYCLE, {rank for pair in pairs for rank in pair}, "opposed-messages", 2, points,
         cycle=tuple(map(view.named, pairs[:_MOST_PAIRS])),
     )  # fmt: skip
 
 
-def _points(graph: Graph, circle: list[set[int]]) -> tuple[Point, ...]:
+def _points(graph: Graph, circle: Sequence[Collection[int]]) -> tuple[Point, ...]:
     points = []
     for members, following in zip(circle, [*circle[1:], circle[0]], strict=True):
         rank = min(members)

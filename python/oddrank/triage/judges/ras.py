@@ -6,8 +6,8 @@ that do not move from one answer to the next tell of a stall.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from oddrank.finding import ranks_text
 from oddrank.triage import causes
@@ -20,62 +20,41 @@ _MEDIUM, _LOW = 1, 0
 _SOON = 5.0
 
 
-@dataclass
-class _Answers:
-    """All answers on one operation of one communicator, the oldest first."""
-
-    last: Counts
-    first: Counts
-    number: int
-
-    @property
-    def moving(self) -> bool:
-        return (self.first.counts, self.first.unnamed) != (self.last.counts, self.last.unnamed)
-
-    @property
-    def frozen(self) -> bool:
-        if self.number < 2 or self.moving:
-            return False
-        if self.first.time is None or self.last.time is None:
-            return True
-        return self.last.time - self.first.time >= _SOON
-
-
 def judge(view: View) -> list[Suspect]:
     """Returns processes that a watcher gets no answer from, then ranks that are behind."""
     found = _unreachable(view)
-    answers = _answers(view.counts)
-    if any(each.moving for each in answers):
-        return found
-    missing = {p.rank for s in found for p in s.processes}
-    begun = [each.last for each in answers if each.last.op == "init"]
-    if begun:
-        return [*found, _not_begun(max(begun, key=lambda counts: counts.size or 0))]
-    skewed = [suspect for each in answers if (suspect := _skewed(each, missing)) is not None]
-    if skewed:
-        return [*found, *_surest(skewed)]
-    if not found and answers and all(each.frozen for each in answers):
-        return [_all_equal(answers)]
-    return found
-
-
-def _answers(counts: Iterable[Counts]) -> list[_Answers]:
     several: dict[tuple[str, str], list[Counts]] = defaultdict(list)
-    for each in counts:
+    for each in view.counts:
         if each.counts or each.unnamed:
             several[each.communicator, each.op].append(each)
-    found = []
-    for of_one in several.values():
-        if all(each.time is not None for each in of_one):
-            of_one.sort(key=lambda each: each.time or 0.0)
-        first = of_one[-2] if len(of_one) > 1 else of_one[-1]
-        found.append(_Answers(of_one[-1], first, len(of_one)))
+    # The last answer on each operation of a communicator; one before it, if counts stand still.
+    answers: list[tuple[Counts, Counts | None]] = []
+    for some in several.values():
+        if all(each.time is not None for each in some):
+            some.sort(key=lambda each: each.time or 0.0)
+        last, before = some[-1], some[-2] if len(some) > 1 else None
+        if before is not None:
+            if (before.counts, before.unnamed) != (last.counts, last.unnamed):
+                return found  # they move
+            if None not in (before.time, last.time):
+                apart = (last.time or 0.0) - (before.time or 0.0)
+                before = before if apart >= _SOON else None
+        answers.append((last, before))
+    missing = {p.rank for s in found for p in s.processes}
+    if begun := [last for last, _ in answers if last.op == "init"]:
+        return [*found, _not_begun(max(begun, key=lambda counts: counts.size or 0))]
+    skewed = [made for each in answers if (made := _skewed(*each, missing)) is not None]
+    if skewed:
+        return [*found, *_surest(skewed)]
+    if not found and answers and all(before is not None for _, before in answers):
+        return [_all_equal(answers[0][0])]
     return found
 
 
-def _skewed(answers: _Answers, missing: Iterable[int | None]) -> Suspect | None:
+def _skewed(
+    counts: Counts, before: Counts | None, missing: Collection[int | None]
+) -> Suspect | None:
     """Judges one operation whose ranks have different counts."""
-    counts = answers.last
     levels: Counter[int] = Counter(value for _, value in counts.counts)
     for value, number in counts.unnamed:
         levels[value] += number
@@ -92,23 +71,20 @@ def _skewed(answers: _Answers, missing: Iterable[int | None]) -> Suspect | None:
               + (f": {_ranks(counts, value)}" if _ranks(counts, value) else ""), counts.source)
         for value in sorted(levels)
     ]  # fmt: skip
-    if answers.frozen:
-        texts.append(Point("the counts stood still between two answers", answers.first.source))
-        against: tuple[Point, ...] = ()
+    against: tuple[Point, ...] = ()
+    if before is not None:
+        texts.append(Point("the counts stood still between two answers", before.source))
     else:
         why = "counts of one answer differ in healthy jobs, too: ask again after some seconds"
         against = (Point(why, counts.source),)
-    waiting = _named(counts, ahead)
-    at = Call(None, counts.op or "a collective")
-    group = Group(counts.communicator, text=f"NCCL communicator {counts.communicator}")
-    if not listed or not few or set(behind) <= set(missing):
-        return Suspect(
-            causes.UNKNOWN, (), "counts-mostly-behind", _LOW, tuple(texts), against, waiting, at,
-            group, time=counts.time,
-        )  # fmt: skip
+    named = listed and few and not {*behind} <= {*missing}
     return Suspect(
-        causes.NOT_ENTERED_OR_INSIDE, _named(counts, behind), "counts-behind",
-        _MEDIUM if answers.frozen else _LOW, tuple(texts), against, waiting, at, group,
+        causes.NOT_ENTERED_OR_INSIDE if named else causes.UNKNOWN,
+        _named(counts, behind) if named else (),
+        "counts-behind" if named else "counts-mostly-behind",
+        _MEDIUM if named and before is not None else _LOW, tuple(texts), against,
+        _named(counts, ahead), Call(None, counts.op or "a collective"),
+        Group(counts.communicator, text=f"NCCL communicator {counts.communicator}"),
         time=counts.time,
     )  # fmt: skip
 
@@ -138,15 +114,13 @@ def _surest(suspects: Sequence[Suspect]) -> list[Suspect]:
     return [replace(best, support=support)]
 
 
-def _all_equal(answers: Sequence[_Answers]) -> Suspect:
-    size = sum(1 for _ in answers[0].last.counts)
+def _all_equal(counts: Counts) -> Suspect:
     text = (
-        f"all {size} ranks have launched the same operations, and none between two answers:"
-        " the counts can't tell who is stuck"
+        f"all {len(counts.counts)} ranks have launched the same operations, and none between two"
+        " answers: the counts can't tell who is stuck"
     )
     return Suspect(
-        causes.UNKNOWN, (), "counts-equal", _LOW, (Point(text, answers[0].last.source),),
-        time=answers[0].last.time,
+        causes.UNKNOWN, (), "counts-equal", _LOW, (Point(text, counts.source),), time=counts.time
     )  # fmt: skip
 
 
