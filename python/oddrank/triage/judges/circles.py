@@ -32,38 +32,36 @@ def judge(graph: Graph) -> list[Suspect]:
     pairs = sorted(
         (one, other) for one, other in opposed if one < other and (other, one) in opposed
     )
-    missing = {place: place.missing for place in graph.places}
-    for targets, sure in ((missing, True), ({p: p.known for p in graph.places}, False)):
-        around = _shortest(_edges(graph, targets))
-        if not around:
-            continue
-        circle = _ranks(around, targets)
-        breakers = _breakers(graph, targets, circle)
-        odd = _odd(graph, breakers, ordered=graph.ordered.issuperset(circle))
-        if odd is not None and len(pairs) < 2:
-            return [_one(graph, circle, odd, sure=len(breakers) == 1)]
-        if pairs:
-            return [_opposed(graph, pairs)]
-        sets = [{rank} for rank in breakers] if len(breakers) > 1 else [{*p.calls} for p in around]
-        return [Suspect(
-            causes.CYCLE, graph.view.named(sorted(set().union(*sets))), rule="circle",
-            certainty=2 if sure else 1, support=_points(graph, sets),
-            cycle=tuple(graph.view.named(sorted(members)) for members in sets),
-        )]  # fmt: skip
-    return []
+    around = _shortest(_edges(graph))
+    if not around:
+        return []
+    circle = _ranks(around)
+    breakers = _breakers(graph, circle)
+    odd = _odd(graph, breakers, ordered=graph.ordered.issuperset(circle))
+    if odd is not None and len(pairs) < 2:
+        return [_one(graph, circle, odd, sure=len(breakers) == 1)]
+    if pairs:
+        return [_opposed(graph, pairs)]
+    sets = [{rank} for rank in breakers] if len(breakers) > 1 else [{*p.calls} for p in around]
+    sure = all(
+        to in place.missing for place, to in zip(around, [*circle[1:], circle[0]], strict=True)
+    )
+    return [Suspect(
+        causes.CYCLE, graph.view.named(sorted(set().union(*sets))), rule="circle",
+        certainty=2 if sure else 1, support=_points(graph, sets),
+        cycle=tuple(graph.view.named(sorted(members)) for members in sets),
+    )]  # fmt: skip
 
 
 # Places wait for places: those in which the ranks stand for whom a place's ranks wait.
 
 
-def _edges(
-    graph: Graph, targets: Mapping[Place, Collection[int]], without: int | None = None
-) -> _Edges:
+def _edges(graph: Graph, without: int | None = None) -> _Edges:
     return {
         place: list(dict.fromkeys(
-            to for rank in sorted(awaited) if rank != without for to in graph.of.get(rank, ())
+            to for rank in sorted(place.known) if rank != without for to in graph.of.get(rank, ())
         ))
-        for place, awaited in targets.items()
+        for place in graph.places
     }  # fmt: skip
 
 
@@ -97,15 +95,13 @@ def _back_to(start: Place, edges: _Edges) -> list[Place]:
     return []
 
 
-def _ranks(around: Sequence[Place], targets: Mapping[Place, Collection[int]]) -> list[int]:
+def _ranks(around: Sequence[Place]) -> list[int]:
     """Returns a rank of each place of a circle: it waits for the next."""
     before = [around[-1], *around[:-1]]
-    return [min(targets[b] & place.calls.keys()) for b, place in zip(before, around, strict=True)]
+    return [min(b.known & place.calls.keys()) for b, place in zip(before, around, strict=True)]
 
 
-def _breakers(
-    graph: Graph, targets: Mapping[Place, Collection[int]], circle: Collection[int]
-) -> list[int]:
+def _breakers(graph: Graph, circle: Collection[int]) -> list[int]:
     """Returns the ranks of a circle that are in every circle, so that none is left without one.
 
     Empty, too, if too many would have to be tried.
@@ -116,10 +112,10 @@ def _breakers(
         if not left:
             return [rank for rank in circle if rank in found]
         try:
-            TopologicalSorter(_edges(graph, targets, without=left[0])).prepare()
+            TopologicalSorter(_edges(graph, without=left[0])).prepare()
             found.append(left.pop(0))
         except CycleError as error:
-            other = _ranks(error.args[1][:0:-1], targets)
+            other = _ranks(error.args[1][:0:-1])
             left = [rank for rank in left[1:] if rank in other]
     return []
 

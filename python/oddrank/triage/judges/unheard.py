@@ -1,7 +1,7 @@
 """Ranks that left no word of calls in which others wait: named only if no other can be it."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Set
+from collections.abc import Set
 
 from oddrank.finding import ranks_text
 from oddrank.triage import causes
@@ -136,36 +136,19 @@ def _sure(graph: Graph, missing: Set[int]) -> set[int]:
             groups[rank].append(group)
     without_word = (view.everyone | groups.keys()) - view.of_rank.keys()
     most = max((len(groups[rank]) for rank in view.of_rank), default=0)
-    return {
-        rank
-        for rank, waiting in awaiting.items()
-        if rank in missing
-        and (without_word <= {rank} or (rank not in alone and len(groups[rank]) >= most))
-        and _is_end(graph, groups[rank], rank, waiting)
-    }
-
-
-def _is_end(graph: Graph, groups: Iterable[Group], rank: int, waiting: Set[int]) -> bool:
-    """Returns whether everybody that a rank without evidence could wait for waits for that rank.
-
-    Ranks issue the calls of groups that they share in one order: who waits for the rank in a call
-    has been through all calls before it, so that the rank is not in one of these. That says
-    nothing of messages, which are of two alone.
-    """
-    work = {
-        member
-        for group in groups
-        if waiting.isdisjoint(group.ranks)
-        or any(c.peer is not None for p in graph.view.progress[group].values() for c in p.open)
-        for member in group.ranks
-    }
-    seen = work | {rank}
-    work.discard(rank)
-    while work:
-        places = graph.of.get(work.pop(), ())
-        awaited = {other for p in places for other in (*p.known, *p.unheard)}
-        if not awaited:
-            return False
-        work |= awaited - seen
-        seen |= awaited
-    return True
+    found = set()
+    for rank, waiting in awaiting.items():
+        known = without_word <= {rank} or (rank not in alone and len(groups[rank]) >= most)
+        # Ranks issue the calls of groups that they share in one order: who waits for the rank in a
+        # call has been through all calls before it, so that the rank is not in one of these. That
+        # says nothing of messages, which are of two alone.
+        could_wait_for = {
+            member
+            for group in groups[rank]
+            if waiting.isdisjoint(group.ranks)
+            or any(c.peer is not None for p in view.progress[group].values() for c in p.open)
+            for member in group.ranks
+        } - {rank}
+        if rank in missing and known and graph.ends(could_wait_for) <= {rank}:
+            found.add(rank)
+    return found

@@ -6,7 +6,7 @@ in order. So a rank is not in all calls that it has open: it stands in the oldes
 tells which that is.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -89,6 +89,21 @@ class Graph:
     def absent(self, group: Group) -> set[int]:
         """Returns the members of a group that left no word of it."""
         return set(group.ranks) - self.fronts[group].keys()
+
+    @cached_property
+    def waiting(self) -> set[int]:
+        """The ranks that wait for others."""
+        return {r for r, own in self.of.items() if any(p.known or p.unheard for p in own)}
+
+    def ends(self, ranks: Set[int]) -> set[int]:
+        """Returns for whom ranks wait at last, be it for themselves: who waits for nobody."""
+        seen, work = set(ranks), list(ranks)
+        while work:
+            for place in self.of.get(work.pop(), ()):
+                new = (place.known | place.unheard) - seen
+                seen |= new
+                work += new
+        return seen - self.waiting
 
     def suspect(
         self,
@@ -212,42 +227,29 @@ def oldest(progress: Progress) -> Call | None:
 
 
 def _unmet(view: View) -> dict[tuple[int, int], tuple[Group, Call]]:
-    """Returns the first open message of each rank to a peer without a counterpart there."""
-    opened: dict[tuple[int, int], list[tuple[Group, Call]]] = defaultdict(list)
-    for group, members in view.progress.items():
-        for rank, progress in members.items():
+    """Returns the first open message of each rank to a peer that waits for the peer.
+
+    Sends meet receives in the order in which they were issued, which numbers tell, if both sides
+    have them: one is met if the peer is in the other end of the message, or in that of a later one.
+    """
+    opened: dict[tuple[int, int, bool], list[tuple[Group, Call]]] = defaultdict(list)
+    for rank, groups in view.of_rank.items():
+        for group, progress in groups.items():
             for call in progress.open:
                 if call.peer is not None and call.peer != rank:
-                    opened[rank, call.peer].append((group, call))
-    found = {}
-    for (rank, peer), calls in opened.items():
-        back = [call for _, call in opened.get((peer, rank), ())]
-        at = _without_counterpart([call for _, call in calls], back)
-        if at is not None:
-            found[rank, peer] = calls[at]
+                    opened[rank, call.peer, is_send(call)].append((group, call))
+    found: dict[tuple[int, int], tuple[Group, Call]] = {}
+    for (rank, peer, sends), own in opened.items():
+        back = opened.get((peer, rank, not sends), [])
+        numbers, last = list(range(1, len(own) + 1)), len(back)
+        for by in ("seq", "nth"):
+            told = [[getattr(call, by) for _, call in calls] for calls in (own, back)]
+            if None not in (*told[0], *told[1]):
+                numbers, last = told[0], max(told[1], default=0)
+        first = next((each for each, n in zip(own, numbers, strict=True) if n > last), None)
+        if first is not None:
+            found.setdefault((rank, peer), first)
     return found
-
-
-def _without_counterpart(own: Sequence[Call], back: Sequence[Call]) -> int | None:
-    """Returns which of a rank's open calls with a peer is the first that waits for the peer.
-
-    back: the peer's open calls with this rank. Sends meet receives in the order in which they were
-    issued, which numbers tell, if both have them: a call is met if the peer is in the other end of
-    the message, or in a later one that way.
-    """
-    both = (*own, *back)
-    by = next((by for by in ("nth", "seq") if all(getattr(c, by) is not None for c in both)), "")
-
-    def numbered(calls: Iterable[Call]) -> Iterable[tuple[bool, int]]:
-        issued: Counter[bool] = Counter()
-        for call in calls:
-            issued[is_send(call)] += 1
-            yield is_send(call), getattr(call, by) if by else issued[is_send(call)]
-
-    last = {True: 0, False: 0}
-    for sends, number in numbered(back):
-        last[not sends] = max(last[not sends], number)
-    return next((at for at, (way, number) in enumerate(numbered(own)) if last[way] < number), None)
 
 
 def is_send(call: Call) -> bool:

@@ -3,7 +3,6 @@
 Progress decides, never a vote: the odd rank may be ahead.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -55,8 +54,8 @@ def _young(view: View) -> float | None:
 
 def _stall(graph: Graph) -> list[Suspect]:
     # Who may wait for a rank that left no evidence is not known to wait for nobody.
-    stuck = {rank for rank, places in graph.of.items() if any(p.known or p.unheard for p in places)}
-    culprits = {rank for p in graph.places for rank in p.known} - stuck - graph.vague
+    awaited = {rank for place in graph.places for rank in place.known}
+    culprits = awaited - graph.waiting - graph.vague
     if culprits:
         return _culprits(graph, culprits)
     if not graph.inside:
@@ -70,8 +69,7 @@ def _culprits(graph: Graph, culprits: set[int]) -> list[Suspect]:
     kinds: dict[Cause, list[int]] = defaultdict(list)
     for rank in sorted(culprits):
         kinds[_kind(view, rank)].append(rank)
-    groups = (g for g, fronts in graph.fronts.items() if any(f[1] for f in fronts.values()))
-    silent = {rank for group in groups for rank in graph.absent(group)} - view.heard
+    silent = {rank for place in graph.places for rank in place.unheard} - view.heard
     found = []
     for cause, ranks in kinds.items():
         made = graph.suspect(cause, {*ranks}, "awaited-and-waits-for-nobody", 2, ())
@@ -81,7 +79,7 @@ def _culprits(graph: Graph, culprits: set[int]) -> list[Suspect]:
             against.append(Point(text))
             certainty = 1
         places = (place for rank in ranks for place in graph.of.get(rank, ()))
-        if beside := {r for p in places if p.call.peer is None for r in p.calls} - {*ranks}:
+        if beside := {r for place in places for r in place.calls} - {*ranks}:
             text = f"{ranks_text(beside)} did not get out of the same call, either"
             against.append(Point(text))
             certainty = 0
@@ -131,14 +129,12 @@ def _doubt(view: View, ranks: Collection[int], call: Call | None) -> str:
 def _kind(view: View, rank: int) -> Cause:
     """Tells a GPU that completes nothing from a host that issues nothing."""
     own = view.of_rank.get(rank, {}).values()
-    pending = [p for p in own if p.open or p.open_count]
+    pending = sum(p.open_count or len(p.open) for p in own)
     if not pending:
-        unsure = any(p.timed_out or not p.whole for p in own)
-        return causes.NOT_ENTERED_OR_INSIDE if unsure else causes.NOT_ENTERED
-    on_gpu = [p for p in own if p.open and p.backend not in ON_HOST]
-    later = any((p.enqueued or 0) > (call.seq or math.inf) for p in on_gpu if (call := oldest(p)))
-    many = sum(p.open_count or len(p.open) for p in pending) > 1
-    return causes.GPU_STOPPED if on_gpu and (many or later) else causes.INSIDE_CALL
+        is_whole = all(progress.whole for progress in own)
+        return causes.NOT_ENTERED if is_whole else causes.NOT_ENTERED_OR_INSIDE
+    on_gpu = any(p.open and p.backend not in ON_HOST for p in own)
+    return causes.GPU_STOPPED if on_gpu and pending > 1 else causes.INSIDE_CALL
 
 
 def _points(
