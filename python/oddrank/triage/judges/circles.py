@@ -24,14 +24,8 @@ def judge(graph: Graph) -> list[Suspect]:
     Who breaks every circle by coming is to blame. If that is true of several, what they always
     did before may tell; else all of them are named.
     """
-    opposed = {
-        (rank, peer)
-        for place in graph.places if place.call.peer is not None
-        for rank in place.calls for peer in place.missing
-    }  # fmt: skip
-    pairs = sorted(
-        (one, other) for one, other in opposed if one < other and (other, one) in opposed
-    )
+    unmet = graph.unmet
+    pairs = sorted((one, two) for one, two in unmet if one < two and (two, one) in unmet)
     around = _shortest(_edges(graph))
     if not around:
         return []

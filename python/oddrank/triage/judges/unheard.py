@@ -6,7 +6,7 @@ from collections.abc import Set
 from oddrank.finding import ranks_text
 from oddrank.triage import causes
 from oddrank.triage.facts import Group, Source
-from oddrank.triage.judges.wait_graph import Graph
+from oddrank.triage.judges.wait_graph import Graph, Place
 from oddrank.triage.suspects import Point, Suspect
 from oddrank.triage.words import call_text
 
@@ -18,13 +18,15 @@ _MOST_DO = 2
 def judge(graph: Graph) -> list[Suspect]:
     """All that left evidence wait: for ranks without evidence, or for nobody known."""
     view, inside = graph.view, graph.inside
-    calls = [(rank, call) for place in graph.places for rank, call in place.calls.items()]
+    calls = [(rank, place, call) for place in graph.places for rank, call in place.calls.items()]
     # Who stands in a call that it never issued after the same calls, and who does as always.
-    unusual = {rank for rank, call in calls if call.usual is False}
-    usual = {rank for rank, call in calls if call.usual}
+    unusual = {rank: place for rank, place, call in calls if call.usual is False}
+    usual = {rank for rank, _, call in calls if call.usual}
     if len(unusual) == 1 and len(usual) >= _MOST_DO:
-        return [_odd(graph, unusual.pop())]
-    missing = _ends_of_chains(graph)
+        return [_odd(graph, *unusual.popitem())]
+    # The silent ranks for whom others wait that wait for nobody else.
+    ends = (own for own in {*graph.of.values()} if not any(place.known for place in own))
+    missing = {rank for own in ends for place in own for rank in place.unheard} - inside
     # Who is in the groups is not known, but that all other ranks of the job are inside.
     others = set(range(view.world or 0)) - inside
     unknown = not missing and any(not group.ranks for group in graph.fronts)
@@ -56,19 +58,8 @@ def judge(graph: Graph) -> list[Suspect]:
     ]  # fmt: skip
 
 
-def _ends_of_chains(graph: Graph) -> set[int]:
-    """Returns the silent ranks for whom others wait that wait for nobody else; else all of them."""
-    found: tuple[set[int], set[int]] = (set(), set())
-    for places in set(graph.of.values()):
-        found[any(place.known for place in places)].update(*(place.unheard for place in places))
-    ends, others = found
-    return ends - graph.inside or others - graph.inside
-
-
-def _odd(graph: Graph, rank: int) -> Suspect:
-    place, call = next(
-        (place, place.calls[rank]) for place in graph.of[rank] if place.calls[rank].usual is False
-    )
+def _odd(graph: Graph, rank: int, place: Place) -> Suspect:
+    call = place.calls[rank]
     what = f"{call.op} {call.dtype} {call.sizes}".strip()
     text = f"rank {rank} stands in {what}, which it never issued after the same calls before"
     return graph.suspect(
@@ -85,7 +76,7 @@ def _odd(graph: Graph, rank: int) -> Suspect:
 def _nobody(graph: Graph) -> Suspect:
     view, inside = graph.view, graph.inside
     where = graph.where(place for place in graph.places if place.call.peer is None)
-    group, call = where.get("group"), where.get("at")
+    group = where.get("group")
     there = {process.rank for process in where.get("there", ())}
     text, rule = "every rank of the group is inside the call, none is behind", "all-inside"
     if group is None and all(place.call.peer is None for place in graph.places):
@@ -100,8 +91,7 @@ def _nobody(graph: Graph) -> Suspect:
         source = view.progress[place.group][rank].source
         points.append(Point(f"rank {rank} waits in {call_text(place.call)}", source))
     members = view.progress[group].values() if group is not None else ()
-    first = call is not None and call.seq == 1
-    if first and all(p.completed == 0 and p.backend.endswith("ccl") for p in members):
+    if members and all(p.completed == 0 and p.backend.endswith("ccl") for p in members):
         points.append(Point("no rank completed this first call of the group: the path between their"
                             " GPUs or hosts may not work at all"))  # fmt: skip
     return Suspect(
@@ -126,7 +116,7 @@ def _sure(graph: Graph, missing: Set[int]) -> set[int]:
     awaiting: dict[int, set[int]] = defaultdict(set)
     alone: set[int] = set()
     for place in graph.places:
-        if len(place.unheard) == 1 and not place.known:
+        if len(place.unheard) == 1:
             awaiting[min(place.unheard)].update(place.calls)
         if len(place.calls) == 1:
             alone |= place.unheard
