@@ -47,6 +47,10 @@ class Place:
     def known(self) -> frozenset[int]:
         return self.missing | self.elsewhere
 
+    @cached_property
+    def awaited(self) -> frozenset[int]:
+        return self.known | self.unheard
+
 
 class Graph:
     """Who waits for whom. Edges of groups are kept by place: a group of n ranks may have n * n.
@@ -86,21 +90,17 @@ class Graph:
         """The ranks that are inside calls."""
         return self.vague | self.of.keys()
 
-    def absent(self, group: Group) -> set[int]:
-        """Returns the members of a group that left no word of it."""
-        return set(group.ranks) - self.fronts[group].keys()
-
     @cached_property
     def waiting(self) -> set[int]:
         """The ranks that wait for others."""
-        return {r for r, own in self.of.items() if any(p.known or p.unheard for p in own)}
+        return {r for r, own in self.of.items() if any(place.awaited for place in own)}
 
     def ends(self, ranks: Set[int]) -> set[int]:
         """Returns for whom ranks wait at last, be it for themselves: who waits for nobody."""
         seen, work = set(ranks), list(ranks)
         while work:
             for place in self.of.get(work.pop(), ()):
-                new = (place.known | place.unheard) - seen
+                new = place.awaited - seen
                 seen |= new
                 work += new
         return seen - self.waiting
@@ -118,7 +118,7 @@ class Graph:
         call in which most wait for them directly."""
         awaiting: dict[int, list[Place]] = defaultdict(list)
         for place in self.places:
-            for rank in place.known | place.unheard:
+            for rank in place.awaited:
                 awaiting[rank].append(place)
         direct = {place for rank in ranks for place in awaiting[rank]}
         waiting, seen, work = set(ranks), set[Place](), list(ranks)
@@ -181,16 +181,15 @@ class Graph:
         gpu = all(p.backend not in ON_HOST for p in members.values())
         if gpu and place.call.op.startswith(TOGETHER) and any(f > here for f in fronts.values()):
             return  # somebody got out: all members had come
-        elsewhere = {
+        absent = frozenset(group.ranks) - fronts.keys()
+        place.missing = frozenset(rank for rank, front in fronts.items() if front < here)
+        # A dump that was cut off does not tell of this call, but of the one before.
+        place.elsewhere = (absent & self.ordered) | {
             rank for rank, front in fronts.items()
-            if front == here and rank in self.ordered and rank not in place.calls
+            if front == here and rank not in place.calls
             and ((call := oldest(members[rank])) is None or call.state != "started")
         }  # fmt: skip
-        # A dump that was cut off does not tell of this call, but of the one before.
-        before = self.absent(group) & self.ordered
-        place.missing = frozenset(rank for rank, front in fronts.items() if front < here)
-        place.elsewhere = frozenset(elsewhere | before)
-        place.unheard = frozenset(self.absent(group) - before)
+        place.unheard = absent - self.ordered
 
     def _await_peer(self, place: Place, peer: int) -> None:
         (rank,) = place.calls
