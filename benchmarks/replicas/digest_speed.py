@@ -48,14 +48,16 @@ def main() -> None:
     for name, count in TENSORS.items():
         whole = torch.randint(-1000, 1000, (BYTES // 2,), dtype=torch.int16).view(torch.bfloat16)
         tensors = list(whole.chunk(count))
-        taken = [digests.described(tensor) for tensor in tensors]
+        taken = [(tensor.data_ptr(), 0, digests.size_of(tensor)) for tensor in tensors]
         small = tensors[: max(1, count // 8)] if count > 1 else [whole[: BYTES // 16]]
         small_bytes = sum(digests.size_of(tensor) for tensor in small)
         figures = harness.paired(
             {
-                "digest": lambda t=taken: rate(lambda: core.digest_tensors(t, 1), time.thread_time),
+                "digest": lambda t=taken: rate(
+                    lambda: core.digest_blocks(t, 0, 1), time.thread_time
+                ),
                 "digest, 2 threads": lambda t=taken: rate(
-                    lambda: core.digest_tensors(t, 2), time.perf_counter
+                    lambda: core.digest_blocks(t, 0, 2), time.perf_counter
                 ),
                 "read": read_rate,
                 "SHA-1": lambda s=small, b=small_bytes: rate(

@@ -15,8 +15,7 @@ void bind_cuda_replicas(py::module_& m) {
       [](int device, std::uintptr_t stream,
          const std::vector<std::tuple<std::uintptr_t, std::uint64_t, std::uint64_t>>& ranges,
          std::uint64_t block, std::uintptr_t rows, std::size_t room) {
-        std::vector<replicas::GpuRange> all;
-        all.reserve(ranges.size());
+        std::vector<replicas::Range> all;
         for (const auto& [address, begin, end] : ranges) all.push_back({address, begin, end});
         const WithoutGil unlocked;
         return replicas::gpu_digest(device, reinterpret_cast<cudaStream_t>(stream), all, block,

@@ -1,10 +1,13 @@
-// The sums of a chunk on the CPU: AVX2 where the machine has it, else portable code.
+// Digests on the CPU: by several threads, with AVX2 where the machine has it, else portable code.
 #include "replicas/digest.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <system_error>
+#include <thread>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -84,7 +87,64 @@ ODDRANK_AVX2 Digest avx2_sums(const unsigned char* data, std::size_t words) noex
 std::atomic<bool> avx2{__builtin_cpu_supports("avx2") != 0};
 #endif
 
+// What a thread takes at a time: long enough that taking it costs nothing.
+constexpr std::uint64_t kTileBytes = 256 * kChunkBytes;
+
+// Bytes [begin, end) of the tensor at `address`, and the row that its digest is added to.
+struct Tile {
+  std::uintptr_t address;
+  std::uint64_t begin, end;
+  Digest* row;
+};
+
+// Takes tiles until none is left. `next` is shared by the threads; each adds to a row atomically.
+void take_tiles(const std::vector<Tile>& tiles, std::atomic<std::size_t>& next) noexcept {
+  for (std::size_t number = next++; number < tiles.size(); number = next++) {
+    const Tile& tile = tiles[number];
+    Digest sum;
+    for (std::uint64_t at = tile.begin; at < tile.end; at += kChunkBytes) {
+      const auto* const data = std::bit_cast<const unsigned char*>(tile.address + at);
+      const std::uint64_t length = std::min<std::uint64_t>(kChunkBytes, tile.end - at);
+      sum += chunk_digest(chunk_sums(data, length), at / kChunkBytes);
+    }
+    std::atomic_ref(tile.row->low) += sum.low;
+    std::atomic_ref(tile.row->high) += sum.high;
+  }
+}
+
 }  // namespace
+
+std::vector<Digest> digest_blocks(const std::vector<Range>& ranges, std::uint64_t block,
+                                  int threads) {
+  std::size_t count = 0;
+  for (const Range& range : ranges) count += count_blocks(range, block);
+  std::vector<Digest> rows(count);
+  std::vector<std::uint64_t> sizes;
+  std::vector<Tile> tiles;
+  for (const auto& [address, begin, end] : ranges) {
+    const std::size_t own = sizes.size() + count_blocks({address, begin, end}, block);
+    for (std::uint64_t first = begin; sizes.size() < own;) {
+      const std::uint64_t last = block == 0 ? end : std::min(first + block, end);
+      for (std::uint64_t at = first; at < last; at += kTileBytes) {
+        tiles.push_back({address, at, std::min(at + kTileBytes, last), &rows[sizes.size()]});
+      }
+      sizes.push_back(last - first);
+      first = last;
+    }
+  }
+  std::atomic<std::size_t> next{0};
+  std::vector<std::thread> helpers;
+  const auto wanted = std::min(tiles.size(), static_cast<std::size_t>(std::max(1, threads)));
+  try {
+    while (helpers.size() + 1 < wanted) helpers.emplace_back([&] { take_tiles(tiles, next); });
+  } catch (const std::system_error&) {
+    // No more threads for this process: those that exist do the work.
+  }
+  take_tiles(tiles, next);
+  for (std::thread& helper : helpers) helper.join();
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = finish(rows[i], sizes[i]);
+  return rows;
+}
 
 bool use_avx2(bool wanted) noexcept {
 #if defined(__x86_64__)

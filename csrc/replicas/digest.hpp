@@ -1,8 +1,8 @@
 // The digest of a tensor: 128 bits, keyed by the position of each element, the same on CPU and GPU.
 // C++17: included by .cu files.
 //
-// Digested are the bytes of the elements in row-major order, so strides do not matter, and -0.0 and
-// NaN are bits as all others. Bytes are taken as little-endian words of 64 bits; zeros fill up the
+// Digested are the bytes of the elements in row-major order: -0.0 and NaN are bits as all others.
+// Bytes are taken as little-endian words of 64 bits; zeros fill up the
 // last one. kChunkWords words are a chunk, the smallest tile. A chunk has two sums, each
 //
 //     sum over words i of (low half + low half of key) * (high half + high half of key)   mod 2^64
@@ -18,7 +18,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
+#include "os/error.hpp"
 #include "os/mix.hpp"
 
 namespace oddrank::replicas {
@@ -69,6 +72,31 @@ ODDRANK_HOST_DEVICE constexpr Digest finish(Digest sum, std::uint64_t bytes) noe
   const std::uint64_t length = mix_bits(bytes + kMixStep);
   return {mix_bits(sum.low ^ length), mix_bits(sum.high - length)};
 }
+
+// Bytes [begin, end) of a tensor whose elements follow each other in memory. begin is a multiple of
+// kChunkBytes.
+struct Range {
+  std::uintptr_t address = 0;  // of the tensor
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+// Returns the number of blocks of `block` bytes in a range; block: a multiple of kChunkBytes, or 0:
+// the range is one. Throws Error if that can't be.
+inline std::uint64_t count_blocks(const Range& range, std::uint64_t block) {
+  if (block % kChunkBytes != 0 || range.begin % kChunkBytes != 0 || range.end < range.begin ||
+      (range.address == 0 && range.end > range.begin)) {
+    throw Error("bytes " + std::to_string(range.begin) + " to " + std::to_string(range.end) +
+                " in blocks of " + std::to_string(block) + ": blocks are multiples of " +
+                std::to_string(kChunkBytes) + " bytes, begin at one, and have memory");
+  }
+  return block == 0 ? 1 : (range.end - range.begin + block - 1) / block;
+}
+
+// Returns the digest of each block of each range in host memory. threads: how many may compute;
+// small work takes fewer. Throws Error as count_blocks().
+std::vector<Digest> digest_blocks(const std::vector<Range>& ranges, std::uint64_t block,
+                                  int threads);
 
 // Returns both sums of the first `bytes` bytes of a chunk in host memory, at any alignment.
 Digest chunk_sums(const unsigned char* data, std::size_t bytes) noexcept;

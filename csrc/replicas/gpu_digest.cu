@@ -4,7 +4,6 @@
 #include <string>
 
 #include "cuda/resources.hpp"
-#include "replicas/digest.hpp"
 #include "replicas/gpu_digest.hpp"
 
 namespace oddrank::replicas {
@@ -166,26 +165,16 @@ void run(int device, cudaStream_t stream, const Launch& launch) {
 
 }  // namespace
 
-std::size_t gpu_digest(int device, cudaStream_t stream, const std::vector<GpuRange>& ranges,
+std::size_t gpu_digest(int device, cudaStream_t stream, const std::vector<Range>& ranges,
                        std::uint64_t block, std::uintptr_t rows, std::size_t room) {
-  if (block % kChunkBytes != 0) {
-    throw Error("a block is a multiple of " + std::to_string(kChunkBytes) + " bytes");
-  }
-  const auto rows_of = [block](const GpuRange& range) -> std::uint64_t {
-    if (range.end < range.begin || range.begin % kChunkBytes != 0) {
-      throw Error("a range begins at a multiple of " + std::to_string(kChunkBytes) +
-                  " bytes and does not end before it");
-    }
-    return block == 0 ? 1 : (range.end - range.begin + block - 1) / block;
-  };
   std::uint64_t needed = 0;
-  for (const GpuRange& range : ranges) needed += rows_of(range);
+  for (const Range& range : ranges) needed += count_blocks(range, block);
   if (needed >= std::uint64_t{1} << 31U) throw Error("more than 2^31 blocks: take larger ones");
   if (rows == 0 || needed == 0) return needed;
   if (needed > room) throw Error("there is no room for " + std::to_string(needed) + " digests");
   const cuda::OnDevice chosen(device);
   cuda::need_memory_of(device, rows, "a tensor");
-  for (const GpuRange& range : ranges) {
+  for (const Range& range : ranges) {
     if (range.end > range.begin) cuda::need_memory_of(device, range.address, "a tensor");
   }
   Launch launch{};
@@ -194,8 +183,8 @@ std::size_t gpu_digest(int device, cudaStream_t stream, const std::vector<GpuRan
   auto* const first = reinterpret_cast<Digest*>(rows);
   std::uint64_t done = 0;
   launch.rows = first;
-  for (const GpuRange& range : ranges) {
-    const std::uint64_t own = rows_of(range);
+  for (const Range& range : ranges) {
+    const std::uint64_t own = count_blocks(range, block);
     if (own == 0) continue;
     if (launch.items == kMostItems) {
       run(device, stream, launch);

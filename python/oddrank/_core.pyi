@@ -195,18 +195,8 @@ def printflock(
 
 REPLICAS_CHUNK: int
 
-def digest_tensors(
-    tensors: Sequence[tuple[int, int, Sequence[int], Sequence[int]]], threads: int = 1
-) -> bytes: ...
 def digest_blocks(
-    tensor: tuple[int, int, Sequence[int], Sequence[int]],
-    block: int,
-    begin: int,
-    end: int,
-    threads: int = 1,
-) -> bytes: ...
-def tensor_bytes(
-    tensor: tuple[int, int, Sequence[int], Sequence[int]], begin: int, end: int
+    ranges: Sequence[tuple[int, int, int]], block: int = 0, threads: int = 1
 ) -> bytes: ...
 
 # selftest

@@ -194,6 +194,19 @@ def test_a_file_of_a_folder_that_needs_code_is_left_out_with_the_reason(tmp_path
     assert "files compared; not compared: " in " ".join(again.stdout.split())
 
 
+def test_a_folder_in_a_checkpoint_is_told_to_be_left_out(tmp_path: Path):
+    """As of DeepSpeed's and Accelerate's states beside the model."""
+    safetensors(tmp_path / "model.safetensors", state())
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "events").touch()
+    assert report_of(tmp_path, tmp_path).verdict == "healthy"
+    (tmp_path / "global_step100" / "rank0").mkdir(parents=True)
+    saved(tmp_path / "global_step100" / "rank0" / "optim.pt", state())
+    report = report_of(tmp_path, tmp_path)
+    assert report.verdict == "incomplete"
+    assert "global_step100/" in report.why
+
+
 def test_a_checkpoint_that_is_not_whole_is_one_line(tmp_path: Path, golden: Golden):
     """As transformers writes it: shards, and an index of which one has which tensor."""
     shards = [tmp_path / f"model-0000{n}-of-00003.safetensors" for n in (1, 2, 3)]

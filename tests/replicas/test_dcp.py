@@ -57,6 +57,12 @@ def test_a_folder_has_the_tensors_and_values_of_a_file(folder: Path, tmp_path: P
     assert both[0].values["step"] == "4000"
     assert both[0].values == both[1].values
     assert compare.report(both).verdict == "healthy"
+    # As Megatron's common.pt.
+    torch.save({"step": 4000, "weight": torch.ones(3)}, folder / "common.pt")
+    beside = checkpoints.read(str(folder))
+    assert beside.values["common.pt: step"] == "4000"
+    assert beside.tensors.keys() == {*both[0].tensors, "common.pt: weight"}
+    (folder / "common.pt").unlink()
     changed = state()
     changed["model"]["weight"][7, 3] = 5.0
     torch.save(changed, tmp_path / "a.pt")

@@ -32,7 +32,7 @@ _SHARD = re.compile(r"(.+-)(\d+)(-of-(\d+)\.\w+)")
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 _ZIP = b"PK\x03\x04"
 # Tensors of this many times their file's bytes repeat elements only to exhaust the reader.
-_MOST_REPEATED = 1 << 12
+_MOST_REPEATED = 1 << 4
 # A list may hold another one many times, and that a third one: a few bytes are a lot of values.
 _MOST_NODES = 1 << 20
 
@@ -92,10 +92,11 @@ def read(path: str) -> Checkpoint:
     """Reads a file or folder and digests its tensors. OddrankError if it is none of the formats."""
     found = Checkpoint(path)
     try:
-        if dcp.is_one(Path(path)):
-            _read_dcp(found, Path(path))
-        else:
-            _read_files(found, _files_of(Path(path)))
+        file = Path(path)
+        if dcp.is_one(file):
+            _read_dcp(found, file)
+        _read_files(found, _files_of(file, is_dcp=dcp.is_one(file)))
+        found.skipped |= dict.fromkeys(_folders_of(file), "a folder: give it by itself")
     except OSError as error:
         where = error.filename or path
         raise OddrankError(f"can't read {where}: {error.strerror or error}") from error
@@ -104,11 +105,12 @@ def read(path: str) -> Checkpoint:
     return found
 
 
-def _files_of(path: Path) -> list[Path]:
+def _files_of(path: Path, *, is_dcp: bool) -> list[Path]:
+    """Returns the files of a path, and beside those of torch.distributed.checkpoint."""
     if not path.is_dir():
         return [path]
     files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
-    if not files:
+    if not files and not is_dcp:
         raise OddrankError(f"{path} has no file {', '.join(_SUFFIXES)}: {ADVICE}")
     wanted = {*_listed(path).values()}
     for shard in filter(None, (_SHARD.fullmatch(file.name) for file in files)):
@@ -119,6 +121,16 @@ def _files_of(path: Path) -> list[Path]:
             wanted |= {f"{begin}{n:0{len(number)}}{end}" for n in numbers}
     _check_whole(path, [file.name for file in files], wanted)
     return files
+
+
+def _folders_of(path: Path) -> list[str]:
+    """Returns the folders in one that have files of checkpoints."""
+    kinds = (*_SUFFIXES, ".distcp")
+    return [
+        f"{one.name}/"
+        for one in sorted(path.iterdir() if path.is_dir() else ())
+        if one.is_dir() and any(file.suffix in kinds for file in one.rglob("*"))
+    ]
 
 
 def _listed(folder: Path) -> dict[str, str]:
@@ -145,11 +157,12 @@ def _check_whole(folder: Path, there: Collection[str], wanted: Collection[str]) 
 
 
 def _read_files(found: Checkpoint, files: list[Path]) -> None:
+    is_alone = len(files) == 1 and not found.tensors
     for file in files:
         try:
-            _read_file(found, file, f"{file.name}: " if len(files) > 1 else "")
+            _read_file(found, file, "" if is_alone else f"{file.name}: ")
         except NeedsCodeError as error:
-            if len(files) == 1:
+            if is_alone:
                 raise
             found.skipped[file.name] = str(error)
     folder = Path(found.path)

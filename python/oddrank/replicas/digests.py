@@ -1,5 +1,6 @@
 """Digests of torch's tensors, on the CPU or the GPU where they are: 16 bytes each."""
 
+import ctypes
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,36 +10,25 @@ from oddrank import _native
 BYTES = 16
 # Enough for the memory bandwidth of most hosts, and too few to disturb the other ranks of a node.
 _MOST_THREADS = 4
-# Bytes of a GPU that copies of tensors may take, which are not contiguous: channels_last.
+# Bytes that copies of tensors may take, which are not contiguous: channels_last.
 _MOST_COPIED = 256 << 20
 
 
 def of(tensors: Sequence[Any]) -> list[bytes]:
-    """Returns the digest of each tensor. Waits for each GPU once, for all of its tensors."""
-    import torch
-
-    core, threads = _native.core(), _threads()
+    """Returns the digest of each tensor. Waits for GPUs when all have their work."""
     found: list[bytes] = [b""] * len(tensors)
     places: dict[Any, list[int]] = defaultdict(list)
     for number, tensor in enumerate(tensors):
         places[tensor.device].append(number)
-    rows: dict[Any, list[Any]] = {}
-    for device, numbers in places.items():
-        if _reads(device):
-            # A copy's memory is used again by later work of the same stream only.
-            rows[device] = [
-                _on_gpu([_plain(tensors[number]) for number in batch])
-                for batch in _batches(tensors, numbers)
-            ]
-    for device, numbers in places.items():
-        if device in rows:
-            every = _content(torch.cat(rows[device]))
-        elif device.type == "cpu":
-            plain = [_plain(tensors[number]) for number in numbers]
-            every = core.digest_tensors([described(tensor) for tensor in plain], threads)
-        else:  # one copy at a time: all of them may be more than the host has room for
-            every = b"".join(_of_copy(tensors[number], threads) for number in numbers)
-        for place, number in enumerate(numbers):
+    # A copy's memory is used again by later work of the same stream only.
+    rows = [
+        (batch, _rows([_plain(tensors[number]) for number in batch]))
+        for numbers in places.values()
+        for batch in _batches(tensors, numbers)
+    ]
+    for batch, row in rows:
+        every = _content(row)
+        for place, number in enumerate(batch):
             found[number] = every[place * BYTES : (place + 1) * BYTES]
     return found
 
@@ -48,7 +38,7 @@ def _batches(tensors: Sequence[Any], numbers: Sequence[int]) -> Iterator[list[in
     batch: list[int] = []
     copied = 0
     for number in numbers:
-        size = 0 if tensors[number].is_contiguous() else size_of(tensors[number])
+        size = size_of(tensors[number]) if _is_copied(tensors[number]) else 0
         if size and copied and copied + size > _MOST_COPIED:
             yield batch
             batch, copied = [], 0
@@ -59,30 +49,14 @@ def _batches(tensors: Sequence[Any], numbers: Sequence[int]) -> Iterator[list[in
 
 def of_blocks(tensor: Any, block: int, begin: int, end: int) -> bytes:
     """Returns 16 bytes for each block of bytes [begin, end) of the elements in row-major order."""
-    tensor = _plain(tensor)
-    end = min(end, size_of(tensor))
-    if tensor.is_cuda:
-        return _content(_on_gpu([tensor], block, begin, end))
-    blocks: bytes = _native.core().digest_blocks(described(tensor), block, begin, end, _threads())
-    return blocks
+    return _content(_rows([_plain(tensor)], block, begin, min(end, size_of(tensor))))
 
 
 def content(tensor: Any, begin: int, end: int) -> bytes:
-    """Returns bytes [begin, end) of the elements in row-major order, fewer at the tensor's end."""
-    tensor = _plain(tensor)
-    if tensor.is_cuda:
-        size = tensor.element_size()
-        tensor = tensor.reshape(-1)[begin // size : -(-end // size)].cpu()
-        begin, end = 0, end - begin
-    taken: bytes = _native.core().tensor_bytes(described(tensor), begin, end)
-    return taken
-
-
-def described(tensor: Any) -> tuple[int, int, tuple[int, ...], tuple[int, ...]]:
-    """Returns what the native digest takes: address, bytes of an element, sizes, strides."""
-    return (
-        tensor.data_ptr(), tensor.element_size(), tuple(tensor.size()), tuple(tensor.stride()),
-    )  # fmt: skip
+    """Returns the whole elements in bytes [begin, end) in row-major order."""
+    size = tensor.element_size()
+    part = _plain(tensor).reshape(-1)[begin // size : end // size].cpu()
+    return ctypes.string_at(part.data_ptr(), size_of(part))
 
 
 def size_of(tensor: Any) -> int:
@@ -91,39 +65,40 @@ def size_of(tensor: Any) -> int:
 
 def of_bytes(data: bytes) -> bytes:
     """Returns the digest of bytes as those of a tensor."""
-    import ctypes
-
     held = ctypes.create_string_buffer(data, max(1, len(data)))
-    one = (ctypes.addressof(held), 1, (len(data),), (1,))
-    digest: bytes = _native.core().digest_tensors([one])
+    digest: bytes = _native.core().digest_blocks([(ctypes.addressof(held), 0, len(data))])
     return digest
 
 
 def _plain(tensor: Any) -> Any:
-    """Returns a tensor whose memory holds its values, on a device whose memory we can read."""
+    """Returns a tensor whose memory holds its values in order, where we can read it."""
     tensor = tensor.detach()
     if tensor.is_conj() or tensor.is_neg():
         tensor = tensor.resolve_conj().resolve_neg()
-    return tensor.contiguous() if _reads(tensor.device) else tensor.cpu()
+    return (tensor if _reads(tensor.device) else tensor.cpu()).contiguous()
+
+
+def _is_copied(tensor: Any) -> bool:
+    """Returns whether _plain() takes memory."""
+    lazy = tensor.is_conj() or tensor.is_neg()
+    return lazy or not (tensor.is_contiguous() and _reads(tensor.device))
 
 
 def _reads(device: Any) -> bool:
-    """Returns whether our kernels read the memory of this device."""
-    return device.type == "cuda" and _native.cuda_part().module is not None
+    """Returns whether our code reads the memory of this device."""
+    is_ours = device.type == "cuda" and _native.cuda_part().module is not None
+    return device.type == "cpu" or is_ours
 
 
-def _of_copy(tensor: Any, threads: int) -> bytes:
-    copy = _plain(tensor)
-    digest: bytes = _native.core().digest_tensors([described(copy)], threads)
-    return digest
-
-
-def _on_gpu(tensors: Sequence[Any], block: int = 0, begin: int = 0, end: int = 0) -> Any:
-    """Returns the digests on the GPU: a row of two words each. Waits for nothing."""
+def _rows(tensors: Sequence[Any], block: int = 0, begin: int = 0, end: int = 0) -> Any:
+    """Returns the digests: bytes, or of a GPU rows of two words there. Waits for no GPU."""
     import torch
 
     device = tensors[0].device
     ranges = [(t.data_ptr(), begin, end or size_of(t)) for t in tensors]
+    if device.type == "cpu":
+        threads = min(_MOST_THREADS, int(torch.get_num_threads()))
+        return _native.core().digest_blocks(ranges, block, threads)
     cuda = _native.cuda()
     count = cuda.gpu_digest(device.index, 0, ranges, block, 0, 0)
     rows = torch.empty((count, 2), dtype=torch.int64, device=device)
@@ -133,10 +108,4 @@ def _on_gpu(tensors: Sequence[Any], block: int = 0, begin: int = 0, end: int = 0
 
 
 def _content(rows: Any) -> bytes:
-    return content(rows.cpu(), 0, size_of(rows))
-
-
-def _threads() -> int:
-    import torch
-
-    return min(_MOST_THREADS, int(torch.get_num_threads()))
+    return rows if isinstance(rows, bytes) else content(rows, 0, size_of(rows))
