@@ -28,7 +28,6 @@ FAULTS = {
     "drop": ({"slower"}, (0.05, 0.1, 0.2), "of the throughput"),
     "stall": ({"stall"}, (2, 10, 30, 60), "minutes"),
     "nan": ({"nan-loss"}, (1, 10), "rows"),
-    "spread": ({"spread"}, (1.1, 1.3, 1.5, 2.0), "times the fastest rank's time"),
 }
 # Formats whose lines name the time: in others a pause is seen only if an iteration includes it.
 TIMED = ("megatron", "torchtitan", "trainer", "ezpz")
@@ -88,8 +87,6 @@ def faulty(count: int) -> list[dict[str, Any]]:
                 training = Training(seed, Fault(kind, size), rows=1200)
                 if kind == "stall" and training.form not in TIMED:
                     training.form = TIMED[seed % len(TIMED)]
-                if kind == "spread":  # the only one that prints it
-                    training.form = "ezpz"
                 suspects = judged(training).suspects()
                 at = 0.7 * training.rows * training.interval
                 near = [

@@ -16,8 +16,7 @@ START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 @dataclass(frozen=True)
 class Fault:
-    """spike: the loss's factor. drop: share of the throughput. stall: minutes. nan: rows.
-    spread: the slowest rank's factor."""
+    """spike: the loss's factor. drop: share of the throughput. stall: minutes. nan: rows."""
 
     kind: str = "none"
     size: float = 0.0
@@ -42,8 +41,6 @@ class Row:
     skipped: int = 0
     scale: float = 1.0
     ranks: int = 1
-    spread: float = 1.0
-    """Time of the slowest rank, as a multiple of the fastest one's."""
     before: list[str] = field(default_factory=list)
     """Lines that come before it."""
 
@@ -94,10 +91,6 @@ class Training:
         self.scaled = c.random() < 0.3
         self.grows = c.random() < 0.1
         self.ranks = c.choice((1, 1, 1, 8)) if self.form == "torchtitan" else 1
-        # Draws of its own: all others stay as they were.
-        own = random.Random(f"spread {seed}")
-        self.apart = own.choice((0.02, 0.05, 0.3))
-        self.spread = Memory(own, 10 ** own.uniform(-2, -0.7), own.choice((0, 0.5, 0.8)))
 
     def _every(self, likely: float) -> int:
         """Returns how many rows lie between two evaluations or checkpoints; 0: there are none."""
@@ -158,9 +151,8 @@ class Training:
             loss, grad = loss * harm.loss(n), grad * harm.grad(n)
             lr = 3e-4 * min(1.0, (n + 1) / warm) * (1 - 0.9 * n / self.rows)
             tflops = 15_500 / 105 * batch / 2048 * self.step_s / step
-            spread = (1 + self.apart * math.exp(self.spread.next() * 2)) * harm.spread(n)
             yield Row((n + 1) * self.interval, total, now, step, loss, grad, lr, batch, samples,
-                      tflops, skipped, scale, self.ranks, spread, before)  # fmt: skip
+                      tflops, skipped, scale, self.ranks, before)  # fmt: skip
 
     def _loss(self, n: int) -> float:
         noise = self.noise.next()
@@ -207,9 +199,6 @@ class Harm:
     def slower(self, n: int) -> float:
         lasts = self._fault.kind == "drop" and n >= self.at
         return 1 / (1 - self._fault.size) if lasts else 1.0
-
-    def spread(self, n: int) -> float:
-        return self._fault.size if self._fault.kind == "spread" and n >= self.at else 1.0
 
     def pause(self, n: int) -> float:
         return 60 * self._fault.size if self._fault.kind == "stall" and n == self.at else 0.0
@@ -284,7 +273,6 @@ def ezpz(row: Row) -> Iterator[str]:
         f"[{row.time:%Y-%m-%d %H:%M:%S},063715][I][ezpz/train:325] iter={row.iteration}"
         f" loss={row.loss:.6f} dt={row.step_s:.6f} loss/mean={row.loss:.6f}"
         f" loss/max={row.loss * 1.01:.6f} loss/min={row.loss * 0.99:.6f} loss/std=0.01"
-        f" dtf/max={row.step_s / 3 * row.spread:.6f} dtf/min={row.step_s / 3:.6f}"
     )
 
 

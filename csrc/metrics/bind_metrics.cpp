@@ -31,11 +31,13 @@ py::dict to_dict(const metrics::Figures& figures) {
   const metrics::Spent& spent = figures.spent;
   py::dict made = dict_of(
       {"rows"_k = figures.rows, "restarts"_k = figures.restarts,
-       "judged"_k = py::cast(figures.judged), "left_out"_k = figures.left_out,
-       "lost_iterations"_k = figures.lost_iterations, "lost_seconds"_k = spent.down + spent.again,
-       "down_seconds"_k = spent.down, "first_time"_k = date_or_none(figures.first_time),
-       "pace"_k = number_or_none(figures.pace), "pauses"_k = figures.pauses,
-       "speed"_k = number_or_none(figures.speed), "speed_unit"_k = figures.speed_unit});
+       "judged"_k = py::cast(figures.judged), "gone"_k = py::cast(figures.gone),
+       "left_out"_k = figures.left_out, "lost_iterations"_k = figures.lost_iterations,
+       "lost_seconds"_k = spent.down + spent.again, "down_seconds"_k = spent.down,
+       "first_time"_k = date_or_none(figures.first_time), "pace"_k = number_or_none(figures.pace),
+       "pauses"_k = figures.pauses, "speed"_k = number_or_none(figures.speed),
+       "speed_before"_k = number_or_none(figures.speed_before),
+       "speed_unit"_k = figures.speed_unit});
   add(made, {"spent"_k = dict_of({"all"_k = spent.all, "restarts"_k = spent.down,
                                   "iterations done again"_k = spent.again,
                                   "stalls"_k = spent.stalls, "pauses"_k = spent.pauses,

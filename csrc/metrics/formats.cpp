@@ -18,12 +18,11 @@ constexpr Field kFields[] = {
     {"global_step|training/global_step|train/global_step|trainer/global_step", kIteration, 2},
     {"batch|_step", kIteration, 0},
     {"total_steps", kTotal},
+    {"epoch", kEpoch},
     {"loss|lm loss|lm_loss|total loss|train loss|train_loss|train/loss|training_loss", kLoss},
     {"train_loss_step|loss/train/total|train loss/train/total|train/crossentropyloss", kLoss},
     {"train/ce loss|actor/pg_loss|loss_metrics/global_avg_loss", kLoss},
     {"reduced_train_loss|loss/mean", kLoss, 2},
-    {"loss/min", kLossMin},
-    {"loss/max", kLossMax},
     {"grad norm|grad_norm|gradnorm|norm|actor/grad_norm|train/grad_norm", kGradNorm},
     {"optim/total_grad_norm|optim/total grad norm|grad-norm", kGradNorm},
     {"learning rate|learning_rate|learning-rate|lr", kLearningRate},
@@ -41,8 +40,6 @@ constexpr Field kFields[] = {
     {"time|dt", kStepSeconds, 1, 0},
     {"dt/mean", kStepSeconds, 2},
     {"it/sec", kStepSeconds, 1, -1},
-    {"dt/min", kStepMin},
-    {"dt/max", kStepMax},
     {"elapsed_time", kTime},
     {"throughput per gpu (tflop/s/gpu)|tflops|tflops_per_gpu|model_tflops_per_gpu", kTflops},
     {"approx flops per gpu", kTflops},
@@ -54,8 +51,6 @@ constexpr Field kFields[] = {
     {"samples per second|samples/sec|sps", kSamplesPerSecond},
     {"mfu|bf16_mfu", kMfu, 1, 1e-2},
 };
-// The forward pass tells more than the whole step, in which each rank waits for all: both or none.
-constexpr std::array<std::string_view, 2> kForward{"dtf/min", "dtf/max"};
 
 constexpr auto kAnchors = split<19>(
     "elapsed time per iteration|MnEtpt/Rnk: |loss: |Loss: | loss | loss:|_loss:| loss=|_loss=|"
@@ -171,15 +166,14 @@ void take(const Field& field, std::string_view& text, Row& row, int& weight) {
 bool read_ranked(std::string_view text, Row& row) {
   static const Pattern pattern = [] {
     Pattern made;
-    made.parse("MnEtpt/Rnk: {step_min}TF/{slow_rank}MxEtpt/Rnk: {step_max}");
+    made.parse("MnEtpt/Rnk: {slow_share}TF/{slow_rank}MxEtpt/Rnk: {tflops}");
     return made;
   }();
   Row found;
   if (pattern.read(text, found) == kNowhere) return false;
-  const double rank = found[kSlowRank];
-  if (!(found[kStepMin] > 0) || !(found[kStepMax] >= found[kStepMin])) return false;
-  if (!(rank >= 0 && rank < 1e7)) return false;
-  row[kSlowShare] = found[kStepMax] / found[kStepMin] - 1;
+  const double rank = found[kSlowRank], slowest = found[kSlowShare];
+  if (!(slowest > 0 && found[kTflops] >= slowest && rank >= 0 && rank < 1e7)) return false;
+  row[kSlowShare] = found[kTflops] / slowest - 1;
   row[kSlowRank] = rank;
   row.kind = Row::Kind::straggler;
   return true;
@@ -209,11 +203,18 @@ bool take_number(std::string_view& text, double& value) {
   const char* const begin = text.data() + (text.starts_with('+') ? 1 : 0);
   auto [at, error] = std::from_chars(begin, end, value);
   if (at == begin) return false;
-  const auto is_thousands = [end](const char* comma) {
-    return end - comma > 3 && *comma == ',' && std::all_of(comma + 1, comma + 4, logs::is_digit);
+  const char* const digits = begin + (*begin == '-' ? 1 : 0);
+  const auto is_thousands = [digits, end](const char* comma) {
+    return end - comma > 3 && *comma == ',' && std::all_of(comma + 1, comma + 4, logs::is_digit) &&
+           (end - comma == 4 || !logs::is_digit(comma[4])) && *digits != '0';
   };
-  if (is_thousands(at) && std::all_of(begin + (*begin == '-' ? 1 : 0), at, logs::is_digit)) {
+  const bool is_comma = end - at > 1 && *at == ',' && logs::is_digit(at[1]);
+  if (is_comma && std::all_of(digits, at, logs::is_digit)) {
     std::string plain(begin, at);
+    if (!is_thousands(at)) {  // a decimal comma
+      plain += '.';
+      ++at;
+    }
     for (; is_thousands(at); at += 4) plain.append(at + 1, 3);
     const std::size_t whole = plain.size();
     const std::string_view rest(at, end);
@@ -226,6 +227,7 @@ bool take_number(std::string_view& text, double& value) {
     value =
         std::copysign(small ? 0 : std::numeric_limits<double>::infinity(), *begin == '-' ? -1 : 1);
   }
+  if (at < end && *at == '#') value = kUnknown;  // 1.#QNAN, 1.#INF
   text.remove_prefix(static_cast<std::size_t>(at - text.data()));
   return true;
 }
@@ -265,7 +267,6 @@ Found read_fields(std::string_view text, Row& row) {
   if (text.find("MnEtpt/Rnk: ") != kNowhere && read_ranked(text, row)) return {0};
   Found found;
   std::array<int, kColumns> weights{};
-  std::array<double, 2> forward{kUnknown, kUnknown};
   std::size_t from = 0;  // behind the last number
   std::size_t cut = 0;   // behind the last separator
   for (std::size_t at = 0; at < text.size(); ++at) {
@@ -290,9 +291,6 @@ Found read_fields(std::string_view text, Row& row) {
     if (field == nullptr && !key.empty()) {
       const Field* last = find(key.substr(key.rfind(' ') + 1));
       if (last != nullptr && last->column == kIteration) field = last;
-      for (std::size_t which = 0; which < 2; ++which) {
-        if (key == kForward[which]) take_number(rest, forward[which]);
-      }
     } else if (key.empty()) {
       std::string_view unit = rest;
       double value = 0;
@@ -302,7 +300,7 @@ Found read_fields(std::string_view text, Row& row) {
       if (field != nullptr && field->column == kIteration) field = nullptr;
     }
     if (field != nullptr) {
-      const bool first = found.begin == kNowhere;
+      const bool first = found.begin == kNowhere && field->column != kEpoch;
       if (first) found.begin = start + (text.substr(start, at - start).find_first_not_of(' '));
       if (first && field->column == kIteration) {
         found.is_block = start > 0 && text[start - 1] == '[';
@@ -321,10 +319,6 @@ Found read_fields(std::string_view text, Row& row) {
       ++from;
     }
     at = from - 1;
-  }
-  if (forward[0] == forward[0] && forward[1] == forward[1]) {
-    row[kStepMin] = forward[0];
-    row[kStepMax] = forward[1];
   }
   // A rank that has no loss prints -1 (torchtitan's pipeline stages before the last one).
   if (row[kLoss] == -1) row[kLoss] = kUnknown;
@@ -363,28 +357,35 @@ std::size_t Pattern::read(std::string_view line, Row& row) const {
   return begin;
 }
 
-std::vector<const Field*> csv_columns(std::string_view header) {
-  std::vector<const Field*> made;
+Csv::Csv(std::string_view header) {
+  if (header.starts_with("\xEF\xBB\xBF")) header.remove_prefix(3);
+  const std::size_t at = header.find_first_of(",;\t");
+  if (at == kNowhere) return;
+  separator_ = header[at];
   bool counts = false, says = false;
   while (!header.empty()) {
-    const std::size_t comma = std::min(header.find(','), header.size());
-    made.push_back(find(trimmed(header.substr(0, comma))));
-    header.remove_prefix(std::min(comma + 1, header.size()));
-    if (made.back() == nullptr) continue;
-    counts |= made.back()->column == kIteration;
-    says |= made.back()->column == kLoss;
+    columns_.push_back(find(cell(header)));
+    counts |= columns_.back() != nullptr && columns_.back()->column == kIteration;
+    says |= columns_.back() != nullptr && columns_.back()->column == kLoss;
   }
-  if (!counts || !says) made.clear();
-  return made;
+  if (!counts || !says) columns_.clear();
 }
 
-bool read_csv(const std::vector<const Field*>& columns, std::string_view line, Row& row) {
+// Takes a cell from the front of a line. One in quotes may hold separators.
+std::string_view Csv::cell(std::string_view& line) const {
+  const std::size_t quote = line.starts_with('"') ? line.find('"', 1) : 0;
+  const std::size_t end =
+      std::min(line.find(separator_, std::min(quote, line.size())), line.size());
+  const std::string_view taken = trimmed(line.substr(0, end));
+  line.remove_prefix(std::min(end + 1, line.size()));
+  return taken;
+}
+
+bool Csv::read(std::string_view line, Row& row) const {
   std::array<int, kColumns> weights{};
-  for (const Field* field : columns) {
-    const std::size_t comma = std::min(line.find(','), line.size());
-    std::string_view cell = trimmed(line.substr(0, comma));
-    line.remove_prefix(std::min(comma + 1, line.size()));
-    if (field != nullptr) take(*field, cell, row, weights[field->column]);
+  for (const Field* field : columns_) {
+    std::string_view text = cell(line);
+    if (field != nullptr) take(*field, text, row, weights[field->column]);
   }
   return row.has(kIteration) && says(row);
 }

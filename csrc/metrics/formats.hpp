@@ -61,8 +61,20 @@ class Pattern {
   std::vector<std::pair<std::string, Column>> parts_;  // the text before a number, and its column
 };
 
-// The columns of a CSV file; empty if the line is no header of a training's.
-std::vector<const Field*> csv_columns(std::string_view header);
-bool read_csv(const std::vector<const Field*>& columns, std::string_view line, Row& row);
+// The columns of a CSV file, between commas, semicolons or tabs.
+class Csv {
+ public:
+  Csv() = default;
+  explicit Csv(std::string_view header);
+  // Returns whether the header was none of a training's.
+  bool empty() const { return columns_.empty(); }
+  bool read(std::string_view line, Row& row) const;
+
+ private:
+  std::string_view cell(std::string_view& line) const;
+
+  char separator_ = ',';
+  std::vector<const Field*> columns_;
+};
 
 }  // namespace oddrank::metrics

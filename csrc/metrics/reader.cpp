@@ -87,8 +87,11 @@ void Reader::feed(std::string_view chunk, std::deque<Row>& rows) {
 }
 
 void Reader::finish(std::deque<Row>& rows) {
-  if (held_.size() > open_) scan(held_, open_, held_.size(), rows);
-  if (held_.size() > open_ && !held_.ends_with('\n')) ++lines_;
+  // The number at the end of a line that is cut off may be half of one: 9.8 of 9.8E-01.
+  const std::size_t whole = held_.find_last_not_of("0123456789.,eE+-") + 1;
+  const bool is_cut = held_.size() > open_ && !held_.ends_with('\n');
+  if (whole > open_) scan(held_, open_, whole, rows);
+  if (is_cut) ++lines_;
   held_.clear();
   open_ = 0;
 }
@@ -96,7 +99,7 @@ void Reader::finish(std::deque<Row>& rows) {
 void Reader::begin_file(std::deque<Row>& rows) {
   finish(rows);
   earlier_ += std::exchange(lines_, 0);
-  csv_.clear();
+  csv_ = {};
   at_start_ = true;
 }
 
@@ -104,7 +107,7 @@ void Reader::begin_file(std::deque<Row>& rows) {
 void Reader::scan(std::string_view text, std::size_t from, std::size_t end, std::deque<Row>& rows) {
   text = text.substr(0, end);
   if (std::exchange(at_start_, false)) {
-    csv_ = csv_columns(text.substr(from, text.find_first_of("\r\n", from) - from));
+    csv_ = Csv(text.substr(from, text.find_first_of("\r\n", from) - from));
   }
   std::size_t counted = from, read = from;
   while (from < text.size()) {
@@ -153,7 +156,7 @@ std::size_t Reader::take_line(std::string_view text, std::size_t& read, logs::Ne
   if (takes_all()) {
     Row row;
     const std::size_t front = csv_.empty() ? pattern_.read(line, row) : 0;
-    const bool fits = csv_.empty() ? front != kNowhere && says(row) : read_csv(csv_, line, row);
+    const bool fits = csv_.empty() ? front != kNowhere && says(row) : csv_.read(line, row);
     if (fits) add(line.substr(0, front), row, rows);
     read = last;
     return last + 1;
@@ -173,6 +176,8 @@ void Reader::take_step(std::string_view before, std::string_view line, std::dequ
   Row row;
   const Found found = read_fields(line, row);
   if (found.begin == kNowhere) return;
+  // HF Trainer's last line has means of the whole training.
+  if (found.is_dict && line.find("train_runtime") != kNowhere) return;
   const std::string_view head = line.substr(0, found.begin);
   if (row.kind == Row::Kind::step) {
     if (found.is_block) {

@@ -38,15 +38,15 @@ class Reader {
   std::uint16_t file_;
   std::int64_t reference_ns_;
   Pattern pattern_;
-  bool at_start_ = true;           // of a file, whose first line may be a header
-  std::vector<const Field*> csv_;  // columns of a file that has a header
-  std::string held_;               // the end of the last lines, and the line that has no end yet
-  std::size_t open_ = 0;           // where in it that line begins
-  std::uint64_t lines_ = 0;        // of the file in hand
-  std::uint64_t earlier_ = 0;      // of the files before it
-  Row block_;                      // the head of the lines below it
-  std::string plain_;              // a line without its escape sequences
-  std::string unpacked_;           // a line of Docker's
+  bool at_start_ = true;       // of a file, whose first line may be a header
+  Csv csv_;                    // of a file that has a header
+  std::string held_;           // the end of the last lines, and the line that has no end yet
+  std::size_t open_ = 0;       // where in it that line begins
+  std::uint64_t lines_ = 0;    // of the file in hand
+  std::uint64_t earlier_ = 0;  // of the files before it
+  Row block_;                  // the head of the lines below it
+  std::string plain_;          // a line without its escape sequences
+  std::string unpacked_;       // a line of Docker's
 };
 
 }  // namespace oddrank::metrics

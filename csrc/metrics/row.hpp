@@ -10,23 +10,25 @@
 
 namespace oddrank::metrics {
 
-// total: iterations of the whole training. time: seconds since 1970, or since the training began
-// where lines name no date. step: seconds of an iteration. tokens, samples: consumed until now.
-// batch: samples of an iteration. tflops: a GPU's. skipped, nan: iterations of this row. min, max:
-// over the ranks. slow_share: how much faster the fastest rank is than the slowest: 0.1 is 10 %.
+// total: iterations of the whole training. epoch: which may count its iterations anew. time:
+// seconds since 1970, or since the training began where lines name no date. step: seconds of an
+// iteration. tokens, samples: consumed until now. batch: samples of an iteration. tflops: a GPU's.
+// skipped, nan: iterations of this row. slow_share: how much faster the fastest rank is than the
+// slowest: 0.1 is 10 %.
 // clang-format off
 enum Column : std::uint8_t {
-  kIteration, kTotal, kTime, kStepSeconds, kLoss, kGradNorm, kLearningRate, kTokens, kSamples,
+  kIteration, kTotal, kEpoch, kTime, kStepSeconds, kLoss, kGradNorm, kLearningRate, kTokens, kSamples,
   kBatch, kTflops, kTokensPerSecond, kSamplesPerSecond, kMfu, kLossScale, kSkipped, kNan, kSequence,
-  kLossMin, kLossMax, kStepMin, kStepMax, kSlowShare, kSlowRank, kColumns
+  kSlowShare, kSlowRank, kColumns
 };
 // clang-format on
 
 // As --csv and --pattern name them.
 inline constexpr auto kColumnNames = split<kColumns>(
-    "iteration total time step_seconds loss grad_norm learning_rate tokens samples batch tflops "
-    "tokens_per_second samples_per_second mfu loss_scale skipped nan sequence loss_min loss_max "
-    "step_min step_max slow_share slow_rank");
+    "iteration total epoch time step_seconds loss grad_norm learning_rate tokens samples batch "
+    "tflops "
+    "tokens_per_second samples_per_second mfu loss_scale skipped nan sequence slow_share "
+    "slow_rank");
 
 inline constexpr auto kNowhere = std::string_view::npos;
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();

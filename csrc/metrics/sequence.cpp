@@ -3,7 +3,6 @@
 #include "metrics/sequence.hpp"
 
 #include <cmath>
-#include <map>
 
 namespace oddrank::metrics {
 namespace {
@@ -32,6 +31,7 @@ void Sequence::add(const Row& row, std::vector<Step>& steps) {
   Row counted = row;
   // HF Trainer without its progress bar: the rows are counted.
   if (!row.has(kIteration)) counted[kIteration] = ++counted_;
+  if (row.has(kEpoch)) count_on(counted);
   const Place place = place_of(counted);
   if (place == Place::same) join(counted);
   if (place == Place::next) {
@@ -40,6 +40,20 @@ void Sequence::add(const Row& row, std::vector<Step>& steps) {
     begin(counted, started_ && back);
   }
   remember(counted);
+}
+
+// Adds the iterations of the epochs before, if epochs count theirs anew.
+void Sequence::count_on(Row& row) {
+  const auto [known, is_new] = before_epoch_.try_emplace(std::floor(row[kEpoch]), 0);
+  if (is_new && known != before_epoch_.begin()) {
+    const double before = std::prev(known)->second;
+    const double last = step_.row[kIteration];
+    const bool anew = std::next(known) == before_epoch_.end() && row[kIteration] + before <= last;
+    known->second = anew ? last : before;
+  }
+  row[kIteration] += known->second;
+  if (known->second > 0) row[kTotal] = kUnknown;
+  if (before_epoch_.size() > kRemembered) before_epoch_.erase(before_epoch_.begin());
 }
 
 Sequence::Place Sequence::place_of(const Row& row) {
@@ -107,9 +121,15 @@ void Sequence::flush(std::vector<Step>& steps) {
   steps.push_back(step_);
 }
 
-// Ranks that never agreed print losses of their own, which differ by design.
+// Ranks that never agreed print losses of their own, which differ by design: their mean counts.
 void Sequence::judge_losses() {
-  if (losses_.size() < 2 || own_losses_) return;
+  if (losses_.size() < 2) return;
+  if (own_losses_) {
+    double sum = 0;
+    for (const auto& [rank, loss] : losses_) sum += loss;
+    step_.row[kLoss] = sum / static_cast<double>(losses_.size());
+    return;
+  }
   std::map<double, std::size_t> votes;
   for (const auto& [rank, loss] : losses_) ++votes[loss];
   if (votes.size() == 1) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -39,6 +40,7 @@ class Sequence {
 
  private:
   enum class Place { same, next, late };  // next: also where it goes back
+  void count_on(Row& row);
   Place place_of(const Row& row);
   bool& sign(Row::Kind kind) { return signs_[static_cast<std::size_t>(kind)]; }
   void begin(const Row& row, bool restarted);
@@ -50,6 +52,7 @@ class Sequence {
   bool in_hand_ = false;
   bool started_ = false;                               // step_ holds an iteration, in hand or not
   std::array<bool, 5> signs_{};                        // since the last row, by kind
+  std::map<double, double> before_epoch_;              // epoch -> iterations before it
   double counted_ = 0;                                 // for rows that name no iteration
   double interval_ = kUnknown;                         // iterations between two rows
   double pace_ = kUnknown;                             // seconds between two rows

@@ -11,7 +11,6 @@ namespace {
 constexpr Limits kLossLimits{0.4, 0.15, 0.1, 0.15, 1};
 constexpr Limits kGradLimits{0, 1.3, 1.3, 1.6, 1};
 constexpr Limits kSpeedLimits{0, 0.03, 0.03, 0.1, -1};
-constexpr Limits kSpreadLimits{0, 0.18, 0.18, 0.18, 1};
 
 constexpr std::string_view kOfOneGpu = "TFLOP/s";
 constexpr double kLeastSpell = 30;    // seconds of rows that the clock alone measures
@@ -41,8 +40,7 @@ constexpr std::size_t kRepeated = 2;  // pauses that are expected to come again
 Verdicts::Verdicts()
     : loss_{Series(kLossLimits), "loss-spike"},
       grad_{Series(kGradLimits), "grad-growth"},
-      speed_{Series(kSpeedLimits), "slower"},
-      spread_{Series(kSpreadLimits), "spread"} {}
+      speed_{Series(kSpeedLimits), "slower"} {}
 
 void Verdicts::add(const Step& step) {
   const Row& row = step.row;
@@ -58,6 +56,8 @@ void Verdicts::add(const Step& step) {
     interval_ = iterations;
   }
   judge_numbers(step);
+  if (row.has(kLoss) || row.loss_is_nan || row[kNan] > 0) loss_.see(figures_.rows);
+  if (row.has(kGradNorm) || row.grad_is_nan) grad_.see(figures_.rows);
   if (row[kGradNorm] > 0) judge(grad_, row[kGradNorm], row, at);
   if (row.has(kLoss) && row[kLoss] != 0) judge(loss_, row[kLoss], row, at);
   if (!step.restarted) {
@@ -71,9 +71,6 @@ void Verdicts::add(const Step& step) {
     if (is_long && !recent_.empty() && recent_.back().is_long) pause = {};
     const Speed speed = speed_of(row, iterations, gap);
     push_bounded(recent_, {iterations, row[kStepSeconds], gap, pause, is_long, speed}, kRecent);
-  }
-  if (row[kStepMin] > 0 && row[kStepMax] >= row[kStepMin] && run_rows_ >= kWarmUp) {
-    judge(spread_, row[kStepMax] / row[kStepMin], row, at, false);
   }
   ++run_rows_;
   if (row.has(kTime) && std::isnan(figures_.first_time)) figures_.first_time = row[kTime];
@@ -134,6 +131,7 @@ Suspect* Verdicts::report(std::string_view kind, const Row& row) {
 
 // Adds a value. The suspect grows with the series' change.
 void Verdicts::judge(Watched& watched, double value, const Row& row, double first, bool briefly) {
+  watched.see(figures_.rows);
   const Series::Event event = watched.series.add(value, row[kIteration], first, briefly);
   if (event == Series::Event::none) return;
   const Change& change = watched.series.change();
@@ -155,7 +153,8 @@ void Verdicts::judge_speed(const Step& step, double gap) {
     return row[column] > 0 && last_step_.row[column] > 0 && row[column] != last_step_.row[column];
   };
   if (differs(kBatch) || differs(kSequence)) {  // other work: other times
-    for (Watched* each : {&speed_, &grad_, &spread_}) each->reset();
+    speed_.reset();
+    grad_.reset();
     recent_.clear();
   }
   const Speed now = speed_of(row, row[kIteration] - step.before, gap);
@@ -352,8 +351,11 @@ void Verdicts::judge_restart(const Step& step, double gap) {
     each->series.rewind(step.row[kIteration]);
     each->open = nullptr;
   }
-  spread_.reset();  // the ranks may be on other nodes
   if (speed_of(step.row, 1, kUnknown).unit == kOfOneGpu) return;
+  const Figures now = figures();
+  if (!(now.speed_unit == before_.unit && now.speed <= before_.value)) {
+    before_ = {now.speed_unit, now.speed};
+  }
   speed_.reset();
   spell_ = {};
   unit_ = {};
@@ -362,6 +364,7 @@ void Verdicts::judge_restart(const Step& step, double gap) {
 Figures Verdicts::figures() const {
   Figures made = figures_;
   made.judged = {loss_.series.judged(), grad_.series.judged(), speed_.series.judged()};
+  made.gone = {loss_.gone(made.rows), grad_.gone(made.rows), speed_.gone(made.rows)};
   made.speed_unit = unit_;
   if (unit_.empty() && !recent_.empty()) made.speed_unit = recent_.back().speed.unit;
   // Of the last rows that have a number, the median.
@@ -378,6 +381,7 @@ Figures Verdicts::figures() const {
     return row.speed.unit == made.speed_unit ? row.speed.value : kUnknown;
   });
   if (made.speed_unit.ends_with("clock")) made.speed = 1 / pace_by_clock();
+  if (made.speed_unit == before_.unit) made.speed_before = before_.value;
   double iterations = 0, seconds = 0;
   std::size_t count = 0;
   for (const Entry& row : recent_) {

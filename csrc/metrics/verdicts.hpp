@@ -25,10 +25,10 @@ struct Pause {
 
 // A change of a level, or what is described by the same numbers.
 struct Suspect : Change {
-  // loss-spike, loss-rise (what 3 rows do not show), grad-growth, slower (throughput), spread (time
-  // of the slowest rank as a multiple of the fastest one's): as Change. stall: seconds beyond the
-  // usual. nan-loss, nan-grad, zero-loss (level: the last one above 0), skipped. disagree (value:
-  // another loss than `level`), straggler. restart (count: lost iterations, seconds: lost time).
+  // loss-spike, loss-rise (what 3 rows do not show), grad-growth, slower (throughput): as Change.
+  // stall: seconds beyond the usual. nan-loss, nan-grad, zero-loss (level: the last one above 0),
+  // skipped. disagree (value: another loss than `level`), straggler. restart (count: lost
+  // iterations, seconds: lost time).
   std::string_view kind;
   double fired = kUnknown;  // iteration after which it could be said
   double share = kUnknown;  // of a drop or a slow rank: 0.05 is 5 %
@@ -53,14 +53,16 @@ struct Figures {
   std::uint64_t rows = 0;  // iterations that were printed
   std::uint64_t restarts = 0;
   std::array<std::uint64_t, 3> judged{};  // rows: losses, grad norms, throughputs
+  std::array<std::uint64_t, 3> gone{};    // the last rows, if they lack it and others did not
   std::uint64_t left_out = 0;             // suspects beyond kMostSuspects
   double lost_iterations = 0;
   Spent spent;
   double first_time = kUnknown;
-  Row last;                 // the newest number of each column; a loss that is NaN has none
-  double pace = kUnknown;   // seconds of an iteration, of the last rows
-  double pauses = 0;        // seconds of an iteration that pauses add
-  double speed = kUnknown;  // of the last rows
+  Row last;                        // the newest number of each column; a loss that is NaN has none
+  double pace = kUnknown;          // seconds of an iteration, of the last rows
+  double pauses = 0;               // seconds of an iteration that pauses add
+  double speed = kUnknown;         // of the last rows
+  double speed_before = kUnknown;  // a restart, the best one, if nothing is compared with it
   std::string_view speed_unit;
 };
 
@@ -82,7 +84,14 @@ class Verdicts {
     Series series;
     std::string_view kind;
     Suspect* open = nullptr;
+    std::uint64_t last = 0;  // row that had such a number
+    std::uint64_t most = 1;  // rows from one that had it to the next
     void reset() { series.reset(), open = nullptr; }
+    void see(std::uint64_t row) {
+      if (last > 0) most = std::max(most, row - last);
+      last = row;
+    }
+    std::uint64_t gone(std::uint64_t row) const { return row - last > 2 * most ? row - last : 0; }
   };
   // Rows one after another of which each is bad.
   struct Streak {
@@ -123,7 +132,6 @@ class Verdicts {
   Watched loss_;
   Watched grad_;
   Watched speed_;
-  Watched spread_;  // of the ranks' times
   Streak nan_loss_{"nan-loss"};
   Streak nan_grad_{"nan-grad"};
   Streak zero_loss_{"zero-loss"};
@@ -143,6 +151,7 @@ class Verdicts {
   double interval_ = kUnknown;
   std::size_t run_rows_ = 0;  // since the last start
   std::string_view unit_;
+  Speed before_;                // restarts, the best one
   double above_zero_ = 0;       // the last loss that was not 0
   bool zero_is_usual_ = false;  // this loss was 0 now and then
   bool had_grad_ = false;

@@ -48,4 +48,3 @@ def test_panels_lines_and_marks_are_those_of_the_log(golden):
         figure.canvas.draw()
         said.append(f"{name}\n{described(figure)}")
     golden("\n\n".join(said))
-    assert [picture._minor(y, 0) for y in (0.2, 3, 5, 10)] == ["0.2", "", "5", ""]

@@ -50,7 +50,7 @@ def one(
     """Returns the finding of one suspect; None if it is none: a drop that was soon over."""
     if suspect["kind"] == "restart":
         return _restarts([suspect], logs) if suspect["count"] > 0 else None
-    if suspect["kind"] in ("slower", "spread") and suspect["until"] and suspect["count"] < _LASTING:
+    if suspect["kind"] == "slower" and suspect["until"] and suspect["count"] < _LASTING:
         return None
     row, told = _TABLE[suspect["kind"]], _told(suspect, unit)
     warned = [
@@ -122,11 +122,6 @@ _TABLE = {
                         over="the grad norm is back at its level"),
     "slower": _Row("slow", _change("throughput"), _SINCE, _sure(_LASTING, 100), _SPEED_NEXT, _BEGAN,
                    over="throughput is back at its level"),
-    "spread": _Row(
-        "slow", "a rank has become slow: since iteration {first} the slowest one takes {times:.2f}"
-        " times as long as the fastest, before {times_before:.2f} times", _SINCE,
-        _sure(_LASTING, 100), _SPEED_NEXT, (*_BEGAN, "the lines do not name the rank"),
-        over="the ranks take equally long again"),
     "stall": _Row(
         "late", "{came} for {seconds} after iteration {first}; one usually takes {usual}",
         "the longest pause of {known} by far; none of that kind came before", _sure(0, 100),
@@ -172,7 +167,6 @@ def _told(s: Suspect, unit: str) -> dict[str, Any]:
         **{name: _whole(s[name]) for name in ("first", "at", "fired")},
         **{name: _number(s[name]) for name in ("level", "value")},
         "exact": _number(s["value"], 8), "exact_before": _number(s["level"], 8),
-        "times": s["value"], "times_before": s["level"],
         "rows": _rows(s["count"]), "known": _rows(s["known"]), "writers": s["known"],
         "iterations": _times(s["count"], "iteration"), "count": s["count"], "share": s["share"],
         "rose": f"fell{slowly} by {s['share']:.1%}" if s["kind"] == "slower" else f"rose{slowly}",

@@ -22,7 +22,7 @@ _SMOOTH = 15  # points behind the dark line, where there are many
 _PANELS = {
     "loss": ("loss-spike", "loss-rise", "nan-loss", "zero-loss", "disagree", "skipped"),
     "grad norm": ("grad-growth", "nan-grad"),
-    "throughput": ("slower", "stall", "straggler", "spread"),
+    "throughput": ("slower", "stall", "straggler"),
 }
 
 
@@ -107,17 +107,13 @@ def _panel(axis: Any, name: str, runs: Sequence[_Run], *, unit: str, colour: str
         if high > 4 * low:
             axis.set_yscale("log")
             axis.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
-            if high < 30 * low:
-                axis.yaxis.set_minor_formatter(_minor)
-                axis.tick_params(axis="y", which="minor", labelsize=8)
+            axis.yaxis.set_minor_formatter(
+                matplotlib().ticker.LogFormatter(minor_thresholds=(1.5, 0.5))
+            )
+            axis.tick_params(axis="y", which="minor", labelsize=8)
     axis.grid(visible=True, alpha=0.25, linewidth=0.6)
     axis.spines[["top", "right"]].set_visible(False)
     axis.margins(x=0.01)
-
-
-def _minor(y: float, _: object) -> str:
-    """Labels 2 and 5 between powers of ten."""
-    return f"{y:g}" if f"{y:e}"[0] in "25" else ""
 
 
 def _smoothed(values: Sequence[float]) -> list[float]:

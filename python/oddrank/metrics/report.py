@@ -16,6 +16,7 @@ from oddrank.report import Report
 COLUMNS = ("iteration", "of", "loss", "grad norm", "throughput", "an iteration", "left", "restarts")
 # With fewer rows nothing can be judged.
 _LEAST = 45
+_SLOWER = 0.9
 _SERIES = ("loss", "grad norm", "throughput")
 _PREFIX = "oddrank_metrics_"
 
@@ -28,16 +29,22 @@ def made(job: Any, paths: Sequence[str], notes: Notes | None = None) -> Report:
     notes = notes or Notes()
     figures, suspects = job.figures(), job.suspects()
     unjudged = [name for name, rows in zip(_SERIES, figures["judged"], strict=True) if not rows]
+    gone = {
+        name: rows
+        for name, rows in zip(_SERIES, figures["gone"], strict=True)
+        if rows >= _LEAST and name not in unjudged
+    }
     data = _data(job, figures, suspects, paths) | {
         "skipped": list(notes.lines),
-        "not_judged": unjudged,
+        "not_judged": [*unjudged, *gone],
     }
     found = findings(suspects, _names(paths), data["throughput"]["unit"])
     complete = figures["rows"] >= _LEAST and len(unjudged) < len(_SERIES)
     why = _why(figures, paths)
     if unjudged and figures["rows"] >= _LEAST:
         why += f"; not judged, as too few lines have it: {', '.join(unjudged)}"
-    return Report.of("metrics", {}, data, found, complete=complete and not notes.lost,
+    why += "".join(f"; no {name} in the last {rows} of them" for name, rows in gone.items())
+    return Report.of("metrics", {}, data, found, complete=complete and not (notes.lost or gone),
                      why=why + notes.lost_text)  # fmt: skip
 
 
@@ -50,14 +57,10 @@ def _data(
         "logs": list(paths),
         "lines": job.lines(),
         "rows": figures["rows"],
-        "iteration": last["iteration"],
-        "total": last["total"],
-        "loss": last["loss"],
-        "grad_norm": last["grad_norm"],
+        **{name: last[name] for name in ("iteration", "total", "loss", "grad_norm")},
         "loss_is_nan": figures["loss_is_nan"],
         "grad_norm_is_nan": figures["grad_is_nan"],
-        "tokens": last["tokens"],
-        "samples": last["samples"],
+        **{name: last[name] for name in ("tokens", "samples")},
         "throughput": {"value": figures["speed"], "unit": figures["speed_unit"]},
         "iteration_s": figures["pace"],
         "left_s": left,
@@ -104,9 +107,14 @@ def _why(figures: Mapping[str, Any], paths: Sequence[str]) -> str:
         f"read: {counted}; {figures['restarts']} restart{'' if figures['restarts'] == 1 else 's'}"
     )
     good = _goodput(figures)
-    if good["share"] is None:
-        return many
-    return f"{many}; goodput {good['share']:.0%} of {duration(good['total_s'])}"
+    if good["share"] is not None:
+        many += f"; goodput {good['share']:.0%} of {duration(good['total_s'])}"
+    if (figures["speed"] or 0) < _SLOWER * (figures["speed_before"] or 0):
+        many += (
+            f"; throughput is {figures['speed'] / figures['speed_before']:.0%} of that before a"
+            " restart, which is not judged: the number of GPUs may be another"
+        )
+    return many
 
 
 def spent(report: Report) -> list[tuple[str, Sequence[str], Iterable[Sequence[object]]]]:
