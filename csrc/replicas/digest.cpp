@@ -6,12 +6,15 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <string>
 #include <system_error>
 #include <thread>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+
+#include "os/error.hpp"
 
 namespace oddrank::replicas {
 namespace {
@@ -90,15 +93,16 @@ std::atomic<bool> avx2{__builtin_cpu_supports("avx2") != 0};
 // What a thread takes at a time: long enough that taking it costs nothing.
 constexpr std::uint64_t kTileBytes = 256 * kChunkBytes;
 
-// Bytes [begin, end) of the tensor at `address`, and the row that its digest is added to.
+// Bytes [begin, end) of the tensor at `address`, and the row that their digest is added to.
 struct Tile {
   std::uintptr_t address;
   std::uint64_t begin, end;
-  Digest* row;
+  std::size_t row;
 };
 
 // Takes tiles until none is left. `next` is shared by the threads; each adds to a row atomically.
-void take_tiles(const std::vector<Tile>& tiles, std::atomic<std::size_t>& next) noexcept {
+void take_tiles(const std::vector<Tile>& tiles, std::atomic<std::size_t>& next,
+                std::vector<Digest>& rows) noexcept {
   for (std::size_t number = next++; number < tiles.size(); number = next++) {
     const Tile& tile = tiles[number];
     Digest sum;
@@ -107,8 +111,8 @@ void take_tiles(const std::vector<Tile>& tiles, std::atomic<std::size_t>& next) 
       const std::uint64_t length = std::min<std::uint64_t>(kChunkBytes, tile.end - at);
       sum += chunk_digest(chunk_sums(data, length), at / kChunkBytes);
     }
-    std::atomic_ref(tile.row->low) += sum.low;
-    std::atomic_ref(tile.row->high) += sum.high;
+    std::atomic_ref(rows[tile.row].low) += sum.low;
+    std::atomic_ref(rows[tile.row].high) += sum.high;
   }
 }
 
@@ -116,31 +120,36 @@ void take_tiles(const std::vector<Tile>& tiles, std::atomic<std::size_t>& next) 
 
 std::vector<Digest> digest_blocks(const std::vector<Range>& ranges, std::uint64_t block,
                                   int threads) {
-  std::size_t count = 0;
-  for (const Range& range : ranges) count += count_blocks(range, block);
-  std::vector<Digest> rows(count);
   std::vector<std::uint64_t> sizes;
   std::vector<Tile> tiles;
   for (const auto& [address, begin, end] : ranges) {
-    const std::size_t own = sizes.size() + count_blocks({address, begin, end}, block);
-    for (std::uint64_t first = begin; sizes.size() < own;) {
+    if (block % kChunkBytes != 0 || begin % kChunkBytes != 0 || end < begin ||
+        (address == 0 && end > begin)) {
+      throw Error("bytes " + std::to_string(begin) + " to " + std::to_string(end) +
+                  " in blocks of " + std::to_string(block) + ": blocks are multiples of " +
+                  std::to_string(kChunkBytes) + " bytes, begin at one, and have memory");
+    }
+    std::uint64_t left = block == 0 ? 1 : (end - begin + block - 1) / block;
+    for (std::uint64_t first = begin; left > 0; --left) {
       const std::uint64_t last = block == 0 ? end : std::min(first + block, end);
       for (std::uint64_t at = first; at < last; at += kTileBytes) {
-        tiles.push_back({address, at, std::min(at + kTileBytes, last), &rows[sizes.size()]});
+        tiles.push_back({address, at, std::min(at + kTileBytes, last), sizes.size()});
       }
       sizes.push_back(last - first);
       first = last;
     }
   }
+  std::vector<Digest> rows(sizes.size());
   std::atomic<std::size_t> next{0};
   std::vector<std::thread> helpers;
   const auto wanted = std::min(tiles.size(), static_cast<std::size_t>(std::max(1, threads)));
   try {
-    while (helpers.size() + 1 < wanted) helpers.emplace_back([&] { take_tiles(tiles, next); });
+    while (helpers.size() + 1 < wanted)
+      helpers.emplace_back([&] { take_tiles(tiles, next, rows); });
   } catch (const std::system_error&) {
     // No more threads for this process: those that exist do the work.
   }
-  take_tiles(tiles, next);
+  take_tiles(tiles, next, rows);
   for (std::thread& helper : helpers) helper.join();
   for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = finish(rows[i], sizes[i]);
   return rows;

@@ -18,10 +18,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
-#include "os/error.hpp"
 #include "os/mix.hpp"
 
 namespace oddrank::replicas {
@@ -81,20 +79,9 @@ struct Range {
   std::uint64_t end = 0;
 };
 
-// Returns the number of blocks of `block` bytes in a range; block: a multiple of kChunkBytes, or 0:
-// the range is one. Throws Error if that can't be.
-inline std::uint64_t count_blocks(const Range& range, std::uint64_t block) {
-  if (block % kChunkBytes != 0 || range.begin % kChunkBytes != 0 || range.end < range.begin ||
-      (range.address == 0 && range.end > range.begin)) {
-    throw Error("bytes " + std::to_string(range.begin) + " to " + std::to_string(range.end) +
-                " in blocks of " + std::to_string(block) + ": blocks are multiples of " +
-                std::to_string(kChunkBytes) + " bytes, begin at one, and have memory");
-  }
-  return block == 0 ? 1 : (range.end - range.begin + block - 1) / block;
-}
-
-// Returns the digest of each block of each range in host memory. threads: how many may compute;
-// small work takes fewer. Throws Error as count_blocks().
+// Returns the digest of each block of `block` bytes of each range in host memory. block: a multiple
+// of kChunkBytes, or 0: whole ranges. threads: how many may compute; small work takes fewer. Throws
+// Error if that can't be.
 std::vector<Digest> digest_blocks(const std::vector<Range>& ranges, std::uint64_t block,
                                   int threads);
 

@@ -13,31 +13,22 @@ constexpr unsigned kWarp = 32;
 constexpr unsigned kDigestThreads = 256;
 constexpr unsigned kDigestBlocksPerProcessor = 6;
 // Arguments of a kernel have 4 KiB: so many tensors fit into one launch.
-constexpr unsigned kMostItems = 120;
+constexpr unsigned kMostTensors = 240;
 // Words of a chunk that a lane takes, in loads of 16 bytes.
 constexpr unsigned kLoads = kChunkWords / 2 / kWarp;
 static_assert(kChunkWords == 2 * kWarp * kLoads);
 
-struct Item {
-  std::uint64_t address;
-  std::uint64_t begin, end;  // in bytes of the tensor
-  std::uint32_t first_row;   // of this launch's rows
-  std::uint32_t padding;
-};
-
 struct Launch {
   Digest* rows;
-  std::uint64_t block_chunks;  // chunks of a row
-  std::uint64_t chunks;        // of all items
-  std::uint32_t items;
-  std::uint32_t row_count;
-  Item item[kMostItems];
-  std::uint32_t padding;
+  std::uint64_t chunks;  // of all tensors
+  std::uint64_t count;
+  GpuTensor tensor[kMostTensors];
 };
 static_assert(sizeof(Launch) <= 4096, "what a kernel takes as arguments");
+static_assert(kMostTensors <= kDigestThreads, "finish_rows() has one block");
 
-__host__ __device__ std::uint64_t chunks_of(const Item& item) {
-  return (item.end - item.begin + kChunkBytes - 1) / kChunkBytes;
+__host__ __device__ std::uint64_t chunks_of(const GpuTensor& tensor) {
+  return (tensor.bytes + kChunkBytes - 1) / kChunkBytes;
 }
 
 // Reads the word at any alignment; bytes beyond `left` are zeros.
@@ -106,43 +97,31 @@ __global__ void __launch_bounds__(kDigestThreads)
   std::uint64_t left = warp * each < launch.chunks ? min(each, launch.chunks - warp * each) : 0;
   if (left == 0) return;
   unsigned number = 0;
-  std::uint64_t chunk = warp * each;  // from the item's begin
-  while (chunk >= chunks_of(launch.item[number])) chunk -= chunks_of(launch.item[number++]);
+  std::uint64_t chunk = warp * each;  // from the tensor's begin
+  while (chunk >= chunks_of(launch.tensor[number])) chunk -= chunks_of(launch.tensor[number++]);
   while (left > 0) {
-    const Item& item = launch.item[number];
-    const std::uint64_t all = chunks_of(item);
-    const std::uint64_t block = chunk / launch.block_chunks;
-    // The run ends with the row, the tensor, or this warp's chunks.
-    const std::uint64_t end = min(min((block + 1) * launch.block_chunks, all), chunk + left);
+    const GpuTensor& tensor = launch.tensor[number];
+    // The run ends with the tensor, or with this warp's chunks.
+    const std::uint64_t end = min(chunks_of(tensor), chunk + left);
     Digest sum;
     for (std::uint64_t i = chunk; i < end; ++i) {
-      const std::uint64_t at = item.begin + i * kChunkBytes;
-      const auto* const data = reinterpret_cast<const unsigned char*>(item.address) + at;
-      const std::uint64_t bytes = min(std::uint64_t{kChunkBytes}, item.end - at);
-      sum += chunk_digest(over_warp(lane_sums(data, bytes, keys, lane)), at / kChunkBytes);
+      const std::uint64_t at = i * kChunkBytes;
+      const auto* const data = reinterpret_cast<const unsigned char*>(tensor.address) + at;
+      const std::uint64_t bytes = min(std::uint64_t{kChunkBytes}, tensor.bytes - at);
+      sum += chunk_digest(over_warp(lane_sums(data, bytes, keys, lane)), i);
     }
-    if (lane == 0) add_to_row(launch.rows + item.first_row + block, sum);
+    if (lane == 0) add_to_row(launch.rows + number, sum);
     left -= end - chunk;
     chunk = end;
-    while (left > 0 && chunk >= chunks_of(launch.item[number])) {
-      chunk -= chunks_of(launch.item[number++]);
+    while (left > 0 && chunk >= chunks_of(launch.tensor[number])) {
+      chunk -= chunks_of(launch.tensor[number++]);
     }
   }
 }
 
 __global__ void finish_rows(const __grid_constant__ Launch launch) {
-  const std::uint32_t row = blockIdx.x * blockDim.x + threadIdx.x;
-  if (row >= launch.row_count) return;
-  unsigned number = 0;
-  while (number + 1 < launch.items && launch.item[number + 1].first_row <= row) ++number;
-  const Item& item = launch.item[number];
-  const std::uint64_t bytes = item.end - item.begin;
-  std::uint64_t block_bytes = bytes;
-  if (bytes > launch.block_chunks * kChunkBytes) {
-    const std::uint64_t before = (row - item.first_row) * launch.block_chunks * kChunkBytes;
-    block_bytes = min(launch.block_chunks * kChunkBytes, bytes - before);
-  }
-  launch.rows[row] = finish(launch.rows[row], block_bytes);
+  const unsigned row = blockIdx.x * blockDim.x + threadIdx.x;
+  if (row < launch.count) launch.rows[row] = finish(launch.rows[row], launch.tensor[row].bytes);
 }
 
 unsigned grid_of(int device, std::uint64_t chunks) {
@@ -152,54 +131,31 @@ unsigned grid_of(int device, std::uint64_t chunks) {
   return static_cast<unsigned>(std::max<std::uint64_t>(1, std::min(needed, most)));
 }
 
-void run(int device, cudaStream_t stream, const Launch& launch) {
-  ODDRANK_CUDA_CHECK(cudaMemsetAsync(launch.rows, 0, launch.row_count * sizeof(Digest), stream));
-  if (launch.chunks > 0) {
-    digest_chunks<<<grid_of(device, launch.chunks), kDigestThreads, 0, stream>>>(launch);
-    cuda::launched("launch of digest_chunks");
-  }
-  const unsigned blocks = (launch.row_count + kDigestThreads - 1) / kDigestThreads;
-  finish_rows<<<blocks, kDigestThreads, 0, stream>>>(launch);
-  cuda::launched("launch of finish_rows");
-}
-
 }  // namespace
 
-std::size_t gpu_digest(int device, cudaStream_t stream, const std::vector<Range>& ranges,
-                       std::uint64_t block, std::uintptr_t rows, std::size_t room) {
-  std::uint64_t needed = 0;
-  for (const Range& range : ranges) needed += count_blocks(range, block);
-  if (needed >= std::uint64_t{1} << 31U) throw Error("more than 2^31 blocks: take larger ones");
-  if (rows == 0 || needed == 0) return needed;
-  if (needed > room) throw Error("there is no room for " + std::to_string(needed) + " digests");
+void gpu_digest(int device, cudaStream_t stream, const std::vector<GpuTensor>& tensors,
+                std::uintptr_t rows) {
   const cuda::OnDevice chosen(device);
-  cuda::need_memory_of(device, rows, "a tensor");
-  for (const Range& range : ranges) {
-    if (range.end > range.begin) cuda::need_memory_of(device, range.address, "a tensor");
+  cuda::need_memory_of(device, rows, "digests");
+  for (const GpuTensor& tensor : tensors) {
+    if (tensor.bytes > 0) cuda::need_memory_of(device, tensor.address, "a tensor");
   }
-  Launch launch{};
-  // No run of a whole tensor is longer, and products of it stay far below 2^64.
-  launch.block_chunks = block == 0 ? std::uint64_t{1} << 50U : block / kChunkBytes;
-  auto* const first = reinterpret_cast<Digest*>(rows);
-  std::uint64_t done = 0;
-  launch.rows = first;
-  for (const Range& range : ranges) {
-    const std::uint64_t own = count_blocks(range, block);
-    if (own == 0) continue;
-    if (launch.items == kMostItems) {
-      run(device, stream, launch);
-      done += launch.row_count;
-      launch.rows = first + done;
-      launch.items = launch.row_count = 0;
-      launch.chunks = 0;
+  for (std::size_t first = 0; first < tensors.size(); first += kMostTensors) {
+    Launch launch{};
+    launch.rows = reinterpret_cast<Digest*>(rows) + first;
+    launch.count = std::min<std::size_t>(kMostTensors, tensors.size() - first);
+    for (std::size_t i = 0; i < launch.count; ++i) {
+      launch.tensor[i] = tensors[first + i];
+      launch.chunks += chunks_of(launch.tensor[i]);
     }
-    Item& item = launch.item[launch.items++];
-    item = {range.address, range.begin, range.end, launch.row_count, 0};
-    launch.row_count += static_cast<std::uint32_t>(own);
-    launch.chunks += chunks_of(item);
+    ODDRANK_CUDA_CHECK(cudaMemsetAsync(launch.rows, 0, launch.count * sizeof(Digest), stream));
+    if (launch.chunks > 0) {
+      digest_chunks<<<grid_of(device, launch.chunks), kDigestThreads, 0, stream>>>(launch);
+      cuda::launched("launch of digest_chunks");
+    }
+    finish_rows<<<1, kDigestThreads, 0, stream>>>(launch);
+    cuda::launched("launch of finish_rows");
   }
-  run(device, stream, launch);
-  return needed;
 }
 
 }  // namespace oddrank::replicas

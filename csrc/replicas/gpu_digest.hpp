@@ -7,12 +7,16 @@
 
 namespace oddrank::replicas {
 
-// Puts kernels on `stream` of `device` that write a Digest for each block of each range to `rows`,
-// device memory aligned to 16 bytes. block: bytes, a multiple of kChunkBytes; 0: a range is one
-// block. Returns the number of rows; with rows == 0 it launches nothing. Never waits for the GPU,
-// allocates nothing, and may be captured into a graph: the ranges travel as arguments of kernels.
-// Throws Error if `room`, in rows, is too small or an address is not in the GPU's memory.
-std::size_t gpu_digest(int device, cudaStream_t stream, const std::vector<Range>& ranges,
-                       std::uint64_t block, std::uintptr_t rows, std::size_t room);
+// A tensor whose elements follow each other in the memory of a GPU.
+struct GpuTensor {
+  std::uint64_t address = 0;
+  std::uint64_t bytes = 0;
+};
+
+// Puts kernels on `stream` of `device` that write a Digest for each tensor to `rows`, device memory
+// aligned to 16 bytes. Never waits for the GPU, allocates nothing, and may be captured into a
+// graph: addresses travel as arguments of kernels. Throws Error if one is not in the GPU's memory.
+void gpu_digest(int device, cudaStream_t stream, const std::vector<GpuTensor>& tensors,
+                std::uintptr_t rows);
 
 }  // namespace oddrank::replicas

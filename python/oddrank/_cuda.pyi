@@ -141,14 +141,7 @@ class Communicator:
 
 # replicas
 
-def gpu_digest(
-    device: int,
-    stream: int,
-    ranges: Sequence[tuple[int, int, int]],
-    block: int,
-    rows: int,
-    room: int,
-) -> int: ...
+def gpu_digest(device: int, stream: int, tensors: Sequence[tuple[int, int]], rows: int) -> None: ...
 
 # selftest
 def verify_memory(

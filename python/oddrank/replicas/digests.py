@@ -49,14 +49,23 @@ def _batches(tensors: Sequence[Any], numbers: Sequence[int]) -> Iterator[list[in
 
 def of_blocks(tensor: Any, block: int, begin: int, end: int) -> bytes:
     """Returns 16 bytes for each block of bytes [begin, end) of the elements in row-major order."""
-    return _content(_rows([_plain(tensor)], block, begin, min(end, size_of(tensor))))
+    part = _part(tensor, begin, end)
+    last = begin + size_of(part)
+    blocks: bytes = _native.core().digest_blocks(
+        [(part.data_ptr() - begin, begin, last)] if last > begin else [], block, _threads()
+    )
+    return blocks
 
 
 def content(tensor: Any, begin: int, end: int) -> bytes:
     """Returns the whole elements in bytes [begin, end) in row-major order."""
-    size = tensor.element_size()
-    part = _plain(tensor).reshape(-1)[begin // size : end // size].cpu()
+    part = _part(tensor, begin, end)
     return ctypes.string_at(part.data_ptr(), size_of(part))
+
+
+def _part(tensor: Any, begin: int, end: int) -> Any:
+    size = tensor.element_size()
+    return _plain(tensor).reshape(-1)[begin // size : end // size].cpu()
 
 
 def size_of(tensor: Any) -> int:
@@ -90,21 +99,24 @@ def _reads(device: Any) -> bool:
     return device.type == "cpu" or is_ours
 
 
-def _rows(tensors: Sequence[Any], block: int = 0, begin: int = 0, end: int = 0) -> Any:
+def _rows(tensors: Sequence[Any]) -> Any:
     """Returns the digests: bytes, or of a GPU rows of two words there. Waits for no GPU."""
     import torch
 
     device = tensors[0].device
-    ranges = [(t.data_ptr(), begin, end or size_of(t)) for t in tensors]
+    places = [(tensor.data_ptr(), size_of(tensor)) for tensor in tensors]
     if device.type == "cpu":
-        threads = min(_MOST_THREADS, int(torch.get_num_threads()))
-        return _native.core().digest_blocks(ranges, block, threads)
-    cuda = _native.cuda()
-    count = cuda.gpu_digest(device.index, 0, ranges, block, 0, 0)
-    rows = torch.empty((count, 2), dtype=torch.int64, device=device)
+        return _native.core().digest_blocks([(at, 0, size) for at, size in places], 0, _threads())
+    rows = torch.empty((len(tensors), 2), dtype=torch.int64, device=device)
     stream = torch.cuda.current_stream(device).cuda_stream
-    cuda.gpu_digest(device.index, stream, ranges, block, rows.data_ptr(), count)
+    _native.cuda().gpu_digest(device.index, stream, places, rows.data_ptr())
     return rows
+
+
+def _threads() -> int:
+    import torch
+
+    return min(_MOST_THREADS, int(torch.get_num_threads()))
 
 
 def _content(rows: Any) -> bytes:
