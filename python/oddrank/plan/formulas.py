@@ -37,7 +37,13 @@ def parameters(
     Leaves out the input embedding, norms and biases.
     """
     _positive(layers=layers, hidden=hidden, vocabulary=vocabulary, heads=heads, experts=experts)
-    attention = 2 * hidden**2 * (1 + (kv_heads or heads) / heads)
+    kv_heads = kv_heads or heads
+    if heads % kv_heads:
+        near = _nearest_divisors(heads, kv_heads)
+        raise OddrankError(
+            f"{heads} attention heads don't divide by {kv_heads} of keys and values: use {near}"
+        )
+    attention = 2 * hidden**2 * (1 + kv_heads / heads)
     forward = 8 * hidden**2 if ffn is None else 3 * hidden * ffn
     return layers * (attention + experts * forward) + float(hidden) * vocabulary
 
