@@ -202,9 +202,19 @@ def test_a_folder_in_a_checkpoint_is_told_to_be_left_out(tmp_path: Path):
     assert report_of(tmp_path, tmp_path).verdict == "healthy"
     (tmp_path / "global_step100" / "rank0").mkdir(parents=True)
     saved(tmp_path / "global_step100" / "rank0" / "optim.pt", state())
+    (tmp_path / "random_states_0.pkl").touch()
     report = report_of(tmp_path, tmp_path)
     assert report.verdict == "incomplete"
     assert "global_step100/" in report.why
+    assert "random_states_0.pkl" in report.why
+
+
+def test_two_tensors_of_one_path_are_two(tmp_path: Path):
+    files = [
+        saved(tmp_path / f"{n}.pt", {"a": {"b.c": torch.tensor(n)}, "a.b": {"c": torch.ones(1)}})
+        for n in range(2)
+    ]
+    assert report_of(*files).data["different"] == ["a.b.c"]
 
 
 def test_a_checkpoint_that_is_not_whole_is_one_line(tmp_path: Path, golden: Golden):

@@ -30,6 +30,8 @@ _MOST_HEADER = 100 << 20
 _MOST_TEXT = 1000
 _SHARD = re.compile(r"(.+-)(\d+)(-of-(\d+)\.\w+)")
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
+# Those of files of states that are not read.
+_OTHERS = (".npz", ".npy", ".pkl", ".h5", ".msgpack", ".gguf")
 _ZIP = b"PK\x03\x04"
 # Tensors of this many times their file's bytes repeat elements only to exhaust the reader.
 _MOST_REPEATED = 1 << 4
@@ -59,11 +61,13 @@ class Checkpoint:
     values: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
 
-    def add(self, name: str, tensor: Any, load: Callable[[], Any]) -> None:
-        """Digests a tensor. load: returns it again."""
+    def add(self, name: str, tensor: Any, load: Callable[[], Any] | None = None) -> None:
+        """Digests a tensor. load: returns it again, if it is not kept."""
         (digest,) = digests.of([tensor])
         dtype = str(tensor.dtype).removeprefix("torch.")
-        self.tensors[name] = Saved(dtype, tuple(tensor.shape), digest.hex(), load)
+        self.tensors[_unlike(name, self.tensors)] = Saved(
+            dtype, tuple(tensor.shape), digest.hex(), load or (lambda: tensor)
+        )
 
     def add_tree(self, tree: Any, name: str, file: Path) -> None:
         """Adds what torch.load returned: tensors by their path, numbers and texts as values."""
@@ -78,14 +82,21 @@ class Checkpoint:
             raise OddrankError(f"{file} has more than {_MOST_NODES} values") from error
         for path, value in every:
             if not isinstance(value, torch.Tensor):
-                self.values[path] = _as_value(value)
+                self.values[_unlike(path, self.values)] = _as_value(value)
             elif why := entries.unreadable(value):
                 self.skipped[path] = why
             else:
                 room -= digests.size_of(value)
                 if room < 0:
                     raise OddrankError(f"{file}: tensor {path} claims more than the file can hold")
-                self.add(path, value, _returns(value))
+                self.add(path, value)
+
+
+def _unlike(name: str, known: Collection[str]) -> str:
+    """Returns a name that is new: {"a": {"b.c": 1}} and {"a.b": {"c": 1}} have one path."""
+    while name in known:
+        name += "'"
+    return name
 
 
 def read(path: str) -> Checkpoint:
@@ -96,7 +107,7 @@ def read(path: str) -> Checkpoint:
         if dcp.is_one(file):
             _read_dcp(found, file)
         _read_files(found, _files_of(file, is_dcp=dcp.is_one(file)))
-        found.skipped |= dict.fromkeys(_folders_of(file), "a folder: give it by itself")
+        found.skipped |= _left_out(file)
     except OSError as error:
         where = error.filename or path
         raise OddrankError(f"can't read {where}: {error.strerror or error}") from error
@@ -109,7 +120,7 @@ def _files_of(path: Path, *, is_dcp: bool) -> list[Path]:
     """Returns the files of a path, and beside those of torch.distributed.checkpoint."""
     if not path.is_dir():
         return [path]
-    files = sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES)
+    files = sorted(file for file in path.iterdir() if file.suffix.lower() in _SUFFIXES)
     if not files and not is_dcp:
         raise OddrankError(f"{path} has no file {', '.join(_SUFFIXES)}: {ADVICE}")
     wanted = {*_listed(path).values()}
@@ -123,14 +134,16 @@ def _files_of(path: Path, *, is_dcp: bool) -> list[Path]:
     return files
 
 
-def _folders_of(path: Path) -> list[str]:
-    """Returns the folders in one that have files of checkpoints."""
-    kinds = (*_SUFFIXES, ".distcp")
-    return [
-        f"{one.name}/"
-        for one in sorted(path.iterdir() if path.is_dir() else ())
-        if one.is_dir() and any(file.suffix in kinds for file in one.rglob("*"))
-    ]
+def _left_out(path: Path) -> dict[str, str]:
+    """Returns what a folder has of states besides the files that are read -> why it is left out."""
+    found = {}
+    for one in sorted(path.iterdir() if path.is_dir() else ()):
+        within = {file.suffix for file in one.rglob("*")} if one.is_dir() else ()
+        if not {*_SUFFIXES, *_OTHERS, ".distcp"}.isdisjoint(within):
+            found[f"{one.name}/"] = "a folder: give it by itself"
+        elif one.suffix in _OTHERS:
+            found[one.name] = "no format that is read"
+    return found
 
 
 def _listed(folder: Path) -> dict[str, str]:
@@ -193,7 +206,7 @@ def _read_file(found: Checkpoint, file: Path, prefix: str) -> None:
         # Shards of one state have names of their own, whatever the number of shards is.
         for name, tensor in _safetensors(file):
             known = f"{prefix}{name}" if name in found.tensors else name
-            found.add(known, tensor, _returns(tensor))
+            found.add(known, tensor)
     else:
         use_mmap = begin[:4] == _ZIP
         found.add_tree(load(file, file, mmap=use_mmap or None), prefix.removesuffix(" "), file)
@@ -227,10 +240,6 @@ def _as_value(thing: Any) -> str:
     if len(text) <= _MOST_TEXT:
         return text
     return f"{text[:60]}... (digest {digests.of_bytes(text.encode('utf-8', 'replace')).hex()})"
-
-
-def _returns(tensor: Any) -> Callable[[], Any]:
-    return lambda: tensor
 
 
 def _safetensors(file: Path) -> Iterator[tuple[str, Any]]:

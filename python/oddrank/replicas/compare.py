@@ -11,8 +11,7 @@ from oddrank.replicas.majority import index_of, minority, text_of
 from oddrank.report import Report
 
 _MOST_LOCATED = 8
-_STEP = 16 << 20
-_FEW = 1 << 20  # elements that are compared as float64 at a time
+_FEW = 1 << 20  # elements that are compared at a time
 _MOST_SKIPPED = 3
 _TINY = 1e-300
 # Settings of a training, which transformers pickles: no tensors are lost with them.
@@ -101,55 +100,48 @@ def _how(every: Sequence[Saved | None]) -> str:
 
 
 def first_difference(one: Any, other: Any) -> str:
-    """Returns how many elements differ by their bits, and the first one with both values."""
-    import torch
-
-    one, other = (t.detach().resolve_conj().resolve_neg() for t in (one, other))
-    size = one.element_size()
-    pair = [t.contiguous().view(-1).view(torch.uint8) for t in (one, other)]
-    count, first = 0, -1
-    for at in range(0, pair[0].numel(), _STEP):
-        wrong = (pair[0][at : at + _STEP] != pair[1][at : at + _STEP]).view(-1, size).any(1)
-        if wrong.any() and first < 0:
-            first = at // size + int(wrong.nonzero()[0])
-        count += int(wrong.sum())
-    if first < 0:  # the file has changed since its digest was made
-        return "other digest"
-    values = [
-        text_of(bytes(t[first * size : (first + 1) * size].tolist()), one.dtype) for t in pair
-    ]
-    index = index_of(first, tuple(one.shape))
-    text = f"{count} of {one.numel()} elements, first at {index}: {values[0]}, {values[1]}"
-    if not one.dim():
-        text = f"scalar: {values[0]}, {values[1]}"
-    return text + _distances(one, other)
-
-
-def _distances(one: Any, other: Any) -> str:
-    """Words the largest difference of floats: absolute, and relative.
-
-    Counts apart what is NaN or infinite in one tensor only.
+    """Returns how many elements differ by their bits, the first one with both values, and of floats
+    the largest difference. Counts apart what is NaN or infinite in one tensor only.
     """
     import torch
 
-    if one.is_complex():
-        one, other = (torch.view_as_real(tensor) for tensor in (one, other))
-    if not one.is_floating_point():
-        return ""
-    unlike, largest, relative = 0, -1.0, 0.0
-    pair = [t.contiguous().view(-1) for t in (one, other)]
-    for at in range(0, pair[0].numel(), _FEW):
+    shape, size = tuple(one.shape), one.element_size()
+    pair = [t.detach().resolve_conj().resolve_neg().contiguous().view(-1) for t in (one, other)]
+    count, first, unlike, largest, relative = 0, -1, 0, -1.0, 0.0
+    is_float = one.is_floating_point() or one.is_complex()
+    for at in range(0, one.numel(), _FEW):
+        parts = [t[at : at + _FEW] for t in pair]
+        bits = [part.view(torch.uint8).view(-1, size) for part in parts]
+        wrong = (bits[0] != bits[1]).any(1)
+        count += int(wrong.sum())
+        if first < 0 and wrong.any():
+            first = at + int(wrong.nonzero()[0])
+        if not is_float:
+            continue
         try:
-            a, b = (t[at : at + _FEW].double() for t in pair)
+            a, b = (torch.view_as_real(p) if p.is_complex() else p.double() for p in parts)
         except NotImplementedError:  # a type that torch only stores
-            return ""
+            is_float = False
+            continue
         unlike += int((a.isfinite() != b.isfinite()).sum())
-        apart, size = (a - b).abs(), torch.maximum(a.abs(), b.abs())
+        apart, most = (a - b).abs(), torch.maximum(a.abs(), b.abs())
         finite = apart.isfinite()
         if finite.any():
             largest = max(largest, float(apart[finite].max()))
-            relative = max(relative, float((apart / size.clamp_min(_TINY))[finite].max()))
-    text = f"; {unlike} are NaN or infinite in one of the two" if unlike else ""
-    if largest < 0:
-        return text
-    return f"{text}; largest difference {largest:.4g} (relative {relative:.4g})"
+            relative = max(relative, float((apart / most.clamp_min(_TINY))[finite].max()))
+    if first < 0:  # the file has changed since its digest was made
+        return "other digest"
+    values = [
+        text_of(bytes(t[first : first + 1].view(torch.uint8).tolist()), one.dtype) for t in pair
+    ]
+    text = f"scalar: {values[0]}, {values[1]}"
+    if one.dim():
+        index = index_of(first, shape)
+        text = f"{count} of {one.numel()} elements, first at {index}: {values[0]}, {values[1]}"
+    if unlike:
+        text += f"; {unlike} are NaN or infinite in one of the two"
+    return (
+        text
+        if largest < 0
+        else (f"{text}; largest difference {largest:.4g} (relative {relative:.4g})")
+    )
