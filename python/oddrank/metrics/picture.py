@@ -162,15 +162,12 @@ def _time_axis(axis: Any, runs: Sequence[_Run]) -> None:
     if len(known) < 2:
         return
     low, high = axis.get_xlim()
-    ticks, labels = [], []
-    for n in range(6):
-        wanted = known[0][0] + (known[-1][0] - known[0][0]) * n / 5
-        at, when = min(known, key=lambda pair: abs(pair[0] - wanted))
-        ticks.append(at)
-        labels.append(datetime.fromtimestamp(when, timezone.utc).strftime("%m-%d %H:%M"))
+    steps = (known[0][0] + (known[-1][0] - known[0][0]) * n / 5 for n in range(6))
+    ticks = [min(known, key=lambda pair: abs(pair[0] - step)) for step in steps]
+    labels = [datetime.fromtimestamp(t, timezone.utc).strftime("%m-%d %H:%M") for _, t in ticks]
     above = axis.twiny()
     above.set_xlim(low, high)
-    above.set_xticks(ticks, labels, fontsize=8, color=_GREY)
+    above.set_xticks([at for at, _ in ticks], labels, fontsize=8, color=_GREY)
     above.tick_params(length=2, color=_GREY)
     above.spines[:].set_visible(False)
 

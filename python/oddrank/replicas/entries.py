@@ -55,19 +55,14 @@ def collect(
     found: list[Entry] = []
     skipped: list[Skipped] = []
     for name, kind, tensor, placed in _every(module, optimizer, places, what):
-        why = placed.why_not or unreadable(tensor) or _without_copy(placed)
+        why = placed.why_not or unreadable(tensor)
+        if not why and all(group.size() == 1 for group in placed.groups):
+            why = "its group has one rank: no other rank has a copy"
         if why:
             skipped.append(Skipped(name, kind, why))
         else:
             found.append(Entry(name, kind, local(tensor), placed.groups))
     return found, skipped
-
-
-def _without_copy(placed: Placed) -> str:
-    """Returns why nothing can be compared in these groups; "" if some group has several ranks."""
-    if any(group.size() > 1 for group in placed.groups):
-        return ""
-    return "its group has one rank: no other rank has a copy"
 
 
 def _every(

@@ -22,9 +22,6 @@ _MEGATRON = (
 )
 
 
-_NO_GROUP = "groups= gives it no group that this rank is in"
-
-
 @dataclass(frozen=True)
 class Placed:
     """The groups whose members hold copies of a tensor; or none, and why."""
@@ -57,7 +54,10 @@ class Places:
         for part in module.modules():
             if _is_ddp(part):
                 places._add_ddp(part)
-            elif _shards_flat(part):
+            elif (
+                type(part).__name__ == "FullyShardedDataParallel"  # FSDP1
+                and part.sharding_strategy.name != "NO_SHARD"
+            ):
                 places._flat |= {id(parameter) for parameter in part.parameters()}
         for _, tensor in _tensors(module):
             mesh = getattr(tensor, "device_mesh", None)
@@ -70,7 +70,8 @@ class Places:
         given = self._given(name, tensor)
         if not (isinstance(given, str) and given == AUTO):
             groups = _as_groups(given, name)
-            return Placed(groups) if groups else Placed(why_not=_NO_GROUP)
+            why_not = "" if groups else "groups= gives it no group that this rank is in"
+            return Placed(groups, why_not)
         return self._auto(tensor, known)
 
     def _given(self, name: str, tensor: Any) -> Given:
@@ -259,12 +260,6 @@ def _is_ddp(module: Any) -> bool:
     from torch.nn.parallel import DistributedDataParallel
 
     return isinstance(module, DistributedDataParallel)
-
-
-def _shards_flat(module: Any) -> bool:
-    """Returns whether this is FSDP1 with shards."""
-    is_fsdp1 = type(module).__name__ == "FullyShardedDataParallel"
-    return is_fsdp1 and module.sharding_strategy.name != "NO_SHARD"
 
 
 def _tensors(module: Any) -> Iterator[tuple[str, Any]]:

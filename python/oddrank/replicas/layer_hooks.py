@@ -71,7 +71,8 @@ class LayerHooks:
         ):
             say("torch.compile hides the layers of this module: only its gradients are seen")
         for name, layer in self._inner.named_modules():
-            if layer is self._inner or _does_work(layer):
+            is_leaf = not any(layer.children())
+            if layer is self._inner or is_leaf or [*layer.parameters(recurse=False)]:
                 self.names.append(name or "the model")
                 self._hook_layer(self.names[-1], name, layer)
         if GRADS in what:
@@ -154,11 +155,6 @@ def tensors_of(thing: Any) -> Iterator[Any]:
             yield from tensors_of(one)
 
 
-def text(kind: str, name: str) -> str:
-    """Returns what a sentence calls a tensor: the output of layers.3.up."""
-    return KINDS[kind].words.format(name)
-
-
 def say(text: str) -> None:
     """Prints a line on one rank."""
     import torch.distributed as dist
@@ -169,10 +165,6 @@ def say(text: str) -> None:
 
 def _version(tensor: Any) -> int:
     return -1 if tensor.is_inference() else int(tensor._version)
-
-
-def _does_work(layer: Any) -> bool:
-    return not any(layer.children()) or any(True for _ in layer.parameters(recurse=False))
 
 
 def _is_traced() -> bool:

@@ -34,7 +34,7 @@ class Event:
 
     @property
     def tensor(self) -> str:
-        return layer_hooks.text(self.kind, self.name)
+        return layer_hooks.KINDS[self.kind].words.format(self.name)
 
 
 @dataclass(frozen=True)
