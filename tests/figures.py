@@ -7,8 +7,8 @@ from typing import Any
 from made_up import states_of
 from oddrank.control.stages import RunState
 from oddrank.finding import Finding
-from oddrank.selftest import Options, metrics
-from oddrank.selftest.metrics import SPEED
+from oddrank.selftest import Options, speed_judge
+from oddrank.selftest.speed_judge import SPEED
 from oddrank.selftest.stages import speed
 
 # Slowdowns as shares: metric -> rank -> share.
@@ -32,8 +32,8 @@ def measured(
     repeats: Mapping[str, int] | None = None,
 ) -> dict[int, dict[str, Any]]:
     """Returns results of stage speed, all around 100; a GPU figure only if a rank is slow in it."""
-    slow_scopes = {row.scope for row in metrics.TABLE if row.name in (slow or {})}
-    table = [row for row in metrics.TABLE if row.scope in {"host", *slow_scopes}]
+    slow_scopes = {row.scope for row in speed_judge.TABLE if row.name in (slow or {})}
+    table = [row for row in speed_judge.TABLE if row.scope in {"host", *slow_scopes}]
     rows = [row for row in table if repeats is None or row.name in repeats]
     return {
         rank: {

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from oddrank import page
 from oddrank.inputs import Notes
-from oddrank.page import page
 from oddrank.triage import report
 from oddrank.triage.facts import (
     Call,

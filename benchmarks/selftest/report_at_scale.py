@@ -30,8 +30,8 @@ from oddrank.control.walk import Outcome
 from oddrank.launch import Launch
 from oddrank.render import deliver
 from oddrank.selftest import Options
-from oddrank.selftest.metrics import TABLE as COMPARED
 from oddrank.selftest.report import _gauges, report_of, rows_of
+from oddrank.selftest.speed_judge import TABLE as COMPARED
 from oddrank.selftest.stages import TABLE, choose
 
 PER_NODE = 8

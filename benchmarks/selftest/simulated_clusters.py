@@ -23,8 +23,8 @@ import numpy as np
 
 import harness
 from oddrank.control.stages import RankState, RunState
-from oddrank.selftest import metrics, speed_judge
-from oddrank.selftest.metrics import SPEED, Metric
+from oddrank.selftest import speed_judge
+from oddrank.selftest.speed_judge import SPEED, Metric
 from oddrank.selftest.stages import speed
 
 FIGURES = 20
@@ -152,7 +152,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8.0, help="a cell, and at most --runs")
     parser.add_argument("--runs", type=int, default=1000)
     arguments = parser.parse_args()
-    with mock.patch.object(metrics, "TABLE", TABLE):
+    with mock.patch.object(speed_judge, "TABLE", TABLE):
         rows = [
             cell(world, ranks, effect, arguments.seconds, arguments.runs)
             for world in arguments.worlds

@@ -18,9 +18,9 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 import figures
 import harness
 from oddrank.report import Report
-from oddrank.selftest import Options, metrics
-from oddrank.selftest.metrics import SPEED, Metric
+from oddrank.selftest import Options, speed_judge
 from oddrank.selftest.probes import prints
+from oddrank.selftest.speed_judge import SPEED, Metric
 from oddrank.selftest.stages import fingerprint, speed
 
 TABLE = tuple(Metric(f"m{i}", f"figure {i}", "GB/s", 0.03, "gpu", 25, 1600) for i in range(20))
@@ -79,7 +79,7 @@ def main() -> None:
     parser = harness.parser(__doc__.partition("\n")[0], 3)
     parser.add_argument("--ranks", type=int, nargs="*", default=[1000, 10_000])
     arguments = parser.parse_args()
-    with mock.patch.object(metrics, "TABLE", TABLE):
+    with mock.patch.object(speed_judge, "TABLE", TABLE):
         rows = []
         for ranks in arguments.ranks:
             runs = [once(ranks) for _ in range(arguments.repetitions)]

@@ -12,7 +12,6 @@ namespace oddrank {
 namespace {
 
 using Unlocked = py::call_guard<WithoutGil>;
-using Counts = std::vector<std::size_t>;
 
 std::uintptr_t address(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
 
@@ -136,88 +135,38 @@ void bind_communicator(py::module_& m) {
       .def("close", py::overload_cast<>(&nccl::Memory::free), Unlocked());
 }
 
-constexpr const char* kFunctions[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
-                                      "reduce",     "gather",     "scatter",        "all_to_all",
-                                      "send",       "recv"};
-
-py::dict to_dict(const nccl::Plan& plan) {
-  py::list calls;
-  for (const nccl::Call& call : plan.calls) {
-    append(calls, {kFunctions[static_cast<int>(call.function)], call.send_at, call.recv_at,
-                   call.count, call.peer});
-  }
-  return dict_of({"calls"_k = calls, "issued"_k = plan.issued, "send_count"_k = plan.send_count,
-                  "recv_count"_k = plan.recv_count, "send_at"_k = plan.send_at,
-                  "recv_at"_k = plan.recv_at, "element"_k = plan.element});
-}
-
-nccl::Request request(std::string collective, std::string dtype, std::string op, std::size_t bytes,
-                      int rank, int world, bool in_place, Counts send_counts, Counts recv_counts) {
-  return {
-      std::move(collective),  std::move(dtype),      std::move(op), bytes, rank, world, in_place,
-      std::move(send_counts), std::move(recv_counts)};
-}
-
-// `newest`: assume every function that we know; else those of the loaded library.
-nccl::Abilities able(int version, bool newest, int compute_capability) {
-  if (version == 0) return nccl::abilities(nccl::loaded(), compute_capability);
-  return {version, newest, newest, newest, compute_capability};
-}
-
-void bind_plan(py::module_& m) {
-  m.def("nccl_collectives", &nccl::collectives,
-        "Returns the names in the table of NCCL's collectives.");
-  m.def(
-      "nccl_refusal",
-      [](std::string collective, std::string dtype, std::string op, int world, bool in_place,
-         int version, int compute_capability) {
-        return nccl::refusal(request(std::move(collective), std::move(dtype), std::move(op), 0, 0,
-                                     world, in_place, {}, {}),
-                             able(version, true, compute_capability));
-      },
-      "collective"_a, "dtype"_a, "op"_a, py::kw_only(), "world"_a, "in_place"_a, "version"_a = 0,
-      "compute_capability"_a = 0,
-      "Returns why NCCL cannot run it, '' if it can. version: the library's (22809), 0 for the "
-      "loaded one.");
-  m.def(
-      "nccl_plan",
-      [](std::string collective, std::string dtype, std::string op, std::size_t bytes, int rank,
-         int world, bool in_place, Counts send_counts, Counts recv_counts, int version,
-         bool newest) {
-        return to_dict(
-            nccl::plan(request(std::move(collective), std::move(dtype), std::move(op), bytes, rank,
-                               world, in_place, std::move(send_counts), std::move(recv_counts)),
-                       able(version, newest, 0)));
-      },
-      "collective"_a, "dtype"_a, "op"_a, "bytes"_a, "rank"_a, "world"_a, py::kw_only(),
-      "in_place"_a = false, "send_counts"_a = Counts(), "recv_counts"_a = Counts(), "version"_a = 0,
-      "newest"_a = false,
-      "Returns one rank's NCCL calls. calls: (function, send_at, recv_at, count, peer), in "
-      "elements "
-      "of `element` bytes; send_count, recv_count: its windows; send_at, recv_at: its own part in "
-      "them; issued: a description. version, newest: a library other than the loaded one.");
-}
+// Function, offsets, count, peer: as nccl::Call.
+using Called = std::tuple<std::string, std::size_t, std::size_t, std::size_t, int>;
 
 void bind_operation(py::module_& m) {
   py::class_<nccl::Operation, std::shared_ptr<nccl::Operation>>(
       m, "Operation", "One collective on its memory, ready to run.")
       .def(py::init([](std::shared_ptr<nccl::Communicator> communicator,
-                       std::shared_ptr<nccl::Memory> memory, std::string collective,
-                       std::string dtype, std::string op, std::size_t bytes, bool in_place,
-                       Counts send_counts, Counts recv_counts, std::size_t recv_from,
+                       std::shared_ptr<nccl::Memory> memory, std::string name,
+                       const std::vector<Called>& calls, int dtype, int op, std::size_t send_bytes,
+                       std::size_t recv_bytes, std::size_t element, std::size_t recv_from,
                        std::size_t stride, std::size_t windows) {
-             const nccl::Request wanted =
-                 request(std::move(collective), std::move(dtype), std::move(op), bytes,
-                         communicator->rank(), communicator->world(), in_place,
-                         std::move(send_counts), std::move(recv_counts));
+             nccl::Plan plan{std::move(name),
+                             {},
+                             static_cast<ncclDataType_t>(dtype),
+                             static_cast<ncclRedOp_t>(op),
+                             element,
+                             send_bytes,
+                             recv_bytes};
+             for (const auto& [function, send_at, recv_at, count, peer] : calls) {
+               plan.calls.push_back({nccl::function_of(function), send_at, recv_at, count, peer});
+             }
              const WithoutGil unlocked;
              return std::make_shared<nccl::Operation>(std::move(communicator), std::move(memory),
-                                                      wanted,
+                                                      std::move(plan),
                                                       nccl::Windows{recv_from, stride, windows});
            }),
-           "communicator"_a.none(false), "memory"_a.none(false), "collective"_a, "dtype"_a, "op"_a,
-           "bytes"_a, py::kw_only(), "in_place"_a = false, "send_counts"_a = Counts(),
-           "recv_counts"_a = Counts(), "recv_from"_a = 0, "stride"_a = 0, "windows"_a = 1)
+           "communicator"_a.none(false), "memory"_a.none(false), "name"_a, "calls"_a, "dtype"_a,
+           "op"_a, py::kw_only(), "send_bytes"_a, "recv_bytes"_a, "element"_a = 1,
+           "recv_from"_a = 0, "stride"_a = 0, "windows"_a = 1,
+           "calls: (function, send_at, recv_at, count, peer), in elements of `element` bytes from "
+           "the windows' begins; peer: -1 for none; dtype, op: numbers of nccl.h; recv_from: 0 in "
+           "place.")
       .def_property_readonly("send", [](const nccl::Operation& o) { return address(o.send()); })
       .def_property_readonly("recv", [](const nccl::Operation& o) { return address(o.recv()); })
       .def("run", &nccl::Operation::run, py::kw_only(), "seconds"_a = 60.0, Unlocked(),
@@ -239,7 +188,6 @@ void bind_cuda_bench(py::module_& m) {
   bind_verify(m);
   bind_library(m);
   bind_communicator(m);
-  bind_plan(m);
   bind_operation(m);
 }
 

@@ -6,9 +6,9 @@
 #include <exception>
 #include <utility>
 
-#include "modules/module.hpp"
 #include "os/cpython.hpp"
 #include "os/error.hpp"
+#include "os/to_python.hpp"
 
 namespace oddrank {
 
@@ -21,9 +21,9 @@ inline void begin_module(pybind11::module_& m) {
       set_oddrank_error(e);
     }
   });
-  PyObject* info = make_build_info();
-  if (info == nullptr) throw pybind11::error_already_set();
-  m.attr("build_info") = pybind11::reinterpret_steal<pybind11::dict>(info);
+  m.attr("build_info") =
+      dict_of({"compiler"_k = ODDRANK_COMPILER, "flags"_k = ODDRANK_COMPILER_FLAGS,
+               "cmake"_k = ODDRANK_CMAKE_VERSION, "version"_k = ODDRANK_VERSION});
 }
 
 }  // namespace oddrank

@@ -10,7 +10,6 @@ void bind_control(pybind11::module_& m);
 void bind_flight_recorder(pybind11::module_& m);
 void bind_logs(pybind11::module_& m);
 void bind_metrics(pybind11::module_& m);
-void bind_nvml(pybind11::module_& m);
 void bind_printing(pybind11::module_& m);
 void bind_replicas(pybind11::module_& m);
 void bind_run(pybind11::module_& m);
@@ -31,7 +30,6 @@ PYBIND11_MODULE(_core, m) {
   oddrank::bind_flight_recorder(m);
   oddrank::bind_logs(m);
   oddrank::bind_metrics(m);
-  oddrank::bind_nvml(m);
   oddrank::bind_printing(m);
   oddrank::bind_replicas(m);
   oddrank::bind_run(m);

@@ -1,6 +1,6 @@
 // oddrank._torch: what needs libtorch, built for one minor version of it. A list of its parts and
 // nothing else. In plain CPython: pybind11 takes seconds to compile, for two functions.
-#include "modules/module.hpp"
+#include <Python.h>
 
 namespace oddrank {
 // Defined in trace/torch/bind_torch.cpp. Returns -1 with a Python error, else 0.
@@ -9,14 +9,12 @@ int bind_collectives(PyObject* module);
 namespace {
 
 int fill(PyObject* module) {
-  PyObject* info = make_build_info();
-  if (info == nullptr) return -1;
-  PyObject* torch =
-      Py_BuildValue("{ssss}", "torch", ODDRANK_TORCH_VERSION, "proven", ODDRANK_TORCH_PROVEN);
-  const bool done = torch != nullptr && PyDict_Update(info, torch) == 0 &&
-                    PyModule_AddObjectRef(module, "build_info", info) == 0;
-  Py_XDECREF(torch);
-  Py_DECREF(info);
+  PyObject* info =
+      Py_BuildValue("{ssssssssssss}", "compiler", ODDRANK_COMPILER, "flags", ODDRANK_COMPILER_FLAGS,
+                    "cmake", ODDRANK_CMAKE_VERSION, "version", ODDRANK_VERSION, "torch",
+                    ODDRANK_TORCH_VERSION, "proven", ODDRANK_TORCH_PROVEN);
+  const bool done = info != nullptr && PyModule_AddObjectRef(module, "build_info", info) == 0;
+  Py_XDECREF(info);
   return done ? bind_collectives(module) : -1;
 }
 

@@ -44,11 +44,10 @@ int unit_of(const std::string& name) {
 void bind_cuda_selftest(py::module_& m) {
   m.def(
       "verify_memory",
-      [](int device, std::size_t bytes, std::uint64_t seed, double seconds, double enough,
+      [](int device, std::size_t bytes, std::uint64_t seed, Deadline seconds, Deadline enough,
          bool thorough, std::optional<std::size_t> damage, std::size_t damage_pass) {
         return to_dict(without_gil([&] {
-          return selftest::verify_memory(device, bytes, seed, Deadline::after_seconds(enough),
-                                         Deadline::after_seconds(seconds), passes_of(thorough),
+          return selftest::verify_memory(device, bytes, seed, enough, seconds, passes_of(thorough),
                                          damage_of(damage, damage_pass));
         }));
       },
@@ -58,28 +57,25 @@ void bind_cuda_selftest(py::module_& m) {
       "seconds; result: passes, how many were done.");
   m.def(
       "time_copies",
-      [](int device, std::size_t bytes, int repeats, double seconds) {
-        return selftest::time_copies(device, bytes, repeats, Deadline::after_seconds(seconds));
+      [](int device, std::size_t bytes, int repeats, Deadline seconds) {
+        return selftest::time_copies(device, bytes, repeats, seconds);
       },
       "device"_a, "bytes"_a, "repeats"_a, py::kw_only(), "seconds"_a = 30.0,
       py::call_guard<WithoutGil>(),
       "Returns the seconds of each copy of `bytes` within the GPU's memory.");
   m.def(
       "time_device_memory",
-      [](int device, std::size_t bytes, int repeats, double seconds) {
-        return to_dict(without_gil([&] {
-          return selftest::time_device_memory(device, bytes, repeats,
-                                              Deadline::after_seconds(seconds));
-        }));
+      [](int device, std::size_t bytes, int repeats, Deadline seconds) {
+        return to_dict(without_gil(
+            [&] { return selftest::time_device_memory(device, bytes, repeats, seconds); }));
       },
       "device"_a, "bytes"_a, "repeats"_a, py::kw_only(), "seconds"_a = 30.0,
       "Returns the seconds of each read, write and copy of `bytes` by kernels.");
   m.def(
       "time_transfers",
-      [](int device, std::size_t bytes, int repeats, double seconds) {
-        const auto times = without_gil([&] {
-          return selftest::time_transfers(device, bytes, repeats, Deadline::after_seconds(seconds));
-        });
+      [](int device, std::size_t bytes, int repeats, Deadline seconds) {
+        const auto times =
+            without_gil([&] { return selftest::time_transfers(device, bytes, repeats, seconds); });
         return dict_of({"bytes"_k = times.bytes, "to_device"_k = list_of(times.to_device),
                         "to_host"_k = list_of(times.to_host)});
       },
@@ -87,12 +83,10 @@ void bind_cuda_selftest(py::module_& m) {
       "Returns the seconds of each copy of `bytes` between pinned host memory and the GPU.");
   m.def(
       "gpu_fingerprint",
-      [](int device, double enough, double seconds, const std::string& spoil) {
+      [](int device, Deadline enough, Deadline seconds, const std::string& spoil) {
         const int spoilt = unit_of(spoil);
-        return to_dict(without_gil([&] {
-          return selftest::gpu_fingerprint(device, Deadline::after_seconds(enough),
-                                           Deadline::after_seconds(seconds), spoilt);
-        }));
+        return to_dict(without_gil(
+            [&] { return selftest::gpu_fingerprint(device, enough, seconds, spoilt); }));
       },
       "device"_a, "enough"_a, py::kw_only(), "seconds"_a = 30.0, "spoil"_a = "",
       "Known bits computed on every multiprocessor, again and again for `enough` seconds; seen: "

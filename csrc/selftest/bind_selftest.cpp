@@ -4,7 +4,6 @@
 #include <pybind11/stl.h>
 
 #include "os/cpython.hpp"
-#include "selftest/fingerprint.hpp"
 #include "selftest/folder_probe.hpp"
 
 namespace oddrank {

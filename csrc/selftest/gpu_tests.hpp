@@ -1,5 +1,5 @@
 // Tests of a GPU: whether its memory keeps a pattern, how fast it and the way to its host are, and
-// the fingerprint of each multiprocessor: the units of fingerprint.hpp, shared memory and tensor
+// the fingerprint of each multiprocessor: the units of host_tests.hpp, shared memory and tensor
 // cores. C++17: included by gpu_memory.cu and gpu_fingerprint.cu.
 //
 // Every hash of a fingerprint is known beforehand. A tensor core multiplies small integers, whose
@@ -7,7 +7,6 @@
 #pragma once
 
 #include "os/clock.hpp"
-#include "selftest/fingerprint.hpp"
 #include "selftest/host_tests.hpp"
 
 namespace oddrank::selftest {

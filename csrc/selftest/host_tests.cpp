@@ -12,7 +12,6 @@
 
 #include "os/clock.hpp"
 #include "os/error.hpp"
-#include "selftest/fingerprint.hpp"
 
 namespace oddrank::selftest {
 namespace {

@@ -47,31 +47,6 @@ def gpu_noise(
     low: bool,
     seconds: float = 60.0,
 ) -> None: ...
-def nccl_collectives() -> list[str]: ...
-def nccl_refusal(
-    collective: str,
-    dtype: str,
-    op: str,
-    *,
-    world: int,
-    in_place: bool,
-    version: int = 0,
-    compute_capability: int = 0,
-) -> str: ...
-def nccl_plan(
-    collective: str,
-    dtype: str,
-    op: str,
-    bytes: int,
-    rank: int,
-    world: int,
-    *,
-    in_place: bool = False,
-    send_counts: Sequence[int] = ...,
-    recv_counts: Sequence[int] = ...,
-    version: int = 0,
-    newest: bool = False,
-) -> dict[str, Any]: ...
 
 class Memory:
     def __init__(
@@ -97,14 +72,14 @@ class Operation:
         self,
         communicator: Communicator,
         memory: Memory,
-        collective: str,
-        dtype: str,
-        op: str,
-        bytes: int,
+        name: str,
+        calls: Sequence[tuple[str, int, int, int, int]],
+        dtype: int,
+        op: int,
         *,
-        in_place: bool = False,
-        send_counts: Sequence[int] = ...,
-        recv_counts: Sequence[int] = ...,
+        send_bytes: int,
+        recv_bytes: int,
+        element: int = 1,
         recv_from: int = 0,
         stride: int = 0,
         windows: int = 1,

@@ -153,7 +153,7 @@ def html_option(command: Command) -> Command:
 
 
 def _html_file(ctx: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    from oddrank.page import page
+    from oddrank import page
 
     if value in ("", "-"):
         raise click.BadParameter("a page is no text for a terminal: give it a file")

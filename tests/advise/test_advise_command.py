@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from oddrank.advise.environ import here
+from oddrank.advise.checks import here
 from processes import typed
 from reports import valid
 

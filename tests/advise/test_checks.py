@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oddrank.advise import checks, findings
-from oddrank.advise.environ import Process
+from oddrank.advise.checks import Process
 from oddrank.advise.variables import TABLE
 from oddrank.run.collect.sources import SHOWN
 from texts import rows

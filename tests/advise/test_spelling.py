@@ -1,6 +1,6 @@
 """Misspelt names are found, and names of other libraries are left alone."""
 
-from oddrank.advise.environ import nearest
+from oddrank.advise.checks import nearest
 
 MEANT = {
     "NCCL_DEBGU": "NCCL_DEBUG", "NCLL_DEBUG": "NCCL_DEBUG", "nccl_debug": "NCCL_DEBUG",

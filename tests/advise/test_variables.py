@@ -25,9 +25,9 @@ def test_every_setting_that_reports_show_is_explained():
 
 
 def test_no_variable_has_two_rows():
-    from oddrank.advise.variables import nccl, others
+    from oddrank.advise.variables import _OF_NCCL, _OTHERS
 
-    names = [row.name for row in (*nccl.VARIABLES, *others.VARIABLES)]
+    names = [row.name for row in (*_OF_NCCL, *_OTHERS)]
     assert len(names) == len(set(names)) == len(TABLE)
 
 

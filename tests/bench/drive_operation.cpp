@@ -63,15 +63,19 @@ int main(int count, char** options) {
     std::fflush(stdout);
     std::_Exit(0);  // a thread may still be inside NCCL
   }
-  nccl::Request request;
-  request.collective = "all_reduce", request.dtype = "float32", request.op = "sum";
-  request.bytes = 8, request.in_place = given["in_place"] != 0;
+  const nccl::Plan plan{"ncclAllReduce (all_reduce, 8 bytes)",
+                        {{nccl::function_of("AllReduce"), 0, 0, 2, -1}},
+                        ncclFloat32,
+                        ncclSum,
+                        4,
+                        8,
+                        8};
   nccl::Times times;
   std::string said, after;
   std::shared_ptr<nccl::Operation> operation;
   said = error_of([&] {
     const nccl::Windows places{behind, 512, windows};
-    operation = std::make_shared<nccl::Operation>(communicator, memory, request, places);
+    operation = std::make_shared<nccl::Operation>(communicator, memory, plan, places);
   });
   if (operation == nullptr) {
     std::printf("{\"said\": \"%s\"}\n", said.c_str());

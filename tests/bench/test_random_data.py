@@ -9,8 +9,8 @@ torch = pytest.importorskip("torch")
 
 from bench.collective_data import DTYPES  # noqa: E402 (after the skip)
 from oddrank import _native  # noqa: E402
+from oddrank.bench.backend import runs_of  # noqa: E402
 from oddrank.bench.case import OPS, Case  # noqa: E402
-from oddrank.bench.random_data import runs_of  # noqa: E402
 
 FLOATS = [name for name, dtype in DTYPES.items() if dtype.is_floating_point]
 COUNT = 5003

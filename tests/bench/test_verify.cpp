@@ -6,7 +6,6 @@
 #include <set>
 #include <vector>
 
-#include "bench/verify/pattern.hpp"
 #include "bench/verify/verify.hpp"
 #include "os/error.hpp"
 

@@ -1,6 +1,6 @@
 """What NCCL reads in NCCL_SOCKET_IFNAME."""
 
-from oddrank.machine.interfaces import is_allowed
+from oddrank.machine import is_allowed
 from oddrank.selftest.connections import NCCL, ways
 from oddrank.selftest.facts import host
 

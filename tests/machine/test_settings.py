@@ -2,7 +2,7 @@
 
 import pytest
 
-from oddrank.bench import topology
+from oddrank.bench import report
 from oddrank.control.stages import RankState, RunState
 from oddrank.machine import settings
 
@@ -18,7 +18,7 @@ def test_what_a_sweep_was_measured_with_is_of_all_ranks():
     run.results["connect"] = {
         rank: {**connected, "gloo_interface": f"eth{rank}"} for rank in range(2)
     }
-    assert topology.setup_of_all(run) == {
+    assert report._setup(run) == {
         "hosts": ["n0", "n1"], **facts, "nccl": None, "gloo_interface": {"eth0": 1, "eth1": 1},
         "links": None, "settings": {"NCCL_ALGO": {"Ring": 1, "not set": 1}},
     }  # fmt: skip

@@ -27,7 +27,7 @@ def build(folder: Path, *, old: bool = False) -> str:
 
 
 def ask(function: str, library: str, uuid: str, **fake: Any) -> Any:
-    """What _core's function gives, or the text of its error; fake: see fake_nvml.cpp."""
+    """What machine.nvml's function gives, or the text of its error; fake: see fake_nvml.cpp."""
     environ = {f"FAKE_{name}": str(value) for name, value in fake.items()}
     line = [sys.executable, "-c", _ASK, function, uuid, library]
     done = captured(line, check=True, **environ)

@@ -3,7 +3,7 @@
 import pytest
 
 from nvml import fake_nvml
-from oddrank import _native
+from oddrank.machine import nvml
 
 pytestmark = pytest.mark.xdist_group("nvml")  # the fakes are built once
 
@@ -118,8 +118,8 @@ def test_a_real_driver_tells_the_health_of_every_gpu():
     torch = pytest.importorskip("torch")
     for device in range(torch.cuda.device_count()):
         uuid = str(torch.cuda.get_device_properties(device).uuid)
-        told = _native.core().gpu_health(uuid)
+        told = nvml.gpu_health(uuid)
         assert told["gpu"]
         assert at_odds(told) == {}
-        again = _native.core().gpu_counters(uuid)
+        again = nvml.gpu_counters(uuid)
         assert "pcie_replay" in again["gpu"] or "pcie_replay" in again["unreadable"]

@@ -3,9 +3,9 @@
 import pytest
 
 from nvml import fake_nvml
-from oddrank import _native
-from oddrank.bench import topology
+from oddrank.bench import report
 from oddrank.errors import OddrankError
+from oddrank.machine import nvml
 
 pytestmark = pytest.mark.xdist_group("nvml")  # the fakes are built once
 
@@ -41,17 +41,17 @@ def test_what_the_driver_tells_of_links_pcie_and_fabrics(fakes, golden):
 
 
 def test_links_are_told_for_people():
-    assert topology.links_text(HGX) == "18 NVLinks of 26.6 GB/s, PCIe 5 x16"
-    assert topology.links_text({**HGX, "nvlinks": 0}) == "0 NVLinks, PCIe 5 x16"
-    assert topology.links_text({"unknown": "no NVML"}) == "unknown: no NVML"
-    assert topology.links_text(None) is None
+    assert report.links_text(HGX) == "18 NVLinks of 26.6 GB/s, PCIe 5 x16"
+    assert report.links_text({**HGX, "nvlinks": 0}) == "0 NVLinks, PCIe 5 x16"
+    assert report.links_text({"unknown": "no NVML"}) == "unknown: no NVML"
+    assert report.links_text(None) is None
 
 
 def told_or_said(uuid):
     """Returns a real GPU's links; None if its driver says in words that it can't tell, as in a
     virtual machine: nvmlDeviceGetNvLinkState may then return any error."""
     try:
-        return _native.core().gpu_links(uuid)
+        return nvml.gpu_links(uuid)
     except OddrankError as error:
         if not str(error).startswith("NVML: nvmlDeviceGet"):
             raise
@@ -69,4 +69,4 @@ def test_a_real_driver_tells_of_every_gpu():
             assert found["pcie_width"] in (1, 2, 4, 8, 16, 32)
             assert found["nvlinks"] == 0 or found["nvlink_MBps"] > 10_000
     with pytest.raises(OddrankError, match="NVML: nvmlDeviceGetHandleByUUID"):
-        _native.core().gpu_links("GPU-none")
+        nvml.gpu_links("GPU-none")

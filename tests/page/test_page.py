@@ -9,10 +9,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "page"))
 import open_page
 
+from oddrank import page
 from oddrank.finding import Confidence, Evidence, Finding, Who
 from oddrank.inputs import Notes
-from oddrank.page import page
-from oddrank.page.parts import Branch, Note, Parts, Row, Table, Timeline, Tree
+from oddrank.page import Branch, Note, Parts, Row, Table, Timeline, Tree
 from oddrank.report import Report
 from oddrank.triage import report
 from oddrank.triage.facts import Death, Process, Source

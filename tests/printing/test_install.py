@@ -11,7 +11,7 @@ import pytest
 import oddrank
 from bench.told import refusal
 from oddrank import printflock
-from oddrank.printing.streams import PrefixedStream
+from oddrank.printing import PrefixedStream
 from printing import people
 
 PLAIN_PRINT = builtins.print

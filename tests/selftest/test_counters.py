@@ -59,7 +59,7 @@ def test_a_gpu_on_pcie_is_read_under_its_own_name_and_nonsense_is_not_read(sysfs
 
 def test_a_gpus_counters_have_their_links_and_each_counter_a_name_of_its_own(monkeypatch):
     told = {"gpu": {"pcie_replay": 4}, "links": {3: {"replay": 9}}}
-    monkeypatch.setattr(_native, "core", lambda: SimpleNamespace(gpu_counters=lambda uuid: told))
+    monkeypatch.setattr(counters.nvml, "gpu_counters", lambda uuid: told)
     assert counters.of_gpu("ab") == {"GPU pcie_replay": 4, "NVLink 3 replay": 9}
     assert len(counters.BY_NAME) == len(counters.COUNTERS)
 
@@ -187,7 +187,7 @@ def test_a_gpu_that_nvml_does_not_tell_of_is_not_readable(sysfs, monkeypatch):
     fails = Mock(side_effect=OddrankError("no NVML"))
     gpu = SimpleNamespace(uuid="GPU-ab", pci="0000:9B:00.0")
     monkeypatch.setattr(counters, "SYSFS", sysfs)
-    monkeypatch.setattr(_native, "core", lambda: SimpleNamespace(gpu_counters=fails))
+    monkeypatch.setattr(counters.nvml, "gpu_counters", fails)
     monkeypatch.setattr(_native, "cuda_part", lambda: SimpleNamespace(module=True))
     monkeypatch.setattr(counters.placement, "of_rank", lambda launch: gpu)
     found = counters.stage(Options()).measure(context("GPU", launch=SECOND))

@@ -10,7 +10,7 @@ import pytest
 
 from oddrank import launch
 from oddrank.machine import placement
-from oddrank.selftest.facts import NOT_READABLE, Fact, Here, host, software
+from oddrank.selftest.facts import NOT_READABLE, Fact, Here, host
 from oddrank.selftest.stages.environment import FACTS, STEPS
 from patience import PATIENCE
 
@@ -115,20 +115,20 @@ def test_numa_nodes_and_governors_are_those_of_the_processors_in_use(tmp_path):
 def test_the_loaded_nccl_is_the_one_in_the_map_of_the_process(tmp_path):
     maps = tmp_path / "maps"
     maps.write_text("7f00-7f01 r-xp 00000000 08:01 1    /usr/lib/libc.so.6\n")
-    assert software.loaded_nccl(here(), maps) is None
+    assert host.loaded_nccl(here(), maps) is None
     maps.write_text("7f00-7f01 r-xp 00000000 08:01 1    /absent/libnccl.so.2\n" * 2)
     with pytest.raises(OSError, match="libnccl"):
-        software.loaded_nccl(here(), maps)
+        host.loaded_nccl(here(), maps)
 
 
 def test_the_image_is_what_the_container_says(tmp_path, monkeypatch):
-    for name in software._IMAGE_VARIABLES:
+    for name in host._IMAGE_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     podman = tmp_path / ".containerenv"
     podman.write_text('engine="podman"\nimage="x"\nimageid="1a2b"\n')
-    assert software.image(here(), podman) == "1a2b"
+    assert host.image(here(), podman) == "1a2b"
     monkeypatch.setenv("SINGULARITY_CONTAINER", "/images/train.sif")
-    assert software.image(here(), podman) == "/images/train.sif"
+    assert host.image(here(), podman) == "/images/train.sif"
 
 
 def test_a_slice_of_a_gpu_is_told_from_its_neighbour_and_the_numa_node_is_the_kernels(
@@ -158,23 +158,23 @@ def git(path, *arguments):
 def test_the_commit_is_what_git_says_in_every_kind_of_folder(tmp_path):
     whole, other = tmp_path / "whole", tmp_path / "other"
     whole.mkdir()
-    assert software.commit(here(), whole) is None
+    assert host.commit(here(), whole) is None
     git(whole, "init", "-q", "-b", "main")
-    assert Fact("x", lambda here: software.commit(here, whole), "odd").value(here()) is None
+    assert Fact("x", lambda here: host.commit(here, whole), "odd").value(here()) is None
     git(whole, "commit", "-q", "--allow-empty", "-m", "one")
     one = git(whole, "rev-parse", "HEAD")
     (whole / "deep").mkdir()
-    assert software.commit(here(), whole / "deep") == one
+    assert host.commit(here(), whole / "deep") == one
     git(whole, "worktree", "add", "-q", "-b", "side", str(other))
     git(other, "commit", "-q", "--allow-empty", "-m", "two")
     two = git(other, "rev-parse", "HEAD")
     for command in ("status", "pack-refs --all", f"checkout -q --detach {one}"):
         git(whole, *command.split())
-        found = [software.commit(here(), folder) for folder in (whole, other)]
+        found = [host.commit(here(), folder) for folder in (whole, other)]
         assert found == [one, two], command
 
 
 def test_a_head_that_is_none_of_gits_gives_nothing(tmp_path):
     for head in ("ref: ../../etc/passwd", "ref: /etc/passwd", "garbage", ""):
         files(tmp_path, **{".git__HEAD": head, ".git__packed-refs": "x refs/heads/main\n"})
-        assert software.commit(here(), tmp_path) is None, head
+        assert host.commit(here(), tmp_path) is None, head

@@ -10,8 +10,8 @@ from figures import run_of
 from made_up import context
 from oddrank.selftest import Options
 from oddrank.selftest.probes import gpu, host, prints
-from oddrank.selftest.probes.cublas import hash_of as hash_products
-from oddrank.selftest.probes.cublas import numbers
+from oddrank.selftest.probes.gpu import hash_of as hash_products
+from oddrank.selftest.probes.gpu import numbers
 from oddrank.selftest.stages import fingerprint
 from selftest.said import check
 

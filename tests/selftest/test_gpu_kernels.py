@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from oddrank import OddrankError, _native
-from oddrank.selftest import metrics
-from oddrank.selftest.probes import cublas, gpu
+from oddrank.selftest import speed_judge
+from oddrank.selftest.probes import gpu
 
 pytestmark = [pytest.mark.gpu, pytest.mark.needs("cuda-build")]
 
@@ -145,7 +145,7 @@ def test_a_spoilt_multiprocessor_is_in_what_a_rank_publishes(monkeypatch):
 
 @pytest.mark.needs("torch")
 def test_products_have_the_same_bits_again_and_again():
-    first, second = (cublas.fingerprint(HERE, seconds) for seconds in (0.0, 1.0))
+    first, second = (gpu.of_products(HERE, seconds) for seconds in (0.0, 1.0))
     assert first["computed"] == 1 < second["computed"]
     assert first["kind"] == second["kind"]
     assert "cuBLAS unknown" not in first["kind"]
@@ -160,7 +160,7 @@ def test_products_have_the_same_bits_again_and_again():
 
 @pytest.mark.needs("torch")
 def test_every_figure_of_the_table_is_measured_or_has_a_reason():
-    wanted = {m.name: 3 for m in metrics.TABLE if m.scope == "gpu"}
+    wanted = {m.name: 3 for m in speed_judge.TABLE if m.scope == "gpu"}
     found = gpu.speed(HERE, wanted)
     assert set(found) | set(gpu.reasons) == set(wanted), gpu.reasons
     assert all(len(values) == 3 and min(values) > 0 for values in found.values())

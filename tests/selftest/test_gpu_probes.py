@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from oddrank import OddrankError, _native
-from oddrank.selftest import metrics
+from oddrank.selftest import speed_judge
 from oddrank.selftest.probes import gpu
 from processes import captured
 from texts import texts
@@ -56,7 +56,7 @@ def use(monkeypatch):
             return health
 
         monkeypatch.setattr(_native, "cuda", lambda: cuda)
-        monkeypatch.setattr(_native, "core", lambda: SimpleNamespace(gpu_health=asked))
+        monkeypatch.setattr(gpu.nvml, "gpu_health", asked)
         monkeypatch.setattr(gpu.placement, "of_rank", lambda launch: PLACE)
         monkeypatch.setattr(gpu, "products", lambda index, repeats: {})
         return cuda
@@ -104,7 +104,7 @@ def test_an_odd_multiprocessor_is_told_by_its_number(use):
 
 
 def test_a_format_of_the_table_that_is_not_to_be_had_has_a_reason(monkeypatch):
-    table = {m.name for m in metrics.TABLE if m.name.startswith("gemm_")}
+    table = {m.name for m in speed_judge.TABLE if m.name.startswith("gemm_")}
     assert table == set(gpu._FORMATS)
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(gpu, "reasons", {})
@@ -139,7 +139,7 @@ def test_a_rate_is_operations_over_the_gpus_own_time():
 
 
 def test_products_that_do_not_end_are_given_up(monkeypatch):
-    monkeypatch.setattr(gpu.cublas, "_PATIENCE", 0.01)
+    monkeypatch.setattr(gpu, "_PATIENCE", 0.01)
     with pytest.raises(OddrankError, match="did not end in"):
         gpu._timed(SimpleNamespace(cuda=event(ends=False)), lambda: None, 1)
 

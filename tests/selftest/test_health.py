@@ -179,7 +179,7 @@ def measured(monkeypatch, answers, transfers=lambda *_, seconds: None):
     gpu = SimpleNamespace(index=0, uuid="GPU-ab-12", pci="0000:9b:00.0", name="NVIDIA H200")
     cuda = SimpleNamespace(set_rank=int, time_transfers=transfers)
     monkeypatch.setattr(_native, "cuda", lambda: cuda)
-    monkeypatch.setattr(_native, "core", lambda: SimpleNamespace(gpu_health=gpu_health))
+    monkeypatch.setattr(health.nvml, "gpu_health", gpu_health)
     monkeypatch.setattr(health.placement, "of_rank", lambda launch: gpu)
     monkeypatch.setattr(health.gpus, "xids", lambda pci: {})
     monkeypatch.setattr(health.gpus, "sxids", lambda: {})

@@ -10,8 +10,8 @@ import pytest
 from made_up import context
 from oddrank import _native
 from oddrank.errors import OddrankError
-from oddrank.selftest.metrics import TABLE
 from oddrank.selftest.probes import host
+from oddrank.selftest.speed_judge import TABLE
 from oddrank.selftest.stages import speed
 from patience import until
 

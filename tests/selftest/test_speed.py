@@ -6,10 +6,8 @@ from figures import measured, run_of, verdict
 from findings_shown import brief
 from oddrank import exclude, peers
 from oddrank.report import Report
-from oddrank.selftest import Options, metrics
-from oddrank.selftest import speed_findings as findings
-from oddrank.selftest.metrics import SPEED, Metric
-from oddrank.selftest.speed_judge import look
+from oddrank.selftest import Options, speed_judge
+from oddrank.selftest.speed_judge import SPEED, Metric, look
 from oddrank.selftest.stages import speed
 from selftest.said import check
 
@@ -32,7 +30,7 @@ def left_out(found):
     return [line for line in lines if not line.startswith("#")]
 
 
-HOST_FIGURES = [row.name for row in metrics.TABLE if row.scope == "host"]
+HOST_FIGURES = [row.name for row in speed_judge.TABLE if row.scope == "host"]
 # Ranks 8-11: one of two sockets of the second node; nodes have eight ranks.
 A_SOCKET = {name: dict.fromkeys(range(8, 12), 0.5) for name in HOST_FIGURES}
 FOURS = [4] * 4
@@ -109,14 +107,14 @@ def test_a_healthy_run_tells_what_it_could_have_seen_and_which_figures_vary(gold
             rank: quiet[rank] | {name: noisy[rank][name] for name in varying} for rank in run.states
         }
         run.results[SPEED] = results
-        said.append(f"{', '.join(varying)}{findings.smallest_seen(look(run, results))}")
+        said.append(f"{', '.join(varying)}{speed.smallest_seen(look(run, results))}")
     golden("\n".join(said))
 
 
 def of_hbm(monkeypatch, nodes, slow, figures=1, *, noise=0.001, repeats=(9, 45)):
     """Returns the findings after the recheck. slow: rank -> slowdown in each figure of a GPU."""
     table = tuple(Metric(f"hbm{i}", "HBM", "GB/s", 0.03, "gpu", *repeats) for i in range(figures))
-    monkeypatch.setattr(metrics, "TABLE", table)
+    monkeypatch.setattr(speed_judge, "TABLE", table)
     return verdict(nodes, slow={one.name: slow for one in table}, noise=noise)
 
 
@@ -159,7 +157,7 @@ def test_a_hosts_figures_that_vary_too_much_are_no_finding():
 
 
 def test_a_gpus_figures_that_vary_too_much_are_unknown_and_name_nobody(monkeypatch):
-    monkeypatch.setattr(metrics, "TABLE", (HBM,))
+    monkeypatch.setattr(speed_judge, "TABLE", (HBM,))
     conditions = set()
     for seed in range(20):
         found = verdict([4], slow={"hbm": {2: 0.05}}, noise=0.1, seed=seed)
@@ -182,7 +180,7 @@ def test_who_measured_nothing_is_not_compared_and_who_has_no_peer_or_is_in_doubt
     assert {len(one.ranks.peers) for one in run.judged[SPEED].look.classes} == {2, 4}
     run, found = first_look([3], classes={1: "old"})
     assert not found
-    told = findings.smallest_seen(run.judged[SPEED].look)
+    told = speed.smallest_seen(run.judged[SPEED].look)
     assert told.endswith("rank 1 has no peer to compare with")
     _, found = first_look([8], {"host_copy": {2: 0.5}})
     assert brief(found) == "unknown not-measured-again: 2"

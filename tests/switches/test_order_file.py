@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from oddrank.errors import OddrankError
-from oddrank.switches import job_reports, order_file
-from oddrank.switches.job_reports import JobReport
+from oddrank.switches import order_file
+from oddrank.switches.order_file import JobReport
 from patience import until
 from texts import rows
 
@@ -258,18 +258,18 @@ def test_a_kill_that_is_written_while_a_job_makes_the_file_stays(tmp_path, monke
 
 def test_jobs_report_side_by_side_and_hostile_reports_are_left_out(folder):
     for name, host in (("a:1", "node1"), ("a:1", "node2"), ("../x", "node1")):
-        job_reports.report(folder, JobReport(name, host, 8, 120, "runs", time.time()))
+        order_file.report(folder, JobReport(name, host, 8, 120, "runs", time.time()))
     for name, text in (
         ("nonsense", "[1, 2"), ("list", "[1, 2]"), ("more", '{"job": "x", "seen": "never"}'),
         ("huge", "9" * 10**6),
     ):  # fmt: skip
         (folder / "jobs" / f"{name}.json").write_text(text)
     os.mkfifo(folder / "jobs" / "fifo.json")
-    assert sorted(one.job for one in job_reports.reports(folder)) == ["../x", "a:1", "a:1"]
+    assert sorted(one.job for one in order_file.reports(folder)) == ["../x", "a:1", "a:1"]
 
 
 def test_what_is_over_for_a_week_is_removed_by_the_next_job(folder):
-    job_reports.report(folder, JobReport("slurm-1.0", "node1", 8, 120, "runs", time.time()))
+    order_file.report(folder, JobReport("slurm-1.0", "node1", 8, 120, "runs", time.time()))
     for name in ("jobs/notes.txt", ".17-4711.new", "notes.json", "jobs/.17-4711.new"):
         (folder / name).touch()
     files = {one for one in folder.rglob("*") if one.is_file()}

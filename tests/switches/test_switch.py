@@ -14,7 +14,7 @@ import pytest
 import oddrank
 from dead_fuse import dead_file_system
 from oddrank.errors import OddrankError
-from oddrank.switches import agreement, job_reports, order_file
+from oddrank.switches import agreement, order_file
 from oddrank.switches import switch as switch_module
 from oddrank.switches.agreement import SwitchError
 from oddrank.triage import report as triage
@@ -55,7 +55,7 @@ def obeys_nothing(switch):
 
 
 def shown(folder):
-    found = job_reports.reports(folder)
+    found = order_file.reports(folder)
     return found[0].state if found else ""
 
 

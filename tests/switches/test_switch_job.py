@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import forked
-from oddrank.switches import job_reports, order_file
+from oddrank.switches import order_file
 from oddrank.switches import switch as switch_module
 from patience import PATIENCE, until
 from processes import Marked
@@ -50,7 +50,7 @@ def test_files_and_signals_are_obeyed_by_all_ranks_after_the_same_step(tmp_path)
         order_file.write(switch, word, "alice@login1")
 
     def state():
-        found = job_reports.reports(switch)
+        found = order_file.reports(switch)
         return found[0].state if found else ""
 
     def lines(count):

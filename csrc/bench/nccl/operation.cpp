@@ -1,6 +1,11 @@
 // Runs a collective once or in blocks, with events between the runs and a deadline on every wait.
 #include "bench/nccl/operation.hpp"
 
+#include <algorithm>
+#include <iterator>
+
+#include "os/error.hpp"
+
 namespace oddrank::nccl {
 namespace {
 
@@ -23,11 +28,52 @@ cuda::Stream stream_on(int device) {
   return {};
 }
 
-int compute_capability(int device) {
-  int major = 0, minor = 0;
-  ODDRANK_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  ODDRANK_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
-  return 10 * major + minor;
+constexpr const char* kFunctions[] = {"AllReduce", "AllGather", "ReduceScatter", "Broadcast",
+                                      "Reduce",    "Gather",    "Scatter",       "AlltoAll",
+                                      "Send",      "Recv"};
+
+ncclResult_t issue_one(const Api& api, const Plan& plan, const Call& call, const char* send,
+                       char* recv, ncclComm_t comm, cudaStream_t stream) noexcept {
+  const char* from = send + call.send_at * plan.element;
+  char* to = recv + call.recv_at * plan.element;
+  switch (call.function) {
+    case 0:
+      return api.AllReduce(from, to, call.count, plan.type, plan.op, comm, stream);
+    case 1:
+      return api.AllGather(from, to, call.count, plan.type, comm, stream);
+    case 2:
+      return api.ReduceScatter(from, to, call.count, plan.type, plan.op, comm, stream);
+    case 3:
+      return api.Broadcast(from, to, call.count, plan.type, call.peer, comm, stream);
+    case 4:
+      return api.Reduce(from, to, call.count, plan.type, plan.op, call.peer, comm, stream);
+    case 5:
+      return api.Gather(from, to, call.count, plan.type, call.peer, comm, stream);
+    case 6:
+      return api.Scatter(from, to, call.count, plan.type, call.peer, comm, stream);
+    case 7:
+      return api.AlltoAll(from, to, call.count, plan.type, comm, stream);
+    case 8:
+      return api.Send(from, call.count, plan.type, call.peer, comm, stream);
+    default:
+      return api.Recv(to, call.count, plan.type, call.peer, comm, stream);
+  }
+}
+
+// Issues one run on `stream`; hot. The pointers are the windows' begins.
+ncclResult_t issue_all(const Api& api, const Plan& plan, const char* send, char* recv,
+                       ncclComm_t comm, cudaStream_t stream) noexcept {
+  if (plan.calls.size() == 1) {
+    return issue_one(api, plan, plan.calls.front(), send, recv, comm, stream);
+  }
+  // The group is always ended: an open one would swallow all later calls.
+  ncclResult_t first = api.GroupStart();
+  for (const Call& call : plan.calls) {
+    const ncclResult_t result = issue_one(api, plan, call, send, recv, comm, stream);
+    if (first == ncclSuccess || first == ncclInProgress) first = result;
+  }
+  const ncclResult_t ended = api.GroupEnd();
+  return first == ncclSuccess || first == ncclInProgress ? ended : first;
 }
 
 void require_events(std::vector<cuda::Event>& events, std::size_t number) {
@@ -44,45 +90,47 @@ bool fit(const Windows& windows, std::size_t bytes, std::size_t capacity) {
 
 }  // namespace
 
+int function_of(const std::string& name) {
+  const auto* const found = std::find(std::begin(kFunctions), std::end(kFunctions), name);
+  if (found == std::end(kFunctions)) throw Error("nccl" + name + " is no call of a run");
+  return static_cast<int>(found - kFunctions);
+}
+
 Operation::Operation(std::shared_ptr<Communicator> communicator, std::shared_ptr<Memory> memory,
-                     const Request& request, Windows windows)
+                     Plan plan, Windows windows)
     : communicator_(open(std::move(communicator))),
       memory_(std::move(memory)),
-      plan_(nccl::plan(
-          request, abilities(communicator_->api(), compute_capability(communicator_->device())))),
+      plan_(std::move(plan)),
       windows_(windows),
-      name_(plan_.issued + " (" + request.collective + ", " + std::to_string(request.bytes) +
-            " bytes)"),
-      window_bytes_(std::max(plan_.send_count, plan_.recv_count) * plan_.element),
       send_(memory_->data()),
       stream_(stream_on(communicator_->device())) {
   const std::size_t bytes = memory_->bytes(), behind = windows.recv_from;
+  const std::size_t largest = std::max(plan_.send_bytes, plan_.recv_bytes);
   const bool fits =
-      behind <= bytes &&
-      (request.in_place ? behind == 0 && fit(windows, window_bytes_, bytes)
-                        : fit(windows, plan_.send_count * plan_.element, behind) &&
-                              fit(windows, plan_.recv_count * plan_.element, bytes - behind));
+      behind <= bytes && (behind == 0 ? fit(windows, largest, bytes)
+                                      : fit(windows, plan_.send_bytes, behind) &&
+                                            fit(windows, plan_.recv_bytes, bytes - behind));
   if (!fits) {
-    throw Error(name_ + ": " + std::to_string(windows.number) + " windows do not fit into the " +
-                std::to_string(bytes) + " bytes reserved, received from byte " +
-                std::to_string(behind) + " on");
+    throw Error(plan_.name + ": " + std::to_string(windows.number) +
+                " windows do not fit into the " + std::to_string(bytes) +
+                " bytes reserved, received from byte " + std::to_string(behind) + " on");
   }
   recv_ = memory_->data() + behind;
 }
 
 cuda::OnDevice Operation::enter() const {
   if (communicator_->get() == nullptr) {
-    throw Error(name_ + ": the communicator was closed or aborted");
+    throw Error(plan_.name + ": the communicator was closed or aborted");
   }
-  if (memory_->data() != send_) throw Error(name_ + ": its memory was freed");
+  if (memory_->data() != send_) throw Error(plan_.name + ": its memory was freed");
   return cuda::OnDevice(communicator_->device());
 }
 
 void Operation::issue(std::size_t turn, Deadline deadline) {
   const std::size_t at = turn % windows_.number * windows_.stride;
-  communicator_->issued(nccl::issue(communicator_->api(), plan_, send_ + at, recv_ + at,
-                                    communicator_->get(), stream_.get()),
-                        name_.c_str(), deadline);
+  communicator_->issued(issue_all(communicator_->api(), plan_, send_ + at, recv_ + at,
+                                  communicator_->get(), stream_.get()),
+                        plan_.name.c_str(), deadline);
 }
 
 // The first run of a size may connect ranks inside the call: NCCL then waits for the others without
@@ -96,7 +144,7 @@ void Operation::connect(Deadline deadline) {
   // No abort: it would free what that thread is using.
   memory_->abandon();
   communicator_->abandon();
-  throw Error(name_ + ": NCCL did not come back from the first run before the deadline; " +
+  throw Error(plan_.name + ": NCCL did not come back from the first run before the deadline; " +
               cuda::place() + ". A rank is missing or can't be reached: run with NCCL_DEBUG=INFO");
 }
 
@@ -112,12 +160,13 @@ void Operation::wait(const Query& query, Deadline deadline, const What& what) {
     if (now >= deadline.ns()) {
       const std::string late = what();
       let_go();
-      throw Error(name_ + ": " + late + " did not end before the deadline, the communicator was " +
-                  "aborted; " + cuda::place());
+      throw Error(plan_.name + ": " + late +
+                  " did not end before the deadline, the communicator was " + "aborted; " +
+                  cuda::place());
     }
     if (now < spin_until) continue;
     try {
-      communicator_->ready(name_.c_str());  // throws what NCCL's own threads ran into
+      communicator_->ready(plan_.name.c_str());  // throws what NCCL's own threads ran into
     } catch (const Error&) {
       let_go();  // such an operation never ends
       throw;

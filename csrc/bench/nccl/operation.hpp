@@ -2,10 +2,30 @@
 #pragma once
 
 #include "bench/nccl/communicator.hpp"
-#include "bench/nccl/plan.hpp"
 #include "cuda/resources.hpp"
 
 namespace oddrank::nccl {
+
+// A call of one run on one rank. Offsets are in elements, from the begins of the send and of the
+// receive window. peer: the root or the other side.
+struct Call {
+  int function;  // function_of() of its name
+  std::size_t send_at, recv_at, count;
+  int peer;
+};
+// "AllReduce" of ncclAllReduce; Error for a function that a run can't call.
+int function_of(const std::string& name);
+
+// The calls of one run; several are one group. The windows' bytes are equal on all ranks where
+// NCCL's semantics allow it, for registered buffers need that.
+struct Plan {
+  std::string name;  // "ncclAllReduce (all_reduce, 8 bytes)": for messages
+  std::vector<Call> calls;
+  ncclDataType_t type = ncclInt8;
+  ncclRedOp_t op = ncclSum;
+  std::size_t element = 1;  // bytes
+  std::size_t send_bytes = 0, recv_bytes = 0;
+};
 
 // Microseconds, taken on the GPU between events.
 struct Times {
@@ -28,15 +48,15 @@ struct Windows {
 // destroyed before its communicator is closed.
 class Operation : public std::enable_shared_from_this<Operation> {
  public:
-  // Throws Error with plan()'s reasons, or where the windows don't fit into the memory.
-  Operation(std::shared_ptr<Communicator> communicator, std::shared_ptr<Memory> memory,
-            const Request& request, Windows windows);
+  // Throws Error where the windows don't fit into the memory.
+  Operation(std::shared_ptr<Communicator> communicator, std::shared_ptr<Memory> memory, Plan plan,
+            Windows windows);
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
 
-  // This rank's own parts, in the first window.
-  const char* send() const noexcept { return send_ + plan_.send_at * plan_.element; }
-  const char* recv() const noexcept { return recv_ + plan_.recv_at * plan_.element; }
+  // The first windows.
+  const char* send() const noexcept { return send_; }
+  const char* recv() const noexcept { return recv_; }
 
   // One run in the first window, through to its end.
   void run(Deadline deadline);
@@ -68,8 +88,6 @@ class Operation : public std::enable_shared_from_this<Operation> {
   std::shared_ptr<Memory> memory_;
   Plan plan_;
   Windows windows_;
-  std::string name_;  // "ncclAllReduce (all_reduce, 8 bytes)"
-  std::size_t window_bytes_;
   char* send_ = nullptr;
   char* recv_ = nullptr;
   bool connected_ = false;

@@ -1,6 +1,4 @@
 // Converts the dtypes exactly; chooses each slot's contributors and values.
-#include "bench/verify/pattern.hpp"
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -9,6 +7,7 @@
 #include <limits>
 #include <string>
 
+#include "bench/verify/verify.hpp"
 #include "os/error.hpp"
 
 namespace oddrank::bench {

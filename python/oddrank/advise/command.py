@@ -5,8 +5,8 @@ from typing import Any
 import click
 
 from oddrank import launch, render
-from oddrank.advise import checks, environ, findings
-from oddrank.advise.environ import Process
+from oddrank.advise import checks, findings
+from oddrank.advise.checks import Process
 from oddrank.advise.variables import TABLE
 from oddrank.cli import fail_on_option, json_option
 from oddrank.errors import LaunchError
@@ -74,7 +74,7 @@ def command(json_path: str | None, fail_on: frozenset[str]) -> int:
         here = launch.current({})
     if here.local_rank != 0:
         return 0
-    made = _report(environ.here())
+    made = _report(checks.here())
     rows = [_as_shown(row) for row in made.data["variables"]]
     render.deliver(made, json_path if here.rank == 0 else None, COLUMNS if rows else (), rows)
     return made.exit_code(fail_on)

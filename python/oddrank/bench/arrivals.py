@@ -10,10 +10,11 @@ from dataclasses import asdict
 from itertools import repeat
 from typing import Any, TypeAlias, TypedDict
 
-from oddrank.bench import findings, topology
+from oddrank.bench import findings
 from oddrank.bench.backend import Block, Operation, one_by_one
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
+from oddrank.bench.data import connected_of
 from oddrank.bench.plan import ARRIVALS, Budget
 from oddrank.bench.sampling import ENOUGH
 from oddrank.control.stages import AnyStage, Context, RunState, Stage, Timestamps
@@ -95,7 +96,7 @@ def stages(deadline: float, budget: Budget) -> list[AnyStage]:
     """Returns both stages: a rank is named only if it is late in both."""
 
     def make_plan(run: RunState) -> _Plan:
-        transport = topology.connected_of(run)[0]["transport"]
+        transport = connected_of(run)[0]["transport"]
         return {"transport": transport, "seconds": budget.part(ARRIVALS)}
 
     return [

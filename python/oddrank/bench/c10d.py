@@ -12,11 +12,10 @@ from functools import partial
 from itertools import cycle, islice, pairwise
 from typing import Any
 
-from oddrank import _native
-from oddrank.bench.backend import Block, are_short, buffers, offsets, one_by_one
+from oddrank.bench.backend import Block, Noise, are_short, buffers, offsets, one_by_one
 from oddrank.bench.case import DTYPES, Case
 from oddrank.bench.collectives import COLLECTIVES, ROOT, split_counts
-from oddrank.bench.random_data import Noise
+from oddrank.bench.nccl_calls import refusal
 from oddrank.process_group import Group
 
 Call = Callable[[], Any]
@@ -153,13 +152,8 @@ class C10d:
         cuda = self._group.torch.cuda
         major, minor, patch = cuda.nccl.version()[:3]
         capability = cuda.get_device_capability(self.device)
-        refusal: str = _native.cuda().nccl_refusal(
-            case.collective, case.dtype, case.op,
-            world=self._group.world, in_place=case.in_place,
-            version=10000 * major + 100 * minor + patch,
-            compute_capability=10 * capability[0] + capability[1],
-        )  # fmt: skip
-        return refusal or None
+        version = 10000 * major + 100 * minor + patch
+        return refusal(case, self._group.world, version, 10 * capability[0] + capability[1])
 
     def prepare(self, case: Case) -> "_Operation":
         return _Operation(self._group, case, self._memory)

@@ -1,7 +1,7 @@
 """The collectives, one row each: the data of every rank, and the factor from algbw to busbw.
 
 Sizes and bus factors: nccl-tests, doc/PERFORMANCE.md. A new collective is a row here and one in
-each back end that can issue it (oddrank.bench.c10d, csrc/bench/nccl/plan.cpp).
+each back end that can issue it (oddrank.bench.c10d, oddrank.bench.nccl_calls).
 """
 
 from collections.abc import Callable

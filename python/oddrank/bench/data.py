@@ -1,10 +1,14 @@
-"""The data of a sweep, from measuring to judging: rows, and what is wrong in them."""
+"""The data of a sweep, from measuring to judging: the ranks' devices and links, rows, and what is
+wrong in them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypedDict
 
 from oddrank.bench.case import NO_OP, size_text
+from oddrank.control.stages import RunState
+from oddrank.machine.device import GpuFacts
+from oddrank.machine.settings import Setup
 
 
 class Mismatch(TypedDict):
@@ -109,3 +113,29 @@ class PassResult(TypedDict):
     iterations: int
     times: list[list[float]]
     over: bool
+
+
+class Devices(GpuFacts, Setup):
+    """A rank's result of stage devices."""
+
+
+class Connected(TypedDict):
+    """A rank's result of stage connect.
+
+    transport: torch's back end. group: the number of its group with --split, else 0. links: of its
+    GPU to others (oddrank.machine.nvml), or why they are unknown.
+    """
+
+    transport: str
+    group: int
+    gloo_interface: str | None
+    nccl: str | None
+    links: dict[str, Any] | None
+
+
+def devices_of(run: RunState) -> Mapping[int, Devices]:
+    return run.of("devices")
+
+
+def connected_of(run: RunState) -> Mapping[int, Connected]:
+    return run.of("connect")

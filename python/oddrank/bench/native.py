@@ -7,10 +7,10 @@ latency.
 from typing import Any
 
 from oddrank import _native
-from oddrank.bench.backend import Block, are_short, buffers, offsets
-from oddrank.bench.case import NO_OP, Case
-from oddrank.bench.collectives import split_counts
-from oddrank.bench.random_data import Noise
+from oddrank.bench import nccl_calls
+from oddrank.bench.backend import Block, Noise, are_short, buffers, offsets
+from oddrank.bench.case import DTYPES, NO_OP, Case
+from oddrank.bench.nccl_calls import OPS, TYPES
 from oddrank.process_group import Group
 
 _UNIQUE_ID_BYTES = 128
@@ -54,7 +54,7 @@ class Native:
         seconds: float = 60.0,
         register: str = "",
     ) -> None:
-        _native.load_nccl()
+        self.nccl = _native.load_nccl()
         cuda = _native.cuda()
         self.rank, self.world, self.device = rank, world, device
         self.seconds, self.register = seconds, register
@@ -77,11 +77,7 @@ class Native:
             )  # fmt: skip
 
     def refuses(self, case: Case) -> str | None:
-        refusal = _native.cuda().nccl_refusal(
-            case.collective, case.dtype, case.op,
-            world=self.world, in_place=case.in_place, compute_capability=self._capability,
-        )  # fmt: skip
-        return refusal or None
+        return nccl_calls.refusal(case, self.world, self.nccl["version"], self._capability)
 
     def prepare(self, case: Case) -> "NativeOperation":
         if self._memory is None:
@@ -91,10 +87,13 @@ class Native:
     def link(self, peer: int, sent: int, received: int) -> Any:
         """Returns an operation that sends so many bytes to one rank and receives from it: a _cuda
         Operation, whose runs the peer must mirror. One of both may be 0."""
+        calls = [("Send", 0, 0, sent, peer)] * bool(sent)
+        calls += [("Recv", 0, 0, received, peer)] * bool(received)
         _, behind = buffers(self._memory.bytes, in_place=False)
         return _native.cuda().Operation(
-            self._communicator, self._memory, "all_to_all_v", "int8", NO_OP, max(sent, received),
-            recv_from=behind, **_counts_of(peer, self.world, sent, received),
+            self._communicator, self._memory, f"ncclSend and ncclRecv with rank {peer}", calls,
+            TYPES["int8"], OPS[NO_OP],
+            send_bytes=sent, recv_bytes=received, recv_from=behind,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -106,22 +105,19 @@ class Native:
 class NativeOperation:
     def __init__(self, native: Native, communicator: Any, memory: Any, case: Case) -> None:
         self._seconds = native.seconds
-        counts = given_counts(case, native.rank, native.world)
-        plan = _native.cuda().nccl_plan(
-            case.collective, case.dtype, case.op, case.bytes, native.rank, native.world,
-            in_place=case.in_place, **counts,
-        )  # fmt: skip
-        size = max(plan["send_count"], plan["recv_count"]) * plan["element"]
+        plan = nccl_calls.plan_of(case, native.rank, native.world, native.nccl["missing"])
+        element = DTYPES[case.dtype]
+        sent, received = plan.send_count * element, plan.recv_count * element
         capacity, behind = buffers(memory.bytes, case.in_place)
-        places = offsets(size, capacity)
+        places = offsets(max(sent, received), capacity)
         self._native = _native.cuda().Operation(
-            communicator, memory, case.collective, case.dtype, case.op, case.bytes,
-            in_place=case.in_place, recv_from=behind,
-            stride=places[1] if len(places) > 1 else 0, windows=len(places), **counts,
+            communicator, memory, f"{plan} ({case.collective}, {case.bytes} bytes)", plan.calls,
+            TYPES[case.dtype], OPS[case.op], element=element, send_bytes=sent,
+            recv_bytes=received, recv_from=behind, stride=places[1] if len(places) > 1 else 0,
+            windows=len(places),
         )  # fmt: skip
         self.send: int = self._native.send
         self.recv: int = self._native.recv
-        sent = size if case.in_place else plan["send_count"] * plan["element"]
         windows = [(memory.data + at, sent) for at in places]
         self._noise = Noise(native.device, case, native.world, windows)
 
@@ -147,20 +143,3 @@ class NativeOperation:
             total += mean * part
             samples += times
         return total / n, samples
-
-
-def given_counts(case: Case, rank: int, world: int) -> dict[str, list[int]]:
-    """Returns the counts that a plan needs if a rank does not send all ranks alike, else none."""
-    if case.collective != "all_to_all_v":
-        return {}
-    sent, received = split_counts(case, rank, world)
-    return {"send_counts": sent, "recv_counts": received}
-
-
-def _counts_of(peer: int, world: int, sent: int, received: int) -> dict[str, list[int]]:
-    """Returns the counts of a link: all of them 0, but for the peer's."""
-    ranks = range(world)
-    return {
-        "send_counts": [sent if rank == peer else 0 for rank in ranks],
-        "recv_counts": [received if rank == peer else 0 for rank in ranks],
-    }

@@ -1,12 +1,12 @@
 """Makes a sweep's report from the judge's outcome."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from oddrank.bench import arrivals, split, sweep, topology
-from oddrank.bench.data import Row
+from oddrank.bench import arrivals, split, sweep
+from oddrank.bench.data import Row, connected_of, devices_of
 from oddrank.bench.plan import Pass
 from oddrank.bench.sampling import ENOUGH
 from oddrank.control.stages import RunState
@@ -50,7 +50,7 @@ def of_sweep(
             "seconds": sum(outcome.seconds.get(one_pass.name, 0.0) for one_pass in passes),
             "arrival": _arrival_data(arrived),
             "devices": _devices(run),
-            "setup": topology.setup_of_all(run),
+            "setup": _setup(run),
         },
         outcome.findings,
         complete=outcome.complete and not unseen,
@@ -114,6 +114,47 @@ def _arrival_data(arrived: dict[int, Any]) -> dict[str, Any] | None:
 
 def _devices(run: RunState) -> dict[str, int]:
     """Returns device name -> number of ranks. Over gloo all use the CPU, even if they have GPUs."""
-    idle = any(rank["transport"] == "gloo" for rank in topology.connected_of(run).values())
-    ranks = topology.devices_of(run).values()
+    idle = any(rank["transport"] == "gloo" for rank in connected_of(run).values())
+    ranks = devices_of(run).values()
     return dict(Counter("CPU" if idle else rank["gpu"] or "CPU" for rank in ranks))
+
+
+def links_text(rank: Mapping[str, Any] | None) -> str | None:
+    if rank is None or "unknown" in rank:
+        return None if rank is None else f"unknown: {rank['unknown']}"
+    words = [f"{rank['nvlinks']} NVLinks"]
+    if rank["nvlinks"] and rank["nvlink_MBps"]:
+        words[0] += f" of {rank['nvlink_MBps'] / 1e3:.1f} GB/s"
+    if rank["pcie"]:
+        words.append(f"PCIe {rank['pcie']} x{rank['pcie_width']}")
+    return ", ".join(words)
+
+
+def _setup(run: RunState) -> dict[str, Any]:
+    """Returns the whole job's setup: a value if all ranks have the same, else value -> how many.
+
+    hosts: in the order of ranks. links: of each GPU. settings: those that any rank has.
+    """
+    ranks = devices_of(run).values()
+    connected = [rank for _, rank in sorted(connected_of(run).items())]
+    names = sorted({name for rank in ranks for name in rank["settings"]})
+    states = (run.states[rank] for rank in sorted(run.states))
+    return {
+        "hosts": list(dict.fromkeys(state.host for state in states if state.host)),
+        "torch": _agreed(rank["torch"] for rank in ranks),
+        "cuda": _agreed(rank["cuda"] for rank in ranks),
+        "driver": _agreed(rank["driver"] for rank in ranks),
+        "nccl": _agreed(rank["nccl"] for rank in connected),
+        "gloo_interface": _agreed(rank["gloo_interface"] for rank in connected),
+        "links": _agreed(links_text(rank["links"]) for rank in connected),
+        "settings": {
+            name: _agreed(rank["settings"].get(name, "not set") for rank in ranks) for name in names
+        },
+    }
+
+
+def _agreed(values: Iterable[Any]) -> str | Mapping[str, int] | None:
+    found = Counter(values)
+    if len(found) < 2:
+        return next(iter(found), None)
+    return {str(value): count for value, count in found.items()}

@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from oddrank.bench import topology
 from oddrank.bench.case import size_text
-from oddrank.bench.data import Row
+from oddrank.bench.data import Row, connected_of
 from oddrank.control.stages import RunState
 from oddrank.errors import OddrankError
 from oddrank.finding import Evidence, Finding, Who
@@ -127,7 +126,7 @@ def _uneven(split: Split, why: str) -> OddrankError:
 def groups_of(run: RunState) -> list[tuple[int, ...]]:
     """Returns the ranks of each group, by its number; one group of all ranks without --split."""
     found: dict[int, list[int]] = {}
-    for rank, connected in sorted(topology.connected_of(run).items()):
+    for rank, connected in sorted(connected_of(run).items()):
         found.setdefault(connected.get("group", 0), []).append(rank)
     return [tuple(found[number]) for number in sorted(found)]
 

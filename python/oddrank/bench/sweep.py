@@ -1,14 +1,15 @@
 """The stages of `bench run` on the ranks: connect, compare arrivals, then each pass."""
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any, TypedDict
 
-from oddrank.bench import arrivals, findings, native, split, topology, verify
+from oddrank.bench import arrivals, findings, native, split, verify
 from oddrank.bench.backend import Backend, Operation
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
-from oddrank.bench.data import PassResult, Row
+from oddrank.bench.data import Connected, Devices, PassResult, Row, connected_of, devices_of
 from oddrank.bench.plan import Budget, Pass, memory_of, reserve
 from oddrank.bench.row import summarise
 from oddrank.bench.sampling import Series, StoppingRule, measure
@@ -16,7 +17,7 @@ from oddrank.bench.split import Split
 from oddrank.control.stages import AnyStage, Context, RunState, Skip, Stage
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
-from oddrank.machine import device, settings
+from oddrank.machine import device, nvml, settings
 from oddrank.machine.device import usable_bytes
 from oddrank.process_group import Group, connect
 
@@ -59,7 +60,7 @@ def stages(passes: Sequence[Pass], options: SweepOptions) -> list[AnyStage]:
 
     def plan_transport(run: RunState) -> str:
         _choose(options, run)  # refuses before the ranks connect
-        return device.BACKENDS[device.choose(topology.devices_of(run).values())]
+        return device.BACKENDS[device.choose(devices_of(run).values())]
 
     return [
         Stage("devices", options.deadline, measure=_see_devices),
@@ -80,23 +81,42 @@ def row_of(one_pass: Pass, run: RunState) -> Row:
     return split.joined(rows, groups, [of[min(of)]["times"] for of in of_groups])
 
 
-def _see_devices(context: Context[object]) -> topology.Devices:
+def _see_devices(context: Context[object]) -> Devices:
     context.step("import torch")
     return {**device.facts(context.launch), **settings.of_rank()}
 
 
-def _connect_as(
-    wanted: Split | None, cases: Sequence[Case]
-) -> Callable[[Context[str]], topology.Connected]:
-    def measure(context: Context[str]) -> topology.Connected:
+def _connect_as(wanted: Split | None, cases: Sequence[Case]) -> Callable[[Context[str]], Connected]:
+    def measure(context: Context[str]) -> Connected:
         world = connect(context, context.parameters)
         (limit,) = world.smallest([usable_bytes(world.computes_on, context.launch)])
         group, number = split.divide(world, wanted) if wanted else (world, 0)
         context.scratch[_MEASURED] = group
         context.scratch[_RESERVED] = reserve(cases, group.world, limit)
-        return topology.of_rank(world, number)
+        return _connected(world, number)
 
     return measure
+
+
+def _connected(group: Group, number: int) -> Connected:
+    """Returns this rank's facts; `number` is its group's."""
+    on_nccl = group.backend == "nccl"
+    nccl = group.torch.cuda.nccl.version() if on_nccl else None
+    return {
+        "transport": group.backend,
+        "group": number,
+        "gloo_interface": None if on_nccl else os.environ.get("GLOO_SOCKET_IFNAME", ""),
+        "nccl": ".".join(map(str, nccl)) if nccl else None,
+        "links": _links(group) if on_nccl else None,
+    }
+
+
+def _links(group: Group) -> dict[str, Any]:
+    uuid = group.torch.cuda.get_device_properties(group.device).uuid
+    try:
+        return nvml.gpu_links(f"GPU-{uuid}")
+    except OddrankError as error:
+        return {"unknown": str(error)}
 
 
 class _Plan(TypedDict):
@@ -112,7 +132,7 @@ def _stage(one_pass: Pass, options: SweepOptions, budget: Budget) -> AnyStage:
         if budget.is_over(one_pass.index):
             return Skip("its case needs no further pass, or there is no time for it")
         return {
-            "transport": topology.connected_of(run)[0]["transport"],
+            "transport": connected_of(run)[0]["transport"],
             "backend": _choose(options, run),
             "seconds": budget.share(one_pass.index),
         }
@@ -143,7 +163,7 @@ def _choose(options: SweepOptions, run: RunState) -> str:
     there; if nccl or an option that needs it was given and a rank can't use it. A rank without a
     GPU of its own skips its nccl cases instead.
     """
-    ranks = topology.devices_of(run).values()
+    ranks = devices_of(run).values()
     on_gpus = device.choose(ranks) == device.GPU
     if on_gpus and (lacking := _first(facts["cuda_part"] for facts in ranks)):
         raise OddrankError(

@@ -3,7 +3,9 @@
 Source of codes and actions: docs.nvidia.com/deploy/xid-errors (the Xid catalog).
 """
 
+import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -141,3 +143,25 @@ def pci_slot(address: str) -> str:
         number = int(address, 16)
         return f"{number >> 20:04x}:{number >> 12 & 0xFF:02x}:{number >> 4 & 0xFF:02x}"
     return address
+
+
+KERNEL_LOG = "/dev/kmsg"
+_LARGEST = 8192  # of the kernel's records
+
+
+def records(path: str = KERNEL_LOG) -> Iterator[bytes]:
+    """Yields the records that are there, and waits for no further one. OSError: not readable."""
+    device = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        while True:
+            try:
+                record = os.read(device, _LARGEST)
+            except BlockingIOError:
+                return
+            except BrokenPipeError:  # overwritten before it was read
+                continue
+            if not record:
+                return
+            yield record
+    finally:
+        os.close(device)

@@ -1,1 +1,366 @@
-"""The page of `--html`: a report as one file for a browser, without a network."""
+"""The page of `--html`: report and parts through one template into one file for a browser.
+
+Texts of strangers are escaped by the template, or go as JSON to the script, which only ever sets
+them as text. The page's own policy lets a browser run nothing but this script.
+"""
+
+import base64
+import hashlib
+import importlib
+import json
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from oddrank._version import __version__
+from oddrank.errors import OddrankError
+from oddrank.finding import Finding, fold, number_text
+from oddrank.report import Report, write_text
+
+ADVICE = "give --html a file in a folder you can write"
+_HERE = Path(__file__).parent
+# A page of 10,000 ranks is to stay below 5 MB.
+_MOST_FINDINGS, _MOST_EVIDENCE, _MOST_ROWS = 100, 20, 500
+_MOST_BRANCHES, _DEEPEST = 4000, 100
+_MOST_FRAMES, _MOST_FRAMES_IN_ALL = 200, 20_000  # of one branch, and of all
+_MOST_NOTES = 2_500_000  # bytes
+_MOST_RANKS = 200_000
+_MOST_TEXT, _MOST_LIST = 2000, 400
+_SHORT_CHAIN = 6
+# A line of the timeline is so many units of its picture wide.
+_WIDTH = 300.0
+
+
+@dataclass(frozen=True)
+class Note:
+    """A line that the page shows of each of some ranks: `completed 5 of 6 in default_pg`."""
+
+    text: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Frames that some processes share, outermost first. depth: from 0, of its place in the tree.
+
+    members: the processes that stand there: ranks 0-2,5. count: their number.
+    """
+
+    depth: int
+    members: str
+    count: int
+    frames: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Stacks of all processes as one tree, in the order in which it is read from top to bottom."""
+
+    title: str
+    branches: tuple[Branch, ...]
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """Ranks of a group that have come equally far.
+
+    completed: number of the last call that they completed. call: the one they are in, "": none.
+    entered: when the first and the last of them entered it, in seconds after the first rank that
+    did; None: unknown.
+    """
+
+    ranks: tuple[int, ...]
+    completed: int | None
+    call: str = ""
+    entered: tuple[float, float] | None = None
+    odd: bool = False
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """How far the ranks of one process group have come. rows: odd ranks, then those behind first.
+
+    more: rows that are left out.
+    """
+
+    group: str
+    rows: tuple[Row, ...]
+    more: int = 0
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text below their column names."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """All that a command knows beyond the report. Empty parts are not shown.
+
+    status: lines below the headline: how it went on. waiting: ranks that wait for those that are
+    named. absent: ranks without evidence of their own; absence: what is said of them. hosts: rank
+    -> host. no_ranks: why no rank is shown. events: lines of what happened, in order of time.
+    """
+
+    status: Sequence[str] = ()
+    waiting: tuple[int, ...] = ()
+    absent: tuple[int, ...] = ()
+    absence: str = "no evidence"
+    no_ranks: str = ""
+    hosts: Mapping[int, str] = field(default_factory=dict)
+    notes: Sequence[Note] = ()
+    timeline: Timeline | None = None
+    tree: Tree | None = None
+    events: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+
+
+def utc(seconds: float) -> str:
+    """Returns a Unix time as text: 2026-11-24 15:05:31 UTC."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
+
+
+def check() -> None:
+    """Raises OddrankError if no page can be made. Call it before a command does its work."""
+    before = {*sys.modules}
+    try:
+        importlib.import_module("jinja2")
+    except Exception as error:  # a broken package raises anything
+        why = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(":")
+        raise OddrankError(
+            f"--html needs jinja2, which can't be imported ({why}): pip install jinja2"
+        ) from None
+    finally:
+        # The script of `run` finds in sys.modules what it has imported itself.
+        for name in {*sys.modules} - before:
+            if name.partition(".")[0] in ("jinja2", "markupsafe"):
+                del sys.modules[name]
+
+
+def write(report: Report, parts: Parts, path: str) -> None:
+    """Writes the page to `path`, whole or not at all. OddrankError if it can't be written."""
+    write_text(text(report, parts), path, ADVICE)
+
+
+def text(report: Report, parts: Parts) -> str:
+    """Returns the page as HTML."""
+    script = (_HERE / "page.js").read_text(encoding="utf-8")
+    style = (_HERE / "page.css").read_text(encoding="utf-8")
+    grid = _grid(report, parts)
+    made: str = _template().render(
+        report=report,
+        parts=parts,
+        about=", ".join([*_world(report.world), f"oddrank {__version__}"]),
+        written=utc(time.time()),
+        findings=[_finding(finding) for finding in report.findings[:_MOST_FINDINGS]],
+        more_findings=max(len(report.findings) - _MOST_FINDINGS, 0),
+        grid=grid,
+        data=_as_json(grid),
+        timeline=_timeline(parts.timeline) if parts.timeline else None,
+        tree=_tree(parts.tree) if parts.tree else None,
+        most_rows=_MOST_ROWS,
+        script=script,
+        style=style,
+        script_hash=_hash(script),
+        style_hash=_hash(style),
+    )
+    return made
+
+
+@cache
+def _template() -> Any:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True, finalize=_clean,
+    )  # fmt: skip
+    return environment.get_template("page.html.j2")
+
+
+def _clean(value: Any) -> Any:
+    """Returns a text with control characters, and those that turn a line around, as escapes."""
+    if type(value) is not str:  # Markup is the template's own
+        return value
+    if len(value) > _MOST_TEXT:
+        value = f"{value[:_MOST_TEXT]} ... ({len(value) - _MOST_TEXT} more characters)"
+    if value.isprintable():
+        return value
+    return "".join(
+        c if c.isprintable() or c in "\n\t" or (c.isspace() and ord(c) > 0xA0)
+        else c.encode("unicode_escape").decode()
+        for c in value
+    )  # fmt: skip
+
+
+def _short(text: str, between: str = ", ") -> str:
+    """Returns a list that is cut behind one of its entries where it is long."""
+    return text if len(text) <= _MOST_LIST else f"{text[:_MOST_LIST].rpartition(between)[0]}, ..."
+
+
+def _hash(content: str) -> str:
+    """Returns the source expression of a Content-Security-Policy for this script or style."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+
+
+def _as_json(value: Any) -> str:
+    """Returns JSON that no parser of HTML can take for markup."""
+    made = json.dumps(value, separators=(",", ":"))
+    return made.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
+
+
+def _world(world: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in world.items():
+        if value not in (None, "") and not isinstance(value, dict | list):
+            yield f"{key} {value}"
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    cause = f"cause: {finding.cause}" + (f", at: {finding.stage}" if finding.stage else "")
+    return {
+        "what": finding.what,
+        "condition": finding.condition,
+        "named": finding.names_somebody(),
+        "confidence": f"confidence {finding.confidence.level}: {finding.confidence.why}",
+        "cause": _short(cause),
+        "next": finding.next,
+        "evidence": [
+            {
+                "text": _short(one.text),
+                "source": one.source,
+                "value": "" if one.value is None else f"{number_text(one.value)} {one.unit or ''}",
+                "median": "" if one.median is None else number_text(one.median),
+            }
+            for one in finding.evidence[:_MOST_EVIDENCE]
+        ],
+        "more": max(len(finding.evidence) - _MOST_EVIDENCE, 0),
+    }
+
+
+def _grid(report: Report, parts: Parts) -> dict[str, Any]:
+    """Returns the grid's data: ranks are folded, as `0-5,7`; the script draws a cell for each.
+
+    states: [word, kind, ranks], a later one counts more. hosts: [host, ranks]. notes: [text,
+    ranks]. left_out: ranks, and notes_left_out: notes, beyond what a page holds.
+    """
+    named: dict[str, set[int]] = {}
+    suspected: dict[str, set[int]] = {}
+    for finding in reversed(report.findings):  # the first counts most
+        word, group = str(finding.condition), named
+        if not finding.names_somebody():
+            word, group = f"perhaps {word}", suspected
+        group[word] = group.pop(word, set()) | set(finding.who.ranks)
+    kinds = [(parts.absence, "absent", parts.absent), ("waits", "waits", parts.waiting)]
+    kinds += [(word, "suspect", tuple(ranks)) for word, ranks in suspected.items()]
+    kinds += [(word, "odd", tuple(ranks)) for word, ranks in named.items()]
+    known = set().union(parts.hosts, *(ranks for _, _, ranks in kinds))
+    size = report.world.get("size")
+    size = max(size if isinstance(size, int) else 0, max(known, default=-1) + 1)
+    hosts: dict[str, list[int]] = defaultdict(list)
+    for rank, host in sorted(parts.hosts.items()):
+        hosts[host].append(rank)
+    striking = set().union(*named.values(), *suspected.values())
+    notes, dropped = _notes(report, parts.notes, striking)
+    return {
+        "size": 0 if parts.no_ranks else min(size, _MOST_RANKS),
+        "left_out": max(size - _MOST_RANKS, 0),
+        "states": [[word, kind, fold(ranks)] for word, kind, ranks in kinds if ranks],
+        "hosts": [[_clean(host), fold(ranks)] for host, ranks in hosts.items()],
+        "notes": notes,
+        "notes_left_out": dropped,
+    }
+
+
+def _notes(
+    report: Report, given: Sequence[Note], striking: set[int]
+) -> tuple[list[list[str]], int]:
+    """Returns the notes that a page holds, and how many it leaves out: those of odd ranks last."""
+    notes = [Note(f.what, f.who.ranks) for f in report.findings[1:_MOST_FINDINGS]]
+    notes += given
+    kept: list[tuple[int, list[str]]] = []
+    left = _MOST_NOTES
+    for index in sorted(range(len(notes)), key=lambda i: striking.isdisjoint(notes[i].ranks)):
+        line = [_clean(notes[index].text), fold(notes[index].ranks)]
+        left -= len(line[0]) + len(line[1])
+        if left < 0:
+            break
+        kept.append((index, line))
+    return [line for _, line in sorted(kept)], len(notes) - len(kept)
+
+
+def _timeline(timeline: Timeline) -> dict[str, Any]:
+    """Returns the rows with the bars of their picture: x and width out of `width`."""
+    known = [max(row.completed, 0) for row in timeline.rows if row.completed is not None]
+    last, first = max(known, default=0) + 1, min(known, default=0)
+    begin = max(first - (last - first), 0)  # calls that all ranks completed would fill the picture
+    unit = _WIDTH / (last - begin)
+    rows = []
+    for row in timeline.rows:
+        done = max((row.completed or 0) - begin, 0) * unit
+        rows.append(
+            {
+                "ranks": _short(fold(row.ranks, ", ")),
+                "completed": "?" if row.completed is None else row.completed,
+                "call": row.call,
+                "entered": _entered(row),
+                "odd": row.odd,
+                "done": round(done, 1),
+                "open": round(unit, 1) if row.call else 0,
+            }
+        )
+    return {
+        "group": timeline.group, "rows": rows, "more": timeline.more,
+        "width": _WIDTH, "begin": begin, "last": last,
+    }  # fmt: skip
+
+
+def _entered(row: Row) -> str:
+    if row.entered is None:
+        return ""
+    early, late = row.entered
+    return f"+{early:.1f} s" if late - early < 0.1 else f"+{early:.1f} to {late:.1f} s"
+
+
+def _tree(tree: Tree) -> dict[str, Any]:
+    """Returns the branches in reading order. opens: it has branches of its own; closes: how many
+    branches end after it."""
+    shown = tree.branches[:_MOST_BRANCHES]
+    depths = [min(branch.depth, _DEEPEST) for branch in shown]
+    rows, left = [], _MOST_FRAMES_IN_ALL
+    for branch, depth, following in zip(shown, depths, [*depths[1:], 0], strict=True):
+        frames = branch.frames[: min(_MOST_FRAMES, left)]
+        frames = frames if len(branch.frames) > _SHORT_CHAIN else ()
+        left -= len(frames)
+        rows.append(
+            {
+                "members": _short(branch.members, ",")
+                + (f" ({branch.count})" if branch.count > 1 else ""),
+                "chain": _chain(branch.frames),
+                "frames": frames,
+                "more": len(branch.frames) - len(frames),
+                "opens": following > depth,
+                "closes": max(depth - following, 0),
+            }
+        )
+    return {
+        "title": tree.title,
+        "rows": rows,
+        "more": len(tree.branches) - len(shown),
+        "remarks": tree.remarks,
+    }
+
+
+def _chain(frames: Sequence[str]) -> Iterable[str]:
+    if len(frames) <= _SHORT_CHAIN:
+        return frames
+    return [*frames[:2], f"{len(frames) - _SHORT_CHAIN + 2} frames", *frames[4 - _SHORT_CHAIN :]]

@@ -116,7 +116,7 @@ def command(  # noqa: PLR0917 (click passes them by name)
     if not no_watch:
         start.begin(options)
     if prefix:
-        from oddrank.printing.streams import prefix_streams
+        from oddrank.printing import prefix_streams
 
         prefix_streams()
     runs = script.module if is_module else script.script

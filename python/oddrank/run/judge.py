@@ -19,13 +19,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from oddrank import _native, exclude, exposition, job, launch
+from oddrank import _native, exclude, exposition, job, launch, page
 from oddrank.control.address import ADDRESS, put_in_store
 from oddrank.control.stages import RankState
 from oddrank.finding import Finding, duration, ranks_text
 from oddrank.inputs import Notes
-from oddrank.page import page
-from oddrank.page.parts import Parts, Table, utc
+from oddrank.page import Parts, Table, utc
 from oddrank.report import Report, write_json, write_text
 from oddrank.run import late, outputs, say, watch
 from oddrank.run.arm import COLLECT, KILL, REPORT

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypedDict
 
-from oddrank.machine.interfaces import is_allowed
+from oddrank.machine import is_allowed
 from oddrank.selftest.reach_matrix import (
     CONNECTED,
     NO_ANSWER,

@@ -6,8 +6,7 @@ from itertools import islice
 from typing import TypeAlias, TypedDict
 
 from oddrank.control.stages import Node, RunState, node_of
-from oddrank.machine import kernel_log
-from oddrank.machine.xid import SXID, XID, harmless, pci_slot
+from oddrank.machine.xid import KERNEL_LOG, SXID, XID, harmless, pci_slot, records
 
 _XID, _SXID = re.compile(XID.encode()), re.compile(SXID.encode())
 _MOST = 1 << 17  # records
@@ -66,7 +65,7 @@ def others(run: RunState) -> dict[int, str]:
     return found
 
 
-def xids(pci: str, path: str = kernel_log.DEVICE) -> Counts | str:
+def xids(pci: str, path: str = KERNEL_LOG) -> Counts | str:
     """Counts each Xid logged for the GPU 0000:9b:00.0. Returns a text if the log can't be read.
 
     Leaves out lines that tell of no fault.
@@ -84,7 +83,7 @@ def xids(pci: str, path: str = kernel_log.DEVICE) -> Counts | str:
     return counts
 
 
-def sxids(path: str = kernel_log.DEVICE) -> SwitchCounts | str:
+def sxids(path: str = KERNEL_LOG) -> SwitchCounts | str:
     """Counts the fatal SXids of each NVSwitch of this host. Returns a text as `xids` does."""
     log = _read(path)
     if isinstance(log, str):
@@ -102,6 +101,6 @@ def sxids(path: str = kernel_log.DEVICE) -> SwitchCounts | str:
 def _read(path: str) -> bytes | str:
     """Returns the kernel's log, or why it can't be read."""
     try:
-        return b"".join(islice(kernel_log.records(path), _MOST))
+        return b"".join(islice(records(path), _MOST))
     except OSError as error:
         return f"not readable: {error.strerror}"

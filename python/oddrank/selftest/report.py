@@ -6,23 +6,21 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from oddrank import exclude, exposition
+from oddrank import exclude, exposition, page
 from oddrank.control.findings import failed
 from oddrank.control.stages import AnyStage, RunState, nodes_of
 from oddrank.control.walk import OVER, Outcome
 from oddrank.finding import fold, ranks_text
 from oddrank.launch import Launch
 from oddrank.machine.device import CPU, GPU, choose, name_of_gpu
-from oddrank.page import page
-from oddrank.page.parts import Note, Parts, Table
+from oddrank.page import Note, Parts, Table
 from oddrank.render import deliver
 from oddrank.report import Report, write_text
 from oddrank.selftest import facts
 from oddrank.selftest.facts.compare import group, not_readable
-from oddrank.selftest.metrics import SPEED
-from oddrank.selftest.speed_findings import smallest_seen
-from oddrank.selftest.speed_judge import as_data
+from oddrank.selftest.speed_judge import SPEED, as_data
 from oddrank.selftest.stages import device, speed
+from oddrank.selftest.stages.speed import smallest_seen
 
 _NOT_BEGUN = "not begun"
 _COLUMNS = ("stage", "ranks", "seconds", "result")

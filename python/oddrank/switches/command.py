@@ -15,7 +15,7 @@ from oddrank.cli import CommandGroup, json_option
 from oddrank.errors import OddrankError
 from oddrank.finding import duration
 from oddrank.report import envelope, write_json
-from oddrank.switches import job_reports, order_file
+from oddrank.switches import order_file
 from oddrank.switches.order_file import DUMP, KILL, SAVE, Order
 
 _EXAMPLES = """Tell all ranks of running jobs to save or end, at the same step.
@@ -61,9 +61,9 @@ def _orders(word: str, text: str) -> None:
     def write(folder: Path) -> None:
         order_file.in_time(folder, lambda: order_file.write(folder, word, _me()))
         orders, reports = order_file.in_time(
-            folder, lambda: (order_file.read(folder)[0], job_reports.reports(folder))
+            folder, lambda: (order_file.read(folder)[0], order_file.reports(folder))
         )
-        running = (one for one in reports if one.state != job_reports.ENDED)
+        running = (one for one in reports if one.state != order_file.ENDED)
         living = [one for one in running if time.time() - one.seen < _LIVING_SECONDS]
         if living:
             names = ", ".join(one.job for one in living[:5])
@@ -96,7 +96,7 @@ def status(folder: Path, json_path: str | None) -> None:
             f"{folder} is no switch: no job has watched it. Give the folder that the script gives"
             " oddrank.switch()"
         ) from error
-    found = order_file.in_time(folder, lambda: job_reports.reports(folder))
+    found = order_file.in_time(folder, lambda: order_file.reports(folder))
     if json_path is not None:
         said = {"orders": [asdict(one) for one in orders], "jobs": [asdict(one) for one in found]}
         write_json(envelope("switch status", {}, said), json_path)

@@ -20,10 +20,9 @@ from pathlib import Path
 from oddrank import job, job_store, render
 from oddrank.errors import OddrankError
 from oddrank.job_store import Poller
-from oddrank.switches import job_reports, order_file
+from oddrank.switches import order_file
 from oddrank.switches.agreement import IDLE, Agreement, RefusedError, Root, Wanted
-from oddrank.switches.job_reports import JobReport
-from oddrank.switches.order_file import DUMP, KILL, ONCE, SAVE, Order
+from oddrank.switches.order_file import DUMP, KILL, ONCE, SAVE, JobReport, Order
 from oddrank.switches.signals import Signals
 
 _READ_EVERY = 1.0
@@ -317,7 +316,7 @@ class _Folder:
         if state or one.state != last or time.monotonic() > at + _REPORT_EVERY:
             self._reported = time.monotonic(), one.state
             with suppress(OSError):
-                job_reports.report(self.path, replace(one, state=state or one.state))
+                order_file.report(self.path, replace(one, state=state or one.state))
 
     def _lost(self, error: Exception) -> None:
         if not self._refuse(str(error)):
@@ -326,4 +325,4 @@ class _Folder:
 
     def _last(self) -> None:
         if self._begun is not None and not self._refusal:
-            self._report(job_reports.ENDED)
+            self._report(order_file.ENDED)

@@ -72,9 +72,8 @@ def command(
 
 def _write_page(made: "Report", found: "Triage", path: str) -> None:
     """Writes the page. A failure is told, and changes nothing of the verdict or the exit code."""
-    from oddrank import render
+    from oddrank import page, render
     from oddrank.errors import OddrankError
-    from oddrank.page import page
     from oddrank.triage import report
 
     try:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from oddrank.page.parts import Note, Parts, Row, Timeline, utc
+from oddrank.page import Note, Parts, Row, Timeline, utc
 from oddrank.triage import leaves, timeline, tree, words
 from oddrank.triage.facts import Progress, ranks
 from oddrank.triage.suspects import Suspect

@@ -25,7 +25,7 @@ from oddrank.triage.suspects import Point, Suspect
 from oddrank.triage.view import View, bounded, ours, view
 
 if TYPE_CHECKING:
-    from oddrank.page.parts import Parts
+    from oddrank.page import Parts
 
 _MOST_NOTES = 64
 _MOST_PAUSED = 4

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 from oddrank.finding import fold
-from oddrank.page.parts import Branch, Tree
+from oddrank.page import Branch, Tree
 from oddrank.triage import leaves
 from oddrank.triage.facts import Frame, Process, Stack, Thread
 

@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias, TypedDict
 
-from oddrank.bench.pairs.exchange import Effort, Exchange
+from oddrank.bench.pairs.exchange import Effort, Exchange, wire_of
 from oddrank.bench.pairs.judge import PAIRS, RECHECK, Judge
 from oddrank.bench.pairs.noise import error_wanted
 from oddrank.bench.pairs.schedule import Game, Teams, pack, panel, passes_of, unpack
-from oddrank.bench.pairs.wire import wire_of
 from oddrank.control.stages import AnyStage, Context, RunState, Stage, nodes_of
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding

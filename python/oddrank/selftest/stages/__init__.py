@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from oddrank.control.stages import AnyStage
 from oddrank.selftest import Options
-from oddrank.selftest.metrics import SPEED
+from oddrank.selftest.speed_judge import SPEED
 from oddrank.selftest.stages import (
     collectives,
     connect,

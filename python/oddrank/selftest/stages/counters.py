@@ -16,7 +16,7 @@ from oddrank import _native
 from oddrank.control.stages import Context, Node, RunState, Skip, Stage, node_of
 from oddrank.errors import OddrankError
 from oddrank.finding import Evidence, Finding, Level, Row, Who, ranks_text
-from oddrank.machine import placement, small_file
+from oddrank.machine import nvml, placement, small_file
 from oddrank.machine.device import GPU
 from oddrank.selftest import Options
 from oddrank.selftest.stages.device import tested
@@ -91,7 +91,7 @@ _MOST_DEVICES = 64
 
 def of_gpu(uuid: str) -> Read:
     """Reads one GPU and its NVLinks. Raises OddrankError if NVML does not answer."""
-    reply: Mapping[str, Any] = _native.core().gpu_counters(uuid)
+    reply: Mapping[str, Any] = nvml.gpu_counters(uuid)
     read = {f"GPU {name}": count for name, count in reply["gpu"].items()}
     for link, counts in reply["links"].items():
         read |= {f"NVLink {link} {name}": count for name, count in counts.items()}

@@ -10,7 +10,7 @@ from oddrank import _native
 from oddrank.control.stages import Context, RunState, Skip, Stage, nodes_of
 from oddrank.errors import OddrankError
 from oddrank.finding import Evidence, Finding, Level, Row, Who, ranks_text
-from oddrank.machine import placement
+from oddrank.machine import nvml, placement
 from oddrank.machine.device import CPU
 from oddrank.machine.xid import HARDWARE
 from oddrank.selftest import Options, gpus
@@ -135,7 +135,7 @@ def _under_load(cuda: Any, index: int, uuid: str) -> Health:
         with suppress(OddrankError):  # NVML may know why; the next stage reports it
             cuda.time_transfers(index, _LOAD_BYTES, 3, seconds=5.0)
             loaded = True
-        reply = cast("Health", _native.core().gpu_health(uuid))
+        reply = cast("Health", nvml.gpu_health(uuid))
         readings = reply["readings"]
         best = max(best, readings.get("pcie", 0))
         throttle &= readings.get("throttle", 0)

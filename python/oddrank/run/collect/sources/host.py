@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from oddrank._version import __version__
-from oddrank.machine import kernel_log, settings, small_file
+from oddrank.machine import settings, small_file, xid
 from oddrank.run.collect.sources import SHOWN, Sink, Source, Target, chosen, iso
 
 _CGROUPS = "oddrank.cgroups/1"
@@ -146,14 +146,14 @@ ENVIRONMENT = Source("environment", 5.0, 0.01, _environment)
 
 
 def _kernel_log(target: Target, _: object, sink: Sink) -> None:
-    sink.at(kernel_log.DEVICE)
+    sink.at(xid.KERNEL_LOG)
     try:
         text = _tail(_entries(), target.host, min(sink.room, _MOST_OF_LOG))
     except OSError as error:
-        sink.lacks("the kernel's log", f"{kernel_log.DEVICE}: {error.strerror}")
+        sink.lacks("the kernel's log", f"{xid.KERNEL_LOG}: {error.strerror}")
         return
     if text:
-        sink.put("kernel.log", text, of=kernel_log.DEVICE)
+        sink.put("kernel.log", text, of=xid.KERNEL_LOG)
     else:
         sink.lacks("the kernel's log", "it is empty")
 
@@ -172,7 +172,7 @@ def _tail(entries: Iterable[tuple[float, str]], host: str, most: int) -> bytes:
 
 
 def _entries() -> Iterator[tuple[float, str]]:
-    for entry in kernel_log.records():
+    for entry in xid.records():
         line = entry.decode(errors="backslashreplace").partition("\n")[0]
         if found := _ENTRY.match(line):
             yield int(found[1]) / 1e6, found[2]
