@@ -6,8 +6,14 @@ from dataclasses import dataclass, field
 from random import Random
 
 from oddrank.bench.pairs.exchange import MOST
-from oddrank.bench.pairs.matrix import Judgement, Part, judge, parts_of
-from oddrank.bench.pairs.noise import error_of_median, error_wanted
+from oddrank.bench.pairs.matrix import (
+    Judgement,
+    Part,
+    error_of_median,
+    error_wanted,
+    judge,
+    parts_of,
+)
 from oddrank.bench.pairs.schedule import Tournament, panel, passes_of
 
 Cell = tuple[int, int]

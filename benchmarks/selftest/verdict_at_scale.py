@@ -18,8 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 import figures
 import harness
 from oddrank.report import Report
-from oddrank.selftest import Options, speed_judge
-from oddrank.selftest.probes import prints
+from oddrank.selftest import Options, probes, speed_judge
 from oddrank.selftest.speed_judge import SPEED, Metric
 from oddrank.selftest.stages import fingerprint, speed
 
@@ -37,7 +36,7 @@ def once(ranks: int) -> dict[str, float]:
             result[one.name] = [float(f"{value:.5g}") for value in result[one.name]]
     sent = {rank: json.dumps(result) for rank, result in measured.items()}
     seen = [("core 0", repeat, GOLDEN) for repeat in range(100)]
-    printed = json.dumps({"host": prints.summary("x86_64", GOLDEN, seen)})
+    printed = json.dumps({"host": probes.summary("x86_64", GOLDEN, seen)})
     del measured
 
     times = {"ranks": float(ranks)}

@@ -6,11 +6,10 @@ and has `drains_node`.
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from oddrank.errors import LaunchError
 from oddrank.finding import Finding
-from oddrank.finding import fold as fold_ranks
 from oddrank.launch import hostlist
 from oddrank.report import Report
 
@@ -18,7 +17,7 @@ ADVICE = "give --exclude a file in a folder you can write, or -"
 
 # At most so many comments on nodes that stay.
 _MOST_TOLD = 32
-_NUMBERED = re.compile(r"(.*?)([0-9]{1,9})([^0-9]*)", re.DOTALL)
+_NUMBERED = re.compile(r"([^0-9]*)([0-9]{0,9})")
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
 
@@ -57,7 +56,7 @@ def text(report: Report, host_of: Mapping[int, str], nodelist: Collection[str] =
         short = list(dict.fromkeys(_name(name, known) for name in names))
         lines += [
             *(f"# {name}: {why[name]}" for name in names),
-            f"# SLURM: --exclude={fold(short)}",
+            f"# SLURM: --exclude={','.join(short)}",
             f"# PBS: pbsnodes -o {' '.join(names)}",
         ]
     others = sorted(stay.keys() - why.keys(), key=_order)
@@ -84,38 +83,6 @@ def _name(host: str, known: Collection[str]) -> str:
     return short if host not in known and short in known else host
 
 
-def fold(names: Iterable[str]) -> str:
-    """Folds names that differ in their last number only, as SLURM does: `node[3,7-9],login`.
-
-    Keeps the order of groups. Leading zeros count: `n[03,10]` is not `n[3,10]`.
-    """
-    groups: dict[tuple[str, str, bool], list[str]] = {}
-    for name in names:
-        head, number, tail = _parts(name)
-        groups.setdefault((head, tail, bool(number)), []).append(number)
-    return ",".join(_folded(head, tail, numbers) for (head, tail, _), numbers in groups.items())
-
-
-def _folded(head: str, tail: str, numbers: list[str]) -> str:
-    if len(numbers) == 1:
-        return f"{head}{numbers[0]}{tail}"
-    padded = any(number.startswith("0") for number in numbers)
-    widths = sorted({len(number) for number in numbers}) if padded else [0]
-    ranges = (_ranges([n for n in numbers if width in (0, len(n))], width) for width in widths)
-    return f"{head}[{','.join(ranges)}]{tail}"
-
-
-def _ranges(numbers: Iterable[str], width: int) -> str:
-    text = fold_ranks(int(number) for number in numbers)
-    return re.sub("[0-9]+", lambda number: number[0].zfill(width), text)
-
-
-def _parts(name: str) -> tuple[str, str, str]:
-    """Splits a name into text before the last number, the number, and text after it."""
-    found = _NUMBERED.fullmatch(name)
-    return (found[1], found[2], found[3]) if found else (name, "", "")
-
-
-def _order(name: str) -> tuple[str, int, str]:
-    head, number, tail = _parts(name)
-    return head, int(number or 0), tail
+def _order(name: str) -> list[tuple[str, int]]:
+    """Returns the key by which n2 comes before n10."""
+    return [(text, int(number or 0)) for text, number in _NUMBERED.findall(name)]

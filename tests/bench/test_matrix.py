@@ -12,8 +12,14 @@ from hypothesis import strategies as st
 
 import simulated_links as links
 from oddrank.bench.pairs.exchange import Effort, rates_of
-from oddrank.bench.pairs.matrix import Judgement, judge, parts_of
-from oddrank.bench.pairs.noise import error_of_median, noise_of, spread_of
+from oddrank.bench.pairs.matrix import (
+    Judgement,
+    error_of_median,
+    judge,
+    noise_of,
+    parts_of,
+    spread_of,
+)
 from oddrank.bench.pairs.schedule import (
     FEWEST_GOOD,
     MATCHINGS,

@@ -5,16 +5,12 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 import oddrank
 from oddrank import exclude
 from oddrank.bench.pairs import findings as pairs_findings
 from oddrank.bench.pairs.matrix import Kind, Part
 from oddrank.control.stages import RankState, RunState
 from oddrank.finding import Who
-from oddrank.launch import hostlist
 from oddrank.report import Report
 from reports import finding
 
@@ -43,7 +39,7 @@ def test_a_file_has_a_name_a_line_why_and_the_forms_of_slurm_and_pbs():
         "# node3: rank 0 is broken: stopped in stage all_reduce\n"
         "# node7: rank 1 is broken: stopped in stage all_reduce\n"
         "# node12: rank 2 is broken: stopped in stage all_reduce\n"
-        "# SLURM: --exclude=node[3,7,12]\n"
+        "# SLURM: --exclude=node3,node7,node12\n"
         "# PBS: pbsnodes -o node3 node7 node12\n"
         "node3\nnode7\nnode12\n"
     )
@@ -101,28 +97,14 @@ def test_a_host_name_that_is_none_gets_into_no_command():
 
 def test_slurm_knows_hosts_by_their_short_names():
     said = text(broken(0), broken(1), hosts=("n1.example.org", "n2.example.org"))
-    assert "# SLURM: --exclude=n[1-2]\n" in said
+    assert "# SLURM: --exclude=n1,n2\n" in said
     assert said.endswith("\nn1.example.org\nn2.example.org\n")
     of_job = text(
         broken(0), broken(1), hosts=("n1.example.org", "n2.example.org"), nodelist=("n1", "n2")
     )
-    assert of_job.endswith("\n# SLURM: --exclude=n[1-2]\n# PBS: pbsnodes -o n1 n2\nn1\nn2\n")
+    assert of_job.endswith("\n# SLURM: --exclude=n1,n2\n# PBS: pbsnodes -o n1 n2\nn1\nn2\n")
     long = text(broken(0), hosts=("n1.example.org",), nodelist=("n1.example.org",))
     assert "# SLURM: --exclude=n1.example.org\n" in long
-
-
-def test_names_are_folded_as_slurm_writes_them():
-    for several, folded in (
-        ("node3", "node3"), ("node3 node4 node7", "node[3-4,7]"), ("n08 n09 n10", "n[08-10]"),
-        ("n9 n10", "n[9-10]"), ("n1 n01", "n[1,01]"), ("r1n3 r1n4 r2n3", "r1n[3-4],r2n3"),
-        ("a1-ib a2-ib login", "a[1-2]-ib,login"),
-    ):  # fmt: skip
-        assert exclude.fold(several.split()) == folded
-
-
-@given(st.sets(st.from_regex(r"[a-z]{1,2}[0-9]{0,4}(-ib)?", fullmatch=True), min_size=1))
-def test_what_is_folded_unfolds_to_the_same_names(names):
-    assert set(hostlist.expand(exclude.fold(sorted(names)))) == names
 
 
 # Causes that are faults of a node or its devices. With all other causes (software, settings, links)

@@ -17,15 +17,11 @@ CASES = [
 
 # An empty list allows all, and excludes all after a caret.
 EMPTY = {"": True, "=": True, ",": True, "^": False, "^=": False, "^,:1": False}
-PORTS = {"m": [0, 1, 2], "m:1": [1], "m:-1": [0, 1, 2], "m: 2x": [2], "m:x": [0], "m:": [0, 1, 2],
-         "=m:1,m:2": [1, 2], "^m:1": [0, 2], "m::0:0": [0, 1, 2]}  # fmt: skip
 
 
-def test_nccl_takes_interfaces_by_begin_by_name_or_all_others_and_ports():
+def test_nccl_takes_interfaces_by_begin_by_name_or_all_others():
     for told, names in (*CASES, *((told, " ".join(NAMES * all_)) for told, all_ in EMPTY.items())):
         assert [name for name in NAMES if is_allowed(name, told)] == names.split(), told
-    for told, ports in PORTS.items():
-        assert [port for port in range(3) if is_allowed("m", told, port)] == ports, told
 
 
 def test_one_character_is_as_if_the_variable_were_not_set(monkeypatch):

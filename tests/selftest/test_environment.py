@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 from made_up import run_by_rank
 from oddrank.selftest import Options
-from oddrank.selftest.facts import Fact
-from oddrank.selftest.facts.compare import compare, group
+from oddrank.selftest.facts import Fact, compare, group
 from oddrank.selftest.stages import environment
 from selftest.said import check
 

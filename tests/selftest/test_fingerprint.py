@@ -9,7 +9,7 @@ import pytest
 from figures import run_of
 from made_up import context
 from oddrank.selftest import Options
-from oddrank.selftest.probes import gpu, host, prints
+from oddrank.selftest.probes import gpu, host, summary
 from oddrank.selftest.probes.gpu import hash_of as hash_products
 from oddrank.selftest.probes.gpu import numbers
 from oddrank.selftest.stages import fingerprint
@@ -23,7 +23,7 @@ def told(seen, kind="x86_64", golden=GOLDEN, odd=None):
     places = [(f"core {i % 4}", i // 4, dict(seen)) for i in range(20)]
     if odd:
         places[odd[0]][2].update(odd[1])
-    return prints.summary(kind, golden, places)
+    return summary(kind, golden, places)
 
 
 def products(bf16=5, fp8=6, kind="H200, cuBLAS 13.1", odd=None):

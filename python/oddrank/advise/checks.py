@@ -38,7 +38,6 @@ class Process:
 
 
 def here() -> Process:
-    """Returns this process."""
     try:
         place = launch.current()
     except LaunchError:
@@ -124,7 +123,6 @@ Check = Callable[[Process], Iterator[Hit]]
 
 
 def judge(process: Process) -> list[Hit]:
-    """Returns what is wrong in one process."""
     return [hit for check in CHECKS for hit in check(process)]
 
 

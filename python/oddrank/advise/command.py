@@ -41,7 +41,6 @@ def _row(name: str, value: str | None) -> dict[str, Any]:
 
 
 def _as_shown(row: dict[str, Any]) -> tuple[str, str]:
-    """Returns a variable's row of the table."""
     value = row["value"] or ""
     if len(value) > _MOST_VALUE:
         value = f"{value[:_MOST_VALUE]}..."

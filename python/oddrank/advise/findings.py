@@ -129,7 +129,6 @@ CAUSES: dict[str, Cause] = {
 
 
 def finding(hit: Hit) -> Finding:
-    """Puts a hit into words."""
     cause = CAUSES[hit.cause]
     facts = {**hit.facts, "name": hit.names[0], "other": hit.names[-1]}
     if "takes" in facts:

@@ -65,7 +65,6 @@ def _arrival(group: Group, timestamps: Timestamps, clock: tuple[int, int]) -> Ar
 
 
 def are_enough(arrivals: Mapping[int, Arrival]) -> bool:
-    """Returns whether there are enough iterations to name a rank."""
     return bool(arrivals) and min(a.n for a in arrivals.values()) >= ENOUGH
 
 

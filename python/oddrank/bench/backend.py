@@ -18,14 +18,9 @@ from oddrank.bench.case import Case
 from oddrank.bench.collectives import COLLECTIVES
 from oddrank.control.stages import Timestamps
 
-# Sampling cuts blocks of 20 ms: in longer blocks a run takes less than 0.6 ms.
+# Sampling cuts blocks of 20 ms: in longer blocks a run takes less than 0.6 ms, and an event between
+# runs would lengthen them.
 _FEW = 32
-
-
-def are_short(n: int) -> bool:
-    """Returns whether the iterations of a block of `n` are so short that an event between them
-    would lengthen them: then their mean and their samples are taken one after the other."""
-    return n > _FEW
 
 
 @dataclass(frozen=True)
@@ -192,3 +187,24 @@ class Noise:
             self._left -= -(-part // len(self._windows)) + beside
             n -= part
             yield part
+
+
+def queued(
+    noise: Noise, n: int, beside: int, run: Callable[[int, bool], tuple[float, list[float]]]
+) -> Block:
+    """Times `n` runs on a GPU; their mean and their samples one after the other, if they are short.
+
+    run: makes so many runs; returns microseconds of all and, if wanted, of each. beside: runs that
+    it makes besides.
+    """
+
+    def timed(each: bool) -> tuple[float, list[float]]:
+        total, samples = 0.0, list[float]()
+        for part in noise.parts(n, beside):
+            took, times = run(part, each)
+            total += took
+            samples += times
+        return total / n, samples
+
+    mean, samples = timed(n <= _FEW)
+    return Block(mean, samples or timed(True)[1])

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import cycle, islice, pairwise
 from typing import Any
 
-from oddrank.bench.backend import Block, Noise, are_short, buffers, offsets, one_by_one
+from oddrank.bench.backend import Block, Noise, buffers, offsets, one_by_one, queued
 from oddrank.bench.case import DTYPES, Case
 from oddrank.bench.collectives import COLLECTIVES, ROOT, split_counts
 from oddrank.bench.nccl_calls import refusal
@@ -214,32 +214,27 @@ class _Operation:
 
     def block(self, n: int) -> Block:
         if self._group.device.type == "cuda":
-            mean, samples = self._queued(n, each=not are_short(n))
-            return Block(mean, samples or self._queued(n, each=True)[1])
+            return queued(self._noise, n, 1, self._queued)
         calls = (call for part in self._noise.parts(n) for call in self._next(part))
         return one_by_one(self._group.context.timestamps(n), calls)
 
     def _next(self, n: int) -> Iterator[Call]:
         return islice(self._in_turn, n)
 
-    def _queued(self, n: int, *, each: bool) -> tuple[float, list[float]]:
-        """Returns the mean microseconds of `n` runs and, if wanted, those of each.
+    def _queued(self, n: int, each: bool) -> tuple[float, list[float]]:
+        """Returns the microseconds of `n` runs and, if wanted, those of each.
 
         A run before the first event keeps the GPU busy while the host queues the others.
         """
-        total, samples = 0.0, list[float]()
-        for part in self._noise.parts(n, beside=1):
-            marks = part if each else 1
-            events = [self._group.torch.cuda.Event(enable_timing=True) for _ in range(marks + 1)]
-            first, *calls = self._next(part + 1)
-            first()
-            events[0].record()
-            for number, call in enumerate(calls, 1):
-                call()
-                if each or number == part:
-                    events[number if each else 1].record()
-            self._group.synchronize()
-            total += events[0].elapsed_time(events[-1]) * 1e3
-            if each:
-                samples += [a.elapsed_time(b) * 1e3 for a, b in pairwise(events)]
-        return total / n, samples
+        marks = n if each else 1
+        events = [self._group.torch.cuda.Event(enable_timing=True) for _ in range(marks + 1)]
+        first, *calls = self._next(n + 1)
+        first()
+        events[0].record()
+        for number, call in enumerate(calls, 1):
+            call()
+            if each or number == n:
+                events[number if each else 1].record()
+        self._group.synchronize()
+        samples = [a.elapsed_time(b) * 1e3 for a, b in pairwise(events)] if each else []
+        return events[0].elapsed_time(events[-1]) * 1e3, samples

@@ -161,7 +161,6 @@ def _backends(side: Saved) -> set[str]:
 
 
 def _other_worlds(a: Saved, b: Saved) -> list[str]:
-    """Returns differences that make the times incomparable."""
     found = []
     if not _backends(a) & _backends(b):
         sides = (", ".join(sorted(_backends(side))) for side in (a, b))

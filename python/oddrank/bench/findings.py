@@ -51,7 +51,6 @@ LATE_IN_FEW = CauseRow(
 
 
 def wrong_values(stage: str, seen: Sequence[Mismatch]) -> Finding:
-    """Wrong values: the rank that sees them need not have caused them."""
     return _wrong(WRONG_VALUES, Who("rank"), stage, seen)
 
 
@@ -90,7 +89,6 @@ def origin_of(
 
 
 def late(run: RunState, one: Late, row: CauseRow = LATE) -> Finding:
-    """A rank that was late, by one of the three rows."""
     who = run.who([one.rank])
     by = f"{one.by / 1e3:.3g} ms" if one.by >= 100 else f"{one.by:.0f} us"
     if row is LATE and run.world < 3:

@@ -8,7 +8,7 @@ from typing import Any
 
 from oddrank import _native
 from oddrank.bench import nccl_calls
-from oddrank.bench.backend import Block, Noise, are_short, buffers, offsets
+from oddrank.bench.backend import Block, Noise, buffers, offsets, queued
 from oddrank.bench.case import DTYPES, NO_OP, Case
 from oddrank.bench.nccl_calls import OPS, TYPES
 from oddrank.process_group import Group
@@ -131,15 +131,9 @@ class NativeOperation:
         self._noise.write()
 
     def block(self, n: int) -> Block:
-        mean, samples = self._timed(n, each=not are_short(n))
-        return Block(mean, samples or self._timed(n, each=True)[1])
-
-    def _timed(self, n: int, *, each: bool) -> tuple[float, list[float]]:
-        """Returns the mean microseconds of `n` runs and, if wanted, those of each."""
-        total, samples = 0.0, list[float]()
         # Beside them: the run that connects, and the one that fills the queue.
-        for part in self._noise.parts(n, beside=2):
-            times, mean = self._native.block(part, each=each, seconds=self._seconds)
-            total += mean * part
-            samples += times
-        return total / n, samples
+        return queued(self._noise, n, 2, self._timed)
+
+    def _timed(self, n: int, each: bool) -> tuple[float, list[float]]:
+        samples, mean = self._native.block(n, each=each, seconds=self._seconds)
+        return mean * n, samples

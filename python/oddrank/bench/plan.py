@@ -207,7 +207,6 @@ class Budget:
         return max(LEAST, min(one_pass, of_one)), max(LEAST, min(whole, of_all))
 
     def end(self, index: int) -> None:
-        """Ends the case: no further passes."""
         self._left[index] = 0
 
     def is_over(self, index: int) -> bool:

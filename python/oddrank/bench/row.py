@@ -111,7 +111,6 @@ class Table:
         self._round = 1
 
     def add(self, one_pass: Pass, row: Row) -> None:
-        """Shows the row of a case after that pass."""
         if one_pass.number == 1:
             self._show(row)
         elif one_pass.number != self._round:

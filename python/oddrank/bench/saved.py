@@ -25,8 +25,6 @@ _LEAST, _MOST = 1e-9, 1e15  # range of a time or a bandwidth
 
 @dataclass(frozen=True)
 class Saved:
-    """A report of `bench run`."""
-
     path: str
     world: Mapping[str, Any]
     data: Mapping[str, Any]
@@ -132,7 +130,6 @@ def _row(row: Any, place: str) -> Row:
 
 
 def _short(value: object) -> str:
-    """Shortens an untrusted value to fit into a sentence."""
     if isinstance(value, str):
         return repr(value[:_MOST_SHOWN])
     text = "missing" if value is None else repr(value)

@@ -105,7 +105,6 @@ def torch_probe() -> Facts:
 
 
 def gpu_probe() -> Facts:
-    """Asks CUDA for its versions and the GPUs."""
     try:
         cuda = _native.cuda()
         facts: Facts = {"driver": cuda.driver_version(), "runtime": cuda.runtime_version()}

@@ -53,19 +53,16 @@ def needed(environ: Environ, names: str, because: Number) -> Number:
 
 
 def check_world(world: Number) -> None:
-    """Raises LaunchError if `world` can't be a number of ranks."""
     if not 0 < world[1] <= _MAX_RANKS:
         raise LaunchError(f"{say(world)} is no number of ranks: set it to 1 or more")
 
 
 def check_below(index: Number, count: Number) -> None:
-    """Raises LaunchError if an index is not below its count."""
     if index[1] >= count[1]:
         raise LaunchError(f"{say(index)} must be less than {say(count)}: ranks count from 0")
 
 
 def contradiction(one: Number, other: Number) -> LaunchError:
-    """Makes the error for two variables that contradict each other."""
     return LaunchError(
         f"{say(one)} and {say(other)} contradict each other:"
         " unset what is left over from another launcher"

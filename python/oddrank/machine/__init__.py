@@ -1,6 +1,5 @@
 """A rank's device and memory, its host's network interfaces, and its settings."""
 
-import re
 import zlib
 from os import PathLike
 from pathlib import Path
@@ -39,30 +38,16 @@ def node_number(launch: Launch) -> int:
 INFINIBAND = Path("/sys/class/infiniband")
 
 
-def is_allowed(name: str, listed: str, port: int = -1) -> bool:
-    """Returns whether NCCL may use an interface or RDMA port, by a list like NCCL_IB_HCA.
+def is_allowed(name: str, listed: str) -> bool:
+    """Returns whether NCCL may use an interface, by a list like NCCL_SOCKET_IFNAME.
 
     listed: prefixes of names, separated by commas, each with an optional :PORT. A leading ^
     excludes the listed names; a = after that demands whole names. Blanks belong to the names. An
     empty list allows all; ^ alone allows none. Source: NCCL 2.30, src/misc/utils.cc
     (parseStringList, matchIfList) and their callers.
     """
-    excluded = listed.startswith("^")
-    listed = listed.removeprefix("^")
-    exact = listed.startswith("=")
-    entries = [entry for entry in listed.removeprefix("=").split(",") if entry.partition(":")[0]]
-    named = not entries or any(_fits(name, port, entry, exact) for entry in entries)
-    return named != excluded
-
-
-def _fits(name: str, port: int, entry: str, exact: bool) -> bool:
-    """Returns whether an entry NAME[:PORT[:RAIL[:PLANE]]] means this name and port."""
-    wanted, number, *_ = [*entry.split(":"), ""]
-    same = name == wanted if exact else name.startswith(wanted)
-    return same and (port == -1 or not number or _leading_number(number) in (-1, port))
-
-
-def _leading_number(text: str) -> int:
-    """Parses like C's atoi: 0 for text that begins with no number."""
-    found = re.match(r"\s*([-+]?[0-9]{1,9})", text, re.ASCII)
-    return int(found[1]) if found else 0
+    excluded, exact = listed.startswith("^"), listed.removeprefix("^").startswith("=")
+    entries = listed.removeprefix("^").removeprefix("=").split(",")
+    wanted = [one for entry in entries if (one := entry.partition(":")[0])]
+    named = any(name == one if exact else name.startswith(one) for one in wanted)
+    return (named or not wanted) != excluded

@@ -37,7 +37,6 @@ class GpuFacts(TypedDict):
 
 
 def facts(launch: "Launch") -> GpuFacts:
-    """Returns the facts about a rank's GPUs."""
     import torch
 
     gpus = torch.cuda.device_count()

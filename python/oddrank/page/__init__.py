@@ -153,7 +153,6 @@ def write(report: Report, parts: Parts, path: str) -> None:
 
 
 def text(report: Report, parts: Parts) -> str:
-    """Returns the page as HTML."""
     script = (_HERE / "page.js").read_text(encoding="utf-8")
     style = (_HERE / "page.css").read_text(encoding="utf-8")
     grid = _grid(report, parts)

@@ -69,7 +69,6 @@ _PARAMETERS = Count(least=1)
 
 
 def _count(name: str, text: str, **more: Any) -> Callable[[Command], Command]:
-    """Makes an option for a whole number."""
     return click.option(name, type=_WHOLE, help=text, **more)
 
 
@@ -337,8 +336,6 @@ def _show(
     tool: str, rows: Sequence[Row], json_path: str | None,
     columns: Sequence[str] = (), cells: Sequence[Sequence[object]] = (),
 ) -> None:  # fmt: skip
-    """Prints the table of cells and the results, and writes both to the JSON."""
-
     def text(cell: object) -> object:
         return number_text(cell) if isinstance(cell, float) else cell
 

@@ -113,7 +113,6 @@ def pack(places: Sequence[Sequence[Place]]) -> str:
 
 
 def unpack(text: str, nodes: int) -> list[list[Place]]:
-    """Returns what `pack` was given."""
     columns = zlib.decompress(base64.b85decode(text))
     count, places = len(columns) // _RECORD, list[Place]()
     for record in (columns[number::count] for number in range(count)):

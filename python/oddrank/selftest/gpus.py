@@ -36,7 +36,6 @@ class Health(TypedDict, total=False):
 
 
 def results(run: RunState) -> Mapping[int, Health]:
-    """Returns the results of stage health."""
     return run.of("health")
 
 

@@ -17,7 +17,7 @@ from oddrank.page import Note, Parts, Table
 from oddrank.render import deliver
 from oddrank.report import Report, write_text
 from oddrank.selftest import facts
-from oddrank.selftest.facts.compare import group, not_readable
+from oddrank.selftest.facts import group, not_readable
 from oddrank.selftest.speed_judge import SPEED, as_data
 from oddrank.selftest.stages import device, speed
 from oddrank.selftest.stages.speed import smallest_seen

@@ -12,7 +12,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
-from typing import Any, Literal, TypedDict, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from oddrank import peers
 from oddrank.control.stages import RunState, nodes_of
@@ -49,25 +49,9 @@ class Metric:
         return 0.0 if self.scope == "host" else 1.645
 
 
-class Measured(TypedDict):
-    """A rank's result of the stages speed and speed_recheck.
-
-    Also has, by name, a list of figures for each metric that it measured: see `figures_of`.
-    classes: scope -> its class.
-    """
-
-    classes: dict[Scope, str]
-
-
-def results(run: RunState) -> Mapping[int, Measured]:
-    """Returns the results of stage speed."""
-    return run.of(SPEED)
-
-
-def figures_of(result: Measured, metric: Metric) -> list[float] | None:
-    """Returns a rank's figures of a metric; None if it has not measured it."""
-    return cast("list[float] | None", result.get(metric.name))
-
+# A rank's result of the stages speed and speed_recheck: by name a list of figures for each metric
+# that it measured; classes: scope -> its class.
+Measured: TypeAlias = "Mapping[str, Any]"
 
 SPEED = "speed"
 
@@ -336,7 +320,7 @@ def _groups(nodes: Sequence[peers.Comparison[Node]]) -> int:
 def classes_of(run: RunState) -> dict[str, dict[int, str]]:
     """Returns scope -> rank -> its class."""
     names: dict[str, dict[int, str]] = defaultdict(dict)
-    for rank, result in results(run).items():
+    for rank, result in run.of(SPEED).items():
         for scope, name in result["classes"].items():
             names[scope][rank] = name
     return names
@@ -355,7 +339,7 @@ def _by_class(
     classes: dict[str, dict[int, list[float]]] = defaultdict(dict)
     known = names.get(metric.scope, {})
     for rank, result in results.items():
-        values = figures_of(result, metric)
+        values: list[float] | None = result.get(metric.name)
         if rank in shared and metric.scope != "host":
             continue
         if rank in known and values and min(values) > 0 and sum(values) < math.inf:

@@ -54,8 +54,6 @@ _folder = click.argument("folder", metavar="DIR", callback=_given)
 
 
 def _orders(word: str, text: str) -> None:
-    """Adds the command that writes an order."""
-
     @command.command(word, help=text)
     @_folder
     def write(folder: Path) -> None:
@@ -157,7 +155,6 @@ def _may_be_made(folder: Path) -> None:
 
 
 def _me() -> str:
-    """Returns the writer's name, for messages."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user without a name, in a container

@@ -275,7 +275,6 @@ def refusal(folder: Path, orders: Iterable[Order]) -> str:
 
 
 def _remove_old(folder: Path, names: str) -> None:
-    """Removes what is over for a week."""
     for entry in os.scandir(folder):
         if re.fullmatch(names, entry.name):
             with suppress(OSError):

@@ -130,7 +130,6 @@ class Switch:
             self._folder.poller.stop()
 
     def _turn(self, woken: bytes) -> float:
-        """One turn of the thread that agrees."""
         if not self._started.is_set():
             return self._start()
         if self._signals is not None:
@@ -216,7 +215,6 @@ class Switch:
             self._say(f"rank {self._store.rank} can't write into {folder}: {error.strerror}")
 
     def _lost(self, error: Exception) -> None:
-        """The store is gone: torch's processes have no other."""
         why = f"the job's store does not answer ({type(error).__name__})"
         self._agreement.fail(why)
         self._started.set()

@@ -11,7 +11,7 @@ from oddrank import _native
 from oddrank.bench import native
 from oddrank.bench.backend import ALIGNMENT, Block, needed
 from oddrank.bench.native import Native
-from oddrank.bench.pairs.noise import error_of_median
+from oddrank.bench.pairs.matrix import error_of_median
 from oddrank.bench.pairs.schedule import Meeting
 from oddrank.control.stages import Context
 from oddrank.process_group import Group
@@ -286,7 +286,6 @@ class Exchange:
         return min(self._wire.most, max(1, round(_REPEAT_SECONDS / took)))
 
     def _serve(self, peer: int) -> int:
-        """Sends as many messages as the peer asks for; returns how many, 0 at the end."""
         self._mark(f"send to rank {peer}")
         return self._wire.serve(peer)
 

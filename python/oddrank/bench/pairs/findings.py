@@ -60,7 +60,6 @@ TOO_NOISY = Row(
 def slow_part(
     run: RunState, suspect: Suspect, unit: Unit, where: Where, judgement: Judgement
 ) -> Finding:
-    """Slow in the first measurement, and again with known-good partners."""
     part, cause = suspect.part, _cause(suspect.part, unit == "us")
     sure = SLOW.sure
     if suspect.others <= 2:
@@ -87,21 +86,18 @@ def not_confirmed(run: RunState, suspect: Suspect, unit: Unit, row: Row) -> Find
 
 
 def uneven_links(unit: Unit, where: Where, judgement: Judgement) -> Finding:
-    """Too many parts differ to name one."""
     what = "latencies" if unit == "us" else "bandwidths"
     seen = Evidence("spread of the repeats", what, spread=judgement.spread)
     return UNEVEN_LINKS.found(Who("rank"), seen, where=_PLACES[where], what=what)
 
 
 def uneven_places(slower: Sequence[int]) -> Finding:
-    """The same local ranks are slower on all nodes."""
     ranks = f"local {ranks_text(slower)}"
     seen = Evidence(f"sent by {ranks}, node by node beside the best", "bandwidth")
     return UNEVEN_PLACES.found(Who("rank"), seen, ranks=ranks)
 
 
 def too_noisy(judgement: Judgement, where: Where, effect: float) -> Finding:
-    """The noise hides a slowdown of the size looked for."""
     return TOO_NOISY.found(
         Who("rank"), Evidence("spread of the repeats", "bandwidth", spread=judgement.spread),
         effect=effect, where=_PLACES[where], seen=_could_see(judgement, "GB/s"),
@@ -133,7 +129,6 @@ def nobody_is_slow(
 
 
 def _could_see(judgement: Judgement, unit: Unit) -> str:
-    """Says the smallest effects that this run could detect."""
     ends = "a rank" if unit == "us" else "a sender or receiver"
     seen = {ends: judgement.seen_end, "a link": judgement.seen_link}
     known = [
@@ -204,7 +199,6 @@ def _who_of(run: RunState, part: Part) -> Who:
 
 
 def _next_for_link(run: RunState, part: Part, where: Where) -> tuple[str, ...]:
-    """Returns the commands to type on the slow host."""
     host = run.who(part.ranks).host or "its host"
     if where == "inside":
         return (f"on {host}: nvidia-smi topo -m; nvidia-smi nvlink -s; numactl --hardware",)

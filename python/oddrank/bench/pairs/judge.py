@@ -63,7 +63,6 @@ class Judge:
         ]
 
     def confirmed(self, run: RunState) -> list[Finding]:
-        """Names what was slow in both measurements."""
         again = self.measurement(run, self.again)
         named: list[_Named] = []
         lost: list[Finding] = []

@@ -13,8 +13,17 @@ from functools import cached_property
 from typing import Literal
 
 from oddrank.bench.pairs import matrix
-from oddrank.bench.pairs.matrix import Cell, Judgement, Part, Passes, Suspect, log_rates, parts_of
-from oddrank.bench.pairs.noise import Noise, log_effect
+from oddrank.bench.pairs.matrix import (
+    Cell,
+    Judgement,
+    Noise,
+    Part,
+    Passes,
+    Suspect,
+    log_effect,
+    log_rates,
+    parts_of,
+)
 from oddrank.bench.pairs.schedule import Teams, Where
 from oddrank.control.stages import RunState, nodes_of
 from oddrank.peers import LINE
@@ -101,7 +110,6 @@ class Measurement:
         return found[0].passes if found else {}
 
     def has_judged_all(self) -> bool:
-        """Returns whether every measured link between nodes could be compared."""
         found = self.judged.get(("GB/s", "nodes"))
         return set(self.between["GB/s"]) == set(found[0].passes if found else ())
 

@@ -146,7 +146,6 @@ def _cell(value: float | None) -> str:
 
 
 def of_pairs(outcome: Outcome, launch: Launch, judge: Judge) -> tuple[Report, Sequence[Table]]:
-    """Returns the report: what is slow, else the smallest slowdown it could detect."""
     run = outcome.run
     measured = bool(run.of(PAIRS))
     found, passed = settle(outcome.findings)

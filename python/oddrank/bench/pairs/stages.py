@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypedDict
 
 from oddrank.bench.pairs.exchange import Effort, Exchange, wire_of
 from oddrank.bench.pairs.judge import PAIRS, RECHECK, Judge
-from oddrank.bench.pairs.noise import error_wanted
+from oddrank.bench.pairs.matrix import error_wanted
 from oddrank.bench.pairs.schedule import Game, Teams, pack, panel, passes_of, unpack
 from oddrank.control.stages import AnyStage, Context, RunState, Stage, nodes_of
 from oddrank.errors import OddrankError

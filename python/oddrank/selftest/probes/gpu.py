@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from oddrank import _native
 from oddrank.errors import OddrankError
 from oddrank.machine import nvml, placement
-from oddrank.selftest.probes import prints
+from oddrank.selftest import probes
 
 if TYPE_CHECKING:
     from oddrank.launch import Launch
@@ -22,7 +22,7 @@ _LIBRARIES = ("libcublas.so.13", "libcublas.so.12")
 _MIX = 0x2545F4914F6CDD1D
 
 
-def of_products(launch: "Launch", seconds: float) -> prints.Prints | None:
+def of_products(launch: "Launch", seconds: float) -> probes.Prints | None:
     """Computes products again and again for so many seconds. None if no format can be had here.
 
     GPUs of one kind must give the same bits, which are not known beforehand: cuBLAS promises it for
@@ -38,7 +38,7 @@ def of_products(launch: "Launch", seconds: float) -> prints.Prints | None:
         count = torch.cuda.get_device_properties(device).multi_processor_count
     torch.cuda.empty_cache()
     kind = f"{gpu.name}, {count} multiprocessors, {_libraries(torch)}"
-    return prints.summary(kind, {}, seen) if seen else None
+    return probes.summary(kind, {}, seen) if seen else None
 
 
 def _seen(torch: Any, device: Any, seconds: float) -> Iterator[tuple[int, dict[str, int]]]:
@@ -127,7 +127,6 @@ def _libraries(torch: Any) -> str:
 
 
 def _cublas_version() -> str:
-    """Returns the version of the cuBLAS that torch has loaded."""
     for name in _LIBRARIES:
         with suppress(OSError, AttributeError):
             library = ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
@@ -146,7 +145,6 @@ at = nullcontext
 # Metric -> its name in the native part.
 _MEMORY = {"gpu_read": "read", "gpu_write": "write", "gpu_copy": "copy"}
 _TRANSFERS = {"pcie_to_device": "to_device", "pcie_to_host": "to_host"}
-_MOVED = {"read": 1, "write": 1, "copy": 2, "to_device": 1, "to_host": 1}
 # Far beyond any L2 cache, and a small part of the memory.
 _MOST_BYTES, _SHARE = 2 << 30, 16
 _TRANSFER_BYTES = 256 << 20
@@ -174,14 +172,14 @@ def speed(launch: "Launch", repeats: Mapping[str, int]) -> dict[str, list[float]
     index = place.index
     cuda.set_rank(launch.rank)
     found: dict[str, list[float]] = {}
-    if count := _most(repeats, _MEMORY):
+    if count := probes.most(repeats, _MEMORY):
         free = cuda.memory_info(index)[0]
         size = min(_MOST_BYTES, 1 << (max(free // _SHARE, 1 << 20).bit_length() - 1))
-        found |= _rates(cuda.time_device_memory(index, size, count), _MEMORY)
-    if count := _most(repeats, _TRANSFERS):
+        found |= probes.rates(cuda.time_device_memory(index, size, count), _MEMORY)
+    if count := probes.most(repeats, _TRANSFERS):
         with placement.bound_to(place.cpus):  # else pinned memory may be far from the GPU
             times = cuda.time_transfers(index, _TRANSFER_BYTES, count)
-        found |= _rates(times, _TRANSFERS)
+        found |= probes.rates(times, _TRANSFERS)
     found |= products(index, repeats)
     return {name: values for name, values in found.items() if name in repeats}
 
@@ -196,7 +194,7 @@ def alone(launch: "Launch", metric: str) -> str:
     return placement.of_rank(launch).switch or "PCIe"
 
 
-def fingerprint(launch: "Launch", seconds: float) -> prints.GpuPrints:
+def fingerprint(launch: "Launch", seconds: float) -> probes.GpuPrints:
     """Computes the fingerprint of every multiprocessor, repeatedly for so many seconds."""
     cuda, place = _native.cuda(), placement.of_rank(launch)
     cuda.set_rank(launch.rank)
@@ -205,7 +203,7 @@ def fingerprint(launch: "Launch", seconds: float) -> prints.GpuPrints:
     seen = ((f"SM {sm}", repeat, hashes) for sm, repeat, hashes in reply["seen"])
     code = f"compute capability {major}.{minor}, code of {reply['code'] / 10:g}"
     code += f", {cuda.build_info['nvcc']}"
-    summary = prints.summary(code, reply["golden"], seen)
+    summary = probes.summary(code, reply["golden"], seen)
     return {**summary, "computed": reply["computed"], "places_there": reply["multiprocessors"]}
 
 
@@ -215,17 +213,6 @@ def _asked(gpu: placement.Placement) -> dict[str, Any]:
         return nvml.gpu_health(gpu.uuid.partition("-")[2])
     except OddrankError:
         return {}
-
-
-def _most(repeats: Mapping[str, int], names: Mapping[str, str]) -> int:
-    return max((repeats[name] for name in names if name in repeats), default=0)
-
-
-def _rates(times: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, list[float]]:
-    return {
-        name: [times["bytes"] * _MOVED[way] / seconds / 1e9 for seconds in times[way]]
-        for name, way in names.items()
-    }
 
 
 def products(index: int, repeats: Mapping[str, int]) -> dict[str, list[float]]:
@@ -300,7 +287,7 @@ _FORMATS: dict[str, tuple[int, Callable[..., Callable[[], Any]]]] = {
     "gemm_fp8": (_LARGE, _fp8),
 }
 
-FINGERPRINTS: dict[str, prints.Compute] = {
+FINGERPRINTS: dict[str, probes.Compute] = {
     "gpu": fingerprint,
     "products": of_products,
 }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from oddrank import _native
 from oddrank.machine.device import CPU, free_bytes
 from oddrank.machine.placement import bound_to
-from oddrank.selftest.probes import prints
+from oddrank.selftest import probes
 
 if TYPE_CHECKING:
     from oddrank.launch import Launch
@@ -29,8 +29,6 @@ _COMPUTE_SECONDS = 0.1
 # One by one: other programs on the host come and go, and so slow all of its ranks alike.
 A_TURN = 1
 _MEMORY = {"host_read": "read", "host_write": "write", "host_copy": "copy"}
-# Bytes moved per byte of the buffer.
-_MOVED = {"read": 1, "write": 1, "copy": 2}
 
 
 def kind(launch: "Launch") -> str:
@@ -42,14 +40,9 @@ def speed(launch: "Launch", repeats: Mapping[str, int]) -> dict[str, list[float]
     """Measures GB/s and GFLOP/s by CPU time: time of other programs on its cores does not count."""
     found: dict[str, list[float]] = {}
     core = _native.core()
-    count = max((repeats[name] for name in _MEMORY if name in repeats), default=0)
-    if count:
-        times = core.time_host_memory(_bytes(launch), count, _SLICES)
-        for name, way in _MEMORY.items():
-            moved = times["bytes"] * _MOVED[way]
-            found[name] = [moved / seconds / 1e9 for seconds in times[way]]
-    count = repeats.get("host_compute", 0)
-    if count:
+    if count := probes.most(repeats, _MEMORY):
+        found |= probes.rates(core.time_host_memory(_bytes(launch), count, _SLICES), _MEMORY)
+    if count := repeats.get("host_compute", 0):
         times = core.time_host_compute(_COMPUTE_SECONDS, count)
         found["host_compute"] = [times["operations"] / one / 1e9 for one in times["seconds"]]
     return {name: values for name, values in found.items() if name in repeats}
@@ -69,7 +62,7 @@ def alone(launch: "Launch", metric: str) -> str:
     return ""
 
 
-def fingerprint(launch: "Launch", seconds: float) -> prints.Prints:
+def fingerprint(launch: "Launch", seconds: float) -> probes.Prints:
     """Computes fingerprints on this rank's part of the host's cores, for so many seconds."""
     core = _native.core()
     seen = []
@@ -80,7 +73,7 @@ def fingerprint(launch: "Launch", seconds: float) -> prints.Prints:
             with bound_to({place}):
                 seen.append((f"core {place}", repeat, core.host_fingerprint()))
         repeat += 1
-    return prints.summary(platform.machine(), core.golden_fingerprint(), seen)
+    return probes.summary(platform.machine(), core.golden_fingerprint(), seen)
 
 
 def _bytes(launch: "Launch") -> int:
@@ -123,4 +116,4 @@ def _own_cores(launch: "Launch") -> list[int]:
     return cores[launch.local_rank :: launch.local_world] or [cores[launch.local_rank % len(cores)]]
 
 
-FINGERPRINTS: dict[str, prints.Compute] = {"host": fingerprint}
+FINGERPRINTS: dict[str, probes.Compute] = {"host": fingerprint}

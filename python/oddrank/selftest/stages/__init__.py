@@ -84,7 +84,6 @@ def choose(table: Sequence[StageRow], options: Options) -> Choice:
 
 
 def names(table: Iterable[StageRow]) -> tuple[str, ...]:
-    """Returns the names of the stages that can be chosen."""
     stages = [row.make(Options()) for row in table if not (row.always or row.needed_by)]
     return tuple(stage.name for stage in stages if not stage.confirms)
 

@@ -69,7 +69,6 @@ def case_of(asked: Asked, world: int) -> Case:
 
 
 def seen_in(run: RunState) -> list[WrongValue]:
-    """Returns the wrong values that the ranks saw."""
     results: Mapping[int, Result] = run.of(NAME)
     return [m for result in results.values() for m in result["mismatches"]]
 
@@ -113,7 +112,6 @@ def _measure_own(context: Context[WrongValue]) -> Own:
 
 
 def _judge_own(run: RunState, results: Mapping[int, Own]) -> list[Finding]:
-    """Judges the groups in which wrong values were seen."""
     seen = seen_in(run)
     among = seen[0]["among"]
     observers = {m["observer"] for m in seen if m["among"] == among}

@@ -63,7 +63,6 @@ def backend(run: RunState) -> str:
 
 
 def free(run: RunState) -> float:
-    """Returns the bytes that every rank may take for its buffers."""
     return min(one["free"] for one in results(run).values())
 
 
@@ -105,7 +104,6 @@ class Groups:
 
 
 def made_by(context: Context[object]) -> Groups:
-    """Returns the groups that stage connect has made."""
     made: Groups = context.scratch[_KEPT]
     return made
 

@@ -310,7 +310,6 @@ ON_ALL_NODES = Row(
 def grew(
     run: RunState, rank: int, counter: Counter, places: Mapping[str, int], seconds: float
 ) -> Finding:
-    """A rank's GPU, or its node's network devices, counted errors while the test ran."""
     shown = sorted(places.items(), key=lambda place: -place[1])[:_MOST_PLACES]
     where = ", ".join(place for place, _ in shown if place != "GPU")
     name, most = counter.name.replace("_", " "), shown[0][1]
@@ -336,7 +335,6 @@ def _node_of(run: RunState, rank: int) -> Who:
 
 
 def everywhere(counter: Counter, ranks: Collection[int], node: Who | None = None) -> Finding:
-    """Most GPUs of a node count it, or most nodes: something that they share is at fault."""
     name, readers = counter.name.replace("_", " "), ranks_text(ranks)
     seen = Evidence(f"{readers} saw it grow", counter.name)
     if node:

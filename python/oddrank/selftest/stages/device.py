@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from oddrank import _native
@@ -10,6 +11,7 @@ from oddrank.errors import OddrankError
 from oddrank.finding import Evidence, Finding, Row, Who, fold
 from oddrank.machine.device import BACKENDS, CPU, GPU, choose, free_bytes, gpu_index
 from oddrank.selftest import Depth, Options, facts, gpus
+from oddrank.selftest.probes import gpu, host
 
 if TYPE_CHECKING:
     from oddrank.launch import Launch
@@ -30,14 +32,9 @@ _ENOUGH: dict[Depth, float] = {"quick": 5.0, "normal": 20.0, "full": 200.0}
 _PATIENCE = 30.0
 
 
-WrongWords = TypedDict(
-    "WrongWords",
-    {"count": int, "index": int, "expected": int, "got": int, "pass": int, "bits": int},
-)
-
-
 class Result(TypedDict):
-    """What was tested. patterns: how many of them. wrong: None if the memory kept every word.
+    """What was tested. patterns: how many of them. wrong: None if the memory kept every
+    word; else count, bits, and index, expected, got, pass of the first one.
 
     total: bytes of the GPU's memory; None on the CPU.
     """
@@ -46,7 +43,7 @@ class Result(TypedDict):
     bytes: int
     total: int | None
     patterns: int
-    wrong: WrongWords | None
+    wrong: dict[str, Any] | None
 
 
 class Plan(TypedDict):
@@ -103,6 +100,11 @@ def without_part(run: RunState) -> dict[int, str]:
     return lacking if lacking and tested(run) == GPU else {}
 
 
+def probes_of(device: str) -> dict[str, ModuleType]:
+    """Returns scope -> its probes, for ranks that are tested on `device`."""
+    return {"host": host, "gpu": gpu} if device == GPU else {"host": host}
+
+
 def make_plan(run: RunState) -> str | Skip:
     """Returns the tested device; a Skip if a rank can't test its GPU."""
     lacking = without_part(run)
@@ -110,7 +112,6 @@ def make_plan(run: RunState) -> str | Skip:
 
 
 def backend(run: RunState) -> str:
-    """Returns the backend of torch.distributed that fits the tested device."""
     return BACKENDS[tested(run)]
 
 
@@ -148,7 +149,7 @@ def verify(
         )
     else:
         result = _native.core().verify_host_memory(size, launch.rank, thorough=thorough)
-    wrong: WrongWords = result["mismatches"]
+    wrong: dict[str, Any] = result["mismatches"]
     return {
         "device": device,
         "bytes": result["bytes"],

@@ -8,8 +8,7 @@ from oddrank.control.stages import Context, RunState, Stage, nodes_of
 from oddrank.finding import Evidence, Finding, Level, Row, Who, ranks_text
 from oddrank.machine import device
 from oddrank.selftest import Options
-from oddrank.selftest.facts import Fact, Facts, Here, host
-from oddrank.selftest.facts.compare import Difference, Group, compare, shared_gpus
+from oddrank.selftest.facts import Difference, Fact, Facts, Group, Here, compare, host, shared_gpus
 from oddrank.selftest.nodes import Places, node_or_rank, some
 from oddrank.selftest.stages.device import without_part
 
@@ -191,7 +190,6 @@ def deviates(
     differences: Sequence[tuple[Difference, Group]],
     gpus: Mapping[int, str],
 ) -> Finding:
-    """The same ranks differ from most ranks in some facts."""
     ranks = differences[0][1][1]
     who = node_or_rank(run, ranks)
     breaks = any(difference.breaks for difference, _ in differences)
@@ -222,7 +220,6 @@ def deviates(
 def no_majority(
     places: Places, differences: Sequence[Difference], gpus: Mapping[int, str]
 ) -> Finding:
-    """Some facts divide the ranks in the same way, and no part is most of the ranks."""
     parts = [
         "; ".join(
             f"{places.have(ranks)} {_value(value)}" for value, ranks in d.groups[:_MOST_NAMED]

@@ -250,14 +250,12 @@ def _best(one: Tried) -> float:
 
 
 def odd_node(who: Who, seen: Tried, well: int, usual: float) -> Finding:
-    """Most nodes can use this path, and this node can't."""
     nodes = f"{well} other node{'s' if well > 1 else ''}"
     told = {"where": who, "others": f"; {nodes} took {usual * 1e3:.3g} ms"}
     return _unusable(SAID[seen["state"]], who, seen, f"{nodes} can use it", well > 1, **told)
 
 
 def everywhere(seen: Tried, nodes: Sequence[Who], total: int) -> Finding:
-    """Most nodes, or all, can't use this path: the file system is at fault, not a node."""
     where = f"{len(nodes)} of {total} nodes ({hosts(nodes)})" if total > 1 else str(nodes[0])
     row = replace(SAID[seen["state"]], condition="broken", drains_node=False)
     who = Who("file", (), None, seen["path"])

@@ -3,13 +3,13 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypeAlias, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.finding import Evidence, Finding, Row, Who, ranks_text
 from oddrank.peers import majority
-from oddrank.selftest import Depth, Options, probes
-from oddrank.selftest.probes.prints import Prints
+from oddrank.selftest import Depth, Options
+from oddrank.selftest.probes import Prints
 from oddrank.selftest.stages import device
 
 _NAME = "fingerprint"
@@ -25,22 +25,9 @@ class Plan(TypedDict):
 Result: TypeAlias = "dict[str, Prints]"
 
 
-class _Wrong(TypedDict):
-    unit: str
-    got: str
-    expected: str
-
-
-class Wrong(_Wrong, total=False):
-    """A wrong fingerprint; place and repeat if not all of the unit's are so."""
-
-    place: str
-    repeat: int
-
-
 def _measure(context: Context[Plan]) -> Result:
     found: Result = {}
-    for scope, probe in probes.of(context.parameters["device"]).items():
+    for scope, probe in device.probes_of(context.parameters["device"]).items():
         for name, compute in probe.FINGERPRINTS.items():
             context.step(f"compute fingerprints of the {scope}" + f": {name}" * (name != scope))
             print_ = compute(context.launch, context.parameters["seconds"])
@@ -61,7 +48,6 @@ def _judge(run: RunState, results: Mapping[int, Result]) -> list[Finding]:
 
 
 def _judge_kind(run: RunState, scope: str, ranks: Mapping[int, Prints]) -> list[Finding]:
-    """Judges ranks that must have the same bits."""
     found = []
     right: dict[str, str] = {}
     units = list(dict.fromkeys(unit for one in ranks.values() for unit in one["hashes"]))
@@ -78,7 +64,7 @@ def _judge_kind(run: RunState, scope: str, ranks: Mapping[int, Prints]) -> list[
         else:
             right[unit] = expected
     for rank, one in ranks.items():
-        wrong: list[Wrong] = [
+        wrong: list[dict[str, Any]] = [  # with place and repeat if not all of the unit's are so
             {"unit": unit, "got": value, "expected": right[unit]}
             for unit, value in one["hashes"].items()
             if unit in right and value != right[unit]
@@ -127,7 +113,7 @@ BITS_DIFFER = Row(
 # fmt: on
 
 
-def _text(one: Wrong) -> str:
+def _text(one: Mapping[str, Any]) -> str:
     place = f" on {one['place']}, repeat {one['repeat']}" if "place" in one else ""
     return f"{one['unit']}{place}: {one['got']} instead of {one['expected']}"
 

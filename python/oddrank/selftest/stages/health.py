@@ -149,7 +149,6 @@ def _under_load(cuda: Any, index: int, uuid: str) -> Health:
 
 
 def _own_faults(run: RunState, rank: int, reply: Health) -> Iterable[Finding]:
-    """Yields the faults of one GPU that NVML or the kernel's log tells."""
     if lost := reply.get("lost"):  # it fell off the bus, or does nothing until it is reset
         yield of_gpu(LOST, run, rank, Evidence(f"NVML: {lost}", "NVML"), words=lost)
         return

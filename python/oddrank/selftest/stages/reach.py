@@ -101,7 +101,6 @@ class Network:
 
 
 def of_way(network: Network, way: str, judgement: Judgement) -> list[Finding]:
-    """Makes the findings of one way's matrix."""
     if judgement.all_closed or judgement.scattered:
         return [of_nobody(network, way, judgement)]
     well = len(network.nodes) - len(judgement.nodes)
@@ -153,7 +152,6 @@ NO_INTERFACE_ANYWHERE = Row(
 
 
 def odd_node(network: Network, way: str, odd: Node, well: int) -> Finding:
-    """Connections of one node fail, and the other nodes reach each other."""
     row, failed = ODD_NODES[odd.how], f"{len(odd.failures)} of {odd.tried}"
     row = row if well > 2 else replace(row, sure=("medium", row.sure[1]))
     seen = network.failures(way, odd.failures)
@@ -162,7 +160,6 @@ def odd_node(network: Network, way: str, odd: Node, well: int) -> Finding:
 
 
 def broken_link(network: Network, way: str, link: Link) -> Finding:
-    """Two nodes can't connect to each other; both reach the others, if there are any."""
     one_way = len(link.failures) == 1
     ends = link.failures[0][:2] if one_way else link.ends
     first, second = (network.nodes[end] for end in ends)
@@ -177,7 +174,6 @@ def broken_link(network: Network, way: str, link: Link) -> Finding:
 
 
 def of_nobody(network: Network, way: str, judgement: Judgement) -> Finding:
-    """All attempts fail, or so many that no node and no few links explain them."""
     groups = "; ".join(
         hosts(network.nodes[node] for node in group) for group in judgement.groups[:_SHOWN]
     )
@@ -192,7 +188,6 @@ def of_nobody(network: Network, way: str, judgement: Judgement) -> Finding:
 
 
 def no_interface(network: Network, lacking: Sequence[int], variable: str, *, many: bool) -> Finding:
-    """A node lacks what the variable names, or many do."""
     who, said = network.nodes[lacking[0]], network.listening[lacking[0]]
     failed = "".join(f"; {at}: {text}" for at, text in [*said["failed"].items()][:_SHOWN])
     has = f"{who.host if many else 'it'} has {', '.join(said['interfaces'])}{failed}"
@@ -319,7 +314,6 @@ def _judge(run: RunState, results: Mapping[int, Result]) -> list[Finding]:
 
 
 def _judge_recheck(run: RunState, results: Mapping[int, Result]) -> list[Finding]:
-    """Judges attempts that failed twice."""
     before: Mapping[int, Result] = run.of("reach")
     second = _rows(results)
     failed_twice = {

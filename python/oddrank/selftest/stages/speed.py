@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from statistics import median
 from types import ModuleType
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict
 
 from oddrank.control.stages import Context, RunState, Skip, Stage, nodes_of
 from oddrank.finding import Evidence, Finding, Level, Row, Who, ranks_text
 from oddrank.job import job_name
 from oddrank.peers import MANY
-from oddrank.selftest import Options, probes, speed_judge
+from oddrank.selftest import Options, speed_judge
 from oddrank.selftest.nodes import node_or_rank
 from oddrank.selftest.speed_judge import SPEED, Class, Look, Measured, Metric, Scope, Slow
 from oddrank.selftest.stages import device
@@ -57,7 +57,7 @@ def measure(context: Context[Plan]) -> Measured:
         if params["ranks"] is None or launch.rank in params["ranks"][name]
     }
     rows = [row for row in speed_judge.TABLE if row.name in repeats]
-    for scope, probe in probes.of(params["device"]).items():
+    for scope, probe in device.probes_of(params["device"]).items():
         wanted = {row.name: repeats[row.name] for row in rows if row.scope == scope}
         if not wanted:
             continue
@@ -66,7 +66,7 @@ def measure(context: Context[Plan]) -> Measured:
         # Five digits exceed the accuracy; more would only cost messages of 10,000 ranks.
         for name, values in figures.items():
             found[name] = [float(f"{value:.5g}") for value in values]
-    return cast("Measured", found)
+    return found
 
 
 def _figures(
@@ -159,11 +159,9 @@ class Remeasure:
     left: set[int] = field(default_factory=set)
 
     def ranks(self) -> dict[str, list[int]]:
-        """Returns the ranks that measure each metric."""
         return {name: sorted(self.doubted[name] | self.partners[name]) for name in self.repeats}
 
     def of_doubted(self, found: Iterable[Slow]) -> list[Slow]:
-        """Returns those of `found` that were in doubt."""
         return [one for one in found if self.doubted[one.metric.name].issuperset(one.ranks)]
 
 
@@ -223,8 +221,6 @@ def _repeats(one: Class) -> int:
 
 @dataclass(frozen=True)
 class Judged:
-    """Judgement of the first measurement."""
-
     look: Look
     doubted: Remeasure
 
@@ -235,7 +231,6 @@ def _findings(run: RunState, judged: Judged) -> list[Finding]:
 
 
 def judged(run: RunState) -> Judged:
-    """Returns the judgement of the first measurement."""
     first: Judged = run.judged[SPEED]
     return first
 
@@ -343,7 +338,6 @@ def _slow(run: RunState, found: Sequence[Slow], single: set[int]) -> Finding:
 
 
 def unsure(run: RunState, seem: Sequence[Slow]) -> list[Finding]:
-    """Ranks still seem slow in the recheck, but the figures vary too much to name them."""
     if not seem:
         return []
     worst = seem[0]
@@ -352,7 +346,6 @@ def unsure(run: RunState, seem: Sequence[Slow]) -> list[Finding]:
 
 
 def not_measured_again(ranks: Collection[int]) -> Finding:
-    """Ranks in doubt were not measured again."""
     return NOT_MEASURED_AGAIN.found(Who("rank", tuple(sorted(ranks))))
 
 
