@@ -198,4 +198,15 @@ def main():
         works_here()
 
 
+def trains_watched():
+    oddrank.arm(watch=True, stall=3, json="report.json", on_stall="report")
+    main()
+
+
+if FAULT == "in_threads":  # as Ray's workers
+    thread = threading.Thread(target=trains_watched)
+    thread.start()
+    thread.join()
+    time.sleep(1)
+    os._exit(1)
 main()

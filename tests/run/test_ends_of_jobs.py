@@ -53,6 +53,14 @@ def test_a_rank_that_works_on_while_others_wait_or_have_ended_is_held_against_no
         assert (job.report["verdict"], job.said) == ("healthy", [])
 
 
+def test_ranks_that_are_ended_by_force_once_all_have_trained_are_held_against_nobody():
+    with watched_job(
+        "in_threads", steps=40, script=PROGRAM, launcher="env", program=(), options=()
+    ) as job:
+        assert job.ends() == [1] * 4
+        assert (job.said, job.report["findings"]) == ([], [])
+
+
 def test_a_rank_that_was_never_started_is_named():
     def without_rank_1(order):
         return LAUNCHERS["env"](replace(order, absent=[1]))

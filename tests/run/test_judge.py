@@ -56,6 +56,7 @@ class Judged:
     leaf_class: str | None = None
     cause = "host-stuck"
     records = 4
+    deaths, world = (), 4  # of the view
     culprits, waiting = (2,), ()
     histories: dict | None = None
 

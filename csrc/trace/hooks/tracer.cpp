@@ -735,10 +735,13 @@ void* Sampler::run(void* self) {
 void Sampler::work() {
   std::unique_lock lock(mutex_);
   tid_ = static_cast<pid_t>(thread_id());
+  // By the clock: how long a sample has waited for the GIL puts off no other one.
+  auto due = std::chrono::steady_clock::now();
   nanoseconds pause = kPause;
   while (true) {
     changed_.wait(lock, [this] { return wanted_ || ends_; });
-    changed_.wait_for(lock, pause, [this] { return ends_; });
+    due = std::max(due + pause, std::chrono::steady_clock::now());
+    changed_.wait_until(lock, due, [this] { return ends_; });
     if (ends_) return;
     if (!wanted_) continue;
     lock.unlock();

@@ -46,7 +46,9 @@ std::vector<KeptThread> threads_of(const RecordFile& file,
   bool has_main = false;
   for (Thread& thread : read_threads(file).list) {
     const bool is_main = thread.tid == file.process().pid;
-    if (thread.state != ThreadState::kLive && !is_main && !issuers.contains(thread.tid)) continue;
+    // The first one has armed the process: where its end is known, a training is over.
+    const bool is_told = is_main || thread.slot == 0 || issuers.contains(thread.tid);
+    if (thread.state != ThreadState::kLive && !is_told) continue;
     if (kept.size() + (has_main || is_main ? 0 : 1) >= kMostThreads) continue;
     has_main = has_main || is_main;
     const std::uint64_t last = thread.stack.empty() ? kEventsOfGoneMain : kEventsOfMain;

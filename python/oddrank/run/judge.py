@@ -39,7 +39,7 @@ from oddrank.triage import report as triage
 from oddrank.triage.evidence import record
 from oddrank.triage.facts import Fact, Process, Source
 from oddrank.triage.findings import finding
-from oddrank.triage.judges import ends
+from oddrank.triage.judges import deaths, ends
 from oddrank.triage.suspects import Point, Suspect
 
 _STDERR = 2
@@ -206,6 +206,8 @@ class Judge:
             return
         snapshot = self._snapshot(_DEATH_SECONDS, look=0.0)
         made = self._judge(snapshot, f"{ranks_text(event.ranks)} died, and nothing says why")
+        if deaths.is_over(made.read.view):
+            return
         # Who got a signal before all others is the first death, not the job's end.
         first = any(
             f.cause == causes.DEAD.name and f.names_somebody() for f in made.report.findings
@@ -501,8 +503,7 @@ class Judge:
         hosts: by rank, as guards name them.
         """
         rows = [(utc(row["time"]), row["event"], row["summary"]) for row in self.history]
-        last = rows[-1] if rows else ("", "", "")
-        status = [f"last: {last[1]} at {last[0]}"] if rows else []
+        status = [f"last: {rows[-1][1]} at {rows[-1][0]}"] if rows else []
         status += outputs.words(self.evidence) if self.evidence else []
         status += ["all ranks were ended, as --on-stall kill asks"] if self.killed else []
         if self.report is not None and self.report.verdict != "healthy":
@@ -593,8 +594,7 @@ def _why_not_kill(report: Report) -> str:
 
 def _is_paused(report: Report) -> bool:
     """Returns whether ranks wait on purpose, and nothing else is wrong."""
-    found = [suspect["cause"] for suspect in report.data["suspects"]]
-    return found == [causes.PAUSED.name]
+    return [one["cause"] for one in report.data["suspects"]] == [causes.PAUSED.name]
 
 
 def main(arguments: Sequence[str]) -> None:

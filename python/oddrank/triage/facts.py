@@ -291,6 +291,8 @@ class Activity:
     """Its main thread ran code that runs too often to be recorded: `last` says nothing."""
     raised: str = ""
     """What ended another thread of it, as the end of a sentence on the process."""
+    over: bool = False
+    """The thread that armed it, not its main one, has ended, in no call with others."""
 
     @property
     def rests(self) -> float | None:

@@ -245,7 +245,7 @@ def _activity(seat: Seat, now: float) -> Iterable[Fact]:
     yield Activity(
         seat.process, seat.source, rank.last if last is None else last, rank.step,
         " > ".join(rank.sections), time_seen, *record_calls.alone(seat.history),
-        runs=_runs_unseen(seat), raised=rank.thread_raised,
+        runs=_runs_unseen(seat), raised=rank.thread_raised, over=_is_over(rank),
     )  # fmt: skip
 
 
@@ -257,6 +257,15 @@ def _runs_unseen(seat: Seat) -> bool:
     threads = seat.seen.threads if seat.seen is not None else {}
     state, _ = threads.get(main.tid, (main.state, 0.0))
     return state == "running"
+
+
+def _is_over(rank: Rank) -> bool:
+    """Returns whether a training that ran in a thread is over: its process may live on."""
+    first = next(iter(rank.threads), None)
+    return (
+        first is not None and first.ended and first.tid != rank.pid and rank.end.how == "no word"
+        and not any(call.open or call.failed for call in rank.collectives)
+    )  # fmt: skip
 
 
 def _is_unseen(rank: Rank) -> bool:

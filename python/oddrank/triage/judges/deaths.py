@@ -66,7 +66,19 @@ def _told(stops: Sequence[Stop]) -> Suspect:
     )  # fmt: skip
 
 
+def is_over(view: View) -> bool:
+    """Returns whether all ranks had trained to the end before the first of them exited.
+
+    Ray ends its workers by force then, with exit code 1.
+    """
+    ranks = [each for process, each in view.activities.items() if process.rank is not None]
+    exited = all(death.how == "exit" for death in view.deaths)
+    return exited and 0 < (view.world or 1) <= len(ranks) and all(each.over for each in ranks)
+
+
 def _judge(view: View) -> list[Suspect]:
+    if is_over(view):
+        return []
     ends = ends_of(view)
     own = [end for end in ends if end.why == "own"]
     interrupted = [end for end in ends if end.why == "ended" and is_interrupt(end.best)]
