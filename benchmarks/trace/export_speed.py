@@ -43,7 +43,7 @@ def make_record(folder: str) -> Path:
 
 def text_speed(file: Path, lines: bool) -> float:
     record = _native.core().TraceExport(str(file))
-    facts = record.facts
+    facts = _native.core().trace_snapshot(str(file))
     begin = time.process_time()
     record.start(1, facts["begin_ns"], facts["clocks"], lines)
     while record.chunk():

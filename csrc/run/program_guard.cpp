@@ -31,7 +31,7 @@
 #include "os/proc.hpp"
 #include "run/record_watch.hpp"
 #include "run/worker_snapshot.hpp"
-#include "trace/read/slim.hpp"
+#include "trace/read/snapshot.hpp"
 #include "trace/read/threads.hpp"
 
 namespace oddrank::run {

@@ -18,7 +18,7 @@
 #include "os/fd.hpp"
 #include "os/proc.hpp"
 #include "trace/read/records.hpp"
-#include "trace/read/slim.hpp"
+#include "trace/read/snapshot.hpp"
 
 namespace oddrank::run {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "trace/read/slim.hpp"
+#include "trace/read/snapshot.hpp"
 
 namespace oddrank::run {
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <limits>
 #include <mutex>
 #include <utility>
@@ -89,8 +90,6 @@ class TextQueue {
     turnstile = new Turnstile;
     if (instance == nullptr) return;
     instance->stuck_ = false;
-    instance->batch_.clear();
-    instance->taken_ = 0;
     instance->events_.clear();
     instance->feed_.reset();
     instance->pid_ = ::getpid();
@@ -120,31 +119,22 @@ class TextQueue {
       if (feed_ == nullptr && !open_feed()) return;
       const std::size_t before = events_.size();
       feed_->read(events_, printer);
-      if (size() > kMost) drop_from(before);
-      tell_queued(size(), false);
+      if (events_.size() > kMost) drop_from(before);
+      tell_queued(events_.size(), false);
     } catch (const std::exception&) {
       // Out of memory: the next read counts what it missed.
     }
   }
-  // The rest of the batch, which holds the oldest events.
-  std::span<const FedEvent> batch() const noexcept { return std::span(batch_).subspan(taken_); }
-  // Makes all other events the batch if it is empty.
-  void next_batch() noexcept {
-    if (!batch().empty()) return;
-    batch_.clear();
-    batch_.swap(events_);
-    taken_ = 0;
-  }
-  // Takes at most `most` events from the batch. Wakes waiting threads.
+  // Takes at most `most` of the oldest events. Wakes waiting threads.
   std::vector<FedEvent> take(std::size_t most) {
-    const auto taken = batch().first(std::min(most, batch().size()));
-    std::vector<FedEvent> oldest(taken.begin(), taken.end());
-    taken_ += taken.size();
-    if (!taken.empty()) stuck_ = false;
-    tell_queued(size(), true);
+    const auto end = events_.begin() + static_cast<std::ptrdiff_t>(std::min(most, events_.size()));
+    std::vector<FedEvent> oldest(events_.begin(), end);
+    events_.erase(events_.begin(), end);
+    if (!oldest.empty()) stuck_ = false;
+    tell_queued(events_.size(), true);
     return oldest;
   }
-  // The record of the batch's events. Null in a forked child before its first events.
+  // The record of the events. Null in a forked child before its first events.
   const RecordFile* file() const noexcept { return feed_ ? &feed_->file() : nullptr; }
 
  private:
@@ -152,9 +142,9 @@ class TextQueue {
     TextQueue* queue = instance;
     if (queue == nullptr || queue->is_parents()) return;
     queue->collect();
-    if (queue->size() < kWake || thread_id() == printer) return;
+    if (queue->events_.size() < kWake || thread_id() == printer) return;
     wake();
-    if (may_wait && queue->size() >= kFull && !queue->stuck_) queue->wait_for_room();
+    if (may_wait && queue->events_.size() >= kFull && !queue->stuck_) queue->wait_for_room();
   }
   // True in a forked child before forget_parent().
   bool is_parents() const noexcept { return pid_ != ::getpid(); }
@@ -166,7 +156,6 @@ class TextQueue {
         std::make_unique<EventFeed>(RecordFile(recorder->memory(), Tracer::get().path()), !child_);
     return true;
   }
-  std::size_t size() const noexcept { return batch().size() + events_.size(); }
   // Waits while the printing thread makes progress. The queue may be deleted meanwhile.
   void wait_for_room() {
     bool has_room = false;
@@ -210,9 +199,7 @@ class TextQueue {
   bool closed_ = false;
   bool stuck_ = false;  // the printing thread made no progress while a thread waited
   std::unique_ptr<EventFeed> feed_;
-  std::vector<FedEvent> batch_;  // valid from taken_ on
-  std::size_t taken_ = 0;
-  std::vector<FedEvent> events_;
+  std::deque<FedEvent> events_;
 };
 
 }  // namespace
@@ -232,24 +219,17 @@ TextWriter writer(bool says, bool counts, bool callers, std::optional<std::int64
   return TextWriter({says, counts, callers, start_ns, pid, std::move(script), std::move(roots)});
 }
 
-// Looks up the code and source that the next batch needs.
-void learn(TextWriter& writer, const TextQueue& queue, const py::function& lines_of) {
-  for (const std::string& wanted : writer.learn(*queue.file(), queue.batch())) {
-    writer.add_source(wanted, lines_of(text(wanted)).cast<std::vector<std::string>>());
-  }
-}
-
 // Returns None if there is nothing more.
 py::object next_text(TextWriter& writer, const py::function& lines_of) {
   TextQueue* queue = TextQueue::current();
-  if (queue != nullptr && queue->batch().empty()) {
-    queue->next_batch();
-    if (!queue->batch().empty()) learn(writer, *queue, lines_of);
-    queue = TextQueue::current();  // lines_of is Python: the run may have ended
-  }
-  if (queue == nullptr || queue->batch().empty()) return py::none();
-  const auto clock = trace::clock_of(*queue->file());
+  if (queue == nullptr) return py::none();
   const std::vector<FedEvent> events = queue->take(kPiece);
+  if (events.empty()) return py::none();
+  const auto clock = trace::clock_of(*queue->file());
+  // lines_of is Python: the run may end meanwhile.
+  for (const std::string& wanted : writer.learn(*queue->file(), events)) {
+    writer.add_source(wanted, lines_of(text(wanted)).cast<std::vector<std::string>>());
+  }
   std::string made;
   {
     const WithoutGil unlocked;

@@ -69,15 +69,8 @@ std::string arm(const std::vector<std::string>& bases, const std::string& job, s
   return Tracer::make().path();
 }
 
-const trace::CollectiveSink& collective_sink() {
-  Tracer::make();  // here, under the GIL: threads that issue collectives only read it
-  if (trace::Recorder* recorder = Tracer::current()) recorder->note_collectives();
-  return trace::recording_sink([]() noexcept { return Tracer::current(); });
-}
-
 const trace::CollectiveSink& sink() {
-  static const trace::CollectiveSink& made = collective_sink();
-  return made;
+  return trace::recording_sink([]() noexcept { return Tracer::current(); });
 }
 
 // Calls of one process group that differ only in sizes and partner; torch's own hooks tell of them,
@@ -135,25 +128,27 @@ class HookedCalls {
 void bind_collectives(py::module_& m) {
   m.def(
       "trace_collective_sink",
-      [] { return py::capsule(&collective_sink(), trace::CollectiveSink::kCapsule); },
+      [] {
+        Tracer::make();  // here, under the GIL: threads that issue collectives only read it
+        if (trace::Recorder* recorder = Tracer::current()) recorder->note_collectives();
+        return py::capsule(&sink(), trace::CollectiveSink::kCapsule);
+      },
       "For _torch.start_collectives(): writes into this process's record file while it is "
       "armed.");
-  m.def(
-      "trace_unseen",
-      [](const py::function& function) {
-        PyObject* made = trace::unseen(function.ptr());
-        if (made == nullptr) throw py::error_already_set();
-        return py::reinterpret_steal<py::function>(made);
-      },
-      "function"_a, "Takes one argument. Up to 3.11 no profiler or tracer sees its calls.");
-  m.def(
-      "trace_quiet_imports",
-      [](const py::function& function) {
-        PyObject* made = trace::quiet_imports(function.ptr());
-        if (made == nullptr) throw py::error_already_set();
-        return py::reinterpret_steal<py::function>(made);
-      },
-      "function"_a,
+  const auto def_wrapper = [&m](const char* name, PyObject* (*wrap)(PyObject*), const char* doc) {
+    m.def(
+        name,
+        [wrap](const py::function& function) {
+          PyObject* made = wrap(function.ptr());
+          if (made == nullptr) throw py::error_already_set();
+          return py::reinterpret_steal<py::function>(made);
+        },
+        "function"_a, doc);
+  };
+  def_wrapper("trace_unseen", &trace::unseen,
+              "Takes one argument. Up to 3.11 no profiler or tracer sees its calls.");
+  def_wrapper(
+      "trace_quiet_imports", &trace::quiet_imports,
       "For importlib's _call_with_frames_removed: up to 3.11 installed modules are imported "
       "without events, unless there is no budget.");
   py::class_<HookedCalls>(m, "TraceCalls", "Calls that Python tells of, and that are alike.")

@@ -6,7 +6,7 @@
 #include "../words.hpp"
 #include "control/messages.hpp"
 #include "run/worker_snapshot.hpp"
-#include "trace/read/slim.hpp"
+#include "trace/read/snapshot.hpp"
 
 namespace oddrank::run {
 namespace {

@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "trace/export/export.hpp"
 #include "trace/read/records.hpp"
-#include "trace/read/slim.hpp"
 #include "trace/read/snapshot.hpp"
 #include "trace/read/threads.hpp"
 
@@ -73,9 +73,10 @@ inline std::string rest_of(Export& record) {
 // Exports everything, on the record's own clock or on that of other records of its boot.
 inline std::string export_text(RecordFile file, bool lines) {
   const bool alone = file.process().pid % 2 != 0;
+  std::vector<ClockPicture> clocks = clock_pictures(file);
+  const Clock clock(clocks);
   Export record(std::move(file));
-  const ExportFacts facts = record.facts();
-  ExportOptions options{1, facts.begin.value_or(0), facts.clocks, lines};
+  ExportOptions options{1, clock.begin().value_or(0), std::move(clocks), lines};
   if (!alone) options.clocks = {{0, 0, 0}, {2500, 1000, 1000}};
   if (!record.start(options)) return {};
   return rest_of(record);

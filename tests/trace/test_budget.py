@@ -39,7 +39,7 @@ def lowered(rank):
 
 def events_of(rank, function, most=20):
     _, events, _ = _native.core().trace_history(str(rank.file), most)
-    return [kind for _, _, kind, frame, _, _ in events if frame[0] == function]
+    return [kind for _, _, kind, frame, _ in events if frame[0] == function]
 
 
 # Dies at each depth; by then hot code has gone down.

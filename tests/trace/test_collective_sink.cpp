@@ -79,19 +79,6 @@ TEST(Sink, WritesBeginNumberAndEndWithTheirNames) {
   }
 }
 
-TEST(Sink, WhatOneRecorderHasBegunAnotherDoesNotEnd) {
-  const Record first;
-  const std::uint64_t of_first = sink().begin(call("0", "send"));
-  const Record second;
-  const std::uint64_t of_second = sink().begin(call("group", "recv_"));
-  sink().closed(of_first, Phase::kEnd);
-  EXPECT_EQ(first.read().at(0).state, State::kEnded);
-  EXPECT_EQ(second.read().at(0).state, State::kOpen);
-  EXPECT_EQ(Dictionary(second.open()).operation(1), "recv_");
-  sink().closed(of_second, Phase::kEnd);
-  EXPECT_EQ(second.read().at(0).state, State::kEnded);
-}
-
 TEST(Sink, AForkedChildEndsNothingOfItsParent) {
   const Record parent;
   const std::uint64_t ticket = sink().begin(call("0", "recv_"));

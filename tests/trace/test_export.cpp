@@ -135,8 +135,8 @@ TEST(Export, ranks_of_a_boot_are_told_by_one_clock_or_not_at_all) {
   FullRecord record;
   const std::vector<ClockPicture> all = {{1'000, 0, kOrigin}, {5'000, 1'000, kOrigin + 1'000}};
   Export one(record.open());
-  EXPECT_EQ(one.facts().begin, kOrigin);
-  EXPECT_EQ(one.facts().clocks.size(), 2U);
+  EXPECT_EQ(clock_of(record.open()).begin(), kOrigin);
+  EXPECT_EQ(clock_pictures(record.open()).size(), 2U);
   ASSERT_TRUE(one.start({9, kOrigin, all, false}));  // 4 ticks per ns; its own clock has 2
   EXPECT_TRUE(has(one.chunk(), R"x("ts":1.000,"dur":0.000,"name":"all_reduce #10")x"));
   record.header().clocks[1].number = 0;

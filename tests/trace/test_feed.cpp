@@ -15,8 +15,8 @@ Place line(std::uint32_t number, std::uint32_t code = 1) {
 
 std::uint32_t number_of(const FedEvent& event) { return event.place.position(); }
 
-std::vector<FedEvent> read(EventFeed& feed, std::uint32_t silent = 0) {
-  std::vector<FedEvent> events;
+std::deque<FedEvent> read(EventFeed& feed, std::uint32_t silent = 0) {
+  std::deque<FedEvent> events;
   feed.read(events, silent);
   return events;
 }

@@ -57,17 +57,6 @@ def test_two_hundred_live_threads_are_all_seen(script, source):
     assert len(rank.threads) == 201
 
 
-def test_the_hash_of_a_source_file_is_that_of_what_was_imported(script, source):
-    """The hash holds even if functions are called after the file changed or vanished."""
-    (script.folder / "imported.py").write_text("def called():\n    return 1\n")
-    before = _native.core().trace_source_hash(str(script.folder / "imported.py"))
-    script(source)
-    (rank,) = script.records()
-    _, events, _ = _native.core().trace_history(str(rank.file), 1000)
-    hashes = {event[-2] for event in events if "imported.py" in str(event)}
-    assert hashes == {before}
-
-
 # CPython's own tests that give the same results under the recorder: `make soak`.
 MODULES = (
     "test_generators", "test_coroutines", "test_exceptions", "test_threading", "test_asyncio",

@@ -27,7 +27,7 @@ def test_marks_are_nothing_without_arm_and_refuse_what_they_cannot_take():
 
 def marks_of(rank):
     _, events, _ = _native.core().trace_history(rank.file, 10_000)
-    return [event[5] for event in events if event[2] == "mark"]
+    return [event[4] for event in events if event[2] == "mark"]
 
 
 OFF = '{"*": "off"}'

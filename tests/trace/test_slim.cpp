@@ -7,7 +7,6 @@
 #include "../words.hpp"
 #include "read_everything.hpp"
 #include "record_builder.hpp"
-#include "trace/read/slim.hpp"
 #include "trace/read/snapshot.hpp"
 
 namespace oddrank::trace {

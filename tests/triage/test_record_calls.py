@@ -5,8 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from oddrank.trace.collectives import Collective
-from oddrank.trace.processes import Frame, Lowered
-from oddrank.trace.ranks import Thread
+from oddrank.trace.ranks import Frame, Lowered, Thread
 from oddrank.triage.evidence import record, record_calls
 from oddrank.triage.facts import Source
 
@@ -27,15 +26,15 @@ def test_the_longest_time_between_calls_and_since_when_it_is_in_none():
 
 def test_the_call_that_failed_last_is_told_of_who_exits_then():
     def record(**last):
-        calls = [SimpleNamespace(open=False, failed=False, operation="barrier")]
+        calls = [SimpleNamespace(open=False, failed=False, op="barrier")]
         if last:
             calls.insert(0, SimpleNamespace(**last))
         return cast(Any, SimpleNamespace(collectives=calls))
 
     assert (
-        record_calls.lost(record(open=False, failed=True, operation="allreduce_")) == "all_reduce"
+        record_calls.lost(record(open=False, failed=True, op="allreduce_")) == "all_reduce"
     )
-    assert record_calls.lost(record(open=True, failed=False, operation="allreduce_")) == ""
+    assert record_calls.lost(record(open=True, failed=False, op="allreduce_")) == ""
     assert record_calls.lost(record()) == ""
 
 

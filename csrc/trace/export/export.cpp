@@ -424,31 +424,16 @@ Export::Export(RecordFile file) : file_(std::move(file)), clock_(clock_of(file_)
 
 std::uint64_t Export::events() const noexcept { return out_ ? out_->events : 0; }
 
-ExportFacts Export::facts() const {
-  ExportFacts facts;
-  facts.process = file_.process();
-  facts.life = liveness_of(facts.process);
-  facts.header = file_.header();
-  facts.clocks = clock_pictures(file_);
-  for (const ClockPicture& picture : facts.clocks) {
-    const Time time = clock_.realtime_ns(picture.tsc);
-    if (time && (!facts.begin || *time < *facts.begin)) facts.begin = time;
-  }
-  return facts;
-}
-
 bool Export::start(const ExportOptions& options) {
   options_ = options;
   Clock clock(options.clocks);
   if (clock.knows() != Clock::Knows::kLine) clock = clock_;
   if (clock.knows() != Clock::Knows::kLine) return false;
   out_ = std::make_unique<ExportText>(options, clock);
-  Threads threads = read_threads(file_);
+  threads_ = read_threads(file_).list;
   const Records<Mark> marks = read_marks(file_);
   const std::vector<Collective> collectives = read_joined_collectives(file_);
   names_.emplace(file_);  // after the other reads, so that every id is there
-  trouble_ = trouble_of(names_->dictionary(), threads);
-  threads_ = std::move(threads.list);
   find_end(marks.list, collectives);
   describe();
   write_marks(*out_, marks.list, threads_);
@@ -458,8 +443,8 @@ bool Export::start(const ExportOptions& options) {
 }
 
 std::string Export::trouble() const {
-  if (!out_ || out_->left_out == 0) return trouble_;
-  return trouble_ + (trouble_.empty() ? "" : "; ") + std::to_string(out_->left_out) +
+  if (!out_ || out_->left_out == 0) return {};
+  return std::to_string(out_->left_out) +
          " calls or slices are left out: too many below or beside each other";
 }
 

@@ -2,7 +2,8 @@
 // chrome://tracing.
 //
 // Flow of the data:
-// 1. The caller reads each record's facts() and chooses one origin for all ranks and one clock per
+// 1. The caller reads a snapshot of each record and chooses one origin for all ranks and one clock
+// per
 //    host.
 // 2. Marks and collectives of each record, which are few, become slices in separate rows.
 // 3. A copy of each thread's ring goes through Nesting, which opens and closes calls.
@@ -39,15 +40,6 @@ void append_escaped(std::string& to, std::string_view bytes, std::size_t most);
 // Appends nanoseconds as microseconds, the unit of the Trace Event Format: 1234567 is 1234.567.
 void append_microseconds(std::string& to, std::int64_t nanoseconds);
 
-// What the caller needs from all records before it exports one.
-struct ExportFacts {
-  Process process;
-  Liveness life = Liveness::kUnknown;
-  HeaderCopy header;
-  Time begin;  // the time of arm()
-  std::vector<ClockPicture> clocks;
-};
-
 class ExportText;
 class ExportCalls;
 
@@ -62,7 +54,6 @@ class Export {
   Export(Export&&) noexcept;
   ~Export();
 
-  ExportFacts facts() const;
   // Reads marks, collectives and the list of threads. Returns false if the record's ticks can't be
   // converted to times. Open slices end now if the process is alive, else with its last event.
   bool start(const ExportOptions& options);
@@ -71,7 +62,7 @@ class Export {
 
   // Number of events so far, without descriptions of rows.
   std::uint64_t events() const noexcept;
-  // Returns what could not be read or is left out; empty if nothing is missing.
+  // Returns what is left out; empty if nothing is.
   std::string trouble() const;
 
  private:
@@ -88,7 +79,6 @@ class Export {
   std::size_t thread_ = 0;
   std::unique_ptr<ExportCalls> calls_;
   std::unique_ptr<Nesting> nesting_;
-  std::string trouble_;
 };
 
 }  // namespace oddrank::trace

@@ -1,17 +1,11 @@
-// Computes the regions of a record file; checks headers, entries and source files.
+// Computes the regions of a record file; checks headers and entries.
 #include "trace/format/format.hpp"
-
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <string>
 #include <string_view>
-
-#include "os/fd.hpp"
 
 namespace oddrank::trace {
 namespace {
@@ -39,10 +33,6 @@ constexpr std::array<std::uint32_t, 256> make_crc_table() {
   return table;
 }
 constexpr auto kCrcTable = make_crc_table();
-
-constexpr off_t kLargestSource = 4 << 20;
-constexpr std::uint64_t kFnvOffset = 0xCBF29CE484222325;
-constexpr std::uint64_t kFnvPrime = 0x100000001B3;
 
 }  // namespace
 
@@ -116,22 +106,6 @@ std::uint32_t crc32(const void* data, std::size_t size, std::uint32_t begin) noe
     crc = kCrcTable[(crc ^ *at) & 0xFF] ^ crc >> 8;
   }
   return ~crc;
-}
-
-std::uint64_t source_hash(const std::string& path) noexcept {
-  const Fd file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
-  struct stat found {};
-  if (!file || ::fstat(file.get(), &found) != 0) return 0;
-  if (!S_ISREG(found.st_mode) || found.st_size > kLargestSource) return 0;
-  std::uint64_t hash = kFnvOffset;
-  std::array<unsigned char, 16384> bytes{};
-  ssize_t got = 0;
-  while ((got = ::read(file.get(), bytes.data(), bytes.size())) > 0) {
-    for (ssize_t i = 0; i < got; ++i) {
-      hash = (hash ^ bytes[static_cast<std::size_t>(i)]) * kFnvPrime;
-    }
-  }
-  return got < 0 ? 0 : hash;
 }
 
 }  // namespace oddrank::trace

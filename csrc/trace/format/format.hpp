@@ -248,7 +248,7 @@ struct LevelNow {
 
 // Follows the head of a kCode entry; then come `linetable` bytes and the qualified name.
 struct CodeEntry {
-  std::uint64_t source_hash;  // see source_hash(); 0: unknown
+  std::uint64_t unused;
   std::uint32_t first_line;
   std::uint32_t level;  // the filter's Level
   std::uint32_t linetable;
@@ -519,9 +519,5 @@ std::string fault_of(const Header& header, std::uint64_t on_disk);
 
 // CRC-32 (IEEE 802.3, as in zlib). `begin` is the CRC of the preceding bytes.
 std::uint32_t crc32(const void* data, std::size_t size, std::uint32_t begin = 0) noexcept;
-
-// Hashes a source file: tells a reader whether it has changed since it ran. Returns FNV-1a of the
-// file's bytes; 0 if it can't be read, is no regular file or is over 4 MiB. Blocks on the disk.
-std::uint64_t source_hash(const std::string& path) noexcept;
 
 }  // namespace oddrank::trace

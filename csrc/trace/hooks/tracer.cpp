@@ -24,7 +24,6 @@ namespace oddrank::trace {
 namespace {
 
 constexpr unsigned kNamelessCalls = 16;
-constexpr std::size_t kMostFiles = 10'000;
 
 // Registers a handler that notes exit()'s code, which only glibc's on_exit() gives. It runs after
 // Python finalized; handlers and destructors of libraries loaded before us run later, unseen.
@@ -102,7 +101,6 @@ void Tracer::start(ArmOptions options, Filter filter) {
   if (made == nullptr) {
     filter_ = std::move(filter);
     open(options_);
-    hash_imported();
     return;
   }
   if (!(filter == filter_)) codes_.clear();
@@ -110,7 +108,6 @@ void Tracer::start(ArmOptions options, Filter filter) {
   generation_ = ++generations_;
   recorder_.store(made, std::memory_order_release);
   made->set_hook_state(HookState::kArmed);
-  hash_imported();
 }
 
 void Tracer::open(const ArmOptions& options) {
@@ -218,32 +215,6 @@ TracedThread* Tracer::prepare() noexcept {
   if (thread.pen_ != nullptr) thread.pen_->clear_stack();
   thread.doubtful_ = true;  // earlier frames may still run
   return &thread;
-}
-
-std::uint64_t Tracer::hash_now(std::string_view file) noexcept {
-  try {
-    // Bounded: generated code may have a new file name each time.
-    if (hashes_.size() >= kMostFiles) return known_hash(file);
-    const std::string path(file);
-    return hashes_[path] = source_hash(path);
-  } catch (const std::exception&) {
-    return 0;
-  }
-}
-
-std::uint64_t Tracer::known_hash(std::string_view file) const noexcept {
-  const auto known = hashes_.find(file);
-  return known == hashes_.end() ? 0 : known->second;
-}
-
-// Hashes modules imported before the recorder started: their functions may run much later.
-void Tracer::hash_imported() noexcept {
-  const KeepError keep;
-  for_each_module([this](std::string_view name, std::string_view file) {
-    if (filter_.level_of(name, {}, file, 0) == Level::kLines && known_hash(file) == 0) {
-      hash_now(file);
-    }
-  });
 }
 
 // Called by the thread, at its end: what it has used since its last review counts in another's.
@@ -413,11 +384,7 @@ CodeInfo Tracer::decide(cpython::Frame frame) noexcept {
   info.level = filter_.level_of(module, own_name, file_of(code), instructions_of(code));
   if (info.level != Level::kOff) {
     std::string table;
-    CodeFacts facts = facts_of(code, info.level, table);
-    if (info.level == Level::kLines) {
-      facts.source_hash = is_module(code) ? hash_now(facts.file) : known_hash(facts.file);
-    }
-    info.id = made->dictionary().add_code(facts);
+    info.id = made->dictionary().add_code(facts_of(code, info.level, table));
     if (info.id == 0) {  // no room: the frame stays in the stacks, as "?"
       info = {made->dictionary().lost_code(), Level::kWhere};
       if (info.id == 0) info.level = Level::kOff;

@@ -11,8 +11,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -290,11 +288,6 @@ class Tracer {
   void raise_all() noexcept;
   void remove(TracedThread& thread) noexcept;
   void open(const ArmOptions& options);
-  // Hashes a source file that Python has just read itself; 0 if it can't be read.
-  std::uint64_t hash_now(std::string_view file) noexcept;
-  // Returns the hash made earlier; 0 if there is none.
-  std::uint64_t known_hash(std::string_view file) const noexcept;
-  void hash_imported() noexcept;
 
   static Tracer* instance;
   // Initial-exec: read without a call. It takes 8 bytes of the space that glibc reserves for
@@ -323,9 +316,6 @@ class Tracer {
   std::mutex mutex_;  // guards the next two: threads end without the GIL
   std::vector<TracedThread*> threads_;
   std::uint64_t ended_cpu_ns_ = 0;
-  // Hashes by source file. Files are read only when their module runs and by start(): later they
-  // may have changed, and a file server that hangs would stop this rank.
-  std::map<std::string, std::uint64_t, std::less<>> hashes_;
 };
 
 inline void TracedThread::count_line(std::uint32_t code) noexcept {

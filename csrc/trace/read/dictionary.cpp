@@ -142,7 +142,6 @@ const char* Dictionary::add_code(std::uint32_t id, LevelNow now, std::string_vie
   code.level = entry->level;
   code.now = now;
   code.file_id = entry->file;
-  code.source_hash = entry->source_hash;
   code.linetable = {reinterpret_cast<const std::uint8_t*>(bytes.data()), entry->linetable};
   code.qualified_name = bytes.substr(entry->linetable, kLongestName);
   codes_.push_back(code);

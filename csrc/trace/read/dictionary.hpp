@@ -20,7 +20,6 @@ struct Code {
   std::uint32_t level = 0;  // the filter's level
   LevelNow now;             // if it has been recorded at another one
   std::uint32_t file_id = 0;
-  std::uint64_t source_hash = 0;  // 0: unknown
   std::string_view qualified_name;
   std::string_view file;  // empty: unknown
   std::span<const std::uint8_t> linetable;

@@ -97,6 +97,10 @@ class Clock {
   explicit Clock(const std::vector<ClockPicture>& pictures);
 
   Knows knows() const noexcept { return knows_; }
+  // Returns the time of the first reading, which is that of arm().
+  Time begin() const noexcept {
+    return knows_ == Knows::kNothing ? std::nullopt : Time(realtime_ns_);
+  }
   // Returns nanoseconds of CLOCK_REALTIME; empty if unknown.
   Time realtime_ns(std::uint64_t tsc) const noexcept;
   Time realtime_ns(std::optional<std::uint64_t> tsc) const noexcept {

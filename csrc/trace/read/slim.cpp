@@ -1,5 +1,4 @@
 // Reads the parts of a record with its checked readers and writes what is kept of them.
-#include "trace/read/slim.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -104,7 +103,7 @@ class SlimDictionary {
     const Code* code = from_.code(id);
     if (code == nullptr) return;
     if (!code->file.empty()) add(EntryKind::kText, code->file_id, {code->file});
-    const CodeEntry entry{code->source_hash, code->first_line, code->level, 0, code->file_id};
+    const CodeEntry entry{0, code->first_line, code->level, 0, code->file_id};
     add(EntryKind::kCode, id, {bytes_of(entry), code->qualified_name}, code->now);
   }
   const std::string& bytes() const noexcept { return bytes_; }

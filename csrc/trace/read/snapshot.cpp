@@ -11,7 +11,11 @@ std::vector<ThreadNow> threads_of(const RecordFile& file, Names& names, Snapshot
   const Clock& clock = snapshot.clock;
   std::vector<ThreadNow> threads;
   Threads read = read_threads(file);
-  snapshot.trouble = trouble_of(names.dictionary(), read);
+  snapshot.trouble = names.dictionary().broken();
+  if (read.broken > 0) {
+    snapshot.trouble += (snapshot.trouble.empty() ? "" : "; ") + std::to_string(read.broken) +
+                        " thread slots are broken";
+  }
   for (Thread& thread : read.list) {
     ThreadNow now;
     for (const Place place : thread.stack) {
@@ -39,7 +43,7 @@ Time gil_wanted_in(const RecordFile& file, const Snapshot& snapshot) {
   if (wanted == 0) return std::nullopt;
   Time last = snapshot.last_event;
   for (const ClockPicture& picture :
-       snapshot.life == Liveness::kAlive ? clock_pictures(file) : file.clocks()) {
+       snapshot.life == Liveness::kAlive ? snapshot.clocks : file.clocks()) {
     note_latest(last, snapshot.clock.realtime_ns(picture.tsc));
   }
   const Time since = snapshot.clock.realtime_ns(wanted);
@@ -129,33 +133,13 @@ std::optional<std::uint32_t> Names::line(const Code& code, Place place) {
   return table->second.line_at(place.position());
 }
 
-std::vector<Lowered> lowered_in(Names& names, const Clock& clock) {
-  std::vector<Lowered> found;
-  for (const Code& code : names.dictionary().codes()) {
-    if (!code.is_lowered()) continue;
-    Lowered one;
-    one.frame = names.frame(code.id);
-    one.level = code.now.level();
-    one.wanted = static_cast<Level>(code.level & 3);
-    one.since = clock.realtime_ns(code.now.since());
-    found.push_back(std::move(one));
-  }
-  return found;
-}
-
-std::string trouble_of(const Dictionary& dictionary, const Threads& threads) {
-  std::string trouble = dictionary.broken();
-  if (threads.broken == 0) return trouble;
-  return trouble + (trouble.empty() ? "" : "; ") + std::to_string(threads.broken) +
-         " thread slots are broken";
-}
-
 Snapshot read_snapshot(const RecordFile& file) {
   Snapshot snapshot;
   snapshot.process = file.process();
   snapshot.life = liveness_of(file.process());
   snapshot.header = file.header();
-  snapshot.clock = clock_of(file);
+  snapshot.clocks = clock_pictures(file);
+  snapshot.clock = Clock(snapshot.clocks);
   Names names(file);
   snapshot.threads = threads_of(file, names, snapshot);
   read_collectives_of(file, snapshot);
@@ -164,7 +148,12 @@ Snapshot read_snapshot(const RecordFile& file) {
   const std::uint64_t rests = value_of(snapshot.header->sampled_since);
   if (rests != 0) snapshot.sampled_since = snapshot.clock.realtime_ns(rests);
   snapshot.groups = read_progress(file);
-  snapshot.lowered = lowered_in(names, snapshot.clock);
+  for (const Code& code : names.dictionary().codes()) {
+    if (!code.is_lowered()) continue;
+    snapshot.lowered.push_back({names.frame(code.id), code.now.level(),
+                                static_cast<Level>(code.level & 3),
+                                snapshot.clock.realtime_ns(code.now.since())});
+  }
   snapshot.names = std::move(names).take();
   return snapshot;
 }
@@ -184,15 +173,15 @@ History read_history(const RecordFile& file, std::size_t last) {
     keep_last(raw, last);
   }
 
-  const Clock clock = clock_of(file);
   Names names(file);
   History history;
+  history.clock = clock_of(file);
   history.process = file.process();
   history.trouble = names.dictionary().broken();
   for (const Raw& one : raw) {
     HistoryEvent event;
     event.tsc = one.tsc;
-    event.time = clock.realtime_ns(one.tsc);
+    event.time = history.clock.realtime_ns(one.tsc);
     event.tid = one.tid;
     if (one.mark != nullptr) {
       event.mark = said_by(*one.mark);
@@ -204,8 +193,6 @@ History read_history(const RecordFile& file, std::size_t last) {
       } else if (event.kind != Kind::kGap) {
         event.frame = names.frame(one.place);
       }
-      const Code* code = names.dictionary().code(one.place.code());
-      event.source_hash = code == nullptr ? 0 : code->source_hash;
     }
     history.events.push_back(std::move(event));
   }

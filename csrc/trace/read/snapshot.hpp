@@ -1,7 +1,8 @@
 // Reads a record as one value, with names and lines: what its process does now or did last
-// (Snapshot), its last events (History).
+// (Snapshot), its last events (History). Or copies what is needed for that (slim.cpp).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -44,6 +45,7 @@ struct Snapshot {
   Process process;
   HeaderCopy header;
   Liveness life = Liveness::kUnknown;
+  std::vector<ClockPicture> clocks;
   Clock clock;  // of all ticks here
   std::vector<ThreadNow> threads;
   std::vector<Collective> open;
@@ -65,12 +67,12 @@ struct HistoryEvent {
   std::uint32_t tid = 0;
   Kind kind = Kind::kNone;  // kNone: a mark
   Frame frame;
-  std::uint64_t source_hash = 0;  // of frame.file when it ran; 0: unknown
-  std::string mark;               // its text; "step N" for a step; of kLevel the level's name
+  std::string mark;  // its text; "step N" for a step; of kLevel the level's name
 };
 
 struct History {
   Process process;
+  Clock clock;
   std::vector<HistoryEvent> events;  // oldest first
   std::string trouble;               // fault of the dictionary; empty if there is none
 };
@@ -99,16 +101,10 @@ class Names {
   std::unordered_map<std::uint32_t, LineTable> tables_;  // by code id
 };
 
-// Returns the code objects that are recorded less closely.
-std::vector<Lowered> lowered_in(Names& names, const Clock& clock);
-
 // Keeps the later of two times.
 inline void note_latest(Time& latest, Time time) {
   if (time && (!latest || *latest < *time)) latest = time;
 }
-// Says which parts of a record could not be read; empty if all could.
-std::string trouble_of(const Dictionary& dictionary, const Threads& threads);
-
 // Throws Error if there is no record. Leaves broken parts out and names them in `trouble`.
 Snapshot read_snapshot(const RecordFile& file);
 inline Snapshot read_snapshot(const std::string& path) { return read_snapshot(RecordFile(path)); }
@@ -118,5 +114,23 @@ History read_history(const RecordFile& file, std::size_t last);
 inline History read_history(const std::string& path, std::size_t last) {
   return read_history(RecordFile(path), last);
 }
+
+// Largest size of a slim record; a training rank's has 10 to 20 KiB.
+constexpr std::size_t kLargestSlim = std::size_t{256} << 10;
+
+// Returns a copy that is small enough to send, with what a judge needs of a rank: a record of the
+// same version, in which read_snapshot() finds the same process, step, end,
+// stacks, groups, open and last collectives, open sections and the code that is recorded less
+// closely. Of the rest it keeps the last:
+// - events: 7 of the main thread (127 if its stack is empty: they show where it ended), 1 of others
+// - begins and ends of collectives: 128
+// - marks: 32
+// Leaves out ended threads, except the main one and those that issued an open collective. Keeps the
+// dictionary's ids; bytecode offsets become lines, and line tables are left out. A copy of a
+// running process is as consistent as a snapshot of it. Throws Error if the file was cut meanwhile.
+//
+// To stay below kLargestSlim, a record of more than 256 threads loses threads, one of very deep or
+// many stacks the frames before the innermost, one of long names the names of some functions.
+std::string slim_record(const RecordFile& file);
 
 }  // namespace oddrank::trace

@@ -113,7 +113,7 @@ bool read_thread(const RecordFile& file, std::uint32_t slot, SlotHead head, unsi
 }
 
 void add_missing(std::uint64_t count, std::uint64_t tsc, std::uint32_t tid,
-                 std::vector<FedEvent>& to) {
+                 std::deque<FedEvent>& to) {
   constexpr std::uint64_t kMost = std::numeric_limits<std::uint32_t>::max();
   for (; count > 0; count -= std::min(count, kMost)) {
     to.push_back({tsc, Place{}, tid, static_cast<std::uint32_t>(std::min(count, kMost))});
@@ -231,7 +231,7 @@ std::vector<EventFeed::Ring> EventFeed::read_rings(const RecordFile& file) {
   return rings;
 }
 
-void EventFeed::read(std::vector<FedEvent>& to, std::uint32_t silent) {
+void EventFeed::read(std::deque<FedEvent>& to, std::uint32_t silent) {
   const auto begin = static_cast<std::ptrdiff_t>(to.size());
   unsigned threads = 0;
   for (const Ring& ring : read_rings(file_)) {
@@ -248,7 +248,7 @@ void EventFeed::read(std::vector<FedEvent>& to, std::uint32_t silent) {
   if (threads > 1) std::ranges::stable_sort(to.begin() + begin, to.end(), {}, &FedEvent::tsc);
 }
 
-void EventFeed::read_ring(const Ring& ring, Position& position, std::vector<FedEvent>& to) {
+void EventFeed::read_ring(const Ring& ring, Position& position, std::deque<FedEvent>& to) {
   const std::uint64_t wanted = ring.events - position.events;
   const Events events = read_events(file_, ring.slot, wanted);
   const bool same = events.generation == ring.generation && !events.list.empty();

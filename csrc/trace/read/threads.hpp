@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -87,7 +88,7 @@ class EventFeed {
   const RecordFile& file() const noexcept { return file_; }
   // Appends new events, oldest first (in order across threads, if no thread writes meanwhile).
   // Skips the thread `silent`.
-  void read(std::vector<FedEvent>& to, std::uint32_t silent);
+  void read(std::deque<FedEvent>& to, std::uint32_t silent);
 
  private:
   struct Ring {
@@ -102,7 +103,7 @@ class EventFeed {
   };
   // Returns the rings of all live and ended threads.
   static std::vector<Ring> read_rings(const RecordFile& file);
-  void read_ring(const Ring& ring, Position& position, std::vector<FedEvent>& to);
+  void read_ring(const Ring& ring, Position& position, std::deque<FedEvent>& to);
 
   RecordFile file_;
   std::unordered_map<std::uint32_t, Position> positions_;  // by slot

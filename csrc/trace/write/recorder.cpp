@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <new>
 
@@ -47,40 +46,25 @@ Header* fill_header(char* map, std::size_t bytes, const Process& process) {
   return header;
 }
 
-// A ticket is the recorder's index in the list, the group's id (here and not only in the table of
-// open collectives, which may be full) and the collective's number in that recorder.
-// Indexes are never reused: in a forked child, ends of the parent's collectives find nothing, and
-// no end closes another recorder's collective.
+// A ticket is the number of forks that led to this process, the group's id (here and not only in
+// the table of open collectives, which may be full) and the collective's number: in a forked child,
+// ends of the parent's collectives find nothing.
 constexpr int kNumberBits = 38;
 constexpr std::uint64_t kNumberMask = (std::uint64_t{1} << kNumberBits) - 1;
 constexpr int kGroupBits = 16;
 static_assert(kLastNameId == (1 << kGroupBits) - 1);
-// Most recorders in a process and its ancestors by fork. Later recorders record no collectives.
-constexpr std::uint32_t kMostRecorders = 1024;
+constexpr std::uint64_t kForksMask = (1 << (64 - kNumberBits - kGroupBits)) - 1;
 // Collectives between two clock readings: Python events, which also read the clocks, may be rare.
 constexpr std::uint64_t kClockEvery = 256;
 
 // Constant-initialised and never destroyed.
 constinit std::atomic<Recorder* (*)() noexcept> who_records = nullptr;
-constinit std::array<std::atomic<Recorder*>, kMostRecorders> recorders{};
-constinit std::atomic<std::uint32_t> recorder_count = 0;
-
-// Returns the recorder's newest index. Two threads may add it twice at first: both indexes work.
-std::uint32_t place_of(Recorder* recorder) noexcept {
-  std::uint32_t count = recorder_count.load(std::memory_order_acquire);
-  for (std::uint32_t i = std::min(count, kMostRecorders); i-- > 0;) {
-    if (recorders[i].load(std::memory_order_relaxed) == recorder) return i;
-  }
-  do {
-    if (count >= kMostRecorders) return kMostRecorders;
-  } while (!recorder_count.compare_exchange_weak(count, count + 1, std::memory_order_acq_rel));
-  recorders[count].store(recorder, std::memory_order_release);
-  return count;
-}
+constinit std::atomic<Recorder*> own_recorder = nullptr;  // that of this process, also once stopped
+constinit std::atomic<std::uint64_t> forks = 0;
 
 Recorder* recorder_of(std::uint64_t ticket) noexcept {
-  const std::uint64_t place = ticket >> (kNumberBits + kGroupBits);
-  return place < kMostRecorders ? recorders[place].load(std::memory_order_acquire) : nullptr;
+  const bool is_own = ticket >> (kNumberBits + kGroupBits) == (forks.load() & kForksMask);
+  return is_own ? own_recorder.load(std::memory_order_acquire) : nullptr;
 }
 
 // Raises `highest` to `value`. Two threads may do it at once.
@@ -105,12 +89,11 @@ void append_to(CollectiveSlot* slots, std::uint64_t count, Word& claimed,
 std::uint64_t begin(const CollectiveCall& call) noexcept {
   Recorder* recorder = who_records.load(std::memory_order_acquire)();
   if (recorder == nullptr) return 0;
-  const std::uint64_t place = place_of(recorder);
-  if (place == kMostRecorders) return 0;
+  own_recorder.store(recorder, std::memory_order_release);
   const CollectiveFacts facts = recorder->facts_of(call);
   const std::uint64_t number = recorder->collectives().begin(facts, call.count);
   if (number % kClockEvery == 1) recorder->refresh_clock();
-  return (place << kGroupBits | facts.group) << kNumberBits | (number & kNumberMask);
+  return (forks.load() << kGroupBits | facts.group) << kNumberBits | (number & kNumberMask);
 }
 
 void numbered(std::uint64_t ticket, std::uint64_t sequence) noexcept {
@@ -135,7 +118,8 @@ void closed(std::uint64_t ticket, Phase phase) noexcept {
 
 // The mapping is shared with the parent: the child must not end the parent's collectives.
 void detach_child() noexcept {
-  for (auto& recorder : recorders) recorder.store(nullptr, std::memory_order_relaxed);
+  own_recorder.store(nullptr, std::memory_order_relaxed);
+  ++forks;
 }
 
 constexpr CollectiveSink kSink{

@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from oddrank import _native
 from oddrank.errors import OddrankError
+from oddrank.finding import fold
 from oddrank.trace import device_times, torch_hooks
 
 # c10d's names of operations -> those that users call.
@@ -77,6 +78,41 @@ class Collective(NamedTuple):
     """The global rank of the root of broadcast, reduce, gather and scatter."""
     failed: bool = False
     """It ended with an error."""
+    number: int = 0
+    """Its number among the collectives of this process, from 1."""
+
+    @property
+    def open(self) -> bool:
+        return self.state == "open"
+
+    @property
+    def began(self) -> float | None:
+        """Unix time, in seconds."""
+        return seconds(self.begin_ns)
+
+    @property
+    def ended(self) -> float | None:
+        return seconds(self.end_ns)
+
+    def as_data(self) -> dict[str, Any]:
+        """Returns `collective` of an element of data.ranks of `trace where --json`."""
+        data = self._asdict()
+        named = {"operation": self.op.strip("_"), "sequence": data.pop("seq")}
+        named |= {"tid": data.pop("thread"), "began": self.began, "ended": self.ended}
+        # The ranks as text: a list for each rank would be megabytes for a thousand ranks.
+        named |= {"ranks": fold(self.ranks)}
+        return {k: v for k, v in (data | named).items() if k not in {"op", "begin_ns", "end_ns"}}
+
+
+def seconds(nanoseconds: int | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds / 1e9
+
+
+def collective_of(found: Sequence[Any]) -> Collective:
+    """Makes a collective of the compiled reader's tuple."""
+    thread, group, *more = found
+    ranks = ranks_of(group[5])
+    return Collective._make((thread, group[0], *more[:6], ranks, group[1], *more[6:]))
 
 
 def op_name(recorded: str) -> str:
@@ -155,7 +191,8 @@ def read(path: str | PathLike[str], content: bytes | None = None) -> list[Collec
     These are the newest ones and all open ones. The process may be running, hung or dead.
     content: the record, if it is in no file. OddrankError if it is no record.
     """
-    return _read(path, content, False)
+    found = _native.core().trace_collectives(fspath(path), content)
+    return [collective_of(each) for each in found]
 
 
 def timed(path: str | PathLike[str], content: bytes | None = None) -> list[Collective]:
@@ -163,18 +200,8 @@ def timed(path: str | PathLike[str], content: bytes | None = None) -> list[Colle
 
     They end as much later than they were issued as they took there.
     """
-    return _read(path, content, True)
-
-
-def _read(path: str | PathLike[str], content: bytes | None, timed: bool) -> list[Collective]:
-    return [
-        Collective(
-            thread, group[0], seq, op, size, cast(Any, state), begin, end,
-            ranks_of(group[5]), group[1], *sizes,
-        )
-        for thread, group, seq, op, size, state, begin, end, sizes
-        in _native.core().trace_collectives(fspath(path), content, timed)
-    ]  # fmt: skip
+    found = _native.core().trace_collectives(fspath(path), content, timed=True)
+    return [collective_of(each) for each in found]
 
 
 @functools.cache

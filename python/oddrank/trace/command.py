@@ -53,7 +53,7 @@ def where(paths: tuple[str, ...], all_threads: bool, json_path: str | None) -> i
     PATH: a record file, a folder of one or more jobs, a job, or the number of a rank of your newest
     job. Ranks with the same stack are shown once. This command does not judge.
     """
-    from oddrank.trace import jobs, processes, ranks
+    from oddrank.trace import jobs, ranks
     from oddrank.trace import where as where_
 
     _refuse_several_writers(json_path)
@@ -64,8 +64,8 @@ def where(paths: tuple[str, ...], all_threads: bool, json_path: str | None) -> i
     _print_lines(refused.values())
     if not read:
         raise OddrankError(f"none of {len(refused)} files is a record that can be read")
-    found = processes.last_run(read)
-    of_jobs = processes.by_job(found, jobs.job_of(chosen.files[0]))
+    found = ranks.last_run(read)
+    of_jobs = ranks.by_job(found, jobs.job_of(chosen.files[0]))
     if json_path is not None:
         world = {"size": max(rank.world for rank in found)}
         data = {"job": ", ".join(of_jobs), "ranks": [rank.as_data() for rank in found]}

@@ -17,14 +17,12 @@ from typing import IO, Any
 from oddrank import __version__, _native
 from oddrank.errors import OddrankError
 from oddrank.report import whole_file
-from oddrank.trace import processes
-from oddrank.trace.processes import Process
+from oddrank.trace import ranks
+from oddrank.trace.ranks import Clocks, Rank
 
 # Ids of processes in the picture if two hosts use one pid. No pid is so large.
 _FIRST_OWN_ID = 10_000_000
 _LEVEL = 1  # of compression: the fastest
-
-Clocks = list[tuple[int, int, int]]
 
 
 @dataclass(frozen=True)
@@ -44,35 +42,23 @@ class Exported:
     """Files that are no records."""
 
 
-@dataclass(frozen=True)
-class _Source(Process):
-    """A record that can be read."""
-
-    file: Path
-    boot: str
-    """Identifies the processor's counter: the host's boot."""
-    begin: int | None
-    """Wall-clock time of arm(), in ns."""
-    clocks: Clocks
-    """(Ticks, monotonic ns, wall clock ns) at a few moments."""
-    notes: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"rank {self.rank} (pid {self.pid})"
-
-
 def export(files: Sequence[Path], target: Path, *, lines: bool = False) -> Exported:
     """Writes the records to `target`, whole or not at all; compressed if its name ends in .gz.
 
     Dead processes of earlier runs are left out. lines: write each line as an instant event. Raises
     OddrankError if no record can be read and timed, or `target` cannot be written.
     """
-    found, refused = _sources(files)
+    found, refused = ranks.read(files)
     notes = list(refused.values())
     if not found:
         raise _nothing(files, notes)
-    job = processes.only_job(found, files[0].parent.name)
-    sources = processes.last_run(found)
+    names = list(ranks.by_job(found, files[0].parent.name))
+    if len(names) > 1:
+        raise OddrankError(
+            f"these are records of {len(names)} jobs ({', '.join(names)}): name the folder, or the"
+            " files, of one"
+        )
+    sources = ranks.last_run(found)
     with whole_file(target, "name a file in a folder you can write") as file:
         if target.suffix == ".gz":
             with gzip.GzipFile("", "wb", _LEVEL, file, mtime=0) as packed:
@@ -83,7 +69,7 @@ def export(files: Sequence[Path], target: Path, *, lines: bool = False) -> Expor
             raise _nothing(files, notes)
     earlier = len(found) - len(sources)
     return Exported(
-        job, written, earlier, events, target.stat().st_size, tuple(notes), frozenset(refused)
+        names[0], written, earlier, events, target.stat().st_size, tuple(notes), frozenset(refused)
     )
 
 
@@ -91,30 +77,10 @@ def _nothing(files: Sequence[Path], notes: Sequence[str]) -> OddrankError:
     return OddrankError(f"nothing to export in {len(files)} files: {(*notes, 'no record')[0]}")
 
 
-def _sources(files: Sequence[Path]) -> tuple[list[_Source], dict[Path, str]]:
-    """Returns the records, and a line for each file that is no record.
-
-    Closes each file again: there may be thousands.
-    """
-    found, refused = processes.read(files, lambda file: _native.core().TraceExport(file).facts)
-    sources = [
-        _Source(
-            **processes.identity(facts),
-            file=file,
-            boot=facts["boot_id"] or str(file),
-            begin=facts["begin_ns"],
-            clocks=facts["clocks"],
-            notes=tuple(processes.lacks(facts)),
-        )
-        for file, facts in found
-    ]
-    return sources, refused
-
-
 def _write(
-    file: IO[bytes] | gzip.GzipFile, sources: Sequence[_Source], lines: bool, notes: list[str]
+    file: IO[bytes] | gzip.GzipFile, sources: Sequence[Rank], lines: bool, notes: list[str]
 ) -> tuple[int, int]:
-    origin = min((s.begin for s in sources if s.begin is not None), default=0)
+    origin = min((s.begin_ns for s in sources if s.begin_ns is not None), default=0)
     clocks = _clocks(sources)
     own_ids = len({s.pid for s in sources}) < len(sources)
     file.write(_head(origin, sources))
@@ -123,7 +89,7 @@ def _write(
     for i, source in enumerate(sources):
         process_id = _FIRST_OWN_ID + i if own_ids else source.pid
         try:
-            record = _native.core().TraceExport(str(source.file))
+            record = _native.core().TraceExport(source.file)
             if not record.start(process_id, origin, clocks[source.boot], lines):
                 notes.append(f"{source} is left out: its clock can only be read on its own host")
                 continue
@@ -134,14 +100,14 @@ def _write(
         except OddrankError as error:  # removed since, or cut while it was read
             notes.append(str(error))
             continue
-        notes += [f"{source}: {note}" for note in (*source.notes, record.trouble) if note]
+        notes += [f"{source}: {note}" for note in (*source.gaps, record.trouble) if note]
         written += 1
         events += record.events
     file.write(b"\n]}\n")
     return written, events
 
 
-def _clocks(sources: Sequence[_Source]) -> dict[str, Clocks]:
+def _clocks(sources: Sequence[Rank]) -> dict[str, Clocks]:
     """Returns the first and the last reading of each boot's clocks, from any of its records."""
     taken: dict[str, Clocks] = {}
     for source in sources:
@@ -158,7 +124,7 @@ def _chunks(make: Callable[[], bytes]) -> Iterator[bytes]:
             yield chunk
 
 
-def _head(origin: int, sources: Sequence[_Source]) -> bytes:
+def _head(origin: int, sources: Sequence[Rank]) -> bytes:
     about: dict[str, Any] = {
         "tool": f"oddrank {__version__}",
         "world": max((source.world for source in sources), default=0),

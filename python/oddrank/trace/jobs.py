@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from oddrank import _native, job
+from oddrank import job
 from oddrank.errors import OddrankError
-from oddrank.trace import processes
+from oddrank.trace import ranks
 
 SUFFIX = ".trace"
 NAME = re.compile(r"(rank|child)(-?\d+)-(\d+)-(\d+)\.trace")
@@ -49,7 +49,7 @@ class Job:
 
     def size_and_age(self) -> str:
         """Returns `3 ranks, last event at 11:19`."""
-        read, _ = processes.read(self.files, _native.core().trace_snapshot)
+        read, _ = ranks.snapshots(self.files)
         last = max((facts["last_ns"] or 0 for _, facts in read), default=0)
         count = len(self.ranks)
         at = f", last event at {_clock(last / 1e9)}" if last else ""

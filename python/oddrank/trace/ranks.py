@@ -3,17 +3,15 @@
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from oddrank import _native, pauses
 from oddrank.errors import OddrankError
-from oddrank.finding import fold
 from oddrank.pauses import Pause
-from oddrank.trace import processes
-from oddrank.trace.collectives import ProcessGroup, group_of
-from oddrank.trace.processes import Frame, Lowered, Process, seconds
+from oddrank.trace.collectives import Collective, ProcessGroup, collective_of, group_of, seconds
 
 # The kernel's letters for the state of a thread.
 _STATES = {
@@ -26,9 +24,45 @@ _STATES = {
 _HELD = {_STATES[letter] for letter in "DTt"}
 _LAST_EVENTS = 128  # of all threads; more would slow down reading a thousand ranks
 _State: TypeAlias = tuple[str, int, int, int, str]
-_SIZES = ("dtype", "bytes_in", "bytes_out", "peer", "tag", "root", "failed")
 _THREAD = "thread "  # before the name of one that raised
 _HERTZ = 100.0  # USER_HZ, the unit of times in /proc on every Linux
+# `short` cuts a path up to the end of these.
+_INSTALLED = ("/site-packages/", "/dist-packages/")
+
+Clocks: TypeAlias = list[tuple[int, int, int]]
+"""(Ticks, monotonic ns, wall clock ns) at a few moments."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A place in the code."""
+
+    function: str
+    file: str
+    line: int | None
+    """None: recorded by calls only."""
+    level: str | None = field(default=None, compare=False)
+    """If the line is unknown since the function ran too often: its level now."""
+    since: float | None = field(default=None, compare=False)
+    """Unix time since which it is recorded at this level."""
+
+    def as_data(self) -> dict[str, Any]:
+        data = {"function": self.function, "file": self.file, "line": self.line}
+        return data if self.level is None else {**data, "level": self.level, "since": self.since}
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A function that is recorded less closely than asked for, since it ran too often."""
+
+    function: str
+    file: str
+    line: int | None
+    """Its first line."""
+    level: str
+    """off, where or calls."""
+    wanted: str
+    since: float | None
 
 
 @dataclass(frozen=True)
@@ -58,37 +92,6 @@ class Thread:
 
 
 @dataclass(frozen=True)
-class Collective:
-    """A collective as this process issued it. oddrank.trace.collectives explains `state`."""
-
-    operation: str
-    group: str
-    sequence: int | None
-    bytes: int
-    tid: int
-    number: int
-    """Its number among the collectives of this process, from 1."""
-    state: str
-    began: float | None
-    ended: float | None
-    ranks: tuple[int, ...] = ()
-    """The group's ranks, global; empty: unknown."""
-    backend: str = ""
-    dtype: str = ""
-    bytes_in: int = 0
-    bytes_out: int = 0
-    peer: int | None = None
-    tag: int | None = None
-    root: int | None = None
-    failed: bool = False
-    """It ended with an error."""
-
-    @property
-    def open(self) -> bool:
-        return self.state == "open"
-
-
-@dataclass(frozen=True)
 class End:
     """The end of a process, from its own record."""
 
@@ -108,9 +111,18 @@ class End:
 
 
 @dataclass(frozen=True)
-class Rank(Process):
-    """One process of a job."""
+class Rank:
+    """One process of a job: of a rank, or of a child of one."""
 
+    rank: int
+    host: str
+    pid: int
+    started: int
+    """Clock ticks since its host's boot."""
+    world: int
+    is_child: bool
+    alive: bool | None
+    """None if unknown: a process of another host cannot be looked up."""
     step: int | None
     last: float | None
     """Unix time of the last event of any thread, in seconds."""
@@ -120,7 +132,7 @@ class Rank(Process):
     threads: tuple[Thread, ...]
     pause: Pause | None = None
     """Why it waits on purpose, if it does."""
-    notes: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
     """A line for each gap in the record."""
     end: End = End()
     gil_wanted: float | None = None
@@ -144,9 +156,37 @@ class Rank(Process):
     """Groups that collectives were begun in and that are not in `groups`; at least so many."""
     lowered: tuple[Lowered, ...] = field(default=(), compare=False)
     """Functions that run too often to be recorded as closely as asked for."""
+    job: str = ""
+    """The job's name in the record; empty in records of older versions."""
+    parent: int = 0
+    """The pid of its parent when it was armed."""
+    boot: str = ""
+    """Its host's boot, and so the clock of its record."""
+    begin_ns: int | None = field(default=None, compare=False)
+    """Wall-clock time of arm()."""
+    clocks: Clocks = field(default_factory=list, compare=False)
     file: str = field(default="", compare=False)
     content: bytes | None = field(default=None, compare=False, repr=False)
     """The record, if it is in no file."""
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} (pid {self.pid})"
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """Identifies a rank across the runs of its job."""
+        return self.job, self.host, self.rank
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The gaps, and a line for each open collective whose thread has no stack."""
+        seen = {thread.tid for thread in self.threads}
+        return *self.gaps, *(
+            f"{each.op.strip('_')} was issued by a thread without a stack here: made in C++"
+            " (CPython before 3.12 does not show those), or in code that is not recorded"
+            for each in self.collectives
+            if each.open and each.thread not in seen
+        )
 
     @property
     def main(self) -> Thread | None:
@@ -171,9 +211,7 @@ class Rank(Process):
             "pause": self.pause and asdict(self.pause),
             "gil_held_since": self.gil_wanted,
             "sampled_since": self.sampled_since,
-            # The ranks as text: a list for each rank would be megabytes for a thousand ranks.
-            "collective": first
-            and {**asdict(replace(first, ranks=())), "ranks": fold(first.ranks)},
+            "collective": first and first.as_data(),
             "threads": [_thread_data(thread) for thread in self.threads],
             "last_at": self.last_at and self.last_at.as_data(),
             "lowered": [asdict(each) for each in self.lowered],
@@ -190,34 +228,108 @@ def read(
     look: seconds between two checks of live threads' CPU time; 0: no states and no CPU times.
     contents: records that are in no file, by name.
     """
-    held, snapshot = contents or {}, _native.core().trace_snapshot
-    found, refused = processes.read(files, lambda file: snapshot(file, held.get(file)))
+    held = contents or {}
+    found, refused = snapshots(files, held)
     ranks = [_rank(facts, str(file), held.get(str(file))) for file, facts in found]
     ranks = [
         replace(rank, runs_back=back, last_at=rank.last_at or _last_place(rank))
-        for rank, back in zip(ranks, processes.runs_back(ranks), strict=True)
+        for rank, back in zip(ranks, runs_back(ranks), strict=True)
     ]
     return look_at(ranks, look) if look > 0 else ranks, refused
 
 
+def snapshots(
+    files: Sequence[Path], contents: Mapping[str, bytes] | None = None
+) -> tuple[list[tuple[Path, dict[str, Any]]], dict[Path, str]]:
+    """Returns what the compiled reader says of each file, and a line for each it cannot read."""
+    held, snapshot = contents or {}, _native.core().trace_snapshot
+
+    def attempt(file: Path) -> dict[str, Any] | str:
+        try:
+            found: dict[str, Any] = snapshot(str(file), held.get(str(file)))
+        except OddrankError as error:
+            return str(error)
+        return found
+
+    with ThreadPoolExecutor(max_workers=2) as pool:  # the reader works without the GIL
+        all_found = list(zip(files, pool.map(attempt, files), strict=True))
+    read = [(file, found) for file, found in all_found if not isinstance(found, str)]
+    return read, {file: found for file, found in all_found if isinstance(found, str)}
+
+
+def by_job(processes: Iterable[Rank], folder: str) -> dict[str, list[Rank]]:
+    """Groups processes by job. folder: the job of records that name none."""
+    jobs: dict[str, list[Rank]] = {}
+    for process in processes:
+        jobs.setdefault(process.job or folder, []).append(process)
+    return dict(sorted(jobs.items()))
+
+
+def runs_back(processes: Sequence[Rank]) -> list[int]:
+    """Counts for each process the runs of its job that began later; 0 is the last run.
+
+    A rank's n-th last process belongs to the n-th last run, a child to its rank's run.
+    """
+    last = {id(p) for p in last_run(processes)}
+    begins: dict[tuple[str, str, int], list[int]] = {}
+    for p in processes:
+        if not p.is_child and id(p) not in last:
+            begins.setdefault(p.place, []).append(p.started)
+
+    def back(p: Rank) -> int:
+        if id(p) in last:
+            return 0
+        return 1 + sum(begin > p.started for begin in begins.get(p.place, ()))
+
+    return [back(p) for p in processes]
+
+
+def last_run(processes: Sequence[Rank]) -> list[Rank]:
+    """Leaves out dead processes of earlier runs, if a job was started again under its name.
+
+    For each rank of a host, keeps the live processes, or else the one that began last, and the
+    children that began after it.
+    """
+    living = {p.place for p in processes if p.alive and not p.is_child}
+    newest: dict[tuple[str, str, int], int] = {}
+    for p in processes:
+        if not p.is_child and (p.alive or p.place not in living):
+            newest[p.place] = max(newest.get(p.place, 0), p.started)
+    return [p for p in processes if p.alive or p.started >= newest.get(p.place, 0)]
+
+
 def _rank(found: dict[str, Any], file: str, content: bytes | None) -> Rank:
-    collectives = [_collective(each) for each in found["open"]]
+    collectives = [collective_of(each) for each in found["open"]]
     if not collectives and found["last_collective"]:
-        collectives = [_collective(found["last_collective"])]
+        collectives = [collective_of(found["last_collective"])]
     sections, pause = pauses.parted(found["sections"])
     thread, _, at = found["raised_at"].partition("\n")
     raised = End(None, None, found["raised"], found["message"])
     if not thread.startswith(_THREAD):
         thread, at = "", found["raised_at"]
     return Rank(
-        **processes.identity(found),
+        rank=found["rank"],
+        host=found["host"],
+        pid=found["pid"],
+        started=found["start_time"],
+        world=found["world"],
+        is_child=found["is_child"],
+        job=found["job"],
+        parent=found["parent_pid"],
+        # A process that has called exit() is gone, even if its pid cannot be looked up.
+        alive={"alive": True, "dead": False}.get(
+            found["life"], False if found["end"] == "exited" else None
+        ),
+        boot=found["boot_id"] or file,
+        begin_ns=found["begin_ns"],
+        clocks=found["clocks"],
         step=found["step"],
         last=seconds(found["last_ns"]),
         collectives=tuple(sorted(collectives, key=lambda each: each.number)),
         sections=tuple(sections),
         pause=pause,
         threads=tuple(_thread(each) for each in found["threads"]),
-        notes=tuple(_notes(found)),
+        gaps=tuple(_gaps(found)),
         end=replace(End() if thread else raised, how=found["end"], exit_code=found["exit_code"]),
         groups=tuple(
             group_of(facts, begun, issued or None, ended or None, seconds(last))
@@ -247,7 +359,7 @@ def _last_place(rank: Rank) -> Frame | None:
         _, events, _ = _native.core().trace_history(rank.file, _LAST_EVENTS, rank.content)
     except OddrankError:  # removed since
         return None
-    own = [Frame(*at) for _, tid, kind, at, _, _ in events if (tid, kind) == (rank.pid, "line")]
+    own = [Frame(*at) for _, tid, kind, at, _ in events if (tid, kind) == (rank.pid, "line")]
     return own[-1] if own else None
 
 
@@ -275,33 +387,17 @@ def _thread(found: dict[str, Any]) -> Thread:
     )  # fmt: skip
 
 
-def _collective(found: dict[str, Any]) -> Collective:
-    group = group_of(found["group"])
-    return Collective(
-        operation=found["operation"].strip("_"),
-        group=group.name,
-        sequence=found["sequence"],
-        bytes=found["bytes"],
-        tid=found["tid"],
-        number=found["number"],
-        state=found["state"],
-        began=seconds(found["begin_ns"]),
-        ended=seconds(found["end_ns"]),
-        ranks=group.ranks,
-        backend=group.backend,
-        **dict(zip(_SIZES, found["sizes"], strict=True)),
-    )
-
-
-def _notes(found: dict[str, Any]) -> Iterable[str]:
-    yield from processes.lacks(found)
-    seen = {thread["tid"] for thread in found["threads"]}
-    for each in found["open"]:
-        if each["tid"] not in seen:
-            yield (
-                f"{each['operation'].strip('_')} was issued by a thread without a stack here: made"
-                " in C++ (CPython before 3.12 does not show those), or in code that is not recorded"
-            )
+def _gaps(found: dict[str, Any]) -> Iterable[str]:
+    """Yields a line for each gap in a record, from a dict of the compiled reader."""
+    if found["displaced_by"]:
+        yield f"{found['displaced_by']} has taken the trace hook: lines since then are missing"
+    if found["disarmed"]:
+        yield "recording was switched off: this is the state at that moment"
+    for what, count in found["lost"].items():
+        if count:
+            yield f"no room for {count} {what}: raise ODDRANK_TRACE_MB"
+    if found.get("trouble"):
+        yield found["trouble"]
 
 
 def look_at(ranks: list[Rank], look: float) -> list[Rank]:
@@ -349,3 +445,16 @@ def _thread_data(thread: Thread) -> dict[str, Any]:
         "hidden": thread.hidden,
         "stack": [frame.as_data() for frame in thread.stack],
     }
+
+
+def short(file: str) -> str:
+    """Returns the path without the folder where Python is installed, or the working directory."""
+    for folder in _INSTALLED:
+        if folder in file:
+            return file.rpartition(folder)[2]
+    standard = os.path.dirname(os.__file__) + "/"
+    here = os.getcwd() + "/"
+    for folder in (standard, here):
+        if file.startswith(folder):
+            return file[len(folder) :]
+    return file

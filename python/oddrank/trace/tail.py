@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from oddrank import _native
-from oddrank.trace.processes import Frame, short
+from oddrank.trace.ranks import Frame, short
 
 # Kind of event -> words, where they differ.
 _WORDS = {
@@ -27,12 +27,12 @@ def text(
     to the microsecond. Raises OddrankError if `file` is no record.
     """
     process, events, trouble = _native.core().trace_history(str(file), count)
-    threads = {event[1] for event in events}
-    for nanoseconds, tid, kind, frame, source_hash, mark in events:
+    begin, threads = process["begin_ns"], {event[1] for event in events}
+    for nanoseconds, tid, kind, frame, mark in events:
         who = "" if len(threads) < 2 or tid == process["pid"] else f"[thread {tid}] "
         said = f"=== {mark}" if kind == "mark" else _event(kind, Frame(*frame), mark)
         if source and kind == "line":
-            said += f": {_source(Frame(*frame), source_hash)}"
+            said += f": {_source(Frame(*frame), begin)}"
         yield f"{_clock(nanoseconds, microseconds)} {who}{said}"
     if trouble:
         yield f"not readable: {trouble}"
@@ -50,8 +50,8 @@ def _event(kind: str, frame: Frame, level: str) -> str:
     return f"--- {_WORDS.get(kind, kind)} {frame.function} ({where})"
 
 
-def _source(frame: Frame, source_hash: int) -> str:
-    lines = _lines(frame.file, source_hash)
+def _source(frame: Frame, begin_ns: int | None) -> str:
+    lines = _lines(frame.file, begin_ns)
     if lines is None:
         return "(the file has changed)" if os.path.isfile(frame.file) else "(no such file here)"
     known = frame.line is not None and 0 < frame.line <= len(lines)
@@ -59,10 +59,13 @@ def _source(frame: Frame, source_hash: int) -> str:
 
 
 @lru_cache(maxsize=256)
-def _lines(path: str, source_hash: int) -> list[str] | None:
-    """Returns the file's lines; None if it is not the file that ran."""
+def _lines(path: str, begin_ns: int | None) -> list[str] | None:
+    """Returns the file's lines; None if it may have changed since arm().
+
+    Its time of change (ctime) is also that of a copy that keeps the original's other times.
+    """
     try:
-        if _native.core().trace_source_hash(path) != source_hash or not source_hash:
+        if begin_ns is None or os.stat(path).st_ctime_ns > begin_ns:
             return None
         return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
     except (OSError, ValueError):

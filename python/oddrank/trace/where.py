@@ -3,29 +3,20 @@
 import shlex
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from oddrank.finding import duration, fold, group_name, ranks_text
 from oddrank.pauses import Pause
-from oddrank.trace.collectives import op_name
-from oddrank.trace.processes import Frame, short
-from oddrank.trace.ranks import Collective, Rank, Thread
+from oddrank.trace.collectives import Collective, op_name
+from oddrank.trace.ranks import Frame, Rank, Thread, short
 
 _MOST_OFF = 3  # functions to name that are not in the stacks
 _UNKNOWN = "  (line unknown: it runs too often to be recorded)"
 _CLOSEST = ("lines", "calls", "where", "off")
 
 
-@dataclass(frozen=True)
-class Group:
-    """Ranks in the same step and collective with the same stacks, all alive or all dead."""
-
-    ranks: tuple[Rank, ...]
-
-    @property
-    def first(self) -> Rank:
-        return self.ranks[0]
+Group: TypeAlias = list[Rank]
+"""Ranks in the same step and collective with the same stacks, all alive or all dead."""
 
 
 def groups(ranks: Iterable[Rank], *, all_threads: bool = False) -> list[Group]:
@@ -34,12 +25,12 @@ def groups(ranks: Iterable[Rank], *, all_threads: bool = False) -> list[Group]:
     Progress is the step, then the number of collectives issued. This is no judgement. Child
     processes (DataLoader workers) are included with `all_threads` only.
     """
-    found: dict[Any, list[Rank]] = {}
+    found: dict[Any, Group] = {}
     for rank in ranks:
         if all_threads or not rank.is_child:
             found.setdefault(_place(rank, all_threads), []).append(rank)
-    made = [Group(tuple(sorted(group, key=lambda r: (r.rank, r.pid)))) for group in found.values()]
-    return sorted(made, key=lambda g: (_progress(g.first), len(g.ranks), g.first.rank, g.first.pid))
+    made = [sorted(group, key=lambda r: (r.rank, r.pid)) for group in found.values()]
+    return sorted(made, key=lambda g: (_progress(g[0]), len(g), g[0].rank, g[0].pid))
 
 
 def text(
@@ -68,14 +59,14 @@ def shown_threads(rank: Rank, all_threads: bool) -> list[Thread]:
     """Returns the main thread and threads in a collective; all, ended ones too, if asked."""
     if all_threads:
         return list(rank.threads)
-    busy = {rank.pid, *(each.tid for each in rank.collectives if each.open)}
+    busy = {rank.pid, *(each.thread for each in rank.collectives if each.open)}
     return [thread for thread in rank.threads if thread.tid in busy and not thread.ended]
 
 
 def _place(rank: Rank, all_threads: bool) -> Any:
     collective = rank.collectives[0] if rank.collectives else None
     issued = collective and (
-        collective.operation, collective.group, collective.sequence, collective.open
+        collective.op, collective.group, collective.seq, collective.open
     )  # fmt: skip
     # `held` keeps a stopped rank out of a group of sleeping ranks.
     stacks = tuple((t.name, t.stack, t.hidden, t.held) for t in shown_threads(rank, all_threads))
@@ -121,16 +112,16 @@ def _gaps(numbers: list[int], world: int) -> str:
 
 
 def _title(group: Group, now: float) -> str:
-    first, ranks = group.first, group.ranks
-    hosts = sorted({rank.host for rank in ranks})
+    first = group[0]
+    hosts = sorted({rank.host for rank in group})
     where = hosts[0] if len(hosts) == 1 else f"{len(hosts)} hosts"
-    who = ranks_text(rank.rank for rank in ranks)
+    who = ranks_text(rank.rank for rank in group)
     if first.is_child:
-        who = f"{len(ranks)} child process{'es' if len(ranks) > 1 else ''} of {who}"
+        who = f"{len(group)} child process{'es' if len(group) > 1 else ''} of {who}"
     if len(hosts) == 1:
-        where += f", pid{'' if len(ranks) == 1 else 's'} {fold((rank.pid for rank in ranks), ', ')}"
+        where += f", pid{'' if len(group) == 1 else 's'} {fold((rank.pid for rank in group), ', ')}"
     step = "no step yet" if first.step is None else f"step {first.step}"
-    return f"{who} ({where}): {step}, {_life(ranks, now)}"
+    return f"{who} ({where}): {step}, {_life(group, now)}"
 
 
 def _life(ranks: Sequence[Rank], now: float) -> str:
@@ -164,7 +155,7 @@ def _end(rank: Rank) -> str:
 
 
 def _group_lines(group: Group, all_threads: bool, now: float) -> Iterable[str]:
-    first = group.first
+    first = group[0]
     for note in first.notes:
         yield f"  note: {note}"
     if first.thread_raised:
@@ -213,8 +204,8 @@ def call_text(rank: Rank, collective: Collective) -> str:
     for group in rank.groups:
         if (group.name, group.ranks) == (collective.group, collective.ranks):
             title = group.title
-    number = "" if collective.sequence is None else f" {collective.sequence}"
-    return f"{op_name(collective.operation)}{number} of {group_name(title, collective.ranks)}"
+    number = "" if collective.seq is None else f" {collective.seq}"
+    return f"{op_name(collective.op)}{number} of {group_name(title, collective.ranks)}"
 
 
 def _collective(rank: Rank, collective: Collective, now: float | None) -> str:
@@ -266,7 +257,7 @@ def _sampled(thread: Thread, rank: Rank, now: float) -> str:
 def _states(group: Group, i: int, all_threads: bool) -> str:
     """Describes the kernel's states and the CPU time of thread `i` in all ranks of the group."""
     states, cpu = set(), 0.0
-    for rank in group.ranks:
+    for rank in group:
         threads = shown_threads(rank, all_threads)
         if i < len(threads) and threads[i].state is not None:
             states.add(threads[i].state or "")

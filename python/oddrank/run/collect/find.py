@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from oddrank import _native, job, launch
+from oddrank import job, launch
 from oddrank.errors import LaunchError, OddrankError
 from oddrank.run.collect import children
 from oddrank.run.collect.children import Say, Stop, Task
 from oddrank.run.collect.sources import NAMES, Rank, Target, chosen
 from oddrank.run.collect.sources.process import parent_of
-from oddrank.trace import jobs, processes
+from oddrank.trace import jobs
+from oddrank.trace.ranks import snapshots
 
 _SHARE = 0.25  # of the time that is left, for each of the two looks
 _MOST_PROCESSES = 8192
@@ -84,7 +85,7 @@ def _records(paths: Sequence[str], say: Say) -> None:
         return
     ranks: list[Rank] = []
     names = []
-    read, _ = processes.read(found.files, _native.core().trace_snapshot)
+    read, _ = snapshots(found.files)
     by_file = dict(read)
     for file in found.files:
         name, facts = jobs.NAME.fullmatch(file.name), by_file.get(file)

@@ -14,8 +14,9 @@ from oddrank import job, render
 from oddrank.cli import Seconds
 from oddrank.errors import OddrankError
 from oddrank.finding import duration, ranks_text
-from oddrank.trace import jobs, processes, ranks
-from oddrank.trace.ranks import Collective, Rank
+from oddrank.trace import jobs, ranks
+from oddrank.trace.collectives import Collective
+from oddrank.trace.ranks import Rank
 from oddrank.trace.where import call_text, gil_text, pause_text
 
 COLUMNS = ("rank", "pid", "step", "steps/s", "last event", "in", "at", "CPU %", "RSS MiB",
@@ -110,7 +111,7 @@ def _place(rank: Rank) -> str:
     if frame is None:
         return ""
     line = "" if frame.line is None else f":{frame.line}"
-    return f"{processes.short(frame.file)}{line} {frame.function}"
+    return f"{ranks.short(frame.file)}{line} {frame.function}"
 
 
 @click.command()

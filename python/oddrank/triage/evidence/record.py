@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from oddrank import _native
 from oddrank.inputs import Item, Notes, unix_time
-from oddrank.trace import processes, ranks, states
+from oddrank.trace import ranks, states
 from oddrank.trace.ranks import Rank
 from oddrank.trace.states import Seen
 from oddrank.triage.evidence import Kind, of_json, record_calls
@@ -140,7 +140,7 @@ def _ranks(found: list[Rank], collected: Collection[tuple[int, int]]) -> list[Ra
     if any((rank.pid, rank.started) not in collected for rank in found):
         found = ranks.look_at(found, states.LOOK)
     found = _as_torch_says(found)
-    back = processes.runs_back(found)
+    back = ranks.runs_back(found)
     return [
         replace(rank, runs_back=runs, last=unix_time(rank.last))
         for rank, runs in zip(found, back, strict=True)

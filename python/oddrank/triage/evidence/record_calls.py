@@ -138,7 +138,7 @@ def _progress_of(
     progress: Progress,
     group: collectives.ProcessGroup | None,
     calls: Sequence[Call],
-    failed: ranks.Collective | None,
+    failed: collectives.Collective | None,
 ) -> Progress:
     enqueued = (group.issued if group is not None else None) or 0
     completed = group.ended if group is not None else 0
@@ -151,8 +151,8 @@ def _progress_of(
         for call in calls
     ]  # fmt: skip
     enqueued = max([enqueued, *(c.seq for c in calls if c.seq and c.op not in _MESSAGES)])
-    message = failed is not None and op_name(failed.operation) in _MESSAGES
-    if failed is not None and not calls and (message or failed.sequence in (None, enqueued)):
+    message = failed is not None and op_name(failed.op) in _MESSAGES
+    if failed is not None and not calls and (message or failed.seq in (None, enqueued)):
         # Its rank was in this call when it gave up, or lost somebody.
         calls = [_call(failed, ())]
         time = failed.ended or progress.time
@@ -174,7 +174,7 @@ def _is_whole(rank: Rank) -> bool:
     return recorded and not on_device and not lost
 
 
-def last_failed(rank: Rank) -> ranks.Collective | None:
+def last_failed(rank: Rank) -> collectives.Collective | None:
     """Returns the last operation of the process if it ended with an error."""
     return next((c for c in rank.collectives if not c.open and c.failed), None)
 
@@ -184,20 +184,20 @@ def _open_calls(rank: Rank) -> dict[_Key, list[Call]]:
     found: dict[_Key, list[Call]] = defaultdict(list)
     for each in rank.collectives:
         if each.open:
-            thread = threads.get(each.tid)
+            thread = threads.get(each.thread)
             site = frames(thread) if thread is not None else ()
             call = replace(_call(each, site), thread=thread.name if thread is not None else "")
             found[(each.group, each.ranks, each.backend)].append(call)
     return found
 
 
-def _call(each: ranks.Collective, site: tuple[Frame, ...]) -> Call:
-    started = each.sequence is not None and each.backend in ON_HOST
+def _call(each: collectives.Collective, site: tuple[Frame, ...]) -> Call:
+    started = each.seq is not None and each.backend in ON_HOST
     return Call(
-        each.sequence, op_name(each.operation), each.peer, each.root, each.dtype,
+        each.seq, op_name(each.op), each.peer, each.root, each.dtype,
         _sizes(each.bytes_in, each.bytes_out, each.dtype), each.bytes,
         "started" if started else "enqueued", each.began, site,
-        nth=each.sequence if op_name(each.operation) in _MESSAGES else None,
+        nth=each.seq if op_name(each.op) in _MESSAGES else None,
     )  # fmt: skip
 
 
@@ -220,7 +220,7 @@ def _elements(size: int, dtype: str) -> int:
 def lost(rank: Rank) -> str:
     """Returns the call that failed last: what then exits with a code does so because of it."""
     failed = last_failed(rank)
-    return op_name(failed.operation) if failed is not None else ""
+    return op_name(failed.op) if failed is not None else ""
 
 
 def mismatches(seats: Sequence[Seat]) -> Iterable[Mismatch]:
