@@ -48,13 +48,13 @@ const char* name_of(const std::array<const char*, kCount>& names, auto value) {
 
 // A frame is (function, file, line, level, ns): the last two are None unless the line is unknown
 // since the code is or was recorded at this level.
-py::dict thread_dict(const trace::ThreadNow& now) {
+py::dict thread_dict(const trace::ThreadNow& now, const trace::Clock& clock) {
   py::list stack;
-  for (std::size_t i = 0; i < now.stack.size(); ++i) {
-    const trace::Frame& frame = now.stack[i];
-    const char* level = nullptr;
-    if (frame.now.is_changed()) level = trace::kLevelNames[static_cast<int>(frame.now.level())];
-    append(stack, {frame.function, frame.file, frame.line, level, now.since[i]});
+  for (const trace::Frame& frame : now.stack) {
+    const bool changed = frame.now.is_changed();
+    append(stack, {frame.function, frame.file, frame.line,
+                   changed ? name_of(trace::kLevelNames, frame.now.level()) : nullptr,
+                   changed ? clock.realtime_ns(frame.now.since()) : trace::Time()});
   }
   return dict_of({"tid"_k = now.thread.tid, "name"_k = now.thread.name,
                   "ended"_k = now.thread.state == trace::ThreadState::kEnded,
@@ -126,16 +126,17 @@ py::dict snapshot(const std::string& path, const std::optional<std::string_view>
   const auto now = without_gil([&] { return trace::read_snapshot(opened(path, content)); });
   CollectiveTuples tuples(*now.names, &now.clock);
   py::list threads, open, sections, groups, clocks, lowered;
-  for (const auto& thread : now.threads) append(threads, thread_dict(thread));
+  for (const auto& thread : now.threads) append(threads, thread_dict(thread, now.clock));
   for (const auto& collective : now.open) append(open, tuples.of(collective));
   for (const auto& group : now.groups) {
     append(groups, {tuples.group(group.group), group.begun, group.issued, group.ended,
                     now.clock.realtime_ns(group.last)});
   }
-  for (const trace::Lowered& one : now.lowered) {
-    append(lowered, {one.frame.function, one.frame.file, one.frame.line,
-                     trace::kLevelNames[static_cast<int>(one.level)],
-                     trace::kLevelNames[static_cast<int>(one.wanted)], one.since});
+  for (const trace::Code& code : now.names->codes()) {
+    if (!code.is_lowered()) continue;
+    append(lowered, {code.qualified_name, code.file, code.first_line,
+                     trace::kLevelNames[code.level_now() & 3], trace::kLevelNames[code.level & 3],
+                     now.clock.realtime_ns(code.now.since())});
   }
   for (const auto& section : now.sections) {
     append(sections, {section.text, section.tid, now.clock.realtime_ns(section.tsc)});

@@ -42,6 +42,14 @@ std::string show(const Collective& one) {
 
 std::string show(const Frame& one) { return words(one.function, one.file, one.line, one.now.bits); }
 
+std::vector<const Code*> lowered_in(const Snapshot& now) {
+  std::vector<const Code*> found;
+  for (const Code& one : now.names->codes()) {
+    if (one.is_lowered()) found.push_back(&one);
+  }
+  return found;
+}
+
 // All that a judge reads, a line for each thing.
 std::string show(const Snapshot& now) {
   const Process& process = now.process;
@@ -65,8 +73,9 @@ std::string show(const Snapshot& now) {
   for (const Mark& one : now.sections) {
     add(words("section", one.text, now.clock.realtime_ns(one.tsc)));
   }
-  for (const Lowered& one : now.lowered) {
-    add(words("lowered", show(one.frame), one.level, one.wanted, one.since));
+  for (const Code* one : lowered_in(now)) {
+    add(words("lowered", one->qualified_name, one->level_now(), one->level,
+              now.clock.realtime_ns(one->now.since())));
   }
   return all;
 }
@@ -154,8 +163,9 @@ TEST_F(Slim, has_the_code_that_is_recorded_less_closely_in_stacks_and_elsewhere)
   record.thread(1, "limited", places);
   const Both read = both(record);
   expect_same(read);
-  ASSERT_EQ(read.slim.lowered.size(), 2U);
-  EXPECT_EQ(read.slim.lowered[1].frame.function, "elsewhere");
+  const std::vector<const Code*> lowered = lowered_in(read.slim);
+  ASSERT_EQ(lowered.size(), 2U);
+  EXPECT_EQ(lowered[1]->qualified_name, "elsewhere");
   EXPECT_EQ(read.slim.threads[1].stack[0].now.level(), Level::kWhere);
 }
 

@@ -31,9 +31,7 @@ def test_the_call_that_failed_last_is_told_of_who_exits_then():
             calls.insert(0, SimpleNamespace(**last))
         return cast(Any, SimpleNamespace(collectives=calls))
 
-    assert (
-        record_calls.lost(record(open=False, failed=True, op="allreduce_")) == "all_reduce"
-    )
+    assert record_calls.lost(record(open=False, failed=True, op="allreduce_")) == "all_reduce"
     assert record_calls.lost(record(open=True, failed=False, op="allreduce_")) == ""
     assert record_calls.lost(record()) == ""
 

@@ -63,7 +63,7 @@ enum class Kind : std::uint8_t {
 };
 // How much is recorded of a code object. Each level adds: frames in the stack; calls; lines.
 enum class Level : std::uint8_t { kOff = 0, kWhere = 1, kCalls = 2, kLines = 3 };
-constexpr const char* kLevelNames[4] = {"off", "where", "calls", "lines"};
+constexpr std::array<const char*, 4> kLevelNames{"off", "where", "calls", "lines"};
 
 // Flag in the kind byte: the position is a bytecode offset, not a line number.
 constexpr std::uint8_t kIsOffset = 0x80;

@@ -21,8 +21,6 @@ std::vector<ThreadNow> threads_of(const RecordFile& file, Names& names, Snapshot
     for (const Place place : thread.stack) {
       now.stack.push_back(names.frame(place));
       if (place.kind() == Kind::kSampled) now.sampled = clock.realtime_ns(thread.sampled);
-      const LevelNow level = now.stack.back().now;
-      now.since.push_back(level.is_changed() ? clock.realtime_ns(level.since()) : Time());
     }
     const Events events = read_last_event(file, thread.slot);
     if (!events.list.empty() && events.generation == thread.generation) {
@@ -148,12 +146,6 @@ Snapshot read_snapshot(const RecordFile& file) {
   const std::uint64_t rests = value_of(snapshot.header->sampled_since);
   if (rests != 0) snapshot.sampled_since = snapshot.clock.realtime_ns(rests);
   snapshot.groups = read_progress(file);
-  for (const Code& code : names.dictionary().codes()) {
-    if (!code.is_lowered()) continue;
-    snapshot.lowered.push_back({names.frame(code.id), code.now.level(),
-                                static_cast<Level>(code.level & 3),
-                                snapshot.clock.realtime_ns(code.now.since())});
-  }
   snapshot.names = std::move(names).take();
   return snapshot;
 }

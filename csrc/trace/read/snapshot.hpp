@@ -25,18 +25,9 @@ struct Frame {
   LevelNow now;                       // if the line is empty since its code ran too often
 };
 
-// A code object that is recorded less closely, since it ran too often.
-struct Lowered {
-  Frame frame;  // `line` is the code's first line
-  Level level = Level::kOff;
-  Level wanted = Level::kOff;
-  Time since;
-};
-
 struct ThreadNow {
   Thread thread;
   std::vector<Frame> stack;  // outermost first
-  std::vector<Time> since;   // of each frame's `now`
   Time last;                 // when its last event was recorded
   Time sampled;              // when lines of its stack were sampled; empty: none was
 };
@@ -51,7 +42,6 @@ struct Snapshot {
   std::vector<Collective> open;
   std::optional<Collective> last;     // the last one issued that is not open
   std::vector<GroupProgress> groups;  // by id in `names`
-  std::vector<Lowered> lowered;       // by id in `names`
   std::optional<Dictionary> names;
   std::vector<Mark> sections;  // begun and not ended, outermost first
   Time step;                   // when the last step() was called

@@ -112,6 +112,16 @@ bool read_thread(const RecordFile& file, std::uint32_t slot, SlotHead head, unsi
   return true;
 }
 
+// Calls `see` with number and head of each slot of a thread, live or ended.
+void for_each_ring(const RecordFile& file, auto see) {
+  const std::uint32_t slots = std::min(file.layout().threads.count, kMostSlots);
+  for (std::uint32_t slot = 0; slot < slots; ++slot) {
+    const SlotHead head = read_head(file, slot);
+    if (head.state_word() == 0) break;
+    if (head.in_use()) see(slot, head);
+  }
+}
+
 void add_missing(std::uint64_t count, std::uint64_t tsc, std::uint32_t tid,
                  std::deque<FedEvent>& to) {
   constexpr std::uint64_t kMost = std::numeric_limits<std::uint32_t>::max();
@@ -216,55 +226,38 @@ Events read_events(const RecordFile& file, Thread& thread) {
 
 EventFeed::EventFeed(RecordFile file, bool from_now) : file_(std::move(file)) {
   if (!from_now) return;
-  for (const Ring& ring : read_rings(file_)) positions_[ring.slot] = {ring.generation, ring.events};
-}
-
-std::vector<EventFeed::Ring> EventFeed::read_rings(const RecordFile& file) {
-  std::vector<Ring> rings;
-  const std::uint32_t slots = std::min(file.layout().threads.count, kMostSlots);
-  for (std::uint32_t slot = 0; slot < slots; ++slot) {
-    const SlotHead head = read_head(file, slot);
-    if (head.state_word() == 0) break;
-    if (!head.in_use()) continue;
-    rings.push_back({slot, head.generation(), head.slot().tid, value_of(head.slot().head)});
-  }
-  return rings;
+  for_each_ring(file_, [this](std::uint32_t slot, const SlotHead& head) {
+    positions_[slot] = {head.generation(), value_of(head.slot().head)};
+  });
 }
 
 void EventFeed::read(std::deque<FedEvent>& to, std::uint32_t silent) {
   const auto begin = static_cast<std::ptrdiff_t>(to.size());
   unsigned threads = 0;
-  for (const Ring& ring : read_rings(file_)) {
-    Position& position = positions_[ring.slot];
-    if (position.generation != ring.generation) position = {ring.generation, 0};
-    if (ring.events <= position.events) continue;
-    if (ring.tid == silent) {
-      position.events = ring.events;
-      continue;
-    }
-    read_ring(ring, position, to);
+  for_each_ring(file_, [&](std::uint32_t slot, const SlotHead& head) {
+    Position& position = positions_[slot];
+    if (position.generation != head.generation()) position = {head.generation(), 0};
+    const std::uint64_t written = value_of(head.slot().head);
+    const std::uint32_t tid = head.slot().tid;
+    if (written <= position.events) return;
+    const std::uint64_t wanted = written - std::exchange(position.events, written);
+    if (tid == silent) return;
     ++threads;
-  }
+    const Events events = read_events(file_, slot, wanted);
+    if (events.generation != head.generation() || events.list.empty()) {
+      // There is no ring, or another thread has it now. Take the time from the last other event.
+      add_missing(wanted, to.empty() ? 0 : to.back().tsc, tid, to);
+      return;
+    }
+    // Events written during this read wait for the next one. The oldest wanted may be overwritten.
+    const std::uint64_t first = std::max(events.first, written - wanted);
+    add_missing(first - (written - wanted), events.list.front().tsc, tid, to);
+    for (std::size_t i = first - events.first; i < events.list.size(); ++i) {
+      to.push_back({events.list[i].tsc, events.list[i].place, tid, 0});
+    }
+    position.events = events.first + events.list.size();
+  });
   if (threads > 1) std::ranges::stable_sort(to.begin() + begin, to.end(), {}, &FedEvent::tsc);
-}
-
-void EventFeed::read_ring(const Ring& ring, Position& position, std::deque<FedEvent>& to) {
-  const std::uint64_t wanted = ring.events - position.events;
-  const Events events = read_events(file_, ring.slot, wanted);
-  const bool same = events.generation == ring.generation && !events.list.empty();
-  if (!same) {
-    // There is no ring, or another thread has it now. Take the time from the last other event.
-    add_missing(wanted, to.empty() ? 0 : to.back().tsc, ring.tid, to);
-    position.events = ring.events;
-    return;
-  }
-  // Events written during this read wait for the next one. The oldest wanted may be overwritten.
-  const std::uint64_t first = std::max(events.first, position.events);
-  add_missing(first - position.events, events.list.front().tsc, ring.tid, to);
-  for (std::size_t i = first - events.first; i < events.list.size(); ++i) {
-    to.push_back({events.list[i].tsc, events.list[i].place, ring.tid, 0});
-  }
-  position.events = events.first + events.list.size();
 }
 
 }  // namespace oddrank::trace

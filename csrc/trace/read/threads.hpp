@@ -91,20 +91,10 @@ class EventFeed {
   void read(std::deque<FedEvent>& to, std::uint32_t silent);
 
  private:
-  struct Ring {
-    std::uint32_t slot = 0;
-    std::uint32_t generation = 0;
-    std::uint32_t tid = 0;
-    std::uint64_t events = 0;  // ever written to it
-  };
   struct Position {
     std::uint32_t generation = 0;
-    std::uint64_t events = 0;
+    std::uint64_t events = 0;  // ever written to the ring, as far as it was read
   };
-  // Returns the rings of all live and ended threads.
-  static std::vector<Ring> read_rings(const RecordFile& file);
-  void read_ring(const Ring& ring, Position& position, std::deque<FedEvent>& to);
-
   RecordFile file_;
   std::unordered_map<std::uint32_t, Position> positions_;  // by slot
 };

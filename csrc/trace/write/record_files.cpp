@@ -109,25 +109,29 @@ bool is_alive(const Header& header, std::int64_t changed_ns) {
   return stat.state != 0 && stat.start_time == header.process.start_time;
 }
 
+// Opens a file of this user that has a record's name; empty for others.
+Fd open_own(int folder, const std::string& file, struct stat& entry) {
+  constexpr int kFlags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  Fd fd(parse_name(file) ? ::openat(folder, file.c_str(), kFlags) : -1);
+  const bool is_own =
+      fd && ::fstat(fd.get(), &entry) == 0 && S_ISREG(entry.st_mode) && entry.st_uid == ::geteuid();
+  return is_own ? std::move(fd) : Fd();
+}
+
 // Returns the record named `file` in the folder of `job`, if oddrank made it there.
 std::optional<Record> find_record(int folder, const std::string& job, const std::string& file) {
-  const std::optional<RecordName> name = parse_name(file);
-  if (!name) return {};
-  const Fd fd(::openat(folder, file.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat entry {};
-  if (!fd || ::fstat(fd.get(), &entry) != 0 || !S_ISREG(entry.st_mode) ||
-      entry.st_uid != ::geteuid()) {
-    return {};
-  }
+  const Fd fd = open_own(folder, file, entry);
   HeaderCopy copy;
   const Header& header = *copy;
-  if (::pread(fd.get(), copy.bytes.data(), sizeof copy.bytes, 0) != sizeof copy.bytes ||
+  if (!fd || ::pread(fd.get(), copy.bytes.data(), sizeof copy.bytes, 0) != sizeof copy.bytes ||
       !fault_of(header, static_cast<std::uint64_t>(entry.st_size)).empty()) {
     return {};
   }
   char made_in[sizeof header.job];
   set_text(made_in, job);
   const RecordOwner owner{header.process.rank, header.process.is_child != 0};
+  const std::optional<RecordName> name = parse_name(file);
   if (owner != name->owner || header.process.pid != name->pid ||
       header.process.start_time != name->start_time ||
       std::memcmp(made_in, header.job, sizeof made_in) != 0) {
@@ -146,12 +150,8 @@ void remove_record(int folder, const std::string& job, const Record& record) {
 // Returns a record's size on disk, also before its header is written; 0 for other files.
 std::uint64_t record_bytes(int folder, const std::string& file) {
   struct stat entry {};
-  if (!parse_name(file) || ::fstatat(folder, file.c_str(), &entry, AT_SYMLINK_NOFOLLOW) != 0 ||
-      !S_ISREG(entry.st_mode) || entry.st_uid != ::geteuid()) {
-    return 0;
-  }
+  const Fd fd = open_own(folder, file, entry);
   char magic[sizeof kMagic] = {};
-  const Fd fd(::openat(folder, file.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!fd || ::pread(fd.get(), magic, sizeof magic, 0) != sizeof magic) return 0;
   constexpr char kNotYet[sizeof kMagic] = {};
   const bool ours = std::memcmp(magic, kMagic, sizeof magic) == 0 ||

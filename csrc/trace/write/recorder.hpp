@@ -8,6 +8,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -124,14 +125,8 @@ class DictionaryWriter {
     std::uint64_t place = 0;
     const auto add = [&](std::uint64_t word) { sum += mix_bits(word + (place += kMixStep)); };
     add(std::uint64_t{group.size} << 32 | group.own);
-    for (std::string_view text : {group.name, group.backend}) {
-      add(text.size());
-      for (; !text.empty(); text.remove_prefix(std::min<std::size_t>(8, text.size()))) {
-        std::uint64_t word = 0;
-        text.copy(reinterpret_cast<char*>(&word), sizeof word);
-        add(word);
-      }
-    }
+    add(std::hash<std::string_view>()(group.name));
+    add(std::hash<std::string_view>()(group.backend));
     const std::size_t step = group.ranks.size() / kMostHashed + 1;
     for (std::size_t i = 0; i < group.ranks.size(); i += step) add(group.ranks[i]);
     return mix_bits(sum);

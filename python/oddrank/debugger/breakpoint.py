@@ -96,18 +96,7 @@ def _debug(frame: FrameType, rank: int, deadline: float, stopped: Stopped | None
     if channel is None:
         render.progress(f"oddrank: nobody has attached: {who} goes on", sys.stderr)
         return False
-    opened = channel
-
-    def over() -> None:
-        opened.close()
-        if stopped is not None:
-            stopped.over()
-
-    def steps() -> None:
-        if stopped is not None:
-            stopped.steps()
-
-    _active = _RankPdb(opened, steps, over)
+    _active = _RankPdb(channel, stopped)
     _active.stop_at(frame)
     return True
 
@@ -163,15 +152,9 @@ def _place_of(frame: FrameType | None) -> str:
 
 
 class _RankPdb(pdb.Pdb):
-    """A pdb whose end is never the program's end.
+    """A pdb whose end is never the program's end. stopped: what tells the others; None: nothing."""
 
-    steps: called when the program first goes on under the debugger. over: called once the debugger
-    has left it alone.
-    """
-
-    def __init__(
-        self, channel: Channel, steps: Callable[[], None], over: Callable[[], None]
-    ) -> None:
+    def __init__(self, channel: Channel, stopped: Stopped | None) -> None:
         # No signal handler: Ctrl-C stays the program's. No .pdbrc: it may hold `continue`.
         super().__init__(
             stdin=channel,  # type: ignore[arg-type]
@@ -180,7 +163,7 @@ class _RankPdb(pdb.Pdb):
             nosigint=True,
             readrc=False,
         )
-        self._channel, self._steps, self._over = channel, steps, over
+        self._channel, self._stopped = channel, stopped
         self.is_over = False
         self._previous = sys.gettrace()
 
@@ -194,8 +177,8 @@ class _RankPdb(pdb.Pdb):
             super().interaction(frame, *more)
         if sys.gettrace() is None:
             self._end()
-        else:
-            self._steps()
+        elif self._stopped is not None:
+            self._stopped.steps()
 
     def do_quit(self, arg: str) -> bool:
         """q(uit) | exit
@@ -234,4 +217,6 @@ class _RankPdb(pdb.Pdb):
         if not self.is_over:
             self.is_over = True
             sys.settrace(self._previous)  # oddrank's recorder has it up to Python 3.11
-            self._over()
+            self._channel.close()
+            if self._stopped is not None:
+                self._stopped.over()
