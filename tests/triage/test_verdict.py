@@ -294,5 +294,4 @@ def test_every_sentence_can_be_made_of_a_bare_suspect(golden):
 def test_the_docs_list_all_causes_in_the_table_s_order():
     docs = (Path(__file__).parents[2] / "docs" / "triage.md").read_text()
     table = docs.partition("| cause | the named rank |\n|---|---|\n")[2].partition("\n\n")[0]
-    rows = [f"| `{cause.name}` | {cause.means} |" for cause in causes.TABLE.values()]
-    assert table.splitlines() == rows
+    assert [row.split("`")[1] for row in table.splitlines()] == [*causes.TABLE]

@@ -1,6 +1,7 @@
-"""The table of causes: all that triage can say of a rank, its sentence, and what that means.
+"""The table of causes: all that triage can say of a rank, and its sentence.
 
-They are in the order of how surely they explain a rank that is absent.
+They are in the order of how surely they explain a rank that is absent. docs/triage.md says what
+each means.
 """
 
 import re
@@ -313,93 +314,67 @@ _OF_RULES: dict[str, Callable[[Suspect], str]] = {
 
 
 # fmt: off
-PAUSED = Cause("paused", "purpose", None, "waits on purpose: at a breakpoint, or for a rank in one")
-DEAD = Cause("dead", "end", _dead,
-    "died first: exception, signal, exit, out of memory; or a worker that it started did")
-FINISHED = Cause("finished", "end", _finished,
-    "ended with exit code 0, while others wait in a call that it never makes")
+PAUSED = Cause("paused", "purpose", None)
+DEAD = Cause("dead", "end", _dead)
+FINISHED = Cause("finished", "end", _finished)
 HOST_STOPPED = Cause("host-stopped", "held",
-    _stuck("stopped by a signal, a debugger or a frozen container"),
-    "was stopped: SIGSTOP, a debugger, a frozen container")
-DEVICE = Cause("device", "device", _device, "has a fault of its GPU, link or host")
+    _stuck("stopped by a signal, a debugger or a frozen container"))
+DEVICE = Cause("device", "device", _device)
 GPU_STOPPED = Cause("gpu-stopped", "held",
     _stuck("[its host issues|their hosts issue] more calls, but [its GPU completes|their GPUs"
-           " complete] none"),
-    "has a GPU that completes nothing, while its host issues more")
+           " complete] none"))
 UNREACHABLE = Cause("unreachable", "held",
-    _stuck("[answers|answer] nobody: stopped, dead, or cut off from the network"),
-    "answers no watcher: stopped, dead, or its node is cut off")
+    _stuck("[answers|answer] nobody: stopped, dead, or cut off from the network"))
 GIL_HELD = Cause("gil-held", "stack",
-    _stuck("one thread keeps the GIL{in_leaf}, and no other Python code can run"),
-    "has a thread that keeps the GIL")
+    _stuck("one thread keeps the GIL{in_leaf}, and no other Python code can run"))
 DEADLOCK = Cause("deadlock", "stack",
-    _stuck("[its|their] threads wait for each other's locks{in_all}"),
-    "has threads that wait for each other's locks: both places are named")
-HOST_STUCK = Cause("host-stuck", "stack", _host_stuck,
-    "stands in code that is no collective, which is named")
+    _stuck("[its|their] threads wait for each other's locks{in_all}"))
+HOST_STUCK = Cause("host-stuck", "stack", _host_stuck)
 INFINITE_LOOP = Cause("infinite-loop", "stack",
-    _stuck("[runs|run] on{in_leaf} and [does|do] not come to the next call"),
-    "runs, and does not come to the next call")
+    _stuck("[runs|run] on{in_leaf} and [does|do] not come to the next call"))
 MOVING = Cause("moving", "stack",
-    _text("slow", "{name} {may_be} slow, but moves{in_leaf}{waiters}"), "moves, but slowly")
+    _text("slow", "{name} {may_be} slow, but moves{in_leaf}{waiters}"))
 SHARED_GROUP = Cause("shared-group", "others",
     _text("mismatch", "{name} [uses|use] {group} from several threads at once{threads}: their"
-          " calls meet in no fixed order"),
-    "uses one group from several threads at once: its calls meet in no fixed order")
-MISMATCH = Cause("mismatch", "others", _mismatch, "issued another call than the others")
-CYCLE = Cause("cycle", "others", _cycle, "is one of a circle that wait for each other")
-NOT_ENTERED = Cause("not-entered", "call",
-    _stuck("[it has|they have] not entered {at}", "{there}"),
-    "has not issued the call in which the others wait")
-INSIDE_CALL = Cause("inside-call", "call", _inside_call,
-    "is in the call, and nobody else is behind")
-NOT_ENTERED_OR_INSIDE = Cause("not-entered-or-inside", "call", _entered_or_inside,
-    "one of the two: only counters were there")
+          " calls meet in no fixed order"))
+MISMATCH = Cause("mismatch", "others", _mismatch)
+CYCLE = Cause("cycle", "others", _cycle)
+NOT_ENTERED = Cause("not-entered", "call", _stuck("[it has|they have] not entered {at}", "{there}"))
+INSIDE_CALL = Cause("inside-call", "call", _inside_call)
+NOT_ENTERED_OR_INSIDE = Cause("not-entered-or-inside", "call", _entered_or_inside)
 NODE_LOST = Cause("node-lost", "hub",
-    _text("dead", "{name} {be} dead: all of [its|their] processes ended{step}{waiters}"),
-    "is a node of which all processes ended")
+    _text("dead", "{name} {be} dead: all of [its|their] processes ended{step}{waiters}"))
 LINK_CUT = Cause("link-cut", "hub",
     _text("broken", "{name} {be} broken: no word from [it|them], stopped or cut off the"
           " network{step}{waiters}",
-          own_link="{host} lost all other nodes at once: its own network is cut{step}"),
-    "is a node that fell silent: it stopped, or its network is cut")
+          own_link="{host} lost all other nodes at once: its own network is cut{step}"))
 LOST_EACH_OTHER = Cause("lost-each-other", "hub",
-    _text("broken", "{host} and the host of rank 0 lost each other{step}; both live"),
-    "is a node that lives, and lost the host of rank 0")
+    _text("broken", "{host} and the host of rank 0 lost each other{step}; both live"))
 GUARD_LOST = Cause("guard-lost", "hub",
-    _text("broken", "{name} {be} broken: [its|their] guard was lost{step}{waiters}"),
-    "has no guard any more, while others of its node speak")
+    _text("broken", "{name} {be} broken: [its|their] guard was lost{step}{waiters}"))
 NEVER_JOINED = Cause("never-joined", "hub",
     _text("missing", "{name} [has|have] never joined: no process of [it|them] has reached rank"
           " 0{waiters}",
           launcher_ended_it="{name} never joined: [its|their] launcher ended the job{step}, as it"
-          " does when a rank dies: {first}"),
-    "never reached rank 0, or its launcher ended it before that")
+          " does when a rank dies: {first}"))
 UNREACHABLE_ROOT = Cause("unreachable-root", "hub",
-    _text("broken", "{name} {be} broken: no way to rank 0{step}: {first}"),
-    "cannot reach the port of rank 0")
-SETTINGS = Cause("settings", "device", _settings, "has other settings than the other ranks")
-APPLICATION = Cause("application", "device", _application,
-    "ran a program that made an error on its GPU; the GPU is sound")
-LAUNCHER_GONE = Cause("launcher-gone", "hub", _text("unknown", "{first}; no rank is at fault"),
-    "nobody is named: a launcher ended, and with it the job")
+    _text("broken", "{name} {be} broken: no way to rank 0{step}: {first}"))
+SETTINGS = Cause("settings", "device", _settings)
+APPLICATION = Cause("application", "device", _application)
+LAUNCHER_GONE = Cause("launcher-gone", "hub", _text("unknown", "{first}; no rank is at fault"))
 NO_ADDRESS = Cause("no-address", "hub",
     _text("unknown", "no rank can be named: rank 0's address did not get into torch's store, so"
-          " that no rank could join"),
-    "nobody is named: the address of rank 0 was not published")
+          " that no rank could join"))
 ALL_RAISED = Cause("all-raised", "hub",
-    _text("unknown", "all ranks raised {raised}{step}: no rank is odd"),
-    "nobody is named: all ranks raised the same")
+    _text("unknown", "all ranks raised {raised}{step}: no rank is odd"))
 ALL_WAIT = Cause("all-wait", "hub",
-    _text("unknown", "no rank can be named: {all_wait} for each other{step}"),
-    "nobody is named: the ranks wait for each other, and none is behind")
+    _text("unknown", "no rank can be named: {all_wait} for each other{step}"))
 OUTSIDE = Cause("outside", "nobody",
     _text("unknown", "no rank waits in a call: a stall, if there is one, is in code that is no"
           " collective",
           no_recorded_call="no rank waits in a call that is recorded: a stall, if there is one, is"
-          " in a send or receive over gloo, or in code that is no collective"),
-    "nobody is named: no rank waits in a call")
-UNKNOWN = Cause("unknown", "nobody", _unknown, "nobody is named: what was read does not tell")
+          " in a send or receive over gloo, or in code that is no collective"))
+UNKNOWN = Cause("unknown", "nobody", _unknown)
 # fmt: on
 TABLE = {row.name: row for row in list(globals().values()) if isinstance(row, Cause)}
 """All causes by name, in their order."""

@@ -34,7 +34,7 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class Cause:
-    """A row of the table of causes. name: in the JSON. means: what the named rank does, in docs.
+    """A row of the table of causes. name: in the JSON.
 
     about: what it tells of. call: only that a call was not entered, so that a state or a stack may
     still say why; stack: where a rank stands; held: that it cannot run; end: how it ended; device:
@@ -47,7 +47,6 @@ class Cause:
     name: str
     about: About
     says: Says | None
-    means: str
 
 
 @dataclass(frozen=True)
