@@ -57,7 +57,12 @@ def suspects(view: View) -> list[Suspect]:
     found = _without_pauses(found, view)
     for new in (*_held(view), *(s for s in died if s not in awaited), *broken):
         found = _add(found, new, view)
-    found = _with_pauses([_explained(suspect, view) for suspect in found], view)
+    found = [_explained(suspect, view) for suspect in found]
+    if pauses := tuple(view.pauses.values()):
+        rule = "paused-on-purpose"
+        alone = Suspect(causes.PAUSED, tuple(view.pauses), rule, _HIGH, pauses=pauses)
+        first, *others = found or [alone]
+        found = [_supported(first, _of_pauses(pauses)), *others]
     # What names nobody, and is not sure, counts if nobody is surely named.
     surer = [s for s in found if _names(s) and s.certainty]
     kept = [s for s in found if s.certainty or s.cause is causes.DEVICE or _names(s) or not surer]
@@ -69,7 +74,9 @@ def _add(found: list[Suspect], new: Suspect, view: View, what: str = "") -> list
     """Adds a candidate: to the suspects of the same processes, or beside the others."""
     about, named = new.cause.about, [s for s in found if _names(s)]
     supported = [s for s in found if _ended_by(new, s)]
-    same = [s for s in named if _overlap(s, new) and s not in supported]
+    same = [
+        s for s in named if _split(s.processes, new.processes)[0] and s not in supported
+    ]  # fmt: skip
     if new.rule == "ended-from-outside":
         same, supported = [], found[:1]
     if same:
@@ -258,19 +265,6 @@ def _without_pauses(found: Sequence[Suspect], view: View) -> list[Suspect]:
     return left
 
 
-def _with_pauses(found: Sequence[Suspect], view: View) -> list[Suspect]:
-    """Tells of the pauses: beside what was found, or as all that there is to tell."""
-    pauses = tuple(view.pauses.values())
-    if found or not pauses:
-        return [_supported(suspect, _of_pauses(pauses)) for suspect in found[:1]] + [*found[1:]]
-    return [
-        Suspect(
-            causes.PAUSED, tuple(view.pauses), rule="paused-on-purpose", certainty=2,
-            support=_of_pauses(pauses), pauses=pauses,
-        )
-    ]  # fmt: skip
-
-
 def _of_pauses(pauses: Sequence[Paused]) -> tuple[Point, ...]:
     """Returns a point for each group of processes that wait for the same."""
     alike: dict[str, list[Paused]] = defaultdict(list)
@@ -413,10 +407,6 @@ def _supported(suspect: Suspect, points: Sequence[Point]) -> Suspect:
 
 def _all_of(one: Sequence[Process], other: Sequence[Process]) -> tuple[Process, ...]:
     return (*one, *_split(other, one)[1])
-
-
-def _overlap(one: Suspect, other: Suspect) -> bool:
-    return bool(_split(one.processes, other.processes)[0])
 
 
 def _split(

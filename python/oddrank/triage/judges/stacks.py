@@ -63,10 +63,12 @@ def judge(view: View) -> list[Suspect]:
         return _awaited(outside, waiting, maybe, missing=missing, is_stuck=is_stuck)
     if outside or held:
         return [_all_outside([*outside, *held])]
-    mute = _mute(view, {*missing, *(s.process.rank for s in found)})
-    if mute is not None:
-        others = [[s for s in some if s.process.rank != mute] for some in (waiting, maybe)]
-        return [_silent(mute, *others)]
+    # The only rank that wrote no dump of itself, where at least _FEW others did.
+    own = {t.process.rank for stack in view.stacks for t in stack.threads if t.own}
+    mute = {*missing, *(s.process.rank for s in found)} - own
+    if len(mute) == 1 and len(own) >= _FEW and None not in own:
+        others = [[s for s in some if s.process.rank not in mute] for some in (waiting, maybe)]
+        return [_silent(mute.pop(), *others)]
     return [_all_wait(waiting, maybe, _unseen(missing))]
 
 
@@ -77,13 +79,6 @@ def _missing(view: View, found: Sequence[Stand]) -> list[int]:
         return []
     known = {rank for rank in seen if rank is not None}
     return sorted(set(range(view.world or max(known) + 1)) - known)
-
-
-def _mute(view: View, all_ranks: set[int | None]) -> int | None:
-    """Returns the only rank that wrote no dump of itself, where at least _FEW others did."""
-    own = {t.process.rank for stack in view.stacks for t in stack.threads if t.own}
-    silent = all_ranks - own
-    return silent.pop() if len(silent) == 1 and len(own) >= _FEW and None not in own else None
 
 
 # The rules.
@@ -242,7 +237,7 @@ def _all_wait(
     )  # fmt: skip
 
 
-def _silent(missing: int, waiting: Sequence[Stand], maybe: Sequence[Stand]) -> Suspect:
+def _silent(missing: int | None, waiting: Sequence[Stand], maybe: Sequence[Stand]) -> Suspect:
     """All ranks but one answered with a dump of their own, and all of them wait."""
     victims, both = waiting or maybe, [*waiting, *maybe]
     text = f"rank {missing} wrote no dump of itself, as all others did"
