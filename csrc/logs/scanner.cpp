@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <deque>
+#include <memory>
 #include <tuple>
 
 #include "logs/raw_text.hpp"
@@ -50,17 +51,17 @@ bool begins_alike(std::string_view line, std::string_view other) {
                     [](char a, char b) { return a == b || (is_digit(a) && is_digit(b)); });
 }
 
-}  // namespace
-
-class Scanner::Parts {
+// Scans chunk by chunk. Feed it everything, then take finish().
+class Scanner {
  public:
-  Parts(const Needles& needles, const Limits& limits)
+  Scanner(const Needles& needles, const Limits& limits)
       : needles_(needles), limits_(limits), kept_(needles.size()) {
     scan_.lines = limits.begin.lines;
   }
 
-  // Lines of a block without any needle only say which processes wrote.
-  void feed(std::string_view block, bool quiet, const Parts& counted) {
+  // Feeds a part of a chunk, less than Limits::line. quiet: no word lies in it: its lines only say
+  // which processes wrote. counted: was fed the same and has counted its lines, or this.
+  void feed(std::string_view block, bool quiet, const Scanner& counted) {
     quiet_ = quiet;
     while (!block.empty()) {
       if (quiet && limits_.speakers == 0 && carry_.empty() && !inside_ && blocks_.empty()) {
@@ -80,6 +81,7 @@ class Scanner::Parts {
     }
   }
 
+  // Returns how many lines were scanned to their ends.
   std::uint64_t ended() const { return scan_.lines - (inside_ ? 1 : 0); }
 
   Scan finish() {
@@ -112,7 +114,7 @@ class Scanner::Parts {
   };
 
   // Goes behind the lines that end in a block: nothing is to be found there.
-  void skip_lines(std::string_view& block, const Parts& counted) {
+  void skip_lines(std::string_view& block, const Scanner& counted) {
     const std::string_view lines = block.substr(0, block.rfind('\n') + 1);
     scan_.lines = &counted != this ? counted.scan_.lines
                                    : scan_.lines + std::count(lines.begin(), lines.end(), '\n');
@@ -317,17 +319,6 @@ class Scanner::Parts {
   std::size_t range_ = 0;  // of the limits: the first that does not end before the line in hand
 };
 
-Scanner::Scanner(const Needles& needles, const Limits& limits)
-    : parts_(std::make_unique<Parts>(needles, limits)) {}
-Scanner::~Scanner() = default;
-std::uint64_t Scanner::ended() const { return parts_->ended(); }
-void Scanner::feed(std::string_view part, bool quiet, const Scanner& counted) {
-  parts_->feed(part, quiet, *counted.parts_);
-}
-Scan Scanner::finish() { return parts_->finish(); }
-
-namespace {
-
 // Returns the words of all readers, each with its reader's number.
 Needles joined(const std::vector<Readers::Reader>& readers) {
   if (readers.size() > 64) throw Error("more than 64 readers of a log");
@@ -342,6 +333,16 @@ Needles joined(const std::vector<Readers::Reader>& readers) {
 }
 
 }  // namespace
+
+Scan scan_text(std::string_view text, const Needles& needles, const Limits& limits,
+               std::size_t chunk) {
+  Scanner scanner(needles, limits);
+  for (; !text.empty(); text.remove_prefix(std::min(chunk, text.size()))) {
+    const std::string_view part = text.substr(0, chunk);
+    scanner.feed(part, !needles.any_in(part), scanner);
+  }
+  return scanner.finish();
+}
 
 Readers::Readers(std::vector<Reader> readers)
     : readers_(std::move(readers)), all_(joined(readers_)) {}

@@ -4,8 +4,6 @@
 // as they are: carriage returns, escape sequences, NUL and torn lines are all expected.
 #pragma once
 
-#include <memory>
-
 #include "logs/needles.hpp"
 #include "logs/prefixes.hpp"
 #include "logs/timestamps.hpp"
@@ -60,24 +58,9 @@ struct Scan {
   std::vector<Mark> marks;  // every few MiB, for those who look at some lines once more
 };
 
-// Scans chunk by chunk. Feed it everything, then take finish().
-class Scanner {
- public:
-  Scanner(const Needles& needles, const Limits& limits);
-  ~Scanner();
-  Scanner(const Scanner&) = delete;
-  Scanner& operator=(const Scanner&) = delete;
-
-  // Feeds a part of a chunk, less than Limits::line. quiet: no word lies in it. counted: was fed
-  // the same and has counted its lines, or this.
-  void feed(std::string_view part, bool quiet, const Scanner& counted);
-  std::uint64_t ended() const;  // lines that were scanned to their ends
-  Scan finish();
-
- private:
-  class Parts;
-  std::unique_ptr<Parts> parts_;
-};
+// Scans a text as if it were a file that is read in chunks of a size, less than Limits::line.
+Scan scan_text(std::string_view text, const Needles& needles, const Limits& limits,
+               std::size_t chunk);
 
 // Those who read a log in one pass, each with words and limits of its own.
 class Readers {

@@ -8,8 +8,6 @@
 namespace oddrank {
 namespace {
 
-using triage::StackReader;
-
 py::dict everything(const triage::Stacks& found) {
   std::vector<py::object> strings;
   strings.reserve(found.texts.size());
@@ -56,10 +54,9 @@ void bind_triage_stacks(py::module_& m) {
   m.def(
       "read_stack_files",
       [](const std::vector<std::string>& paths, const std::vector<std::uint64_t>& last) {
-        StackReader reader;
-        const auto failed =
-            without_gil([&] { return triage::read_stack_files(reader, paths, last); });
-        py::dict made = everything(reader.found());
+        std::vector<std::pair<std::uint32_t, std::string>> failed;
+        py::dict made =
+            everything(without_gil([&] { return triage::read_stack_files(paths, last, failed); }));
         py::list unread;
         for (const auto& [index, why] : failed) append(unread, {index, why});
         add(made, {"failed"_k = unread});
@@ -73,9 +70,7 @@ void bind_triage_stacks(py::module_& m) {
       "read_stack_text",
       [](const py::bytes& bytes) {
         const auto view = static_cast<std::string_view>(bytes);
-        StackReader reader;
-        without_gil([&] { reader.read(0, view), reader.finish(); });
-        return everything(reader.found());
+        return everything(without_gil([&] { return triage::read_stack_text(view); }));
       },
       "text"_a, "Reads the stacks in a text: as read_stack_files, of one file.");
   m.def("has_stacks", &triage::has_stacks, "path"_a, py::call_guard<WithoutGil>(),

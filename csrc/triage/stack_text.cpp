@@ -58,8 +58,11 @@ std::uint32_t Texts::add(std::string_view text) {
   return number;
 }
 
-class StackReader::Lines : public Stacks {
+namespace {
+
+class Lines : public Stacks {
  public:
+  // Takes the next bytes of a source, cut anywhere. finish() ends the source.
   void read(std::uint32_t source, std::string_view bytes) {
     source_ = source;
     while (!bytes.empty()) {
@@ -91,7 +94,7 @@ class StackReader::Lines : public Stacks {
     line_ = 0;
   }
 
-  std::uint32_t lines() const noexcept { return line_; }
+  std::uint32_t lines() const noexcept { return line_; }  // of the source, until now
 
  private:
   struct FrameHash {
@@ -633,19 +636,21 @@ class StackReader::Lines : public Stacks {
   std::uint32_t line_ = 0;
 };
 
-StackReader::StackReader() : lines_(std::make_unique<Lines>()) {}
-StackReader::~StackReader() = default;
-void StackReader::read(std::uint32_t source, std::string_view bytes) {
-  lines_->read(source, bytes);
-}
-void StackReader::finish() { lines_->finish(); }
-std::uint32_t StackReader::lines() const noexcept { return lines_->lines(); }
-const Stacks& StackReader::found() const noexcept { return *lines_; }
+}  // namespace
 
-std::vector<std::pair<std::uint32_t, std::string>> read_stack_files(
-    StackReader& reader, const std::vector<std::string>& paths,
-    const std::vector<std::uint64_t>& last) {
-  std::vector<std::pair<std::uint32_t, std::string>> failed;
+Stacks read_stack_text(std::string_view text, std::size_t piece) {
+  Lines lines;
+  for (; !text.empty(); text.remove_prefix(std::min(piece, text.size()))) {
+    lines.read(0, text.substr(0, piece));
+  }
+  lines.finish();
+  return lines;
+}
+
+Stacks read_stack_files(const std::vector<std::string>& paths,
+                        const std::vector<std::uint64_t>& last,
+                        std::vector<std::pair<std::uint32_t, std::string>>& failed) {
+  Lines lines;
   std::string buffer;
   for (std::uint32_t i = 0; i < paths.size(); ++i) {
     try {
@@ -656,17 +661,17 @@ std::vector<std::pair<std::uint32_t, std::string>> read_stack_files(
       read_chunks(
           fd, paths[i],
           [&](std::string_view bytes) {
-            reader.read(i, bytes);
+            lines.read(i, bytes);
             left -= std::min(left, bytes.size());
-            return left > 0 && (i >= last.size() || last[i] == 0 || reader.lines() < last[i]);
+            return left > 0 && (i >= last.size() || last[i] == 0 || lines.lines() < last[i]);
           },
           buffer);
     } catch (const Error& error) {
       failed.emplace_back(i, error.what());
     }
-    reader.finish();
+    lines.finish();
   }
-  return failed;
+  return lines;
 }
 
 bool has_stacks(const std::string& path) noexcept {

@@ -23,6 +23,7 @@ constexpr std::uint32_t kNone = UINT32_MAX;
 class Texts {
  public:
   Texts() { add({}); }
+  Texts(Texts&&) = default;  // a copy's views would point into this
   std::uint32_t add(std::string_view text);
   std::string_view operator[](std::uint32_t number) const noexcept { return kept_[number]; }
   std::size_t size() const noexcept { return kept_.size(); }
@@ -48,7 +49,7 @@ struct Frame {
 
 // One dump of one process, as far as its text tells processes apart.
 struct SeenProcess {
-  std::uint32_t source = 0;  // as given to read()
+  std::uint32_t source = 0;  // number of a file
   std::uint32_t line = 0;
   std::uint64_t pid = 0;  // 0: not said
   std::uint64_t parent = 0;
@@ -96,31 +97,16 @@ struct Stacks {
   std::size_t dropped = 0;  // threads, errors and frames beyond the limits
 };
 
-class StackReader {
- public:
-  static constexpr std::size_t kDeepest = 1024;  // frames of a stack
+constexpr std::size_t kDeepest = 1024;  // frames of a stack
 
-  StackReader();
-  ~StackReader();
-  StackReader(const StackReader&) = delete;
-  StackReader& operator=(const StackReader&) = delete;
+// Reads a text, in pieces of a size.
+Stacks read_stack_text(std::string_view text, std::size_t piece = SIZE_MAX);
 
-  // Takes the next bytes of a source, cut anywhere. finish() ends the source.
-  void read(std::uint32_t source, std::string_view bytes);
-  void finish();
-  std::uint32_t lines() const noexcept;  // of the source, until now
-  const Stacks& found() const noexcept;
-
- private:
-  class Lines;
-  std::unique_ptr<Lines> lines_;
-};
-
-// Feeds all files to the reader: file i is source i, up to line last[i] or so, 0: all. Returns (i,
-// why) of each that can't be read.
-std::vector<std::pair<std::uint32_t, std::string>> read_stack_files(
-    StackReader& reader, const std::vector<std::string>& paths,
-    const std::vector<std::uint64_t>& last = {});
+// Reads files: file i is source i, up to line last[i] or so, 0: all. failed: receives (i, why) of
+// each that can't be read.
+Stacks read_stack_files(const std::vector<std::string>& paths,
+                        const std::vector<std::uint64_t>& last,
+                        std::vector<std::pair<std::uint32_t, std::string>>& failed);
 
 // Whether a file has a stack or traceback in its first 16 MiB. False if it can't be read.
 bool has_stacks(const std::string& path) noexcept;

@@ -14,20 +14,9 @@ using oddrank::logs::Limits;
 using oddrank::logs::Match;
 using oddrank::logs::Needles;
 using oddrank::logs::Scan;
-using oddrank::logs::Scanner;
 
 void require(bool holds) {
   if (!holds) std::abort();
-}
-
-Scan scan(std::string_view text, const Needles& needles, const Limits& limits, std::size_t chunk) {
-  Scanner scanner(needles, limits);
-  while (!text.empty()) {
-    const std::string_view part = text.substr(0, chunk);
-    scanner.feed(part, !needles.any_in(part), scanner);
-    text.remove_prefix(std::min(chunk, text.size()));
-  }
-  return scanner.finish();
 }
 
 }  // namespace
@@ -44,7 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const bool pieces = data[1] % 2 == 0;
   if (pieces) limits.line = 32;
   const std::string_view text(reinterpret_cast<const char*>(data) + 2, size - 2);
-  const Scan found = scan(text, needles, limits, chunk);
+  const Scan found = scan_text(text, needles, limits, chunk);
   const auto ends = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
   require(found.lines == ends + (text.empty() || text.ends_with('\n') ? 0 : 1));
   require(found.speakers.size() <= limits.speakers);
@@ -57,7 +46,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     for (const char c : match.text) require(static_cast<unsigned char>(c) >= 0x20 || c == '\t');
   }
   if (!pieces) {
-    const Scan whole = scan(text, needles, limits, text.size() + 1);
+    const Scan whole = scan_text(text, needles, limits, text.size() + 1);
     require(whole.lines == found.lines && whole.matches.size() == found.matches.size());
     for (std::size_t i = 0; i < found.matches.size(); ++i) {
       require(whole.matches[i].text == found.matches[i].text);

@@ -17,13 +17,7 @@ namespace {
 
 Scan scan(const std::string& text, std::vector<Needle> words, Limits limits = {},
           std::size_t chunk = 7) {
-  const Needles needles(std::move(words));
-  Scanner scanner(needles, limits);
-  for (std::size_t at = 0; at < text.size(); at += chunk) {
-    const std::string_view part = std::string_view(text).substr(at, chunk);
-    scanner.feed(part, !needles.any_in(part), scanner);
-  }
-  return scanner.finish();
+  return scan_text(text, Needles(std::move(words)), limits, chunk);
 }
 
 // Line, rank, task and text of each match.

@@ -11,7 +11,7 @@
 
 namespace {
 
-using oddrank::triage::StackReader;
+using oddrank::triage::read_stack_text;
 using oddrank::triage::Stacks;
 
 void require(bool holds) {
@@ -32,7 +32,7 @@ void check(const Stacks& found) {
     require(error.text < found.texts.size());
   }
   for (const auto& stack : found.stacks) {
-    require(stack.size() <= StackReader::kDeepest);
+    require(stack.size() <= oddrank::triage::kDeepest);
     for (const std::uint32_t frame : stack) require(frame < found.frames.size());
   }
 }
@@ -41,16 +41,11 @@ void check(const Stacks& found) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  StackReader whole;
-  whole.read(0, text);
-  whole.finish();
-  check(whole.found());
-  StackReader pieces;
-  const std::size_t step = 1 + (size > 0 ? data[0] % 61U : 0U);
-  for (std::size_t at = 0; at < size; at += step) pieces.read(0, text.substr(at, step));
-  pieces.finish();
-  require(pieces.found().threads.size() == whole.found().threads.size());
-  require(pieces.found().errors.size() == whole.found().errors.size());
-  require(pieces.found().stacks.size() == whole.found().stacks.size());
+  const Stacks whole = read_stack_text(text);
+  check(whole);
+  const Stacks pieces = read_stack_text(text, 1 + (size > 0 ? data[0] % 61U : 0U));
+  require(pieces.threads.size() == whole.threads.size());
+  require(pieces.errors.size() == whole.errors.size());
+  require(pieces.stacks.size() == whole.stacks.size());
   return 0;
 }

@@ -100,41 +100,30 @@ def _fits(name: str, peel: Peel, lines: list[bytes]) -> bool:
 
 
 def _cut(pattern: str) -> Callable[[], Peel]:
-    """Cuts off what a pattern matches; of its group `pod`, it leaves what `kubectl` writes."""
-    shape = re.compile(pattern.encode())
-    pods: set[bytes] = set()
+    """Cuts off what a pattern matches; of its group `pod`, it leaves what `kubectl` writes.
 
-    def peel(line: bytes) -> bytes | None:
-        match = shape.match(line)
-        if match is None:
-            return None
-        kept = match.groupdict()
-        if pod := kept.get("pod"):
-            pods.add(pod)
-            if len(pods) > _MOST_PODS:
-                return None
-            return b"[pod/%s/_] %s" % (pod, line[match.end() :])
-        return (kept.get("stamp") or b"") + kept.get("text", line[match.end() :])
-
-    return lambda: peel
-
-
-def _numbered(pattern: str) -> Callable[[], Peel]:
-    """As _cut(), of a prefix whose group `number` grows from line to line (of each file)."""
+    Its group `number` grows from line to line (of each file).
+    """
     shape = re.compile(pattern.encode())
 
     def make() -> Peel:
+        pods: set[bytes] = set()
         last: dict[bytes, int] = {}
 
         def peel(line: bytes) -> bytes | None:
             match = shape.match(line)
             if match is None:
-                return b"" if line == b"--" else None
-            file, number = match.groupdict().get("file", b""), int(match["number"])
-            if number <= last.get(file, -1):
-                return None
-            last[file] = number
-            return line[match.end() :]
+                return b"" if line == b"--" and "number" in shape.groupindex else None
+            kept, rest = match.groupdict(), line[match.end() :]
+            if pod := kept.get("pod"):
+                pods.add(pod)
+                return b"[pod/%s/_] %s" % (pod, rest) if len(pods) <= _MOST_PODS else None
+            if number := kept.get("number"):
+                file = kept.get("file", b"")
+                if int(number) <= last.get(file, -1):
+                    return None
+                last[file] = int(number)
+            return (kept.get("stamp") or b"") + kept.get("text", rest)
 
         return peel
 
@@ -367,10 +356,10 @@ _BY_LINE: tuple[tuple[str, Callable[[], Peel], re.Pattern[bytes]], ...] = tuple(
     for name, make, first in (
         ("JSON lines", _json_line,
          rf'(?:(?:{"|".join(_FRONTS)})\{{"|\[?\{{")[\w@]+": ?'),
-        ("grep -Hn", _numbered(rf"(?P<file>{_FILE})[:-](?P<number>\d{{1,9}})[:-](?!\d+ \[)"),
+        ("grep -Hn", _cut(rf"(?P<file>{_FILE})[:-](?P<number>\d{{1,9}})[:-](?!\d+ \[)"),
          rf"{_FILE}[:-]\d+[:-]"),
-        ("grep -n", _numbered(r"(?P<number>\d{1,9})[:-](?!\d\d:\d\d)"), r"\d+[:-]"),
-        ("cat -n", _numbered(r" *(?P<number>\d{1,9})(?:\t|  ?(?:[|]|│) ?)"), r" *\d+(?:\t| )"),
+        ("grep -n", _cut(r"(?P<number>\d{1,9})[:-](?!\d\d:\d\d)"), r"\d+[:-]"),
+        ("cat -n", _cut(r" *(?P<number>\d{1,9})(?:\t|  ?(?:[|]|│) ?)"), r" *\d+(?:\t| )"),
         ("quotation marks", _cut(r"(?:> ?)+(?! )|(?:> ?)"), r">"),
         ("stern", _cut(r"(?P<pod>[a-z0-9]+(?:-[a-z0-9]+)*-[a-z0-9]*\d[a-z0-9]*) [a-z][a-z0-9-]* "
                        "(?:\u203a )?"), r"[a-z0-9-]+ [a-z]|\+ "),

@@ -100,9 +100,6 @@ class _Fold:
             time=min(times, default=None), last=max(times, default=None),
         )  # fmt: skip
 
-    def end(self, kind: str, device: str | None, host: str | None) -> None:
-        self.over.add((kind, device, host))
-
     def troubles(self) -> Iterator[Trouble]:
         for each in self.found.values():
             lasts = (each.kind, each.device, each.host) not in self.over
@@ -134,15 +131,13 @@ def _trouble(rule: Rule, found: re.Match[str]) -> Trouble | None:
         return xid(int(found[2][:6]), found[3], found[1])
     if rule.kind == "fallen":
         return xid(79, "", device or "")
-    if rule.kind == "sxid":
-        fatal, words = found[3] == "Fatal", f"SXid {found[2]}{found[4]}"[:_TEXT]
-        return Trouble(
-            "sxid", words, source, None, f"NVSwitch {pci_slot(found[1])}", found[2], fatal
-        )
-    if rule.kind == "sxid-fm":
-        fatal, code = groups["name"] == "fatal", groups["code"]
-        shown = f"NVSwitch {pci_slot(device or '')}"
-        return Trouble("sxid", f"SXid {code}", source, None, shown, code, fatal)
+    if rule.kind.startswith("sxid"):
+        if rule.kind == "sxid":
+            slot, code, how, rest = found.groups()
+        else:  # the fabric manager's
+            how, code, slot, rest = (*found.groups(), "")
+        shown, fatal = f"NVSwitch {pci_slot(slot)}", how.lower() == "fatal"
+        return Trouble("sxid", f"SXid {code}{rest}"[:_TEXT], source, None, shown, code, fatal)
     kind, name = rule.kind, device
     if kind == "link":
         if device is None or VIRTUAL.match(device):
@@ -223,7 +218,7 @@ def _facts(item: Item, notes: Notes, fold: _Fold) -> Iterator[Fact]:
         booted = True
         place = Source(item.name, number)
         if rule.ends:
-            fold.end(trouble.kind, trouble.device, line.host)
+            fold.over.add((trouble.kind, trouble.device, line.host))
             continue
         if trouble.code == "79":  # the driver says it in up to three lines
             fresh = trouble.device not in fallen or fallen[trouble.device] != line.time
