@@ -28,7 +28,7 @@ FIELDS_OF_A_WRONG_TYPE = (
     {"backend": None}, {"backend": "x" * 1000}, {"inplace": "yes"}, {"median_us": -1},
     {"median_us": "fast"}, {"median_us": {}}, {"busbw_GBps": [1]}, {"samples_us": {}},
     {"samples_us": [1, None]}, {"samples_us": [1, -1]}, {"samples_us": [1, True]},
-    {"samples_us": None}, {"op": None},
+    {"samples_us": None}, {"op": None}, {"check": "right"},
 )  # fmt: skip
 
 

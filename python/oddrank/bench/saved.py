@@ -102,9 +102,10 @@ _TEXT: _Kind = (
 _FLAG: _Kind = "true or false", lambda value: isinstance(value, bool)
 _COUNT: _Kind = "a whole number", lambda value: type(value) is int and 0 <= value <= _LARGEST
 _FIGURE: _Kind = "a time or a bandwidth", _is_figure
+_CHECK: _Kind = "ok, wrong or skipped", lambda value: value in ("ok", "wrong", "skipped")
 _ROW = {
     "backend": _TEXT, "collective": _TEXT, "dtype": _TEXT, "op": _TEXT, "bytes": _COUNT,
-    "count": _COUNT, "inplace": _FLAG, "n": _COUNT, "check": _TEXT, "mean_us": _FIGURE,
+    "count": _COUNT, "inplace": _FLAG, "n": _COUNT, "check": _CHECK, "mean_us": _FIGURE,
     "median_us": _FIGURE, "p99_us": _FIGURE, "algbw_GBps": _FIGURE, "busbw_GBps": _FIGURE,
     "samples_us": ("a list of times", _are_times),
 }  # fmt: skip
