@@ -115,7 +115,11 @@ def _judged(
         together += facts
         jobs_found += [replace(job, folder=folder) for job in apart.jobs(facts)]
     views = [view(job.facts) for job in jobs_found]
-    suspects = _suspects(jobs_found, views)
+    suspects = []
+    for job, seen in zip(jobs_found, views, strict=True):
+        text = f"of {len(views)} jobs that the files tell of, this is "
+        of_job = [Point(text + job.text)] if len(views) > 1 else []
+        suspects += [replace(s, support=(*of_job, *s.support)) for s in verdict.suspects(seen)]
     whole = views[0] if len(views) == 1 else view(together)
     quiet = not suspects and not whole.finished and not notes.lost
     ended = any(not d.went_on for d in whole.deaths) or any(t.fatal for t in whole.troubles)
@@ -130,17 +134,6 @@ def _judged(
         said = [point for point in points if point.source and point.source not in own]
         suspects = [replace(s, support=(*s.support, *said[:_MOST_SAID])) for s in suspects]
     return Triage(whole, suspects, notes, read, len(jobs_found), apart.shared_folder(items))
-
-
-def _suspects(found: Sequence[apart.Job], views: Sequence[View]) -> list[Suspect]:
-    """Judges each job alone, the newest first. Of several, each suspect says of which it is."""
-    suspects = []
-    for job, seen in zip(found, views, strict=True):
-        point = Point(f"of {len(found)} jobs that the files tell of, this is {job.text}")
-        for suspect in verdict.suspects(seen):
-            more = (point, *suspect.support) if len(found) > 1 else suspect.support
-            suspects.append(replace(suspect, support=more))
-    return suspects
 
 
 def made(triage: Triage) -> Report:

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 
 from oddrank.finding import fold
 from oddrank.page import Branch, Tree
@@ -28,7 +28,7 @@ def tree(stacks: Sequence[Stack]) -> Tree | None:
 
     Inside libraries of communication only the call is shown.
     """
-    names = _Names({t.process for stack in stacks for t in stack.threads})
+    word, numbers = _numbered({t.process for stack in stacks for t in stack.threads})
     paths: dict[tuple[str, ...], set[int]] = defaultdict(set)
     idle = 0
     for stack in stacks:
@@ -36,18 +36,18 @@ def tree(stacks: Sequence[Stack]) -> Tree | None:
             if thread.name != "MainThread" and leaves.is_helper(thread.name, stack.frames):
                 idle += 1
                 continue
-            paths[_path(thread, stack.frames)].add(names.number(thread.process))
+            paths[_path(thread, stack.frames)].add(numbers[thread.process])
     if not paths:
         return None
     branches = [
-        Branch(depth, f"{names.words(len(who))} {fold(who)}", len(who), frames)
-        for depth, frames, who in rows(paths)
+        Branch(depth, _named(word, who), len(who), frames) for depth, frames, who in rows(paths)
     ]
-    remarks = list(names.legend())
+    remarks = list(_legend(numbers)) if word == "process" else []
     if idle:
         threads = f"{idle} thread{'s' if idle > 1 else ''}"
         remarks.insert(0, f"left out: {threads} without frames of Python, or waiting for work")
-    return Tree(names.title, tuple(branches), tuple(remarks))
+    title = f"stacks of {len(numbers)} process{'es' if len(numbers) != 1 else ''}"
+    return Tree(title, tuple(branches), tuple(remarks))
 
 
 def rows(paths: Mapping[tuple[str, ...], Set[int]]) -> Iterator[Row]:
@@ -113,43 +113,30 @@ def _path(thread: Thread, frames: tuple[Frame, ...]) -> tuple[str, ...]:
     return tuple(kept)
 
 
-class _Names:
-    """Numbers processes: by ranks where all are known, else by pids, else one by one."""
+def _numbered(processes: set[Process]) -> tuple[str, dict[Process, int]]:
+    """Returns what processes are called, and their numbers: ranks, else pids, else one by one."""
+    if all(p.rank is not None for p in processes):
+        return "rank", {p: p.rank or 0 for p in processes}
+    if len({p.pid for p in processes} - {None}) == len(processes):
+        return "pid", {p: p.pid or 0 for p in processes}
+    ordered = sorted(processes, key=lambda p: (p.host or "", p.rank or 0, p.pid or 0, p.label))
+    return "process", {process: number for number, process in enumerate(ordered)}
 
-    def __init__(self, processes: set[Process]) -> None:
-        self._numbered = False
-        if all(p.rank is not None for p in processes):
-            self.word, self._of = "rank", {p: p.rank or 0 for p in processes}
-        elif len({p.pid for p in processes} - {None}) == len(processes):
-            self.word, self._of = "pid", {p: p.pid or 0 for p in processes}
-        else:
-            self.word, self._numbered = "process", True
-            ordered = sorted(
-                processes, key=lambda p: (p.host or "", p.rank or 0, p.pid or 0, p.label)
-            )
-            self._of = {process: number for number, process in enumerate(ordered)}
-        count = len(processes)
-        self.title = f"stacks of {count} process{'es' if count != 1 else ''}"
 
-    def words(self, count: int) -> str:
-        """Returns the noun before `count` numbers."""
-        return self.word + ("" if count == 1 else "es" if self._numbered else "s")
+def _named(word: str, numbers: Collection[int]) -> str:
+    plural = "" if len(numbers) == 1 else "es" if word == "process" else "s"
+    return f"{word}{plural} {fold(numbers)}"
 
-    def number(self, process: Process) -> int:
-        return self._of[process]
 
-    def legend(self) -> Iterator[str]:
-        """Yields who the numbers are, if they are no ranks and no pids."""
-        if not self._numbered:
-            return
-        places: dict[str, list[int]] = defaultdict(list)
-        for process, number in self._of.items():
-            if process.rank is not None:
-                places[f"rank {process.rank}"].append(number)
-            elif process.pid is not None:
-                host = f" on {process.host}" if process.host else ""
-                places[f"pid {process.pid}{host}"].append(number)
-            else:
-                places[re.sub(r"^stack \d+ of ", "", process.label)].append(number)
-        for place, numbers in places.items():
-            yield f"{self.words(len(numbers))} {fold(numbers)}: {place}"
+def _legend(numbers: Mapping[Process, int]) -> Iterator[str]:
+    """Yields who the numbers are that are no ranks and no pids."""
+    places: dict[str, list[int]] = defaultdict(list)
+    for process, number in numbers.items():
+        place = re.sub(r"^stack \d+ of ", "", process.label)
+        if process.rank is not None:
+            place = f"rank {process.rank}"
+        elif process.pid is not None:
+            place = f"pid {process.pid}" + (f" on {process.host}" if process.host else "")
+        places[place].append(number)
+    for place, same in places.items():
+        yield f"{_named('process', same)}: {place}"
