@@ -29,10 +29,12 @@ def judge(graph: Graph) -> list[Suspect]:
     around = _shortest(_edges(graph))
     if not around:
         return []
+    if len(pairs) > 1:  # no rank breaks both
+        return [_opposed(graph, pairs)]
     circle = _ranks(around)
     breakers = _breakers(graph, circle)
     odd = _odd(graph, breakers, ordered=graph.ordered.issuperset(circle))
-    if odd is not None and len(pairs) < 2:
+    if odd is not None:
         return [_one(graph, circle, odd, sure=len(breakers) == 1)]
     if pairs:
         return [_opposed(graph, pairs)]
