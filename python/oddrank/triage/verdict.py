@@ -46,9 +46,10 @@ def suspects(view: View) -> list[Suspect]:
     died, waited, stood, broken, counted = (judge(view) for judge in _JUDGES)
     # Timeouts that say who was waited for belong to the stall.
     awaited = [s for s in died if s.cause.about != "end"]
-    if any(s.rule == "told-to-end" for s in awaited):
+    if told := next((s for s in awaited if s.rule == "told-to-end"), None):
         waited, stood, counted = (
-            [s for s in some if not _moved_to_its_end(s, view)] for some in (waited, stood, counted)
+            [s for s in some if not _moved_to_its_end(s, view, told.time)]
+            for some in (waited, stood, counted)
         )
     found = list(waited)
     for what, some in (("stacks", stood), ("operation counts", counted), ("timeouts", awaited)):
@@ -379,11 +380,14 @@ def _with_activity(suspect: Suspect, view: View) -> Suspect:
     return replace(_supported(suspect, (Point(text, active[0].source),)), cause=cause)
 
 
-def _moved_to_its_end(suspect: Suspect, view: View) -> bool:
-    """Returns whether a job was ended while it moved: somebody is behind at any moment."""
+def _moved_to_its_end(suspect: Suspect, view: View, told: float | None) -> bool:
+    """Returns whether a job was ended while it moved: somebody is behind at any moment.
+
+    told: when it was told to end, if that is known. Its ranks may take long to end.
+    """
     last = {process: each.last for process, each in view.activities.items() if each.last}
     own = [last[process] for process in suspect.processes if process in last]
-    return bool(own) and max(last.values()) - min(own) < _JUST_NOW
+    return bool(own) and min(max(last.values()), told or math.inf) - min(own) < _JUST_NOW
 
 
 def _ended_by(death: Suspect, found: Suspect) -> bool:
