@@ -20,7 +20,8 @@ import torch.distributed as dist
 from torch.utils.file_baton import FileBaton
 
 import oddrank
-from oddrank.trace import jobs, ranks
+from oddrank import _native
+from oddrank.trace import jobs
 
 FAULT, ODD, FOLDER = sys.argv[1], int(sys.argv[2]), Path(sys.argv[4])
 RANK = int(os.environ["RANK"])
@@ -39,8 +40,8 @@ def runs_until_it_is_sampled():
     while not limited:
         for i in range(2000):
             hot(i)
-        (record,), _ = ranks.read([own])
-        limited = record.sampled_since is not None or bool(record.lowered)
+        found = _native.core().trace_snapshot(str(own))  # in this thread: a sample may come now
+        limited = found["sampled_since_ns"] is not None or bool(found["lowered"])
 
 
 def spins_here():
