@@ -14,7 +14,7 @@ import pytest
 from chrome_trace import ChromeTrace
 from oddrank.trace import jobs, tail
 from oddrank.trace.collectives import Collective
-from oddrank.trace.ranks import End, Frame, Rank, Thread, last_run, read, runs_back
+from oddrank.trace.ranks import End, Frame, Rank, Thread, last_run, read, runs_back, state_words
 from oddrank.trace.where import groups, text
 from patience import until
 from processes import captured
@@ -51,6 +51,18 @@ def rank(number, stack=AT_61, *, step=42, collectives=(), threads=(), main=(), *
 
 def loader(number, stack):
     return rank(number, threads=(thread(stack, tid=7 + number, name="loader"),))
+
+
+@pytest.mark.parametrize(
+    ("wchan", "cpu", "words"),
+    [
+        ("futex_wait_queue", 0.0, "asleep in futex_wait_queue"),
+        ("futex_wait_queue", 0.01, "running"),
+        ("hrtimer_nanosleep", 0.01, "asleep in hrtimer_nanosleep"),
+    ],
+)
+def test_a_thread_that_computes_and_waits_for_the_gil_runs(wchan, cpu, words):
+    assert state_words("S", wchan, cpu) == words
 
 
 # Ranks, options, and the groups in the order in which they are shown.

@@ -200,7 +200,7 @@ def seen_of(state: RankState, found: Mapping[str, Any]) -> Seen:
         Seen(
             state.rank, state.host, state.pid, found["start_time"], "", found["realtime_ns"] / 1e9,
             threads={
-                tid: (state_words(letter, wchan), cpu)
+                tid: (state_words(letter, wchan, cpu), cpu)
                 for tid, letter, wchan, cpu in found["threads"]
             },
             oom_kills=found["oom_kills"],

@@ -424,11 +424,16 @@ def _looked_at(thread: Thread, before: dict[int, _State], after: dict[int, _Stat
     if not letter or thread.ended:
         return thread
     cpu = (ticks - before[thread.tid][1]) / _HERTZ
-    return replace(thread, state=state_words(letter, wchan), cpu=cpu)
+    return replace(thread, state=state_words(letter, wchan, cpu), cpu=cpu)
 
 
-def state_words(letter: str, wchan: str = "") -> str:
-    """Returns a thread's state in words. wchan: the kernel's function in which it sleeps."""
+def state_words(letter: str, wchan: str, cpu: float) -> str:
+    """Returns a thread's state in words. wchan: the kernel's function in which it sleeps.
+
+    One that has computed since the look before, cpu seconds, and is at a futex waits for the GIL.
+    """
+    if cpu > 0 and wchan.startswith("futex"):
+        letter = "R"
     words = _STATES.get(letter, letter)
     return f"{words} in {wchan}" if letter == "S" and wchan else words
 
