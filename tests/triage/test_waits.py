@@ -144,6 +144,9 @@ def test_who_is_waited_for_by_messages(golden):
         "numbers of each way: both match":
             ([numbered(0, ("send", 101), ("recv", 1)), numbered(1, ("recv", 101), ("send", 1))],
              NOBODY),
+        "an exchange that both number alike":
+            ([messages(0, ("send", 1, 5), ("recv", 1, 6)),
+              messages(1, ("send", 0, 5), ("recv", 0, 6))], NOBODY),
         "across groups":  # 0 waits for 1, and 1 is inside a collective that 2 has not entered
             ([messages(0, ("recv", 1, 3), group=ONE), *into(7, 1, 3), done(2, 6)], ONLY_2),
     })  # fmt: skip

@@ -6,7 +6,7 @@ in order. So a rank is not in all calls that it has open: it stands in the oldes
 tells which that is.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -228,26 +228,34 @@ def oldest(progress: Progress) -> Call | None:
 def _unmet(view: View) -> dict[tuple[int, int], tuple[Group, Call]]:
     """Returns the first open message of each rank to a peer that waits for the peer.
 
-    Sends meet receives in the order in which they were issued, which numbers tell, if both sides
-    have them: one is met if the peer is in the other end of the message, or in that of a later one.
+    Sends meet receives in the order in which they were issued. A message is met if the peer is in
+    its other end, or in that of a later one of the same way, which numbers tell, if all have them.
     """
-    opened: dict[tuple[int, int, bool], list[tuple[Group, Call]]] = defaultdict(list)
+    opened: dict[tuple[int, int], list[tuple[Group, Call]]] = defaultdict(list)
     for rank, groups in view.of_rank.items():
         for group, progress in groups.items():
             for call in progress.open:
                 if call.peer is not None and call.peer != rank:
-                    opened[rank, call.peer, is_send(call)].append((group, call))
+                    opened[rank, call.peer].append((group, call))
     found: dict[tuple[int, int], tuple[Group, Call]] = {}
-    for (rank, peer, sends), own in opened.items():
-        back = opened.get((peer, rank, not sends), [])
-        numbers, last = list(range(1, len(own) + 1)), len(back)
-        for by in ("seq", "nth"):
-            told = [[getattr(call, by) for _, call in calls] for calls in (own, back)]
-            if None not in (*told[0], *told[1]):
-                numbers, last = told[0], max(told[1], default=0)
-        first = next((each for each, n in zip(own, numbers, strict=True) if n > last), None)
-        if first is not None:
-            found.setdefault((rank, peer), first)
+    for (rank, peer), own in opened.items():
+        back = [call for _, call in opened.get((peer, rank), [])]
+        every = [*back, *(call for _, call in own)]
+        numbered = all(call.nth is not None for call in every)
+        # What is open on one side only from before this number on, the other side has completed.
+        start = 0
+        if back and not numbered and all(call.seq is not None for call in every):
+            start = max(min(c.seq or 0 for c in back), min(c.seq or 0 for _, c in own))
+        met: Counter[bool] = Counter()
+        for group, call in own:
+            others = [c for c in back if is_send(c) != is_send(call) and (c.seq or 0) >= start]
+            number, last = call.nth or 0, max((c.nth or 0 for c in others), default=0)
+            if not numbered:
+                met[is_send(call)] += (call.seq or 0) >= start
+                number, last = met[is_send(call)], len(others)
+            if number > last and (call.seq or 0) >= start:
+                found[rank, peer] = (group, call)
+                break
     return found
 
 
