@@ -34,10 +34,7 @@ class Ranks:
             for rank in range(world)
         }
 
-    def open_join(self, seconds: float) -> None:
-        self.stage = "join"
-
-    def go(self, stage: str, seconds: float, parameters: str) -> None:
+    def go(self, stage: str, seconds: float, parameters: str = "") -> None:
         self.stage = stage
 
     def collect(self, stage: str, on_progress: Any, every: float) -> StageRound:

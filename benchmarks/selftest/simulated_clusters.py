@@ -88,7 +88,7 @@ class Cluster:
         for name, some in ranks.items():
             rates = self.rates(int(name[1:]), np.array(some), repeats[name]).tolist()
             for rank, values in zip(some, rates, strict=True):
-                results[rank][name] = speed.to_send(values)
+                results[rank][name] = values
         return results
 
 

@@ -154,7 +154,7 @@ class Guard final : GuardBase {
       step(monotonic_ns());
     }
     // The other guards of this host have read it by now, or the root is gone.
-    if (link_.has_address()) remove_rendezvous_file(identity_.rendezvous_file);
+    if (link_.has_address() && has_file()) remove_rendezvous_file(identity_.rendezvous_file);
     if (speaks_for_host_) hold_name();
   }
 
@@ -355,7 +355,7 @@ class Guard final : GuardBase {
   bool launcher_ended_job(std::int64_t now) const {
     const std::int64_t terminated = page_.terminated_ns.load();
     // On rank 0's node only rank 0 itself can bring the address.
-    const bool may_come = !identity_.rendezvous_file.empty() && !is_on_roots_node();
+    const bool may_come = has_file() && !is_on_roots_node();
     return terminated != 0 && now - terminated > (may_come ? kNeighbourNs : kLauncherNs);
   }
   // Whether the worker died before its guard knew the root's address, and nobody will bring it: no
@@ -363,8 +363,7 @@ class Guard final : GuardBase {
   // launcher must live.
   bool is_unreportable(std::int64_t now) const {
     if (!is_dead() || fetch_.running() || link_.has_address()) return false;
-    const bool may_be_told = !identity_.rendezvous_file.empty() &&
-                             now - changed_ns_ < kNeighbourNs && launcher_ > 1 &&
+    const bool may_be_told = has_file() && now - changed_ns_ < kNeighbourNs && launcher_ > 1 &&
                              (::kill(launcher_, 0) == 0 || errno == EPERM);
     return !may_be_told;  // EPERM: under srun the parent belongs to root
   }

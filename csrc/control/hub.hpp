@@ -272,7 +272,7 @@ class Hub {
       if (!socket) {
         const bool full = errno == EMFILE || errno == ENFILE;
         if (full) listen_again(false);
-        note_room(full, now);
+        note_room(full && strangers_ == 0, now);  // strangers give way first: see sweep()
         return;
       }
       note_room(false, now);

@@ -62,6 +62,7 @@ class Ranks {
     // A guard that comes back tells its state next: until then the last one is known.
     if (one.contact == Contact::kNever) one.state.stage = "join";
     one.contact = Contact::kOk;
+    one.asked = 0;  // not on this connection
     one.hello = std::move(hello);
     one.hello.proof.clear();
     one.last_heard_ns = now;

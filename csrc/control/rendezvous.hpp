@@ -143,7 +143,9 @@ class GuardBase {
     if (!link_.has_address()) {
       if (now - file_read_ns_ >= 40 * kMs) {
         file_read_ns_ = now;
-        if (dial(read_rendezvous_file(identity_.rendezvous_file))) return;
+        const std::string text = read_rendezvous_file(identity_.rendezvous_file);
+        if (dial(text)) return;
+        file_is_refused_ = !text.empty();
       }
       if (fetch_until != 0 && !std::exchange(fetched_, true)) {
         fetch_.start(identity_.fetcher, fetch_until);
@@ -182,6 +184,9 @@ class GuardBase {
     return true;
   }
 
+  // Whether the rendezvous file may bring the address: one of another version does not.
+  bool has_file() const noexcept { return !identity_.rendezvous_file.empty() && !file_is_refused_; }
+
   const GuardIdentity identity_;
   ProcessWatch worker_;
   Link link_;
@@ -195,6 +200,7 @@ class GuardBase {
  private:
   std::int64_t pinged_ns_ = 0;
   std::int64_t file_read_ns_ = 0;
+  bool file_is_refused_ = false;
   bool fetched_ = false;  // the fetcher was started
 };
 

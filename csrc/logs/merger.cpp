@@ -23,6 +23,8 @@ namespace oddrank::logs {
 namespace {
 
 constexpr std::size_t kAllBuffers = 64u << 20;
+// Pieces of so many bytes are held at once: a line of one byte takes a hundred.
+constexpr std::size_t kSlice = 64u << 10;
 constexpr std::size_t kOutputBlock = 1u << 20;  // of the output
 
 // One log: what comes next, its place in time, and how it is written.
@@ -77,22 +79,26 @@ class Stream {
  private:
   static constexpr std::int64_t kNoTime = std::numeric_limits<std::int64_t>::min();
 
-  // Reads the pieces of the next chunk.
+  // Reads the pieces of the next lines, or of the next part of a long one.
   void read() {
     pieces_.clear();
     begin_ = end_ = 0;
     searched_ = false;
     const auto take = [this](const Piece& piece) { pieces_.push_back(piece); };
-    ssize_t got = -1;
-    while ((got = ::read(fd_.get(), buffer_.data(), buffer_.size())) < 0) {
-      if (errno != EINTR) throw_errno("read " + path_);
+    if (left_.empty()) {
+      ssize_t got = -1;
+      while ((got = ::read(fd_.get(), buffer_.data(), buffer_.size())) < 0) {
+        if (errno != EINTR) throw_errno("read " + path_);
+      }
+      left_ = {buffer_.data(), static_cast<std::size_t>(got)};
     }
-    at_end_ = got == 0;
-    if (at_end_) {
-      reader_.finish(take);
-    } else {
-      reader_.feed({buffer_.data(), static_cast<std::size_t>(got)}, take);
-    }
+    at_end_ = left_.empty();
+    if (at_end_) return reader_.finish(take);
+    std::size_t newline = left_.substr(0, kSlice).rfind('\n');
+    if (newline == std::string_view::npos) newline = left_.find('\n', kSlice);
+    const std::string_view lines = left_.substr(0, std::max(newline, newline + 1));
+    left_.remove_prefix(lines.size());
+    reader_.feed(lines, take);
   }
 
   // Counts the line in hand. Without a time, or with an earlier one, its place is that of the line
@@ -118,7 +124,7 @@ class Stream {
     return time->ns + labels_[numbers_(piece.who)].offset_ns;
   }
 
-  // Returns the first time in the chunk: lines before it go with it. kNoTime: there is none.
+  // Returns the first time in these lines: those before it go with it. kNoTime: there is none.
   std::int64_t first_time() {
     for (std::size_t i = end_; i < pieces_.size(); ++i) {
       if (!pieces_[i].begins) continue;
@@ -147,18 +153,19 @@ class Stream {
   const std::string path_;
   Fd fd_;
   std::string buffer_;
+  std::string_view left_;  // of the buffer
   const std::int64_t reference_ns_;
   const MergeOptions& options_;
   std::vector<Label> labels_;
   WriterNumbers numbers_;
   PieceReader reader_;
-  std::vector<Piece> pieces_;        // of the chunk in the buffer
+  std::vector<Piece> pieces_;        // of the lines in hand
   std::size_t begin_ = 0, end_ = 0;  // the line in hand, among them
   std::int64_t time_ = kNoTime;
   bool timed_ = false;
   bool inside_ = false;  // the line that was appended last has no end yet
   bool at_end_ = false;
-  bool searched_ = false;  // for the first time in the chunk
+  bool searched_ = false;  // for the first time in these lines
 };
 
 // Raises the limit of open files as far as it goes.

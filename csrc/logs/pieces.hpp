@@ -70,9 +70,9 @@ class PieceReader {
     const bool begins = !std::exchange(inside_, !whole);
     if (begins) ++number_;
     const Prefix who = begins ? find_prefix(text) : writer_.prefix();
-    if (is_mixed(text, std::max(who.text, std::size_t{1}))) {
-      return mixed(text, who, begins, whole, take);
-    }
+    // A long line may be cut where another writer comes.
+    const std::size_t from = begins ? std::max(who.text, std::size_t{1}) : 0;
+    if (is_mixed(text, from)) return mixed(text, who, from, begins, whole, take);
     take(Piece{text, who, number_, begins, whole});
     if (!whole && begins) writer_ = Writer(who);
   }
@@ -85,11 +85,11 @@ class PieceReader {
   }
 
   template <class Take>
-  void mixed(std::string_view text, Prefix who, bool begins, bool whole, Take& take) {
+  void mixed(std::string_view text, Prefix who, std::size_t at, bool begins, bool whole,
+             Take& take) {
     constexpr auto kNone = std::string_view::npos;
     std::size_t from = 0;  // of the piece in hand
-    std::size_t at = std::max(who.text, std::size_t{1});
-    std::size_t torn = next_torn(text, at), bar = text.find('\r', at - 1);
+    std::size_t torn = next_torn(text, at), bar = text.find('\r', at == 0 ? 0 : at - 1);
     while (true) {
       const std::size_t next = std::min(torn, bar == kNone ? bar : bar + 1);
       if (next >= text.size()) break;
@@ -100,7 +100,7 @@ class PieceReader {
       if (bar < at - 1) bar = text.find('\r', at - 1);
       if (other.empty() || other.same_writer(who)) continue;
       const std::string_view part = text.substr(from, next - from);
-      take(Piece{part, who, number_, begins && from == 0, false});
+      if (!part.empty()) take(Piece{part, who, number_, begins && from == 0, false});
       who = other;
       from = next;
     }

@@ -16,6 +16,7 @@ void bind_replicas(py::module_& m) {
       [](const std::vector<std::tuple<std::uintptr_t, std::uint64_t, std::uint64_t>>& ranges,
          std::uint64_t block, int threads) {
         std::vector<replicas::Range> all;
+        all.reserve(ranges.size());
         for (const auto& [address, begin, end] : ranges) all.push_back({address, begin, end});
         const auto rows = without_gil([&] { return replicas::digest_blocks(all, block, threads); });
         return py::bytes(reinterpret_cast<const char*>(rows.data()),

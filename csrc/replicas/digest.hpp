@@ -2,8 +2,8 @@
 // C++17: included by .cu files.
 //
 // Digested are the bytes of the elements in row-major order: -0.0 and NaN are bits as all others.
-// Bytes are taken as little-endian words of 64 bits; zeros fill up the
-// last one. kChunkWords words are a chunk, the smallest tile. A chunk has two sums, each
+// Bytes are taken as little-endian words of 64 bits; zeros fill up the last one. kChunkWords words
+// are a chunk, the smallest tile. A chunk has two sums, each
 //
 //     sum over words i of (low half + low half of key) * (high half + high half of key)   mod 2^64
 //

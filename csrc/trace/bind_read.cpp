@@ -270,7 +270,8 @@ void bind_trace_read(py::module_& m) {
         return py::bytes(made);
       },
       "path"_a,
-      "Returns a small copy of a record (csrc/trace/read/slim.hpp), of which trace_snapshot says "
+      "Returns a small copy of a record (csrc/trace/read/snapshot.hpp), of which trace_snapshot "
+      "says "
       "what it says of the record. Raises OddrankError if it is no record.");
   m.attr("TRACE_MAGIC") = py::bytes(trace::kMagic, sizeof trace::kMagic);
   m.attr("TRACE_LARGEST") = trace::kLargestFile;

@@ -363,7 +363,7 @@ class Lines : public Stacks {
         return true;
       }
       // "Parent Process 122: python train.py", of py-spy dump --subprocesses
-      if (logs::take<"Parent ">(text)) {
+      if (text.starts_with("Parent Process ") && logs::take<"Parent ">(text)) {
         begin_process(stream);
         stream.parent = process_line(text);
         return true;

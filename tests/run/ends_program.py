@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
@@ -202,12 +203,13 @@ def main():
 def trains_watched():
     oddrank.arm(watch=True, stall=3, json="report.json", on_stall="report")
     main()
+    if FAULT == "raise_in_threads":
+        raise OSError(28, "No space left on device")
 
 
-if FAULT == "in_threads":  # as Ray's workers
-    thread = threading.Thread(target=trains_watched)
-    thread.start()
-    thread.join()
+if FAULT in ("in_threads", "raise_in_threads"):  # as Ray's workers
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(trains_watched)
     time.sleep(1)
     os._exit(1)
 main()

@@ -53,12 +53,16 @@ def test_a_rank_that_works_on_while_others_wait_or_have_ended_is_held_against_no
         assert (job.report["verdict"], job.said) == ("healthy", [])
 
 
-def test_ranks_that_are_ended_by_force_once_all_have_trained_are_held_against_nobody():
+@pytest.mark.parametrize(
+    ("fault", "named"), [("in_threads", []), ("raise_in_threads", [0, 1, 2, 3])]
+)
+def test_ranks_that_are_ended_by_force_are_told_unless_all_have_trained(fault, named):
     with watched_job(
-        "in_threads", steps=40, script=PROGRAM, launcher="env", program=(), options=()
+        fault, steps=40, script=PROGRAM, launcher="env", program=(), options=()
     ) as job:
         assert job.ends() == [1] * 4
-        assert (job.said, job.report["findings"]) == ([], [])
+        assert bool(job.said) == bool(named)
+        assert sorted({r for f in job.report["findings"] for r in f["who"]["ranks"]}) == named
 
 
 def test_a_rank_that_was_never_started_is_named():

@@ -3,8 +3,7 @@
 //
 // Flow of the data:
 // 1. The caller reads a snapshot of each record and chooses one origin for all ranks and one clock
-// per
-//    host.
+//    per host.
 // 2. Marks and collectives of each record, which are few, become slices in separate rows.
 // 3. A copy of each thread's ring goes through Nesting, which opens and closes calls.
 // 4. Each call becomes a line of text, made of pieces that are escaped once per code object.

@@ -248,7 +248,7 @@ struct LevelNow {
 
 // Follows the head of a kCode entry; then come `linetable` bytes and the qualified name.
 struct CodeEntry {
-  std::uint64_t unused;
+  std::uint64_t unused;  // of this version of the format: once a hash of the source
   std::uint32_t first_line;
   std::uint32_t level;  // the filter's Level
   std::uint32_t linetable;

@@ -29,7 +29,7 @@ constexpr std::size_t kDictionaryBytes = std::size_t{96} << 10;
 static_assert(kPage + kDictionaryBytes + kStackBytes + kMostGroups * sizeof(GroupSlot) +
                   (kMostOpen + kMostCollectives + kMostTimed) * sizeof(CollectiveSlot) +
                   (kMostMarks + kMostSections + 1) * sizeof(MarkSlot) +
-                  (kEventsOfGoneMain + 1 + 2 * kMostThreads) * sizeof(Event) <=
+                  (2 * (kEventsOfGoneMain + 1) + 2 * kMostThreads) * sizeof(Event) <=
               kLargestSlim);
 
 struct KeptThread {
@@ -45,14 +45,15 @@ std::vector<KeptThread> threads_of(const RecordFile& file,
   bool has_main = false;
   for (Thread& thread : read_threads(file).list) {
     const bool is_main = thread.tid == file.process().pid;
-    // The first one has armed the process: where its end is known, a training is over.
-    const bool is_told = is_main || thread.slot == 0 || issuers.contains(thread.tid);
+    // The first one has armed the process: its last events tell whether a training is over.
+    const bool has_trained = is_main || thread.slot == 0;
+    const bool is_told = has_trained || issuers.contains(thread.tid);
     if (thread.state != ThreadState::kLive && !is_told) continue;
     if (kept.size() + (has_main || is_main ? 0 : 1) >= kMostThreads) continue;
     has_main = has_main || is_main;
     const std::uint64_t last = thread.stack.empty() ? kEventsOfGoneMain : kEventsOfMain;
     Events events =
-        is_main ? read_events(file, thread.slot, last) : read_last_event(file, thread.slot);
+        has_trained ? read_events(file, thread.slot, last) : read_last_event(file, thread.slot);
     if (events.generation != thread.generation || thread.capacity == 0) events = {};
     kept.push_back({std::move(thread), std::move(events)});
   }

@@ -109,13 +109,14 @@ inline History read_history(const std::string& path, std::size_t last) {
 constexpr std::size_t kLargestSlim = std::size_t{256} << 10;
 
 // Returns a copy that is small enough to send, with what a judge needs of a rank: a record of the
-// same version, in which read_snapshot() finds the same process, step, end,
-// stacks, groups, open and last collectives, open sections and the code that is recorded less
-// closely. Of the rest it keeps the last:
-// - events: 7 of the main thread (127 if its stack is empty: they show where it ended), 1 of others
+// same version, in which read_snapshot() finds the same process, step, end, stacks, groups, open
+// and last collectives, open sections and the code that is recorded less closely. Of the rest it
+// keeps the last:
+// - events: of the main thread and the one that armed 7 (127 if the stack is empty: they show where
+//   and how it ended), 1 of others
 // - begins and ends of collectives: 128
 // - marks: 32
-// Leaves out ended threads, except the main one and those that issued an open collective. Keeps the
+// Leaves out ended threads, except those two and those that issued an open collective. Keeps the
 // dictionary's ids; bytecode offsets become lines, and line tables are left out. A copy of a
 // running process is as consistent as a snapshot of it. Throws Error if the file was cut meanwhile.
 //

@@ -15,7 +15,7 @@ from oddrank.process_group import Group
 
 _UNIQUE_ID_BYTES = 128
 # A sweep of barriers alone reserves no memory.
-_LEAST_BYTES = 512
+_LEAST_BYTES = 1024
 
 
 def connect(group: Group, *, register: str = "") -> "Native":

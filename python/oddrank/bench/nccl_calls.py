@@ -46,7 +46,7 @@ class Plan:
         return f"nccl{self.calls[0][0]}" if alone else "grouped ncclSend and ncclRecv"
 
 
-def plan_of(case: Case, rank: int, world: int, missing: Collection[str] = ()) -> Plan:
+def plan_of(case: Case, rank: int, world: int, missing: Collection[str]) -> Plan:
     """Returns one rank's calls. missing: functions that the library lacks: "ncclGather"."""
     if not case.count:  # NCCL has no barrier of its own
         return Plan([("AllReduce", 0, 0, 1, -1)], 1, 1)

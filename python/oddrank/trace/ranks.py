@@ -355,12 +355,23 @@ def _last_place(rank: Rank) -> Frame | None:
     """Returns the main thread's last line; None if it runs, or no event shows it."""
     if rank.alive or rank.main is None or rank.main.stack:
         return None
-    try:
-        _, events, _ = _native.core().trace_history(rank.file, _LAST_EVENTS, rank.content)
-    except OddrankError:  # removed since
-        return None
-    own = [Frame(*at) for _, tid, kind, at, _ in events if (tid, kind) == (rank.pid, "line")]
+    own = [Frame(*at) for _, tid, kind, at, _ in _events(rank) if (tid, kind) == (rank.pid, "line")]
     return own[-1] if own else None
+
+
+def _events(rank: Rank) -> list[Any]:
+    try:
+        return list(_native.core().trace_history(rank.file, _LAST_EVENTS, rank.content)[1])
+    except OddrankError:  # removed since
+        return []
+
+
+def returned(rank: Rank, thread: Thread) -> bool:
+    """Returns whether the last that own code did in a thread was to return, not to raise."""
+    events = [(kind, at[1]) for _, tid, kind, at, _ in _events(rank) if tid == thread.tid]
+    own = {file for kind, file in events if kind == "line"}
+    ways = [kind for kind, file in events if file in own and kind in ("return", "unwind")]
+    return ways[-1:] == ["return"]
 
 
 def _thread_raised(thread: str, raised: End, place: Frame | None) -> str:

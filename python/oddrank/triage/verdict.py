@@ -66,7 +66,12 @@ def suspects(view: View) -> list[Suspect]:
         found = [_supported(first, _of_pauses(pauses)), *others]
     # What names nobody, and is not sure, counts if nobody is surely named.
     surer = [s for s in found if _names(s) and s.certainty]
-    kept = [s for s in found if s.certainty or s.cause is causes.DEVICE or _names(s) or not surer]
+    sure = [process for s in surer for process in s.processes]
+    kept = [
+        s for s in found
+        if s.certainty or s.cause is causes.DEVICE or not surer
+        or (_names(s) and not _split(s.processes, sure)[0])
+    ]  # fmt: skip
     kept.sort(key=lambda s: math.inf if s.time is None else s.time)
     return sorted(kept, key=lambda s: (-s.certainty, s.cause.about == "nobody"))
 

@@ -265,6 +265,7 @@ def _is_over(rank: Rank) -> bool:
     return (
         first is not None and first.ended and first.tid != rank.pid and rank.end.how == "no word"
         and not any(call.open or call.failed for call in rank.collectives)
+        and ranks.returned(rank, first)
     )  # fmt: skip
 
 

@@ -26,22 +26,21 @@ def judge(graph: Graph) -> list[Suspect]:
     """
     unmet = graph.unmet
     pairs = sorted((one, two) for one, two in unmet if one < two and (two, one) in unmet)
-    around = _shortest(_edges(graph))
+    # A circle of those who have not come is surer than one through calls that wait for a GPU.
+    sure = bool(around := _shortest(_edges(graph, sure=True)))
+    around = around or _shortest(_edges(graph))
     if not around:
         return []
     if len(pairs) > 1:  # no rank breaks both
         return [_opposed(graph, pairs)]
     circle = _ranks(around)
-    breakers = _breakers(graph, circle)
+    breakers = _breakers(graph, circle, sure=sure)
     odd = _odd(graph, breakers, ordered=graph.ordered.issuperset(circle))
     if odd is not None:
         return [_one(graph, circle, odd, sure=len(breakers) == 1)]
     if pairs:
         return [_opposed(graph, pairs)]
     sets = [{rank} for rank in breakers] if len(breakers) > 1 else [{*p.calls} for p in around]
-    sure = all(
-        to in place.missing for place, to in zip(around, [*circle[1:], circle[0]], strict=True)
-    )
     return [Suspect(
         causes.CYCLE, graph.view.named(sorted(set().union(*sets))), rule="circle",
         certainty=2 if sure else 1, support=_points(graph, sets),
@@ -52,10 +51,11 @@ def judge(graph: Graph) -> list[Suspect]:
 # Places wait for places: those in which the ranks stand for whom a place's ranks wait.
 
 
-def _edges(graph: Graph, without: int | None = None) -> _Edges:
+def _edges(graph: Graph, without: int | None = None, *, sure: bool = False) -> _Edges:
     return {
         place: list(dict.fromkeys(
-            to for rank in sorted(place.known) if rank != without for to in graph.of.get(rank, ())
+            to for rank in sorted(place.missing if sure else place.known) if rank != without
+            for to in graph.of.get(rank, ())
         ))
         for place in graph.places
     }  # fmt: skip
@@ -91,13 +91,16 @@ def _back_to(start: Place, edges: _Edges) -> list[Place]:
     return []
 
 
-def _ranks(around: Sequence[Place]) -> list[int]:
+def _ranks(around: Sequence[Place], without: int | None = None) -> list[int]:
     """Returns a rank of each place of a circle: it waits for the next."""
     before = [around[-1], *around[:-1]]
-    return [min(b.known & place.calls.keys()) for b, place in zip(before, around, strict=True)]
+    return [
+        min((b.known & place.calls.keys()) - {without})
+        for b, place in zip(before, around, strict=True)
+    ]
 
 
-def _breakers(graph: Graph, circle: Collection[int]) -> list[int]:
+def _breakers(graph: Graph, circle: Collection[int], *, sure: bool) -> list[int]:
     """Returns the ranks of a circle that are in every circle, so that none is left without one.
 
     Empty, too, if too many would have to be tried.
@@ -108,10 +111,10 @@ def _breakers(graph: Graph, circle: Collection[int]) -> list[int]:
         if not left:
             return [rank for rank in circle if rank in found]
         try:
-            TopologicalSorter(_edges(graph, without=left[0])).prepare()
+            TopologicalSorter(_edges(graph, left[0], sure=sure)).prepare()
             found.append(left.pop(0))
         except CycleError as error:
-            other = _ranks(error.args[1][:0:-1])
+            other = _ranks(error.args[1][:0:-1], left[0])
             left = [rank for rank in left[1:] if rank in other]
     return []
 

@@ -71,9 +71,10 @@ def is_over(view: View) -> bool:
 
     Ray ends its workers by force then, with exit code 1.
     """
-    ranks = [each for process, each in view.activities.items() if process.rank is not None]
-    exited = all(death.how == "exit" for death in view.deaths)
-    return exited and 0 < (view.world or 1) <= len(ranks) and all(each.over for each in ranks)
+    ranks = {process for process in view.activities if process.rank is not None}
+    over = {process for process in ranks if view.activities[process].over}
+    exited = all(death.how == "exit" and death.process in over for death in view.deaths)
+    return exited and 0 < (view.world or 1) <= len(ranks) and ranks == over
 
 
 def _judge(view: View) -> list[Suspect]:

@@ -186,7 +186,7 @@ class Graph:
         # A dump that was cut off does not tell of this call, but of the one before.
         place.elsewhere = (absent & self.ordered) | {
             rank for rank, front in fronts.items()
-            if front == here and rank not in place.calls
+            if front == here and rank in self.ordered and rank not in place.calls
             and ((call := oldest(members[rank])) is None or call.state != "started")
         }  # fmt: skip
         place.unheard = absent - self.ordered

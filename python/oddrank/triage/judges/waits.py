@@ -3,6 +3,7 @@
 Progress decides, never a vote: the odd rank may be ahead.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
@@ -137,8 +138,10 @@ def _kind(view: View, rank: int) -> Cause:
     if not pending:
         is_whole = all(progress.whole for progress in own)
         return causes.NOT_ENTERED if is_whole else causes.NOT_ENTERED_OR_INSIDE
-    on_gpu = any(p.open and p.backend not in ON_HOST for p in own)
-    return causes.GPU_STOPPED if on_gpu and pending > 1 else causes.INSIDE_CALL
+    on_gpu = [p for p in own if p.open and p.backend not in ON_HOST]
+    # Of watchdogs' lines one call may be known to be open, and that later ones were issued.
+    later = any((p.enqueued or 0) > (p.open[0].seq or math.inf) for p in on_gpu)
+    return causes.GPU_STOPPED if on_gpu and (pending > 1 or later) else causes.INSIDE_CALL
 
 
 def _points(
@@ -189,9 +192,11 @@ def _unheard(graph: Graph) -> list[Suspect]:
     usual = {rank for rank, _, call in calls if call.usual}
     if len(unusual) == 1 and len(usual) >= _MOST_DO:
         return [_odd(graph, *unusual.popitem())]
-    # The silent ranks for whom others wait that wait for nobody else.
-    ends = (own for own in {*graph.of.values()} if not any(place.known for place in own))
-    missing = {rank for own in ends for place in own for rank in place.unheard} - inside
+    # The silent ranks for whom others wait that wait for nobody else; else all of them.
+    waited: tuple[set[int], set[int]] = (set(), set())
+    for own in {*graph.of.values()}:
+        waited[any(p.known for p in own)].update(*(p.unheard for p in own))
+    missing = waited[False] - inside or waited[True] - inside
     # Who is in the groups is not known, but that all other ranks of the job are inside.
     others = set(range(view.world or 0)) - inside
     unknown = not missing and any(not group.ranks for group in graph.fronts)
