@@ -191,6 +191,7 @@ def test_who_is_waited_for_by_watchdogs(golden):
     elsewhere = progress(0, Group("pipe", (0,)), **LATE)
     lost = [progress(1, Group("5", (0, 1)), **IN_71), progress(3, Group("6", ()), **IN_71)]
     spoke = progress(2, Group("0", ()), whole=False, enqueued=0, completed=0)
+    in_7 = (Call(7, "all_reduce"),)
     check(golden, {
         "a rank alone in a group of which nothing else is known":
             ([LONE, World(16, Source("log"))], NOBODY),
@@ -201,6 +202,9 @@ def test_who_is_waited_for_by_watchdogs(golden):
             ([*FIVE, World(6, SIZE)], MAYBE_2),
         "of a job of unknown size others may be silent too": (FIVE, NOBODY),
         "the first rank may be silent as well": (FIVE[1:], NOBODY),
+        "a gpu of which one call is known to be open and that later ones were issued":
+            ([*into(9, 0, 1, 3), progress(2, ALL4, enqueued=20, completed=6, open=in_7)],
+             ("gpu-stopped", (2,), 2)),
         "a rank that gave up in another group":
             ([*lost, elsewhere, spoke, World(4, SIZE)], MAYBE_2),
     })  # fmt: skip
