@@ -706,7 +706,7 @@ class FlightTracker {
              a.operation.name == b.operation.name && a.operation.peer == b.operation.peer;
     };
     const auto usual = usual_next(index, same);
-    return !usual ? -1 : same(*usual, index) ? 1 : 0;
+    return usual ? static_cast<std::int8_t>(same(*usual, index)) : std::int8_t{-1};
   }
 
   // Keeps the oldest open calls: half of them collectives, and of messages one per peer and way.
