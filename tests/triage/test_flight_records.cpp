@@ -67,14 +67,11 @@ TEST(Pickle, NumbersOfAllWidthsAreReadAndThosePast64BitsBecomeTheNearestThatFits
            {"\x8a\x02\xff\x7f."sv, 32767},
            {"\x8a\x01\x80."sv, -128},
            {"\x8a\x00."sv, 0},
-           {"L-12L\n."sv, -12},
-           {"I7\n."sv, 7},
            {"\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\x00."sv, INT64_MAX},
-           {"\x8a\x0a\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff."sv, INT64_MIN},
-           {"L99999999999999999999L\n."sv, INT64_MAX}}) {
+           {"\x8a\x0a\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff."sv, INT64_MIN}}) {
     EXPECT_EQ(pickle(bytes, builder).integer, value) << bytes;
   }
-  EXPECT_EQ(pickle("F1.5\n.", builder).real, 1.5);
+  EXPECT_EQ(pickle("G\x3f\xf8\x00\x00\x00\x00\x00\x00."sv, builder).real, 1.5);
 }
 
 TEST(Pickle, AListThatHoldsItselfIsNoLoopForItsReader) {
