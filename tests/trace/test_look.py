@@ -56,9 +56,9 @@ def loader(number, stack):
 @pytest.mark.parametrize(
     ("wchan", "cpu", "words"),
     [
-        ("futex_wait_queue", 0.0, "asleep in futex_wait_queue"),
-        ("futex_wait_queue", 0.01, "running"),
-        ("hrtimer_nanosleep", 0.01, "asleep in hrtimer_nanosleep"),
+        ("futex_wait_queue", 0.02, "asleep in futex_wait_queue"),
+        ("futex_wait_queue", 0.03, "running"),
+        ("hrtimer_nanosleep", 0.03, "asleep in hrtimer_nanosleep"),
     ],
 )
 def test_a_thread_that_computes_and_waits_for_the_gil_runs(wchan, cpu, words):

@@ -442,8 +442,9 @@ def state_words(letter: str, wchan: str, cpu: float) -> str:
     """Returns a thread's state in words. wchan: the kernel's function in which it sleeps.
 
     One that has computed since the look before, cpu seconds, and is at a futex waits for the GIL.
+    What it does for a moment, as when it writes its stack, is less than three ticks.
     """
-    if cpu > 0 and wchan.startswith("futex"):
+    if cpu > 2 / _HERTZ and wchan.startswith("futex"):
         letter = "R"
     words = _STATES.get(letter, letter)
     return f"{words} in {wchan}" if letter == "S" and wchan else words
