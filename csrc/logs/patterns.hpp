@@ -65,7 +65,13 @@ template <std::size_t kSize>
 struct Pattern {
   char text[kSize]{};
   consteval Pattern(const char (&from)[kSize]) { std::copy_n(from, kSize, text); }
-  constexpr std::string_view from(std::size_t at) const { return {text + at, kSize - 1 - at}; }
+  // Returns how many bytes from there on stand for themselves. No view: gcc's sanitizers take no
+  // address of a template's argument for a constant.
+  constexpr std::size_t run(std::size_t at) const {
+    std::size_t end = at;
+    while (end + 1 < kSize && text[end] != '%') ++end;
+    return end - at;
+  }
 };
 
 // Takes a part of a kind, "n", "d", "7", "=2", into `out`.
@@ -95,15 +101,15 @@ bool take_parts(std::string_view& text, auto& out, auto&... others) {
 
 template <Pattern kPattern, std::size_t kAt, class... Outs>
 bool take_from(std::string_view& text, Outs&... outs) {
-  constexpr std::string_view kLeft = kPattern.from(kAt);
-  if constexpr (kLeft.empty()) {
+  constexpr std::size_t kRun = kPattern.run(kAt);
+  if constexpr (kAt + 1 == sizeof kPattern.text) {
     return true;
-  } else if constexpr (kLeft[0] != '%') {
-    constexpr std::size_t kRun = std::min(kLeft.find('%'), kLeft.size());
-    if (text.size() < kRun || std::memcmp(text.data(), kLeft.data(), kRun) != 0) return false;
+  } else if constexpr (kRun > 0) {
+    if (text.size() < kRun || std::memcmp(text.data(), kPattern.text + kAt, kRun) != 0)
+      return false;
     text.remove_prefix(kRun);
     return take_from<kPattern, kAt + kRun>(text, outs...);
-  } else if constexpr (kLeft[1] == 'N') {
+  } else if constexpr (kPattern.text[kAt + 1] == 'N') {
     return !take_while(text, is_name).empty() && take_from<kPattern, kAt + 2>(text, outs...);
   } else {
     return take_parts<kPattern, kAt>(text, outs...);

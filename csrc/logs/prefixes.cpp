@@ -24,12 +24,12 @@ bool is_small(char c) { return is_lower(c) || is_digit(c) || c == '-' || c == '.
 // Returns whether a name is a word with a number: gpu0, step-12, Epoch_3. A number with a zero in
 // front is a host's: gpu07.
 bool is_word(std::string_view word, std::string_view number) {
-  constexpr auto kWords = split<34>(
+  constexpr auto kNumbered = split<34>(
       "step epoch iter gpu cuda layer python torch stage fold loss test line phase round batch h "
       "nccl utf sha md int float fp bf v port pid conv fc device uint block param");
   if (number.size() > 1 && number[0] == '0') return false;
   while (!word.empty() && !is_letter(word.back()) && !is_digit(word.back())) word.remove_suffix(1);
-  return std::any_of(kWords.begin(), kWords.end(), [word](std::string_view each) {
+  return std::any_of(kNumbered.begin(), kNumbered.end(), [word](std::string_view each) {
     return std::equal(word.begin(), word.end(), each.begin(), each.end(),
                       [](char a, char b) { return lower(a) == b; });
   });
