@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from operator import methodcaller as does
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +26,7 @@ from oddrank.run import outputs, say, snapshot
 from oddrank.run.collect.children import Result
 from oddrank.run.decide import ATTEMPTS, Attempt, attempts, note
 from oddrank.run.start import Options, Settings
-from oddrank.run.watch import AllEnded, Awaited, Cascade, Death, Moved, Stall, Still, Watch, Work
+from oddrank.run.watch import Awaited, Event, Watch, Work
 from oddrank.trace import states
 from oddrank.trace.states import Seen
 from oddrank.triage import causes
@@ -236,19 +237,35 @@ def judged(tmp_path, monkeypatch):
     return Judged(tmp_path, monkeypatch)
 
 
-STALL, LAST, EARLY = Stall(61.0, last=False), Stall(600.0, last=True), Stall(600.0, True, False)
-DEATH = Death((2,))
-ALL_TOLD = Death((0, 1, 2, 3), told=True)
+death, cascade, END = partial(Event, "death"), partial(Event, "cascade"), Event("end")
+
+
+def stall(seconds, **more):
+    return Event("stall", seconds=seconds, **more)
+
+
+def still(seconds):
+    return Event("still", seconds=seconds)
+
+
+def moved(seconds):
+    return Event("moved", seconds=seconds)
+
+
+STALL, LAST = stall(61.0), stall(600.0, last=True)
+EARLY = stall(600.0, last=True, started=False)
+DEATH = death((2,))
+ALL_TOLD = death((0, 1, 2, 3), told=True)
 
 
 WORKS_ON = does("has", looks=[{2: RESTING}, {2: BUSY}])
 NOTHING_IS_TOLD = {
     "the awaited rank works": [WORKS_ON, STALL],
     "the awaited rank runs a line now and then": [does("ran_a_line", 3), STALL],
-    "the awaited rank has run a line since": [does("ran_a_line", 60), Stall(122.0, last=False)],
+    "the awaited rank has run a line since": [does("ran_a_line", 60), stall(122.0)],
     "the awaited rank works before the first step, even at last": [WORKS_ON, EARLY],
-    "a rank moves again": [does("has", at_refresh={"stage": "moving"}), LAST, Moved(62.0)],
-    "a rank has moved since": [does("has", at_refresh={"progress": 1}), LAST, Moved(62.0)],
+    "a rank moves again": [does("has", at_refresh={"stage": "moving"}), LAST, moved(62.0)],
+    "a rank has moved since": [does("has", at_refresh={"progress": 1}), LAST, moved(62.0)],
     "nobody is to blame, and it is not the last look": [does("finds"), STALL],
     "a rank was late for the first time": [does("late", 0.0, 0.02)],
     "a rank is late but another is dead":
@@ -284,61 +301,61 @@ MOVING = finding(cause="moving", drains_node=True)
 OTHER = finding("rank 1 died", (1,))
 PERHAPS = finding("rank 1 died", (1,), level="low")
 GPU_STALL = [does("finds", GPU), STALL]
-RANK_0 = does("finds", "rank 0 died"), Death((0,))
+RANK_0 = does("finds", "rank 0 died"), death((0,))
 RANK_2 = does("finds", "rank 2 died"), DEATH
 KILLED = does("state", 2, signal=9, state="dead")
 OF_MEMORY = does("state", 2, oom_kills=1)
 ENDED_WELL = does("ended_well")
-AT_LAST = AllEnded(), does("over")
+AT_LAST = END, does("over")
 TOLD_NOTHING = does("state", *range(4), step="", progress=0)
 STORIES = {
     "a stall is one sentence, two points and a step": [STALL],
     "the same sentence is not said twice": [STALL, DEATH, does("finds", "rank 3 has died"), LAST],
-    "a stall and a death that nothing explains have no name": [does("finds"), LAST, Death((1, 2))],
+    "a stall and a death that nothing explains have no name": [does("finds"), LAST, death((1, 2))],
     "the awaited rank works, but it is the last look": [WORKS_ON, LAST],
-    "an awaited rank ran a line long ago": [does("ran_a_line", 60), Stall(122.0, last=True)],
+    "an awaited rank ran a line long ago": [does("ran_a_line", 60), stall(122.0, last=True)],
     "before the first step, nobody works any more": [WORKS_ON, EARLY, EARLY],
     "a rank that waits in a loop is not at work": [does("has", leaf_class="gpu"), WORKS_ON, STALL],
     "work of ranks that wait says nothing": [does("has", looks=[{0: RESTING}, {0: BUSY}]), STALL],
     "nobody is to blame at last": [does("finds"), STALL, LAST],
-    "a job is still stuck and goes on": [STALL, Still(600.0), Moved(3700.0)],
+    "a job is still stuck and goes on": [STALL, still(600.0), moved(3700.0)],
     "a job that was told to end is only written down": [ALL_TOLD],
-    "of the death of a job of one rank Python has told": [does("alone"), Death((0,))],
+    "of the death of a job of one rank Python has told": [does("alone"), death((0,))],
     # A death that follows from a stall leaves its verdict.
     "somebody ended a job that stood": [*GPU_STALL, does("finds", "rank 0 died"), ALL_TOLD],
     "a watchdog ended a rank that waited": [*GPU_STALL, *RANK_0],
     "the rank that stood died": [*GPU_STALL, *RANK_2],
-    "all died": [*GPU_STALL, does("finds", "rank 0 died"), Death((0, 1, 2, 3))],
+    "all died": [*GPU_STALL, does("finds", "rank 0 died"), death((0, 1, 2, 3))],
     "a rank died while another moved on": [does("finds", MOVING), STALL, *RANK_0],
-    "once a stall is over a death is judged anew": [STALL, Moved(80.0), *RANK_0],
+    "once a stall is over a death is judged anew": [STALL, moved(80.0), *RANK_0],
     "a stuck rank that is killed stays named as stuck": [STALL, KILLED, *RANK_2],
     "a stuck rank was killed for memory": [STALL, KILLED, OF_MEMORY, *RANK_2],
     # A verdict on a death is corrected by what came later.
-    "another rank died first": [DEATH, does("finds", OTHER), AllEnded()],
-    "the same rank died by the same cause": [DEATH, does("finds", "rank 2 died, too"), AllEnded()],
-    "perhaps another rank died first": [DEATH, does("finds", PERHAPS), AllEnded()],
-    "less was read later": [DEATH, does("finds", OTHER), does("has", records=3), AllEnded()],
+    "another rank died first": [DEATH, does("finds", OTHER), END],
+    "the same rank died by the same cause": [DEATH, does("finds", "rank 2 died, too"), END],
+    "perhaps another rank died first": [DEATH, does("finds", PERHAPS), END],
+    "less was read later": [DEATH, does("finds", OTHER), does("has", records=3), END],
     "the ends of all correct the second verdict, too":
-        [DEATH, does("finds", OTHER), does("corrects"), does("finds", finding()), AllEnded()],
+        [DEATH, does("finds", OTHER), does("corrects"), does("finds", finding()), END],
     "a stall after the death keeps its verdict":
-        [DEATH, does("finds", OTHER), STALL, does("finds", finding()), AllEnded()],
+        [DEATH, does("finds", OTHER), STALL, does("finds", finding()), END],
     # The last line of the job is the sentence once more.
-    "a death is said again at the end of the job": [DEATH, Cascade((0, 1, 3)), *AT_LAST],
+    "a death is said again at the end of the job": [DEATH, cascade((0, 1, 3)), *AT_LAST],
     "a corrected death is said again": [DEATH, does("finds", OTHER), *AT_LAST],
     "a stall that somebody ended is said again": [STALL, ALL_TOLD, *AT_LAST],
-    "a stall that is over is not said again": [STALL, Moved(80.0), ENDED_WELL, *AT_LAST],
+    "a stall that is over is not said again": [STALL, moved(80.0), ENDED_WELL, *AT_LAST],
     "an end that somebody wanted is not said": [ALL_TOLD, *AT_LAST],
     "a job that ended well says nothing": [ENDED_WELL, *AT_LAST],
     "a launcher that starts the ranks again has more to say": [does("restarts"), DEATH, *AT_LAST],
-    "deaths that follow are folded": [DEATH, Cascade((0, 1)), Cascade((3,))],
-    "how a rank ended is not known": [ENDED_WELL, does("lost", 3), AllEnded()],
-    "all ended well": [ENDED_WELL, AllEnded()],
+    "deaths that follow are folded": [DEATH, cascade((0, 1)), cascade((3,))],
+    "how a rank ended is not known": [ENDED_WELL, does("lost", 3), END],
+    "all ended well": [ENDED_WELL, END],
     # Late ranks.
     "a rank that stays late is said once and kept in a healthy report":
         [does("late", *[0.02] * 6), ENDED_WELL, *AT_LAST],
     "a rank is no longer late": [does("late", 0.02, 0.02, 0.02, 0.0, 0.0, 0.0)],
     "a stall is told as without late ranks": [does("late", 0.02, 0.02), STALL],
-    "a death is told as without late ranks": [does("late", 0.02, 0.02), does("finds"), Death((1,))],
+    "a death is told as without late ranks": [does("late", 0.02, 0.02), does("finds"), death((1,))],
     # What to do at a stall.
     "one guard of each host collects":
         [does("on_stall", "collect", r0=b"a warning\n" + SAVED + b"\n", r2=SAVED), STALL],
@@ -364,7 +381,7 @@ STORIES = {
     "no rank told a step or a collective": [TOLD_NOTHING, DEATH],
     "the second attempt that ends alike": [does("failed_before", 1), DEATH],
     "the third attempt that ends alike": [does("failed_before", 2), DEATH],
-    "somebody ended the third attempt": [does("failed_before", 2), Death((2,), told=True)],
+    "somebody ended the third attempt": [does("failed_before", 2), death((2,), told=True)],
     "a rank told a collective and no step": [TOLD_NOTHING, does("state", 1, progress=40), DEATH],
 }  # fmt: skip
 
@@ -392,7 +409,7 @@ def test_guards_that_were_cut_off_are_told_again_to_end_their_ranks(judged, monk
     assert judged.asked.count(("kill", "")) == 2
 
 
-@pytest.mark.parametrize("event", [LAST, Still(1200.0)])
+@pytest.mark.parametrize("event", [LAST, still(1200.0)])
 def test_a_pause_on_purpose_is_not_told_and_nothing_is_done(judged, monkeypatch, event):
     judged.cause, excused = causes.PAUSED.name, []
     monkeypatch.setattr(judged.watch, "excuse", excused.append)
@@ -410,7 +427,7 @@ def test_many_late_ranks_are_few_lines():
 def test_a_command_is_told_of_each_verdict_and_of_nothing_else(judged):
     told = judged.folder / "told"
     judged.options["on_verdict"] = f"cat {{report}} >> {told}; echo >> {told}"
-    judged.takes(STALL, Still(600.0), Moved(3700.0))
+    judged.takes(STALL, still(600.0), moved(3700.0))
     until(told.exists)
     until(lambda: told.read_text().endswith("\n\n"))
     judged.takes(DEATH)
@@ -435,7 +452,7 @@ def only_the_report(judged, file):
 def test_a_file_that_cannot_be_written_is_said_once(judged):
     only_the_report(judged, judged.json)
     shutil.rmtree(judged.folder)
-    judged.takes(DEATH, Cascade((0,)), Cascade((1,)))
+    judged.takes(DEATH, cascade((0,)), cascade((1,)))
     assert len(judged.lines) == 2
     assert "report.json" in judged.lines[1][0]
 
@@ -459,7 +476,7 @@ def test_a_report_whose_file_system_does_not_answer_is_written_once_it_does(
     dead.mkdir()
     only_the_report(judged, dead / "report.json")
     with dead_file_system(dead, takes=takes):
-        judged.takes(DEATH, Cascade((0,)), Cascade((1,)))
+        judged.takes(DEATH, cascade((0,)), cascade((1,)))
         (sentence, *_), (trouble,) = judged.lines
         assert sentence == finding().what
         said = f"{dead}/report.json was not written: no answer within {seconds:.3g} s"
@@ -467,7 +484,7 @@ def test_a_report_whose_file_system_does_not_answer_is_written_once_it_does(
         # No process for each event: the first one still hangs.
         assert ("left behind" in trouble) == takes
     monkeypatch.setattr(outputs, "_SECONDS", PATIENCE.limit)
-    until(lambda: judged.takes(Cascade((3,))) and (dead / "report.json").exists())
+    until(lambda: judged.takes(cascade((3,))) and (dead / "report.json").exists())
     assert json.loads((dead / "report.json").read_text())["summary"] == finding().what
 
 

@@ -10,12 +10,12 @@ import pytest
 from oddrank.run import judge, say, snapshot
 from oddrank.run.collect.sources import nccl_ras
 from oddrank.run.start import Options, Settings
-from oddrank.run.watch import Stall, Still, Watch
+from oddrank.run.watch import Event, Watch
 from patience import PATIENCE
 from run.collecting import ras_server
 
 TEXT = (Path(__file__).with_name("data") / "nccl_ras.txt").read_text()
-STALL = Stall(61.0, last=False)
+STALL = Event("stall", seconds=61.0)
 
 
 class Job:
@@ -64,7 +64,7 @@ def test_a_rank_that_stays_behind_is_named(tmp_path, monkeypatch):
         monkeypatch.setenv("NCCL_RAS_ADDR", address)
         job.judge.take(STALL)
         assert asked.count(b"VERBOSE STATUS\n") == 2
-        job.judge.take(Still(661.0))
+        job.judge.take(Event("still", seconds=661.0))
     (found,) = job.judge.report.findings
     assert (found.who.ranks, found.cause) == ((2,), "not-entered-or-inside")
     assert found.confidence.level == "medium"
@@ -87,7 +87,7 @@ def test_nobody_is_named_where(tmp_path, monkeypatch, why):
     texts, more = NOBODY[why]
     job = Job(monkeypatch, tmp_path, **more)
     answers(monkeypatch, *texts)
-    job.judge.take(Stall(600.0, last=True))
+    job.judge.take(Event("stall", seconds=600.0, last=True))
     assert [one for one in job.judge.report.findings if one.names_somebody()] == []
 
 

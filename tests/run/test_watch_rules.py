@@ -6,19 +6,7 @@ import pytest
 
 from oddrank.control.stages import RankState
 from oddrank.finding import ranks_text
-from oddrank.run.watch import (
-    AllEnded,
-    Awaited,
-    Cascade,
-    Death,
-    Moved,
-    Stall,
-    Still,
-    Watch,
-    Work,
-    anybody_works,
-    is_at_work,
-)
+from oddrank.run.watch import Awaited, Event, Watch, Work, anybody_works, is_at_work
 from texts import rows
 
 STALL = 60.0
@@ -139,15 +127,14 @@ def _argument(word):
 
 
 def _words(event):
-    if isinstance(event, Stall):
+    if event.kind == "stall":
         last = "last " if event.last else ""
         return f"{last}stall of {event.seconds:.0f}{'' if event.started else ' at the start'}"
-    if isinstance(event, Still | Moved):
-        return f"{type(event).__name__.lower()} after {event.seconds:.0f}"
-    if isinstance(event, Death | Cascade):
-        told = " told" if isinstance(event, Death) and event.told else ""
-        return f"{type(event).__name__.lower()} of {ranks_text(event.ranks)}{told}"
-    assert event == AllEnded()
+    if event.kind in ("still", "moved"):
+        return f"{event.kind} after {event.seconds:.0f}"
+    if event.kind in ("death", "cascade"):
+        return f"{event.kind} of {ranks_text(event.ranks)}{' told' if event.told else ''}"
+    assert event == Event("end")
     return "end"
 
 

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from oddrank.run.decide import Attempt, Decision, decide, note, signature
 from oddrank.run.outputs import Outputs
 from oddrank.run.snapshot import APART, Ras, Snapshot, Taker, awaited
 from oddrank.run.start import FOREVER, LISTENER, Settings, store_key
-from oddrank.run.watch import AllEnded, Awaited, Cascade, Death, Event, Stall, Still, Watch
+from oddrank.run.watch import Awaited, Event, Watch
 from oddrank.triage import causes
 from oddrank.triage import report as triage
 from oddrank.triage.evidence import record
@@ -125,8 +125,6 @@ class Judge:
     def run(self) -> None:
         """Watches until all ranks have ended, or rank 0 has and the others stay silent."""
         end = float("inf")
-        if self.settings.options["prometheus"] is None:
-            self.gauges_at = end
         every = self.settings.options["report_every"] or end
         due = time.monotonic() + every
         known: list[dict[str, Any]] = []
@@ -146,7 +144,7 @@ class Judge:
             cost = time.monotonic() - began
             for event in events:
                 self.take(event)
-                if isinstance(event, AllEnded):
+                if event.kind == "end":
                     return
             if began >= self.again:
                 self._correct()
@@ -173,14 +171,14 @@ class Judge:
         return [RankState(**row) for row in self.hub.snapshot()]
 
     def take(self, event: Event) -> None:
-        if isinstance(event, Death) and not self.killed:
+        if event.kind == "death" and not self.killed:
             self._on_death(event)
-        elif isinstance(event, Death | Cascade):
+        elif event.kind in ("death", "cascade"):
             self.cascade |= set(event.ranks)
             self._write()
-        elif isinstance(event, Stall):
+        elif event.kind == "stall":
             self._on_stall(event)
-        elif isinstance(event, Still):
+        elif event.kind == "still":
             self.ras.ask()
             snapshot = self._snapshot(_STALL_SECONDS, look=_LOOK)
             made = self._judge(snapshot, say.stands(event.seconds), self._ras_facts())
@@ -190,14 +188,14 @@ class Judge:
             self._tell(
                 "still-stuck", event.seconds, made, f"still stuck after {duration(event.seconds)}"
             )
-        elif isinstance(event, AllEnded):
+        elif event.kind == "end":
             self._on_end()
         elif self.said:
             say.lines([f"went on after {duration(event.seconds)}"])
             self.said = ""
             self._note("went-on", event.seconds, None)
 
-    def _on_death(self, event: Death) -> None:
+    def _on_death(self, event: Event) -> None:
         self.lateness.by = {}
         after = time.monotonic() - self.watch.began
         if self._follows_from_stall(event):
@@ -234,7 +232,7 @@ class Judge:
         if now is not None and (was is None or (now[:2] != was[:2] and now[2] >= was[2])):
             self._tell("corrected", time.monotonic() - self.watch.began, made, "corrected")
 
-    def _follows_from_stall(self, event: Death) -> bool:
+    def _follows_from_stall(self, event: Event) -> bool:
         """Returns whether ranks died because others stood: the verdict on those stays.
 
         Somebody ended the job that stood, or the rank, or a watchdog of ranks that waited did.
@@ -250,7 +248,7 @@ class Judge:
         ended = {s.rank for s in states if s.signal in ends.FROM_OUTSIDE and not s.oom_kills}
         return bool(stood) and (event.told or stood.isdisjoint(set(event.ranks) - ended))
 
-    def _on_stall(self, event: Stall) -> None:
+    def _on_stall(self, event: Event) -> None:
         before_all = self._states()
         ras = self.ras.ask()
         before = self._snapshot(_STALL_SECONDS, look=_LOOK)
@@ -537,8 +535,7 @@ class Judge:
             "evidence": self.evidence,
             "killed": self.killed,
         }
-        decision = {"action": made.action, "why": made.why, "nodes": list(made.nodes)}
-        return replace(report, data={**report.data, "run": run, "decision": decision})
+        return replace(report, data={**report.data, "run": run, "decision": asdict(made)})
 
 
 def _never_joined(states: Sequence[RankState]) -> Finding | None:
@@ -599,7 +596,14 @@ def _is_paused(report: Report) -> bool:
 
 def main(arguments: Sequence[str]) -> None:
     """Runs as the judge's process. Its only argument: Settings as JSON, its secret in ADDRESS."""
-    _leave_everything()
+    _native.core().ignore_launchers_signals()
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, b"oddrank-judge", 0, 0, 0)
+    # Of what rank 0 has open stderr and the listener stay: a launcher may wait for the rest.
+    children.close_all_but(LISTENER)
+    os.set_inheritable(LISTENER, False)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    with suppress(OSError):
+        os.chdir("/")
     try:
         settings = Settings(**json.loads(arguments[0]))
         address = os.environ.pop(ADDRESS)
@@ -639,14 +643,3 @@ def _watch(settings: Settings, address: str) -> None:
     finally:
         hub.end(0, _END_SECONDS)
     judge.say_again()
-
-
-def _leave_everything() -> None:
-    """Keeps stderr and the listener of what rank 0 has open: a launcher may wait for the rest."""
-    _native.core().ignore_launchers_signals()
-    ctypes.CDLL(None).prctl(_PR_SET_NAME, b"oddrank-judge", 0, 0, 0)
-    children.close_all_but(LISTENER)
-    os.set_inheritable(LISTENER, False)
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    with suppress(OSError):
-        os.chdir("/")

@@ -7,7 +7,7 @@ moved for some seconds, and `moving` again at once. Who is to blame is triage's 
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal
 
 from oddrank.control.stages import RankState
 
@@ -30,53 +30,24 @@ _EVENTS = 10.0
 
 
 @dataclass(frozen=True)
-class Death:
-    """Ranks have died, and no rank died before. `told`: somebody ended the whole job."""
+class Event:
+    """What has happened to a job.
 
-    ranks: tuple[int, ...]
-    told: bool = False
-
-
-@dataclass(frozen=True)
-class Cascade:
-    """Ranks have died after others' death."""
-
-    ranks: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Stall:
-    """No rank has moved for `seconds`. `last`: say so even if nobody can be named.
-
-    started: a rank had made a step or a collective. Then the last one names who is at work, too.
-    Without one, steps may be what the job never makes, or nobody records.
+    death: ranks have died, and none before. cascade: more have died after them. stall: no rank has
+    moved for `seconds`. still: a stall that was told goes on. moved: it is over, and took
+    `seconds`. end: every rank has ended, or nothing is known of it any more.
     """
 
-    seconds: float
-    last: bool
+    kind: Literal["death", "cascade", "stall", "still", "moved", "end"]
+    ranks: tuple[int, ...] = ()
+    seconds: float = 0.0
+    told: bool = False
+    """Of a death: somebody ended the whole job."""
+    last: bool = False
+    """Of a stall: say so even if nobody can be named."""
     started: bool = True
-
-
-@dataclass(frozen=True)
-class Still:
-    """A stall that was told goes on."""
-
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Moved:
-    """A stall that was told is over; it took so many seconds."""
-
-    seconds: float
-
-
-@dataclass(frozen=True)
-class AllEnded:
-    """Every rank has ended, or nothing is known of it any more."""
-
-
-Event: TypeAlias = Death | Cascade | Stall | Still | Moved | AllEnded
+    """A rank had made a step or a collective. Then the last stall names who is at work, too.
+    Without one, steps may be what the job never makes, or nobody records."""
 
 
 @dataclass
@@ -176,7 +147,7 @@ class Watch:
             self._since = now
         if over:
             self._ended = True
-            found.append(AllEnded())
+            found.append(Event("end"))
         return found
 
     def _note(self, now: float, state: RankState, known: _Rank) -> bool:
@@ -205,7 +176,7 @@ class Watch:
         new = [s for s in states if has_died(s) and s.rank not in self._dead]
         if self._dead and new:
             self._dead |= {s.rank for s in new}
-            yield Cascade(_ranks(new))
+            yield Event("cascade", _ranks(new))
             return
         # Of whom nobody saw how it ended, its parent was faster: it may have been well.
         seen = [s for s in new if (s.signal, s.exit_code) != (None, None)]
@@ -221,9 +192,9 @@ class Watch:
         told = all(map(_is_told, first)) and (over or len(first) > 1 or interrupted)
         self._dead |= {s.rank for s in new}
         self._told_to_end = told
-        yield Death(_ranks(first), told)
+        yield Event("death", _ranks(first), told=told)
         if len(new) > len(first):
-            yield Cascade(_ranks(s for s in new if s not in first))
+            yield Event("cascade", _ranks(s for s in new if s not in first))
 
     def _go_on(self, now: float, *, healthy: bool) -> Iterable[Event]:
         """A rank moves. healthy: the pause before, if there was one, was not the job's start."""
@@ -232,7 +203,7 @@ class Watch:
         gap, self._since = now - self._since, None
         # Calls that fail because a rank has died since then end, too: that is no progress.
         if self._told and len(self._dead) == self._dead_told:
-            yield Moved(gap)
+            yield Event("moved", seconds=gap)
         elif healthy and not self._told and not self._paused:
             first, second, _ = sorted((*self.longest, gap), reverse=True)
             self.longest = first, second
@@ -245,7 +216,7 @@ class Watch:
         if self._told:
             if pause >= self._next_still:
                 self._next_still = 2 * pause
-                yield Still(pause)
+                yield Event("still", seconds=pause)
             return
         if pause >= (self._looks + 1) * self.limit:
             last = pause >= PATIENCE * self.limit or not self._started
@@ -253,7 +224,7 @@ class Watch:
             self._next_still = max(_STILL_SECONDS, 2 * pause)
             if last and self._started:
                 self.tell()
-            yield Stall(pause, last, self._started)
+            yield Event("stall", seconds=pause, last=last, started=self._started)
 
 
 @dataclass(frozen=True)
