@@ -6,6 +6,7 @@ marker. PYTEST_DONT_REWRITE: no test is in here.
 
 import importlib
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     mark = item.get_closest_marker("ranks") if HERE is None else None
     if mark is not None and isinstance(item, pytest.Function):
         changed: Any = item
-        changed.setup = changed.teardown = _nothing
+        changed.setup = changed.teardown = lambda: None
         changed.runtest = partial(_run, item, mark)
 
 
@@ -125,10 +126,6 @@ def pytest_unconfigure() -> None:
 
     if HERE is None and (start := sys.modules.get("oddrank.run.marker.rank_start")):
         start.end_helpers()
-
-
-def _nothing() -> None:
-    pass
 
 
 def _run(item: pytest.Function, mark: pytest.Mark) -> None:
@@ -143,21 +140,19 @@ def _run(item: pytest.Function, mark: pytest.Mark) -> None:
 
 def _arguments(
     item: pytest.Function,
-    n: object = None,
-    deadline: object = None,
+    n: Any = None,
+    deadline: Any = None,
     *more: object,
-    fresh: object = None,
+    fresh: Any = None,
     **other: object,
 ) -> tuple[int, float, bool]:
     """Checks the arguments of the marker. Returns ranks, deadline, and whether they are fresh."""
     if fresh is None:
         fresh = item.config.getini("ranks_fresh")
     if deadline is None:
-        text = item.config.getini("ranks_deadline")
-        try:
-            deadline = float(text)
-        except ValueError:
-            deadline = text
+        deadline = item.config.getini("ranks_deadline")
+        with suppress(ValueError):
+            deadline = float(deadline)
     good_count = isinstance(n, int) and not isinstance(n, bool) and 1 <= n <= _MOST_RANKS
     good_deadline = isinstance(deadline, int | float) and 0 < deadline < 1e7
     if more or other or not good_count or not good_deadline or not isinstance(fresh, bool):
@@ -166,6 +161,4 @@ def _arguments(
             f" with 1 to {_MOST_RANKS} ranks and seconds above 0",
             pytrace=False,
         )
-    assert isinstance(n, int)
-    assert isinstance(deadline, int | float)
     return n, float(deadline), fresh

@@ -3,7 +3,6 @@
 import bdb
 import builtins
 import os
-import re
 import signal
 import warnings
 from collections import defaultdict
@@ -15,12 +14,14 @@ from typing import Any
 
 import pytest
 
+from oddrank import _native
 from oddrank.errors import type_and_text
 from oddrank.finding import ranks_text
-from oddrank.inputs import HEAD, Item, Notes
+from oddrank.inputs import Item, Notes
 from oddrank.run.marker.rank_group import RankGroup
-from oddrank.run.marker.rank_start import Rank
+from oddrank.run.marker.rank_start import Rank, is_failure
 from oddrank.trace import ranks as records
+from oddrank.trace.jobs import SUFFIX
 from oddrank.triage import causes, findings, verdict, words
 from oddrank.triage.evidence import record
 from oddrank.triage.facts import Death, Fact, Frame, Process, Source, Stack, World
@@ -33,9 +34,7 @@ _TELLING = ("end", "held", "others")
 _TELLING_TOO = (causes.DEVICE, causes.GIL_HELD)
 _MOST_FRAMES = 40  # of a stack
 _HIDDEN = ("/_pytest/", "/pluggy/", "/oddrank/run/marker/", "<frozen ", "<string>")
-# faulthandler's; the name is new in Python 3.14
-_THREAD = re.compile(r"(?:Current thread|Thread) 0x[0-9a-f]+(?: \[(.*)\])? \(most recent call")
-_FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
+_said_cold: set[str] = set()
 
 
 @dataclass
@@ -53,11 +52,11 @@ def evidence(ranks: Sequence[Rank], folder: Path) -> Evidence:
     found = Evidence()
     pids = {rank.process.pid for rank in ranks}
     try:
-        items = [item for item in map(_item, sorted(folder.rglob("*"))) if record.KIND.sniff(item)]
+        known, _ = records.read(sorted(folder.rglob(f"*{SUFFIX}")))
         # Programs that a rank starts may record themselves, too.
-        known, _ = records.read([item.path for item in items])
-        own = {rank.file for rank in known if rank.pid in pids}
-        for fact in record.KIND.read([i for i in items if str(i.path) in own], Notes()):
+        own = [Path(rank.file) for rank in known if rank.pid in pids]
+        magic = _native.core().TRACE_MAGIC
+        for fact in record.KIND.read([Item(f.name, f, 0, magic) for f in own], Notes()):
             if not isinstance(fact, Death):  # the parent knows better how a rank ended
                 found.facts.append(fact)
             elif fact.process.rank is not None:
@@ -67,14 +66,6 @@ def evidence(ranks: Sequence[Rank], folder: Path) -> Evidence:
     return found
 
 
-def _item(path: Path) -> Item:
-    if not path.is_file():
-        return Item(path.name, path, 0, b"")
-    with path.open("rb") as file:
-        about = path.stat()
-        return Item(path.name, path, about.st_size, file.read(HEAD), written_ns=about.st_mtime_ns)
-
-
 def conclude(item: pytest.Function, group: RankGroup) -> None:
     """Raises what the ranks' outcomes come to: a failure, a skip, an expected failure; or none."""
     for rank in group.ranks:
@@ -82,7 +73,10 @@ def conclude(item: pytest.Function, group: RankGroup) -> None:
             if rank.left["exits"]:
                 pytest.exit(f"{rank.left['text']} (rank {rank.number})")
             raise KeyboardInterrupt
-    _say_if_cold(item, group)
+    if group.cold and group.cold not in _said_cold:
+        _said_cold.add(group.cold)
+        text = f"The ranks are fresh interpreters, which start slowly: {group.cold}."
+        item.add_report_section("call", "ranks", text)  # pytest -rA shows it
     told = _Verdict(group) if group.is_bad else None
     _add_sections(item, group, told.first if told is not None else [])
     try:
@@ -129,17 +123,6 @@ def _folded(reasons: dict[str, list[int]], count: int) -> str:
         [f"{ranks_text(numbers)}: {why}" for why, numbers in reasons.items()]
         + ([f"{ranks_text(others)} passed"] if others else [])
     )
-
-
-_said_cold: set[str] = set()
-
-
-def _say_if_cold(item: pytest.Item, group: RankGroup) -> None:
-    """Says once why ranks start slowly; pytest -rA shows it."""
-    if group.cold and group.cold not in _said_cold:
-        _said_cold.add(group.cold)
-        text = f"The ranks are fresh interpreters, which start slowly: {group.cold}."
-        item.add_report_section("call", "ranks", text)
 
 
 def _add_sections(item: pytest.Item, group: RankGroup, first: Sequence[int]) -> None:
@@ -198,7 +181,10 @@ class _Verdict:
             self.first = list(lost)
             why = " and ".join(dict.fromkeys(lost.values()))
             return f"{ranks_text(lost)} did not run the test: {why}"
-        suspects = verdict.suspects(view(self._facts()))
+        facts = [*self._evidence.facts, World(self._group.count, Source("pytest"))]
+        for rank in self._group.ranks:
+            facts += _deaths(rank, self._evidence.sites.get(rank.number, ()))
+        suspects = verdict.suspects(view(facts))
         # All ranks are on this host.
         sentences = [
             findings.finding(suspect).what.replace(f" ({os.uname().nodename})", "")
@@ -240,12 +226,6 @@ class _Verdict:
             what = f"{ranks_text(self.first)} did not {verb}{within}"
         return f"{what}: {places.pop()}" if len(places) == 1 else what
 
-    def _facts(self) -> Iterator[Fact]:
-        yield from self._evidence.facts
-        yield World(self._group.count, Source("pytest"))
-        for rank in self._group.ranks:
-            yield from _deaths(rank, self._evidence.sites.get(rank.number, ()))
-
     # The rest of the text
 
     def _table(self) -> Iterator[str]:
@@ -276,7 +256,8 @@ class _Verdict:
         same: dict[tuple[str, str], list[int]] = defaultdict(list)
         for rank in self._in_order(self._unfinished):
             for name, frames in _stacks(rank, self._evidence.facts):
-                same[name, "\n".join(frames)].append(rank.number)
+                lines = [f'  File "{f.file}", line {f.line} in {f.function}' for f in frames]
+                same[name, "\n".join(lines)].append(rank.number)
         for (name, text), numbers in same.items():
             yield f"\n{ranks_text(numbers)}, {name} (most recent call first):\n{text}"
 
@@ -339,11 +320,11 @@ def _state(rank: Rank) -> str:
 
 def _place(rank: Rank) -> str:
     """Returns where a rank stood: the innermost frame of its main thread, or else of another."""
-    for name, frames in reversed(list(_dumped(rank.dump))):
-        found = _FRAME.match(frames[0]) if frames else None
-        if found:
+    for name, frames in reversed(_dumped(rank)):
+        if frames:
             thread = "" if name == "MainThread" else f"{name} "
-            return f"{thread}in {found[3]} ({Path(found[1]).name}:{found[2]})"
+            at = frames[0]
+            return f"{thread}in {at.function} ({Path(at.file).name}:{at.line})"
     return ""
 
 
@@ -352,7 +333,7 @@ def _errors(rank: Rank) -> Iterator[tuple[str, str]]:
     if rank.lost is not None:
         yield rank.lost["text"], rank.lost.get("more", "")
     for phase in rank.phases:
-        if phase["outcome"] == "failed" and (phase["error"] or not phase["whole"]):
+        if is_failure(phase):
             line = phase["error"].partition("\n")[0] or "a subtest failed"
             if phase["frames"]:
                 name, file, number = phase["frames"][-1]
@@ -360,31 +341,29 @@ def _errors(rank: Rank) -> Iterator[tuple[str, str]]:
             yield line, phase["text"]
 
 
-def _stacks(rank: Rank, facts: Iterable[Fact]) -> Iterator[tuple[str, list[str]]]:
+def _stacks(rank: Rank, facts: Iterable[Fact]) -> Iterator[tuple[str, Sequence[Frame]]]:
     """Yields name and frames of each thread: as it wrote them itself, else from its record."""
-    own = [(name, frames) for name, frames in _dumped(rank.dump) if frames]
+    own = [(name, frames) for name, frames in _dumped(rank) if frames]
     yield from own
     recorded = [fact for fact in facts if isinstance(fact, Stack)] if not own else []
     for stack in recorded:
         for thread in stack.threads:
             if thread.process.rank == rank.number:
-                frames = [f'  File "{f.file}", line {f.line} in {f.function}' for f in stack.frames]
-                yield f"{thread.name} ({thread.state or 'as recorded'})", _shown(frames)
+                yield f"{thread.name} ({thread.state or 'as recorded'})", _shown(stack.frames)
 
 
-def _dumped(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Parses what faulthandler wrote. The main thread comes last; pytest's frames are left out."""
-    threads: list[tuple[str, list[str]]] = []
-    for line in text.splitlines():
-        found = _THREAD.match(line)
-        if found:
-            threads.append((f"thread {found[1]}" if found[1] else "a thread", []))
-        elif threads and line.startswith("  File"):
-            threads[-1][1].append(line)
-    for index, (name, frames) in enumerate(threads):
-        yield ("MainThread" if index == len(threads) - 1 else name), _shown(frames)
+def _dumped(rank: Rank) -> list[tuple[str, Sequence[Frame]]]:
+    """Returns name and frames of each thread that faulthandler wrote, the main thread last."""
+    found = _native.core().read_stack_text(rank.dump.encode())
+    stacks = [_shown([Frame(*frame) for frame in stack]) for stack in found["stacks"]]
+    threads = [
+        (f"thread {name}" if name else "a thread", stacks[stack])
+        for _, stack, _, _, name, *_ in found["threads"]
+    ]
+    return [*threads[:-1], *(("MainThread", frames) for _, frames in threads[-1:])]
 
 
-def _shown(frames: Sequence[str]) -> list[str]:
-    own = [line for line in frames if not any(part in line for part in _HIDDEN)]
+def _shown(frames: Sequence[Frame]) -> Sequence[Frame]:
+    """Leaves out pytest's own frames."""
+    own = [frame for frame in frames if not any(part in frame.file for part in _HIDDEN)]
     return own[:_MOST_FRAMES]

@@ -3,6 +3,7 @@
 Every wait has a deadline. When `run` returns or raises, no process of the ranks is left.
 """
 
+import os
 import selectors
 import signal
 import time
@@ -161,7 +162,8 @@ class RankGroup:
             rank.was_running = rank.code is None and not rank.holds
         asked = [rank for rank in self.ranks if rank.was_running and "ready" in rank.passed]
         for rank in asked:
-            rank.ask_for_stacks(DUMP)
+            with suppress(OSError):
+                os.kill(rank.process.pid, DUMP)
         limit = time.monotonic() + _DUMP
         sizes: list[int] = []
         while asked and time.monotonic() < limit:

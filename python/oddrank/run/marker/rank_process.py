@@ -44,7 +44,13 @@ def main(descriptor: int) -> None:
     channel = socket.socket(fileno=descriptor)
     channel.set_inheritable(False)
     plan = json.loads(channel.makefile("rb").readline())
-    _end_with(plan["parent"])
+    # The kernel ends this process with its parent, however that one ends.
+    with suppress(ImportError, OSError, AttributeError):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != plan["parent"]:
+        os._exit(1)
     sys.argv[:] = plan["argv"]
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)
@@ -54,7 +60,12 @@ def main(descriptor: int) -> None:
     faulthandler.register(DUMP, file=stacks, all_threads=True, chain=False)
     here = _Here(plan, channel)
     here.send("ready")
-    _arm()
+    # Without the recorder the test runs all the same; the verdict knows less.
+    with warnings.catch_warnings(), suppress(Exception):
+        warnings.simplefilter("ignore")
+        from oddrank.trace.arm import BUDGET, Armed
+
+        Armed(None, BUDGET)
 
     from oddrank.run import pytest_plugin
 
@@ -64,25 +75,6 @@ def main(descriptor: int) -> None:
     pytest.main(plan["args"], plugins=[here])
     sys.stdout.flush()
     here.ends()
-
-
-def _end_with(parent: int) -> None:
-    """Makes the kernel end this process with its parent, however that one ends."""
-    with suppress(ImportError, OSError, AttributeError):
-        import ctypes
-
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def _arm() -> None:
-    """Starts the recorder. Without it the test runs all the same; the verdict knows less."""
-    with warnings.catch_warnings(), suppress(Exception):
-        warnings.simplefilter("ignore")
-        from oddrank.trace.arm import BUDGET, Armed
-
-        Armed(None, BUDGET)
 
 
 class _Quiet:

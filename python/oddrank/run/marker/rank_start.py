@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -189,10 +188,6 @@ class Rank:
         self.hear()
         self.code = code
 
-    def ask_for_stacks(self, number: signal.Signals | int) -> None:
-        with suppress(OSError):
-            os.kill(self.process.pid, number)
-
     def cpu_ticks(self) -> int:
         """Returns the CPU time it has used; -1 if its main thread is about to use more."""
         if not (fields := job.stat_fields(self.process.pid)):
@@ -246,10 +241,19 @@ class Place:
 def place(config: pytest.Config) -> Iterator[Place]:
     """Makes the place, and removes it at the end; pytest keeps its own temporary folders."""
     with ExitStack() as stack:
-        port = stack.enter_context(_reserved_port())
+        # A bound socket that does not listen keeps a port for rank 0: the kernel gives it to nobody
+        # else. Servers that set SO_REUSEADDR can still bind it.
+        holder = stack.enter_context(socket.socket())
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("", 0))
+        port = int(holder.getsockname()[1])
         records = Path(_records_folder())
         stack.callback(shutil.rmtree, records, ignore_errors=True)
-        _tell_keeper(str(records))
+        keeper = _keeper()
+        with suppress(OSError):
+            if keeper.stdin is not None:
+                keeper.stdin.write(os.fsencode(records) + b"\0")
+                keeper.stdin.flush()
         factory = getattr(config, "_tmp_path_factory", None)
         if factory is not None:
             base = Path(factory.mktemp("ranks"))
@@ -389,18 +393,6 @@ def _environment(number: int, count: int, place: Place) -> dict[str, str]:
     }  # fmt: skip
 
 
-@contextmanager
-def _reserved_port() -> Iterator[int]:
-    """Yields a port at which rank 0 can listen, and that the kernel gives to nobody else.
-
-    A bound socket that does not listen keeps it. Servers that set SO_REUSEADDR can still bind it.
-    """
-    with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind(("", 0))
-        yield int(holder.getsockname()[1])
-
-
 def _records_folder() -> str:
     """Makes a folder for the records, in memory if there is room."""
     prefix = f"oddrank-ranks-{os.getpid()}-"
@@ -419,14 +411,6 @@ def _keeper() -> "subprocess.Popen[bytes]":
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         start_new_session=True,
     )  # fmt: skip
-
-
-def _tell_keeper(folder: str) -> None:
-    stdin = _keeper().stdin
-    with suppress(OSError):
-        if stdin is not None:
-            stdin.write(os.fsencode(folder) + b"\0")
-            stdin.flush()
 
 
 def end_helpers() -> None:

@@ -157,7 +157,10 @@ class WarmParent:
         Raises:
             Cold: it can't.
         """
-        self._await_ready()
+        if not self._hears(lambda: self._ready, _START_SECONDS):
+            self._lose(f"the warm parent was not ready after {_START_SECONDS:g} s")
+        if self._gone:
+            raise Cold(self._gone)
         self._count += 1
         number = self._count
         order = {
@@ -219,12 +222,6 @@ class WarmParent:
         with suppress(OSError):
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
-
-    def _await_ready(self) -> None:
-        if not self._hears(lambda: self._ready, _START_SECONDS):
-            self._lose(f"the warm parent was not ready after {_START_SECONDS:g} s")
-        if self._gone:
-            raise Cold(self._gone)
 
     def _hears(self, true: Callable[[], bool], seconds: float) -> bool:
         """Listens until it is true; False if the parent ends first, or says nothing in time."""
