@@ -65,7 +65,7 @@ def test_a_source_that_hangs_or_breaks_is_named_and_all_others_are_there(tmp_pat
         "breaks": "KeyError('unexpected')",
     }
     assert names(out) == {"before.txt", "file.txt", "manifest.json"}
-    assert (done.complete, done.files) == (True, 2)
+    assert (done.why, done.files) == ("", 2)
 
 
 def test_a_file_that_grows_while_it_is_read_stays_below_the_limit(tmp_path, no_job_here):

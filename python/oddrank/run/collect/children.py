@@ -57,6 +57,10 @@ class Result:
         """Returns the values of a key in all messages that have it."""
         return [message[key] for message in self.said if key in message]
 
+    def lacks(self, what: str) -> list[dict[str, Any]]:
+        """Returns what the manifest says of a task that did not come to its end."""
+        return [{"what": what, "why": self.why, "absent": False}] if self.why else []
+
 
 @dataclass
 class Stop:

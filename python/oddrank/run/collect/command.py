@@ -107,16 +107,14 @@ def _summary(done: "node.Collected") -> str:
     records = f"{done.records} record{'' if done.records == 1 else 's'}"
     size = f"{done.bytes / (1 << 20):.1f} MiB"
     what = f"{records} of job {done.job} and {done.files - done.records} other files ({size})"
-    where = f"{done.folder}"
-    if done.archive is not None:
-        where += f", packed as {done.archive}"
-    return f"{what} in {where}"
+    packed = "" if done.archive is None else f", packed as {done.archive}"
+    return f"{what} in {done.folder}{packed}"
 
 
 def _lines(done: "node.Collected") -> list[str]:
     """Returns what else to say: notes, and what could not be read though it is there."""
     lines = [*done.lacking, *done.lines]
-    if not done.complete:
+    if done.why:
         lines.append(f"{done.why} ended it early: what was done by then is kept")
     lacks = [f"{one['what']} was not collected: {one['why']}"
              for one in done.not_read if not one["absent"]]  # fmt: skip

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,19 +50,15 @@ def find(paths: Sequence[str], host: str, until: float, stop: Stop) -> Found:
     """
     seconds = _SHARE * (until - time.monotonic())
     tasks = [
-        Task("records", lambda say: _records(paths, say), seconds),
+        Task("records", partial(_records, paths), seconds),
         Task("processes", _pythons, seconds),
     ]
     look, pythons = children.run_all(tasks, until, stop)
     if look.refused:
         raise OddrankError(look.why)
     told = look.said[0] if look.said else {}
-    not_read = [
-        {"what": result.at, "why": result.why, "absent": False}
-        for result in (look, pythons) if result.why
-    ]  # fmt: skip
     recorded = Target("", host)
-    if told:
+    if "ranks" in told:
         ranks = [Rank(**rank) for rank in told["ranks"]]
         recorded = Target(told["job"], host, told["files"], ranks)
     pids = [rank.pid for rank in recorded.ranks if rank.alive]
@@ -71,7 +68,8 @@ def find(paths: Sequence[str], host: str, until: float, stop: Stop) -> Found:
     refused = told.get("refused") or f"the records were not read: {look.why}"
     target, lines = _chosen(recorded, seen, paths, refused)
     lines += filter(None, [told.get("also")])
-    return Found(target, lines, told.get("lacking", []), [*not_read, *more])
+    not_read = [*look.lacks(look.at), *pythons.lacks(pythons.at), *more]
+    return Found(target, lines, told.get("lacking", []), not_read)
 
 
 def _records(paths: Sequence[str], say: Say) -> None:
@@ -80,8 +78,7 @@ def _records(paths: Sequence[str], say: Say) -> None:
     try:
         found = jobs.find(paths)
     except OddrankError as error:
-        say({"files": [], "job": "", "ranks": [], "lacking": [], "also": "",
-             "refused": str(error)})  # fmt: skip
+        say({"refused": str(error)})
         return
     ranks: list[Rank] = []
     names = []
@@ -132,18 +129,15 @@ def _look(
     """Reads the variables of processes; returns those found, and what was not readable."""
     seconds = _SHARE * (until - time.monotonic())
     chunks = [list(pids[i::_CHUNKS]) for i in range(min(_CHUNKS, len(pids)))]
-
-    def task(number: int, own: Sequence[int]) -> Task:
-        return Task(f"variables {number}", lambda say: _read_variables(own, say), seconds)
-
-    tasks = [task(number, own) for number, own in enumerate(chunks)]
+    tasks = [
+        Task(f"variables {number}", partial(_read_variables, own), seconds)
+        for number, own in enumerate(chunks)
+    ]
     seen: dict[int, dict[str, Any]] = {}
-    not_read = []
+    not_read: list[dict[str, Any]] = []
     for result in children.run_all(tasks, until, stop):
         seen |= {one["pid"]: one for one in result.said}
-        if result.why:
-            what = result.at or "variables of processes"
-            not_read.append({"what": what, "why": result.why, "absent": False})
+        not_read += result.lacks(result.at or "variables of processes")
     return seen, not_read
 
 

@@ -5,7 +5,7 @@ import json
 import os
 import tarfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,6 @@ from oddrank.run.collect import children
 from oddrank.run.collect import find as find_
 from oddrank.run.collect.children import Result, Say, Stop, Task
 from oddrank.run.collect.sources import (
-    Rank,
     Sink,
     Source,
     Target,
@@ -41,8 +40,12 @@ _WHERE_RECORDS_ARE = (
     "{0} is where records are already: name the folder to copy to, then what to copy: oddrank"
     " collect {0} -o DIR"
 )
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
-_NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_NO_ROOM, _NOT_ALLOWED = "name a folder with room", "name a folder that you may write to"
+_ADVICE = {
+    errno.ENOSPC: _NO_ROOM, errno.EDQUOT: _NO_ROOM, errno.EACCES: _NOT_ALLOWED,
+    errno.EPERM: _NOT_ALLOWED, errno.EROFS: _NOT_ALLOWED,
+}  # fmt: skip
+_OF_RANK = ("rank", "local_rank", "world", "pid", "started", "since", "alive")
 _RESERVE = ".reserve"
 _RESERVED = 1 << 16  # bytes that a full disk has for the manifest
 _FOR_FOLDER = 5.0  # seconds to make a folder
@@ -61,9 +64,8 @@ class Collected:
     records: int
     files: int
     bytes: int
-    complete: bool
     why: str = ""
-    """Why it is not complete: a signal."""
+    """Why it is not complete: a signal; "": it is."""
     lines: list[str] = field(default_factory=list)
     lacking: list[str] = field(default_factory=list)
     """A line for each name that the user gave and has no record."""
@@ -95,9 +97,8 @@ def gather(
     folder = out / target.job / host
     _prepare(out, folder, until, stop)
     tasks = _tasks(sources, target, folder, limit)
-    results = children.run_all(list(tasks), clock + deadline * (1 - _LAST), stop)
-    told = [_told(source, part, result)
-            for (source, part), result in zip(tasks.values(), results, strict=True)]  # fmt: skip
+    results = children.run_all(tasks, clock + deadline * (1 - _LAST), stop)
+    told = [_told(task.name, result) for task, result in zip(tasks, results, strict=True)]
     manifest: dict[str, Any] = {
         "schema": SCHEMA,
         "oddrank": __version__,
@@ -108,7 +109,7 @@ def gather(
         "limit": limit,
         "complete": not stop.by,
         "ended_by": stop.by,
-        "ranks": [_rank(rank) for rank in target.ranks],
+        "ranks": [{name: getattr(rank, name) for name in _OF_RANK} for rank in target.ranks],
         "sources": told,
         "not_read": [*found.not_read, *(lack for one in told for lack in one.pop("not_read"))],
     }
@@ -119,7 +120,7 @@ def gather(
     return Collected(
         target.job, folder, archive,
         sum(file["name"].endswith(jobs.SUFFIX) for file in files), len(files),
-        sum(file["bytes"] for file in files), not stop.by, stop.by, found.lines,
+        sum(file["bytes"] for file in files), stop.by, found.lines,
         found.lacking, [*manifest["not_read"], *lacks],
     )  # fmt: skip
 
@@ -142,70 +143,48 @@ def _prepare(out: Path, folder: Path, until: float, stop: Stop) -> None:
             write(folder / f".probe.{os.getpid()}", [b"x"])
             (folder / f".probe.{os.getpid()}").unlink()
         except OSError as error:
-            say({"refused": _advice(folder, error)})
+            advice = _ADVICE.get(error.errno or 0, "name another folder with -o")
+            say({"refused": f"cannot write to {folder} ({error.strerror}): {advice}"})
             return
         with suppress(OSError):
             file = os.open(folder / _RESERVE, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             os.posix_fallocate(file, 0, _RESERVED)
 
     (result,) = children.run_all([Task("folder", make, _FOR_FOLDER)], until, stop)
-    refused = result.of("refused")
-    if refused:
+    if refused := result.of("refused"):
         raise OddrankError(refused[0])
     if result.why:
         raise OddrankError(f"cannot write to {folder} ({result.why}): name another folder with -o")
 
 
-def _advice(folder: Path, error: OSError) -> str:
-    advice = "name another folder with -o"
-    if error.errno in _NO_ROOM:
-        advice = "name a folder with room"
-    elif error.errno in _NOT_ALLOWED:
-        advice = "name a folder that you may write to"
-    return f"cannot write to {folder} ({error.strerror}): {advice}"
-
-
-def _tasks(
-    sources: Sequence[Source], target: Target, folder: Path, limit: int
-) -> dict[Task, tuple[Source, str]]:
+def _tasks(sources: Sequence[Source], target: Target, folder: Path, limit: int) -> list[Task]:
     """Returns a task for each part of each source."""
-    found: dict[Task, tuple[Source, str]] = {}
-    for source in sources:
-        parts = source.parts(target)
-        for name, part in parts.items():
-            room = int(limit * source.share / len(parts))
-            work = _work(source, target, part, folder, room)
-            found[Task(f"{source.name} {name}".strip(), work, source.seconds)] = (source, name)
-    return found
+
+    def task(source: Source, name: str, part: object, room: int) -> Task:
+        def work(say: Say) -> None:
+            source.work(target, part, Sink(folder, room, say))
+
+        return Task(f"{source.name} {name}".strip(), work, source.seconds)
+
+    return [
+        task(source, name, part, int(limit * source.share / len(parts)))
+        for source in sources
+        for parts in [source.parts(target)]
+        for name, part in parts.items()
+    ]
 
 
-def _work(
-    source: Source, target: Target, part: object, folder: Path, room: int
-) -> Callable[[Say], None]:
-    return lambda say: source.work(target, part, Sink(folder, room, say))
-
-
-def _told(source: Source, part: str, result: Result) -> dict[str, Any]:
+def _told(name: str, result: Result) -> dict[str, Any]:
     """Makes a source's entry of the manifest."""
-    name = f"{source.name} {part}".strip()
-    not_read = [{"source": name, **lack} for lack in result.of("not_read")]
-    if result.why:
-        not_read.append({"source": name, "what": name, "why": result.why, "absent": False})
+    lacks = [*result.of("not_read"), *result.lacks(name)]
     files = result.of("file")
     return {
         "name": name,
         "complete": not result.why,
         "files": files,
         "bytes": sum(file["bytes"] for file in files),
-        "not_read": not_read,
+        "not_read": [{"source": name, **lack} for lack in lacks],
     }
-
-
-def _rank(rank: Rank) -> dict[str, Any]:
-    return {
-        "rank": rank.rank, "local_rank": rank.local_rank, "world": rank.world, "pid": rank.pid,
-        "started": rank.started, "since": rank.since, "alive": rank.alive,
-    }  # fmt: skip
 
 
 def _finish(
@@ -228,9 +207,7 @@ def _finish(
     written = result.of("archive")
     if written:
         return Path(written[0]), []
-    return None, [{
-        "source": "archive", "what": result.at or str(folder), "why": result.why, "absent": False,
-    }]  # fmt: skip
+    return None, [{"source": "archive", **lack} for lack in result.lacks(result.at or str(folder))]
 
 
 def _remove_halves(folder: Path) -> None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from oddrank import job
 from oddrank.errors import OddrankError
 from oddrank.launch.launchers import LAUNCHERS
 from oddrank.machine import small_file
@@ -21,7 +20,6 @@ from oddrank.machine.settings import SETTINGS
 from oddrank.run.collect.children import Say
 
 _PIECE = 1 << 20
-SMALL = 1 << 20  # a file of the kernel is never longer
 # Variables of ranks that say where evidence is, and those that may be shown.
 FLIGHT_FILE = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 FLIGHT_PIPE = ("TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
@@ -76,11 +74,6 @@ class Rank:
     def name(self) -> str:
         return f"rank{self.rank}-{self.pid}"
 
-    @property
-    def is_same(self) -> bool:
-        """Whether the pid still means this process."""
-        return job.start_time(self.pid) == self.started
-
 
 @dataclass(frozen=True)
 class Target:
@@ -121,16 +114,14 @@ class Source:
 
 
 class Sink:
-    """Puts files into the node's folder, each whole or not at all, readable by the owner only."""
+    """Puts files into the node's folder, each whole or not at all, readable by the owner only.
+
+    room: bytes that may still be put.
+    """
 
     def __init__(self, folder: Path, room: int, say: Say) -> None:
         self.folder = folder
-        self._room, self._say = room, say
-
-    @property
-    def room(self) -> int:
-        """Bytes that may still be put."""
-        return self._room
+        self.room, self._say = room, say
 
     def at(self, what: object) -> None:
         """Says what is read next: the parent names it if it never ends."""
@@ -146,22 +137,17 @@ class Sink:
         """Writes a file; returns whether it did. size: if known, refuses what has no room."""
         pieces = [content] if isinstance(content, bytes) else content
         size = len(content) if isinstance(content, bytes) else size
-        if size > self._room:
+        if size > self.room:
             self.lacks(of or name, _no_room(size))
             return False
         try:
-            written = write(self.folder / name, pieces, self._room)
+            written = write(self.folder / name, pieces, self.room)
         except (OddrankError, OSError) as error:
             self.lacks(of or name, error)
             return False
-        self._room -= written
+        self.room -= written
         self._say({"file": {"name": name, "bytes": written, **({"of": of} if of else {})}})
         return True
-
-    def changed(self, name: str, nanoseconds: int) -> None:
-        """Gives a file that was put the time of change that it had."""
-        with suppress(OSError):
-            os.utime(self.folder / name, ns=(nanoseconds, nanoseconds))
 
 
 def write(file: Path, pieces: Iterable[bytes], most: int = 1 << 62) -> int:
@@ -230,17 +216,12 @@ def copy(sink: Sink, file: str | Path, name: str, owner: int | None = None) -> b
             content = pieces(source, facts.st_size)
             done = sink.put(name, content, facts.st_size, of=str(file))
             if done:
-                sink.changed(name, facts.st_mtime_ns)
+                with suppress(OSError):
+                    os.utime(sink.folder / name, ns=(facts.st_mtime_ns, facts.st_mtime_ns))
             return done
     except (OddrankError, OSError) as error:
         sink.lacks(file, error)
     return False
-
-
-def kernel_file(path: str) -> str:
-    """Returns the text of a file of the kernel, at most SMALL bytes. OSError if not readable."""
-    with open(path, "rb") as file:
-        return file.read(SMALL).decode(errors="backslashreplace").rstrip("\n")
 
 
 def iso(seconds: float) -> str:

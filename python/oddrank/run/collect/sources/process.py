@@ -8,12 +8,13 @@ from typing import Any
 
 from oddrank import _native, job
 from oddrank.machine import small_file
-from oddrank.run.collect.sources import Rank, Sink, Source, Target, kernel_file
+from oddrank.run.collect.sources import Rank, Sink, Source, Target
 from oddrank.trace.states import WORDS
 
 SCHEMA = "oddrank.process/1"
 _LOOK = 0.2  # seconds between two looks at CPU times and bytes
 _MOST_THREADS = 2048
+_LARGEST = 1 << 20  # a file of the kernel is never longer
 # No memory map, no command line, no variables: they are long, or may hold secrets. What is first
 # waits for no lock of the process's memory.
 _FILES = ("status", "wchan", "syscall", "stack", "io", "limits", "schedstat", "oom_score", "cgroup")
@@ -26,7 +27,12 @@ def _work(target: Target, rank: Rank | None, sink: Sink) -> None:
         return
     core = _native.core()
     folder = f"/proc/{rank.pid}"
-    threads = _numbers(f"{folder}/task", rank.pid, sink)[:_MOST_THREADS]
+    threads = [rank.pid]
+    try:
+        tids = sorted(int(name) for name in os.listdir(f"{folder}/task") if name.isdigit())
+        threads = sorted(tids, key=lambda tid: tid != rank.pid)[:_MOST_THREADS]
+    except OSError as error:
+        sink.lacks(f"{folder}/task", error)
     first = dict(zip(threads, core.trace_kernel_states(threads), strict=True))
     io = _io(folder)
     time.sleep(_LOOK)
@@ -59,12 +65,15 @@ def _work(target: Target, rank: Rank | None, sink: Sink) -> None:
     for name in _FILES:
         sink.at(f"{folder}/{name}")
         try:
-            found["files"][name] = kernel_file(f"{folder}/{name}")
+            with open(f"{folder}/{name}", "rb") as file:
+                text = file.read(_LARGEST).decode(errors="backslashreplace")
+            found["files"][name] = text.rstrip("\n")
         except OSError as error:
             unread.setdefault(error.strerror or repr(error), []).append(name)
     for why, names in unread.items():
         sink.lacks(f"{folder}/{','.join(names)}", why)
-    if not rank.is_same:  # its parent has reaped it, and the pid may be another's by now
+    # Its parent may have reaped it, and the pid may be another's by now.
+    if job.start_time(rank.pid) != rank.started:
         sink.lacks(folder, "the process ended while it was read")
         return
     sink.put(f"{rank.name}.process.json", json.dumps(found).encode())
@@ -95,15 +104,6 @@ def _thread(
 def _io(folder: str) -> dict[str, int]:
     lines = (line.partition(":") for line in small_file(f"{folder}/io").splitlines())
     return {name: int(value) for name, _, value in lines if value.strip().isdigit()}
-
-
-def _numbers(folder: str, first: int, sink: Sink) -> list[int]:
-    try:
-        numbers = sorted(int(name) for name in os.listdir(folder) if name.isdigit())
-    except OSError as error:
-        sink.lacks(folder, error)
-        return [first]
-    return sorted(numbers, key=lambda number: number != first)
 
 
 def parent_of(pid: int) -> int:

@@ -1,6 +1,5 @@
 """Copies oddrank's record files, and beside them what the kernel knows of their processes."""
 
-import errno
 import json
 import os
 from collections.abc import Sequence
@@ -14,7 +13,8 @@ from oddrank.trace import ranks, states
 
 
 def _work(target: Target, _: object, sink: Sink) -> None:
-    """Copies ranks' records before those of their children: they come first in the order."""
+    """Copies files that are records, those of ranks before those of their children."""
+    core = _native.core()
     files = [Path(file) for file in target.records]
     if not files:
         return
@@ -25,24 +25,15 @@ def _work(target: Target, _: object, sink: Sink) -> None:
     own = [file for file in files if file.name.startswith("rank")]
     for file in [*own, *(file for file in files if file not in own)]:
         sink.at(file)
-        copy_record(file, sink)
-
-
-def copy_record(file: Path, sink: Sink) -> None:
-    """Copies a file if it is a record: anybody may have put another one there."""
-    core = _native.core()
-    try:
-        with opened(file) as (source, facts):
-            if facts.st_size > core.TRACE_LARGEST:
-                raise OddrankError("it is larger than any record")
-            if os.pread(source, len(core.TRACE_MAGIC), 0) != core.TRACE_MAGIC:
-                raise OddrankError("it is no record, or its process died before it wrote any")
-            sink.put(file.name, pieces(source, facts.st_size), facts.st_size, of=str(file))
-    except OddrankError as error:
-        sink.lacks(file, error)
-    except OSError as error:
-        gone = error.errno == errno.ENOENT
-        sink.lacks(file, "it was removed meanwhile" if gone else error)
+        try:
+            with opened(file) as (source, facts):  # anybody may have put another one there
+                if facts.st_size > core.TRACE_LARGEST:
+                    raise OddrankError("it is larger than any record")
+                if os.pread(source, len(core.TRACE_MAGIC), 0) != core.TRACE_MAGIC:
+                    raise OddrankError("it is no record, or its process died before it wrote any")
+                sink.put(file.name, pieces(source, facts.st_size), facts.st_size, of=str(file))
+        except (OddrankError, OSError) as error:
+            sink.lacks(file, error)
 
 
 def _states(read: Sequence[ranks.Rank], sources: set[Path], target: Path) -> list[states.Seen]:

@@ -105,22 +105,16 @@ def _answered(files: list[str], asked: float) -> bool:
 
 def _files(rank: Rank) -> Iterator[str]:
     """Yields the paths at which a dump of the rank may be."""
-    for prefix in _prefixes(rank):
+    environ = rank.environ or os.environ  # of the same batch script, mostly
+    home = environ.get("HOME") or "/nowhere"
+    caches = filter(None, [environ.get("XDG_CACHE_HOME"), f"{home}/.cache"])
+    prefixes = [environ[name] for name in FLIGHT_FILE if environ.get(name)]
+    prefixes += [f"{folder}/torch/{name}" for folder in caches for name in _NAMES]
+    prefixes += [f"/tmp/{name}" for name in _NAMES]
+    for prefix in prefixes:
         yield f"{prefix}{rank.rank}"
         # torchft writes one for each quorum.
         yield from sorted(glob.glob(f"{glob.escape(prefix)}*_quorum_*/{rank.rank}"))
-
-
-def _prefixes(rank: Rank) -> Iterator[str]:
-    environ = rank.environ or os.environ  # of the same batch script, mostly
-    for name in FLIGHT_FILE:
-        if environ.get(name):
-            yield environ[name]
-    home = environ.get("HOME") or "/nowhere"
-    for folder in (environ.get("XDG_CACHE_HOME"), f"{home}/.cache"):
-        if folder:
-            yield from (f"{folder}/torch/{name}" for name in _NAMES)
-    yield from (f"/tmp/{name}" for name in _NAMES)
 
 
 def _errors(target: Target, _: object, sink: Sink) -> None:
@@ -131,22 +125,17 @@ def _errors(target: Target, _: object, sink: Sink) -> None:
         found[file] = rank
         # Its launcher's folder has one of each local rank: of those that have ended, too.
         if file.parent.name == str(rank.local_rank) and rank.local_rank is not None:
-            sink.at(file.parent.parent)
-            for name in _numbers(file.parent.parent):
-                number = rank.rank - rank.local_rank + int(name)
-                beside = Rank(number, int(name), rank.world, 0, 0, rank.uid, False)
-                found.setdefault(file.parent.parent / name / file.name, beside)
+            above = file.parent.parent
+            sink.at(above)
+            with suppress(OSError):
+                for name in sorted(filter(str.isdecimal, os.listdir(above))):
+                    number = rank.rank - rank.local_rank + int(name)
+                    beside = Rank(number, int(name), rank.world, 0, 0, rank.uid, False)
+                    found.setdefault(above / name / file.name, beside)
     for file, rank in found.items():
         sink.at(file)
         if os.path.lexists(file):
             copy(sink, file, f"torchelastic/rank{rank.rank}.error.json", rank.uid)
-
-
-def _numbers(folder: Path) -> list[str]:
-    try:
-        return sorted(name for name in os.listdir(folder) if name.isascii() and name.isdigit())
-    except OSError:
-        return []
 
 
 FLIGHT_RECORDER = Source("flight recorder", 12.0, 0.3, _dumps)
