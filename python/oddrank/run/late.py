@@ -134,31 +134,23 @@ def findings_of(told: Told, snapshot: Snapshot, hosts: Mapping[int, str]) -> lis
     """Returns a finding for each rank that is late now and was not."""
     found = []
     for kind, one in told.named:
-        who = Who("rank", (one.rank,), hosts.get(one.rank) or None)
         calls = _calls_text(kind, one.n, snapshot.records[one.rank], snapshot.contents)
-        found.append(_finding(who, one, calls, len(kind.ranks), on_device=kind.on_device))
+        clocks = "times that its device was in the calls" if kind.on_device else "wall clocks"
+        usual, spread = one.others / 1e3, "healthy spread (median of last minus first)"
+        by = f"{one.by / 1e6:.3g} s" if one.by >= 1e6 else f"{one.by / 1e3:.3g} ms"
+        found.append((OF_TWO if len(kind.ranks) == 2 else LATE).found(
+            Who("rank", (one.rank,), hosts.get(one.rank) or None),
+            Evidence(
+                "time from one collective to the next, without what it waits for others",
+                f"median of {calls}", usual + one.by / 1e3, "ms", usual,
+            ),
+            Evidence("arrives after the others by", clocks, one.behind / 1e3, "ms"),
+            Evidence(spread, "the same", one.spread / 1e3, "ms"),
+            Evidence("smallest delay that counts as late", "twice the spread", one.line / 1e3,
+                     "ms"),
+            by=by, share=one.share, calls=calls,
+        ))  # fmt: skip
     return found
-
-
-def _finding(who: Who, one: Late, calls: str, members: int, *, on_device: bool) -> Finding:
-    """In two reports in a row the rank was later than the healthy spread explains.
-
-    calls: what was compared, with its number. members: ranks of the group.
-    """
-    clocks = "times that its device was in the calls" if on_device else "wall clocks"
-    usual, spread = one.others / 1e3, "healthy spread (median of last minus first)"
-    by = f"{one.by / 1e6:.3g} s" if one.by >= 1e6 else f"{one.by / 1e3:.3g} ms"
-    return (OF_TWO if members == 2 else LATE).found(
-        who,
-        Evidence(
-            "time from one collective to the next, without what it waits for others",
-            f"median of {calls}", usual + one.by / 1e3, "ms", usual,
-        ),
-        Evidence("arrives after the others by", clocks, one.behind / 1e3, "ms"),
-        Evidence(spread, "the same", one.spread / 1e3, "ms"),
-        Evidence("smallest delay that counts as late", "twice the spread", one.line / 1e3, "ms"),
-        by=by, share=one.share, calls=calls,
-    )  # fmt: skip
 
 
 def _calls_text(kind: Kind, n: int, record: str, contents: Mapping[str, bytes]) -> str:

@@ -25,11 +25,6 @@ _PROGRAMS = os.path.join(os.path.dirname(__file__), "programs")
 _HOW = "ODDRANK_PROGRAMS"
 _TORCHS_HANDLER = "torch.utils.data._utils.signal_handling"
 
-# What `python -m` and the end of Python do has no public names.
-_runpy: Any = runpy
-_threading: Any = threading
-_atexit: Any = atexit
-
 
 def script(
     path: str, arguments: Sequence[str], packages: Packages, budget: float | None = BUDGET
@@ -67,7 +62,8 @@ def module(
     sys.argv[:] = [name, *arguments]
     _lead_path(os.getcwd())
     # `python -m` calls this function; it replaces __main__ in place and sets sys.argv[0].
-    _run(functools.partial(_runpy._run_module_as_main, name, alter_argv=True), packages, budget)
+    main = runpy._run_module_as_main  # type: ignore[attr-defined]
+    _run(functools.partial(main, name, alter_argv=True), packages, budget)
 
 
 def _lead_path(folder: str) -> None:
@@ -126,7 +122,7 @@ def _die_of_interrupt() -> None:
 
     Before that Python waits for threads and calls what atexit knows.
     """
-    for ends in (_threading._shutdown, _atexit._run_exitfuncs):
+    for ends in (threading._shutdown, atexit._run_exitfuncs):  # type: ignore[attr-defined]
         with suppress(KeyboardInterrupt):  # pressed again: it waits no longer
             ends()
     with suppress(Exception):  # the script may have closed it

@@ -33,12 +33,8 @@ class _Watch:
         return None
 
 
-def _hidden() -> None:
-    """Runs the sitecustomize of the user, or of the distribution."""
-    spec = PathFinder.find_spec("sitecustomize", [path for path in sys.path if path != _FOLDER])
-    if spec is not None and spec.loader is not None:
-        spec.loader.exec_module(module_from_spec(spec))
-
-
 sys.meta_path.insert(0, _Watch)
-_hidden()
+# The sitecustomize of the user, or of the distribution.
+_spec = PathFinder.find_spec("sitecustomize", [path for path in sys.path if path != _FOLDER])
+if _spec is not None and _spec.loader is not None:
+    _spec.loader.exec_module(module_from_spec(_spec))
