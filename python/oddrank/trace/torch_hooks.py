@@ -169,30 +169,23 @@ class _Hooks:
         return self._known.setdefault(key, known)
 
 
-def _look() -> None:
-    """Closes what has ended."""
+def _look(closely: bool = False) -> None:
+    """Closes what has ended. closely: also what only a wait ends, if nobody holds it any more."""
     for ticket, one in [*_open.items()]:
         try:  # in each call: suppress() takes longer
-            if one[0].is_completed() and _open.pop(ticket, None):
-                _closed(ticket, not one[1] and _has_failed(one[0]))
+            if one[0].is_completed():
+                failed = not one[1] and _has_failed(one[0])
+            elif closely and one[1] and sys.getrefcount(one[0]) <= 2:  # our list, the argument
+                one[2] += 1
+                if one[2] < 2:  # the first time torch may be about to return it
+                    continue
+                failed = False
+            else:
+                continue
+            if _open.pop(ticket, None):
+                _closed(ticket, failed)
         except Exception:  # a back end that cannot say it
             continue
-
-
-def _look_closely() -> None:
-    """Says also what has failed, and closes what only a wait ends if nobody holds it any more."""
-    for ticket, one in [*_open.items()]:
-        failed = False
-        if one[0].is_completed():
-            failed = not one[1] and _has_failed(one[0])
-        elif one[1] and sys.getrefcount(one[0]) <= 2:  # our list, and the argument
-            one[2] += 1
-            if one[2] < 2:  # the first time torch may be about to return it
-                continue
-        else:
-            continue
-        if _open.pop(ticket, None):
-            _closed(ticket, failed)
 
 
 def _has_failed(work: Any) -> bool:
@@ -230,8 +223,8 @@ def _watch() -> None:
         if not (_open or _calls):
             _wake.acquire()
         time.sleep(pause)
-        with suppress(Exception):  # of a back end: the others' ends are noted all the same
-            _look_closely()
+        with suppress(Exception):  # nothing may end this thread
+            _look(closely=True)
             _look_for_raised()
         last = next(reversed(_open), 0)
         pause = min(pause * _GROWTH, _LONGEST) if last == newest else _SHORTEST
