@@ -32,7 +32,7 @@ def timed(folder, program, *arguments):
         env={**os.environ, "ODDRANK_DIR": f"{folder}/records"}, check=True,
         timeout=PATIENCE.seconds(100),
     )  # fmt: skip
-    return collectives.timed(done.stdout.strip())
+    return collectives.read(done.stdout.strip(), timed=True)
 
 
 def test_the_newest_calls_with_a_time_are_noted(tmp_path):

@@ -125,8 +125,8 @@ def read(snapshot: Snapshot) -> dict[int, list[Collective]]:
     found = {}
     for rank, name in snapshot.records.items():
         with suppress(OddrankError):  # of another version
-            content = snapshot.contents[name]
-            found[rank] = [*collectives.read(name, content), *collectives.timed(name, content)]
+            record = (name, snapshot.contents[name])
+            found[rank] = [*collectives.read(*record), *collectives.read(*record, timed=True)]
     return found
 
 

@@ -16,7 +16,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from os import PathLike, fspath
 from types import ModuleType
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from oddrank import _native
 from oddrank.errors import OddrankError
@@ -56,7 +56,7 @@ class Collective(NamedTuple):
     state: Literal["open", "ended", "issued", "timed"]
     """open: begun and not ended. ended: completed or failed; gloo's send and recv end once they are
     waited for, or their Work is gone. issued: it goes on on a device (NCCL); its end is not
-    recorded. timed: of timed()."""
+    recorded. timed: of read(timed=True)."""
     begin_ns: int | None
     """Wall clock; None: overwritten by newer ones, or the record's clocks can't convert it."""
     end_ns: int | None
@@ -149,10 +149,7 @@ class ProcessGroup:
         return self.name if self.text in ("", "undefined") else self.text
 
 
-GroupFacts: TypeAlias = tuple[str, str, str, int, int | None, tuple[tuple[int, int, int], ...]]
-
-
-def group_of(found: GroupFacts, *progress: Any) -> ProcessGroup:
+def group_of(found: Sequence[Any], *progress: Any) -> ProcessGroup:
     """Makes a group of the compiled reader's tuple."""
     name, backend, text, size, own, runs = found
     return ProcessGroup(name, backend, text, size, own, ranks_of(runs), *progress)
@@ -185,22 +182,17 @@ def stop() -> None:
         _native.torch().stop_collectives()
 
 
-def read(path: str | PathLike[str], content: bytes | None = None) -> list[Collective]:
+def read(
+    path: str | PathLike[str], content: bytes | None = None, *, timed: bool = False
+) -> list[Collective]:
     """Reads the collectives that a record file still holds, in the order of issue.
 
     These are the newest ones and all open ones. The process may be running, hung or dead.
-    content: the record, if it is in no file. OddrankError if it is no record.
+    content: the record, if it is in no file. timed: instead of them the newest calls whose time on
+    a device is known; they end as much later than they were issued as they took there. OddrankError
+    if it is no record.
     """
-    found = _native.core().trace_collectives(fspath(path), content)
-    return [collective_of(each) for each in found]
-
-
-def timed(path: str | PathLike[str], content: bytes | None = None) -> list[Collective]:
-    """Reads the newest calls whose time on a device is known, with read()'s arguments.
-
-    They end as much later than they were issued as they took there.
-    """
-    found = _native.core().trace_collectives(fspath(path), content, timed=True)
+    found = _native.core().trace_collectives(fspath(path), content, timed=timed)
     return [collective_of(each) for each in found]
 
 
@@ -233,10 +225,14 @@ def after_import(name: str, act: Callable[[ModuleType], None]) -> None:
 
 
 class _Watch(MetaPathFinder):
-    """Waits for one import."""
+    """Waits for one import.
+
+    Stands in for the module's own loader, and puts it back when it loads the module.
+    """
 
     def __init__(self, name: str, act: Callable[[ModuleType], None]) -> None:
         self._name, self._act, self._asked = name, act, False
+        self._loader: Any = None
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -247,15 +243,8 @@ class _Watch(MetaPathFinder):
         self._asked = True
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and hasattr(spec.loader, "exec_module"):
-            spec.loader = cast(Any, _Loader(spec.loader, self._act))
+            self._loader, spec.loader = spec.loader, cast(Any, self)
         return spec
-
-
-class _Loader:
-    """Stands in for the module's own loader, and puts it back when it loads the module."""
-
-    def __init__(self, loader: Any, act: Callable[[ModuleType], None]) -> None:
-        self._loader, self._act = loader, act
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
