@@ -65,7 +65,7 @@ def where(paths: tuple[str, ...], all_threads: bool, json_path: str | None) -> i
     if not read:
         raise OddrankError(f"none of {len(refused)} files is a record that can be read")
     found = ranks.last_run(read)
-    of_jobs = ranks.by_job(found, jobs.job_of(chosen.files[0]))
+    of_jobs = ranks.by_job(found, chosen.files[0].parent.name)
     if json_path is not None:
         world = {"size": max(rank.world for rank in found)}
         data = {"job": ", ".join(of_jobs), "ranks": [rank.as_data() for rank in found]}

@@ -29,17 +29,15 @@ class Job:
 
     @property
     def ranks(self) -> set[int]:
-        return {int(name[2]) for file in self.files if (name := NAME.fullmatch(file.name))}
+        return {_rank_and_pid(file)[1] for file in self.files}
 
     def of_rank(self, number: int) -> list[Path]:
         """Returns all records of a rank: of its children and earlier runs too."""
-        names = ((file, NAME.fullmatch(file.name)) for file in self.files)
-        return [file for file, name in names if name and int(name[2]) == number]
+        return [file for file in self.files if _rank_and_pid(file)[1] == number]
 
     @property
     def lives(self) -> bool:
-        names = filter(None, (NAME.fullmatch(file.name) for file in self.files))
-        return any(job.start_time(int(name[3])) == int(name[4]) for name in names)
+        return any(job.start_time(_rank_and_pid(file)[2]) == started(file) for file in self.files)
 
     @property
     def age(self) -> tuple[int, float]:
@@ -51,8 +49,10 @@ class Job:
         """Returns `3 ranks, last event at 11:19`."""
         read, _ = ranks.snapshots(self.files)
         last = max((facts["last_ns"] or 0 for _, facts in read), default=0)
+        then, now = time.localtime(last / 1e9), time.localtime()
+        clock = time.strftime("%H:%M" if then[:3] == now[:3] else "%Y-%m-%d %H:%M", then)
         count = len(self.ranks)
-        at = f", last event at {_clock(last / 1e9)}" if last else ""
+        at = f", last event at {clock}" if last else ""
         return f"{count} rank{'' if count == 1 else 's'}{at}"
 
 
@@ -81,8 +81,8 @@ def find(paths: Iterable[str] = ()) -> Found:
     """
     names = list(paths)
     if not names:
-        newest, *others = here()
-        return Found(sorted(newest.files, key=_rank_and_pid), also=_also_here(newest, others))
+        newest = here()
+        return Found(sorted(newest[0].files, key=_rank_and_pid), also=_also_here(newest))
     files: list[Path] = []
     lacking: list[str] = []
     closed: list[Path] = []
@@ -99,17 +99,15 @@ def find(paths: Iterable[str] = ()) -> Found:
             is_job = any(each.folder.name == name for each in present)
             if number is None or (is_job and number not in present[0].ranks):
                 files += _of_jobs(name, present) or _below(Path(name), closed)
-                continue
-            rank_files, lack = _of_rank(number, present or here())
-            files += rank_files
-            lacking += lack
-            is_part = True
+            else:
+                files += _of_rank(number, present or here(), lacking)
+                is_part = True
         except OddrankError as error:
             lacking.append(str(error))
     if not files:
         raise OddrankError("; ".join(lacking))
     in_order = sorted(dict.fromkeys(files), key=_rank_and_pid)
-    also = _also_here(present[0], present[1:]) if is_part else ""
+    also = _also_here(present) if is_part else ""
     return Found(in_order, lacking, _closed(closed), also, is_part)
 
 
@@ -132,8 +130,8 @@ def here() -> list[Job]:
     found = []
     for folder in (folder for base in bases() for folder in below(base)):
         with suppress(OddrankError):  # removed since
-            found.append(Job(folder, records(folder)))
-    found = [each for each in found if each.files]
+            if files := records(folder):
+                found.append(Job(folder, files))
     if not found:
         raise OddrankError(
             f"no record of yours in {', '.join(map(str, bases()))}: call oddrank.arm() in the"
@@ -167,14 +165,12 @@ def _closed(folders: Sequence[Path], why: str = "") -> str:
     """Returns a line about folders that may not be looked into; "" if there is none."""
     if not folders:
         return ""
-    names = ", ".join(map(str, folders[:_MOST_NAMES]))
-    more = f" and {len(folders) - _MOST_NAMES} more" if len(folders) > _MOST_NAMES else ""
-    return f"cannot look into {names}{more}{why}: run as the job's user or as root"
+    return f"cannot look into {_named(folders)}{why}: run as the job's user or as root"
 
 
-def job_of(file: Path) -> str:
-    """Returns the job that a record belongs to: its folder's name."""
-    return file.parent.name
+def _named(names: Sequence[object]) -> str:
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(map(str, names[:_MOST_NAMES])) + more
 
 
 def is_own(file: Path) -> bool:
@@ -197,10 +193,8 @@ def _of_jobs(name: str, present: Sequence[Job]) -> list[Path]:
     found = found or [each for each in present if name and each.folder.name.startswith(name)]
     called = sorted({each.folder.name for each in found})
     if len(called) > 1:
-        more = f" and {len(called) - _MOST_NAMES} more" if len(called) > _MOST_NAMES else ""
         raise OddrankError(
-            f"{len(called)} jobs begin with {name} ({', '.join(called[:_MOST_NAMES])}{more}):"
-            " type more of the name"
+            f"{len(called)} jobs begin with {name} ({_named(called)}): type more of the name"
         )
     return [file for each in found for file in each.files]
 
@@ -233,24 +227,27 @@ def _below(path: Path, closed: list[Path]) -> list[Path]:
     return found
 
 
-def _of_rank(number: int, present: Sequence[Job]) -> tuple[list[Path], list[str]]:
-    """Returns the rank's and its children's records in the newest job; a line if it has none."""
-    found = present[0].of_rank(number)
+def _of_rank(number: int, present: Sequence[Job], lacking: list[str]) -> list[Path]:
+    """Returns the records of a rank and its children in the newest job; adds a line if it lacks."""
+    newest, *others = present
+    found = newest.of_rank(number)
     if any(map(is_own, found)):
-        return found, []
-    what = f"the newest job, {present[0].folder.name}, has no record of rank {number} here"
+        return found
+    lack = f"the newest job, {newest.folder.name}, has no record of rank {number} here"
     if found:
-        what += f", only {len(found)} of its child processes"
-    for other in present[1:]:
+        lack += f", only {len(found)} of its child processes"
+    for other in others:
         for file in filter(is_own, other.of_rank(number)):
-            return found, [
-                f"{what}; {other.folder.name} ({other.size_and_age()}) has one: name {file}"
-            ]
-    return found, [f"{what}: name a file or another job"]
+            size = other.size_and_age()
+            lacking.append(f"{lack}; {other.folder.name} ({size}) has one: name {file}")
+            return found
+    lacking.append(f"{lack}: name a file or another job")
+    return found
 
 
-def _also_here(newest: Job, others: Sequence[Job]) -> str:
+def _also_here(present: Sequence[Job]) -> str:
     """Returns a line about another job that runs or has more ranks; "" if there is none."""
+    newest, *others = present
     meant = [each for each in others if each.lives or len(each.ranks) > len(newest.ranks)]
     if not meant:
         return ""
@@ -266,11 +263,6 @@ def _changed(file: Path) -> float:
         return file.stat().st_mtime
     except OSError:  # removed since
         return 0.0
-
-
-def _clock(seconds: float) -> str:
-    then, now = time.localtime(seconds), time.localtime()
-    return time.strftime("%H:%M" if then[:3] == now[:3] else "%Y-%m-%d %H:%M", then)
 
 
 def _rank_and_pid(file: Path) -> tuple[str, int, int]:

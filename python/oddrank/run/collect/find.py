@@ -95,7 +95,7 @@ def _records(paths: Sequence[str], say: Say) -> None:
         with suppress(OSError):  # removed since
             owner = file.stat().st_uid
             ranks.append(Rank(facts["rank"], None, facts["world"], pid, started, owner, alive))
-    names = sorted(set(names)) or [jobs.job_of(found.files[0])]
+    names = sorted(set(names)) or [found.files[0].parent.name]
     if len(names) > 1:
         several = ", ".join(names[:_MOST_NAMES])
         raise OddrankError(f"these are records of {len(names)} jobs ({several}): name one")

@@ -141,7 +141,7 @@ def command(paths: tuple[str, ...], every: float, once: bool) -> int:
         now = look(files)
         if sys.stdout.isatty() and not once:
             sys.stdout.write(_CLEAR)
-        render.line(heading(now, jobs.job_of(files[0])), sys.stdout)
+        render.line(heading(now, files[0].parent.name), sys.stdout)
         render.table(COLUMNS, rows(before, now), sys.stdout)
         sys.stdout.flush()
         if once:
