@@ -44,18 +44,28 @@ class Armed:
     """
 
     def __init__(self, packages: Packages, budget: float | None) -> None:
+        if budget is not None and not 0 < budget <= 1:
+            raise OddrankError(f"budget={budget!r}: give a share of the CPU time, as 0.03, or None")
         self._arguments = (packages, budget)
-        self.path = _start(*self._arguments)
+        self.path = ""
+        self.__enter__()
 
     def remove(self) -> None:
         """Removes the hooks; the record stays readable. A second call does nothing."""
-        if self.path:
-            _stop()
-            self.path = ""
+        if not self.path:
+            return
+        self.path = ""
+        core = _native.core()
+        if core.trace_object() is not None and threading.gettrace() is core.trace_object():
+            threading.settrace(None)
+        core.trace_disarm()
+        _tell_children(None)
 
     def __enter__(self) -> "Armed":
         if not self.path:
-            self.path = _start(*self._arguments)
+            packages, budget = self._arguments
+            rules = packages_.rules(packages)
+            self.path = _begin(rules, _place(), is_child=is_worker(), budget=budget or 0.0)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -99,17 +109,10 @@ def arm_child(
     return _ArmChild(packages, place, budget)
 
 
-def _start(packages: Packages, budget: float | None) -> str:
-    """Returns the record's path; "" if there is no room, or another arm() records already."""
-    made = packages_.rules(packages)
-    if budget is not None and not 0 < budget <= 1:
-        raise OddrankError(f"budget={budget!r}: give a share of the CPU time, as 0.03, or None")
-    return _begin(made, _place(), is_child=is_worker(), budget=budget or 0.0)
-
-
 def _begin(
     made: list[tuple[str, str]], place: tuple[int, int, int, int], is_child: bool, budget: float
 ) -> str:
+    """Returns the record's path; "" if there is no room, or another arm() records already."""
     core = _native.core()
     if core.trace_armed():
         return ""
@@ -137,8 +140,12 @@ def _begin(
             f"oddrank cannot use ODDRANK_DIR={wanted}: the folder must have room, and only you may"
             f" write to it. The record is {path}"
         )
-    if core.trace_object() is not None:
-        _take_threads(core.trace_object())
+    hook = core.trace_object()
+    if hook is not None:
+        if threading.gettrace() is None:  # else another tool has set one
+            threading.settrace(hook)
+        if sys.gettrace() is not hook:
+            warn(f"oddrank records no lines: sys.settrace() belongs to {sys.gettrace()!r}")
         _quiet_imports()
     os.environ[job.INHERITED] = name
     collectives.start_with_torch(speaks=place[1] == 0 and not is_child)
@@ -148,27 +155,11 @@ def _begin(
     return path
 
 
-def _take_threads(hook: Any) -> None:
-    """Sets the hook for future threads, unless another tool has set one."""
-    if threading.gettrace() is None:
-        threading.settrace(hook)
-    if sys.gettrace() is not hook:
-        warn(f"oddrank records no lines: sys.settrace() belongs to {sys.gettrace()!r}")
-
-
 @functools.cache
 def _quiet_imports() -> None:
     """Imports installed modules without events, which cost a fifth of the time of an import."""
     own, name = vars(importlib._bootstrap), "_call_with_frames_removed"
     own[name] = _native.core().trace_quiet_imports(own[name])
-
-
-def _stop() -> None:
-    core = _native.core()
-    if core.trace_object() is not None and threading.gettrace() is core.trace_object():
-        threading.settrace(None)
-    core.trace_disarm()
-    _tell_children(None)
 
 
 def _tell_children(arms: _ArmChild | None) -> None:
@@ -221,15 +212,12 @@ def _place() -> tuple[int, int, int, int]:
 
 
 def _megabytes() -> float:
-    text = os.environ.get("ODDRANK_TRACE_MB", "")
-    try:
-        megabytes = float(text) if text else float(_DEFAULT_MB)
-    except ValueError:
-        megabytes = 0.0
-    if not 0.125 <= megabytes <= 1024:
-        warn(f"ODDRANK_TRACE_MB={text!r} is no size of 0.125 to 1024 MiB: {_DEFAULT_MB} is taken")
-        return float(_DEFAULT_MB)
-    return megabytes
+    text = os.environ.get("ODDRANK_TRACE_MB") or str(_DEFAULT_MB)
+    with suppress(ValueError):
+        if 0.125 <= (megabytes := float(text)) <= 1024:
+            return megabytes
+    warn(f"ODDRANK_TRACE_MB={text!r} is no size of 0.125 to 1024 MiB: {_DEFAULT_MB} is taken")
+    return float(_DEFAULT_MB)
 
 
 @functools.cache

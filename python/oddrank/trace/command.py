@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -145,16 +146,14 @@ def _refuse_several_writers(path: str | None) -> None:
     """Raises OddrankError if each node of a job would write `path` and replace the others'."""
     from oddrank import launch
 
-    try:
+    with suppress(LaunchError):
         nodes = launch.current().nodes
-    except LaunchError:
-        return
-    if path in {None, "-"} or nodes == 1:
-        return
-    raise OddrankError(
-        f"each of {nodes} nodes would write {path}: copy the records to one place first (srun"
-        " --ntasks-per-node 1 oddrank collect -o DIR), then name DIR in a shell of its own"
-    )
+        if nodes > 1 and path not in {None, "-"}:
+            raise OddrankError(
+                f"each of {nodes} nodes would write {path}: copy the records to one place first"
+                " (srun --ntasks-per-node 1 oddrank collect -o DIR), then name DIR in a shell of"
+                " its own"
+            )
 
 
 def _print_earlier_runs(count: int) -> None:

@@ -83,7 +83,13 @@ def _write(
     origin = min((s.begin_ns for s in sources if s.begin_ns is not None), default=0)
     clocks = _clocks(sources)
     own_ids = len({s.pid for s in sources}) < len(sources)
-    file.write(_head(origin, sources))
+    about: dict[str, Any] = {
+        "tool": f"oddrank {__version__}",
+        "world": max((source.world for source in sources), default=0),
+        "origin_ns": str(origin),  # Unix time of ts 0; as text, since readers would round it
+    }
+    head = f'{{"displayTimeUnit":"ns","otherData":{json.dumps(about)},"traceEvents":['
+    file.write(head.encode())
     written = events = 0
     is_first = True
     for i, source in enumerate(sources):
@@ -122,12 +128,3 @@ def _chunks(make: Callable[[], bytes]) -> Iterator[bytes]:
         while chunk := coming.result():
             coming = pool.submit(make)
             yield chunk
-
-
-def _head(origin: int, sources: Sequence[Rank]) -> bytes:
-    about: dict[str, Any] = {
-        "tool": f"oddrank {__version__}",
-        "world": max((source.world for source in sources), default=0),
-        "origin_ns": str(origin),  # Unix time of ts 0; as text, since readers would round it
-    }
-    return f'{{"displayTimeUnit":"ns","otherData":{json.dumps(about)},"traceEvents":['.encode()

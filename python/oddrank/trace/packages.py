@@ -46,7 +46,12 @@ def rules(packages: Packages = None) -> list[tuple[str, str]]:
     if packages is None:
         wanted: dict[str, str] = {}
     elif isinstance(packages, str):
-        wanted = parse(packages)
+        wanted = {}
+        for item in filter(None, (item.strip() for item in packages.split(","))):
+            package, _, level = item.partition("=")
+            if not package.strip():
+                raise OddrankError(f"packages: {item!r} has no package: write name=level")
+            wanted[package.strip()] = level.strip() or "lines"
     elif isinstance(packages, Mapping):
         wanted = dict(packages)
     elif isinstance(packages, Iterable):
@@ -66,17 +71,6 @@ def rules(packages: Packages = None) -> list[tuple[str, str]]:
     }
     chosen = {**own, **left, **wanted}
     return list(chosen.items())
-
-
-def parse(text: str) -> dict[str, str]:
-    """Parses `mypkg=lines,torch=calls`; a name alone is recorded by lines."""
-    parsed = {}
-    for item in filter(None, (item.strip() for item in text.split(","))):
-        package, _, level = item.partition("=")
-        if not package.strip():
-            raise OddrankError(f"packages: {item!r} has no package: write name=level")
-        parsed[package.strip()] = level.strip() or "lines"
-    return parsed
 
 
 def roots() -> tuple[list[str], list[str]]:

@@ -21,9 +21,9 @@ _STATES = {
     "T": "stopped",
     "t": "stopped by a debugger",
 }
-_HELD = {_STATES[letter] for letter in "DTt"}
+HELD = {_STATES[letter] for letter in "DTt"}
+"""The states in which the kernel keeps a thread from running."""
 _LAST_EVENTS = 128  # of all threads; more would slow down reading a thousand ranks
-_State: TypeAlias = tuple[str, int, int, int, str]
 _THREAD = "thread "  # before the name of one that raised
 _HERTZ = 100.0  # USER_HZ, the unit of times in /proc on every Linux
 # `short` cuts a path up to the end of these.
@@ -84,11 +84,6 @@ class Thread:
     state: str | None = None
     cpu: float | None = None
     """Seconds of CPU time between the two checks."""
-
-    @property
-    def held(self) -> str | None:
-        """The state in which the kernel keeps it from running; None if it may run."""
-        return self.state if self.state in _HELD else None
 
 
 @dataclass(frozen=True)
@@ -276,12 +271,10 @@ def runs_back(processes: Sequence[Rank]) -> list[int]:
         if not p.is_child and id(p) not in last:
             begins.setdefault(p.place, []).append(p.started)
 
-    def back(p: Rank) -> int:
-        if id(p) in last:
-            return 0
-        return 1 + sum(begin > p.started for begin in begins.get(p.place, ()))
-
-    return [back(p) for p in processes]
+    return [
+        0 if id(p) in last else 1 + sum(begin > p.started for begin in begins.get(p.place, ()))
+        for p in processes
+    ]
 
 
 def last_run(processes: Sequence[Rank]) -> list[Rank]:
@@ -422,20 +415,18 @@ def look_at(ranks: list[Rank], look: float) -> list[Rank]:
     before = dict(zip(ids, states(ids), strict=True))
     time.sleep(look)
     after = dict(zip(ids, states(ids), strict=True))
+
+    def looked_at(thread: Thread) -> Thread:
+        letter, ticks, _, _, wchan = after.get(thread.tid, ("", 0, 0, 0, ""))
+        if not letter or thread.ended:
+            return thread
+        cpu = (ticks - before[thread.tid][1]) / _HERTZ
+        return replace(thread, state=state_words(letter, wchan, cpu), cpu=cpu)
+
     return [
-        replace(rank, threads=tuple(_looked_at(each, before, after) for each in rank.threads))
-        if rank.alive
-        else rank
+        replace(rank, threads=tuple(map(looked_at, rank.threads))) if rank.alive else rank
         for rank in ranks
     ]
-
-
-def _looked_at(thread: Thread, before: dict[int, _State], after: dict[int, _State]) -> Thread:
-    letter, ticks, _, _, wchan = after.get(thread.tid, ("", 0, 0, 0, ""))
-    if not letter or thread.ended:
-        return thread
-    cpu = (ticks - before[thread.tid][1]) / _HERTZ
-    return replace(thread, state=state_words(letter, wchan, cpu), cpu=cpu)
 
 
 def state_words(letter: str, wchan: str, cpu: float) -> str:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from oddrank.finding import duration, fold, group_name, ranks_text
 from oddrank.pauses import Pause
 from oddrank.trace.collectives import Collective, op_name
-from oddrank.trace.ranks import Frame, Rank, Thread, short
+from oddrank.trace.ranks import HELD, Frame, Rank, Thread, short
 
 _MOST_OFF = 3  # functions to name that are not in the stacks
 _UNKNOWN = "  (line unknown: it runs too often to be recorded)"
@@ -64,17 +64,17 @@ def shown_threads(rank: Rank, all_threads: bool) -> list[Thread]:
 
 
 def _place(rank: Rank, all_threads: bool) -> Any:
-    collective = rank.collectives[0] if rank.collectives else None
-    issued = collective and (
-        collective.op, collective.group, collective.seq, collective.open
+    return (
+        rank.alive, rank.end, rank.thread_raised, rank.notes, rank.is_child, rank.step,
+        tuple((each.op, each.group, each.seq, each.open) for each in rank.collectives[:1]),
+        rank.sections, rank.pause and (rank.pause.kind, rank.pause.what), rank.gil_wanted is None,
+        # A stopped rank is in no group of sleeping ranks.
+        tuple(
+            (t.name, t.stack, t.hidden, t.state if t.state in HELD else None)
+            for t in shown_threads(rank, all_threads)
+        ),
+        rank.last_at,
     )  # fmt: skip
-    # `held` keeps a stopped rank out of a group of sleeping ranks.
-    stacks = tuple((t.name, t.stack, t.hidden, t.held) for t in shown_threads(rank, all_threads))
-    life = (rank.alive, rank.end)
-    place = (stacks, rank.last_at, rank.gil_wanted is None)
-    pause = rank.pause and (rank.pause.kind, rank.pause.what)
-    ends = (rank.thread_raised, rank.notes)
-    return (life, rank.is_child, rank.step, issued, rank.sections, pause, place, ends)
 
 
 def _progress(rank: Rank) -> tuple[int, int]:
@@ -165,7 +165,7 @@ def _group_lines(group: Group, all_threads: bool, now: float) -> Iterable[str]:
     if first.sections:
         yield f"  in section {' > '.join(first.sections)}"
     if first.pause is not None:
-        yield f"  {pause_text(first.pause, now if first.alive else None)}"
+        yield f"  {first.pause}{on_purpose(first.pause, now if first.alive else None)}"
     if first.gil_wanted is not None:
         yield f"  {gil_text(first.gil_wanted, now if first.alive else None)}"
     threads = shown_threads(first, all_threads)
@@ -174,8 +174,13 @@ def _group_lines(group: Group, all_threads: bool, now: float) -> Iterable[str]:
         yield f"  {name}{_states(group, i, all_threads)}{_sampled(thread, first, now)}"
         if thread.stack or first.alive or thread.tid != first.pid:
             yield from _stack_lines(thread)
-        else:
-            yield from _last_lines(first)
+            continue
+        ran = ""
+        if first.last_at is not None:
+            place, function = _frame(first.last_at)
+            ran = f": last at {place} in {function}"
+        yield f"    no code is running any more{ran}"
+        yield f"    last lines: oddrank trace tail {shlex.quote(first.file)}"
     if not threads:
         yield "  no thread has been recorded"
     yield from _missing_lines(first)
@@ -222,15 +227,11 @@ def _collective(rank: Rank, collective: Collective, now: float | None) -> str:
     return f"last collective: {name}"
 
 
-def pause_text(pause: Pause, now: float | None) -> str:
-    """Describes a pause. now: None if the process is not known to be alive."""
-    return f"{pause}{on_purpose(pause, now)}"
-
-
 def on_purpose(pause: Pause, now: float | None) -> str:
-    """Says that a pause is meant, and for how long it lasts, or since when it did. now: as above.
+    """Says that a pause is meant, and for how long it lasts, or since when it did.
 
-    A report may be read in another zone, and a pause may last for days: UTC, with the date.
+    now: None if the process is not known to be alive: then UTC, with the date. A report may be read
+    in another zone, and a pause may last for days.
     """
     if pause.since is None:
         return ", on purpose"
@@ -279,16 +280,6 @@ def _stack_lines(thread: Thread) -> Iterable[str]:
         yield f"    {place:<{width}}  {function}{_UNKNOWN if thread.stack[i].level else ''}"
     if thread.torn:
         yield "    (the stack changed while it was read: frames of different moments)"
-
-
-def _last_lines(rank: Rank) -> Iterable[str]:
-    """Yields the lines that replace the empty stack of a dead process."""
-    ran = "no code is running any more"
-    if rank.last_at is not None:
-        place, function = _frame(rank.last_at)
-        ran += f": last at {place} in {function}"
-    yield f"    {ran}"
-    yield f"    last lines: oddrank trace tail {shlex.quote(rank.file)}"
 
 
 def _frame(frame: Frame) -> tuple[str, str]:

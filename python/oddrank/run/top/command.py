@@ -17,7 +17,7 @@ from oddrank.finding import duration, ranks_text
 from oddrank.trace import jobs, ranks
 from oddrank.trace.collectives import Collective
 from oddrank.trace.ranks import Rank
-from oddrank.trace.where import call_text, gil_text, pause_text
+from oddrank.trace.where import call_text, gil_text, on_purpose
 
 COLUMNS = ("rank", "pid", "step", "steps/s", "last event", "in", "at", "CPU %", "RSS MiB",
            "workers")  # fmt: skip
@@ -96,7 +96,7 @@ def _call(rank: Rank, now: float) -> str:
     if rank.gil_wanted is not None:
         return gil_text(rank.gil_wanted, now)
     if rank.pause is not None:
-        return pause_text(rank.pause, now)
+        return f"{rank.pause}{on_purpose(rank.pause, now)}"
     first: Collective | None = next((each for each in rank.collectives if each.open), None)
     if first is None:
         return " > ".join(rank.sections)
