@@ -167,12 +167,10 @@ def _tell_children(arms: _ArmChild | None) -> None:
     from multiprocessing import process
 
     configuration = getattr(process.current_process(), "_config", None)
-    if not isinstance(configuration, dict):
-        return
-    if arms is None:
+    if isinstance(configuration, dict):
         configuration.pop("oddrank", None)
-    else:
-        configuration["oddrank"] = arms
+        if arms is not None:
+            configuration["oddrank"] = arms
 
 
 def is_worker() -> bool:

@@ -69,8 +69,7 @@ def rules(packages: Packages = None) -> list[tuple[str, str]]:
         for package, level in DEFAULTS.items()
         if "*" not in wanted and not any(package.startswith(f"{name}.") for name in wanted)
     }
-    chosen = {**own, **left, **wanted}
-    return list(chosen.items())
+    return [*{**own, **left, **wanted}.items()]
 
 
 def roots() -> tuple[list[str], list[str]]:

@@ -24,7 +24,6 @@ _STATES = {
 HELD = {_STATES[letter] for letter in "DTt"}
 """The states in which the kernel keeps a thread from running."""
 _LAST_EVENTS = 128  # of all threads; more would slow down reading a thousand ranks
-_THREAD = "thread "  # before the name of one that raised
 _HERTZ = 100.0  # USER_HZ, the unit of times in /proc on every Linux
 # `short` cuts a path up to the end of these.
 _INSTALLED = ("/site-packages/", "/dist-packages/")
@@ -296,10 +295,14 @@ def _rank(found: dict[str, Any], file: str, content: bytes | None) -> Rank:
     if not collectives and found["last_collective"]:
         collectives = [collective_of(found["last_collective"])]
     sections, pause = pauses.parted(found["sections"])
-    thread, _, at = found["raised_at"].partition("\n")
-    raised = End(None, None, found["raised"], found["message"])
-    if not thread.startswith(_THREAD):
-        thread, at = "", found["raised_at"]
+    end = End(found["end"], found["exit_code"], found["raised"], found["message"])
+    last_at, thread_raised = _place(found["raised_at"]), ""
+    if found["raised_at"].startswith("thread "):
+        thread, _, text = found["raised_at"].partition("\n")
+        place, comma = _place(text), "," if end.message else ""
+        at = f" at {place.function} ({os.path.basename(place.file)}:{place.line})" if place else ""
+        thread_raised = f"its {thread} raised {end.words}{comma}{at}"
+        end = replace(end, raised="", message="")
     return Rank(
         rank=found["rank"],
         host=found["host"],
@@ -323,7 +326,7 @@ def _rank(found: dict[str, Any], file: str, content: bytes | None) -> Rank:
         pause=pause,
         threads=tuple(_thread(each) for each in found["threads"]),
         gaps=tuple(_gaps(found)),
-        end=replace(End() if thread else raised, how=found["end"], exit_code=found["exit_code"]),
+        end=end,
         groups=tuple(
             group_of(facts, begun, issued or None, ended or None, seconds(last))
             for facts, begun, issued, ended, last in found["groups"]
@@ -339,8 +342,8 @@ def _rank(found: dict[str, Any], file: str, content: bytes | None) -> Rank:
         content=content,
         gil_wanted=seconds(found["gil_wanted_ns"]),
         sampled_since=seconds(found["sampled_since_ns"]),
-        last_at=None if thread else _place(at),
-        thread_raised=_thread_raised(thread, raised, _place(at)) if thread else "",
+        last_at=last_at,
+        thread_raised=thread_raised,
     )
 
 
@@ -365,12 +368,6 @@ def returned(rank: Rank, thread: Thread) -> bool:
     own = {file for kind, file in events if kind == "line"}
     ways = [kind for kind, file in events if file in own and kind in ("return", "unwind")]
     return ways[-1:] == ["return"]
-
-
-def _thread_raised(thread: str, raised: End, place: Frame | None) -> str:
-    at = f" at {place.function} ({os.path.basename(place.file)}:{place.line})" if place else ""
-    comma = "," if raised.message else ""
-    return f"its thread {thread.removeprefix(_THREAD)} raised {raised.words}{comma}{at}"
 
 
 def _place(text: str) -> Frame | None:
@@ -460,9 +457,4 @@ def short(file: str) -> str:
     for folder in _INSTALLED:
         if folder in file:
             return file.rpartition(folder)[2]
-    standard = os.path.dirname(os.__file__) + "/"
-    here = os.getcwd() + "/"
-    for folder in (standard, here):
-        if file.startswith(folder):
-            return file[len(folder) :]
-    return file
+    return file.removeprefix(os.path.dirname(os.__file__) + "/").removeprefix(os.getcwd() + "/")

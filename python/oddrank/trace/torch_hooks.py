@@ -45,9 +45,7 @@ _NO_CALLS = {"SPLIT", "NEW_WINDOW", "UNKNOWN"}
 _MESSAGES = {"send", "recv_", "recv_any_source_"}
 _WAITS = {*_MESSAGES, "reduce_scatter_", *_KINDS["REDUCE_SCATTER"][3:]}  # end in wait(), with gloo
 
-_closed: Any = None  # functions of _core
-_numbered: Any = None
-_issued: Any = None
+_core: Any = None
 _recording = _over = False
 _watches = False  # the thread runs; not in a forked child
 _idle = True  # and would have to be woken
@@ -98,7 +96,7 @@ class _Hooks:
             if 0 < len(_open) < _FEW:
                 _look()
             if thread in _calls:  # it raised an exception
-                _closed(_calls.pop(thread)[0], True)
+                _core.trace_collective_closed(_calls.pop(thread)[0], True)
             sent, got, partner = told.input_tensors, told.output_tensors, told.root
             n, m = len(sent), len(got)
             dtype, device = None, ""
@@ -124,27 +122,24 @@ class _Hooks:
                 pass
             elif counts:
                 self._count += 1
-                _numbered(ticket, self._count)
+                _core.trace_collective_numbered(ticket, self._count)
+            elif work is not None:
+                _core.trace_collective_numbered(ticket, work._get_sequence_number())
             else:
-                _numbered(ticket, self._number(work))
+                group: Any = self._group()
+                _core.trace_collective_numbered(ticket, group._get_sequence_number_for_group())
             if not tells_ends or (waits and not is_message and told.async_op):
-                _issued(ticket)
+                _core.trace_collective_issued(ticket)
             elif work is None:
-                _closed(ticket, False)
+                _core.trace_collective_closed(ticket, False)
             elif len(_open) >= _MOST:  # a back end whose Works never say that they have ended
-                _issued(ticket)
+                _core.trace_collective_issued(ticket)
             elif ticket:
                 _open[ticket] = [work, waits, 0]
                 if _idle:  # the thread has found nothing meanwhile
                     _rouse()
         except Exception:  # as above; KeyError: it began unseen
             return
-
-    def _number(self, work: Any) -> int:
-        if work is not None:
-            return int(work._get_sequence_number())
-        group: Any = self._group()
-        return int(group._get_sequence_number_for_group())
 
     def _know(self, key: tuple[int, int, int, bool, Any, str]) -> _Known:
         """key: of torch's name, tensors that go in and out, no partner, their type and device."""
@@ -183,7 +178,7 @@ def _look(closely: bool = False) -> None:
             else:
                 continue
             if _open.pop(ticket, None):
-                _closed(ticket, failed)
+                _core.trace_collective_closed(ticket, failed)
         except Exception:  # a back end that cannot say it
             continue
 
@@ -211,7 +206,7 @@ def _look_for_raised() -> None:
             frame = frame.f_back
         if frame is None and call[3] >= 0 and _calls.get(thread) is call:
             _calls.pop(thread, None)
-            _closed(call[0], True)
+            _core.trace_collective_closed(call[0], True)
 
 
 def _watch() -> None:
@@ -271,11 +266,9 @@ def _end() -> None:
 
 def start() -> None:
     """Records the collectives of all groups, also of later ones, while this process is armed."""
-    global _closed, _numbered, _issued, _recording
-    core = _native.core()
-    _closed, _numbered = core.trace_collective_closed, core.trace_collective_numbered
-    _issued = core.trace_collective_issued
-    core.trace_collective_sink()  # notes in the record that it has them from now on
+    global _core, _recording
+    _core = _native.core()
+    _core.trace_collective_sink()  # notes in the record that it has them from now on
     _recording = True
     _install()
 

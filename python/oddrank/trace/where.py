@@ -205,10 +205,8 @@ def _missing_lines(rank: Rank) -> Iterable[str]:
 
 def call_text(rank: Rank, collective: Collective) -> str:
     """Returns a collective as all commands name it: all_reduce 16 of default_pg (ranks 0-3)."""
-    title = collective.group
-    for group in rank.groups:
-        if (group.name, group.ranks) == (collective.group, collective.ranks):
-            title = group.title
+    name = (collective.group, collective.ranks)
+    title = next((g.title for g in rank.groups if (g.name, g.ranks) == name), collective.group)
     number = "" if collective.seq is None else f" {collective.seq}"
     return f"{op_name(collective.op)}{number} of {group_name(title, collective.ranks)}"
 
@@ -257,16 +255,13 @@ def _sampled(thread: Thread, rank: Rank, now: float) -> str:
 
 def _states(group: Group, i: int, all_threads: bool) -> str:
     """Describes the kernel's states and the CPU time of thread `i` in all ranks of the group."""
-    states, cpu = set(), 0.0
-    for rank in group:
-        threads = shown_threads(rank, all_threads)
-        if i < len(threads) and threads[i].state is not None:
-            states.add(threads[i].state or "")
-            cpu = max(cpu, threads[i].cpu or 0.0)
+    threads = [shown_threads(rank, all_threads)[i] for rank in group]
+    states = sorted({thread.state for thread in threads if thread.state is not None})
     if not states:
         return ""
+    cpu = max(thread.cpu or 0.0 for thread in threads)
     used = f", {cpu:.2f} s of CPU time during this check" if cpu else ", using no CPU"
-    return f" ({' or '.join(sorted(states))}{used})"
+    return f" ({' or '.join(states)}{used})"
 
 
 def _stack_lines(thread: Thread) -> Iterable[str]:
