@@ -13,7 +13,6 @@ import collections
 import os
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -28,6 +27,7 @@ import torch.distributed as dist
 
 import forked
 import harness
+import processes
 from oddrank import forks
 
 _SCRIPT = os.path.abspath(__file__)
@@ -66,27 +66,26 @@ def start(kind: str, environ: dict[str, str], leaves: bool, folder: str) -> int:
 def job(kind: str, leaves: bool) -> list[str]:
     """Runs a job; returns how each rank ended."""
     folder = tempfile.mkdtemp(prefix="oddrank-")  # no context: a rank would leave it, too
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    own = {
-        "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": port, "ODDRANK_DIR": f"{folder}/records",
-    }  # fmt: skip
-    ranks = {
-        start(kind, {**own, "RANK": str(rank), "LOCAL_RANK": str(rank)}, leaves, folder)
-        for rank in range(2)
-    }
-    ends, limit = [], time.monotonic() + _LONGEST
-    while ranks:
-        for pid in [*ranks]:
-            if time.monotonic() > limit:
-                os.kill(pid, signal.SIGKILL)
-            done, status = os.waitpid(pid, os.WNOHANG)
-            if done:
-                ranks.remove(pid)
-                code = os.waitstatus_to_exitcode(status)
-                ends.append(_ENDS.get(code, f"exit code {code}"))
-        time.sleep(0.01)
+    with processes.held_port() as port:
+        own = {
+            "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port), "ODDRANK_DIR": f"{folder}/records",
+        }  # fmt: skip
+        ranks = {
+            start(kind, {**own, "RANK": str(rank), "LOCAL_RANK": str(rank)}, leaves, folder)
+            for rank in range(2)
+        }
+        ends, limit = [], time.monotonic() + _LONGEST
+        while ranks:
+            for pid in [*ranks]:
+                if time.monotonic() > limit:
+                    os.kill(pid, signal.SIGKILL)
+                done, status = os.waitpid(pid, os.WNOHANG)
+                if done:
+                    ranks.remove(pid)
+                    code = os.waitstatus_to_exitcode(status)
+                    ends.append(_ENDS.get(code, f"exit code {code}"))
+            time.sleep(0.01)
     if set(ends) != {"well"}:
         print(kind, leaves, ends, Path(folder, "out").read_text()[-3000:], file=sys.stderr)
     shutil.rmtree(folder, ignore_errors=True)
