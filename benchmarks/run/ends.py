@@ -1,12 +1,16 @@
 """Counts how jobs of two ranks over gloo end: alone, armed, and under `oddrank run`.
 
 Ranks are forks of this process, which has imported torch. They end as any Python does, and free
-their objects then. Every other job leaves its process group to that, as many scripts do.
+their objects then. Jobs end in three ways in turn: they destroy their process group, they leave it
+to Python's end, as many scripts do, or Ctrl-C ends them while they train.
+
+well: ranks that returned, or that Ctrl-C ended.
 
 aborted: ranks that SIGABRT ended, by "terminate called without an active exception": gloo's thread
 lets go of the last collective's tensor, and asks for the GIL while Python ends. Python before 3.14
 ends such a thread by unwinding its stack, through destructors of torch. It needs no oddrank.
 hung: ranks that did not end within a minute.
+told: jobs of which oddrank said something, though no rank is at fault in any but the aborted.
 """
 
 import collections
@@ -32,7 +36,10 @@ from oddrank import forks
 
 _SCRIPT = os.path.abspath(__file__)
 _LONGEST = 60.0
-_ENDS = {0: "well", -signal.SIGABRT: "aborted", -signal.SIGKILL: "hung"}
+_ENDS = {
+    0: "well", -signal.SIGINT: "well", -signal.SIGABRT: "aborted", -signal.SIGKILL: "hung",
+}  # fmt: skip
+_HOW = ("destroys", "leaves", "interrupted")
 KINDS = {
     "alone": (),
     "armed": ("-c", "import oddrank, runpy, sys; oddrank.arm(); del sys.argv[0]\n"
@@ -41,15 +48,19 @@ KINDS = {
 }  # fmt: skip
 
 
-def trains(leaves: bool) -> None:
+def trains(how: str) -> None:
     dist.init_process_group("gloo")
     for _ in range(5):
         dist.all_reduce(torch.ones(1))
-    if not leaves:
+    if how == "interrupted":
+        Path(f"trains{dist.get_rank()}").touch()
+        while True:
+            dist.all_reduce(torch.ones(1))
+    if how == "destroys":
         dist.destroy_process_group()
 
 
-def start(kind: str, environ: dict[str, str], leaves: bool, folder: str) -> int:
+def start(kind: str, environ: dict[str, str], how: str, folder: str) -> int:
     """Forks a rank; returns its pid. In the rank it does not return."""
     if pid := os.fork():
         return pid
@@ -59,12 +70,12 @@ def start(kind: str, environ: dict[str, str], leaves: bool, folder: str) -> int:
     os.dup2(output, 2)
     os.environ.update(environ)
     forks.begin_anew()
-    forked.run_python([*KINDS[kind], _SCRIPT, "leaves" if leaves else "ends"])
+    forked.run_python([*KINDS[kind], _SCRIPT, how])
     sys.exit(0)
 
 
-def job(kind: str, leaves: bool) -> list[str]:
-    """Runs a job; returns how each rank ended."""
+def job(kind: str, how: str) -> list[str]:
+    """Runs a job; returns how each rank ended, and "told" if oddrank said something."""
     folder = tempfile.mkdtemp(prefix="oddrank-")  # no context: a rank would leave it, too
     with processes.held_port() as port:
         own = {
@@ -72,11 +83,16 @@ def job(kind: str, leaves: bool) -> list[str]:
             "MASTER_PORT": str(port), "ODDRANK_DIR": f"{folder}/records",
         }  # fmt: skip
         ranks = {
-            start(kind, {**own, "RANK": str(rank), "LOCAL_RANK": str(rank)}, leaves, folder)
+            start(kind, {**own, "RANK": str(rank), "LOCAL_RANK": str(rank)}, how, folder)
             for rank in range(2)
         }
         ends, limit = [], time.monotonic() + _LONGEST
+        interrupts = how == "interrupted"
         while ranks:
+            if interrupts and len([*Path(folder).glob("trains*")]) == len(ranks):
+                interrupts = False
+                for pid in ranks:
+                    os.kill(pid, signal.SIGINT)
             for pid in [*ranks]:
                 if time.monotonic() > limit:
                     os.kill(pid, signal.SIGKILL)
@@ -86,8 +102,11 @@ def job(kind: str, leaves: bool) -> list[str]:
                     code = os.waitstatus_to_exitcode(status)
                     ends.append(_ENDS.get(code, f"exit code {code}"))
             time.sleep(0.01)
+    output = Path(folder, "out").read_text()
+    if any(line.startswith("oddrank") for line in output.splitlines()):
+        ends.append("told")
     if set(ends) != {"well"}:
-        print(kind, leaves, ends, Path(folder, "out").read_text()[-3000:], file=sys.stderr)
+        print(kind, how, ends, output[-3000:], file=sys.stderr)
     shutil.rmtree(folder, ignore_errors=True)
     return ends
 
@@ -97,16 +116,16 @@ def main() -> None:
     ends: dict[str, collections.Counter[str]] = {kind: collections.Counter() for kind in KINDS}
     for number in range(arguments.repetitions):
         for kind in KINDS:
-            ends[kind].update(job(kind, leaves=bool(number % 2)))
+            ends[kind].update(job(kind, _HOW[number % len(_HOW)]))
     rows = [
-        {"jobs": kind, "ranks": sum(found.values()), **{how: found[how] for how in _ENDS.values()}}
+        {"jobs": kind, **{how: found[how] for how in (*dict.fromkeys(_ENDS.values()), "told")}}
         for kind, found in ends.items()
     ]
     harness.report("run/ends", rows, arguments.json)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] in (["leaves"], ["ends"]):
-        trains(sys.argv[1] == "leaves")
+    if sys.argv[1:] in [[how] for how in _HOW]:
+        trains(sys.argv[1])
     else:
         main()
