@@ -3,7 +3,7 @@
 import json
 from random import Random
 
-from oddrank.bench.saved import read
+from oddrank.bench.comparison import read
 from oddrank.report import envelope
 
 WORLD = {"size": 4, "nodes": 1, "launcher": "torchrun", "job": "1"}

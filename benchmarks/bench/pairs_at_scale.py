@@ -23,7 +23,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from harness import machine
 from oddrank.bench.pairs.judge import PAIRS, RECHECK, Judge, settle
-from oddrank.bench.pairs.measurement import nodes_of
 from oddrank.bench.pairs.report import squares_of
 from oddrank.bench.pairs.schedule import (
     Game,
@@ -32,7 +31,7 @@ from oddrank.bench.pairs.schedule import (
     unpack,
 )
 from oddrank.bench.pairs.stages import games_of_all, games_of_recheck
-from oddrank.control.stages import RankState, RunState
+from oddrank.control.stages import RankState, RunState, nodes_of
 
 NOISE, SLOWER, REPEATS = 0.03, 0.3, 4
 

@@ -9,8 +9,7 @@ import pytest
 from bench.told import refusal, refusals, told
 from job import job
 from oddrank.bench import split
-from oddrank.bench.case import DTYPES, NO_OP, OPS
-from oddrank.bench.collectives import COLLECTIVES, REDUCED, ROOT, parts_of
+from oddrank.bench.case import COLLECTIVES, DTYPES, NO_OP, OPS, REDUCED, ROOT, parts_of
 from oddrank.bench.command import run
 from oddrank.bench.data import Row
 from oddrank.bench.plan import cases_of, in_turn

@@ -9,8 +9,7 @@ from bench.told import refusal
 from oddrank import _native
 from oddrank.bench.backend import ALIGNMENT, runs_of
 from oddrank.bench.c10d import C10d
-from oddrank.bench.case import DTYPES, NO_OP, OPS, Case
-from oddrank.bench.collectives import COLLECTIVES
+from oddrank.bench.case import COLLECTIVES, DTYPES, NO_OP, OPS, Case
 from oddrank.bench.native import Native, NativeOperation
 from oddrank.bench.sweep import SweepOptions, _choose
 from oddrank.control.stages import RunState

@@ -11,8 +11,7 @@ import pytest
 
 from bench.nccl_process import in_process
 from oddrank import _native
-from oddrank.bench.case import DTYPES, NO_OP, OPS, Case
-from oddrank.bench.collectives import COLLECTIVES
+from oddrank.bench.case import COLLECTIVES, DTYPES, NO_OP, OPS, Case
 from oddrank.bench.native import Native
 from oddrank.bench.verify import Values
 from oddrank.errors import OddrankError

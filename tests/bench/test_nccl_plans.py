@@ -10,9 +10,8 @@ import pytest
 
 from bench.nccl_process import in_process, make_fake, real_nccl
 from golden import Golden
-from oddrank.bench.case import DTYPES, NO_OP, OPS, Case
-from oddrank.bench.collectives import COLLECTIVES, REDUCED, Segment
-from oddrank.bench.nccl_calls import Plan, plan_of, refusal
+from oddrank.bench.case import COLLECTIVES, DTYPES, NO_OP, OPS, REDUCED, Case, Segment
+from oddrank.bench.native import Plan, plan_of, refusal
 
 # With and without the functions of 2.28.
 NEW, GROUPED = (), ("ncclAlltoAll", "ncclGather", "ncclScatter")

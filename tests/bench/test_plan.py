@@ -11,8 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bench.told import refusal, refusals
-from oddrank.bench.case import Case, parse_size, parse_sizes, size_text
-from oddrank.bench.collectives import COLLECTIVES
+from oddrank.bench.case import COLLECTIVES, Case, parse_size, parse_sizes, size_text
 from oddrank.bench.plan import (
     ARRIVALS,
     LEAST,

@@ -11,8 +11,7 @@ from job import job
 from measured_rows import result
 from oddrank import launch
 from oddrank.bench import report, verify
-from oddrank.bench.case import Case
-from oddrank.bench.collectives import COLLECTIVES
+from oddrank.bench.case import COLLECTIVES, Case
 from oddrank.bench.plan import Pass
 from oddrank.bench.row import Table, cells, summarise
 from oddrank.control.stages import RankState, RunState

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from bench.told import refusal
 from oddrank import OddrankError
+from oddrank.bench.comparison import Saved, read
 from oddrank.bench.plot import names
-from oddrank.bench.saved import Saved, read
 from saved_runs import report, row, saved, write
 
 REPORT = '{"schema": "oddrank.report/1", '

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oddrank.replicas import findings, gathers, majority
+from oddrank.replicas import findings, groups, majority
 
 LINE = ["params", "w", "float32", [2]]
 
@@ -45,13 +45,13 @@ def test_a_missing_tensor_is_told_and_the_shared_ones_stay():
 
 @given(st.lists(st.integers(0, 10_000), min_size=1, max_size=40, unique=True))
 def test_ranks_come_back_from_their_text(ranks: list[int]):
-    assert gathers.from_text(gathers.as_text(ranks)) == tuple(ranks)
+    assert groups.from_text(groups.as_text(ranks)) == tuple(ranks)
 
 
 def test_regular_groups_have_short_texts():
     for ranks in (range(0, 10_000, 8), (5, 4, 3), (7,), (1, 0)):
-        text = gathers.as_text(tuple(ranks))
-        assert gathers.from_text(text) == tuple(ranks)
+        text = groups.as_text(tuple(ranks))
+        assert groups.from_text(text) == tuple(ranks)
         assert len(text) < 14
 
 

@@ -5,7 +5,7 @@ import pytest
 from job import job
 from launchers import Order, Plan, env
 from made_up import run_by_rank
-from oddrank.bench.findings import mismatch_evidence
+from oddrank.bench.verify import mismatch_evidence
 from oddrank.selftest import Options
 from oddrank.selftest.stages import collectives
 from selftest.said import check

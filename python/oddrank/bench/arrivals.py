@@ -6,11 +6,10 @@ The rule is in oddrank.peers.
 import statistics
 from array import array
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import repeat
 from typing import Any, TypeAlias, TypedDict
 
-from oddrank.bench import findings
 from oddrank.bench.backend import Block, Operation, one_by_one
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
@@ -19,8 +18,8 @@ from oddrank.bench.plan import ARRIVALS, Budget
 from oddrank.bench.sampling import ENOUGH
 from oddrank.control.stages import AnyStage, Context, RunState, Stage, Timestamps
 from oddrank.errors import OddrankError
-from oddrank.finding import Finding
-from oddrank.peers import SMALLEST_EFFECT, Arrival, both_times, late_ranks, quantiles_of
+from oddrank.finding import Evidence, Finding, Row, Who
+from oddrank.peers import SMALLEST_EFFECT, Arrival, Late, both_times, late_ranks, quantiles_of
 from oddrank.process_group import Group, connect
 
 # Error bound of a clock that could not be compared with rank 0's.
@@ -169,11 +168,50 @@ def _run(group: Group, operation: Operation, timestamps: Timestamps, count: int)
 
 def _judge(run: RunState, results: Mapping[int, _Result]) -> list[Finding]:
     """Returns the findings if there is no recheck; else those of `_judge_recheck` replace them."""
-    return [findings.late(run, one, findings.LATE_ONCE) for one in late_ranks(_read(results))]
+    return [_late(run, one, LATE_ONCE) for one in late_ranks(_read(results))]
 
 
 def _judge_recheck(run: RunState, results: Mapping[int, _Result]) -> list[Finding]:
     first, again = of(run), _read(results)
     sure = are_enough(first) and are_enough(again)
-    row = findings.LATE if sure else findings.LATE_IN_FEW
-    return [findings.late(run, one, row) for one in both_times(first, again)]
+    row = LATE if sure else LATE_IN_FEW
+    return [_late(run, one, row) for one in both_times(first, again)]
+
+
+# fmt: off
+# In both measurements the rank was later than the healthy spread explains.
+LATE = Row(
+    "late-arrival", "late", "{who} arrives {by} late at collectives: in {share:.0%} of {n}"
+    " iterations the others wait for it",
+    ("high", "measured twice, and its median is outside the range of the others"),
+    ("top -H on its host: which processes use the cores of this rank",
+     "oddrank trace where, during training: what it does while the others wait"))
+# With no time for the second measurement, or too few iterations: names no rank.
+LATE_ONCE = Row(
+    "not-measured-again", "unknown",
+    "{rank} arrived late once, and there was no time to measure again",
+    ("low", "seen in one measurement"), ("run it again, with a longer --deadline",))
+LATE_IN_FEW = Row(
+    "too-few-iterations", "unknown", "{rank} seems to arrive {by_ms:.3g} ms late, but in only {n}"
+    f" iterations: {ENOUGH} are needed",
+    ("low", "too few iterations fit into the budget"), ("run it again, with a longer --budget",))
+# fmt: on
+
+
+def _late(run: RunState, one: Late, row: Row) -> Finding:
+    who = run.who([one.rank])
+    by = f"{one.by / 1e3:.3g} ms" if one.by >= 100 else f"{one.by:.0f} us"
+    if row is LATE and run.world < 3:
+        row = replace(row, sure=("medium", "measured twice, but with only one other rank to"
+                                 " compare with"))  # fmt: skip
+    return row.found(
+        who if row.cause == LATE.cause else Who("rank"),
+        Evidence(
+            "time between leaving a collective and the next", "4-byte all_reduces, median",
+            one.others + one.by, "us", one.others,
+        ),
+        Evidence("arrives after the others by", "the same, clocks aligned", one.behind, "us"),
+        Evidence("healthy spread (median of last minus first)", "the same", one.spread, "us"),
+        Evidence("smallest delay that counts as late", "twice the spread", one.line, "us"),
+        rank=who, by=by, share=one.share, n=one.n, by_ms=one.by / 1e3,
+    )  # fmt: skip

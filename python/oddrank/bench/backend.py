@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from oddrank import _native
-from oddrank.bench.case import Case
-from oddrank.bench.collectives import COLLECTIVES
+from oddrank.bench.case import COLLECTIVES, Case
 from oddrank.control.stages import Timestamps
 
 # Sampling cuts blocks of 20 ms: in longer blocks a run takes less than 0.6 ms, and an event between

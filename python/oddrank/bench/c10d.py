@@ -13,9 +13,8 @@ from itertools import cycle, islice, pairwise
 from typing import Any
 
 from oddrank.bench.backend import Block, Noise, buffers, offsets, one_by_one, queued
-from oddrank.bench.case import DTYPES, Case
-from oddrank.bench.collectives import COLLECTIVES, ROOT, split_counts
-from oddrank.bench.nccl_calls import refusal
+from oddrank.bench.case import COLLECTIVES, DTYPES, ROOT, Case, split_counts
+from oddrank.bench.native import refusal
 from oddrank.process_group import Group
 
 Call = Callable[[], Any]

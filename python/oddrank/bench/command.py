@@ -7,9 +7,8 @@ from typing import Any
 import click
 
 from oddrank import launch, render
-from oddrank.bench import comparison, report, saved, split, sweep
-from oddrank.bench.case import DTYPE_ALIASES, DTYPES, OPS, parse_size, parse_sizes
-from oddrank.bench.collectives import COLLECTIVES
+from oddrank.bench import comparison, report, split, sweep
+from oddrank.bench.case import COLLECTIVES, DTYPE_ALIASES, DTYPES, OPS, parse_size, parse_sizes
 from oddrank.bench.data import Row
 from oddrank.bench.pairs import stages as pairs_stages
 from oddrank.bench.pairs.judge import Judge
@@ -260,7 +259,7 @@ def compare(  # noqa: PLR0917 (click passes them by name)
 
     Exit codes: 0 healthy; 1 odd or unknown; 2 not readable, or different worlds; 3 incomplete.
     """
-    one, other = saved.read(a), saved.read(b)
+    one, other = comparison.read(a), comparison.read(b)
     found = comparison.compare_runs(one, other, within=within, force=force)
     made = comparison.report(found, one, other)
     stream = sys.stderr if json_path == "-" else sys.stdout
@@ -295,6 +294,6 @@ def plot(files: tuple[str, ...], output: str, only: tuple[str, ...]) -> None:
 
     pictures.check_target(output, "-o")
     pictures.matplotlib()  # fails early without it
-    runs = [saved.read(file) for file in files]
+    runs = [comparison.read(file) for file in files]
     pictures.write(draw_curves(collect(runs, only)), output, "-o")
     render.line(f"drawn: {output}", sys.stdout)

@@ -8,8 +8,7 @@ from itertools import product
 from typing import NamedTuple
 
 from oddrank.bench.backend import capacity_of, needed
-from oddrank.bench.case import DTYPES, Case
-from oddrank.bench.collectives import COLLECTIVES
+from oddrank.bench.case import COLLECTIVES, DTYPES, Case
 from oddrank.bench.sampling import MOST_PASSES, PASSES_THAT_TELL
 from oddrank.errors import OddrankError
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from oddrank.bench.case import size_text
+from oddrank.bench.comparison import Saved
 from oddrank.bench.data import Row
-from oddrank.bench.saved import Saved
 from oddrank.errors import OddrankError
 from oddrank.pictures import COLOURS, matplotlib, plain
 

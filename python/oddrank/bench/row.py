@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import TextIO
 
 from oddrank.bench import split
-from oddrank.bench.case import NO_OP, Case, size_text
-from oddrank.bench.collectives import COLLECTIVES
+from oddrank.bench.case import COLLECTIVES, NO_OP, Case, size_text
 from oddrank.bench.data import PassResult, Row
 from oddrank.bench.plan import Pass
 from oddrank.bench.sampling import error_of_passes

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from oddrank.bench import arrivals, findings, native, split, verify
+from oddrank.bench import arrivals, native, split, verify
 from oddrank.bench.backend import Backend, Operation
 from oddrank.bench.c10d import C10d
 from oddrank.bench.case import Case
@@ -147,7 +147,7 @@ def _stage(one_pass: Pass, options: SweepOptions, budget: Budget) -> AnyStage:
         if not seen:
             return []
         views = {rank: result["wrong_ranks"] for rank, result in results.items()}
-        return [findings.origin_of(run, one_pass.name, seen, views, split.groups_of(run))]
+        return [verify.origin_of(run, one_pass.name, seen, views, split.groups_of(run))]
 
     seconds = _PATIENCE + options.budget + one_pass.case.bytes / _BYTES_PER_SECOND
     return Stage(

@@ -3,14 +3,17 @@
 csrc/bench/verify fills and compares the values in place, on the host or on the GPU.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from oddrank import _native
 from oddrank.bench.backend import Backend, Operation
 from oddrank.bench.c10d import all_gather
-from oddrank.bench.case import DTYPES, NO_OP, Case
-from oddrank.bench.collectives import COLLECTIVES, Segment
+from oddrank.bench.case import COLLECTIVES, DTYPES, NO_OP, Case, Segment
 from oddrank.bench.data import Mismatch
+from oddrank.control.stages import RunState
+from oddrank.finding import Evidence, Finding, Row, Who, ranks_text
 from oddrank.process_group import Group
 
 # Most runs of a case whose elements can't add up all ranks: each run has other contributors.
@@ -145,3 +148,88 @@ def gathered_wrong(
     every = [Segment(rank * count, count, rank, start) for rank in range(group.world)]
     found = values.check(pieces.data_ptr(), case, NO_OP, every, turn)
     return [group.ranks[rank] for rank, (wrong, *_) in enumerate(found) if wrong]
+
+
+# Group that ran the case -> end of a sentence.
+_AMONG = {"world": "", "node": " within its node", "across": " across nodes"}
+
+
+# fmt: off
+WRONG_VALUES = Row(
+    "wrong-values", "unknown",
+    "wrong values in stage {stage}, seen by {observers}; their origin is unknown{more}",
+    ("low", "all ranks contribute to a value: the rank that sees it wrong may not have caused it"),
+    ("run oddrank selftest several times: it compares every rank's own values",))
+NOT_LOCALISED = replace(
+    WRONG_VALUES, sure=("low", "in a gather without arithmetic afterwards, {why}"),
+    next=("run it again, several times: the fault comes and goes",
+          "run it on halves of the ranks: the fault goes with one of them"))
+WRONG_CONTRIBUTION = Row(
+    "wrong-contribution", "broken",
+    "{who} {be} broken: wrong values in collectives of stage {stage}",
+    ("high", "a gather without arithmetic showed these values wrong on all ranks"),
+    ("run the self-test on its host alone; if it fails there too, take the device out",),
+    drains_node=True)
+# fmt: on
+
+
+def wrong_values(stage: str, seen: Sequence[Mismatch]) -> Finding:
+    return _wrong(WRONG_VALUES, Who("rank"), stage, seen)
+
+
+def _wrong(
+    row: Row, who: Who, stage: str, seen: Sequence[Mismatch], *, more: str = "", why: str = ""
+) -> Finding:
+    observers, shown = Who("rank", tuple(m["observer"] for m in seen)), mismatch_evidence(seen)
+    return row.found(who, *shown, stage=stage, observers=observers, more=more, why=why)
+
+
+def origin_of(
+    run: RunState,
+    stage: str,
+    seen: Sequence[Mismatch],
+    views: Mapping[int, Collection[int]],
+    groups: Iterable[Sequence[int]],
+) -> Finding:
+    """Names the ranks that all members of their group saw wrong: a rank that receives badly sees
+    all wrong. If half of a group or more are, the check or something shared may be at fault.
+
+    views: rank -> the ranks whose own values look wrong from there. seen: in these groups.
+    """
+    suspects, sure = set[int](), True
+    for ranks in groups:
+        wrong = set.intersection(*(set(views[rank]) for rank in ranks))
+        sure = sure and (len(wrong) < 2 or 2 * len(wrong) < len(ranks))
+        suspects |= wrong
+    if suspects and sure:
+        return _wrong(WRONG_CONTRIBUTION, run.who(suspects), stage, seen)
+    more, why = "", "no rank's own values were wrong on all ranks"
+    if suspects:
+        who = Who("rank", tuple(sorted(suspects)))
+        why = f"the values of {who} were wrong on all ranks: half of the ranks or more"
+        more = f": suspects are {who}, too many of {run.world} to name one"
+    return _wrong(NOT_LOCALISED, Who("rank"), stage, seen, more=more, why=why)
+
+
+def mismatch_evidence(seen: Sequence[Mismatch]) -> tuple[Evidence, ...]:
+    """Lists each observer's first mismatch, then the second ones; equal ones share a line."""
+    nth: Counter[int] = Counter()
+    places = []
+    for m in seen:
+        places.append(nth[m["observer"]])
+        nth[m["observer"]] += 1
+    observers: dict[str, list[int]] = {}
+    for _, m in sorted(zip(places, seen, strict=True), key=lambda pair: pair[0]):
+        observers.setdefault(_mismatch(m), []).append(m["observer"])
+    return tuple(
+        Evidence(f"{ranks_text(ranks)}: {what}", "compared by value")
+        for what, ranks in list(observers.items())[:8]
+    )
+
+
+def _mismatch(m: Mismatch) -> str:
+    among = _AMONG.get(m["among"], f" in {m['among']}")  # or "group 2", of --split
+    return (
+        f"{m['case']}{among}: {m['wrong']} wrong values,"
+        f" the first at {m['index']}: expected {m['expected']:g}, got {m['got']:g}"
+    )

@@ -14,7 +14,7 @@ from typing import Any
 
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
-from oddrank.replicas import alike, digests, entries, findings, gathers, majority
+from oddrank.replicas import digests, entries, findings, groups, majority
 from oddrank.replicas.entries import Entry, Skipped
 from oddrank.replicas.groups import AUTO, Groups, Places, as_module
 from oddrank.report import Report
@@ -72,16 +72,16 @@ class Checker:
         chosen, skipped = entries.collect(self._module, self._optimizer, places, self._what)
         by_group = _by_group(chosen)
         found: list[Finding] = []
-        groups = [gathers.as_text(ranks) for ranks in by_group]
+        texts = [groups.as_text(ranks) for ranks in by_group]
         # A rank that waits in a group which another one no longer has would wait for ever.
-        every_groups = gathers.gather(world, digests.of_bytes(json.dumps(groups).encode()))
+        every_groups = groups.gather(world, digests.of_bytes(json.dumps(texts).encode()))
         if facts is not None or every_groups != self._agreed:
             own = (
                 {}
                 if facts is None
-                else alike.facts(as_module(self._module), self._optimizer, facts)
+                else majority.facts(as_module(self._module), self._optimizer, facts)
             )
-            found = self._agree(world, groups, own, places.unmatched())
+            found = self._agree(world, texts, own, places.unmatched())
             if any(one.cause == "different-groups" for one in found):
                 seconds = time.perf_counter() - began
                 return self._report(found, chosen, skipped, by_group, seconds=seconds)
@@ -109,16 +109,16 @@ class Checker:
         return self._report(found, chosen, skipped, by_group, seconds=seconds, odd=odd)
 
     def _agree(
-        self, world: Any, groups: Sequence[str], facts: Mapping[str, str], unmatched: Sequence[str]
+        self, world: Any, texts: Sequence[str], facts: Mapping[str, str], unmatched: Sequence[str]
     ) -> list[Finding]:
         """Exchanges hosts, groups and facts of all ranks, and judges them.
 
         unmatched: patterns that no tensor of this rank has. OddrankError if none of any rank has.
         """
         mine = {
-            "host": socket.gethostname(), "groups": groups, "facts": facts, "unmatched": unmatched,
+            "host": socket.gethostname(), "groups": texts, "facts": facts, "unmatched": unmatched,
         }  # fmt: skip
-        every = [json.loads(one) for one in gathers.gather_any(world, json.dumps(mine).encode())]
+        every = [json.loads(one) for one in groups.gather_any(world, json.dumps(mine).encode())]
         for pattern in unmatched:
             if all(pattern in one["unmatched"] for one in every):
                 raise OddrankError(
@@ -127,13 +127,15 @@ class Checker:
                 )
         self._hosts = {rank: one["host"] for rank, one in enumerate(every)}
         groups_of = {rank: one["groups"] for rank, one in enumerate(every)}
-        whole = gathers.as_text(range(len(every)))
+        whole = groups.as_text(range(len(every)))
         self._has_parts = any(text != whole for own in groups_of.values() for text in own)
         for text in dict.fromkeys(text for own in groups_of.values() for text in own):
-            absent = [rank for rank in gathers.from_text(text) if text not in groups_of[rank]]
+            absent = [rank for rank in groups.from_text(text) if text not in groups_of[rank]]
             if absent:
-                return [findings.different_groups(gathers.from_text(text), absent, self._hosts)]
-        return alike.judge({rank: one["facts"] for rank, one in enumerate(every)}, self._hosts)
+                return [findings.different_groups(groups.from_text(text), absent, self._hosts)]
+        return majority.odd_facts(
+            {rank: one["facts"] for rank, one in enumerate(every)}, self._hosts
+        )
 
     def _report(
         self,
@@ -158,7 +160,7 @@ class Checker:
         data = {
             "tensors": len(tensors),
             "bytes": size,
-            "groups": [gathers.as_text(ranks) for ranks in sorted(by_group)],
+            "groups": [groups.as_text(ranks) for ranks in sorted(by_group)],
             "seconds": seconds,
             "skipped": [vars(one) for one in skipped[:_MOST_SKIPPED]],
             "different": [one.as_json() for one in odd],
@@ -182,7 +184,7 @@ def _by_group(chosen: Sequence[Entry]) -> dict[tuple[int, ...], tuple[Any, list[
     for one in chosen:
         for group in one.groups:
             if group not in ranks_of:
-                ranks_of[group] = gathers.members(group)
+                ranks_of[group] = groups.members(group)
             ranks = ranks_of[group]
             # Ranks that find another group of all ranks first must wait in the same one.
             where = dist.group.WORLD if len(ranks) == dist.get_world_size() else group
@@ -197,12 +199,12 @@ def _compare(
     """Compares the tensors of one group. Every member gets the same answer."""
     lines = [one.line() for one in members]
     layout = json.dumps(lines).encode()
-    heads = gathers.gather(group, digests.of_bytes(layout) + digests.of_bytes(b"".join(own)))
+    heads = groups.gather(group, digests.of_bytes(layout) + digests.of_bytes(b"".join(own)))
     if len(set(heads)) == 1:
         return [], []
     other: majority.Layouts | None = None
     if len({head[: digests.BYTES] for head in heads}) > 1:
-        texts = gathers.gather_any(group, layout)
+        texts = groups.gather_any(group, layout)
         every = {rank: json.loads(text) for rank, text in zip(ranks, texts, strict=True)}
         other, lines = majority.layouts(ranks, every)
         kept = {
@@ -210,7 +212,7 @@ def _compare(
         }
         chosen = [kept[what, name] for what, name, _, _ in lines]
         members, own = [members[i] for i in chosen], [own[i] for i in chosen]
-    told = gathers.gather(group, b"".join(own)) if own else []
+    told = groups.gather(group, b"".join(own)) if own else []
     by_rank = {
         rank: [text[i : i + digests.BYTES].hex() for i in range(0, len(text), digests.BYTES)]
         for rank, text in zip(ranks, told, strict=bool(told))
@@ -227,7 +229,7 @@ def _locate(
     tensors = {(one.what, one.name): one.tensor for one in members}
 
     def gather(content: bytes) -> Mapping[int, bytes]:
-        return dict(zip(ranks, gathers.gather(group, content), strict=True))
+        return dict(zip(ranks, groups.gather(group, content), strict=True))
 
     for outlier in odd:
         for i, one in enumerate(outlier.tensors[:_MOST_LOCATED]):
@@ -245,7 +247,7 @@ def _merged(
     mine = [one.as_json() for one in odd if one.group[0] == rank]
     layouts = [vars(one) for one in other if one.group[0] == rank]
     text = json.dumps([mine, layouts]).encode() if mine or layouts else b""
-    every = [json.loads(one) for one in gathers.gather_any(world, text) if one]
+    every = [json.loads(one) for one in groups.gather_any(world, text) if one]
     return (
         [majority.Outlier.from_json(one) for odd_, _ in every for one in odd_],
         [

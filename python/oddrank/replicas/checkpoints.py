@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from oddrank.errors import OddrankError
-from oddrank.replicas import dcp, digests, entries
+from oddrank.replicas import digests, entries, loading
 from oddrank.replicas.loading import ADVICE, NeedsCodeError, load, short
 
 # safetensors' name of a type -> torch's.
@@ -104,9 +104,9 @@ def read(path: str) -> Checkpoint:
     found = Checkpoint(path)
     try:
         file = Path(path)
-        if dcp.is_one(file):
+        if loading.is_dcp(file):
             _read_dcp(found, file)
-        _read_files(found, _files_of(file, is_dcp=dcp.is_one(file)))
+        _read_files(found, _files_of(file, is_dcp=loading.is_dcp(file)))
         found.skipped |= _left_out(file)
     except OSError as error:
         where = error.filename or path
@@ -186,7 +186,7 @@ def _read_files(found: Checkpoint, files: list[Path]) -> None:
 
 
 def _read_dcp(found: Checkpoint, folder: Path) -> None:
-    for name, part in dcp.read(folder).items():
+    for name, part in loading.read_dcp(folder).items():
         if part.file is None:
             found.add(name, part.load(), part.load)
             continue

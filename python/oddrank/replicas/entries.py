@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oddrank.errors import OddrankError
-from oddrank.replicas import state_dicts
+from oddrank.replicas import groups
 from oddrank.replicas.groups import Placed, Places, unwrapped
 
 PARAMS, BUFFERS, GRADS, OPTIM = ALL = ("params", "buffers", "grads", "optim")
@@ -105,7 +105,7 @@ def _optimizer(
             if shards:
                 placed = Placed(why_not="ZeroRedundancyOptimizer gives each rank another part")
             state = optimizer.state.get(parameter, {})
-            for own, value in state_dicts.tensors(state, name.partition(" = ")[0]):
+            for own, value in groups.tensors(state, name.partition(" = ")[0]):
                 if hasattr(value, "placements"):
                     where = places(name, value)
                 elif value.numel() == 1 and not shards:
@@ -127,14 +127,14 @@ def _own_statistics(module: Any) -> set[int]:
     from torch.nn import SyncBatchNorm
     from torch.nn.modules.batchnorm import _BatchNorm
 
-    if isinstance(module, state_dicts.StateDict):
+    if isinstance(module, groups.StateDict):
         return {id(buffer) for _, buffer in module.named_buffers()}
     return {
         id(buffer)
         for part in module.modules()
         if isinstance(part, _BatchNorm) and not isinstance(part, SyncBatchNorm)
         for name, buffer in part.named_buffers(recurse=False)
-        if name in state_dicts.OWN_STATISTICS
+        if name in groups.OWN_STATISTICS
     }
 
 

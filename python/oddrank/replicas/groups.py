@@ -1,13 +1,17 @@
-"""Finds the ranks that hold a copy of a tensor: from DDP, DTensor's placements, or as given."""
+"""Finds the ranks that hold a copy of a tensor, and exchanges bytes with them by all_gather.
+
+From DDP, DTensor's placements, or as given. A gather waits as long as torch's timeout.
+"""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from typing import Any
 
 from oddrank.errors import OddrankError
-from oddrank.replicas import gathers, state_dicts
+from oddrank.replicas import digests
 
 # A process group, several, a device mesh, or None: not compared.
 Given = Any
@@ -135,7 +139,7 @@ class Places:
             found: dict[tuple[int, ...], Any] = {}
             for other in self.meshes:
                 for group in _dimensions(other):
-                    ranks = gathers.members(group)
+                    ranks = members(group)
                     if len(own.intersection(ranks)) == 1:
                         found.setdefault(ranks, group)
             self._crossing[mesh] = list(found.values())
@@ -206,7 +210,7 @@ def as_module(given: Any) -> Any:
     if isinstance(given, Module):
         return given
     if isinstance(given, Mapping):
-        return state_dicts.StateDict(given)
+        return StateDict(given)
     if isinstance(given, list | tuple) and all(isinstance(one, Module) for one in given):
         chunks = ModuleList(given)
         chunks.training = all(one.training for one in given)
@@ -265,3 +269,109 @@ def _is_ddp(module: Any) -> bool:
 def _tensors(module: Any) -> Iterator[tuple[str, Any]]:
     yield from module.named_parameters(remove_duplicate=False)
     yield from module.named_buffers(remove_duplicate=False)
+
+
+# Statistics of batch norm that each rank keeps for itself until the next forward pass.
+OWN_STATISTICS = ("running_mean", "running_var")
+_MOST_NUMBER = 1 << 63
+
+
+class StateDict:
+    """Has a state dict's tensors by their path, and is asked as a module is."""
+
+    training = None
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        self._tensors = dict(tensors(content, ""))
+
+    def modules(self) -> Iterator[Any]:
+        return iter(())
+
+    def named_parameters(self, **_: Any) -> Iterator[tuple[str, Any]]:
+        return ((name, one) for name, one in self._tensors.items() if not _is_own(name))
+
+    def named_buffers(self, **_: Any) -> Iterator[tuple[str, Any]]:
+        return ((name, one) for name, one in self._tensors.items() if _is_own(name))
+
+
+def _is_own(name: str) -> bool:
+    return name.rpartition(".")[2] in OWN_STATISTICS
+
+
+def tensors(thing: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yields the tensors of nested mappings and lists by their path.
+
+    A whole number, such as a count of steps, is a tensor. Other numbers may be a rank's own: LBFGS
+    keeps the last loss.
+    """
+    import torch
+
+    within = f"{name}." if name else ""
+    if hasattr(thing, "data_ptr"):
+        yield name, thing
+    elif isinstance(thing, Mapping):
+        for key in sorted(thing, key=str):
+            yield from tensors(thing[key], f"{within}{key}")
+    elif isinstance(thing, list | tuple):
+        for i, one in enumerate(thing):
+            yield from tensors(one, f"{within}{i}")
+    elif type(thing) is int and -_MOST_NUMBER <= thing < _MOST_NUMBER:
+        yield name, torch.tensor(thing, dtype=torch.int64, device="cpu")
+
+
+def members(group: Any) -> tuple[int, ...]:
+    """Returns the ranks of a group, in the order of its gathers."""
+    import torch.distributed as dist
+
+    return tuple(dist.get_process_group_ranks(group))
+
+
+def gather(group: Any, data: bytes) -> list[bytes]:
+    """Returns the bytes of each member. All members give equally many, at least one."""
+    import torch
+    import torch.distributed as dist
+
+    device = _device(group)
+    mine = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(device)
+    every = [torch.empty_like(mine) for _ in members(group)]
+    dist.all_gather(every, mine, group=group)
+    return [digests.content(one, 0, len(data)) for one in every]
+
+
+def gather_any(group: Any, data: bytes) -> list[bytes]:
+    """Returns the bytes of each member, which may be of any length: two gathers."""
+    lengths = [
+        int.from_bytes(one, "little") for one in gather(group, len(data).to_bytes(8, "little"))
+    ]
+    longest = max(lengths)
+    if longest == 0:
+        return [b"" for _ in lengths]
+    padded = gather(group, data.ljust(longest, b"\0"))
+    return [one[:length] for one, length in zip(padded, lengths, strict=True)]
+
+
+def _device(group: Any) -> Any:
+    """Returns a device whose tensors the group's backend sends: the CPU where it can."""
+    import torch
+    import torch.distributed as dist
+
+    backends = str(dist.get_backend_config(group))
+    if "cpu:" in backends or "cuda:" not in backends:
+        return torch.device("cpu")
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def as_text(ranks: Sequence[int]) -> str:
+    """Returns ranks as `first:last:step`, where they have one step; else all, by commas."""
+    steps = {b - a for a, b in pairwise(ranks)}
+    if len(ranks) > 2 and len(steps) == 1:
+        return f"{ranks[0]}:{ranks[-1]}:{steps.pop()}"
+    return ",".join(map(str, ranks))
+
+
+def from_text(text: str) -> tuple[int, ...]:
+    """Returns the ranks of `as_text`."""
+    if ":" in text:
+        first, last, step = map(int, text.split(":"))
+        return tuple(range(first, last + (1 if step > 0 else -1), step))
+    return tuple(map(int, text.split(",")))

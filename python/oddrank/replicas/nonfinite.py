@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from oddrank.replicas import digests, entries, findings, gathers, layer_hooks
+from oddrank.replicas import digests, entries, findings, groups, layer_hooks
 from oddrank.replicas.watch import FoundError, Handle, OnDiff, check_arguments, tell
 from oddrank.report import Report
 
@@ -220,9 +220,9 @@ def _report(
     every = [own]
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         world, rank = dist.group.WORLD, dist.get_rank()
-        if not any(one != b"\0" for one in gathers.gather(world, bytes([first is not None]))):
+        if not any(one != b"\0" for one in groups.gather(world, bytes([first is not None]))):
             return None
-        every = [json.loads(one) for one in gathers.gather_any(world, json.dumps(own).encode())]
+        every = [json.loads(one) for one in groups.gather_any(world, json.dumps(own).encode())]
     events = {
         i: None if one["event"] is None else Event(**one["event"]) for i, one in enumerate(every)
     }
@@ -230,7 +230,7 @@ def _report(
     if len(every) > 1 and (meeting := first_within(events.values())) is not None:
         path = paths.get(meeting.step, ())
         here = path[meeting.order - 1] if len(path) >= meeting.order else 0
-        sums = gathers.gather(dist.group.WORLD, here.to_bytes(4, "little"))
+        sums = groups.gather(dist.group.WORLD, here.to_bytes(4, "little"))
         ran = {s for s, one in zip(sums, events.values(), strict=True)
                if one is not None and one.step == meeting.step
                and not layer_hooks.KINDS[one.kind].late}  # fmt: skip

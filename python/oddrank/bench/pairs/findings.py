@@ -4,8 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from oddrank.bench.pairs.matrix import Judgement, Part, Suspect
-from oddrank.bench.pairs.measurement import Unit
+from oddrank.bench.pairs.matrix import Judgement, Part, Suspect, Unit
 from oddrank.bench.pairs.schedule import Where
 from oddrank.control.stages import RunState
 from oddrank.finding import Evidence, Finding, Level, Row, Who, ranks_text

@@ -18,7 +18,7 @@ import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, get_args
 
 from oddrank.peers import DEGREES_OF_DEVIATION, LINE, MANY, deviation, of_median, z_of
 
@@ -107,9 +107,9 @@ def differing(values: Sequence[float], median: float) -> Noise:
 
 
 Cell = tuple[int, int]
-# way: from `ranks` to `to`; link: both ways between them; both: sender and receiver; among: links
-# between `ranks`.
-Kind = Literal["way", "link", "both", "sender", "receiver", "among"]
+# From the smallest claim to the largest. link: both ways between `ranks` and `to`; way: from
+# `ranks` to `to`; both: sender and receiver; among: links between `ranks`.
+Kind = Literal["link", "way", "both", "sender", "receiver", "among"]
 
 
 @dataclass(frozen=True)
@@ -139,61 +139,35 @@ def parts_of(
     directed: bool = True,
     nodes: Sequence[tuple[int, ...]] = (),
 ) -> list[Part]:
-    """Returns the parts, from the smallest claim to the largest.
+    """Returns the parts, from the smallest claim to the largest; of equal ones the first.
 
     directed: whether to include senders, receivers and ways. groups: the ranks of each number in a
     cell; nodes: nodes that may be slow inside.
     """
-    links: dict[Cell, list[Cell]] = {}
-    by: dict[Kind, dict[int, list[Cell]]] = {"both": {}, "sender": {}, "receiver": {}}
-    known = sorted(cells)
-    for cell in known:
+    node_of = {rank: number for number, node in enumerate(nodes) for rank in node}
+    found: dict[Kind, dict[tuple[int, ...], list[Cell]]] = {kind: {} for kind in get_args(Kind)}
+    for cell in sorted(cells):
         sender, receiver = cell
-        links.setdefault((min(cell), max(cell)), []).append(cell)
-        by["sender"].setdefault(sender, []).append(cell)
-        by["receiver"].setdefault(receiver, []).append(cell)
-        for end in cell:
-            by["both"].setdefault(end, []).append(cell)
-    kinds: tuple[Kind, ...] = ("both", "sender", "receiver") if directed else ("both",)
-    found = _between("link", links, groups)
-    if directed:
-        found += _between("way", {cell: [cell] for cell in known}, groups)
-    found += [
-        Part(kind, groups[end], (), tuple(own))
-        for kind in kinds
-        for end, own in sorted(by[kind].items())
-    ]
-    found += _among(known, nodes)
-    return _distinct(found)
-
-
-def _between(
-    kind: Kind, found: Mapping[Cell, list[Cell]], groups: Sequence[tuple[int, ...]]
-) -> list[Part]:
-    return [
-        Part(kind, groups[first], groups[second], tuple(own))
-        for (first, second), own in sorted(found.items())
-    ]
-
-
-def _among(cells: Iterable[Cell], nodes: Sequence[tuple[int, ...]]) -> list[Part]:
-    node_of = {rank: node for node in nodes for rank in node}
-    found: dict[tuple[int, ...], list[Cell]] = {}
-    for cell in cells:
-        node = node_of.get(cell[0])
-        if node is not None and node is node_of.get(cell[1]):
-            found.setdefault(node, []).append(cell)
-    return [Part("among", node, (), tuple(own)) for node, own in found.items()]
-
-
-def _distinct(parts: Iterable[Part]) -> list[Part]:
-    """Keeps the first of parts with the same cells."""
+        ends: list[tuple[Kind, tuple[int, ...]]] = [
+            ("link", (min(cell), max(cell))), ("both", (sender,)), ("both", (receiver,))
+        ]  # fmt: skip
+        if directed:
+            ends += [("way", cell), ("sender", (sender,)), ("receiver", (receiver,))]
+        if sender in node_of and node_of[sender] == node_of.get(receiver):
+            ends.append(("among", (node_of[sender],)))
+        for kind, end in ends:
+            found[kind].setdefault(end, []).append(cell)
     first: dict[tuple[Cell, ...], Part] = {}
-    for part in parts:
-        first.setdefault(part.cells, part)
+    for kind, parts in found.items():
+        for end, own in sorted(parts.items()):
+            of = nodes if kind == "among" else groups
+            to = of[end[1]] if end[1:] else ()
+            first.setdefault(tuple(own), Part(kind, of[end[0]], to, tuple(own)))
     return list(first.values())
 
 
+# Bandwidths, or latencies one way, which one rank of a pair measures.
+Unit = Literal["GB/s", "us"]
 # The repeats of every pass to a cell.
 Passes = Mapping[Cell, Sequence[Sequence[float]]]
 

@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oddrank.bench.pairs.judge import PAIRS, Judge, settle
+from oddrank.bench.pairs.judge import PAIRS, Judge, Measurement, settle
 from oddrank.bench.pairs.matrix import Cell, Passes, figures_of
-from oddrank.bench.pairs.measurement import Measurement
-from oddrank.bench.pairs.schedule import MOST_FOR_ALL
+from oddrank.bench.pairs.schedule import MOST_FOR_ALL, place_of
 from oddrank.control.stages import RunState
 from oddrank.control.walk import Outcome
 from oddrank.finding import number_text
@@ -107,7 +106,7 @@ def squares_of(run: RunState, found: Measurement) -> Squares:
     if len(nodes) > 1:
         rates, latencies = figures_of(found.between["GB/s"]), _both_ways(found.between["us"])
         between = Square(names, nodes, rates, latencies)
-    place = {rank: (number, i) for number, node in enumerate(nodes) for i, rank in enumerate(node)}
+    place = place_of(nodes)
     rates_of = _by_node(place, figures_of(found.inside("GB/s")))
     latencies_of = _by_node(place, _both_ways(found.inside("us")))
     inside = []

@@ -94,6 +94,13 @@ def _opposite(place: int, turn: int, places: int) -> int:
 
 
 Teams = Sequence[tuple[int, ...]]
+
+
+def place_of(nodes: Teams) -> dict[int, tuple[int, int]]:
+    """Returns rank -> the number of its node, and its own there."""
+    return {rank: (number, i) for number, node in enumerate(nodes) for i, rank in enumerate(node)}
+
+
 # nodes: between nodes, all their ranks at once. ranks: between single ranks, one of each node at a
 # time, so that none shares a network card. inside: between the ranks of each node.
 Where = Literal["nodes", "ranks", "inside"]

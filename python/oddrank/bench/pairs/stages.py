@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypedDict
 from oddrank.bench.pairs.exchange import Effort, Exchange, wire_of
 from oddrank.bench.pairs.judge import PAIRS, RECHECK, Judge
 from oddrank.bench.pairs.matrix import error_wanted
-from oddrank.bench.pairs.schedule import Game, Teams, pack, panel, passes_of, unpack
+from oddrank.bench.pairs.schedule import Game, Teams, pack, panel, passes_of, place_of, unpack
 from oddrank.control.stages import AnyStage, Context, RunState, Stage, nodes_of
 from oddrank.errors import OddrankError
 from oddrank.finding import Finding
@@ -165,8 +165,8 @@ def games_of_all(nodes: Teams, *, inside: bool = True) -> list[Game]:
 def games_of_recheck(judge: Judge, run: RunState) -> list[Game]:
     """Returns small games with suspects: of nodes, of single ranks, and inside nodes."""
     nodes = judge.measurement(run).nodes
-    node_of = {rank: number for number, node in enumerate(nodes) for rank in node}
-    between = [node_of[rank] for rank in judge.doubted(run, "nodes")]
+    at = place_of(nodes)
+    between = [at[rank][0] for rank in judge.doubted(run, "nodes")]
     alone = judge.doubted(run, "ranks")
     within = set(judge.doubted(run, "inside"))
     games = []
@@ -181,7 +181,7 @@ def games_of_recheck(judge: Judge, run: RunState) -> list[Game]:
 
 def _alone_again(nodes: Teams, doubted: Sequence[int]) -> list[Game]:
     """Returns games for as many doubted ranks as fit, the worst first, and for their mates."""
-    at = {rank: (n, local) for n, node in enumerate(nodes) for local, rank in enumerate(node)}
+    at = place_of(nodes)
     games: list[Game] = []
     for most in range(1, len(doubted) + 1):
         ends = [at[rank] for rank in doubted[:most]]

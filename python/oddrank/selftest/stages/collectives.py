@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from itertools import product
 from typing import TypeAlias, TypedDict
 
-from oddrank.bench import findings, verify
+from oddrank.bench import verify
 from oddrank.bench.backend import needed
 from oddrank.bench.c10d import C10d
-from oddrank.bench.case import Case
-from oddrank.bench.collectives import COLLECTIVES
+from oddrank.bench.case import COLLECTIVES, Case
 from oddrank.bench.data import Mismatch
 from oddrank.control.stages import Context, RunState, Skip, Stage, nodes_of
 from oddrank.finding import Finding
@@ -95,7 +94,7 @@ def _measure(context: Context[Sizes]) -> Result:
 
 def _judge(run: RunState, results: Mapping[int, Result]) -> list[Finding]:
     seen = seen_in(run)
-    return [findings.wrong_values(NAME, seen)] if seen else []
+    return [verify.wrong_values(NAME, seen)] if seen else []
 
 
 def _plan_localise(run: RunState) -> WrongValue:
@@ -117,7 +116,7 @@ def _judge_own(run: RunState, results: Mapping[int, Own]) -> list[Finding]:
     observers = {m["observer"] for m in seen if m["among"] == among}
     teams = [team for team in teams_of(nodes_of(run))[among] if observers.intersection(team)]
     views = {rank: result["wrong"] for rank, result in results.items()}
-    return [findings.origin_of(run, NAME, seen, views, teams)]
+    return [verify.origin_of(run, NAME, seen, views, teams)]
 
 
 def stage(options: Options) -> Stage[Sizes, Result, list[Finding]]:
