@@ -318,7 +318,7 @@ constexpr Row kRows[] = {
     {'[', 'p', "/", form<"[pod/%n/%N]", &Prefix::pod>},
     {'[', '.', "]:/|", torchrun},
     {'[', 'a', ":", mpi_message},
-    // oddrank run --prefix
+    // oddrank.install_printing(prefix="[{host}:rank{rank}] ")
     {'[', '.', ":", form<"[%n:rank%7] ", &Prefix::host, &Prefix::rank>},
     {'[', '0', ":", determined},
     {'[', '0', "", bare_colour},

@@ -11,7 +11,6 @@ import pytest
 import oddrank
 from bench.told import refusal
 from oddrank import printflock
-from oddrank.printing import PrefixedStream
 from printing import people
 
 PLAIN_PRINT = builtins.print
@@ -79,19 +78,6 @@ def test_a_handler_is_flushed_after_each_line():
     with oddrank.install_printing():
         handler.handle(logging.makeLogRecord({"msg": "a"}))
     assert seen == ["a\n"]
-
-
-def test_a_prefixed_stream_holds_the_begin_of_a_line_and_hands_it_on_once():
-    file = io.StringIO()
-    stream = PrefixedStream(file)
-    assert stream.write("a\nb") == 3
-    assert file.getvalue() == "a\n"
-    stream.flush()
-    stream.flush()
-    stream.writelines(["c\n", "d"])
-    assert file.getvalue() == "a\nbc\n"
-    stream.write("x" * (1 << 20))
-    assert file.getvalue() == "a\nbc\nd" + "x" * (1 << 20), "a line without an end is not kept"
 
 
 def test_an_error_in_a_log_call_is_handled_by_logging_as_before(monkeypatch):

@@ -22,6 +22,7 @@ import torch.distributed._functional_collectives as functional
 from torch.nn.parallel import DistributedDataParallel
 
 import oddrank
+from oddrank import _native
 from oddrank.trace import collectives, ranks
 from oddrank.trace.arm import Armed
 from oddrank.trace.collectives import Collective
@@ -47,6 +48,11 @@ def scenario(world: int) -> Callable[[Scenario], Scenario]:
 def records() -> list[Collective]:
     """Returns the collectives issued since the scenario began."""
     return collectives.read(RECORD)[SEEN:]
+
+
+def stop() -> None:
+    """Records no more collectives until collectives.start(); still records the end of open ones."""
+    _native.torch().stop_collectives()
 
 
 def states() -> list[str]:
@@ -90,7 +96,7 @@ def meet(received: "dist.Work | None") -> None:
 def train(recorded: bool) -> list[float]:
     """Trains three DDP steps, one bucket per parameter, the last recorded; returns parameters."""
     if recorded:
-        collectives.stop()
+        stop()
     torch.manual_seed(0)
     layers = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2))
     model = DistributedDataParallel(layers, bucket_cap_mb=1e-6)
@@ -148,7 +154,7 @@ def a_compiled_all_reduce_each_time_it_runs_and_not_when_it_is_traced(rank: int)
 
 @scenario(2)
 def each_group_has_its_own_numbers_and_a_barrier_has_no_bytes(rank: int) -> Iterator[None]:
-    collectives.stop()
+    stop()
     group = dist.new_group([0, 1])
     collectives.start()
     dist.all_reduce(torch.ones(3), group=group)
@@ -191,7 +197,7 @@ def a_work_ends_by_itself_a_send_as_its_work_is_waited_for_or_dropped(rank: int)
     sent, received = dist.isend(x, other), dist.irecv(torch.empty(2), other)
     received.wait()
     kept = states()[20:]
-    collectives.stop()
+    stop()
     dist.barrier()  # gloo cancels a send whose Work is dropped too early
     del sent
     gc.collect()
@@ -203,7 +209,7 @@ def a_work_ends_by_itself_a_send_as_its_work_is_waited_for_or_dropped(rank: int)
 @scenario(2)
 def what_is_open_as_recording_stops_still_ends(rank: int) -> Iterator[None]:
     received = dist.irecv(torch.empty(2), 1) if rank == 0 else None
-    collectives.stop()
+    stop()
     before = states()
     meet(received)
     yield
@@ -213,7 +219,7 @@ def what_is_open_as_recording_stops_still_ends(rank: int) -> Iterator[None]:
 @scenario(2)
 def four_threads_and_a_reader_lose_nothing(rank: int) -> Iterator[None]:
     """Gives each thread its own group of one rank, so ranks need no common order."""
-    collectives.stop()
+    stop()
     groups = [dist.new_group([r]) for r in range(2) for _ in range(4)][4 * rank : 4 * rank + 4]
     collectives.start()
 
@@ -345,7 +351,7 @@ def one_that_raises_does_so_as_without_has_failed_and_has_not_ended(rank: int) -
             PAIR.broadcast(torch.ones(1).to_sparse(), root=0).wait()
         except NotImplementedError as error:
             messages.append(str(error).splitlines()[0])
-        collectives.stop()
+        stop()
     yield
     recorded, unrecorded = messages
     same(recorded, unrecorded)
@@ -370,7 +376,7 @@ def wrong_in(name: str, run: Scenario, rank: int) -> str:
     collectives.start()
     checks = run(rank)
     next(checks)
-    collectives.stop()
+    stop()
     # DDP returns before a Work's end is recorded.
     until(lambda: "open" not in states())
     try:
@@ -457,7 +463,7 @@ def main() -> None:
             BEFORE = train(recorded=False)
         ARMED = oddrank.arm({"*": "off"})
         RECORD = ARMED.path
-        collectives.stop()
+        stop()
         if world == 4:
             pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
             if rank < 2:  # the name of the other pair's group, again

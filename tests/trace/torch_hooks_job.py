@@ -56,14 +56,20 @@ def issue(pair: dist.ProcessGroup, first: int) -> None:
     dist.all_reduce(x, async_op=True).wait()
 
 
-def train() -> None:
-    """Trains one step whose buckets DDP has arranged: one for each parameter."""
+def train(path: str) -> int:
+    """Trains until DDP has arranged its buckets, one for each parameter; then one step.
+
+    Returns the number of collectives before that step: what DDP issues at first depends on the
+    version.
+    """
+    before = 0
     layers = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2))
     model = DistributedDataParallel(layers, bucket_cap_mb=1e-6)
     for step in range(3):
         if step == 2:
-            collectives.start()
+            before = len(collectives.read(path))
         model(torch.ones(5, 4)).sum().backward()
+    return before
 
 
 def rows_of(found: list[collectives.Collective], first: int) -> list[dict[str, object]]:
@@ -92,13 +98,11 @@ def main() -> None:
         stand_still()
     pairs = [dist.new_group([first, first + 1]) for first in range(0, WORLD, 2)]
     issue(pairs[RANK // 2], RANK // 2 * 2)
-    collectives.stop()
     before = len(collectives.read(path))
-    train()
+    last = train(path)
     until(lambda: all(one.state == "ended" for one in collectives.read(path)))
     found = collectives.read(path)
-    # How many collectives DDP issues at first depends on the version.
-    rows = rows_of(found[:before], 0) + rows_of(found[before:], found[before].seq or 0)
+    rows = rows_of(found[:before], 0) + rows_of(found[last:], found[last].seq or 0)
     (FOLDER / f"rank{RANK}.json").write_text(json.dumps(rows))
     if "leave" not in sys.argv:
         dist.destroy_process_group()

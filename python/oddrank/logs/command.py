@@ -25,8 +25,8 @@ def command() -> None:
       oddrank logs split slurm-4711.out -o ranks/
       oddrank logs merge node*.log --offset node7=-1.5 | less
 
-    FILEs are logs in any mix of launchers' prefixes (torchrun, srun, mpirun, kubectl, Ray, oddrank
-    run --prefix), folders, or packed. - is stdin. Size does not matter.
+    FILEs are logs in any mix of launchers' prefixes (torchrun, srun, mpirun, kubectl, Ray),
+    folders, or packed. - is stdin. Size does not matter.
 
     Exit codes: 0; first-error judges: 1 odd or unknown, 3 incomplete. 2: not readable.
     """

@@ -70,9 +70,6 @@ def _share(_context: click.Context, _option: click.Parameter, value: str) -> flo
 @click.option("--report-every", type=Seconds(min=1), metavar="SECONDS",
               help="How often to look for ranks that come late to collectives. Names a rank that is"
               " late in two reports in a row, over gloo or NCCL. Default: never.")  # fmt: skip
-@click.option("--prefix", is_flag=True,
-              help="Put [host:rankN] before each line that Python writes to stdout and stderr, not"
-              " before those of C and C++ libraries, and of other programs.")  # fmt: skip
 @click.option("--no-watch", is_flag=True, help="Record only: start no guard and no judge.")
 @click.option("--packages", metavar="LIST",
               help="How closely to record packages, on top of the defaults:"
@@ -88,7 +85,6 @@ def command(  # noqa: PLR0917 (click passes them by name)
     program: str,
     arguments: tuple[str, ...],
     is_module: bool,
-    prefix: bool,
     no_watch: bool,
     packages: str | None,
     budget: float | None,
@@ -115,9 +111,5 @@ def command(  # noqa: PLR0917 (click passes them by name)
         check_command("on a verdict", options.on_verdict, options.json)
     if not no_watch:
         start.begin(options)
-    if prefix:
-        from oddrank.printing import prefix_streams
-
-        prefix_streams()
     runs = script.module if is_module else script.script
     runs(program, arguments, packages, budget)

@@ -174,14 +174,6 @@ def start() -> None:
     device_times.start()
 
 
-def stop() -> None:
-    """Stops recording new collectives; still records the end of open ones."""
-    if _native.collective_recorder() == "hooks":
-        torch_hooks.stop()
-    else:
-        _native.torch().stop_collectives()
-
-
 def read(
     path: str | PathLike[str], content: bytes | None = None, *, timed: bool = False
 ) -> list[Collective]:

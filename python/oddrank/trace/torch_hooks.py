@@ -46,7 +46,7 @@ _MESSAGES = {"send", "recv_", "recv_any_source_"}
 _WAITS = {*_MESSAGES, "reduce_scatter_", *_KINDS["REDUCE_SCATTER"][3:]}  # end in wait(), with gloo
 
 _core: Any = None
-_recording = _over = False
+_over = False
 _watches = False  # the thread runs; not in a forked child
 _idle = True  # and would have to be woken
 _wake = allocate_lock()  # released to wake it: an Event's frames would be seen in its stack
@@ -107,7 +107,7 @@ class _Hooks:
             known = self._known.get(key) or self._know(key)
             put = sent[0].nbytes if n == 1 else sum(t.nbytes for t in sent) if n else 0
             take = got[0].nbytes if m == 1 else sum(t.nbytes for t in got) if m else 0
-            ticket = known[0](put, take, partner) if _recording else 0
+            ticket = known[0](put, take, partner)
             _calls[thread] = (ticket, known, id(caller), caller.f_lasti if caller else -1)
             if _idle:
                 _rouse()
@@ -266,17 +266,10 @@ def _end() -> None:
 
 def start() -> None:
     """Records the collectives of all groups, also of later ones, while this process is armed."""
-    global _core, _recording
+    global _core
     _core = _native.core()
     _core.trace_collective_sink()  # notes in the record that it has them from now on
-    _recording = True
     _install()
-
-
-def stop() -> None:
-    """Stops recording new collectives; still records the end of open ones."""
-    global _recording
-    _recording = False
 
 
 @functools.cache
