@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from oddrank.trace import states
+from oddrank.trace import ranks
 from processes import stop
 from run.collecting import JOB, RANK, archived, collect, killed_job, lacks, manifest, node, process
 
@@ -138,7 +138,7 @@ def test_what_has_no_room_within_the_limit_is_left_out_and_said(job, tmp_path):
 
 def kept(folder):
     """Returns the state of the only process that was collected."""
-    (seen,) = states.parse(json.loads((node(folder) / states.NAME).read_text()))
+    (seen,) = ranks.parse_states(json.loads((node(folder) / ranks.STATES_FILE).read_text()))
     return seen
 
 
@@ -162,16 +162,21 @@ def test_how_a_process_ended_is_kept_if_the_judge_of_run_left_it_there(tmp_path)
     beside = second / node(first).parent.name
     beside.mkdir(parents=True)
     left = replace(kept(first), state="dead", signal=9)
-    (beside / states.NAME).write_text(states.text([left]))
+    (beside / ranks.STATES_FILE).write_text(ranks.states_text([left]))
     collect(JOB, "-o", second, records=tmp_path / "records")
     found = kept(second)
     assert (found.pid, found.state, found.signal) == (left.pid, "dead", 9)
 
 
 def test_a_file_of_states_that_anybody_may_have_written_is_refused():
-    for broken in ({}, [], {"schema": states.SCHEMA}, {"schema": states.SCHEMA, "processes": [{}]}):
+    for broken in (
+        {},
+        [],
+        {"schema": ranks.STATES_SCHEMA},
+        {"schema": ranks.STATES_SCHEMA, "processes": [{}]},
+    ):
         with pytest.raises(ValueError, match="it "):
-            states.parse(broken)
+            ranks.parse_states(broken)
 
 
 def test_one_task_a_node_collects(job, tmp_path):

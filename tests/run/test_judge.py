@@ -27,8 +27,8 @@ from oddrank.run.collect.children import Result
 from oddrank.run.decide import ATTEMPTS, Attempt, attempts, note
 from oddrank.run.start import Options, Settings
 from oddrank.run.watch import Awaited, Event, Watch, Work
-from oddrank.trace import states
-from oddrank.trace.states import Seen
+from oddrank.trace import ranks
+from oddrank.trace.ranks import Seen
 from oddrank.triage import causes
 from oddrank.triage.facts import Activity, Process, Source
 from oddrank.triage.facts import Death as FactOfDeath
@@ -218,7 +218,7 @@ class Judged:
         for host, saved in run["evidence"]["hosts"].items() if run["evidence"] else ():
             texts.append(f"  evidence of {host}: {saved['saved']}: {', '.join(saved['lines'])}")
             left = Path(run["evidence"]["folder"], "states.json").read_text()
-            assert states.parse(json.loads(left)) == [SEEN]
+            assert ranks.parse_states(json.loads(left)) == [SEEN]
         texts.append(f"  decision: {' '.join([decision['action'], *decision['nodes']])}")
         texts += [f"  attempt: step {one.step}, {one.signature!r}" for one in self.attempts()]
         nodes = self.nodes()

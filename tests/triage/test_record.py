@@ -16,7 +16,7 @@ import pytest
 
 import forked
 from oddrank.inputs import Notes
-from oddrank.trace import states
+from oddrank.trace import ranks
 from oddrank.triage import facts
 from oddrank.triage import report as triage
 from oddrank.triage.evidence import record
@@ -199,9 +199,9 @@ def test_a_stopped_rank_is_stopped_live_and_in_its_copy_however_late_that_is_rea
 def is_named_if_only_its_guards_silence_is_known(copy, folder):
     shutil.copytree(copy, folder)
     (file,) = folder.rglob("states.json")
-    seen = {one.rank: one for one in states.parse(json.loads(file.read_text()))}
-    seen[CULPRIT] = replace(seen[CULPRIT], state=states.SILENT, started=0, threads={})
-    file.write_text(states.text(seen.values()))
+    seen = {one.rank: one for one in ranks.parse_states(json.loads(file.read_text()))}
+    seen[CULPRIT] = replace(seen[CULPRIT], state=ranks.SILENT, started=0, threads={})
+    file.write_text(ranks.states_text(seen.values()))
     for own in folder.rglob(f"rank{CULPRIT}-*"):
         own.unlink()
     (finding,) = triage.made(triage.read([str(folder)])).findings

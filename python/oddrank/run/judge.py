@@ -34,6 +34,7 @@ from oddrank.run.outputs import Outputs
 from oddrank.run.snapshot import APART, Ras, Snapshot, Taker, awaited
 from oddrank.run.start import FOREVER, LISTENER, Settings, store_key
 from oddrank.run.watch import Awaited, Event, Watch
+from oddrank.trace.ranks import LOOK
 from oddrank.triage import causes
 from oddrank.triage import report as triage
 from oddrank.triage.evidence import record
@@ -57,7 +58,6 @@ _LATE_SECONDS = 0.3
 _LAUNCHER_SECONDS = 5.0
 # After a death, for the ends that follow from it, or came before it.
 _AGAIN_SECONDS = 0.5
-_LOOK = 0.2  # seconds between two looks at threads
 _END_SECONDS = 0.3
 _GAUGES_SECONDS = 15.0  # as often as collectors are read
 _KILL_SECONDS = 10.0  # between two orders to end all ranks
@@ -180,7 +180,7 @@ class Judge:
             self._on_stall(event)
         elif event.kind == "still":
             self.ras.ask()
-            snapshot = self._snapshot(_STALL_SECONDS, look=_LOOK)
+            snapshot = self._snapshot(_STALL_SECONDS, look=LOOK)
             made = self._judge(snapshot, say.stands(event.seconds), self._ras_facts())
             if _is_paused(made.report):
                 self.watch.excuse(time.monotonic())
@@ -251,11 +251,11 @@ class Judge:
     def _on_stall(self, event: Event) -> None:
         before_all = self._states()
         ras = self.ras.ask()
-        before = self._snapshot(_STALL_SECONDS, look=_LOOK)
+        before = self._snapshot(_STALL_SECONDS, look=LOOK)
         time.sleep(APART if ras else _WORK_SECONDS)
         if ras:
             self.ras.ask()
-        after = self._snapshot(_STALL_SECONDS, look=_LOOK)
+        after = self._snapshot(_STALL_SECONDS, look=LOOK)
         # Guards look once a second: ranks that have gone on by now show no stall in `after`.
         self.hub.refresh(_STALL_SECONDS)
         if self._goes_on(before_all):

@@ -22,7 +22,7 @@ from oddrank.run.collect.children import Result, Say, Stop, Task, run_all
 from oddrank.run.decide import ATTEMPTS, Attempt, attempts
 from oddrank.run.snapshot import Snapshot, Taker
 from oddrank.run.watch import has_ended, is_heard
-from oddrank.trace import states
+from oddrank.trace.ranks import STATES_FILE, states_text
 
 # Guards of dead ranks wait 4.5 s for the judge's next question.
 _SECONDS = 3.0
@@ -109,7 +109,7 @@ def leave_states(snapshot: Snapshot, folder: Path) -> None:
 
     def write(_: Say) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / states.NAME).write_text(states.text(snapshot.seen))
+        (folder / STATES_FILE).write_text(states_text(snapshot.seen))
 
     # In a child: the folder's file system may not answer. Why it failed, the collectors say.
     _run(Task("states", write, _TO_WRITE))

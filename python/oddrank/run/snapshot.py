@@ -15,9 +15,7 @@ from oddrank.errors import OddrankError
 from oddrank.inputs import HEAD, Item
 from oddrank.run.collect.sources import nccl_ras
 from oddrank.run.watch import Awaited, Work, has_ended, is_heard
-from oddrank.trace import states
-from oddrank.trace.ranks import state_words
-from oddrank.trace.states import Seen
+from oddrank.trace.ranks import SILENT, Seen, state_words, with_end
 from oddrank.triage.evidence.nccl_ras import text_facts
 from oddrank.triage.facts import Activity, Counts, Fact
 
@@ -91,7 +89,7 @@ class Taker:
                 self._last[state.rank] = {**found, "progress": state.progress, "workers": ()}
                 one = seen_of(state, found)
             elif has_ended(state) or state.contact == "silent" or state.host in gone:
-                life = "dead" if has_ended(state) else states.SILENT
+                life = "dead" if has_ended(state) else SILENT
                 one = Seen(
                     state.rank, state.host, state.pid, 0, life, now, state.signal, state.exit_code
                 )
@@ -196,7 +194,7 @@ class Taker:
 
 def seen_of(state: RankState, found: Mapping[str, Any]) -> Seen:
     """Says what the kernel and the guard know of a process."""
-    seen = states.complete(
+    seen = with_end(
         Seen(
             state.rank, state.host, state.pid, found["start_time"], "", found["realtime_ns"] / 1e9,
             threads={

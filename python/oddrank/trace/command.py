@@ -17,8 +17,6 @@ from oddrank.report import envelope, write_json
 if TYPE_CHECKING:
     from oddrank.trace.jobs import Found
 
-_LOOK = 0.2  # seconds over which CPU time is measured
-
 
 @click.group(cls=CommandGroup)
 def command() -> None:
@@ -59,7 +57,7 @@ def where(paths: tuple[str, ...], all_threads: bool, json_path: str | None) -> i
 
     _refuse_several_writers(json_path)
     chosen = jobs.find(paths)
-    read, refused = ranks.read(chosen.files, _LOOK)
+    read, refused = ranks.read(chosen.files, ranks.LOOK)
     if not read and len(refused) == 1:
         raise OddrankError(*refused.values())
     _print_lines(refused.values())

@@ -12,9 +12,8 @@ from typing import Any, Literal
 
 from oddrank import _native
 from oddrank.inputs import Item, Notes, unix_time
-from oddrank.trace import ranks, states
-from oddrank.trace.ranks import Rank
-from oddrank.trace.states import Seen
+from oddrank.trace import ranks
+from oddrank.trace.ranks import Rank, Seen
 from oddrank.triage.evidence import Kind, of_json, record_calls
 from oddrank.triage.evidence.record_calls import Seat
 from oddrank.triage.facts import (
@@ -50,7 +49,7 @@ def _is_record(item: Item) -> bool:
 
 
 def _is_states(item: Item) -> bool:
-    return item.head.startswith(b'{"schema": "%s"' % states.SCHEMA.encode())
+    return item.head.startswith(b'{"schema": "%s"' % ranks.STATES_SCHEMA.encode())
 
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
@@ -70,7 +69,7 @@ def held(records: Mapping[str, bytes], seen: Iterable[Seen], notes: Notes) -> li
     for path, why in refused.items():
         notes.add(str(path), why)
     names = {name: name for name in records}
-    return list(_facts(found, [(one, Source(states.NAME)) for one in seen], names, notes))
+    return list(_facts(found, [(one, Source(ranks.STATES_FILE)) for one in seen], names, notes))
 
 
 def _facts(
@@ -80,10 +79,10 @@ def _facts(
     now = time.time()
     # Several files may have a process: who saw it alive, or how it ended, knows more.
     kept.sort(key=lambda one: (_is_unexplained(one[0]), one[0].time))
-    collected = {(s.pid, s.started): s for s, _ in reversed(kept) if s.state != states.SILENT}
+    collected = {(s.pid, s.started): s for s, _ in reversed(kept) if s.state != ranks.SILENT}
     as_recorded, found = found, _ranks(found, collected)
     # What was seen at the time of the copy counts: here the process may be gone since.
-    known = {(s.pid, s.started): s for s in states.look(found)} | collected
+    known = {(s.pid, s.started): s for s in ranks.seen_now(found)} | collected
     every = [
         Seat(rank, known.get((rank.pid, rank.started)), Source(names[rank.file]))
         for rank in _newest_run(found, notes)
@@ -138,7 +137,7 @@ KIND = Kind("records", binary=True, sniff=_sniff, read=_read)
 def _ranks(found: list[Rank], collected: Collection[tuple[int, int]]) -> list[Rank]:
     """Completes the ranks. Looks at threads only of processes whose states were not collected."""
     if any((rank.pid, rank.started) not in collected for rank in found):
-        found = ranks.look_at(found, states.LOOK)
+        found = ranks.look_at(found, ranks.LOOK)
     found = _as_torch_says(found)
     back = ranks.runs_back(found)
     return [
@@ -187,7 +186,7 @@ def _killed(found: Sequence[Rank], chosen: Sequence[Rank]) -> dict[str, int]:
 def _unrecorded(lost: Seen, source: Source) -> Iterable[Fact]:
     """Says what is known of a process without a record: nothing, if it only runs."""
     process = Process(lost.rank, lost.host, lost.pid)
-    if lost.state == states.SILENT:
+    if lost.state == ranks.SILENT:
         text = "the guard beside it says nothing any more"
         yield Identity(process, source)
         yield Trouble("unreachable", text, source, lost.host, time=lost.time, pid=lost.pid)
@@ -198,7 +197,7 @@ def _unrecorded(lost: Seen, source: Source) -> Iterable[Fact]:
 
 
 def _states(content: Any) -> list[Seen]:
-    found = states.parse(content)
+    found = ranks.parse_states(content)
     if any(unix_time(each.time) is None for each in found):
         raise ValueError("it has times that cannot be")
     return found

@@ -11,8 +11,7 @@ from oddrank.errors import OddrankError
 from oddrank.inputs import Notes
 from oddrank.trace import collectives, ranks
 from oddrank.trace.collectives import op_name
-from oddrank.trace.ranks import Rank
-from oddrank.trace.states import Seen
+from oddrank.trace.ranks import Rank, Seen
 from oddrank.triage import leaves, matching
 from oddrank.triage.facts import (
     ON_HOST,

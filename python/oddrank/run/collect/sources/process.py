@@ -9,10 +9,9 @@ from typing import Any
 from oddrank import _native, job
 from oddrank.machine import small_file
 from oddrank.run.collect.sources import Rank, Sink, Source, Target
-from oddrank.trace.states import WORDS
+from oddrank.trace.ranks import LIVES, LOOK
 
 SCHEMA = "oddrank.process/1"
-_LOOK = 0.2  # seconds between two looks at CPU times and bytes
 _MOST_THREADS = 2048
 _LARGEST = 1 << 20  # a file of the kernel is never longer
 # No memory map, no command line, no variables: they are long, or may hold secrets. What is first
@@ -35,7 +34,7 @@ def _work(target: Target, rank: Rank | None, sink: Sink) -> None:
         sink.lacks(f"{folder}/task", error)
     first = dict(zip(threads, core.trace_kernel_states(threads), strict=True))
     io = _io(folder)
-    time.sleep(_LOOK)
+    time.sleep(LOOK)
     now = time.time()
     second = dict(zip(threads, core.trace_kernel_states(threads), strict=True))
     letter, _, status, started, _ = core.trace_kernel_states([rank.pid])[0]
@@ -54,7 +53,7 @@ def _work(target: Target, rank: Rank | None, sink: Sink) -> None:
         "time": now,
         "state": _word(first.get(rank.pid, ("",))[0], letter),
         "status": status,
-        "look_s": _LOOK,
+        "look_s": LOOK,
         "io": {name: [io[name], later_io.get(name, io[name])] for name in io},
         "threads": [
             _thread(rank.pid, tid, first[tid], second[tid]) for tid in threads if second[tid][0]
@@ -83,7 +82,7 @@ def _word(before: str, letter: str) -> str:
     """Returns the state in words. Uninterruptible for a moment is running."""
     if letter == "D" and before != "D":
         return "running"
-    return WORDS.get(letter, "running")
+    return LIVES.get(letter, "running")
 
 
 def _thread(

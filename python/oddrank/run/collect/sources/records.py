@@ -9,7 +9,7 @@ from pathlib import Path
 from oddrank import _native
 from oddrank.errors import OddrankError
 from oddrank.run.collect.sources import Sink, Source, Target, opened, pieces
-from oddrank.trace import ranks, states
+from oddrank.trace import ranks
 
 
 def _work(target: Target, _: object, sink: Sink) -> None:
@@ -18,10 +18,10 @@ def _work(target: Target, _: object, sink: Sink) -> None:
     files = [Path(file) for file in target.records]
     if not files:
         return
-    read, _refused = ranks.read(files, states.LOOK)
+    read, _refused = ranks.read(files, ranks.LOOK)
     seen = _states(read, {file.parent for file in files}, sink.folder)
     if seen:
-        sink.put(states.NAME, states.text(seen).encode())
+        sink.put(ranks.STATES_FILE, ranks.states_text(seen).encode())
     own = [file for file in files if file.name.startswith("rank")]
     for file in [*own, *(file for file in files if file not in own)]:
         sink.at(file)
@@ -36,7 +36,7 @@ def _work(target: Target, _: object, sink: Sink) -> None:
             sink.lacks(file, error)
 
 
-def _states(read: Sequence[ranks.Rank], sources: set[Path], target: Path) -> list[states.Seen]:
+def _states(read: Sequence[ranks.Rank], sources: set[Path], target: Path) -> list[ranks.Seen]:
     """Returns what the kernel says of the processes; of those collected before, what it said then.
 
     A process that has gone since an earlier collection to the same folder keeps that one's, too;
@@ -44,7 +44,7 @@ def _states(read: Sequence[ranks.Rank], sources: set[Path], target: Path) -> lis
     """
     earlier = {(s.pid, s.started): s for folder in sources for s in _earlier(folder)}
     before = {(s.pid, s.started): s for at in (target, target.parent) for s in _earlier(at)}
-    now = {(s.pid, s.started): s for s in states.look(read)}
+    now = {(s.pid, s.started): s for s in ranks.seen_now(read)}
     found = []
     for rank in read:
         which = (rank.pid, rank.started)
@@ -56,9 +56,9 @@ def _states(read: Sequence[ranks.Rank], sources: set[Path], target: Path) -> lis
     return found
 
 
-def _earlier(folder: Path) -> list[states.Seen]:
+def _earlier(folder: Path) -> list[ranks.Seen]:
     with suppress(OSError, ValueError):
-        return states.parse(json.loads((folder / states.NAME).read_bytes()))
+        return ranks.parse_states(json.loads((folder / ranks.STATES_FILE).read_bytes()))
     return []
 
 
