@@ -494,7 +494,8 @@ def test_a_folder_that_does_not_answer_holds_no_command_up(judged):
     dead.mkdir()
     judged.judge.settings = replace(judged.judge.settings, cwd=str(dead))
     with dead_file_system(dead):
-        judged.takes(does("on_stall", "true"), STALL)
+        judged.options["on_verdict"] = "true"
+        judged.takes(STALL)
     assert judged.lines[0][0] == finding().what
 
 

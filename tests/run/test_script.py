@@ -149,7 +149,7 @@ def test_the_script_is_recorded_and_pickles_of_main_work_in_spawned_children(bot
 @pytest.mark.parametrize(
     ("options", "named"),
     [*(({"stall": stall}, "stall=") for stall in (0, -1.0, float("nan"))),
-     ({"on_stall": "colect"}, "'colect' is no command")],
+     ({"on_stall": "colect"}, "'colect' is none of")],
 )  # fmt: skip
 def test_a_watch_that_cannot_be_followed_is_refused(options, named):
     with pytest.raises(OddrankError, match=named):
@@ -157,9 +157,9 @@ def test_a_watch_that_cannot_be_followed_is_refused(options, named):
 
 
 REFUSED = [
-    ("--on-stall", "colect"), ("--on-stall", " "), ("--on-stall", "mail me < {report}"),
-    ("--on-verdict", ""), ("--no-watch", "--on-verdict", "true"),
-    ("--no-watch", "--json", "report.json"), ("--json", "-"),
+    ("--on-stall", "colect"), ("--on-verdict", " "),
+    ("--on-verdict", "mail me < {report}"), ("--on-verdict", ""), ("--json", "-"),
+    ("--no-watch", "--on-verdict", "true"), ("--no-watch", "--json", "report.json"),
     ("--packages", "torch=loud"), ("--packages", "a=calls,=lines"),
     *(("--budget", budget) for budget in ("0", "-1", "1.5", "nan", "3%", "")),
 ]  # fmt: skip

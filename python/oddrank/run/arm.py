@@ -1,6 +1,5 @@
 """`oddrank.arm()`: the recorder's, and the watch for scripts whose command line can't change."""
 
-import shutil
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
@@ -13,6 +12,7 @@ from oddrank.trace.packages import Packages
 STALL = 60.0
 """Seconds without any progress that are a stall, by default."""
 REPORT, COLLECT, KILL = "report", "collect", "kill"
+ACTIONS = (REPORT, COLLECT, KILL)
 """What to do at a stall: say it; save the evidence, too; then end all ranks."""
 OUTPUT = "oddrank-collected"
 """The folder for evidence, by default."""
@@ -54,7 +54,7 @@ def arm(
     torch is 2.14 or newer.
     watch: also starts a guard beside this rank, and on rank 0 a judge, as `oddrank run` does; call
     it on each rank, before the training begins. stall: seconds without progress until it is told.
-    json: a file for the report. on_stall: "report", "collect", "kill" or a shell command.
+    json: a file for the report. on_stall: "report", "collect" or "kill".
     budget: the share of its CPU time that a process may spend on recording; None: any. While it
     spends more, the functions with the most events are recorded less closely: by calls, in the
     stack only, or not at all. The record says which, and since when. Functions that wait stay as
@@ -68,8 +68,8 @@ def arm(
     """
     if watch and not stall >= 1:
         raise OddrankError(f"stall={stall!r}: it takes 1 or more seconds")
-    if watch:
-        check_action(on_stall, json)
+    if watch and on_stall not in ACTIONS:
+        raise OddrankError(f"on_stall={on_stall!r} is none of {', '.join(ACTIONS)}")
     if watch and not recorder.is_worker() and not _native.core().trace_armed():
         from oddrank.run import start
 
@@ -77,16 +77,3 @@ def arm(
     if callable(packages):
         return Armed(None, budget)(packages)
     return Armed(packages, budget)
-
-
-def check_action(action: str, json_path: str | None) -> None:
-    """Refuses what is neither a known action nor a command: at the stall it would be too late."""
-    if action not in (REPORT, COLLECT, KILL):
-        check_command("on stall", action, json_path, "report, collect, kill or ")
-
-
-def check_command(when: str, action: str, json_path: str | None, others: str = "") -> None:
-    if not action.split() or (len(action.split()) == 1 and shutil.which(action) is None):
-        raise OddrankError(f"{when}, {action!r} is no command: name {others}a shell command")
-    if "{report}" in action and json_path is None:
-        raise OddrankError(f"{when}, {action!r} needs a report: name its file by --json or json=")

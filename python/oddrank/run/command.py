@@ -1,12 +1,13 @@
 """`oddrank run`: runs a training script unchanged, watched and recorded."""
 
+import shutil
 from typing import Any, NoReturn
 
 import click
 
 from oddrank.cli import Seconds, html_option, prometheus_file, refuse_shared, writable
 from oddrank.errors import OddrankError
-from oddrank.run.arm import COLLECT, OUTPUT, STALL, check_action, check_command
+from oddrank.run.arm import ACTIONS, COLLECT, OUTPUT, STALL
 from oddrank.trace.arm import BUDGET
 
 _ABOUT = """Run a training script as Python does; say what went wrong, while it goes wrong.
@@ -42,11 +43,9 @@ def _share(_context: click.Context, _option: click.Parameter, value: str) -> flo
               help="How long no step and no collective of any rank begins or ends until a rank is"
               " named. Longer if this job had long pauses before, and while the rank that others"
               " wait for works.")  # fmt: skip
-@click.option("--on-stall", default=COLLECT, show_default=True, metavar="ACTION",
+@click.option("--on-stall", default=COLLECT, show_default=True, type=click.Choice(ACTIONS),
               help="report: only say it. collect: also save the evidence of all nodes, as oddrank"
-              " collect does; at a death, too. kill: then end all ranks. Anything else is a shell"
-              " command for rank 0's host, after the evidence is saved; {report} in it stands for"
-              " --json's file.")  # fmt: skip
+              " collect does; at a death, too. kill: then end all ranks.")  # fmt: skip
 @click.option("--on-verdict", metavar="COMMAND",
               help="A shell command for rank 0's host whenever a death or a stall is told, or told"
               " better: to notify somebody. {report} in it stands for --json's file.")  # fmt: skip
@@ -104,11 +103,14 @@ def command(  # noqa: PLR0917 (click passes them by name)
             raise OddrankError(f"{option} - would mix with the script's output: name a file")
         if path is not None and no_watch:
             raise OddrankError(f"{option} has nothing to write with --no-watch: leave one out")
-    check_action(options.on_stall, options.json)
-    if options.on_verdict is not None:
+    if (on_verdict := options.on_verdict) is not None:
         if no_watch:
             raise OddrankError("--on-verdict has no verdict with --no-watch: leave one out")
-        check_command("on a verdict", options.on_verdict, options.json)
+        # At the verdict it would be too late to say so.
+        if len(on_verdict.split()) < 2 and shutil.which(on_verdict) is None:
+            raise OddrankError(f"--on-verdict {on_verdict!r} is no command: name a shell command")
+        if "{report}" in on_verdict and options.json is None:
+            raise OddrankError(f"--on-verdict {on_verdict!r} needs a report: give --json a file")
     if not no_watch:
         start.begin(options)
     runs = script.module if is_module else script.script

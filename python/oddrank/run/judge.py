@@ -27,7 +27,7 @@ from oddrank.inputs import Notes
 from oddrank.page import Parts, Table, utc
 from oddrank.report import Report, write_json, write_text
 from oddrank.run import late, outputs, say, watch
-from oddrank.run.arm import COLLECT, KILL, REPORT
+from oddrank.run.arm import KILL, REPORT
 from oddrank.run.collect import children
 from oddrank.run.decide import Attempt, Decision, decide, note, signature
 from oddrank.run.outputs import Outputs
@@ -293,12 +293,9 @@ class Judge:
             return self._goes_on(before) or sum(map(watch.has_ended, self._states())) != dead
 
         self._save(snapshot, over)
-        action = self.settings.options["on_stall"]
-        if action in (REPORT, COLLECT) or over():
+        if self.settings.options["on_stall"] != KILL or over():
             return
-        if action != KILL:
-            self._start("--on-stall", action)
-        elif why := _why_not_kill(report):
+        if why := _why_not_kill(report):
             say.lines([f"ends no rank: {why}"])
         else:
             say.lines(["ends all ranks, as --on-stall kill asks"])
@@ -322,7 +319,7 @@ class Judge:
         say.lines(outputs.words(self.evidence))
         self._write()
 
-    def _start(self, option: str, command: str) -> None:
+    def _start(self, command: str) -> None:
         """Starts the user's command; nobody waits for it."""
         report = shlex.quote(self.settings.options["json"] or "")
         try:
@@ -332,7 +329,7 @@ class Judge:
                 stdin=subprocess.DEVNULL, stdout=_STDERR, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
-            say.lines([f"{option} {command!r} was not started: {error}"])
+            say.lines([f"--on-verdict {command!r} was not started: {error}"])
 
     def report_late(self) -> None:
         """Tells of ranks that came late to collectives, in this report and the last one."""
@@ -430,7 +427,7 @@ class Judge:
         self.said = report.summary
         self._note(event, after, made)
         if event in _VERDICTS and (command := self.settings.options["on_verdict"]):
-            self._start("--on-verdict", command)
+            self._start(command)
 
     def _note(self, event: str, after: float, made: Judged | None, summary: str = "") -> None:
         """Adds to the history that the report has. summary: if not that of the report."""

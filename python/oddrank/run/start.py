@@ -50,7 +50,7 @@ class Options:
     history: str | None = None
     """The folder of this training's attempts."""
     on_stall: str = COLLECT
-    """What to do at a stall: REPORT, COLLECT, KILL, or a shell command."""
+    """What to do at a stall: one of ACTIONS."""
     output: str = OUTPUT
     """The folder for the evidence."""
     report_every: float | None = None

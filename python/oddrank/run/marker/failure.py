@@ -3,11 +3,9 @@
 import bdb
 import builtins
 import os
-import signal
 import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ from oddrank.triage.evidence import record
 from oddrank.triage.facts import Death, Fact, Frame, Process, Source, Stack, World
 from oddrank.triage.facts import ranks as ranks_of
 from oddrank.triage.suspects import Suspect
+from oddrank.triage.timeline import signal_name
 from oddrank.triage.view import view
 
 # Causes that say more than "it did not end" of a rank for which nobody waits in a call.
@@ -34,7 +33,6 @@ _TELLING = ("end", "held", "others")
 _TELLING_TOO = (causes.DEVICE, causes.GIL_HELD)
 _MOST_FRAMES = 40  # of a stack
 _HIDDEN = ("/_pytest/", "/pluggy/", "/oddrank/run/marker/", "<frozen ", "<string>")
-_said_cold: set[str] = set()
 
 
 @dataclass
@@ -73,10 +71,6 @@ def conclude(item: pytest.Function, group: RankGroup) -> None:
             if rank.left["exits"]:
                 pytest.exit(f"{rank.left['text']} (rank {rank.number})")
             raise KeyboardInterrupt
-    if group.cold and group.cold not in _said_cold:
-        _said_cold.add(group.cold)
-        text = f"The ranks are fresh interpreters, which start slowly: {group.cold}."
-        item.add_report_section("call", "ranks", text)  # pytest -rA shows it
     told = _Verdict(group) if group.is_bad else None
     _add_sections(item, group, told.first if told is not None else [])
     try:
@@ -310,10 +304,7 @@ def _state(rank: Rank) -> str:
         what = "had not ended" if ended == "ran" else f"{ended}, and ran on"
         return f"{what}: {where}" if where else what
     if rank.has_died and rank.code is not None:
-        how = f"exit code {rank.code}"
-        if rank.code < 0:
-            with suppress(ValueError):
-                how = signal.Signals(-rank.code).name
+        how = signal_name(-rank.code) if rank.code < 0 else f"exit code {rank.code}"
         return f"ended by {how}" if ended == "ran" else f"{ended}, then ended by {how}"
     return "waited for the others" if ended == "ran" else ended
 
