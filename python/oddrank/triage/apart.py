@@ -11,23 +11,14 @@ A rank's newest dump would be judged beside an older one of another rank.
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import TypeAlias
 
-from oddrank.inputs import Item, Notes
+from oddrank.inputs import Item
 from oddrank.triage.evidence import flight_recorder
-from oddrank.triage.facts import (
-    Counts,
-    Death,
-    Fact,
-    Mismatch,
-    Progress,
-    Stack,
-    Stop,
-)
+from oddrank.triage.facts import Counts, Death, Fact, Mismatch, Progress, Stack, Stop
 
 _APART = 24 * 3600.0
 _MOST = 8
@@ -48,14 +39,14 @@ class Job:
     def text(self) -> str:
         """Returns when and where it was, for a sentence."""
         if self.folder and self.time is None:
-            return f"the one in {self.folder}/"
+            return f"the dumps in {self.folder}/"
         files = sorted({file_of(fact) for fact in self.facts} - {""})
         more = f" and {len(files) - 1} more" if len(files) > 1 else ""
         where = f" ({files[0]}{more})" if files else ""
         if self.time is None:
-            return f"one whose lines have no times{where}"
+            return f"the job whose lines have no times{where}"
         day = time.strftime("%d %b", time.gmtime(self.time))
-        return f"one that ended about {day}{where}"
+        return f"the job that ended about {day}{where}"
 
 
 def jobs(facts: Sequence[Fact]) -> list[Job]:
@@ -121,34 +112,28 @@ def by_folder(items: Sequence[Item]) -> list[tuple[str, list[Item]]]:
     """Returns folders to be judged alone and their files, the newest first; else "" and all files.
 
     They are side by side, below the folder that all files share, and any two of them have dumps of
-    mostly the same ranks, which show other calls. Files outside of them go to the newest.
+    mostly the same ranks. Files outside of them go to the newest.
     """
-    everything = [("", [*items])]
-    folders = _folders(items)
-    dumps = {name: found for name, own in folders.items() if (found := _dumps(own))}
-    if not 1 < len(dumps) <= _MOST:
-        return everything
-    for one, other in combinations(dumps.values(), 2):
-        if 2 * len(one.keys() & other.keys()) <= min(len(one), len(other)):
-            return everything  # most of the fewer ranks are not in both
-    moments = [_moment(found.values()) for found in dumps.values()]
-    if not all(_are_others(one, other) for one, other in combinations(moments, 2)):
-        return everything
+    shared = shared_folder(items)
+    folders: dict[str, list[Item]] = defaultdict(list)
+    dumps: dict[str, dict[int, Item]] = defaultdict(dict)
+    for item in items:
+        folder, slash, _ = item.name.removeprefix(shared).lstrip("/").partition("/")
+        folders[folder if slash else ""].append(item)
+        rank = flight_recorder.named_rank(item.name)
+        if rank >= 0 and flight_recorder.sniff(item):
+            dumps[folder if slash else ""][rank] = item
+    alike = 1 < len(dumps) <= _MOST and all(
+        2 * len(one.keys() & other.keys()) > min(len(one), len(other))
+        for one, other in combinations(dumps.values(), 2)
+    )
+    if not alike:
+        return [("", [*items])]
     # Copies lose their times: then the last name is the newest, as of attempt_0 and attempt_1.
     names = sorted(dumps, key=lambda name: (max(i.written_ns for i in dumps[name].values()), name))
     names.reverse()
     others = [item for name, own in folders.items() if name not in dumps for item in own]
     return [(name, folders[name] + others * (name == names[0])) for name in names]
-
-
-def _folders(items: Sequence[Item]) -> Mapping[str, list[Item]]:
-    """Returns the files by their folder below the one that all files share, "" for that itself."""
-    shared = shared_folder(items)
-    found: dict[str, list[Item]] = defaultdict(list)
-    for item in items:
-        folder, slash, _ = item.name.removeprefix(shared).lstrip("/").partition("/")
-        found[folder if slash else ""].append(item)
-    return found
 
 
 def shared_folder(items: Sequence[Item]) -> str:
@@ -157,42 +142,3 @@ def shared_folder(items: Sequence[Item]) -> str:
     with suppress(ValueError):  # some paths are absolute, some are not
         common = os.path.commonpath([os.path.dirname(item.name) for item in items])
     return f"{common}/" if common.strip("/") else ""
-
-
-def _dumps(items: Iterable[Item]) -> dict[int, Item]:
-    """Returns dumps by the rank in their name."""
-    found = {
-        flight_recorder.named_rank(item.name): item for item in items if flight_recorder.sniff(item)
-    }
-    found.pop(-1, None)
-    return found
-
-
-_Calls: TypeAlias = "dict[object, tuple[int | None, set[tuple[str, int | None]]]]"
-"""A rank's calls in one folder: group -> the last one that was issued, those that are open."""
-
-
-def _moment(dumps: Iterable[Item]) -> Mapping[int, _Calls]:
-    """Returns the calls of each rank."""
-    found: dict[int, _Calls] = defaultdict(dict)
-    for fact in flight_recorder.read([*dumps], Notes()):
-        if isinstance(fact, Progress) and fact.process.rank is not None:
-            is_open = {(call.op, call.seq) for call in fact.open}
-            found[fact.process.rank][fact.group, fact.backend] = (fact.enqueued, is_open)
-    return found
-
-
-def _are_others(one: Mapping[int, _Calls], other: Mapping[int, _Calls]) -> bool:
-    """Returns whether the ranks of two folders have mostly issued other calls, and wait in others.
-
-    Of a job that hangs, dumps of two moments show the same open calls, though a group that is still
-    at work may have gone on: they belong together.
-    """
-    both = one.keys() & other.keys()
-    moved = stayed = 0
-    for rank in both:
-        mine, yours = one[rank], other[rank]
-        groups = mine.keys() & yours.keys()
-        moved += any(mine[group][0] != yours[group][0] for group in groups)
-        stayed += any(mine[group][1] & yours[group][1] for group in groups)
-    return 2 * moved > len(both) and 2 * stayed <= len(both)

@@ -23,7 +23,7 @@ def parts(view: View, suspects: Sequence[Suspect], jobs: int) -> Parts:
         dated = timeline.over_hours(happened)
         events.insert(0, f"{'times in UTC' if dated else f'+0 s is {utc(happened[0].time)}'}{zone}")
     if jobs > 1:  # ranks of several jobs have the same numbers
-        told = f"The files tell of {jobs} jobs, each judged alone."
+        told = f"The files tell of {jobs} jobs or moments, each judged alone."
         return Parts(no_ranks=f"{told} Give those of one to see its ranks.", events=events)
     heard = view.heard
     size = view.world or max(heard, default=-1) + 1

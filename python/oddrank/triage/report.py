@@ -41,7 +41,7 @@ class Triage:
     notes: Notes
     read: dict[str, tuple[int, int]] = field(default_factory=dict)
     jobs: int = 1
-    """The number of jobs that the files tell of."""
+    """The number of jobs, or moments of one, that the files tell of."""
     folder: str = ""
     """The folder that all files share, with a slash at its end: sources are named below it."""
 
@@ -117,8 +117,8 @@ def _judged(
     views = [view(job.facts) for job in jobs_found]
     suspects = []
     for job, seen in zip(jobs_found, views, strict=True):
-        text = f"of {len(views)} jobs that the files tell of, this is "
-        of_job = [Point(text + job.text)] if len(views) > 1 else []
+        alone = f"judged alone, one of {len(views)}: {job.text}"
+        of_job = [Point(alone)] if len(views) > 1 else []
         suspects += [replace(s, support=(*of_job, *s.support)) for s in verdict.suspects(seen)]
     whole = views[0] if len(views) == 1 else view(together)
     quiet = not suspects and not whole.finished and not notes.lost
@@ -157,7 +157,7 @@ def _why(triage: Triage) -> str:
     if skipped and (triage.suspects or not lost):
         rest += f"; not read: {skipped} (see skipped in the JSON, or --explain)"
     if triage.jobs > 1:
-        rest += f"; of {triage.jobs} jobs, each judged alone"
+        rest += f"; {triage.jobs} jobs or moments, each judged alone"
     if pauses := [on_purpose(one) for one in triage.suspects if one.cause is causes.PAUSED]:
         return "; ".join(pauses) + lost
     if triage.suspects:

@@ -7,17 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from oddrank.finding import Condition, Who
-from oddrank.triage.facts import (
-    Call,
-    Death,
-    Frame,
-    Group,
-    Mismatch,
-    Paused,
-    Process,
-    Source,
-    Trouble,
-)
+from oddrank.triage import facts
 
 About = Literal["purpose", "end", "held", "device", "stack", "others", "call", "nobody",
                 "hub"]  # fmt: skip
@@ -29,7 +19,7 @@ class Point:
     """One thing that supports or contradicts a suspicion, as a sentence."""
 
     text: str
-    source: Source | None = None
+    source: facts.Source | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,32 +49,32 @@ class Suspect:
     """
 
     cause: Cause
-    processes: tuple[Process, ...]
+    processes: tuple[facts.Process, ...]
     rule: str
     certainty: int
     support: tuple[Point, ...] = ()
     against: tuple[Point, ...] = ()
-    waiting: tuple[Process, ...] = ()
-    at: Call | None = None
-    group: Group | None = None
-    leaf: Frame | None = None
+    waiting: tuple[facts.Process, ...] = ()
+    at: facts.Call | None = None
+    group: facts.Group | None = None
+    leaf: facts.Frame | None = None
     leaf_class: str = ""
     """peers, data, gpu, disk, lock, network, running, or "" if unknown."""
-    mismatch: Mismatch | None = None
-    death: Death | None = None
-    trouble: tuple[Trouble, ...] = ()
-    cycle: tuple[tuple[Process, ...], ...] = ()
+    mismatch: facts.Mismatch | None = None
+    death: facts.Death | None = None
+    trouble: tuple[facts.Trouble, ...] = ()
+    cycle: tuple[tuple[facts.Process, ...], ...] = ()
     """A circle: sets of ranks, each waiting for the next; or pairs that wait for each other."""
     time: float | None = None
-    there: tuple[Process, ...] | None = None
+    there: tuple[facts.Process, ...] | None = None
     """The waiting processes that stand in `at`; None: not known."""
-    own: Call | None = None
+    own: facts.Call | None = None
     """The call of `group` that the culprits are in themselves; None: none, or not known."""
     young: bool = False
     """The others have not waited long enough for a stall."""
-    pauses: tuple[Paused, ...] = ()
+    pauses: tuple[facts.Paused, ...] = ()
     """Why each process waits; for the cause `dead`, why it waited when it was ended."""
-    beside: tuple[Frame, ...] = ()
+    beside: tuple[facts.Frame, ...] = ()
     """Where else it stands: other threads of it, of a deadlock, or a worker that it waits for."""
     threads: tuple[str, ...] = ()
     """Of the cause shared-group: the threads, with their places."""

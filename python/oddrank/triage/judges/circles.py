@@ -61,17 +61,19 @@ def _edges(graph: Graph, without: int | None = None, *, sure: bool = False) -> _
     }  # fmt: skip
 
 
-def _shortest(edges: _Edges) -> list[Place]:
-    """Returns the places of a circle, each of which waits for the next; empty: there is none.
-
-    It is the shortest one through a place of the first that is found.
-    """
+def _circle(edges: _Edges) -> list[Place]:
+    """Returns the places of a circle, each of which waits for the next; empty: there is none."""
     try:
         TopologicalSorter(edges).prepare()
     except CycleError as error:
-        starts = sorted(error.args[1], key=lambda place: min(place.calls))[:_MOST_TRIED]
-        return min((_back_to(place, edges) for place in starts), key=len)
+        return list(error.args[1][:0:-1])
     return []
+
+
+def _shortest(edges: _Edges) -> list[Place]:
+    """Returns the shortest circle through a place of the first that is found."""
+    starts = sorted(_circle(edges), key=lambda place: min(place.calls))[:_MOST_TRIED]
+    return min((_back_to(place, edges) for place in starts), key=len, default=[])
 
 
 def _back_to(start: Place, edges: _Edges) -> list[Place]:
@@ -91,32 +93,17 @@ def _back_to(start: Place, edges: _Edges) -> list[Place]:
     return []
 
 
-def _ranks(around: Sequence[Place], without: int | None = None) -> list[int]:
+def _ranks(around: Sequence[Place]) -> list[int]:
     """Returns a rank of each place of a circle: it waits for the next."""
     before = [around[-1], *around[:-1]]
-    return [
-        min((b.known & place.calls.keys()) - {without})
-        for b, place in zip(before, around, strict=True)
-    ]
+    return [min(b.known & place.calls.keys()) for b, place in zip(before, around, strict=True)]
 
 
-def _breakers(graph: Graph, circle: Collection[int], *, sure: bool) -> list[int]:
-    """Returns the ranks of a circle that are in every circle, so that none is left without one.
-
-    Empty, too, if too many would have to be tried.
-    """
-    found: list[int] = []
-    left = list(circle)
-    for _ in range(_MOST_TRIED):
-        if not left:
-            return [rank for rank in circle if rank in found]
-        try:
-            TopologicalSorter(_edges(graph, left[0], sure=sure)).prepare()
-            found.append(left.pop(0))
-        except CycleError as error:
-            other = _ranks(error.args[1][:0:-1], left[0])
-            left = [rank for rank in left[1:] if rank in other]
-    return []
+def _breakers(graph: Graph, circle: Sequence[int], *, sure: bool) -> list[int]:
+    """Returns the ranks of a circle that are in every circle, so that none is left without one."""
+    if len(circle) > _MOST_TRIED:
+        return []
+    return [r for r in circle if not _circle(_edges(graph, r, sure=sure))]
 
 
 # Who is named, and why.

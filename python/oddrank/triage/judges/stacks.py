@@ -9,12 +9,13 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from itertools import takewhile
 
 from oddrank.finding import fold, ranks_text
 from oddrank.triage import causes, leaves
 from oddrank.triage import model_frames as kinds
 from oddrank.triage.facts import Call, Process
-from oddrank.triage.judges.stands import ORDER, Frames, Stand
+from oddrank.triage.judges.stands import ORDER, Stand
 from oddrank.triage.suspects import Cause, Point, Suspect
 from oddrank.triage.view import View
 
@@ -91,7 +92,7 @@ def _blamed(
     """Makes a suspect of processes for whom victims wait."""
     return Suspect(
         cause, _processes(named), rule, certainty, (*points, *_points(victims)), tuple(against),
-        waiting=_processes(victims), at=_call(_nearest(named, victims)),
+        waiting=_processes(victims), at=_call(victims, named),
         leaf=named[0].leaf.frame, leaf_class=named[0].told,
     )  # fmt: skip
 
@@ -223,7 +224,12 @@ def _all_wait(
     """Nobody stands outside: a rank without a stack, a GPU, a network or a circle is to blame."""
     victims = (*waiting, *maybe)
     jammed = [s for s in maybe if s.leaf.frame and "Launch" in s.leaf.frame.function]
-    calls = sorted(_by_line(waiting).values(), key=len, reverse=True)
+    lines: dict[object, list[Stand]] = defaultdict(list)
+    known = next((s.place[3] for s in waiting if s.place[3]), None)  # an unknown line may be any
+    for stand in waiting:
+        line = stand.place[3] or known
+        lines[stand.place[:3], line].append(stand)
+    calls = sorted(lines.values(), key=len, reverse=True)
     differ = len(calls) > 1 and not maybe
     points = list(_points(victims))
     if differ:
@@ -269,44 +275,19 @@ def _groups(stands: Iterable[Stand]) -> list[list[Stand]]:
     return groups
 
 
-def _by_line(stands: Iterable[Stand]) -> dict[object, list[Stand]]:
-    """Returns processes that stand in one call at one line; an unknown line may be any."""
-    found: dict[object, list[Stand]] = defaultdict(list)
-    known: dict[object, object] = {}
-    for stand in sorted(stands, key=lambda s: s.place[3] is None):
-        *call, line = stand.place
-        place = stand.place if line is not None else known.get(tuple(call), stand.place)
-        known.setdefault(tuple(call), place)
-        found[place].append(stand)
-    return found
+def _call(stands: Sequence[Stand], culprits: Sequence[Stand] = ()) -> Call:
+    """Returns the call in which those stand that came the way of a culprit, then that of most.
 
-
-def _nearest(culprits: Sequence[Stand], victims: Sequence[Stand]) -> list[Stand]:
-    """Returns the group of victims whose path shares most outer frames with a culprit's.
-
-    They came the same way, and wait for it first; the others wait for them, or further on.
+    They wait for it first; the others wait for them, or further on.
     """
-    paths = {stand.frames for stand in culprits}
-    return max(
-        _groups(victims),
-        key=lambda g: (max(_shared(path, g[0].frames) for path in paths), len(g)),
-    )
+    paths = {stand.frames[::-1] for stand in culprits}
 
+    def weight(group: list[Stand]) -> tuple[int, int]:
+        both = (zip(path, reversed(group[0].frames), strict=False) for path in paths)
+        shared = (sum(1 for _ in takewhile(lambda ab: ab[0] == ab[1], pairs)) for pairs in both)
+        return max(shared, default=0), len(group)
 
-def _shared(one: Frames, other: Frames) -> int:
-    count = 0
-    for a, b in zip(reversed(one), reversed(other), strict=False):
-        if (a.function, a.file) != (b.function, b.file):
-            break
-        count += 1
-        if None not in (a.line, b.line) and a.line != b.line:
-            break
-    return count
-
-
-def _call(stands: Sequence[Stand]) -> Call:
-    """Returns the call in which most of them stand."""
-    first = max(_groups(stands), key=len)[0]
+    first = max(_groups(stands), key=weight)[0]
     frame = first.leaf.frame
     name = first.leaf.op or (frame.function if frame and not frame.native else "a collective")
     return Call(None, name, site=first.site[:16], thread=first.thread.name)
