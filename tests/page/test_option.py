@@ -69,8 +69,7 @@ def test_triage_writes_its_page_of_calls_without_numbers(log, tmp_path):
     made = tmp_path / "page.html"
     done = oddrank("triage", log, "--html", made)
     assert (done.returncode, done.stderr) == (1, "")
-    timeline = made.read_text().partition('<section id="timeline"')[2].partition("</section>")[0]
-    assert timeline.count('<td class="number">?</td>') == 2
+    assert made.read_text().count("<td>?</td>") == 2
 
 
 BROKEN = "import jinja2\njinja2.Environment.get_template = lambda *_: 1 / 0\n"

@@ -12,7 +12,7 @@ import open_page
 from oddrank import page
 from oddrank.finding import Confidence, Evidence, Finding, Who
 from oddrank.inputs import Notes
-from oddrank.page import Branch, Note, Parts, Row, Table, Timeline, Tree
+from oddrank.page import Branch, Note, Parts, Table, Tree
 from oddrank.report import Report
 from oddrank.triage import report
 from oddrank.triage.facts import Death, Process, Source
@@ -105,14 +105,9 @@ def test_the_verdict_and_what_is_known_of_it_are_seen_and_the_console_stays_empt
     assert [text for text in said if text.startswith("rank 33 completed 5 of 6 in default_pg")]
     assert shown.texts("cite")[0] == "records:1"
     # The group in question shows who is behind, and when the others entered.
-    first, second = shown.texts("#timeline tbody tr")
+    first, second = shown.texts(".table tbody tr")
     assert first.split() == ["33", "5", "no", "call"]
-    assert second.startswith("0-32, 34-63 5")
-    assert second.endswith("all_reduce 6 +0.0 to 1.0 s")
-    classes = [each.get_attribute("class") for each in shown.found("#timeline tbody tr")]
-    assert classes == ["odd", ""]
-    done, more = (float(e.get_attribute("width")) for e in shown.found("tr.odd rect")[1:])
-    assert (done, more) == (page._WIDTH / 2, 0)
+    assert second == "0-32, 34-63 5 all_reduce 6 +0.0 to 1.0"
     assert shown.complaints == []
     # A small window shows the verdict first.
     size = browser.get_window_size()
@@ -206,7 +201,7 @@ def test_texts_of_strangers_are_shown_and_never_run(shows):
     made = Report.of("triage", {"size": 3, "job": EVIL}, {}, [hostile], complete=True, why=EVIL)
     shown = shows(made, Parts(
         hosts={0: EVIL}, notes=[Note(EVIL, (2,))], status=[EVIL], events=[EVIL],
-        timeline=Timeline(EVIL, (Row((0,), 1, EVIL),)), tables=[Table(EVIL, (EVIL,), ((EVIL,),))],
+        tables=[Table(EVIL, (EVIL,), ((EVIL,),))],
         tree=Tree(EVIL, (Branch(0, EVIL, 1, (EVIL,) * 9),), (EVIL,)),
     ))  # fmt: skip
     assert shown.driver.execute_script("return typeof evil") == "undefined"
@@ -216,7 +211,7 @@ def test_texts_of_strangers_are_shown_and_never_run(shows):
     assert shown.text("#summary") == plain
     assert plain in shown.text("#rank")
     for selector in (
-        ".status", "blockquote", "cite", ".next", "#timeline h2", ".leaf", "#events li", "th",
+        ".status", "blockquote", "cite", ".next", ".leaf", "#events li", "th",
     ):  # fmt: skip
         assert plain in " ".join(shown.texts(selector)), selector
     assert shown.complaints == []
@@ -259,7 +254,6 @@ def test_ranks_that_all_differ_are_still_a_page_of_bounded_size(shows, tmp_path)
     ]
     parts = Parts(
         notes=[Note(f"{'text ' * 20}{rank}", (rank,)) for rank in ranks] * 20,
-        timeline=Timeline("0", tuple(Row((r,), r, f"all_reduce {r}") for r in range(60)), 10180),
         tree=Tree("stacks", tuple(branches)),
         tables=[Table("table", ("row",), tuple((f"row {rank}",) for rank in ranks))],
     )
@@ -269,11 +263,10 @@ def test_ranks_that_all_differ_are_still_a_page_of_bounded_size(shows, tmp_path)
     assert len(shown.contents(".cell.odd")) == 5120
     for selector, said in (
         ("#findings", "and 5020 more: see --json"), (".finding", "and 79 more: see --json"),
-        ("#timeline", "and 10180 more rows"), ("#ranks", "lines about ranks are left out"),
-        ("section:last-of-type", "the last 500 of 10240"),
+        ("#ranks", "lines about ranks are left out"), (".table", "the last 500 of 10240"),
     ):  # fmt: skip
         assert said in " ".join(shown.contents(selector)[0].split()), selector
-    assert shown.contents("section:last-of-type td")[-1] == "row 10239"
+    assert shown.contents(".table td")[-1] == "row 10239"
     assert shown.complaints == []
 
 

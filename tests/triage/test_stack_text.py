@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from oddrank.triage.evidence.stacks import KIND, tracebacks
+from oddrank import _native
+from oddrank.triage.evidence.log_lines import Writers
+from oddrank.triage.evidence.stacks import KIND
 from oddrank.triage.facts import Fact, Frame, Identity, Process, Stack, Thread
 from triage.facts_of import facts_of, item_of, noted, of_kind
 from triage.told import shown
@@ -55,9 +57,13 @@ def test_tracebacks_come_with_frames_and_last_line(golden):
     said = []
     for path in sorted((DATA / "tracebacks").iterdir()):
         said.append(path.stem)
-        for one in tracebacks(path.read_bytes()):
-            said.append(f"  {one.line}: {shown(one.process)} {one.kind} {one.link}: {one.text}")
-            said += [f"      {place(frame)}" for frame in one.frames]
+        found = _native.core().read_stack_text(path.read_bytes())
+        writers = [process[5] for process in found["processes"]]
+        named = Writers(writers, None, set())
+        for kind, link, process, stack, line, text in found["errors"]:
+            who = shown(named.process(writers[process]))
+            said.append(f"  {line}: {who} {kind} {link}: {text}")
+            said += [f"      {place(Frame(*frame))}" for frame in found["stacks"][stack]]
     golden("\n".join(said))
 
 

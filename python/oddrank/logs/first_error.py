@@ -5,7 +5,6 @@ serves both, so that the two never name different ranks.
 """
 
 import os
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ from oddrank.triage.evidence import (
     tracebacks,
     watchdog,
 )
-from oddrank.triage.evidence import lines as log_text
 from oddrank.triage.facts import Death, Process, Progress, ranks
 from oddrank.triage.facts import Source as Place
 from oddrank.triage.judges import ends
@@ -39,24 +37,16 @@ Basis = Literal["time", "line", "unknown"]
 # What a row is, as the list says it.
 _WHY = {
     "own": "", "unlike": "was sent another size than expected", "lost": "lost a peer",
-    "waited": "timed out waiting for others", "ended": "", "said": "warned",
+    "waited": "timed out waiting for others", "ended": "",
 }  # fmt: skip
-# Words of lines that are no end: what was said before the first failure.
-_SAID = [("WARNING", 0), ("Warning: ", 0), ("ERROR", 0), ("CRITICAL", 0), ("FATAL", 0)]
-# Their lines, as the pass finds them that all readers share, where short words cost much.
-_SAYING = log_text.words(
-    "WARNING", "Warning: ", "CRITICAL",
-    *(f"{word}{end}" for word in ("ERROR", "FATAL") for end in " :]|\t-,)"),
-)  # fmt: skip
 # How far a row is from the cause: ranks lose a peer, one of them exits, the launcher ends the rest.
 _DISTANCE = {"own": 0, "unlike": 0, "lost": 1, "waited": 1, "ended": 2}
-_NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 _MOST_TEXT = 300
 
 
 @dataclass(frozen=True)
 class Said:
-    """The same failure or warning of some processes. source, time: of the first of them.
+    """The same failure of some processes. source, time: of the first of them.
 
     coarse: its time is in whole seconds. carried: its time is that of the line before it.
     """
@@ -90,16 +80,12 @@ class Said:
 
 @dataclass(frozen=True)
 class Told:
-    """What the logs say: warnings, then failures in the order that `basis` gives."""
+    """What the logs say: failures in the order that `basis` gives."""
 
-    said: list[Said]
+    failures: list[Said]
     basis: Basis
     triage: Triage
     files: int
-
-    @property
-    def failures(self) -> list[Said]:
-        return [said for said in self.said if said.why != "said"]
 
 
 def read(logs: Sequence[Source], notes: Notes) -> Told:
@@ -116,8 +102,7 @@ def read(logs: Sequence[Source], notes: Notes) -> Told:
     failures = [*_ends(ended, coarse, _carried(logs, ended)), *_timeouts(seen, coarse)]
     basis = _basis(failures)
     _sort(failures, basis)
-    said = [*_warnings(logs, failures, _first_lines(seen)), *failures]
-    return Told(said, basis, triage, len(logs))
+    return Told(failures, basis, triage, len(logs))
 
 
 def _in_whole_seconds(items: Sequence[Item]) -> frozenset[Place]:
@@ -207,60 +192,6 @@ def _timeouts(seen: View, coarse: frozenset[Place]) -> Iterator[Said]:
                    first.time, first.source in coarse, first.wall)  # fmt: skip
 
 
-def _first_lines(seen: View) -> dict[str, int]:
-    """Returns the first line of each file that tells of a failure."""
-    found: dict[str, int] = {}
-    late = (p for members in seen.progress.values() for p in members.values() if p.timed_out)
-    places = [*(death.source for death in seen.deaths), *(progress.source for progress in late)]
-    for place in places:
-        if place.line is not None:
-            found[place.file] = min(place.line, found.get(place.file, place.line))
-    return found
-
-
-def _warnings(
-    logs: Sequence[Source], failures: Sequence[Said], first_lines: Mapping[str, int]
-) -> Iterator[Said]:
-    """Yields warnings and errors that are no end, from before the first failure."""
-    groups: dict[str, list[Said]] = defaultdict(list)
-    for source in logs:
-        item = source.item
-        numbers = [number for number, _ in log_text.numbers(item, _SAYING) or ()]
-        if not numbers:
-            continue
-        around = [(min(numbers), max(numbers))]
-        found = _native.core().scan_lines(
-            os.fsencode(item.path), _SAID, speakers=False, ranges=around,
-            begin=log_text.begin(item, around[0][0]),
-        )  # fmt: skip
-        for line, _, text, writer, time, follows in found["matches"]:
-            place = Place(source.item.name, line)
-            seconds = time[0] / 1e9 if time is not None and time[1] != "boot" else None
-            said = Said("said", text.strip()[:_MOST_TEXT], (source.process(writer),), 1, place,
-                        seconds, wall=bool(time and time[1] == "wall"))  # fmt: skip
-            if follows or (failures and not _is_before(said, failures[0], first_lines)):
-                continue
-            groups[_NUMBERS.sub("#", text.strip())].append(said)
-    for group in groups.values():
-        one = group[0]
-        processes = tuple(dict.fromkeys(said.processes[0] for said in group))
-        yield Said("said", one.text, processes, len(group), one.source, one.time, False, one.wall)
-
-
-def _is_before(said: Said, first: Said, first_lines: Mapping[str, int]) -> bool:
-    """Returns whether nothing says that a warning came after the first failure.
-
-    In another file, it must stand before the failures there, too.
-    """
-    line = said.source.line or 0
-    if said.source.file == first.source.file:
-        return line < (first.source.line or 0)
-    if line >= first_lines.get(said.source.file, line + 1):
-        return False
-    times = said.time is not None and first.time is not None
-    return not (times and timeline.ordered(first.event, said.event))
-
-
 def _basis(failures: Sequence[Said]) -> Basis:
     if failures and all(said.time is not None for said in failures):
         return "time"
@@ -304,7 +235,6 @@ def lines(told: Told, most: int) -> Iterator[str]:
     failures = told.failures
     if told.basis == "time" and any(said.carried for said in failures):
         words["time"] += "; tracebacks that name none have that of the line before (~)"
-    warnings = [said for said in told.said if said.why == "said"]
     if failures:
         yield f"what failed, {words[told.basis]}"
 
@@ -326,11 +256,6 @@ def lines(told: Told, most: int) -> Iterator[str]:
         before = said
     if len(failures) > most:
         yield f"  ... and {len(failures) - most} more"
-    if warnings:
-        yield "what was said before that" if failures else "warnings and errors that are no end"
-    for said in warnings[-most:]:
-        times = f" ({said.count} times)" if said.count > len(said.processes) else ""
-        yield f"  {said.who}: {said.text}{times} [{place(said)}]"
 
 
 def data(told: Told) -> dict[str, Any]:
@@ -340,6 +265,6 @@ def data(told: Told) -> dict[str, Any]:
         "said": [
             {"kind": said.why, "text": said.text, "ranks": list(ranks(said.processes)),
              "who": said.who, "count": said.count, "source": str(said.source), "time": said.time}
-            for said in told.said
+            for said in told.failures
         ],
     }  # fmt: skip

@@ -32,8 +32,6 @@ _MOST_NOTES = 2_500_000  # bytes
 _MOST_RANKS = 200_000
 _MOST_TEXT, _MOST_LIST = 2000, 400
 _SHORT_CHAIN = 6
-# A line of the timeline is so many units of its picture wide.
-_WIDTH = 300.0
 
 
 @dataclass(frozen=True)
@@ -67,34 +65,6 @@ class Tree:
 
 
 @dataclass(frozen=True)
-class Row:
-    """Ranks of a group that have come equally far.
-
-    completed: number of the last call that they completed. call: the one they are in, "": none.
-    entered: when the first and the last of them entered it, in seconds after the first rank that
-    did; None: unknown.
-    """
-
-    ranks: tuple[int, ...]
-    completed: int | None
-    call: str = ""
-    entered: tuple[float, float] | None = None
-    odd: bool = False
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """How far the ranks of one process group have come. rows: odd ranks, then those behind first.
-
-    more: rows that are left out.
-    """
-
-    group: str
-    rows: tuple[Row, ...]
-    more: int = 0
-
-
-@dataclass(frozen=True)
 class Table:
     """Rows of text below their column names."""
 
@@ -119,7 +89,6 @@ class Parts:
     no_ranks: str = ""
     hosts: Mapping[int, str] = field(default_factory=dict)
     notes: Sequence[Note] = ()
-    timeline: Timeline | None = None
     tree: Tree | None = None
     events: Sequence[str] = ()
     tables: Sequence[Table] = ()
@@ -165,7 +134,6 @@ def text(report: Report, parts: Parts) -> str:
         more_findings=max(len(report.findings) - _MOST_FINDINGS, 0),
         grid=grid,
         data=_as_json(grid),
-        timeline=_timeline(parts.timeline) if parts.timeline else None,
         tree=_tree(parts.tree) if parts.tree else None,
         most_rows=_MOST_ROWS,
         script=script,
@@ -295,39 +263,6 @@ def _notes(
             break
         kept.append((index, line))
     return [line for _, line in sorted(kept)], len(notes) - len(kept)
-
-
-def _timeline(timeline: Timeline) -> dict[str, Any]:
-    """Returns the rows with the bars of their picture: x and width out of `width`."""
-    known = [max(row.completed, 0) for row in timeline.rows if row.completed is not None]
-    last, first = max(known, default=0) + 1, min(known, default=0)
-    begin = max(first - (last - first), 0)  # calls that all ranks completed would fill the picture
-    unit = _WIDTH / (last - begin)
-    rows = []
-    for row in timeline.rows:
-        done = max((row.completed or 0) - begin, 0) * unit
-        rows.append(
-            {
-                "ranks": _short(fold(row.ranks, ", ")),
-                "completed": "?" if row.completed is None else row.completed,
-                "call": row.call,
-                "entered": _entered(row),
-                "odd": row.odd,
-                "done": round(done, 1),
-                "open": round(unit, 1) if row.call else 0,
-            }
-        )
-    return {
-        "group": timeline.group, "rows": rows, "more": timeline.more,
-        "width": _WIDTH, "begin": begin, "last": last,
-    }  # fmt: skip
-
-
-def _entered(row: Row) -> str:
-    if row.entered is None:
-        return ""
-    early, late = row.entered
-    return f"+{early:.1f} s" if late - early < 0.1 else f"+{early:.1f} to {late:.1f} s"
 
 
 def _tree(tree: Tree) -> dict[str, Any]:

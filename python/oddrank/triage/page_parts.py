@@ -3,7 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from oddrank.page import Note, Parts, Row, Timeline, utc
+from oddrank.finding import fold
+from oddrank.page import Note, Parts, Table, utc
 from oddrank.triage import leaves, timeline, tree, words
 from oddrank.triage.facts import Progress, ranks
 from oddrank.triage.suspects import Suspect
@@ -34,9 +35,9 @@ def parts(view: View, suspects: Sequence[Suspect], jobs: int) -> Parts:
         absent=tuple(rank for rank in range(size) if rank not in heard),
         hosts={p.rank: p.host for p in view.processes if p.rank is not None and p.host},
         notes=list(_notes(view)),
-        timeline=_timeline(view, suspects, culprits),
         tree=tree.tree(view.stacks),
         events=events,
+        tables=tuple(_how_far(view, suspects, culprits)),
     )
 
 
@@ -83,36 +84,33 @@ def _open(progress: Progress) -> str:
     return words.call_text(progress.open[0]) + (f" and {more} more" if more > 0 else "")
 
 
-def _timeline(view: View, suspects: Sequence[Suspect], odd: set[int]) -> Timeline | None:
-    """Returns the group in question: that of the first suspect, else the largest one."""
+def _how_far(view: View, suspects: Sequence[Suspect], odd: set[int]) -> Iterator[Table]:
+    """Yields the group in question: that of the first suspect, else the largest one.
+
+    A row is of all ranks that completed the same and are in the same call: odd ranks, then those
+    behind first.
+    """
     named = next((s.group for s in suspects if s.group in view.progress), None)
     group = named or max(view.progress, key=lambda g: len(view.progress[g]), default=None)
     if group is None:
-        return None
-    rows = sorted(
-        _rows(view.progress[group], odd),
-        key=lambda row: (
-            not row.odd,
-            -1 if row.completed is None else row.completed,
-            bool(row.call),
-            row.ranks,
-        ),
-    )
-    title = words.group_text(group)
-    return Timeline(title, tuple(rows[:_MOST_ROWS]), max(len(rows) - _MOST_ROWS, 0))
-
-
-def _rows(members: dict[int, Progress], odd: set[int]) -> Iterator[Row]:
-    """Yields a row for all ranks that completed the same and are in the same call."""
-    alike: dict[tuple[int | None, str, bool], list[int]] = defaultdict(list)
+        return
+    alike: dict[tuple[bool, int, str], list[int]] = defaultdict(list)
     entered: dict[str, dict[int, float]] = defaultdict(dict)
-    for rank, progress in members.items():
+    for rank, progress in view.progress[group].items():
         call = _open(progress)
-        alike[progress.completed, call, rank in odd].append(rank)
+        done = -1 if progress.completed is None else progress.completed
+        alike[rank not in odd, done, call].append(rank)
         if progress.open and progress.open[0].since is not None:
             entered[call][rank] = progress.open[0].since
-    for (completed, call, is_odd), same in alike.items():
+    rows = []
+    for (_, done, call), same in sorted(alike.items()):
         first = min(entered[call].values(), default=0.0)
-        times = [entered[call][rank] - first for rank in same if rank in entered[call]]
-        span = (min(times), max(times)) if times else None
-        yield Row(tuple(sorted(same)), completed, call, span, is_odd)
+        times = sorted(entered[call][rank] - first for rank in same if rank in entered[call])
+        when = f"+{times[0]:.1f}" if times else ""
+        when += f" to {times[-1]:.1f}" if times and times[-1] - times[0] >= 0.1 else ""
+        rows.append((fold(same, ", "), "?" if done < 0 else str(done), call or "no call", when))
+    if len(rows) > _MOST_ROWS:
+        rows[_MOST_ROWS:] = [(f"and {len(rows) - _MOST_ROWS} more rows", "", "", "")]
+    title = f"How far the ranks of {words.group_text(group)} have come"
+    columns = "ranks", "completed calls", "is in", "entered: seconds after the first"
+    yield Table(title, columns, tuple(rows))

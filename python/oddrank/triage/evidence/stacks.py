@@ -1,14 +1,14 @@
 """Reads stacks: py-spy, faulthandler, gdb, pystack, profiling.sampling, tracebacks and others.
 
-Facts: Stack and Identity. Deaths are made from logs; `tracebacks` below gives the frames and the
-last line of each exception in a piece of text, for the reader of logs.
+Facts: Stack and Identity. Deaths are made from logs; native_sites() gives the frames of C++
+exceptions in a piece of text, for the reader of logs.
 """
 
 import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
@@ -66,36 +66,6 @@ class _Row(NamedTuple):
     form: str
 
 
-@dataclass(frozen=True, slots=True)
-class Error:
-    """An exception as text shows it. frames: innermost first. text: its last line.
-
-    kind: exception (a traceback), native (c10's frames of a C++ exception), fatal (faulthandler's
-    "Fatal Python error"). link: how it belongs to the one above it: "" (not at all), cause, context
-    (raised while that was handled) or member (of an exception group). line: of its head, from 1.
-    process: whose it is, as far as the launcher's prefix in front of its lines says.
-    """
-
-    kind: str
-    link: str
-    frames: tuple[Frame, ...]
-    text: str
-    line: int
-    process: Process
-
-
-def tracebacks(text: bytes) -> list[Error]:
-    """Returns the exceptions in a piece of a log, in its order. Never raises for bad text."""
-    found = _native.core().read_stack_text(text)
-    frames = [_frames(stack) for stack in found["stacks"]]
-    writers = [_Seen(*one).writer for one in found["processes"]]
-    named = Writers(writers, None, set())
-    return [
-        Error(kind, link, frames[stack], last, line, named.process(writers[process]))
-        for kind, link, process, stack, line, last in found["errors"]
-    ]
-
-
 class _Frames(tuple[Frame, ...]):
     """Frames of a stack that many threads share: its hash is found once."""
 
@@ -109,6 +79,14 @@ class _Frames(tuple[Frame, ...]):
 
 def _frames(stack: Iterable[tuple[str, str, int | None, bool]]) -> tuple[Frame, ...]:
     return _Frames(Frame(*frame) for frame in stack)
+
+
+def native_sites(text: bytes) -> Iterator[tuple[str, tuple[Frame, ...]]]:
+    """Yields the last line of each C++ exception in a piece of a log, and the frames by c10."""
+    found = _native.core().read_stack_text(text)
+    for kind, _, _, stack, _, last in found["errors"]:
+        if kind == "native":
+            yield last, _frames(found["stacks"][stack])
 
 
 def _last(item: Item) -> int:

@@ -251,14 +251,11 @@ def _with_sites(log: Log, facts: Sequence[Fact]) -> Iterator[Fact]:
         if isinstance(fact, Death) and fact.how == "abort" and not fact.site and fact.source.line
     }
     wanting = dict(itertools.islice(wanting.items(), _MOST_SITES))
-    text = dict(lines.lines(log.item, {n for near in wanting.values() for n in near}))
+    near_text = dict(lines.lines(log.item, {n for near in wanting.values() for n in near}))
     for number, fact in enumerate(facts):
         if isinstance(fact, Death) and number in wanting:
-            near = "\n".join(text.get(n, "") for n in wanting[number])
-            sites = (
-                error.frames for error in stacks.tracebacks(near.encode())
-                if error.kind == "native" and fact.text in error.text
-            )  # fmt: skip
+            near = "\n".join(near_text.get(n, "") for n in wanting[number])
+            sites = (site for text, site in stacks.native_sites(near.encode()) if fact.text in text)
             yield replace(fact, site=next(sites, ()))
         else:
             yield fact
