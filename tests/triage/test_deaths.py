@@ -139,8 +139,8 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
     of_worker = replace(by_kernel, process=Process(None, "n1", 4712), source=Source("dmesg", 7))
     killed = [Death(Process(r), "signal", HERE, signal=9, site=(Frame(f"f{r}"),)) for r in range(3)]
     more = [Death(Process(r), "signal", HERE, signal=9) for r in (3, 4)]
-    waits = [stands(rank, C10D, own=True) for rank in range(4)]
-    loads = stands(4, Frame("recv_into", "ssl.py"), Frame("main", "train.py"), own=True)
+    waits = [stands(rank, C10D) for rank in range(4)]
+    loads = stands(4, Frame("recv_into", "ssl.py"), Frame("main", "train.py"))
     gave_up = [death(r, 20.0, failed="all_reduce", text="RuntimeError after all_reduce failed",
                      site=(C10D,)) for r in (1, 3)]  # fmt: skip
     in_kernel = State(Process(1), "uninterruptible", HERE)

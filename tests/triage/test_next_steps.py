@@ -50,13 +50,11 @@ def fault(kind, device, cause="device"):
 
 LOST = suspect("unknown", processes=(), waiting=(RANK,), at=Call(7, "all_reduce"))
 UNSURE = suspect("host-stuck", "stacks-awaited")
-RAISED = ["TORCH_SHOW_CPP_STACKTRACES"]
 ROWS = {
     "stuck": (suspect("not-entered"), [], STUCK_KEYS),
     "stuck, with its stack": (suspect("not-entered"), [SEEN], ["oddrank run"]),
     "stuck, with another's stack": (suspect("not-entered"), [ELSEWHERE], STUCK_KEYS),
     "stuck, with its place": (suspect("not-entered", leaf=Frame("f")), [], []),
-    "finished": (suspect("finished"), [RECORD], ["batches"]),
     "stuck and counted": (suspect("not-entered"), [COUNTS], ["py-spy", "ncclras", "oddrank run"]),
     "stuck and over": (suspect("not-entered"), [GONE], STUCK_KEYS),
     "stuck and told to end": (suspect("not-entered"), [STOP], STUCK_KEYS),
@@ -77,8 +75,7 @@ ROWS = {
     "it answers nobody": (suspect("unreachable"), [], ["ps", "dmesg"]),
     "in a file": (suspect("host-stuck", leaf_class="disk"), [], ["/proc/PID/stack"]),
     "at a file's lock": (suspect("host-stuck", leaf_class="file-lock"), [], ["lock files"]),
-    "keeps the gil": (suspect("gil-held"), [], ["pystack"]),
-    "keeps the gil, recorded": (suspect("gil-held"), [RECORD], ["oddrank trace where", "pystack"]),
+    "keeps the gil, recorded": (suspect("gil-held"), [RECORD], ["oddrank trace where"]),
     "a loop": (suspect("infinite-loop"), [], ["oddrank run"]),
     "a loop, recorded": (suspect("infinite-loop"), [RECORD], ["oddrank trace where"]),
     "slow": (suspect("moving"), [], ["oddrank run"]),
@@ -86,7 +83,6 @@ ROWS = {
     "raised by cuda": (died("exception", "CUDA error: an illegal memory access"), [],
                        ["CUDA_LAUNCH_BLOCKING"]),
     "raised and recorded": (died("exception", "RuntimeError: distances"), [RECORD], ["tail"]),
-    "raised by c10d": (died("exception", "RuntimeError: [c10d] bad"), [], RAISED),
     "raised by nccl": (died("exception", "NCCL error: unhandled system error"), [], ["NCCL_DEBUG"]),
     "a bus error": (died("exception", "DataLoader worker (pid 8) is killed by signal: Bus error."),
                     [], ["/dev/shm"]),
@@ -106,16 +102,13 @@ ROWS = {
     "sizes differ": (died("abort", "c10 500 vs 252", rule="sizes-differ", signal=6), [],
                      ["TORCH_DISTRIBUTED_DEBUG"]),
     "xid": (fault("xid", "GPU 0000:9b:00"), [], ["nvidia-smi", "dcgmi", "oddrank selftest"]),
-    "nvlink": (fault("nvlink", "GPU 0000:9b:00"), [],
-               ["nvidia-smi", "dcgmi", "NCCL_RUN_DIAGNOSTICS", "oddrank selftest"]),
     "a flap": (fault("ib-flap", "ib6"), [], ["ibstat", "NCCL_DEBUG", "oddrank selftest"]),
     "a gpu that stands": (suspect("gpu-stopped"), [], ["dmesg", "nvidia-smi", "oddrank selftest"]),
-    "a program's fault": (fault("xid", "GPU 0", "application"), [],
-                          ["CUDA_LAUNCH_BLOCKING", "compute-sanitizer"]),
+    "a program's fault": (fault("xid", "GPU 0", "application"), [], ["CUDA_LAUNCH_BLOCKING"]),
     "calls differ": (suspect("mismatch", waiting=(RANK,)), [], ["TORCH_DISTRIBUTED_DEBUG", "COLL"]),
     "calls differ at a known place":
         (suspect("mismatch", at=Call(7, "barrier", site=(Frame("f"),))), [], []),
-    "lost": (LOST, [NCCL], [*STUCK_KEYS, "COLL", "TORCH_NCCL_DESYNC_DEBUG"]),
+    "lost": (LOST, [NCCL], [*STUCK_KEYS, "COLL"]),
     "lost on gloo": (LOST, [GLOO], STUCK_KEYS),
     "lost, and a log names dumps": (LOST, [DUMP, GLOO], ["flight-recorder-dump", *STUCK_KEYS]),
     "never more than four":

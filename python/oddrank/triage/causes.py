@@ -143,19 +143,12 @@ def _host_stuck(suspect: Suspect) -> tuple[Condition, str]:
     return _stuck(doing)(suspect)
 
 
-_IN_PAUSE = {
-    "breakpoint": " in a breakpoint", "waits": " while it waited for a rank in a breakpoint",
-}  # fmt: skip
-
-
 def _dead(suspect: Suspect) -> tuple[Condition, str]:
     death = suspect.death or _SOME_END
     name = str(_name(suspect)) + (f"'s {death.child}" if death.child else "")
     place = place_text(death.site[0] if death.site else suspect.leaf)
     comma = "," if death.how == "exception" and ": " in timeline.said(death) else ""
     at = f"{comma} {'near' if death.sampled else 'at'} {place}" if place else ""
-    if suspect.pauses and not death.site and death.how == "signal":
-        at = _IN_PAUSE[suspect.pauses[0].pause.kind]
     how = timeline.death_text(death, at)
     if not _is_one(suspect):
         how = how.replace("was ", "were ", 1)

@@ -239,14 +239,10 @@ class Thread:
     """Whether it holds the GIL; None: not said."""
     source: Source = field(default_factory=lambda: Source(""))
     time: float | None = None
-    cpu: float | None = None
-    """Seconds of CPU time between two looks, if the source looked twice."""
     look: int = 0
     """Which dump of its process it is from, counted from 0, if there are several."""
     timed_out: bool = False
     """A timer of the process made the dump: it knew itself to be stuck."""
-    own: bool = False
-    """The process wrote the dump itself (faulthandler): one that stands still in C still does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +276,6 @@ class Activity:
     source: Source
     last: float | None = None
     step: int | None = None
-    section: str = ""
     seen: float | None = None
     """When the source was written or read; None: unknown."""
     alone: float | None = None

@@ -76,9 +76,6 @@ STEPS: tuple[Step, ...] = (
          "take the stacks again after a minute, into other files, and give both to oddrank triage"),
     Step("kill -CONT", lambda c: c.suspect.cause is causes.HOST_STOPPED,
          "grep -e State -e TracerPid /proc/{pid}/status  (on {host}); kill -CONT {pid} wakes it"),
-    Step("batches", lambda c: c.suspect.cause is causes.FINISHED,
-         "compare len(dataloader) on all ranks; DistributedSampler(drop_last=True), or torch's"
-         " Join"),
     Step("ps", lambda c: c.suspect.cause is causes.UNREACHABLE,
          "ps -o pid,stat,wchan,etime -p {pid}  (on {host}; T: stopped, D: in the kernel)"),
     Step("oddrank trace where", lambda c: c.recorded and c.suspect.cause.about == "stack",
@@ -92,9 +89,6 @@ STEPS: tuple[Step, ...] = (
     Step("lock files", lambda c: c.suspect.leaf_class == "file-lock",
          "find ~/.cache/torch_extensions /tmp/torchinductor_* -name '*lock*' -mmin +10  (on {host};"
          " a killed compiler leaves one: remove it if nobody compiles)"),
-    Step("pystack", lambda c: c.suspect.cause is causes.GIL_HELD,
-         "pystack remote {pid} --native-all  (on {host}; it says which thread holds the GIL)",
-         "pystack 1.0+"),
     Step("flight-recorder-dump",
          lambda c: any(key.startswith("flight-recorder-dump:") for key in c.advice),
          "add the dumps that the log names: {dumps}"),
@@ -115,16 +109,11 @@ STEPS: tuple[Step, ...] = (
          "ibstat; ip -s link show  (on {host}, and the port's counters on its switch)"),
     Step("NCCL_DEBUG", lambda c: bool(c.kinds & {"network", "nccl", "ib-flap"}) or c.says("nccl"),
          "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,NET NCCL_DEBUG_FILE=nccl.%h.%p"),
-    Step("NCCL_RUN_DIAGNOSTICS", lambda c: bool(c.kinds & {"nvlink", "nccl", "sxid"}),
-         "NCCL_RUN_DIAGNOSTICS=1  (checks the paths between GPUs when the job starts)",
-         "NCCL 2.31+"),
     Step("oddrank selftest", lambda c: c.suspect.cause in (causes.DEVICE, causes.GPU_STOPPED),
          "torchrun ... -m oddrank selftest  (on the nodes of the job, with nothing else running)"),
     Step("CUDA_LAUNCH_BLOCKING", lambda c: c.suspect.cause is causes.APPLICATION
          or c.says("cuda error", "illegal memory access", "device-side assert", "cublas"),
          "CUDA_LAUNCH_BLOCKING=1  (the traceback then shows the call that failed)", timing=True),
-    Step("compute-sanitizer", lambda c: c.suspect.cause is causes.APPLICATION,
-         "compute-sanitizer python train.py  (names the kernel and the line; many times slower)"),
     Step("before its end", lambda c: c.suspect.rule == "told-to-end"
          or (bool(c.view.stops) and c.suspect.certainty < 2 and not (c.suspect.death or c.waits)),
          "if it hung: py-spy dump --pid PID > rankN.txt for each rank, before it is ended next"
@@ -134,11 +123,6 @@ STEPS: tuple[Step, ...] = (
     Step("core", lambda c: c.signal in _CRASH_SIGNALS and not c.has_stack
          and c.suspect.rule != "sizes-differ",
          "ulimit -c unlimited, then pystack core CORE --native  (or gdb's thread apply all bt)"),
-    Step("TORCH_SHOW_CPP_STACKTRACES",
-         lambda c: c.suspect.death is not None and c.suspect.death.how in ("exception", "abort")
-         and c.suspect.rule != "sizes-differ"
-         and c.says("c10", "processgroup", "torch.distributed."),
-         "TORCH_SHOW_CPP_STACKTRACES=1  (shows where C++ raised it)"),
     Step("tail", lambda c: c.recorded and c.suspect.death is not None
          and c.suspect.cause is causes.DEAD and c.suspect.death.how in ("exception", "exit"),
          "oddrank trace tail {rank}  (on {host}: the lines that it ran last)"),
@@ -167,10 +151,6 @@ STEPS: tuple[Step, ...] = (
     Step("COLL", lambda c: c.may_use_nccl
          and c.suspect.cause in (causes.MISMATCH, causes.UNKNOWN) and bool(c.suspect.waiting),
          "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=COLL NCCL_DEBUG_FILE=nccl.%h.%p", timing=True),
-    Step("TORCH_NCCL_DESYNC_DEBUG",
-         lambda c: c.may_use_nccl and c.suspect.cause is causes.UNKNOWN and bool(c.suspect.waiting),
-         "TORCH_NCCL_DESYNC_DEBUG=1  (the watchdog then prints who did not join)",
-         "torch 2.2+; before: NCCL_DESYNC_DEBUG", timing=True),
 )  # fmt: skip
 
 

@@ -73,7 +73,7 @@ class Suspect:
     young: bool = False
     """The others have not waited long enough for a stall."""
     pauses: tuple[facts.Paused, ...] = ()
-    """Why each process waits; for the cause `dead`, why it waited when it was ended."""
+    """Why each process waits."""
     beside: tuple[facts.Frame, ...] = ()
     """Where else it stands: other threads of it, of a deadlock, or a worker that it waits for."""
     threads: tuple[str, ...] = ()

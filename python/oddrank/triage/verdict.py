@@ -290,9 +290,6 @@ def _explained(suspect: Suspect, view: View) -> Suspect:
     suspect = _with_activity(_with_place(suspect, view), view)
     rows = [row(suspect, view) for row in (_shared_group, stacks.with_threads, _finished)]
     first = min((s for s in rows if s is not None), key=lambda s: _ROWS[s.cause])
-    if first.cause is causes.DEAD:  # ended in a pause: its stack only shows how it waited
-        pauses = tuple(one for p in first.processes if (one := view.pauses_at_end.get(p)))
-        first = replace(first, pauses=pauses if len(pauses) == len(first.processes) else ())
     own = view.activities.get(first.processes[0]) if len(first.processes) == 1 else None
     return replace(first, step=own.step, raised=own.raised) if own else first
 

@@ -48,8 +48,6 @@ class View:
     activities: dict[Process, Activity]
     pauses: dict[Process, Paused]
     """Processes that wait on purpose, and could go on: not those that are stopped, or too late."""
-    pauses_at_end: dict[Process, Paused]
-    """Pauses of processes that died in them."""
     deaths: list[Death]
     finished: dict[Process, Death]
     """Processes that ended with exit code 0: that is a fault only if others wait for them."""
@@ -171,8 +169,8 @@ def view(facts: Iterable[Fact]) -> View:
         if not _is_well(death)
         and not _outlived(death, finished, states.get(death.process), activities.get(death.process))
     ]  # fmt: skip
-    died = {death.process for death in deaths}
-    gone = died | {process for process, state in states.items() if state.state == "stopped"}
+    gone = {death.process for death in deaths}
+    gone |= {process for process, state in states.items() if state.state == "stopped"}
     pauses = {each.process: each for each in own[Paused]}
     kinds = (Identity, Progress, Activity, Paused, Death)
     telling = {each.process for kind in kinds for each in own[kind]}
@@ -182,7 +180,6 @@ def view(facts: Iterable[Fact]) -> View:
             process: one for process, one in pauses.items()
             if process not in gone and not one.pause.is_over(one.seen)
         },
-        pauses_at_end={process: one for process, one in pauses.items() if process in died},
         deaths=deaths, finished=finished, stops=own[Stop], troubles=own[Trouble],
         counts=own[Counts], identities=own[Identity], facts=facts, began=_began(facts),
         world=world, processes=join.all(), join=join,

@@ -243,7 +243,7 @@ def _activity(seat: Seat, now: float) -> Iterable[Fact]:
     last = main.last if main is not None and not main.ended else None
     yield Activity(
         seat.process, seat.source, rank.last if last is None else last, rank.step,
-        " > ".join(rank.sections), time_seen, *record_calls.alone(seat.history),
+        time_seen, *record_calls.alone(seat.history),
         runs=_runs_unseen(seat), raised=rank.thread_raised, over=_is_over(rank),
     )  # fmt: skip
 
@@ -331,11 +331,11 @@ def _stacks(seats: Sequence[Seat]) -> Iterable[Stack]:
         for thread in living:
             if not thread.stack:
                 continue
-            state, cpu = states_of[thread.tid]
+            state, _ = states_of[thread.tid]
             # The only thread that runs, or that there is, must be the one that keeps the GIL.
             gil = None if rank.gil_wanted is None else (running or living) == [thread]
             found[record_calls.frames(thread, missing)].append(
-                Thread(process, thread.name, thread.tid, state, gil, source, seat.time, cpu)
+                Thread(process, thread.name, thread.tid, state, gil, source, seat.time)
             )
         if rank.gil_wanted is not None:
             waits = Thread(process, "oddrank", state="waits for the GIL", source=source,

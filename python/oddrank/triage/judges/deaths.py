@@ -161,7 +161,7 @@ def _cause(view: View, ends: Sequence[End], group: list[End]) -> Suspect:
     support = [*reversed(told.values())][:_MOST_POINTS]
     if everywhere:
         support = [Point(f"{count(culprits)}: all ended by the same: {_words(first)}", best.source)]
-    support += [*_of_cuda(best), *_victims(victims)]
+    support += _victims(victims)
     ended = [end.process for end in ends if end.why == "ended"]
     if ended:
         was = "were" if len(ended) > 1 else "was"
@@ -191,19 +191,6 @@ def _cause(view: View, ends: Sequence[End], group: list[End]) -> Suspect:
         waiting=_known(victims), at=_call(victims), death=best,
         leaf=best.site[0] if best.site else None, time=first.time,
     )  # fmt: skip
-
-
-def _of_cuda(death: Death) -> list[Point]:
-    """Returns what the place of an error of CUDA means: it is not where it arose."""
-    if "CUDA error" not in death.text or not (death.site and death.site[0].native):
-        return []
-    known = [frame for frame in death.site if "c10d::" in frame.function]
-    caller = f", called by {known[-1].function.partition('(')[0]}" if known else ""
-    text = (
-        f"noticed in {death.site[0].function}{caller}: CUDA reports an error at a later call than"
-        " the one that failed, so that this place is not its cause"
-    )
-    return [Point(text, death.source)]
 
 
 def _is_bare(death: Death) -> bool:

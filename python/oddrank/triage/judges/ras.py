@@ -6,8 +6,7 @@ that do not move from one answer to the next tell of a stall.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable
 
 from oddrank.finding import ranks_text
 from oddrank.triage import causes
@@ -44,8 +43,8 @@ def judge(view: View) -> list[Suspect]:
     if begun := [last for last, _ in answers if last.op == "init"]:
         return [*found, _not_begun(max(begun, key=lambda counts: counts.size or 0))]
     skewed = [made for each in answers if (made := _skewed(*each, missing)) is not None]
-    if skewed:
-        return [*found, *_surest(skewed)]
+    if skewed:  # those that name ranks count before those that do not
+        return [*found, max(skewed, key=lambda s: (bool(s.processes), s.certainty, len(s.waiting)))]
     if not found and answers and all(before is not None for _, before in answers):
         return [_all_equal(answers[0][0])]
     return found
@@ -103,15 +102,6 @@ def _not_begun(counts: Counts) -> Suspect:
         (Point(text, counts.source),), (Point(why, counts.source),), _named(counts, begun),
         Call(None, "the set-up of NCCL"), time=counts.time,
     )  # fmt: skip
-
-
-def _surest(suspects: Sequence[Suspect]) -> list[Suspect]:
-    """Keeps one suspect for the same ranks, and those that name ranks before those that do not."""
-    naming = [s for s in suspects if s.processes] or list(suspects)
-    best = max(naming, key=lambda s: (s.certainty, len(s.waiting)))
-    same = [s for s in naming if set(s.processes) == set(best.processes)]
-    support = tuple(dict.fromkeys(point for s in same for point in s.support))
-    return [replace(best, support=support)]
 
 
 def _all_equal(counts: Counts) -> Suspect:
