@@ -1,8 +1,8 @@
 """What NCCL reads in NCCL_SOCKET_IFNAME."""
 
 from oddrank.machine import is_allowed
+from oddrank.selftest import facts
 from oddrank.selftest.connections import NCCL, ways
-from oddrank.selftest.facts import host
 
 NAMES = ["lo", "eth0", "eth1", "eth10", "ib0", "docker0"]
 CASES = [
@@ -27,13 +27,13 @@ def test_nccl_takes_interfaces_by_begin_by_name_or_all_others():
 def test_one_character_is_as_if_the_variable_were_not_set(monkeypatch):
     monkeypatch.setenv(NCCL, "e")
     assert ways("", dict.fromkeys(NAMES, "10.0.0.1")) == {}
-    assert host.nccl_interfaces(None) is None
+    assert facts.nccl_interfaces(None) is None
 
 
 def test_the_self_test_means_and_goes_the_same_ways(monkeypatch):
-    monkeypatch.setattr(host.socket, "if_nameindex", lambda: [*enumerate(NAMES)])
+    monkeypatch.setattr(facts.socket, "if_nameindex", lambda: [*enumerate(NAMES)])
     for told, names in CASES:
         monkeypatch.setenv(NCCL, told)
-        assert host.nccl_interfaces(None) == ", ".join(names.split()), told
+        assert facts.nccl_interfaces(None) == ", ".join(names.split()), told
         found = ways("", dict.fromkeys(NAMES, "10.0.0.1"), {NCCL: told})
         assert [*found.values()] == names.split()[:4], told

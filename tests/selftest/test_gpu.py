@@ -26,7 +26,7 @@ def test_every_gpu_is_tested_by_a_rank_of_its_own(gpus):
         assert one["device"]["bytes"] > 0.8 * one["device"]["total"]
     kinds = {}
     for one in every:
-        prints = one["fingerprint"]["products"]
+        prints = one["fingerprint"]["gpu"]
         kinds.setdefault(prints["kind"], []).append(prints["hashes"])
     assert all(hashes[0] == one for hashes in kinds.values() for one in hashes)
     assert verdict.gone()

@@ -4,11 +4,8 @@ Sums up fingerprints of many places (cores, multiprocessors) and repeats: which 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
-
-if TYPE_CHECKING:
-    from oddrank.launch import Launch
+from collections.abc import Iterable, Mapping
+from typing import Any, TypedDict
 
 # Both modules have
 #   kind(launch) -> str: equal for ranks whose figures may be compared;
@@ -19,7 +16,7 @@ if TYPE_CHECKING:
 #       they use; ranks that measure at the same time have different numbers;
 #   alone(launch, metric) -> str: a part of the host that only one rank at a time may use while it
 #       measures the metric; "": none;
-#   FINGERPRINTS: name -> Compute.
+#   fingerprint(launch, seconds) -> Prints: computed for so many seconds.
 
 # Bytes that a way moves for each byte of a buffer; those that are absent: 1.
 _MOVED = {"copy": 2}
@@ -55,10 +52,6 @@ class GpuPrints(Prints):
     """places_there: the GPU's multiprocessors."""
 
     places_there: int
-
-
-# Computes a rank's fingerprints for so many seconds; None if they can't be had here.
-Compute: TypeAlias = "Callable[[Launch, float], Prints | None]"
 
 
 def summary(

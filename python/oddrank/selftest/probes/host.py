@@ -114,6 +114,3 @@ def _own_cores(launch: "Launch") -> list[int]:
     """Returns the cores that this rank tests: ranks that share cores divide them."""
     cores = sorted(os.sched_getaffinity(0))
     return cores[launch.local_rank :: launch.local_world] or [cores[launch.local_rank % len(cores)]]
-
-
-FINGERPRINTS: dict[str, probes.Compute] = {"host": fingerprint}

@@ -7,8 +7,8 @@ from typing import Any, cast
 from oddrank.control.stages import Context, RunState, Stage, nodes_of
 from oddrank.finding import Evidence, Finding, Level, Row, Who, ranks_text
 from oddrank.machine import device
-from oddrank.selftest import Options
-from oddrank.selftest.facts import Difference, Fact, Facts, Group, Here, compare, host, shared_gpus
+from oddrank.selftest import Options, facts
+from oddrank.selftest.facts import Difference, Fact, Facts, Group, Here, compare, shared_gpus
 from oddrank.selftest.nodes import Places, node_or_rank, some
 from oddrank.selftest.stages.device import without_part
 
@@ -36,12 +36,12 @@ _LOOK = {
 # Step that a rank shows -> the facts that it reads then. The git commit has a step of its own, the
 # last one: it may lie on a file system that does not answer.
 STEPS: dict[str, tuple[Fact, ...]] = {
-    "read versions": host.SOFTWARE_FACTS,
-    "ask for its GPU": host.GPU_FACTS,
-    "read limits": host.LIMIT_FACTS,
-    "read what the host is": host.HOST_FACTS,
-    "read what the network is": host.NETWORK_FACTS,
-    "read the git commit of the working directory": host.COMMIT_FACTS,
+    "read versions": facts.SOFTWARE_FACTS,
+    "ask for its GPU": facts.GPU_FACTS,
+    "read limits": facts.LIMIT_FACTS,
+    "read what the host is": facts.HOST_FACTS,
+    "read what the network is": facts.NETWORK_FACTS,
+    "read the git commit of the working directory": facts.COMMIT_FACTS,
 }
 FACTS = tuple(fact for facts in STEPS.values() for fact in facts)
 

@@ -21,30 +21,24 @@ class Plan(TypedDict):
     seconds: float
 
 
-# By name: host, gpu, and products for a GPU's matrix products.
+# By scope: host, gpu.
 Result: TypeAlias = "dict[str, Prints]"
 
 
 def _measure(context: Context[Plan]) -> Result:
     found: Result = {}
     for scope, probe in device.probes_of(context.parameters["device"]).items():
-        for name, compute in probe.FINGERPRINTS.items():
-            context.step(f"compute fingerprints of the {scope}" + f": {name}" * (name != scope))
-            print_ = compute(context.launch, context.parameters["seconds"])
-            if print_ is not None:
-                found[name] = print_
+        context.step(f"compute fingerprints of the {scope}")
+        found[scope] = probe.fingerprint(context.launch, context.parameters["seconds"])
     return found
 
 
 def _judge(run: RunState, results: Mapping[int, Result]) -> list[Finding]:
     prints: dict[tuple[str, str], dict[int, Prints]] = defaultdict(dict)
     for rank, result in results.items():
-        for name, one in result.items():
-            prints[name, one["kind"]][rank] = one
-    found = []
-    for (name, _), ranks in prints.items():
-        found += _judge_kind(run, "host" if name == "host" else "gpu", ranks)
-    return found
+        for scope, one in result.items():
+            prints[scope, one["kind"]][rank] = one
+    return [f for (scope, _), ranks in prints.items() for f in _judge_kind(run, scope, ranks)]
 
 
 def _judge_kind(run: RunState, scope: str, ranks: Mapping[int, Prints]) -> list[Finding]:
@@ -125,6 +119,6 @@ def stage(options: Options) -> Stage[Plan, Result, list[Finding]]:
             return tested
         return {"device": tested, "seconds": _SECONDS[options.depth]}
 
-    # Host, GPU and products one after the other, and each may be late.
-    seconds = 150 if options.depth == "full" else 90
+    # Host and GPU one after the other, and each may be late.
+    seconds = 100 if options.depth == "full" else 60
     return Stage(_NAME, seconds, _measure, _judge, make_plan)

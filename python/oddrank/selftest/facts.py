@@ -1,20 +1,239 @@
-"""The facts of a rank's host: processors, memory, limits, GPUs and network."""
+"""The facts that ranks are compared by: how one is read, and what a difference in it means.
+
+Of a rank's host: processors, memory, limits, GPUs, network and software.
+"""
 
 import ctypes
+import json
 import os
 import platform
 import re
 import resource
+import shutil
 import socket
+import statistics
+import subprocess
 from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from oddrank import _native
 from oddrank._version import __version__
+from oddrank.control.stages import RunState
+from oddrank.launch import Launch
 from oddrank.machine import is_allowed, placement, settings, small_file
-from oddrank.machine.device import cgroup_cpus, cgroup_memory, gpu_index
-from oddrank.selftest.facts import Fact, Here
+from oddrank.machine.device import GpuFacts, cgroup_cpus, cgroup_memory, gpu_index
+from oddrank.peers import Majority, majority
+
+# Neither healthy nor a fault: shown, never compared.
+NOT_READABLE = "not readable"
+_MOST_TEXT = 200
+_MOST_ENTRIES = 128
+
+
+@dataclass(frozen=True)
+class Here:
+    """The sources of facts, besides the kernel's files.
+
+    master: rank 0's address, "" if all ranks share a host. gpus: this rank's machine.device.facts.
+    """
+
+    launch: Launch
+    torch: Any
+    master: str
+    gpus: GpuFacts
+
+
+class Facts(GpuFacts, total=False):
+    """A rank's facts that code reads by name, beside all others of the table.
+
+    Each may also be NOT_READABLE.
+    """
+
+    visible_gpus: str | None
+    gpu_uuid: str | None
+    gpu_bus: str | None
+    gpu_numa: int | str | None
+    numa: dict[str, str] | str
+    nofile: str
+    shm_free: int | str
+    shm_writable: bool | str
+    nccl_interfaces: str | None
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A row of the table.
+
+    read: returns a text, a number, None (there is none) or a flat mapping of these, whose entries
+    are compared one by one. differs: what a difference means: it breaks jobs, is odd, or is fine
+    and only shown. near: numbers within this share of the median are alike. breaking, free: a
+    mapping's entries that break jobs, and those that are only shown.
+    """
+
+    name: str
+    read: Callable[[Here], Any]
+    differs: Literal["breaks", "odd", "fine"]
+    near: float = 0.0
+    breaking: frozenset[str] = frozenset()
+    free: frozenset[str] = frozenset()
+
+    def value(self, here: Here) -> Any:
+        """Reads the fact. An error must not cost the rank its other facts."""
+        try:
+            return _cut(self.read(here))
+        except FileNotFoundError:
+            return None
+        except Exception:
+            return NOT_READABLE
+
+    def breaks(self, entry: str = "") -> bool:
+        return self.differs == "breaks" or entry in self.breaking
+
+
+def _cut(value: Any) -> Any:
+    """Limits the lengths of texts and mappings: strangers may have written them."""
+    if isinstance(value, str):
+        return value[:_MOST_TEXT]
+    if isinstance(value, Mapping):
+        return {str(key): _cut(value[key]) for key in sorted(value)[:_MOST_ENTRIES]}
+    return value
+
+
+def results(run: RunState) -> Mapping[int, Facts]:
+    return run.of("environment")
+
+
+_MOST = 2 / 3
+# From three of four on: beyond doubt.
+_NEARLY_ALL = 3 / 4
+_ROUNDING = 1e-9
+
+# A value, and the ranks that have it.
+Group = tuple[Any, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A fact in which ranks differ. voters: nodes, or ranks of a single node."""
+
+    name: str
+    breaks: bool
+    most: Majority[int, Hashable]
+    voters: Literal["nodes", "ranks"]
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Each value with its ranks; by votes, the most first."""
+        return self.most.groups
+
+    @property
+    def common(self) -> Group | None:
+        """The value of most ranks, and those ranks."""
+        return self.groups[0] if self.most.is_enough else None
+
+    @property
+    def share(self) -> float:
+        """The first value's share of the votes."""
+        return self.most.count / self.most.votes
+
+    @property
+    def is_clear(self) -> bool:
+        return self.share > _NEARLY_ALL - _ROUNDING
+
+
+def compare(
+    table: Iterable[Fact], ranks: Mapping[int, Mapping[str, object]], nodes: Sequence[Sequence[int]]
+) -> list[Difference]:
+    """Returns the facts that differ. ranks: rank -> its facts. Values not readable have no vote."""
+    votes = {rank: 1 / len(node) if len(nodes) > 1 else 1.0 for node in nodes for rank in node}
+    voters: Literal["nodes", "ranks"] = "nodes" if len(nodes) > 1 else "ranks"
+    found = []
+    for fact in table:
+        if fact.differs != "fine":
+            seen = {rank: facts.get(fact.name, NOT_READABLE) for rank, facts in ranks.items()}
+            for name, breaks, values in _entries(fact, seen):
+                alike = _near(values, fact.near) if fact.near else values
+                most = majority(dict(sorted(alike.items())), least=_MOST - _ROUNDING, weights=votes)
+                if most.deviants:
+                    found.append(Difference(name, breaks, most, voters))
+    return found
+
+
+def group(values: Mapping[int, Any]) -> list[Group]:
+    """Returns each value with its ranks, in the order of `values`."""
+    groups: dict[Hashable, list[int]] = {}
+    for rank, value in values.items():
+        groups.setdefault(_plain(value), []).append(rank)
+    return [(values[who[0]], tuple(sorted(who))) for who in groups.values()]
+
+
+def not_readable(ranks: Mapping[int, Mapping[str, object]]) -> dict[str, list[int]]:
+    """Returns fact -> the ranks that could not read it."""
+    found: dict[str, list[int]] = {}
+    for rank, facts in ranks.items():
+        for name, value in facts.items():
+            if value == NOT_READABLE:
+                found.setdefault(name, []).append(rank)
+    return found
+
+
+def _entries(
+    fact: Fact, seen: Mapping[int, Any]
+) -> Iterator[tuple[str, bool, Mapping[int, Hashable]]]:
+    """Yields (name, breaks, values) of a fact that differs, or of each entry of a mapping."""
+    known = {rank: value for rank, value in seen.items() if value != NOT_READABLE}
+    first = next(iter(known.values()), None)
+    if all(value == first for value in known.values()):
+        return
+    if not any(isinstance(value, Mapping) for value in known.values()):
+        yield fact.name, fact.breaks(), {rank: _plain(value) for rank, value in known.items()}
+        return
+    mappings = {rank: v if isinstance(v, Mapping) else {} for rank, v in known.items()}
+    for entry in sorted({entry for value in mappings.values() for entry in value} - fact.free):
+        values = {rank: _plain(value.get(entry)) for rank, value in mappings.items()}
+        yield f"{fact.name}.{entry}", fact.breaks(entry), values
+
+
+def _plain(value: Any) -> Hashable:
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return json.dumps(value, sort_keys=True)
+
+
+def _near(values: Mapping[int, Hashable], near: float) -> Mapping[int, Hashable]:
+    """Returns the values with numbers near their median replaced by it."""
+    known = [value for value in values.values() if isinstance(value, int | float)]
+    middle = statistics.median_low(known) if known else 0
+    return {
+        rank: middle
+        if isinstance(value, int | float) and abs(value - middle) <= near * abs(middle)
+        else value
+        for rank, value in values.items()
+    }
+
+
+def shared_gpus(
+    ranks: Mapping[int, Facts], nodes: Sequence[Sequence[int]]
+) -> Iterator[tuple[str, list[int]]]:
+    """Yields GPUs that several ranks of a node would take, with these ranks.
+
+    Yields none if on every node all ranks share one GPU: a trial on a machine with one GPU.
+    """
+    users: list[dict[str, list[int]]] = []
+    for node in nodes:
+        users.append({})
+        for rank in node:
+            gpu = ranks[rank].get("gpu_uuid") if rank in ranks else None
+            if isinstance(gpu, str) and gpu != NOT_READABLE:
+                users[-1].setdefault(gpu, []).append(rank)
+    if all(len(gpus) <= 1 < len(node) for gpus, node in zip(users, nodes, strict=True)):
+        return
+    for gpus in users:
+        yield from ((gpu, those) for gpu, those in gpus.items() if len(those) > 1)
+
 
 _CPUS = Path("/sys/devices/system/cpu")
 _NODES = Path("/sys/devices/system/node")
@@ -225,7 +444,8 @@ _IMAGE_VARIABLES = (
     "CONTAINER_IMAGE", "NVIDIA_BUILD_ID",
 )  # fmt: skip
 
-_MOST_BYTES = 1 << 22
+# git may wait for a file system that does not answer.
+_GIT_SECONDS = 20.0
 
 
 def loaded_nccl(here: Here, maps: Path = Path("/proc/self/maps")) -> str | None:
@@ -278,44 +498,16 @@ SOFTWARE_FACTS = (
 def commit(here: Here, folder: Path | None = None) -> str | None:
     """Returns HEAD's commit, None outside a repository. Does not see uncommitted changes."""
     start = folder or Path.cwd()
-    for place in (start, *start.parents):
-        mark = place / ".git"
-        if mark.is_dir():
-            return _head(mark, mark)
-        if mark.is_file():  # a further working tree, or a submodule
-            own = place / _first_line(mark).removeprefix("gitdir:").strip()
-            shared = own / "commondir"
-            return _head(own, own / _first_line(shared) if shared.is_file() else own)
-    return None
-
-
-def _head(own: Path, shared: Path) -> str | None:
-    head = _first_line(own / "HEAD")
-    name = head.removeprefix("ref:").strip()
-    if not head.startswith("ref:"):
-        return _hash(head)
-    if ".." in name or name.startswith("/"):
+    if not any((place / ".git").exists() for place in (start, *start.parents)):
         return None
-    loose = shared / name
-    return _hash(_first_line(loose)) if loose.is_file() else _packed(shared / "packed-refs", name)
-
-
-def _packed(file: Path, name: str) -> str | None:
-    with open(file, encoding="utf-8", errors="replace") as lines:
-        for line in lines.read(_MOST_BYTES).splitlines():
-            found, _, ref = line.partition(" ")
-            if ref == name:
-                return _hash(found)
-    return None
-
-
-def _first_line(file: Path) -> str:
-    with open(file, encoding="utf-8", errors="replace") as text:
-        return text.readline(4096).strip()
-
-
-def _hash(text: str) -> str | None:
-    return text if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", text) else None
+    if not shutil.which("git"):
+        return NOT_READABLE
+    # In a container the repository may belong to a user of the host.
+    asked = ("git", "-c", "safe.directory=*", "rev-parse", "--verify", "HEAD")
+    said = subprocess.run(
+        asked, cwd=start, capture_output=True, text=True, check=False, timeout=_GIT_SECONDS
+    ).stdout.strip()
+    return said or None
 
 
 COMMIT_FACTS = (Fact("git_commit", commit, "breaks"),)
