@@ -69,6 +69,7 @@ def start(kind: str, environ: dict[str, str], how: str, folder: str) -> int:
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.environ.update(environ)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     forks.begin_anew()
     forked.run_python([*KINDS[kind], _SCRIPT, how])
     sys.exit(0)
