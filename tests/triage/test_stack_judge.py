@@ -88,6 +88,7 @@ def ranks(count, but=()):
 
 WAIT = stack(ALL_REDUCE, 0, 1, 2)
 IDLE = stack(ALL_REDUCE, 0, 1, 2, state="idle")
+OWN = stack(ALL_REDUCE, 0, 1, 3, own=True)
 
 
 def stuck(*named, certainty=2):
@@ -277,6 +278,7 @@ def test_the_kernel_says_what_a_rank_waits_for(golden):
 
 def test_where_all_wait_or_none_does(golden):
     unknown, other = ALL_REDUCE.replace(":20", ""), ALL_REDUCE.replace(":20", ":30")
+    silent = ("not-entered-or-inside", (2,), 1)
     check(golden, {
         "two calls": ([stack(ALL_REDUCE, 0, 1, 3), stack(BARRIER, 2)], nobody()),
         "one call at two lines": ([stack(ALL_REDUCE, 0, 1), stack(other, 2)], nobody()),
@@ -288,7 +290,10 @@ def test_where_all_wait_or_none_does(golden):
              nobody("outside")),
         "none waits": ([stack(DATALOADER, 0, 1), stack(COMPUTE, 2, 3)], nobody("outside")),
         "one stack is missing": ([WAIT, World(4, Source("a"))], nobody()),
-        "the only one without a stack": ([stack(ALL_REDUCE, 0, 1, 3)], nobody()),
+        "the only one that wrote no dump of itself": ([OWN], silent),
+        "and another tool looked at it": ([OWN, stack(NORM, 2)], silent),
+        "of more that wrote none": ([OWN, World(8, Source("a"))], nobody()),
+        "somebody else looked at them": ([stack(ALL_REDUCE, 0, 1, 3)], nobody()),
     }, judge)  # fmt: skip
 
 

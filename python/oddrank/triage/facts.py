@@ -243,6 +243,8 @@ class Thread:
     """Which dump of its process it is from, counted from 0, if there are several."""
     timed_out: bool = False
     """A timer of the process made the dump: it knew itself to be stuck."""
+    own: bool = False
+    """The process wrote the dump itself (faulthandler): one that stands still in C still does."""
 
 
 @dataclass(frozen=True, slots=True)

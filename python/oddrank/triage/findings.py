@@ -55,6 +55,7 @@ RULES = {
     "stacks-awaited-by-gpu": "others wait for their GPUs, and its stack shows that it does not",
     "stacks-gil-held": "a thread of it holds the GIL while others wait for it",
     "stacks-moving": "others wait for peers, and it stood elsewhere in an earlier stack",
+    "stacks-no-answer": "all others wrote dumps of themselves and wait, and it wrote none",
     "stacks-all-outside": "the stacks show no rank that waits for peers",
     "stacks-different-calls": "the stacks show only ranks that wait, in different calls",
     "stacks-awaited-still": "others wait for peers, and in each look it stood at the same place",

@@ -76,6 +76,9 @@ STEPS: tuple[Step, ...] = (
          "take the stacks again after a minute, into other files, and give both to oddrank triage"),
     Step("kill -CONT", lambda c: c.suspect.cause is causes.HOST_STOPPED,
          "grep -e State -e TracerPid /proc/{pid}/status  (on {host}); kill -CONT {pid} wakes it"),
+    Step("batches", lambda c: c.suspect.cause is causes.FINISHED,
+         "compare len(dataloader) on all ranks; DistributedSampler(drop_last=True), or torch's"
+         " Join"),
     Step("ps", lambda c: c.suspect.cause is causes.UNREACHABLE,
          "ps -o pid,stat,wchan,etime -p {pid}  (on {host}; T: stopped, D: in the kernel)"),
     Step("oddrank trace where", lambda c: c.recorded and c.suspect.cause.about == "stack",
@@ -89,6 +92,9 @@ STEPS: tuple[Step, ...] = (
     Step("lock files", lambda c: c.suspect.leaf_class == "file-lock",
          "find ~/.cache/torch_extensions /tmp/torchinductor_* -name '*lock*' -mmin +10  (on {host};"
          " a killed compiler leaves one: remove it if nobody compiles)"),
+    Step("pystack", lambda c: c.suspect.cause is causes.GIL_HELD,
+         "pystack remote {pid} --native-all  (on {host}; it says which thread holds the GIL)",
+         "pystack 1.0+"),
     Step("flight-recorder-dump",
          lambda c: any(key.startswith("flight-recorder-dump:") for key in c.advice),
          "add the dumps that the log names: {dumps}"),
@@ -112,7 +118,8 @@ STEPS: tuple[Step, ...] = (
     Step("oddrank selftest", lambda c: c.suspect.cause in (causes.DEVICE, causes.GPU_STOPPED),
          "torchrun ... -m oddrank selftest  (on the nodes of the job, with nothing else running)"),
     Step("CUDA_LAUNCH_BLOCKING", lambda c: c.suspect.cause is causes.APPLICATION
-         or c.says("cuda error", "illegal memory access", "device-side assert", "cublas"),
+         or (c.suspect.cause is not causes.DEVICE
+             and c.says("cuda error", "illegal memory access", "device-side assert", "cublas")),
          "CUDA_LAUNCH_BLOCKING=1  (the traceback then shows the call that failed)", timing=True),
     Step("before its end", lambda c: c.suspect.rule == "told-to-end"
          or (bool(c.view.stops) and c.suspect.certainty < 2 and not (c.suspect.death or c.waits)),
@@ -121,7 +128,7 @@ STEPS: tuple[Step, ...] = (
     Step("memory", lambda c: c.suspect.death is not None and c.suspect.death.how == "oom",
          "cat memory.max memory.peak memory.events  (of the job's cgroup, on {host})"),
     Step("core", lambda c: c.signal in _CRASH_SIGNALS and not c.has_stack
-         and c.suspect.rule != "sizes-differ",
+         and c.suspect.rule != "sizes-differ" and c.suspect.cause is not causes.DEVICE,
          "ulimit -c unlimited, then pystack core CORE --native  (or gdb's thread apply all bt)"),
     Step("tail", lambda c: c.recorded and c.suspect.death is not None
          and c.suspect.cause is causes.DEAD and c.suspect.death.how in ("exception", "exit"),

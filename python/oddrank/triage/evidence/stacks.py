@@ -128,7 +128,7 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterator[Fact]:
         aborted = one.timed_out or one.fatal.startswith("Aborted")
         threads[row.stack].append(
             Thread(processes[row.process], row.name, row.id or None, state, row.gil, source,
-                   look=looks[row.process], timed_out=aborted)
+                   look=looks[row.process], timed_out=aborted, own=row.form == "faulthandler")
         )  # fmt: skip
     before: dict[int, tuple[Frame, ...]] = {}
     for kind, link, process, stack, line, last in found["errors"]:

@@ -64,6 +64,12 @@ def judge(view: View) -> list[Suspect]:
         return _awaited(outside, waiting, maybe, missing=missing, is_stuck=is_stuck)
     if outside or held:
         return [_all_outside([*outside, *held])]
+    # The only rank that wrote no dump of itself, where at least _FEW others did.
+    own = {t.process.rank for stack in view.stacks for t in stack.threads if t.own}
+    mute = {*missing, *(s.process.rank for s in found)} - own
+    if len(mute) == 1 and len(own) >= _FEW and None not in own:
+        others = [[s for s in some if s.process.rank not in mute] for some in (waiting, maybe)]
+        return [_silent(mute.pop(), *others)]
     return [_all_wait(waiting, maybe, _unseen(missing))]
 
 
@@ -234,6 +240,19 @@ def _all_wait(
         causes.UNKNOWN, (), "stacks-different-calls" if differ else "stacks-all-wait", 0,
         support=(*points, *unseen), waiting=_processes(victims), at=_call(victims),
         leaf_class=kinds.PEERS if waiting else kinds.GPU,
+    )  # fmt: skip
+
+
+def _silent(missing: int | None, waiting: Sequence[Stand], maybe: Sequence[Stand]) -> Suspect:
+    """All ranks but one answered with a dump of their own, and all of them wait."""
+    victims, both = waiting or maybe, [*waiting, *maybe]
+    text = f"rank {missing} wrote no dump of itself, as all others did"
+    return Suspect(
+        causes.NOT_ENTERED_OR_INSIDE, (Process(missing),), "stacks-no-answer",
+        certainty=int(any(s.kind in (kinds.PEERS, kinds.MAYBE) for s in victims)),
+        support=(Point(text, victims[0].thread.source), *_points(both)),
+        against=(Point("a stopped or dead process writes none, nor does one that was not asked"),),
+        waiting=_processes(both), at=_call(victims),
     )  # fmt: skip
 
 
