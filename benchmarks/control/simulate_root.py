@@ -17,6 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import harness
 from oddrank import _native
+from oddrank.control.address import listen_on
 from oddrank.control.session import Root
 
 HERE = Path(__file__).parent
@@ -41,7 +42,7 @@ def resident_mb() -> float:
 def run_once(swarm: Path, world: int, rounds: int) -> dict[str, object]:
     """Runs one root from listen to end. Call it in a new process, where memory starts afresh."""
     core = _native.core()
-    listener, port = core.control_listen(0)
+    listener, port = listen_on(0)
     root = Root(core.Hub(listener, world, "secret", "localhost", 120.0), world, 120.0)
     guards = subprocess.Popen([swarm, str(port), "secret", str(world)], stdin=subprocess.PIPE)
     assert guards.stdin is not None

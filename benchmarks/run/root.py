@@ -20,6 +20,7 @@ from simulate_root import build, resident_mb
 
 import harness
 from oddrank import _native
+from oddrank.control.address import listen_on
 from oddrank.run.judge import Judge
 from oddrank.run.snapshot import Taker
 from oddrank.run.start import Options, Settings
@@ -52,7 +53,7 @@ def real_answer(folder: Path) -> bytes:
 
 def run_once(swarm: Path, answer: Path, world: int, folder: Path) -> dict[str, Any]:
     core = _native.core()
-    listener, port = core.control_listen(0)
+    listener, port = listen_on(0)
     hub = core.Hub(listener, world, "secret", "localhost", 3600.0, 10_000, 30_000)
     hub.begin(0, "join", "", 3600.0)
     guards = subprocess.Popen(

@@ -9,27 +9,21 @@
 namespace oddrank {
 
 void bind_bench(py::module_& m) {
-  m.def(
-      "bench_fill",
-      [](std::uintptr_t address, std::string_view dtype, std::string_view op, std::int64_t source,
-         std::int64_t world, std::int64_t first, std::int64_t count, std::int64_t turn) {
-        const auto segment = bench::make_segment(dtype, op, source, world, first, count, turn);
-        const WithoutGil unlocked;
-        bench::fill(std::bit_cast<void*>(address), segment);
-      },
-      "address"_a, "dtype"_a, "op"_a, "source"_a, "world"_a, "first"_a, "count"_a, "turn"_a,
-      "Writes elements first..first+count of rank `source`'s contribution to a collective.");
-  m.def(
-      "bench_check",
-      [](std::uintptr_t address, std::string_view dtype, std::string_view op, std::int64_t source,
-         std::int64_t world, std::int64_t first, std::int64_t count, std::int64_t turn) {
-        const auto segment = bench::make_segment(dtype, op, source, world, first, count, turn);
-        const auto found =
-            without_gil([&] { return bench::check(std::bit_cast<const void*>(address), segment); });
-        return tuple_of({found.wrong, found.index, found.expected, found.got});
-      },
-      "address"_a, "dtype"_a, "op"_a, "source"_a, "world"_a, "first"_a, "count"_a, "turn"_a,
-      "Returns (number wrong, index of the first in the buffer or -1, expected, got).");
+  m.def("bench_fill",
+        [](std::uintptr_t address, std::string_view dtype, std::string_view op, std::int64_t source,
+           std::int64_t world, std::int64_t first, std::int64_t count, std::int64_t turn) {
+          const auto segment = bench::make_segment(dtype, op, source, world, first, count, turn);
+          const WithoutGil unlocked;
+          bench::fill(std::bit_cast<void*>(address), segment);
+        });
+  m.def("bench_check", [](std::uintptr_t address, std::string_view dtype, std::string_view op,
+                          std::int64_t source, std::int64_t world, std::int64_t first,
+                          std::int64_t count, std::int64_t turn) {
+    const auto segment = bench::make_segment(dtype, op, source, world, first, count, turn);
+    const auto found =
+        without_gil([&] { return bench::check(std::bit_cast<const void*>(address), segment); });
+    return tuple_of({found.wrong, found.index, found.expected, found.got});
+  });
   m.def(
       "bench_noise",
       [](std::uintptr_t address, std::size_t bytes, std::string_view dtype, std::string_view op,
@@ -38,19 +32,13 @@ void bind_bench(py::module_& m) {
         const WithoutGil unlocked;
         bench::fill_with_noise(std::bit_cast<void*>(address), bytes, noise);
       },
-      "address"_a, "bytes"_a, "dtype"_a, "op"_a, py::kw_only(), "low"_a,
-      "Writes random values of a dtype; low: small ones, whose sums stay finite for longest.");
-  m.def(
-      "bench_turns",
-      [](std::string_view dtype, std::string_view op, std::int64_t world, std::int64_t count,
-         std::uint64_t most) {
-        const auto all = bench::make_segment(dtype, op, 0, world, 0, count, 0);
-        const WithoutGil unlocked;
-        return bench::turns(all.dtype, all.op, all.world, all.count, most);
-      },
-      "dtype"_a, "op"_a, "world"_a, "count"_a, "most"_a,
-      "Returns the turns until every rank has contributed to one of `count` elements, at most "
-      "`most`.");
+      "address"_a, "bytes"_a, "dtype"_a, "op"_a, py::kw_only(), "low"_a);
+  m.def("bench_turns", [](std::string_view dtype, std::string_view op, std::int64_t world,
+                          std::int64_t count, std::uint64_t most) {
+    const auto all = bench::make_segment(dtype, op, 0, world, 0, count, 0);
+    const WithoutGil unlocked;
+    return bench::turns(all.dtype, all.op, all.world, all.count, most);
+  });
 }
 
 }  // namespace oddrank

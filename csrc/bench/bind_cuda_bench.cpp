@@ -57,9 +57,7 @@ void bind_verify(py::module_& m) {
         bench::fill_on_device(device, placed(dtype, op, world, turn, places), deadline);
       },
       "device"_a, "dtype"_a, "op"_a, "world"_a, "turn"_a, "places"_a, py::kw_only(),
-      "seconds"_a = 60.0,
-      "As bench_fill, in the memory of a GPU, for all places (address, source, first, count) in "
-      "one launch.");
+      "seconds"_a = 60.0);
   m.def(
       "gpu_check",
       [](int device, std::string_view dtype, std::string_view op, std::int64_t world,
@@ -74,9 +72,7 @@ void bind_verify(py::module_& m) {
         return mismatches;
       },
       "device"_a, "dtype"_a, "op"_a, "world"_a, "turn"_a, "places"_a, py::kw_only(),
-      "seconds"_a = 60.0,
-      "As bench_check, in the memory of a GPU, for all places in one launch. Returns a result for "
-      "each.");
+      "seconds"_a = 60.0);
   m.def(
       "gpu_noise",
       [](int device, std::uintptr_t address, std::size_t bytes, std::string_view dtype,
@@ -86,26 +82,20 @@ void bind_verify(py::module_& m) {
         bench::fill_with_noise_on_device(device, address, bytes, noise, deadline);
       },
       "device"_a, "address"_a, "bytes"_a, "dtype"_a, "op"_a, py::kw_only(), "low"_a,
-      "seconds"_a = 60.0, "As bench_noise, in the memory of a GPU.");
+      "seconds"_a = 60.0);
 }
 
 void bind_library(py::module_& m) {
-  m.def("load_nccl", &load_nccl, "wheel"_a = "",
-        "Loads NCCL once per process; `wheel`: libnccl.so.2 of the nvidia-nccl wheel, or ''.");
-  m.def(
-      "nccl_unique_id",
-      [] {
-        const auto id = without_gil([&] { return nccl::make_unique_id(); });
-        return py::bytes(id.data(), id.size());
-      },
-      "Returns a new 128-byte id for one communicator.");
-  m.def("nccl_obstacle", &nccl::obstacle,
-        "Returns why this environment allows no communicator, '' if it does.");
+  m.def("load_nccl", &load_nccl, "wheel"_a = "");
+  m.def("nccl_unique_id", [] {
+    const auto id = without_gil([&] { return nccl::make_unique_id(); });
+    return py::bytes(id.data(), id.size());
+  });
+  m.def("nccl_obstacle", &nccl::obstacle);
 }
 
 void bind_communicator(py::module_& m) {
-  py::class_<nccl::Communicator, std::shared_ptr<nccl::Communicator>>(
-      m, "Communicator", "An NCCL communicator that is created and closed with deadlines.")
+  py::class_<nccl::Communicator, std::shared_ptr<nccl::Communicator>>(m, "Communicator")
       .def(py::init([](const py::bytes& id, int rank, int world, int device, Deadline deadline) {
              const nccl::UniqueId unique_id = to_unique_id(id);
              const WithoutGil unlocked;
@@ -118,8 +108,7 @@ void bind_communicator(py::module_& m) {
       .def_property_readonly("direct", &nccl::Communicator::direct)
       .def("close", &nccl::Communicator::close, py::kw_only(), "seconds"_a = 10.0, Unlocked())
       .def("abort", &nccl::Communicator::abort, Unlocked());
-  py::class_<nccl::Memory, std::shared_ptr<nccl::Memory>>(
-      m, "Memory", "The memory that a rank sends from and receives into: one allocation, zeroed.")
+  py::class_<nccl::Memory, std::shared_ptr<nccl::Memory>>(m, "Memory")
       .def(py::init([](std::shared_ptr<nccl::Communicator> communicator, std::size_t bytes,
                        const std::string& registered, Deadline deadline) {
              const WithoutGil unlocked;
@@ -139,8 +128,7 @@ void bind_communicator(py::module_& m) {
 using Called = std::tuple<std::string, std::size_t, std::size_t, std::size_t, int>;
 
 void bind_operation(py::module_& m) {
-  py::class_<nccl::Operation, std::shared_ptr<nccl::Operation>>(
-      m, "Operation", "One collective on its memory, ready to run.")
+  py::class_<nccl::Operation, std::shared_ptr<nccl::Operation>>(m, "Operation")
       .def(py::init([](std::shared_ptr<nccl::Communicator> communicator,
                        std::shared_ptr<nccl::Memory> memory, std::string name,
                        const std::vector<Called>& calls, int dtype, int op, std::size_t send_bytes,
@@ -163,23 +151,17 @@ void bind_operation(py::module_& m) {
            }),
            "communicator"_a.none(false), "memory"_a.none(false), "name"_a, "calls"_a, "dtype"_a,
            "op"_a, py::kw_only(), "send_bytes"_a, "recv_bytes"_a, "element"_a = 1,
-           "recv_from"_a = 0, "stride"_a = 0, "windows"_a = 1,
-           "calls: (function, send_at, recv_at, count, peer), in elements of `element` bytes from "
-           "the windows' begins; peer: -1 for none; dtype, op: numbers of nccl.h; recv_from: 0 in "
-           "place.")
+           "recv_from"_a = 0, "stride"_a = 0, "windows"_a = 1)
       .def_property_readonly("send", [](const nccl::Operation& o) { return address(o.send()); })
       .def_property_readonly("recv", [](const nccl::Operation& o) { return address(o.recv()); })
-      .def("run", &nccl::Operation::run, py::kw_only(), "seconds"_a = 60.0, Unlocked(),
-           "Runs once, in the first window.")
+      .def("run", &nccl::Operation::run, py::kw_only(), "seconds"_a = 60.0, Unlocked())
       .def(
           "block",
           [](nccl::Operation& self, std::size_t n, bool each, Deadline deadline) {
             const auto times = without_gil([&] { return self.block(n, each, deadline); });
             return tuple_of({list_of(times.each), times.mean});
           },
-          "n"_a, py::kw_only(), "each"_a = true, "seconds"_a = 60.0,
-          "Runs n times. Returns (microseconds of each, mean). each=False: the mean alone, by one "
-          "pair of events around all.");
+          "n"_a, py::kw_only(), "each"_a = true, "seconds"_a = 60.0);
 }
 
 }  // namespace

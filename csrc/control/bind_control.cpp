@@ -2,7 +2,6 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <new>
 #include <utility>
 
 #include "control/hub.hpp"
@@ -17,83 +16,9 @@ namespace {
 
 using namespace control;  // NOLINT: this file translates that namespace
 
-// The Python class Timestamps, with plain CPython methods: pybind11 costs more than their work.
-namespace timestamps {
-
-struct TimestampsObject {
-  PyObject_HEAD Timestamps timestamps;
-};
-
-Timestamps& timestamps_of(PyObject* self) noexcept {
-  return reinterpret_cast<TimestampsObject*>(self)->timestamps;
+py::bytes bytes_of(const std::int64_t* values, std::size_t count) {
+  return {reinterpret_cast<const char*>(values), count * sizeof *values};
 }
-
-PyObject* enter(PyObject* self, PyObject* /*unused*/) {
-  timestamps_of(self).enter();
-  Py_RETURN_NONE;
-}
-
-PyObject* leave(PyObject* self, PyObject* /*unused*/) {
-  timestamps_of(self).leave();
-  Py_RETURN_NONE;
-}
-
-PyObject* bytes_of(const std::int64_t* values, std::size_t count) {
-  return PyBytes_FromStringAndSize(reinterpret_cast<const char*>(values),
-                                   static_cast<Py_ssize_t>(count * sizeof *values));
-}
-
-PyObject* starts(PyObject* self, PyObject* /*unused*/) {
-  return bytes_of(timestamps_of(self).starts(), timestamps_of(self).count());
-}
-
-PyObject* durations(PyObject* self, PyObject* /*unused*/) {
-  return bytes_of(timestamps_of(self).durations(), timestamps_of(self).count());
-}
-
-PyObject* count(PyObject* self, void* /*unused*/) {
-  return PyLong_FromSize_t(timestamps_of(self).count());
-}
-
-PyObject* dropped(PyObject* self, void* /*unused*/) {
-  return PyLong_FromUnsignedLongLong(timestamps_of(self).dropped());
-}
-
-void destroy(PyObject* self) {
-  timestamps_of(self).~Timestamps();
-  PyObject_Free(self);
-}
-
-PyMethodDef methods[] = {
-    {"enter", &enter, METH_NOARGS,
-     "enter($self, /)\n--\n\nA collective begins: from now on this rank waits for others."},
-    {"leave", &leave, METH_NOARGS,
-     "leave($self, /)\n--\n\nThe collective has ended. Does nothing without enter."},
-    {"starts", &starts, METH_NOARGS,
-     "starts($self, /)\n--\n\nWhen each collective began: int64 nanoseconds of CLOCK_MONOTONIC."},
-    {"durations", &durations, METH_NOARGS,
-     "durations($self, /)\n--\n\nFrom enter to leave of each collective: int64 nanoseconds."},
-    {nullptr, nullptr, 0, nullptr}};
-
-PyGetSetDef values[] = {
-    {"count", &count, nullptr, "Collectives with both timestamps.", nullptr},
-    {"dropped", &dropped, nullptr, "Collectives beyond the capacity: not kept.", nullptr},
-    {nullptr, nullptr, nullptr, nullptr, nullptr}};
-
-PyTypeObject type = [] {
-  PyTypeObject made = blank_static_type();
-  made.tp_name = "oddrank._core.Timestamps";
-  made.tp_basicsize = sizeof(TimestampsObject);
-  made.tp_dealloc = &destroy;
-  made.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION;
-  made.tp_doc =
-      "When collectives began and how long they took; made by Worker.timestamps(capacity).";
-  made.tp_methods = methods;
-  made.tp_getset = values;
-  return made;
-}();
-
-}  // namespace timestamps
 
 // The fields of oddrank.control.stages.RankState by name.
 py::dict rank_state(int rank, const RankRecord& one) {
@@ -129,6 +54,14 @@ py::dict rank_state(int rank, const RankRecord& one) {
 }
 
 void bind_worker(py::module_& m) {
+  py::class_<Timestamps>(m, "Timestamps")
+      .def("enter", &Timestamps::enter)
+      .def("leave", &Timestamps::leave)
+      .def("starts", [](const Timestamps& self) { return bytes_of(self.starts(), self.count()); })
+      .def("durations",
+           [](const Timestamps& self) { return bytes_of(self.durations(), self.count()); })
+      .def_property_readonly("count", &Timestamps::count)
+      .def_property_readonly("dropped", &Timestamps::dropped);
   py::class_<Worker, std::unique_ptr<Worker, py::nodelete>>(m, "Worker")
       .def("mark_stage", &Worker::mark_stage)
       .def("mark_step",
@@ -152,14 +85,7 @@ void bind_worker(py::module_& m) {
              const auto answer = without_gil([&] { return self.sync_clock(deadline, shortcut); });
              return tuple_of({answer.offset_ns, answer.error_ns});
            })
-      .def("timestamps",
-           [](Worker& self, std::int64_t capacity) {
-             Timestamps made = self.timestamps(capacity);
-             auto* object = PyObject_New(timestamps::TimestampsObject, &timestamps::type);
-             if (object == nullptr) throw py::error_already_set();
-             new (&object->timestamps) Timestamps(std::move(made));
-             return py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(object));
-           })
+      .def("timestamps", &Worker::timestamps)
       .def("send_address", &Worker::send_address, py::call_guard<WithoutGil>())
       .def("publish",
            [](Worker& self, const py::bytes& payload) {
@@ -189,8 +115,7 @@ void bind_worker(py::module_& m) {
 }
 
 void bind_hub(py::module_& m) {
-  m.def("ignore_launchers_signals", &ignore_launchers_signals,
-        "Ignores the signals that launchers and users send to all processes of a job.");
+  m.def("ignore_launchers_signals", &ignore_launchers_signals);
   py::class_<Hub>(m, "Hub")
       .def(py::init([](int listener, int world, std::string token, std::string host,
                        Deadline deadline, unsigned heartbeat_ms, unsigned silence_ms) {
@@ -242,17 +167,8 @@ void bind_hub(py::module_& m) {
 }  // namespace
 
 void bind_control(py::module_& m) {
-  if (PyType_Ready(&timestamps::type) != 0) throw py::error_already_set();
-  m.attr("Timestamps") = py::handle(reinterpret_cast<PyObject*>(&timestamps::type));
   bind_worker(m);
   bind_hub(m);
-  // Returns (listening descriptor, port). Port 0: any.
-  m.def("control_listen", [](std::uint16_t port) {
-    Fd listener = listen_on(port);
-    const std::uint16_t bound = port_of(listener.get());
-    return tuple_of({listener.release(), bound});
-  });
-  m.def("control_token", &random_token);
   m.def("control_interfaces", &interface_addresses);
   m.def("control_interface_towards", &interface_towards);
   // Returns (hosts, port, token) of "ip,ip:port#token".

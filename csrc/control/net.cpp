@@ -20,27 +20,8 @@
 namespace oddrank::control {
 namespace {
 
-constexpr int kBacklog = 16384;  // the kernel cuts it to net.core.somaxconn
-
 const char* const kAddressForm =
     "expected ip[,ip...]:port#token, for example 10.0.0.1:29600#any-secret-word";
-
-Fd listen_on_family(int family, std::uint16_t port) {
-  Fd socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket) return {};
-  const int on = 1;
-  const int off = 0;
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (family == AF_INET6) {
-    ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-  }
-  const auto any = numeric_address(family == AF_INET6 ? "::" : "0.0.0.0", port);
-  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&any->storage), any->size) != 0 ||
-      ::listen(socket.get(), kBacklog) != 0) {
-    return {};
-  }
-  return socket;
-}
 
 using Interfaces = std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)>;
 
@@ -201,23 +182,6 @@ std::string random_token() {
   std::string text;
   for (const unsigned char byte : bytes) append_hex(byte, text);
   return text;
-}
-
-Fd listen_on(std::uint16_t port) {
-  Fd socket = listen_on_family(AF_INET6, port);
-  if (!socket) socket = listen_on_family(AF_INET, port);
-  if (!socket) throw_errno("listen on port " + std::to_string(port));
-  return socket;
-}
-
-std::uint16_t port_of(int listener) {
-  sockaddr_storage storage{};
-  socklen_t size = sizeof storage;
-  if (::getsockname(listener, reinterpret_cast<sockaddr*>(&storage), &size) != 0) {
-    throw_errno("getsockname");
-  }
-  // sin_port and sin6_port have the same offset.
-  return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
 }
 
 void tune_connection(int socket, int silence_ms) noexcept {

@@ -50,10 +50,6 @@ std::string reached_at(int socket);
 std::string interface_towards(const std::string& address);
 // Returns 128 random bits in hexadecimal.
 std::string random_token();
-// Listens on all interfaces, on IPv6 and IPv4 if the host has both. Port 0: any. Throws
-// SystemError.
-Fd listen_on(std::uint16_t port);
-std::uint16_t port_of(int listener);
 // Sends without delay, and closes the connection if data stays unacknowledged for `silence_ms`.
 void tune_connection(int socket, int silence_ms) noexcept;
 

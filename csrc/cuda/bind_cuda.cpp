@@ -21,30 +21,20 @@ py::dict to_dict(const cuda::Device& device) {
 }  // namespace
 
 void bind_cuda(py::module_& m) {
-  m.def("set_rank", &cuda::set_rank, "rank"_a, "Sets the rank that error messages name.");
-  m.def(
-      "driver_version",
-      []() -> py::object {
-        const auto version = cuda::driver_version();
-        return version ? py::object(version_tuple(*version)) : py::none();
-      },
-      "Returns (major, minor) of the newest CUDA that the driver knows, None without a driver.");
-  m.def(
-      "runtime_version", [] { return version_tuple(cuda::runtime_version()); },
-      "Returns (major, minor) of the CUDA runtime in this module.");
-  m.def("device_count", &cuda::device_count, py::call_guard<WithoutGil>(),
-        "Returns the number of GPUs. Raises OddrankError without a usable driver.");
-  m.def("memory_info", &cuda::memory_info, "device"_a, py::call_guard<WithoutGil>(),
-        "Returns (free, total) bytes of a GPU, shared by all its processes.");
-  m.def(
-      "devices",
-      [] {
-        const auto devices = without_gil([&] { return cuda::devices(); });
-        py::list list;
-        for (const auto& device : devices) list.append(to_dict(device));
-        return list;
-      },
-      "Returns a dict per GPU. Raises OddrankError without a usable driver.");
+  m.def("set_rank", &cuda::set_rank);
+  m.def("driver_version", []() -> py::object {
+    const auto version = cuda::driver_version();
+    return version ? py::object(version_tuple(*version)) : py::none();
+  });
+  m.def("runtime_version", [] { return version_tuple(cuda::runtime_version()); });
+  m.def("device_count", &cuda::device_count, py::call_guard<WithoutGil>());
+  m.def("memory_info", &cuda::memory_info, py::call_guard<WithoutGil>());
+  m.def("devices", [] {
+    const auto devices = without_gil([&] { return cuda::devices(); });
+    py::list list;
+    for (const auto& device : devices) list.append(to_dict(device));
+    return list;
+  });
 }
 
 }  // namespace oddrank

@@ -53,74 +53,54 @@ logs::WriterNumbers::Ask ask(py::function number) {
 }
 
 void bind_merging(py::module_& m) {
-  m.def(
-      "merge_logs",
-      [](const std::vector<std::pair<std::string, std::int64_t>>& sources, int fd, bool strip,
-         bool clean, bool shifted, const py::function& label) {
-        std::vector<logs::MergeSource> list;
-        list.reserve(sources.size());
-        for (const auto& [path, reference_ns] : sources) list.push_back({path, reference_ns});
-        const auto labelled = [&label](std::size_t source, const logs::Writer& writer) {
-          auto [text, offset] =
-              label(source, writer_tuple(writer)).cast<std::pair<std::string, std::int64_t>>();
-          return logs::Label{std::move(text), offset};
-        };
-        const auto pause = [] {
-          if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-        };
-        try {
-          const logs::Merged merged =
-              logs::merge_logs(list, {fd, strip, shifted, clean, labelled, pause});
-          return dict_of({"lines"_k = merged.lines, "untimed"_k = merged.untimed,
-                          "late"_k = merged.late,
-                          "without_times"_k = list_of(merged.without_times)});
-        } catch (const SystemError& error) {
-          if (error.number() != EPIPE) throw;  // else the reader has left
-          PyErr_SetString(PyExc_BrokenPipeError, error.what());
-          throw py::error_already_set();
-        }
-      },
-      "sources"_a, "fd"_a, "strip"_a, "clean"_a, "shifted"_a, "label"_a,
-      "Writes the lines of logs, (path, reference_ns) each, in order of time. "
-      "label: (source, writer) -> what to put in front, and nanoseconds to add to its times if "
-      "`shifted`.");
+  m.def("merge_logs", [](const std::vector<std::pair<std::string, std::int64_t>>& sources, int fd,
+                         bool strip, bool clean, bool shifted, const py::function& label) {
+    std::vector<logs::MergeSource> list;
+    list.reserve(sources.size());
+    for (const auto& [path, reference_ns] : sources) list.push_back({path, reference_ns});
+    const auto labelled = [&label](std::size_t source, const logs::Writer& writer) {
+      auto [text, offset] =
+          label(source, writer_tuple(writer)).cast<std::pair<std::string, std::int64_t>>();
+      return logs::Label{std::move(text), offset};
+    };
+    const auto pause = [] {
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    };
+    try {
+      const logs::Merged merged =
+          logs::merge_logs(list, {fd, strip, shifted, clean, labelled, pause});
+      return dict_of({"lines"_k = merged.lines, "untimed"_k = merged.untimed,
+                      "late"_k = merged.late, "without_times"_k = list_of(merged.without_times)});
+    } catch (const SystemError& error) {
+      if (error.number() != EPIPE) throw;  // else the reader has left
+      PyErr_SetString(PyExc_BrokenPipeError, error.what());
+      throw py::error_already_set();
+    }
+  });
 }
 
 void bind_readers(py::module_& m) {
-  py::class_<logs::Splitter>(m, "LogSplitter", "Splits logs by who wrote their lines.")
+  py::class_<logs::Splitter>(m, "LogSplitter")
       .def(py::init([](std::string folder, py::function number, bool strip) {
-             return std::make_unique<logs::Splitter>(std::move(folder), ask(std::move(number)),
-                                                     strip);
-           }),
-           "folder"_a, "number"_a, "strip"_a,
-           "number: writer -> the number that add() gave to its file.")
-      .def("add", &logs::Splitter::add, "name"_a,
-           "Makes a file, which must not exist, and returns its number.")
+        return std::make_unique<logs::Splitter>(std::move(folder), ask(std::move(number)), strip);
+      }))
+      .def("add", &logs::Splitter::add)
       .def("feed", [](logs::Splitter& self, const py::bytes& chunk) { self.feed(chunk); })
-      .def("finish", &logs::Splitter::finish, "Ends the log that was fed.")
+      .def("finish", &logs::Splitter::finish)
       .def("flush", &logs::Splitter::flush)
       .def("shares", [](const logs::Splitter& self) {
         py::list shares;
         for (const auto& share : self.shares()) append(shares, {share.lines, share.bytes});
         return shares;
       });
-  m.def(
-      "last_times",
-      [](const std::string& path, const std::vector<std::pair<std::uint64_t, std::size_t>>& wanted,
-         std::int64_t reference_ns, py::function number) {
-        return logs::last_times(path, wanted, reference_ns, ask(std::move(number)));
-      },
-      "path"_a, "wanted"_a, "reference_ns"_a, "number"_a,
-      "Returns for each (line, number of a writer), in the order of lines, the time in nanoseconds "
-      "that the writer named last before it; 0 if none. number: writer -> number.");
-  m.def(
-      "find_time",
-      [](std::string_view line, std::int64_t reference_ns) {
-        return to_tuple(logs::find_time(line, reference_ns));
-      },
-      "line"_a, "reference_ns"_a,
-      "Returns (nanoseconds, clock, whether in whole seconds) of the first time that a line names; "
-      "None if it names none. Without a year it is the last one before reference_ns.");
+  m.def("last_times", [](const std::string& path,
+                         const std::vector<std::pair<std::uint64_t, std::size_t>>& wanted,
+                         std::int64_t reference_ns, py::function number) {
+    return logs::last_times(path, wanted, reference_ns, ask(std::move(number)));
+  });
+  m.def("find_time", [](std::string_view line, std::int64_t reference_ns) {
+    return to_tuple(logs::find_time(line, reference_ns));
+  });
 }
 
 }  // namespace
@@ -128,33 +108,26 @@ void bind_readers(py::module_& m) {
 void bind_logs(py::module_& m) {
   bind_readers(m);
   bind_merging(m);
-  py::class_<logs::Readers>(m, "LogReaders", "Readers of logs, who share one pass over each.")
+  py::class_<logs::Readers>(m, "LogReaders")
       .def(py::init([](const Words& words, const std::vector<Words>& others) {
-             std::vector<logs::Readers::Reader> readers{{logs::Needles(needles(words)), {}}};
-             logs::Limits bare;
-             bare.text = bare.speakers = 0;
-             for (const Words& other : others) {
-               readers.push_back({logs::Needles(needles(other)), bare});
-             }
-             return logs::Readers(std::move(readers));
-           }),
-           "words"_a, "others"_a,
-           "words: (word, lines that follow) each. others: lists of such, of further readers.")
-      .def(
-          "read",
-          [](const logs::Readers& readers, const std::string& path) {
-            const auto scans = without_gil([&] { return readers.scan(path); });
-            py::list others;
-            for (std::size_t other = 1; other < scans.size(); ++other) {
-              py::list found;
-              for (const logs::Match& m : scans[other].matches) append(found, {m.line, m.needle});
-              others.append(found);
-            }
-            return tuple_of({to_dict(scans[0]), others});
-          },
-          "path"_a,
-          "Returns what scan_lines() finds of the words, and for each other reader (line, index "
-          "of the word).");
+        std::vector<logs::Readers::Reader> readers{{logs::Needles(needles(words)), {}}};
+        logs::Limits bare;
+        bare.text = bare.speakers = 0;
+        for (const Words& other : others) {
+          readers.push_back({logs::Needles(needles(other)), bare});
+        }
+        return logs::Readers(std::move(readers));
+      }))
+      .def("read", [](const logs::Readers& readers, const std::string& path) {
+        const auto scans = without_gil([&] { return readers.scan(path); });
+        py::list others;
+        for (std::size_t other = 1; other < scans.size(); ++other) {
+          py::list found;
+          for (const logs::Match& m : scans[other].matches) append(found, {m.line, m.needle});
+          others.append(found);
+        }
+        return tuple_of({to_dict(scans[0]), others});
+      });
   m.def(
       "scan_lines",
       [](const std::string& path, const Words& words, std::size_t most, bool speakers,
@@ -170,11 +143,7 @@ void bind_logs(py::module_& m) {
       },
       "path"_a, "needles"_a, "most"_a = logs::Limits{}.matches, "speakers"_a = true,
       "ranges"_a = std::vector<std::pair<std::uint64_t, std::uint64_t>>(),
-      "begin"_a = std::pair<std::uint64_t, std::uint64_t>(),
-      "Returns the lines of a log that contain one of the needles, (word, lines that follow) "
-      "each, and, if asked for, who wrote lines at all. `most` of a needle are kept. "
-      "ranges: looks only at these lines, (first, last) from 1, sorted and apart. "
-      "begin: one of `marks`, (lines, bytes) before it; the ranges begin behind its line.");
+      "begin"_a = std::pair<std::uint64_t, std::uint64_t>());
 }
 
 }  // namespace oddrank

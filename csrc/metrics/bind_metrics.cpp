@@ -57,7 +57,7 @@ py::dict to_dict(const metrics::Figures& figures) {
 
 void bind_metrics(py::module_& m) {
   using metrics::Job;
-  py::class_<Job>(m, "Metrics", "The numbers of a training's logs, judged as they are read.")
+  py::class_<Job>(m, "Metrics")
       .def(py::init([](const std::vector<std::int64_t>& references_ns, bool csv,
                        const std::string& pattern) {
              return Job(references_ns, {Job::Limits{}.rows, csv, pattern});

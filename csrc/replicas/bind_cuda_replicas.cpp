@@ -10,18 +10,14 @@
 namespace oddrank {
 
 void bind_cuda_replicas(py::module_& m) {
-  m.def(
-      "gpu_digest",
-      [](int device, std::uintptr_t stream,
-         const std::vector<std::pair<std::uint64_t, std::uint64_t>>& tensors, std::uintptr_t rows) {
-        std::vector<replicas::GpuTensor> all;
-        for (const auto& [address, bytes] : tensors) all.push_back({address, bytes});
-        const WithoutGil unlocked;
-        replicas::gpu_digest(device, reinterpret_cast<cudaStream_t>(stream), all, rows);
-      },
-      "device"_a, "stream"_a, "tensors"_a, "rows"_a,
-      "Puts kernels on a stream that write 16 bytes for each tensor (address, bytes) to device "
-      "memory `rows`. Waits for nothing; may be captured into a graph.");
+  m.def("gpu_digest", [](int device, std::uintptr_t stream,
+                         const std::vector<std::pair<std::uint64_t, std::uint64_t>>& tensors,
+                         std::uintptr_t rows) {
+    std::vector<replicas::GpuTensor> all;
+    for (const auto& [address, bytes] : tensors) all.push_back({address, bytes});
+    const WithoutGil unlocked;
+    replicas::gpu_digest(device, reinterpret_cast<cudaStream_t>(stream), all, rows);
+  });
 }
 
 }  // namespace oddrank

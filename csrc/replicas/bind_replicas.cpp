@@ -22,9 +22,7 @@ void bind_replicas(py::module_& m) {
         return py::bytes(reinterpret_cast<const char*>(rows.data()),
                          rows.size() * sizeof(replicas::Digest));
       },
-      "ranges"_a, "block"_a = 0, "threads"_a = 1,
-      "Returns 16 bytes for each block of `block` bytes of each range of host memory (address, "
-      "begin, end). block: a multiple of REPLICAS_CHUNK; 0: whole ranges.");
+      "ranges"_a, "block"_a = 0, "threads"_a = 1);
 }
 
 }  // namespace oddrank

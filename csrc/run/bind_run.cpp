@@ -29,13 +29,6 @@ py::dict unpack_snapshot(const py::bytes& bytes) {
 
 }  // namespace
 
-void bind_run(py::module_& m) {
-  m.def("run_unpack_snapshot", &unpack_snapshot, "payload"_a,
-        "Returns a guard's snapshot of its worker (csrc/run/worker_snapshot.hpp): threads are "
-        "(tid, letter of its state, the kernel's function in which it sleeps, seconds of CPU time "
-        "between two looks), record is a slim record or b'', workers are those of "
-        "processes that it has started. "
-        "Raises OddrankError if the payload is broken.");
-}
+void bind_run(py::module_& m) { m.def("run_unpack_snapshot", &unpack_snapshot); }
 
 }  // namespace oddrank

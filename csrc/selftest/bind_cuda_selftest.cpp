@@ -52,25 +52,21 @@ void bind_cuda_selftest(py::module_& m) {
         }));
       },
       "device"_a, "bytes"_a, "seed"_a, py::kw_only(), "seconds"_a = 30.0, "enough"_a = 30.0,
-      "thorough"_a = false, "damage"_a = py::none(), "damage_pass"_a = 0,
-      "As verify_host_memory, in the memory of a GPU. Begins no further pass after `enough` "
-      "seconds; result: passes, how many were done.");
+      "thorough"_a = false, "damage"_a = py::none(), "damage_pass"_a = 0);
   m.def(
       "time_copies",
       [](int device, std::size_t bytes, int repeats, Deadline seconds) {
         return selftest::time_copies(device, bytes, repeats, seconds);
       },
       "device"_a, "bytes"_a, "repeats"_a, py::kw_only(), "seconds"_a = 30.0,
-      py::call_guard<WithoutGil>(),
-      "Returns the seconds of each copy of `bytes` within the GPU's memory.");
+      py::call_guard<WithoutGil>());
   m.def(
       "time_device_memory",
       [](int device, std::size_t bytes, int repeats, Deadline seconds) {
         return to_dict(without_gil(
             [&] { return selftest::time_device_memory(device, bytes, repeats, seconds); }));
       },
-      "device"_a, "bytes"_a, "repeats"_a, py::kw_only(), "seconds"_a = 30.0,
-      "Returns the seconds of each read, write and copy of `bytes` by kernels.");
+      "device"_a, "bytes"_a, "repeats"_a, py::kw_only(), "seconds"_a = 30.0);
   m.def(
       "time_transfers",
       [](int device, std::size_t bytes, int repeats, Deadline seconds) {
@@ -79,8 +75,7 @@ void bind_cuda_selftest(py::module_& m) {
         return dict_of({"bytes"_k = times.bytes, "to_device"_k = list_of(times.to_device),
                         "to_host"_k = list_of(times.to_host)});
       },
-      "device"_a, "bytes"_a, "repeats"_a, py::kw_only(), "seconds"_a = 30.0,
-      "Returns the seconds of each copy of `bytes` between pinned host memory and the GPU.");
+      "device"_a, "bytes"_a, "repeats"_a, py::kw_only(), "seconds"_a = 30.0);
   m.def(
       "gpu_fingerprint",
       [](int device, Deadline enough, Deadline seconds, const std::string& spoil) {
@@ -88,9 +83,7 @@ void bind_cuda_selftest(py::module_& m) {
         return to_dict(without_gil(
             [&] { return selftest::gpu_fingerprint(device, enough, seconds, spoilt); }));
       },
-      "device"_a, "enough"_a, py::kw_only(), "seconds"_a = 30.0, "spoil"_a = "",
-      "Known bits computed on every multiprocessor, again and again for `enough` seconds; seen: "
-      "(multiprocessor, repeat, unit -> hash), each once and then those that differ from most.");
+      "device"_a, "enough"_a, py::kw_only(), "seconds"_a = 30.0, "spoil"_a = "");
 }
 
 }  // namespace oddrank

@@ -39,9 +39,7 @@ void bind_selftest(py::module_& m) {
         }));
       },
       "bytes"_a, "seed"_a, py::kw_only(), "thorough"_a = false, "damage"_a = py::none(),
-      "damage_pass"_a = 0,
-      "Writes a keyed pattern and its complement through fresh host memory and reads them back; "
-      "thorough: then each word's own address, and a walking bit.");
+      "damage_pass"_a = 0);
   m.def(
       "probe_folders",
       [](const std::vector<std::string>& folders, const std::string& name, double seconds,
@@ -52,43 +50,25 @@ void bind_selftest(py::module_& m) {
         for (const selftest::FolderResult& result : results) list.append(folder_dict(result));
         return list;
       },
-      "folders"_a, "name"_a, "seconds"_a, "repeats"_a, py::pos_only(),
-      "Creates, writes, syncs, reads and unlinks a small file in each folder, each in its own "
-      "process.");
-  m.def(
-      "time_host_memory",
-      [](std::size_t bytes, int repeats, int slices) {
-        return to_dict(
-            without_gil([&] { return selftest::time_host_memory(bytes, repeats, slices); }));
-      },
-      "bytes"_a, "repeats"_a, "slices"_a,
-      "CPU seconds of this thread to read, write and copy `bytes`, each repeat as its fastest "
-      "slice.");
-  m.def(
-      "time_host_compute",
-      [](double seconds, int repeats) {
-        const auto times =
-            without_gil([&] { return selftest::time_host_compute(seconds, repeats); });
-        return dict_of({"operations"_k = times.operations, "seconds"_k = list_of(times.seconds)});
-      },
-      "seconds"_a, "repeats"_a,
-      "CPU seconds that `operations` take in registers, each repeat as its fastest run.");
-  m.def(
-      "host_fingerprint",
-      [] {
-        std::array<std::uint64_t, selftest::kUnitCount> hashes{};
-        {
-          const WithoutGil unlocked;
-          for (std::size_t i = 0; i < selftest::kUnitCount; ++i) {
-            hashes[i] = selftest::host_fingerprint(static_cast<selftest::Unit>(i));
-          }
-        }
-        return by_unit(hashes.data());
-      },
-      "Returns unit -> result bits of arithmetic in a fixed order, on the core of this thread.");
-  m.def(
-      "golden_fingerprint", [] { return by_unit(selftest::kGolden); },
-      "Returns unit -> result bits of every healthy machine.");
+      "folders"_a, "name"_a, "seconds"_a, "repeats"_a, py::pos_only());
+  m.def("time_host_memory", [](std::size_t bytes, int repeats, int slices) {
+    return to_dict(without_gil([&] { return selftest::time_host_memory(bytes, repeats, slices); }));
+  });
+  m.def("time_host_compute", [](double seconds, int repeats) {
+    const auto times = without_gil([&] { return selftest::time_host_compute(seconds, repeats); });
+    return dict_of({"operations"_k = times.operations, "seconds"_k = list_of(times.seconds)});
+  });
+  m.def("host_fingerprint", [] {
+    std::array<std::uint64_t, selftest::kUnitCount> hashes{};
+    {
+      const WithoutGil unlocked;
+      for (std::size_t i = 0; i < selftest::kUnitCount; ++i) {
+        hashes[i] = selftest::host_fingerprint(static_cast<selftest::Unit>(i));
+      }
+    }
+    return by_unit(hashes.data());
+  });
+  m.def("golden_fingerprint", [] { return by_unit(selftest::kGolden); });
 }
 
 }  // namespace oddrank

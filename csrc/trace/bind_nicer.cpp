@@ -262,34 +262,24 @@ py::list callers(const TextWriter& writer) {
 }  // namespace
 
 void bind_trace_nicer(py::module_& m) {
-  py::class_<TextWriter>(m, "TraceText", "Events as NicerTrace prints and counts them.")
+  py::class_<TextWriter>(m, "TraceText")
       .def(py::init(&writer), "says"_a, "counts"_a, "callers"_a, "start_ns"_a, "pid"_a, "script"_a,
            "roots"_a)
-      .def("next", &next_text, "lines_of"_a,
-           "Returns the text of the oldest events not yet taken, None if there are none. "
-           "lines_of: path -> its source lines.")
-      .def("lines", &line_counts, "(file, line, count).")
-      .def("called", &called, "(file, qualified name).")
-      .def("callers", &callers, "(caller, called) as in called().");
-  m.def("trace_text_begin", &TextQueue::begin,
-        "Keeps all events from now on for TraceText.next().");
-  m.def("trace_text_printer", &TextQueue::set_printer, "tid"_a,
-        "Sets the native id of the thread that calls next(); it is not shown. 0: there is none.");
-  m.def(
-      "trace_text_wait",
-      [](unsigned ms) { TextQueue::wait_for_work(std::chrono::milliseconds(ms)); }, "ms"_a,
-      "Waits until there are many events, or trace_text_wake(), or so long.");
+      .def("next", &next_text)
+      .def("lines", &line_counts)
+      .def("called", &called)
+      .def("callers", &callers);
+  m.def("trace_text_begin", &TextQueue::begin);
+  m.def("trace_text_printer", &TextQueue::set_printer);
+  m.def("trace_text_wait",
+        [](unsigned ms) { TextQueue::wait_for_work(std::chrono::milliseconds(ms)); });
   m.def("trace_text_wake", &TextQueue::wake);
-  m.def(
-      "trace_text_collect",
-      [] {
-        if (TextQueue* queue = TextQueue::current()) queue->collect();
-      },
-      "Collects what the threads have recorded so far.");
-  m.def("trace_text_close", &TextQueue::close, "Collects a last time and stops.");
-  m.def("trace_text_end", &TextQueue::end, "Ends the run; events not taken are lost.");
-  m.def("trace_text_forked", &TextQueue::forget_parent,
-        "In a forked child: leaves the parent's events to the parent.");
+  m.def("trace_text_collect", [] {
+    if (TextQueue* queue = TextQueue::current()) queue->collect();
+  });
+  m.def("trace_text_close", &TextQueue::close);
+  m.def("trace_text_end", &TextQueue::end);
+  m.def("trace_text_forked", &TextQueue::forget_parent);
 }
 
 }  // namespace oddrank

@@ -252,52 +252,22 @@ py::bytes chunk(trace::Export& record) {
 }  // namespace
 
 void bind_trace_read(py::module_& m) {
-  m.def("trace_lines", &lines, "version_hex"_a, "linetable"_a, "first_line"_a, "offsets"_a,
-        "Returns the lines at these offsets (bytes) of a code object; None if there is none, "
-        "and for a table that no known CPython writes.");
-  m.def("trace_snapshot", &snapshot, "path"_a, "content"_a = py::none(),
-        "Returns what the process of a record does now or did last (oddrank/trace/ranks.py). "
-        "content: the record, if it is in no file. Raises OddrankError if it is no record.");
-  m.def("trace_history", &history, "path"_a, "last"_a, "content"_a = py::none(),
-        "Returns (process, the last events and marks, why parts could not be read). An event is "
-        "(ns, tid, kind, (function, file, line), mark); its kind is mark, call, "
-        "resume, line, return, yield, unwind, throw, gap or level (the function is recorded at the "
-        "level `mark` from here on).");
-  m.def(
-      "trace_slim",
-      [](const std::string& path) {
-        const auto made = without_gil([&] { return trace::slim_record(trace::RecordFile(path)); });
-        return py::bytes(made);
-      },
-      "path"_a,
-      "Returns a small copy of a record (csrc/trace/read/snapshot.hpp), of which trace_snapshot "
-      "says "
-      "what it says of the record. Raises OddrankError if it is no record.");
+  m.def("trace_lines", &lines);
+  m.def("trace_snapshot", &snapshot, "path"_a, "content"_a = py::none());
+  m.def("trace_history", &history, "path"_a, "last"_a, "content"_a = py::none());
+  m.def("trace_slim", [](const std::string& path) {
+    const auto made = without_gil([&] { return trace::slim_record(trace::RecordFile(path)); });
+    return py::bytes(made);
+  });
   m.attr("TRACE_MAGIC") = py::bytes(trace::kMagic, sizeof trace::kMagic);
   m.attr("TRACE_LARGEST") = trace::kLargestFile;
-  m.def(
-      "trace_kernel_states", &kernel_states, "ids"_a,
-      "Returns (state as in /proc or '', ticks of CPU time, of a zombie the status as os.waitpid() "
-      "gives it, its start in ticks since boot, the kernel's function in which it sleeps or \"\") "
-      "of each process or thread.");
-  m.def("trace_collectives", &collectives_of, "path"_a, "content"_a = py::none(), "timed"_a = false,
-        "Returns the collectives of a record in the order of issue: (thread, group, sequence or "
-        "None, op, bytes, \"open\", \"ended\" or \"issued\", begin and end as wall-clock ns or "
-        "None, data type, bytes in, bytes out, peer, tag, root, failed, number in its process). "
-        "group: (name, back end, description, size, own rank or None, ranks as ((first, step, "
-        "count), ...)). Peer, tag and root are None where unknown. timed: instead those whose time "
-        "on a device is known, \"timed\", from when they were issued until as much later.");
-  py::class_<trace::Export>(
-      m, "TraceExport",
-      "Turns a record into events of the Trace Event Format. One thread at a time.")
-      .def(py::init<const std::string&>(), "path"_a, py::call_guard<WithoutGil>(),
-           "Raises OddrankError if it is no record.")
-      .def("start", &start, "process_id"_a, "origin_ns"_a, "clocks"_a, "lines"_a,
-           py::call_guard<WithoutGil>(),
-           "Starts the export. clocks: those in the snapshots of all records of its boot. Returns "
-           "False if the record's ticks can't be converted to times.")
-      .def("chunk", &chunk,
-           "Returns the next MiB of text, each event after a comma; empty at the end.")
+  m.def("trace_kernel_states", &kernel_states);
+  m.def("trace_collectives", &collectives_of, "path"_a, "content"_a = py::none(),
+        "timed"_a = false);
+  py::class_<trace::Export>(m, "TraceExport")
+      .def(py::init<const std::string&>(), py::call_guard<WithoutGil>())
+      .def("start", &start, py::call_guard<WithoutGil>())
+      .def("chunk", &chunk)
       .def_property_readonly("events", &trace::Export::events)
       .def_property_readonly("trouble",
                              [](const trace::Export& record) { return text(record.trouble()); });

@@ -126,109 +126,58 @@ class HookedCalls {
 };
 
 void bind_collectives(py::module_& m) {
-  m.def(
-      "trace_collective_sink",
-      [] {
-        Tracer::make();  // here, under the GIL: threads that issue collectives only read it
-        if (trace::Recorder* recorder = Tracer::current()) recorder->note_collectives();
-        return py::capsule(&sink(), trace::CollectiveSink::kCapsule);
-      },
-      "For _torch.start_collectives(): writes into this process's record file while it is "
-      "armed.");
-  const auto def_wrapper = [&m](const char* name, PyObject* (*wrap)(PyObject*), const char* doc) {
-    m.def(
-        name,
-        [wrap](const py::function& function) {
-          PyObject* made = wrap(function.ptr());
-          if (made == nullptr) throw py::error_already_set();
-          return py::reinterpret_steal<py::function>(made);
-        },
-        "function"_a, doc);
-  };
-  def_wrapper("trace_unseen", &trace::unseen,
-              "Takes one argument. Up to 3.11 no profiler or tracer sees its calls.");
-  def_wrapper(
-      "trace_quiet_imports", &trace::quiet_imports,
-      "For importlib's _call_with_frames_removed: up to 3.11 installed modules are imported "
-      "without events, unless there is no budget.");
-  py::class_<HookedCalls>(m, "TraceCalls", "Calls that Python tells of, and that are alike.")
+  m.def("trace_collective_sink", [] {
+    Tracer::make();  // here, under the GIL: threads that issue collectives only read it
+    if (trace::Recorder* recorder = Tracer::current()) recorder->note_collectives();
+    return py::capsule(&sink(), trace::CollectiveSink::kCapsule);
+  });
+  for (const auto& [name, wrap] : {std::pair("trace_unseen", &trace::unseen),
+                                   std::pair("trace_quiet_imports", &trace::quiet_imports)}) {
+    m.def(name, [wrap = wrap](const py::function& function) {
+      PyObject* made = wrap(function.ptr());
+      if (made == nullptr) throw py::error_already_set();
+      return py::reinterpret_steal<py::function>(made);
+    });
+  }
+  py::class_<HookedCalls>(m, "TraceCalls")
       .def(
-          py::init<HookedCalls::Group, std::string, std::uint8_t, std::uint8_t, std::string_view>(),
-          "group"_a, "operation"_a, "role"_a, "side"_a, "type"_a,
-          "group: name, back end, description, ranks, size and own rank.")
-      .def("begin", &HookedCalls::begin, "put"_a, "take"_a, "partner"_a,
-           "Writes that one begins. put, take: bytes; partner: a rank in the group, -1: none. "
-           "Returns a ticket, 0 where nothing records.")
-      .def("timed", &HookedCalls::timed, "sequence"_a, "bytes"_a, "begin_ns"_a, "ns"_a,
-           "Notes how long one took on its device, and when it was issued.");
-  m.def(
-      "trace_collective_numbered",
-      [](std::uint64_t ticket, std::uint64_t number) { sink().numbered(ticket, number); },
-      "ticket"_a, "number"_a, "Call it before trace_collective_closed().");
-  m.def(
-      "trace_collective_closed",
-      [](std::uint64_t ticket, bool failed) {
-        sink().closed(ticket, failed ? trace::Phase::kFailed : trace::Phase::kEnd);
-      },
-      "ticket"_a, "failed"_a, "Call this or the next one, once.");
-  m.def(
-      "trace_collective_issued",
-      [](std::uint64_t ticket) { sink().closed(ticket, trace::Phase::kIssued); }, "ticket"_a,
-      "A device goes on with it; its end will not be told.");
+          py::init<HookedCalls::Group, std::string, std::uint8_t, std::uint8_t, std::string_view>())
+      .def("begin", &HookedCalls::begin)
+      .def("timed", &HookedCalls::timed);
+  m.def("trace_collective_numbered",
+        [](std::uint64_t ticket, std::uint64_t number) { sink().numbered(ticket, number); });
+  m.def("trace_collective_closed", [](std::uint64_t ticket, bool failed) {
+    sink().closed(ticket, failed ? trace::Phase::kFailed : trace::Phase::kEnd);
+  });
+  m.def("trace_collective_issued",
+        [](std::uint64_t ticket) { sink().closed(ticket, trace::Phase::kIssued); });
 }
 
 }  // namespace
 
 void bind_trace(py::module_& m) {
   m.def("trace_arm", &arm, "folders"_a, "job"_a, "bytes"_a, "place"_a, "is_child"_a, "host"_a,
-        "arguments"_a, "rules"_a, "stdlib"_a, "site"_a, "budget"_a = 0.0,
-        "Makes the record file of this process, or continues it, and hooks into the interpreter. "
-        "folders: the first with room is used; bytes: size of a rank's file; place: "
-        "(rank, local rank, world, node); rules: (package, level), level one of off, where, calls, "
-        "lines; stdlib, site: folders with a slash at their end; budget: the share of CPU time "
-        "that recording may take, 0: no limit. Returns the file's path.");
-  m.def(
-      "trace_armed", [] { return Tracer::current() != nullptr; }, "Whether this process records.");
-  m.def(
-      "trace_pause_sampler",
-      [] {
-        Tracer::make().wake();
-        Tracer::make().sampler().pause();
-      },
-      "Ends the thread that samples, and lets all code give events: before a fork, and before "
-      "Python finalizes.");
-  m.def(
-      "trace_resume_sampler", [] { Tracer::make().sampler().resume(); },
-      "Allows a thread that samples again, once per trace_pause_sampler().");
-  m.def("trace_disarm", &disarm, "Removes the hooks; the record stays.");
-  m.def(
-      "trace_raised",
-      [](std::string_view raised, std::string_view message, std::string_view at, bool has_ended) {
-        trace::Recorder* recorder = Tracer::made();
-        if (recorder != nullptr) recorder->note_raised(raised, message, at, has_ended);
-      },
-      "raised"_a, "message"_a, "at"_a, "has_ended"_a,
-      "Notes in the record that the script (has_ended) or a thread has ended, by an exception of "
-      "this type, with this first line of its message, or ('') by none; at: its line, function and "
-      "file, in lines, of a thread behind a line `thread NAME`. Of threads' the first counts.");
-  m.def("trace_remove_dead_jobs", &trace::remove_dead_jobs, "base"_a, "own"_a, "keep"_a,
-        py::call_guard<WithoutGil>(),
-        "Removes jobs of a base folder whose processes have all ended, except the last `keep` of "
-        "several ranks, the last `keep` of one rank, and `own`; returns their number.");
-  m.def(
-      "trace_object",
-      []() -> py::object {
-        Tracer::make();
-        PyObject* object = trace::hook::trace_object();
-        return object == nullptr ? py::none() : py::reinterpret_steal<py::object>(object);
-      },
-      "For threading.settrace(): hooks the thread that calls it. None if threads need no hook.");
-  m.def(
-      "trace_check", [](bool on) { Tracer::make().check_every_event(on); }, "on"_a,
-      "For tests: compares the shadow stack with the frames after every event.");
-  m.def(
-      "trace_check_result", [] { return Tracer::make().check_result(); },
-      "Returns (events compared, stacks that differed from the frames).");
+        "arguments"_a, "rules"_a, "stdlib"_a, "site"_a, "budget"_a = 0.0);
+  m.def("trace_armed", [] { return Tracer::current() != nullptr; });
+  m.def("trace_pause_sampler", [] {
+    Tracer::make().wake();
+    Tracer::make().sampler().pause();
+  });
+  m.def("trace_resume_sampler", [] { Tracer::make().sampler().resume(); });
+  m.def("trace_disarm", &disarm);
+  m.def("trace_raised",
+        [](std::string_view raised, std::string_view message, std::string_view at, bool has_ended) {
+          trace::Recorder* recorder = Tracer::made();
+          if (recorder != nullptr) recorder->note_raised(raised, message, at, has_ended);
+        });
+  m.def("trace_remove_dead_jobs", &trace::remove_dead_jobs, py::call_guard<WithoutGil>());
+  m.def("trace_object", []() -> py::object {
+    Tracer::make();
+    PyObject* object = trace::hook::trace_object();
+    return object == nullptr ? py::none() : py::reinterpret_steal<py::object>(object);
+  });
+  m.def("trace_check", [](bool on) { Tracer::make().check_every_event(on); });
+  m.def("trace_check_result", [] { return Tracer::make().check_result(); });
   bind_collectives(m);
 }
 

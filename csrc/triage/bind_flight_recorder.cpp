@@ -79,19 +79,14 @@ py::dict records_dict(const FlightRecords& records) {
 }  // namespace
 
 void bind_flight_recorder(py::module_& m) {
-  m.def(
-      "read_flight_records",
-      [](const std::vector<std::tuple<std::string, std::int64_t, std::int64_t>>& files,
-         std::size_t threads) {
-        std::vector<FlightFile> named;
-        named.reserve(files.size());
-        for (const auto& [path, rank, modified] : files) named.push_back({path, rank, modified});
-        return records_dict(without_gil([&] { return read_flight_records(named, threads); }));
-      },
-      "files"_a, "threads"_a,
-      "Reads flight-recorder dumps and compares their ranks. files: path, rank by the file's name "
-      "(-1: unknown), time of the last change in ns. Returns dumps, tracks (a row per rank and "
-      "group), groups, stacks and mismatches.");
+  m.def("read_flight_records",
+        [](const std::vector<std::tuple<std::string, std::int64_t, std::int64_t>>& files,
+           std::size_t threads) {
+          std::vector<FlightFile> named;
+          named.reserve(files.size());
+          for (const auto& [path, rank, modified] : files) named.push_back({path, rank, modified});
+          return records_dict(without_gil([&] { return read_flight_records(named, threads); }));
+        });
 }
 
 }  // namespace oddrank

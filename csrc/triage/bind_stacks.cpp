@@ -62,19 +62,12 @@ void bind_triage_stacks(py::module_& m) {
         add(made, {"failed"_k = unread});
         return made;
       },
-      "paths"_a, "last"_a = std::vector<std::uint64_t>(),
-      "Reads the stacks in text files, each up to about a line of `last`, 0: all. Returns stacks "
-      "(tuples of (function, file, line, native), "
-      "innermost first), processes, threads and errors; failed: (index, why) of unreadable files.");
-  m.def(
-      "read_stack_text",
-      [](const py::bytes& bytes) {
-        const auto view = static_cast<std::string_view>(bytes);
-        return everything(without_gil([&] { return triage::read_stack_text(view); }));
-      },
-      "text"_a, "Reads the stacks in a text: as read_stack_files, of one file.");
-  m.def("has_stacks", &triage::has_stacks, "path"_a, py::call_guard<WithoutGil>(),
-        "Returns whether a file has at least one stack or traceback in its first 16 MiB.");
+      "paths"_a, "last"_a = std::vector<std::uint64_t>());
+  m.def("read_stack_text", [](const py::bytes& bytes) {
+    const auto view = static_cast<std::string_view>(bytes);
+    return everything(without_gil([&] { return triage::read_stack_text(view); }));
+  });
+  m.def("has_stacks", &triage::has_stacks, py::call_guard<WithoutGil>());
 }
 
 }  // namespace oddrank

@@ -8,40 +8,33 @@ build_info: dict[str, str]
 # stats
 
 def ratio_of_medians(
-    over: Sequence[float],
-    under: Sequence[float],
-    confidence: float,
-    replicates: int,
-    seed: int,
-) -> tuple[float, float, float, int, int]: ...
+    over: Sequence[float], under: Sequence[float], confidence: float, replicates: int, seed: int, /
+) -> tuple[float, float, float, int, int]:
+    """Returns the ratio of the medians, its interval by a block bootstrap, and the lengths of the
+    blocks.
+    """
+
 def sum_up_repeats(
-    peers: Sequence[Sequence[float]], rates: bool
+    peers: Sequence[Sequence[float]], rates: bool, /
 ) -> tuple[list[float], list[float], float | None, int]: ...
 
 # bench
 
 def bench_fill(
-    address: int,
-    dtype: str,
-    op: str,
-    source: int,
-    world: int,
-    first: int,
-    count: int,
-    turn: int,
-) -> None: ...
+    address: int, dtype: str, op: str, source: int, world: int, first: int, count: int, turn: int, /
+) -> None:
+    """Writes elements first..first+count of rank `source`'s contribution to a collective."""
+
 def bench_check(
-    address: int,
-    dtype: str,
-    op: str,
-    source: int,
-    world: int,
-    first: int,
-    count: int,
-    turn: int,
-) -> tuple[int, int, float, float]: ...
-def bench_noise(address: int, bytes: int, dtype: str, op: str, *, low: bool) -> None: ...
-def bench_turns(dtype: str, op: str, world: int, count: int, most: int) -> int: ...
+    address: int, dtype: str, op: str, source: int, world: int, first: int, count: int, turn: int, /
+) -> tuple[int, int, float, float]:
+    """Returns (number wrong, index of the first in the buffer or -1, expected, got)."""
+
+def bench_noise(address: int, bytes: int, dtype: str, op: str, *, low: bool) -> None:
+    """low: small values, whose sums stay finite for longest."""
+
+def bench_turns(dtype: str, op: str, world: int, count: int, most: int, /) -> int:
+    """Returns the turns until every rank has contributed to one of `count` elements."""
 
 # control
 
@@ -107,8 +100,6 @@ def start_worker(
     no_verdict: int,
     /,
 ) -> Worker: ...
-def control_listen(port: int, /) -> tuple[int, int]: ...
-def control_token() -> str: ...
 def control_interfaces(first: str, /) -> list[str]: ...
 def control_interface_towards(address: str, /) -> str: ...
 def control_parse_address(address: str, /) -> tuple[list[str], int, str]: ...
@@ -118,7 +109,12 @@ def kill_this_process_in(seconds: float, /) -> None: ...
 
 # logs
 
-def find_time(line: str, reference_ns: int) -> tuple[int, str, bool] | None: ...
+def find_time(line: str, reference_ns: int, /) -> tuple[int, str, bool] | None:
+    """Returns (nanoseconds, clock, whether in whole seconds) of the first time that a line names.
+
+    Without a year it is the last one before reference_ns.
+    """
+
 def scan_lines(
     path: bytes,
     needles: Sequence[tuple[str, int]],
@@ -126,19 +122,28 @@ def scan_lines(
     speakers: bool = True,
     ranges: Sequence[tuple[int, int]] = (),
     begin: tuple[int, int] = (0, 0),
-) -> dict[str, Any]: ...
+) -> dict[str, Any]:
+    """Returns the lines that contain one of the needles, (word, lines that follow) each.
+
+    Keeps `most` of a needle. ranges: looks only at these lines, (first, last) from 1, sorted and
+    apart. begin: one of `marks`, (lines, bytes) before it; ranges begin behind its line.
+    """
 
 class LogReaders:
     def __init__(
-        self, words: Sequence[tuple[str, int]], others: Sequence[Sequence[tuple[str, int]]]
-    ) -> None: ...
-    def read(self, path: bytes) -> tuple[dict[str, Any], list[list[tuple[int, int]]]]: ...
+        self, words: Sequence[tuple[str, int]], others: Sequence[Sequence[tuple[str, int]]], /
+    ) -> None:
+        """words: (word, lines that follow) each. others: lists of such, of further readers."""
+    def read(self, path: bytes, /) -> tuple[dict[str, Any], list[list[tuple[int, int]]]]:
+        """As scan_lines(); and for each other reader (line, index of the word)."""
 
 class LogSplitter:
     def __init__(
-        self, folder: str, number: Callable[[tuple[Any, ...]], int], strip: bool
-    ) -> None: ...
-    def add(self, name: str) -> int: ...
+        self, folder: str, number: Callable[[tuple[Any, ...]], int], strip: bool, /
+    ) -> None:
+        """number: writer -> the number that add() gave to its file."""
+    def add(self, name: str, /) -> int:
+        """Makes a file, which must not exist, and returns its number."""
     def feed(self, chunk: bytes) -> None: ...
     def finish(self) -> None: ...
     def flush(self) -> None: ...
@@ -149,7 +154,12 @@ def last_times(
     wanted: Sequence[tuple[int, int]],
     reference_ns: int,
     number: Callable[[tuple[Any, ...]], int],
-) -> list[int]: ...
+    /,
+) -> list[int]:
+    """Returns for each (line, number of a writer), by lines, the time in nanoseconds that the
+    writer named last before it; 0 if none.
+    """
+
 def merge_logs(
     sources: Sequence[tuple[bytes, int]],
     fd: int,
@@ -157,7 +167,12 @@ def merge_logs(
     clean: bool,
     shifted: bool,
     label: Callable[[int, tuple[Any, ...]], tuple[str, int]],
-) -> dict[str, Any]: ...
+) -> dict[str, Any]:
+    """Writes the lines of logs, (path, reference_ns) each, in order of time.
+
+    label: (source, writer) -> what to put in front, and nanoseconds to add to its times if
+    `shifted`.
+    """
 
 # metrics
 
@@ -180,7 +195,9 @@ class Metrics:
 
 # printing
 
-def printing_open(folders: Sequence[str], timeout_s: float) -> tuple[str, str]: ...
+def printing_open(folders: Sequence[str], timeout_s: float) -> tuple[str, str]:
+    """Returns (path, why earlier folders were refused); no path: forked children alone share it."""
+
 def printing_prefix(prefix: str) -> None: ...
 def printflock(
     *args: object,
@@ -196,7 +213,11 @@ REPLICAS_CHUNK: int
 
 def digest_blocks(
     ranges: Sequence[tuple[int, int, int]], block: int = 0, threads: int = 1
-) -> bytes: ...
+) -> bytes:
+    """Returns 16 bytes for each block of each range of host memory (address, begin, end).
+
+    block: a multiple of REPLICAS_CHUNK; 0: whole ranges.
+    """
 
 # selftest
 
@@ -207,12 +228,18 @@ def verify_host_memory(
     thorough: bool = False,
     damage: int | None = None,
     damage_pass: int = 0,
-) -> dict[str, Any]: ...
+) -> dict[str, Any]:
+    """thorough: also each word's own address, and a walking bit."""
+
 def probe_folders(
     folders: Sequence[str], name: str, seconds: float, repeats: int, /
 ) -> list[dict[str, Any]]: ...
-def time_host_memory(bytes: int, repeats: int, slices: int) -> dict[str, Any]: ...
-def time_host_compute(seconds: float, repeats: int) -> dict[str, Any]: ...
+def time_host_memory(bytes: int, repeats: int, slices: int, /) -> dict[str, Any]:
+    """CPU seconds to read, write and copy `bytes`, each repeat as its fastest slice."""
+
+def time_host_compute(seconds: float, repeats: int, /) -> dict[str, Any]:
+    """CPU seconds that `operations` take in registers, each repeat as its fastest run."""
+
 def host_fingerprint() -> dict[str, int]: ...
 def golden_fingerprint() -> dict[str, int]: ...
 
@@ -233,11 +260,18 @@ TRACE_LARGEST: int
 """Bytes of the largest record."""
 
 class TraceExport:
-    def __init__(self, path: str) -> None: ...
+    def __init__(self, path: str, /) -> None: ...
     def start(
-        self, process_id: int, origin_ns: int, clocks: Sequence[tuple[int, int, int]], lines: bool
-    ) -> bool: ...
-    def chunk(self) -> bytes: ...
+        self,
+        process_id: int,
+        origin_ns: int,
+        clocks: Sequence[tuple[int, int, int]],
+        lines: bool,
+        /,
+    ) -> bool:
+        """clocks: those in the snapshots of all records of its boot. False: ticks are no times."""
+    def chunk(self) -> bytes:
+        """Returns the next MiB of text, each event after a comma; empty at the end."""
     @property
     def events(self) -> int: ...
     @property
@@ -255,33 +289,69 @@ def trace_arm(
     stdlib: Sequence[str],
     site: Sequence[str],
     budget: float = 0.0,
-) -> str: ...
+) -> str:
+    """Makes this process's record file, or continues it; returns its path.
+
+    folders: the first with room is used; place: rank, local rank, world, node; rules: (package,
+    level); stdlib, site: folders that end with a slash; budget: share of CPU time, 0: no limit.
+    """
+
 def trace_armed() -> bool: ...
-def run_unpack_snapshot(payload: bytes) -> dict[str, Any]: ...
-def trace_check(on: bool) -> None: ...
-def trace_check_result() -> tuple[int, int]: ...
-def trace_pause_sampler() -> None: ...
+def run_unpack_snapshot(payload: bytes, /) -> dict[str, Any]:
+    """threads: (tid, letter of its state, where it sleeps in the kernel, seconds of CPU time)."""
+
+def trace_check(on: bool, /) -> None:
+    """For tests: compares the shadow stack with the frames after every event."""
+
+def trace_check_result() -> tuple[int, int]:
+    """Returns (events compared, stacks that differed from the frames)."""
+
+def trace_pause_sampler() -> None:
+    """Before a fork, and before Python finalizes."""
+
 def trace_resume_sampler() -> None: ...
 def trace_disarm() -> None: ...
-def trace_object() -> object: ...
-def trace_raised(raised: str, message: str, at: str, has_ended: bool) -> None: ...
-def trace_remove_dead_jobs(base: str, own: str, keep: int) -> int: ...
+def trace_object() -> object:
+    """For threading.settrace(). None: threads need no hook."""
+
+def trace_raised(raised: str, message: str, at: str, has_ended: bool, /) -> None:
+    """at: line, function and file, in lines; of a thread behind a line `thread NAME`."""
+
+def trace_remove_dead_jobs(base: str, own: str, keep: int, /) -> int:
+    """Keeps `own`, the last `keep` of several ranks and of one; returns how many were removed."""
+
 def trace_lines(
-    version_hex: int, linetable: bytes, first_line: int, offsets: list[int]
-) -> list[int | None]: ...
-def trace_snapshot(path: str, content: bytes | None = None) -> dict[str, Any]: ...
+    version_hex: int, linetable: bytes, first_line: int, offsets: list[int], /
+) -> list[int | None]:
+    """None where there is no line, and for a table that no known CPython writes."""
+
+def trace_snapshot(path: str, content: bytes | None = None) -> dict[str, Any]:
+    """content: the record, if it is in no file. Raises OddrankError if it is no record."""
+
 def trace_history(
     path: str, last: int, content: bytes | None = None
 ) -> tuple[
     dict[str, Any],
     list[tuple[int | None, int, str, tuple[str, str, int | None], str]],
     str,
-]: ...
-def trace_slim(path: str) -> bytes: ...
-def trace_kernel_states(ids: Sequence[int]) -> list[tuple[str, int, int, int]]: ...
+]:
+    """Returns (process, the last events and marks, why parts could not be read).
+
+    An event is (ns, tid, kind, (function, file, line), mark).
+    """
+
+def trace_slim(path: str, /) -> bytes: ...
+def trace_kernel_states(ids: Sequence[int], /) -> list[tuple[str, int, int, int]]:
+    """Returns (state, ticks of CPU time, wait status of a zombie, start, where it sleeps in the
+    kernel) of each.
+    """
+
 def trace_collective_sink() -> object: ...
-def trace_unseen(function: Callable[[Any], None]) -> Callable[[Any], None]: ...
-def trace_quiet_imports(function: Callable[..., Any]) -> Callable[..., Any]: ...
+def trace_unseen(function: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Up to 3.11 no profiler or tracer sees its calls."""
+
+def trace_quiet_imports(function: Callable[..., Any]) -> Callable[..., Any]:
+    """For importlib's _call_with_frames_removed: imports without events up to 3.11."""
 
 class TraceCalls:
     def __init__(
@@ -291,16 +361,30 @@ class TraceCalls:
         role: int,
         side: int,
         type: str,
-    ) -> None: ...
-    def begin(self, put: int, take: int, partner: int) -> int: ...
-    def timed(self, sequence: int | None, bytes: int, begin_ns: int, ns: int) -> None: ...
+    ) -> None:
+        """group: name, back end, description, ranks, size and own rank."""
+    def begin(self, put: int, take: int, partner: int, /) -> int:
+        """put, take: bytes; partner: a rank in the group, -1: none. Returns a ticket, or 0."""
+    def timed(self, sequence: int | None, bytes: int, begin_ns: int, ns: int, /) -> None: ...
 
-def trace_collective_numbered(ticket: int, number: int) -> None: ...
-def trace_collective_closed(ticket: int, failed: bool) -> None: ...
-def trace_collective_issued(ticket: int) -> None: ...
+def trace_collective_numbered(ticket: int, number: int, /) -> None:
+    """Call it before trace_collective_closed()."""
+
+def trace_collective_closed(ticket: int, failed: bool, /) -> None:
+    """Call this or the next one, once."""
+
+def trace_collective_issued(ticket: int, /) -> None:
+    """A device goes on with it; its end will not be told."""
+
 def trace_collectives(
     path: str, content: bytes | None = None, timed: bool = False
-) -> list[tuple[Any, ...]]: ...
+) -> list[tuple[Any, ...]]:
+    """Returns, in the order of issue: thread, group, sequence, op, bytes, state, begin and end as
+    wall-clock ns, data type, bytes in, bytes out, peer, tag, root, failed, number.
+
+    group: name, back end, description, size, own rank, ranks as ((first, step, count), ...). timed:
+    those whose time on a device is known, from when they were issued until as much later.
+    """
 
 class TraceText:
     def __init__(
@@ -313,25 +397,40 @@ class TraceText:
         script: str,
         roots: Sequence[str],
     ) -> None: ...
-    def next(self, lines_of: Callable[[str], list[str]]) -> str | None: ...
-    def lines(self) -> list[tuple[str, int, int]]: ...
-    def called(self) -> list[tuple[str, str]]: ...
-    def callers(self) -> list[tuple[tuple[str, str], tuple[str, str]]]: ...
+    def next(self, lines_of: Callable[[str], list[str]]) -> str | None:
+        """Returns the text of the oldest events left. lines_of: path -> its source lines."""
+    def lines(self) -> list[tuple[str, int, int]]:
+        """(file, line, count)."""
+    def called(self) -> list[tuple[str, str]]:
+        """(file, qualified name)."""
+    def callers(self) -> list[tuple[tuple[str, str], tuple[str, str]]]:
+        """(caller, called) as in called()."""
 
 def trace_text_begin() -> None: ...
 def trace_text_close() -> None: ...
 def trace_text_collect() -> None: ...
 def trace_text_end() -> None: ...
-def trace_text_forked() -> None: ...
-def trace_text_printer(tid: int) -> None: ...
-def trace_text_wait(ms: int) -> None: ...
+def trace_text_forked() -> None:
+    """In a forked child: leaves the parent's events to the parent."""
+
+def trace_text_printer(tid: int, /) -> None:
+    """Sets the native id of the thread that calls next(); it is not shown. 0: there is none."""
+
+def trace_text_wait(ms: int, /) -> None:
+    """Waits until there are many events, or trace_text_wake(), or so long."""
+
 def trace_text_wake() -> None: ...
 
 # triage
 
 def read_flight_records(
-    files: Sequence[tuple[bytes, int, int]], threads: int
-) -> dict[str, list[Any]]: ...
-def read_stack_files(paths: Sequence[bytes], last: Sequence[int] = ()) -> dict[str, Any]: ...
-def read_stack_text(text: bytes) -> dict[str, Any]: ...
-def has_stacks(path: bytes) -> bool: ...
+    files: Sequence[tuple[bytes, int, int]], threads: int, /
+) -> dict[str, list[Any]]:
+    """files: path, rank by its name (-1: unknown), time of the last change in ns."""
+
+def read_stack_files(paths: Sequence[bytes], last: Sequence[int] = ()) -> dict[str, Any]:
+    """Reads each file up to about a line of `last`, 0: all. failed: (index, why)."""
+
+def read_stack_text(text: bytes, /) -> dict[str, Any]: ...
+def has_stacks(path: bytes, /) -> bool:
+    """Whether there is one in the first 16 MiB."""

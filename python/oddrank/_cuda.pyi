@@ -6,17 +6,24 @@ from typing import Any
 build_info: dict[str, str]
 
 # cuda
-def set_rank(rank: int) -> None: ...
-def driver_version() -> tuple[int, int] | None: ...
+def set_rank(rank: int, /) -> None: ...
+def driver_version() -> tuple[int, int] | None:
+    """The newest CUDA that the driver knows; None without a driver."""
+
 def runtime_version() -> tuple[int, int]: ...
 def device_count() -> int: ...
 def devices() -> list[dict[str, Any]]: ...
-def memory_info(device: int) -> tuple[int, int]: ...
+def memory_info(device: int, /) -> tuple[int, int]:
+    """Returns (free, total) bytes of a GPU, shared by all its processes."""
 
 # bench
-def load_nccl(wheel: str = "") -> dict[str, Any]: ...
+def load_nccl(wheel: str = "") -> dict[str, Any]:
+    """Loads NCCL once per process; `wheel`: libnccl.so.2 of the nvidia-nccl wheel, or ''."""
+
 def nccl_unique_id() -> bytes: ...
-def nccl_obstacle() -> str: ...
+def nccl_obstacle() -> str:
+    """Returns why this environment allows no communicator, '' if it does."""
+
 def gpu_fill(
     device: int,
     dtype: str,
@@ -26,7 +33,9 @@ def gpu_fill(
     places: Sequence[tuple[int, int, int, int]],
     *,
     seconds: float = 60.0,
-) -> None: ...
+) -> None:
+    """As bench_fill, for all places (address, source, first, count) in one launch."""
+
 def gpu_check(
     device: int,
     dtype: str,
@@ -36,7 +45,9 @@ def gpu_check(
     places: Sequence[tuple[int, int, int, int]],
     *,
     seconds: float = 60.0,
-) -> list[tuple[int, int, float, float]]: ...
+) -> list[tuple[int, int, float, float]]:
+    """As bench_check, for all places in one launch."""
+
 def gpu_noise(
     device: int,
     address: int,
@@ -83,7 +94,10 @@ class Operation:
         recv_from: int = 0,
         stride: int = 0,
         windows: int = 1,
-    ) -> None: ...
+    ) -> None:
+        """calls: (function, send_at, recv_at, count, peer), in elements of `element` bytes from the
+        windows' begins; peer: -1 for none; dtype, op: numbers of nccl.h; recv_from: 0 in place.
+        """
     @property
     def send(self) -> int: ...
     @property
@@ -91,7 +105,8 @@ class Operation:
     def run(self, *, seconds: float = 60.0) -> None: ...
     def block(
         self, n: int, *, each: bool = True, seconds: float = 60.0
-    ) -> tuple[list[float], float]: ...
+    ) -> tuple[list[float], float]:
+        """Returns (microseconds of each, mean). each=False: the mean alone."""
 
 class Communicator:
     def __init__(
@@ -116,7 +131,8 @@ class Communicator:
 
 # replicas
 
-def gpu_digest(device: int, stream: int, tensors: Sequence[tuple[int, int]], rows: int) -> None: ...
+def gpu_digest(device: int, stream: int, tensors: Sequence[tuple[int, int]], rows: int, /) -> None:
+    """Writes 16 bytes for each tensor (address, bytes) to device memory `rows`; never waits."""
 
 # selftest
 def verify_memory(
@@ -129,14 +145,19 @@ def verify_memory(
     thorough: bool = False,
     damage: int | None = None,
     damage_pass: int = 0,
-) -> dict[str, Any]: ...
+) -> dict[str, Any]:
+    """As verify_host_memory; begins no further pass after `enough` seconds."""
+
 def time_copies(device: int, bytes: int, repeats: int, *, seconds: float = 30.0) -> list[float]: ...
 def time_device_memory(
     device: int, bytes: int, repeats: int, *, seconds: float = 30.0
 ) -> dict[str, Any]: ...
 def time_transfers(
     device: int, bytes: int, repeats: int, *, seconds: float = 30.0
-) -> dict[str, Any]: ...
+) -> dict[str, Any]:
+    """Returns the seconds of each copy between pinned host memory and the GPU."""
+
 def gpu_fingerprint(
     device: int, enough: float, *, seconds: float = 30.0, spoil: str = ""
-) -> dict[str, Any]: ...
+) -> dict[str, Any]:
+    """seen: (multiprocessor, repeat, unit -> hash), once each, then those that differ."""

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include "control/link.hpp"
+#include "listener.hpp"
 
 namespace oddrank::control::link_test {
 namespace {
@@ -10,7 +11,7 @@ namespace {
 class LinkToAPublishedRoot : public testing::Test {
  protected:
   LinkToAPublishedRoot() {
-    port_ = port_of(listen_on(0).get());  // refuses: the listener is closed again
+    port_ = port_of(listen_on(0));  // refuses: the listener is closed again
     link_.dial(RootAddress{{"127.0.0.1"}, port_, "token"}.text(), Hello{}, true);
   }
   // One turn of a guard's loop, at `seconds` of simulated time.

@@ -6,6 +6,7 @@
 
 #include "../patience.hpp"
 #include "control/net.hpp"
+#include "listener.hpp"
 
 namespace oddrank::control {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 // Connects over an address of this host; returns the address that the acceptor sees.
 std::string reached_over(const std::string& host) {
   const Fd listener = listen_on(0);
-  const auto to = numeric_address(host, port_of(listener.get()));
+  const auto to = numeric_address(host, port_of(listener));
   const Fd peer(::socket(to->storage.ss_family, SOCK_STREAM, 0));
   if (::connect(peer.get(), reinterpret_cast<const sockaddr*>(&to->storage), to->size) != 0) {
     return "not reached";

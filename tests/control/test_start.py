@@ -15,6 +15,7 @@ import pytest
 from bench.told import refusal
 from oddrank import _native, machine
 from oddrank.control import runner
+from oddrank.control.address import listen_on
 from oddrank.control.rendezvous import Rendezvous
 from oddrank.control.session import start
 from oddrank.control.stages import RankState, RunState, nodes_of
@@ -49,7 +50,7 @@ def test_a_rank_that_was_reaped_before_its_guard_ran_is_dead_and_not_missing(job
 
 def test_a_root_that_welcomes_just_after_the_join_deadline_is_followed(job):
     core = _native.core()
-    listener, port = core.control_listen(0)  # accepts, answers nothing
+    listener, port = listen_on(0)  # accepts, answers nothing
     environ = {"TEST_JOIN": "10", "ODDRANK_CONTROL_ADDR": f"127.0.0.1:{port}#a-secret"}
     ranks = job(2, never=(0,), deadline=90, environ=environ)
     guard, worker = ranks.guard(1), ranks.workers[1]

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from oddrank import _native
+from oddrank.control.address import listen_on
 from oddrank.control.session import Root
 from patience import PATIENCE
 
@@ -70,7 +71,7 @@ class Hub:
 
     def __init__(self, world: int, *, silence_ms: int = 60_000, heartbeat_ms: int = 0) -> None:
         core = _native.core()
-        listener, self.port = core.control_listen(0)
+        listener, self.port = listen_on(0)
         self.native = core.Hub(listener, world, TOKEN, "roothost", 120.0, heartbeat_ms, silence_ms)
         self.root = Root(self.native, world, 120.0)
         self.world = world

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from oddrank import _native, job
+from oddrank.control.address import listen_on
 from oddrank.run.start import GuardOptions
 from patience import PATIENCE, until
 from processes import Marked, Process
@@ -74,7 +75,7 @@ class Root:
 
     def __init__(self, world: int = 1, heartbeat_ms: int = 10_000) -> None:
         core = _native.core()
-        listener, self.port = core.control_listen(0)
+        listener, self.port = listen_on(0)
         self.hub = core.Hub(
             listener, world, TOKEN, "roothost", 3600.0, heartbeat_ms, 3 * heartbeat_ms
         )

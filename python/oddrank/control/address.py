@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from oddrank import _native, child_code, job
+from oddrank.errors import OddrankError
 from oddrank.launch import current, starter
 
 ADDRESS = "ODDRANK_CONTROL_ADDR"
@@ -28,6 +29,7 @@ _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 60.0
 _FIRST_PAUSE, _MOST_PAUSE = 0.1, 1.0
 _MOST_BYTES = 4096
+_BACKLOG = 16_384  # the kernel cuts it to net.core.somaxconn
 
 
 def listen(given: str) -> tuple[int, str, str]:
@@ -38,13 +40,35 @@ def listen(given: str) -> tuple[int, str, str]:
     core = _native.core()
     if given:
         hosts, port, token = core.control_parse_address(given)
-        listener, _ = core.control_listen(port)
+        listener, _ = listen_on(port)
     else:
-        listener, port = core.control_listen(0)
+        listener, port = listen_on(0)
         hosts = core.control_interfaces(os.environ.get("MASTER_ADDR", ""))
-        token = core.control_token()
+        token = os.urandom(16).hex()
     own = ",".join(["127.0.0.1", *hosts])
     return listener, f"{','.join(hosts)}:{port}#{token}", f"{own}:{port}#{token}"
+
+
+def listen_on(port: int) -> tuple[int, int]:
+    """Listens on all interfaces, on IPv6 and IPv4 if the host has both. Port 0: any.
+
+    Returns:
+        The descriptor, which does not block, and the port.
+
+    """
+    place = ("", port)
+    try:
+        try:
+            listener = socket.create_server(
+                place, family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True
+            )
+        except (OSError, ValueError):  # no IPv6 here
+            listener = socket.create_server(place, backlog=_BACKLOG)
+    except OSError as error:
+        raise OddrankError(f"listen on port {port}: {os.strerror(error.errno or 0)}") from None
+    listener.setblocking(False)
+    bound: int = listener.getsockname()[1]
+    return listener.detach(), bound
 
 
 def path_under(folder: Path, run: str) -> str:
