@@ -130,9 +130,12 @@ def test_ranks_are_fresh_interpreters_if_somebody_asks_or_starting_python_starts
         (pytester.mkdir("site") / "sitecustomize.py").write_text(THREAD_AT_IMPORT)
         monkeypatch.setenv("PYTHONPATH", str(pytester.path / "site"))
     asks = why == "the configuration asks"
-    done = pytester.runpytest_subprocess(*["-o", "ranks_fresh=true"] * asks)
+    done = pytester.runpytest_subprocess("-rA", *["-o", "ranks_fresh=true"] * asks)
     some = why == "the test asks"
     done.assert_outcomes(passed=3 if some else 1, failed=0 if some else 2)
+    said = [line for line in done.outlines if line.startswith("The ranks are fresh interpreters")]
+    assert len(said) == (why == "threads")  # once, not for each test
+    assert all("starting Python starts threads" in line for line in said)
 
 
 def test_each_of_four_ranks_that_meet_has_its_own_of_everything_random(pytester, source):

@@ -33,6 +33,7 @@ _TELLING = ("end", "held", "others")
 _TELLING_TOO = (causes.DEVICE, causes.GIL_HELD)
 _MOST_FRAMES = 40  # of a stack
 _HIDDEN = ("/_pytest/", "/pluggy/", "/oddrank/run/marker/", "<frozen ", "<string>")
+_said_cold: set[str] = set()
 
 
 @dataclass
@@ -71,6 +72,10 @@ def conclude(item: pytest.Function, group: RankGroup) -> None:
             if rank.left["exits"]:
                 pytest.exit(f"{rank.left['text']} (rank {rank.number})")
             raise KeyboardInterrupt
+    if group.cold and group.cold not in _said_cold:
+        _said_cold.add(group.cold)
+        text = f"The ranks are fresh interpreters, which start slowly: {group.cold}."
+        item.add_report_section("call", "ranks", text)  # pytest -rA shows it
     told = _Verdict(group) if group.is_bad else None
     _add_sections(item, group, told.first if told is not None else [])
     try:

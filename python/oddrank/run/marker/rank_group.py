@@ -39,7 +39,8 @@ class RankGroup:
 
     late: "8 s" if the deadline has passed, or another plugin's reason to end the wait. begun: all
     ranks have imported what they need, and have begun the test. left: the processes that the test
-    had left. evidence: what records said when the verdict was made.
+    had left. evidence: what records said when the verdict was made. cold: why the ranks could not
+    be forked, and are fresh interpreters.
     """
 
     def __init__(self, item: pytest.Function, count: int, deadline: float, fresh: bool) -> None:
@@ -53,6 +54,7 @@ class RankGroup:
         self.debug = any(getattr(option, name, False) for name in ("usepdb", "trace"))
         # A forked process has no terminal to control.
         self._fresh = fresh or self.debug
+        self.cold = ""
         self._selector = selectors.DefaultSelector()
         self._first_failure: float | None = None
         self._idle_since: tuple[float, dict[int, int]] = (0.0, {})
@@ -81,8 +83,8 @@ class RankGroup:
         )  # fmt: skip
         try:
             rank = start(fresh=self._fresh)
-        except warm.Cold:
-            self._fresh = True
+        except warm.Cold as error:
+            self._fresh, self.cold = True, str(error)
             rank = start(fresh=True)
         self.ranks.append(rank)
         self._selector.register(rank.channel, selectors.EVENT_READ, rank.hear)
