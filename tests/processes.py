@@ -21,6 +21,7 @@ import environment
 from oddrank import cli
 from patience import PATIENCE
 
+_TESTS = Path(__file__).parent
 _MARK = "ODDRANK_TEST_JOB"
 # Python keyword argument -> kind in ODDRANK_INJECT that is a Python keyword.
 _KINDS = {"raises": "raise"}
@@ -99,7 +100,9 @@ def injected(inject: str, at: str, faults: Mapping[str, int]) -> dict[str, str]:
     assert bool(at) == bool(faults), "a fault has a stage: stop=2, at='collectives'"
     short = [f"{_KINDS.get(kind, kind)}:rank={rank},stage={at}" for kind, rank in faults.items()]
     text = ";".join([*filter(None, [inject]), *short])
-    return {"ODDRANK_TESTING": "1", "ODDRANK_INJECT": text} if text else {}
+    path = os.pathsep.join(filter(None, [str(_TESTS), os.environ.get("PYTHONPATH")]))
+    faults = {"ODDRANK_TESTING": "inject", "ODDRANK_INJECT": text, "PYTHONPATH": path}
+    return faults if text else {}
 
 
 @contextmanager

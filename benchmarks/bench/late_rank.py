@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 import harness
 
 KINDS = {"healthy": 0, "late 3x": 3, "late 10x": 10, "late 30x": 30, "jitter": 20}
@@ -28,7 +29,7 @@ class Hurt:
     """A Context with the timestamps of a rank with a fault."""
 
     def __init__(self, context: Any, faults: str) -> None:
-        from oddrank.control.inject import Injector, parse
+        from inject import Injector, parse
 
         self._context = context
         own = tuple(f for f in parse(faults) if f.rank == context.launch.rank)

@@ -50,7 +50,6 @@ class Ranks:
             "WORLD_SIZE": str(world),
             "TEST_NODES": str(nodes),
             "TEST_OPEN_JOIN": str(join),
-            "ODDRANK_TESTING": "1",
             **self.mark.environ,
             **injected(inject, at, faults),
             **(environ or {}),

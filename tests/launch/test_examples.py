@@ -10,7 +10,7 @@ import pytest
 
 from netns import PATH, two_hosts
 from patience import PATIENCE
-from processes import captured, shell_script
+from processes import captured, injected, shell_script
 
 # The first test that needs SLURM starts it, within its timeout.
 pytestmark = [pytest.mark.needs("torch"), pytest.mark.timeout(600)]
@@ -124,7 +124,7 @@ SPOILT = "value:rank=1,stage=collectives;value:rank=1,stage=localise"
 def test_slurms_selftest_that_finds_something_keeps_the_job_from_starting(
     environ, submit, inject, stage, verdict
 ):
-    environ |= {"ODDRANK_TESTING": "1", "ODDRANK_INJECT": inject}
+    environ |= injected(inject, "", {})
     folder = ("--path", environ["REPORT"] + ".unmounted") * (stage == "file_system")
     output = submit("selftest.sbatch", "--only", stage, *folder, ends=FAILS)
     assert report(environ)["verdict"] == verdict

@@ -138,7 +138,7 @@ def test_an_exception_in_a_stage_is_told_with_file_and_line():
     assert RAISES.right(verdict), str(verdict)
     assert verdict.causes == {"dead"}
     (finding,) = verdict.report["findings"]
-    assert re.fullmatch(r"/.*/control/inject\.py:\d+", finding["evidence"][0]["source"])
+    assert re.fullmatch(r"/.*/tests/inject\.py:\d+", finding["evidence"][0]["source"])
     assert "\n" not in finding["what"]
     assert len(finding["next"]) == 2
     assert verdict.gone()

@@ -70,7 +70,7 @@ def test_what_jobs_obey_after_a_history_of_orders_and_nothing_after_off(tmp_path
         assert " ".join(words(folder)) == obeyed, history
         write(folder, "off")
         assert words(folder) == [], history
-        assert all((folder / name).exists() for name in ("order", "order-dump", "order-save"))
+        assert all((folder / name).exists() for name in ("order", "order-save"))
 
 
 def test_an_order_is_read_with_its_writer_and_time(folder):
@@ -224,7 +224,7 @@ def test_those_who_may_write_to_the_folder_may_write_orders_but_for_everybody(tm
     files = [one for one in tmp_path.rglob("*order*") if one.is_file()]
     assert {stat.S_IMODE(one.stat().st_mode) for one in files} == {made}
     assert stat.S_IMODE((tmp_path / "jobs").stat().st_mode) == mode
-    assert len(files) == 3
+    assert len(files) == 2
 
 
 def test_a_file_is_given_to_the_folder_s_group_and_by_root_to_its_owner(folder, monkeypatch):

@@ -17,8 +17,6 @@ from oddrank.errors import OddrankError
 from oddrank.switches import agreement, order_file
 from oddrank.switches import switch as switch_module
 from oddrank.switches.agreement import SwitchError
-from oddrank.triage import report as triage
-from oddrank.triage import tree
 from patience import PATIENCE, until
 from processes import typed
 from reports import valid
@@ -62,11 +60,10 @@ def shown(folder):
 def test_orders_are_obeyed_once_in_their_turn_and_shown(folder, capfd):
     with oddrank.switch(folder) as switch:
         assert not any(switch.poll() for _ in range(1000))
-        for word in ("save", "dump"):
-            write(folder, word)
+        write(folder, "save")
         assert obeys(switch) == "save"
         at = switch.steps
-        until(lambda: list(folder.glob("dump-*/rank0.txt")) and "last order: save" in shown(folder))
+        until(lambda: "last order: save" in shown(folder))
         obeys_nothing(switch)
         subprocess.run(["sh", "-c", f"echo kill > {folder}/order"], check=True)
         write(folder, "save")
@@ -75,10 +72,8 @@ def test_orders_are_obeyed_once_in_their_turn_and_shown(folder, capfd):
     until(lambda: shown(folder) == "has ended")
     write(folder, "off")
     write(folder, "save")
-    write(folder, "dump")
     with oddrank.switch(folder) as switch:  # what earlier jobs were told once is not for this one
         obeys_nothing(switch)
-    assert len(list(folder.glob("dump-*"))) == 1
     assert capfd.readouterr().err.count("this folder is new") == 1
 
 
@@ -114,18 +109,6 @@ def test_a_start_that_is_refused_says_why(folder, tmp_path, monkeypatch, golden)
         monkeypatch.setenv(name, value)
     refuses("before the process group", error=OddrankError)
     golden(re.sub(r"\d{4}-\d\d-\d\dT[\d:]+Z", "TIME", "\n".join(said)))
-
-
-def test_a_dump_is_written_while_the_rank_hangs_and_triage_reads_it(folder):
-    with oddrank.switch(folder):
-        write(folder, "dump")
-        (file,) = until(lambda: list(folder.glob("dump-*/rank0.txt")))
-        until(lambda: "test_a_dump_is_written" in file.read_text())
-    found = triage.read([str(file.parent)])
-    assert next(iter(tree.lines(found.view.stacks))) == "stacks of 1 process"
-    # The tree leaves out the middle of a deep stack: the main thread may be anywhere in glob().
-    frames = [frame for stack in found.view.stacks for frame in stack.frames]
-    assert any(frame.file.endswith("test_switch.py") for frame in frames)
 
 
 def test_nonsense_in_the_file_is_told_once_and_what_follows_is_obeyed(folder, monkeypatch):
@@ -268,9 +251,7 @@ def test_the_command_writes_orders_and_shows_jobs(folder, tmp_path, command, gol
         report = valid(command("status DIR --json -").partition("\n")[2].rpartition("[")[0])
         assert [one["world"] for one in report["data"]["jobs"]] == [1]
     until(lambda: shown(folder) == "has ended")
-    for line in (
-        "save DIR", "kill DIR", "dump DIR", "kill ", "check ", "status DIR", "status DIR/a"
-    ):  # fmt: skip
+    for line in ("save DIR", "kill DIR", "kill ", "check ", "status DIR", "status DIR/a"):
         said.append(command(line))
     text = "\n".join(said).replace(str(folder), "DIR").replace(os.uname().nodename, "HOST")
     text = text.replace(switch.report().job, "JOB")

@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 from oddrank import _native
 from oddrank.control import rendezvous
 from oddrank.control.address import fetcher, path_under
-from oddrank.control.inject import check
 from oddrank.control.session import VERDICT_SECONDS, SessionEnded, start
 from oddrank.control.stages import PUBLISHING, AnyStage, Context, RunState
 from oddrank.control.walk import SKIP, Outcome, Walk
@@ -65,7 +64,6 @@ def run(
             sys.exit(OddrankError.exit_code)
         raise OddrankError("torch is missing: pip install torch")
     rendezvous.check(launch)
-    check([stage.name for stage in stages], launch.world)
     end = time.monotonic() + deadline - VERDICT_SECONDS
     rendezvous_file = ""  # unless one process per host and run starts the ranks
     if launch.one_parent:  # before a keeper becomes the parent

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import importlib
 import json
 import os
 import sys
@@ -14,8 +15,7 @@ from typing import Any, NoReturn
 
 from oddrank import _native
 from oddrank.control.address import ADDRESS, leave_address, listen
-from oddrank.control.inject import Injector
-from oddrank.control.stages import JOIN, OddClaim, RankState, StageRound, Timestamps
+from oddrank.control.stages import JOIN, NoFaults, OddClaim, RankState, StageRound, Timestamps
 from oddrank.errors import OddrankError
 from oddrank.launch import Launch
 
@@ -197,7 +197,7 @@ class Session:
         deadline: float,
         rendezvous_file: str = "",
         *,
-        injector: Injector,
+        injector: NoFaults,
         notes: int = -1,
         no_verdict: int = 1,
     ) -> None:
@@ -210,7 +210,6 @@ class Session:
         self._rendezvous_file = rendezvous_file
         self._ends = time.monotonic() + deadline
         self.injector = injector
-        """The faults that a test asks for (see inject.py)."""
         self.stage = JOIN
         """The stage that this rank is in."""
 
@@ -331,7 +330,8 @@ def start(
     Call before torch is imported and before threads exist. From then on SIGTERM and SIGINT are
     events of the session and end nothing by themselves.
     """
-    injector = Injector.of(here.rank)
+    tests = os.environ.get("ODDRANK_TESTING")
+    injector = importlib.import_module(tests).Injector.of(here.rank) if tests else NoFaults()
     core = _native.core()
     given = os.environ.get(ADDRESS, "")
     address: str | None = None

@@ -35,6 +35,23 @@ Result = TypeVar("Result")
 Judged = TypeVar("Judged")
 
 
+class NoFaults:
+    """Where tests put faults into a rank (tests/inject.py)."""
+
+    def enter(self, stage: str) -> None: ...
+
+    def progress(self, step: str) -> None: ...
+
+    def timestamps(self, timestamps: Timestamps) -> Timestamps:
+        return timestamps
+
+    def said(self, measured: Any) -> Any:
+        return measured
+
+    def has(self, kind: str) -> bool:
+        return False
+
+
 @dataclass
 class Context(Generic[Plan_co]):
     """The argument of a measurement, in the worker. Context[object]: it reads no plan.

@@ -16,7 +16,7 @@ from oddrank.errors import OddrankError
 from oddrank.finding import duration
 from oddrank.report import envelope, write_json
 from oddrank.switches import order_file
-from oddrank.switches.order_file import DUMP, KILL, SAVE, Order
+from oddrank.switches.order_file import KILL, SAVE, Order
 
 _EXAMPLES = """Tell all ranks of running jobs to save or end, at the same step.
 
@@ -36,7 +36,6 @@ _REFUSED, _ALLOWED = "refused", "allowed"
 _UNHEARD = {
     KILL: ": jobs that start are refused, until `off`",
     SAVE: ": nobody obeys it, and a job that starts later will not, either",
-    DUMP: ": nobody obeys it, and a job that starts later will not, either",
 }
 
 
@@ -78,7 +77,6 @@ def _orders(word: str, text: str) -> None:
 
 _orders("kill", "Make all ranks save, then end. Jobs that start later are refused, until `off`.")
 _orders("save", "Make all ranks save a checkpoint, and go on.")
-_orders("dump", "Make all ranks write their stacks at once, also if they hang; they go on.")
 _orders("off", "Take back all orders: jobs may start again.")
 
 

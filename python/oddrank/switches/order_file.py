@@ -2,8 +2,8 @@
 
 An order is one line: a word, then its writer and time. `echo kill > DIR/order` is enough.
 
-  order                     kill and off
-  order-save, order-dump    so that a save takes back neither a kill nor a dump of that second
+  order         kill and off
+  order-save    so that a save takes back no kill of that second
 
 An order is written beside its file and then takes the file's place: a reader sees the old order or
 the new one, and nothing in between. The files always exist: an NFS client that opens a name whose
@@ -29,15 +29,13 @@ from typing import Any, TypeVar
 from oddrank import job
 from oddrank.errors import OddrankError
 
-KILL, SAVE, DUMP, OFF = "kill", "save", "dump", "off"
-WORDS = (KILL, SAVE, DUMP, OFF)
-ONCE = (SAVE, DUMP)
-"""Each job obeys these once. A job that starts later does not."""
+KILL, SAVE, OFF = "kill", "save", "off"
+WORDS = (KILL, SAVE, OFF)
 JOBS = "jobs"
 """The folder, in that of the switch, of the jobs' reports."""
 ORDER = "order"
-_ONCE_FILES = tuple(f"{ORDER}-{word}" for word in ONCE)
-_FILES = (ORDER, *_ONCE_FILES)
+_SAVE_ORDER = f"{ORDER}-{SAVE}"
+_FILES = (ORDER, _SAVE_ORDER)
 _MOST_BYTES = 2048
 _OLD_SECONDS = 7 * 24 * 3600
 ANSWERS_SECONDS = 30.0
@@ -220,7 +218,7 @@ def write(folder: Path, word: str, by: str) -> None:
     except OSError as error:
         raise _unwritable(folder, error) from error
     errors: list[Exception] = []
-    for name in _FILES if word == OFF else (f"{ORDER}-{word}" if word in ONCE else ORDER,):
+    for name in _FILES if word == OFF else (_SAVE_ORDER if word == SAVE else ORDER,):
         try:
             _replace(folder / name, text, like)
         except OddrankError as error:

@@ -4,7 +4,6 @@ Rank 0 alone reads the order, in a thread of its own: a file system that hangs h
 that thread. Another thread of each rank agrees with the other ranks through the job's store.
 """
 
-import faulthandler
 import itertools
 import math
 import os
@@ -22,7 +21,7 @@ from oddrank.errors import OddrankError
 from oddrank.job_store import Poller
 from oddrank.switches import order_file
 from oddrank.switches.agreement import IDLE, Agreement, RefusedError, Root, Wanted
-from oddrank.switches.order_file import DUMP, KILL, ONCE, SAVE, JobReport, Order
+from oddrank.switches.order_file import KILL, SAVE, JobReport, Order
 from oddrank.switches.signals import Signals
 
 _READ_EVERY = 1.0
@@ -43,7 +42,7 @@ _open: "weakref.WeakSet[Switch]" = weakref.WeakSet()
 def switch(path: str | os.PathLike[str], *, signals: bool = True) -> "Switch":
     """Begins to watch a folder; all ranks call it, after init_process_group(). Returns a Switch.
 
-    Each rank calls poll() of the Switch after each step. `oddrank switch kill|save|dump DIR` writes
+    Each rank calls poll() of the Switch after each step. `oddrank switch kill|save DIR` writes
     an order. signals: SIGUSR1 (save) and SIGTERM (kill), sent to one rank or to all, are orders,
     too.
 
@@ -78,9 +77,8 @@ class Switch:
         store = job_store.connect("oddrank.switch()", f"switch/{next(_numbers)}")
         self._store, self._agreement = store, Agreement(store)
         self.poll = self._agreement.poll
-        self._dumps = self._saves = 0
+        self._saves = 0
         self._signalled, self._signalled_at = 0, -math.inf  # signals to save that rank 0 has seen
-        self._dumped: set[str] = set()
         self._terminated = math.inf  # when this rank got its first SIGTERM
         self._started = threading.Event()
         self._refusal: str | None = None  # "" once rank 0 says that the job may start
@@ -134,7 +132,6 @@ class Switch:
             return self._start()
         if self._signals is not None:
             self._pass_on(self._signals, woken)
-        self._dump_if_ordered()
         if self._folder is not None:
             self._folder.tell_silence()
             self._root.turn()
@@ -171,7 +168,7 @@ class Switch:
         if self._has_new_signal():
             return [Wanted(SAVE, "save (SIGUSR1)", f"signal save {self._saves}", urgent=True)]
         orders = order_file.standing(self._folder.orders())
-        return [Wanted(one.word, str(one), one.key) for one in orders if one.word != DUMP]
+        return [Wanted(one.word, str(one), one.key) for one in orders]
 
     def _has_new_signal(self) -> bool:
         """Returns whether a signal orders a save that was not obeyed yet.
@@ -187,32 +184,6 @@ class Switch:
             if self._signalled_at < same:
                 self._saves = count
         return count > self._saves
-
-    def _dump_if_ordered(self) -> None:
-        """Writes the stacks of this rank, without agreement: ranks that hang have the best ones."""
-        key = f"dump/{self._dumps}"
-        if self._folder is not None:
-            dumps = [one for one in self._folder.orders() if one.word == DUMP]
-            new = [one for one in dumps if one.key not in self._dumped]
-            if new:  # one dump does for all of them
-                self._dumped.update(one.key for one in new)
-                stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-                name = self._folder.path / f"dump-{stamp}"
-                self._store.put(key, str(name))
-                self._tell(f"{new[-1]}: all ranks write their stacks: oddrank triage {name}")
-        name_text = self._store.look(key)
-        if name_text is not None:
-            self._dumps += 1
-            # In a thread of its own: the file system may hang.
-            threading.Thread(target=self._dump, args=(Path(name_text),), daemon=True).start()
-
-    def _dump(self, folder: Path) -> None:
-        try:
-            folder.mkdir(exist_ok=True)
-            with open(folder / f"rank{self._store.rank}.txt", "x", encoding="utf-8") as file:
-                faulthandler.dump_traceback(file)
-        except OSError as error:
-            self._say(f"rank {self._store.rank} can't write into {folder}: {error.strerror}")
 
     def _lost(self, error: Exception) -> None:
         why = f"the job's store does not answer ({type(error).__name__})"
@@ -266,7 +237,7 @@ class _Folder:
         """Returns the orders, the oldest first, without those for earlier jobs."""
         return [
             one for one in sorted(self._orders.values(), key=lambda one: one.at)
-            if not (one.word in ONCE and one.key in (self._begun or ()))
+            if not (one.word == SAVE and one.key in (self._begun or ()))
         ]  # fmt: skip
 
     def tell_silence(self) -> None:

@@ -1,10 +1,10 @@
-"""The one seam for faults in tests: ODDRANK_INJECT="kill:rank=2,stage=train,step=3;...".
+"""Faults of ranks: ODDRANK_TESTING=inject ODDRANK_INJECT="kill:rank=2,stage=train,step=3;...".
 
-Refused unless ODDRANK_TESTING=1. Stages never mention it: Session.enter, progress, timestamps and
-said apply the faults. Two kinds falsify a rank's result: "scale:rank=2,stage=speed,name=copy,
-by=0.95" multiplies the number of this name, or each number of the list; "set:rank=1,
-stage=environment,name=torch,value=2.0" replaces the value with JSON, or with the text if it is
-no JSON. Dots in a name descend into mappings.
+The ranks find this module by PYTHONPATH. A Session applies its faults; stages never mention them.
+Two kinds falsify a rank's result: "scale:rank=2,stage=speed,name=copy,by=0.95" multiplies the
+number of this name, or each number of the list; "set:rank=1,stage=environment,name=torch,value=2.0"
+replaces the value with JSON, or with the text if it is no JSON. Dots in a name descend into
+mappings.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from oddrank.control.stages import JOIN, Timestamps
+from oddrank.control.stages import JOIN, NoFaults, Timestamps
 from oddrank.errors import OddrankError
 
 _FORM = (
@@ -107,16 +107,6 @@ def _fault(text: str) -> Fault:
     return made
 
 
-def check(stages: Sequence[str], world: int) -> None:
-    """Raises OddrankError if a fault of ODDRANK_INJECT could never fire in these stages."""
-    for fault in parse(os.environ.get("ODDRANK_INJECT", "")):
-        if fault.stage not in (JOIN, *stages):
-            known = ", ".join((JOIN, *stages))
-            raise OddrankError(f"ODDRANK_INJECT: no stage {fault.stage!r}: there are {known}")
-        if not 0 <= fault.rank < world:
-            raise OddrankError(f"ODDRANK_INJECT: no rank {fault.rank}: there are {world}")
-
-
 class _DelayedTimestamps:
     """Native timestamps with an enter() that sleeps first."""
 
@@ -144,8 +134,8 @@ def _falsified(fault: Fault, value: Any) -> Any:
         return fault.value
 
 
-class Injector:
-    """The faults of one rank; almost every run has none."""
+class Injector(NoFaults):
+    """The faults of one rank."""
 
     def __init__(self, faults: tuple[Fault, ...]) -> None:
         self._faults = faults
@@ -155,11 +145,9 @@ class Injector:
 
     @staticmethod
     def of(rank: int, environ: Mapping[str, str] = os.environ) -> "Injector":
-        """Returns the faults that ODDRANK_INJECT has for `rank`. OddrankError outside tests."""
-        text = environ.get("ODDRANK_INJECT", "")
-        if text and environ.get("ODDRANK_TESTING") != "1":
-            raise OddrankError("ODDRANK_INJECT is for tests: unset it, or set ODDRANK_TESTING=1")
-        return Injector(tuple(fault for fault in parse(text) if fault.rank == rank))
+        """Returns the faults that ODDRANK_INJECT has for `rank`."""
+        faults = parse(environ.get("ODDRANK_INJECT", ""))
+        return Injector(tuple(fault for fault in faults if fault.rank == rank))
 
     def enter(self, stage: str) -> None:
         """Begins a stage and fires its faults."""
