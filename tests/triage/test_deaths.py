@@ -163,6 +163,9 @@ def test_what_other_evidence_says_of_those_who_ended(said, golden):
         "a node that failed hours later": ([kill, replace(node, time=9e3)], dead(1)),
         "of two ranks one got SIGTERM before": (of_two(15), dead(1)),
         "of two ranks one was interrupted": (of_two(2), ("unknown", (), 0)),
+        "of four ranks one was interrupted, and seconds later the others":
+            ([death(r, host="n1", how="signal", text="", signal=2, gone=10.0 + 1.5 * (r != 1))
+              for r in range(4)], ("unknown", (), 0)),
         "the only rank was interrupted": ([of_two(2)[0], World(1, HERE)], ("unknown", (), 0)),
         "of four ranks one left the others without a word":
             (said(traceback(0, 1, 3, error=LOST), failed(1, 11, 1), world=4),
