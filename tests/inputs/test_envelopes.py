@@ -37,11 +37,6 @@ def json_lines(rows):
     return "".join(f"{json.dumps(row)}\n" for row in rows)
 
 
-CAST = [
-    {"version": 2, "width": 80, "height": 24},
-    *([2.5, "o", f"{line}\r\n"] for line in LINES),
-    [3.0, "i", "exit\r"],
-]
 NOTEBOOK = {
     "cells": [
         {"cell_type": "markdown", "source": ["# Rank 7 raised"]},
@@ -95,16 +90,12 @@ WRAPPED = {
                           for row in entries()),
     "fluentd": each(lambda n, line: "2026-01-05 09:22:44 +0000 kube.w-0: "
                     + json.dumps({"log": line, "stream": "stderr"})),
-    "a table": "timestamp,severity,textPayload\n" + each(
-        lambda n, line: '2026-01-05T09:22:44Z,ERROR,"{}"'.format(line.replace('"', '""'))
-    ),
     "a string of JSON": json.dumps("\n".join(LINES)),
     "a table in Markdown": each(lambda n, line: f"| {line} |"),
     "code in Markdown": each(lambda n, line: f"`{line}`"),
     "cat -A": each(lambda n, line: f"{line}$"),
     "ts": each(lambda n, line: f"[2026-01-05 09:22:{n % 60:02}] {line}"),
     "a notebook": json.dumps(NOTEBOOK, indent=1),
-    "asciinema": json_lines(CAST),
     "grep of a quoted mail": each(lambda n, line: f"{n}:> {line}"),
     "JSON of a list, indented": each(
         lambda n, line: "  " + json.dumps({"log": line, "ts": 1767604964 + n})

@@ -4,8 +4,6 @@ Envelopes may be nested: what one leaves is looked at again. A line keeps its nu
 line of JSON holds several. Lines that a terminal cut are joined.
 """
 
-import csv
-import io
 import itertools
 import json
 import re
@@ -38,8 +36,7 @@ class Envelope:
 
 def found(head: bytes) -> Envelope | None:
     """Returns the envelope of a file that begins so; None if there is none."""
-    begin = head.lstrip()[:1]
-    if begin in b'{["' or b"," in head.partition(b"\n")[0]:
+    if head.lstrip()[:1] in b'{["':
         for envelope, tells in _WHOLE:
             if tells.search(head):
                 return envelope
@@ -63,9 +60,7 @@ def _read_by(read: Callable[[bytes], str | None]) -> Callable[[Path, list[int]],
     def lines(path: Path, left: list[int]) -> Iterator[bytes]:
         text = None
         if path.stat().st_size <= _MOST_WHOLE:
-            with suppress(
-                ValueError, TypeError, KeyError, AttributeError, RecursionError, csv.Error
-            ):
+            with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
                 text = read(path.read_bytes())
         left[0] += text is None
         yield (text or "").encode(errors="replace")
@@ -257,12 +252,6 @@ def _entries(content: bytes) -> str | None:
     return "\n".join(told) + "\n" if told and 2 * len(told) > len(lines) else None
 
 
-def _csv(content: bytes) -> str | None:
-    """Reads a table of log entries."""
-    rows = [_entry(row) for row in csv.DictReader(io.StringIO(content.decode(errors="replace")))]
-    return "".join(f"{row}\n" for row in rows if row is not None)
-
-
 def _notebook(content: bytes) -> str | None:
     """Reads what the cells of a notebook printed and raised."""
     return "".join(
@@ -272,15 +261,6 @@ def _notebook(content: bytes) -> str | None:
         for part in (output.get("text"), "\n".join(output.get("traceback", ())))
         if part
     )
-
-
-def _cast(content: bytes) -> str | None:
-    """Reads a recording of asciinema: what the terminal showed."""
-    said: list[str] = []
-    for line in content.splitlines()[1:]:
-        event = json.loads(line) if line.startswith(b"[") else []
-        said += event[2:3] if event[1:2] == ["o"] else []
-    return "".join(said).replace("\r\n", "\n")
 
 
 def _split(text: str) -> list[str]:
@@ -335,11 +315,6 @@ _BY_WIDTH = Envelope("lines that a terminal cut", _read_by(_uncut))
 _WHOLE: tuple[tuple[Envelope, re.Pattern[bytes]], ...] = (
     (Envelope("a notebook", _read_by(_notebook)),
      re.compile(rb'\A\s*\{(?s:.*)"(?:cell_type|nbformat)"\s*:')),
-    (Envelope("a recording of asciinema", _read_by(_cast)),
-     re.compile(rb'\A\{"version": ?[23], ?(?s:.*)"(?:width|cols|term)"[^\n]*\}\r?\n\[')),
-    (Envelope("a table of log entries", _read_by(_csv)),
-     re.compile(rb'\A(?=[\w@.", -]+\r?\n)(?:[^,\n]*,)*? ?"?'
-                rb'(?:textPayload|@?message|line|log|body)"?[,\r\n]')),
     (Envelope("a text in quotation marks", _read_by(_entries)),
      re.compile(rb'\A"(?=[^\n]*\\n)[^\n]*\n?\Z')),
     (Envelope("a list of log entries", _read_by(_entries)),

@@ -3,8 +3,8 @@
 import bz2
 import codecs
 import gzip
-import importlib
 import lzma
+import math
 import os
 import re
 import shutil
@@ -16,7 +16,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, Any
@@ -26,7 +26,7 @@ from oddrank.inputs import HEAD, Item, Notes, envelopes, unix_time
 
 # Unpacked copies: at most so many bytes, and at most half of the free space of the folder.
 _MOST_UNPACKED = 64 << 30
-# All that is unpacked of a file may be so many times as large; of small files so many bytes.
+# A copy may be so many times as large as its packed file; of small files so many bytes.
 _MOST_GROWTH, _MAY_GROW_TO = 1000, 64 << 20
 _MOST_FILES = 1 << 20
 _DEEPEST = 4  # archives inside archives
@@ -35,10 +35,7 @@ _MOST_WORDS = 200  # of a command's error
 # Modules that unpack raise more kinds of errors than they document: struct.error, RuntimeError (a
 # password), NotImplementedError (a method), OverflowError, ZstdError, ...
 _BROKEN = Exception
-_GROWS = (
-    "unpacked only in part, as all after it that grows:"
-    f" over {_MAY_GROW_TO >> 20} MiB and {_MOST_GROWTH} times the packed size"
-)
+_GROWS = f"over {_MAY_GROW_TO >> 20} MiB and {_MOST_GROWTH} times the packed size"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 # What unpackers say of a file that is cut off, or has something behind its end: what came before
 # has been checked, or is right as far as it goes. Behind other damage it may be anything.
@@ -133,7 +130,6 @@ class _Unpacker:
     def __init__(self, undo: ExitStack, notes: Notes, peel: bool, records: Records | None) -> None:
         self._undo, self._notes, self._peel, self._records = undo, notes, peel, records
         self._left = _MOST_UNPACKED
-        self._room = 0  # bytes by which what is unpacked of a file given may still grow
         self._copies = self._files = 0
 
     @cached_property
@@ -191,8 +187,6 @@ class _Unpacker:
         except OSError as error:
             self._notes.add(name, f"not readable: {error.strerror}")
             return
-        if depth == 0:
-            self._room = max(_MOST_GROWTH * found.st_size, _MAY_GROW_TO)
         unpack = packing(head)
         if self._records and name in self._notes.named and (lines := self._records(head)):
             unpack = _compressed_by(lambda path: nullcontext(lines(path)), lambda opened: opened)
@@ -258,30 +252,22 @@ class _Unpacker:
         except OSError as error:
             self._notes.add(name, f"not unpacked: {error.strerror}", lost=True)
             return None
-        room = self._left if packed is None else packed + max(self._room, 0)
+        room = math.inf if packed is None else max(_MOST_GROWTH * packed, _MAY_GROW_TO)
         whole, right = False, True
         with path.open("wb", _CHUNK) as file:
             try:
                 for chunk in chunks:
                     self._left -= len(chunk)
                     room -= len(chunk)
-                    if packed is not None and room < 0:
-                        if self._room >= 0:
-                            self._notes.add(name, _GROWS)
-                        self._room = -1
-                        file.write(chunk[:room])
-                        break
-                    if self._left < 0:
-                        why = "unpacked only in part: too large for the disk here"
-                        self._notes.add(name, why)
+                    if room < 0 or self._left < 0:
+                        why = _GROWS if room < 0 else "too large for the disk here"
+                        self._notes.add(name, f"unpacked only in part: {why}")
                         break
                     file.write(chunk)
                 else:
                     whole = True
             except _BROKEN as error:
                 right = self._broken(name, error)
-        if packed is not None and room >= 0:
-            self._room = min(self._room, room)
         changed = unix_time(changed)
         if changed is not None:
             os.utime(path, (changed, changed))
@@ -382,39 +368,25 @@ def _compressed_by(
     return lambda self, *where: self.compressed(opener, chunks, *where)
 
 
-def _zstd(path: Path) -> AbstractContextManager[IO[bytes]]:
-    for module in ("compression.zstd", "zstandard", "backports.zstd"):
-        try:
-            made: AbstractContextManager[IO[bytes]] = importlib.import_module(module).open(
-                path, "rb"
-            )
-        except ImportError:
-            continue
-        return made
-    if shutil.which("zstd") is None:
-        raise OSError("it takes the command zstd, or: pip install zstandard")
-    return _zstd_command(path)
-
-
 @contextmanager
-def _zstd_command(path: Path) -> Iterator[IO[bytes]]:
+def _zstd(path: Path) -> Iterator[IO[bytes]]:
     """Gives what the command unpacks. OSError at the end if the command failed."""
-    command = ["zstd", "-dcq", "--", str(path)]
-    with tempfile.TemporaryFile() as errors:
-        with subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
-        ) as process:
-            assert process.stdout is not None
-            try:
-                yield process.stdout
-                left = process.stdout.read(1)  # the reader had enough: nothing failed
-                failed = not left and process.wait() != 0
-            finally:
-                process.kill()
-        if failed:
-            errors.seek(0)
-            said = errors.read(_MOST_WORDS).decode(errors="replace").strip()
-            raise OSError(said or f"zstd ended with {process.returncode}")
+    if shutil.which("zstd") is None:
+        raise OSError("it takes the command zstd")
+    with subprocess.Popen(
+        ["zstd", "-dcq", "--", str(path)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            yield process.stdout
+            left = process.stdout.read(1)  # the reader had enough: nothing failed
+            if not left and process.wait() != 0:
+                said = process.stderr.read(_MOST_WORDS).decode(errors="replace").strip()
+                raise OSError(said or f"zstd ended with {process.returncode}")
+        finally:
+            process.kill()
 
 
 _OPENERS: dict[bytes, Callable[[Path], Any]] = {
