@@ -81,7 +81,7 @@ NO_PROGRESS = re.compile(r"%\||wandb: |fail|error|exception|abort|crash|emergenc
 # Without prefixes, other ranks' lines may come late: by their times only so much later proves it.
 _LATER = 60.0
 # Lines around a traceback, and at the end of a log, that are searched for such lines.
-_BEFORE, _AFTER = 2_000, 20_000
+_AROUND = 20_000
 # Python goes on after these.
 _GOES_ON = ("Exception ignored in", "Exception in thread")
 # How the C library, srun and Python begin what they say of a signal.
@@ -499,43 +499,21 @@ def _went_on(log: Log, done: dict[object, list[_Block]]) -> set[int]:
         (writer, block)
         for writer, blocks in done.items() for block in blocks if block.end and not block.launcher
     ]  # fmt: skip
-    near = [(block.number - _BEFORE, min(block.end + _AFTER, log.count)) for _, block in left]
-    first = min(near, default=(0, 0))[0]
-    near = _apart([*near, (max(log.count - _AFTER, first), log.count)])
-    said = _progress(log, near, left) if left else {}
-    for writer, block in left:
-        if writer not in said and block.process.rank is not None:  # without a pod or a pid
-            of = (m for own in said.values() for m in own if m[3][0] == block.process.rank)
-            said[writer] = sorted(of)
-    went_on = {block.number for writer, block in left if _goes_on(block, said[writer])}
-    left = [
-        (writer, block) for writer, block in left
-        if block.number not in went_on and _is_open(log, writer, block, said[writer])
-    ]  # fmt: skip
-    if not left:
-        return went_on
-    # Where nothing near it says so, all behind it counts, and what came last before it.
-    first = min(_last_word(block, said[writer]) for writer, block in left)
-    if (far := _apart([(first, log.count)])) != near:
-        said = _progress(log, far, left)
+    first = min((max(block.number - _AROUND, 1) for _, block in left), default=0)
+    far = [(first, log.count)]
+    near = [(block.number - _AROUND, min(block.end + _AROUND, log.count)) for _, block in left]
+    near = _apart([*near, (max(log.count - _AROUND, first), log.count)])
+    went_on: set[int] = set()
+    # Where nothing near it says so, all behind it counts.
+    for ranges in (near, far) if near != far else (near,):
+        said = _progress(log, ranges, left) if left else {}
+        for writer, block in left:
+            if writer not in said and block.process.rank is not None:  # without a pod or a pid
+                of = (m for own in said.values() for m in own if m[3][0] == block.process.rank)
+                said[writer] = sorted(of)
         went_on |= {block.number for writer, block in left if _goes_on(block, said[writer])}
+        left = [(writer, block) for writer, block in left if block.number not in went_on]
     return went_on
-
-
-def _is_open(log: Log, writer: object, block: _Block, matches: Sequence[Any]) -> bool:
-    """Returns whether lines that were not searched may show that a process goes on."""
-    behind = block.end + 2 * _AFTER < log.count
-    if block.process == Process():
-        timed = [match[4] for match in matches]
-        return any(timed) == bool(timed) and (behind or any(m[0] > block.end for m in matches))
-    return behind and log.ends.get(writer, log.count) > block.end + _AFTER
-
-
-def _last_word(block: _Block, matches: Sequence[Any]) -> int:
-    """Returns from which line on a log tells what its process said before a traceback."""
-    if block.process == Process() and not any(match[0] < block.number for match in matches):
-        return 1
-    return block.number - _BEFORE
 
 
 def _progress(
