@@ -7,21 +7,8 @@ from typing import Any
 
 from oddrank import _native
 from oddrank.inputs import Item, Notes, unix_time
+from oddrank.triage import facts
 from oddrank.triage.evidence import Kind, rank_in_name, without_other_ranks
-from oddrank.triage.facts import (
-    MOST_RANKS,
-    Call,
-    Fact,
-    Frame,
-    Group,
-    Identity,
-    Mismatch,
-    Process,
-    Progress,
-    Source,
-    Variant,
-    World,
-)
 
 # Texts that every dump has and other files rarely have.
 _MARKS = (b"pg_config", b"pg_status", b"profiling_name", b"collective_seq_id")
@@ -43,7 +30,7 @@ def sniff(item: Item) -> bool:
     return start in (b"{", b"[") and any(mark in head for mark in _MARKS)
 
 
-def read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
+def read(items: Sequence[Item], notes: Notes) -> Iterable[facts.Fact]:
     """Yields who each dump is of, the size of the job, progress per rank and group, mismatches."""
     modified = [item.written_ns for item in items]
     files = [
@@ -52,7 +39,7 @@ def read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
     ]
     threads = min(len(os.sched_getaffinity(0)), 16)
     found = _native.core().read_flight_records(files, threads)
-    yield from _Records(items, notes, found, modified).facts()
+    yield from _Records(items, notes, found, modified).made()
 
 
 class _Records:
@@ -62,39 +49,39 @@ class _Records:
         self, items: Sequence[Item], notes: Notes, found: dict[str, Any], modified: Sequence[int]
     ) -> None:
         self._found = found
-        self._groups = [Group(name, ranks, text) for name, ranks, text in found["groups"]]
-        self._stacks: dict[int, tuple[Frame, ...]] = {}
-        self._sources = [Source(item.name) for item in items]
+        self._groups = [facts.Group(name, ranks, text) for name, ranks, text in found["groups"]]
+        self._stacks: dict[int, tuple[facts.Frame, ...]] = {}
+        self._sources = [facts.Source(item.name) for item in items]
         # A dump does not say when it was made: its file does.
         self._times = [unix_time(when / 1e9) or None for when in modified]
-        self._processes: list[Process] = []
+        self._processes: list[facts.Process] = []
         for item, (_, rank, host, pid, *_, lines) in zip(items, found["dumps"], strict=True):
-            self._processes.append(Process(rank, host or None, pid))
+            self._processes.append(facts.Process(rank, host or None, pid))
             for line in lines:
                 notes.add(item, line)
 
-    def facts(self) -> Iterator[Fact]:
+    def made(self) -> Iterator[facts.Fact]:
         yield from self._about_processes()
         yield from self._progress()
         for group, seq, differs, variants in self._found["mismatches"]:
             called = tuple(
-                Variant(self._call(call), tuple(ranks), self._sources[file], usual)
+                facts.Variant(self._call(call), tuple(ranks), self._sources[file], usual)
                 for call, ranks, file, usual in variants
             )
-            yield Mismatch(self._groups[group], seq, differs, called)
+            yield facts.Mismatch(self._groups[group], seq, differs, called)
 
-    def _about_processes(self) -> Iterator[Fact]:
-        sizes: dict[int, Source] = {}
+    def _about_processes(self) -> Iterator[facts.Fact]:
+        sizes: dict[int, facts.Source] = {}
         for i, (readable, rank, host, pid, world, *_) in enumerate(self._found["dumps"]):
             if readable and rank is not None and (host or pid is not None):
-                yield Identity(self._processes[i], self._sources[i])
+                yield facts.Identity(self._processes[i], self._sources[i])
             sizes.setdefault(world or 0, self._sources[i])
         for file, group, *_ in self._found["tracks"]:
             if self._groups[group].text == "default_pg":
                 sizes.setdefault(len(self._groups[group].ranks), self._sources[file])
-        yield from (World(size, source) for size, source in sizes.items() if size)
+        yield from (facts.World(size, source) for size, source in sizes.items() if size)
 
-    def _progress(self) -> Iterator[Progress]:
+    def _progress(self) -> Iterator[facts.Progress]:
         tracks: dict[int, list[Any]] = {}
         for track in self._found["tracks"]:
             tracks.setdefault(track[0], []).append(track)
@@ -110,7 +97,7 @@ class _Records:
                 if not known and enqueued is None:
                     continue
                 said.add(group)
-                yield Progress(
+                yield facts.Progress(
                     self._processes[i], self._groups[group], self._sources[i],
                     "nccl" if backend in _NCCL else backend, enqueued, started, completed,
                     tuple(map(self._call, calls)), count, whole, time=self._times[i],
@@ -124,17 +111,19 @@ class _Records:
             none = 0 if from_first else None
             for group in groups:
                 if group not in said and len(self._groups[group].ranks) > 1:
-                    yield Progress(
+                    yield facts.Progress(
                         self._processes[i], self._groups[group], self._sources[i], enqueued=none,
                         completed=none, whole=True, no_messages=gloo,
                     )  # fmt: skip
 
-    def _call(self, call: tuple[Any, ...]) -> Call:
+    def _call(self, call: tuple[Any, ...]) -> facts.Call:
         seq, op, peer, dtype, sizes, size, state, since, stack, thread, usual = call
         if stack is not None and stack not in self._stacks:
-            self._stacks[stack] = tuple(Frame(*frame) for frame in self._found["stacks"][stack])
+            self._stacks[stack] = tuple(
+                facts.Frame(*frame) for frame in self._found["stacks"][stack]
+            )
         site = self._stacks.get(stack, ())
-        return Call(
+        return facts.Call(
             seq, op, peer, None, dtype, sizes, size, state, since, site, thread, usual=usual
         )
 
@@ -148,7 +137,7 @@ def named_rank(name: str) -> int:
     stem = without_other_ranks(stem)
     for pattern in (_NAMED, _LAST):
         found = pattern.findall(stem)
-        if found and len(found[-1]) < 8 and int(found[-1]) < MOST_RANKS:
+        if found and len(found[-1]) < 8 and int(found[-1]) < facts.MOST_RANKS:
             return int(found[-1])
     return -1
 

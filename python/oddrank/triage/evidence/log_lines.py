@@ -14,19 +14,9 @@ from typing import Any
 
 from oddrank.inputs import Item, Notes, unix_time
 from oddrank.inputs.files import is_text
+from oddrank.triage import facts
 from oddrank.triage.evidence import local_rank_in_name, rank_in_name
 from oddrank.triage.evidence.lines import Scan, scan, words_of_logs
-from oddrank.triage.facts import (
-    Death,
-    Fact,
-    Identity,
-    Process,
-    Progress,
-    Source,
-    Stop,
-    Trouble,
-    World,
-)
 
 
 def _alone(words: str) -> tuple[tuple[str, int], ...]:
@@ -125,7 +115,7 @@ class Line:
     reader: str
     word: str
     text: str
-    process: Process
+    process: facts.Process
     writer: tuple[Any, ...]
     time: float | None = None
     coarse: bool = False
@@ -139,7 +129,7 @@ class Log:
 
     item: Item
     lines: tuple[Line, ...] = ()
-    speakers: tuple[Process, ...] = ()
+    speakers: tuple[facts.Process, ...] = ()
     count: int = 0
     """How many lines the file has."""
     restarted: int = 0
@@ -148,8 +138,8 @@ class Log:
     def of(self, reader: str) -> Iterator[Line]:
         return (line for line in self.lines if line.reader == reader)
 
-    def source(self, line: Line) -> Source:
-        return Source(self.item.name, line.number)
+    def source(self, line: Line) -> facts.Source:
+        return facts.Source(self.item.name, line.number)
 
 
 def has(item: Item, *readers: str) -> bool:
@@ -172,17 +162,17 @@ def read(items: Sequence[Item], notes: Notes) -> Iterator[Log]:
             )
 
 
-def identities(log: Log) -> Iterator[Fact]:
+def identities(log: Log) -> Iterator[facts.Fact]:
     """Yields who wrote lines, and the size of the job where a line says it."""
-    source = Source(log.item.name)
+    source = facts.Source(log.item.name)
     for process in log.speakers:
         if process.rank is not None and (process.host or process.pid):
-            yield Identity(process, source)
+            yield facts.Identity(process, source)
     spoke = {process.rank for process in log.speakers if process.rank is not None}
     if len(spoke) >= _FEWEST and spoke == set(range(len(spoke))):
-        yield World(len(spoke), source, implied=True)
+        yield facts.World(len(spoke), source, implied=True)
     if size := max(map(_size, (line.text for line in log.of("world"))), default=0):
-        yield World(size, source)
+        yield facts.World(size, source)
 
 
 def _size(text: str) -> int:
@@ -197,13 +187,13 @@ def _job_size(found: Scan) -> int:
     return max(said, default=0)
 
 
-def clocked(logs: Iterable[Log], facts: Iterable[Fact]) -> Iterator[Fact]:
+def clocked(logs: Iterable[Log], found: Iterable[facts.Fact]) -> Iterator[facts.Fact]:
     """Yields facts made of lines; those with times without a zone say so."""
     wall = {log.source(line) for log in logs for line in log.lines if line.wall}
-    for fact in facts:
-        if isinstance(fact, (Death, Progress, Stop)) and fact.source in wall:
+    for fact in found:
+        if isinstance(fact, (facts.Death, facts.Progress, facts.Stop)) and fact.source in wall:
             yield replace(fact, wall=fact.time is not None)
-        elif isinstance(fact, Trouble) and fact.source in wall:
+        elif isinstance(fact, facts.Trouble) and fact.source in wall:
             yield replace(fact, coarse=True)
         else:
             yield fact
@@ -221,13 +211,13 @@ def writers(item: Item) -> "Writers | None":
     return None if found is None else _writers(item, found)
 
 
-def speakers(item: Item) -> tuple[Process, ...]:
+def speakers(item: Item) -> tuple[facts.Process, ...]:
     """Returns the processes that wrote lines of a log."""
     found = scan(item)
     return () if found is None else _speakers(_writers(item, found), found)
 
 
-def _speakers(known: "Writers", found: dict[str, Any]) -> tuple[Process, ...]:
+def _speakers(known: "Writers", found: dict[str, Any]) -> tuple[facts.Process, ...]:
     return tuple(dict.fromkeys(known.process(speaker[0]) for speaker in found["speakers"]))
 
 
@@ -267,8 +257,8 @@ def _log(item: Item, found: dict[str, Any]) -> Log:
             continue
         seconds = unix_time(time[0] / 1e9) if time is not None and time[1] != "boot" else None
         process = known.process(writer)
-        if process == Process() and (engine := _ENGINE.match(text)):
-            process = Process(label=engine[1].replace("_", " "))
+        if process == facts.Process() and (engine := _ENGINE.match(text)):
+            process = facts.Process(label=engine[1].replace("_", " "))
         if year and seconds and _NO_YEAR.match(text):
             with suppress(ValueError):  # the 29th of February
                 told = datetime.fromtimestamp(seconds, timezone.utc).replace(year=year)
@@ -392,7 +382,7 @@ class Writers:
         elif pod is not None:
             yield ("pod", pod)
 
-    def process(self, writer: tuple[Any, ...]) -> Process:
+    def process(self, writer: tuple[Any, ...]) -> facts.Process:
         rank, local, task, number, pid, host, pod = writer
         if rank is None:
             keys = self._keys(local, task, pid, host, pod)
@@ -408,4 +398,4 @@ class Writers:
         label = self._label if pid is None else ""
         if local is not None:
             label = f"local rank {local}"
-        return Process(rank, host or pod, pid, label if rank is None else "")
+        return facts.Process(rank, host or pod, pid, label if rank is None else "")

@@ -14,27 +14,12 @@ from oddrank import _native
 from oddrank.inputs import Item, Notes, unix_time
 from oddrank.trace import ranks
 from oddrank.trace.ranks import Rank, Seen
+from oddrank.triage import facts
 from oddrank.triage.evidence import Kind, of_json, record_calls
 from oddrank.triage.evidence.record_calls import Seat
-from oddrank.triage.facts import (
-    Activity,
-    Child,
-    Death,
-    Fact,
-    Frame,
-    Identity,
-    Paused,
-    Process,
-    Source,
-    Stack,
-    State,
-    Thread,
-    Trouble,
-    World,
-)
 
 # The recorder's thread that samples.
-_WANTS_GIL = Frame("PyGILState_Ensure", "", None, True)
+_WANTS_GIL = facts.Frame("PyGILState_Ensure", "", None, True)
 _SPAWNED = re.compile(r"ProcessExitedException: process (\d{1,5}) terminated with signal (SIG\w+)")
 _KERNEL_WORDS = ("running", "stopped", "uninterruptible", "zombie", "dead")
 
@@ -52,29 +37,31 @@ def _is_states(item: Item) -> bool:
     return item.head.startswith(b'{"schema": "%s"' % ranks.STATES_SCHEMA.encode())
 
 
-def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
+def _read(items: Sequence[Item], notes: Notes) -> Iterable[facts.Fact]:
     names = {str(item.path): item.name for item in items}
     found, refused = ranks.read([item.path for item in items if _is_record(item)])
     for path, why in refused.items():
         name = names[str(path)]
         notes.add(name, why.replace(str(path), name))
-    kept = [(seen, Source(item.name)) for item in items if _is_states(item)
+    kept = [(seen, facts.Source(item.name)) for item in items if _is_states(item)
             for seen in of_json(item, notes, _states)]  # fmt: skip
     return _facts(found, kept, names, notes)
 
 
-def held(records: Mapping[str, bytes], seen: Iterable[Seen], notes: Notes) -> list[Fact]:
+def held(records: Mapping[str, bytes], seen: Iterable[Seen], notes: Notes) -> list[facts.Fact]:
     """Returns the facts of records in memory, by name, and of how their processes were seen."""
     found, refused = ranks.read([Path(name) for name in records], contents=records)
     for path, why in refused.items():
         notes.add(str(path), why)
     names = {name: name for name in records}
-    return list(_facts(found, [(one, Source(ranks.STATES_FILE)) for one in seen], names, notes))
+    return list(
+        _facts(found, [(one, facts.Source(ranks.STATES_FILE)) for one in seen], names, notes)
+    )
 
 
 def _facts(
-    found: list[Rank], kept: list[tuple[Seen, Source]], names: Mapping[str, str], notes: Notes
-) -> Iterable[Fact]:
+    found: list[Rank], kept: list[tuple[Seen, facts.Source]], names: Mapping[str, str], notes: Notes
+) -> Iterable[facts.Fact]:
     """kept: processes as somebody saw them. names: of files, as the user sees them."""
     now = time.time()
     # Several files may have a process: who saw it alive, or how it ended, knows more.
@@ -84,7 +71,7 @@ def _facts(
     # What was seen at the time of the copy counts: here the process may be gone since.
     known = {(s.pid, s.started): s for s in ranks.seen_now(found)} | collected
     every = [
-        Seat(rank, known.get((rank.pid, rank.started)), Source(names[rank.file]))
+        Seat(rank, known.get((rank.pid, rank.started)), facts.Source(names[rank.file]))
         for rank in _newest_run(found, notes)
     ]
     chosen = [seat for seat in every if not seat.rank.is_child]
@@ -93,7 +80,7 @@ def _facts(
     stopped = {(s.rank.host, s.rank.rank): s.rank.pause for s in children if s.rank.pause}
     for size, source in {s.rank.world: s.source for s in reversed(seats)}.items():
         if size > 1:
-            yield World(size, source)
+            yield facts.World(size, source)
     anybody = any(s.seen is not None and not s.gone for s in seats)
     anybody = anybody or _alone_without_a_word(seats)
     killed = _killed(as_recorded, [seat.rank for seat in seats])
@@ -101,12 +88,12 @@ def _facts(
         rank, seen, process, source = seat.rank, seat.seen, seat.process, seat.source
         for note in rank.notes:
             notes.add(source.file, note, lost=False)
-        yield Identity(process, source)
+        yield facts.Identity(process, source)
         yield from _activity(seat, now)
         # A rank whose worker stands in a breakpoint waits for it.
         if pause := rank.pause or stopped.get((rank.host, rank.rank)):
             last = rank.last if seat.gone or seen is None else min(seen.time, now)
-            yield Paused(process, pause, source, last, seat.gone)
+            yield facts.Paused(process, pause, source, last, seat.gone)
         if by := killed.get(rank.file):
             dead = Seen(rank.rank, rank.host, rank.pid, rank.started, "dead", now, by)
             seat = replace(seat, seen=dead)  # noqa: PLW2901
@@ -126,7 +113,7 @@ def _facts(
         host, rank = child.rank.host, child.rank
         parent = started.get((host, rank.parent)) or parents.get((host, rank.rank, rank.world))
         if parent:
-            yield Child(child.process, parent.process, child.source)
+            yield facts.Child(child.process, parent.process, child.source)
     yield from _stacks(children)
     yield from record_calls.mismatches(seats)
 
@@ -183,17 +170,17 @@ def _killed(found: Sequence[Rank], chosen: Sequence[Rank]) -> dict[str, int]:
     return {spawned[int(told[1])][2]: by} if by and int(told[1]) < len(spawned) else {}
 
 
-def _unrecorded(lost: Seen, source: Source) -> Iterable[Fact]:
+def _unrecorded(lost: Seen, source: facts.Source) -> Iterable[facts.Fact]:
     """Says what is known of a process without a record: nothing, if it only runs."""
-    process = Process(lost.rank, lost.host, lost.pid)
+    process = facts.Process(lost.rank, lost.host, lost.pid)
     if lost.state == ranks.SILENT:
         text = "the guard beside it says nothing any more"
-        yield Identity(process, source)
-        yield Trouble("unreachable", text, source, lost.host, time=lost.time, pid=lost.pid)
+        yield facts.Identity(process, source)
+        yield facts.Trouble("unreachable", text, source, lost.host, time=lost.time, pid=lost.pid)
     elif lost.state in ("zombie", "dead") and (lost.signal or lost.code):
         kind: Literal["signal", "exit"] = "signal" if lost.signal else "exit"
-        yield Identity(process, source)
-        yield Death(process, kind, source, lost.ended, signal=lost.signal, code=lost.code)
+        yield facts.Identity(process, source)
+        yield facts.Death(process, kind, source, lost.ended, signal=lost.signal, code=lost.code)
 
 
 def _states(content: Any) -> list[Seen]:
@@ -230,18 +217,18 @@ def _age(found: Sequence[Rank]) -> tuple[bool, float]:
     return any(rank.alive for rank in found), max(rank.last or 0.0 for rank in found)
 
 
-def _activity(seat: Seat, now: float) -> Iterable[Fact]:
+def _activity(seat: Seat, now: float) -> Iterable[facts.Fact]:
     rank, seen = seat.rank, seat.seen
     if seen is not None and seen.state in _KERNEL_WORDS:
         state = "dead" if seen.state == "zombie" else seen.state
-        yield State(seat.process, state, seat.source, seen.time)  # type: ignore[arg-type]
+        yield facts.State(seat.process, state, seat.source, seen.time)  # type: ignore[arg-type]
     elif rank.alive is False:
-        yield State(seat.process, "dead", seat.source)
+        yield facts.State(seat.process, "dead", seat.source)
     # A record is read before the threads are looked at.
     time_seen = min(seen.time, now) if seen is not None else None
     main = rank.main
     last = main.last if main is not None and not main.ended else None
-    yield Activity(
+    yield facts.Activity(
         seat.process, seat.source, rank.last if last is None else last, rank.step,
         time_seen, *record_calls.alone(seat.history),
         runs=_runs_unseen(seat), raised=rank.thread_raised, over=_is_over(rank),
@@ -278,7 +265,7 @@ def _is_unseen(rank: Rank) -> bool:
     return rank.sampled_since is not None or (last.function, last.file) in lowered
 
 
-def _death(seat: Seat, *, anybody: bool) -> Iterable[Death]:
+def _death(seat: Seat, *, anybody: bool) -> Iterable[facts.Death]:
     """Says how it ended. anybody: somebody lived when the states were looked at.
 
     If nobody did, a record without a word says nothing: somebody may have ended the job since.
@@ -287,7 +274,7 @@ def _death(seat: Seat, *, anybody: bool) -> Iterable[Death]:
     end, call = rank.end, record_calls.lost(rank)
     ended = seen.ended if seen is not None else None
     sampled = _is_unseen(rank) and not end.raised
-    died = partial(Death, seat.process, source=seat.source, site=_site(rank), sampled=sampled)
+    died = partial(facts.Death, seat.process, source=seat.source, site=_site(rank), sampled=sampled)
     if end.raised:
         text = f"{end.raised} after {call} failed" if call else end.words
         yield died("exception", time=rank.last, code=end.exit_code, text=text, failed=call)
@@ -312,15 +299,15 @@ def _alone_without_a_word(seats: Sequence[Seat]) -> bool:
     return len(others) + 1 == len(seats) and all(map(record_calls.last_failed, others))
 
 
-def _site(rank: Rank) -> tuple[Frame, ...]:
+def _site(rank: Rank) -> tuple[facts.Frame, ...]:
     if rank.main is not None and rank.main.stack and not rank.end.raised:
         return record_calls.frames(rank.main)
     at = rank.last_at
-    return (Frame(at.function, at.file, at.line),) if at is not None else ()
+    return (facts.Frame(at.function, at.file, at.line),) if at is not None else ()
 
 
-def _stacks(seats: Sequence[Seat]) -> Iterable[Stack]:
-    found: dict[tuple[Frame, ...], list[Thread]] = defaultdict(list)
+def _stacks(seats: Sequence[Seat]) -> Iterable[facts.Stack]:
+    found: dict[tuple[facts.Frame, ...], list[facts.Thread]] = defaultdict(list)
     missing = record_calls.missing(seat.rank for seat in seats)
     for seat in seats:
         rank, process, source = seat.rank, seat.process, seat.source
@@ -335,11 +322,11 @@ def _stacks(seats: Sequence[Seat]) -> Iterable[Stack]:
             # The only thread that runs, or that there is, must be the one that keeps the GIL.
             gil = None if rank.gil_wanted is None else (running or living) == [thread]
             found[record_calls.frames(thread, missing)].append(
-                Thread(process, thread.name, thread.tid, state, gil, source, seat.time)
+                facts.Thread(process, thread.name, thread.tid, state, gil, source, seat.time)
             )
         if rank.gil_wanted is not None:
-            waits = Thread(process, "oddrank", state="waits for the GIL", source=source,
+            waits = facts.Thread(process, "oddrank", state="waits for the GIL", source=source,
                            time=seat.time)  # fmt: skip
             found[(_WANTS_GIL,)].append(waits)
     for frames, threads in found.items():
-        yield Stack(frames, tuple(threads))
+        yield facts.Stack(frames, tuple(threads))

@@ -12,18 +12,7 @@ from oddrank.inputs import Notes
 from oddrank.trace import collectives, ranks
 from oddrank.trace.collectives import op_name
 from oddrank.trace.ranks import Rank, Seen
-from oddrank.triage import leaves, matching
-from oddrank.triage.facts import (
-    ON_HOST,
-    Call,
-    Frame,
-    Group,
-    Mismatch,
-    Process,
-    Progress,
-    Source,
-    Variant,
-)
+from oddrank.triage import facts, leaves, matching
 
 _MESSAGES = ("send", "recv")
 # Calls a rank, of the newest, that are compared: all that small jobs hold.
@@ -40,13 +29,13 @@ class Seat:
 
     rank: Rank
     seen: Seen | None
-    source: Source
+    source: facts.Source
     history: Sequence[collectives.Collective] = ()
 
     @property
-    def process(self) -> Process:
+    def process(self) -> facts.Process:
         number = None if self.rank.is_child else self.rank.rank
-        return Process(number, self.rank.host or None, self.rank.pid)
+        return facts.Process(number, self.rank.host or None, self.rank.pid)
 
     @property
     def gone(self) -> bool:
@@ -92,13 +81,13 @@ def missing(chosen: Iterable[Rank]) -> frozenset[tuple[str, str]]:
 
 def frames(
     thread: ranks.Thread, without: frozenset[tuple[str, str]] = frozenset()
-) -> tuple[Frame, ...]:
+) -> tuple[facts.Frame, ...]:
     """Returns a thread's frames, innermost first.
 
     without: functions to leave out if they call others, so that the stack equals those of records
     that do not have them.
     """
-    stack = [Frame(f.function, f.file, f.line) for f in reversed(thread.stack)]
+    stack = [facts.Frame(f.function, f.file, f.line) for f in reversed(thread.stack)]
     return tuple(
         frame
         for i, frame in enumerate(stack)
@@ -106,7 +95,7 @@ def frames(
     )
 
 
-def progress(seats: Sequence[Seat]) -> Iterable[Progress]:
+def progress(seats: Sequence[Seat]) -> Iterable[facts.Progress]:
     texts = {_key(group): group.text for seat in seats for group in seat.rank.groups}
     for seat in seats:
         rank = seat.rank
@@ -121,8 +110,8 @@ def progress(seats: Sequence[Seat]) -> Iterable[Progress]:
         for key in {**own, **calls, **dict.fromkeys(absent), **gave_up}:
             name, ids, backend = key
             yield _progress_of(
-                Progress(
-                    seat.process, Group(name, ids, texts.get(key, "")), seat.source, backend,
+                facts.Progress(
+                    seat.process, facts.Group(name, ids, texts.get(key, "")), seat.source, backend,
                     whole=whole, time=seat.time, threads=_threads(seat, name, ids),
                 ),
                 own.get(key), calls.get(key, []), gave_up.get(key),
@@ -134,14 +123,14 @@ def _key(group: collectives.ProcessGroup) -> _Key:
 
 
 def _progress_of(
-    progress: Progress,
+    progress: facts.Progress,
     group: collectives.ProcessGroup | None,
-    calls: Sequence[Call],
+    calls: Sequence[facts.Call],
     failed: collectives.Collective | None,
-) -> Progress:
+) -> facts.Progress:
     enqueued = (group.issued if group is not None else None) or 0
     completed = group.ended if group is not None else 0
-    if completed is None and progress.backend in ON_HOST:
+    if completed is None and progress.backend in facts.ON_HOST:
         completed = 0
     alone = sum(call.op not in _MESSAGES for call in calls) == 1
     calls = [
@@ -166,7 +155,7 @@ def _progress_of(
 
 def _is_whole(rank: Rank) -> bool:
     """Returns whether all that is open in the process is open in its record, and nothing else."""
-    on_device = any(g.backend not in ON_HOST and g.ended is None for g in rank.groups)
+    on_device = any(g.backend not in facts.ON_HOST and g.ended is None for g in rank.groups)
     on_device = on_device or any(c.state == "issued" for c in rank.collectives)
     recorded = rank.records_collectives or bool(rank.groups)
     lost = rank.lost_collectives or rank.lost_groups
@@ -178,9 +167,9 @@ def last_failed(rank: Rank) -> collectives.Collective | None:
     return next((c for c in rank.collectives if not c.open and c.failed), None)
 
 
-def _open_calls(rank: Rank) -> dict[_Key, list[Call]]:
+def _open_calls(rank: Rank) -> dict[_Key, list[facts.Call]]:
     threads = {thread.tid: thread for thread in rank.threads}
-    found: dict[_Key, list[Call]] = defaultdict(list)
+    found: dict[_Key, list[facts.Call]] = defaultdict(list)
     for each in rank.collectives:
         if each.open:
             thread = threads.get(each.thread)
@@ -190,9 +179,9 @@ def _open_calls(rank: Rank) -> dict[_Key, list[Call]]:
     return found
 
 
-def _call(each: collectives.Collective, site: tuple[Frame, ...]) -> Call:
-    started = each.seq is not None and each.backend in ON_HOST
-    return Call(
+def _call(each: collectives.Collective, site: tuple[facts.Frame, ...]) -> facts.Call:
+    started = each.seq is not None and each.backend in facts.ON_HOST
+    return facts.Call(
         each.seq, op_name(each.op), each.peer, each.root, each.dtype,
         _sizes(each.bytes_in, each.bytes_out, each.dtype), each.bytes,
         "started" if started else "enqueued", each.began, site,
@@ -222,7 +211,7 @@ def lost(rank: Rank) -> str:
     return op_name(failed.op) if failed is not None else ""
 
 
-def mismatches(seats: Sequence[Seat]) -> Iterable[Mismatch]:
+def mismatches(seats: Sequence[Seat]) -> Iterable[facts.Mismatch]:
     issued: dict[_Key, dict[int, dict[matching.Signature, list[int]]]] = {}
     for seat in seats:
         for each in seat.history:
@@ -235,13 +224,13 @@ def mismatches(seats: Sequence[Seat]) -> Iterable[Mismatch]:
         different = matching.first_difference(found) if ids else None
         if different is not None:
             seq, how, variants = different
-            group, usual = Group(name, ids), matching.expected(found, seq)
+            group, usual = facts.Group(name, ids), matching.expected(found, seq)
             known = usual is not None and any(usual == signature for signature, _ in variants)
             made = (
                 _variant(seq, v, by_rank, group, usual=v[0] == usual if known else None)
                 for v in variants
             )
-            yield Mismatch(group, seq, how, tuple(made))
+            yield facts.Mismatch(group, seq, how, tuple(made))
 
 
 def _threads(seat: Seat, group: str, ranks: tuple[int, ...]) -> tuple[str, ...]:
@@ -264,7 +253,7 @@ def _threads(seat: Seat, group: str, ranks: tuple[int, ...]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _place(stack: Sequence[Frame]) -> str:
+def _place(stack: Sequence[facts.Frame]) -> str:
     own = next((f for f in stack if not leaves.kind_of(f)), None)
     return f" in {own.function} ({own.file.rpartition('/')[2]}:{own.line})" if own else ""
 
@@ -277,8 +266,8 @@ def _signature(each: collectives.Collective) -> matching.Signature:
 
 def _variant(
     seq: int, variant: tuple[matching.Signature, Collection[int]], by_rank: dict[int, Seat],
-    group: Group, *, usual: bool | None,
-) -> Variant:  # fmt: skip
+    group: facts.Group, *, usual: bool | None,
+) -> facts.Variant:  # fmt: skip
     signature, numbers = variant
     first = by_rank[min(numbers)]
     site = next(
@@ -287,7 +276,7 @@ def _variant(
         (),
     )  # fmt: skip
     sizes = _pair(signature.inputs or 0, signature.outputs or 0) if signature.dtype else ""
-    call = Call(
+    call = facts.Call(
         seq, signature.op, root=signature.root, dtype=signature.dtype, sizes=sizes, site=site
     )
-    return Variant(call, tuple(sorted(numbers)), first.source, usual)
+    return facts.Variant(call, tuple(sorted(numbers)), first.source, usual)
