@@ -1,7 +1,6 @@
 """`oddrank metrics` of several logs of one training, whose times say less than they seem to."""
 
 import json
-import struct
 import sys
 
 import pytest
@@ -56,49 +55,3 @@ def test_the_scalars_of_event_files_are_judged(oddrank, tmp_path):
     data = said["data"]
     assert (data["rows"], data["grad_norm"], data["last_time"]) == (100, 0.5, 1.8e9 + 200)
     assert data["iteration_s"] == 2
-
-
-def wandb_file(steps, cut=None):
-    """Writes a file as wandb does: records of protobuf in a log of LevelDB's form."""
-
-    def field(number, data):
-        key, size = number << 3 | 2, len(data)
-        varints = (key & 127 | 128, key >> 7) if key > 127 else (key,)
-        return bytes([*varints, size & 127 | 128, size >> 7]) + data
-
-    def item(name, value):
-        names = [field(1, name.encode())] if name[0] == "_" else [
-            field(2, part.encode()) for part in name.split(".")]  # fmt: skip
-        return field(1, b"".join(names) + field(16, json.dumps(value).encode()))
-
-    made = bytearray(b":W&B\xe1\xbe\0")
-    for step in range(1, steps + 1):
-        loss = 2.5 + step % 3 / 100 if step < 60 else 5.0
-        row = {"_step": step, "_timestamp": 1.8e9 + 2 * step, "train.loss": loss,
-               "text.a": "x" * 300, "grad_norm": 0.5}  # fmt: skip
-        record = b"\x08\x05" + field(2, b"".join(item(*one) for one in row.items()))
-        first = True
-        while first or record:
-            left = 32768 - len(made) % 32768
-            if left < 7:
-                made += bytes(left)
-                continue
-            part, record = record[: left - 7], record[left - 7 :]
-            kind = (1 if first else 4) if not record else (2 if first else 3)
-            made += struct.pack("<IHB", 0, len(part), kind) + part
-            first = False
-    return bytes(made[:cut])
-
-
-@pytest.mark.parametrize(("cut", "rows"), [(None, 100), (-7, 99), (40_000, 93)])
-def test_the_rows_of_wandb_files_are_judged_up_to_where_they_are_damaged(
-    oddrank, tmp_path, cut, rows
-):
-    path = tmp_path / "run-a.wandb"
-    path.write_bytes(wandb_file(100, cut))
-    code, shown, _ = oddrank(path, "--json", "-")
-    said = json.loads(shown)
-    assert (code, [one["cause"] for one in said["findings"]]) == (1, ["loss-spike"])
-    data = said["data"]
-    assert (data["rows"], data["grad_norm"], data["iteration_s"]) == (rows, 0.5, 2)
-    assert ("unpacked only in part" in str(said)) == (cut is not None)

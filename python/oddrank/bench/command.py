@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from oddrank import launch, render
+from oddrank import cli, launch, render
 from oddrank.bench import comparison, report, split, sweep
 from oddrank.bench.case import COLLECTIVES, DTYPE_ALIASES, DTYPES, OPS, parse_size, parse_sizes
 from oddrank.bench.data import Row
@@ -16,15 +16,6 @@ from oddrank.bench.pairs.report import of_pairs
 from oddrank.bench.plan import BUDGET, DEADLINE, cases_of, in_turn, limits, passes_within
 from oddrank.bench.row import Table
 from oddrank.bench.split import Split
-from oddrank.cli import (
-    CommandGroup,
-    Seconds,
-    alike_on_all_ranks,
-    fail_on_option,
-    json_option,
-    near,
-    share,
-)
 from oddrank.control import runner
 from oddrank.control.stages import AnyStage, RunState
 from oddrank.control.walk import Outcome
@@ -57,7 +48,7 @@ def _names(known: Iterable[str], aliases: Mapping[str, str] | None = None) -> Ca
         for name in names:
             if name != "all" and name not in every:
                 raise click.BadParameter(
-                    f"{name[:40]!r} is none of {', '.join(every)}{near(name, every)}"
+                    f"{name[:40]!r} is none of {', '.join(every)}{cli.near(name, every)}"
                 )
         return every if "all" in names else names
 
@@ -65,13 +56,13 @@ def _names(known: Iterable[str], aliases: Mapping[str, str] | None = None) -> Ca
 
 
 def _effect(ctx: click.Context, option: click.Parameter, value: str) -> float:
-    effect = share(ctx, option, value)
+    effect = cli.share(ctx, option, value)
     if not 0.01 <= effect <= _LARGEST_EFFECT:
         raise click.BadParameter(f"{value[:20]!r} is not a share from 1% to 95%, as in 20%")
     return effect
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=cli.CommandGroup)
 def command() -> None:
     """How fast are the collectives and links of these ranks, and which rank holds them up?"""
 
@@ -93,13 +84,13 @@ def command() -> None:
               type=click.Choice((sweep.AUTO, *sweep.BACKENDS)),
               help="nccl: NCCL with a communicator of our own; c10d: torch.distributed over nccl"
               " or gloo; auto: nccl if every rank can, else c10d.")  # fmt: skip
-@click.option("--precision", "target", default="1%", show_default=True, callback=share,
+@click.option("--precision", "target", default="1%", show_default=True, callback=cli.share,
               metavar="PERCENT", help="A case is done when the 95 % interval of its median is"
               " this narrow, or after ten passes, or when --budget is used up.")  # fmt: skip
-@click.option("--budget", type=Seconds(1, 86400), metavar="SECONDS",
+@click.option("--budget", type=cli.Seconds(1, 86400), metavar="SECONDS",
               show_default=f"{BUDGET:g}, or what --deadline leaves of it",
               help="Time for all measurements: cases, and the check for late ranks.")  # fmt: skip
-@click.option("--deadline", type=Seconds(5, 86400), metavar="SECONDS",
+@click.option("--deadline", type=cli.Seconds(5, 86400), metavar="SECONDS",
               show_default=f"{DEADLINE:g}, or longer where --budget or the cases need it",
               help="Time limit for the whole run; it then prints what it has.")  # fmt: skip
 @click.option("--register", is_flag=False, flag_value="buffer", default="",
@@ -111,8 +102,8 @@ def command() -> None:
               help="Groups of ranks that measure at once: node (the ranks of each node), rail"
               " (the first rank of all nodes, the second, ...), or NCCL_TESTS_SPLIT's AND, OR,"
               " MOD, DIV with a number, as in 'DIV 8'. The report names a slow group.")  # fmt: skip
-@json_option
-@fail_on_option
+@cli.json_option
+@cli.fail_on_option
 def run(
     *,
     collectives: tuple[str, ...],
@@ -145,7 +136,7 @@ def run(
     here = launch.current()
     if register and backend == "c10d":
         raise click.UsageError("--register needs the back end nccl: add --backend nccl")
-    with alike_on_all_ranks():
+    with cli.alike_on_all_ranks():
         todo = cases_of(
             collectives=collectives, dtypes=dtypes, ops=ops, sizes=sizes,
             world=divided.size(here) if divided else here.world,
@@ -189,14 +180,14 @@ def run(
               help="The smallest slowdown to look for.")  # fmt: skip
 @click.option(
     "--deadline",
-    type=Seconds(5, 86400),
+    type=cli.Seconds(5, 86400),
     default=300,
     show_default=True,
     metavar="SECONDS",
     help="Time limit for the whole run.",
 )
-@json_option
-@fail_on_option
+@cli.json_option
+@cli.fail_on_option
 def pairs(
     size: int | None, effect: float, deadline: float, json_path: str | None, fail_on: frozenset[str]
 ) -> None:
@@ -236,11 +227,11 @@ def pairs(
 @command.command()
 @click.argument("a", metavar="A.json")
 @click.argument("b", metavar="B.json")
-@click.option("--within", default="5%", show_default=True, callback=share, metavar="PERCENT",
+@click.option("--within", default="5%", show_default=True, callback=cli.share, metavar="PERCENT",
               help="Treat differences up to this as equal.")  # fmt: skip
 @click.option("--force", is_flag=True, help="Compare runs even if their worlds differ.")
-@json_option
-@fail_on_option
+@cli.json_option
+@cli.fail_on_option
 def compare(  # noqa: PLR0917 (click passes them by name)
     a: str, b: str, within: float, force: bool, fail_on: frozenset[str], json_path: str | None
 ) -> int:

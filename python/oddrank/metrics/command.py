@@ -7,16 +7,7 @@ from typing import IO, TextIO
 
 import click
 
-from oddrank import exposition, pictures, render
-from oddrank.cli import (
-    Seconds,
-    fail_on_option,
-    json_option,
-    prometheus_file,
-    refuse_inputs,
-    refuse_shared,
-    writable,
-)
+from oddrank import cli, exposition, pictures, render
 from oddrank.errors import OddrankError
 from oddrank.inputs import Notes, files, growing
 from oddrank.metrics import findings, report
@@ -28,7 +19,7 @@ _EXAMPLES = """Say from a training's log when loss or speed went wrong.
 \b
 Reads the lines of Megatron-LM, NeMo, DeepSpeed, torchtitan, nanotron, HF Trainer,
 Lightning, composer, OLMo, verl, TRL, nanoGPT, MLX and others, JSON lines, CSV and
-files of TensorBoard and wandb; finds spikes and rises of the loss, growing grad norms,
+files of TensorBoard; finds spikes and rises of the loss, growing grad norms,
 drops in throughput, stalls, NaN, skipped iterations, slow ranks, and what restarts have
 lost.
 LOGs are of one training, in any order if their lines name the time, else the oldest
@@ -48,7 +39,7 @@ _MONTH = 30 * 86400.0
 @click.option("--follow", is_flag=True,
               help="Go on as the logs grow or are rotated; say each finding once, as it appears."
               " Ends by SIGINT, SIGTERM or --deadline.")  # fmt: skip
-@click.option("--deadline", type=Seconds(0, _MONTH), metavar="SECONDS",
+@click.option("--deadline", type=cli.Seconds(0, _MONTH), metavar="SECONDS",
               help="End --follow after this time; 30 days if not given.")  # fmt: skip
 @click.option("--pattern", default="", metavar="TEXT",
               help="Read only lines of this form, as 'it#{iteration} L={loss} {step_seconds} s';"
@@ -56,13 +47,13 @@ _MONTH = 30 * 86400.0
 @click.option("--plot", "picture", metavar="OUT.png",
               help="Draw loss, grad norm and throughput, with restarts and findings: .png, .svg"
               " or .pdf.")  # fmt: skip
-@click.option("--csv", "csv_path", metavar="FILE", callback=writable(_CSV_ADVICE),
+@click.option("--csv", "csv_path", metavar="FILE", callback=cli.writable(_CSV_ADVICE),
               help="File for all rows, a column a number.")  # fmt: skip
-@click.option("--prometheus", "prometheus_path", metavar="FILE.prom", callback=prometheus_file,
+@click.option("--prometheus", "prometheus_path", metavar="FILE.prom", callback=cli.prometheus_file,
               help="File for the textfile collector; with --follow it is written again and"
               " again.")  # fmt: skip
-@json_option
-@fail_on_option
+@cli.json_option
+@cli.fail_on_option
 def command(
     *,
     logs: tuple[str, ...],
@@ -78,8 +69,8 @@ def command(
     outputs = {
         "--plot": picture, "--csv": csv_path, "--prometheus": prometheus_path, "--json": json_path
     }  # fmt: skip
-    refuse_shared(outputs)
-    refuse_inputs(outputs, logs)
+    cli.refuse_shared(outputs)
+    cli.refuse_inputs(outputs, logs)
     if deadline is not None and not follow:
         raise click.UsageError("--deadline ends --follow: give both or neither")
     if picture:
@@ -90,7 +81,7 @@ def command(
     notes = Notes()
     records = None if follow else events
     with files.texts(logs, notes, peel=False, may_be_empty=follow, records=records) as items:
-        refuse_inputs(outputs, (str(item.path) for item in items))
+        cli.refuse_inputs(outputs, (str(item.path) for item in items))
         for note in notes.lines:
             render.line(note, sys.stderr)
         opened = Logs(items, follow=follow, csv=csv_path is not None, pattern=pattern)

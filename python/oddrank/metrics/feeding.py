@@ -11,15 +11,12 @@ from typing import Any
 from oddrank import _native
 from oddrank.errors import OddrankError
 from oddrank.inputs import Item, growing
-from oddrank.metrics import wandb_files
 
 _MOST_LOGS = 256
 
 
 def events(head: bytes) -> Callable[[Path], Iterator[bytes]] | None:
     """Returns what makes lines of a file that begins so; None for other files."""
-    if head.startswith(wandb_files.MAGIC):
-        return wandb_files.rows
     return _lines if b"brain.Event:" in head[:64] else None
 
 

@@ -5,17 +5,7 @@ from functools import partial
 
 import click
 
-from oddrank import exclude, launch
-from oddrank.cli import (
-    Seconds,
-    fail_on_option,
-    html_option,
-    json_option,
-    near,
-    prometheus_file,
-    refuse_shared,
-    writable,
-)
+from oddrank import cli, exclude, launch
 from oddrank.control import runner
 from oddrank.control.walk import JOIN_SHARE
 from oddrank.report import exit_code
@@ -40,7 +30,7 @@ def _stages(ctx: click.Context, option: click.Parameter, value: tuple[str, ...])
     if unknown:
         raise click.BadParameter(
             f"{unknown[0][:40]!r} is no stage to choose: choose from {', '.join(names(TABLE))}"
-            + near(unknown[0], names(TABLE))
+            + cli.near(unknown[0], names(TABLE))
         )
     return chosen
 
@@ -79,7 +69,7 @@ def _refuse_unused(options: Options, choice: Choice) -> None:
               " the working directory, $HOME, and $TMPDIR or /tmp.")  # fmt: skip
 @click.option(
     "--deadline",
-    type=Seconds(5, 86400),
+    type=cli.Seconds(5, 86400),
     metavar="SECONDS",
     help="Time limit for the whole run, from the start of each rank (60, 60s or 5m). Names what"
     " hangs then; 2 s later no process is left. Default:"
@@ -91,14 +81,14 @@ def _refuse_unused(options: Options, choice: Choice) -> None:
     )
     + ".",
 )
-@click.option("--exclude", "exclude_path", metavar="FILE", callback=writable(exclude.ADVICE),
+@click.option("--exclude", "exclude_path", metavar="FILE", callback=cli.writable(exclude.ADVICE),
               help="Write the names of nodes to leave out, one per line: sbatch --exclude=./FILE."
               " Comments say why. - is stdout, after the verdict.")  # fmt: skip
-@click.option("--prometheus", "prometheus_path", metavar="FILE.prom", callback=prometheus_file,
+@click.option("--prometheus", "prometheus_path", metavar="FILE.prom", callback=cli.prometheus_file,
               help="Write verdict and figures for Prometheus's textfile collector.")  # fmt: skip
-@html_option
-@json_option
-@fail_on_option
+@cli.html_option
+@cli.json_option
+@cli.fail_on_option
 def command(
     *,
     quick: bool,
@@ -127,7 +117,7 @@ def command(
     """
     files = {"--json": json_path, "--exclude": exclude_path, "--prometheus": prometheus_path,
              "--html": html_path}  # fmt: skip
-    refuse_shared(files)
+    cli.refuse_shared(files)
     if quick and full:
         raise click.UsageError("--quick and --full contradict each other: give one of them")
     here = launch.current()

@@ -21,15 +21,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from oddrank.machine import is_allowed
-from oddrank.selftest.reach_matrix import (
-    CONNECTED,
-    NO_ANSWER,
-    NOT_TRIED,
-    OTHER,
-    REFUSED,
-    SILENT,
-    UNREACHABLE,
-)
+from oddrank.selftest import reach_matrix
 
 RENDEZVOUS = "rendezvous"
 NCCL, GLOO = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"
@@ -126,12 +118,12 @@ def unpack(text: str, nodes: int) -> list[list[Place]]:
 SECONDS = 3.0
 _AT_ONCE = 128
 _LETTERS = {
-    errno.ECONNREFUSED: REFUSED,
-    errno.ETIMEDOUT: NO_ANSWER,
-    errno.EHOSTUNREACH: UNREACHABLE,
-    errno.ENETUNREACH: UNREACHABLE,
-    errno.ECONNRESET: SILENT,
-    errno.EPIPE: SILENT,
+    errno.ECONNREFUSED: reach_matrix.REFUSED,
+    errno.ETIMEDOUT: reach_matrix.NO_ANSWER,
+    errno.EHOSTUNREACH: reach_matrix.UNREACHABLE,
+    errno.ENETUNREACH: reach_matrix.UNREACHABLE,
+    errno.ECONNRESET: reach_matrix.SILENT,
+    errno.EPIPE: reach_matrix.SILENT,
 }
 # Errors of this process, not of the network.
 _OWN_WANT = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL}
@@ -148,7 +140,7 @@ def attempts(places: Sequence[Place], seconds: float = SECONDS) -> tuple[str, di
     Quick if all answer, else up to twice `seconds` per 128 places. A process that was paused looks
     once more before it gives up, since the kernel's poll does.
     """
-    letters, errors = [NOT_TRIED] * len(places), dict[str, str]()
+    letters, errors = [reach_matrix.NOT_TRIED] * len(places), dict[str, str]()
     left = deque((number, place) for number, place in enumerate(places) if place is not None)
 
     def work() -> None:
@@ -172,12 +164,12 @@ def attempts(places: Sequence[Place], seconds: float = SECONDS) -> tuple[str, di
 
 def _try(place: tuple[str, int], seconds: float, errors: dict[str, str]) -> str:
     """Connects, sends a token and waits for it. Returns the letter of the result."""
-    token, got, late = os.urandom(TOKEN), b"", NO_ANSWER
+    token, got, late = os.urandom(TOKEN), b"", reach_matrix.NO_ANSWER
     try:
         with socket.socket(socket.AF_INET6 if ":" in place[0] else socket.AF_INET) as connection:
             connection.settimeout(seconds)
             connection.connect(place)
-            late = SILENT
+            late = reach_matrix.SILENT
             connection.sendall(token)
             while len(got) < TOKEN and (part := connection.recv(TOKEN)):
                 got += part
@@ -187,12 +179,12 @@ def _try(place: tuple[str, int], seconds: float, errors: dict[str, str]) -> str:
         return _failed(error, errors)
     except OSError as error:
         return _failed(error, errors)
-    return CONNECTED if got == token else SILENT
+    return reach_matrix.CONNECTED if got == token else reach_matrix.SILENT
 
 
 def _failed(error: OSError, errors: dict[str, str]) -> str:
     code = error.errno or 0
-    letter = NOT_TRIED if code in _OWN_WANT else _LETTERS.get(code, OTHER)
+    letter = reach_matrix.NOT_TRIED if code in _OWN_WANT else _LETTERS.get(code, reach_matrix.OTHER)
     errors.setdefault(letter, os.strerror(code))
     return letter
 

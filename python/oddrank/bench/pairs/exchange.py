@@ -26,7 +26,8 @@ def wire_of(context: Context[object], group: Group, size: int) -> "Wire":
 
     All ranks call it together.
     """
-    able = group.device.type == "cuda" and not _obstacle()
+    cuda = _native.cuda_part().module
+    able = group.device.type == "cuda" and cuda is not None and not cuda.nccl_obstacle()
     (everywhere,) = group.smallest([float(able)])
     if not everywhere:
         return TorchWire(group, size)
@@ -34,12 +35,6 @@ def wire_of(context: Context[object], group: Group, size: int) -> "Wire":
     if made is None:
         made = context.scratch[_NATIVE] = native.connect(group)
     return NativeWire(group, made, size)
-
-
-def _obstacle() -> str:
-    """Returns why this rank can't use NCCL itself; "" if it can."""
-    part = _native.cuda_part()
-    return str(part.module.nccl_obstacle()) if part.module else str(part.reason)
 
 
 class TorchWire:

@@ -67,8 +67,10 @@ def slow_part(
         sure = _MANY
     row = replace(SLOW, cause=cause, sure=sure, drains_node=not cause.endswith("-link"))
     seen = _seen(suspect, unit, f" {_PLACES[where]}", f", median of {len(part.cells)}")
-    seen, more = replace(seen, spread=judgement.spread), _detectable(judgement, unit)
-    found = row.found(_who_of(run, part), seen, *more, figures=_figures(part, suspect, unit))
+    told = [replace(seen, spread=judgement.spread)]
+    if judgement.seen_end is not None or judgement.seen_link is not None:  # without what it found
+        told.append(Evidence(_could_see(judgement, unit), seen.source.partition(" ")[0]))
+    found = row.found(_who_of(run, part), *told, figures=_figures(part, suspect, unit))
     return replace(found, next=_next_for_link(run, part, where))
 
 
@@ -139,13 +141,6 @@ def _could_see(judgement: Judgement, unit: Unit) -> str:
     if not known:
         return f"no {what} could be detected: there is no third rank to compare with"
     return f"smallest {what} this run could detect: {', '.join(known)}"
-
-
-def _detectable(judgement: Judgement, unit: Unit) -> list[Evidence]:
-    """Returns what else this run could detect; empty if, without what it found, nothing is left."""
-    if judgement.seen_end is None and judgement.seen_link is None:
-        return []
-    return [Evidence(_could_see(judgement, unit), "latency" if unit == "us" else "bandwidth")]
 
 
 def _cause(part: Part, delayed: bool) -> str:

@@ -16,7 +16,6 @@ from oddrank.bench.pairs.matrix import error_wanted
 from oddrank.bench.pairs.schedule import Game, Teams, pack, panel, passes_of, place_of, unpack
 from oddrank.control.stages import AnyStage, Context, RunState, Stage, nodes_of
 from oddrank.errors import OddrankError
-from oddrank.finding import Finding
 from oddrank.machine import device
 from oddrank.machine.device import usable_bytes
 from oddrank.process_group import connect
@@ -75,18 +74,16 @@ def stages(options: PairOptions, judge: Judge) -> list[AnyStage]:
     def plan_recheck(run: RunState) -> Meetings:
         return plan_of(run, options, games_of_recheck(judge, run), again=True)
 
-    def suspects(run: RunState, met: Mapping[int, Met]) -> list[Finding]:
-        return judge.suspects(run)
-
-    def confirmed(run: RunState, met: Mapping[int, Met]) -> list[Finding]:
-        return judge.confirmed(run)
-
+    seconds = options.seconds
     return [
-        Stage("devices", options.seconds, measure=_see_devices),
-        Stage("connect", options.seconds, measure=_connect, plan=_plan_backend),
-        Stage(PAIRS, options.seconds, measure, suspects, make_plan),
-        Stage(RECHECK, options.seconds, measure, confirmed, plan_recheck, confirms=PAIRS),
-    ]
+        Stage("devices", seconds, measure=_see_devices),
+        Stage("connect", seconds, measure=_connect, plan=_plan_backend),
+        Stage(PAIRS, seconds, measure, lambda run, _: judge.suspects(run), make_plan),
+        Stage(
+            RECHECK, seconds, measure, lambda run, _: judge.confirmed(run), plan_recheck,
+            confirms=PAIRS,
+        ),
+    ]  # fmt: skip
 
 
 def _see_devices(context: Context[object]) -> device.GpuFacts:

@@ -13,32 +13,10 @@ from oddrank import _native
 from oddrank.control.stages import Context, RunState, Skip, Stage, nodes_of
 from oddrank.finding import Evidence, Finding, Level, Row, Who
 from oddrank.machine import small_file
-from oddrank.selftest import Options, reach_matrix
-from oddrank.selftest.connections import (
-    GLOO,
-    NCCL,
-    RENDEZVOUS,
-    Listeners,
-    Listening,
-    Place,
-    addresses,
-    attempts,
-    pack,
-    unpack,
-    ways,
-)
+from oddrank.selftest import Options, connections, reach_matrix
+from oddrank.selftest.connections import GLOO, NCCL, RENDEZVOUS, Listening, Place
 from oddrank.selftest.nodes import NodeLeaders, by_lowest_rank, hosts
-from oddrank.selftest.reach_matrix import (
-    NO_ANSWER,
-    OTHER,
-    REFUSED,
-    SILENT,
-    UNREACHABLE,
-    Failure,
-    Judgement,
-    Link,
-    Node,
-)
+from oddrank.selftest.reach_matrix import Failure, Judgement, Link, Node
 
 _LISTEN_SECONDS, _TRY_SECONDS = 10, 20
 # A node listens until the last node has made its second attempts.
@@ -49,11 +27,11 @@ _PORTS = "/proc/sys/net/ipv4/ip_local_port_range"
 
 
 _WORDS = {
-    REFUSED: "refused",
-    NO_ANSWER: "no answer, the packets are dropped",
-    UNREACHABLE: "unreachable",
-    SILENT: "connected, but what was sent did not come back",
-    OTHER: "failed",
+    reach_matrix.REFUSED: "refused",
+    reach_matrix.NO_ANSWER: "no answer, the packets are dropped",
+    reach_matrix.UNREACHABLE: "unreachable",
+    reach_matrix.SILENT: "connected, but what was sent did not come back",
+    reach_matrix.OTHER: "failed",
 }
 _SHOWN = 4
 
@@ -223,10 +201,10 @@ def _listen(context: Context[str]) -> Listening | None:
     if context.launch.rank not in NodeLeaders.unpack(context.parameters):
         return None
     context.step("listen on the interfaces of the job")
-    known = addresses()
+    known = connections.addresses()
     towards = _native.core().control_interface_towards(context.master) if context.master else ""
-    found = ways(towards, known)
-    listeners = Listeners({known[name] for name in found.values()}, _SERVE_SECONDS)
+    found = connections.ways(towards, known)
+    listeners = connections.Listeners({known[name] for name in found.values()}, _SERVE_SECONDS)
     return {
         "ways": {
             way: {"interface": name, "address": known[name], "port": listeners.ports[known[name]]}
@@ -283,7 +261,7 @@ def _plan(run: RunState) -> Plan | Skip:
         return Skip("one node")
     found = _ways(nodes)
     while found:
-        packed = pack([*found.values()])
+        packed = connections.pack([*found.values()])
         if len(packed) <= _PLAN_BYTES:
             who = NodeLeaders.among(nodes).pack()
             return {"ranks": who, "ways": [*found], "places": packed}
@@ -298,10 +276,10 @@ def _measure(context: Context[Plan]) -> Result:
         return None
     own, nodes = ranks.place(context.launch.rank), len(ranks)
     others = reach_matrix.peers(own, nodes)
-    found = zip(params["ways"], unpack(params["places"], nodes), strict=True)
+    found = zip(params["ways"], connections.unpack(params["places"], nodes), strict=True)
     places = {way: [every[peer] if every[own] else None for peer in others] for way, every in found}
     context.step("connect to the other nodes")
-    letters, errors = attempts([place for every in places.values() for place in every])
+    letters, errors = connections.attempts([one for every in places.values() for one in every])
     rows = iter(letters)
     return {
         "rows": {way: "".join(next(rows) for _ in every) for way, every in places.items()},
