@@ -58,6 +58,7 @@ def tried(node: int) -> dict[str, Any]:
     one = {
         "path": "/data", "state": "", "stopped_at": "",
         "error": "", "left": "", "waited": 0.02,
+        "asked": False,
         "seconds": {step: [0.002 + node % 7 * 1e-4] * 3 for step in STEPS},
     }  # fmt: skip
     return {"working directory": one, "home": one, "temporary files": one}
@@ -73,10 +74,10 @@ def run(nodes: int, fault: str) -> dict[str, Any]:
     said = json.dumps([attempted(node, nodes, FAULTS[fault]) for node in range(nodes)])
     read, reading = timed(lambda: dict(enumerate(json.loads(said))))
     state.results["reach"] = state.results["reach_recheck"] = read
-    found, judged = timed(lambda: reach.stage(options).judge(state))
-    again = timed(lambda: reach.recheck(options).judge(state))[1] if found else 0.0
+    found, judged = timed(lambda: reach.stage(options).conclude(state))
+    again = timed(lambda: reach.recheck(options).conclude(state))[1] if found else 0.0
     state.results["file_system"] = {node: tried(node) for node in range(nodes)}
-    files, file_seconds = timed(lambda: file_system.stage(options).judge(state))
+    files, file_seconds = timed(lambda: file_system.stage(options).conclude(state))
     assert not files
     return {
         "nodes": nodes,

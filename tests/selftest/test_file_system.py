@@ -15,7 +15,7 @@ from job import job
 from made_up import context, run_by_node
 from oddrank import _native
 from oddrank.selftest import Options
-from oddrank.selftest.nodes import NodeLeaders
+from oddrank.selftest.nodes import pack_leaders
 from oddrank.selftest.stages import file_system
 from patience import PATIENCE, until
 from selftest.said import check
@@ -115,7 +115,7 @@ def test_the_node_on_which_a_file_system_hangs_fails_or_is_slow_is_named(golden)
 
 def measure(path):
     """Returns what this node measures of the path that was asked for."""
-    ranks = NodeLeaders.among([0]).pack()
+    ranks = pack_leaders([0])
     plan = {"ranks": ranks, "paths": [path], "seconds": PATIENCE.limit}
     return file_system.stage(Options()).measure(context(plan))
 

@@ -1,15 +1,14 @@
 """Nodes and groups of ranks: one rank measures for its node; no group twice; plans are short."""
 
 from made_up import run_by_node
-from oddrank.selftest.nodes import NodeLeaders
+from oddrank.selftest.nodes import by_lowest_rank, leads, pack_leaders
 from oddrank.selftest.stages.connect import teams_of
 
 
 def test_the_ranks_are_found_again_in_the_text_of_a_plan():
-    chosen = NodeLeaders.of(run_by_node("reach", [None] * 5000))
-    again = NodeLeaders.unpack(chosen.pack())
-    assert len(chosen.pack()) <= 2500
-    assert (len(again), 4 in again, 5 in again, again.place(9998)) == (5000, True, False, 4999)
+    packed = pack_leaders(by_lowest_rank(run_by_node("reach", [None] * 5000)))
+    assert len(packed) <= 2500
+    assert [leads(rank, packed) for rank in (0, 4, 5, 9998)] == [0, 2, None, 4999]
 
 
 def test_groups_are_all_ranks_the_ranks_of_a_node_and_one_rank_of_each_node():

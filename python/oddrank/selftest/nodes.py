@@ -1,7 +1,6 @@
 """Nodes: the rank that measures for each, and their names in sentences."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from oddrank.control.stages import RunState, nodes_of
 from oddrank.finding import Who, ranks_text
@@ -9,36 +8,16 @@ from oddrank.finding import Who, ranks_text
 _MOST_NAMED = 4
 
 
-@dataclass(frozen=True)
-class NodeLeaders:
-    """The ranks that measure for their nodes, as bits: short enough for a plan of 10,000 nodes."""
+def pack_leaders(ranks: Iterable[int]) -> str:
+    """Packs the ranks that measure for their nodes: short enough for a plan of 10,000 nodes."""
+    return f"{sum(1 << rank for rank in ranks):x}"
 
-    mask: int
 
-    @staticmethod
-    def of(run: RunState) -> "NodeLeaders":
-        return NodeLeaders.among(ranks[0] for ranks in nodes_of(run))
-
-    @staticmethod
-    def among(ranks: Iterable[int]) -> "NodeLeaders":
-        return NodeLeaders(sum(1 << rank for rank in ranks))
-
-    @staticmethod
-    def unpack(text: str) -> "NodeLeaders":
-        return NodeLeaders(int(text, 16))
-
-    def pack(self) -> str:
-        return f"{self.mask:x}"
-
-    def __contains__(self, rank: int) -> bool:
-        return bool(self.mask >> rank & 1)
-
-    def __len__(self) -> int:
-        return bin(self.mask).count("1")
-
-    def place(self, rank: int) -> int:
-        """Returns the index of the rank's node: 0, 1, ..."""
-        return bin(self.mask & ((1 << rank) - 1)).count("1")
+def leads(rank: int, leaders: str) -> int | None:
+    """Returns the number of the rank's node if it measures for it: 0, 1, ..., else None."""
+    mask = int(leaders, 16)
+    below = mask & ((1 << rank) - 1)
+    return bin(below).count("1") if mask >> rank & 1 else None
 
 
 def node_or_rank(run: RunState, ranks: Iterable[int]) -> Who:

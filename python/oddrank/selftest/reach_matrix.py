@@ -7,10 +7,9 @@ if the rest is well: else it is unclear which nodes are odd.
 """
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
 from random import Random
 from typing import Literal
 
@@ -84,87 +83,67 @@ class Judgement:
 
 
 class _Matrix:
-    """`rows`: the letters of each node."""
+    """Who tried whom, and the letter of it: node -> peer -> letter, and the other way round."""
 
     def __init__(self, rows: Sequence[str]) -> None:
-        self.rows, nodes, far = rows, len(rows), distances(len(rows))
-        self.out_of: list[dict[int, str]] = [{} for _ in rows]  # node -> those it does not reach
-        self.into: list[dict[int, str]] = [{} for _ in rows]  # node -> those that do not reach it
-        self.tried_out, self.tried_into = [len(far)] * nodes, [len(far)] * nodes
-        for node, row in enumerate(rows):
-            if row.count(CONNECTED) == len(far):
-                continue
-            for d, letter in zip(far, row, strict=True):
-                if letter == CONNECTED:
-                    continue
-                peer = (node + d) % nodes
-                if letter == NOT_TRIED:
-                    self.tried_out[node] -= 1
-                    self.tried_into[peer] -= 1
-                else:
-                    self.out_of[node][peer] = letter
-                    self.into[peer][node] = letter
+        nodes = len(rows)
+        self.out_of: list[dict[int, str]] = [
+            {peer: x for peer, x in zip(peers(node, nodes), row, strict=True) if x != NOT_TRIED}
+            for node, row in enumerate(rows)
+        ]
+        self.into: list[dict[int, str]] = [{} for _ in rows]
+        for node, tried in enumerate(self.out_of):
+            for peer, letter in tried.items():
+                self.into[peer][node] = letter
 
     def share(self, node: int) -> float:
         """Returns the share of its own attempts, or of those at it, that failed: the larger one.
 
         A single attempt does not count.
         """
-        ways = (self.out_of, self.tried_out), (self.into, self.tried_into)
-        return max(len(bad[node]) / tried[node] if tried[node] > 1 else 0.0 for bad, tried in ways)
+        shares = [0.0]
+        for way in (self.out_of[node], self.into[node]):
+            if len(way) > 1:
+                shares.append(1 - [*way.values()].count(CONNECTED) / len(way))
+        return max(shares)
 
     def describe(self, node: int) -> Node:
-        bad = [
-            len(self.out_of[node]) >= _MOST * max(self.tried_out[node], 1),
-            len(self.into[node]) >= _MOST * max(self.tried_into[node], 1),
-        ]
+        ways = self.out_of[node], self.into[node]
+        bad = [len(_failed(way)) >= _MOST * max(len(way), 1) for way in ways]
         how: How = "cut off" if all(bad) else "silent" if bad[0] else "deaf"
-        out = [(node, peer, letter) for peer, letter in self.out_of[node].items()]
-        into = [(peer, node, letter) for peer, letter in self.into[node].items()]
+        out = [(node, peer, letter) for peer, letter in _failed(ways[0]).items()]
+        into = [(peer, node, letter) for peer, letter in _failed(ways[1]).items()]
         shown = {"cut off": into + out, "silent": out, "deaf": into}[how]
-        tried = {"silent": self.tried_out[node], "deaf": self.tried_into[node]}
-        both_ways = self.tried_out[node] + self.tried_into[node]
-        return Node(node, how, tuple(shown), tried.get(how, both_ways))
+        tried = {"silent": len(ways[0]), "deaf": len(ways[1])}
+        return Node(node, how, tuple(shown), tried.get(how, sum(map(len, ways))))
 
     def take_out(self, node: int) -> set[int]:
         """Forgets all attempts by it and at it; returns the nodes whose share may have changed."""
-        met = set()
-        nodes = len(self.rows)
-        row = self.rows[node]
-        for d, letter in zip(distances(nodes), row, strict=True):
-            peer = (node + d) % nodes
-            if letter != NOT_TRIED:
-                self.tried_into[peer] -= 1
-                met.add(peer)
-            back = self.rows[peer][_opposite(nodes)[d]]
-            if back != NOT_TRIED:
-                self.tried_out[peer] -= 1
-                met.add(peer)
+        met = {*self.out_of[node], *self.into[node]}
+        for peer in met:
             self.into[peer].pop(node, None)
             self.out_of[peer].pop(node, None)
         self.out_of[node], self.into[node] = {}, {}
-        self.tried_out[node] = self.tried_into[node] = 0
         return met
 
-    def failures(self) -> Iterator[Failure]:
-        for node, failed in enumerate(self.out_of):
-            for peer, letter in failed.items():
-                yield node, peer, letter
+    def failures(self) -> list[Failure]:
+        return [
+            (node, peer, letter)
+            for node, tried in enumerate(self.out_of)
+            for peer, letter in _failed(tried).items()
+        ]
 
 
-@lru_cache(maxsize=4)
-def _opposite(nodes: int) -> dict[int, int]:
-    """Returns distance -> index of the way back in a peer's row."""
-    place = {d: number for number, d in enumerate(distances(nodes))}
-    return {d: place[nodes - d] for d in place}
+def _failed(tried: dict[int, str]) -> dict[int, str]:
+    return {peer: letter for peer, letter in tried.items() if letter != CONNECTED}
 
 
 def judge(rows: Sequence[str]) -> Judgement:
     """Judges a matrix. rows: the letters of each node."""
     nodes = len(rows)
     matrix = _Matrix(rows)
-    failed, tried = sum(map(len, matrix.out_of)), sum(matrix.tried_out)
-    first = tuple(islice(matrix.failures(), _LINKS))
+    failures = matrix.failures()
+    failed, tried, first = len(failures), sum(map(len, matrix.out_of)), tuple(failures[:_LINKS])
     if nodes > 2 and failed == tried:
         return Judgement((), (), failed > 0, False, first, failed, tried)
     odd = _odd_nodes(matrix)
@@ -181,12 +160,13 @@ def judge(rows: Sequence[str]) -> Judgement:
 def _odd_nodes(matrix: _Matrix) -> list[Node]:
     """Returns the odd nodes, taken out of the matrix one by one, the worst first."""
     odd: list[Node] = []
-    if len(matrix.rows) < 3:
+    nodes = len(matrix.out_of)
+    if nodes < 3:
         return odd
-    heap = [(-matrix.share(node), node) for node in range(len(matrix.rows))]
+    heap = [(-matrix.share(node), node) for node in range(nodes)]
     heapq.heapify(heap)
     gone: set[int] = set()
-    while heap and 3 * len(odd) <= len(matrix.rows):
+    while heap and 3 * len(odd) <= nodes:
         share, node = heapq.heappop(heap)
         if node in gone or -share != matrix.share(node):
             continue

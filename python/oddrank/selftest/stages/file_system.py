@@ -15,7 +15,7 @@ from oddrank.control.stages import Context, RunState, Stage
 from oddrank.finding import Evidence, Finding, Level, Row, Who
 from oddrank.machine import process_state, small_file
 from oddrank.selftest import Options
-from oddrank.selftest.nodes import NodeLeaders, by_lowest_rank, hosts
+from oddrank.selftest.nodes import by_lowest_rank, hosts, leads, pack_leaders
 
 NAME = "file_system"
 # An automounter or a failover takes seconds; longer waits hang jobs, too.
@@ -71,7 +71,7 @@ SLOW = Row(
 
 
 class Plan(TypedDict):
-    """ranks: NodeLeaders, packed. paths: those asked for. seconds: for all steps of one path."""
+    """ranks: by pack_leaders. paths: those asked for. seconds: for all steps of one path."""
 
     ranks: str
     paths: tuple[str, ...]
@@ -102,12 +102,11 @@ Result: TypeAlias = "dict[str, Tried] | None"
 
 def _measure(context: Context[Plan]) -> Result:
     params = context.parameters
-    ranks = NodeLeaders.unpack(params["ranks"])
-    rank = context.launch.rank
-    if rank not in ranks:
+    node = leads(context.launch.rank, params["ranks"])
+    if node is None:
         return None
     context.step("try the file systems")
-    time.sleep(min(_LONGEST_WAIT, ranks.place(rank) / _NODES_A_SECOND))
+    time.sleep(min(_LONGEST_WAIT, node / _NODES_A_SECOND))
     paths = _paths(params["paths"])
     host = re.sub(r"[^A-Za-z0-9.-]", "-", context.launch.host)[:64]
     name = f".oddrank-{host}-{os.geteuid()}"
@@ -299,10 +298,7 @@ def _next(seen: Tried, host: str | None) -> tuple[str, ...]:
 
 def stage(options: Options) -> Stage[Plan, Result, list[Finding]]:
     def make_plan(run: RunState) -> Plan:
-        return {
-            "ranks": NodeLeaders.of(run).pack(),
-            "paths": options.paths,
-            "seconds": _SECONDS,
-        }
+        leaders = pack_leaders(by_lowest_rank(run))
+        return {"ranks": leaders, "paths": options.paths, "seconds": _SECONDS}
 
     return Stage(NAME, _SECONDS + _LONGEST_WAIT + 5, _measure, _judge, make_plan)

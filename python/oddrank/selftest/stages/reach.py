@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, TypedDict
 
 from oddrank import _native
-from oddrank.control.stages import Context, RunState, Skip, Stage, nodes_of
+from oddrank.control.stages import Context, RunState, Skip, Stage
 from oddrank.finding import Evidence, Finding, Level, Row, Who
 from oddrank.machine import small_file
 from oddrank.selftest import Options, connections, reach_matrix
 from oddrank.selftest.connections import GLOO, NCCL, RENDEZVOUS, Listening, Place
-from oddrank.selftest.nodes import NodeLeaders, by_lowest_rank, hosts
+from oddrank.selftest.nodes import by_lowest_rank, hosts, leads, pack_leaders
 from oddrank.selftest.reach_matrix import Failure, Judgement, Link, Node
 
 _LISTEN_SECONDS, _TRY_SECONDS = 10, 20
@@ -198,7 +198,7 @@ def _same_addresses(network: Network, way: str) -> tuple[Evidence, ...]:
 
 
 def _listen(context: Context[str]) -> Listening | None:
-    if context.launch.rank not in NodeLeaders.unpack(context.parameters):
+    if leads(context.launch.rank, context.parameters) is None:
         return None
     context.step("listen on the interfaces of the job")
     known = connections.addresses()
@@ -237,9 +237,10 @@ def _ways(nodes: Mapping[int, Listening]) -> dict[str, list[Place]]:
 
 
 class Plan(TypedDict):
-    """ranks: NodeLeaders; places: by way and node; both packed."""
+    """ranks: by pack_leaders; nodes: how many; places: by way and node; both packed."""
 
     ranks: str
+    nodes: int
     ways: list[str]
     places: str
 
@@ -263,18 +264,17 @@ def _plan(run: RunState) -> Plan | Skip:
     while found:
         packed = connections.pack([*found.values()])
         if len(packed) <= _PLAN_BYTES:
-            who = NodeLeaders.among(nodes).pack()
-            return {"ranks": who, "ways": [*found], "places": packed}
+            who = pack_leaders(nodes)
+            return {"ranks": who, "nodes": len(nodes), "ways": [*found], "places": packed}
         found.popitem()
     return Skip("no interface to try, or too many nodes for one message")
 
 
 def _measure(context: Context[Plan]) -> Result:
     params = context.parameters
-    ranks = NodeLeaders.unpack(params["ranks"])
-    if context.launch.rank not in ranks:
+    own, nodes = leads(context.launch.rank, params["ranks"]), params["nodes"]
+    if own is None:
         return None
-    own, nodes = ranks.place(context.launch.rank), len(ranks)
     others = reach_matrix.peers(own, nodes)
     found = zip(params["ways"], connections.unpack(params["places"], nodes), strict=True)
     places = {way: [every[peer] if every[own] else None for peer in others] for way, every in found}
@@ -337,7 +337,8 @@ def _without_interface(network: Network) -> list[Finding]:
 
 def listen(options: Options) -> Stage[str, Listening | None, list[Finding]]:
     def make_plan(run: RunState) -> str | Skip:
-        return NodeLeaders.of(run).pack() if len(nodes_of(run)) > 1 else Skip("one node")
+        nodes = by_lowest_rank(run)
+        return pack_leaders(nodes) if len(nodes) > 1 else Skip("one node")
 
     return Stage("listen", _LISTEN_SECONDS, _listen, plan=make_plan, shown=False)
 
