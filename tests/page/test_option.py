@@ -166,17 +166,9 @@ def test_a_device_takes_several_reports(log):
     assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_without_a_whole_jinja2_it_says_what_to_install_and_why(log, tmp_path, golden):
-    lines = []
-    for number, (file, content) in enumerate((
-        ("sitecustomize.py", "import sys; sys.modules['jinja2'] = None\n"),
-        ("jinja2/__init__.py", "raise ImportError\n"),
-        ("jinja2/__init__.py", "raise RuntimeError('two\\nlines')\n"),
-    )):  # fmt: skip
-        packages = tmp_path / str(number)
-        (packages / file).parent.mkdir(parents=True)
-        (packages / file).write_text(content)
-        lines.append(refused("triage", log, "--html", tmp_path / "page.html",
-                             PYTHONPATH=str(packages)))  # fmt: skip
-        assert not (tmp_path / "page.html").exists()
-    golden("".join(lines))
+def test_without_jinja2_it_says_what_to_install(log, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['jinja2'] = None\n")
+    page = tmp_path / "page.html"
+    said = refused("triage", log, "--html", page, PYTHONPATH=str(tmp_path))
+    assert said == "oddrank: --html needs jinja2: pip install jinja2\n"
+    assert not page.exists()

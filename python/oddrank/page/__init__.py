@@ -6,9 +6,8 @@ them as text. The page's own policy lets a browser run nothing but this script.
 
 import base64
 import hashlib
-import importlib
+import importlib.util
 import json
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -101,19 +100,8 @@ def utc(seconds: float) -> str:
 
 def check() -> None:
     """Raises OddrankError if no page can be made. Call it before a command does its work."""
-    before = {*sys.modules}
-    try:
-        importlib.import_module("jinja2")
-    except Exception as error:  # a broken package raises anything
-        why = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(":")
-        raise OddrankError(
-            f"--html needs jinja2, which can't be imported ({why}): pip install jinja2"
-        ) from None
-    finally:
-        # The script of `run` finds in sys.modules what it has imported itself.
-        for name in {*sys.modules} - before:
-            if name.partition(".")[0] in ("jinja2", "markupsafe"):
-                del sys.modules[name]
+    if importlib.util.find_spec("jinja2") is None:
+        raise OddrankError("--html needs jinja2: pip install jinja2")
 
 
 def write(report: Report, parts: Parts, path: str) -> None:

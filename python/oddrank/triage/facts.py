@@ -378,13 +378,11 @@ class Trouble:
 
     kind: xid, sxid, gpu, nvlink, ib-flap, link-flap, network, pcie, ecc, mce, thermal, power, oom,
     hung-task, lockup, file-system, disk, node, boot; nccl (an error that NCCL reports), setting,
-    unreachable (a watcher gets no answer from a process); selftest, bench (a finding of oddrank's
-    own report).
-    fatal: jobs do not survive it. device: as users name it: GPU 0000:9b:00, ib6. ranks: of the job
-    that found it, perhaps another one: only host and device tie it to this job. whose: hardware, an
-    application's error (a consequence, never the cause of a stall), cleanup after another fault, or
-    a notice. count, time, last: how often, first and last. pids: of processes that it hit; pid: the
-    first of them.
+    unreachable (a watcher gets no answer from a process).
+    fatal: jobs do not survive it. device: as users name it: GPU 0000:9b:00, ib6. whose: hardware,
+    an application's error (a consequence, never the cause of a stall), cleanup after another fault,
+    or a notice. count, time, last: how often, first and last. pids: of processes that it hit; pid:
+    the first of them.
     """
 
     kind: str
@@ -400,7 +398,6 @@ class Trouble:
     last: float | None = None
     pids: tuple[int, ...] = ()
     whose: Whose = "hardware"
-    ranks: tuple[int, ...] = ()
     hits: tuple[int, ...] = ()
     """Ranks of this job whose device it is, as its own line says."""
     coarse: bool = False

@@ -20,7 +20,7 @@ from oddrank.triage.suspects import Point, Suspect
 
 RULE = "not-understood"
 # Kinds of files that show what ranks or machines do when all is well. The others tell of trouble.
-_SHOWS_HEALTH = frozenset({"records", "flight_recorder", "reports", "nvidia-smi", "collected",
+_SHOWS_HEALTH = frozenset({"records", "flight_recorder", "nvidia-smi", "collected",
                            "NCCL RAS", "Kubernetes"})  # fmt: skip
 _TRACEBACK = "Traceback (most recent"
 _LOUD_WORDS = ("rror", "ERROR", "atal", "FATAL", "died", "illed", "imed out", "imeout", "lost",

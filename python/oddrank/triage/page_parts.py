@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from oddrank.finding import fold
-from oddrank.page import Note, Parts, Table, utc
+from oddrank.page import Note, Parts, Table
 from oddrank.triage import leaves, timeline, tree, words
 from oddrank.triage.facts import Progress, ranks
 from oddrank.triage.suspects import Suspect
@@ -18,11 +18,10 @@ _MOST_EVENTS = 500
 def parts(view: View, suspects: Sequence[Suspect], jobs: int) -> Parts:
     """Returns the parts of the page for a judged view. jobs: the number of jobs it is of."""
     happened = timeline.timeline(view.facts)
-    events = timeline.lines(happened, _MOST_EVENTS) if happened else []
+    events = timeline.lines(happened, _MOST_EVENTS)
     if happened:
         zone = " (the line names no zone)" if happened[0].wall else ""
-        dated = timeline.over_hours(happened)
-        events.insert(0, f"{'times in UTC' if dated else f'+0 s is {utc(happened[0].time)}'}{zone}")
+        events.insert(0, f"times in UTC{zone}")
     if jobs > 1:  # ranks of several jobs have the same numbers
         told = f"The files tell of {jobs} jobs or moments, each judged alone."
         return Parts(no_ranks=f"{told} Give those of one to see its ranks.", events=events)

@@ -227,7 +227,7 @@ def explanation(triage: Triage) -> Iterator[str]:
     yield ""
     happened = timeline.lines(timeline.timeline(triage.view.facts))
     if happened:
-        yield "what happened, as far as clocks tell (~: the order to the line above is not sure)"
+        yield "what happened, in UTC (~: no clock tells the order to the line above)"
         yield from happened
         yield ""
 

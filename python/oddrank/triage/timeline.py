@@ -8,8 +8,7 @@ without a zone are hours off, perhaps: nothing orders them and those with one.
 import re
 import signal
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from oddrank.finding import group_name, ranks_text
@@ -45,7 +44,6 @@ LOST = re.compile(
     r"|[Ww]orker(?:Proc)?\w* (?:initialization failed|died|failed with error)|child failed"
     r"|RuntimeError: cancelled$"
 )
-_HOUR = 3600.0
 # Times without a zone may be so many seconds off.
 ZONES = 14 * 3600.0
 
@@ -83,12 +81,11 @@ def timeline(facts: Iterable[Fact]) -> list[Event]:
 
 
 def lines(events: Iterable[Event], most: int = 20) -> list[str]:
-    """Returns events as lines: seconds since the first one, who, what. `~`: its order is not sure.
+    """Returns events as lines: when in UTC, who, what. `~`: its order is not sure.
 
-    Of many, the first ones: the cause is among them. If they are over hours: times in UTC instead.
+    Of many, the first ones: the cause is among them.
     """
     events = list(events)
-    dated = over_hours(events)
     found = []
     for index, event in enumerate(events[:most]):
         before = events[index - 1] if index else None
@@ -97,20 +94,12 @@ def lines(events: Iterable[Event], most: int = 20) -> list[str]:
         name = ranks_text(event.ranks) if event.ranks else event.host or ""
         times = f" ({event.count} times)" if event.count > max(len(event.ranks), 1) else ""
         who = f"{name}: " if name else ""
-        when = f"{event.time - events[0].time:+9.3f} s"
-        if dated:
-            whole, thousandths = divmod(round(event.time * 1000), 1000)
-            day = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(whole))
-            when = f"{day}.{thousandths:03}"
-        found.append(f"{mark}{when}  {who}{event.text}{times}")
+        whole, thousandths = divmod(round(event.time * 1000), 1000)
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(whole))
+        found.append(f"{mark}{when}.{thousandths:03}  {who}{event.text}{times}")
     if len(events) > most:
         found.append(f"... and {len(events) - most} more")
     return found
-
-
-def over_hours(events: Sequence[Event]) -> bool:
-    """Returns whether events, the earliest first, are more than an hour apart."""
-    return bool(events) and events[-1].time - events[0].time > _HOUR
 
 
 def ordered(first: Event, second: Event) -> bool:
@@ -126,13 +115,6 @@ def ordered(first: Event, second: Event) -> bool:
 
 
 def _events(facts: Iterable[Fact]) -> Iterable[Event]:
-    facts = list(facts)
-    deaths = [fact for fact in facts if isinstance(fact, Death)]
-    said: dict[int | None, str] = defaultdict(str)
-    for death in deaths:
-        said[death.process.rank] += f"{death.text}\n"
-    own = [d for d in deaths if d.time is not None and not _of_a_peer(d)]
-    own.sort(key=lambda death: death.time or 0.0)
     for fact in facts:
         if isinstance(fact, Death) and fact.time is not None:
             yield _event(fact, fact.time, death_text(fact), fact.coarse)
@@ -140,8 +122,8 @@ def _events(facts: Iterable[Fact]) -> Iterable[Event]:
             call = next(iter(fact.open), None)
             what = f"{call.op} {call.seq}" if call is not None else "a call"
             of = f" of {group_name(title)}" if (title := fact.group.title) else ""
-            text = f"{_gave_up(fact, said, own)} {what}{of}"
-            yield _event(fact, fact.time, text)
+            how = "failed" if fact.failed else "timed out"
+            yield _event(fact, fact.time, f"{how} in {what}{of}")
             if call is not None and call.since is not None:
                 yield _event(fact, call.since, f"entered {what}")
         elif isinstance(fact, Stop) and fact.time is not None:
@@ -152,25 +134,6 @@ def _events(facts: Iterable[Fact]) -> Iterable[Event]:
             device = f"{fact.device}: " if fact.device else ""
             text = f"{device}{fact.text}"[:_MOST_TEXT]
             yield Event(fact.time, text, fact.source, fact.host, count=fact.count, wall=fact.coarse)
-
-
-def _of_a_peer(death: Death) -> bool:
-    """Returns whether a process ended because of another one."""
-    return bool(death.failed or WAITED.search(death.text) or LOST.search(death.text))
-
-
-def _gave_up(fact: Progress, said: Mapping[int | None, str], ends: Sequence[Death]) -> str:
-    """Returns how a call ended. A record knows that it failed, and not with which words.
-
-    said: the last words of ranks. ends: those by themselves, the earliest first.
-    """
-    rank = fact.process.rank
-    words = said.get(rank, "")
-    if not fact.failed or WAITED.search(words):
-        return "timed out in"
-    first = next((end for end in ends if end.process.rank != rank), None)
-    died = first is not None and (first.time or 0.0) <= (fact.time or 0.0)
-    return "lost a peer in" if died or LOST.search(words) else "gave up, or lost a peer, in"
 
 
 def _event(fact: Death | Progress, at: float, text: str, coarse: bool = False) -> Event:

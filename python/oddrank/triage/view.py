@@ -442,5 +442,3 @@ def _own_numbers(fact: Fact) -> Iterator[int]:
     elif isinstance(fact, Counts):
         yield from (rank for rank, _ in fact.counts)
         yield from (*fact.dead, *fact.silent, fact.size or 0)
-    elif isinstance(fact, Trouble):
-        yield from fact.ranks

@@ -17,7 +17,6 @@ from oddrank.triage.evidence import (
     nccl_ras,
     nvidia_smi,
     record,
-    reports,
     stacks,
     tracebacks,
     watchdog,
@@ -28,7 +27,7 @@ from oddrank.triage.facts import Fact
 KINDS = (
     awaited.KIND, collected.KIND, flight_recorder.KIND, kernel.KIND, kubernetes.KIND,
     kubernetes.TYPED, launcher.KIND, nccl_debug.KIND, nccl_ras.KIND, nvidia_smi.KIND, record.KIND,
-    reports.KIND, stacks.KIND, tracebacks.KIND, watchdog.KIND,
+    stacks.KIND, tracebacks.KIND, watchdog.KIND,
 )  # fmt: skip
 _MOST_STRANGE = 8
 _CORE = "a core is not read: give what `pystack core` or gdb's `thread apply all bt` say of it"
