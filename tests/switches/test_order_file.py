@@ -23,22 +23,6 @@ def folder(tmp_path):
     return tmp_path / "run17"
 
 
-def read(folder):
-    """Returns the last order that is not off; off if there is none."""
-    orders, errors = order_file.read(folder)
-    for error in errors.values():
-        raise error
-    said = [one for one in orders if one.word != "off"]
-    return said[-1] if said else order_file.Order()
-
-
-def words(folder):
-    """Returns what a job has to obey."""
-    orders, errors = order_file.read(folder)
-    assert not errors
-    return [one.word for one in order_file.standing(orders)]
-
-
 def write(folder, word):
     """Writes an order, at a time of its own: files of one tick of the clock have one time."""
     order_file.write(folder, word, "alice@login1")
@@ -67,30 +51,29 @@ def test_what_jobs_obey_after_a_history_of_orders_and_nothing_after_off(tmp_path
         order_file.prepare(folder)
         for step in filter(None, history.split("; ")):
             does(folder, step)
-        assert " ".join(words(folder)) == obeyed, history
+        assert order_file.read(folder).word == (obeyed or "off"), history
         write(folder, "off")
-        assert words(folder) == [], history
-        assert all((folder / name).exists() for name in ("order", "order-save"))
+        assert order_file.read(folder).word == "off", history
 
 
 def test_an_order_is_read_with_its_writer_and_time(folder):
     order_file.write(folder, "kill", "somebody-with-a-long-name@login1")
     order_file.write(folder, "off", "x")
     order_file.write(folder, "kill", "alice@login1")
-    assert str(read(folder)).startswith("kill (alice@login1, 20")
+    assert str(order_file.read(folder)).startswith("kill (alice@login1, 20")
     (folder / "order").write_bytes(b"kill by=\x1b[2Jmallory\n")
-    assert str(read(folder)).isprintable()
+    assert str(order_file.read(folder)).isprintable()
 
 
 def test_two_equal_orders_are_two_orders(folder):
     keys = set()
     for _ in range(2):
         order_file.write(folder, "save", "alice@login1")
-        keys.add(read(folder).key)
+        keys.add(order_file.read(folder).key)
     (folder / "order").write_text("kill\n")
     for at in (10**18, 10**18 + 1):
         os.utime(folder / "order", ns=(0, at))
-        keys |= {one.key for one in order_file.read(folder)[0] if one.word == "kill"}
+        keys.add(order_file.read(folder).key)
     assert len(keys) == 4
 
 
@@ -105,24 +88,20 @@ def test_who_reads_an_order_while_it_is_written_sees_the_old_one_or_the_new_one(
             seen.append(order_file.read(folder))
         return len(text)
 
-    write(folder, "kill")
     write(folder, "save")
     monkeypatch.setattr(os, "write", write_byte_by_byte)
     for word in ("save", "kill", "off"):
         before = order_file.read(folder)
         seen.clear()
         write(folder, word)
-        after = order_file.read(folder)
-        keys = {one.key for orders, _ in (before, after) for one in orders}
         assert len(seen) > 40
-        assert {one.key for orders, _ in seen for one in orders} <= keys, word
-        assert not any(errors for _, errors in (*seen, after)), word
+        assert set(seen) <= {before, order_file.read(folder)}, word
     assert not list(folder.rglob(".*"))
 
 
 def test_a_disk_without_room_keeps_the_old_order(folder, monkeypatch):
     write(folder, "kill")
-    before, real = read(folder), os.write
+    before, real = order_file.read(folder), os.write
 
     def write_half(file, text):
         if len(text) < 9:
@@ -132,22 +111,22 @@ def test_a_disk_without_room_keeps_the_old_order(folder, monkeypatch):
     monkeypatch.setattr(os, "write", write_half)
     with pytest.raises(OddrankError, match="No space left"):
         order_file.write(folder, "kill", "bob@login1")
-    assert order_file.read(folder)[0][-1] == before
+    assert order_file.read(folder) == before
     assert not list(folder.rglob(".*"))
 
 
 def test_those_who_may_change_an_order_but_not_its_folder_write_into_the_file(folder, monkeypatch):
     order_file.write(folder, "save", "somebody-with-a-long-name@login1")
-    inode = (folder / "order-save").stat().st_ino
+    inode = (folder / "order").stat().st_ino
 
     def refuses(path, target):
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(Path, "replace", refuses)
     order_file.write(folder, "save", "bob@x")
-    assert str(read(folder)).startswith("save (bob@x, ")
-    assert (folder / "order-save").stat().st_ino == inode
-    assert len((folder / "order-save").read_text().splitlines()) == 1
+    assert str(order_file.read(folder)).startswith("save (bob@x, ")
+    assert (folder / "order").stat().st_ino == inode
+    assert len((folder / "order").read_text().splitlines()) == 1
 
 
 def test_a_file_that_an_nfs_server_has_forgotten_is_opened_anew(folder, monkeypatch):
@@ -161,7 +140,7 @@ def test_a_file_that_an_nfs_server_has_forgotten_is_opened_anew(folder, monkeypa
         return real(file, length)
 
     monkeypatch.setattr(os, "read", forgets)
-    assert words(folder) == ["kill"]
+    assert order_file.read(folder).word == "kill"
 
 
 def test_what_is_refused(folder, tmp_path, golden):
@@ -181,39 +160,23 @@ def test_what_is_refused(folder, tmp_path, golden):
         "unknown": b"restart\n", "control characters": b"\x01\n\x02kill", "later lines": b"\n?",
     }.items():  # fmt: skip
         (folder / "order").write_bytes(content)
-        refuses(name, read, folder)
+        refuses(name, order_file.read, folder)
     file = folder / "order"
     for make in (os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)):
         file.unlink() if not file.is_dir() else file.rmdir()
         make(file)
-        refuses("no file", read, folder)
+        refuses("no file", order_file.read, folder)
         refuses("no file", order_file.write, folder, "kill", "alice@login1")
     file.unlink()
+    order_file.prepare(folder)
     order_file.write(folder, "kill", "alice@login1")
-    assert read(folder).word == "kill"
+    assert order_file.read(folder).word == "kill"
     for name in ("file", "missing/run17"):
         refuses(f"a job at {name}", order_file.prepare, tmp_path / name)
     for name in (".", "other"):
         refuses(f"an order at {name}", order_file.write, tmp_path / name, "kill", "alice")
     assert [one.name for one in (tmp_path / "other").iterdir()] == ["jobs"]
     golden("\n".join(said))
-
-
-def test_off_takes_back_all_orders_but_the_one_that_it_names(folder):
-    write(folder, "kill")
-    (folder / "order-save").unlink()
-    (folder / "order-save").mkdir()
-    with pytest.raises(OddrankError, match="order-save is no regular"):
-        write(folder, "off")
-    assert [one.word for one in order_file.read(folder)[0] if one.word != "off"] == []
-
-
-def test_an_order_that_can_t_be_read_hides_no_other_one(folder):
-    write(folder, "save")
-    (folder / "order").write_text("nonsense")
-    orders, errors = order_file.read(folder)
-    assert "save" in {one.word for one in orders}
-    assert list(errors) == ["order"]
 
 
 @pytest.mark.parametrize(("mode", "made"), [(0o2770, 0o660), (0o777, 0o664), (0o700, 0o600)])
@@ -224,7 +187,7 @@ def test_those_who_may_write_to_the_folder_may_write_orders_but_for_everybody(tm
     files = [one for one in tmp_path.rglob("*order*") if one.is_file()]
     assert {stat.S_IMODE(one.stat().st_mode) for one in files} == {made}
     assert stat.S_IMODE((tmp_path / "jobs").stat().st_mode) == mode
-    assert len(files) == 2
+    assert len(files) == 1
 
 
 def test_a_file_is_given_to_the_folder_s_group_and_by_root_to_its_owner(folder, monkeypatch):
@@ -239,7 +202,7 @@ def test_a_file_is_given_to_the_folder_s_group_and_by_root_to_its_owner(folder, 
         monkeypatch.setattr(os, "geteuid", lambda user=user: user)
         write(folder, "kill")
         assert given == [(owner, status.st_gid)]
-        assert words(folder) == ["kill"]
+        assert order_file.read(folder).word == "kill"
 
 
 def test_a_kill_that_is_written_while_a_job_makes_the_file_stays(tmp_path, monkeypatch):
@@ -253,7 +216,7 @@ def test_a_kill_that_is_written_while_a_job_makes_the_file_stays(tmp_path, monke
 
     monkeypatch.setattr(os, "fchmod", fchmod)
     order_file.prepare(tmp_path / "run17")
-    assert words(tmp_path / "run17") == ["kill"]
+    assert order_file.read(tmp_path / "run17").word == "kill"
 
 
 def test_jobs_report_side_by_side_and_hostile_reports_are_left_out(folder):
@@ -293,5 +256,5 @@ def test_a_file_system_that_hangs_ends_a_command_with_one_line(tmp_path, monkeyp
 
 def test_the_command_that_takes_an_order_back_is_quoted(tmp_path):
     folder = tmp_path / "Ann's run; ls"
-    text = order_file.refusal(folder, [order_file.Order("kill")])
+    text = order_file.refusal(folder, order_file.Order("kill"))
     assert shlex.split(text.rpartition(": ")[2]) == ["oddrank", "switch", "off", str(folder)]

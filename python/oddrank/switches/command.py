@@ -16,7 +16,7 @@ from oddrank.errors import OddrankError
 from oddrank.finding import duration
 from oddrank.report import envelope, write_json
 from oddrank.switches import order_file
-from oddrank.switches.order_file import KILL, SAVE, Order
+from oddrank.switches.order_file import KILL, OFF, SAVE, Order
 
 _EXAMPLES = """Tell all ranks of running jobs to save or end, at the same step.
 
@@ -57,9 +57,7 @@ def _orders(word: str, text: str) -> None:
     @_folder
     def write(folder: Path) -> None:
         order_file.in_time(folder, lambda: order_file.write(folder, word, _me()))
-        orders, reports = order_file.in_time(
-            folder, lambda: (order_file.read(folder)[0], order_file.reports(folder))
-        )
+        reports = order_file.in_time(folder, lambda: order_file.reports(folder))
         running = (one for one in reports if one.state != order_file.ENDED)
         living = [one for one in running if time.time() - one.seen < _LIVING_SECONDS]
         if living:
@@ -69,24 +67,22 @@ def _orders(word: str, text: str) -> None:
         else:
             text = f"No job watches {folder} now{_UNHEARD.get(word, '')}"
             render.line(f"{word} is written. {text}", sys.stdout)
-        for kill in (one for one in orders if one.word == KILL != word):
-            render.line(f"also in force: {kill}", sys.stdout)
         if living:
             render.line(f"next: oddrank switch status {shlex.quote(str(folder))}", sys.stdout)
 
 
 _orders("kill", "Make all ranks save, then end. Jobs that start later are refused, until `off`.")
 _orders("save", "Make all ranks save a checkpoint, and go on.")
-_orders("off", "Take back all orders: jobs may start again.")
+_orders("off", "Take the order back: jobs may start again.")
 
 
 @command.command()
 @_folder
 @json_option
 def status(folder: Path, json_path: str | None) -> None:
-    """Show the orders, and what the jobs that watch DIR do."""
+    """Show the order, and what the jobs that watch DIR do."""
     try:
-        orders = [one for one in _read(folder) if one.word != order_file.OFF]
+        order = _read(folder)
     except FileNotFoundError as error:
         raise OddrankError(
             f"{folder} is no switch: no job has watched it. Give the folder that the script gives"
@@ -94,12 +90,12 @@ def status(folder: Path, json_path: str | None) -> None:
         ) from error
     found = order_file.in_time(folder, lambda: order_file.reports(folder))
     if json_path is not None:
-        said = {"orders": [asdict(one) for one in orders], "jobs": [asdict(one) for one in found]}
+        orders = [] if order.word == OFF else [asdict(order)]
+        said = {"orders": orders, "jobs": [asdict(one) for one in found]}
         write_json(envelope("switch status", {}, said), json_path)
     if json_path == "-":
         return
-    for order in orders or [Order()]:
-        render.line(f"order: {order}", sys.stdout)
+    render.line(f"order: {OFF if order.word == OFF else order}", sys.stdout)
     rows = [(one.job, one.host, one.world, one.steps, one.state, _ago(one.seen)) for one in found]
     render.table(("job", "host", "ranks", "calls", "state", "seen"), rows, sys.stdout)
 
@@ -113,33 +109,28 @@ def check(folder: Path) -> int:
     compares the word: a Python that can't run this command exits with 1, too.
     """
     try:
-        orders = _read(folder)
+        order = _read(folder)
     except FileNotFoundError:
-        orders = []
+        order = Order()
         _may_be_made(folder)
-    why = order_file.refusal(folder.absolute(), orders)
+    why = order_file.refusal(folder.absolute(), order)
     if why:
         render.line(f"oddrank: {why}", sys.stderr)
     render.line(_REFUSED if why else _ALLOWED, sys.stdout)
     return 1 if why else 0
 
 
-def _read(folder: Path) -> list[Order]:
-    """Returns the orders, the oldest first. FileNotFoundError if no job has watched the folder."""
-    orders, errors = order_file.in_time(folder, lambda: order_file.read(folder))
-    missing = errors.get(order_file.ORDER)
-    if isinstance(missing, FileNotFoundError):  # the other files count without it
-        del errors[order_file.ORDER]
-        if not errors and not orders:
-            raise missing
-    for error in errors.values():
-        if isinstance(error, OddrankError):
-            raise error
+def _read(folder: Path) -> Order:
+    """Returns the order. FileNotFoundError if no job has watched the folder."""
+    try:
+        return order_file.in_time(folder, lambda: order_file.read(folder))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
         raise OddrankError(
             f"{folder} can't be read: {error.strerror or error}. Give the folder that the script"
             " gives oddrank.switch()"
         ) from error
-    return orders
 
 
 def _may_be_made(folder: Path) -> None:

@@ -1,12 +1,8 @@
-"""The folder of a switch: the orders that people write.
+"""The folder of a switch: the order that people write.
 
-An order is one line: a word, then its writer and time. `echo kill > DIR/order` is enough.
-
-  order         kill and off
-  order-save    so that a save takes back no kill of that second
-
-An order is written beside its file and then takes the file's place: a reader sees the old order or
-the new one, and nothing in between. The files always exist: an NFS client that opens a name whose
+It is one line of the file `order`: a word, then its writer and time. `echo kill > DIR/order` is
+enough. An order is written beside the file and then takes its place: a reader sees the old order or
+the new one, and nothing in between. The file always exists: an NFS client that opens a name whose
 file was replaced looks the name up again, but sees a new name only after up to a minute.
 """
 
@@ -19,7 +15,7 @@ import stat
 import string
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent import futures
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -34,9 +30,6 @@ WORDS = (KILL, SAVE, OFF)
 JOBS = "jobs"
 """The folder, in that of the switch, of the jobs' reports."""
 ORDER = "order"
-_SAVE_ORDER = f"{ORDER}-{SAVE}"
-_FILES = (ORDER, _SAVE_ORDER)
-_MOST_BYTES = 2048
 _OLD_SECONDS = 7 * 24 * 3600
 ANSWERS_SECONDS = 30.0
 """A file system that has not answered a command after so long is not waited for."""
@@ -46,15 +39,11 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Order:
-    """The order in a file. by: for people. at: ns, of the file. file: its name in the folder.
-
-    id: of the command that wrote it; "" if a shell did.
-    """
+    """An order. by: for people. at: ns, of the file. id: of the command; "" if a shell wrote it."""
 
     word: str = OFF
     by: str = ""
     at: int = 0
-    file: str = ORDER
     id: str = ""
 
     @property
@@ -64,7 +53,7 @@ class Order:
         The time of the file does not do for a command's order: files of one tick of the clock have
         one time.
         """
-        return f"{self.file} {self.by} {self.id or self.at}"
+        return f"{self.by} {self.id or self.at}"
 
     def __str__(self) -> str:
         """Returns the order as messages name it: kill (alice@login1, 2026-11-24T01:29:09Z)."""
@@ -81,9 +70,8 @@ def prepare(folder: Path) -> bool:
         is_new = not folder.is_dir()
         folder.mkdir(exist_ok=True)
         like = folder.stat()
-        for name in _FILES:
-            with suppress(FileExistsError):
-                _create(folder / name, b"", like)  # a word could replace an order of this moment
+        with suppress(FileExistsError):
+            _create(folder / ORDER, b"", like)  # a word could replace an order of this moment
         (folder / JOBS).mkdir(exist_ok=True)
         with suppress(OSError):  # another user's
             _share_folder(folder / JOBS, like)
@@ -134,51 +122,34 @@ def _share(made: int, like: os.stat_result, mode: int) -> None:
     os.fchmod(made, mode)
 
 
-def read(folder: Path) -> tuple[list[Order], dict[str, OSError | OddrankError]]:
-    """Returns the orders of all files, the oldest first, and the errors of those that have none.
+def read(folder: Path, *, again: bool = True) -> Order:
+    """Returns the order, `off` if the file is empty.
 
-    Errors have their file's name as key; that of `order` is a FileNotFoundError in a folder that no
-    job has watched. The other files may be missing.
+    OSError if it can't be read, FileNotFoundError in a folder that no job has watched;
+    OddrankError if it is no order.
     """
-    orders: list[Order] = []
-    errors: dict[str, OSError | OddrankError] = {}
-    # A kill comes last: whoever sees a save that was written after it sees the kill, too.
-    for name in reversed(_FILES):
-        try:
-            orders.append(_read(folder, name))
-        except (OSError, OddrankError) as error:
-            if name == ORDER or not isinstance(error, FileNotFoundError):
-                errors[name] = error
-    return sorted(reversed(orders), key=lambda one: one.at), errors
-
-
-def _read(folder: Path, name: str, *, again: bool = True) -> Order:
-    """Returns the order of one file, `off` of an empty one.
-
-    OSError if it can't be read; OddrankError if it is none.
-    """
-    path = folder / name
+    path = folder / ORDER
     file = _open(path, os.O_RDONLY)
     try:
         at = os.fstat(file).st_mtime_ns
         text = os.read(file, _MOST_BYTES).decode(errors="replace")
     except OSError as error:  # an NFS server forgets an open file that is replaced
         if error.errno == errno.ESTALE and again:
-            return _read(folder, name, again=False)
+            return read(folder, again=False)
         raise
     finally:
         os.close(file)
     line = text.partition("\n")[0]  # of a stranger: nothing in it may move a cursor
     words = "".join(one if one.isprintable() else " " for one in line).split()
     if not words and not text.strip("\0" + string.whitespace):
-        return Order(file=name)
+        return Order()
     word = words[0].lower() if words else ""
     if word not in WORDS:
         shown = words[0][:40] if words else text.strip()[:40]
         raise OddrankError(f"{path} says {shown!r}: it takes {', '.join(WORDS)}")
     said = dict(one.split("=", 1) for one in words[1:] if "=" in one)
     by = ", ".join(filter(None, (said.get("by"), said.get("at"))))
-    return Order(word, by, at, name, said.get("id", ""))
+    return Order(word, by, at, said.get("id", ""))
 
 
 def _open(path: Path, flags: int) -> int:
@@ -200,7 +171,7 @@ def _irregular(path: Path) -> OddrankError:
 
 
 def write(folder: Path, word: str, by: str) -> None:
-    """Writes an order; `off` takes all orders back.
+    """Writes an order in the place of the one before; a save takes no kill's.
 
     OddrankError if the folder is no switch, or can't be written.
     """
@@ -208,7 +179,7 @@ def write(folder: Path, word: str, by: str) -> None:
     text = f"{word} by={by} at={at} id={time.time_ns()}-{os.getpid()}\n".encode()
     try:
         like = folder.stat()
-        if not any(os.path.lexists(folder / name) for name in _FILES):
+        if not os.path.lexists(folder / ORDER):
             raise FileNotFoundError(folder)
     except FileNotFoundError as error:
         raise OddrankError(
@@ -217,16 +188,15 @@ def write(folder: Path, word: str, by: str) -> None:
         ) from error
     except OSError as error:
         raise _unwritable(folder, error) from error
-    errors: list[Exception] = []
-    for name in _FILES if word == OFF else (_SAVE_ORDER if word == SAVE else ORDER,):
-        try:
-            _replace(folder / name, text, like)
-        except OddrankError as error:
-            errors.append(error)
-        except OSError as error:
-            errors.append(_unwritable(folder / name, error))
-    if errors:  # after all others were taken back
-        raise errors[0]
+    before = Order()
+    with suppress(OSError, OddrankError):  # what is no order may be replaced
+        before = read(folder)
+    if word == SAVE and before.word == KILL:
+        raise OddrankError(f"{folder} says {before}: jobs save and end, and a save would undo that")
+    try:
+        _replace(folder / ORDER, text, like)
+    except OSError as error:
+        raise _unwritable(folder / ORDER, error) from error
 
 
 def _unwritable(path: Path, error: OSError) -> OddrankError:
@@ -255,21 +225,14 @@ def _replace(path: Path, text: bytes, like: os.stat_result) -> None:
             new.unlink()
 
 
-def standing(orders: Iterable[Order]) -> list[Order]:
-    """Returns which of the orders a job has to obey, the oldest first; a kill stands alone."""
-    found = [one for one in orders if one.word != OFF]
-    return [one for one in found if one.word == KILL][:1] or found
-
-
-def refusal(folder: Path, orders: Iterable[Order]) -> str:
-    """Returns why no job may start under these orders; "" if jobs may."""
-    for order in orders:
-        if order.word == KILL:
-            return (
-                f"the switch {folder} says {order}: no job may start. If it was for an earlier job:"
-                f" oddrank switch off {shlex.quote(str(folder))}"
-            )
-    return ""
+def refusal(folder: Path, order: Order) -> str:
+    """Returns why no job may start under this order; "" if jobs may."""
+    if order.word != KILL:
+        return ""
+    return (
+        f"the switch {folder} says {order}: no job may start. If it was for an earlier job:"
+        f" oddrank switch off {shlex.quote(str(folder))}"
+    )
 
 
 def _remove_old(folder: Path, names: str) -> None:

@@ -21,7 +21,7 @@ from oddrank.errors import OddrankError
 from oddrank.job_store import Poller
 from oddrank.switches import order_file
 from oddrank.switches.agreement import IDLE, Agreement, RefusedError, Root, Wanted
-from oddrank.switches.order_file import KILL, SAVE, JobReport, Order
+from oddrank.switches.order_file import KILL, OFF, SAVE, JobReport, Order
 from oddrank.switches.signals import Signals
 
 _READ_EVERY = 1.0
@@ -167,8 +167,10 @@ class Switch:
             return [Wanted(KILL, "kill (SIGTERM)", "signal kill", urgent=True)]
         if self._has_new_signal():
             return [Wanted(SAVE, "save (SIGUSR1)", f"signal save {self._saves}", urgent=True)]
-        orders = order_file.standing(self._folder.orders())
-        return [Wanted(one.word, str(one), one.key) for one in orders]
+        order = self._folder.order
+        # A save that was there before is for earlier jobs.
+        is_over = order.word == SAVE and order.key == self._folder.begun
+        return [] if order.word == OFF or is_over else [Wanted(order.word, str(order), order.key)]
 
     def _has_new_signal(self) -> bool:
         """Returns whether a signal orders a save that was not obeyed yet.
@@ -207,21 +209,21 @@ class Switch:
 class _Folder:
     """What rank 0 reads and writes: in a thread, as a file system may hang.
 
-    path: absolute.
+    path: absolute. order: as it could be read last. begun: the key of the first one; None: not yet.
     """
 
     def __init__(self, path: Path, switch: Switch) -> None:
         self.path = path.absolute()
         self._switch = switch
-        self._orders: dict[str, Order] = {}  # by file, as it could be read last
-        self._begun: frozenset[str] | None = None  # keys of the orders that were there before
+        self.order = Order()
+        self.begun: str | None = None
         self._first = threading.Event()
         self._lock = threading.Lock()  # guards the two below
         self._starts = True  # first() has not returned: the job can still be refused
         self._refusal = ""
         self._read_at = time.monotonic()
         self._is_silent = False
-        self._warned: set[str] = set()
+        self._warned = ""
         self._reported: tuple[float, str] = (-math.inf, "")
         self.poller = Poller("switch-file", self._turn, self._lost, self._last)
 
@@ -233,13 +235,6 @@ class _Folder:
             self._starts = False
             return self._refusal
 
-    def orders(self) -> list[Order]:
-        """Returns the orders, the oldest first, without those for earlier jobs."""
-        return [
-            one for one in sorted(self._orders.values(), key=lambda one: one.at)
-            if not (one.word == SAVE and one.key in (self._begun or ()))
-        ]  # fmt: skip
-
     def tell_silence(self) -> None:
         """Says once that the file system hangs, and once that it answers again."""
         silent = time.monotonic() - self._read_at > _FIRST_READ_SECONDS
@@ -249,7 +244,7 @@ class _Folder:
             self._switch._tell(hangs if silent else "the file system answers again")
 
     def _turn(self, woken: bytes) -> float:
-        if self._begun is None and order_file.prepare(self.path):
+        if self.begun is None and order_file.prepare(self.path):
             self._switch._tell("this folder is new: if it should not be, check the path")
         self._read()
         self._read_at = time.monotonic()
@@ -258,19 +253,17 @@ class _Folder:
         return _READ_EVERY
 
     def _read(self) -> None:
-        found, errors = order_file.read(self.path)
-        texts = {f"an order can't be read: {error}" for error in errors.values()}
-        if self._begun is None:
-            self._begun = frozenset(one.key for one in found)
-            why = "; ".join(sorted(texts)) or order_file.refusal(self.path, found)
-            self._refuse(why)
-        if not self._refusal:
-            for text in sorted(texts - self._warned):
-                self._switch._tell(text)
-        self._warned = texts
-        # A file that can't be read takes back nothing.
-        kept = {name: one for name, one in self._orders.items() if name in errors}
-        self._orders = kept | {one.file: one for one in found}
+        text = ""
+        try:
+            self.order = order_file.read(self.path)
+        except (OSError, OddrankError) as error:  # it takes back nothing
+            text = f"an order can't be read: {error}"
+        if self.begun is None:
+            self.begun = self.order.key
+            self._refuse(text or order_file.refusal(self.path, self.order))
+        if text not in ("", self._warned) and not self._refusal:
+            self._switch._tell(text)
+        self._warned = text
 
     def _refuse(self, why: str) -> bool:
         """Refuses the job. Returns False if it is too late for that."""
@@ -293,5 +286,5 @@ class _Folder:
         self._first.set()
 
     def _last(self) -> None:
-        if self._begun is not None and not self._refusal:
+        if self.begun is not None and not self._refusal:
             self._report(order_file.ENDED)
