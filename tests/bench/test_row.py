@@ -123,7 +123,7 @@ SETUP = {"torch": "2.11.0", "cuda": None, "driver": None, "settings": {}, "gpu":
 CONNECTED = {
     "gloo_interface": None, "nccl": None, "links": None,
 }  # fmt: skip
-HGX = {"nvlinks": 18, "nvlink_MBps": 26562, "pcie": 5, "pcie_width": 16, "fabric": ""}
+HGX = {"nvlinks": 18, "nvlink_MBps": 26562, "pcie": 5, "pcie_width": 16}
 
 
 def run_of(world, **connected):

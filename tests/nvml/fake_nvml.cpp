@@ -28,14 +28,6 @@ struct FieldValue {
   int type, result;
   unsigned long long value;
 };
-struct FabricInfo {
-  unsigned version;
-  unsigned char cluster[16];
-  int status;
-  unsigned clique;
-  unsigned char state;
-  unsigned health;
-};
 }  // namespace
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -114,7 +106,7 @@ EXPORT int nvmlDeviceGetMigMode(void*, unsigned* mode, unsigned* pending) {
   *pending = 0;
   return told("nvmlDeviceGetMigMode", mode);
 }
-#if defined(WITHOUT_FABRIC)  // an old driver's name for it
+#if defined(FORMER_NAMES)  // an old driver's name for it
 EXPORT int nvmlDeviceGetCurrentClocksThrottleReasons(void*, unsigned long long* reasons) {
 #else
 EXPORT int nvmlDeviceGetCurrentClocksEventReasons(void*, unsigned long long* reasons) {
@@ -128,7 +120,7 @@ struct Process {
   unsigned instances[2];
 };
 // FAKE_processes="1234 77": their pids.
-#if defined(WITHOUT_FABRIC)
+#if defined(FORMER_NAMES)
 EXPORT int nvmlDeviceGetComputeRunningProcesses_v2(void*, unsigned* count, Process* list) {
 #else
 EXPORT int nvmlDeviceGetComputeRunningProcesses_v3(void*, unsigned* count, Process* list) {
@@ -146,13 +138,3 @@ EXPORT int nvmlDeviceGetNvLinkErrorCounter(void*, unsigned link, unsigned counte
                                            unsigned long long* count) {
   return told("link_" + std::to_string(link) + "_" + std::to_string(counter), count);
 }
-#if !defined(WITHOUT_FABRIC)
-EXPORT int nvmlDeviceGetGpuFabricInfoV(void*, FabricInfo* info) {
-  if (info->version != (sizeof(FabricInfo) | 2U << 24U)) return 25;
-  std::memset(info->cluster, static_cast<int>(asked("FAKE_CLUSTER", 0)), sizeof info->cluster);
-  info->status = 0;
-  info->clique = asked("FAKE_CLIQUE", 0);
-  info->state = static_cast<unsigned char>(asked("FAKE_STATE", 3));
-  return 0;
-}
-#endif

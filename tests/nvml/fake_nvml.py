@@ -17,9 +17,9 @@ _ASK = texts(__file__)["ask"]
 
 
 def build(folder: Path, *, old: bool = False) -> str:
-    """The library's file. old: of a driver without fabrics, and with the former names."""
+    """The library's file. old: of a driver with the former names."""
     library = folder / "libnvidia-ml.so.1"
-    flags = ["-DWITHOUT_FABRIC"] if old else []
+    flags = ["-DFORMER_NAMES"] if old else []
     source = Path(__file__).with_name("fake_nvml.cpp")
     command = [os.environ.get("CXX", "c++"), "-shared", "-fPIC", *flags, source, "-o", library]
     subprocess.run(command, check=True)

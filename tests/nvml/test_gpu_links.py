@@ -9,7 +9,7 @@ from oddrank.machine import nvml
 
 pytestmark = pytest.mark.xdist_group("nvml")  # the fakes are built once
 
-HGX = {"nvlinks": 18, "nvlink_MBps": 26562, "pcie": 5, "pcie_width": 16, "fabric": ""}
+HGX = {"nvlinks": 18, "nvlink_MBps": 26562, "pcie": 5, "pcie_width": 16}
 
 
 def ask(library, uuid="GPU-fake", **fake):
@@ -17,19 +17,15 @@ def ask(library, uuid="GPU-fake", **fake):
     return fake_nvml.ask("gpu_links", library, uuid, **environ)
 
 
-# What the driver says of links, PCIe and fabric -> what differs from HGX.
+# What the driver says of links and PCIe -> what differs from HGX.
 TOLD = (
     ({"links": 18}, {}), ({"links": 18, "down": 2}, {"nvlinks": 16}),
     ({"links": 18, "gap": 0}, {"nvlinks": 17}),
     ({"width": 8}, {"nvlinks": 0, "nvlink_MBps": 0, "pcie_width": 8}),
-    # A fabric is the same text on all GPUs of its clique; not if it is not registered yet.
-    ({"links": 18, "cluster": 7, "clique": 3}, {"fabric": "07" * 16 + ".3"}),
-    ({"links": 18, "cluster": 7, "clique": 4}, {"fabric": "07" * 16 + ".4"}),
-    ({"links": 18, "cluster": 0}, {}), ({"links": 18, "cluster": 7, "state": 2}, {}),
 )  # fmt: skip
 
 
-def test_what_the_driver_tells_of_links_pcie_and_fabrics(fakes, golden):
+def test_what_the_driver_tells_of_links_and_pcie(fakes, golden):
     for fake, differs in TOLD:
         assert ask(fakes["new"], **fake) == HGX | differs, fake
     assert ask(fakes["old"], links=18) == HGX

@@ -78,17 +78,25 @@ def _all_rows(data: Facts) -> Iterator[Row]:
     for name, part in data["parts"].items():
         yield _part_row(name, part)
     yield _torch_row(data["torch"])
-    if "collectives" in data["torch"]:
-        yield _collectives_row(data["torch"]["collectives"])
+    if (recorder := data["torch"].get("collectives")) is not None:
+        how = f"recorded by {recorder}" if recorder else "not recorded: see _torch"
+        how = "recorded by torch's own hooks, without _torch" if recorder == "hooks" else how
+        yield "collectives", "ok" if recorder else "missing", how
     if rocm := data["torch"].get("rocm"):
         yield "ROCm", "missing", f"torch is built for ROCm {rocm}: {_NO_ROCM}"
     build = data["parts"]["_cuda"].get("build", {})
     yield from _cuda_rows(data["cuda"], build.get("architectures", ""))
-    yield _nccl_row(data["nccl"])
-    if data["nccl"].get("warning"):
-        yield "NCCL", "warning", data["nccl"]["warning"]
+    nccl = data["nccl"]
+    if problem := nccl.get("problem"):
+        yield "NCCL", "missing", problem
+    else:
+        yield "NCCL", "ok", f"{nccl['version_text']}, {nccl['path']} ({nccl['source']})"
+    if warning := nccl.get("warning"):
+        yield "NCCL", "warning", warning
     yield from _launch_rows(data["launch"])
-    yield _files_row(data["files"])
+    lock, problem = data["files"]["lock"], data["files"]["problem"]
+    place = f"{lock} is used" if lock else "lines of other processes may mix in"
+    yield "lock file", "warning" if problem else "ok", f"{problem}; {place}" if problem else lock
 
 
 def _part_row(name: str, part: Facts) -> Row:
@@ -121,14 +129,6 @@ def _torch_row(torch: Facts) -> Row:
     return "torch", "ok", f"{known}, {cuda}, backends {backends}, {took}, {torch['folder']}"
 
 
-def _collectives_row(recorder: str) -> Row:
-    if recorder == "hooks":
-        return "collectives", "ok", "recorded by torch's own hooks, without _torch"
-    if recorder:
-        return "collectives", "ok", f"recorded by {recorder}"
-    return "collectives", "missing", "not recorded: see _torch"
-
-
 def _cuda_rows(cuda: Facts, architectures: str) -> Iterator[Row]:
     problem = cuda.get("problem", "")
     if "runtime" in cuda:
@@ -154,12 +154,6 @@ def _cuda_rows(cuda: Facts, architectures: str) -> Iterator[Row]:
             yield f"GPU {gpu['index']}", "ok", said
 
 
-def _nccl_row(nccl: Facts) -> Row:
-    if nccl.get("problem"):
-        return "NCCL", "missing", nccl["problem"]
-    return "NCCL", "ok", f"{nccl['version_text']}, {nccl['path']} ({nccl['source']})"
-
-
 def _launch_rows(me: Facts) -> Iterator[Row]:
     if "problem" in me:
         yield "launcher", "wrong", me["problem"]
@@ -177,13 +171,6 @@ def _launch_rows(me: Facts) -> Iterator[Row]:
         )
     else:
         yield "job folder", "ok", me["folder"]
-
-
-def _files_row(files: Facts) -> Row:
-    if not files["problem"]:
-        return "lock file", "ok", files["lock"]
-    place = f"{files['lock']} is used" if files["lock"] else "lines of other processes may mix in"
-    return "lock file", "warning", f"{files['problem']}; {place}"
 
 
 def _dotted(version: list[int]) -> str:

@@ -238,20 +238,14 @@ def _master(row: Launcher, environ: Environ, *, one_host: bool) -> tuple[str, in
         return None
     port = number(environ, "MASTER_PORT")
     if port is None:
-        return host, _derived_port(row, environ) if first or one_host else _DEFAULT_PORT
+        # Ranks that were started by hand may have different parents: they take torch's port.
+        if row.relabels or not (first or one_host):
+            return host, _DEFAULT_PORT
+        # From the job's name, 20000-29999: below the ports of Linux's clients.
+        return host, 20000 + zlib.crc32(job.job_name(environ).encode()) % 10000
     if not 0 < port[1] < 65536:
         raise LaunchError(f"{say(port)} is no port: set it to a number from 1 to 65535")
     return host, port[1]
-
-
-def _derived_port(row: Launcher, environ: Environ) -> int:
-    """Derives a port of 20000-29999 from the job's name: below the ports of Linux's clients.
-
-    Ranks that were started by hand may have different parents: they take torch's port.
-    """
-    if row.relabels:
-        return _DEFAULT_PORT
-    return 20000 + zlib.crc32(job.job_name(environ).encode()) % 10000
 
 
 def _is_here(host: str) -> bool:

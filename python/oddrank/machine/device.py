@@ -133,7 +133,9 @@ def usable_bytes(device: str, launch: "Launch") -> float:
 
 def free_host_memory() -> float:
     """Returns the bytes that the kernel calls available, within the cgroup's limit."""
-    return min(_available(), free_in_cgroups())
+    with open("/proc/meminfo", encoding="ascii") as file:
+        kib = next((line.split()[1] for line in file if line.startswith("MemAvailable:")), "inf")
+    return min(float(kib) * 1024, free_in_cgroups())
 
 
 def free_in_cgroups(proc: str = _PROC, root: str = _ROOT) -> float:
@@ -176,14 +178,6 @@ def cgroup_cpus(proc: str = _PROC, root: str = _ROOT) -> float | None:
         if quota.isdigit() and period.isdigit() and int(period):
             shares.append(int(quota) / int(period))
     return round(min(shares), 3) if shares else None
-
-
-def _available() -> float:
-    with open("/proc/meminfo", encoding="ascii") as file:
-        for line in file:
-            if line.startswith("MemAvailable:"):
-                return float(line.split()[1]) * 1024
-    return float("inf")
 
 
 def cgroups(controller: str, proc: str, root: str) -> list[tuple[str, bool]]:

@@ -6,7 +6,7 @@ layout. ctypes releases the GIL in each call.
 
 import ctypes
 from collections.abc import Mapping
-from ctypes import byref, c_int, c_longlong, c_ubyte, c_uint, c_ulonglong, c_void_p
+from ctypes import byref, c_int, c_longlong, c_uint, c_ulonglong, c_void_p
 from typing import Any
 
 from oddrank.errors import OddrankError
@@ -60,7 +60,6 @@ _LINK_FIELDS = {
     "discarded": 212, "recovery_failed": 214, "link_recovery": 215, "effective_errors": 219,
 }  # fmt: skip
 _SPEED_OF_NVLINKS = 90  # NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON
-_REGISTERED = 3  # NVML_GPU_FABRIC_STATE_COMPLETED
 
 
 class _Value(ctypes.Union):
@@ -78,13 +77,6 @@ class _Process(ctypes.Structure):  # nvmlProcessInfo_v2_t
     _fields_ = (
         ("pid", c_uint), ("memory", c_ulonglong), ("gpu_instance", c_uint),
         ("compute_instance", c_uint),
-    )  # fmt: skip
-
-
-class _Fabric(ctypes.Structure):  # nvmlGpuFabricInfo_v2_t
-    _fields_ = (
-        ("version", c_uint), ("cluster", c_ubyte * 16), ("status", c_int), ("clique", c_uint),
-        ("state", c_ubyte), ("health", c_uint),
     )  # fmt: skip
 
 
@@ -259,9 +251,8 @@ def gpu_links(uuid: str, library: str = LIBRARY) -> dict[str, Any]:
     """Returns the links of the GPU "GPU-..." to other GPUs and to the host; a MIG slice is no GPU.
 
     nvlinks: active ones; nvlink_MBps: of each, one way; pcie: the newest generation that GPU and
-    host share; pcie_width: lanes in use. 0 if there is none, or the driver does not tell. fabric:
-    names the NVLink switch fabric and its clique, the same text on all its GPUs, on any host; "" if
-    the GPU belongs to no fabric that spans hosts. Errors: as gpu_health's.
+    host share; pcie_width: lanes in use. 0 if there is none, or the driver does not tell.
+    Errors: as gpu_health's.
     """
     with _Nvml(library) as nvml:
         device = c_void_p()
@@ -279,13 +270,4 @@ def gpu_links(uuid: str, library: str = LIBRARY) -> dict[str, Any]:
             "pcie_width": nvml.number(device, "nvmlDeviceGetCurrPcieLinkWidth"),
         }
         numbers = {name: value if told == _SUCCESS else 0 for name, (told, value) in known.items()}
-        return {"nvlinks": active, **numbers, "fabric": _fabric(nvml, device)}
-
-
-def _fabric(nvml: _Nvml, device: c_void_p) -> str:
-    info = _Fabric(version=ctypes.sizeof(_Fabric) | 2 << 24)
-    told = nvml.call("nvmlDeviceGetGpuFabricInfoV", device, byref(info))
-    cluster = bytes(info.cluster)
-    # The cluster is zero if the switches join no other host (NCCL reads it so, too).
-    joined = told == _SUCCESS and info.state == _REGISTERED and info.status == _SUCCESS
-    return f"{cluster.hex()}.{info.clique}" if joined and any(cluster) else ""
+        return {"nvlinks": active, **numbers}

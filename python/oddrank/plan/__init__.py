@@ -25,18 +25,7 @@ from oddrank.plan.formulas import (
 )
 
 __all__ = [
-    "ADAM",
-    "GPUS",
-    "activation_memory",
-    "bubble",
-    "daly_interval",
-    "data_parallel",
-    "flops",
-    "lost_share",
-    "microbatches",
-    "parameters",
-    "peak",
-    "state_memory",
-    "utilization",
+    "ADAM", "GPUS", "activation_memory", "bubble", "daly_interval", "data_parallel", "flops",
+    "lost_share", "microbatches", "parameters", "peak", "state_memory", "utilization",
     "young_interval",
-]
+]  # fmt: skip

@@ -306,15 +306,10 @@ def _shm_writable(here: Here) -> bool:
 
 def _limit(name: str, number: int) -> Fact:
     """Makes the fact "soft/hard" of a resource limit, with ulimit's word for infinity."""
-
-    def read(here: Here) -> str:
-        return "/".join(_said(value) for value in resource.getrlimit(number))
-
-    return Fact(name, read, "odd")
-
-
-def _said(value: int) -> str:
-    return "unlimited" if value == resource.RLIM_INFINITY else str(value)
+    words = {resource.RLIM_INFINITY: "unlimited"}
+    return Fact(
+        name, lambda here: "/".join(words.get(n, str(n)) for n in resource.getrlimit(number)), "odd"
+    )
 
 
 LIMIT_FACTS = (
@@ -406,26 +401,18 @@ def cards(here: Here, root: Path = _NET) -> str | None:
 
 def _card_speed(folder: Path) -> str:
     text = small_file(folder / "speed")  # in Mb/s
-    return (
-        f"{int(text) / 1000:g} Gb/s" if re.fullmatch(r"[0-9]{1,9}", text) else "speed not readable"
-    )
+    known = re.fullmatch(r"[0-9]{1,9}", text)
+    return f"{int(text) / 1000:g} Gb/s" if known else "speed not readable"
 
 
 def ports(here: Here, root: Path = _INFINIBAND) -> dict[str, str]:
     """Returns RDMA port -> its link: mlx5_0/1 -> ACTIVE, 400 Gb/sec (4X NDR), InfiniBand."""
-    return {
-        f"{port.parents[1].name}/{port.name}": ", ".join(
-            filter(
-                None,
-                (_port_state(port), small_file(port / "rate"), small_file(port / "link_layer")),
-            )
-        )
-        for port in root.glob("*/ports/*")
-    }
-
-
-def _port_state(port: Path) -> str:
-    return (port / "state").read_text(encoding="ascii", errors="replace").rpartition(":")[2].strip()
+    found = {}
+    for port in root.glob("*/ports/*"):
+        state = (port / "state").read_text(encoding="ascii", errors="replace").rpartition(":")[2]
+        told = state.strip(), small_file(port / "rate"), small_file(port / "link_layer")
+        found[f"{port.parents[1].name}/{port.name}"] = ", ".join(filter(None, told))
+    return found
 
 
 NETWORK_FACTS = (

@@ -209,17 +209,17 @@ def _data_of_facts(run: RunState) -> tuple[dict[str, Any], dict[int, dict[str, A
 
 def _data_of_nodes(outcome: Outcome) -> list[dict[str, Any]]:
     """Returns the nodes by lowest rank. joined_s: seconds until the node's last rank had joined."""
-    found = []
-    for node in nodes_of(outcome.run):
-        came = [outcome.joined[rank] for rank in node if rank in outcome.joined]
-        found.append(
-            {
-                "host": outcome.run.states[node[0]].host or None,
-                "ranks": fold(node),
-                "joined_s": round(max(came), 3) if len(came) == len(node) else None,
-            }
-        )
-    return found
+    run, joined = outcome.run, outcome.joined
+    return [
+        {
+            "host": run.states[node[0]].host or None,
+            "ranks": fold(node),
+            "joined_s": round(max(map(joined.__getitem__, node)), 3)
+            if joined.keys() >= {*node}
+            else None,
+        }
+        for node in nodes_of(run)
+    ]
 
 
 def _data_of_ranks(outcome: Outcome, own: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -229,7 +229,6 @@ def _data_of_ranks(outcome: Outcome, own: Mapping[int, Mapping[str, Any]]) -> li
     found = []
     for rank, state in sorted(run.states.items()):
         came = state.contact != "never"
-        local = state.local_rank if came else None
         metrics = {
             stage: results[rank]
             for stage, results in run.results.items()
@@ -242,7 +241,7 @@ def _data_of_ranks(outcome: Outcome, own: Mapping[int, Mapping[str, Any]]) -> li
                 "rank": rank,
                 "host": state.host or None,
                 "node": number[rank] if came else None,
-                "local_rank": local,
+                "local_rank": state.local_rank if came else None,
                 "device": run.device_of(rank) if run.device == "GPU" else run.device or None,
                 "metrics": metrics,
             }
