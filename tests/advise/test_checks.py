@@ -6,7 +6,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oddrank.advise import checks, findings
+from oddrank.advise import checks
 from oddrank.advise.checks import Process
 from oddrank.advise.variables import TABLE
 from oddrank.run.collect.sources import SHOWN
@@ -20,7 +20,7 @@ FINE = {"OMP_NUM_THREADS": "8"}
 def causes(variables=None, **place):
     place = {k: tuple(v) if isinstance(v, list) else v for k, v in place.items()}
     process = Process({**FINE, **(variables or {})}, **{**JOB, **place})
-    return [hit.cause for hit in checks.judge(process)]
+    return [one.cause for one in checks.judge(process)]
 
 
 BAD = [(row[0], *map(json.loads, row[1:])) for row in rows(__file__, "bad")]
@@ -37,7 +37,7 @@ def test_a_bad_combination_is_found_once_and_alone_and_its_good_neighbour_is_not
 def test_unset_threads_hurt_unless_each_rank_is_bound_to_its_processors():
     for bound_to, found in ((64, ["threads-unset"]), (8, [])):
         process = Process({}, **{**JOB, "processors": bound_to})
-        assert [hit.cause for hit in checks.judge(process)] == found
+        assert [one.cause for one in checks.judge(process)] == found
 
 
 def test_impossible_values_are_told_with_those_that_are_possible_and_threads_with_what_fits(golden):
@@ -50,8 +50,7 @@ def test_impossible_values_are_told_with_those_that_are_possible_and_threads_wit
     ):  # fmt: skip
         name, value = line.split("=")
         many = JOB if value == "16" else place
-        (hit,) = checks.judge(Process({"OMP_NUM_THREADS": "1", name: value}, **many))
-        told = findings.finding(hit)
+        (told,) = checks.judge(Process({"OMP_NUM_THREADS": "1", name: value}, **many))
         assert value == "16" or told.evidence[-1].source == TABLE[name].source
         said += [line, f"  {told.what}", *(f"  {command}" for command in told.next)]
     golden("\n".join(said))
@@ -70,16 +69,16 @@ def test_a_variable_takes_its_default_and_values_that_its_meaning_names():
     st.dictionaries(st.sampled_from(sorted(TABLE)), st.none() | st.text(max_size=12), max_size=8),
     st.integers(1, 4096),
 )
-def test_every_check_takes_any_value_and_every_hit_has_words(variables, world):
+def test_every_check_takes_any_value_and_every_finding_has_words(variables, world):
     process = Process(variables, world=world, local_world=min(world, 8),
                       devices=("mlx5_0",), torch=(2, 7))  # fmt: skip
-    for hit in checks.judge(process):
-        assert findings.finding(hit).what
+    for finding in checks.judge(process):
+        assert finding.what
 
 
 @given(st.sampled_from(sorted(TABLE)), st.text("SECRET", min_size=12, max_size=20))
 def test_no_sentence_has_a_value_that_may_be_a_secret(name, value):
     if name in SHOWN:
         return
-    for hit in checks.judge(Process({name: value}, **JOB)):
-        assert value not in str(findings.finding(hit))
+    for finding in checks.judge(Process({name: value}, **JOB)):
+        assert value not in str(finding)

@@ -2,7 +2,7 @@
 
 import re
 
-from oddrank.advise import checks, findings
+from oddrank.advise import checks
 from oddrank.advise.variables import FAMILIES, KNOWN, TABLE
 from oddrank.machine.settings import SETTINGS
 
@@ -38,7 +38,7 @@ def test_checks_name_known_variables():
 
 
 def test_every_cause_has_a_source_and_something_to_type():
-    for cause in findings.CAUSES.values():
+    for cause in checks.CAUSES.values():
         assert cause.source
         assert cause.why
         assert all(re.match(r"export |unset |oddrank ", command) for command in cause.next)

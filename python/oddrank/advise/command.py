@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from oddrank import launch, render
-from oddrank.advise import checks, findings
+from oddrank.advise import checks
 from oddrank.advise.checks import Process
 from oddrank.advise.variables import TABLE
 from oddrank.cli import fail_on_option, json_option
@@ -19,7 +19,7 @@ _MOST_VALUE = 24  # characters in the table; the JSON has all
 
 def _report(process: Process) -> Report:
     rows = [_row(name, value) for name, value in process.variables.items()]
-    found = [findings.finding(hit) for hit in checks.judge(process)]
+    found = checks.judge(process)
     are = "variable is" if len(rows) == 1 else "variables are"
     why = f"{len(rows)} {are} set of NCCL, torch, CUDA and their kin, none known to hurt"
     return Report.of("advise", {}, {"variables": rows}, found, complete=True,

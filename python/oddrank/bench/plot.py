@@ -32,9 +32,6 @@ class Picture(NamedTuple):
     common: str
     bandwidth: str
 
-    def rate_of(self, row: Row) -> float | None:
-        return row.busbw_GBps if self.bandwidth == "busbw" else row.algbw_GBps
-
 
 def collect(runs: Sequence[Saved], only: Sequence[str] = ()) -> Picture:
     """Collects the rows to draw: those with a size and a time.
@@ -155,7 +152,7 @@ def _draw_curve(
 ) -> Any:
     """Draws both lines and returns that of the times. p99 is a dotted line: bands of several curves
     would blend into colours that no legend has."""
-    rates = [(row, rate) for row in curve if (rate := picture.rate_of(row))]
+    rates = [(row, rate) for row in curve if (rate := getattr(row, f"{picture.bandwidth}_GBps"))]
     times = [(row, row.mean_us) for row in curve if row.mean_us]
     left.plot([row.bytes for row, _ in rates], [rate for _, rate in rates], **style)
     sizes = [row.bytes for row, _ in times]

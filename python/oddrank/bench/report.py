@@ -34,13 +34,21 @@ def of_sweep(
     if outcome.error and not rows:
         raise outcome.error
     if outcome.complete and not outcome.findings and all(row.median_us is None for row in rows):
-        raise OddrankError(_nothing(rows))
+        known = (sweep.ADVICE[row.reason] for row in rows if row.reason in sweep.ADVICE)
+        raise OddrankError(
+            f"none of {len(rows)} cases could be measured: {_reasons(rows)}; {next(known, _OTHERS)}"
+        )
     with_data = [row for row in rows if row.bytes]
+    # Only barriers ran, which show no value and no bandwidth.
     unseen = bool(with_data) and all(row.median_us is None for row in with_data)
-    why = outcome.why or (_unseen(with_data) if unseen else "")
+    why = outcome.why
+    if unseen and not why:
+        cases = "the 1 case" if len(with_data) == 1 else f"all {len(with_data)} cases"
+        why = f"skipped {cases} with data, measured only barrier: {_reasons(with_data)}"
     outcome.findings += split.slow_group(run, rows)
     well = not outcome.findings and not unseen
-    arrived = arrivals.of(run)
+    arrived, ranks = arrivals.of(run), devices_of(run).values()
+    idle = any(rank["transport"] == "gloo" for rank in connected_of(run).values())
     return Report.of(
         "bench",
         launch.as_world(),
@@ -49,7 +57,8 @@ def of_sweep(
             "not_measured": [first.name for first in firsts if first.index not in measured],
             "seconds": sum(outcome.seconds.get(one_pass.name, 0.0) for one_pass in passes),
             "arrival": _arrival_data(arrived),
-            "devices": _devices(run),
+            # Over gloo all use the CPU, even if they have GPUs.
+            "devices": dict(Counter("CPU" if idle else one["gpu"] or "CPU" for one in ranks)),
             "setup": _setup(run),
         },
         outcome.findings,
@@ -59,17 +68,8 @@ def of_sweep(
     )
 
 
-def _unseen(rows: Sequence[Row]) -> str:
-    """Says why there is no verdict: only barriers ran, which show no value and no bandwidth."""
-    reasons = sorted({row.reason or "no reason known" for row in rows})
-    cases = "the 1 case" if len(rows) == 1 else f"all {len(rows)} cases"
-    return f"skipped {cases} with data, measured only barrier: {'; '.join(reasons)[:300]}"
-
-
-def _nothing(rows: Sequence[Row]) -> str:
-    reasons = sorted({row.reason or "no reason known" for row in rows})
-    advice = next((sweep.ADVICE[reason] for reason in reasons if reason in sweep.ADVICE), _OTHERS)
-    return f"none of {len(rows)} cases could be measured: {'; '.join(reasons)[:300]}; {advice}"
+def _reasons(rows: Sequence[Row]) -> str:
+    return "; ".join(sorted({row.reason or "no reason known" for row in rows}))[:300]
 
 
 def _measured(rows: Sequence[Row], arrived: dict[int, Any], launch: Launch, *, well: bool) -> str:
@@ -110,13 +110,6 @@ def _arrival_data(arrived: dict[int, Any]) -> dict[str, Any] | None:
         "clock_error_us": round(max(a.error for a in arrived.values()), 2),
         "smallest_effect_us": arrivals.smallest_effect(arrived),
     }
-
-
-def _devices(run: RunState) -> dict[str, int]:
-    """Returns device name -> number of ranks. Over gloo all use the CPU, even if they have GPUs."""
-    idle = any(rank["transport"] == "gloo" for rank in connected_of(run).values())
-    ranks = devices_of(run).values()
-    return dict(Counter("CPU" if idle else rank["gpu"] or "CPU" for rank in ranks))
 
 
 def links_text(rank: Mapping[str, Any] | None) -> str | None:

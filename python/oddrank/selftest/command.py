@@ -11,7 +11,7 @@ from oddrank.control.walk import JOIN_SHARE
 from oddrank.report import exit_code
 from oddrank.selftest import Depth, Options
 from oddrank.selftest.report import conclude, note_device
-from oddrank.selftest.stages import TABLE, Choice, choose, file_system, names
+from oddrank.selftest.stages import TABLE, choose, file_system, names
 
 # Depth -> seconds for the whole command.
 _DEADLINES: dict[Depth, float] = {"quick": 120, "normal": 300, "full": 1800}
@@ -43,14 +43,6 @@ def _paths(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) 
         if not path.startswith("/") or len(path.encode()) > 1000 or "\0" in path:
             raise click.BadParameter(f"{path[:40]!r} is no absolute path of at most 1000 bytes")
     return tuple(dict.fromkeys(value))
-
-
-def _refuse_unused(options: Options, choice: Choice) -> None:
-    """Refuses options whose stage is left out: they would have no effect."""
-    if options.only and options.only <= options.skip:
-        raise click.UsageError("--skip leaves nothing of --only")
-    if options.paths and (why := choice.left_out.get(file_system.NAME)):
-        raise click.UsageError(f"--path is for stage {file_system.NAME}, which {why} leaves out")
 
 
 @click.command()
@@ -124,7 +116,10 @@ def command(
     depth: Depth = "quick" if quick else "full" if full else "normal"
     options = Options(depth, only, skip, paths)
     choice = choose(TABLE, options)
-    _refuse_unused(options, choice)
+    if only and only <= skip:
+        raise click.UsageError("--skip leaves nothing of --only")
+    if paths and (why := choice.left_out.get(file_system.NAME)):  # it would have no effect
+        raise click.UsageError(f"--path is for stage {file_system.NAME}, which {why} leaves out")
     runner.run(
         choice.stages,
         here,

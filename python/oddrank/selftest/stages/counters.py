@@ -137,16 +137,9 @@ def of_tcp(file: Path = SNMP) -> Read:
 
 
 def _ports(sysfs: Path) -> Iterator[tuple[Path, str]]:
-    try:
-        devices = sorted((sysfs / "class/infiniband").iterdir())[:_MOST_DEVICES]
-    except OSError:
-        return
-    for device in devices:
-        try:
-            numbers = sorted(port.name for port in (device / "ports").iterdir())
-        except OSError:
-            continue
-        yield from ((device, number) for number in numbers[:4])
+    for device in sorted((sysfs / "class/infiniband").glob("*"))[:_MOST_DEVICES]:
+        for port in sorted(device.glob("ports/*"))[:4]:
+            yield device, port.name
 
 
 def growth(before: Mapping[str, int], after: Mapping[str, int]) -> Read:
@@ -213,11 +206,8 @@ def _plan_again(run: RunState) -> str | Skip:
 def _measure_again(context: Context[str]) -> Grown:
     began, before = context.scratch[_KEPT]
     after, why = read(context)
-    return {
-        "seconds": time.monotonic() - began,
-        "grown": growth(before, after),
-        "not_readable": why,
-    }
+    seconds = time.monotonic() - began
+    return {"seconds": seconds, "grown": growth(before, after), "not_readable": why}
 
 
 # Fewer GPUs of a node that count the same error may be chance.
@@ -337,11 +327,8 @@ def _node_of(run: RunState, rank: int) -> Who:
 def everywhere(counter: Counter, ranks: Collection[int], node: Who | None = None) -> Finding:
     name, readers = counter.name.replace("_", " "), ranks_text(ranks)
     seen = Evidence(f"{readers} saw it grow", counter.name)
-    if node:
-        row, name = ON_A_NODE, name.removesuffix(" ns")
-    else:
-        row = ON_ALL_NODES
-    row = replace(row, next=_LOOK[counter.scope])
+    name = name.removesuffix(" ns") if node else name
+    row = replace(ON_A_NODE if node else ON_ALL_NODES, next=_LOOK[counter.scope])
     return row.found(node or Who("node"), seen, name=name, readers=readers, count=len(ranks))
 
 
