@@ -10,7 +10,7 @@ import importlib.util
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -27,7 +27,7 @@ _HERE = Path(__file__).parent
 _MOST_FINDINGS, _MOST_EVIDENCE, _MOST_ROWS = 100, 20, 500
 _MOST_BRANCHES, _DEEPEST = 4000, 100
 _MOST_FRAMES, _MOST_FRAMES_IN_ALL = 200, 20_000  # of one branch, and of all
-_MOST_NOTES = 2_500_000  # bytes
+_MOST_NOTES = 2_300_000  # bytes
 _MOST_RANKS = 200_000
 _MOST_TEXT, _MOST_LIST = 2000, 400
 _SHORT_CHAIN = 6
@@ -113,10 +113,15 @@ def text(report: Report, parts: Parts) -> str:
     script = (_HERE / "page.js").read_text(encoding="utf-8")
     style = (_HERE / "page.css").read_text(encoding="utf-8")
     grid = _grid(report, parts)
+    about = (
+        f"{key} {value}"
+        for key, value in report.world.items()
+        if value not in (None, "") and not isinstance(value, dict | list)
+    )
     made: str = _template().render(
         report=report,
         parts=parts,
-        about=", ".join([*_world(report.world), f"oddrank {__version__}"]),
+        about=", ".join([*about, f"oddrank {__version__}"]),
         written=utc(time.time()),
         findings=[_finding(finding) for finding in report.findings[:_MOST_FINDINGS]],
         more_findings=max(len(report.findings) - _MOST_FINDINGS, 0),
@@ -172,12 +177,6 @@ def _as_json(value: Any) -> str:
     """Returns JSON that no parser of HTML can take for markup."""
     made = json.dumps(value, separators=(",", ":"))
     return made.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
-
-
-def _world(world: Mapping[str, Any]) -> Iterator[str]:
-    for key, value in world.items():
-        if value not in (None, "") and not isinstance(value, dict | list):
-            yield f"{key} {value}"
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
@@ -267,7 +266,7 @@ def _tree(tree: Tree) -> dict[str, Any]:
             {
                 "members": _short(branch.members, ",")
                 + (f" ({branch.count})" if branch.count > 1 else ""),
-                "chain": _chain(branch.frames),
+                "chain": short_chain(branch.frames),
                 "frames": frames,
                 "more": len(branch.frames) - len(frames),
                 "opens": following > depth,
@@ -282,7 +281,8 @@ def _tree(tree: Tree) -> dict[str, Any]:
     }
 
 
-def _chain(frames: Sequence[str]) -> Iterable[str]:
+def short_chain(frames: Sequence[str]) -> Sequence[str]:
+    """Returns the ends of a long chain of frames, and how many stand between."""
     if len(frames) <= _SHORT_CHAIN:
         return frames
-    return [*frames[:2], f"{len(frames) - _SHORT_CHAIN + 2} frames", *frames[4 - _SHORT_CHAIN :]]
+    return [*frames[:2], f"... {len(frames) - 5} frames ...", *frames[-3:]]

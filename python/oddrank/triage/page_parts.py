@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from oddrank.finding import fold
 from oddrank.page import Note, Parts, Table
 from oddrank.triage import leaves, timeline, tree, words
-from oddrank.triage.facts import Progress, ranks
+from oddrank.triage.facts import Process, Progress, ranks
 from oddrank.triage.suspects import Suspect
 from oddrank.triage.view import View
 
@@ -43,36 +43,33 @@ def parts(view: View, suspects: Sequence[Suspect], jobs: int) -> Parts:
 def _notes(view: View) -> Iterator[Note]:
     """Yields what is known of each rank; equal lines of several ranks once."""
     lines: dict[str, set[int]] = defaultdict(set)
-    for process in view.processes:
-        if process.rank is not None and process.pid is not None:
-            lines[f"pid {process.pid}"].add(process.rank)
-    for rank, text in _doings(view):
-        lines[text].add(rank)
+    for process, text in _doings(view):
+        if process.rank is not None:
+            lines[text].add(process.rank)
     for text, who in lines.items():
         yield Note(text, tuple(sorted(who)))
 
 
-def _doings(view: View) -> Iterator[tuple[int, str]]:
+def _doings(view: View) -> Iterator[tuple[Process, str]]:
+    for process in view.processes:
+        if process.pid is not None:
+            yield process, f"pid {process.pid}"
     for process, state in view.states.items():
-        if process.rank is not None:
-            yield process.rank, f"its process is {state.state}"
+        yield process, f"its process is {state.state}"
     for process, activity in view.activities.items():
-        if process.rank is not None and activity.step is not None:
-            yield process.rank, f"in step {activity.step}"
-    for group, members in view.progress.items():
-        name = words.group_text(group) or "a group"
-        for rank, progress in members.items():
-            done = f"completed {progress.completed}, " if progress.completed is not None else ""
-            yield rank, f"{done}is in {_open(progress) or 'no call'} in {name}"
+        if activity.step is not None:
+            yield process, f"in step {activity.step}"
+    for progress in view.all_progress:
+        name = words.group_text(progress.group) or "a group"
+        done = f"completed {progress.completed}, " if progress.completed is not None else ""
+        yield progress.process, f"{done}is in {_open(progress) or 'no call'} in {name}"
     for death in view.deaths:
-        if death.process.rank is not None:
-            yield death.process.rank, timeline.death_text(death)
+        yield death.process, timeline.death_text(death)
     for stack in view.stacks:
-        place = words.place_text(leaves.leaf(stack.frames).frame)
-        for thread in stack.threads:
-            who = thread.process.rank
-            if who is not None and place and thread.name in ("", "MainThread"):
-                yield who, f"its main thread is in {place}"
+        if place := words.place_text(leaves.leaf(stack.frames).frame):
+            for thread in stack.threads:
+                if thread.name in ("", "MainThread"):
+                    yield thread.process, f"its main thread is in {place}"
 
 
 def _open(progress: Progress) -> str:

@@ -5,11 +5,10 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 
 from oddrank.finding import fold
-from oddrank.page import Branch, Tree
+from oddrank.page import Branch, Tree, short_chain
 from oddrank.triage import leaves
 from oddrank.triage.facts import Frame, Process, Stack, Thread
 
-_LONGEST_CHAIN = 6
 Row = tuple[int, tuple[str, ...], Set[int]]
 _WORDS = {
     "peers": "waits for peers",
@@ -91,11 +90,8 @@ def lines(stacks: Sequence[Stack]) -> Iterator[str]:
     yield made.title
     for branch in made.branches:
         many = f" ({branch.count})" if branch.count > 1 else ""
-        frames = branch.frames
-        if len(frames) > _LONGEST_CHAIN:
-            left_out = f"... {len(frames) - _LONGEST_CHAIN + 1} frames ..."
-            frames = (*frames[:2], left_out, *frames[-_LONGEST_CHAIN + 3 :])
-        yield f"{'  ' * branch.depth}{branch.members}{many}: {' > '.join(frames)}"
+        frames = " > ".join(short_chain(branch.frames))
+        yield f"{'  ' * branch.depth}{branch.members}{many}: {frames}"
     yield from made.remarks
 
 

@@ -35,49 +35,37 @@ class _Gpu:
     when: float | None = None
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A value that tells of a fault. path: its name, and sections above it (regular expressions).
-
-    well: values of healthy GPUs. text: {} is the value.
-    """
-
-    kind: str
-    path: tuple[str, ...]
-    well: str
-    text: str
-    fatal: bool = False
-
-
-_NONE = r"None|N/A|\[?N/A\]?|Unknown|"
-_ROWS = (
-    _Row("gpu", (r"GPU Recovery Action",), _NONE, "it asks to be recovered: {}", True),
-    _Row("ecc", (r"Volatile", r".*Uncorrectable.*"), r"0|N/A|", "{} uncorrectable memory errors",
+# What tells of a fault: kind, the end of the path of a value (sections above it, its name), values
+# of healthy GPUs, the sentence ({} is the value), and whether jobs do not survive it.
+_ROWS = tuple(
+    (kind, re.compile(f"/(?:{path})$"), re.compile(well), text, fatal)
+    for kind, path, well, text, fatal in (
+        ("gpu", "GPU Recovery Action", r"None|N/A|\[?N/A\]?|Unknown|",
+         "it asks to be recovered: {}", True),
+        ("ecc", "Volatile/[^/]*Uncorrectable[^/]*", "0|N/A|", "{} uncorrectable memory errors",
          True),
-    _Row("ecc", (r"Volatile", r"Double Bit", r"Total"), r"0|N/A|", "{} double-bit memory errors",
-         True),
-    _Row("gpu", (r"Remapped Rows", r"Remapping Failure Occurred"), r"No|N/A|",
+        ("ecc", "Volatile/Double Bit/Total", "0|N/A|", "{} double-bit memory errors", True),
+        ("gpu", "Remapped Rows/Remapping Failure Occurred", "No|N/A|",
          "a bad row of memory could not be replaced", True),
-    _Row("ecc", (r"Remapped Rows", r"Pending"), r"No|N/A|",
-         "a bad row of memory will be replaced at the next reset"),
-    _Row("ecc", (r"Retired Pages", r"Pending.*"), r"No|N/A|",
-         "a bad page of memory will be retired at the next reset"),
-    _Row("power", (r"Clocks .* Reasons", r".*", r"HW Power Brake Slowdown"), r"Not Active|N/A|",
-         "it slows down: power brake"),
-    _Row("thermal", (r"Clocks .* Reasons", r".*", r"HW Thermal Slowdown"), r"Not Active|N/A|",
-         "it slows down: heat"),
-    _Row("thermal", (r"Clocks .* Reasons", r"SW Thermal Slowdown"), r"Not Active|N/A|",
-         "it slows down: heat (driver)"),
-    _Row("thermal", (r"Clocks .* Reasons", r"HW Slowdown"), r"Not Active|N/A|",
-         "it slows down: hardware slowdown"),
-    _Row("nvlink", (r"Fabric", r"State"), r"Completed|Not Supported|N/A|",
+        ("ecc", "Remapped Rows/Pending", "No|N/A|",
+         "a bad row of memory will be replaced at the next reset", False),
+        ("ecc", "Retired Pages/Pending[^/]*", "No|N/A|",
+         "a bad page of memory will be retired at the next reset", False),
+        ("power", "Clocks [^/]* Reasons/(?:[^/]*/)?HW Power Brake Slowdown", "Not Active|N/A|",
+         "it slows down: power brake", False),
+        ("thermal", "Clocks [^/]* Reasons/(?:[^/]*/)?HW Thermal Slowdown", "Not Active|N/A|",
+         "it slows down: heat", False),
+        ("thermal", "Clocks [^/]* Reasons/SW Thermal Slowdown", "Not Active|N/A|",
+         "it slows down: heat (driver)", False),
+        ("thermal", "Clocks [^/]* Reasons/HW Slowdown", "Not Active|N/A|",
+         "it slows down: hardware slowdown", False),
+        ("nvlink", "Fabric/State", "Completed|Not Supported|N/A|",
          "it has not joined the NVLink fabric: {}", True),
-    _Row("nvlink", (r"Fabric", r"Status"), r"Success|N/A|",
+        ("nvlink", "Fabric/Status", "Success|N/A|",
          "it could not join the NVLink fabric: {}", True),
-    _Row("nvlink", (r"Fabric", r"Health", r"Bandwidth"), r"Full|N/A|",
-         "its NVLink bandwidth is {}"),
-    _Row("gpu", (r"Product Name",), r"(?!.*(?:ERR!|Unknown Error|GPU is lost)).*", "it reads {}",
-         True),
+        ("nvlink", "Fabric/Health/Bandwidth", "Full|N/A|", "its NVLink bandwidth is {}", False),
+        ("gpu", "Product Name", "(?!.*(?:ERR!|Unknown Error|GPU is lost)).*", "it reads {}", True),
+    )
 )  # fmt: skip
 
 
@@ -118,7 +106,7 @@ def _value(text: str, above: list[tuple[int, str]], gpu: _Gpu, source: Source) -
     indent = len(text) - len(text.lstrip())
     while above and above[-1][0] >= indent:
         above.pop()
-    path = [section for _, section in above]
+    path = "/".join(section for _, section in above)
     if len(above) < _DEEPEST:
         above.append((indent, text.strip() if found is None else found[2].strip()))
     if found is None:
@@ -126,9 +114,9 @@ def _value(text: str, above: list[tuple[int, str]], gpu: _Gpu, source: Source) -
     own, value = found[2].strip(), found[3].strip()
     if own == "Process ID" and value.isdecimal():
         yield Identity(Process(pid=int(value[:18])), source, gpu.slot, gpu.index)
-    for row in _ROWS:
-        if _fits(row.path, [*path, own]) and not re.fullmatch(row.well, value):
-            yield _trouble(row.kind, row.text.format(value[:100]), gpu, source, row.fatal)
+    for kind, shape, well, told, fatal in _ROWS:
+        if shape.search(f"/{path}/{own}") and not well.fullmatch(value):
+            yield _trouble(kind, told.format(value[:100]), gpu, source, fatal)
             return
 
 
@@ -137,16 +125,6 @@ def _trouble(kind: str, text: str, gpu: _Gpu, source: Source, fatal: bool) -> Tr
         kind, text[:200], source, None, f"GPU {gpu.slot}", fatal=fatal, time=gpu.when,
         last=gpu.when, coarse=True,
     )  # fmt: skip
-
-
-def _fits(wanted: Sequence[str], path: Sequence[str]) -> bool:
-    """Returns whether the last parts of a path are the wanted ones; .* stands for one or none."""
-    if len(wanted) == 3 and wanted[1] == ".*" and len(path) >= 2:
-        return _fits((wanted[0], wanted[2]), path) or _fits((wanted[0], r"[^:]*", wanted[2]), path)
-    tail = path[-len(wanted) :]
-    return len(tail) == len(wanted) and all(
-        re.fullmatch(pattern, part) for pattern, part in zip(wanted, tail, strict=True)
-    )
 
 
 def _tells(line: str) -> bool:
