@@ -121,7 +121,7 @@ def _carried(logs: Sequence[Source], ended: Sequence[ends.End]) -> dict[Place, f
     untimed: dict[str, dict[int, Process]] = defaultdict(dict)
     for end in ended:
         place = end.best.source
-        if place.line is not None and ends.timed(end) is None:
+        if place.line is not None and end.timed is None:
             untimed[place.file][place.line] = end.process
     return {
         Place(source.item.name, line): time / 1e9
@@ -156,7 +156,7 @@ def _ends(
     for group in groups.values():
         times = [_end_time(end, carried) for end in group]
         first = min(group, key=lambda e: (_time(_end_time(e, carried)), e.best.source.line or 0))
-        best, timed = first.best, ends.timed(first)
+        best, timed = first.best, first.timed
         time = None if None in times and len(times) > 1 and not timed else _end_time(first, carried)
         text = timeline.death_text(best)
         if best.site and best.site[0].line is not None:
@@ -169,7 +169,7 @@ def _ends(
 
 
 def _end_time(end: ends.End, carried: Mapping[Place, float]) -> float | None:
-    timed = ends.timed(end)
+    timed = end.timed
     return timed.time if timed else carried.get(end.best.source)
 
 

@@ -80,15 +80,12 @@ def _add(found: list[Suspect], new: Suspect, view: View, what: str = "") -> list
     """Adds a candidate: to the suspects of the same processes, or beside the others."""
     about, named = new.cause.about, [s for s in found if _names(s)]
     supported = [s for s in found if _ended_by(new, s)]
-    same = [
-        s for s in named if _split(s.processes, new.processes)[0] and s not in supported
-    ]  # fmt: skip
+    same = [s for s in named if _split(s.processes, new.processes)[0] and s not in supported]
     if new.rule == "ended-from-outside":
         same, supported = [], found[:1]
     if same:
         first = same[:1] if about == "end" else same
-        left = [s for s in found if s in first or s not in same]
-        return [_joined(s, new) if s in first else s for s in left]
+        return [_joined(s, new) if s in first else s for s in found if s in first or s not in same]
     is_weak = about == "nobody" or (about == "end" and not new.certainty)
     if is_weak and not supported and (new.rule != "told-to-end" or named):
         supported = found[:1]
@@ -209,7 +206,7 @@ def _held(view: View) -> list[Suspect]:
 
     A kernel's log tells of all processes of a host, and of other days.
     """
-    progress = [p for members in view.progress.values() for p in members.values()]
+    progress = [*view.all_progress]
     moments = {call.since for p in progress for call in p.open} | {p.time for p in progress}
     found = []
     for word, (cause, words) in _STATES.items():
@@ -256,18 +253,15 @@ def _without_pauses(found: Sequence[Suspect], view: View) -> list[Suspect]:
     left = []
     is_open = any(one.pause.kind == "breakpoint" for one in view.pauses.values())
     for suspect in found:
-        if suspect.cause.about in _OF_PAUSES or suspect.cause is causes.CYCLE:
-            # Paused ranks wait for a person, not for them.
-            waiting = tuple(p for p in suspect.waiting if p not in view.pauses)
-            excused = view.pauses if is_open or not waiting else {}
-            guilty = tuple(p for p in suspect.processes if p not in excused)
-            if not guilty:
-                continue
-            if waiting != suspect.waiting:
-                suspect = replace(suspect, waiting=waiting, at=None, group=None)  # noqa: PLW2901
-            left.append(replace(suspect, processes=guilty))
-        else:
+        if suspect.cause.about not in _OF_PAUSES and suspect.cause is not causes.CYCLE:
             left.append(suspect)
+            continue
+        # Paused ranks wait for a person, not for them.
+        waiting = tuple(p for p in suspect.waiting if p not in view.pauses)
+        excused = view.pauses if is_open or not waiting else {}
+        if guilty := tuple(p for p in suspect.processes if p not in excused):
+            told = replace(suspect, processes=guilty, waiting=waiting)
+            left.append(told if waiting == suspect.waiting else replace(told, at=None, group=None))
     return left
 
 
@@ -315,13 +309,10 @@ def _finished(suspect: Suspect, view: View) -> Suspect | None:
     is_stuck = suspect.cause.about == "call" or suspect.cause is causes.HOST_STUCK
     if not is_stuck or not ends or None in ends:
         return None
+    told = replace(suspect, cause=causes.FINISHED, rule="finished")
     if 0 < len(suspect.waiting) < len(suspect.processes):
-        named, others = suspect.waiting, suspect.processes
-        return replace(
-            suspect, cause=causes.FINISHED, rule="finished", processes=named, waiting=others,
-            leaf=None,
-        )  # fmt: skip
-    return replace(suspect, cause=causes.FINISHED, rule="finished", death=ends[0])
+        return replace(told, processes=suspect.waiting, waiting=suspect.processes, leaf=None)
+    return replace(told, death=ends[0])
 
 
 def _with_place(suspect: Suspect, view: View) -> Suspect:

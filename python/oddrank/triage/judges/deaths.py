@@ -14,16 +14,7 @@ from typing import Any, Literal
 
 from oddrank.triage import causes, timeline
 from oddrank.triage.facts import Call, Death, Process, Stop
-from oddrank.triage.judges.ends import (
-    FROM_OUTSIDE,
-    STOOD,
-    End,
-    before,
-    ends_of,
-    is_interrupt,
-    signature,
-    timed,
-)
+from oddrank.triage.judges.ends import FROM_OUTSIDE, STOOD, End, ends_of, is_interrupt, signature
 from oddrank.triage.suspects import Cause, Point, Suspect
 from oddrank.triage.view import View
 from oddrank.triage.words import count, who
@@ -84,15 +75,14 @@ def _judge(view: View) -> list[Suspect]:
     own = [end for end in ends if end.why == "own"]
     interrupted = [end for end in ends if end.why == "ended" and is_interrupt(end.best)]
     if interrupted and not own and not view.stops:
-        (best, whose), *more = ((end.best, end.process) for end in interrupted)
-        by = "Ctrl-C"
-        if not more and whose.rank is not None and (view.world or 0) > 1:
+        best, whose, by = interrupted[0].best, interrupted[0].process, "Ctrl-C"
+        if len(interrupted) == 1 and whose.rank is not None and (view.world or 0) > 1:
             by += f", or SIGINT to {who([whose])} alone,"
         return [_told([Stop(by, best.source, best.time, why="SIGINT", wall=best.wall)])]
     # A crash among other ends may be theirs: a library that is torn down under a thread.
     first = {end for end in own if not (end.best.among and end.best.signal == 9)
              and (end.best.signal not in _CASCADES or end.best.how != "signal")}  # fmt: skip
-    own = [end for end in own if end in first or all(before(end, other) for other in first)]
+    own = [end for end in own if end in first or all(end.before(other) for other in first)]
     unlike = [end for end in ends if end.why == "unlike"]
     if not unlike:
         return _causes(view, ends, own) if own else _awaited(view, ends)
@@ -114,12 +104,12 @@ def _causes(view: View, ends: Sequence[End], own: Sequence[End]) -> list[Suspect
         groups[signature(end.best)].append(end)
     for of, group in groups.items():
         if _is_bare(group[0].best) and not _everywhere(view, ends, group):
-            groups[of] = [end for end in group if not any(before(o, end) for o in group)]
+            groups[of] = [end for end in group if not any(o.before(end) for o in group)]
     # No other kind of end is known to have come before all of these.
     firsts = [
         group for group in groups.values()
         if not any(
-            all(any(before(other, end) for other in others) for end in group)
+            all(any(other.before(end) for other in others) for end in group)
             for others in groups.values() if others is not group
         )
     ]  # fmt: skip
@@ -168,7 +158,7 @@ def _cause(view: View, ends: Sequence[End], group: list[End]) -> Suspect:
         support.append(Point(f"{count(ended)} {was} ended after that"))
     raised = best.how == "exception"
     single = len(first.deaths) == 1 and not everywhere
-    alone = single and not ended and not any(before(first, end) for end in ends)
+    alone = single and not ended and not any(first.before(end) for end in ends)
     doubts = (
         (unnamed, 1, "no line says which rank it was"),
         (_is_bare(best), 1, "why it exited is not in what was read"),
@@ -208,13 +198,13 @@ def _everywhere(view: View, ends: Sequence[End], group: list[End]) -> bool:
 
 def _after_timeouts(view: View, group: list[End]) -> bool:
     """Returns whether a watchdog gave up on the same host before the first of these ended."""
-    known = [death for end in group if (death := timed(end))]
+    known = [death for end in group if (death := end.timed)]
     first = min(known, key=lambda death: death.time or 0.0, default=None)
     hosts = {end.process.host for end in group}
     return first is not None and any(
         p.timed_out and p.time is not None and p.process.host in hosts
         and p.time + (1.0 if p.wall == first.wall else timeline.ZONES) < (first.time or 0.0)
-        for members in view.progress.values() for p in members.values()
+        for p in view.all_progress
     )  # fmt: skip
 
 
@@ -259,8 +249,7 @@ def _awaited(view: View, ends: Sequence[End]) -> list[Suspect]:
         end for end in ends if end.why == "ended" and end.best.signal == 9
         and any(d.by == "launcher" and d.signal == 9 and d.text for d in end.deaths)
     ]  # fmt: skip
-    named = [end.process for end in unresponsive]
-    points = []
+    named, points = [end.process for end in unresponsive], []
     if named:
         text = f"{count(named)} did not end when asked to, and had to be killed"
         points.append(Point(text, unresponsive[0].best.source))
@@ -327,8 +316,7 @@ def _never_came(victims: list[End]) -> Suspect | None:
 def _victims(victims: Sequence[End]) -> list[Point]:
     points = []
     for why, words in (("waited", "timed out waiting for others"), ("lost", "lost a peer")):
-        some = [end for end in victims if end.why == why]
-        if some:
+        if some := [end for end in victims if end.why == why]:
             text = ": ".join(filter(None, (words, timeline.said(some[0].best))))
             points.append(Point(f"{count([e.process for e in some])} {text}", some[0].best.source))
     return points

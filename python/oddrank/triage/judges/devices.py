@@ -75,8 +75,8 @@ class _Ties:
             own = own or self._by_gpu.get((host or "", device), set())
             if len(own) == 1:
                 return tuple(own)
-        join, at = self._view.join, (host, None)
-        named = (join(Process(None, place, pid)) for pid in trouble.pids for place in at)
+        join = self._view.join
+        named = (join(Process(None, at, pid)) for pid in trouble.pids for at in (host, None))
         hit = {p for p in named if p.rank is not None and _may_be(p.host, host)}
         if len(hit) == 1:
             return tuple(hit)
@@ -119,14 +119,12 @@ def _is_of_program(trouble: Trouble, view: View) -> bool:
     just before, explains it."""
     if trouble.whose != "unknown":
         return trouble.whose in ("application", "cleanup")
-    return any(
-        other.kind == trouble.kind == "xid"
-        and other.whose == "application"
-        and (other.host, other.device) == (trouble.host, trouble.device)
-        and None not in (other.time, trouble.time)
-        and 0 <= (trouble.time or 0.0) - (other.time or 0.0) <= _JUST_AFTER
-        for other in view.troubles
-    )
+    return trouble.time is not None and any(
+        (o.kind, o.whose, o.host, o.device) == ("xid", "application", trouble.host, trouble.device)
+        and trouble.kind == "xid" and o.time is not None
+        and 0 <= trouble.time - o.time <= _JUST_AFTER
+        for o in view.troubles
+    )  # fmt: skip
 
 
 def _suspect(
@@ -135,10 +133,9 @@ def _suspect(
     """Makes one suspect of all faults of the same processes or device: the worst one first."""
     processes = ties.processes(group[0])
     sure = {id(t): _certainty(t, stall, tied=bool(processes)) for t in group}
-    group = sorted(
+    worst, *_ = group = sorted(
         group, key=lambda t: (-sure[id(t)], not t.fatal, not _of_a_gpu(t), t.time or 0.0)
     )  # fmt: skip
-    worst = group[0]
     cause, certainty = causes.DEVICE, sure[id(worst)]
     rule = "fault-of-its-host" if processes else "fault-of-no-known-rank"
     if processes and (worst.hits or _of_a_gpu(worst)):
@@ -179,12 +176,12 @@ def _certainty(trouble: Trouble, stall: float | None, *, tied: bool) -> int:
 def _text(trouble: Trouble, ties: _Ties) -> str:
     host, device = ties.host(trouble), trouble.device
     where = " of ".join(part for part in (device, host) if part)
-    times = ""
+    text = f"{where}: {trouble.text}" if where else trouble.text
     if trouble.count > 1:
-        times = f", {trouble.count} times"
+        text += f", {trouble.count} times"
         if trouble.time is not None and trouble.last is not None:
-            times += f" in {duration(trouble.last - trouble.time)}"
-    return f"{where}: {trouble.text}{times}" if where else f"{trouble.text}{times}"
+            text += f" in {duration(trouble.last - trouble.time)}"
+    return text
 
 
 def _distance(trouble: Trouble, stall: float | None) -> float | None:
@@ -199,8 +196,7 @@ def _distance(trouble: Trouble, stall: float | None) -> float | None:
 
 def _when(view: View) -> float | None:
     """Returns when the job was stuck or ended: the earliest time that its evidence tells."""
-    times = [death.time for death in view.deaths]
-    times += [p.time for members in view.progress.values() for p in members.values()]
+    times = [death.time for death in view.deaths] + [p.time for p in view.all_progress]
     times += [counts.time for counts in view.counts]
     times += [t.time for stack in view.stacks for t in stack.threads]
     return min((time for time in times if time is not None), default=None)

@@ -49,6 +49,29 @@ class End:
     def time(self) -> float | None:
         return min((d.time for d in self.deaths if d.time is not None), default=None)
 
+    @property
+    def timed(self) -> Death | None:
+        """The most exact time that is known of it."""
+        known = [death for death in self.deaths if death.time is not None]
+        return min(known, key=lambda d: (d.coarse, d.time or 0.0), default=None)
+
+    def before(self, other: "End") -> bool:
+        """Returns whether it came before another, as far as their clocks tell."""
+        a, b = self.timed, other.timed
+        if a is None or b is None or a.time is None or b.time is None:
+            return a is None and b is None and _was_told_before(self.best, other.best)
+        same_clock = (
+            self.process.host == other.process.host
+            if self.process.host and other.process.host
+            else a.source.file == b.source.file
+        )
+        if a.wall != b.wall:
+            return same_clock and b.time - a.time > timeline.ZONES
+        gap, close = b.time - a.time, 1.0 if a.coarse or b.coarse else 0.0
+        if abs(gap) <= close:
+            return _was_told_before(self.best, other.best)
+        return same_clock and gap > close
+
 
 def ends_of(view: View) -> list[End]:
     """Returns how each process ended. A death that names no process is one by itself."""
@@ -66,8 +89,7 @@ def ends_of(view: View) -> list[End]:
             strangers.append(death)
         else:
             of[death.process.key or death.child or number].append(_of_memory(death, view))
-    times = [p.time for of in view.progress.values() for p in of.values() if p.timed_out and p.time]
-    gave_up = min(times, default=None)
+    gave_up = min((p.time for p in view.all_progress if p.timed_out and p.time), default=None)
     found = [_end(left, view, gave_up) for deaths in of.values()
              if (left := _really(deaths, view))]  # fmt: skip
     if not view.stops:
@@ -113,7 +135,7 @@ def _from_outside(found: list[End], view: View) -> list[End]:
 
 
 def _is_gone_before(one: End, other: End) -> bool:
-    """As before(), by when the processes were gone, if guards saw both or saw the other alive.
+    """As End.before(), by when the processes were gone, if guards saw both or saw the other alive.
 
     Who lost another process, or waited in vain for it, ended after it.
     """
@@ -121,7 +143,7 @@ def _is_gone_before(one: End, other: End) -> bool:
         return True
     ends = one.best.gone, other.best.gone
     if ends[0] is None or one.process.host != other.process.host:
-        return before(one, other)
+        return one.before(other)
     return ends[1] is None or ends[0] < ends[1]
 
 
@@ -144,8 +166,7 @@ def _with_kills(ends: list[End], strangers: Iterable[Death], view: View) -> list
     ]  # fmt: skip
     if len(silent) != 1:
         return ends
-    (one,) = silent
-    host = one.process.host
+    (one,), host = silent, silent[0].process.host
     kills = list({d.process.key: d for d in strangers if d.process.host == host}.values())
     counted = [
         Death(one.process, "oom", t.source, signal=9, by="kernel", text=t.text)
@@ -156,8 +177,8 @@ def _with_kills(ends: list[End], strangers: Iterable[Death], view: View) -> list
     if not why:
         return ends
     best = replace(why[0], process=one.process, site=one.best.site)
-    told = replace(one, best=best, deaths=(*one.deaths, best))
-    return [told if end is one else end for end in ends]
+    ends[ends.index(one)] = replace(one, best=best, deaths=(*one.deaths, best))
+    return ends
 
 
 def _of_memory(death: Death, view: View) -> Death:
@@ -295,24 +316,6 @@ def signature(death: Death) -> object:
     return death.how, death.signal, death.code, text, site, bool(death.child)
 
 
-def before(one: End, other: End) -> bool:
-    """Returns whether an end came before another, as far as their clocks tell."""
-    a, b = timed(one), timed(other)
-    if a is None or b is None or a.time is None or b.time is None:
-        return a is None and b is None and _was_told_before(one.best, other.best)
-    same_clock = (
-        one.process.host == other.process.host
-        if one.process.host and other.process.host
-        else a.source.file == b.source.file
-    )
-    if a.wall != b.wall:
-        return same_clock and b.time - a.time > timeline.ZONES
-    gap, close = b.time - a.time, 1.0 if a.coarse or b.coarse else 0.0
-    if abs(gap) <= close:
-        return _was_told_before(one.best, other.best)
-    return same_clock and gap > close
-
-
 def _was_told_before(one: Death, other: Death) -> bool:
     """Returns whether a launcher told of an exit or a crash before a kill, at no other time: it
     kills the others once a task has failed."""
@@ -322,9 +325,3 @@ def _was_told_before(one: Death, other: Death) -> bool:
         and one.source.file == other.source.file
         and 0 < (one.source.line or 0) < (other.source.line or 0)
     )
-
-
-def timed(end: End) -> Death | None:
-    """Returns the most exact time that is known of an end."""
-    known = [death for death in end.deaths if death.time is not None]
-    return min(known, key=lambda d: (d.coarse, d.time or 0.0), default=None)

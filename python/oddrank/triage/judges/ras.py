@@ -64,24 +64,23 @@ def _skewed(
     ahead = [rank for rank, value in counts.counts if value > least]
     listed = len(behind) == levels[least]
     few = levels[least] * 2 <= sum(levels.values())
-    texts = [
-        Point(f"{levels[value]} of {sum(levels.values())} ranks have launched {value} operations"
-              + (f" ({counts.op})" if counts.op else "")
-              + (f": {_ranks(counts, value)}" if _ranks(counts, value) else ""), counts.source)
-        for value in sorted(levels)
-    ]  # fmt: skip
-    against: tuple[Point, ...] = ()
+    texts, against, op = [], [], f" ({counts.op})" if counts.op else ""
+    for value in sorted(levels):
+        text = f"{levels[value]} of {sum(levels.values())} ranks have launched {value} operations"
+        if known := [rank for rank, number in counts.counts if number == value]:
+            op_of = f"{op}: {ranks_text(known)}" + ("" if counts.whole else " of the communicator")
+        texts.append(Point(text + (op_of if known else op), counts.source))
     if before is not None:
         texts.append(Point("the counts stood still between two answers", before.source))
     else:
         why = "counts of one answer differ in healthy jobs, too: ask again after some seconds"
-        against = (Point(why, counts.source),)
+        against = [Point(why, counts.source)]
     named = listed and few and not {*behind} <= {*missing}
     return Suspect(
         causes.NOT_ENTERED_OR_INSIDE if named else causes.UNKNOWN,
         _named(counts, behind) if named else (),
         "counts-behind" if named else "counts-mostly-behind",
-        _MEDIUM if named and before is not None else _LOW, tuple(texts), against,
+        _MEDIUM if named and before is not None else _LOW, tuple(texts), tuple(against),
         _named(counts, ahead), Call(None, counts.op or "a collective"),
         Group(counts.communicator, text=f"NCCL communicator {counts.communicator}"),
         time=counts.time,
@@ -151,10 +150,3 @@ def _named(counts: Counts, ranks: Iterable[int]) -> tuple[Process, ...]:
     members = dict(counts.members)
     found = (members.get(rank, Process(rank if counts.whole else None)) for rank in ranks)
     return tuple(process for process in found if process.key is not None)
-
-
-def _ranks(counts: Counts, value: int) -> str:
-    listed = tuple(rank for rank, number in counts.counts if number == value)
-    if not listed:
-        return ""
-    return ranks_text(listed) + ("" if counts.whole else " of the communicator")

@@ -75,10 +75,9 @@ def judge(view: View) -> list[Suspect]:
 
 def _missing(view: View, found: Sequence[Stand]) -> list[int]:
     """Returns the ranks without a stack, if the stacks' ranks are known."""
-    seen = {s.process.rank for s in found}
-    if None in seen:
+    known = {s.process.rank for s in found if s.process.rank is not None}
+    if any(s.process.rank is None for s in found):
         return []
-    known = {rank for rank in seen if rank is not None}
     return sorted(set(range(view.world or max(known) + 1)) - known)
 
 

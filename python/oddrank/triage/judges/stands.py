@@ -63,11 +63,8 @@ class Stand:
     @property
     def told(self) -> str:
         """What a sentence says that it does: by its frames, or by the kernel, never by a name."""
-        told = (
-            ""
-            if self.kind in (kinds.THREADS, kinds.LEAVING, kinds.MAYBE) or self.leaf.by_name
-            else self.kind
-        )
+        vague = self.kind in (kinds.THREADS, kinds.LEAVING, kinds.MAYBE) or self.leaf.by_name
+        told = "" if vague else self.kind
         if told in ("", kinds.LOCK):  # a library's wait, or nobody's that is known
             told = leaves.kernel_class(self.thread.state.removeprefix(_ASLEEP)) or told
         return told
@@ -103,10 +100,11 @@ def stands(
     launchers = {
         t.process for s in stacks if leaves.no_rank(s.frames) == "launcher" for t in s.threads
     }
-    for process in sorted(
+    order = sorted(
         looks,
         key=lambda p: (math.inf if p.rank is None else p.rank, p.host or "", p.pid or 0, p.label),
-    ):
+    )
+    for process in order:
         dumps = [looks[process][look] for look in sorted(looks[process])]
         told = [(d, s) for d in dumps if (s := _stand(process, d))]
         if any(_has_python(s.frames) for _, s in told):  # a dump of C alone says less
@@ -125,25 +123,21 @@ def stands(
         same = before is not None and (
             before.place[1:3] == last.place[1:3] or _is_part(before, last) or _is_part(last, before)
         )
-        found.append(
-            replace(
-                last,
-                frozen=same or last.thread.timed_out,
-                moved=before is not None and not same,
-                exact=before is not None and before.place[1:] == last.place[1:],
-            )
-        )
+        found.append(replace(
+            last, frozen=same or last.thread.timed_out, moved=before is not None and not same,
+            exact=before is not None and before.place[1:] == last.place[1:],
+        ))  # fmt: skip
     return found, helpers
 
 
 def _is_part(one: Stand, other: Stand) -> bool:
     """Returns whether one stack is the outer part of another: recorders leave out some frames."""
+
+    def place(frame: Frame) -> tuple[str, str, int | None]:
+        return leaves.bare(frame), frame.file.rpartition("/")[2], frame.line
+
     leaf = one.frames[0]
-    return leaf.line is not None and any(
-        (leaves.bare(frame), frame.line) == (leaves.bare(leaf), leaf.line)
-        and frame.file.rpartition("/")[2] == leaf.file.rpartition("/")[2]
-        for frame in other.frames
-    )
+    return leaf.line is not None and place(leaf) in map(place, other.frames)
 
 
 def _has_python(frames: Frames) -> bool:
@@ -153,21 +147,19 @@ def _has_python(frames: Frames) -> bool:
 def _stand(process: Process, dump: Sequence[tuple[Thread, Frames]]) -> Stand | None:
     """Chooses the thread of a process that counts; None if all its threads are helpers."""
     main = _main(process, dump)
-    told: list[Stand] = []
-    for thread, frames in dump:
-        is_main = main is not None and thread is main[0]
-        if not frames or (not is_main and leaves.is_helper(thread.name, frames)):
-            continue
-        told.append(_of_thread(process, thread, frames))
+    told = [
+        _of_thread(process, thread, frames) for thread, frames in dump
+        if frames and (thread is main or not leaves.is_helper(thread.name, frames))
+    ]  # fmt: skip
     if not told:
         return None
-    first = next((s for s in told if main is not None and s.thread is main[0]), None)
+    first = next((s for s in told if s.thread is main), None)
     others = sorted((s for s in told if s is not first), key=lambda s: ORDER.index(s.kind))
     chosen = first or others[0]
     # The main thread waits for a thread of its own: for the autograd's, mostly.
-    if first is not None and others and first.kind in (kinds.THREADS, kinds.LOCK):
-        useful = [s for s in others if s.kind == kinds.PEERS or first.kind == kinds.THREADS]
-        chosen = useful[0] if useful else first
+    if first is not None and first.kind in (kinds.THREADS, kinds.LOCK):
+        useful = (s for s in others if s.kind == kinds.PEERS or first.kind == kinds.THREADS)
+        chosen = next(useful, first)
     holder = next((s for s in told if s.thread.gil), None)
     wanting = any(
         thread.state == "waits for the GIL" or leaves.wants_gil(frames) for thread, frames in dump
@@ -186,11 +178,7 @@ def _of_thread(process: Process, thread: Thread, frames: Frames) -> Stand:
     leaf = leaves.leaf(frames)
     kind = leaf.kind
     kernel = leaves.kernel_class(thread.state.removeprefix(_ASLEEP))
-    if not kind and kernel in (
-        kinds.FILE_LOCK,
-        kinds.PIPE,
-        kinds.CHILD,
-    ):  # peers are waited for in none of these
+    if not kind and kernel in (kinds.FILE_LOCK, kinds.PIPE, kinds.CHILD):  # peers: in none of these
         kind = kernel
     elif not kind and thread.gil and "idle" not in thread.state:
         kind = kinds.RUNNING
@@ -199,16 +187,16 @@ def _of_thread(process: Process, thread: Thread, frames: Frames) -> Stand:
     return Stand(process, thread, frames, leaf, kind)
 
 
-def _main(process: Process, dump: Sequence[tuple[Thread, Frames]]) -> tuple[Thread, Frames] | None:
-    for thread, frames in dump:
+def _main(process: Process, dump: Sequence[tuple[Thread, Frames]]) -> Thread | None:
+    for thread, _ in dump:
         if thread.name == "MainThread" or (thread.id is not None and thread.id == process.pid):
-            return thread, frames
+            return thread
     for thread, frames in dump:
+        # Behind the end of the program, only the main thread goes on.
         if frames and (
-            frames[-1].function in ("<module>", "_start", "__libc_start_main", "main")
+            frames[-1].function in ("<module>", "_start", "main")
             or frames[-1].function.startswith("__libc_start_")
-            # Behind the end of the program, only the main thread goes on.
             or leaves.kind_of(frames[-1]) == kinds.LEAVING
         ):
-            return thread, frames
-    return dump[0] if len(dump) == 1 else None
+            return thread
+    return dump[0][0] if len(dump) == 1 else None

@@ -80,10 +80,9 @@ class Graph:
     def vague(self) -> set[int]:
         """Ranks that wait in calls of which no more is known, or in groups of unknown ranks."""
         return {
-            rank
-            for rank, own in self.view.of_rank.items()
+            rank for rank, own in self.view.of_rank.items()
             if any((not g.ranks) if p.open else p.timed_out for g, p in own.items())
-        }
+        }  # fmt: skip
 
     @cached_property
     def inside(self) -> set[int]:
@@ -106,14 +105,9 @@ class Graph:
         return seen - self.waiting
 
     def suspect(
-        self,
-        cause: Cause,
-        ranks: Set[int],
-        rule: str,
-        certainty: int,
-        support: Sequence[Point],
+        self, cause: Cause, ranks: Set[int], rule: str, certainty: int, support: Sequence[Point],
         **more: Any,
-    ) -> Suspect:
+    ) -> Suspect:  # fmt: skip
         """Makes a suspect of ranks, with all who wait for them, be it for others that do, and the
         call in which most wait for them directly."""
         awaiting: dict[int, list[Place]] = defaultdict(list)
@@ -129,11 +123,9 @@ class Graph:
                     work += place.calls.keys() - waiting
                     waiting |= place.calls.keys()
         where = self.where(p for p in self.places if p in direct and p.calls.keys() - ranks)
-        waiting -= {*ranks}
-        told = {"waiting": self.view.named(sorted(waiting)), **where, **more}
-        return Suspect(
-            cause, self.view.named(sorted(ranks)), rule, certainty, tuple(support), **told
-        )
+        told = {"waiting": self.view.named(sorted(waiting - {*ranks})), **where, **more}
+        named = self.view.named(sorted(ranks))
+        return Suspect(cause, named, rule, certainty, tuple(support), **told)
 
     def where(self, places: Iterable[Place]) -> dict[str, Any]:
         """Returns the call in which most ranks of places stand, and who does, for a suspect."""
@@ -142,9 +134,8 @@ class Graph:
             alike[place.group, place.call.seq, place.call.op].append(place)
 
         def weight(some: list[Place]) -> tuple[int, int, int]:
-            first = some[0]
-            count = sum(len(place.calls) for place in some)
-            return count, len(first.group.ranks), -(first.call.seq or 0)
+            group, call = some[0].group, some[0].call
+            return sum(len(p.calls) for p in some), len(group.ranks), -(call.seq or 0)
 
         best = max(alike.values(), key=weight, default=None)
         if best is None:
@@ -161,13 +152,10 @@ class Graph:
             if not calls:
                 continue
             gpu = all(p.backend not in ON_HOST for p in own.values() if p.open)
-            if gpu and all(call.since is not None for _, call in calls):
-                self.ordered.add(rank)
-                calls = _oldest_of(calls)
-            else:
-                calls = _all_of(calls)
             stands = []
-            for group, call in calls:
+            if is_ordered := gpu and all(call.since is not None for _, call in calls):
+                self.ordered.add(rank)
+            for group, call in _oldest_of(calls) if is_ordered else _all_of(calls):
                 message = None if call.peer is None else (rank, call.peer, call.op)
                 place = places.setdefault((group, call.seq, message), Place(group, call))
                 place.calls[rank] = call

@@ -78,15 +78,13 @@ def _culprits(graph: Graph, culprits: set[int]) -> list[Suspect]:
     found = []
     for cause, ranks in kinds.items():
         made = graph.suspect(cause, {*ranks}, "awaited-and-waits-for-nobody", 2, ())
-        certainty, against = 2, []
+        certainty, against = 1 if silent else 2, []
         if silent:
             text = f"no evidence of {ranks_text(silent)} that the others may wait for as well"
             against.append(Point(text))
-            certainty = 1
         places = (place for rank in ranks for place in graph.of.get(rank, ()))
         if beside := {r for place in places for r in place.calls} - {*ranks}:
-            text = f"{ranks_text(beside)} did not get out of the same call, either"
-            against.append(Point(text))
+            against.append(Point(f"{ranks_text(beside)} did not get out of the same call, either"))
             certainty = 0
         if hidden := _hidden(view, ranks):
             doubt = _doubt(view, culprits, made.at)
@@ -96,10 +94,10 @@ def _culprits(graph: Graph, culprits: set[int]) -> list[Suspect]:
         members = view.progress[made.group] if made.group is not None else {}
         calls = [oldest(members[rank]) if rank in members else None for rank in ranks]
         own = calls[0] if len({call and call.seq for call in calls}) == 1 else None
-        support = tuple(_points(view, ranks, made.group, made.at))
-        found.append(
-            replace(made, certainty=certainty, support=support, against=tuple(against), own=own)
-        )
+        found.append(replace(
+            made, certainty=certainty, support=tuple(_points(view, ranks, made.group, made.at)),
+            against=tuple(against), own=own,
+        ))  # fmt: skip
     return sorted(found, key=lambda s: -len(s.waiting))
 
 
@@ -172,12 +170,10 @@ def _outside(view: View) -> list[Suspect]:
     point = Point("every rank that left evidence has completed all that it issued", whole[0].source)
     hidden = any(p.no_messages for p in whole)
     doubt = Point("sends and receives over gloo are not recorded: ranks may wait in these")
-    return [
-        Suspect(
-            causes.OUTSIDE, (), rule="no-recorded-call" if hidden else "no-open-call", certainty=0,
-            support=(point,), against=(doubt,) if hidden else (), waiting=view.named(ranks),
-        )
-    ]  # fmt: skip
+    return [Suspect(
+        causes.OUTSIDE, (), rule="no-recorded-call" if hidden else "no-open-call", certainty=0,
+        support=(point,), against=(doubt,) if hidden else (), waiting=view.named(ranks),
+    )]  # fmt: skip
 
 
 # Ranks that left no word of calls in which others wait: named only if no other can be it.
@@ -219,13 +215,11 @@ def _unheard(graph: Graph) -> list[Suspect]:
     where = graph.where(p for p in graph.places if alone or not silent.isdisjoint(p.unheard))
     # Where it is not sure for whom they wait, those are told who stand in one call.
     waiting = view.named(sorted(inside)) if len(sure) == 1 else where["there"]
-    return [
-        graph.suspect(
-            causes.NOT_ENTERED_OR_INSIDE, silent, "awaited-and-silent", int(len(sure) == 1),
-            [Point(text, _first_source(graph, where.get("group")))],
-            **{**where, "against": (Point(against),), "waiting": waiting},
-        )
-    ]  # fmt: skip
+    return [graph.suspect(
+        causes.NOT_ENTERED_OR_INSIDE, silent, "awaited-and-silent", int(len(sure) == 1),
+        [Point(text, _first_source(graph, where.get("group")))],
+        **{**where, "against": (Point(against),), "waiting": waiting},
+    )]  # fmt: skip
 
 
 def _odd(graph: Graph, rank: int, place: Place) -> Suspect:
@@ -234,10 +228,8 @@ def _odd(graph: Graph, rank: int, place: Place) -> Suspect:
     text = f"rank {rank} stands in {what}, which it never issued after the same calls before"
     return graph.suspect(
         causes.MISMATCH, {rank}, "unusual-call", 1,
-        [
-            Point(text, graph.view.progress[place.group][rank].source),
-            Point("all other ranks stand where they always came to"),
-        ],
+        [Point(text, graph.view.progress[place.group][rank].source),
+         Point("all other ranks stand where they always came to")],
         against=(Point("the other side of the call left no evidence"),),
         at=call, group=place.group, there=(),
     )  # fmt: skip
