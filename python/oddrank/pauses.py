@@ -109,9 +109,7 @@ def _names(text: str) -> Iterator[str]:
     yield PREFIX + piece
 
 
-def parted(
-    sections: Iterable[tuple[str, Any, int | None]],
-) -> tuple[list[str], Pause | None]:
+def parted(sections: Iterable[tuple[str, Any, int | None]]) -> tuple[list[str], Pause | None]:
     """Returns the names of a record's open sections that are the user's, and the last pause.
 
     sections: (name, thread, begin in ns of Unix time), in the order in which they began. Sections

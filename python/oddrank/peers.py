@@ -81,10 +81,7 @@ class Majority(Generic[Name, Value]):
 
 
 def majority(
-    values: Mapping[Name, Value],
-    *,
-    least: float = 0.5,
-    weights: Mapping[Name, float] | None = None,
+    values: Mapping[Name, Value], *, least: float = 0.5, weights: Mapping[Name, float] | None = None
 ) -> Majority[Name, Value]:
     """Returns the value that most peers have, and the peers that deviate.
 

@@ -9,8 +9,8 @@ import pytest
 
 from bench.told import by_name, told
 from oddrank import render
+from oddrank.bench.pairs import report
 from oddrank.bench.pairs.judge import PAIRS, Judge
-from oddrank.bench.pairs.report import squares_of as squares_of_run
 from oddrank.bench.pairs.stages import games_of_all, games_of_recheck
 from oddrank.control.stages import RunState
 from pair_measurements import measured, named, nodes_of
@@ -239,12 +239,12 @@ def test_all_ranks_of_two_large_nodes_meet_alone_only_where_that_is_few_rounds()
 
 def squares_of(states):
     run = RunState(len(states), states, {PAIRS: measured(states)})
-    return squares_of_run(run, Judge(0.2).measurement(run))
+    return report.squares_of(run, Judge(0.2).measurement(run))
 
 
 def test_the_data_has_a_matrix_between_nodes_and_one_inside_each():
     states = nodes_of(3, ranks=2)
-    data = squares_of(states).as_data()
+    data = report.data_of(squares_of(states))
     assert data["names"] == ["node0", "node1", "node2"]
     assert data["ranks"] == [[0, 1], [2, 3], [4, 5]]
     assert data["GBps"][0] == [None, 20, 20]  # both ranks of the node at once
@@ -253,16 +253,16 @@ def test_the_data_has_a_matrix_between_nodes_and_one_inside_each():
     assert data["inside"][1]["names"] == ["rank 2", "rank 3"]
     assert data["inside"][1]["GBps"] == [[None, 10], [10, None]]
     namesakes = {rank: replace(state, host="node") for rank, state in states.items() if rank < 4}
-    data = squares_of(namesakes).as_data()
+    data = report.data_of(squares_of(namesakes))
     assert data["names"] == ["node#0", "node#1"]
     assert [one["ranks"] for one in data["inside"]] == [[[0], [1]], [[2], [3]]]
-    data = squares_of(nodes_of(1, ranks=3)).as_data()
+    data = report.data_of(squares_of(nodes_of(1, ranks=3)))
     assert data["names"] == ["rank 0", "rank 1", "rank 2"]
     assert data["inside"] == []
 
 
 def test_where_most_links_are_not_measured_the_data_is_a_list_of_those_that_are():
-    data = squares_of(nodes_of(65)).as_data()
+    data = report.data_of(squares_of(nodes_of(65)))
     assert len(data["links"]) == 65 * 64
     assert data["links"][0] == [0, 1, 10, 50]
     assert "GBps" not in data
@@ -271,7 +271,7 @@ def test_where_most_links_are_not_measured_the_data_is_a_list_of_those_that_are(
 def test_a_matrix_is_shown_as_long_as_a_screen_holds_it(golden):
     for count, widest in ((3, 100), (16, 200), (17, 100)):
         stream = io.StringIO()
-        for title, columns, rows in squares_of(nodes_of(count)).tables():
+        for title, columns, rows in report.tables_of(squares_of(nodes_of(count))):
             render.table(columns, rows, stream, title=title)
         assert max(map(len, stream.getvalue().splitlines())) <= widest
         assert ("node2" in stream.getvalue()) == (count <= 16)

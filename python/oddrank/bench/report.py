@@ -19,10 +19,7 @@ _OTHERS = "give other --dtypes or --ops"
 
 
 def of_sweep(
-    passes: Sequence[Pass],
-    launch: Launch,
-    outcome: Outcome,
-    measured: Mapping[int, Row],
+    passes: Sequence[Pass], launch: Launch, outcome: Outcome, measured: Mapping[int, Row]
 ) -> Report:
     """Returns the report: rows, late or wrong ranks, and the cases that were not measured.
 

@@ -166,7 +166,12 @@ def joined(
 def slow_group(run: RunState, rows: Sequence[Row]) -> list[Finding]:
     """Returns a finding if the slowest group is slower than the others' median in every pass of
     most cases, by more than the line. Fewer passes than FEWEST_PASSES show only noise."""
-    cases = [row for row in rows if row.bytes and len(row.groups) > 1 and _all_timed(row.groups)]
+    cases = [
+        row
+        for row in rows
+        if row.bytes and len(row.groups) > 1
+        if all(one["median_us"] and len(one["passes_us"]) >= FEWEST_PASSES for one in row.groups)
+    ]
     found: list[tuple[float, int, list[Row]]] = []
     for number in range(len(cases[0].groups) if cases else 0):
         lasting = [_least_and_usual(row.groups, number) for row in cases]
@@ -200,22 +205,13 @@ def _finding(run: RunState, by: float, number: int, slow: Sequence[Row], cases: 
     return replace(found, stage="sweep")
 
 
-def _all_timed(groups: Sequence[Mapping[str, Any]]) -> bool:
-    return all(group["median_us"] and len(group["passes_us"]) >= FEWEST_PASSES for group in groups)
-
-
 def _least_and_usual(groups: Sequence[Mapping[str, Any]], number: int) -> tuple[float, float]:
     """Returns how much longer this group takes than the others' median, as a share: in its best
     pass, and over all passes."""
-    own = groups[number]
-    others = [group for i, group in enumerate(groups) if i != number]
-    shares = [
-        time / statistics.median(other) - 1
-        for time, *other in zip(
-            own["passes_us"], *(group["passes_us"] for group in others), strict=False
-        )
-    ]
-    usual = own["median_us"] / statistics.median(group["median_us"] for group in others) - 1
+    own, *others = groups[number], *groups[:number], *groups[number + 1 :]
+    passes = zip(own["passes_us"], *(one["passes_us"] for one in others), strict=False)
+    shares = [time / statistics.median(other) - 1 for time, *other in passes]
+    usual = own["median_us"] / statistics.median(one["median_us"] for one in others) - 1
     return min(shares, default=0.0), usual
 
 

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from oddrank.bench import arrivals, native, split, verify
 from oddrank.bench.backend import Backend, Operation
@@ -100,23 +100,21 @@ def _connect_as(wanted: Split | None, cases: Sequence[Case]) -> Callable[[Contex
 
 def _connected(group: Group, number: int) -> Connected:
     """Returns this rank's facts; `number` is its group's."""
-    on_nccl = group.backend == "nccl"
+    on_nccl, links = group.backend == "nccl", None
     nccl = group.torch.cuda.nccl.version() if on_nccl else None
+    if on_nccl:
+        uuid = group.torch.cuda.get_device_properties(group.device).uuid
+        try:
+            links = nvml.gpu_links(f"GPU-{uuid}")
+        except OddrankError as error:
+            links = {"unknown": str(error)}
     return {
         "transport": group.backend,
         "group": number,
         "gloo_interface": None if on_nccl else os.environ.get("GLOO_SOCKET_IFNAME", ""),
         "nccl": ".".join(map(str, nccl)) if nccl else None,
-        "links": _links(group) if on_nccl else None,
+        "links": links,
     }
-
-
-def _links(group: Group) -> dict[str, Any]:
-    uuid = group.torch.cuda.get_device_properties(group.device).uuid
-    try:
-        return nvml.gpu_links(f"GPU-{uuid}")
-    except OddrankError as error:
-        return {"unknown": str(error)}
 
 
 class _Plan(TypedDict):

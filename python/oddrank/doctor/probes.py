@@ -39,10 +39,7 @@ def examine(seconds: float, environ: Mapping[str, str] = os.environ) -> Facts:
             "nccl": unasked,
         }
     return {
-        "oddrank": {
-            "version": oddrank.__version__,
-            "folder": str(Path(oddrank.__file__).parent),
-        },
+        "oddrank": {"version": oddrank.__version__, "folder": str(Path(oddrank.__file__).parent)},
         "python": {"version": platform.python_version(), "executable": sys.executable},
         "parts": {
             "_core": part_facts(_native.core_part()),

@@ -60,8 +60,7 @@ XIDS: dict[int, Xid] = {
     62: _gpu("its microcontroller halted"),
     63: Xid("a bad row of memory will be replaced at the next reset", "notice"),
     64: _gpu("a bad row of memory could not be replaced"),
-    66: Xid("the driver made an illegal access", "notice"),
-    67: Xid("the driver made an illegal access", "notice"),
+    **dict.fromkeys((66, 67), Xid("the driver made an illegal access", "notice")),
     **dict.fromkeys((68, 82, 83, 84, 86, 88, 89, *range(96, 106), 139), _application(_VIDEO)),
     69: _application("a program used an engine wrongly"),
     74: _gpu("an NVLink error"),
@@ -71,8 +70,7 @@ XIDS: dict[int, Xid] = {
     93: Xid("its InfoROM is worn", "notice"),
     94: _gpu("a contained memory error, which ends the program that used it", broken=False),
     95: _gpu("an uncontained memory error"),
-    106: Xid("a test message", "notice"),
-    107: Xid("a test message", "notice"),
+    **dict.fromkeys((106, 107), Xid("a test message", "notice")),
     109: _either("a change of context took too long"),
     110: _gpu("a security fault"),
     119: _gpu("its system processor (GSP) did not answer"),
@@ -83,13 +81,12 @@ XIDS: dict[int, Xid] = {
     140: _gpu("an unrecovered ECC error"),
     141: Xid("an error of CUDA's fast path", "notice"),
     143: _gpu("it could not be initialised"),
-    144: _gpu("an NVLink error (SAW)"),
-    145: _gpu("an NVLink error (RLW)"),
-    146: _gpu("an NVLink error (TLW)"),
-    147: _gpu("an NVLink error (TREX)"),
-    148: _gpu("an NVLink error (NVLPW_CTRL)"),
-    149: _gpu("an NVLink error (NETIR)"),
-    150: _gpu("an NVLink error (MSE)"),
+    **{
+        code: _gpu(f"an NVLink error ({unit})")
+        for code, unit in enumerate(
+            ("SAW", "RLW", "TLW", "TREX", "NVLPW_CTRL", "NETIR", "MSE"), 144
+        )
+    },
     154: _gpu("the driver asks for a reset or a reboot"),
     155: _gpu("an NVLink error that software defined"),
     156: _gpu("a faulty unit was retired: a reset is needed"),

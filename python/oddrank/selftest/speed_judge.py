@@ -362,15 +362,11 @@ def _compared(
         first: peers.Comparison[_Name] | None,
         good: Collection[_Name],
     ) -> peers.Comparison[_Name]:
+        spread, line = (first.spread, first.line) if first else (None, None)
         return peers.compare(
-            values,
-            smallest=metric.smallest,
-            better="high",
-            comparisons=comparisons,
-            spread=first.spread if first else None,
-            line=first.line if first else None,
-            good=good,
-        )
+            values, smallest=metric.smallest, better="high", comparisons=comparisons,
+            spread=spread, line=line, good=good,
+        )  # fmt: skip
 
     known = set(good.get(metric.name, ()))
     ranks = compare(measured, before.ranks if before else None, known)

@@ -60,40 +60,32 @@ class Square:
         return [[cells.get((sender, receiver)) for receiver in size] for sender in size]
 
 
-@dataclass(frozen=True)
-class Squares:
-    """between: the matrix of nodes, all ranks of each together; None with one node. inside: name
-    and matrix of each node with several ranks."""
+# The matrix of nodes, named "", and that of the ranks of each node; of one node this one alone.
+Squares = Sequence[tuple[str, Square]]
 
-    between: Square | None
-    inside: Sequence[tuple[str, Square]]
 
-    def as_data(self) -> dict[str, Any]:
-        """Returns the report's `pairs`: the matrix between nodes, or inside the only node."""
-        inside = list(self.inside)
-        square = self.between if self.between is not None else inside.pop(0)[1]
-        return {
-            **square.as_data(),
-            "inside": [{"node": name, **one.as_data()} for name, one in inside],
-        }
+def data_of(squares: Squares) -> dict[str, Any]:
+    """Returns the report's `pairs`: the first matrix, and those inside other nodes."""
+    (_, first), *rest = squares
+    return {**first.as_data(), "inside": [{"node": name, **one.as_data()} for name, one in rest]}
 
-    def tables(self) -> list[Table]:
-        """Returns the table of each matrix that fits a screen; of the others, a table of ranges."""
-        named = [("between nodes", self.between)] if self.between is not None else []
-        named += [(f"inside {name}", square) for name, square in self.inside]
-        shown = [pair for pair in named if len(pair[1].names) <= MOST_SHOWN]
-        if len(shown) > _MOST_TABLES:
-            shown = []
-        found = [square.table(name, of) for name, square in shown for of in (False, True)]
-        ranges = [
-            (name, *_range(values, unit))
-            for name, one in [pair for pair in named if pair not in shown][: _MOST_RANGES // 2]
-            for values, unit in ((one.GBps, "GB/s"), (one.latency_us, "us"))
-        ]
-        if ranges:
-            columns = ["links", "measured", "least", "median", "most"]
-            found.append(("bandwidths and latencies", columns, ranges))
-        return found
+
+def tables_of(squares: Squares) -> list[Table]:
+    """Returns the table of each matrix that fits a screen; of the others, a table of ranges."""
+    named = [(f"inside {name}" if name else "between nodes", square) for name, square in squares]
+    shown = [pair for pair in named if len(pair[1].names) <= MOST_SHOWN]
+    if len(shown) > _MOST_TABLES:
+        shown = []
+    found = [square.table(name, of) for name, square in shown for of in (False, True)]
+    ranges = [
+        (name, *_range(values, unit))
+        for name, one in [pair for pair in named if pair not in shown][: _MOST_RANGES // 2]
+        for values, unit in ((one.GBps, "GB/s"), (one.latency_us, "us"))
+    ]
+    if ranges:
+        columns = ["links", "measured", "least", "median", "most"]
+        found.append(("bandwidths and latencies", columns, ranges))
+    return found
 
 
 def squares_of(run: RunState, found: Measurement) -> Squares:
@@ -102,20 +94,19 @@ def squares_of(run: RunState, found: Measurement) -> Squares:
     hosts = [run.states[node[0]].host for node in nodes]
     count = Counter(hosts)
     names = [h if count[h] == 1 else f"{h}#{number}" for number, h in enumerate(hosts)]
-    between = None
+    made = []
     if len(nodes) > 1:
         rates, latencies = figures_of(found.between["GB/s"]), _both_ways(found.between["us"])
-        between = Square(names, nodes, rates, latencies)
+        made.append(("", Square(names, nodes, rates, latencies)))
     place = place_of(nodes)
     rates_of = _by_node(place, figures_of(found.inside("GB/s")))
     latencies_of = _by_node(place, _both_ways(found.inside("us")))
-    inside = []
     for number, node in enumerate(nodes):
         if len(node) > 1:
             of_node = rates_of.get(number, {}), latencies_of.get(number, {})
             ranks = [(rank,) for rank in node]
-            inside.append((names[number], Square([f"rank {r}" for r in node], ranks, *of_node)))
-    return Squares(between, inside)
+            made.append((names[number], Square([f"rank {r}" for r in node], ranks, *of_node)))
+    return made
 
 
 def _range(cells: Cells, unit: str) -> tuple[str, ...]:
@@ -153,14 +144,14 @@ def of_pairs(outcome: Outcome, launch: Launch, judge: Judge) -> tuple[Report, Se
     why = outcome.why or passed
     if measured and not found:
         why = outcome.why or judge.all_well(run, passed)
-    squares = squares_of(run, judge.measurement(run)) if measured else None
+    squares = squares_of(run, judge.measurement(run)) if measured else []
     report = Report.of(
         "bench",
         launch.as_world(),
-        {"pairs": squares.as_data() if squares else None},
+        {"pairs": data_of(squares) if squares else None},
         found,
         complete=outcome.complete,
         why=why,
         raised=run.raised(),
     )
-    return report, squares.tables() if squares else []
+    return report, tables_of(squares)

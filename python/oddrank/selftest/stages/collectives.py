@@ -40,10 +40,6 @@ LOCALISE = "localise"
 Asked: TypeAlias = "tuple[str, str, int]"
 
 
-class Sizes(TypedDict):
-    sizes: list[int]
-
-
 class WrongValue(Mismatch):
     asked: Asked
 
@@ -53,12 +49,6 @@ class Result(TypedDict):
 
     cases: int
     mismatches: list[WrongValue]
-
-
-class Own(TypedDict):
-    """wrong: the ranks whose own values look wrong from here."""
-
-    wrong: list[int]
 
 
 def case_of(asked: Asked, world: int) -> Case:
@@ -72,9 +62,9 @@ def seen_in(run: RunState) -> list[WrongValue]:
     return [m for result in results.values() for m in result["mismatches"]]
 
 
-def _measure(context: Context[Sizes]) -> Result:
+def _measure(context: Context[list[int]]) -> Result:
     groups = made_by(context)
-    asked = list(product(_COLLECTIVES, _DTYPES, context.parameters["sizes"]))
+    asked = list(product(_COLLECTIVES, _DTYPES, context.parameters))
     memory = C10d(groups.world)
     most = max(case_of(one, groups.largest[WORLD]).bytes for one in asked)
     memory.reserve(needed(most, in_place=False))
@@ -97,39 +87,32 @@ def _judge(run: RunState, results: Mapping[int, Result]) -> list[Finding]:
     return [verify.wrong_values(NAME, seen)] if seen else []
 
 
-def _plan_localise(run: RunState) -> WrongValue:
-    return seen_in(run)[0]
-
-
-def _measure_own(context: Context[WrongValue]) -> Own:
+def _measure_own(context: Context[WrongValue]) -> list[int]:
     params = context.parameters
     group = made_by(context).of[params["among"]]
     case = case_of(params["asked"], group.world)
-    return {
-        "wrong": verify.gathered_wrong(group, C10d(group), case, params["element"], params["turn"])
-    }
+    return verify.gathered_wrong(group, C10d(group), case, params["element"], params["turn"])
 
 
-def _judge_own(run: RunState, results: Mapping[int, Own]) -> list[Finding]:
+def _judge_own(run: RunState, results: Mapping[int, list[int]]) -> list[Finding]:
     seen = seen_in(run)
     among = seen[0]["among"]
     observers = {m["observer"] for m in seen if m["among"] == among}
     teams = [team for team in teams_of(nodes_of(run))[among] if observers.intersection(team)]
-    views = {rank: result["wrong"] for rank, result in results.items()}
-    return [verify.origin_of(run, NAME, seen, views, teams)]
+    return [verify.origin_of(run, NAME, seen, results, teams)]
 
 
-def stage(options: Options) -> Stage[Sizes, Result, list[Finding]]:
-    def make_plan(run: RunState) -> Sizes | Skip:
+def stage(options: Options) -> Stage[list[int], Result, list[Finding]]:
+    def make_plan(run: RunState) -> list[int] | Skip:
         tested = device.make_plan(run)
         if isinstance(tested, Skip):
             return tested
         smallest, *larger = _SIZES[options.depth]
         fitting = [size for size in larger if _BUFFERS * size <= connect.free(run)]
-        return {"sizes": [smallest, *fitting]}
+        return [smallest, *fitting]
 
     return Stage(NAME, 180, _measure, _judge, make_plan)
 
 
-def localise(options: Options) -> Stage[WrongValue, Own, list[Finding]]:
-    return Stage(LOCALISE, 60, _measure_own, _judge_own, _plan_localise, confirms=NAME)
+def localise(options: Options) -> Stage[WrongValue, list[int], list[Finding]]:
+    return Stage(LOCALISE, 60, _measure_own, _judge_own, lambda run: seen_in(run)[0], confirms=NAME)

@@ -8,7 +8,8 @@ import re
 import time
 from collections import Counter as Count
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict
 
@@ -30,58 +31,32 @@ SNMP = Path("/proc/net/snmp")
 _FEW_REPEATED, _SHARE_REPEATED = 20, 0.01
 
 
-@dataclass(frozen=True)
-class Counter:
-    """A row of the table. InfiniBand's counters are named as in sysfs.
-
-    a_minute: tolerated growth per minute on healthy hardware; None: never judged, as are those of
-    NVML and TCP that have no row.
-    own: the device itself is at fault; else the other end of a link may be.
-    """
-
-    name: str
-    scope: Scope
-    a_minute: float | None = 0.0
-    unit: str = ""
-    own: bool = False
-
-
-# Tolerated growth: NVIDIA's limits in DCGM for NVLink and PCIe replays, the InfiniBand
-# specification's bit error rate for symbol errors. Time of throttling is in ns: 1 % of it.
-COUNTERS = (
-    Counter("ecc_uncorrected", "gpu", own=True),
-    Counter("pcie_replay", "gpu", 8),
-    Counter("pcie_fatal", "gpu", own=True),
-    Counter("software_thermal_ns", "gpu", 6e8, "ns"),
-    Counter("hardware_thermal_ns", "gpu", 6e8, "ns"),
-    Counter("power_brake_ns", "gpu", 6e8, "ns"),
-    Counter("replay", "nvlink"),
-    Counter("recovery", "nvlink"),
-    Counter("crc_flit", "nvlink", 6000),
-    Counter("crc_data", "nvlink", 6000),
-    Counter("malformed", "nvlink"),
-    Counter("buffer_overrun", "nvlink"),
-    Counter("integrity", "nvlink"),
-    Counter("recovery_failed", "nvlink"),
-    Counter("link_recovery", "nvlink"),
-    Counter("aer_correctable", "pci", 60),
-    Counter("aer_nonfatal", "pci"),
-    Counter("aer_fatal", "pci", own=True),
-    Counter("symbol_error", "port", 10),
-    Counter("link_downed", "port"),
-    Counter("link_error_recovery", "port"),
-    Counter("local_link_integrity_errors", "port"),
-    Counter("excessive_buffer_overrun_errors", "port"),
-    Counter("port_rcv_errors", "port", 10),
-    Counter("port_rcv_remote_physical_errors", "port", None),
-    Counter("port_xmit_discards", "port", None),
-    Counter("port_xmit_wait", "port", None),
-    Counter("packet_seq_err", "port", None),
-    Counter("out_of_sequence", "port", None),
-    Counter("local_ack_timeout_err", "port", None),
-    Counter("retransmits", "tcp", _FEW_REPEATED),
-)
-BY_NAME = {counter.name: counter for counter in COUNTERS}
+# Counter -> its tolerated growth per minute on healthy hardware; None: never judged, as are those
+# of NVML and TCP that have no row. InfiniBand's are named as in sysfs. Tolerated are NVIDIA's
+# limits in DCGM for NVLink and PCIe replays, the InfiniBand specification's bit error rate for
+# symbol errors, and 1 % of the time, in ns, for throttling.
+TOLERATED: dict[Scope, dict[str, float | None]] = {
+    "gpu": {
+        "ecc_uncorrected": 0, "pcie_replay": 8, "pcie_fatal": 0, "software_thermal_ns": 6e8,
+        "hardware_thermal_ns": 6e8, "power_brake_ns": 6e8,
+    },
+    "nvlink": {
+        "replay": 0, "recovery": 0, "crc_flit": 6000, "crc_data": 6000, "malformed": 0,
+        "buffer_overrun": 0, "integrity": 0, "recovery_failed": 0, "link_recovery": 0,
+    },
+    "pci": {"aer_correctable": 60, "aer_nonfatal": 0, "aer_fatal": 0},
+    "port": {
+        "symbol_error": 10, "link_downed": 0, "link_error_recovery": 0,
+        "local_link_integrity_errors": 0, "excessive_buffer_overrun_errors": 0,
+        "port_rcv_errors": 10, "port_rcv_remote_physical_errors": None, "port_xmit_discards": None,
+        "port_xmit_wait": None, "packet_seq_err": None, "out_of_sequence": None,
+        "local_ack_timeout_err": None,
+    },
+    "tcp": {"retransmits": _FEW_REPEATED},
+}  # fmt: skip
+SCOPE_OF = {name: scope for scope, names in TOLERATED.items() for name in names}
+# The device itself is at fault; else the other end of a link may be.
+_OWN = ("ecc_uncorrected", "pcie_fatal", "aer_fatal")
 
 _TOTAL = re.compile(r"TOTAL_ERR_\w+ ([0-9]{1,19})")
 _NUMBER = re.compile(r"[0-9]{1,19}")
@@ -113,13 +88,10 @@ def of_ports(sysfs: Path) -> Read:
     """Reads all ports of this host's RDMA devices, and the PCIe counters of these devices."""
     read: Read = {}
     for device, number in _ports(sysfs):
-        for counter in COUNTERS:
-            if counter.scope != "port":
-                continue
-            for kind in ("counters", "hw_counters"):
-                text = small_file(device / "ports" / number / kind / counter.name)
-                if _NUMBER.fullmatch(text):
-                    read[f"{device.name}/{number} {counter.name}"] = int(text)
+        for name, kind in product(TOLERATED["port"], ("counters", "hw_counters")):
+            text = small_file(device / "ports" / number / kind / name)
+            if _NUMBER.fullmatch(text):
+                read[f"{device.name}/{number} {name}"] = int(text)
         slot = (device / "device").resolve().name
         if number == "1" and re.fullmatch(r"[0-9a-f:.]{7,20}", slot):
             read |= of_pci(slot, sysfs)
@@ -216,13 +188,15 @@ _FEW = 3
 
 def _too_much(key: str, grown: Mapping[str, int], seconds: float) -> bool:
     """Returns whether a counter grew by more than on healthy hardware in that time, or a minute."""
-    counter, by = BY_NAME.get(key.rpartition(" ")[2]), grown[key]
-    if counter is None or counter.a_minute is None:
+    name, by = key.rpartition(" ")[2], grown[key]
+    scope = SCOPE_OF.get(name)
+    a_minute = TOLERATED[scope][name] if scope else None
+    if a_minute is None:
         return False
-    if counter.scope == "tcp":
+    if scope == "tcp":
         sent = grown.get("TCP segments", 0)
         return by > _FEW_REPEATED and by > _SHARE_REPEATED * sent
-    return by > counter.a_minute * max(1.0, seconds / 60)
+    return by > a_minute * max(1.0, seconds / 60)
 
 
 def _judge_growth(run: RunState, results: Mapping[int, Grown]) -> list[Finding]:
@@ -236,29 +210,26 @@ def _judge_growth(run: RunState, results: Mapping[int, Grown]) -> list[Finding]:
     found = []
     nodes = {rank: node_of(run.states[rank]) for rank in results}
     for name, ranks in grown.items():
-        counter = BY_NAME[name]
         all_nodes, here = {*nodes.values()}, {nodes[rank] for rank in ranks}
         if len(all_nodes) > 2 and 2 * len(here) > len(all_nodes):
-            found.append(everywhere(counter, ranks))
+            found.append(everywhere(name, ranks))
             continue
-        shared = _most_gpus(run, counter, ranks)
-        found += [everywhere(counter, group, _node_of(run, min(group))) for group in shared]
+        shared = _most_gpus(run, name, ranks)
+        found += [everywhere(name, group, _node_of(run, min(group))) for group in shared]
         covered = {rank for group in shared for rank in group}
         found += [
-            grew(run, rank, counter, places, results[rank]["seconds"])
+            grew(run, rank, name, places, results[rank]["seconds"])
             for rank, places in ranks.items()
             if rank not in covered
         ]
     return found
 
 
-def _most_gpus(
-    run: RunState, counter: Counter, ranks: Mapping[int, Mapping[str, int]]
-) -> list[list[int]]:
+def _most_gpus(run: RunState, name: str, ranks: Mapping[int, Mapping[str, int]]) -> list[list[int]]:
     """Returns ranks by node, for nodes on which most GPUs, and at least _FEW, count it."""
     gpus: dict[Node, list[int]] = {}
     for rank, places in ranks.items():
-        if is_gpus(counter, places):
+        if is_gpus(name, places):
             gpus.setdefault(node_of(run.states[rank]), []).append(rank)
     sizes = Count(map(node_of, run.states.values())) if gpus else Count()
     return [
@@ -298,24 +269,24 @@ ON_ALL_NODES = Row(
 
 
 def grew(
-    run: RunState, rank: int, counter: Counter, places: Mapping[str, int], seconds: float
+    run: RunState, rank: int, counter: str, places: Mapping[str, int], seconds: float
 ) -> Finding:
     shown = sorted(places.items(), key=lambda place: -place[1])[:_MOST_PLACES]
     where = ", ".join(place for place, _ in shown if place != "GPU")
-    name, most = counter.name.replace("_", " "), shown[0][1]
-    row = OWN_ERRORS if counter.own else RETRANSMITS if counter.scope == "tcp" else ERRORS
-    unit = counter.unit or None
-    return replace(row, next=_LOOK[counter.scope]).found(
+    name, most = counter.replace("_", " "), shown[0][1]
+    scope, unit = SCOPE_OF[counter], "ns" if counter.endswith("_ns") else None
+    row = OWN_ERRORS if counter in _OWN else RETRANSMITS if scope == "tcp" else ERRORS
+    return replace(row, next=_LOOK[scope]).found(
         run.who([rank]) if is_gpus(counter, places) else _node_of(run, rank),
-        *(Evidence(f"{at} {name}: +{by}", counter.name, by, unit) for at, by in shown),
+        *(Evidence(f"{at} {name}: +{by}", counter, by, unit) for at, by in shown),
         name=name.removesuffix(" ns"), seconds=seconds, where=f" ({where})" if where else "",
-        amount=f"{most / 1e9:.1f} s" if counter.unit == "ns" else most,
+        amount=f"{most / 1e9:.1f} s" if unit else most,
     )  # fmt: skip
 
 
-def is_gpus(counter: Counter, places: Collection[str]) -> bool:
+def is_gpus(counter: str, places: Collection[str]) -> bool:
     """Returns whether the rank's own GPU counted it. Network devices belong to the node."""
-    return counter.scope == "nvlink" or set(places) == {"GPU"}
+    return SCOPE_OF[counter] == "nvlink" or set(places) == {"GPU"}
 
 
 def _node_of(run: RunState, rank: int) -> Who:
@@ -324,11 +295,11 @@ def _node_of(run: RunState, rank: int) -> Who:
     return Who("node", ranks, run.states[rank].host)
 
 
-def everywhere(counter: Counter, ranks: Collection[int], node: Who | None = None) -> Finding:
-    name, readers = counter.name.replace("_", " "), ranks_text(ranks)
-    seen = Evidence(f"{readers} saw it grow", counter.name)
+def everywhere(counter: str, ranks: Collection[int], node: Who | None = None) -> Finding:
+    name, readers = counter.replace("_", " "), ranks_text(ranks)
+    seen = Evidence(f"{readers} saw it grow", counter)
     name = name.removesuffix(" ns") if node else name
-    row = replace(ON_A_NODE if node else ON_ALL_NODES, next=_LOOK[counter.scope])
+    row = replace(ON_A_NODE if node else ON_ALL_NODES, next=_LOOK[SCOPE_OF[counter]])
     return row.found(node or Who("node"), seen, name=name, readers=readers, count=len(ranks))
 
 

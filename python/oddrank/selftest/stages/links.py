@@ -55,18 +55,14 @@ def stage(options: Options) -> Stage[Meetings, Met, Judge]:
             return Skip("the ranks share the CPU of one host: there is no link between them")
         return pairs.plan_of(run, _options(options, run), games)
 
+    def suspects(run: RunState, judge: Judge) -> list[Finding]:
+        return [*map(as_links, judge.suspects(run))]
+
     def judge(run: RunState, met: Mapping[int, Met]) -> Judge:
         return Judge(_EFFECTS[options.depth], NAME, RECHECK)
 
     seconds = 2 * _SECONDS[options.depth] + 60
-    return Stage(
-        NAME,
-        seconds,
-        pairs.measure,
-        judge,
-        make_plan,
-        lambda run, judge: [*map(as_links, judge.suspects(run))],
-    )
+    return Stage(NAME, seconds, pairs.measure, judge, make_plan, suspects)
 
 
 def recheck(options: Options) -> Stage[Meetings, Met, Judge]:
@@ -77,12 +73,10 @@ def recheck(options: Options) -> Stage[Meetings, Met, Judge]:
         games = games_of_recheck(run.judged[NAME], run)
         return pairs.plan_of(run, _options(options, run), games, again=True)
 
-    def judge(run: RunState, met: Mapping[int, Met]) -> Judge:
-        first: Judge = run.judged[NAME]
-        return first
-
     def confirmed(run: RunState, judge: Judge) -> list[Finding]:
         return [*map(as_links, settle(judge.confirmed(run))[0])]
 
-    seconds = 2 * _SECONDS[options.depth] + 60
-    return Stage(RECHECK, seconds, pairs.measure, judge, make_plan, confirmed, confirms=NAME)
+    return Stage(
+        RECHECK, 2 * _SECONDS[options.depth] + 60, pairs.measure, lambda run, met: run.judged[NAME],
+        make_plan, confirmed, confirms=NAME,
+    )  # fmt: skip

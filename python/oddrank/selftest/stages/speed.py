@@ -330,9 +330,7 @@ def _slow(run: RunState, found: Sequence[Slow], single: set[int]) -> Finding:
     more = [f"{len(found) - TOLD} more"] if len(found) > TOLD else []
     row = SLOW_NODE if worst.is_node else SLOW_CORES if own_cores else SLOW_RANK
     row = replace(
-        row,
-        sure=_sure(worst),
-        next=_GPU if on_gpu else _WHO_ELSE if own_cores else _HOST,
+        row, sure=_sure(worst), next=_GPU if on_gpu else _WHO_ELSE if own_cores else _HOST
     )
     return row.found(who, *map(_evidence, found), told=", ".join(told + more))
 
@@ -378,15 +376,8 @@ def than(metric: Metric, share: float, what: str = "") -> str:
 
 
 def _evidence(one: Slow) -> Evidence:
-    metric, peer = one.metric, one.peer
-    return Evidence(
-        metric.label,
-        metric.name,
-        peer.value,
-        metric.unit or None,
-        peer.reference,
-        one.spread or None,
-    )
+    metric, peer, spread = one.metric, one.peer, one.spread or None
+    return Evidence(metric.label, metric.name, peer.value, metric.unit, peer.reference, spread)
 
 
 def _sure(worst: Slow) -> tuple[Level, str]:
