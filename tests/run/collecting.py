@@ -5,7 +5,6 @@ import os
 import socketserver
 import subprocess
 import sys
-import tarfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -75,12 +74,9 @@ def lacks(out: Path) -> dict[str, str]:
     return {one["what"]: one["why"] for one in manifest(out)["not_read"]}
 
 
-def archived(out: Path) -> dict[str, bytes]:
-    """Returns the files of the only archive."""
-    (found,) = out.glob("*/*.tar.gz")
-    with tarfile.open(found) as tar:
-        members = [member for member in tar if member.isfile()]
-        return {m.name: tar.extractfile(m).read() for m in members}  # type: ignore[union-attr]
+def names(out: Path) -> set[str]:
+    """Returns the names of the files of the only node."""
+    return {path.name for path in node(out).rglob("*") if path.is_file()}
 
 
 class Ras(socketserver.StreamRequestHandler):

@@ -14,7 +14,7 @@ import pytest
 
 from oddrank.trace import ranks
 from processes import stop
-from run.collecting import JOB, RANK, archived, collect, killed_job, lacks, manifest, node, process
+from run.collecting import JOB, RANK, collect, killed_job, lacks, manifest, node, process
 
 BESIDE = "rank{}-4711-4712.trace"  # a valid name of a record
 WAITS = "import sys, oddrank\noddrank.arm()\nprint('ready', flush=True)\nsys.stdin.readline()\n"
@@ -106,9 +106,7 @@ def test_what_cannot_be_collected_is_a_line_and_changes_nothing(job, tmp_path, g
     golden(text.replace(f"/{socket.gethostname()} ", "/HOST "))
 
 
-def test_the_archive_has_what_the_folder_has_the_manifest_lists_it_and_only_the_owner_reads_it(
-    job, tmp_path
-):
+def test_the_manifest_lists_what_the_folder_has_and_only_the_owner_reads_it(job, tmp_path):
     out, before = tmp_path / "out", os.umask(0)
     try:
         collect(JOB, "-o", out, records=job.parent)
@@ -116,11 +114,8 @@ def test_the_archive_has_what_the_folder_has_the_manifest_lists_it_and_only_the_
         os.umask(before)
     files = [path for path in out.rglob("*") if path.is_file()]
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
-    loose = [path for path in files if not path.name.endswith(".tar.gz")]
-    assert archived(out) == {str(path.relative_to(out)): path.read_bytes() for path in loose}
-    assert next(iter(archived(out))).endswith("/manifest.json")  # who opens it reads that first
     listed = [file for one in manifest(out)["sources"] for file in one["files"]]
-    sizes = {str(path.relative_to(node(out))): path.stat().st_size for path in loose}
+    sizes = {str(path.relative_to(node(out))): path.stat().st_size for path in files}
     del sizes["manifest.json"]
     assert {file["name"]: file["bytes"] for file in listed} == sizes
     assert "environment.json" in sizes

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ from oddrank.run.collect.children import Stop
 from oddrank.run.collect.sources import Source
 from patience import at_once, until
 from processes import lives
-from run.collecting import archived, collect, killed_job, lacks, manifest
+from run.collecting import collect, killed_job, lacks, manifest, names
 from texts import texts
 
 
@@ -37,10 +36,6 @@ def gather(out, sources, records, *, limit=64 << 20, deadline=600.0):
 
 def puts(content):
     return Source("puts", 300.0, 0.5, lambda target, part, sink: sink.put("file.txt", content))
-
-
-def names(out):
-    return {Path(name).name for name in archived(out)}
 
 
 def test_a_source_that_hangs_or_breaks_is_named_and_all_others_are_there(tmp_path, no_job_here):

@@ -1,7 +1,8 @@
-"""Real jobs hang, are collected and end: triage says the same of the archive as of the live job."""
+"""Real jobs hang, are collected and end: triage says the same of the folder as of the live job."""
 
 import json
 import os
+import shutil
 import signal
 import sys
 from contextlib import ExitStack
@@ -12,7 +13,7 @@ import pytest
 import forked
 from patience import until
 from processes import stop, typed
-from run.collecting import archived, collect, environ, process
+from run.collecting import collect, environ, names, node, process
 
 RECORD_JOB = Path(__file__).parents[1] / "triage" / "record_job.py"
 SLEEPS = "import sys\nprint('ready', flush=True)\nsys.stdin.readline()\n"
@@ -30,7 +31,7 @@ def verdict(*paths):
 @pytest.mark.needs("torch-build")
 @pytest.mark.job
 @pytest.mark.timeout(1800)
-def test_of_a_job_under_torchrun_the_archive_gives_the_verdict_of_the_loose_files(tmp_path):
+def test_of_a_job_under_torchrun_a_packed_folder_gives_the_verdict_of_the_live_job(tmp_path):
     records, out, said = (tmp_path / name for name in ("records", "out", "said"))
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4",
               "--master-addr", "127.0.0.1", "--master-port", "0", "--rdzv-backend", "c10d",
@@ -52,12 +53,12 @@ def test_of_a_job_under_torchrun_the_archive_gives_the_verdict_of_the_loose_file
             os.kill(pid, signal.SIGKILL)
         job.kill()
         job.wait()
-    names = {Path(name).name for name in archived(out)}
-    assert sum(name.endswith(".process.json") for name in names) == 4
-    assert {"manifest.json", "states.json", "cgroups.json", "environment.json"} <= names
-    (archive,), (file,) = out.glob("*/*.tar.gz"), out.glob("*/*/manifest.json")
+    found = names(out)
+    assert sum(name.endswith(".process.json") for name in found) == 4
+    assert {"manifest.json", "states.json", "cgroups.json", "environment.json"} <= found
+    archive = shutil.make_archive(str(tmp_path / "packed"), "gztar", node(out).parent)
     of_archive = verdict(archive)
-    assert of_archive == verdict(file.parent) == verdict(out)
+    assert of_archive == verdict(node(out)) == verdict(out)
     assert of_archive[0] == live[0] == "odd"
     ranks, cause, _, confidence = of_archive[2][0]
     assert (ranks, cause) == live[2][0][:2]
@@ -78,7 +79,6 @@ def test_a_stopped_rank_of_a_job_without_oddrank_is_named_after_its_end(tmp_path
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith(f"0 records of job {name} and ")
         ranks[1].send_signal(signal.SIGCONT)
-    (archive,) = (tmp_path / "out").glob("*/*.tar.gz")
-    verdict_, summary, findings = verdict(archive)
+    verdict_, summary, findings = verdict(node(tmp_path / "out"))
     assert (verdict_, findings[0][:2]) == ("odd", ([1], "host-stopped"))
     assert "rank 1" in summary

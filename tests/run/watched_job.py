@@ -86,9 +86,9 @@ class Job:
         """Returns what `oddrank triage` says of the evidence that was saved."""
         evidence = self.evidence()
         assert None not in [told["saved"] for told in evidence["hosts"].values()]
-        archives = list(Path(evidence["folder"]).glob("*.tar.*"))
-        assert len(archives) == len(evidence["hosts"])
-        made = typed("triage", "--json", "-", *archives, cwd=self.folder)
+        folders = {path.parent for path in Path(evidence["folder"]).glob("*/manifest.json")}
+        assert len(folders) == len(evidence["hosts"])
+        made = typed("triage", "--json", "-", *folders, cwd=self.folder)
         report: dict[str, Any] = json.loads(made.stdout)
         return report
 

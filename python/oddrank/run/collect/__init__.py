@@ -1,4 +1,4 @@
 """Saves all evidence of a job on this node: `oddrank collect`.
 
-The way: find the job -> one child process a source -> files of a folder -> manifest -> archive.
+The way: find the job -> one child process a source -> files of a folder -> manifest.
 """

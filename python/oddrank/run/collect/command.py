@@ -54,9 +54,9 @@ def command(job: tuple[str, ...], folder: Path, limit: int, deadline: float) -> 
 
     Reads oddrank's records, dumps of torch's flight recorder, NCCL RAS (twice), nvidia-smi -q, the
     kernel's log, cgroups, /proc of each rank, torchelastic's error files, and variables of a white
-    list. Writes DIR/JOB/HOST, an archive of it beside it, and in both manifest.json: what was read,
-    and what could not be read and why. It needs no oddrank in the job: without records it finds
-    ranks by their variables. JOB: as PATH of `oddrank trace where`, or the name of a job.
+    list. Writes DIR/JOB/HOST, and in it manifest.json: what was read, and what could not be read
+    and why. It needs no oddrank in the job: without records it finds ranks by their variables. JOB:
+    as PATH of `oddrank trace where`, or the name of a job.
 
     Each source has a deadline and a process of its own: one that hangs is named and left out. A
     signal keeps what is done by then.
@@ -107,8 +107,7 @@ def _summary(done: "node.Collected") -> str:
     records = f"{done.records} record{'' if done.records == 1 else 's'}"
     size = f"{done.bytes / (1 << 20):.1f} MiB"
     what = f"{records} of job {done.job} and {done.files - done.records} other files ({size})"
-    packed = "" if done.archive is None else f", packed as {done.archive}"
-    return f"{what} in {done.folder}{packed}"
+    return f"{what} in {done.folder}"
 
 
 def _lines(done: "node.Collected") -> list[str]:

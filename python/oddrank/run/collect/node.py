@@ -1,9 +1,8 @@
-"""Collects all sources of a node into one folder, a manifest and an archive, within a deadline."""
+"""Collects all sources of a node into one folder with a manifest, within a deadline."""
 
 import errno
 import json
 import os
-import tarfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -49,18 +48,16 @@ _OF_RANK = ("rank", "local_rank", "world", "pid", "started", "since", "alive")
 _RESERVE = ".reserve"
 _RESERVED = 1 << 16  # bytes that a full disk has for the manifest
 _FOR_FOLDER = 5.0  # seconds to make a folder
-_LAST = 0.3  # share of the deadline that is kept for the archive
-_LEVEL = 1  # of compression: records are mostly zeros
-_AFTER_SIGNAL = 5.0  # seconds for the manifest and the archive once a signal came
+_LAST = 0.1  # share of the deadline that is kept for the manifest
+_AFTER_SIGNAL = 5.0  # seconds for the manifest once a signal came
 
 
 @dataclass
 class Collected:
-    """What was done. archive: None if it was not written. lines: for the user."""
+    """What was done. lines: for the user."""
 
     job: str
     folder: Path
-    archive: Path | None
     records: int
     files: int
     bytes: int
@@ -82,7 +79,7 @@ def gather(
     stop: Stop,
     sources: Sequence[Source] = SOURCES,
 ) -> Collected:
-    """Collects a job's evidence of this node to `out`/JOB/`host` and `out`/JOB/`host`.tar.gz.
+    """Collects a job's evidence of this node to `out`/JOB/`host`.
 
     limit: bytes of all files. deadline: seconds for everything. OddrankError if there is no such
     job, or the folder can't be written.
@@ -116,10 +113,9 @@ def gather(
     files = [file for one in told for file in one["files"]]
     if stop.by:
         until = min(until, time.monotonic() + _AFTER_SIGNAL)
-    archive, lacks = _finish(folder, manifest, until, stop)
+    lacks = _finish(folder, manifest, until)
     return Collected(
-        target.job, folder, archive,
-        sum(file["name"].endswith(jobs.SUFFIX) for file in files), len(files),
+        target.job, folder, sum(file["name"].endswith(jobs.SUFFIX) for file in files), len(files),
         sum(file["bytes"] for file in files), stop.by, found.lines,
         found.lacking, [*manifest["not_read"], *lacks],
     )  # fmt: skip
@@ -187,27 +183,20 @@ def _told(name: str, result: Result) -> dict[str, Any]:
     }
 
 
-def _finish(
-    folder: Path, manifest: dict[str, Any], until: float, stop: Stop
-) -> tuple[Path | None, list[dict[str, Any]]]:
-    """Writes manifest and archive; returns the archive, and what was not written."""
+def _finish(folder: Path, manifest: dict[str, Any], until: float) -> list[dict[str, Any]]:
+    """Writes the manifest; returns what was not written."""
 
     def last(say: Say) -> None:
         _remove_halves(folder)
         say({"at": str(folder / MANIFEST)})
         (folder / _RESERVE).unlink(missing_ok=True)
         write(folder / MANIFEST, [json.dumps(manifest, indent=1).encode()])
-        say({"at": "the archive"})
-        say({"archive": str(_pack(folder))})
 
     seconds = max(1.0, until - time.monotonic())
     until = time.monotonic() + seconds
     # Signals that came before have ended the sources; this must come to its end.
-    (result,) = children.run_all([Task("archive", last, seconds)], until, Stop())
-    written = result.of("archive")
-    if written:
-        return Path(written[0]), []
-    return None, [{"source": "archive", **lack} for lack in result.lacks(result.at or str(folder))]
+    (result,) = children.run_all([Task("manifest", last, seconds)], until, Stop())
+    return [{"source": "manifest", **lack} for lack in result.lacks(result.at or str(folder))]
 
 
 def _remove_halves(folder: Path) -> None:
@@ -215,27 +204,3 @@ def _remove_halves(folder: Path) -> None:
     for half in folder.rglob(".*.[0-9]*"):
         if not os.path.exists(f"/proc/{half.name.rpartition('.')[2]}"):
             half.unlink(missing_ok=True)
-
-
-def _pack(folder: Path) -> Path:
-    """Packs a folder beside itself, the manifest first: who opens the archive reads it first."""
-    archive = folder.parent / f"{folder.name}.tar.gz"
-    half = archive.parent / f".{archive.name}.{os.getpid()}"
-    files = sorted(
-        (file for file in folder.rglob("*") if file.is_file() and not file.name.startswith(".")),
-        key=lambda file: (file.name != MANIFEST, str(file)),
-    )
-    try:
-        made = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with (
-            open(made, "wb") as packed,
-            tarfile.open(fileobj=packed, mode="w:gz", compresslevel=_LEVEL) as tar,
-        ):
-            for file in files:
-                info = tar.gettarinfo(str(file), str(file.relative_to(folder.parent.parent)))
-                with file.open("rb") as content:
-                    tar.addfile(info, content)
-        half.replace(archive)
-    finally:
-        half.unlink(missing_ok=True)
-    return archive
