@@ -162,11 +162,22 @@ def run_python(arguments: Sequence[str]) -> None:
         raise error.with_traceback(shown.tb_next if shown else None)  # noqa: B904
 
 
+def of_this() -> warm.WarmParent:
+    """Forks a warm parent from this process, which must have a single thread."""
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        warm.serve(theirs)
+    theirs.close()
+    return warm.WarmParent(ours, pid)
+
+
 def _fork_workers() -> None:
     """Lets torchrun in this process fork its workers, from a process that has no threads yet."""
     from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
-    parent, starts = warm.WarmParent.of_this(), SubprocessHandler._popen
+    parent, starts = of_this(), SubprocessHandler._popen
 
     def fork(handler: Any, line: Sequence[str], environ: Mapping[str, str]) -> Any:
         if not _can_fork(line, environ):

@@ -144,8 +144,6 @@ def test_at_its_terminal_it_reads_lines_and_leaves_the_terminal_as_it_was(tmp_pa
         if killed:
             os.kill(terminal.pid, signal.SIGKILL)
         else:
-            terminal.types(b"!import tty; tty.setraw(0); print('raw')\n")
-            terminal.shows(b"raw\n(Pdb) ")
             terminal.types(b"c\n")
             terminal.shows(b"total 33")
         os.waitpid(terminal.pid, 0)

@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from oddrank.run.marker import warm
+from forked import of_this
 
 
 def tell(*arguments):
@@ -57,7 +57,7 @@ def sleep():
 
 def tell_from_a_fork():
     order = dict(descriptors=[0, 1, 2], argv=[""], cwd="/")
-    parent = warm.WarmParent.of_this()
+    parent = of_this()
     calls = [("run.warm_programs:show_color", [])]
     parent.fork(calls, environ={**os.environ, "COLOR": "blue"}, **order).wait()
     parent.close()

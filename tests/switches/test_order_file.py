@@ -6,7 +6,6 @@ import shlex
 import stat
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -113,20 +112,6 @@ def test_a_disk_without_room_keeps_the_old_order(folder, monkeypatch):
         order_file.write(folder, "kill", "bob@login1")
     assert order_file.read(folder) == before
     assert not list(folder.rglob(".*"))
-
-
-def test_those_who_may_change_an_order_but_not_its_folder_write_into_the_file(folder, monkeypatch):
-    order_file.write(folder, "save", "somebody-with-a-long-name@login1")
-    inode = (folder / "order").stat().st_ino
-
-    def refuses(path, target):
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(Path, "replace", refuses)
-    order_file.write(folder, "save", "bob@x")
-    assert str(order_file.read(folder)).startswith("save (bob@x, ")
-    assert (folder / "order").stat().st_ino == inode
-    assert len((folder / "order").read_text().splitlines()) == 1
 
 
 def test_a_file_that_an_nfs_server_has_forgotten_is_opened_anew(folder, monkeypatch):

@@ -10,7 +10,6 @@ import re
 import select
 import socket
 import stat
-import termios
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -98,23 +97,7 @@ class Channel:
         return bool(waiter.poll(max(0.0, end - time.monotonic()) * 1000))
 
 
-class Terminal(Channel):
-    """The terminal of this process. Leaves it in the mode in which it was."""
-
-    def __init__(self, descriptor: int, end: float) -> None:
-        super().__init__(descriptor, end)
-        self._mode = termios.tcgetattr(descriptor)
-
-    def close(self) -> None:
-        with suppress(OSError, termios.error):
-            # In the background, a change of the mode would stop the process.
-            here = os.tcgetpgrp(self._descriptor) == os.getpgrp()
-            if here and termios.tcgetattr(self._descriptor) != self._mode:
-                termios.tcsetattr(self._descriptor, termios.TCSANOW, self._mode)
-        super().close()
-
-
-def terminal(end: float) -> Terminal | None:
+def terminal(end: float) -> Channel | None:
     """Returns this process's terminal, if it is in the foreground there and no debugger has it.
 
     Needs neither stdin nor stdout: a DataLoader's worker has them closed or redirected.
@@ -126,8 +109,8 @@ def terminal(end: float) -> Terminal | None:
     try:
         if os.tcgetpgrp(opened) == os.getpgrp():
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return Terminal(opened, end)
-    except (OSError, termios.error):
+            return Channel(opened, end)
+    except OSError:
         pass
     os.close(opened)
     return None

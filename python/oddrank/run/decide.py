@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from oddrank.finding import Finding
 from oddrank.job import file_name
@@ -108,20 +108,12 @@ def attempts(folder: Path) -> list[Attempt]:
     found: list[Attempt] = []
     with suppress(OSError):
         for file in sorted(folder.glob("attempt-*.json"))[-_MOST_FILES:]:
-            with suppress(OSError, ValueError, TypeError, KeyError):
+            with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
                 if file.stat().st_size <= _LARGEST:
-                    found.append(_attempt(json.loads(file.read_text(encoding="utf-8"))))
+                    one = json.loads(file.read_text(encoding="utf-8"))
+                    if one.pop("schema") == SCHEMA:
+                        found.append(Attempt(**one))
     return sorted(found, key=lambda a: (a.began, a.restart))
-
-
-def _attempt(found: Any) -> Attempt:
-    if found["schema"] != SCHEMA:
-        raise ValueError("another schema")
-    step = found["step"]
-    return Attempt(
-        str(found["job"]), float(found["began"]), int(found["restart"]), str(found["signature"]),
-        None if step is None else int(step), str(found["summary"]),
-    )  # fmt: skip
 
 
 def note(folder: Path, attempt: Attempt) -> None:

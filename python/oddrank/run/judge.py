@@ -337,20 +337,14 @@ class Judge:
         states = self._states()
         hosts = {state.rank: state.host for state in states if state.host}
         clocks = late.clocks_of(snapshot, hosts, self.settings.host)
-        told = self.lateness.look(late.read(snapshot), clocks)
+        named = self.lateness.look(late.read(snapshot), clocks)
         if any(map(watch.has_died, states)):  # told next
             return
-        found = late.findings_of(told, snapshot, hosts)
-        if found:
+        if found := late.findings_of(named, snapshot, hosts):
             self.late |= {rank: finding for finding in found for rank in finding.who.ranks}
-            self._tell_of_late("late", say.late(found))
-        if told.over:
-            verb = "is" if len(told.over) == 1 else "are"
-            self._tell_of_late("no-longer-late", [f"{ranks_text(told.over)} {verb} no longer late"])
-
-    def _tell_of_late(self, event: str, texts: Sequence[str]) -> None:
-        say.lines(texts)
-        self._note(event, time.monotonic() - self.watch.began, None, "; ".join(texts))
+            texts = say.late(found)
+            say.lines(texts)
+            self._note("late", time.monotonic() - self.watch.began, None, "; ".join(texts))
 
     def _on_end(self) -> None:
         if self.seen:

@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeAlias
 
 from oddrank.errors import OddrankError
 from oddrank.finding import Evidence, Finding, Row, Who, group_name
-from oddrank.peers import Arrival, Late, both_times, late_ranks, quantiles_of
+from oddrank.peers import Arrival, Late, both_times, quantiles_of
 from oddrank.run.snapshot import Snapshot
 from oddrank.trace import collectives, ranks
 from oddrank.trace.collectives import Collective, op_name
@@ -36,8 +36,6 @@ _CLOCK_US = 1000.0
 _DEVICE_US = 20.0
 # A smaller share of the time from one collective to the next is not worth a sentence.
 _LEAST_PART = 0.03
-# So many reports without lateness end it, as many as begin it.
-_REPORTS = 2
 
 LATE = Row(
     "late-arrival", "late", "{who} is late: it spends {by} more than the others between"
@@ -70,15 +68,6 @@ class Kind:
     ranks: tuple[int, ...] = field(default=(), compare=False)
     """The group's ranks, global."""
     on_device: bool = False
-
-
-@dataclass(frozen=True)
-class Told:
-    """What a report has to tell. named: ranks that are late now and were not, the latest first."""
-
-    named: tuple[tuple[Kind, Late], ...]
-    over: tuple[int, ...]
-    """Ranks that were named and are no longer late."""
 
 
 @dataclass(frozen=True)
@@ -130,10 +119,12 @@ def read(snapshot: Snapshot) -> dict[int, list[Collective]]:
     return found
 
 
-def findings_of(told: Told, snapshot: Snapshot, hosts: Mapping[int, str]) -> list[Finding]:
-    """Returns a finding for each rank that is late now and was not."""
+def findings_of(
+    named: Sequence[tuple[Kind, Late]], snapshot: Snapshot, hosts: Mapping[int, str]
+) -> list[Finding]:
+    """Returns a finding for each rank that is late and never was before."""
     found = []
-    for kind, one in told.named:
+    for kind, one in named:
         calls = _calls_text(kind, one.n, snapshot.records[one.rank], snapshot.contents)
         clocks = "times that its device was in the calls" if kind.on_device else "wall clocks"
         usual, spread = one.others / 1e3, "healthy spread (median of last minus first)"
@@ -309,19 +300,22 @@ class Lateness:
         self._before: dict[Kind, dict[int, Arrival]] = {}
         self._last: dict[Kind, int] = {}
         """The number of the last collective that was compared: none counts twice."""
-        self._fine: dict[int, int] = {}
-        """Ranks that are named -> reports since one showed them late."""
+        self._named: set[int] = set()
         self.by: dict[int, float] = {}
         """Ranks that were late in the last two reports that judge them -> seconds."""
 
-    def look(self, histories: Mapping[int, Sequence[Collective]], clocks: Clocks) -> Told:
-        """Compares the arrivals of a report. histories: the newest collectives of each rank."""
+    def look(
+        self, histories: Mapping[int, Sequence[Collective]], clocks: Clocks
+    ) -> list[tuple[Kind, Late]]:
+        """Compares the arrivals of a report. Returns who is late and never was, the latest first.
+
+        histories: the newest collectives of each rank.
+        """
         every = {rank: _tracks(history) for rank, history in histories.items()}
         kinds = dict(_kinds(every))
         self._before = {kind: a for kind, a in self._before.items() if kind in kinds}
         self._last = {kind: n for kind, n in self._last.items() if kind in kinds}
         judged: set[int] = set()
-        late: set[int] = set()
         stays: dict[int, tuple[Kind, Late]] = {}
         for kind, numbers in kinds.items():
             if numbers[-1] < self._last.get(kind, 0):  # a new group of the same name
@@ -340,26 +334,12 @@ class Lateness:
             now = dict(zip(kind.ranks, _arrivals(points, of_clocks), strict=True))
             least = _LEAST_PART * statistics.median(b - a for a, b in itertools.pairwise(begins))
             judged |= set(kind.ranks)
-            late |= {one.rank for one in late_ranks(now) if one.by >= least}
             for one in both_times(self._before.get(kind, {}), now):
                 if one.by >= max(least, stays[one.rank][1].by if one.rank in stays else 0.0):
                     stays[one.rank] = kind, one
             self._before[kind], self._last[kind] = now, new[-1]
-        return self._told(judged, late, stays)
-
-    def _told(
-        self, judged: set[int], late: set[int], stays: Mapping[int, tuple[Kind, Late]]
-    ) -> Told:
-        for rank in self._fine.keys() & judged:
-            self._fine[rank] = 0 if rank in late else self._fine[rank] + 1
-        over = tuple(sorted(rank for rank, fine in self._fine.items() if fine >= _REPORTS))
-        for rank in over:
-            del self._fine[rank]
-        named = sorted(
-            (found for rank, found in stays.items() if rank not in self._fine),
-            key=lambda found: -found[1].by,
-        )
-        self._fine |= {one.rank: 0 for _, one in named}
+        new_ones = [found for rank, found in stays.items() if rank not in self._named]
+        self._named |= stays.keys()
         kept = {rank: by for rank, by in self.by.items() if rank not in judged}
         self.by = kept | {rank: one.by / 1e6 for rank, (_, one) in stays.items()}
-        return Told(tuple(named), over)
+        return sorted(new_ones, key=lambda found: -found[1].by)

@@ -214,12 +214,6 @@ def _replace(path: Path, text: bytes, like: os.stat_result) -> None:
     try:
         _create(new, text, like)
         new.replace(path)
-    except PermissionError:
-        # Their owner lets others change the files, but not the folder (its mode, a sticky bit). A
-        # reader finds one line or the other: the rest of a longer line is behind the first.
-        with open(_open(path, os.O_WRONLY), "wb", buffering=0) as file:
-            _fill(file.fileno(), text)
-            file.truncate()
     finally:
         with suppress(OSError):
             new.unlink()

@@ -122,17 +122,6 @@ class WarmParent:
         process.returncode = 0  # close() waits for it
         return cls(ours, process.pid, _fits(modules, environ))
 
-    @classmethod
-    def of_this(cls) -> "WarmParent":
-        """Forks one from this process, which must have a single thread."""
-        ours, theirs = socket.socketpair()
-        pid = os.fork()
-        if pid == 0:
-            ours.close()
-            _serve(theirs)
-        theirs.close()
-        return cls(ours, pid)
-
     def fits(self, modules: Sequence[str], environ: Mapping[str, str]) -> bool:
         """Whether it is as one made now would be; so it is, too, if neither can be made."""
         is_usable = not self._gone or not self._ready
@@ -285,14 +274,14 @@ def begin(descriptor: int, modules: Sequence[str]) -> NoReturn:
         os._exit(0)
     gc.collect()
     gc.freeze()
-    _serve(channel)
+    serve(channel)
 
 
 def _has_threads() -> bool:
     return len(os.listdir("/proc/self/task")) > 1
 
 
-def _serve(channel: socket.socket) -> NoReturn:
+def serve(channel: socket.socket) -> NoReturn:
     """Forks a child for each order, until the client has gone."""
     _say(channel, ready=True)
     running: dict[int, int] = {}
