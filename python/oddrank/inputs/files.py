@@ -159,14 +159,14 @@ class _Unpacker:
         if not path.is_dir():
             yield path
             return
-        for folder, inner, names in os.walk(path, onerror=self._unreadable):
+        for folder, inner, names in os.walk(
+            path,
+            onerror=lambda e: self._notes.add(str(e.filename), f"not readable: {e.strerror}"),
+        ):
             inner.sort()
             for name in sorted(names):
                 if not _is_packed_twin(folder, inner, name):
                     yield Path(folder, name)
-
-    def _unreadable(self, error: OSError) -> None:
-        self._notes.add(str(error.filename), f"not readable: {error.strerror}")
 
     def _file(self, name: str, path: Path, depth: int) -> Iterator[Item]:
         self._files += 1

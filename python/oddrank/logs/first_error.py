@@ -12,27 +12,20 @@ from typing import Any, Literal
 
 from oddrank import _native
 from oddrank.finding import group_name, ranks_text
-from oddrank.inputs import Item, Notes
+from oddrank.inputs import Notes
 from oddrank.logs import sources
 from oddrank.logs.sources import Source
 from oddrank.triage import report, timeline
-from oddrank.triage.evidence import (
-    awaited,
-    kinds,
-    kubernetes,
-    launcher,
-    log_lines,
-    tracebacks,
-    watchdog,
-)
-from oddrank.triage.facts import Death, Process, Progress, ranks
+from oddrank.triage.evidence import kinds, log_lines
+from oddrank.triage.facts import Process, Progress, ranks
 from oddrank.triage.facts import Source as Place
 from oddrank.triage.judges import ends
 from oddrank.triage.report import Triage
 from oddrank.triage.view import View
 from oddrank.triage.words import call_text, place_text
 
-_KINDS = (awaited.KIND, kubernetes.TYPED, launcher.KIND, tracebacks.KIND, watchdog.KIND)
+_KINDS = [kind for kind in kinds.KINDS
+          if kind.name in ("awaited", "kubectl", "launcher", "tracebacks", "watchdog")]  # fmt: skip
 Basis = Literal["time", "line", "unknown"]
 # What a row is, as the list says it.
 _WHY = {
@@ -97,18 +90,16 @@ def read(logs: Sequence[Source], notes: Notes) -> Told:
     notes.lines += [line for line in own.lines if "left out" in line]
     triage = report.judge(facts, items, notes)
     seen = triage.view
-    coarse = _in_whole_seconds(items)
+    # Lines that name a time in whole seconds.
+    read_again = log_lines.read(items, Notes())
+    coarse = frozenset(log.source(line) for log in read_again for line in log.lines if line.coarse)
     ended = ends.ends_of(seen)
     failures = [*_ends(ended, coarse, _carried(logs, ended)), *_timeouts(seen, coarse)]
-    basis = _basis(failures)
+    basis: Basis = "line" if len({said.source.file for said in failures}) < 2 else "unknown"
+    if failures and all(said.time is not None for said in failures):
+        basis = "time"
     _sort(failures, basis)
     return Told(failures, basis, triage, len(logs))
-
-
-def _in_whole_seconds(items: Sequence[Item]) -> frozenset[Place]:
-    """Returns the places of lines that name a time in whole seconds."""
-    logs = log_lines.read(items, Notes())
-    return frozenset(log.source(line) for log in logs for line in log.lines if line.coarse)
 
 
 def _carried(logs: Sequence[Source], ended: Sequence[ends.End]) -> dict[Place, float]:
@@ -163,18 +154,14 @@ def _ends(
             text += f" at {place_text(best.site[0])}"
         yield Said(
             first.why, text[:_MOST_TEXT], tuple(end.process for end in group), len(group),
-            best.source, time, _is_coarse(timed, coarse), timed is None or timed.wall,
-            carried=timed is None and time is not None,
+            best.source, time, bool(timed and (timed.coarse or timed.source in coarse)),
+            timed is None or timed.wall, carried=timed is None and time is not None,
         )  # fmt: skip
 
 
 def _end_time(end: ends.End, carried: Mapping[Place, float]) -> float | None:
     timed = end.timed
     return timed.time if timed else carried.get(end.best.source)
-
-
-def _is_coarse(timed: Death | None, coarse: frozenset[Place]) -> bool:
-    return timed is not None and (timed.coarse or timed.source in coarse)
 
 
 def _timeouts(seen: View, coarse: frozenset[Place]) -> Iterator[Said]:
@@ -190,12 +177,6 @@ def _timeouts(seen: View, coarse: frozenset[Place]) -> Iterator[Said]:
         text = f"gave up waiting in {call} of {group_name(title)}"
         yield Said("waited", text, tuple(p.process for p in late), len(late), first.source,
                    first.time, first.source in coarse, first.wall)  # fmt: skip
-
-
-def _basis(failures: Sequence[Said]) -> Basis:
-    if failures and all(said.time is not None for said in failures):
-        return "time"
-    return "line" if len({said.source.file for said in failures}) < 2 else "unknown"
 
 
 def _sort(failures: list[Said], basis: Basis) -> None:

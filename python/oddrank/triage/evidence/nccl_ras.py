@@ -7,12 +7,12 @@ ahead: the facts hold the counts of all ranks, and blame nobody.
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from oddrank.finding import ranks_text
-from oddrank.inputs import Item, Notes
+from oddrank.inputs import Item
 from oddrank.inputs.files import is_text
 from oddrank.triage.evidence import Kind, kernel, time_in
 from oddrank.triage.evidence.lines import lines, numbers, words
@@ -353,8 +353,7 @@ def _sniff(item: Item) -> bool:
     return is_text(item) and any(_SURE.search(line) for _, line in lines(item, few))
 
 
-def _read(items: Sequence[Item], _: Notes) -> Iterable[Fact]:
-    return [fact for item in items for fact in text_facts(item)]
-
-
-KIND = Kind("NCCL RAS", binary=False, sniff=_sniff, read=_read)
+KIND = Kind(
+    "NCCL RAS", binary=False, sniff=_sniff,
+    read=lambda items, _: [fact for item in items for fact in text_facts(item)],
+)  # fmt: skip

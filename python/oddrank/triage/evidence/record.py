@@ -24,10 +24,6 @@ _SPAWNED = re.compile(r"ProcessExitedException: process (\d{1,5}) terminated wit
 _KERNEL_WORDS = ("running", "stopped", "uninterruptible", "zombie", "dead")
 
 
-def _sniff(item: Item) -> bool:
-    return _is_record(item) or _is_states(item)
-
-
 def _is_record(item: Item) -> bool:
     magic: bytes = _native.core().TRACE_MAGIC
     return item.head.startswith(magic)
@@ -118,7 +114,7 @@ def _facts(
     yield from record_calls.mismatches(seats)
 
 
-KIND = Kind("records", binary=True, sniff=_sniff, read=_read)
+KIND = Kind("records", True, lambda item: _is_record(item) or _is_states(item), _read)
 
 
 def _ranks(found: list[Rank], collected: Collection[tuple[int, int]]) -> list[Rank]:
@@ -201,7 +197,10 @@ def _newest_run(found: Sequence[Rank], notes: Notes) -> list[Rank]:
         by_job[rank.job or str(Path(rank.file).parent.name)].append(rank)
     if not by_job:
         return []
-    in_order = sorted(by_job.items(), key=lambda job: _age(job[1]))
+    in_order = sorted(
+        by_job.items(),
+        key=lambda job: (any(r.alive for r in job[1]), max(r.last or 0.0 for r in job[1])),
+    )
     for name, others in in_order[:-1]:
         notes.add(
             f"job {name}", f"an older job: its {len(others)} records are not used", lost=False
@@ -211,10 +210,6 @@ def _newest_run(found: Sequence[Rank], notes: Notes) -> list[Rank]:
     if earlier:
         notes.add(f"job {name}", f"{earlier} records of earlier runs are not used", lost=False)
     return [rank for rank in newest if rank.runs_back == 0]
-
-
-def _age(found: Sequence[Rank]) -> tuple[bool, float]:
-    return any(rank.alive for rank in found), max(rank.last or 0.0 for rank in found)
 
 
 def _activity(seat: Seat, now: float) -> Iterable[facts.Fact]:

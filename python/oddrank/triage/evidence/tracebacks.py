@@ -230,17 +230,12 @@ def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
         yield from log_lines.identities(log)
         facts = list(log_lines.clocked([log], _Words(log).facts()))
         yield from _with_sites(log, facts)
-        for fact in facts:
-            if isinstance(fact, Death):
-                yield from _workers(fact)
-
-
-def _workers(death: Death) -> Iterator[Child]:
-    """Yields the workers whose end an exception of their process tells of."""
-    for found in _WORKERS.finditer(death.text):
-        for pid in found[1].replace(",", " ").split():
-            worker = Process(None, death.process.host, int(pid))
-            yield Child(worker, death.process, death.source, "DataLoader worker")
+        # The workers whose end an exception of their process tells of.
+        for fact in (fact for fact in facts if isinstance(fact, Death)):
+            for found in _WORKERS.finditer(fact.text):
+                for pid in found[1].replace(",", " ").split():
+                    worker = Process(None, fact.process.host, int(pid))
+                    yield Child(worker, fact.process, fact.source, "DataLoader worker")
 
 
 def _with_sites(log: Log, facts: Sequence[Fact]) -> Iterator[Fact]:
