@@ -54,21 +54,18 @@ logs::WriterNumbers::Ask ask(py::function number) {
 
 void bind_merging(py::module_& m) {
   m.def("merge_logs", [](const std::vector<std::pair<std::string, std::int64_t>>& sources, int fd,
-                         bool strip, bool clean, bool shifted, const py::function& label) {
+                         bool strip, bool clean, const py::function& label) {
     std::vector<logs::MergeSource> list;
     list.reserve(sources.size());
     for (const auto& [path, reference_ns] : sources) list.push_back({path, reference_ns});
     const auto labelled = [&label](std::size_t source, const logs::Writer& writer) {
-      auto [text, offset] =
-          label(source, writer_tuple(writer)).cast<std::pair<std::string, std::int64_t>>();
-      return logs::Label{std::move(text), offset};
+      return label(source, writer_tuple(writer)).cast<std::string>();
     };
     const auto pause = [] {
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     };
     try {
-      const logs::Merged merged =
-          logs::merge_logs(list, {fd, strip, shifted, clean, labelled, pause});
+      const logs::Merged merged = logs::merge_logs(list, {fd, strip, clean, labelled, pause});
       return dict_of({"lines"_k = merged.lines, "untimed"_k = merged.untimed,
                       "late"_k = merged.late, "without_times"_k = list_of(merged.without_times)});
     } catch (const SystemError& error) {

@@ -116,12 +116,11 @@ class Stream {
     time_ = std::max(time_, *time);
   }
 
-  // Returns the time that a line names, on the clock that its writer's label gives.
+  // Returns the time that a line names.
   std::optional<std::int64_t> time_of(const Piece& piece) {
     const auto time = find_time(piece.text, reference_ns_);
     if (!time || time->clock == Timestamp::Clock::boot) return {};
-    if (!options_.shifted) return time->ns;
-    return time->ns + labels_[numbers_(piece.who)].offset_ns;
+    return time->ns;
   }
 
   // Returns the first time in these lines: those before it go with it. kNoTime: there is none.
@@ -134,10 +133,10 @@ class Stream {
   }
 
   void append(const Piece& piece, std::string& out) {
-    const Label& label = labels_[numbers_(piece.who)];
+    const std::string& label = labels_[numbers_(piece.who)];
     if (piece.begins || piece.who.text > 0) {  // else the rest of a long line
       finish(out);
-      out += label.text;
+      out += label;
     }
     std::string_view text = piece.text;
     if (options_.strip) text.remove_prefix(piece.who.text);
@@ -156,7 +155,7 @@ class Stream {
   std::string_view left_;  // of the buffer
   const std::int64_t reference_ns_;
   const MergeOptions& options_;
-  std::vector<Label> labels_;
+  std::vector<std::string> labels_;
   WriterNumbers numbers_;
   PieceReader reader_;
   std::vector<Piece> pieces_;        // of the lines in hand

@@ -10,18 +10,11 @@ struct MergeSource {
   std::int64_t reference_ns = 0;  // for times without a year, see find_time()
 };
 
-// What is put in front of a writer's lines, and how much later than its clock it is in truth.
-struct Label {
-  std::string text;
-  std::int64_t offset_ns = 0;
-};
-
 struct MergeOptions {
   int fd = 1;
-  bool strip = false;    // leave launchers' prefixes out
-  bool shifted = false;  // labels have offsets: each line's writer is found before its turn
-  bool clean = false;    // for terminals: without escape sequences and control characters
-  std::function<Label(std::size_t source, const Writer&)> label;
+  bool strip = false;  // leave launchers' prefixes out
+  bool clean = false;  // for terminals: without escape sequences and control characters
+  std::function<std::string(std::size_t source, const Writer&)> label;  // in front of its lines
   std::function<void()> pause;  // called now and then, and at signals; may throw
 };
 

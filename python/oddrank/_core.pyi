@@ -165,13 +165,11 @@ def merge_logs(
     fd: int,
     strip: bool,
     clean: bool,
-    shifted: bool,
-    label: Callable[[int, tuple[Any, ...]], tuple[str, int]],
+    label: Callable[[int, tuple[Any, ...]], str],
 ) -> dict[str, Any]:
     """Writes the lines of logs, (path, reference_ns) each, in order of time.
 
-    label: (source, writer) -> what to put in front, and nanoseconds to add to its times if
-    `shifted`.
+    label: (source, writer) -> what to put in front.
     """
 
 # metrics

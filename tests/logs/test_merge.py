@@ -8,7 +8,6 @@ from logs.logs_command import oddrank, report, shown, stamp, typed, written
 from patience import PATIENCE, until
 
 HOSTILE = f"{stamp(1)} \x1b[2J\x1b]0;owned\x07 \x9b31m \u202e ok"
-X_Z = [f"[a-1:rank0] {stamp(10)} x", f"[a-1:rank0] {stamp(12)} z"]
 TWO = {
     "rank_0.log": [f"{stamp(1)} one", "  a traceback", f"{stamp(4)} four"],
     "b.log": [f"[node7:rank3] {stamp(2)} two", "nobody's"],
@@ -20,10 +19,6 @@ ROWS = {
     "a row of dashes keeps the time of its line":
         ({"a.log": [f"[1,0]<stdout>:{stamp(1)} a {74 * '-'}", f"[1,0]<stdout>:{stamp(3)} c"],
           "b.log": [f"[1,1]<stdout>:{stamp(2)} b"]}, "--strip"),
-    "an offset corrects a host's clock":
-        ({"a.log": X_Z, "b.log": [f"[b-1:rank1] {stamp(41)} y"]}, "--offset b-1=-30"),
-    "an offset names a file without its suffix":
-        ({"n1.log": X_Z, "n2.log": [f"{stamp(41)} y"]}, "--offset n2=-30"),
     "a log keeps its order": ({"a.log": [f"{stamp(5)} late", f"{stamp(1)} early"],
                                "b.log": [f"{stamp(2)} between"]}, ""),
     "lines before the first time stay in front":

@@ -91,9 +91,7 @@ class Merge {
     const std::string out = folder_ + "/merged";
     const Fd fd(::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600));
     options.fd = fd.get();
-    options.label = [](std::size_t source, const Writer&) {
-      return Label{std::to_string(source) + "|", 0};
-    };
+    options.label = [](std::size_t source, const Writer&) { return std::to_string(source) + "|"; };
     options.pause = [] {};
     merged = merge_logs(sources, options);
     std::ostringstream text;

@@ -23,7 +23,7 @@ def command() -> None:
     Examples:
       oddrank logs first-error slurm-4711.out
       oddrank logs split slurm-4711.out -o ranks/
-      oddrank logs merge node*.log --offset node7=-1.5 | less
+      oddrank logs merge node*.log | less
 
     FILEs are logs in any mix of launchers' prefixes (torchrun, srun, mpirun, kubectl, Ray),
     folders, or packed. - is stdin. Size does not matter.
@@ -62,14 +62,9 @@ def split(paths: tuple[str, ...], output: str, strip: bool, json_path: str | Non
 @command.command()
 @_paths_argument
 @click.option("-o", "--output", metavar="FILE", help="File to write, as it is; default: stdout.")
-@click.option("--offset", "offsets", multiple=True, metavar="HOST=SECONDS",
-              help="Seconds to add to the times of a host, or of a file.")  # fmt: skip
 @click.option("--strip", is_flag=True, help="Leave launchers' prefixes out.")
 @json_option
-def merge(
-    paths: tuple[str, ...], output: str | None, offsets: tuple[str, ...], strip: bool,
-    json_path: str | None,
-) -> int:  # fmt: skip
+def merge(paths: tuple[str, ...], output: str | None, strip: bool, json_path: str | None) -> int:
     """Merge logs by the times of their lines, each behind who wrote it.
 
     Lines without a time stay behind the line before them. On stdout, escape sequences and control
@@ -89,15 +84,13 @@ def merge(
         logs = stack.enter_context(sources.opened(paths, notes))
         # A folder may hold the file that an earlier merge has written there.
         refuse_inputs({"-o": output}, (str(source.item.path) for source in logs))
-        clocks = merging.given(offsets)
-        merging.check_names(logs, clocks)
         if output is None:
             sys.stdout.flush()
             fd = sys.stdout.fileno()
         else:
             hint = "give -o a file in a folder you can write"
             fd = stack.enter_context(whole_file(output, hint)).fileno()
-        data = merging.merge(logs, clocks, fd, strip=strip, clean=output is None)
+        data = merging.merge(logs, fd, strip=strip, clean=output is None)
     said = merging.notes(data)
     made = envelope("logs merge", {}, {**data, "notes": said, "skipped": notes.lines})
     _end([*notes.lines, *said], made, json_path)

@@ -26,11 +26,6 @@ class Source:
     def process(self, writer: tuple[Any, ...]) -> Process:
         return self.writers.process(writer)
 
-    @property
-    def hosts(self) -> set[str]:
-        """The hosts that its prefixes name."""
-        return {p.host for p in log_lines.speakers(self.item) if p.host is not None}
-
     def chunks(self) -> Iterator[bytes]:
         with open(self.item.path, "rb", buffering=0) as file:
             while chunk := file.read(_CHUNK):

@@ -211,16 +211,6 @@ def writers(item: Item) -> "Writers | None":
     return None if found is None else _writers(item, found)
 
 
-def speakers(item: Item) -> tuple[facts.Process, ...]:
-    """Returns the processes that wrote lines of a log."""
-    found = scan(item)
-    return () if found is None else _speakers(_writers(item, found), found)
-
-
-def _speakers(known: "Writers", found: dict[str, Any]) -> tuple[facts.Process, ...]:
-    return tuple(dict.fromkeys(known.process(speaker[0]) for speaker in found["speakers"]))
-
-
 def _are_numbers(found: dict[str, Any]) -> bool:
     """Returns whether what looks like tasks of srun are numbers of lines: each is of one line."""
     tasks = [(each[0][2], each[1], each[2]) for each in found["speakers"] if each[0][2] is not None]
@@ -267,7 +257,8 @@ def _log(item: Item, found: dict[str, Any]) -> Log:
         lines.append(
             Line(number, reader, word, text, process, writer, seconds, coarse, wall, follows)
         )
-    return Log(item, tuple(lines), _speakers(known, found), found["lines"], restarted)
+    speakers = tuple(dict.fromkeys(known.process(speaker[0]) for speaker in found["speakers"]))
+    return Log(item, tuple(lines), speakers, found["lines"], restarted)
 
 
 def _is_of_launcher(matches: Sequence[Sequence[Any]]) -> bool:
