@@ -73,7 +73,9 @@ def _filled(text: str, suspect: Suspect) -> str:
     return text.format(
         name=name, be=be, may_be=be if suspect.certainty else "may be",
         host=(suspect.processes and suspect.processes[0].host) or name,
-        first=_said(suspect)[0],
+        may="" if suspect.certainty else "may ", first=_said(suspect)[0],
+        # Other evidence has added its points after those of the circle.
+        circle="; ".join(_said(suspect)[: max(1, len(suspect.cycle))]),
         raised=death.text[:300] if death else "the same",
         waits=waits or "others wait", all_wait=waits or "all ranks wait",
         call=call_text(suspect.at) or "the call", own=call_text(suspect.own),
@@ -122,8 +124,7 @@ _MAYBE_AWAITED = _text(
 
 def _inside_call(suspect: Suspect) -> tuple[Condition, str]:
     own, at = suspect.own, suspect.at
-    is_older = own is not None and at is not None and own.seq != at.seq
-    return (_INSIDE_OLDER if is_older else _INSIDE)(suspect)
+    return (_INSIDE_OLDER if own and at and own.seq != at.seq else _INSIDE)(suspect)
 
 
 def _entered_or_inside(suspect: Suspect) -> tuple[Condition, str]:
@@ -135,12 +136,10 @@ def _host_stuck(suspect: Suspect) -> tuple[Condition, str]:
     if suspect.rule == "held" and not suspect.leaf_class:
         doing = "inside the kernel (state D)"
     if suspect.beside and len(suspect.processes) == 1:
-        doing = "waits for its DataLoader worker, which stands in {worker}"
-    elif suspect.leaf_class not in _DOING and place_text(suspect.leaf):
+        return _stuck("waits for its DataLoader worker, which stands in {worker}")(suspect)
+    if suspect.leaf_class not in _DOING and place_text(suspect.leaf):
         return _text("stuck", "{name} {may_be} stuck{in_leaf}{step}{waiters}")(suspect)
-    else:
-        doing += "{in_leaf}"
-    return _stuck(doing)(suspect)
+    return _stuck(doing + "{in_leaf}")(suspect)
 
 
 def _dead(suspect: Suspect) -> tuple[Condition, str]:
@@ -156,18 +155,16 @@ def _dead(suspect: Suspect) -> tuple[Condition, str]:
 
 
 def _finished(suspect: Suspect) -> tuple[Condition, str]:
-    name = _name(suspect)
+    name, waiting = _name(suspect), suspect.waiting
     at, death = full_call(suspect, "a call"), suspect.death
     if death is None:
-        text = f"{name} {wait(suspect.processes)} in {at}, which "
-        if len(suspect.waiting) == 1:
-            return "stuck", f"{text}{count(suspect.waiting)} never makes: it has finished"
-        others = count(suspect.waiting) if suspect.waiting else "the others"
-        return "stuck", f"{text}{others} never make: they have finished"
+        others = count(waiting) if waiting else "the others"
+        ends = "makes: it has" if len(waiting) == 1 else "make: they have"
+        text = f"{name} {wait(suspect.processes)} in {at}, which {others} never {ends} finished"
+        return "stuck", text
     step = f" after step {suspect.step}" if suspect.step is not None else ""
     place = place_text(death.site[0]) if death.site else ""
     text = f"{name} ended with exit code 0{step}" + (f", at {place}," if place else "")
-    waiting = suspect.waiting
     text += f" while {count(waiting)} {wait(waiting)} in {at}: uneven batches?" if waiting else ""
     return "dead", text
 
@@ -193,7 +190,7 @@ def _mismatch(suspect: Suspect) -> tuple[Condition, str]:
 
 def _issued(call: Call, differs: str) -> str:
     if differs in ("op", "order"):
-        return f"{call.op}{f' of {call.sizes}' if call.sizes else ''}"
+        return f"{call.op} of {call.sizes}" if call.sizes else call.op
     value = {
         "dtype": call.dtype, "sizes": call.sizes or f"{call.bytes} bytes", "root": call.root,
         "peer": call.peer,
@@ -201,24 +198,13 @@ def _issued(call: Call, differs: str) -> str:
     return f"{call.op} with {differs} {value}"
 
 
-def _cycle(suspect: Suspect) -> tuple[Condition, str]:
-    # Other evidence has added its points after those of the circle.
-    parts = "; ".join(_said(suspect)[: max(1, len(suspect.cycle))])
-    name = _name(suspect)
-    wait = "wait" if suspect.certainty else "may wait"
-    if suspect.rule == "opposed-messages":
-        return "stuck", f"{name} {wait} for each other: {parts}{waiters(suspect)}"
-    return "stuck", f"{name} {wait} for each other in a circle: {parts}"
-
-
 def _device(suspect: Suspect) -> tuple[Condition, str]:
     trouble = next(iter(suspect.trouble), _SOME_FAULT)
     text, device = trouble.text.strip()[:300], trouble.device
-    if trouble.count > 1:
-        text += f" ({trouble.count} times)"
+    text += f" ({trouble.count} times)" if trouble.count > 1 else ""
     if not suspect.processes:
         host = f"node {trouble.host}" if trouble.host else None
-        name = " of ".join(part for part in (device, host) if part) or "a host"
+        name = " of ".join(filter(None, (device, host))) or "a host"
         return "broken", f"{name} has a fault: {text}"
     place = f"{device}: " if device and device not in text else ""
     has = "has" if _is_one(suspect) else "have"
@@ -263,10 +249,8 @@ def _not_understood(suspect: Suspect) -> str:
 def _told_to_end(suspect: Suspect) -> str:
     death = suspect.death or _SOME_END
     name = death.process.label or "a launcher"
-    at = ""
-    if death.time is not None:
-        at = time.strftime(" at %H:%M:%S", time.gmtime(death.time))
-        at += "" if death.wall else " UTC"
+    clock = " at %H:%M:%S" + (" UTC" * (not death.wall))
+    at = "" if death.time is None else time.strftime(clock, time.gmtime(death.time))
     if name.startswith("Ctrl-C"):
         return f"{name} ended the job{at}: nobody is to blame"
     if death.text:
@@ -280,9 +264,7 @@ def _told_to_end(suspect: Suspect) -> str:
 
 def _sizes_differ(suspect: Suspect) -> str:
     death = suspect.death or _SOME_END
-    process = death.process
-    known = process.rank is not None or process.pid is not None or process.label
-    name = str(who([process])) if known else "a process"
+    name = who([death.process]) if death.process.key else "a process"
     if "mismatch between collectives" in death.text:
         return f"{name} noticed that ranks issued different calls, and {_NOT_TOLD} whose is wrong"
     sizes = _SIZES.search(death.text)
@@ -331,7 +313,9 @@ SHARED_GROUP = Cause("shared-group", "others",
     _text("mismatch", "{name} [uses|use] {group} from several threads at once{threads}: their"
           " calls meet in no fixed order"))
 MISMATCH = Cause("mismatch", "others", _mismatch)
-CYCLE = Cause("cycle", "others", _cycle)
+CYCLE = Cause("cycle", "others",
+    _text("stuck", "{name} {may}wait for each other in a circle: {circle}",
+          opposed_messages="{name} {may}wait for each other: {circle}{waiters}"))
 NOT_ENTERED = Cause("not-entered", "call", _stuck("[it has|they have] not entered {at}", "{there}"))
 INSIDE_CALL = Cause("inside-call", "call", _inside_call)
 NOT_ENTERED_OR_INSIDE = Cause("not-entered-or-inside", "call", _entered_or_inside)

@@ -90,10 +90,10 @@ def waiters(suspect: Suspect, where: str = "") -> str:
 def apart(suspect: Suspect) -> tuple[list[Process], list[Process]]:
     """Returns who of those that wait stands in the call that is told, and who elsewhere."""
     group = suspect.group.ranks if suspect.group and call_text(suspect.at) else ()
-    members = {None, *(ranks(suspect.there) if suspect.there else group)}
-    there = [p for p in suspect.waiting if p.rank in members or len(members) == 1]
-    others = [p for p in suspect.waiting if p.rank not in members] if len(members) > 1 else []
-    return (there, others) if there else (others, there)
+    members = {*(ranks(suspect.there) if suspect.there else group)}
+    there = [p for p in suspect.waiting if p.rank is None or p.rank in members]
+    others = [p for p in suspect.waiting if p.rank is not None and p.rank not in members]
+    return (there, others) if members and there else ([*suspect.waiting], [])
 
 
 def wait(processes: Sequence[Process]) -> str:
