@@ -5,8 +5,8 @@ Healthy takes a sign: ranks that moved, or an end that was well.
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from oddrank import _native
 from oddrank.errors import OddrankError
@@ -64,7 +64,10 @@ def judge(
         item for item in items
         if is_text(item) and not item.name.endswith(_NO_LOG) and item.head.lstrip()[:1] != b"{"
     ]  # fmt: skip
-    looked = [found for item in texts if (found := _Looked.at(item))]
+    looked = []
+    for item in texts:
+        with suppress(OSError, OddrankError):
+            looked.append(_Looked(item))
     telling = [each for each in looked if each.loud or each.steps]
     if telling and not ended and all(each.well for each in telling):
         return None
@@ -80,19 +83,12 @@ def judge(
     )  # fmt: skip
 
 
-def _end(item: Item, count: int) -> Iterator[tuple[int, str]]:
-    """Yields number and text of the last lines of a log: steps go on to its end."""
-    with open(item.path, "rb") as file:
-        file.seek(max(item.size - _END, 0))
-        texts = file.read(_END).decode(errors="replace").splitlines()
-    first = max(count - len(texts), 0) + 1
-    yield from enumerate(texts, first)
-
-
 class _Looked:
     """What one log says. loud: its first lines that tell of trouble. steps: that it tells of."""
 
-    def __init__(self, item: Item, scan: dict[str, Any]) -> None:
+    def __init__(self, item: Item) -> None:
+        path, needles = os.fsencode(item.path), [(word, 0) for word in _LOUD_WORDS]
+        scan = _native.core().scan_lines(path, needles, most=_MOST_OF_A_WORD, speakers=False)
         writers = log_lines.writers(item)
         self.loud: list[Point] = []
         self.steps: set[str] = set()
@@ -109,7 +105,10 @@ class _Looked:
                     who = f"rank {process.rank}: " if process.rank is not None else ""
                     said = text.strip()[:_MOST_TEXT]
                     self.loud.append(Point(f"{who}{said}", Source(item.name, number)))
-        for number, text in _end(item, scan["lines"]):
+        with open(item.path, "rb") as file:  # steps go on to its end
+            file.seek(max(item.size - _END, 0))
+            end = file.read(_END).decode(errors="replace").splitlines()
+        for number, text in enumerate(end, max(scan["lines"] - len(end), 0) + 1):
             if not NO_PROGRESS.search(text):
                 finished |= FINISHED.search(text) is not None
                 if step := PROGRESS.search(text):
@@ -118,13 +117,3 @@ class _Looked:
                     known.add(number)
         self.well = finished or (len(self.steps) > 1 and last_step > last_loud)
         self.lines, self.understood = scan["lines"], len(known)
-
-    @staticmethod
-    def at(item: Item) -> "_Looked | None":
-        needles = [(word, 0) for word in _LOUD_WORDS]
-        try:
-            path = os.fsencode(item.path)
-            found = _native.core().scan_lines(path, needles, most=_MOST_OF_A_WORD, speakers=False)
-            return _Looked(item, found)
-        except (OSError, OddrankError):
-            return None

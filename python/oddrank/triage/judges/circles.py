@@ -145,13 +145,10 @@ def _opposed(graph: Graph, pairs: list[tuple[int, int]]) -> Suspect:
         group, call = graph.unmet[one, other]
         back = graph.unmet[other, one][1]
         place = f" in {group_name(group.title)}"
+        text = f"rank {one} is in {call_text(call)} and rank {other} in {call_text(back)}{place}"
         if is_send(call) == is_send(back):
             does, lacks = ("send to", "receives") if is_send(call) else ("receive from", "sends")
             text = f"ranks {one} and {other} both {does} each other{place}, and neither {lacks}"
-        else:
-            text = (
-                f"rank {one} is in {call_text(call)} and rank {other} in {call_text(back)}{place}"
-            )
         points.append(Point(text, view.progress[group][one].source))
     return graph.suspect(
         causes.CYCLE, {rank for pair in pairs for rank in pair}, "opposed-messages", 2, points,
@@ -162,11 +159,10 @@ def _opposed(graph: Graph, pairs: list[tuple[int, int]]) -> Suspect:
 def _points(graph: Graph, circle: Sequence[Collection[int]]) -> tuple[Point, ...]:
     points = []
     for members, following in zip(circle, [*circle[1:], circle[0]], strict=True):
-        rank = min(members)
+        rank, verb = min(members), "wait" if len(members) > 1 else "waits"
         there = (place for place in graph.of[rank] if not place.known.isdisjoint(following))
         if place := next(there, None):
-            one, other = ranks_text(members), ranks_text(following)
-            verb = "wait" if len(members) > 1 else "waits"
-            text = f"{one} {verb} for {other} in {place.call.op} of {group_name(place.group.title)}"
+            where = f"{place.call.op} of {group_name(place.group.title)}"
+            text = f"{ranks_text(members)} {verb} for {ranks_text(following)} in {where}"
             points.append(Point(text, graph.view.progress[place.group][rank].source))
     return tuple(points)

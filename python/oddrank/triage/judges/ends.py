@@ -77,8 +77,7 @@ def ends_of(view: View) -> list[End]:
     """Returns how each process ended. A death that names no process is one by itself."""
     of: dict[object, list[Death]] = defaultdict(list)
     strangers: list[Death] = []
-    for number, death in enumerate(view.deaths):
-        death = _of_worker(death)  # noqa: PLW2901
+    for number, death in enumerate(map(_of_worker, view.deaths)):
         if child := view.child(death.process):
             what = f"{child.what or 'child process'} pid {death.process.pid}"
             death = replace(death, process=child.parent, child=what)  # noqa: PLW2901

@@ -104,13 +104,10 @@ def _not_begun(counts: Counts) -> Suspect:
 
 
 def _all_equal(counts: Counts) -> Suspect:
-    text = (
-        f"all {len(counts.counts)} ranks have launched the same operations, and none between two"
-        " answers: the counts can't tell who is stuck"
-    )
-    return Suspect(
-        causes.UNKNOWN, (), "counts-equal", _LOW, (Point(text, counts.source),), time=counts.time
-    )  # fmt: skip
+    text = (f"all {len(counts.counts)} ranks have launched the same operations, and none between"
+            " two answers: the counts can't tell who is stuck")  # fmt: skip
+    points = (Point(text, counts.source),)
+    return Suspect(causes.UNKNOWN, (), "counts-equal", _LOW, points, time=counts.time)
 
 
 def _unreachable(view: View) -> list[Suspect]:
@@ -133,14 +130,12 @@ def _unreachable(view: View) -> list[Suspect]:
     if several and size and len(said) * 2 > size:
         return []  # the job has ended, or the watcher itself is cut off
     sure = _LOW if several and len(said) * 2 == size else _MEDIUM  # either half may be
-    alike: dict[tuple[Point, ...], list[Process]] = defaultdict(list)
+    alike: dict[tuple[tuple[Point, float | None], ...], list[Process]] = defaultdict(list)
     for process, points in said.items():
-        alike[tuple(points)].append(process)
+        alike[tuple(points.items())].append(process)
     return [
-        Suspect(
-            causes.UNREACHABLE, tuple(processes), "no-answer", sure, points,
-            time=said[processes[0]][points[0]],
-        )
+        Suspect(causes.UNREACHABLE, tuple(processes), "no-answer", sure,
+                tuple(point for point, _ in points), time=points[0][1])
         for points, processes in alike.items()
     ]  # fmt: skip
 

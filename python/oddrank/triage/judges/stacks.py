@@ -268,10 +268,8 @@ def _groups(stands: Iterable[Stand]) -> list[list[Stand]]:
     for stand in stands:
         found[stand.place[:3]].append(stand)
     groups = sorted(found.values(), key=lambda g: (ORDER.index(g[0].kind), -len(g)))
-    if len(groups) > _MOST_GROUPS:
-        last = [stand for group in groups[_MOST_GROUPS - 1 :] for stand in group]
-        groups = [*groups[: _MOST_GROUPS - 1], last]
-    return groups
+    last = [stand for group in groups[_MOST_GROUPS - 1 :] for stand in group]
+    return [*groups[: _MOST_GROUPS - 1], *filter(None, [last])]
 
 
 def _call(stands: Sequence[Stand], culprits: Sequence[Stand] = ()) -> Call:
