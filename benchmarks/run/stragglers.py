@@ -56,7 +56,11 @@ def slow(rows: Sequence[Mapping[str, Any]]) -> dict[Worker, float]:
         compared = peers.compare(
             of_stage, smallest=SMALLEST, better="low", comparisons=len(seconds)
         )  # fmt: skip
-        found |= {peer.name: round(peer.effect, 3) for peer in compared.slow}
+        found |= {
+            peer.name: round(peer.effect, 3)
+            for peer in compared.peers
+            if peer.lower > compared.line
+        }
     return found
 
 

@@ -131,15 +131,6 @@ class Comparison(Generic[Name]):
     """Standard errors between a peer's effect and its lower bound."""
 
     @property
-    def slow(self) -> tuple[Peer[Name], ...]:
-        return tuple(peer for peer in self.peers if peer.lower > self.line)
-
-    @property
-    def suspects(self) -> tuple[Peer[Name], ...]:
-        """Peers to measure again: their effect is over the line, its lower bound is not."""
-        return tuple(peer for peer in self.peers if peer.lower <= self.line < peer.effect)
-
-    @property
     def level(self) -> Level:
         """How sure it is that a named peer is slow: of two, the other may be unusually fast."""
         if len(self.peers) < 3:

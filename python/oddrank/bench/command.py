@@ -105,20 +105,11 @@ def command() -> None:
 @cli.json_option
 @cli.fail_on_option
 def run(
-    *,
-    collectives: tuple[str, ...],
-    sizes: list[int],
-    dtypes: tuple[str, ...],
-    ops: tuple[str, ...],
-    backend: str,
-    target: float,
-    budget: float | None,
-    deadline: float | None,
-    register: str,
-    divided: Split | None,
-    json_path: str | None,
+    *, collectives: tuple[str, ...], sizes: list[int], dtypes: tuple[str, ...],
+    ops: tuple[str, ...], backend: str, target: float, budget: float | None,
+    deadline: float | None, register: str, divided: Split | None, json_path: str | None,
     fail_on: frozenset[str],
-) -> None:
+) -> None:  # fmt: skip
     """Measure collectives over sizes, check every value, and look for a rank that arrives late.
 
     \b
@@ -162,14 +153,9 @@ def run(
 
     options = sweep.SweepOptions(target, *time, backend, register, divided)
     runner.run(
-        sweep.stages(passes, options),
-        here,
-        deadline=time.deadline,
-        conclude=conclude,
-        on_stage=show,
-        partial=True,
-        no_verdict=exit_code("unknown", fail_on),
-    )
+        sweep.stages(passes, options), here, deadline=time.deadline, conclude=conclude,
+        on_stage=show, partial=True, no_verdict=exit_code("unknown", fail_on),
+    )  # fmt: skip
 
 
 @command.command()
@@ -178,14 +164,8 @@ def run(
               help="Bytes of one message; K, M, G: powers of 1024.")  # fmt: skip
 @click.option("--effect", default="20%", show_default=True, metavar="PERCENT", callback=_effect,
               help="The smallest slowdown to look for.")  # fmt: skip
-@click.option(
-    "--deadline",
-    type=cli.Seconds(5, 86400),
-    default=300,
-    show_default=True,
-    metavar="SECONDS",
-    help="Time limit for the whole run.",
-)
+@click.option("--deadline", type=cli.Seconds(5, 86400), default=300, show_default=True,
+              metavar="SECONDS", help="Time limit for the whole run.")  # fmt: skip
 @cli.json_option
 @cli.fail_on_option
 def pairs(
@@ -216,12 +196,9 @@ def pairs(
         return report.exit_code(fail_on)
 
     runner.run(
-        pairs_stages.stages(options, judge),
-        here,
-        deadline=deadline,
-        conclude=conclude,
+        pairs_stages.stages(options, judge), here, deadline=deadline, conclude=conclude,
         no_verdict=exit_code("unknown", fail_on),
-    )
+    )  # fmt: skip
 
 
 @command.command()

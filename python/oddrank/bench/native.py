@@ -46,15 +46,9 @@ class Native:
     name = "nccl"
 
     def __init__(
-        self,
-        unique_id: bytes,
-        rank: int,
-        world: int,
-        device: int,
-        *,
-        seconds: float = 60.0,
+        self, unique_id: bytes, rank: int, world: int, device: int, *, seconds: float = 60.0,
         register: str = "",
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.nccl = _native.load_nccl()
         cuda = _native.cuda()
         self.rank, self.world, self.device = rank, world, device

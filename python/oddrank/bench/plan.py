@@ -21,13 +21,9 @@ _FEWER = "fewer --sizes, --collectives, --dtypes or --ops"
 
 
 def cases_of(
-    *,
-    collectives: Sequence[str],
-    dtypes: Sequence[str],
-    ops: Sequence[str],
-    sizes: Sequence[int],
+    *, collectives: Sequence[str], dtypes: Sequence[str], ops: Sequence[str], sizes: Sequence[int],
     world: int,
-) -> list[Case]:
+) -> list[Case]:  # fmt: skip
     """Returns the cases in the order of the table, each once: several sizes may round to one.
 
     OddrankError if there are more than _MOST_CASES.

@@ -177,14 +177,9 @@ class Series:
 
 
 def measure(
-    series: Series,
-    group: Group,
-    operation: Operation,
-    case: Case,
-    rule: StoppingRule,
-    *,
+    series: Series, group: Group, operation: Operation, case: Case, rule: StoppingRule, *,
     world: Group | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Adds a pass: times blocks until `rule` ends them, with one agreement after each.
 
     All ranks call it together. world: the ranks of `group` and of others that measure at once: all

@@ -24,15 +24,9 @@ _FOR_GPUS = {"_cuda", "CUDA driver", "GPUs", "NCCL"}
 
 @click.command(name="doctor")
 @json_option
-@click.option(
-    "--deadline",
-    "seconds",
-    type=Seconds(0.1, 3600),
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Time limit for torch and the CUDA driver to answer (60, 60s or 5m).",
-)
+@click.option("--deadline", "seconds", type=Seconds(0.1, 3600), default=60.0, show_default=True,
+              metavar="SECONDS", help="Time limit for torch and the CUDA driver to answer (60,"
+              " 60s or 5m).")  # fmt: skip
 def command(json_path: str | None, seconds: float) -> int:
     """Show which parts are built and loaded, and what to type for those that are missing.
 
@@ -164,11 +158,8 @@ def _launch_rows(me: Facts) -> Iterator[Row]:
     yield "launcher", "ok", f"{me['launcher']}, {where}{stray}"
     if me["folder_problem"]:
         advice = "set ODDRANK_DIR to a folder that you can write to"
-        yield (
-            "job folder",
-            "wrong",
-            f"{me['folder']} can't be made ({me['folder_problem']}): {advice}",
-        )
+        why = f"{me['folder']} can't be made ({me['folder_problem']}): {advice}"
+        yield "job folder", "wrong", why
     else:
         yield "job folder", "ok", me["folder"]
 

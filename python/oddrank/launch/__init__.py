@@ -214,20 +214,11 @@ def _read(row: Launcher, environ: Environ) -> Launch:
     count = nodes[1] if nodes else max(-(-world[1] // here), node[1] + 1 if node else 1)
     one_host = count == 1 and (said is not None or all_here)
     return Launch(
-        launcher=row.name,
-        rank=rank[1],
-        local_rank=local_rank,
-        world=world[1],
-        local_world=here,
-        node=node[1] if node else rank[1] // here,
-        nodes=count,
-        host=os.uname().nodename,
-        master=_master(row, environ, one_host=one_host),
-        job=job.job_name(environ),
-        node_is_known=node is not None,
-        one_parent=row.one_parent,
-        clears_up=row.clears_up,
-    )
+        launcher=row.name, rank=rank[1], local_rank=local_rank, world=world[1], local_world=here,
+        node=node[1] if node else rank[1] // here, nodes=count, host=os.uname().nodename,
+        master=_master(row, environ, one_host=one_host), job=job.job_name(environ),
+        node_is_known=node is not None, one_parent=row.one_parent, clears_up=row.clears_up,
+    )  # fmt: skip
 
 
 def _master(row: Launcher, environ: Environ, *, one_host: bool) -> tuple[str, int] | None:

@@ -50,16 +50,11 @@ def of_gpu(index: int, devices: Path | None = None) -> Placement:
     gpu = _native.cuda().devices()[index]
     pci = gpu["pci_bus_id"].lower()
     major, minor = gpu["compute_capability"]
+    cpus = frozenset(numbers(small_file(devices / pci / "local_cpulist")))
     return Placement(
-        index=index,
-        name=gpu["name"],
-        uuid=gpu["uuid"],
-        pci=pci,
-        architecture=(major, minor),
-        numa_node=numa_node(pci, devices),
-        cpus=frozenset(numbers(small_file(devices / pci / "local_cpulist"))),
-        switch=topmost_bridge(pci, devices),
-    )
+        index, gpu["name"], gpu["uuid"], pci, (major, minor), numa_node(pci, devices), cpus,
+        topmost_bridge(pci, devices),
+    )  # fmt: skip
 
 
 def numa_node(pci: str, devices: Path | None = None) -> int | None:

@@ -55,17 +55,10 @@ _MONTH = 30 * 86400.0
 @cli.json_option
 @cli.fail_on_option
 def command(
-    *,
-    logs: tuple[str, ...],
-    follow: bool,
-    deadline: float | None,
-    pattern: str,
-    picture: str | None,
-    csv_path: str | None,
-    prometheus_path: str | None,
-    json_path: str | None,
-    fail_on: frozenset[str],
-) -> int:
+    *, logs: tuple[str, ...], follow: bool, deadline: float | None, pattern: str,
+    picture: str | None, csv_path: str | None, prometheus_path: str | None,
+    json_path: str | None, fail_on: frozenset[str],
+) -> int:  # fmt: skip
     outputs = {
         "--plot": picture, "--csv": csv_path, "--prometheus": prometheus_path, "--json": json_path
     }  # fmt: skip

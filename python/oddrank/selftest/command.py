@@ -82,19 +82,10 @@ def _paths(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) 
 @cli.json_option
 @cli.fail_on_option
 def command(
-    *,
-    quick: bool,
-    full: bool,
-    only: frozenset[str],
-    skip: frozenset[str],
-    paths: tuple[str, ...],
-    deadline: float | None,
-    exclude_path: str | None,
-    prometheus_path: str | None,
-    html_path: str | None,
-    json_path: str | None,
-    fail_on: frozenset[str],
-) -> None:
+    *, quick: bool, full: bool, only: frozenset[str], skip: frozenset[str], paths: tuple[str, ...],
+    deadline: float | None, exclude_path: str | None, prometheus_path: str | None,
+    html_path: str | None, json_path: str | None, fail_on: frozenset[str],
+) -> None:  # fmt: skip
     """Test the ranks of this job: on GPUs if every rank has one, else on the CPU.
 
     \b
@@ -120,14 +111,9 @@ def command(
         raise click.UsageError("--skip leaves nothing of --only")
     if paths and (why := choice.left_out.get(file_system.NAME)):  # it would have no effect
         raise click.UsageError(f"--path is for stage {file_system.NAME}, which {why} leaves out")
+    end = partial(conclude, launch=here, left_out=choice.left_out, files=files, fail_on=fail_on)
     runner.run(
-        choice.stages,
-        here,
-        deadline=deadline or _DEADLINES[depth],
-        conclude=partial(
-            conclude, launch=here, left_out=choice.left_out, files=files, fail_on=fail_on
-        ),
-        on_stage=note_device,
-        enough=_ENOUGH.get(depth, math.inf),
+        choice.stages, here, deadline=deadline or _DEADLINES[depth], conclude=end,
+        on_stage=note_device, enough=_ENOUGH.get(depth, math.inf),
         no_verdict=exit_code("unknown", fail_on),
-    )
+    )  # fmt: skip

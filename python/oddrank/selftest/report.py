@@ -45,27 +45,15 @@ def report_of(outcome: Outcome, launch: Launch, left_out: Mapping[str, str]) -> 
     why = outcome.why or (
         "" if outcome.findings else _made(outcome, well, "", _all_well, outcome, launch)
     )
+    skipped = {**left_out, **outcome.skipped, **dict.fromkeys(outcome.not_begun, _NOT_BEGUN)}
+    data = {
+        "device": outcome.run.device or None, "stages": stages, "skipped": skipped,
+        "environment": environment, "nodes": nodes, "ranks": figures, "compared": compared,
+    }  # fmt: skip
     return Report.of(
-        "selftest",
-        launch.as_world(),
-        {
-            "device": outcome.run.device or None,
-            "stages": stages,
-            "skipped": {
-                **left_out,
-                **outcome.skipped,
-                **dict.fromkeys(outcome.not_begun, _NOT_BEGUN),
-            },
-            "environment": environment,
-            "nodes": nodes,
-            "ranks": figures,
-            "compared": compared,
-        },
-        outcome.findings,
-        complete=outcome.complete,
-        why=why,
+        "selftest", launch.as_world(), data, outcome.findings, complete=outcome.complete, why=why,
         raised=outcome.run.raised(),
-    )
+    )  # fmt: skip
 
 
 def _made(

@@ -146,12 +146,7 @@ def of_pairs(outcome: Outcome, launch: Launch, judge: Judge) -> tuple[Report, Se
         why = outcome.why or judge.all_well(run, passed)
     squares = squares_of(run, judge.measurement(run)) if measured else []
     report = Report.of(
-        "bench",
-        launch.as_world(),
-        {"pairs": data_of(squares) if squares else None},
-        found,
-        complete=outcome.complete,
-        why=why,
-        raised=run.raised(),
-    )
+        "bench", launch.as_world(), {"pairs": data_of(squares) if squares else None}, found,
+        complete=outcome.complete, why=why, raised=run.raised(),
+    )  # fmt: skip
     return report, tables_of(squares)
