@@ -46,14 +46,8 @@ def base_folders(environ: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
     $ODDRANK_DIR if it is set, then oddrank-UID in /dev/shm, $TMPDIR, $XDG_RUNTIME_DIR and /tmp.
     """
     folders = [Path(environ["ODDRANK_DIR"])] if environ.get("ODDRANK_DIR") else []
-    for place in (
-        "/dev/shm",
-        environ.get("TMPDIR", ""),
-        environ.get("XDG_RUNTIME_DIR", ""),
-        "/tmp",
-    ):
-        if place:
-            folders.append(Path(place) / f"oddrank-{os.geteuid()}")
+    places = "/dev/shm", environ.get("TMPDIR"), environ.get("XDG_RUNTIME_DIR"), "/tmp"
+    folders += [Path(place) / f"oddrank-{os.geteuid()}" for place in places if place]
     # A surrogate stands for a byte that is no UTF-8: the C++ parts take no such name.
     paths = dict.fromkeys(folder.absolute() for folder in folders)
     return tuple(path for path in paths if not _SURROGATE.search(str(path)))

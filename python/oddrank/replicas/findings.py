@@ -133,9 +133,10 @@ def different_fact(
     name: str, values: Mapping[int, Any], odd: Sequence[int], hosts: Mapping[int, str]
 ) -> Finding:
     """A setting, step or position that is not the same on all ranks. odd: a minority, or none."""
-    text = "; ".join(
-        f"{ranks_text(ranks)}: {_short(value)}" for value, ranks in _by_value(values).items()
-    )
+    by_value: dict[str, list[int]] = {}
+    for rank, value in values.items():
+        by_value.setdefault(str(value), []).append(rank)
+    text = "; ".join(f"{ranks_text(ranks)}: {_short(one)}" for one, ranks in by_value.items())
     seen = Evidence(f"{name}: {text}", "facts of each rank")
     if not odd:
         return FACTS_DIFFER.found(Who("rank"), seen, name=name, text=_short(text))
@@ -184,13 +185,6 @@ def _seen(place: Mapping[str, Any] | None) -> str:
     return f"{place['different']} of {place['blocks']} blocks of {place['block_bytes']} bytes" + (
         _values(place)
     )
-
-
-def _by_value(values: Mapping[int, Any]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for rank, value in values.items():
-        found.setdefault(str(value), []).append(rank)
-    return found
 
 
 def _short(value: Any) -> str:

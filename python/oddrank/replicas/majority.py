@@ -129,7 +129,7 @@ def locate(tensor: Any, gather: Gather) -> dict[str, Any] | None:
     blocks = different = 0
     while True:
         every = gather(digests.of_blocks(tensor, block, begin, end))
-        odd = _different(every)
+        odd = [at // digests.BYTES for at in _differing(every, digests.BYTES)]
         if not odd:
             return None
         if not blocks:
@@ -140,7 +140,7 @@ def locate(tensor: Any, gather: Gather) -> dict[str, Any] | None:
         block = _block_of(end - begin, chunk)
     contents = gather(digests.content(tensor, begin, end))
     size = tensor.element_size()
-    at = _first_difference(contents, size)
+    at = next(iter(_differing(contents, size)), None)
     if at is None:
         return None
     values: dict[str, list[int]] = {}
@@ -187,21 +187,14 @@ def _block_of(bytes_: int, chunk: int) -> int:
     return block
 
 
-def _different(every: Mapping[int, bytes]) -> list[int]:
+def _differing(every: Mapping[int, bytes], size: int) -> list[int]:
+    """Returns the offsets of the parts of that size that are not the same on all ranks."""
     first, *others = every.values()
     return [
-        i // digests.BYTES
-        for i in range(0, len(first), digests.BYTES)
-        if any(one[i : i + digests.BYTES] != first[i : i + digests.BYTES] for one in others)
+        at
+        for at in range(0, len(first), size)
+        if any(one[at : at + size] != first[at : at + size] for one in others)
     ]
-
-
-def _first_difference(contents: Mapping[int, bytes], size: int) -> int | None:
-    first, *others = contents.values()
-    for at in range(0, len(first), size):
-        if any(one[at : at + size] != first[at : at + size] for one in others):
-            return at
-    return None
 
 
 # A rank lacks these if it does not use numpy, or holds other layers: a pipeline stage.
