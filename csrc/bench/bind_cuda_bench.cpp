@@ -15,13 +15,11 @@ using Unlocked = py::call_guard<WithoutGil>;
 
 std::uintptr_t address(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
 
-py::dict load_nccl(const std::string& wheel) {
-  const nccl::Api* api = without_gil([&] { return &nccl::load(wheel); });
+py::dict load_nccl(const std::string& file, const std::string& source) {
+  const nccl::Api* api = without_gil([&] { return &nccl::load(file, source); });
   return dict_of({"path"_k = api->path, "version"_k = api->version,
-                  "version_text"_k = nccl::version_text(api->version), "source"_k = api->source,
-                  "missing"_k = list_of(api->missing),
-                  "mapped"_k = list_of(nccl::mapped_libraries()),
-                  "warning"_k = nccl::several_libraries_warning()});
+                  "version_text"_k = nccl::version_text(api->version),
+                  "missing"_k = list_of(api->missing)});
 }
 
 nccl::UniqueId to_unique_id(const py::bytes& bytes) {
@@ -86,7 +84,7 @@ void bind_verify(py::module_& m) {
 }
 
 void bind_library(py::module_& m) {
-  m.def("load_nccl", &load_nccl, "wheel"_a = "");
+  m.def("load_nccl", &load_nccl);
   m.def("nccl_unique_id", [] {
     const auto id = without_gil([&] { return nccl::make_unique_id(); });
     return py::bytes(id.data(), id.size());

@@ -25,10 +25,6 @@ class DynamicLibrary {
     }
     return DynamicLibrary(handle);
   }
-  // Returns the copy that is in the process already (by its soname), else an empty library.
-  static DynamicLibrary already_loaded(const std::string& soname) noexcept {
-    return DynamicLibrary(::dlopen(soname.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD));
-  }
 
   explicit operator bool() const noexcept { return handle_ != nullptr; }
   // Returns null if the library has no such symbol. F is a function pointer: decltype(&function).

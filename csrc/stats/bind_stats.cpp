@@ -15,11 +15,6 @@ void bind_stats(py::module_& m) {
     });
     return tuple_of({found.ratio, found.low, found.high, found.block_over, found.block_under});
   });
-  m.def("sum_up_repeats", [](const std::vector<std::vector<double>>& peers, bool rates) {
-    const auto found = without_gil([&] { return sum_up(peers, rates); });
-    return tuple_of(
-        {list_of(found.medians), list_of(found.scatters), found.noise, found.deviations});
-  });
 }
 
 }  // namespace oddrank

@@ -1,10 +1,8 @@
-// Robust statistics of measured times and rates: the ratio of two medians with its confidence
-// interval, and how much repeated measurements of peers vary.
+// The ratio of the medians of two series of measured times or rates, with its confidence interval.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -39,22 +37,5 @@ RatioInterval ratio_of_medians(std::span<const double> over, std::span<const dou
 
 // Returns the length of the blocks that ratio_of_medians draws from a series.
 std::size_t block_length(std::span<const double> series);
-
-// All values are of logarithms, so that a deviation is a share of the measured value. Slower is
-// larger.
-struct RepeatsSummary {
-  std::vector<double> medians;   // per peer
-  std::vector<double> scatters;  // standard deviation of one repeat per peer; 0 if it has only one
-  // Pooled standard deviation of one repeat; empty if no peer has two.
-  std::optional<double> noise;
-  std::size_t deviations = 0;  // number of deviations behind `noise`
-};
-
-// Turns the median absolute deviation of a normal distribution into its standard deviation.
-inline constexpr double kMad = 1.4826;
-
-// `peers`: at least one repeat each, all times or all rates. Robust: a few odd repeats change
-// nothing. Throws Error for a value that is not above 0 and finite.
-RepeatsSummary sum_up(const std::vector<std::vector<double>>& peers, bool rates);
 
 }  // namespace oddrank

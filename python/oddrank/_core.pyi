@@ -14,10 +14,6 @@ def ratio_of_medians(
     blocks.
     """
 
-def sum_up_repeats(
-    peers: Sequence[Sequence[float]], rates: bool, /
-) -> tuple[list[float], list[float], float | None, int]: ...
-
 # bench
 
 def bench_fill(

@@ -17,8 +17,8 @@ def memory_info(device: int, /) -> tuple[int, int]:
     """Returns (free, total) bytes of a GPU, shared by all its processes."""
 
 # bench
-def load_nccl(wheel: str = "") -> dict[str, Any]:
-    """Loads NCCL once per process; `wheel`: libnccl.so.2 of the nvidia-nccl wheel, or ''."""
+def load_nccl(file: str, source: str, /) -> dict[str, Any]:
+    """Loads NCCL once per process. source: how the file was found, for messages."""
 
 def nccl_unique_id() -> bytes: ...
 def nccl_obstacle() -> str:

@@ -1,6 +1,7 @@
 """The only importer of the compiled parts: says which are there, and what to type if not."""
 
 import json
+import os
 import shlex
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,7 +13,9 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import unquote
 
-from oddrank.errors import MissingPartError
+from oddrank.errors import MissingPartError, OddrankError
+
+_NCCL = "libnccl.so.2"
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,7 @@ def cuda() -> Any:
     return _require(cuda_part())
 
 
+@lru_cache(maxsize=1)
 def load_nccl() -> dict[str, Any]:
     """Loads NCCL into this process: the copy torch has loaded, if there is one.
 
@@ -111,8 +115,52 @@ def load_nccl() -> dict[str, Any]:
     missing (newer functions it lacks), mapped (all copies in the process), warning ("" if one).
     OddrankError says where it looked.
     """
-    info: dict[str, Any] = cuda().load_nccl(nccl_wheel())
-    return info
+    file, source = _find_nccl()
+    info: dict[str, Any] = cuda().load_nccl(file, source)
+    maps = Path("/proc/self/maps").read_text(errors="replace").splitlines()
+    files = [line[line.index("/") :] for line in maps if "/libnccl.so." in line]
+    mapped = list(dict.fromkeys(files))
+    several = "several NCCLs are loaded in this process, torch may use another than oddrank: "
+    warning = several + " ".join(mapped) if len(mapped) > 1 else ""
+    return {**info, "source": source, "mapped": mapped, "warning": warning}
+
+
+def _find_nccl() -> tuple[str, str]:
+    """Returns the file to load, which is loaded now, and which step of the search found it."""
+    import ctypes  # takes longer than all else here
+
+    def why_not(file: str, mode: int = os.RTLD_NOW) -> str:
+        try:
+            ctypes.CDLL(file, mode)
+        except OSError as error:
+            return str(error)
+        return ""
+
+    if file := os.environ.get("ODDRANK_NCCL_LIBRARY"):
+        if why := why_not(file):
+            raise OddrankError(
+                f"NCCL was not loaded: ODDRANK_NCCL_LIBRARY: {why}. "
+                "Correct the variable or unset it"
+            )
+        return file, "ODDRANK_NCCL_LIBRARY"
+    if not why_not(_NCCL, os.RTLD_NOW | os.RTLD_NOLOAD):
+        return _NCCL, "already loaded"
+    looked = ["ODDRANK_NCCL_LIBRARY: not set; in this process: not loaded"]
+    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    for source, place in (
+        ("nvidia-nccl wheel", nccl_wheel()),
+        ("system", _NCCL),
+        ("CUDA toolkit", f"{home}/lib64/{_NCCL}"),
+    ):
+        why = why_not(place) if place else "not installed"
+        if not why:
+            return place, source
+        looked.append(f"{source}: {why}")
+    raise OddrankError(
+        f"NCCL was not found. Looked at {'; '.join(looked)}. Type: pip install "
+        f"nvidia-nccl-cu{cuda().runtime_version()[0]}, or set "
+        "ODDRANK_NCCL_LIBRARY=/path/to/libnccl.so.2"
+    )
 
 
 def nccl_wheel() -> str:
@@ -122,7 +170,7 @@ def nccl_wheel() -> str:
     except (ImportError, ValueError):
         return ""
     for folder in (spec and spec.submodule_search_locations) or ():
-        file = Path(folder) / "lib" / "libnccl.so.2"
+        file = Path(folder) / "lib" / _NCCL
         if file.exists():
             return str(file)
     return ""

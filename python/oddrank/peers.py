@@ -24,12 +24,12 @@ protects healthy peers. Simulated: benchmarks/selftest/simulated_clusters.py.
 import bisect
 import math
 import statistics
+from array import array
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar
 
-from oddrank import _native
 from oddrank.errors import OddrankError
 from oddrank.finding import Level
 
@@ -38,6 +38,7 @@ ALARM = 0.01
 MANY = 16
 """Least number of peers whose values estimate the healthy spread."""
 LINE = 2 / 3
+_MAD = 1.4826  # a median absolute deviation to the standard deviation of a normal distribution
 """A peer is named if its lower bound exceeds this share of the smallest effect looked for."""
 MAD = 1.4826
 """Standard deviation of a normal distribution, in median absolute deviations."""
@@ -146,6 +147,40 @@ class Comparison(Generic[Name]):
         return self.line + (self.z + _QUANTILE) * error + _QUANTILE * self.spread
 
 
+def _summed_up(
+    peers: Collection[Sequence[float]], sign: float
+) -> tuple[list[float], list[float], float | None, int]:
+    """Returns each peer's median and standard deviation (0 of one repeat) of logarithms.
+
+    Then the pooled standard deviation of one repeat, None if no peer has two, and the number of
+    deviations behind it. By median deviations: a few odd repeats change nothing.
+    """
+    medians, scatters, pooled = [], [], array("d")
+    for values in peers:
+        if not values:
+            raise OddrankError("a peer has no values: it cannot be compared")
+        for value in values:
+            if not 0 < value < math.inf:
+                raise OddrankError(
+                    f"{value:f} cannot be compared: times and rates are above 0 and finite"
+                )
+        logs = sorted(sign * math.log(value) for value in values)
+        medians.append(_median_of_sorted(logs))
+        # Without the smallest one, which is the median's own or its mirror's, and scaled for the
+        # degree of freedom that the median takes.
+        left = len(logs) - 1
+        scale = math.sqrt((left + 1) / left) if left else 0.0
+        own = sorted(scale * abs(log - medians[-1]) for log in logs)[1:]
+        pooled.extend(own)
+        scatters.append(_MAD * _median_of_sorted(own) if own else 0.0)
+    noise = _MAD * _median_of_sorted(sorted(pooled)) if pooled else None
+    return medians, scatters, noise, len(pooled)
+
+
+def _median_of_sorted(values: Sequence[float]) -> float:
+    return (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
+
+
 def compare(
     measured: Mapping[Name, Sequence[float]],
     *,
@@ -168,9 +203,7 @@ def compare(
         raise OddrankError("two peers are needed to compare")
     sign = 1.0 if better == "low" else -1.0
     repeats = [len(values) for values in measured.values()]
-    medians, scatters, noise, deviations = _native.core().sum_up_repeats(
-        list(measured.values()), better == "high"
-    )
+    medians, scatters, noise, deviations = _summed_up(measured.values(), sign)
     own = dict(zip(measured, medians, strict=True))
     references, others = _references(own, good)
     errors = [_error(*each, noise or 0.0) for each in zip(repeats, scatters, strict=True)]

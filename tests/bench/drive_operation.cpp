@@ -45,7 +45,7 @@ int main(int count, char** options) {
   fake.cannot_split = given["cannot_split"] != 0;
   fake.device = static_cast<int>(given["device"]);
 
-  nccl::load("");
+  nccl::load("libnccl.so.2", "the test");
   const std::size_t windows = size("windows");
   const std::size_t behind = given["behind"] < 0 ? 512 * windows : size("behind");
   auto communicator = std::make_shared<nccl::Communicator>(nccl::make_unique_id(), 0, 1,

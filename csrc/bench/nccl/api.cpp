@@ -1,9 +1,6 @@
-// Finds, loads and checks libnccl.so.2.
+// Loads and checks libnccl.so.2.
 #include "bench/nccl/api.hpp"
 
-#include <algorithm>
-#include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <mutex>
 
@@ -14,50 +11,18 @@
 namespace oddrank::nccl {
 namespace {
 
-constexpr const char* kSoname = "libnccl.so.2";
 constexpr int kOldest = 21403;
 
 std::mutex mutex;
 std::unique_ptr<const Api> table;  // guarded by mutex; never replaced once set
 
-struct Found {
-  DynamicLibrary library;
-  std::string source;
-};
-
-Found find_library(const std::string& wheel) {
+Api fill(const std::string& file, const std::string& source) {
   std::string why;
-  if (const char* file = std::getenv("ODDRANK_NCCL_LIBRARY"); file != nullptr && *file != '\0') {
-    if (auto library = DynamicLibrary::open(file, &why)) return {library, "ODDRANK_NCCL_LIBRARY"};
-    throw Error("NCCL was not loaded: ODDRANK_NCCL_LIBRARY: " + why +
-                ". Correct the variable or unset it");
-  }
-  if (auto library = DynamicLibrary::already_loaded(kSoname)) return {library, "already loaded"};
-
-  std::string looked = "ODDRANK_NCCL_LIBRARY: not set; in this process: not loaded";
-  std::vector<std::pair<std::string, std::string>> places;
-  if (wheel.empty()) {
-    looked += "; nvidia-nccl wheel: not installed";
-  } else {
-    places.emplace_back("nvidia-nccl wheel", wheel);
-  }
-  places.emplace_back("system", kSoname);
-  const char* home = std::getenv("CUDA_HOME");
-  places.emplace_back("CUDA toolkit", std::string(home != nullptr ? home : "/usr/local/cuda") +
-                                          "/lib64/" + kSoname);
-  for (const auto& [source, file] : places) {
-    if (auto library = DynamicLibrary::open(file, &why)) return {library, source};
-    looked.append("; ").append(source).append(": ").append(why);
-  }
-  throw Error("NCCL was not found. Looked at " + looked + ". Type: pip install nvidia-nccl-cu" +
-              std::to_string(CUDART_VERSION / 1000) +
-              ", or set ODDRANK_NCCL_LIBRARY=/path/to/libnccl.so.2");
-}
-
-Api fill(const Found& found) {
+  const auto library = DynamicLibrary::open(file, &why);
+  if (!library) throw Error("NCCL was not loaded: " + why);
   Api api;
   std::string lacking;
-#define ODDRANK_NCCL_FIND(name) api.name = found.library.find<decltype(api.name)>("nccl" #name);
+#define ODDRANK_NCCL_FIND(name) api.name = library.find<decltype(api.name)>("nccl" #name);
 #define ODDRANK_NCCL_FIND_REQUIRED(name) \
   ODDRANK_NCCL_FIND(name)                \
   if (api.name == nullptr) lacking += lacking.empty() ? "nccl" #name : ", nccl" #name;
@@ -73,13 +38,12 @@ Api fill(const Found& found) {
 #undef ODDRANK_NCCL_FIND_REQUIRED
 #undef ODDRANK_NCCL_FIND
 
-  api.source = found.source;
   if (api.GetVersion != nullptr) {
     api.path = DynamicLibrary::file_of(reinterpret_cast<const void*>(api.GetVersion));
     if (api.GetVersion(&api.version) != ncclSuccess) api.version = 0;
   }
   if (!lacking.empty() || api.version < kOldest) {
-    throw Error("the NCCL found by \"" + api.source + "\" (" +
+    throw Error("the NCCL found by \"" + source + "\" (" +
                 (api.path.empty() ? "not an NCCL" : api.path + ", " + version_text(api.version)) +
                 ") can't be used" + (lacking.empty() ? "" : ": it lacks " + lacking) +
                 ". NCCL 2.14.3 or newer is needed: set ODDRANK_NCCL_LIBRARY=/path/to/libnccl.so.2");
@@ -89,9 +53,9 @@ Api fill(const Found& found) {
 
 }  // namespace
 
-const Api& load(const std::string& wheel) {
+const Api& load(const std::string& file, const std::string& source) {
   const std::lock_guard lock(mutex);
-  if (!table) table = std::make_unique<const Api>(fill(find_library(wheel)));
+  if (!table) table = std::make_unique<const Api>(fill(file, source));
   return *table;
 }
 
@@ -99,28 +63,6 @@ const Api& loaded() {
   const std::lock_guard lock(mutex);
   if (!table) throw Error("NCCL is not loaded yet: call oddrank._native.load_nccl() first");
   return *table;
-}
-
-std::vector<std::string> mapped_libraries() {
-  std::vector<std::string> files;
-  std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) {
-    const auto begin = line.find('/');
-    if (begin == std::string::npos) continue;
-    const std::string file = line.substr(begin);
-    if (file.compare(file.rfind('/') + 1, 11, "libnccl.so.") != 0) continue;
-    if (std::find(files.begin(), files.end(), file) == files.end()) files.push_back(file);
-  }
-  return files;
-}
-
-std::string several_libraries_warning() {
-  const auto files = mapped_libraries();
-  if (files.size() < 2) return {};
-  std::string text =
-      "several NCCLs are loaded in this process, torch may use another than oddrank:";
-  for (const auto& file : files) text.append(" ").append(file);
-  return text;
 }
 
 std::string version_text(int version) {

@@ -1,6 +1,6 @@
-// The NCCL library of this process: found and loaded at run time, never linked, so that one build
-// works without NCCL and joins the copy that torch has loaded. Types come from nccl.h; the
-// functions only through the table below.
+// The NCCL library of this process: found (oddrank/_native.py) and loaded at run time, never
+// linked, so that one build works without NCCL and joins the copy that torch has loaded. Types come
+// from nccl.h; the functions only through the table below.
 #pragma once
 
 #include <nccl.h>
@@ -54,22 +54,15 @@ struct Api {
 
   std::string path;                  // the file that answers, symbolic links resolved
   int version = 0;                   // 22809 = 2.28.9, asked of the library
-  std::string source;                // which step of the search found it
   std::vector<std::string> missing;  // optional functions that it lacks
 };
 
-// Loads NCCL once per process; later calls return the same table. The order: ODDRANK_NCCL_LIBRARY
-// (then nothing else is tried), the copy already in the process, `wheel` (path of the nvidia-nccl
-// wheel's libnccl.so.2; may be empty), the loader's own search, the CUDA toolkit. Throws Error that
-// says where it looked.
-const Api& load(const std::string& wheel);
+// Loads NCCL once per process; later calls return the same table. `source`: how the file was found,
+// for messages.
+const Api& load(const std::string& file, const std::string& source);
 // The table, or Error if load() has not succeeded yet.
 const Api& loaded();
 
-// Returns the path of every libnccl.so in the memory map of this process.
-std::vector<std::string> mapped_libraries();
-// Returns a warning if several are mapped: torch and oddrank may then use different ones; or "".
-std::string several_libraries_warning();
 // "2.28.9" of 22809.
 std::string version_text(int version);
 
