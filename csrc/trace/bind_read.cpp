@@ -190,19 +190,6 @@ py::tuple history(const std::string& path, std::size_t last,
   return tuple_of({process_dict(read.process, read.clock), events, read.trouble});
 }
 
-std::vector<std::optional<std::uint32_t>> lines(std::uint32_t version_hex,
-                                                const py::bytes& linetable,
-                                                std::uint32_t first_line,
-                                                const std::vector<std::uint32_t>& offsets) {
-  const std::string_view bytes(linetable);
-  const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
-  const trace::LineTable table(version_hex, {data, bytes.size()}, first_line);
-  std::vector<std::optional<std::uint32_t>> found;
-  found.reserve(offsets.size());
-  for (const std::uint32_t offset : offsets) found.push_back(table.line_at(offset));
-  return found;
-}
-
 py::list kernel_states(const std::vector<std::int64_t>& ids) {
   constexpr std::int64_t kLargest = std::numeric_limits<pid_t>::max();
   py::list states;
@@ -252,7 +239,6 @@ py::bytes chunk(trace::Export& record) {
 }  // namespace
 
 void bind_trace_read(py::module_& m) {
-  m.def("trace_lines", &lines);
   m.def("trace_snapshot", &snapshot, "path"_a, "content"_a = py::none());
   m.def("trace_history", &history, "path"_a, "last"_a, "content"_a = py::none());
   m.def("trace_slim", [](const std::string& path) {

@@ -6,6 +6,7 @@
 #include "os/error.hpp"
 #include "os/proc.hpp"
 #include "os/to_python.hpp"
+#include "trace/cpython/code.hpp"
 #include "trace/format/format.hpp"
 #include "trace/hooks/tracer.hpp"
 #include "trace/read/records.hpp"
@@ -175,6 +176,16 @@ void bind_trace(py::module_& m) {
     Tracer::make();
     PyObject* object = trace::hook::trace_object();
     return object == nullptr ? py::none() : py::reinterpret_steal<py::object>(object);
+  });
+  m.def("trace_lines", [](const py::object& code, const std::vector<std::uint32_t>& offsets) {
+    const auto* object = reinterpret_cast<const PyCodeObject*>(code.ptr());
+    const std::string bytes = trace::lines_of(object);
+    const trace::LineTable table(
+        {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()},
+        trace::first_line_of(object));
+    std::vector<std::optional<std::uint32_t>> lines;
+    for (const std::uint32_t offset : offsets) lines.push_back(table.line_at(offset));
+    return lines;
   });
   m.def("trace_check", [](bool on) { Tracer::make().check_every_event(on); });
   m.def("trace_check_result", [] { return Tracer::make().check_result(); });

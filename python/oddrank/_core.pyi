@@ -1,6 +1,7 @@
 """What _core exports, one section per subject."""
 
 from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import Any, Literal, NoReturn, SupportsIndex
 
 build_info: dict[str, str]
@@ -314,10 +315,8 @@ def trace_raised(raised: str, message: str, at: str, has_ended: bool, /) -> None
 def trace_remove_dead_jobs(base: str, own: str, keep: int, /) -> int:
     """Keeps `own`, the last `keep` of several ranks and of one; returns how many were removed."""
 
-def trace_lines(
-    version_hex: int, linetable: bytes, first_line: int, offsets: list[int], /
-) -> list[int | None]:
-    """None where there is no line, and for a table that no known CPython writes."""
+def trace_lines(code: CodeType, offsets: list[int], /) -> list[int | None]:
+    """For tests: the lines that a record of this code gives; None where there is no line."""
 
 def trace_snapshot(path: str, content: bytes | None = None) -> dict[str, Any]:
     """content: the record, if it is in no file. Raises OddrankError if it is no record."""

@@ -88,7 +88,7 @@ class RecordBuilder {
   }
   EntryHead& code(std::uint32_t id, std::string_view name, std::uint32_t file,
                   std::uint32_t first_line, std::string_view linetable = {}) {
-    const CodeEntry code{0xABCD, first_line, 2, static_cast<std::uint32_t>(linetable.size()), file};
+    const CodeEntry code{first_line, 2, static_cast<std::uint32_t>(linetable.size()), file};
     std::string rest(reinterpret_cast<const char*>(&code), sizeof code);
     return entry(EntryKind::kCode, id, rest.append(linetable).append(name));
   }
@@ -232,7 +232,7 @@ inline void fill_rings(RecordBuilder& record) {
 // Adds some of everything.
 inline void fill_record(RecordBuilder& record) {
   record.entry(EntryKind::kText, 1, "/home/user/train.py");
-  record.code(1, "main", 1, 10, std::string_view("\x80\x00\x01", 3));
+  record.code(1, "main", 1, 10, std::string_view("\x01\x01\x01\x03", 4));
   record.code(2, "Trainer.step", 1, 40);
   const RankRun runs[] = {{0, 1, 4}, {16, 8, 2}};
   record.group(1, "default_pg", runs);

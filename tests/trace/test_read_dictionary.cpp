@@ -92,7 +92,7 @@ TEST(ReadDictionary, ends_at_the_first_broken_entry_and_keeps_those_before) {
   const auto broken = [](auto change, std::string_view why) {
     RecordBuilder record;
     record.entry(EntryKind::kText, 1, "good");
-    change(record.entry(EntryKind::kText, 2, "this one is changed"));
+    change(record.entry(EntryKind::kText, 2, "is changed"));
     record.entry(EntryKind::kText, 3, "good, and not reached");
     const Dictionary dictionary(record.open());
     expect_broken(dictionary, 1, why);
@@ -113,7 +113,7 @@ TEST(ReadDictionary, ends_at_the_first_broken_entry_and_keeps_those_before) {
   broken([](EntryHead& e) { e.id = 0; }, "no id");
   broken([](EntryHead& e) { e.kind = 2; }, "cut");
   RecordBuilder record;
-  const CodeEntry code{0, 1, 0, 5, 0};  // with a line table longer than the entry
+  const CodeEntry code{1, 0, 5, 0};  // with a line table longer than the entry
   std::string rest(reinterpret_cast<const char*>(&code), sizeof code);
   record.entry(EntryKind::kCode, 1, rest + "name");
   expect_broken(Dictionary(record.open()), 0, "line table");

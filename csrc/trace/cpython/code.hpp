@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <span>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -17,25 +17,37 @@
 
 namespace oddrank::trace {
 
-inline std::string_view view_of_bytes(PyObject* bytes) noexcept {
-  if (bytes == nullptr || PyBytes_Check(bytes) == 0) return {};
-  return {PyBytes_AS_STRING(bytes), static_cast<std::size_t>(PyBytes_GET_SIZE(bytes))};
+inline std::uint32_t first_line_of(const PyCodeObject* code) noexcept {
+  return static_cast<std::uint32_t>(std::max(code->co_firstlineno, 0));
 }
 
-// Returns the code object's line table; from 3.11 on without columns, in `table`.
-inline std::string_view lines_of(const PyCodeObject* code,
-                                 [[maybe_unused]] std::string& table) noexcept {
-  const std::string_view whole = view_of_bytes(code->co_linetable);
-#if PY_VERSION_HEX >= 0x030B0000
-  try {
-    const auto first = static_cast<std::uint32_t>(std::max(code->co_firstlineno, 0));
-    const std::span bytes(reinterpret_cast<const std::uint8_t*>(whole.data()), whole.size());
-    return table = LineTable(PY_VERSION_HEX, bytes, first).without_columns(first);
-  } catch (const std::exception&) {
-    // Out of memory: keep the columns.
+// Returns the code object's LineTable.
+inline std::string lines_of(const PyCodeObject* code) noexcept {
+  auto* object = reinterpret_cast<PyObject*>(const_cast<PyCodeObject*>(code));
+  LineTableWriter table(first_line_of(code));
+  const bool collects = PyGC_Disable() != 0;  // no finalizer in Python runs here
+  PyObject* ranges = PyObject_CallMethod(object, "co_lines", nullptr);
+  while (PyObject* range = ranges == nullptr ? nullptr : PyIter_Next(ranges)) {
+    unsigned start = 0, end = 0;
+    PyObject* line = nullptr;
+    PyArg_ParseTuple(range, "IIO", &start, &end, &line);
+    std::optional<std::uint32_t> number;
+    if (line != Py_None) number = static_cast<std::uint32_t>(PyLong_AsLong(line));
+    try {
+      table.add(end - start, number);
+    } catch (const std::exception&) {  // out of memory: lines of its beginning only
+      Py_CLEAR(ranges);
+    }
+    Py_DECREF(range);
   }
-#endif
-  return whole;
+  Py_XDECREF(ranges);
+  if (collects) PyGC_Enable();
+  PyErr_Clear();
+  try {
+    return table.take();
+  } catch (const std::exception&) {
+    return {};
+  }
 }
 
 // Returns the global `key` of a frame, borrowed; nullptr if there is none.
@@ -120,8 +132,8 @@ inline CodeFacts facts_of(const PyCodeObject* code, Level level, std::string& ta
 #endif
   facts.file = utf8_of(code->co_filename);
   // Only code recorded by lines has positions: the tables are most bytes of a code object's facts.
-  if (level == Level::kLines) facts.linetable = lines_of(code, table);
-  facts.first_line = static_cast<std::uint32_t>(std::max(code->co_firstlineno, 0));
+  if (level == Level::kLines) facts.linetable = table = lines_of(code);
+  facts.first_line = first_line_of(code);
   facts.level = static_cast<std::uint32_t>(level);
   return facts;
 }

@@ -38,9 +38,9 @@
 namespace oddrank::trace {
 
 constexpr char kMagic[8] = {'o', 'd', 'd', 'r', 'a', 'n', 'k', '\n'};
-constexpr std::uint32_t kVersion = 6;
-// The versions of CPython (sys.hexversion >> 16) whose frames and line tables are known.
-constexpr std::uint32_t kOldestPython = 0x030a, kNewestPython = 0x030f;
+constexpr std::uint32_t kVersion = 7;
+// The newest CPython (sys.hexversion >> 16) whose frames are known.
+constexpr std::uint32_t kNewestPython = 0x030f;
 constexpr std::uint32_t kEndian = 0x01020304;
 constexpr std::size_t kPage = 4096;
 
@@ -248,13 +248,12 @@ struct LevelNow {
 
 // Follows the head of a kCode entry; then come `linetable` bytes and the qualified name.
 struct CodeEntry {
-  std::uint64_t unused;  // of this version of the format: once a hash of the source
   std::uint32_t first_line;
   std::uint32_t level;  // the filter's Level
   std::uint32_t linetable;
   std::uint32_t file;  // id of an earlier kText entry; 0: none
 };
-static_assert(sizeof(CodeEntry) == 24);
+static_assert(sizeof(CodeEntry) == 16);
 
 constexpr std::uint32_t kNoRank = 0xFFFFFFFF;
 // Longest list of runs, and most ranks of a group.

@@ -48,7 +48,7 @@ class TextWriter {
       const std::uint32_t id = event.place.code();
       if (event.missing != 0 || id == 0 || id >= kMostCodes || is_known(id)) continue;
       if (!dictionary) dictionary.emplace(file);
-      if (const Code* code = dictionary->code(id)) add_code(*code, file.process().python, wanted);
+      if (const Code* code = dictionary->code(id)) add_code(*code, wanted);
     }
     return wanted;
   }
@@ -131,7 +131,7 @@ class TextWriter {
     Source* source = nullptr;
     std::string call;  // ready to be printed
     std::string name;
-    std::unique_ptr<LineTable> table;
+    std::optional<LineTable> table;
     bool called = false;
   };
 
@@ -166,7 +166,7 @@ class TextWriter {
     return id < codes_.size() && codes_[id].source != nullptr;
   }
   Function function(std::uint32_t id) const { return {codes_[id].source->file, codes_[id].name}; }
-  void add_code(const Code& code, std::uint32_t python, std::vector<std::string>& wanted) {
+  void add_code(const Code& code, std::vector<std::string>& wanted) {
     if (codes_.size() <= code.id) codes_.resize(code.id + 1);
     CodeText& text = codes_[code.id];
     std::unique_ptr<Source>& source = sources_[std::string(code.file)];
@@ -184,9 +184,7 @@ class TextWriter {
     text.call = ' ' + module_of(code) + ':' + std::to_string(code.first_line) + ' ';
     text.call += last_part(code.qualified_name, '.');
     text.call += '\n';
-    if (!code.linetable.empty()) {
-      text.table = std::make_unique<LineTable>(python, code.linetable, code.first_line);
-    }
+    if (!code.linetable.empty()) text.table.emplace(code.linetable, code.first_line);
   }
   // Returns the dotted name of a module below a root, the script for code given as text, or the
   // path.

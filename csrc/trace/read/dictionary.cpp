@@ -1,5 +1,4 @@
-// Walks the entries and checks every size before use. Decodes co_linetable in its two
-// formats: 3.10, and 3.11 and later.
+// Walks the entries and checks every size before use.
 #include "trace/read/dictionary.hpp"
 
 #include <algorithm>
@@ -15,10 +14,7 @@ constexpr std::uint64_t kLargestEntry = std::uint64_t{16} << 20;
 
 constexpr std::uint32_t kNoLine = std::numeric_limits<std::uint32_t>::max();
 constexpr std::int64_t kLastLine = std::numeric_limits<std::int32_t>::max();  // a C int in CPython
-constexpr std::uint32_t kUnit = 2;  // bytes of an instruction; 3.11+ counts in these
-// Kinds of a line table's entries in 3.11+. Smaller kinds mean the same line and encode part of the
-// column; 14 has columns of any length.
-constexpr unsigned kOneLine0 = 10, kOneLine2 = 12, kNoColumns = 13, kNoLocation = 15;
+constexpr std::uint32_t kUnit = 2;  // bytes of an instruction
 
 // Ids are nearly sorted already. Stable: the first entry of an id counts.
 template <class Entries>
@@ -199,135 +195,58 @@ std::string_view Dictionary::find(const Names& names, std::uint32_t id) noexcept
   return found != nullptr ? found->text : std::string_view{};
 }
 
-// Decodes a table from start to end; each step consumes at least one byte.
-class LineTableDecoder {
- public:
-  LineTableDecoder(std::span<const std::uint8_t> bytes, std::uint32_t first_line)
-      : rest_(bytes), line_(first_line) {}
+namespace {
 
-  // Pairs of bytes: a range's length (unsigned) and its line minus the last range's line (signed;
-  // -128: no line). Large numbers take several pairs.
-  bool decode_310() {
-    constexpr std::int8_t kNone = -128;
-    while (!rest_.empty()) {
-      if (rest_.size() < 2) return false;
-      const std::uint32_t length = rest_[0];
-      const auto delta = static_cast<std::int8_t>(rest_[1]);
-      rest_ = rest_.subspan(2);
-      if (delta != kNone) line_ += delta;
-      if (!add(length, delta != kNone)) return false;
-    }
-    return true;
-  }
-
-  // Entries: a byte 1kkkklll (kind, length - 1), then bytes below 0x80. Skips columns.
-  bool decode_311() {
-    while (!rest_.empty()) {
-      const std::uint8_t head = rest_[0];
-      rest_ = rest_.subspan(1);
-      const unsigned kind = head >> 3 & 0xf;
-      const bool whole = (head & 0x80) != 0 && move_line(kind);
-      if (!whole || !add(((head & 7U) + 1) * kUnit, kind != kNoLocation)) return false;
-    }
-    return true;
-  }
-
-  // Returns the ranges of a whole table.
-  std::vector<LineTable::Range> take() {
-    open_range(kNoLine);
-    return std::move(ranges_);
-  }
-
- private:
-  // Reads the rest of an entry of this kind.
-  bool move_line(unsigned kind) {
-    std::uint32_t unused = 0;
-    if (kind == kNoLocation) return true;
-    if (kind < kOneLine0) return skip(1);
-    if (kind <= kOneLine2) {
-      line_ += kind - kOneLine0;
-      return skip(2);
-    }
-    std::uint32_t delta = 0;
-    if (!varint(delta)) return false;
-    line_ += (delta & 1) != 0 ? -std::int64_t{delta >> 1} : std::int64_t{delta >> 1};
-    return kind == kNoColumns || (varint(unused) && varint(unused) && varint(unused));
-  }
-
-  // Skips columns.
-  bool skip(std::size_t bytes) {
-    for (std::size_t i = 0; i < bytes; ++i) {
-      if (i == rest_.size() || (rest_[i] & 0x80) != 0) return false;
-    }
-    rest_ = rest_.subspan(bytes);
-    return true;
-  }
-
-  // Six bits a byte, lowest first; 0x40: more follow.
-  bool varint(std::uint32_t& value) {
-    std::uint64_t wide = 0;
-    for (unsigned shift = 0; shift <= 30; shift += 6) {
-      if (rest_.empty() || (rest_[0] & 0x80) != 0) return false;
-      const std::uint8_t byte = rest_[0];
-      rest_ = rest_.subspan(1);
-      wide |= std::uint64_t{byte & 0x3fU} << shift;
-      if ((byte & 0x40) == 0) {
-        value = static_cast<std::uint32_t>(wide);
-        return wide == value;
-      }
-    }
-    return false;
-  }
-
-  // Assigns the next `length` bytes of code to line_, or to no line.
-  bool add(std::uint32_t length, bool has_line) {
-    // Check at each step, so that the sum of differences can't overflow 64 bits.
-    if (line_ < 0 || line_ > kLastLine) return false;
-    if (length == 0) return true;
-    if (length > std::numeric_limits<std::uint32_t>::max() - end_) return false;
-    const std::uint32_t line = has_line ? static_cast<std::uint32_t>(line_) : kNoLine;
-    if (ranges_.empty() || ranges_.back().line != line) open_range(line);
-    end_ += length;
-    return true;
-  }
-
-  void open_range(std::uint32_t line) { ranges_.push_back({end_, line}); }
-
-  std::span<const std::uint8_t> rest_;
-  std::int64_t line_;
-  std::uint32_t end_ = 0;  // end of the code covered so far
-  std::vector<LineTable::Range> ranges_;
-};
-
-LineTable::LineTable(std::uint32_t python_version_hex, std::span<const std::uint8_t> linetable,
-                     std::uint32_t first_line) {
-  const std::uint32_t version = python_version_hex >> 16;
-  LineTableDecoder decoder(linetable, first_line);
-  if (version < kOldestPython || version > kNewestPython) return;
-  const bool whole = version == 0x030a ? decoder.decode_310() : decoder.decode_311();
-  if (whole) ranges_ = decoder.take();
+void append_number(std::string& bytes, std::uint64_t number) {
+  for (; number >= 0x80; number >>= 7) bytes += static_cast<char>(number | 0x80);
+  bytes += static_cast<char>(number);
 }
 
-std::string LineTable::without_columns(std::uint32_t first_line) const {
-  constexpr std::uint32_t kMostUnits = 8;  // of an entry
-  std::string made;
+// Returns a number that is too large for any table if there is none.
+std::uint64_t take_number(std::span<const std::uint8_t>& rest) {
+  std::uint64_t number = 0;
+  for (unsigned shift = 0; shift < 35 && !rest.empty(); shift += 7) {
+    const std::uint8_t byte = rest.front();
+    rest = rest.subspan(1);
+    number |= std::uint64_t{byte & 0x7fU} << shift;
+    if (byte < 0x80) return number;
+  }
+  return std::uint64_t{1} << 35;
+}
+
+}  // namespace
+
+void LineTableWriter::add(std::uint32_t bytes, std::optional<std::uint32_t> line) {
+  if (line != line_) take();
+  bytes_ += bytes;
+  line_ = line;
+}
+
+const std::string& LineTableWriter::take() {
+  const std::uint32_t units = std::exchange(bytes_, 0) / kUnit;
+  if (units == 0) return table_;
+  append_number(table_, units);
+  const std::int64_t move = line_ ? std::int64_t{*line_} - std::exchange(last_line_, *line_) : 0;
+  const auto change = static_cast<std::uint64_t>(move < 0 ? -2 * move - 1 : 2 * move);
+  append_number(table_, line_ ? 1 + change : 0);
+  return table_;
+}
+
+LineTable::LineTable(std::span<const std::uint8_t> table, std::uint32_t first_line) {
+  std::uint64_t end = 0;
   std::int64_t line = first_line;
-  for (std::size_t i = 0; i + 1 < ranges_.size(); ++i) {
-    const bool has_line = ranges_[i].line != kNoLine;
-    const unsigned kind = has_line ? kNoColumns : kNoLocation;
-    std::uint32_t left = (ranges_[i + 1].start - ranges_[i].start) / kUnit;
-    while (left > 0) {
-      const std::uint32_t units = std::min(left, kMostUnits);
-      left -= units;
-      made += static_cast<char>(0x80 | kind << 3 | (units - 1));
-      if (!has_line) continue;
-      const std::int64_t delta = ranges_[i].line - std::exchange(line, ranges_[i].line);
-      auto bits = static_cast<std::uint64_t>(delta < 0 ? -delta << 1 | 1 : delta << 1);
-      for (; bits >= 0x40; bits >>= 6) made += static_cast<char>((bits & 0x3f) | 0x40);
-      made += static_cast<char>(bits);
+  while (!table.empty()) {
+    const std::uint64_t units = take_number(table), move = take_number(table);
+    if (move > 0) line += (move & 1) != 0 ? std::int64_t(move / 2) : -std::int64_t(move / 2);
+    ranges_.push_back(
+        {static_cast<std::uint32_t>(end), move == 0 ? kNoLine : static_cast<std::uint32_t>(line)});
+    end += units * kUnit;
+    if (line < 0 || line > kLastLine || end > std::numeric_limits<std::uint32_t>::max()) {
+      ranges_.clear();
+      return;
     }
   }
-  return made;
+  ranges_.push_back({static_cast<std::uint32_t>(end), kNoLine});
 }
 
 std::optional<std::uint32_t> LineTable::line_at(std::uint32_t offset) const noexcept {

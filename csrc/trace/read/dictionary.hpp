@@ -1,5 +1,5 @@
 // Reads a record's dictionary: the names and code objects behind its ids, and the lines of a code
-// object, without the CPython that compiled it.
+// object.
 #pragma once
 
 #include <cstdint>
@@ -97,34 +97,43 @@ class Dictionary {
   std::string broken_;
 };
 
-// Maps bytecode offsets to lines: one code object's co_linetable, decoded once for many lookups.
+// Maps bytecode offsets to lines: one code object's table, decoded once for many lookups.
 //
-// The file may be hostile. A table that no known CPython would write (cut short, a line
-// outside 0..2^31-1) gives no lines at all. Decoding takes time and memory linear in the table's
-// size (most tables have 20-150 bytes, but 3.10 needs 6 MB for a dict that is written on 20,000
-// lines).
+// A table is the ranges of co_lines(), each as two numbers, lowest seven bits first: its
+// instructions; 0 if it has no line, else 1 + twice the difference to the last line (minus 1 if it
+// is negative).
+//
+// The file may be hostile. A table that no writer would write (cut short, a line outside
+// 0..2^31-1) gives no lines at all. Decoding takes time and memory linear in the table's size.
 class LineTable {
  public:
-  // `python_version_hex` is sys.hexversion, `linetable` co_linetable (in 3.11+ it holds columns
-  // too), `first_line` co_firstlineno.
-  LineTable(std::uint32_t python_version_hex, std::span<const std::uint8_t> linetable,
-            std::uint32_t first_line);
+  LineTable(std::span<const std::uint8_t> table, std::uint32_t first_line);
 
   // Returns the line of the instruction at `offset`; empty if the compiler gave it no line or it is
   // beyond the end. Line 0 is valid: 3.11+ gives it to code before a module's first line. Offsets
   // are in bytes, also on 3.10, where f_lasti counts two-byte instructions.
   std::optional<std::uint32_t> line_at(std::uint32_t offset) const noexcept;
 
-  // Returns the table of 3.11+ with the same lines and no columns: about a quarter of the bytes.
-  std::string without_columns(std::uint32_t first_line) const;
-
  private:
-  friend class LineTableDecoder;
   struct Range {
     std::uint32_t start;  // ends at the next range's start
     std::uint32_t line;   // or kNoLine
   };
   std::vector<Range> ranges_;  // sorted; the last one has no line and starts at the code's end
+};
+
+// Makes the table of a code object whose co_firstlineno is `first_line`.
+class LineTableWriter {
+ public:
+  explicit LineTableWriter(std::uint32_t first_line) noexcept : last_line_(first_line) {}
+  void add(std::uint32_t bytes, std::optional<std::uint32_t> line);
+  const std::string& take();
+
+ private:
+  std::string table_;
+  std::uint32_t last_line_;
+  std::uint32_t bytes_ = 0;            // of the last ranges
+  std::optional<std::uint32_t> line_;  // theirs
 };
 
 }  // namespace oddrank::trace

@@ -104,7 +104,7 @@ class SlimDictionary {
     const Code* code = from_.code(id);
     if (code == nullptr) return;
     if (!code->file.empty()) add(EntryKind::kText, code->file_id, {code->file});
-    const CodeEntry entry{0, code->first_line, code->level, 0, code->file_id};
+    const CodeEntry entry{code->first_line, code->level, 0, code->file_id};
     add(EntryKind::kCode, id, {bytes_of(entry), code->qualified_name}, code->now);
   }
   const std::string& bytes() const noexcept { return bytes_; }

@@ -127,7 +127,7 @@ std::optional<std::uint32_t> Names::line(const Code& code, Place place) {
   if (place.position() == kNoPosition) return std::nullopt;
   if (!place.is_offset()) return place.position();
   if (code.linetable.empty()) return std::nullopt;
-  const auto table = tables_.try_emplace(code.id, python_, code.linetable, code.first_line).first;
+  const auto table = tables_.try_emplace(code.id, code.linetable, code.first_line).first;
   return table->second.line_at(place.position());
 }
 

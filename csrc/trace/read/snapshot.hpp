@@ -71,9 +71,7 @@ struct History {
 class Names {
  public:
   explicit Names(const RecordFile& file)
-      : python_(file.process().python),
-        dictionary_(file),
-        room_((std::uint64_t{16} << 20) + 8 * file.size()) {}
+      : dictionary_(file), room_((std::uint64_t{16} << 20) + 8 * file.size()) {}
   // Frames copy their names. Once a hostile record has asked for more text than any writer's has,
   // its code objects have numbers only.
   Frame frame(Place place);
@@ -85,7 +83,6 @@ class Names {
   Dictionary take() && { return std::move(dictionary_); }
 
  private:
-  std::uint32_t python_;
   Dictionary dictionary_;
   std::uint64_t room_;                                   // bytes of names that may still be copied
   std::unordered_map<std::uint32_t, LineTable> tables_;  // by code id

@@ -210,8 +210,8 @@ class DictionaryWriter {
     // Too long a line table is left out; the entry keeps its name.
     const std::string_view linetable =
         code.linetable.size() <= kLongestTable ? code.linetable : std::string_view();
-    const CodeEntry entry{0, code.first_line, code.level,
-                          static_cast<std::uint32_t>(linetable.size()), file};
+    const CodeEntry entry{code.first_line, code.level, static_cast<std::uint32_t>(linetable.size()),
+                          file};
     return add(EntryKind::kCode, {bytes_of(entry), linetable, code.name.substr(0, kLongestName)},
                reserve);
   }
