@@ -284,8 +284,6 @@ class FlightEntries final : public DictSink {
     stacks_.clear();
     operations_.fill({});
     known_signatures_.fill({});
-    last_name_ = last_desc_ = nullptr;
-    last_id_ = kNoId;
   }
 
   Taken take(std::span<const Value> pairs) override {
@@ -331,7 +329,7 @@ class FlightEntries final : public DictSink {
         return count < 2;
       });
     }
-    if (!group.is(Kind::none)) entry.name = name_of_entry(group_name, group_desc);
+    if (!group.is(Kind::none)) entry.name = name_id(group_name, group_desc);
     const Value& in_dtypes = fields["input_dtypes"_word];
     const Value& dtypes = in_dtypes.is(Kind::list) && in_dtypes.items->count > 0
                               ? in_dtypes
@@ -391,17 +389,6 @@ class FlightEntries final : public DictSink {
       known = operation_of(text.substr(0, kLongestText));
     }
     return known;
-  }
-
-  // Both texts must live as long as the dump: most entries are of the group of the entry before,
-  // and have its very texts.
-  std::uint32_t name_of_entry(std::string_view name, std::string_view desc) {
-    if (last_id_ != kNoId && name.data() == last_name_ && desc.data() == last_desc_)
-      return last_id_;
-    last_id_ = name_id(name, desc);
-    last_name_ = name.data();
-    last_desc_ = desc.data();
-    return last_id_;
   }
 
   std::uint32_t signature_of(const FlightEntry& entry, const Value& input, const Value& output,
@@ -514,9 +501,6 @@ class FlightEntries final : public DictSink {
   Visits& visits_;
   bool shared_texts_ = true;
   TextMap<std::uint32_t> name_ids_;
-  const char* last_name_ = nullptr;
-  const char* last_desc_ = nullptr;
-  std::uint32_t last_id_ = kNoId;
   std::unordered_map<std::uint64_t, std::uint32_t> stacks_;
   TextMap<std::uint32_t> signatures_;  // of all dumps that this has read
   std::array<std::pair<const char*, FlightOperation>, 64> operations_;

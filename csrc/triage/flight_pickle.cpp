@@ -62,9 +62,6 @@ class PickleBytes {
     at_ += count;
     return taken;
   }
-  std::string_view from(std::size_t offset) const noexcept { return {begin_ + offset, end_}; }
-  // Skips bytes that were seen to be there.
-  void skip(std::size_t count) noexcept { at_ += count; }
   // Returns a little-endian number.
   template <typename Number>
   [[gnu::always_inline]] Number number() {
@@ -80,72 +77,6 @@ class PickleBytes {
   const char* begin_;
   const char* at_;
   const char* end_;
-};
-
-// Short lists that were read before, by their bytes. Entries repeat the sizes and types of tensors:
-// that is half of a dump.
-class KnownLists {
- public:
-  struct Known {
-    std::string_view bytes;  // from its first opcode to the one behind it; empty: none
-    Value list;
-  };
-
-  // Returns the list that `rest` begins with, null if none was read whose bytes are the same.
-  const Known* find(std::string_view rest) const noexcept {
-    if (rest.size() < kLongest) return nullptr;
-    const Known& known = slots_[slot(rest)];
-    return !known.bytes.empty() && rest.starts_with(known.bytes) ? &known : nullptr;
-  }
-  // Returns where the list ends that `rest` begins with. Null: it is not kept.
-  static const char* end_of(std::string_view rest) noexcept {
-    if (rest.size() < kLongest) return nullptr;
-    std::size_t depth = 0;
-    for (std::size_t at = 0; at < kLongest - 1; ++at) {
-      switch (rest[at]) {
-        case ']':
-          if (rest[++at] != '(') return nullptr;
-          ++depth;
-          break;
-        case 'h':
-        case 'K':
-          at += 1;
-          break;
-        case 'M':
-          at += 2;
-          break;
-        case 'J':
-          at += 4;
-          break;
-        case 'e':
-          if (--depth != 0) break;
-          // A key or the end of the dict follows: its writer appends nothing more to it.
-          ++at;
-          return at < kLongest && (rest[at] == 'h' || rest[at] == 'u') ? &rest[at] : nullptr;
-        default:
-          return nullptr;
-      }
-    }
-    return nullptr;
-  }
-  // What is kept stays in memory: sizes that never repeat must not fill it.
-  bool full() const noexcept { return added_ == kMost; }
-  void add(const char* begin, const char* end, const Value& list) noexcept {
-    ++added_;
-    const std::string_view bytes(begin, static_cast<std::size_t>(end - begin) + 1);
-    slots_[slot({begin, kLongest})] = {bytes, list};
-  }
-
- private:
-  static constexpr std::size_t kLongest = 48;
-  static constexpr std::size_t kMost = 1024;
-  static std::size_t slot(std::string_view rest) noexcept {
-    std::uint64_t words[2];
-    std::memcpy(words, rest.data(), sizeof words);
-    return (words[0] * 0x9e3779b97f4a7c15ULL ^ words[1]) * 0x9fb21c651e98df25ULL >> 57;
-  }
-  std::array<Known, 128> slots_;
-  std::size_t added_ = 0;
 };
 
 Value text_value(std::string_view text) {
@@ -192,9 +123,6 @@ Value big_endian_real(std::string_view bytes) {
 
 Value read_pickle(std::string_view all, Builder& builder) {
   PickleBytes bytes(all);
-  KnownLists known;
-  const char* new_list = nullptr;  // that is being read, and is to be kept
-  const char* new_list_end = nullptr;
   for (;;) {
     const std::size_t offset = bytes.offset();
     const unsigned char code = bytes.opcode();
@@ -211,28 +139,15 @@ Value read_pickle(std::string_view all, Builder& builder) {
       case '(':  // MARK
         builder.mark();
         break;
-      case ']': {  // EMPTY_LIST
-        const std::string_view rest = bytes.from(offset);
-        if (const KnownLists::Known* const found = known.find(rest)) {
-          builder.push(found->list);
-          bytes.skip(found->bytes.size() - 2);
-          break;
-        }
-        if (new_list_end < rest.data() && !known.full()) {
-          new_list = rest.data();
-          new_list_end = KnownLists::end_of(rest);
-        }
+      case ']':  // EMPTY_LIST
+      case ')':  // EMPTY_TUPLE
         builder.push_list();
         break;
-      }
       case '}':  // EMPTY_DICT
         builder.push_dict();
         break;
       case 'e':  // APPENDS
         builder.append_marked();
-        if (all.data() + bytes.offset() == new_list_end) {
-          known.add(new_list, new_list_end, builder.keep_top());
-        }
         break;
       case 'u':  // SETITEMS
         builder.set_marked();
@@ -274,9 +189,6 @@ Value read_pickle(std::string_view all, Builder& builder) {
         break;
       case 'G':  // BINFLOAT
         builder.push(big_endian_real(bytes.take(8)));
-        break;
-      case ')':  // EMPTY_TUPLE
-        builder.push_list();
         break;
       case 0x85:  // TUPLE1
       case 0x86:  // TUPLE2

@@ -310,12 +310,6 @@ class Builder {
     push(value);
   }
 
-  // Returns the top, which must be a container, and lets it live as long as the dump.
-  const Value& keep_top() noexcept {
-    ++remembered_;
-    return stack_.back();
-  }
-
   // Returns the one value that is left. Throws if there is none, or several.
   Value finish();
   // Closes what a cut-off input left open, and returns its root. None if there is none.
