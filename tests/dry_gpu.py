@@ -87,7 +87,8 @@ def declared() -> dict[str, inspect.Signature]:
         if isinstance(node, ast.FunctionDef):
             made: dict[str, Any] = {}
             node.returns = None
-            for argument in (*node.args.args, *node.args.kwonlyargs):
+            parts = node.args
+            for argument in (*parts.posonlyargs, *parts.args, *parts.kwonlyargs):
                 argument.annotation = None
             exec(compile(ast.Module([node], []), "_cuda.pyi", "exec"), made)
             found[node.name] = inspect.signature(made[node.name])
