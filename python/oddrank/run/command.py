@@ -22,19 +22,6 @@ node's evidence is saved for oddrank triage. Nothing is ended unless you ask wit
 """
 
 
-def _share(_context: click.Context, _option: click.Parameter, value: str) -> float | None:
-    """Returns the share of CPU time that `--budget` gives; None: no limit."""
-    if value == "none":
-        return None
-    try:
-        share = float(value)
-    except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
-        raise click.BadParameter(f"{value[:40]!r} is no share of the CPU time like 0.03, nor none")
-    return share
-
-
 @click.command(
     help=_ABOUT, context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
 )
@@ -74,9 +61,10 @@ def _share(_context: click.Context, _option: click.Parameter, value: str) -> flo
               help="How closely to record packages, on top of the defaults:"
               " mypkg=lines,torch=calls. Levels: off, where, calls, lines (of a name"
               " alone).")  # fmt: skip
-@click.option("--budget", metavar="SHARE", default=str(BUDGET), show_default=True, callback=_share,
+@click.option("--budget", metavar="SHARE", default=BUDGET, show_default=True,
+              type=click.FloatRange(0, 1, min_open=True),
               help="The share of each rank's CPU time that recording may take. Functions that run"
-              " too often are recorded less closely for a while; the record says which. none: no"
+              " too often are recorded less closely for a while; the record says which. 1: no"
               " limit.")  # fmt: skip
 @click.argument("program", metavar="SCRIPT|MODULE")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
@@ -86,7 +74,7 @@ def command(  # noqa: PLR0917 (click passes them by name)
     is_module: bool,
     no_watch: bool,
     packages: str | None,
-    budget: float | None,
+    budget: float,
     html_path: str | None,
     **watch: Any,
 ) -> NoReturn:

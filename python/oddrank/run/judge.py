@@ -31,14 +31,14 @@ from oddrank.run.arm import KILL, REPORT
 from oddrank.run.collect import children
 from oddrank.run.decide import Attempt, Decision, decide, note, signature
 from oddrank.run.outputs import Outputs
-from oddrank.run.snapshot import APART, Ras, Snapshot, Taker, awaited
-from oddrank.run.start import FOREVER, LISTENER, Settings, store_key
+from oddrank.run.snapshot import Snapshot, Taker, awaited
+from oddrank.run.start import FOREVER, Settings, store_key
 from oddrank.run.watch import Awaited, Event, Watch
 from oddrank.trace.ranks import LOOK
 from oddrank.triage import causes
 from oddrank.triage import report as triage
 from oddrank.triage.evidence import record
-from oddrank.triage.facts import Fact, Process, Source
+from oddrank.triage.facts import Process, Source
 from oddrank.triage.findings import finding
 from oddrank.triage.judges import deaths, ends
 from oddrank.triage.suspects import Point, Suspect
@@ -108,7 +108,6 @@ class Judge:
     """The attempts before this one."""
     outputs: Outputs = field(default_factory=Outputs)
     lateness: late.Lateness = field(default_factory=late.Lateness)
-    ras: Ras = field(default_factory=Ras)
     read: triage.Triage | None = None
     """The evidence of the last verdict."""
     late: dict[int, Finding] = field(default_factory=dict)
@@ -179,9 +178,8 @@ class Judge:
         elif event.kind == "stall":
             self._on_stall(event)
         elif event.kind == "still":
-            self.ras.ask()
             snapshot = self._snapshot(_STALL_SECONDS, look=LOOK)
-            made = self._judge(snapshot, say.stands(event.seconds), self._ras_facts())
+            made = self._judge(snapshot, say.stands(event.seconds))
             if _is_paused(made.report):
                 self.watch.excuse(time.monotonic())
                 return
@@ -250,17 +248,14 @@ class Judge:
 
     def _on_stall(self, event: Event) -> None:
         before_all = self._states()
-        ras = self.ras.ask()
         before = self._snapshot(_STALL_SECONDS, look=LOOK)
-        time.sleep(APART if ras else _WORK_SECONDS)
-        if ras:
-            self.ras.ask()
+        time.sleep(_WORK_SECONDS)
         after = self._snapshot(_STALL_SECONDS, look=LOOK)
         # Guards look once a second: ranks that have gone on by now show no stall in `after`.
         self.hub.refresh(_STALL_SECONDS)
         if self._goes_on(before_all):
             return
-        made = self._judge(after, say.stands(event.seconds), self._ras_facts())
+        made = self._judge(after, say.stands(event.seconds))
         if _is_paused(made.report):
             self.watch.excuse(time.monotonic())
             return
@@ -394,16 +389,12 @@ class Judge:
         patience = seconds + look + _RANK_SECONDS * len(states)
         return self.taker.take(patience, look=look, ended=ended)
 
-    def _ras_facts(self) -> list[Fact]:
-        return self.ras.facts({state.pid for state in self._states()})
-
-    def _judge(self, snapshot: Snapshot, otherwise: str, ras: Sequence[Fact] = ()) -> Judged:
+    def _judge(self, snapshot: Snapshot, otherwise: str) -> Judged:
         """Asks triage's judge. otherwise: what happened, if nothing says whose fault that is."""
         states, world, notes = self._states(), self.settings.world, Notes()
         facts = record.held(snapshot.contents, snapshot.seen, notes)
         files = {"records": (len(snapshot.contents), len(facts))}
-        files |= {"NCCL RAS": (1, len(ras))} if ras else {}
-        read = triage.judge([*facts, *ras], [], notes, files)
+        read = triage.judge(facts, [], notes, files)
         read.folder = f"{self.settings.folders[0]}/"
         made = triage.made(read)
         ranks = awaited(made.data["suspects"], states, read.view.activities.values())
@@ -586,20 +577,21 @@ def _is_paused(report: Report) -> bool:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs as the judge's process. Its only argument: Settings as JSON, its secret in ADDRESS."""
+    """Runs as the judge's process. Arguments: the socket of the guards; Settings as JSON."""
+    listener = int(arguments[0])
     _native.core().ignore_launchers_signals()
     ctypes.CDLL(None).prctl(_PR_SET_NAME, b"oddrank-judge", 0, 0, 0)
     # Of what rank 0 has open stderr and the listener stay: a launcher may wait for the rest.
-    children.close_all_but(LISTENER)
-    os.set_inheritable(LISTENER, False)
+    children.close_all_but(listener)
+    os.set_inheritable(listener, False)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     with suppress(OSError):
         os.chdir("/")
     try:
-        settings = Settings(**json.loads(arguments[0]))
+        settings = Settings(**json.loads(arguments[1]))
         address = os.environ.pop(ADDRESS)
         try:
-            _watch(settings, address)
+            _watch(settings, listener, address)
         finally:
             # Another run of the same launcher may have left its own address there by now.
             with suppress(OSError, ValueError):
@@ -610,11 +602,11 @@ def main(arguments: Sequence[str]) -> None:
     say.wait_written(_LAST_WORDS_SECONDS)
 
 
-def _watch(settings: Settings, address: str) -> None:
+def _watch(settings: Settings, listener: int, address: str) -> None:
     core = _native.core()
     token = core.control_parse_address(address)[2]
     hub = core.Hub(
-        LISTENER, settings.world["size"], token, settings.host, FOREVER, _HEARTBEAT_MS,
+        listener, settings.world["size"], token, settings.host, FOREVER, _HEARTBEAT_MS,
         _SILENCE_MS,
     )  # fmt: skip
     if settings.publish and (master := launch.current().master):  # nobody waits for the thread

@@ -1,9 +1,7 @@
-"""Asks all guards what their ranks do, and NCCL's RAS, for triage's judge, in memory."""
+"""Asks all guards what their ranks do, for triage's judge, in memory."""
 
-import os
-import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,12 +10,9 @@ from typing import Any
 from oddrank import _native
 from oddrank.control.stages import RankState
 from oddrank.errors import OddrankError
-from oddrank.inputs import HEAD, Item
-from oddrank.run.collect.sources import nccl_ras
 from oddrank.run.watch import Awaited, Work, has_ended, is_heard
 from oddrank.trace.ranks import SILENT, Seen, state_words, with_end
-from oddrank.triage.evidence.nccl_ras import text_facts
-from oddrank.triage.facts import Activity, Counts, Fact
+from oddrank.triage.facts import Activity
 
 STAGE = "snapshot"
 _POLL = 0.005
@@ -27,10 +22,6 @@ _GONE = ("dead", "zombie")
 _LEAVES_SECONDS = 10.0  # as long as a guard may stay after the end of its rank
 MOST_KEPT = 64 << 20
 """Bytes of records, of all ranks, that are kept from one snapshot to the next."""
-APART = 6.0
-"""Seconds between two answers: enough for triage to take equal counts for a stall."""
-_RAS_SECONDS = 8.0  # for an answer
-_MOST_OF_RAS = 4 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -238,40 +229,3 @@ def awaited(
         return {states[0].rank: one} if chosen else {}
     rest = {each.process.rank: each.rests for each in activities if each.process.rank in living}
     return {rank: Awaited(spins, rest.get(rank)) for rank, spins in (named or living).items()}
-
-
-class Ras:
-    """The last two answers of NCCL's RAS: of a rank without a record they show how far it has come.
-
-    RAS knows all nodes, so it is enough to ask on rank 0's host, where the judge is.
-    """
-
-    def __init__(self) -> None:
-        self._answers: list[bytes] = []
-
-    def ask(self) -> bool:
-        """Returns whether there is an answer."""
-        before = self._answers
-        if os.environ.get("NCCL_RAS_ENABLE") != "0":
-            asking = threading.Thread(target=self._ask, daemon=True)  # a stranger may never end
-            asking.start()
-            asking.join(_RAS_SECONDS)
-        return self._answers is not before
-
-    def _ask(self) -> None:
-        address = os.environ.get("NCCL_RAS_ADDR", nccl_ras.DEFAULT)
-        with suppress(OSError, ValueError):
-            answer = nccl_ras.ask(address, b"VERBOSE STATUS", _MOST_OF_RAS)
-            self._answers = [*self._answers[-1:], nccl_ras.dated(time.time(), answer)]
-
-    def facts(self, pids: Collection[int]) -> list[Fact]:
-        """Returns what the answers say; nothing if they name processes of another job."""
-        text = b"".join(self._answers)
-        with open(os.memfd_create("nccl_ras"), "wb", buffering=0) as file:
-            file.write(text)
-            path = Path(f"/proc/self/fd/{file.fileno()}")
-            item = Item("NCCL RAS", path, len(text), text[:HEAD], written_ns=time.time_ns())
-            found = list(text_facts(item))
-        counts = [fact for fact in found if isinstance(fact, Counts)]
-        named = {process.pid for each in counts for _, process in each.members}
-        return found if named and named <= {*pids} else []

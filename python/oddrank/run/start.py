@@ -4,12 +4,12 @@ The rank keeps nothing of them: no child, thread, descriptor, signal handler or 
 here is one warning, and the job runs unwatched.
 """
 
+import fcntl
 import json
 import os
 import struct
 import subprocess
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,6 @@ from oddrank.run.arm import COLLECT, OUTPUT, REPORT
 from oddrank.trace import device_times
 from oddrank.trace.arm import warn
 
-LISTENER = 3
-"""The judge's descriptor of the socket that guards connect to."""
 FOREVER = 10 * 365 * 86400.0
 """Rank 0 may import torch for long before its store comes. Who asks for it ends with the job."""
 _PROGRAM = "oddrank-guard"
@@ -169,24 +167,17 @@ def begin(options: Options) -> None:
 
 def _start_judge(settings: Settings, address: str, listener: int) -> None:
     """Starts a program that detaches itself, and waits for its first process to end."""
-    # glibc before 2.29 would close it on exec if it has the right number already.
-    os.set_inheritable(listener, True)
-    pid = os.posix_spawn(
-        _DETACHED[0],
-        [*_DETACHED, *_JUDGE, json.dumps(asdict(settings))],
-        {**os.environ, ADDRESS: address},
-        file_actions=[
-            # First: a rank without stdin or stdout may have the listener there.
-            (os.POSIX_SPAWN_DUP2, listener, LISTENER),
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-        ],
-        setsid=True,
-    )
-    status = 0
-    with suppress(ChildProcessError):  # SIGCHLD is ignored: the kernel has reaped it
-        _, status = os.waitpid(pid, 0)
-    _must_be_well(_DETACHED[0], status)
+    # A rank without stdin or stdout has it there, where the judge has nothing.
+    listener = fcntl.fcntl(listener, fcntl.F_DUPFD_CLOEXEC, 3)
+    try:
+        done = subprocess.run(
+            [*_DETACHED, *_JUDGE, str(listener), json.dumps(asdict(settings))],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[listener],
+            env={**os.environ, ADDRESS: address}, start_new_session=True, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(listener)
+    _must_be_well(_DETACHED[0], done.returncode)
 
 
 def _start_guard(here: launch.Launch, settings: Settings, address: str) -> None:
