@@ -83,8 +83,7 @@ def where(paths: tuple[str, ...], all_threads: bool, json_path: str | None) -> i
 @click.option("-n", "count", type=click.IntRange(1), default=50, show_default=True,
               help="Number of lines.")  # fmt: skip
 @click.option("--source", is_flag=True, help="Show the source text of each line.")
-@click.option("-u", "--microseconds", is_flag=True, help="Show times to the microsecond.")
-def tail(file: str, count: int, source: bool, microseconds: bool) -> int:
+def tail(file: str, count: int, source: bool) -> int:
     """Show the last lines that a process ran.
 
     \b
@@ -99,7 +98,7 @@ def tail(file: str, count: int, source: bool, microseconds: bool) -> int:
     from oddrank.trace import tail as tail_
 
     chosen = jobs.find_one(file)
-    for line in tail_.text(chosen.files[0], count, source=source, microseconds=microseconds):
+    for line in tail_.text(chosen.files[0], count, source=source):
         render.line(line, sys.stdout)
     return _print_notices(chosen)
 

@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -11,7 +10,6 @@ from pathlib import Path
 
 from oddrank import job
 from oddrank.errors import OddrankError
-from oddrank.trace import ranks
 
 SUFFIX = ".trace"
 NAME = re.compile(r"(rank|child)(-?\d+)-(\d+)-(\d+)\.trace")
@@ -44,16 +42,6 @@ class Job:
         """Sorts jobs: running ones are newer than others, later ones newer than earlier ones."""
         living = max(map(started, self.files)) if self.lives else 0
         return (living, max(map(_changed, self.files)))
-
-    def size_and_age(self) -> str:
-        """Returns `3 ranks, last event at 11:19`."""
-        read, _ = ranks.snapshots(self.files)
-        last = max((facts["last_ns"] or 0 for _, facts in read), default=0)
-        then, now = time.localtime(last / 1e9), time.localtime()
-        clock = time.strftime("%H:%M" if then[:3] == now[:3] else "%Y-%m-%d %H:%M", then)
-        count = len(self.ranks)
-        at = f", last event at {clock}" if last else ""
-        return f"{count} rank{'' if count == 1 else 's'}{at}"
 
 
 @dataclass(frozen=True)
@@ -238,8 +226,7 @@ def _of_rank(number: int, present: Sequence[Job], lacking: list[str]) -> list[Pa
         lack += f", only {len(found)} of its child processes"
     for other in others:
         for file in filter(is_own, other.of_rank(number)):
-            size = other.size_and_age()
-            lacking.append(f"{lack}; {other.folder.name} ({size}) has one: name {file}")
+            lacking.append(f"{lack}; {other.folder.name} has one: name {file}")
             return found
     lacking.append(f"{lack}: name a file or another job")
     return found
@@ -254,7 +241,7 @@ def _also_here(present: Sequence[Job]) -> str:
     first = max(meant, key=lambda each: len(each.ranks))
     more = f", and {len(meant) - 1} more" if len(meant) > 1 else ""
     name = shlex.quote(first.folder.name)
-    return f"also here: oddrank trace where {name} ({first.size_and_age()}){more}"
+    return f"also here: oddrank trace where {name}{more}"
 
 
 def _changed(file: Path) -> float:

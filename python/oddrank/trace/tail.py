@@ -1,4 +1,4 @@
-"""Prints the last lines that a process ran: `hh:mm:ss file:line: source`."""
+"""Prints the last lines that a process ran: `hh:mm:ss.ssssss file:line: source`."""
 
 import os
 import time
@@ -18,13 +18,11 @@ _WORDS = {
 }
 
 
-def text(
-    file: Path, count: int, *, source: bool = False, microseconds: bool = False
-) -> Iterable[str]:
+def text(file: Path, count: int, *, source: bool = False) -> Iterable[str]:
     """Yields the last `count` events and marks of all threads of the process, oldest first.
 
-    source: add the text of lines, if the file is still the one that ran. microseconds: show times
-    to the microsecond. Raises OddrankError if `file` is no record.
+    source: add the text of lines, if the file is still the one that ran. Raises OddrankError if
+    `file` is no record.
     """
     process, events, trouble = _native.core().trace_history(str(file), count)
     begin, threads = process["begin_ns"], {event[1] for event in events}
@@ -33,7 +31,7 @@ def text(
         said = f"=== {mark}" if kind == "mark" else _event(kind, Frame(*frame), mark)
         if source and kind == "line":
             said += f": {_source(Frame(*frame), begin)}"
-        yield f"{_clock(nanoseconds, microseconds)} {who}{said}"
+        yield f"{_clock(nanoseconds)} {who}{said}"
     if trouble:
         yield f"not readable: {trouble}"
 
@@ -72,9 +70,8 @@ def _lines(path: str, begin_ns: int | None) -> list[str] | None:
         return None
 
 
-def _clock(nanoseconds: int | None, microseconds: bool) -> str:
+def _clock(nanoseconds: int | None) -> str:
     if nanoseconds is None:
         return "??:??:??"
     seconds, rest = divmod(nanoseconds, 10**9)
-    clock = time.strftime("%H:%M:%S", time.localtime(seconds))
-    return f"{clock}.{rest // 1000:06}" if microseconds else clock
+    return f"{time.strftime('%H:%M:%S', time.localtime(seconds))}.{rest // 1000:06}"
