@@ -148,7 +148,6 @@ class Call:
     state: Literal["enqueued", "started", "unknown"] = "unknown"
     since: float | None = None
     site: tuple[Frame, ...] = ()
-    thread: str = ""
     nth: int | None = None
     """Number of a send or recv among those from its sender to its receiver, if counted so."""
     usual: bool | None = None
@@ -164,10 +163,10 @@ ON_HOST = frozenset({"gloo", "mpi", "ucc"})
 class Progress:
     """How far a rank has come in a group: the fact that waits are judged by.
 
-    enqueued, started, completed: last sequence numbers; None: unknown. open: calls that have not
-    completed, oldest first, perhaps not all: open_count is their number. whole: the source shows
-    all that this rank has open in all its groups, so that what is not here is not open. backend:
-    nccl (nccl2, too), gloo, ...; progress of different back ends is never compared.
+    enqueued, completed: last sequence numbers; None: unknown. open: calls that have not completed,
+    oldest first, perhaps not all: open_count is their number. whole: the source shows all that
+    this rank has open in all its groups, so that what is not here is not open. backend: nccl
+    (nccl2, too), gloo, ...; progress of different back ends is never compared.
     """
 
     process: Process
@@ -175,7 +174,6 @@ class Progress:
     source: Source
     backend: str = ""
     enqueued: int | None = None
-    started: int | None = None
     completed: int | None = None
     open: tuple[Call, ...] = ()
     open_count: int = 0

@@ -312,7 +312,6 @@ def merged(several: Sequence[Progress]) -> Progress:
     return replace(
         best,
         enqueued=_most(p.enqueued for p in several),
-        started=_most(p.started for p in several),
         completed=completed,
         open=calls,
         open_count=max(best.open_count - (len(best.open) - len(calls)), len(calls)),

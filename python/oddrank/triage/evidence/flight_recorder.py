@@ -93,13 +93,13 @@ class _Records:
             gloo = any(track[2] == "gloo" for track in own)
             said: set[int] = set()
             for track in own:
-                _, group, backend, enqueued, started, completed, calls, count, late, known = track
+                _, group, backend, enqueued, _, completed, calls, count, late, known = track
                 if not known and enqueued is None:
                     continue
                 said.add(group)
                 yield facts.Progress(
                     self._processes[i], self._groups[group], self._sources[i],
-                    "nccl" if backend in _NCCL else backend, enqueued, started, completed,
+                    "nccl" if backend in _NCCL else backend, enqueued, completed,
                     tuple(map(self._call, calls)), count, whole, time=self._times[i],
                     timed_out=late, unseen=backend == "gloo" and not whole,
                     no_messages=backend == "gloo", pause=pause, cut=not whole and not gloo,
@@ -117,15 +117,13 @@ class _Records:
                     )  # fmt: skip
 
     def _call(self, call: tuple[Any, ...]) -> facts.Call:
-        seq, op, peer, dtype, sizes, size, state, since, stack, thread, usual = call
+        seq, op, peer, dtype, sizes, size, state, since, stack, _, usual = call
         if stack is not None and stack not in self._stacks:
             self._stacks[stack] = tuple(
                 facts.Frame(*frame) for frame in self._found["stacks"][stack]
             )
         site = self._stacks.get(stack, ())
-        return facts.Call(
-            seq, op, peer, None, dtype, sizes, size, state, since, site, thread, usual=usual
-        )
+        return facts.Call(seq, op, peer, None, dtype, sizes, size, state, since, site, usual=usual)
 
 
 def named_rank(name: str) -> int:

@@ -174,8 +174,7 @@ def _open_calls(rank: Rank) -> dict[_Key, list[facts.Call]]:
         if each.open:
             thread = threads.get(each.thread)
             site = frames(thread) if thread is not None else ()
-            call = replace(_call(each, site), thread=thread.name if thread is not None else "")
-            found[(each.group, each.ranks, each.backend)].append(call)
+            found[(each.group, each.ranks, each.backend)].append(_call(each, site))
     return found
 
 

@@ -49,7 +49,7 @@ _RANK = re.compile(r"\[Rank (\d+)\]")
 _NCCL2 = re.compile(r"\[TC\]\[rank=(\d+)\]\[name=([^\]]*)\]")
 _GAVE_UP = re.compile(r"Watchdog caught collective operation timeout|timed out after|to timeout - ")
 _AT_WORK = re.compile(r"at (?:\w+ )?work(?: sequence id)?: (-?\d+)")
-_LAST = re.compile(r"[Ll]ast (enqueued|started|completed)(?: \w+)? work: (-?\d+)")
+_LAST = re.compile(r"[Ll]ast (enqueued|completed)(?: \w+)? work: (-?\d+)")
 _DUMP_FROM = re.compile(r"collective timeout from\s+rank (\d+)")
 _BARRIER = re.compile(r"Ranks? ([\d, ]+?) failed to pass monitoredBarrier")
 _NOT_JOINED = re.compile(r"\[([\d, ]+)\] finished collective #(\d+), but didn't join collective")
@@ -83,7 +83,6 @@ class _Seen:
     op: str = ""
     numel: tuple[str, ...] = ()
     enqueued: int | None = None
-    started: int | None = None
     completed: int | None = None
     time: float | None = None
     since: float | None = None
@@ -215,8 +214,7 @@ class _Lines:
         if found := _NOT_FINISHED.search(line.text):
             seq = int(found[2])
             call = Call(seq, "", state="started")
-            self._stand(_ranks(found[1]), _WORLD, line, source, "nccl", seq, seq, seq - 1, (call,),
-                        1)  # fmt: skip
+            self._stand(_ranks(found[1]), _WORLD, line, source, "nccl", seq, seq - 1, (call,), 1)
 
     def _fingerprints(self, line: Line, source: Source) -> None:
         """TORCH_DISTRIBUTED_DEBUG=DETAIL: two ranks about to issue different calls."""
@@ -317,7 +315,7 @@ def _progress(seen: _Seen, group: Group, ops: Mapping[tuple[str, int | None], st
         op = seen.op or ops.get((seen.name, seq), "")
         calls = (Call(seq, _op(op), sizes=sizes, since=seen.since),)
     return Progress(
-        seen.process, group, seen.source, seen.backend, seen.enqueued, seen.started, seen.completed,
+        seen.process, group, seen.source, seen.backend, seen.enqueued, seen.completed,
         calls, pending, time=seen.time, timed_out=seen.timed_out,
     )  # fmt: skip
 

@@ -287,7 +287,7 @@ def _call(stands: Sequence[Stand], culprits: Sequence[Stand] = ()) -> Call:
     first = max(_groups(stands), key=weight)[0]
     frame = first.leaf.frame
     name = first.leaf.op or (frame.function if frame and not frame.native else "a collective")
-    return Call(None, name, site=first.site[:16], thread=first.thread.name)
+    return Call(None, name, site=first.site[:16])
 
 
 def _processes(stands: Iterable[Stand]) -> tuple[Process, ...]:
