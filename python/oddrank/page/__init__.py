@@ -18,7 +18,7 @@ from typing import Any
 
 from oddrank._version import __version__
 from oddrank.errors import OddrankError
-from oddrank.finding import Finding, fold, number_text
+from oddrank.finding import fold, number_text
 from oddrank.report import Report, write_text
 
 ADVICE = "give --html a file in a folder you can write"
@@ -123,8 +123,8 @@ def text(report: Report, parts: Parts) -> str:
         parts=parts,
         about=", ".join([*about, f"oddrank {__version__}"]),
         written=utc(time.time()),
-        findings=[_finding(finding) for finding in report.findings[:_MOST_FINDINGS]],
-        more_findings=max(len(report.findings) - _MOST_FINDINGS, 0),
+        most_findings=_MOST_FINDINGS,
+        most_evidence=_MOST_EVIDENCE,
         grid=grid,
         data=_as_json(grid),
         tree=_tree(parts.tree) if parts.tree else None,
@@ -145,6 +145,7 @@ def _template() -> Any:
         loader=jinja2.FileSystemLoader(_HERE), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, finalize=_clean,
     )  # fmt: skip
+    environment.filters |= {"short": _short, "number": number_text}
     return environment.get_template("page.html.j2")
 
 
@@ -177,28 +178,6 @@ def _as_json(value: Any) -> str:
     """Returns JSON that no parser of HTML can take for markup."""
     made = json.dumps(value, separators=(",", ":"))
     return made.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
-
-
-def _finding(finding: Finding) -> dict[str, Any]:
-    cause = f"cause: {finding.cause}" + (f", at: {finding.stage}" if finding.stage else "")
-    return {
-        "what": finding.what,
-        "condition": finding.condition,
-        "named": finding.names_somebody(),
-        "confidence": f"confidence {finding.confidence.level}: {finding.confidence.why}",
-        "cause": _short(cause),
-        "next": finding.next,
-        "evidence": [
-            {
-                "text": _short(one.text),
-                "source": one.source,
-                "value": "" if one.value is None else f"{number_text(one.value)} {one.unit or ''}",
-                "median": "" if one.median is None else number_text(one.median),
-            }
-            for one in finding.evidence[:_MOST_EVIDENCE]
-        ],
-        "more": max(len(finding.evidence) - _MOST_EVIDENCE, 0),
-    }
 
 
 def _grid(report: Report, parts: Parts) -> dict[str, Any]:
