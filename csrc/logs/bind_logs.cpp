@@ -90,11 +90,6 @@ void bind_readers(py::module_& m) {
         for (const auto& share : self.shares()) append(shares, {share.lines, share.bytes});
         return shares;
       });
-  m.def("last_times", [](const std::string& path,
-                         const std::vector<std::pair<std::uint64_t, std::size_t>>& wanted,
-                         std::int64_t reference_ns, py::function number) {
-    return logs::last_times(path, wanted, reference_ns, ask(std::move(number)));
-  });
   m.def("find_time", [](std::string_view line, std::int64_t reference_ns) {
     return to_tuple(logs::find_time(line, reference_ns));
   });

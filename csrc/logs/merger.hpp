@@ -1,4 +1,4 @@
-// Merges logs by the times of their lines, however large they are; finds the times of writers.
+// Merges logs by the times of their lines, however large they are.
 #pragma once
 
 #include "logs/prefixes.hpp"
@@ -29,12 +29,5 @@ struct Merged {
 // without a time stay behind the line before them. Throws SystemError if a source can't be opened
 // or the output can't be written.
 Merged merge_logs(const std::vector<MergeSource>& sources, const MergeOptions& options);
-
-// Returns for each (line, number of its writer), in the order of lines, the time that the writer
-// named last before it; 0: it named none. All times are on the clock of the log's first one.
-// reference_ns: for times without a year. Throws SystemError if the file cannot be read.
-std::vector<std::int64_t> last_times(
-    const std::string& path, const std::vector<std::pair<std::uint64_t, std::size_t>>& wanted,
-    std::int64_t reference_ns, WriterNumbers::Ask number);
 
 }  // namespace oddrank::logs

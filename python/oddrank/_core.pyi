@@ -146,17 +146,6 @@ class LogSplitter:
     def flush(self) -> None: ...
     def shares(self) -> list[tuple[int, int]]: ...
 
-def last_times(
-    path: bytes,
-    wanted: Sequence[tuple[int, int]],
-    reference_ns: int,
-    number: Callable[[tuple[Any, ...]], int],
-    /,
-) -> list[int]:
-    """Returns for each (line, number of a writer), by lines, the time in nanoseconds that the
-    writer named last before it; 0 if none.
-    """
-
 def merge_logs(
     sources: Sequence[tuple[bytes, int]],
     fd: int,

@@ -29,20 +29,16 @@ def at(second, *more):
     return f"[rank{{}}]: 2026-01-01 00:00:{second:02}{''.join(more)} "
 
 
-def of_rank(rank, text, end, warned=True):
-    """A log of a rank: times in its lines, none in its traceback. end: that of the last line."""
-    lines = [f"{stamp(1 + rank / 100)} WARNING low disk", f"{stamp(end)} ERROR failed"]
-    return [*(lines if warned else [line[24:] for line in lines]), *raised(rank, text, "")]
-
-
-def of_ranks(texts, ends, warned=True):
-    return {f"rank_{rank}.log": of_rank(rank, text, end, warned)
-            for rank, (text, end) in enumerate(zip(texts, ends, strict=True))}  # fmt: skip
+def of_ranks(texts, ends):
+    """Logs of ranks: times in their lines, none in their tracebacks."""
+    return {
+        f"rank_{rank}.log": [f"{stamp(end)} ERROR failed", *raised(rank, text, "")]
+        for rank, (text, end) in enumerate(zip(texts, ends, strict=True))
+    }
 
 
 CASCADE = ["[rank0]: WARNING low disk", *raised(2), *lost(0, 1, 3)]
 FOUR = of_ranks(["KeyError: 1"] * 4, (9, 9.1, 9.2, 9.3))
-FOUR_BARE = of_ranks(["KeyError: 1"] * 4, (9, 9.1, 9.2, 9.3), warned=False)
 TAGGED = [
     "[1,0]<stdout>:step 7[1,1]<stderr>:Traceback (most recent call last):",
     '[1,1]<stderr>:  File "train.py", line 9, in step',
@@ -65,19 +61,11 @@ ROWS = {
         ({f"rank_{rank}.log": raised(rank, error, "")
           for rank, error in enumerate(("ValueError: a", "KeyError: 'b'"))}, 1, "unknown",
          [("own", [0]), ("own", [1])]),
-    # The lost peer's own line may be long before its traceback.
-    "a traceback has the time of the line before":
-        (of_ranks([LOST.format(1), "ValueError: boom"], (8.9, 9)), 1, "time",
+    "two logs with times, but for their tracebacks":
+        (of_ranks([LOST.format(1), "ValueError: boom"], (8.9, 9)), 1, "unknown",
          [("own", [1]), ("lost", [0])]),
-    "times of lines before do not tell the cause":
-        (of_ranks(["KeyError: 1", "ValueError: boom"], (9, 4)), 1, "time",
-         [("own", [1]), ("own", [0])]),
     "equal failures of four logs":
-        ({**FOUR, "rank_4.log": [f"{stamp(20)} WARNING low disk"]}, 1, "time",
-         [("own", [0, 1, 2, 3])]),
-    "equal failures of four logs, and one that is quiet":
-        ({**FOUR_BARE, "rank_4.log": ["quiet"]}, 1, "line",
-         [("own", [0, 1, 2, 3])]),
+        ({**FOUR, "rank_4.log": ["quiet"]}, 1, "line", [("own", [0, 1, 2, 3])]),
     "no failure": ({"job.log": [f"[rank0]: step {step}" for step in range(9)]}, 0, "line", []),
     "warnings alone": ({"job.log": WARNS}, 1, "line", []),
     "a traceback behind what another rank wrote": ({"job.log": TAGGED}, 1, "line", [("own", [1])]),

@@ -169,23 +169,5 @@ TEST(Terminal, NothingThatATerminalObeysIsLeft) {
   }
 }
 
-using LastTimes = Folder;
-
-TEST_F(LastTimes, AreThoseThatTheWriterNamedLastBeforeALine) {
-  const std::string log = put("log",
-                              "[rank0]: 2026-01-01 00:00:05 a\n"
-                              "[rank1]: 2026-01-01 00:00:07 a\n"
-                              "[rank0]: 2026-01-01 00:00:06 b\n"
-                              "[rank0]: raised\n"
-                              "[rank0]: 2026-01-01 00:00:09 c\n");
-  const auto rank = [](const Writer& who) { return static_cast<std::size_t>(who.rank); };
-  constexpr std::int64_t kSecond = 1'000'000'000;
-  const auto found = last_times(log, {{1, 0}, {3, 1}, {4, 0}, {5, 2}, {99, 0}}, kSecond, rank);
-  ASSERT_EQ(found.size(), 5U);
-  EXPECT_EQ(found[0], 0);
-  EXPECT_EQ(found[1] - found[2], kSecond);
-  EXPECT_EQ(found[3], 0);
-}
-
 }  // namespace
 }  // namespace oddrank::logs

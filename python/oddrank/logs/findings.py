@@ -20,7 +20,7 @@ def first_error(told: Told, data: dict[str, object], lost: str) -> Report:
     plural = "s" if told.files != 1 else ""
     failures = told.failures
     own = [said for said in failures if said.why == "own"]
-    if len(own) > 1 and (told.basis == "unknown" or any(said.carried for said in own)):
+    if len(own) > 1 and told.basis == "unknown":
         found = [_found(NO_ORDER, own[:_MOST_EVIDENCE])]
     elif failures and not found:
         found = [_found(FIRST_SAID, failures[:1])]

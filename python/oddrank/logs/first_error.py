@@ -4,13 +4,11 @@ triage reads and judges the same lines: one table of errors and of cascades (tri
 serves both, so that the two never name different ranks.
 """
 
-import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from oddrank import _native
 from oddrank.finding import group_name, ranks_text
 from oddrank.inputs import Notes
 from oddrank.logs import sources
@@ -41,7 +39,7 @@ _MOST_TEXT = 300
 class Said:
     """The same failure of some processes. source, time: of the first of them.
 
-    coarse: its time is in whole seconds. carried: its time is that of the line before it.
+    coarse: its time is in whole seconds.
     """
 
     why: str
@@ -52,7 +50,6 @@ class Said:
     time: float | None = None
     coarse: bool = False
     wall: bool = False
-    carried: bool = False
 
     @property
     def who(self) -> str:
@@ -93,8 +90,7 @@ def read(logs: Sequence[Source], notes: Notes) -> Told:
     # Lines that name a time in whole seconds.
     read_again = log_lines.read(items, Notes())
     coarse = frozenset(log.source(line) for log in read_again for line in log.lines if line.coarse)
-    ended = ends.ends_of(seen)
-    failures = [*_ends(ended, coarse, _carried(logs, ended)), *_timeouts(seen, coarse)]
+    failures = [*_ends(ends.ends_of(seen), coarse), *_timeouts(seen, coarse)]
     basis: Basis = "line" if len({said.source.file for said in failures}) < 2 else "unknown"
     if failures and all(said.time is not None for said in failures):
         basis = "time"
@@ -102,66 +98,26 @@ def read(logs: Sequence[Source], notes: Notes) -> Told:
     return Told(failures, basis, triage, len(logs))
 
 
-def _carried(logs: Sequence[Source], ended: Sequence[ends.End]) -> dict[Place, float]:
-    """Returns times of ends without one: those of the same writers' lines before them.
-
-    Only where ends stand in several files: in one file, the order of its lines says more.
-    """
-    if len({end.best.source.file for end in ended}) < 2:
-        return {}
-    untimed: dict[str, dict[int, Process]] = defaultdict(dict)
-    for end in ended:
-        place = end.best.source
-        if place.line is not None and end.timed is None:
-            untimed[place.file][place.line] = end.process
-    return {
-        Place(source.item.name, line): time / 1e9
-        for source in logs
-        for line, time in _last_times(source, untimed[source.item.name])
-        if time
-    }
-
-
-def _last_times(source: Source, wanted: Mapping[int, Process]) -> Iterable[tuple[int, int]]:
-    """Returns line -> the time, in nanoseconds, that its process named last before it; 0: none."""
-    if not wanted:
-        return ()
-    numbers = {process: number for number, process in enumerate(wanted.values())}
-
-    def number(writer: tuple[Any, ...]) -> int:
-        return numbers.get(source.process(writer), len(wanted))
-
-    path, lines = os.fsencode(source.item.path), sorted(wanted)
-    order = [(line, numbers[wanted[line]]) for line in lines]
-    times = _native.core().last_times(path, order, source.item.written_ns, number)
-    return zip(lines, times, strict=True)
-
-
-def _ends(
-    ended: Sequence[ends.End], coarse: frozenset[Place], carried: Mapping[Place, float]
-) -> Iterator[Said]:
+def _ends(ended: Sequence[ends.End], coarse: frozenset[Place]) -> Iterator[Said]:
     """Yields how processes ended: equal ends of several ranks are one."""
     groups: dict[object, list[ends.End]] = defaultdict(list)
     for end in ended:
         groups[end.why, ends.signature(end.best)].append(end)
     for group in groups.values():
-        times = [_end_time(end, carried) for end in group]
-        first = min(group, key=lambda e: (_time(_end_time(e, carried)), e.best.source.line or 0))
+        first = min(group, key=lambda end: (_end_time(end), end.best.source.line or 0))
         best, timed = first.best, first.timed
-        time = None if None in times and len(times) > 1 and not timed else _end_time(first, carried)
         text = timeline.death_text(best)
         if best.site and best.site[0].line is not None:
             text += f" at {place_text(best.site[0])}"
         yield Said(
             first.why, text[:_MOST_TEXT], tuple(end.process for end in group), len(group),
-            best.source, time, bool(timed and (timed.coarse or timed.source in coarse)),
-            timed is None or timed.wall, carried=timed is None and time is not None,
+            best.source, timed.time if timed else None,
+            bool(timed and (timed.coarse or timed.source in coarse)), timed is None or timed.wall,
         )  # fmt: skip
 
 
-def _end_time(end: ends.End, carried: Mapping[Place, float]) -> float | None:
-    timed = end.timed
-    return timed.time if timed else carried.get(end.best.source)
+def _end_time(end: ends.End) -> float:
+    return _time(end.timed.time if end.timed else None)
 
 
 def _timeouts(seen: View, coarse: frozenset[Place]) -> Iterator[Said]:
@@ -184,22 +140,16 @@ def _sort(failures: list[Said], basis: Basis) -> None:
 
     A time in whole seconds may be any within the second. That of a consequence counts as the end of
     the second, so that only an exact time puts it before the cause. A lost peer or a timeout counts
-    so only if the second has a cause; an end by the launcher always does. A time of the line before
-    a failure is the earliest that it may have: that of a consequence puts it before no cause.
+    so only if the second has a cause; an end by the launcher always does.
     """
-    cause = min(
-        (s.time for s in failures if s.time is not None and not _DISTANCE[s.why]), default=0
-    )
     seconds = {int(s.time) for s in failures if s.time is not None and not _DISTANCE[s.why]}
 
     def key(said: Said) -> tuple[float, bool, int, str, int]:
         file, line = said.source.file if basis == "unknown" else "", said.source.line or 0
-        if basis != "time" or said.time is None:
-            return 0.0, False, 0, file, line
         distance = _DISTANCE[said.why]
+        if basis != "time" or said.time is None:
+            return 0.0, False, distance if file else 0, file, line
         late = said.coarse and (distance > 1 or (distance == 1 and int(said.time) in seconds))
-        if said.carried and distance:
-            return max(said.time, cause), True, distance, file, line
         return said.time + (1.0 if late else 0.0), not late, distance, file, line
 
     failures.sort(key=key)
@@ -211,11 +161,12 @@ def _time(time: float | None) -> float:
 
 def lines(told: Told, most: int) -> Iterator[str]:
     """Yields the list: when, who, what, where. `~`: not known to be after the line above."""
-    words = {"time": "in order of time", "line": "in order of lines, which name no times",
-             "unknown": "by file: lines without times in several files have no order"}  # fmt: skip
+    words = {
+        "time": "in order of time",
+        "line": "in order of lines, which name no times",
+        "unknown": "causes first: lines without times in several files have no order",
+    }
     failures = told.failures
-    if told.basis == "time" and any(said.carried for said in failures):
-        words["time"] += "; tracebacks that name none have that of the line before (~)"
     if failures:
         yield f"what failed, {words[told.basis]}"
 
@@ -227,8 +178,6 @@ def lines(told: Told, most: int) -> Iterator[str]:
     for said in failures[:most]:
         unsure = before is not None and (
             told.basis == "unknown"
-            or said.carried
-            or before.carried
             or (told.basis == "time" and not timeline.ordered(before.event, said.event))
         )
         when = f"{said.time - start:+9.3f} s" if start is not None and said.time is not None else ""
