@@ -66,7 +66,7 @@ def big_job(ranks: int, groups: int = 1) -> report.Triage:
         facts.append(Identity(process, source))
         facts.append(
             Progress(
-                process, group, source, "gloo", 5 if rank == stuck else 6, None, 5, open_,
+                process, group, source, "gloo", 5 if rank == stuck else 6, 5, open_,
                 len(open_), True, _NOW,
             )
         )  # fmt: skip
@@ -76,7 +76,7 @@ def big_job(ranks: int, groups: int = 1) -> report.Triage:
             for rank in small.ranks:
                 done = 1000 + (rank * 7 + number) % 11
                 facts.append(
-                    Progress(processes[rank], small, source, "gloo", done, None, done, time=_NOW)
+                    Progress(processes[rank], small, source, "gloo", done, done, time=_NOW)
                 )
     others = tuple(Thread(p, "MainThread", source=source) for p in processes if p.rank != stuck)
     facts.append(Stack(waits, others))
