@@ -43,8 +43,10 @@ def text(report: Report, host_of: Mapping[int, str], nodelist: Collection[str] =
     for finding in report.findings:
         hosts = {_name(host, nodelist) for host in _hosts(finding, host_of)}
         text = " ".join(finding.what.split())[:300]
+        # Jobs lose a node to a finding that surely blames it: either end of a link may be at fault.
+        sure = finding.confidence.level != "low" and (finding.who.kind != "link" or len(hosts) == 1)
         for host in hosts:
-            if _is_to_go(finding, hosts):
+            if sure and finding.drains_node:
                 why.setdefault(host, text)
             else:
                 stay.setdefault(host, f"{text} ({finding.cause})")
@@ -64,12 +66,6 @@ def text(report: Report, host_of: Mapping[int, str], nodelist: Collection[str] =
     if len(others) > _MOST_TOLD:
         lines.append(f"# {len(others) - _MOST_TOLD} more nodes that are named stay")
     return "\n".join([*lines, *names]) + "\n"
-
-
-def _is_to_go(finding: Finding, hosts: Collection[str]) -> bool:
-    """Returns whether a finding surely blames these nodes. Either end of a link may be at fault."""
-    sure = finding.confidence.level != "low" and (finding.who.kind != "link" or len(hosts) == 1)
-    return sure and finding.drains_node
 
 
 def _hosts(finding: Finding, host_of: Mapping[int, str]) -> set[str]:

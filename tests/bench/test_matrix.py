@@ -18,7 +18,6 @@ from oddrank.bench.pairs.matrix import (
     judge,
     noise_of,
     parts_of,
-    spread_of,
 )
 from oddrank.bench.pairs.schedule import (
     FEWEST_GOOD,
@@ -220,13 +219,13 @@ def test_nothing_measured_is_nothing_judged():
 @given(st.lists(st.floats(1, 1.1), min_size=8, max_size=40))
 def test_one_repeat_that_something_came_between_does_not_count_as_noise(repeats):
     for seen in (repeats, [*repeats[:4], 0.01, *repeats[4:]]):
-        assert spread_of([seen]) <= 0.1 * 1.4826 / 2**0.5 + 1e-9
+        assert noise_of([seen]).error <= 0.1 * 1.4826 / 2**0.5 + 1e-9
 
 
 def test_of_few_steps_the_largest_does_not_set_the_spread_and_more_make_the_median_surer():
-    assert spread_of([[1, 1.1, 1.2, 12]]) < spread_of([[1, 1.2, 1.4, 1.6]])
+    assert noise_of([[1, 1.1, 1.2, 12]]).error < noise_of([[1, 1.2, 1.4, 1.6]]).error
     passes = [[1, 1.01, 1], [1, 1.01, 1], [1, 1.01, 3]]
-    assert spread_of(passes, 0.683) == pytest.approx(spread_of(passes[:2], 0.683))
+    assert noise_of(passes, 0.683).error == pytest.approx(noise_of(passes[:2], 0.683).error)
     assert error_of_median([1.0, 1.1] * 20) < error_of_median([1.0, 1.1] * 3) / 2
     assert error_of_median([1.0]) == float("inf")
 

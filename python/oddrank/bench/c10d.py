@@ -141,11 +141,10 @@ class C10d:
 
     def refuses(self, case: Case) -> str | None:
         if self._group.backend == "gloo":
-            return _gloo_refuses(case)
-        return self._nccl_refuses(case)
-
-    def _nccl_refuses(self, case: Case) -> str | None:
-        """Returns why torch, or the NCCL that it has loaded, refuses the case, or None."""
+            if case.dtype in _NOT_IN_GLOO and case.collective not in _BYTES_WISE:
+                return f"gloo has no {case.dtype}"
+            whole = not case.dtype.startswith(("float", "bfloat"))
+            return f"gloo has no avg of {case.dtype}" if case.op == "avg" and whole else None
         if case.dtype in _NOT_IN_TORCH_NCCL:
             return f"torch.distributed over nccl has no {case.dtype}"
         cuda = self._group.torch.cuda
@@ -156,14 +155,6 @@ class C10d:
 
     def prepare(self, case: Case) -> "_Operation":
         return _Operation(self._group, case, self._memory)
-
-
-def _gloo_refuses(case: Case) -> str | None:
-    if case.dtype in _NOT_IN_GLOO and case.collective not in _BYTES_WISE:
-        return f"gloo has no {case.dtype}"
-    if case.op == "avg" and not case.dtype.startswith(("float", "bfloat")):
-        return f"gloo has no avg of {case.dtype}"
-    return None
 
 
 class _Operation:

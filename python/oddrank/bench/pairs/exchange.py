@@ -70,7 +70,13 @@ class TorchWire:
 
     def latency(self, peer: int) -> float:
         """Returns the shortest of some messages' microseconds one way; the peer answers."""
-        return min(self._trip(peer) for _ in range(_TRIPS)) * 1e6 / 2
+        trips = []
+        for _ in range(_TRIPS):
+            began = time.perf_counter()
+            self._say(peer, 1)
+            self._hear(peer)
+            trips.append(time.perf_counter() - began)
+        return min(trips) * 1e6 / 2
 
     def answer(self, peer: int) -> int:
         """Takes part in the peer's latency; returns 0 at the end."""
@@ -82,12 +88,6 @@ class TorchWire:
     def end(self, peer: int) -> None:
         """Tells a peer that serves or answers that this was all."""
         self._say(peer, 0)
-
-    def _trip(self, peer: int) -> float:
-        began = time.perf_counter()
-        self._say(peer, 1)
-        self._hear(peer)
-        return time.perf_counter() - began
 
     def _say(self, peer: int, number: int) -> None:
         self._small.fill_(number)

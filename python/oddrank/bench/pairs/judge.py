@@ -95,10 +95,6 @@ class Measurement:
         found = self.judged.get((unit, "inside"))
         return found[0].passes if found else {}
 
-    def has_judged_all(self) -> bool:
-        found = self.judged.get(("GB/s", "nodes"))
-        return set(self.between["GB/s"]) == set(found[0].passes if found else ())
-
 
 def _measured(run: RunState, stage: str, unit: Unit) -> dict[Where, dict[Cell, list[list[float]]]]:
     """Returns the figures that single ranks measured in a stage, by kind of game."""
@@ -297,6 +293,7 @@ class Judge:
         """Returns the summary if nothing is named, with what passed; "" if nothing was measured."""
         measured = self.measurement(run)
         clear, unclear = [], False
+        between = judged[0].passes if (judged := measured.judged.get(("GB/s", "nodes"))) else ()
         for (unit, where), (figures, judgement) in measured.judged.items():
             # Single ranks that share a card may not show a slowdown of the size looked for.
             missed = unit == "GB/s" and judgement.smallest() > self.effect
@@ -308,7 +305,7 @@ class Judge:
             f"all {len(measured.nodes)} nodes" if unclear else f"all {run.world} ranks",
             clear,
             all_met=len(measured.nodes) <= MOST_FOR_ALL,
-            all_judged=measured.has_judged_all(),
+            all_judged={*measured.between["GB/s"]} == {*between},
             passed=passed,
         )
 

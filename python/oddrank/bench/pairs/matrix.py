@@ -78,27 +78,22 @@ def error_of_median(repeats: Sequence[float]) -> float:
     return spread * of_median(len(repeats))
 
 
-def spread_of(cells: Iterable[Sequence[float]], share: float = 0.5) -> float:
-    """Returns the standard deviation of one repeat's logarithm, pooled over cells; 0 if unknown.
+def _steps(repeats: Sequence[float]) -> list[float]:
+    return [abs(math.log(after / before)) for before, after in itertools.pairwise(repeats)]
+
+
+def noise_of(cells: Collection[Sequence[float]], share: float = 0.5) -> Noise:
+    """Returns the noise of one repeat's logarithm, pooled over cells; of error 0 if unknown.
 
     Uses the quantile `share` of steps between neighbours: neither a drift nor rare disturbances add
     to it.
     """
     steps = sorted(step for repeats in cells for step in _steps(repeats))
     if not steps:
-        return 0.0
+        return Noise()
     quantile = steps[math.ceil(share * len(steps)) - 1]
-    return quantile / (math.sqrt(2) * NormalDist().inv_cdf((1 + share) / 2))
-
-
-def _steps(repeats: Sequence[float]) -> list[float]:
-    return [abs(math.log(after / before)) for before, after in itertools.pairwise(repeats)]
-
-
-def noise_of(cells: Collection[Sequence[float]], share: float = 0.5) -> Noise:
-    """Returns the noise of one repeat; see spread_of."""
-    steps = sum(max(0, len(repeats) - 1) for repeats in cells)
-    return Noise(spread_of(cells, share), max(1.0, _DEGREES_OF_STEP * share * steps))
+    error = quantile / (math.sqrt(2) * NormalDist().inv_cdf((1 + share) / 2))
+    return Noise(error, max(1.0, _DEGREES_OF_STEP * share * len(steps)))
 
 
 def differing(values: Sequence[float], median: float) -> Noise:

@@ -74,10 +74,13 @@ def stages(options: PairOptions, judge: Judge) -> list[AnyStage]:
     def plan_recheck(run: RunState) -> Meetings:
         return plan_of(run, options, games_of_recheck(judge, run), again=True)
 
+    def plan_backend(run: RunState) -> str:
+        return device.BACKENDS[device.choose(run.of("devices").values())]
+
     seconds = options.seconds
     return [
         Stage("devices", seconds, measure=_see_devices),
-        Stage("connect", seconds, measure=_connect, plan=_plan_backend),
+        Stage("connect", seconds, measure=_connect, plan=plan_backend),
         Stage(PAIRS, seconds, measure, lambda run, _: judge.suspects(run), make_plan),
         Stage(
             RECHECK, seconds, measure, lambda run, _: judge.confirmed(run), plan_recheck,
@@ -89,11 +92,6 @@ def stages(options: PairOptions, judge: Judge) -> list[AnyStage]:
 def _see_devices(context: Context[object]) -> device.GpuFacts:
     context.step("import torch")
     return device.facts(context.launch)
-
-
-def _plan_backend(run: RunState) -> str:
-    ranks: Mapping[int, device.GpuFacts] = run.of("devices")
-    return device.BACKENDS[device.choose(ranks.values())]
 
 
 def _connect(context: Context[str]) -> Connected:
