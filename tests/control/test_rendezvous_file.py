@@ -4,7 +4,6 @@ import os
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from oddrank.control.address import leave_address, path_under
@@ -57,27 +56,3 @@ def test_no_room_is_no_error_and_a_folder_that_leads_elsewhere_is_not_used(tmp_p
     assert list(elsewhere.iterdir()) == []
     assert file.read_text() == ""
     assert not Path("/proc/oddrank").exists()
-
-
-def test_what_killed_guards_have_left_is_cleared_with_the_folders_that_held_nothing_else(tmp_path):
-    def left_behind(name, days=2.0):
-        file = tmp_path / name
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(ADDRESS)
-        os.utime(file, (time.time() - days * 86400,) * 2)
-        return file
-
-    alone = left_behind("slurm-1.0/root-4194304-7-0")
-    beside = left_behind("slurm-2.0/root-4194304-7-0.4711")  # not even renamed
-    (tmp_path / "empty").mkdir()
-    kept = [
-        left_behind("slurm-2.0/rank0-1-1.trace"),
-        left_behind("slurm-3.0/root-4194304-7-0", days=0.5),  # young
-        left_behind(f"slurm-4.0/{Path(path_under(tmp_path, '0')).name}"),  # of a job that lives
-        left_behind("slurm-4.0/root-of-something-else"),
-        tmp_path / "empty",
-    ]
-    leave_address(str(tmp_path / "slurm-5.0" / "root-1-1-0"), ADDRESS)
-    assert not alone.parent.exists()
-    assert not beside.exists()
-    assert all(path.exists() for path in kept)

@@ -1,7 +1,6 @@
 """The root's address: where it listens, and the file and the store in which guards find it."""
 
 import os
-import re
 import socket
 import stat
 import struct
@@ -15,9 +14,6 @@ from oddrank.errors import OddrankError
 from oddrank.launch import current, starter
 
 ADDRESS = "ODDRANK_CONTROL_ADDR"
-_FILE_NAME = re.compile(r"root-(\d{1,10})-(\d{1,20})-.*")
-# Only older rendezvous files are removed: their launcher may live unseen, in another pid namespace.
-_OLD_SECONDS = 24 * 3600
 # The wire format of torch's TCPStore, that of c10d's TCPStoreBackend.hpp: the same for both of its
 # servers and in all torches that oddrank supports. A client says VALIDATE and a number, then sends
 # queries. A text is its length as 64 bits, then its bytes; keys begin with "/".
@@ -98,32 +94,6 @@ def leave_address(path: str, address: str) -> None:
         with open(descriptor, "w", encoding="ascii") as stream:
             stream.write(address)
         os.replace(temporary, path)
-    with suppress(OSError):
-        _clear_up(Path(path).parent.parent)
-
-
-def _clear_up(user: Path) -> None:
-    """Removes rendezvous files left in this user's job folders, and folders that this empties.
-
-    A guard removes the file once it has read it, if it is not killed before. Folders with records
-    belong to trace.
-    """
-    folders = list(os.scandir(user)) if os.access(user, os.R_OK | os.X_OK) else []
-    for folder in folders:
-        with suppress(OSError):  # gone meanwhile, or not ours
-            if folder.is_dir(follow_symlinks=False):
-                left = [file for file in os.scandir(folder) if _is_left(file)]
-                for file in left:
-                    os.unlink(file)
-                if left:
-                    os.rmdir(folder)
-
-
-def _is_left(file: "os.DirEntry[str]") -> bool:
-    name = _FILE_NAME.fullmatch(file.name)
-    if name is None or job.start_time(int(name[1])) == int(name[2]):
-        return False
-    return file.stat(follow_symlinks=False).st_mtime + _OLD_SECONDS < time.time()
 
 
 def fetcher(key: str, seconds: float, file: str = "") -> tuple[str, ...]:

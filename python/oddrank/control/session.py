@@ -73,11 +73,6 @@ class Root:
         return max(0.0, float(self._hub.remaining()) - self._reserve)
 
     @property
-    def limits(self) -> str:
-        """Why ranks may be unable to reach the root; "" if nothing is known."""
-        return str(self._hub.notes()[0])
-
-    @property
     def odd(self) -> tuple[OddClaim, ...]:
         """The first 16 processes that claimed a taken rank or another world size."""
         return tuple(OddClaim(*claim) for claim in self._hub.notes()[1])
@@ -129,7 +124,7 @@ class Root:
             results=self._hub.results(),
             states={state.rank: state for state in states},
             reason=reason,  # type: ignore[arg-type]  # the native names are those of Reason
-            limits=self.limits,
+            limits=str(self._hub.notes()[0]),
             odd=self.odd,
         )
 

@@ -312,18 +312,6 @@ class Judge:
         say.lines(outputs.words(self.evidence))
         self._write()
 
-    def _start(self, command: str) -> None:
-        """Starts the user's command; nobody waits for it."""
-        report = shlex.quote(self.settings.options["json"] or "")
-        try:
-            subprocess.Popen(
-                ["/bin/sh", "-c", _IN_FOLDER, "sh", self.settings.cwd,
-                 command.replace("{report}", report)],
-                stdin=subprocess.DEVNULL, stdout=_STDERR, start_new_session=True,
-            )  # fmt: skip
-        except OSError as error:
-            say.lines([f"--on-verdict {command!r} was not started: {error}"])
-
     def report_late(self) -> None:
         """Tells of ranks that came late to collectives, in this report and the last one."""
         snapshot = self._snapshot(_LATE_SECONDS, look=0.0)
@@ -393,8 +381,17 @@ class Judge:
             say.lines(say.verdict(report))
         self.said = report.summary
         self._note(event, after, made)
-        if event in _VERDICTS and (command := self.settings.options["on_verdict"]):
-            self._start(command)
+        options = self.settings.options
+        if event not in _VERDICTS or not options["on_verdict"]:
+            return
+        command = options["on_verdict"].replace("{report}", shlex.quote(options["json"] or ""))
+        try:  # nobody waits for it
+            subprocess.Popen(
+                ["/bin/sh", "-c", _IN_FOLDER, "sh", self.settings.cwd, command],
+                stdin=subprocess.DEVNULL, stdout=_STDERR, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            say.lines([f"--on-verdict {command!r} was not started: {error}"])
 
     def _note(self, event: str, after: float, made: Judged | None, summary: str = "") -> None:
         """Adds to the history that the report has. summary: if not that of the report."""

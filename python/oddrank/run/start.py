@@ -44,21 +44,13 @@ class Options:
     stall: float
     json: str | None = None
     exclude: str | None = None
-    """The file for the nodes to leave out."""
     history: str | None = None
-    """The folder of this training's attempts."""
     on_stall: str = COLLECT
-    """What to do at a stall: one of ACTIONS."""
     output: str = OUTPUT
-    """The folder for the evidence."""
     report_every: float | None = None
-    """Seconds between two reports of late ranks; None: none."""
     html: str | None = None
-    """The file for the report as a page."""
     on_verdict: str | None = None
-    """A shell command for each verdict."""
     prometheus: str | None = None
-    """The file for Prometheus's collector."""
 
     def absolute(self) -> "Options":
         """Returns them with paths that hold in another working directory."""
