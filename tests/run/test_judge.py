@@ -661,7 +661,7 @@ def test_a_sentence_stands_in_two_lines_only_if_something_is_between(tmp_path, o
         err.write(b"50%|#####")  # a progress bar
         err.flush()
         subprocess.run([sys.executable, "-c", SAYS, *words], stderr=err, check=True)
-    bar, *lines = (tmp_path / "err").read_text().splitlines()
+    bar, *lines = filter(None, (tmp_path / "err").read_text().splitlines())
     assert bar == "50%|#####"
     again = "oddrank: rank 2 died"
     more = ["torchrun: 1 failed", again] * others

@@ -26,13 +26,13 @@ _last: dict[str, Any] = {"line": "", "size": 0}
 def lines(texts: Sequence[str]) -> None:
     """Writes lines, the first one with oddrank's name, in one piece; waits only a moment for that.
 
-    They begin on a line of their own: a progress bar may have left the last one open. Nobody may
-    read the pipe, and a file system may not answer: a thread of its own writes.
+    An empty line comes before: a progress bar may have left the last one open. Nobody may read the
+    pipe, and a file system may not answer: a thread of its own writes.
     """
     made = [f"oddrank: {texts[0]}", *(f"  {text}" for text in texts[1:])]
     _last["line"] = made[-1]
     is_behind = not wait_written(0.0)
-    _unwritten.put("".join(f"{render.safe(line)}\n" for line in made).encode())
+    _unwritten.put("".join(f"{render.safe(line)}\n" for line in ["", *made]).encode())
     if not any(thread.name == _WRITER for thread in threading.enumerate()):
         threading.Thread(target=_write_all, name=_WRITER, daemon=True).start()
     if not is_behind:
@@ -56,18 +56,6 @@ def _file_size() -> int:
     return 0
 
 
-def _is_open() -> bool:
-    """Returns whether stderr's last line may have no end. Only a file shows that it has one."""
-    try:
-        if not stat.S_ISREG(os.fstat(_STDERR).st_mode):
-            return True
-        with open(f"/proc/self/fd/{_STDERR}", "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            return size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
-    except OSError:
-        return True
-
-
 def wait_written(seconds: float) -> bool:
     """Waits until all lines are written, or so long. Returns whether they are."""
     with _unwritten.all_tasks_done:
@@ -80,7 +68,6 @@ def _write_all() -> None:
     while True:
         text = _unwritten.get()
         with suppress(OSError):  # nobody reads it any more
-            text = b"\n" * _is_open() + text
             while text:
                 try:
                     text = text[os.write(_STDERR, text) :]

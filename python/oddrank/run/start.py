@@ -130,7 +130,7 @@ def begin(options: Options) -> None:
     try:
         here = launch.current()
         if options.report_every:
-            device_times.ask(options.report_every / 2)
+            os.environ[device_times.EVERY] = str(options.report_every / 2)
         restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         settings = Settings(
             pid=os.getpid(),

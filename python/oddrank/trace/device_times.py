@@ -19,7 +19,7 @@ from weakref import WeakSet
 from oddrank import _native
 
 EVERY = "ODDRANK_DEVICE_TIMES"
-"""The variable that names the seconds between two readings."""
+"""The variable that names the seconds between two readings, before torch.distributed's import."""
 _LEAST, _MOST = 0.01, 86400.0
 _KEPT = 256  # as a record does
 _ROLES = {"send": 2, "recv": 3}  # Role in csrc/trace/format/format.hpp
@@ -29,17 +29,9 @@ _RUNTIMES = ("cuda", "hip")
 _THREADS_OWN = 1  # cudaStreamCaptureModeThreadLocal
 
 
-def ask(every: float) -> None:
-    """Has this process, and those that it starts, note times. every: seconds between two readings.
-
-    Call it before torch.distributed is imported.
-    """
-    os.environ[EVERY] = str(every)
-
-
 @functools.cache
 def start() -> None:
-    """Reads in a thread of its own from now on, if ask() was called. Needs torch.distributed."""
+    """Reads in a thread of its own from now on, if EVERY asks for it. Needs torch.distributed."""
     with suppress(KeyError, ValueError):
         every = float(os.environ[EVERY])
         if _LEAST <= every <= _MOST:

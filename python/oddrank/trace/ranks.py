@@ -213,12 +213,19 @@ class Rank:
             "gil_held_since": self.gil_wanted,
             "sampled_since": self.sampled_since,
             "collective": first and first.as_data(),
-            "threads": [_thread_data(thread) for thread in self.threads],
+            "threads": [
+                {
+                    "tid": each.tid, "name": each.name, "ended": each.ended, "time": each.last,
+                    "sampled": each.sampled, "state": each.state, "cpu_s": each.cpu,
+                    "hidden": each.hidden, "stack": [frame.as_data() for frame in each.stack],
+                }
+                for each in self.threads
+            ],
             "last_at": self.last_at and self.last_at.as_data(),
             "lowered": [asdict(each) for each in self.lowered],
             "notes": list(self.notes),
             "record": self.file,
-        }
+        }  # fmt: skip
 
 
 def read(
@@ -443,20 +450,6 @@ def state_words(letter: str, wchan: str, cpu: float) -> str:
         letter = "R"
     words = _STATES.get(letter, letter)
     return f"{words} in {wchan}" if letter == "S" and wchan else words
-
-
-def _thread_data(thread: Thread) -> dict[str, Any]:
-    return {
-        "tid": thread.tid,
-        "name": thread.name,
-        "ended": thread.ended,
-        "time": thread.last,
-        "sampled": thread.sampled,
-        "state": thread.state,
-        "cpu_s": thread.cpu,
-        "hidden": thread.hidden,
-        "stack": [frame.as_data() for frame in thread.stack],
-    }
 
 
 def short(file: str) -> str:

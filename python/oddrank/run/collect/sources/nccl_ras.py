@@ -45,17 +45,14 @@ def _work(target: Target, address: str, sink: Sink) -> None:
         except (OSError, ValueError) as error:
             sink.lacks(f"NCCL RAS at {address}", str(error) or repr(error))
             break
-        answers.append(dated(time.time(), answer))
+        # With its time before it, as users print it and triage reads it.
+        when = iso(time.time())[:19].replace("T", " ")
+        answers.append(f"{when}\n".encode() + answer + b"\n")
         if number == 0:
             time.sleep(max(0.0, begin + _APART - time.monotonic()))
     if answers:
         sink.put(f"nccl_ras.{job.file_name(address)}.txt", b"".join(answers), of=address)
         _diagnose(address, sink)
-
-
-def dated(when: float, answer: bytes) -> bytes:
-    """Returns an answer with its time before it, as users print it and triage reads it."""
-    return f"{iso(when)[:19]}\n".encode().replace(b"T", b" ", 1) + answer + b"\n"
 
 
 def _diagnose(address: str, sink: Sink) -> None:
