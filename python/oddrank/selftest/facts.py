@@ -289,14 +289,8 @@ HOST_FACTS = (
 )
 
 
-def _shm_bytes(here: Here) -> int:
-    shm = os.statvfs(_SHM)
-    return shm.f_blocks * shm.f_frsize
-
-
-def _shm_free(here: Here) -> int:
-    shm = os.statvfs(_SHM)
-    return shm.f_bavail * shm.f_frsize
+def _shm() -> os.statvfs_result:
+    return os.statvfs(_SHM)
 
 
 def _shm_writable(here: Here) -> bool:
@@ -313,8 +307,8 @@ def _limit(name: str, number: int) -> Fact:
 
 
 LIMIT_FACTS = (
-    Fact("shm_bytes", _shm_bytes, "odd", near=_NEAR_LIMIT),
-    Fact("shm_free", _shm_free, "fine"),
+    Fact("shm_bytes", lambda here: _shm().f_blocks * _shm().f_frsize, "odd", near=_NEAR_LIMIT),
+    Fact("shm_free", lambda here: _shm().f_bavail * _shm().f_frsize, "fine"),
     Fact("shm_writable", _shm_writable, "fine"),
     _limit("nofile", resource.RLIMIT_NOFILE),
     _limit("memlock", resource.RLIMIT_MEMLOCK),
