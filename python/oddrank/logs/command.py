@@ -54,7 +54,9 @@ def split(paths: tuple[str, ...], output: str, strip: bool, json_path: str | Non
             splitter.add(source)
     data = {**splitter.data(), "skipped": notes.lines}
     if json_path != "-":
-        render.table(("file", "lines", "bytes"), splitting.rows(data), sys.stdout)
+        columns = "file", "lines", "bytes"
+        rows = ([file[column] for column in columns] for file in data["files"])
+        render.table(columns, rows, sys.stdout)
     _end(notes.lines, envelope("logs split", {}, data), json_path)
     return 0
 

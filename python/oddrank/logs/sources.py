@@ -55,8 +55,3 @@ def name(process: Process) -> str:
     pid = f"pid{process.pid}" if process.pid is not None else ""
     text = "-".join(part for part in (process.host or "", process.label, pid) if part)
     return _UNSAFE.sub("-", text)[:_MOST_NAME].strip("-.") or _NO_WRITER
-
-
-def sort_key(process: Process) -> tuple[bool, int, str]:
-    """Orders ranks by number, then all others by name."""
-    return process.rank is None, process.rank or 0, name(process)

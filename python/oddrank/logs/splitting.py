@@ -1,7 +1,6 @@
 """Splits logs into one file a rank. Every byte goes to one file; the C++ core does the work."""
 
 import os
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,19 +43,15 @@ class Splitter:
         """Writes what is left in memory; returns what each file has got, ranks first."""
         self._core.flush()
         shares, names = self._core.shares(), list(self._numbers)
-        order = sorted(range(len(names)), key=lambda i: sources.sort_key(self._processes[i]))
+        ranks = [process.rank for process in self._processes]
+        # Ranks by number, then all others by name.
+        order = sorted(range(len(names)), key=lambda i: (ranks[i] is None, ranks[i] or 0, names[i]))
         rows = [
-            {"file": f"{names[i]}.log", "rank": self._processes[i].rank,
+            {"file": f"{names[i]}.log", "rank": ranks[i],
              "host": self._processes[i].host, "lines": shares[i][0], "bytes": shares[i][1]}
             for i in order
         ]  # fmt: skip
         return {"folder": str(self._folder), "files": rows, "bytes": self.read}
-
-
-def rows(data: dict[str, Any]) -> Iterator[Sequence[object]]:
-    """Yields the rows of the table: file, lines, bytes."""
-    for file in data["files"]:
-        yield file["file"], file["lines"], file["bytes"]
 
 
 def _empty_folder(folder: str) -> Path:

@@ -48,6 +48,7 @@ def command(
 ) -> int:
     # Imported here: readers and judges take longer to import than --help takes in all.
     from oddrank import render
+    from oddrank.trace import jobs
     from oddrank.triage import report
     from oddrank.triage.tree import lines
 
@@ -55,7 +56,7 @@ def command(
     files = {"--json": json_path, "--html": html_path}
     refuse_shared(files)
     refuse_inputs(files, paths)
-    found = report.read(list(paths) or report.newest())
+    found = report.read(list(paths) or [str(file) for file in jobs.here()[0].files])
     stream = sys.stderr if json_path == "-" else sys.stdout
     if tree:
         for line in lines(found.view.stacks):

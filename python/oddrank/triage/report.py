@@ -46,13 +46,6 @@ class Triage:
     """The folder that all files share, with a slash at its end: sources are named below it."""
 
 
-def newest() -> list[str]:
-    """Returns the record files of this host's newest job. OddrankError if there is none."""
-    from oddrank.trace import jobs
-
-    return [str(file) for file in jobs.here()[0].files]
-
-
 def read(paths: Sequence[str]) -> Triage:
     """Judges all files below the paths. OddrankError if none of them is evidence."""
     notes = Notes()

@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from oddrank.inputs import Item, Notes, unix_time
@@ -75,38 +75,23 @@ def _line(text: str, newest: float) -> _Line:
     return _Line(text)
 
 
-@dataclass
-class _Fold:
-    """Troubles of one kind, device and host: one fact with a count."""
+_Folded = dict[tuple[Any, ...], Trouble]
+"""Troubles of one kind, device and host: one fact with a count."""
 
-    found: dict[tuple[Any, ...], Trouble] = field(default_factory=dict)
-    over: set[tuple[Any, ...]] = field(default_factory=set)
-    """Kind, device and host of what has come back since it was last lost."""
 
-    def add(self, new: Trouble) -> None:
-        # An SXid's text tells of each link; an application's errors are those of its process.
-        text = "" if new.kind == "sxid" else new.text
-        pid = new.pid if new.whose == "application" else None
-        key = (new.kind, new.code, new.device, new.host, new.fatal, new.whose, text, pid)
-        self.over.discard((new.kind, new.device, new.host))
-        old = self.found.get(key)
-        if old is None:
-            self.found[key] = new
-            return
+def _fold(found: _Folded, new: Trouble) -> None:
+    # An SXid's text tells of each link; an application's errors are those of its process.
+    text = "" if new.kind == "sxid" else new.text
+    pid = new.pid if new.whose == "application" else None
+    key = (new.kind, new.code, new.device, new.host, new.fatal, new.whose, text, pid)
+    old = found.setdefault(key, new)
+    if old is not new:
         times = [t for t in (old.time, old.last, new.time, new.last) if t is not None]
         pids = tuple(dict.fromkeys((*old.pids, *new.pids)))[:_MOST_PIDS]
-        self.found[key] = replace(
+        found[key] = replace(
             old, count=old.count + new.count, pids=pids, pid=pids[0] if pids else None,
             time=min(times, default=None), last=max(times, default=None),
         )  # fmt: skip
-
-    def troubles(self) -> Iterator[Trouble]:
-        for each in self.found.values():
-            lasts = (each.kind, each.device, each.host) not in self.over
-            if lasts and each.kind in {"ib-flap", "link-flap", "file-system"}:
-                yield replace(each, text=f"{each.text}, and did not come back in this log")
-            else:
-                yield each
 
 
 def xid(code: int, rest: str, device: str = "") -> Trouble | None:
@@ -198,13 +183,13 @@ def _match(text: str, newest: float = 0.0) -> tuple[_Line, Rule, re.Match[str]] 
     return None
 
 
-def _facts(item: Item, notes: Notes, fold: _Fold) -> Iterator[Fact]:
+def _facts(item: Item, notes: Notes) -> Iterator[Fact]:
     newest = unix_time(item.written_ns / 1e9) or time.time()
-    killed: set[tuple[str | None, int | None]] = set()
-    fallen: dict[str | None, float | None] = {}
-    lines, booted = 0, False
+    told: set[object] = set()
+    folded: _Folded = {}
+    over: set[tuple[Any, ...]] = set()  # kind, device and host of what has come back since
+    booted = False
     for number, text in matching(item, WORDS, notes):
-        lines += 1
         if (matched := _match(text, newest)) is None:
             continue
         line, rule, found = matched
@@ -218,37 +203,37 @@ def _facts(item: Item, notes: Notes, fold: _Fold) -> Iterator[Fact]:
         booted = True
         place = Source(item.name, number)
         if rule.ends:
-            fold.over.add((trouble.kind, trouble.device, line.host))
+            over.add((trouble.kind, trouble.device, line.host))
             continue
-        if trouble.code == "79":  # the driver says it in up to three lines
-            fresh = trouble.device not in fallen or fallen[trouble.device] != line.time
-            fallen[trouble.device] = line.time
-            if not fresh:
-                continue
-        if rule.kind == "oom":  # two lines a victim
-            if (line.host, trouble.pid) in killed:
-                continue
-            killed.add((line.host, trouble.pid))
+        # Two lines tell of a victim, and up to three that a GPU fell off the bus.
+        same: object = (line.host, trouble.pid) if rule.kind == "oom" else None
+        same = (trouble.device, line.time) if trouble.code == "79" else same
+        if same in told:
+            continue
+        told |= {same} - {None}
         yield from _deaths(rule, found, trouble, line, place)
         if rule.kind == "segfault":
             continue
         said = re.search(r"pid=(\d{1,18})", line.text) if trouble.kind == "xid" else None
         pid = int(said[1]) if said else trouble.pid
-        fold.add(
+        over.discard((trouble.kind, trouble.device, line.host))
+        _fold(
+            folded,
             replace(
                 trouble, source=place, host=line.host, time=line.time, last=line.time, pid=pid,
                 pids=() if pid is None else (pid,), coarse=line.coarse,
-            )
+            ),
         )  # fmt: skip
+    for each in folded.values():
+        lasts = (each.kind, each.device, each.host) not in over
+        if lasts and each.kind in {"ib-flap", "link-flap", "file-system"}:
+            yield replace(each, text=f"{each.text}, and did not come back in this log")
+        else:
+            yield each
 
 
 def _read(items: Sequence[Item], notes: Notes) -> Iterable[Fact]:
-    facts: list[Fact] = []
-    for item in items:
-        fold = _Fold()
-        facts += _facts(item, notes, fold)
-        facts += fold.troubles()
-    return facts
+    return [fact for item in items for fact in _facts(item, notes)]
 
 
 KIND = Kind("kernel log", binary=False, sniff=_sniff, read=_read)
