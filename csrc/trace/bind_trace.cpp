@@ -184,6 +184,7 @@ void bind_trace(py::module_& m) {
         {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()},
         trace::first_line_of(object));
     std::vector<std::optional<std::uint32_t>> lines;
+    lines.reserve(offsets.size());
     for (const std::uint32_t offset : offsets) lines.push_back(table.line_at(offset));
     return lines;
   });
