@@ -668,6 +668,22 @@ def test_a_sentence_stands_in_two_lines_only_if_something_is_between(tmp_path, o
     assert lines == [again, "  next: look", again, *more, again]
 
 
+def test_torchruns_own_report_gets_the_sentence_where_no_rank_left_its_words(judged, monkeypatch):
+    files = [judged.folder / "attempt_0" / str(rank) / "error.json" for rank in range(3)]
+    for file in files:
+        file.parent.mkdir(parents=True)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "7")
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(files[0]))
+    judged.takes(*(does("state", rank, host="node1", local_rank=rank) for rank in range(4)))
+    files[2].write_text("its own")
+    judged.takes(DEATH)
+    until(files[0].exists)
+    assert json.loads(files[0].read_text())["message"]["message"] == finding().what
+    assert (files[2].read_text(), files[1].exists()) == ("its own", False)
+    until(lambda: [path.name for path in judged.folder.rglob(".*")] == [])
+
+
 def test_a_judge_begins_with_the_last_attempts_of_the_history(tmp_path):
     made = [Attempt("run-7", float(began), 0, "dead", 100, "it died") for began in range(5)]
     for attempt in made:

@@ -108,9 +108,7 @@ def tell_launcher(text: str, environ: Environ = os.environ) -> None:
     """
     if path := error_file(environ):
         with suppress(OSError), open(path, "w", encoding="utf-8") as file:
-            # The first one is the root cause.
-            told = {"message": text, "extraInfo": {"timestamp": str(int(time.time()))}}
-            json.dump({"message": told}, file)
+            file.write(error_text(text, time.time()))
 
 
 def error_file(environ: Environ = os.environ) -> str:
@@ -120,6 +118,12 @@ def error_file(environ: Environ = os.environ) -> str:
     """
     rows = (row for row in LAUNCHERS if row.error_file and row.is_active(environ))
     return next((path for row in rows if (path := environ.get(row.error_file))), "")
+
+
+def error_text(text: str, when: float) -> str:
+    """Returns the content of such a file. when: Unix time; the first one is the root cause."""
+    told = {"message": text, "extraInfo": {"timestamp": str(int(when))}}
+    return json.dumps({"message": told})
 
 
 def starter(environ: Environ = os.environ) -> int:

@@ -214,6 +214,7 @@ class Judge:
             # Python, or the user who ended the job, has said what there is to say.
             self._note("death", after, made)
         else:
+            self._tell_launcher(made.report)
             self._tell("death", after, made)
             self.again, self.seen = time.monotonic() + _AGAIN_SECONDS, len(snapshot.records)
             self._save(snapshot, lambda: False)
@@ -293,6 +294,7 @@ class Judge:
             say.lines([f"ends no rank: {why}"])
         else:
             say.lines(["ends all ranks, as --on-stall kill asks"])
+            self._tell_launcher(report)
             self.killed = True
             self._write()  # the launcher may end before the judge has heard of a death
             self._kill()
@@ -341,6 +343,22 @@ class Judge:
             world = self.settings.world
             self.report = Report.of("run", world, {}, [], complete=not unknown, why=why)
         self._note("end", time.monotonic() - self.watch.began, None)
+
+    def _tell_launcher(self, report: Report) -> None:
+        """Has torchrun's own report of the failure show the sentence, where no rank left its own.
+
+        It reads a rank's file soon after the rank's end: that of the named one may come too late.
+        """
+        if not (of_rank_0 := launch.error_file()):
+            return
+        here, host = Path(of_rank_0), self.settings.host
+        ranks = {rank for one in report.findings[:1] for rank in one.who.ranks} | {0}
+        local = [s.local_rank for s in self._states() if s.rank in ranks and s.host == host]
+        paths = [here.parent.parent / str(rank) / here.name for rank in local]
+        # Before all ends that torchrun sees itself: it shows the first one.
+        text = launch.error_text(report.summary, time.time() - 1)
+        # Their file system may not answer.
+        threading.Thread(target=_write_new, args=(paths, text), daemon=True).start()
 
     def say_again(self) -> None:
         """Says the sentence once more, as the last line of a job that ended by what was told."""
@@ -514,6 +532,17 @@ def _never_joined(states: Sequence[RankState]) -> Finding | None:
 def _rest(cost: float) -> None:
     """Sleeps as long as fits what took so many seconds."""
     time.sleep(min(max(_LEAST_PAUSE, _PAUSE_TIMES * cost), _MOST_PAUSE))
+
+
+def _write_new(paths: Sequence[Path], text: str) -> None:
+    """Writes files whole, but those that are there."""
+    for path in paths:
+        with suppress(OSError):
+            made = path.with_name(f".{path.name}.oddrank")
+            made.write_text(text, encoding="utf-8")
+            with suppress(FileExistsError):
+                os.link(made, path)
+            made.unlink()
 
 
 def _blame(report: Report) -> tuple[tuple[int, ...], str, int] | None:
