@@ -4,7 +4,6 @@ import bz2
 import codecs
 import gzip
 import lzma
-import math
 import os
 import re
 import shutil
@@ -26,7 +25,7 @@ from oddrank.inputs import HEAD, Item, Notes, envelopes, unix_time
 
 # Unpacked copies: at most so many bytes, and at most half of the free space of the folder.
 _MOST_UNPACKED = 64 << 30
-# A copy may be so many times as large as its packed file; of small files so many bytes.
+# All that is unpacked of a file may be so many times as large; of small files so many bytes.
 _MOST_GROWTH, _MAY_GROW_TO = 1000, 64 << 20
 _MOST_FILES = 1 << 20
 _DEEPEST = 4  # archives inside archives
@@ -35,7 +34,10 @@ _MOST_WORDS = 200  # of a command's error
 # Modules that unpack raise more kinds of errors than they document: struct.error, RuntimeError (a
 # password), NotImplementedError (a method), OverflowError, ZstdError, ...
 _BROKEN = Exception
-_GROWS = f"over {_MAY_GROW_TO >> 20} MiB and {_MOST_GROWTH} times the packed size"
+_GROWS = (
+    "unpacked only in part, as all after it that grows:"
+    f" over {_MAY_GROW_TO >> 20} MiB and {_MOST_GROWTH} times the packed size"
+)
 _ZSTD = b"\x28\xb5\x2f\xfd"
 # What unpackers say of a file that is cut off, or has something behind its end: what came before
 # has been checked, or is right as far as it goes. Behind other damage it may be anything.
@@ -130,6 +132,7 @@ class _Unpacker:
     def __init__(self, undo: ExitStack, notes: Notes, peel: bool, records: Records | None) -> None:
         self._undo, self._notes, self._peel, self._records = undo, notes, peel, records
         self._left = _MOST_UNPACKED
+        self._room = 0  # bytes by which what is unpacked of a file given may still grow
         self._copies = self._files = 0
 
     @cached_property
@@ -187,6 +190,8 @@ class _Unpacker:
         except OSError as error:
             self._notes.add(name, f"not readable: {error.strerror}")
             return
+        if depth == 0:
+            self._room = max(_MOST_GROWTH * found.st_size, _MAY_GROW_TO)
         unpack = packing(head)
         if self._records and name in self._notes.named and (lines := self._records(head)):
             unpack = _compressed_by(lambda path: nullcontext(lines(path)), lambda opened: opened)
@@ -232,7 +237,9 @@ class _Unpacker:
         why = str(error) or type(error).__name__
         cut = getattr(error, "errno", None) is not None or any(words in why for words in _CUT)
         how = "unpacked only in part" if cut else "left out: it is damaged"
-        self._notes.add(name, f"{'left out' if isinstance(error, ImportError) else how}: {why}")
+        if isinstance(error, (ImportError, FileNotFoundError)):  # of what unpacks
+            how = "left out"
+        self._notes.add(name, f"{how}: {why}")
         return cut
 
     def _copy(
@@ -252,22 +259,29 @@ class _Unpacker:
         except OSError as error:
             self._notes.add(name, f"not unpacked: {error.strerror}", lost=True)
             return None
-        room = math.inf if packed is None else max(_MOST_GROWTH * packed, _MAY_GROW_TO)
+        room = self._left if packed is None else packed + max(self._room, 0)
         whole, right = False, True
         with path.open("wb", _CHUNK) as file:
             try:
                 for chunk in chunks:
                     self._left -= len(chunk)
                     room -= len(chunk)
-                    if room < 0 or self._left < 0:
-                        why = _GROWS if room < 0 else "too large for the disk here"
-                        self._notes.add(name, f"unpacked only in part: {why}")
+                    if self._left < 0:
+                        why = "unpacked only in part: too large for the disk here"
+                        self._notes.add(name, why)
+                        break
+                    if room < 0:
+                        if self._room >= 0:  # else it has been said
+                            self._notes.add(name, _GROWS)
+                        file.write(chunk[:room])
                         break
                     file.write(chunk)
                 else:
                     whole = True
             except _BROKEN as error:
                 right = self._broken(name, error)
+        if packed is not None:
+            self._room = min(self._room, room)
         changed = unix_time(changed)
         if changed is not None:
             os.utime(path, (changed, changed))
@@ -372,18 +386,18 @@ def _compressed_by(
 def _zstd(path: Path) -> Iterator[IO[bytes]]:
     """Gives what the command unpacks. OSError at the end if the command failed."""
     if shutil.which("zstd") is None:
-        raise OSError("it takes the command zstd")
-    with subprocess.Popen(
+        raise FileNotFoundError("it takes the command zstd")
+    with tempfile.TemporaryFile() as errors, subprocess.Popen(
         ["zstd", "-dcq", "--", str(path)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
     ) as process:  # fmt: skip
         assert process.stdout is not None
-        assert process.stderr is not None
         try:
             yield process.stdout
             left = process.stdout.read(1)  # the reader had enough: nothing failed
             if not left and process.wait() != 0:
-                said = process.stderr.read(_MOST_WORDS).decode(errors="replace").strip()
+                errors.seek(0)
+                said = errors.read(_MOST_WORDS).decode(errors="replace").strip()
                 raise OSError(said or f"zstd ended with {process.returncode}")
         finally:
             process.kill()
