@@ -79,12 +79,12 @@ def test_ends_with_impossible_times_are_ends_without_times(tmp_path, odd):
     assert (found.jobs, len(found.view.deaths)) == (1, 4)
 
 
-def dumped(folder, seqs, first=0):
+def dumped(folder, seqs, first=0, **more):
     """Writes a dump a rank from `first` on: how far each one has come in all_reduce."""
     folder.mkdir(parents=True)
     for rank, seq in enumerate(seqs, first):
-        entries = [entry("all_reduce", one) for one in range(1, seq + 1)]
-        entries.append(entry("all_reduce", seq + 1, state="started"))
+        entries = [entry("all_reduce", one, **more) for one in range(1, seq + 1)]
+        entries.append(entry("all_reduce", seq + 1, state="started", **more))
         write(folder / f"_dump_{rank}", dump(*entries))
 
 
@@ -116,6 +116,13 @@ def test_folders_of_nodes_and_one_folder_stay_together(tmp_path):
         (tmp_path / name / "b").mkdir()
         write_more(tmp_path / name / "b")
         assert [found for found, _ in kept_apart(tmp_path / name)] == [""], name
+
+
+@pytest.mark.parametrize("other", [{"backend": "gloo"}, {"group": "1", "desc": "data"}])
+def test_folders_with_dumps_of_other_groups_of_the_same_ranks_stay_together(tmp_path, other):
+    dumped(tmp_path / "nccl", [5, 5, 5, 3])
+    dumped(tmp_path / "other", [9, 9, 9, 9], **other)
+    assert kept_apart(tmp_path) == [("", 8)]
 
 
 @pytest.mark.needs("samples")

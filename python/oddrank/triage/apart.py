@@ -11,12 +11,12 @@ A rank's newest dump would be judged beside an older one of another rank.
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from oddrank.inputs import Item
+from oddrank.inputs import Item, Notes
 from oddrank.triage.evidence import flight_recorder
 from oddrank.triage.facts import Counts, Death, Fact, Mismatch, Progress, Stack, Stop
 
@@ -112,7 +112,7 @@ def by_folder(items: Sequence[Item]) -> list[tuple[str, list[Item]]]:
     """Returns folders to be judged alone and their files, the newest first; else "" and all files.
 
     They are side by side, below the folder that all files share, and any two of them have dumps of
-    mostly the same ranks. Files outside of them go to the newest.
+    mostly the same ranks and of a group. Files outside of them go to the newest.
     """
     shared = shared_folder(items)
     folders: dict[str, list[Item]] = defaultdict(list)
@@ -125,6 +125,7 @@ def by_folder(items: Sequence[Item]) -> list[tuple[str, list[Item]]]:
             dumps[folder if slash else ""][rank] = item
     alike = 1 < len(dumps) <= _MOST and all(
         2 * len(one.keys() & other.keys()) > min(len(one), len(other))
+        and not _are_parts(one, other)
         for one, other in combinations(dumps.values(), 2)
     )
     if not alike:
@@ -134,6 +135,20 @@ def by_folder(items: Sequence[Item]) -> list[tuple[str, list[Item]]]:
     names.reverse()
     others = [item for name, own in folders.items() if name not in dumps for item in own]
     return [(name, folders[name] + others * (name == names[0])) for name in names]
+
+
+def _are_parts(one: Mapping[int, Item], other: Mapping[int, Item]) -> bool:
+    """Returns whether dumps show other groups of the same ranks, as of NCCL and of gloo."""
+    rank = min(one.keys() & other.keys())
+    mine, yours = (
+        {
+            (fact.group.name, fact.backend)
+            for fact in flight_recorder.read([dumps[rank]], Notes())
+            if isinstance(fact, Progress) and fact.backend
+        }
+        for dumps in (one, other)
+    )
+    return bool(mine and yours) and mine.isdisjoint(yours)
 
 
 def shared_folder(items: Sequence[Item]) -> str:
