@@ -114,6 +114,17 @@ def test_a_circle_is_found_behind_many_ranks_that_wait_for_it():
     assert found == [("cycle", (100, 101), 2)]
 
 
+def test_the_rank_that_breaks_two_circles_of_over_a_hundred_is_named():
+    """0 waits for two rows of ranks, each of which waits for the next one; both lead back to 0."""
+    waits = {0: (1, 200), 100: (0,), 300: (0,)}
+    facts = []
+    for rank in (*range(101), *range(200, 301)):
+        others = waits.get(rank, (rank + 1,))
+        group = Group(f"of {rank}", (rank, *others))
+        facts += [*stands(rank, (group, 5)), *(done(other, 4, group=group) for other in others)]
+    assert judged(facts) == [("not-entered", (0,), 1)]
+
+
 def test_the_rank_that_is_in_each_of_two_large_circles_breaks_both():
     """The last rank of a row of 100 receives from 0 and from one of another row that leads to 0."""
     end = messages(99, ("recv", 0, 1), ("recv", 200, 2), group=Group("r"))

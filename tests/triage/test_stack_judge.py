@@ -105,6 +105,8 @@ def test_a_rank_outside_is_named_while_others_wait_for_peers(golden):
     path = f"run (engine.py:9)\n{TRAIN}"
     near = f"broadcast ({C10D}:1)\nbroadcast_data (data.py:5)\nload (engine.py:7)\n{path}"
     there = f"get (queue.py:1)\nnext_batch (engine.py:2)\nload (engine.py:3)\n{path}"
+    outer = "main (train.py:90)\n<module> (train.py:99)"
+    steps, evaluates = "train (train.py", f"all_reduce ({C10D}:3252)\nevaluate (train.py:7)"
     nap = f"save_checkpoint (train.py:30)\n{TRAIN}"
     download = f"recv_into (ssl.py:1163)\ndownload (train.py:9)\n{TRAIN}"
     native = f"pread64 (libc.so.6)\nread_shard (io.py:4)\nload_checkpoint (io.py:1)\n{TRAIN}"
@@ -126,6 +128,10 @@ def test_a_rank_outside_is_named_while_others_wait_for_peers(golden):
         "the call of those who came the same way":
             ([stack(ALL_REDUCE, *range(8)), stack(near, 9, 10), stack(there, 11)],
              stuck(11, certainty=0)),
+        "the call of those who came the same way up to another line":
+            ([stack(f"{evaluates}\n{outer}", *range(8)),
+              stack(f"barrier ({C10D}:1)\n{steps}:40)\n{outer}", 8, 9, 10),
+              stack(f"get (queue.py:1)\n{steps}:41)\n{outer}", 11)], stuck(11)),
         "it leaves": ([WAIT, stack(f"destroy_process_group ({C10D}:2100)\n{TRAIN}", 3)],
                       stuck(3, certainty=1)),
         "it has left": ([WAIT, stack(uploads, 3, name=""), stack(left, 3, name="")],
@@ -285,6 +291,8 @@ def test_where_all_wait_or_none_does(golden):
         "a line that is not known": ([stack(ALL_REDUCE, 0, 1), stack(unknown, 2)], nobody()),
         "a line that is not known, and another":
             ([stack(ALL_REDUCE, 0), stack(unknown, 1), stack(other, 2)], nobody()),
+        "two calls, of which one has no lines":
+            ([stack(BARRIER, 0), stack(unknown, 1), stack(ALL_REDUCE, 2)], nobody()),
         "the only one sleeps with the gil":
             ([stack(f"read_device (train.py:1)\n{TRAIN}", 3, state="idle+gil", gil=True)],
              nobody("outside")),

@@ -93,17 +93,32 @@ def _back_to(start: Place, edges: _Edges) -> list[Place]:
     return []
 
 
-def _ranks(around: Sequence[Place]) -> list[int]:
+def _ranks(around: Sequence[Place], without: int | None = None) -> list[int]:
     """Returns a rank of each place of a circle: it waits for the next."""
     before = [around[-1], *around[:-1]]
-    return [min(b.known & place.calls.keys()) for b, place in zip(before, around, strict=True)]
+    return [
+        min((b.known & place.calls.keys()) - {without})
+        for b, place in zip(before, around, strict=True)
+    ]
 
 
 def _breakers(graph: Graph, circle: Sequence[int], *, sure: bool) -> list[int]:
-    """Returns the ranks of a circle that are in every circle, so that none is left without one."""
-    if len(circle) > _MOST_TRIED:
-        return []
-    return [r for r in circle if not _circle(_edges(graph, r, sure=sure))]
+    """Returns the ranks of a circle that are in every circle, so that none is left without one.
+
+    Empty, too, if too many would have to be tried.
+    """
+    found: list[int] = []
+    left = [*circle]
+    for _ in range(_MOST_TRIED):
+        if not left:
+            return found
+        tried, *left = left
+        if other := _circle(_edges(graph, tried, sure=sure)):
+            around = _ranks(other, without=tried)
+            left = [rank for rank in left if rank in around]
+        else:
+            found.append(tried)
+    return found if not left else []
 
 
 # Who is named, and why.

@@ -9,13 +9,12 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from itertools import takewhile
 
 from oddrank.finding import fold, ranks_text
 from oddrank.triage import causes, leaves
 from oddrank.triage import model_frames as kinds
 from oddrank.triage.facts import Call, Process
-from oddrank.triage.judges.stands import ORDER, Stand
+from oddrank.triage.judges.stands import ORDER, Frames, Stand
 from oddrank.triage.suspects import Cause, Point, Suspect
 from oddrank.triage.view import View
 
@@ -224,10 +223,11 @@ def _all_wait(
     victims = (*waiting, *maybe)
     jammed = [s for s in maybe if s.leaf.frame and "Launch" in s.leaf.frame.function]
     lines: dict[object, list[Stand]] = defaultdict(list)
-    known = next((s.place[3] for s in waiting if s.place[3]), None)  # an unknown line may be any
-    for stand in waiting:
-        line = stand.place[3] or known
-        lines[stand.place[:3], line].append(stand)
+    known: dict[object, int | None] = {}
+    for stand in sorted(waiting, key=lambda stand: stand.place[3] is None):
+        call, line = stand.place[:3], stand.place[3]
+        first = known.setdefault(call, line)
+        lines[call, line or first].append(stand)  # an unknown line may be any of its call
     calls = sorted(lines.values(), key=len, reverse=True)
     differ = len(calls) > 1 and not maybe
     points = list(_points(victims))
@@ -277,17 +277,27 @@ def _call(stands: Sequence[Stand], culprits: Sequence[Stand] = ()) -> Call:
 
     They wait for it first; the others wait for them, or further on.
     """
-    paths = {stand.frames[::-1] for stand in culprits}
+    paths = {stand.frames for stand in culprits}
 
     def weight(group: list[Stand]) -> tuple[int, int]:
-        both = (zip(path, reversed(group[0].frames), strict=False) for path in paths)
-        shared = (sum(1 for _ in takewhile(lambda ab: ab[0] == ab[1], pairs)) for pairs in both)
-        return max(shared, default=0), len(group)
+        return max((_shared(path, group[0].frames) for path in paths), default=0), len(group)
 
     first = max(_groups(stands), key=weight)[0]
     frame = first.leaf.frame
     name = first.leaf.op or (frame.function if frame and not frame.native else "a collective")
     return Call(None, name, site=first.site[:16])
+
+
+def _shared(one: Frames, other: Frames) -> int:
+    """Returns how many outer frames two paths share, that in which they part too."""
+    count = 0
+    for a, b in zip(reversed(one), reversed(other), strict=False):
+        if (a.function, a.file) != (b.function, b.file):
+            break
+        count += 1
+        if None not in (a.line, b.line) and a.line != b.line:
+            break
+    return count
 
 
 def _processes(stands: Iterable[Stand]) -> tuple[Process, ...]:
