@@ -1,5 +1,6 @@
 """What readers make of the lines that tools write: lines in data/read/, facts in golden files."""
 
+import json
 import os
 import re
 from importlib import import_module
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from oddrank.inputs import Notes
+from oddrank.report import envelope
 from oddrank.triage.evidence import kinds
 from triage.facts_of import facts_of, item_of
 from triage.told import shown
@@ -47,6 +49,18 @@ def test_of_many_files_without_evidence_one_that_was_named_is_told_first(tmp_pat
     notes.named = frozenset("9")
     assert list(kinds.read([item_of(file) for file in sorted(tmp_path.iterdir())], notes)) == []
     assert [line.partition(":")[0] for line in notes.lines] == [*"90123456", "2 more files"]
+
+
+@pytest.mark.parametrize("tool", ["advise", "selftest"])
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_report_of_oddrank_is_no_evidence(tmp_path, tool, indent):
+    path = tmp_path / "report.json"
+    data = {"said": "RuntimeError: rank 3: Watchdog caught collective operation timeout"}
+    path.write_text(json.dumps(envelope(tool, {}, data), indent=indent))
+    notes = Notes()
+    assert list(kinds.read([item_of(path)], notes)) == []
+    assert notes.lines == [f"report.json: a report of oddrank {tool} is no evidence of a job"]
+    assert not notes.lost
 
 
 def test_a_core_is_not_read_and_the_note_says_what_is(tmp_path):

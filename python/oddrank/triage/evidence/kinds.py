@@ -1,9 +1,11 @@
 """All kinds of evidence, a row each, and the loop that reads them."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 from oddrank.inputs import Item, Notes
 from oddrank.inputs.files import EMPTY, is_text
+from oddrank.report import SCHEMA
 from oddrank.triage.evidence import (
     Kind,
     awaited,
@@ -31,6 +33,7 @@ KINDS = (
 )  # fmt: skip
 _MOST_STRANGE = 8
 _CORE = "a core is not read: give what `pystack core` or gdb's `thread apply all bt` say of it"
+_REPORT = re.compile(rb'\s*\{\s*"schema": ?"%s",\s*"tool": ?"(\w+)"' % SCHEMA.encode())
 
 
 def read(
@@ -38,10 +41,17 @@ def read(
 ) -> Iterator[tuple[Kind, list[Item], list[Fact]]]:
     """Yields each kind that was found, its files and its facts. Files of no kind get a note."""
     items = log_lines.placed(items)
-    left = [item for item in items if not _is_core(item)]
-    known = {item.name for item in items if _is_core(item)}
-    for name in sorted(known):
-        notes.add(name, _CORE)
+    left, known = [], set()
+    for item in items:
+        if _is_core(item):
+            notes.add(item, _CORE)
+        elif report := _REPORT.match(item.head):
+            tool = report[1].decode()
+            notes.add(item, f"a report of oddrank {tool} is no evidence of a job", lost=False)
+        else:
+            left.append(item)
+            continue
+        known.add(item.name)
     for kind in sorted(KINDS if kinds is None else kinds, key=lambda kind: not kind.binary):
         chosen = [item for item in left if kind.sniff(item)]
         if kind.binary:
