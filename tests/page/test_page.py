@@ -108,6 +108,14 @@ def test_the_verdict_and_what_is_known_of_it_are_seen_and_the_console_stays_empt
     first, second = shown.texts(".table tbody tr")
     assert first.split() == ["33", "5", "no", "call"]
     assert second == "0-32, 34-63 5 all_reduce 6 +0.0 to 1.0"
+    # One line of time for all that waited as long, and a box as wide as its ranks are many.
+    died, waited = shown.texts("#lanes tr")
+    in_call = "in all_reduce 6 of default_pg (ranks 0-63)"
+    assert died == f"0 {in_call}, then was killed by the watchdog with SIGABRT, 60.0 s"
+    assert waited == f"1-32,34-63 {in_call}, 61.0 s"
+    odd, others = shown.found("#tree .leaf")
+    assert [box.get_attribute("class") for box in (odd, others)] == ["leaf odd", "leaf waits"]
+    assert odd.size["width"] < others.size["width"]
     assert shown.complaints == []
     # A small window shows the verdict first.
     size = browser.get_window_size()

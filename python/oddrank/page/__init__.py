@@ -61,6 +61,20 @@ class Tree:
     title: str
     branches: tuple[Branch, ...]
     remarks: tuple[str, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Frame -> the text of its line, where it is known."""
+
+
+@dataclass(frozen=True)
+class Lane:
+    """What ranks did last, from one Unix time to another. kind: odd, waits or fine."""
+
+    ranks: tuple[int, ...]
+    text: str
+    kind: str
+    begin: float
+    end: float
+    died: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,6 +103,7 @@ class Parts:
     hosts: Mapping[int, str] = field(default_factory=dict)
     notes: Sequence[Note] = ()
     tree: Tree | None = None
+    lanes: Sequence[Lane] = ()
     events: Sequence[str] = ()
     tables: Sequence[Table] = ()
 
@@ -128,6 +143,7 @@ def text(report: Report, parts: Parts) -> str:
         grid=grid,
         data=_as_json(grid),
         tree=_tree(parts.tree) if parts.tree else None,
+        lanes=_lanes(parts.lanes),
         most_rows=_MOST_ROWS,
         script=script,
         style=style,
@@ -231,6 +247,27 @@ def _notes(
     return [line for _, line in sorted(kept)], len(notes) - len(kept)
 
 
+def _lanes(lanes: Sequence[Lane]) -> dict[str, Any] | None:
+    """Returns the lanes with their places on an axis of 1000; None if no time passes in them."""
+    ends = [lane.end for lane in lanes]
+    begin, end = min((lane.begin for lane in lanes), default=0.0), max(ends, default=0.0)
+    if end - begin < 0.001:
+        return None
+    begin -= (end - begin) / 20
+    scale = 1000 / (end - begin)
+    rows = [
+        {
+            "lane": lane,
+            "ranks": _short(fold(lane.ranks), ","),
+            "x": round((lane.begin - begin) * scale, 1),
+            "width": round(max((lane.end - lane.begin) * scale, 4.0), 1),
+            "seconds": f"{lane.end - lane.begin:.1f} s",
+        }
+        for lane in lanes[:_MOST_ROWS]
+    ]
+    return {"rows": rows, "begin": utc(begin), "end": utc(end), "more": len(lanes) - len(rows)}
+
+
 def _tree(tree: Tree) -> dict[str, Any]:
     """Returns the branches in reading order. opens: it has branches of its own; closes: how many
     branches end after it."""
@@ -246,6 +283,7 @@ def _tree(tree: Tree) -> dict[str, Any]:
                 "members": _short(branch.members, ",")
                 + (f" ({branch.count})" if branch.count > 1 else ""),
                 "chain": short_chain(branch.frames),
+                "count": branch.count,
                 "frames": frames,
                 "more": len(branch.frames) - len(frames),
                 "opens": following > depth,
@@ -257,6 +295,7 @@ def _tree(tree: Tree) -> dict[str, Any]:
         "rows": rows,
         "more": len(tree.branches) - len(shown),
         "remarks": tree.remarks,
+        "sources": tree.sources,
     }
 
 

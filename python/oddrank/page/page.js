@@ -57,6 +57,15 @@
   grid.style.setProperty('--name', `${Math.min(most((row) => row.title.length), 28)}ch`);
   grid.style.setProperty('--cells', String(Math.min(most((row) => row.lastChild.childElementCount), 16)));
 
+  // A branch is as wide as it has processes, and has the colour of its ranks if that is one.
+  for (const branch of document.querySelectorAll('[data-count]')) {
+    branch.style.flexGrow = branch.dataset.count;
+    const [, ranks] = /^ranks? ([-0-9,]+)/.exec(branch.querySelector('.members').textContent) || [];
+    const found = new Set();
+    each(ranks, (rank) => found.add(kinds[rank]));
+    if (found.size === 1) branch.classList.add(...found);
+  }
+
   const legend = document.getElementById('legend') || document.createElement('p');
   legend.replaceChildren();
   const counts = new Map();

@@ -488,7 +488,9 @@ class Judge:
             status.append(f"decision: {decision.action}{nodes}, {decision.why}")
         history = Table("What happened when", ("time", "event", "verdict"), tuple(rows))
         parts = triage.parts(self.read) if self.read is not None else Parts()
-        return replace(parts, status=status, hosts={**parts.hosts, **hosts}, tables=[history])
+        return replace(
+            parts, status=status, hosts={**parts.hosts, **hosts}, tables=[*parts.tables, history]
+        )
 
     def _attempt(self, report: Report) -> Attempt:
         """report: how it ended. A job that only had late ranks ended well."""

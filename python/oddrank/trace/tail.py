@@ -30,7 +30,10 @@ def text(file: Path, count: int, *, source: bool = False) -> Iterable[str]:
         who = "" if len(threads) < 2 or tid == process["pid"] else f"[thread {tid}] "
         said = f"=== {mark}" if kind == "mark" else _event(kind, Frame(*frame), mark)
         if source and kind == "line":
-            said += f": {_source(Frame(*frame), begin)}"
+            line = source_line(frame[1], frame[2], begin)
+            known = os.path.isfile(frame[1])
+            missing = "(the file has changed)" if known else "(no such file here)"
+            said += f": {missing if line is None else line}"
         yield f"{_clock(nanoseconds)} {who}{said}"
     if trouble:
         yield f"not readable: {trouble}"
@@ -48,12 +51,13 @@ def _event(kind: str, frame: Frame, level: str) -> str:
     return f"--- {_WORDS.get(kind, kind)} {frame.function} ({where})"
 
 
-def _source(frame: Frame, begin_ns: int | None) -> str:
-    lines = _lines(frame.file, begin_ns)
+def source_line(file: str, line: int | None, begin_ns: int | None) -> str | None:
+    """Returns the text of a line; None if its file may have changed since begin_ns, Unix time."""
+    lines = _lines(file, begin_ns)
     if lines is None:
-        return "(the file has changed)" if os.path.isfile(frame.file) else "(no such file here)"
-    known = frame.line is not None and 0 < frame.line <= len(lines)
-    return lines[(frame.line or 1) - 1].strip() if known else ""
+        return None
+    line = line or 0
+    return lines[line - 1].strip() if 0 < line <= len(lines) else ""
 
 
 @lru_cache(maxsize=256)

@@ -288,6 +288,8 @@ class Activity:
     """What ended another thread of it, as the end of a sentence on the process."""
     over: bool = False
     """The thread that armed it, not its main one, has ended, in no call with others."""
+    began: float | None = None
+    """When the source began to record it."""
 
     @property
     def rests(self) -> float | None:

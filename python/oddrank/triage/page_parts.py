@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from oddrank.finding import fold
-from oddrank.page import Note, Parts, Table
+from oddrank.page import Lane, Note, Parts, Table
 from oddrank.triage import leaves, timeline, tree, words
 from oddrank.triage.facts import Process, Progress, ranks
 from oddrank.triage.suspects import Suspect
@@ -13,6 +13,8 @@ from oddrank.triage.view import View
 # Ranks that all differ would fill the page: the JSON of the sources has the other rows.
 _MOST_ROWS = 60
 _MOST_EVENTS = 500
+_LANES = 20
+"""Ranks that began and ended within this part of the time shown are drawn as one."""
 
 
 def parts(view: View, suspects: Sequence[Suspect], jobs: int) -> Parts:
@@ -29,12 +31,14 @@ def parts(view: View, suspects: Sequence[Suspect], jobs: int) -> Parts:
     size = view.world or max(heard, default=-1) + 1
     culprits = {rank for suspect in suspects for rank in ranks(suspect.processes)}
     waiting = {rank for suspect in suspects for rank in ranks(suspect.waiting)} - culprits
+    began = [each.began for each in view.activities.values() if each.began is not None]
     return Parts(
         waiting=tuple(sorted(waiting)),
         absent=tuple(rank for rank in range(size) if rank not in heard),
         hosts={p.rank: p.host for p in view.processes if p.rank is not None and p.host},
         notes=list(_notes(view)),
-        tree=tree.tree(view.stacks),
+        tree=tree.tree(view.stacks, min(began, default=None)),
+        lanes=_lanes(view, culprits),
         events=events,
         tables=tuple(_how_far(view, suspects, culprits)),
     )
@@ -78,6 +82,56 @@ def _open(progress: Progress) -> str:
         return ""
     more = max(progress.open_count, len(progress.open)) - 1
     return words.call_text(progress.open[0]) + (f" and {more} more" if more > 0 else "")
+
+
+def _lanes(view: View, odd: set[int]) -> list[Lane]:
+    """Returns what ranks did last; ranks that did the same at about the same time have one lane."""
+    entered = {
+        progress.process: (
+            call.since,
+            f"in {words.call_text(call)} of {words.group_text(progress.group)}",
+            progress.time,
+        )
+        for progress in view.all_progress
+        for call in progress.open[:1]
+        if call.since is not None and not progress.wall
+    }
+    died = {death.process: death for death in view.deaths if death.time and not death.wall}
+    found = []
+    for process in view.processes:
+        activity, death = view.activities.get(process), died.get(process)
+        pause = view.pauses[process].pause if process in view.pauses else None
+        begin, text, end = entered.get(process, (None, "", None))
+        if activity is not None and activity.seen is not None:
+            end = activity.seen
+        if death is not None:
+            end = death.time
+        if process.rank is None or end is None:
+            continue
+        kind = "waits" if text else "fine"
+        if not text and activity is not None:
+            begin, text = activity.alone or activity.last, "in no call with other ranks"
+        if pause is not None and pause.since is not None:
+            begin, text = pause.since, str(pause)
+        if activity is not None and activity.step is not None:
+            text = f"step {activity.step}: {text}"
+        if death is not None:
+            text += f", then {timeline.death_text(death)}"
+        kind = "odd" if process.rank in odd else kind
+        if begin is not None:
+            begin = min(begin, end)
+            found.append(Lane((process.rank,), text, kind, begin, end, death is not None))
+    whole = max((one.end for one in found), default=0.0)
+    share = (whole - min((one.begin for one in found), default=0.0)) / _LANES or 1.0
+    alike: dict[tuple[bool, str, str, bool, tuple[int, int]], list[Lane]] = defaultdict(list)
+    for one in found:
+        near = (round((whole - one.begin) / share), round((whole - one.end) / share))
+        alike[one.kind != "odd", one.text, one.kind, one.died, near].append(one)
+    return [
+        Lane(tuple(sorted(one.ranks[0] for one in same)), same[0].text, same[0].kind,
+             min(one.begin for one in same), max(one.end for one in same), same[0].died)
+        for _, same in sorted(alike.items(), key=lambda row: (row[0][0], len(row[1])))
+    ]  # fmt: skip
 
 
 def _how_far(view: View, suspects: Sequence[Suspect], odd: set[int]) -> Iterator[Table]:

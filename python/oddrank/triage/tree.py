@@ -6,9 +6,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 
 from oddrank.finding import fold
 from oddrank.page import Branch, Tree, short_chain
+from oddrank.trace.tail import source_line
 from oddrank.triage import leaves
 from oddrank.triage.facts import Frame, Process, Stack, Thread
 
+_MOST_SOURCES = 2000  # frames whose line is looked for
 Row = tuple[int, tuple[str, ...], Set[int]]
 _WORDS = {
     "peers": "waits for peers",
@@ -22,20 +24,29 @@ _WORDS = {
 }
 
 
-def tree(stacks: Sequence[Stack]) -> Tree | None:
+def tree(stacks: Sequence[Stack], began: float | None = None) -> Tree | None:
     """Returns the stacks as a tree; None if no thread of Python's is at work in them.
 
-    Inside libraries of communication only the call is shown.
+    Inside libraries of communication only the call is shown. began: when the job began: lines of
+    files that are here, and as old as that, get their text.
     """
     word, numbers = _numbered({t.process for stack in stacks for t in stack.threads})
     paths: dict[tuple[str, ...], set[int]] = defaultdict(set)
+    sources: dict[str, str] = {}
     idle = 0
     for stack in stacks:
         for thread in stack.threads:
             if thread.name != "MainThread" and leaves.is_helper(thread.name, stack.frames):
                 idle += 1
                 continue
-            paths[_path(thread, stack.frames)].add(numbers[thread.process])
+            path, frames = _path(thread, stack.frames)
+            paths[path].add(numbers[thread.process])
+            if began is not None and len(sources) < _MOST_SOURCES:
+                for name, frame in zip(path[-len(frames) :], frames, strict=True):
+                    if name not in sources and (
+                        line := source_line(frame.file, frame.line, int(began * 1e9))
+                    ):
+                        sources[name] = line
     if not paths:
         return None
     branches = [
@@ -46,7 +57,7 @@ def tree(stacks: Sequence[Stack]) -> Tree | None:
         threads = f"{idle} thread{'s' if idle > 1 else ''}"
         remarks.insert(0, f"left out: {threads} without frames of Python, or waiting for work")
     title = f"stacks of {len(numbers)} process{'es' if len(numbers) != 1 else ''}"
-    return Tree(title, tuple(branches), tuple(remarks))
+    return Tree(title, tuple(branches), tuple(remarks), sources)
 
 
 def rows(paths: Mapping[tuple[str, ...], Set[int]]) -> Iterator[Row]:
@@ -95,10 +106,11 @@ def lines(stacks: Sequence[Stack]) -> Iterator[str]:
     yield from made.remarks
 
 
-def _path(thread: Thread, frames: tuple[Frame, ...]) -> tuple[str, ...]:
-    """Returns a stack from its outermost frame on, cut at the call of a library."""
+def _path(thread: Thread, frames: tuple[Frame, ...]) -> tuple[tuple[str, ...], tuple[Frame, ...]]:
+    """Returns a stack from its outermost frame on, cut at the call of a library, and its frames."""
     leaf = leaves.leaf(frames)
-    kept = [leaves.text(frame) for frame in reversed(frames[leaf.cut :])]
+    shown = frames[leaf.cut :][::-1]
+    kept = [leaves.text(frame) for frame in shown]
     word = _WORDS.get(leaf.kind, "")
     if leaf.kind == "peers" and leaf.op and leaf.op not in kept[-1]:
         word = f"{leaf.op}: {word}"
@@ -106,7 +118,7 @@ def _path(thread: Thread, frames: tuple[Frame, ...]) -> tuple[str, ...]:
         kept[-1] += f" [{word}]"
     if thread.name and thread.name != "MainThread":
         kept.insert(0, f"thread {re.sub(r'[0-9]+', 'N', thread.name)}")
-    return tuple(kept)
+    return tuple(kept), shown
 
 
 def _numbered(processes: set[Process]) -> tuple[str, dict[Process, int]]:

@@ -227,6 +227,7 @@ def _activity(seat: Seat, now: float) -> Iterable[facts.Fact]:
         seat.process, seat.source, rank.last if last is None else last, rank.step,
         time_seen, *record_calls.alone(seat.history),
         runs=_runs_unseen(seat), raised=rank.thread_raised, over=_is_over(rank),
+        began=None if rank.begin_ns is None else rank.begin_ns / 1e9,
     )  # fmt: skip
 
 
