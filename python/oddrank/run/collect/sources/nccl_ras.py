@@ -13,7 +13,8 @@ from oddrank.run.collect.sources import RAS, Sink, Source, Target, iso
 
 DEFAULT = "127.0.0.1:28028"
 """Where NCCL listens."""
-_APART = 2.0  # seconds between the questions
+# Seconds between the questions: enough for triage to see that counts stand still.
+_APART = 6.0
 _HELLO = 1.0  # seconds to connect, and between the first lines
 _PATIENCE = 3  # seconds that NCCL waits for its other processes
 _SILENCE = 5.0  # seconds without a byte
@@ -36,7 +37,8 @@ def _work(target: Target, address: str, sink: Sink) -> None:
     answers: list[bytes] = []
     sink.at(address)
     for number in range(2):
-        begin = time.monotonic()
+        if number:
+            time.sleep(_APART)
         try:
             answer = ask(address, b"VERBOSE STATUS", sink.room // 2 - 100)
         except ConnectionRefusedError:
@@ -48,8 +50,6 @@ def _work(target: Target, address: str, sink: Sink) -> None:
         # With its time before it, as users print it and triage reads it.
         when = iso(time.time())[:19].replace("T", " ")
         answers.append(f"{when}\n".encode() + answer + b"\n")
-        if number == 0:
-            time.sleep(max(0.0, begin + _APART - time.monotonic()))
     if answers:
         sink.put(f"nccl_ras.{job.file_name(address)}.txt", b"".join(answers), of=address)
         _diagnose(address, sink)
