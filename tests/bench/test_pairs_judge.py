@@ -1,5 +1,6 @@
 """Findings after measurement and recheck of all links, and their text."""
 
+import gc
 import io
 from dataclasses import replace
 from itertools import product
@@ -195,6 +196,17 @@ def test_ranks_that_cut_a_pass_into_different_parts_add_up_to_what_their_node_mo
     look = Judge(0.2).measurement(RunState(6, states, {PAIRS: seen}))
     assert look.between["GB/s"][0, 1][0] == [15]
     assert look.between["GB/s"][0, 1][1] == [20] * 4
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_process_without_garbage_collection_stays_so(enabled):
+    states = nodes_of(6)
+    try:
+        (gc.enable if enabled else gc.disable)()
+        Judge(0.2).measurement(RunState(6, states, {PAIRS: measured(states)}))
+        assert gc.isenabled() is enabled
+    finally:
+        gc.enable()
 
 
 def again(states, rate):

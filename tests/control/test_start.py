@@ -94,6 +94,13 @@ def test_an_address_that_is_none_is_one_clear_line(monkeypatch, golden):
     golden("\n".join(said))
 
 
+@pytest.mark.parametrize("module", ["1", "os"])
+def test_a_module_without_faults_is_one_clear_line(monkeypatch, module):
+    monkeypatch.setenv("ODDRANK_TESTING", module)
+    said = refusal(start, current({}), deadline=1, judge=lambda root: 0)
+    assert said.startswith(f"ODDRANK_TESTING={module}: ")
+
+
 def test_a_rank_whose_launcher_died_says_so(job):
     ranks = job(2, never=(1,), sleep=0, at="first", deadline=20, stage=8)
     ranks.start(1, prefix=("sh", "-c", '"$@" & wait', "sh"))

@@ -326,7 +326,10 @@ def start(
     events of the session and end nothing by themselves.
     """
     tests = os.environ.get("ODDRANK_TESTING")
-    injector = importlib.import_module(tests).Injector.of(here.rank) if tests else NoFaults()
+    try:
+        injector = importlib.import_module(tests).Injector.of(here.rank) if tests else NoFaults()
+    except (ImportError, AttributeError) as error:
+        raise OddrankError(f"ODDRANK_TESTING={tests}: {error}. Unset it") from None
     core = _native.core()
     given = os.environ.get(ADDRESS, "")
     address: str | None = None

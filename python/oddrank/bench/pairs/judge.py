@@ -225,11 +225,13 @@ class Judge:
         """Returns the judged measurement of a completed stage; by default, of the first one."""
         stage = stage or self.first
         if stage not in self._measurements:
+            enabled = gc.isenabled()
             gc.disable()  # nothing here makes cycles, and looking for them would double the time
             try:
                 self._measurements[stage] = Measurement.at(run, stage, self.effect)
             finally:
-                gc.enable()
+                if enabled:  # a judge's process has switched it off for good
+                    gc.enable()
         return self._measurements[stage]
 
     def suspects(self, run: RunState) -> list[Finding]:
