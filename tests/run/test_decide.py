@@ -98,6 +98,8 @@ def test_attempts_are_read_again_in_order_and_broken_files_decide_nothing(tmp_pa
         note(folder, attempt)
     broken = {"1": '{"schema": "oddrank.attempt/1"}', "2": "[1]", "3": '{"schema": "x"}'}
     whole = next(folder.glob("attempt-run-8*")).read_text()
+    wrong = {"began": "yesterday", "step": "3", "restart": None, "signature": []}
+    broken |= {name: json.dumps(json.loads(whole) | {name: value}) for name, value in wrong.items()}
     broken |= {"4": whole.replace("attempt/1", "attempt/2"), "5": whole + " " * (1 << 16)}
     for name, text in broken.items():
         (folder / f"attempt-{name}-1.json").write_text(text)

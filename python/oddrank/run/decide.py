@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_type_hints
 
 from oddrank.finding import Finding
 from oddrank.job import file_name
@@ -37,6 +37,9 @@ class Attempt:
     signature: str
     step: int | None
     summary: str
+
+
+_FIELDS = get_type_hints(Attempt)
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,9 @@ def attempts(folder: Path) -> list[Attempt]:
                 if file.stat().st_size <= _LARGEST:
                     one = json.loads(file.read_text(encoding="utf-8"))
                     if one.pop("schema") == SCHEMA:
-                        found.append(Attempt(**one))
+                        made = Attempt(**one)
+                        if all(isinstance(one[name], kind) for name, kind in _FIELDS.items()):
+                            found.append(made)
     return sorted(found, key=lambda a: (a.began, a.restart))
 
 
