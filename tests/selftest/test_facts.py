@@ -14,6 +14,7 @@ from oddrank.selftest import facts
 from oddrank.selftest.facts import NOT_READABLE, Fact, Here
 from oddrank.selftest.stages.environment import FACTS, STEPS
 from patience import PATIENCE
+from processes import shell_script
 
 TORCH = SimpleNamespace(__version__="2.13.0", version=SimpleNamespace(cuda="13.0"))
 
@@ -173,3 +174,11 @@ def test_the_commit_is_what_git_says_in_every_kind_of_folder(tmp_path):
         git(whole, *command.split())
         found = [facts.commit(here(), folder) for folder in (whole, other)]
         assert found == [one, two], command
+
+
+def test_a_git_that_fails_says_nothing_of_the_commit(tmp_path, monkeypatch):
+    git(tmp_path, "init", "-q")
+    for line in ("echo broken >&2; exit 1", "exit 127", "kill -9 $$"):
+        shell_script(tmp_path / "bin" / "git", line)
+        monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin")
+        assert facts.commit(here(), tmp_path) == NOT_READABLE, line

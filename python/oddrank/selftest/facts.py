@@ -484,11 +484,14 @@ def commit(here: Here, folder: Path | None = None) -> str | None:
     if not shutil.which("git"):
         return NOT_READABLE
     # In a container the repository may belong to a user of the host.
-    asked = ("git", "-c", "safe.directory=*", "rev-parse", "--verify", "HEAD")
+    asked = ("git", "-c", "safe.directory=*", "rev-parse", "--quiet", "--verify", "HEAD")
     said = subprocess.run(
-        asked, cwd=start, capture_output=True, text=True, check=False, timeout=_GIT_SECONDS
-    ).stdout.strip()
-    return said or None
+        asked, cwd=start, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+        timeout=_GIT_SECONDS,
+    )  # fmt: skip
+    if said.returncode == 1 and not said.stderr:  # there is no commit yet
+        return None
+    return NOT_READABLE if said.returncode else said.stdout.strip()
 
 
 COMMIT_FACTS = (Fact("git_commit", commit, "breaks"),)
