@@ -1,6 +1,7 @@
 """`oddrank run`: runs a training script unchanged, watched and recorded."""
 
 import shutil
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import click
@@ -20,6 +21,14 @@ The script runs as without oddrank, and with its exit code. A guard beside each 
 it dies or stands still, and a judge beside rank 0 names on stderr the rank to blame. Then each
 node's evidence is saved for oddrank triage. Nothing is ended unless you ask with --on-stall kill.
 """
+
+
+def _share(text: str) -> float | None:
+    """Returns the share that recording may take; None: any."""
+    with suppress(ValueError):
+        if 0 < float(text) <= 1:
+            return float(text) if float(text) < 1 else None
+    raise click.BadParameter(f"{text[:40]!r} is no share: give 0.03 for 3 %, or 1 for no limit")
 
 
 @click.command(
@@ -61,8 +70,8 @@ node's evidence is saved for oddrank triage. Nothing is ended unless you ask wit
               help="How closely to record packages, on top of the defaults:"
               " mypkg=lines,torch=calls. Levels: off, where, calls, lines (of a name"
               " alone).")  # fmt: skip
-@click.option("--budget", metavar="SHARE", default=BUDGET, show_default=True,
-              type=click.FloatRange(0, 1, min_open=True),
+@click.option("--budget", metavar="SHARE", default=str(BUDGET), show_default=True,
+              callback=lambda ctx, param, value: _share(value),
               help="The share of each rank's CPU time that recording may take. Functions that run"
               " too often are recorded less closely for a while; the record says which. 1: no"
               " limit.")  # fmt: skip
@@ -74,7 +83,7 @@ def command(  # noqa: PLR0917 (click passes them by name)
     is_module: bool,
     no_watch: bool,
     packages: str | None,
-    budget: float,
+    budget: float | None,
     html_path: str | None,
     **watch: Any,
 ) -> NoReturn:
