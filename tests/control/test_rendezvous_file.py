@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from oddrank.control.address import leave_address, path_under
@@ -56,3 +57,23 @@ def test_no_room_is_no_error_and_a_folder_that_leads_elsewhere_is_not_used(tmp_p
     assert list(elsewhere.iterdir()) == []
     assert file.read_text() == ""
     assert not Path("/proc/oddrank").exists()
+
+
+def test_what_killed_guards_have_left_is_cleared_with_the_folders_that_held_nothing_else(tmp_path):
+    def left_behind(name, days=2.0):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(ADDRESS)
+        os.utime(file, (time.time() - days * 86400,) * 2)
+        return file
+
+    alone = left_behind("slurm-1.0/root-4194304-7-0")
+    beside = left_behind("slurm-2.0/root-4194304-7-0.4711")  # not even renamed
+    kept = [
+        left_behind("slurm-2.0/rank0-1-1.trace"),
+        left_behind("slurm-3.0/root-4194304-7-0", days=0.5),
+    ]
+    leave_address(str(tmp_path / "slurm-5.0" / "root-1-1-0"), ADDRESS)
+    assert not alone.parent.exists()
+    assert not beside.exists()
+    assert all(path.exists() for path in kept)

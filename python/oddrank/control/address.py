@@ -25,6 +25,7 @@ _CONNECT_SECONDS = 5.0
 _ANSWER_SECONDS = 60.0
 _FIRST_PAUSE, _MOST_PAUSE = 0.1, 1.0
 _MOST_BYTES = 4096
+_OLD_SECONDS = 24 * 3600
 _BACKLOG = 16_384  # the kernel cuts it to net.core.somaxconn
 
 
@@ -94,6 +95,12 @@ def leave_address(path: str, address: str) -> None:
         with open(descriptor, "w", encoding="ascii") as stream:
             stream.write(address)
         os.replace(temporary, path)
+        # What guards left that were killed before they had read it; no guard waits for so long.
+        for old in file.parent.parent.glob("*/root-*"):
+            with suppress(OSError):  # gone meanwhile, not ours, or its folder has records, too
+                if old.lstat().st_mtime + _OLD_SECONDS < time.time():
+                    old.unlink()
+                    old.parent.rmdir()
 
 
 def fetcher(key: str, seconds: float, file: str = "") -> tuple[str, ...]:
