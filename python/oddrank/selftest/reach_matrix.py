@@ -10,6 +10,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from random import Random
 from typing import Literal
 
@@ -83,67 +84,80 @@ class Judgement:
 
 
 class _Matrix:
-    """Who tried whom, and the letter of it: node -> peer -> letter, and the other way round."""
+    """How many attempts there are out of each node and into it, and the letters of those failed.
+
+    Few fail: with 64 attempts of each of 10,000 nodes, only those are kept.
+    """
 
     def __init__(self, rows: Sequence[str]) -> None:
         nodes = len(rows)
-        self.out_of: list[dict[int, str]] = [
-            {peer: x for peer, x in zip(peers(node, nodes), row, strict=True) if x != NOT_TRIED}
-            for node, row in enumerate(rows)
-        ]
-        self.into: list[dict[int, str]] = [{} for _ in rows]
-        for node, tried in enumerate(self.out_of):
-            for peer, letter in tried.items():
-                self.into[peer][node] = letter
+        self.rows = rows
+        self.gone: set[int] = set()
+        self.tried_out, self.tried_into = ([len(distances(nodes))] * nodes for _ in range(2))
+        self.failed_out: list[dict[int, str]] = [{} for _ in rows]  # node -> peer -> letter
+        self.failed_into: list[dict[int, str]] = [{} for _ in rows]
+        for node, row in enumerate(rows):
+            if row.count(CONNECTED) == len(row):
+                continue
+            for peer, letter in zip(peers(node, nodes), row, strict=True):
+                if letter == NOT_TRIED:
+                    self.tried_out[node] -= 1
+                    self.tried_into[peer] -= 1
+                elif letter != CONNECTED:
+                    self.failed_out[node][peer] = self.failed_into[peer][node] = letter
 
     def share(self, node: int) -> float:
         """Returns the share of its own attempts, or of those at it, that failed: the larger one.
 
         A single attempt does not count.
         """
-        shares = [0.0]
-        for way in (self.out_of[node], self.into[node]):
-            if len(way) > 1:
-                shares.append(1 - [*way.values()].count(CONNECTED) / len(way))
-        return max(shares)
+        out, into = self.tried_out[node], self.tried_into[node]
+        return max(
+            len(self.failed_out[node]) / out if out > 1 else 0.0,
+            len(self.failed_into[node]) / into if into > 1 else 0.0,
+        )
 
     def describe(self, node: int) -> Node:
-        ways = self.out_of[node], self.into[node]
-        bad = [len(_failed(way)) >= _MOST * max(len(way), 1) for way in ways]
-        how: How = "cut off" if all(bad) else "silent" if bad[0] else "deaf"
-        out = [(node, peer, letter) for peer, letter in _failed(ways[0]).items()]
-        into = [(peer, node, letter) for peer, letter in _failed(ways[1]).items()]
-        shown = {"cut off": into + out, "silent": out, "deaf": into}[how]
-        tried = {"silent": len(ways[0]), "deaf": len(ways[1])}
-        return Node(node, how, tuple(shown), tried.get(how, sum(map(len, ways))))
+        out = [(node, peer, letter) for peer, letter in self.failed_out[node].items()]
+        into = [(peer, node, letter) for peer, letter in self.failed_into[node].items()]
+        tried_out, tried_into = self.tried_out[node], self.tried_into[node]
+        if len(out) < _MOST * max(tried_out, 1):
+            return Node(node, "deaf", tuple(into), tried_into)
+        if len(into) < _MOST * max(tried_into, 1):
+            return Node(node, "silent", tuple(out), tried_out)
+        return Node(node, "cut off", (*into, *out), tried_out + tried_into)
 
-    def take_out(self, node: int) -> set[int]:
+    def take_out(self, node: int) -> list[int]:
         """Forgets all attempts by it and at it; returns the nodes whose share may have changed."""
-        met = {*self.out_of[node], *self.into[node]}
-        for peer in met:
-            self.into[peer].pop(node, None)
-            self.out_of[peer].pop(node, None)
-        self.out_of[node], self.into[node] = {}, {}
+        self.gone.add(node)
+        met = []
+        for place, peer in enumerate(peers(node, len(self.rows))):
+            if peer in self.gone:
+                continue
+            met.append(peer)
+            self.tried_into[peer] -= self.rows[node][place] != NOT_TRIED
+            self.tried_out[peer] -= self.rows[peer][-1 - place] != NOT_TRIED  # the way back
+            self.failed_into[peer].pop(node, None)
+            self.failed_out[peer].pop(node, None)
+        self.failed_out[node], self.failed_into[node] = {}, {}
         return met
 
-    def failures(self) -> list[Failure]:
-        return [
+    def failures(self, most: int) -> list[Failure]:
+        """Returns the first failures, by node."""
+        found = (
             (node, peer, letter)
-            for node, tried in enumerate(self.out_of)
-            for peer, letter in _failed(tried).items()
-        ]
-
-
-def _failed(tried: dict[int, str]) -> dict[int, str]:
-    return {peer: letter for peer, letter in tried.items() if letter != CONNECTED}
+            for node, failed in enumerate(self.failed_out)
+            for peer, letter in failed.items()
+        )
+        return [*islice(found, most)]
 
 
 def judge(rows: Sequence[str]) -> Judgement:
     """Judges a matrix. rows: the letters of each node."""
     nodes = len(rows)
     matrix = _Matrix(rows)
-    failures = matrix.failures()
-    failed, tried, first = len(failures), sum(map(len, matrix.out_of)), tuple(failures[:_LINKS])
+    failed, tried = sum(map(len, matrix.failed_out)), sum(matrix.tried_out)
+    first = tuple(matrix.failures(_LINKS))
     if nodes > 2 and failed == tried:
         return Judgement((), (), failed > 0, False, first, failed, tried)
     odd = _odd_nodes(matrix)
@@ -160,28 +174,27 @@ def judge(rows: Sequence[str]) -> Judgement:
 def _odd_nodes(matrix: _Matrix) -> list[Node]:
     """Returns the odd nodes, taken out of the matrix one by one, the worst first."""
     odd: list[Node] = []
-    nodes = len(matrix.out_of)
+    nodes = len(matrix.rows)
     if nodes < 3:
         return odd
     heap = [(-matrix.share(node), node) for node in range(nodes)]
     heapq.heapify(heap)
-    gone: set[int] = set()
     while heap and 3 * len(odd) <= nodes:
         share, node = heapq.heappop(heap)
-        if node in gone or -share != matrix.share(node):
+        if node in matrix.gone or -share != matrix.share(node):
             continue
         if -share < _MOST:
             break
         odd.append(matrix.describe(node))
-        gone.add(node)
         for peer in matrix.take_out(node):
             heapq.heappush(heap, (-matrix.share(peer), peer))
     return odd
 
 
 def _links(matrix: _Matrix) -> list[Link]:
+    """Returns the broken links; of too many, the first: a link has at most two failures."""
     found: dict[tuple[int, int], list[Failure]] = {}
-    for node, peer, letter in matrix.failures():
+    for node, peer, letter in matrix.failures(2 * _LINKS + 1):
         found.setdefault((min(node, peer), max(node, peer)), []).append((node, peer, letter))
     return [Link(ends, tuple(failures)) for ends, failures in found.items()]
 
