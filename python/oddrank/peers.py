@@ -38,7 +38,6 @@ ALARM = 0.01
 MANY = 16
 """Least number of peers whose values estimate the healthy spread."""
 LINE = 2 / 3
-_MAD = 1.4826  # a median absolute deviation to the standard deviation of a normal distribution
 """A peer is named if its lower bound exceeds this share of the smallest effect looked for."""
 MAD = 1.4826
 """Standard deviation of a normal distribution, in median absolute deviations."""
@@ -138,6 +137,10 @@ class Comparison(Generic[Name]):
             return "low"
         return "medium" if len(self.peers) == 3 else "high"
 
+    def is_slow(self, peer: Peer[Name], sure: float = 0.0) -> bool:
+        """Returns whether a peer is named. sure: a line that it must be beyond, too."""
+        return peer.lower > max(self.line, sure)
+
     def visible_after(self, repeats: int) -> float:
         """Returns the smallest effect that `repeats` of all peers show in 95 of 100 runs."""
         if self.noise is None:
@@ -164,16 +167,17 @@ def _summed_up(
                 raise OddrankError(
                     f"{value:f} cannot be compared: times and rates are above 0 and finite"
                 )
-        logs = sorted(sign * math.log(value) for value in values)
-        medians.append(_median_of_sorted(logs))
+        logs = sorted([sign * math.log(value) for value in values])
+        median = _median_of_sorted(logs)
+        medians.append(median)
         # Without the smallest one, which is the median's own or its mirror's, and scaled for the
         # degree of freedom that the median takes.
         left = len(logs) - 1
         scale = math.sqrt((left + 1) / left) if left else 0.0
-        own = sorted(scale * abs(log - medians[-1]) for log in logs)[1:]
+        own = sorted([scale * abs(log - median) for log in logs])[1:]
         pooled.extend(own)
-        scatters.append(_MAD * _median_of_sorted(own) if own else 0.0)
-    noise = _MAD * _median_of_sorted(sorted(pooled)) if pooled else None
+        scatters.append(MAD * _median_of_sorted(own) if own else 0.0)
+    noise = MAD * _median_of_sorted(sorted(pooled)) if pooled else None
     return medians, scatters, noise, len(pooled)
 
 

@@ -27,12 +27,12 @@ def measured(peers, repeats=9, noise=0.01, seed=0, **slow):
 
 
 def slow_of(found):
-    return [peer for peer in found.peers if peer.lower > found.line]
+    return [peer for peer in found.peers if found.is_slow(peer)]
 
 
 def suspects_of(found):
     """Returns the peers to measure again: their effect is over the line, its lower bound is not."""
-    return [peer for peer in found.peers if peer.lower <= found.line < peer.effect]
+    return [peer for peer in found.peers if peer.effect > found.line and not found.is_slow(peer)]
 
 
 def names(found):

@@ -131,7 +131,7 @@ class Class:
 
         If half or more are slow, the others may be unusually fast: confidence is low.
         """
-        found = list(self._chosen(lambda peer, found, sure: peer.lower > max(found.line, sure)))
+        found = list(self._chosen(lambda peer, found, sure: found.is_slow(peer, sure)))
         for one in found:
             alike = sum(other.is_node == one.is_node for other in found)
             all_ = self.nodes if one.is_node and self.nodes else self.ranks

@@ -176,7 +176,7 @@ def plan_recheck(run: RunState, first: Look) -> Remeasure:
         name = one.metric.name
         slowest = [peer for peer in one.ranks.peers if peer.name in doubted]
         planned.left.update(
-            peer.name for peer in slowest[_MOST_DOUBTED:] if peer.lower > one.ranks.line
+            peer.name for peer in slowest[_MOST_DOUBTED:] if one.ranks.is_slow(peer)
         )
         partners = _partners(one, doubted, nodes)
         planned.doubted[name].update(peer.name for peer in slowest[:_MOST_DOUBTED])
