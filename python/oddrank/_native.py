@@ -107,7 +107,6 @@ def cuda() -> Any:
     return _require(cuda_part())
 
 
-@lru_cache(maxsize=1)
 def load_nccl() -> dict[str, Any]:
     """Loads NCCL into this process: the copy torch has loaded, if there is one.
 
@@ -115,14 +114,19 @@ def load_nccl() -> dict[str, Any]:
     missing (newer functions it lacks), mapped (all copies in the process), warning ("" if one).
     OddrankError says where it looked.
     """
-    file, source = _find_nccl()
-    info: dict[str, Any] = cuda().load_nccl(file, source)
+    info = _loaded_nccl()
     maps = Path("/proc/self/maps").read_text(errors="replace").splitlines()
     files = [line[line.index("/") :] for line in maps if "/libnccl.so." in line]
     mapped = list(dict.fromkeys(files))
     several = "several NCCLs are loaded in this process, torch may use another than oddrank: "
     warning = several + " ".join(mapped) if len(mapped) > 1 else ""
-    return {**info, "source": source, "mapped": mapped, "warning": warning}
+    return {**info, "mapped": mapped, "warning": warning}
+
+
+@lru_cache(maxsize=1)
+def _loaded_nccl() -> dict[str, Any]:
+    file, source = _find_nccl()
+    return {**cuda().load_nccl(file, source), "source": source}
 
 
 def _find_nccl() -> tuple[str, str]:
