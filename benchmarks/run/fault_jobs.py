@@ -43,7 +43,7 @@ _BAD = ("stall", "death")
 class Said:
     """What was said of one job. kind: it is right, and so is the cause.
 
-    archive: `oddrank triage` names the same ranks and causes from what was saved; None: nothing was
+    saved: `oddrank triage` names the same ranks and causes from what was saved; None: nothing was
     to be saved. seconds: from the fault to the sentence; of a job without a fault, until it ended.
     """
 
@@ -51,7 +51,7 @@ class Said:
     text: str
     kind: bool = False
     seconds: float = 0.0
-    archive: bool | None = None
+    saved: bool | None = None
 
 
 def program(stall: float) -> tuple[str, ...]:
@@ -104,20 +104,21 @@ def told(
     wait(lambda: look() and over(), _SETTLE_SECONDS)
     outcome, kind = judge(truth, named_in(report, {}))
     text, seconds = report["summary"], events(report)[0]["time"] - began
-    archive = None
+    saved = None
     if evidence := report["data"]["run"]["evidence"]:
         offline = triaged(evidence["folder"])
-        archive = same(truth, report, offline)
-        text += "" if archive else f" | from the archive: {offline.get('summary')}"
+        saved = same(truth, report, offline)
+        text += "" if saved else f" | from what was saved: {offline.get('summary')}"
     if wrong:
-        return Said("wrong", wrong[0], seconds=seconds, archive=archive)
-    return Said(outcome, text, kind, seconds, archive)
+        return Said("wrong", wrong[0], seconds=seconds, saved=saved)
+    return Said(outcome, text, kind, seconds, saved)
 
 
 def same(truth: Mapping[str, Any], live: Mapping[str, Any], offline: Mapping[str, Any]) -> bool:
     """Returns whether two reports name the same ranks by the same causes, or by accepted ones.
 
-    An archive of nodes that share a machine may have more: how a rank was whose guard was silent.
+    What was saved of nodes that share a machine may have more: how a rank was whose guard was
+    silent.
     """
     before, after = named_in(live, {}), named_in(offline, {})
     causes = [{one.cause for one in said if one.ranks} for said in (before, after)]

@@ -130,12 +130,12 @@ def _row(name: str, runs: Sequence[Run]) -> Mapping[str, Any]:
         "runs": len(runs),
         **outcomes,
         "kind": sum(run["kind"] for run in runs),
-        "archive": sum(run["archive"] is True for run in runs),
-        "differs": sum(run["archive"] is False for run in runs),
+        "saved": sum(run["saved"] is True for run in runs),
+        "differs": sum(run["saved"] is False for run in runs),
         "told_s": round(statistics.median(run["seconds"] for run in runs), 1),
     }
 
 
 def is_bad(run: Run) -> bool:
     """Returns whether a run shows an error of oddrank, or of the benchmark."""
-    return run["outcome"] in ("wrong", "failed") or run["archive"] is False
+    return run["outcome"] in ("wrong", "failed") or run["saved"] is False

@@ -9,7 +9,7 @@ faults.py --only lock killed                    these
 faults.py --repetitions 10 --healthy 100        the proof: some hours
 
 right, wrong, unknown: as the scorer of hangs counts. failed: the job itself did not do as it
-should. kind: right ones with the right cause. archive: runs of which `oddrank triage` says the same
+should. kind: right ones with the right cause. saved: runs of which `oddrank triage` says the same
 from the evidence that was saved; differs: those of which it does not. told_s: median seconds until
 it was told.
 --json FILE keeps each run as soon as it has ended. Runs that FILE has are not made again, so that

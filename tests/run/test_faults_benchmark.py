@@ -18,10 +18,10 @@ RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 KINDS = [*fault_runs.with_fault(), *fault_runs.without_fault()]
 
 
-def run(fault, number=0, outcome="right", archive=True, seconds=1.0):
+def run(fault, number=0, outcome="right", saved=True, seconds=1.0):
     return {
         "fault": fault, "number": number, "outcome": outcome, "text": "", "kind": True,
-        "archive": archive, "seconds": seconds,
+        "saved": saved, "seconds": seconds,
     }  # fmt: skip
 
 
@@ -35,13 +35,13 @@ def test_a_file_keeps_each_run_in_the_order_of_the_table_and_the_last_one_of_a_n
     assert [one.name for one in tmp_path.iterdir()] == ["runs.json"]
 
 
-def test_a_row_counts_what_was_right_wrong_unknown_and_what_the_archive_says():
+def test_a_row_counts_what_was_right_wrong_unknown_and_what_triage_says_of_what_was_saved():
     made = [
         run("lock", 0, "right", True, 2.0), run("lock", 1, "wrong", False, 4.0),
         run("lock", 2, "unknown", None, 9.0),
     ]  # fmt: skip
     (row,) = fault_runs.rows(made)
-    counts = {"right": 1, "wrong": 1, "unknown": 1, "failed": 0, "archive": 1, "differs": 1}
+    counts = {"right": 1, "wrong": 1, "unknown": 1, "failed": 0, "saved": 1, "differs": 1}
     assert row == {"fault": "lock", "runs": 3, "kind": 3, "told_s": 4.0, **counts}
     assert [fault_runs.is_bad(one) for one in made] == [False, True, False]
 
@@ -70,13 +70,13 @@ def said(monkeypatch):
     return told
 
 
-def test_a_verdict_is_right_with_its_kind_and_compared_with_that_from_the_archive(said):
+def test_a_verdict_is_right_with_its_kind_and_compared_with_that_of_what_was_saved(said):
     right = report(2, folder="/evidence")
     both = said(right, right)
-    assert (both.outcome, both.kind, both.archive) == ("right", True, True)
+    assert (both.outcome, both.kind, both.saved) == ("right", True, True)
     assert both.seconds > 0
-    assert said(report(2, "dead"), right).archive is False
-    assert said(report(1), right).text == "rank 2 | from the archive: rank 1"
+    assert said(report(2, "dead"), right).saved is False
+    assert said(report(1), right).text == "rank 2 | from what was saved: rank 1"
     assert not said(right, report(2, "dead", folder="/evidence")).kind
     # A wrong name counts, though a right one takes its place.
     found = said(right, report(1), right)
@@ -94,4 +94,4 @@ def test_the_rank_to_blame_is_named_every_time_and_nobody_else(fault, repeats):
         made = fault_runs.make(fault, number)
         fault_runs.keep(RESULTS / "run_faults.json", made)
         assert made["outcome"] == "right", made
-        assert made["archive"] is not False, made
+        assert made["saved"] is not False, made
