@@ -44,10 +44,13 @@ class Options:
     stall: float
     json: str | None = None
     exclude: str | None = None
+    """The file for the nodes to leave out."""
     history: str | None = None
+    """The folder of this training's attempts."""
     on_stall: str = COLLECT
     output: str = OUTPUT
     report_every: float | None = None
+    """Seconds between two reports of late ranks; None: none."""
     html: str | None = None
     on_verdict: str | None = None
     prometheus: str | None = None

@@ -202,8 +202,8 @@ def _data_of_nodes(outcome: Outcome) -> list[dict[str, Any]]:
         {
             "host": run.states[node[0]].host or None,
             "ranks": fold(node),
-            "joined_s": round(max(map(joined.__getitem__, node)), 3)
-            if joined.keys() >= {*node}
+            "joined_s": round(max(joined[rank] for rank in node), 3)
+            if all(rank in joined for rank in node)
             else None,
         }
         for node in nodes_of(run)

@@ -217,14 +217,10 @@ def after_import(name: str, act: Callable[[ModuleType], None]) -> None:
 
 
 class _Watch(MetaPathFinder):
-    """Waits for one import.
-
-    Stands in for the module's own loader, and puts it back when it loads the module.
-    """
+    """Waits for one import."""
 
     def __init__(self, name: str, act: Callable[[ModuleType], None]) -> None:
         self._name, self._act, self._asked = name, act, False
-        self._loader: Any = None
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -235,8 +231,15 @@ class _Watch(MetaPathFinder):
         self._asked = True
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and hasattr(spec.loader, "exec_module"):
-            self._loader, spec.loader = spec.loader, cast(Any, self)
+            spec.loader = cast(Any, _Loader(spec.loader, self._act))
         return spec
+
+
+class _Loader:
+    """Stands in for a module's own loader, and puts it back when it loads the module."""
+
+    def __init__(self, loader: Any, act: Callable[[ModuleType], None]) -> None:
+        self._loader, self._act = loader, act
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)

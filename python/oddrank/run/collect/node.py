@@ -162,12 +162,12 @@ def _tasks(sources: Sequence[Source], target: Target, folder: Path, limit: int) 
 
         return Task(f"{source.name} {name}".strip(), work, source.seconds)
 
-    return [
-        task(source, name, part, int(limit * source.share / len(parts)))
-        for source in sources
-        for parts in [source.parts(target)]
-        for name, part in parts.items()
-    ]
+    tasks = []
+    for source in sources:
+        parts = source.parts(target)
+        for name, part in parts.items():
+            tasks.append(task(source, name, part, int(limit * source.share / len(parts))))
+    return tasks
 
 
 def _told(name: str, result: Result) -> dict[str, Any]:
